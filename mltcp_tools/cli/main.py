@@ -1,0 +1,152 @@
+"""The `mltcp` command: runs a sub-command, and turns errors into one line and an exit code.
+
+A command module `mltcp_tools.cli.<name>` exposes `command`. It is imported only when that command
+is run, so that help is quick and a package missing for one command does not break the others.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import shlex
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+from click.shell_completion import CompletionItem
+
+from mltcp_tools import __version__
+from mltcp_tools.errors import HostError, MltcpError
+
+COMMANDS = {
+    "doctor": "Say what this host has and lacks, with the fix for each.",
+    "load": "Register the MLTCP congestion controls with the kernel.",
+    "unload": "Take them out of the kernel again.",
+    "status": "Show what is loaded, as read back from the kernel.",
+    "flows": "List the flows that MLTCP controls.",
+    "emulate": "Run one side of an emulated training job over TCP.",
+    "testbed": "Run experiments over a bottleneck made of network namespaces.",
+    "report": "Evaluate or compare run folders.",
+    "completion": "Print the completion script of a shell.",
+}
+
+EPILOG = """\b
+Exit codes:
+  0    done
+  1    failed while running
+  2    wrong usage: an option, an experiment file, an unusable run folder
+  3    the host lacks a capability, a kernel feature or a tool
+  4    a name is taken or something is still in use
+  130  interrupted
+
+Set MLTCP_DEBUG=1 to see the traceback of an error."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported on first use; their summaries are known without that."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        try:
+            module = importlib.import_module(f"mltcp_tools.cli.{cmd_name}")
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if package in ("", "mltcp_tools"):
+                raise
+            raise HostError(
+                f"`mltcp {cmd_name}` needs the Python package {package}, which is not installed;"
+                " run scripts/setup, or install mltcp-tools anew."
+            ) from error
+        command = module.command
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{module.__name__}.command is not a click command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        names = [
+            CompletionItem(name, help=summary)
+            for name, summary in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
+
+
+@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="mltcp", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Keep the network bursts of training jobs out of each other's way.
+
+    Load the MLTCP congestion controls, try them on emulated jobs, and see what they gain.
+    """
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run `mltcp` with `args` (default: the process's) and return its exit code."""
+    args = list(sys.argv[1:] if args is None else args)
+    try:
+        result = cli.main(args=args, prog_name="mltcp", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return error.exit_code
+    except click.ClickException as error:
+        _say(error, _usage_sentence(error))
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        _say(None, "interrupted")
+        return 130
+    except MltcpError as error:
+        _say(error, str(error))
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader of our output has gone; keep the interpreter's last flush from complaining.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        if error.filename is not None:
+            _say(error, f"{error.filename}: {error.strerror}.")
+        elif error.errno in (errno.ENOSPC, errno.EDQUOT):  # write(2) knows no file name
+            _say(error, f"{error.strerror}.")
+        else:
+            return _unexpected(error, args)
+        return 1
+    except Exception as error:
+        return _unexpected(error, args)
+    # Without standalone mode, ctx.exit(code) comes back as the result.
+    return result if isinstance(result, int) else 0
+
+
+def _usage_sentence(error: click.ClickException) -> str:
+    message = " ".join(error.format_message().split())  # click lists choices over several lines
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        message = message.removesuffix(".") + f"; try `{error.ctx.command_path} --help`."
+    return message
+
+
+def _say(error: BaseException | None, message: str) -> None:
+    if error is not None and os.environ.get("MLTCP_DEBUG"):
+        traceback.print_exception(error)
+    print(f"mltcp: error: {message}", file=sys.stderr)
+
+
+def _unexpected(error: Exception, args: Sequence[str]) -> int:
+    _say(
+        error,
+        f"this should not have happened ({type(error).__name__}: {error}); please report it with"
+        f" what `MLTCP_DEBUG=1 mltcp {shlex.join(args)}` prints.",
+    )
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
