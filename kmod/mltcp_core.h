@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * MLTCP: the algorithm, as integer functions without a kernel type.
+ *
+ * A training job's flow sends a burst of total_bytes, is silent while the job computes, and
+ * starts again. The share of the burst already acknowledged, the bytes ratio, says how far
+ * the flow is ahead of others on the same link; it sets
+ *
+ *   F       by which the window's increase is scaled (MLTCP, arXiv 2402.09589: F rises with
+ *           the ratio, so that a flow that is ahead gets further ahead);
+ *   keep    the share of the window that is kept after a loss (the paper's MD variant);
+ *   yield   the queueing delay above which the flow shrinks its window by itself, so that a
+ *           flow that is behind leaves the queue to the one ahead before packets are lost.
+ *           Not in the paper; the idea of LEDBAT (RFC 6817) with a target that follows the
+ *           ratio.
+ *
+ * The kernel module, the BPF programs and a user-space library compile this same file. The
+ * includer defines __u8 ... __u64 and, where plain 64-bit division isn't available,
+ * mltcp_div64(n, d). No function loops. Times are nanoseconds of a monotonic clock unless a
+ * name ends in _us.
+ */
+#ifndef MLTCP_CORE_H
+#define MLTCP_CORE_H
+
+#include "mltcp_uapi.h"
+
+#ifndef mltcp_div64
+#define mltcp_div64(n, d) ((n) / (d))
+#endif
+
+/* A burst this many times longer than total_bytes is no iteration of that job. */
+#define MLTCP_OVERRUN 2
+
+/* Queues shorter than this drown in the noise of RTT samples: no yielding. Microseconds. */
+#define MLTCP_QUEUE_MIN_US 50
+
+/* The smallest window a flow may be left with, segments (as tcp_reno_ssthresh). */
+#define MLTCP_CWND_MIN 2
+
+/* value * share, for a fixed-point share of at most MLTCP_GAIN_MAX. */
+static inline __u64 mltcp_scale(__u64 value, __u32 share)
+{
+	return ((value >> MLTCP_SHIFT) * share) +
+	       (((value & (MLTCP_ONE - 1)) * share) >> MLTCP_SHIFT);
+}
+
+/* Are parameters from user space within what the core is defined for? */
+static inline __u8 mltcp_params_valid(const struct mltcp_params *p)
+{
+	const __u32 known = MLTCP_SCALE_INCREASE | MLTCP_SCALE_DECREASE | MLTCP_YIELD;
+
+	return p->slope <= MLTCP_GAIN_MAX && p->intercept <= MLTCP_GAIN_MAX &&
+	       p->keep_min <= MLTCP_ONE && p->keep_max <= MLTCP_ONE && p->yield_min <= MLTCP_ONE &&
+	       p->yield_max <= MLTCP_ONE && p->shape < MLTCP_SHAPE_COUNT &&
+	       (!(p->mechanisms & ~known) || p->mechanisms == MLTCP_MECHANISMS_DEFAULT);
+}
+
+/* min(1, sent / total) in fixed point; total 0 gives 0. */
+static inline __u32 mltcp_ratio(__u64 sent, __u64 total)
+{
+	if (!total)
+		return 0;
+	if (sent >= total)
+		return MLTCP_ONE;
+	/* Keep sent << MLTCP_SHIFT within 64 bits: beyond 2^47 low bits don't matter. */
+	if (total >> 47) {
+		sent >>= MLTCP_SHIFT;
+		total >>= MLTCP_SHIFT;
+	}
+	return mltcp_div64(sent << MLTCP_SHIFT, total);
+}
+
+/* F at a ratio of at most MLTCP_ONE, fixed point. */
+static inline __u32 mltcp_gain(const struct mltcp_params *p, __u32 ratio)
+{
+	__u32 square = mltcp_scale(ratio, ratio);
+	__u64 top, bottom;
+
+	switch (p->shape) {
+	case MLTCP_SHAPE_QUADRATIC:
+		return mltcp_scale(p->slope, square) + p->intercept;
+	case MLTCP_SHAPE_CONCAVE:
+		return mltcp_scale(p->slope, 2 * ratio - square) + p->intercept;
+	case MLTCP_SHAPE_RECIPROCAL:
+		/* I (S + I) / (S + I - S r); 1 / (4 - 3.5 r) for I = 0.25, S = 1.75 */
+		top = (__u64)p->intercept * (p->slope + p->intercept);
+		bottom = p->slope + p->intercept - mltcp_scale(p->slope, ratio);
+		return bottom ? mltcp_div64(top, bottom) : p->slope + p->intercept;
+	case MLTCP_SHAPE_FALLING:
+		return mltcp_scale(p->slope, MLTCP_ONE - ratio) + p->intercept;
+	case MLTCP_SHAPE_FALLING_QUADRATIC:
+		return mltcp_scale(p->slope, MLTCP_ONE - square) + p->intercept;
+	default:
+		return mltcp_scale(p->slope, ratio) + p->intercept;
+	}
+}
+
+/* Between low (ratio 0) and high (ratio 1), fixed point. high may be the smaller one. */
+static inline __u32 mltcp_between(__u32 low, __u32 high, __u32 ratio)
+{
+	if (high >= low)
+		return low + (__u32)mltcp_scale(high - low, ratio);
+	return low - (__u32)mltcp_scale(low - high, ratio);
+}
+
+/* Forget everything: the flow is new, or was given to another job. */
+static inline void mltcp_reset(struct mltcp_flow *f, __u32 job, __u64 acked_bytes)
+{
+	struct mltcp_flow fresh = {};
+
+	fresh.job = job;
+	fresh.acked_bytes = acked_bytes;
+	fresh.gain = MLTCP_ONE;
+	*f = fresh;
+}
+
+/* Bytes acknowledged in the present iteration. */
+static inline __u64 mltcp_sent(const struct mltcp_flow *f)
+{
+	return f->acked_bytes - f->start_bytes;
+}
+
+/*
+ * Does an ACK at now open a new iteration? Yes, after a gap in which nothing was outstanding.
+ * While packets wait for their ACK the flow isn't computing but stuck, however long that
+ * lasts: a retransmission time-out is never a boundary.
+ */
+static inline __u8 mltcp_is_boundary(const struct mltcp_flow *f, const struct mltcp_params *p,
+				     __u64 now)
+{
+	if (!f->iteration)
+		return 1;
+	return p->gap_ns && f->drained && now > f->last_ns && now - f->last_ns >= p->gap_ns;
+}
+
+/* Start the next iteration with the ACK at now. The bytes it acknowledges belong to it. */
+static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *p, __u64 now)
+{
+	f->idle_ns = f->iteration ? now - f->last_ns : p->gap_ns;
+	f->iteration++;
+	f->start_bytes = f->acked_bytes;
+	f->start_retransmits = f->retransmits;
+	f->start_ns = now;
+	f->last_ns = now;
+	f->resume_cwnd = 0;
+}
+
+/*
+ * Queueing delay above which a flow at this ratio yields, microseconds; 0: it doesn't.
+ *
+ * A loss is the only time at which a sender knows the queue to be full, so without one there
+ * is nothing to share out. A flow yields no longer than it was idle before: jobs whose bursts
+ * fit in there are served by then, and for others it would wait in vain.
+ */
+static inline __u32 mltcp_yield_target(const struct mltcp_flow *f, const struct mltcp_params *p,
+				       __u64 now)
+{
+	__u32 target;
+
+	if (f->full_queue_us < MLTCP_QUEUE_MIN_US)
+		return 0;
+	if (now > f->start_ns && now - f->start_ns > f->idle_ns)
+		return 0;
+	target = mltcp_scale(f->full_queue_us, mltcp_between(p->yield_min, p->yield_max, f->ratio));
+	return target ? target : 1;
+}
+
+/*
+ * Account for an ACK, and set what the flow may do until the next one.
+ *
+ * acked_bytes: the connection's running total. drained: nothing is outstanding now. rtt_us:
+ * the ACK's RTT sample, 0 or less without one; min_rtt_us: the path's. mechanisms: those of
+ * the job, or of the congestion control. Call mltcp_begin() first where mltcp_is_boundary()
+ * says so.
+ */
+static inline void mltcp_on_ack(struct mltcp_flow *f, const struct mltcp_params *p,
+				__u32 mechanisms, __u64 now, __u64 acked_bytes, __u8 drained,
+				__s32 rtt_us, __u32 min_rtt_us)
+{
+	__u64 sent;
+
+	if (acked_bytes > f->acked_bytes)
+		f->acked_bytes = acked_bytes;
+	if (now > f->last_ns)
+		f->last_ns = now;
+	f->drained = drained;
+	f->acks++;
+	if (rtt_us > 0)
+		f->queue_us = (__u32)rtt_us > min_rtt_us ? (__u32)rtt_us - min_rtt_us : 0;
+
+	sent = mltcp_sent(f);
+	f->ratio = mltcp_ratio(sent, p->total_bytes);
+	/* No period known, or longer than any iteration: behave like the base. */
+	f->active = p->total_bytes && p->gap_ns && sent / MLTCP_OVERRUN <= p->total_bytes;
+	f->gain = MLTCP_ONE;
+	f->keep = 0;
+	f->yield_us = 0;
+	if (!f->active)
+		return;
+	if (mechanisms & MLTCP_SCALE_INCREASE)
+		f->gain = mltcp_gain(p, f->ratio);
+	if (mechanisms & MLTCP_SCALE_DECREASE)
+		f->keep = mltcp_between(p->keep_min, p->keep_max, f->ratio);
+	if (mechanisms & MLTCP_YIELD)
+		f->yield_us = mltcp_yield_target(f, p, now);
+}
+
+/*
+ * The count of acknowledged segments to hand to the base's congestion avoidance: acked * F.
+ * The remainder is carried to the next call, so nothing is lost to rounding; at F = 1 the
+ * count is the true one.
+ */
+static inline __u32 mltcp_scaled_acked(struct mltcp_flow *f, __u32 acked)
+{
+	__u64 scaled;
+
+	if (f->gain == MLTCP_ONE)
+		return acked;
+	scaled = (__u64)acked * f->gain + f->carry;
+	f->carry = scaled & (MLTCP_ONE - 1);
+	scaled >>= MLTCP_SHIFT;
+	return scaled > 0x7fffffff ? 0x7fffffff : scaled;
+}
+
+/*
+ * Slow-start threshold after a loss (or ECN mark) at window cwnd, where the base would set
+ * base; segments. Notes the queue that the loss found.
+ */
+static inline __u32 mltcp_on_loss(struct mltcp_flow *f, __u32 cwnd, __u32 base)
+{
+	__u32 kept;
+
+	f->losses++;
+	if (!f->full_queue_us)
+		f->full_queue_us = f->queue_us;
+	else
+		f->full_queue_us = f->full_queue_us - f->full_queue_us / 4 + f->queue_us / 4;
+	if (!f->keep)
+		return base;
+	kept = mltcp_scale(cwnd, f->keep);
+	return kept > MLTCP_CWND_MIN ? kept : MLTCP_CWND_MIN;
+}
+
+/* Is the queue longer than this flow may make it? Then its window must not grow. */
+static inline __u8 mltcp_must_yield(const struct mltcp_flow *f)
+{
+	return f->yield_us && f->queue_us > f->yield_us;
+}
+
+/*
+ * The window of a flow that must yield, segments: shrunk by the excess share of the queueing
+ * delay, at most by half, at most once per smoothed RTT.
+ */
+static inline __u32 mltcp_yield(struct mltcp_flow *f, __u64 now, __u32 cwnd)
+{
+	__u32 cut;
+
+	if (now > f->shrink_ns && now - f->shrink_ns <= (__u64)f->srtt_us * 1000)
+		return cwnd;
+	f->shrink_ns = now;
+	f->yields++;
+	if (!f->resume_cwnd)
+		f->resume_cwnd = cwnd;
+	cut = mltcp_div64((__u64)cwnd * (f->queue_us - f->yield_us), f->queue_us);
+	if (cut > cwnd / 2)
+		cut = cwnd / 2;
+	return cwnd - cut > MLTCP_CWND_MIN ? cwnd - cut : MLTCP_CWND_MIN;
+}
+
+/*
+ * The slow-start threshold, segments, with which a flow that has yielded takes its share back
+ * once the queue is well below its target; 0: nothing to take back.
+ */
+static inline __u32 mltcp_resume(struct mltcp_flow *f)
+{
+	__u32 cwnd = f->resume_cwnd;
+
+	if (!cwnd || (f->yield_us && f->queue_us >= f->yield_us / 2))
+		return 0;
+	f->resume_cwnd = 0;
+	return cwnd;
+}
+
+#endif

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What kernel and user space agree on: constants, and the structs that cross between them.
+ *
+ * Plain C types only, and no include: whoever includes this file has __u8 ... __u64 defined.
+ * mltcp_tools/uapi.py declares the same structs to Python; a unit test compares the two, and
+ * the loader refuses a map whose value size differs.
+ */
+#ifndef MLTCP_UAPI_H
+#define MLTCP_UAPI_H
+
+/* Ratios, gains and shares are fixed point with MLTCP_SHIFT fractional bits. */
+#define MLTCP_SHIFT 16
+#define MLTCP_ONE (1U << MLTCP_SHIFT)
+
+/* Largest slope, intercept: 64. Keeps every product of the core within 64 bits. */
+#define MLTCP_GAIN_MAX (64U << MLTCP_SHIFT)
+
+/* The aggressiveness F as a function of the bytes ratio r (MLTCP paper, candidate functions). */
+enum mltcp_shape {
+	MLTCP_SHAPE_LINEAR, /* slope * r + intercept */
+	MLTCP_SHAPE_QUADRATIC, /* slope * r^2 + intercept */
+	MLTCP_SHAPE_CONCAVE, /* slope * (2 r - r^2) + intercept */
+	MLTCP_SHAPE_RECIPROCAL, /* hyperbola through the same two end points */
+	MLTCP_SHAPE_FALLING, /* slope * (1 - r) + intercept */
+	MLTCP_SHAPE_FALLING_QUADRATIC, /* slope * (1 - r^2) + intercept */
+	MLTCP_SHAPE_COUNT
+};
+
+/* The mechanisms: what the algorithm may change of its base. Without any, it is the base. */
+#define MLTCP_SCALE_INCREASE (1U << 0) /* the window's increase, by F */
+#define MLTCP_SCALE_DECREASE (1U << 1) /* the share of the window kept after a loss */
+#define MLTCP_YIELD (1U << 2) /* shrink on queueing delay, the sooner the lower the ratio */
+#define MLTCP_MECHANISMS_DEFAULT (1U << 31) /* the congestion control's own choice */
+
+/* Parameters of a job, the same for each of its flows. */
+struct mltcp_params {
+	__u64 total_bytes; /* bytes of one burst of one flow; 0: unknown, the flow is the base */
+	__u64 gap_ns; /* time without an ACK that ends an iteration; 0: unknown, likewise */
+	__u32 slope; /* of F, fixed point */
+	__u32 intercept; /* of F, fixed point */
+	__u32 keep_min; /* share of the window kept after a loss at ratio 0, fixed point */
+	__u32 keep_max; /* the same at ratio 1 */
+	__u32 yield_min; /* queueing delay borne at ratio 0, share of a full queue's, fixed point */
+	__u32 yield_max; /* the same at ratio 1 */
+	__u32 shape; /* enum mltcp_shape */
+	__u32 mechanisms; /* MLTCP_SCALE_* | MLTCP_YIELD, or MLTCP_MECHANISMS_DEFAULT alone */
+};
+
+#define MLTCP_JOB_NAME_BYTES 64
+
+/* A job as user space sets it, looked up by its id. */
+struct mltcp_job {
+	struct mltcp_params params;
+	char name[MLTCP_JOB_NAME_BYTES]; /* for people, terminated by 0 */
+};
+
+/* Which job a socket belongs to. Written by user space only. */
+struct mltcp_tag {
+	__u32 job; /* id of the job; 0: none */
+};
+
+/* State of one flow. Written by the congestion control only. */
+struct mltcp_flow {
+	/* where the flow is */
+	__u64 acked_bytes; /* tcp_sock::bytes_acked at the latest ACK */
+	__u64 start_bytes; /* the same where the iteration starts */
+	__u64 start_ns; /* time of the iteration's first ACK, CLOCK_MONOTONIC */
+	__u64 last_ns; /* time of the latest ACK */
+	__u64 idle_ns; /* the gap that came before this iteration; gap_ns for the first one */
+	__u32 job; /* job the state belongs to, 0: none */
+	__u32 iteration; /* from 1; 0 before the first ACK */
+	__u32 ratio; /* bytes acknowledged in this iteration / total_bytes, at most MLTCP_ONE */
+	__u32 queue_us; /* queueing delay of the latest RTT sample, microseconds */
+	__u32 full_queue_us; /* queueing delay found at losses, smoothed, microseconds; 0: none yet */
+	/* what follows from it: set at each ACK, used until the next */
+	__u32 gain; /* F, fixed point; MLTCP_ONE: the base's own increase */
+	__u32 keep; /* share of the window kept after a loss, fixed point; 0: the base's own */
+	__u32 yield_us; /* queueing delay above which the flow yields, microseconds; 0: it doesn't */
+	/* kept between ACKs */
+	__u32 carry; /* fraction of an acknowledged segment not yet handed to the base */
+	__u32 resume_cwnd; /* window to slow-start back to when yielding ends; 0: not yielding */
+	__u64 shrink_ns; /* time of the latest shrink */
+	/* for reports */
+	__u32 cwnd; /* at the latest ACK, segments */
+	__u32 srtt_us; /* at the latest ACK, microseconds */
+	__u32 retransmits; /* tcp_sock::total_retrans at the latest ACK, segments */
+	__u32 start_retransmits; /* the same where the iteration starts */
+	__u32 acks; /* since the flow was tagged */
+	__u32 losses; /* window reductions after loss or ECN since the flow was tagged */
+	__u32 yields; /* shrinks on queueing delay since the flow was tagged */
+	__u8 active; /* 1: period and total known, the algorithm acts; 0: the flow is its base */
+	__u8 drained; /* 1: nothing was outstanding after the latest ACK */
+	__u8 pad[2];
+};
+
+/* One finished iteration of one flow. */
+struct mltcp_event {
+	__u64 cookie; /* socket cookie */
+	__u64 first_ack_ns; /* CLOCK_MONOTONIC */
+	__u64 last_ack_ns;
+	__u64 bytes; /* acknowledged in the iteration */
+	__u32 job;
+	__u32 iteration; /* from 1 */
+	__u32 retransmits; /* segments, in the iteration */
+	__u32 srtt_us; /* smoothed RTT at the last ACK, microseconds */
+	__u32 cwnd; /* at the last ACK, segments */
+	__u32 ratio; /* at the last ACK, fixed point */
+	__u8 local_addr[16]; /* IPv6, or IPv4-mapped IPv6 */
+	__u8 remote_addr[16];
+	__u16 local_port; /* host byte order */
+	__u16 remote_port; /* host byte order */
+	__u32 pad;
+};
+
+/* One flow as read back from the kernel. */
+struct mltcp_flow_record {
+	__u64 cookie;
+	__u32 netns; /* inode number of the network namespace */
+	__u32 tagged_job; /* job of the tag, 0: untagged */
+	__u32 snd_cwnd; /* segments, now */
+	__u32 snd_ssthresh; /* segments, now */
+	__u8 local_addr[16]; /* IPv6, or IPv4-mapped IPv6 */
+	__u8 remote_addr[16];
+	__u16 local_port; /* host byte order */
+	__u16 remote_port; /* host byte order */
+	__u32 state; /* TCP state as in /proc/net/tcp */
+	char ca_name[16]; /* congestion control in use */
+	struct mltcp_flow flow;
+};
+
+#endif

@@ -1,0 +1,94 @@
+"""The C core (kmod/mltcp_core.h) called from Python, through cffi.
+
+This compiles the very header that the kernel side compiles, with the system's C compiler, once
+per version of the sources. Unit tests compare it with an independent model, and traces of ACKs
+can be replayed through it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import shutil
+import tempfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from cffi import FFI
+
+from mltcp_tools import uapi
+from mltcp_tools.csources import cache_dir, digest, source_root
+from mltcp_tools.errors import HostError
+
+_FUNCTIONS = """
+uint64_t mltcp_scale(uint64_t value, uint32_t share);
+uint8_t mltcp_params_valid(const struct mltcp_params *p);
+uint32_t mltcp_ratio(uint64_t sent, uint64_t total);
+uint32_t mltcp_gain(const struct mltcp_params *p, uint32_t ratio);
+uint32_t mltcp_between(uint32_t low, uint32_t high, uint32_t ratio);
+void mltcp_reset(struct mltcp_flow *f, uint32_t job, uint64_t acked_bytes);
+uint64_t mltcp_sent(const struct mltcp_flow *f);
+uint8_t mltcp_is_boundary(const struct mltcp_flow *f, const struct mltcp_params *p, uint64_t now);
+void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *p, uint64_t now);
+void mltcp_on_ack(struct mltcp_flow *f, const struct mltcp_params *p, uint32_t mechanisms,
+                  uint64_t now, uint64_t acked_bytes, uint8_t drained, int32_t rtt_us,
+                  uint32_t min_rtt_us);
+uint32_t mltcp_scaled_acked(struct mltcp_flow *f, uint32_t acked);
+uint32_t mltcp_on_loss(struct mltcp_flow *f, uint32_t cwnd, uint32_t base);
+uint8_t mltcp_must_yield(const struct mltcp_flow *f);
+uint32_t mltcp_yield(struct mltcp_flow *f, uint64_t now, uint32_t cwnd);
+uint32_t mltcp_resume(struct mltcp_flow *f);
+#define MLTCP_OVERRUN ...
+#define MLTCP_QUEUE_MIN_US ...
+#define MLTCP_CWND_MIN ...
+#define MLTCP_GAIN_MAX ...
+#define MLTCP_SHAPE_COUNT ...
+"""
+
+_SOURCE = """
+#include <linux/types.h>
+#include "mltcp_core.h"
+"""
+
+
+def _load(path: Path, name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise HostError(f"{path} can't be loaded; remove it and try again.")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@functools.cache
+def core() -> tuple[Any, Any]:
+    """(lib, ffi): the functions of mltcp_core.h, and cffi's handle to make their structs.
+
+    Raises HostError when there is no C compiler or no Python header.
+    """
+    headers = source_root() / "kmod"
+    name = f"_mltcp_core_{digest(headers.glob('mltcp_*.h'), uapi.STRUCTS, _FUNCTIONS, _SOURCE)}"
+    folder = cache_dir()
+    built = sorted(folder.glob(f"{name}.*.so"))
+    if not built:
+        builder = FFI()
+        builder.cdef(uapi.STRUCTS + _FUNCTIONS)
+        # cffi has gcc check every size, offset and type above against the header.
+        builder.set_source(
+            name,
+            _SOURCE,
+            include_dirs=[str(headers)],
+            extra_compile_args=["-O2", "-Wall", "-Wextra", "-Werror=sign-compare"],
+        )
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            try:
+                compiled = Path(builder.compile(tmpdir=scratch))
+            except Exception as error:  # setuptools' and cffi's compile errors share no base
+                raise HostError(
+                    f"Compiling the core failed ({error}); it needs gcc and Python's headers: apt "
+                    "install gcc python3-dev"
+                ) from error
+            built = [Path(shutil.move(compiled, folder / compiled.name))]
+    module = _load(built[0], name)
+    return module.lib, module.ffi

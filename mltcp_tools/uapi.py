@@ -1,0 +1,95 @@
+"""The structs of kmod/mltcp_uapi.h, declared to Python.
+
+Declared without a compiler (cffi's ABI mode) so that a host needs none to talk to the kernel.
+Three things keep the copy honest: tests/unit/test_uapi.py compares it with the header as gcc
+compiles it, the BPF loader compares value sizes with the kernel's maps, and both kinds of
+host are little-endian 64-bit Linux.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+from cffi import FFI
+
+SHIFT = 16
+ONE = 1 << SHIFT
+"""1.0 in the fixed point of ratios, gains and shares (MLTCP_ONE)."""
+
+SCALE_INCREASE = 1 << 0
+SCALE_DECREASE = 1 << 1
+YIELD = 1 << 2
+MECHANISMS_DEFAULT = 1 << 31
+JOB_NAME_BYTES = 64
+
+STRUCTS = """
+struct mltcp_params {
+    uint64_t total_bytes, gap_ns;
+    uint32_t slope, intercept, keep_min, keep_max, yield_min, yield_max, shape, mechanisms;
+};
+struct mltcp_job {
+    struct mltcp_params params;
+    char name[64];
+};
+struct mltcp_tag {
+    uint32_t job;
+};
+struct mltcp_flow {
+    uint64_t acked_bytes, start_bytes, start_ns, last_ns, idle_ns;
+    uint32_t job, iteration, ratio, queue_us, full_queue_us, gain, keep, yield_us;
+    uint32_t carry, resume_cwnd;
+    uint64_t shrink_ns;
+    uint32_t cwnd, srtt_us, retransmits, start_retransmits, acks, losses, yields;
+    uint8_t active, drained, pad[2];
+};
+struct mltcp_event {
+    uint64_t cookie, first_ack_ns, last_ack_ns, bytes;
+    uint32_t job, iteration, retransmits, srtt_us, cwnd, ratio;
+    uint8_t local_addr[16], remote_addr[16];
+    uint16_t local_port, remote_port;
+    uint32_t pad;
+};
+struct mltcp_flow_record {
+    uint64_t cookie;
+    uint32_t netns, tagged_job, snd_cwnd, snd_ssthresh;
+    uint8_t local_addr[16], remote_addr[16];
+    uint16_t local_port, remote_port;
+    uint32_t state;
+    char ca_name[16];
+    struct mltcp_flow flow;
+};
+"""
+
+ffi = FFI()
+ffi.cdef(STRUCTS)
+
+
+def to_fixed(value: float) -> int:
+    """Fixed point, rounded to nearest, of a value that is not negative."""
+    return round(value * ONE)
+
+
+def from_fixed(value: int) -> float:
+    """The value of a fixed-point number."""
+    return value / ONE
+
+
+def pack(kind: str, fields: dict[str, Any]) -> bytes:
+    """Bytes of `struct kind` with the fields given and zero in all others."""
+    return bytes(ffi.buffer(ffi.new(f"struct {kind} *", fields)))
+
+
+def unpack(kind: str, data: bytes) -> Any:
+    """`struct kind` from exactly its size of bytes; ValueError for any other size."""
+    if len(data) != ffi.sizeof(f"struct {kind}"):
+        raise ValueError(f"{len(data)} bytes are not a struct {kind}")
+    struct = ffi.new(f"struct {kind} *")
+    ffi.memmove(struct, data, len(data))
+    return struct
+
+
+def address_text(address: Any) -> str:
+    """Text of a 16-byte address; IPv4-mapped ones as IPv4."""
+    ip = ipaddress.IPv6Address(bytes(ffi.buffer(address)))
+    return str(ip.ipv4_mapped or ip)
