@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The parts of kernel structs the programs touch. Offsets come from the running kernel's BTF
+ * when an object is loaded (CO-RE), so only names and types matter here and no vmlinux.h is
+ * needed to compile.
+ */
+#ifndef KERNEL_TYPES_BPF_H
+#define KERNEL_TYPES_BPF_H
+
+#include <linux/types.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+
+#define AF_INET 2
+#define AF_INET6 10
+
+/* include/net/tcp.h: any user may choose this congestion control */
+#define TCP_CONG_NON_RESTRICTED 1
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct in6_addr {
+	union {
+		__u8 u6_addr8[16];
+	} in6_u;
+};
+
+struct ns_common {
+	unsigned int inum;
+};
+
+struct net {
+	struct ns_common ns;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+typedef struct {
+	__s64 counter;
+} atomic64_t;
+
+struct sock_common {
+	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
+	__be16 skc_dport;
+	__u16 skc_num;
+	unsigned short skc_family;
+	volatile unsigned char skc_state;
+	possible_net_t skc_net;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
+	atomic64_t skc_cookie;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+};
+
+struct inet_sock {
+	struct sock sk;
+	__be16 inet_sport;
+};
+
+struct tcp_congestion_ops;
+
+struct inet_connection_sock {
+	struct inet_sock icsk_inet;
+	const struct tcp_congestion_ops *icsk_ca_ops;
+	__u64 icsk_ca_priv[13];
+};
+
+struct minmax_sample {
+	__u32 t;
+	__u32 v;
+};
+
+struct minmax {
+	struct minmax_sample s[3];
+};
+
+struct tcp_sock {
+	struct inet_connection_sock inet_conn;
+	__u32 snd_cwnd;
+	__u32 snd_cwnd_cnt;
+	__u32 snd_ssthresh;
+	__u32 packets_out;
+	__u32 srtt_us; /* eighths of a microsecond */
+	__u32 total_retrans;
+	__u64 bytes_acked;
+	struct minmax rtt_min; /* microseconds */
+};
+
+struct ack_sample {
+	__u32 pkts_acked;
+	__s32 rtt_us;
+	__u32 in_flight;
+};
+
+enum tcp_ca_event { CA_EVENT_TX_START };
+
+/* libbpf matches the members by name; those missing here stay zero in the kernel's struct. */
+struct tcp_congestion_ops {
+	__u32 (*ssthresh)(struct sock *sk);
+	void (*cong_avoid)(struct sock *sk, __u32 ack, __u32 acked);
+	void (*set_state)(struct sock *sk, __u8 new_state);
+	void (*cwnd_event)(struct sock *sk, enum tcp_ca_event event);
+	void (*pkts_acked)(struct sock *sk, const struct ack_sample *sample);
+	__u32 (*undo_cwnd)(struct sock *sk);
+	char name[16];
+	__u32 flags;
+	void (*init)(struct sock *sk);
+	void (*release)(struct sock *sk);
+};
+
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+struct bpf_iter__bpf_sk_storage_map {
+	struct bpf_iter_meta *meta;
+	struct bpf_map *map;
+	struct sock *sk;
+	void *value;
+};
+
+#pragma clang attribute pop
+
+/* Both addresses of a socket in IPv6 form (IPv4 mapped), both ports in host byte order. */
+static __always_inline void copy_address(__u8 to[16], __u16 family, __be32 v4,
+					 const struct in6_addr *v6)
+{
+	if (family == AF_INET6) {
+		bpf_probe_read_kernel(to, 16, v6);
+		return;
+	}
+	__builtin_memset(to, 0, 10);
+	to[10] = 0xff;
+	to[11] = 0xff;
+	__builtin_memcpy(to + 12, &v4, 4);
+}
+
+#endif

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * `mltcp`: the recommended default. Reno with all three mechanisms; README.md has the
+ * measurements behind the choice of base and constants.
+ */
+#include <linux/types.h>
+#include "../kmod/mltcp_uapi.h"
+
+#define MLTCP_NAME "mltcp"
+#define MLTCP_OPS mltcp
+#define MLTCP_MECHANISMS (MLTCP_SCALE_INCREASE | MLTCP_SCALE_DECREASE | MLTCP_YIELD)
+
+#include "reno.bpf.h"

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the congestion controls share: per-flow state, tags, reports, and the calls into the
+ * core around a base algorithm's own functions.
+ *
+ * A base algorithm includes this file after defining
+ *   MLTCP_MECHANISMS  the mechanisms it uses where a job doesn't say;
+ * and calls, from its callbacks,
+ *   mltcp_bpf_init(sk), mltcp_bpf_acked(sk, sample), mltcp_bpf_release(sk), and
+ *   mltcp_bpf_loss(sk, base's ssthresh);
+ *   mltcp_bpf_avoid(sk, acked), which returns the count of segments to hand to the base's
+ *   cong_avoid, or MLTCP_HOLD when the window must not grow.
+ * The kernel calls them with the socket locked, so a flow's state needs no lock of its own.
+ */
+#ifndef MLTCP_BPF_H
+#define MLTCP_BPF_H
+
+#include "mltcp_maps.bpf.h"
+#include "../kmod/mltcp_core.h"
+
+#define MLTCP_HOLD 0xffffffffU
+
+/*
+ * Parameters of flows without a job. Alone in its section, so that the loader can replace it
+ * before the kernel sees it. With total_bytes and gap_ns 0 such a flow is its base.
+ */
+const volatile struct mltcp_params mltcp_defaults SEC(".rodata.defaults") = {
+	.slope = 7 * MLTCP_ONE / 4,
+	.intercept = MLTCP_ONE / 4,
+	.keep_min = MLTCP_ONE / 2,
+	.keep_max = MLTCP_ONE / 8 * 7,
+	.yield_min = MLTCP_ONE / 5,
+	.yield_max = MLTCP_ONE,
+	.mechanisms = MLTCP_MECHANISMS_DEFAULT,
+};
+
+static __always_inline struct tcp_sock *tcp_sk(struct sock *sk)
+{
+	return (struct tcp_sock *)sk;
+}
+
+static __always_inline void mltcp_bpf_init(struct sock *sk)
+{
+	struct mltcp_flow *flow;
+
+	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (flow)
+		mltcp_reset(flow, 0, tcp_sk(sk)->bytes_acked);
+}
+
+/* Report the iteration that has ended; one that was nothing, or only a FIN, is none. */
+static __always_inline void mltcp_bpf_report(struct sock *sk, const struct mltcp_flow *flow)
+{
+	const struct sock_common *common = &sk->__sk_common;
+	const struct inet_sock *inet = (struct inet_sock *)sk;
+	struct mltcp_event *event;
+	__u64 *dropped;
+	__u32 zero = 0;
+
+	if (!flow->iteration || mltcp_sent(flow) <= 1)
+		return;
+	event = bpf_ringbuf_reserve(&mltcp_events, sizeof(*event), 0);
+	if (!event) {
+		dropped = bpf_map_lookup_elem(&mltcp_dropped, &zero);
+		if (dropped)
+			__sync_fetch_and_add(dropped, 1);
+		return;
+	}
+	event->cookie = common->skc_cookie.counter;
+	event->first_ack_ns = flow->start_ns;
+	event->last_ack_ns = flow->last_ns;
+	event->bytes = mltcp_sent(flow);
+	event->job = flow->job;
+	event->iteration = flow->iteration;
+	event->retransmits = flow->retransmits - flow->start_retransmits;
+	event->srtt_us = flow->srtt_us;
+	event->cwnd = flow->cwnd;
+	event->ratio = flow->ratio;
+	copy_address(event->local_addr, common->skc_family, common->skc_rcv_saddr,
+		     &common->skc_v6_rcv_saddr);
+	copy_address(event->remote_addr, common->skc_family, common->skc_daddr,
+		     &common->skc_v6_daddr);
+	/* skc_num is 0 already when a closed socket is released */
+	event->local_port = __builtin_bswap16(inet->inet_sport);
+	event->remote_port = __builtin_bswap16(common->skc_dport);
+	event->pad = 0;
+	bpf_ringbuf_submit(event, 0);
+}
+
+/* Every ACK that acknowledges data, in every state of the connection. */
+static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sample *sample)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	struct mltcp_params params;
+	struct mltcp_flow *flow;
+	struct mltcp_job *job = NULL;
+	struct mltcp_tag *tag;
+	__u64 now = bpf_ktime_get_ns();
+	__u32 mechanisms, id;
+
+	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
+	if (!flow)
+		return;
+	tag = bpf_sk_storage_get(&mltcp_tags, sk, 0, 0);
+	if (tag) {
+		id = tag->job;
+		job = bpf_map_lookup_elem(&mltcp_jobs, &id);
+	}
+	if (job) {
+		params = job->params;
+	} else {
+		id = 0;
+		params = mltcp_defaults;
+	}
+	if (flow->job != id) {
+		if (flow->job)
+			mltcp_bpf_report(sk, flow);
+		/* The bytes of this ACK already belong to the new job. */
+		mltcp_reset(flow, id, flow->acked_bytes);
+	}
+	mechanisms = params.mechanisms;
+	if (mechanisms == MLTCP_MECHANISMS_DEFAULT)
+		mechanisms = MLTCP_MECHANISMS;
+
+	if (mltcp_is_boundary(flow, &params, now)) {
+		mltcp_bpf_report(sk, flow);
+		mltcp_begin(flow, &params, now);
+	}
+	mltcp_on_ack(flow, &params, mechanisms, now, tp->bytes_acked, tp->packets_out == 0,
+		     sample->rtt_us, tp->rtt_min.s[0].v);
+	flow->cwnd = tp->snd_cwnd;
+	flow->srtt_us = tp->srtt_us >> 3;
+	flow->retransmits = tp->total_retrans;
+}
+
+static __always_inline __u32 mltcp_bpf_avoid(struct sock *sk, __u32 acked)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct mltcp_flow *flow;
+	__u32 cwnd, resume;
+
+	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
+	if (!flow)
+		return acked;
+	if (mltcp_must_yield(flow)) {
+		cwnd = mltcp_yield(flow, bpf_ktime_get_ns(), tp->snd_cwnd);
+		if (cwnd < tp->snd_cwnd) {
+			tp->snd_cwnd = cwnd;
+			tp->snd_ssthresh = cwnd;
+		}
+		return MLTCP_HOLD;
+	}
+	resume = mltcp_resume(flow);
+	if (resume > tp->snd_ssthresh)
+		tp->snd_ssthresh = resume;
+	/* Slow start stays the base's own. */
+	if (tp->snd_cwnd < tp->snd_ssthresh)
+		return acked;
+	return mltcp_scaled_acked(flow, acked);
+}
+
+static __always_inline __u32 mltcp_bpf_loss(struct sock *sk, __u32 base)
+{
+	struct mltcp_flow *flow;
+
+	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
+	return flow ? mltcp_on_loss(flow, tcp_sk(sk)->snd_cwnd, base) : base;
+}
+
+/* The flow closes, or takes another congestion control: nothing of ours stays with it. */
+static __always_inline void mltcp_bpf_release(struct sock *sk)
+{
+	struct mltcp_flow *flow;
+
+	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
+	if (!flow)
+		return;
+	if (flow->job)
+		mltcp_bpf_report(sk, flow);
+	bpf_sk_storage_delete(&mltcp_flows, sk);
+}
+
+#endif

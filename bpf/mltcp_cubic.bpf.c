@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * `mltcp_cubic`: the published algorithm on the kernel's own CUBIC (net/ipv4/tcp_cubic.c), the
+ * window's increase scaled by F. The base keeps its state in icsk_ca_priv, ours is in socket
+ * storage, so the two don't meet.
+ */
+#include <linux/types.h>
+#include "../kmod/mltcp_uapi.h"
+
+#define MLTCP_MECHANISMS MLTCP_SCALE_INCREASE
+
+#include "mltcp.bpf.h"
+
+char _license[] SEC("license") = "GPL";
+
+extern void cubictcp_init(struct sock *sk) __ksym;
+extern __u32 cubictcp_recalc_ssthresh(struct sock *sk) __ksym;
+extern void cubictcp_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
+extern void cubictcp_state(struct sock *sk, __u8 new_state) __ksym;
+extern void cubictcp_cwnd_event(struct sock *sk, enum tcp_ca_event event) __ksym;
+extern void cubictcp_acked(struct sock *sk, const struct ack_sample *sample) __ksym;
+extern __u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
+
+SEC("struct_ops")
+void BPF_PROG(init, struct sock *sk)
+{
+	cubictcp_init(sk);
+	mltcp_bpf_init(sk);
+}
+
+SEC("struct_ops")
+void BPF_PROG(release, struct sock *sk)
+{
+	mltcp_bpf_release(sk);
+}
+
+SEC("struct_ops")
+__u32 BPF_PROG(ssthresh, struct sock *sk)
+{
+	return mltcp_bpf_loss(sk, cubictcp_recalc_ssthresh(sk));
+}
+
+SEC("struct_ops")
+void BPF_PROG(cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
+{
+	__u32 scaled = mltcp_bpf_avoid(sk, acked);
+
+	if (scaled != MLTCP_HOLD)
+		cubictcp_cong_avoid(sk, ack, scaled);
+}
+
+SEC("struct_ops")
+void BPF_PROG(set_state, struct sock *sk, __u8 new_state)
+{
+	cubictcp_state(sk, new_state);
+}
+
+SEC("struct_ops")
+void BPF_PROG(cwnd_event, struct sock *sk, enum tcp_ca_event event)
+{
+	cubictcp_cwnd_event(sk, event);
+}
+
+SEC("struct_ops")
+void BPF_PROG(pkts_acked, struct sock *sk, const struct ack_sample *sample)
+{
+	cubictcp_acked(sk, sample);
+	mltcp_bpf_acked(sk, sample);
+}
+
+SEC("struct_ops")
+__u32 BPF_PROG(undo_cwnd, struct sock *sk)
+{
+	return tcp_reno_undo_cwnd(sk);
+}
+
+SEC(".struct_ops")
+struct tcp_congestion_ops mltcp_cubic = {
+	.init = (void *)init,
+	.release = (void *)release,
+	.ssthresh = (void *)ssthresh,
+	.cong_avoid = (void *)cong_avoid,
+	.set_state = (void *)set_state,
+	.cwnd_event = (void *)cwnd_event,
+	.pkts_acked = (void *)pkts_acked,
+	.undo_cwnd = (void *)undo_cwnd,
+	.flags = TCP_CONG_NON_RESTRICTED,
+	.name = "mltcp_cubic",
+};

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A congestion control on the kernel's own Reno (net/ipv4/tcp_cong.c). The includer defines
+ * MLTCP_NAME, a string, and MLTCP_OPS, the name of the struct_ops map, and MLTCP_MECHANISMS.
+ */
+#include "mltcp.bpf.h"
+
+char _license[] SEC("license") = "GPL";
+
+extern __u32 tcp_reno_ssthresh(struct sock *sk) __ksym;
+extern void tcp_reno_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
+extern __u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
+
+SEC("struct_ops")
+void BPF_PROG(init, struct sock *sk)
+{
+	mltcp_bpf_init(sk);
+}
+
+SEC("struct_ops")
+void BPF_PROG(release, struct sock *sk)
+{
+	mltcp_bpf_release(sk);
+}
+
+SEC("struct_ops")
+__u32 BPF_PROG(ssthresh, struct sock *sk)
+{
+	return mltcp_bpf_loss(sk, tcp_reno_ssthresh(sk));
+}
+
+SEC("struct_ops")
+void BPF_PROG(cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
+{
+	__u32 scaled = mltcp_bpf_avoid(sk, acked);
+
+	if (scaled != MLTCP_HOLD)
+		tcp_reno_cong_avoid(sk, ack, scaled);
+}
+
+SEC("struct_ops")
+void BPF_PROG(pkts_acked, struct sock *sk, const struct ack_sample *sample)
+{
+	mltcp_bpf_acked(sk, sample);
+}
+
+SEC("struct_ops")
+__u32 BPF_PROG(undo_cwnd, struct sock *sk)
+{
+	return tcp_reno_undo_cwnd(sk);
+}
+
+SEC(".struct_ops")
+struct tcp_congestion_ops MLTCP_OPS = {
+	.init = (void *)init,
+	.release = (void *)release,
+	.ssthresh = (void *)ssthresh,
+	.cong_avoid = (void *)cong_avoid,
+	.pkts_acked = (void *)pkts_acked,
+	.undo_cwnd = (void *)undo_cwnd,
+	.flags = TCP_CONG_NON_RESTRICTED,
+	.name = MLTCP_NAME,
+};

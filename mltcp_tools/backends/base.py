@@ -1,0 +1,253 @@
+"""What every backend answers: the same calls for the eBPF programs and for the kernel module.
+
+A backend knows jobs, flows and iterations; it knows nothing of processes. Every call raises a
+MltcpError subclass with one sentence on failure, and reports what it read back from the kernel
+rather than what it asked for.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from mltcp_tools.errors import UsageError
+
+SHAPES = ("linear", "quadratic", "concave", "reciprocal", "falling", "falling-quadratic")
+"""Names of enum mltcp_shape (kmod/mltcp_uapi.h), in its order."""
+
+MECHANISMS = ("increase", "decrease", "yield")
+"""What the algorithm may change of its base: MLTCP_SCALE_INCREASE, _DECREASE, MLTCP_YIELD."""
+
+NAMES = ("mltcp", "mltcp_reno", "mltcp_cubic")
+"""Congestion controls a backend offers; `mltcp` is the recommended one."""
+
+GAIN_MAX = 64.0
+"""Largest slope and intercept (MLTCP_GAIN_MAX in kmod/mltcp_uapi.h)."""
+
+
+@dataclass(frozen=True)
+class JobParams:
+    """Parameters of a job's flows. The defaults are those of kmod/mltcp_uapi.h's algorithm.
+
+    total_bytes: bytes of one burst of one flow; 0 = unknown, the flow behaves as its base.
+    gap_s: seconds without an ACK that end an iteration; 0 = unknown, likewise.
+    slope, intercept: F = slope * ratio + intercept, each 0..64 (MLTCP, arXiv 2402.09589).
+    shape: one of SHAPES.
+    mechanisms: which of MECHANISMS act; None = the congestion control's own choice: all three
+        for mltcp, the increase alone for mltcp_reno and mltcp_cubic (the published algorithm).
+    keep_min, keep_max: with `decrease`, the share of the window kept after a loss at ratio 0
+        and at ratio 1, each 0..1.
+    yield_min, yield_max: with `yield`, the queueing delay above which the flow shrinks its
+        window, as a share of a full queue's, at ratio 0 and at ratio 1, each 0..1.
+    """
+
+    total_bytes: int = 0
+    gap_s: float = 0.0
+    slope: float = 1.75
+    intercept: float = 0.25
+    shape: str = "linear"
+    mechanisms: tuple[str, ...] | None = None
+    keep_min: float = 0.5
+    keep_max: float = 0.875
+    yield_min: float = 0.2
+    yield_max: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.total_bytes < 2**63:
+            raise UsageError(f"total_bytes is {self.total_bytes}; it must be 0 to 2^63 - 1.")
+        if not 0 <= self.gap_s <= 3600:
+            raise UsageError(f"gap_s is {self.gap_s}; it must be 0 to 3600 seconds.")
+        for name, high in (
+            ("slope", GAIN_MAX),
+            ("intercept", GAIN_MAX),
+            ("keep_min", 1.0),
+            ("keep_max", 1.0),
+            ("yield_min", 1.0),
+            ("yield_max", 1.0),
+        ):
+            value = getattr(self, name)
+            if not 0 <= value <= high:
+                raise UsageError(f"{name} is {value}; it must be 0 to {high:g}.")
+        if self.shape not in SHAPES:
+            raise UsageError(f"shape is {self.shape!r}; it must be one of {', '.join(SHAPES)}.")
+        for mechanism in self.mechanisms or ():
+            if mechanism not in MECHANISMS:
+                raise UsageError(
+                    f"mechanism {mechanism!r} is unknown; there are: {', '.join(MECHANISMS)}."
+                )
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job known to the kernel side. id: 1..2^32-1. name: for people, at most 63 characters."""
+
+    id: int
+    name: str
+    params: JobParams = field(default_factory=JobParams)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.id < 2**32:
+            raise UsageError(f"job id is {self.id}; it must be 1 to 2^32 - 1.")
+        if not 1 <= len(self.name.encode()) <= 63 or not self.name.isprintable():
+            raise UsageError(f"job name {self.name!r} must be 1 to 63 printable characters.")
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One socket as the kernel sees it now.
+
+    cookie: socket cookie. netns: inode of its network namespace. state: TCP state name.
+    job_id: job of its tag, 0 when untagged. cwnd, ssthresh: segments. gain: F.
+    sent_bytes: acknowledged in the present iteration. ratio: 0..1. srtt_us: microseconds.
+    queue_us: queueing delay of the last RTT sample; full_queue_us: the one found at losses.
+    active: False while the flow behaves as its base.
+    """
+
+    cookie: int
+    netns: int
+    congestion_control: str
+    state: str
+    local_addr: str
+    local_port: int
+    remote_addr: str
+    remote_port: int
+    job_id: int
+    iteration: int
+    sent_bytes: int
+    ratio: float
+    gain: float
+    active: bool
+    cwnd: int
+    ssthresh: int
+    srtt_us: int
+    retransmits: int
+    queue_us: int
+    full_queue_us: int
+    acks: int
+    losses: int
+    yields: int
+
+
+@dataclass(frozen=True)
+class IterationEvent:
+    """One finished iteration of one flow, as the kernel saw it.
+
+    first_ack_s, last_ack_s: CLOCK_MONOTONIC seconds. bytes: acknowledged. retransmits:
+    segments, in the iteration. srtt_us, cwnd (segments), ratio (0..1): at the last ACK.
+    iteration: from 1, counted since the flow was tagged.
+    """
+
+    job_id: int
+    cookie: int
+    local_addr: str
+    local_port: int
+    remote_addr: str
+    remote_port: int
+    iteration: int
+    first_ack_s: float
+    last_ack_s: float
+    bytes: int
+    retransmits: int
+    srtt_us: int
+    cwnd: int
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Status:
+    """State of a backend, as read back from the kernel.
+
+    loaded: names of its congestion controls that the kernel lists. sockets: number of sockets
+    that use each of them, in every network namespace. jobs: the jobs set. details: facts for
+    people (object ids, where maps are pinned, BPF run-time statistics when enabled).
+    """
+
+    backend: str
+    loaded: tuple[str, ...]
+    sockets: dict[str, int]
+    jobs: tuple[Job, ...]
+    details: dict[str, object]
+
+
+class IterationStream(ABC):
+    """Iterations as they finish. A context manager; only events after it was opened arrive."""
+
+    dropped: int = 0
+    """Events the kernel could not deliver because nobody read them in time."""
+
+    @abstractmethod
+    def poll(self, timeout_s: float) -> list[IterationEvent]:
+        """Wait up to timeout_s seconds for the first event, and return all there are."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop listening. Closing twice is fine."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Backend(ABC):
+    """One way to run MLTCP in this host's kernel."""
+
+    name: str
+
+    @abstractmethod
+    def load(self, names: Sequence[str] = NAMES, defaults: JobParams | None = None) -> Status:
+        """Register the congestion controls named; those already there stay as they are.
+
+        defaults: parameters of flows that belong to no job (they behave as their base unless
+        total_bytes and gap_s are given). Removes first what a crash left. On any error nothing
+        stays behind. Raises HostError, BusyError or UsageError.
+        """
+
+    @abstractmethod
+    def unload(self, force: bool = False) -> int:
+        """Unregister all and forget jobs and tags; return how many sockets still ran them.
+
+        With sockets in use, raises BusyError unless force: then those sockets run on with the
+        code they have until they close, as their base algorithm.
+        """
+
+    @abstractmethod
+    def status(self) -> Status:
+        """What the kernel has of this backend. Never raises because nothing is loaded."""
+
+    @abstractmethod
+    def set_job(self, job: Job) -> None:
+        """Create the job, or give it new parameters; its flows follow at their next ACK."""
+
+    @abstractmethod
+    def delete_job(self, job_id: int) -> None:
+        """Forget the job; flows still tagged with it behave as their base."""
+
+    @abstractmethod
+    def jobs(self) -> list[Job]:
+        """The jobs set, by id."""
+
+    @abstractmethod
+    def tag(self, fd: int, job_id: int) -> None:
+        """Give the TCP socket behind this process's descriptor to a job that is set."""
+
+    @abstractmethod
+    def untag(self, fd: int) -> None:
+        """Take the socket's tag off. A socket without one is no error."""
+
+    @abstractmethod
+    def flows(self) -> list[Flow]:
+        """Every socket that runs one of this backend's congestion controls, in any namespace."""
+
+    @abstractmethod
+    def iterations(self) -> IterationStream:
+        """Open the stream of finished iterations. One reader at a time: BusyError otherwise."""

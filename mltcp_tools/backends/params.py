@@ -1,0 +1,52 @@
+"""Job parameters between Python's units and the kernel's fixed point."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mltcp_tools import uapi
+from mltcp_tools.backends.base import SHAPES, JobParams
+
+_MECHANISMS = {
+    "increase": uapi.SCALE_INCREASE,
+    "decrease": uapi.SCALE_DECREASE,
+    "yield": uapi.YIELD,
+}
+
+
+def params_fields(params: JobParams) -> dict[str, int]:
+    """Fields of struct mltcp_params."""
+    if params.mechanisms is None:
+        mechanisms = uapi.MECHANISMS_DEFAULT
+    else:
+        mechanisms = sum(_MECHANISMS[name] for name in set(params.mechanisms))
+    return {
+        "total_bytes": params.total_bytes,
+        "gap_ns": round(params.gap_s * 1e9),
+        "slope": uapi.to_fixed(params.slope),
+        "intercept": uapi.to_fixed(params.intercept),
+        "keep_min": uapi.to_fixed(params.keep_min),
+        "keep_max": uapi.to_fixed(params.keep_max),
+        "yield_min": uapi.to_fixed(params.yield_min),
+        "yield_max": uapi.to_fixed(params.yield_max),
+        "shape": SHAPES.index(params.shape),
+        "mechanisms": mechanisms,
+    }
+
+
+def params_from_struct(struct: Any) -> JobParams:
+    """JobParams from a cffi `struct mltcp_params`, rounded to what people wrote."""
+    mechanisms = None
+    if struct.mechanisms != uapi.MECHANISMS_DEFAULT:
+        mechanisms = tuple(name for name, bit in _MECHANISMS.items() if struct.mechanisms & bit)
+    fixed = {
+        name: round(uapi.from_fixed(getattr(struct, name)), 4)
+        for name in ("slope", "intercept", "keep_min", "keep_max", "yield_min", "yield_max")
+    }
+    return JobParams(
+        total_bytes=struct.total_bytes,
+        gap_s=struct.gap_ns / 1e9,
+        shape=SHAPES[struct.shape],
+        mechanisms=mechanisms,
+        **fixed,
+    )

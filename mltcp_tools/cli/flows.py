@@ -1,0 +1,68 @@
+"""`mltcp flows`: the flows under MLTCP, one line each."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import click
+
+from mltcp_tools.backends import BACKENDS, get_backend
+from mltcp_tools.backends.base import Flow
+from mltcp_tools.units import format_bytes
+
+_COLUMNS = "{:<16} {:<11} {:<27} {:>9} {:>9} {:>5} {:>5} {:>6} {:>8} {:>7} {}"
+
+
+def _endpoint(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _line(flow: Flow, job: str) -> str:
+    return _COLUMNS.format(
+        job,
+        flow.congestion_control,
+        _endpoint(flow.remote_addr, flow.remote_port),
+        flow.iteration,
+        format_bytes(flow.sent_bytes),
+        f"{flow.ratio:.2f}" if flow.active else "-",
+        f"{flow.gain:.2f}" if flow.active else "1",
+        flow.cwnd,
+        f"{flow.srtt_us / 1000:.2f}",
+        flow.retransmits,
+        flow.state,
+    )
+
+
+@click.command()
+@click.option("--backend", type=click.Choice(BACKENDS), default="bpf", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+def command(backend: str, as_json: bool) -> None:
+    """List every socket that runs an MLTCP congestion control, in all network namespaces.
+
+    A ratio of - means that the flow behaves as its base: it has no job, or no period is known.
+    """
+    source = get_backend(backend)
+    flows = source.flows()
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(flow) for flow in flows], indent=2))
+        return
+    names = {job.id: job.name for job in source.jobs()}
+    click.echo(
+        _COLUMNS.format(
+            "JOB",
+            "CC",
+            "PEER",
+            "ITERATION",
+            "SENT",
+            "RATIO",
+            "F",
+            "CWND",
+            "SRTT-MS",
+            "RETRANS",
+            "STATE",
+        )
+    )
+    for flow in sorted(flows, key=lambda flow: (flow.job_id, flow.cookie)):
+        name = names.get(flow.job_id, str(flow.job_id)) if flow.job_id else "-"
+        click.echo(_line(flow, name))

@@ -1,0 +1,62 @@
+"""`mltcp load`: register the congestion controls with the kernel."""
+
+from __future__ import annotations
+
+import click
+
+from mltcp_tools.backends import BACKENDS, get_backend
+from mltcp_tools.backends.base import NAMES, JobParams
+from mltcp_tools.cli.status import show_status
+
+
+@click.command()
+@click.argument("names", nargs=-1, type=click.Choice(NAMES), metavar="[NAME]...")
+@click.option("--backend", type=click.Choice(BACKENDS), default="bpf", show_default=True)
+@click.option(
+    "--slope",
+    type=click.FloatRange(0, 64),
+    help="Default slope of F for flows without a job.  [default: 1.75]",
+)
+@click.option(
+    "--intercept",
+    type=click.FloatRange(0, 64),
+    help="Default intercept of F for flows without a job.  [default: 0.25]",
+)
+@click.option(
+    "--total",
+    "total_bytes",
+    type=click.IntRange(0),
+    help="Default bytes per burst of a flow without a job; with --gap it needs no tag.",
+)
+@click.option(
+    "--gap",
+    "gap_ms",
+    type=click.FloatRange(0, 3_600_000),
+    help="Default milliseconds without an ACK that end an iteration.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
+def command(
+    names: tuple[str, ...],
+    backend: str,
+    slope: float | None,
+    intercept: float | None,
+    total_bytes: int | None,
+    gap_ms: float | None,
+    as_json: bool,
+) -> None:
+    """Register the MLTCP congestion controls (all, or those NAMEd) and print what is loaded.
+
+    Any program can then choose one by setsockopt(TCP_CONGESTION). A flow without a job behaves as
+    its base algorithm unless --total and --gap say what its bursts look like.
+    """
+    given = {
+        "slope": slope,
+        "intercept": intercept,
+        "total_bytes": total_bytes,
+        "gap_s": None if gap_ms is None else gap_ms / 1000,
+    }
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if ("total_bytes" in chosen) != ("gap_s" in chosen):
+        raise click.UsageError("--total and --gap go together")
+    defaults = JobParams(**chosen) if chosen else None  # type: ignore[arg-type]
+    show_status(get_backend(backend).load(names or NAMES, defaults), as_json)

@@ -1,0 +1,82 @@
+"""Facts about this host that decide whether something can work, read from /proc and /sys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mltcp_tools.errors import HostError
+
+CAPABILITIES = {
+    "CAP_NET_ADMIN": 12,
+    "CAP_SYS_PTRACE": 19,
+    "CAP_SYS_ADMIN": 21,
+    "CAP_PERFMON": 38,
+    "CAP_BPF": 39,
+}
+"""Numbers of the capabilities this project uses (linux/capability.h)."""
+
+_IPV4 = Path("/proc/sys/net/ipv4")
+
+
+def effective_capabilities(status: Path = Path("/proc/self/status")) -> set[str]:
+    """Names, out of CAPABILITIES, of those this process has in effect."""
+    for line in status.read_text().splitlines():
+        if line.startswith("CapEff:"):
+            bits = int(line.split()[1], 16)
+            return {name for name, number in CAPABILITIES.items() if bits >> number & 1}
+    return set()
+
+
+def mounts(kind: str, mountinfo: Path = Path("/proc/self/mountinfo")) -> list[Path]:
+    """Where file systems of that kind are mounted (proc_pid_mountinfo(5))."""
+    found = []
+    for line in mountinfo.read_text().splitlines():
+        head, _, tail = line.partition(" - ")
+        if tail.split(" ")[0] == kind:
+            found.append(Path(head.split(" ")[4]))
+    return found
+
+
+def lockdown(path: Path = Path("/sys/kernel/security/lockdown")) -> str:
+    """The kernel's lockdown mode: none, integrity, confidentiality; none without the file."""
+    try:
+        text = path.read_text()
+    except OSError:
+        return "none"
+    return text.partition("[")[2].partition("]")[0] or "none"
+
+
+def available_congestion_controls() -> list[str]:
+    """Names the kernel lists now."""
+    return (_IPV4 / "tcp_available_congestion_control").read_text().split()
+
+
+def default_congestion_control() -> str:
+    """The default of this process's network namespace."""
+    return (_IPV4 / "tcp_congestion_control").read_text().strip()
+
+
+def require_bpf(bpffs: Path = Path("/sys/fs/bpf")) -> None:
+    """Raise HostError, with the fix, unless struct_ops programs can be loaded from here."""
+    needed = {"CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"}
+    has = effective_capabilities()
+    missing = set() if "CAP_SYS_ADMIN" in has else needed - has
+    if "CAP_NET_ADMIN" not in has:
+        missing.add("CAP_NET_ADMIN")
+    if missing:
+        raise HostError(
+            f"This process lacks {', '.join(sorted(missing))}, which BPF congestion controls need; "
+            "run it as root (sudo)."
+        )
+    if not Path("/sys/kernel/btf/vmlinux").exists():
+        raise HostError(
+            "The kernel has no BTF (/sys/kernel/btf/vmlinux), so BPF can't know its structs; use a "
+            "kernel built with CONFIG_DEBUG_INFO_BTF."
+        )
+    if lockdown() == "confidentiality":
+        raise HostError(
+            "The kernel is locked down (confidentiality), which forbids BPF to read kernel memory; "
+            "boot with lockdown=integrity or none."
+        )
+    if bpffs not in mounts("bpf"):
+        raise HostError(f"No BPF file system is mounted at {bpffs}: mount -t bpf bpf {bpffs}")
