@@ -1,0 +1,22 @@
+"""What this host has and lacks, for each thing one may want to do with MLTCP, and the fix for each.
+
+`diagnose` looks at everything and changes nothing that stays: the one thing it tries out, network
+namespaces and queueing disciplines, it tries in a namespace that dies with the probe.
+"""
+
+from __future__ import annotations
+
+from mltcp_tools.doctor import attach, bpf, kmod, testbed
+from mltcp_tools.doctor.host import Host
+from mltcp_tools.doctor.report import Check, Diagnosis
+
+__all__ = ["Check", "Diagnosis", "Host", "diagnose"]
+
+
+def diagnose(host: Host | None = None) -> Diagnosis:
+    """Look at everything on `host` (default: this one). Needs no privilege; sees more as root."""
+    host = host or Host()
+    purposes = {"bpf": bpf, "testbed": testbed, "kmod": kmod, "attach": attach}
+    return Diagnosis(
+        host.kernel, {purpose: module.checks(host) for purpose, module in purposes.items()}
+    )

@@ -1,0 +1,67 @@
+"""What reaching into the sockets of running jobs, and tracing these jobs, needs."""
+
+from __future__ import annotations
+
+import os
+
+from mltcp_tools.doctor.host import Host
+from mltcp_tools.doctor.report import Check, install, needed
+
+
+def checks(host: Host) -> list[Check]:
+    """The findings, for switching sockets and for tracing."""
+    return [_pidfd_getfd(host), _ptrace(host), _bcc(host)]
+
+
+def _pidfd_getfd(host: Host) -> Check:
+    if not host.live:
+        return Check("pidfd_getfd", "unknown", "not tried")
+    error = host.pidfd_getfd_error()
+    return needed(
+        "pidfd_getfd",
+        error is None,
+        "works",
+        f"refused: {error.strerror if error else ''}",
+        "Boot Linux 5.6 or newer; in a container, allow pidfd_getfd in its seccomp profile.",
+    )
+
+
+def _ptrace(host: Host) -> Check:
+    scope = host.read("/proc/sys/kernel/yama/ptrace_scope")
+    if scope == "3":
+        return Check(
+            "ptrace",
+            "missing",
+            "kernel.yama.ptrace_scope = 3: nobody may reach into a process until reboot",
+            "Remove that setting from /etc/sysctl.d and reboot.",
+        )
+    if "CAP_SYS_PTRACE" not in host.capabilities:
+        return Check(
+            "ptrace",
+            "warning",
+            "this process lacks CAP_SYS_PTRACE, so it reaches its own children at most",
+            "Run it as root.",
+        )
+    setting = f"kernel.yama.ptrace_scope = {scope}" if scope else "no limit by Yama"
+    return Check("ptrace", "ok", f"allowed ({setting})")
+
+
+def _bcc(host: Host) -> Check:
+    """The distribution's bcc; a package of that name on PyPI has nothing to do with BPF."""
+    advice = install("python3-bpfcc") + "; make the virtual environment with scripts/setup."
+    if not host.live:
+        return Check("bcc", "unknown", "not tried")
+    result = host.python_says(
+        "import bcc; print(getattr(bcc, '__file__', '')); bcc.BPF; print(bcc.__version__)"
+    )
+    lines = result.output.splitlines() if result else []
+    if result is not None and result.code == 0:
+        return Check("bcc", "ok", f"{lines[-1]} in {os.path.dirname(lines[0])}")
+    if any("has no attribute 'BPF'" in line for line in lines):
+        return Check(
+            "bcc",
+            "warning",
+            f"{lines[0]} is another project of that name",
+            f"Run: pip uninstall bcc. {advice}",
+        )
+    return Check("bcc", "warning", "can't be imported; tracing jobs needs it", advice)

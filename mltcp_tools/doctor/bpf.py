@@ -1,0 +1,180 @@
+"""What loading congestion controls written in BPF needs."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from mltcp_tools.backends.build import CLANG_MIN
+from mltcp_tools.doctor.host import Host
+from mltcp_tools.doctor.privileges import capabilities
+from mltcp_tools.doctor.report import Check, install, needed
+
+MIN_KERNEL = (5, 15)  # the first long-term kernel with socket options in struct_ops programs
+BTF = "/sys/kernel/btf/vmlinux"
+BPFFS = "/sys/fs/bpf"
+
+
+def checks(host: Host) -> list[Check]:
+    """The findings, from the kernel to the tools."""
+    return [
+        _kernel(host),
+        _btf(host),
+        _ops_shape(host),
+        _jit(host),
+        _bpffs(host),
+        capabilities(host, {"CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"}),
+        _network(host),
+        _lockdown(host),
+        _clang(host),
+        _libbpf_headers(host),
+        _libbpf(host),
+        _bpftool(host),
+    ]
+
+
+def _kernel(host: Host) -> Check:
+    wanted = ".".join(map(str, MIN_KERNEL))
+    if not host.kernel_version:
+        return Check("kernel", "unknown", f"its release reads as {host.kernel!r}")
+    return needed(
+        "kernel",
+        host.kernel_version >= MIN_KERNEL,
+        host.kernel,
+        f"{host.kernel}, older than {wanted}",
+        f"Boot a kernel of version {wanted} or newer.",
+    )
+
+
+def _btf(host: Host) -> Check:
+    return needed(
+        "BTF",
+        host.exists(BTF),
+        BTF,
+        f"no {BTF}",
+        "Boot a kernel built with CONFIG_DEBUG_INFO_BTF=y; distributions' kernels are.",
+    )
+
+
+def _ops_shape(host: Host) -> Check:
+    """The members MLTCP hooks into, from the kernel's own type information."""
+    name = "congestion ops"
+    result = host.run(["bpftool", "btf", "dump", "file", BTF, "format", "c"])
+    if result is None or result.code != 0:
+        return Check(name, "unknown", "needs BTF and bpftool to be looked at")
+    found = re.search(
+        r"^struct tcp_congestion_ops \{(.*?)^\}", result.output, re.MULTILINE | re.DOTALL
+    )
+    members = dict(re.findall(r"\(\*(\w+)\)\(([^)]*)\)", found.group(1))) if found else {}
+    lacking = [
+        member for member in ("ssthresh", "cong_avoid", "undo_cwnd") if member not in members
+    ]
+    arguments = len(members.get("cong_control", "").split(","))
+    return needed(
+        name,
+        not lacking,
+        f"struct tcp_congestion_ops has {len(members)} operations, cong_control takes {arguments}"
+        " arguments",
+        f"struct tcp_congestion_ops lacks {', '.join(lacking)}",
+        "Report this kernel's version; it changed the interface of congestion controls.",
+    )
+
+
+def _jit(host: Host) -> Check:
+    value = host.read("/proc/sys/net/core/bpf_jit_enable")
+    if value is None:
+        return Check("JIT", "unknown", "net.core.bpf_jit_enable can be read by root only")
+    return needed(
+        "JIT",
+        value != "0",
+        f"net.core.bpf_jit_enable = {value}",
+        "net.core.bpf_jit_enable = 0, and congestion controls in BPF have to be compiled",
+        "Run: sysctl -w net.core.bpf_jit_enable=1",
+    )
+
+
+def _bpffs(host: Host) -> Check:
+    return needed(
+        "bpffs",
+        host.mounts.get(BPFFS) == "bpf",
+        f"mounted at {BPFFS}",
+        f"not mounted at {BPFFS}",
+        f"Run: mount -t bpf bpf {BPFFS}",
+    )
+
+
+def _network(host: Host) -> Check:
+    """The list of congestion controls allowed to everybody can be changed by the host's network."""
+    name = "host network"
+    try:
+        mode = host.path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").stat().st_mode
+    except OSError:
+        return Check(name, "unknown", "no net.ipv4.tcp_allowed_congestion_control to be seen")
+    if mode & 0o200:
+        return Check(name, "ok", "this is the host's own network namespace")
+    return Check(
+        name,
+        "warning",
+        "not the host's network namespace, which limits who may use what is loaded",
+        "Run `mltcp load` in the host's network namespace (containers: --network host).",
+    )
+
+
+def _lockdown(host: Host) -> Check:
+    if host.lockdown == "confidentiality":
+        return Check(
+            "lockdown",
+            "warning",
+            "confidentiality: BPF programs may not read kernel memory at will",
+            "If `mltcp load` is refused, boot with lockdown=integrity or without lockdown.",
+        )
+    return Check("lockdown", "ok", host.lockdown or "the kernel reports none")
+
+
+def _clang(host: Host) -> Check:
+    # clang 13 is the first to write type information for the kernel functions a program calls.
+    clang = os.environ.get("CLANG") or "clang"
+    result = host.run([clang, "--version"])
+    found = re.search(r"clang version (\d+)[.\d]*", result.output) if result else None
+    if found is None:
+        return Check("clang", "missing", f"`{clang}` is not there or no clang", install("clang"))
+    if int(found.group(1)) < CLANG_MIN:
+        return Check(
+            "clang",
+            "missing",
+            f"{found.group()}, older than {CLANG_MIN}",
+            f"Install clang {CLANG_MIN} or newer, or name one in the environment variable CLANG.",
+        )
+    targets = host.run([clang, "-print-targets"])
+    return needed(
+        "clang",
+        targets is not None and re.search(r"^\s*bpf\b", targets.output, re.MULTILINE) is not None,
+        f"{found.group()} with the bpf target",
+        f"{found.group()} was built without the bpf target",
+        install("clang") + ", and name that one in the environment variable CLANG.",
+    )
+
+
+def _libbpf_headers(host: Host) -> Check:
+    header = "/usr/include/bpf/bpf_helpers.h"
+    return needed(
+        "libbpf headers", host.exists(header), header, f"no {header}", install("libbpf-dev")
+    )
+
+
+def _libbpf(host: Host) -> Check:
+    number = host.libbpf_version()
+    return needed(
+        "libbpf",
+        number is not None,
+        f"libbpf.so.1, version {number[0]}.{number[1]}" if number else "",
+        "libbpf.so.1 can't be loaded",
+        install("libbpf1"),
+    )
+
+
+def _bpftool(host: Host) -> Check:
+    result = host.run(["bpftool", "version"])
+    if result is None or result.code != 0:
+        return Check("bpftool", "warning", "not found; handy for a look inside", install("bpftool"))
+    return Check("bpftool", "ok", result.output.splitlines()[0])

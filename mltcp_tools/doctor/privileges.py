@@ -1,0 +1,28 @@
+"""Whether this process has the capabilities that a purpose needs."""
+
+from __future__ import annotations
+
+from mltcp_tools.doctor.host import Host
+from mltcp_tools.doctor.report import Check, needed
+
+
+def capabilities(host: Host, wanted: set[str]) -> Check:
+    """Compare what is effective with `wanted`, a subset of `host.CAPABILITIES`."""
+    has = set(host.capabilities)
+    if "CAP_SYS_ADMIN" in has:  # the older capability includes these newer ones
+        has |= {"CAP_BPF", "CAP_PERFMON"}
+    lacking = ", ".join(sorted(wanted - has))
+    if host.in_user_namespace:
+        return Check(
+            "capabilities",
+            "missing",
+            "this is a user namespace; capabilities held in it do not count for the host",
+            "Run it as root on the host, or in a privileged container that is not rootless.",
+        )
+    return needed(
+        "capabilities",
+        not lacking,
+        ", ".join(sorted(wanted)),
+        f"this process lacks {lacking}",
+        "Run it as root, for example with sudo.",
+    )

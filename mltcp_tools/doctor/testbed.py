@@ -1,0 +1,185 @@
+"""What building links out of network namespaces and running jobs over them needs."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from typing import NamedTuple
+
+from mltcp_tools.doctor.host import Host
+from mltcp_tools.doctor.privileges import capabilities
+from mltcp_tools.doctor.report import Check, State, install
+
+
+class KernelPart(NamedTuple):
+    """A part of the kernel, how to try it in a namespace of its own, and who misses it."""
+
+    name: str
+    module: str
+    trial: str
+    option: str
+    lacking: State
+    use: str
+
+
+# Kind, arguments, state if lacking, use.
+_QDISCS: list[tuple[str, str, State, str]] = [
+    ("tbf", "rate 1mbit burst 10kb limit 10kb", "missing", "the testbed's bottleneck"),
+    ("netem", "delay 1ms", "warning", "experiments with a `delay`"),
+    ("red", "limit 100kb avpkt 1000 bandwidth 1mbit", "warning", "experiments with `ecn`"),
+    ("htb", "", "warning", "links shaped by other tools"),
+    ("fq_codel", "", "warning", "links managed by other tools"),
+]
+
+_VETH = KernelPart(
+    "veth",
+    "veth",
+    "ip link add mltcp0 type veth peer name mltcp1",
+    "VETH",
+    "missing",
+    "the testbed's links",
+)
+
+PARTS = [
+    _VETH,
+    *(
+        KernelPart(
+            f"qdisc {kind}",
+            f"sch_{kind}",
+            f"tc qdisc add dev lo root {kind} {arguments} && tc qdisc del dev lo root",
+            f"NET_SCH_{kind.upper()}",
+            lacking,
+            use,
+        )
+        for kind, arguments, lacking, use in _QDISCS
+    ),
+]
+
+
+def checks(host: Host) -> list[Check]:
+    """The findings, from namespaces to the settings that change results."""
+    return [
+        capabilities(host, {"CAP_SYS_ADMIN", "CAP_NET_ADMIN"}),
+        *_namespaces(host),
+        _pyroute2(),
+        *_congestion_controls(host),
+        _processors(),
+        _idle_restart(host),
+        _saved_metrics(host),
+    ]
+
+
+def _namespaces(host: Host) -> Iterable[Check]:
+    """Try namespaces, links and queueing disciplines where no trace of that is left.
+
+    What would make the kernel load a module is not tried; that the module is on disk will do.
+    """
+    name = "network namespaces"
+    to_try = [part for part in PARTS if not host.unloaded_module(part.module)]
+    result = None
+    if host.live and "CAP_SYS_ADMIN" in host.capabilities:
+        trials = [f"{part.trial} && echo 'works: {part.name}'" for part in to_try]
+        script = "; ".join(["PATH=$PATH:/usr/sbin:/sbin", f"echo 'works: {name}'", *trials])
+        result = host.run(["unshare", "--net", "sh", "-c", script])
+    works = re.findall("^works: (.*)", result.output, re.MULTILINE) if result else []
+
+    if result is None:
+        yield Check(name, "unknown", "only root can try it", "Run `mltcp doctor` as root.")
+    elif name not in works:
+        fix = "Boot a kernel with CONFIG_NET_NS=y, or leave the sandbox that forbids them."
+        yield Check(name, "missing", f"can't be made: {result.output}", fix)
+    else:
+        yield Check(name, "ok", "work")
+    if host.live and host.which("tc") is None:
+        yield Check("iproute2", "missing", "no `tc` to set up links with", install("iproute2"))
+        return
+    for part in PARTS:
+        if part not in to_try:
+            yield Check(part.name, "ok", f"module {part.module}, loaded on first use")
+        elif part.name in works:
+            yield Check(part.name, "ok", "works")
+        elif name in works:
+            yield _not_in_kernel(part.name, part.lacking, part.use, part.option)
+        else:
+            yield Check(part.name, "unknown", "not tried")
+
+
+def _not_in_kernel(name: str, state: State, use: str, option: str) -> Check:
+    return Check(
+        name,
+        state,
+        f"the kernel lacks it; needed for {use}",
+        f"Boot a kernel built with CONFIG_{option}.",
+    )
+
+
+def _pyroute2() -> Check:
+    try:
+        return Check("pyroute2", "ok", version("pyroute2"))
+    except PackageNotFoundError:
+        return Check("pyroute2", "missing", "not installed", "Run scripts/setup.")
+
+
+def _congestion_controls(host: Host) -> Iterable[Check]:
+    available = host.words("/proc/sys/net/ipv4/tcp_available_congestion_control")
+    allowed = host.words("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+    default = host.read("/proc/sys/net/ipv4/tcp_congestion_control")
+    yield Check(
+        "congestion controls",
+        "ok" if available else "unknown",
+        f"available {', '.join(available)}; default {default}; allowed to all {', '.join(allowed)}"
+        if available
+        else "no net.ipv4.tcp_available_congestion_control to be seen",
+    )
+    uses: dict[str, tuple[State, str]] = {
+        "reno": ("missing", "the base of mltcp_reno"),
+        "cubic": ("missing", "the base of mltcp_cubic and the usual baseline"),
+        "dctcp": ("warning", "arms that name it"),
+        "bbr": ("warning", "arms that name it, as the shipped experiments do"),
+    }
+    for name, (worst, use) in uses.items() if available else ():
+        if name in available:
+            continue
+        if host.unloaded_module(f"tcp_{name}"):
+            yield Check(name, "ok", f"module tcp_{name}, loaded on first use")
+        else:
+            option = f"TCP_CONG_{name.upper()}"
+            yield _not_in_kernel(name, worst, use, option)
+
+
+def _processors() -> Check:
+    count = len(os.sched_getaffinity(0))
+    if count >= 2:
+        return Check("processors", "ok", str(count))
+    return Check(
+        "processors",
+        "warning",
+        "1; the emulated jobs will disturb each other's timing",
+        "Use a machine with two processors, or links well under 200 Mbit/s.",
+    )
+
+
+def _idle_restart(host: Host) -> Check:
+    name = "slow start after idle"
+    value = host.read("/proc/sys/net/ipv4/tcp_slow_start_after_idle")
+    if value == "0":
+        return Check(
+            name,
+            "warning",
+            "net.ipv4.tcp_slow_start_after_idle = 0, with which MLTCP's gain was smaller",
+            "Run: sysctl -w net.ipv4.tcp_slow_start_after_idle=1",
+        )
+    if value is None:
+        return Check(name, "unknown", "no net.ipv4.tcp_slow_start_after_idle to be seen")
+    return Check(name, "ok", "on, as is usual")
+
+
+def _saved_metrics(host: Host) -> Check:
+    name = "saved metrics"
+    value = host.read("/proc/sys/net/ipv4/tcp_no_metrics_save")
+    if value is None:
+        return Check(name, "unknown", "no net.ipv4.tcp_no_metrics_save to be seen")
+    habit = "starts a connection afresh" if value == "1" else "lets one inherit the last's ssthresh"
+    return Check(name, "ok", f"net.ipv4.tcp_no_metrics_save = {value}: the kernel {habit}")

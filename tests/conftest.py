@@ -1,0 +1,63 @@
+"""What holds for all tests: markers by folder, and the rule that BPF tests may not hide.
+
+A test in tests/FOLDER gets the marker FOLDER. Tests marked `bpf` may be skipped only where the
+kernel can't run congestion controls in BPF or nobody is root; elsewhere such a skip is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+FOLDERS = {"unit", "netns", "vm", "train"}
+
+
+def can_run_struct_ops() -> bool:
+    """Whether this process may load BPF and the kernel has the type information for it."""
+    return os.geteuid() == 0 and Path("/sys/kernel/btf/vmlinux").exists()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tests = Path(__file__).parent
+    for item in items:
+        folder = item.path.relative_to(tests).parts[0]
+        if folder in FOLDERS:
+            item.add_marker(folder)
+        if folder == "netns" and os.geteuid() != 0:
+            item.add_marker(pytest.mark.skip(reason="tests/netns needs root"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    skipped = report.skipped and not hasattr(report, "wasxfail")
+    if skipped and item.get_closest_marker("bpf") and can_run_struct_ops():
+        report.outcome = "failed"
+        report.longrepr = (
+            "This BPF test was skipped although this kernel can run congestion controls in BPF"
+            f" and we are root, so something is broken: {_reason(report)}"
+        )
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if report.skipped and "netns" in collector.path.parts and can_run_struct_ops():
+        report.outcome = "failed"
+        report.longrepr = (
+            f"Skip single tests, not all of {collector.path.name}, or BPF tests could hide:"
+            f" {_reason(report)}"
+        )
+    return report
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    return report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

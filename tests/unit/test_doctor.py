@@ -1,0 +1,302 @@
+"""The doctor on made-up hosts, and on this one."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mltcp_tools.cli.main import main
+from mltcp_tools.doctor import Host, diagnose
+from mltcp_tools.doctor.host import Result
+from mltcp_tools.doctor.report import PURPOSES, Check, Diagnosis
+
+ALL_CAPABILITIES = "000001ffffffffff"
+SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+
+# A Debian-like host on which everything works; a test takes away or changes one thing.
+GOOD = {
+    "/proc/sys/kernel/osrelease": "6.1.0-49-amd64\n",
+    "/proc/self/status": f"Name:\tx\nCapEff:\t{ALL_CAPABILITIES}\n",
+    "/proc/self/uid_map": "         0          0 4294967295\n",
+    "/proc/self/mounts": "proc /proc proc rw 0 0\nbpf /sys/fs/bpf bpf rw,mode=700 0 0\n",
+    "/proc/modules": "",
+    "/proc/sys/kernel/modules_disabled": "0\n",
+    "/proc/sys/kernel/yama/ptrace_scope": "1\n",
+    "/proc/sys/net/core/bpf_jit_enable": "1\n",
+    "/proc/sys/net/ipv4/tcp_allowed_congestion_control": "reno cubic\n",
+    "/proc/sys/net/ipv4/tcp_available_congestion_control": "reno cubic\n",
+    "/proc/sys/net/ipv4/tcp_congestion_control": "cubic\n",
+    "/proc/sys/net/ipv4/tcp_no_metrics_save": "0\n",
+    "/proc/sys/net/ipv4/tcp_slow_start_after_idle": "1\n",
+    "/sys/kernel/btf/vmlinux": "",
+    "/sys/kernel/security/lockdown": "[none] integrity confidentiality\n",
+    "/lib/modules/6.1.0-49-amd64/build/Makefile": "",
+    "/lib/modules/6.1.0-49-amd64/modules.dep": "kernel/net/ipv4/tcp_bbr.ko:\n"
+    "kernel/net/ipv4/tcp_dctcp.ko.xz:\nkernel/net/sched/sch_netem.ko:\n",
+    "/usr/include/bpf/bpf_helpers.h": "",
+}
+
+
+@pytest.fixture
+def host(tmp_path):
+    """Make a host out of GOOD and changes: a text replaces a file, None takes it away."""
+
+    def make(changes=None):
+        for name, text in {**GOOD, **(changes or {})}.items():
+            if text is None:
+                continue
+            path = tmp_path / name.lstrip("/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return Host(tmp_path)
+
+    return make
+
+
+def find(diagnosis, purpose, name):
+    (check,) = [check for check in diagnosis.checks[purpose] if check.name == name]
+    return check
+
+
+@pytest.mark.parametrize(
+    ("purpose", "name", "changes", "state", "fix"),
+    [
+        ("bpf", "kernel", {}, "ok", ""),
+        ("bpf", "kernel", {"/proc/sys/kernel/osrelease": "5.10.0-1"}, "missing", "5.15"),
+        ("bpf", "kernel", {"/proc/sys/kernel/osrelease": None}, "unknown", ""),
+        ("bpf", "BTF", {"/sys/kernel/btf/vmlinux": None}, "missing", "CONFIG_DEBUG_INFO_BTF"),
+        ("bpf", "JIT", {"/proc/sys/net/core/bpf_jit_enable": "0"}, "missing", "bpf_jit_enable=1"),
+        ("bpf", "JIT", {"/proc/sys/net/core/bpf_jit_enable": None}, "unknown", ""),
+        ("bpf", "bpffs", {}, "ok", ""),
+        ("bpf", "bpffs", {"/proc/self/mounts": "bpf /other bpf rw 0 0"}, "missing", "mount -t bpf"),
+        ("bpf", "capabilities", {}, "ok", ""),
+        (
+            "bpf",
+            "capabilities",
+            {"/proc/self/status": "CapEff:\t0000000000000000"},
+            "missing",
+            "root",
+        ),
+        # CAP_SYS_ADMIN and CAP_NET_ADMIN: what root of a kernel before 5.8 would be granted.
+        ("bpf", "capabilities", {"/proc/self/status": "CapEff:\t0000000000201000"}, "ok", ""),
+        ("bpf", "capabilities", {"/proc/self/uid_map": "0 1000 1"}, "missing", "on the host"),
+        ("bpf", "lockdown", {}, "ok", ""),
+        (
+            "bpf",
+            "lockdown",
+            {"/sys/kernel/security/lockdown": "none integrity [confidentiality]"},
+            "warning",
+            "lockdown=integrity",
+        ),
+        ("bpf", "libbpf headers", {}, "ok", ""),
+        (
+            "bpf",
+            "libbpf headers",
+            {"/usr/include/bpf/bpf_helpers.h": None},
+            "missing",
+            "libbpf-dev",
+        ),
+        ("testbed", "qdisc netem", {}, "ok", ""),
+        ("testbed", "qdisc red", {}, "unknown", ""),
+        ("testbed", "bbr", {}, "ok", ""),
+        ("testbed", "dctcp", {}, "ok", ""),
+        (
+            "testbed",
+            "bbr",
+            {"/lib/modules/6.1.0-49-amd64/modules.dep": None},
+            "warning",
+            "CONFIG_TCP_CONG_BBR",
+        ),
+        (
+            "testbed",
+            "cubic",
+            {"/proc/sys/net/ipv4/tcp_available_congestion_control": "reno"},
+            "missing",
+            "CONFIG_TCP_CONG_CUBIC",
+        ),
+        (
+            "testbed",
+            "slow start after idle",
+            {"/proc/sys/net/ipv4/tcp_slow_start_after_idle": "0"},
+            "warning",
+            "tcp_slow_start_after_idle=1",
+        ),
+        ("testbed", "saved metrics", {}, "ok", ""),
+        ("kmod", "module loading", {}, "ok", ""),
+        ("kmod", "module loading", {"/proc/modules": None}, "missing", "CONFIG_MODULES"),
+        ("kmod", "module loading", {"/proc/sys/kernel/modules_disabled": "1"}, "missing", "Reboot"),
+        ("kmod", "kernel headers", {}, "ok", ""),
+        (
+            "kmod",
+            "kernel headers",
+            {"/lib/modules/6.1.0-49-amd64/build/Makefile": None},
+            "missing",
+            "linux-headers-6.1.0-49-amd64",
+        ),
+        ("kmod", "signing", {}, "ok", ""),
+        ("kmod", "signing", {SECURE_BOOT: b"\x06\x00\x00\x00\x00"}, "ok", ""),
+        ("kmod", "signing", {SECURE_BOOT: b"\x06\x00\x00\x00\x01"}, "warning", "mokutil"),
+        (
+            "kmod",
+            "signing",
+            {"/sys/kernel/security/lockdown": "none [integrity] confidentiality"},
+            "warning",
+            "mokutil",
+        ),
+        (
+            "kmod",
+            "signing",
+            {"/proc/config.gz": gzip.compress(b"CONFIG_MODULE_SIG_FORCE=y\n")},
+            "warning",
+            "mokutil",
+        ),
+        ("attach", "ptrace", {}, "ok", ""),
+        ("attach", "ptrace", {"/proc/sys/kernel/yama/ptrace_scope": "3"}, "missing", "reboot"),
+        (
+            "attach",
+            "ptrace",
+            {"/proc/self/status": "CapEff:\t0000000000000000"},
+            "warning",
+            "root",
+        ),
+    ],
+)
+def test_finding(host, purpose, name, changes, state, fix):
+    check = find(diagnose(host(changes)), purpose, name)
+    assert check.state == state
+    assert fix in check.fix
+    if state in ("missing", "warning"):
+        assert check.fix
+
+
+def test_other_network_namespace_is_told_by_the_read_only_list(host):
+    made = host()
+    allowed = made.path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+    allowed.chmod(0o444)
+    assert find(diagnose(made), "bpf", "host network").state == "warning"
+    allowed.chmod(0o644)
+    assert find(diagnose(made), "bpf", "host network").state == "ok"
+
+
+class Answering(Host):
+    """A made-up host whose commands answer with given texts."""
+
+    def __init__(self, root, answers):
+        super().__init__(root)
+        self.answers = answers
+
+    def run(self, command, timeout_s=20):
+        answer = self.answers.get(" ".join(command[:2]))
+        return None if answer is None else Result(0, answer)
+
+
+@pytest.mark.parametrize(
+    ("version", "targets", "state"),
+    [
+        ("Debian clang version 14.0.6\nTarget: x86_64", "  bpf   - BPF (host endian)", "ok"),
+        ("Ubuntu clang version 21.1.0-1", "    bpf        - BPF", "ok"),
+        ("clang version 12.0.1", "  bpf   - BPF (host endian)", "missing"),
+        ("clang version 16.0.0", "  x86   - 32-bit X86\n  nobpf - x", "missing"),
+        (None, None, "missing"),
+    ],
+)
+def test_clang(tmp_path, monkeypatch, version, targets, state):
+    monkeypatch.delenv("CLANG", raising=False)
+    answers = {"clang --version": version, "clang -print-targets": targets}
+    check = find(diagnose(Answering(tmp_path, answers)), "bpf", "clang")
+    assert check.state == state
+    assert bool(check.fix) == (state == "missing")
+
+
+@pytest.mark.parametrize(
+    ("members", "state", "found"),
+    [
+        (
+            "\tu32 (*ssthresh)(struct sock *);\n\tvoid (*cong_avoid)(struct sock *, u32, u32);\n"
+            "\tvoid (*cong_control)(struct sock *, const struct rate_sample *);\n"
+            "\tu32 (*undo_cwnd)(struct sock *);\n",
+            "ok",
+            "4 operations, cong_control takes 2 arguments",
+        ),
+        ("\tu32 (*ssthresh)(struct sock *);\n", "missing", "lacks cong_avoid, undo_cwnd"),
+    ],
+)
+def test_shape_of_congestion_ops(tmp_path, members, state, found):
+    dump = f"struct a {{\n}};\n\nstruct tcp_congestion_ops {{\n{members}}};\n\nstruct b;\n"
+    check = find(diagnose(Answering(tmp_path, {"bpftool btf": dump})), "bpf", "congestion ops")
+    assert check.state == state
+    assert found in check.found
+
+
+def test_empty_tree_has_no_traceback(tmp_path):
+    diagnosis = diagnose(Host(tmp_path))
+    assert not diagnosis.ready
+    assert "kernel" in diagnosis.as_text(80)
+
+
+def test_readiness_depends_on_bpf_and_testbed_only():
+    def diagnosis(**states):
+        checks = {name: [Check("x", states.get(name, "ok"), "")] for name in PURPOSES}
+        return Diagnosis("6.1", checks)
+
+    assert diagnosis().ready
+    assert diagnosis(bpf="warning", testbed="unknown", kmod="missing", attach="missing").ready
+    assert not diagnosis(bpf="missing").ready
+    assert not diagnosis(testbed="missing").ready
+
+
+def test_text_keeps_to_the_width():
+    check = Check("name", "missing", "found " * 30, "fix it " * 30)
+    text = Diagnosis("6.1", {name: [check] for name in PURPOSES}).as_text(80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "BPF backend: lacks name" in text
+
+
+def test_json_on_this_host(capsys):
+    code = main(["doctor", "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "mltcp-doctor/1"
+    assert document["kernel"] == os.uname().release
+    assert set(document["ready"]) == set(PURPOSES)
+    assert code == (0 if document["ready"]["bpf"] and document["ready"]["testbed"] else 3)
+    for check in document["checks"]:
+        assert set(check) == {"purpose", "name", "state", "found", "fix"}
+        assert check["purpose"] in PURPOSES
+        assert check["state"] in ("ok", "missing", "warning", "unknown")
+        assert check["state"] in ("ok", "unknown") or check["fix"]
+
+
+def test_text_on_this_host(capsys):
+    main(["doctor"])
+    out = capsys.readouterr().out
+    for title in PURPOSES.values():
+        assert f"{title}: " in out
+
+
+def test_leaves_nothing_behind():
+    def seen():
+        links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True).stdout
+        return "mltcp0" in links, "mltcp1" in links
+
+    before = seen()
+    diagnose()
+    assert seen() == before == (False, False)
+
+
+def test_works_without_privileges():
+    program = "from mltcp_tools.cli.main import main; raise SystemExit(main(['doctor', '--json']))"
+    command = [sys.executable, "-c", program]
+    if os.geteuid() == 0:
+        # Another user might not be allowed to read this checkout.
+        command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", *command]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 3, done.stderr
+    checks = json.loads(done.stdout)["checks"]
+    states = {(check["purpose"], check["name"]): check["state"] for check in checks}
+    assert states["bpf", "capabilities"] == "missing"
+    assert states["testbed", "network namespaces"] == "unknown"
