@@ -26,9 +26,9 @@ from mltcp_tools.backends.base import (
     IterationEvent,
     IterationStream,
     Job,
+    JobParams,
     Status,
 )
-from mltcp_tools.backends.base import JobParams as JobParams
 from mltcp_tools.backends.params import params_fields, params_from_struct
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.uapi import address_text, ffi, from_fixed, pack, unpack
@@ -79,18 +79,25 @@ def _lock(name: str, message: str | None = None) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _registered(name: str | None = None) -> list[str]:
-    """Names of our congestion controls that BPF has registered; unregisters `name` if given."""
-    names = []
+def _registered_maps() -> Iterator[libbpf.BpfMap]:
+    """The struct_ops map of each of our congestion controls that BPF has registered."""
     for found in libbpf.struct_ops_maps():
         value = found.get(_key(0)) if found.name in NAMES else None
         # struct bpf_struct_ops_common_value: reference count, then state; since kernel 5.6
-        if value is None or struct.unpack_from("=I", value, 4)[0] != libbpf.STRUCT_OPS_INUSE:
-            continue
-        names.append(found.name)
-        if found.name == name:
+        if value and struct.unpack_from("=I", value, 4)[0] == libbpf.STRUCT_OPS_INUSE:
+            yield found
+
+
+def _registered() -> list[str]:
+    """Names of our congestion controls that BPF has registered."""
+    return [found.name for found in _registered_maps()]
+
+
+def _unregister(names: Sequence[str]) -> None:
+    """Unregister those of the names that are registered; sockets keep the code they have."""
+    for found in _registered_maps():
+        if found.name in names:
             found.delete(_key(0))
-    return names
 
 
 def _explain(error: libbpf.BpfError, doing: str) -> MltcpError:
@@ -136,15 +143,12 @@ class BpfBackend(Backend):
                     )
             fields = params_fields(defaults or JobParams())
             objects = {name: build.build_object(name) for name in wanted}
-            loaded: list[str] = []
             try:
                 PIN_ROOT.mkdir(mode=0o700, exist_ok=True)
                 for name, path in objects.items():
                     self._load_one(name, path, pack("mltcp_params", fields))
-                    loaded.append(name)
             except BaseException:
-                for name in loaded:
-                    _registered(name)
+                _unregister(wanted)
                 if not present:
                     shutil.rmtree(PIN_ROOT, ignore_errors=True)
                 raise
@@ -174,8 +178,7 @@ class BpfBackend(Backend):
         present = _registered()
         pinned = PIN_ROOT.is_dir() and all((PIN_ROOT / name).exists() for name in _SIZES)
         if present and not pinned:
-            for name in present:
-                _registered(name)
+            _unregister(present)
         if PIN_ROOT.is_dir() and not (present and pinned):
             shutil.rmtree(PIN_ROOT)
 
@@ -198,8 +201,7 @@ class BpfBackend(Backend):
                         "use --force: they then run on as their base algorithm until they close."
                     )
             self._forget_jobs()
-            for name in _registered():
-                _registered(name)
+            _unregister(NAMES)
             self._close_reader()
             if PIN_ROOT.is_dir():
                 shutil.rmtree(PIN_ROOT)
@@ -211,7 +213,7 @@ class BpfBackend(Backend):
     def _forget_jobs(self) -> None:
         try:
             with libbpf.BpfMap.pinned(PIN_ROOT / "mltcp_jobs") as jobs:
-                for key in jobs:
+                for key in jobs.all_keys():
                     jobs.delete(key)
         except libbpf.BpfError as error:
             if error.errno != errno.ENOENT:
@@ -249,7 +251,7 @@ class BpfBackend(Backend):
             except libbpf.BpfError as error:
                 if error.errno == errno.E2BIG:
                     raise BusyError(
-                        f"The table of jobs is full ({len(jobs.keys())}); delete jobs first."
+                        f"The table of jobs is full ({len(jobs.all_keys())}); delete jobs first."
                     ) from error
                 raise _explain(error, f"Setting job {job.id}") from error
 
@@ -263,7 +265,7 @@ class BpfBackend(Backend):
             return []
         found = []
         with self._map("mltcp_jobs") as jobs:
-            for key in jobs:
+            for key in jobs.all_keys():
                 value = jobs.get(key)
                 if value is not None:
                     job = unpack("mltcp_job", value)

@@ -53,6 +53,11 @@ def find_clang() -> tuple[str, str]:
     return path, line
 
 
+def multiarch_include() -> str:
+    """Option for Debian's folder of asm/types.h, where clang -target bpf doesn't look."""
+    return f"-I/usr/include/{platform.machine()}-linux-gnu"
+
+
 def build_object(name: str) -> Path:
     """The compiled bpf/NAME.bpf.c, from the cache when nothing it depends on has changed."""
     root = source_root()
@@ -61,13 +66,11 @@ def build_object(name: str) -> Path:
     target = cache_dir() / f"{name}-{digest(sources, version, *FLAGS)}.bpf.o"
     if target.is_file():
         return target
-    # Debian keeps asm/types.h in the multiarch folder, where clang -target bpf doesn't look.
-    multiarch = f"/usr/include/{platform.machine()}-linux-gnu"
     descriptor, scratch = tempfile.mkstemp(suffix=".o", dir=target.parent)
     os.close(descriptor)
     try:
         source = root / "bpf" / f"{name}.bpf.c"
-        command = [clang, *FLAGS, f"-I{multiarch}", "-c", str(source), "-o", scratch]
+        command = [clang, *FLAGS, multiarch_include(), "-c", str(source), "-o", scratch]
         run = subprocess.run(command, capture_output=True, text=True)
         if run.returncode:
             if "bpf/bpf_helpers.h" in run.stderr:

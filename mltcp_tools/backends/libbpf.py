@@ -251,7 +251,7 @@ class BpfMap:
         _check(result, f"deleting from {self.name}")
         return True
 
-    def keys(self) -> list[bytes]:
+    def all_keys(self) -> list[bytes]:
         """All keys at this moment."""
         found: list[bytes] = []
         key = ffi.NULL

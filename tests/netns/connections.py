@@ -1,0 +1,62 @@
+"""TCP connections over a small bottleneck, for tests of what the kernel does with them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import struct
+import termios
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+
+from mltcp_tools.testbed.experiment import Link
+from mltcp_tools.testbed.namespaces import inside
+from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
+
+TCP_CONGESTION = socket.TCP_CONGESTION
+
+
+@contextlib.contextmanager
+def bottleneck(rate: int = 100_000_000, queue: int = 20_000) -> Iterator[Network]:
+    """One sender and one receiver with a bottleneck between them."""
+    run_id = f"t{os.getpid()}{uuid.uuid4().hex[:4]}"
+    with Network(run_id, Link(rate=rate, queue=queue), {}, 1) as network:
+        yield network
+
+
+def _discard(listener: socket.socket) -> None:
+    peer, _ = listener.accept()
+    buffer = bytearray(1 << 16)
+    with peer:
+        while peer.recv_into(buffer):
+            pass
+
+
+@contextlib.contextmanager
+def connection(network: Network, congestion_control: str) -> Iterator[socket.socket]:
+    """A socket connected through the bottleneck to a peer that discards what it gets."""
+    with inside(network.receiver):
+        listener = socket.create_server((RECEIVER_ADDRESS, 0))
+    with inside(network.senders[0]):
+        sender = socket.socket()
+    reader = threading.Thread(target=_discard, args=(listener,), daemon=True)
+    reader.start()
+    try:
+        sender.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, congestion_control.encode())
+        sender.connect(listener.getsockname())
+        yield sender
+    finally:
+        sender.close()
+        reader.join(timeout=30)
+        listener.close()
+
+
+def send_burst(sender: socket.socket, size: int) -> None:
+    """Send size bytes and wait until the peer has acknowledged all of them."""
+    sender.sendall(bytes(size))
+    while struct.unpack("i", fcntl.ioctl(sender, termios.TIOCOUTQ, bytes(4)))[0]:
+        time.sleep(0.001)

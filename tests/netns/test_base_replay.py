@@ -1,0 +1,94 @@
+"""At F = 1 a variant is its base, bit for bit: every callback is replayed against the base's."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from netns.connections import bottleneck, connection, send_burst
+
+from mltcp_tools.backends import libbpf
+from mltcp_tools.backends.base import JobParams
+from mltcp_tools.backends.build import FLAGS, find_clang, multiarch_include
+from mltcp_tools.backends.params import params_fields
+from mltcp_tools.uapi import pack
+
+pytestmark = pytest.mark.bpf
+
+PINS = Path("/sys/fs/bpf/mltcp-replay")
+BURST = 400_000
+BURSTS = 8
+
+
+@dataclass
+class Count:
+    calls: int
+    differences: int
+
+
+def compile_replay(base: str, folder: Path) -> Path:
+    clang, _ = find_clang()
+    target = folder / f"{base}.o"
+    source = Path(__file__).parent / f"replay_{base}.bpf.c"
+    command = [clang, *FLAGS, multiarch_include(), "-c", str(source), "-o", str(target)]
+    subprocess.run(command, check=True)
+    return target
+
+
+@pytest.fixture
+def pins() -> Iterator[Path]:
+    shutil.rmtree(PINS, ignore_errors=True)
+    PINS.mkdir()
+    yield PINS
+    shutil.rmtree(PINS)
+
+
+def replay(base: str, params: JobParams, pins: Path, folder: Path) -> Count:
+    """Send bursts over a lossy bottleneck and count the callbacks that differed."""
+    name = f"replay_{base}"
+    defaults = pack("mltcp_params", params_fields(params))
+    with libbpf.BpfObject(compile_replay(base, folder), pins, {".rodata.defaults": defaults}) as o:
+        o.register_struct_ops(name)
+        try:
+            with bottleneck() as network, connection(network, name) as sender:
+                for _ in range(BURSTS):
+                    send_burst(sender, BURST)
+                assert network.counters().drops > 0, "no losses, so nothing of interest replayed"
+        finally:
+            for found in libbpf.struct_ops_maps():
+                if found.name == name:
+                    found.delete(struct.pack("=I", 0))
+        with libbpf.BpfMap.pinned(pins / "replay_count") as counts:
+            value = counts.get(struct.pack("=I", 0))
+    assert value is not None
+    return Count(*struct.unpack("=QQ", value))
+
+
+@pytest.mark.parametrize("base", ["reno", "cubic"])
+@pytest.mark.parametrize(
+    "params",
+    [
+        pytest.param(JobParams(), id="nothing-known"),
+        pytest.param(
+            JobParams(total_bytes=BURST, gap_s=0.05, slope=0, intercept=1), id="gain-of-one"
+        ),
+        pytest.param(JobParams(total_bytes=BURST, gap_s=0.05, mechanisms=()), id="no-mechanism"),
+    ],
+)
+def test_at_gain_one_every_callback_is_the_bases(
+    base: str, params: JobParams, pins: Path, tmp_path: Path
+) -> None:
+    count = replay(base, params, pins, tmp_path)
+    assert count.calls > 500
+    assert count.differences == 0
+
+
+@pytest.mark.parametrize("base", ["reno", "cubic"])
+def test_the_replay_notices_another_gain(base: str, pins: Path, tmp_path: Path) -> None:
+    params = JobParams(total_bytes=BURST * BURSTS, gap_s=10, slope=0, intercept=1.5)
+    assert replay(base, params, pins, tmp_path).differences > 0
