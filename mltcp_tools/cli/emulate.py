@@ -1,0 +1,208 @@
+"""`mltcp emulate`: periodic jobs over real TCP connections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mltcp_tools.emulator.job import DIRECTIONS, MAX_BURSTS, MAX_FLOWS
+from mltcp_tools.emulator.models import MODELS
+from mltcp_tools.errors import UsageError
+from mltcp_tools.units import parse_bytes, parse_fraction, parse_seconds
+
+DEFAULT_PORT = 5301
+DEFAULT_DURATION_S = 10.0
+
+
+class _Quantity(click.ParamType):  # type: ignore[type-arg]
+    """An option with a unit, read by one of the parsers of mltcp_tools.units."""
+
+    def __init__(self, name: str, parse: Callable[[object], Any]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | float:
+        if isinstance(value, (int, float)):
+            return value
+        try:
+            number: int | float = self._parse(value)
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
+        return number
+
+
+_BYTES = _Quantity("size", parse_bytes)
+_SECONDS = _Quantity("time", parse_seconds)
+_FRACTION = _Quantity("fraction", parse_fraction)
+_PORT = click.IntRange(0, 65535)
+_CONTROL_FD = click.option(
+    "--control-fd",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Inherited AF_UNIX SOCK_SEQPACKET descriptor by which a parent process is in control.",
+)
+
+
+@click.group()
+def command() -> None:
+    """Emulate training jobs: compute, send a burst, and again."""
+
+
+@command.command()
+@click.option(
+    "--port", type=_PORT, default=DEFAULT_PORT, show_default=True, help="0: any free one."
+)
+@click.option("--bind", metavar="ADDRESS", help="Listen on this address only.")
+@click.option(
+    "--timeout",
+    type=_SECONDS,
+    default="10s",
+    show_default=True,
+    help="Drop a client that owes something and is silent for so long.",
+)
+@click.option("--one-off", is_flag=True, help="End after the first client.")
+@_CONTROL_FD
+def server(
+    port: int,
+    bind: str | None,
+    timeout: float,
+    one_off: bool,
+    control_fd: int | None,
+) -> None:
+    """Take the bursts of any number of clients, one after another and at once."""
+    from mltcp_tools.emulator.run import run_server
+
+    run_server(
+        port,
+        bind,
+        timeout_s=timeout,
+        one_off=one_off,
+        control_fd=control_fd,
+        log=lambda line: click.echo(line, err=True),
+    )
+
+
+@command.command()
+@click.argument("host")
+@click.option("--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, show_default=True)
+@click.option("--bytes", "size", type=_BYTES, help="Per iteration, such as 2.5MB.")
+@click.option("--compute", type=_SECONDS, help="Compute time per iteration, such as 340ms.")
+@click.option(
+    "--model",
+    type=click.Choice(sorted(MODELS)),
+    help="Take --bytes and --compute from a published model; either can still be given.",
+)
+@click.option("--iterations", type=click.IntRange(1), help="End after so many.")
+@click.option(
+    "--duration",
+    type=_SECONDS,
+    help="Begin no iteration later than this.  [default: 10s, without --iterations]",
+)
+@click.option(
+    "--jitter",
+    type=_FRACTION,
+    default="0",
+    show_default=True,
+    help="Standard deviation of the compute time, such as 5%.",
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the jitter."
+)
+@click.option(
+    "--flows",
+    type=click.IntRange(1, MAX_FLOWS),
+    default=1,
+    show_default=True,
+    help="Split every burst over so many connections.",
+)
+@click.option(
+    "--bursts",
+    type=click.IntRange(1, MAX_BURSTS),
+    default=1,
+    show_default=True,
+    help="Split every iteration into so many rounds of compute and burst.",
+)
+@click.option(
+    "--start-delay", type=_SECONDS, default="0", show_default=True, help="Before iteration 1."
+)
+@click.option("--cc", metavar="NAME", help="Congestion control of the sending sockets.")
+@click.option(
+    "--direction",
+    type=click.Choice(DIRECTIONS),
+    default="send",
+    show_default=True,
+    help="Which way the bytes go, seen from here; both: all of them, each way.",
+)
+@click.option(
+    "--straggler-every", type=click.IntRange(1), metavar="N", help="Every N-th compute is slow…"
+)
+@click.option("--straggler-factor", type=float, default=2.0, show_default=True, help="…by this.")
+@click.option("--job", default="job", show_default=True, help="Name in the result.")
+@click.option(
+    "--trace",
+    type=click.FloatRange(1),
+    metavar="MS",
+    help="Sample the sockets' TCP state every MS milliseconds of a burst, into the result.",
+)
+@click.option(
+    "--interval", type=_SECONDS, default="1s", show_default=True, help="Time between lines."
+)
+@click.option(
+    "--timeout",
+    type=_SECONDS,
+    default="10s",
+    show_default=True,
+    help="Give up on a server that is silent for so long.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result document, nothing else.")
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the result document (JSON) to FILE.",
+)
+@_CONTROL_FD
+def client(**options: Any) -> None:
+    """Run one periodic job against the server at HOST."""
+    from mltcp_tools.emulator.client import ClientOptions
+    from mltcp_tools.emulator.job import JobSpec
+    from mltcp_tools.emulator.models import resolve
+    from mltcp_tools.emulator.run import run_client
+
+    size, compute_s = resolve(options["model"], options["size"], options["compute"])
+    unlimited = options["iterations"] is None and options["duration"] is None
+    spec = JobSpec(
+        bytes_per_iteration=size,
+        compute_s=compute_s,
+        iterations=options["iterations"],
+        duration_s=DEFAULT_DURATION_S if unlimited else options["duration"],
+        jitter=options["jitter"],
+        seed=options["seed"],
+        flows=options["flows"],
+        bursts=options["bursts"],
+        start_delay_s=options["start_delay"],
+        cc=options["cc"],
+        direction=options["direction"],
+        straggler_every=options["straggler_every"],
+        straggler_factor=options["straggler_factor"],
+    )
+    settings = ClientOptions(
+        host=options["host"],
+        port=options["port"],
+        job=options["job"],
+        timeout_s=options["timeout"],
+        trace_s=None if options["trace"] is None else options["trace"] / 1000,
+        interval_s=options["interval"],
+    )
+    run_client(
+        spec,
+        settings,
+        output=options["output"],
+        as_json=options["as_json"],
+        control_fd=options["control_fd"],
+    )

@@ -1,0 +1,139 @@
+"""What a periodic job does: compute, then communicate, again and again.
+
+Times are seconds, sizes are bytes. A job is fully described by a JobSpec; the same JobSpec gives
+the same compute times in every process.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from mltcp_tools.errors import UsageError
+
+Direction = Literal["send", "receive", "both"]
+DIRECTIONS: tuple[str, ...] = get_args(Direction)
+
+MAX_FLOWS = 512
+MAX_BURSTS = 1000
+MAX_BYTES = 1 << 40
+# The records that open and close a burst count among its bytes, so a flow's share has to hold them.
+MIN_SHARE = 64
+# Jitter never shortens a compute phase below this part of its length.
+SHORTEST_COMPUTE = 0.05
+
+_CC_NAME = re.compile(r"[A-Za-z0-9_]{1,15}")
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """A periodic job; raises UsageError where a value makes no sense.
+
+    An iteration is `compute_s` seconds of computing and `bytes_per_iteration` bytes on the network,
+    both split evenly over `bursts` rounds of compute then burst; a burst is split evenly over
+    `flows` connections. With direction "both", that many bytes go each way.
+
+    The job ends after `iterations`, or with the first iteration that ends `duration_s` or more
+    after the start, whichever comes first. `jitter` is the standard deviation of the compute time
+    as a fraction of it. Every `straggler_every`-th iteration computes `straggler_factor` times as
+    long. `cc` names the congestion control of the sending sockets (None: the system's default).
+    """
+
+    bytes_per_iteration: int
+    compute_s: float
+    iterations: int | None = None
+    duration_s: float | None = None
+    jitter: float = 0.0
+    seed: int = 1
+    flows: int = 1
+    bursts: int = 1
+    start_delay_s: float = 0.0
+    cc: str | None = None
+    direction: Direction = "send"
+    straggler_every: int | None = None
+    straggler_factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        _require(1 <= self.flows <= MAX_FLOWS, f"flows must be 1 to {MAX_FLOWS}, not {self.flows}")
+        _require(
+            1 <= self.bursts <= MAX_BURSTS, f"bursts must be 1 to {MAX_BURSTS}, not {self.bursts}"
+        )
+        least = MIN_SHARE * self.flows * self.bursts
+        _require(
+            least <= self.bytes_per_iteration <= MAX_BYTES,
+            f"bytes per iteration must be {least} to {MAX_BYTES} for {self.flows} flow(s) and "
+            f"{self.bursts} burst(s), not {self.bytes_per_iteration}",
+        )
+        _require(
+            self.iterations is not None or self.duration_s is not None,
+            "a job needs a number of iterations or a duration",
+        )
+        _require(
+            self.iterations is None or self.iterations >= 1,
+            f"iterations must be 1 or more, not {self.iterations}",
+        )
+        _require(
+            self.duration_s is None or (math.isfinite(self.duration_s) and self.duration_s > 0),
+            f"the duration must be more than 0 s, not {self.duration_s}",
+        )
+        for value, what in (
+            (self.compute_s, "compute time"),
+            (self.jitter, "jitter"),
+            (self.start_delay_s, "start delay"),
+        ):
+            _require(
+                math.isfinite(value) and value >= 0, f"the {what} must be 0 or more, not {value}"
+            )
+        _require(self.seed >= 0, f"the seed must be 0 or more, not {self.seed}")
+        _require(
+            self.cc is None or _CC_NAME.fullmatch(self.cc) is not None,
+            f"{self.cc!r} can't be a congestion control: names are 1 to 15 letters, digits or _",
+        )
+        _require(
+            self.direction in DIRECTIONS,
+            f"the direction is one of {', '.join(DIRECTIONS)}, not {self.direction!r}",
+        )
+        _require(
+            self.straggler_every is None or self.straggler_every >= 1,
+            f"stragglers come every 1 or more iterations, not every {self.straggler_every}",
+        )
+        _require(
+            math.isfinite(self.straggler_factor) and self.straggler_factor > 0,
+            f"the straggler factor must be more than 0, not {self.straggler_factor}",
+        )
+
+    def shares(self, burst: int) -> list[int]:
+        """Bytes each flow carries (each way) in burst number `burst`, counted from 1."""
+        of_burst = split(self.bytes_per_iteration, self.bursts)[burst - 1]
+        return split(of_burst, self.flows)
+
+
+def split(total: int, parts: int) -> list[int]:
+    """`total` in `parts` whole numbers that differ by at most one."""
+    return [total * (i + 1) // parts - total * i // parts for i in range(parts)]
+
+
+def compute_times(spec: JobSpec) -> Iterator[float]:
+    """Seconds of compute of iteration 1, 2, …; ends after `spec.iterations`, if that is set."""
+    generator = np.random.default_rng(spec.seed)
+    numbers = itertools.count(1) if spec.iterations is None else range(1, spec.iterations + 1)
+    return (_compute_time(spec, number, generator) for number in numbers)
+
+
+def _compute_time(spec: JobSpec, number: int, generator: np.random.Generator) -> float:
+    noise = 1.0 + spec.jitter * float(generator.standard_normal())
+    seconds = spec.compute_s * max(SHORTEST_COMPUTE, noise)
+    if spec.straggler_every is not None and number % spec.straggler_every == 0:
+        seconds *= spec.straggler_factor
+    return seconds
+
+
+def _require(condition: bool, complaint: str) -> None:
+    if not condition:
+        raise UsageError(f"Not a possible job: {complaint}.")

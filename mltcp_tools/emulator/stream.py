@@ -1,0 +1,97 @@
+"""Moving bursts through non-blocking sockets, without looking at the payload.
+
+The payload is one zero-filled buffer sent over and over; what arrives lands in another and is
+forgotten. Python runs once per chunk of up to CHUNK bytes, never per packet.
+"""
+
+from __future__ import annotations
+
+import socket
+
+CHUNK = 256 * 1024
+# How many chunks one flow may move before the others get their turn.
+_CHUNKS_PER_TURN = 4
+
+_PAYLOAD = memoryview(bytes(CHUNK))
+_SCRATCH = memoryview(bytearray(CHUNK))
+
+
+class PeerClosed(ConnectionError):
+    """The other side closed the connection."""
+
+
+class Outgoing:
+    """`head`, then `body` bytes of payload, on their way into a socket."""
+
+    def __init__(self, head: bytes = b"", body: int = 0) -> None:
+        self._head = head
+        self._body = body
+
+    @property
+    def done(self) -> bool:
+        """Whether the kernel has taken everything."""
+        return not self._head and not self._body
+
+    def pump(self, sock: socket.socket) -> bool:
+        """Hand over what the socket's buffer takes now; True when everything is handed over.
+
+        The buffer is filled until it takes no more, so that TCP always has data queued while the
+        burst lasts. Raises OSError as send does.
+        """
+        for _ in range(_CHUNKS_PER_TURN):
+            if self.done:
+                break
+            chunk = _PAYLOAD[: min(self._body, CHUNK)]
+            try:
+                if self._head:
+                    # One call for both: the head must not travel as a small packet of its own.
+                    sent = sock.sendmsg([self._head, chunk])
+                    offered = len(self._head) + len(chunk)
+                else:
+                    sent = sock.send(chunk)
+                    offered = len(chunk)
+            except BlockingIOError:
+                break
+            of_head = min(sent, len(self._head))
+            self._head = self._head[of_head:]
+            self._body -= sent - of_head
+            if sent < offered:
+                break
+        return self.done
+
+
+class Incoming:
+    """`body` bytes of payload, then a record of `record` bytes, on their way out of a socket."""
+
+    def __init__(self, body: int = 0, record: int = 0) -> None:
+        self._body = body
+        self._wanted = record
+        self.record = b""
+
+    @property
+    def done(self) -> bool:
+        """Whether everything has arrived."""
+        return not self._body and len(self.record) == self._wanted
+
+    def pump(self, sock: socket.socket) -> bool:
+        """Take what has arrived; True when everything has.
+
+        Raises PeerClosed at the end of the stream, and OSError as recv does.
+        """
+        for _ in range(_CHUNKS_PER_TURN):
+            if self.done:
+                break
+            wanted = min(self._body, CHUNK) or self._wanted - len(self.record)
+            try:
+                got = sock.recv_into(_SCRATCH, wanted)
+            except BlockingIOError:
+                break
+            if not got:
+                raise PeerClosed("the connection was closed")
+            if self._body:
+                self._body -= got
+            else:
+                self.record += bytes(_SCRATCH[:got])
+            if got < wanted:
+                break
+        return self.done

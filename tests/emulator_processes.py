@@ -1,0 +1,76 @@
+"""Emulator processes for tests: started, watched for what they say, and ended."""
+
+from __future__ import annotations
+
+import json
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+EMULATE = [sys.executable, "-m", "mltcp_tools.cli.main", "emulate"]
+PATIENCE_S = 30.0
+
+
+class Emulator:
+    """A running `mltcp emulate …`, killed at the end of the `with` block if it still runs.
+
+    `prefix` goes before the command, such as `ip netns exec NAME`.
+    """
+
+    def __init__(
+        self, *arguments: str, prefix: Sequence[str] = (), pass_fds: Sequence[int] = ()
+    ) -> None:
+        self.process = subprocess.Popen(
+            [*prefix, *EMULATE, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=pass_fds,
+            bufsize=0,
+        )
+        self.said = ""
+
+    def __enter__(self) -> Emulator:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        """Wait until stderr holds `pattern`."""
+        assert self.process.stderr is not None
+        deadline = time.monotonic() + PATIENCE_S
+        while (match := re.search(pattern, self.said)) is None:
+            left = deadline - time.monotonic()
+            ready, _, _ = select.select([self.process.stderr], [], [], max(0.0, left))
+            data = self.process.stderr.read(4096) if ready else b""
+            assert data, f"waited for {pattern!r}, got: {self.said}"
+            self.said += data.decode()
+        return match
+
+    def port(self) -> int:
+        """The port of a server, once it listens."""
+        return int(self.wait_for(r"listening on \S+ port (\d+)\n")[1])
+
+    def end(self) -> tuple[int, str, str]:
+        """Wait for the end: exit code, stdout, stderr."""
+        out, err = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, out.decode(), self.said + err.decode()
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """The result document a client wrote."""
+    document: dict[str, Any] = json.loads(path.read_text())
+    return document

@@ -1,0 +1,184 @@
+"""The emulator between two namespaces: congestion control per socket, and a peer that disappears.
+
+    client 10.88.0.1 -- veth -- 10.88.0.2 server
+
+The link is slow (tbf), so that a burst lasts long enough to be cut off in its middle.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from emulator_processes import Emulator, read_document
+
+from mltcp_tools.emulator.sockets import available_congestion_controls
+
+CLIENT, SERVER = "10.88.0.1", "10.88.0.2"
+PORT = 5301
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Link:
+    """The two namespaces' names."""
+
+    client: str
+    server: str
+
+    def emulator(self, namespace: str, *arguments: str) -> Emulator:
+        return Emulator(*arguments, prefix=["ip", "netns", "exec", namespace])
+
+    def run_server(self) -> Emulator:
+        return self.emulator(self.server, "server", f"--port={PORT}")
+
+    def run_client(self, *options: str) -> Emulator:
+        arguments = [SERVER, f"--port={PORT}", "--timeout=2s", *options]
+        return self.emulator(self.client, "client", *arguments)
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True)
+
+
+@pytest.fixture
+def link() -> Iterator[Link]:
+    number = next(_numbers)
+    names = Link(f"emuc-{os.getpid()}-{number}", f"emus-{os.getpid()}-{number}")
+    try:
+        ip("netns", "add", names.client)
+        ip("netns", "add", names.server)
+        ip("link", "add", "up0", "netns", names.client, "type", "veth",
+           "peer", "name", "up0", "netns", names.server)  # fmt: skip
+        for namespace, address in ((names.client, CLIENT), (names.server, SERVER)):
+            ip("-n", namespace, "address", "add", f"{address}/24", "dev", "up0")
+            ip("-n", namespace, "link", "set", "up0", "up")
+            shape = "rate 20mbit burst 20k limit 30k".split()  # noqa: SIM905
+            subprocess.run(
+                ["tc", "-n", namespace, "qdisc", "add", "dev", "up0", "root", "tbf", *shape],
+                check=True,
+            )
+        yield names
+    finally:
+        for namespace in (names.client, names.server):
+            subprocess.run(["ip", "netns", "delete", namespace], check=False)
+
+
+def sockets(namespace: str) -> str:
+    """What `ss` says about the established connections of a namespace."""
+    command = ["ip", "netns", "exec", namespace, "ss", "-tniH", "state", "established"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("cc", ["reno", "cubic"])
+@pytest.mark.parametrize("direction", ["send", "receive"])
+def test_congestion_control_per_socket(link: Link, cc: str, direction: str) -> None:
+    if cc not in available_congestion_controls():
+        pytest.skip(f"this kernel has no {cc}")
+    options = ["--bytes=20kB", "--compute=5ms", "--duration=60s", "--flows=3"]
+    with link.run_server() as server:
+        server.port()
+        with link.run_client(*options, f"--cc={cc}", f"--direction={direction}"):
+            server.wait_for("connected: 3 flow")
+            sending = link.client if direction == "send" else link.server
+            found = re.findall(r"^\s+(\S+) wscale", sockets(sending), re.MULTILINE)
+            assert found == [cc] * 3
+
+
+def test_restricted_congestion_control_without_privilege() -> None:
+    allowed = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_text().split()
+    restricted = [cc for cc in available_congestion_controls() if cc not in allowed]
+    if not restricted:
+        pytest.skip("this kernel lets everybody use every congestion control")
+    code = (
+        "import os, socket\n"
+        "from mltcp_tools.emulator.sockets import set_congestion_control\n"
+        "os.setuid(65534)\n"
+        f"set_congestion_control(socket.socket(), {restricted[0]!r})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "HostError: Congestion control" in done.stderr
+    assert "is restricted on this host; run as root, or add it" in done.stderr
+
+
+def test_server_killed_in_a_burst(link: Link, tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    with link.run_server() as server:
+        server.port()
+        # 2 MB take about a second here.
+        with link.run_client("--bytes=2MB", "--compute=1ms", "--output", str(path)) as client:
+            wait_for_line(client, " 1 ")
+            server.process.kill()
+            code, _, err = client.end()
+    assert code == 1
+    assert re.fullmatch(r"mltcp: error: The server at .* disappeared in iteration \d .*\n", err)
+    document = read_document(path)
+    assert document["error"] in err
+    assert len(document["iterations"]) >= 1
+
+
+@pytest.mark.parametrize(
+    ("compute", "size"), [("1ms", "2MB"), ("30s", "20kB")], ids=["in a burst", "in compute"]
+)
+def test_link_down(link: Link, tmp_path: Path, compute: str, size: str) -> None:
+    path = tmp_path / "result.json"
+    options = [f"--bytes={size}", f"--compute={compute}", "--output", str(path)]
+    with link.run_server() as server:
+        server.port()
+        with link.run_client(*options) as client:
+            server.wait_for("connected")
+            wait_for_line(client, " s ")
+            ip("-n", link.server, "link", "set", "up0", "down")
+            code, _, err = client.end()
+    assert code == 1
+    assert "disappeared in iteration" in err
+    assert len(err.splitlines()) == 1
+    assert read_document(path)["error"] in err
+
+
+def test_server_stopped(link: Link) -> None:
+    with link.run_server() as server:
+        server.port()
+        with link.run_client("--bytes=2MB", "--compute=1ms") as client:
+            wait_for_line(client, " s ")
+            server.process.send_signal(signal.SIGSTOP)
+            code, _, err = client.end()
+    assert code == 1
+    assert "nothing moved for 2 s" in err
+
+
+def test_nobody_listens(link: Link) -> None:
+    with link.run_client("--bytes=2MB", "--compute=1ms") as client:
+        code, _, err = client.end()
+    assert code == 1
+    assert "can't be reached (connection refused)" in err
+
+
+def test_client_vanishes(link: Link) -> None:
+    with link.emulator(link.server, "server", f"--port={PORT}", "--timeout=2s") as server:
+        server.port()
+        with link.run_client("--bytes=2MB", "--compute=1ms") as client:
+            wait_for_line(client, " s ")
+            ip("-n", link.client, "link", "set", "up0", "down")
+            client.process.kill()
+            server.wait_for(rf"{CLIENT} port \d+ lost \(.*\)")
+        ip("-n", link.client, "link", "set", "up0", "up")
+        with link.run_client("--bytes=20kB", "--compute=1ms", "--iterations=2") as client:
+            assert client.end()[0] == 0
+
+
+def wait_for_line(client: Emulator, text: str) -> None:
+    """Read interval lines up to one with `text`."""
+    assert client.process.stdout is not None
+    line = b""
+    while text.encode() not in line or line.startswith(b"Interval"):
+        line = client.process.stdout.readline()
+        assert line
