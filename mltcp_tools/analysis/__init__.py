@@ -1,0 +1,27 @@
+"""From a run folder's files to measures, tables, plots and an HTML report.
+
+Works on files alone: needs no root, no kernel feature and no backend. The result document is
+described in `result.py`, its measures in `metrics.py`, the schedules arms are measured against in
+`schedules.py`.
+"""
+
+from __future__ import annotations
+
+from mltcp_tools.analysis.compare import compare_runs, render_comparison
+from mltcp_tools.analysis.result import summarise
+from mltcp_tools.analysis.run import Run, load_run
+from mltcp_tools.analysis.text import render_text
+from mltcp_tools.analysis.write import Report, make_report, save_report, write_report
+
+__all__ = [
+    "Report",
+    "Run",
+    "compare_runs",
+    "load_run",
+    "make_report",
+    "render_comparison",
+    "render_text",
+    "save_report",
+    "summarise",
+    "write_report",
+]

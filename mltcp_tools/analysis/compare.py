@@ -1,0 +1,268 @@
+"""Two runs against each other: arms of equal names, and what else differs.
+
+The document, schema `mltcp-comparison/1` (times in seconds; `estimate` as in result.py):
+
+    schema          "mltcp-comparison/1"
+    runs            [name of the first run folder, of the second]
+    iterations      iterations per job that are compared: those up to the end of the shorter run
+    arms            {arm: entry} for the arms that both have
+        mean_s, p99_s       [first, second]: iteration times
+        speedup             {mean, p99}: estimates: times faster the second run is, or null
+        captured_gain       [first, second]: estimates, or null
+        gain_difference     estimate: second captured gain minus first, or null
+        overlap             [first, second], or null each
+    schedules       {bound, fair, alone: {mean_s: [first, second], p99_s: [first, second]}}
+    only_in         [arms that only the first has, arms that only the second has]
+    differences     {experiment, environment: [{key, first, second}]}: nested keys joined by dots
+    warnings, problems      [sentence], each naming its run
+
+The two runs are resampled independently of each other, also where their compute times are the same.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mltcp_tools.analysis import bootstrap, metrics
+from mltcp_tools.analysis.reference import Reference, make_reference
+from mltcp_tools.analysis.result import plain, summarise_with
+from mltcp_tools.analysis.run import Run
+from mltcp_tools.analysis.text import WIDTH, bullets, clip, interval, number, table
+
+SCHEMA = "mltcp-comparison/1"
+
+# Names of namespaces begin with the id of their run: mltcp-0c1854-router/bottleneck.
+_NAMESPACE = re.compile(r"^mltcp-[0-9a-f]+-")
+# Differ between any two runs and explain nothing.
+_ALWAYS_DIFFERENT = ("start", "end", "load", "command", "warnings")
+
+
+def compare_runs(first: Run, second: Run) -> dict[str, Any]:
+    """Compare two runs (see the module's text)."""
+    runs = (first, second)
+    references = [make_reference(run) for run in runs]
+    results = [
+        summarise_with(run, reference, metrics.SETTLED_FROM)
+        for run, reference in zip(runs, references, strict=True)
+    ]
+    names = [run.arm_names for run in runs]
+    common = [arm for arm in names[0] if arm in names[1]]
+    iterations = _shared_iterations(runs)
+    sides = [
+        _Side(run, reference, iterations, bootstrap.SEED + index)
+        for index, (run, reference) in enumerate(zip(runs, references, strict=True))
+    ]
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "runs": [str(run.path) for run in runs],
+        "iterations": iterations,
+        "arms": {arm: _arm(arm, sides, results) for arm in common},
+        "schedules": _schedules(sides),
+        "only_in": [
+            [arm for arm in names[0] if arm not in common],
+            [arm for arm in names[1] if arm not in common],
+        ],
+        "differences": {
+            "experiment": differences(first.experiment.document, second.experiment.document),
+            "environment": [
+                each
+                for each in differences(first.environment, second.environment)
+                if not str(each["key"]).split(".")[0].startswith(_ALWAYS_DIFFERENT)
+            ],
+        },
+    }
+    for kind in ("warnings", "problems"):
+        document[kind] = [
+            f"{which} run: {sentence}"
+            for which, result in zip(("First", "Second"), results, strict=True)
+            for sentence in result[kind]
+        ]
+        if kind == "problems" and not common:
+            document[kind].append("The runs have no arm in common.")
+    return plain(document)
+
+
+def _shared_iterations(runs: tuple[Run, Run]) -> int:
+    last = [
+        run.iterations.loc[run.iterations["arm"].isin(run.arm_names), "iteration"].max()
+        for run in runs
+    ]
+    return 0 if any(pd.isna(each) for each in last) else int(min(last))
+
+
+class _Side:
+    """One run's tables, cut to the compared iterations, and their replicates."""
+
+    def __init__(self, run: Run, reference: Reference, iterations: int, seed: int) -> None:
+        self.run, self.seed = run, seed
+        table = run.iterations[run.iterations["iteration"] <= iterations]
+        self.arms = {arm: table[table["arm"] == arm] for arm in run.arm_names}
+        self.schedules: dict[str, pd.DataFrame] = {
+            name: rows[rows["iteration"] <= iterations]
+            for name, rows in reference.iterations.items()
+        }
+
+    def replicates(self, *tables: pd.DataFrame) -> list[bootstrap.Replicates] | None:
+        """Replicates of tables of this run, on the iterations that all of them have."""
+        cubes = bootstrap.cubes(list(tables))
+        mask = bootstrap.shared(*cubes)
+        found = [bootstrap.replicate(np.where(mask, cube, np.nan), self.seed) for cube in cubes]
+        kept = [each for each in found if each is not None]
+        return kept if len(kept) == len(found) else None
+
+    def gain(self, arm: str) -> tuple[float, bootstrap.Floats] | None:
+        """Captured gain of an arm and its replicates."""
+        base, bound = self.run.baseline, self.schedules.get("bound")
+        if base is None or base == arm or bound is None:
+            return None
+        parts = self.replicates(self.arms[base], self.arms[arm], bound)
+        if parts is None:
+            return None
+        return bootstrap.gain_of_means(*parts)
+
+
+def _arm(arm: str, sides: list[_Side], results: list[dict[str, Any]]) -> dict[str, Any]:
+    found = [metrics.distribution(metrics.iteration_times(side.arms[arm])) for side in sides]
+    one, two = (side.replicates(side.arms[arm]) for side in sides)
+    gains = [side.gain(arm) for side in sides]
+    difference = None
+    if gains[0] and gains[1]:
+        difference = bootstrap.estimate(gains[1][0] - gains[0][0], gains[1][1] - gains[0][1])
+    estimates = [bootstrap.estimate(*gain) if gain else None for gain in gains]
+    overlaps = [result["arms"][arm]["overlap"] for result in results]
+    return {
+        "mean_s": [each.mean if each else None for each in found],
+        "p99_s": [each.p99 if each else None for each in found],
+        "speedup": {
+            key: each.as_dict() if each else None
+            for key, each in bootstrap.combine(bootstrap.speedup, one[0], two[0]).items()
+        }
+        if one and two
+        else None,
+        "captured_gain": [each.as_dict() if each else None for each in estimates],
+        "gain_difference": difference.as_dict() if difference else None,
+        "overlap": [each["run"] if each else None for each in overlaps],
+    }
+
+
+def _schedules(sides: list[_Side]) -> dict[str, dict[str, list[float | None]]]:
+    schedules = {}
+    for name in ("bound", "fair", "alone"):
+        tables = [side.schedules.get(name) for side in sides]
+        if any(rows is not None for rows in tables):
+            found = [
+                metrics.distribution(metrics.iteration_times(rows)) if rows is not None else None
+                for rows in tables
+            ]
+            schedules[name] = {
+                "mean_s": [each.mean if each else None for each in found],
+                "p99_s": [each.p99 if each else None for each in found],
+            }
+    return schedules
+
+
+def differences(first: object, second: object, key: str = "") -> list[dict[str, Any]]:
+    """Where two documents differ: [{key, first, second}], None where one lacks the key.
+
+    Entries of lists are told apart by their `name` where they have one, else by their place.
+    """
+    if first == second:
+        return []
+    one, two = _children(first), _children(second)
+    if one is None or two is None:
+        return [{"key": key, "first": first, "second": second}]
+    found = []
+    for name in dict.fromkeys([*one, *two]):
+        inner = f"{key}.{name}" if key else name
+        found.extend(differences(one.get(name), two.get(name), inner))
+    return found
+
+
+def _children(value: object) -> dict[str, object] | None:
+    """What a document holds, by key; None where it is a plain value."""
+    if isinstance(value, Mapping):
+        return {_NAMESPACE.sub("", str(key)): each for key, each in value.items()}
+    if isinstance(value, list):
+        return {
+            str(each.get("name", place) if isinstance(each, Mapping) else place): each
+            for place, each in enumerate(value, start=1)
+        }
+    return None
+
+
+def render_comparison(document: Mapping[str, Any]) -> str:
+    """A comparison as text for a terminal, at most 100 columns wide."""
+    first, second = document["runs"]
+    parts = [f"first:  {first}\nsecond: {second}"]
+    head = ("arm", "mean ms", "→", "p99 ms", "→", "x mean", "x p99", "gain", "→", "olap", "→")
+
+    def pair(values: list[float | None], form: str, scale: float = 1.0) -> list[str]:
+        return [number(None if each is None else each * scale, form) for each in values]
+
+    rows: list[list[str] | None] = []
+    for arm, entry in document["arms"].items():
+        speedup = entry["speedup"] or {}
+        gains = [gain["value"] if gain else None for gain in entry["captured_gain"]]
+        rows.append(
+            [
+                clip(arm),
+                *pair(entry["mean_s"], ".1f", 1e3),
+                *pair(entry["p99_s"], ".1f", 1e3),
+                *(number((speedup.get(key) or {}).get("value"), ".3f") for key in ("mean", "p99")),
+                *pair(gains, ".2f"),
+                *pair(entry["overlap"], ".0%"),
+            ]
+        )
+    if document["schedules"]:
+        rows.append(None)
+    for name, entry in document["schedules"].items():
+        times = [*pair(entry["mean_s"], ".1f", 1e3), *pair(entry["p99_s"], ".1f", 1e3)]
+        rows.append([name, *times, *[""] * 6])
+    if document["arms"]:
+        parts.append(table(head, rows))
+        parts.append(
+            textwrap.fill(
+                f"First run → second run, iterations 1 to {document['iterations']}. x: times "
+                "faster the second run is. gain: captured gain. olap: overlap.",
+                WIDTH,
+            )
+        )
+        parts.append(
+            table(
+                ("arm", "x mean [95 %]", "x p99 [95 %]", "gain, second - first [95 %]"),
+                [
+                    [
+                        clip(arm),
+                        *(
+                            interval((entry["speedup"] or {}).get(key), ".3f")
+                            for key in ("mean", "p99")
+                        ),
+                        interval(entry["gain_difference"]),
+                    ]
+                    for arm, entry in document["arms"].items()
+                ],
+            )
+        )
+    for which, arms in zip(("first", "second"), document["only_in"], strict=True):
+        if arms:
+            parts.append(f"Only the {which} run has the arms {', '.join(arms)}.")
+    for what, found in document["differences"].items():
+        if found:
+            lines = [f"{d['key']}: {_shown(d['first'])} → {_shown(d['second'])}" for d in found]
+            parts.append("\n".join([f"Differences in the {what}", *bullets(lines)]))
+        else:
+            parts.append(f"No differences in the {what}.")
+    for heading in ("warnings", "problems"):
+        if document[heading]:
+            parts.append("\n".join([heading.capitalize(), *bullets(document[heading])]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _shown(value: object) -> str:
+    return "(none)" if value is None else textwrap.shorten(str(value), 60, placeholder="…")

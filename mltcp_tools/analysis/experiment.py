@@ -1,0 +1,146 @@
+"""What the analysis needs to know of an experiment, read tolerantly from a run folder.
+
+The testbed validates experiments; here a damaged or missing file costs only the measures that need
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from mltcp_tools.errors import MltcpError
+from mltcp_tools.units import parse_bytes, parse_rate, parse_seconds
+
+ALONE = "alone"
+_Number = TypeVar("_Number", int, float)
+
+
+@dataclass(frozen=True)
+class JobView:
+    """A job's parameters that decide how long its communication takes with the link to itself.
+
+    bytes: per iteration. compute_s: seconds per iteration before jitter. direction: send, receive
+    or both. iterations: how many it runs. None where the experiment doesn't say.
+    """
+
+    name: str
+    bytes: int | None
+    compute_s: float | None
+    flows: int
+    bursts: int
+    direction: str
+    iterations: int | None
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Jobs with equal keys communicate alike when alone."""
+        return (self.bytes, self.compute_s, self.flows, self.bursts, self.direction)
+
+
+@dataclass(frozen=True)
+class ExperimentView:
+    """An experiment as far as it could be read; `document` is the file's content, or {}.
+
+    rate_bps: the bottleneck's rate in bits per second. arms: name -> congestion control and its
+    parameters, without `alone`.
+    """
+
+    name: str = "unnamed"
+    description: str = ""
+    rate_bps: int | None = None
+    jobs: dict[str, JobView] = field(default_factory=dict)
+    arms: dict[str, dict[str, Any]] = field(default_factory=dict)
+    baseline: str | None = None
+    repetitions: int | None = None
+    document: dict[str, Any] = field(default_factory=dict)
+
+
+def read_experiment(path: Path, problems: list[str]) -> ExperimentView:
+    """The experiment in `path`; what can't be read is appended to `problems`, never raised."""
+    if not path.is_file():
+        problems.append(f"{path.name} is missing; names and parameters come from the tables alone.")
+        return ExperimentView()
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8", errors="replace"))
+    except (yaml.YAMLError, OSError):
+        problems.append(f"{path.name} is not readable YAML; the tables alone are used.")
+        return ExperimentView()
+    if not isinstance(document, dict):
+        problems.append(f"{path.name} describes no experiment; the tables alone are used.")
+        return ExperimentView()
+    return view_experiment(document, problems)
+
+
+def view_experiment(document: dict[str, Any], problems: list[str]) -> ExperimentView:
+    """An experiment's document (the YAML file's content) as the analysis sees it."""
+    link = document.get("link")
+    rate = link.get("rate") if isinstance(link, dict) else None
+    iterations = _whole(document.get("iterations"))
+    jobs: dict[str, JobView] = {}
+    entries = document.get("jobs")
+    for entry in entries if isinstance(entries, list) else []:
+        if isinstance(entry, dict):
+            for job in _jobs_of(entry, iterations, problems):
+                jobs[job.name] = job
+    if not jobs:
+        problems.append("The experiment names no jobs.")
+    arms = document.get("arms")
+    return ExperimentView(
+        name=str(document.get("name") or "unnamed"),
+        description=str(document.get("description") or ""),
+        rate_bps=_quantity(_rate, rate, "link rate", problems),
+        jobs=jobs,
+        arms={
+            str(name): dict(arm) if isinstance(arm, dict) else {}
+            for name, arm in (arms.items() if isinstance(arms, dict) else ())
+            if name != ALONE
+        },
+        baseline=str(document["baseline"]) if document.get("baseline") else None,
+        repetitions=_whole(document.get("repetitions")),
+        document=document,
+    )
+
+
+def _jobs_of(entry: dict[str, Any], iterations: int | None, problems: list[str]) -> list[JobView]:
+    name = str(entry.get("name") or "job")
+    count = _whole(entry.get("count")) or 1
+    size = _quantity(parse_bytes, entry.get("bytes"), f"size of job {name}", problems)
+    compute = _quantity(
+        parse_seconds, entry.get("compute"), f"compute time of job {name}", problems
+    )
+    names = [name] if count == 1 else [f"{name}-{number}" for number in range(1, count + 1)]
+    return [
+        JobView(
+            name=each,
+            bytes=size,
+            compute_s=compute,
+            flows=_whole(entry.get("flows")) or 1,
+            bursts=_whole(entry.get("bursts")) or 1,
+            direction=str(entry.get("direction") or "send"),
+            iterations=_whole(entry.get("iterations")) or iterations,
+        )
+        for each in names
+    ]
+
+
+def _rate(value: object) -> int:
+    return round(value) if isinstance(value, (int, float)) else parse_rate(value)
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def _quantity(
+    parse: Callable[[object], _Number], value: object, what: str, problems: list[str]
+) -> _Number | None:
+    try:
+        return parse(value)
+    except MltcpError:
+        problems.append(f"The experiment's {what} ({value!r}) can't be read.")
+        return None

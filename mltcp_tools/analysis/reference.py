@@ -1,0 +1,168 @@
+"""From a run to the schedules it is measured against: `alone`, `bound`, `fair` (schedules.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from mltcp_tools.analysis.experiment import ALONE
+from mltcp_tools.analysis.run import Run
+from mltcp_tools.analysis.schedules import (
+    SCHEDULES,
+    Schedule,
+    SimulatedJob,
+    iterations_of,
+    simulate,
+)
+
+
+@dataclass
+class Reference:
+    """The schedules of a run, pooled like its arms.
+
+    lone_comm_s: job -> measured mean communication time per iteration, alone on the link, seconds.
+    lone_job: job -> the job of the arm `alone` that was measured for it.
+    iterations, bursts: schedule -> table with the columns of the run's tables, less arm and bytes;
+    a schedule that can't be computed is absent.
+    problems: why, one sentence each.
+    """
+
+    lone_comm_s: dict[str, float] = field(default_factory=dict)
+    lone_job: dict[str, str] = field(default_factory=dict)
+    iterations: dict[Schedule, pd.DataFrame] = field(default_factory=dict)
+    bursts: dict[Schedule, pd.DataFrame] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+def make_reference(run: Run) -> Reference:
+    """Simulate the schedules for every repetition of a run.
+
+    Compute times and starts are those recorded in the baseline arm (all arms of a repetition draw
+    the same ones); where another arm has more of a repetition, they are taken from that one.
+    """
+    reference = Reference()
+    reference.lone_job = match_lone_jobs(run)
+    alone = run.iterations[run.iterations["arm"] == ALONE]
+    means = alone.groupby("job")["comm_s"].mean()
+    reference.lone_comm_s = {job: float(means[lone]) for job, lone in reference.lone_job.items()}
+    jobs = run.job_names
+    if not jobs or alone.empty:
+        return reference
+    without = [job for job in jobs if job not in reference.lone_comm_s]
+    if without:
+        reference.problems.append(
+            f"No job in the arm alone has the parameters of {', '.join(without)}: bound and fair "
+            "are not computed."
+        )
+        return reference
+    groups = link_groups(run, jobs)
+    if groups is None:
+        reference.problems.append(
+            "Some jobs use the link in one direction and some in both: bound and fair are not "
+            "computed."
+        )
+        groups = [[job] for job in jobs]
+        wanted: tuple[Schedule, ...] = ("alone",)
+    else:
+        wanted = SCHEDULES
+        if all(len(group) == 1 for group in groups):
+            reference.problems.append(
+                "No two jobs share the link in one direction: bound and fair equal each job alone."
+            )
+    tables: dict[Schedule, list[tuple[pd.DataFrame, pd.DataFrame]]] = {name: [] for name in wanted}
+    for repetition, source in _sources(run).items():
+        simulated = {job.name: job for job in _simulated_jobs(run, source, repetition, reference)}
+        for group in groups:
+            members = [simulated[job] for job in group if job in simulated]
+            for name in wanted:
+                if members:
+                    bursts = simulate(name, members)
+                    iterations = iterations_of(bursts, members)
+                    tables[name].append(
+                        (
+                            iterations.assign(repetition=repetition),
+                            bursts.assign(repetition=repetition),
+                        )
+                    )
+    for name, parts in tables.items():
+        if parts:
+            reference.iterations[name] = pd.concat([p[0] for p in parts], ignore_index=True)
+            reference.bursts[name] = pd.concat([p[1] for p in parts], ignore_index=True)
+    return reference
+
+
+def match_lone_jobs(run: Run) -> dict[str, str]:
+    """Which job of the arm `alone` stands for each job: itself, else one with equal parameters.
+
+    Without an experiment only equal names match.
+    """
+    measured = list(dict.fromkeys(run.iterations.loc[run.iterations["arm"] == ALONE, "job"]))
+    jobs, matches = run.experiment.jobs, {}
+    for job in run.job_names:
+        if job in measured:
+            matches[job] = job
+        elif job in jobs:
+            alike = [m for m in measured if m in jobs and jobs[m].key == jobs[job].key]
+            if alike:
+                matches[job] = alike[0]
+    return matches
+
+
+def link_groups(run: Run, jobs: Sequence[str]) -> list[list[str]] | None:
+    """Jobs that compete with each other: those that send in the same direction of the link.
+
+    None when some use both directions and others one, which the schedules don't model.
+    """
+    known = run.experiment.jobs
+    by_direction: dict[str, list[str]] = {}
+    for job in jobs:
+        direction = known[job].direction if job in known else "send"
+        by_direction.setdefault(direction, []).append(job)
+    if "both" in by_direction and len(by_direction) > 1:
+        return None
+    return list(by_direction.values())
+
+
+def _sources(run: Run) -> dict[int, str]:
+    """Repetition -> the arm whose compute times stand for it."""
+    in_arms = run.iterations[run.iterations["arm"] != ALONE]
+    rows = in_arms.groupby(["repetition", "arm"]).size()
+    sources = {}
+    for repetition in sorted(set(in_arms["repetition"])):
+        counts = rows.loc[repetition]
+        best = counts.idxmax()
+        baseline = run.baseline
+        full = baseline in counts.index and counts[baseline] == counts[best]
+        sources[int(repetition)] = str(baseline if full else best)
+    return sources
+
+
+def _simulated_jobs(
+    run: Run, arm: str, repetition: int, reference: Reference
+) -> list[SimulatedJob]:
+    table = run.iterations
+    table = table[(table["arm"] == arm) & (table["repetition"] == repetition)]
+    jobs = []
+    for name, rows in table.groupby("job"):
+        rows = rows.set_index("iteration").sort_index()
+        # An iteration lost to damage still took place: it gets the job's mean compute time.
+        every = rows["compute_s"].reindex(range(1, int(rows.index.max()) + 1))
+        view = run.experiment.jobs.get(str(name))
+        first = rows.iloc[0]
+        jobs.append(
+            SimulatedJob(
+                name=str(name),
+                start_s=float(first["start_s"]) if rows.index[0] == 1 else 0.0,
+                compute_s=[float(value) for value in every.fillna(every.mean())],
+                lone_comm_s=reference.lone_comm_s[str(name)],
+                bursts=view.bursts if view else _bursts_per_iteration(run, arm, str(name)),
+            )
+        )
+    return jobs
+
+
+def _bursts_per_iteration(run: Run, arm: str, job: str) -> int:
+    rows = run.bursts[(run.bursts["arm"] == arm) & (run.bursts["job"] == job)]
+    return int(rows["burst"].max()) if len(rows) else 1

@@ -1,0 +1,305 @@
+"""What a run came to, as one JSON document: the schema `mltcp-result/1`.
+
+Times are seconds, numbers of iterations count from 1, ratios and shares are plain numbers, and null
+stands for what couldn't be computed (`problems` says why). The measures are defined in metrics.py,
+the schedules in schedules.py, the intervals in bootstrap.py.
+
+    schema          "mltcp-result/1"
+    run             name of the run folder
+    experiment      the experiment as run (experiment.yaml), or {}
+    environment     environment.json, or {}
+    baseline        name of the arm that others are compared with
+    settled_from    first iteration that settled_mean_s counts
+    lone_comm_s     {job: mean communication time per iteration with the link to itself}
+    alone           the measured arm alone, or null: jobs that have no equal, each run alone
+        iteration_s, communication_s    distributions
+        jobs                            {job: {iteration_s, communication_s}}
+    arms            {arm: entry}, in the experiment's order
+        cc                  its congestion control
+        iteration_s         distribution of iteration times, pooled over jobs and repetitions
+        communication_s     distribution of communication times per iteration, pooled likewise
+        settled_mean_s      mean iteration time from iteration settled_from on
+        ratio_to_alone      mean iteration time over the schedule alone's, same iterations
+        ratio_to_bound      mean iteration time over the bound's, same iterations
+        settled_ratio_to_bound    the same from iteration settled_from on
+        captured_gain       estimate: (baseline mean - mean) / (baseline mean - bound mean), same
+                            iterations; null for the baseline, and for all where the baseline is
+                            within 2 % of the bound
+        overlap             {run, first_third, last_third}: share of communication time during which
+                            other jobs communicate, too
+        interleaved_from    {typical, per_repetition}: iteration from which the jobs are
+                            interleaved, null when they are not; typical is the median
+        link                {utilisation, drops, marks, packets}: share of the bottleneck's rate
+                            that was used, mean over repetitions; sums of packets
+        cpu_busy            highest share of the host's CPU time in use, over repetitions
+        kernel              what the backend saw, or null: {events, events_per_burst, retransmits,
+                            final_ratio}: iterations it ended; the same per burst and flow that was
+                            sent (1 when it sees what happens); retransmitted segments; mean bytes
+                            ratio at the end of an iteration
+        per_repetition      [{repetition, mean_s, p99_s, settled_mean_s, duration_s, cpu_busy}]
+        spread_s            {min, max}: of the repetitions' means
+        jobs                {job: {iteration_s, communication_s, settled_mean_s, ratio_to_alone,
+                            ratio_to_bound, overlap}}
+    schedules       {alone, bound, fair}: entries as in arms, less cc, link, cpu_busy and kernel;
+                    no interval for captured_gain; {} when they can't be computed
+    speedup         {arm: {other arm: {mean, p99}}}: estimates of how many times faster (above 1) or
+                    slower the arm is than the other, on the iterations both have
+    problems        what is missing or damaged, one sentence each
+    warnings        what makes the numbers doubtful, one sentence each
+
+    distribution    {count, mean, p50, p95, p99}
+    estimate        {value, low, high}: low and high bound the 95 % confidence interval
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mltcp_tools.analysis import bootstrap, metrics
+from mltcp_tools.analysis.doubts import warnings_of
+from mltcp_tools.analysis.experiment import ALONE
+from mltcp_tools.analysis.reference import Reference, make_reference
+from mltcp_tools.analysis.run import Run
+
+SCHEMA = "mltcp-result/1"
+Entry = dict[str, Any]
+
+
+def summarise(run: Run, settled_from: int = metrics.SETTLED_FROM) -> Entry:
+    """The result of a run (see the module's text); `settled_from` is an iteration number."""
+    return summarise_with(run, make_reference(run), settled_from)
+
+
+def summarise_with(run: Run, reference: Reference, settled_from: int) -> Entry:
+    """`summarise` for a reference that was made already."""
+    tables = {arm: run.iterations[run.iterations["arm"] == arm] for arm in run.arm_names}
+    arms = {arm: _arm(run, arm, table, reference, settled_from) for arm, table in tables.items()}
+    schedules = {
+        str(name): _entry(table, reference.bursts[name], reference, settled_from)
+        for name, table in reference.iterations.items()
+    }
+    gains, speedups = _comparisons(tables, reference.iterations.get("bound"), run.baseline)
+    for arm, gain in gains.items():
+        arms[arm]["captured_gain"] = gain.as_dict() if gain else None
+    if "alone" in schedules:  # on links of their own, jobs neither overlap nor interleave
+        schedules["alone"].update(overlap=None, interleaved_from=None)
+        for job in schedules["alone"]["jobs"].values():
+            job["overlap"] = None
+    _gains_of_schedules(schedules, arms.get(run.baseline or ""))
+    result: Entry = {
+        "schema": SCHEMA,
+        "run": run.path.resolve().name,
+        "experiment": run.experiment.document,
+        "environment": run.environment,
+        "baseline": run.baseline,
+        "settled_from": settled_from,
+        "lone_comm_s": reference.lone_comm_s,
+        "alone": _alone(run),
+        "arms": arms,
+        "schedules": schedules,
+        "speedup": {
+            arm: {
+                other: {what: e.as_dict() if e else None for what, e in estimates.items()}
+                for other, estimates in others.items()
+            }
+            for arm, others in speedups.items()
+        },
+        "problems": [*run.problems, *reference.problems],
+        "warnings": [],
+    }
+    result["warnings"] = warnings_of(run, result)
+    return plain(result)
+
+
+def plain(document: Mapping[str, object]) -> Entry:
+    """A document in the types that JSON has; not-a-number becomes None."""
+    return {str(key): _plain(each) for key, each in document.items()}
+
+
+def _distribution(values: pd.Series[float]) -> Entry | None:
+    found = metrics.distribution(values)
+    return found.as_dict() if found else None
+
+
+def _times(table: pd.DataFrame) -> Entry:
+    return {
+        "iteration_s": _distribution(metrics.iteration_times(table)),
+        "communication_s": _distribution(table["comm_s"]),
+    }
+
+
+def _alone(run: Run) -> Entry | None:
+    table = run.iterations[run.iterations["arm"] == ALONE]
+    if table.empty:
+        return None
+    jobs = {str(job): _times(rows) for job, rows in table.groupby("job", sort=False)}
+    return {**_times(table), "jobs": jobs}
+
+
+def _relative(table: pd.DataFrame, settled_from: int) -> Entry:
+    """How iterations compare with the schedules, whose times are columns of the table."""
+    return {
+        "settled_mean_s": metrics.settled_mean(table, settled_from),
+        "ratio_to_alone": metrics.ratio_of_means(table, "alone_s"),
+        "ratio_to_bound": metrics.ratio_of_means(table, "bound_s"),
+    }
+
+
+def _entry(
+    table: pd.DataFrame, bursts: pd.DataFrame, reference: Reference, settled_from: int
+) -> Entry:
+    """What arms and schedules have in common."""
+    overlap, overlap_of_jobs = metrics.overlap(bursts)
+    for name, other in reference.iterations.items():
+        table = metrics.with_time_of(table, other, f"{name}_s")
+    jobs = {
+        str(job): {
+            **_times(rows),
+            **_relative(rows, settled_from),
+            "overlap": overlap_of_jobs.get(str(job)),
+        }
+        for job, rows in table.groupby("job", sort=False)
+    }
+    settled = table[table["iteration"] >= settled_from]
+    repetitions = []
+    interleaved: list[int | None] = []
+    for repetition, rows in table.groupby("repetition"):
+        found = metrics.distribution(metrics.iteration_times(rows))
+        repetitions.append(
+            {
+                "repetition": repetition,
+                "mean_s": found.mean if found else None,
+                "p99_s": found.p99 if found else None,
+                "settled_mean_s": metrics.settled_mean(rows, settled_from),
+            }
+        )
+        if set(rows["job"]) <= set(reference.lone_comm_s):
+            interleaved.append(metrics.interleaved_from(rows, reference.lone_comm_s))
+    means = [float(metrics.iteration_times(rows).mean()) for _, rows in table.groupby("repetition")]
+    return {
+        **_times(table),
+        **_relative(table, settled_from),
+        "settled_ratio_to_bound": metrics.ratio_of_means(settled, "bound_s"),
+        "captured_gain": None,
+        "overlap": overlap.as_dict() if overlap else None,
+        "interleaved_from": {
+            "typical": metrics.typical(interleaved),
+            "per_repetition": interleaved,
+        }
+        if interleaved
+        else None,
+        "per_repetition": repetitions,
+        "spread_s": {"min": min(means), "max": max(means)} if means else None,
+        "jobs": jobs,
+    }
+
+
+def _arm(run: Run, arm: str, table: pd.DataFrame, reference: Reference, settled_from: int) -> Entry:
+    entry = _entry(table, run.bursts[run.bursts["arm"] == arm], reference, settled_from)
+    rows = run.arms[run.arms["arm"] == arm]
+    by_repetition = rows.set_index("repetition")
+    for each in entry["per_repetition"]:
+        known = each["repetition"] in by_repetition.index
+        for column in ("duration_s", "cpu_busy"):
+            each[column] = by_repetition.loc[each["repetition"], column] if known else None
+    return {
+        "cc": run.experiment.arms.get(arm, {}).get("cc"),
+        **entry,
+        "link": {
+            "utilisation": metrics.utilisation(rows, run.experiment.rate_bps),
+            "drops": _total(rows["link_drops"]),
+            "marks": _total(rows["link_marks"]),
+            "packets": _total(rows["link_packets"]),
+        },
+        "cpu_busy": rows["cpu_busy"].max() if len(rows) else None,
+        "kernel": _kernel(run, arm),
+    }
+
+
+def _total(values: pd.Series[float]) -> int | None:
+    return int(values.sum()) if values.notna().any() else None
+
+
+def _kernel(run: Run, arm: str) -> Entry | None:
+    events = run.flow_events[run.flow_events["arm"] == arm]
+    if events.empty:
+        return None
+    bursts = run.bursts[run.bursts["arm"] == arm]
+    jobs = run.experiment.jobs
+    flows = bursts["job"].map(lambda job: jobs[job].flows if job in jobs else 1).astype(float)
+    return {
+        "events": len(events),
+        "events_per_burst": len(events) / flows.sum() if len(flows) else None,
+        "retransmits": _total(events["retransmits"]),
+        "final_ratio": events["ratio"].mean(),
+    }
+
+
+def _comparisons(
+    tables: dict[str, pd.DataFrame], bound: pd.DataFrame | None, baseline: str | None
+) -> tuple[
+    dict[str, bootstrap.Estimate | None],
+    dict[str, dict[str, dict[str, bootstrap.Estimate | None]]],
+]:
+    """Captured gain per arm and speed-up of each arm over each other, on shared iterations."""
+    named = dict(tables)
+    if bound is not None:
+        named["\0bound"] = bound
+    values = dict(zip(named, bootstrap.cubes(list(named.values())), strict=True))
+    cache: dict[tuple[str, bytes], bootstrap.Replicates | None] = {}
+
+    def replicates(*names: str) -> list[bootstrap.Replicates] | None:
+        mask = bootstrap.shared(*(values[name] for name in names))
+        found = []
+        for name in names:
+            key = (name, np.packbits(mask).tobytes())
+            if key not in cache:
+                cache[key] = bootstrap.replicate(np.where(mask, values[name], np.nan))
+            one = cache[key]
+            if one is None:
+                return None
+            found.append(one)
+        return found
+
+    gains: dict[str, bootstrap.Estimate | None] = {}
+    speedups: dict[str, dict[str, dict[str, bootstrap.Estimate | None]]] = {}
+    for arm in tables:
+        if baseline is not None and bound is not None and arm != baseline:
+            parts = replicates(baseline, arm, "\0bound")
+            gain = bootstrap.gain_of_means(*parts) if parts else None
+            gains[arm] = bootstrap.estimate(*gain) if gain else None
+        speedups[arm] = {}
+        for other in tables:
+            parts = replicates(other, arm) if other != arm else None
+            if parts:
+                speedups[arm][other] = bootstrap.combine(bootstrap.speedup, *parts)
+    return gains, speedups
+
+
+def _gains_of_schedules(schedules: Mapping[str, Entry], baseline: Entry | None) -> None:
+    if not baseline or "bound" not in schedules:
+        return
+    start, bound = baseline["iteration_s"]["mean"], schedules["bound"]["iteration_s"]["mean"]
+    if start < (1 + bootstrap.MIN_ROOM) * bound:
+        return
+    for entry in schedules.values():
+        gain = float(bootstrap.captured_gain(start, entry["iteration_s"]["mean"], bound))
+        entry["captured_gain"] = {"value": gain, "low": None, "high": None}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return plain(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    return str(value)

@@ -1,0 +1,253 @@
+"""A result as text for a terminal, at most 100 columns wide."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+WIDTH = 100
+NONE = "-"
+_NAME_WIDTH = 15
+# In the order in which they are shown.
+SCHEDULES = {
+    "bound": "one burst at a time",
+    "fair": "equal shares",
+    "alone": "a link for each job",
+}
+
+
+def render_text(result: Mapping[str, Any]) -> str:
+    """Tables, spread over repetitions, warnings and problems of a result (`mltcp-result/1`)."""
+    experiment = result["experiment"]
+    title = f"{experiment.get('name') or result['run']}"
+    if experiment.get("description"):
+        title += f": {experiment['description']}"
+    parts = [textwrap.shorten(title, WIDTH, placeholder=" …")]
+    if result["arms"]:
+        parts += [arms_table(result), _legend(result)]
+        more = (_details_table(result), _jobs_table(result), _spread_table(result))
+        parts += [part for part in more if part]
+    else:
+        parts.append("No iterations were recorded.")
+    for heading in ("warnings", "problems"):
+        if result[heading]:
+            parts.append("\n".join([heading.capitalize(), *bullets(result[heading])]))
+    return "\n\n".join(parts) + "\n"
+
+
+def bullets(sentences: Sequence[str]) -> list[str]:
+    """Sentences as an indented list, wrapped."""
+    return [
+        textwrap.fill(each, WIDTH, initial_indent="  - ", subsequent_indent="    ")
+        for each in sentences
+    ]
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str] | None]) -> str:
+    """Columns aligned: the first to the left, others to the right; None is a rule.
+
+    Where that is wider than a terminal, first the gaps get narrower and then the names.
+    """
+    lines = [list(row) for row in (head, *rows) if row is not None]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    gap = 2 if sum(widths) + 2 * (len(widths) - 1) <= WIDTH else 1
+    excess = sum(widths) + gap * (len(widths) - 1) - WIDTH
+    widths[0] = max(4, widths[0] - max(0, excess))
+    rule = "─" * (sum(widths) + gap * (len(widths) - 1))
+
+    def line(row: Sequence[str]) -> str:
+        cells = [clip(row[0], widths[0]).ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        return (" " * gap).join(cells).rstrip()
+
+    return "\n".join([line(head), rule, *(rule if row is None else line(row) for row in rows)])
+
+
+def clip(name: str, width: int = _NAME_WIDTH) -> str:
+    """A name that fits."""
+    return name if len(name) <= width else name[: width - 1] + "…"
+
+
+def number(value: float | None, form: str) -> str:
+    """A number in a format, or a dash."""
+    return NONE if value is None else format(value, "z" + form)
+
+
+def interval(estimate: Mapping[str, float | None] | None, form: str = ".2f") -> str:
+    """`0.76 [0.70, 0.81]`, without the interval where there is none."""
+    if not estimate or estimate["value"] is None:
+        return NONE
+    value = number(estimate["value"], form)
+    if estimate["low"] is None or estimate["high"] is None:
+        return value
+    return f"{value} [{number(estimate['low'], form)}, {number(estimate['high'], form)}]"
+
+
+def time_unit(result: Mapping[str, Any]) -> tuple[str, Callable[[float | None], str]]:
+    """The unit that suits a result's iteration times, and a function that writes seconds in it."""
+    entries = [*result["arms"].values(), *result["schedules"].values()]
+    longest = max((e["iteration_s"]["p99"] for e in entries if e["iteration_s"]), default=0.0)
+    if longest >= 10:
+        return "s", lambda seconds: NONE if seconds is None else f"{seconds:.2f}"
+    return "ms", lambda seconds: NONE if seconds is None else f"{seconds * 1e3:.1f}"
+
+
+def arms_table(result: Mapping[str, Any]) -> str:
+    """One line per arm, then one per schedule."""
+    unit, seconds = time_unit(result)
+    times = (f"mean {unit}", "p50", "p95", "p99", "late", "x mean", "x p99")
+    head = ("arm", *times, "captured gain", "olap", "from", "link")
+    speedup, baseline = result["speedup"], result["baseline"]
+
+    def cells(name: str, entry: Mapping[str, Any], estimates: Mapping[str, Any]) -> list[str]:
+        times = entry["iteration_s"] or dict.fromkeys(("mean", "p50", "p95", "p99"))
+        overlap, interleaved = entry["overlap"], entry["interleaved_from"]
+        typical = interleaved["typical"] if interleaved else None
+        link = entry.get("link")
+        return [
+            clip(name),
+            *(seconds(times[key]) for key in ("mean", "p50", "p95", "p99")),
+            seconds(entry["settled_mean_s"]),
+            *(number((estimates.get(key) or {}).get("value"), ".2f") for key in ("mean", "p99")),
+            interval(entry["captured_gain"]),
+            number(overlap["run"] if overlap else None, ".0%"),
+            NONE if not interleaved else "never" if typical is None else f"{typical:.0f}",
+            number(link["utilisation"] if link else None, ".0%"),
+        ]
+
+    rows: list[list[str] | None] = [
+        cells(name, entry, speedup.get(name, {}).get(baseline, {}))
+        for name, entry in result["arms"].items()
+    ]
+    base = result["arms"].get(baseline)
+    if result["schedules"]:
+        rows.append(None)
+        for name in SCHEDULES:
+            entry = result["schedules"].get(name)
+            if entry and entry["iteration_s"]:
+                rows.append(cells(name, entry, _ratios(base, entry)))
+    return table(head, rows)
+
+
+def _ratios(base: Mapping[str, Any] | None, entry: Mapping[str, Any]) -> dict[str, Any]:
+    if not base or not base["iteration_s"]:
+        return {}
+    return {
+        key: {"value": base["iteration_s"][key] / entry["iteration_s"][key]}
+        for key in ("mean", "p99")
+        if entry["iteration_s"][key] > 0
+    }
+
+
+def _legend(result: Mapping[str, Any]) -> str:
+    baseline = result["baseline"]
+    lines = [
+        f"Iteration times. late: mean from iteration {result['settled_from']} on. x: how many "
+        f"times faster than {baseline}. captured gain: 0 is {baseline}, 1 the bound [95 % "
+        "interval]. olap: share of communication time during which other jobs communicate, too. "
+        "from: iteration from which the jobs are interleaved. link: share of the rate used."
+    ]
+    if result["schedules"]:
+        described = "; ".join(
+            f"{name}: {text}" for name, text in SCHEDULES.items() if name in result["schedules"]
+        )
+        lines.append(
+            f"Computed from lone communication times and the compute times drawn: {described}."
+        )
+    alone = result["alone"]
+    if alone:
+        unit, seconds = time_unit(result)
+        times, comm = alone["iteration_s"], alone["communication_s"]
+        lines.append(
+            f"Each job alone, measured: {seconds(times['mean'])} {unit} per iteration, "
+            f"{seconds(comm['mean'])} {unit} of it communication ({times['count']} iterations)."
+        )
+    return "\n".join(textwrap.fill(line, WIDTH) for line in lines)
+
+
+def _details_table(result: Mapping[str, Any]) -> str:
+    baseline = result["baseline"]
+    rows = []
+    for name, entry in result["arms"].items():
+        estimates = result["speedup"].get(name, {}).get(baseline, {})
+        overlap, link = entry["overlap"] or {}, entry["link"]
+        loss = (
+            link["drops"] / link["packets"]
+            if link["packets"] and link["drops"] is not None
+            else None
+        )
+        rows.append(
+            [
+                clip(name),
+                *(interval(estimates.get(key), ".3f") for key in ("mean", "p99")),
+                number(overlap.get("first_third"), ".0%"),
+                number(overlap.get("last_third"), ".0%"),
+                number(loss, ".2%"),
+                number(entry["cpu_busy"], ".0%"),
+            ]
+        )
+    head = ["arm", "x mean [95 %]", "x p99 [95 %]"]
+    return table([*head, "olap 1st third", "last", "drops", "CPU"], rows)
+
+
+def _jobs_table(result: Mapping[str, Any]) -> str:
+    """Per job, where jobs differ: equal jobs differ by chance only."""
+    if len(_parameters(result)) < 2:
+        return ""
+    unit, seconds = time_unit(result)
+    rows: list[list[str] | None] = []
+    for name, entry in result["arms"].items():
+        if rows:
+            rows.append(None)
+        for job, each in entry["jobs"].items():
+            times, comm = each["iteration_s"], each["communication_s"]
+            rows.append(
+                [
+                    clip(name),
+                    clip(job),
+                    *(seconds(times[key]) for key in ("mean", "p50", "p95", "p99")),
+                    seconds(comm["mean"]),
+                    number(each["ratio_to_alone"], ".3f"),
+                    number(each["ratio_to_bound"], ".3f"),
+                    number(each["overlap"], ".0%"),
+                ]
+            )
+    head = ("arm", "job", f"mean {unit}", "p50", "p95", "p99", "comm", "/alone", "/bound", "olap")
+    return table(head, rows)
+
+
+def _parameters(result: Mapping[str, Any]) -> set[tuple[str, str]]:
+    jobs = result["experiment"].get("jobs")
+    if not isinstance(jobs, list):
+        return set()
+    return {
+        (str(job.get("bytes")), str(job.get("compute"))) for job in jobs if isinstance(job, dict)
+    }
+
+
+def _spread_table(result: Mapping[str, Any]) -> str:
+    numbers = sorted(
+        {each["repetition"] for e in result["arms"].values() for each in e["per_repetition"]}
+    )
+    if len(numbers) < 2 or len(numbers) > 8:
+        numbers = []
+    unit, seconds = time_unit(result)
+    rows: list[list[str]] = []
+    entries = {**result["arms"], **result["schedules"]}
+    for name, entry in entries.items():
+        means = {each["repetition"]: each["mean_s"] for each in entry["per_repetition"]}
+        spread = entry["spread_s"]
+        if len(means) < 2 or not spread:
+            continue
+        rows.append(
+            [
+                clip(name),
+                *(seconds(means.get(number)) for number in numbers),
+                f"{seconds(spread['min'])} … {seconds(spread['max'])}",
+            ]
+        )
+    if not rows:
+        return ""
+    head = [f"mean {unit} in repetition", *(str(number) for number in numbers), "min … max"]
+    return table(head, rows)

@@ -1,0 +1,75 @@
+"""Makes the whole report of a run and writes it: result.json, report.html and plots/*.png."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mltcp_tools.analysis.metrics import SETTLED_FROM
+from mltcp_tools.analysis.reference import make_reference
+from mltcp_tools.analysis.result import summarise_with
+from mltcp_tools.analysis.run import Run, load_run
+from mltcp_tools.errors import MltcpError
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result (`mltcp-result/1`), the plots (name -> PNG) and the HTML page of a run."""
+
+    result: dict[str, Any]
+    images: dict[str, bytes]
+    html: str
+
+
+def make_report(run: Run, settled_from: int = SETTLED_FROM) -> Report:
+    """The whole report of a run; the result's problems name the plots that are left out."""
+    # matplotlib takes longer to load than a text report takes to make.
+    from mltcp_tools.analysis.html import render_html
+    from mltcp_tools.analysis.plots import draw_plots
+
+    reference = make_reference(run)
+    result = summarise_with(run, reference, settled_from)
+    images, missing = draw_plots(run, reference)
+    result["problems"].extend(missing)
+    return Report(result, images, render_html(result, images))
+
+
+def save_report(report: Report, run_dir: str | Path) -> None:
+    """Write a report into a run folder, in place of an earlier one.
+
+    Raises MltcpError when the folder can't be written.
+    """
+    folder = Path(run_dir)
+    plots = folder / "plots"
+    document = json.dumps(report.result, indent=2, ensure_ascii=False, allow_nan=False)
+    try:
+        plots.mkdir(exist_ok=True)
+        for old in ("iterations", "timeline", "cdf", "windows"):
+            if old not in report.images:
+                (plots / f"{old}.png").unlink(missing_ok=True)
+        for name, image in report.images.items():
+            _write(plots / f"{name}.png", image)
+        _write(folder / "report.html", report.html.encode())
+        _write(folder / "result.json", document.encode() + b"\n")
+    except OSError as error:
+        raise MltcpError(f"The report can't be written to {folder}: {error.strerror}.") from error
+
+
+def write_report(run_dir: str | Path, settled_from: int = SETTLED_FROM) -> dict[str, Any]:
+    """Write result.json, report.html and plots/*.png into a run folder; returns the result.
+
+    Raises UsageError when `run_dir` is no run folder and MltcpError when it can't be written.
+    """
+    report = make_report(load_run(run_dir), settled_from)
+    save_report(report, run_dir)
+    return report.result
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Replace a file in one step, so that a reader never meets half of it."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_bytes(content)
+    os.replace(partial, path)

@@ -1,0 +1,75 @@
+"""`mltcp report`: what a run folder shows, or what two of them show side by side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from mltcp_tools.errors import MltcpError, UsageError
+
+_FOLDER = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("run", type=_FOLDER)
+@click.argument("other", metavar="[RUN2]", type=_FOLDER, required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON (mltcp-result/1).")
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="PATH",
+    help="Write a self-contained HTML report to PATH as well.",
+)
+@click.option(
+    "--write",
+    is_flag=True,
+    help="Renew result.json, report.html and plots/ in the run folder as well.",
+)
+@click.option(
+    "--settled-from",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="First iteration that the settled mean (column `late`) counts.",
+)
+def command(
+    run: Path, other: Path | None, as_json: bool, html: Path | None, write: bool, settled_from: int
+) -> None:
+    """Report on RUN, a folder written by `mltcp testbed run`, or compare it with RUN2.
+
+    Works on the files alone, so it needs neither root nor the machine that made them. What is
+    missing or damaged is said; what is there is reported.
+    """
+    from mltcp_tools import analysis  # pandas takes longer to load than --help may take
+
+    if other is not None:
+        if html or write:
+            raise UsageError("--html and --write report on one run; leave out the second.")
+        comparison = analysis.compare_runs(analysis.load_run(run), analysis.load_run(other))
+        click.echo(
+            _json(comparison) if as_json else analysis.render_comparison(comparison), nl=False
+        )
+        return
+    loaded = analysis.load_run(run)
+    if html is None and not write:
+        result = analysis.summarise(loaded, settled_from)
+    else:
+        report = analysis.make_report(loaded, settled_from)
+        result = report.result
+        if write:
+            analysis.save_report(report, run)
+            click.echo(f"Wrote {run / 'report.html'}, result.json and plots/.", err=True)
+        if html is not None:
+            try:
+                html.write_text(report.html, encoding="utf-8")
+            except OSError as error:
+                raise MltcpError(f"{html} can't be written: {error.strerror}.") from error
+            click.echo(f"Wrote {html}.", err=True)
+    click.echo(_json(result) if as_json else analysis.render_text(result), nl=False)
+
+
+def _json(document: object) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
