@@ -19,6 +19,9 @@
 /* include/net/tcp.h: any user may choose this congestion control */
 #define TCP_CONG_NON_RESTRICTED 1
 
+/* include/net/tcp_states.h */
+enum { TCP_FIN_WAIT1 = 4, TCP_LAST_ACK = 9, TCP_CLOSING = 11 };
+
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct in6_addr {
@@ -88,6 +91,8 @@ struct tcp_sock {
 	__u32 snd_cwnd_cnt;
 	__u32 snd_ssthresh;
 	__u32 packets_out;
+	__u32 snd_una;
+	__u32 write_seq;
 	__u32 srtt_us; /* eighths of a microsecond */
 	__u32 total_retrans;
 	__u64 bytes_acked;

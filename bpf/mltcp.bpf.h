@@ -6,7 +6,8 @@
  * A base algorithm includes this file after defining
  *   MLTCP_MECHANISMS  the mechanisms it uses where a job doesn't say;
  * and calls, from its callbacks,
- *   mltcp_bpf_init(sk), mltcp_bpf_acked(sk, sample), mltcp_bpf_release(sk), and
+ *   mltcp_bpf_init(sk), mltcp_bpf_event(sk, event), mltcp_bpf_acked(sk, sample),
+ *   mltcp_bpf_release(sk), and
  *   mltcp_bpf_loss(sk, base's ssthresh);
  *   mltcp_bpf_avoid(sk, acked), which returns the count of segments to hand to the base's
  *   cong_avoid, or MLTCP_HOLD when the window must not grow.
@@ -41,14 +42,15 @@ static __always_inline struct tcp_sock *tcp_sk(struct sock *sk)
 
 static __always_inline void mltcp_bpf_init(struct sock *sk)
 {
+	const struct tcp_sock *tp = tcp_sk(sk);
 	struct mltcp_flow *flow;
 
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (flow)
-		mltcp_reset(flow, 0, tcp_sk(sk)->bytes_acked);
+		mltcp_reset(flow, 0, tp->bytes_acked, tp->total_retrans);
 }
 
-/* Report the iteration that has ended; one that was nothing, or only a FIN, is none. */
+/* Report the iteration that has ended; one without a byte is none. */
 static __always_inline void mltcp_bpf_report(struct sock *sk, const struct mltcp_flow *flow)
 {
 	const struct sock_common *common = &sk->__sk_common;
@@ -57,7 +59,7 @@ static __always_inline void mltcp_bpf_report(struct sock *sk, const struct mltcp
 	__u64 *dropped;
 	__u32 zero = 0;
 
-	if (!flow->iteration || mltcp_sent(flow) <= 1)
+	if (!flow->iteration || !mltcp_sent(flow))
 		return;
 	event = bpf_ringbuf_reserve(&mltcp_events, sizeof(*event), 0);
 	if (!event) {
@@ -87,6 +89,33 @@ static __always_inline void mltcp_bpf_report(struct sock *sk, const struct mltcp
 	bpf_ringbuf_submit(event, 0);
 }
 
+/*
+ * Sending begins. The kernel says so also for a retransmission when all is taken for lost; then
+ * packets are outstanding, which new data is not counted among before it has left.
+ */
+static __always_inline void mltcp_bpf_event(struct sock *sk, enum tcp_ca_event event)
+{
+	struct mltcp_flow *flow;
+
+	if (event != CA_EVENT_TX_START || tcp_sk(sk)->packets_out)
+		return;
+	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
+	if (flow)
+		flow->send_ns = bpf_ktime_get_ns();
+}
+
+/* Bytes of data acknowledged so far. bytes_acked has one more once our FIN is acknowledged. */
+static __always_inline __u64 mltcp_bpf_acked_bytes(struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	__u8 state = sk->__sk_common.skc_state;
+
+	if ((state == TCP_FIN_WAIT1 || state == TCP_CLOSING || state == TCP_LAST_ACK) &&
+	    tp->snd_una == tp->write_seq)
+		return tp->bytes_acked - 1;
+	return tp->bytes_acked;
+}
+
 /* Every ACK that acknowledges data, in every state of the connection. */
 static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sample *sample)
 {
@@ -96,10 +125,12 @@ static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sa
 	struct mltcp_job *job = NULL;
 	struct mltcp_tag *tag;
 	__u64 now = bpf_ktime_get_ns();
+	__u64 acked_bytes = mltcp_bpf_acked_bytes(sk);
 	__u32 mechanisms, id;
 
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
-	if (!flow)
+	/* The ACK of a FIN alone says nothing of a burst. */
+	if (!flow || (acked_bytes < tp->bytes_acked && acked_bytes == flow->acked_bytes))
 		return;
 	tag = bpf_sk_storage_get(&mltcp_tags, sk, 0, 0);
 	if (tag) {
@@ -113,21 +144,21 @@ static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sa
 		params = mltcp_defaults;
 	}
 	if (flow->job != id) {
-		if (flow->job)
+		if (flow->job || mltcp_defaults.gap_ns)
 			mltcp_bpf_report(sk, flow);
 		/* The bytes of this ACK already belong to the new job. */
-		mltcp_reset(flow, id, flow->acked_bytes);
+		mltcp_reset(flow, id, flow->acked_bytes, flow->retransmits);
 	}
 	mechanisms = params.mechanisms;
 	if (mechanisms == MLTCP_MECHANISMS_DEFAULT)
 		mechanisms = MLTCP_MECHANISMS;
 
-	if (mltcp_is_boundary(flow, &params, now)) {
+	if (mltcp_is_boundary(flow, &params)) {
 		mltcp_bpf_report(sk, flow);
 		mltcp_begin(flow, &params, now);
 	}
-	mltcp_on_ack(flow, &params, mechanisms, now, tp->bytes_acked, tp->packets_out == 0,
-		     sample->rtt_us, tp->rtt_min.s[0].v);
+	mltcp_on_ack(flow, &params, mechanisms, now, acked_bytes, sample->rtt_us,
+		     tp->rtt_min.s[0].v);
 	flow->cwnd = tp->snd_cwnd;
 	flow->srtt_us = tp->srtt_us >> 3;
 	flow->retransmits = tp->total_retrans;
@@ -175,7 +206,8 @@ static __always_inline void mltcp_bpf_release(struct sock *sk)
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
 	if (!flow)
 		return;
-	if (flow->job)
+	/* What has neither a job nor defaults was one long iteration: nothing to report. */
+	if (flow->job || mltcp_defaults.gap_ns)
 		mltcp_bpf_report(sk, flow);
 	bpf_sk_storage_delete(&mltcp_flows, sk);
 }

@@ -59,6 +59,7 @@ SEC("struct_ops")
 void BPF_PROG(cwnd_event, struct sock *sk, enum tcp_ca_event event)
 {
 	cubictcp_cwnd_event(sk, event);
+	mltcp_bpf_event(sk, event);
 }
 
 SEC("struct_ops")

@@ -39,6 +39,12 @@ void BPF_PROG(cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 }
 
 SEC("struct_ops")
+void BPF_PROG(cwnd_event, struct sock *sk, enum tcp_ca_event event)
+{
+	mltcp_bpf_event(sk, event);
+}
+
+SEC("struct_ops")
 void BPF_PROG(pkts_acked, struct sock *sk, const struct ack_sample *sample)
 {
 	mltcp_bpf_acked(sk, sample);
@@ -56,6 +62,7 @@ struct tcp_congestion_ops MLTCP_OPS = {
 	.release = (void *)release,
 	.ssthresh = (void *)ssthresh,
 	.cong_avoid = (void *)cong_avoid,
+	.cwnd_event = (void *)cwnd_event,
 	.pkts_acked = (void *)pkts_acked,
 	.undo_cwnd = (void *)undo_cwnd,
 	.flags = TCP_CONG_NON_RESTRICTED,

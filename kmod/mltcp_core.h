@@ -103,13 +103,18 @@ static inline __u32 mltcp_between(__u32 low, __u32 high, __u32 ratio)
 	return low - (__u32)mltcp_scale(low - high, ratio);
 }
 
-/* Forget everything: the flow is new, or was given to another job. */
-static inline void mltcp_reset(struct mltcp_flow *f, __u32 job, __u64 acked_bytes)
+/*
+ * Forget everything: the flow is new, or was given to another job. acked_bytes, retransmits: the
+ * connection's totals until now, which are no part of the first iteration.
+ */
+static inline void mltcp_reset(struct mltcp_flow *f, __u32 job, __u64 acked_bytes,
+			       __u32 retransmits)
 {
 	struct mltcp_flow fresh = {};
 
 	fresh.job = job;
 	fresh.acked_bytes = acked_bytes;
+	fresh.retransmits = retransmits;
 	fresh.gain = MLTCP_ONE;
 	*f = fresh;
 }
@@ -121,22 +126,22 @@ static inline __u64 mltcp_sent(const struct mltcp_flow *f)
 }
 
 /*
- * Does an ACK at now open a new iteration? Yes, after a gap in which nothing was outstanding.
- * While packets wait for their ACK the flow isn't computing but stuck, however long that
- * lasts: a retransmission time-out is never a boundary.
+ * Does the present ACK open a new iteration? Yes, after a gap between the ACK before it and the
+ * first packet sent since. What comes after that packet doesn't count: while packets wait for
+ * their ACK the flow isn't computing but stuck, however long that lasts, so a retransmission
+ * time-out is never a boundary.
  */
-static inline __u8 mltcp_is_boundary(const struct mltcp_flow *f, const struct mltcp_params *p,
-				     __u64 now)
+static inline __u8 mltcp_is_boundary(const struct mltcp_flow *f, const struct mltcp_params *p)
 {
 	if (!f->iteration)
 		return 1;
-	return p->gap_ns && f->drained && now > f->last_ns && now - f->last_ns >= p->gap_ns;
+	return p->gap_ns && f->send_ns > f->last_ns && f->send_ns - f->last_ns >= p->gap_ns;
 }
 
 /* Start the next iteration with the ACK at now. The bytes it acknowledges belong to it. */
 static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *p, __u64 now)
 {
-	f->idle_ns = f->iteration ? now - f->last_ns : p->gap_ns;
+	f->idle_ns = f->iteration ? f->send_ns - f->last_ns : p->gap_ns;
 	f->iteration++;
 	f->start_bytes = f->acked_bytes;
 	f->start_retransmits = f->retransmits;
@@ -168,14 +173,13 @@ static inline __u32 mltcp_yield_target(const struct mltcp_flow *f, const struct 
 /*
  * Account for an ACK, and set what the flow may do until the next one.
  *
- * acked_bytes: the connection's running total. drained: nothing is outstanding now. rtt_us:
- * the ACK's RTT sample, 0 or less without one; min_rtt_us: the path's. mechanisms: those of
- * the job, or of the congestion control. Call mltcp_begin() first where mltcp_is_boundary()
- * says so.
+ * acked_bytes: the connection's running total. rtt_us: the ACK's RTT sample, 0 or less without
+ * one; min_rtt_us: the path's. mechanisms: those of the job, or of the congestion control. Call
+ * mltcp_begin() first where mltcp_is_boundary() says so.
  */
 static inline void mltcp_on_ack(struct mltcp_flow *f, const struct mltcp_params *p,
-				__u32 mechanisms, __u64 now, __u64 acked_bytes, __u8 drained,
-				__s32 rtt_us, __u32 min_rtt_us)
+				__u32 mechanisms, __u64 now, __u64 acked_bytes, __s32 rtt_us,
+				__u32 min_rtt_us)
 {
 	__u64 sent;
 
@@ -183,7 +187,6 @@ static inline void mltcp_on_ack(struct mltcp_flow *f, const struct mltcp_params 
 		f->acked_bytes = acked_bytes;
 	if (now > f->last_ns)
 		f->last_ns = now;
-	f->drained = drained;
 	f->acks++;
 	if (rtt_us > 0)
 		f->queue_us = (__u32)rtt_us > min_rtt_us ? (__u32)rtt_us - min_rtt_us : 0;

@@ -4,7 +4,7 @@
  *
  * Plain C types only, and no include: whoever includes this file has __u8 ... __u64 defined.
  * mltcp_tools/uapi.py declares the same structs to Python; a unit test compares the two, and
- * the loader refuses a map whose value size differs.
+ * the BPF backend refuses a map whose value size differs.
  */
 #ifndef MLTCP_UAPI_H
 #define MLTCP_UAPI_H
@@ -67,6 +67,7 @@ struct mltcp_flow {
 	__u64 start_bytes; /* the same where the iteration starts */
 	__u64 start_ns; /* time of the iteration's first ACK, CLOCK_MONOTONIC */
 	__u64 last_ns; /* time of the latest ACK */
+	__u64 send_ns; /* time at which sending last began with nothing outstanding */
 	__u64 idle_ns; /* the gap that came before this iteration; gap_ns for the first one */
 	__u32 job; /* job the state belongs to, 0: none */
 	__u32 iteration; /* from 1; 0 before the first ACK */
@@ -90,8 +91,7 @@ struct mltcp_flow {
 	__u32 losses; /* window reductions after loss or ECN since the flow was tagged */
 	__u32 yields; /* shrinks on queueing delay since the flow was tagged */
 	__u8 active; /* 1: period and total known, the algorithm acts; 0: the flow is its base */
-	__u8 drained; /* 1: nothing was outstanding after the latest ACK */
-	__u8 pad[2];
+	__u8 pad[3];
 };
 
 /* One finished iteration of one flow. */

@@ -27,13 +27,12 @@ uint8_t mltcp_params_valid(const struct mltcp_params *p);
 uint32_t mltcp_ratio(uint64_t sent, uint64_t total);
 uint32_t mltcp_gain(const struct mltcp_params *p, uint32_t ratio);
 uint32_t mltcp_between(uint32_t low, uint32_t high, uint32_t ratio);
-void mltcp_reset(struct mltcp_flow *f, uint32_t job, uint64_t acked_bytes);
+void mltcp_reset(struct mltcp_flow *f, uint32_t job, uint64_t acked_bytes, uint32_t retransmits);
 uint64_t mltcp_sent(const struct mltcp_flow *f);
-uint8_t mltcp_is_boundary(const struct mltcp_flow *f, const struct mltcp_params *p, uint64_t now);
+uint8_t mltcp_is_boundary(const struct mltcp_flow *f, const struct mltcp_params *p);
 void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *p, uint64_t now);
 void mltcp_on_ack(struct mltcp_flow *f, const struct mltcp_params *p, uint32_t mechanisms,
-                  uint64_t now, uint64_t acked_bytes, uint8_t drained, int32_t rtt_us,
-                  uint32_t min_rtt_us);
+                  uint64_t now, uint64_t acked_bytes, int32_t rtt_us, uint32_t min_rtt_us);
 uint32_t mltcp_scaled_acked(struct mltcp_flow *f, uint32_t acked);
 uint32_t mltcp_on_loss(struct mltcp_flow *f, uint32_t cwnd, uint32_t base);
 uint8_t mltcp_must_yield(const struct mltcp_flow *f);

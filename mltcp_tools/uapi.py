@@ -2,7 +2,7 @@
 
 Declared without a compiler (cffi's ABI mode) so that a host needs none to talk to the kernel.
 Three things keep the copy honest: tests/unit/test_uapi.py compares it with the header as gcc
-compiles it, the BPF loader compares value sizes with the kernel's maps, and both kinds of
+compiles it, the BPF backend compares value sizes with the kernel's maps, and both kinds of
 host are little-endian 64-bit Linux.
 """
 
@@ -21,7 +21,6 @@ SCALE_INCREASE = 1 << 0
 SCALE_DECREASE = 1 << 1
 YIELD = 1 << 2
 MECHANISMS_DEFAULT = 1 << 31
-JOB_NAME_BYTES = 64
 
 STRUCTS = """
 struct mltcp_params {
@@ -36,12 +35,12 @@ struct mltcp_tag {
     uint32_t job;
 };
 struct mltcp_flow {
-    uint64_t acked_bytes, start_bytes, start_ns, last_ns, idle_ns;
+    uint64_t acked_bytes, start_bytes, start_ns, last_ns, send_ns, idle_ns;
     uint32_t job, iteration, ratio, queue_us, full_queue_us, gain, keep, yield_us;
     uint32_t carry, resume_cwnd;
     uint64_t shrink_ns;
     uint32_t cwnd, srtt_us, retransmits, start_retransmits, acks, losses, yields;
-    uint8_t active, drained, pad[2];
+    uint8_t active, pad[3];
 };
 struct mltcp_event {
     uint64_t cookie, first_ack_ns, last_ack_ns, bytes;

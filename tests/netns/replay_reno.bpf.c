@@ -11,6 +11,7 @@ SEC(".struct_ops")
 struct tcp_congestion_ops replay_reno = {
 	.init = (void *)init,
 	.release = (void *)release,
+	.cwnd_event = (void *)cwnd_event,
 	.pkts_acked = (void *)pkts_acked,
 	.ssthresh = (void *)replay_ssthresh,
 	.cong_avoid = (void *)replay_cong_avoid,

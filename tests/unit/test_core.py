@@ -39,9 +39,9 @@ def make_params(**fields: int) -> Any:
     return ffi.new("struct mltcp_params *", defaults | fields)
 
 
-def make_flow(job: int = 1, acked: int = 0) -> Any:
+def make_flow(job: int = 1, acked: int = 0, retransmits: int = 0) -> Any:
     flow = ffi.new("struct mltcp_flow *")
-    lib.mltcp_reset(flow, job, acked)
+    lib.mltcp_reset(flow, job, acked, retransmits)
     return flow
 
 
@@ -50,16 +50,21 @@ def ack(
     params: Any,
     now: int,
     acked: int,
-    drained: bool = False,
+    sent: int | None = None,
     rtt_us: int = 0,
     min_rtt_us: int = 0,
     mechanisms: int = ALL,
 ) -> bool:
-    """One ACK, as the kernel side feeds it; True when it opens an iteration."""
-    boundary = bool(lib.mltcp_is_boundary(flow, params, now))
+    """One ACK, as the kernel side feeds it; True when it opens an iteration.
+
+    sent: when, in ns, sending had begun with nothing outstanding; None: it hadn't.
+    """
+    if sent is not None:
+        flow.send_ns = sent
+    boundary = bool(lib.mltcp_is_boundary(flow, params))
     if boundary:
         lib.mltcp_begin(flow, params, now)
-    lib.mltcp_on_ack(flow, params, mechanisms, now, acked, drained, rtt_us, min_rtt_us)
+    lib.mltcp_on_ack(flow, params, mechanisms, now, acked, rtt_us, min_rtt_us)
     return boundary
 
 
@@ -169,35 +174,45 @@ def test_the_first_ack_opens_iteration_one_with_its_bytes() -> None:
     assert lib.mltcp_sent(flow) == 1500
 
 
-def test_a_gap_with_nothing_outstanding_opens_an_iteration() -> None:
+def test_retransmissions_from_before_a_flow_was_tagged_are_not_its_first_iterations() -> None:
+    params, flow = make_params(), make_flow(acked=500, retransmits=40)
+    ack(flow, params, 10 * MS, 2000)
+    flow.retransmits = 43  # what the kernel side notes after each ACK
+    assert flow.retransmits - flow.start_retransmits == 3
+
+
+def test_a_gap_before_sending_again_opens_an_iteration() -> None:
     params, flow = make_params(), make_flow()
     ack(flow, params, 0, 1000)
-    ack(flow, params, 1 * MS, 2000, drained=True)
-    assert not ack(flow, params, 100 * MS, 3000, drained=True)  # 99 ms: not yet
-    assert ack(flow, params, 200 * MS, 4000)
+    ack(flow, params, 1 * MS, 2000)
+    assert not ack(flow, params, 102 * MS, 3000, sent=100 * MS)  # 99 ms: not yet
+    assert ack(flow, params, 203 * MS, 4000, sent=202 * MS)
     assert flow.iteration == 2
     assert flow.idle_ns == 100 * MS
     assert lib.mltcp_sent(flow) == 1000  # the bytes of the opening ACK count
+    assert not ack(flow, params, 204 * MS, 5000)
 
 
-@given(st.integers(1, 2**62))
-def test_a_retransmission_timeout_never_opens_an_iteration(stall: int) -> None:
+@given(st.integers(1, 2**62), st.none() | st.integers(0, 99 * MS))
+def test_a_retransmission_timeout_never_opens_an_iteration(stall: int, pause: int | None) -> None:
+    # Whether all was acknowledged before it, so that sending began anew within the burst, or not.
     params, flow = make_params(), make_flow()
     ack(flow, params, 0, 1000)
-    ack(flow, params, MS, 2000, drained=False)
-    assert not ack(flow, params, MS + stall, 3000)
+    ack(flow, params, MS, 2000)
+    sent = None if pause is None else MS + pause
+    assert not ack(flow, params, MS + (pause or 0) + stall, 3000, sent=sent)
     assert flow.iteration == 1
 
 
-@given(times, times, st.booleans())
+@given(times, times, st.none() | times)
 def test_a_clock_that_steps_back_opens_nothing_and_is_not_kept(
-    first: int, second: int, drained: bool
+    first: int, second: int, sent: int | None
 ) -> None:
     params, flow = make_params(), make_flow()
-    ack(flow, params, first, 1000, drained=drained)
-    boundary = ack(flow, params, second, 2000)
-    assert boundary == (drained and second - first >= params.gap_ns)
-    assert flow.last_ns == max(first, second)
+    ack(flow, params, first, 1000)
+    boundary = ack(flow, params, second, 2000, sent=sent)
+    assert boundary == (sent is not None and sent - first >= params.gap_ns)
+    assert flow.last_ns == max(first, second) or boundary
 
 
 @given(st.lists(st.integers(0, U64), min_size=1, max_size=20))
@@ -220,8 +235,8 @@ def test_without_total_or_gap_the_flow_is_its_base(fields: dict[str, int]) -> No
 
 def test_without_a_gap_nothing_but_the_first_ack_opens_an_iteration() -> None:
     params, flow = make_params(gap_ns=0), make_flow()
-    ack(flow, params, 0, 1, drained=True)
-    assert not ack(flow, params, 2**60, 2, drained=True)
+    ack(flow, params, 0, 1)
+    assert not ack(flow, params, 2**60, 2, sent=2**59)
 
 
 def test_a_burst_longer_than_any_iteration_falls_back_to_the_base() -> None:
@@ -331,19 +346,19 @@ fields32 = st.integers(0, U32)
               keep_min=ratios, keep_max=ratios, yield_min=ratios, yield_max=ratios,
               shape=st.integers(0, lib.MLTCP_SHAPE_COUNT - 1)),
     st.lists(
-        st.tuples(times, fields64, st.booleans(), st.integers(-(2**31), 2**31 - 1), fields32,
+        st.tuples(times, fields64, st.none() | times, st.integers(-(2**31), 2**31 - 1), fields32,
                   st.sampled_from(["ack", "loss", "avoid"])),
         max_size=30,
     ),
 )  # fmt: skip
 def test_no_sequence_of_events_leaves_the_defined_range(
-    fields: dict[str, int], events: list[tuple[int, int, bool, int, int, str]]
+    fields: dict[str, int], events: list[tuple[int, int, int | None, int, int, str]]
 ) -> None:
     params, flow = make_params(**fields), make_flow()
     assert lib.mltcp_params_valid(params)
-    for now, acked, drained, rtt_us, number, kind in events:
+    for now, acked, sent, rtt_us, number, kind in events:
         if kind == "ack":
-            ack(flow, params, now, acked, drained, rtt_us, number)
+            ack(flow, params, now, acked, sent, rtt_us, number)
         elif kind == "loss":
             assert lib.mltcp_on_loss(flow, number, 2) >= 2
         elif lib.mltcp_must_yield(flow):
