@@ -8,12 +8,13 @@ from mltcp_tools.errors import HostError
 
 CAPABILITIES = {
     "CAP_NET_ADMIN": 12,
+    "CAP_SYS_MODULE": 16,
     "CAP_SYS_PTRACE": 19,
     "CAP_SYS_ADMIN": 21,
     "CAP_PERFMON": 38,
     "CAP_BPF": 39,
 }
-"""Numbers of the capabilities this project uses (linux/capability.h)."""
+"""Bits of the capabilities this project asks for (linux/capability.h)."""
 
 _IPV4 = Path("/proc/sys/net/ipv4")
 
@@ -47,7 +48,7 @@ def lockdown(path: Path = Path("/sys/kernel/security/lockdown")) -> str:
 
 
 def available_congestion_controls() -> list[str]:
-    """Names the kernel lists now."""
+    """Names registered with the kernel now (one may become available by loading its module)."""
     return (_IPV4 / "tcp_available_congestion_control").read_text().split()
 
 

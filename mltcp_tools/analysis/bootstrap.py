@@ -151,7 +151,8 @@ def _mean_and_p99(rows: Floats) -> tuple[Floats, Floats]:
     """Per row, ignoring NaN (which sorting moves to the end); linear interpolation."""
     rows = np.sort(rows, axis=1)
     counts = np.isfinite(rows).sum(axis=1)
-    mean = np.nansum(rows, axis=1) / counts
+    with np.errstate(invalid="ignore"):  # a row of nothing but NaN has no mean
+        mean = np.nansum(rows, axis=1) / counts
     position = 0.99 * (counts - 1)
     below = np.floor(position).astype(int)
     above = np.minimum(below + 1, counts - 1)

@@ -67,7 +67,8 @@ def read_experiment(path: Path, problems: list[str]) -> ExperimentView:
         return ExperimentView()
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8", errors="replace"))
-    except (yaml.YAMLError, OSError):
+    except (yaml.YAMLError, OSError, ValueError, LookupError, ArithmeticError, RecursionError):
+        # PyYAML leaves the 13th month, numbers of 5000 digits and the like to Python.
         problems.append(f"{path.name} is not readable YAML; the tables alone are used.")
         return ExperimentView()
     if not isinstance(document, dict):

@@ -258,7 +258,8 @@ def _views(samples: pd.DataFrame, period_s: float) -> list[tuple[str, pd.DataFra
 
 
 def _windows(run: Run, reference: Reference) -> Figure:
-    samples = run.samples[run.samples["arm"] != ALONE]
+    # Jobs without iterations are in no other plot either.
+    samples = run.samples[(run.samples["arm"] != ALONE) & run.samples["job"].isin(run.job_names)]
     if samples.empty:
         raise Unavailable("the table samples is missing or empty (nothing was traced).")
     arms = _traced_arms(run, samples)

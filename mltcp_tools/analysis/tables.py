@@ -14,6 +14,11 @@ import pandas as pd
 
 _TEXT = ("arm", "job")
 _WHOLE = ("repetition", "iteration", "burst", "flow", "order", "bytes")
+_COUNTED = ("repetition", "iteration", "burst")  # whole numbers from 1
+_DURATIONS = ("compute_s", "comm_s")
+_TIMES = ("start_s", "end_s", "time_s", *_DURATIONS)
+# Thirty years: what lies beyond is damage, and axes and sums would be stretched by it.
+_LONGEST_S = 1e9
 
 # Columns a row can't be used without, and columns that may be missing or empty.
 REQUIRED: dict[str, tuple[str, ...]] = {
@@ -135,6 +140,24 @@ def _lines(count: int) -> str:
     return "1 line" if count == 1 else f"{count} lines"
 
 
+def _plausible(table: pd.DataFrame) -> pd.Series[bool]:
+    """Which rows hold what a run can have written; others would spoil more than themselves."""
+    good = pd.Series(True, index=table.index)
+    # Tables are laid out by these numbers, so one far beyond the rows there are costs memory.
+    highest = 1000 + 10 * len(table)
+    for column in table.columns:
+        values = table[column]
+        if column in _COUNTED:
+            good &= values.between(1, highest) & (values == values.round())
+        elif column in _TIMES:
+            good &= values.abs() <= _LONGEST_S
+        if column in _DURATIONS:
+            good &= values >= 0
+    if "start_s" in table.columns and "end_s" in table.columns:
+        good &= table["end_s"] >= table["start_s"]
+    return good
+
+
 def _clean(raw: pd.DataFrame, name: str, source: str, problems: list[str]) -> pd.DataFrame:
     table = pd.DataFrame(index=raw.index)
     for column in (*REQUIRED[name], *OPTIONAL[name]):
@@ -145,9 +168,7 @@ def _clean(raw: pd.DataFrame, name: str, source: str, problems: list[str]) -> pd
         else:
             values = pd.to_numeric(raw[column], errors="coerce").astype("float64")
             table[column] = values.where(np.isfinite(values))
-    usable = table[list(REQUIRED[name])].notna().all(axis=1)
-    if {"start_s", "end_s"} <= set(table.columns):
-        usable &= table["end_s"] >= table["start_s"]
+    usable = table[list(REQUIRED[name])].notna().all(axis=1) & _plausible(table)
     if not usable.all():
         problems.append(f"{source} has {_lines(int((~usable).sum()))} without usable values.")
     table = table[usable]

@@ -82,7 +82,7 @@ class JobParams:
 
 @dataclass(frozen=True)
 class Job:
-    """A job known to the kernel side. id: 1..2^32-1. name: for people, at most 63 characters."""
+    """A job known to the kernel side. id: 1..2^32-1. name: for people, at most 63 bytes."""
 
     id: int
     name: str
@@ -91,8 +91,8 @@ class Job:
     def __post_init__(self) -> None:
         if not 1 <= self.id < 2**32:
             raise UsageError(f"job id is {self.id}; it must be 1 to 2^32 - 1.")
-        if not 1 <= len(self.name.encode()) <= 63 or not self.name.isprintable():
-            raise UsageError(f"job name {self.name!r} must be 1 to 63 printable characters.")
+        if not self.name.isprintable() or not 1 <= len(self.name.encode()) <= 63:
+            raise UsageError(f"job name {self.name!r} must be 1 to 63 printable bytes of UTF-8.")
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Status:
 
     loaded: names of its congestion controls that the kernel lists. sockets: number of sockets
     that use each of them, in every network namespace. jobs: the jobs set. details: facts for
-    people (object ids, where maps are pinned, BPF run-time statistics when enabled).
+    people (such as where maps are pinned, and this namespace's default).
     """
 
     backend: str
@@ -217,7 +217,8 @@ class Backend(ABC):
         """Unregister all and forget jobs and tags; return how many sockets still ran them.
 
         With sockets in use, raises BusyError unless force: then those sockets run on with the
-        code they have until they close, as their base algorithm.
+        code they have until they close, as their base algorithm unless load() was given defaults
+        with total_bytes and gap_s. With force, 0 also where the sockets can't be read.
         """
 
     @abstractmethod
@@ -230,7 +231,7 @@ class Backend(ABC):
 
     @abstractmethod
     def delete_job(self, job_id: int) -> None:
-        """Forget the job; flows still tagged with it behave as their base."""
+        """Forget the job; flows still tagged with it go on as flows without a job."""
 
     @abstractmethod
     def jobs(self) -> list[Job]:

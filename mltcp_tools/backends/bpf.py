@@ -36,12 +36,19 @@ from mltcp_tools.uapi import address_text, ffi, from_fixed, pack, unpack
 PIN_ROOT = Path("/sys/fs/bpf/mltcp")
 RUN_DIR = Path("/run/mltcp")
 
-_SIZES = {
+_STRUCTS = {
     "mltcp_tags": "mltcp_tag",
     "mltcp_flows": "mltcp_flow",
     "mltcp_jobs": "mltcp_job",
 }
 """Maps whose values are structs of the uapi header, and which struct."""
+
+_MAPS = (*_STRUCTS, "mltcp_events", "mltcp_dropped")
+"""Maps that the objects share, pinned by these names (bpf/mltcp_maps.bpf.h)."""
+
+_OTHER_VERSION = (
+    f"The maps in {PIN_ROOT} are another version's; run `mltcp unload --force`, then load again."
+)
 
 _TCP_STATES = (
     "unknown",
@@ -60,6 +67,8 @@ _TCP_STATES = (
 
 
 def _key(number: int) -> bytes:
+    if not 0 <= number < 2**32:
+        raise UsageError(f"{number} is no id of a job and no descriptor.")
     return struct.pack("=I", number)
 
 
@@ -103,6 +112,8 @@ def _unregister(names: Sequence[str]) -> None:
 def _explain(error: libbpf.BpfError, doing: str) -> MltcpError:
     """One sentence for a libbpf failure."""
     detail = " ".join(error.log.strip().splitlines()[-3:])
+    if "parameter mismatch" in error.log:  # libbpf's words for pinned maps of other sizes
+        return HostError(_OTHER_VERSION)
     if error.errno == errno.EEXIST:
         return BusyError(f"{doing} failed: another congestion control has that name already.")
     if error.errno == errno.EPERM:
@@ -110,7 +121,7 @@ def _explain(error: libbpf.BpfError, doing: str) -> MltcpError:
             f"{doing} failed: not permitted; run as root in the initial namespaces, and see "
             "`mltcp doctor` for lockdown and capabilities."
         )
-    return HostError(f"{doing} failed: {error.strerror}. {detail}".rstrip())
+    return HostError(f"{doing} failed: {error} {detail}".rstrip())
 
 
 class BpfBackend(Backend):
@@ -158,13 +169,6 @@ class BpfBackend(Backend):
     def _load_one(name: str, path: Path, defaults: bytes) -> None:
         try:
             with libbpf.BpfObject(path, PIN_ROOT, {".rodata.defaults": defaults}) as loaded:
-                for map_name, kind in _SIZES.items():
-                    with libbpf.BpfMap.pinned(PIN_ROOT / map_name) as found:
-                        if found.value_size != ffi.sizeof(f"struct {kind}"):
-                            raise HostError(
-                                f"Map {map_name} has values of {found.value_size} bytes, another "
-                                "version's; run `mltcp unload --force`, then load again."
-                            )
                 loaded.register_struct_ops(name)
         except libbpf.BpfError as error:
             raise _explain(error, f"Loading {name}") from error
@@ -176,7 +180,7 @@ class BpfBackend(Backend):
     def _clean_leftovers() -> None:
         """Registrations without their maps, or maps without a registration, are a crash's."""
         present = _registered()
-        pinned = PIN_ROOT.is_dir() and all((PIN_ROOT / name).exists() for name in _SIZES)
+        pinned = PIN_ROOT.is_dir() and all((PIN_ROOT / name).exists() for name in _MAPS)
         if present and not pinned:
             _unregister(present)
         if PIN_ROOT.is_dir() and not (present and pinned):
@@ -185,7 +189,12 @@ class BpfBackend(Backend):
     def unload(self, force: bool = False) -> int:
         host.require_bpf(PIN_ROOT.parent)
         with _lock("bpf"):
-            flows = self.flows()
+            try:
+                flows = self.flows()
+            except MltcpError:  # such as the maps of another version
+                if not force:
+                    raise
+                flows = []
             default = host.default_congestion_control()
             if not force:
                 if default in _registered():
@@ -198,7 +207,8 @@ class BpfBackend(Backend):
                     text = ", ".join(f"{count} by {name}" for name, count in used.items())
                     raise BusyError(
                         f"{len(flows)} sockets are still driven ({text}); close or switch them, or "
-                        "use --force: they then run on as their base algorithm until they close."
+                        "use --force: they then run on until they close, as their base algorithm "
+                        "unless `mltcp load` was given --total and --gap."
                     )
             self._forget_jobs()
             _unregister(NAMES)
@@ -233,7 +243,8 @@ class BpfBackend(Backend):
 
     @contextmanager
     def _map(self, name: str) -> Iterator[libbpf.BpfMap]:
-        """The pinned map, open; BusyError-free sentence when nothing is loaded."""
+        """The pinned map, open; MltcpError when nothing is loaded."""
+        host.require_bpf(PIN_ROOT.parent)
         try:
             found = libbpf.BpfMap.pinned(PIN_ROOT / name)
         except libbpf.BpfError as error:
@@ -241,7 +252,16 @@ class BpfBackend(Backend):
                 raise MltcpError("The bpf backend isn't loaded; run `mltcp load`.") from error
             raise _explain(error, f"Opening {name}") from error
         with found:
+            kind = _STRUCTS.get(name)
+            if kind and found.value_size != ffi.sizeof(f"struct {kind}"):
+                raise HostError(_OTHER_VERSION)
             yield found
+
+    @staticmethod
+    def _has(name: str) -> bool:
+        """Whether the map is pinned; HostError where this process may not look."""
+        host.require_bpf(PIN_ROOT.parent)
+        return (PIN_ROOT / name).exists()
 
     def set_job(self, job: Job) -> None:
         value = pack("mltcp_job", {"params": params_fields(job.params), "name": job.name.encode()})
@@ -261,7 +281,7 @@ class BpfBackend(Backend):
                 raise UsageError(f"There is no job {job_id}.")
 
     def jobs(self) -> list[Job]:
-        if not (PIN_ROOT / "mltcp_jobs").exists():
+        if not self._has("mltcp_jobs"):
             return []
         found = []
         with self._map("mltcp_jobs") as jobs:
@@ -279,7 +299,7 @@ class BpfBackend(Backend):
             if jobs.get(_key(job_id)) is None:
                 raise UsageError(f"There is no job {job_id}; set it before tagging sockets.")
         try:
-            with socket.socket(fileno=os.dup(fd)) as ours:
+            with _borrowed(fd) as ours:
                 if ours.type != socket.SOCK_STREAM or ours.proto != socket.IPPROTO_TCP:
                     raise UsageError(f"Descriptor {fd} is not a TCP socket.")
                 # Makes the kernel give the socket its cookie, by which events name it.
@@ -302,7 +322,7 @@ class BpfBackend(Backend):
                 raise _explain(error, f"Untagging descriptor {fd}") from error
 
     def flows(self) -> list[Flow]:
-        if not (PIN_ROOT / "mltcp_flows").exists():
+        if not self._has("mltcp_flows"):
             return []
         try:
             with self._map("mltcp_flows") as flows:
@@ -339,6 +359,19 @@ class BpfBackend(Backend):
 
 _SO_COOKIE = 57
 """asm-generic/socket.h; the socket module has no name for it."""
+
+
+@contextmanager
+def _borrowed(fd: int) -> Iterator[socket.socket]:
+    """The socket behind a descriptor, through a copy of it; OSError when it is none."""
+    copy = os.dup(fd)
+    try:
+        sock = socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        raise
+    with sock:
+        yield sock
 
 
 def _flow(data: bytes) -> Flow:
@@ -396,6 +429,7 @@ class _BpfIterations(IterationStream):
     """The ring buffer of finished iterations."""
 
     def __init__(self, backend: BpfBackend) -> None:
+        host.require_bpf(PIN_ROOT.parent)
         self._backend = backend
         self._lock = _lock("iterations", "Another process reads the iterations; stop that first.")
         self._lock.__enter__()

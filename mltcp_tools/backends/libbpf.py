@@ -67,11 +67,12 @@ ffi = FFI()
 ffi.cdef(_CDEF)
 
 
-class BpfError(OSError):
-    """A libbpf call failed; `log` is what libbpf and the verifier printed about it."""
+class BpfError(HostError):
+    """A libbpf call failed with `errno`; `log` is what libbpf and the verifier printed about it."""
 
     def __init__(self, code: int, what: str, log: str = "") -> None:
-        super().__init__(code, f"{what}: {os.strerror(code)}")
+        super().__init__(f"{what[:1].upper()}{what[1:]} failed: {os.strerror(code)}.")
+        self.errno = code
         self.log = log
 
 

@@ -30,29 +30,37 @@ _FOLDER = click.Path(path_type=Path)
 @click.option(
     "--settled-from",
     type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
     metavar="N",
-    help="First iteration that the settled mean (column `late`) counts.",
+    help="First iteration that the settled mean (column `late`) counts.  [default: 10]",
 )
 def command(
-    run: Path, other: Path | None, as_json: bool, html: Path | None, write: bool, settled_from: int
+    run: Path,
+    other: Path | None,
+    as_json: bool,
+    html: Path | None,
+    write: bool,
+    settled_from: int | None,
 ) -> None:
     """Report on RUN, a folder written by `mltcp testbed run`, or compare it with RUN2.
 
     Works on the files alone, so it needs neither root nor the machine that made them. What is
     missing or damaged is said; what is there is reported.
     """
-    from mltcp_tools import analysis  # pandas takes longer to load than --help may take
+    # pandas takes longer to load than --help may take
+    from mltcp_tools import analysis
+    from mltcp_tools.analysis.metrics import SETTLED_FROM
 
     if other is not None:
-        if html or write:
-            raise UsageError("--html and --write report on one run; leave out the second.")
+        if html or write or settled_from:
+            raise UsageError(
+                "--html, --write and --settled-from report on one run; leave out the second."
+            )
         comparison = analysis.compare_runs(analysis.load_run(run), analysis.load_run(other))
         click.echo(
             _json(comparison) if as_json else analysis.render_comparison(comparison), nl=False
         )
         return
+    settled_from = settled_from or SETTLED_FROM
     loaded = analysis.load_run(run)
     if html is None and not write:
         result = analysis.summarise(loaded, settled_from)

@@ -124,9 +124,9 @@ def _lockdown(host: Host) -> Check:
     if host.lockdown == "confidentiality":
         return Check(
             "lockdown",
-            "warning",
-            "confidentiality: BPF programs may not read kernel memory at will",
-            "If `mltcp load` is refused, boot with lockdown=integrity or without lockdown.",
+            "missing",
+            "confidentiality, which forbids BPF programs to read kernel memory",
+            "Boot with lockdown=integrity or without lockdown.",
         )
     return Check("lockdown", "ok", host.lockdown or "the kernel reports none")
 

@@ -18,15 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-# linux/capability.h: the bit of each capability this project asks for.
-CAPABILITIES = {
-    "CAP_NET_ADMIN": 12,
-    "CAP_SYS_MODULE": 16,
-    "CAP_SYS_PTRACE": 19,
-    "CAP_SYS_ADMIN": 21,
-    "CAP_PERFMON": 38,
-    "CAP_BPF": 39,
-}
+from mltcp_tools.host import CAPABILITIES
 
 _SYS_PIDFD_GETFD = 438  # the same number on every architecture
 _ADMIN_PATH = "/usr/local/sbin:/usr/sbin:/sbin"  # tools live here that a plain user's PATH lacks

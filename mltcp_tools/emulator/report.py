@@ -161,6 +161,7 @@ def check_output(path: Path) -> None:
 
 def write_document(document: dict[str, Any], path: Path) -> None:
     """Write the result document to `path`, whole or not at all. Raises UsageError."""
+    temporary = None
     try:
         with tempfile.NamedTemporaryFile(
             "w", dir=path.parent, prefix=f".{path.name}.", delete=False
@@ -171,6 +172,8 @@ def write_document(document: dict[str, Any], path: Path) -> None:
         temporary.chmod(0o644)
         temporary.replace(path)
     except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
         raise UsageError(f"Can't write the result to {path} ({error.strerror}).") from error
 
 

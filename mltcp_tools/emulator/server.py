@@ -25,7 +25,6 @@ from mltcp_tools.emulator.protocol import (
 )
 from mltcp_tools.emulator.sockets import (
     Progress,
-    available_congestion_controls,
     congestion_control,
     prepare_socket,
     set_congestion_control,
@@ -33,6 +32,7 @@ from mltcp_tools.emulator.sockets import (
 from mltcp_tools.emulator.stream import Incoming, Outgoing, PeerClosed
 from mltcp_tools.emulator.tcpinfo import read_tcp_info
 from mltcp_tools.errors import HostError, UsageError
+from mltcp_tools.host import available_congestion_controls
 from mltcp_tools.units import format_bytes
 
 _READ = selectors.EVENT_READ

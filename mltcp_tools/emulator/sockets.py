@@ -9,12 +9,10 @@ from __future__ import annotations
 import errno
 import math
 import socket
-from pathlib import Path
 
 from mltcp_tools.emulator.tcpinfo import read_tcp_info
 from mltcp_tools.errors import HostError
-
-_AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+from mltcp_tools.host import available_congestion_controls
 
 
 def prepare_socket(sock: socket.socket, timeout_s: float) -> None:
@@ -37,11 +35,6 @@ def prepare_socket(sock: socket.socket, timeout_s: float) -> None:
 def congestion_control(sock: socket.socket) -> str:
     """The name of the socket's congestion control, as the kernel says."""
     return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode()
-
-
-def available_congestion_controls() -> list[str]:
-    """Names registered with the kernel now (one may become available by loading its module)."""
-    return _AVAILABLE.read_text().split()
 
 
 def set_congestion_control(sock: socket.socket, name: str) -> None:

@@ -53,7 +53,9 @@ def use_backend(
     backend = get_backend("bpf")
     with open(folder / "backend.users", "a+") as users:
         with _changing(folder):
-            _unload_if_orphaned(backend, users)
+            # Where sockets of others hold what a killed run loaded, this run takes it over.
+            with contextlib.suppress(BusyError):
+                _unload_if_orphaned(backend, users)
             fcntl.flock(users, fcntl.LOCK_SH)
             loaded = backend.status().loaded
             if not loaded:
@@ -181,8 +183,11 @@ class ArmJobs:
             if self._stream.dropped:
                 self.warning = f"{self._stream.dropped} events of flows were lost in this arm."
             self._stream.close()
-        for job_id in self._ids.values():
-            self._backend.delete_job(job_id)
+        for name, job_id in self._ids.items():
+            try:
+                self._backend.delete_job(job_id)
+            except MltcpError as error:  # what was measured counts more
+                self.warning = f"The job {name} couldn't be deleted after this arm: {error}"
 
     def tag(self, job: Job, fds: Sequence[int], first_flow: int = 0) -> None:
         """Set the job, give it the sockets `fds`, numbered as flows from `first_flow`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import textwrap
 from collections.abc import Callable, Collection, Iterator
 from typing import Final, TypeVar
 
@@ -105,7 +106,12 @@ class Section:
         if isinstance(node, yaml.MappingNode):
             raise UsageError(f"must be a value, not {_describe(node)}.")
         loader = yaml.SafeLoader("")
-        value: object = loader.construct_object(node, deep=True)
+        try:
+            value: object = loader.construct_object(node, deep=True)
+        except (yaml.YAMLError, ValueError, LookupError, ArithmeticError):
+            # PyYAML leaves the 13th month, numbers of 5000 digits and the like to Python.
+            what = textwrap.shorten(_describe(node), 40, placeholder="…")
+            raise UsageError(f"{what} can't be read as a value.") from None
         return value
 
     def _name(self, key: str) -> str:
@@ -124,7 +130,9 @@ def read_section(text: str, file: str, allowed: Collection[str]) -> Section:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise UsageError(f"{file}:{line}: not valid YAML: {error.problem}.") from None
     except yaml.YAMLError as error:
-        raise UsageError(f"{file}: not valid YAML: {error}.") from None
+        raise UsageError(f"{file}: not valid YAML: {' '.join(str(error).split())}.") from None
+    except RecursionError:
+        raise UsageError(f"{file}: not an experiment: lists within lists without end.") from None
     if node is None:
         raise UsageError(f"{file}:1: the file is empty; an experiment needs name, jobs and arms.")
     return Section(file, node, "", allowed)

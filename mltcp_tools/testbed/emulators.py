@@ -326,8 +326,11 @@ def _borrow(pid: int, peers: Sequence[tuple[str, int]]) -> list[int]:
     pidfd = os.pidfd_open(pid)
     try:
         for name in os.listdir(f"/proc/{pid}/fd"):
-            if not os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:"):
-                continue
+            try:
+                if not os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:"):
+                    continue
+            except FileNotFoundError:
+                continue  # closed since
             fd = libc.syscall(_SYS_PIDFD_GETFD, pidfd, int(name), 0)
             if fd < 0:
                 raise MltcpError(
@@ -339,4 +342,10 @@ def _borrow(pid: int, peers: Sequence[tuple[str, int]]) -> list[int]:
                     found[peer] = os.dup(fd)
     finally:
         os.close(pidfd)
+    if len(found) < len(peers):
+        for fd in found.values():
+            os.close(fd)
+        raise MltcpError(
+            f"The receiver has {len(found)} of the {len(peers)} sockets that are to be tagged."
+        )
     return [found[peer] for peer in peers]

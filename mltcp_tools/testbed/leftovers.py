@@ -14,22 +14,18 @@ import secrets
 from pathlib import Path
 
 from mltcp_tools.errors import HostError
+from mltcp_tools.host import effective_capabilities
 from mltcp_tools.testbed import backend
 from mltcp_tools.testbed.backend import try_lock
 from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, remove_namespace
 
 LOCKS = Path("/run/mltcp/testbed")
 _SUFFIX = ".lock"
-_CAP_NET_ADMIN = 12
-_CAP_SYS_ADMIN = 21
 
 
 def require_privileges() -> None:
     """Raise HostError unless this process may make namespaces and links."""
-    status = Path("/proc/self/status").read_text()
-    mask = int(next(line for line in status.splitlines() if line.startswith("CapEff:"))[7:], 16)
-    wanted = {"CAP_NET_ADMIN": _CAP_NET_ADMIN, "CAP_SYS_ADMIN": _CAP_SYS_ADMIN}
-    missing = [name for name, bit in wanted.items() if not mask >> bit & 1]
+    missing = sorted({"CAP_NET_ADMIN", "CAP_SYS_ADMIN"} - effective_capabilities())
     if missing:
         raise HostError(
             f"The testbed makes network namespaces, for which {' and '.join(missing)} is missing;"

@@ -9,10 +9,12 @@ repetition and job only, so the arms of a repetition face the same jobs.
 from __future__ import annotations
 
 import contextlib
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
 from mltcp_tools.backends.base import Backend
+from mltcp_tools.emulator.sockets import set_congestion_control
 from mltcp_tools.errors import BusyError, HostError, UsageError
 from mltcp_tools.testbed.backend import ArmJobs, describe, use_backend
 from mltcp_tools.testbed.emulators import Emulators, Measured, Plan
@@ -32,8 +34,6 @@ from mltcp_tools.testbed.tables import Tables
 
 CPU_SUSPECT = 0.85
 """Share of all CPUs' time above which an arm's result says more of the machine than of the link."""
-
-_AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
 
 def schedule(experiment: Experiment) -> list[tuple[int, list[str]]]:
@@ -64,7 +64,7 @@ def run_experiment(experiment: Experiment, folder: Path, trace_ms: int = 2) -> N
     tables of what was measured until then written and everything else taken down.
     """
     require_privileges()
-    _check_congestion_controls(experiment)
+    check_congestion_controls(experiment)
     _check_folder(folder)
     with (
         Interrupts() as interrupts,
@@ -228,15 +228,21 @@ class _Run:
         self._progress.say(f"warning: {sentence}")
 
 
-def _check_congestion_controls(experiment: Experiment) -> None:
-    """Raise HostError where an arm's congestion control isn't in the kernel; MLTCP's are loaded."""
-    available = _AVAILABLE.read_text().split()
+def check_congestion_controls(experiment: Experiment) -> None:
+    """Raise HostError where the kernel lacks an arm's congestion control; MLTCP's come later.
+
+    Asked for by a socket, the kernel loads the module of one that isn't there yet.
+    """
     for arm in experiment.arms:
-        if not arm.is_mltcp and arm.cc not in available:
-            raise HostError(
-                f"The kernel has no congestion control {arm.cc} now; run `modprobe tcp_{arm.cc}`,"
-                f" or leave the arm {arm.name} out with --arms (available: {', '.join(available)})."
-            )
+        if arm.is_mltcp:
+            continue
+        with socket.socket() as probe:
+            try:
+                set_congestion_control(probe, arm.cc)
+            except HostError as error:
+                raise HostError(
+                    f"The arm {arm.name} can't be run; leave it out with --arms. {error}"
+                ) from error
 
 
 def _check_folder(folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,11 +19,12 @@ import pandas as pd
 import pytest
 
 from mltcp_tools.backends import get_backend
+from mltcp_tools.host import available_congestion_controls
 from mltcp_tools.testbed.experiment import ALONE
 from mltcp_tools.testbed.leftovers import LOCKS
 from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, inside
-from mltcp_tools.testbed.reading import load_experiment
-from mltcp_tools.testbed.run import run_experiment
+from mltcp_tools.testbed.reading import load_experiment, parse_experiment
+from mltcp_tools.testbed.run import check_congestion_controls, run_experiment
 from mltcp_tools.testbed.tables import COLUMNS, TRACED
 
 EXPERIMENT = """\
@@ -370,8 +372,23 @@ def test_an_unknown_congestion_control_is_named_before_anything_is_done(tmp_path
         check=False,
     )
     assert done.returncode == 3
-    assert "no congestion control no_such now; run `modprobe tcp_no_such`" in done.stderr
+    assert "The arm none can't be run; leave it out with --arms." in done.stderr
+    assert "no congestion control 'no_such'" in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_a_congestion_control_whose_module_is_not_loaded_yet_is_loaded() -> None:
+    kernel = os.uname().release
+    modules = Path(f"/lib/modules/{kernel}/modules.dep")
+    names = re.findall(r"/net/ipv4/tcp_(\w+)\.ko", modules.read_text() if modules.exists() else "")
+    unloaded = [name for name in names if name in ("bbr", "vegas", "westwood")]
+    unloaded = [name for name in unloaded if name not in available_congestion_controls()]
+    if not unloaded:
+        pytest.skip("every congestion control of this kernel is loaded already or built in")
+    text = EXPERIMENT.replace("ARMS", f"one: {{cc: {unloaded[0]}}}").replace("DIRECTION", "send")
+    check_congestion_controls(parse_experiment(text, "a.yaml"))
+    assert unloaded[0] in available_congestion_controls()
+    subprocess.run(["modprobe", "-r", f"tcp_{unloaded[0]}"], check=True)
 
 
 @pytest.mark.parametrize("arguments", [("run", "two-jobs", "-o", "FOLDER"), ("clean",)])

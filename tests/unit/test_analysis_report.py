@@ -274,6 +274,9 @@ def test_command_prints_text_or_json(folder: Path, capsys: pytest.CaptureFixture
     assert "captured gain" in capsys.readouterr().out
     assert main(["report", str(folder), "--json", "--settled-from", "20"]) == 0
     assert json.loads(capsys.readouterr().out)["settled_from"] == 20
+    # A comparison has no such column: refused rather than ignored.
+    assert main(["report", str(folder), str(folder), "--settled-from", "20"]) == 2
+    assert "--settled-from" in capsys.readouterr().err
     assert main(["report", str(folder), str(folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["schema"] == "mltcp-comparison/1"
     assert main(["report", str(folder), str(folder)]) == 0

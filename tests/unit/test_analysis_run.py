@@ -116,6 +116,19 @@ def _no_rows(folder: Path) -> None:
     table.iloc[:0].to_parquet(folder / "samples.parquet")
 
 
+def _with(name: str, column: str, value: float | str) -> Callable[[Path], None]:
+    """One value of a table replaced."""
+
+    def damage(folder: Path) -> None:
+        path = folder / f"{name}.parquet"
+        kind = "str" if isinstance(value, str) else "float64"
+        table = pd.read_parquet(path).astype({column: kind}).reset_index(drop=True)
+        table.loc[60, column] = value
+        table.to_parquet(path)
+
+    return damage
+
+
 def _only(keep: Callable[[pd.DataFrame], pd.Series]) -> Callable[[Path], None]:
     def damage(folder: Path) -> None:
         table = pd.read_parquet(folder / "iterations.parquet")
@@ -151,6 +164,28 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "no rows": (_no_rows, "The table samples holds no rows."),
     "cut yaml": (_write("experiment.yaml", "name: [unclosed"), "not readable YAML"),
     "strange yaml": (_write("experiment.yaml", "- 1\n"), "describes no experiment"),
+    "yaml of no month": (_write("experiment.yaml", "seed: 2001-13-01"), "not readable YAML"),
+    "endless yaml": (_write("experiment.yaml", 2000 * "["), "not readable YAML"),
+    "a number cut in two": (
+        _with("iterations", "iteration", 2.5),
+        "iterations.parquet has 1 line without usable values.",
+    ),
+    "a number far out": (
+        _with("iterations", "iteration", 1e11),
+        "iterations.parquet has 1 line without usable values.",
+    ),
+    "a time far out": (
+        _with("iterations", "end_s", 1e300),
+        "iterations.parquet has 1 line without usable values.",
+    ),
+    "a time before": (
+        _with("iterations", "compute_s", -1.0),
+        "iterations.parquet has 1 line without usable values.",
+    ),
+    "a burst far out": (
+        _with("bursts", "end_s", 1e300),
+        "bursts.parquet has 1 line without usable values.",
+    ),
     "binary yaml": (_write("experiment.yaml", b"\xff\xfe\x00"), "experiment.yaml"),
     "cut json": (_write("environment.json", '{"schema": "mltcp'), "not readable JSON"),
     "strange json": (_write("environment.json", "[]"), "describes no environment"),
@@ -199,9 +234,12 @@ def test_damage_is_said_and_the_rest_reported(folder: Path, kind: str) -> None:
             assert entry["iteration_s"]["mean"] > 0.3
 
 
-@pytest.mark.parametrize("kind", ["no bursts", "no samples", "alone only", "stopped"])
+@pytest.mark.parametrize(
+    "kind", ["no bursts", "no samples", "alone only", "stopped", "a strange job"]
+)
 def test_a_damaged_run_gets_the_plots_it_allows(folder: Path, kind: str) -> None:
-    DAMAGE[kind][0](folder)
+    damage = _with("samples", "job", "nobody") if kind == "a strange job" else DAMAGE[kind][0]
+    damage(folder)
     result = write_report(folder)
     images = {path.stem for path in (folder / "plots").iterdir()}
     left_out = {

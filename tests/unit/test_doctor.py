@@ -90,7 +90,7 @@ def find(diagnosis, purpose, name):
             "bpf",
             "lockdown",
             {"/sys/kernel/security/lockdown": "none integrity [confidentiality]"},
-            "warning",
+            "missing",
             "lockdown=integrity",
         ),
         ("bpf", "libbpf headers", {}, "ok", ""),

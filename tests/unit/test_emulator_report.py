@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -108,6 +110,18 @@ def test_document_is_replaced_whole(tmp_path: Path) -> None:
     write_document({"a": 1}, path)
     assert json.loads(path.read_text()) == {"a": 1}
     assert [p.name for p in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_a_full_disk_leaves_no_part_of_a_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(document: object, file: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(json, "dump", full)
+    with pytest.raises(UsageError, match="No space left"):
+        write_document({}, tmp_path / "result.json")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_impossible_output_is_a_usage_error(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from mltcp_tools.emulator.job import JobSpec, compute_times
 from mltcp_tools.emulator.protocol import BurstHeader, Hello, Welcome
 from mltcp_tools.emulator.report import Result
 from mltcp_tools.emulator.server import Server
-from mltcp_tools.emulator.sockets import available_congestion_controls
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
+from mltcp_tools.host import available_congestion_controls
 
 
 @pytest.fixture(scope="module")

@@ -197,6 +197,14 @@ def test_shipped_experiments_are_those_of_the_results(
         ("iterations: 60", "iterations: -1", "f.yaml:13: iterations: -1 is not a whole number"),
         ("seed: 7", "sead: 7", "f.yaml:15: sead: no such field; did you mean seed?"),
         ("name: full", "name: [", "f.yaml:"),
+        ("name: full", "name: \0", "f.yaml: not valid YAML"),
+        ("name: full", "name: " + 2000 * "[", "f.yaml: not an experiment"),
+        ("seed: 7", "seed: 2001-13-01", "f.yaml:15: seed: '2001-13-01' can't be read as a value."),
+        ("seed: 7", "seed: 1" + 200 * ":59" + ".5", "f.yaml:15: seed: "),
+        ("seed: 7", "seed: " + 5000 * "1", "f.yaml:15: seed: "),
+        ("seed: 7", "seed: !!bool x", "f.yaml:15: seed: 'x' can't be read as a value."),
+        ("seed: 7", "seed: &a [*a]", "f.yaml:15: seed: a list can't be read as a value."),
+        ("seed: 7", "seed: !other 7", "f.yaml:15: seed: '7' can't be read as a value."),
     ],
 )
 def test_a_mistake_is_named_with_file_line_and_field(old: str, new: str, complaint: str) -> None:

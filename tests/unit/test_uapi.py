@@ -83,7 +83,9 @@ def test_parameters_out_of_range_are_refused(wrong: dict[str, object]) -> None:
         JobParams(**wrong)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("number", "name"), [(0, "a"), (2**32, "a"), (1, ""), (1, "x" * 64)])
+@pytest.mark.parametrize(
+    ("number", "name"), [(0, "a"), (2**32, "a"), (1, ""), (1, "x" * 64), (1, "a\n"), (1, "\udcff")]
+)
 def test_jobs_out_of_range_are_refused(number: int, name: str) -> None:
     with pytest.raises(UsageError, match="job"):
         Job(number, name)
