@@ -1,0 +1,226 @@
+"""The testbed's side of an MLTCP arm: load the backend, set jobs, tag sockets, collect events.
+
+Runs share a backend. Each run that uses it holds a shared lock on /run/mltcp/testbed/backend.users;
+the file says `loaded` if a run, and not the user, loaded it. The last run to leave takes the
+backend out of the kernel again, or, where that run was killed, the next to come or to clean.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from mltcp_tools.backends import get_backend
+from mltcp_tools.backends.base import NAMES, Backend, IterationEvent, IterationStream, JobParams
+from mltcp_tools.backends.base import Job as BackendJob
+from mltcp_tools.errors import BusyError, MltcpError
+from mltcp_tools.testbed.experiment import Arm, Job
+
+_SO_COOKIE = 57
+_LOADED = "loaded\n"
+_POLL_S = 0.2
+# Sockets of an arm live on for an instant after its processes and namespaces have ended.
+_SOCKETS_END_S = 5.0
+
+
+def try_lock(fd: int, *, shared: bool = False) -> bool:
+    """Take the flock of `fd` if nobody else holds it."""
+    try:
+        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def use_backend(
+    folder: Path, ccs: Collection[str], warn: Callable[[str], None]
+) -> Iterator[Backend]:
+    """The backend with the congestion controls `ccs` in the kernel, loaded if nobody has.
+
+    `folder` holds the lock files. What was loaded here is unloaded when its last user leaves;
+    `warn` gets a sentence where sockets of others keep it.
+    """
+    backend = get_backend("bpf")
+    with open(folder / "backend.users", "a+") as users:
+        with _changing(folder):
+            _unload_if_orphaned(backend, users)
+            fcntl.flock(users, fcntl.LOCK_SH)
+            loaded = backend.status().loaded
+            if not loaded:
+                _write(users, _LOADED)  # before, so that a kill in between leaves no doubt
+                loaded = backend.load(NAMES).loaded
+            if missing := sorted(set(ccs) - set(loaded)):
+                raise BusyError(
+                    f"{backend.name} is loaded without {', '.join(missing)}; run `mltcp unload` and"
+                    " start again."
+                )
+        try:
+            yield backend
+        finally:
+            with _changing(folder):
+                fcntl.flock(users, fcntl.LOCK_UN)
+                try:
+                    _unload_if_orphaned(backend, users)
+                except BusyError as error:
+                    warn(str(error))
+
+
+def remove_loaded(folder: Path) -> list[str]:
+    """Unload the backend if a run loaded it and no run is left; name what was removed."""
+    if not (folder / "backend.users").exists():
+        return []  # no run has ever used one
+    with open(folder / "backend.users", "r+") as users, _changing(folder):
+        backend = get_backend("bpf")
+        return [f"backend {backend.name}"] if _unload_if_orphaned(backend, users) else []
+
+
+def remove_jobs(folder: Path, ids: range) -> list[str]:
+    """Delete the backend's jobs with these ids; name what was removed."""
+    if not (folder / "backend.users").exists():
+        return []  # no run has ever used one
+    backend = get_backend("bpf")
+    jobs = [job for job in backend.status().jobs if job.id in ids]
+    for job in jobs:
+        backend.delete_job(job.id)
+    return [f"job {job.name}" for job in jobs]
+
+
+def _unload_if_orphaned(backend: Backend, users: IO[str]) -> bool:
+    """Unload what a run loaded, if no run uses it any more. Call with the change lock held."""
+    users.seek(0)
+    if users.read() != _LOADED or not try_lock(users.fileno()):
+        return False
+    try:
+        unloaded = bool(backend.status().loaded)
+        deadline = time.monotonic() + _SOCKETS_END_S
+        while unloaded:
+            try:
+                backend.unload()
+                break
+            except BusyError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+        _write(users, "")
+        return unloaded
+    finally:
+        fcntl.flock(users, fcntl.LOCK_UN)
+
+
+@contextlib.contextmanager
+def _changing(folder: Path) -> Iterator[None]:
+    """Only one run at a time looks whether the backend is loaded and changes that."""
+    with open(folder / "backend.change", "a") as change:
+        fcntl.flock(change, fcntl.LOCK_EX)
+        yield
+
+
+def _write(file: IO[str], text: str) -> None:
+    file.seek(0)
+    file.truncate()
+    file.write(text)
+    file.flush()
+
+
+def parameters_of(arm: Arm, job: Job) -> JobParams:
+    """The arm's parameters with the job's size and gap where the arm doesn't give them.
+
+    A burst's bytes are split evenly over its flows. The gap that ends an iteration is half of the
+    compute time between two bursts.
+    """
+    params: dict[str, Any] = {
+        "total_bytes": job.bytes // (job.bursts * job.flows),
+        "gap_s": job.compute / job.bursts / 2,
+    }
+    return JobParams(**(params | arm.parameters))
+
+
+class ArmJobs:
+    """The jobs of one MLTCP arm in the backend, and the events of their flows.
+
+    A context manager: events are collected, by a thread, from entering to leaving; leaving deletes
+    the jobs. `events` has (job name, flow number, event); `warning` says why there are none or
+    fewer than there were.
+    """
+
+    def __init__(self, backend: Backend, arm: Arm, new_id: Callable[[int], int]) -> None:
+        self.events: list[tuple[str, int, IterationEvent]] = []
+        self.warning: str | None = None
+        self._backend = backend
+        self._arm = arm
+        self._new_id = new_id
+        self._ids: dict[str, int] = {}
+        self._flows: dict[int, tuple[str, int]] = {}
+        self._stream: IterationStream | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._collect, daemon=True)
+
+    def __enter__(self) -> ArmJobs:
+        try:
+            self._stream = self._backend.iterations()
+        except BusyError as error:
+            self.warning = f"No events of flows in this arm: {error}"
+        else:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        if self._stream is not None:
+            self._thread.join()
+            if self._stream.dropped:
+                self.warning = f"{self._stream.dropped} events of flows were lost in this arm."
+            self._stream.close()
+        for job_id in self._ids.values():
+            self._backend.delete_job(job_id)
+
+    def tag(self, job: Job, fds: Sequence[int], first_flow: int = 0) -> None:
+        """Set the job, give it the sockets `fds`, numbered as flows from `first_flow`."""
+        job_id = self._job_id(job)
+        for flow, fd in enumerate(fds, first_flow):
+            self._backend.tag(fd, job_id)
+            self._flows[socket_cookie(fd)] = (job.name, flow)
+
+    def _job_id(self, job: Job) -> int:
+        if job.name not in self._ids:
+            job_id = self._new_id(len(self._ids) + 1)
+            self._backend.set_job(BackendJob(job_id, job.name, parameters_of(self._arm, job)))
+            self._ids[job.name] = job_id
+        return self._ids[job.name]
+
+    def _collect(self) -> None:
+        assert self._stream is not None
+        try:
+            while not self._stop.is_set():
+                self._keep(self._stream.poll(_POLL_S))
+            self._keep(self._stream.poll(0.0))
+        except MltcpError as error:
+            self.warning = f"Events of flows ended early in this arm: {error}"
+
+    def _keep(self, events: Iterable[IterationEvent]) -> None:
+        # The socket's cookie is unique on the host: events of other runs are left out.
+        for event in events:
+            if event.cookie in self._flows:
+                self.events.append((*self._flows[event.cookie], event))
+
+
+def socket_cookie(fd: int) -> int:
+    """The kernel's number for the socket behind `fd`, as in the backend's events."""
+    with socket.socket(fileno=os.dup(fd)) as sock:
+        cookie: int = struct.unpack("=Q", sock.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, 8))[0]
+    return cookie
+
+
+def describe(backend: Backend) -> dict[str, Any]:
+    """The backend's status for the run's records."""
+    return dataclasses.asdict(backend.status())

@@ -1,0 +1,138 @@
+"""A YAML document whose values know where they stand: every complaint names file and line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection, Iterator
+from typing import Final, TypeVar
+
+import yaml
+
+from mltcp_tools.errors import UsageError
+
+T = TypeVar("T")
+
+
+class _Required:
+    """Marks a field that has no default."""
+
+
+REQUIRED: Final = _Required()
+
+
+class Section:
+    """One mapping of a YAML file, read field by field.
+
+    `path` is where the section hangs in the document (`jobs[2].straggler`), `""` for the top.
+    Building one fails if the node is no mapping or has a field twice or one not in `allowed`;
+    with `allowed` None every field is taken.
+    """
+
+    def __init__(
+        self, file: str, node: yaml.Node, path: str, allowed: Collection[str] | None
+    ) -> None:
+        self.file = file
+        self.path = path
+        self._node = node
+        self._fields: dict[str, yaml.Node] = {}
+        if not isinstance(node, yaml.MappingNode):
+            raise self._error(node, path, f"must be a mapping, not {_describe(node)}.")
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise self._error(key_node, path, "field names must be plain words.")
+            key = str(key_node.value)
+            if allowed is not None and key not in allowed:
+                close = difflib.get_close_matches(key, list(allowed), 1)
+                hint = f"did you mean {close[0]}? " if close else ""
+                raise self._error(
+                    key_node,
+                    self._name(key),
+                    f"no such field; {hint}Allowed: {', '.join(allowed)}.",
+                )
+            if key in self._fields:
+                raise self._error(key_node, self._name(key), "given twice; keep one.")
+            self._fields[key] = value_node
+
+    def __iter__(self) -> Iterator[str]:
+        """The fields present, in the file's order."""
+        return iter(self._fields)
+
+    def get(self, key: str, parse: Callable[[object], T], default: T | _Required = REQUIRED) -> T:
+        """The field's value through `parse`, or `default` where it is absent.
+
+        A UsageError of `parse` comes back with file, line and field in front.
+        """
+        if key not in self._fields:
+            if isinstance(default, _Required):
+                raise self._error(self._node, self._name(key), "missing, and it has no default.")
+            return default
+        node = self._fields[key]
+        try:
+            return parse(self._value(key))
+        except UsageError as error:
+            raise self._error(node, self._name(key), str(error)) from None
+
+    def section(self, key: str, allowed: Collection[str] | None) -> Section | None:
+        """The mapping under `key`, or None where the field is absent."""
+        if key not in self._fields:
+            return None
+        return Section(self.file, self._fields[key], self._name(key), allowed)
+
+    def sections(self, key: str, allowed: Collection[str] | None) -> list[Section]:
+        """The list of mappings under `key`; it must be there and not empty."""
+        node = self._fields.get(key)
+        if node is None:
+            raise self._error(self._node, self._name(key), "missing, and it has no default.")
+        if not isinstance(node, yaml.SequenceNode) or not node.value:
+            raise self._error(
+                node,
+                self._name(key),
+                "must be a list with at least one entry; begin it with `- {`.",
+            )
+        return [
+            Section(self.file, item, f"{self._name(key)}[{number}]", allowed)
+            for number, item in enumerate(node.value, 1)
+        ]
+
+    def error(self, message: str, key: str | None = None) -> UsageError:
+        """A UsageError that points at `key`, or at the whole section."""
+        if key is None:
+            return self._error(self._node, self.path, message)
+        return self._error(self._fields.get(key, self._node), self._name(key), message)
+
+    def _value(self, key: str) -> object:
+        node = self._fields[key]
+        if isinstance(node, yaml.MappingNode):
+            raise UsageError(f"must be a value, not {_describe(node)}.")
+        loader = yaml.SafeLoader("")
+        value: object = loader.construct_object(node, deep=True)
+        return value
+
+    def _name(self, key: str) -> str:
+        return f"{self.path}.{key}" if self.path else key
+
+    def _error(self, node: yaml.Node, name: str, message: str) -> UsageError:
+        line = node.start_mark.line + 1 if node.start_mark else 1
+        return UsageError(f"{self.file}:{line}: {name + ': ' if name else ''}{message}")
+
+
+def read_section(text: str, file: str, allowed: Collection[str]) -> Section:
+    """The top mapping of the YAML `text`; `file` is its name for messages."""
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise UsageError(f"{file}:{line}: not valid YAML: {error.problem}.") from None
+    except yaml.YAMLError as error:
+        raise UsageError(f"{file}: not valid YAML: {error}.") from None
+    if node is None:
+        raise UsageError(f"{file}:1: the file is empty; an experiment needs name, jobs and arms.")
+    return Section(file, node, "", allowed)
+
+
+def _describe(node: yaml.Node) -> str:
+    if isinstance(node, yaml.MappingNode):
+        return "a mapping"
+    if isinstance(node, yaml.SequenceNode):
+        return "a list"
+    return repr(node.value) if node.value else "nothing"

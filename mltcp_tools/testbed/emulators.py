@@ -1,0 +1,342 @@
+"""The emulator processes of an arm: one server at the receiver, one client per job.
+
+They are `mltcp emulate` in the namespaces, driven over the control descriptor that
+`mltcp_tools.emulator.control` describes. They die with this process, and nothing they write needs
+a file with a name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mltcp_tools.emulator.control import receive_message
+from mltcp_tools.emulator.job import JobSpec
+from mltcp_tools.errors import MltcpError
+from mltcp_tools.testbed.experiment import Job
+from mltcp_tools.testbed.interrupts import Interrupts
+from mltcp_tools.testbed.namespaces import inside
+from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
+
+PORT = 5301
+# Long enough for every client to see the message before the instant it names.
+_START_AHEAD_S = 0.2
+_READY_S = 60.0
+_END_S = 10.0
+_WRITE_RESULT_S = 3.0
+_EMULATE = (sys.executable, "-m", "mltcp_tools.cli.main", "emulate")
+_DYING_S = 0.5
+_SYS_PIDFD_GETFD = 438
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One client: the job, the sender (from 0) it runs in, and what it is told to do."""
+
+    job: Job
+    sender: int
+    spec: JobSpec
+
+
+@dataclass
+class Measured:
+    """What the clients measured: their result documents by job.
+
+    `start`: when the jobs started, CLOCK_MONOTONIC seconds. `duration`: seconds from then until the
+    last job was done, or had ended. `cpu_busy`: share of all CPUs' time in use over that time.
+    `failure` is what ended the jobs early, if anything did; documents then hold what was measured
+    until then.
+    """
+
+    start: float
+    duration: float = 0.0
+    cpu_busy: float = 0.0
+    documents: dict[str, dict[str, Any]] = field(default_factory=dict)
+    failure: MltcpError | KeyboardInterrupt | None = None
+
+
+class _Emulator:
+    """One `mltcp emulate` process in a namespace, and our end of its control descriptor."""
+
+    def __init__(self, name: str, namespace: str, arguments: Sequence[str]) -> None:
+        self.name = name
+        self.ended = False
+        self.flows: list[int] = []
+        self._files = contextlib.ExitStack()
+        self._stdout = self._files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+        self._stderr = self._files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+        self.control, child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with child, inside(namespace):
+            self.process = subprocess.Popen(
+                [*_EMULATE, *arguments, f"--control-fd={child.fileno()}"],
+                stdin=subprocess.DEVNULL,
+                stdout=self._stdout,
+                stderr=self._stderr,
+                pass_fds=[child.fileno()],
+                start_new_session=True,  # Ctrl-C on the terminal is for the testbed to handle
+            )
+
+    def close_flows(self) -> None:
+        """Close our copies of the client's sockets."""
+        while self.flows:
+            os.close(self.flows.pop())
+
+    def close(self) -> None:
+        """End the process if it hasn't ended, and release everything."""
+        self.close_flows()
+        self.control.close()
+        self.process.kill()
+        self.process.wait()
+        self._files.close()
+
+    def complaint(self) -> str:
+        """Why the process ended early, in a sentence."""
+        code = self.process.wait(_END_S)
+        self._stderr.seek(0)
+        said = self._stderr.read().decode(errors="replace").rpartition("mltcp: error: ")[2].strip()
+        if code < 0:
+            name = signal.Signals(-code).name
+            return f"The emulator of {self.name} was killed by {name} before it was done."
+        return f"The emulator of {self.name} ended early with exit code {code}: {said}"
+
+    def document(self) -> dict[str, Any] | None:
+        """The result document of a process that has ended, if it wrote one."""
+        self._stdout.seek(0)
+        try:
+            document: dict[str, Any] = json.load(self._stdout)
+        except ValueError:
+            return None
+        return document
+
+
+class Emulators:
+    """Runs plans over a network; `run` once per instance, as a context manager.
+
+    `prepare` is called with each plan and the descriptors of its sending sockets, before any job
+    starts: the client's, then, where the receiver sends too, the server's. `on_iteration` is called
+    with the job's name whenever one of its iterations ends.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        interrupts: Interrupts,
+        *,
+        prepare: Callable[[Plan, Sequence[int]], None],
+        on_iteration: Callable[[str], None],
+    ) -> None:
+        self._network = network
+        self._interrupts = interrupts
+        self._prepare = prepare
+        self._on_iteration = on_iteration
+        self._selector = selectors.DefaultSelector()
+        self._processes: list[_Emulator] = []
+
+    def __enter__(self) -> Emulators:
+        self._selector.register(self._interrupts, selectors.EVENT_READ)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for emulator in self._processes:
+            emulator.close()
+        self._selector.close()
+
+    def run(self, plans: Sequence[Plan], trace_ms: int) -> Measured:
+        """Run all plans to their end, started at one instant; no samples where trace_ms is 0."""
+        measured = Measured(time.monotonic())
+        cpu = _cpu_times()
+        clients: list[_Emulator] = []
+        try:
+            server = self._start("the receiver", self._network.receiver, _server_arguments())
+            self._await([server], "listening", _READY_S)
+            for plan in plans:
+                arguments = _client_arguments(plan, trace_ms)
+                namespace = self._network.senders[plan.sender]
+                clients.append(self._start(plan.job.name, namespace, arguments))
+            self._await(clients, "connected", _READY_S)
+            for plan, client in zip(plans, clients, strict=True):
+                with _sending_sockets(plan, client, server) as fds:
+                    self._prepare(plan, fds)
+                client.close_flows()
+            measured.start = time.monotonic() + _START_AHEAD_S
+            cpu = _cpu_times()
+            for client in clients:
+                client.control.send(json.dumps({"event": "start", "at": measured.start}).encode())
+            self._await(clients, "done", _silence(plans))
+            measured.duration = time.monotonic() - measured.start
+            measured.cpu_busy = _cpu_busy(cpu, _cpu_times())
+            for client in clients:
+                client.process.wait(_END_S)
+        except (MltcpError, KeyboardInterrupt) as error:
+            measured.failure = error
+            _stop(clients, _DYING_S if isinstance(error, MltcpError) else 0.0)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            measured.failure = MltcpError(f"The emulators could not be driven ({error}).")
+            _stop(clients, 0.0)
+        if measured.failure is not None:
+            measured.duration = max(0.0, time.monotonic() - measured.start)
+            measured.cpu_busy = _cpu_busy(cpu, _cpu_times())
+        for plan, client in zip(plans, clients, strict=False):
+            document = client.document()
+            if document is not None:
+                measured.documents[plan.job.name] = document
+            elif measured.failure is None:
+                measured.failure = MltcpError(client.complaint())
+        return measured
+
+    def _start(self, name: str, namespace: str, arguments: Sequence[str]) -> _Emulator:
+        self._interrupts.check()
+        emulator = _Emulator(name, namespace, arguments)
+        self._processes.append(emulator)
+        self._selector.register(emulator.control, selectors.EVENT_READ, emulator)
+        return emulator
+
+    def _await(self, emulators: Sequence[_Emulator], event: str, silence_s: float) -> None:
+        """Serve messages until each of `emulators` has sent `event`, its last part at that."""
+        waiting = set(emulators)
+        while waiting:
+            ready = self._selector.select(silence_s)
+            self._interrupts.check()
+            if not ready:
+                names = ", ".join(sorted(emulator.name for emulator in waiting))
+                raise MltcpError(f"Nothing was heard of {names} for {silence_s:.0f} s.")
+            for key, _ in ready:
+                message = self._receive(key.data)
+                if message["event"] == event and message.get("last", True):
+                    waiting.discard(key.data)
+
+    def _receive(self, emulator: _Emulator) -> dict[str, Any]:
+        message, fds = receive_message(emulator.control)
+        emulator.flows += fds
+        if message is None:
+            self._selector.unregister(emulator.control)
+            if emulator.ended:
+                return {"event": "ended"}
+            raise MltcpError(emulator.complaint())
+        if message["event"] == "failed":
+            # Where the server has died, that is the reason, not the clients' loss of it.
+            server = self._processes[0]
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                server.process.wait(_DYING_S)
+                raise MltcpError(server.complaint())
+            raise MltcpError(f"Job {emulator.name} failed: {message['error']}")
+        if message["event"] == "iteration":
+            self._on_iteration(emulator.name)
+        emulator.ended = message["event"] == "done"
+        return message
+
+
+def _stop(clients: Sequence[_Emulator], patience_s: float) -> None:
+    """Have the clients write what they measured and end; those that fail too get `patience_s`."""
+    _wait(clients, patience_s)
+    for client in clients:
+        client.process.send_signal(signal.SIGINT)
+    _wait(clients, _WRITE_RESULT_S)
+
+
+def _wait(clients: Sequence[_Emulator], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    for client in clients:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            client.process.wait(max(0.0, deadline - time.monotonic()))
+
+
+def _cpu_times() -> tuple[int, int]:
+    """Busy and all ticks of all CPUs since boot; time stolen by a hypervisor counts as busy."""
+    with open("/proc/stat") as file:
+        ticks = [int(word) for word in file.readline().split()[1:9]]
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
+
+
+def _cpu_busy(before: tuple[int, int], after: tuple[int, int]) -> float:
+    return (after[0] - before[0]) / max(1, after[1] - before[1])
+
+
+def _silence(plans: Sequence[Plan]) -> float:
+    """Seconds without any iteration after which the jobs count as stuck.
+
+    Clients give up on a silent peer much earlier; this is for what they can't notice.
+    """
+    factor = max(plan.spec.straggler_factor for plan in plans)
+    slowest = max(plan.spec.compute_s + plan.spec.start_delay_s for plan in plans)
+    return _READY_S + 10 * max(1.0, factor) * slowest
+
+
+def _server_arguments() -> list[str]:
+    return ["server", "--bind", RECEIVER_ADDRESS, "--port", str(PORT)]
+
+
+def _client_arguments(plan: Plan, trace_ms: int) -> list[str]:
+    spec = plan.spec
+    options: dict[str, object] = {
+        "port": PORT,
+        "job": plan.job.name,
+        "bytes": spec.bytes_per_iteration,
+        "compute": spec.compute_s,
+        "iterations": spec.iterations,
+        "jitter": spec.jitter,
+        "seed": spec.seed,
+        "flows": spec.flows,
+        "bursts": spec.bursts,
+        "start-delay": spec.start_delay_s,
+        "cc": spec.cc,
+        "direction": spec.direction,
+        "trace": trace_ms or None,
+    }
+    if spec.straggler_every is not None:
+        options["straggler-every"] = spec.straggler_every
+        options["straggler-factor"] = spec.straggler_factor
+    given = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    return ["client", RECEIVER_ADDRESS, *given, "--json"]
+
+
+@contextlib.contextmanager
+def _sending_sockets(plan: Plan, client: _Emulator, server: _Emulator) -> Iterator[list[int]]:
+    """Descriptors of all sockets that send for the plan, ours to use inside the context."""
+    borrowed = []
+    if plan.spec.direction != "send":
+        ends = []
+        for fd in client.flows:
+            with socket.socket(fileno=os.dup(fd)) as sock:
+                ends.append(sock.getsockname())
+        borrowed = _borrow(server.process.pid, ends)
+    try:
+        yield ([] if plan.spec.direction == "receive" else client.flows) + borrowed
+    finally:
+        for fd in borrowed:
+            os.close(fd)
+
+
+def _borrow(pid: int, peers: Sequence[tuple[str, int]]) -> list[int]:
+    """Our copies of the sockets of process `pid` that are connected to `peers`, in that order."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    found: dict[tuple[str, int], int] = {}
+    pidfd = os.pidfd_open(pid)
+    try:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            if not os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:"):
+                continue
+            fd = libc.syscall(_SYS_PIDFD_GETFD, pidfd, int(name), 0)
+            if fd < 0:
+                raise MltcpError(
+                    f"A socket of the receiver can't be had ({os.strerror(ctypes.get_errno())})."
+                )
+            with socket.socket(fileno=fd) as sock, contextlib.suppress(OSError):
+                peer = sock.getpeername()
+                if sock.family == socket.AF_INET and peer in peers:
+                    found[peer] = os.dup(fd)
+    finally:
+        os.close(pidfd)
+    return [found[peer] for peer in peers]

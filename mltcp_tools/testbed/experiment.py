@@ -1,0 +1,239 @@
+"""Experiments: what an experiment file says, and the random draws that follow from it.
+
+The file is YAML (`reading.load_experiment` reads and validates it):
+
+    name: four-jobs
+    description: one line
+    link: {rate: 200mbit, queue: 30kB, delay: 0ms, ecn: false}
+    sysctls: {net.ipv4.tcp_slow_start_after_idle: 1}
+    jobs:
+      - {name: job, count: 4, bytes: 2.5MB, compute: 340ms, jitter: 5%, flows: 1, bursts: 1,
+         start: random, direction: send, straggler: {every: 20, factor: 2}}
+    arms:
+      cubic: {cc: cubic}
+      mltcp: {cc: mltcp, slope: 1.75, intercept: 0.25}
+    baseline: cubic
+    iterations: 100
+    repetitions: 3
+    seed: 1
+    alone: {iterations: 20}
+
+Required are `name`, `jobs` (with `bytes` and `compute`) and `arms` (with `cc`). A `count` above 1
+names the jobs `job-1`, `job-2`, … `start` is a time or `random`: drawn anew in every repetition,
+within one iteration of the job alone. A job may have its own number of `iterations`, so that jobs
+of different periods share the link for the same time. An arm whose `cc` begins with `mltcp` takes
+any field of `JobParams` besides. `alone: {iterations: 0}` leaves the jobs' lone runs out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import yaml
+
+from mltcp_tools.emulator.job import Direction, JobSpec
+from mltcp_tools.errors import UsageError
+
+ALONE = "alone"
+
+
+@dataclass(frozen=True)
+class Link:
+    """The bottleneck: rate in bit/s, queue in bytes, delay added to the round trip in seconds."""
+
+    rate: int = 200_000_000
+    queue: int = 30_000
+    delay: float = 0.0
+    ecn: bool = False
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """Every `every`-th iteration computes `factor` times as long."""
+
+    every: int
+    factor: float
+
+
+@dataclass(frozen=True)
+class Job:
+    """One periodic job. `bytes` per iteration, `compute` and `start` in seconds (None: random)."""
+
+    name: str
+    bytes: int
+    compute: float
+    jitter: float = 0.0
+    flows: int = 1
+    bursts: int = 1
+    start: float | None = 0.0
+    direction: Direction = "send"
+    straggler: Straggler | None = None
+    iterations: int | None = None
+
+    def demand(self) -> tuple[Any, ...]:
+        """Everything that shapes the job's iterations alone on a link: equal for equal jobs."""
+        return dataclasses.astuple(dataclasses.replace(self, name="", start=None, iterations=None))
+
+    def spec(
+        self, *, iterations: int, seed: int, start_delay: float = 0.0, cc: str | None = None
+    ) -> JobSpec:
+        """The job as the emulator runs it."""
+        return JobSpec(
+            bytes_per_iteration=self.bytes,
+            compute_s=self.compute,
+            iterations=iterations,
+            jitter=self.jitter,
+            seed=seed,
+            flows=self.flows,
+            bursts=self.bursts,
+            start_delay_s=start_delay,
+            cc=cc,
+            direction=self.direction,
+            straggler_every=self.straggler.every if self.straggler else None,
+            straggler_factor=self.straggler.factor if self.straggler else 1.0,
+        )
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One congestion control with the `JobParams` fields it is run with."""
+
+    name: str
+    cc: str
+    parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def is_mltcp(self) -> bool:
+        """Whether the arm runs through an MLTCP backend."""
+        return is_mltcp(self.cc)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A whole experiment; `load_experiment` makes one, `to_yaml` writes it back in full."""
+
+    name: str
+    description: str
+    link: Link
+    sysctls: dict[str, str]
+    jobs: tuple[Job, ...]
+    arms: tuple[Arm, ...]
+    baseline: str
+    iterations: int
+    repetitions: int
+    seed: int
+    alone_iterations: int
+
+    def arm(self, name: str) -> Arm:
+        """The arm called `name`; `alone` is the baseline's congestion control under that name."""
+        if name == ALONE:
+            return dataclasses.replace(self.arm(self.baseline), name=ALONE)
+        return next(arm for arm in self.arms if arm.name == name)
+
+    def iterations_of(self, job: Job) -> int:
+        """How many iterations `job` runs in every arm but `alone`."""
+        return job.iterations or self.iterations
+
+    def lone_jobs(self) -> list[Job]:
+        """One job of each kind: those whose demand no earlier job has."""
+        kinds: dict[tuple[Any, ...], Job] = {}
+        for job in self.jobs:
+            kinds.setdefault(job.demand(), job)
+        return list(kinds.values())
+
+    def job_seed(self, repetition: int, job: Job) -> int:
+        """Seed of the job's compute times: the same in every arm of a repetition."""
+        return int(self._draws(repetition, job).generate_state(1)[0])
+
+    def start_delay(self, repetition: int, job: Job) -> float:
+        """Seconds from the arm's start to the job's first iteration: the same in every arm."""
+        if job.start is not None:
+            return job.start
+        lone = job.compute + job.bytes * 8 / self.link.rate
+        generator = np.random.default_rng(self._draws(repetition, job).spawn(1)[0])
+        return float(generator.uniform(0.0, lone))
+
+    def _draws(self, repetition: int, job: Job) -> np.random.SeedSequence:
+        return np.random.SeedSequence(self.seed, spawn_key=(repetition, self.jobs.index(job)))
+
+    def override(
+        self,
+        *,
+        arms: Collection[str] = (),
+        iterations: int | None = None,
+        repetitions: int | None = None,
+        seed: int | None = None,
+        alone: bool = True,
+    ) -> Experiment:
+        """A copy with what the command line asks for; jobs' own `iterations` scale along.
+
+        Where `arms` leaves the baseline out, its first arm becomes the baseline.
+        """
+        changed = self
+        if arms:
+            known = [arm.name for arm in self.arms]
+            for name in arms:
+                if name not in known:
+                    raise UsageError(
+                        f"experiment {self.name} has no arm {name!r}; it has {', '.join(known)}."
+                    )
+            kept = tuple(arm for arm in self.arms if arm.name in arms)
+            baseline = self.baseline if self.baseline in arms else kept[0].name
+            changed = dataclasses.replace(changed, arms=kept, baseline=baseline)
+        if iterations is not None:
+            jobs = tuple(
+                dataclasses.replace(
+                    job, iterations=max(1, round(job.iterations * iterations / self.iterations))
+                )
+                if job.iterations
+                else job
+                for job in self.jobs
+            )
+            changed = dataclasses.replace(
+                changed,
+                jobs=jobs,
+                iterations=iterations,
+                alone_iterations=min(self.alone_iterations, iterations),
+            )
+        if repetitions is not None:
+            changed = dataclasses.replace(changed, repetitions=repetitions)
+        if seed is not None:
+            changed = dataclasses.replace(changed, seed=seed)
+        if not alone:
+            changed = dataclasses.replace(changed, alone_iterations=0)
+        return changed
+
+    def to_yaml(self) -> str:
+        """The experiment with every default filled in; loading it gives an equal one."""
+        link = dataclasses.asdict(self.link) | {"rate": f"{self.link.rate}bit"}
+        if self.link.rate % 1_000_000 == 0:
+            link["rate"] = f"{self.link.rate // 1_000_000}mbit"
+        document = {
+            "name": self.name,
+            "description": self.description,
+            "link": link,
+            "sysctls": dict(self.sysctls),
+            "jobs": [_job_document(job) for job in self.jobs],
+            "arms": {arm.name: {"cc": arm.cc} | arm.parameters for arm in self.arms},
+            "baseline": self.baseline,
+            "iterations": self.iterations,
+            "repetitions": self.repetitions,
+            "seed": self.seed,
+            "alone": {"iterations": self.alone_iterations},
+        }
+        return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+
+
+def is_mltcp(cc: str) -> bool:
+    """Whether the congestion control `cc` is one of MLTCP's."""
+    return cc.startswith("mltcp")
+
+
+def _job_document(job: Job) -> dict[str, Any]:
+    document = dataclasses.asdict(job)
+    document["start"] = "random" if job.start is None else job.start
+    return {key: value for key, value in document.items() if value is not None}

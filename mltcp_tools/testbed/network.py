@@ -1,0 +1,265 @@
+"""The network of one arm: namespaces, veth pairs and the bottleneck, through pyroute2.
+
+    mltcp-ID-s1 10.0.1.1 --- 10.0.1.254 \\
+    mltcp-ID-s2 10.0.2.1 --- 10.0.2.254  mltcp-ID-router 10.0.0.254 === 10.0.0.1 mltcp-ID-receiver
+        ...     to-router       from-s2 /                 bottleneck    bottleneck
+
+`===` is the bottleneck: a tbf of the experiment's rate and queue on the egress of both its ends, so
+that each direction has its own. Where the experiment asks for delay, netem holds back what the
+router sends to the senders; where it asks for ECN, RED under the tbf marks. Segmentation and
+receive offloads are off everywhere, so that the queue holds packets of one MSS and a 64 kB
+super-packet never passes a token bucket at once. Neighbours are permanent, so that no ARP is lost
+in a full queue; IPv6 is off; metrics aren't kept from one connection to the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pyroute2 import IPRoute, netns
+from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.rtnl.ndmsg import NUD_PERMANENT
+
+from mltcp_tools.errors import HostError, MltcpError
+from mltcp_tools.testbed.experiment import Link
+from mltcp_tools.testbed.namespaces import (
+    NAMESPACES,
+    PREFIX,
+    enabled_offloads,
+    inside,
+    interfaces,
+    read_sysctl,
+    remove_namespace,
+    switch_off_offloads,
+    write_sysctl,
+)
+
+BURST_BYTES = 20 * 1024  # tc's "20k"
+RECEIVER_ADDRESS = "10.0.0.1"
+_EVERYWHERE = {
+    "net.ipv6.conf.all.disable_ipv6": "1",
+    "net.ipv6.conf.default.disable_ipv6": "1",
+    "net.ipv4.tcp_no_metrics_save": "1",
+}
+_BOTTLENECK = "bottleneck"
+_TBF_HANDLE = 0x10000  # 1:
+
+
+@dataclass(frozen=True)
+class LinkCounters:
+    """What a bottleneck qdisc has counted since the network was built."""
+
+    bytes: int
+    packets: int
+    drops: int
+    marks: int
+
+
+class Network:
+    """The network for `senders` jobs; a context manager that builds it and takes it down.
+
+    `run_id` makes the namespaces' names unique. Raises HostError where the kernel lacks something
+    and UsageError where a sysctl of the experiment isn't one of a namespace; either way nothing is
+    left behind.
+    """
+
+    def __init__(self, run_id: str, link: Link, sysctls: Mapping[str, str], senders: int) -> None:
+        self.link = link
+        self.router = f"{PREFIX}{run_id}-router"
+        self.receiver = f"{PREFIX}{run_id}-receiver"
+        self.senders = [f"{PREFIX}{run_id}-s{number}" for number in range(1, senders + 1)]
+        self.sysctls = _EVERYWHERE | ({"net.ipv4.tcp_ecn": "1"} if link.ecn else {}) | dict(sysctls)
+        self._built: list[str] = []
+
+    def __enter__(self) -> Network:
+        try:
+            self._build()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the namespaces; links and qdiscs go with them once no process is inside."""
+        while self._built:
+            remove_namespace(self._built.pop())
+
+    def counters(self, *, reverse: bool = False) -> LinkCounters:
+        """Counters of the bottleneck towards the receiver, or (`reverse`) towards the senders."""
+        with inside(self.receiver if reverse else self.router):
+            message = self._bottleneck()
+            stats = message.get_attr("TCA_STATS2")
+            basic, queue = stats.get_attr("TCA_STATS_BASIC"), stats.get_attr("TCA_STATS_QUEUE")
+            marks = red_marks(_BOTTLENECK) if self.link.ecn else 0
+        return LinkCounters(basic["bytes"], basic["packets"], queue["drops"], marks)
+
+    def read_back(self) -> dict[str, Any]:
+        """What the kernel says the network is, for the run's records and for tests.
+
+        `bottleneck` and `reverse`: rate in bit/s, queue and burst in bytes; `offloads`: per
+        interface those of OFFLOADS that are on; `sysctls`: those that were set, as read in a
+        sender's namespace.
+        """
+        description: dict[str, Any] = {"offloads": {}}
+        for name, namespace in (("bottleneck", self.router), ("reverse", self.receiver)):
+            with inside(namespace):
+                options = self._bottleneck().get_attr("TCA_OPTIONS").get_attr("TCA_TBF_PARMS")
+            ticks_per_second = _psched_ticks_per_second()
+            description[name] = {
+                "rate": options["rate"] * 8,
+                "queue": options["limit"],
+                "burst": round(options["buffer"] / ticks_per_second * options["rate"]),
+            }
+        for namespace in (*self.senders, self.router, self.receiver):
+            with inside(namespace):
+                description["offloads"] |= {
+                    f"{namespace}/{interface}": enabled_offloads(interface)
+                    for interface in interfaces()
+                }
+        with inside(self.senders[0]):
+            description["sysctls"] = {key: read_sysctl(key) for key in self.sysctls}
+        return description
+
+    def _bottleneck(self) -> Any:
+        with IPRoute() as ip:
+            index = ip.link_lookup(ifname=_BOTTLENECK)[0]
+            return next(m for m in ip.get_qdiscs(index) if m["handle"] == _TBF_HANDLE)
+
+    def _build(self) -> None:
+        for namespace in (self.router, self.receiver, *self.senders):
+            self._create(namespace)
+        with inside(self.router):
+            write_sysctl("net.ipv4.ip_forward", "1")
+        self._connect(self.receiver, _BOTTLENECK, _BOTTLENECK, 0)
+        for number, sender in enumerate(self.senders, 1):
+            self._connect(sender, f"from-s{number}", "to-router", number)
+        for namespace in (self.router, self.receiver):
+            with inside(namespace), IPRoute() as ip:
+                self._limit(ip, ip.link_lookup(ifname=_BOTTLENECK)[0])
+        if self.link.delay:
+            with inside(self.router), IPRoute() as ip:
+                for number in range(1, len(self.senders) + 1):
+                    self._delay(ip, ip.link_lookup(ifname=f"from-s{number}")[0])
+
+    def _create(self, namespace: str) -> None:
+        self._built.append(namespace)
+        try:
+            netns.create(namespace)
+        except OSError as error:
+            raise HostError(
+                f"The network namespace {namespace} can't be made ({error.strerror or error}); the"
+                " kernel needs CONFIG_NET_NS, and a container must allow unshare and mount."
+            ) from None
+        with inside(namespace):
+            for key, value in self.sysctls.items():
+                write_sysctl(key, value)
+
+    def _connect(self, namespace: str, router_end: str, other_end: str, subnet: int) -> None:
+        """A veth pair from the router to an endpoint, with addresses, routes and neighbours."""
+        router_mac, other_mac = f"02:00:00:00:{subnet:02x}:fe", f"02:00:00:00:{subnet:02x}:01"
+        router_ip, other_ip = f"10.0.{subnet}.254", f"10.0.{subnet}.1"
+        with open(NAMESPACES / namespace) as target, inside(self.router), IPRoute() as ip:
+            peer = {"ifname": other_end, "address": other_mac, "net_ns_fd": target.fileno()}
+            with _needs("veth pairs (CONFIG_VETH)"):
+                ip.link("add", ifname=router_end, kind="veth", address=router_mac, peer=peer)
+            self._bring_up(ip, router_end, router_ip, other_ip, other_mac)
+        with inside(namespace), IPRoute() as ip:
+            self._bring_up(ip, other_end, other_ip, router_ip, router_mac)
+            ip.route("add", dst="default", gateway=router_ip)
+
+    def _bring_up(self, ip: Any, interface: str, address: str, peer: str, peer_mac: str) -> None:
+        index = ip.link_lookup(ifname=interface)[0]
+        switch_off_offloads(interface)
+        ip.addr("add", index=index, address=address, prefixlen=24)
+        ip.link("set", index=index, state="up")
+        ip.neigh("add", dst=peer, lladdr=peer_mac, ifindex=index, state=NUD_PERMANENT)
+
+    def _limit(self, ip: Any, index: int) -> None:
+        with _needs("the qdisc tbf (CONFIG_NET_SCH_TBF)"):
+            ip.tc(
+                "add",
+                "tbf",
+                index,
+                handle=_TBF_HANDLE,
+                rate=self.link.rate // 8,
+                burst=BURST_BYTES,
+                limit=self.link.queue,
+            )
+        if self.link.ecn:
+            add_red(_BOTTLENECK, self.link)
+
+    def _delay(self, ip: Any, index: int) -> None:
+        with _needs(
+            "the qdisc netem (CONFIG_NET_SCH_NETEM), which the link's `delay` is made with"
+        ):
+            ip.tc("add", "netem", index, delay=round(self.link.delay * 1e6), limit=100_000)
+
+
+def add_red(interface: str, link: Link) -> None:
+    """RED with ECN under the tbf of `interface`, through tc: pyroute2 has no RED.
+
+    Marking begins when a quarter of the queue is full on average and is certain at three quarters.
+    """
+    low, high = link.queue // 4, link.queue * 3 // 4
+    mean_packet = 1500
+    # tc's own rule: (2 min + max) / (3 avpkt), here rounded up
+    burst = (2 * low + high) // (3 * mean_packet) + 1
+    _tc(
+        *("qdisc", "add", "dev", interface, "parent", "1:1", "handle", "2:", "red"),
+        *("limit", str(link.queue), "min", str(low), "max", str(high), "burst", str(burst)),
+        *("avpkt", str(mean_packet), "probability", "1", "bandwidth", f"{link.rate}bit", "ecn"),
+    )
+
+
+def red_marks(interface: str) -> int:
+    """Packets that the RED of `interface` has marked."""
+    qdiscs = json.loads(_tc("-s", "-j", "qdisc", "show", "dev", interface))
+    return sum(int(qdisc.get("marked", 0)) for qdisc in qdiscs if qdisc["kind"] == "red")
+
+
+def _tc(*arguments: str) -> str:
+    try:
+        done = subprocess.run(["tc", *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise HostError("The command tc is missing; install iproute2.") from None
+    if "qdisc kind is unknown" in done.stderr:
+        raise HostError(
+            "This kernel lacks the qdisc red (CONFIG_NET_SCH_RED), which the link's ECN is made"
+            " with; take `ecn` out of the experiment's `link`."
+        )
+    if done.returncode:
+        raise MltcpError(f"`tc {' '.join(arguments)}` failed ({' '.join(done.stderr.split())}).")
+    return done.stdout
+
+
+def _psched_ticks_per_second() -> float:
+    # tc's clock: see tc_core_init() of iproute2; all numbers are hexadecimal
+    to_us, us_to, resolution, _ = (int(x, 16) for x in Path("/proc/net/psched").read_text().split())
+    return 1e6 * to_us / us_to * resolution / 1e6
+
+
+@contextlib.contextmanager
+def _needs(what: str) -> Iterator[None]:
+    try:
+        yield
+    except NetlinkError as error:
+        if error.code in (errno.ENOENT, errno.EOPNOTSUPP):
+            raise HostError(f"This kernel lacks {what}.") from None
+        raise MltcpError(f"Setting up {what} failed ({os.strerror(error.code)}).") from None

@@ -1,0 +1,42 @@
+"""What a run says on stderr while it goes on: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from typing import TextIO
+
+from tqdm import tqdm
+
+
+class Progress:
+    """Counts iterations over all arms of a run. A context manager."""
+
+    def __init__(self, total: int, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._bar = tqdm(
+            total=total,
+            unit="it",
+            file=self._stream,
+            disable=not self._stream.isatty(),
+            dynamic_ncols=True,
+            leave=False,
+        )
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def begin(self, title: str) -> None:
+        """An arm begins."""
+        self._bar.set_description(title)
+
+    def iteration(self, job: str) -> None:
+        """An iteration of `job` has ended."""
+        self._bar.update()
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+        with self._bar.external_write_mode(self._stream):
+            print(line, file=self._stream, flush=True)

@@ -1,0 +1,244 @@
+"""Running an experiment: arms one after another on fresh links, into a run folder.
+
+In each repetition every arm runs once, `alone` among them. The order alternates, so that a drift of
+the machine falls on all alike: a repetition runs the arms forwards, the next backwards, and each
+such pair begins one arm further on. The draws of compute times and starts depend on seed,
+repetition and job only, so the arms of a repetition face the same jobs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from mltcp_tools.backends.base import Backend
+from mltcp_tools.errors import BusyError, HostError, UsageError
+from mltcp_tools.testbed.backend import ArmJobs, describe, use_backend
+from mltcp_tools.testbed.emulators import Emulators, Measured, Plan
+from mltcp_tools.testbed.environment import Environment, sysctls
+from mltcp_tools.testbed.experiment import ALONE, Arm, Experiment
+from mltcp_tools.testbed.interrupts import Interrupts
+from mltcp_tools.testbed.leftovers import (
+    LOCKS,
+    RunLock,
+    remove_leftovers,
+    require_privileges,
+)
+from mltcp_tools.testbed.namespaces import inside
+from mltcp_tools.testbed.network import Network
+from mltcp_tools.testbed.progress import Progress
+from mltcp_tools.testbed.tables import Tables
+
+CPU_SUSPECT = 0.85
+"""Share of all CPUs' time above which an arm's result says more of the machine than of the link."""
+
+_AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+
+
+def schedule(experiment: Experiment) -> list[tuple[int, list[str]]]:
+    """The arms of each repetition (from 1), in the order in which they run."""
+    names = [arm.name for arm in experiment.arms]
+    if experiment.alone_iterations:
+        names.insert(0, ALONE)
+    order = []
+    for repetition in range(experiment.repetitions):
+        turn = repetition // 2 % len(names)
+        rotated = names[turn:] + names[:turn]
+        order.append((repetition + 1, rotated[::-1] if repetition % 2 else rotated))
+    return order
+
+
+def total_iterations(experiment: Experiment) -> int:
+    """Iterations of all jobs in all arms and repetitions."""
+    arm = sum(experiment.iterations_of(job) for job in experiment.jobs)
+    alone = len(experiment.lone_jobs()) * experiment.alone_iterations
+    return experiment.repetitions * (arm * len(experiment.arms) + alone)
+
+
+def run_experiment(experiment: Experiment, folder: Path, trace_ms: int = 2) -> None:
+    """Run `experiment` and write its tables into `folder`, which must be new or empty.
+
+    trace_ms: milliseconds between TCP samples in the first repetition, 0 for none. Talks on stderr.
+    Raises what ended the run early (MltcpError, or KeyboardInterrupt after a signal), with the
+    tables of what was measured until then written and everything else taken down.
+    """
+    require_privileges()
+    _check_congestion_controls(experiment)
+    _check_folder(folder)
+    with (
+        Interrupts() as interrupts,
+        RunLock() as lock,
+        Progress(total_iterations(experiment)) as progress,
+    ):
+        try:
+            for removed in remove_leftovers():
+                progress.say(f"removed {removed}, left by a run that was killed")
+        except BusyError as error:
+            progress.say(f"warning: {error}")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "experiment.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
+        _Run(experiment, folder, trace_ms, interrupts, lock, progress).run()
+
+
+class _Run:
+    """The arms of a run, and what they share."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        folder: Path,
+        trace_ms: int,
+        interrupts: Interrupts,
+        lock: RunLock,
+        progress: Progress,
+    ) -> None:
+        self._experiment = experiment
+        self._folder = folder
+        self._trace_ms = trace_ms
+        self._interrupts = interrupts
+        self._lock = lock
+        self._progress = progress
+        self._environment = Environment(folder)
+        self._tables = Tables()
+        self._backend: Backend | None = None
+
+    def run(self) -> None:
+        """Run everything, and record how it ended."""
+        outcome = "finished"
+        try:
+            self._run_arms()
+        except KeyboardInterrupt:
+            outcome = "interrupted"
+            raise
+        except Exception as error:
+            outcome = str(error)
+            raise
+        finally:
+            self._environment.finish(outcome)
+
+    def _run_arms(self) -> None:
+        order = schedule(self._experiment)
+        arms = [self._experiment.arm(name) for name in order[0][1]]
+        with contextlib.ExitStack() as stack:
+            if ccs := {arm.cc for arm in arms if arm.is_mltcp}:
+                self._backend = stack.enter_context(use_backend(LOCKS, ccs, self._warn))
+                self._environment.add(backend=describe(self._backend))
+            for repetition, names in order:
+                for position, name in enumerate(names, 1):
+                    self._run_arm(self._experiment.arm(name), repetition, position)
+
+    def _run_arm(self, arm: Arm, repetition: int, position: int) -> None:
+        """Run an arm and write all tables; then raise what ended it early, if anything did."""
+        self._interrupts.check()
+        title = f"{arm.name} {repetition}/{self._experiment.repetitions}"
+        self._progress.begin(title)
+        groups = self._plans(arm, repetition)
+        link, settings = self._experiment.link, self._experiment.sysctls
+        measured: list[Measured] = []
+        with Network(self._lock.id, link, settings, len(groups[0])) as network:
+            if repetition == position == 1:
+                self._describe(network)
+            with contextlib.ExitStack() as stack:
+                jobs = None
+                if arm.is_mltcp:
+                    assert self._backend is not None
+                    jobs = stack.enter_context(ArmJobs(self._backend, arm, self._lock.job_id))
+                for plans in groups:
+                    measured.append(self._run_plans(network, plans, jobs, repetition))
+                    if measured[-1].failure is not None:
+                        break
+            receiving = all(job.direction == "receive" for job in self._experiment.jobs)
+            counters = network.counters(reverse=receiving)
+        start = measured[0].start
+        for plans, part in zip(groups, measured, strict=False):
+            for plan in plans:
+                if document := part.documents.get(plan.job.name):
+                    self._tables.add_job(arm.name, repetition, start, plan, document)
+        if jobs is not None:
+            documents = {job: each for part in measured for job, each in part.documents.items()}
+            self._tables.add_events(arm.name, repetition, start, jobs.events, documents)
+            if jobs.warning:
+                self._warn(f"{title}: {jobs.warning}")
+        busy_s = sum(part.cpu_busy * part.duration for part in measured)
+        cpu_busy = busy_s / (sum(part.duration for part in measured) or 1.0)
+        duration = measured[-1].start + measured[-1].duration - start
+        self._tables.add_arm(
+            arm=arm.name,
+            repetition=repetition,
+            order=position,
+            duration_s=duration,
+            link_bytes=counters.bytes,
+            link_packets=counters.packets,
+            link_drops=counters.drops,
+            link_marks=counters.marks,
+            cpu_busy=cpu_busy,
+        )
+        self._tables.write(self._folder)
+        for part in measured:
+            if part.failure is not None:
+                raise part.failure
+        self._progress.say(
+            f"{title}: {duration:.1f} s, {counters.drops} of {counters.packets} packets dropped,"
+            f" CPUs {cpu_busy:.0%} busy"
+        )
+        if cpu_busy > CPU_SUSPECT:
+            self._warn(
+                f"{title}: the CPUs were {cpu_busy:.0%} busy, so the result is suspect; close other"
+                " programs, or lower the link's rate."
+            )
+
+    def _plans(self, arm: Arm, repetition: int) -> list[list[Plan]]:
+        """What runs in the arm: all jobs at once, or in `alone` one of each kind after another."""
+        alone = arm.name == ALONE
+        plans = []
+        for sender, job in enumerate(
+            self._experiment.lone_jobs() if alone else self._experiment.jobs
+        ):
+            spec = job.spec(
+                iterations=self._experiment.alone_iterations
+                if alone
+                else self._experiment.iterations_of(job),
+                seed=self._experiment.job_seed(repetition, job),
+                start_delay=0.0 if alone else self._experiment.start_delay(repetition, job),
+                cc=arm.cc,
+            )
+            plans.append(Plan(job, 0 if alone else sender, spec))
+        return [[plan] for plan in plans] if alone else [plans]
+
+    def _run_plans(
+        self, network: Network, plans: Sequence[Plan], jobs: ArmJobs | None, repetition: int
+    ) -> Measured:
+        def prepare(plan: Plan, fds: Sequence[int]) -> None:
+            if jobs is not None:
+                jobs.tag(plan.job, fds)
+
+        with Emulators(
+            network, self._interrupts, prepare=prepare, on_iteration=self._progress.iteration
+        ) as emulators:
+            return emulators.run(plans, self._trace_ms if repetition == 1 else 0)
+
+    def _describe(self, network: Network) -> None:
+        with inside(network.senders[0]):
+            here = sysctls()
+        self._environment.add(network=network.read_back(), namespace_sysctls=here)
+
+    def _warn(self, sentence: str) -> None:
+        self._environment.warn(sentence)
+        self._progress.say(f"warning: {sentence}")
+
+
+def _check_congestion_controls(experiment: Experiment) -> None:
+    """Raise HostError where an arm's congestion control isn't in the kernel; MLTCP's are loaded."""
+    available = _AVAILABLE.read_text().split()
+    for arm in experiment.arms:
+        if not arm.is_mltcp and arm.cc not in available:
+            raise HostError(
+                f"The kernel has no congestion control {arm.cc} now; run `modprobe tcp_{arm.cc}`,"
+                f" or leave the arm {arm.name} out with --arms (available: {', '.join(available)})."
+            )
+
+
+def _check_folder(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} exists and isn't an empty folder; name another with -o.")

@@ -1,0 +1,137 @@
+"""The tables of a run folder: rows from the emulators' results, written as Parquet and CSV.
+
+Seconds (`*_s`) count from the instant the arm's jobs started in that repetition. The columns are
+those of COLUMNS. TCP samples are kept for the first and last TRACED iterations of each job only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from mltcp_tools.backends.base import IterationEvent
+from mltcp_tools.testbed.emulators import Plan
+
+TRACED = 3
+
+_KEY = {"arm": "str", "repetition": "int64"}
+_JOB = _KEY | {"job": "str"}
+COLUMNS: dict[str, dict[str, str]] = {
+    "iterations": _JOB
+    | {"iteration": "int64", "start_s": "float64", "end_s": "float64"}
+    | {"compute_s": "float64", "comm_s": "float64", "bytes": "int64"},
+    "bursts": _JOB
+    | {"iteration": "int64", "burst": "int64"}
+    | {"start_s": "float64", "end_s": "float64", "bytes": "int64"},
+    "samples": _JOB
+    | {"flow": "int64", "iteration": "int64", "time_s": "float64", "cwnd": "int64"}
+    | {"ssthresh": "int64", "rtt_us": "int64", "retransmits": "int64"}
+    | {"bytes_acked": "int64", "total_bytes": "int64"},
+    "flow_events": _JOB
+    | {"flow": "int64", "iteration": "int64", "first_ack_s": "float64", "last_ack_s": "float64"}
+    | {"bytes": "int64", "retransmits": "int64", "srtt_us": "int64"}
+    | {"cwnd": "int64", "ratio": "float64"},
+    "arms": _KEY
+    | {"order": "int64", "duration_s": "float64", "link_bytes": "int64"}
+    | {"link_packets": "int64", "link_drops": "int64", "link_marks": "int64"}
+    | {"cpu_busy": "float64"},
+}
+
+
+class Tables:
+    """Rows as they come; `write` puts all tables, complete each, into a folder."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[dict[str, Any]]] = {name: [] for name in COLUMNS}
+
+    def add_arm(self, **row: Any) -> None:
+        """Add a row to `arms`."""
+        self._rows["arms"].append(row)
+
+    def add_job(
+        self, arm: str, repetition: int, start: float, plan: Plan, document: dict[str, Any]
+    ) -> None:
+        """Add a client's result document; `start` is the arm's start (CLOCK_MONOTONIC)."""
+        key = {"arm": arm, "repetition": repetition, "job": plan.job.name}
+        iterations = document["iterations"]
+        for iteration in iterations:
+            number, bursts = iteration["iteration"], iteration["bursts"]
+            self._rows["iterations"].append(
+                key
+                | {
+                    "iteration": number,
+                    "start_s": iteration["start"] - start,
+                    "end_s": iteration["end"] - start,
+                    "compute_s": iteration["compute"],
+                    "comm_s": sum(burst["end"] - burst["start"] for burst in bursts),
+                    "bytes": iteration["bytes"],
+                }
+            )
+            for burst in bursts:
+                times = {"start_s": burst["start"] - start, "end_s": burst["end"] - start}
+                row = {"iteration": number, "burst": burst["burst"], "bytes": burst["bytes"]}
+                self._rows["bursts"].append(key | row | times)
+        last = iterations[-1]["iteration"] if iterations else 0
+        total = plan.job.bytes // (plan.job.bursts * plan.job.flows)
+        for sample in document["samples"]:
+            if sample["iteration"] <= TRACED or last - TRACED < sample["iteration"] <= last:
+                row = {name: value for name, value in sample.items() if name != "time"}
+                row |= {"time_s": sample["time"] - start, "total_bytes": total}
+                self._rows["samples"].append(key | row)
+
+    def add_events(
+        self,
+        arm: str,
+        repetition: int,
+        start: float,
+        events: Iterable[tuple[str, int, IterationEvent]],
+        documents: dict[str, dict[str, Any]],
+    ) -> None:
+        """Add the kernel's events (job, flow, event), each with the iteration it fell into.
+
+        That iteration is the job's, found by the time of the first ACK: with several bursts an
+        iteration has several events per flow.
+        """
+        starts = {
+            job: [iteration["start"] for iteration in document["iterations"]]
+            for job, document in documents.items()
+        }
+        for job, flow, event in events:
+            number = sum(begin <= event.first_ack_s for begin in starts.get(job, ()))
+            self._rows["flow_events"].append(
+                {
+                    "arm": arm,
+                    "repetition": repetition,
+                    "job": job,
+                    "flow": flow,
+                    "iteration": number or event.iteration,
+                    "first_ack_s": event.first_ack_s - start,
+                    "last_ack_s": event.last_ack_s - start,
+                    "bytes": event.bytes,
+                    "retransmits": event.retransmits,
+                    "srtt_us": event.srtt_us,
+                    "cwnd": event.cwnd,
+                    "ratio": event.ratio,
+                }
+            )
+
+    def write(self, folder: Path) -> None:
+        """Write every table; a reader finds the old one or the new one, never half of one.
+
+        Events of flows are written only where there are any.
+        """
+        for name, rows in self._rows.items():
+            if name == "flow_events" and not rows:
+                continue
+            columns = COLUMNS[name]
+            table = pd.DataFrame(rows, columns=list(columns)).astype(columns)
+            for suffix in (".parquet", ".csv"):
+                temporary = folder / f".{name}{suffix}"
+                if suffix == ".csv":
+                    table.to_csv(temporary, index=False, float_format="%.9g")
+                else:
+                    table.to_parquet(temporary, index=False)
+                temporary.replace(folder / f"{name}{suffix}")

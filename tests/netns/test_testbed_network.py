@@ -1,0 +1,122 @@
+"""The network of an arm: what is built is what was asked for, and nothing stays.
+
+s1 --- router === receiver          === the bottleneck
+s2 ---/
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from mltcp_tools.errors import HostError, UsageError
+from mltcp_tools.testbed.experiment import Link
+from mltcp_tools.testbed.leftovers import LOCKS, RunLock, remove_leftovers
+from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, inside, read_sysctl
+from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
+
+
+def namespaces(run: str) -> list[str]:
+    return sorted(path.name for path in NAMESPACES.glob(f"{PREFIX}{run}-*"))
+
+
+@pytest.mark.parametrize(("rate", "queue"), [(200_000_000, 30_000), (1_000_000_000, 100_000)])
+def test_the_kernel_has_what_was_asked_for(rate: int, queue: int) -> None:
+    with RunLock() as lock:
+        with Network(lock.id, Link(rate, queue), {"net.ipv4.tcp_sack": "0"}, 2) as network:
+            found = network.read_back()
+            assert len(namespaces(lock.id)) == 4
+            with inside(network.receiver):
+                assert read_sysctl("net.ipv4.tcp_sack") == "0"
+        assert namespaces(lock.id) == []
+    for name in ("bottleneck", "reverse"):
+        assert (found[name]["rate"], found[name]["queue"]) == (rate, queue)
+        # tc's clock has a grain of 64 ns, and pyroute2 counts whole microseconds
+        assert found[name]["burst"] == pytest.approx(20 * 1024, abs=rate / 8e6 + 1)
+    assert len(found["offloads"]) == 6
+    assert not any(found["offloads"].values())
+    assert found["sysctls"]["net.ipv4.tcp_no_metrics_save"] == "1"
+    assert found["sysctls"]["net.ipv4.tcp_sack"] == "0"
+
+
+def test_a_senders_packets_pass_the_bottleneck_one_by_one() -> None:
+    size = 300_000
+    with RunLock() as lock, Network(lock.id, Link(), {}, 2) as network:
+        with inside(network.receiver):
+            listener = socket.create_server((RECEIVER_ADDRESS, 0))
+        with inside(network.senders[1]):
+            sender = socket.create_connection(listener.getsockname())
+        receiver, peer = listener.accept()
+        with listener, sender, receiver:
+            assert peer[0] == "10.0.2.1"
+            thread = threading.Thread(target=sender.sendall, args=(bytes(size),))
+            thread.start()
+            left = size
+            while left:
+                left -= len(receiver.recv(65536))
+            thread.join()
+        forward, back = network.counters(), network.counters(reverse=True)
+    assert forward.bytes > size
+    # No packet was larger than the MTU and its header, though tbf counts a super-packet as one.
+    assert forward.bytes / forward.packets <= 1514
+    assert back.packets >= 1
+    assert back.bytes < forward.bytes / 10
+
+
+def test_a_sysctl_that_is_no_namespaces_is_refused_and_nothing_stays() -> None:
+    with RunLock() as lock:
+        with (
+            pytest.raises(UsageError, match=r"net\.core\.no_such can't be set"),
+            Network(lock.id, Link(), {"net.core.no_such": "1"}, 1),
+        ):
+            pass
+        assert namespaces(lock.id) == []
+
+
+@pytest.mark.parametrize(
+    ("link", "missing"),
+    [(Link(delay=0.005), "CONFIG_NET_SCH_NETEM"), (Link(ecn=True), "CONFIG_NET_SCH_RED")],
+)
+def test_delay_and_ecn_work_or_say_what_the_kernel_lacks(link: Link, missing: str) -> None:
+    with RunLock() as lock:
+        complaint = missing
+        try:
+            with Network(lock.id, link, {}, 1) as network:
+                assert network.counters().marks == 0
+        except HostError as error:
+            complaint = str(error)
+        assert missing in complaint
+        assert namespaces(lock.id) == []
+
+
+def test_a_living_runs_namespaces_are_left_alone_and_a_dead_ones_removed() -> None:
+    with RunLock() as living, Network(living.id, Link(), {}, 1):
+        with RunLock() as dead:
+            network = Network(dead.id, Link(), {}, 1)
+            network.__enter__()
+            mark = LOCKS / f"{dead.id}.lock"
+            content = mark.read_text()
+        # What a kill leaves: the namespaces and the mark, but not the lock.
+        mark.write_text(content)
+        removed = remove_leftovers()
+        assert {f"namespace {name}" for name in (network.router, network.receiver)} <= set(removed)
+        assert namespaces(dead.id) == []
+        assert not mark.exists()
+        assert len(namespaces(living.id)) == 3
+        assert (LOCKS / f"{living.id}.lock").exists()
+
+
+def test_ids_of_jobs_are_the_runs_own() -> None:
+    with RunLock() as one, RunLock() as other:
+        ids = {lock.job_id(number) for lock in (one, other) for number in range(1, 201)}
+    assert len(ids) == 400
+    assert all(256 < number < 2**32 for number in ids)
+
+
+def test_the_mark_goes_with_the_run() -> None:
+    with RunLock() as lock:
+        assert Path(LOCKS / f"{lock.id}.lock").exists()
+    assert not Path(LOCKS / f"{lock.id}.lock").exists()

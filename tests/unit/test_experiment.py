@@ -1,0 +1,276 @@
+"""Experiment files: what they mean, what is refused and how, and the draws that follow."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mltcp_tools.emulator.job import compute_times
+from mltcp_tools.errors import UsageError
+from mltcp_tools.testbed.backend import parameters_of
+from mltcp_tools.testbed.experiment import ALONE, Experiment, Job, Link, Straggler
+from mltcp_tools.testbed.reading import (
+    find_experiment,
+    load_experiment,
+    parse_experiment,
+    shipped_experiments,
+)
+from mltcp_tools.testbed.run import schedule, total_iterations
+
+FULL = """\
+name: full
+description: every field
+link: {rate: 200mbit, queue: 30kB, delay: 2ms, ecn: true}
+sysctls: {net.ipv4.tcp_slow_start_after_idle: 1}
+jobs:
+  - {name: job, count: 2, bytes: 2.5MB, compute: 340ms, jitter: 5%, flows: 2, bursts: 5,
+     start: random, direction: both, straggler: {every: 20, factor: 2}}
+  - {name: other, bytes: 64KiB, compute: 0.1, start: 10ms, iterations: 300}
+arms:
+  cubic: {cc: cubic}
+  steep: {cc: mltcp, slope: 2, intercept: 0.5, shape: quadratic, mechanisms: [increase, yield]}
+baseline: steep
+iterations: 60
+repetitions: 2
+seed: 7
+alone: {iterations: 10}
+"""
+
+SMALL = """\
+name: small
+jobs:
+  - {bytes: 1MB, compute: 100ms}
+arms:
+  reno: {cc: reno}
+"""
+
+
+def full() -> Experiment:
+    return parse_experiment(FULL, "full.yaml")
+
+
+def test_every_field_is_read() -> None:
+    experiment = full()
+    first, second, other = experiment.jobs
+    assert experiment.link == Link(200_000_000, 30_000, 0.002, True)
+    assert experiment.sysctls == {"net.ipv4.tcp_slow_start_after_idle": "1"}
+    assert first == Job(
+        "job-1", 2_500_000, 0.34, 0.05, 2, 5, None, "both", Straggler(20, 2.0), None
+    )
+    assert second == dataclasses.replace(first, name="job-2")
+    assert (other.bytes, other.start, other.iterations) == (65536, 0.01, 300)
+    assert experiment.arms[1].parameters == {
+        "slope": 2.0,
+        "intercept": 0.5,
+        "shape": "quadratic",
+        "mechanisms": ("increase", "yield"),
+    }
+    assert (experiment.baseline, experiment.iterations, experiment.repetitions) == ("steep", 60, 2)
+    assert (experiment.seed, experiment.alone_iterations) == (7, 10)
+
+
+def test_what_is_left_out_has_a_default() -> None:
+    experiment = parse_experiment(SMALL, "small.yaml")
+    assert experiment.link == Link()
+    assert experiment.jobs == (Job("job", 1_000_000, 0.1),)
+    assert experiment.baseline == "reno"  # there is no cubic
+    assert (experiment.iterations, experiment.repetitions, experiment.alone_iterations) == (
+        100,
+        3,
+        20,
+    )
+
+
+@pytest.mark.parametrize("text", [FULL, SMALL])
+def test_the_resolved_file_loads_again_and_is_equal(text: str) -> None:
+    experiment = parse_experiment(text, "a.yaml")
+    again = parse_experiment(experiment.to_yaml(), "b.yaml")
+    assert again == experiment
+    assert again.to_yaml() == experiment.to_yaml()
+
+
+@given(
+    rate=st.integers(1_000_000, 30_000_000_000),
+    queue=st.integers(3_028, 1 << 30),
+    delay=st.floats(0, 10),
+    compute=st.floats(0.001, 3600),
+    jitter=st.floats(0, 1),
+    start=st.none() | st.floats(0, 3600),
+)
+def test_any_number_survives_the_way_through_the_file(
+    rate: int, queue: int, delay: float, compute: float, jitter: float, start: float | None
+) -> None:
+    small = parse_experiment(SMALL, "small.yaml")
+    job = dataclasses.replace(small.jobs[0], compute=compute, jitter=jitter, start=start)
+    link = Link(rate, queue, delay, False)
+    experiment = dataclasses.replace(small, link=link, jobs=(job,))
+    assert parse_experiment(experiment.to_yaml(), "a.yaml") == experiment
+
+
+@pytest.mark.parametrize("path", shipped_experiments().values(), ids=lambda path: path.stem)
+def test_shipped_experiments_are_valid_and_named_like_their_files(path: Path) -> None:
+    experiment = load_experiment(path)
+    assert experiment.name == path.stem
+    assert experiment.description
+    assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
+
+
+@pytest.mark.parametrize(
+    ("name", "jobs", "compute", "queue", "jitter", "start"),
+    [
+        ("two-jobs", 2, 0.125, 30_000, 0.05, None),
+        ("four-jobs", 4, 0.34, 30_000, 0.05, None),
+        ("six-jobs", 6, 0.56, 30_000, 0.05, None),
+        ("lockstep", 4, 0.34, 30_000, 0.0, 0.0),
+        ("deep-queue", 4, 0.34, 100_000, 0.05, None),
+    ],
+)
+def test_shipped_experiments_are_those_of_the_results(
+    name: str, jobs: int, compute: float, queue: int, jitter: float, start: float | None
+) -> None:
+    experiment = load_experiment(find_experiment(name))
+    assert len(experiment.jobs) == jobs
+    for job in experiment.jobs:
+        assert (job.bytes, job.compute, job.jitter, job.start) == (
+            2_500_000,
+            compute,
+            jitter,
+            start,
+        )
+    assert experiment.link == Link(200_000_000, queue)
+    assert [arm.cc for arm in experiment.arms] == ["cubic", "reno", "bbr", "mltcp"]
+    assert (experiment.iterations, experiment.repetitions) == (100, 3)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("name: full", "", "f.yaml:2: name: missing"),
+        ("name: full", "name: full\nname: again", "f.yaml:2: name: given twice"),
+        ("name: full", "name: a b", "f.yaml:1: name: 'a b' is not a name"),
+        ("200mbit", "200", "f.yaml:3: link.rate: 200 is not a rate; write it like 200mbit"),
+        ("200mbit", "200kbit", "f.yaml:3: link.rate: '200kbit' is outside 1e+06 to 3e+10 bit/s."),
+        ("30kB", "3kB", "f.yaml:3: link.queue: '3kB' is outside 3028 to"),
+        ("ecn: true", "ecn: maybe", "f.yaml:3: link.ecn: 'maybe' is neither true nor false."),
+        ("ecn: true", "enc: true", "f.yaml:3: link.enc: no such field; did you mean ecn? Allowed"),
+        ("link: {", "link: [{", "f.yaml:"),
+        ("{rate: 200mbit, queue: 30kB, delay: 2ms, ecn: true}", "[1]", "f.yaml:3: link: must be a"),
+        ("net.ipv4.tcp_slow_start_after_idle", "vm.swappiness", "f.yaml:4: sysctls.vm.swappiness"),
+        (
+            "net.ipv4.tcp_slow_start_after_idle: 1",
+            "net.ipv4.tcp_congestion_control: reno",
+            "f.yaml:4: sysctls.net.ipv4.tcp_congestion_control: a namespace's default is never",
+        ),
+        ("bytes: 2.5MB", "bytes: lots", "f.yaml:6: jobs[1].bytes: 'lots' is not a size"),
+        ("bytes: 2.5MB, ", "", "f.yaml:6: jobs[1].bytes: missing"),
+        ("bytes: 2.5MB", "bytes: 100", "f.yaml:6: jobs[1]: Not a possible job: bytes per iter"),
+        ("bytes: 2.5MB", "bytes: {a: 1}", "f.yaml:6: jobs[1].bytes: must be a value, not a map"),
+        ("jitter: 5%", "jitter: 200%", "f.yaml:6: jobs[1].jitter: '200%' is outside 0 to 1"),
+        ("count: 2", "count: 0", "f.yaml:6: jobs[1].count: 0 is not a whole number from 1 up."),
+        ("count: 2", "count: 500", "f.yaml:6: jobs[1]: makes more than 200 jobs"),
+        ("flows: 2", "flows: 2.5", "f.yaml:6: jobs[1].flows: 2.5 is not a whole number from 1 to"),
+        ("start: random", "start: later", "f.yaml:7: jobs[1].start: 'later' is neither a time"),
+        (
+            "direction: both",
+            "direction: up",
+            "f.yaml:7: jobs[1].direction: 'up' is not one of send",
+        ),
+        ("factor: 2", "factor: big", "f.yaml:7: jobs[1].straggler.factor: 'big' is not a number."),
+        ("every: 20, ", "", "f.yaml:7: jobs[1].straggler.every: missing"),
+        ("name: other", "name: job-2", "f.yaml:8: jobs[2].name: another job is called 'job-2'"),
+        ("{cc: cubic}", "{}", "f.yaml:10: arms.cubic.cc: missing"),
+        ("{cc: cubic}", "{cc: mltcp_}", "f.yaml:10: arms.cubic.cc: 'mltcp_' is not one of mltcp,"),
+        ("{cc: cubic}", "{cc: Cubic!}", "f.yaml:10: arms.cubic.cc: 'Cubic!' is not the name of"),
+        ("{cc: cubic}", "{cc: cubic, slope: 1}", "f.yaml:10: arms.cubic.slope: cubic takes no par"),
+        ("cubic: {cc", "alone: {cc", "f.yaml:10: arms.alone: 'alone' is kept for the jobs' lone"),
+        ("slope: 2", "slop: 2", "f.yaml:11: arms.steep.slop: no such field; did you mean slope?"),
+        ("slope: 2", "slope: 65", "f.yaml:11: arms.steep.slope: slope is 65.0; it must be 0 to 64"),
+        ("slope: 2", "slope: x", "f.yaml:11: arms.steep.slope: 'x' is not a number."),
+        ("quadratic", "cubic", "f.yaml:11: arms.steep.shape: shape is 'cubic'; it must be one of"),
+        ("[increase, yield]", "[grow]", "f.yaml:11: arms.steep.mechanisms: mechanism 'grow' is"),
+        ("[increase, yield]", "[1]", "f.yaml:11: arms.steep.mechanisms: [1] is not a word or a"),
+        ("baseline: steep", "baseline: reno", "f.yaml:12: baseline: 'reno' is not one of cubic, s"),
+        ("iterations: 60", "iterations: -1", "f.yaml:13: iterations: -1 is not a whole number"),
+        ("seed: 7", "sead: 7", "f.yaml:15: sead: no such field; did you mean seed?"),
+        ("name: full", "name: [", "f.yaml:"),
+    ],
+)
+def test_a_mistake_is_named_with_file_line_and_field(old: str, new: str, complaint: str) -> None:
+    assert old in FULL
+    with pytest.raises(UsageError) as error:
+        parse_experiment(FULL.replace(old, new, 1), "f.yaml")
+    assert str(error.value).startswith(complaint)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "just a word", "name: x", "name: x\njobs: []\n"])
+def test_a_file_that_is_no_experiment_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^f\.yaml:\d+: "):
+        parse_experiment(text, "f.yaml")
+
+
+def test_an_unknown_experiment_lists_the_shipped_ones() -> None:
+    with pytest.raises(UsageError, match=r"'none'; shipped are .*four-jobs"):
+        find_experiment("none")
+
+
+def test_draws_depend_on_repetition_and_job_only() -> None:
+    experiment = parse_experiment(FULL.replace("count: 2", "count: 3"), "f.yaml")
+    job, twin = experiment.jobs[0], experiment.jobs[1]
+    seeds = {experiment.job_seed(r, j) for r in (1, 2) for j in experiment.jobs}
+    assert len(seeds) == 2 * len(experiment.jobs)
+    delays = [experiment.start_delay(1, job), experiment.start_delay(1, twin)]
+    assert delays[0] != delays[1]
+    assert experiment.start_delay(1, job) == delays[0] != experiment.start_delay(2, job)
+    lone = job.compute + job.bytes * 8 / experiment.link.rate
+    assert all(0 <= delay < lone for delay in delays)
+    assert experiment.override(seed=8).job_seed(1, job) != experiment.job_seed(1, job)
+    spec = job.spec(iterations=5, seed=experiment.job_seed(1, job))
+    assert list(compute_times(spec)) == list(compute_times(spec))
+
+
+def test_the_command_line_overrides() -> None:
+    experiment = full().override(arms=("cubic",), iterations=6, repetitions=1, seed=3, alone=False)
+    assert [arm.name for arm in experiment.arms] == ["cubic"]
+    assert experiment.baseline == "cubic"  # the one the file names was left out
+    assert (experiment.iterations, experiment.repetitions, experiment.seed) == (6, 1, 3)
+    assert experiment.alone_iterations == 0
+    assert [experiment.iterations_of(job) for job in experiment.jobs] == [6, 6, 30]
+    assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
+    with pytest.raises(UsageError, match="no arm 'bbr'; it has cubic, steep"):
+        full().override(arms=("bbr",))
+
+
+def test_equal_jobs_are_measured_alone_once() -> None:
+    assert [job.name for job in full().lone_jobs()] == ["job-1", "other"]
+
+
+def test_arms_take_turns_in_alternating_order() -> None:
+    experiment = full().override(repetitions=4)
+    order = [names for _, names in schedule(experiment)]
+    assert order == [
+        [ALONE, "cubic", "steep"],
+        ["steep", "cubic", ALONE],
+        ["cubic", "steep", ALONE],
+        [ALONE, "steep", "cubic"],
+    ]
+    assert next(names for _, names in schedule(experiment.override(alone=False))) == [
+        "cubic",
+        "steep",
+    ]
+    assert total_iterations(experiment) == 4 * (2 * (60 + 60 + 300) + 2 * 10)
+
+
+def test_an_arm_gets_size_and_gap_from_the_job_unless_it_says_otherwise() -> None:
+    experiment = full()
+    job, arm = experiment.jobs[0], experiment.arms[1]
+    params = parameters_of(arm, job)
+    assert params.total_bytes == 250_000  # 2.5 MB over 5 bursts of 2 flows
+    assert params.gap_s == pytest.approx(0.034)  # half of 340 ms / 5
+    assert params.slope == 2.0
+    own = dataclasses.replace(arm, parameters={"gap_s": 0.5})
+    assert parameters_of(own, job).gap_s == 0.5
