@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+import yaml
 
 from mltcp_tools import uapi
 from mltcp_tools.backends.base import GAIN_MAX, MECHANISMS, SHAPES, Job, JobParams
@@ -57,6 +58,38 @@ def test_params_survive_the_way_to_the_kernel_and_back(mechanisms: tuple[str, ..
     )
     packed = uapi.pack("mltcp_params", params_fields(params))
     assert params_from_struct(uapi.unpack("mltcp_params", packed)) == params
+
+
+def test_the_netlink_specification_is_the_headers() -> None:
+    kmod = source_root() / "kmod"
+    header = (kmod / "mltcp_uapi.h").read_text()
+    spec = yaml.safe_load((kmod / "mltcp.yaml").read_text())
+    commands = re.findall(r"MLTCP_CMD_(\w+),", header)[1:]
+    operations = [entry["name"].removesuffix("-ntf") for entry in spec["operations"]["list"]]
+    assert [name.lower().replace("_", "-") for name in commands] == operations
+    attributes = re.findall(r"MLTCP_A_(\w+),", header)[1:]
+    (main,) = spec["attribute-sets"]
+    assert [name.lower().replace("_", "-") for name in attributes] == [
+        entry["name"] for entry in main["attributes"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [("params", "mltcp_params"), ("flow", "mltcp_flow_record"), ("iteration", "mltcp_event")],
+)
+def test_the_specifications_structs_are_the_headers(name: str, ours: str) -> None:
+    spec = yaml.safe_load((source_root() / "kmod" / "mltcp.yaml").read_text())
+    (struct,) = (entry for entry in spec["definitions"] if entry["name"] == name)
+    fields: list[tuple[str, int]] = []
+    for field, info in uapi.ffi.typeof(f"struct {ours}").fields:
+        inner = info.type.fields if info.type.kind == "struct" else [(field, info)]
+        fields += [(each, uapi.ffi.sizeof(about.type)) for each, about in inner]
+    sizes = {"u8": 1, "u16": 2, "u32": 4, "u64": 8}
+    assert fields == [
+        (member["name"].replace("-", "_"), member.get("len") or sizes[member["type"]])
+        for member in struct["members"]
+    ]
 
 
 def test_struct_of_another_size_is_refused() -> None:
