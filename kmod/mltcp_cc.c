@@ -34,6 +34,16 @@ static struct mltcp_variant mltcp_variants[] = {
 	{.name = "mltcp_dctcp", .base_name = "dctcp", .mechanisms = MLTCP_SCALE_INCREASE},
 };
 
+static struct mltcp_variant *variant_of(const struct tcp_congestion_ops *ops)
+{
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(mltcp_variants); i++)
+		if (ops == &mltcp_variants[i].ops || ops == &mltcp_variants[i].ops_without_ecn)
+			return &mltcp_variants[i];
+	return NULL;
+}
+
 /* NULL before init, after release, and where memory was short: the flow is plain Reno then. */
 static struct mltcp_sock *get_state(const struct sock *sk)
 {
@@ -52,20 +62,21 @@ static void set_state_pointer(struct sock *sk, struct mltcp_sock *ms)
 static void mltcp_init(struct sock *sk)
 {
 	struct inet_connection_sock *icsk = inet_csk(sk);
-	const struct tcp_congestion_ops *ours = icsk->icsk_ca_ops;
-	struct mltcp_variant *variant = container_of(ours, struct mltcp_variant, ops);
+	struct mltcp_variant *variant = variant_of(icsk->icsk_ca_ops);
 	const struct tcp_congestion_ops *base = variant->base;
 	struct mltcp_sock *ms;
 
 	BUILD_BUG_ON(ICSK_CA_PRIV_SIZE % sizeof(struct mltcp_sock *));
 
+	/* A socket that connects again: this connection may have ECN. */
+	icsk->icsk_ca_ops = &variant->ops;
 	if (base->init)
 		base->init(sk);
 	/*
 	 * dctcp without ECN puts other operations in its place, which its own module owns. Ours
 	 * must stay, for the modules' reference counts, and must not ask for ECN then.
 	 */
-	if (icsk->icsk_ca_ops != ours) {
+	if (icsk->icsk_ca_ops != &variant->ops) {
 		base = icsk->icsk_ca_ops;
 		icsk->icsk_ca_ops = &variant->ops_without_ecn;
 	}
@@ -253,21 +264,21 @@ static u32 mltcp_sndbuf_expand(struct sock *sk)
 	return 2; /* what the kernel takes where there is no such operation */
 }
 
-/* For `ss -i`. Called under RCU without the socket's lock. */
+/*
+ * For `ss -i`. Called without the socket's lock, while the socket may be taking another
+ * congestion control, so the private area isn't ours to trust here. A base that stepped aside
+ * for want of ECN would report what doesn't act: ops_without_ecn lacks this operation.
+ */
 static size_t mltcp_get_info(struct sock *sk, u32 ext, int *attr, union tcp_cc_info *info)
 {
-	const struct mltcp_sock *ms = get_state(sk);
+	const struct mltcp_variant *variant = variant_of(READ_ONCE(inet_csk(sk)->icsk_ca_ops));
 
-	/* A base that stepped aside for want of ECN would report what doesn't act. */
-	if (!ms || ms->base != ms->variant->base || !ms->base->get_info)
-		return 0;
-	return ms->base->get_info(sk, ext, attr, info);
+	return variant ? variant->base->get_info(sk, ext, attr, info) : 0;
 }
 
 int mltcp_cc_retag(struct sock *sk, struct mltcp_job_ref *job)
 {
-	const struct tcp_congestion_ops *ops = inet_csk(sk)->icsk_ca_ops;
-	struct mltcp_sock *ms = ops && ops->owner == THIS_MODULE ? get_state(sk) : NULL;
+	struct mltcp_sock *ms = variant_of(inet_csk(sk)->icsk_ca_ops) ? get_state(sk) : NULL;
 	struct mltcp_job_ref *old;
 
 	if (!ms)
@@ -339,6 +350,7 @@ static void wrap(struct mltcp_variant *variant)
 
 	variant->ops_without_ecn = *ops;
 	variant->ops_without_ecn.flags &= ~TCP_CONG_NEEDS_ECN;
+	variant->ops_without_ecn.get_info = NULL;
 }
 
 static int __init add(struct mltcp_variant *variant)

@@ -60,7 +60,7 @@ static void mltcp_flow_free_rcu(struct rcu_head *head)
 	kmem_cache_free(mltcp_cache, container_of(head, struct mltcp_sock, rcu));
 }
 
-/* inet_diag calls get_info under RCU without the socket's lock, so memory lasts that long. */
+/* The memory outlives those who count the flows under RCU. */
 void mltcp_flow_free(struct mltcp_sock *ms)
 {
 	xa_erase_bh(&mltcp_table, ms->index);
