@@ -178,6 +178,7 @@ static __always_inline void mltcp_bpf_release(struct sock *sk)
 	if (flow->job)
 		mltcp_bpf_report(sk, flow);
 	bpf_sk_storage_delete(&mltcp_flows, sk);
+	bpf_sk_storage_delete(&mltcp_tags, sk);
 }
 
 #endif

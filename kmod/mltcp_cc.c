@@ -5,7 +5,7 @@
  * business goes straight to the base, so that at F = 1 a flow is the base itself.
  *
  * The base keeps its state at the start of the socket's private area (cubic 60 of 104 bytes,
- * dctcp 40 in 6.12, reno none), ours is behind a pointer at the end.
+ * dctcp 40 in 6.12, reno none), ours is behind a pointer at the end, 16 bytes.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -13,8 +13,14 @@
 
 #define SCALE_ALL (MLTCP_SCALE_INCREASE | MLTCP_SCALE_DECREASE | MLTCP_YIELD)
 
-/* Ours is the last pointer of the private area. */
-#define PRIVATE_POINTERS (ICSK_CA_PRIV_SIZE / sizeof(struct mltcp_sock *))
+/*
+ * What is ours of the private area. It may hold what another congestion control left there, see
+ * need_state(), or be a copy of another socket's: the second word tells.
+ */
+struct private_end {
+	struct mltcp_sock *ms;
+	unsigned long check; /* ms ^ socket */
+};
 
 struct mltcp_variant {
 	const char *name;
@@ -44,32 +50,39 @@ static struct mltcp_variant *variant_of(const struct tcp_congestion_ops *ops)
 	return NULL;
 }
 
-/* NULL before init, after release, and where memory was short: the flow is plain Reno then. */
+static struct private_end *private_end(const struct sock *sk)
+{
+	return inet_csk_ca(sk) + ICSK_CA_PRIV_SIZE - sizeof(struct private_end);
+}
+
+/* NULL while connecting, after release, and where memory was short: the flow is plain Reno then. */
 static struct mltcp_sock *get_state(const struct sock *sk)
 {
-	struct mltcp_sock **private = inet_csk_ca(sk);
+	const struct private_end *end = private_end(sk);
 
-	return READ_ONCE(private[PRIVATE_POINTERS - 1]);
+	return end->check == ((unsigned long)end->ms ^ (unsigned long)sk) ? end->ms : NULL;
 }
 
 static void set_state_pointer(struct sock *sk, struct mltcp_sock *ms)
 {
-	struct mltcp_sock **private = inet_csk_ca(sk);
+	struct private_end *end = private_end(sk);
 
-	WRITE_ONCE(private[PRIVATE_POINTERS - 1], ms);
+	end->ms = ms;
+	end->check = ms ? (unsigned long)ms ^ (unsigned long)sk : 0;
 }
 
-static void mltcp_init(struct sock *sk)
+static void start(struct sock *sk)
 {
 	struct inet_connection_sock *icsk = inet_csk(sk);
 	struct mltcp_variant *variant = variant_of(icsk->icsk_ca_ops);
 	const struct tcp_congestion_ops *base = variant->base;
 	struct mltcp_sock *ms;
 
-	BUILD_BUG_ON(ICSK_CA_PRIV_SIZE % sizeof(struct mltcp_sock *));
+	BUILD_BUG_ON(ICSK_CA_PRIV_SIZE % sizeof(struct private_end *));
 
 	/* A socket that connects again: this connection may have ECN. */
 	icsk->icsk_ca_ops = &variant->ops;
+	memset(inet_csk_ca(sk), 0, ICSK_CA_PRIV_SIZE);
 	if (base->init)
 		base->init(sk);
 	/*
@@ -79,6 +92,7 @@ static void mltcp_init(struct sock *sk)
 	if (icsk->icsk_ca_ops != &variant->ops) {
 		base = icsk->icsk_ca_ops;
 		icsk->icsk_ca_ops = &variant->ops_without_ecn;
+		INET_ECN_dontxmit(sk);
 	}
 
 	ms = mltcp_flow_new(sk);
@@ -89,6 +103,29 @@ static void mltcp_init(struct sock *sk)
 	ms->variant = variant;
 	ms->base = base;
 	set_state_pointer(sk, ms);
+}
+
+/*
+ * The state of a locked socket, made now if it has none yet. Not while it connects: a socket
+ * whose connect() waits for its first data (TCP_FASTOPEN_CONNECT) may then be given another
+ * congestion control by its route, and the kernel calls neither the old one's release nor the
+ * new one's init.
+ */
+static struct mltcp_sock *need_state(struct sock *sk)
+{
+	const int without = TCPF_CLOSE | TCPF_LISTEN | TCPF_SYN_SENT;
+	struct mltcp_sock *ms = get_state(sk);
+
+	if (likely(ms))
+		return ms;
+	if (!(1 << sk->sk_state & without))
+		start(sk);
+	return get_state(sk);
+}
+
+static void mltcp_init(struct sock *sk)
+{
+	need_state(sk);
 }
 
 /* The iteration that has ended; one that was nothing, or only a FIN, is none. RCU. */
@@ -168,7 +205,7 @@ static u32 mltcp_undo_cwnd(struct sock *sk)
 static void mltcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
-	struct mltcp_sock *ms = get_state(sk);
+	struct mltcp_sock *ms = need_state(sk);
 	const struct mltcp_params *params = &mltcp_defaults;
 	const struct mltcp_job_data *data = NULL;
 	const struct mltcp_job_ref *job;
@@ -273,12 +310,15 @@ static size_t mltcp_get_info(struct sock *sk, u32 ext, int *attr, union tcp_cc_i
 {
 	const struct mltcp_variant *variant = variant_of(READ_ONCE(inet_csk(sk)->icsk_ca_ops));
 
-	return variant ? variant->base->get_info(sk, ext, attr, info) : 0;
+	/* It may already be another variant than the one whose operation was called. */
+	if (!variant || !variant->base->get_info)
+		return 0;
+	return variant->base->get_info(sk, ext, attr, info);
 }
 
 int mltcp_cc_retag(struct sock *sk, struct mltcp_job_ref *job)
 {
-	struct mltcp_sock *ms = variant_of(inet_csk(sk)->icsk_ca_ops) ? get_state(sk) : NULL;
+	struct mltcp_sock *ms = variant_of(inet_csk(sk)->icsk_ca_ops) ? need_state(sk) : NULL;
 	struct mltcp_job_ref *old;
 
 	if (!ms)

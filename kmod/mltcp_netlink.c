@@ -157,6 +157,25 @@ static int mltcp_nl_job_del(struct sk_buff *request, struct genl_info *info)
 }
 
 /*
+ * Not by lock_sock(): whoever has the socket's lock may sleep with it for as long as it likes,
+ * such as in a page fault of its own making, and all of generic netlink would wait for it.
+ */
+static int retag_soon(struct sock *sk, struct mltcp_job_ref *job)
+{
+	const unsigned long end = jiffies + HZ;
+	int err;
+
+	for (;;) {
+		spin_lock_bh(&sk->sk_lock.slock);
+		err = sock_owned_by_user(sk) ? -EBUSY : mltcp_cc_retag(sk, job);
+		spin_unlock_bh(&sk->sk_lock.slock);
+		if (err != -EBUSY || time_after(jiffies, end) || signal_pending(current))
+			return err;
+		usleep_range(50, 200);
+	}
+}
+
+/*
  * Replace the tag of the socket behind the caller's descriptor. Takes over the reference to
  * the job (NULL: none) if it succeeds. The namespace of the job and that of the socket may
  * differ: who tags has both, the job by its own and the socket by its descriptor.
@@ -187,10 +206,10 @@ static int retag(struct genl_info *info, struct mltcp_job_ref *job)
 		goto put;
 	}
 
-	lock_sock(sk);
-	err = mltcp_cc_retag(sk, job);
-	release_sock(sk);
-	if (err)
+	err = retag_soon(sk, job);
+	if (err == -EBUSY)
+		GENL_SET_ERR_MSG(info, "the socket is busy; try again");
+	else if (err)
 		GENL_SET_ERR_MSG(info, "the socket is not connected, or not under MLTCP");
 put:
 	sockfd_put(sock);

@@ -8,6 +8,7 @@ from mltcp_tools.errors import HostError
 
 CAPABILITIES = {
     "CAP_NET_ADMIN": 12,
+    "CAP_SYS_MODULE": 16,
     "CAP_SYS_PTRACE": 19,
     "CAP_SYS_ADMIN": 21,
     "CAP_PERFMON": 38,

@@ -45,6 +45,23 @@ def test_constants_are_the_headers() -> None:
         assert getattr(uapi, name) == 1 << bit
 
 
+def test_netlink_numbers_are_the_headers() -> None:
+    header = (source_root() / "kmod" / "mltcp_uapi.h").read_text()
+    for kind, prefix, ours in (
+        ("cmd", "MLTCP_CMD_", uapi.Command),
+        ("attr", "MLTCP_A_", uapi.Attribute),
+    ):
+        body = header.partition(f"enum mltcp_{kind} {{")[2].partition("};")[0]
+        names = re.findall(rf"^\t{prefix}(\w+)", body, re.MULTILINE)
+        assert (names[0], names[-1]) == ("UNSPEC", "COUNT")
+        assert {each.name: each.value for each in ours} == {
+            name: number for number, name in enumerate(names[1:-1], 1)
+        }
+    for name in ("NAME", "GROUP"):
+        assert f'#define MLTCP_GENL_{name} "{getattr(uapi, f"GENL_{name}")}"' in header
+    assert f"#define MLTCP_GENL_VERSION {uapi.GENL_VERSION}\n" in header
+
+
 @pytest.mark.parametrize("mechanisms", [None, (), ("increase",), MECHANISMS])
 def test_params_survive_the_way_to_the_kernel_and_back(mechanisms: tuple[str, ...] | None) -> None:
     params = JobParams(
@@ -90,6 +107,12 @@ def test_the_specifications_structs_are_the_headers(name: str, ours: str) -> Non
         (member["name"].replace("-", "_"), member.get("len") or sizes[member["type"]])
         for member in struct["members"]
     ]
+
+
+def test_params_of_other_programs_can_be_shown() -> None:
+    packed = uapi.pack("mltcp_params", {"total_bytes": 2**64 - 1, "gap_ns": 2**64 - 1})
+    params = params_from_struct(uapi.unpack("mltcp_params", packed))
+    assert (params.total_bytes, params.gap_s) == (2**63 - 1, 3600)
 
 
 def test_struct_of_another_size_is_refused() -> None:
