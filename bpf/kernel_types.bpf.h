@@ -113,6 +113,9 @@ struct tcp_congestion_ops {
 	void (*cong_avoid)(struct sock *sk, __u32 ack, __u32 acked);
 	void (*set_state)(struct sock *sk, __u8 new_state);
 	void (*cwnd_event)(struct sock *sk, enum tcp_ca_event event);
+#ifdef HAVE_CWND_EVENT_TX_START
+	void (*cwnd_event_tx_start)(struct sock *sk);
+#endif
 	void (*pkts_acked)(struct sock *sk, const struct ack_sample *sample);
 	__u32 (*undo_cwnd)(struct sock *sk);
 	char name[16];

@@ -6,7 +6,7 @@
  * A base algorithm includes this file after defining
  *   MLTCP_MECHANISMS  the mechanisms it uses where a job doesn't say;
  * and calls, from its callbacks,
- *   mltcp_bpf_init(sk), mltcp_bpf_event(sk, event), mltcp_bpf_acked(sk, sample),
+ *   mltcp_bpf_init(sk), mltcp_bpf_send(sk) where sending begins, mltcp_bpf_acked(sk, sample),
  *   mltcp_bpf_release(sk), and
  *   mltcp_bpf_loss(sk, base's ssthresh);
  *   mltcp_bpf_avoid(sk, acked), which returns the count of segments to hand to the base's
@@ -93,11 +93,11 @@ static __always_inline void mltcp_bpf_report(struct sock *sk, const struct mltcp
  * Sending begins. The kernel says so also for a retransmission when all is taken for lost; then
  * packets are outstanding, which new data is not counted among before it has left.
  */
-static __always_inline void mltcp_bpf_event(struct sock *sk, enum tcp_ca_event event)
+static __always_inline void mltcp_bpf_send(struct sock *sk)
 {
 	struct mltcp_flow *flow;
 
-	if (event != CA_EVENT_TX_START || tcp_sk(sk)->packets_out)
+	if (tcp_sk(sk)->packets_out)
 		return;
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
 	if (flow)
@@ -210,6 +210,7 @@ static __always_inline void mltcp_bpf_release(struct sock *sk)
 	if (flow->job || mltcp_defaults.gap_ns)
 		mltcp_bpf_report(sk, flow);
 	bpf_sk_storage_delete(&mltcp_flows, sk);
+	bpf_sk_storage_delete(&mltcp_tags, sk);
 }
 
 #endif

@@ -17,7 +17,11 @@ extern void cubictcp_init(struct sock *sk) __ksym;
 extern __u32 cubictcp_recalc_ssthresh(struct sock *sk) __ksym;
 extern void cubictcp_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
 extern void cubictcp_state(struct sock *sk, __u8 new_state) __ksym;
+#ifdef HAVE_CWND_EVENT_TX_START
+extern void cubictcp_cwnd_event_tx_start(struct sock *sk) __ksym;
+#else
 extern void cubictcp_cwnd_event(struct sock *sk, enum tcp_ca_event event) __ksym;
+#endif
 extern void cubictcp_acked(struct sock *sk, const struct ack_sample *sample) __ksym;
 extern __u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
 
@@ -55,12 +59,23 @@ void BPF_PROG(set_state, struct sock *sk, __u8 new_state)
 	cubictcp_state(sk, new_state);
 }
 
+/* 7.1 (commit d1e59a469737) gave the one event that CUBIC looks at an operation of its own. */
+#ifdef HAVE_CWND_EVENT_TX_START
+SEC("struct_ops")
+void BPF_PROG(cwnd_event_tx_start, struct sock *sk)
+{
+	cubictcp_cwnd_event_tx_start(sk);
+	mltcp_bpf_send(sk);
+}
+#else
 SEC("struct_ops")
 void BPF_PROG(cwnd_event, struct sock *sk, enum tcp_ca_event event)
 {
 	cubictcp_cwnd_event(sk, event);
-	mltcp_bpf_event(sk, event);
+	if (event == CA_EVENT_TX_START)
+		mltcp_bpf_send(sk);
 }
+#endif
 
 SEC("struct_ops")
 void BPF_PROG(pkts_acked, struct sock *sk, const struct ack_sample *sample)
@@ -82,7 +97,11 @@ struct tcp_congestion_ops mltcp_cubic = {
 	.ssthresh = (void *)ssthresh,
 	.cong_avoid = (void *)cong_avoid,
 	.set_state = (void *)set_state,
+#ifdef HAVE_CWND_EVENT_TX_START
+	.cwnd_event_tx_start = (void *)cwnd_event_tx_start,
+#else
 	.cwnd_event = (void *)cwnd_event,
+#endif
 	.pkts_acked = (void *)pkts_acked,
 	.undo_cwnd = (void *)undo_cwnd,
 	.flags = TCP_CONG_NON_RESTRICTED,

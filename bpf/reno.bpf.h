@@ -38,11 +38,21 @@ void BPF_PROG(cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 		tcp_reno_cong_avoid(sk, ack, scaled);
 }
 
+/* 7.1 (commit d1e59a469737) gave this one event an operation of its own. */
+#ifdef HAVE_CWND_EVENT_TX_START
+SEC("struct_ops")
+void BPF_PROG(cwnd_event_tx_start, struct sock *sk)
+{
+	mltcp_bpf_send(sk);
+}
+#else
 SEC("struct_ops")
 void BPF_PROG(cwnd_event, struct sock *sk, enum tcp_ca_event event)
 {
-	mltcp_bpf_event(sk, event);
+	if (event == CA_EVENT_TX_START)
+		mltcp_bpf_send(sk);
 }
+#endif
 
 SEC("struct_ops")
 void BPF_PROG(pkts_acked, struct sock *sk, const struct ack_sample *sample)
@@ -62,7 +72,11 @@ struct tcp_congestion_ops MLTCP_OPS = {
 	.release = (void *)release,
 	.ssthresh = (void *)ssthresh,
 	.cong_avoid = (void *)cong_avoid,
+#ifdef HAVE_CWND_EVENT_TX_START
+	.cwnd_event_tx_start = (void *)cwnd_event_tx_start,
+#else
 	.cwnd_event = (void *)cwnd_event,
+#endif
 	.pkts_acked = (void *)pkts_acked,
 	.undo_cwnd = (void *)undo_cwnd,
 	.flags = TCP_CONG_NON_RESTRICTED,

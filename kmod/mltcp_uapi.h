@@ -129,4 +129,42 @@ struct mltcp_flow_record {
 	struct mltcp_flow flow;
 };
 
+/*
+ * Generic netlink family MLTCP_GENL_NAME of the kernel module; mltcp.yaml has the same in the
+ * kernel's netlink specification form. Numbers only ever get appended.
+ */
+#define MLTCP_GENL_NAME "mltcp"
+#define MLTCP_GENL_VERSION 1
+#define MLTCP_GENL_GROUP "iterations" /* multicast: MLTCP_CMD_ITERATION of the namespace's jobs */
+
+enum mltcp_cmd {
+	MLTCP_CMD_UNSPEC,
+	MLTCP_CMD_STATUS_GET, /* do: what the module is and has */
+	MLTCP_CMD_JOB_SET, /* do: create the job, or replace its parameters */
+	MLTCP_CMD_JOB_GET, /* do: one job; dump: all jobs of the namespace */
+	MLTCP_CMD_JOB_DEL, /* do */
+	MLTCP_CMD_TAG, /* do: give the socket behind MLTCP_A_FD to the job MLTCP_A_JOB_ID */
+	MLTCP_CMD_UNTAG, /* do: take the tag of the socket behind MLTCP_A_FD off */
+	MLTCP_CMD_FLOW_GET, /* dump: every flow of the namespace; in the initial one, of all */
+	MLTCP_CMD_ITERATION, /* notification: MLTCP_A_ITERATION */
+	MLTCP_CMD_COUNT
+};
+
+enum mltcp_attr {
+	MLTCP_A_UNSPEC,
+	MLTCP_A_PAD,
+	MLTCP_A_JOB_ID, /* u32, from 1 */
+	MLTCP_A_JOB_NAME, /* string, at most MLTCP_JOB_NAME_BYTES - 1 */
+	MLTCP_A_JOB_PARAMS, /* binary, struct mltcp_params */
+	MLTCP_A_FD, /* s32, descriptor of the calling process */
+	MLTCP_A_FLOW, /* binary, struct mltcp_flow_record */
+	MLTCP_A_ITERATION, /* binary, struct mltcp_event */
+	MLTCP_A_NAMES, /* string, the registered congestion controls, separated by blanks */
+	MLTCP_A_VERSION, /* string, version of the module */
+	MLTCP_A_DROPPED, /* u64, iterations of this namespace that found a full receive queue */
+	MLTCP_A_FLOWS, /* u32, number of flows that MLTCP_CMD_FLOW_GET would list */
+	MLTCP_A_JOBS, /* u32, number of jobs of the namespace */
+	MLTCP_A_COUNT
+};
+
 #endif

@@ -9,6 +9,7 @@ host are little-endian 64-bit Linux.
 from __future__ import annotations
 
 import ipaddress
+from enum import IntEnum
 from typing import Any
 
 from cffi import FFI
@@ -21,6 +22,42 @@ SCALE_INCREASE = 1 << 0
 SCALE_DECREASE = 1 << 1
 YIELD = 1 << 2
 MECHANISMS_DEFAULT = 1 << 31
+
+GENL_NAME = "mltcp"
+GENL_VERSION = 1
+GENL_GROUP = "iterations"
+"""The generic netlink family of the kernel module, and its multicast group."""
+
+
+class Command(IntEnum):
+    """enum mltcp_cmd: commands of the generic netlink family."""
+
+    STATUS_GET = 1
+    JOB_SET = 2
+    JOB_GET = 3
+    JOB_DEL = 4
+    TAG = 5
+    UNTAG = 6
+    FLOW_GET = 7
+    ITERATION = 8
+
+
+class Attribute(IntEnum):
+    """enum mltcp_attr: attributes of the generic netlink family."""
+
+    PAD = 1
+    JOB_ID = 2
+    JOB_NAME = 3
+    JOB_PARAMS = 4
+    FD = 5
+    FLOW = 6
+    ITERATION = 7
+    NAMES = 8
+    VERSION = 9
+    DROPPED = 10
+    FLOWS = 11
+    JOBS = 12
+
 
 STRUCTS = """
 struct mltcp_params {

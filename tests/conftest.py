@@ -20,14 +20,27 @@ def can_run_struct_ops() -> bool:
     return os.geteuid() == 0 and Path("/sys/kernel/btf/vmlinux").exists()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--full", action="store_true", help="tests/vm on every kernel, and the tests marked full"
+    )
+    parser.addoption(
+        "--guests", metavar="SUITE,…", help="tests/vm on these kernels (scripts/vm --help)"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("full"):
+        long = [item for item in items if item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
     tests = Path(__file__).parent
     for item in items:
         folder = item.path.relative_to(tests).parts[0]
         if folder in FOLDERS:
             item.add_marker(folder)
-        if folder == "netns" and os.geteuid() != 0:
-            item.add_marker(pytest.mark.skip(reason="tests/netns needs root"))
+        if folder in ("netns", "vm") and os.geteuid() != 0:
+            item.add_marker(pytest.mark.skip(reason=f"tests/{folder} needs root"))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,16 +5,41 @@ from __future__ import annotations
 from mltcp_tools.backends.base import Backend
 from mltcp_tools.errors import UsageError
 
-__all__ = ["BACKENDS", "get_backend"]
+__all__ = ["AUTO", "BACKENDS", "get_backend"]
 
-BACKENDS = ("bpf",)
-"""Names get_backend() accepts."""
+BACKENDS = ("bpf", "kmod")
+"""The backends there are: eBPF programs, and the kernel module."""
+
+AUTO = "auto"
+"""The name of whichever backend fits this host."""
 
 
-def get_backend(name: str = "bpf") -> Backend:
-    """The backend of that name; nothing is loaded by asking for it."""
+def get_backend(name: str = AUTO) -> Backend:
+    """The backend of that name; nothing is loaded by asking for it.
+
+    `auto` is the one that is in the kernel. Should both be, which takes loading the module behind
+    this tool's back, it is the one that has the name `mltcp`: the first to come. With neither
+    there, it is the kernel module where that is installed for this kernel, else eBPF.
+    """
+    if name == AUTO:
+        return _auto()
     if name == "bpf":
         from mltcp_tools.backends.bpf import BpfBackend
 
         return BpfBackend()
-    raise UsageError(f"There is no backend {name!r}; there is: {', '.join(BACKENDS)}.")
+    if name == "kmod":
+        from mltcp_tools.backends.kmod import KmodBackend
+
+        return KmodBackend()
+    raise UsageError(f"There is no backend {name!r}; there is: {', '.join((AUTO, *BACKENDS))}.")
+
+
+def _auto() -> Backend:
+    from mltcp_tools.backends import module
+
+    bpf, kmod = get_backend("bpf"), get_backend("kmod")
+    if kmod.is_present() and bpf.is_present():
+        return kmod if "mltcp" in kmod.status().loaded else bpf
+    if kmod.is_present() or (module.installed() and not bpf.is_present()):
+        return kmod
+    return bpf

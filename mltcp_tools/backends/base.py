@@ -22,7 +22,16 @@ MECHANISMS = ("increase", "decrease", "yield")
 """What the algorithm may change of its base: MLTCP_SCALE_INCREASE, _DECREASE, MLTCP_YIELD."""
 
 NAMES = ("mltcp", "mltcp_reno", "mltcp_cubic")
-"""Congestion controls a backend offers; `mltcp` is the recommended one."""
+"""Congestion controls that every backend offers; `mltcp` is the recommended one."""
+
+ALL_NAMES = (*NAMES, "mltcp_dctcp")
+"""Congestion controls that some backend offers."""
+
+TOTAL_MAX = 2**63 - 1
+"""Largest total_bytes."""
+
+GAP_MAX_S = 3600.0
+"""Largest gap_s."""
 
 GAIN_MAX = 64.0
 """Largest slope and intercept (MLTCP_GAIN_MAX in kmod/mltcp_uapi.h)."""
@@ -56,9 +65,9 @@ class JobParams:
     yield_max: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.total_bytes < 2**63:
+        if not 0 <= self.total_bytes <= TOTAL_MAX:
             raise UsageError(f"total_bytes is {self.total_bytes}; it must be 0 to 2^63 - 1.")
-        if not 0 <= self.gap_s <= 3600:
+        if not 0 <= self.gap_s <= GAP_MAX_S:
             raise UsageError(f"gap_s is {self.gap_s}; it must be 0 to 3600 seconds.")
         for name, high in (
             ("slope", GAIN_MAX),
@@ -173,7 +182,10 @@ class Status:
 
 
 class IterationStream(ABC):
-    """Iterations as they finish. A context manager; only events after it was opened arrive."""
+    """Iterations as they finish. A context manager; only events after it was opened arrive.
+
+    One thread may open it and another poll it.
+    """
 
     dropped: int = 0
     """Events the kernel could not deliver because nobody read them in time."""
@@ -199,26 +211,40 @@ class IterationStream(ABC):
 
 
 class Backend(ABC):
-    """One way to run MLTCP in this host's kernel."""
+    """One way to run MLTCP in this host's kernel.
+
+    name: what people call it. names: the congestion controls it offers, the recommended first;
+    a kernel that lacks a base algorithm may lack the one built on it.
+    """
 
     name: str
+    names: tuple[str, ...]
 
     @abstractmethod
-    def load(self, names: Sequence[str] = NAMES, defaults: JobParams | None = None) -> Status:
-        """Register the congestion controls named; those already there stay as they are.
+    def is_present(self) -> bool:
+        """Whether it is in the kernel, as far as this user may see. Takes no privilege."""
+
+    @abstractmethod
+    def load(self, names: Sequence[str] | None = None, defaults: JobParams | None = None) -> Status:
+        """Register the congestion controls named, or all; those already there stay as they are.
 
         defaults: parameters of flows that belong to no job (they behave as their base unless
         total_bytes and gap_s are given). Removes first what a crash left. On any error nothing
-        stays behind. Raises HostError, BusyError or UsageError.
+        stays behind. The kernel module registers all its names, whichever are asked for.
+        Raises HostError, BusyError (a name is taken: the first one keeps it) or UsageError.
         """
 
     @abstractmethod
     def unload(self, force: bool = False) -> int:
         """Unregister all and forget jobs and tags; return how many sockets still ran them.
 
-        With sockets in use, raises BusyError unless force: then those sockets run on with the
-        code they have until they close, as their base algorithm unless load() was given defaults
-        with total_bytes and gap_s. With force, 0 also where the sockets can't be read.
+        With sockets in use, or one of the names the default of this network namespace, raises
+        BusyError unless force. Then jobs are deleted, and those sockets run on with the code they
+        have until they close, as their base algorithm. eBPF programs leave the kernel at once all
+        the same, but flows without a job keep the defaults they were loaded with; with force,
+        0 is returned also where the sockets can't be read. A kernel module can't leave while a
+        socket or a default holds it: there force ends in a BusyError that says which, and
+        unloading again works once they let go.
         """
 
     @abstractmethod
@@ -239,16 +265,29 @@ class Backend(ABC):
 
     @abstractmethod
     def tag(self, fd: int, job_id: int) -> None:
-        """Give the TCP socket behind this process's descriptor to a job that is set."""
+        """Give the socket behind this process's descriptor to a job that is set.
+
+        It must be a connected TCP socket that already runs one of this backend's congestion
+        controls; it may live in another network namespace. A new tag replaces the old one. The
+        tag goes when the socket closes or takes another congestion control. Raises UsageError
+        for what can't be tagged.
+        """
 
     @abstractmethod
     def untag(self, fd: int) -> None:
-        """Take the socket's tag off. A socket without one is no error."""
+        """Take the tag off the TCP socket behind the descriptor; one without a tag is no error."""
 
     @abstractmethod
     def flows(self) -> list[Flow]:
-        """Every socket that runs one of this backend's congestion controls, in any namespace."""
+        """Every socket that one of this backend's congestion controls drives, in any namespace.
+
+        The kernel module shows a network namespace other than the host's own flows alone.
+        """
 
     @abstractmethod
     def iterations(self) -> IterationStream:
-        """Open the stream of finished iterations. One reader at a time: BusyError otherwise."""
+        """Open the stream of finished iterations.
+
+        The eBPF backend has one reader at a time: BusyError otherwise. The kernel module sends
+        them to all readers of the network namespace whose job it is.
+        """

@@ -7,10 +7,8 @@ What stays on the host while loaded: the registered congestion controls and the 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
-import socket
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mltcp_tools import host
-from mltcp_tools.backends import build, libbpf
+from mltcp_tools.backends import build, checks, libbpf, records
 from mltcp_tools.backends.base import (
     NAMES,
     Backend,
@@ -29,12 +27,12 @@ from mltcp_tools.backends.base import (
     JobParams,
     Status,
 )
+from mltcp_tools.backends.locks import exclusive
 from mltcp_tools.backends.params import params_fields, params_from_struct
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
-from mltcp_tools.uapi import address_text, ffi, from_fixed, pack, unpack
+from mltcp_tools.uapi import ffi, pack, unpack
 
 PIN_ROOT = Path("/sys/fs/bpf/mltcp")
-RUN_DIR = Path("/run/mltcp")
 
 _STRUCTS = {
     "mltcp_tags": "mltcp_tag",
@@ -50,42 +48,11 @@ _OTHER_VERSION = (
     f"The maps in {PIN_ROOT} are another version's; run `mltcp unload --force`, then load again."
 )
 
-_TCP_STATES = (
-    "unknown",
-    "established",
-    "syn-sent",
-    "syn-recv",
-    "fin-wait-1",
-    "fin-wait-2",
-    "time-wait",
-    "close",
-    "close-wait",
-    "last-ack",
-    "listen",
-    "closing",
-)
-
 
 def _key(number: int) -> bytes:
     if not 0 <= number < 2**32:
         raise UsageError(f"{number} is no id of a job and no descriptor.")
     return struct.pack("=I", number)
-
-
-@contextmanager
-def _lock(name: str, message: str | None = None) -> Iterator[None]:
-    """Hold RUN_DIR/NAME.lock; BusyError with message instead of waiting when one is given."""
-    RUN_DIR.mkdir(mode=0o755, parents=True, exist_ok=True)
-    descriptor = os.open(RUN_DIR / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if message else 0))
-    except BlockingIOError:
-        os.close(descriptor)
-        raise BusyError(message or name) from None
-    try:
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _registered_maps() -> Iterator[libbpf.BpfMap]:
@@ -128,29 +95,29 @@ class BpfBackend(Backend):
     """MLTCP as eBPF struct_ops programs."""
 
     name = "bpf"
+    names = NAMES
 
     def __init__(self) -> None:
         self._reader: tuple[int, libbpf.BpfObject, Callable[[], int]] | None = None
 
-    def load(self, names: Sequence[str] = NAMES, defaults: JobParams | None = None) -> Status:
-        for name in names:
-            if name not in NAMES:
-                raise UsageError(f"{name!r} is none of {', '.join(NAMES)}.")
+    def is_present(self) -> bool:
+        return os.path.isdir(PIN_ROOT)  # which a user who may not look there is told isn't
+
+    def load(self, names: Sequence[str] | None = None, defaults: JobParams | None = None) -> Status:
+        names = NAMES if names is None else names
+        checks.check_offered(self.name, names, NAMES)
         host.require_bpf(PIN_ROOT.parent)
-        with _lock("bpf"):
+        with exclusive("bpf"):
             self._clean_leftovers()
             present = _registered()
             if present and defaults is not None:
-                raise BusyError(
-                    f"{', '.join(present)} are loaded with their own defaults; run `mltcp "
-                    "unload` first."
-                )
+                raise checks.loaded_already(present)
             wanted = [name for name in NAMES if name in names and name not in present]
             for name in wanted:
                 if name in host.available_congestion_controls():
                     raise BusyError(
-                        f"The name {name} is taken by another congestion control; unload that one "
-                        "first (a kernel module: rmmod tcp_mltcp)."
+                        f"The name {name} is taken by another congestion control, which keeps it "
+                        "until it is unloaded (a kernel module: mltcp unload --backend kmod)."
                     )
             fields = params_fields(defaults or JobParams())
             objects = {name: build.build_object(name) for name in wanted}
@@ -188,28 +155,15 @@ class BpfBackend(Backend):
 
     def unload(self, force: bool = False) -> int:
         host.require_bpf(PIN_ROOT.parent)
-        with _lock("bpf"):
+        with exclusive("bpf"):
             try:
                 flows = self.flows()
             except MltcpError:  # such as the maps of another version
                 if not force:
                     raise
                 flows = []
-            default = host.default_congestion_control()
             if not force:
-                if default in _registered():
-                    raise BusyError(
-                        f"{default} is the default of this network namespace; set another one "
-                        "first: sysctl net.ipv4.tcp_congestion_control=cubic"
-                    )
-                if flows:
-                    used = Counter(flow.congestion_control for flow in flows)
-                    text = ", ".join(f"{count} by {name}" for name, count in used.items())
-                    raise BusyError(
-                        f"{len(flows)} sockets are still driven ({text}); close or switch them, or "
-                        "use --force: they then run on until they close, as their base algorithm "
-                        "unless `mltcp load` was given --total and --gap."
-                    )
+                checks.check_unused(flows, _registered())
             self._forget_jobs()
             _unregister(NAMES)
             self._close_reader()
@@ -249,7 +203,7 @@ class BpfBackend(Backend):
             found = libbpf.BpfMap.pinned(PIN_ROOT / name)
         except libbpf.BpfError as error:
             if error.errno == errno.ENOENT:
-                raise MltcpError("The bpf backend isn't loaded; run `mltcp load`.") from error
+                raise checks.not_loaded(self.name) from error
             raise _explain(error, f"Opening {name}") from error
         with found:
             kind = _STRUCTS.get(name)
@@ -277,8 +231,8 @@ class BpfBackend(Backend):
 
     def delete_job(self, job_id: int) -> None:
         with self._map("mltcp_jobs") as jobs:
-            if not jobs.delete(_key(job_id)):
-                raise UsageError(f"There is no job {job_id}.")
+            if not 1 <= job_id < 2**32 or not jobs.delete(_key(job_id)):
+                raise checks.no_such_job(job_id)
 
     def jobs(self) -> list[Job]:
         if not self._has("mltcp_jobs"):
@@ -296,16 +250,9 @@ class BpfBackend(Backend):
 
     def tag(self, fd: int, job_id: int) -> None:
         with self._map("mltcp_jobs") as jobs:
-            if jobs.get(_key(job_id)) is None:
-                raise UsageError(f"There is no job {job_id}; set it before tagging sockets.")
-        try:
-            with _borrowed(fd) as ours:
-                if ours.type != socket.SOCK_STREAM or ours.proto != socket.IPPROTO_TCP:
-                    raise UsageError(f"Descriptor {fd} is not a TCP socket.")
-                # Makes the kernel give the socket its cookie, by which events name it.
-                ours.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, 8)
-        except OSError as error:
-            raise UsageError(f"Descriptor {fd} is not a socket: {error.strerror}.") from error
+            if not 1 <= job_id < 2**32 or jobs.get(_key(job_id)) is None:
+                raise checks.no_job(job_id)
+        checks.check_taggable(fd, NAMES)
         with self._map("mltcp_tags") as tags:
             try:
                 tags.set(_key(fd), pack("mltcp_tag", {"job": job_id}))
@@ -315,6 +262,7 @@ class BpfBackend(Backend):
                 raise _explain(error, f"Tagging descriptor {fd}") from error
 
     def untag(self, fd: int) -> None:
+        checks.check_tcp(fd)
         with self._map("mltcp_tags") as tags:
             try:
                 tags.delete(_key(fd))
@@ -332,7 +280,10 @@ class BpfBackend(Backend):
         with open(descriptor, "rb") as stream:
             data = stream.read()
         size = ffi.sizeof("struct mltcp_flow_record")
-        return [_flow(data[start : start + size]) for start in range(0, len(data) - size + 1, size)]
+        return [
+            records.flow(data[start : start + size])
+            for start in range(0, len(data) - size + 1, size)
+        ]
 
     def _flow_reader(self, flows: libbpf.BpfMap) -> Callable[[], int]:
         """Opens a reader of the flows; the iterator program is kept while the map is the same."""
@@ -357,81 +308,15 @@ class BpfBackend(Backend):
         return _BpfIterations(self)
 
 
-_SO_COOKIE = 57
-"""asm-generic/socket.h; the socket module has no name for it."""
-
-
-@contextmanager
-def _borrowed(fd: int) -> Iterator[socket.socket]:
-    """The socket behind a descriptor, through a copy of it; OSError when it is none."""
-    copy = os.dup(fd)
-    try:
-        sock = socket.socket(fileno=copy)
-    except OSError:
-        os.close(copy)
-        raise
-    with sock:
-        yield sock
-
-
-def _flow(data: bytes) -> Flow:
-    record = unpack("mltcp_flow_record", data)
-    flow = record.flow
-    state = record.state
-    return Flow(
-        cookie=record.cookie,
-        netns=record.netns,
-        congestion_control=ffi.string(record.ca_name).decode(errors="replace"),
-        state=_TCP_STATES[state] if state < len(_TCP_STATES) else _TCP_STATES[0],
-        local_addr=address_text(record.local_addr),
-        local_port=record.local_port,
-        remote_addr=address_text(record.remote_addr),
-        remote_port=record.remote_port,
-        job_id=record.tagged_job,
-        iteration=flow.iteration,
-        sent_bytes=flow.acked_bytes - flow.start_bytes,
-        ratio=from_fixed(flow.ratio),
-        gain=from_fixed(flow.gain),
-        active=bool(flow.active),
-        cwnd=record.snd_cwnd,
-        ssthresh=record.snd_ssthresh,
-        srtt_us=flow.srtt_us,
-        retransmits=flow.retransmits,
-        queue_us=flow.queue_us,
-        full_queue_us=flow.full_queue_us,
-        acks=flow.acks,
-        losses=flow.losses,
-        yields=flow.yields,
-    )
-
-
-def _event(data: bytes) -> IterationEvent:
-    event = unpack("mltcp_event", data)
-    return IterationEvent(
-        job_id=event.job,
-        cookie=event.cookie,
-        local_addr=address_text(event.local_addr),
-        local_port=event.local_port,
-        remote_addr=address_text(event.remote_addr),
-        remote_port=event.remote_port,
-        iteration=event.iteration,
-        first_ack_s=event.first_ack_ns / 1e9,
-        last_ack_s=event.last_ack_ns / 1e9,
-        bytes=event.bytes,
-        retransmits=event.retransmits,
-        srtt_us=event.srtt_us,
-        cwnd=event.cwnd,
-        ratio=from_fixed(event.ratio),
-    )
-
-
 class _BpfIterations(IterationStream):
     """The ring buffer of finished iterations."""
 
     def __init__(self, backend: BpfBackend) -> None:
         host.require_bpf(PIN_ROOT.parent)
         self._backend = backend
-        self._lock = _lock("iterations", "Another process reads the iterations; stop that first.")
+        self._lock = exclusive(
+            "iterations", "Another process reads the iterations; stop that first."
+        )
         self._lock.__enter__()
         self._ring: libbpf.RingReader | None = None
         try:
@@ -452,7 +337,7 @@ class _BpfIterations(IterationStream):
     def poll(self, timeout_s: float) -> list[IterationEvent]:
         if self._ring is None:
             return []
-        events = [_event(sample) for sample in self._ring.poll(timeout_s)]
+        events = [records.iteration(sample) for sample in self._ring.poll(timeout_s)]
         self.dropped = self._dropped_total() - self._dropped_before
         return events
 

@@ -58,19 +58,30 @@ def multiarch_include() -> str:
     return f"-I/usr/include/{platform.machine()}-linux-gnu"
 
 
+def kernel_defines(btf: Path = Path("/sys/kernel/btf/vmlinux")) -> tuple[str, ...]:
+    """Options for what differs between kernels and CO-RE can't settle at load time.
+
+    libbpf 1.1 refuses members that the kernel's struct lacks, so those are left out by name.
+    """
+    names = btf.read_bytes()
+    found = [name for name in ("cwnd_event_tx_start",) if b"\0%b\0" % name.encode() in names]
+    return tuple(f"-DHAVE_{name.upper()}" for name in found)
+
+
 def build_object(name: str) -> Path:
     """The compiled bpf/NAME.bpf.c, from the cache when nothing it depends on has changed."""
     root = source_root()
     clang, version = find_clang()
     sources = [*(root / "bpf").glob("*.[ch]"), *(root / "kmod").glob("mltcp_*.h")]
-    target = cache_dir() / f"{name}-{digest(sources, version, *FLAGS)}.bpf.o"
+    flags = (*FLAGS, *kernel_defines(), multiarch_include())
+    target = cache_dir() / f"{name}-{digest(sources, version, *flags)}.bpf.o"
     if target.is_file():
         return target
     descriptor, scratch = tempfile.mkstemp(suffix=".o", dir=target.parent)
     os.close(descriptor)
     try:
         source = root / "bpf" / f"{name}.bpf.c"
-        command = [clang, *FLAGS, multiarch_include(), "-c", str(source), "-o", scratch]
+        command = [clang, *flags, "-c", str(source), "-o", scratch]
         run = subprocess.run(command, capture_output=True, text=True)
         if run.returncode:
             if "bpf/bpf_helpers.h" in run.stderr:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mltcp_tools import uapi
-from mltcp_tools.backends.base import SHAPES, JobParams
+from mltcp_tools.backends.base import GAP_MAX_S, SHAPES, TOTAL_MAX, JobParams
 
 _MECHANISMS = {
     "increase": uapi.SCALE_INCREASE,
@@ -35,7 +35,10 @@ def params_fields(params: JobParams) -> dict[str, int]:
 
 
 def params_from_struct(struct: Any) -> JobParams:
-    """JobParams from a cffi `struct mltcp_params`, rounded to what people wrote."""
+    """JobParams from a cffi `struct mltcp_params`, rounded to what people wrote.
+
+    The kernel takes larger sizes and gaps from other programs; they show as the largest.
+    """
     mechanisms = None
     if struct.mechanisms != uapi.MECHANISMS_DEFAULT:
         mechanisms = tuple(name for name, bit in _MECHANISMS.items() if struct.mechanisms & bit)
@@ -44,8 +47,8 @@ def params_from_struct(struct: Any) -> JobParams:
         for name in ("slope", "intercept", "keep_min", "keep_max", "yield_min", "yield_max")
     }
     return JobParams(
-        total_bytes=struct.total_bytes,
-        gap_s=struct.gap_ns / 1e9,
+        total_bytes=min(struct.total_bytes, TOTAL_MAX),
+        gap_s=min(struct.gap_ns / 1e9, GAP_MAX_S),
         shape=SHAPES[struct.shape],
         mechanisms=mechanisms,
         **fixed,

@@ -12,8 +12,8 @@ from mltcp_tools.errors import HostError
 
 
 @click.command(
-    epilog="Exit code 0: the BPF backend and the testbed can work here. 3: something they need is"
-    " missing."
+    epilog="Exit code 0: one of the two backends, and the testbed, can work here. 3: something they"
+    " need is missing."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON document.")
 @click.pass_context

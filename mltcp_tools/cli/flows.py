@@ -7,8 +7,9 @@ import json
 
 import click
 
-from mltcp_tools.backends import BACKENDS, get_backend
+from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import Flow
+from mltcp_tools.cli.options import backend_option
 from mltcp_tools.units import format_bytes
 
 _COLUMNS = "{:<16} {:<11} {:<27} {:>9} {:>9} {:>5} {:>5} {:>6} {:>8} {:>7} {}"
@@ -35,7 +36,7 @@ def _line(flow: Flow, job: str) -> str:
 
 
 @click.command()
-@click.option("--backend", type=click.Choice(BACKENDS), default="bpf", show_default=True)
+@backend_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def command(backend: str, as_json: bool) -> None:
     """List every socket that runs an MLTCP congestion control, in all network namespaces.

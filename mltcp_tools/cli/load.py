@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import click
 
-from mltcp_tools.backends import BACKENDS, get_backend
-from mltcp_tools.backends.base import NAMES, JobParams
+from mltcp_tools.backends import get_backend
+from mltcp_tools.backends.base import ALL_NAMES, JobParams
+from mltcp_tools.cli.options import backend_option
 from mltcp_tools.cli.status import show_status
 
 
 @click.command()
-@click.argument("names", nargs=-1, type=click.Choice(NAMES), metavar="[NAME]...")
-@click.option("--backend", type=click.Choice(BACKENDS), default="bpf", show_default=True)
+@click.argument("names", nargs=-1, type=click.Choice(ALL_NAMES), metavar="[NAME]...")
+@backend_option
 @click.option(
     "--slope",
     type=click.FloatRange(0, 64),
@@ -47,7 +48,8 @@ def command(
     """Register the MLTCP congestion controls (all, or those NAMEd) and print what is loaded.
 
     Any program can then choose one by setsockopt(TCP_CONGESTION). A flow without a job behaves as
-    its base algorithm unless --total and --gap say what its bursts look like.
+    its base algorithm unless --total and --gap say what its bursts look like. The kernel module
+    always registers all it has.
     """
     given = {
         "slope": slope,
@@ -59,4 +61,4 @@ def command(
     if ("total_bytes" in chosen) != ("gap_s" in chosen):
         raise click.UsageError("--total and --gap go together")
     defaults = JobParams(**chosen) if chosen else None  # type: ignore[arg-type]
-    show_status(get_backend(backend).load(names or NAMES, defaults), as_json)
+    show_status(get_backend(backend).load(names or None, defaults), as_json)

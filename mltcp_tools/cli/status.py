@@ -7,8 +7,9 @@ import json
 
 import click
 
-from mltcp_tools.backends import BACKENDS, get_backend
+from mltcp_tools.backends import AUTO, BACKENDS, get_backend
 from mltcp_tools.backends.base import Status
+from mltcp_tools.errors import HostError
 from mltcp_tools.units import format_bytes, format_seconds
 
 
@@ -16,8 +17,14 @@ def show_status(status: Status, as_json: bool) -> None:
     """Print a status for people, or as one JSON object."""
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(status), indent=2))
-        return
-    if not status.loaded:
+    else:
+        _show_text(status)
+
+
+def _show_text(status: Status) -> None:
+    if error := status.details.get("error"):
+        click.echo(f"{status.backend}: {error}")
+    elif not status.loaded:
         click.echo(f"{status.backend}: nothing is loaded")
     for name in status.loaded:
         click.echo(f"{status.backend}: {name:<12} {status.sockets.get(name, 0)} sockets")
@@ -26,14 +33,36 @@ def show_status(status: Status, as_json: bool) -> None:
         total = format_bytes(params.total_bytes) if params.total_bytes else "unknown"
         gap = format_seconds(params.gap_s) if params.gap_s else "unknown"
         click.echo(
-            f"job {job.id} {job.name}: {total} per burst of a flow, gap {gap}, "
+            f"{status.backend}: job {job.id} {job.name}: {total} per burst of a flow, gap {gap}, "
             f"F = {params.slope:g} r + {params.intercept:g} ({params.shape})"
         )
 
 
+def _status_of(name: str) -> Status:
+    """The backend's status; one without anything but the error where the host can't have it."""
+    try:
+        return get_backend(name).status()
+    except HostError as error:
+        return Status(name, (), {}, (), {"error": str(error)})
+
+
 @click.command()
-@click.option("--backend", type=click.Choice(BACKENDS), default="bpf", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--backend",
+    type=click.Choice((AUTO, *BACKENDS)),
+    default=AUTO,
+    show_default=True,
+    help="Show the eBPF programs (bpf) or the kernel module (kmod) only; auto: both.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array, an object per backend.")
 def command(backend: str, as_json: bool) -> None:
     """Show the congestion controls in the kernel, the sockets that use them, and the jobs."""
-    show_status(get_backend(backend).status(), as_json)
+    if backend == AUTO:
+        found = [_status_of(name) for name in BACKENDS]
+    else:
+        found = [get_backend(backend).status()]
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(status) for status in found], indent=2))
+        return
+    for status in found:
+        _show_text(status)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+import shlex
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from mltcp_tools.cli.options import backend_option
 from mltcp_tools.errors import MltcpError
+
+if TYPE_CHECKING:
+    from mltcp_tools.testbed.experiment import Experiment
+
+SSH = "ssh -o BatchMode=yes -o LogLevel=ERROR -o ServerAliveInterval=10"
 
 
 @click.group()
@@ -20,58 +29,56 @@ def _names(context: click.Context, option: click.Parameter, value: str | None) -
     return tuple(name.strip() for name in (value or "").split(",") if name.strip())
 
 
-@command.command()
-@click.argument("experiment")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="FOLDER",
-    help="Run folder; new or empty.  [default: runs/NAME-UTC]",
+_RUN_OPTIONS = (
+    click.argument("experiment"),
+    click.option(
+        "-o",
+        "--output",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="FOLDER",
+        help="Run folder; new or empty.  [default: runs/NAME-UTC]",
+    ),
+    click.option("--arms", callback=_names, metavar="A,B,…", help="Run only these arms."),
+    click.option("--iterations", type=click.IntRange(1), help="Instead of the experiment's."),
+    click.option("--repetitions", type=click.IntRange(1), help="Instead of the experiment's."),
+    click.option("--seed", type=click.IntRange(0), help="Instead of the experiment's."),
+    click.option("--no-alone", is_flag=True, help="Don't measure each job alone on the link."),
+    click.option(
+        "--trace",
+        type=click.IntRange(0, 1000),
+        metavar="MS",
+        default=2,
+        show_default=True,
+        help="Distance of the TCP samples of the first repetition; 0: none.",
+    ),
+    backend_option,
+    click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
 )
-@click.option("--arms", callback=_names, metavar="A,B,…", help="Run only these arms.")
-@click.option("--iterations", type=click.IntRange(1), help="Instead of the experiment's.")
-@click.option("--repetitions", type=click.IntRange(1), help="Instead of the experiment's.")
-@click.option("--seed", type=click.IntRange(0), help="Instead of the experiment's.")
-@click.option("--no-alone", is_flag=True, help="Don't measure each job alone on the link.")
-@click.option(
-    "--trace",
-    type=click.IntRange(0, 1000),
-    metavar="MS",
-    default=2,
-    show_default=True,
-    help="Distance of the TCP samples of the first repetition; 0: none.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def run(
-    experiment: str,
-    output: Path | None,
-    arms: tuple[str, ...],
-    iterations: int | None,
-    repetitions: int | None,
-    seed: int | None,
-    no_alone: bool,
-    trace: int,
-    as_json: bool,
-) -> None:
-    """Run EXPERIMENT, the name of a shipped one or a YAML file, and report on it.
 
-    The run folder gets the experiment as run, the environment, the tables (Parquet and CSV), and
-    the report. Needs root.
-    """
+
+def _run_options(function: Callable[..., None]) -> Callable[..., None]:
+    """What the commands that run an experiment have in common."""
+    for option in reversed(_RUN_OPTIONS):
+        function = option(function)
+    return function
+
+
+def _run(options: dict[str, Any], conduct: Callable[[Experiment, Path], None]) -> None:
+    """Have `conduct` run the experiment that the options name, into a folder, and report on it."""
     from mltcp_tools.testbed.reading import find_experiment, load_experiment
-    from mltcp_tools.testbed.run import run_experiment
 
-    wanted = load_experiment(find_experiment(experiment)).override(
-        arms=arms,
-        iterations=iterations,
-        repetitions=repetitions,
-        seed=seed,
-        alone=not no_alone,
+    experiment = load_experiment(find_experiment(options["experiment"])).override(
+        arms=options["arms"],
+        iterations=options["iterations"],
+        repetitions=options["repetitions"],
+        seed=options["seed"],
+        alone=not options["no_alone"],
     )
-    folder = output or Path("runs") / f"{wanted.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    folder = options["output"]
+    if folder is None:
+        folder = Path("runs") / f"{experiment.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     try:
-        run_experiment(wanted, folder, trace_ms=trace)
+        conduct(experiment, folder)
     except (MltcpError, KeyboardInterrupt):
         if (folder / "arms.csv").exists():
             click.echo(f"what was measured until then: mltcp report {folder}", err=True)
@@ -80,8 +87,92 @@ def run(
     from mltcp_tools.analysis import render_text, write_report
 
     result = write_report(folder)
-    click.echo(json.dumps(result) if as_json else render_text(result))
+    click.echo(json.dumps(result) if options["as_json"] else render_text(result))
     click.echo(f"run folder: {folder}", err=True)
+
+
+@command.command()
+@_run_options
+def run(**options: Any) -> None:
+    """Run EXPERIMENT, the name of a shipped one or a YAML file, and report on it.
+
+    The run folder gets the experiment as run, the environment, the tables (Parquet and CSV), and
+    the report. Needs root.
+    """
+    from mltcp_tools.testbed.run import run_experiment
+
+    _run(
+        options,
+        lambda experiment, folder: run_experiment(
+            experiment, folder, trace_ms=options["trace"], backend=options["backend"]
+        ),
+    )
+
+
+@command.command()
+@_run_options
+@click.option(
+    "--sender",
+    "senders",
+    multiple=True,
+    required=True,
+    metavar="HOST",
+    help="A machine that sends, as ssh knows it; may be given several times.",
+)
+@click.option("--receiver", required=True, metavar="HOST", help="The machine that receives.")
+@click.option(
+    "--address",
+    help="The receiver's address on the link.  [default: --receiver without its user]",
+)
+@click.option(
+    "--ssh",
+    default=SSH,
+    show_default=True,
+    help="What reaches a machine: is given its name and the command to run there.",
+)
+@click.option(
+    "--mltcp", "tool", default="mltcp", show_default=True, help="How this tool is called there."
+)
+def across(
+    senders: tuple[str, ...],
+    receiver: str,
+    address: str | None,
+    ssh: str,
+    tool: str,
+    **options: Any,
+) -> None:
+    """Run EXPERIMENT across machines, with this one as the router between them.
+
+    The jobs are dealt to the senders in turn and send to the receiver. All machines need this tool
+    in the same version, and root there; ssh must reach them without asking. This machine's
+    interface towards the receiver becomes the bottleneck: its queueing discipline is replaced, and
+    with a `delay` those towards the senders, and stay so. The senders load MLTCP where the
+    experiment needs it, and unload what they loaded.
+    """
+    from mltcp_tools.testbed.across import run_across
+    from mltcp_tools.testbed.machines import Machines
+
+    machines = Machines(
+        senders=senders,
+        receiver=receiver,
+        address=address or receiver.rpartition("@")[2],
+        ssh=shlex.split(ssh),
+        mltcp=shlex.split(tool),
+    )
+    _run(
+        options,
+        lambda experiment, folder: run_across(
+            experiment, machines, folder, trace_ms=options["trace"], backend=options["backend"]
+        ),
+    )
+
+
+@command.command(hidden=True)
+def agent() -> None:
+    """Serve `mltcp testbed across` on this machine, over stdin and stdout."""
+    from mltcp_tools.testbed.agent import run_agent
+
+    run_agent()
 
 
 @command.command("list")

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import click
 
-from mltcp_tools.backends import BACKENDS, get_backend
+from mltcp_tools.backends import get_backend
+from mltcp_tools.cli.options import backend_option
 
 
 @click.command()
-@click.option("--backend", type=click.Choice(BACKENDS), default="bpf", show_default=True)
+@backend_option
 @click.option(
     "--force",
     is_flag=True,
-    help="Unload while sockets still use it: until they close they run on, as their base unless"
-    " `mltcp load` was given --total and --gap.",
+    help="Unload while sockets still use it: they run on as their base until they close, unless"
+    " `mltcp load` was given --total and --gap. The kernel module stays until then, too.",
 )
 def command(backend: str, force: bool) -> None:
     """Unregister the congestion controls and forget all jobs and tags."""

@@ -1,14 +1,24 @@
-"""What building and loading the kernel module needs."""
+"""What loading the kernel module needs, and building it where that is still to be done."""
 
 from __future__ import annotations
 
+from mltcp_tools.backends import module
 from mltcp_tools.doctor.host import Host
-from mltcp_tools.doctor.report import Check, install, needed
+from mltcp_tools.doctor.report import Check, install
 
 
 def checks(host: Host) -> list[Check]:
     """The findings, from loading to signing."""
-    return [_modules(host), _headers(host), _compiler(host), _signing(host)]
+    found = _module(host)
+    there = found.state == "ok"
+    return [
+        _modules(host),
+        found,
+        _headers(host, there),
+        _compiler(host, there),
+        *_bases(host),
+        _signing(host),
+    ]
 
 
 def _modules(host: Host) -> Check:
@@ -29,28 +39,80 @@ def _modules(host: Host) -> Check:
     return Check(name, "ok", "possible")
 
 
-def _headers(host: Host) -> Check:
+def _module(host: Host) -> Check:
+    """In the kernel, installed for it, or built for it among the sources."""
+    name = "tcp_mltcp"
+    build = "Build it with `make -C kmod module`, and install it with `make -C kmod install`."
+    if host.exists(f"/sys/module/{module.NAME}"):
+        return Check(name, "ok", "loaded")
+    if host.unloaded_module(module.NAME):
+        return Check(name, "ok", f"installed for {host.kernel}")
+    path = module.built() if host.live else None
+    if path is None:
+        return Check(name, "missing", f"neither installed for {host.kernel} nor built", build)
+    told = host.run(["modinfo", "-F", "vermagic", str(path)])
+    made_for = told.output.partition(" ")[0] if told and told.code == 0 else "an unknown kernel"
+    if made_for != host.kernel:
+        return Check(name, "missing", f"{path} is built for {made_for}", build)
+    return Check(name, "ok", f"{path}, not installed")
+
+
+def _building(name: str, tools: bool, there: bool, found: str, lacking: str, fix: str) -> Check:
+    """A finding that stands in the way only while there is no module."""
+    if tools:
+        return Check(name, "ok", found)
+    if there:
+        return Check(name, "warning", f"{lacking}; needed to build the module anew", fix)
+    return Check(name, "missing", lacking, fix)
+
+
+def _headers(host: Host, there: bool) -> Check:
     folder = f"/lib/modules/{host.kernel}/build"
-    return needed(
+    return _building(
         "kernel headers",
         host.exists(f"{folder}/Makefile"),
+        there,
         folder,
         f"no {folder}",
         install(f"linux-headers-{host.kernel}"),
     )
 
 
-def _compiler(host: Host) -> Check:
-    lacking = [tool for tool in ("make", "gcc") if host.which(tool) is None]
+def _compiler(host: Host, there: bool) -> Check:
+    name = "make and gcc"
     if not host.live:
-        return Check("make and gcc", "unknown", "not looked for")
-    return needed(
-        "make and gcc",
+        return Check(name, "unknown", "not looked for")
+    lacking = [tool for tool in ("make", "gcc") if host.which(tool) is None]
+    return _building(
+        name,
         not lacking,
+        there,
         "found",
         f"no {' and no '.join(lacking)}",
         install(" ".join(lacking)),
     )
+
+
+def _bases(host: Host) -> list[Check]:
+    """The kernel's own algorithms that the module builds on; it does without those not there."""
+    available = host.words("/proc/sys/net/ipv4/tcp_available_congestion_control")
+    if not available:
+        return []
+    found = []
+    for base in ("cubic", "dctcp"):
+        if base in available or host.unloaded_module(f"tcp_{base}"):
+            found.append(Check(f"base {base}", "ok", f"there, for mltcp_{base}"))
+        else:
+            option = f"CONFIG_TCP_CONG_{base.upper()}"
+            found.append(
+                Check(
+                    f"base {base}",
+                    "warning",
+                    f"the kernel lacks it, so there will be no mltcp_{base}",
+                    f"Boot a kernel built with {option}, or do without mltcp_{base}.",
+                )
+            )
+    return found
 
 
 def _signing(host: Host) -> Check:

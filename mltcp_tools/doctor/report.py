@@ -15,7 +15,7 @@ PURPOSES = {
     "kmod": "Kernel module backend",
     "attach": "Attaching to running jobs",
 }
-NEEDED = ("bpf", "testbed")  # the purposes that decide whether the host is ready
+BACKENDS = ("bpf", "kmod")  # one of these purposes will do
 
 State = Literal["ok", "missing", "warning", "unknown"]
 
@@ -43,8 +43,9 @@ class Diagnosis:
 
     @property
     def ready(self) -> bool:
-        """Whether nothing known stands in the way of the BPF backend and the testbed."""
-        return not any(self.lacking(purpose) for purpose in NEEDED)
+        """Whether nothing known stands in the way of one of the backends and of the testbed."""
+        backend = any(not self.lacking(purpose) for purpose in BACKENDS)
+        return backend and not self.lacking("testbed")
 
     def as_json(self) -> dict[str, Any]:
         """The document of `mltcp doctor --json`."""

@@ -1,6 +1,6 @@
 """The testbed's side of an MLTCP arm: load the backend, set jobs, tag sockets, collect events.
 
-Runs share a backend. Each run that uses it holds a shared lock on /run/mltcp/testbed/backend.users;
+Runs share a backend. Each run that uses one holds a shared lock on /run/mltcp/testbed/NAME.users;
 the file says `loaded` if a run, and not the user, loaded it. The last run to leave takes the
 backend out of the kernel again, or, where that run was killed, the next to come or to clean.
 """
@@ -19,9 +19,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from mltcp_tools.backends import get_backend
-from mltcp_tools.backends.base import NAMES, Backend, IterationEvent, IterationStream, JobParams
+from mltcp_tools.backends import AUTO, BACKENDS, get_backend
+from mltcp_tools.backends.base import Backend, IterationEvent, IterationStream, JobParams
 from mltcp_tools.backends.base import Job as BackendJob
+from mltcp_tools.backends.checks import check_offered
 from mltcp_tools.errors import BusyError, MltcpError
 from mltcp_tools.testbed.experiment import Arm, Job
 
@@ -43,58 +44,76 @@ def try_lock(fd: int, *, shared: bool = False) -> bool:
 
 @contextlib.contextmanager
 def use_backend(
-    folder: Path, ccs: Collection[str], warn: Callable[[str], None]
+    folder: Path, ccs: Collection[str], warn: Callable[[str], None], name: str = AUTO
 ) -> Iterator[Backend]:
-    """The backend with the congestion controls `ccs` in the kernel, loaded if nobody has.
+    """The backend `name` with the congestion controls `ccs` in the kernel, loaded if nobody has.
 
     `folder` holds the lock files. What was loaded here is unloaded when its last user leaves;
     `warn` gets a sentence where sockets of others keep it.
     """
-    backend = get_backend("bpf")
-    with open(folder / "backend.users", "a+") as users:
+    with contextlib.ExitStack() as stack:
         with _changing(folder):
-            # Where sockets of others hold what a killed run loaded, this run takes it over.
-            with contextlib.suppress(BusyError):
-                _unload_if_orphaned(backend, users)
+            for other in BACKENDS:
+                # Where sockets of others hold what a killed run loaded, this run takes it over.
+                with contextlib.suppress(BusyError):
+                    _remove(folder, get_backend(other))
+            backend = get_backend(name)
+            check_offered(backend.name, sorted(ccs), backend.names)
+            users = stack.enter_context(open(_users(folder, backend), "a+"))
             fcntl.flock(users, fcntl.LOCK_SH)
+            stack.callback(_leave, folder, backend, users, warn)
             loaded = backend.status().loaded
             if not loaded:
                 _write(users, _LOADED)  # before, so that a kill in between leaves no doubt
-                loaded = backend.load(NAMES).loaded
-            if missing := sorted(set(ccs) - set(loaded)):
-                raise BusyError(
-                    f"{backend.name} is loaded without {', '.join(missing)}; run `mltcp unload` and"
-                    " start again."
-                )
+                loaded = backend.load().loaded
+        if missing := " ".join(sorted(set(ccs) - set(loaded))):
+            raise BusyError(
+                f"The {backend.name} backend is loaded without {missing}; run `mltcp load --backend"
+                f" {backend.name} {missing}`, which adds it or says why it can't be had."
+            )
+        yield backend
+
+
+def _leave(folder: Path, backend: Backend, users: IO[str], warn: Callable[[str], None]) -> None:
+    with _changing(folder):
+        fcntl.flock(users, fcntl.LOCK_UN)
         try:
-            yield backend
-        finally:
-            with _changing(folder):
-                fcntl.flock(users, fcntl.LOCK_UN)
-                try:
-                    _unload_if_orphaned(backend, users)
-                except BusyError as error:
-                    warn(str(error))
+            _unload_if_orphaned(backend, users)
+        except BusyError as error:
+            warn(str(error))
 
 
 def remove_loaded(folder: Path) -> list[str]:
-    """Unload the backend if a run loaded it and no run is left; name what was removed."""
-    if not (folder / "backend.users").exists():
-        return []  # no run has ever used one
-    with open(folder / "backend.users", "r+") as users, _changing(folder):
-        backend = get_backend("bpf")
-        return [f"backend {backend.name}"] if _unload_if_orphaned(backend, users) else []
+    """Unload the backends that a run loaded and no run uses any more; name what was removed."""
+    with _changing(folder):
+        backends = [get_backend(name) for name in BACKENDS]
+        return [f"backend {each.name}" for each in backends if _remove(folder, each)]
+
+
+def _remove(folder: Path, backend: Backend) -> bool:
+    """Unload what a run loaded, if no run uses it any more. Call with the change lock held."""
+    path = _users(folder, backend)
+    if not path.exists():
+        return False  # no run has ever used it
+    with open(path, "r+") as users:
+        return _unload_if_orphaned(backend, users)
+
+
+def _users(folder: Path, backend: Backend) -> Path:
+    return folder / f"{backend.name}.users"
 
 
 def remove_jobs(folder: Path, ids: range) -> list[str]:
-    """Delete the backend's jobs with these ids; name what was removed."""
-    if not (folder / "backend.users").exists():
-        return []  # no run has ever used one
-    backend = get_backend("bpf")
-    jobs = [job for job in backend.status().jobs if job.id in ids]
-    for job in jobs:
-        backend.delete_job(job.id)
-    return [f"job {job.name}" for job in jobs]
+    """Delete the backends' jobs with these ids; name what was removed."""
+    removed = []
+    for backend in map(get_backend, BACKENDS):
+        if not _users(folder, backend).exists():
+            continue  # no run has ever used it
+        for job in backend.jobs():
+            if job.id in ids:
+                backend.delete_job(job.id)
+                removed.append(f"job {job.name}")
+    return removed
 
 
 def _unload_if_orphaned(backend: Backend, users: IO[str]) -> bool:

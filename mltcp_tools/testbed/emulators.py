@@ -20,25 +20,44 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from mltcp_tools.emulator.control import receive_message
 from mltcp_tools.emulator.job import JobSpec
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.testbed.experiment import Job
-from mltcp_tools.testbed.interrupts import Interrupts
 from mltcp_tools.testbed.namespaces import inside
-from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
 
 PORT = 5301
 # Long enough for every client to see the message before the instant it names.
-_START_AHEAD_S = 0.2
-_READY_S = 60.0
+START_AHEAD_S = 0.2
+READY_S = 60.0
 _END_S = 10.0
 _WRITE_RESULT_S = 3.0
 _EMULATE = (sys.executable, "-m", "mltcp_tools.cli.main", "emulate")
 _DYING_S = 0.5
 _SYS_PIDFD_GETFD = 438
+
+
+class Stop(Protocol):
+    """What may end a run early: readable when `check` would raise."""
+
+    def fileno(self) -> int: ...
+
+    def check(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the emulators are: the senders' and the receiver's namespace, and its address.
+
+    A namespace that is None is the one this process is in. `served`: the server runs elsewhere.
+    """
+
+    senders: Sequence[str | None]
+    receiver: str | None
+    address: str
+    served: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,10 +86,10 @@ class Measured:
     failure: MltcpError | KeyboardInterrupt | None = None
 
 
-class _Emulator:
+class Emulator:
     """One `mltcp emulate` process in a namespace, and our end of its control descriptor."""
 
-    def __init__(self, name: str, namespace: str, arguments: Sequence[str]) -> None:
+    def __init__(self, name: str, namespace: str | None, arguments: Sequence[str]) -> None:
         self.name = name
         self.ended = False
         self.flows: list[int] = []
@@ -121,8 +140,12 @@ class _Emulator:
         return document
 
 
+def _soon() -> float:
+    return time.monotonic() + START_AHEAD_S
+
+
 class Emulators:
-    """Runs plans over a network; `run` once per instance, as a context manager.
+    """Runs plans at a place; `run` once per instance, as a context manager.
 
     `prepare` is called with each plan and the descriptors of its sending sockets, before any job
     starts: the client's, then, where the receiver sends too, the server's. `on_iteration` is called
@@ -131,18 +154,19 @@ class Emulators:
 
     def __init__(
         self,
-        network: Network,
-        interrupts: Interrupts,
+        place: Place,
+        interrupts: Stop,
         *,
         prepare: Callable[[Plan, Sequence[int]], None],
         on_iteration: Callable[[str], None],
     ) -> None:
-        self._network = network
+        self._place = place
         self._interrupts = interrupts
         self._prepare = prepare
         self._on_iteration = on_iteration
         self._selector = selectors.DefaultSelector()
-        self._processes: list[_Emulator] = []
+        self._processes: list[Emulator] = []
+        self._server: Emulator | None = None
 
     def __enter__(self) -> Emulators:
         self._selector.register(self._interrupts, selectors.EVENT_READ)
@@ -153,30 +177,37 @@ class Emulators:
             emulator.close()
         self._selector.close()
 
-    def run(self, plans: Sequence[Plan], trace_ms: int) -> Measured:
-        """Run all plans to their end, started at one instant; no samples where trace_ms is 0."""
+    def run(
+        self, plans: Sequence[Plan], trace_ms: int, start: Callable[[], float] = _soon
+    ) -> Measured:
+        """Run all plans to their end, started at one instant; no samples where trace_ms is 0.
+
+        `start` is called when all are ready, and says when (CLOCK_MONOTONIC seconds).
+        """
         measured = Measured(time.monotonic())
-        cpu = _cpu_times()
-        clients: list[_Emulator] = []
+        cpu = cpu_times()
+        clients: list[Emulator] = []
         try:
-            server = self._start("the receiver", self._network.receiver, _server_arguments())
-            self._await([server], "listening", _READY_S)
+            if not self._place.served:
+                arguments = server_arguments(self._place.address)
+                self._server = self._start("the receiver", self._place.receiver, arguments)
+                self._await([self._server], "listening", READY_S)
             for plan in plans:
-                arguments = _client_arguments(plan, trace_ms)
-                namespace = self._network.senders[plan.sender]
+                arguments = _client_arguments(plan, self._place.address, trace_ms)
+                namespace = self._place.senders[plan.sender]
                 clients.append(self._start(plan.job.name, namespace, arguments))
-            self._await(clients, "connected", _READY_S)
+            self._await(clients, "connected", READY_S)
             for plan, client in zip(plans, clients, strict=True):
-                with _sending_sockets(plan, client, server) as fds:
+                with _sending_sockets(plan, client, self._server) as fds:
                     self._prepare(plan, fds)
                 client.close_flows()
-            measured.start = time.monotonic() + _START_AHEAD_S
-            cpu = _cpu_times()
+            measured.start = start()
+            cpu = cpu_times()
             for client in clients:
                 client.control.send(json.dumps({"event": "start", "at": measured.start}).encode())
             self._await(clients, "done", _silence(plans))
             measured.duration = time.monotonic() - measured.start
-            measured.cpu_busy = _cpu_busy(cpu, _cpu_times())
+            measured.cpu_busy = cpu_busy(cpu, cpu_times())
             for client in clients:
                 client.process.wait(_END_S)
         except (MltcpError, KeyboardInterrupt) as error:
@@ -187,7 +218,7 @@ class Emulators:
             _stop(clients, 0.0)
         if measured.failure is not None:
             measured.duration = max(0.0, time.monotonic() - measured.start)
-            measured.cpu_busy = _cpu_busy(cpu, _cpu_times())
+            measured.cpu_busy = cpu_busy(cpu, cpu_times())
         for plan, client in zip(plans, clients, strict=False):
             document = client.document()
             if document is not None:
@@ -196,14 +227,14 @@ class Emulators:
                 measured.failure = MltcpError(client.complaint())
         return measured
 
-    def _start(self, name: str, namespace: str, arguments: Sequence[str]) -> _Emulator:
+    def _start(self, name: str, namespace: str | None, arguments: Sequence[str]) -> Emulator:
         self._interrupts.check()
-        emulator = _Emulator(name, namespace, arguments)
+        emulator = Emulator(name, namespace, arguments)
         self._processes.append(emulator)
         self._selector.register(emulator.control, selectors.EVENT_READ, emulator)
         return emulator
 
-    def _await(self, emulators: Sequence[_Emulator], event: str, silence_s: float) -> None:
+    def _await(self, emulators: Sequence[Emulator], event: str, silence_s: float) -> None:
         """Serve messages until each of `emulators` has sent `event`, its last part at that."""
         waiting = set(emulators)
         while waiting:
@@ -217,7 +248,7 @@ class Emulators:
                 if message["event"] == event and message.get("last", True):
                     waiting.discard(key.data)
 
-    def _receive(self, emulator: _Emulator) -> dict[str, Any]:
+    def _receive(self, emulator: Emulator) -> dict[str, Any]:
         message, fds = receive_message(emulator.control)
         emulator.flows += fds
         if message is None:
@@ -227,10 +258,10 @@ class Emulators:
             raise MltcpError(emulator.complaint())
         if message["event"] == "failed":
             # Where the server has died, that is the reason, not the clients' loss of it.
-            server = self._processes[0]
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                server.process.wait(_DYING_S)
-                raise MltcpError(server.complaint())
+            if self._server is not None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._server.process.wait(_DYING_S)
+                    raise MltcpError(self._server.complaint())
             raise MltcpError(f"Job {emulator.name} failed: {message['error']}")
         if message["event"] == "iteration":
             self._on_iteration(emulator.name)
@@ -238,7 +269,7 @@ class Emulators:
         return message
 
 
-def _stop(clients: Sequence[_Emulator], patience_s: float) -> None:
+def _stop(clients: Sequence[Emulator], patience_s: float) -> None:
     """Have the clients write what they measured and end; those that fail too get `patience_s`."""
     _wait(clients, patience_s)
     for client in clients:
@@ -246,21 +277,22 @@ def _stop(clients: Sequence[_Emulator], patience_s: float) -> None:
     _wait(clients, _WRITE_RESULT_S)
 
 
-def _wait(clients: Sequence[_Emulator], seconds: float) -> None:
+def _wait(clients: Sequence[Emulator], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     for client in clients:
         with contextlib.suppress(subprocess.TimeoutExpired):
             client.process.wait(max(0.0, deadline - time.monotonic()))
 
 
-def _cpu_times() -> tuple[int, int]:
+def cpu_times() -> tuple[int, int]:
     """Busy and all ticks of all CPUs since boot; time stolen by a hypervisor counts as busy."""
     with open("/proc/stat") as file:
         ticks = [int(word) for word in file.readline().split()[1:9]]
     return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 
-def _cpu_busy(before: tuple[int, int], after: tuple[int, int]) -> float:
+def cpu_busy(before: tuple[int, int], after: tuple[int, int]) -> float:
+    """Share of all CPUs' time in use between two cpu_times()."""
     return (after[0] - before[0]) / max(1, after[1] - before[1])
 
 
@@ -271,14 +303,15 @@ def _silence(plans: Sequence[Plan]) -> float:
     """
     factor = max(plan.spec.straggler_factor for plan in plans)
     slowest = max(plan.spec.compute_s + plan.spec.start_delay_s for plan in plans)
-    return _READY_S + 10 * max(1.0, factor) * slowest
+    return READY_S + 10 * max(1.0, factor) * slowest
 
 
-def _server_arguments() -> list[str]:
-    return ["server", "--bind", RECEIVER_ADDRESS, "--port", str(PORT)]
+def server_arguments(address: str) -> list[str]:
+    """What the server at `address` is started with."""
+    return ["server", "--bind", address, "--port", str(PORT)]
 
 
-def _client_arguments(plan: Plan, trace_ms: int) -> list[str]:
+def _client_arguments(plan: Plan, address: str, trace_ms: int) -> list[str]:
     spec = plan.spec
     options: dict[str, object] = {
         "port": PORT,
@@ -299,14 +332,14 @@ def _client_arguments(plan: Plan, trace_ms: int) -> list[str]:
         options["straggler-every"] = spec.straggler_every
         options["straggler-factor"] = spec.straggler_factor
     given = [f"--{name}={value}" for name, value in options.items() if value is not None]
-    return ["client", RECEIVER_ADDRESS, *given, "--json"]
+    return ["client", address, *given, "--json"]
 
 
 @contextlib.contextmanager
-def _sending_sockets(plan: Plan, client: _Emulator, server: _Emulator) -> Iterator[list[int]]:
-    """Descriptors of all sockets that send for the plan, ours to use inside the context."""
+def _sending_sockets(plan: Plan, client: Emulator, server: Emulator | None) -> Iterator[list[int]]:
+    """Descriptors of all sockets here that send for the plan, ours to use inside the context."""
     borrowed = []
-    if plan.spec.direction != "send":
+    if plan.spec.direction != "send" and server is not None:
         ends = []
         for fd in client.flows:
             with socket.socket(fileno=os.dup(fd)) as sock:

@@ -32,8 +32,14 @@ OFFLOADS = (
 
 
 @contextlib.contextmanager
-def inside(namespace: str) -> Iterator[None]:
-    """Run the calling thread's next system calls in `namespace`; processes it starts stay there."""
+def inside(namespace: str | None) -> Iterator[None]:
+    """Run the calling thread's next system calls in `namespace`; processes it starts stay there.
+
+    None: where the thread is already.
+    """
+    if namespace is None:
+        yield
+        return
     with (
         open("/proc/thread-self/ns/net") as home,
         open(NAMESPACES / namespace) as target,

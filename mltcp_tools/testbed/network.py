@@ -45,10 +45,9 @@ from mltcp_tools.testbed.namespaces import (
 
 BURST_BYTES = 20 * 1024  # tc's "20k"
 RECEIVER_ADDRESS = "10.0.0.1"
-_EVERYWHERE = {
+_NO_IPV6 = {
     "net.ipv6.conf.all.disable_ipv6": "1",
     "net.ipv6.conf.default.disable_ipv6": "1",
-    "net.ipv4.tcp_no_metrics_save": "1",
 }
 _BOTTLENECK = "bottleneck"
 _TBF_HANDLE = 0x10000  # 1:
@@ -77,7 +76,7 @@ class Network:
         self.router = f"{PREFIX}{run_id}-router"
         self.receiver = f"{PREFIX}{run_id}-receiver"
         self.senders = [f"{PREFIX}{run_id}-s{number}" for number in range(1, senders + 1)]
-        self.sysctls = _EVERYWHERE | ({"net.ipv4.tcp_ecn": "1"} if link.ecn else {}) | dict(sysctls)
+        self.sysctls = _NO_IPV6 | sysctls_of(link, sysctls)
         self._built: list[str] = []
 
     def __enter__(self) -> Network:
@@ -104,11 +103,7 @@ class Network:
     def counters(self, *, reverse: bool = False) -> LinkCounters:
         """Counters of the bottleneck towards the receiver, or (`reverse`) towards the senders."""
         with inside(self.receiver if reverse else self.router):
-            message = self._bottleneck()
-            stats = message.get_attr("TCA_STATS2")
-            basic, queue = stats.get_attr("TCA_STATS_BASIC"), stats.get_attr("TCA_STATS_QUEUE")
-            marks = red_marks(_BOTTLENECK) if self.link.ecn else 0
-        return LinkCounters(basic["bytes"], basic["packets"], queue["drops"], marks)
+            return link_counters(_BOTTLENECK, self.link)
 
     def read_back(self) -> dict[str, Any]:
         """What the kernel says the network is, for the run's records and for tests.
@@ -120,7 +115,7 @@ class Network:
         description: dict[str, Any] = {"offloads": {}}
         for name, namespace in (("bottleneck", self.router), ("reverse", self.receiver)):
             with inside(namespace):
-                options = self._bottleneck().get_attr("TCA_OPTIONS").get_attr("TCA_TBF_PARMS")
+                options = _tbf(_BOTTLENECK).get_attr("TCA_OPTIONS").get_attr("TCA_TBF_PARMS")
             ticks_per_second = _psched_ticks_per_second()
             description[name] = {
                 "rate": options["rate"] * 8,
@@ -137,11 +132,6 @@ class Network:
             description["sysctls"] = {key: read_sysctl(key) for key in self.sysctls}
         return description
 
-    def _bottleneck(self) -> Any:
-        with IPRoute() as ip:
-            index = ip.link_lookup(ifname=_BOTTLENECK)[0]
-            return next(m for m in ip.get_qdiscs(index) if m["handle"] == _TBF_HANDLE)
-
     def _build(self) -> None:
         for namespace in (self.router, self.receiver, *self.senders):
             self._create(namespace)
@@ -151,12 +141,12 @@ class Network:
         for number, sender in enumerate(self.senders, 1):
             self._connect(sender, f"from-s{number}", "to-router", number)
         for namespace in (self.router, self.receiver):
-            with inside(namespace), IPRoute() as ip:
-                self._limit(ip, ip.link_lookup(ifname=_BOTTLENECK)[0])
+            with inside(namespace):
+                add_bottleneck(_BOTTLENECK, self.link)
         if self.link.delay:
-            with inside(self.router), IPRoute() as ip:
+            with inside(self.router):
                 for number in range(1, len(self.senders) + 1):
-                    self._delay(ip, ip.link_lookup(ifname=f"from-s{number}")[0])
+                    add_delay(f"from-s{number}", self.link)
 
     def _create(self, namespace: str) -> None:
         self._built.append(namespace)
@@ -191,25 +181,72 @@ class Network:
         ip.link("set", index=index, state="up")
         ip.neigh("add", dst=peer, lladdr=peer_mac, ifindex=index, state=NUD_PERMANENT)
 
-    def _limit(self, ip: Any, index: int) -> None:
-        with _needs("the qdisc tbf (CONFIG_NET_SCH_TBF)"):
-            ip.tc(
-                "add",
-                "tbf",
-                index,
-                handle=_TBF_HANDLE,
-                rate=self.link.rate // 8,
-                burst=BURST_BYTES,
-                limit=self.link.queue,
-            )
-        if self.link.ecn:
-            add_red(_BOTTLENECK, self.link)
 
-    def _delay(self, ip: Any, index: int) -> None:
-        with _needs(
-            "the qdisc netem (CONFIG_NET_SCH_NETEM), which the link's `delay` is made with"
-        ):
-            ip.tc("add", "netem", index, delay=round(self.link.delay * 1e6), limit=100_000)
+def sysctls_of(link: Link, sysctls: Mapping[str, str]) -> dict[str, str]:
+    """What the ends of `link` are set to: an experiment's `sysctls`, and what the link needs."""
+    settings = {"net.ipv4.tcp_no_metrics_save": "1"}
+    return settings | ({"net.ipv4.tcp_ecn": "1"} if link.ecn else {}) | dict(sysctls)
+
+
+def local_end(address: str) -> tuple[str, str]:
+    """The interface and the local address from which packets to `address` leave."""
+    try:
+        with IPRoute() as ip:
+            route = ip.route("get", dst=address)[0]
+            link = ip.get_links(route.get_attr("RTA_OIF"))[0]
+    except NetlinkError as error:
+        raise HostError(f"There is no route to {address} ({os.strerror(error.code)}).") from None
+    return link.get_attr("IFLA_IFNAME"), route.get_attr("RTA_PREFSRC")
+
+
+def remove_qdisc(interface: str) -> None:
+    """Remove the root qdisc that was added to `interface`; no error where there is none."""
+    with IPRoute() as ip:
+        try:
+            ip.tc("del", index=ip.link_lookup(ifname=interface)[0], root=True)
+        except NetlinkError as error:
+            if error.code not in (errno.ENOENT, errno.EINVAL):
+                raise
+
+
+def add_bottleneck(interface: str, link: Link) -> None:
+    """Make the egress of `interface` the bottleneck `link`: tbf and, for ECN, RED under it."""
+    with IPRoute() as ip, _needs("the qdisc tbf (CONFIG_NET_SCH_TBF)"):
+        ip.tc(
+            "add",
+            "tbf",
+            ip.link_lookup(ifname=interface)[0],
+            handle=_TBF_HANDLE,
+            rate=link.rate // 8,
+            burst=BURST_BYTES,
+            limit=link.queue,
+        )
+    if link.ecn:
+        add_red(interface, link)
+
+
+def add_delay(interface: str, link: Link) -> None:
+    """Have netem hold back what leaves `interface` by the delay of `link`."""
+    with (
+        IPRoute() as ip,
+        _needs("the qdisc netem (CONFIG_NET_SCH_NETEM), which the link's `delay` is made with"),
+    ):
+        index = ip.link_lookup(ifname=interface)[0]
+        ip.tc("add", "netem", index, delay=round(link.delay * 1e6), limit=100_000)
+
+
+def link_counters(interface: str, link: Link) -> LinkCounters:
+    """What the bottleneck on `interface` has counted since it was added."""
+    stats = _tbf(interface).get_attr("TCA_STATS2")
+    basic, queue = stats.get_attr("TCA_STATS_BASIC"), stats.get_attr("TCA_STATS_QUEUE")
+    marks = red_marks(interface) if link.ecn else 0
+    return LinkCounters(basic["bytes"], basic["packets"], queue["drops"], marks)
+
+
+def _tbf(interface: str) -> Any:
+    with IPRoute() as ip:
+        index = ip.link_lookup(ifname=interface)[0]
+        return next(m for m in ip.get_qdiscs(index) if m["handle"] == _TBF_HANDLE)
 
 
 def add_red(interface: str, link: Link) -> None:

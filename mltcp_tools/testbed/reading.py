@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from mltcp_tools.backends.base import NAMES, JobParams
+from mltcp_tools.backends.base import ALL_NAMES, JobParams
 from mltcp_tools.emulator.job import DIRECTIONS, MAX_FLOWS
 from mltcp_tools.errors import UsageError
 from mltcp_tools.testbed.document import Section, read_section
@@ -215,8 +215,8 @@ def _name(value: object) -> str:
 def _cc(value: object) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[a-z0-9_]{1,15}", value):
         raise UsageError(f"{value!r} is not the name of a congestion control, like cubic or mltcp.")
-    if is_mltcp(value) and value not in NAMES:
-        raise UsageError(f"{value!r} is not one of {', '.join(NAMES)}.")
+    if is_mltcp(value) and value not in ALL_NAMES:
+        raise UsageError(f"{value!r} is not one of {', '.join(ALL_NAMES)}.")
     return value
 
 

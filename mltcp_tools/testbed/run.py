@@ -13,11 +13,12 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
+from mltcp_tools.backends import AUTO
 from mltcp_tools.backends.base import Backend
 from mltcp_tools.emulator.sockets import set_congestion_control
 from mltcp_tools.errors import BusyError, HostError, UsageError
 from mltcp_tools.testbed.backend import ArmJobs, describe, use_backend
-from mltcp_tools.testbed.emulators import Emulators, Measured, Plan
+from mltcp_tools.testbed.emulators import Emulators, Measured, Place, Plan
 from mltcp_tools.testbed.environment import Environment, sysctls
 from mltcp_tools.testbed.experiment import ALONE, Arm, Experiment
 from mltcp_tools.testbed.interrupts import Interrupts
@@ -28,7 +29,7 @@ from mltcp_tools.testbed.leftovers import (
     require_privileges,
 )
 from mltcp_tools.testbed.namespaces import inside
-from mltcp_tools.testbed.network import Network
+from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
 from mltcp_tools.testbed.progress import Progress
 from mltcp_tools.testbed.tables import Tables
 
@@ -56,16 +57,34 @@ def total_iterations(experiment: Experiment) -> int:
     return experiment.repetitions * (arm * len(experiment.arms) + alone)
 
 
-def run_experiment(experiment: Experiment, folder: Path, trace_ms: int = 2) -> None:
+def plans_of(experiment: Experiment, arm: Arm, repetition: int) -> list[list[Plan]]:
+    """What runs in the arm: all jobs at once, or in `alone` one of each kind after another."""
+    alone = arm.name == ALONE
+    plans = []
+    for sender, job in enumerate(experiment.lone_jobs() if alone else experiment.jobs):
+        spec = job.spec(
+            iterations=experiment.alone_iterations if alone else experiment.iterations_of(job),
+            seed=experiment.job_seed(repetition, job),
+            start_delay=0.0 if alone else experiment.start_delay(repetition, job),
+            cc=arm.cc,
+        )
+        plans.append(Plan(job, 0 if alone else sender, spec))
+    return [[plan] for plan in plans] if alone else [plans]
+
+
+def run_experiment(
+    experiment: Experiment, folder: Path, trace_ms: int = 2, backend: str = AUTO
+) -> None:
     """Run `experiment` and write its tables into `folder`, which must be new or empty.
 
-    trace_ms: milliseconds between TCP samples in the first repetition, 0 for none. Talks on stderr.
+    trace_ms: milliseconds between TCP samples in the first repetition, 0 for none.
+    backend: what runs the MLTCP arms, as `get_backend` takes it. Talks on stderr.
     Raises what ended the run early (MltcpError, or KeyboardInterrupt after a signal), with the
     tables of what was measured until then written and everything else taken down.
     """
     require_privileges()
     check_congestion_controls(experiment)
-    _check_folder(folder)
+    check_folder(folder)
     with (
         Interrupts() as interrupts,
         RunLock() as lock,
@@ -78,7 +97,7 @@ def run_experiment(experiment: Experiment, folder: Path, trace_ms: int = 2) -> N
             progress.say(f"warning: {error}")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "experiment.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
-        _Run(experiment, folder, trace_ms, interrupts, lock, progress).run()
+        _Run(experiment, folder, trace_ms, backend, interrupts, lock, progress).run()
 
 
 class _Run:
@@ -89,6 +108,7 @@ class _Run:
         experiment: Experiment,
         folder: Path,
         trace_ms: int,
+        backend: str,
         interrupts: Interrupts,
         lock: RunLock,
         progress: Progress,
@@ -96,6 +116,7 @@ class _Run:
         self._experiment = experiment
         self._folder = folder
         self._trace_ms = trace_ms
+        self._backend_name = backend
         self._interrupts = interrupts
         self._lock = lock
         self._progress = progress
@@ -122,7 +143,9 @@ class _Run:
         arms = [self._experiment.arm(name) for name in order[0][1]]
         with contextlib.ExitStack() as stack:
             if ccs := {arm.cc for arm in arms if arm.is_mltcp}:
-                self._backend = stack.enter_context(use_backend(LOCKS, ccs, self._warn))
+                self._backend = stack.enter_context(
+                    use_backend(LOCKS, ccs, self._warn, self._backend_name)
+                )
                 self._environment.add(backend=describe(self._backend))
             for repetition, names in order:
                 for position, name in enumerate(names, 1):
@@ -133,7 +156,7 @@ class _Run:
         self._interrupts.check()
         title = f"{arm.name} {repetition}/{self._experiment.repetitions}"
         self._progress.begin(title)
-        groups = self._plans(arm, repetition)
+        groups = plans_of(self._experiment, arm, repetition)
         link, settings = self._experiment.link, self._experiment.sysctls
         measured: list[Measured] = []
         with Network(self._lock.id, link, settings, len(groups[0])) as network:
@@ -188,24 +211,6 @@ class _Run:
                 " programs, or lower the link's rate."
             )
 
-    def _plans(self, arm: Arm, repetition: int) -> list[list[Plan]]:
-        """What runs in the arm: all jobs at once, or in `alone` one of each kind after another."""
-        alone = arm.name == ALONE
-        plans = []
-        for sender, job in enumerate(
-            self._experiment.lone_jobs() if alone else self._experiment.jobs
-        ):
-            spec = job.spec(
-                iterations=self._experiment.alone_iterations
-                if alone
-                else self._experiment.iterations_of(job),
-                seed=self._experiment.job_seed(repetition, job),
-                start_delay=0.0 if alone else self._experiment.start_delay(repetition, job),
-                cc=arm.cc,
-            )
-            plans.append(Plan(job, 0 if alone else sender, spec))
-        return [[plan] for plan in plans] if alone else [plans]
-
     def _run_plans(
         self, network: Network, plans: Sequence[Plan], jobs: ArmJobs | None, repetition: int
     ) -> Measured:
@@ -213,8 +218,9 @@ class _Run:
             if jobs is not None:
                 jobs.tag(plan.job, fds)
 
+        place = Place(network.senders, network.receiver, RECEIVER_ADDRESS)
         with Emulators(
-            network, self._interrupts, prepare=prepare, on_iteration=self._progress.iteration
+            place, self._interrupts, prepare=prepare, on_iteration=self._progress.iteration
         ) as emulators:
             return emulators.run(plans, self._trace_ms if repetition == 1 else 0)
 
@@ -245,6 +251,7 @@ def check_congestion_controls(experiment: Experiment) -> None:
                 ) from error
 
 
-def _check_folder(folder: Path) -> None:
+def check_folder(folder: Path) -> None:
+    """Raise UsageError unless `folder` is new or empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} exists and isn't an empty folder; name another with -o.")

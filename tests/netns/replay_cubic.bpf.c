@@ -7,7 +7,9 @@ REPLAY_U32(ssthresh, cubictcp_recalc_ssthresh)
 REPLAY_AVOID(cong_avoid, cubictcp_cong_avoid)
 REPLAY_U32(undo_cwnd, tcp_reno_undo_cwnd)
 REPLAY_VOID(set_state, cubictcp_state, __u8)
+#ifndef HAVE_CWND_EVENT_TX_START
 REPLAY_VOID(cwnd_event, cubictcp_cwnd_event, enum tcp_ca_event)
+#endif
 REPLAY_VOID(pkts_acked, cubictcp_acked, const struct ack_sample *)
 
 SEC(".struct_ops")
@@ -18,7 +20,11 @@ struct tcp_congestion_ops replay_cubic = {
 	.ssthresh = (void *)replay_ssthresh,
 	.cong_avoid = (void *)replay_cong_avoid,
 	.set_state = (void *)replay_set_state,
+#ifdef HAVE_CWND_EVENT_TX_START
+	.cwnd_event_tx_start = (void *)cwnd_event_tx_start,
+#else
 	.cwnd_event = (void *)replay_cwnd_event,
+#endif
 	.undo_cwnd = (void *)replay_undo_cwnd,
 	.flags = TCP_CONG_NON_RESTRICTED,
 	.name = "replay_cubic",

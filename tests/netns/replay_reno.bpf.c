@@ -11,7 +11,11 @@ SEC(".struct_ops")
 struct tcp_congestion_ops replay_reno = {
 	.init = (void *)init,
 	.release = (void *)release,
+#ifdef HAVE_CWND_EVENT_TX_START
+	.cwnd_event_tx_start = (void *)cwnd_event_tx_start,
+#else
 	.cwnd_event = (void *)cwnd_event,
+#endif
 	.pkts_acked = (void *)pkts_acked,
 	.ssthresh = (void *)replay_ssthresh,
 	.cong_avoid = (void *)replay_cong_avoid,

@@ -14,7 +14,7 @@ from netns.connections import bottleneck, connection, send_burst
 
 from mltcp_tools.backends import libbpf
 from mltcp_tools.backends.base import JobParams
-from mltcp_tools.backends.build import FLAGS, find_clang, multiarch_include
+from mltcp_tools.backends.build import FLAGS, find_clang, kernel_defines, multiarch_include
 from mltcp_tools.backends.params import params_fields
 from mltcp_tools.uapi import pack
 
@@ -35,7 +35,16 @@ def compile_replay(base: str, folder: Path) -> Path:
     clang, _ = find_clang()
     target = folder / f"{base}.o"
     source = Path(__file__).parent / f"replay_{base}.bpf.c"
-    command = [clang, *FLAGS, multiarch_include(), "-c", str(source), "-o", str(target)]
+    command = [
+        clang,
+        *FLAGS,
+        *kernel_defines(),
+        multiarch_include(),
+        "-c",
+        str(source),
+        "-o",
+        str(target),
+    ]
     subprocess.run(command, check=True)
     return target
 

@@ -17,8 +17,10 @@ from typing import TypeVar
 
 import pandas as pd
 import pytest
+from netns.backends_here import PARAMETERS, RUNNABLE, why_not
 
 from mltcp_tools.backends import get_backend
+from mltcp_tools.errors import UsageError
 from mltcp_tools.host import available_congestion_controls
 from mltcp_tools.testbed.experiment import ALONE
 from mltcp_tools.testbed.leftovers import LOCKS
@@ -222,14 +224,16 @@ def test_other_directions(tmp_path: Path, direction: str) -> None:
     assert len(table(folder, "iterations").query("job == 'other'")) == 9
 
 
-@pytest.mark.bpf
 @pytest.mark.parametrize("direction", ["send", "both"])
-def test_an_mltcp_arm_tags_its_flows_and_keeps_their_events(tmp_path: Path, direction: str) -> None:
-    backend = get_backend("bpf")
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_an_mltcp_arm_tags_its_flows_and_keeps_their_events(
+    tmp_path: Path, name: str, direction: str
+) -> None:
+    backend = get_backend(name)
     before = backend.status()
     folder = tmp_path / "run"
     experiment = load_experiment(write(tmp_path, "mltcp: {cc: mltcp, slope: 2}", direction))
-    run_experiment(experiment.override(repetitions=1, alone=False), folder)
+    run_experiment(experiment.override(repetitions=1, alone=False), folder, backend=name)
     assert backend.status().loaded == before.loaded
     assert backend.status().jobs == before.jobs
 
@@ -244,6 +248,7 @@ def test_an_mltcp_arm_tags_its_flows_and_keeps_their_events(tmp_path: Path, dire
     assert events["ratio"].between(0, 1).all()
     assert (events["first_ack_s"] <= events["last_ack_s"]).all()
     environment = json.loads((folder / "environment.json").read_text())
+    assert environment["backend"]["backend"] == name
     assert "mltcp" in environment["backend"]["loaded"]
 
 
@@ -304,12 +309,12 @@ def test_what_a_killed_run_leaves_is_removed(experiment: Path, tmp_path: Path) -
     assert not (LOCKS / f"{run}.lock").exists()
 
 
-@pytest.mark.bpf
-def test_what_a_killed_run_leaves_in_the_kernel_is_removed(tmp_path: Path) -> None:
-    backend = get_backend("bpf")
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_what_a_killed_run_leaves_in_the_kernel_is_removed(tmp_path: Path, name: str) -> None:
+    backend = get_backend(name)
     before = backend.status()
     experiment = write(tmp_path, "mltcp: {cc: mltcp}")
-    options = ("--iterations", "100000", "--no-alone")
+    options = ("--iterations", "100000", "--no-alone", "--backend", name)
     with running(experiment, tmp_path / "run", *options) as process:
         all_jobs_run(process)
         wait_for("jobs in the kernel", lambda: len(backend.jobs()) >= len(before.jobs) + 3)
@@ -319,6 +324,14 @@ def test_what_a_killed_run_leaves_in_the_kernel_is_removed(tmp_path: Path) -> No
         subprocess.run(command_line("clean"), check=True, capture_output=True)
         after = backend.status()
     assert (after.loaded, after.jobs) == (before.loaded, before.jobs)
+
+
+@pytest.mark.skipif("bpf" not in RUNNABLE, reason=why_not("bpf"))
+def test_a_name_the_backend_lacks_ends_the_run_before_anything_is_done(tmp_path: Path) -> None:
+    experiment = load_experiment(write(tmp_path, "mltcp: {cc: mltcp_dctcp}"))
+    with pytest.raises(UsageError, match="bpf backend has no mltcp_dctcp"):
+        run_experiment(experiment, tmp_path / "run", backend="bpf")
+    assert not get_backend("bpf").is_present()
 
 
 def test_two_runs_at_once_and_clean_in_between(experiment: Path, tmp_path: Path) -> None:

@@ -10,13 +10,17 @@ import sys
 
 import pytest
 
+from mltcp_tools.backends import module
 from mltcp_tools.cli.main import main
-from mltcp_tools.doctor import Host, diagnose
+from mltcp_tools.doctor import Host, diagnose, kmod
 from mltcp_tools.doctor.host import Result
 from mltcp_tools.doctor.report import PURPOSES, Check, Diagnosis
 
 ALL_CAPABILITIES = "000001ffffffffff"
 SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+
+HEADERS = "/lib/modules/6.1.0-49-amd64/build/Makefile"
+MODULES = "/lib/modules/6.1.0-49-amd64/modules.dep"
 
 # A Debian-like host on which everything works; a test takes away or changes one thing.
 GOOD = {
@@ -37,7 +41,8 @@ GOOD = {
     "/sys/kernel/security/lockdown": "[none] integrity confidentiality\n",
     "/lib/modules/6.1.0-49-amd64/build/Makefile": "",
     "/lib/modules/6.1.0-49-amd64/modules.dep": "kernel/net/ipv4/tcp_bbr.ko:\n"
-    "kernel/net/ipv4/tcp_dctcp.ko.xz:\nkernel/net/sched/sch_netem.ko:\n",
+    "kernel/net/ipv4/tcp_dctcp.ko.xz:\nkernel/net/sched/sch_netem.ko:\n"
+    "updates/dkms/tcp_mltcp.ko:\n",
     "/usr/include/bpf/bpf_helpers.h": "",
 }
 
@@ -130,14 +135,22 @@ def find(diagnosis, purpose, name):
         ("kmod", "module loading", {}, "ok", ""),
         ("kmod", "module loading", {"/proc/modules": None}, "missing", "CONFIG_MODULES"),
         ("kmod", "module loading", {"/proc/sys/kernel/modules_disabled": "1"}, "missing", "Reboot"),
+        ("kmod", "tcp_mltcp", {}, "ok", ""),
+        ("kmod", "tcp_mltcp", {MODULES: None}, "missing", "make -C kmod module"),
+        ("kmod", "tcp_mltcp", {MODULES: None, "/sys/module/tcp_mltcp/refcnt": "0"}, "ok", ""),
         ("kmod", "kernel headers", {}, "ok", ""),
+        # Only building needs them, and the module is there.
+        ("kmod", "kernel headers", {HEADERS: None}, "warning", "linux-headers-6.1.0-49-amd64"),
         (
             "kmod",
             "kernel headers",
-            {"/lib/modules/6.1.0-49-amd64/build/Makefile": None},
+            {HEADERS: None, MODULES: None},
             "missing",
             "linux-headers-6.1.0-49-amd64",
         ),
+        ("kmod", "base cubic", {}, "ok", ""),
+        ("kmod", "base dctcp", {}, "ok", ""),
+        ("kmod", "base dctcp", {MODULES: None}, "warning", "CONFIG_TCP_CONG_DCTCP"),
         ("kmod", "signing", {}, "ok", ""),
         ("kmod", "signing", {SECURE_BOOT: b"\x06\x00\x00\x00\x00"}, "ok", ""),
         ("kmod", "signing", {SECURE_BOOT: b"\x06\x00\x00\x00\x01"}, "warning", "mokutil"),
@@ -233,20 +246,34 @@ def test_shape_of_congestion_ops(tmp_path, members, state, found):
     assert found in check.found
 
 
+@pytest.mark.parametrize(
+    ("vermagic", "state"), [("6.1.0-49-amd64 SMP", "ok"), ("6.1.0-50-amd64 SMP", "missing")]
+)
+def test_a_built_module_must_be_for_this_kernel(tmp_path, monkeypatch, vermagic, state):
+    host = Answering(tmp_path, {"modinfo -F": vermagic})
+    host.live = True
+    host.kernel = "6.1.0-49-amd64"
+    monkeypatch.setattr(module, "built", lambda: tmp_path / "tcp_mltcp.ko")
+    (check,) = [check for check in kmod.checks(host) if check.name == "tcp_mltcp"]
+    assert check.state == state
+    assert "tcp_mltcp.ko" in check.found
+
+
 def test_empty_tree_has_no_traceback(tmp_path):
     diagnosis = diagnose(Host(tmp_path))
     assert not diagnosis.ready
     assert "kernel" in diagnosis.as_text(80)
 
 
-def test_readiness_depends_on_bpf_and_testbed_only():
+def test_readiness_depends_on_one_backend_and_the_testbed():
     def diagnosis(**states):
         checks = {name: [Check("x", states.get(name, "ok"), "")] for name in PURPOSES}
         return Diagnosis("6.1", checks)
 
     assert diagnosis().ready
     assert diagnosis(bpf="warning", testbed="unknown", kmod="missing", attach="missing").ready
-    assert not diagnosis(bpf="missing").ready
+    assert diagnosis(bpf="missing").ready
+    assert not diagnosis(bpf="missing", kmod="missing").ready
     assert not diagnosis(testbed="missing").ready
 
 
@@ -263,7 +290,8 @@ def test_json_on_this_host(capsys):
     assert document["schema"] == "mltcp-doctor/1"
     assert document["kernel"] == os.uname().release
     assert set(document["ready"]) == set(PURPOSES)
-    assert code == (0 if document["ready"]["bpf"] and document["ready"]["testbed"] else 3)
+    ready = document["ready"]
+    assert code == (0 if (ready["bpf"] or ready["kmod"]) and ready["testbed"] else 3)
     for check in document["checks"]:
         assert set(check) == {"purpose", "name", "state", "found", "fix"}
         assert check["purpose"] in PURPOSES

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+import yaml
 
 from mltcp_tools import uapi
 from mltcp_tools.backends.base import GAIN_MAX, MECHANISMS, SHAPES, Job, JobParams
@@ -44,6 +45,23 @@ def test_constants_are_the_headers() -> None:
         assert getattr(uapi, name) == 1 << bit
 
 
+def test_netlink_numbers_are_the_headers() -> None:
+    header = (source_root() / "kmod" / "mltcp_uapi.h").read_text()
+    for kind, prefix, ours in (
+        ("cmd", "MLTCP_CMD_", uapi.Command),
+        ("attr", "MLTCP_A_", uapi.Attribute),
+    ):
+        body = header.partition(f"enum mltcp_{kind} {{")[2].partition("};")[0]
+        names = re.findall(rf"^\t{prefix}(\w+)", body, re.MULTILINE)
+        assert (names[0], names[-1]) == ("UNSPEC", "COUNT")
+        assert {each.name: each.value for each in ours} == {
+            name: number for number, name in enumerate(names[1:-1], 1)
+        }
+    for name in ("NAME", "GROUP"):
+        assert f'#define MLTCP_GENL_{name} "{getattr(uapi, f"GENL_{name}")}"' in header
+    assert f"#define MLTCP_GENL_VERSION {uapi.GENL_VERSION}\n" in header
+
+
 @pytest.mark.parametrize("mechanisms", [None, (), ("increase",), MECHANISMS])
 def test_params_survive_the_way_to_the_kernel_and_back(mechanisms: tuple[str, ...] | None) -> None:
     params = JobParams(
@@ -57,6 +75,44 @@ def test_params_survive_the_way_to_the_kernel_and_back(mechanisms: tuple[str, ..
     )
     packed = uapi.pack("mltcp_params", params_fields(params))
     assert params_from_struct(uapi.unpack("mltcp_params", packed)) == params
+
+
+def test_the_netlink_specification_is_the_headers() -> None:
+    kmod = source_root() / "kmod"
+    header = (kmod / "mltcp_uapi.h").read_text()
+    spec = yaml.safe_load((kmod / "mltcp.yaml").read_text())
+    commands = re.findall(r"MLTCP_CMD_(\w+),", header)[1:]
+    operations = [entry["name"].removesuffix("-ntf") for entry in spec["operations"]["list"]]
+    assert [name.lower().replace("_", "-") for name in commands] == operations
+    attributes = re.findall(r"MLTCP_A_(\w+),", header)[1:]
+    (main,) = spec["attribute-sets"]
+    assert [name.lower().replace("_", "-") for name in attributes] == [
+        entry["name"] for entry in main["attributes"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [("params", "mltcp_params"), ("flow", "mltcp_flow_record"), ("iteration", "mltcp_event")],
+)
+def test_the_specifications_structs_are_the_headers(name: str, ours: str) -> None:
+    spec = yaml.safe_load((source_root() / "kmod" / "mltcp.yaml").read_text())
+    (struct,) = (entry for entry in spec["definitions"] if entry["name"] == name)
+    fields: list[tuple[str, int]] = []
+    for field, info in uapi.ffi.typeof(f"struct {ours}").fields:
+        inner = info.type.fields if info.type.kind == "struct" else [(field, info)]
+        fields += [(each, uapi.ffi.sizeof(about.type)) for each, about in inner]
+    sizes = {"u8": 1, "u16": 2, "u32": 4, "u64": 8}
+    assert fields == [
+        (member["name"].replace("-", "_"), member.get("len") or sizes[member["type"]])
+        for member in struct["members"]
+    ]
+
+
+def test_params_of_other_programs_can_be_shown() -> None:
+    packed = uapi.pack("mltcp_params", {"total_bytes": 2**64 - 1, "gap_ns": 2**64 - 1})
+    params = params_from_struct(uapi.unpack("mltcp_params", packed))
+    assert (params.total_bytes, params.gap_s) == (2**63 - 1, 3600)
 
 
 def test_struct_of_another_size_is_refused() -> None:

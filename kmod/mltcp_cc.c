@@ -1,0 +1,503 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The congestion controls. Each wraps one of the kernel's own: a kernel socket that chose the
+ * base by its name yields the base's operations and holds its module. What isn't MLTCP's
+ * business goes straight to the base, so that at F = 1 a flow is the base itself.
+ *
+ * The base keeps its state at the start of the socket's private area (cubic 60 of 104 bytes,
+ * dctcp 40 in 6.12, reno none), ours is behind a pointer at the end, 16 bytes.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include "mltcp.h"
+
+#define SCALE_ALL (MLTCP_SCALE_INCREASE | MLTCP_SCALE_DECREASE | MLTCP_YIELD)
+
+/*
+ * What is ours of the private area. It may hold what another congestion control left there, see
+ * need_state(), or be a copy of another socket's: the second word tells.
+ */
+struct private_end {
+	struct mltcp_sock *ms;
+	unsigned long check; /* ms ^ socket */
+};
+
+struct mltcp_variant {
+	const char *name;
+	const char *base_name;
+	u32 mechanisms; /* where a job doesn't say */
+	struct socket *holder; /* keeps the base; NULL: this kernel lacks it */
+	const struct tcp_congestion_ops *base;
+	struct tcp_congestion_ops ops; /* registered */
+	struct tcp_congestion_ops
+		ops_without_ecn; /* for a base that found no ECN on a connection */
+};
+
+static struct mltcp_variant mltcp_variants[] = {
+	{.name = "mltcp", .base_name = "reno", .mechanisms = SCALE_ALL},
+	{.name = "mltcp_reno", .base_name = "reno", .mechanisms = MLTCP_SCALE_INCREASE},
+	{.name = "mltcp_cubic", .base_name = "cubic", .mechanisms = MLTCP_SCALE_INCREASE},
+	{.name = "mltcp_dctcp", .base_name = "dctcp", .mechanisms = MLTCP_SCALE_INCREASE},
+};
+
+static struct mltcp_variant *variant_of(const struct tcp_congestion_ops *ops)
+{
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(mltcp_variants); i++)
+		if (ops == &mltcp_variants[i].ops || ops == &mltcp_variants[i].ops_without_ecn)
+			return &mltcp_variants[i];
+	return NULL;
+}
+
+static struct private_end *private_end(const struct sock *sk)
+{
+	return inet_csk_ca(sk) + ICSK_CA_PRIV_SIZE - sizeof(struct private_end);
+}
+
+/* NULL while connecting, after release, and where memory was short: the flow is plain Reno then. */
+static struct mltcp_sock *get_state(const struct sock *sk)
+{
+	const struct private_end *end = private_end(sk);
+
+	return end->check == ((unsigned long)end->ms ^ (unsigned long)sk) ? end->ms : NULL;
+}
+
+static void set_state_pointer(struct sock *sk, struct mltcp_sock *ms)
+{
+	struct private_end *end = private_end(sk);
+
+	end->ms = ms;
+	end->check = ms ? (unsigned long)ms ^ (unsigned long)sk : 0;
+}
+
+static void start(struct sock *sk)
+{
+	struct inet_connection_sock *icsk = inet_csk(sk);
+	struct mltcp_variant *variant = variant_of(icsk->icsk_ca_ops);
+	const struct tcp_congestion_ops *base = variant->base;
+	struct mltcp_sock *ms;
+
+	BUILD_BUG_ON(ICSK_CA_PRIV_SIZE % sizeof(struct private_end *));
+
+	/* A socket that connects again: this connection may have ECN. */
+	icsk->icsk_ca_ops = &variant->ops;
+	memset(inet_csk_ca(sk), 0, ICSK_CA_PRIV_SIZE);
+	if (base->init)
+		base->init(sk);
+	/*
+	 * dctcp without ECN puts other operations in its place, which its own module owns. Ours
+	 * must stay, for the modules' reference counts, and must not ask for ECN then.
+	 */
+	if (icsk->icsk_ca_ops != &variant->ops) {
+		base = icsk->icsk_ca_ops;
+		icsk->icsk_ca_ops = &variant->ops_without_ecn;
+		INET_ECN_dontxmit(sk);
+	}
+
+	ms = mltcp_flow_new(sk);
+	if (!ms) {
+		pr_warn_ratelimited("out of memory: a flow runs as plain Reno\n");
+		return;
+	}
+	ms->variant = variant;
+	ms->base = base;
+	set_state_pointer(sk, ms);
+}
+
+/*
+ * The state of a locked socket, made now if it has none yet. Not while it connects: a socket
+ * whose connect() waits for its first data (TCP_FASTOPEN_CONNECT) may then be given another
+ * congestion control by its route, and the kernel calls neither the old one's release nor the
+ * new one's init.
+ */
+static struct mltcp_sock *need_state(struct sock *sk)
+{
+	const int without = TCPF_CLOSE | TCPF_LISTEN | TCPF_SYN_SENT;
+	struct mltcp_sock *ms = get_state(sk);
+
+	if (likely(ms))
+		return ms;
+	if (!(1 << sk->sk_state & without))
+		start(sk);
+	return get_state(sk);
+}
+
+static void mltcp_init(struct sock *sk)
+{
+	need_state(sk);
+}
+
+/* The iteration that has ended; one without a byte is none. Under RCU. */
+static void report(const struct mltcp_sock *ms)
+{
+	const struct mltcp_job_ref *job = rcu_dereference(ms->job);
+
+	if (!ms->flow.iteration || !mltcp_sent(&ms->flow))
+		return;
+	/* What has neither a job nor defaults was one long iteration: nothing to report. */
+	if (!ms->flow.job && !READ_ONCE(mltcp_defaults.gap_ns))
+		return;
+	/* A job without data may have lost its namespace, too. */
+	if (!job)
+		mltcp_netlink_report(sock_net(ms->sk), ms);
+	else if (rcu_access_pointer(job->data))
+		mltcp_netlink_report(job->net, ms);
+}
+
+static void mltcp_release(struct sock *sk)
+{
+	struct mltcp_sock *ms = get_state(sk);
+
+	if (!ms)
+		return;
+	rcu_read_lock();
+	report(ms);
+	rcu_read_unlock();
+	if (ms->base->release)
+		ms->base->release(sk);
+	set_state_pointer(sk, NULL);
+	mltcp_flow_free(ms);
+}
+
+static u32 mltcp_ssthresh(struct sock *sk)
+{
+	struct mltcp_sock *ms = get_state(sk);
+
+	if (!ms)
+		return tcp_reno_ssthresh(sk);
+	return mltcp_on_loss(&ms->flow, tcp_snd_cwnd(tcp_sk(sk)), ms->base->ssthresh(sk));
+}
+
+static void mltcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct mltcp_sock *ms = get_state(sk);
+	u32 cwnd, resume;
+
+	if (!ms) {
+		tcp_reno_cong_avoid(sk, ack, acked);
+		return;
+	}
+	if (mltcp_must_yield(&ms->flow)) {
+		cwnd = mltcp_yield(&ms->flow, ktime_get_ns(), tcp_snd_cwnd(tp));
+		if (cwnd < tcp_snd_cwnd(tp)) {
+			tcp_snd_cwnd_set(tp, cwnd);
+			tp->snd_ssthresh = cwnd;
+		}
+		return;
+	}
+	resume = mltcp_resume(&ms->flow);
+	if (resume > tp->snd_ssthresh)
+		tp->snd_ssthresh = resume;
+	/* Slow start stays the base's own. */
+	if (!tcp_in_slow_start(tp))
+		acked = mltcp_scaled_acked(&ms->flow, acked);
+	ms->base->cong_avoid(sk, ack, acked);
+}
+
+static u32 mltcp_undo_cwnd(struct sock *sk)
+{
+	struct mltcp_sock *ms = get_state(sk);
+
+	return ms ? ms->base->undo_cwnd(sk) : tcp_reno_undo_cwnd(sk);
+}
+
+/* Bytes of data acknowledged so far. bytes_acked has one more once our FIN is acknowledged. */
+static u64 acked_bytes(const struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	if ((1 << sk->sk_state) & (TCPF_FIN_WAIT1 | TCPF_CLOSING | TCPF_LAST_ACK) &&
+	    tp->snd_una == tp->write_seq)
+		return tp->bytes_acked - 1;
+	return tp->bytes_acked;
+}
+
+/* Every ACK that acknowledges data, in every state of the connection. */
+static void mltcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	struct mltcp_sock *ms = need_state(sk);
+	const struct mltcp_params *params = &mltcp_defaults;
+	const struct mltcp_job_data *data = NULL;
+	const struct mltcp_job_ref *job;
+	struct mltcp_flow *flow;
+	u64 now = ktime_get_ns();
+	u64 bytes = acked_bytes(sk);
+	u32 mechanisms, id = 0;
+
+	if (!ms)
+		return;
+	if (ms->base->pkts_acked)
+		ms->base->pkts_acked(sk, sample);
+
+	flow = &ms->flow;
+	/* The ACK of a FIN alone says nothing of a burst. */
+	if (bytes < tp->bytes_acked && bytes == flow->acked_bytes)
+		return;
+	rcu_read_lock();
+	job = rcu_dereference(ms->job);
+	if (job)
+		data = rcu_dereference(job->data);
+	if (data) {
+		params = &data->job.params;
+		id = job->id;
+	}
+	/* The job was deleted; a tag that changes is seen to in mltcp_cc_retag(). */
+	if (flow->job != id)
+		mltcp_reset(flow, id, flow->acked_bytes, flow->retransmits);
+	mechanisms = READ_ONCE(params->mechanisms);
+	if (mechanisms == MLTCP_MECHANISMS_DEFAULT)
+		mechanisms = ms->variant->mechanisms;
+
+	if (mltcp_is_boundary(flow, params)) {
+		report(ms);
+		mltcp_begin(flow, params, now);
+	}
+	mltcp_on_ack(flow, params, mechanisms, now, bytes, sample->rtt_us, tcp_min_rtt(tp));
+	rcu_read_unlock();
+
+	flow->cwnd = tcp_snd_cwnd(tp);
+	flow->srtt_us = tp->srtt_us >> 3;
+	flow->retransmits = tp->total_retrans;
+}
+
+/* What follows goes to the base as it is; only what a base has is registered, see wrap(). */
+
+static void mltcp_set_state(struct sock *sk, u8 new_state)
+{
+	struct mltcp_sock *ms = get_state(sk);
+
+	if (ms && ms->base->set_state)
+		ms->base->set_state(sk, new_state);
+}
+
+/*
+ * Sending begins. The kernel says so also for a retransmission when all is taken for lost; then
+ * packets are outstanding, which new data is not counted among before it has left.
+ */
+static void note_send(const struct sock *sk, struct mltcp_sock *ms)
+{
+	if (!tcp_sk(sk)->packets_out)
+		ms->flow.send_ns = ktime_get_ns();
+}
+
+#ifdef HAVE_CWND_EVENT_TX_START
+static void mltcp_cwnd_event_tx_start(struct sock *sk)
+{
+	struct mltcp_sock *ms = get_state(sk);
+
+	if (!ms)
+		return;
+	note_send(sk, ms);
+	if (ms->base->cwnd_event_tx_start)
+		ms->base->cwnd_event_tx_start(sk);
+}
+#endif
+
+static void mltcp_cwnd_event(struct sock *sk, enum tcp_ca_event event)
+{
+	struct mltcp_sock *ms = get_state(sk);
+
+	if (!ms)
+		return;
+#ifndef HAVE_CWND_EVENT_TX_START
+	if (event == CA_EVENT_TX_START)
+		note_send(sk, ms);
+#endif
+	if (ms->base->cwnd_event)
+		ms->base->cwnd_event(sk, event);
+}
+
+static void mltcp_in_ack_event(struct sock *sk, u32 flags)
+{
+	struct mltcp_sock *ms = get_state(sk);
+
+	if (ms && ms->base->in_ack_event)
+		ms->base->in_ack_event(sk, flags);
+}
+
+static u32 mltcp_min_tso_segs(struct sock *sk)
+{
+	struct mltcp_sock *ms = get_state(sk);
+
+	if (ms && ms->base->min_tso_segs)
+		return ms->base->min_tso_segs(sk);
+	return READ_ONCE(sock_net(sk)->ipv4.sysctl_tcp_min_tso_segs);
+}
+
+static u32 mltcp_sndbuf_expand(struct sock *sk)
+{
+	struct mltcp_sock *ms = get_state(sk);
+
+	if (ms && ms->base->sndbuf_expand)
+		return ms->base->sndbuf_expand(sk);
+	return 2; /* what the kernel takes where there is no such operation */
+}
+
+/*
+ * For `ss -i`. Called without the socket's lock, while the socket may be taking another
+ * congestion control, so the private area isn't ours to trust here. A base that stepped aside
+ * for want of ECN would report what doesn't act: ops_without_ecn lacks this operation.
+ */
+static size_t mltcp_get_info(struct sock *sk, u32 ext, int *attr, union tcp_cc_info *info)
+{
+	const struct mltcp_variant *variant = variant_of(READ_ONCE(inet_csk(sk)->icsk_ca_ops));
+
+	/* It may already be another variant than the one whose operation was called. */
+	if (!variant || !variant->base->get_info)
+		return 0;
+	return variant->base->get_info(sk, ext, attr, info);
+}
+
+int mltcp_cc_retag(struct sock *sk, struct mltcp_job_ref *job)
+{
+	struct mltcp_sock *ms = variant_of(inet_csk(sk)->icsk_ca_ops) ? need_state(sk) : NULL;
+	struct mltcp_job_ref *old;
+
+	if (!ms)
+		return -ENOTCONN;
+	old = rcu_dereference_protected(ms->job, lockdep_sock_is_held(sk));
+	if (old != job) {
+		rcu_read_lock();
+		report(ms);
+		rcu_read_unlock();
+		rcu_assign_pointer(ms->job, job);
+		/* What the next ACK acknowledges already belongs to the new job. */
+		mltcp_reset(&ms->flow, job ? job->id : 0, ms->flow.acked_bytes,
+			    ms->flow.retransmits);
+	}
+	mltcp_job_put(old);
+	return 0;
+}
+
+/* A socket that holds the algorithm of that name, so that its module stays. */
+static struct socket *hold_base(const char *name)
+{
+	struct socket *holder;
+	int err;
+
+	err = sock_create_kern(&init_net, PF_INET, SOCK_STREAM, IPPROTO_TCP, &holder);
+	if (err)
+		return ERR_PTR(err);
+	err = holder->ops->setsockopt(holder, SOL_TCP, TCP_CONGESTION, KERNEL_SOCKPTR((char *)name),
+				      strlen(name));
+	if (err) {
+		sock_release(holder);
+		return ERR_PTR(err);
+	}
+	return holder;
+}
+
+/* The operations of a variant: ours, and those of the base that it has. */
+static void wrap(struct mltcp_variant *variant)
+{
+	const struct tcp_congestion_ops *base = variant->base;
+	struct tcp_congestion_ops *ops = &variant->ops;
+
+	ops->init = mltcp_init;
+	ops->release = mltcp_release;
+	ops->ssthresh = mltcp_ssthresh;
+	ops->cong_avoid = mltcp_cong_avoid;
+	ops->undo_cwnd = mltcp_undo_cwnd;
+	ops->pkts_acked = mltcp_pkts_acked;
+	if (base->set_state)
+		ops->set_state = mltcp_set_state;
+	ops->cwnd_event = mltcp_cwnd_event;
+#ifdef HAVE_CWND_EVENT_TX_START
+	ops->cwnd_event_tx_start = mltcp_cwnd_event_tx_start;
+#endif
+	if (base->in_ack_event)
+		ops->in_ack_event = mltcp_in_ack_event;
+	if (base->min_tso_segs)
+		ops->min_tso_segs = mltcp_min_tso_segs;
+	if (base->sndbuf_expand)
+		ops->sndbuf_expand = mltcp_sndbuf_expand;
+	if (base->get_info)
+		ops->get_info = mltcp_get_info;
+	strscpy(ops->name, variant->name, sizeof(ops->name));
+	ops->owner = THIS_MODULE;
+	/* Any user may choose it; also, a restricted one can't be a namespace's default. */
+	ops->flags = TCP_CONG_NON_RESTRICTED | (base->flags & TCP_CONG_NEEDS_ECN);
+
+	variant->ops_without_ecn = *ops;
+	variant->ops_without_ecn.flags &= ~TCP_CONG_NEEDS_ECN;
+	variant->ops_without_ecn.get_info = NULL;
+}
+
+static int __init add(struct mltcp_variant *variant)
+{
+	struct socket *holder = hold_base(variant->base_name);
+	const struct tcp_congestion_ops *base;
+	int err;
+
+	if (IS_ERR(holder)) {
+		pr_info("no %s: this kernel lacks %s (%ld)\n", variant->name, variant->base_name,
+			PTR_ERR(holder));
+		return PTR_ERR(holder);
+	}
+	base = inet_csk(holder->sk)->icsk_ca_ops;
+	if (!base->cong_avoid || base->cong_control) {
+		pr_warn("no %s: %s does without cong_avoid\n", variant->name, variant->base_name);
+		err = -EOPNOTSUPP;
+		goto release;
+	}
+	variant->base = base;
+	wrap(variant);
+	err = tcp_register_congestion_control(&variant->ops);
+	if (err) {
+		pr_warn("no %s: the name is taken or refused (%d)\n", variant->name, err);
+		goto release;
+	}
+	variant->ops_without_ecn.key = variant->ops.key;
+	variant->holder = holder;
+	return 0;
+
+release:
+	sock_release(holder);
+	return err;
+}
+
+/* Those whose base this kernel has; an error if that is none. */
+int __init mltcp_cc_init(void)
+{
+	int i, err = 0, added = 0;
+
+	for (i = 0; i < ARRAY_SIZE(mltcp_variants); i++) {
+		int result = add(&mltcp_variants[i]);
+
+		if (result)
+			err = result;
+		else
+			added++;
+	}
+	return added ? 0 : err;
+}
+
+/* No socket has them any more: each holds a reference to the module. */
+void mltcp_cc_exit(void)
+{
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(mltcp_variants); i++) {
+		if (!mltcp_variants[i].holder)
+			continue;
+		tcp_unregister_congestion_control(&mltcp_variants[i].ops);
+		sock_release(mltcp_variants[i].holder);
+	}
+}
+
+/* The names registered, separated by blanks; the length without the terminator. */
+size_t mltcp_cc_names(char *to, size_t size)
+{
+	size_t length = 0;
+	int i;
+
+	*to = '\0';
+	for (i = 0; i < ARRAY_SIZE(mltcp_variants); i++)
+		if (mltcp_variants[i].holder)
+			length += scnprintf(to + length, size - length, "%s%s", length ? " " : "",
+					    mltcp_variants[i].name);
+	return length;
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * MLTCP as a module: TCP congestion controls that keep the bursts of training jobs apart.
+ *
+ * Paper: "MLTCP: Congestion Control for DNN Training", arXiv 2402.09589; what differs from it
+ * is said in mltcp_core.h. For hosts whose flows are mostly training traffic: flows that no
+ * job claims behave as their base algorithm.
+ *
+ * mltcp_cc.c      the congestion controls, around the kernel's own algorithms
+ * mltcp_flows.c   state and table of flows
+ * mltcp_jobs.c    jobs, per network namespace
+ * mltcp_netlink.c control from user space, and reports to it
+ * This file: parameters of the module, its start and its end.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include "mltcp.h"
+
+#define THOUSAND 1000U
+
+struct mltcp_params mltcp_defaults = {
+	.slope = 7 * MLTCP_ONE / 4,
+	.intercept = MLTCP_ONE / 4,
+	.keep_min = MLTCP_ONE / 2,
+	.keep_max = MLTCP_ONE / 8 * 7,
+	.yield_min = MLTCP_ONE / 5,
+	.yield_max = MLTCP_ONE,
+	.mechanisms = MLTCP_MECHANISMS_DEFAULT,
+};
+
+/* Fixed point is for the machine; people write and read thousandths. */
+static int set_thousandths(const char *text, const struct kernel_param *kp, unsigned int max)
+{
+	unsigned int value;
+	int err = kstrtouint(text, 0, &value);
+
+	if (err)
+		return err;
+	if (value > max)
+		return -ERANGE;
+	WRITE_ONCE(*(u32 *)kp->arg, div_u64((u64)value * MLTCP_ONE + THOUSAND / 2, THOUSAND));
+	return 0;
+}
+
+static int set_gain(const char *text, const struct kernel_param *kp)
+{
+	return set_thousandths(text, kp, THOUSAND * (MLTCP_GAIN_MAX >> MLTCP_SHIFT));
+}
+
+static int set_share(const char *text, const struct kernel_param *kp)
+{
+	return set_thousandths(text, kp, THOUSAND);
+}
+
+static int get_thousandths(char *buffer, const struct kernel_param *kp)
+{
+	u64 fixed = READ_ONCE(*(u32 *)kp->arg);
+
+	return sysfs_emit(buffer, "%llu\n", (fixed * THOUSAND + MLTCP_ONE / 2) >> MLTCP_SHIFT);
+}
+
+static const struct kernel_param_ops gain_ops = {.set = set_gain, .get = get_thousandths};
+static const struct kernel_param_ops share_ops = {.set = set_share, .get = get_thousandths};
+
+static int set_gap(const char *text, const struct kernel_param *kp)
+{
+	unsigned long long us;
+	int err = kstrtoull(text, 0, &us);
+
+	if (err)
+		return err;
+	if (us > 3600ULL * USEC_PER_SEC)
+		return -ERANGE;
+	WRITE_ONCE(*(u64 *)kp->arg, us * NSEC_PER_USEC);
+	return 0;
+}
+
+static int get_gap(char *buffer, const struct kernel_param *kp)
+{
+	return sysfs_emit(buffer, "%llu\n", div_u64(READ_ONCE(*(u64 *)kp->arg), NSEC_PER_USEC));
+}
+
+static const struct kernel_param_ops gap_ops = {.set = set_gap, .get = get_gap};
+
+module_param_cb(slope, &gain_ops, &mltcp_defaults.slope, 0644);
+MODULE_PARM_DESC(slope, "slope of F for flows without a job, thousandths, 0 to 64000 (1750)");
+module_param_cb(intercept, &gain_ops, &mltcp_defaults.intercept, 0644);
+MODULE_PARM_DESC(intercept, "intercept of F likewise, thousandths, 0 to 64000 (250)");
+module_param_cb(keep_min, &share_ops, &mltcp_defaults.keep_min, 0644);
+MODULE_PARM_DESC(keep_min, "share of the window kept after a loss at ratio 0, thousandths (500)");
+module_param_cb(keep_max, &share_ops, &mltcp_defaults.keep_max, 0644);
+MODULE_PARM_DESC(keep_max, "the same at ratio 1, thousandths (875)");
+module_param_cb(yield_min, &share_ops, &mltcp_defaults.yield_min, 0644);
+MODULE_PARM_DESC(yield_min, "share of a full queue's delay borne at ratio 0, thousandths (200)");
+module_param_cb(yield_max, &share_ops, &mltcp_defaults.yield_max, 0644);
+MODULE_PARM_DESC(yield_max, "the same at ratio 1, thousandths (1000)");
+module_param_named(total_bytes, mltcp_defaults.total_bytes, ullong, 0644);
+MODULE_PARM_DESC(total_bytes, "bytes per burst of a flow without a job; 0: unknown (0)");
+module_param_cb(gap_us, &gap_ops, &mltcp_defaults.gap_ns, 0644);
+MODULE_PARM_DESC(gap_us, "microseconds without an ACK that end an iteration; 0: unknown (0)");
+
+static int __init mltcp_module_init(void)
+{
+	int err;
+
+	err = mltcp_flows_init();
+	if (err)
+		return err;
+	err = mltcp_jobs_init();
+	if (err)
+		goto undo_flows;
+	err = mltcp_netlink_init();
+	if (err)
+		goto undo_jobs;
+	/* Last: from here on sockets come. */
+	err = mltcp_cc_init();
+	if (err)
+		goto undo_netlink;
+	return 0;
+
+undo_netlink:
+	mltcp_netlink_exit();
+undo_jobs:
+	mltcp_jobs_exit();
+undo_flows:
+	mltcp_flows_exit();
+	return err;
+}
+
+static void __exit mltcp_module_exit(void)
+{
+	mltcp_cc_exit();
+	mltcp_netlink_exit();
+	mltcp_jobs_exit();
+	mltcp_flows_exit();
+}
+
+module_init(mltcp_module_init);
+module_exit(mltcp_module_exit);
+
+MODULE_DESCRIPTION("MLTCP: TCP congestion control for training jobs");
+MODULE_LICENSE("GPL");
+MODULE_VERSION(MLTCP_VERSION);
+/* Choosing an unknown congestion control asks for tcp_NAME. */
+MODULE_ALIAS("tcp_mltcp_reno");
+MODULE_ALIAS("tcp_mltcp_cubic");
+MODULE_ALIAS("tcp_mltcp_dctcp");
+MODULE_SOFTDEP("pre: tcp_cubic tcp_dctcp");

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Generic netlink family "mltcp": jobs, tags, flows, and the iterations that have ended. The
+ * interface is described in mltcp.yaml. Requests come one at a time, under genetlink's mutex.
+ */
+#include "mltcp.h"
+
+enum { GROUP_ITERATIONS };
+
+static const struct genl_multicast_group mltcp_groups[] = {
+	[GROUP_ITERATIONS] = {.name = MLTCP_GENL_GROUP},
+};
+
+static struct genl_family mltcp_family;
+
+/* The policies also say which attributes a command takes: any other is refused. */
+static const struct nla_policy no_policy[] = {
+	[MLTCP_A_PAD] = {.type = NLA_REJECT},
+};
+
+static const struct nla_policy fd_policy[] = {
+	[MLTCP_A_FD] = NLA_POLICY_MIN(NLA_S32, 0),
+};
+
+static const struct nla_policy job_policy[] = {
+	[MLTCP_A_JOB_ID] = NLA_POLICY_MIN(NLA_U32, 1),
+};
+
+static const struct nla_policy job_set_policy[] = {
+	[MLTCP_A_JOB_ID] = NLA_POLICY_MIN(NLA_U32, 1),
+	[MLTCP_A_JOB_NAME] = {.type = NLA_NUL_STRING, .len = MLTCP_JOB_NAME_BYTES - 1},
+	[MLTCP_A_JOB_PARAMS] = NLA_POLICY_EXACT_LEN(sizeof(struct mltcp_params)),
+};
+
+static const struct nla_policy tag_policy[] = {
+	[MLTCP_A_JOB_ID] = NLA_POLICY_MIN(NLA_U32, 1),
+	[MLTCP_A_FD] = NLA_POLICY_MIN(NLA_S32, 0),
+};
+
+/* GENL_SET_ERR_MSG takes a literal only, hence a macro. */
+#define require(info, attr, message)                       \
+	do {                                               \
+		if (!(info)->attrs[attr]) {                \
+			GENL_SET_ERR_MSG((info), message); \
+			return -EINVAL;                    \
+		}                                          \
+	} while (0)
+
+static int put_job(struct sk_buff *skb, u32 id, const struct mltcp_job *job)
+{
+	return nla_put_u32(skb, MLTCP_A_JOB_ID, id) ||
+	       nla_put_string(skb, MLTCP_A_JOB_NAME, job->name) ||
+	       nla_put(skb, MLTCP_A_JOB_PARAMS, sizeof(job->params), &job->params);
+}
+
+static int mltcp_nl_status_get(struct sk_buff *request, struct genl_info *info)
+{
+	struct net *net = genl_info_net(info);
+	struct sk_buff *skb;
+	char names[64];
+	void *header;
+
+	skb = genlmsg_new(NLMSG_GOODSIZE, GFP_KERNEL);
+	if (!skb)
+		return -ENOMEM;
+	header = genlmsg_put_reply(skb, info, &mltcp_family, 0, MLTCP_CMD_STATUS_GET);
+	mltcp_cc_names(names, sizeof(names));
+	if (!header || nla_put_string(skb, MLTCP_A_NAMES, names) ||
+	    nla_put_string(skb, MLTCP_A_VERSION, MLTCP_VERSION) ||
+	    nla_put_u32(skb, MLTCP_A_FLOWS, mltcp_flow_count(net)) ||
+	    nla_put_u32(skb, MLTCP_A_JOBS, mltcp_job_count(net)) ||
+	    nla_put_u64_64bit(skb, MLTCP_A_DROPPED, atomic64_read(mltcp_dropped(net)),
+			      MLTCP_A_PAD)) {
+		nlmsg_free(skb);
+		return -EMSGSIZE;
+	}
+	genlmsg_end(skb, header);
+	return genlmsg_reply(skb, info);
+}
+
+static int mltcp_nl_job_set(struct sk_buff *request, struct genl_info *info)
+{
+	struct mltcp_job job = {};
+
+	require(info, MLTCP_A_JOB_ID, "the job's id is missing");
+	require(info, MLTCP_A_JOB_NAME, "the job's name is missing");
+	require(info, MLTCP_A_JOB_PARAMS, "the job's parameters are missing");
+	nla_memcpy(&job.params, info->attrs[MLTCP_A_JOB_PARAMS], sizeof(job.params));
+	nla_strscpy(job.name, info->attrs[MLTCP_A_JOB_NAME], sizeof(job.name));
+	if (!mltcp_params_valid(&job.params)) {
+		NL_SET_ERR_MSG_ATTR(info->extack, info->attrs[MLTCP_A_JOB_PARAMS],
+				    "a parameter is out of range");
+		return -ERANGE;
+	}
+	return mltcp_job_set(genl_info_net(info), nla_get_u32(info->attrs[MLTCP_A_JOB_ID]), &job,
+			     info->extack);
+}
+
+static int mltcp_nl_job_get(struct sk_buff *request, struct genl_info *info)
+{
+	struct mltcp_job job;
+	struct sk_buff *skb;
+	void *header;
+	u32 id, wanted;
+
+	require(info, MLTCP_A_JOB_ID, "the job's id is missing");
+	id = wanted = nla_get_u32(info->attrs[MLTCP_A_JOB_ID]);
+	if (!mltcp_job_next(genl_info_net(info), &id, &job) || id != wanted) {
+		GENL_SET_ERR_MSG(info, "there is no such job");
+		return -ENOENT;
+	}
+	skb = genlmsg_new(NLMSG_GOODSIZE, GFP_KERNEL);
+	if (!skb)
+		return -ENOMEM;
+	header = genlmsg_put_reply(skb, info, &mltcp_family, 0, MLTCP_CMD_JOB_GET);
+	if (!header || put_job(skb, id, &job)) {
+		nlmsg_free(skb);
+		return -EMSGSIZE;
+	}
+	genlmsg_end(skb, header);
+	return genlmsg_reply(skb, info);
+}
+
+/* cb->args[0]: the next id to look at, args[1]: whether the last one was reached. */
+static int mltcp_nl_job_dump(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	struct net *net = sock_net(skb->sk);
+	struct mltcp_job job;
+	u32 id = cb->args[0];
+	void *header;
+
+	while (!cb->args[1] && mltcp_job_next(net, &id, &job)) {
+		header = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq,
+				     &mltcp_family, NLM_F_MULTI, MLTCP_CMD_JOB_GET);
+		if (!header)
+			break;
+		if (put_job(skb, id, &job)) {
+			genlmsg_cancel(skb, header);
+			break;
+		}
+		genlmsg_end(skb, header);
+		cb->args[1] = id == U32_MAX;
+		cb->args[0] = ++id;
+	}
+	return skb->len;
+}
+
+static int mltcp_nl_job_del(struct sk_buff *request, struct genl_info *info)
+{
+	int err;
+
+	require(info, MLTCP_A_JOB_ID, "the job's id is missing");
+	err = mltcp_job_delete(genl_info_net(info), nla_get_u32(info->attrs[MLTCP_A_JOB_ID]));
+	if (err)
+		GENL_SET_ERR_MSG(info, "there is no such job");
+	return err;
+}
+
+/*
+ * Not by lock_sock(): whoever has the socket's lock may sleep with it for as long as it likes,
+ * such as in a page fault of its own making, and all of generic netlink would wait for it.
+ */
+static int retag_soon(struct sock *sk, struct mltcp_job_ref *job)
+{
+	const unsigned long end = jiffies + HZ;
+	int err;
+
+	for (;;) {
+		spin_lock_bh(&sk->sk_lock.slock);
+		err = sock_owned_by_user(sk) ? -EBUSY : mltcp_cc_retag(sk, job);
+		spin_unlock_bh(&sk->sk_lock.slock);
+		if (err != -EBUSY || time_after(jiffies, end) || signal_pending(current))
+			return err;
+		usleep_range(50, 200);
+	}
+}
+
+/*
+ * Replace the tag of the socket behind the caller's descriptor. Takes over the reference to
+ * the job (NULL: none) if it succeeds. The namespace of the job and that of the socket may
+ * differ: who tags has both, the job by its own and the socket by its descriptor.
+ */
+static int retag(struct genl_info *info, struct mltcp_job_ref *job)
+{
+	struct socket *sock;
+	struct sock *sk;
+	int err = 0;
+
+	sock = sockfd_lookup(nla_get_s32(info->attrs[MLTCP_A_FD]), &err);
+	if (!sock) {
+		NL_SET_ERR_MSG_ATTR(info->extack, info->attrs[MLTCP_A_FD],
+				    "the descriptor is not a socket");
+		return err;
+	}
+	sk = sock->sk;
+	if (sk->sk_type != SOCK_STREAM || sk->sk_protocol != IPPROTO_TCP ||
+	    (sk->sk_family != AF_INET && sk->sk_family != AF_INET6)) {
+		NL_SET_ERR_MSG_ATTR(info->extack, info->attrs[MLTCP_A_FD],
+				    "the descriptor is not a TCP socket");
+		err = -EOPNOTSUPP;
+		goto put;
+	}
+	if (!ns_capable(sock_net(sk)->user_ns, CAP_NET_ADMIN)) {
+		GENL_SET_ERR_MSG(info, "CAP_NET_ADMIN is lacking in the socket's namespace");
+		err = -EPERM;
+		goto put;
+	}
+
+	err = retag_soon(sk, job);
+	if (err == -EBUSY)
+		GENL_SET_ERR_MSG(info, "the socket is busy; try again");
+	else if (err)
+		GENL_SET_ERR_MSG(info, "the socket is not connected, or not under MLTCP");
+put:
+	sockfd_put(sock);
+	return err;
+}
+
+static int mltcp_nl_tag(struct sk_buff *request, struct genl_info *info)
+{
+	struct mltcp_job_ref *job;
+	int err;
+
+	require(info, MLTCP_A_FD, "the descriptor is missing");
+	require(info, MLTCP_A_JOB_ID, "the job's id is missing");
+	job = mltcp_job_get(genl_info_net(info), nla_get_u32(info->attrs[MLTCP_A_JOB_ID]));
+	if (!job) {
+		GENL_SET_ERR_MSG(info, "there is no such job");
+		return -ENOENT;
+	}
+	err = retag(info, job);
+	if (err)
+		mltcp_job_put(job);
+	return err;
+}
+
+static int mltcp_nl_untag(struct sk_buff *request, struct genl_info *info)
+{
+	require(info, MLTCP_A_FD, "the descriptor is missing");
+	return retag(info, NULL);
+}
+
+/* cb->args[0]: the next index of the table of flows. */
+static int mltcp_nl_flow_dump(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	struct net *net = sock_net(skb->sk);
+	struct mltcp_flow_record record;
+	u32 index = cb->args[0];
+	void *header;
+
+	while (mltcp_flow_next(net, &index, &record)) {
+		header = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq,
+				     &mltcp_family, NLM_F_MULTI, MLTCP_CMD_FLOW_GET);
+		if (!header)
+			break;
+		if (nla_put(skb, MLTCP_A_FLOW, sizeof(record), &record)) {
+			genlmsg_cancel(skb, header);
+			break;
+		}
+		genlmsg_end(skb, header);
+		cb->args[0] = ++index;
+	}
+	return skb->len;
+}
+
+static const struct genl_ops mltcp_ops[] = {
+	{
+		.cmd = MLTCP_CMD_STATUS_GET,
+		.doit = mltcp_nl_status_get,
+		.policy = no_policy,
+		.maxattr = ARRAY_SIZE(no_policy) - 1,
+	},
+	{
+		.cmd = MLTCP_CMD_JOB_SET,
+		.doit = mltcp_nl_job_set,
+		.policy = job_set_policy,
+		.maxattr = ARRAY_SIZE(job_set_policy) - 1,
+		.flags = GENL_UNS_ADMIN_PERM,
+	},
+	{
+		.cmd = MLTCP_CMD_JOB_GET,
+		.doit = mltcp_nl_job_get,
+		.dumpit = mltcp_nl_job_dump,
+		.policy = job_policy,
+		.maxattr = ARRAY_SIZE(job_policy) - 1,
+	},
+	{
+		.cmd = MLTCP_CMD_JOB_DEL,
+		.doit = mltcp_nl_job_del,
+		.policy = job_policy,
+		.maxattr = ARRAY_SIZE(job_policy) - 1,
+		.flags = GENL_UNS_ADMIN_PERM,
+	},
+	{
+		.cmd = MLTCP_CMD_TAG,
+		.doit = mltcp_nl_tag,
+		.policy = tag_policy,
+		.maxattr = ARRAY_SIZE(tag_policy) - 1,
+		.flags = GENL_UNS_ADMIN_PERM,
+	},
+	{
+		.cmd = MLTCP_CMD_UNTAG,
+		.doit = mltcp_nl_untag,
+		.policy = fd_policy,
+		.maxattr = ARRAY_SIZE(fd_policy) - 1,
+		.flags = GENL_UNS_ADMIN_PERM,
+	},
+	{
+		.cmd = MLTCP_CMD_FLOW_GET,
+		.dumpit = mltcp_nl_flow_dump,
+		.policy = no_policy,
+		.maxattr = ARRAY_SIZE(no_policy) - 1,
+	},
+};
+
+static struct genl_family mltcp_family __ro_after_init = {
+	.name = MLTCP_GENL_NAME,
+	.version = MLTCP_GENL_VERSION,
+	.module = THIS_MODULE,
+	.netnsok = true,
+	.ops = mltcp_ops,
+	.n_ops = ARRAY_SIZE(mltcp_ops),
+	.mcgrps = mltcp_groups,
+	.n_mcgrps = ARRAY_SIZE(mltcp_groups),
+};
+
+/* In softirq, mostly, with the flow's socket locked. */
+void mltcp_netlink_report(struct net *net, const struct mltcp_sock *ms)
+{
+	struct mltcp_event event;
+	struct sk_buff *skb;
+	void *header;
+
+	if (!genl_has_listeners(&mltcp_family, net, GROUP_ITERATIONS))
+		return;
+	mltcp_flow_event(ms, &event);
+	skb = genlmsg_new(nla_total_size(sizeof(event)), GFP_ATOMIC);
+	if (!skb)
+		goto dropped;
+	header = genlmsg_put(skb, 0, 0, &mltcp_family, 0, MLTCP_CMD_ITERATION);
+	if (!header || nla_put(skb, MLTCP_A_ITERATION, sizeof(event), &event)) {
+		nlmsg_free(skb);
+		goto dropped;
+	}
+	genlmsg_end(skb, header);
+	/* A listener whose queue is full learns it by itself: its next read fails with ENOBUFS. */
+	if (genlmsg_multicast_netns(&mltcp_family, net, skb, 0, GROUP_ITERATIONS, GFP_ATOMIC) !=
+	    -ENOBUFS)
+		return;
+dropped:
+	atomic64_inc(mltcp_dropped(net));
+}
+
+int __init mltcp_netlink_init(void)
+{
+	return genl_register_family(&mltcp_family);
+}
+
+void mltcp_netlink_exit(void)
+{
+	genl_unregister_family(&mltcp_family);
+}

@@ -1,0 +1,74 @@
+"""What both kinds of kernel side report, the structs of kmod/mltcp_uapi.h, as Python's objects."""
+
+from __future__ import annotations
+
+from mltcp_tools.backends.base import Flow, IterationEvent
+from mltcp_tools.uapi import address_text, ffi, from_fixed, unpack
+
+_TCP_STATES = (
+    "unknown",
+    "established",
+    "syn-sent",
+    "syn-recv",
+    "fin-wait-1",
+    "fin-wait-2",
+    "time-wait",
+    "close",
+    "close-wait",
+    "last-ack",
+    "listen",
+    "closing",
+)
+
+
+def flow(data: bytes) -> Flow:
+    """The flow of a struct mltcp_flow_record."""
+    record = unpack("mltcp_flow_record", data)
+    state = record.state
+    inner = record.flow
+    return Flow(
+        cookie=record.cookie,
+        netns=record.netns,
+        congestion_control=ffi.string(record.ca_name).decode(errors="replace"),
+        state=_TCP_STATES[state] if state < len(_TCP_STATES) else _TCP_STATES[0],
+        local_addr=address_text(record.local_addr),
+        local_port=record.local_port,
+        remote_addr=address_text(record.remote_addr),
+        remote_port=record.remote_port,
+        job_id=record.tagged_job,
+        iteration=inner.iteration,
+        sent_bytes=inner.acked_bytes - inner.start_bytes,
+        ratio=from_fixed(inner.ratio),
+        gain=from_fixed(inner.gain),
+        active=bool(inner.active),
+        cwnd=record.snd_cwnd,
+        ssthresh=record.snd_ssthresh,
+        srtt_us=inner.srtt_us,
+        retransmits=inner.retransmits,
+        queue_us=inner.queue_us,
+        full_queue_us=inner.full_queue_us,
+        acks=inner.acks,
+        losses=inner.losses,
+        yields=inner.yields,
+    )
+
+
+def iteration(data: bytes) -> IterationEvent:
+    """The finished iteration of a struct mltcp_event."""
+    event = unpack("mltcp_event", data)
+    return IterationEvent(
+        job_id=event.job,
+        cookie=event.cookie,
+        local_addr=address_text(event.local_addr),
+        local_port=event.local_port,
+        remote_addr=address_text(event.remote_addr),
+        remote_port=event.remote_port,
+        iteration=event.iteration,
+        first_ack_s=event.first_ack_ns / 1e9,
+        last_ack_s=event.last_ack_ns / 1e9,
+        bytes=event.bytes,
+        retransmits=event.retransmits,
+        srtt_us=event.srtt_us,
+        cwnd=event.cwnd,
+        ratio=from_fixed(event.ratio),
+    )

@@ -1,0 +1,313 @@
+"""Running an experiment across machines: senders and a receiver, with this machine as the router.
+
+On every other machine an agent (`agent.py`) is started by ssh (`machines.py`). This machine
+forwards between them; its interface towards the receiver is made the bottleneck. The jobs are dealt
+to the senders in turn. Everything else is as in a run over namespaces (`run.py`), and so is the run
+folder.
+
+Each machine has its own clock. Before an arm starts, the difference to this one's is measured over
+the ssh connection, so that the jobs start at one instant, give or take half of the quickest round
+trip; their times are counted from that instant on their own clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mltcp_tools import __version__
+from mltcp_tools.backends.base import IterationEvent
+from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.testbed.emulators import Plan, cpu_busy, cpu_times
+from mltcp_tools.testbed.environment import Environment
+from mltcp_tools.testbed.experiment import Arm, Experiment
+from mltcp_tools.testbed.interrupts import Interrupts
+from mltcp_tools.testbed.leftovers import require_privileges
+from mltcp_tools.testbed.machines import END_S, Agent, Machines
+from mltcp_tools.testbed.namespaces import enabled_offloads
+from mltcp_tools.testbed.network import (
+    add_bottleneck,
+    add_delay,
+    link_counters,
+    local_end,
+    remove_qdisc,
+)
+from mltcp_tools.testbed.progress import Progress
+from mltcp_tools.testbed.run import CPU_SUSPECT, check_folder, plans_of, schedule, total_iterations
+from mltcp_tools.testbed.tables import Tables
+
+_READY_S = 180.0
+# Long enough for every agent to hear of the instant before it has come.
+_START_AHEAD_S = 0.5
+
+
+@dataclass
+class _Done:
+    """What became of jobs that ran at once: their start (CLOCK_MONOTONIC here, seconds), the
+    senders' results, and what ended them early, if anything did."""
+
+    start: float = 0.0
+    results: dict[Agent, dict[str, Any]] = field(default_factory=dict)
+    failure: MltcpError | KeyboardInterrupt | None = None
+
+
+def run_across(
+    experiment: Experiment,
+    machines: Machines,
+    folder: Path,
+    *,
+    backend: str = "auto",
+    trace_ms: int = 2,
+) -> None:
+    """Run `experiment` across `machines` and write its tables into `folder`, new or empty.
+
+    Raises what ended the run early (MltcpError, KeyboardInterrupt), with the tables of what was
+    measured until then written. The bottleneck and the delay stay on this machine's interfaces.
+    """
+    require_privileges()
+    for job in experiment.jobs:
+        if job.direction != "send":
+            raise UsageError(
+                f"job {job.name} has the direction {job.direction}; across machines jobs can only"
+                " send: run this experiment with `mltcp testbed run`."
+            )
+    check_folder(folder)
+    bottleneck, _ = local_end(machines.address)
+    with Interrupts() as interrupts, Progress(total_iterations(experiment)) as progress:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "experiment.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
+        run = _Run(experiment, machines, folder, bottleneck, interrupts, progress)
+        run.run(backend, trace_ms)
+
+
+class _Run:
+    """The arms of a run across machines, and what they share."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        machines: Machines,
+        folder: Path,
+        bottleneck: str,
+        interrupts: Interrupts,
+        progress: Progress,
+    ) -> None:
+        self._experiment = experiment
+        self._machines = machines
+        self._folder = folder
+        self._bottleneck = bottleneck
+        self._interrupts = interrupts
+        self._progress = progress
+        self._environment = Environment(folder)
+        self._tables = Tables()
+        self._agents: list[Agent] = []
+        self._senders: list[Agent] = []
+        self._delayed: set[str] = set()
+        self._clock_error = 0.0
+
+    def run(self, backend: str, trace_ms: int) -> None:
+        """Run everything, and record how it ended."""
+        outcome = "finished"
+        try:
+            with contextlib.ExitStack() as stack:
+                self._start_agents(stack, backend)
+                for repetition, names in schedule(self._experiment):
+                    for position, name in enumerate(names, 1):
+                        arm = self._experiment.arm(name)
+                        self._run_arm(arm, repetition, position, trace_ms)
+        except KeyboardInterrupt:
+            outcome = "interrupted"
+            raise
+        except Exception as error:
+            outcome = str(error)
+            raise
+        finally:
+            self._environment.add(clock_error_s=self._clock_error)
+            self._environment.finish(outcome)
+
+    def _start_agents(self, stack: contextlib.ExitStack, backend: str) -> None:
+        """Start all agents, wait until each is ready, and record what they say of themselves."""
+        senders = self._machines.senders
+        for number, host in enumerate([self._machines.receiver, *senders]):
+            agent = Agent(host, self._machines)
+            stack.callback(self._close, agent)
+            self._agents.append(agent)
+            agent.send(
+                "hello",
+                version=__version__,
+                experiment=self._experiment.to_yaml(),
+                address=self._machines.address,
+                backend=backend,
+                role="sender" if number else "receiver",
+                number=number - 1,
+                senders=len(senders),
+            )
+        for agent in self._agents:
+            stack.callback(agent.end)  # comes before close, so that they end side by side
+        self._senders = self._agents[1:]
+        ready: dict[Agent, dict[str, Any]] = {}
+        self._await(self._agents, "ready", ready)
+        facts = {agent.host: message["machine"] for agent, message in ready.items()}
+        self._environment.add(machines=facts)
+        self._delayed = {local_end(facts[sender]["address"])[0] for sender in senders}
+        offloads = {"this machine": enabled_offloads(self._bottleneck)}
+        offloads |= {sender: facts[sender]["offloads"] for sender in senders}
+        for host, names in offloads.items():
+            if names:
+                self._warn(
+                    f"Offloads are on at {host} ({', '.join(names)}), so the queue sees packets"
+                    " larger than those on the wire; switch them off with ethtool -K."
+                )
+
+    def _run_arm(self, arm: Arm, repetition: int, position: int, trace_ms: int) -> None:
+        """Run an arm and write all tables; then raise what ended it early, if anything did."""
+        self._interrupts.check()
+        title = f"{arm.name} {repetition}/{self._experiment.repetitions}"
+        self._progress.begin(title)
+        self._build_link()
+        done: list[_Done] = []
+        cpu = cpu_times()
+        for number, plans in enumerate(plans_of(self._experiment, arm, repetition)):
+            request = {"arm": arm.name, "repetition": repetition, "group": number}
+            request["trace_ms"] = trace_ms if repetition == 1 else 0
+            done.append(self._run_plans(plans, request))
+            self._record(arm.name, repetition, plans, done[0].start, done[-1])
+            if done[-1].failure is not None:
+                break
+        counters = link_counters(self._bottleneck, self._experiment.link)
+        results = [result for each in done for result in each.results.values()]
+        busy = max([cpu_busy(cpu, cpu_times()), *(result["cpu_busy"] for result in results)])
+        last = max((result["duration"] for result in done[-1].results.values()), default=0.0)
+        duration = done[-1].start - done[0].start + last
+        self._tables.add_arm(
+            arm=arm.name,
+            repetition=repetition,
+            order=position,
+            duration_s=duration,
+            link_bytes=counters.bytes,
+            link_packets=counters.packets,
+            link_drops=counters.drops,
+            link_marks=counters.marks,
+            cpu_busy=busy,
+        )
+        self._tables.write(self._folder)
+        for warning in dict.fromkeys(result["warning"] for result in results):
+            if warning:
+                self._warn(f"{title}: {warning}")
+        if done[-1].failure is not None:
+            raise done[-1].failure
+        self._progress.say(
+            f"{title}: {duration:.1f} s, {counters.drops} of {counters.packets} packets dropped,"
+            f" CPUs of the busiest machine {busy:.0%} busy"
+        )
+        if busy > CPU_SUSPECT:
+            self._warn(
+                f"{title}: a machine's CPUs were {busy:.0%} busy, so the result is suspect; close"
+                " other programs, or lower the link's rate."
+            )
+
+    def _build_link(self) -> None:
+        """The experiment's link on our interfaces, with counters at 0."""
+        link = self._experiment.link
+        for interface in {self._bottleneck} | self._delayed:
+            remove_qdisc(interface)
+        add_bottleneck(self._bottleneck, link)
+        for interface in self._delayed if link.delay else ():
+            add_delay(interface, link)
+
+    def _run_plans(self, plans: Sequence[Plan], request: dict[str, Any]) -> _Done:
+        """Have the senders run `plans`, started at one instant, and wait for their results."""
+        senders = len(self._senders)
+        agents = [self._senders[number] for number in {plan.sender % senders for plan in plans}]
+        done = _Done()
+        try:
+            for agent in agents:
+                agent.send("run", **request)
+            self._await(agents, "connected", done.results)
+            uncertainty = max(agent.set_clock() for agent in agents)
+            self._clock_error = max(self._clock_error, uncertainty)
+            done.start = time.monotonic() + _START_AHEAD_S
+            for agent in agents:
+                agent.send("start", at=done.start + agent.clock_offset)
+            self._await(agents, "done", done.results)
+        except (MltcpError, KeyboardInterrupt) as error:
+            done.failure = error
+            left = [agent for agent in agents if agent not in done.results and not agent.ended]
+            for agent in left:
+                agent.send("stop")
+            self._collect(left, done.results)
+        return done
+
+    def _await(
+        self, agents: Sequence[Agent], event: str, results: dict[Agent, dict[str, Any]]
+    ) -> None:
+        """Serve messages until each of `agents` has sent `event`; keep what they report.
+
+        Raises MltcpError where a sender's jobs failed or an agent ended, any of them.
+        """
+        waiting = set(agents)
+        while waiting:
+            for agent, message in self._receive(_READY_S if event == "ready" else None):
+                if message["event"] in ("ready", "done"):
+                    results[agent] = message
+                if message["event"] == event:
+                    waiting.discard(agent)
+                if message.get("failure"):
+                    raise MltcpError(f"On {agent.host}: {message['failure']}")
+
+    def _collect(self, agents: Sequence[Agent], results: dict[Agent, dict[str, Any]]) -> None:
+        """Take the results of agents that were told to stop, as far as they come soon."""
+        deadline = time.monotonic() + END_S
+        while any(agent not in results and not agent.ended for agent in agents):
+            if time.monotonic() > deadline:
+                return
+            with contextlib.suppress(MltcpError, KeyboardInterrupt):
+                for agent, message in self._receive(deadline - time.monotonic()):
+                    if message["event"] == "done":
+                        results[agent] = message
+
+    def _receive(self, patience_s: float | None) -> list[tuple[Agent, dict[str, Any]]]:
+        """What agents say next. Raises MltcpError where one ended or none spoke for so long."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._interrupts, selectors.EVENT_READ)
+            for agent in self._agents:
+                if not agent.ended:
+                    selector.register(agent, selectors.EVENT_READ)
+            ready = [key.fileobj for key, _ in selector.select(patience_s)]
+        self._interrupts.check()
+        if not ready:
+            raise MltcpError(f"Nothing was heard of any machine for {patience_s:.0f} s.")
+        received = []
+        for agent in self._agents:
+            if agent in ready:
+                for message in agent.receive():
+                    if message["event"] == "iteration":
+                        self._progress.iteration(message["job"])
+                    received.append((agent, message))
+        return received
+
+    def _record(
+        self, arm: str, repetition: int, plans: Sequence[Plan], first: float, done: _Done
+    ) -> None:
+        """Add what was measured to the tables, in times from the arm's start (ours: `first`)."""
+        for result in done.results.values():
+            start = result["start"] - (done.start - first)  # the arm's, by that machine's clock
+            documents = result["documents"]
+            for plan in plans:
+                if document := documents.get(plan.job.name):
+                    self._tables.add_job(arm, repetition, start, plan, document)
+            events = [(job, flow, IterationEvent(**each)) for job, flow, each in result["events"]]
+            self._tables.add_events(arm, repetition, start, events, documents)
+
+    def _close(self, agent: Agent) -> None:
+        if said := agent.close():
+            self._warn(f"{agent.host}: {said}")
+
+    def _warn(self, sentence: str) -> None:
+        self._environment.warn(sentence)
+        self._progress.say(f"warning: {sentence}")

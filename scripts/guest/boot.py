@@ -1,0 +1,243 @@
+"""Boots a kernel under QEMU on a layer over this machine's root and runs one command in it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from guest import log
+from guest.common import CACHE, CHECKOUT, lock, missing, say
+from guest.initramfs import initramfs
+from guest.kernels import DEBUG, Kernel
+
+LOG_PROBLEM = 123
+TIMEOUT = 124
+PANIC = 125
+QEMU_FAILED = 126
+"""Exit statuses that are the runner's; every other is the command's."""
+
+QEMU = "qemu-system-x86_64"
+
+KEPT = 20
+"""Folders of failed runs that are kept, for their console logs."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to boot. Times in seconds, memory in QEMU's notation.
+
+    cpus: two where this process may use two, so that what races can race.
+    icount: virtual time, one instruction a nanosecond: slower, but the host's load can't distort
+        what the guest measures. One processor only.
+    accel: "tcg", QEMU's own emulation, or "kvm"; never chosen by itself, as /dev/kvm exists on
+        machines where it doesn't work.
+    env: variables of the command. modules: folder to mount as /lib/modules, the kernel's own when
+        None. log: where the console log is kept; without it, it is kept only after a failure.
+    """
+
+    icount: bool = False
+    accel: str = "tcg"
+    cpus: int = field(default_factory=lambda: min(2, len(os.sched_getaffinity(0))))
+    mem: str = "2G"
+    timeout: float = 300
+    append: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    modules: Path | None = None
+    log: Path | None = None
+    allow_log_problems: bool = False
+
+
+def run(kernel: Kernel, command: Sequence[str], options: Options) -> int:
+    """Boot, run the command in the current folder (if in the checkout), pass on what it writes.
+
+    Returns its exit status, or one of those above with a sentence on stderr.
+    """
+    if shutil.which(QEMU) is None:
+        raise missing(QEMU)
+    with lock(kernel.suite, shared=True), _run_folder() as folder:
+        settings = {
+            "CHECKOUT": CHECKOUT,
+            "RUN": folder,
+            "MODULES": options.modules or kernel.modules,
+            "CONFIG": kernel.config,
+            "LEAKS": "1" if kernel.suite == DEBUG else "",
+        }
+        text = "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in settings.items())
+        files = {
+            "vm/settings": (0o644, text.encode()),
+            "vm/command": (0o755, _script(command, options.env).encode()),
+        }
+        (folder / "initrd").write_bytes(initramfs(kernel, files))
+        console = folder / "console.log"
+        console.touch()
+        returned = _start_and_wait(_qemu(kernel, folder, options), options.timeout)
+        status = _judge(returned, folder, options)
+        (folder / "initrd").unlink()
+        if options.log:
+            options.log.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(console, options.log)
+            shutil.rmtree(folder)
+        elif status in (LOG_PROBLEM, TIMEOUT, PANIC, QEMU_FAILED):
+            (folder / "keep").touch()
+    return status
+
+
+@contextlib.contextmanager
+def _run_folder() -> Iterator[Path]:
+    """A folder of this run alone; it stays when it holds a file named keep."""
+    runs = CACHE / "runs"
+    runs.mkdir(parents=True, exist_ok=True)
+    failed = sorted(path.parent for path in runs.glob("*/keep"))
+    for old in failed[:-KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=time.strftime("%Y%m%d-%H%M%S-"), dir=runs))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        if not (folder / "keep").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _script(command: Sequence[str], env: Mapping[str, str]) -> str:
+    """A script that becomes the command, in the same folder as here if the guest has it."""
+    here = Path.cwd()
+    folder = here if here.is_relative_to(CHECKOUT) else CHECKOUT
+    variables = {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": os.path.expanduser("~root"),
+        "LC_ALL": "C.UTF-8",
+        "TERM": "dumb",
+        "MLTCP_IN_GUEST": "1",
+        **env,
+    }
+    words = shlex.join(["env", "-i", *(f"{name}={value}" for name, value in variables.items())])
+    return f"#!/bin/sh\ncd {shlex.quote(str(folder))} && exec {words} {shlex.join(command)}\n"
+
+
+def _qemu(kernel: Kernel, folder: Path, options: Options) -> list[str]:
+    """QEMU's command line, but for the descriptors of the command's output."""
+    if options.accel == "kvm":
+        speed = ["-accel", "kvm", "-cpu", "host", "-smp", str(options.cpus)]
+    else:
+        # Without ERMS and FSRM the kernel copies by moves, not by `rep movsb`, which the emulation
+        # runs byte by byte.
+        speed = ["-accel", f"tcg,thread={'single' if options.icount else 'multi'}"]
+        speed += ["-cpu", "max,-erms,-fsrm", "-smp", str(1 if options.icount else options.cpus)]
+        if options.icount:
+            speed += ["-icount", "shift=0,sleep=off"]
+    append = " ".join(
+        (
+            "console=ttyS0 loglevel=5 tsc=reliable",
+            "slab_nomerge panic=-1 oops=panic",  # a broken kernel ends the run at once
+            # The emulation gets as much processor as the host has to spare.
+            "watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120",
+            options.append,
+        )
+    )
+    p9 = "security_model=none,multidevs=remap"
+    return [
+        *("setpriv", "--pdeathsig", "KILL", QEMU, "-name", "mltcp-guest", "-machine", "q35"),
+        *speed,
+        *("-m", options.mem, "-nodefaults", "-display", "none", "-no-reboot", "-net", "none"),
+        *("-device", "virtio-rng-pci", "-serial", f"file:{folder}/console.log"),
+        *("-fsdev", f"local,id=root,path=/,readonly=on,{p9}"),
+        *("-device", "virtio-9p-pci,fsdev=root,mount_tag=root"),
+        *("-fsdev", f"local,id=checkout,path={_escape(CHECKOUT)},{p9}"),
+        *("-device", "virtio-9p-pci,fsdev=checkout,mount_tag=checkout"),
+        *("-kernel", str(kernel.image), "-initrd", str(folder / "initrd"), "-append", append),
+    ]
+
+
+def _escape(path: Path) -> str:
+    """A path as QEMU's options want it: a comma doubled."""
+    return str(path).replace(",", ",,")
+
+
+def _start_and_wait(command: list[str], timeout: float) -> int | None:
+    """QEMU's exit status, None after the time-out; its streams go to ours as they come."""
+    command = [*command, "-device", "virtio-serial-pci"]
+    streams = {}
+    ends = []
+    for name, target in (("out", sys.stdout), ("err", sys.stderr)):
+        reader, writer = os.pipe()
+        streams[reader] = target.fileno()
+        ends.append(writer)
+        # Opened anew by QEMU, for which a pipe is a file like any other.
+        path = f"/proc/self/fd/{writer}"
+        command += ["-chardev", f"file,id={name},path={path},append=on"]
+        command += ["-device", f"virtserialport,chardev={name},name={name}"]
+    sys.stdout.flush()
+    qemu = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=ends)
+    for end in ends:
+        os.close(end)
+    deadline = time.monotonic() + timeout
+    try:
+        with selectors.DefaultSelector() as selector:
+            for reader in streams:
+                selector.register(reader, selectors.EVENT_READ)
+            while selector.get_map():
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return None
+                for key, _ in selector.select(left):
+                    data = os.read(key.fd, 65536)
+                    if data:
+                        _write(streams[key.fd], data)
+                    else:
+                        selector.unregister(key.fd)
+        return qemu.wait(max(1, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        for reader in streams:
+            os.close(reader)
+        if qemu.poll() is None:
+            qemu.kill()
+            qemu.wait()
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _judge(returned: int | None, folder: Path, options: Options) -> int:
+    """The exit status of the run, from what QEMU returned and the guest left behind."""
+    console = options.log or folder / "console.log"
+    text = (folder / "console.log").read_text(errors="replace")
+    found = log.problems(text)
+    for line in found:
+        say(f"in the kernel's log: {line}")
+    if returned is None:
+        ready = "didn't finish its command" if "vm: ready" in text else "didn't come up"
+        say(f"The guest {ready} within {options.timeout:g} s; see {console}")
+        return TIMEOUT
+    if returned < 0:
+        say(f"QEMU was ended by {signal.Signals(-returned).name}; see {console}")
+        return QEMU_FAILED
+    if returned:
+        say(f"QEMU failed ({returned}); see what it said above, and {console}")
+        return QEMU_FAILED
+    try:
+        status = int((folder / "status").read_text())
+    except FileNotFoundError:
+        why = log.panic(text)
+        what = f"panicked ({why})" if why else "went down before the command was done"
+        say(f"The guest's kernel {what}; see {console}")
+        return PANIC
+    if found and not options.allow_log_problems:
+        say(f"The command ended with {status}, but the kernel's log has problems; see {console}")
+        return LOG_PROBLEM
+    return status

@@ -1,0 +1,166 @@
+"""Builds the kernel module for a kernel of the cache, with the compiler that kernel wants."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from guest.common import CACHE, CHECKOUT, LACKING, GuestError, call, lock, say
+from guest.kernels import Kernel, suite_sources
+
+MODULE = "tcp_mltcp.ko"
+
+CHROOTED = {"trixie-backports": "trixie"}
+"""Suites whose kernels need a newer compiler and C library than Debian 12's, and who has them."""
+
+CHROOT_PACKAGES = ("gcc", "make", "pahole", "kmod")
+
+KEPT = 5
+"""Builds of the module that are kept for each kernel."""
+
+BUILT = (".ko", ".o", ".a", ".mod", ".cmd", ".mod.c", ".order", ".symvers")
+
+
+@dataclass(frozen=True)
+class Module:
+    """The module built for a kernel. `modules`: a folder to mount as the guest's /lib/modules.
+
+    That folder is the kernel's own with tcp_mltcp.ko in VERSION/updates, listed by depmod:
+    installed, and so loadable by its names, but not loaded.
+    """
+
+    modules: Path
+    file: Path
+
+
+def build_module(kernel: Kernel) -> Module:
+    """Build for the kernel what is in kmod/ now, unless that is built already."""
+    builds = CACHE / "modules" / kernel.suite
+    builds.mkdir(parents=True, exist_ok=True)
+    with lock(f"build-{kernel.suite}"), lock(kernel.suite, shared=True):
+        folder = builds / _digest(kernel)
+        if folder.exists():
+            os.utime(folder)
+        else:
+            new = Path(tempfile.mkdtemp(prefix=".new-", dir=builds))
+            try:
+                _install(kernel, _build(kernel, new), new)
+                new.chmod(0o755)
+                new.rename(folder)
+            finally:
+                shutil.rmtree(new, ignore_errors=True)
+        # Guests may run with some of the others.
+        old = sorted(builds.iterdir(), key=lambda path: path.stat().st_mtime)[:-KEPT]
+        for path in old:
+            shutil.rmtree(path)
+    modules = folder / "lib" / "modules"
+    return Module(modules, modules / kernel.version / "updates" / MODULE)
+
+
+def _build(kernel: Kernel, folder: Path) -> Path:
+    """Build in a copy below the folder: the sources' own can't hold objects for several kernels."""
+    copy = folder / "build"
+    for path in _sources():
+        target = copy / path.relative_to(CHECKOUT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, target)
+    say(f"building {MODULE} for {kernel.version}")
+    command = ["make", "-C", str(copy / "kmod"), f"KDIR={kernel.build}", "module"]
+    if kernel.suite in CHROOTED:
+        command = _in_chroot(_chroot(CHROOTED[kernel.suite]), command)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    built = copy / "kmod" / MODULE
+    if done.returncode or not built.exists():
+        print(done.stdout + done.stderr, file=sys.stderr)
+        raise GuestError(f"{MODULE} could not be built for {kernel.version}; see above.")
+    return built
+
+
+def _install(kernel: Kernel, built: Path, folder: Path) -> None:
+    """Make the folder's lib/modules of links to the kernel's, and the module."""
+    modules = folder / "lib" / "modules"
+    modules.mkdir(parents=True)
+    call(["cp", "-al", kernel.modules / kernel.version, modules])
+    for path in (modules / kernel.version).glob("modules.*"):
+        # depmod would write into the kernel's own
+        copy = path.with_name(f"{path.name}.new")
+        shutil.copy2(path, copy)
+        copy.replace(path)
+    updates = modules / kernel.version / "updates"
+    updates.mkdir()
+    shutil.copy2(built, updates)
+    call(["depmod", "-b", folder, kernel.version])
+    shutil.rmtree(folder / "build")
+
+
+def _sources() -> list[Path]:
+    """Everything the module is made of: kmod/, and the file that holds the version."""
+    return [
+        CHECKOUT / "mltcp_tools" / "__init__.py",
+        *sorted(
+            path
+            for path in (CHECKOUT / "kmod").iterdir()
+            if path.is_file() and not path.name.startswith(".") and not path.name.endswith(BUILT)
+        ),
+    ]
+
+
+def _digest(kernel: Kernel) -> str:
+    """A name for what decides how the module comes out."""
+    text = hashlib.sha256(f"{CHECKOUT} {kernel.version}".encode())
+    text.update((kernel.modules / kernel.version / "modules.order").read_bytes())
+    for path in _sources():
+        text.update(f"{path.relative_to(CHECKOUT)} {path.stat().st_mode:o}".encode())
+        text.update(path.read_bytes())
+    return text.hexdigest()[:16]
+
+
+def _chroot(suite: str) -> Path:
+    """A small Debian of that suite with a compiler, made once."""
+    root = CACHE / f"{suite}-root"
+    with lock(f"{suite}-root"):
+        stamp = root / "packages"
+        wanted = " ".join(CHROOT_PACKAGES)
+        if stamp.exists() and stamp.read_text() == wanted:
+            return root
+        if os.geteuid() != 0:
+            raise GuestError(f"Building for {suite} needs a chroot, and so root.", LACKING)
+        say(f"making {root} with the compiler of {suite}, about 500 MB")
+        shutil.rmtree(root, ignore_errors=True)
+        new = Path(tempfile.mkdtemp(prefix=f".new-{suite}-root-", dir=CACHE))
+        try:
+            call(
+                [
+                    *("mmdebstrap", "--variant=minbase", "--quiet"),
+                    *("--include", ",".join(CHROOT_PACKAGES), suite, new / "root"),
+                    *suite_sources(suite),
+                ]
+            )
+            (new / "root" / "packages").write_text(wanted)
+            (new / "root").rename(root)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+    return root
+
+
+def _in_chroot(root: Path, command: list[str]) -> list[str]:
+    """The command in the chroot, which sees the checkout at its own path."""
+    script = """
+    set -e
+    root=$0 checkout=$1
+    shift
+    mkdir -p "$root$checkout"
+    mount --bind "$checkout" "$root$checkout"
+    mount -t proc proc "$root/proc"
+    exec chroot "$root" "$@"
+    """
+    return [
+        *("unshare", "--mount", "--propagation", "private"),
+        *("sh", "-c", script, str(root), str(CHECKOUT), *command),
+    ]

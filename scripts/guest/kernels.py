@@ -1,0 +1,299 @@
+"""Debian kernels for guests: fetched by apt into the cache, unpacked, never installed."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+import platform
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from guest.common import CACHE, LACKING, USAGE, GuestError, call, lock, missing, say
+
+SUITES = {
+    "bookworm": "6.1",
+    "bookworm-backports": "6.12",
+    "trixie-backports": "7.x",
+}
+"""Debian suites whose kernel can be fetched, and the kernel series each has."""
+
+DEBUG = "debug"
+"""Name of the kernel that `scripts/vm debug-kernel` builds."""
+
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+ARCHIVE = "http://deb.debian.org/debian"
+SECURITY = "http://deb.debian.org/debian-security"
+
+# What a metapackage leads to: the image and headers, also in the pieces newer kernels come in.
+PARTS = re.compile(r"linux-(image|headers|kbuild|compiler|binary|modules|base-\d)[a-z0-9.+-]*$")
+VERSION = re.compile(r"linux-image-(\d[^_]*-amd64)$")
+
+STAMP = "fetched.json"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """An unpacked kernel of the cache. `version` is what uname -r says in a guest."""
+
+    suite: str
+    version: str
+    folder: Path
+
+    @property
+    def modules(self) -> Path:
+        return self.folder / "lib" / "modules"
+
+    @property
+    def build(self) -> Path:
+        """What KDIR is for an out-of-tree build."""
+        return self.modules / self.version / "build"
+
+    @property
+    def image(self) -> Path:
+        """The uncompressed kernel; QEMU starts it without unpacking, through its PVH entry."""
+        return self.folder / "vmlinux"
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "boot" / f"config-{self.version}"
+
+
+def cached(suite: str) -> Kernel | None:
+    """The kernel of that suite as the cache has it."""
+    folder = CACHE / suite
+    try:
+        stamp = json.loads((folder / STAMP).read_text())
+    except FileNotFoundError:
+        return None
+    kernel = Kernel(suite, stamp["version"], folder)
+    if stamp["folder"] != str(folder):  # the checkout was moved
+        _relocate(kernel)
+        (folder / STAMP).write_text(json.dumps({**stamp, "folder": str(folder)}))
+    return kernel
+
+
+def require(suite: str) -> Kernel:
+    """The kernel as the cache has it, fetched first when it has none."""
+    if suite not in (*SUITES, DEBUG):
+        raise GuestError(
+            f"{suite!r} is no kernel; there are: {', '.join((*SUITES, DEBUG))}.", USAGE
+        )
+    found = cached(suite)
+    if found is None and suite == DEBUG:
+        raise GuestError("There is no debug kernel yet; run: scripts/vm debug-kernel", LACKING)
+    return found or fetch(suite)
+
+
+def fetch(suite: str) -> Kernel:
+    """The newest kernel of a suite, downloaded where the cache has an older one or none.
+
+    Without network the cached one serves; GuestError (3) where there is none.
+    """
+    if suite not in SUITES:
+        raise GuestError(f"{suite!r} is no suite; there are: {', '.join(SUITES)}.", USAGE)
+    if platform.machine() != "x86_64":
+        raise GuestError(f"Guests are x86_64 machines; this is {platform.machine()}.", LACKING)
+    with lock(f"fetch-{suite}"):
+        old = cached(suite)
+        apt = Apt(f"apt-{suite}", suite_sources(suite))
+        try:
+            apt.update()
+        except GuestError as error:
+            if old is None:
+                raise GuestError(
+                    f"The kernel of {suite} isn't cached and can't be fetched: {error}", LACKING
+                ) from None
+            say(f"{error} Using the cached {suite} kernel, {old.version}.")
+            return old
+        names = _packages(apt)
+        files = apt.files(names)
+        if old and json.loads((old.folder / STAMP).read_text())["files"] == files:
+            return old
+        version = next(match[1] for match in map(VERSION.match, names) if match)
+        say(f"fetching {suite}: {version}")
+        new = CACHE / f".new-{suite}"
+        shutil.rmtree(new, ignore_errors=True)
+        try:
+            apt.download(names, new / "debs")
+            for package in sorted((new / "debs").iterdir()):
+                call(["dpkg", "-x", package, new])
+            shutil.rmtree(new / "debs")
+            _arrange(new, version)
+            kernel = Kernel(suite, version, CACHE / suite)
+            _relocate(Kernel(suite, version, new), kernel.folder)
+            call(["depmod", "-b", new, version])
+            stamp = {"version": version, "files": files, "folder": str(kernel.folder)}
+            (new / STAMP).write_text(json.dumps(stamp, indent=1))
+            with lock(suite):  # waits for guests that run the old one
+                shutil.rmtree(kernel.folder, ignore_errors=True)
+                new.rename(kernel.folder)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+        return kernel
+
+
+def suite_sources(suite: str) -> list[str]:
+    """Lines of a sources.list for a suite, from the mirror this machine uses."""
+    trusted = f"[arch=amd64 signed-by={KEYRING}]"
+    lines = [f"deb {trusted} {_mirror(ARCHIVE)} {suite} main"]
+    if not suite.endswith("-backports"):
+        lines.append(f"deb {trusted} {_mirror(SECURITY)} {suite}-security main")
+    return lines
+
+
+def _mirror(default: str) -> str:
+    """The mirror that this machine's apt names for the like of `default`, or that itself."""
+    ending = re.escape(default.rsplit("/", 1)[1])
+    wanted = re.compile(rf"^(?:URIs:|deb\s(?:\[.*\])?)\s*(\S+/{ending}/?)(?:\s|$)", re.MULTILINE)
+    folder = Path("/etc/apt/sources.list.d")
+    for path in (Path("/etc/apt/sources.list"), *sorted(folder.glob("*"))):
+        if path.is_file() and (match := wanted.search(path.read_text())):
+            return match[1]
+    return default
+
+
+class Apt:
+    """apt on its own configuration and lists below the cache; the system's is left alone."""
+
+    def __init__(self, name: str, sources: list[str]) -> None:
+        if not KEYRING.exists():
+            raise GuestError(
+                f"{KEYRING} is missing; install the package debian-archive-keyring.", LACKING
+            )
+        base = CACHE / name
+        for part in ("lists/partial", "cache/archives/partial", "parts", "preferences"):
+            (base / part).mkdir(parents=True, exist_ok=True)
+        (base / "sources.list").write_text("\n".join(sources) + "\n")
+        (base / "status").touch()
+        settings = {
+            "Dir::Etc::sourcelist": base / "sources.list",
+            "Dir::Etc::sourceparts": base / "parts",
+            "Dir::Etc::preferencesparts": base / "preferences",
+            "Dir::State::lists": base / "lists",
+            "Dir::State::status": base / "status",
+            "Dir::Cache": base / "cache",
+            "APT::Sandbox::User": "root",
+            "APT::Architecture": "amd64",
+            "APT::Update::Post-Invoke-Success": "",
+            "APT::Update::Error-Mode": "any",
+            "Acquire::Languages": "none",
+            "Acquire::Retries": "2",
+        }
+        self._options = ["-qq", *(f"-o{name}={value}" for name, value in settings.items())]
+
+    def _run(self, tool: str, *words: str, cwd: Path | None = None) -> str:
+        return call([tool, *self._options, *words], cwd=cwd)
+
+    def update(self) -> None:
+        try:
+            self._run("apt-get", "update")
+        except GuestError as error:
+            raise GuestError(f"The Debian archive can't be reached ({error}).", LACKING) from None
+
+    def depends(self, names: list[str]) -> set[str]:
+        """Names of packages these depend on."""
+        said = self._run("apt-cache", "depends", *names)
+        return set(re.findall(r"^[ |]*(?:Pre)?Depends: ([^<\s]+)$", said, re.MULTILINE))
+
+    def files(self, names: list[str]) -> list[str]:
+        """File names, with versions, of the packages."""
+        said = self._run("apt-get", "download", "--print-uris", *names)
+        return sorted(line.split()[1] for line in said.splitlines() if line.startswith("'"))
+
+    def download(self, names: list[str], folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._run("apt-get", "download", *names, cwd=folder)
+
+
+def _packages(apt: Apt) -> list[str]:
+    """Names of all packages the image and headers of a suite come in."""
+    found: set[str] = set()
+    new = {"linux-image-amd64", "linux-headers-amd64"}
+    while new:
+        found |= new
+        new = {name for name in apt.depends(sorted(new)) if PARTS.match(name)} - found
+    return sorted(found)
+
+
+def _arrange(folder: Path, version: str) -> None:
+    """Put modules, kernel and vmlinux where they are for every version (7.x moved them)."""
+    modules = folder / "lib" / "modules"
+    if not modules.exists():
+        modules.parent.mkdir(exist_ok=True)
+        (folder / "usr" / "lib" / "modules").rename(modules)
+    packed = folder / "boot" / f"vmlinuz-{version}"
+    if not packed.exists():
+        packed.parent.mkdir(exist_ok=True)
+        (modules / version / "vmlinuz").rename(packed)
+    config = modules / version / "config"
+    if config.is_file():
+        shutil.copy(config, folder / "boot" / f"config-{version}")
+    (folder / "vmlinux").write_bytes(unpack_kernel(packed.read_bytes()))
+    packed.unlink()
+
+
+def _relocate(kernel: Kernel, target: Path | None = None) -> None:
+    """Let the headers, which name /usr/src, name the folder they lie in (or will: target)."""
+    source = (target or kernel.folder) / "usr" / "src"
+    headers = kernel.folder / "usr" / "src" / f"linux-headers-{kernel.version}"
+    if not headers.is_dir():
+        return  # the debug kernel has its own tree
+    makefile = headers / "Makefile"
+    text = re.sub(
+        r"^(include |KBUILD_OUTPUT=)\S*/usr/src/",
+        lambda match: f"{match[1]}{source}/",
+        makefile.read_text(),
+        flags=re.MULTILINE,
+    )
+    makefile.write_text(text)
+    common = f"linux-headers-{kernel.version.removesuffix('-amd64')}-common"
+    for link, name in (("build", headers.name), ("source", common)):
+        path = kernel.modules / kernel.version / link
+        path.unlink(missing_ok=True)
+        path.symlink_to(source / name)
+
+
+def unpack_kernel(image: bytes) -> bytes:
+    """The ELF file inside an x86 bzImage (Documentation/arch/x86/boot.rst, protocol 2.08)."""
+    setup_sectors = image[0x1F1] or 4
+    offset, length = struct.unpack_from("<II", image, 0x248)
+    start = (setup_sectors + 1) * 512 + offset
+    payload = image[start : start + length]
+    unpackers: dict[bytes, Callable[[bytes], bytes]] = {
+        b"\xfd7zXZ": lambda data: lzma.LZMADecompressor().decompress(data),
+        b"\x1f\x8b": lambda data: zlib.decompressobj(wbits=31).decompress(data),
+        b"(\xb5/\xfd": _unzstd,
+    }
+    for magic, unpack in unpackers.items():
+        if payload.startswith(magic):
+            kernel = unpack(payload)
+            if kernel.startswith(b"\x7fELF"):
+                return kernel
+    raise GuestError("The kernel image is packed in a way scripts/vm doesn't know.")
+
+
+def _unzstd(data: bytes) -> bytes:
+    # The image ends in its length, which zstd complains of after it has unpacked everything.
+    with tempfile.TemporaryFile() as packed:
+        packed.write(data)
+        packed.seek(0)
+        try:
+            done = subprocess.run(["zstd", "-dc"], stdin=packed, capture_output=True)
+        except FileNotFoundError:
+            raise missing("zstd") from None
+    return done.stdout
+
+
+def fetched() -> list[Kernel]:
+    """Every kernel of the cache."""
+    names = sorted(entry.name for entry in os.scandir(CACHE)) if CACHE.is_dir() else []
+    known = [name for name in (*SUITES, DEBUG) if name in names]
+    return [kernel for name in known if (kernel := cached(name))]

@@ -1,0 +1,71 @@
+"""The backends that this kernel can run, for tests on them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mltcp_tools.backends import BACKENDS, get_backend, module
+from mltcp_tools.backends.base import Backend, IterationEvent, IterationStream
+from mltcp_tools.errors import BusyError, HostError
+
+
+def why_not(name: str) -> str:
+    """Why this process can't run the backend on this kernel; empty when it can."""
+    if os.geteuid() != 0:
+        return "nobody but root can load it"
+    if name == "bpf":
+        return "" if Path("/sys/kernel/btf/vmlinux").exists() else "the kernel has no BTF"
+    try:
+        module.require_loading()
+        if not module.installed():
+            module.built_for_this_kernel()
+    except HostError as error:
+        return str(error)
+    return ""
+
+
+RUNNABLE = tuple(name for name in BACKENDS if not why_not(name))
+
+PARAMETERS = [
+    pytest.param(name, marks=[pytest.mark.bpf] if name == "bpf" else []) for name in RUNNABLE
+]
+
+
+@contextlib.contextmanager
+def fresh(name: str) -> Iterator[Backend]:
+    """The backend, not loaded before and not loaded afterwards."""
+    found = get_backend(name)
+    if found.status().loaded:
+        pytest.fail(f"the {name} backend is loaded already; run `mltcp unload` before the tests")
+    yield found
+    unload(found)
+
+
+def unload(backend: Backend) -> None:
+    """Unload, as soon as sockets that tests have closed are gone."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            backend.unload(force=True)
+            break
+        except BusyError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+    assert not backend.status().loaded
+    assert not backend.is_present()
+
+
+def collect(stream: IterationStream, count: int, seconds: float = 20) -> list[IterationEvent]:
+    """At least count events, or those that came within the time."""
+    events: list[IterationEvent] = []
+    deadline = time.monotonic() + seconds
+    while len(events) < count and time.monotonic() < deadline:
+        events += stream.poll(0.2)
+    return events

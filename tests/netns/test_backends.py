@@ -1,0 +1,378 @@
+"""The backend interface on the real kernel: the same tests for every backend it can run."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from netns.backends_here import PARAMETERS, collect, fresh
+from netns.connections import TCP_CONGESTION, bottleneck, connection, send_burst
+
+from mltcp_tools import host
+from mltcp_tools.backends import get_backend
+from mltcp_tools.backends.base import NAMES, Backend, IterationEvent, Job, JobParams
+from mltcp_tools.cli.main import main
+from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
+
+GAP_S = 0.05
+BURST = 200_000
+
+
+@pytest.fixture(params=PARAMETERS)
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    with fresh(request.param) as found:
+        yield found
+
+
+def current(sender: socket.socket) -> str:
+    name: bytes = sender.getsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, 16)
+    return name.partition(b"\0")[0].decode()
+
+
+def test_load_status_unload(backend: Backend) -> None:
+    assert not backend.is_present()
+    status = backend.load()
+    assert set(NAMES) <= set(status.loaded) <= set(backend.names)
+    assert set(status.loaded) <= set(host.available_congestion_controls())
+    assert status.sockets == dict.fromkeys(status.loaded, 0)
+    assert backend.is_present()
+    assert get_backend().name == backend.name
+    assert status == backend.load()  # again is no error
+    with pytest.raises(BusyError, match="unload"):
+        backend.load(defaults=JobParams(slope=1))
+    with pytest.raises(UsageError, match="no bbr"):
+        backend.load(["bbr"])
+    assert backend.unload() == 0
+    assert not set(backend.names) & set(host.available_congestion_controls())
+    assert backend.status().loaded == ()
+    assert backend.unload() == 0
+
+
+def test_iterations_are_counted_to_the_byte(backend: Backend) -> None:
+    backend.load()
+    backend.set_job(Job(7, "seven", JobParams(total_bytes=BURST, gap_s=GAP_S)))
+    with bottleneck() as network, backend.iterations() as stream:
+        with connection(network, "mltcp") as sender:
+            backend.tag(sender.fileno(), 7)
+            for _ in range(3):
+                send_burst(sender, BURST)
+                time.sleep(2 * GAP_S)
+            (flow,) = backend.flows()
+            assert flow.job_id == 7
+            assert flow.congestion_control == "mltcp"
+            assert (flow.iteration, flow.sent_bytes, flow.ratio) == (3, BURST, 1.0)
+            assert flow.gain == pytest.approx(2.0, abs=1e-3)
+            assert (flow.state, flow.active) == ("established", True)
+            local = sender.getsockname()
+        events = collect(stream, 3)
+    assert [event.iteration for event in events] == [1, 2, 3]
+    assert [event.bytes for event in events] == [BURST] * 3
+    for event in events:
+        assert (event.job_id, event.cookie) == (7, flow.cookie)
+        assert (event.local_addr, event.local_port) == local
+        assert event.ratio == 1.0
+        assert event.first_ack_s < event.last_ack_s
+    assert events[0].last_ack_s < events[1].first_ack_s
+    assert stream.dropped == 0
+
+
+def test_an_untagged_flow_is_its_base(backend: Backend) -> None:
+    loaded = backend.load().loaded
+    with bottleneck() as network, backend.iterations() as stream:
+        for name in loaded:
+            with connection(network, name) as sender:
+                assert current(sender) == name
+                send_burst(sender, BURST)
+                (flow,) = [each for each in backend.flows() if each.state == "established"]
+                assert flow.congestion_control == name
+                assert (flow.job_id, flow.active, flow.gain) == (0, False, 1.0)
+        assert stream.poll(0.2) == []
+
+
+def test_defaults_are_for_flows_without_a_job(backend: Backend) -> None:
+    backend.load(defaults=JobParams(total_bytes=2 * BURST, gap_s=10, slope=3, intercept=0.5))
+    with bottleneck() as network, connection(network, "mltcp") as sender:
+        send_burst(sender, BURST)
+        (flow,) = backend.flows()
+        assert (flow.job_id, flow.active) == (0, True)
+        assert flow.ratio == pytest.approx(0.5)
+        assert flow.gain == pytest.approx(3 * 0.5 + 0.5, abs=1e-3)
+
+
+def test_retransmissions_before_the_tag_are_not_the_first_iterations(backend: Backend) -> None:
+    backend.load()
+    backend.set_job(Job(1, "late", JobParams(total_bytes=1000, gap_s=GAP_S)))
+    with bottleneck(queue=5_000) as network, backend.iterations() as stream:
+        with connection(network, "mltcp_reno") as sender:
+            send_burst(sender, 10 * BURST)
+            (flow,) = backend.flows()
+            assert flow.retransmits > 0, "no loss, so nothing to leave out"
+            backend.tag(sender.fileno(), 1)
+            send_burst(sender, 1000)
+        (event,) = collect(stream, 1)
+    assert (event.bytes, event.retransmits) == (1000, 0)
+
+
+def test_flows_without_a_job_report_their_last_iteration_too(backend: Backend) -> None:
+    backend.load(defaults=JobParams(total_bytes=BURST, gap_s=GAP_S))
+    with bottleneck() as network, backend.iterations() as stream:
+        with connection(network, "mltcp") as sender:
+            send_burst(sender, BURST)
+            time.sleep(2 * GAP_S)
+            send_burst(sender, BURST)
+        events = collect(stream, 2)
+    assert [event.job_id for event in events] == [0, 0]
+    assert [event.bytes for event in events] == [BURST, BURST]  # without the FIN
+
+
+def test_retagging_starts_afresh_and_untagging_goes_back_to_the_base(backend: Backend) -> None:
+    backend.load()
+    for number in (1, 2):
+        backend.set_job(Job(number, f"job {number}", JobParams(total_bytes=BURST, gap_s=GAP_S)))
+    with bottleneck() as network, connection(network, "mltcp_reno") as sender:
+        backend.tag(sender.fileno(), 1)
+        send_burst(sender, BURST)
+        backend.tag(sender.fileno(), 2)
+        send_burst(sender, BURST // 2)
+        (flow,) = backend.flows()
+        assert (flow.job_id, flow.iteration, flow.sent_bytes) == (2, 1, BURST // 2)
+        backend.untag(sender.fileno())
+        backend.untag(sender.fileno())  # again is no error
+        send_burst(sender, BURST)
+        (flow,) = backend.flows()
+        assert (flow.job_id, flow.active) == (0, False)
+        backend.tag(sender.fileno(), 1)
+        backend.delete_job(1)
+        send_burst(sender, BURST)
+        (flow,) = backend.flows()
+        assert not flow.active
+
+
+def test_an_iteration_cut_short_by_retagging_is_reported(backend: Backend) -> None:
+    backend.load()
+    for number in (1, 2):
+        backend.set_job(Job(number, f"job {number}", JobParams(total_bytes=BURST, gap_s=10)))
+    with bottleneck() as network, backend.iterations() as stream:
+        with connection(network, "mltcp") as sender:
+            backend.tag(sender.fileno(), 1)
+            send_burst(sender, BURST)
+            backend.tag(sender.fileno(), 2)
+            send_burst(sender, BURST // 2)
+        one, two = collect(stream, 2)
+    assert (one.job_id, one.bytes) == (1, BURST)
+    assert (two.job_id, two.bytes - 1) == (2, BURST // 2)  # its FIN counts as a byte
+
+
+def test_a_job_changed_while_it_runs_takes_effect(backend: Backend) -> None:
+    backend.load()
+    backend.set_job(Job(1, "a", JobParams(total_bytes=BURST, gap_s=GAP_S)))
+    with bottleneck() as network, connection(network, "mltcp") as sender:
+        backend.tag(sender.fileno(), 1)
+        send_burst(sender, BURST)
+        changed = Job(1, "a", JobParams(total_bytes=4 * BURST, gap_s=10, mechanisms=("increase",)))
+        backend.set_job(changed)
+        assert backend.jobs() == [changed]
+        assert backend.status().jobs == (changed,)
+        send_burst(sender, BURST)
+        (flow,) = backend.flows()
+        assert flow.ratio == pytest.approx(0.5)
+
+
+def test_a_live_flow_switches_there_and_back_and_loses_its_tag(backend: Backend) -> None:
+    loaded = backend.load().loaded
+    backend.set_job(Job(1, "a", JobParams(total_bytes=BURST, gap_s=GAP_S)))
+    with bottleneck() as network, connection(network, "reno") as sender:
+        send_burst(sender, BURST)
+        for name in loaded:
+            sender.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, name.encode())
+            assert current(sender) == name
+            send_burst(sender, BURST)
+            (flow,) = backend.flows()
+            assert flow.job_id == 0
+            backend.tag(sender.fileno(), 1)
+            assert backend.flows()[0].job_id == 1
+        sender.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, b"reno")
+        send_burst(sender, BURST)
+        assert backend.flows() == []
+        backend.untag(sender.fileno())  # nothing to take off
+
+
+def test_ipv6_flows_are_reported(backend: Backend) -> None:
+    backend.load()
+    backend.set_job(Job(1, "six", JobParams(total_bytes=1000, gap_s=GAP_S)))
+    with (
+        socket.create_server(("::1", 0), family=socket.AF_INET6) as listener,
+        socket.socket(socket.AF_INET6) as sender,
+        backend.iterations() as stream,
+    ):
+        sender.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, b"mltcp")
+        sender.connect(listener.getsockname())
+        peer, _ = listener.accept()
+        backend.tag(sender.fileno(), 1)
+        send_burst(sender, 1000)
+        (flow,) = backend.flows()
+        assert (flow.remote_addr, flow.remote_port) == listener.getsockname()[:2]
+        sender.close()
+        peer.close()
+        (event,) = collect(stream, 1)
+        assert (event.remote_addr, event.bytes) == ("::1", 1000)
+
+
+def test_a_stream_opened_by_one_thread_is_read_by_another(backend: Backend) -> None:
+    backend.load()
+    backend.set_job(Job(1, "a", JobParams(total_bytes=BURST, gap_s=GAP_S)))
+    events: list[IterationEvent] = []
+    with bottleneck() as network, backend.iterations() as stream:
+        reader = threading.Thread(target=lambda: events.extend(collect(stream, 1)))
+        reader.start()
+        with connection(network, "mltcp") as sender:
+            backend.tag(sender.fileno(), 1)
+            send_burst(sender, BURST)
+        reader.join()
+    assert [event.job_id for event in events] == [1]
+
+
+def test_unload_refuses_while_in_use_or_the_default(backend: Backend) -> None:
+    backend.load()
+    with bottleneck() as network, connection(network, "mltcp") as sender:
+        send_burst(sender, BURST)
+        with pytest.raises(BusyError, match=r"1 sockets.*1 by mltcp.*--force"):
+            backend.unload()
+        assert backend.status().sockets["mltcp"] == 1
+        sender.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, b"reno")
+    setting = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+    before = setting.read_text()
+    try:
+        setting.write_text("mltcp")
+        with pytest.raises(BusyError, match="default"):
+            backend.unload()
+    finally:
+        setting.write_text(before)
+    assert backend.unload() == 0
+
+
+def test_tagging_refuses_what_is_no_connected_socket_of_ours(
+    backend: Backend, tmp_path: Path
+) -> None:
+    backend.load()
+    backend.set_job(Job(1, "a"))
+    with ExitStack() as stack:
+        datagram = stack.enter_context(socket.socket(type=socket.SOCK_DGRAM))
+        local, other_end = socket.socketpair()
+        stack.callback(local.close)
+        stack.callback(other_end.close)
+        file = stack.enter_context(open(tmp_path / "file", "w"))
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        unconnected, sender = (stack.enter_context(socket.socket()) for _ in range(2))
+        for each in (listener, unconnected, sender):
+            each.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, b"mltcp")
+        sender.connect(listener.getsockname())
+        with pytest.raises(UsageError, match="no job 2"):
+            backend.tag(sender.fileno(), 2)
+        backend.tag(sender.fileno(), 1)
+        assert {flow.job_id for flow in backend.flows()} == {0, 1}  # 0: the peer's
+
+        refused = [
+            (file.fileno(), "is not a socket"),
+            (1_000_000, "is not a socket"),
+            (-1, "is not a socket"),
+            (2**40, "is not a socket"),
+            (datagram.fileno(), "is not a TCP socket"),
+            (local.fileno(), "is not a TCP socket"),
+        ]
+        for descriptor, why in refused:
+            for change in (lambda fd: backend.tag(fd, 1), backend.untag):
+                with pytest.raises(UsageError, match=f"Descriptor {descriptor} {why}"):
+                    change(descriptor)
+        for each in (listener, unconnected):
+            with pytest.raises(UsageError, match="without a connection"):
+                backend.tag(each.fileno(), 1)
+        sender.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, b"cubic")
+        with pytest.raises(UsageError, match="runs cubic; switch it to mltcp or"):
+            backend.tag(sender.fileno(), 1)
+
+
+def test_jobs_without_anything_loaded(backend: Backend) -> None:
+    assert backend.jobs() == []
+    assert backend.flows() == []
+    for ask in (
+        lambda: backend.set_job(Job(1, "a")),
+        lambda: backend.delete_job(1),
+        lambda: backend.tag(0, 1),
+        backend.iterations,
+    ):
+        with pytest.raises(MltcpError, match="isn't loaded; run `mltcp load`"):
+            ask()
+
+
+def test_the_table_of_jobs_has_an_end(backend: Backend) -> None:
+    backend.load()
+    for number in range(1, 4097):
+        backend.set_job(Job(number, "many"))
+    with pytest.raises(BusyError, match="full"):
+        backend.set_job(Job(4097, "one too many"))
+    assert [job.id for job in backend.jobs()] == list(range(1, 4097))
+    for absent in (0, 4999, 2**32):
+        with pytest.raises(UsageError, match=f"no job {absent}"):
+            backend.delete_job(absent)
+
+
+def test_a_process_without_capabilities_is_told_which(backend: Backend) -> None:
+    code = "import sys; from mltcp_tools.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    bare = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c", code]
+    run = subprocess.run([*bare, "load", "--backend", backend.name], capture_output=True, text=True)
+    assert run.returncode == HostError.exit_code
+    assert {"bpf": "CAP_BPF", "kmod": "CAP_SYS_MODULE"}[backend.name] in run.stderr
+    assert run.stderr.count("\n") == 1
+    assert not backend.is_present()
+
+
+def test_the_commands(
+    backend: Backend, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLTCP_DEBUG", raising=False)
+
+    def mltcp(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        return main(arguments), *capsys.readouterr()
+
+    assert f"{backend.name}: nothing is loaded\n" in mltcp("status")[1]
+    code, shown, said = mltcp("load", "--backend", backend.name, "--json", "mltcp", "--slope", "2")
+    assert (code, said) == (0, "")
+    assert "mltcp" in json.loads(shown)["loaded"]
+    with bottleneck() as network, connection(network, "mltcp") as sender:
+        backend.set_job(Job(9, "nine", JobParams(total_bytes=BURST, gap_s=1)))
+        backend.tag(sender.fileno(), 9)
+        send_burst(sender, BURST // 2)
+        table = mltcp("flows")[1].splitlines()
+        assert table[0].split()[:3] == ["JOB", "CC", "PEER"]
+        assert table[1].split()[:2] == ["nine", "mltcp"]
+        (flow,) = json.loads(mltcp("flows", "--json")[1])
+        assert flow["ratio"] == pytest.approx(0.5, abs=0.01)
+        statuses = {each["backend"]: each for each in json.loads(mltcp("status", "--json")[1])}
+        assert statuses[backend.name]["sockets"]["mltcp"] == 1
+        assert f"{backend.name}: job 9 nine" in mltcp("status", "--backend", backend.name)[1]
+        code, _, said = mltcp("unload")
+        assert (code, said.count("\n")) == (BusyError.exit_code, 1)
+        sender.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, b"reno")
+    assert mltcp("unload") == (0, "", "Unloaded.\n")
+
+
+def test_loading_in_parallel_ends_loaded_once(backend: Backend) -> None:
+    code = f"from mltcp_tools.backends import get_backend; get_backend({backend.name!r}).load()"
+    with ExitStack() as stack:
+        loads = [
+            stack.enter_context(subprocess.Popen([sys.executable, "-c", code])) for _ in range(3)
+        ]
+    assert [load.returncode for load in loads] == [0] * 3
+    assert set(NAMES) <= set(backend.status().loaded)
+    listed = host.available_congestion_controls()
+    assert sorted(set(listed)) == sorted(listed)

@@ -1,0 +1,276 @@
+"""What holds for the kernel module alone: the tests of every backend are in test_backends.py.
+
+Left out, with a line in the report's header, where this kernel can't load the module.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from netns.backends_here import collect, fresh, why_not
+from netns.connections import TCP_CONGESTION, bottleneck, connection, send_burst
+
+from mltcp_tools import host
+from mltcp_tools.backends import get_backend, kmod, module
+from mltcp_tools.backends.base import Backend, Job, JobParams
+from mltcp_tools.errors import BusyError, HostError, UsageError
+from mltcp_tools.testbed.namespaces import inside
+
+BURST = 200_000
+LOCALHOST = "127.0.0.1"
+
+
+@pytest.fixture
+def backend() -> Iterator[Backend]:
+    with fresh("kmod") as found:
+        yield found
+
+
+def module_file() -> Path:
+    told = subprocess.run(["modinfo", "-n", module.NAME], capture_output=True, text=True)
+    return Path(told.stdout.strip()) if told.returncode == 0 else module.built_for_this_kernel()
+
+
+def test_naming_some_loads_all(backend: Backend) -> None:
+    loaded = backend.load(["mltcp_reno"]).loaded
+    assert {"mltcp", "mltcp_reno", "mltcp_cubic"} <= set(loaded)
+    assert backend.load(["mltcp"]).loaded == loaded
+
+
+def test_defaults_are_the_modules_parameters(backend: Backend) -> None:
+    defaults = JobParams(total_bytes=3_000_000_000, gap_s=0.000_000_1, slope=2.5, keep_min=0.25)
+    shown = backend.load(defaults=defaults).details["parameters"]
+    assert shown == {
+        "slope": 2500,
+        "intercept": 250,
+        "keep_min": 250,
+        "keep_max": 875,
+        "yield_min": 200,
+        "yield_max": 1000,
+        "total_bytes": 3_000_000_000,
+        "gap_us": 1,
+    }
+
+
+def test_force_leaves_the_flow_as_its_base_and_the_module_until_it_closes(
+    backend: Backend,
+) -> None:
+    backend.load(defaults=JobParams(total_bytes=BURST, gap_s=10))
+    backend.set_job(Job(1, "a", JobParams(total_bytes=BURST, gap_s=10)))
+    with (
+        bottleneck() as network,
+        connection(network, "mltcp") as tagged,
+        connection(network, "mltcp_cubic") as untagged,
+    ):
+        backend.tag(tagged.fileno(), 1)
+        for sender in (tagged, untagged):
+            send_burst(sender, BURST)
+        assert all(flow.active for flow in backend.flows())
+        with pytest.raises(BusyError) as caught:
+            backend.unload(force=True)
+        told = str(caught.value)
+        assert re.match(r"2 sockets \(1 by mltcp, 1 by mltcp_cubic\) run on as their base", told)
+        assert f"port {tagged.getsockname()[1]} to" in told
+        assert backend.jobs() == []
+        for sender in (tagged, untagged):
+            send_burst(sender, BURST)
+        assert not any(flow.active for flow in backend.flows())
+        assert backend.is_present()
+
+
+def test_a_socket_without_a_connection_holds_the_module(backend: Backend) -> None:
+    backend.load()
+    with socket.create_server((LOCALHOST, 0)) as listener:
+        listener.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, b"mltcp")
+        assert backend.flows() == []
+        for force in (False, True):
+            with pytest.raises(BusyError, match="1 sockets or defaults still hold tcp_mltcp"):
+                backend.unload(force)
+    assert backend.unload() == 0
+
+
+def test_a_module_built_but_not_installed_is_loaded(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = module_file()
+    monkeypatch.setattr(module, "installed", lambda: False)
+    monkeypatch.setattr(module, "built", lambda: path)
+    assert "mltcp" in backend.load(defaults=JobParams(slope=3)).loaded
+    assert module.parameters()["slope"] == 3000
+
+
+def test_a_module_built_for_another_kernel_is_refused(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    release = os.uname().release
+    other = ("9" + release[1:]).encode()
+    foreign = tmp_path / "tcp_mltcp.ko"
+    foreign.write_bytes(
+        module_file().read_bytes().replace(b"vermagic=" + release.encode(), b"vermagic=" + other)
+    )
+    monkeypatch.setattr(module, "installed", lambda: False)
+    monkeypatch.setattr(module, "built", lambda: foreign)
+    with pytest.raises(HostError, match=f"built for kernel {other.decode()}, but {release} runs"):
+        backend.load()
+    monkeypatch.setattr(module, "built", lambda: None)
+    with pytest.raises(HostError, match=f"not installed for kernel {release}; in a checkout"):
+        backend.load()
+    # What the kernel itself says to a module that was configured otherwise.
+    foreign.write_bytes(module_file().read_bytes().replace(b" SMP ", b" UMP "))
+    monkeypatch.setattr(module, "built_for_this_kernel", lambda: foreign)
+    with pytest.raises(HostError, match="doesn't fit this kernel"):
+        backend.load()
+
+
+def test_a_module_of_another_version_is_taken_out_again(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kmod, "__version__", "99.0")
+    with pytest.raises(HostError, match=r"is version .* and this tool 99\.0"):
+        backend.load()
+    assert not module.is_loaded()
+
+
+def test_a_parameter_the_module_refuses_leaves_nothing() -> None:
+    with pytest.raises(HostError, match=r"(modprobe|insmod) failed: .*tcp_mltcp"):
+        module.insert(["keep_min=1001"])
+    assert not module.is_loaded()
+
+
+@pytest.mark.skipif(bool(why_not("bpf")), reason=why_not("bpf"))
+def test_the_first_backend_keeps_the_names(backend: Backend) -> None:
+    with fresh("bpf") as bpf:
+        bpf.load(["mltcp_reno"])
+        with pytest.raises(BusyError, match=r"bpf backend was first to have mltcp_reno"):
+            backend.load()
+        assert not module.is_loaded()
+        # Behind the tool's back, by choosing a name: the module has what is left.
+        bpf.load()
+        with socket.socket() as chooser:
+            chooser.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, b"mltcp_dctcp")
+        assert backend.status().loaded == ("mltcp_dctcp",)
+        assert get_backend().name == "bpf"
+        with pytest.raises(BusyError, match="was first to have mltcp, mltcp_reno, mltcp_cubic"):
+            backend.load()
+        bpf.unload()
+        assert get_backend().name == "kmod"
+        assert backend.unload() == 0
+        backend.load()
+        assert get_backend().name == "kmod"
+        with pytest.raises(BusyError, match="mltcp unload --backend kmod"):
+            bpf.load()
+
+
+def test_jobs_belong_to_a_network_namespace(backend: Backend) -> None:
+    backend.load()
+    backend.set_job(Job(1, "host's"))
+    with bottleneck() as network, connection(network, "mltcp") as sender:
+        there = get_backend("kmod")
+        with inside(network.senders[0]):
+            assert there.jobs() == []
+            there.set_job(Job(1, "namespace's"))
+        assert [job.name for job in backend.jobs()] == ["host's"]
+        assert [job.name for job in there.jobs()] == ["namespace's"]
+        backend.tag(sender.fileno(), 1)  # a socket of the other namespace
+        with socket.create_server((LOCALHOST, 0)) as listener, socket.socket() as ours:
+            ours.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, b"mltcp")
+            ours.connect(listener.getsockname())
+            assert [flow.remote_addr for flow in there.flows()] == [network_address(sender)]
+            assert len(backend.flows()) == 2
+
+
+def network_address(sender: socket.socket) -> str:
+    address: str = sender.getpeername()[0]
+    return address
+
+
+def test_two_readers_hear_the_same(backend: Backend) -> None:
+    backend.load()
+    backend.set_job(Job(1, "a", JobParams(total_bytes=BURST, gap_s=10)))
+    with bottleneck() as network, backend.iterations() as one, backend.iterations() as two:
+        with connection(network, "mltcp") as sender:
+            backend.tag(sender.fileno(), 1)
+            send_burst(sender, BURST)
+        assert collect(one, 1) == collect(two, 1) != []
+
+
+def test_iterations_nobody_read_are_counted_as_dropped(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kmod, "_UNREAD_BYTES", 16 << 10)
+    backend.load(defaults=JobParams(total_bytes=1000, gap_s=0.000_001))
+    rounds = 300
+    with (
+        socket.create_server((LOCALHOST, 0)) as listener,
+        socket.socket() as sender,
+        backend.iterations() as stream,
+    ):
+        sender.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, b"mltcp")
+        sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sender.connect(listener.getsockname())
+        peer, _ = listener.accept()
+        for _ in range(rounds):
+            sender.sendall(b"xx")
+            peer.recv(2)
+            peer.sendall(b"y")  # and with it the acknowledgement, at once
+            sender.recv(1)
+        events = stream.poll(0.1)
+        assert 0 < len(events) < rounds
+        assert stream.dropped > 0
+        # The last of them goes on.
+        assert len(events) + stream.dropped == rounds - 1
+        assert backend.status().details["dropped"] == stream.dropped
+        # The reader has caught up, so what comes next arrives.
+        for _ in range(2):
+            sender.sendall(b"xx")
+            peer.recv(2)
+            peer.sendall(b"y")
+            sender.recv(1)
+        assert len(collect(stream, 2)) == 2
+        peer.close()
+
+
+def test_tagging_needs_capabilities(backend: Backend) -> None:
+    backend.load()
+    backend.set_job(Job(1, "a"))
+    code = (
+        "import socket; from mltcp_tools.backends import get_backend;"
+        "backend = get_backend('kmod'); print(len(backend.flows()), len(backend.jobs()));"
+        "backend.tag(0, 1)"
+    )
+    bare = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c", code]
+    run = subprocess.run(bare, capture_output=True, text=True)
+    assert run.stdout == "0 1\n"
+    assert "lacks CAP_NET_ADMIN" in run.stderr
+
+
+def test_no_module_loading_is_said_first(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "effective_capabilities", lambda: {"CAP_NET_ADMIN"})
+    with pytest.raises(HostError, match="CAP_SYS_MODULE"):
+        backend.load()
+
+
+def test_defaults_the_module_cannot_have_are_refused(backend: Backend) -> None:
+    for defaults in (JobParams(shape="concave"), JobParams(mechanisms=("increase",))):
+        with pytest.raises(UsageError, match="neither shape nor mechanisms"):
+            backend.load(defaults=defaults)
+    assert not module.is_loaded()
+
+
+def test_a_stream_lives_through_unloading(backend: Backend) -> None:
+    backend.load()
+    with backend.iterations() as stream:
+        assert backend.unload() == 0
+        deadline = time.monotonic() + 1
+        while time.monotonic() < deadline:
+            assert stream.poll(0.1) == []
+    backend.load()
+    backend.set_job(Job(1, "a"))  # on a new socket: the family has another number now

@@ -1,0 +1,237 @@
+"""Runs across machines; the machines are namespaces, and nsenter stands where ssh would.
+
+s1 --- router === receiver          the run is at the router, the agents are at the others
+s2 ---/
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from mltcp_tools.backends import get_backend
+from mltcp_tools.testbed.experiment import Link
+from mltcp_tools.testbed.leftovers import RunLock
+from mltcp_tools.testbed.namespaces import inside, read_sysctl
+from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.testbed.tables import COLUMNS
+
+MLTCP = f"{sys.executable} -m mltcp_tools.cli.main"
+# Three jobs on two senders: the first and the last share one.
+EXPERIMENT = """\
+name: small
+link: {rate: 100mbit, queue: 40kB}
+sysctls: {net.ipv4.tcp_sack: 0}
+jobs:
+  - {name: job, count: 2, bytes: 100kB, compute: 20ms, jitter: 10%, start: 30ms}
+  - {name: other, bytes: 60kB, compute: 30ms, flows: 2, bursts: 2, direction: DIRECTION}
+arms:
+  ARMS
+iterations: 9
+repetitions: 2
+alone: {iterations: 3}
+"""
+
+
+@dataclass
+class Bench:
+    """A network whose namespaces play the machines, and the folder of a test."""
+
+    network: Network
+    folder: Path
+
+    def command(self, *options: str, arms: str, direction: str = "send") -> list[str]:
+        """The run's command line, as the router starts it."""
+        experiment = self.folder / "small.yaml"
+        experiment.write_text(EXPERIMENT.replace("ARMS", arms).replace("DIRECTION", direction))
+        return [
+            *("nsenter", f"--net=/run/netns/{self.network.router}", *MLTCP.split()),
+            *("testbed", "across", str(experiment), "-o", str(self.run)),
+            *(f"--sender={sender}" for sender in self.network.senders),
+            *(f"--receiver={self.network.receiver}", f"--address={RECEIVER_ADDRESS}"),
+            *(f"--ssh={self.folder / 'ssh'}", f"--mltcp={MLTCP}", *options),
+        ]
+
+    @property
+    def run(self) -> Path:
+        return self.folder / "run"
+
+    def table(self, name: str) -> pd.DataFrame:
+        frame = pd.read_parquet(self.run / f"{name}.parquet")
+        assert list(frame.columns) == list(COLUMNS[name])
+        return frame
+
+    def sysctls(self) -> set[str]:
+        """The experiment's sysctl, as it is on the machines now."""
+        values = set()
+        for namespace in (*self.network.senders, self.network.receiver):
+            with inside(namespace):
+                values.add(read_sysctl("net.ipv4.tcp_sack"))
+        return values
+
+    def environment(self) -> dict[str, object]:
+        document: dict[str, object] = json.loads((self.run / "environment.json").read_text())
+        return document
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    reach = tmp_path / "ssh"
+    reach.write_text(
+        '#!/bin/sh\nmachine=$1\nshift\nexec nsenter --net="/run/netns/$machine" "$@"\n'
+    )
+    reach.chmod(0o755)
+    with RunLock() as lock, Network(lock.id, Link(), {}, 2) as network:
+        yield Bench(network, tmp_path)
+        assert agents() == []
+
+
+def agents() -> list[str]:
+    """The agents and emulators that are alive."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            words = path.read_bytes().decode(errors="replace").split("\0")
+            if "agent" in words or "emulate" in words:
+                found.append(" ".join(words))
+    return found
+
+
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_a_run_folder_is_like_that_of_a_run_on_one_machine(bench: Bench) -> None:
+    done = run(bench.command(arms="cubic: {cc: cubic}\n  reno: {cc: reno}"))
+    assert done.returncode == 0, done.stderr
+    assert "captured" in done.stdout
+    iterations = bench.table("iterations")
+    counted = iterations.groupby(["arm", "repetition", "job"]).size()
+    jobs = ("job-1", "job-2", "other")
+    assert counted.to_dict() == {
+        (arm, repetition, job): 3 if arm == "alone" else 9
+        for repetition in (1, 2)
+        for arm in ("alone", "cubic", "reno")
+        for job in jobs
+        if (arm, job) != ("alone", "job-2")  # the same as job-1
+    }
+    in_arms = iterations[iterations["arm"] != "alone"]
+    first = in_arms[in_arms["iteration"] == 1]
+    assert (first[first["job"] != "other"]["start_s"] >= 0.03).all()
+    # The arms of a repetition face the same jobs, wherever they run.
+    keys = ["repetition", "job", "iteration"]
+    computes = in_arms.pivot(index=keys, columns="arm", values="compute_s")
+    assert (computes["cubic"] == computes["reno"]).all()
+    arms = bench.table("arms")
+    carried = arms.set_index(["arm", "repetition"])["link_bytes"]
+    assert (carried.drop(index="alone") > 9 * (2 * 100_000 + 60_000)).all()
+    assert (carried["alone"] < 2 * 3 * (100_000 + 60_000)).all()
+    assert set(bench.table("samples")["job"]) == set(jobs)
+    environment = bench.environment()
+    assert environment["outcome"] == "finished"
+    assert environment["warnings"] == []
+    machines = environment["machines"]
+    assert isinstance(machines, dict)
+    assert sorted(machines) == sorted([*bench.network.senders, bench.network.receiver])
+    assert machines[bench.network.senders[1]]["sysctls"]["net.ipv4.tcp_sack"] == "0"
+    assert bench.sysctls() == {"1"}
+
+
+@pytest.mark.bpf
+def test_senders_load_mltcp_and_report_its_events(bench: Bench) -> None:
+    before = get_backend("bpf").status().loaded
+    done = run(
+        bench.command(
+            "--backend=bpf",
+            "--repetitions=1",
+            arms="mltcp: {cc: mltcp, slope: 2}\n  reno: {cc: mltcp_reno}",
+        )
+    )
+    assert done.returncode == 0, done.stderr
+    events = bench.table("flow_events")
+    assert set(events["arm"]) == {"alone", "mltcp", "reno"}
+    assert set(events["job"]) == {"job-1", "job-2", "other"}
+    other = events[(events["arm"] == "mltcp") & (events["job"] == "other")]
+    assert set(other["flow"]) == {0, 1}
+    assert other["iteration"].between(1, 9).all()
+    assert get_backend("bpf").status().loaded == before
+    assert get_backend("bpf").status().jobs == ()
+
+
+def test_an_agent_that_dies_ends_the_run_with_its_name(bench: Bench) -> None:
+    command = bench.command("--iterations=100000", "--no-alone", arms="cubic: {cc: cubic}")
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            victim = wait_for_job("job-2", process)
+            parent = int(Path(f"/proc/{victim}/stat").read_text().rpartition(")")[2].split()[1])
+            subprocess.run(["kill", "-KILL", str(parent)], check=True)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 1
+    assert f"The agent on {bench.network.senders[1]} ended: exit code -9" in said
+    # What the other sender had measured is there.
+    assert {"job-1", "other"} <= set(bench.table("iterations")["job"])
+    assert "ended" in str(bench.environment()["outcome"])
+
+
+def test_interrupted_it_leaves_what_was_measured_and_no_process(bench: Bench) -> None:
+    command = bench.command("--iterations=100000", "--no-alone", arms="cubic: {cc: cubic}")
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            wait_for_job("job-1", process)
+            time.sleep(1)
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert set(bench.table("iterations")["job"]) == {"job-1", "job-2", "other"}
+    assert bench.environment()["outcome"] == "interrupted"
+    assert bench.sysctls() == {"1"}
+
+
+def wait_for_job(job: str, process: subprocess.Popen[str]) -> int:
+    """The pid of the job's emulator, once it runs."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        assert process.poll() is None
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if f"--job={job}" in path.read_bytes().decode(errors="replace").split("\0"):
+                    return int(path.parent.name)
+        time.sleep(0.1)
+    raise AssertionError(f"{job} never ran")
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "code", "sentence"),
+    [
+        (
+            [],
+            {"arms": "x: {cc: cubic}", "direction": "receive"},
+            2,
+            "across machines jobs can only",
+        ),
+        ([], {"arms": "x: {cc: nosuch}"}, 1, "nosuch"),
+        (["--mltcp=no-such-command"], {"arms": "x: {cc: cubic}"}, 1, "no-such-command"),
+        (["--address=192.0.2.1"], {"arms": "x: {cc: cubic}"}, 3, "no route to 192.0.2.1"),
+    ],
+)
+def test_what_cannot_be_run_is_said_in_one_sentence(
+    bench: Bench, options: list[str], settings: dict[str, str], code: int, sentence: str
+) -> None:
+    done = run(bench.command(*options, **settings))
+    assert done.returncode == code, done.stderr
+    assert sentence in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr

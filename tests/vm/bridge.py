@@ -1,0 +1,218 @@
+"""Runs the tests of tests/vm/inside in guests, and takes their reports over as if run here.
+
+On the host the first test of a file boots one guest per kernel, in which pytest runs all of the
+file's selected tests; its reports come back as lines of JSON. What the guest's kernel complained of
+on its console fails the test that ran then.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pytest
+from guest import boot, kernels
+from guest.common import CACHE, CHECKOUT, LACKING
+from guest.log import problems
+
+GUEST = os.environ.get("MLTCP_GUEST")
+"""In a guest: the suite of its kernel. None on the host."""
+
+REPORTS = "MLTCP_GUEST_REPORTS"
+
+QUICK = ("bookworm",)
+FULL = tuple(kernels.SUITES)
+
+VM = CHECKOUT / "scripts" / "vm"
+
+_MARK = "mltcp-test: "
+
+
+def suites(config: pytest.Config) -> tuple[str, ...]:
+    """The kernels to test on."""
+    if GUEST:
+        return (GUEST,)
+    named = config.getoption("guests")
+    if named:
+        return tuple(named.split(","))
+    return FULL if config.getoption("full") else QUICK
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What the tests of a file want of their guest: arguments of the marker `guest`."""
+
+    cpus: int = 2
+    mem: str = "2G"
+    timeout: int = 1200
+    icount: bool = False
+
+    @classmethod
+    def of(cls, item: pytest.Item) -> Needs:
+        mark = item.get_closest_marker("guest")
+        return cls(**mark.kwargs) if mark else cls()
+
+    def options(self) -> list[str]:
+        options = [f"--{name}={value}" for name, value in asdict(self).items() if name != "icount"]
+        return [*options, *(["--icount"] if self.icount else [])]
+
+
+class InGuest:
+    """The guest's side: marks each test on the console, hands each report over."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._reports = open(os.environ[REPORTS], "a", buffering=1)  # noqa: SIM115
+        self._console = open("/dev/kmsg", "w", buffering=1)  # noqa: SIM115
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._console.write(f"{_MARK}{nodeid}\n")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
+        self._reports.write(json.dumps(data) + "\n")
+
+
+class OnHost:
+    """The host's side: boots a guest when the first test of a file and kernel is due."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._reports: dict[str, list[pytest.TestReport]] = {}
+
+    def reports(self, item: pytest.Item) -> list[pytest.TestReport]:
+        if item.nodeid not in self._reports:
+            self._boot(
+                [
+                    other
+                    for other in item.session.items
+                    if other.path == item.path and suite_of(other) == suite_of(item)
+                ]
+            )
+        return self._reports[item.nodeid]
+
+    def _boot(self, items: list[pytest.Item]) -> None:
+        suite = suite_of(items[0])
+        self._reports |= {item.nodeid: [] for item in items}
+        if reason := unavailable(suite):
+            for item in items:
+                path, line, _ = item.location
+                where = (str(path), line or 0, reason)
+                self._add(item, "setup", "skipped", where)
+            return
+        runs = CACHE / "tests"
+        runs.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f"{items[0].path.stem}-{suite}-", dir=runs))
+        done = _run_guest(suite, folder, Needs.of(items[0]), [item.nodeid for item in items])
+        console = folder / "console.log"
+        self._take_over(folder / "reports.jsonl")
+        log = console.read_text(errors="replace") if console.exists() else ""
+        self._blame_absence(items, log, done)
+        self._blame_problems(items, log, console)
+        bad = any(report.failed for item in items for report in self._reports[item.nodeid])
+        if not bad:
+            shutil.rmtree(folder)
+
+    def _take_over(self, path: Path) -> None:
+        for line in path.read_text().splitlines() if path.exists() else ():
+            report = self._config.hook.pytest_report_from_serializable(
+                config=self._config, data=json.loads(line)
+            )
+            if isinstance(report.longrepr, list):  # JSON knows no tuples, a skip's reason is one
+                report.longrepr = tuple(report.longrepr)
+            self._reports[report.nodeid].append(report)
+
+    def _blame_problems(self, items: list[pytest.Item], log: str, console: Path) -> None:
+        """Fail the test during which the kernel complained; the first, if before any."""
+        by_id = {item.nodeid: item for item in items}
+        parts = re.split(rf"{_MARK}(.*)", log)
+        found = {items[0].nodeid: problems(parts[0])}
+        for nodeid, part in zip(parts[1::2], parts[2::2], strict=True):
+            found[nodeid] = found.get(nodeid, []) + problems(part)
+        for nodeid, lines in found.items():
+            if lines:
+                text = "\n".join(["The guest's kernel complained:", *lines, f"See {console}"])
+                self._add(by_id[nodeid], "teardown", "failed", text)
+
+    def _blame_absence(
+        self, items: list[pytest.Item], log: str, done: subprocess.CompletedProcess[str]
+    ) -> None:
+        """Fail the tests that have no result: the guest ended before, or pytest didn't start."""
+        last = re.findall(rf"{_MARK}(.*)", log)[-1:]
+        for item in items:
+            if not any(report.when == "teardown" for report in self._reports[item.nodeid]):
+                when = "while this test ran" if item.nodeid in last else "before this test ran"
+                text = f"The guest ended {when} (exit status {done.returncode}):\n{done.stdout}"
+                self._add(item, "call", "failed", text)
+
+    def _add(
+        self, item: pytest.Item, when: str, outcome: str, longrepr: str | tuple[str, int, str]
+    ) -> None:
+        report = pytest.TestReport(item.nodeid, item.location, {}, outcome, longrepr, when)
+        self._reports[item.nodeid].append(report)
+
+
+def suite_of(item: pytest.Item) -> str:
+    return item.callspec.params["guest"]
+
+
+@functools.cache
+def unavailable(suite: str) -> str | None:
+    """Why there is no such guest here; None when there is. Brings its kernel up to date."""
+    if shutil.which(boot.QEMU) is None:
+        return f"{boot.QEMU} is not installed; run scripts/setup --dev"
+    if suite == kernels.DEBUG:
+        return (
+            None
+            if kernels.cached(suite)
+            else "there is no debug kernel; run scripts/vm debug-kernel"
+        )
+    done = subprocess.run([VM, "fetch", suite], stdin=subprocess.DEVNULL, capture_output=True)
+    said = done.stderr.decode().strip()
+    if done.returncode == LACKING:
+        return said
+    if done.returncode:
+        pytest.exit(f"scripts/vm fetch {suite} failed: {said}", returncode=1)
+    _compile_for_guests()
+    return None
+
+
+@functools.cache
+def _compile_for_guests() -> None:
+    """Fill the caches of compiled objects, which guests see: compiling there takes minutes."""
+    from mltcp_tools import core  # noqa: F401  compiles the core when imported
+    from mltcp_tools.backends import build
+
+    for source in (CHECKOUT / "bpf").glob("*.bpf.c"):
+        build.build_object(source.name.removesuffix(".bpf.c"))
+    folder = CHECKOUT / "tests" / "guest"
+    subprocess.run(["make", "-s", "-C", folder, f"OUT={CACHE / 'programs'}"], check=True)
+
+
+def _run_guest(
+    suite: str, folder: Path, needs: Needs, nodeids: Sequence[str]
+) -> subprocess.CompletedProcess[str]:
+    settings = {"MLTCP_GUEST": suite, REPORTS: str(folder / "reports.jsonl")}
+    return subprocess.run(
+        [
+            *(VM, "run", suite, "--module", "--allow-log-problems"),
+            *needs.options(),
+            *(f"--env={name}={value}" for name, value in settings.items()),
+            *("--log", folder / "console.log", "--"),
+            *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--full", *nodeids),
+        ],
+        cwd=CHECKOUT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )

@@ -1,0 +1,49 @@
+"""Every test of this folder runs in a guest, once per kernel, as root, with the module installed.
+
+Its fixtures and body are never run on the host. The marker `guest` says what a file's guest needs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from vm.bridge import GUEST, InGuest, OnHost, suites
+
+_HOST = pytest.StashKey[OnHost]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "guest(cpus, mem, timeout, icount): what its guest needs")
+    if GUEST:
+        config.pluginmanager.register(InGuest(config))
+    else:
+        config.stash[_HOST] = OnHost(config)
+
+
+@pytest.fixture(autouse=True)
+def guest() -> str:
+    """The suite of the guest's kernel; given by pytest_generate_tests."""
+    raise NotImplementedError
+
+
+@pytest.hookimpl(trylast=True)  # last, so that ids end in it, whatever loads this file when
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    metafunc.parametrize("guest", suites(metafunc.config))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("bpf") and not Path("/sys/kernel/btf/vmlinux").exists():
+        pytest.skip("this guest's kernel has no BTF, so no congestion control in BPF")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    if GUEST or item.get_closest_marker("skip"):
+        return None
+    reports = item.config.stash[_HOST].reports(item)
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True

@@ -1,0 +1,234 @@
+"""The kernel module by itself: loading, choosing its congestion controls, unloading, leaks."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from netns.connections import TCP_CONGESTION, bottleneck, connection, send_burst
+
+from mltcp_tools import host
+from mltcp_tools.backends import get_backend
+from mltcp_tools.backends.base import ALL_NAMES, Backend, Job, JobParams
+from mltcp_tools.testbed.experiment import Link
+from mltcp_tools.testbed.namespaces import inside, write_sysctl
+from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
+
+MODULE = Path("/sys/module/tcp_mltcp")
+FILE = Path("/lib/modules", os.uname().release, "updates/tcp_mltcp.ko")
+SLAB = Path("/sys/kernel/slab/mltcp_sock")
+DEFAULT = "net.ipv4.tcp_congestion_control"
+
+FINIT_MODULE, DELETE_MODULE = 313, 176  # x86_64; libc has no functions for them
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def insert() -> None:
+    """Load the module without a process: in a guest each costs a tenth of a second."""
+    with FILE.open("rb") as file:
+        if libc.syscall(FINIT_MODULE, file.fileno(), b"", 0):
+            raise OSError(ctypes.get_errno(), "finit_module")
+
+
+def remove(seconds: float = 20) -> None:
+    """Unload the module once the sockets that were closed just now are gone from the kernel."""
+    deadline = time.monotonic() + seconds
+    while libc.syscall(DELETE_MODULE, b"tcp_mltcp", os.O_NONBLOCK):
+        number = ctypes.get_errno()
+        if number != errno.EAGAIN or time.monotonic() > deadline:
+            raise OSError(number, f"delete_module: {os.strerror(number)}")
+        time.sleep(0.05)
+
+
+def registered() -> set[str]:
+    return set(ALL_NAMES) & set(host.available_congestion_controls())
+
+
+def chosen(sock: socket.socket) -> str:
+    name: bytes = sock.getsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, 16)
+    return name.partition(b"\0")[0].decode()
+
+
+def choose(sock: socket.socket, name: str) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, name.encode())
+
+
+@contextlib.contextmanager
+def pair(name: str) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Two ends of a connection over the loopback interface; the first has that control."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as client:
+        choose(client, name)
+        client.connect(server.getsockname())
+        peer, _ = server.accept()
+        with peer:
+            yield client, peer
+
+
+@pytest.fixture
+def absent() -> Iterator[None]:
+    """The module isn't loaded before, and isn't after."""
+    assert not MODULE.exists()
+    yield
+    if MODULE.exists():
+        remove()
+    assert not registered()
+
+
+@pytest.fixture
+def module(absent: None) -> None:
+    insert()
+
+
+@pytest.fixture
+def backend(module: None) -> Backend:
+    return get_backend("kmod")
+
+
+def test_insmod_and_rmmod(absent: None) -> None:
+    subprocess.run(["insmod", FILE, "slope=2000"], check=True)
+    assert registered() == set(ALL_NAMES)
+    assert (MODULE / "parameters" / "slope").read_text().strip() == "2000"
+    subprocess.run(["rmmod", "tcp_mltcp"], check=True)
+    assert not MODULE.exists()
+    assert not registered()
+    refused = subprocess.run(["insmod", FILE, "slope=-1"], capture_output=True)
+    assert refused.returncode != 0
+    assert not MODULE.exists()
+
+
+@pytest.mark.parametrize("name", ALL_NAMES)
+def test_a_name_loads_the_module(absent: None, name: str) -> None:
+    with socket.socket() as sock:
+        choose(sock, name)
+        assert chosen(sock) == name
+    assert registered() == set(ALL_NAMES)
+    remove()
+    default = host.default_congestion_control()
+    write_sysctl(DEFAULT, name)
+    try:
+        assert MODULE.exists()
+    finally:
+        write_sysctl(DEFAULT, default)
+
+
+@pytest.mark.parametrize("name", ALL_NAMES)
+def test_chosen_by_namespace_and_by_route(module: None, name: str) -> None:
+    with bottleneck() as network:
+        with inside(network.senders[0]):
+            write_sysctl(DEFAULT, name)
+            with socket.socket() as sock:
+                assert chosen(sock) == name
+            write_sysctl(DEFAULT, "reno")
+            (route,) = subprocess.run(
+                ["ip", "route", "show", "default"], check=True, capture_output=True, text=True
+            ).stdout.splitlines()
+            words = [RECEIVER_ADDRESS, *route.split()[1:], "congctl", name]
+            subprocess.run(["ip", "route", "add", *words], check=True)
+        with (
+            inside(network.receiver),
+            socket.create_server((RECEIVER_ADDRESS, 0)) as server,
+        ):
+            with inside(network.senders[0]):
+                sock = socket.socket()
+            with sock:
+                assert chosen(sock) == "reno"
+                sock.connect(server.getsockname())
+                assert chosen(sock) == name
+
+
+def test_rmmod_is_refused_while_in_use(module: None) -> None:
+    def refused() -> bool:
+        with pytest.raises(OSError, match="delete_module") as raised:
+            remove(seconds=0)
+        return raised.value.errno == errno.EAGAIN
+
+    with pair("mltcp_cubic") as (client, peer):
+        assert refused()
+        client.sendall(b"still works")
+        assert peer.recv(100) == b"still works"
+        choose(client, "reno")
+        remove()
+    insert()
+    with bottleneck() as network:
+        with inside(network.senders[0]):
+            write_sysctl(DEFAULT, "mltcp")
+        assert refused()
+    remove()  # the namespace is gone, and its default with it
+
+
+@pytest.mark.parametrize("name", ALL_NAMES)
+def test_bulk_transfer(backend: Backend, name: str) -> None:
+    size = 5_000_000
+    with bottleneck() as network, connection(network, name) as sender:
+        send_burst(sender, size)
+        (flow,) = backend.flows()
+        assert (flow.congestion_control, flow.active, flow.gain) == (name, False, 1.0)
+        info = sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        (acknowledged,) = struct.unpack_from("=Q", info, 120)  # tcpi_bytes_acked
+        assert acknowledged == size + 1  # and the SYN
+        assert network.counters().bytes > size
+
+
+def test_dctcp_is_marked_where_the_link_marks(module: None) -> None:
+    link = Link(100_000_000, 100_000, 0.005, ecn=True)
+    with Network(f"e{os.getpid()}", link, {}, 1) as network:
+        with inside(network.receiver):
+            # A SYN of dctcp asks for ECN in a way that only dctcp's like answers.
+            write_sysctl(DEFAULT, "mltcp_dctcp")
+        with connection(network, "mltcp_dctcp") as sender:
+            send_burst(sender, 5_000_000)
+            counters = network.counters()
+    assert counters.marks > 20
+    assert counters.marks > counters.drops
+
+
+def test_a_thousand_tagged_connections_leave_nothing(backend: Backend) -> None:
+    assert int((SLAB / "object_size").read_text()) <= 256
+    params = JobParams(total_bytes=10_000, gap_s=0.01)
+    for number in (1, 2):
+        backend.set_job(Job(number, f"job {number}", params))
+    for _ in range(10):
+        with contextlib.ExitStack() as stack:
+            for number in range(100):
+                client, _ = stack.enter_context(pair(ALL_NAMES[number % len(ALL_NAMES)]))
+                backend.tag(client.fileno(), 1 + number % 2)
+                client.sendall(bytes(1000))
+            assert len(backend.flows()) >= 100
+    backend.delete_job(1)  # the other goes with the module
+    deadline = time.monotonic() + 20
+    while backend.flows() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert backend.flows() == []
+    time.sleep(0.5)  # memory is freed after a grace period
+    (SLAB / "shrink").write_text("1")
+    assert int((SLAB / "objects").read_text().split()[0]) == 0
+    remove()
+    assert not SLAB.exists()
+
+
+def test_a_hundred_rounds_of_loading_leave_nothing(absent: None) -> None:
+    def kernel_memory() -> int:
+        """Memory of the kernel that it can't give back, in kB."""
+        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        return sum(int(lines[name].split()[0]) for name in ("SUnreclaim", "Percpu", "VmallocUsed"))
+
+    used = []
+    for number in range(100):
+        insert()
+        with pair(ALL_NAMES[number % len(ALL_NAMES)]) as (client, peer):
+            client.sendall(b"x" * 100)
+            peer.recv(100)
+        remove()
+        used.append(kernel_memory())
+    assert not SLAB.exists()
+    # What is left of one loading can't be less than a page.
+    assert min(used[-20:]) - min(used[:20]) < 80 * 4 / 2

@@ -1,0 +1,80 @@
+"""Whole runs of the testbed with what only a guest's kernel has: delay, RED, the module."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from mltcp_tools.backends import get_backend
+from mltcp_tools.testbed.reading import load_experiment
+from mltcp_tools.testbed.run import run_experiment
+
+pytestmark = pytest.mark.guest(timeout=900)
+
+EXPERIMENT = """\
+name: guest
+link: {rate: 20mbit, queue: 60kB, delay: 10ms, ecn: ECN}
+jobs:
+  - {name: job, count: 2, bytes: 100kB, compute: 100ms, jitter: 5%}
+arms:
+  base: {cc: BASE}
+  mltcp: {cc: MLTCP}
+baseline: base
+iterations: 10
+repetitions: 1
+alone: {iterations: 2}
+"""
+
+
+def experiment(folder: Path, **words: str) -> Path:
+    """The experiment in a file; the words replace those in capitals."""
+    text = EXPERIMENT
+    for word, value in words.items():
+        text = text.replace(word, value)
+    path = folder / "guest.yaml"
+    path.write_text(text)
+    return path
+
+
+def table(folder: Path, name: str) -> pd.DataFrame:
+    return pd.read_parquet(folder / f"{name}.parquet")
+
+
+@pytest.mark.parametrize("backend", [pytest.param("bpf", marks=pytest.mark.bpf), "kmod"])
+def test_two_jobs_over_a_link_with_delay(tmp_path: Path, backend: str) -> None:
+    path = experiment(tmp_path, ECN="false", BASE="cubic", MLTCP="mltcp")
+    folder = tmp_path / "run"
+    run_experiment(load_experiment(path), folder, trace_ms=0, backend=backend)
+    iterations = table(folder, "iterations")
+    assert len(iterations) == 2 * 2 * 10 + 2
+    assert iterations["comm_s"].min() > 0.04  # 100 kB at 20 Mbit/s
+    events = table(folder, "flow_events")
+    assert set(events["job"]) == {"job-1", "job-2"}
+    assert events["srtt_us"].min() > 9_000
+    assert not get_backend(backend).is_present()
+
+
+def test_two_jobs_of_dctcp_over_a_link_that_marks(tmp_path: Path) -> None:
+    path = experiment(tmp_path, ECN="true", BASE="dctcp", MLTCP="mltcp_dctcp")
+    run_experiment(load_experiment(path), tmp_path / "run", trace_ms=0, backend="kmod")
+    arms = table(tmp_path / "run", "arms").set_index("arm")
+    assert arms["link_marks"]["base"] > 0
+    assert arms["link_marks"]["mltcp"] > 0
+
+
+@pytest.mark.full
+def test_the_command_reports(tmp_path: Path) -> None:
+    path = experiment(tmp_path, ECN="false", BASE="reno", MLTCP="mltcp_reno")
+    command = [sys.executable, "-m", "mltcp_tools.cli.main", "testbed", "run", str(path)]
+    options = ["--backend", "auto", "-o", str(tmp_path / "run"), "--json"]
+    done = subprocess.run([*command, *options], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert set(json.loads(done.stdout)["arms"]) >= {"base", "mltcp"}
+    environment = json.loads((tmp_path / "run" / "environment.json").read_text())
+    assert environment["backend"]["backend"] == "kmod"  # the module is installed here
+    assert (tmp_path / "run" / "report.html").exists()
