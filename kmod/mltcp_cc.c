@@ -128,21 +128,24 @@ static void mltcp_init(struct sock *sk)
 	need_state(sk);
 }
 
-/* The iteration that has ended; one without a byte is none. Under RCU. */
+/* The iteration that has ended; one without a byte is none. */
 static void report(const struct mltcp_sock *ms)
 {
-	const struct mltcp_job_ref *job = rcu_dereference(ms->job);
+	const struct mltcp_job_ref *job;
 
 	if (!ms->flow.iteration || !mltcp_sent(&ms->flow))
 		return;
 	/* What has neither a job nor defaults was one long iteration: nothing to report. */
 	if (!ms->flow.job && !READ_ONCE(mltcp_defaults.gap_ns))
 		return;
+	rcu_read_lock();
+	job = rcu_dereference(ms->job);
 	/* A job without data may have lost its namespace, too. */
 	if (!job)
 		mltcp_netlink_report(sock_net(ms->sk), ms);
 	else if (rcu_access_pointer(job->data))
 		mltcp_netlink_report(job->net, ms);
+	rcu_read_unlock();
 }
 
 static void mltcp_release(struct sock *sk)
@@ -151,9 +154,7 @@ static void mltcp_release(struct sock *sk)
 
 	if (!ms)
 		return;
-	rcu_read_lock();
 	report(ms);
-	rcu_read_unlock();
 	if (ms->base->release)
 		ms->base->release(sk);
 	set_state_pointer(sk, NULL);
@@ -180,7 +181,7 @@ static void mltcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
 		return;
 	}
 	if (mltcp_must_yield(&ms->flow)) {
-		cwnd = mltcp_yield(&ms->flow, ktime_get_ns(), tcp_snd_cwnd(tp));
+		cwnd = mltcp_yield(&ms->flow, tp->tcp_clock_cache, tcp_snd_cwnd(tp));
 		if (cwnd < tcp_snd_cwnd(tp)) {
 			tcp_snd_cwnd_set(tp, cwnd);
 			tp->snd_ssthresh = cwnd;
@@ -214,53 +215,58 @@ static u64 acked_bytes(const struct sock *sk)
 	return tp->bytes_acked;
 }
 
+/* job 0: the flow has none, and these are the defaults. */
+static void account(struct sock *sk, struct mltcp_sock *ms, const struct ack_sample *sample,
+		    const struct mltcp_params *params, u32 job)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	struct mltcp_flow *flow = &ms->flow;
+	u64 now = tp->tcp_clock_cache; /* when the ACK came, CLOCK_MONOTONIC */
+	u64 bytes = acked_bytes(sk);
+	u32 mechanisms = READ_ONCE(params->mechanisms);
+
+	/* The ACK of a FIN alone says nothing of a burst. */
+	if (bytes < tp->bytes_acked && bytes == flow->acked_bytes)
+		return;
+	/* The job was deleted; a tag that changes is seen to in mltcp_cc_retag(). */
+	if (flow->job != job)
+		mltcp_reset(flow, job, flow->acked_bytes, flow->retransmits);
+	if (mechanisms == MLTCP_MECHANISMS_DEFAULT)
+		mechanisms = ms->variant->mechanisms;
+	if (mltcp_is_boundary(flow, params)) {
+		report(ms);
+		mltcp_begin(flow, params, now);
+	}
+	mltcp_on_ack(flow, params, mechanisms, now, bytes, sample->rtt_us, tcp_min_rtt(tp));
+	flow->cwnd = tcp_snd_cwnd(tp);
+	flow->srtt_us = tp->srtt_us >> 3;
+	flow->retransmits = tp->total_retrans;
+}
+
 /* Every ACK that acknowledges data, in every state of the connection. */
 static void mltcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 {
-	const struct tcp_sock *tp = tcp_sk(sk);
 	struct mltcp_sock *ms = need_state(sk);
-	const struct mltcp_params *params = &mltcp_defaults;
-	const struct mltcp_job_data *data = NULL;
+	const struct mltcp_job_data *data;
 	const struct mltcp_job_ref *job;
-	struct mltcp_flow *flow;
-	u64 now = ktime_get_ns();
-	u64 bytes = acked_bytes(sk);
-	u32 mechanisms, id = 0;
 
 	if (!ms)
 		return;
 	if (ms->base->pkts_acked)
 		ms->base->pkts_acked(sk, sample);
 
-	flow = &ms->flow;
-	/* The ACK of a FIN alone says nothing of a burst. */
-	if (bytes < tp->bytes_acked && bytes == flow->acked_bytes)
+	job = rcu_dereference_protected(ms->job, lockdep_sock_is_held(sk));
+	if (!job) {
+		account(sk, ms, sample, &mltcp_defaults, 0);
 		return;
+	}
 	rcu_read_lock();
-	job = rcu_dereference(ms->job);
-	if (job)
-		data = rcu_dereference(job->data);
-	if (data) {
-		params = &data->job.params;
-		id = job->id;
-	}
-	/* The job was deleted; a tag that changes is seen to in mltcp_cc_retag(). */
-	if (flow->job != id)
-		mltcp_reset(flow, id, flow->acked_bytes, flow->retransmits);
-	mechanisms = READ_ONCE(params->mechanisms);
-	if (mechanisms == MLTCP_MECHANISMS_DEFAULT)
-		mechanisms = ms->variant->mechanisms;
-
-	if (mltcp_is_boundary(flow, params)) {
-		report(ms);
-		mltcp_begin(flow, params, now);
-	}
-	mltcp_on_ack(flow, params, mechanisms, now, bytes, sample->rtt_us, tcp_min_rtt(tp));
+	data = rcu_dereference(job->data);
+	if (data)
+		account(sk, ms, sample, &data->job.params, job->id);
+	else
+		account(sk, ms, sample, &mltcp_defaults, 0);
 	rcu_read_unlock();
-
-	flow->cwnd = tcp_snd_cwnd(tp);
-	flow->srtt_us = tp->srtt_us >> 3;
-	flow->retransmits = tp->total_retrans;
 }
 
 /* What follows goes to the base as it is; only what a base has is registered, see wrap(). */
@@ -360,9 +366,7 @@ int mltcp_cc_retag(struct sock *sk, struct mltcp_job_ref *job)
 		return -ENOTCONN;
 	old = rcu_dereference_protected(ms->job, lockdep_sock_is_held(sk));
 	if (old != job) {
-		rcu_read_lock();
 		report(ms);
-		rcu_read_unlock();
 		rcu_assign_pointer(ms->job, job);
 		/* What the next ACK acknowledges already belongs to the new job. */
 		mltcp_reset(&ms->flow, job ? job->id : 0, ms->flow.acked_bytes,

@@ -36,7 +36,7 @@ install_packages() {
 	apt-get -qq install -y --no-install-recommends "${missing[@]}" </dev/null >/dev/null
 }
 
-# Whether the files named are others than at the last call that noted this state.
+# Whether the files named have other contents than when this state was last noted.
 changed() {
 	local name=$1 now
 	shift
@@ -81,7 +81,9 @@ install_module() {
 
 install_tools() {
 	install_packages python3-venv python3-dev iproute2 kmod procps openssh-client
-	if changed tools "$source_folder/pyproject.toml" || [[ ! -x $venv/bin/mltcp ]]; then
+	# The part of pyproject.toml that decides what is installed.
+	if changed tools <(sed '/^\[tool/,$d' "$source_folder/pyproject.toml") ||
+		[[ ! -x $venv/bin/mltcp ]]; then
 		echo "provision.sh: installing the Python packages"
 		[[ -x $venv/bin/python ]] || python3 -m venv "$venv"
 		# Editable: what Vagrant synchronises is what runs.

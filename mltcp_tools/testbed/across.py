@@ -252,44 +252,47 @@ class _Run:
         """
         waiting = set(agents)
         while waiting:
-            for agent, message in self._receive(_READY_S if event == "ready" else None):
-                if message["event"] in ("ready", "done"):
-                    results[agent] = message
-                if message["event"] == event:
-                    waiting.discard(agent)
-                if message.get("failure"):
-                    raise MltcpError(f"On {agent.host}: {message['failure']}")
+            for agent in self._speaking(_READY_S if event == "ready" else None):
+                for message in agent.receive():
+                    if message["event"] in ("ready", "done"):
+                        results[agent] = message
+                    if message["event"] == "iteration":
+                        self._progress.iteration(message["job"])
+                    if message["event"] == event:
+                        waiting.discard(agent)
+                    if message.get("failure"):
+                        raise MltcpError(f"On {agent.host}: {message['failure']}")
 
     def _collect(self, agents: Sequence[Agent], results: dict[Agent, dict[str, Any]]) -> None:
         """Take the results of agents that were told to stop, as far as they come soon."""
         deadline = time.monotonic() + END_S
-        while any(agent not in results and not agent.ended for agent in agents):
-            if time.monotonic() > deadline:
-                return
-            with contextlib.suppress(MltcpError, KeyboardInterrupt):
-                for agent, message in self._receive(deadline - time.monotonic()):
-                    if message["event"] == "done":
-                        results[agent] = message
+        waiting = set(agents)
+        while waiting and (left := deadline - time.monotonic()) > 0:
+            with selectors.DefaultSelector() as selector:
+                for agent in waiting:
+                    selector.register(agent, selectors.EVENT_READ, agent)
+                ready = [key.data for key, _ in selector.select(left)]
+            for agent in ready:
+                try:
+                    done = [each for each in agent.receive() if each["event"] == "done"]
+                except MltcpError:
+                    waiting.discard(agent)  # it has ended; the first failure is what counts
+                else:
+                    if done:
+                        results[agent] = done[-1]
+                        waiting.discard(agent)
 
-    def _receive(self, patience_s: float | None) -> list[tuple[Agent, dict[str, Any]]]:
-        """What agents say next. Raises MltcpError where one ended or none spoke for so long."""
+    def _speaking(self, patience_s: float | None) -> list[Agent]:
+        """Wait for agents that have something to say. Raises MltcpError where none has for long."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._interrupts, selectors.EVENT_READ)
             for agent in self._agents:
-                if not agent.ended:
-                    selector.register(agent, selectors.EVENT_READ)
-            ready = [key.fileobj for key, _ in selector.select(patience_s)]
+                selector.register(agent, selectors.EVENT_READ, agent)
+            ready = [key.data for key, _ in selector.select(patience_s)]
         self._interrupts.check()
         if not ready:
             raise MltcpError(f"Nothing was heard of any machine for {patience_s:.0f} s.")
-        received = []
-        for agent in self._agents:
-            if agent in ready:
-                for message in agent.receive():
-                    if message["event"] == "iteration":
-                        self._progress.iteration(message["job"])
-                    received.append((agent, message))
-        return received
+        return ready
 
     def _record(
         self, arm: str, repetition: int, plans: Sequence[Plan], first: float, done: _Done

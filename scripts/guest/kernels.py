@@ -241,11 +241,13 @@ def _arrange(folder: Path, version: str) -> None:
 
 
 def _relocate(kernel: Kernel, target: Path | None = None) -> None:
-    """Let the headers, which name /usr/src, name the folder they lie in (or will: target)."""
+    """Let links and headers, which name /usr/src, name the folder they lie in (or will: target)."""
+    modules = kernel.modules / kernel.version
+    if kernel.suite == DEBUG:
+        _link(modules / "build", kernel.folder / "linux")
+        return
     source = (target or kernel.folder) / "usr" / "src"
     headers = kernel.folder / "usr" / "src" / f"linux-headers-{kernel.version}"
-    if not headers.is_dir():
-        return  # the debug kernel has its own tree
     makefile = headers / "Makefile"
     text = re.sub(
         r"^(include |KBUILD_OUTPUT=)\S*/usr/src/",
@@ -255,10 +257,13 @@ def _relocate(kernel: Kernel, target: Path | None = None) -> None:
     )
     makefile.write_text(text)
     common = f"linux-headers-{kernel.version.removesuffix('-amd64')}-common"
-    for link, name in (("build", headers.name), ("source", common)):
-        path = kernel.modules / kernel.version / link
-        path.unlink(missing_ok=True)
-        path.symlink_to(source / name)
+    _link(modules / "build", source / headers.name)
+    _link(modules / "source", source / common)
+
+
+def _link(path: Path, target: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
 
 
 def unpack_kernel(image: bytes) -> bytes:

@@ -118,10 +118,11 @@ def test_a_module_built_for_another_kernel_is_refused(
     )
     monkeypatch.setattr(module, "installed", lambda: False)
     monkeypatch.setattr(module, "built", lambda: foreign)
-    with pytest.raises(HostError, match=f"built for kernel {other.decode()}, but {release} runs"):
+    told = re.escape(f"built for kernel {other.decode()}, but {release} runs")
+    with pytest.raises(HostError, match=told):
         backend.load()
     monkeypatch.setattr(module, "built", lambda: None)
-    with pytest.raises(HostError, match=f"not installed for kernel {release}; in a checkout"):
+    with pytest.raises(HostError, match=re.escape(f"not installed for kernel {release}; in a")):
         backend.load()
     # What the kernel itself says to a module that was configured otherwise.
     foreign.write_bytes(module_file().read_bytes().replace(b" SMP ", b" UMP "))

@@ -1,4 +1,7 @@
-"""The tests of the backend interface, on both backends: on the host only eBPF may have them."""
+"""The tests of the backend interface, on both backends; the host's kernel may load no module.
+
+eBPF's take minutes in a guest and run on the host too: here only with --full.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,10 @@ from netns.test_backends import *  # noqa: F403
 
 from mltcp_tools.backends.base import Backend
 
+BPF = (pytest.mark.bpf, pytest.mark.full)
 
-@pytest.fixture(params=[pytest.param("bpf", marks=pytest.mark.bpf), "kmod"])
+
+@pytest.fixture(params=[pytest.param("bpf", marks=BPF), "kmod"])
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     with fresh(request.param) as found:
         yield found

@@ -14,7 +14,8 @@ from mltcp_tools.backends import get_backend
 from mltcp_tools.testbed.reading import load_experiment
 from mltcp_tools.testbed.run import run_experiment
 
-pytestmark = pytest.mark.guest(timeout=900)
+pytestmark = pytest.mark.guest(timeout=1800)
+BPF = (pytest.mark.bpf, pytest.mark.full)
 
 EXPERIMENT = """\
 name: guest
@@ -45,7 +46,7 @@ def table(folder: Path, name: str) -> pd.DataFrame:
     return pd.read_parquet(folder / f"{name}.parquet")
 
 
-@pytest.mark.parametrize("backend", [pytest.param("bpf", marks=pytest.mark.bpf), "kmod"])
+@pytest.mark.parametrize("backend", [pytest.param("bpf", marks=BPF), "kmod"])
 def test_two_jobs_over_a_link_with_delay(tmp_path: Path, backend: str) -> None:
     path = experiment(tmp_path, ECN="false", BASE="cubic", MLTCP="mltcp")
     folder = tmp_path / "run"

@@ -1,0 +1,135 @@
+"""vagrant/provision.sh and the Debian package in a guest, on a Debian of their own.
+
+The Debian is the root of the box that `vagrant/try --box` makes, with provision.sh run in it once;
+here it is used by the kernel that its module was built for.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from guest import kernels
+from guest.common import CHECKOUT
+from vm.bridge import QUICK, VM, unavailable
+
+from mltcp_tools import __version__
+
+(SUITE,) = QUICK
+ROOT = CHECKOUT / ".cache/vagrant/root"
+PACKAGE = f"tcp-mltcp-dkms_{__version__}-1_all.deb"
+
+pytestmark = pytest.mark.full
+
+# Changes to the Debian are made in a layer over it, in the guest's memory. What the checkout has by
+# now is what the machines of Vagrant get.
+IN_DEBIAN = """
+set -eu
+mkdir /tmp/layer /tmp/debian
+mount -t tmpfs -o size=1G tmpfs /tmp/layer
+mkdir /tmp/layer/upper /tmp/layer/work
+mount -t overlay -o lowerdir="$1",upperdir=/tmp/layer/upper,workdir=/tmp/layer/work \
+    overlay /tmp/debian
+mkdir -p /tmp/debian/deb
+mount --bind "$2" /tmp/debian/opt/mltcp
+mount --bind "$3" /tmp/debian/deb
+for folder in proc sys dev; do mount --rbind /$folder /tmp/debian/$folder; done
+shift 3
+exec chroot /tmp/debian /usr/bin/env -i HOME=/root LC_ALL=C.UTF-8 \
+    PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin bash -euxc "$1"
+"""
+
+
+@pytest.fixture(scope="module")
+def debian() -> str:
+    """The kernel's release that the Debian and the guest have in common."""
+    if reason := unavailable(SUITE):
+        pytest.skip(reason)
+    for tool in ("mmdebstrap", "vagrant", "rsync"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"vagrant/try --box takes {tool}")
+    done = subprocess.run(
+        [CHECKOUT / "vagrant/try", "--box"], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    release = next((ROOT / "lib/modules").iterdir()).name
+    kernel = kernels.require(SUITE)
+    if release != kernel.version:
+        pytest.skip(f"the box has kernel {release}, the guest {kernel.version}: fetch them anew")
+    return release
+
+
+def run(script: str, deb: Path) -> str:
+    """Run a script in the Debian in a guest; what it prints."""
+    done = subprocess.run(
+        [
+            *(VM, "run", SUITE, "--timeout=1200", "--", "sh", "-c", IN_DEBIAN, "sh"),
+            *(ROOT, CHECKOUT, deb, script),
+        ],
+        check=False,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_sender_is_provisioned_and_has_the_module(debian: str, tmp_path: Path) -> None:
+    printed = run(
+        """
+        bash /opt/mltcp/vagrant/provision.sh install sender
+        bash /opt/mltcp/vagrant/provision.sh install sender
+        dkms status tcp-mltcp
+        sysctl -qw net.ipv4.tcp_congestion_control=mltcp  # loads the module by its name
+        cat /sys/module/tcp_mltcp/version
+        sysctl -qw net.ipv4.tcp_congestion_control=cubic
+        mltcp status --backend kmod
+        mltcp unload --backend kmod
+        test ! -e /sys/module/tcp_mltcp
+        /opt/mltcp/kmod/dkms-install --remove
+        ! modinfo tcp_mltcp
+        """,
+        tmp_path,
+    )
+    lines = printed.splitlines()
+    assert f"tcp-mltcp/{__version__}, {debian}, x86_64: installed" in lines
+    # Built at most once: the second call finds it there.
+    assert printed.count("Building module") <= 1
+    assert __version__ in lines
+    for name in ("mltcp", "mltcp_reno", "mltcp_cubic", "mltcp_dctcp"):
+        assert any(line.split()[:2] == ["kmod:", name] for line in lines)
+
+
+def test_the_package_is_built_by_dkms_and_taken_off_again(debian: str, tmp_path: Path) -> None:
+    if not all(map(shutil.which, ("dh_dkms", "dpkg-buildpackage"))):
+        pytest.skip("building Debian packages takes debhelper, dh-dkms and dpkg-dev")
+    subprocess.run([CHECKOUT / "scripts/build-deb", tmp_path], check=True, capture_output=True)
+    printed = run(
+        f"""
+        /opt/mltcp/kmod/dkms-install --remove
+        dpkg -i /deb/{PACKAGE}
+        dkms status tcp-mltcp
+        modprobe tcp_mltcp
+        if /opt/mltcp/kmod/dkms-install; then exit 1; fi  # what dpkg has, dpkg removes
+        # Another build of it, as after an upgrade: the loaded one is stale.
+        echo 'int other __used;' >>/usr/src/tcp-mltcp-{__version__}/mltcp_main.c
+        dpkg-reconfigure tcp-mltcp-dkms
+        modprobe -r tcp_mltcp
+        cp /usr/share/doc/tcp-mltcp-dkms/examples/sysctl.d/90-tcp-mltcp.conf /etc/sysctl.d
+        cp /usr/share/doc/tcp-mltcp-dkms/examples/modprobe.d/tcp-mltcp.conf /etc/modprobe.d
+        sysctl -qp /etc/sysctl.d/90-tcp-mltcp.conf
+        cat /proc/sys/net/ipv4/tcp_congestion_control /sys/module/tcp_mltcp/parameters/gap_us
+        sysctl -qw net.ipv4.tcp_congestion_control=cubic
+        modprobe -r tcp_mltcp
+        dpkg -P tcp-mltcp-dkms
+        ! modinfo tcp_mltcp
+        """,
+        tmp_path,
+    )
+    lines = printed.splitlines()
+    assert f"tcp-mltcp/{__version__}, {debian}, x86_64: installed" in lines
+    assert "tcp_mltcp: another build is loaded than the one installed now." in printed
+    assert lines.index("mltcp") + 1 == lines.index("100000")
