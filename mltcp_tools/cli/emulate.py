@@ -66,12 +66,19 @@ def command() -> None:
     help="Drop a client that owes something and is silent for so long.",
 )
 @click.option("--one-off", is_flag=True, help="End after the first client.")
+@click.option(
+    "--cc",
+    metavar="NAME",
+    help="Congestion control of this side. One that lives on ECN, such as dctcp, must be at both"
+    " ends when a connection is made.",
+)
 @_CONTROL_FD
 def server(
     port: int,
     bind: str | None,
     timeout: float,
     one_off: bool,
+    cc: str | None,
     control_fd: int | None,
 ) -> None:
     """Take the bursts of any number of clients, one after another and at once."""
@@ -82,6 +89,7 @@ def server(
         bind,
         timeout_s=timeout,
         one_off=one_off,
+        cc=cc,
         control_fd=control_fd,
         log=lambda line: click.echo(line, err=True),
     )

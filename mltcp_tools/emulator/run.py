@@ -23,12 +23,16 @@ def run_server(
     *,
     timeout_s: float,
     one_off: bool,
+    cc: str | None,
     control_fd: int | None,
     log: Callable[[str], None],
 ) -> None:
     """Serve until interrupted (KeyboardInterrupt), or until the first client is done."""
     control = None if control_fd is None else Control(control_fd)
-    Server(port, bind, timeout_s=timeout_s, one_off=one_off, log=log, control=control).serve()
+    server = Server(
+        port, bind, timeout_s=timeout_s, one_off=one_off, cc=cc, log=log, control=control
+    )
+    server.serve()
 
 
 def run_client(

@@ -98,6 +98,7 @@ class Server:
         *,
         timeout_s: float = 10.0,
         one_off: bool = False,
+        cc: str | None = None,
         log: Callable[[str], None] = lambda line: None,
         control: Control | None = None,
     ) -> None:
@@ -115,6 +116,8 @@ class Server:
         self._refused = 0
         self._listener = listen(port, bind)
         self._listener.setblocking(False)
+        if cc is not None:
+            set_congestion_control(self._listener, cc)  # its connections inherit it
         self.address: str = self._listener.getsockname()[0]
         self.port: int = self._listener.getsockname()[1]
 

@@ -28,6 +28,9 @@ from mltcp_tools.errors import MltcpError
 from mltcp_tools.testbed.experiment import Job
 from mltcp_tools.testbed.namespaces import inside
 
+NEEDS_ECN = ("dctcp", "mltcp_dctcp")
+"""Congestion controls that both ends need, as they are settled with ECN in the handshake."""
+
 PORT = 5301
 # Long enough for every client to see the message before the instant it names.
 START_AHEAD_S = 0.2
@@ -189,7 +192,7 @@ class Emulators:
         clients: list[Emulator] = []
         try:
             if not self._place.served:
-                arguments = server_arguments(self._place.address)
+                arguments = server_arguments(self._place.address, plans[0].spec.cc)
                 self._server = self._start("the receiver", self._place.receiver, arguments)
                 self._await([self._server], "listening", READY_S)
             for plan in plans:
@@ -306,9 +309,12 @@ def _silence(plans: Sequence[Plan]) -> float:
     return READY_S + 10 * max(1.0, factor) * slowest
 
 
-def server_arguments(address: str) -> list[str]:
-    """What the server at `address` is started with."""
-    return ["server", "--bind", address, "--port", str(PORT)]
+def server_arguments(address: str, cc: str | None = None) -> list[str]:
+    """What the server at `address` is started with, for jobs with the congestion control `cc`."""
+    arguments = ["server", "--bind", address, "--port", str(PORT)]
+    if cc in NEEDS_ECN:
+        arguments += ["--cc", cc]
+    return arguments
 
 
 def _client_arguments(plan: Plan, address: str, trace_ms: int) -> list[str]:
