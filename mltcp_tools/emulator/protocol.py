@@ -73,9 +73,10 @@ class Hello:
     @classmethod
     def unpack(cls, data: bytes) -> Hello:
         # The version comes right behind the magic in every version of this record.
-        if data[: len(_HELLO_MAGIC)] == _HELLO_MAGIC and data[8:9] != bytes([VERSION]):
+        version = data[len(_HELLO_MAGIC) : len(_HELLO_MAGIC) + 1]
+        if data.startswith(_HELLO_MAGIC) and version not in (b"", bytes([VERSION])):
             raise ProtocolError(
-                f"it speaks version {data[8]} of the protocol and this side version {VERSION}; "
+                f"it speaks version {version[0]} of the protocol and this side version {VERSION}; "
                 "run the same mltcp release on both"
             )
         _, direction, flow, flows, session, cc = _fields(cls.LAYOUT, data, _HELLO_MAGIC)

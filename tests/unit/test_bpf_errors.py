@@ -12,7 +12,8 @@ import pytest
 from mltcp_tools import host
 from mltcp_tools.backends import get_backend, libbpf
 from mltcp_tools.backends.base import Backend, Job
-from mltcp_tools.backends.bpf import _borrowed, _explain, _key
+from mltcp_tools.backends.bpf import _explain, _key
+from mltcp_tools.backends.checks import check_tcp
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
 
 
@@ -72,10 +73,10 @@ def test_what_is_no_32_bit_number_is_refused(number: int) -> None:
 def test_looking_at_a_descriptor_leaves_none_behind() -> None:
     ends = os.pipe()
     before = len(os.listdir("/proc/self/fd"))
-    with pytest.raises(OSError, match="socket"), _borrowed(ends[0]):
-        pass
-    with socket.socket() as sock, _borrowed(sock.fileno()) as copy:
-        assert copy.proto == socket.IPPROTO_TCP
+    with pytest.raises(UsageError, match="not a socket"):
+        check_tcp(ends[0])
+    with socket.socket() as sock:
+        check_tcp(sock.fileno())
     assert len(os.listdir("/proc/self/fd")) == before
     for end in ends:
         os.close(end)

@@ -30,6 +30,11 @@ def test_round_trip(record: Hello | Welcome | BurstHeader | Confirmation) -> Non
     assert type(record).unpack(record.pack()) == record
 
 
+def test_a_hello_that_ends_behind_its_magic_is_refused() -> None:
+    with pytest.raises(ProtocolError):
+        Hello.unpack(b"MLTCPemu")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
 def test_any_bytes_are_read_or_refused(

@@ -23,6 +23,7 @@ class Backend:
     """Loaded, and held by sockets that are not ours."""
 
     name = "stand-in"
+    names = NAMES
 
     def status(self) -> Any:
         return SimpleNamespace(loaded=NAMES)
@@ -45,12 +46,12 @@ def test_a_run_takes_over_what_a_killed_run_loaded_and_others_use(
 ) -> None:
     monkeypatch.setattr(testbed_backend, "get_backend", lambda name: Backend())
     monkeypatch.setattr(testbed_backend, "_SOCKETS_END_S", 0.0)
-    (tmp_path / "backend.users").write_text("loaded\n")
+    (tmp_path / "stand-in.users").write_text("loaded\n")
     said: list[str] = []
     with use_backend(tmp_path, {"mltcp"}, said.append):
         assert said == []
     assert said == ["1 sockets are still driven."]
-    assert (tmp_path / "backend.users").read_text() == "loaded\n"  # for the next to unload
+    assert (tmp_path / "stand-in.users").read_text() == "loaded\n"  # for the next to unload
 
 
 def test_a_backend_that_goes_away_costs_no_measurements() -> None:
