@@ -83,15 +83,18 @@ class Incoming:
                 break
             wanted = min(self._body, CHUNK) or self._wanted - len(self.record)
             try:
-                got = sock.recv_into(_SCRATCH, wanted)
+                if self._body:
+                    got = sock.recv_into(_SCRATCH, wanted)
+                    self._body -= got
+                else:
+                    # Not by way of the scratch, which other threads may be writing to.
+                    piece = sock.recv(wanted)
+                    got = len(piece)
+                    self.record += piece
             except BlockingIOError:
                 break
             if not got:
                 raise PeerClosed("the connection was closed")
-            if self._body:
-                self._body -= got
-            else:
-                self.record += bytes(_SCRATCH[:got])
             if got < wanted:
                 break
         return self.done
