@@ -51,6 +51,7 @@ _NO_IPV6 = {
 }
 _BOTTLENECK = "bottleneck"
 _TBF_HANDLE = 0x10000  # 1:
+_ROOT = 0xFFFFFFFF  # TC_H_ROOT
 
 
 @dataclass(frozen=True)
@@ -202,11 +203,10 @@ def local_end(address: str) -> tuple[str, str]:
 def remove_qdisc(interface: str) -> None:
     """Remove the root qdisc that was added to `interface`; no error where there is none."""
     with IPRoute() as ip:
-        try:
-            ip.tc("del", index=ip.link_lookup(ifname=interface)[0], root=True)
-        except NetlinkError as error:
-            if error.code not in (errno.ENOENT, errno.EINVAL):
-                raise
+        index = ip.link_lookup(ifname=interface)[0]
+        # The kernel's own has the handle 0, and can't be removed.
+        if any(q["parent"] == _ROOT and q["handle"] for q in ip.get_qdiscs(index)):
+            ip.tc("del", index=index, parent=_ROOT)
 
 
 def add_bottleneck(interface: str, link: Link) -> None:

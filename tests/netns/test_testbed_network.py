@@ -7,6 +7,7 @@ s2 ---/
 from __future__ import annotations
 
 import socket
+import subprocess
 import threading
 from pathlib import Path
 
@@ -16,7 +17,13 @@ from mltcp_tools.errors import HostError, UsageError
 from mltcp_tools.testbed.experiment import Link
 from mltcp_tools.testbed.leftovers import LOCKS, RunLock, remove_leftovers
 from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, inside, read_sysctl
-from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.testbed.network import (
+    RECEIVER_ADDRESS,
+    Network,
+    add_bottleneck,
+    local_end,
+    remove_qdisc,
+)
 
 
 def namespaces(run: str) -> list[str]:
@@ -40,6 +47,29 @@ def test_the_kernel_has_what_was_asked_for(rate: int, queue: int) -> None:
     assert not any(found["offloads"].values())
     assert found["sysctls"]["net.ipv4.tcp_no_metrics_save"] == "1"
     assert found["sysctls"]["net.ipv4.tcp_sack"] == "0"
+
+
+def test_a_qdisc_that_someone_else_set_is_replaced() -> None:
+    with (
+        RunLock() as lock,
+        Network(lock.id, Link(), {}, 1) as network,
+        inside(network.senders[0]),
+    ):
+        interface, _ = local_end(RECEIVER_ADDRESS)
+        words = f"tc qdisc replace dev {interface} root tbf rate 7mbit burst 20kb limit 20kb"
+        for _ in range(2):
+            subprocess.run(words.split(), check=True)
+            remove_qdisc(interface)
+            remove_qdisc(interface)
+            add_bottleneck(interface, Link(50_000_000, 40_000))
+            shown = subprocess.run(
+                ["tc", "qdisc", "show", "dev", interface],
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
+            assert "rate 50Mbit" in shown
+            assert "7Mbit" not in shown
 
 
 def test_a_senders_packets_pass_the_bottleneck_one_by_one() -> None:
