@@ -8,6 +8,7 @@
 #ifndef MLTCP_COMPAT_H
 #define MLTCP_COMPAT_H
 
+#include <linux/bpf.h>
 #include <linux/delay.h>
 #include <linux/inet_diag.h>
 #include <linux/module.h>

@@ -26,6 +26,7 @@ struct mltcp_variant {
 	const char *name;
 	const char *base_name;
 	u32 mechanisms; /* where a job doesn't say */
+	u32 flags; /* TCP_CONG_*, besides the base's */
 	struct socket *holder; /* keeps the base; NULL: this kernel lacks it */
 	const struct tcp_congestion_ops *base;
 	struct tcp_congestion_ops ops; /* registered */
@@ -34,9 +35,19 @@ struct mltcp_variant {
 };
 
 static struct mltcp_variant mltcp_variants[] = {
-	{.name = "mltcp", .base_name = "reno", .mechanisms = SCALE_ALL},
-	{.name = "mltcp_reno", .base_name = "reno", .mechanisms = MLTCP_SCALE_INCREASE},
-	{.name = "mltcp_cubic", .base_name = "cubic", .mechanisms = MLTCP_SCALE_INCREASE},
+	{.name = "mltcp",
+	 .base_name = "reno",
+	 .mechanisms = SCALE_ALL,
+	 .flags = TCP_CONG_NON_RESTRICTED},
+	{.name = "mltcp_reno",
+	 .base_name = "reno",
+	 .mechanisms = MLTCP_SCALE_INCREASE,
+	 .flags = TCP_CONG_NON_RESTRICTED},
+	{.name = "mltcp_cubic",
+	 .base_name = "cubic",
+	 .mechanisms = MLTCP_SCALE_INCREASE,
+	 .flags = TCP_CONG_NON_RESTRICTED},
+	/* For whom the administrator allows it, as dctcp: it pushes others aside (RFC 8257, 5). */
 	{.name = "mltcp_dctcp", .base_name = "dctcp", .mechanisms = MLTCP_SCALE_INCREASE},
 };
 
@@ -362,7 +373,8 @@ int mltcp_cc_retag(struct sock *sk, struct mltcp_job_ref *job)
 	struct mltcp_sock *ms = variant_of(inet_csk(sk)->icsk_ca_ops) ? need_state(sk) : NULL;
 	struct mltcp_job_ref *old;
 
-	if (!ms)
+	/* A connection that was reset keeps its state until the descriptor is closed. */
+	if (!ms || (job && sk->sk_state == TCP_CLOSE))
 		return -ENOTCONN;
 	old = rcu_dereference_protected(ms->job, lockdep_sock_is_held(sk));
 	if (old != job) {
@@ -422,8 +434,7 @@ static void wrap(struct mltcp_variant *variant)
 		ops->get_info = mltcp_get_info;
 	strscpy(ops->name, variant->name, sizeof(ops->name));
 	ops->owner = THIS_MODULE;
-	/* Any user may choose it; also, a restricted one can't be a namespace's default. */
-	ops->flags = TCP_CONG_NON_RESTRICTED | (base->flags & TCP_CONG_NEEDS_ECN);
+	ops->flags = variant->flags | (base->flags & TCP_CONG_NEEDS_ECN);
 
 	variant->ops_without_ecn = *ops;
 	variant->ops_without_ecn.flags &= ~TCP_CONG_NEEDS_ECN;
@@ -444,6 +455,11 @@ static int __init add(struct mltcp_variant *variant)
 	base = inet_csk(holder->sk)->icsk_ca_ops;
 	if (!base->cong_avoid || base->cong_control) {
 		pr_warn("no %s: %s does without cong_avoid\n", variant->name, variant->base_name);
+		err = -EOPNOTSUPP;
+		goto release;
+	}
+	if (base->owner == BPF_MODULE_OWNER) {
+		pr_warn("no %s: %s is an eBPF program here\n", variant->name, variant->base_name);
 		err = -EOPNOTSUPP;
 		goto release;
 	}

@@ -49,7 +49,8 @@ static inline __u8 mltcp_params_valid(const struct mltcp_params *p)
 {
 	const __u32 known = MLTCP_SCALE_INCREASE | MLTCP_SCALE_DECREASE | MLTCP_YIELD;
 
-	return p->slope <= MLTCP_GAIN_MAX && p->intercept <= MLTCP_GAIN_MAX &&
+	return p->total_bytes <= MLTCP_TOTAL_MAX && p->gap_ns <= MLTCP_GAP_MAX_NS &&
+	       p->slope <= MLTCP_GAIN_MAX && p->intercept <= MLTCP_GAIN_MAX &&
 	       p->keep_min <= MLTCP_ONE && p->keep_max <= MLTCP_ONE && p->yield_min <= MLTCP_ONE &&
 	       p->yield_max <= MLTCP_ONE && p->shape < MLTCP_SHAPE_COUNT &&
 	       (!(p->mechanisms & ~known) || p->mechanisms == MLTCP_MECHANISMS_DEFAULT);

@@ -281,7 +281,8 @@ class Backend(ABC):
     def flows(self) -> list[Flow]:
         """Every socket that one of this backend's congestion controls drives, in any namespace.
 
-        The kernel module shows a network namespace other than the host's own flows alone.
+        The kernel module shows the flows of all namespaces only to who has CAP_NET_ADMIN in the
+        initial one; others see those of their own.
         """
 
     @abstractmethod
