@@ -220,10 +220,29 @@ static u64 acked_bytes(const struct sock *sk)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 
+	if (likely(sk->sk_state == TCP_ESTABLISHED))
+		return tp->bytes_acked;
 	if ((1 << sk->sk_state) & (TCPF_FIN_WAIT1 | TCPF_CLOSING | TCPF_LAST_ACK) &&
 	    tp->snd_una == tp->write_seq)
 		return tp->bytes_acked - 1;
 	return tp->bytes_acked;
+}
+
+/* Once an iteration; out of line, so that what every ACK passes stays short. */
+static noinline void begin(struct mltcp_sock *ms, const struct mltcp_params *params, u64 now)
+{
+	report(ms);
+	mltcp_begin(&ms->flow, params, now);
+}
+
+/* Likewise, MLTCP_STEPS times an iteration. */
+static noinline void decide(struct mltcp_sock *ms, const struct mltcp_params *params, u64 now)
+{
+	u32 mechanisms = READ_ONCE(params->mechanisms);
+
+	if (mechanisms == MLTCP_MECHANISMS_DEFAULT)
+		mechanisms = ms->variant->mechanisms;
+	mltcp_decide(&ms->flow, params, mechanisms, now);
 }
 
 /* job 0: the flow has none, and these are the defaults. */
@@ -234,21 +253,17 @@ static void account(struct sock *sk, struct mltcp_sock *ms, const struct ack_sam
 	struct mltcp_flow *flow = &ms->flow;
 	u64 now = tp->tcp_clock_cache; /* when the ACK came, CLOCK_MONOTONIC */
 	u64 bytes = acked_bytes(sk);
-	u32 mechanisms = READ_ONCE(params->mechanisms);
 
 	/* The ACK of a FIN alone says nothing of a burst. */
-	if (bytes < tp->bytes_acked && bytes == flow->acked_bytes)
+	if (unlikely(bytes < tp->bytes_acked) && bytes == flow->acked_bytes)
 		return;
 	/* The job was deleted; a tag that changes is seen to in mltcp_cc_retag(). */
-	if (flow->job != job)
+	if (unlikely(flow->job != job))
 		mltcp_reset(flow, job, flow->acked_bytes, flow->retransmits);
-	if (mechanisms == MLTCP_MECHANISMS_DEFAULT)
-		mechanisms = ms->variant->mechanisms;
-	if (mltcp_is_boundary(flow, params)) {
-		report(ms);
-		mltcp_begin(flow, params, now);
-	}
-	mltcp_on_ack(flow, params, mechanisms, now, bytes, sample->rtt_us, tcp_min_rtt(tp));
+	if (unlikely(mltcp_is_boundary(flow, params)))
+		begin(ms, params, now);
+	if (unlikely(mltcp_on_ack(flow, now, bytes, sample->rtt_us, tcp_min_rtt(tp))))
+		decide(ms, params, now);
 	flow->cwnd = tcp_snd_cwnd(tp);
 	flow->srtt_us = tp->srtt_us >> 3;
 	flow->retransmits = tp->total_retrans;
@@ -258,8 +273,10 @@ static void account(struct sock *sk, struct mltcp_sock *ms, const struct ack_sam
 static void mltcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 {
 	struct mltcp_sock *ms = need_state(sk);
+	const struct mltcp_params *params = &mltcp_defaults;
 	const struct mltcp_job_data *data;
 	const struct mltcp_job_ref *job;
+	u32 id = 0;
 
 	if (!ms)
 		return;
@@ -267,17 +284,17 @@ static void mltcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 		ms->base->pkts_acked(sk, sample);
 
 	job = rcu_dereference_protected(ms->job, lockdep_sock_is_held(sk));
-	if (!job) {
-		account(sk, ms, sample, &mltcp_defaults, 0);
-		return;
+	if (job) {
+		rcu_read_lock();
+		data = rcu_dereference(job->data);
+		if (data) {
+			params = &data->job.params;
+			id = job->id;
+		}
 	}
-	rcu_read_lock();
-	data = rcu_dereference(job->data);
-	if (data)
-		account(sk, ms, sample, &data->job.params, job->id);
-	else
-		account(sk, ms, sample, &mltcp_defaults, 0);
-	rcu_read_unlock();
+	account(sk, ms, sample, params, id);
+	if (job)
+		rcu_read_unlock();
 }
 
 /* What follows goes to the base as it is; only what a base has is registered, see wrap(). */

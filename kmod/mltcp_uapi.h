@@ -73,12 +73,13 @@ struct mltcp_flow {
 	__u64 last_ns; /* time of the latest ACK */
 	__u64 send_ns; /* time at which sending last began with nothing outstanding */
 	__u64 idle_ns; /* the gap that came before this iteration; gap_ns for the first one */
+	__u64 next_bytes; /* acked_bytes at which to decide anew; 0: at the next ACK */
 	__u32 job; /* job the state belongs to, 0: none */
 	__u32 iteration; /* from 1; 0 before the first ACK */
-	__u32 ratio; /* bytes acknowledged in this iteration / total_bytes, at most MLTCP_ONE */
+	__u32 ratio; /* share of total_bytes acknowledged at the latest step, at most MLTCP_ONE */
 	__u32 queue_us; /* queueing delay of the latest RTT sample, microseconds */
 	__u32 full_queue_us; /* queueing delay found at losses, smoothed, microseconds; 0: none yet */
-	/* what follows from it: set at each ACK, used until the next */
+	/* what follows from it, decided at every MLTCP_STEPS-th of the burst */
 	__u32 gain; /* F, fixed point; MLTCP_ONE: the base's own increase */
 	__u32 keep; /* share of the window kept after a loss, fixed point; 0: the base's own */
 	__u32 yield_us; /* queueing delay above which the flow yields, microseconds; 0: it doesn't */

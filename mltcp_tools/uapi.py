@@ -72,7 +72,7 @@ struct mltcp_tag {
     uint32_t job;
 };
 struct mltcp_flow {
-    uint64_t acked_bytes, start_bytes, start_ns, last_ns, send_ns, idle_ns;
+    uint64_t acked_bytes, start_bytes, start_ns, last_ns, send_ns, idle_ns, next_bytes;
     uint32_t job, iteration, ratio, queue_us, full_queue_us, gain, keep, yield_us;
     uint32_t carry, resume_cwnd;
     uint64_t shrink_ns;

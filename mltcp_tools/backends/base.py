@@ -110,7 +110,8 @@ class Flow:
 
     cookie: socket cookie. netns: inode of its network namespace. state: TCP state name.
     job_id: job of its tag, 0 when untagged. cwnd, ssthresh: segments. gain: F.
-    sent_bytes: acknowledged in the present iteration. ratio: 0..1. srtt_us: microseconds.
+    sent_bytes: acknowledged in the present iteration. ratio: their share of the job's total_bytes,
+    0..1, as of the latest step of a 64th. srtt_us: microseconds.
     queue_us: queueing delay of the last RTT sample; full_queue_us: the one found at losses.
     active: False while the flow behaves as its base.
     """
@@ -253,7 +254,10 @@ class Backend(ABC):
 
     @abstractmethod
     def set_job(self, job: Job) -> None:
-        """Create the job, or give it new parameters; its flows follow at their next ACK."""
+        """Create the job, or give it new parameters, which its flows follow from now on.
+
+        A flow takes its decisions at each 64th of its burst: it may act on the old ones till then.
+        """
 
     @abstractmethod
     def delete_job(self, job_id: int) -> None:

@@ -64,7 +64,8 @@ def ack(
     boundary = bool(lib.mltcp_is_boundary(flow, params))
     if boundary:
         lib.mltcp_begin(flow, params, now)
-    lib.mltcp_on_ack(flow, params, mechanisms, now, acked, rtt_us, min_rtt_us)
+    if lib.mltcp_on_ack(flow, now, acked, rtt_us, min_rtt_us):
+        lib.mltcp_decide(flow, params, mechanisms, now)
     return boundary
 
 
