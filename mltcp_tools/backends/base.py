@@ -294,5 +294,6 @@ class Backend(ABC):
         """Open the stream of finished iterations.
 
         The eBPF backend has one reader at a time: BusyError otherwise. The kernel module sends
-        them to all readers of the network namespace whose job it is.
+        them to all readers in the network namespace whose job it is; those of a flow without a job
+        to the flow's own.
         """

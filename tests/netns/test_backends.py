@@ -21,6 +21,7 @@ from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import NAMES, Backend, IterationEvent, Job, JobParams
 from mltcp_tools.cli.main import main
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
+from mltcp_tools.testbed.namespaces import inside
 
 GAP_S = 0.05
 BURST = 200_000
@@ -124,12 +125,16 @@ def test_retransmissions_before_the_tag_are_not_the_first_iterations(backend: Ba
 
 def test_flows_without_a_job_report_their_last_iteration_too(backend: Backend) -> None:
     backend.load(defaults=JobParams(total_bytes=BURST, gap_s=GAP_S))
-    with bottleneck() as network, backend.iterations() as stream:
-        with connection(network, "mltcp") as sender:
-            send_burst(sender, BURST)
-            time.sleep(2 * GAP_S)
-            send_burst(sender, BURST)
-        events = collect(stream, 2)
+    with bottleneck() as network:
+        # Without a job, a flow belongs to its own network namespace.
+        with inside(network.senders[0]):
+            stream = backend.iterations()
+        with stream:
+            with connection(network, "mltcp") as sender:
+                send_burst(sender, BURST)
+                time.sleep(2 * GAP_S)
+                send_burst(sender, BURST)
+            events = collect(stream, 2)
     assert [event.job_id for event in events] == [0, 0]
     assert [event.bytes for event in events] == [BURST, BURST]  # without the FIN
 
