@@ -13,6 +13,7 @@
 #include <linux/inet_diag.h>
 #include <linux/module.h>
 #include <linux/net.h>
+#include <linux/rcupdate_wait.h>
 #include <linux/refcount.h>
 #include <linux/slab.h>
 #include <linux/sock_diag.h>
