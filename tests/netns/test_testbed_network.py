@@ -108,9 +108,16 @@ def test_a_sysctl_that_is_no_namespaces_is_refused_and_nothing_stays() -> None:
 
 @pytest.mark.parametrize(
     ("link", "missing"),
-    [(Link(delay=0.005), "CONFIG_NET_SCH_NETEM"), (Link(ecn=True), "CONFIG_NET_SCH_RED")],
+    [
+        (Link(delay=0.005), "CONFIG_NET_SCH_NETEM"),
+        (Link(aqm="red"), "CONFIG_NET_SCH_RED"),
+        (Link(queue=3_028, aqm="red", ecn=True), "CONFIG_NET_SCH_RED"),
+        (Link(queue=1 << 30, aqm="red", ecn=True), "CONFIG_NET_SCH_RED"),
+        (Link(aqm="fq_codel"), "CONFIG_NET_SCH_FQ_CODEL"),
+        (Link(queue=3_028, aqm="fq_codel", ecn=True), "CONFIG_NET_SCH_FQ_CODEL"),
+    ],
 )
-def test_delay_and_ecn_work_or_say_what_the_kernel_lacks(link: Link, missing: str) -> None:
+def test_delay_and_aqm_work_or_say_what_the_kernel_lacks(link: Link, missing: str) -> None:
     with RunLock() as lock:
         complaint = missing
         try:

@@ -151,7 +151,7 @@ def test_bulk_transfer(backend: Backend, name: str) -> None:
 
 def test_dctcp_is_marked_where_the_link_marks(module: None) -> None:
     allow("mltcp_dctcp")
-    link = Link(100_000_000, 100_000, 0.005, ecn=True)
+    link = Link(100_000_000, 100_000, 0.005, "red", ecn=True)
     with Network(f"e{os.getpid()}", link, {}, 1) as network:
         with inside(network.receiver):
             # A SYN of dctcp asks for ECN in a way that only dctcp's like answers.
