@@ -90,6 +90,19 @@ def test_the_scripts_say_how_to_use_them(arguments: list[str], code: int) -> Non
     assert f"vagrant/{script}" in done.stdout + done.stderr
 
 
+@needs_vagrant
+def test_a_run_without_machines_says_to_bring_them_up(tmp_path: Path) -> None:
+    folder = tmp_path / "vagrant"
+    shutil.copytree(VAGRANT, folder, ignore=shutil.ignore_patterns(".vagrant", "config.yaml"))
+    environment = os.environ | {"VAGRANT_HOME": str(tmp_path / "home")}
+    done = subprocess.run(
+        [folder / "run", "two-jobs"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == "vagrant/run: the machines are not up; run: vagrant up\n"
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.parametrize(
     "arguments", [[], ["install"], ["install", "switch"], ["network", ""], ["remove", "sender"]]
 )
