@@ -31,8 +31,7 @@ OFFLOADS = (
 )
 
 
-# pyroute2 makes namespaces in a child that it allows 2 s: too few on a host that is overloaded, and
-# in a guest in virtual time, whose clock leaps while it waits for its disk.
+# pyroute2 makes namespaces in a child that it allows 2 s: too few on a host that is overloaded.
 config.default_communicate_timeout = 60
 
 

@@ -38,8 +38,9 @@ class Options:
     """How to boot. Times in seconds, memory in QEMU's notation.
 
     cpus: two where this process may use two, so that what races can race.
-    icount: virtual time, one instruction a nanosecond: slower, but the host's load can't distort
-        what the guest measures. One processor only.
+    icount: virtual time, one instruction a nanosecond while the guest works; idle, it waits as long
+        as the host's clock says (else that clock leaps with every file read from the host). Slower,
+        but the host's load hardly distorts what the guest measures. One processor only.
     accel: "tcg", QEMU's own emulation, or "kvm"; never chosen by itself, as /dev/kvm exists on
         machines where it doesn't work.
     env: variables of the command. modules: folder to mount as /lib/modules, the kernel's own when
@@ -136,7 +137,7 @@ def _qemu(kernel: Kernel, folder: Path, options: Options) -> list[str]:
         speed = ["-accel", f"tcg,thread={'single' if options.icount else 'multi'}"]
         speed += ["-cpu", "max,-erms,-fsrm", "-smp", str(1 if options.icount else options.cpus)]
         if options.icount:
-            speed += ["-icount", "shift=0,sleep=off"]
+            speed += ["-icount", "shift=0,sleep=on"]
     append = " ".join(
         (
             "console=ttyS0 loglevel=5 tsc=reliable",
