@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from mltcp_tools.attach.metadata import Metadata
-from mltcp_tools.backends.base import GAP_MAX_S
+from mltcp_tools.backends.base import GAP_MAX_S, TOTAL_MAX
 
 _CALLS = 4096
 """Calls remembered: 100 per iteration leave forty iterations."""
@@ -101,11 +101,13 @@ class Iterations:
 
     def metadata(self, source: str, flow_share: float | None = None) -> Metadata:
         """For the tag. flow_share: share of the process's bytes that one flow sends, if known."""
-        known = flow_share is not None and self.sent_bytes > 0
+        size = None
+        if flow_share is not None and self.sent_bytes:
+            size = min(round(self.sent_bytes * flow_share), TOTAL_MAX)
         return Metadata(
             source=source,
             period_s=self.period_s,
-            bytes_per_iteration=round(self.sent_bytes * (flow_share or 0)) if known else None,
+            bytes_per_iteration=size,
             gap_s=self.gap_s,
             confidence=self.confidence,
             iterations_seen=self.seen,

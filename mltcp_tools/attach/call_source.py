@@ -1,0 +1,104 @@
+"""What the calls of a library, seen by probes, tell of iterations in the calling processes."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Any, Self
+
+from mltcp_tools.attach.calls import CallLog, Iterations
+from mltcp_tools.attach.metadata import Metadata
+from mltcp_tools.attach.tracing import Probes
+
+_SILENT_PERIODS = 5
+"""Iterations without a call after which nothing is known of a process any more."""
+
+_SILENT_S = 10.0
+"""Silence that is borne at least: an evaluation or a checkpoint between two iterations."""
+
+
+class CallSource(ABC):
+    """The calls of the processes that are watched. A context manager; for one thread.
+
+    source: its name in Metadata. lost: calls that came faster than they were read.
+    """
+
+    source: str
+
+    def __init__(self, probes: Probes, ring: str) -> None:
+        self._probes = probes
+        self._logs: dict[int, CallLog] = {}
+        table = probes.bpf[ring]
+        table.open_ring_buffer(lambda _, data, size: self._receive(table.event(data)))
+
+    @abstractmethod
+    def _receive(self, event: Any) -> None:
+        """Take an event of the program's ring buffer."""
+
+    @abstractmethod
+    def _flow_share(self, pid: int, flows: int | None) -> float | None:
+        """The share of the process's bytes that one flow sends; None where it isn't known."""
+
+    @property
+    def watched(self) -> frozenset[int]:
+        """The processes whose calls are seen."""
+        return frozenset(self._logs)
+
+    @property
+    def lost(self) -> int:
+        return int(self._probes.bpf["lost"][0].value)
+
+    def watch(self, pid: int) -> bool:
+        """See the calls of a process from now on; False where it hasn't loaded such a library.
+
+        Watching twice is fine. Raises HostError where this user may not, MltcpError when the
+        process is gone.
+        """
+        found = bool(self._probes.attach(pid))
+        if found:
+            self._logs.setdefault(pid, CallLog())
+        return found
+
+    def forget(self, pid: int) -> None:
+        """Stop watching; a process that isn't watched is no error."""
+        self._probes.detach(pid)
+        self._logs.pop(pid, None)
+
+    def poll(self, timeout_s: float = 0.0) -> None:
+        """Take the calls made since; wait up to timeout_s seconds for the first."""
+        self._probes.bpf.ring_buffer_poll(round(timeout_s * 1000))
+
+    def iterations(self, pid: int) -> Iterations | None:
+        """What the process's calls of late repeat; None where nothing, or when it is silent."""
+        log = self._logs.get(pid)
+        found = log.iterations() if log else None
+        if log is None or found is None:
+            return None
+        silence = time.clock_gettime(time.CLOCK_MONOTONIC) - log.last_s
+        return found if silence <= max(_SILENT_PERIODS * found.period_s, _SILENT_S) else None
+
+    def metadata(self, pid: int, flows: int | None = None) -> Metadata | None:
+        """What is known of the process's iterations, None when nothing is.
+
+        flows: how many sockets the process sends its data through, by which bytes are shared where
+        the calls don't tell.
+        """
+        found = self.iterations(pid)
+        return found.metadata(self.source, self._flow_share(pid, flows)) if found else None
+
+    def close(self) -> None:
+        """Take all probes off; closing twice is fine."""
+        self._logs.clear()
+        self._probes.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
