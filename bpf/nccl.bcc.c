@@ -139,14 +139,16 @@ int scatter(struct pt_regs *ctx)
 /* ncclSend(buffer, count, datatype, peer, communicator, stream) */
 int send(struct pt_regs *ctx)
 {
-	submit(SEND, PT_REGS_PARM5(ctx), PT_REGS_PARM2(ctx), PT_REGS_PARM3(ctx), PT_REGS_PARM4(ctx));
+	submit(SEND, PT_REGS_PARM5(ctx), PT_REGS_PARM2(ctx), PT_REGS_PARM3(ctx),
+	       PT_REGS_PARM4(ctx));
 	return 0;
 }
 
 /* ncclRecv(buffer, count, datatype, peer, communicator, stream) */
 int recv(struct pt_regs *ctx)
 {
-	submit(RECV, PT_REGS_PARM5(ctx), PT_REGS_PARM2(ctx), PT_REGS_PARM3(ctx), PT_REGS_PARM4(ctx));
+	submit(RECV, PT_REGS_PARM5(ctx), PT_REGS_PARM2(ctx), PT_REGS_PARM3(ctx),
+	       PT_REGS_PARM4(ctx));
 	return 0;
 }
 
@@ -169,12 +171,12 @@ struct making {
 	s32 rank; /* of this process, -1: all ranks are this process's, one handle each */
 };
 
-BPF_HASH(makings, u64, struct making, 1024);
+BPF_TABLE("lru_hash", u64, struct making, makings, 1024);
 
 static void make(u64 handles, u32 ranks, s32 rank)
 {
 	u64 id = bpf_get_current_pid_tgid();
-	struct making making = { .handles = handles, .ranks = ranks, .rank = rank };
+	struct making making = {.handles = handles, .ranks = ranks, .rank = rank};
 
 	makings.update(&id, &making);
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from mltcp_tools.attach.calls import CallLog, Iterations
 from mltcp_tools.attach.metadata import Metadata
@@ -21,10 +21,12 @@ _SILENT_S = 10.0
 class CallSource(ABC):
     """The calls of the processes that are watched. A context manager; for one thread.
 
-    source: its name in Metadata. lost: calls that came faster than they were read.
+    source: its name in Metadata. needs: functions of the program without which it tells nothing.
+    lost: calls that came faster than they were read.
     """
 
-    source: str
+    source: ClassVar[str]
+    needs: ClassVar[frozenset[str]]
 
     def __init__(self, probes: Probes, ring: str) -> None:
         self._probes = probes
@@ -50,15 +52,17 @@ class CallSource(ABC):
         return int(self._probes.bpf["lost"][0].value)
 
     def watch(self, pid: int) -> bool:
-        """See the calls of a process from now on; False where it hasn't loaded such a library.
+        """See the calls of a process from now on.
 
-        Watching twice is fine. Raises HostError where this user may not, MltcpError when the
-        process is gone.
+        False where it hasn't loaded such a library, or only one that lacks the functions. Watching
+        twice is fine. Raises HostError where this user may not, MltcpError when the process is
+        gone.
         """
-        found = bool(self._probes.attach(pid))
-        if found:
-            self._logs.setdefault(pid, CallLog())
-        return found
+        if not self.needs <= self._probes.attach(pid):
+            self._probes.detach(pid)
+            return False
+        self._logs.setdefault(pid, CallLog())
+        return True
 
     def forget(self, pid: int) -> None:
         """Stop watching; a process that isn't watched is no error."""

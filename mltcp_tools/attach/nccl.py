@@ -112,6 +112,7 @@ class NcclSource(CallSource):
     """The NCCL calls of the processes that are watched."""
 
     source = "nccl"
+    needs = frozenset({"all_reduce"})
 
     def __init__(self) -> None:
         self._communicators: dict[int, dict[int, Communicator]] = {}

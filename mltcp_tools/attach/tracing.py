@@ -152,7 +152,9 @@ class Probes:
         return frozenset(self._events)
 
     def attach(self, pid: int) -> set[str]:
-        """Probe a process; return the symbols found, none where it has no such library mapped.
+        """Probe a process; return the program's functions that run there now.
+
+        None do where it has no such library mapped.
 
         In a process that is probed already only libraries that it has loaded since are. Raises
         HostError where this user may not, MltcpError when the process is gone; then no probe is
@@ -162,7 +164,11 @@ class Probes:
         try:
             for library in mapped_libraries(pid, self._library):
                 addresses = self._find(library)
-                found |= addresses.keys()
+                found |= {
+                    function
+                    for symbol, function in self._symbols.items()
+                    if symbol.removeprefix(_RETURN) in addresses
+                }
                 file = library.device, library.inode
                 if addresses and file not in self._events.get(pid, {}):
                     self._attach(pid, library, addresses)
