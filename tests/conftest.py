@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         folder = item.path.relative_to(tests).parts[0]
         if folder in FOLDERS:
             item.add_marker(folder)
-        if folder in ("netns", "vm") and os.geteuid() != 0:
+        if folder in ("netns", "vm", "train") and os.geteuid() != 0:
             item.add_marker(pytest.mark.skip(reason=f"tests/{folder} needs root"))
 
 
