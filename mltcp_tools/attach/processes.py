@@ -47,8 +47,7 @@ class Process:
 
     def is_running(self) -> bool:
         """Whether it is still there: another one with its pid is another process."""
-        stat = _read_stat(self.pid)
-        return stat is not None and stat.start_ticks == self.start_ticks
+        return is_running(self.pid, self.start_ticks)
 
 
 @dataclass(frozen=True)
@@ -116,6 +115,12 @@ def _number(text: str, what: str) -> int:
     if not text.isdecimal() or len(text) > 9:
         raise UsageError(f"{text!r} is no {what}; it is a number.")
     return int(text)
+
+
+def is_running(pid: int, start_ticks: int) -> bool:
+    """Whether the process that has the pid now is the one that began then."""
+    stat = _read_stat(pid)
+    return stat is not None and stat.start_ticks == start_ticks
 
 
 def processes() -> list[Process]:
