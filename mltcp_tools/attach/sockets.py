@@ -32,6 +32,9 @@ _STATES = (
 )
 """Names of the TCP states, in the order of net/tcp_states.h."""
 
+CAN_SEND = ("established", "close-wait")
+"""States of a connection over which the process can still send."""
+
 _WANTED = 1 << 1 | 1 << 3
 """What to tell of each socket: INET_DIAG_INFO and INET_DIAG_CONG (linux/inet_diag.h)."""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from mltcp_tools.attach import privileges
 from mltcp_tools.attach.borrow import Gone, borrowed, congestion_control, set_congestion_control
 from mltcp_tools.attach.jobs import forget
-from mltcp_tools.attach.sockets import Socket
+from mltcp_tools.attach.sockets import CAN_SEND, Socket
 from mltcp_tools.attach.state import LOCK, JobState, SocketRecord, StateFiles
 from mltcp_tools.backends import checks
 from mltcp_tools.backends.base import Backend, Job
@@ -23,9 +23,6 @@ from mltcp_tools.errors import MltcpError, UsageError
 
 DONE = ("switched", "tagged")
 """Outcomes of a socket that is attached."""
-
-CAN_SEND = ("established", "close-wait")
-"""States of a connection over which the process can still send."""
 
 
 @dataclass(frozen=True)
