@@ -62,8 +62,8 @@ def reason_for_refusal() -> str:
         yama = f" (kernel.yama.ptrace_scope is {scope})" if scope else ""
         return f"{_lacking()}{yama}; run it as root (sudo)"
     return (
-        "although this process has CAP_SYS_PTRACE; a container's seccomp profile, a security"
-        " module or a user namespace forbids it: run it as root of the host"
+        "the kernel refuses it although this process has CAP_SYS_PTRACE, as a container's seccomp"
+        " profile, a security module or a user namespace makes it do; run it as root of the host"
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from pyroute2 import DiagSocket, netns
 
+from mltcp_tools.attach import privileges
 from mltcp_tools.attach.processes import PROC, Process
 from mltcp_tools.errors import HostError
 
@@ -121,7 +122,7 @@ def socket_descriptors(process: Process) -> dict[int, int]:
     except PermissionError as error:
         raise HostError(
             f"The descriptors of process {process.pid} ({process.name}) of user {process.uid} can't"
-            " be read; that takes CAP_SYS_PTRACE: run it as root (sudo)."
+            f" be read: {privileges.reason_for_refusal()}."
         ) from error
     except (FileNotFoundError, ProcessLookupError):
         return {}
@@ -158,9 +159,13 @@ def _diag_socket(process: Process) -> DiagSocket:
             finally:
                 netns.setns(home.fileno())
     except PermissionError as error:
+        if error.filename is not None:  # opening, not entering
+            why = privileges.reason_for_refusal()
+        else:
+            why = "it takes CAP_SYS_ADMIN in the user namespaces of both; run it as root (sudo)"
         raise HostError(
-            f"Process {process.pid} ({process.name}) lives in another network namespace, which"
-            " takes CAP_SYS_ADMIN to look into: run it as root (sudo)."
+            f"The network namespace of process {process.pid} ({process.name}) can't be entered to"
+            f" look at its sockets: {why}."
         ) from error
 
 

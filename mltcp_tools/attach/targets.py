@@ -12,6 +12,9 @@ from mltcp_tools.attach.state import StateFiles
 from mltcp_tools.attach.verdict import Verdict, gather, verdicts, wanted
 from mltcp_tools.errors import HostError, MltcpError
 
+_FEW = 5
+"""Processes named in a note."""
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -44,9 +47,9 @@ def look_for_training(attached: Collection[int]) -> tuple[list[Seen], list[str]]
     found, notes = _look([each for each, _ in candidates])
     trains = {each for each, has_library in candidates if has_library}
     if unread:
-        notes.append(
-            f"{len(unread)} processes can't be looked into: {privileges.reason_for_refusal()}."
-        )
+        names = ", ".join(f"{each.pid} ({each.name})" for each in unread[:_FEW])
+        more = f" and {len(unread) - _FEW} more" if len(unread) > _FEW else ""
+        notes.append(f"Not looked into: {names}{more}: {privileges.reason_for_refusal()}.")
     return [
         each
         for each in found
