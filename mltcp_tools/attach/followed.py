@@ -10,9 +10,10 @@ from mltcp_tools.attach.messages import Message
 from mltcp_tools.attach.metadata import CONFIDENT, Chooser, Metadata
 from mltcp_tools.attach.rhythm import Rhythm
 from mltcp_tools.attach.rules import Rule
-from mltcp_tools.backends.base import IterationEvent, Job, JobParams
+from mltcp_tools.backends.base import IterationEvent, Job
 
 _NOTABLE = 0.1
+_ENOUGH = 10
 
 
 class Followed:
@@ -26,8 +27,8 @@ class Followed:
         self._bursts = FlowBursts()
         self._spoken = self._burst = False
         # A job of which nothing is known is its base, but its bursts must be told apart to learn.
-        params = rule.params(job.params.total_bytes, job.params.gap_s or PROBE_GAP_S)
-        self.job = Job(job.id, job.name, params)
+        self.job = job
+        self._change(job.params.total_bytes, job.params.gap_s or PROBE_GAP_S)
 
     def hear(self, message: Message) -> None:
         """One of its processes tells an iteration."""
@@ -66,25 +67,25 @@ class Followed:
             seen = self._bursts.metadata(period_s)
             if seen:
                 self._chooser.tell(seen, now_s)
-                if period_s is None and seen.confidence < CONFIDENT:
-                    return self._change(self.rule.params(0, PROBE_GAP_S))
+                enough = seen.iterations_seen >= _ENOUGH
+                if period_s is None and enough and seen.confidence < CONFIDENT:
+                    return self._change(0, PROBE_GAP_S)
         self._spoken = self._burst = False
         best = self._chooser.best(now_s)
         if best is None:  # silence is no reason to forget
             return None
         known = self.job.params
         total = best.bytes_per_iteration or known.total_bytes
-        return self._change(self.rule.params(total, best.gap_s or known.gap_s))
+        return self._change(total, best.gap_s or known.gap_s)
 
-    def _change(self, params: JobParams) -> Job | None:
-        before = self.job.params
-        if (
-            dataclasses.replace(params, total_bytes=before.total_bytes, gap_s=before.gap_s)
-            == before
-        ):
-            sizes = _near(params.total_bytes, before.total_bytes)
-            if sizes and _near(params.gap_s, before.gap_s):
-                return None
+    def _change(self, total_bytes: int, gap_s: float) -> Job | None:
+        """Give the job what was found out, unless the rule fixes it; None when that's no news."""
+        rule, before = self.rule, self.job.params
+        total_bytes = total_bytes if rule.total_bytes is None else rule.total_bytes
+        gap_s = gap_s if rule.gap_s is None else rule.gap_s
+        if _near(total_bytes, before.total_bytes) and _near(gap_s, before.gap_s):
+            return None
+        params = dataclasses.replace(before, total_bytes=total_bytes, gap_s=gap_s)
         self.job = Job(self.job.id, self.job.name, params)
         return self.job
 

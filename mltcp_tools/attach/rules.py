@@ -70,17 +70,14 @@ class Rule:
     def __post_init__(self) -> None:
         if self.target == Target():
             raise UsageError(f"the rule says of no process that it fits: add {_or(_TARGETS)}.")
-        self.params(self.total_bytes or 0, self.gap_s or 0.0)
+        JobParams(total_bytes=self.total_bytes or 0, gap_s=self.gap_s or 0.0, **self.given)
         if self.job is not None:
             Job(1, self.job)
 
-    def params(self, total_bytes: int, gap_s: float) -> JobParams:
-        """The job's parameters with this total and gap where the rule gives none."""
-        return JobParams(
-            total_bytes=total_bytes if self.total_bytes is None else self.total_bytes,
-            gap_s=gap_s if self.gap_s is None else self.gap_s,
-            **self.given,
-        )
+    def parameters(self) -> dict[str, Any]:
+        """The fields of JobParams that the rule gives."""
+        fixed = {"total_bytes": self.total_bytes, "gap_s": self.gap_s}
+        return self.given | {name: each for name, each in fixed.items() if each is not None}
 
 
 @dataclass(frozen=True)
