@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
-from mltcp_tools.attach.state import StateFiles
-from mltcp_tools.backends.base import Backend, Job
+from mltcp_tools.attach.state import JobState, StateFiles
+from mltcp_tools.backends import get_backend
+from mltcp_tools.backends.base import Backend, Job, JobParams
 
 
 def named_job(
@@ -14,6 +17,19 @@ def named_job(
     """The job of that name, with the parameters of `given` (fields of JobParams) replaced.
 
     A name attached on this host keeps its id and its other parameters; a new one gets the lowest id
-    that neither the backend nor a state file has.
+    that neither the backend nor a state file has. Nothing is set by asking.
     """
-    raise NotImplementedError
+    attached = [state.job for state in (files or StateFiles()).read()]
+    for job in attached:
+        if job.name == name:
+            return replace(job, params=replace(job.params, **given))
+    taken = {job.id for job in (*attached, *backend.jobs())}
+    return Job(next(each for each in count(1) if each not in taken), name, JobParams(**given))
+
+
+def forget(state: JobState, files: StateFiles) -> None:
+    """Take the job out of its backend, if that still has it, and out of the state files."""
+    backend = get_backend(state.backend)
+    if any((job.id, job.name) == (state.job.id, state.job.name) for job in backend.jobs()):
+        backend.delete_job(state.job.id)
+    files.remove(state.job.id)

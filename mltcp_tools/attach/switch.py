@@ -1,20 +1,28 @@
-"""Make the sockets of running processes flows of a job, and put them back.
+"""Make the sockets of running processes flows of a job.
 
 The socket is borrowed from its process (pidfd_getfd), is checked to be the one that was meant, is
-switched and tagged, and is let go at once. What it ran before is on disk before it is touched.
+switched and tagged, and is let go at once. What it ran before is on disk before it is touched;
+`restore` puts it back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 
-from mltcp_tools.attach.sockets import Socket
-from mltcp_tools.attach.state import SocketRecord, StateFiles
+from mltcp_tools.attach import privileges
+from mltcp_tools.attach.borrow import Gone, borrowed, congestion_control, set_congestion_control
+from mltcp_tools.attach.jobs import forget
+from mltcp_tools.attach.sockets import CAN_SEND, Socket
+from mltcp_tools.attach.state import LOCK, JobState, SocketRecord, StateFiles
+from mltcp_tools.backends import checks
 from mltcp_tools.backends.base import Backend, Job
+from mltcp_tools.backends.locks import exclusive
+from mltcp_tools.errors import MltcpError, UsageError
 
-RECOMMENDED = "mltcp"
-"""The congestion control that attach gives unless told otherwise."""
+DONE = ("switched", "tagged")
+"""Outcomes of a socket that is attached."""
 
 
 @dataclass(frozen=True)
@@ -31,21 +39,7 @@ class Change:
     old: str
     new: str
     outcome: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Restoration:
-    """What became of one recorded socket.
-
-    outcome: `restored`; `gone` (closed since, nothing to restore); `left` (somebody gave it another
-    congestion control since, which stays); `failed` (it stays recorded, and `reason` says why).
-    """
-
-    record: SocketRecord
-    job: str
-    outcome: str
-    reason: str
+    reason: str = ""
 
 
 def attach(
@@ -61,18 +55,171 @@ def attach(
     The job is set in the backend, and attached sockets of another job move over. A socket that
     several processes share is changed once. On any error that is not a single socket's nothing is
     changed: HostError names the capability or setting that is missing, MltcpError says when the
-    congestion control isn't loaded. dry_run makes the same checks and changes nothing.
+    congestion control isn't loaded, UsageError is for sockets that can't send. dry_run makes the
+    same checks and changes nothing. files: where to record it, unless in STATE_DIR.
     """
-    raise NotImplementedError
+    files = files or StateFiles()
+    single = list({each.cookie: each for each in sockets}.values())
+    _check(single, congestion_control, backend)
+    with nullcontext() if dry_run else exclusive(LOCK):
+        found = [_look(each, job.name) for each in single]
+        if dry_run:
+            return [_planned(each, congestion_control) for each in found]
+        steps = _Steps(job, congestion_control, backend, files)
+        steps.record([each for each in found if not each.outcome])
+        changes = [each if each.outcome else steps.change(each) for each in found]
+        changes = _read_back(changes, job, backend)
+        steps.settle()
+    return changes
 
 
-def detach(
-    *, job: str | None = None, pid: int | None = None, files: StateFiles | None = None
-) -> list[Restoration]:
-    """Put back the sockets of a job, or of a process, or all; say what became of each.
+def _check(sockets: Iterable[Socket], name: str, backend: Backend) -> None:
+    """Raise unless all of this can work, as far as that shows without touching a socket."""
+    privileges.require_capabilities()
+    checks.check_offered(backend.name, [name], backend.names)
+    loaded = backend.status().loaded
+    if not loaded:
+        raise checks.not_loaded(backend.name)
+    if name not in loaded:
+        raise MltcpError(f"{name} isn't loaded; run `mltcp load {name}`.")
+    for each in sockets:
+        if each.state not in CAN_SEND:
+            raise UsageError(
+                f"Descriptor {each.fd} of process {each.process.pid} is in state {each.state};"
+                " only a connection that can send is attached."
+            )
+    for process in {each.process for each in sockets}:
+        privileges.require_over_network(process)
 
-    A job without recorded sockets left is deleted from its backend, if that still has it, and its
-    state file goes. Works as well when the backend is unloaded, or whoever attached has crashed.
-    Raises UsageError when no such job or process is attached, HostError as `attach` does.
-    """
-    raise NotImplementedError
+
+def _look(sock: Socket, job: str) -> Change:
+    """What the socket runs, by the borrowing that changing it takes; its outcome is still open."""
+    process = sock.process
+    try:
+        with borrowed(process.pid, process.start_ticks, sock.fd, sock.cookie) as ours:
+            old = congestion_control(ours)
+    except Gone as gone:
+        return Change(
+            sock, job, sock.congestion_control, sock.congestion_control, "gone", str(gone)
+        )
+    except PermissionError as error:
+        raise privileges.refused(process) from error
+    return Change(sock, job, old, old, "")
+
+
+def _planned(change: Change, name: str) -> Change:
+    return change if change.outcome else replace(change, new=name, outcome="planned")
+
+
+def _read_back(changes: Sequence[Change], job: Job, backend: Backend) -> list[Change]:
+    """The changes as the kernel shows them: each socket with its tag."""
+    tags = {flow.cookie: flow.job_id for flow in backend.flows()}
+    seen = []
+    for change in changes:
+        if change.outcome in DONE and tags.get(change.socket.cookie) != job.id:
+            again = _look(change.socket, job.name)
+            change = replace(
+                change, outcome=again.outcome or "failed", reason=again.reason or _LOST
+            )
+        seen.append(change)
+    return seen
+
+
+_LOST = "it was switched, but the kernel doesn't show its tag; `mltcp detach` puts it back"
+
+
+class _Steps:
+    """The steps of one attach: record, change each socket, settle the record."""
+
+    def __init__(self, job: Job, name: str, backend: Backend, files: StateFiles) -> None:
+        self._job, self._name, self._backend, self._files = job, name, backend, files
+        self._states = files.read()
+        self._kept: dict[int, SocketRecord] = {}
+        """By cookie, what the job's file had before."""
+        self._recorded: dict[int, SocketRecord] = {}
+        """What was added to it before any change."""
+        self._unchanged: set[int] = set()
+        """The cookies of those that then were not changed, or put back at once."""
+
+    def record(self, open_changes: Sequence[Change]) -> None:
+        """Write what the sockets run now, and set the job. On an error neither stays."""
+        before = next((each for each in self._states if each.job.id == self._job.id), None)
+        if before and before.job.name != self._job.name:
+            raise UsageError(f"Job {self._job.id} is attached as {before.job.name!r} already.")
+        self._kept = {each.cookie: each for each in before.sockets} if before else {}
+        originals = {each.cookie: each.old for state in self._states for each in state.sockets}
+        for change in open_changes:
+            sock = change.socket
+            self._recorded[sock.cookie] = SocketRecord(
+                pid=sock.process.pid,
+                start_ticks=sock.process.start_ticks,
+                fd=sock.fd,
+                netns=sock.netns,
+                inode=sock.inode,
+                cookie=sock.cookie,
+                local=sock.local,
+                remote=sock.remote,
+                old=originals.get(sock.cookie, change.old),
+                new=self._name,
+            )
+        if not self._recorded:
+            return
+        self._files.write(self._state(self._kept | self._recorded))
+        try:
+            self._backend.set_job(self._job)
+        except BaseException:
+            if before:
+                self._files.write(before)
+            else:
+                self._files.remove(self._job.id)
+            raise
+
+    def change(self, change: Change) -> Change:
+        """Switch and tag one socket, or leave it as it was."""
+        sock = change.socket
+        process = sock.process
+        try:
+            with borrowed(process.pid, process.start_ticks, sock.fd, sock.cookie) as ours:
+                if (present := congestion_control(ours)) != change.old:
+                    self._unchanged.add(sock.cookie)
+                    reason = f"it was switched to {present} by somebody else just now"
+                    return replace(change, outcome="failed", reason=reason)
+                try:
+                    set_congestion_control(ours, self._name)
+                    self._backend.tag(ours.fileno(), self._job.id)
+                except BaseException:
+                    set_congestion_control(ours, change.old)
+                    self._unchanged.add(sock.cookie)
+                    raise
+        except Gone as gone:
+            self._unchanged.add(sock.cookie)
+            return replace(change, outcome="gone", reason=str(gone))
+        except (MltcpError, OSError) as error:
+            return replace(change, outcome="failed", reason=str(error).rstrip("."))
+        outcome = "tagged" if change.old == self._name else "switched"
+        return replace(change, new=self._name, outcome=outcome)
+
+    def settle(self) -> None:
+        """Take out of the record what wasn't changed, here and in the jobs that sockets left."""
+        changed = {
+            cookie: record
+            for cookie, record in self._recorded.items()
+            if cookie not in self._unchanged
+        }
+        if not self._recorded:
+            return
+        if records := self._kept | changed:
+            self._files.write(self._state(records))
+        else:
+            forget(self._state({}), self._files)
+        for state in self._states:
+            left = tuple(each for each in state.sockets if each.cookie not in changed)
+            if state.job.id == self._job.id or len(left) == len(state.sockets):
+                continue
+            if left:
+                self._files.write(replace(state, sockets=left))
+            else:
+                forget(state, self._files)
+
+    def _state(self, records: dict[int, SocketRecord]) -> JobState:
+        return JobState(self._job, self._backend.name, tuple(records.values()))

@@ -10,20 +10,17 @@ import click
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import Flow
 from mltcp_tools.cli.options import backend_option
+from mltcp_tools.cli.text import endpoint
 from mltcp_tools.units import format_bytes
 
 _COLUMNS = "{:<16} {:<11} {:<27} {:>9} {:>9} {:>5} {:>5} {:>6} {:>8} {:>7} {}"
-
-
-def _endpoint(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _line(flow: Flow, job: str) -> str:
     return _COLUMNS.format(
         job,
         flow.congestion_control,
-        _endpoint(flow.remote_addr, flow.remote_port),
+        endpoint(flow.remote_addr, flow.remote_port),
         flow.iteration,
         format_bytes(flow.sent_bytes),
         f"{flow.ratio:.2f}" if flow.active else "-",
