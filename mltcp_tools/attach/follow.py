@@ -10,8 +10,8 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from types import FrameType
 
@@ -20,12 +20,12 @@ from mltcp_tools.attach.followed import Followed
 from mltcp_tools.attach.jobs import named_job
 from mltcp_tools.attach.messages import Mailbox, Message
 from mltcp_tools.attach.processes import Process, process, processes, select
-from mltcp_tools.attach.relay import Relay, open_iterations
+from mltcp_tools.attach.relay import Relay, RelayedIterations, open_iterations
 from mltcp_tools.attach.restore import detach
 from mltcp_tools.attach.rules import ALL, AUTO, Rule
-from mltcp_tools.attach.sockets import Socket, sockets_of
-from mltcp_tools.attach.switch import CAN_SEND, DONE, Change, attach
-from mltcp_tools.attach.verdict import verdicts
+from mltcp_tools.attach.sockets import CAN_SEND, Socket, sockets_of
+from mltcp_tools.attach.switch import DONE, Change, attach
+from mltcp_tools.attach.verdict import verdicts, wanted
 from mltcp_tools.attach.view import JobView, Views
 from mltcp_tools.attach.wakeups import Wakeups, open_wakeups
 from mltcp_tools.backends.base import Backend, IterationStream
@@ -211,7 +211,7 @@ class Follower:
         found = []
         for pid in (int(name) for name in os.listdir("/proc") if name.isdecimal()):
             if now < self._seen.setdefault(pid, now + _YOUNG_S):
-                with _gone_is_fine():
+                with suppress(MltcpError):  # it has ended by now
                     found.append(process(pid))
         self._match(found)
 
@@ -328,17 +328,19 @@ class Follower:
         job = watched.job
         if not fresh or job is None:
             return
-        wanted = [each for each in _wanted(watched, sockets) if each.cookie in fresh]
-        for cookie in fresh - {each.cookie for each in wanted}:
+        kinds = watched.rule.kinds
+        chosen = wanted(verdicts(watched.process, sockets), kinds, ALL in kinds)
+        chosen = [each for each in chosen if each.cookie in fresh]
+        for cookie in fresh - {each.cookie for each in chosen}:
             wait = min(_DOUBT_S, 2 * watched.doubted.get(cookie, (0.0, _LOOK_S / 4))[1])
             watched.doubted[cookie] = (now + wait, wait)
-        if not wanted:
+        if not chosen:
             return
         try:
-            changes = attach(wanted, job.job, watched.rule.congestion_control, self._backend)
+            changes = attach(chosen, job.job, watched.rule.congestion_control, self._backend)
         except MltcpError as error:
             self._warn(f"{job.job.name}, process {watched.process.pid}: {error}")
-            for each in wanted:
+            for each in chosen:
                 watched.doubted[each.cookie] = (now + _RETRY_S, _RETRY_S)
             return
         watched.settled |= {each.socket.cookie for each in changes if each.outcome != "gone"}
@@ -455,26 +457,6 @@ class Follower:
                 for job in jobs.values()
             ]
         )
-
-
-def _wanted(watched: _Watched, sockets: Sequence[Socket]) -> list[Socket]:
-    """Those of the process's sockets that its rule means."""
-    kinds = watched.rule.kinds
-    if kinds is not None and ALL in kinds:
-        return list(sockets)
-    return [
-        each.socket
-        for each in verdicts(watched.process, sockets)
-        if (each.carries_data if kinds is None else each.kind in kinds)
-    ]
-
-
-@contextmanager
-def _gone_is_fine() -> Iterator[None]:
-    try:
-        yield
-    except MltcpError:
-        pass
 
 
 def summary(view: JobView) -> str:

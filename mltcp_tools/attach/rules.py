@@ -27,9 +27,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mltcp_tools.attach.processes import Target
-from mltcp_tools.attach.switch import RECOMMENDED
 from mltcp_tools.attach.verdict import KINDS
-from mltcp_tools.backends.base import ALL_NAMES, Job, JobParams
+from mltcp_tools.backends.base import ALL_NAMES, NAMES, Job, JobParams
 from mltcp_tools.document import Section, read_section
 from mltcp_tools.errors import HostError, UsageError
 from mltcp_tools.units import parse_bytes, parse_seconds
@@ -54,15 +53,15 @@ class Rule:
     """How the processes of a target are followed.
 
     job: its name; None: the one each process tells through the hooks. kinds: kinds of sockets
-    (verdict.KINDS) to attach, ALL for every one; None: those that carry data. total_bytes: of one
+    (verdict.KINDS) to attach, ALL for every one; none: those that carry data. total_bytes: of one
     burst of one flow; gap_s: seconds; None: what the metadata sources find out. given: other
     fields of JobParams.
     """
 
     job: str | None
     target: Target
-    kinds: tuple[str, ...] | None = None
-    congestion_control: str = RECOMMENDED
+    kinds: tuple[str, ...] = ()
+    congestion_control: str = NAMES[0]
     total_bytes: int | None = None
     gap_s: float | None = None
     given: dict[str, Any] = field(default_factory=dict)
@@ -139,8 +138,8 @@ def _rule(section: Section) -> Rule:
                 ports=section.get("port", _list(_port), ()),
                 netns=section.get("netns", _list(_word), ()),
             ),
-            kinds=section.get("kinds", _kinds, None),
-            congestion_control=section.get("cc", _one_of(ALL_NAMES), RECOMMENDED),
+            kinds=section.get("kinds", _kinds, ()),
+            congestion_control=section.get("cc", _one_of(ALL_NAMES), NAMES[0]),
             total_bytes=section.get("total", _auto(parse_bytes), None),
             gap_s=section.get("gap", _auto(parse_seconds), None),
             given={name: section.get(name, _number) for name in section if name in _GIVEN},
