@@ -74,13 +74,22 @@ class Views:
             if not event.job_id:
                 continue
             seen = self._seen.setdefault(event.job_id, _Seen(JobIterations(event.job_id)))
-            for iteration in seen.joined.add(event):
-                complete.append(iteration)
-                seen.count += 1
-                seen.kept.append(iteration)
-                if len(seen.first) < _FIRST:
-                    seen.first.append(iteration.duration_s)
+            complete += self._keep(seen, seen.joined.add(event))
         return complete
+
+    def flush(self) -> list[JobIteration]:
+        """The iterations that only later ones would have completed; there will be none."""
+        found = []
+        for seen in self._seen.values():
+            found += self._keep(seen, seen.joined.flush())
+        return found
+
+    def _keep(self, seen: _Seen, complete: Iterable[JobIteration]) -> list[JobIteration]:
+        kept = list(complete)
+        seen.count += len(kept)
+        seen.kept.extend(kept)
+        seen.first += [each.duration_s for each in kept][: _FIRST - len(seen.first)]
+        return kept
 
     def forget(self, job_id: int) -> None:
         """The job has ended."""
