@@ -7,7 +7,29 @@
  * entries of functions are probed: exceptions pass through Gloo, and a probe on a return would make
  * them fatal.
  */
-#include <uapi/linux/ptrace.h>
+/* What the kernel hands to a probe, as it lays it out for BPF. No header is needed for it. */
+#ifdef __aarch64__
+struct registers {
+	u64 x[31], sp, pc, pstate;
+};
+#define ARGUMENT_1(r) ((r)->x[0])
+#define ARGUMENT_2(r) ((r)->x[1])
+#define ARGUMENT_3(r) ((r)->x[2])
+#define ARGUMENT_4(r) ((r)->x[3])
+#define ARGUMENT_5(r) ((r)->x[4])
+#define ARGUMENT_6(r) ((r)->x[5])
+#else
+struct registers {
+	u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di;
+	u64 orig_ax, ip, cs, flags, sp, ss;
+};
+#define ARGUMENT_1(r) ((r)->di)
+#define ARGUMENT_2(r) ((r)->si)
+#define ARGUMENT_3(r) ((r)->dx)
+#define ARGUMENT_4(r) ((r)->cx)
+#define ARGUMENT_5(r) ((r)->r8)
+#define ARGUMENT_6(r) ((r)->r9)
+#endif
 
 struct call {
 	u64 start_ns;
@@ -28,11 +50,14 @@ struct pair {
 /* Bytes sent to each peer: a pair is a connection. */
 BPF_TABLE("lru_hash", struct pair, u64, sent, 16384);
 
+#ifndef PAGE_SIZE /* bcc's unit: 256 KiB are whole pages of any size */
+#define PAGE_SIZE 4096
+#endif
 BPF_RINGBUF_OUTPUT(calls, 64);
 BPF_ARRAY(lost, u64, 1);
 
 /* ProcessGroupGloo::AsyncWork::execute(work) */
-int begin(struct pt_regs *ctx)
+int begin(struct registers *ctx)
 {
 	u64 id = bpf_get_current_pid_tgid();
 	struct call work = {.start_ns = bpf_ktime_get_ns(), .pid = id >> 32};
@@ -42,11 +67,11 @@ int begin(struct pt_regs *ctx)
 }
 
 /* gloo::transport::tcp::Pair::send(this, buffer, slot, offset, bytes) */
-int pair_send(struct pt_regs *ctx)
+int pair_send(struct registers *ctx)
 {
 	u64 id = bpf_get_current_pid_tgid();
-	struct pair pair = {.address = PT_REGS_PARM1(ctx), .pid = id >> 32};
-	u64 bytes = PT_REGS_PARM5(ctx), none = 0;
+	struct pair pair = {.address = ARGUMENT_1(ctx), .pid = id >> 32};
+	u64 bytes = ARGUMENT_5(ctx), none = 0;
 	struct call *work = works.lookup(&id);
 	u64 *all = sent.lookup_or_try_init(&pair, &none);
 
@@ -69,7 +94,7 @@ int pair_send(struct pt_regs *ctx)
 }
 
 /* ProcessGroupGloo::AsyncWork::finishWorkGloo(this), and ...Error(this, exception) */
-int end(struct pt_regs *ctx)
+int end(struct registers *ctx)
 {
 	u64 id = bpf_get_current_pid_tgid();
 	struct call *work = works.lookup(&id);

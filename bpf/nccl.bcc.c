@@ -5,14 +5,36 @@
  * Compiled by bcc at run time. Arguments are in registers as the C calling convention of the
  * architecture says (nccl.h has the prototypes); what is beyond the sixth is on the stack on x86-64.
  */
-#include <uapi/linux/ptrace.h>
+/* What the kernel hands to a probe, as it lays it out for BPF. No header is needed for it. */
+#ifdef __aarch64__
+struct registers {
+	u64 x[31], sp, pc, pstate;
+};
+#define ARGUMENT_1(r) ((r)->x[0])
+#define ARGUMENT_2(r) ((r)->x[1])
+#define ARGUMENT_3(r) ((r)->x[2])
+#define ARGUMENT_4(r) ((r)->x[3])
+#define ARGUMENT_5(r) ((r)->x[4])
+#define ARGUMENT_6(r) ((r)->x[5])
+#else
+struct registers {
+	u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di;
+	u64 orig_ax, ip, cs, flags, sp, ss;
+};
+#define ARGUMENT_1(r) ((r)->di)
+#define ARGUMENT_2(r) ((r)->si)
+#define ARGUMENT_3(r) ((r)->dx)
+#define ARGUMENT_4(r) ((r)->cx)
+#define ARGUMENT_5(r) ((r)->r8)
+#define ARGUMENT_6(r) ((r)->r9)
+#endif
 
 #ifdef __aarch64__
 /* The 128 bytes of a ncclUniqueId are passed as a pointer, and use up an argument register. */
-#define INIT_RANK(ctx) ((ctx)->regs[3])
+#define INIT_RANK(ctx) ((ctx)->x[3])
 #else
 /* ... and on the stack here, where they don't. */
-#define INIT_RANK(ctx) PT_REGS_PARM3(ctx)
+#define INIT_RANK(ctx) ARGUMENT_3(ctx)
 #endif
 
 /* Index into KINDS of mltcp_tools/attach/nccl.py. */
@@ -43,6 +65,9 @@ struct call {
 	s32 rank; /* root or peer; of COMMUNICATOR the own rank */
 };
 
+#ifndef PAGE_SIZE /* bcc's unit: 256 KiB are whole pages of any size */
+#define PAGE_SIZE 4096
+#endif
 BPF_RINGBUF_OUTPUT(calls, 64);
 BPF_ARRAY(lost, u64, 1);
 
@@ -64,101 +89,96 @@ static void submit(u32 kind, u64 communicator, u64 count, u32 datatype, s32 rank
 		lost.increment(0);
 }
 
-static u64 seventh(struct pt_regs *ctx)
+static u64 seventh(struct registers *ctx)
 {
 #ifdef __aarch64__
-	return ctx->regs[6];
+	return ctx->x[6];
 #else
 	u64 value = 0;
 
 	/* Above the return address. */
-	bpf_probe_read_user(&value, sizeof(value), (void *)(PT_REGS_SP(ctx) + 8));
+	bpf_probe_read_user(&value, sizeof(value), (void *)(ctx->sp + 8));
 	return value;
 #endif
 }
 
 /* ncclAllReduce(send, receive, count, datatype, operation, communicator, stream) */
-int all_reduce(struct pt_regs *ctx)
+int all_reduce(struct registers *ctx)
 {
-	submit(ALL_REDUCE, PT_REGS_PARM6(ctx), PT_REGS_PARM3(ctx), PT_REGS_PARM4(ctx), 0);
+	submit(ALL_REDUCE, ARGUMENT_6(ctx), ARGUMENT_3(ctx), ARGUMENT_4(ctx), 0);
 	return 0;
 }
 
 /* ncclReduceScatter(send, receive, count, datatype, operation, communicator, stream) */
-int reduce_scatter(struct pt_regs *ctx)
+int reduce_scatter(struct registers *ctx)
 {
-	submit(REDUCE_SCATTER, PT_REGS_PARM6(ctx), PT_REGS_PARM3(ctx), PT_REGS_PARM4(ctx), 0);
+	submit(REDUCE_SCATTER, ARGUMENT_6(ctx), ARGUMENT_3(ctx), ARGUMENT_4(ctx), 0);
 	return 0;
 }
 
 /* ncclAllGather(send, receive, count, datatype, communicator, stream) */
-int all_gather(struct pt_regs *ctx)
+int all_gather(struct registers *ctx)
 {
-	submit(ALL_GATHER, PT_REGS_PARM5(ctx), PT_REGS_PARM3(ctx), PT_REGS_PARM4(ctx), 0);
+	submit(ALL_GATHER, ARGUMENT_5(ctx), ARGUMENT_3(ctx), ARGUMENT_4(ctx), 0);
 	return 0;
 }
 
 /* ncclBroadcast(send, receive, count, datatype, root, communicator, stream) */
-int broadcast(struct pt_regs *ctx)
+int broadcast(struct registers *ctx)
 {
-	submit(BROADCAST, PT_REGS_PARM6(ctx), PT_REGS_PARM3(ctx), PT_REGS_PARM4(ctx),
-	       PT_REGS_PARM5(ctx));
+	submit(BROADCAST, ARGUMENT_6(ctx), ARGUMENT_3(ctx), ARGUMENT_4(ctx), ARGUMENT_5(ctx));
 	return 0;
 }
 
 /* ncclReduce(send, receive, count, datatype, operation, root, communicator, stream) */
-int reduce(struct pt_regs *ctx)
+int reduce(struct registers *ctx)
 {
-	submit(REDUCE, seventh(ctx), PT_REGS_PARM3(ctx), PT_REGS_PARM4(ctx), PT_REGS_PARM6(ctx));
+	submit(REDUCE, seventh(ctx), ARGUMENT_3(ctx), ARGUMENT_4(ctx), ARGUMENT_6(ctx));
 	return 0;
 }
 
 /* ncclAlltoAll(send, receive, count, datatype, communicator, stream), since NCCL 2.28 */
-int all_to_all(struct pt_regs *ctx)
+int all_to_all(struct registers *ctx)
 {
-	submit(ALL_TO_ALL, PT_REGS_PARM5(ctx), PT_REGS_PARM3(ctx), PT_REGS_PARM4(ctx), 0);
+	submit(ALL_TO_ALL, ARGUMENT_5(ctx), ARGUMENT_3(ctx), ARGUMENT_4(ctx), 0);
 	return 0;
 }
 
 /* ncclGather(send, receive, count, datatype, root, communicator, stream), since NCCL 2.28 */
-int gather(struct pt_regs *ctx)
+int gather(struct registers *ctx)
 {
-	submit(GATHER, PT_REGS_PARM6(ctx), PT_REGS_PARM3(ctx), PT_REGS_PARM4(ctx),
-	       PT_REGS_PARM5(ctx));
+	submit(GATHER, ARGUMENT_6(ctx), ARGUMENT_3(ctx), ARGUMENT_4(ctx), ARGUMENT_5(ctx));
 	return 0;
 }
 
 /* ncclScatter(send, receive, count, datatype, root, communicator, stream), since NCCL 2.28 */
-int scatter(struct pt_regs *ctx)
+int scatter(struct registers *ctx)
 {
-	submit(SCATTER, PT_REGS_PARM6(ctx), PT_REGS_PARM3(ctx), PT_REGS_PARM4(ctx),
-	       PT_REGS_PARM5(ctx));
+	submit(SCATTER, ARGUMENT_6(ctx), ARGUMENT_3(ctx), ARGUMENT_4(ctx), ARGUMENT_5(ctx));
 	return 0;
 }
 
 /* ncclSend(buffer, count, datatype, peer, communicator, stream) */
-int send(struct pt_regs *ctx)
+int send(struct registers *ctx)
 {
-	submit(SEND, PT_REGS_PARM5(ctx), PT_REGS_PARM2(ctx), PT_REGS_PARM3(ctx),
-	       PT_REGS_PARM4(ctx));
+	submit(SEND, ARGUMENT_5(ctx), ARGUMENT_2(ctx), ARGUMENT_3(ctx), ARGUMENT_4(ctx));
 	return 0;
 }
 
 /* ncclRecv(buffer, count, datatype, peer, communicator, stream) */
-int recv(struct pt_regs *ctx)
+int recv(struct registers *ctx)
 {
-	submit(RECV, PT_REGS_PARM5(ctx), PT_REGS_PARM2(ctx), PT_REGS_PARM3(ctx),
-	       PT_REGS_PARM4(ctx));
+	submit(RECV, ARGUMENT_5(ctx), ARGUMENT_2(ctx), ARGUMENT_3(ctx), ARGUMENT_4(ctx));
 	return 0;
 }
 
-int group_start(struct pt_regs *ctx)
+int group_start(struct registers *ctx)
 {
 	submit(GROUP_START, 0, 0, 0, 0);
 	return 0;
 }
 
-int group_end(struct pt_regs *ctx)
+int group_end(struct registers *ctx)
 {
 	submit(GROUP_END, 0, 0, 0, 0);
 	return 0;
@@ -182,29 +202,29 @@ static void make(u64 handles, u32 ranks, s32 rank)
 }
 
 /* ncclCommInitRank(communicator, ranks, id, rank), and ...Config with one more argument */
-int init_rank(struct pt_regs *ctx)
+int init_rank(struct registers *ctx)
 {
-	make(PT_REGS_PARM1(ctx), PT_REGS_PARM2(ctx), INIT_RANK(ctx));
+	make(ARGUMENT_1(ctx), ARGUMENT_2(ctx), INIT_RANK(ctx));
 	return 0;
 }
 
 /* ncclCommInitRankScalable(communicator, ranks, rank, number of ids, ids, config) */
-int init_rank_scalable(struct pt_regs *ctx)
+int init_rank_scalable(struct registers *ctx)
 {
-	make(PT_REGS_PARM1(ctx), PT_REGS_PARM2(ctx), PT_REGS_PARM3(ctx));
+	make(ARGUMENT_1(ctx), ARGUMENT_2(ctx), ARGUMENT_3(ctx));
 	return 0;
 }
 
 /* ncclCommInitAll(communicators, devices, list of devices) */
-int init_all(struct pt_regs *ctx)
+int init_all(struct registers *ctx)
 {
-	make(PT_REGS_PARM1(ctx), PT_REGS_PARM2(ctx), -1);
+	make(ARGUMENT_1(ctx), ARGUMENT_2(ctx), -1);
 	return 0;
 }
 
 #define MAX_DEVICES 16
 
-int made(struct pt_regs *ctx)
+int made(struct registers *ctx)
 {
 	u64 id = bpf_get_current_pid_tgid();
 	struct making *making = makings.lookup(&id);

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from mltcp_tools.attach.calls import CallLog, Iterations
 from mltcp_tools.attach.metadata import Metadata
-from mltcp_tools.attach.tracing import Probes
+from mltcp_tools.attach.probes import Probes
 
 _SILENT_PERIODS = 5
 """Iterations without a call after which nothing is known of a process any more."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from mltcp_tools.attach.call_source import CallSource
 from mltcp_tools.attach.calls import Call
-from mltcp_tools.attach.tracing import Probes
+from mltcp_tools.attach.probes import Probes
 
 KINDS = (
     "all_reduce",

@@ -1,130 +1,19 @@
-"""Probes on functions of libraries in running processes, through the distribution's bcc.
-
-bcc compiles a program when it is used, against kernel headers. The programs here read no struct of
-the kernel, so headers of any version serve: where the running kernel's aren't installed, those of a
-kernel package of the distribution are taken.
-"""
+"""Probes on functions of libraries in running processes, through the distribution's bcc."""
 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import itertools
 import os
-import platform
 import re
-import tempfile
-import threading
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
 
-from mltcp_tools import csources
 from mltcp_tools.attach.libraries import Library, mapped_libraries
+from mltcp_tools.attach.tracing import compile_program
 from mltcp_tools.errors import HostError, MltcpError
-
-_HEADERS = "BCC_KERNEL_SOURCE"
-"""The environment variable that bcc takes another folder of kernel headers from."""
-
-_compiling = threading.Lock()
 
 _File = tuple[str, int]
 """Device and inode."""
-
-
-def compiled(program: str) -> Any:
-    """A bcc.BPF of bpf/PROGRAM.bcc.c. HostError where it can't be compiled or loaded."""
-    try:
-        from bcc import BPF
-    except ImportError:
-        raise HostError(
-            "Tracing processes needs bcc: apt install python3-bpfcc, and make the virtual"
-            " environment with scripts/setup. (The bcc on PyPI is another project.)"
-        ) from None
-    source = csources.source_root() / "bpf" / f"{program}.bcc.c"
-    # bcc reads the variable from the environment, and goes to another folder to compile.
-    with _compiling, _headers_named():
-        try:
-            loaded = BPF(text=source.read_text())
-        except Exception as error:  # bcc raises nothing more specific
-            raise HostError(
-                f"{source} could not be compiled or loaded ({error}); it needs root, and kernel"
-                f" headers that fit the compiler in bcc ({_HEADERS} names others)."
-            ) from error
-    # bcc would do it when this process ends, with complaints; the kernel does it all the same.
-    atexit.unregister(loaded.cleanup)
-    return loaded
-
-
-@contextlib.contextmanager
-def _headers_named() -> Iterator[None]:
-    folder = None if _HEADERS in os.environ else kernel_headers()
-    if folder is None:
-        yield
-        return
-    os.environ[_HEADERS] = str(folder)
-    try:
-        yield
-    finally:
-        del os.environ[_HEADERS]
-
-
-def kernel_headers(
-    release: str | None = None,
-    modules: Path = Path("/lib/modules"),
-    archive: Path = Path("/sys/kernel/kheaders.tar.xz"),
-    sources: Path = Path("/usr/src"),
-) -> Path | None:
-    """A folder of kernel headers for bcc, None where bcc finds the running kernel's by itself.
-
-    Debian splits the headers of a kernel in two trees, one per flavour and one that flavours share;
-    bcc wants one, which is made of links in the folder of compiled objects. HostError where there
-    are none.
-    """
-    release = release or platform.release()
-    if (modules / release / "build").is_dir() or archive.exists():
-        return None
-    for flavour in sorted(sources.glob("linux-headers-*"), key=_version, reverse=True):
-        if not (flavour / "include" / "generated" / "autoconf.h").is_file():
-            continue
-        if (flavour / "include" / "linux").is_dir():
-            return flavour
-        common = flavour.with_name(flavour.name.rpartition("-")[0] + "-common")
-        if (common / "include" / "linux").is_dir():
-            return _merged(flavour, common)
-    raise HostError(
-        f"There are no kernel headers, neither for the running kernel {release} nor any other in"
-        f" {sources}; install them: apt install linux-headers-{_debian_architecture()}"
-    )
-
-
-def _version(path: Path) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", path.name)]
-
-
-def _debian_architecture() -> str:
-    return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-
-
-def _merged(flavour: Path, common: Path) -> Path:
-    """Both trees' headers as one folder, made when missing."""
-    architecture = {"x86_64": "x86", "aarch64": "arm64"}.get(platform.machine(), "")
-    target = csources.cache_dir() / f"headers-{flavour.name}"
-    if target.is_dir():
-        return target
-    scratch = Path(tempfile.mkdtemp(dir=target.parent))
-    for folder in (Path("include"), Path("arch") / architecture / "include"):
-        (scratch / folder).mkdir(parents=True)
-        for tree in (flavour, common):
-            for entry in (tree / folder).iterdir():
-                link = scratch / folder / entry.name
-                if not link.is_symlink():
-                    link.symlink_to(entry)
-    scratch.chmod(0o755)
-    with contextlib.suppress(FileExistsError):  # another process was quicker
-        scratch.rename(target)
-    return target
-
 
 _RETURN = "return "
 
@@ -144,7 +33,9 @@ class Probes:
         self._names = f"({'|'.join(map(re.escape, names))})$".encode()
         self._addresses: dict[_File, dict[str, int]] = {}
         self._events: dict[int, dict[_File, list[bytes]]] = {}
-        self.bpf = compiled(program)
+        self.bpf = compile_program(program)
+        # bcc would do it when this process ends, with complaints; the kernel does it all the same.
+        atexit.unregister(self.bpf.cleanup)
 
     @property
     def pids(self) -> frozenset[int]:
