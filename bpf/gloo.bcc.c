@@ -50,10 +50,10 @@ struct pair {
 /* Bytes sent to each peer: a pair is a connection. */
 BPF_TABLE("lru_hash", struct pair, u64, sent, 16384);
 
-#ifndef PAGE_SIZE /* bcc's unit: 256 KiB are whole pages of any size */
+#ifndef PAGE_SIZE /* bcc's unit: 1 MiB is whole pages of any size */
 #define PAGE_SIZE 4096
 #endif
-BPF_RINGBUF_OUTPUT(calls, 64);
+BPF_RINGBUF_OUTPUT(calls, 256);
 BPF_ARRAY(lost, u64, 1);
 
 /* ProcessGroupGloo::AsyncWork::execute(work) */

@@ -65,10 +65,10 @@ struct call {
 	s32 rank; /* root or peer; of COMMUNICATOR the own rank */
 };
 
-#ifndef PAGE_SIZE /* bcc's unit: 256 KiB are whole pages of any size */
+#ifndef PAGE_SIZE /* bcc's unit: 1 MiB is whole pages of any size */
 #define PAGE_SIZE 4096
 #endif
-BPF_RINGBUF_OUTPUT(calls, 64);
+BPF_RINGBUF_OUTPUT(calls, 256);
 BPF_ARRAY(lost, u64, 1);
 
 static void submit(u32 kind, u64 communicator, u64 count, u32 datatype, s32 rank)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+import math
+import re
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -11,27 +12,22 @@ from mltcp_tools.attach.calls import CallLog, Iterations
 from mltcp_tools.attach.metadata import Metadata
 from mltcp_tools.attach.probes import Probes
 
-_SILENT_PERIODS = 5
-"""Iterations without a call after which nothing is known of a process any more."""
-
-_SILENT_S = 10.0
-"""Silence that is borne at least: an evaluation or a checkpoint between two iterations."""
-
 
 class CallSource(ABC):
     """The calls of the processes that are watched. A context manager; for one thread.
 
-    source: its name in Metadata. needs: functions of the program without which it tells nothing.
-    lost: calls that came faster than they were read.
+    source: its name in Metadata. library: names of files with its functions. needs: functions of
+    the program without which it tells nothing. lost: calls that came faster than they were read.
     """
 
     source: ClassVar[str]
+    library: ClassVar[re.Pattern[str]]
     needs: ClassVar[frozenset[str]]
 
-    def __init__(self, probes: Probes, ring: str) -> None:
+    def __init__(self, probes: Probes) -> None:
         self._probes = probes
         self._logs: dict[int, CallLog] = {}
-        table = probes.bpf[ring]
+        table = probes.bpf[b"calls"]
         table.open_ring_buffer(lambda _, data, size: self._receive(table.event(data)))
 
     @abstractmethod
@@ -49,7 +45,7 @@ class CallSource(ABC):
 
     @property
     def lost(self) -> int:
-        return int(self._probes.bpf["lost"][0].value)
+        return int(self._probes.bpf[b"lost"][0].value)
 
     def watch(self, pid: int) -> bool:
         """See the calls of a process from now on.
@@ -73,14 +69,13 @@ class CallSource(ABC):
         """Take the calls made since; wait up to timeout_s seconds for the first."""
         self._probes.bpf.ring_buffer_poll(round(timeout_s * 1000))
 
+    def last_s(self, pid: int) -> float:
+        """When the process last made a call (CLOCK_MONOTONIC), -inf where none was seen."""
+        return self._logs[pid].last_s if pid in self._logs else -math.inf
+
     def iterations(self, pid: int) -> Iterations | None:
-        """What the process's calls of late repeat; None where nothing, or when it is silent."""
-        log = self._logs.get(pid)
-        found = log.iterations() if log else None
-        if log is None or found is None:
-            return None
-        silence = time.clock_gettime(time.CLOCK_MONOTONIC) - log.last_s
-        return found if silence <= max(_SILENT_PERIODS * found.period_s, _SILENT_S) else None
+        """What the process's calls of late repeat; None where nothing."""
+        return self._logs[pid].iterations() if pid in self._logs else None
 
     def metadata(self, pid: int, flows: int | None = None) -> Metadata | None:
         """What is known of the process's iterations, None when nothing is.

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from mltcp_tools.attach.board import BOARDS, Board
+from mltcp_tools.attach.call_sources import CallSources
 from mltcp_tools.attach.followed import Followed
 from mltcp_tools.attach.jobs import named_job
 from mltcp_tools.attach.messages import Mailbox, Message
@@ -47,13 +48,15 @@ _Key = tuple[int, int]
 @dataclass
 class _Watched:
     """A process that a rule fits. job: None until it is known. settled: cookies of its sockets
-    that are attached, or can't be. doubted: of those that are none of ours as they look now, with
-    when to look again and after how long."""
+    that are attached, or can't be; senders: how many of them send more than they receive. doubted:
+    cookies of those that are none of ours as they look now, with when to look again and after how
+    long."""
 
     process: Process
     rule: Rule
     job: Followed | None = None
     settled: set[int] = field(default_factory=set)
+    senders: int = 0
     doubted: dict[int, tuple[float, float]] = field(default_factory=dict)
 
 
@@ -130,6 +133,7 @@ class Follower:
         with ExitStack() as stack:
             self._wakeups: Wakeups = stack.enter_context(open_wakeups(self._method, self._say))
             self._board = stack.enter_context(Board(BOARDS))
+            self._calls = stack.enter_context(CallSources(self._warn))
             stack.callback(self._close_stream)
             self._selector = stack.enter_context(selectors.DefaultSelector())
             for each in (self._wakeups, self._mailbox):
@@ -166,6 +170,7 @@ class Follower:
         if self._mailbox in ready:
             self._hear()
         self._read_events(now)
+        self._calls.poll()
         if now >= self._look_at:
             self._look_at = now + _LOOK_S
             self._look(now)
@@ -248,6 +253,7 @@ class Follower:
         if ports and self._watched[key].rule in self._rules:
             return  # a port that it closed doesn't make it another process
         watched = self._watched.pop(key)
+        self._calls.forget(key[0])
         if watched.job is not None:
             watched.job.forget(key[0])
         if watched.settled:
@@ -256,6 +262,7 @@ class Follower:
     def _let_go(self, key: _Key) -> None:
         """The process has ended."""
         watched = self._watched.pop(key)
+        self._calls.forget(key[0])
         if watched.job is not None:
             watched.job.forget(key[0])
             if self._of(watched.job) and watched.settled:
@@ -317,6 +324,10 @@ class Follower:
     def _attach(self, watched: _Watched, sockets: list[Socket], now: float) -> None:
         cookies = {each.cookie for each in sockets}
         watched.settled &= cookies
+        watched.senders = sum(
+            each.cookie in watched.settled and each.bytes_sent > each.bytes_received
+            for each in sockets
+        )
         watched.doubted = {c: when for c, when in watched.doubted.items() if c in cookies}
         fresh = {
             each.cookie
@@ -422,6 +433,13 @@ class Follower:
 
     def _learn(self, now: float) -> None:
         for job in self._jobs.values():
+            own = self._of(job)
+            for each in own:
+                self._calls.watch(each.process.pid, now)
+            for known, heard_s in self._calls.metadata(
+                (each.process.pid, each.senders) for each in own
+            ):
+                job.tell(known, heard_s)
             changed = job.learn(now)
             if changed is None or not any(each.settled for each in self._of(job)):
                 continue

@@ -16,7 +16,7 @@ from mltcp_tools.attach.call_source import CallSource
 from mltcp_tools.attach.calls import Call
 from mltcp_tools.attach.probes import Probes
 
-_LIBRARY = re.compile(r"libtorch_cpu\.so|libgloo\.so")
+LIBRARY = re.compile(r"libtorch_cpu\.so|libgloo\.so")
 
 _WORK = "_ZN4c10d16ProcessGroupGloo9AsyncWork"
 _WORK_POINTER = "N3c1013intrusive_ptrIS1_NS2_6detail34intrusive_target_default_null_typeIS1_EEEE"
@@ -35,21 +35,22 @@ class GlooSource(CallSource):
     """The Gloo collectives of the processes that are watched."""
 
     source = "gloo"
+    library = LIBRARY
     needs = frozenset({"begin", "end", "pair_send"})
 
     def __init__(self) -> None:
-        super().__init__(Probes("gloo", _LIBRARY, _SYMBOLS), "calls")
+        super().__init__(Probes("gloo", self.library, _SYMBOLS))
 
     def forget(self, pid: int) -> None:
         super().forget(pid)
-        sent = self._probes.bpf["sent"]
+        sent = self._probes.bpf[b"sent"]
         for pair, _ in sent.items():
             if pair.pid == pid:
                 sent.pop(pair)
 
     def _flow_share(self, pid: int, flows: int | None) -> float | None:
         """The share of the connection that most is sent through; `flows` isn't needed."""
-        each = [sent.value for pair, sent in self._probes.bpf["sent"].items() if pair.pid == pid]
+        each = [sent.value for pair, sent in self._probes.bpf[b"sent"].items() if pair.pid == pid]
         return max(each) / sum(each) if any(each) else None
 
     def _receive(self, event: Any) -> None:

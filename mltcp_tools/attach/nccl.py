@@ -37,7 +37,7 @@ KINDS = (
 TYPE_BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
 """Bytes of an element, in the order of ncclDataType_t (nccl.h of NCCL 2.32; only ever added to)."""
 
-_LIBRARY = re.compile(r"libnccl\.so")
+LIBRARY = re.compile(r"libnccl\.so")
 
 _SYMBOLS = {
     "ncclAllReduce": "all_reduce",
@@ -112,12 +112,13 @@ class NcclSource(CallSource):
     """The NCCL calls of the processes that are watched."""
 
     source = "nccl"
+    library = LIBRARY
     needs = frozenset({"all_reduce"})
 
     def __init__(self) -> None:
         self._communicators: dict[int, dict[int, Communicator]] = {}
         self._groups: dict[tuple[int, int], _Group] = {}
-        super().__init__(Probes("nccl", _LIBRARY, _SYMBOLS), "calls")
+        super().__init__(Probes("nccl", self.library, _SYMBOLS))
 
     def watch(self, pid: int) -> bool:
         found = super().watch(pid)
