@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Mapping
 
+from mltcp_tools.attach.elf import exported_functions
 from mltcp_tools.attach.libraries import Library, mapped_libraries
 from mltcp_tools.attach.tracing import compile_program
 from mltcp_tools.errors import HostError, MltcpError
@@ -29,8 +30,7 @@ class Probes:
     def __init__(self, program: str, library: re.Pattern[str], symbols: Mapping[str, str]) -> None:
         self._library = library
         self._symbols = dict(symbols)
-        names = {symbol.removeprefix(_RETURN) for symbol in symbols}
-        self._names = f"({'|'.join(map(re.escape, names))})$".encode()
+        self._names = {symbol.removeprefix(_RETURN) for symbol in symbols}
         self._addresses: dict[_File, dict[str, int]] = {}
         self._events: dict[int, dict[_File, list[bytes]]] = {}
         self.bpf = compile_program(program)
@@ -72,10 +72,7 @@ class Probes:
         """Where in the file the symbols are; looked up once per file."""
         file = library.device, library.inode
         if file not in self._addresses:
-            functions = self.bpf.get_user_functions_and_addresses(
-                os.fsencode(library.file), self._names
-            )
-            self._addresses[file] = {os.fsdecode(name): address for name, address in functions}
+            self._addresses[file] = exported_functions(library.file, self._names)
         return self._addresses[file]
 
     def _attach(self, pid: int, library: Library, addresses: Mapping[str, int]) -> None:
