@@ -12,7 +12,7 @@ from mltcp_tools.errors import HostError
 
 _PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 _NS_GET_USERNS = 0xB701
-"""linux/nsfs.h; gives a descriptor, and is refused for what the caller's user namespace isn't above."""
+"""linux/nsfs.h: a descriptor of the owner; refused where the caller's isn't the same or above."""
 
 
 def require_capabilities() -> None:
