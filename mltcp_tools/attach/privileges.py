@@ -29,6 +29,11 @@ def _lacking() -> str:
     return f"this process lacks {' and '.join(missing)}"
 
 
+def may_trace() -> bool:
+    """Whether this process may, as a rule, look into those of others."""
+    return "CAP_SYS_PTRACE" in host.effective_capabilities()
+
+
 def require_over_network(process: Process) -> None:
     """HostError unless CAP_NET_ADMIN counts in the process's network namespace."""
     try:
@@ -59,7 +64,7 @@ def reason_for_refusal() -> str:
     scope = _ptrace_scope()
     if scope == 3:
         return "kernel.yama.ptrace_scope is 3, so nobody may until the next boot without it"
-    if "CAP_SYS_PTRACE" not in host.effective_capabilities():
+    if not may_trace():
         yama = f" (kernel.yama.ptrace_scope is {scope})" if scope else ""
         return f"{_lacking()}{yama}; run it as root (sudo)"
     return (
