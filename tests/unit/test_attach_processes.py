@@ -53,7 +53,8 @@ def test_a_name_with_parentheses_and_blanks(tmp_path):
     shutil.copy("/bin/sleep", program)
     with subprocess.Popen([program, "60"]) as child:
         try:
-            found = process(child.pid)
+            while not (found := process(child.pid)).command:
+                pass  # the kernel shows none while it sets up the new program
         finally:
             child.kill()
     assert (found.name, found.ppid) == ("a) S (b 1", os.getpid())
