@@ -21,12 +21,11 @@ def require_capabilities() -> None:
     CAP_SYS_PTRACE isn't asked for: whether it is needed is the kernel's to say of each process.
     """
     if "CAP_NET_ADMIN" not in host.effective_capabilities():
-        raise HostError(f"Nothing was changed: {_lacking()}; run it as root (sudo).")
-
-
-def _lacking() -> str:
-    missing = sorted({"CAP_NET_ADMIN", "CAP_SYS_PTRACE"} - host.effective_capabilities())
-    return f"this process lacks {' and '.join(missing)}"
+        missing = sorted({"CAP_NET_ADMIN", "CAP_SYS_PTRACE"} - host.effective_capabilities())
+        raise HostError(
+            f"Nothing was changed: this process lacks {' and '.join(missing)}; run it as root"
+            " (sudo)."
+        )
 
 
 def may_trace() -> bool:
@@ -66,7 +65,7 @@ def reason_for_refusal() -> str:
         return "kernel.yama.ptrace_scope is 3, so nobody may until the next boot without it"
     if not may_trace():
         yama = f" (kernel.yama.ptrace_scope is {scope})" if scope else ""
-        return f"{_lacking()}{yama}; run it as root (sudo)"
+        return f"this process lacks CAP_SYS_PTRACE{yama}; run it as root (sudo)"
     return (
         "the kernel refuses it although this process has CAP_SYS_PTRACE, as a container's seccomp"
         " profile, a security module or a user namespace makes it do; run it as root of the host"

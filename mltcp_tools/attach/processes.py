@@ -113,7 +113,7 @@ _TEXTS = {"command": "patterns", "cgroup": "cgroups", "netns": "netns"}
 
 def _number(text: str, what: str) -> int:
     if not text.isdecimal() or len(text) > 9:
-        raise UsageError(f"{text!r} is no {what}; it is a number.")
+        raise UsageError(f"{text[:20]!r} is no {what}; that is a number of at most 9 digits.")
     return int(text)
 
 

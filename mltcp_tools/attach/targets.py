@@ -90,8 +90,9 @@ def sockets_to_attach(
     chosen = wanted(found, kinds, every)
     if not chosen:
         raise MltcpError(
-            f"None of the {len(found)} TCP sockets of {len(seen)} processes is one to attach; see"
-            " `mltcp ps` with the same target for what they are, and --kind or --all-sockets."
+            f"Nothing to attach: none of the TCP sockets that are meant ({len(found)}, processes:"
+            f" {len(seen)}) looks like it carries a job's data; `mltcp ps` says why, --kind and"
+            " --all-sockets take others."
         )
     taken = {each.cookie for each in chosen}
     return chosen, [

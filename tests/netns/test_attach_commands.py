@@ -173,7 +173,7 @@ def test_attach_takes_data_and_leaves_the_store_alone(
                 client.stdout.readline()
                 code_, out, said = mltcp("attach", client.pid, "--job", "a")
                 assert (code_, out) == (1, "")
-                assert "is one to attach" in said
+                assert "Nothing to attach" in said
                 code_, out, said = mltcp(
                     "attach", f"tree:{os.getpid()}", f"netns:{name}", "--job", "a"
                 )
