@@ -95,11 +95,11 @@ def load_config(path: Path) -> Config:
     may write: its rules decide what is done to other people's processes.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        file = open(path, "rb", opener=_without_waiting)
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}.") from error
-    with open(descriptor, "rb") as file:
-        info = os.fstat(descriptor)
+    with file:
+        info = os.fstat(file.fileno())
         if not stat.S_ISREG(info.st_mode):
             raise UsageError(f"{path} is not a plain file.")
         if info.st_uid not in (0, os.geteuid()) or info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -114,6 +114,10 @@ def load_config(path: Path) -> Config:
         return parse_config(data.decode(), str(path))
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not text in UTF-8.") from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait for its writer
 
 
 def parse_config(text: str, file: str) -> Config:
