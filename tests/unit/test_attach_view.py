@@ -236,15 +236,9 @@ def test_what_is_no_event_is_left_out(tmp_path: Path) -> None:
         with RelayedIterations(tmp_path / "s") as stream:
             peer, _ = server.accept()
             with peer:
-                for packet in (
-                    b"\xff",
-                    b"[]",
-                    b"{}",
-                    {**good, "bytes": "1"},
-                    {**good, "x": 1},
-                    good,
-                ):
-                    peer.send(packet if isinstance(packet, bytes) else json.dumps(packet).encode())
+                peer.send(b"\xff")
+                for packet in ([], {}, {**good, "bytes": "1"}, {**good, "x": 1}, good):
+                    peer.send(json.dumps(packet).encode())
                 assert stream.poll(5) == [event(1, 1, 1, 1.0, 2.0)]
 
 
