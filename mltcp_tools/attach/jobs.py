@@ -16,15 +16,18 @@ def named_job(
 ) -> Job:
     """The job of that name, with the parameters of `given` (fields of JobParams) replaced.
 
-    A name attached on this host keeps its id and its other parameters; a new one gets the lowest id
-    that neither the backend nor a state file has. Nothing is set by asking.
+    A name attached on this host keeps its parameters, and its id unless the backend has a job of
+    another name under it by now; else it gets the lowest id that neither the backend nor a state
+    file has. Nothing is set by asking.
     """
-    attached = [state.job for state in (files or StateFiles()).read()]
-    for job in attached:
-        if job.name == name:
-            return replace(job, params=replace(job.params, **given))
-    taken = {job.id for job in (*attached, *backend.jobs())}
-    return Job(next(each for each in count(1) if each not in taken), name, JobParams(**given))
+    attached = {state.job.name: state.job for state in (files or StateFiles()).read()}
+    names = {job.id: job.name for job in backend.jobs()}
+    known = attached.get(name)
+    if known and names.get(known.id, name) == name:
+        return replace(known, params=replace(known.params, **given))
+    taken = {job.id for job in attached.values()} | names.keys()
+    free = next(each for each in count(1) if each not in taken)
+    return Job(free, name, replace(known.params if known else JobParams(), **given))
 
 
 def forget(state: JobState, files: StateFiles) -> None:

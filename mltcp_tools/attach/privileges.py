@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from pathlib import Path
 
 from mltcp_tools import host
@@ -11,7 +12,7 @@ from mltcp_tools.errors import HostError
 
 _PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 _NS_GET_USERNS = 0xB701
-"""linux/nsfs.h; refused for what the caller's user namespace isn't above."""
+"""linux/nsfs.h: a descriptor of the owner; refused where the caller's isn't the same or above."""
 
 
 def require_capabilities() -> None:
@@ -32,7 +33,7 @@ def require_over_network(process: Process) -> None:
     """HostError unless CAP_NET_ADMIN counts in the process's network namespace."""
     try:
         with open(PROC / str(process.pid) / "ns/net") as namespace:
-            fcntl.ioctl(namespace, _NS_GET_USERNS)
+            os.close(fcntl.ioctl(namespace, _NS_GET_USERNS))
     except (FileNotFoundError, ProcessLookupError):
         return  # it has ended, as will be noticed
     except PermissionError as error:

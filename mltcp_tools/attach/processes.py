@@ -255,6 +255,8 @@ def _read_stat(pid: int) -> _Stat | None:
         return None
     head, _, tail = text.rpartition(")")  # the name may hold blanks and parentheses
     values = tail.split()
+    if values[0] in ("Z", "X"):  # ended, and only its parent has yet to notice
+        return None
     return _Stat(head.partition("(")[2], int(values[1]), int(values[6]), int(values[19]))
 
 

@@ -7,13 +7,14 @@ switched and tagged, and is let go at once. What it ran before is on disk before
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 from mltcp_tools.attach import privileges
 from mltcp_tools.attach.borrow import Gone, borrowed, congestion_control, set_congestion_control
-from mltcp_tools.attach.jobs import forget
+from mltcp_tools.attach.jobs import forget, named_job
 from mltcp_tools.attach.sockets import CAN_SEND, Socket
 from mltcp_tools.attach.state import LOCK, JobState, SocketRecord, StateFiles
 from mltcp_tools.backends import checks
@@ -58,19 +59,47 @@ def attach(
     congestion control isn't loaded, UsageError is for sockets that can't send. dry_run makes the
     same checks and changes nothing. files: where to record it, unless in STATE_DIR.
     """
-    files = files or StateFiles()
+    return _attach(sockets, lambda: job, congestion_control, backend, dry_run, files)[1]
+
+
+def attach_by_name(
+    sockets: Sequence[Socket],
+    name: str,
+    given: dict[str, Any],
+    congestion_control: str,
+    backend: Backend,
+    dry_run: bool = False,
+    files: StateFiles | None = None,
+) -> tuple[Job, list[Change]]:
+    """As `attach`, to the job that jobs.named_job says, which nobody else can take meanwhile."""
+
+    def job() -> Job:
+        return named_job(name, backend, given, files)
+
+    return _attach(sockets, job, congestion_control, backend, dry_run, files)
+
+
+def _attach(
+    sockets: Sequence[Socket],
+    find_job: Callable[[], Job],
+    congestion_control: str,
+    backend: Backend,
+    dry_run: bool,
+    files: StateFiles | None,
+) -> tuple[Job, list[Change]]:
     single = list({each.cookie: each for each in sockets}.values())
     _check(single, congestion_control, backend)
     with nullcontext() if dry_run else exclusive(LOCK):
+        job = find_job()
         found = [_look(each, job.name) for each in single]
         if dry_run:
-            return [_planned(each, congestion_control) for each in found]
-        steps = _Steps(job, congestion_control, backend, files)
+            return job, [_planned(each, congestion_control) for each in found]
+        steps = _Steps(job, congestion_control, backend, files or StateFiles())
         steps.record([each for each in found if not each.outcome])
         changes = [each if each.outcome else steps.change(each) for each in found]
         changes = _read_back(changes, job, backend)
         steps.settle()
-    return changes
+    return job, changes
 
 
 def _check(sockets: Iterable[Socket], name: str, backend: Backend) -> None:
@@ -143,9 +172,10 @@ class _Steps:
 
     def record(self, open_changes: Sequence[Change]) -> None:
         """Write what the sockets run now, and set the job. On an error neither stays."""
-        before = next((each for each in self._states if each.job.id == self._job.id), None)
-        if before and before.job.name != self._job.name:
-            raise UsageError(f"Job {self._job.id} is attached as {before.job.name!r} already.")
+        for state in self._states:
+            if state.job.id == self._job.id and state.job.name != self._job.name:
+                raise UsageError(f"Job {self._job.id} is attached as {state.job.name!r} already.")
+        before = next((each for each in self._states if each.job.name == self._job.name), None)
         self._kept = {each.cookie: each for each in before.sockets} if before else {}
         originals = {each.cookie: each.old for state in self._states for each in state.sockets}
         for change in open_changes:
@@ -168,11 +198,12 @@ class _Steps:
         try:
             self._backend.set_job(self._job)
         except BaseException:
+            self._files.remove(self._job.id)
             if before:
                 self._files.write(before)
-            else:
-                self._files.remove(self._job.id)
             raise
+        if before and before.job.id != self._job.id:  # the name has a new id
+            forget(before, self._files)
 
     def change(self, change: Change) -> Change:
         """Switch and tag one socket, or leave it as it was."""
@@ -188,7 +219,8 @@ class _Steps:
                     set_congestion_control(ours, self._name)
                     self._backend.tag(ours.fileno(), self._job.id)
                 except BaseException:
-                    set_congestion_control(ours, change.old)
+                    if congestion_control(ours) != change.old:
+                        set_congestion_control(ours, change.old)
                     self._unchanged.add(sock.cookie)
                     raise
         except Gone as gone:
@@ -214,7 +246,7 @@ class _Steps:
             forget(self._state({}), self._files)
         for state in self._states:
             left = tuple(each for each in state.sockets if each.cookie not in changed)
-            if state.job.id == self._job.id or len(left) == len(state.sockets):
+            if state.job.name == self._job.name or len(left) == len(state.sockets):
                 continue
             if left:
                 self._files.write(replace(state, sockets=left))
