@@ -1,0 +1,42 @@
+"""`mltcp agent`: follow training processes by rules, for as long as the host runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from mltcp_tools.attach.rules import CONFIG
+from mltcp_tools.backends import get_backend
+from mltcp_tools.cli.options import backend_option
+from mltcp_tools.hooks import AGENT_SOCKET
+
+
+@click.command()
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=CONFIG,
+    show_default=True,
+    metavar="FILE",
+    help="The rules: which processes belong to which job.",
+)
+@click.option("--check", is_flag=True, help="Only read the rules and say whether they are valid.")
+@backend_option
+def command(config: Path, check: bool, backend: str) -> None:
+    """Attach what training processes on this host open, by the rules in FILE.
+
+    New connections are attached as they are established, iterations are learned from hooks and
+    flows, and what ends is let go. SIGHUP reads the rules again, and keeps the old ones where the
+    new ones are wrong. SIGTERM ends the agent and detaches, or keeps what is attached, as the
+    rules say. One agent runs per host; MLTCP must be loaded (`mltcp load`).
+    """
+    from mltcp_tools.attach.agent import run_agent
+    from mltcp_tools.attach.rules import load_config
+
+    if check:
+        click.echo(f"{config}: {len(load_config(config).rules)} rules, all valid.")
+        return
+    mailbox = Path(os.environ.get("MLTCP_AGENT_SOCKET") or AGENT_SOCKET)
+    run_agent(config, mailbox, get_backend(backend), lambda line: click.echo(line, err=True))
