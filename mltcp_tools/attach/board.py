@@ -76,8 +76,7 @@ def read_boards(folder: Path = BOARDS) -> dict[int, JobView]:
 def _read(path: Path) -> list[JobView]:
     """The jobs of one file; none when it isn't to be believed."""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, MltcpError):
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-        with open(os.open(path, flags), "rb") as file:
+        with open(path, "rb", opener=_no_link) as file:
             info = os.fstat(file.fileno())
             if not stat.S_ISREG(info.st_mode) or info.st_uid not in (0, os.geteuid()):
                 return []
@@ -93,6 +92,10 @@ def _read(path: Path) -> list[JobView]:
             return []
         return [_view(entry) for entry in document["jobs"]]
     return []
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _view(entry: dict[str, Any]) -> JobView:

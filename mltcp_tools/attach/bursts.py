@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
-from statistics import median
+from statistics import fmean, median
 
 from mltcp_tools.attach.metadata import Metadata
 from mltcp_tools.backends.base import IterationEvent
@@ -28,6 +28,7 @@ _JUMP = 1.3
 _CANDIDATES = 8
 _BETTER = 0.05
 _GAP_MIN_S = 1e-3
+_NEAR = 0.8
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,8 @@ class FlowBursts:
     def metadata(self, period_s: float | None = None) -> Metadata | None:
         """What the bursts say; None while there are too few.
 
-        period_s: what a better source knows; bursts are then put together to that period, and the
-        bytes are exact even where no threshold gives it.
+        period_s: what a better source knows; bursts are then put together to that period, and where
+        no threshold does that, the gap is 0: unknown.
         """
         if not self._kept:
             return None
@@ -86,14 +87,14 @@ def learn(bursts: Sequence[Burst], period_s: float | None = None) -> Metadata | 
     else:
         best = min(groupings, key=lambda each: abs(each.period_s - period_s))
     size, confidence = best.bytes, best.confidence
-    if period_s is not None:
-        # Whole bursts over the time they took: right also where iterations can't be told apart.
+    if period_s is not None and not _NEAR < best.period_s / period_s < 1 / _NEAR:
+        # No threshold tells the iterations apart, but so many bytes went over the wire in each.
         span = bursts[-1].begin_s - bursts[0].begin_s
         size = round(sum(each.bytes for each in bursts[:-1]) / span * period_s)
-        confidence = min(1.0, span / period_s / _LEAST / 2)
+        return Metadata("flow", period_s, size, 0.0, min(1.0, span / period_s / 10), best.count)
     return Metadata(
         source="flow",
-        period_s=best.period_s if period_s is None else period_s,
+        period_s=best.period_s,
         bytes_per_iteration=size,
         gap_s=best.gap_s,
         confidence=confidence,
@@ -153,9 +154,14 @@ def _group(bursts: Sequence[Burst], threshold_s: float) -> _Grouping | None:
     period, size = median(periods), median(whole)
     if period <= 0 or size <= 0:
         return None
-    spread = median(abs(each - period) for each in periods) / period
-    spread += median(abs(each - size) for each in whole) / size
+    spread = _spread(periods, period) + _spread(whole, size)
     return _Grouping(len(whole), period, round(size), _gap(max(inner), outer), spread)
+
+
+def _spread(values: Sequence[float], typical: float) -> float:
+    """How far values are from the typical one on average, as a share; one in ten may be astray."""
+    away = sorted(abs(each - typical) for each in values)
+    return fmean(away[: len(away) - len(away) // 10]) / typical
 
 
 def _gap(longest_inner_s: float, outer_s: Sequence[float]) -> float:

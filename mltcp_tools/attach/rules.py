@@ -95,25 +95,28 @@ def load_config(path: Path) -> Config:
     may write: its rules decide what is done to other people's processes.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open(path, "rb", opener=_without_waiting) as file:
+            info = os.fstat(file.fileno())
+            data = file.read(_LARGEST + 1) if stat.S_ISREG(info.st_mode) else b""
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}.") from error
-    with open(descriptor, "rb") as file:
-        info = os.fstat(descriptor)
-        if not stat.S_ISREG(info.st_mode):
-            raise UsageError(f"{path} is not a plain file.")
-        if info.st_uid not in (0, os.geteuid()) or info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise HostError(
-                f"{path} may be written by others than its user; run: chown root {path};"
-                f" chmod go-w {path}"
-            )
-        data = file.read(_LARGEST + 1)
+    if not stat.S_ISREG(info.st_mode):
+        raise UsageError(f"{path} is not a plain file.")
+    if info.st_uid not in (0, os.geteuid()) or info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise HostError(
+            f"{path} may be written by others than its user; run: chown root {path};"
+            f" chmod go-w {path}"
+        )
     if len(data) > _LARGEST:
         raise UsageError(f"{path} is larger than a mebibyte, so it holds no rules for the agent.")
     try:
         return parse_config(data.decode(), str(path))
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not text in UTF-8.") from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait for its writer
 
 
 def parse_config(text: str, file: str) -> Config:

@@ -7,17 +7,25 @@ switched and tagged, and is let go at once. What it ran before is on disk before
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from mltcp_tools.attach import privileges
-from mltcp_tools.attach.borrow import Gone, borrowed, congestion_control, set_congestion_control
-from mltcp_tools.attach.jobs import forget
-from mltcp_tools.attach.sockets import CAN_SEND, Socket
+from mltcp_tools.attach.borrow import (
+    Gone,
+    borrowed,
+    check_can_send,
+    congestion_control,
+    set_congestion_control,
+)
+from mltcp_tools.attach.jobs import forget, named_job
+from mltcp_tools.attach.processes import process, processes
+from mltcp_tools.attach.sockets import CAN_SEND, Socket, holders
 from mltcp_tools.attach.state import LOCK, JobState, SocketRecord, StateFiles
 from mltcp_tools.backends import checks
-from mltcp_tools.backends.base import Backend, Job
+from mltcp_tools.backends.base import ALL_NAMES, Backend, Job
 from mltcp_tools.backends.locks import exclusive
 from mltcp_tools.errors import MltcpError, UsageError
 
@@ -31,7 +39,7 @@ class Change:
 
     outcome: `switched`; `tagged` (it ran that congestion control already); `planned` (a dry run);
     `gone` (the socket or its process went in between, which is no error); `failed` (it is as it
-    was, and `reason` says why not).
+    was, unless `reason` says otherwise).
     """
 
     socket: Socket
@@ -58,19 +66,47 @@ def attach(
     congestion control isn't loaded, UsageError is for sockets that can't send. dry_run makes the
     same checks and changes nothing. files: where to record it, unless in STATE_DIR.
     """
-    files = files or StateFiles()
+    return _attach(sockets, lambda: job, congestion_control, backend, dry_run, files)[1]
+
+
+def attach_by_name(
+    sockets: Sequence[Socket],
+    name: str,
+    given: dict[str, Any],
+    congestion_control: str,
+    backend: Backend,
+    dry_run: bool = False,
+    files: StateFiles | None = None,
+) -> tuple[Job, list[Change]]:
+    """As `attach`, to the job that jobs.named_job says, which nobody else can take meanwhile."""
+
+    def job() -> Job:
+        return named_job(name, backend, given, files)
+
+    return _attach(sockets, job, congestion_control, backend, dry_run, files)
+
+
+def _attach(
+    sockets: Sequence[Socket],
+    find_job: Callable[[], Job],
+    congestion_control: str,
+    backend: Backend,
+    dry_run: bool,
+    files: StateFiles | None,
+) -> tuple[Job, list[Change]]:
     single = list({each.cookie: each for each in sockets}.values())
     _check(single, congestion_control, backend)
     with nullcontext() if dry_run else exclusive(LOCK):
+        job = find_job()
         found = [_look(each, job.name) for each in single]
         if dry_run:
-            return [_planned(each, congestion_control) for each in found]
-        steps = _Steps(job, congestion_control, backend, files)
+            return job, [_planned(each, congestion_control) for each in found]
+        steps = _Steps(job, congestion_control, backend, files or StateFiles())
         steps.record([each for each in found if not each.outcome])
         changes = [each if each.outcome else steps.change(each) for each in found]
         changes = _read_back(changes, job, backend)
         steps.settle()
-    return changes
+    return job, changes
 
 
 def _check(sockets: Iterable[Socket], name: str, backend: Backend) -> None:
@@ -88,22 +124,23 @@ def _check(sockets: Iterable[Socket], name: str, backend: Backend) -> None:
                 f"Descriptor {each.fd} of process {each.process.pid} is in state {each.state};"
                 " only a connection that can send is attached."
             )
-    for process in {each.process for each in sockets}:
-        privileges.require_over_network(process)
+    for owner in {each.process for each in sockets}:
+        privileges.require_over_network(owner)
 
 
 def _look(sock: Socket, job: str) -> Change:
     """What the socket runs, by the borrowing that changing it takes; its outcome is still open."""
-    process = sock.process
+    owner = sock.process
     try:
-        with borrowed(process.pid, process.start_ticks, sock.fd, sock.cookie) as ours:
+        with borrowed(owner.pid, owner.start_ticks, sock.fd, sock.cookie) as ours:
+            check_can_send(ours)
             old = congestion_control(ours)
     except Gone as gone:
         return Change(
             sock, job, sock.congestion_control, sock.congestion_control, "gone", str(gone)
         )
     except PermissionError as error:
-        raise privileges.refused(process) from error
+        raise privileges.refused(owner) from error
     return Change(sock, job, old, old, "")
 
 
@@ -128,6 +165,19 @@ def _read_back(changes: Sequence[Change], job: Job, backend: Backend) -> list[Ch
 _LOST = "it was switched, but the kernel doesn't show its tag; `mltcp detach` puts it back"
 
 
+def _still_open(records: Sequence[SocketRecord]) -> list[SocketRecord]:
+    """Those whose socket some process still has; mostly it is the one where it was found."""
+    inodes = {each.inode for each in records}
+    owners = []
+    for pid in {each.pid for each in records}:
+        with suppress(MltcpError):  # it has ended
+            owners.append(process(pid))
+    held = holders(inodes, owners)
+    if missing := inodes - held.keys():
+        held |= holders(missing, processes())
+    return [each for each in records if each.inode in held]
+
+
 class _Steps:
     """The steps of one attach: record, change each socket, settle the record."""
 
@@ -143,10 +193,11 @@ class _Steps:
 
     def record(self, open_changes: Sequence[Change]) -> None:
         """Write what the sockets run now, and set the job. On an error neither stays."""
-        before = next((each for each in self._states if each.job.id == self._job.id), None)
-        if before and before.job.name != self._job.name:
-            raise UsageError(f"Job {self._job.id} is attached as {before.job.name!r} already.")
-        self._kept = {each.cookie: each for each in before.sockets} if before else {}
+        for state in self._states:
+            if state.job.id == self._job.id and state.job.name != self._job.name:
+                raise UsageError(f"Job {self._job.id} is attached as {state.job.name!r} already.")
+        before = next((each for each in self._states if each.job.name == self._job.name), None)
+        self._kept = {each.cookie: each for each in _still_open(before.sockets)} if before else {}
         originals = {each.cookie: each.old for state in self._states for each in state.sockets}
         for change in open_changes:
             sock = change.socket
@@ -159,7 +210,10 @@ class _Steps:
                 cookie=sock.cookie,
                 local=sock.local,
                 remote=sock.remote,
-                old=originals.get(sock.cookie, change.old),
+                # Where it runs what we gave it, what was there before that; else what it runs.
+                old=originals.get(sock.cookie, change.old)
+                if change.old in ALL_NAMES
+                else change.old,
                 new=self._name,
             )
         if not self._recorded:
@@ -168,18 +222,20 @@ class _Steps:
         try:
             self._backend.set_job(self._job)
         except BaseException:
-            if before:
-                self._files.write(before)
-            else:
+            if before is None or before.job.id != self._job.id:
                 self._files.remove(self._job.id)
+            else:
+                self._files.write(before)
             raise
+        if before and before.job.id != self._job.id:  # the name has a new id
+            forget(before, self._files)
 
     def change(self, change: Change) -> Change:
         """Switch and tag one socket, or leave it as it was."""
         sock = change.socket
-        process = sock.process
+        owner = sock.process
         try:
-            with borrowed(process.pid, process.start_ticks, sock.fd, sock.cookie) as ours:
+            with borrowed(owner.pid, owner.start_ticks, sock.fd, sock.cookie) as ours:
                 if (present := congestion_control(ours)) != change.old:
                     self._unchanged.add(sock.cookie)
                     reason = f"it was switched to {present} by somebody else just now"
@@ -188,12 +244,17 @@ class _Steps:
                     set_congestion_control(ours, self._name)
                     self._backend.tag(ours.fileno(), self._job.id)
                 except BaseException:
-                    set_congestion_control(ours, change.old)
+                    if congestion_control(ours) != change.old:
+                        set_congestion_control(ours, change.old)
                     self._unchanged.add(sock.cookie)
+                    check_can_send(ours)
                     raise
         except Gone as gone:
             self._unchanged.add(sock.cookie)
             return replace(change, outcome="gone", reason=str(gone))
+        except PermissionError:  # it has changed its user since
+            self._unchanged.add(sock.cookie)
+            return replace(change, outcome="failed", reason=privileges.reason_for_refusal())
         except (MltcpError, OSError) as error:
             return replace(change, outcome="failed", reason=str(error).rstrip("."))
         outcome = "tagged" if change.old == self._name else "switched"
@@ -214,7 +275,7 @@ class _Steps:
             forget(self._state({}), self._files)
         for state in self._states:
             left = tuple(each for each in state.sockets if each.cookie not in changed)
-            if state.job.id == self._job.id or len(left) == len(state.sockets):
+            if state.job.name == self._job.name or len(left) == len(state.sockets):
                 continue
             if left:
                 self._files.write(replace(state, sockets=left))

@@ -8,9 +8,8 @@ from collections import Counter
 
 import click
 
-from mltcp_tools.attach.jobs import named_job
 from mltcp_tools.attach.processes import Target
-from mltcp_tools.attach.switch import DONE, Change, attach
+from mltcp_tools.attach.switch import DONE, Change, attach_by_name
 from mltcp_tools.attach.targets import sockets_to_attach
 from mltcp_tools.attach.verdict import KINDS, Verdict
 from mltcp_tools.backends import get_backend
@@ -110,9 +109,9 @@ def command(
     }
     given = {field: value for field, value in chosen.items() if value is not None}
     sockets, left_alone = sockets_to_attach(target, kinds, all_sockets)
-    kernel = get_backend(backend)
-    job = named_job(name, kernel, given)
-    changes = attach(sockets, job, congestion_control, kernel, dry_run)
+    job, changes = attach_by_name(
+        sockets, name, given, congestion_control, get_backend(backend), dry_run
+    )
     if as_json:
         click.echo(json.dumps(_document(job, changes, left_alone), indent=2))
     else:

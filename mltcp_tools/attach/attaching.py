@@ -1,0 +1,119 @@
+"""Attach what watched processes open, each connection once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from mltcp_tools.attach.processes import processes
+from mltcp_tools.attach.rules import ALL
+from mltcp_tools.attach.signals import Voice
+from mltcp_tools.attach.sockets import CAN_SEND, Socket, socket_descriptors, sockets_of
+from mltcp_tools.attach.state import LOCK, StateFiles
+from mltcp_tools.attach.switch import DONE, Change, attach
+from mltcp_tools.attach.verdict import verdicts, wanted
+from mltcp_tools.attach.watchlist import Watched
+from mltcp_tools.backends.base import Backend
+from mltcp_tools.backends.locks import exclusive
+from mltcp_tools.errors import HostError, MltcpError
+
+_RETRY_S = 5.0
+_DOUBT_S = 0.5
+_DOUBT_MOST_S = 60.0
+
+
+def attach_new(watched: Iterable[Watched], backend: Backend, voice: Voice, now_s: float) -> None:
+    """Look at the sockets of these processes, whose jobs are known, and attach the new ones."""
+    by_key = {each.key: each for each in watched}
+    found, refused = sockets_of([each.process for each in by_key.values()])
+    own: dict[tuple[int, int], list[Socket]] = {key: [] for key in by_key}
+    for process, reason in refused:
+        voice.warn(f"Process {process.pid}: {reason}")
+        del own[process.pid, process.start_ticks]
+    for sock in found:
+        own[sock.process.pid, sock.process.start_ticks].append(sock)
+    for key, sockets in own.items():
+        if fresh := _fresh(by_key[key], sockets, now_s):
+            _attach(by_key[key], _chosen(by_key[key], sockets, fresh, now_s), backend, voice, now_s)
+
+
+def forget_closed(files: StateFiles | None = None) -> None:
+    """Take records of sockets that no process holds any more out of the state files.
+
+    So a process that opens and closes connections all its life doesn't fill them. Nothing is
+    forgotten where some process can't be looked into, as it might hold the socket.
+    """
+    files = files or StateFiles()
+    with exclusive(LOCK):
+        states = files.read()
+        try:
+            held = {inode for each in processes() for inode in socket_descriptors(each)}
+        except HostError:
+            return
+        for state in states:
+            left = tuple(each for each in state.sockets if each.inode in held)
+            if len(left) < len(state.sockets):
+                files.write(replace(state, sockets=left))
+
+
+def _fresh(watched: Watched, sockets: Sequence[Socket], now_s: float) -> set[int]:
+    """Cookies of connections of which nothing is settled yet."""
+    cookies = {each.cookie for each in sockets}
+    watched.closed |= not watched.settled <= cookies
+    watched.settled &= cookies
+    watched.senders = sum(
+        each.cookie in watched.settled and each.bytes_sent > each.bytes_received for each in sockets
+    )
+    watched.doubted = {each: when for each, when in watched.doubted.items() if each in cookies}
+    return {
+        each.cookie
+        for each in sockets
+        if each.state in CAN_SEND
+        and each.cookie not in watched.settled
+        and now_s >= watched.doubted.get(each.cookie, (0.0, 0.0))[0]
+    }
+
+
+def _chosen(
+    watched: Watched, sockets: Sequence[Socket], fresh: set[int], now_s: float
+) -> list[Socket]:
+    """Those of the fresh ones that the rule means; a later look may judge the others differently,
+    as what a connection carries shows by and by."""
+    kinds = watched.rule.kinds
+    meant = wanted(verdicts(watched.process, sockets), kinds, ALL in kinds)
+    chosen = [each for each in meant if each.cookie in fresh]
+    for cookie in fresh - {each.cookie for each in chosen}:
+        wait_s = min(_DOUBT_MOST_S, 2 * watched.doubted.get(cookie, (0.0, _DOUBT_S / 2))[1])
+        watched.doubted[cookie] = (now_s + wait_s, wait_s)
+    return chosen
+
+
+def _attach(
+    watched: Watched, chosen: Sequence[Socket], backend: Backend, voice: Voice, now_s: float
+) -> None:
+    job = watched.job
+    if job is None or not chosen:
+        return
+    try:
+        changes = attach(chosen, job.job, watched.rule.congestion_control, backend)
+    except MltcpError as error:
+        voice.warn(f"{job.job.name}, process {watched.process.pid}: {error}")
+        for each in chosen:
+            watched.doubted[each.cookie] = (now_s + _RETRY_S, _RETRY_S)
+        return
+    watched.settled |= {each.socket.cookie for each in changes if each.outcome != "gone"}
+    _report(watched, changes, voice)
+
+
+def _report(watched: Watched, changes: Sequence[Change], voice: Voice) -> None:
+    done = [each for each in changes if each.outcome in DONE]
+    if done:
+        olds = ", ".join(sorted({each.old for each in done}))
+        count = "1 connection" if len(done) == 1 else f"{len(done)} connections"
+        voice.say(
+            f"{done[0].job}: {count} of process {watched.process.pid} attached"
+            f" ({olds} -> {done[0].new})."
+        )
+    for each in changes:
+        if each.outcome == "failed":
+            voice.say(f"{each.job}: {each.socket.remote} is not attached: {each.reason}.")

@@ -1,0 +1,110 @@
+"""Which processes the rules fit, kept up to date as processes come, change and go."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from mltcp_tools.attach.followed import Followed
+from mltcp_tools.attach.processes import PROC, Process, process, processes, select
+from mltcp_tools.attach.rules import Rule
+from mltcp_tools.errors import MltcpError
+
+_YOUNG_S = 3.0
+"""A process this young may still become another program (exec), so it is looked at again."""
+
+
+@dataclass
+class Watched:
+    """A process that a rule fits.
+
+    job: None until it is known. settled: cookies of its sockets that are attached, or can't be.
+    senders: how many of them have sent more than they received. doubted: cookies of those that are none of ours as they look now, with when to look again and
+    after how long. closed: whether one that was attached has closed.
+    """
+
+    process: Process
+    rule: Rule
+    job: Followed | None = None
+    settled: set[int] = field(default_factory=set)
+    senders: int = 0
+    doubted: dict[int, tuple[float, float]] = field(default_factory=dict)
+    closed: bool = False
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Pid and start, which name the process for good."""
+        return self.process.pid, self.process.start_ticks
+
+
+class Watchlist:
+    """The processes watched. `rules` may be replaced at any time, and count from the next look.
+
+    warn: gets a sentence for a rule that can't be applied now.
+    """
+
+    def __init__(self, rules: Sequence[Rule], warn: Callable[[str], None]) -> None:
+        self.rules = tuple(rules)
+        self._warn = warn
+        self._watched: dict[tuple[int, int], Watched] = {}
+        self._young_until: dict[int, float] = {}
+
+    def __iter__(self) -> Iterator[Watched]:
+        return iter(self._watched.values())
+
+    def of(self, job: Followed) -> list[Watched]:
+        """The processes of a job."""
+        return [each for each in self if each.job is job]
+
+    def look(self, now_s: float) -> list[Watched]:
+        """Look at all processes; return those that are watched no more, ended or not."""
+        found = processes()
+        present = {each.pid for each in found}
+        self._young_until = {p: until for p, until in self._young_until.items() if p in present}
+        for each in found:
+            self._young_until.setdefault(each.pid, now_s + _YOUNG_S)
+        alive = {(each.pid, each.start_ticks) for each in found}
+        ended = [self._watched.pop(key) for key in list(self._watched) if key not in alive]
+        return ended + self._match(found)
+
+    def look_at_new(self, now_s: float) -> list[Watched]:
+        """Look at new processes, and those so young that they may have become others; as look."""
+        if any(rule.target.ports for rule in self.rules):
+            return self._match(processes())  # any old process may have the port by now
+        found = []
+        for pid in (int(name) for name in os.listdir(PROC) if name.isdecimal()):
+            if now_s < self._young_until.setdefault(pid, now_s + _YOUNG_S):
+                with suppress(MltcpError):  # it has ended by now
+                    found.append(process(pid))
+        return self._match(found)
+
+    def _match(self, found: Iterable[Process]) -> list[Watched]:
+        """Watch those processes that a rule fits, of which the first counts; return the dropped."""
+        left = {(each.pid, each.start_ticks): each for each in found if each.pid != os.getpid()}
+        dropped = []
+        for rule in self.rules:
+            try:
+                fitting = select(rule.target, left.values())
+            except MltcpError as error:  # such as a namespace that isn't there yet
+                self._warn(str(error))
+                continue
+            for each in fitting:
+                key = (each.pid, each.start_ticks)
+                del left[key]
+                before = self._watched.get(key)
+                if before is not None and before.rule == rule:
+                    before.process = each
+                    continue
+                if before is not None:
+                    dropped.append(before)
+                self._watched[key] = Watched(each, rule)
+        for key in left:
+            # Closing its port doesn't make a process another one.
+            if key in self._watched and not self._still_meant(self._watched[key]):
+                dropped.append(self._watched.pop(key))
+        return dropped
+
+    def _still_meant(self, watched: Watched) -> bool:
+        return bool(watched.rule.target.ports) and watched.rule in self.rules
