@@ -146,7 +146,7 @@ class Follower:
         if watched.job is None:
             return
         watched.job.forget(watched.process.pid)
-        if watched.settled:
+        if watched.attached:
             self._detach(f"process {watched.process.pid}", pid=watched.process.pid)
 
     def _detach(self, what: str, *, job: str | None = None, pid: int | None = None) -> None:
@@ -223,7 +223,7 @@ class Follower:
         """Give the jobs the parameters that follow from what was heard and seen."""
         for job in self._jobs.values():
             changed = job.learn(now)
-            if changed is None or not any(each.settled for each in self._watchlist.of(job)):
+            if changed is None or not any(each.attached for each in self._watchlist.of(job)):
                 continue  # attaching its first socket sets it
             try:
                 self._backend.set_job(changed)

@@ -55,7 +55,7 @@ def compile_program(name: str) -> Any:
             "bcc can't be imported; on Debian and Ubuntu: apt-get install python3-bpfcc, then make"
             " the virtual environment with scripts/setup."
         ) from error
-    source = (source_root() / "bpf" / f"{name}.bcc.c").read_text()
+    source = (source_root() / "bpf" / f"{name}.bcc.c").read_bytes()
     said = []
     for headers in (_small_headers, contextlib.nullcontext):
         with headers(), _silence() as output:
