@@ -80,7 +80,7 @@ def _detach(jobs: list[str], say: Callable[[str], None]) -> None:
         except MltcpError as error:
             say(f"{job} stays attached: {error}")
             continue
-        say(f"{job}: {sum(each.outcome == 'restored' for each in done)} sockets put back.")
+        say(f"{job}: {sum(each.outcome == 'restored' for each in done)} connections put back.")
         for each in done:
             if each.outcome == "failed":
                 say(f"{job}: {each.record.local} is not restored: {each.reason}.")

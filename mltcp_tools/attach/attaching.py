@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from mltcp_tools.attach.processes import processes
@@ -40,18 +41,18 @@ def attach_new(watched: Iterable[Watched], backend: Backend, voice: Voice, now_s
 def forget_closed(files: StateFiles | None = None) -> None:
     """Take records of sockets that no process holds any more out of the state files.
 
-    So a process that opens and closes connections all its life doesn't fill them. Nothing is
-    forgotten where some process can't be looked into, as it might hold the socket.
+    So a process that opens and closes connections all its life doesn't fill them. What a process
+    that can't be looked into holds could not be restored either.
     """
     files = files or StateFiles()
     with exclusive(LOCK):
         states = files.read()
-        try:
-            held = {inode for each in processes() for inode in socket_descriptors(each)}
-        except HostError:
-            return
+        held: set[int] = set()
+        for each in processes():
+            with suppress(HostError):
+                held |= socket_descriptors(each).keys()
         for state in states:
-            left = tuple(each for each in state.sockets if each.inode in held)
+            left = tuple(record for record in state.sockets if record.inode in held)
             if len(left) < len(state.sockets):
                 files.write(replace(state, sockets=left))
 
@@ -102,6 +103,7 @@ def _attach(
             watched.doubted[each.cookie] = (now_s + _RETRY_S, _RETRY_S)
         return
     watched.settled |= {each.socket.cookie for each in changes if each.outcome != "gone"}
+    watched.attached |= any(each.outcome in DONE for each in changes)
     _report(watched, changes, voice)
 
 

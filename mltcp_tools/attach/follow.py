@@ -143,7 +143,7 @@ class Follower:
         if watched.job is None:
             return
         watched.job.forget(watched.process.pid)
-        if watched.settled:
+        if watched.attached:
             self._detach(f"process {watched.process.pid}", pid=watched.process.pid)
 
     def _detach(self, what: str, *, job: str | None = None, pid: int | None = None) -> None:
@@ -223,7 +223,7 @@ class Follower:
             own = self._watchlist.of(job)
             self._ask_calls(job, own, now)
             changed = job.learn(now)
-            if changed is None or not any(each.settled for each in own):
+            if changed is None or not any(each.attached for each in own):
                 continue  # attaching its first socket sets it
             try:
                 self._backend.set_job(changed)

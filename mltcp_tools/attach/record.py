@@ -74,7 +74,7 @@ class Recording:
             bursts.append(own | {"burst": 1} | times | {"bytes": each.bytes})
             events += [own | self._event(event) for event in each.events]
         arms = [key | {"order": 1, "duration_s": duration_s}]
-        tables = {"iterations": iterations, "bursts": bursts, "samples": [], "arms": arms}
+        tables = {"iterations": iterations, "bursts": bursts, "arms": arms}
         write_tables(folder, tables | ({"flow_events": events} if events else {}))
         text = yaml.safe_dump(self._description(arm), sort_keys=False, allow_unicode=True)
         (folder / "experiment.yaml").write_text(text, encoding="utf-8")
@@ -119,6 +119,7 @@ class Recording:
         return {
             "name": "recorded",
             "description": "Attached jobs, recorded as they ran.",
+            "recorded": True,
             "jobs": jobs,
             "arms": {arm: {"cc": arm}},
             "baseline": arm,

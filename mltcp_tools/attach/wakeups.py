@@ -81,7 +81,7 @@ class Tracepoint(Wakeups):
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._wait, daemon=True)
-        self._program["established"].open_perf_buffer(self._wake, page_cnt=1)
+        self._program[b"established"].open_perf_buffer(self._wake, page_cnt=1)
         self._thread.start()
 
     def fileno(self) -> int:
@@ -91,7 +91,7 @@ class Tracepoint(Wakeups):
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._event)
         # From here on a socket wakes us again, so none falls between this look and the next.
-        self._program["awake"][ctypes.c_int(0)] = ctypes.c_uint32(0)
+        self._program[b"awake"][ctypes.c_int(0)] = ctypes.c_uint32(0)
         return [now_s + delay for delay in FOLLOW_UPS_S]
 
     def close(self) -> None:

@@ -21,8 +21,9 @@ class Watched:
     """A process that a rule fits.
 
     job: None until it is known. settled: cookies of its sockets that are attached, or can't be.
-    senders: how many of them have sent more than they received. doubted: cookies of those that are none of ours as they look now, with when to look again and
-    after how long. closed: whether one that was attached has closed.
+    senders: how many of them have sent more than they received. doubted: cookies of those that are
+    none of ours as they look now, with when to look again and after how long. attached: whether any
+    was ever attached; closed: whether one of them closed.
     """
 
     process: Process
@@ -31,6 +32,7 @@ class Watched:
     settled: set[int] = field(default_factory=set)
     senders: int = 0
     doubted: dict[int, tuple[float, float]] = field(default_factory=dict)
+    attached: bool = False
     closed: bool = False
 
     @property

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from importlib import resources
 from pathlib import Path
 
 import click
@@ -23,8 +25,10 @@ from mltcp_tools.hooks import AGENT_SOCKET
     help="The rules: which processes belong to which job.",
 )
 @click.option("--check", is_flag=True, help="Only read the rules and say whether they are valid.")
+@click.option("--print-unit", is_flag=True, help="Print the unit for systemd, and end.")
+@click.option("--print-example", is_flag=True, help="Print an example of FILE, and end.")
 @backend_option
-def command(config: Path, check: bool, backend: str) -> None:
+def command(config: Path, check: bool, print_unit: bool, print_example: bool, backend: str) -> None:
     """Attach what training processes on this host open, by the rules in FILE.
 
     New connections are attached as they are established, iterations are learned from hooks and
@@ -35,6 +39,11 @@ def command(config: Path, check: bool, backend: str) -> None:
     from mltcp_tools.attach.agent import run_agent
     from mltcp_tools.attach.rules import load_config
 
+    if print_unit or print_example:
+        name = "mltcp-agent.service" if print_unit else "agent.yaml"
+        text = (resources.files("mltcp_tools") / "agent" / name).read_text()
+        click.echo(text.replace("@MLTCP@", str(Path(sys.argv[0]).resolve())), nl=False)
+        return
     if check:
         click.echo(f"{config}: {len(load_config(config).rules)} rules, all valid.")
         return
