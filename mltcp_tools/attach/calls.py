@@ -4,10 +4,10 @@ A process calls the library the same way in every iteration, but neither the num
 their sizes nor their distances are known beforehand. So every simple rule that could mark the same
 point of each iteration is tried: a call of some kind and size, a sequence of two or three such
 calls, or a pause above some length. A rule cuts the calls into pieces; the better these resemble
-each other in bytes and duration, the larger the share of all bytes and of the whole time that is in
-typical pieces, which is the rule's coverage. The rule that covers most is believed, and among those
-that cover about as much the one with the shortest pieces: the others count several iterations as
-one.
+each other in number of calls, bytes and duration, the larger the share of all bytes and of the
+whole time that is in typical pieces, which is the rule's coverage. The rule that covers most is
+believed, and among those that cover about as much the one with the shortest pieces: the others
+count several iterations as one.
 
 Nothing here knows a library or a process: the calls may come from anywhere.
 """
@@ -37,7 +37,8 @@ _PIECES = 3
 """Pieces that a rule must make at least."""
 
 _ALIKE = 0.25
-"""How far the bytes of a typical piece may be from the median: lost events, ragged batches."""
+"""How far the bytes and the number of calls of a typical piece may be from the median: calls get
+lost, batches are ragged."""
 
 _ALIKE_S = 0.6
 """The same for its duration: collisions with other jobs make iterations longer."""
@@ -156,7 +157,7 @@ def find_iterations(calls: Sequence[Call]) -> Iterations | None:
         middle = (calls[0].start_s + calls[-1].start_s) / 2
         late = [call for call in calls if call.start_s >= middle]
         later = _best(late) if len(late) > _PIECES else None
-        if later is not None and (best is None or later.coverage > best.coverage):
+        if later is not None and (best is None or later.confidence > best.confidence):
             best, calls = later, late
     return None if best is None else _describe(calls, best)
 
@@ -169,6 +170,11 @@ class _Rule:
     typical: tuple[tuple[int, int], ...]
     duration_s: float
     coverage: float
+
+    @property
+    def confidence(self) -> float:
+        """The coverage, less where few pieces may be alike by chance: half of it with four."""
+        return self.coverage * max(1 - 2.0 ** (3 - len(self.typical)), 0.0)
 
 
 def _best(calls: Sequence[Call]) -> _Rule | None:
@@ -239,13 +245,15 @@ def _pauses_before(calls: Sequence[Call]) -> list[float]:
 def _judge(marks: tuple[int, ...], starts: Sequence[float], sums: Sequence[int]) -> _Rule:
     """Cut before each mark, and see how far the pieces resemble each other."""
     pieces = list(itertools.pairwise(marks))
-    sizes = [sums[last] - sums[first] for first, last in pieces]
-    durations = [starts[last] - starts[first] for first, last in pieces]
-    size, duration = median(sizes), median(durations)
+    count = median(last - first for first, last in pieces)
+    size = median(sums[last] - sums[first] for first, last in pieces)
+    duration = median(starts[last] - starts[first] for first, last in pieces)
     typical = tuple(
-        piece
-        for piece, bytes_, seconds in zip(pieces, sizes, durations, strict=True)
-        if abs(bytes_ - size) <= _ALIKE * size and abs(seconds - duration) <= _ALIKE_S * duration
+        (first, last)
+        for first, last in pieces
+        if abs(last - first - count) <= _ALIKE * count
+        and abs(sums[last] - sums[first] - size) <= _ALIKE * size
+        and abs(starts[last] - starts[first] - duration) <= _ALIKE_S * duration
     )
     coverage = min(
         _share(starts, marks, typical, duration), _share(sums[:-1], marks, typical, size)
@@ -274,7 +282,6 @@ def _share(
 def _describe(calls: Sequence[Call], rule: _Rule) -> Iterations:
     recent = rule.typical[-_RECENT:]
     first, idle, pause = _boundary(_pauses_before(calls), recent)
-    seen = len(rule.typical)
     return Iterations(
         period_s=median(calls[last].start_s - calls[begin].start_s for begin, last in recent),
         sent_bytes=round(
@@ -285,8 +292,8 @@ def _describe(calls: Sequence[Call], rule: _Rule) -> Iterations:
         starts_s=tuple(
             calls[mark + first].start_s for mark in rule.marks if mark + first < len(calls)
         ),
-        seen=seen,
-        confidence=rule.coverage * max(1 - 2.0 ** (2 - seen), 0.0),
+        seen=len(rule.typical),
+        confidence=rule.confidence,
     )
 
 

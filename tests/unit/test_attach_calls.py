@@ -203,7 +203,7 @@ def test_calls_at_random_are_not_believed(seed: int) -> None:
         now += chance.expovariate(1.0)
         calls.append(Call(now, now, chance.choice("abcd"), chance.randrange(1, 10**6)))
     iterations = find_iterations(calls)
-    assert iterations is None or iterations.confidence < 0.75
+    assert iterations is None or iterations.confidence < 0.9
 
 
 @given(
