@@ -166,7 +166,10 @@ class Follower:
         """The followed job of that name, begun if need be; None where it can't be had."""
         if name not in self._jobs:
             try:
-                job = named_job(name, self._backend, watched.rule.parameters())
+                # The others' are in the kernel when their first connection is attached.
+                others = [each.job.id for each in self._jobs.values()]
+                given = watched.rule.parameters()
+                job = named_job(name, self._backend, given, promised=others)
             except MltcpError as error:
                 self._voice.warn(f"{name}: {error}")
                 return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
@@ -14,20 +15,24 @@ from mltcp_tools.errors import MltcpError
 
 
 def named_job(
-    name: str, backend: Backend, given: dict[str, Any], files: StateFiles | None = None
+    name: str,
+    backend: Backend,
+    given: dict[str, Any],
+    files: StateFiles | None = None,
+    promised: Iterable[int] = (),
 ) -> Job:
     """The job of that name, with the parameters of `given` (fields of JobParams) replaced.
 
     A name attached on this host keeps its parameters, and its id unless the backend has a job of
     another name under it by now; else it gets the lowest id that neither the backend nor a state
-    file has. Nothing is set by asking.
+    file has, nor is among those promised. Nothing is set by asking.
     """
     attached = {state.job.name: state.job for state in (files or StateFiles()).read()}
     names = {job.id: job.name for job in backend.jobs()}
     known = attached.get(name)
     if known and names.get(known.id, name) == name:
         return replace(known, params=replace(known.params, **given))
-    taken = {job.id for job in attached.values()} | names.keys()
+    taken = {job.id for job in attached.values()} | names.keys() | set(promised)
     free = next(each for each in count(1) if each not in taken)
     return Job(free, name, replace(known.params if known else JobParams(), **given))
 
