@@ -3,12 +3,15 @@
     python caller.py LIBRARY ITERATIONS BUCKETS COUNT PAUSE_S IDLE_S [COMMUNICATOR_RANKS]
 
 With the last argument a communicator is created first. Prints `ready` and waits for a line, then
-makes the calls, prints `done` and how long the iterations took, and waits for the end of its input.
+makes the calls, prints `done` and how long an iteration usually took, and waits for the end of its
+input.
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
+import statistics
 import sys
 import time
 
@@ -28,12 +31,14 @@ def main() -> None:
     if sys.argv[7:]:
         handle, ranks = ctypes.c_void_p(), int(sys.argv[7])
         nccl.ncclCommInitRank(ctypes.byref(handle), ranks, UniqueId(), ranks - 1)
-    begin_s = time.monotonic()
+    begins_s = []
     for _ in range(iterations):
+        begins_s.append(time.monotonic())
         for bucket in range(buckets):
             time.sleep(pause_s if bucket else idle_s)
             nccl.ncclAllReduce(None, None, ctypes.c_size_t(count), FLOAT32, 0, None, None)
-    print("done", (time.monotonic() - begin_s) / iterations, flush=True)
+    usual_s = statistics.median(b - a for a, b in itertools.pairwise(begins_s))
+    print("done", usual_s, flush=True)
     sys.stdin.read()
 
 
