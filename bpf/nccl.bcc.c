@@ -71,9 +71,23 @@ struct call {
 BPF_RINGBUF_OUTPUT(calls, 256);
 BPF_ARRAY(lost, u64, 1);
 
-static void submit(u32 kind, u64 communicator, u64 count, u32 datatype, s32 rank)
+/*
+ * A communicator in the making, by thread. Its handle is there when the function has returned, and
+ * is read at the thread's next call: a probe on the return would take a system call of the process's
+ * own on some kernels, which a seccomp filter may punish with its end.
+ */
+struct making {
+	u64 handles; /* address of the first handle */
+	u32 ranks;
+	s32 rank; /* of this process, -1: all ranks are this process's, one handle each */
+};
+
+BPF_TABLE("lru_hash", u64, struct making, makings, 1024);
+
+#define MAX_DEVICES 16
+
+static void emit(u64 id, u32 kind, u64 communicator, u64 count, u32 datatype, s32 rank)
 {
-	u64 id = bpf_get_current_pid_tgid();
 	struct call call = {
 		.time_ns = bpf_ktime_get_ns(),
 		.communicator = communicator,
@@ -87,6 +101,42 @@ static void submit(u32 kind, u64 communicator, u64 count, u32 datatype, s32 rank
 
 	if (calls.ringbuf_output(&call, sizeof(call), 0))
 		lost.increment(0);
+}
+
+/* Report what the thread's last call has made. */
+static void made(u64 id)
+{
+	struct making *making = makings.lookup(&id);
+	u64 handle;
+
+	if (!making)
+		return;
+	for (u32 i = 0; i < MAX_DEVICES; i++) {
+		if (i && (making->rank >= 0 || i >= making->ranks))
+			break;
+		if (bpf_probe_read_user(&handle, sizeof(handle), (void *)(making->handles + 8 * i)))
+			break;
+		emit(id, COMMUNICATOR, handle, making->ranks, 0,
+		     making->rank < 0 ? i : making->rank);
+	}
+	makings.delete(&id);
+}
+
+static void make(u64 handles, u32 ranks, s32 rank)
+{
+	u64 id = bpf_get_current_pid_tgid();
+	struct making making = {.handles = handles, .ranks = ranks, .rank = rank};
+
+	made(id);
+	makings.update(&id, &making);
+}
+
+static void submit(u32 kind, u64 communicator, u64 count, u32 datatype, s32 rank)
+{
+	u64 id = bpf_get_current_pid_tgid();
+
+	made(id);
+	emit(id, kind, communicator, count, datatype, rank);
 }
 
 static u64 seventh(struct registers *ctx)
@@ -184,23 +234,6 @@ int group_end(struct registers *ctx)
 	return 0;
 }
 
-/* A communicator in the making: its handle is known when the function returns. */
-struct making {
-	u64 handles; /* address of the first handle */
-	u32 ranks;
-	s32 rank; /* of this process, -1: all ranks are this process's, one handle each */
-};
-
-BPF_TABLE("lru_hash", u64, struct making, makings, 1024);
-
-static void make(u64 handles, u32 ranks, s32 rank)
-{
-	u64 id = bpf_get_current_pid_tgid();
-	struct making making = {.handles = handles, .ranks = ranks, .rank = rank};
-
-	makings.update(&id, &making);
-}
-
 /* ncclCommInitRank(communicator, ranks, id, rank), and ...Config with one more argument */
 int init_rank(struct registers *ctx)
 {
@@ -219,27 +252,5 @@ int init_rank_scalable(struct registers *ctx)
 int init_all(struct registers *ctx)
 {
 	make(ARGUMENT_1(ctx), ARGUMENT_2(ctx), -1);
-	return 0;
-}
-
-#define MAX_DEVICES 16
-
-int made(struct registers *ctx)
-{
-	u64 id = bpf_get_current_pid_tgid();
-	struct making *making = makings.lookup(&id);
-	u64 handle;
-
-	if (!making)
-		return 0;
-#pragma unroll
-	for (u32 i = 0; i < MAX_DEVICES; i++) {
-		if (i && (making->rank >= 0 || i >= making->ranks))
-			break;
-		if (bpf_probe_read_user(&handle, sizeof(handle), (void *)(making->handles + 8 * i)))
-			break;
-		submit(COMMUNICATOR, handle, making->ranks, 0, making->rank < 0 ? i : making->rank);
-	}
-	makings.delete(&id);
 	return 0;
 }

@@ -56,10 +56,6 @@ _SYMBOLS = {
     "ncclCommInitRankConfig": "init_rank",
     "ncclCommInitRankScalable": "init_rank_scalable",
     "ncclCommInitAll": "init_all",
-    "return ncclCommInitRank": "made",
-    "return ncclCommInitRankConfig": "made",
-    "return ncclCommInitRankScalable": "made",
-    "return ncclCommInitAll": "made",
 }
 
 _WORLD_SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")

@@ -12,27 +12,36 @@ from mltcp_tools.attach.elf import exported_functions
 from mltcp_tools.attach.libraries import Library, mapped_libraries
 from mltcp_tools.attach.tracing import compile_program
 from mltcp_tools.errors import HostError, MltcpError
+from mltcp_tools.host import effective_capabilities
 
 _File = tuple[str, int]
 """Device and inode."""
 
-_RETURN = "return "
+
+def _require_capabilities() -> None:
+    has = effective_capabilities()
+    missing = {"CAP_BPF", "CAP_PERFMON"} - has
+    if missing and "CAP_SYS_ADMIN" not in has:
+        raise HostError(
+            f"This process lacks {' and '.join(sorted(missing))}, which probes in other processes"
+            " need; run it as root (sudo)."
+        )
 
 
 class Probes:
     """A program's probes on libraries, in each process by itself.
 
-    symbols: which function of the program runs when which symbol is called, or returns where
-    `return ` is before its name. Symbols that a library lacks are left out. Returns must not be
-    probed where C++ exceptions pass: the unwinder can't, and the process would die.
+    symbols: which function of the program runs when which symbol is called. Those that a library
+    lacks are left out. Returns are not probed, as that is not without danger for the process: C++
+    exceptions can't pass, and on some kernels a seccomp filter sees a system call.
     """
 
     def __init__(self, program: str, library: re.Pattern[str], symbols: Mapping[str, str]) -> None:
         self._library = library
         self._symbols = dict(symbols)
-        self._names = {symbol.removeprefix(_RETURN) for symbol in symbols}
         self._addresses: dict[_File, dict[str, int]] = {}
         self._events: dict[int, dict[_File, list[bytes]]] = {}
+        _require_capabilities()
         self.bpf = compile_program(program)
         # bcc would do it when this process ends, with complaints; the kernel does it all the same.
         atexit.unregister(self.bpf.cleanup)
@@ -55,11 +64,7 @@ class Probes:
         try:
             for library in mapped_libraries(pid, self._library):
                 addresses = self._find(library)
-                found |= {
-                    function
-                    for symbol, function in self._symbols.items()
-                    if symbol.removeprefix(_RETURN) in addresses
-                }
+                found |= {self._symbols[symbol] for symbol in addresses}
                 file = library.device, library.inode
                 if addresses and file not in self._events.get(pid, {}):
                     self._attach(pid, library, addresses)
@@ -72,29 +77,24 @@ class Probes:
         """Where in the file the symbols are; looked up once per file."""
         file = library.device, library.inode
         if file not in self._addresses:
-            self._addresses[file] = exported_functions(library.file, self._names)
+            self._addresses[file] = exported_functions(library.file, self._symbols)
         return self._addresses[file]
 
     def _attach(self, pid: int, library: Library, addresses: Mapping[str, int]) -> None:
         file = library.device, library.inode
         events = self._events.setdefault(pid, {}).setdefault(file, [])
-        for symbol, function in self._symbols.items():
-            name = symbol.removeprefix(_RETURN)
-            if name not in addresses:
-                continue
-            returns = symbol.startswith(_RETURN)
-            attach = self.bpf.attach_uretprobe if returns else self.bpf.attach_uprobe
+        for symbol, address in addresses.items():
             before = set(self.bpf.uprobe_fds)
             try:
-                attach(
+                self.bpf.attach_uprobe(
                     name=os.fsencode(library.file),
-                    addr=addresses[name],
-                    fn_name=function.encode(),
+                    addr=address,
+                    fn_name=self._symbols[symbol].encode(),
                     pid=pid,
                 )
             except Exception as error:  # bcc raises nothing more specific
                 raise HostError(
-                    f"{name} in {library.path} of process {pid} can't be probed ({error}); the"
+                    f"{symbol} in {library.path} of process {pid} can't be probed ({error}); the"
                     " kernel needs CONFIG_UPROBE_EVENTS, and this process CAP_SYS_ADMIN."
                 ) from error
             events += set(self.bpf.uprobe_fds) - before

@@ -149,6 +149,7 @@ nccl.ncclCommInitRank(handles, 6, UniqueId(), 5)
 nccl.ncclCommInitRankConfig(handles, 7, UniqueId(), 4, None)
 nccl.ncclCommInitRankScalable(handles, 8, 3, 1, ctypes.byref(UniqueId()), None)
 nccl.ncclCommInitAll(handles, 2, None)
+nccl.ncclGroupStart()
 print("done", flush=True)
 """
 
@@ -189,6 +190,7 @@ def test_every_function_is_read(nccl_library: Path) -> None:
         ("communicator", 8, 0, 3, 0),
         ("communicator", 2, 0, 0, 0),
         ("communicator", 2, 0, 1, 0),
+        ("group_start", 0, 0, 0, 0),
     ]
 
 
@@ -351,15 +353,21 @@ def test_all_sources_at_once(nccl_library: Path) -> None:
 
 def test_without_privilege_nothing_is_probed(nccl_library: Path) -> None:
     code = (
-        "import os, sys; os.setuid(65534)\n"
+        "import os, re, sys; os.setuid(65534)\n"
         "from mltcp_tools.attach.call_sources import CallSources\n"
+        "from mltcp_tools.attach.libraries import mapped_libraries\n"
+        "from mltcp_tools.errors import HostError\n"
         "with CallSources(print) as sources: sources.watch(int(sys.argv[1]), 0.0)\n"
+        "try: mapped_libraries(int(sys.argv[1]), re.compile('libnccl'))\n"
+        "except HostError as error: print(error)\n"
     )
     with caller(nccl_library) as running:
         done = subprocess.run(
             [sys.executable, "-c", code, str(running.pid)], capture_output=True, text=True
         )
-        assert "CAP_SYS_PTRACE" in done.stdout, done
+        assert "nccl's calls: This process lacks CAP_BPF and CAP_PERFMON" in done.stdout, done
+        assert "gloo's calls: This process lacks CAP_BPF and CAP_PERFMON" in done.stdout, done
+        assert "CAP_SYS_PTRACE is missing" in done.stdout, done
         assert not breakpoint_at_all_reduce(running.pid, nccl_library)
 
 
