@@ -16,8 +16,6 @@ from mltcp_tools.attach.call_source import CallSource
 from mltcp_tools.attach.calls import Call
 from mltcp_tools.attach.probes import Probes
 
-LIBRARY = re.compile(r"libtorch_cpu\.so|libgloo\.so")
-
 _WORK = "_ZN4c10d16ProcessGroupGloo9AsyncWork"
 _WORK_POINTER = "N3c1013intrusive_ptrIS1_NS2_6detail34intrusive_target_default_null_typeIS1_EEEE"
 
@@ -35,7 +33,7 @@ class GlooSource(CallSource):
     """The Gloo collectives of the processes that are watched."""
 
     source = "gloo"
-    library = LIBRARY
+    library = re.compile(r"libtorch_cpu\.so|libgloo\.so")
     needs = frozenset({"begin", "end", "pair_send"})
 
     def __init__(self) -> None:

@@ -37,8 +37,6 @@ KINDS = (
 TYPE_BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
 """Bytes of an element, in the order of ncclDataType_t (nccl.h of NCCL 2.32; only ever added to)."""
 
-LIBRARY = re.compile(r"libnccl\.so")
-
 _SYMBOLS = {
     "ncclAllReduce": "all_reduce",
     "ncclReduceScatter": "reduce_scatter",
@@ -69,6 +67,9 @@ _COMMUNICATORS = 4096
 
 _GROUP_CALLS = 1024
 """Calls after which a group is taken as ended: its end may have been lost."""
+
+_GROUPS = 4096
+"""Threads within a group that are remembered; of others each call counts by itself."""
 
 
 def sent_bytes(kind: str, count: int, datatype: int, ranks: int) -> int:
@@ -108,7 +109,7 @@ class NcclSource(CallSource):
     """The NCCL calls of the processes that are watched."""
 
     source = "nccl"
-    library = LIBRARY
+    library = re.compile(r"libnccl\.so")
     needs = frozenset({"all_reduce"})
 
     def __init__(self) -> None:
@@ -147,7 +148,8 @@ class NcclSource(CallSource):
         if kind == "communicator":
             self._created(event)
         elif kind == "group_start":
-            self._groups.setdefault(thread, _Group()).depth += 1
+            if len(self._groups) < _GROUPS:
+                self._groups.setdefault(thread, _Group()).depth += 1
         elif kind == "group_end":
             group = self._groups.get(thread)
             if group is not None:

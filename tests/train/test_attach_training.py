@@ -21,7 +21,7 @@ from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
 pytestmark = pytest.mark.bpf
 
 RATE, QUEUE = 40_000_000, 30_000
-WIDTH, IDLE_S = 384, 0.3
+WIDTH, IDLE_S = 320, 0.35
 PORTS = {"first": 29721, "second": 29722}
 SETTLE = 4
 """Iterations after a change that count neither as before nor as after."""

@@ -114,6 +114,10 @@ def test_a_process_cannot_make_us_remember_without_limit() -> None:
         source._receive(event("communicator", communicator=i + 1, count=2))
     assert len(source._communicators[PID]) <= 4096
 
+    for i in range(10000):
+        source._receive(event("group_start", thread=i))
+    assert len(source._groups) <= 4096
+
 
 def proc_with(tmp_path: Path, **files: bytes) -> Path:
     folder = tmp_path / str(PID)
