@@ -218,6 +218,30 @@ def test_attach_and_detach_as_people_do(backend: Backend, mltcp: Mltcp) -> None:
         assert mltcp("detach", "--all") == (0, "", "Detached: nothing was attached.\n")
 
 
+def test_follow_attaches_what_comes_later_and_ends_with_the_process(backend: Backend) -> None:
+    code = "import sys; from mltcp_tools.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    with holder(1) as held:
+        follower = subprocess.Popen(
+            [sys.executable, "-c", code, "attach", str(held.pid), "--job", "a", "--follow"],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            for count in (1, 2, 3):
+                wait_for(lambda: set(held.congestion_controls()) == {"mltcp"}, "the follower")
+                assert len(held.congestion_controls()) == count
+                held.ask("connect")
+            held.end()
+            _, said = follower.communicate(timeout=30)
+        finally:
+            follower.kill()
+            follower.wait()
+    assert follower.returncode == 0
+    assert "a has ended" in said
+    assert backend.jobs() == []
+    assert not list(STATE_DIR.iterdir())
+
+
 def test_a_job_called_like_a_number(backend: Backend, mltcp: Mltcp) -> None:
     with holder(1) as held:
         assert mltcp("attach", held.pid, "--job", "7")[0] == 0
@@ -253,6 +277,7 @@ def test_unload_while_attached_says_to_detach(backend: Backend, mltcp: Mltcp) ->
         (["attach", "PID", "--job", "a", "--cc", "bbr"], 2, "is not one of"),
         (["attach", "PID", "--job", "a", "--kind", "gloo", "--all-sockets"], 2, "exclude"),
         (["attach", "PID", "--job", "a", "--kind", "gloo"], 1, "--all-sockets"),
+        (["attach", "PID", "--job", "a", "--follow", "--json"], 2, "--follow goes with neither"),
         (["detach"], 2, "say what to detach"),
         (["detach", "a", "--all"], 2, "say what to detach"),
         (["detach", "absent"], 2, "nothing is"),
