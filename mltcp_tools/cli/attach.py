@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from mltcp_tools.attach.processes import Target
+from mltcp_tools.attach.processes import Target, select
 from mltcp_tools.attach.switch import DONE, Change, attach_by_name, require_ready
 from mltcp_tools.attach.targets import sockets_to_attach
 from mltcp_tools.attach.verdict import KINDS, Verdict
@@ -119,9 +119,7 @@ def command(
         raise click.UsageError("--follow goes with neither --dry-run nor --json")
     given = {field: value for field, value in chosen.items() if value is not None}
     if follow:
-        _follow(
-            target, name, given, congestion_control, ("all",) if all_sockets else kinds, backend
-        )
+        _follow(target, name, given, congestion_control, kinds, all_sockets, backend)
         return
     sockets, left_alone = sockets_to_attach(target, kinds, all_sockets)
     job, changes = attach_by_name(
@@ -143,15 +141,16 @@ def _follow(
     given: dict[str, Any],
     congestion_control: str,
     kinds: tuple[str, ...],
+    all_sockets: bool,
     backend: str,
 ) -> None:
     from mltcp_tools.attach.follow import follow  # which the other ways to attach don't need
-    from mltcp_tools.attach.rules import Rule
+    from mltcp_tools.attach.rules import ALL, Rule
 
     rule = Rule(
         job=name,
         target=target,
-        kinds=kinds,
+        kinds=(ALL,) if all_sockets else kinds,
         congestion_control=congestion_control,
         total_bytes=given.pop("total_bytes", None) or None,
         gap_s=given.pop("gap_s", None) or None,
@@ -159,6 +158,8 @@ def _follow(
     )
     kernel = get_backend(backend)
     require_ready(congestion_control, kernel)
+    if not select(target):
+        click.echo("No process is like that yet; waiting for one.", err=True)
     follow(rule, kernel, lambda line: click.echo(line, err=True))
 
 
