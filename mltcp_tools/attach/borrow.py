@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mltcp_tools.attach.processes import is_running
+from mltcp_tools.attach.sockets import CAN_SEND, STATES
 from mltcp_tools.errors import MltcpError
 
 _SYS_PIDFD_GETFD = 438
@@ -70,6 +71,13 @@ def _copy_descriptor(pid: int, start_ticks: int, fd: int) -> int:
         raise OSError(number, os.strerror(number))
     finally:
         os.close(pidfd)
+
+
+def check_can_send(sock: socket.socket) -> None:
+    """Gone when the connection has ended, although the process hasn't closed its end of it."""
+    state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]  # tcpi_state comes first
+    if STATES[state] not in CAN_SEND:
+        raise Gone("the connection has ended")
 
 
 def congestion_control(sock: socket.socket) -> str:

@@ -106,7 +106,7 @@ class Follower:
         for key, _ in ready:
             if key.data is self._wakeups:
                 self._scans += self._wakeups.scan_times(now)
-            elif key.data is self._mailbox:
+            elif key.data is not None:  # else only to be noticed, as with `wait_for`
                 self._hear()
         self._see(now)
         if now >= self._look_at:

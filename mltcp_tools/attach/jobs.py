@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from mltcp_tools.attach.state import JobState, StateFiles
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import Backend, Job, JobParams
+from mltcp_tools.errors import MltcpError
 
 
 def named_job(
@@ -31,8 +33,12 @@ def named_job(
 
 
 def forget(state: JobState, files: StateFiles) -> None:
-    """Take the job out of its backend, if that still has it, and out of the state files."""
+    """Take the job out of its backend, if that still has it, and out of the state files.
+
+    A backend that can't be read (one of another version) keeps it, without flows, until unloaded.
+    """
     backend = get_backend(state.backend)
-    if any((job.id, job.name) == (state.job.id, state.job.name) for job in backend.jobs()):
-        backend.delete_job(state.job.id)
+    with suppress(MltcpError):
+        if any((job.id, job.name) == (state.job.id, state.job.name) for job in backend.jobs()):
+            backend.delete_job(state.job.id)
     files.remove(state.job.id)

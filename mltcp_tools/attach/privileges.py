@@ -21,12 +21,16 @@ def require_capabilities() -> None:
     CAP_SYS_PTRACE isn't asked for: whether it is needed is the kernel's to say of each process.
     """
     if "CAP_NET_ADMIN" not in host.effective_capabilities():
-        raise HostError(f"Nothing was changed: {_lacking()}; run it as root (sudo).")
+        missing = sorted({"CAP_NET_ADMIN", "CAP_SYS_PTRACE"} - host.effective_capabilities())
+        raise HostError(
+            f"Nothing was changed: this process lacks {' and '.join(missing)}; run it as root"
+            " (sudo)."
+        )
 
 
-def _lacking() -> str:
-    missing = sorted({"CAP_NET_ADMIN", "CAP_SYS_PTRACE"} - host.effective_capabilities())
-    return f"this process lacks {' and '.join(missing)}"
+def may_trace() -> bool:
+    """Whether this process may, as a rule, look into those of others."""
+    return "CAP_SYS_PTRACE" in host.effective_capabilities()
 
 
 def require_over_network(process: Process) -> None:
@@ -59,9 +63,9 @@ def reason_for_refusal() -> str:
     scope = _ptrace_scope()
     if scope == 3:
         return "kernel.yama.ptrace_scope is 3, so nobody may until the next boot without it"
-    if "CAP_SYS_PTRACE" not in host.effective_capabilities():
+    if not may_trace():
         yama = f" (kernel.yama.ptrace_scope is {scope})" if scope else ""
-        return f"{_lacking()}{yama}; run it as root (sudo)"
+        return f"this process lacks CAP_SYS_PTRACE{yama}; run it as root (sudo)"
     return (
         "the kernel refuses it although this process has CAP_SYS_PTRACE, as a container's seccomp"
         " profile, a security module or a user namespace makes it do; run it as root of the host"

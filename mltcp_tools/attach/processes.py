@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Self
 
-from mltcp_tools.errors import HostError, MltcpError, UsageError
+from mltcp_tools.errors import MltcpError, UsageError
 
 PROC = Path("/proc")
 NAMESPACES = Path("/run/netns")
@@ -113,7 +113,7 @@ _TEXTS = {"command": "patterns", "cgroup": "cgroups", "netns": "netns"}
 
 def _number(text: str, what: str) -> int:
     if not text.isdecimal() or len(text) > 9:
-        raise UsageError(f"{text!r} is no {what}; it is a number.")
+        raise UsageError(f"{text[:20]!r} is no {what}; that is a number of at most 9 digits.")
     return int(text)
 
 
@@ -141,8 +141,8 @@ def select(target: Target, candidates: Iterable[Process] | None = None) -> list[
     """Those of the candidates (all processes, unless given) that the target means.
 
     Patterns never mean this very process nor what it was started by, whose command lines hold the
-    pattern too. An empty target means nothing. Raises UsageError for a network namespace that
-    there isn't, HostError where a port finds nothing but not all sockets may be read.
+    pattern too; a port means no process whose sockets may not be read. An empty target means
+    nothing. Raises UsageError for a network namespace that there isn't.
     """
     if not any(getattr(target, field.name) for field in fields(target)):
         return []
@@ -224,17 +224,11 @@ def netns_inode(name: str) -> int:
 def _with_port(candidates: list[Process], ports: Sequence[int]) -> list[Process]:
     from mltcp_tools.attach.sockets import sockets_of  # which is made of processes itself
 
-    found, unread = sockets_of(candidates)
     pids = {
         each.process.pid
-        for each in found
+        for each in sockets_of(candidates)[0]
         if (each.local[1] if each.state == "listen" else each.remote[1]) in ports
     }
-    if not pids and unread:
-        raise HostError(
-            f"No process has the port {' or '.join(map(str, ports))}, as far as this user may see:"
-            f" {unread[0][1]}"
-        )
     return [each for each in candidates if each.pid in pids]
 
 

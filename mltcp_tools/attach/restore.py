@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from mltcp_tools.attach import privileges
 from mltcp_tools.attach.borrow import Gone, borrowed, congestion_control, set_congestion_control
 from mltcp_tools.attach.jobs import forget
 from mltcp_tools.attach.processes import Process, processes
-from mltcp_tools.attach.sockets import socket_descriptors
+from mltcp_tools.attach.sockets import holders
 from mltcp_tools.attach.state import LOCK, JobState, SocketRecord, StateFiles
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import ALL_NAMES
 from mltcp_tools.backends.locks import exclusive
-from mltcp_tools.errors import HostError, MltcpError, UsageError
+from mltcp_tools.errors import MltcpError, UsageError
 
 
 @dataclass(frozen=True)
@@ -76,10 +75,10 @@ def _restore_some(
     restorer = _Restorer(state)
     done = [restorer.restore(each) for each in records]
     missing = {each.record.inode for each in done if each.outcome == "gone"}
-    holders = _holders(missing) if missing else {}
+    found = holders(missing, processes()) if missing else {}
     done = [
-        restorer.restore(_held_by(each.record, *holders[each.record.inode]))
-        if each.outcome == "gone" and each.record.inode in holders
+        restorer.restore(_held_by(each.record, *found[each.record.inode]))
+        if each.outcome == "gone" and each.record.inode in found
         else each
         for each in done
     ]
@@ -90,20 +89,6 @@ def _restore_some(
     else:
         forget(state, files)
     return done
-
-
-def _holders(inodes: Collection[int]) -> dict[int, tuple[Process, int]]:
-    """A process that holds each of the sockets, and its descriptor: a child that inherited it, or
-    the same process, which has moved it to another descriptor."""
-    found = {}
-    for process in processes():
-        try:
-            descriptors = socket_descriptors(process)
-        except HostError:  # out of our reach, with whatever it holds
-            continue
-        for inode in inodes & descriptors.keys():
-            found[inode] = process, descriptors[inode]
-    return found
 
 
 def _held_by(record: SocketRecord, process: Process, fd: int) -> SocketRecord:
@@ -126,8 +111,9 @@ class _Restorer:
                 now = congestion_control(ours)
                 if now != record.old and now in ALL_NAMES:
                     set_congestion_control(ours, record.old)
-                self._untag(ours)
                 now = congestion_control(ours)
+                if self._backend and now in ALL_NAMES:  # another one would have taken the tag
+                    self._backend.untag(ours.fileno())
         except Gone as gone:
             return Restoration(record, self._job, "", "gone", str(gone))
         except PermissionError:
@@ -139,8 +125,3 @@ class _Restorer:
             return Restoration(record, self._job, now, "restored")
         reason = f"somebody else has switched it to {now} since"
         return Restoration(record, self._job, now, "left", reason)
-
-    def _untag(self, ours: socket.socket) -> None:
-        """Without a backend there are no tags: they went with it."""
-        if self._backend:
-            self._backend.untag(ours.fileno())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ from mltcp_tools.attach import privileges
 from mltcp_tools.attach.processes import PROC, Process
 from mltcp_tools.errors import HostError
 
-_STATES = (
+STATES = (
     "unknown",
     "established",
     "syn-sent",
@@ -130,6 +130,22 @@ def socket_descriptors(process: Process) -> dict[int, int]:
     return found if process.is_running() else {}
 
 
+def holders(inodes: Set[int], candidates: Iterable[Process]) -> dict[int, tuple[Process, int]]:
+    """One of the candidates that holds each of the sockets, and its descriptor for it.
+
+    A socket that none of them holds is left out; so is one of a process that may not be read.
+    """
+    found = {}
+    for process in candidates:
+        try:
+            descriptors = socket_descriptors(process)
+        except HostError:
+            continue
+        for inode in inodes & descriptors.keys():
+            found[inode] = process, descriptors[inode]
+    return found
+
+
 def _tcp_sockets(process: Process) -> dict[int, Any]:
     """What sock_diag tells of each TCP socket in the process's network namespace, by inode."""
     found = {}
@@ -186,7 +202,7 @@ def _join(process: Process, fd: int, message: Any) -> Socket:
         family=remote.version,
         local=(str(local), message["idiag_sport"]),
         remote=(str(remote), message["idiag_dport"]),
-        state=_STATES[state] if state < len(_STATES) else _STATES[0],
+        state=STATES[state] if state < len(STATES) else STATES[0],
         congestion_control=message.get_attr("INET_DIAG_CONG") or "",
         bytes_sent=info.get("tcpi_bytes_sent", 0),
         bytes_received=info.get("tcpi_bytes_received", 0),

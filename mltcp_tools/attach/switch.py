@@ -8,17 +8,24 @@ switched and tagged, and is let go at once. What it ran before is on disk before
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mltcp_tools.attach import privileges
-from mltcp_tools.attach.borrow import Gone, borrowed, congestion_control, set_congestion_control
+from mltcp_tools.attach.borrow import (
+    Gone,
+    borrowed,
+    check_can_send,
+    congestion_control,
+    set_congestion_control,
+)
 from mltcp_tools.attach.jobs import forget, named_job
-from mltcp_tools.attach.sockets import CAN_SEND, Socket
+from mltcp_tools.attach.processes import process, processes
+from mltcp_tools.attach.sockets import CAN_SEND, Socket, holders
 from mltcp_tools.attach.state import LOCK, JobState, SocketRecord, StateFiles
 from mltcp_tools.backends import checks
-from mltcp_tools.backends.base import Backend, Job
+from mltcp_tools.backends.base import ALL_NAMES, Backend, Job
 from mltcp_tools.backends.locks import exclusive
 from mltcp_tools.errors import MltcpError, UsageError
 
@@ -32,7 +39,7 @@ class Change:
 
     outcome: `switched`; `tagged` (it ran that congestion control already); `planned` (a dry run);
     `gone` (the socket or its process went in between, which is no error); `failed` (it is as it
-    was, and `reason` says why not).
+    was, unless `reason` says otherwise).
     """
 
     socket: Socket
@@ -88,7 +95,8 @@ def _attach(
     files: StateFiles | None,
 ) -> tuple[Job, list[Change]]:
     single = list({each.cookie: each for each in sockets}.values())
-    _check(single, congestion_control, backend)
+    require_ready(congestion_control, backend)
+    _check(single)
     with nullcontext() if dry_run else exclusive(LOCK):
         job = find_job()
         found = [_look(each, job.name) for each in single]
@@ -102,8 +110,8 @@ def _attach(
     return job, changes
 
 
-def _check(sockets: Iterable[Socket], name: str, backend: Backend) -> None:
-    """Raise unless all of this can work, as far as that shows without touching a socket."""
+def require_ready(name: str, backend: Backend) -> None:
+    """Raise, as `attach` does, unless sockets can be given the congestion control here and now."""
     privileges.require_capabilities()
     checks.check_offered(backend.name, [name], backend.names)
     loaded = backend.status().loaded
@@ -111,28 +119,33 @@ def _check(sockets: Iterable[Socket], name: str, backend: Backend) -> None:
         raise checks.not_loaded(backend.name)
     if name not in loaded:
         raise MltcpError(f"{name} isn't loaded; run `mltcp load {name}`.")
+
+
+def _check(sockets: Iterable[Socket]) -> None:
+    """Raise unless these can be attached, as far as that shows without touching them."""
     for each in sockets:
         if each.state not in CAN_SEND:
             raise UsageError(
                 f"Descriptor {each.fd} of process {each.process.pid} is in state {each.state};"
                 " only a connection that can send is attached."
             )
-    for process in {each.process for each in sockets}:
-        privileges.require_over_network(process)
+    for owner in {each.process for each in sockets}:
+        privileges.require_over_network(owner)
 
 
 def _look(sock: Socket, job: str) -> Change:
     """What the socket runs, by the borrowing that changing it takes; its outcome is still open."""
-    process = sock.process
+    owner = sock.process
     try:
-        with borrowed(process.pid, process.start_ticks, sock.fd, sock.cookie) as ours:
+        with borrowed(owner.pid, owner.start_ticks, sock.fd, sock.cookie) as ours:
+            check_can_send(ours)
             old = congestion_control(ours)
     except Gone as gone:
         return Change(
             sock, job, sock.congestion_control, sock.congestion_control, "gone", str(gone)
         )
     except PermissionError as error:
-        raise privileges.refused(process) from error
+        raise privileges.refused(owner) from error
     return Change(sock, job, old, old, "")
 
 
@@ -157,6 +170,19 @@ def _read_back(changes: Sequence[Change], job: Job, backend: Backend) -> list[Ch
 _LOST = "it was switched, but the kernel doesn't show its tag; `mltcp detach` puts it back"
 
 
+def _still_open(records: Sequence[SocketRecord]) -> list[SocketRecord]:
+    """Those whose socket some process still has; mostly it is the one where it was found."""
+    inodes = {each.inode for each in records}
+    owners = []
+    for pid in {each.pid for each in records}:
+        with suppress(MltcpError):  # it has ended
+            owners.append(process(pid))
+    held = holders(inodes, owners)
+    if missing := inodes - held.keys():
+        held |= holders(missing, processes())
+    return [each for each in records if each.inode in held]
+
+
 class _Steps:
     """The steps of one attach: record, change each socket, settle the record."""
 
@@ -176,7 +202,7 @@ class _Steps:
             if state.job.id == self._job.id and state.job.name != self._job.name:
                 raise UsageError(f"Job {self._job.id} is attached as {state.job.name!r} already.")
         before = next((each for each in self._states if each.job.name == self._job.name), None)
-        self._kept = {each.cookie: each for each in before.sockets} if before else {}
+        self._kept = {each.cookie: each for each in _still_open(before.sockets)} if before else {}
         originals = {each.cookie: each.old for state in self._states for each in state.sockets}
         for change in open_changes:
             sock = change.socket
@@ -189,7 +215,10 @@ class _Steps:
                 cookie=sock.cookie,
                 local=sock.local,
                 remote=sock.remote,
-                old=originals.get(sock.cookie, change.old),
+                # Where it runs what we gave it, what was there before that; else what it runs.
+                old=originals.get(sock.cookie, change.old)
+                if change.old in ALL_NAMES
+                else change.old,
                 new=self._name,
             )
         if not self._recorded:
@@ -198,8 +227,9 @@ class _Steps:
         try:
             self._backend.set_job(self._job)
         except BaseException:
-            self._files.remove(self._job.id)
-            if before:
+            if before is None or before.job.id != self._job.id:
+                self._files.remove(self._job.id)
+            else:
                 self._files.write(before)
             raise
         if before and before.job.id != self._job.id:  # the name has a new id
@@ -208,9 +238,9 @@ class _Steps:
     def change(self, change: Change) -> Change:
         """Switch and tag one socket, or leave it as it was."""
         sock = change.socket
-        process = sock.process
+        owner = sock.process
         try:
-            with borrowed(process.pid, process.start_ticks, sock.fd, sock.cookie) as ours:
+            with borrowed(owner.pid, owner.start_ticks, sock.fd, sock.cookie) as ours:
                 if (present := congestion_control(ours)) != change.old:
                     self._unchanged.add(sock.cookie)
                     reason = f"it was switched to {present} by somebody else just now"
@@ -222,10 +252,14 @@ class _Steps:
                     if congestion_control(ours) != change.old:
                         set_congestion_control(ours, change.old)
                     self._unchanged.add(sock.cookie)
+                    check_can_send(ours)
                     raise
         except Gone as gone:
             self._unchanged.add(sock.cookie)
             return replace(change, outcome="gone", reason=str(gone))
+        except PermissionError:  # it has changed its user since
+            self._unchanged.add(sock.cookie)
+            return replace(change, outcome="failed", reason=privileges.reason_for_refusal())
         except (MltcpError, OSError) as error:
             return replace(change, outcome="failed", reason=str(error).rstrip("."))
         outcome = "tagged" if change.old == self._name else "switched"

@@ -31,7 +31,8 @@ def look(target: Target) -> tuple[list[Seen], list[str]]:
     """
     found = select(target)
     if not found:
-        raise MltcpError("No process is like that; `mltcp ps` shows those that train.")
+        limit = "" if privileges.may_trace() else " as far as this user may see (not root)"
+        raise MltcpError(f"No process is like that{limit}; `mltcp ps` shows those that train.")
     return _look(found)
 
 
@@ -89,8 +90,9 @@ def sockets_to_attach(
     chosen = wanted(found, kinds, every)
     if not chosen:
         raise MltcpError(
-            f"None of the {len(found)} TCP sockets of {len(seen)} processes is one to attach; see"
-            " `mltcp ps` with the same target for what they are, and --kind or --all-sockets."
+            f"Nothing to attach: none of the TCP sockets that are meant ({len(found)}, processes:"
+            f" {len(seen)}) looks like it carries a job's data; `mltcp ps` says why, --kind and"
+            " --all-sockets take others."
         )
     taken = {each.cookie for each in chosen}
     return chosen, [

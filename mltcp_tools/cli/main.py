@@ -26,7 +26,7 @@ COMMANDS = {
     "unload": "Take them out of the kernel again.",
     "status": "Show what is loaded, as read back from the kernel.",
     "flows": "List the flows that MLTCP controls.",
-    "ps": "Show training processes, their connections and what these look like.",
+    "ps": "Show training processes and what their connections are.",
     "attach": "Make connections of running processes flows of a job.",
     "detach": "Put attached connections back to what they were.",
     "agent": "Follow training processes by rules, for as long as the host runs.",

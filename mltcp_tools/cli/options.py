@@ -63,4 +63,5 @@ def target_argument(required: bool) -> Callable[[Any], Any]:
     def read(ctx: click.Context, param: click.Parameter, words: tuple[str, ...]) -> Target:
         return Target.parse(words)
 
-    return click.argument("target", nargs=-1, required=required, metavar="TARGET...", callback=read)
+    metavar = "TARGET..." if required else "[TARGET]..."
+    return click.argument("target", nargs=-1, required=required, metavar=metavar, callback=read)

@@ -156,6 +156,9 @@ def _hold(count: int, address: str, maps: Sequence[str]) -> None:
         match line.split():
             case ["names"]:
                 say([_name(each) for each in sockets])
+            case ["connect"]:
+                sockets.append(_connect(target, family))
+                say("connected")
             case ["close", number]:
                 sockets.pop(int(number)).close()
                 say("closed")
@@ -174,6 +177,12 @@ def _hold(count: int, address: str, maps: Sequence[str]) -> None:
                     socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode()
                 )
                 say("chosen")
+            case ["reset"]:  # of all connections, as nobody has accepted them
+                listener.close()
+                for each in sockets:
+                    with contextlib.suppress(ConnectionResetError):
+                        each.recv(1)
+                say("reset")
             case ["fork"]:  # a child that has all of the sockets and nothing else
                 if pid := os.fork():
                     say(pid)

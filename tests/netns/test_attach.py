@@ -146,6 +146,21 @@ def test_a_socket_that_closes_in_between(backend: Backend) -> None:
         assert held.congestion_controls() == [FIRST_CC]
 
 
+def test_a_connection_that_is_reset_in_between(backend: Backend) -> None:
+    with holder(2) as held:
+        found = connections(held)
+        held.ask("reset")
+        changes = attach(found, JOB, "mltcp", backend)
+        assert [(each.outcome, each.reason) for each in changes] == [
+            ("gone", "the connection has ended")
+        ] * 2
+        assert held.congestion_controls() == [FIRST_CC] * 2
+    with holder(2) as held:
+        attach(connections(held), JOB, "mltcp", backend)
+        held.ask("reset")
+        assert [each.outcome for each in detach()] == ["restored"] * 2
+
+
 def test_a_descriptor_that_became_another_socket(backend: Backend) -> None:
     with holder(2) as held:
         found = connections(held)
@@ -289,6 +304,18 @@ def test_attaching_again_keeps_what_was_there_first(backend: Backend) -> None:
         assert held.congestion_controls() == ["mltcp_reno"] * 2
         assert [each.now for each in detach()] == [FIRST_CC] * 2
         assert held.congestion_controls() == [FIRST_CC] * 2
+
+
+def test_attaching_again_forgets_what_has_closed_and_learns_what_was_chosen(
+    backend: Backend,
+) -> None:
+    with holder(3) as held:
+        attach(connections(held), JOB, "mltcp", backend)
+        held.ask("close", 0)
+        held.ask("choose", 0, "cubic")
+        assert outcomes(attach(connections(held), JOB, "mltcp", backend)) == ["switched", "tagged"]
+        assert recorded() == {"seven": set(held.fds[1:])}
+        assert sorted(each.now for each in detach()) == ["cubic", FIRST_CC]
 
 
 def test_sockets_move_to_another_job(backend: Backend) -> None:
