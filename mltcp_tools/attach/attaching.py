@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -21,48 +22,43 @@ from mltcp_tools.errors import HostError, MltcpError
 _RETRY_S = 5.0
 _DOUBT_S = 0.5
 _DOUBT_MOST_S = 60.0
-_ESTABLISHED = "01"  # in /proc/net/tcp (proc_net_tcp.txt of the kernel)
-_NOT_ACCEPTED = "0"
+_UNCONNECTED = ("syn-sent", "syn-recv", "close")
+_PROTOCOL = "system.sockprotoname"
 
 
-class Connections:
-    """Notices at little cost which processes may have connections that weren't there before.
+def have_new(watched: Iterable[Watched]) -> list[Watched]:
+    """Those of the processes that may have connections which weren't looked at.
 
-    Asking sock_diag takes milliseconds; the kernel's table of a network namespace, in which only
-    the numbers of established sockets are compared, takes a tenth of that.
+    Asking sock_diag takes the kernel a walk over all its sockets, which is too long to do it often;
+    which descriptors a process has is known at once.
     """
-
-    def __init__(self) -> None:
-        self._seen: dict[int, set[str]] = {}
-
-    def changed(self, watched: Iterable[Watched]) -> list[Watched]:
-        """Those in whose network namespace connections came, and those never looked at."""
-        by_netns: dict[int, list[Watched]] = {}
-        for each in watched:
-            by_netns.setdefault(each.process.netns, []).append(each)
-        found = []
-        for netns, members in by_netns.items():
-            present = _established(member.process for member in members)
-            came = bool(present - self._seen.get(netns, set()))
-            found += [each for each in members if came or not each.looked]
-            self._seen[netns] = present
-        self._seen = {netns: seen for netns, seen in self._seen.items() if netns in by_netns}
-        return found
+    found = []
+    for each in watched:
+        with suppress(HostError):  # said by whoever looks closer
+            if socket_descriptors(each.process).keys() - each.known:
+                found.append(each)
+    return found
 
 
-def _established(members: Iterable[Process]) -> set[str]:
-    """Inodes of the connections in the network namespace of these processes."""
-    found = set()
-    for member in members:
-        with suppress(OSError):  # this one has ended, another may not have
-            for name in ("tcp", "tcp6"):
-                text = (PROC / str(member.pid) / "net" / name).read_text()
-                for line in text.splitlines()[1:]:
-                    fields = line.split()
-                    if fields[3] == _ESTABLISHED:
-                        found.add(fields[9])
-            break
-    return found - {_NOT_ACCEPTED}
+def _known(process: Process, sockets: Iterable[Socket]) -> set[int]:
+    """Inodes of the process's sockets that will not become connections unnoticed.
+
+    A TCP socket that isn't connected yet is none of them; sock_diag doesn't list it at all.
+    """
+    settled = {each.inode for each in sockets if each.state not in _UNCONNECTED}
+    known = set()
+    with suppress(HostError):
+        for inode, fd in socket_descriptors(process).items():
+            if inode in settled or not _is_tcp(process.pid, fd):
+                known.add(inode)
+    return known
+
+
+def _is_tcp(pid: int, fd: int) -> bool:
+    try:
+        return os.getxattr(PROC / str(pid) / "fd" / str(fd), _PROTOCOL).startswith(b"TCP")
+    except OSError:  # closed meanwhile, or a kernel that doesn't say
+        return True
 
 
 def attach_new(watched: Iterable[Watched], backend: Backend, voice: Voice, now_s: float) -> None:
@@ -76,7 +72,7 @@ def attach_new(watched: Iterable[Watched], backend: Backend, voice: Voice, now_s
     for sock in found:
         own[sock.process.pid, sock.process.start_ticks].append(sock)
     for key, sockets in own.items():
-        by_key[key].looked = True
+        by_key[key].known = _known(by_key[key].process, sockets)
         if fresh := _fresh(by_key[key], sockets, now_s):
             _attach(by_key[key], _chosen(by_key[key], sockets, fresh, now_s), backend, voice, now_s)
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from mltcp_tools.attach.attaching import Connections, attach_new, forget_closed
+from mltcp_tools.attach.attaching import attach_new, forget_closed, have_new
 from mltcp_tools.attach.board import Board
 from mltcp_tools.attach.followed import Followed
 from mltcp_tools.attach.jobs import named_job
@@ -55,7 +55,6 @@ class Follower:
         self._method = method
         self._mailbox = mailbox
         self._watchlist = Watchlist(rules, self._voice.warn)
-        self._connections = Connections()
         self._jobs: dict[str, Followed] = {}
         self._views = Views()
         self._look_at = self._tidy_at = 0.0
@@ -135,8 +134,7 @@ class Follower:
             if watched.job is None and watched.rule.job is not None:
                 watched.job = self._job(watched.rule.job, watched)
         known = [each for each in self._watchlist if each.job is not None]
-        changed = self._connections.changed(known)
-        attach_new(known if thorough else changed, self._backend, self._voice, now)
+        attach_new(known if thorough else have_new(known), self._backend, self._voice, now)
         if now >= self._tidy_at and any(each.closed for each in known):
             self._tidy_at = now + _TIDY_S
             forget_closed()

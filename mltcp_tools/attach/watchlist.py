@@ -22,7 +22,8 @@ class Watched:
 
     job: None until it is known. settled: cookies of its sockets that are attached, or can't be.
     doubted: cookies of those that are none of ours as they look now, with when to look again and
-    after how long. looked: whether its sockets were ever looked at. attached: whether any was ever attached; closed: whether one of them closed.
+    after how long. known: inodes of sockets that needn't be looked at to find new connections.
+    attached: whether any was ever attached; closed: whether one of them closed.
     """
 
     process: Process
@@ -30,7 +31,7 @@ class Watched:
     job: Followed | None = None
     settled: set[int] = field(default_factory=set)
     doubted: dict[int, tuple[float, float]] = field(default_factory=dict)
-    looked: bool = False
+    known: set[int] = field(default_factory=set)
     attached: bool = False
     closed: bool = False
 
