@@ -38,7 +38,7 @@ def run_agent(path: Path, mailbox: Path, backend: Backend, say: Callable[[str], 
         Follower(config.rules, backend, say, config.follow, box) as follower,
     ):
         follower.wait_for(signals.fileno())
-        say(f"Following {len(config.rules)} rules of {path}.")
+        say(f"Following {path}, rules: {len(config.rules)}.")
         notify("READY=1")
         while True:
             came = signals.take()
@@ -63,7 +63,7 @@ def _read_again(
         say(f"The rules stay as they were: {error}")
     else:
         follower.replace_rules(new.rules)
-        say(f"Following {len(new.rules)} rules of {path}.")
+        say(f"Following {path}, rules: {len(new.rules)}.")
         if new.follow != config.follow:
             say("`follow` takes effect when the agent starts anew.")
         config = new

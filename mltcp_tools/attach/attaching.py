@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from mltcp_tools.attach.processes import processes
+from mltcp_tools.attach.processes import PROC, Process, processes
 from mltcp_tools.attach.rules import ALL
 from mltcp_tools.attach.signals import Voice
 from mltcp_tools.attach.sockets import CAN_SEND, Socket, socket_descriptors, sockets_of
@@ -21,6 +22,43 @@ from mltcp_tools.errors import HostError, MltcpError
 _RETRY_S = 5.0
 _DOUBT_S = 0.5
 _DOUBT_MOST_S = 60.0
+_UNCONNECTED = ("syn-sent", "syn-recv", "close")
+_PROTOCOL = "system.sockprotoname"
+
+
+def have_new(watched: Iterable[Watched]) -> list[Watched]:
+    """Those of the processes that may have connections which weren't looked at.
+
+    Asking sock_diag takes the kernel a walk over all its sockets, which is too long to do it often;
+    which descriptors a process has is known at once.
+    """
+    found = []
+    for each in watched:
+        with suppress(HostError):  # said by whoever looks closer
+            if socket_descriptors(each.process).keys() - each.known:
+                found.append(each)
+    return found
+
+
+def _known(process: Process, sockets: Iterable[Socket]) -> set[int]:
+    """Inodes of the process's sockets that will not become connections unnoticed.
+
+    A TCP socket that isn't connected yet is none of them; sock_diag doesn't list it at all.
+    """
+    settled = {each.inode for each in sockets if each.state not in _UNCONNECTED}
+    known = set()
+    with suppress(HostError):
+        for inode, fd in socket_descriptors(process).items():
+            if inode in settled or not _is_tcp(process.pid, fd):
+                known.add(inode)
+    return known
+
+
+def _is_tcp(pid: int, fd: int) -> bool:
+    try:
+        return os.getxattr(PROC / str(pid) / "fd" / str(fd), _PROTOCOL).startswith(b"TCP")
+    except OSError:  # closed meanwhile, or a kernel that doesn't say
+        return True
 
 
 def attach_new(watched: Iterable[Watched], backend: Backend, voice: Voice, now_s: float) -> None:
@@ -34,6 +72,7 @@ def attach_new(watched: Iterable[Watched], backend: Backend, voice: Voice, now_s
     for sock in found:
         own[sock.process.pid, sock.process.start_ticks].append(sock)
     for key, sockets in own.items():
+        by_key[key].known = _known(by_key[key].process, sockets)
         if fresh := _fresh(by_key[key], sockets, now_s):
             _attach(by_key[key], _chosen(by_key[key], sockets, fresh, now_s), backend, voice, now_s)
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from mltcp_tools.attach.attaching import attach_new, forget_closed
+from mltcp_tools.attach.attaching import attach_new, forget_closed, have_new
 from mltcp_tools.attach.board import Board
 from mltcp_tools.attach.call_sources import CallSources
 from mltcp_tools.attach.followed import Followed
@@ -102,16 +102,16 @@ class Follower:
         for key, _ in ready:
             if key.data is self._wakeups:
                 self._scans += self._wakeups.scan_times(now)
-            elif key.data is self._mailbox:
+            elif key.data is not None:  # else only to be noticed, as with `wait_for`
                 self._hear()
         self._see(now)
         if now >= self._look_at:
             self._look_at = now + _LOOK_S
-            self._update(self._watchlist.look(now), now)
+            self._update(self._watchlist.look(now), now, thorough=True)
             self._learn(now)
             self._show(now)
         elif any(each <= now for each in self._scans):
-            self._update(self._watchlist.look_at_new(now), now)
+            self._update(self._watchlist.look_at_new(now), now, thorough=False)
         else:
             return
         self._scans = [each for each in self._scans if each > now]
@@ -120,7 +120,7 @@ class Follower:
 
     # Processes and their sockets
 
-    def _update(self, dropped: Sequence[Watched], now: float) -> None:
+    def _update(self, dropped: Sequence[Watched], now: float, thorough: bool) -> None:
         """Let go of what is watched no more, find the others' jobs, and attach what is new."""
         for watched in dropped:
             self._let_go(watched)
@@ -130,7 +130,7 @@ class Follower:
             if watched.job is None and watched.rule.job is not None:
                 watched.job = self._job(watched.rule.job, watched)
         known = [each for each in self._watchlist if each.job is not None]
-        attach_new(known, self._backend, self._voice, now)
+        attach_new(known if thorough else have_new(known), self._backend, self._voice, now)
         if now >= self._tidy_at and any(each.closed for each in known):
             self._tidy_at = now + _TIDY_S
             forget_closed()

@@ -95,7 +95,8 @@ def _attach(
     files: StateFiles | None,
 ) -> tuple[Job, list[Change]]:
     single = list({each.cookie: each for each in sockets}.values())
-    _check(single, congestion_control, backend)
+    require_ready(congestion_control, backend)
+    _check(single)
     with nullcontext() if dry_run else exclusive(LOCK):
         job = find_job()
         found = [_look(each, job.name) for each in single]
@@ -109,8 +110,8 @@ def _attach(
     return job, changes
 
 
-def _check(sockets: Iterable[Socket], name: str, backend: Backend) -> None:
-    """Raise unless all of this can work, as far as that shows without touching a socket."""
+def require_ready(name: str, backend: Backend) -> None:
+    """Raise, as `attach` does, unless sockets can be given the congestion control here and now."""
     privileges.require_capabilities()
     checks.check_offered(backend.name, [name], backend.names)
     loaded = backend.status().loaded
@@ -118,6 +119,10 @@ def _check(sockets: Iterable[Socket], name: str, backend: Backend) -> None:
         raise checks.not_loaded(backend.name)
     if name not in loaded:
         raise MltcpError(f"{name} isn't loaded; run `mltcp load {name}`.")
+
+
+def _check(sockets: Iterable[Socket]) -> None:
+    """Raise unless these can be attached, as far as that shows without touching them."""
     for each in sockets:
         if each.state not in CAN_SEND:
             raise UsageError(

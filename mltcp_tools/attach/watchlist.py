@@ -22,8 +22,9 @@ class Watched:
 
     job: None until it is known. settled: cookies of its sockets that are attached, or can't be.
     senders: how many of them have sent more than they received. doubted: cookies of those that are
-    none of ours as they look now, with when to look again and after how long. attached: whether any
-    was ever attached; closed: whether one of them closed.
+    none of ours as they look now, with when to look again and after how long. known: inodes of
+    sockets that needn't be looked at to find new connections. attached: whether any was ever
+    attached; closed: whether one of them closed.
     """
 
     process: Process
@@ -32,6 +33,7 @@ class Watched:
     settled: set[int] = field(default_factory=set)
     senders: int = 0
     doubted: dict[int, tuple[float, float]] = field(default_factory=dict)
+    known: set[int] = field(default_factory=set)
     attached: bool = False
     closed: bool = False
 

@@ -45,7 +45,7 @@ def command(config: Path, check: bool, print_unit: bool, print_example: bool, ba
         click.echo(text.replace("@MLTCP@", str(Path(sys.argv[0]).resolve())), nl=False)
         return
     if check:
-        click.echo(f"{config}: {len(load_config(config).rules)} rules, all valid.")
+        click.echo(f"{config}: valid, rules: {len(load_config(config).rules)}.")
         return
     mailbox = Path(os.environ.get("MLTCP_AGENT_SOCKET") or AGENT_SOCKET)
     run_agent(config, mailbox, get_backend(backend), lambda line: click.echo(line, err=True))

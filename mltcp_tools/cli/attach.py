@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
+from typing import Any
 
 import click
 
-from mltcp_tools.attach.processes import Target
-from mltcp_tools.attach.switch import DONE, Change, attach_by_name
+from mltcp_tools.attach.processes import Target, select
+from mltcp_tools.attach.switch import DONE, Change, attach_by_name, require_ready
 from mltcp_tools.attach.targets import sockets_to_attach
 from mltcp_tools.attach.verdict import KINDS, Verdict
 from mltcp_tools.backends import get_backend
@@ -76,6 +77,12 @@ def _gap(text: object) -> float:
 )
 @click.option("--all-sockets", is_flag=True, help="Take every connection, whatever its kind.")
 @backend_option
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Attach as well what the processes open later and those that come later, until the last"
+    " has ended or Ctrl-C; what is attached stays so.",
+)
 @click.option("--dry-run", is_flag=True, help="Check and show everything, and change nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def command(
@@ -90,6 +97,7 @@ def command(
     kinds: tuple[str, ...],
     all_sockets: bool,
     backend: str,
+    follow: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -107,7 +115,12 @@ def command(
         "intercept": intercept,
         "shape": shape,
     }
+    if follow and (dry_run or as_json):
+        raise click.UsageError("--follow goes with neither --dry-run nor --json")
     given = {field: value for field, value in chosen.items() if value is not None}
+    if follow:
+        _follow(target, name, given, congestion_control, kinds, all_sockets, backend)
+        return
     sockets, left_alone = sockets_to_attach(target, kinds, all_sockets)
     job, changes = attach_by_name(
         sockets, name, given, congestion_control, get_backend(backend), dry_run
@@ -120,6 +133,34 @@ def command(
         raise MltcpError(f"{len(failed)} of {len(changes)} sockets could not be attached.")
     if not dry_run and not any(change.outcome in DONE for change in changes):
         raise MltcpError("All sockets closed meanwhile; nothing is attached.")
+
+
+def _follow(
+    target: Target,
+    name: str,
+    given: dict[str, Any],
+    congestion_control: str,
+    kinds: tuple[str, ...],
+    all_sockets: bool,
+    backend: str,
+) -> None:
+    from mltcp_tools.attach.follow import follow  # which the other ways to attach don't need
+    from mltcp_tools.attach.rules import ALL, Rule
+
+    rule = Rule(
+        job=name,
+        target=target,
+        kinds=(ALL,) if all_sockets else kinds,
+        congestion_control=congestion_control,
+        total_bytes=given.pop("total_bytes", None) or None,
+        gap_s=given.pop("gap_s", None) or None,
+        given=given,
+    )
+    kernel = get_backend(backend)
+    require_ready(congestion_control, kernel)
+    if not select(target):
+        click.echo("No process is like that yet; waiting for one.", err=True)
+    follow(rule, kernel, lambda line: click.echo(line, err=True))
 
 
 def _document(job: Job, changes: list[Change], left_alone: list[Verdict]) -> dict[str, object]:

@@ -29,7 +29,7 @@ COMMANDS = {
     "ps": "Show training processes and what their connections are.",
     "attach": "Make connections of running processes flows of a job.",
     "detach": "Put attached connections back to what they were.",
-    "agent": "Follow training processes by rules, for as long as the host runs.",
+    "agent": "Follow training processes by rules, as a daemon.",
     "jobs": "List the jobs, and what is known of their iterations.",
     "watch": "Show attached jobs as they run.",
     "record": "Record the iterations of attached jobs for `mltcp report`.",

@@ -156,6 +156,9 @@ def _hold(count: int, address: str, maps: Sequence[str]) -> None:
         match line.split():
             case ["names"]:
                 say([_name(each) for each in sockets])
+            case ["connect"]:
+                sockets.append(_connect(target, family))
+                say("connected")
             case ["close", number]:
                 sockets.pop(int(number)).close()
                 say("closed")

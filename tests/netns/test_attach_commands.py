@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from netns.backends_here import PARAMETERS, fresh
 from netns.connected import FIRST_CC, holder, namespace, wait_for
 
 from mltcp_tools.attach.processes import Target, process, select
+from mltcp_tools.attach.restore import detach
 from mltcp_tools.attach.sockets import sockets, sockets_of
 from mltcp_tools.attach.state import STATE_DIR
 from mltcp_tools.backends.base import Backend
@@ -218,6 +220,54 @@ def test_attach_and_detach_as_people_do(backend: Backend, mltcp: Mltcp) -> None:
         assert mltcp("detach", "--all") == (0, "", "Detached: nothing was attached.\n")
 
 
+def test_follow_attaches_what_comes_later_and_ends_with_the_process(backend: Backend) -> None:
+    code = "import sys; from mltcp_tools.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    with holder(1) as held:
+        follower = subprocess.Popen(
+            [sys.executable, "-c", code, "attach", str(held.pid), "--job", "a", "--follow"],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            for count in (1, 2, 3):
+                wait_for(lambda: set(held.congestion_controls()) == {"mltcp"}, "the follower")
+                assert len(held.congestion_controls()) == count
+                held.ask("connect")
+            held.end()
+            _, said = follower.communicate(timeout=30)
+        finally:
+            follower.kill()
+            follower.wait()
+    assert follower.returncode == 0
+    assert "a has ended" in said
+    assert backend.jobs() == []
+    assert not list(STATE_DIR.iterdir())
+
+
+def test_follow_waits_for_a_process_and_ctrl_c_leaves_it_attached(backend: Backend) -> None:
+    code = "import sys; from mltcp_tools.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    with namespace() as name:
+        follower = subprocess.Popen(
+            [sys.executable, "-c", code, "attach", f"netns:{name}", "--job", "a", "--follow"],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert follower.stderr is not None
+            assert "waiting for one" in follower.stderr.readline()
+            with holder(2, through=("ip", "netns", "exec", name)) as held:
+                wait_for(lambda: held.congestion_controls() == ["mltcp"] * 2, "the follower")
+                follower.send_signal(signal.SIGINT)
+                _, said = follower.communicate(timeout=30)
+                assert (follower.returncode, "error" in said) == (0, False)
+                assert held.congestion_controls() == ["mltcp"] * 2
+                assert [each.outcome for each in detach(job="a")] == ["restored"] * 2
+                assert held.congestion_controls() == [FIRST_CC] * 2
+        finally:
+            follower.kill()
+            follower.wait()
+
+
 def test_a_job_called_like_a_number(backend: Backend, mltcp: Mltcp) -> None:
     with holder(1) as held:
         assert mltcp("attach", held.pid, "--job", "7")[0] == 0
@@ -253,6 +303,7 @@ def test_unload_while_attached_says_to_detach(backend: Backend, mltcp: Mltcp) ->
         (["attach", "PID", "--job", "a", "--cc", "bbr"], 2, "is not one of"),
         (["attach", "PID", "--job", "a", "--kind", "gloo", "--all-sockets"], 2, "exclude"),
         (["attach", "PID", "--job", "a", "--kind", "gloo"], 1, "--all-sockets"),
+        (["attach", "PID", "--job", "a", "--follow", "--json"], 2, "--follow goes with neither"),
         (["detach"], 2, "say what to detach"),
         (["detach", "a", "--all"], 2, "say what to detach"),
         (["detach", "absent"], 2, "nothing is"),

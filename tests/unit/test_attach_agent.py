@@ -28,7 +28,7 @@ def test_the_example_is_valid(capsys: pytest.CaptureFixture[str], tmp_path: Path
     path.chmod(0o644)
     assert load_config(path) == config
     assert main(["agent", "--check", "--config", str(path)]) == 0
-    assert capsys.readouterr().out == f"{path}: 2 rules, all valid.\n"
+    assert capsys.readouterr().out == f"{path}: valid, rules: 2.\n"
 
 
 def test_checking_wrong_rules_is_wrong_usage(
