@@ -40,8 +40,8 @@ _ALIKE = 0.25
 """How far the bytes and the number of calls of a typical piece may be from the median: calls get
 lost, batches are ragged."""
 
-_ALIKE_S = 0.6
-"""The same for its duration: collisions with other jobs make iterations longer."""
+_SHORTER, _LONGER = 0.4, 2.5
+"""The same for its duration, as factors: collisions with other jobs make iterations longer."""
 
 _AS_GOOD = 0.05
 """Coverage below the best that shorter pieces are taken at."""
@@ -253,7 +253,7 @@ def _judge(marks: tuple[int, ...], starts: Sequence[float], sums: Sequence[int])
         for first, last in pieces
         if abs(last - first - count) <= _ALIKE * count
         and abs(sums[last] - sums[first] - size) <= _ALIKE * size
-        and abs(starts[last] - starts[first] - duration) <= _ALIKE_S * duration
+        and _SHORTER * duration <= starts[last] - starts[first] <= _LONGER * duration
     )
     coverage = min(
         _share(starts, marks, typical, duration), _share(sums[:-1], marks, typical, size)

@@ -36,7 +36,7 @@ def test_training_that_runs_comes_out(report: Report) -> None:
         # Two ranks that reduce in a ring send as much as there is, once.
         assert each.bytes_per_iteration == gradient_bytes(WIDTH)
         assert since[0] * 0.8 <= each.period_s <= since[-1] * 1.2
-        assert each.confidence > 0.7
+        assert each.iterations_seen >= 10
         assert 0 < each.gap_s < each.period_s
     assert found[0] is not None
     report.line(
