@@ -64,7 +64,7 @@ class Rank:
             if begin >= since_s and end <= until_s
         ]
 
-    def wait_for(self, iterations: int, seconds: float = 120.0) -> None:
+    def wait_for(self, iterations: int, seconds: float = 400.0) -> None:
         """Wait until so many iterations have ended."""
         deadline = time.monotonic() + seconds
         while len(self.losses) < iterations:
@@ -106,7 +106,7 @@ def training(
             readers.append(threading.Thread(target=ranks[-1].read, daemon=True))
             readers[-1].start()
         for rank in ranks:
-            assert rank.ready.wait(120)
+            assert rank.ready.wait(300)
         yield ranks
     finally:
         for rank in ranks:
@@ -120,7 +120,7 @@ def training(
             rank.process.stdout.close()
 
 
-def finish(ranks: list[Rank], seconds: float = 180.0) -> None:
+def finish(ranks: list[Rank], seconds: float = 400.0) -> None:
     """Wait until a job has ended by itself, and without an error."""
     for rank in ranks:
         assert rank.process.wait(seconds) == 0
