@@ -209,6 +209,7 @@ def ddp_hook(job: Job) -> tuple[DdpState, Any]:
                 future.add_done_callback(lambda _: state.end())
         return future
 
+    hook.__annotations__.clear()  # DDP takes no other than its own types
     return DdpState(job), hook
 
 

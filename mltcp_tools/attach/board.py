@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mltcp_tools.attach.metadata import SOURCES, Metadata
-from mltcp_tools.attach.processes import process
+from mltcp_tools.attach.processes import PROC, process
 from mltcp_tools.attach.view import JobView
 from mltcp_tools.backends.locks import RUN_DIR
 from mltcp_tools.errors import MltcpError
@@ -38,7 +38,11 @@ class Board:
         self._start = process(os.getpid()).start_ticks
 
     def __enter__(self) -> Board:
-        self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        folder = self._path.parent
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        for path in folder.glob("*.json"):
+            if not _writer_runs(path):  # it was killed
+                path.unlink(missing_ok=True)
         self.write([])
         return self
 
@@ -92,6 +96,11 @@ def _read(path: Path) -> list[JobView]:
             return []
         return [_view(entry) for entry in document["jobs"]]
     return []
+
+
+def _writer_runs(path: Path) -> bool:
+    """Whether there is a process of the pid that the file is called after."""
+    return path.stem.isdecimal() and (PROC / path.stem).exists()
 
 
 def _no_link(path: str, flags: int) -> int:

@@ -106,11 +106,13 @@ class Follower:
                 self._hear()
         self._see(now)
         if now >= self._look_at:
+            self._wakeups.rearm()
             self._look_at = now + _LOOK_S
             self._update(self._watchlist.look(now), now, thorough=True)
             self._learn(now)
             self._show(now)
         elif any(each <= now for each in self._scans):
+            self._wakeups.rearm()
             self._update(self._watchlist.look_at_new(now), now, thorough=False)
         else:
             return

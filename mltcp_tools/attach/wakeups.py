@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +23,9 @@ FOLLOW_UPS_S = (0.0, 0.02, 0.06, 0.14)
 has accepted it, and only then can it be reached."""
 
 _THREAD_POLL_MS = 200
+_BREATH_S = 0.02
+"""Between two looks at least, so that a host with thousands of new connections a second (none of
+them ours, as a rule) doesn't keep the follower busy."""
 
 
 class Wakeups(ABC):
@@ -37,6 +41,10 @@ class Wakeups(ABC):
     @abstractmethod
     def scan_times(self, now_s: float) -> list[float]:
         """Called when it was woken, and at the start: when to look at the sockets."""
+
+    @abstractmethod
+    def rearm(self) -> None:
+        """Called right before it is looked at the sockets: what comes from here on wakes again."""
 
     @abstractmethod
     def close(self) -> None:
@@ -63,6 +71,9 @@ class Polling(Wakeups):
     def scan_times(self, now_s: float) -> list[float]:
         return [now_s + POLL_S]
 
+    def rearm(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
@@ -79,6 +90,7 @@ class Tracepoint(Wakeups):
     def __init__(self) -> None:
         self._program = compile_program("follow")
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._looked_s = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._wait, daemon=True)
         self._program[b"established"].open_perf_buffer(self._wake, page_cnt=1)
@@ -90,9 +102,12 @@ class Tracepoint(Wakeups):
     def scan_times(self, now_s: float) -> list[float]:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._event)
-        # From here on a socket wakes us again, so none falls between this look and the next.
+        begin_s = max(now_s, self._looked_s + _BREATH_S)
+        return [begin_s + delay for delay in FOLLOW_UPS_S]
+
+    def rearm(self) -> None:
+        self._looked_s = time.monotonic()
         self._program[b"awake"][ctypes.c_int(0)] = ctypes.c_uint32(0)
-        return [now_s + delay for delay in FOLLOW_UPS_S]
 
     def close(self) -> None:
         self._stop.set()

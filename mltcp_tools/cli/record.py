@@ -8,6 +8,7 @@ import click
 
 from mltcp_tools.backends import get_backend
 from mltcp_tools.cli.options import SECONDS, backend_option
+from mltcp_tools.errors import MltcpError
 
 
 @click.command()
@@ -46,5 +47,10 @@ def command(
         return iterations is not None and all(n >= iterations for n in counts.values())
 
     counts = record(folder, get_backend(backend), names, until)
+    if not any(counts.values()):
+        raise MltcpError(
+            f"No iteration was seen, so {folder} holds none: the jobs may have ended, or their gap"
+            " is unknown; see `mltcp jobs`."
+        )
     listed = ", ".join(f"{count} iterations of {name}" for name, count in counts.items())
     click.echo(f"Recorded {listed}; see them with: mltcp report {folder}", err=True)

@@ -132,6 +132,9 @@ def test_where_two_followers_show_a_job_the_one_that_knows_more_counts(tmp_path:
             os.kill(child, 9)
             os.waitpid(child, 0)
         assert read_boards(tmp_path)[3].metadata is None  # its writer is dead
+        assert (tmp_path / f"{child}.json").exists()
+    with Board(tmp_path):
+        assert not (tmp_path / f"{child}.json").exists()
 
 
 def document(**changes: object) -> dict[str, object]:
