@@ -157,8 +157,8 @@ static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sa
 		mltcp_bpf_report(sk, flow);
 		mltcp_begin(flow, &params, now);
 	}
-	mltcp_on_ack(flow, &params, mechanisms, now, acked_bytes, sample->rtt_us,
-		     tp->rtt_min.s[0].v);
+	if (mltcp_on_ack(flow, now, acked_bytes, sample->rtt_us, tp->rtt_min.s[0].v))
+		mltcp_decide(flow, &params, mechanisms, now);
 	flow->cwnd = tp->snd_cwnd;
 	flow->srtt_us = tp->srtt_us >> 3;
 	flow->retransmits = tp->total_retrans;

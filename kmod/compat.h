@@ -8,10 +8,12 @@
 #ifndef MLTCP_COMPAT_H
 #define MLTCP_COMPAT_H
 
+#include <linux/bpf.h>
 #include <linux/delay.h>
 #include <linux/inet_diag.h>
 #include <linux/module.h>
 #include <linux/net.h>
+#include <linux/rcupdate_wait.h>
 #include <linux/refcount.h>
 #include <linux/slab.h>
 #include <linux/sock_diag.h>

@@ -19,7 +19,7 @@ struct mltcp_job_data {
 
 /*
  * A job. Its namespace's table holds one reference, each of its flows another. A job without
- * data was deleted, or its namespace is gone: its flows behave as their base.
+ * data was deleted, or its namespace is gone: its flows go on as flows without a job.
  */
 struct mltcp_job_ref {
 	refcount_t refs;
@@ -60,8 +60,9 @@ int mltcp_flows_init(void);
 void mltcp_flows_exit(void);
 struct mltcp_sock *mltcp_flow_new(struct sock *sk);
 void mltcp_flow_free(struct mltcp_sock *ms);
+/* The flows of one namespace, or with NULL of all. May sleep. */
 u32 mltcp_flow_count(const struct net *net);
-/* Describe the first flow from *index on that net may see; false after the last one. */
+/* Describe the first of them from *index on, and set *index to it; false after the last one. */
 bool mltcp_flow_next(const struct net *net, u32 *index, struct mltcp_flow_record *record);
 void mltcp_flow_event(const struct mltcp_sock *ms, struct mltcp_event *event);
 

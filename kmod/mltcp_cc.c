@@ -26,6 +26,7 @@ struct mltcp_variant {
 	const char *name;
 	const char *base_name;
 	u32 mechanisms; /* where a job doesn't say */
+	u32 flags; /* TCP_CONG_*, besides the base's */
 	struct socket *holder; /* keeps the base; NULL: this kernel lacks it */
 	const struct tcp_congestion_ops *base;
 	struct tcp_congestion_ops ops; /* registered */
@@ -34,9 +35,19 @@ struct mltcp_variant {
 };
 
 static struct mltcp_variant mltcp_variants[] = {
-	{.name = "mltcp", .base_name = "reno", .mechanisms = SCALE_ALL},
-	{.name = "mltcp_reno", .base_name = "reno", .mechanisms = MLTCP_SCALE_INCREASE},
-	{.name = "mltcp_cubic", .base_name = "cubic", .mechanisms = MLTCP_SCALE_INCREASE},
+	{.name = "mltcp",
+	 .base_name = "reno",
+	 .mechanisms = SCALE_ALL,
+	 .flags = TCP_CONG_NON_RESTRICTED},
+	{.name = "mltcp_reno",
+	 .base_name = "reno",
+	 .mechanisms = MLTCP_SCALE_INCREASE,
+	 .flags = TCP_CONG_NON_RESTRICTED},
+	{.name = "mltcp_cubic",
+	 .base_name = "cubic",
+	 .mechanisms = MLTCP_SCALE_INCREASE,
+	 .flags = TCP_CONG_NON_RESTRICTED},
+	/* For whom the administrator allows it, as dctcp: it pushes others aside (RFC 8257, 5). */
 	{.name = "mltcp_dctcp", .base_name = "dctcp", .mechanisms = MLTCP_SCALE_INCREASE},
 };
 
@@ -209,10 +220,29 @@ static u64 acked_bytes(const struct sock *sk)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 
+	if (likely(sk->sk_state == TCP_ESTABLISHED))
+		return tp->bytes_acked;
 	if ((1 << sk->sk_state) & (TCPF_FIN_WAIT1 | TCPF_CLOSING | TCPF_LAST_ACK) &&
 	    tp->snd_una == tp->write_seq)
 		return tp->bytes_acked - 1;
 	return tp->bytes_acked;
+}
+
+/* Once an iteration; out of line, so that what every ACK passes stays short. */
+static noinline void begin(struct mltcp_sock *ms, const struct mltcp_params *params, u64 now)
+{
+	report(ms);
+	mltcp_begin(&ms->flow, params, now);
+}
+
+/* Likewise, MLTCP_STEPS times an iteration. */
+static noinline void decide(struct mltcp_sock *ms, const struct mltcp_params *params, u64 now)
+{
+	u32 mechanisms = READ_ONCE(params->mechanisms);
+
+	if (mechanisms == MLTCP_MECHANISMS_DEFAULT)
+		mechanisms = ms->variant->mechanisms;
+	mltcp_decide(&ms->flow, params, mechanisms, now);
 }
 
 /* job 0: the flow has none, and these are the defaults. */
@@ -223,21 +253,17 @@ static void account(struct sock *sk, struct mltcp_sock *ms, const struct ack_sam
 	struct mltcp_flow *flow = &ms->flow;
 	u64 now = tp->tcp_clock_cache; /* when the ACK came, CLOCK_MONOTONIC */
 	u64 bytes = acked_bytes(sk);
-	u32 mechanisms = READ_ONCE(params->mechanisms);
 
 	/* The ACK of a FIN alone says nothing of a burst. */
-	if (bytes < tp->bytes_acked && bytes == flow->acked_bytes)
+	if (unlikely(bytes < tp->bytes_acked) && bytes == flow->acked_bytes)
 		return;
 	/* The job was deleted; a tag that changes is seen to in mltcp_cc_retag(). */
-	if (flow->job != job)
+	if (unlikely(flow->job != job))
 		mltcp_reset(flow, job, flow->acked_bytes, flow->retransmits);
-	if (mechanisms == MLTCP_MECHANISMS_DEFAULT)
-		mechanisms = ms->variant->mechanisms;
-	if (mltcp_is_boundary(flow, params)) {
-		report(ms);
-		mltcp_begin(flow, params, now);
-	}
-	mltcp_on_ack(flow, params, mechanisms, now, bytes, sample->rtt_us, tcp_min_rtt(tp));
+	if (unlikely(mltcp_is_boundary(flow, params)))
+		begin(ms, params, now);
+	if (unlikely(mltcp_on_ack(flow, now, bytes, sample->rtt_us, tcp_min_rtt(tp))))
+		decide(ms, params, now);
 	flow->cwnd = tcp_snd_cwnd(tp);
 	flow->srtt_us = tp->srtt_us >> 3;
 	flow->retransmits = tp->total_retrans;
@@ -247,8 +273,10 @@ static void account(struct sock *sk, struct mltcp_sock *ms, const struct ack_sam
 static void mltcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 {
 	struct mltcp_sock *ms = need_state(sk);
+	const struct mltcp_params *params = &mltcp_defaults;
 	const struct mltcp_job_data *data;
 	const struct mltcp_job_ref *job;
+	u32 id = 0;
 
 	if (!ms)
 		return;
@@ -256,17 +284,17 @@ static void mltcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 		ms->base->pkts_acked(sk, sample);
 
 	job = rcu_dereference_protected(ms->job, lockdep_sock_is_held(sk));
-	if (!job) {
-		account(sk, ms, sample, &mltcp_defaults, 0);
-		return;
+	if (job) {
+		rcu_read_lock();
+		data = rcu_dereference(job->data);
+		if (data) {
+			params = &data->job.params;
+			id = job->id;
+		}
 	}
-	rcu_read_lock();
-	data = rcu_dereference(job->data);
-	if (data)
-		account(sk, ms, sample, &data->job.params, job->id);
-	else
-		account(sk, ms, sample, &mltcp_defaults, 0);
-	rcu_read_unlock();
+	account(sk, ms, sample, params, id);
+	if (job)
+		rcu_read_unlock();
 }
 
 /* What follows goes to the base as it is; only what a base has is registered, see wrap(). */
@@ -362,7 +390,8 @@ int mltcp_cc_retag(struct sock *sk, struct mltcp_job_ref *job)
 	struct mltcp_sock *ms = variant_of(inet_csk(sk)->icsk_ca_ops) ? need_state(sk) : NULL;
 	struct mltcp_job_ref *old;
 
-	if (!ms)
+	/* A connection that was reset keeps its state until the descriptor is closed. */
+	if (!ms || (job && sk->sk_state == TCP_CLOSE))
 		return -ENOTCONN;
 	old = rcu_dereference_protected(ms->job, lockdep_sock_is_held(sk));
 	if (old != job) {
@@ -422,8 +451,7 @@ static void wrap(struct mltcp_variant *variant)
 		ops->get_info = mltcp_get_info;
 	strscpy(ops->name, variant->name, sizeof(ops->name));
 	ops->owner = THIS_MODULE;
-	/* Any user may choose it; also, a restricted one can't be a namespace's default. */
-	ops->flags = TCP_CONG_NON_RESTRICTED | (base->flags & TCP_CONG_NEEDS_ECN);
+	ops->flags = variant->flags | (base->flags & TCP_CONG_NEEDS_ECN);
 
 	variant->ops_without_ecn = *ops;
 	variant->ops_without_ecn.flags &= ~TCP_CONG_NEEDS_ECN;
@@ -444,6 +472,11 @@ static int __init add(struct mltcp_variant *variant)
 	base = inet_csk(holder->sk)->icsk_ca_ops;
 	if (!base->cong_avoid || base->cong_control) {
 		pr_warn("no %s: %s does without cong_avoid\n", variant->name, variant->base_name);
+		err = -EOPNOTSUPP;
+		goto release;
+	}
+	if (base->owner == BPF_MODULE_OWNER) {
+		pr_warn("no %s: %s is an eBPF program here\n", variant->name, variant->base_name);
 		err = -EOPNOTSUPP;
 		goto release;
 	}

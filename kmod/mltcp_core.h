@@ -31,17 +31,25 @@
 /* A burst this many times longer than total_bytes is no iteration of that job. */
 #define MLTCP_OVERRUN 2
 
+/*
+ * What a flow may do is decided anew each time it has sent this share of total_bytes, not at
+ * every ACK: that costs more than all the rest, and F moves by no more than slope / MLTCP_STEPS.
+ */
+#define MLTCP_STEPS 64
+
+/* A flow that has nothing to decide looks again after that many bytes: parameters change. */
+#define MLTCP_LOOK_AGAIN 16384
+
 /* Queues shorter than this drown in the noise of RTT samples: no yielding. Microseconds. */
 #define MLTCP_QUEUE_MIN_US 50
 
 /* The smallest window a flow may be left with, segments (as tcp_reno_ssthresh). */
 #define MLTCP_CWND_MIN 2
 
-/* value * share, for a fixed-point share of at most MLTCP_GAIN_MAX. */
-static inline __u64 mltcp_scale(__u64 value, __u32 share)
+/* value * share, for a fixed-point share. */
+static inline __u64 mltcp_scale(__u32 value, __u32 share)
 {
-	return ((value >> MLTCP_SHIFT) * share) +
-	       (((value & (MLTCP_ONE - 1)) * share) >> MLTCP_SHIFT);
+	return (__u64)value * share >> MLTCP_SHIFT;
 }
 
 /* Are parameters from user space within what the core is defined for? */
@@ -49,7 +57,8 @@ static inline __u8 mltcp_params_valid(const struct mltcp_params *p)
 {
 	const __u32 known = MLTCP_SCALE_INCREASE | MLTCP_SCALE_DECREASE | MLTCP_YIELD;
 
-	return p->slope <= MLTCP_GAIN_MAX && p->intercept <= MLTCP_GAIN_MAX &&
+	return p->total_bytes <= MLTCP_TOTAL_MAX && p->gap_ns <= MLTCP_GAP_MAX_NS &&
+	       p->slope <= MLTCP_GAIN_MAX && p->intercept <= MLTCP_GAIN_MAX &&
 	       p->keep_min <= MLTCP_ONE && p->keep_max <= MLTCP_ONE && p->yield_min <= MLTCP_ONE &&
 	       p->yield_max <= MLTCP_ONE && p->shape < MLTCP_SHAPE_COUNT &&
 	       (!(p->mechanisms & ~known) || p->mechanisms == MLTCP_MECHANISMS_DEFAULT);
@@ -133,9 +142,9 @@ static inline __u64 mltcp_sent(const struct mltcp_flow *f)
  */
 static inline __u8 mltcp_is_boundary(const struct mltcp_flow *f, const struct mltcp_params *p)
 {
-	if (!f->iteration)
-		return 1;
-	return p->gap_ns && f->send_ns > f->last_ns && f->send_ns - f->last_ns >= p->gap_ns;
+	if (f->send_ns <= f->last_ns)
+		return !f->iteration;
+	return !f->iteration || (p->gap_ns && f->send_ns - f->last_ns >= p->gap_ns);
 }
 
 /* Start the next iteration with the ACK at now. The bytes it acknowledges belong to it. */
@@ -147,42 +156,75 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 	f->start_retransmits = f->retransmits;
 	f->start_ns = now;
 	f->last_ns = now;
+	f->next_bytes = 0;
 	f->resume_cwnd = 0;
+}
+
+/*
+ * Has the flow yielded long enough? It does so no longer than it was idle before: jobs whose
+ * bursts fit in there are served by then, and for others it would wait in vain.
+ */
+static inline __u8 mltcp_yield_is_over(const struct mltcp_flow *f, __u64 now)
+{
+	return now > f->start_ns && now - f->start_ns > f->idle_ns;
 }
 
 /*
  * Queueing delay above which a flow at this ratio yields, microseconds; 0: it doesn't.
  *
  * A loss is the only time at which a sender knows the queue to be full, so without one there
- * is nothing to share out. A flow yields no longer than it was idle before: jobs whose bursts
- * fit in there are served by then, and for others it would wait in vain.
+ * is nothing to share out.
  */
 static inline __u32 mltcp_yield_target(const struct mltcp_flow *f, const struct mltcp_params *p,
 				       __u64 now)
 {
 	__u32 target;
 
-	if (f->full_queue_us < MLTCP_QUEUE_MIN_US)
-		return 0;
-	if (now > f->start_ns && now - f->start_ns > f->idle_ns)
+	if (f->full_queue_us < MLTCP_QUEUE_MIN_US || mltcp_yield_is_over(f, now))
 		return 0;
 	target = mltcp_scale(f->full_queue_us, mltcp_between(p->yield_min, p->yield_max, f->ratio));
 	return target ? target : 1;
 }
 
 /*
- * Account for an ACK, and set what the flow may do until the next one.
+ * Set what the flow may do until it has got a step further, with the ACK at now. mechanisms:
+ * those of the job, or of the congestion control.
+ */
+static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params *p,
+				__u32 mechanisms, __u64 now)
+{
+	__u64 total = p->total_bytes, sent = mltcp_sent(f);
+
+	f->ratio = mltcp_ratio(sent, total);
+	/* No period known, or longer than any iteration: behave like the base. */
+	f->active = total && p->gap_ns && sent / MLTCP_OVERRUN <= total;
+	f->next_bytes = f->acked_bytes + MLTCP_LOOK_AGAIN;
+	f->gain = MLTCP_ONE;
+	f->keep = 0;
+	f->yield_us = 0;
+	if (!f->active)
+		return;
+	/* The last step ends where the burst does. */
+	f->next_bytes = f->acked_bytes + total / MLTCP_STEPS;
+	if (sent < total && f->next_bytes > f->start_bytes + total)
+		f->next_bytes = f->start_bytes + total;
+	if (mechanisms & MLTCP_SCALE_INCREASE)
+		f->gain = mltcp_gain(p, f->ratio);
+	if (mechanisms & MLTCP_SCALE_DECREASE)
+		f->keep = mltcp_between(p->keep_min, p->keep_max, f->ratio);
+	if (mechanisms & MLTCP_YIELD)
+		f->yield_us = mltcp_yield_target(f, p, now);
+}
+
+/*
+ * Account for an ACK; true when the flow must decide anew, by mltcp_decide().
  *
  * acked_bytes: the connection's running total. rtt_us: the ACK's RTT sample, 0 or less without
- * one; min_rtt_us: the path's. mechanisms: those of the job, or of the congestion control. Call
- * mltcp_begin() first where mltcp_is_boundary() says so.
+ * one; min_rtt_us: the path's. Call mltcp_begin() first where mltcp_is_boundary() says so.
  */
-static inline void mltcp_on_ack(struct mltcp_flow *f, const struct mltcp_params *p,
-				__u32 mechanisms, __u64 now, __u64 acked_bytes, __s32 rtt_us,
+static inline __u8 mltcp_on_ack(struct mltcp_flow *f, __u64 now, __u64 acked_bytes, __s32 rtt_us,
 				__u32 min_rtt_us)
 {
-	__u64 sent;
-
 	if (acked_bytes > f->acked_bytes)
 		f->acked_bytes = acked_bytes;
 	if (now > f->last_ns)
@@ -190,22 +232,7 @@ static inline void mltcp_on_ack(struct mltcp_flow *f, const struct mltcp_params 
 	f->acks++;
 	if (rtt_us > 0)
 		f->queue_us = (__u32)rtt_us > min_rtt_us ? (__u32)rtt_us - min_rtt_us : 0;
-
-	sent = mltcp_sent(f);
-	f->ratio = mltcp_ratio(sent, p->total_bytes);
-	/* No period known, or longer than any iteration: behave like the base. */
-	f->active = p->total_bytes && p->gap_ns && sent / MLTCP_OVERRUN <= p->total_bytes;
-	f->gain = MLTCP_ONE;
-	f->keep = 0;
-	f->yield_us = 0;
-	if (!f->active)
-		return;
-	if (mechanisms & MLTCP_SCALE_INCREASE)
-		f->gain = mltcp_gain(p, f->ratio);
-	if (mechanisms & MLTCP_SCALE_DECREASE)
-		f->keep = mltcp_between(p->keep_min, p->keep_max, f->ratio);
-	if (mechanisms & MLTCP_YIELD)
-		f->yield_us = mltcp_yield_target(f, p, now);
+	return f->acked_bytes >= f->next_bytes || (f->yield_us && mltcp_yield_is_over(f, now));
 }
 
 /*
@@ -238,6 +265,7 @@ static inline __u32 mltcp_on_loss(struct mltcp_flow *f, __u32 cwnd, __u32 base)
 		f->full_queue_us = f->queue_us;
 	else
 		f->full_queue_us = f->full_queue_us - f->full_queue_us / 4 + f->queue_us / 4;
+	f->next_bytes = 0; /* what to bear of the queue follows from that */
 	if (!f->keep)
 		return base;
 	kept = mltcp_scale(cwnd, f->keep);

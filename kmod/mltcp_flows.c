@@ -68,9 +68,10 @@ void mltcp_flow_free(struct mltcp_sock *ms)
 	call_rcu(&ms->rcu, mltcp_flow_free_rcu);
 }
 
+/* net NULL: all are. */
 static bool visible(const struct mltcp_sock *ms, const struct net *net)
 {
-	return net_eq(net, &init_net) || net_eq(net, ms->net);
+	return !net || net_eq(net, ms->net);
 }
 
 u32 mltcp_flow_count(const struct net *net)
@@ -80,7 +81,10 @@ u32 mltcp_flow_count(const struct net *net)
 	u32 count = 0;
 
 	rcu_read_lock();
-	xa_for_each(&mltcp_table, index, ms) count += visible(ms, net);
+	xa_for_each (&mltcp_table, index, ms) {
+		count += visible(ms, net);
+		cond_resched_rcu();
+	}
 	rcu_read_unlock();
 	return count;
 }
@@ -109,21 +113,44 @@ static void describe(const struct mltcp_sock *ms, struct mltcp_flow_record *reco
 	record->flow = ms->flow;
 }
 
-bool mltcp_flow_next(const struct net *net, u32 *index, struct mltcp_flow_record *record)
+/* Whether there is a visible flow at exactly this index; describes it. */
+static bool describe_at(const struct net *net, unsigned long index,
+			struct mltcp_flow_record *record)
 {
-	unsigned long at = *index;
 	struct mltcp_sock *ms;
+	bool found;
 
 	/* The socket isn't locked: a record may be torn, but what it points to stays. */
 	xa_lock_bh(&mltcp_table);
-	ms = xa_find(&mltcp_table, &at, ULONG_MAX, XA_PRESENT);
-	while (ms && !visible(ms, net))
-		ms = xa_find_after(&mltcp_table, &at, ULONG_MAX, XA_PRESENT);
-	if (ms)
+	ms = xa_load(&mltcp_table, index);
+	found = ms && visible(ms, net);
+	if (found)
 		describe(ms, record);
 	xa_unlock_bh(&mltcp_table);
+	return found;
+}
+
+bool mltcp_flow_next(const struct net *net, u32 *index, struct mltcp_flow_record *record)
+{
+	struct mltcp_sock *ms;
+	unsigned long at = *index;
+	bool found = false;
+
+	/* Without the lock, which ACKs of new and closing sockets wait for. */
+	rcu_read_lock();
+	xa_for_each_start (&mltcp_table, at, ms, *index) {
+		if (visible(ms, net)) {
+			rcu_read_unlock();
+			found = describe_at(net, at, record);
+			rcu_read_lock();
+			if (found)
+				break;
+		}
+		cond_resched_rcu();
+	}
+	rcu_read_unlock();
 	*index = at;
-	return ms;
+	return found;
 }
 
 void mltcp_flow_event(const struct mltcp_sock *ms, struct mltcp_event *event)

@@ -36,7 +36,7 @@ struct mltcp_job_ref *mltcp_job_get(struct net *net, u32 id)
 	return ref;
 }
 
-/* Take the data away, so that flows fall back to their base, and drop the table's reference. */
+/* Take the data away, so that its flows have no job, and drop the table's reference. */
 static void mltcp_job_retire(struct mltcp_job_ref *ref)
 {
 	struct mltcp_job_data *data = rcu_replace_pointer(ref->data, NULL, true);
@@ -80,7 +80,7 @@ int mltcp_job_set(struct net *net, u32 id, const struct mltcp_job *job,
 	ref->id = id;
 	ref->net = net;
 	RCU_INIT_POINTER(ref->data, data);
-	err = xa_err(xa_store(&mn->jobs, id, ref, GFP_KERNEL_ACCOUNT));
+	err = xa_err(xa_store(&mn->jobs, id, ref, GFP_KERNEL));
 	if (err)
 		goto free_ref;
 	mn->count++;
@@ -134,7 +134,7 @@ atomic64_t *mltcp_dropped(struct net *net)
 
 static int __net_init mltcp_net_init(struct net *net)
 {
-	xa_init(&mltcp_net(net)->jobs);
+	xa_init_flags(&mltcp_net(net)->jobs, XA_FLAGS_ACCOUNT);
 	return 0;
 }
 
@@ -144,7 +144,8 @@ static void __net_exit mltcp_net_pre_exit(struct net *net)
 	struct mltcp_job_ref *ref;
 	unsigned long id;
 
-	xa_for_each(&mltcp_net(net)->jobs, id, ref) mltcp_job_retire(ref);
+	xa_for_each (&mltcp_net(net)->jobs, id, ref)
+		mltcp_job_retire(ref);
 }
 
 static void __net_exit mltcp_net_exit(struct net *net)

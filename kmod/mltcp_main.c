@@ -69,7 +69,7 @@ static int set_gap(const char *text, const struct kernel_param *kp)
 
 	if (err)
 		return err;
-	if (us > 3600ULL * USEC_PER_SEC)
+	if (us > MLTCP_GAP_MAX_NS / NSEC_PER_USEC)
 		return -ERANGE;
 	WRITE_ONCE(*(u64 *)kp->arg, us * NSEC_PER_USEC);
 	return 0;
@@ -80,7 +80,26 @@ static int get_gap(char *buffer, const struct kernel_param *kp)
 	return sysfs_emit(buffer, "%llu\n", div_u64(READ_ONCE(*(u64 *)kp->arg), NSEC_PER_USEC));
 }
 
+static int set_total(const char *text, const struct kernel_param *kp)
+{
+	unsigned long long bytes;
+	int err = kstrtoull(text, 0, &bytes);
+
+	if (err)
+		return err;
+	if (bytes > MLTCP_TOTAL_MAX)
+		return -ERANGE;
+	WRITE_ONCE(*(u64 *)kp->arg, bytes);
+	return 0;
+}
+
+static int get_total(char *buffer, const struct kernel_param *kp)
+{
+	return sysfs_emit(buffer, "%llu\n", READ_ONCE(*(u64 *)kp->arg));
+}
+
 static const struct kernel_param_ops gap_ops = {.set = set_gap, .get = get_gap};
+static const struct kernel_param_ops total_ops = {.set = set_total, .get = get_total};
 
 module_param_cb(slope, &gain_ops, &mltcp_defaults.slope, 0644);
 MODULE_PARM_DESC(slope, "slope of F for flows without a job, thousandths, 0 to 64000 (1750)");
@@ -94,7 +113,7 @@ module_param_cb(yield_min, &share_ops, &mltcp_defaults.yield_min, 0644);
 MODULE_PARM_DESC(yield_min, "share of a full queue's delay borne at ratio 0, thousandths (200)");
 module_param_cb(yield_max, &share_ops, &mltcp_defaults.yield_max, 0644);
 MODULE_PARM_DESC(yield_max, "the same at ratio 1, thousandths (1000)");
-module_param_named(total_bytes, mltcp_defaults.total_bytes, ullong, 0644);
+module_param_cb(total_bytes, &total_ops, &mltcp_defaults.total_bytes, 0644);
 MODULE_PARM_DESC(total_bytes, "bytes per burst of a flow without a job; 0: unknown (0)");
 module_param_cb(gap_us, &gap_ops, &mltcp_defaults.gap_ns, 0644);
 MODULE_PARM_DESC(gap_us, "microseconds without an ACK that end an iteration; 0: unknown (0)");

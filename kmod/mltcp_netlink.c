@@ -53,6 +53,15 @@ static int put_job(struct sk_buff *skb, u32 id, const struct mltcp_job *job)
 	       nla_put(skb, MLTCP_A_JOB_PARAMS, sizeof(job->params), &job->params);
 }
 
+/*
+ * Whose flows a request may see: its namespace's, or all (NULL) for who administers the initial
+ * namespace. Everybody may list the sockets of his own namespace, as through sock_diag.
+ */
+static const struct net *seen_by(struct sk_buff *request, const struct net *net)
+{
+	return net_eq(net, &init_net) && netlink_net_capable(request, CAP_NET_ADMIN) ? NULL : net;
+}
+
 static int mltcp_nl_status_get(struct sk_buff *request, struct genl_info *info)
 {
 	struct net *net = genl_info_net(info);
@@ -67,7 +76,7 @@ static int mltcp_nl_status_get(struct sk_buff *request, struct genl_info *info)
 	mltcp_cc_names(names, sizeof(names));
 	if (!header || nla_put_string(skb, MLTCP_A_NAMES, names) ||
 	    nla_put_string(skb, MLTCP_A_VERSION, MLTCP_VERSION) ||
-	    nla_put_u32(skb, MLTCP_A_FLOWS, mltcp_flow_count(net)) ||
+	    nla_put_u32(skb, MLTCP_A_FLOWS, mltcp_flow_count(seen_by(request, net))) ||
 	    nla_put_u32(skb, MLTCP_A_JOBS, mltcp_job_count(net)) ||
 	    nla_put_u64_64bit(skb, MLTCP_A_DROPPED, atomic64_read(mltcp_dropped(net)),
 			      MLTCP_A_PAD)) {
@@ -119,6 +128,16 @@ static int mltcp_nl_job_get(struct sk_buff *request, struct genl_info *info)
 	}
 	genlmsg_end(skb, header);
 	return genlmsg_reply(skb, info);
+}
+
+/* All or nothing: the policy can't tell a dump from a request for one job. */
+static int mltcp_nl_job_dump_start(struct netlink_callback *cb)
+{
+	if (nlmsg_attrlen(cb->nlh, GENL_HDRLEN)) {
+		NL_SET_ERR_MSG(cb->extack, "a dump of the jobs takes no attribute");
+		return -EINVAL;
+	}
+	return 0;
 }
 
 /* cb->args[0]: the next id to look at, args[1]: whether the last one was reached. */
@@ -243,7 +262,7 @@ static int mltcp_nl_untag(struct sk_buff *request, struct genl_info *info)
 /* cb->args[0]: the next index of the table of flows. */
 static int mltcp_nl_flow_dump(struct sk_buff *skb, struct netlink_callback *cb)
 {
-	struct net *net = sock_net(skb->sk);
+	const struct net *net = seen_by(cb->skb, sock_net(skb->sk));
 	struct mltcp_flow_record record;
 	u32 index = cb->args[0];
 	void *header;
@@ -280,6 +299,7 @@ static const struct genl_ops mltcp_ops[] = {
 	{
 		.cmd = MLTCP_CMD_JOB_GET,
 		.doit = mltcp_nl_job_get,
+		.start = mltcp_nl_job_dump_start,
 		.dumpit = mltcp_nl_job_dump,
 		.policy = job_policy,
 		.maxattr = ARRAY_SIZE(job_policy) - 1,

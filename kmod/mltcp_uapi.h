@@ -16,6 +16,10 @@
 /* Largest slope, intercept: 64. Keeps every product of the core within 64 bits. */
 #define MLTCP_GAIN_MAX (64U << MLTCP_SHIFT)
 
+/* Largest total_bytes and gap_ns (an hour): no sum of them overflows. */
+#define MLTCP_TOTAL_MAX 0x7fffffffffffffffULL
+#define MLTCP_GAP_MAX_NS 3600000000000ULL
+
 /* The aggressiveness F as a function of the bytes ratio r (MLTCP paper, candidate functions). */
 enum mltcp_shape {
 	MLTCP_SHAPE_LINEAR, /* slope * r + intercept */
@@ -69,12 +73,13 @@ struct mltcp_flow {
 	__u64 last_ns; /* time of the latest ACK */
 	__u64 send_ns; /* time at which sending last began with nothing outstanding */
 	__u64 idle_ns; /* the gap that came before this iteration; gap_ns for the first one */
+	__u64 next_bytes; /* acked_bytes at which to decide anew; 0: at the next ACK */
 	__u32 job; /* job the state belongs to, 0: none */
 	__u32 iteration; /* from 1; 0 before the first ACK */
-	__u32 ratio; /* bytes acknowledged in this iteration / total_bytes, at most MLTCP_ONE */
+	__u32 ratio; /* share of total_bytes acknowledged at the latest step, at most MLTCP_ONE */
 	__u32 queue_us; /* queueing delay of the latest RTT sample, microseconds */
 	__u32 full_queue_us; /* queueing delay found at losses, smoothed, microseconds; 0: none yet */
-	/* what follows from it: set at each ACK, used until the next */
+	/* what follows from it, decided at every MLTCP_STEPS-th of the burst */
 	__u32 gain; /* F, fixed point; MLTCP_ONE: the base's own increase */
 	__u32 keep; /* share of the window kept after a loss, fixed point; 0: the base's own */
 	__u32 yield_us; /* queueing delay above which the flow yields, microseconds; 0: it doesn't */
@@ -145,7 +150,7 @@ enum mltcp_cmd {
 	MLTCP_CMD_JOB_DEL, /* do */
 	MLTCP_CMD_TAG, /* do: give the socket behind MLTCP_A_FD to the job MLTCP_A_JOB_ID */
 	MLTCP_CMD_UNTAG, /* do: take the tag of the socket behind MLTCP_A_FD off */
-	MLTCP_CMD_FLOW_GET, /* dump: every flow of the namespace; in the initial one, of all */
+	MLTCP_CMD_FLOW_GET, /* dump: the namespace's flows; for the initial one's administrator, all */
 	MLTCP_CMD_ITERATION, /* notification: MLTCP_A_ITERATION */
 	MLTCP_CMD_COUNT
 };
@@ -161,7 +166,7 @@ enum mltcp_attr {
 	MLTCP_A_ITERATION, /* binary, struct mltcp_event */
 	MLTCP_A_NAMES, /* string, the registered congestion controls, separated by blanks */
 	MLTCP_A_VERSION, /* string, version of the module */
-	MLTCP_A_DROPPED, /* u64, iterations of this namespace that found a full receive queue */
+	MLTCP_A_DROPPED, /* u64, iterations lost to listeners with NETLINK_BROADCAST_ERROR */
 	MLTCP_A_FLOWS, /* u32, number of flows that MLTCP_CMD_FLOW_GET would list */
 	MLTCP_A_JOBS, /* u32, number of jobs of the namespace */
 	MLTCP_A_COUNT

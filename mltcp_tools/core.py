@@ -22,7 +22,7 @@ from mltcp_tools.csources import cache_dir, digest, source_root
 from mltcp_tools.errors import HostError
 
 _FUNCTIONS = """
-uint64_t mltcp_scale(uint64_t value, uint32_t share);
+uint64_t mltcp_scale(uint32_t value, uint32_t share);
 uint8_t mltcp_params_valid(const struct mltcp_params *p);
 uint32_t mltcp_ratio(uint64_t sent, uint64_t total);
 uint32_t mltcp_gain(const struct mltcp_params *p, uint32_t ratio);
@@ -31,17 +31,22 @@ void mltcp_reset(struct mltcp_flow *f, uint32_t job, uint64_t acked_bytes, uint3
 uint64_t mltcp_sent(const struct mltcp_flow *f);
 uint8_t mltcp_is_boundary(const struct mltcp_flow *f, const struct mltcp_params *p);
 void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *p, uint64_t now);
-void mltcp_on_ack(struct mltcp_flow *f, const struct mltcp_params *p, uint32_t mechanisms,
-                  uint64_t now, uint64_t acked_bytes, int32_t rtt_us, uint32_t min_rtt_us);
+uint8_t mltcp_on_ack(struct mltcp_flow *f, uint64_t now, uint64_t acked_bytes, int32_t rtt_us,
+                     uint32_t min_rtt_us);
+void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params *p, uint32_t mechanisms,
+                  uint64_t now);
 uint32_t mltcp_scaled_acked(struct mltcp_flow *f, uint32_t acked);
 uint32_t mltcp_on_loss(struct mltcp_flow *f, uint32_t cwnd, uint32_t base);
 uint8_t mltcp_must_yield(const struct mltcp_flow *f);
 uint32_t mltcp_yield(struct mltcp_flow *f, uint64_t now, uint32_t cwnd);
 uint32_t mltcp_resume(struct mltcp_flow *f);
 #define MLTCP_OVERRUN ...
+#define MLTCP_STEPS ...
 #define MLTCP_QUEUE_MIN_US ...
 #define MLTCP_CWND_MIN ...
 #define MLTCP_GAIN_MAX ...
+#define MLTCP_TOTAL_MAX ...
+#define MLTCP_GAP_MAX_NS ...
 #define MLTCP_SHAPE_COUNT ...
 """
 

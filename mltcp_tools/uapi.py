@@ -8,7 +8,7 @@ host are little-endian 64-bit Linux.
 
 from __future__ import annotations
 
-import ipaddress
+import socket
 from enum import IntEnum
 from typing import Any
 
@@ -72,7 +72,7 @@ struct mltcp_tag {
     uint32_t job;
 };
 struct mltcp_flow {
-    uint64_t acked_bytes, start_bytes, start_ns, last_ns, send_ns, idle_ns;
+    uint64_t acked_bytes, start_bytes, start_ns, last_ns, send_ns, idle_ns, next_bytes;
     uint32_t job, iteration, ratio, queue_us, full_queue_us, gain, keep, yield_us;
     uint32_t carry, resume_cwnd;
     uint64_t shrink_ns;
@@ -96,6 +96,9 @@ struct mltcp_flow_record {
     struct mltcp_flow flow;
 };
 """
+
+_V4_MAPPED = bytes(10) + b"\xff\xff"
+"""What the 16 bytes of an IPv4-mapped IPv6 address start with (RFC 4291, 2.5.5.2)."""
 
 ffi = FFI()
 ffi.cdef(STRUCTS)
@@ -127,5 +130,7 @@ def unpack(kind: str, data: bytes) -> Any:
 
 def address_text(address: Any) -> str:
     """Text of a 16-byte address; IPv4-mapped ones as IPv4."""
-    ip = ipaddress.IPv6Address(bytes(ffi.buffer(address)))
-    return str(ip.ipv4_mapped or ip)
+    packed = bytes(ffi.buffer(address))
+    if packed.startswith(_V4_MAPPED):
+        return socket.inet_ntop(socket.AF_INET, packed[len(_V4_MAPPED) :])
+    return socket.inet_ntop(socket.AF_INET6, packed)

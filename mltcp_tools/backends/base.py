@@ -110,7 +110,8 @@ class Flow:
 
     cookie: socket cookie. netns: inode of its network namespace. state: TCP state name.
     job_id: job of its tag, 0 when untagged. cwnd, ssthresh: segments. gain: F.
-    sent_bytes: acknowledged in the present iteration. ratio: 0..1. srtt_us: microseconds.
+    sent_bytes: acknowledged in the present iteration. ratio: their share of the job's total_bytes,
+    0..1, as of the latest step of a 64th. srtt_us: microseconds.
     queue_us: queueing delay of the last RTT sample; full_queue_us: the one found at losses.
     active: False while the flow behaves as its base.
     """
@@ -253,7 +254,10 @@ class Backend(ABC):
 
     @abstractmethod
     def set_job(self, job: Job) -> None:
-        """Create the job, or give it new parameters; its flows follow at their next ACK."""
+        """Create the job, or give it new parameters, which its flows follow from now on.
+
+        A flow takes its decisions at each 64th of its burst: it may act on the old ones till then.
+        """
 
     @abstractmethod
     def delete_job(self, job_id: int) -> None:
@@ -281,7 +285,8 @@ class Backend(ABC):
     def flows(self) -> list[Flow]:
         """Every socket that one of this backend's congestion controls drives, in any namespace.
 
-        The kernel module shows a network namespace other than the host's own flows alone.
+        The kernel module shows the flows of all namespaces only to who has CAP_NET_ADMIN in the
+        initial one; others see those of their own.
         """
 
     @abstractmethod
@@ -289,5 +294,6 @@ class Backend(ABC):
         """Open the stream of finished iterations.
 
         The eBPF backend has one reader at a time: BusyError otherwise. The kernel module sends
-        them to all readers of the network namespace whose job it is.
+        them to all readers in the network namespace whose job it is; those of a flow without a job
+        to the flow's own.
         """

@@ -167,11 +167,11 @@ class GenericSocket:
                         return decode(answer)
                     answer = payload[_GENERIC.size :]
 
-    def dump(self, command: int) -> list[bytes]:
+    def dump(self, command: int, attributes: Mapping[int, bytes] | None = None) -> list[bytes]:
         """The attributes, still encoded, of each message of a dump."""
         found: list[bytes] = []
         with self._lock:
-            sequence = self._send(command, _F_REQUEST | _F_DUMP, {})
+            sequence = self._send(command, _F_REQUEST | _F_DUMP, attributes or {})
             while True:
                 for kind, flags, about, payload in messages(self._socket.recv(_BUFFER)):
                     if about != sequence:

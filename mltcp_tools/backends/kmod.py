@@ -97,6 +97,8 @@ def explain(error: NetlinkError, doing: str) -> MltcpError:
             f"{doing} failed: this process lacks CAP_NET_ADMIN in its network namespace or the "
             "socket's; run it as root (sudo)."
         )
+    if error.errno == errno.EBUSY:
+        return BusyError(f"{doing} failed: its process kept the socket locked for a second; retry.")
     if error.errno == errno.ENOSPC:
         return BusyError(f"{doing} failed: the table of jobs is full; delete jobs first.")
     return MltcpError(f"{doing} failed: {error.strerror}.")

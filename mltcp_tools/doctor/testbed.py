@@ -28,9 +28,9 @@ class KernelPart(NamedTuple):
 _QDISCS: list[tuple[str, str, State, str]] = [
     ("tbf", "rate 1mbit burst 10kb limit 10kb", "missing", "the testbed's bottleneck"),
     ("netem", "delay 1ms", "warning", "experiments with a `delay`"),
-    ("red", "limit 100kb avpkt 1000 bandwidth 1mbit", "warning", "experiments with `ecn`"),
+    ("red", "limit 100kb avpkt 1000 bandwidth 1mbit", "warning", "experiments with `aqm: red`"),
+    ("fq_codel", "", "warning", "experiments with `aqm: fq_codel`"),
     ("htb", "", "warning", "links shaped by other tools"),
-    ("fq_codel", "", "warning", "links managed by other tools"),
 ]
 
 _VETH = KernelPart(

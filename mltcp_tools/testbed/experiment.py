@@ -4,7 +4,7 @@ The file is YAML (`reading.load_experiment` reads and validates it):
 
     name: four-jobs
     description: one line
-    link: {rate: 200mbit, queue: 30kB, delay: 0ms, ecn: false}
+    link: {rate: 200mbit, queue: 30kB, delay: 0ms, aqm: none, ecn: false}
     sysctls: {net.ipv4.tcp_slow_start_after_idle: 1}
     jobs:
       - {name: job, count: 4, bytes: 2.5MB, compute: 340ms, jitter: 5%, flows: 1, bursts: 1,
@@ -30,7 +30,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import yaml
@@ -40,14 +40,23 @@ from mltcp_tools.errors import UsageError
 
 ALONE = "alone"
 
+Aqm = Literal["none", "red", "fq_codel"]
+AQMS: tuple[Aqm, ...] = get_args(Aqm)
+"""Active queue management of a link, by the name of the kernel's qdisc."""
+
 
 @dataclass(frozen=True)
 class Link:
-    """The bottleneck: rate in bit/s, queue in bytes, delay added to the round trip in seconds."""
+    """The bottleneck: rate in bit/s, queue in bytes, delay added to the round trip in seconds.
+
+    aqm: what manages the queue; "none" drops what finds it full. ecn: it marks packets rather
+    than drop them, and the ends ask for that.
+    """
 
     rate: int = 200_000_000
     queue: int = 30_000
     delay: float = 0.0
+    aqm: Aqm = "none"
     ecn: bool = False
 
 

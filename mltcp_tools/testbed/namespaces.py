@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pyroute2 import IPRoute, netns
+from pyroute2 import IPRoute, config, netns
 from pyroute2.ethtool import Ethtool
 
 from mltcp_tools.errors import HostError, MltcpError, UsageError
@@ -30,6 +30,11 @@ OFFLOADS = (
     "rx-gro",
     "rx-gro-list",
 )
+
+
+# pyroute2 makes namespaces in a child that it allows 2 s: too few on a host that is overloaded, and
+# in a guest in virtual time, whose clock leaps while it waits for its disk.
+config.default_communicate_timeout = 60
 
 
 @contextlib.contextmanager

@@ -51,6 +51,8 @@ _NO_IPV6 = {
 }
 _BOTTLENECK = "bottleneck"
 _TBF_HANDLE = 0x10000  # 1:
+_ROOT = 0xFFFFFFFF  # TC_H_ROOT
+_PACKET_BYTES = 1514  # a full one, as qdiscs count it
 
 
 @dataclass(frozen=True)
@@ -202,15 +204,14 @@ def local_end(address: str) -> tuple[str, str]:
 def remove_qdisc(interface: str) -> None:
     """Remove the root qdisc that was added to `interface`; no error where there is none."""
     with IPRoute() as ip:
-        try:
-            ip.tc("del", index=ip.link_lookup(ifname=interface)[0], root=True)
-        except NetlinkError as error:
-            if error.code not in (errno.ENOENT, errno.EINVAL):
-                raise
+        index = ip.link_lookup(ifname=interface)[0]
+        # The kernel's own has the handle 0, and can't be removed.
+        if any(q["parent"] == _ROOT and q["handle"] for q in ip.get_qdiscs(index)):
+            ip.tc("del", index=index, parent=_ROOT)
 
 
 def add_bottleneck(interface: str, link: Link) -> None:
-    """Make the egress of `interface` the bottleneck `link`: tbf and, for ECN, RED under it."""
+    """Make the egress of `interface` the bottleneck `link`: tbf, and its AQM under it."""
     with IPRoute() as ip, _needs("the qdisc tbf (CONFIG_NET_SCH_TBF)"):
         ip.tc(
             "add",
@@ -221,8 +222,8 @@ def add_bottleneck(interface: str, link: Link) -> None:
             burst=BURST_BYTES,
             limit=link.queue,
         )
-    if link.ecn:
-        add_red(interface, link)
+    if link.aqm != "none":
+        add_aqm(interface, link)
 
 
 def add_delay(interface: str, link: Link) -> None:
@@ -239,7 +240,7 @@ def link_counters(interface: str, link: Link) -> LinkCounters:
     """What the bottleneck on `interface` has counted since it was added."""
     stats = _tbf(interface).get_attr("TCA_STATS2")
     basic, queue = stats.get_attr("TCA_STATS_BASIC"), stats.get_attr("TCA_STATS_QUEUE")
-    marks = red_marks(interface) if link.ecn else 0
+    marks = aqm_marks(interface) if link.ecn else 0
     return LinkCounters(basic["bytes"], basic["packets"], queue["drops"], marks)
 
 
@@ -249,26 +250,44 @@ def _tbf(interface: str) -> Any:
         return next(m for m in ip.get_qdiscs(index) if m["handle"] == _TBF_HANDLE)
 
 
-def add_red(interface: str, link: Link) -> None:
-    """RED with ECN under the tbf of `interface`, through tc: pyroute2 has no RED.
+def add_aqm(interface: str, link: Link) -> None:
+    """The link's queue management under the tbf of `interface`, through tc: pyroute2 has no RED."""
+    under = ("qdisc", "add", "dev", interface, "parent", "1:1", "handle", "2:", link.aqm)
+    if link.aqm == "red":
+        options = _red(link)
+    else:
+        options = ["limit", str(max(1, link.queue // _PACKET_BYTES))]
+    marks = ["ecn"] if link.ecn else ["noecn"] if link.aqm == "fq_codel" else []
+    try:
+        _tc(*under, *options, *marks)
+    except MltcpError as error:
+        if "kind is unknown" not in str(error):
+            raise
+        raise HostError(
+            f"This kernel lacks the qdisc {link.aqm} (CONFIG_NET_SCH_{link.aqm.upper()}), which is"
+            " the `aqm` of the experiment's `link`."
+        ) from None
 
-    Marking begins when a quarter of the queue is full on average and is certain at three quarters.
+
+def _red(link: Link) -> list[str]:
+    """RED: it acts from a quarter of the queue on, and on every packet from three quarters on.
+
+    A burst fills the queue within few packets, so the average must follow it as closely as RED's
+    can: by half of the difference at each packet. tc chooses that weight where `burst` times
+    `avpkt` is just `min`.
     """
     low, high = link.queue // 4, link.queue * 3 // 4
-    mean_packet = 1500
-    # tc's own rule: (2 min + max) / (3 avpkt), here rounded up
-    burst = (2 * low + high) // (3 * mean_packet) + 1
-    _tc(
-        *("qdisc", "add", "dev", interface, "parent", "1:1", "handle", "2:", "red"),
+    burst = max(1, round(low / _PACKET_BYTES))
+    return [
         *("limit", str(link.queue), "min", str(low), "max", str(high), "burst", str(burst)),
-        *("avpkt", str(mean_packet), "probability", "1", "bandwidth", f"{link.rate}bit", "ecn"),
-    )
+        *("avpkt", str(-(-low // burst)), "probability", "1", "bandwidth", f"{link.rate}bit"),
+    ]
 
 
-def red_marks(interface: str) -> int:
-    """Packets that the RED of `interface` has marked."""
+def aqm_marks(interface: str) -> int:
+    """Packets that the queue management of `interface` has marked."""
     qdiscs = json.loads(_tc("-s", "-j", "qdisc", "show", "dev", interface))
-    return sum(int(qdisc.get("marked", 0)) for qdisc in qdiscs if qdisc["kind"] == "red")
+    return sum(int(qdisc.get("marked", 0)) + int(qdisc.get("ecn_mark", 0)) for qdisc in qdiscs)
 
 
 def _tc(*arguments: str) -> str:
@@ -276,11 +295,6 @@ def _tc(*arguments: str) -> str:
         done = subprocess.run(["tc", *arguments], capture_output=True, text=True, check=False)
     except FileNotFoundError:
         raise HostError("The command tc is missing; install iproute2.") from None
-    if "qdisc kind is unknown" in done.stderr:
-        raise HostError(
-            "This kernel lacks the qdisc red (CONFIG_NET_SCH_RED), which the link's ECN is made"
-            " with; take `ecn` out of the experiment's `link`."
-        )
     if done.returncode:
         raise MltcpError(f"`tc {' '.join(arguments)}` failed ({' '.join(done.stderr.split())}).")
     return done.stdout

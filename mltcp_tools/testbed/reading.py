@@ -14,7 +14,17 @@ from mltcp_tools.backends.base import ALL_NAMES, JobParams
 from mltcp_tools.document import Section, read_section
 from mltcp_tools.emulator.job import DIRECTIONS, MAX_FLOWS
 from mltcp_tools.errors import UsageError
-from mltcp_tools.testbed.experiment import ALONE, Arm, Experiment, Job, Link, Straggler, is_mltcp
+from mltcp_tools.testbed.experiment import (
+    ALONE,
+    AQMS,
+    Aqm,
+    Arm,
+    Experiment,
+    Job,
+    Link,
+    Straggler,
+    is_mltcp,
+)
 from mltcp_tools.units import parse_bytes, parse_fraction, parse_rate, parse_seconds
 
 MAX_JOBS = 200
@@ -80,7 +90,8 @@ def parse_experiment(text: str, file: str) -> Experiment:
 def _read_link(section: Section | None) -> Link:
     if section is None:
         return Link()
-    return Link(
+    default_aqm: Aqm = Link.aqm
+    link = Link(
         # tbf counts its rate in 32 bits of bytes per second
         rate=section.get(
             "rate", _within(parse_rate, 1_000_000, 30_000_000_000, "bit/s"), Link.rate
@@ -88,8 +99,13 @@ def _read_link(section: Section | None) -> Link:
         # less than two packets of 1514 bytes is no queue
         queue=section.get("queue", _within(parse_bytes, 3_028, 1 << 30, "bytes"), Link.queue),
         delay=section.get("delay", _within(parse_seconds, 0.0, 10.0, "seconds"), Link.delay),
+        aqm=section.get("aqm", _choice(AQMS), default_aqm),
         ecn=section.get("ecn", _yes_no, Link.ecn),
     )
+    if link.ecn and link.aqm == "none":
+        marking = " or ".join(AQMS[1:])
+        raise section.error(f"a queue marks only under an `aqm`: {marking}.", "ecn")
+    return link
 
 
 def _read_sysctls(section: Section | None) -> dict[str, str]:

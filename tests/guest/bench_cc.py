@@ -1,6 +1,7 @@
 """Measures what the module costs: instructions for each ACK, and bulk throughput, next to its base.
 
-    scripts/vm run bookworm --module --icount -- .venv/bin/python tests/guest/bench_cc.py
+    scripts/vm run bookworm --module --icount --timeout 3600 --env PYTHONPATH=tests -- \\
+        .venv/bin/python tests/guest/bench_cc.py
 
 To be run in a guest in virtual time, where an instruction takes a nanosecond. Two parts of what an
 ACK costs are measured by ftrace's function graph, over a real connection with losses: tcp_ack(),

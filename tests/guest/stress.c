@@ -429,8 +429,8 @@ static void emigrant(struct worker *w)
 	if (unshare(CLONE_NEWNET))
 		fail("unshare: %s", strerror(errno));
 	loopback_up();
-	/* The kernel leaks a reference when it refuses a restricted one, such as dctcp, here. */
-	if (!strncmp(name, "mltcp", 5))
+	/* The kernel leaks a reference when it refuses a restricted one, as dctcp and ours are, here. */
+	if (!strncmp(name, "mltcp", 5) && !strstr(name, "dctcp"))
 		write_file("/proc/sys/net/ipv4/tcp_congestion_control", name);
 	count(namespaces);
 	deaf.fd = -1;

@@ -7,6 +7,7 @@ s2 ---/
 from __future__ import annotations
 
 import socket
+import subprocess
 import threading
 from pathlib import Path
 
@@ -17,7 +18,13 @@ from mltcp_tools.host import read_sysctl
 from mltcp_tools.testbed.experiment import Link
 from mltcp_tools.testbed.leftovers import LOCKS, RunLock, remove_leftovers
 from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, inside
-from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.testbed.network import (
+    RECEIVER_ADDRESS,
+    Network,
+    add_bottleneck,
+    local_end,
+    remove_qdisc,
+)
 
 
 def namespaces(run: str) -> list[str]:
@@ -41,6 +48,29 @@ def test_the_kernel_has_what_was_asked_for(rate: int, queue: int) -> None:
     assert not any(found["offloads"].values())
     assert found["sysctls"]["net.ipv4.tcp_no_metrics_save"] == "1"
     assert found["sysctls"]["net.ipv4.tcp_sack"] == "0"
+
+
+def test_a_qdisc_that_someone_else_set_is_replaced() -> None:
+    with (
+        RunLock() as lock,
+        Network(lock.id, Link(), {}, 1) as network,
+        inside(network.senders[0]),
+    ):
+        interface, _ = local_end(RECEIVER_ADDRESS)
+        words = f"tc qdisc replace dev {interface} root tbf rate 7mbit burst 20kb limit 20kb"
+        for _ in range(2):
+            subprocess.run(words.split(), check=True)
+            remove_qdisc(interface)
+            remove_qdisc(interface)
+            add_bottleneck(interface, Link(50_000_000, 40_000))
+            shown = subprocess.run(
+                ["tc", "qdisc", "show", "dev", interface],
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
+            assert "rate 50Mbit" in shown
+            assert "7Mbit" not in shown
 
 
 def test_a_senders_packets_pass_the_bottleneck_one_by_one() -> None:
@@ -79,9 +109,16 @@ def test_a_sysctl_that_is_no_namespaces_is_refused_and_nothing_stays() -> None:
 
 @pytest.mark.parametrize(
     ("link", "missing"),
-    [(Link(delay=0.005), "CONFIG_NET_SCH_NETEM"), (Link(ecn=True), "CONFIG_NET_SCH_RED")],
+    [
+        (Link(delay=0.005), "CONFIG_NET_SCH_NETEM"),
+        (Link(aqm="red"), "CONFIG_NET_SCH_RED"),
+        (Link(queue=3_028, aqm="red", ecn=True), "CONFIG_NET_SCH_RED"),
+        (Link(queue=1 << 30, aqm="red", ecn=True), "CONFIG_NET_SCH_RED"),
+        (Link(aqm="fq_codel"), "CONFIG_NET_SCH_FQ_CODEL"),
+        (Link(queue=3_028, aqm="fq_codel", ecn=True), "CONFIG_NET_SCH_FQ_CODEL"),
+    ],
 )
-def test_delay_and_ecn_work_or_say_what_the_kernel_lacks(link: Link, missing: str) -> None:
+def test_delay_and_aqm_work_or_say_what_the_kernel_lacks(link: Link, missing: str) -> None:
     with RunLock() as lock:
         complaint = missing
         try:

@@ -64,7 +64,8 @@ def ack(
     boundary = bool(lib.mltcp_is_boundary(flow, params))
     if boundary:
         lib.mltcp_begin(flow, params, now)
-    lib.mltcp_on_ack(flow, params, mechanisms, now, acked, rtt_us, min_rtt_us)
+    if lib.mltcp_on_ack(flow, now, acked, rtt_us, min_rtt_us):
+        lib.mltcp_decide(flow, params, mechanisms, now)
     return boundary
 
 
@@ -342,7 +343,9 @@ fields32 = st.integers(0, U32)
 
 
 @given(
-    st.builds(dict, total_bytes=fields64, gap_ns=fields64, slope=gains, intercept=gains,
+    st.builds(dict, total_bytes=st.integers(0, lib.MLTCP_TOTAL_MAX),
+              gap_ns=st.integers(0, lib.MLTCP_GAP_MAX_NS),
+              slope=gains, intercept=gains,
               keep_min=ratios, keep_max=ratios, yield_min=ratios, yield_max=ratios,
               shape=st.integers(0, lib.MLTCP_SHAPE_COUNT - 1)),
     st.lists(
@@ -370,6 +373,15 @@ def test_no_sequence_of_events_leaves_the_defined_range(
         assert flow.gain <= 128 * ONE
         assert flow.keep <= ONE
         assert flow.carry < ONE
+
+
+@pytest.mark.parametrize(
+    ("field", "most"),
+    [("total_bytes", lib.MLTCP_TOTAL_MAX), ("gap_ns", lib.MLTCP_GAP_MAX_NS), ("slope", 64 * ONE)],
+)
+def test_parameters_are_valid_up_to_their_maximum(field: str, most: int) -> None:
+    assert lib.mltcp_params_valid(make_params(**{field: most}))
+    assert not lib.mltcp_params_valid(make_params(**{field: most + 1}))
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from mltcp_tools.testbed.run import schedule, total_iterations
 FULL = """\
 name: full
 description: every field
-link: {rate: 200mbit, queue: 30kB, delay: 2ms, ecn: true}
+link: {rate: 200mbit, queue: 30kB, delay: 2ms, aqm: red, ecn: true}
 sysctls: {net.ipv4.tcp_slow_start_after_idle: 1}
 jobs:
   - {name: job, count: 2, bytes: 2.5MB, compute: 340ms, jitter: 5%, flows: 2, bursts: 5,
@@ -56,7 +56,7 @@ def full() -> Experiment:
 def test_every_field_is_read() -> None:
     experiment = full()
     first, second, other = experiment.jobs
-    assert experiment.link == Link(200_000_000, 30_000, 0.002, True)
+    assert experiment.link == Link(200_000_000, 30_000, 0.002, "red", True)
     assert experiment.sysctls == {"net.ipv4.tcp_slow_start_after_idle": "1"}
     assert first == Job(
         "job-1", 2_500_000, 0.34, 0.05, 2, 5, None, "both", Straggler(20, 2.0), None
@@ -106,7 +106,7 @@ def test_any_number_survives_the_way_through_the_file(
 ) -> None:
     small = parse_experiment(SMALL, "small.yaml")
     job = dataclasses.replace(small.jobs[0], compute=compute, jitter=jitter, start=start)
-    link = Link(rate, queue, delay, False)
+    link = Link(rate, queue, delay, "fq_codel", False)
     experiment = dataclasses.replace(small, link=link, jobs=(job,))
     assert parse_experiment(experiment.to_yaml(), "a.yaml") == experiment
 
@@ -155,10 +155,20 @@ def test_shipped_experiments_are_those_of_the_results(
         ("200mbit", "200", "f.yaml:3: link.rate: 200 is not a rate; write it like 200mbit"),
         ("200mbit", "200kbit", "f.yaml:3: link.rate: '200kbit' is outside 1e+06 to 3e+10 bit/s."),
         ("30kB", "3kB", "f.yaml:3: link.queue: '3kB' is outside 3028 to"),
+        (
+            "aqm: red, ",
+            "",
+            "f.yaml:3: link.ecn: a queue marks only under an `aqm`: red or fq_codel.",
+        ),
+        ("aqm: red", "aqm: rde", "f.yaml:3: link.aqm: 'rde' is not one of none, red, fq_codel"),
         ("ecn: true", "ecn: maybe", "f.yaml:3: link.ecn: 'maybe' is neither true nor false."),
         ("ecn: true", "enc: true", "f.yaml:3: link.enc: no such field; did you mean ecn? Allowed"),
         ("link: {", "link: [{", "f.yaml:"),
-        ("{rate: 200mbit, queue: 30kB, delay: 2ms, ecn: true}", "[1]", "f.yaml:3: link: must be a"),
+        (
+            "{rate: 200mbit, queue: 30kB, delay: 2ms, aqm: red, ecn: true}",
+            "[1]",
+            "f.yaml:3: link: must be a",
+        ),
         ("net.ipv4.tcp_slow_start_after_idle", "vm.swappiness", "f.yaml:4: sysctls.vm.swappiness"),
         (
             "net.ipv4.tcp_slow_start_after_idle: 1",

@@ -164,6 +164,7 @@ def test_success_is_no_error() -> None:
     [
         (errno.EPERM, HostError, "lacks CAP_NET_ADMIN"),
         (errno.ENOSPC, BusyError, "table of jobs is full"),
+        (errno.EBUSY, BusyError, "kept the socket locked for a second; retry."),
         (errno.ERANGE, MltcpError, "Doing it failed: because of this."),
     ],
 )

@@ -15,6 +15,8 @@ from netns.connections import TCP_CONGESTION
 
 from mltcp_tools import host
 from mltcp_tools.backends.base import ALL_NAMES
+from mltcp_tools.host import read_sysctl
+from mltcp_tools.testbed.namespaces import write_sysctl
 
 MODULE = Path("/sys/module/tcp_mltcp")
 FILE = Path("/lib/modules", os.uname().release, "updates/tcp_mltcp.ko")
@@ -52,6 +54,13 @@ def chosen(sock: socket.socket) -> str:
 
 def choose(sock: socket.socket, name: str) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, name.encode())
+
+
+def allow(name: str) -> None:
+    """Let any namespace choose it, as long as the module is loaded."""
+    allowed = read_sysctl("net.ipv4.tcp_allowed_congestion_control")
+    if name not in allowed.split():
+        write_sysctl("net.ipv4.tcp_allowed_congestion_control", f"{allowed} {name}")
 
 
 @contextlib.contextmanager

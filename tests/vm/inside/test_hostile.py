@@ -265,7 +265,8 @@ def test_a_connection_in_every_state(client: Client, family: int) -> None:
     with sender:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         peer.close()  # reset: closed without having been closed here
-        client.tag(sender.fileno(), 1)
+        with refused(errno.ENOTCONN):
+            client.tag(sender.fileno(), 1)
         client.untag(sender.fileno())
         choose(sender, "reno")
         choose(sender, "mltcp")
@@ -449,6 +450,38 @@ def test_the_callers_that_may_not(client: Client) -> None:
     assert client.jobs() == [1]
 
 
+def test_who_sees_whose_flows(client: Client) -> None:
+    """The initial namespace's administrator all; others, there too, those of their own."""
+    here, peer_here = connected("mltcp")
+    with elsewhere(), Client() as there:
+        foreign, peer_there = connected("mltcp")
+        (seen,) = (flow.netns for flow in there.flows() if flow.state == "established")
+
+        def unprivileged() -> None:
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+            assert {flow.netns for flow in there.flows()} == {seen}
+
+        in_child(unprivileged)
+
+    def unprivileged_here() -> None:
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+        with Client() as own:
+            assert [flow.netns for flow in own.flows()] == [os.stat("/proc/self/ns/net").st_ino]
+            assert own.status(Attribute.FLOWS) == 1
+
+    with here, peer_here, foreign, peer_there:
+        assert len(client.flows()) == client.status(Attribute.FLOWS) == 2
+        in_child(unprivileged_here)
+    assert gone(client)
+
+
+def test_a_dump_of_the_jobs_takes_no_attribute(client: Client) -> None:
+    client.set_job(1)
+    with refused(errno.EINVAL):  # 6.1 gives such a refusal no text
+        client.socket.dump(Command.JOB_GET, {Attribute.JOB_ID: struct.pack("=I", 1)})
+    assert client.jobs() == [1]
+
+
 def test_the_table_of_jobs_is_full(client: Client) -> None:
     numbers = [2**32 - 1 - 7919 * number for number in range(JOBS_MAX)]
     for number in numbers:
@@ -547,8 +580,7 @@ def test_a_listener_that_never_reads(client: Client) -> None:
 @pytest.mark.parametrize(
     ("count", "user"),
     [
-        (200_000, 0),
-        (100_000, NOBODY),
+        (50_000, 0),
         pytest.param(1_000_000, 0, marks=pytest.mark.full),
         pytest.param(1_000_000, NOBODY, marks=pytest.mark.full),
     ],
@@ -568,21 +600,21 @@ def stress(seconds: int, seed: int, *names: str) -> None:
     assert done.returncode == 0
 
 
-@pytest.mark.parametrize("seconds", [60, pytest.param(300, marks=pytest.mark.full)])
+@pytest.mark.parametrize("seconds", [10, pytest.param(300, marks=pytest.mark.full)])
 def test_everything_at_once(seconds: int) -> None:
     remove()
     stress(seconds, seconds, *ALL_NAMES, *KERNELS_OWN)
 
 
 @pytest.mark.bpf
-@pytest.mark.parametrize("seconds", [20, pytest.param(120, marks=pytest.mark.full)])
-def test_switching_between_base_bpf_and_module(seconds: int) -> None:
+@pytest.mark.full
+def test_switching_between_base_bpf_and_module() -> None:
     """The eBPF backend has one of the names, the module the others."""
     remove()
     bpf = get_backend("bpf")
     bpf.load(["mltcp"])
     try:
-        stress(seconds, seconds, *ALL_NAMES, "reno", "cubic")
+        stress(120, 120, *ALL_NAMES, "reno", "cubic")
         remove()
     finally:
         bpf.unload()

@@ -19,7 +19,7 @@ BPF = (pytest.mark.bpf, pytest.mark.full)
 
 EXPERIMENT = """\
 name: guest
-link: {rate: 20mbit, queue: 60kB, delay: 10ms, ecn: ECN}
+link: {rate: 20mbit, queue: 60kB, delay: 10ms, LINK}
 jobs:
   - {name: job, count: 2, bytes: 100kB, compute: 100ms, jitter: 5%}
 arms:
@@ -48,7 +48,7 @@ def table(folder: Path, name: str) -> pd.DataFrame:
 
 @pytest.mark.parametrize("backend", [pytest.param("bpf", marks=BPF), "kmod"])
 def test_two_jobs_over_a_link_with_delay(tmp_path: Path, backend: str) -> None:
-    path = experiment(tmp_path, ECN="false", BASE="cubic", MLTCP="mltcp")
+    path = experiment(tmp_path, LINK="ecn: false", BASE="cubic", MLTCP="mltcp")
     folder = tmp_path / "run"
     run_experiment(load_experiment(path), folder, trace_ms=0, backend=backend)
     iterations = table(folder, "iterations")
@@ -61,7 +61,7 @@ def test_two_jobs_over_a_link_with_delay(tmp_path: Path, backend: str) -> None:
 
 
 def test_two_jobs_of_dctcp_over_a_link_that_marks(tmp_path: Path) -> None:
-    path = experiment(tmp_path, ECN="true", BASE="dctcp", MLTCP="mltcp_dctcp")
+    path = experiment(tmp_path, LINK="aqm: red, ecn: true", BASE="dctcp", MLTCP="mltcp_dctcp")
     run_experiment(load_experiment(path), tmp_path / "run", trace_ms=0, backend="kmod")
     arms = table(tmp_path / "run", "arms").set_index("arm")
     assert arms["link_marks"]["base"] > 0
@@ -70,7 +70,7 @@ def test_two_jobs_of_dctcp_over_a_link_that_marks(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_the_command_reports(tmp_path: Path) -> None:
-    path = experiment(tmp_path, ECN="false", BASE="reno", MLTCP="mltcp_reno")
+    path = experiment(tmp_path, LINK="ecn: false", BASE="reno", MLTCP="mltcp_reno")
     command = [sys.executable, "-m", "mltcp_tools.cli.main", "testbed", "run", str(path)]
     options = ["--backend", "auto", "-o", str(tmp_path / "run"), "--json"]
     done = subprocess.run([*command, *options], capture_output=True, text=True)
