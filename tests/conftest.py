@@ -11,6 +11,11 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says something of what else the machine does, nothing of the code.
+settings.register_profile("mltcp", deadline=None)
+settings.load_profile("mltcp")
 
 FOLDERS = {"unit", "netns", "vm", "train"}
 

@@ -89,7 +89,7 @@ def test_plan_comes_out(plan: Plan) -> None:
 
 
 @plans
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**32))
 def test_jitter_and_lost_calls_change_little(plan: Plan, seed: int) -> None:
     # Without an idle time only the order of calls tells, which a lost call makes look like another.
@@ -100,7 +100,7 @@ def test_jitter_and_lost_calls_change_little(plan: Plan, seed: int) -> None:
 
 
 @plans
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**32))
 def test_warm_up_is_forgotten(plan: Plan, seed: int) -> None:
     warm_up = [("broadcast", 1000 * (i % 7 + 1), 0.01) for i in range(30)]
@@ -131,7 +131,6 @@ def test_another_batch_size_is_noticed(plan: Plan) -> None:
     pause=st.floats(1e-4, 0.05),
     factor=st.floats(5, 100),
 )
-@settings(deadline=None)
 def test_gap_is_between_pause_and_idle_time(
     buckets: int, size: int, pause: float, factor: float
 ) -> None:
@@ -194,7 +193,7 @@ def test_metadata_is_for_one_flow() -> None:
     assert iterations.metadata("nccl").bytes_per_iteration is None
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**32))
 def test_calls_at_random_are_not_believed(seed: int) -> None:
     chance = random.Random(seed)
@@ -218,7 +217,6 @@ def test_calls_at_random_are_not_believed(seed: int) -> None:
         max_size=60,
     )
 )
-@settings(deadline=None)
 def test_whatever_comes_is_described_or_refused(calls: list[Call]) -> None:
     iterations = find_iterations(calls)
     if iterations is not None:

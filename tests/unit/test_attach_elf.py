@@ -38,7 +38,7 @@ def test_what_is_not_exported_is_left_out() -> None:
     assert exported_functions(LIBC, names).keys() == {"getpid"}
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_a_damaged_file_is_refused_or_read(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

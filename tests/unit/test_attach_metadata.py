@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mltcp_tools.attach.bursts import PROBE_GAP_S, Burst, FlowBursts, learn
@@ -172,7 +172,6 @@ def train(
     return bursts
 
 
-@settings(deadline=None)
 @given(st.integers(12, 60), st.integers(1, 5), st.floats(0, 0.2), st.integers(0, 10**6))
 def test_iterations_are_found_in_bursts(count: int, parts: int, jitter: float, seed: int) -> None:
     found = learn(train(count, parts, jitter, seed=seed))

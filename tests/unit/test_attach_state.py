@@ -147,7 +147,7 @@ def test_what_is_no_json_is_refused(files, content):
         files.read()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_no_change_of_a_file_does_more_than_be_refused(tmp_path_factory, data):
     files = StateFiles(tmp_path_factory.mktemp("state") / "attach")
