@@ -37,7 +37,7 @@ struct registers {
 #define INIT_RANK(ctx) ARGUMENT_3(ctx)
 #endif
 
-/* Index into KINDS of mltcp_tools/attach/nccl.py. */
+/* Index into KINDS of mltcp_tools/attach/sources/nccl.py. */
 enum kind {
 	ALL_REDUCE,
 	REDUCE_SCATTER,

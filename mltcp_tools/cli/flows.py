@@ -7,8 +7,8 @@ import json
 
 import click
 
-from mltcp_tools.attach.board import read_boards
-from mltcp_tools.attach.metadata import Metadata
+from mltcp_tools.attach.seeing.board import read_boards
+from mltcp_tools.attach.sources.metadata import Metadata
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import Flow
 from mltcp_tools.cli.options import backend_option

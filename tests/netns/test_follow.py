@@ -16,13 +16,13 @@ from netns.backends_here import PARAMETERS, fresh
 from netns.trainings import Agent, agent, training, wait_for
 
 from mltcp_tools import analysis
-from mltcp_tools.attach.attaching import forget_closed
-from mltcp_tools.attach.follow import Follower
+from mltcp_tools.attach.following.attaching import forget_closed
+from mltcp_tools.attach.following.follow import Follower
+from mltcp_tools.attach.following.rules import ALL, Rule
+from mltcp_tools.attach.following.wakeups import Tracepoint
 from mltcp_tools.attach.processes import Target
 from mltcp_tools.attach.restore import detach
-from mltcp_tools.attach.rules import ALL, Rule
 from mltcp_tools.attach.state import StateFiles
-from mltcp_tools.attach.wakeups import Tracepoint
 from mltcp_tools.backends.base import Backend
 from mltcp_tools.cli.main import main
 from mltcp_tools.errors import BusyError, HostError

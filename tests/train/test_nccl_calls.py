@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from train.conftest import Report
 
-from mltcp_tools.attach.call_source import CallSource
-from mltcp_tools.attach.call_sources import CallSources
-from mltcp_tools.attach.nccl import KINDS, Communicator, NcclSource
+from mltcp_tools.attach.sources.call_source import CallSource
+from mltcp_tools.attach.sources.call_sources import CallSources
+from mltcp_tools.attach.sources.nccl import KINDS, Communicator, NcclSource
 from mltcp_tools.errors import MltcpError
 
 CALLER = Path(__file__).parent / "caller.py"
@@ -354,8 +354,8 @@ def test_all_sources_at_once(nccl_library: Path) -> None:
 def test_without_privilege_nothing_is_probed(nccl_library: Path) -> None:
     code = (
         "import os, re, sys; os.setuid(65534)\n"
-        "from mltcp_tools.attach.call_sources import CallSources\n"
-        "from mltcp_tools.attach.libraries import mapped_libraries\n"
+        "from mltcp_tools.attach.sources.call_sources import CallSources\n"
+        "from mltcp_tools.attach.sources.libraries import mapped_libraries\n"
         "from mltcp_tools.errors import HostError\n"
         "with CallSources(print) as sources: sources.watch(int(sys.argv[1]), 0.0)\n"
         "try: mapped_libraries(int(sys.argv[1]), re.compile('libnccl'))\n"

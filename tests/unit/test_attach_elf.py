@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mltcp_tools.attach.elf import exported_functions
-from mltcp_tools.attach.libraries import mapped_libraries
+from mltcp_tools.attach.sources.elf import exported_functions
+from mltcp_tools.attach.sources.libraries import mapped_libraries
 from mltcp_tools.errors import MltcpError
 
 LIBC = mapped_libraries(os.getpid(), re.compile(r"libc\.so"))[0].file

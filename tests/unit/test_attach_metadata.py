@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltcp_tools.attach.bursts import PROBE_GAP_S, Burst, FlowBursts, learn
-from mltcp_tools.attach.followed import Followed
-from mltcp_tools.attach.messages import Message
-from mltcp_tools.attach.metadata import Chooser, Metadata
+from mltcp_tools.attach.following.followed import Followed
+from mltcp_tools.attach.following.rules import Rule
 from mltcp_tools.attach.processes import Target
-from mltcp_tools.attach.rhythm import Rhythm
-from mltcp_tools.attach.rules import Rule
+from mltcp_tools.attach.sources.bursts import PROBE_GAP_S, Burst, FlowBursts, learn
+from mltcp_tools.attach.sources.messages import Message
+from mltcp_tools.attach.sources.metadata import Chooser, Metadata
+from mltcp_tools.attach.sources.rhythm import Rhythm
 from mltcp_tools.backends.base import IterationEvent, Job, JobParams
 
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltcp_tools.attach.calls import CallLog
-from mltcp_tools.attach.libraries import mapped_libraries
-from mltcp_tools.attach.nccl import KINDS, Communicator, NcclSource, sent_bytes, world_size
+from mltcp_tools.attach.sources.calls import CallLog
+from mltcp_tools.attach.sources.libraries import mapped_libraries
+from mltcp_tools.attach.sources.nccl import KINDS, Communicator, NcclSource, sent_bytes, world_size
 from mltcp_tools.csources import source_root
 from mltcp_tools.errors import HostError, MltcpError
 

@@ -6,11 +6,11 @@ import os
 import socket
 from contextlib import ExitStack
 
-from mltcp_tools.attach.attaching import _known, have_new
+from mltcp_tools.attach.following.attaching import _known, have_new
+from mltcp_tools.attach.following.rules import Rule
+from mltcp_tools.attach.following.watchlist import Watched, Watchlist
 from mltcp_tools.attach.processes import Target, process
-from mltcp_tools.attach.rules import Rule
 from mltcp_tools.attach.sockets import sockets
-from mltcp_tools.attach.watchlist import Watched, Watchlist
 
 RULE = Rule("job", Target(pids=(os.getpid(),)))
 

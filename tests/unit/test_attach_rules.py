@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mltcp_tools.attach.following.rules import ALL, Config, Rule, load_config, parse_config
 from mltcp_tools.attach.processes import Target
-from mltcp_tools.attach.rules import ALL, Config, Rule, load_config, parse_config
 from mltcp_tools.errors import HostError, UsageError
 
 FULL = """\

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from mltcp_tools.attach.board import SCHEMA, Board, read_boards
-from mltcp_tools.attach.iterations import JobIterations
-from mltcp_tools.attach.metadata import Metadata
-from mltcp_tools.attach.relay import Relay, RelayedIterations, open_iterations
-from mltcp_tools.attach.view import JobView, Views
+from mltcp_tools.attach.seeing.board import SCHEMA, Board, read_boards
+from mltcp_tools.attach.seeing.iterations import JobIterations
+from mltcp_tools.attach.seeing.relay import Relay, RelayedIterations, open_iterations
+from mltcp_tools.attach.seeing.view import JobView, Views
+from mltcp_tools.attach.sources.metadata import Metadata
 from mltcp_tools.backends.base import Backend, IterationEvent, Job
 from mltcp_tools.errors import BusyError, MltcpError
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from mltcp_tools.attach.bursts import PROBE_GAP_S, FlowBursts
-from mltcp_tools.attach.messages import Message
-from mltcp_tools.attach.metadata import CONFIDENT, Chooser, Metadata
-from mltcp_tools.attach.rhythm import Rhythm
-from mltcp_tools.attach.rules import Rule
+from mltcp_tools.attach.following.rules import Rule
+from mltcp_tools.attach.sources.bursts import PROBE_GAP_S, FlowBursts
+from mltcp_tools.attach.sources.messages import Message
+from mltcp_tools.attach.sources.metadata import CONFIDENT, Chooser, Metadata
+from mltcp_tools.attach.sources.rhythm import Rhythm
 from mltcp_tools.backends.base import IterationEvent, Job
 
 _NOTABLE = 0.1

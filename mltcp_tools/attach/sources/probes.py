@@ -8,8 +8,8 @@ import os
 import re
 from collections.abc import Mapping
 
-from mltcp_tools.attach.elf import exported_functions
-from mltcp_tools.attach.libraries import Library, mapped_libraries
+from mltcp_tools.attach.sources.elf import exported_functions
+from mltcp_tools.attach.sources.libraries import Library, mapped_libraries
 from mltcp_tools.attach.tracing import compile_program
 from mltcp_tools.errors import HostError, MltcpError
 from mltcp_tools.host import effective_capabilities

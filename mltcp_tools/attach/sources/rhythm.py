@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from statistics import median
 
-from mltcp_tools.attach.messages import Message
-from mltcp_tools.attach.metadata import Metadata
+from mltcp_tools.attach.sources.messages import Message
+from mltcp_tools.attach.sources.metadata import Metadata
 
 _KEPT = 64
 _ENOUGH = 5

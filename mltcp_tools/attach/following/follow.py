@@ -12,20 +12,20 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from mltcp_tools.attach.attaching import attach_new, forget_closed, have_new
-from mltcp_tools.attach.board import Board
-from mltcp_tools.attach.call_sources import CallSources
-from mltcp_tools.attach.followed import Followed
+from mltcp_tools.attach.following.attaching import attach_new, forget_closed, have_new
+from mltcp_tools.attach.following.followed import Followed
+from mltcp_tools.attach.following.reader import Reader
+from mltcp_tools.attach.following.rules import AUTO, Rule
+from mltcp_tools.attach.following.signals import Signals, Voice
+from mltcp_tools.attach.following.wakeups import Wakeups, open_wakeups
+from mltcp_tools.attach.following.watchlist import Watched, Watchlist
 from mltcp_tools.attach.jobs import named_job
-from mltcp_tools.attach.messages import Mailbox, Message
-from mltcp_tools.attach.metadata import Metadata
-from mltcp_tools.attach.reader import Reader
 from mltcp_tools.attach.restore import detach
-from mltcp_tools.attach.rules import AUTO, Rule
-from mltcp_tools.attach.signals import Signals, Voice
-from mltcp_tools.attach.view import JobView, Views
-from mltcp_tools.attach.wakeups import Wakeups, open_wakeups
-from mltcp_tools.attach.watchlist import Watched, Watchlist
+from mltcp_tools.attach.seeing.board import Board
+from mltcp_tools.attach.seeing.view import JobView, Views
+from mltcp_tools.attach.sources.call_sources import CallSources
+from mltcp_tools.attach.sources.messages import Mailbox, Message
+from mltcp_tools.attach.sources.metadata import Metadata
 from mltcp_tools.backends.base import Backend, Job
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.units import format_bytes, format_seconds

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from mltcp_tools.attach.followed import Followed
+from mltcp_tools.attach.following.followed import Followed
+from mltcp_tools.attach.following.rules import Rule
 from mltcp_tools.attach.processes import PROC, Process, process, processes, select
-from mltcp_tools.attach.rules import Rule
 from mltcp_tools.errors import MltcpError
 
 _YOUNG_S = 3.0

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mltcp_tools.attach.call_source import CallSource
-from mltcp_tools.attach.calls import Call
-from mltcp_tools.attach.probes import Probes
+from mltcp_tools.attach.sources.call_source import CallSource
+from mltcp_tools.attach.sources.calls import Call
+from mltcp_tools.attach.sources.probes import Probes
 
 KINDS = (
     "all_reduce",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from mltcp_tools.attach.call_source import CallSource
-from mltcp_tools.attach.gloo import GlooSource
-from mltcp_tools.attach.metadata import Metadata
-from mltcp_tools.attach.nccl import NcclSource
+from mltcp_tools.attach.sources.call_source import CallSource
+from mltcp_tools.attach.sources.gloo import GlooSource
+from mltcp_tools.attach.sources.metadata import Metadata
+from mltcp_tools.attach.sources.nccl import NcclSource
 from mltcp_tools.errors import HostError, MltcpError
 
 _KINDS: tuple[type[NcclSource] | type[GlooSource], ...] = (NcclSource, GlooSource)

@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from mltcp_tools.attach.iterations import JobIteration
-from mltcp_tools.attach.relay import open_iterations
-from mltcp_tools.attach.view import Views
+from mltcp_tools.attach.seeing.iterations import JobIteration
+from mltcp_tools.attach.seeing.relay import open_iterations
+from mltcp_tools.attach.seeing.view import Views
 from mltcp_tools.backends.base import Backend, Flow, IterationEvent, Job
 from mltcp_tools.environment import Environment
 from mltcp_tools.errors import MltcpError, UsageError

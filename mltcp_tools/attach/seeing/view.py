@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from mltcp_tools.attach.iterations import JobIteration, JobIterations
-from mltcp_tools.attach.metadata import Metadata
+from mltcp_tools.attach.seeing.iterations import JobIteration, JobIterations
+from mltcp_tools.attach.sources.metadata import Metadata
 from mltcp_tools.backends.base import IterationEvent, Job
 
 _KEPT = 1000

@@ -21,7 +21,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from mltcp_tools.attach.metadata import Metadata
+from mltcp_tools.attach.sources.metadata import Metadata
 from mltcp_tools.backends.base import GAP_MAX_S, TOTAL_MAX
 
 _CALLS = 4096

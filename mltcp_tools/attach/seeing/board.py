@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mltcp_tools.attach.metadata import SOURCES, Metadata
 from mltcp_tools.attach.processes import PROC, process
-from mltcp_tools.attach.view import JobView
+from mltcp_tools.attach.seeing.view import JobView
+from mltcp_tools.attach.sources.metadata import SOURCES, Metadata
 from mltcp_tools.backends.locks import RUN_DIR
 from mltcp_tools.errors import MltcpError
 

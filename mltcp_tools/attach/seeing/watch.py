@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 
-from mltcp_tools.attach.board import read_boards
-from mltcp_tools.attach.relay import open_iterations
-from mltcp_tools.attach.view import JobView, Views
+from mltcp_tools.attach.seeing.board import read_boards
+from mltcp_tools.attach.seeing.relay import open_iterations
+from mltcp_tools.attach.seeing.view import JobView, Views
 from mltcp_tools.backends.base import Backend, IterationStream
 from mltcp_tools.errors import BusyError
 

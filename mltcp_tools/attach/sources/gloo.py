@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from mltcp_tools.attach.call_source import CallSource
-from mltcp_tools.attach.calls import Call
-from mltcp_tools.attach.probes import Probes
+from mltcp_tools.attach.sources.call_source import CallSource
+from mltcp_tools.attach.sources.calls import Call
+from mltcp_tools.attach.sources.probes import Probes
 
 _WORK = "_ZN4c10d16ProcessGroupGloo9AsyncWork"
 _WORK_POINTER = "N3c1013intrusive_ptrIS1_NS2_6detail34intrusive_target_default_null_typeIS1_EEEE"

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from mltcp_tools.attach.follow import Follower
-from mltcp_tools.attach.messages import Mailbox
+from mltcp_tools.attach.following.follow import Follower
+from mltcp_tools.attach.following.rules import Config, load_config
+from mltcp_tools.attach.following.signals import Signals
 from mltcp_tools.attach.privileges import require_capabilities
 from mltcp_tools.attach.restore import detach
-from mltcp_tools.attach.rules import Config, load_config
-from mltcp_tools.attach.signals import Signals
+from mltcp_tools.attach.sources.messages import Mailbox
 from mltcp_tools.backends.base import Backend
 from mltcp_tools.backends.locks import exclusive
 from mltcp_tools.errors import MltcpError, UsageError

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from mltcp_tools.attach.rules import AUTO
+from mltcp_tools.attach.following.rules import AUTO
 from mltcp_tools.attach.tracing import compile_program
 from mltcp_tools.errors import HostError
 

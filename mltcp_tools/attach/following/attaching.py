@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from mltcp_tools.attach.following.rules import ALL
+from mltcp_tools.attach.following.signals import Voice
+from mltcp_tools.attach.following.watchlist import Watched
 from mltcp_tools.attach.processes import PROC, Process, processes
-from mltcp_tools.attach.rules import ALL
-from mltcp_tools.attach.signals import Voice
 from mltcp_tools.attach.sockets import CAN_SEND, Socket, socket_descriptors, sockets_of
 from mltcp_tools.attach.state import LOCK, StateFiles
 from mltcp_tools.attach.switch import DONE, Change, attach
 from mltcp_tools.attach.verdict import verdicts, wanted
-from mltcp_tools.attach.watchlist import Watched
 from mltcp_tools.backends.base import Backend
 from mltcp_tools.backends.locks import exclusive
 from mltcp_tools.errors import HostError, MltcpError

@@ -15,7 +15,7 @@ from itertools import pairwise
 from math import sqrt
 from statistics import fmean, median
 
-from mltcp_tools.attach.metadata import Metadata
+from mltcp_tools.attach.sources.metadata import Metadata
 from mltcp_tools.backends.base import IterationEvent
 
 PROBE_GAP_S = 0.02

@@ -8,9 +8,9 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
-from mltcp_tools.attach.calls import CallLog, Iterations
-from mltcp_tools.attach.metadata import Metadata
-from mltcp_tools.attach.probes import Probes
+from mltcp_tools.attach.sources.calls import CallLog, Iterations
+from mltcp_tools.attach.sources.metadata import Metadata
+from mltcp_tools.attach.sources.probes import Probes
 
 
 class CallSource(ABC):
