@@ -7,6 +7,7 @@ read is left empty here, and is an error where it is needed.
 from __future__ import annotations
 
 import os
+import pwd
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -22,6 +23,10 @@ NAMESPACES = Path("/run/netns")
 PID_MAX = 2**22
 """Largest pid of any Linux (PID_MAX_LIMIT in linux/threads.h)."""
 
+COMMAND_MAX = 4096
+"""Bytes of a command line that are read, as its process may make it any length to keep a pattern
+busy with it."""
+
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD of linux/sched.h
 
 
@@ -31,8 +36,9 @@ class Process:
 
     start_ticks: when it began, in clock ticks since boot (field 22 of /proc/PID/stat); with the pid
         it names a process for good, as pids are given anew.
-    uid: effective user. name: as the kernel calls it, at most 15 characters. command: its
-    arguments. cgroup: path of its control group (v2; where that is the root, the longest of v1).
+    uid: effective user. name: as the kernel calls it, at most 15 characters, `?` for those that
+    don't print. command: its arguments, up to COMMAND_MAX bytes.
+    cgroup: path of its control group (v2; where that is the root, the longest of v1).
     netns: inode of its network namespace; 0 where this user may not look.
     """
 
@@ -60,6 +66,7 @@ class Target:
         stands for all below it too.
     ports: one of the process's TCP sockets listens on it, or is connected to it at the other end.
     netns: its network namespace by name (of /run/netns), path or inode.
+    users: effective user ids. Everybody may start a process with any command line.
     """
 
     pids: tuple[int, ...] = ()
@@ -68,6 +75,7 @@ class Target:
     cgroups: tuple[str, ...] = ()
     ports: tuple[int, ...] = ()
     netns: tuple[str, ...] = ()
+    users: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for pid in (*self.pids, *self.trees):
@@ -88,7 +96,8 @@ class Target:
 
     @classmethod
     def parse(cls, words: Sequence[str]) -> Self:
-        """From `1234`, `tree:1234`, `cgroup:NAME`, `port:29500`, `netns:NAME`, `command:REGEX`.
+        """From `1234`, `tree:1234`, `cgroup:NAME`, `port:29500`, `netns:NAME`, `user:NAME`,
+        `command:REGEX`.
 
         Any other word is a pattern for the command line. UsageError for what can't be read.
         """
@@ -101,6 +110,8 @@ class Target:
                 found["trees"].append(_number(value, "process id"))
             elif kind == "port" and colon:
                 found["ports"].append(_number(value, "port"))
+            elif kind == "user" and colon:
+                found["users"].append(user_id(value))
             elif kind in _TEXTS and colon:
                 found[_TEXTS[kind]].append(value)
             else:
@@ -115,6 +126,16 @@ def _number(text: str, what: str) -> int:
     if not text.isdecimal() or len(text) > 9:
         raise UsageError(f"{text[:20]!r} is no {what}; that is a number of at most 9 digits.")
     return int(text)
+
+
+def user_id(user: str) -> int:
+    """The id of a user, by name or number. UsageError where there is no such user."""
+    if user.isdecimal():
+        return _number(user, "user id")
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except (KeyError, ValueError):
+        raise UsageError(f"There is no user {user!r} on this host.") from None
 
 
 def is_running(pid: int, start_ticks: int) -> bool:
@@ -174,6 +195,8 @@ def _conditions(target: Target) -> list[Callable[[Process], bool]]:
     if target.netns:
         inodes = {netns_inode(name) for name in target.netns}
         conditions.append(lambda each: each.netns in inodes)
+    if target.users:
+        conditions.append(lambda each: each.uid in target.users)
     return conditions
 
 
@@ -251,7 +274,8 @@ def _read_stat(pid: int) -> _Stat | None:
     values = tail.split()
     if values[0] in ("Z", "X"):  # ended, and only its parent has yet to notice
         return None
-    return _Stat(head.partition("(")[2], int(values[1]), int(values[6]), int(values[19]))
+    name = "".join(char if char.isprintable() else "?" for char in head.partition("(")[2])
+    return _Stat(name, int(values[1]), int(values[6]), int(values[19]))
 
 
 def _read_process(pid: int) -> Process | None:
@@ -260,7 +284,8 @@ def _read_process(pid: int) -> Process | None:
         return None
     folder = PROC / str(pid)
     try:
-        command = (folder / "cmdline").read_text(errors="replace")
+        with open(folder / "cmdline", "rb") as file:
+            command = file.read(COMMAND_MAX).decode(errors="replace")
         status = (folder / "status").read_text(errors="replace")
         cgroup = (folder / "cgroup").read_text(errors="replace")
     except OSError:

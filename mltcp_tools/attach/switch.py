@@ -21,7 +21,7 @@ from mltcp_tools.attach.borrow import (
     set_congestion_control,
 )
 from mltcp_tools.attach.jobs import forget, named_job
-from mltcp_tools.attach.processes import process, processes
+from mltcp_tools.attach.processes import is_running, process, processes
 from mltcp_tools.attach.sockets import CAN_SEND, Socket, holders
 from mltcp_tools.attach.state import LOCK, JobState, SocketRecord, StateFiles
 from mltcp_tools.backends import checks
@@ -77,11 +77,12 @@ def attach_by_name(
     backend: Backend,
     dry_run: bool = False,
     files: StateFiles | None = None,
+    preferred: int | None = None,
 ) -> tuple[Job, list[Change]]:
     """As `attach`, to the job that jobs.named_job says, which nobody else can take meanwhile."""
 
     def job() -> Job:
-        return named_job(name, backend, given, files)
+        return named_job(name, backend, given, files, preferred=preferred)
 
     return _attach(sockets, job, congestion_control, backend, dry_run, files)
 
@@ -206,10 +207,11 @@ class _Steps:
         originals = {each.cookie: each.old for state in self._states for each in state.sockets}
         for change in open_changes:
             sock = change.socket
+            pid, start_ticks, fd = self._holder(sock)
             self._recorded[sock.cookie] = SocketRecord(
-                pid=sock.process.pid,
-                start_ticks=sock.process.start_ticks,
-                fd=sock.fd,
+                pid=pid,
+                start_ticks=start_ticks,
+                fd=fd,
                 netns=sock.netns,
                 inode=sock.inode,
                 cookie=sock.cookie,
@@ -234,6 +236,17 @@ class _Steps:
             raise
         if before and before.job.id != self._job.id:  # the name has a new id
             forget(before, self._files)
+
+    def _holder(self, sock: Socket) -> tuple[int, int, int]:
+        """Pid, start and descriptor by which to find the socket again.
+
+        Those that are recorded, as long as that process runs: another one that shares the socket
+        may be a child that soon ends.
+        """
+        kept = self._kept.get(sock.cookie)
+        if kept and is_running(kept.pid, kept.start_ticks):
+            return kept.pid, kept.start_ticks, kept.fd
+        return sock.process.pid, sock.process.start_ticks, sock.fd
 
     def change(self, change: Change) -> Change:
         """Switch and tag one socket, or leave it as it was."""

@@ -12,6 +12,7 @@ import click
 from mltcp_tools.attach.following.rules import CONFIG
 from mltcp_tools.backends import get_backend
 from mltcp_tools.cli.options import backend_option
+from mltcp_tools.cli.text import say
 from mltcp_tools.hooks import AGENT_SOCKET
 
 
@@ -48,4 +49,4 @@ def command(config: Path, check: bool, print_unit: bool, print_example: bool, ba
         click.echo(f"{config}: valid, rules: {len(load_config(config).rules)}.")
         return
     mailbox = Path(os.environ.get("MLTCP_AGENT_SOCKET") or AGENT_SOCKET)
-    run_agent(config, mailbox, get_backend(backend), lambda line: click.echo(line, err=True))
+    run_agent(config, mailbox, get_backend(backend), say)

@@ -21,7 +21,7 @@ from mltcp_tools.cli.options import (
     backend_option,
     target_argument,
 )
-from mltcp_tools.cli.text import endpoint, printable
+from mltcp_tools.cli.text import endpoint, printable, say
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.units import parse_bytes, parse_seconds
 
@@ -162,7 +162,7 @@ def _follow(
     require_ready(congestion_control, kernel)
     if not select(target):
         click.echo("No process is like that yet; waiting for one.", err=True)
-    follow(rule, kernel, lambda line: click.echo(line, err=True))
+    follow(rule, kernel, say)
 
 
 def _document(job: Job, changes: list[Change], left_alone: list[Verdict]) -> dict[str, object]:

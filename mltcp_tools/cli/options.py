@@ -54,6 +54,7 @@ TARGET, which can be repeated:
   cgroup:NAME    a path, or a glob for a part of one (a Slurm job, a container, a unit)
   port:29500     it listens there, or is connected to that port
   netns:NAME     in that network namespace: name, path or inode
+  user:NAME      of that user: name or number
 A process is meant that fits each kind of condition given; ids and trees are one kind."""
 
 

@@ -11,7 +11,7 @@ from mltcp_tools.attach.processes import Target
 from mltcp_tools.attach.targets import Seen, attached_jobs, look, look_for_training
 from mltcp_tools.attach.verdict import Verdict
 from mltcp_tools.cli.options import TARGET_HELP, target_argument
-from mltcp_tools.cli.text import endpoint, printable
+from mltcp_tools.cli.text import endpoint, printable, say
 from mltcp_tools.units import format_bytes
 
 _COLUMNS = "  {:>4} {:<12} {:<27} {:<27} {:<11} {:<11} {:>9} {:>9} {:<8} {}"
@@ -33,7 +33,7 @@ def command(target: Target, as_json: bool) -> None:
         for each in seen:
             _show(each, jobs)
     for note in (*notes, *unread):
-        click.echo(note, err=True)
+        say(note)
     if not seen and not unread:
         click.echo(
             "No process here has NCCL, Gloo or torch loaded; name others: mltcp ps TARGET", err=True
@@ -61,7 +61,8 @@ def _show(seen: Seen, jobs: dict[int, str]) -> None:
     process = seen.process
     command = printable(" ".join(process.command)) or f"[{printable(process.name)}]"
     click.echo(f"{process.pid} {command}")
-    click.echo(f"  user {process.uid}, cgroup {process.cgroup}, network namespace {process.netns}")
+    cgroup = printable(process.cgroup)
+    click.echo(f"  user {process.uid}, cgroup {cgroup}, network namespace {process.netns}")
     if not seen.verdicts:
         click.echo("  no TCP sockets")
         return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import click
+
 
 def endpoint(address: str, port: int) -> str:
     """`10.0.0.1:80`, `[::1]:80`."""
@@ -11,3 +13,8 @@ def endpoint(address: str, port: int) -> str:
 def printable(text: str) -> str:
     """Text that others chose (names of processes and jobs), unable to drive the terminal."""
     return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def say(sentence: str) -> None:
+    """To the standard error output, for people."""
+    click.echo(printable(sentence), err=True)

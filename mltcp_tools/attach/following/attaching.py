@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from mltcp_tools.attach.following.rules import ALL
 from mltcp_tools.attach.following.signals import Voice
@@ -13,7 +13,7 @@ from mltcp_tools.attach.following.watchlist import Watched
 from mltcp_tools.attach.processes import PROC, Process, processes
 from mltcp_tools.attach.sockets import CAN_SEND, Socket, socket_descriptors, sockets_of
 from mltcp_tools.attach.state import LOCK, StateFiles
-from mltcp_tools.attach.switch import DONE, Change, attach
+from mltcp_tools.attach.switch import DONE, Change, attach_by_name
 from mltcp_tools.attach.verdict import verdicts, wanted
 from mltcp_tools.backends.base import Backend
 from mltcp_tools.backends.locks import exclusive
@@ -135,8 +135,15 @@ def _attach(
     if job is None or not chosen:
         return
     try:
-        changes = attach(chosen, job.job, watched.rule.congestion_control, backend)
-    except MltcpError as error:
+        job.job, changes = attach_by_name(
+            chosen,
+            job.job.name,
+            asdict(job.job.params),
+            watched.rule.congestion_control,
+            backend,
+            preferred=job.job.id,  # not before now is it anybody's
+        )
+    except (MltcpError, OSError) as error:
         voice.warn(f"{job.job.name}, process {watched.process.pid}: {error}")
         for each in chosen:
             watched.doubted[each.cookie] = (now_s + _RETRY_S, _RETRY_S)

@@ -19,7 +19,7 @@ from mltcp_tools.attach.following.rules import AUTO, Rule
 from mltcp_tools.attach.following.signals import Signals, Voice
 from mltcp_tools.attach.following.wakeups import Wakeups, open_wakeups
 from mltcp_tools.attach.following.watchlist import Watched, Watchlist
-from mltcp_tools.attach.jobs import named_job
+from mltcp_tools.attach.jobs import change_parameters, named_job
 from mltcp_tools.attach.restore import detach
 from mltcp_tools.attach.seeing.board import Board
 from mltcp_tools.attach.seeing.view import JobView, Views
@@ -29,6 +29,10 @@ from mltcp_tools.attach.sources.metadata import Metadata
 from mltcp_tools.backends.base import Backend, Job
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.units import format_bytes, format_seconds
+
+_HEARD_MOST = 10_000
+"""Datagrams between two looks; a thousand processes at ten iterations a second send as many, and
+who floods the agent shall not keep it from its work."""
 
 _TIDY_S = 60.0
 _LOOK_S = 1.0
@@ -60,6 +64,7 @@ class Follower:
         self._views = Views()
         self._look_at = self._tidy_at = 0.0
         self._scans: list[float] = []
+        self._heard_before = 0
         self._stack = ExitStack()
 
     def __enter__(self) -> Follower:
@@ -108,6 +113,7 @@ class Follower:
         if now >= self._look_at:
             self._wakeups.rearm()
             self._look_at = now + _LOOK_S
+            self._listen()
             self._update(self._watchlist.look(now), now, thorough=True)
             self._learn(now)
             self._show(now)
@@ -126,6 +132,8 @@ class Follower:
         """Let go of what is watched no more, find the others' jobs, and attach what is new."""
         for watched in dropped:
             self._let_go(watched)
+        if any(each.attached and not each.process.is_running() for each in dropped):
+            self._forget_closed()
         for name in [name for name, job in self._jobs.items() if not self._watchlist.of(job)]:
             self._close(name)
         for watched in self._watchlist:
@@ -135,9 +143,15 @@ class Follower:
         attach_new(known if thorough else have_new(known), self._backend, self._voice, now)
         if now >= self._tidy_at and any(each.closed for each in known):
             self._tidy_at = now + _TIDY_S
-            forget_closed()
+            self._forget_closed()
             for each in known:
                 each.closed = False
+
+    def _forget_closed(self) -> None:
+        try:
+            forget_closed()
+        except (MltcpError, OSError) as error:
+            self._voice.warn(str(error))
 
     def _let_go(self, watched: Watched) -> None:
         """The process has ended, or no rule fits it any more, or another one than before."""
@@ -145,7 +159,8 @@ class Follower:
         if watched.job is None:
             return
         watched.job.forget(watched.process.pid)
-        if watched.attached:
+        # What a process that ended shared with others is theirs still.
+        if watched.attached and watched.process.is_running():
             self._detach(f"process {watched.process.pid}", pid=watched.process.pid)
 
     def _detach(self, what: str, *, job: str | None = None, pid: int | None = None) -> None:
@@ -200,6 +215,17 @@ class Follower:
             if watched.job is not None:
                 watched.job.hear(message)
 
+        if self._mailbox.received - self._heard_before > _HEARD_MOST:
+            self._selector.unregister(self._mailbox.fileno())
+            self._voice.warn("Training loops are not heard for a while: too many speak at once.")
+
+    def _listen(self) -> None:
+        """Hear the mailbox again, if it was too much."""
+        if self._mailbox is not None:
+            self._heard_before = self._mailbox.received
+            if self._mailbox.fileno() not in self._selector.get_map():
+                self._selector.register(self._mailbox.fileno(), selectors.EVENT_READ, self._mailbox)
+
     def _name(self, watched: Watched, message: Message) -> None:
         """A process whose rule leaves that to it tells its job's name."""
         job = self._job(message.job, watched)
@@ -228,14 +254,14 @@ class Follower:
             own = self._watchlist.of(job)
             self._ask_calls(job, own, now)
             changed = job.learn(now)
-            if changed is None or not any(each.attached for each in own):
-                continue  # attaching its first socket sets it
+            if changed is None:
+                continue
             try:
-                self._backend.set_job(changed)
-            except MltcpError as error:
+                # One that isn't attached gets its parameters with its first socket.
+                if change_parameters(changed, self._backend):
+                    self._voice.say(_news(changed, job.best(now)))
+            except (MltcpError, OSError) as error:
                 self._voice.warn(f"{changed.name}: {error}")
-            else:
-                self._voice.say(_news(changed, job.best(now)))
 
     def _ask_calls(self, job: Followed, own: Sequence[Watched], now: float) -> None:
         """Tell the job what the calls of its processes say."""
@@ -253,9 +279,11 @@ class Follower:
         except MltcpError as error:
             self._voice.warn(str(error))
             return
-        self._board.write(
-            [self._views.of(job, flows.count(job.id), known.get(job.id)) for job in jobs]
-        )
+        views = [self._views.of(job, flows.count(job.id), known.get(job.id)) for job in jobs]
+        try:
+            self._board.write(views)
+        except OSError as error:
+            self._voice.warn(f"Other commands don't see what is known: {error}.")
 
 
 def _news(job: Job, known: Metadata | None) -> str:

@@ -6,8 +6,8 @@ The agent's configuration file is a list of such rules:
     on_stop: detach              # or keep: what becomes of attached sockets when the agent stops
     rules:
       - job: gpt2                # without it: the name that the process tells (MLTCP_JOB)
-        cgroup: [job_1234]       # any of: pid, tree, command, cgroup, port, netns; all that are
-        command: [train.py]      # given must fit, and of each list one entry
+        cgroup: [job_1234]       # any of: pid, tree, command, cgroup, port, netns, user; all that
+        command: [train.py]      # are given must fit, and of each list one entry
         total: auto              # bytes of one burst of one flow, such as 2.5MB
         gap: auto                # silence that ends an iteration, such as 170ms
         cc: mltcp
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mltcp_tools.attach.processes import Target
+from mltcp_tools.attach.processes import Target, user_id
 from mltcp_tools.attach.verdict import KINDS
 from mltcp_tools.backends.base import ALL_NAMES, NAMES, Job, JobParams
 from mltcp_tools.document import Section, read_section
@@ -42,7 +42,7 @@ METHODS = (AUTO, "tracepoint", "polling")
 ON_STOP = ("detach", "keep")
 
 _LARGEST = 1 << 20
-_TARGETS = ("pid", "tree", "command", "cgroup", "port", "netns")
+_TARGETS = ("pid", "tree", "command", "cgroup", "port", "netns", "user")
 _GIVEN = ("slope", "intercept")
 _RULE = ("job", *_TARGETS, "total", "gap", "cc", "kinds", *_GIVEN)
 _T = TypeVar("_T")
@@ -140,6 +140,7 @@ def _rule(section: Section) -> Rule:
                 cgroups=section.get("cgroup", _list(_word), ()),
                 ports=section.get("port", _list(_port), ()),
                 netns=section.get("netns", _list(_word), ()),
+                users=section.get("user", _list(_user), ()),
             ),
             kinds=section.get("kinds", _kinds, ()),
             congestion_control=section.get("cc", _one_of(ALL_NAMES), NAMES[0]),
@@ -203,6 +204,10 @@ def _word(value: object) -> str:
     if not isinstance(value, (str, int)) or isinstance(value, bool) or not str(value).strip():
         raise UsageError(f"{value!r} is not a name.")
     return str(value)
+
+
+def _user(value: object) -> int:
+    return user_id(_word(value))
 
 
 def _job(value: object) -> str:

@@ -5,11 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mltcp_tools.attach.following.followed import Followed
 from mltcp_tools.attach.following.rules import Rule
-from mltcp_tools.attach.processes import PROC, Process, process, processes, select
+from mltcp_tools.attach.processes import (
+    PROC,
+    Process,
+    Target,
+    is_running,
+    process,
+    processes,
+    select,
+)
 from mltcp_tools.errors import MltcpError
 
 _YOUNG_S = 3.0
@@ -54,6 +62,8 @@ class Watchlist:
         self._warn = warn
         self._watched: dict[tuple[int, int], Watched] = {}
         self._young_until: dict[int, float] = {}
+        self._named: dict[int, int] = {}
+        """By pids that rules give, the start of the process that was meant."""
 
     def __iter__(self) -> Iterator[Watched]:
         return iter(self._watched.values())
@@ -89,8 +99,11 @@ class Watchlist:
         left = {(each.pid, each.start_ticks): each for each in found if each.pid != os.getpid()}
         dropped = []
         for rule in self.rules:
+            target = self._still_named(rule.target)
+            if target is None:
+                continue
             try:
-                fitting = select(rule.target, left.values())
+                fitting = select(target, left.values())
             except MltcpError as error:  # such as a namespace that isn't there yet
                 self._warn(str(error))
                 continue
@@ -109,6 +122,19 @@ class Watchlist:
             if key in self._watched and not self._still_meant(self._watched[key]):
                 dropped.append(self._watched.pop(key))
         return dropped
+
+    def _still_named(self, target: Target) -> Target | None:
+        """The target without pids that are other processes' by now; None when none is left."""
+
+        def same(pid: int) -> bool:
+            with suppress(MltcpError):  # there is none
+                self._named.setdefault(pid, process(pid).start_ticks)
+            return pid in self._named and is_running(pid, self._named[pid])
+
+        if not (target.pids or target.trees):
+            return target
+        pids, trees = (tuple(filter(same, each)) for each in (target.pids, target.trees))
+        return replace(target, pids=pids, trees=trees) if pids or trees else None
 
     def _still_meant(self, watched: Watched) -> bool:
         return bool(watched.rule.target.ports) and watched.rule in self.rules

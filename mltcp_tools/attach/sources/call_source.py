@@ -12,6 +12,9 @@ from mltcp_tools.attach.sources.calls import CallLog, Iterations
 from mltcp_tools.attach.sources.metadata import Metadata
 from mltcp_tools.attach.sources.probes import Probes
 
+_AT_ONCE = 20_000
+"""Calls taken in one poll."""
+
 
 class CallSource(ABC):
     """The calls of the processes that are watched. A context manager; for one thread.
@@ -28,7 +31,8 @@ class CallSource(ABC):
         self._probes = probes
         self._logs: dict[int, CallLog] = {}
         table = probes.bpf[b"calls"]
-        table.open_ring_buffer(lambda _, data, size: self._receive(table.event(data)))
+        table.open_ring_buffer(lambda _, data, size: self._take(table.event(data)))
+        self._left = 0
 
     @abstractmethod
     def _receive(self, event: Any) -> None:
@@ -37,6 +41,12 @@ class CallSource(ABC):
     @abstractmethod
     def _flow_share(self, pid: int, flows: int | None) -> float | None:
         """The share of the process's bytes that one flow sends; None where it isn't known."""
+
+    def _take(self, event: Any) -> int:
+        """What bcc calls for each event; a negative answer ends the poll."""
+        self._receive(event)
+        self._left -= 1
+        return 0 if self._left else -1
 
     @property
     def watched(self) -> frozenset[int]:
@@ -66,7 +76,11 @@ class CallSource(ABC):
         self._logs.pop(pid, None)
 
     def poll(self, timeout_s: float = 0.0) -> None:
-        """Take the calls made since; wait up to timeout_s seconds for the first."""
+        """Take the calls made since; wait up to timeout_s seconds for the first.
+
+        At most _AT_ONCE, as a process may make them faster than they are read.
+        """
+        self._left = _AT_ONCE
         self._probes.bpf.ring_buffer_poll(round(timeout_s * 1000))
 
     def last_s(self, pid: int) -> float:

@@ -77,11 +77,12 @@ def decode(data: bytes, pid: int, uid: int) -> Message | None:
 class Mailbox:
     """The agent's socket: a context manager; `fileno()` for waiting, `receive()` for what came.
 
-    Everybody may write to it, nobody but its owner may replace it. refused: datagrams that were
-    not well formed.
+    Everybody may write to it, nobody but its owner may replace it. received: datagrams that came;
+    refused: those of them that were not well formed.
     """
 
     def __init__(self, path: Path) -> None:
+        self.received = 0
         self.refused = 0
         self._path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -119,6 +120,7 @@ class Mailbox:
                 data, ancillary, _, _ = self._socket.recvmsg(MESSAGE.size + 1, _ANCILLARY)
             except BlockingIOError:
                 return
+            self.received += 1
             sender = _sender(ancillary)
             message = decode(data, *sender) if sender else None
             if message is None:
