@@ -8,6 +8,8 @@ do, and each is answered by one line:
   switched NAME                   wait until the latest connection runs NAME; the time
   cc                              the congestion control of each connection
   close                           close the latest connection
+  fork                            start a copy that does nothing; its pid
+  fork PROGRAM ARGUMENT           the same, but it becomes that program on SIGUSR1
 
 The end of input ends it. With `hooks` as an argument iterations are told to the agent.
 """
@@ -16,6 +18,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
+import signal
 import socket
 import struct
 import sys
@@ -53,6 +57,15 @@ def congestion_control(connection: socket.socket) -> str:
     return name.partition(b"\0")[0].decode()
 
 
+def fork(program: list[str]) -> int:
+    child = os.fork()
+    if not child:
+        signal.signal(signal.SIGUSR1, lambda *_: os.execvp(program[0], program))
+        while True:
+            signal.pause()
+    return child
+
+
 def main() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     threading.Thread(target=serve, args=(listener,), daemon=True).start()
@@ -69,6 +82,8 @@ def main() -> None:
             answer = "closed"
         elif what == "cc":
             answer = " ".join(map(congestion_control, connections))
+        elif what == "fork":
+            answer = str(fork(arguments))
         elif what == "switched":
             while congestion_control(connections[-1]) != arguments[0]:
                 time.sleep(0.0005)

@@ -84,6 +84,17 @@ class Holder:
         self.process.wait(30)
 
 
+def with_pid(pid: int) -> Holder:
+    """A new process that gets that pid, which is free."""
+    for _ in range(200):
+        Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
+        found = Holder(2)
+        if found.pid == pid:
+            return found
+        found.end()  # somebody else on this host was faster
+    raise AssertionError(f"no process got the pid {pid}")
+
+
 @contextlib.contextmanager
 def holder(count: int = 3, address: str = "127.0.0.1", **options: Any) -> Iterator[Holder]:
     found = Holder(count, address, **options)

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 from netns.backends_here import PARAMETERS, fresh
-from netns.connected import FIRST_CC, Holder, holder, namespace
+from netns.connected import FIRST_CC, Holder, holder, namespace, with_pid
 
-from mltcp_tools.attach.jobs import named_job
+from mltcp_tools.attach.jobs import change_parameters, named_job
 from mltcp_tools.attach.processes import process
 from mltcp_tools.attach.restore import detach
 from mltcp_tools.attach.sockets import Socket, sockets
@@ -190,17 +190,6 @@ def test_a_process_that_exits(backend: Backend) -> None:
     assert backend.jobs() == []
 
 
-def with_pid(pid: int) -> Holder:
-    """A new process that gets that pid, which is free."""
-    for _ in range(200):
-        Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
-        found = Holder(2)
-        if found.pid == pid:
-            return found
-        found.end()  # somebody else on this host was faster
-    raise AssertionError(f"no process got the pid {pid}")
-
-
 def test_a_pid_that_was_reused(backend: Backend) -> None:
     with ExitStack() as stack:
         with holder(2) as first:
@@ -352,6 +341,20 @@ def test_job_names_keep_their_id_and_parameters(backend: Backend) -> None:
         assert recorded() == {"a": {held.fds[0]}}
         assert [each.now for each in detach(job="a")] == [FIRST_CC]
         assert backend.jobs() == [Job(2, "another's")]
+
+
+def test_parameters_change_as_long_as_the_job_is_attached(backend: Backend) -> None:
+    changed = Job(JOB.id, JOB.name, JobParams(total_bytes=5, gap_s=1.0))
+    with holder(1) as held:
+        attach(connections(held), JOB, "mltcp", backend)
+        assert change_parameters(changed, backend)
+        assert backend.jobs() == [changed]
+        assert [state.job for state in StateFiles().read()] == [changed]
+        assert not change_parameters(Job(JOB.id, "another"), backend)
+        detach()
+        assert not change_parameters(changed, backend)
+    assert backend.jobs() == []
+    assert_nothing_recorded()
 
 
 def failing_at(backend: Backend, number: int) -> Backend:

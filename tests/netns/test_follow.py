@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from netns.backends_here import PARAMETERS, fresh
+from netns.connected import FIRST_CC, holder, with_pid
 from netns.trainings import Agent, agent, training, wait_for
 
 from mltcp_tools import analysis
@@ -22,8 +25,9 @@ from mltcp_tools.attach.following.rules import ALL, Rule
 from mltcp_tools.attach.following.wakeups import Tracepoint
 from mltcp_tools.attach.processes import Target
 from mltcp_tools.attach.restore import detach
+from mltcp_tools.attach.sources.messages import Mailbox
 from mltcp_tools.attach.state import StateFiles
-from mltcp_tools.backends.base import Backend
+from mltcp_tools.backends.base import Backend, Job
 from mltcp_tools.cli.main import main
 from mltcp_tools.errors import BusyError, HostError
 
@@ -103,6 +107,90 @@ def test_connections_are_attached_as_they_come(backend: Backend, mark: str, meth
     assert StateFiles().read() == []
 
 
+@pytest.mark.parametrize("program", [[], ["sleep", "60"]])
+def test_a_child_that_leaves_does_not_take_its_parents_connections(
+    backend: Backend, mark: str, program: list[str]
+) -> None:
+    """Such as a data loader's worker, which ends, or a compiler that a process starts."""
+    said: list[str] = []
+    rule = Rule("trained", Target(patterns=(mark,)), kinds=(ALL,))
+    with training(mark) as job, Follower([rule], backend, said.append) as follower:
+        job.ask("connect")
+        wait_for(lambda: follower.step() or job.ccs() == ["mltcp"], "attached")
+        child = int(job.ask(f"fork {' '.join(program)}"))
+        wait_for(
+            lambda: follower.step() or any(f"process {child} attached" in each for each in said),
+            "the child is watched",
+        )
+        os.kill(child, signal.SIGUSR1 if program else signal.SIGKILL)
+        wait_for(
+            lambda: follower.step() or child not in {each.process.pid for each in follower.watched},
+            "the child is let go",
+        )
+        assert job.ccs() == ["mltcp"]
+        assert {each.pid for each in StateFiles().read()[0].sockets} == {job.process.pid}
+        if program:
+            os.kill(child, signal.SIGKILL)
+        job.end()
+        wait_for(lambda: follower.step() or not follower.jobs(), "the job ends")
+
+
+def test_an_id_that_another_job_takes_first(backend: Backend, mark: str) -> None:
+    rule = Rule("trained", Target(patterns=(mark,)), kinds=(ALL,))
+    with training(mark) as job, Follower([rule], backend, lambda _: None) as follower:
+        wait_for(lambda: follower.step() or follower.jobs() == ["trained"], "followed")
+        backend.set_job(Job(1, "quicker"))
+        job.ask("connect")
+        wait_for(lambda: follower.step() or job.ccs() == ["mltcp"], "attached")
+        assert {each.id: each.name for each in backend.jobs()} == {1: "quicker", 2: "trained"}
+        wait_for(lambda: follower.step() or len(backend.flows()) == 2, "both ends")
+        assert {each.job_id for each in backend.flows()} == {2}
+
+
+def test_a_pid_of_the_rule_that_is_another_process_by_now(backend: Backend) -> None:
+    with ExitStack() as stack:
+        with holder(2) as first:
+            rule = Rule("trained", Target(pids=(first.pid,)), kinds=(ALL,))
+            follower = stack.enter_context(Follower([rule], backend, lambda _: None))
+            wait_for(
+                lambda: follower.step() or first.congestion_controls() == ["mltcp"] * 2, "attached"
+            )
+        second = with_pid(first.pid)
+        stack.callback(second.end)
+        wait_for(lambda: follower.step() or not follower.jobs(), "the job ends")
+        follower.replace_rules([rule])
+        follower.step()
+        assert second.congestion_controls() == [FIRST_CC] * 2
+
+
+def test_a_flood_does_not_keep_it_from_its_work(
+    backend: Backend, mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mltcp_tools.attach.following.follow._HEARD_MOST", 100)
+    flood = (
+        "import socket, sys; s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+        "s.connect(sys.argv[1])\nwhile True: s.send(bytes(128))"
+    )
+    said: list[str] = []
+    rule = Rule("trained", Target(patterns=(mark,)), kinds=(ALL,))
+    with (
+        training(mark) as job,
+        Mailbox(tmp_path / "agent.sock") as box,
+        Follower([rule], backend, said.append, mailbox=box) as follower,
+        subprocess.Popen([sys.executable, "-c", flood, tmp_path / "agent.sock"]) as flooding,
+    ):
+        try:
+            wait_for(
+                lambda: follower.step() or any("too many speak" in each for each in said), "said"
+            )
+            job.ask("connect")
+            wait_for(lambda: follower.step() or job.ccs() == ["mltcp"], "attached")
+            heard = box.received
+            wait_for(lambda: follower.step() or box.received > heard + 100, "heard again")
+        finally:
+            flooding.kill()
+
+
 def test_what_was_attached_by_somebody_else_stays_detached(backend: Backend, mark: str) -> None:
     rule = Rule("trained", Target(patterns=(mark,)), kinds=(ALL,))
     with training(mark) as job, Follower([rule], backend, lambda _: None) as follower:
@@ -112,6 +200,7 @@ def test_what_was_attached_by_somebody_else_stays_detached(backend: Backend, mar
         for _ in range(3):
             follower.step()
         assert job.ccs() == [DEFAULT]
+        assert backend.jobs() == []
         job.ask("connect")
         wait_for(lambda: follower.step() or job.ccs() == [DEFAULT, "mltcp"], "the next one")
 

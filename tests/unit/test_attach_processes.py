@@ -12,6 +12,7 @@ import pytest
 
 from mltcp_tools.attach import privileges
 from mltcp_tools.attach.processes import (
+    COMMAND_MAX,
     PID_MAX,
     Process,
     Target,
@@ -61,8 +62,25 @@ def test_a_name_with_parentheses_and_blanks(tmp_path):
     assert found.command[1] == "60"
 
 
+def test_a_command_line_without_end_and_a_name_for_the_terminal():
+    code = (
+        "import pathlib, sys; pathlib.Path('/proc/self/comm').write_text('\\x1b[2J');"
+        " print(flush=True); sys.stdin.read()"
+    )
+    words = [sys.executable, "-c", code, "early", *["x" * 100_000] * 10, "late"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
+        started.stdout.readline()
+        found = process(started.pid)
+        assert [each.pid for each in select(Target(patterns=("early",), pids=(found.pid,)))]
+        assert not select(Target(patterns=("late",), pids=(found.pid,)))
+        started.stdin.close()
+    assert len(" ".join(found.command)) <= COMMAND_MAX
+    assert found.name == "?[2J"
+
+
 def test_words_for_a_target():
     words = ["12", "tree:34", "port:29500", "cgroup:job_1", "netns:blue", "command:^a b$", "t.py"]
+    words += ["user:root", "user:1000"]
     assert Target.parse(words) == Target(
         pids=(12,),
         trees=(34,),
@@ -70,6 +88,7 @@ def test_words_for_a_target():
         cgroups=("job_1",),
         netns=("blue",),
         patterns=("^a b$", "t.py"),
+        users=(0, 1000),
     )
     assert Target.parse(["12", "13"]) == Target(pids=(12, 13))
     assert Target.parse(["a:b"]) == Target(patterns=("a:b",))
@@ -92,6 +111,9 @@ def test_words_for_a_target():
         ("command:", "means nothing"),
         ("cgroup:", "means nothing"),
         ("netns:", "means nothing"),
+        ("user:no-such-user", "no user"),
+        ("user:", "no user"),
+        ("user:" + "9" * 10, "no user id"),
         ("", "means nothing"),
     ],
 )
@@ -100,15 +122,15 @@ def test_words_that_mean_nothing(word, why):
         Target.parse([word])
 
 
-def a_process(pid=1, command=(), cgroup="/", netns=1, ppid=0):
-    return Process(pid, 1, ppid, 0, "name", command, cgroup, netns)
+def a_process(pid=1, command=(), cgroup="/", netns=1, ppid=0, uid=0):
+    return Process(pid, 1, ppid, uid, "name", command, cgroup, netns)
 
 
 def test_each_kind_of_condition_must_fit():
     base = PID_MAX - 10  # none of those that patterns leave out
     one = a_process(base + 1, ("python", "train.py"), "/slurm/job_12/step_0")
     two = a_process(base + 2, ("python", "serve.py"), "/slurm/job_12/step_1")
-    three = a_process(base + 3, ("python", "train.py"), "/slurm/job_13/step_0", netns=2)
+    three = a_process(base + 3, ("python", "train.py"), "/slurm/job_13/step_0", netns=2, uid=5)
 
     def chosen(**conditions):
         return [each.pid - base for each in select(Target(**conditions), [one, two, three])]
@@ -125,6 +147,7 @@ def test_each_kind_of_condition_must_fit():
     assert chosen(cgroups=("/slurm/job_12/", "step_0")) == [1, 2, 3]
     assert chosen(cgroups=("/",)) == [1, 2, 3]
     assert chosen(netns=("2",)) == [3]
+    assert chosen(patterns=("train",), users=(0, 6)) == [1]
     assert chosen(pids=(base + 1, base + 2), patterns=("train",), cgroups=("job_12",)) == [1]
 
 

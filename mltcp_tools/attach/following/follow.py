@@ -95,6 +95,11 @@ class Follower:
         self._watchlist.rules = tuple(rules)
         self._look_at = 0.0
 
+    @property
+    def watched(self) -> list[Watched]:
+        """The processes that a rule fits."""
+        return list(self._watchlist)
+
     def jobs(self) -> list[str]:
         """Names of the jobs followed now."""
         return list(self._jobs)
