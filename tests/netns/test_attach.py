@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from netns.backends_here import PARAMETERS, fresh
+from netns.backends_here import PARAMETERS, fresh_and_loaded
 from netns.connected import FIRST_CC, Holder, holder, namespace, with_pid
 
 from mltcp_tools.attach.jobs import change_parameters, named_job
@@ -40,13 +40,8 @@ CONTAINER = (
 
 @pytest.fixture(params=PARAMETERS)
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    if StateFiles().read():
-        pytest.fail("jobs are attached already; run `mltcp detach --all` before the tests")
-    with fresh(request.param) as found:
-        found.load()
+    with fresh_and_loaded(request.param) as found:
         yield found
-        detach()  # should a test have failed
-    assert_nothing_recorded()
 
 
 def assert_nothing_recorded() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from netns.backends_here import PARAMETERS, fresh
+from netns.backends_here import PARAMETERS, fresh_and_loaded
 from netns.connected import FIRST_CC, holder, namespace, wait_for
 
 from mltcp_tools.attach.processes import Target, process, select
@@ -27,8 +27,7 @@ Mltcp = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(params=PARAMETERS)
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    with fresh(request.param) as found:
-        found.load()
+    with fresh_and_loaded(request.param) as found:
         yield found
 
 

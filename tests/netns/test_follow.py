@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from netns.backends_here import PARAMETERS, fresh
+from netns.backends_here import PARAMETERS, fresh_and_loaded
 from netns.connected import FIRST_CC, holder, with_pid
 from netns.trainings import Agent, agent, training, wait_for
 
@@ -37,13 +37,8 @@ BURST = 200_000
 
 @pytest.fixture(params=PARAMETERS)
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    if StateFiles().read():
-        pytest.fail("jobs are attached already; run `mltcp detach --all` before the tests")
-    with fresh(request.param) as found:
-        found.load()
+    with fresh_and_loaded(request.param) as found:
         yield found
-        detach()  # should a test have failed
-    assert StateFiles().read() == []
 
 
 @pytest.fixture
