@@ -39,7 +39,6 @@ class Probes:
     def __init__(self, program: str, library: re.Pattern[str], symbols: Mapping[str, str]) -> None:
         self._library = library
         self._symbols = dict(symbols)
-        self._addresses: dict[_File, dict[str, int]] = {}
         self._events: dict[int, dict[_File, list[bytes]]] = {}
         _require_capabilities()
         self.bpf = compile_program(program)
@@ -63,7 +62,9 @@ class Probes:
         found: set[str] = set()
         try:
             for library in mapped_libraries(pid, self._library):
-                addresses = self._find(library)
+                # Each time anew: an inode may be another file's by now, and a probe within an
+                # instruction would crash the process.
+                addresses = exported_functions(library.file, self._symbols)
                 found |= {self._symbols[symbol] for symbol in addresses}
                 file = library.device, library.inode
                 if addresses and file not in self._events.get(pid, {}):
@@ -72,13 +73,6 @@ class Probes:
             self.detach(pid)
             raise
         return found
-
-    def _find(self, library: Library) -> dict[str, int]:
-        """Where in the file the symbols are; looked up once per file."""
-        file = library.device, library.inode
-        if file not in self._addresses:
-            self._addresses[file] = exported_functions(library.file, self._symbols)
-        return self._addresses[file]
 
     def _attach(self, pid: int, library: Library, addresses: Mapping[str, int]) -> None:
         file = library.device, library.inode
