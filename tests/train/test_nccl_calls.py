@@ -125,6 +125,23 @@ class Recorder(NcclSource):
         self.events.append((KINDS[event.kind], *fields))
 
 
+def test_a_process_that_calls_without_end_is_not_all_that_is_seen(
+    nccl_library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mltcp_tools.attach.sources.call_source._AT_ONCE", 10)
+    with Recorder() as source, caller(nccl_library, pause_s=0, idle_s=0) as running:
+        assert source.watch(running.pid)
+        running.start()
+        running.period_s()
+        seen = []
+        while not seen or len(source.events) > seen[-1]:
+            seen.append(len(source.events))
+            source.poll(0.1)
+    assert seen[1:-1] == list(range(10, seen[-2] + 1, 10))
+    assert seen[-1] >= 12 * BUCKETS
+    assert source.lost == 0
+
+
 EVERY_FUNCTION = """
 import ctypes, sys
 nccl = ctypes.CDLL(sys.argv[1])
