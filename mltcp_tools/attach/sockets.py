@@ -5,14 +5,15 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+from collections import defaultdict
 from collections.abc import Iterable, Set
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from pyroute2 import DiagSocket, netns
+from pyroute2 import netns
 
 from mltcp_tools.attach import privileges
+from mltcp_tools.attach.diag import open_diag, tcp_sockets
 from mltcp_tools.attach.processes import PROC, Process
 from mltcp_tools.errors import HostError
 
@@ -35,9 +36,6 @@ STATES = (
 
 CAN_SEND = ("established", "close-wait")
 """States of a connection over which the process can still send."""
-
-_WANTED = 1 << 1 | 1 << 3
-"""What to tell of each socket: INET_DIAG_INFO and INET_DIAG_CONG (linux/inet_diag.h)."""
 
 
 @dataclass(frozen=True)
@@ -82,14 +80,22 @@ def sockets_of(found: Iterable[Process]) -> tuple[list[Socket], list[tuple[Proce
 
     Each network namespace is asked once; a socket that several processes share comes once for each.
     """
-    tables: dict[int, dict[int, Any]] = {}
-    joined: list[Socket] = []
+    held: list[tuple[Process, dict[int, int]]] = []
+    wanted: defaultdict[int, set[int]] = defaultdict(set)
     unread: list[tuple[Process, str]] = []
     for process in found:
         try:
-            descriptors = socket_descriptors(process)
+            held.append((process, socket_descriptors(process)))
+        except HostError as error:
+            unread.append((process, str(error)))
+        else:
+            wanted[process.netns] |= held[-1][1].keys()
+    tables: dict[int, dict[int, Any]] = {}
+    joined: list[Socket] = []
+    for process, descriptors in held:
+        try:
             if descriptors and process.netns not in tables:
-                tables[process.netns] = _tcp_sockets(process)
+                tables[process.netns] = _tcp_sockets(process, wanted[process.netns])
         except HostError as error:
             unread.append((process, str(error)))
             continue
@@ -146,18 +152,13 @@ def holders(inodes: Set[int], candidates: Iterable[Process]) -> dict[int, tuple[
     return found
 
 
-def _tcp_sockets(process: Process) -> dict[int, Any]:
-    """What sock_diag tells of each TCP socket in the process's network namespace, by inode."""
-    found = {}
-    with closing(_diag_socket(process)) as diag:
-        for family in (socket.AF_INET, socket.AF_INET6):
-            for message in diag.get_sock_stats(family=family, extensions=_WANTED):
-                if message["idiag_inode"]:  # none: closed, only the kernel still holds it
-                    found[message["idiag_inode"]] = message
-    return found
+def _tcp_sockets(process: Process, inodes: Set[int]) -> dict[int, Any]:
+    """What sock_diag tells of these of the TCP sockets in the process's network namespace."""
+    with _diag_socket(process) as diag:
+        return tcp_sockets(diag, inodes)
 
 
-def _diag_socket(process: Process) -> DiagSocket:
+def _diag_socket(process: Process) -> socket.socket:
     """A sock_diag socket in the process's network namespace; this thread stays in its own."""
     try:
         with (
@@ -168,10 +169,10 @@ def _diag_socket(process: Process) -> DiagSocket:
             if inode != process.netns:
                 raise ProcessLookupError(f"process {process.pid} isn't the one that was meant")
             if os.fstat(home.fileno()).st_ino == inode:
-                return DiagSocket()
+                return open_diag()
             netns.setns(there.fileno())
             try:
-                return DiagSocket()
+                return open_diag()
             finally:
                 netns.setns(home.fileno())
     except PermissionError as error:
