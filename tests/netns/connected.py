@@ -122,7 +122,7 @@ def namespace() -> Iterator[str]:
         netns.remove(name)
 
 
-def wait_for(ask: Callable[[], Any], what: str, seconds: float = 20) -> Any:
+def wait_for(ask: Callable[[], Any], what: str, seconds: float = 60) -> Any:
     """The first answer that is true."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

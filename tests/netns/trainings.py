@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 SCRIPT = Path(__file__).parents[1] / "training_process.py"
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 
 
 def wait_for(condition: Callable[[], object], what: str) -> None:
