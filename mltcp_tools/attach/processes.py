@@ -10,7 +10,7 @@ import os
 import pwd
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -144,15 +144,18 @@ def is_running(pid: int, start_ticks: int) -> bool:
     return stat is not None and stat.start_ticks == start_ticks
 
 
-def processes() -> list[Process]:
-    """Every process but the kernel's own threads, by pid."""
-    found = (_read_process(int(name)) for name in os.listdir(PROC) if name.isdecimal())
+def processes(known: Mapping[tuple[int, int], Process] | None = None) -> list[Process]:
+    """Every process but the kernel's own threads, by pid.
+
+    known: by pid and start, those that need not be read again as long as they run.
+    """
+    found = (_read_process(int(name), known or {}) for name in os.listdir(PROC) if name.isdecimal())
     return sorted((each for each in found if each is not None), key=lambda each: each.pid)
 
 
 def process(pid: int) -> Process:
     """The process of that pid; MltcpError when there is none."""
-    found = _read_process(pid)
+    found = _read_process(pid, {})
     if found is None:
         raise MltcpError(f"There is no process {pid}; `mltcp ps` shows those that train.")
     return found
@@ -278,10 +281,12 @@ def _read_stat(pid: int) -> _Stat | None:
     return _Stat(name, int(values[1]), int(values[6]), int(values[19]))
 
 
-def _read_process(pid: int) -> Process | None:
+def _read_process(pid: int, known: Mapping[tuple[int, int], Process]) -> Process | None:
     stat = _read_stat(pid)
     if stat is None or stat.flags & _KERNEL_THREAD:
         return None
+    if (pid, stat.start_ticks) in known:
+        return known[pid, stat.start_ticks]
     folder = PROC / str(pid)
     try:
         with open(folder / "cmdline", "rb") as file:

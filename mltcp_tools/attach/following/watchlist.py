@@ -51,6 +51,10 @@ class Watched:
         return self.process.pid, self.process.start_ticks
 
 
+_READ_AGAIN_S = 5.0
+"""A grown-up process may become another program or change its user too, but that is rare."""
+
+
 class Watchlist:
     """The processes watched. `rules` may be replaced at any time, and count from the next look.
 
@@ -62,6 +66,8 @@ class Watchlist:
         self._warn = warn
         self._watched: dict[tuple[int, int], Watched] = {}
         self._young_until: dict[int, float] = {}
+        self._read: dict[tuple[int, int], tuple[Process, float]] = {}
+        """Processes as they were read, with when to read them again."""
         self._named: dict[int, int] = {}
         """By pids that rules give, the start of the process that was meant."""
 
@@ -74,12 +80,17 @@ class Watchlist:
 
     def look(self, now_s: float) -> list[Watched]:
         """Look at all processes; return those that are watched no more, ended or not."""
-        found = processes()
-        present = {each.pid for each in found}
+        known = {key: each for key, (each, until) in self._read.items() if now_s < until}
+        found = processes(known)
+        alive = {(each.pid, each.start_ticks): each for each in found}
+        present = set(_pids())  # the kernel's own threads, too, lest they stay young
         self._young_until = {p: until for p, until in self._young_until.items() if p in present}
-        for each in found:
-            self._young_until.setdefault(each.pid, now_s + _YOUNG_S)
-        alive = {(each.pid, each.start_ticks) for each in found}
+        self._read = {key: self._read[key] for key in known if key in alive}
+        for key, each in alive.items():
+            young_until = self._young_until.setdefault(each.pid, now_s + _YOUNG_S)
+            if key not in self._read and now_s >= young_until:
+                # Not all at the same time, lest that look takes long.
+                self._read[key] = each, now_s + _READ_AGAIN_S + each.pid % 8 / 2
         ended = [self._watched.pop(key) for key in list(self._watched) if key not in alive]
         return ended + self._match(found)
 
@@ -88,7 +99,7 @@ class Watchlist:
         if any(rule.target.ports for rule in self.rules):
             return self._match(processes())  # any old process may have the port by now
         found = []
-        for pid in (int(name) for name in os.listdir(PROC) if name.isdecimal()):
+        for pid in _pids():
             if now_s < self._young_until.setdefault(pid, now_s + _YOUNG_S):
                 with suppress(MltcpError):  # it has ended by now
                     found.append(process(pid))
@@ -138,3 +149,7 @@ class Watchlist:
 
     def _still_meant(self, watched: Watched) -> bool:
         return bool(watched.rule.target.ports) and watched.rule in self.rules
+
+
+def _pids() -> Iterator[int]:
+    return (int(name) for name in os.listdir(PROC) if name.isdecimal())
