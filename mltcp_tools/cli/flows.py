@@ -49,7 +49,8 @@ def as_document(known: Metadata | None) -> dict[str, object] | None:
 def command(backend: str, as_json: bool) -> None:
     """List every socket that runs an MLTCP congestion control, in all network namespaces.
 
-    A ratio of - means that the flow behaves as its base: it has no job, or no period is known.
+    SENT, RATIO and RETRANS are those of the present iteration. A ratio of - means that the flow
+    behaves as its base: it has no job, or no period is known.
     SOURCE is who knows of its job's iterations, with their PERIOD and the BYTES of a flow in each.
     """
     source = get_backend(backend)
