@@ -66,6 +66,13 @@ def test_every_field_arrives() -> None:
     assert short.parameters() == {}
 
 
+def test_users_and_two_rules_of_one_job() -> None:
+    text = "rules: [{job: a, user: root, total: 1MB}, {job: a, user: [5, root], total: 1000kB}]"
+    first, second = parse_config(text, "a.yaml").rules
+    assert (first.target.users, second.target.users) == ((0,), (5, 0))
+    assert first.parameters() == second.parameters()
+
+
 def test_defaults() -> None:
     config = parse_config("rules: [{command: x}]", "a.yaml")
     assert (config.follow, config.on_stop) == ("auto", "detach")
@@ -99,6 +106,11 @@ def test_defaults() -> None:
         ('rules: [{command: x, job: "a\\e[2Jb"}]', r"must be 1 to 63 printable bytes"),
         ("rules: [{command: x}]\non_stop: never", r"a\.yaml:2: on_stop: 'never' is none of detach"),
         ("rules: [{command: x}]\nfollow: kprobe", r"follow: 'kprobe' is none of auto, tracepoint"),
+        ("rules: [{command: x, user: no-such-user}]", r"user: There is no user 'no-such-user'"),
+        (
+            "rules: [{pid: 1, job: a}, {pid: 2, job: b, gap: 1s}, {pid: 3, job: a, gap: 1s}]",
+            r"rules\[3\]\.job: a rule above gives this job another total",
+        ),
         ("rules: [{command: x", r"a\.yaml:\d+: not valid YAML"),
         ("rules: " + "[" * 100_000, r"a\.yaml"),
     ],

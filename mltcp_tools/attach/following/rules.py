@@ -122,8 +122,19 @@ def _without_waiting(path: str, flags: int) -> int:
 def parse_config(text: str, file: str) -> Config:
     """The configuration in the text; `file` is its name for messages."""
     top = read_section(text, file, ("rules", "follow", "on_stop"))
+    given: dict[str, dict[str, Any]] = {}
+    rules = []
+    for section in top.sections("rules", _RULE):
+        rule = _rule(section)
+        if rule.job and given.setdefault(rule.job, rule.parameters()) != rule.parameters():
+            raise section.error(
+                "a rule above gives this job another total, gap, slope or intercept; give the same"
+                " in both, or name another job.",
+                "job",
+            )
+        rules.append(rule)
     return Config(
-        rules=tuple(_rule(section) for section in top.sections("rules", _RULE)),
+        rules=tuple(rules),
         follow=top.get("follow", _one_of(METHODS), AUTO),
         on_stop=top.get("on_stop", _one_of(ON_STOP), "detach"),
     )
