@@ -147,7 +147,8 @@ def is_running(pid: int, start_ticks: int) -> bool:
 def processes(known: Mapping[tuple[int, int], Process] | None = None) -> list[Process]:
     """Every process but the kernel's own threads, by pid.
 
-    known: by pid and start, those that need not be read again as long as they run.
+    known: by pid and start, those that need not be read again as long as they run and are called
+    the same; becoming another program changes the name.
     """
     found = (_read_process(int(name), known or {}) for name in os.listdir(PROC) if name.isdecimal())
     return sorted((each for each in found if each is not None), key=lambda each: each.pid)
@@ -285,8 +286,9 @@ def _read_process(pid: int, known: Mapping[tuple[int, int], Process]) -> Process
     stat = _read_stat(pid)
     if stat is None or stat.flags & _KERNEL_THREAD:
         return None
-    if (pid, stat.start_ticks) in known:
-        return known[pid, stat.start_ticks]
+    before = known.get((pid, stat.start_ticks))
+    if before is not None and before.name == stat.name:
+        return before
     folder = PROC / str(pid)
     try:
         with open(folder / "cmdline", "rb") as file:

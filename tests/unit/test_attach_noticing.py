@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 from contextlib import ExitStack
 
 from mltcp_tools.attach.following.attaching import _known, have_new
@@ -79,3 +80,23 @@ def test_processes_come_and_go() -> None:
         os.waitpid(child, 0)
     assert [each.process.pid for each in watchlist.look(60)] == [child]
     assert list(watchlist) == []
+
+
+def test_a_grown_up_process_that_becomes_another_program() -> None:
+    watchlist = Watchlist([Rule("job", Target(patterns=("^sleep 4242$",)))], [].append)
+    with subprocess.Popen(
+        ["bash", "-c", "read; exec sleep 4242"], stdin=subprocess.PIPE
+    ) as started:
+        try:
+            for now_s in (0, 5, 6):  # from then on it isn't read anew each time
+                watchlist.look(now_s)
+            assert list(watchlist) == []
+            assert started.stdin is not None
+            started.stdin.write(b"\n")
+            started.stdin.flush()
+            while process(started.pid).name != "sleep":
+                pass
+            watchlist.look(7)
+            assert [each.process.pid for each in watchlist] == [started.pid]
+        finally:
+            started.kill()

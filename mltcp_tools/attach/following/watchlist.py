@@ -52,7 +52,7 @@ class Watched:
 
 
 _READ_AGAIN_S = 5.0
-"""A grown-up process may become another program or change its user too, but that is rare."""
+"""A grown-up process may change its user or its cgroup, but that is rare."""
 
 
 class Watchlist:
@@ -85,7 +85,7 @@ class Watchlist:
         alive = {(each.pid, each.start_ticks): each for each in found}
         present = set(_pids())  # the kernel's own threads, too, lest they stay young
         self._young_until = {p: until for p, until in self._young_until.items() if p in present}
-        self._read = {key: self._read[key] for key in known if key in alive}
+        self._read = {key: self._read[key] for key in known if alive.get(key) is known[key]}
         for key, each in alive.items():
             young_until = self._young_until.setdefault(each.pid, now_s + _YOUNG_S)
             if key not in self._read and now_s >= young_until:
