@@ -47,6 +47,16 @@ def lockdown(path: Path = Path("/sys/kernel/security/lockdown")) -> str:
     return text.partition("[")[2].partition("]")[0] or "none"
 
 
+def sysctl_path(key: str) -> Path:
+    """The file of a sysctl such as net.ipv4.tcp_ecn."""
+    return Path("/proc/sys") / key.replace(".", "/")
+
+
+def read_sysctl(key: str) -> str:
+    """A sysctl as the calling thread's namespace has it, lists separated by single spaces."""
+    return " ".join(sysctl_path(key).read_text().split())
+
+
 def available_congestion_controls() -> list[str]:
     """Names registered with the kernel now (one may become available by loading its module)."""
     return (_IPV4 / "tcp_available_congestion_control").read_text().split()

@@ -11,6 +11,11 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says something of what else the machine does, nothing of the code.
+settings.register_profile("mltcp", deadline=None)
+settings.load_profile("mltcp")
 
 FOLDERS = {"unit", "netns", "vm", "train"}
 
@@ -39,7 +44,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         folder = item.path.relative_to(tests).parts[0]
         if folder in FOLDERS:
             item.add_marker(folder)
-        if folder in ("netns", "vm") and os.geteuid() != 0:
+        if folder in ("netns", "vm", "train") and os.geteuid() != 0:
             item.add_marker(pytest.mark.skip(reason=f"tests/{folder} needs root"))
 
 

@@ -59,6 +59,11 @@ class ExperimentView:
     repetitions: int | None = None
     document: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def recorded(self) -> bool:
+        """Whether attached jobs were recorded, over a network of which nothing is known."""
+        return self.document.get("recorded") is True
+
 
 def read_experiment(path: Path, problems: list[str]) -> ExperimentView:
     """The experiment in `path`; what can't be read is appended to `problems`, never raised."""
@@ -94,7 +99,9 @@ def view_experiment(document: dict[str, Any], problems: list[str]) -> Experiment
     return ExperimentView(
         name=str(document.get("name") or "unnamed"),
         description=str(document.get("description") or ""),
-        rate_bps=_quantity(_rate, rate, "link rate", problems),
+        rate_bps=None
+        if document.get("recorded") is True
+        else _quantity(_rate, rate, "link rate", problems),
         jobs=jobs,
         arms={
             str(name): dict(arm) if isinstance(arm, dict) else {}

@@ -84,7 +84,7 @@ def load_run(path: str | Path) -> Run:
     environment = _read_environment(folder / "environment.json", problems)
     tables: dict[str, pd.DataFrame] = {}
     for name in TABLES:
-        if name == "flow_events" and not _expects_flow_events(folder, experiment):
+        if not _expects(name, folder, experiment):
             continue
         tables[name] = read_table(folder, name, problems)
     run = Run(folder, experiment, environment, problems=problems, **tables)
@@ -92,11 +92,17 @@ def load_run(path: str | Path) -> Run:
     return run
 
 
-def _expects_flow_events(folder: Path, experiment: ExperimentView) -> bool:
-    """Whether the run has, or should have, events of the kernel: only MLTCP arms make them."""
-    return any((folder / f"flow_events{end}").is_file() for end in (".parquet", ".csv")) or any(
-        str(arm.get("cc", "")).startswith("mltcp") for arm in experiment.arms.values()
-    )
+def _expects(name: str, folder: Path, experiment: ExperimentView) -> bool:
+    """Whether the run has, or should have, the table.
+
+    Events of the kernel come from MLTCP arms only, and TCP samples from a testbed, not from a
+    recording of attached jobs.
+    """
+    if any((folder / f"{name}{end}").is_file() for end in (".parquet", ".csv")):
+        return True
+    if name == "flow_events":
+        return any(str(arm.get("cc", "")).startswith("mltcp") for arm in experiment.arms.values())
+    return name != "samples" or not experiment.recorded
 
 
 def _read_environment(path: Path, problems: list[str]) -> dict[str, Any]:

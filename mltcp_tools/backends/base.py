@@ -111,7 +111,8 @@ class Flow:
     cookie: socket cookie. netns: inode of its network namespace. state: TCP state name.
     job_id: job of its tag, 0 when untagged. cwnd, ssthresh: segments. gain: F.
     sent_bytes: acknowledged in the present iteration. ratio: their share of the job's total_bytes,
-    0..1, as of the latest step of a 64th. srtt_us: microseconds.
+    0..1, as of the latest step of a 64th. srtt_us: microseconds. retransmits: segments, in the
+    present iteration.
     queue_us: queueing delay of the last RTT sample; full_queue_us: the one found at losses.
     active: False while the flow behaves as its base.
     """

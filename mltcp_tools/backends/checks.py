@@ -58,8 +58,9 @@ def check_unused(flows: Collection[Flow], names: Collection[str]) -> None:
         )
     if flows:
         raise BusyError(
-            f"{len(flows)} sockets are still driven ({usage(flows)}); close or switch them, or "
-            "use --force: they then run on as their base algorithm until they close."
+            f"{len(flows)} sockets are still driven ({usage(flows)}); close or switch them"
+            " (`mltcp detach`), or use --force: they then run on as their base algorithm until"
+            " they close."
         )
 
 

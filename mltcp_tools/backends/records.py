@@ -44,7 +44,7 @@ def flow(data: bytes) -> Flow:
         cwnd=record.snd_cwnd,
         ssthresh=record.snd_ssthresh,
         srtt_us=inner.srtt_us,
-        retransmits=inner.retransmits,
+        retransmits=(inner.retransmits - inner.start_retransmits) % 2**32 if inner.iteration else 0,
         queue_us=inner.queue_us,
         full_queue_us=inner.full_queue_us,
         acks=inner.acks,

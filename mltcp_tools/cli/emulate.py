@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from mltcp_tools.cli.options import BYTES, FRACTION, SECONDS
 from mltcp_tools.emulator.job import DIRECTIONS, MAX_BURSTS, MAX_FLOWS
 from mltcp_tools.emulator.models import MODELS
-from mltcp_tools.errors import UsageError
-from mltcp_tools.units import parse_bytes, parse_fraction, parse_seconds
 
 DEFAULT_PORT = 5301
 DEFAULT_DURATION_S = 10.0
 
 
-class _Quantity(click.ParamType):  # type: ignore[type-arg]
-    """An option with a unit, read by one of the parsers of mltcp_tools.units."""
-
-    def __init__(self, name: str, parse: Callable[[object], Any]) -> None:
-        self.name = name
-        self._parse = parse
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | float:
-        if isinstance(value, (int, float)):
-            return value
-        try:
-            number: int | float = self._parse(value)
-        except UsageError as error:
-            self.fail(str(error), param, ctx)
-        return number
-
-
-_BYTES = _Quantity("size", parse_bytes)
-_SECONDS = _Quantity("time", parse_seconds)
-_FRACTION = _Quantity("fraction", parse_fraction)
 _PORT = click.IntRange(0, 65535)
 _CONTROL_FD = click.option(
     "--control-fd",
@@ -60,7 +36,7 @@ def command() -> None:
 @click.option("--bind", metavar="ADDRESS", help="Listen on this address only.")
 @click.option(
     "--timeout",
-    type=_SECONDS,
+    type=SECONDS,
     default="10s",
     show_default=True,
     help="Drop a client that owes something and is silent for so long.",
@@ -98,8 +74,8 @@ def server(
 @command.command()
 @click.argument("host")
 @click.option("--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, show_default=True)
-@click.option("--bytes", "size", type=_BYTES, help="Per iteration, such as 2.5MB.")
-@click.option("--compute", type=_SECONDS, help="Compute time per iteration, such as 340ms.")
+@click.option("--bytes", "size", type=BYTES, help="Per iteration, such as 2.5MB.")
+@click.option("--compute", type=SECONDS, help="Compute time per iteration, such as 340ms.")
 @click.option(
     "--model",
     type=click.Choice(sorted(MODELS)),
@@ -108,12 +84,12 @@ def server(
 @click.option("--iterations", type=click.IntRange(1), help="End after so many.")
 @click.option(
     "--duration",
-    type=_SECONDS,
+    type=SECONDS,
     help="Begin no iteration later than this.  [default: 10s, without --iterations]",
 )
 @click.option(
     "--jitter",
-    type=_FRACTION,
+    type=FRACTION,
     default="0",
     show_default=True,
     help="Standard deviation of the compute time, such as 5%.",
@@ -136,7 +112,7 @@ def server(
     help="Split every iteration into so many rounds of compute and burst.",
 )
 @click.option(
-    "--start-delay", type=_SECONDS, default="0", show_default=True, help="Before iteration 1."
+    "--start-delay", type=SECONDS, default="0", show_default=True, help="Before iteration 1."
 )
 @click.option("--cc", metavar="NAME", help="Congestion control of the sending sockets.")
 @click.option(
@@ -158,11 +134,11 @@ def server(
     help="Sample the sockets' TCP state every MS milliseconds of a burst, into the result.",
 )
 @click.option(
-    "--interval", type=_SECONDS, default="1s", show_default=True, help="Time between lines."
+    "--interval", type=SECONDS, default="1s", show_default=True, help="Time between lines."
 )
 @click.option(
     "--timeout",
-    type=_SECONDS,
+    type=SECONDS,
     default="10s",
     show_default=True,
     help="Give up on a server that is silent for so long.",

@@ -7,23 +7,23 @@ import json
 
 import click
 
+from mltcp_tools.attach.seeing.board import read_boards
+from mltcp_tools.attach.sources.metadata import Metadata
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import Flow
 from mltcp_tools.cli.options import backend_option
-from mltcp_tools.units import format_bytes
+from mltcp_tools.cli.text import endpoint
+from mltcp_tools.units import format_bytes, format_seconds
 
-_COLUMNS = "{:<16} {:<11} {:<27} {:>9} {:>9} {:>5} {:>5} {:>6} {:>8} {:>7} {}"
-
-
-def _endpoint(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+_COLUMNS = "{:<16} {:<11} {:<27} {:>9} {:>9} {:>5} {:>5} {:>6} {:>8} {:>7} {:<8} {:>9} {:>9} {}"
 
 
-def _line(flow: Flow, job: str) -> str:
+def _line(flow: Flow, job: str, known: Metadata | None) -> str:
+    size = None if known is None else known.bytes_per_iteration
     return _COLUMNS.format(
         job,
         flow.congestion_control,
-        _endpoint(flow.remote_addr, flow.remote_port),
+        endpoint(flow.remote_addr, flow.remote_port),
         flow.iteration,
         format_bytes(flow.sent_bytes),
         f"{flow.ratio:.2f}" if flow.active else "-",
@@ -31,8 +31,16 @@ def _line(flow: Flow, job: str) -> str:
         flow.cwnd,
         f"{flow.srtt_us / 1000:.2f}",
         flow.retransmits,
+        "-" if known is None else known.source,
+        "-" if known is None else format_seconds(known.period_s),
+        "-" if size is None else format_bytes(size),
         flow.state,
     )
+
+
+def as_document(known: Metadata | None) -> dict[str, object] | None:
+    """What is known of a job's iterations, as `--json` shows it."""
+    return None if known is None else dataclasses.asdict(known)
 
 
 @click.command()
@@ -41,12 +49,19 @@ def _line(flow: Flow, job: str) -> str:
 def command(backend: str, as_json: bool) -> None:
     """List every socket that runs an MLTCP congestion control, in all network namespaces.
 
-    A ratio of - means that the flow behaves as its base: it has no job, or no period is known.
+    SENT, RATIO and RETRANS are those of the present iteration. A ratio of - means that the flow
+    behaves as its base: it has no job, or no period is known.
+    SOURCE is who knows of its job's iterations, with their PERIOD and the BYTES of a flow in each.
     """
     source = get_backend(backend)
     flows = source.flows()
+    known = {job_id: view.metadata for job_id, view in read_boards().items()}
     if as_json:
-        click.echo(json.dumps([dataclasses.asdict(flow) for flow in flows], indent=2))
+        documents = [
+            dataclasses.asdict(flow) | {"metadata": as_document(known.get(flow.job_id))}
+            for flow in flows
+        ]
+        click.echo(json.dumps(documents, indent=2))
         return
     names = {job.id: job.name for job in source.jobs()}
     click.echo(
@@ -61,9 +76,12 @@ def command(backend: str, as_json: bool) -> None:
             "CWND",
             "SRTT-MS",
             "RETRANS",
+            "SOURCE",
+            "PERIOD",
+            "BYTES",
             "STATE",
         )
     )
     for flow in sorted(flows, key=lambda flow: (flow.job_id, flow.cookie)):
         name = names.get(flow.job_id, str(flow.job_id)) if flow.job_id else "-"
-        click.echo(_line(flow, name))
+        click.echo(_line(flow, name, known.get(flow.job_id)))

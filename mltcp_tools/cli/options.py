@@ -2,9 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import click
 
+from mltcp_tools.attach.processes import Target
 from mltcp_tools.backends import AUTO, BACKENDS
+from mltcp_tools.errors import UsageError
+from mltcp_tools.units import parse_bytes, parse_fraction, parse_seconds
+
+
+class Quantity(click.ParamType):  # type: ignore[type-arg]
+    """An option with a unit, read by one of the parsers of mltcp_tools.units."""
+
+    def __init__(self, name: str, parse: Callable[[object], Any]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | float:
+        if isinstance(value, (int, float)):
+            return value
+        try:
+            number: int | float = self._parse(value)
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
+        return number
+
+
+BYTES = Quantity("size", parse_bytes)
+SECONDS = Quantity("time", parse_seconds)
+FRACTION = Quantity("fraction", parse_fraction)
 
 backend_option = click.option(
     "--backend",
@@ -14,3 +44,25 @@ backend_option = click.option(
     help="The eBPF programs (bpf) or the kernel module (kmod); auto: the one that is loaded, else"
     " the module where it is installed for this kernel, else eBPF.",
 )
+
+
+TARGET_HELP = """\b
+TARGET, which can be repeated:
+  1234           the process of that id
+  tree:1234      it and all below it
+  command:REGEX  a pattern found in the command line; any other word is one too
+  cgroup:NAME    a path, or a glob for a part of one (a Slurm job, a container, a unit)
+  port:29500     it listens there, or is connected to that port
+  netns:NAME     in that network namespace: name, path or inode
+  user:NAME      of that user: name or number
+A process is meant that fits each kind of condition given; ids and trees are one kind."""
+
+
+def target_argument(required: bool) -> Callable[[Any], Any]:
+    """The argument TARGET..., which a command gets as `target`."""
+
+    def read(ctx: click.Context, param: click.Parameter, words: tuple[str, ...]) -> Target:
+        return Target.parse(words)
+
+    metavar = "TARGET..." if required else "[TARGET]..."
+    return click.argument("target", nargs=-1, required=required, metavar=metavar, callback=read)

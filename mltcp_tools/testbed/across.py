@@ -22,9 +22,10 @@ from typing import Any
 
 from mltcp_tools import __version__
 from mltcp_tools.backends.base import IterationEvent
+from mltcp_tools.environment import Environment
 from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.runfolder import check_folder
 from mltcp_tools.testbed.emulators import Plan, cpu_busy, cpu_times
-from mltcp_tools.testbed.environment import Environment
 from mltcp_tools.testbed.experiment import Arm, Experiment
 from mltcp_tools.testbed.interrupts import Interrupts
 from mltcp_tools.testbed.leftovers import require_privileges
@@ -38,7 +39,7 @@ from mltcp_tools.testbed.network import (
     remove_qdisc,
 )
 from mltcp_tools.testbed.progress import Progress
-from mltcp_tools.testbed.run import CPU_SUSPECT, check_folder, plans_of, schedule, total_iterations
+from mltcp_tools.testbed.run import CPU_SUSPECT, plans_of, schedule, total_iterations
 from mltcp_tools.testbed.tables import Tables
 
 _READY_S = 180.0

@@ -36,7 +36,9 @@ from typing import Any
 
 from mltcp_tools import __version__
 from mltcp_tools.backends.base import Backend
+from mltcp_tools.environment import sysctls
 from mltcp_tools.errors import HostError, MltcpError
+from mltcp_tools.host import read_sysctl
 from mltcp_tools.testbed.backend import ArmJobs, describe, use_backend
 from mltcp_tools.testbed.emulators import (
     READY_S,
@@ -47,10 +49,9 @@ from mltcp_tools.testbed.emulators import (
     Plan,
     server_arguments,
 )
-from mltcp_tools.testbed.environment import sysctls
 from mltcp_tools.testbed.experiment import Experiment
 from mltcp_tools.testbed.leftovers import LOCKS, RunLock, require_privileges
-from mltcp_tools.testbed.namespaces import enabled_offloads, read_sysctl, write_sysctl
+from mltcp_tools.testbed.namespaces import enabled_offloads, write_sysctl
 from mltcp_tools.testbed.network import local_end, sysctls_of
 from mltcp_tools.testbed.reading import parse_experiment
 from mltcp_tools.testbed.run import plans_of

@@ -15,6 +15,7 @@ from pyroute2 import IPRoute, config, netns
 from pyroute2.ethtool import Ethtool
 
 from mltcp_tools.errors import HostError, MltcpError, UsageError
+from mltcp_tools.host import read_sysctl, sysctl_path
 
 NAMESPACES = Path("/run/netns")
 PREFIX = "mltcp-"
@@ -61,14 +62,9 @@ def remove_namespace(namespace: str) -> None:
         netns.remove(namespace)
 
 
-def read_sysctl(key: str) -> str:
-    """A sysctl as the calling thread's namespace has it, lists separated by single spaces."""
-    return " ".join(_sysctl_path(key).read_text().split())
-
-
 def write_sysctl(key: str, value: str) -> None:
     """Set a sysctl in the calling thread's namespace and read it back."""
-    path = _sysctl_path(key)
+    path = sysctl_path(key)
     if not path.exists() and key.startswith("net.ipv6."):
         return  # a kernel without IPv6 has nothing to switch off
     try:
@@ -82,10 +78,6 @@ def write_sysctl(key: str, value: str) -> None:
         ) from None
     if actual != " ".join(value.split()):
         raise MltcpError(f"The sysctl {key} was set to {value!r} but reads {actual!r}.")
-
-
-def _sysctl_path(key: str) -> Path:
-    return Path("/proc/sys") / key.replace(".", "/")
 
 
 def enabled_offloads(interface: str) -> list[str]:

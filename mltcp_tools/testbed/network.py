@@ -30,6 +30,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl.ndmsg import NUD_PERMANENT
 
 from mltcp_tools.errors import HostError, MltcpError
+from mltcp_tools.host import read_sysctl
 from mltcp_tools.testbed.experiment import Link
 from mltcp_tools.testbed.namespaces import (
     NAMESPACES,
@@ -37,7 +38,6 @@ from mltcp_tools.testbed.namespaces import (
     enabled_offloads,
     inside,
     interfaces,
-    read_sysctl,
     remove_namespace,
     switch_off_offloads,
     write_sysctl,

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from mltcp_tools.backends.base import ALL_NAMES, JobParams
+from mltcp_tools.document import Section, read_section
 from mltcp_tools.emulator.job import DIRECTIONS, MAX_FLOWS
 from mltcp_tools.errors import UsageError
-from mltcp_tools.testbed.document import Section, read_section
 from mltcp_tools.testbed.experiment import (
     ALONE,
     AQMS,

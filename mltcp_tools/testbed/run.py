@@ -16,10 +16,11 @@ from pathlib import Path
 from mltcp_tools.backends import AUTO
 from mltcp_tools.backends.base import Backend
 from mltcp_tools.emulator.sockets import set_congestion_control
-from mltcp_tools.errors import BusyError, HostError, UsageError
+from mltcp_tools.environment import Environment, sysctls
+from mltcp_tools.errors import BusyError, HostError
+from mltcp_tools.runfolder import check_folder
 from mltcp_tools.testbed.backend import ArmJobs, describe, use_backend
 from mltcp_tools.testbed.emulators import Emulators, Measured, Place, Plan
-from mltcp_tools.testbed.environment import Environment, sysctls
 from mltcp_tools.testbed.experiment import ALONE, Arm, Experiment
 from mltcp_tools.testbed.interrupts import Interrupts
 from mltcp_tools.testbed.leftovers import (
@@ -249,9 +250,3 @@ def check_congestion_controls(experiment: Experiment) -> None:
                 raise HostError(
                     f"The arm {arm.name} can't be run; leave it out with --arms. {error}"
                 ) from error
-
-
-def check_folder(folder: Path) -> None:
-    """Raise UsageError unless `folder` is new or empty."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} exists and isn't an empty folder; name another with -o.")

@@ -1,7 +1,8 @@
 """The tables of a run folder: rows from the emulators' results, written as Parquet and CSV.
 
 Seconds (`*_s`) count from the instant the arm's jobs started in that repetition. The columns are
-those of COLUMNS. TCP samples are kept for the first and last TRACED iterations of each job only.
+those of runfolder.COLUMNS. TCP samples are kept for the first and last TRACED iterations of each
+job only.
 """
 
 from __future__ import annotations
@@ -10,35 +11,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from mltcp_tools.backends.base import IterationEvent
+from mltcp_tools.runfolder import COLUMNS, write_tables
 from mltcp_tools.testbed.emulators import Plan
 
 TRACED = 3
-
-_KEY = {"arm": "str", "repetition": "int64"}
-_JOB = _KEY | {"job": "str"}
-COLUMNS: dict[str, dict[str, str]] = {
-    "iterations": _JOB
-    | {"iteration": "int64", "start_s": "float64", "end_s": "float64"}
-    | {"compute_s": "float64", "comm_s": "float64", "bytes": "int64"},
-    "bursts": _JOB
-    | {"iteration": "int64", "burst": "int64"}
-    | {"start_s": "float64", "end_s": "float64", "bytes": "int64"},
-    "samples": _JOB
-    | {"flow": "int64", "iteration": "int64", "time_s": "float64", "cwnd": "int64"}
-    | {"ssthresh": "int64", "rtt_us": "int64", "retransmits": "int64"}
-    | {"bytes_acked": "int64", "total_bytes": "int64"},
-    "flow_events": _JOB
-    | {"flow": "int64", "iteration": "int64", "first_ack_s": "float64", "last_ack_s": "float64"}
-    | {"bytes": "int64", "retransmits": "int64", "srtt_us": "int64"}
-    | {"cwnd": "int64", "ratio": "float64"},
-    "arms": _KEY
-    | {"order": "int64", "duration_s": "float64", "link_bytes": "int64"}
-    | {"link_packets": "int64", "link_drops": "int64", "link_marks": "int64"}
-    | {"cpu_busy": "float64"},
-}
 
 
 class Tables:
@@ -119,19 +96,7 @@ class Tables:
             )
 
     def write(self, folder: Path) -> None:
-        """Write every table; a reader finds the old one or the new one, never half of one.
-
-        Events of flows are written only where there are any.
-        """
-        for name, rows in self._rows.items():
-            if name == "flow_events" and not rows:
-                continue
-            columns = COLUMNS[name]
-            table = pd.DataFrame(rows, columns=list(columns)).astype(columns)
-            for suffix in (".parquet", ".csv"):
-                temporary = folder / f".{name}{suffix}"
-                if suffix == ".csv":
-                    table.to_csv(temporary, index=False, float_format="%.9g")
-                else:
-                    table.to_parquet(temporary, index=False)
-                temporary.replace(folder / f"{name}{suffix}")
+        """Write every table; events of flows only where there are any."""
+        write_tables(
+            folder, {n: rows for n, rows in self._rows.items() if rows or n != "flow_events"}
+        )

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from mltcp_tools.attach.restore import detach
+from mltcp_tools.attach.state import StateFiles
 from mltcp_tools.backends import BACKENDS, get_backend, module
 from mltcp_tools.backends.base import Backend, IterationEvent, IterationStream
 from mltcp_tools.errors import BusyError, HostError
@@ -45,6 +47,18 @@ def fresh(name: str) -> Iterator[Backend]:
         pytest.fail(f"the {name} backend is loaded already; run `mltcp unload` before the tests")
     yield found
     unload(found)
+
+
+@contextlib.contextmanager
+def fresh_and_loaded(name: str) -> Iterator[Backend]:
+    """The backend, loaded, with nothing attached before or afterwards."""
+    if StateFiles().read():
+        pytest.fail("jobs are attached already; run `mltcp detach --all` before the tests")
+    with fresh(name) as found:
+        found.load()
+        yield found
+        detach()  # should a test have failed
+    assert StateFiles().read() == []
 
 
 def unload(backend: Backend) -> None:

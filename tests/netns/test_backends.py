@@ -20,6 +20,7 @@ from mltcp_tools import host
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import NAMES, Backend, IterationEvent, Job, JobParams
 from mltcp_tools.cli.main import main
+from mltcp_tools.emulator.tcpinfo import read_tcp_info
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.testbed.namespaces import inside
 
@@ -122,6 +123,21 @@ def test_retransmissions_before_the_tag_are_not_the_first_iterations(backend: Ba
             send_burst(sender, 1000)
         (event,) = collect(stream, 1)
     assert (event.bytes, event.retransmits) == (1000, 0)
+
+
+def test_retransmissions_before_the_switch_are_not_the_flows(backend: Backend) -> None:
+    backend.load()
+    with bottleneck(queue=5_000) as network, connection(network, "reno") as sender:
+        send_burst(sender, 10 * BURST)
+        before = read_tcp_info(sender).retransmits
+        assert before > 0, "no loss, so nothing to leave out"
+        sender.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, b"mltcp_reno")
+        (flow,) = backend.flows()
+        assert flow.retransmits == 0
+        send_burst(sender, 10 * BURST)
+        (flow,) = backend.flows()
+        since = read_tcp_info(sender).retransmits - before
+        assert flow.retransmits == since > 0
 
 
 def test_flows_without_a_job_report_their_last_iteration_too(backend: Backend) -> None:

@@ -21,11 +21,12 @@ import pandas as pd
 import pytest
 
 from mltcp_tools.backends import get_backend
+from mltcp_tools.host import read_sysctl
+from mltcp_tools.runfolder import COLUMNS
 from mltcp_tools.testbed.experiment import Link
 from mltcp_tools.testbed.leftovers import RunLock
-from mltcp_tools.testbed.namespaces import inside, read_sysctl
+from mltcp_tools.testbed.namespaces import inside
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
-from mltcp_tools.testbed.tables import COLUMNS
 
 MLTCP = f"{sys.executable} -m mltcp_tools.cli.main"
 # Three jobs on two senders: the first and the last share one.

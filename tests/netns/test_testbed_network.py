@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from mltcp_tools.errors import HostError, UsageError
+from mltcp_tools.host import read_sysctl
 from mltcp_tools.testbed.experiment import Link
 from mltcp_tools.testbed.leftovers import LOCKS, RunLock, remove_leftovers
-from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, inside, read_sysctl
+from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, inside
 from mltcp_tools.testbed.network import (
     RECEIVER_ADDRESS,
     Network,

@@ -112,7 +112,7 @@ job_lists = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(job_lists)
 def test_every_schedule_serves_all_and_none_beats_alone(jobs: list[SimulatedJob]) -> None:
     for schedule in SCHEDULES:
@@ -125,7 +125,7 @@ def test_every_schedule_serves_all_and_none_beats_alone(jobs: list[SimulatedJob]
             assert (np.diff(rows["start_s"]) > 0).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(job_lists)
 def test_bound_never_serves_two_at_once_nor_idles_while_one_waits(jobs: list[SimulatedJob]) -> None:
     work_s = {job.name: job.lone_comm_s / job.bursts for job in jobs}
@@ -137,7 +137,7 @@ def test_bound_never_serves_two_at_once_nor_idles_while_one_waits(jobs: list[Sim
         free_s = row.end_s
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(job_lists)
 def test_fair_keeps_the_link_busy_while_anything_waits(jobs: list[SimulatedJob]) -> None:
     bursts = simulate("fair", jobs).sort_values("start_s")

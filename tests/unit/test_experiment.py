@@ -208,7 +208,7 @@ def test_shipped_experiments_are_those_of_the_results(
         ("seed: 7", "sead: 7", "f.yaml:15: sead: no such field; did you mean seed?"),
         ("name: full", "name: [", "f.yaml:"),
         ("name: full", "name: \0", "f.yaml: not valid YAML"),
-        ("name: full", "name: " + 2000 * "[", "f.yaml: not an experiment"),
+        ("name: full", "name: " + 2000 * "[", "f.yaml: not readable: lists"),
         ("seed: 7", "seed: 2001-13-01", "f.yaml:15: seed: '2001-13-01' can't be read as a value."),
         ("seed: 7", "seed: 1" + 200 * ":59" + ".5", "f.yaml:15: seed: "),
         ("seed: 7", "seed: " + 5000 * "1", "f.yaml:15: seed: "),

@@ -15,7 +15,8 @@ from netns.connections import TCP_CONGESTION
 
 from mltcp_tools import host
 from mltcp_tools.backends.base import ALL_NAMES
-from mltcp_tools.testbed.namespaces import read_sysctl, write_sysctl
+from mltcp_tools.host import read_sysctl
+from mltcp_tools.testbed.namespaces import write_sysctl
 
 MODULE = Path("/sys/module/tcp_mltcp")
 FILE = Path("/lib/modules", os.uname().release, "updates/tcp_mltcp.ko")

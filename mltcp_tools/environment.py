@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mltcp_tools import __version__
-from mltcp_tools.testbed.namespaces import read_sysctl
+from mltcp_tools.host import read_sysctl
 
 SCHEMA = "mltcp-environment/1"
 # What decides how TCP behaves; a sysctl the kernel lacks is recorded as null.

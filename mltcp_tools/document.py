@@ -132,9 +132,9 @@ def read_section(text: str, file: str, allowed: Collection[str]) -> Section:
     except yaml.YAMLError as error:
         raise UsageError(f"{file}: not valid YAML: {' '.join(str(error).split())}.") from None
     except RecursionError:
-        raise UsageError(f"{file}: not an experiment: lists within lists without end.") from None
+        raise UsageError(f"{file}: not readable: lists within lists without end.") from None
     if node is None:
-        raise UsageError(f"{file}:1: the file is empty; an experiment needs name, jobs and arms.")
+        raise UsageError(f"{file}:1: the file is empty; it needs {', '.join(allowed)}.")
     return Section(file, node, "", allowed)
 
 

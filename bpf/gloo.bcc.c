@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Collectives of torch's Gloo, from beginning to end, with the bytes each sends.
+ *
+ * Compiled by bcc at run time. A thread of torch's pool begins a collective (execute), sends its
+ * parts to its peers (Pair::send, whose arguments are all plain numbers), and finishes it. Only
+ * entries of functions are probed: exceptions pass through Gloo, and a probe on a return would make
+ * them fatal.
+ */
+/* What the kernel hands to a probe, as it lays it out for BPF. No header is needed for it. */
+#ifdef __aarch64__
+struct registers {
+	u64 x[31], sp, pc, pstate;
+};
+#define ARGUMENT_1(r) ((r)->x[0])
+#define ARGUMENT_2(r) ((r)->x[1])
+#define ARGUMENT_3(r) ((r)->x[2])
+#define ARGUMENT_4(r) ((r)->x[3])
+#define ARGUMENT_5(r) ((r)->x[4])
+#define ARGUMENT_6(r) ((r)->x[5])
+#else
+struct registers {
+	u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di;
+	u64 orig_ax, ip, cs, flags, sp, ss;
+};
+#define ARGUMENT_1(r) ((r)->di)
+#define ARGUMENT_2(r) ((r)->si)
+#define ARGUMENT_3(r) ((r)->dx)
+#define ARGUMENT_4(r) ((r)->cx)
+#define ARGUMENT_5(r) ((r)->r8)
+#define ARGUMENT_6(r) ((r)->r9)
+#endif
+
+struct call {
+	u64 start_ns;
+	u64 end_ns;
+	u64 bytes;
+	u32 pid;
+	u32 parts; /* sends to peers; 0 for a send outside of collectives */
+};
+
+/* A collective under way; by thread. */
+BPF_TABLE("lru_hash", u64, struct call, works, 4096);
+
+struct pair {
+	u64 address;
+	u64 pid;
+};
+
+/* Bytes sent to each peer: a pair is a connection. */
+BPF_TABLE("lru_hash", struct pair, u64, sent, 16384);
+
+#ifndef PAGE_SIZE /* bcc's unit: 1 MiB is whole pages of any size */
+#define PAGE_SIZE 4096
+#endif
+BPF_RINGBUF_OUTPUT(calls, 256);
+BPF_ARRAY(lost, u64, 1);
+
+/* ProcessGroupGloo::AsyncWork::execute(work) */
+int begin(struct registers *ctx)
+{
+	u64 id = bpf_get_current_pid_tgid();
+	struct call work = {.start_ns = bpf_ktime_get_ns(), .pid = id >> 32};
+
+	works.update(&id, &work);
+	return 0;
+}
+
+/* gloo::transport::tcp::Pair::send(this, buffer, slot, offset, bytes) */
+int pair_send(struct registers *ctx)
+{
+	u64 id = bpf_get_current_pid_tgid();
+	struct pair pair = {.address = ARGUMENT_1(ctx), .pid = id >> 32};
+	u64 bytes = ARGUMENT_5(ctx), none = 0;
+	struct call *work = works.lookup(&id);
+	u64 *all = sent.lookup_or_try_init(&pair, &none);
+
+	if (all)
+		lock_xadd(all, bytes);
+	if (work) {
+		work->bytes += bytes;
+		work->parts++;
+		return 0;
+	}
+	struct call alone = {
+		.start_ns = bpf_ktime_get_ns(),
+		.bytes = bytes,
+		.pid = id >> 32,
+	};
+	alone.end_ns = alone.start_ns;
+	if (calls.ringbuf_output(&alone, sizeof(alone), 0))
+		lost.increment(0);
+	return 0;
+}
+
+/* ProcessGroupGloo::AsyncWork::finishWorkGloo(this), and ...Error(this, exception) */
+int end(struct registers *ctx)
+{
+	u64 id = bpf_get_current_pid_tgid();
+	struct call *work = works.lookup(&id);
+
+	if (!work)
+		return 0;
+	work->end_ns = bpf_ktime_get_ns();
+	if (calls.ringbuf_output(work, sizeof(*work), 0))
+		lost.increment(0);
+	works.delete(&id);
+	return 0;
+}

@@ -1,0 +1,104 @@
+"""A socket of another process, borrowed for a moment, and its congestion control."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mltcp_tools.attach.processes import is_running
+from mltcp_tools.attach.sockets import CAN_SEND, STATES
+from mltcp_tools.errors import MltcpError
+
+_SYS_PIDFD_GETFD = 438
+"""asm-generic/unistd.h: the same number on every architecture."""
+
+_SO_COOKIE = 57
+"""asm-generic/socket.h; the socket module has no name for it."""
+
+_NAME_SIZE = 16
+"""TCP_CA_NAME_MAX of net/tcp.h."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Gone(Exception):
+    """The socket or its process isn't there any more. str(): why, as part of a sentence."""
+
+
+@contextmanager
+def borrowed(pid: int, start_ticks: int, fd: int, cookie: int) -> Iterator[socket.socket]:
+    """Our own descriptor of the socket of that cookie, which the process has as `fd`.
+
+    Closed on leaving: as long as it is open, the connection outlives the process's close. Its file
+    description is the process's own, so flags (such as blocking) must not be touched. Raises Gone,
+    or PermissionError where this process may not reach into that one.
+    """
+    copy = _copy_descriptor(pid, start_ticks, fd)
+    try:
+        found = socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        raise Gone(f"descriptor {fd} is no socket any more") from None
+    with found:
+        (number,) = struct.unpack("=Q", found.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, 8))
+        if number != cookie:
+            raise Gone(f"descriptor {fd} is another socket by now")
+        yield found
+
+
+def _copy_descriptor(pid: int, start_ticks: int, fd: int) -> int:
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise Gone("the process has ended") from None
+    try:
+        # In this order: whoever has the pid now, and is the process that was meant, had it before.
+        if not is_running(pid, start_ticks):
+            raise Gone("the process has ended, and its pid is another's by now")
+        copy: int = _libc.syscall(_SYS_PIDFD_GETFD, pidfd, fd, 0)
+        if copy >= 0:
+            return copy
+        number = ctypes.get_errno()
+        if number == errno.EBADF:
+            raise Gone("the socket was closed")
+        if number == errno.ESRCH:
+            raise Gone("the process has ended")
+        raise OSError(number, os.strerror(number))
+    finally:
+        os.close(pidfd)
+
+
+def check_can_send(sock: socket.socket) -> None:
+    """Gone when the connection has ended, although the process hasn't closed its end of it."""
+    state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]  # tcpi_state comes first
+    if STATES[state] not in CAN_SEND:
+        raise Gone("the connection has ended")
+
+
+def congestion_control(sock: socket.socket) -> str:
+    """Name of the one the socket runs, as the kernel says."""
+    name: bytes = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _NAME_SIZE)
+    return name.partition(b"\0")[0].decode(errors="replace")
+
+
+def set_congestion_control(sock: socket.socket, name: str) -> None:
+    """Switch the socket and read it back. MltcpError says, as part of a sentence, why it failed."""
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+    except OSError as error:
+        reason = _REASONS.get(error.errno or 0, str(error.strerror))
+        raise MltcpError(reason.format(name)) from error
+    if (actual := congestion_control(sock)) != name:
+        raise MltcpError(f"the kernel took {name} but the socket runs {actual}")
+
+
+_REASONS = {
+    errno.ENOENT: "the kernel has no congestion control {} (any more)",
+    errno.EPERM: "the kernel refuses {} there: the socket's route fixes another one (`ip route …"
+    " congctl NAME lock`), or it is restricted and CAP_NET_ADMIN is missing in that namespace",
+}

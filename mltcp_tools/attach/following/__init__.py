@@ -1,0 +1,1 @@
+"""Attaching what comes and letting go of what ends: the follower, and the agent around it."""

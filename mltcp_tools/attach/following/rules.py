@@ -1,0 +1,241 @@
+"""Which processes belong to which job, and how their flows are to be treated.
+
+The agent's configuration file is a list of such rules:
+
+    follow: auto                 # or tracepoint, polling: how new sockets are noticed
+    on_stop: detach              # or keep: what becomes of attached sockets when the agent stops
+    rules:
+      - job: gpt2                # without it: the name that the process tells (MLTCP_JOB)
+        cgroup: [job_1234]       # any of: pid, tree, command, cgroup, port, netns, user; all that
+        command: [train.py]      # are given must fit, and of each list one entry
+        total: auto              # bytes of one burst of one flow, such as 2.5MB
+        gap: auto                # silence that ends an iteration, such as 170ms
+        cc: mltcp
+        kinds: [nccl-data]       # default: those that carry data; all: every socket
+        slope: 1.75
+        intercept: 0.25
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mltcp_tools.attach.processes import Target, user_id
+from mltcp_tools.attach.verdict import KINDS
+from mltcp_tools.backends.base import ALL_NAMES, NAMES, Job, JobParams
+from mltcp_tools.document import Section, read_section
+from mltcp_tools.errors import HostError, UsageError
+from mltcp_tools.units import parse_bytes, parse_seconds
+
+AUTO = "auto"
+ALL = "all"
+CONFIG = Path("/etc/mltcp/agent.yaml")
+METHODS = (AUTO, "tracepoint", "polling")
+"""How new sockets are noticed; auto: the tracepoint where it can be had."""
+
+ON_STOP = ("detach", "keep")
+
+_LARGEST = 1 << 20
+_TARGETS = ("pid", "tree", "command", "cgroup", "port", "netns", "user")
+_GIVEN = ("slope", "intercept")
+_RULE = ("job", *_TARGETS, "total", "gap", "cc", "kinds", *_GIVEN)
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How the processes of a target are followed.
+
+    job: its name; None: the one each process tells through the hooks. kinds: kinds of sockets
+    (verdict.KINDS) to attach, ALL for every one; none: those that carry data. total_bytes: of one
+    burst of one flow; gap_s: seconds; None: what the metadata sources find out. given: other
+    fields of JobParams.
+    """
+
+    job: str | None
+    target: Target
+    kinds: tuple[str, ...] = ()
+    congestion_control: str = NAMES[0]
+    total_bytes: int | None = None
+    gap_s: float | None = None
+    given: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.target == Target():
+            raise UsageError(f"the rule says of no process that it fits: add {_or(_TARGETS)}.")
+        JobParams(total_bytes=self.total_bytes or 0, gap_s=self.gap_s or 0.0, **self.given)
+        if self.job is not None:
+            Job(1, self.job)
+
+    def parameters(self) -> dict[str, Any]:
+        """The fields of JobParams that the rule gives."""
+        fixed = {"total_bytes": self.total_bytes, "gap_s": self.gap_s}
+        return self.given | {name: each for name, each in fixed.items() if each is not None}
+
+
+@dataclass(frozen=True)
+class Config:
+    """The agent's configuration: the rules, of which the first that fits a process counts."""
+
+    rules: tuple[Rule, ...]
+    follow: str = AUTO
+    on_stop: str = "detach"
+
+
+def load_config(path: Path) -> Config:
+    """Read and check the file.
+
+    UsageError names file, line and field of what is wrong. HostError for a file that somebody else
+    may write: its rules decide what is done to other people's processes.
+    """
+    try:
+        with open(path, "rb", opener=_without_waiting) as file:
+            info = os.fstat(file.fileno())
+            data = file.read(_LARGEST + 1) if stat.S_ISREG(info.st_mode) else b""
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}.") from error
+    if not stat.S_ISREG(info.st_mode):
+        raise UsageError(f"{path} is not a plain file.")
+    if info.st_uid not in (0, os.geteuid()) or info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise HostError(
+            f"{path} may be written by others than its user; run: chown root {path};"
+            f" chmod go-w {path}"
+        )
+    if len(data) > _LARGEST:
+        raise UsageError(f"{path} is larger than a mebibyte, so it holds no rules for the agent.")
+    try:
+        return parse_config(data.decode(), str(path))
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is not text in UTF-8.") from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait for its writer
+
+
+def parse_config(text: str, file: str) -> Config:
+    """The configuration in the text; `file` is its name for messages."""
+    top = read_section(text, file, ("rules", "follow", "on_stop"))
+    given: dict[str, dict[str, Any]] = {}
+    rules = []
+    for section in top.sections("rules", _RULE):
+        rule = _rule(section)
+        if rule.job and given.setdefault(rule.job, rule.parameters()) != rule.parameters():
+            raise section.error(
+                "a rule above gives this job another total, gap, slope or intercept; give the same"
+                " in both, or name another job.",
+                "job",
+            )
+        rules.append(rule)
+    return Config(
+        rules=tuple(rules),
+        follow=top.get("follow", _one_of(METHODS), AUTO),
+        on_stop=top.get("on_stop", _one_of(ON_STOP), "detach"),
+    )
+
+
+def _rule(section: Section) -> Rule:
+    try:
+        return Rule(
+            job=section.get("job", _job, None),
+            target=Target(
+                pids=section.get("pid", _list(_pid), ()),
+                trees=section.get("tree", _list(_pid), ()),
+                patterns=section.get("command", _list(_pattern), ()),
+                cgroups=section.get("cgroup", _list(_word), ()),
+                ports=section.get("port", _list(_port), ()),
+                netns=section.get("netns", _list(_word), ()),
+                users=section.get("user", _list(_user), ()),
+            ),
+            kinds=section.get("kinds", _kinds, ()),
+            congestion_control=section.get("cc", _one_of(ALL_NAMES), NAMES[0]),
+            total_bytes=section.get("total", _auto(parse_bytes), None),
+            gap_s=section.get("gap", _auto(parse_seconds), None),
+            given={name: section.get(name, _number) for name in section if name in _GIVEN},
+        )
+    except UsageError as error:
+        if str(error).startswith(f"{section.file}:"):
+            raise
+        raise section.error(str(error)) from None
+
+
+def _list(parse: Callable[[object], _T]) -> Callable[[object], tuple[_T, ...]]:
+    def parse_all(value: object) -> tuple[_T, ...]:
+        values = value if isinstance(value, list) else [value]
+        if not values:
+            raise UsageError("is an empty list; leave the field out.")
+        return tuple(parse(each) for each in values)
+
+    return parse_all
+
+
+def _auto(parse: Callable[[object], _T]) -> Callable[[object], _T | None]:
+    def parse_one(value: object) -> _T | None:
+        return None if value == AUTO else parse(value)
+
+    return parse_one
+
+
+def _one_of(choices: tuple[str, ...]) -> Callable[[object], str]:
+    def choose(value: object) -> str:
+        if value not in choices:
+            raise UsageError(f"{value!r} is none of {', '.join(choices)}.")
+        return str(value)
+
+    return choose
+
+
+def _whole(value: object, low: int, high: int, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise UsageError(f"{value!r} is not a {what}, {low} to {high}.")
+    return value
+
+
+def _pid(value: object) -> int:
+    return _whole(value, 1, 2**22, "process id")
+
+
+def _port(value: object) -> int:
+    return _whole(value, 1, 65535, "port")
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise UsageError(f"{value!r} is not a number.")
+    return float(value)
+
+
+def _word(value: object) -> str:
+    if not isinstance(value, (str, int)) or isinstance(value, bool) or not str(value).strip():
+        raise UsageError(f"{value!r} is not a name.")
+    return str(value)
+
+
+def _user(value: object) -> int:
+    return user_id(_word(value))
+
+
+def _job(value: object) -> str:
+    return Job(1, _word(value)).name
+
+
+def _pattern(value: object) -> str:
+    try:
+        re.compile(_word(value))
+    except re.error as error:
+        raise UsageError(f"{value!r} is not a regular expression: {error}.") from None
+    return _word(value)
+
+
+def _kinds(value: object) -> tuple[str, ...]:
+    return _list(_one_of((ALL, *KINDS)))(value)
+
+
+def _or(names: tuple[str, ...]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"

@@ -1,0 +1,1 @@
+"""The iterations of attached jobs, as they are read, shown and recorded."""

@@ -1,0 +1,55 @@
+"""The views of all jobs on this host, from followers that run, or from one's own watching."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+
+from mltcp_tools.attach.seeing.board import read_boards
+from mltcp_tools.attach.seeing.relay import open_iterations
+from mltcp_tools.attach.seeing.view import JobView, Views
+from mltcp_tools.backends.base import Backend, IterationStream
+from mltcp_tools.errors import BusyError
+
+
+class Watch:
+    """Looks at the jobs again and again. A context manager.
+
+    A follower knows a job from its beginning on; of jobs that nobody follows, only what happens
+    from entering on is seen. blind: why that is not seen either, or empty.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self.blind = ""
+        self._backend = backend
+        self._views = Views()
+        self._stream: IterationStream | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Watch:
+        try:
+            self._stream = self._stack.enter_context(open_iterations(self._backend))
+        except BusyError as error:
+            self.blind = str(error)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, and note what happens in it."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if self._stream is None:
+                time.sleep(left)
+            else:
+                self._views.add(self._stream.poll(left))
+
+    def look(self) -> list[JobView]:
+        """The jobs as they stand, by id."""
+        boards = read_boards()
+        flows = [flow.job_id for flow in self._backend.flows()]
+        return [
+            boards.get(job.id) or self._views.of(job, flows.count(job.id), None)
+            for job in self._backend.jobs()
+        ]

@@ -1,0 +1,210 @@
+"""The TCP sockets of a process: its descriptors joined with what sock_diag knows of them."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections import defaultdict
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
+from typing import Any
+
+from pyroute2 import netns
+
+from mltcp_tools.attach import privileges
+from mltcp_tools.attach.diag import open_diag, tcp_sockets
+from mltcp_tools.attach.processes import PROC, Process
+from mltcp_tools.errors import HostError
+
+STATES = (
+    "unknown",
+    "established",
+    "syn-sent",
+    "syn-recv",
+    "fin-wait-1",
+    "fin-wait-2",
+    "time-wait",
+    "close",
+    "close-wait",
+    "last-ack",
+    "listen",
+    "closing",
+    "new-syn-recv",
+)
+"""Names of the TCP states, in the order of net/tcp_states.h."""
+
+CAN_SEND = ("established", "close-wait")
+"""States of a connection over which the process can still send."""
+
+
+@dataclass(frozen=True)
+class Socket:
+    """One TCP socket of one process, as the kernel saw it when asked.
+
+    fd: the (lowest) descriptor by which the process holds it. inode: of the socket file. cookie:
+    the kernel's number for the socket, never given twice. netns: inode of its network namespace.
+    family: 4 or 6; a v4-mapped connection is one of IPv4. local, remote: address and port; the
+    remote one of a listening socket is all zero. state: name of the TCP state, such as
+    established, listen, close-wait. bytes_sent: with what was retransmitted. Both counts are since
+    the connection began.
+    """
+
+    process: Process
+    fd: int
+    inode: int
+    cookie: int
+    netns: int
+    family: int
+    local: tuple[str, int]
+    remote: tuple[str, int]
+    state: str
+    congestion_control: str
+    bytes_sent: int
+    bytes_received: int
+
+
+def sockets(process: Process) -> list[Socket]:
+    """The TCP sockets in the process's descriptors that belong to its network namespace, by fd.
+
+    A process that has ended has none. Raises HostError where this user may not look.
+    """
+    found, unread = sockets_of([process])
+    if unread:
+        raise HostError(unread[0][1])
+    return found
+
+
+def sockets_of(found: Iterable[Process]) -> tuple[list[Socket], list[tuple[Process, str]]]:
+    """The sockets of many processes, and those that could not be read, with the reason.
+
+    Each network namespace is asked once; a socket that several processes share comes once for each.
+    """
+    held: list[tuple[Process, dict[int, int]]] = []
+    wanted: defaultdict[int, set[int]] = defaultdict(set)
+    unread: list[tuple[Process, str]] = []
+    for process in found:
+        try:
+            held.append((process, socket_descriptors(process)))
+        except HostError as error:
+            unread.append((process, str(error)))
+        else:
+            wanted[process.netns] |= held[-1][1].keys()
+    tables: dict[int, dict[int, Any]] = {}
+    joined: list[Socket] = []
+    for process, descriptors in held:
+        try:
+            if descriptors and process.netns not in tables:
+                tables[process.netns] = _tcp_sockets(process, wanted[process.netns])
+        except HostError as error:
+            unread.append((process, str(error)))
+            continue
+        except (FileNotFoundError, ProcessLookupError):  # it has ended
+            continue
+        table = tables.get(process.netns, {})
+        joined += [
+            _join(process, fd, table[inode])
+            for inode, fd in sorted(descriptors.items(), key=lambda item: item[1])
+            if inode in table
+        ]
+    return joined, unread
+
+
+def socket_descriptors(process: Process) -> dict[int, int]:
+    """The inode of each socket that the process holds, and its lowest descriptor for it.
+
+    Nothing for a process that has ended. Raises HostError where this user may not look.
+    """
+    folder = PROC / str(process.pid) / "fd"
+    found: dict[int, int] = {}
+    try:
+        for name in sorted(os.listdir(folder), key=int):
+            try:
+                link = os.readlink(folder / name)
+            except FileNotFoundError:  # closed meanwhile
+                continue
+            if link.startswith("socket:["):
+                found.setdefault(int(link[8:-1]), int(name))
+    except PermissionError as error:
+        raise HostError(
+            f"The descriptors of process {process.pid} ({process.name}) of user {process.uid} can't"
+            f" be read: {privileges.reason_for_refusal()}."
+        ) from error
+    except (FileNotFoundError, ProcessLookupError):
+        return {}
+    # What was read may be another process's that got the pid.
+    return found if process.is_running() else {}
+
+
+def holders(inodes: Set[int], candidates: Iterable[Process]) -> dict[int, tuple[Process, int]]:
+    """One of the candidates that holds each of the sockets, and its descriptor for it.
+
+    A socket that none of them holds is left out; so is one of a process that may not be read.
+    """
+    found = {}
+    for process in candidates:
+        try:
+            descriptors = socket_descriptors(process)
+        except HostError:
+            continue
+        for inode in inodes & descriptors.keys():
+            found[inode] = process, descriptors[inode]
+    return found
+
+
+def _tcp_sockets(process: Process, inodes: Set[int]) -> dict[int, Any]:
+    """What sock_diag tells of these of the TCP sockets in the process's network namespace."""
+    with _diag_socket(process) as diag:
+        return tcp_sockets(diag, inodes)
+
+
+def _diag_socket(process: Process) -> socket.socket:
+    """A sock_diag socket in the process's network namespace; this thread stays in its own."""
+    try:
+        with (
+            open(PROC / "thread-self/ns/net") as home,
+            open(PROC / str(process.pid) / "ns/net") as there,
+        ):
+            inode = os.fstat(there.fileno()).st_ino
+            if inode != process.netns:
+                raise ProcessLookupError(f"process {process.pid} isn't the one that was meant")
+            if os.fstat(home.fileno()).st_ino == inode:
+                return open_diag()
+            netns.setns(there.fileno())
+            try:
+                return open_diag()
+            finally:
+                netns.setns(home.fileno())
+    except PermissionError as error:
+        if error.filename is not None:  # opening, not entering
+            why = privileges.reason_for_refusal()
+        else:
+            why = "it takes CAP_SYS_ADMIN in the user namespaces of both; run it as root (sudo)"
+        raise HostError(
+            f"The network namespace of process {process.pid} ({process.name}) can't be entered to"
+            f" look at its sockets: {why}."
+        ) from error
+
+
+def _join(process: Process, fd: int, message: Any) -> Socket:
+    info = message.get_attr("INET_DIAG_INFO") or {}
+    state = message["idiag_state"]
+    local = ipaddress.ip_address(message["idiag_src"])
+    remote = ipaddress.ip_address(message["idiag_dst"])
+    if isinstance(remote, ipaddress.IPv6Address) and remote.ipv4_mapped:
+        remote = remote.ipv4_mapped
+        local = getattr(local, "ipv4_mapped", None) or local
+    return Socket(
+        process=process,
+        fd=fd,
+        inode=message["idiag_inode"],
+        cookie=message["idiag_cookie"],
+        netns=process.netns,
+        family=remote.version,
+        local=(str(local), message["idiag_sport"]),
+        remote=(str(remote), message["idiag_dport"]),
+        state=STATES[state] if state < len(STATES) else STATES[0],
+        congestion_control=message.get_attr("INET_DIAG_CONG") or "",
+        bytes_sent=info.get("tcpi_bytes_sent", 0),
+        bytes_received=info.get("tcpi_bytes_received", 0),
+    )

@@ -1,0 +1,284 @@
+"""What was changed on this host, on disk: recorded before the change, so that it can be undone.
+
+A file per attached job, RUN_DIR/attach/job-ID.json, in a folder that only its owner may enter. A
+file is replaced whole (written aside, synced, renamed); it is believed only if it is a plain file
+of this user that nobody else may write or read, of this boot, and every field in it is valid.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import ipaddress
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mltcp_tools.attach.processes import PID_MAX
+from mltcp_tools.backends import BACKENDS
+from mltcp_tools.backends.base import Job, JobParams
+from mltcp_tools.backends.locks import RUN_DIR
+from mltcp_tools.errors import HostError, UsageError
+
+STATE_DIR = RUN_DIR / "attach"
+
+LOCK = "attach"
+"""Name of the lock (mltcp_tools.backends.locks) of whoever changes sockets or state files."""
+
+VERSION = 1
+"""Of the files' format; one of another version is refused."""
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_FILE_NAME = re.compile(r"job-([1-9][0-9]{0,9})\.json")
+_CONGESTION_CONTROL = re.compile(r"[A-Za-z0-9_.-]{1,15}")
+_SIZE_MAX = 64 * 2**20
+"""Of a file: about 200,000 sockets, more than a host has ports."""
+
+
+@dataclass(frozen=True)
+class SocketRecord:
+    """A socket that is attached or was about to be, and what it ran before.
+
+    pid, start_ticks, fd: where it was found (see processes.Process). netns, cookie, inode: see
+    sockets.Socket. local, remote: address and port. old: the congestion control before the first
+    attach; new: the one given. They are the same where only a tag was set.
+    """
+
+    pid: int
+    start_ticks: int
+    fd: int
+    netns: int
+    inode: int
+    cookie: int
+    local: tuple[str, int]
+    remote: tuple[str, int]
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class JobState:
+    """A job attached on this host. backend: the one that has its tags. sockets: each one once."""
+
+    job: Job
+    backend: str
+    sockets: tuple[SocketRecord, ...]
+
+
+class _Invalid(Exception):
+    """What is wrong with a file's content."""
+
+
+class StateFiles:
+    """The state files in a folder. Whoever writes or removes holds LOCK."""
+
+    def __init__(self, directory: Path = STATE_DIR) -> None:
+        self.directory = directory
+
+    def read(self) -> list[JobState]:
+        """All jobs attached since this boot, by id; none where the folder isn't there yet.
+
+        Raises HostError for a folder or file that isn't trusted or valid, with what to do.
+        """
+        try:
+            with self._open_directory() as folder:
+                found = [self._read_file(folder, name) for name in os.listdir(folder)]
+        except FileNotFoundError:
+            return []
+        return sorted((each for each in found if each), key=lambda each: each.job.id)
+
+    def write(self, state: JobState) -> None:
+        """Record the job's state; it is on disk when this returns."""
+        data = json.dumps({"version": VERSION, "boot_id": _boot_id()} | dataclasses.asdict(state))
+        name = _file_name(state.job.id)
+        aside = f".{name}.new"
+        self.directory.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            self.directory.mkdir(mode=0o700)
+        with self._open_directory() as folder:
+            with suppress(FileNotFoundError):
+                os.unlink(aside, dir_fd=folder)  # a crash left it
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(aside, flags, 0o600, dir_fd=folder), "w") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.fsync(folder)
+
+    def remove(self, job_id: int) -> None:
+        """Forget the job. No error where it isn't recorded."""
+        with suppress(FileNotFoundError), self._open_directory() as folder:
+            os.unlink(_file_name(job_id), dir_fd=folder)
+            os.fsync(folder)
+
+    @contextmanager
+    def _open_directory(self) -> Iterator[int]:
+        """A descriptor of the folder, once it is known that nobody else can change what is in it.
+
+        FileNotFoundError when there is none.
+        """
+        above = os.stat(self.directory.parent)
+        if above.st_uid not in (0, os.geteuid()) or above.st_mode & 0o022 & ~_sticky(above.st_mode):
+            raise self._distrust(self.directory.parent, "others may change it")
+        try:
+            folder = os.open(
+                self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            )
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                raise self._distrust(self.directory, "it is no folder but a link or file") from None
+            raise
+        try:
+            found = os.fstat(folder)
+            if found.st_uid != os.geteuid():
+                raise self._distrust(self.directory, f"it belongs to user {found.st_uid}")
+            if found.st_mode & 0o077:
+                raise self._distrust(self.directory, "others than its owner may enter it")
+            yield folder
+        finally:
+            os.close(folder)
+
+    def _read_file(self, folder: int, name: str) -> JobState | None:
+        """The state in a file; None for what is no state file, or of another boot."""
+        match = _FILE_NAME.fullmatch(name)
+        if match is None:
+            return None
+        path = self.directory / name
+        try:
+            descriptor = os.open(
+                name,
+                # without O_NONBLOCK, opening a planted pipe would wait for a writer
+                os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
+                dir_fd=folder,
+            )
+        except FileNotFoundError:  # its job was detached meanwhile
+            return None
+        except OSError as error:
+            link = error.errno == errno.ELOOP
+            why = "it is a symbolic link" if link else f"it can't be opened ({error.strerror})"
+            raise self._distrust(path, why) from None
+        with open(descriptor, "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+                raise self._distrust(path, "it is no plain file with a single name")
+            if found.st_uid != os.geteuid():
+                raise self._distrust(path, f"it belongs to user {found.st_uid}")
+            if found.st_mode & 0o077:
+                raise self._distrust(path, "others than its owner may read or write it")
+            data = file.read(_SIZE_MAX + 1)
+        try:
+            state = _parse(data)
+            if state is not None and state.job.id != int(match[1]):
+                raise _Invalid(f"it is about job {state.job.id}")
+        except _Invalid as error:
+            raise self._distrust(path, str(error)) from None
+        return state
+
+    @staticmethod
+    def _distrust(path: Path, why: str) -> HostError:
+        return HostError(
+            f"{path} is not to be trusted: {why}; look at it, then move it away (what it records"
+            " can then not be restored by `mltcp detach`)."
+        )
+
+
+def _sticky(mode: int) -> int:
+    """The permission bits that a sticky folder makes harmless: others can't rename our files."""
+    return 0o022 if mode & stat.S_ISVTX else 0
+
+
+def _file_name(job_id: int) -> str:
+    return f"job-{job_id}.json"
+
+
+def _boot_id() -> str:
+    return _BOOT_ID.read_text().strip()
+
+
+def _parse(data: bytes) -> JobState | None:
+    """The state in a file's content; None for one of another boot. Raises _Invalid."""
+    if len(data) > _SIZE_MAX:
+        raise _Invalid(f"it is larger than {_SIZE_MAX} bytes")
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise _Invalid(f"it is no JSON ({error})") from None
+    if not isinstance(document, dict) or document.get("version") != VERSION:
+        raise _Invalid(f"it is of another version than {VERSION}")
+    if document.get("boot_id") != _boot_id():
+        return None
+    top = _object(
+        document, version=int, boot_id=str, job=dict, backend=str, sockets=list, where="the file"
+    )
+    if top["backend"] not in BACKENDS:
+        raise _Invalid(f"there is no backend {top['backend']!r}")
+    records = tuple(_record(each) for each in top["sockets"])
+    if len({record.cookie for record in records}) != len(records):
+        raise _Invalid("it has a socket twice")
+    return JobState(_job(top["job"]), top["backend"], records)
+
+
+def _job(value: dict[str, Any]) -> Job:
+    job = _object(value, id=int, name=str, params=dict, where="job")
+    kinds: dict[str, Any] = {field.name: (int, float) for field in dataclasses.fields(JobParams)}
+    kinds |= {"total_bytes": int, "shape": str, "mechanisms": (list, type(None))}
+    params = _object(job["params"], where="params", **kinds)
+    mechanisms = params["mechanisms"]
+    if mechanisms is not None:
+        if not all(isinstance(each, str) for each in mechanisms):
+            raise _Invalid("its mechanisms are no names")
+        params["mechanisms"] = tuple(mechanisms)
+    try:
+        return Job(job["id"], job["name"], JobParams(**params))
+    except UsageError as error:
+        raise _Invalid(str(error).rstrip(".")) from None
+
+
+def _record(value: object) -> SocketRecord:
+    kinds: dict[str, Any] = dict.fromkeys(_RANGES, int)
+    kinds |= {"local": list, "remote": list, "old": str, "new": str}
+    found = _object(value, where="a socket", **kinds)
+    for name, (low, high) in _RANGES.items():
+        if not low <= found[name] <= high:
+            raise _Invalid(f"a socket's {name} is {found[name]}")
+    for name in ("old", "new"):
+        if not _CONGESTION_CONTROL.fullmatch(found[name]):
+            raise _Invalid(f"a socket's {name} congestion control is {found[name]!r}")
+    for name in ("local", "remote"):
+        found[name] = _endpoint(found[name])
+    return SocketRecord(**found)
+
+
+_RANGES = {
+    "pid": (1, PID_MAX),
+    "start_ticks": (0, 2**64 - 1),
+    "fd": (0, 2**31 - 1),
+    "netns": (1, 2**32 - 1),
+    "inode": (1, 2**64 - 1),
+    "cookie": (1, 2**64 - 1),
+}
+
+
+def _endpoint(value: list[Any]) -> tuple[str, int]:
+    match value:
+        case [str(address), int(port)] if 0 <= port <= 65535:
+            with suppress(ValueError):
+                return str(ipaddress.ip_address(address)), port
+    raise _Invalid(f"{value!r} is no address and port")
+
+
+def _object(value: object, *, where: str, **kinds: Any) -> dict[str, Any]:
+    """The value, if it is an object with exactly these fields, each of its kind."""
+    if not isinstance(value, dict) or value.keys() != kinds.keys():
+        raise _Invalid(f"{where} hasn't exactly the fields {', '.join(kinds)}")
+    for name, kind in kinds.items():
+        if isinstance(value[name], bool) or not isinstance(value[name], kind):
+            raise _Invalid(f"{name} of {where} is {value[name]!r}")
+    return dict(value)

@@ -1,0 +1,304 @@
+"""Make the sockets of running processes flows of a job.
+
+The socket is borrowed from its process (pidfd_getfd), is checked to be the one that was meant, is
+switched and tagged, and is let go at once. What it ran before is on disk before it is touched;
+`restore` puts it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mltcp_tools.attach import privileges
+from mltcp_tools.attach.borrow import (
+    Gone,
+    borrowed,
+    check_can_send,
+    congestion_control,
+    set_congestion_control,
+)
+from mltcp_tools.attach.jobs import forget, named_job
+from mltcp_tools.attach.processes import is_running, process, processes
+from mltcp_tools.attach.sockets import CAN_SEND, Socket, holders
+from mltcp_tools.attach.state import LOCK, JobState, SocketRecord, StateFiles
+from mltcp_tools.backends import checks
+from mltcp_tools.backends.base import ALL_NAMES, Backend, Job
+from mltcp_tools.backends.locks import exclusive
+from mltcp_tools.errors import MltcpError, UsageError
+
+DONE = ("switched", "tagged")
+"""Outcomes of a socket that is attached."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What became of one socket. old, new: congestion control before and after, as read back.
+
+    outcome: `switched`; `tagged` (it ran that congestion control already); `planned` (a dry run);
+    `gone` (the socket or its process went in between, which is no error); `failed` (it is as it
+    was, unless `reason` says otherwise).
+    """
+
+    socket: Socket
+    job: str
+    old: str
+    new: str
+    outcome: str
+    reason: str = ""
+
+
+def attach(
+    sockets: Sequence[Socket],
+    job: Job,
+    congestion_control: str,
+    backend: Backend,
+    dry_run: bool = False,
+    files: StateFiles | None = None,
+) -> list[Change]:
+    """Give the sockets to the job under the congestion control; say what became of each.
+
+    The job is set in the backend, and attached sockets of another job move over. A socket that
+    several processes share is changed once. On any error that is not a single socket's nothing is
+    changed: HostError names the capability or setting that is missing, MltcpError says when the
+    congestion control isn't loaded, UsageError is for sockets that can't send. dry_run makes the
+    same checks and changes nothing. files: where to record it, unless in STATE_DIR.
+    """
+    return _attach(sockets, lambda: job, congestion_control, backend, dry_run, files)[1]
+
+
+def attach_by_name(
+    sockets: Sequence[Socket],
+    name: str,
+    given: dict[str, Any],
+    congestion_control: str,
+    backend: Backend,
+    dry_run: bool = False,
+    files: StateFiles | None = None,
+    preferred: int | None = None,
+) -> tuple[Job, list[Change]]:
+    """As `attach`, to the job that jobs.named_job says, which nobody else can take meanwhile."""
+
+    def job() -> Job:
+        return named_job(name, backend, given, files, preferred=preferred)
+
+    return _attach(sockets, job, congestion_control, backend, dry_run, files)
+
+
+def _attach(
+    sockets: Sequence[Socket],
+    find_job: Callable[[], Job],
+    congestion_control: str,
+    backend: Backend,
+    dry_run: bool,
+    files: StateFiles | None,
+) -> tuple[Job, list[Change]]:
+    single = list({each.cookie: each for each in sockets}.values())
+    require_ready(congestion_control, backend)
+    _check(single)
+    with nullcontext() if dry_run else exclusive(LOCK):
+        job = find_job()
+        found = [_look(each, job.name) for each in single]
+        if dry_run:
+            return job, [_planned(each, congestion_control) for each in found]
+        steps = _Steps(job, congestion_control, backend, files or StateFiles())
+        steps.record([each for each in found if not each.outcome])
+        changes = [each if each.outcome else steps.change(each) for each in found]
+        changes = _read_back(changes, job, backend)
+        steps.settle()
+    return job, changes
+
+
+def require_ready(name: str, backend: Backend) -> None:
+    """Raise, as `attach` does, unless sockets can be given the congestion control here and now."""
+    privileges.require_capabilities()
+    checks.check_offered(backend.name, [name], backend.names)
+    loaded = backend.status().loaded
+    if not loaded:
+        raise checks.not_loaded(backend.name)
+    if name not in loaded:
+        raise MltcpError(f"{name} isn't loaded; run `mltcp load {name}`.")
+
+
+def _check(sockets: Iterable[Socket]) -> None:
+    """Raise unless these can be attached, as far as that shows without touching them."""
+    for each in sockets:
+        if each.state not in CAN_SEND:
+            raise UsageError(
+                f"Descriptor {each.fd} of process {each.process.pid} is in state {each.state};"
+                " only a connection that can send is attached."
+            )
+    for owner in {each.process for each in sockets}:
+        privileges.require_over_network(owner)
+
+
+def _look(sock: Socket, job: str) -> Change:
+    """What the socket runs, by the borrowing that changing it takes; its outcome is still open."""
+    owner = sock.process
+    try:
+        with borrowed(owner.pid, owner.start_ticks, sock.fd, sock.cookie) as ours:
+            check_can_send(ours)
+            old = congestion_control(ours)
+    except Gone as gone:
+        return Change(
+            sock, job, sock.congestion_control, sock.congestion_control, "gone", str(gone)
+        )
+    except PermissionError as error:
+        raise privileges.refused(owner) from error
+    return Change(sock, job, old, old, "")
+
+
+def _planned(change: Change, name: str) -> Change:
+    return change if change.outcome else replace(change, new=name, outcome="planned")
+
+
+def _read_back(changes: Sequence[Change], job: Job, backend: Backend) -> list[Change]:
+    """The changes as the kernel shows them: each socket with its tag."""
+    tags = {flow.cookie: flow.job_id for flow in backend.flows()}
+    seen = []
+    for change in changes:
+        if change.outcome in DONE and tags.get(change.socket.cookie) != job.id:
+            again = _look(change.socket, job.name)
+            change = replace(
+                change, outcome=again.outcome or "failed", reason=again.reason or _LOST
+            )
+        seen.append(change)
+    return seen
+
+
+_LOST = "it was switched, but the kernel doesn't show its tag; `mltcp detach` puts it back"
+
+
+def _still_open(records: Sequence[SocketRecord]) -> list[SocketRecord]:
+    """Those whose socket some process still has; mostly it is the one where it was found."""
+    inodes = {each.inode for each in records}
+    owners = []
+    for pid in {each.pid for each in records}:
+        with suppress(MltcpError):  # it has ended
+            owners.append(process(pid))
+    held = holders(inodes, owners)
+    if missing := inodes - held.keys():
+        held |= holders(missing, processes())
+    return [each for each in records if each.inode in held]
+
+
+class _Steps:
+    """The steps of one attach: record, change each socket, settle the record."""
+
+    def __init__(self, job: Job, name: str, backend: Backend, files: StateFiles) -> None:
+        self._job, self._name, self._backend, self._files = job, name, backend, files
+        self._states = files.read()
+        self._kept: dict[int, SocketRecord] = {}
+        """By cookie, what the job's file had before."""
+        self._recorded: dict[int, SocketRecord] = {}
+        """What was added to it before any change."""
+        self._unchanged: set[int] = set()
+        """The cookies of those that then were not changed, or put back at once."""
+
+    def record(self, open_changes: Sequence[Change]) -> None:
+        """Write what the sockets run now, and set the job. On an error neither stays."""
+        for state in self._states:
+            if state.job.id == self._job.id and state.job.name != self._job.name:
+                raise UsageError(f"Job {self._job.id} is attached as {state.job.name!r} already.")
+        before = next((each for each in self._states if each.job.name == self._job.name), None)
+        self._kept = {each.cookie: each for each in _still_open(before.sockets)} if before else {}
+        originals = {each.cookie: each.old for state in self._states for each in state.sockets}
+        for change in open_changes:
+            sock = change.socket
+            pid, start_ticks, fd = self._holder(sock)
+            self._recorded[sock.cookie] = SocketRecord(
+                pid=pid,
+                start_ticks=start_ticks,
+                fd=fd,
+                netns=sock.netns,
+                inode=sock.inode,
+                cookie=sock.cookie,
+                local=sock.local,
+                remote=sock.remote,
+                # Where it runs what we gave it, what was there before that; else what it runs.
+                old=originals.get(sock.cookie, change.old)
+                if change.old in ALL_NAMES
+                else change.old,
+                new=self._name,
+            )
+        if not self._recorded:
+            return
+        self._files.write(self._state(self._kept | self._recorded))
+        try:
+            self._backend.set_job(self._job)
+        except BaseException:
+            if before is None or before.job.id != self._job.id:
+                self._files.remove(self._job.id)
+            else:
+                self._files.write(before)
+            raise
+        if before and before.job.id != self._job.id:  # the name has a new id
+            forget(before, self._files)
+
+    def _holder(self, sock: Socket) -> tuple[int, int, int]:
+        """Pid, start and descriptor by which to find the socket again.
+
+        Those that are recorded, as long as that process runs: another one that shares the socket
+        may be a child that soon ends.
+        """
+        kept = self._kept.get(sock.cookie)
+        if kept and is_running(kept.pid, kept.start_ticks):
+            return kept.pid, kept.start_ticks, kept.fd
+        return sock.process.pid, sock.process.start_ticks, sock.fd
+
+    def change(self, change: Change) -> Change:
+        """Switch and tag one socket, or leave it as it was."""
+        sock = change.socket
+        owner = sock.process
+        try:
+            with borrowed(owner.pid, owner.start_ticks, sock.fd, sock.cookie) as ours:
+                if (present := congestion_control(ours)) != change.old:
+                    self._unchanged.add(sock.cookie)
+                    reason = f"it was switched to {present} by somebody else just now"
+                    return replace(change, outcome="failed", reason=reason)
+                try:
+                    set_congestion_control(ours, self._name)
+                    self._backend.tag(ours.fileno(), self._job.id)
+                except BaseException:
+                    if congestion_control(ours) != change.old:
+                        set_congestion_control(ours, change.old)
+                    self._unchanged.add(sock.cookie)
+                    check_can_send(ours)
+                    raise
+        except Gone as gone:
+            self._unchanged.add(sock.cookie)
+            return replace(change, outcome="gone", reason=str(gone))
+        except PermissionError:  # it has changed its user since
+            self._unchanged.add(sock.cookie)
+            return replace(change, outcome="failed", reason=privileges.reason_for_refusal())
+        except (MltcpError, OSError) as error:
+            return replace(change, outcome="failed", reason=str(error).rstrip("."))
+        outcome = "tagged" if change.old == self._name else "switched"
+        return replace(change, new=self._name, outcome=outcome)
+
+    def settle(self) -> None:
+        """Take out of the record what wasn't changed, here and in the jobs that sockets left."""
+        changed = {
+            cookie: record
+            for cookie, record in self._recorded.items()
+            if cookie not in self._unchanged
+        }
+        if not self._recorded:
+            return
+        if records := self._kept | changed:
+            self._files.write(self._state(records))
+        else:
+            forget(self._state({}), self._files)
+        for state in self._states:
+            left = tuple(each for each in state.sockets if each.cookie not in changed)
+            if state.job.name == self._job.name or len(left) == len(state.sockets):
+                continue
+            if left:
+                self._files.write(replace(state, sockets=left))
+            else:
+                forget(state, self._files)
+
+    def _state(self, records: dict[int, SocketRecord]) -> JobState:
+        return JobState(self._job, self._backend.name, tuple(records.values()))

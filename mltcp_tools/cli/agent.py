@@ -1,0 +1,52 @@
+"""`mltcp agent`: follow training processes by rules, for as long as the host runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import resources
+from pathlib import Path
+
+import click
+
+from mltcp_tools.attach.following.rules import CONFIG
+from mltcp_tools.backends import get_backend
+from mltcp_tools.cli.options import backend_option
+from mltcp_tools.cli.text import say
+from mltcp_tools.hooks import AGENT_SOCKET
+
+
+@click.command()
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=CONFIG,
+    show_default=True,
+    metavar="FILE",
+    help="The rules: which processes belong to which job.",
+)
+@click.option("--check", is_flag=True, help="Only read the rules and say whether they are valid.")
+@click.option("--print-unit", is_flag=True, help="Print the unit for systemd, and end.")
+@click.option("--print-example", is_flag=True, help="Print an example of FILE, and end.")
+@backend_option
+def command(config: Path, check: bool, print_unit: bool, print_example: bool, backend: str) -> None:
+    """Attach what training processes on this host open, by the rules in FILE.
+
+    New connections are attached as they are established, iterations are learned from hooks and
+    flows, and what ends is let go. SIGHUP reads the rules again, and keeps the old ones where the
+    new ones are wrong. SIGTERM ends the agent and detaches, or keeps what is attached, as the
+    rules say. One agent runs per host; MLTCP must be loaded (`mltcp load`).
+    """
+    from mltcp_tools.attach.following.agent import run_agent
+    from mltcp_tools.attach.following.rules import load_config
+
+    if print_unit or print_example:
+        name = "mltcp-agent.service" if print_unit else "agent.yaml"
+        text = (resources.files("mltcp_tools.attach.following") / name).read_text()
+        click.echo(text.replace("@MLTCP@", str(Path(sys.argv[0]).resolve())), nl=False)
+        return
+    if check:
+        click.echo(f"{config}: valid, rules: {len(load_config(config).rules)}.")
+        return
+    mailbox = Path(os.environ.get("MLTCP_AGENT_SOCKET") or AGENT_SOCKET)
+    run_agent(config, mailbox, get_backend(backend), say)

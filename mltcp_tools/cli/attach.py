@@ -1,0 +1,190 @@
+"""`mltcp attach`: make the connections of running processes flows of a job."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from typing import Any
+
+import click
+
+from mltcp_tools.attach.processes import Target, select
+from mltcp_tools.attach.switch import DONE, Change, attach_by_name, require_ready
+from mltcp_tools.attach.targets import sockets_to_attach
+from mltcp_tools.attach.verdict import KINDS, Verdict
+from mltcp_tools.backends import get_backend
+from mltcp_tools.backends.base import ALL_NAMES, GAIN_MAX, NAMES, SHAPES, Job
+from mltcp_tools.cli.options import (
+    TARGET_HELP,
+    Quantity,
+    backend_option,
+    target_argument,
+)
+from mltcp_tools.cli.text import endpoint, printable, say
+from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.units import parse_bytes, parse_seconds
+
+
+def _total(text: object) -> int:
+    return 0 if text == "auto" else parse_bytes(text)
+
+
+def _gap(text: object) -> float:
+    if text == "auto":
+        return 0.0
+    if str(text).replace(".", "", 1).isdecimal():  # seconds? `mltcp load` takes milliseconds
+        raise UsageError(f"{text!r} has no unit; write it like {text}ms.")
+    return parse_seconds(text)
+
+
+@click.command(epilog=TARGET_HELP)
+@target_argument(required=True)
+@click.option("--job", "name", required=True, metavar="NAME", help="The job the flows belong to.")
+@click.option(
+    "--total",
+    "total_bytes",
+    type=Quantity("size", _total),
+    metavar="auto|BYTES",
+    help="Bytes of one burst of one flow, such as 2.5MB; auto: as found out from the job, and until"
+    " then unknown: its flows behave as their base.  [default: auto]",
+)
+@click.option(
+    "--gap",
+    "gap_s",
+    type=Quantity("time", _gap),
+    metavar="auto|MS",
+    help="Time without an ACK that ends an iteration, such as 170ms; auto as for --total."
+    "  [default: auto]",
+)
+@click.option("--slope", type=click.FloatRange(0, GAIN_MAX), help="Of F.  [default: 1.75]")
+@click.option("--intercept", type=click.FloatRange(0, GAIN_MAX), help="Of F.  [default: 0.25]")
+@click.option("--shape", type=click.Choice(SHAPES), help="Of F.  [default: linear]")
+@click.option(
+    "--cc",
+    "congestion_control",
+    type=click.Choice(ALL_NAMES),
+    default=NAMES[0],
+    show_default=True,
+    help="The congestion control to give the sockets.",
+)
+@click.option(
+    "--kind",
+    "kinds",
+    type=click.Choice(KINDS),
+    multiple=True,
+    help="Take connections of this kind (can be repeated), not those that look like data.",
+)
+@click.option("--all-sockets", is_flag=True, help="Take every connection, whatever its kind.")
+@backend_option
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Attach as well what the processes open later and those that come later, until the last"
+    " has ended or Ctrl-C; what is attached stays so.",
+)
+@click.option("--dry-run", is_flag=True, help="Check and show everything, and change nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+def command(
+    target: Target,
+    name: str,
+    total_bytes: int | None,
+    gap_s: float | None,
+    slope: float | None,
+    intercept: float | None,
+    shape: str | None,
+    congestion_control: str,
+    kinds: tuple[str, ...],
+    all_sockets: bool,
+    backend: str,
+    follow: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Make the data connections of running processes MLTCP flows of a job, without a restart.
+
+    Prints each socket with its peer and its congestion control before and after. What a job was
+    given before stays unless given anew. `mltcp detach` puts everything back.
+    """
+    if kinds and all_sockets:
+        raise click.UsageError("--kind and --all-sockets exclude each other")
+    chosen = {
+        "total_bytes": total_bytes,
+        "gap_s": gap_s,
+        "slope": slope,
+        "intercept": intercept,
+        "shape": shape,
+    }
+    if follow and (dry_run or as_json):
+        raise click.UsageError("--follow goes with neither --dry-run nor --json")
+    given = {field: value for field, value in chosen.items() if value is not None}
+    if follow:
+        _follow(target, name, given, congestion_control, kinds, all_sockets, backend)
+        return
+    sockets, left_alone = sockets_to_attach(target, kinds, all_sockets)
+    job, changes = attach_by_name(
+        sockets, name, given, congestion_control, get_backend(backend), dry_run
+    )
+    if as_json:
+        click.echo(json.dumps(_document(job, changes, left_alone), indent=2))
+    else:
+        _show(job, changes, left_alone)
+    if failed := [change for change in changes if change.outcome == "failed"]:
+        raise MltcpError(f"{len(failed)} of {len(changes)} sockets could not be attached.")
+    if not dry_run and not any(change.outcome in DONE for change in changes):
+        raise MltcpError("All sockets closed meanwhile; nothing is attached.")
+
+
+def _follow(
+    target: Target,
+    name: str,
+    given: dict[str, Any],
+    congestion_control: str,
+    kinds: tuple[str, ...],
+    all_sockets: bool,
+    backend: str,
+) -> None:
+    from mltcp_tools.attach.following.follow import (
+        follow,  # which the other ways to attach don't need
+    )
+    from mltcp_tools.attach.following.rules import ALL, Rule
+
+    rule = Rule(
+        job=name,
+        target=target,
+        kinds=(ALL,) if all_sockets else kinds,
+        congestion_control=congestion_control,
+        total_bytes=given.pop("total_bytes", None) or None,
+        gap_s=given.pop("gap_s", None) or None,
+        given=given,
+    )
+    kernel = get_backend(backend)
+    require_ready(congestion_control, kernel)
+    if not select(target):
+        click.echo("No process is like that yet; waiting for one.", err=True)
+    follow(rule, kernel, say)
+
+
+def _document(job: Job, changes: list[Change], left_alone: list[Verdict]) -> dict[str, object]:
+    return {
+        "job": dataclasses.asdict(job),
+        "changes": [dataclasses.asdict(change) for change in changes],
+        "left_alone": [dataclasses.asdict(verdict) for verdict in left_alone],
+    }
+
+
+def _show(job: Job, changes: list[Change], left_alone: list[Verdict]) -> None:
+    for change in changes:
+        sock = change.socket
+        reason = f": {change.reason}" if change.reason else ""
+        click.echo(
+            f"{sock.process.pid} fd {sock.fd} to {endpoint(*sock.remote)}: {change.old} ->"
+            f" {change.new}, job {printable(change.job)}, {change.outcome}{reason}"
+        )
+    counts = Counter(change.outcome for change in changes)
+    summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    click.echo(f"Job {printable(job.name)} (id {job.id}): {summary}.", err=True)
+    if left_alone:
+        kinds = Counter(verdict.kind for verdict in left_alone)
+        listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        click.echo(f"Left alone: {listed}; `mltcp ps` says why.", err=True)

@@ -1,0 +1,53 @@
+"""`mltcp detach`: put attached connections back to what they were."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+
+import click
+
+from mltcp_tools.attach.restore import Restoration, detach
+from mltcp_tools.cli.text import endpoint, printable
+from mltcp_tools.errors import MltcpError
+
+
+@click.command()
+@click.argument("which", metavar="[JOB|PID]", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every job attached on this host.")
+@click.option("--job", "name", metavar="NAME", help="A job whose name is a number.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+def command(which: str | None, everything: bool, name: str | None, as_json: bool) -> None:
+    """Give the sockets of a job or process their old congestion control back, and drop their tags.
+
+    Works as well after `mltcp unload --force`, and says what it could not restore and why.
+    """
+    if sum(each is not None and each is not False for each in (which, everything, name)) != 1:
+        raise click.UsageError("say what to detach: JOB, PID, --job or --all")
+    if which is not None and which.isdecimal() and len(which) <= 9:
+        done = detach(pid=int(which))
+    else:
+        done = detach(job=which or name)
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(each) for each in done], indent=2))
+    else:
+        _show(done)
+    if failed := [each for each in done if each.outcome == "failed"]:
+        raise MltcpError(
+            f"{len(failed)} of {len(done)} sockets could not be restored and stay recorded."
+        )
+
+
+def _show(done: list[Restoration]) -> None:
+    for each in done:
+        record = each.record
+        now = each.now or "-"
+        reason = f": {each.reason}" if each.reason else ""
+        click.echo(
+            f"{record.pid} fd {record.fd} to {endpoint(*record.remote)}: {record.new} -> {now},"
+            f" job {printable(each.job)}, {each.outcome}{reason}"
+        )
+    counts = Counter(each.outcome for each in done)
+    summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    click.echo(f"Detached: {summary or 'nothing was attached'}.", err=True)

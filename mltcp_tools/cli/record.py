@@ -1,0 +1,56 @@
+"""`mltcp record`: iterations of attached jobs into a run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mltcp_tools.backends import get_backend
+from mltcp_tools.cli.options import SECONDS, backend_option
+from mltcp_tools.errors import MltcpError
+
+
+@click.command()
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="RUN",
+    help="The run folder to make.",
+)
+@click.option("--job", "names", multiple=True, metavar="NAME", help="Only this job (repeatable).")
+@click.option("--duration", type=SECONDS, help="End after this time, such as 60s.")
+@click.option(
+    "--iterations", type=click.IntRange(1), help="End when every job has so many iterations."
+)
+@backend_option
+def command(
+    folder: Path,
+    names: tuple[str, ...],
+    duration: float | None,
+    iterations: int | None,
+    backend: str,
+) -> None:
+    """Record the iterations of attached jobs into RUN, a folder that `mltcp report` reads.
+
+    Without --duration and --iterations it goes on until Ctrl-C. An iteration is counted when two
+    later ones of its job have begun.
+    """
+    from mltcp_tools.attach.seeing.record import record
+
+    def until(counts: dict[str, int], elapsed_s: float) -> bool:
+        if duration is not None and elapsed_s >= duration:
+            return True
+        return iterations is not None and all(n >= iterations for n in counts.values())
+
+    counts = record(folder, get_backend(backend), names, until)
+    if not any(counts.values()):
+        raise MltcpError(
+            f"No iteration was seen, so {folder} holds none: the jobs may have ended, or their gap"
+            " is unknown; see `mltcp jobs`."
+        )
+    listed = ", ".join(f"{count} iterations of {name}" for name, count in counts.items())
+    click.echo(f"Recorded {listed}; see them with: mltcp report {folder}", err=True)

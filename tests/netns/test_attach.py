@@ -1,0 +1,570 @@
+"""Attaching and detaching on the real kernel, on every backend it can run.
+
+The processes are those of connected.py; nothing here looks at how a backend does it.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from netns.backends_here import PARAMETERS, fresh_and_loaded
+from netns.connected import FIRST_CC, Holder, holder, namespace, with_pid
+
+from mltcp_tools.attach.jobs import change_parameters, named_job
+from mltcp_tools.attach.processes import process
+from mltcp_tools.attach.restore import detach
+from mltcp_tools.attach.sockets import Socket, sockets
+from mltcp_tools.attach.state import STATE_DIR, StateFiles
+from mltcp_tools.attach.switch import Change, attach
+from mltcp_tools.backends.base import Backend, Job, JobParams
+from mltcp_tools.errors import MltcpError, UsageError
+
+JOB = Job(7, "seven", JobParams(total_bytes=1_000_000, gap_s=0.05))
+
+CONTAINER = (
+    *("unshare", "--pid", "--net", "--mount", "--fork", "--kill-child", "--mount-proc"),
+    *("sh", "-c", 'ip link set lo up && exec "$@"', "sh"),
+)
+"""Starts a command in namespaces of its own, as a container has them."""
+
+
+@pytest.fixture(params=PARAMETERS)
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    with fresh_and_loaded(request.param) as found:
+        yield found
+
+
+def assert_nothing_recorded() -> None:
+    assert not STATE_DIR.exists() or not list(STATE_DIR.iterdir())
+
+
+def connections(held: Holder) -> list[Socket]:
+    """The process's connections, by descriptor."""
+    return [each for each in sockets(process(held.pid)) if each.state == "established"]
+
+
+def outcomes(changes: list[Change]) -> list[str]:
+    return [change.outcome for change in changes]
+
+
+def tags(backend: Backend) -> dict[int, int]:
+    return {flow.cookie: flow.job_id for flow in backend.flows() if flow.job_id}
+
+
+def recorded() -> dict[str, set[int]]:
+    """The recorded sockets of each job, by descriptor."""
+    return {
+        state.job.name: {record.fd for record in state.sockets} for state in StateFiles().read()
+    }
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "::ffff:127.0.0.1"])
+def test_attach_and_detach(backend: Backend, address: str) -> None:
+    with holder(3, address) as held:
+        found = connections(held)
+        assert [each.fd for each in found] == held.fds
+        assert {each.family for each in found} == {6 if address == "::1" else 4}
+        assert {each.remote for each in found} == {(address.removeprefix("::ffff:"), held.port)}
+
+        changes = attach(found, JOB, "mltcp", backend)
+        assert [(each.old, each.new) for each in changes] == [(FIRST_CC, "mltcp")] * 3
+        assert outcomes(changes) == ["switched"] * 3
+        assert held.congestion_controls() == ["mltcp"] * 3
+        assert tags(backend) == {each.cookie: JOB.id for each in found}
+        assert backend.jobs() == [JOB]
+        (state,) = StateFiles().read()
+        assert (state.job, state.backend) == (JOB, backend.name)
+        assert [(each.pid, each.fd, each.old, each.new) for each in state.sockets] == [
+            (held.pid, fd, FIRST_CC, "mltcp") for fd in held.fds
+        ]
+
+        restored = detach(job="seven")
+        assert [(each.outcome, each.now) for each in restored] == [("restored", FIRST_CC)] * 3
+        assert held.congestion_controls() == [FIRST_CC] * 3
+        assert tags(backend) == {}
+        assert backend.jobs() == []
+        assert_nothing_recorded()
+
+
+def test_a_container_with_its_own_namespaces(backend: Backend) -> None:
+    with holder(2, through=CONTAINER) as held:
+        found = connections(held)
+        assert {each.netns for each in found} == {process(held.pid).netns}
+        assert process(held.pid).netns != process(os.getpid()).netns
+        home = os.readlink("/proc/thread-self/ns/net")
+        assert outcomes(attach(found, JOB, "mltcp", backend)) == ["switched"] * 2
+        assert os.readlink("/proc/thread-self/ns/net") == home
+        assert held.congestion_controls() == ["mltcp"] * 2
+        assert [each.outcome for each in detach(pid=held.pid)] == ["restored"] * 2
+        assert held.congestion_controls() == [FIRST_CC] * 2
+
+
+def test_a_rootless_container(backend: Backend) -> None:
+    with holder(2, through=("unshare", "--user", "--map-root-user", *CONTAINER[1:])) as held:
+        assert outcomes(attach(connections(held), JOB, "mltcp", backend)) == ["switched"] * 2
+        assert [each.outcome for each in detach()] == ["restored"] * 2
+        assert held.congestion_controls() == [FIRST_CC] * 2
+
+
+def test_a_dry_run_changes_nothing(backend: Backend) -> None:
+    before = sorted(Path("/run/mltcp").rglob("*"))
+    with holder(2) as held:
+        changes = attach(connections(held), JOB, "mltcp", backend, dry_run=True)
+        assert [(each.outcome, each.old, each.new) for each in changes] == [
+            ("planned", FIRST_CC, "mltcp")
+        ] * 2
+        assert held.congestion_controls() == [FIRST_CC] * 2
+    assert backend.jobs() == []
+    assert sorted(Path("/run/mltcp").rglob("*")) == before
+
+
+def test_a_socket_that_closes_in_between(backend: Backend) -> None:
+    with holder(3) as held:
+        found = connections(held)
+        held.ask("close", 1)
+        changes = attach(found, JOB, "mltcp", backend)
+        assert outcomes(changes) == ["switched", "gone", "switched"]
+        assert "closed" in changes[1].reason
+        assert recorded() == {"seven": {held.fds[0], held.fds[2]}}
+        held.ask("close", 0)
+        assert [each.outcome for each in detach()] == ["gone", "restored"]
+        assert held.congestion_controls() == [FIRST_CC]
+
+
+def test_a_connection_that_is_reset_in_between(backend: Backend) -> None:
+    with holder(2) as held:
+        found = connections(held)
+        held.ask("reset")
+        changes = attach(found, JOB, "mltcp", backend)
+        assert [(each.outcome, each.reason) for each in changes] == [
+            ("gone", "the connection has ended")
+        ] * 2
+        assert held.congestion_controls() == [FIRST_CC] * 2
+    with holder(2) as held:
+        attach(connections(held), JOB, "mltcp", backend)
+        held.ask("reset")
+        assert [each.outcome for each in detach()] == ["restored"] * 2
+
+
+def test_a_descriptor_that_became_another_socket(backend: Backend) -> None:
+    with holder(2) as held:
+        found = connections(held)
+        held.ask("replace", 0)
+        changes = attach(found, JOB, "mltcp", backend)
+        assert outcomes(changes) == ["gone", "switched"]
+        assert "another socket" in changes[0].reason
+        assert held.congestion_controls() == [FIRST_CC, "mltcp"]
+        held.ask("replace", 1)
+        held.ask("choose", 1, "mltcp")  # as a program may by itself: not ours to put back
+        assert [each.outcome for each in detach()] == ["gone"]
+        assert held.congestion_controls() == [FIRST_CC, "mltcp"]
+
+
+def test_a_process_that_exits(backend: Backend) -> None:
+    with holder(2) as held:
+        found = connections(held)
+    changes = attach(found, JOB, "mltcp", backend)
+    assert outcomes(changes) == ["gone"] * 2
+    assert "ended" in changes[0].reason
+    assert backend.jobs() == []
+    assert_nothing_recorded()
+
+    with holder(2) as held:
+        attach(connections(held), JOB, "mltcp", backend)
+    assert [each.outcome for each in detach(pid=held.pid)] == ["gone"] * 2
+    assert backend.jobs() == []
+
+
+def test_a_pid_that_was_reused(backend: Backend) -> None:
+    with ExitStack() as stack:
+        with holder(2) as first:
+            found = connections(first)
+        second = with_pid(first.pid)
+        stack.callback(second.end)
+        assert second.fds == first.fds
+        changes = attach(found, JOB, "mltcp", backend)
+        assert outcomes(changes) == ["gone"] * 2
+        assert "another's" in changes[0].reason
+        assert sockets(found[0].process) == []
+        assert second.congestion_controls() == [FIRST_CC] * 2
+
+    with ExitStack() as stack:
+        with holder(2) as first:
+            attach(connections(first), JOB, "mltcp", backend)
+        second = with_pid(first.pid)
+        stack.callback(second.end)
+        second.ask("choose", 0, "mltcp")
+        assert [each.outcome for each in detach(pid=first.pid)] == ["gone"] * 2
+        assert second.congestion_controls() == ["mltcp", FIRST_CC]
+
+
+def test_a_thousand_sockets_with_few_descriptors_of_our_own(backend: Backend) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as stack:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(4096, before[0]), before[1]))
+        held = stack.enter_context(holder(1000))
+        found = connections(held)
+        few = max(int(each) for each in os.listdir("/proc/self/fd")) + 40
+        resource.setrlimit(resource.RLIMIT_NOFILE, (few, before[1]))
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        backend.flows()  # which keeps what it reads them with
+        open_before = len(os.listdir("/proc/self/fd"))
+        assert outcomes(attach(found, JOB, "mltcp", backend)) == ["switched"] * 1000
+        assert held.congestion_controls() == ["mltcp"] * 1000
+        assert len(tags(backend)) == 1000
+        assert [each.outcome for each in detach()] == ["restored"] * 1000
+        assert len(os.listdir("/proc/self/fd")) == open_before
+        assert held.congestion_controls() == [FIRST_CC] * 1000
+
+
+def test_a_socket_that_processes_share_is_changed_once(backend: Backend) -> None:
+    with holder(2) as held, ExitStack() as stack:
+        child = held.ask("fork")
+        stack.callback(os.kill, child, signal.SIGKILL)
+        both = [*connections(held), *sockets(process(child))]
+        both = [each for each in both if each.state == "established"]
+        assert len(both) == 4
+        assert outcomes(attach(both, JOB, "mltcp", backend)) == ["switched"] * 2
+        first = {record.pid for state in StateFiles().read() for record in state.sockets}
+        assert len(first) == 1
+        # It lives on in the other process when the one by which it was found has ended.
+        if first == {child}:
+            os.kill(child, signal.SIGKILL)
+        else:
+            held.end()
+        (now, _) = [each.now for each in detach()]
+        assert now == FIRST_CC
+
+
+def test_a_socket_moved_to_another_descriptor_is_found(backend: Backend) -> None:
+    with holder(2) as held:
+        attach(connections(held), JOB, "mltcp", backend)
+        moved = held.ask("move", 0)
+        done = detach(job="seven")
+        assert [(each.outcome, each.record.fd) for each in done] == [
+            ("restored", moved),
+            ("restored", held.fds[1]),
+        ]
+        assert held.congestion_controls() == [FIRST_CC] * 2
+
+
+def test_what_somebody_else_chose_since_stays(backend: Backend) -> None:
+    with holder(2) as held:
+        attach(connections(held), JOB, "mltcp", backend)
+        held.ask("choose", 0, "cubic")
+        left, restored = detach()
+        assert (left.outcome, left.now, restored.outcome) == ("left", "cubic", "restored")
+        assert "somebody else" in left.reason
+        assert held.congestion_controls() == ["cubic", FIRST_CC]
+    assert_nothing_recorded()
+
+
+def test_a_socket_that_runs_mltcp_by_itself_is_only_tagged(backend: Backend) -> None:
+    with holder(1) as held:
+        held.ask("choose", 0, "mltcp")
+        (change,) = attach(connections(held), JOB, "mltcp", backend)
+        assert (change.outcome, change.old, change.new) == ("tagged", "mltcp", "mltcp")
+        assert list(tags(backend).values()) == [JOB.id]
+        (done,) = detach()
+        assert (done.outcome, done.now) == ("restored", "mltcp")
+        assert tags(backend) == {}
+
+
+def test_attaching_again_keeps_what_was_there_first(backend: Backend) -> None:
+    with holder(2) as held:
+        found = connections(held)
+        attach(found[:1], JOB, "mltcp", backend)
+        assert outcomes(attach(connections(held), JOB, "mltcp", backend)) == ["tagged", "switched"]
+        assert outcomes(attach(connections(held), JOB, "mltcp_reno", backend)) == ["switched"] * 2
+        assert held.congestion_controls() == ["mltcp_reno"] * 2
+        assert [each.now for each in detach()] == [FIRST_CC] * 2
+        assert held.congestion_controls() == [FIRST_CC] * 2
+
+
+def test_attaching_again_forgets_what_has_closed_and_learns_what_was_chosen(
+    backend: Backend,
+) -> None:
+    with holder(3) as held:
+        attach(connections(held), JOB, "mltcp", backend)
+        held.ask("close", 0)
+        held.ask("choose", 0, "cubic")
+        assert outcomes(attach(connections(held), JOB, "mltcp", backend)) == ["switched", "tagged"]
+        assert recorded() == {"seven": set(held.fds[1:])}
+        assert sorted(each.now for each in detach()) == ["cubic", FIRST_CC]
+
+
+def test_sockets_move_to_another_job(backend: Backend) -> None:
+    other = Job(8, "eight")
+    with holder(2) as held:
+        found = connections(held)
+        attach(found, JOB, "mltcp", backend)
+        attach(found[:1], other, "mltcp", backend)
+        assert recorded() == {"seven": {held.fds[1]}, "eight": {held.fds[0]}}
+        assert tags(backend) == {found[0].cookie: 8, found[1].cookie: 7}
+        attach(found, other, "mltcp", backend)
+        assert recorded() == {"eight": set(held.fds)}
+        assert backend.jobs() == [other]
+        assert [each.now for each in detach(job="eight")] == [FIRST_CC] * 2
+
+
+def test_job_names_keep_their_id_and_parameters(backend: Backend) -> None:
+    backend.set_job(Job(1, "taken"))
+    first = named_job("a", backend, {"total_bytes": 5})
+    assert first == Job(2, "a", JobParams(total_bytes=5))
+    with holder(1) as held:
+        attach(connections(held), first, "mltcp", backend)
+        assert named_job("a", backend, {"gap_s": 1.0}).params == JobParams(total_bytes=5, gap_s=1.0)
+        assert named_job("b", backend, {}).id == 3
+        backend.unload(force=True)
+        backend.load()
+        assert named_job("a", backend, {}) == first
+        assert named_job("b", backend, {}).id == 1
+        backend.set_job(Job(2, "another's"))  # took the id while nothing was loaded
+        moved = named_job("a", backend, {})
+        assert moved == Job(1, "a", JobParams(total_bytes=5))
+        attach(connections(held), moved, "mltcp", backend)
+        assert recorded() == {"a": {held.fds[0]}}
+        assert [each.now for each in detach(job="a")] == [FIRST_CC]
+        assert backend.jobs() == [Job(2, "another's")]
+
+
+def test_parameters_change_as_long_as_the_job_is_attached(backend: Backend) -> None:
+    changed = Job(JOB.id, JOB.name, JobParams(total_bytes=5, gap_s=1.0))
+    with holder(1) as held:
+        attach(connections(held), JOB, "mltcp", backend)
+        assert change_parameters(changed, backend)
+        assert backend.jobs() == [changed]
+        assert [state.job for state in StateFiles().read()] == [changed]
+        assert not change_parameters(Job(JOB.id, "another"), backend)
+        detach()
+        assert not change_parameters(changed, backend)
+    assert backend.jobs() == []
+    assert_nothing_recorded()
+
+
+def failing_at(backend: Backend, number: int) -> Backend:
+    """The backend, but tagging fails at that call: the job is no longer there."""
+
+    class Failing(type(backend)):  # type: ignore[misc]
+        calls = 0
+
+        def tag(self, fd: int, job_id: int) -> None:
+            self.calls += 1
+            super().tag(fd, 999 if self.calls == number else job_id)
+
+    return Failing()
+
+
+def test_a_tag_that_fails_puts_the_congestion_control_back(backend: Backend) -> None:
+    with holder(3) as held:
+        changes = attach(connections(held), JOB, "mltcp", failing_at(backend, 2))
+        assert outcomes(changes) == ["switched", "failed", "switched"]
+        assert "no job 999" in changes[1].reason
+        assert held.congestion_controls() == ["mltcp", FIRST_CC, "mltcp"]
+        assert recorded() == {"seven": {held.fds[0], held.fds[2]}}
+    detach()
+    with holder(1) as held:
+        assert outcomes(attach(connections(held), JOB, "mltcp", failing_at(backend, 1))) == [
+            "failed"
+        ]
+        assert backend.jobs() == []
+        assert_nothing_recorded()
+
+
+def test_a_namespace_whose_route_fixes_another_congestion_control(backend: Backend) -> None:
+    with namespace() as name:
+        route = "ip route replace table local local 127.0.0.0/8 dev lo src 127.0.0.1 congctl lock"
+        subprocess.run(["ip", "netns", "exec", name, *route.split(), "cubic"], check=True)
+        subprocess.run(
+            ["ip", "-n", name, "route", "del", "table", "local", "local", "127.0.0.1"], check=True
+        )
+        code = "import socket, sys, time\n" + (
+            "l = socket.create_server(('127.0.0.1', 0)); c = socket.socket();"
+            " c.connect(l.getsockname()); print(c.fileno(), flush=True); sys.stdin.read()"
+        )
+        with subprocess.Popen(
+            ["ip", "netns", "exec", name, sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as locked:
+            assert locked.stdout is not None
+            fd = int(locked.stdout.readline())
+            found = [each for each in sockets(process(locked.pid)) if each.fd == fd]
+            (change,) = attach(found, JOB, "mltcp", backend)
+            assert locked.stdin is not None
+            locked.stdin.close()
+    assert (change.outcome, change.old, change.new) == ("failed", "cubic", "cubic")
+    assert "route" in change.reason
+    assert_nothing_recorded()
+
+
+CRASHING = """
+import os, signal, sys
+from mltcp_tools.attach.processes import process
+from mltcp_tools.attach.sockets import sockets
+from mltcp_tools.attach.switch import attach
+from mltcp_tools.backends import get_backend
+from mltcp_tools.backends.base import Job
+
+class Crashing(type(get_backend(sys.argv[1]))):
+    calls = 0
+
+    def set_job(self, job):
+        if sys.argv[3] == "0":
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().set_job(job)
+
+    def tag(self, fd, job_id):
+        self.calls += 1
+        if sys.argv[3] == str(self.calls):
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().tag(fd, job_id)
+
+found = [each for each in sockets(process(int(sys.argv[2]))) if each.state == "established"]
+attach(found, Job(7, "seven"), "mltcp", Crashing())
+"""
+
+
+@pytest.mark.parametrize(("when", "switched"), [(0, 0), (1, 1), (3, 3)])
+def test_a_crash_between_record_and_change_is_rolled_back(
+    backend: Backend, when: int, switched: int
+) -> None:
+    with holder(4) as held:
+        crash = subprocess.run(
+            [sys.executable, "-c", CRASHING, backend.name, str(held.pid), str(when)]
+        )
+        assert crash.returncode == -signal.SIGKILL
+        assert held.congestion_controls() == ["mltcp"] * switched + [FIRST_CC] * (4 - switched)
+        assert recorded() == {"seven": set(held.fds)}
+        if when == 1:  # attaching again after a crash keeps the true record
+            assert "failed" not in outcomes(attach(connections(held), JOB, "mltcp", backend))
+        assert [each.outcome for each in detach(job="seven")] == ["restored"] * 4
+        assert held.congestion_controls() == [FIRST_CC] * 4
+        assert backend.jobs() == []
+
+
+def test_detach_after_a_forced_unload(backend: Backend) -> None:
+    with holder(2) as held:
+        found = connections(held)
+        attach(found, JOB, "mltcp", backend)
+        try:
+            backend.unload(force=True)
+        except MltcpError:
+            assert backend.name == "kmod"  # which can't leave its sockets
+        assert held.congestion_controls() == ["mltcp"] * 2
+        assert [(each.outcome, each.now) for each in detach()] == [("restored", FIRST_CC)] * 2
+        assert held.congestion_controls() == [FIRST_CC] * 2
+
+
+def test_attaching_again_after_a_forced_unload(backend: Backend) -> None:
+    if backend.name == "kmod":
+        return  # it stays while sockets use it
+    with holder(2) as held:
+        attach(connections(held), JOB, "mltcp", backend)
+        backend.unload(force=True)
+        backend.load()
+        changes = attach(connections(held), JOB, "mltcp", backend)
+        assert outcomes(changes) == ["tagged"] * 2
+        assert tags(backend) == {change.socket.cookie: 7 for change in changes}
+        assert [each.now for each in detach()] == [FIRST_CC] * 2
+
+
+def test_nothing_is_changed_by_a_request_that_can_not_work(backend: Backend) -> None:
+    with holder(1) as held:
+        found = sockets(process(held.pid))
+        listener = next(each for each in found if each.state == "listen")
+        (connection,) = connections(held)
+        for request, error, why in (
+            (lambda: attach([listener], JOB, "mltcp", backend), UsageError, "state listen"),
+            (lambda: attach([connection], JOB, "bbr", backend), UsageError, "no bbr"),
+            (lambda: detach(job="absent"), UsageError, "No job 'absent' is attached; nothing is"),
+            (lambda: detach(pid=held.pid), UsageError, f"No socket of process {held.pid}"),
+        ):
+            with pytest.raises(error, match=why):
+                request()
+        assert detach() == []
+        backend.unload()
+        with pytest.raises(MltcpError, match="isn't loaded; run `mltcp load`"):
+            attach([connection], JOB, "mltcp", backend)
+        backend.load(["mltcp"])
+        if backend.status().loaded == ("mltcp",):
+            with pytest.raises(MltcpError, match="run `mltcp load mltcp_reno`"):
+                attach([connection], JOB, "mltcp_reno", backend)
+        assert held.congestion_controls() == [FIRST_CC]
+    assert_nothing_recorded()
+
+
+def test_two_at_once_leave_each_socket_with_one_job(backend: Backend) -> None:
+    with holder(40) as held:
+        code = (
+            "import sys; from mltcp_tools.cli.main import main;"
+            " sys.exit(main(['attach', sys.argv[1], '--job', sys.argv[2]]))"
+        )
+        runs = [
+            subprocess.Popen(
+                [sys.executable, "-c", code, str(held.pid), name],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            )
+            for name in ("a", "b")
+        ]
+        for run in runs:
+            _, said = run.communicate()
+            assert run.returncode == 0, said
+        (sets,) = [list(recorded().values())]
+        assert sets == [set(held.fds)]
+        assert len(set(tags(backend).values())) == 1
+        assert {each.now for each in detach()} == {FIRST_CC}
+        assert held.congestion_controls() == [FIRST_CC] * 40
+
+
+def test_a_transfer_does_not_notice(backend: Backend) -> None:
+    """Attached and detached over and over in mid-flow, every byte arrives in its place."""
+    size = 300 * 2**20
+    code = f"""
+import socket, sys
+sender = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+block = bytes(range(256)) * 4096
+for _ in range({size} // len(block)):
+    sender.sendall(block)
+"""
+    received = bytearray()
+    wrong = []
+
+    def read(listener: socket.socket) -> None:
+        peer, _ = listener.accept()
+        block = bytes(range(256)) * 4096
+        count = 0
+        with peer:
+            while data := peer.recv(1 << 20, socket.MSG_WAITALL):
+                wrong.extend([count] if data != block else [])
+                count += len(data)
+        received.extend(str(count).encode())
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        reader = threading.Thread(target=read, args=(listener,))
+        reader.start()
+        with subprocess.Popen(
+            [sys.executable, "-c", code, str(listener.getsockname()[1])]
+        ) as sender:
+            rounds = 0
+            sending = process(sender.pid)
+            while sender.poll() is None:
+                found = [each for each in sockets(sending) if each.state == "established"]
+                if found and "switched" in outcomes(attach(found, JOB, "mltcp", backend)):
+                    rounds += 1
+                    detach()
+        reader.join(60)
+    assert sender.returncode == 0
+    assert (bytes(received), wrong) == (str(size).encode(), [])
+    assert rounds > 0

@@ -1,0 +1,455 @@
+"""Following processes on the real kernel: what they open is attached, what ends is let go."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from netns.backends_here import PARAMETERS, fresh_and_loaded
+from netns.connected import FIRST_CC, holder, with_pid
+from netns.trainings import Agent, agent, training, wait_for
+
+from mltcp_tools import analysis
+from mltcp_tools.attach.following.attaching import forget_closed
+from mltcp_tools.attach.following.follow import Follower
+from mltcp_tools.attach.following.rules import ALL, Rule
+from mltcp_tools.attach.following.wakeups import Tracepoint
+from mltcp_tools.attach.processes import Target
+from mltcp_tools.attach.restore import detach
+from mltcp_tools.attach.sources.messages import Mailbox
+from mltcp_tools.attach.state import StateFiles
+from mltcp_tools.backends.base import Backend, Job
+from mltcp_tools.cli.main import main
+from mltcp_tools.errors import BusyError, HostError
+
+DEFAULT = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+BURST = 200_000
+
+
+@pytest.fixture(params=PARAMETERS)
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    with fresh_and_loaded(request.param) as found:
+        yield found
+
+
+@pytest.fixture
+def mark() -> str:
+    """What tells this test's processes from all others."""
+    return f"mark-{uuid.uuid4().hex}"
+
+
+def tracepoint_missing() -> str:
+    try:
+        Tracepoint().close()
+    except HostError as error:
+        return str(error)
+    return ""
+
+
+METHODS = [
+    "polling",
+    pytest.param(
+        "tracepoint",
+        marks=pytest.mark.skipif(bool(why := tracepoint_missing()), reason=f"no tracepoint: {why}"),
+    ),
+]
+
+
+def rules(mark: str, job: str | None = "trained", more: str = "", **top: str) -> str:
+    """A configuration with one rule for the processes with this mark."""
+    named = "" if job is None else f"job: {job}, "
+    head = "".join(f"{name}: {value}\n" for name, value in top.items())
+    return f"{head}rules:\n  - {{{named}command: {mark}, kinds: all{more}}}\n"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_connections_are_attached_as_they_come(backend: Backend, mark: str, method: str) -> None:
+    said: list[str] = []
+    rule = Rule("trained", Target(patterns=(mark,)), kinds=(ALL,))
+    with training(mark) as old, Follower([rule], backend, said.append, method) as follower:
+        old.ask("connect")
+        follower.step()
+        wait_for(lambda: follower.step() or old.ccs() == ["mltcp"], "the one that was there")
+        old.ask("connect")
+        wait_for(lambda: follower.step() or old.ccs() == ["mltcp"] * 2, "a new one")
+        with training(mark) as new:
+            new.ask("connect")
+            wait_for(lambda: follower.step() or new.ccs() == ["mltcp"], "one of a new process")
+        (job,) = backend.jobs()
+        wait_for(lambda: follower.step() or len(backend.flows()) == 4, "both ends of both")
+        assert {flow.job_id for flow in backend.flows()} == {job.id}
+        wait_for(
+            lambda: (
+                follower.step()
+                or {each.pid for each in StateFiles().read()[0].sockets} == {old.process.pid}
+            ),
+            "the ended process is let go",
+        )
+        old.end()
+        wait_for(lambda: follower.step() or not follower.jobs(), "the job ends")
+    assert f"noticed by {method} (" in said[0]
+    assert any(line.startswith("trained has ended") for line in said)
+    assert backend.jobs() == []
+    assert StateFiles().read() == []
+
+
+@pytest.mark.parametrize("program", [[], ["sleep", "60"]])
+def test_a_child_that_leaves_does_not_take_its_parents_connections(
+    backend: Backend, mark: str, program: list[str]
+) -> None:
+    """Such as a data loader's worker, which ends, or a compiler that a process starts."""
+    said: list[str] = []
+    rule = Rule("trained", Target(patterns=(mark,)), kinds=(ALL,))
+    with training(mark) as job, Follower([rule], backend, said.append) as follower:
+        job.ask("connect")
+        wait_for(lambda: follower.step() or job.ccs() == ["mltcp"], "attached")
+        child = int(job.ask(f"fork {' '.join(program)}"))
+        wait_for(
+            lambda: follower.step() or any(f"process {child} attached" in each for each in said),
+            "the child is watched",
+        )
+        os.kill(child, signal.SIGUSR1 if program else signal.SIGKILL)
+        wait_for(
+            lambda: follower.step() or child not in {each.process.pid for each in follower.watched},
+            "the child is let go",
+        )
+        assert job.ccs() == ["mltcp"]
+        assert {each.pid for each in StateFiles().read()[0].sockets} == {job.process.pid}
+        if program:
+            os.kill(child, signal.SIGKILL)
+        job.end()
+        wait_for(lambda: follower.step() or not follower.jobs(), "the job ends")
+
+
+def test_an_id_that_another_job_takes_first(backend: Backend, mark: str) -> None:
+    rule = Rule("trained", Target(patterns=(mark,)), kinds=(ALL,))
+    with training(mark) as job, Follower([rule], backend, lambda _: None) as follower:
+        wait_for(lambda: follower.step() or follower.jobs() == ["trained"], "followed")
+        backend.set_job(Job(1, "quicker"))
+        job.ask("connect")
+        wait_for(lambda: follower.step() or job.ccs() == ["mltcp"], "attached")
+        assert {each.id: each.name for each in backend.jobs()} == {1: "quicker", 2: "trained"}
+        wait_for(lambda: follower.step() or len(backend.flows()) == 2, "both ends")
+        assert {each.job_id for each in backend.flows()} == {2}
+
+
+def test_a_pid_of_the_rule_that_is_another_process_by_now(backend: Backend) -> None:
+    with ExitStack() as stack:
+        with holder(2) as first:
+            rule = Rule("trained", Target(pids=(first.pid,)), kinds=(ALL,))
+            follower = stack.enter_context(Follower([rule], backend, lambda _: None))
+            wait_for(
+                lambda: follower.step() or first.congestion_controls() == ["mltcp"] * 2, "attached"
+            )
+        second = with_pid(first.pid)
+        stack.callback(second.end)
+        wait_for(lambda: follower.step() or not follower.jobs(), "the job ends")
+        follower.replace_rules([rule])
+        follower.step()
+        assert second.congestion_controls() == [FIRST_CC] * 2
+
+
+def test_a_flood_does_not_keep_it_from_its_work(
+    backend: Backend, mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mltcp_tools.attach.following.follow._HEARD_MOST", 100)
+    flood = (
+        "import socket, sys; s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+        "s.connect(sys.argv[1])\nwhile True: s.send(bytes(128))"
+    )
+    said: list[str] = []
+    rule = Rule("trained", Target(patterns=(mark,)), kinds=(ALL,))
+    with (
+        training(mark) as job,
+        Mailbox(tmp_path / "agent.sock") as box,
+        Follower([rule], backend, said.append, mailbox=box) as follower,
+        subprocess.Popen([sys.executable, "-c", flood, tmp_path / "agent.sock"]) as flooding,
+    ):
+        try:
+            wait_for(
+                lambda: follower.step() or any("too many speak" in each for each in said), "said"
+            )
+            job.ask("connect")
+            wait_for(lambda: follower.step() or job.ccs() == ["mltcp"], "attached")
+            heard = box.received
+            wait_for(lambda: follower.step() or box.received > heard + 100, "heard again")
+        finally:
+            flooding.kill()
+
+
+def test_what_was_attached_by_somebody_else_stays_detached(backend: Backend, mark: str) -> None:
+    rule = Rule("trained", Target(patterns=(mark,)), kinds=(ALL,))
+    with training(mark) as job, Follower([rule], backend, lambda _: None) as follower:
+        job.ask("connect")
+        wait_for(lambda: follower.step() or job.ccs() == ["mltcp"], "attached")
+        detach(job="trained")
+        for _ in range(3):
+            follower.step()
+        assert job.ccs() == [DEFAULT]
+        assert backend.jobs() == []
+        job.ask("connect")
+        wait_for(lambda: follower.step() or job.ccs() == [DEFAULT, "mltcp"], "the next one")
+
+
+def test_records_of_closed_connections_are_forgotten(backend: Backend, mark: str) -> None:
+    rule = Rule("trained", Target(patterns=(mark,)), kinds=(ALL,))
+    with training(mark) as job, Follower([rule], backend, lambda _: None) as follower:
+        job.ask("connect")
+        job.ask("connect")
+        wait_for(lambda: follower.step() or job.ccs() == ["mltcp"] * 2, "attached")
+        wait_for(
+            lambda: follower.step() or len(StateFiles().read()[0].sockets) == 4, "all recorded"
+        )
+        job.ask("close")
+        wait_for(lambda: follower.step() or len(backend.flows()) == 2, "closed")
+        forget_closed()
+        assert len(StateFiles().read()[0].sockets) == 2
+        job.ask("close")
+        wait_for(lambda: follower.step() or not backend.flows(), "closed")
+        forget_closed()
+        assert StateFiles().read()[0].sockets == ()
+
+
+def test_the_flow_tells_its_own_rhythm(
+    backend: Backend, mark: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rule = Rule("trained", Target(patterns=(mark,)), kinds=(ALL,))
+    with training(mark) as job, Follower([rule], backend, lambda _: None) as follower:
+        job.ask("connect")
+        wait_for(lambda: follower.step() or len(backend.flows()) == 2, "attached")
+        job.tell(f"train 60 0.1 {BURST}")
+        wait_for(lambda: follower.step() or backend.jobs()[0].params.total_bytes, "learned")
+        params = backend.jobs()[0].params
+        assert params.total_bytes == pytest.approx(BURST, rel=0.01)
+        assert 0.02 < params.gap_s < 0.1
+        wait_for(lambda: follower.step() or "flow" in shown(capsys, "jobs"), "shown")
+        (listed,) = json.loads(shown(capsys, "jobs", "--json"))
+        assert listed["metadata"]["source"] == "flow"
+        assert listed["metadata"]["period_s"] == pytest.approx(0.1, rel=0.5)
+        assert " flow " in shown(capsys, "flows")
+        flows = json.loads(shown(capsys, "flows", "--json"))
+        assert {flow["metadata"]["bytes_per_iteration"] for flow in flows} == {BURST}
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What `mltcp` prints."""
+    capsys.readouterr()
+    assert main(arguments) == 0
+    return capsys.readouterr().out
+
+
+# The agent
+
+
+def test_the_agent_takes_in_what_hooks_say(
+    backend: Backend, mark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job that names itself, whose iterations come from the training loop."""
+    with agent(tmp_path, rules(mark, job=None)) as running:
+        environment = {"MLTCP_AGENT_SOCKET": str(running.socket), "MLTCP_JOB": "own-name"}
+        with (
+            training(mark, "hooks", **environment) as job,
+            training("unmarked", "hooks", **environment) as stranger,
+        ):
+            job.ask("connect")
+            stranger.ask("connect")
+            stranger.tell(f"train 100 0.02 {BURST}")
+            job.tell(f"train 100 0.05 {BURST}")
+            running.wait_for("own-name: 2 connections")
+            running.wait_for("hooks: period")
+            wait_for(
+                lambda: " hooks " in shown(capsys, "watch", "--once", "--wait", "0.1s"), "shown"
+            )
+            (view,) = json.loads(shown(capsys, "watch", "--once", "--json", "--wait", "0.1s"))
+            assert view["name"] == "own-name"
+            assert view["metadata"]["period_s"] == pytest.approx(0.05, rel=0.5)
+            job.answer()
+            stranger.answer()
+            assert stranger.ccs() == [DEFAULT]
+            running.stop()
+            assert running.process.returncode == 0
+            assert job.ccs() == [DEFAULT]
+    assert "own-name: 2 connections put back" in running.said()
+    assert not running.socket.exists()
+
+
+@pytest.mark.parametrize("on_stop", ["detach", "keep"])
+def test_on_sigterm_it_detaches_or_keeps(
+    backend: Backend, mark: str, tmp_path: Path, on_stop: str
+) -> None:
+    with agent(tmp_path, rules(mark, on_stop=on_stop)) as running, training(mark) as job:
+        job.ask("connect")
+        running.wait_for("trained: ")
+        wait_for(lambda: job.ccs() == ["mltcp"], "attached")
+        running.stop(signal.SIGTERM)
+        assert running.process.returncode == 0
+        assert job.ccs() == [DEFAULT if on_stop == "detach" else "mltcp"]
+        if on_stop == "keep":
+            with agent(tmp_path, rules(mark, on_stop="detach")) as next_one:  # takes it over
+                next_one.wait_for("trained: ")
+                next_one.stop()
+            assert job.ccs() == [DEFAULT]
+
+
+def test_sighup_reads_the_rules_again_and_survives_bad_ones(
+    backend: Backend, mark: str, tmp_path: Path
+) -> None:
+    with agent(tmp_path, rules("nobody-has-this")) as running, training(mark) as job:
+        job.ask("connect")
+        for bad in ("rules: [", "rules: [{comand: x}]", ""):
+            before = running.said().count("stay as they were")
+            running.write(bad)
+            running.process.send_signal(signal.SIGHUP)
+            wait_for(lambda n=before: running.said().count("stay as they were") > n, "kept")
+        running.write(rules(mark, job="second"))
+        running.process.send_signal(signal.SIGHUP)
+        running.wait_for("second: ")
+        wait_for(lambda: job.ccs() == ["mltcp"], "attached by the new rules")
+        running.write(rules(mark, job="third"))
+        running.process.send_signal(signal.SIGHUP)
+        running.wait_for("third: ")
+        wait_for(lambda: [each.name for each in backend.jobs()] == ["third"], "another job")
+        running.write(rules("nobody-has-this"))
+        running.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: job.ccs() == [DEFAULT], "detached, as no rule fits it any more")
+        assert running.process.poll() is None
+
+
+def test_one_agent_at_a_time(backend: Backend, mark: str, tmp_path: Path) -> None:
+    (tmp_path / "second").mkdir()
+    with agent(tmp_path, rules(mark)) as running:
+        second = Agent(tmp_path / "second", rules(mark))
+        assert second.process.wait(30) == BusyError.exit_code
+        assert "An agent runs on this host already" in second.said()
+        assert running.process.poll() is None
+
+
+def test_a_killed_agent_leaves_what_detach_restores(
+    backend: Backend, mark: str, tmp_path: Path
+) -> None:
+    with agent(tmp_path, rules(mark)) as running, training(mark) as job:
+        job.ask("connect")
+        running.wait_for("trained: ")
+        wait_for(lambda: job.ccs() == ["mltcp"], "attached")
+        running.stop(signal.SIGKILL)
+        assert job.ccs() == ["mltcp"]
+        assert {each.outcome for each in detach(job="trained")} == {"restored"}
+        assert job.ccs() == [DEFAULT]
+        with agent(tmp_path, rules(mark)) as next_one:  # the dead one's socket is in the way
+            next_one.wait_for("trained: ")
+
+
+def test_it_survives_an_unload(backend: Backend, mark: str, tmp_path: Path) -> None:
+    with agent(tmp_path, rules(mark)) as running, training(mark) as job:
+        job.ask("connect")
+        wait_for(lambda: job.ccs() == ["mltcp"], "attached")
+        wait_for(lambda: unloaded(backend), "unloaded")
+        running.wait_for("no longer seen") if backend.name == "bpf" else None
+        job.ask("connect")
+        assert running.process.poll() is None
+        running.stop()
+        assert job.ccs() == [DEFAULT] * 2
+
+
+def unloaded(backend: Backend) -> bool:
+    try:
+        backend.unload(force=True)
+    except BusyError:  # a kernel module stays while a socket runs it
+        detach()
+        return False
+    return True
+
+
+def test_systemd_is_told(backend: Backend, mark: str, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(30)
+        with agent(tmp_path, rules(mark), NOTIFY_SOCKET=str(tmp_path / "notify")) as running:
+            assert systemd.recv(100) == b"READY=1"
+            running.process.send_signal(signal.SIGHUP)
+            assert [systemd.recv(100) for _ in range(2)] == [b"RELOADING=1", b"READY=1"]
+            running.stop()
+            assert systemd.recv(100) == b"STOPPING=1"
+
+
+def test_without_privilege_nothing_happens(backend: Backend, mark: str, tmp_path: Path) -> None:
+    (tmp_path / "agent.yaml").write_text(rules(mark))
+    code = "import sys; from mltcp_tools.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    bare = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c", code]
+    run = subprocess.run(
+        [*bare, "agent", "--config", tmp_path / "agent.yaml"], capture_output=True, text=True
+    )
+    assert run.returncode == HostError.exit_code
+    assert "CAP_SYS_PTRACE" in run.stderr
+    assert run.stderr.count("\n") == 1
+
+
+# Watching and recording
+
+
+def test_a_recording_is_a_run_folder_that_report_reads(
+    backend: Backend, mark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (
+        agent(tmp_path, rules(mark, more=", total: 200kB, gap: 50ms")) as running,
+        training(mark) as job,
+    ):
+        job.ask("connect")
+        running.wait_for("trained: ")
+        wait_for(lambda: len(backend.flows()) == 2, "attached")
+        job.tell(f"train 60 0.1 {BURST}")
+        assert main(["record", "-o", str(tmp_path / "run"), "--iterations", "20"]) == 0
+        assert "of trained; see them with: mltcp report" in capsys.readouterr().err
+        job.answer()
+    run = analysis.load_run(tmp_path / "run")
+    assert len(run.iterations) >= 20
+    assert set(run.iterations["arm"]) == {"mltcp"}
+    assert set(run.iterations["job"]) == {"trained"}
+    assert (run.iterations["bytes"] == BURST).all()
+    assert (run.iterations["compute_s"] > 0.05).all()
+    assert len(run.flow_events) >= 20
+    assert run.environment["outcome"] == "finished"
+    assert run.problems == [
+        "The arm alone is missing, so bound, fair and everything measured against them is too."
+    ]
+    assert "recorded: Attached jobs" in shown(capsys, "report", str(tmp_path / "run"))
+
+
+def test_watching_and_recording_without_an_agent(
+    backend: Backend, mark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with training(mark) as job:
+        job.ask("connect")
+        attached = ["attach", mark, "--job", "alone", "--all-sockets", "--gap", "50ms"]
+        assert main([*attached, "--total", "200kB"]) == 0
+        job.tell(f"train 40 0.1 {BURST}")
+        assert main(["record", "-o", str(tmp_path / "run"), "--duration", "2s"]) == 0
+        assert "iterations of alone" in capsys.readouterr().err
+        (view,) = json.loads(shown(capsys, "watch", "--once", "--json", "--wait", "1.5s"))
+        assert (view["name"], view["flows"], view["metadata"]) == ("alone", 2, None)
+        assert view["iterations"] > 5
+        assert view["iteration_s"] == pytest.approx(0.1, rel=0.5)
+        job.answer()
+    detach(job="alone")
+
+
+def test_mistakes_in_recording(
+    backend: Backend, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["record", "-o", str(tmp_path / "run")]) == 2
+    assert "No job is attached" in capsys.readouterr().err
+    assert main(["record", "-o", str(tmp_path / "run"), "--job", "x"]) == 2
+    assert "There is no job 'x'; there are: none." in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    assert main(["record", "-o", str(tmp_path)]) == 2
+    assert "isn't an empty folder" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,119 @@
+"""Processes that train in all but name (tests/training_process.py), and an agent to follow them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+SCRIPT = Path(__file__).parents[1] / "training_process.py"
+DEADLINE_S = 120.0
+
+
+def wait_for(condition: Callable[[], object], what: str) -> None:
+    """Wait until it holds; fail after a generous time."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        time.sleep(0.02)
+
+
+class Training:
+    """One such process. `ask` sends it a line and returns its answer."""
+
+    def __init__(self, mark: str, *arguments: str, **environment: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, SCRIPT, mark, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | environment,
+        )
+        assert self.answer() == "ready"
+
+    def ask(self, line: str) -> str:
+        self.tell(line)
+        return self.answer()
+
+    def tell(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> str:
+        assert self.process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            assert selector.select(DEADLINE_S), "the training process doesn't answer"
+        return self.process.stdout.readline().strip()
+
+    def ccs(self) -> list[str]:
+        """The congestion control of each of its connections."""
+        return self.ask("cc").split()
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@contextlib.contextmanager
+def training(mark: str, *arguments: str, **environment: str) -> Iterator[Training]:
+    """Start one, told from others by `mark` in its command line; end it."""
+    started = Training(mark, *arguments, **environment)
+    try:
+        yield started
+    finally:
+        started.end()
+
+
+class Agent:
+    """`mltcp agent` as a process. `said()`: what it wrote so far."""
+
+    def __init__(self, folder: Path, rules: str, **environment: str) -> None:
+        self.config = folder / "agent.yaml"
+        self.socket = folder / "agent.sock"
+        self._log = folder / "agent.log"
+        self.write(rules)
+        with open(self._log, "w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "mltcp_tools.cli.main", "agent", "--config", self.config],
+                stderr=log,
+                env=os.environ | {"MLTCP_AGENT_SOCKET": str(self.socket)} | environment,
+            )
+
+    def write(self, rules: str) -> None:
+        self.config.write_text(rules)
+        self.config.chmod(0o644)
+
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def wait_for(self, sentence: str) -> None:
+        def said_or_ended() -> bool:
+            assert self.process.poll() is None or sentence in self.said(), self.said()
+            return sentence in self.said()
+
+        wait_for(said_or_ended, f"{sentence!r} in {self.said()}")
+
+    def stop(self, number: int = 15) -> str:
+        """Send the signal and wait for the end; what it wrote."""
+        self.process.send_signal(number)
+        self.process.wait(DEADLINE_S)
+        return self.said()
+
+
+@contextlib.contextmanager
+def agent(folder: Path, rules: str, **environment: str) -> Iterator[Agent]:
+    """Start an agent with these rules, wait until it is ready; end it."""
+    started = Agent(folder, rules, **environment)
+    try:
+        started.wait_for("Following")
+        yield started
+    finally:
+        started.process.kill()
+        started.process.wait()
