@@ -67,8 +67,8 @@ def default_congestion_control() -> str:
     return (_IPV4 / "tcp_congestion_control").read_text().strip()
 
 
-def require_bpf(bpffs: Path = Path("/sys/fs/bpf")) -> None:
-    """Raise HostError, with the fix, unless struct_ops programs can be loaded from here."""
+def require_bpf_capabilities() -> None:
+    """Raise HostError unless this process has what BPF congestion controls take."""
     needed = {"CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"}
     has = effective_capabilities()
     missing = set() if "CAP_SYS_ADMIN" in has else needed - has
@@ -79,6 +79,11 @@ def require_bpf(bpffs: Path = Path("/sys/fs/bpf")) -> None:
             f"This process lacks {', '.join(sorted(missing))}, which BPF congestion controls need; "
             "run it as root (sudo)."
         )
+
+
+def require_bpf(bpffs: Path = Path("/sys/fs/bpf")) -> None:
+    """Raise HostError, with the fix, unless struct_ops programs can be loaded from here."""
+    require_bpf_capabilities()
     if not Path("/sys/kernel/btf/vmlinux").exists():
         raise HostError(
             "The kernel has no BTF (/sys/kernel/btf/vmlinux), so BPF can't know its structs; use a "

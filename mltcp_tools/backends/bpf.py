@@ -198,10 +198,11 @@ class BpfBackend(Backend):
     @contextmanager
     def _map(self, name: str) -> Iterator[libbpf.BpfMap]:
         """The pinned map, open; MltcpError when nothing is loaded."""
+        host.require_bpf_capabilities()
         try:
             found = libbpf.BpfMap.pinned(PIN_ROOT / name)
         except libbpf.BpfError as error:
-            host.require_bpf(PIN_ROOT.parent)  # costs more than all the rest of tagging a socket
+            host.require_bpf(PIN_ROOT.parent)  # not before, as reading all that takes a while
             if error.errno == errno.ENOENT:
                 raise checks.not_loaded(self.name) from error
             raise _explain(error, f"Opening {name}") from error
