@@ -55,12 +55,13 @@ def compile_program(name: str) -> Any:
             "bcc can't be imported; on Debian and Ubuntu: apt-get install python3-bpfcc, then make"
             " the virtual environment with scripts/setup."
         ) from error
-    source = (source_root() / "bpf" / f"{name}.bcc.c").read_bytes()
+    folder = source_root() / "bpf"
+    source = (folder / f"{name}.bcc.c").read_bytes()
     said = []
     for headers in (_small_headers, contextlib.nullcontext):
         with headers(), _silence() as output:
             try:
-                return bpf(text=source)
+                return bpf(text=source, cflags=[f"-I{folder}"])
             except Exception as error:  # bcc raises Exception itself
                 output.seek(0)
                 said.append(_reason(output.read().decode(errors="replace"), error))
