@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mltcp_tools.attach.processes import is_running
-from mltcp_tools.attach.sockets import CAN_SEND, STATES
+from mltcp_tools.attach.sockets import CAN_SEND
 from mltcp_tools.errors import MltcpError
+from mltcp_tools.tcpstates import tcp_state
 
 _SYS_PIDFD_GETFD = 438
 """asm-generic/unistd.h: the same number on every architecture."""
@@ -76,7 +77,7 @@ def _copy_descriptor(pid: int, start_ticks: int, fd: int) -> int:
 def check_can_send(sock: socket.socket) -> None:
     """Gone when the connection has ended, although the process hasn't closed its end of it."""
     state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]  # tcpi_state comes first
-    if STATES[state] not in CAN_SEND:
+    if tcp_state(state) not in CAN_SEND:
         raise Gone("the connection has ended")
 
 

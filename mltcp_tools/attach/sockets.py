@@ -16,23 +16,7 @@ from mltcp_tools.attach import privileges
 from mltcp_tools.attach.diag import open_diag, tcp_sockets
 from mltcp_tools.attach.processes import PROC, Process
 from mltcp_tools.errors import HostError
-
-STATES = (
-    "unknown",
-    "established",
-    "syn-sent",
-    "syn-recv",
-    "fin-wait-1",
-    "fin-wait-2",
-    "time-wait",
-    "close",
-    "close-wait",
-    "last-ack",
-    "listen",
-    "closing",
-    "new-syn-recv",
-)
-"""Names of the TCP states, in the order of net/tcp_states.h."""
+from mltcp_tools.tcpstates import tcp_state
 
 CAN_SEND = ("established", "close-wait")
 """States of a connection over which the process can still send."""
@@ -203,7 +187,7 @@ def _join(process: Process, fd: int, message: Any) -> Socket:
         family=remote.version,
         local=(str(local), message["idiag_sport"]),
         remote=(str(remote), message["idiag_dport"]),
-        state=STATES[state] if state < len(STATES) else STATES[0],
+        state=tcp_state(state),
         congestion_control=message.get_attr("INET_DIAG_CONG") or "",
         bytes_sent=info.get("tcpi_bytes_sent", 0),
         bytes_received=info.get("tcpi_bytes_received", 0),

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 from mltcp_tools.backends.base import Flow, IterationEvent
+from mltcp_tools.tcpstates import tcp_state
 from mltcp_tools.uapi import address_text, ffi, from_fixed, unpack
-
-_TCP_STATES = (
-    "unknown",
-    "established",
-    "syn-sent",
-    "syn-recv",
-    "fin-wait-1",
-    "fin-wait-2",
-    "time-wait",
-    "close",
-    "close-wait",
-    "last-ack",
-    "listen",
-    "closing",
-)
 
 
 def flow(data: bytes) -> Flow:
     """The flow of a struct mltcp_flow_record."""
     record = unpack("mltcp_flow_record", data)
-    state = record.state
     inner = record.flow
     return Flow(
         cookie=record.cookie,
         netns=record.netns,
         congestion_control=ffi.string(record.ca_name).decode(errors="replace"),
-        state=_TCP_STATES[state] if state < len(_TCP_STATES) else _TCP_STATES[0],
+        state=tcp_state(record.state),
         local_addr=address_text(record.local_addr),
         local_port=record.local_port,
         remote_addr=address_text(record.remote_addr),
