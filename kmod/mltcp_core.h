@@ -142,9 +142,8 @@ static inline __u64 mltcp_sent(const struct mltcp_flow *f)
  */
 static inline __u8 mltcp_is_boundary(const struct mltcp_flow *f, const struct mltcp_params *p)
 {
-	if (f->send_ns <= f->last_ns)
-		return !f->iteration;
-	return !f->iteration || (p->gap_ns && f->send_ns - f->last_ns >= p->gap_ns);
+	return !f->iteration ||
+	       (f->send_ns > f->last_ns && p->gap_ns && f->send_ns - f->last_ns >= p->gap_ns);
 }
 
 /* Start the next iteration with the ACK at now. The bytes it acknowledges belong to it. */
