@@ -4,7 +4,8 @@
 
 As root. Two jobs of two ranks (tests/train/ddp.py) share a link whose both directions are limited.
 An arm is a congestion control, which their sockets are switched to: nothing is told or tagged.
-Arms take turns. `alone` is one of the jobs with the link to itself.
+Arms take turns. `alone` is one of the jobs with the link to itself; from it come the bound (one
+burst at a time) and the captured gain over cubic, as in mltcp_tools/analysis.
 """
 
 from __future__ import annotations
@@ -14,15 +15,33 @@ import contextlib
 import time
 from statistics import mean, quantiles
 
+import numpy as np
 from train.jobs import Place, Rank, training
 from train.mltcp import bottleneck, mltcp
 
+from mltcp_tools.analysis.schedules import SimulatedJob, simulate
 from mltcp_tools.attach.borrow import borrowed, set_congestion_control
 from mltcp_tools.attach.processes import Target
 from mltcp_tools.attach.targets import look
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS
 
 PORT = 29800
+
+
+def bound(alone_s: float, options: argparse.Namespace) -> float:
+    """The mean of two jobs of which one communicates at a time, in seconds per iteration."""
+    rng = np.random.default_rng(1)
+    means = []
+    for _ in range(20):
+        draws = rng.normal(options.idle, options.jitter * options.idle, (2, 300)).clip(0)
+        starts = rng.uniform(0, alone_s, 2)
+        jobs = [
+            SimulatedJob(str(number), start, list(compute), alone_s - options.idle, 1)
+            for number, (start, compute) in enumerate(zip(starts, draws, strict=True))
+        ]
+        bursts = simulate("bound", jobs)
+        means.append(draws.mean() + (bursts["end_s"] - bursts["start_s"]).mean())
+    return mean(means)
 
 
 def switch(pids: list[int], cc: str) -> None:
@@ -72,7 +91,7 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=40_000_000, help="bit/s, in each direction")
     parser.add_argument("--queue", type=int, default=30_000, help="bytes")
     parser.add_argument("--width", type=int, default=512, help="of the model's layers")
-    parser.add_argument("--idle", type=float, default=0.35, help="seconds of computing")
+    parser.add_argument("--idle", type=float, default=0.45, help="seconds of computing")
     parser.add_argument("--jitter", type=float, default=0.05, help="of it, standard deviation")
     options = parser.parse_args()
     arms = options.arms.split(",")
@@ -91,8 +110,20 @@ def main() -> None:
                 )
     finally:
         mltcp("unload", "--force")
+    report(means, options)
+
+
+def report(means: dict[str, list[float]], options: argparse.Namespace) -> None:
+    best = bound(mean(means["alone"]), options) if "alone" in means else None
     for arm, values in means.items():
-        print(f"{arm:12} {mean(values):.3f} s ({min(values):.3f} to {max(values):.3f})")
+        gain = ""
+        if best is not None and "cubic" in means and arm not in ("alone", "cubic"):
+            cubic = mean(means["cubic"])
+            gain = f", captured gain {(cubic - mean(values)) / (cubic - best):.2f}"
+        spread = f"({min(values):.3f} to {max(values):.3f})"
+        print(f"{arm:12} {mean(values):.3f} s {spread}{gain}")
+    if best is not None:
+        print(f"{'bound':12} {best:.3f} s")
 
 
 if __name__ == "__main__":
