@@ -63,7 +63,7 @@ static __always_inline void mltcp_bpf_report(struct sock *sk, const struct mltcp
 	__u64 *dropped;
 	__u32 zero = 0;
 
-	if (!mltcp_is_reported(flow, (const struct mltcp_params *)&mltcp_defaults))
+	if (!mltcp_is_reported(flow, mltcp_defaults.gap_ns))
 		return;
 	event = bpf_ringbuf_reserve(&mltcp_events, sizeof(*event), 0);
 	if (!event) {

@@ -144,7 +144,7 @@ static void report(const struct mltcp_sock *ms)
 {
 	const struct mltcp_job_ref *job;
 
-	if (!mltcp_is_reported(&ms->flow, &mltcp_defaults))
+	if (!mltcp_is_reported(&ms->flow, READ_ONCE(mltcp_defaults.gap_ns)))
 		return;
 	rcu_read_lock();
 	job = rcu_dereference(ms->job);

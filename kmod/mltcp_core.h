@@ -151,13 +151,12 @@ static inline __u8 mltcp_is_boundary(struct mltcp_flow *f, const struct mltcp_pa
 
 /*
  * Is the present iteration worth a report? Not one without a byte, nor one of a flow of which
- * nothing is known. defaults: the parameters of flows without a job.
+ * nothing is known. default_gap_ns: the gap of flows without a job.
  */
-static inline __u8 mltcp_is_reported(const struct mltcp_flow *f,
-				     const struct mltcp_params *defaults)
+static inline __u8 mltcp_is_reported(const struct mltcp_flow *f, __u64 default_gap_ns)
 {
 	return f->iteration && mltcp_sent(f) &&
-	       (f->job || defaults->gap_ns || f->confidence >= MLTCP_CONFIDENT);
+	       (f->job || default_gap_ns || f->confidence >= MLTCP_CONFIDENT);
 }
 
 /*

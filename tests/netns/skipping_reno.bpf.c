@@ -9,7 +9,7 @@ __u32 calls;
 SEC("struct_ops")
 __u32 BPF_PROG(skipped_ssthresh, struct sock *sk)
 {
-	if (__sync_fetch_and_add(&calls, 1) % 3 == 1)
+	if (calls++ % 3 == 1)
 		return LEFT_ON_THE_STACK;
 	return mltcp_bpf_loss(sk, tcp_reno_ssthresh(sk));
 }
