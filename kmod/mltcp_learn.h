@@ -276,8 +276,10 @@ static inline __u8 mltcp_learned(struct mltcp_flow *f, __u32 count)
 
 static inline void mltcp_lose_confidence(struct mltcp_flow *f)
 {
-	f->confidence -= f->confidence < MLTCP_CONFIDENCE_LOST ? f->confidence :
-								MLTCP_CONFIDENCE_LOST;
+	if (f->confidence > MLTCP_CONFIDENCE_LOST)
+		f->confidence -= MLTCP_CONFIDENCE_LOST;
+	else
+		f->confidence = 0;
 }
 
 /*

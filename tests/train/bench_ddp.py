@@ -84,7 +84,7 @@ def run(arm: str, jobs: int, options: argparse.Namespace) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--arms", default="alone,cubic,reno,mltcp")
+    parser.add_argument("--arms", default="alone,cubic,reno,mltcp_reno,mltcp")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--iterations", type=int, default=50, help="per job, after settling")
     parser.add_argument("--settle", type=int, default=10, help="iterations left out")
