@@ -90,11 +90,13 @@ struct tcp_sock {
 	__u32 snd_cwnd;
 	__u32 snd_cwnd_cnt;
 	__u32 snd_ssthresh;
+	__u32 prior_cwnd;
 	__u32 packets_out;
 	__u32 snd_una;
 	__u32 write_seq;
 	__u32 srtt_us; /* eighths of a microsecond */
 	__u32 total_retrans;
+	__u64 bytes_received;
 	__u64 bytes_acked;
 	struct minmax rtt_min; /* microseconds */
 };

@@ -21,9 +21,13 @@
 
 #define MLTCP_HOLD 0xffffffffU
 
+/* No connection has as many segments in flight; a greater ssthresh means "none", or nothing. */
+#define MLTCP_SSTHRESH_MAX (1U << 28)
+#define TCP_INFINITE_SSTHRESH 0x7fffffff
+
 /*
  * Parameters of flows without a job. Alone in its section, so that the loader can replace it
- * before the kernel sees it. With total_bytes and gap_ns 0 such a flow is its base.
+ * before the kernel sees it. total_bytes and gap_ns 0: each flow learns them.
  */
 const volatile struct mltcp_params mltcp_defaults SEC(".rodata.defaults") = {
 	.slope = 7 * MLTCP_ONE / 4,
@@ -50,7 +54,7 @@ static __always_inline void mltcp_bpf_init(struct sock *sk)
 		mltcp_reset(flow, 0, tp->bytes_acked, tp->total_retrans);
 }
 
-/* Report the iteration that has ended; one without a byte is none. */
+/* Report the iteration that has ended. */
 static __always_inline void mltcp_bpf_report(struct sock *sk, const struct mltcp_flow *flow)
 {
 	const struct sock_common *common = &sk->__sk_common;
@@ -59,7 +63,7 @@ static __always_inline void mltcp_bpf_report(struct sock *sk, const struct mltcp
 	__u64 *dropped;
 	__u32 zero = 0;
 
-	if (!flow->iteration || !mltcp_sent(flow))
+	if (!mltcp_is_reported(flow, mltcp_defaults.gap_ns))
 		return;
 	event = bpf_ringbuf_reserve(&mltcp_events, sizeof(*event), 0);
 	if (!event) {
@@ -116,10 +120,28 @@ static __always_inline __u64 mltcp_bpf_acked_bytes(struct sock *sk)
 	return tp->bytes_acked;
 }
 
+/*
+ * Some kernels skip a program at times (before 6.1, 64696c40d03c: one that interrupts itself), and
+ * then the caller of ssthresh gets what lay on the stack. The window would be without bounds for
+ * seconds: put in what Reno's ssthresh had returned.
+ */
+static __always_inline void mltcp_bpf_mend(struct tcp_sock *tp)
+{
+	__u32 half = tp->prior_cwnd / 2;
+
+	if (tp->snd_ssthresh < MLTCP_SSTHRESH_MAX || tp->snd_ssthresh == TCP_INFINITE_SSTHRESH)
+		return;
+	if (half < MLTCP_CWND_MIN)
+		half = MLTCP_CWND_MIN;
+	tp->snd_ssthresh = half;
+	if (tp->snd_cwnd > half)
+		tp->snd_cwnd = half;
+}
+
 /* Every ACK that acknowledges data, in every state of the connection. */
 static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sample *sample)
 {
-	const struct tcp_sock *tp = tcp_sk(sk);
+	struct tcp_sock *tp = tcp_sk(sk);
 	struct mltcp_params params;
 	struct mltcp_flow *flow;
 	struct mltcp_job *job = NULL;
@@ -128,6 +150,7 @@ static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sa
 	__u64 acked_bytes = mltcp_bpf_acked_bytes(sk);
 	__u32 mechanisms, id;
 
+	mltcp_bpf_mend(tp);
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
 	/* The ACK of a FIN alone says nothing of a burst. */
 	if (!flow || (acked_bytes < tp->bytes_acked && acked_bytes == flow->acked_bytes))
@@ -144,8 +167,7 @@ static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sa
 		params = mltcp_defaults;
 	}
 	if (flow->job != id) {
-		if (flow->job || mltcp_defaults.gap_ns)
-			mltcp_bpf_report(sk, flow);
+		mltcp_bpf_report(sk, flow);
 		/* The bytes of this ACK already belong to the new job. */
 		mltcp_reset(flow, id, flow->acked_bytes, flow->retransmits);
 	}
@@ -153,9 +175,9 @@ static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sa
 	if (mechanisms == MLTCP_MECHANISMS_DEFAULT)
 		mechanisms = MLTCP_MECHANISMS;
 
-	if (mltcp_is_boundary(flow, &params)) {
+	if (mltcp_was_idle(flow) && mltcp_is_boundary(flow, &params, now)) {
 		mltcp_bpf_report(sk, flow);
-		mltcp_begin(flow, &params, now);
+		mltcp_begin(flow, &params, now, tp->bytes_received);
 	}
 	if (mltcp_on_ack(flow, now, acked_bytes, sample->rtt_us, tp->rtt_min.s[0].v))
 		mltcp_decide(flow, &params, mechanisms, now);
@@ -206,9 +228,7 @@ static __always_inline void mltcp_bpf_release(struct sock *sk)
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
 	if (!flow)
 		return;
-	/* What has neither a job nor defaults was one long iteration: nothing to report. */
-	if (flow->job || mltcp_defaults.gap_ns)
-		mltcp_bpf_report(sk, flow);
+	mltcp_bpf_report(sk, flow);
 	bpf_sk_storage_delete(&mltcp_flows, sk);
 	bpf_sk_storage_delete(&mltcp_tags, sk);
 }

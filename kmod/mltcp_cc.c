@@ -139,15 +139,12 @@ static void mltcp_init(struct sock *sk)
 	need_state(sk);
 }
 
-/* The iteration that has ended; one without a byte is none. */
+/* The iteration that has ended. */
 static void report(const struct mltcp_sock *ms)
 {
 	const struct mltcp_job_ref *job;
 
-	if (!ms->flow.iteration || !mltcp_sent(&ms->flow))
-		return;
-	/* What has neither a job nor defaults was one long iteration: nothing to report. */
-	if (!ms->flow.job && !READ_ONCE(mltcp_defaults.gap_ns))
+	if (!mltcp_is_reported(&ms->flow, READ_ONCE(mltcp_defaults.gap_ns)))
 		return;
 	rcu_read_lock();
 	job = rcu_dereference(ms->job);
@@ -228,11 +225,13 @@ static u64 acked_bytes(const struct sock *sk)
 	return tp->bytes_acked;
 }
 
-/* Once an iteration; out of line, so that what every ACK passes stays short. */
-static noinline void begin(struct mltcp_sock *ms, const struct mltcp_params *params, u64 now)
+/* Once a gap; out of line, so that what every ACK passes stays short. */
+static noinline void after_gap(struct mltcp_sock *ms, const struct mltcp_params *params, u64 now)
 {
+	if (!mltcp_is_boundary(&ms->flow, params, now))
+		return;
 	report(ms);
-	mltcp_begin(&ms->flow, params, now);
+	mltcp_begin(&ms->flow, params, now, tcp_sk(ms->sk)->bytes_received);
 }
 
 /* Likewise, MLTCP_STEPS times an iteration. */
@@ -260,8 +259,8 @@ static void account(struct sock *sk, struct mltcp_sock *ms, const struct ack_sam
 	/* The job was deleted; a tag that changes is seen to in mltcp_cc_retag(). */
 	if (unlikely(flow->job != job))
 		mltcp_reset(flow, job, flow->acked_bytes, flow->retransmits);
-	if (unlikely(mltcp_is_boundary(flow, params)))
-		begin(ms, params, now);
+	if (unlikely(mltcp_was_idle(flow)))
+		after_gap(ms, params, now);
 	if (unlikely(mltcp_on_ack(flow, now, bytes, sample->rtt_us, tcp_min_rtt(tp))))
 		decide(ms, params, now);
 	flow->cwnd = tcp_snd_cwnd(tp);

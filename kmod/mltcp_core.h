@@ -16,17 +16,13 @@
  *
  * The kernel module, the BPF programs and a user-space library compile this same file. The
  * includer defines __u8 ... __u64 and, where plain 64-bit division isn't available,
- * mltcp_div64(n, d). No function loops. Times are nanoseconds of a monotonic clock unless a
- * name ends in _us.
+ * mltcp_div64(n, d). No function but those of mltcp_learn.h loops, and those a few times. Times
+ * are nanoseconds of a monotonic clock unless a name ends in _us or _ms.
  */
 #ifndef MLTCP_CORE_H
 #define MLTCP_CORE_H
 
-#include "mltcp_uapi.h"
-
-#ifndef mltcp_div64
-#define mltcp_div64(n, d) ((n) / (d))
-#endif
+#include "mltcp_learn.h"
 
 /* A burst this many times longer than total_bytes is no iteration of that job. */
 #define MLTCP_OVERRUN 2
@@ -42,6 +38,12 @@
 
 /* Queues shorter than this drown in the noise of RTT samples: no yielding. Microseconds. */
 #define MLTCP_QUEUE_MIN_US 50
+
+/*
+ * A flow that receives more than this share of what it sends can't yield: the data that comes
+ * towards it queues with its ACKs, and their delay says nothing of the queue it sends into.
+ */
+#define MLTCP_TWO_WAY 8
 
 /* The smallest window a flow may be left with, segments (as tcp_reno_ssthresh). */
 #define MLTCP_CWND_MIN 2
@@ -123,6 +125,7 @@ static inline void mltcp_reset(struct mltcp_flow *f, __u32 job, __u64 acked_byte
 
 	fresh.job = job;
 	fresh.acked_bytes = acked_bytes;
+	fresh.piece_kib = mltcp_kib(acked_bytes);
 	fresh.retransmits = retransmits;
 	fresh.gain = MLTCP_ONE;
 	*f = fresh;
@@ -134,21 +137,37 @@ static inline __u64 mltcp_sent(const struct mltcp_flow *f)
 	return f->acked_bytes - f->start_bytes;
 }
 
-/*
- * Does the present ACK open a new iteration? Yes, after a gap between the ACK before it and the
- * first packet sent since. What comes after that packet doesn't count: while packets wait for
- * their ACK the flow isn't computing but stuck, however long that lasts, so a retransmission
- * time-out is never a boundary.
- */
-static inline __u8 mltcp_is_boundary(const struct mltcp_flow *f, const struct mltcp_params *p)
+/* Does the present ACK come after a gap? Then mltcp_is_boundary() must be asked. */
+static inline __u8 mltcp_was_idle(const struct mltcp_flow *f)
 {
-	return !f->iteration ||
-	       (f->send_ns > f->last_ns && p->gap_ns && f->send_ns - f->last_ns >= p->gap_ns);
+	return !f->iteration || f->send_ns > f->last_ns;
 }
 
-/* Start the next iteration with the ACK at now. The bytes it acknowledges belong to it. */
-static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *p, __u64 now)
+/* Does the present ACK, at now, open a new iteration? To be asked once per gap. */
+static inline __u8 mltcp_is_boundary(struct mltcp_flow *f, const struct mltcp_params *p, __u64 now)
 {
+	return !f->iteration || mltcp_after_gap(f, p, now);
+}
+
+/*
+ * Is the present iteration worth a report? Not one without a byte, nor one of a flow of which
+ * nothing is known. default_gap_ns: the gap of flows without a job.
+ */
+static inline __u8 mltcp_is_reported(const struct mltcp_flow *f, __u64 default_gap_ns)
+{
+	return f->iteration && mltcp_sent(f) &&
+	       (f->job || default_gap_ns || f->confidence >= MLTCP_CONFIDENT);
+}
+
+/*
+ * Start the next iteration with the ACK at now. The bytes it acknowledges belong to it.
+ * received_bytes: the connection's running total.
+ */
+static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *p, __u64 now,
+			       __u64 received_bytes)
+{
+	f->two_way = received_bytes - f->received_bytes > mltcp_sent(f) / MLTCP_TWO_WAY;
+	f->received_bytes = received_bytes;
 	f->idle_ns = f->iteration ? f->send_ns - f->last_ns : p->gap_ns;
 	f->iteration++;
 	f->start_bytes = f->acked_bytes;
@@ -179,7 +198,7 @@ static inline __u32 mltcp_yield_target(const struct mltcp_flow *f, const struct 
 {
 	__u32 target;
 
-	if (f->full_queue_us < MLTCP_QUEUE_MIN_US || mltcp_yield_is_over(f, now))
+	if (f->two_way || f->full_queue_us < MLTCP_QUEUE_MIN_US || mltcp_yield_is_over(f, now))
 		return 0;
 	target = mltcp_scale(f->full_queue_us, mltcp_between(p->yield_min, p->yield_max, f->ratio));
 	return target ? target : 1;
@@ -192,11 +211,11 @@ static inline __u32 mltcp_yield_target(const struct mltcp_flow *f, const struct 
 static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params *p,
 				__u32 mechanisms, __u64 now)
 {
-	__u64 total = p->total_bytes, sent = mltcp_sent(f);
+	__u64 total = mltcp_total(f, p), sent = mltcp_sent(f);
 
 	f->ratio = mltcp_ratio(sent, total);
-	/* No period known, or longer than any iteration: behave like the base. */
-	f->active = total && p->gap_ns && sent / MLTCP_OVERRUN <= total;
+	/* No iteration known, or longer than any: behave like the base. */
+	f->active = total && (p->gap_ns || f->gap_us) && sent / MLTCP_OVERRUN <= total;
 	f->next_bytes = f->acked_bytes + MLTCP_LOOK_AGAIN;
 	f->gain = MLTCP_ONE;
 	f->keep = 0;

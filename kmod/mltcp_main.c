@@ -3,8 +3,8 @@
  * MLTCP as a module: TCP congestion controls that keep the bursts of training jobs apart.
  *
  * Paper: "MLTCP: Congestion Control for DNN Training", arXiv 2402.09589; what differs from it
- * is said in mltcp_core.h. For hosts whose flows are mostly training traffic: flows that no
- * job claims behave as their base algorithm.
+ * is said in mltcp_core.h and mltcp_learn.h. For hosts whose flows are mostly training traffic:
+ * flows that repeat nothing behave as their base algorithm.
  *
  * mltcp_cc.c      the congestion controls, around the kernel's own algorithms
  * mltcp_flows.c   state and table of flows
@@ -114,9 +114,9 @@ MODULE_PARM_DESC(yield_min, "share of a full queue's delay borne at ratio 0, tho
 module_param_cb(yield_max, &share_ops, &mltcp_defaults.yield_max, 0644);
 MODULE_PARM_DESC(yield_max, "the same at ratio 1, thousandths (1000)");
 module_param_cb(total_bytes, &total_ops, &mltcp_defaults.total_bytes, 0644);
-MODULE_PARM_DESC(total_bytes, "bytes per burst of a flow without a job; 0: unknown (0)");
+MODULE_PARM_DESC(total_bytes, "bytes per iteration of a flow without a job; 0: learned (0)");
 module_param_cb(gap_us, &gap_ops, &mltcp_defaults.gap_ns, 0644);
-MODULE_PARM_DESC(gap_us, "microseconds without an ACK that end an iteration; 0: unknown (0)");
+MODULE_PARM_DESC(gap_us, "microseconds without an ACK that end an iteration; 0: learned (0)");
 
 static int __init mltcp_module_init(void)
 {

@@ -16,6 +16,10 @@
 /* Largest slope, intercept: 64. Keeps every product of the core within 64 bits. */
 #define MLTCP_GAIN_MAX (64U << MLTCP_SHIFT)
 
+/* Confidence: what was just learned has this much, and as much is needed to act. */
+#define MLTCP_CONFIDENT 4
+#define MLTCP_CONFIDENCE_MAX 11
+
 /* Largest total_bytes and gap_ns (an hour): no sum of them overflows. */
 #define MLTCP_TOTAL_MAX 0x7fffffffffffffffULL
 #define MLTCP_GAP_MAX_NS 3600000000000ULL
@@ -39,8 +43,8 @@ enum mltcp_shape {
 
 /* Parameters of a job, the same for each of its flows. */
 struct mltcp_params {
-	__u64 total_bytes; /* bytes of one burst of one flow; 0: unknown, the flow is the base */
-	__u64 gap_ns; /* time without an ACK that ends an iteration; 0: unknown, likewise */
+	__u64 total_bytes; /* bytes of one iteration of one flow; 0: the flow learns it */
+	__u64 gap_ns; /* time without an ACK that ends an iteration; 0: the flow learns it */
 	__u32 slope; /* of F, fixed point */
 	__u32 intercept; /* of F, fixed point */
 	__u32 keep_min; /* share of the window kept after a loss at ratio 0, fixed point */
@@ -64,6 +68,9 @@ struct mltcp_tag {
 	__u32 job; /* id of the job; 0: none */
 };
 
+/* How many pieces of what was sent, between gaps, are kept to learn from. */
+#define MLTCP_PIECES 6
+
 /* State of one flow. Written by the congestion control only. */
 struct mltcp_flow {
 	/* where the flow is */
@@ -72,6 +79,7 @@ struct mltcp_flow {
 	__u64 start_ns; /* time of the iteration's first ACK, CLOCK_MONOTONIC */
 	__u64 last_ns; /* time of the latest ACK */
 	__u64 send_ns; /* time at which sending last began with nothing outstanding */
+	__u64 received_bytes; /* tcp_sock::bytes_received where the iteration starts */
 	__u64 idle_ns; /* the gap that came before this iteration; gap_ns for the first one */
 	__u64 next_bytes; /* acked_bytes at which to decide anew; 0: at the next ACK */
 	__u32 job; /* job the state belongs to, 0: none */
@@ -87,6 +95,16 @@ struct mltcp_flow {
 	__u32 carry; /* fraction of an acknowledged segment not yet handed to the base */
 	__u32 resume_cwnd; /* window to slow-start back to when yielding ends; 0: not yielding */
 	__u64 shrink_ns; /* time of the latest shrink */
+	/* learned, unless the job says it; sizes in KiB, running ones from 0 on again after 4 TiB */
+	__u32 total_kib; /* an iteration's; 0: not learned */
+	__u32 gap_us; /* usual length of the gaps that count, microseconds; 0: none seen */
+	__u32 inner_us; /* the longest gap since then that doesn't count */
+	__u32 piece_kib; /* acknowledged in all when the latest gap that counts came */
+	__u32 longer_us; /* the latest gap of a far longer kind; 0: none seen */
+	__u32 longer_ms; /* time of that one, milliseconds */
+	__u32 longer_kib; /* acknowledged in all at that one */
+	__u32 longer_size; /* between it and the one before it; 0: there was none */
+	__u32 pieces[MLTCP_PIECES]; /* size and gap of the latest, see mltcp_learn.h */
 	/* for reports */
 	__u32 cwnd; /* at the latest ACK, segments */
 	__u32 srtt_us; /* at the latest ACK, microseconds */
@@ -95,8 +113,10 @@ struct mltcp_flow {
 	__u32 acks; /* since the flow was tagged */
 	__u32 losses; /* window reductions after loss or ECN since the flow was tagged */
 	__u32 yields; /* shrinks on queueing delay since the flow was tagged */
-	__u8 active; /* 1: period and total known, the algorithm acts; 0: the flow is its base */
-	__u8 pad[3];
+	__u8 active; /* 1: the iteration is known, the algorithm acts; 0: the flow is its base */
+	__u8 confidence; /* in what was learned; below MLTCP_CONFIDENT it isn't used */
+	__u8 piece_count; /* how many of pieces there are */
+	__u8 two_way; /* 1: the flow received much in the iteration before this one */
 };
 
 /* One finished iteration of one flow. */

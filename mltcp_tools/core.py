@@ -29,8 +29,12 @@ uint32_t mltcp_gain(const struct mltcp_params *p, uint32_t ratio);
 uint32_t mltcp_between(uint32_t low, uint32_t high, uint32_t ratio);
 void mltcp_reset(struct mltcp_flow *f, uint32_t job, uint64_t acked_bytes, uint32_t retransmits);
 uint64_t mltcp_sent(const struct mltcp_flow *f);
-uint8_t mltcp_is_boundary(const struct mltcp_flow *f, const struct mltcp_params *p);
-void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *p, uint64_t now);
+uint64_t mltcp_total(const struct mltcp_flow *f, const struct mltcp_params *p);
+uint8_t mltcp_was_idle(const struct mltcp_flow *f);
+uint8_t mltcp_is_boundary(struct mltcp_flow *f, const struct mltcp_params *p, uint64_t now);
+uint8_t mltcp_is_reported(const struct mltcp_flow *f, uint64_t default_gap_ns);
+void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *p, uint64_t now,
+                 uint64_t received_bytes);
 uint8_t mltcp_on_ack(struct mltcp_flow *f, uint64_t now, uint64_t acked_bytes, int32_t rtt_us,
                      uint32_t min_rtt_us);
 void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params *p, uint32_t mechanisms,

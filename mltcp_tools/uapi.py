@@ -23,6 +23,10 @@ SCALE_DECREASE = 1 << 1
 YIELD = 1 << 2
 MECHANISMS_DEFAULT = 1 << 31
 
+CONFIDENT = 4
+CONFIDENCE_MAX = 11
+"""Of what a flow has learned: enough to act (MLTCP_CONFIDENT), and the most there is."""
+
 GENL_NAME = "mltcp"
 GENL_VERSION = 1
 GENL_GROUP = "iterations"
@@ -72,12 +76,15 @@ struct mltcp_tag {
     uint32_t job;
 };
 struct mltcp_flow {
-    uint64_t acked_bytes, start_bytes, start_ns, last_ns, send_ns, idle_ns, next_bytes;
+    uint64_t acked_bytes, start_bytes, start_ns, last_ns, send_ns, received_bytes, idle_ns;
+    uint64_t next_bytes;
     uint32_t job, iteration, ratio, queue_us, full_queue_us, gain, keep, yield_us;
     uint32_t carry, resume_cwnd;
     uint64_t shrink_ns;
+    uint32_t total_kib, gap_us, inner_us, piece_kib;
+    uint32_t longer_us, longer_ms, longer_kib, longer_size, pieces[6];
     uint32_t cwnd, srtt_us, retransmits, start_retransmits, acks, losses, yields;
-    uint8_t active, pad[3];
+    uint8_t active, confidence, piece_count, two_way;
 };
 struct mltcp_event {
     uint64_t cookie, first_ack_ns, last_ack_ns, bytes;

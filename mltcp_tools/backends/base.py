@@ -41,8 +41,9 @@ GAIN_MAX = 64.0
 class JobParams:
     """Parameters of a job's flows. The defaults are those of kmod/mltcp_uapi.h's algorithm.
 
-    total_bytes: bytes of one burst of one flow; 0 = unknown, the flow behaves as its base.
-    gap_s: seconds without an ACK that end an iteration; 0 = unknown, likewise.
+    total_bytes: bytes of one iteration of one flow; 0 = each flow learns it, and behaves as its
+        base until it has.
+    gap_s: seconds without an ACK that end an iteration; 0 = each flow learns it.
     slope, intercept: F = slope * ratio + intercept, each 0..64 (MLTCP, arXiv 2402.09589).
     shape: one of SHAPES.
     mechanisms: which of MECHANISMS act; None = the congestion control's own choice: all three
@@ -110,9 +111,10 @@ class Flow:
 
     cookie: socket cookie. netns: inode of its network namespace. state: TCP state name.
     job_id: job of its tag, 0 when untagged. cwnd, ssthresh: segments. gain: F.
-    sent_bytes: acknowledged in the present iteration. ratio: their share of the job's total_bytes,
-    0..1, as of the latest step of a 64th. srtt_us: microseconds. retransmits: segments, in the
-    present iteration.
+    sent_bytes: acknowledged in the present iteration. ratio: their share of an iteration's bytes,
+    0..1, as of the latest step of a 64th. learned_bytes: of an iteration, 0 where nothing was
+    learned. confidence: in that, 0..1; it is used where the job doesn't say and the flow is sure.
+    srtt_us: microseconds. retransmits: segments, in the present iteration.
     queue_us: queueing delay of the last RTT sample; full_queue_us: the one found at losses.
     active: False while the flow behaves as its base.
     """
@@ -129,6 +131,8 @@ class Flow:
     iteration: int
     sent_bytes: int
     ratio: float
+    learned_bytes: int
+    confidence: float
     gain: float
     active: bool
     cwnd: int

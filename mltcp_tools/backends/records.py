@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mltcp_tools.backends.base import Flow, IterationEvent
 from mltcp_tools.tcpstates import tcp_state
-from mltcp_tools.uapi import address_text, ffi, from_fixed, unpack
+from mltcp_tools.uapi import CONFIDENCE_MAX, address_text, ffi, from_fixed, unpack
 
 
 def flow(data: bytes) -> Flow:
@@ -24,6 +24,8 @@ def flow(data: bytes) -> Flow:
         iteration=inner.iteration,
         sent_bytes=inner.acked_bytes - inner.start_bytes,
         ratio=from_fixed(inner.ratio),
+        learned_bytes=inner.total_kib * 1024,
+        confidence=inner.confidence / CONFIDENCE_MAX,
         gain=from_fixed(inner.gain),
         active=bool(inner.active),
         cwnd=record.snd_cwnd,

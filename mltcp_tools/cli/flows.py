@@ -19,7 +19,8 @@ _COLUMNS = "{:<16} {:<11} {:<27} {:>9} {:>9} {:>5} {:>5} {:>6} {:>8} {:>7} {:<8}
 
 
 def _line(flow: Flow, job: str, known: Metadata | None) -> str:
-    size = None if known is None else known.bytes_per_iteration
+    size = flow.learned_bytes or None if known is None else known.bytes_per_iteration
+    source = "itself" if flow.learned_bytes else "-"
     return _COLUMNS.format(
         job,
         flow.congestion_control,
@@ -31,7 +32,7 @@ def _line(flow: Flow, job: str, known: Metadata | None) -> str:
         flow.cwnd,
         f"{flow.srtt_us / 1000:.2f}",
         flow.retransmits,
-        "-" if known is None else known.source,
+        source if known is None else known.source,
         "-" if known is None else format_seconds(known.period_s),
         "-" if size is None else format_bytes(size),
         flow.state,
@@ -50,8 +51,9 @@ def command(backend: str, as_json: bool) -> None:
     """List every socket that runs an MLTCP congestion control, in all network namespaces.
 
     SENT, RATIO and RETRANS are those of the present iteration. A ratio of - means that the flow
-    behaves as its base: it has no job, or no period is known.
-    SOURCE is who knows of its job's iterations, with their PERIOD and the BYTES of a flow in each.
+    behaves as its base: it doesn't know its iterations, or no longer.
+    SOURCE is who knows of its job's iterations, with their PERIOD and the BYTES of a flow in each;
+    `itself` is what the flow has learned alone.
     """
     source = get_backend(backend)
     flows = source.flows()

@@ -27,13 +27,13 @@ from mltcp_tools.cli.status import show_status
     "--total",
     "total_bytes",
     type=click.IntRange(0),
-    help="Default bytes per burst of a flow without a job; with --gap it needs no tag.",
+    help="Bytes per iteration of a flow without a job.  [default: each learns its own]",
 )
 @click.option(
     "--gap",
     "gap_ms",
     type=click.FloatRange(0, 3_600_000),
-    help="Default milliseconds without an ACK that end an iteration.",
+    help="Milliseconds without an ACK that end an iteration.  [default: each learns its own]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
 def command(
@@ -47,8 +47,8 @@ def command(
 ) -> None:
     """Register the MLTCP congestion controls (all, or those NAMEd) and print what is loaded.
 
-    Any program can then choose one by setsockopt(TCP_CONGESTION). A flow without a job behaves as
-    its base algorithm unless --total and --gap say what its bursts look like. The kernel module
+    Any program can then choose one by setsockopt(TCP_CONGESTION). A flow behaves as its base
+    algorithm until it has learned what its iterations look like, or is told. The kernel module
     always registers all it has.
     """
     given = {
@@ -58,7 +58,5 @@ def command(
         "gap_s": None if gap_ms is None else gap_ms / 1000,
     }
     chosen = {name: value for name, value in given.items() if value is not None}
-    if ("total_bytes" in chosen) != ("gap_s" in chosen):
-        raise click.UsageError("--total and --gap go together")
     defaults = JobParams(**chosen) if chosen else None  # type: ignore[arg-type]
     show_status(get_backend(backend).load(names or None, defaults), as_json)

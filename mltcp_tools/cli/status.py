@@ -30,8 +30,8 @@ def _show_text(status: Status) -> None:
         click.echo(f"{status.backend}: {name:<12} {status.sockets.get(name, 0)} sockets")
     for job in status.jobs:
         params = job.params
-        total = format_bytes(params.total_bytes) if params.total_bytes else "unknown"
-        gap = format_seconds(params.gap_s) if params.gap_s else "unknown"
+        total = format_bytes(params.total_bytes) if params.total_bytes else "learned"
+        gap = format_seconds(params.gap_s) if params.gap_s else "learned"
         click.echo(
             f"{status.backend}: job {job.id} {job.name}: {total} per burst of a flow, gap {gap}, "
             f"F = {params.slope:g} r + {params.intercept:g} ({params.shape})"

@@ -154,15 +154,16 @@ def _write(file: IO[str], text: str) -> None:
 
 
 def parameters_of(arm: Arm, job: Job) -> JobParams:
-    """The arm's parameters with the job's size and gap where the arm doesn't give them.
+    """The arm's parameters; where its flows are told, with the job's size and gap.
 
     A burst's bytes are split evenly over its flows. The gap that ends an iteration is half of the
     compute time between two bursts.
     """
-    params: dict[str, Any] = {
+    told: dict[str, Any] = {
         "total_bytes": job.bytes // (job.bursts * job.flows),
         "gap_s": job.compute / job.bursts / 2,
     }
+    params = told if arm.told else {}
     return JobParams(**(params | arm.parameters))
 
 

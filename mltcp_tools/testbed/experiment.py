@@ -12,6 +12,7 @@ The file is YAML (`reading.load_experiment` reads and validates it):
     arms:
       cubic: {cc: cubic}
       mltcp: {cc: mltcp, slope: 1.75, intercept: 0.25}
+      told: {cc: mltcp, told: true}
     baseline: cubic
     iterations: 100
     repetitions: 3
@@ -22,7 +23,9 @@ Required are `name`, `jobs` (with `bytes` and `compute`) and `arms` (with `cc`).
 names the jobs `job-1`, `job-2`, … `start` is a time or `random`: drawn anew in every repetition,
 within one iteration of the job alone. A job may have its own number of `iterations`, so that jobs
 of different periods share the link for the same time. An arm whose `cc` begins with `mltcp` takes
-any field of `JobParams` besides. `alone: {iterations: 0}` leaves the jobs' lone runs out.
+any field of `JobParams` besides, and learns what an iteration looks like, unless these say it or
+`told` does: then it gets the job's bytes and half its compute time. `alone: {iterations: 0}` leaves
+the jobs' lone runs out.
 """
 
 from __future__ import annotations
@@ -109,11 +112,15 @@ class Job:
 
 @dataclass(frozen=True)
 class Arm:
-    """One congestion control with the `JobParams` fields it is run with."""
+    """One congestion control with the `JobParams` fields it is run with.
+
+    told: its flows are told the bytes and the gap of their job; else they learn them.
+    """
 
     name: str
     cc: str
     parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
+    told: bool = False
 
     @property
     def is_mltcp(self) -> bool:
@@ -227,7 +234,10 @@ class Experiment:
             "link": link,
             "sysctls": dict(self.sysctls),
             "jobs": [_job_document(job) for job in self.jobs],
-            "arms": {arm.name: {"cc": arm.cc} | arm.parameters for arm in self.arms},
+            "arms": {
+                arm.name: {"cc": arm.cc} | arm.parameters | ({"told": True} if arm.told else {})
+                for arm in self.arms
+            },
             "baseline": self.baseline,
             "iterations": self.iterations,
             "repetitions": self.repetitions,

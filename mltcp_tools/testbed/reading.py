@@ -190,7 +190,7 @@ def _read_arms(top: Section) -> tuple[Arm, ...]:
 
 
 def _read_arm(name: str, arms: Section) -> Arm:
-    section = arms.section(name, ["cc", *_fields(JobParams)])
+    section = arms.section(name, ["cc", "told", *_fields(JobParams)])
     assert section is not None
     cc = section.get("cc", _cc)
     types = typing.get_type_hints(JobParams)
@@ -202,12 +202,14 @@ def _read_arm(name: str, arms: Section) -> Arm:
             raise section.error(
                 f"{cc} takes no parameters; only congestion controls named mltcp… do.", key
             )
+        if key == "told":
+            continue
         parameters[key] = section.get(key, _of_type(types[key]))
         try:
             JobParams(**{key: parameters[key]})
         except UsageError as error:
             raise section.error(str(error), key) from None
-    return Arm(name, cc, parameters)
+    return Arm(name, cc, parameters, section.get("told", _yes_no, False))
 
 
 def _fields(kind: type[Any]) -> list[str]:

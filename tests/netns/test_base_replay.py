@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import socket
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -20,6 +22,10 @@ from mltcp_tools.uapi import pack
 
 pytestmark = pytest.mark.bpf
 
+SSTHRESH_OFFSET = 76
+"""Of tcpi_snd_ssthresh in struct tcp_info (linux/tcp.h); tcpi_snd_cwnd follows."""
+
+INFINITE_SSTHRESH = 0x7FFFFFFF
 PINS = Path("/sys/fs/bpf/mltcp-replay")
 BURST = 400_000
 BURSTS = 8
@@ -31,10 +37,10 @@ class Count:
     differences: int
 
 
-def compile_replay(base: str, folder: Path) -> Path:
+def compile_here(name: str, folder: Path) -> Path:
     clang, _ = find_clang()
-    target = folder / f"{base}.o"
-    source = Path(__file__).parent / f"replay_{base}.bpf.c"
+    target = folder / f"{name}.o"
+    source = Path(__file__).parent / f"{name}.bpf.c"
     command = [
         clang,
         *FLAGS,
@@ -57,23 +63,36 @@ def pins() -> Iterator[Path]:
     shutil.rmtree(PINS)
 
 
-def replay(base: str, params: JobParams, pins: Path, folder: Path) -> Count:
-    """Send bursts over a lossy bottleneck and count the callbacks that differed."""
-    name = f"replay_{base}"
+@contextlib.contextmanager
+def registered(name: str, params: JobParams, pins: Path, folder: Path) -> Iterator[None]:
+    """The congestion control of that name in the kernel; params: of flows without a job."""
     defaults = pack("mltcp_params", params_fields(params))
-    with libbpf.BpfObject(compile_replay(base, folder), pins, {".rodata.defaults": defaults}) as o:
+    with libbpf.BpfObject(compile_here(name, folder), pins, {".rodata.defaults": defaults}) as o:
         o.register_struct_ops(name)
         try:
-            with bottleneck() as network, connection(network, name) as sender:
-                for _ in range(BURSTS):
-                    send_burst(sender, BURST)
-                assert network.counters().drops > 0, "no losses, so nothing of interest replayed"
+            yield
         finally:
             for found in libbpf.struct_ops_maps():
                 if found.name == name:
                     found.delete(struct.pack("=I", 0))
-        with libbpf.BpfMap.pinned(pins / "replay_count") as counts:
-            value = counts.get(struct.pack("=I", 0))
+
+
+def replay(base: str, params: JobParams, pins: Path, folder: Path) -> Count:
+    """Send bursts over a lossy bottleneck and count the callbacks that differed.
+
+    No two bursts have the same size: nothing is learned.
+    """
+    name = f"replay_{base}"
+    with (
+        registered(name, params, pins, folder),
+        bottleneck() as network,
+        connection(network, name) as sender,
+    ):
+        for number in range(BURSTS):
+            send_burst(sender, BURST + number * BURST // 4)
+        assert network.counters().drops > 0, "no losses, so nothing of interest replayed"
+    with libbpf.BpfMap.pinned(pins / "replay_count") as counts:
+        value = counts.get(struct.pack("=I", 0))
     assert value is not None
     return Count(*struct.unpack("=QQ", value))
 
@@ -101,3 +120,20 @@ def test_at_gain_one_every_callback_is_the_bases(
 def test_the_replay_notices_another_gain(base: str, pins: Path, tmp_path: Path) -> None:
     params = JobParams(total_bytes=BURST * BURSTS, gap_s=10, slope=0, intercept=1.5)
     assert replay(base, params, pins, tmp_path).differences > 0
+
+
+def test_a_window_recovers_from_what_a_skipped_program_leaves(pins: Path, tmp_path: Path) -> None:
+    """Every third call of ssthresh returns what lay on the stack, see mltcp_bpf_mend()."""
+    name = "skipping_reno"
+    with (
+        registered(name, JobParams(), pins, tmp_path),
+        bottleneck() as network,
+        connection(network, name) as sender,
+    ):
+        for number in range(4 * BURSTS):
+            send_burst(sender, BURST + number * BURST // 4)
+            info = sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+            ssthresh, cwnd = struct.unpack_from("=II", info, SSTHRESH_OFFSET)
+            assert ssthresh < 2000 or ssthresh == INFINITE_SSTHRESH
+            assert cwnd < 2000
+        assert network.counters().drops > 0

@@ -81,6 +81,7 @@ def training(
     iterations: int,
     width: int = 256,
     idle_s: float = 0.1,
+    jitter: float = 0.0,
     **options: Any,
 ) -> Iterator[list[Rank]]:
     """A job of a rank per place, that meets at an address of the first one. Ended afterwards."""
@@ -93,7 +94,7 @@ def training(
                 "MASTER_PORT": str(port),
                 "GLOO_SOCKET_IFNAME": place.interface,
             }
-            numbers = (number, len(places), iterations, width, idle_s)
+            numbers = (number, len(places), iterations, width, idle_s, jitter)
             with inside(place.namespace):
                 process = subprocess.Popen(
                     [sys.executable, str(SCRIPTS / "ddp.py"), *map(str, numbers)],

@@ -112,11 +112,6 @@ def test_own_errors_are_one_line_with_their_exit_code(raising, capsys, error, co
     assert captured.err.count("\n") == 1
 
 
-def test_a_total_without_a_gap_is_wrong_usage(capsys):
-    assert main(["load", "--total", "5"]) == 2
-    assert "--total and --gap go together" in capsys.readouterr().err
-
-
 def test_file_errors_name_the_file(raising, capsys):
     raising(PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/some/file"))
     assert main(["report"]) == 1

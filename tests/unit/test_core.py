@@ -61,9 +61,9 @@ def ack(
     """
     if sent is not None:
         flow.send_ns = sent
-    boundary = bool(lib.mltcp_is_boundary(flow, params))
+    boundary = bool(lib.mltcp_was_idle(flow) and lib.mltcp_is_boundary(flow, params, now))
     if boundary:
-        lib.mltcp_begin(flow, params, now)
+        lib.mltcp_begin(flow, params, now, 0)
     if lib.mltcp_on_ack(flow, now, acked, rtt_us, min_rtt_us):
         lib.mltcp_decide(flow, params, mechanisms, now)
     return boundary

@@ -142,7 +142,8 @@ def test_shipped_experiments_are_those_of_the_results(
             start,
         )
     assert experiment.link == Link(200_000_000, queue)
-    assert [arm.cc for arm in experiment.arms] == ["cubic", "reno", "bbr", "mltcp"]
+    assert [arm.cc for arm in experiment.arms] == ["cubic", "reno", "bbr", "mltcp", "mltcp"]
+    assert [arm.told for arm in experiment.arms] == [False] * 4 + [True]
     assert (experiment.iterations, experiment.repetitions) == (100, 3)
 
 
@@ -283,9 +284,12 @@ def test_arms_take_turns_in_alternating_order() -> None:
     assert total_iterations(experiment) == 4 * (2 * (60 + 60 + 300) + 2 * 10)
 
 
-def test_an_arm_gets_size_and_gap_from_the_job_unless_it_says_otherwise() -> None:
+def test_an_arm_is_told_size_and_gap_of_the_job_only_where_it_says_so() -> None:
     experiment = full()
     job, arm = experiment.jobs[0], experiment.arms[1]
+    params = parameters_of(arm, job)
+    assert (params.total_bytes, params.gap_s, params.slope) == (0, 0.0, 2.0)  # to be learned
+    arm = dataclasses.replace(arm, told=True)
     params = parameters_of(arm, job)
     assert params.total_bytes == 250_000  # 2.5 MB over 5 bursts of 2 flows
     assert params.gap_s == pytest.approx(0.034)  # half of 340 ms / 5

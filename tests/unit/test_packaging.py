@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,17 @@ def variables(conf: Path, *names: str) -> dict[str, str]:
         ["bash", "-c", script, "bash", conf, *names], capture_output=True, text=True, check=True
     )
     return dict(zip(names, done.stdout.splitlines(), strict=True))
+
+
+def test_the_wheel_has_every_header_that_the_programs_include() -> None:
+    build = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    packed = build["targets"]["wheel"]["force-include"]
+    wanted = [KMOD / "mltcp_core.h"]
+    for header in wanted:
+        assert str(header.relative_to(CHECKOUT)) in packed
+        names = re.findall(r'^#include "(.*)"$', header.read_text(), re.MULTILINE)
+        wanted += [KMOD / name for name in names if KMOD / name not in wanted]
+    assert len(wanted) > 2
 
 
 def test_dkms_conf_has_the_version_and_the_modules_name(tree: Path) -> None:

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What an iteration looks like, learned from the flow itself: the paper has flows learn their
+ * total bytes in the first iterations (MLTCP, arXiv 2402.09589), this is how it is done here.
+ *
+ * A training job sends the same bytes in each iteration, however long these take. So the gaps
+ * in which nothing was outstanding are looked at, and the bytes between them: where these come
+ * back, that is an iteration, and from then on a boundary is a gap after so many bytes.
+ *
+ * Not every gap counts. A burst may have gaps, too, between the chunks of a collective or the
+ * buckets of a backward pass; those that count are of one kind, at least half as long as usual.
+ * When a kind at least MLTCP_LONGER times as long comes back, iterations end there, and what
+ * was taken for bursts were pieces of one.
+ *
+ * Called once per gap, not per ACK. Sizes are KiB: acknowledged bytes >> MLTCP_KIB_SHIFT.
+ */
+#ifndef MLTCP_LEARN_H
+#define MLTCP_LEARN_H
+
+#include "mltcp_uapi.h"
+
+#ifndef mltcp_div64
+#define mltcp_div64(n, d) ((n) / (d))
+#endif
+
+#define MLTCP_KIB_SHIFT 10
+
+/* Shorter gaps are the network's or the scheduler's, not a job's computing. */
+#define MLTCP_GAP_MIN_NS 1000000ULL
+
+/* Longer ones are all the same. Microseconds. */
+#define MLTCP_GAP_LONGEST_US 3600000000U
+
+/* A gap this many times as long as those that count is of another kind. */
+#define MLTCP_LONGER 3
+
+/* It has come back if it does so within this time. Milliseconds. */
+#define MLTCP_LONGER_WITHIN_MS 30000
+
+/* Gaps shorter than this hardly are a compute phase. Microseconds. */
+#define MLTCP_FINE_US 20000
+
+/* Smaller bursts are sent within a few windows: nothing to share out. KiB. */
+#define MLTCP_TOTAL_MIN 16
+
+/* Below this, two pieces are the same by chance: three must be. KiB. */
+#define MLTCP_SMALL 64
+
+/* Sizes are the same that differ by no more than this share (and a rounding of KiB). */
+#define MLTCP_SIZE_TOLERANCE 32
+
+/* A piece and the gap after it: 24 bits of KiB, 8 bits of gap in 1/32 of the usual one. */
+#define MLTCP_PIECE_SHIFT 8
+#define MLTCP_PIECE_MAX ((1U << 24) - 1)
+#define MLTCP_PIECE_GAP 32
+
+/* A gap that sets iterations of equal pieces apart is longer than the others by 1.4. */
+#define MLTCP_APART_NUM 7
+#define MLTCP_APART_DEN 5
+
+/* Confidence lost by an iteration that isn't as expected; one that is gains 1. */
+#define MLTCP_CONFIDENCE_LOST 4
+
+static inline __u32 mltcp_kib(__u64 bytes)
+{
+	return (__u32)(bytes >> MLTCP_KIB_SHIFT);
+}
+
+static inline __u8 mltcp_same_size(__u32 a, __u32 b)
+{
+	__u32 larger = a > b ? a : b, smaller = a > b ? b : a;
+
+	return larger - smaller <= larger / MLTCP_SIZE_TOLERANCE + 2;
+}
+
+static inline __u32 mltcp_piece_size(const struct mltcp_flow *f, __u32 i)
+{
+	return f->pieces[i] >> MLTCP_PIECE_SHIFT;
+}
+
+static inline __u32 mltcp_piece_gap(const struct mltcp_flow *f, __u32 i)
+{
+	return f->pieces[i] & ((1U << MLTCP_PIECE_SHIFT) - 1);
+}
+
+/* What was learned no longer holds, and gaps of another length count from here on. */
+static inline void mltcp_unlearn(struct mltcp_flow *f, __u32 gap_us)
+{
+	f->gap_us = gap_us;
+	f->inner_us = 0;
+	f->piece_count = 0;
+	f->total_kib = 0;
+	f->confidence = 0;
+}
+
+/* Keep the size of the piece that the gap ends, the latest first. */
+static inline void mltcp_add_piece(struct mltcp_flow *f, __u32 size, __u32 gap_us)
+{
+	__u64 gap = f->gap_us ? mltcp_div64((__u64)gap_us * MLTCP_PIECE_GAP, f->gap_us) : 0;
+	int i;
+
+	for (i = MLTCP_PIECES - 1; i > 0; i--)
+		f->pieces[i] = f->pieces[i - 1];
+	if (size > MLTCP_PIECE_MAX)
+		size = MLTCP_PIECE_MAX;
+	f->pieces[0] = size << MLTCP_PIECE_SHIFT | (gap > 255 ? 255 : (__u32)gap);
+	if (f->piece_count < MLTCP_PIECES)
+		f->piece_count++;
+}
+
+/* Do the latest pieces repeat after each count of them? Two rounds must be there. */
+static inline __u8 mltcp_repeats(const struct mltcp_flow *f, __u32 count)
+{
+	__u32 i;
+
+	if (f->piece_count < 2 * count)
+		return 0;
+	for (i = 0; i < MLTCP_PIECES / 2; i++)
+		if (i < count &&
+		    !mltcp_same_size(mltcp_piece_size(f, i), mltcp_piece_size(f, i + count)))
+			return 0;
+	return 1;
+}
+
+/* Of the latest pieces, count of them: the one with the longest gap after it, 0 the latest. */
+static inline __u32 mltcp_longest_gap(const struct mltcp_flow *f, __u32 count)
+{
+	__u32 i, longest = 0;
+
+	for (i = 1; i < MLTCP_PIECES / 2; i++)
+		if (i < count && mltcp_piece_gap(f, i) > mltcp_piece_gap(f, longest))
+			longest = i;
+	return longest;
+}
+
+/*
+ * Equal pieces: are every count of them set apart by a longer gap? All of the history must show
+ * it, for gaps vary by themselves.
+ */
+static inline __u8 mltcp_set_apart(const struct mltcp_flow *f, __u32 count)
+{
+	__u32 longest = mltcp_longest_gap(f, count), i, at;
+
+	if (f->piece_count < MLTCP_PIECES)
+		return 0;
+	for (i = 0; i < MLTCP_PIECES; i++) {
+		if (!mltcp_same_size(mltcp_piece_size(f, 0), mltcp_piece_size(f, i)))
+			return 0;
+		at = i - i % count + longest;
+		if (i != at && at < MLTCP_PIECES &&
+		    mltcp_piece_gap(f, at) * MLTCP_APART_DEN <=
+			    mltcp_piece_gap(f, i) * MLTCP_APART_NUM)
+			return 0;
+	}
+	return 1;
+}
+
+/* How many pieces make up an iteration, by the latest ones; 0: can't be told. */
+static inline __u32 mltcp_pieces_per_iteration(const struct mltcp_flow *f)
+{
+	if (mltcp_repeats(f, 1)) {
+		if (mltcp_piece_size(f, 0) < MLTCP_SMALL &&
+		    !(f->piece_count > 2 &&
+		      mltcp_same_size(mltcp_piece_size(f, 0), mltcp_piece_size(f, 2))))
+			return 0;
+		if (mltcp_set_apart(f, 2))
+			return 2;
+		return mltcp_set_apart(f, 3) ? 3 : 1;
+	}
+	if (mltcp_repeats(f, 2))
+		return 2;
+	return mltcp_repeats(f, 3) ? 3 : 0;
+}
+
+/* Size of the latest pieces, count of them. */
+static inline __u32 mltcp_latest(const struct mltcp_flow *f, __u32 count)
+{
+	__u32 i, size = 0;
+
+	for (i = 0; i < MLTCP_PIECES / 2; i++)
+		if (i < count)
+			size += mltcp_piece_size(f, i);
+	return size;
+}
+
+/*
+ * A gap far longer than those that count. True when its kind has come back, so that from here on
+ * only its kind counts. What is sure of its iterations gives them up only if what lies between
+ * the longer gaps is the same twice: a job that saves its state now and then pauses, too.
+ */
+static inline __u8 mltcp_longer_gap(struct mltcp_flow *f, __u32 gap_us, __u64 now)
+{
+	__u32 now_ms = (__u32)mltcp_div64(now, 1000000), now_kib = mltcp_kib(f->acked_bytes);
+	__u32 size = now_kib - f->longer_kib, before = f->longer_size, shorter = f->longer_us;
+	__u8 back = shorter && now_ms - f->longer_ms < MLTCP_LONGER_WITHIN_MS;
+	__u8 sure = f->confidence >= MLTCP_CONFIDENT && f->gap_us >= MLTCP_FINE_US;
+
+	if (shorter > gap_us)
+		shorter = gap_us;
+	f->longer_us = gap_us;
+	f->longer_ms = now_ms;
+	f->longer_kib = now_kib;
+	f->longer_size = back ? size : 0;
+	if (!back || (sure && !(before && mltcp_same_size(before, size))))
+		return 0;
+	mltcp_unlearn(f, shorter);
+	if (before)
+		mltcp_add_piece(f, before, shorter);
+	mltcp_add_piece(f, size, gap_us);
+	f->piece_kib = now_kib;
+	f->longer_us = 0;
+	return 1;
+}
+
+/* Has it been so long since a gap counted that gaps must have become shorter? */
+static inline __u8 mltcp_gaps_missing(const struct mltcp_flow *f, __u64 now)
+{
+	__u32 size = mltcp_kib(f->acked_bytes) - f->piece_kib, largest = 0, i;
+
+	if (f->confidence >= MLTCP_CONFIDENT)
+		return size > 2 * f->total_kib;
+	if (!f->piece_count)
+		return now - f->start_ns > 8000ULL * f->gap_us;
+	for (i = 0; i < MLTCP_PIECES; i++)
+		if (i < f->piece_count && mltcp_piece_size(f, i) > largest)
+			largest = mltcp_piece_size(f, i);
+	return size > 4 * largest;
+}
+
+/* Is this where the iteration is expected to end? */
+static inline __u8 mltcp_is_expected(const struct mltcp_flow *f)
+{
+	return f->confidence >= MLTCP_CONFIDENT &&
+	       mltcp_same_size(mltcp_kib(f->acked_bytes - f->start_bytes), f->total_kib);
+}
+
+/* Does a gap of this length count? */
+static inline __u8 mltcp_gap_counts(struct mltcp_flow *f, __u32 gap_us, __u64 now)
+{
+	if (gap_us < f->gap_us / (mltcp_is_expected(f) ? 4 : 2)) {
+		if (gap_us > f->inner_us)
+			f->inner_us = gap_us;
+		if (mltcp_gaps_missing(f, now)) {
+			mltcp_unlearn(f, f->inner_us);
+			f->piece_kib = mltcp_kib(f->acked_bytes);
+		}
+		return 0;
+	}
+	f->inner_us = 0;
+	/* Follow what is usual, but no single outlier. */
+	if (!f->gap_us)
+		f->gap_us = gap_us;
+	else if (gap_us > 2 * f->gap_us)
+		f->gap_us += f->gap_us / 4;
+	else
+		f->gap_us = f->gap_us - f->gap_us / 4 + gap_us / 4;
+	return 1;
+}
+
+/*
+ * The iteration's bytes are now those of the latest pieces. True when the present gap begins one;
+ * else the present iteration began at the longest of their gaps.
+ */
+static inline __u8 mltcp_learned(struct mltcp_flow *f, __u32 count)
+{
+	__u32 longest = mltcp_longest_gap(f, count), i, since = 0;
+
+	f->total_kib = mltcp_latest(f, count);
+	f->confidence = MLTCP_CONFIDENT;
+	for (i = 0; i < MLTCP_PIECES / 2; i++)
+		if (i < longest)
+			since += mltcp_piece_size(f, i);
+	f->start_bytes = f->acked_bytes - ((__u64)since << MLTCP_KIB_SHIFT);
+	return !longest;
+}
+
+static inline void mltcp_lose_confidence(struct mltcp_flow *f)
+{
+	if (f->confidence > MLTCP_CONFIDENCE_LOST)
+		f->confidence -= MLTCP_CONFIDENCE_LOST;
+	else
+		f->confidence = 0;
+}
+
+/*
+ * A piece has ended at a gap that counts. True when that is an iteration's end: every such gap
+ * is one while nothing is known.
+ */
+static inline __u8 mltcp_piece_ended(struct mltcp_flow *f, const struct mltcp_params *p)
+{
+	__u32 count = p->gap_ns ? mltcp_repeats(f, 1) : mltcp_pieces_per_iteration(f);
+	__u32 sent = mltcp_kib(f->acked_bytes - f->start_bytes), total = f->total_kib;
+
+	if (p->total_bytes) {
+		total = mltcp_kib(p->total_bytes);
+		return sent > total || mltcp_same_size(sent, total);
+	}
+	if (f->confidence >= MLTCP_CONFIDENT) {
+		if (mltcp_same_size(sent, total)) {
+			if (count && !mltcp_same_size(mltcp_latest(f, count), total))
+				mltcp_lose_confidence(f);
+			else if (f->confidence < MLTCP_CONFIDENCE_MAX)
+				f->confidence++;
+		} else if (sent > total || p->gap_ns) {
+			mltcp_lose_confidence(f);
+		} else {
+			return 0; /* a gap within the iteration */
+		}
+		if (f->confidence >= MLTCP_CONFIDENT)
+			return 1;
+	}
+	if (!count || mltcp_latest(f, count) < MLTCP_TOTAL_MIN)
+		return 1;
+	return mltcp_learned(f, count);
+}
+
+/*
+ * Sending began at send_ns after nothing was outstanding since last_ns, and what was sent is now
+ * acknowledged. True when the gap between begins a new iteration.
+ *
+ * What comes after send_ns doesn't count: while packets wait for their ACK the flow isn't
+ * computing but stuck, however long that lasts, so a retransmission time-out is never a boundary.
+ */
+static inline __u8 mltcp_after_gap(struct mltcp_flow *f, const struct mltcp_params *p, __u64 now)
+{
+	__u64 gap_ns = f->send_ns - f->last_ns, gap_us;
+	__u32 now_kib = mltcp_kib(f->acked_bytes);
+
+	if (p->gap_ns && gap_ns < p->gap_ns)
+		return 0;
+	if (p->gap_ns && p->total_bytes)
+		return 1;
+	if (gap_ns < MLTCP_GAP_MIN_NS)
+		return 0;
+	gap_us = mltcp_div64(gap_ns, 1000);
+	if (gap_us > MLTCP_GAP_LONGEST_US)
+		gap_us = MLTCP_GAP_LONGEST_US;
+	if (!p->gap_ns && f->gap_us && gap_us / MLTCP_LONGER > f->gap_us) {
+		if (mltcp_longer_gap(f, gap_us, now)) {
+			mltcp_piece_ended(f, p);
+			return 1;
+		}
+	} else if (!p->gap_ns && !mltcp_gap_counts(f, gap_us, now)) {
+		return 0;
+	}
+	mltcp_add_piece(f, now_kib - f->piece_kib, gap_us);
+	f->piece_kib = now_kib;
+	return mltcp_piece_ended(f, p);
+}
+
+/*
+ * Bytes of one iteration of the flow, as given or as learned; 0: unknown, or not to be relied
+ * on.
+ */
+static inline __u64 mltcp_total(const struct mltcp_flow *f, const struct mltcp_params *p)
+{
+	if (p->total_bytes)
+		return p->total_bytes;
+	return f->confidence >= MLTCP_CONFIDENT ? (__u64)f->total_kib << MLTCP_KIB_SHIFT : 0;
+}
+
+#endif

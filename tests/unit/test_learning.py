@@ -1,0 +1,118 @@
+"""What flows learn of their iterations, on traces; traces.py prints the whole table."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from unit.traces import CHANGES, FIRST_BYTES, MADE, NOT_PERIODIC, Piece, bursts, replay
+
+from mltcp_tools.core import core
+from mltcp_tools.uapi import CONFIDENCE_MAX, CONFIDENT
+
+lib, ffi = core()
+
+SEEDS = range(5)
+
+
+def iterations(pieces: Iterator[Piece], count: int) -> Iterator[Piece]:
+    """The pieces of so many iterations."""
+    seen = 0
+    for piece in pieces:
+        seen += piece.first
+        if seen > count:
+            return
+        yield piece
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", MADE)
+def test_learned_within_four_iterations_and_kept(name: str, seed: int) -> None:
+    outcome = replay(iterations(MADE[name](random.Random(seed)), 200))
+    assert outcome.total == pytest.approx(FIRST_BYTES[name], rel=0.02)
+    assert outcome.learned_after is not None
+    # The pauses of a starting job look like those between iterations, only longer.
+    assert outcome.learned_after <= (60 if name == "slow_start_of_the_job" else 4)
+    assert outcome.found >= 0.8 * (outcome.iterations - outcome.learned_after)
+    assert outcome.false <= 0.02 * outcome.iterations
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_of_the_job_is_learned_within_six_iterations(name: str, seed: int) -> None:
+    before, after, size = CHANGES[name]
+    rng = random.Random(seed)
+    first = list(iterations(before(rng), 40))
+    outcome = replay(chain(first, iterations(after(rng), 6)))
+    assert outcome.total == pytest.approx(size, rel=0.02)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", NOT_PERIODIC)
+def test_what_has_no_period_hardly_ever_acts(name: str, seed: int) -> None:
+    outcome = replay(islice(NOT_PERIODIC[name](random.Random(seed)), 3000))
+    assert outcome.acting_pieces < 0.1
+
+
+def test_confidence_falls_when_iterations_differ_and_returns() -> None:
+    rng = random.Random(1)
+    regular = bursts()
+    steady = replay(iterations(regular(rng), 30))
+    assert steady.confidence == CONFIDENCE_MAX
+    odd = (Piece(300, rng.randrange(100_000, 9_000_000), 100, True) for _ in range(12))
+    lost = replay(chain(iterations(regular(rng), 30), odd))
+    assert lost.confidence < CONFIDENT
+    odd = (Piece(300, rng.randrange(100_000, 9_000_000), 100, True) for _ in range(12))
+    again = replay(chain(iterations(regular(rng), 30), odd, iterations(regular(rng), 12)))
+    assert again.confidence >= CONFIDENT
+    assert again.total == pytest.approx(2_500_000, rel=0.02)
+
+
+def make_params(**fields: int) -> Any:
+    return ffi.new("struct mltcp_params *", {"slope": 7 << 14, "intercept": 1 << 14} | fields)
+
+
+@pytest.mark.parametrize("given", [{"total_bytes": 2_500_000}, {"gap_ns": 170_000_000}, {}])
+def test_what_is_told_need_not_be_learned(given: dict[str, int]) -> None:
+    outcome = replay(
+        iterations(bursts(pieces=10, inner_ms=15)(random.Random(1)), 50), make_params(**given)
+    )
+    assert outcome.total == pytest.approx(2_500_000, rel=0.001)
+    assert outcome.found >= 40
+    assert outcome.missed <= 3
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2**64 - 1),  # when sending begins
+            st.integers(0, 2**64 - 1),  # when it is acknowledged
+            st.integers(0, 2**64 - 1),  # bytes acknowledged in all
+        ),
+        max_size=30,
+    ),
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 3_600_000_000_000),
+)
+def test_no_sequence_of_gaps_leaves_the_defined_range(
+    steps: list[tuple[int, int, int]], total: int, gap: int
+) -> None:
+    """Also under UBSAN: the core is compiled with traps for what C leaves undefined."""
+    params = make_params(total_bytes=total, gap_ns=gap)
+    flow = ffi.new("struct mltcp_flow *")
+    lib.mltcp_reset(flow, 1, 0, 0)
+    for sent, now, acked in steps:
+        flow.send_ns = sent
+        if lib.mltcp_was_idle(flow) and lib.mltcp_is_boundary(flow, params, now):
+            lib.mltcp_begin(flow, params, now, acked)
+        if lib.mltcp_on_ack(flow, now, acked, 100, 100):
+            lib.mltcp_decide(flow, params, 7, now)
+        assert flow.confidence <= CONFIDENCE_MAX
+        assert flow.piece_count <= 6
+        assert flow.ratio <= 1 << 16
+        assert flow.gain <= 1 << 17
