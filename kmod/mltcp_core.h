@@ -166,9 +166,14 @@ static inline __u8 mltcp_is_reported(const struct mltcp_flow *f, __u64 default_g
 static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *p, __u64 now,
 			       __u64 received_bytes)
 {
-	f->two_way = received_bytes - f->received_bytes > mltcp_sent(f) / MLTCP_TWO_WAY;
-	f->received_bytes = received_bytes;
-	f->idle_ns = f->iteration ? f->send_ns - f->last_ns : p->gap_ns;
+	__u64 idle_ns = f->iteration ? f->send_ns - f->last_ns : p->gap_ns;
+
+	f->two_way = mltcp_kib(received_bytes) - f->received_kib >
+		     mltcp_kib(mltcp_sent(f)) / MLTCP_TWO_WAY;
+	f->received_kib = mltcp_kib(received_bytes);
+	if (idle_ns > MLTCP_GAP_MAX_NS)
+		idle_ns = MLTCP_GAP_MAX_NS;
+	f->idle_us = mltcp_div64(idle_ns, 1000);
 	f->iteration++;
 	f->start_bytes = f->acked_bytes;
 	f->start_retransmits = f->retransmits;
@@ -184,7 +189,7 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
  */
 static inline __u8 mltcp_yield_is_over(const struct mltcp_flow *f, __u64 now)
 {
-	return now > f->start_ns && now - f->start_ns > f->idle_ns;
+	return now > f->start_ns && now - f->start_ns > 1000ULL * f->idle_us;
 }
 
 /*

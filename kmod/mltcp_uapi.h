@@ -79,8 +79,6 @@ struct mltcp_flow {
 	__u64 start_ns; /* time of the iteration's first ACK, CLOCK_MONOTONIC */
 	__u64 last_ns; /* time of the latest ACK */
 	__u64 send_ns; /* time at which sending last began with nothing outstanding */
-	__u64 received_bytes; /* tcp_sock::bytes_received where the iteration starts */
-	__u64 idle_ns; /* the gap that came before this iteration; gap_ns for the first one */
 	__u64 next_bytes; /* acked_bytes at which to decide anew; 0: at the next ACK */
 	__u32 job; /* job the state belongs to, 0: none */
 	__u32 iteration; /* from 1; 0 before the first ACK */
@@ -92,6 +90,8 @@ struct mltcp_flow {
 	__u32 keep; /* share of the window kept after a loss, fixed point; 0: the base's own */
 	__u32 yield_us; /* queueing delay above which the flow yields, microseconds; 0: it doesn't */
 	/* kept between ACKs */
+	__u32 idle_us; /* the gap that came before this iteration; gap_ns for the first one */
+	__u32 received_kib; /* tcp_sock::bytes_received where the iteration starts, KiB, wraps */
 	__u32 carry; /* fraction of an acknowledged segment not yet handed to the base */
 	__u32 resume_cwnd; /* window to slow-start back to when yielding ends; 0: not yielding */
 	__u64 shrink_ns; /* time of the latest shrink */

@@ -189,7 +189,7 @@ def test_a_gap_before_sending_again_opens_an_iteration() -> None:
     assert not ack(flow, params, 102 * MS, 3000, sent=100 * MS)  # 99 ms: not yet
     assert ack(flow, params, 203 * MS, 4000, sent=202 * MS)
     assert flow.iteration == 2
-    assert flow.idle_ns == 100 * MS
+    assert flow.idle_us == 100_000
     assert lib.mltcp_sent(flow) == 1000  # the bytes of the opening ACK count
     assert not ack(flow, params, 204 * MS, 5000)
 
@@ -311,6 +311,20 @@ def test_a_flow_yields_no_longer_than_it_was_idle() -> None:
     assert lib.mltcp_must_yield(flow)
     ack(flow, params, 101 * MS, 0, rtt_us=2000)
     assert not lib.mltcp_must_yield(flow)
+
+
+@pytest.mark.parametrize(("received", "yields"), [(0, True), (100_000, True), (200_000, False)])
+def test_a_flow_that_receives_much_does_not_yield(received: int, yields: bool) -> None:
+    """Its RTT holds the queue of what comes towards it; it received in the iteration before."""
+    params, flow = make_params(), make_flow()
+    flow.full_queue_us = 1000
+    lib.mltcp_begin(flow, params, 0, 5_000_000)
+    flow.acked_bytes = 1_000_000
+    flow.send_ns = 100 * MS
+    lib.mltcp_begin(flow, params, 100 * MS, 5_000_000 + received)
+    lib.mltcp_on_ack(flow, 101 * MS, 1_000_000, 2000, 0)
+    lib.mltcp_decide(flow, params, ALL, 101 * MS)
+    assert bool(lib.mltcp_must_yield(flow)) == yields
 
 
 def test_yielding_shrinks_once_per_rtt_and_ends_with_slow_start_back() -> None:
