@@ -63,6 +63,9 @@ static __always_inline void window_compare(struct sock *sk, const struct window 
 	/* CUBIC reads jiffies: a tick between the two runs makes them incomparable. */
 	if (!count || bpf_jiffies64() != jiffies)
 		return;
+	/* What a kernel that skipped ssthresh has left is mended by ours alone, mltcp_bpf_mend(). */
+	if (base->ssthresh >= MLTCP_SSTHRESH_MAX && base->ssthresh != TCP_INFINITE_SSTHRESH)
+		return;
 	different = (tp->snd_cwnd ^ base->cwnd) | (tp->snd_cwnd_cnt ^ base->cwnd_cnt) |
 		    (tp->snd_ssthresh ^ base->ssthresh) | (result ^ base->result);
 #pragma unroll
