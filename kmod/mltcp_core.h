@@ -171,9 +171,7 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 	f->two_way = mltcp_kib(received_bytes) - f->received_kib >
 		     mltcp_kib(mltcp_sent(f)) / MLTCP_TWO_WAY;
 	f->received_kib = mltcp_kib(received_bytes);
-	if (idle_ns > MLTCP_GAP_MAX_NS)
-		idle_ns = MLTCP_GAP_MAX_NS;
-	f->idle_us = mltcp_div64(idle_ns, 1000);
+	f->idle_us = mltcp_gap_us(idle_ns);
 	f->iteration++;
 	f->start_bytes = f->acked_bytes;
 	f->start_retransmits = f->retransmits;

@@ -28,9 +28,6 @@
 /* Shorter gaps are the network's or the scheduler's, not a job's computing. */
 #define MLTCP_GAP_MIN_NS 1000000ULL
 
-/* Longer ones are all the same. Microseconds. */
-#define MLTCP_GAP_LONGEST_US 3600000000U
-
 /* A gap this many times as long as those that count is of another kind. */
 #define MLTCP_LONGER 3
 
@@ -64,6 +61,12 @@
 static inline __u32 mltcp_kib(__u64 bytes)
 {
 	return (__u32)(bytes >> MLTCP_KIB_SHIFT);
+}
+
+/* Microseconds; gaps longer than any that a job may say are all the same. */
+static inline __u32 mltcp_gap_us(__u64 gap_ns)
+{
+	return mltcp_div64(gap_ns < MLTCP_GAP_MAX_NS ? gap_ns : MLTCP_GAP_MAX_NS, 1000);
 }
 
 static inline __u8 mltcp_same_size(__u32 a, __u32 b)
@@ -263,14 +266,11 @@ static inline __u8 mltcp_gap_counts(struct mltcp_flow *f, __u32 gap_us, __u64 no
  */
 static inline __u8 mltcp_learned(struct mltcp_flow *f, __u32 count)
 {
-	__u32 longest = mltcp_longest_gap(f, count), i, since = 0;
+	__u32 longest = mltcp_longest_gap(f, count);
 
 	f->total_kib = mltcp_latest(f, count);
 	f->confidence = MLTCP_CONFIDENT;
-	for (i = 0; i < MLTCP_PIECES / 2; i++)
-		if (i < longest)
-			since += mltcp_piece_size(f, i);
-	f->start_bytes = f->acked_bytes - ((__u64)since << MLTCP_KIB_SHIFT);
+	f->start_bytes = f->acked_bytes - ((__u64)mltcp_latest(f, longest) << MLTCP_KIB_SHIFT);
 	return !longest;
 }
 
@@ -288,13 +288,13 @@ static inline void mltcp_lose_confidence(struct mltcp_flow *f)
  */
 static inline __u8 mltcp_piece_ended(struct mltcp_flow *f, const struct mltcp_params *p)
 {
-	__u32 count = p->gap_ns ? mltcp_repeats(f, 1) : mltcp_pieces_per_iteration(f);
-	__u32 sent = mltcp_kib(f->acked_bytes - f->start_bytes), total = f->total_kib;
+	__u32 sent = mltcp_kib(f->acked_bytes - f->start_bytes), total = f->total_kib, count;
 
 	if (p->total_bytes) {
 		total = mltcp_kib(p->total_bytes);
 		return sent > total || mltcp_same_size(sent, total);
 	}
+	count = p->gap_ns ? mltcp_repeats(f, 1) : mltcp_pieces_per_iteration(f);
 	if (f->confidence >= MLTCP_CONFIDENT) {
 		if (mltcp_same_size(sent, total)) {
 			if (count && !mltcp_same_size(mltcp_latest(f, count), total))
@@ -323,8 +323,8 @@ static inline __u8 mltcp_piece_ended(struct mltcp_flow *f, const struct mltcp_pa
  */
 static inline __u8 mltcp_after_gap(struct mltcp_flow *f, const struct mltcp_params *p, __u64 now)
 {
-	__u64 gap_ns = f->send_ns - f->last_ns, gap_us;
-	__u32 now_kib = mltcp_kib(f->acked_bytes);
+	__u64 gap_ns = f->send_ns - f->last_ns;
+	__u32 now_kib = mltcp_kib(f->acked_bytes), gap_us;
 
 	if (p->gap_ns && gap_ns < p->gap_ns)
 		return 0;
@@ -332,9 +332,7 @@ static inline __u8 mltcp_after_gap(struct mltcp_flow *f, const struct mltcp_para
 		return 1;
 	if (gap_ns < MLTCP_GAP_MIN_NS)
 		return 0;
-	gap_us = mltcp_div64(gap_ns, 1000);
-	if (gap_us > MLTCP_GAP_LONGEST_US)
-		gap_us = MLTCP_GAP_LONGEST_US;
+	gap_us = mltcp_gap_us(gap_ns);
 	if (!p->gap_ns && f->gap_us && gap_us / MLTCP_LONGER > f->gap_us) {
 		if (mltcp_longer_gap(f, gap_us, now)) {
 			mltcp_piece_ended(f, p);

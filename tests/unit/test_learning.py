@@ -105,7 +105,6 @@ def test_what_is_told_need_not_be_learned(given: dict[str, int]) -> None:
 def test_no_sequence_of_gaps_leaves_the_defined_range(
     steps: list[tuple[int, int, int]], total: int, gap: int
 ) -> None:
-    """Also under UBSAN: the core is compiled with traps for what C leaves undefined."""
     params = make_params(total_bytes=total, gap_ns=gap)
     flow = ffi.new("struct mltcp_flow *")
     lib.mltcp_reset(flow, 1, 0, 0)
