@@ -66,19 +66,21 @@ __u32 BPF_PROG(undo_cwnd, struct sock *sk)
 	return tcp_reno_undo_cwnd(sk);
 }
 
+/* What tests that replace ssthresh, cong_avoid or undo_cwnd leave as it is. */
+#ifdef HAVE_CWND_EVENT_TX_START
+#define MLTCP_RENO_TX_START .cwnd_event_tx_start = (void *)cwnd_event_tx_start
+#else
+#define MLTCP_RENO_TX_START .cwnd_event = (void *)cwnd_event
+#endif
+#define MLTCP_RENO_OPS                                                         \
+	.init = (void *)init, .release = (void *)release, MLTCP_RENO_TX_START, \
+	.pkts_acked = (void *)pkts_acked, .flags = TCP_CONG_NON_RESTRICTED
+
 SEC(".struct_ops")
 struct tcp_congestion_ops MLTCP_OPS = {
-	.init = (void *)init,
-	.release = (void *)release,
+	MLTCP_RENO_OPS,
 	.ssthresh = (void *)ssthresh,
 	.cong_avoid = (void *)cong_avoid,
-#ifdef HAVE_CWND_EVENT_TX_START
-	.cwnd_event_tx_start = (void *)cwnd_event_tx_start,
-#else
-	.cwnd_event = (void *)cwnd_event,
-#endif
-	.pkts_acked = (void *)pkts_acked,
 	.undo_cwnd = (void *)undo_cwnd,
-	.flags = TCP_CONG_NON_RESTRICTED,
 	.name = MLTCP_NAME,
 };

@@ -9,17 +9,9 @@ REPLAY_U32(undo_cwnd, tcp_reno_undo_cwnd)
 
 SEC(".struct_ops")
 struct tcp_congestion_ops replay_reno = {
-	.init = (void *)init,
-	.release = (void *)release,
-#ifdef HAVE_CWND_EVENT_TX_START
-	.cwnd_event_tx_start = (void *)cwnd_event_tx_start,
-#else
-	.cwnd_event = (void *)cwnd_event,
-#endif
-	.pkts_acked = (void *)pkts_acked,
+	MLTCP_RENO_OPS,
 	.ssthresh = (void *)replay_ssthresh,
 	.cong_avoid = (void *)replay_cong_avoid,
 	.undo_cwnd = (void *)replay_undo_cwnd,
-	.flags = TCP_CONG_NON_RESTRICTED,
 	.name = "replay_reno",
 };

@@ -16,17 +16,9 @@ __u32 BPF_PROG(skipped_ssthresh, struct sock *sk)
 
 SEC(".struct_ops")
 struct tcp_congestion_ops skipping_reno = {
-	.init = (void *)init,
-	.release = (void *)release,
-#ifdef HAVE_CWND_EVENT_TX_START
-	.cwnd_event_tx_start = (void *)cwnd_event_tx_start,
-#else
-	.cwnd_event = (void *)cwnd_event,
-#endif
-	.pkts_acked = (void *)pkts_acked,
+	MLTCP_RENO_OPS,
 	.ssthresh = (void *)skipped_ssthresh,
 	.cong_avoid = (void *)cong_avoid,
 	.undo_cwnd = (void *)undo_cwnd,
-	.flags = TCP_CONG_NON_RESTRICTED,
 	.name = "skipping_reno",
 };
