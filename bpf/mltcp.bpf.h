@@ -10,7 +10,7 @@
  *   mltcp_bpf_release(sk), and
  *   mltcp_bpf_loss(sk, base's ssthresh);
  *   mltcp_bpf_avoid(sk, acked), which returns the count of segments to hand to the base's
- *   cong_avoid, or MLTCP_HOLD when the window must not grow.
+ *   cong_avoid.
  * The kernel calls them with the socket locked, so a flow's state needs no lock of its own.
  */
 #ifndef MLTCP_BPF_H
@@ -18,8 +18,6 @@
 
 #include "mltcp_maps.bpf.h"
 #include "../kmod/mltcp_core.h"
-
-#define MLTCP_HOLD 0xffffffffU
 
 /* No connection has as many segments in flight; a greater ssthresh means "none", or nothing. */
 #define MLTCP_SSTHRESH_MAX (1U << 28)
@@ -138,6 +136,23 @@ static __always_inline void mltcp_bpf_mend(struct tcp_sock *tp)
 		tp->snd_cwnd = half;
 }
 
+/* What is known of the flow's path, and the path's key; NULL never, but the verifier can't tell. */
+static __always_inline __u64 *mltcp_bpf_path(struct sock *sk, __u32 *key)
+{
+	const struct sock_common *common = &sk->__sk_common;
+	__u32 addresses[8], hash = common->skc_net.net->ns.inum, i;
+
+	copy_address((__u8 *)addresses, common->skc_family, common->skc_rcv_saddr,
+		     &common->skc_v6_rcv_saddr);
+	copy_address((__u8 *)(addresses + 4), common->skc_family, common->skc_daddr,
+		     &common->skc_v6_daddr);
+	for (i = 0; i < 8; i++)
+		hash = mltcp_path_key(hash, addresses[i]);
+	*key = hash;
+	hash &= MLTCP_PATHS - 1;
+	return bpf_map_lookup_elem(&mltcp_paths, &hash);
+}
+
 /* Every ACK that acknowledges data, in every state of the connection. */
 static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sample *sample)
 {
@@ -148,7 +163,8 @@ static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sa
 	struct mltcp_tag *tag;
 	__u64 now = bpf_ktime_get_ns();
 	__u64 acked_bytes = mltcp_bpf_acked_bytes(sk);
-	__u32 mechanisms, id;
+	__u32 mechanisms, id, key;
+	__u64 *path;
 
 	mltcp_bpf_mend(tp);
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
@@ -179,8 +195,12 @@ static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sa
 		mltcp_bpf_report(sk, flow);
 		mltcp_begin(flow, &params, now, tp->bytes_received);
 	}
-	if (mltcp_on_ack(flow, now, acked_bytes, sample->rtt_us, tp->rtt_min.s[0].v))
+	if (mltcp_on_ack(flow, now, acked_bytes, sample->rtt_us, tp->rtt_min.s[0].v)) {
+		path = mltcp_bpf_path(sk, &key);
+		if (path)
+			mltcp_ask_path(flow, path, key);
 		mltcp_decide(flow, &params, mechanisms, now);
+	}
 	flow->cwnd = tp->snd_cwnd;
 	flow->srtt_us = tp->srtt_us >> 3;
 	flow->retransmits = tp->total_retrans;
@@ -196,16 +216,16 @@ static __always_inline __u32 mltcp_bpf_avoid(struct sock *sk, __u32 acked)
 	if (!flow)
 		return acked;
 	if (mltcp_must_yield(flow)) {
-		cwnd = mltcp_yield(flow, bpf_ktime_get_ns(), tp->snd_cwnd);
+		cwnd = mltcp_yield(flow, bpf_ktime_get_ns(), tp->snd_cwnd, tp->snd_ssthresh);
 		if (cwnd < tp->snd_cwnd) {
 			tp->snd_cwnd = cwnd;
 			tp->snd_ssthresh = cwnd;
 		}
-		return MLTCP_HOLD;
+	} else {
+		resume = mltcp_resume(flow);
+		if (resume > tp->snd_ssthresh)
+			tp->snd_ssthresh = resume;
 	}
-	resume = mltcp_resume(flow);
-	if (resume > tp->snd_ssthresh)
-		tp->snd_ssthresh = resume;
 	/* Slow start stays the base's own. */
 	if (tp->snd_cwnd < tp->snd_ssthresh)
 		return acked;
@@ -215,9 +235,17 @@ static __always_inline __u32 mltcp_bpf_avoid(struct sock *sk, __u32 acked)
 static __always_inline __u32 mltcp_bpf_loss(struct sock *sk, __u32 base)
 {
 	struct mltcp_flow *flow;
+	__u32 key, ssthresh;
+	__u64 *path;
 
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
-	return flow ? mltcp_on_loss(flow, tcp_sk(sk)->snd_cwnd, base) : base;
+	path = mltcp_bpf_path(sk, &key);
+	if (!flow || !path)
+		return base;
+	mltcp_ask_path(flow, path, key);
+	ssthresh = mltcp_on_loss(flow, tcp_sk(sk)->snd_cwnd, base);
+	mltcp_tell_path(flow, path, key);
+	return ssthresh;
 }
 
 /* The flow closes, or takes another congestion control: nothing of ours stays with it. */

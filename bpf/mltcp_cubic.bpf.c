@@ -47,10 +47,7 @@ __u32 BPF_PROG(ssthresh, struct sock *sk)
 SEC("struct_ops")
 void BPF_PROG(cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 {
-	__u32 scaled = mltcp_bpf_avoid(sk, acked);
-
-	if (scaled != MLTCP_HOLD)
-		cubictcp_cong_avoid(sk, ack, scaled);
+	cubictcp_cong_avoid(sk, ack, mltcp_bpf_avoid(sk, acked));
 }
 
 SEC("struct_ops")

@@ -45,6 +45,12 @@
  */
 #define MLTCP_TWO_WAY 8
 
+/*
+ * How many times the excess of the queueing delay a flow takes off its window: all flows that are
+ * behind must make up for the one ahead, which keeps increasing.
+ */
+#define MLTCP_YIELD_GAIN 3
+
 /* The smallest window a flow may be left with, segments (as tcp_reno_ssthresh). */
 #define MLTCP_CWND_MIN 2
 
@@ -178,7 +184,7 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 	f->start_ns = now;
 	f->last_ns = now;
 	f->next_bytes = 0;
-	f->resume_cwnd = 0;
+	f->resume_ssthresh = 0;
 }
 
 /*
@@ -274,6 +280,33 @@ static inline __u32 mltcp_scaled_acked(struct mltcp_flow *f, __u32 acked)
 }
 
 /*
+ * The flows of one path, from one address to another, share what they found a full queue to be.
+ * Each by itself finds something else, as it looks only when it loses; the one that thinks most of
+ * the queue to be its own then starves its sisters, and a job is as fast as its slowest flow.
+ *
+ * slot: a word of a table that the host keeps, at a place that follows from the path: the path's
+ * key above, microseconds below. Two paths may have the same slot; then the latest to lose has it.
+ */
+static inline void mltcp_ask_path(struct mltcp_flow *f, const __u64 *slot, __u32 key)
+{
+	__u64 known = *(const volatile __u64 *)slot;
+
+	if (known && known >> 32 == key)
+		f->full_queue_us = (__u32)known;
+}
+
+static inline void mltcp_tell_path(const struct mltcp_flow *f, __u64 *slot, __u32 key)
+{
+	*(volatile __u64 *)slot = (__u64)key << 32 | f->full_queue_us;
+}
+
+/* One step of the key of a path, over the words of its addresses and namespace (FNV-1a). */
+static inline __u32 mltcp_path_key(__u32 key, __u32 word)
+{
+	return (key ^ word) * 16777619;
+}
+
+/*
  * Slow-start threshold after a loss (or ECN mark) at window cwnd, where the base would set
  * base; segments. Notes the queue that the loss found.
  */
@@ -293,27 +326,32 @@ static inline __u32 mltcp_on_loss(struct mltcp_flow *f, __u32 cwnd, __u32 base)
 	return kept > MLTCP_CWND_MIN ? kept : MLTCP_CWND_MIN;
 }
 
-/* Is the queue longer than this flow may make it? Then its window must not grow. */
+/* Is the queue longer than this flow may make it? */
 static inline __u8 mltcp_must_yield(const struct mltcp_flow *f)
 {
 	return f->yield_us && f->queue_us > f->yield_us;
 }
 
 /*
- * The window of a flow that must yield, segments: shrunk by the excess share of the queueing
- * delay, at most by half, at most once per smoothed RTT.
+ * The window of a flow that must yield, segments: shrunk by MLTCP_YIELD_GAIN times the share of
+ * the RTT that is too much, at most by half, at most once per smoothed RTT. The increase goes on
+ * meanwhile, so that flows of one job, which yield alike, come to equal windows.
+ *
+ * ssthresh: the slow-start threshold, segments. A flow that has to yield in slow start hasn't
+ * found its share yet, and takes that way up again once it may.
  */
-static inline __u32 mltcp_yield(struct mltcp_flow *f, __u64 now, __u32 cwnd)
+static inline __u32 mltcp_yield(struct mltcp_flow *f, __u64 now, __u32 cwnd, __u32 ssthresh)
 {
-	__u32 cut;
+	__u64 cut;
 
 	if (now > f->shrink_ns && now - f->shrink_ns <= (__u64)f->srtt_us * 1000)
 		return cwnd;
 	f->shrink_ns = now;
 	f->yields++;
-	if (!f->resume_cwnd)
-		f->resume_cwnd = cwnd;
-	cut = mltcp_div64((__u64)cwnd * (f->queue_us - f->yield_us), f->queue_us);
+	if (!f->resume_ssthresh)
+		f->resume_ssthresh = cwnd > ssthresh ? cwnd : ssthresh;
+	cut = (__u64)cwnd * MLTCP_YIELD_GAIN * (f->queue_us - f->yield_us);
+	cut = f->srtt_us ? mltcp_div64(cut, f->srtt_us) : cwnd;
 	if (cut > cwnd / 2)
 		cut = cwnd / 2;
 	return cwnd - cut > MLTCP_CWND_MIN ? cwnd - cut : MLTCP_CWND_MIN;
@@ -325,12 +363,12 @@ static inline __u32 mltcp_yield(struct mltcp_flow *f, __u64 now, __u32 cwnd)
  */
 static inline __u32 mltcp_resume(struct mltcp_flow *f)
 {
-	__u32 cwnd = f->resume_cwnd;
+	__u32 ssthresh = f->resume_ssthresh;
 
-	if (!cwnd || (f->yield_us && f->queue_us >= f->yield_us / 2))
+	if (!ssthresh || (f->yield_us && f->queue_us >= f->yield_us / 2))
 		return 0;
-	f->resume_cwnd = 0;
-	return cwnd;
+	f->resume_ssthresh = 0;
+	return ssthresh;
 }
 
 #endif

@@ -93,7 +93,7 @@ struct mltcp_flow {
 	__u32 idle_us; /* the gap that came before this iteration; gap_ns for the first one */
 	__u32 received_kib; /* tcp_sock::bytes_received where the iteration starts, KiB, wraps */
 	__u32 carry; /* fraction of an acknowledged segment not yet handed to the base */
-	__u32 resume_cwnd; /* window to slow-start back to when yielding ends; 0: not yielding */
+	__u32 resume_ssthresh; /* slow-start threshold to have back after yielding; 0: not yielding */
 	__u64 shrink_ns; /* time of the latest shrink */
 	/* learned, unless the job says it; sizes in KiB, running ones from 0 on again after 4 TiB */
 	__u32 total_kib; /* an iteration's; 0: not learned */

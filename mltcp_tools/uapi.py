@@ -78,7 +78,7 @@ struct mltcp_tag {
 struct mltcp_flow {
     uint64_t acked_bytes, start_bytes, start_ns, last_ns, send_ns, next_bytes;
     uint32_t job, iteration, ratio, queue_us, full_queue_us, gain, keep, yield_us;
-    uint32_t idle_us, received_kib, carry, resume_cwnd;
+    uint32_t idle_us, received_kib, carry, resume_ssthresh;
     uint64_t shrink_ns;
     uint32_t total_kib, gap_us, inner_us, piece_kib;
     uint32_t longer_us, longer_ms, longer_kib, longer_size, pieces[6];

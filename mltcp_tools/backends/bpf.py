@@ -41,7 +41,7 @@ _STRUCTS = {
 }
 """Maps whose values are structs of the uapi header, and which struct."""
 
-_MAPS = (*_STRUCTS, "mltcp_events", "mltcp_dropped")
+_MAPS = (*_STRUCTS, "mltcp_paths", "mltcp_events", "mltcp_dropped")
 """Maps that the objects share, pinned by these names (bpf/mltcp_maps.bpf.h)."""
 
 _OTHER_VERSION = (
