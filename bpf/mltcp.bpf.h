@@ -136,7 +136,10 @@ static __always_inline void mltcp_bpf_mend(struct tcp_sock *tp)
 		tp->snd_cwnd = half;
 }
 
-/* What is known of the flow's path, and the path's key; NULL never, but the verifier can't tell. */
+/*
+ * Where the host keeps what is known of the flow's path, and the path's key: FNV-1a over the
+ * words of its addresses. Never NULL, but the verifier can't tell.
+ */
 static __always_inline __u64 *mltcp_bpf_path(struct sock *sk, __u32 *key)
 {
 	const struct sock_common *common = &sk->__sk_common;
@@ -147,7 +150,7 @@ static __always_inline __u64 *mltcp_bpf_path(struct sock *sk, __u32 *key)
 	copy_address((__u8 *)(addresses + 4), common->skc_family, common->skc_daddr,
 		     &common->skc_v6_daddr);
 	for (i = 0; i < 8; i++)
-		hash = mltcp_path_key(hash, addresses[i]);
+		hash = (hash ^ addresses[i]) * 16777619;
 	*key = hash;
 	hash &= MLTCP_PATHS - 1;
 	return bpf_map_lookup_elem(&mltcp_paths, &hash);

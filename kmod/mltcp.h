@@ -66,6 +66,10 @@ u32 mltcp_flow_count(const struct net *net);
 bool mltcp_flow_next(const struct net *net, u32 *index, struct mltcp_flow_record *record);
 void mltcp_flow_event(const struct mltcp_sock *ms, struct mltcp_event *event);
 
+/* mltcp_paths.c */
+/* Where what is known of the socket's path is kept, and the path's key. */
+u64 *mltcp_path(const struct sock *sk, u32 *key);
+
 /* mltcp_jobs.c */
 int mltcp_jobs_init(void);
 void mltcp_jobs_exit(void);

@@ -172,10 +172,16 @@ static void mltcp_release(struct sock *sk)
 static u32 mltcp_ssthresh(struct sock *sk)
 {
 	struct mltcp_sock *ms = get_state(sk);
+	u32 key, ssthresh;
+	u64 *path;
 
 	if (!ms)
 		return tcp_reno_ssthresh(sk);
-	return mltcp_on_loss(&ms->flow, tcp_snd_cwnd(tcp_sk(sk)), ms->base->ssthresh(sk));
+	path = mltcp_path(sk, &key);
+	mltcp_ask_path(&ms->flow, path, key);
+	ssthresh = mltcp_on_loss(&ms->flow, tcp_snd_cwnd(tcp_sk(sk)), ms->base->ssthresh(sk));
+	mltcp_tell_path(&ms->flow, path, key);
+	return ssthresh;
 }
 
 static void mltcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
@@ -189,16 +195,17 @@ static void mltcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
 		return;
 	}
 	if (mltcp_must_yield(&ms->flow)) {
-		cwnd = mltcp_yield(&ms->flow, tp->tcp_clock_cache, tcp_snd_cwnd(tp));
+		cwnd = mltcp_yield(&ms->flow, tp->tcp_clock_cache, tcp_snd_cwnd(tp),
+				   tp->snd_ssthresh);
 		if (cwnd < tcp_snd_cwnd(tp)) {
 			tcp_snd_cwnd_set(tp, cwnd);
 			tp->snd_ssthresh = cwnd;
 		}
-		return;
+	} else {
+		resume = mltcp_resume(&ms->flow);
+		if (resume > tp->snd_ssthresh)
+			tp->snd_ssthresh = resume;
 	}
-	resume = mltcp_resume(&ms->flow);
-	if (resume > tp->snd_ssthresh)
-		tp->snd_ssthresh = resume;
 	/* Slow start stays the base's own. */
 	if (!tcp_in_slow_start(tp))
 		acked = mltcp_scaled_acked(&ms->flow, acked);
@@ -237,10 +244,12 @@ static noinline void after_gap(struct mltcp_sock *ms, const struct mltcp_params 
 /* Likewise, MLTCP_STEPS times an iteration. */
 static noinline void decide(struct mltcp_sock *ms, const struct mltcp_params *params, u64 now)
 {
-	u32 mechanisms = READ_ONCE(params->mechanisms);
+	u32 mechanisms = READ_ONCE(params->mechanisms), key;
+	const u64 *path = mltcp_path(ms->sk, &key);
 
 	if (mechanisms == MLTCP_MECHANISMS_DEFAULT)
 		mechanisms = ms->variant->mechanisms;
+	mltcp_ask_path(&ms->flow, path, key);
 	mltcp_decide(&ms->flow, params, mechanisms, now);
 }
 

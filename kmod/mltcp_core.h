@@ -300,12 +300,6 @@ static inline void mltcp_tell_path(const struct mltcp_flow *f, __u64 *slot, __u3
 	*(volatile __u64 *)slot = (__u64)key << 32 | f->full_queue_us;
 }
 
-/* One step of the key of a path, over the words of its addresses and namespace (FNV-1a). */
-static inline __u32 mltcp_path_key(__u32 key, __u32 word)
-{
-	return (key ^ word) * 16777619;
-}
-
 /*
  * Slow-start threshold after a loss (or ECN mark) at window cwnd, where the base would set
  * base; segments. Notes the queue that the loss found.
@@ -342,7 +336,8 @@ static inline __u8 mltcp_must_yield(const struct mltcp_flow *f)
  */
 static inline __u32 mltcp_yield(struct mltcp_flow *f, __u64 now, __u32 cwnd, __u32 ssthresh)
 {
-	__u64 cut;
+	__u32 cut = cwnd / 2;
+	__u64 excess;
 
 	if (now > f->shrink_ns && now - f->shrink_ns <= (__u64)f->srtt_us * 1000)
 		return cwnd;
@@ -350,10 +345,9 @@ static inline __u32 mltcp_yield(struct mltcp_flow *f, __u64 now, __u32 cwnd, __u
 	f->yields++;
 	if (!f->resume_ssthresh)
 		f->resume_ssthresh = cwnd > ssthresh ? cwnd : ssthresh;
-	cut = (__u64)cwnd * MLTCP_YIELD_GAIN * (f->queue_us - f->yield_us);
-	cut = f->srtt_us ? mltcp_div64(cut, f->srtt_us) : cwnd;
-	if (cut > cwnd / 2)
-		cut = cwnd / 2;
+	excess = MLTCP_YIELD_GAIN * (__u64)(f->queue_us - f->yield_us);
+	if (excess < f->srtt_us / 2)
+		cut = mltcp_div64(cwnd * excess, f->srtt_us);
 	return cwnd - cut > MLTCP_CWND_MIN ? cwnd - cut : MLTCP_CWND_MIN;
 }
 

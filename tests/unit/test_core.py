@@ -23,6 +23,8 @@ ALL = INCREASE | DECREASE | YIELD
 ratios = st.integers(0, ONE)
 gains = st.integers(0, 64 * ONE)
 times = st.integers(0, U64)
+fields64 = st.integers(0, U64)
+fields32 = st.integers(0, U32)
 
 
 def make_params(**fields: int) -> Any:
@@ -330,30 +332,60 @@ def test_a_flow_that_receives_much_does_not_yield(received: int, yields: bool) -
 def test_yielding_shrinks_once_per_rtt_and_ends_with_slow_start_back() -> None:
     flow = behind_and_ahead(sent=0, rtt_us=1100)
     flow.srtt_us = 1000
-    first = lib.mltcp_yield(flow, 5 * MS, 100)
+    first = lib.mltcp_yield(flow, 5 * MS, 100, 60)
     assert first == 50  # at most half
-    assert lib.mltcp_yield(flow, 5 * MS + 1, first) == first
-    assert lib.mltcp_yield(flow, 7 * MS, first) == 25
+    assert lib.mltcp_yield(flow, 5 * MS + 1, first, first) == first
+    assert lib.mltcp_yield(flow, 7 * MS, first, first) == 25
     assert lib.mltcp_resume(flow) == 0  # the queue is still long
     flow.queue_us = 0
     assert lib.mltcp_resume(flow) == 100
     assert lib.mltcp_resume(flow) == 0
 
 
-@given(st.integers(0, U32), st.integers(0, U32), st.integers(1, U32), st.integers(0, U32), times)
+def test_a_flow_that_yields_in_slow_start_takes_it_up_again() -> None:
+    """With long round trips it would else stay where it was, far from its share."""
+    flow = behind_and_ahead(sent=0, rtt_us=1100)
+    flow.srtt_us = 1000
+    lib.mltcp_yield(flow, 5 * MS, 20, 80)
+    flow.queue_us = 0
+    assert lib.mltcp_resume(flow) == 80
+
+
+def test_what_is_yielded_is_a_share_of_the_round_trip_not_of_the_queue() -> None:
+    """What fills the pipe is nobody's to give: 0.6 ms too much of 30 ms, taken three times."""
+    flow = behind_and_ahead(sent=0, rtt_us=900)
+    flow.srtt_us = 30_000
+    assert flow.queue_us - flow.yield_us == 601
+    assert lib.mltcp_yield(flow, 50 * MS, 1000, 1000) == 940
+
+
+def test_flows_of_a_path_agree_on_its_full_queue() -> None:
+    slot = ffi.new("uint64_t *")
+    one, other, stranger = make_flow(), make_flow(), make_flow()
+    lib.mltcp_ask_path(other, slot, 7)
+    assert other.full_queue_us == 0  # nobody has lost yet
+    one.queue_us = 1000
+    lib.mltcp_on_loss(one, 10, 5)
+    lib.mltcp_tell_path(one, slot, 7)
+    stranger.full_queue_us = 5
+    for flow, key in ((other, 7), (stranger, 8)):
+        lib.mltcp_ask_path(flow, slot, key)
+    assert (other.full_queue_us, stranger.full_queue_us) == (1000, 5)
+
+
+@given(
+    st.tuples(fields32, fields32), st.integers(0, U32), st.integers(1, U32), fields32, times
+)
 def test_yielding_is_defined_for_any_state(
-    cwnd: int, queue: int, target: int, srtt: int, now: int
+    window: tuple[int, int], queue: int, target: int, srtt: int, now: int
 ) -> None:
     flow = make_flow()
     flow.queue_us, flow.yield_us, flow.srtt_us = queue, target, srtt
     if lib.mltcp_must_yield(flow):
-        window = lib.mltcp_yield(flow, now, cwnd)
-        assert window <= max(cwnd, lib.MLTCP_CWND_MIN)
-        assert window >= min(cwnd, cwnd // 2)
-
-
-fields64 = st.integers(0, U64)
-fields32 = st.integers(0, U32)
+        cwnd, ssthresh = window
+        left = lib.mltcp_yield(flow, now, cwnd, ssthresh)
+        assert left <= max(cwnd, lib.MLTCP_CWND_MIN)
+        assert left >= min(cwnd, cwnd // 2)
 
 
 @given(
@@ -379,7 +411,7 @@ def test_no_sequence_of_events_leaves_the_defined_range(
         elif kind == "loss":
             assert lib.mltcp_on_loss(flow, number, 2) >= 2
         elif lib.mltcp_must_yield(flow):
-            lib.mltcp_yield(flow, now, number)
+            lib.mltcp_yield(flow, now, number, acked & U32)
         else:
             lib.mltcp_resume(flow)
             lib.mltcp_scaled_acked(flow, number)
