@@ -17,6 +17,13 @@ from mltcp_tools.errors import MltcpError
 from mltcp_tools.units import parse_bytes, parse_rate, parse_seconds
 
 ALONE = "alone"
+BASES = {
+    "mltcp": "reno",
+    "mltcp_reno": "reno",
+    "mltcp_cubic": "cubic",
+    "mltcp_dctcp": "dctcp",
+}
+"""The congestion control that each of MLTCP's builds on."""
 _Number = TypeVar("_Number", int, float)
 
 
@@ -46,14 +53,15 @@ class JobView:
 class ExperimentView:
     """An experiment as far as it could be read; `document` is the file's content, or {}.
 
-    rate_bps: the bottleneck's rate in bits per second. arms: name -> congestion control and its
-    parameters, without `alone`.
+    rate_bps: the bottleneck's rate in bits per second. neighbours: name -> congestion control, or
+    "arm" for that of the arm. arms: name -> congestion control and its parameters, without `alone`.
     """
 
     name: str = "unnamed"
     description: str = ""
     rate_bps: int | None = None
     jobs: dict[str, JobView] = field(default_factory=dict)
+    neighbours: dict[str, str] = field(default_factory=dict)
     arms: dict[str, dict[str, Any]] = field(default_factory=dict)
     baseline: str | None = None
     repetitions: int | None = None
@@ -63,6 +71,19 @@ class ExperimentView:
     def recorded(self) -> bool:
         """Whether attached jobs were recorded, over a network of which nothing is known."""
         return self.document.get("recorded") is True
+
+    def base_of(self, arm: str) -> str | None:
+        """The arm that `arm` is compared with: the one it names, else the first one with the
+        congestion control that its own builds on; None for an arm that builds on none."""
+        described = self.arms.get(arm, {})
+        if described.get("base") in self.arms:
+            return str(described["base"])
+        wanted = BASES.get(str(described.get("cc")))
+        return next((name for name, each in self.arms.items() if each.get("cc") == wanted), None)
+
+    def entries(self, field_name: str) -> list[dict[str, Any]]:
+        """The mappings in a list of the document."""
+        return _entries(self.document, field_name)
 
 
 def read_experiment(path: Path, problems: list[str]) -> ExperimentView:
@@ -88,11 +109,9 @@ def view_experiment(document: dict[str, Any], problems: list[str]) -> Experiment
     rate = link.get("rate") if isinstance(link, dict) else None
     iterations = _whole(document.get("iterations"))
     jobs: dict[str, JobView] = {}
-    entries = document.get("jobs")
-    for entry in entries if isinstance(entries, list) else []:
-        if isinstance(entry, dict):
-            for job in _jobs_of(entry, iterations, problems):
-                jobs[job.name] = job
+    for entry in _entries(document, "jobs"):
+        for job in _jobs_of(entry, iterations, problems):
+            jobs[job.name] = job
     if not jobs:
         problems.append("The experiment names no jobs.")
     arms = document.get("arms")
@@ -103,6 +122,11 @@ def view_experiment(document: dict[str, Any], problems: list[str]) -> Experiment
         if document.get("recorded") is True
         else _quantity(_rate, rate, "link rate", problems),
         jobs=jobs,
+        neighbours={
+            name: str(entry.get("cc"))
+            for entry in _entries(document, "neighbours")
+            for name in _names(entry, "neighbour")
+        },
         arms={
             str(name): dict(arm) if isinstance(arm, dict) else {}
             for name, arm in (arms.items() if isinstance(arms, dict) else ())
@@ -116,12 +140,10 @@ def view_experiment(document: dict[str, Any], problems: list[str]) -> Experiment
 
 def _jobs_of(entry: dict[str, Any], iterations: int | None, problems: list[str]) -> list[JobView]:
     name = str(entry.get("name") or "job")
-    count = _whole(entry.get("count")) or 1
     size = _quantity(parse_bytes, entry.get("bytes"), f"size of job {name}", problems)
     compute = _quantity(
         parse_seconds, entry.get("compute"), f"compute time of job {name}", problems
     )
-    names = [name] if count == 1 else [f"{name}-{number}" for number in range(1, count + 1)]
     return [
         JobView(
             name=each,
@@ -132,8 +154,19 @@ def _jobs_of(entry: dict[str, Any], iterations: int | None, problems: list[str])
             direction=str(entry.get("direction") or "send"),
             iterations=_whole(entry.get("iterations")) or iterations,
         )
-        for each in names
+        for each in _names(entry, "job")
     ]
+
+
+def _entries(document: dict[str, Any], field_name: str) -> list[dict[str, Any]]:
+    entries = document.get(field_name)
+    return [each for each in entries if isinstance(each, dict)] if isinstance(entries, list) else []
+
+
+def _names(entry: dict[str, Any], default: str) -> list[str]:
+    """The names that `count` makes of an entry's."""
+    name, count = str(entry.get("name") or default), _whole(entry.get("count")) or 1
+    return [name] if count == 1 else [f"{name}-{number}" for number in range(1, count + 1)]
 
 
 def _rate(value: object) -> int:

@@ -58,13 +58,20 @@ def make_reference(run: Run) -> Reference:
         )
         return reference
     groups = link_groups(run, jobs)
-    if groups is None:
+    if run.experiment.neighbours:
+        reference.problems.append(
+            "Neighbours share the link, which the schedules don't model: bound and fair are not "
+            "computed."
+        )
+        groups = [[job] for job in jobs]
+        wanted: tuple[Schedule, ...] = ("alone",)
+    elif groups is None:
         reference.problems.append(
             "Some jobs use the link in one direction and some in both: bound and fair are not "
             "computed."
         )
         groups = [[job] for job in jobs]
-        wanted: tuple[Schedule, ...] = ("alone",)
+        wanted = ("alone",)
     else:
         wanted = SCHEDULES
         if all(len(group) == 1 for group in groups):

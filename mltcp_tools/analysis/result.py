@@ -36,12 +36,20 @@ the schedules in schedules.py, the intervals in bootstrap.py.
                             final_ratio}: iterations it ended; the same per burst and flow that was
                             sent (1 when it sees what happens); retransmitted segments; mean bytes
                             ratio at the end of an iteration
+        base                the arm whose congestion control this one builds on, or null
+        neighbours          {name: {kind, cc, …}}: kind "bulk" has throughput_bps: {mean, min, max}
+                            over repetitions, and ratio_to_base; kind "requests" has completion_s, a
+                            distribution, and ratio_to_base: {mean, p50, p99}; {} where there are
+                            none (neighbours.py)
+        jain                {value, per_repetition, ratio_to_base}: Jain index of the bulk flows'
+                            throughput, value is the mean; null with fewer than two
         per_repetition      [{repetition, mean_s, p99_s, settled_mean_s, duration_s, cpu_busy}]
         spread_s            {min, max}: of the repetitions' means
         jobs                {job: {iteration_s, communication_s, settled_mean_s, ratio_to_alone,
                             ratio_to_bound, overlap}}
-    schedules       {alone, bound, fair}: entries as in arms, less cc, link, cpu_busy and kernel;
-                    no interval for captured_gain; {} when they can't be computed
+    schedules       {alone, bound, fair}: entries as in arms, less cc, link, cpu_busy, kernel, base,
+                    neighbours and jain; no interval for captured_gain; {} when they can't be
+                    computed
     speedup         {arm: {other arm: {mean, p99}}}: estimates of how many times faster (above 1) or
                     slower the arm is than the other, on the iterations both have
     problems        what is missing or damaged, one sentence each
@@ -62,6 +70,7 @@ import pandas as pd
 from mltcp_tools.analysis import bootstrap, metrics
 from mltcp_tools.analysis.doubts import warnings_of
 from mltcp_tools.analysis.experiment import ALONE
+from mltcp_tools.analysis.neighbours import neighbours_of
 from mltcp_tools.analysis.reference import Reference, make_reference
 from mltcp_tools.analysis.run import Run
 
@@ -89,6 +98,9 @@ def summarise_with(run: Run, reference: Reference, settled_from: int) -> Entry:
         schedules["alone"].update(overlap=None, interleaved_from=None)
         for job in schedules["alone"]["jobs"].values():
             job["overlap"] = None
+    beside = neighbours_of(run)
+    for arm, entry in arms.items():
+        entry |= {"base": run.base_of(arm), "neighbours": {}, "jain": None} | beside.get(arm, {})
     _gains_of_schedules(schedules, arms.get(run.baseline or ""))
     result: Entry = {
         "schema": SCHEMA,

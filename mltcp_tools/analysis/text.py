@@ -26,7 +26,12 @@ def render_text(result: Mapping[str, Any]) -> str:
     parts = [textwrap.shorten(title, WIDTH, placeholder=" …")]
     if result["arms"]:
         parts += [arms_table(result), _legend(result)]
-        more = (_details_table(result), _jobs_table(result), _spread_table(result))
+        more = (
+            _details_table(result),
+            _jobs_table(result),
+            neighbours_table(result),
+            _spread_table(result),
+        )
         parts += [part for part in more if part]
     else:
         parts.append("No iterations were recorded.")
@@ -224,6 +229,50 @@ def _parameters(result: Mapping[str, Any]) -> set[tuple[str, str]]:
     return {
         (str(job.get("bytes")), str(job.get("compute"))) for job in jobs if isinstance(job, dict)
     }
+
+
+def neighbours_table(result: Mapping[str, Any]) -> str:
+    """Per arm and neighbour what it got, and over what it got in the arm's base."""
+    rows: list[list[str] | None] = []
+    for arm, entry in result["arms"].items():
+        if rows and entry["neighbours"]:
+            rows.append(None)
+        for name, each in entry["neighbours"].items():
+            row = [clip(arm), clip(name), each["cc"] or NONE]
+            ratio = each["ratio_to_base"]
+            if each["kind"] == "bulk":
+                rate = each["throughput_bps"]
+                cells = [f"{rate[key] / 1e6:.1f}" for key in ("mean", "min", "max")]
+                rows.append([*row, *cells, number(ratio, ".2f"), *[NONE] * 5])
+            else:
+                times, ratio = each["completion_s"] or {}, ratio or {}
+                cells = [
+                    NONE if key not in times else f"{times[key] * 1e3:.1f}"
+                    for key in ("mean", "p50", "p99")
+                ]
+                ratios = [number(ratio.get(key), ".2f") for key in ("mean", "p99")]
+                rows.append([*row, *[NONE] * 4, *cells, *ratios])
+    if not rows:
+        return ""
+    head = ["arm", "neighbour", "cc", "Mbit/s", "min", "max", "/base"]
+    shown = [table([*head, "mean ms", "p50", "p99", "/base", "p99"], rows)]
+    bases = [f"{arm}: {e['base']}" for arm, e in result["arms"].items() if e["base"]]
+    shown.append(
+        "Bulk flows: throughput, its mean, lowest and highest repetition; requests: completion "
+        f"time. /base: over that next to the arm's base ({', '.join(bases) or 'none'})."
+    )
+    jain = [
+        f"{arm} {e['jain']['value']:.3f}" + _of_base(e["jain"]["ratio_to_base"])
+        for arm, e in result["arms"].items()
+        if e["jain"]
+    ]
+    if jain:
+        shown.append(f"Jain index of the bulk flows: {'; '.join(jain)}.")
+    return "\n".join([shown[0], *(textwrap.fill(line, WIDTH) for line in shown[1:])])
+
+
+def _of_base(ratio: float | None) -> str:
+    return "" if ratio is None else f" ({ratio:.2f} of its base)"
 
 
 def _spread_table(result: Mapping[str, Any]) -> str:

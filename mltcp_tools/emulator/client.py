@@ -9,10 +9,11 @@ from __future__ import annotations
 import selectors
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TextIO
 
-from mltcp_tools.emulator.control import Control
+from mltcp_tools.emulator.control import Control, Stopped
 from mltcp_tools.emulator.flow import Flow, Peer, connect_flows
 from mltcp_tools.emulator.job import JobSpec, compute_times
 from mltcp_tools.emulator.report import (
@@ -90,7 +91,7 @@ class Client:
         self.result = Result(options.job, parameters)
 
     def run(self) -> None:
-        """Connect, run all iterations, disconnect."""
+        """Connect, run all iterations or those until the parent says stop, disconnect."""
         try:
             self._connect()
             computes = compute_times(self._spec)
@@ -99,12 +100,13 @@ class Client:
                 self._reporter = IntervalReporter(
                     self._out, self._options.interval_s, start, self._counters
                 )
-            for iteration in self._iterate(start, computes):
-                self.result.iterations.append(iteration)
-                if self._reporter is not None:
-                    self._reporter.finished(iteration)
-                if self._control is not None:
-                    self._control.iteration(iteration.iteration)
+            with suppress(Stopped):
+                for iteration in self._iterate(start, computes):
+                    self.result.iterations.append(iteration)
+                    if self._reporter is not None:
+                        self._reporter.finished(iteration)
+                    if self._control is not None:
+                        self._control.iteration(iteration.iteration)
         finally:
             if self._flows:
                 self.result.retransmits = self._counters().retransmits

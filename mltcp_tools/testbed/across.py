@@ -77,6 +77,11 @@ def run_across(
                 f"job {job.name} has the direction {job.direction}; across machines jobs can only"
                 " send: run this experiment with `mltcp testbed run`."
             )
+    if experiment.neighbours:
+        raise UsageError(
+            f"{experiment.name} has neighbours, which don't run across machines: run it with"
+            " `mltcp testbed run`."
+        )
     check_folder(folder)
     bottleneck, _ = local_end(machines.address)
     with Interrupts() as interrupts, Progress(total_iterations(experiment)) as progress:
@@ -175,7 +180,7 @@ class _Run:
         cpu = cpu_times()
         for number, plans in enumerate(plans_of(self._experiment, arm, repetition)):
             request = {"arm": arm.name, "repetition": repetition, "group": number}
-            request["trace_ms"] = trace_ms if repetition == 1 else 0
+            request["trace_ms"] = trace_ms
             done.append(self._run_plans(plans, request))
             self._record(arm.name, repetition, plans, done[0].start, done[-1])
             if done[-1].failure is not None:
@@ -303,7 +308,7 @@ class _Run:
             start = result["start"] - (done.start - first)  # the arm's, by that machine's clock
             documents = result["documents"]
             for plan in plans:
-                if document := documents.get(plan.job.name):
+                if document := documents.get(plan.name):
                     self._tables.add_job(arm, repetition, start, plan, document)
             events = [(job, flow, IterationEvent(**each)) for job, flow, each in result["events"]]
             self._tables.add_events(arm, repetition, start, events, documents)

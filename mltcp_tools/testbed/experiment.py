@@ -9,9 +9,12 @@ The file is YAML (`reading.load_experiment` reads and validates it):
     jobs:
       - {name: job, count: 4, bytes: 2.5MB, compute: 340ms, jitter: 5%, flows: 1, bursts: 1,
          start: random, direction: send, straggler: {every: 20, factor: 2}}
+    neighbours:
+      - {name: bulk, cc: cubic, count: 2}
+      - {name: rpc, cc: arm, size: 20kB, think: 30ms, jitter: 20%}
     arms:
       cubic: {cc: cubic}
-      mltcp: {cc: mltcp, slope: 1.75, intercept: 0.25}
+      mltcp: {cc: mltcp, slope: 1.75, intercept: 0.25, base: cubic}
       told: {cc: mltcp, told: true}
     baseline: cubic
     iterations: 100
@@ -24,8 +27,13 @@ names the jobs `job-1`, `job-2`, … `start` is a time or `random`: drawn anew i
 within one iteration of the job alone. A job may have its own number of `iterations`, so that jobs
 of different periods share the link for the same time. An arm whose `cc` begins with `mltcp` takes
 any field of `JobParams` besides, and learns what an iteration looks like, unless these say it or
-`told` does: then it gets the job's bytes and half its compute time. `alone: {iterations: 0}` leaves
-the jobs' lone runs out.
+`told` does: then it gets the job's bytes and half its compute time. `base` names the arm with whose
+neighbours its neighbours are compared; unless given, that is the arm with the congestion control
+that it builds on. `alone: {iterations: 0}` leaves the jobs' lone runs out.
+
+Neighbours are other traffic on the link (neighbours.py): bulk flows, and with `size` requests. They
+run in every arm but `alone`, from its start until the last job has ended, with the same congestion
+control in all of them or, with `cc: arm`, with the arm's own.
 """
 
 from __future__ import annotations
@@ -40,6 +48,7 @@ import yaml
 
 from mltcp_tools.emulator.job import Direction, JobSpec
 from mltcp_tools.errors import UsageError
+from mltcp_tools.testbed.neighbours import OWN, Neighbour
 
 ALONE = "alone"
 
@@ -114,13 +123,15 @@ class Job:
 class Arm:
     """One congestion control with the `JobParams` fields it is run with.
 
-    told: its flows are told the bytes and the gap of their job; else they learn them.
+    told: its flows are told the bytes and the gap of their job; else they learn them. base: the
+    arm it is compared with, None for that of the congestion control it builds on.
     """
 
     name: str
     cc: str
     parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
     told: bool = False
+    base: str | None = None
 
     @property
     def is_mltcp(self) -> bool:
@@ -137,6 +148,7 @@ class Experiment:
     link: Link
     sysctls: dict[str, str]
     jobs: tuple[Job, ...]
+    neighbours: tuple[Neighbour, ...]
     arms: tuple[Arm, ...]
     baseline: str
     iterations: int
@@ -149,6 +161,18 @@ class Experiment:
         if name == ALONE:
             return dataclasses.replace(self.arm(self.baseline), name=ALONE)
         return next(arm for arm in self.arms if arm.name == name)
+
+    def job(self, name: str) -> Job:
+        """The job called `name`."""
+        return next(job for job in self.jobs if job.name == name)
+
+    def congestion_controls(self) -> dict[str, str]:
+        """All congestion controls that run, each with what asks for it first, for messages."""
+        asked = {arm.cc: f"arm {arm.name}" for arm in reversed(self.arms)}
+        for neighbour in self.neighbours:
+            if neighbour.cc != OWN:
+                asked.setdefault(neighbour.cc, f"neighbour {neighbour.name}")
+        return asked
 
     def iterations_of(self, job: Job) -> int:
         """How many iterations `job` runs in every arm but `alone`."""
@@ -165,6 +189,11 @@ class Experiment:
         """Seed of the job's compute times: the same in every arm of a repetition."""
         return int(self._draws(repetition, job).generate_state(1)[0])
 
+    def neighbour_seed(self, repetition: int, neighbour: Neighbour) -> int:
+        """Seed of the neighbour's pauses: the same in every arm of a repetition."""
+        number = len(self.jobs) + self.neighbours.index(neighbour)
+        return int(self._sequence(repetition, number).generate_state(1)[0])
+
     def start_delay(self, repetition: int, job: Job) -> float:
         """Seconds from the arm's start to the job's first iteration: the same in every arm."""
         if job.start is not None:
@@ -174,7 +203,10 @@ class Experiment:
         return float(generator.uniform(0.0, lone))
 
     def _draws(self, repetition: int, job: Job) -> np.random.SeedSequence:
-        return np.random.SeedSequence(self.seed, spawn_key=(repetition, self.jobs.index(job)))
+        return self._sequence(repetition, self.jobs.index(job))
+
+    def _sequence(self, repetition: int, number: int) -> np.random.SeedSequence:
+        return np.random.SeedSequence(self.seed, spawn_key=(repetition, number))
 
     def override(
         self,
@@ -197,7 +229,11 @@ class Experiment:
                     raise UsageError(
                         f"experiment {self.name} has no arm {name!r}; it has {', '.join(known)}."
                     )
-            kept = tuple(arm for arm in self.arms if arm.name in arms)
+            kept = tuple(
+                dataclasses.replace(arm, base=arm.base if arm.base in arms else None)
+                for arm in self.arms
+                if arm.name in arms
+            )
             baseline = self.baseline if self.baseline in arms else kept[0].name
             changed = dataclasses.replace(changed, arms=kept, baseline=baseline)
         if iterations is not None:
@@ -228,22 +264,22 @@ class Experiment:
         link = dataclasses.asdict(self.link) | {"rate": f"{self.link.rate}bit"}
         if self.link.rate % 1_000_000 == 0:
             link["rate"] = f"{self.link.rate // 1_000_000}mbit"
-        document = {
+        document: dict[str, Any] = {
             "name": self.name,
             "description": self.description,
             "link": link,
             "sysctls": dict(self.sysctls),
             "jobs": [_job_document(job) for job in self.jobs],
-            "arms": {
-                arm.name: {"cc": arm.cc} | arm.parameters | ({"told": True} if arm.told else {})
-                for arm in self.arms
-            },
+            "neighbours": [_present(dataclasses.asdict(each)) for each in self.neighbours],
+            "arms": {arm.name: _arm_document(arm) for arm in self.arms},
             "baseline": self.baseline,
             "iterations": self.iterations,
             "repetitions": self.repetitions,
             "seed": self.seed,
             "alone": {"iterations": self.alone_iterations},
         }
+        if not self.neighbours:
+            del document["neighbours"]
         return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
 
 
@@ -255,4 +291,13 @@ def is_mltcp(cc: str) -> bool:
 def _job_document(job: Job) -> dict[str, Any]:
     document = dataclasses.asdict(job)
     document["start"] = "random" if job.start is None else job.start
+    return _present(document)
+
+
+def _arm_document(arm: Arm) -> dict[str, Any]:
+    told = {"told": True} if arm.told else {}
+    return _present({"cc": arm.cc} | arm.parameters | told | {"base": arm.base})
+
+
+def _present(document: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in document.items() if value is not None}

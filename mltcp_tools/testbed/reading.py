@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import re
 import typing
-from collections.abc import Callable, Collection
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from mltcp_tools.backends.base import ALL_NAMES, JobParams
 from mltcp_tools.document import Section, read_section
-from mltcp_tools.emulator.job import DIRECTIONS, MAX_FLOWS
+from mltcp_tools.emulator.job import DIRECTIONS, MAX_BYTES, MAX_FLOWS, MIN_SHARE
 from mltcp_tools.errors import UsageError
+from mltcp_tools.testbed import values
 from mltcp_tools.testbed.experiment import (
     ALONE,
     AQMS,
@@ -25,10 +25,10 @@ from mltcp_tools.testbed.experiment import (
     Straggler,
     is_mltcp,
 )
+from mltcp_tools.testbed.neighbours import OWN, Neighbour
 from mltcp_tools.units import parse_bytes, parse_fraction, parse_rate, parse_seconds
 
 MAX_JOBS = 200
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,30}")
 _SYSCTL = re.compile(r"net\.[a-z0-9_]+(\.[a-z0-9_-]+)+")
 _DEFAULT_CC = "net.ipv4.tcp_congestion_control"
 
@@ -65,10 +65,11 @@ def load_experiment(path: Path | str) -> Experiment:
 def parse_experiment(text: str, file: str) -> Experiment:
     """An experiment from YAML `text`; `file` is its name for messages."""
     top = read_section(text, file, _TOP_FIELDS)
-    name = top.get("name", _name)
+    name = top.get("name", values.name)
     link = _read_link(top.section("link", _fields(Link)))
     sysctls = _read_sysctls(top.section("sysctls", None))
     jobs = _read_jobs(top)
+    neighbours = _read_neighbours(top, {job.name for job in jobs})
     arms = _read_arms(top)
     names = [arm.name for arm in arms]
     alone = top.section("alone", ["iterations"])
@@ -78,12 +79,15 @@ def parse_experiment(text: str, file: str) -> Experiment:
         link=link,
         sysctls=sysctls,
         jobs=jobs,
+        neighbours=neighbours,
         arms=arms,
-        baseline=top.get("baseline", _choice(names), "cubic" if "cubic" in names else names[0]),
-        iterations=top.get("iterations", _whole(1), 100),
-        repetitions=top.get("repetitions", _whole(1), 3),
-        seed=top.get("seed", _whole(0), 1),
-        alone_iterations=alone.get("iterations", _whole(0), 20) if alone else 20,
+        baseline=top.get(
+            "baseline", values.choice(names), "cubic" if "cubic" in names else names[0]
+        ),
+        iterations=top.get("iterations", values.whole(1), 100),
+        repetitions=top.get("repetitions", values.whole(1), 3),
+        seed=top.get("seed", values.whole(0), 1),
+        alone_iterations=alone.get("iterations", values.whole(0), 20) if alone else 20,
     )
 
 
@@ -94,13 +98,13 @@ def _read_link(section: Section | None) -> Link:
     link = Link(
         # tbf counts its rate in 32 bits of bytes per second
         rate=section.get(
-            "rate", _within(parse_rate, 1_000_000, 30_000_000_000, "bit/s"), Link.rate
+            "rate", values.within(parse_rate, 1_000_000, 30_000_000_000, "bit/s"), Link.rate
         ),
         # less than two packets of 1514 bytes is no queue
-        queue=section.get("queue", _within(parse_bytes, 3_028, 1 << 30, "bytes"), Link.queue),
-        delay=section.get("delay", _within(parse_seconds, 0.0, 10.0, "seconds"), Link.delay),
-        aqm=section.get("aqm", _choice(AQMS), default_aqm),
-        ecn=section.get("ecn", _yes_no, Link.ecn),
+        queue=section.get("queue", values.within(parse_bytes, 3_028, 1 << 30, "bytes"), Link.queue),
+        delay=section.get("delay", values.within(parse_seconds, 0.0, 10.0, "seconds"), Link.delay),
+        aqm=section.get("aqm", values.choice(AQMS), default_aqm),
+        ecn=section.get("ecn", values.yes_no, Link.ecn),
     )
     if link.ecn and link.aqm == "none":
         marking = " or ".join(AQMS[1:])
@@ -127,32 +131,42 @@ def _read_sysctls(section: Section | None) -> dict[str, str]:
 
 def _read_jobs(top: Section) -> tuple[Job, ...]:
     jobs: list[Job] = []
+    taken: set[str] = set()
     for section in top.sections("jobs", [*_fields(Job), "count"]):
         job = _read_job(section)
-        count = section.get("count", _whole(1), 1)
-        if len(jobs) + count > MAX_JOBS:
-            raise section.error(f"makes more than {MAX_JOBS} jobs, the most the testbed builds.")
-        names = [f"{job.name}-{number}" for number in range(1, count + 1)]
-        for name in names if count > 1 else [job.name]:
-            if any(other.name == name for other in jobs):
-                raise section.error(f"another job is called {name!r} already.", "name")
-            jobs.append(dataclasses.replace(job, name=name))
+        names = _count(section, job.name, taken)
+        jobs += [dataclasses.replace(job, name=name) for name in names]
     return tuple(jobs)
+
+
+def _count(section: Section, name: str, taken: set[str]) -> list[str]:
+    """The names that `count` makes of one, which are added to those `taken` already."""
+    count = section.get("count", values.whole(1), 1)
+    if len(taken) + count > MAX_JOBS:
+        raise section.error(
+            f"makes more than {MAX_JOBS} jobs and neighbours, the most the testbed builds."
+        )
+    names = [f"{name}-{number}" for number in range(1, count + 1)] if count > 1 else [name]
+    for each in names:
+        if each in taken:
+            raise section.error(f"another one is called {each!r} already.", "name")
+        taken.add(each)
+    return names
 
 
 def _read_job(section: Section) -> Job:
     default_start: float | None = Job.start
     job = Job(
-        name=section.get("name", _name, "job"),
-        bytes=section.get("bytes", _within(parse_bytes, 1, 1 << 50, "bytes")),
-        compute=section.get("compute", _within(parse_seconds, 1e-3, 3600.0, "seconds")),
-        jitter=section.get("jitter", _within(parse_fraction, 0.0, 1.0, "(0% to 100%)"), 0.0),
-        flows=section.get("flows", _whole(1, MAX_FLOWS), 1),
-        bursts=section.get("bursts", _whole(1, 1000), 1),
+        name=section.get("name", values.name, "job"),
+        bytes=section.get("bytes", values.within(parse_bytes, 1, 1 << 50, "bytes")),
+        compute=section.get("compute", values.within(parse_seconds, 1e-3, 3600.0, "seconds")),
+        jitter=section.get("jitter", values.within(parse_fraction, 0.0, 1.0, "(0% to 100%)"), 0.0),
+        flows=section.get("flows", values.whole(1, MAX_FLOWS), 1),
+        bursts=section.get("bursts", values.whole(1, 1000), 1),
         start=section.get("start", _start, default_start),
-        direction=section.get("direction", _choice(DIRECTIONS), "send"),
+        direction=section.get("direction", values.choice(DIRECTIONS), "send"),
         straggler=_read_straggler(section.section("straggler", _fields(Straggler))),
-        iterations=section.get("iterations", _whole(1), None),
+        iterations=section.get("iterations", values.whole(1), None),
     )
     try:
         job.spec(iterations=1, seed=0)
@@ -161,12 +175,38 @@ def _read_job(section: Section) -> Job:
     return job
 
 
+def _read_neighbours(top: Section, taken: set[str]) -> tuple[Neighbour, ...]:
+    """The neighbours; `taken` are the names of the jobs."""
+    if "neighbours" not in top:
+        return ()
+    neighbours: list[Neighbour] = []
+    for section in top.sections("neighbours", [*_fields(Neighbour), "count"]):
+        neighbour = Neighbour(
+            name=section.get("name", values.name, "neighbour"),
+            cc=section.get("cc", lambda value: OWN if value == OWN else _cc(value)),
+            size=section.get(
+                "size", values.within(parse_bytes, MIN_SHARE, MAX_BYTES, "bytes"), None
+            ),
+            think=section.get("think", values.within(parse_seconds, 0.0, 3600.0, "seconds"), 0.0),
+            jitter=section.get(
+                "jitter", values.within(parse_fraction, 0.0, 1.0, "(0% to 100%)"), 0.0
+            ),
+            start=section.get("start", values.within(parse_seconds, 0.0, 3600.0, "seconds"), 0.0),
+        )
+        for key in ("think", "jitter"):
+            if neighbour.size is None and getattr(neighbour, key):
+                raise section.error("belongs to requests; give their `size`, too.", key)
+        names = _count(section, neighbour.name, taken)
+        neighbours += [dataclasses.replace(neighbour, name=name) for name in names]
+    return tuple(neighbours)
+
+
 def _read_straggler(section: Section | None) -> Straggler | None:
     if section is None:
         return None
     return Straggler(
-        every=section.get("every", _whole(1)),
-        factor=section.get("factor", _within(_number, 0.1, 1000.0, "times")),
+        every=section.get("every", values.whole(1)),
+        factor=section.get("factor", values.within(values.number, 0.1, 1000.0, "times")),
     )
 
 
@@ -178,7 +218,7 @@ def _read_arms(top: Section) -> tuple[Arm, ...]:
         )
     arms = []
     for name in section:
-        if name == ALONE or not _NAME.fullmatch(name):
+        if name == ALONE or not values.NAME.fullmatch(name):
             raise section.error(
                 f"{ALONE!r} is kept for the jobs' lone runs."
                 if name == ALONE
@@ -186,11 +226,19 @@ def _read_arms(top: Section) -> tuple[Arm, ...]:
                 name,
             )
         arms.append(_read_arm(name, section))
+    for arm in arms:
+        others = [other.name for other in arms if other is not arm]
+        if arm.base is not None and arm.base not in others:
+            raise section.error(
+                f"the base {arm.base!r} of {arm.name} is none of the other arms"
+                f" ({', '.join(others)}).",
+                arm.name,
+            )
     return tuple(arms)
 
 
 def _read_arm(name: str, arms: Section) -> Arm:
-    section = arms.section(name, ["cc", "told", *_fields(JobParams)])
+    section = arms.section(name, ["cc", "told", "base", *_fields(JobParams)])
     assert section is not None
     cc = section.get("cc", _cc)
     types = typing.get_type_hints(JobParams)
@@ -202,14 +250,20 @@ def _read_arm(name: str, arms: Section) -> Arm:
             raise section.error(
                 f"{cc} takes no parameters; only congestion controls named mltcp… do.", key
             )
-        if key == "told":
+        if key in ("told", "base"):
             continue
-        parameters[key] = section.get(key, _of_type(types[key]))
+        parameters[key] = section.get(key, values.of_type(types[key]))
         try:
             JobParams(**{key: parameters[key]})
         except UsageError as error:
             raise section.error(str(error), key) from None
-    return Arm(name, cc, parameters, section.get("told", _yes_no, False))
+    return Arm(
+        name,
+        cc,
+        parameters,
+        told=section.get("told", values.yes_no, False),
+        base=section.get("base", values.name, None),
+    )
 
 
 def _fields(kind: type[Any]) -> list[str]:
@@ -220,14 +274,6 @@ _TOP_FIELDS = [
     *(name for name in _fields(Experiment) if name != "alone_iterations"),
     ALONE,
 ]
-
-
-def _name(value: object) -> str:
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise UsageError(
-            f"{value!r} is not a name; use letters, digits, `_`, `.` and `-`, 31 at most."
-        )
-    return value
 
 
 def _cc(value: object) -> str:
@@ -249,66 +295,3 @@ def _start(value: object) -> float | None:
 
 def _sysctl_value(value: object) -> str:
     return str(int(value) if isinstance(value, bool) else value)
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise UsageError(f"{value!r} is not a number.")
-    return float(value)
-
-
-def _yes_no(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise UsageError(f"{value!r} is neither true nor false.")
-    return value
-
-
-def _whole(least: int, most: int | None = None) -> Callable[[object], Any]:
-    def parse(value: object) -> int:
-        upper = "" if most is None else f" to {most}"
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int)
-            or value < least
-            or (most is not None and value > most)
-        ):
-            raise UsageError(f"{value!r} is not a whole number from {least}{upper or ' up'}.")
-        return value
-
-    return parse
-
-
-def _within(
-    parse: Callable[[object], Any], least: float, most: float, unit: str
-) -> Callable[[object], Any]:
-    def checked(value: object) -> Any:
-        number = parse(value)
-        if not least <= number <= most:
-            raise UsageError(f"{value!r} is outside {least:.6g} to {most:.6g} {unit}.")
-        return number
-
-    return checked
-
-
-def _choice(values: Collection[str]) -> Callable[[object], Any]:
-    def parse(value: object) -> str:
-        if value not in values:
-            raise UsageError(f"{value!r} is not one of {', '.join(values)}.")
-        return str(value)
-
-    return parse
-
-
-def _words(value: object) -> tuple[str, ...]:
-    words = value if isinstance(value, list) else [value]
-    if not all(isinstance(word, str) for word in words):
-        raise UsageError(f"{value!r} is not a word or a list of words.")
-    return tuple(words)
-
-
-def _of_type(kind: Any) -> Callable[[object], Any]:
-    if kind is int:
-        return _whole(0)
-    if kind is float:
-        return _number
-    return str if kind is str else _words

@@ -19,6 +19,7 @@ import pandas as pd
 import pytest
 from netns.backends_here import PARAMETERS, RUNNABLE, why_not
 
+from mltcp_tools.analysis import load_run, summarise
 from mltcp_tools.backends import get_backend
 from mltcp_tools.errors import UsageError
 from mltcp_tools.host import available_congestion_controls
@@ -223,6 +224,51 @@ def test_other_directions(tmp_path: Path, direction: str) -> None:
     experiment = load_experiment(write(tmp_path, CUBIC_RENO, direction))
     run_experiment(experiment.override(arms=("reno",), repetitions=1, alone=False), folder)
     assert len(table(folder, "iterations").query("job == 'other'")) == 9
+
+
+NEIGHBOURS = """neighbours:
+  - {name: bulk, cc: reno, count: 2}
+  - {name: rpc, cc: arm, size: 10kB, think: 10ms, jitter: 20%}
+"""
+
+
+def test_neighbours_run_next_to_the_jobs_and_are_recorded(tmp_path: Path) -> None:
+    path = write(tmp_path, CUBIC_RENO)
+    path.write_text(path.read_text().replace("arms:\n", NEIGHBOURS + "arms:\n"))
+    folder = tmp_path / "run"
+    run_experiment(load_experiment(path).override(repetitions=1), folder)
+    iterations = table(folder, "iterations")
+    assert set(iterations["job"]) == {"job-1", "job-2", "other"}
+    assert set(iterations["iteration"]) == set(range(1, 10))
+    bulk, requests = table(folder, "bulk"), table(folder, "requests")
+    assert set(bulk["arm"]) == set(requests["arm"]) == {"cubic", "reno"}  # not alone
+    for _, rows in bulk.groupby(["arm", "neighbour"]):
+        assert len(rows) >= 2
+        assert rows["bytes"].is_monotonic_increasing
+        assert rows["bytes"].iloc[-1] > 100_000
+    for _, rows in requests.groupby("arm"):
+        assert list(rows["request"]) == list(range(1, len(rows) + 1))
+        assert len(rows) >= 2
+        assert (rows["end_s"] > rows["start_s"]).all()
+        assert set(rows["bytes"]) == {10_000}
+    result = summarise(load_run(folder))
+    for arm in ("cubic", "reno"):
+        entry = result["arms"][arm]
+        assert set(entry["neighbours"]) == {"bulk-1", "bulk-2", "rpc"}
+        assert entry["neighbours"]["rpc"]["cc"] == arm
+        assert 0.5 <= entry["jain"]["value"] <= 1.0
+
+
+@pytest.mark.skipif("bpf" not in RUNNABLE, reason=why_not("bpf"))
+def test_a_neighbour_s_mltcp_is_loaded_for_it(tmp_path: Path) -> None:
+    path = write(tmp_path, "reno: {cc: reno}")
+    path.write_text(path.read_text().replace("arms:\n", "neighbours: [{cc: mltcp}]\narms:\n"))
+    folder = tmp_path / "run"
+    experiment = load_experiment(path).override(repetitions=1, alone=False)
+    run_experiment(experiment, folder, backend="bpf")
+    assert table(folder, "bulk")["bytes"].max() > 100_000
+    environment = json.loads((folder / "environment.json").read_text())
+    assert "mltcp" in environment["backend"]["loaded"]
 
 
 @pytest.mark.parametrize("direction", ["send", "both"])
