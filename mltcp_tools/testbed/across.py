@@ -82,6 +82,11 @@ def run_across(
             f"{experiment.name} has neighbours, which don't run across machines: run it with"
             " `mltcp testbed run`."
         )
+    if experiment.link.loss:
+        raise UsageError(
+            f"the link of {experiment.name} has `loss`, which isn't made across machines: run it"
+            " with `mltcp testbed run`."
+        )
     check_folder(folder)
     bottleneck, _ = local_end(machines.address)
     with Interrupts() as interrupts, Progress(total_iterations(experiment)) as progress:

@@ -29,7 +29,8 @@ of different periods share the link for the same time. An arm whose `cc` begins 
 any field of `JobParams` besides, and learns what an iteration looks like, unless these say it or
 `told` does: then it gets the job's bytes and half its compute time. `base` names the arm with whose
 neighbours its neighbours are compared; unless given, that is the arm with the congestion control
-that it builds on. `alone: {iterations: 0}` leaves the jobs' lone runs out.
+that it builds on. With `each` an arm stands for several (each.py). `alone: {iterations: 0}` leaves
+the jobs' lone runs out.
 
 Neighbours are other traffic on the link (neighbours.py): bulk flows, and with `size` requests. They
 run in every arm but `alone`, from its start until the last job has ended, with the same congestion
@@ -62,7 +63,9 @@ class Link:
     """The bottleneck: rate in bit/s, queue in bytes, delay added to the round trip in seconds.
 
     aqm: what manages the queue; "none" drops what finds it full. ecn: it marks packets rather
-    than drop them, and the ends ask for that.
+    than drop them, and the ends ask for that. loss: share of the senders' packets that are lost at
+    random before they come to the queue. offloads: segmentation and receive offloads stay on, so
+    that the queue holds packets larger than those of a real wire.
     """
 
     rate: int = 200_000_000
@@ -70,6 +73,8 @@ class Link:
     delay: float = 0.0
     aqm: Aqm = "none"
     ecn: bool = False
+    loss: float = 0.0
+    offloads: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@
 
 `===` is the bottleneck: a tbf of the experiment's rate and queue on the egress of both its ends, so
 that each direction has its own. Where the experiment asks for delay, netem holds back what the
-router sends to the senders; where it asks for ECN, RED under the tbf marks. Segmentation and
-receive offloads are off everywhere, so that the queue holds packets of one MSS and a 64 kB
-super-packet never passes a token bucket at once. Neighbours are permanent, so that no ARP is lost
+router sends to the senders; where it asks for loss, netem loses some of what the senders send;
+where it asks for ECN, RED under the tbf marks. Unless it wants offloads, those of segmentation and
+receiving are off everywhere, so that the queue holds packets of one MSS and a 64 kB super-packet
+never passes a token bucket at once. Neighbours are permanent, so that no ARP is lost
 in a full queue; IPv6 is off; metrics aren't kept from one connection to the next.
 """
 
@@ -149,6 +150,10 @@ class Network:
             with inside(self.router):
                 for number in range(1, len(self.senders) + 1):
                     add_delay(f"from-s{number}", self.link)
+        if self.link.loss:
+            for sender in self.senders:
+                with inside(sender):
+                    add_loss("to-router", self.link)
 
     def _create(self, namespace: str) -> None:
         self._built.append(namespace)
@@ -178,7 +183,8 @@ class Network:
 
     def _bring_up(self, ip: Any, interface: str, address: str, peer: str, peer_mac: str) -> None:
         index = ip.link_lookup(ifname=interface)[0]
-        switch_off_offloads(interface)
+        if not self.link.offloads:
+            switch_off_offloads(interface)
         ip.addr("add", index=index, address=address, prefixlen=24)
         ip.link("set", index=index, state="up")
         ip.neigh("add", dst=peer, lladdr=peer_mac, ifindex=index, state=NUD_PERMANENT)
@@ -234,6 +240,16 @@ def add_delay(interface: str, link: Link) -> None:
     ):
         index = ip.link_lookup(ifname=interface)[0]
         ip.tc("add", "netem", index, delay=round(link.delay * 1e6), limit=100_000)
+
+
+def add_loss(interface: str, link: Link) -> None:
+    """Have netem lose the share of packets that `link` loses among those that leave `interface`."""
+    with (
+        IPRoute() as ip,
+        _needs("the qdisc netem (CONFIG_NET_SCH_NETEM), which the link's `loss` is made with"),
+    ):
+        index = ip.link_lookup(ifname=interface)[0]
+        ip.tc("add", "netem", index, loss=link.loss * 100, limit=100_000)
 
 
 def link_counters(interface: str, link: Link) -> LinkCounters:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 import typing
+from collections.abc import Mapping
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from mltcp_tools.document import Section, read_section
 from mltcp_tools.emulator.job import DIRECTIONS, MAX_BYTES, MAX_FLOWS, MIN_SHARE
 from mltcp_tools.errors import UsageError
 from mltcp_tools.testbed import values
+from mltcp_tools.testbed.each import EACH, expand
 from mltcp_tools.testbed.experiment import (
     ALONE,
     AQMS,
@@ -29,26 +32,35 @@ from mltcp_tools.testbed.neighbours import OWN, Neighbour
 from mltcp_tools.units import parse_bytes, parse_fraction, parse_rate, parse_seconds
 
 MAX_JOBS = 200
+_ARM_FIELDS = ["cc", "told", "base", *(each.name for each in dataclasses.fields(JobParams))]
 _SYSCTL = re.compile(r"net\.[a-z0-9_]+(\.[a-z0-9_-]+)+")
 _DEFAULT_CC = "net.ipv4.tcp_congestion_control"
 
 
 def shipped_experiments() -> dict[str, Path]:
     """The experiments that come with the package, by name."""
-    folder = Path(str(resources.files("mltcp_tools.experiments")))
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    return shipped_in(resources.files("mltcp_tools.experiments"))
+
+
+def shipped_in(folder: Traversable) -> dict[str, Path]:
+    """The YAML files of a folder of the package, by name."""
+    return {path.stem: path for path in sorted(Path(str(folder)).glob("*.yaml"))}
 
 
 def find_experiment(name_or_path: str) -> Path:
     """The file of a shipped experiment's name or of a path; a UsageError if there is neither."""
-    shipped = shipped_experiments()
+    return named_or_path(name_or_path, shipped_experiments(), "experiment")
+
+
+def named_or_path(name_or_path: str, shipped: Mapping[str, Path], what: str) -> Path:
+    """The file of that name among `shipped`, or of that path; `what` is for the message."""
     if name_or_path in shipped:
         return shipped[name_or_path]
     path = Path(name_or_path)
     if path.is_file():
         return path
     raise UsageError(
-        f"no experiment file or shipped experiment is called {name_or_path!r}; shipped are"
+        f"no {what} file or shipped {what} is called {name_or_path!r}; shipped are"
         f" {', '.join(shipped)}."
     )
 
@@ -64,7 +76,11 @@ def load_experiment(path: Path | str) -> Experiment:
 
 def parse_experiment(text: str, file: str) -> Experiment:
     """An experiment from YAML `text`; `file` is its name for messages."""
-    top = read_section(text, file, _TOP_FIELDS)
+    return read_experiment(read_section(text, file, FIELDS))
+
+
+def read_experiment(top: Section) -> Experiment:
+    """An experiment from its mapping, which may have FIELDS."""
     name = top.get("name", values.name)
     link = _read_link(top.section("link", _fields(Link)))
     sysctls = _read_sysctls(top.section("sysctls", None))
@@ -105,6 +121,8 @@ def _read_link(section: Section | None) -> Link:
         delay=section.get("delay", values.within(parse_seconds, 0.0, 10.0, "seconds"), Link.delay),
         aqm=section.get("aqm", values.choice(AQMS), default_aqm),
         ecn=section.get("ecn", values.yes_no, Link.ecn),
+        loss=section.get("loss", values.within(parse_fraction, 0.0, 0.5, "(0% to 50%)"), Link.loss),
+        offloads=section.get("offloads", values.yes_no, Link.offloads),
     )
     if link.ecn and link.aqm == "none":
         marking = " or ".join(AQMS[1:])
@@ -216,16 +234,22 @@ def _read_arms(top: Section) -> tuple[Arm, ...]:
         raise top.error(
             "missing; name at least one, for example `arms: {cubic: {cc: cubic}}`.", "arms"
         )
-    arms = []
-    for name in section:
-        if name == ALONE or not values.NAME.fullmatch(name):
-            raise section.error(
-                f"{ALONE!r} is kept for the jobs' lone runs."
-                if name == ALONE
-                else "an arm's name has letters, digits, `_`, `.` and `-`, 31 at most.",
-                name,
-            )
-        arms.append(_read_arm(name, section))
+    arms: list[Arm] = []
+    for entry in section:
+        described = section.section(entry, [*_ARM_FIELDS, EACH])
+        assert described is not None
+        for name, node in expand(entry, described):
+            if name == ALONE or not values.NAME.fullmatch(name):
+                raise section.error(
+                    f"{ALONE!r} is kept for the jobs' lone runs."
+                    if name == ALONE
+                    else f"an arm's name ({name}) has letters, digits, `_`, `.` and `-`, 31 at"
+                    " most.",
+                    entry,
+                )
+            if any(other.name == name for other in arms):
+                raise section.error(f"another arm is called {name!r} already.", entry)
+            arms.append(_read_arm(name, section.of(node, described.path, _ARM_FIELDS)))
     for arm in arms:
         others = [other.name for other in arms if other is not arm]
         if arm.base is not None and arm.base not in others:
@@ -237,9 +261,7 @@ def _read_arms(top: Section) -> tuple[Arm, ...]:
     return tuple(arms)
 
 
-def _read_arm(name: str, arms: Section) -> Arm:
-    section = arms.section(name, ["cc", "told", "base", *_fields(JobParams)])
-    assert section is not None
+def _read_arm(name: str, section: Section) -> Arm:
     cc = section.get("cc", _cc)
     types = typing.get_type_hints(JobParams)
     parameters: dict[str, Any] = {}
@@ -270,10 +292,11 @@ def _fields(kind: type[Any]) -> list[str]:
     return [field.name for field in dataclasses.fields(kind)]
 
 
-_TOP_FIELDS = [
+FIELDS = [
     *(name for name in _fields(Experiment) if name != "alone_iterations"),
     ALONE,
 ]
+"""The fields of an experiment file."""
 
 
 def _cc(value: object) -> str:

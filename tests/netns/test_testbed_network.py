@@ -50,6 +50,12 @@ def test_the_kernel_has_what_was_asked_for(rate: int, queue: int) -> None:
     assert found["sysctls"]["net.ipv4.tcp_sack"] == "0"
 
 
+def test_offloads_stay_on_where_they_are_wanted() -> None:
+    with RunLock() as lock, Network(lock.id, Link(offloads=True), {}, 1) as network:
+        found = network.read_back()["offloads"]
+    assert all("tx-tcp-segmentation" in enabled for enabled in found.values()), found
+
+
 def test_a_qdisc_that_someone_else_set_is_replaced() -> None:
     with (
         RunLock() as lock,

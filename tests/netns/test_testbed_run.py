@@ -317,6 +317,49 @@ def test_the_command_reports(experiment: Path, tmp_path: Path) -> None:
     assert "isn't an empty folder" in again.stderr
 
 
+MATRIX = """\
+name: few
+defaults:
+  link: {rate: 100mbit, queue: 30kB}
+  jobs: [{count: 2, bytes: 100kB, compute: 20ms, jitter: 10%, start: random}]
+  arms: {cubic: {cc: cubic}, reno: {cc: reno}}
+  iterations: 5
+  repetitions: 1
+  alone: {iterations: 2}
+mixes:
+  one: {}
+  no_such: {arms: {none: {cc: no_such}}}
+  two: {link: {queue: 60kB}}
+"""
+
+
+def test_a_matrix_goes_on_where_it_was(tmp_path: Path) -> None:
+    path, folder = tmp_path / "few.yaml", tmp_path / "few"
+    path.write_text(MATRIX)
+    words = ("matrix", str(path), "-o", str(folder), "--trace", "0")
+
+    def run(*options: str) -> subprocess.CompletedProcess[str]:
+        command = command_line(*words, *options)
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    first = run("--only", "one")
+    assert first.returncode == 0, first.stderr
+    taken = (folder / "one" / "iterations.csv").stat().st_mtime_ns
+    every = run("--json")
+    assert every.returncode == 1
+    assert "1 of 3 mixes have no result (no_such)" in every.stderr
+    assert "mix 1/3 one: finished before" in every.stderr
+    assert (folder / "one" / "iterations.csv").stat().st_mtime_ns == taken
+    mixes = json.loads(every.stdout)["mixes"]
+    assert "no congestion control 'no_such'" in mixes["no_such"]["problem"]
+    assert set(mixes["two"]["arms"]) == {"cubic", "reno"}
+    assert (folder / "two" / "report.html").exists()
+    assert len(pd.read_csv(folder / "matrix.csv")) == 4
+    other = run("--iterations", "6")
+    assert other.returncode == 2
+    assert "one isn't a run of this mix as it is now" in other.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_keeps_its_tables_and_nothing_else(
     experiment: Path, tmp_path: Path, number: signal.Signals
