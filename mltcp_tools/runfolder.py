@@ -19,7 +19,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     | {"compute_s": "float64", "comm_s": "float64", "bytes": "int64"},
     "bursts": _JOB
     | {"iteration": "int64", "burst": "int64"}
-    | {"start_s": "float64", "end_s": "float64", "bytes": "int64"},
+    | {"start_s": "float64", "end_s": "float64", "first_end_s": "float64", "bytes": "int64"},
     "samples": _JOB
     | {"flow": "int64", "iteration": "int64", "time_s": "float64", "cwnd": "int64"}
     | {"ssthresh": "int64", "rtt_us": "int64", "retransmits": "int64"}
@@ -38,7 +38,8 @@ COLUMNS: dict[str, dict[str, str]] = {
     "requests": _NEIGHBOUR
     | {"request": "int64", "start_s": "float64", "end_s": "float64", "bytes": "int64"},
 }
-"""Columns of each table and their types. Seconds count from the start of the arm. `bulk` has the
+"""Columns of each table and their types. Seconds count from the start of the arm. A burst's
+`first_end_s` is when the first of its flows was done, `end_s` when the last was. `bulk` has the
 bytes that neighbours' bulk flows had got across at some instants."""
 
 RARE = ("flow_events", "bulk", "requests")

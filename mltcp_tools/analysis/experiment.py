@@ -32,7 +32,8 @@ class JobView:
     """A job's parameters that decide how long its communication takes with the link to itself.
 
     bytes: per iteration. compute_s: seconds per iteration before jitter. direction: send, receive
-    or both. iterations: how many it runs. None where the experiment doesn't say.
+    or both. iterations: how many it runs. active: how many of its flows carry a burst. manner: what
+    else shapes a burst, as written. None where the experiment doesn't say.
     """
 
     name: str
@@ -42,11 +43,25 @@ class JobView:
     bursts: int
     direction: str
     iterations: int | None
+    active: int | None = None
+    manner: tuple[str, ...] = ()
+
+    @property
+    def carrying(self) -> int:
+        """How many of its flows carry a burst."""
+        return min(self.flows, self.active or self.flows)
 
     @property
     def key(self) -> tuple[object, ...]:
         """Jobs with equal keys communicate alike when alone."""
-        return (self.bytes, self.compute_s, self.flows, self.bursts, self.direction)
+        return (
+            self.bytes,
+            self.compute_s,
+            self.flows,
+            self.bursts,
+            self.direction,
+            self.manner,
+        )
 
 
 @dataclass(frozen=True)
@@ -153,6 +168,8 @@ def _jobs_of(entry: dict[str, Any], iterations: int | None, problems: list[str])
             bursts=_whole(entry.get("bursts")) or 1,
             direction=str(entry.get("direction") or "send"),
             iterations=_whole(entry.get("iterations")) or iterations,
+            active=_whole(entry.get("active")),
+            manner=tuple(str(entry.get(key)) for key in ("split", "active", "chunk", "rate")),
         )
         for each in _names(entry, "job")
     ]

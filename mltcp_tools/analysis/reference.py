@@ -58,10 +58,10 @@ def make_reference(run: Run) -> Reference:
         )
         return reference
     groups = link_groups(run, jobs)
-    if run.experiment.neighbours:
+    unlike = _unlike_the_schedules(run)
+    if unlike:
         reference.problems.append(
-            "Neighbours share the link, which the schedules don't model: bound and fair are not "
-            "computed."
+            f"{unlike}, which the schedules don't model: bound and fair are not computed."
         )
         groups = [[job] for job in jobs]
         wanted: tuple[Schedule, ...] = ("alone",)
@@ -98,6 +98,15 @@ def make_reference(run: Run) -> Reference:
             reference.iterations[name] = pd.concat([p[0] for p in parts], ignore_index=True)
             reference.bursts[name] = pd.concat([p[1] for p in parts], ignore_index=True)
     return reference
+
+
+def _unlike_the_schedules(run: Run) -> str | None:
+    """Why the time a burst takes alone doesn't say how long the link is taken, if so."""
+    if run.experiment.neighbours:
+        return "Neighbours share the link"
+    if any(job.get("rate") for job in run.experiment.entries("jobs")):
+        return "Jobs of limited rate leave others a part of the link"
+    return None
 
 
 def match_lone_jobs(run: Run) -> dict[str, str]:

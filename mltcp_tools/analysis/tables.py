@@ -41,7 +41,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
 }
 OPTIONAL: dict[str, tuple[str, ...]] = {
     "iterations": ("bytes",),
-    "bursts": ("bytes",),
+    "bursts": ("bytes", "first_end_s"),
     "samples": ("ssthresh", "rtt_us", "retransmits", "bytes_acked", "total_bytes"),
     "flow_events": (
         "first_ack_s",

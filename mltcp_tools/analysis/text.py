@@ -29,6 +29,7 @@ def render_text(result: Mapping[str, Any]) -> str:
         more = (
             _details_table(result),
             _jobs_table(result),
+            phases_table(result),
             neighbours_table(result),
             _spread_table(result),
         )
@@ -173,9 +174,12 @@ def _legend(result: Mapping[str, Any]) -> str:
 
 def _details_table(result: Mapping[str, Any]) -> str:
     baseline = result["baseline"]
+    unit, seconds = time_unit(result)
+    spread = any(entry["spread_of_completion"] for entry in result["arms"].values())
     rows = []
     for name, entry in result["arms"].items():
         estimates = result["speedup"].get(name, {}).get(baseline, {})
+        completion = entry["spread_of_completion"] or dict.fromkeys(("mean", "p99"))
         overlap, link = entry["overlap"] or {}, entry["link"]
         loss = (
             link["drops"] / link["packets"]
@@ -190,10 +194,15 @@ def _details_table(result: Mapping[str, Any]) -> str:
                 number(overlap.get("last_third"), ".0%"),
                 number(loss, ".2%"),
                 number(entry["cpu_busy"], ".0%"),
+                *(seconds(completion[key]) for key in ("mean", "p99") if spread),
             ]
         )
-    head = ["arm", "x mean [95 %]", "x p99 [95 %]"]
-    return table([*head, "olap 1st third", "last", "drops", "CPU"], rows)
+    head = ["arm", "x mean [95 %]", "x p99 [95 %]", "olap 1st third", "last", "drops", "CPU"]
+    if not spread:
+        return table(head, rows)
+    return table([*head, f"spread {unit}", "p99"], rows) + (
+        "\nspread: time between the first and the last flow of a burst to be done."
+    )
 
 
 def _jobs_table(result: Mapping[str, Any]) -> str:
@@ -229,6 +238,31 @@ def _parameters(result: Mapping[str, Any]) -> set[tuple[str, str]]:
     return {
         (str(job.get("bytes")), str(job.get("compute"))) for job in jobs if isinstance(job, dict)
     }
+
+
+def phases_table(result: Mapping[str, Any]) -> str:
+    """Per arm and phase, where jobs come late or leave early."""
+    unit, seconds = time_unit(result)
+    rows: list[list[str] | None] = []
+    for arm, entry in result["arms"].items():
+        if rows and entry["phases"]:
+            rows.append(None)
+        for phase in entry["phases"]:
+            times = phase["iteration_s"]
+            rows.append(
+                [
+                    clip(arm),
+                    clip(", ".join(phase["jobs"]), 40),
+                    *(seconds(times[key]) for key in ("mean", "p50", "p99")),
+                    seconds(phase["bound_s"]),
+                    str(times["count"]),
+                ]
+            )
+    if not rows:
+        return ""
+    return table(
+        ["arm", "while these run", f"mean {unit}", "p50", "p99", "bound", "iterations"], rows
+    )
 
 
 def neighbours_table(result: Mapping[str, Any]) -> str:

@@ -346,6 +346,10 @@ def _client_arguments(plan: Plan, address: str) -> list[str]:
         "cc": spec.cc,
         "direction": spec.direction,
         "trace": plan.trace_ms or None,
+        "split": ",".join(map(str, spec.weights)) if spec.weights else None,
+        "active": spec.active,
+        "chunk": spec.chunk,
+        "rate": None if spec.rate_bps is None else f"{spec.rate_bps}bit",
     }
     if spec.straggler_every is not None:
         options["straggler-every"] = spec.straggler_every

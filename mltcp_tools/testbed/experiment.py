@@ -9,6 +9,9 @@ The file is YAML (`reading.load_experiment` reads and validates it):
     jobs:
       - {name: job, count: 4, bytes: 2.5MB, compute: 340ms, jitter: 5%, flows: 1, bursts: 1,
          start: random, direction: send, straggler: {every: 20, factor: 2}}
+      - {name: uneven, bytes: 2.5MB, compute: 340ms, flows: 4, split: [4, 2, 1, 1], active: 3}
+      - {name: ring, bytes: 2.5MB, compute: 340ms, direction: both, chunk: 256kB}
+      - {name: slow, bytes: 2.5MB, compute: 340ms, rate: 100mbit, start: 8s, iterations: 20}
     neighbours:
       - {name: bulk, cc: cubic, count: 2}
       - {name: rpc, cc: arm, size: 20kB, think: 30ms, jitter: 20%}
@@ -25,7 +28,9 @@ The file is YAML (`reading.load_experiment` reads and validates it):
 Required are `name`, `jobs` (with `bytes` and `compute`) and `arms` (with `cc`). A `count` above 1
 names the jobs `job-1`, `job-2`, … `start` is a time or `random`: drawn anew in every repetition,
 within one iteration of the job alone. A job may have its own number of `iterations`, so that jobs
-of different periods share the link for the same time. An arm whose `cc` begins with `mltcp` takes
+of different periods share the link for the same time, or leave early; with a late `start` it comes
+late. `split`, `active`, `chunk` and `rate` are the weights, active, chunk and rate_bps of
+`emulator.job.JobSpec`. An arm whose `cc` begins with `mltcp` takes
 any field of `JobParams` besides, and learns what an iteration looks like, unless these say it or
 `told` does: then it gets the job's bytes and half its compute time. `base` names the arm with whose
 neighbours its neighbours are compared; unless given, that is the arm with the congestion control
@@ -47,8 +52,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import yaml
 
-from mltcp_tools.emulator.job import Direction, JobSpec
 from mltcp_tools.errors import UsageError
+from mltcp_tools.testbed.jobs import Job
 from mltcp_tools.testbed.neighbours import OWN, Neighbour
 
 ALONE = "alone"
@@ -75,53 +80,6 @@ class Link:
     ecn: bool = False
     loss: float = 0.0
     offloads: bool = False
-
-
-@dataclass(frozen=True)
-class Straggler:
-    """Every `every`-th iteration computes `factor` times as long."""
-
-    every: int
-    factor: float
-
-
-@dataclass(frozen=True)
-class Job:
-    """One periodic job. `bytes` per iteration, `compute` and `start` in seconds (None: random)."""
-
-    name: str
-    bytes: int
-    compute: float
-    jitter: float = 0.0
-    flows: int = 1
-    bursts: int = 1
-    start: float | None = 0.0
-    direction: Direction = "send"
-    straggler: Straggler | None = None
-    iterations: int | None = None
-
-    def demand(self) -> tuple[Any, ...]:
-        """Everything that shapes the job's iterations alone on a link: equal for equal jobs."""
-        return dataclasses.astuple(dataclasses.replace(self, name="", start=None, iterations=None))
-
-    def spec(
-        self, *, iterations: int, seed: int, start_delay: float = 0.0, cc: str | None = None
-    ) -> JobSpec:
-        """The job as the emulator runs it."""
-        return JobSpec(
-            bytes_per_iteration=self.bytes,
-            compute_s=self.compute,
-            iterations=iterations,
-            jitter=self.jitter,
-            seed=seed,
-            flows=self.flows,
-            bursts=self.bursts,
-            start_delay_s=start_delay,
-            cc=cc,
-            direction=self.direction,
-            straggler_every=self.straggler.every if self.straggler else None,
-            straggler_factor=self.straggler.factor if self.straggler else 1.0,
-        )
 
 
 @dataclass(frozen=True)
@@ -296,6 +254,7 @@ def is_mltcp(cc: str) -> bool:
 def _job_document(job: Job) -> dict[str, Any]:
     document = dataclasses.asdict(job)
     document["start"] = "random" if job.start is None else job.start
+    document["rate"] = None if job.rate is None else f"{job.rate}bit"
     return _present(document)
 
 

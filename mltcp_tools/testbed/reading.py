@@ -13,7 +13,7 @@ from typing import Any
 
 from mltcp_tools.backends.base import ALL_NAMES, JobParams
 from mltcp_tools.document import Section, read_section
-from mltcp_tools.emulator.job import DIRECTIONS, MAX_BYTES, MAX_FLOWS, MIN_SHARE
+from mltcp_tools.emulator.job import DIRECTIONS, MAX_BYTES, MAX_FLOWS, MIN_RATE_BPS, MIN_SHARE
 from mltcp_tools.errors import UsageError
 from mltcp_tools.testbed import values
 from mltcp_tools.testbed.each import EACH, expand
@@ -23,11 +23,10 @@ from mltcp_tools.testbed.experiment import (
     Aqm,
     Arm,
     Experiment,
-    Job,
     Link,
-    Straggler,
     is_mltcp,
 )
+from mltcp_tools.testbed.jobs import Job, Straggler
 from mltcp_tools.testbed.neighbours import OWN, Neighbour
 from mltcp_tools.units import parse_bytes, parse_fraction, parse_rate, parse_seconds
 
@@ -87,6 +86,14 @@ def read_experiment(top: Section) -> Experiment:
     jobs = _read_jobs(top)
     neighbours = _read_neighbours(top, {job.name for job in jobs})
     arms = _read_arms(top)
+    uneven = [job.name for job in jobs if job.uneven]
+    for arm in arms:
+        if arm.told and uneven:
+            raise top.error(
+                f"{arm.name} can't be `told` a flow's bytes: those of {uneven[0]} don't all carry"
+                " the same.",
+                "arms",
+            )
     names = [arm.name for arm in arms]
     alone = top.section("alone", ["iterations"])
     return Experiment(
@@ -185,6 +192,12 @@ def _read_job(section: Section) -> Job:
         direction=section.get("direction", values.choice(DIRECTIONS), "send"),
         straggler=_read_straggler(section.section("straggler", _fields(Straggler))),
         iterations=section.get("iterations", values.whole(1), None),
+        split=section.get("split", values.weights, None),
+        active=section.get("active", values.whole(1, MAX_FLOWS), None),
+        chunk=section.get("chunk", values.within(parse_bytes, MIN_SHARE, 1 << 30, "bytes"), None),
+        rate=section.get(
+            "rate", values.within(parse_rate, MIN_RATE_BPS, 30_000_000_000, "bit/s"), None
+        ),
     )
     try:
         job.spec(iterations=1, seed=0)

@@ -49,13 +49,14 @@ class Tables:
             )
             for burst in bursts:
                 times = {"start_s": burst["start"] - start, "end_s": burst["end"] - start}
+                times["first_end_s"] = burst["first_end"] - start
                 row = {"iteration": number, "burst": burst["burst"], "bytes": burst["bytes"]}
                 self._rows["bursts"].append(key | row | times)
         last = iterations[-1]["iteration"] if iterations else 0
-        shares = plan.spec.shares(1)
         for sample in document["samples"]:
             if sample["iteration"] <= TRACED or last - TRACED < sample["iteration"] <= last:
                 row = {name: value for name, value in sample.items() if name != "time"}
+                shares = plan.spec.shares((sample["iteration"] - 1) * plan.spec.bursts + 1)
                 row |= {"time_s": sample["time"] - start, "total_bytes": shares[sample["flow"]]}
                 self._rows["samples"].append(key | row)
 

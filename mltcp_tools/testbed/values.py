@@ -67,6 +67,13 @@ def choice(values: Collection[str]) -> Callable[[object], Any]:
     return parse
 
 
+def weights(value: object) -> tuple[int, ...]:
+    each = whole(1)
+    if not isinstance(value, list):
+        raise UsageError(f"{value!r} is not a list of whole numbers, one per flow.")
+    return tuple(each(item) for item in value)
+
+
 def words(value: object) -> tuple[str, ...]:
     words = value if isinstance(value, list) else [value]
     if not all(isinstance(word, str) for word in words):

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from mltcp_tools.emulator.job import compute_times
 from mltcp_tools.errors import UsageError
 from mltcp_tools.testbed.backend import parameters_of
-from mltcp_tools.testbed.experiment import ALONE, Experiment, Job, Link, Straggler
+from mltcp_tools.testbed.experiment import ALONE, Experiment, Link
+from mltcp_tools.testbed.jobs import Job, Straggler
 from mltcp_tools.testbed.neighbours import Neighbour
 from mltcp_tools.testbed.reading import (
     find_experiment,
@@ -30,7 +31,7 @@ sysctls: {net.ipv4.tcp_slow_start_after_idle: 1}
 jobs:
   - {name: job, count: 2, bytes: 2.5MB, compute: 340ms, jitter: 5%, flows: 2, bursts: 5,
      start: random, direction: both, straggler: {every: 20, factor: 2}}
-  - {name: other, bytes: 64KiB, compute: 0.1, start: 10ms, iterations: 300}
+  - {name: other, bytes: 64KiB, compute: 0.1, start: 10ms, iterations: 300, rate: 10mbit}
 neighbours:
   - {name: bulk, cc: bbr, count: 2}
   - {name: rpc, cc: arm, size: 20kB, think: 30ms, jitter: 20%, start: 1s}
@@ -74,6 +75,7 @@ def test_every_field_is_read() -> None:
         "shape": "quadratic",
         "mechanisms": ("increase", "yield"),
     }
+    assert other.rate == 10_000_000
     assert [arm.base for arm in experiment.arms] == [None, "cubic"]
     assert experiment.neighbours == (
         Neighbour("bulk-1", "bbr"),
@@ -209,6 +211,11 @@ def test_shipped_experiments_are_those_of_the_results(
         ("size: 20kB, ", "", "f.yaml:11: neighbours[2].think: belongs to requests; give their"),
         ("size: 20kB", "size: 1", "f.yaml:11: neighbours[2].size: 1 is outside 64 to"),
         ("base: cubic", "base: reno", "f.yaml:14: arms.steep: the base 'reno' of steep is none of"),
+        ("flows: 2", "flows: 2, split: 3", "f.yaml:6: jobs[1].split: 3 is not a list of whole"),
+        ("flows: 2", "flows: 2, split: [1]", "f.yaml:6: jobs[1]: Not a possible job: the split"),
+        ("flows: 2", "flows: 2, active: 3", "f.yaml:6: jobs[1]: Not a possible job: active flow"),
+        ("10mbit}", "10mbit, chunk: 1kB}", "f.yaml:8: jobs[2]: Not a possible job: a chunk must"),
+        ("flows: 2", "flows: 2, rate: 1mbit", "f.yaml:6: jobs[1]: Not a possible job: the rate"),
         ("{cc: cubic}", "{}", "f.yaml:13: arms.cubic.cc: missing"),
         ("{cc: cubic}", "{cc: mltcp_}", "f.yaml:13: arms.cubic.cc: 'mltcp_' is not one of mltcp,"),
         ("{cc: cubic}", "{cc: Cubic!}", "f.yaml:13: arms.cubic.cc: 'Cubic!' is not the name of"),
@@ -287,6 +294,30 @@ def test_a_base_that_is_left_out_is_forgotten() -> None:
     experiment = full().override(arms=("steep",))
     assert experiment.arms[0].base is None
     assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
+
+
+UNEVEN = """\
+name: uneven
+jobs:
+  - {bytes: 1MB, compute: 100ms, flows: 3, split: [2, 1, 1], active: 2}
+  - {name: ring, bytes: 1MB, compute: 100ms, direction: both, chunk: 64kB}
+arms:
+  reno: {cc: reno}
+  mltcp: {cc: mltcp}
+"""
+
+
+def test_the_ways_of_a_burst_are_read_and_written() -> None:
+    experiment = parse_experiment(UNEVEN, "u.yaml")
+    uneven, ring = experiment.jobs
+    assert (uneven.split, uneven.active, ring.chunk) == ((2, 1, 1), 2, 64_000)
+    assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
+    spec = uneven.spec(iterations=1, seed=1)
+    assert spec.shares(1) == [666_666, 333_334, 0]
+    assert spec.shares(2) == [666_666, 0, 333_334]
+    assert spec.shares(3) == [0, 500_000, 500_000]
+    with pytest.raises(UsageError, match=r"u\.yaml:6: arms: mltcp can't be `told` a flow's bytes"):
+        parse_experiment(UNEVEN.replace("cc: mltcp", "cc: mltcp, told: true"), "u.yaml")
 
 
 def test_the_command_line_overrides() -> None:
