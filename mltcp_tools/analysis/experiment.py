@@ -33,7 +33,8 @@ class JobView:
 
     bytes: per iteration. compute_s: seconds per iteration before jitter. direction: send, receive
     or both. iterations: how many it runs. active: how many of its flows carry a burst. manner: what
-    else shapes a burst, as written. None where the experiment doesn't say.
+    else shapes a burst, as written. links: those it crosses where there are several. None
+    where the experiment doesn't say.
     """
 
     name: str
@@ -45,6 +46,7 @@ class JobView:
     iterations: int | None
     active: int | None = None
     manner: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
 
     @property
     def carrying(self) -> int:
@@ -61,6 +63,7 @@ class JobView:
             self.bursts,
             self.direction,
             self.manner,
+            self.links,
         )
 
 
@@ -68,8 +71,9 @@ class JobView:
 class ExperimentView:
     """An experiment as far as it could be read; `document` is the file's content, or {}.
 
-    rate_bps: the bottleneck's rate in bits per second. neighbours: name -> congestion control, or
-    "arm" for that of the arm. arms: name -> congestion control and its parameters, without `alone`.
+    rate_bps: the bottleneck's rate in bits per second, the sum where there are several. neighbours:
+    name -> congestion control, or "arm" for that of the arm. arms: name -> congestion control and
+    its parameters, without `alone`.
     """
 
     name: str = "unnamed"
@@ -120,8 +124,7 @@ def read_experiment(path: Path, problems: list[str]) -> ExperimentView:
 
 def view_experiment(document: dict[str, Any], problems: list[str]) -> ExperimentView:
     """An experiment's document (the YAML file's content) as the analysis sees it."""
-    link = document.get("link")
-    rate = link.get("rate") if isinstance(link, dict) else None
+    rates = [link.get("rate") for link in _links(document)] or [None]
     iterations = _whole(document.get("iterations"))
     jobs: dict[str, JobView] = {}
     for entry in _entries(document, "jobs"):
@@ -133,9 +136,7 @@ def view_experiment(document: dict[str, Any], problems: list[str]) -> Experiment
     return ExperimentView(
         name=str(document.get("name") or "unnamed"),
         description=str(document.get("description") or ""),
-        rate_bps=None
-        if document.get("recorded") is True
-        else _quantity(_rate, rate, "link rate", problems),
+        rate_bps=None if document.get("recorded") is True else _sum_of_rates(rates, problems),
         jobs=jobs,
         neighbours={
             name: str(entry.get("cc"))
@@ -159,6 +160,7 @@ def _jobs_of(entry: dict[str, Any], iterations: int | None, problems: list[str])
     compute = _quantity(
         parse_seconds, entry.get("compute"), f"compute time of job {name}", problems
     )
+    links = entry.get("links")
     return [
         JobView(
             name=each,
@@ -169,10 +171,23 @@ def _jobs_of(entry: dict[str, Any], iterations: int | None, problems: list[str])
             direction=str(entry.get("direction") or "send"),
             iterations=_whole(entry.get("iterations")) or iterations,
             active=_whole(entry.get("active")),
+            links=tuple(str(link) for link in links) if isinstance(links, list) else (),
             manner=tuple(str(entry.get(key)) for key in ("split", "active", "chunk", "rate")),
         )
         for each in _names(entry, "job")
     ]
+
+
+def _links(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """The bottleneck's mapping, or those of several."""
+    several = document.get("links")
+    links = list(several.values()) if isinstance(several, dict) else [document.get("link")]
+    return [link for link in links if isinstance(link, dict)]
+
+
+def _sum_of_rates(rates: list[object], problems: list[str]) -> int | None:
+    known = [_quantity(_rate, rate, "link rate", problems) for rate in rates]
+    return sum(rate for rate in known if rate) if all(known) else None
 
 
 def _entries(document: dict[str, Any], field_name: str) -> list[dict[str, Any]]:

@@ -174,6 +174,7 @@ def _simulated_jobs(
                 compute_s=[float(value) for value in every.fillna(every.mean())],
                 lone_comm_s=reference.lone_comm_s[str(name)],
                 bursts=view.bursts if view else _bursts_per_iteration(run, arm, str(name)),
+                links=(view.links if view else ()) or ("link",),
             )
         )
     return jobs

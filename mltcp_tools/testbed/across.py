@@ -77,16 +77,16 @@ def run_across(
                 f"job {job.name} has the direction {job.direction}; across machines jobs can only"
                 " send: run this experiment with `mltcp testbed run`."
             )
-    if experiment.neighbours:
-        raise UsageError(
-            f"{experiment.name} has neighbours, which don't run across machines: run it with"
-            " `mltcp testbed run`."
-        )
-    if experiment.link.loss:
-        raise UsageError(
-            f"the link of {experiment.name} has `loss`, which isn't made across machines: run it"
-            " with `mltcp testbed run`."
-        )
+    for what, present in (
+        ("neighbours", experiment.neighbours),
+        ("several links", experiment.links),
+        ("a link with loss", experiment.link.loss),
+    ):
+        if present:
+            raise UsageError(
+                f"{experiment.name} has {what}, which there isn't across machines: run it with"
+                " `mltcp testbed run`."
+            )
     check_folder(folder)
     bottleneck, _ = local_end(machines.address)
     with Interrupts() as interrupts, Progress(total_iterations(experiment)) as progress:

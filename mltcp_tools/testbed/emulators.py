@@ -54,12 +54,18 @@ class Place:
     """Where the emulators are: the senders' and the receiver's namespace, and its address.
 
     A namespace that is None is the one this process is in. `served`: the server runs elsewhere.
+    `reached_at`: where each sender has an address of its own to reach the receiver at, these.
     """
 
     senders: Sequence[str | None]
     receiver: str | None
     address: str
     served: bool = False
+    reached_at: Sequence[str] = ()
+
+    def address_for(self, sender: int) -> str:
+        """The address at which a sender reaches the receiver."""
+        return self.reached_at[sender] if self.reached_at else self.address
 
 
 @dataclass(frozen=True)
@@ -204,7 +210,7 @@ class Emulators:
                 self._server = self._start("the receiver", self._place.receiver, arguments)
                 self._await([self._server], "listening", READY_S)
             for plan in everybody:
-                arguments = _client_arguments(plan, self._place.address)
+                arguments = _client_arguments(plan, self._place.address_for(plan.sender))
                 namespace = self._place.senders[plan.sender]
                 clients.append(self._start(plan.name, namespace, arguments))
             self._await(clients, "connected", READY_S)

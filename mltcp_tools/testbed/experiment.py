@@ -37,6 +37,9 @@ neighbours its neighbours are compared; unless given, that is the arm with the c
 that it builds on. With `each` an arm stands for several (each.py). `alone: {iterations: 0}` leaves
 the jobs' lone runs out.
 
+In place of `link` there may be several bottlenecks, `links: {one: {rate: …}, two: …}`, without
+delay or loss; then each job and neighbour names those it crosses, in order: `links: [one, two]`.
+
 Neighbours are other traffic on the link (neighbours.py): bulk flows, and with `size` requests. They
 run in every arm but `alone`, from its start until the last job has ended, with the same congestion
 control in all of them or, with `cc: arm`, with the arm's own.
@@ -104,11 +107,15 @@ class Arm:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A whole experiment; `load_experiment` makes one, `to_yaml` writes it back in full."""
+    """A whole experiment; `load_experiment` makes one, `to_yaml` writes it back in full.
+
+    link: the bottleneck; where there are several, `links`, the slowest of them.
+    """
 
     name: str
     description: str
     link: Link
+    links: dict[str, Link]
     sysctls: dict[str, str]
     jobs: tuple[Job, ...]
     neighbours: tuple[Neighbour, ...]
@@ -161,7 +168,8 @@ class Experiment:
         """Seconds from the arm's start to the job's first iteration: the same in every arm."""
         if job.start is not None:
             return job.start
-        lone = job.compute + job.bytes * 8 / self.link.rate
+        rate = min((self.links[name].rate for name in job.links), default=self.link.rate)
+        lone = job.compute + job.bytes * 8 / rate
         generator = np.random.default_rng(self._draws(repetition, job).spawn(1)[0])
         return float(generator.uniform(0.0, lone))
 
@@ -224,13 +232,11 @@ class Experiment:
 
     def to_yaml(self) -> str:
         """The experiment with every default filled in; loading it gives an equal one."""
-        link = dataclasses.asdict(self.link) | {"rate": f"{self.link.rate}bit"}
-        if self.link.rate % 1_000_000 == 0:
-            link["rate"] = f"{self.link.rate // 1_000_000}mbit"
         document: dict[str, Any] = {
             "name": self.name,
             "description": self.description,
-            "link": link,
+            "link": _link_document(self.link),
+            "links": {name: _link_document(link) for name, link in self.links.items()},
             "sysctls": dict(self.sysctls),
             "jobs": [_job_document(job) for job in self.jobs],
             "neighbours": [_present(dataclasses.asdict(each)) for each in self.neighbours],
@@ -241,6 +247,7 @@ class Experiment:
             "seed": self.seed,
             "alone": {"iterations": self.alone_iterations},
         }
+        del document["link" if self.links else "links"]
         if not self.neighbours:
             del document["neighbours"]
         return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
@@ -249,6 +256,13 @@ class Experiment:
 def is_mltcp(cc: str) -> bool:
     """Whether the congestion control `cc` is one of MLTCP's."""
     return cc.startswith("mltcp")
+
+
+def _link_document(link: Link) -> dict[str, Any]:
+    rate = f"{link.rate}bit"
+    if link.rate % 1_000_000 == 0:
+        rate = f"{link.rate // 1_000_000}mbit"
+    return dataclasses.asdict(link) | {"rate": rate}
 
 
 def _job_document(job: Job) -> dict[str, Any]:
@@ -264,4 +278,4 @@ def _arm_document(arm: Arm) -> dict[str, Any]:
 
 
 def _present(document: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in document.items() if value is not None}
+    return {key: value for key, value in document.items() if value is not None and value != ()}

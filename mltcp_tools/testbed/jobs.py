@@ -20,7 +20,7 @@ class Straggler:
 @dataclass(frozen=True)
 class Job:
     """One periodic job. `bytes` per iteration, `compute` and `start` in seconds (None: random),
-    `rate` in bit/s."""
+    `rate` in bit/s, `links` the names of those it crosses where there are several."""
 
     name: str
     bytes: int
@@ -36,6 +36,7 @@ class Job:
     active: int | None = None
     chunk: int | None = None
     rate: int | None = None
+    links: tuple[str, ...] = ()
 
     @property
     def uneven(self) -> bool:

@@ -119,6 +119,11 @@ def _overlaid(defaults: Section | None, own: Section) -> yaml.MappingNode:
     )
     for layer in layers:
         for field, value in layer.items():
+            if field in ("link", "links"):
+                # A mix with several links has no single one, whatever the defaults say.
+                other = "links" if field == "link" else "link"
+                pairs = [(key, each) for key, each in node.value if key.value != other]
+                node = yaml.MappingNode(node.tag, pairs, node.start_mark, node.end_mark)
             if field == "experiment":
                 continue
             if field in _OVERLAID and isinstance(value, yaml.MappingNode):

@@ -26,7 +26,8 @@ class Neighbour:
     """A bulk flow, or where `size` is given, requests of so many bytes each.
 
     think: seconds between a request's end and the next one; jitter: its standard deviation as a
-    share of it. start: seconds from the start of the arm.
+    share of it. start: seconds from the start of the arm. links: the names of those it crosses
+    where there are several.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Neighbour:
     think: float = 0.0
     jitter: float = 0.0
     start: float = 0.0
+    links: tuple[str, ...] = ()
 
     def cc_in(self, arm_cc: str) -> str:
         """Its congestion control in an arm that runs with `arm_cc`."""

@@ -20,11 +20,11 @@ import errno
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from pyroute2 import IPRoute, netns
 from pyroute2.netlink.exceptions import NetlinkError
@@ -50,7 +50,7 @@ _NO_IPV6 = {
     "net.ipv6.conf.all.disable_ipv6": "1",
     "net.ipv6.conf.default.disable_ipv6": "1",
 }
-_BOTTLENECK = "bottleneck"
+BOTTLENECK = "bottleneck"
 _TBF_HANDLE = 0x10000  # 1:
 _ROOT = 0xFFFFFFFF  # TC_H_ROOT
 _PACKET_BYTES = 1514  # a full one, as qdiscs count it
@@ -66,25 +66,20 @@ class LinkCounters:
     marks: int
 
 
-class Network:
-    """The network for `senders` jobs; a context manager that builds it and takes it down.
+class Namespaces:
+    """Namespaces that belong together: a context manager that builds them and takes them down.
 
-    `run_id` makes the namespaces' names unique. Raises HostError where the kernel lacks something
-    and UsageError where a sysctl of the experiment isn't one of a namespace; either way nothing is
-    left behind.
+    Entering raises HostError where the kernel lacks something and UsageError where a sysctl of the
+    experiment isn't one of a namespace; either way nothing is left behind.
     """
 
-    def __init__(self, run_id: str, link: Link, sysctls: Mapping[str, str], senders: int) -> None:
-        self.link = link
-        self.router = f"{PREFIX}{run_id}-router"
-        self.receiver = f"{PREFIX}{run_id}-receiver"
-        self.senders = [f"{PREFIX}{run_id}-s{number}" for number in range(1, senders + 1)]
-        self.sysctls = _NO_IPV6 | sysctls_of(link, sysctls)
-        self._built: list[str] = []
+    def __init__(self, sysctls: Mapping[str, str]) -> None:
+        self.sysctls = _NO_IPV6 | dict(sysctls)
+        self.names: list[str] = []
 
-    def __enter__(self) -> Network:
+    def __enter__(self) -> Self:
         try:
-            self._build()
+            self.build()
         except BaseException:
             self.close()
             raise
@@ -100,63 +95,16 @@ class Network:
 
     def close(self) -> None:
         """Remove the namespaces; links and qdiscs go with them once no process is inside."""
-        while self._built:
-            remove_namespace(self._built.pop())
+        while self.names:
+            remove_namespace(self.names.pop())
 
-    def counters(self, *, reverse: bool = False) -> LinkCounters:
-        """Counters of the bottleneck towards the receiver, or (`reverse`) towards the senders."""
-        with inside(self.receiver if reverse else self.router):
-            return link_counters(_BOTTLENECK, self.link)
+    def build(self) -> None:
+        """Make the namespaces and what is in them."""
+        raise NotImplementedError
 
-    def read_back(self) -> dict[str, Any]:
-        """What the kernel says the network is, for the run's records and for tests.
-
-        `bottleneck` and `reverse`: rate in bit/s, queue and burst in bytes; `offloads`: per
-        interface those of OFFLOADS that are on; `sysctls`: those that were set, as read in a
-        sender's namespace.
-        """
-        description: dict[str, Any] = {"offloads": {}}
-        for name, namespace in (("bottleneck", self.router), ("reverse", self.receiver)):
-            with inside(namespace):
-                options = _tbf(_BOTTLENECK).get_attr("TCA_OPTIONS").get_attr("TCA_TBF_PARMS")
-            ticks_per_second = _psched_ticks_per_second()
-            description[name] = {
-                "rate": options["rate"] * 8,
-                "queue": options["limit"],
-                "burst": round(options["buffer"] / ticks_per_second * options["rate"]),
-            }
-        for namespace in (*self.senders, self.router, self.receiver):
-            with inside(namespace):
-                description["offloads"] |= {
-                    f"{namespace}/{interface}": enabled_offloads(interface)
-                    for interface in interfaces()
-                }
-        with inside(self.senders[0]):
-            description["sysctls"] = {key: read_sysctl(key) for key in self.sysctls}
-        return description
-
-    def _build(self) -> None:
-        for namespace in (self.router, self.receiver, *self.senders):
-            self._create(namespace)
-        with inside(self.router):
-            write_sysctl("net.ipv4.ip_forward", "1")
-        self._connect(self.receiver, _BOTTLENECK, _BOTTLENECK, 0)
-        for number, sender in enumerate(self.senders, 1):
-            self._connect(sender, f"from-s{number}", "to-router", number)
-        for namespace in (self.router, self.receiver):
-            with inside(namespace):
-                add_bottleneck(_BOTTLENECK, self.link)
-        if self.link.delay:
-            with inside(self.router):
-                for number in range(1, len(self.senders) + 1):
-                    add_delay(f"from-s{number}", self.link)
-        if self.link.loss:
-            for sender in self.senders:
-                with inside(sender):
-                    add_loss("to-router", self.link)
-
-    def _create(self, namespace: str) -> None:
-        self._built.append(namespace)
+    def create(self, namespace: str) -> None:
+        """Make a namespace, with the sysctls."""
+        self.names.append(namespace)
         try:
             netns.create(namespace)
         except OSError as error:
@@ -168,13 +116,73 @@ class Network:
             for key, value in self.sysctls.items():
                 write_sysctl(key, value)
 
+
+class Network(Namespaces):
+    """The network for `senders` jobs over one link.
+
+    `run_id` makes the namespaces' names unique.
+    """
+
+    def __init__(self, run_id: str, link: Link, sysctls: Mapping[str, str], senders: int) -> None:
+        super().__init__(sysctls_of(link, sysctls))
+        self.link = link
+        self.router = f"{PREFIX}{run_id}-router"
+        self.receiver = f"{PREFIX}{run_id}-receiver"
+        self.senders = [f"{PREFIX}{run_id}-s{number}" for number in range(1, senders + 1)]
+
+    def counters(self, *, reverse: bool = False) -> LinkCounters:
+        """Counters of the bottleneck towards the receiver, or (`reverse`) towards the senders."""
+        with inside(self.receiver if reverse else self.router):
+            return link_counters(BOTTLENECK, self.link)
+
+    def read_back(self) -> dict[str, Any]:
+        """What the kernel says the network is, for the run's records and for tests.
+
+        `bottleneck` and `reverse`: rate in bit/s, queue and burst in bytes; `offloads`: per
+        interface those of OFFLOADS that are on; `sysctls`: those that were set, as read in a
+        sender's namespace.
+        """
+        description: dict[str, Any] = {"offloads": {}}
+        for name, namespace in (("bottleneck", self.router), ("reverse", self.receiver)):
+            with inside(namespace):
+                description[name] = read_bottleneck()
+        for namespace in (*self.senders, self.router, self.receiver):
+            with inside(namespace):
+                description["offloads"] |= {
+                    f"{namespace}/{interface}": enabled_offloads(interface)
+                    for interface in interfaces()
+                }
+        with inside(self.senders[0]):
+            description["sysctls"] = {key: read_sysctl(key) for key in self.sysctls}
+        return description
+
+    def build(self) -> None:
+        for namespace in (self.router, self.receiver, *self.senders):
+            self.create(namespace)
+        with inside(self.router):
+            write_sysctl("net.ipv4.ip_forward", "1")
+        self._connect(self.receiver, BOTTLENECK, BOTTLENECK, 0)
+        for number, sender in enumerate(self.senders, 1):
+            self._connect(sender, f"from-s{number}", "to-router", number)
+        for namespace in (self.router, self.receiver):
+            with inside(namespace):
+                add_bottleneck(BOTTLENECK, self.link)
+        if self.link.delay:
+            with inside(self.router):
+                for number in range(1, len(self.senders) + 1):
+                    add_delay(f"from-s{number}", self.link)
+        if self.link.loss:
+            for sender in self.senders:
+                with inside(sender):
+                    add_loss("to-router", self.link)
+
     def _connect(self, namespace: str, router_end: str, other_end: str, subnet: int) -> None:
         """A veth pair from the router to an endpoint, with addresses, routes and neighbours."""
         router_mac, other_mac = f"02:00:00:00:{subnet:02x}:fe", f"02:00:00:00:{subnet:02x}:01"
         router_ip, other_ip = f"10.0.{subnet}.254", f"10.0.{subnet}.1"
         with open(NAMESPACES / namespace) as target, inside(self.router), IPRoute() as ip:
             peer = {"ifname": other_end, "address": other_mac, "net_ns_fd": target.fileno()}
-            with _needs("veth pairs (CONFIG_VETH)"):
+            with needs("veth pairs (CONFIG_VETH)"):
                 ip.link("add", ifname=router_end, kind="veth", address=router_mac, peer=peer)
             self._bring_up(ip, router_end, router_ip, other_ip, other_mac)
         with inside(namespace), IPRoute() as ip:
@@ -192,8 +200,14 @@ class Network:
 
 def sysctls_of(link: Link, sysctls: Mapping[str, str]) -> dict[str, str]:
     """What the ends of `link` are set to: an experiment's `sysctls`, and what the link needs."""
+    return settings_of([link], sysctls)
+
+
+def settings_of(links: Iterable[Link], sysctls: Mapping[str, str]) -> dict[str, str]:
+    """What the ends of paths over `links` are set to."""
     settings = {"net.ipv4.tcp_no_metrics_save": "1"}
-    return settings | ({"net.ipv4.tcp_ecn": "1"} if link.ecn else {}) | dict(sysctls)
+    ecn = any(link.ecn for link in links)
+    return settings | ({"net.ipv4.tcp_ecn": "1"} if ecn else {}) | dict(sysctls)
 
 
 def local_end(address: str) -> tuple[str, str]:
@@ -218,7 +232,7 @@ def remove_qdisc(interface: str) -> None:
 
 def add_bottleneck(interface: str, link: Link) -> None:
     """Make the egress of `interface` the bottleneck `link`: tbf, and its AQM under it."""
-    with IPRoute() as ip, _needs("the qdisc tbf (CONFIG_NET_SCH_TBF)"):
+    with IPRoute() as ip, needs("the qdisc tbf (CONFIG_NET_SCH_TBF)"):
         ip.tc(
             "add",
             "tbf",
@@ -236,7 +250,7 @@ def add_delay(interface: str, link: Link) -> None:
     """Have netem hold back what leaves `interface` by the delay of `link`."""
     with (
         IPRoute() as ip,
-        _needs("the qdisc netem (CONFIG_NET_SCH_NETEM), which the link's `delay` is made with"),
+        needs("the qdisc netem (CONFIG_NET_SCH_NETEM), which the link's `delay` is made with"),
     ):
         index = ip.link_lookup(ifname=interface)[0]
         ip.tc("add", "netem", index, delay=round(link.delay * 1e6), limit=100_000)
@@ -246,7 +260,7 @@ def add_loss(interface: str, link: Link) -> None:
     """Have netem lose the share of packets that `link` loses among those that leave `interface`."""
     with (
         IPRoute() as ip,
-        _needs("the qdisc netem (CONFIG_NET_SCH_NETEM), which the link's `loss` is made with"),
+        needs("the qdisc netem (CONFIG_NET_SCH_NETEM), which the link's `loss` is made with"),
     ):
         index = ip.link_lookup(ifname=interface)[0]
         ip.tc("add", "netem", index, loss=link.loss * 100, limit=100_000)
@@ -258,6 +272,17 @@ def link_counters(interface: str, link: Link) -> LinkCounters:
     basic, queue = stats.get_attr("TCA_STATS_BASIC"), stats.get_attr("TCA_STATS_QUEUE")
     marks = aqm_marks(interface) if link.ecn else 0
     return LinkCounters(basic["bytes"], basic["packets"], queue["drops"], marks)
+
+
+def read_bottleneck() -> dict[str, int]:
+    """The bottleneck of this namespace as the kernel has it: rate in bit/s, queue and burst in
+    bytes."""
+    options = _tbf(BOTTLENECK).get_attr("TCA_OPTIONS").get_attr("TCA_TBF_PARMS")
+    return {
+        "rate": options["rate"] * 8,
+        "queue": options["limit"],
+        "burst": round(options["buffer"] / _psched_ticks_per_second() * options["rate"]),
+    }
 
 
 def _tbf(interface: str) -> Any:
@@ -323,7 +348,8 @@ def _psched_ticks_per_second() -> float:
 
 
 @contextlib.contextmanager
-def _needs(what: str) -> Iterator[None]:
+def needs(what: str) -> Iterator[None]:
+    """Say which part of the kernel is missing where a request of netlink fails for that."""
     try:
         yield
     except NetlinkError as error:

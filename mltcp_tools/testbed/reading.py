@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -32,6 +32,8 @@ from mltcp_tools.units import parse_bytes, parse_fraction, parse_rate, parse_sec
 
 MAX_JOBS = 200
 _ARM_FIELDS = ["cc", "told", "base", *(each.name for each in dataclasses.fields(JobParams))]
+# Part of a namespace's and an interface's name, of which the latter has 15 characters.
+_LINK = re.compile(r"[a-z0-9]{1,6}")
 _SYSCTL = re.compile(r"net\.[a-z0-9_]+(\.[a-z0-9_-]+)+")
 _DEFAULT_CC = "net.ipv4.tcp_congestion_control"
 
@@ -81,11 +83,12 @@ def parse_experiment(text: str, file: str) -> Experiment:
 def read_experiment(top: Section) -> Experiment:
     """An experiment from its mapping, which may have FIELDS."""
     name = top.get("name", values.name)
-    link = _read_link(top.section("link", _fields(Link)))
+    link, links = _read_links(top)
     sysctls = _read_sysctls(top.section("sysctls", None))
     jobs = _read_jobs(top)
     neighbours = _read_neighbours(top, {job.name for job in jobs})
     arms = _read_arms(top)
+    _check_paths(top, (*jobs, *neighbours), links)
     uneven = [job.name for job in jobs if job.uneven]
     for arm in arms:
         if arm.told and uneven:
@@ -100,6 +103,7 @@ def read_experiment(top: Section) -> Experiment:
         name=name,
         description=top.get("description", str, ""),
         link=link,
+        links=links,
         sysctls=sysctls,
         jobs=jobs,
         neighbours=neighbours,
@@ -112,6 +116,43 @@ def read_experiment(top: Section) -> Experiment:
         seed=top.get("seed", values.whole(0), 1),
         alone_iterations=alone.get("iterations", values.whole(0), 20) if alone else 20,
     )
+
+
+def _read_links(top: Section) -> tuple[Link, dict[str, Link]]:
+    """The one bottleneck, or the slowest of several, and these by name."""
+    if "links" not in top:
+        return _read_link(top.section("link", _fields(Link))), {}
+    if "link" in top:
+        raise top.error("there are `links`, too; keep one of them.", "link")
+    section = top.section("links", None)
+    assert section is not None
+    links = {}
+    for name in section:
+        if not _LINK.fullmatch(name):
+            raise section.error("a link's name has lower-case letters and digits, 6 at most.", name)
+        links[name] = _read_link(section.section(name, _fields(Link)))
+        if links[name].delay or links[name].loss:
+            raise section.error("one of several links has neither `delay` nor `loss`.", name)
+    if not links:
+        raise top.error("must name at least one link.", "links")
+    return min(links.values(), key=lambda link: link.rate), links
+
+
+def _check_paths(
+    top: Section, travellers: Iterable[Job | Neighbour], links: Mapping[str, Link]
+) -> None:
+    """Raise UsageError unless each crosses links that there are, each once; none with one link."""
+    for each in travellers:
+        where = f"of {each.name}"
+        if each.links and not links:
+            raise top.error(f"the `links` {where} need `links` by name at the top.")
+        if links and not each.links:
+            raise top.error(f"the `links` {where} are missing; name those it crosses.", "links")
+        unknown = [name for name in each.links if name not in links]
+        if unknown or len(set(each.links)) < len(each.links):
+            raise top.error(
+                f"the `links` {where} must be some of {', '.join(links)}, each once.", "links"
+            )
 
 
 def _read_link(section: Section | None) -> Link:
@@ -198,6 +239,7 @@ def _read_job(section: Section) -> Job:
         rate=section.get(
             "rate", values.within(parse_rate, MIN_RATE_BPS, 30_000_000_000, "bit/s"), None
         ),
+        links=section.get("links", values.words, ()),
     )
     try:
         job.spec(iterations=1, seed=0)
@@ -223,6 +265,7 @@ def _read_neighbours(top: Section, taken: set[str]) -> tuple[Neighbour, ...]:
                 "jitter", values.within(parse_fraction, 0.0, 1.0, "(0% to 100%)"), 0.0
             ),
             start=section.get("start", values.within(parse_seconds, 0.0, 3600.0, "seconds"), 0.0),
+            links=section.get("links", values.words, ()),
         )
         for key in ("think", "jitter"):
             if neighbour.size is None and getattr(neighbour, key):

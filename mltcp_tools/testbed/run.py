@@ -32,6 +32,7 @@ from mltcp_tools.testbed.leftovers import (
 from mltcp_tools.testbed.namespaces import inside
 from mltcp_tools.testbed.neighbours import SAMPLES_MS
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.testbed.paths import ANY_ADDRESS, Paths
 from mltcp_tools.testbed.progress import Progress
 from mltcp_tools.testbed.tables import Tables
 
@@ -76,7 +77,9 @@ def plans_of(
             cc=arm.cc,
         )
         trace = trace_ms if repetition == 1 else 0
-        plans.append(Plan(job.name, 0 if alone else sender, spec, trace))
+        # Alone all may come from one sender, unless each has its own path.
+        own = experiment.jobs.index(job) if experiment.links else 0 if alone else sender
+        plans.append(Plan(job.name, own, spec, trace))
     return [[plan] for plan in plans] if alone else [plans]
 
 
@@ -174,10 +177,8 @@ class _Run:
         self._progress.begin(title)
         groups = plans_of(self._experiment, arm, repetition, self._trace_ms)
         neighbours = neighbours_of(self._experiment, arm, repetition)
-        link, settings = self._experiment.link, self._experiment.sysctls
         measured: list[Measured] = []
-        senders = len(groups[0]) + len(neighbours)
-        with Network(self._lock.id, link, settings, senders) as network:
+        with self._network(len(groups[0]) + len(neighbours)) as network:
             if repetition == position == 1:
                 self._describe(network)
             with contextlib.ExitStack() as stack:
@@ -232,9 +233,17 @@ class _Run:
                 " programs, or lower the link's rate."
             )
 
+    def _network(self, senders: int) -> Network | Paths:
+        experiment, run_id = self._experiment, self._lock.id
+        if not experiment.links:
+            return Network(run_id, experiment.link, experiment.sysctls, senders)
+        paths = [job.links for job in experiment.jobs]
+        paths += [each.links for each in experiment.neighbours]
+        return Paths(run_id, experiment.links, experiment.sysctls, paths)
+
     def _run_plans(
         self,
-        network: Network,
+        network: Network | Paths,
         plans: Sequence[Plan],
         neighbours: Sequence[Plan],
         jobs: ArmJobs | None,
@@ -248,10 +257,14 @@ class _Run:
                 self._progress.iteration(name)
 
         place = Place(network.senders, network.receiver, RECEIVER_ADDRESS)
+        if isinstance(network, Paths):
+            place = Place(
+                network.senders, network.receiver, ANY_ADDRESS, reached_at=network.addresses
+            )
         with Emulators(place, self._interrupts, prepare=prepare, on_iteration=count) as emulators:
             return emulators.run(plans, neighbours)
 
-    def _describe(self, network: Network) -> None:
+    def _describe(self, network: Network | Paths) -> None:
         with inside(network.senders[0]):
             here = sysctls()
         self._environment.add(network=network.read_back(), namespace_sysctls=here)

@@ -259,6 +259,36 @@ def test_neighbours_run_next_to_the_jobs_and_are_recorded(tmp_path: Path) -> Non
         assert 0.5 <= entry["jain"]["value"] <= 1.0
 
 
+LINKS = """\
+name: links
+links: {one: {rate: 100mbit, queue: 30kB}, two: {rate: 100mbit, queue: 30kB}}
+jobs:
+  - {name: a, bytes: 100kB, compute: 20ms, links: [one], flows: 3, split: [2, 1, 1], active: 2}
+  - {name: b, bytes: 100kB, compute: 20ms, links: [two, one], direction: both, chunk: 10kB}
+  - {name: c, bytes: 100kB, compute: 20ms, links: [two], rate: 50mbit}
+arms: {reno: {cc: reno}}
+iterations: 6
+repetitions: 1
+alone: {iterations: 2}
+"""
+
+
+def test_several_links_and_all_ways_of_a_burst(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run_experiment(parse_experiment(LINKS, "links.yaml"), folder)
+    iterations, bursts = table(folder, "iterations"), table(folder, "bursts")
+    counts = iterations.groupby(["arm", "job"]).size().to_dict()
+    assert counts == {(arm, job): n for arm, n in ((ALONE, 2), ("reno", 6)) for job in "abc"}
+    assert (bursts["first_end_s"] > bursts["start_s"]).all()
+    assert (bursts["first_end_s"] <= bursts["end_s"]).all()
+    samples = table(folder, "samples").query("arm == 'reno' and job == 'a'")
+    assert samples.groupby("iteration")["flow"].nunique().to_dict() == dict.fromkeys(range(1, 7), 2)
+    slowest = bursts.query("job == 'c'")
+    assert ((slowest["end_s"] - slowest["start_s"]) >= 100_000 * 8 / 50_000_000).all()
+    environment = json.loads((folder / "environment.json").read_text())
+    assert set(environment["network"]["links"]) == {"one", "two"}
+
+
 @pytest.mark.skipif("bpf" not in RUNNABLE, reason=why_not("bpf"))
 def test_a_neighbour_s_mltcp_is_loaded_for_it(tmp_path: Path) -> None:
     path = write(tmp_path, "reno: {cc: reno}")

@@ -21,7 +21,7 @@ from mltcp_tools.testbed.reading import (
     parse_experiment,
     shipped_experiments,
 )
-from mltcp_tools.testbed.run import neighbours_of, schedule, total_iterations
+from mltcp_tools.testbed.run import neighbours_of, plans_of, schedule, total_iterations
 
 FULL = """\
 name: full
@@ -318,6 +318,55 @@ def test_the_ways_of_a_burst_are_read_and_written() -> None:
     assert spec.shares(3) == [0, 500_000, 500_000]
     with pytest.raises(UsageError, match=r"u\.yaml:6: arms: mltcp can't be `told` a flow's bytes"):
         parse_experiment(UNEVEN.replace("cc: mltcp", "cc: mltcp, told: true"), "u.yaml")
+
+
+LINKS = """\
+name: links
+links: {one: {rate: 100mbit}, two: {rate: 50mbit, queue: 60kB}}
+jobs:
+  - {name: a, bytes: 1MB, compute: 100ms, links: [one]}
+  - {name: b, bytes: 1MB, compute: 100ms, links: [two, one], start: random}
+arms:
+  reno: {cc: reno}
+"""
+
+
+def test_several_links() -> None:
+    experiment = parse_experiment(LINKS, "l.yaml")
+    assert experiment.links == {"one": Link(100_000_000), "two": Link(50_000_000, 60_000)}
+    assert experiment.link == experiment.links["two"]  # the slowest
+    assert [job.links for job in experiment.jobs] == [("one",), ("two", "one")]
+    assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
+    assert len(experiment.lone_jobs()) == 2
+    groups = plans_of(experiment, experiment.arm(ALONE), 1)
+    assert [[plan.sender for plan in plans] for plans in groups] == [[0], [1]]  # each its own path
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("links: [one]", "links: [none]", "l.yaml:2: links: the `links` of a must be some of one,"),
+        (
+            "links: [two, one]",
+            "links: [two, two]",
+            "l.yaml:2: links: the `links` of b must be some",
+        ),
+        (", links: [one]}", "}", "l.yaml:2: links: the `links` of a are missing; name those it"),
+        (
+            "links: {one",
+            "link: {rate: 1gbit}\nlinks: {one",
+            "l.yaml:2: link: there are `links`, too",
+        ),
+        ("{one: ", "{the-first: ", "l.yaml:2: links.the-first: a link's name has lower-case"),
+        ("queue: 60kB", "delay: 1ms", "l.yaml:2: links.two: one of several links has neither"),
+        ("links: {one: {rate: 100mbit}, two: {rate: 50mbit, queue: 60kB}}\n", "", "l.yaml:1: the"),
+    ],
+)
+def test_mistakes_with_links(old: str, new: str, complaint: str) -> None:
+    assert old in LINKS
+    with pytest.raises(UsageError) as error:
+        parse_experiment(LINKS.replace(old, new, 1), "l.yaml")
+    assert str(error.value).startswith(complaint)
 
 
 def test_the_command_line_overrides() -> None:

@@ -79,6 +79,12 @@ def test_a_mix_of_a_shipped_experiment() -> None:
     assert (mix.repetitions, mix.iterations) == (1, delay.iterations)
 
 
+def test_several_links_take_the_place_of_the_one_of_the_defaults() -> None:
+    mix = "round: {links: {one: {rate: 10mbit}}, jobs: [{bytes: 1MB, compute: 1s, links: [one]}]}"
+    experiment = parse_matrix(TEXT.replace("same: {}", mix), "few.yaml").mixes["round"]
+    assert experiment.links["one"].rate == experiment.link.rate == 10_000_000
+
+
 @pytest.mark.parametrize("path", shipped_matrices().values(), ids=lambda path: path.stem)
 def test_shipped_matrices_are_valid_and_named_like_their_files(path: Path) -> None:
     matrix = load_matrix(path)
