@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 import yaml
 
-from mltcp_tools.analysis import metrics, plots, text
+from mltcp_tools.analysis import cells, metrics, plots, text
 
 _TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("mltcp_tools.analysis", "templates"),
@@ -35,7 +35,7 @@ _CAPTIONS = {
 
 def render_html(result: Mapping[str, Any], images: Mapping[str, bytes]) -> str:
     """The report of a result (`mltcp-result/1`); `images` are the plots, PNG by name."""
-    unit, seconds = text.time_unit(result)
+    unit, seconds = cells.time_unit(result)
     figures = [
         {
             "title": plots.title(name),
@@ -51,8 +51,8 @@ def render_html(result: Mapping[str, Any], images: Mapping[str, bytes]) -> str:
         entries=_entries(result),
         unit=unit,
         seconds=seconds,
-        number=text.number,
-        interval=text.interval,
+        number=cells.number,
+        interval=cells.interval,
         figures=figures,
         experiment=yaml.safe_dump(result["experiment"], sort_keys=False, allow_unicode=True),
         environment=list(_flat(result["environment"])),

@@ -31,9 +31,9 @@ from typing import Any
 
 import pandas as pd
 
+from mltcp_tools.analysis.cells import NONE, WIDTH, bullets, clip, interval, number, table
 from mltcp_tools.analysis.doubts import BUSY_CPU
 from mltcp_tools.analysis.result import plain
-from mltcp_tools.analysis.text import NONE, WIDTH, bullets, clip, interval, number, table
 
 SCHEMA = "mltcp-matrix/1"
 SLOWER = 1.02

@@ -31,14 +31,9 @@ from mltcp_tools.testbed.interrupts import Interrupts
 from mltcp_tools.testbed.leftovers import require_privileges
 from mltcp_tools.testbed.machines import END_S, Agent, Machines
 from mltcp_tools.testbed.namespaces import enabled_offloads
-from mltcp_tools.testbed.network import (
-    add_bottleneck,
-    add_delay,
-    link_counters,
-    local_end,
-    remove_qdisc,
-)
+from mltcp_tools.testbed.network import local_end
 from mltcp_tools.testbed.progress import Progress
+from mltcp_tools.testbed.qdiscs import add_bottleneck, add_delay, link_counters, remove_qdisc
 from mltcp_tools.testbed.run import CPU_SUSPECT, plans_of, schedule, total_iterations
 from mltcp_tools.testbed.tables import Tables
 

@@ -8,7 +8,6 @@ a file with a name.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import selectors
@@ -25,6 +24,7 @@ from typing import Any, Protocol
 from mltcp_tools.emulator.control import receive_message
 from mltcp_tools.emulator.job import JobSpec
 from mltcp_tools.errors import MltcpError
+from mltcp_tools.testbed.borrowed import borrow
 from mltcp_tools.testbed.namespaces import inside
 
 NEEDS_ECN = ("dctcp", "mltcp_dctcp")
@@ -38,7 +38,6 @@ _END_S = 10.0
 _WRITE_RESULT_S = 3.0
 _EMULATE = (sys.executable, "-m", "mltcp_tools.cli.main", "emulate")
 _DYING_S = 0.5
-_SYS_PIDFD_GETFD = 438
 
 
 class Stop(Protocol):
@@ -373,41 +372,9 @@ def _sending_sockets(plan: Plan, client: Emulator, server: Emulator | None) -> I
         for fd in client.flows:
             with socket.socket(fileno=os.dup(fd)) as sock:
                 ends.append(sock.getsockname())
-        borrowed = _borrow(server.process.pid, ends)
+        borrowed = borrow(server.process.pid, ends)
     try:
         yield ([] if plan.spec.direction == "receive" else client.flows) + borrowed
     finally:
         for fd in borrowed:
             os.close(fd)
-
-
-def _borrow(pid: int, peers: Sequence[tuple[str, int]]) -> list[int]:
-    """Our copies of the sockets of process `pid` that are connected to `peers`, in that order."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    found: dict[tuple[str, int], int] = {}
-    pidfd = os.pidfd_open(pid)
-    try:
-        for name in os.listdir(f"/proc/{pid}/fd"):
-            try:
-                if not os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:"):
-                    continue
-            except FileNotFoundError:
-                continue  # closed since
-            fd = libc.syscall(_SYS_PIDFD_GETFD, pidfd, int(name), 0)
-            if fd < 0:
-                raise MltcpError(
-                    f"A socket of the receiver can't be had ({os.strerror(ctypes.get_errno())})."
-                )
-            with socket.socket(fileno=fd) as sock, contextlib.suppress(OSError):
-                peer = sock.getpeername()
-                if sock.family == socket.AF_INET and peer in peers:
-                    found[peer] = os.dup(fd)
-    finally:
-        os.close(pidfd)
-    if len(found) < len(peers):
-        for fd in found.values():
-            os.close(fd)
-        raise MltcpError(
-            f"The receiver has {len(found)} of the {len(peers)} sockets that are to be tagged."
-        )
-    return [found[peer] for peer in peers]

@@ -50,39 +50,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import yaml
 
 from mltcp_tools.errors import UsageError
 from mltcp_tools.testbed.jobs import Job
+from mltcp_tools.testbed.links import Link
 from mltcp_tools.testbed.neighbours import OWN, Neighbour
 
 ALONE = "alone"
-
-Aqm = Literal["none", "red", "fq_codel"]
-AQMS: tuple[Aqm, ...] = get_args(Aqm)
-"""Active queue management of a link, by the name of the kernel's qdisc."""
-
-
-@dataclass(frozen=True)
-class Link:
-    """The bottleneck: rate in bit/s, queue in bytes, delay added to the round trip in seconds.
-
-    aqm: what manages the queue; "none" drops what finds it full. ecn: it marks packets rather
-    than drop them, and the ends ask for that. loss: share of the senders' packets that are lost at
-    random before they come to the queue. offloads: segmentation and receive offloads stay on, so
-    that the queue holds packets larger than those of a real wire.
-    """
-
-    rate: int = 200_000_000
-    queue: int = 30_000
-    delay: float = 0.0
-    aqm: Aqm = "none"
-    ecn: bool = False
-    loss: float = 0.0
-    offloads: bool = False
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.rtnl.ndmsg import NUD_PERMANENT
 
 from mltcp_tools.host import read_sysctl
-from mltcp_tools.testbed.experiment import Link
+from mltcp_tools.testbed.links import Link
 from mltcp_tools.testbed.namespaces import (
     NAMESPACES,
     PREFIX,
@@ -31,15 +31,14 @@ from mltcp_tools.testbed.namespaces import (
     switch_off_offloads,
     write_sysctl,
 )
-from mltcp_tools.testbed.network import (
+from mltcp_tools.testbed.network import Namespaces, settings_of
+from mltcp_tools.testbed.qdiscs import (
     BOTTLENECK,
     LinkCounters,
-    Namespaces,
     add_bottleneck,
     link_counters,
     needs,
     read_bottleneck,
-    settings_of,
 )
 
 ANY_ADDRESS = "0.0.0.0"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -19,21 +19,17 @@ from mltcp_tools.testbed import values
 from mltcp_tools.testbed.each import EACH, expand
 from mltcp_tools.testbed.experiment import (
     ALONE,
-    AQMS,
-    Aqm,
     Arm,
     Experiment,
-    Link,
     is_mltcp,
 )
 from mltcp_tools.testbed.jobs import Job, Straggler
+from mltcp_tools.testbed.links import check_paths, read_links
 from mltcp_tools.testbed.neighbours import OWN, Neighbour
 from mltcp_tools.units import parse_bytes, parse_fraction, parse_rate, parse_seconds
 
 MAX_JOBS = 200
 _ARM_FIELDS = ["cc", "told", "base", *(each.name for each in dataclasses.fields(JobParams))]
-# Part of a namespace's and an interface's name, of which the latter has 15 characters.
-_LINK = re.compile(r"[a-z0-9]{1,6}")
 _SYSCTL = re.compile(r"net\.[a-z0-9_]+(\.[a-z0-9_-]+)+")
 _DEFAULT_CC = "net.ipv4.tcp_congestion_control"
 
@@ -83,12 +79,12 @@ def parse_experiment(text: str, file: str) -> Experiment:
 def read_experiment(top: Section) -> Experiment:
     """An experiment from its mapping, which may have FIELDS."""
     name = top.get("name", values.name)
-    link, links = _read_links(top)
+    link, links = read_links(top)
     sysctls = _read_sysctls(top.section("sysctls", None))
     jobs = _read_jobs(top)
     neighbours = _read_neighbours(top, {job.name for job in jobs})
     arms = _read_arms(top)
-    _check_paths(top, (*jobs, *neighbours), links)
+    check_paths(top, (*jobs, *neighbours), links)
     uneven = [job.name for job in jobs if job.uneven]
     for arm in arms:
         if arm.told and uneven:
@@ -116,66 +112,6 @@ def read_experiment(top: Section) -> Experiment:
         seed=top.get("seed", values.whole(0), 1),
         alone_iterations=alone.get("iterations", values.whole(0), 20) if alone else 20,
     )
-
-
-def _read_links(top: Section) -> tuple[Link, dict[str, Link]]:
-    """The one bottleneck, or the slowest of several, and these by name."""
-    if "links" not in top:
-        return _read_link(top.section("link", _fields(Link))), {}
-    if "link" in top:
-        raise top.error("there are `links`, too; keep one of them.", "link")
-    section = top.section("links", None)
-    assert section is not None
-    links = {}
-    for name in section:
-        if not _LINK.fullmatch(name):
-            raise section.error("a link's name has lower-case letters and digits, 6 at most.", name)
-        links[name] = _read_link(section.section(name, _fields(Link)))
-        if links[name].delay or links[name].loss:
-            raise section.error("one of several links has neither `delay` nor `loss`.", name)
-    if not links:
-        raise top.error("must name at least one link.", "links")
-    return min(links.values(), key=lambda link: link.rate), links
-
-
-def _check_paths(
-    top: Section, travellers: Iterable[Job | Neighbour], links: Mapping[str, Link]
-) -> None:
-    """Raise UsageError unless each crosses links that there are, each once; none with one link."""
-    for each in travellers:
-        where = f"of {each.name}"
-        if each.links and not links:
-            raise top.error(f"the `links` {where} need `links` by name at the top.")
-        if links and not each.links:
-            raise top.error(f"the `links` {where} are missing; name those it crosses.", "links")
-        unknown = [name for name in each.links if name not in links]
-        if unknown or len(set(each.links)) < len(each.links):
-            raise top.error(
-                f"the `links` {where} must be some of {', '.join(links)}, each once.", "links"
-            )
-
-
-def _read_link(section: Section | None) -> Link:
-    if section is None:
-        return Link()
-    default_aqm: Aqm = Link.aqm
-    link = Link(
-        # tbf counts its rate in 32 bits of bytes per second
-        rate=section.get(
-            "rate", values.within(parse_rate, 1_000_000, 30_000_000_000, "bit/s"), Link.rate
-        ),
-        # less than two packets of 1514 bytes is no queue
-        queue=section.get("queue", values.within(parse_bytes, 3_028, 1 << 30, "bytes"), Link.queue),
-        delay=section.get("delay", values.within(parse_seconds, 0.0, 10.0, "seconds"), Link.delay),
-        aqm=section.get("aqm", values.choice(AQMS), default_aqm),
-        ecn=section.get("ecn", values.yes_no, Link.ecn),
-        loss=section.get("loss", values.within(parse_fraction, 0.0, 0.5, "(0% to 50%)"), Link.loss),
-        offloads=section.get("offloads", values.yes_no, Link.offloads),
-    )
-    if link.ecn and link.aqm == "none":
-        marking = " or ".join(AQMS[1:])
-        raise section.error(f"a queue marks only under an `aqm`: {marking}.", "ecn")
-    return link
 
 
 def _read_sysctls(section: Section | None) -> dict[str, str]:

@@ -15,18 +15,12 @@ import pytest
 
 from mltcp_tools.errors import HostError, UsageError
 from mltcp_tools.host import read_sysctl
-from mltcp_tools.testbed.experiment import Link
 from mltcp_tools.testbed.leftovers import LOCKS, RunLock, remove_leftovers
+from mltcp_tools.testbed.links import Link
 from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, inside
-from mltcp_tools.testbed.network import (
-    RECEIVER_ADDRESS,
-    Network,
-    add_bottleneck,
-    link_counters,
-    local_end,
-    remove_qdisc,
-)
+from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network, local_end
 from mltcp_tools.testbed.paths import ANY_ADDRESS, Paths
+from mltcp_tools.testbed.qdiscs import add_bottleneck, link_counters, remove_qdisc
 
 
 def namespaces(run: str) -> list[str]:
