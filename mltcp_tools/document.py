@@ -25,6 +25,7 @@ class Section:
     """One mapping of a YAML file, read field by field.
 
     `path` is where the section hangs in the document (`jobs[2].straggler`), `""` for the top.
+    `node` is its mapping in the document; `nodes` has the values' nodes by field.
     Building one fails if the node is no mapping or has a field twice or one not in `allowed`;
     with `allowed` None every field is taken.
     """
@@ -34,10 +35,10 @@ class Section:
     ) -> None:
         self.file = file
         self.path = path
-        self._node = node
-        self._fields: dict[str, yaml.Node] = {}
         if not isinstance(node, yaml.MappingNode):
             raise self._error(node, path, f"must be a mapping, not {_describe(node)}.")
+        self.node = node
+        self.nodes: dict[str, yaml.Node] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
                 raise self._error(key_node, path, "field names must be plain words.")
@@ -50,24 +51,24 @@ class Section:
                     self._name(key),
                     f"no such field; {hint}Allowed: {', '.join(allowed)}.",
                 )
-            if key in self._fields:
+            if key in self.nodes:
                 raise self._error(key_node, self._name(key), "given twice; keep one.")
-            self._fields[key] = value_node
+            self.nodes[key] = value_node
 
     def __iter__(self) -> Iterator[str]:
         """The fields present, in the file's order."""
-        return iter(self._fields)
+        return iter(self.nodes)
 
     def get(self, key: str, parse: Callable[[object], T], default: T | _Required = REQUIRED) -> T:
         """The field's value through `parse`, or `default` where it is absent.
 
         A UsageError of `parse` comes back with file, line and field in front.
         """
-        if key not in self._fields:
+        if key not in self.nodes:
             if isinstance(default, _Required):
-                raise self._error(self._node, self._name(key), "missing, and it has no default.")
+                raise self._error(self.node, self._name(key), "missing, and it has no default.")
             return default
-        node = self._fields[key]
+        node = self.nodes[key]
         try:
             return parse(self._value(key))
         except UsageError as error:
@@ -75,15 +76,15 @@ class Section:
 
     def section(self, key: str, allowed: Collection[str] | None) -> Section | None:
         """The mapping under `key`, or None where the field is absent."""
-        if key not in self._fields:
+        if key not in self.nodes:
             return None
-        return Section(self.file, self._fields[key], self._name(key), allowed)
+        return Section(self.file, self.nodes[key], self._name(key), allowed)
 
     def sections(self, key: str, allowed: Collection[str] | None) -> list[Section]:
         """The list of mappings under `key`; it must be there and not empty."""
-        node = self._fields.get(key)
+        node = self.nodes.get(key)
         if node is None:
-            raise self._error(self._node, self._name(key), "missing, and it has no default.")
+            raise self._error(self.node, self._name(key), "missing, and it has no default.")
         if not isinstance(node, yaml.SequenceNode) or not node.value:
             raise self._error(
                 node,
@@ -95,14 +96,18 @@ class Section:
             for number, item in enumerate(node.value, 1)
         ]
 
+    def of(self, node: yaml.Node, path: str, allowed: Collection[str] | None) -> Section:
+        """A section of the same file made of another `node`, which hangs at `path`."""
+        return Section(self.file, node, path, allowed)
+
     def error(self, message: str, key: str | None = None) -> UsageError:
         """A UsageError that points at `key`, or at the whole section."""
         if key is None:
-            return self._error(self._node, self.path, message)
-        return self._error(self._fields.get(key, self._node), self._name(key), message)
+            return self._error(self.node, self.path, message)
+        return self._error(self.nodes.get(key, self.node), self._name(key), message)
 
     def _value(self, key: str) -> object:
-        node = self._fields[key]
+        node = self.nodes[key]
         if isinstance(node, yaml.MappingNode):
             raise UsageError(f"must be a value, not {_describe(node)}.")
         loader = yaml.SafeLoader("")

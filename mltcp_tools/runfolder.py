@@ -12,13 +12,14 @@ from mltcp_tools.errors import UsageError
 
 _KEY = {"arm": "str", "repetition": "int64"}
 _JOB = _KEY | {"job": "str"}
+_NEIGHBOUR = _KEY | {"neighbour": "str"}
 COLUMNS: dict[str, dict[str, str]] = {
     "iterations": _JOB
     | {"iteration": "int64", "start_s": "float64", "end_s": "float64"}
     | {"compute_s": "float64", "comm_s": "float64", "bytes": "int64"},
     "bursts": _JOB
     | {"iteration": "int64", "burst": "int64"}
-    | {"start_s": "float64", "end_s": "float64", "bytes": "int64"},
+    | {"start_s": "float64", "end_s": "float64", "first_end_s": "float64", "bytes": "int64"},
     "samples": _JOB
     | {"flow": "int64", "iteration": "int64", "time_s": "float64", "cwnd": "int64"}
     | {"ssthresh": "int64", "rtt_us": "int64", "retransmits": "int64"}
@@ -31,8 +32,18 @@ COLUMNS: dict[str, dict[str, str]] = {
     | {"order": "int64", "duration_s": "float64", "link_bytes": "int64"}
     | {"link_packets": "int64", "link_drops": "int64", "link_marks": "int64"}
     | {"cpu_busy": "float64"},
+    "bulk": _NEIGHBOUR
+    | {"time_s": "float64", "bytes": "int64", "cwnd": "int64", "rtt_us": "int64"}
+    | {"retransmits": "int64"},
+    "requests": _NEIGHBOUR
+    | {"request": "int64", "start_s": "float64", "end_s": "float64", "bytes": "int64"},
 }
-"""Columns of each table and their types. Seconds count from the start of the arm."""
+"""Columns of each table and their types. Seconds count from the start of the arm. A burst's
+`first_end_s` is when the first of its flows was done, `end_s` when the last was. `bulk` has the
+bytes that neighbours' bulk flows had got across at some instants."""
+
+RARE = ("flow_events", "bulk", "requests")
+"""Tables that are absent where they would have no rows."""
 
 
 def check_folder(folder: Path) -> None:

@@ -8,10 +8,11 @@ described in `result.py`, its measures in `metrics.py`, the schedules arms are m
 from __future__ import annotations
 
 from mltcp_tools.analysis.compare import compare_runs, render_comparison
+from mltcp_tools.analysis.matrix import render_matrix_text
 from mltcp_tools.analysis.result import summarise
 from mltcp_tools.analysis.run import Run, load_run
 from mltcp_tools.analysis.text import render_text
-from mltcp_tools.analysis.write import Report, make_report, save_report, write_report
+from mltcp_tools.analysis.write import Report, make_report, save_matrix, save_report, write_report
 
 __all__ = [
     "Report",
@@ -20,7 +21,9 @@ __all__ = [
     "load_run",
     "make_report",
     "render_comparison",
+    "render_matrix_text",
     "render_text",
+    "save_matrix",
     "save_report",
     "summarise",
     "write_report",

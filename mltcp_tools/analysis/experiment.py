@@ -17,6 +17,13 @@ from mltcp_tools.errors import MltcpError
 from mltcp_tools.units import parse_bytes, parse_rate, parse_seconds
 
 ALONE = "alone"
+BASES = {
+    "mltcp": "reno",
+    "mltcp_reno": "reno",
+    "mltcp_cubic": "cubic",
+    "mltcp_dctcp": "dctcp",
+}
+"""The congestion control that each of MLTCP's builds on."""
 _Number = TypeVar("_Number", int, float)
 
 
@@ -25,7 +32,9 @@ class JobView:
     """A job's parameters that decide how long its communication takes with the link to itself.
 
     bytes: per iteration. compute_s: seconds per iteration before jitter. direction: send, receive
-    or both. iterations: how many it runs. None where the experiment doesn't say.
+    or both. iterations: how many it runs. active: how many of its flows carry a burst. manner: what
+    else shapes a burst, as written. links: those it crosses where there are several. None
+    where the experiment doesn't say.
     """
 
     name: str
@@ -35,25 +44,43 @@ class JobView:
     bursts: int
     direction: str
     iterations: int | None
+    active: int | None = None
+    manner: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+
+    @property
+    def carrying(self) -> int:
+        """How many of its flows carry a burst."""
+        return min(self.flows, self.active or self.flows)
 
     @property
     def key(self) -> tuple[object, ...]:
         """Jobs with equal keys communicate alike when alone."""
-        return (self.bytes, self.compute_s, self.flows, self.bursts, self.direction)
+        return (
+            self.bytes,
+            self.compute_s,
+            self.flows,
+            self.bursts,
+            self.direction,
+            self.manner,
+            self.links,
+        )
 
 
 @dataclass(frozen=True)
 class ExperimentView:
     """An experiment as far as it could be read; `document` is the file's content, or {}.
 
-    rate_bps: the bottleneck's rate in bits per second. arms: name -> congestion control and its
-    parameters, without `alone`.
+    rate_bps: the bottleneck's rate in bits per second, the sum where there are several. neighbours:
+    name -> congestion control, or "arm" for that of the arm. arms: name -> congestion control and
+    its parameters, without `alone`.
     """
 
     name: str = "unnamed"
     description: str = ""
     rate_bps: int | None = None
     jobs: dict[str, JobView] = field(default_factory=dict)
+    neighbours: dict[str, str] = field(default_factory=dict)
     arms: dict[str, dict[str, Any]] = field(default_factory=dict)
     baseline: str | None = None
     repetitions: int | None = None
@@ -63,6 +90,19 @@ class ExperimentView:
     def recorded(self) -> bool:
         """Whether attached jobs were recorded, over a network of which nothing is known."""
         return self.document.get("recorded") is True
+
+    def base_of(self, arm: str) -> str | None:
+        """The arm that `arm` is compared with: the one it names, else the first one with the
+        congestion control that its own builds on; None for an arm that builds on none."""
+        described = self.arms.get(arm, {})
+        if described.get("base") in self.arms:
+            return str(described["base"])
+        wanted = BASES.get(str(described.get("cc")))
+        return next((name for name, each in self.arms.items() if each.get("cc") == wanted), None)
+
+    def entries(self, field_name: str) -> list[dict[str, Any]]:
+        """The mappings in a list of the document."""
+        return _entries(self.document, field_name)
 
 
 def read_experiment(path: Path, problems: list[str]) -> ExperimentView:
@@ -84,25 +124,25 @@ def read_experiment(path: Path, problems: list[str]) -> ExperimentView:
 
 def view_experiment(document: dict[str, Any], problems: list[str]) -> ExperimentView:
     """An experiment's document (the YAML file's content) as the analysis sees it."""
-    link = document.get("link")
-    rate = link.get("rate") if isinstance(link, dict) else None
+    rates = [link.get("rate") for link in _links(document)] or [None]
     iterations = _whole(document.get("iterations"))
     jobs: dict[str, JobView] = {}
-    entries = document.get("jobs")
-    for entry in entries if isinstance(entries, list) else []:
-        if isinstance(entry, dict):
-            for job in _jobs_of(entry, iterations, problems):
-                jobs[job.name] = job
+    for entry in _entries(document, "jobs"):
+        for job in _jobs_of(entry, iterations, problems):
+            jobs[job.name] = job
     if not jobs:
         problems.append("The experiment names no jobs.")
     arms = document.get("arms")
     return ExperimentView(
         name=str(document.get("name") or "unnamed"),
         description=str(document.get("description") or ""),
-        rate_bps=None
-        if document.get("recorded") is True
-        else _quantity(_rate, rate, "link rate", problems),
+        rate_bps=None if document.get("recorded") is True else _sum_of_rates(rates, problems),
         jobs=jobs,
+        neighbours={
+            name: str(entry.get("cc"))
+            for entry in _entries(document, "neighbours")
+            for name in _names(entry, "neighbour")
+        },
         arms={
             str(name): dict(arm) if isinstance(arm, dict) else {}
             for name, arm in (arms.items() if isinstance(arms, dict) else ())
@@ -116,12 +156,11 @@ def view_experiment(document: dict[str, Any], problems: list[str]) -> Experiment
 
 def _jobs_of(entry: dict[str, Any], iterations: int | None, problems: list[str]) -> list[JobView]:
     name = str(entry.get("name") or "job")
-    count = _whole(entry.get("count")) or 1
     size = _quantity(parse_bytes, entry.get("bytes"), f"size of job {name}", problems)
     compute = _quantity(
         parse_seconds, entry.get("compute"), f"compute time of job {name}", problems
     )
-    names = [name] if count == 1 else [f"{name}-{number}" for number in range(1, count + 1)]
+    links = entry.get("links")
     return [
         JobView(
             name=each,
@@ -131,9 +170,35 @@ def _jobs_of(entry: dict[str, Any], iterations: int | None, problems: list[str])
             bursts=_whole(entry.get("bursts")) or 1,
             direction=str(entry.get("direction") or "send"),
             iterations=_whole(entry.get("iterations")) or iterations,
+            active=_whole(entry.get("active")),
+            links=tuple(str(link) for link in links) if isinstance(links, list) else (),
+            manner=tuple(str(entry.get(key)) for key in ("split", "active", "chunk", "rate")),
         )
-        for each in names
+        for each in _names(entry, "job")
     ]
+
+
+def _links(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """The bottleneck's mapping, or those of several."""
+    several = document.get("links")
+    links = list(several.values()) if isinstance(several, dict) else [document.get("link")]
+    return [link for link in links if isinstance(link, dict)]
+
+
+def _sum_of_rates(rates: list[object], problems: list[str]) -> int | None:
+    known = [_quantity(_rate, rate, "link rate", problems) for rate in rates]
+    return sum(rate for rate in known if rate) if all(known) else None
+
+
+def _entries(document: dict[str, Any], field_name: str) -> list[dict[str, Any]]:
+    entries = document.get(field_name)
+    return [each for each in entries if isinstance(each, dict)] if isinstance(entries, list) else []
+
+
+def _names(entry: dict[str, Any], default: str) -> list[str]:
+    """The names that `count` makes of an entry's."""
+    name, count = str(entry.get("name") or default), _whole(entry.get("count")) or 1
+    return [name] if count == 1 else [f"{name}-{number}" for number in range(1, count + 1)]
 
 
 def _rate(value: object) -> int:

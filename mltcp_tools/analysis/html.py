@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 import yaml
 
-from mltcp_tools.analysis import metrics, plots, text
+from mltcp_tools.analysis import cells, metrics, plots, text
 
 _TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("mltcp_tools.analysis", "templates"),
@@ -28,12 +28,14 @@ _CAPTIONS = {
     "windows": "One line per burst and flow, first repetition, about one iteration early and late. "
     "The ratio is the share of the burst's bytes "
     "that were acknowledged.",
+    "parameters": "Captured gain by the parameters in which the MLTCP arms differ; i: increase, "
+    "d: decrease, y: yield.",
 }
 
 
 def render_html(result: Mapping[str, Any], images: Mapping[str, bytes]) -> str:
     """The report of a result (`mltcp-result/1`); `images` are the plots, PNG by name."""
-    unit, seconds = text.time_unit(result)
+    unit, seconds = cells.time_unit(result)
     figures = [
         {
             "title": plots.title(name),
@@ -49,8 +51,8 @@ def render_html(result: Mapping[str, Any], images: Mapping[str, bytes]) -> str:
         entries=_entries(result),
         unit=unit,
         seconds=seconds,
-        number=text.number,
-        interval=text.interval,
+        number=cells.number,
+        interval=cells.interval,
         figures=figures,
         experiment=yaml.safe_dump(result["experiment"], sort_keys=False, allow_unicode=True),
         environment=list(_flat(result["environment"])),

@@ -31,6 +31,7 @@ _TITLES = {
     "timeline": "Bursts at the start and at the end",
     "cdf": "Distribution of iteration times",
     "windows": "Window and bytes ratio of the flows",
+    "parameters": "Captured gain by parameters",
 }
 _STYLE: dict[str, dict[str, Any]] = {
     "bound": {"color": _INK, "linestyle": "--", "linewidth": 1.3},
@@ -58,7 +59,7 @@ def draw_plots(run: Run, reference: Reference) -> tuple[dict[str, bytes], list[s
     images, missing = {}, []
     for name, make in makers.items():
         try:
-            images[name] = _png(make(run, reference))
+            images[name] = png(make(run, reference))
         except Unavailable as reason:
             missing.append(f"No plot “{_TITLES[name]}”: {reason}")
     return images, missing
@@ -85,7 +86,8 @@ def _is_mltcp(run: Run, arm: str) -> bool:
     return str(run.experiment.arms.get(arm, {}).get("cc", arm)).startswith("mltcp")
 
 
-def _png(figure: Figure) -> bytes:
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG image."""
     buffer = io.BytesIO()
     FigureCanvasAgg(figure).print_figure(buffer, dpi=_DPI, format="png", facecolor="white")
     return buffer.getvalue()

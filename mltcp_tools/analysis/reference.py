@@ -58,13 +58,20 @@ def make_reference(run: Run) -> Reference:
         )
         return reference
     groups = link_groups(run, jobs)
-    if groups is None:
+    unlike = _unlike_the_schedules(run)
+    if unlike:
+        reference.problems.append(
+            f"{unlike}, which the schedules don't model: bound and fair are not computed."
+        )
+        groups = [[job] for job in jobs]
+        wanted: tuple[Schedule, ...] = ("alone",)
+    elif groups is None:
         reference.problems.append(
             "Some jobs use the link in one direction and some in both: bound and fair are not "
             "computed."
         )
         groups = [[job] for job in jobs]
-        wanted: tuple[Schedule, ...] = ("alone",)
+        wanted = ("alone",)
     else:
         wanted = SCHEDULES
         if all(len(group) == 1 for group in groups):
@@ -91,6 +98,15 @@ def make_reference(run: Run) -> Reference:
             reference.iterations[name] = pd.concat([p[0] for p in parts], ignore_index=True)
             reference.bursts[name] = pd.concat([p[1] for p in parts], ignore_index=True)
     return reference
+
+
+def _unlike_the_schedules(run: Run) -> str | None:
+    """Why the time a burst takes alone doesn't say how long the link is taken, if so."""
+    if run.experiment.neighbours:
+        return "Neighbours share the link"
+    if any(job.get("rate") for job in run.experiment.entries("jobs")):
+        return "Jobs of limited rate leave others a part of the link"
+    return None
 
 
 def match_lone_jobs(run: Run) -> dict[str, str]:
@@ -158,6 +174,7 @@ def _simulated_jobs(
                 compute_s=[float(value) for value in every.fillna(every.mean())],
                 lone_comm_s=reference.lone_comm_s[str(name)],
                 bursts=view.bursts if view else _bursts_per_iteration(run, arm, str(name)),
+                links=(view.links if view else ()) or ("link",),
             )
         )
     return jobs

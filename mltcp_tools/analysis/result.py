@@ -36,12 +36,25 @@ the schedules in schedules.py, the intervals in bootstrap.py.
                             final_ratio}: iterations it ended; the same per burst and flow that was
                             sent (1 when it sees what happens); retransmitted segments; mean bytes
                             ratio at the end of an iteration
+        phases              [{jobs, iteration_s, bound_s}]: iterations while just these jobs ran,
+                            and the bound's mean over them; [] where all jobs run all the time
+                            (phases.py)
+        spread_of_completion    distribution: seconds between the first and the last flow of a burst
+                            to be done, of jobs with several flows; null where there are none
+        base                the arm whose congestion control this one builds on, or null
+        neighbours          {name: {kind, cc, …}}: kind "bulk" has throughput_bps: {mean, min, max}
+                            over repetitions, and ratio_to_base; kind "requests" has completion_s, a
+                            distribution, and ratio_to_base: {mean, p50, p99}; {} where there are
+                            none (neighbours.py)
+        jain                {value, per_repetition, ratio_to_base}: Jain index of the bulk flows'
+                            throughput, value is the mean; null with fewer than two
         per_repetition      [{repetition, mean_s, p99_s, settled_mean_s, duration_s, cpu_busy}]
         spread_s            {min, max}: of the repetitions' means
         jobs                {job: {iteration_s, communication_s, settled_mean_s, ratio_to_alone,
                             ratio_to_bound, overlap}}
-    schedules       {alone, bound, fair}: entries as in arms, less cc, link, cpu_busy and kernel;
-                    no interval for captured_gain; {} when they can't be computed
+    schedules       {alone, bound, fair}: entries as in arms, less cc, link, cpu_busy, kernel, base,
+                    phases, spread_of_completion, neighbours and jain; no interval for
+                    captured_gain; {} when they can't be computed
     speedup         {arm: {other arm: {mean, p99}}}: estimates of how many times faster (above 1) or
                     slower the arm is than the other, on the iterations both have
     problems        what is missing or damaged, one sentence each
@@ -62,6 +75,8 @@ import pandas as pd
 from mltcp_tools.analysis import bootstrap, metrics
 from mltcp_tools.analysis.doubts import warnings_of
 from mltcp_tools.analysis.experiment import ALONE
+from mltcp_tools.analysis.neighbours import neighbours_of
+from mltcp_tools.analysis.phases import phases_of
 from mltcp_tools.analysis.reference import Reference, make_reference
 from mltcp_tools.analysis.run import Run
 
@@ -89,6 +104,9 @@ def summarise_with(run: Run, reference: Reference, settled_from: int) -> Entry:
         schedules["alone"].update(overlap=None, interleaved_from=None)
         for job in schedules["alone"]["jobs"].values():
             job["overlap"] = None
+    beside = neighbours_of(run)
+    for arm, entry in arms.items():
+        entry |= {"base": run.base_of(arm), "neighbours": {}, "jain": None} | beside.get(arm, {})
     _gains_of_schedules(schedules, arms.get(run.baseline or ""))
     result: Entry = {
         "schema": SCHEMA,
@@ -217,7 +235,15 @@ def _arm(run: Run, arm: str, table: pd.DataFrame, reference: Reference, settled_
         },
         "cpu_busy": rows["cpu_busy"].max() if len(rows) else None,
         "kernel": _kernel(run, arm),
+        "phases": phases_of(table, reference.iterations.get("bound")),
+        "spread_of_completion": _spread_of_completion(run, arm),
     }
+
+
+def _spread_of_completion(run: Run, arm: str) -> Entry | None:
+    several = [name for name, job in run.experiment.jobs.items() if job.flows > 1]
+    bursts = run.bursts[(run.bursts["arm"] == arm) & run.bursts["job"].isin(several)]
+    return _distribution(bursts["end_s"] - bursts["first_end_s"])
 
 
 def _total(values: pd.Series[float]) -> int | None:
@@ -230,7 +256,7 @@ def _kernel(run: Run, arm: str) -> Entry | None:
         return None
     bursts = run.bursts[run.bursts["arm"] == arm]
     jobs = run.experiment.jobs
-    flows = bursts["job"].map(lambda job: jobs[job].flows if job in jobs else 1).astype(float)
+    flows = bursts["job"].map(lambda job: jobs[job].carrying if job in jobs else 1).astype(float)
     return {
         "events": len(events),
         "events_per_burst": len(events) / flows.sum() if len(flows) else None,

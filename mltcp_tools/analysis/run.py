@@ -21,8 +21,8 @@ class Run:
     """Everything a run folder holds.
 
     path: the folder. environment: environment.json, or {}. iterations, bursts, samples,
-    flow_events, arms: the tables, without rows when missing; times are seconds from the start of
-    the arm in its repetition. problems: what is missing or damaged, one sentence each.
+    flow_events, arms, bulk, requests: the tables, without rows when missing; times are seconds from
+    the start of the arm in its repetition. problems: what is missing or damaged, one sentence each.
     """
 
     path: Path
@@ -33,6 +33,8 @@ class Run:
     samples: pd.DataFrame = field(default_factory=lambda: empty_table("samples"))
     flow_events: pd.DataFrame = field(default_factory=lambda: empty_table("flow_events"))
     arms: pd.DataFrame = field(default_factory=lambda: empty_table("arms"))
+    bulk: pd.DataFrame = field(default_factory=lambda: empty_table("bulk"))
+    requests: pd.DataFrame = field(default_factory=lambda: empty_table("requests"))
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -58,6 +60,11 @@ class Run:
             if name in names:
                 return name
         return names[0] if names else None
+
+    def base_of(self, arm: str) -> str | None:
+        """The arm whose congestion control that of an MLTCP arm builds on, or the one named."""
+        base = self.experiment.base_of(arm)
+        return base if base in self.arm_names else None
 
 
 def load_run(path: str | Path) -> Run:
@@ -95,13 +102,17 @@ def load_run(path: str | Path) -> Run:
 def _expects(name: str, folder: Path, experiment: ExperimentView) -> bool:
     """Whether the run has, or should have, the table.
 
-    Events of the kernel come from MLTCP arms only, and TCP samples from a testbed, not from a
-    recording of attached jobs.
+    Events of the kernel come from MLTCP arms only, bulk flows and requests from neighbours, and TCP
+    samples from a testbed, not from a recording of attached jobs.
     """
     if any((folder / f"{name}{end}").is_file() for end in (".parquet", ".csv")):
         return True
     if name == "flow_events":
         return any(str(arm.get("cc", "")).startswith("mltcp") for arm in experiment.arms.values())
+    if name in ("bulk", "requests"):
+        return any(
+            ("size" in each) == (name == "requests") for each in experiment.entries("neighbours")
+        )
     return name != "samples" or not experiment.recorded
 
 

@@ -9,6 +9,10 @@ as they were drawn in the run, and the time a job's burst takes when it has the 
 - `fair`: the link is shared equally among the bursts present (egalitarian processor sharing). This
   is what ideal fair congestion control gives.
 
+Where jobs cross several links, a burst takes every one of its own at the same time: under `bound`
+it waits until the bursts that asked for one of them earlier are done; under `fair` speeds are
+max-min fair.
+
 A job is sequential: it computes, then sends its burst, then computes again. With several bursts per
 iteration the compute time and the bytes are split evenly: compute/B, burst, compute/B, burst, and
 so on. Waiting for the link counts as communication, as it does for a real sender.
@@ -17,7 +21,7 @@ so on. Waiting for the link counts as communication, as it does for a real sende
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,6 +43,7 @@ class SimulatedJob:
     compute_s: compute time of each iteration, seconds; its length is the number of iterations.
     lone_comm_s: communication time of one whole iteration with the link to itself, seconds.
     bursts: bursts per iteration.
+    links: names of the links it crosses; jobs that share none don't meet.
     """
 
     name: str
@@ -46,6 +51,7 @@ class SimulatedJob:
     compute_s: Sequence[float]
     lone_comm_s: float
     bursts: int = 1
+    links: tuple[str, ...] = ("link",)
 
 
 @dataclass(frozen=True)
@@ -105,11 +111,13 @@ def _bound(jobs: _Jobs) -> None:
     # Each job has one request outstanding and its next one lies later, so the heap yields requests
     # in the order in which they arrive: that is first come first served.
     requests = jobs.first_requests()
-    link_free_s = 0.0
+    free_s: dict[str, float] = {}
     while requests:
         request_s, job = heapq.heappop(requests)
-        link_free_s = max(link_free_s, request_s) + jobs.work_s(job)
-        next_s = jobs.finish(job, request_s, link_free_s)
+        links = jobs.jobs[job].links
+        end_s = max(request_s, *(free_s.get(link, 0.0) for link in links)) + jobs.work_s(job)
+        free_s |= dict.fromkeys(links, end_s)
+        next_s = jobs.finish(job, request_s, end_s)
         if next_s is not None:
             heapq.heappush(requests, (next_s, job))
 
@@ -121,13 +129,14 @@ def _fair(jobs: _Jobs) -> None:
     now_s = 0.0
     while requests or left_s:
         until_arrival_s = requests[0][0] - now_s if requests else float("inf")
-        until_finish_s = min(left_s.values(), default=float("inf")) * len(left_s)
+        speeds = _max_min({job: jobs.jobs[job].links for job in left_s})
+        until_finish_s = min((left_s[job] / speeds[job] for job in left_s), default=float("inf"))
         if left_s and until_finish_s <= until_arrival_s:
-            served_s, now_s = until_finish_s / len(left_s), now_s + until_finish_s
+            passed_s, now_s = until_finish_s, now_s + until_finish_s
         else:
-            served_s, now_s = until_arrival_s / max(1, len(left_s)), requests[0][0]
+            passed_s, now_s = until_arrival_s, requests[0][0]
         for job in list(left_s):
-            left_s[job] -= served_s
+            left_s[job] -= passed_s * speeds[job]
             if left_s[job] <= _EPSILON_S:
                 del left_s[job]
                 next_s = jobs.finish(job, since_s[job], now_s)
@@ -136,6 +145,28 @@ def _fair(jobs: _Jobs) -> None:
         while requests and requests[0][0] <= now_s:
             request_s, job = heapq.heappop(requests)
             since_s[job], left_s[job] = request_s, jobs.work_s(job)
+
+
+def _max_min(paths: Mapping[int, Sequence[str]]) -> dict[int, float]:
+    """Max-min fair speeds, each a share of the links' rate, of bursts that cross these links.
+
+    All speeds rise alike; where a link is full, those of the bursts on it stay (Bertsekas and
+    Gallager, Data Networks, section 6.5.2).
+    """
+    speeds: dict[int, float] = {}
+    while len(speeds) < len(paths):
+        left: dict[str, float] = {}
+        rising: dict[str, int] = {}
+        for job, links in paths.items():
+            for link in links:
+                left[link] = left.get(link, 1.0) - speeds.get(job, 0.0)
+                rising[link] = rising.get(link, 0) + (job not in speeds)
+        fullest = min(
+            (link for link in left if rising[link]), key=lambda link: left[link] / rising[link]
+        )
+        speed = left[fullest] / rising[fullest]
+        speeds |= {j: speed for j, links in paths.items() if fullest in links and j not in speeds}
+    return speeds
 
 
 _SIMULATIONS = {"alone": _alone, "bound": _bound, "fair": _fair}

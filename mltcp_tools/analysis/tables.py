@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-_TEXT = ("arm", "job")
-_WHOLE = ("repetition", "iteration", "burst", "flow", "order", "bytes")
-_COUNTED = ("repetition", "iteration", "burst")  # whole numbers from 1
+_TEXT = ("arm", "job", "neighbour")
+_WHOLE = ("repetition", "iteration", "burst", "request", "flow", "order", "bytes")
+_COUNTED = ("repetition", "iteration", "burst", "request")  # whole numbers from 1
 _DURATIONS = ("compute_s", "comm_s")
 _TIMES = ("start_s", "end_s", "time_s", *_DURATIONS)
 # Thirty years: what lies beyond is damage, and axes and sums would be stretched by it.
@@ -36,10 +36,12 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "samples": ("arm", "repetition", "job", "flow", "iteration", "time_s", "cwnd"),
     "flow_events": ("arm", "repetition", "job", "flow", "iteration"),
     "arms": ("arm", "repetition"),
+    "bulk": ("arm", "repetition", "neighbour", "time_s", "bytes"),
+    "requests": ("arm", "repetition", "neighbour", "request", "start_s", "end_s"),
 }
 OPTIONAL: dict[str, tuple[str, ...]] = {
     "iterations": ("bytes",),
-    "bursts": ("bytes",),
+    "bursts": ("bytes", "first_end_s"),
     "samples": ("ssthresh", "rtt_us", "retransmits", "bytes_acked", "total_bytes"),
     "flow_events": (
         "first_ack_s",
@@ -59,12 +61,15 @@ OPTIONAL: dict[str, tuple[str, ...]] = {
         "link_marks",
         "cpu_busy",
     ),
+    "bulk": ("cwnd", "rtt_us", "retransmits"),
+    "requests": ("bytes",),
 }
 # What makes a row the only one of its kind.
 _KEYS: dict[str, list[str]] = {
     "iterations": ["arm", "repetition", "job", "iteration"],
     "bursts": ["arm", "repetition", "job", "iteration", "burst"],
     "arms": ["arm", "repetition"],
+    "requests": ["arm", "repetition", "neighbour", "request"],
 }
 TABLES = tuple(REQUIRED)
 

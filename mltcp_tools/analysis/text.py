@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-WIDTH = 100
-NONE = "-"
-_NAME_WIDTH = 15
+from mltcp_tools.analysis.cells import (
+    NONE,
+    WIDTH,
+    bullets,
+    clip,
+    interval,
+    number,
+    table,
+    time_unit,
+)
+
 # In the order in which they are shown.
 SCHEDULES = {
     "bound": "one burst at a time",
@@ -26,7 +34,13 @@ def render_text(result: Mapping[str, Any]) -> str:
     parts = [textwrap.shorten(title, WIDTH, placeholder=" …")]
     if result["arms"]:
         parts += [arms_table(result), _legend(result)]
-        more = (_details_table(result), _jobs_table(result), _spread_table(result))
+        more = (
+            _details_table(result),
+            _jobs_table(result),
+            phases_table(result),
+            neighbours_table(result),
+            _spread_table(result),
+        )
         parts += [part for part in more if part]
     else:
         parts.append("No iterations were recorded.")
@@ -34,63 +48,6 @@ def render_text(result: Mapping[str, Any]) -> str:
         if result[heading]:
             parts.append("\n".join([heading.capitalize(), *bullets(result[heading])]))
     return "\n\n".join(parts) + "\n"
-
-
-def bullets(sentences: Sequence[str]) -> list[str]:
-    """Sentences as an indented list, wrapped."""
-    return [
-        textwrap.fill(each, WIDTH, initial_indent="  - ", subsequent_indent="    ")
-        for each in sentences
-    ]
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str] | None]) -> str:
-    """Columns aligned: the first to the left, others to the right; None is a rule.
-
-    Where that is wider than a terminal, first the gaps get narrower and then the names.
-    """
-    lines = [list(row) for row in (head, *rows) if row is not None]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    gap = 2 if sum(widths) + 2 * (len(widths) - 1) <= WIDTH else 1
-    excess = sum(widths) + gap * (len(widths) - 1) - WIDTH
-    widths[0] = max(4, widths[0] - max(0, excess))
-    rule = "─" * (sum(widths) + gap * (len(widths) - 1))
-
-    def line(row: Sequence[str]) -> str:
-        cells = [clip(row[0], widths[0]).ljust(widths[0])]
-        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        return (" " * gap).join(cells).rstrip()
-
-    return "\n".join([line(head), rule, *(rule if row is None else line(row) for row in rows)])
-
-
-def clip(name: str, width: int = _NAME_WIDTH) -> str:
-    """A name that fits."""
-    return name if len(name) <= width else name[: width - 1] + "…"
-
-
-def number(value: float | None, form: str) -> str:
-    """A number in a format, or a dash."""
-    return NONE if value is None else format(value, "z" + form)
-
-
-def interval(estimate: Mapping[str, float | None] | None, form: str = ".2f") -> str:
-    """`0.76 [0.70, 0.81]`, without the interval where there is none."""
-    if not estimate or estimate["value"] is None:
-        return NONE
-    value = number(estimate["value"], form)
-    if estimate["low"] is None or estimate["high"] is None:
-        return value
-    return f"{value} [{number(estimate['low'], form)}, {number(estimate['high'], form)}]"
-
-
-def time_unit(result: Mapping[str, Any]) -> tuple[str, Callable[[float | None], str]]:
-    """The unit that suits a result's iteration times, and a function that writes seconds in it."""
-    entries = [*result["arms"].values(), *result["schedules"].values()]
-    longest = max((e["iteration_s"]["p99"] for e in entries if e["iteration_s"]), default=0.0)
-    if longest >= 10:
-        return "s", lambda seconds: NONE if seconds is None else f"{seconds:.2f}"
-    return "ms", lambda seconds: NONE if seconds is None else f"{seconds * 1e3:.1f}"
 
 
 def arms_table(result: Mapping[str, Any]) -> str:
@@ -168,9 +125,12 @@ def _legend(result: Mapping[str, Any]) -> str:
 
 def _details_table(result: Mapping[str, Any]) -> str:
     baseline = result["baseline"]
+    unit, seconds = time_unit(result)
+    spread = any(entry["spread_of_completion"] for entry in result["arms"].values())
     rows = []
     for name, entry in result["arms"].items():
         estimates = result["speedup"].get(name, {}).get(baseline, {})
+        completion = entry["spread_of_completion"] or dict.fromkeys(("mean", "p99"))
         overlap, link = entry["overlap"] or {}, entry["link"]
         loss = (
             link["drops"] / link["packets"]
@@ -185,10 +145,15 @@ def _details_table(result: Mapping[str, Any]) -> str:
                 number(overlap.get("last_third"), ".0%"),
                 number(loss, ".2%"),
                 number(entry["cpu_busy"], ".0%"),
+                *(seconds(completion[key]) for key in ("mean", "p99") if spread),
             ]
         )
-    head = ["arm", "x mean [95 %]", "x p99 [95 %]"]
-    return table([*head, "olap 1st third", "last", "drops", "CPU"], rows)
+    head = ["arm", "x mean [95 %]", "x p99 [95 %]", "olap 1st third", "last", "drops", "CPU"]
+    if not spread:
+        return table(head, rows)
+    return table([*head, f"spread {unit}", "p99"], rows) + (
+        "\nspread: time between the first and the last flow of a burst to be done."
+    )
 
 
 def _jobs_table(result: Mapping[str, Any]) -> str:
@@ -224,6 +189,75 @@ def _parameters(result: Mapping[str, Any]) -> set[tuple[str, str]]:
     return {
         (str(job.get("bytes")), str(job.get("compute"))) for job in jobs if isinstance(job, dict)
     }
+
+
+def phases_table(result: Mapping[str, Any]) -> str:
+    """Per arm and phase, where jobs come late or leave early."""
+    unit, seconds = time_unit(result)
+    rows: list[list[str] | None] = []
+    for arm, entry in result["arms"].items():
+        if rows and entry["phases"]:
+            rows.append(None)
+        for phase in entry["phases"]:
+            times = phase["iteration_s"]
+            rows.append(
+                [
+                    clip(arm),
+                    clip(", ".join(phase["jobs"]), 40),
+                    *(seconds(times[key]) for key in ("mean", "p50", "p99")),
+                    seconds(phase["bound_s"]),
+                    str(times["count"]),
+                ]
+            )
+    if not rows:
+        return ""
+    return table(
+        ["arm", "while these run", f"mean {unit}", "p50", "p99", "bound", "iterations"], rows
+    )
+
+
+def neighbours_table(result: Mapping[str, Any]) -> str:
+    """Per arm and neighbour what it got, and over what it got in the arm's base."""
+    rows: list[list[str] | None] = []
+    for arm, entry in result["arms"].items():
+        if rows and entry["neighbours"]:
+            rows.append(None)
+        for name, each in entry["neighbours"].items():
+            row = [clip(arm), clip(name), each["cc"] or NONE]
+            ratio = each["ratio_to_base"]
+            if each["kind"] == "bulk":
+                rate = each["throughput_bps"]
+                cells = [f"{rate[key] / 1e6:.1f}" for key in ("mean", "min", "max")]
+                rows.append([*row, *cells, number(ratio, ".2f"), *[NONE] * 5])
+            else:
+                times, ratio = each["completion_s"] or {}, ratio or {}
+                cells = [
+                    NONE if key not in times else f"{times[key] * 1e3:.1f}"
+                    for key in ("mean", "p50", "p99")
+                ]
+                ratios = [number(ratio.get(key), ".2f") for key in ("mean", "p99")]
+                rows.append([*row, *[NONE] * 4, *cells, *ratios])
+    if not rows:
+        return ""
+    head = ["arm", "neighbour", "cc", "Mbit/s", "min", "max", "/base"]
+    shown = [table([*head, "mean ms", "p50", "p99", "/base", "p99"], rows)]
+    bases = [f"{arm}: {e['base']}" for arm, e in result["arms"].items() if e["base"]]
+    shown.append(
+        "Bulk flows: throughput, its mean, lowest and highest repetition; requests: completion "
+        f"time. /base: over that next to the arm's base ({', '.join(bases) or 'none'})."
+    )
+    jain = [
+        f"{arm} {e['jain']['value']:.3f}" + _of_base(e["jain"]["ratio_to_base"])
+        for arm, e in result["arms"].items()
+        if e["jain"]
+    ]
+    if jain:
+        shown.append(f"Jain index of the bulk flows: {'; '.join(jain)}.")
+    return "\n".join([shown[0], *(textwrap.fill(line, WIDTH) for line in shown[1:])])
+
+
+def _of_base(ratio: float | None) -> str:
+    return "" if ratio is None else f" ({ratio:.2f} of its base)"
 
 
 def _spread_table(result: Mapping[str, Any]) -> str:

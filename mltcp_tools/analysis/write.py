@@ -1,16 +1,24 @@
-"""Makes the whole report of a run and writes it: result.json, report.html and plots/*.png."""
+"""Makes the whole report of a run and writes it: result.json, report.html and plots/*.png; and the
+table of a matrix."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mltcp_tools.analysis.matrix import (
+    matrix_table,
+    render_matrix_markdown,
+    render_matrix_text,
+    summarise_matrix,
+)
 from mltcp_tools.analysis.metrics import SETTLED_FROM
 from mltcp_tools.analysis.reference import make_reference
-from mltcp_tools.analysis.result import summarise_with
+from mltcp_tools.analysis.result import summarise, summarise_with
 from mltcp_tools.analysis.run import Run, load_run
 from mltcp_tools.errors import MltcpError
 
@@ -27,6 +35,7 @@ class Report:
 def make_report(run: Run, settled_from: int = SETTLED_FROM) -> Report:
     """The whole report of a run; the result's problems name the plots that are left out."""
     # matplotlib takes longer to load than a text report takes to make.
+    from mltcp_tools.analysis.heatmap import draw_parameters
     from mltcp_tools.analysis.html import render_html
     from mltcp_tools.analysis.plots import draw_plots
 
@@ -34,6 +43,8 @@ def make_report(run: Run, settled_from: int = SETTLED_FROM) -> Report:
     result = summarise_with(run, reference, settled_from)
     images, missing = draw_plots(run, reference)
     result["problems"].extend(missing)
+    if (image := draw_parameters(result)) is not None:
+        images["parameters"] = image
     return Report(result, images, render_html(result, images))
 
 
@@ -47,7 +58,7 @@ def save_report(report: Report, run_dir: str | Path) -> None:
     document = json.dumps(report.result, indent=2, ensure_ascii=False, allow_nan=False)
     try:
         plots.mkdir(exist_ok=True)
-        for old in ("iterations", "timeline", "cdf", "windows"):
+        for old in ("iterations", "timeline", "cdf", "windows", "parameters"):
             if old not in report.images:
                 (plots / f"{old}.png").unlink(missing_ok=True)
         for name, image in report.images.items():
@@ -66,6 +77,32 @@ def write_report(run_dir: str | Path, settled_from: int = SETTLED_FROM) -> dict[
     report = make_report(load_run(run_dir), settled_from)
     save_report(report, run_dir)
     return report.result
+
+
+def save_matrix(
+    folder: Path, name: str, descriptions: Mapping[str, str], problems: Mapping[str, str]
+) -> dict[str, Any]:
+    """Write matrix.json, .csv, .txt and .md into a matrix's folder; returns the document.
+
+    descriptions: of all mixes, whose run folders bear their names. problems: why a mix has no run.
+    """
+    results = {}
+    for mix in descriptions:
+        if mix in problems or not (folder / mix).is_dir():
+            continue
+        run = load_run(folder / mix)
+        if run.environment.get("outcome") == "finished":
+            results[mix] = summarise(run)
+    document = summarise_matrix(name, descriptions, results, problems)
+    try:
+        text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+        _write(folder / "matrix.json", text.encode() + b"\n")
+        _write(folder / "matrix.txt", render_matrix_text(document).encode())
+        _write(folder / "matrix.md", render_matrix_markdown(document).encode())
+        _write(folder / "matrix.csv", matrix_table(document).to_csv(index=False).encode())
+    except OSError as error:
+        raise MltcpError(f"The table can't be written to {folder}: {error.strerror}.") from error
+    return document
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mltcp_tools.cli.options import BYTES, FRACTION, SECONDS
+from mltcp_tools.cli.options import BYTES, FRACTION, RATE, SECONDS
 from mltcp_tools.emulator.job import DIRECTIONS, MAX_BURSTS, MAX_FLOWS
 from mltcp_tools.emulator.models import MODELS
 
@@ -22,6 +22,15 @@ _CONTROL_FD = click.option(
     metavar="N",
     help="Inherited AF_UNIX SOCK_SEQPACKET descriptor by which a parent process is in control.",
 )
+
+
+def _weights(
+    context: click.Context, option: click.Parameter, value: str | None
+) -> tuple[int, ...] | None:
+    try:
+        return tuple(int(word) for word in value.split(",")) if value is not None else None
+    except ValueError:
+        raise click.BadParameter("write whole numbers with commas, like 4,2,1,1.") from None
 
 
 @click.group()
@@ -105,6 +114,23 @@ def server(
     help="Split every burst over so many connections.",
 )
 @click.option(
+    "--split",
+    callback=_weights,
+    metavar="W,W,…",
+    help="Split it in proportion to these weights, one per connection.  [default: evenly]",
+)
+@click.option(
+    "--active",
+    type=click.IntRange(1),
+    help="Only so many connections carry a burst, in turn; the others idle.",
+)
+@click.option(
+    "--chunk",
+    type=BYTES,
+    help="Send the next so many bytes only when as many have come; with --direction both.",
+)
+@click.option("--rate", type=RATE, help="Hand over no more than this while sending.")
+@click.option(
     "--bursts",
     type=click.IntRange(1, MAX_BURSTS),
     default=1,
@@ -174,6 +200,10 @@ def client(**options: Any) -> None:
         direction=options["direction"],
         straggler_every=options["straggler_every"],
         straggler_factor=options["straggler_factor"],
+        weights=options["split"],
+        active=options["active"],
+        chunk=options["chunk"],
+        rate_bps=options["rate"],
     )
     settings = ClientOptions(
         host=options["host"],

@@ -10,7 +10,7 @@ import click
 from mltcp_tools.attach.processes import Target
 from mltcp_tools.backends import AUTO, BACKENDS
 from mltcp_tools.errors import UsageError
-from mltcp_tools.units import parse_bytes, parse_fraction, parse_seconds
+from mltcp_tools.units import parse_bytes, parse_fraction, parse_rate, parse_seconds
 
 
 class Quantity(click.ParamType):  # type: ignore[type-arg]
@@ -35,6 +35,7 @@ class Quantity(click.ParamType):  # type: ignore[type-arg]
 BYTES = Quantity("size", parse_bytes)
 SECONDS = Quantity("time", parse_seconds)
 FRACTION = Quantity("fraction", parse_fraction)
+RATE = Quantity("rate", parse_rate)
 
 backend_option = click.option(
     "--backend",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,15 +29,8 @@ def _names(context: click.Context, option: click.Parameter, value: str | None) -
     return tuple(name.strip() for name in (value or "").split(",") if name.strip())
 
 
-_RUN_OPTIONS = (
-    click.argument("experiment"),
-    click.option(
-        "-o",
-        "--output",
-        type=click.Path(file_okay=False, path_type=Path),
-        metavar="FOLDER",
-        help="Run folder; new or empty.  [default: runs/NAME-UTC]",
-    ),
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+_OPTIONS = (
     click.option("--arms", callback=_names, metavar="A,B,…", help="Run only these arms."),
     click.option("--iterations", type=click.IntRange(1), help="Instead of the experiment's."),
     click.option("--repetitions", type=click.IntRange(1), help="Instead of the experiment's."),
@@ -56,24 +49,46 @@ _RUN_OPTIONS = (
 )
 
 
-def _run_options(function: Callable[..., None]) -> Callable[..., None]:
-    """What the commands that run an experiment have in common."""
-    for option in reversed(_RUN_OPTIONS):
-        function = option(function)
-    return function
+_RUN_OPTIONS = (
+    click.argument("experiment"),
+    click.option(
+        "-o",
+        "--output",
+        type=_FOLDER,
+        metavar="FOLDER",
+        help="Run folder; new or empty.  [default: runs/NAME-UTC]",
+    ),
+    *_OPTIONS,
+)
 
 
-def _run(options: dict[str, Any], conduct: Callable[[Experiment, Path], None]) -> None:
-    """Have `conduct` run the experiment that the options name, into a folder, and report on it."""
-    from mltcp_tools.testbed.reading import find_experiment, load_experiment
+def _with(options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """Adds options that several commands have in common."""
 
-    experiment = load_experiment(find_experiment(options["experiment"])).override(
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def _overridden(experiment: Experiment, options: dict[str, Any]) -> Experiment:
+    """The experiment as the options want it."""
+    return experiment.override(
         arms=options["arms"],
         iterations=options["iterations"],
         repetitions=options["repetitions"],
         seed=options["seed"],
         alone=not options["no_alone"],
     )
+
+
+def _run(options: dict[str, Any], conduct: Callable[[Experiment, Path], None]) -> None:
+    """Have `conduct` run the experiment that the options name, into a folder, and report on it."""
+    from mltcp_tools.testbed.reading import find_experiment, load_experiment
+
+    experiment = _overridden(load_experiment(find_experiment(options["experiment"])), options)
     folder = options["output"]
     if folder is None:
         folder = Path("runs") / f"{experiment.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
@@ -92,7 +107,7 @@ def _run(options: dict[str, Any], conduct: Callable[[Experiment, Path], None]) -
 
 
 @command.command()
-@_run_options
+@_with(_RUN_OPTIONS)
 def run(**options: Any) -> None:
     """Run EXPERIMENT, the name of a shipped one or a YAML file, and report on it.
 
@@ -110,7 +125,7 @@ def run(**options: Any) -> None:
 
 
 @command.command()
-@_run_options
+@_with(_RUN_OPTIONS)
 @click.option(
     "--sender",
     "senders",
@@ -167,6 +182,59 @@ def across(
     )
 
 
+@command.command()
+@click.argument("matrix")
+@click.option(
+    "-o",
+    "--output",
+    type=_FOLDER,
+    metavar="FOLDER",
+    help="Folder of the mixes' run folders and the table.  [default: runs/NAME]",
+)
+@click.option("--only", callback=_names, metavar="X,Y,…", help="Run only these mixes.")
+@_with(_OPTIONS)
+def matrix(matrix: str, output: Path | None, only: tuple[str, ...], **options: Any) -> None:
+    """Run the mixes of MATRIX, the name of a shipped one or a YAML file, and make one table.
+
+    Mixes that the folder has already are not run again: after an interruption, give the same
+    command again. A mix that can't be run here is named, and the others go on. The folder gets
+    matrix.txt, .md, .csv and .json, and a run folder for each mix. Needs root.
+    """
+    from mltcp_tools.analysis import render_matrix_text, save_matrix, write_report
+    from mltcp_tools.testbed.leftovers import require_privileges
+    from mltcp_tools.testbed.matrix import chosen, find_matrix, load_matrix, run_matrix
+    from mltcp_tools.testbed.run import run_experiment
+
+    require_privileges()
+    described = load_matrix(find_matrix(matrix))
+    mixes = {
+        name: _overridden(experiment, options | {"arms": arms})
+        for name, experiment, arms in chosen(described, only, options["arms"])
+    }
+    folder = output or Path("runs") / described.name
+
+    def run_mix(experiment: Experiment, run_folder: Path) -> None:
+        run_experiment(
+            experiment, run_folder, trace_ms=options["trace"], backend=options["backend"]
+        )
+        write_report(run_folder)
+
+    problems: dict[str, str] = {}
+    try:
+        run_matrix(mixes, folder, run_mix, lambda line: click.echo(line, err=True), problems)
+    finally:
+        if folder.is_dir():
+            descriptions = {name: each.description for name, each in mixes.items()}
+            document = save_matrix(folder, described.name, descriptions, problems)
+            click.echo(json.dumps(document) if options["as_json"] else render_matrix_text(document))
+            click.echo(f"matrix folder: {folder}", err=True)
+    if problems:
+        raise MltcpError(
+            f"{len(problems)} of {len(mixes)} mixes have no result ({', '.join(problems)}); the"
+            " table says why."
+        )
+
+
 @command.command(hidden=True)
 def agent() -> None:
     """Serve `mltcp testbed across` on this machine, over stdin and stdout."""
@@ -178,7 +246,8 @@ def agent() -> None:
 @command.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def list_experiments(as_json: bool) -> None:
-    """List the shipped experiments."""
+    """List the shipped experiments, and the shipped matrices with their mixes."""
+    from mltcp_tools.testbed.matrix import load_matrix, shipped_matrices
     from mltcp_tools.testbed.reading import load_experiment, shipped_experiments
 
     experiments = [load_experiment(path) for path in shipped_experiments().values()]
@@ -207,6 +276,9 @@ def list_experiments(as_json: bool) -> None:
             f"{'':<{width}}  {len(each.jobs)} jobs; arms {arms};"
             f" {each.repetitions} x {each.iterations} iterations"
         )
+    for matrix in map(load_matrix, shipped_matrices().values()):
+        click.echo(f"{matrix.name:<{width}}  matrix: {matrix.description}")
+        click.echo(f"{'':<{width}}  {len(matrix.mixes)} mixes: {', '.join(matrix.mixes)}")
 
 
 @command.command()

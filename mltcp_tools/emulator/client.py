@@ -9,10 +9,11 @@ from __future__ import annotations
 import selectors
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TextIO
 
-from mltcp_tools.emulator.control import Control
+from mltcp_tools.emulator.control import Control, Stopped
 from mltcp_tools.emulator.flow import Flow, Peer, connect_flows
 from mltcp_tools.emulator.job import JobSpec, compute_times
 from mltcp_tools.emulator.report import (
@@ -28,6 +29,8 @@ from mltcp_tools.errors import UsageError
 
 # epoll counts in milliseconds and rounds up; the last stretch of a wait is left to the clock.
 _FINE_S = 0.002
+# How often a job of limited rate hands over what has become due.
+_PIECE_S = 0.001
 # How often a burst without events looks whether anything moves at all.
 _CHECK_S = 0.5
 
@@ -90,7 +93,7 @@ class Client:
         self.result = Result(options.job, parameters)
 
     def run(self) -> None:
-        """Connect, run all iterations, disconnect."""
+        """Connect, run all iterations or those until the parent says stop, disconnect."""
         try:
             self._connect()
             computes = compute_times(self._spec)
@@ -99,12 +102,13 @@ class Client:
                 self._reporter = IntervalReporter(
                     self._out, self._options.interval_s, start, self._counters
                 )
-            for iteration in self._iterate(start, computes):
-                self.result.iterations.append(iteration)
-                if self._reporter is not None:
-                    self._reporter.finished(iteration)
-                if self._control is not None:
-                    self._control.iteration(iteration.iteration)
+            with suppress(Stopped):
+                for iteration in self._iterate(start, computes):
+                    self.result.iterations.append(iteration)
+                    if self._reporter is not None:
+                        self._reporter.finished(iteration)
+                    if self._control is not None:
+                        self._control.iteration(iteration.iteration)
         finally:
             if self._flows:
                 self.result.retransmits = self._counters().retransmits
@@ -174,54 +178,80 @@ class Client:
                 planned = end + compute_s / spec.bursts
                 self._wait_until(planned)
                 burst_number += 1
-                shares = spec.shares(burst)
+                shares = spec.shares(burst_number)
                 burst_start = time.monotonic()
                 with self._peer.errors(self._where):
-                    self._burst(burst_number, number, shares, burst_start)
+                    first = self._burst(burst_number, number, shares, burst_start)
                 end = time.monotonic()
-                bursts.append(Burst(burst, burst_start, end, sum(shares), burst_start - planned))
+                late_s = burst_start - planned
+                bursts.append(Burst(burst, burst_start, end, sum(shares), late_s, first))
             yield Iteration(number, began, end, compute_s, tuple(bursts))
 
-    def _burst(self, number: int, iteration: int, shares: list[int], start: float) -> None:
-        """Move burst `number` over all flows, until the last one is confirmed."""
-        trace_s = self._options.trace_s
+    def _burst(self, number: int, iteration: int, shares: list[int], start: float) -> float:
+        """Move burst `number` over the flows that have a share of it, until the last one is
+        confirmed; returns when the first one was."""
+        trace_s, limit_s = self._options.trace_s, self._seconds_at_rate(shares)
+        carrying = [flow for flow, share in zip(self._flows, shares, strict=True) if share]
         if trace_s is not None:
-            for flow in self._flows:
+            for flow in carrying:
                 flow.mark()
-            self._sample(iteration, self._flows)
-        for flow, share in zip(self._flows, shares, strict=True):
-            flow.begin(number, share, self._spec.direction, start)
-            if not flow.outgoing.done:
-                self._selector.modify(flow.sock, _READ | _WRITE, flow)
-        pending = set(self._flows)
+            self._sample(iteration, carrying)
+        for flow in carrying:
+            share = shares[flow.index]
+            chunk, limited = self._spec.chunk, limit_s is not None
+            flow.begin(number, share, self._spec.direction, start, chunk=chunk, limited=limited)
+            self._watch(flow)
+        pending = set(carrying)
+        first = float("inf")
         check = start + _CHECK_S
         sample = start + trace_s if trace_s is not None else float("inf")
+        piece = start + _PIECE_S if limit_s is not None else float("inf")
         while pending:
-            wake = min(sample, check, self._reporter.due if self._reporter else check)
+            wake = min(sample, check, piece, self._reporter.due if self._reporter else check)
             for key, mask in self._selector.select(max(0.0, wake - time.monotonic())):
                 if key.data not in pending:
                     self._unexpected(key.data)
                 elif self._move(key.data, mask):
                     pending.discard(key.data)
+                    first = min(first, time.monotonic())
                     if trace_s is not None:
                         self._sample(iteration, [key.data])
             now = time.monotonic()
             if trace_s is not None and now >= sample:
                 self._sample(iteration, (flow for flow in self._flows if flow in pending))
                 sample = max(sample + trace_s, now)
+            if limit_s is not None and now >= piece:
+                piece = now + _PIECE_S if now < start + limit_s else float("inf")
+                for flow in pending:
+                    flow.allow_share((now - start) / limit_s)
+                    flow.outgoing.pump(flow.sock)
+                    self._watch(flow)
             if now >= check:
                 check = now + _CHECK_S
                 self._check_progress(pending, now)
             self._tick()
+        return first
+
+    def _seconds_at_rate(self, shares: list[int]) -> float | None:
+        """How long a burst takes to be handed over at the job's rate; None where it has none."""
+        rate = self._spec.rate_bps
+        return None if rate is None else sum(shares) * 8 / rate
+
+    def _watch(self, flow: Flow) -> None:
+        """Wait until the flow can send, while it has something that may go."""
+        if flow.outgoing.ready != flow.waits_to_send:
+            flow.waits_to_send = flow.outgoing.ready
+            self._selector.modify(flow.sock, _READ | (_WRITE * flow.waits_to_send), flow)
 
     def _move(self, flow: Flow, mask: int) -> bool:
         """Send and receive what can be; True when the flow's part of the burst is confirmed."""
-        if mask & _WRITE and flow.outgoing.pump(flow.sock):
-            self._selector.modify(flow.sock, _READ, flow)
-        if mask & _READ and flow.incoming.pump(flow.sock):
+        if mask & _WRITE:
+            flow.outgoing.pump(flow.sock)
+        done = bool(mask & _READ) and flow.receive()
+        self._watch(flow)
+        if done:
             flow.finish()
-            return True
-        return False
+        return done
 
     def _check_progress(self, flows: Iterable[Flow], now: float) -> None:
         quiet = [flow.progress.stalled_s(now) for flow in flows if flow.progress is not None]

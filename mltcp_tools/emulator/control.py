@@ -9,6 +9,7 @@ The parent makes a socketpair(AF_UNIX, SOCK_SEQPACKET) and lets the emulator inh
                        with the sockets of these flows attached (SCM_RIGHTS), at most 64 a message;
                        the last of these messages has "last": true
     parent -> client   {"event": "start", "at": seconds of CLOCK_MONOTONIC}
+    parent -> client   {"event": "stop"} at any time after that: end, as after the last iteration
     client -> parent   {"event": "iteration", "iteration": n} after each iteration; left out when
                        the parent lets the socket's buffer fill up, rather than hold up the job
     client -> parent   {"event": "done"} or {"event": "failed", "error": "a sentence"}, sent when
@@ -33,6 +34,10 @@ from mltcp_tools.errors import MltcpError, UsageError
 FLOWS_PER_MESSAGE = 64
 _MESSAGE_BYTES = 64 * 1024
 _PR_SET_PDEATHSIG = 1
+
+
+class Stopped(Exception):
+    """The parent wants no more iterations."""
 
 
 def receive_message(sock: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
@@ -143,10 +148,12 @@ class Control:
         return float(at)
 
     def check(self) -> None:
-        """Called when the descriptor is readable and nothing is due: ends at EOF."""
+        """Called when the descriptor is readable: Stopped if the parent says so; ends at EOF."""
         message, _ = receive_message(self._sock)
         if message is None:
             _end()
+        if message["event"] == "stop":
+            raise Stopped
         raise MltcpError(f"The control descriptor brought {message}, where nothing was due.")
 
     def _send(

@@ -72,17 +72,45 @@ class Flow:
         self.acked_before = 0
         self.server_retransmits = 0
         self.progress: Progress | None = None
+        self.waits_to_send = False
         self._header = BurstHeader(0, 0, 0)
+        self._chunk: int | None = None
 
-    def begin(self, number: int, share: int, direction: Direction, now: float) -> None:
-        """Start burst `number`, of `share` bytes; hands the first of them over."""
+    def begin(
+        self,
+        number: int,
+        share: int,
+        direction: Direction,
+        now: float,
+        *,
+        chunk: int | None = None,
+        limited: bool = False,
+    ) -> None:
+        """Start burst `number`, of `share` bytes; hands the first of them over.
+
+        chunk: bytes by which both ends take turns. limited: nothing but what `allow_share` allows.
+        """
         up = 0 if direction == "receive" else share
         down = 0 if direction == "send" else share
         self._header = BurstHeader(number, up, down)
         self.progress = Progress(self.sock, now)
-        self.outgoing = Outgoing(self._header.pack(), self._header.payload_up())
+        self._chunk = chunk
+        allowed = 0 if limited else chunk
+        self.outgoing = Outgoing(self._header.pack(), self._header.payload_up(), allowed)
         self.incoming = Incoming(self._header.payload_down(), Confirmation.LAYOUT.size)
         self.outgoing.pump(self.sock)
+
+    def allow_share(self, share: float) -> None:
+        """Let that share of the burst's bytes go."""
+        self.outgoing.allow(None if share >= 1 else int(share * self._header.payload_up()))
+
+    def receive(self) -> bool:
+        """Take what has arrived; True when the flow's part of the burst is confirmed."""
+        done = self.incoming.pump(self.sock)
+        if self._chunk is not None and not self.outgoing.done:
+            self.outgoing.allow(self.incoming.turn(self._chunk))
+            self.outgoing.pump(self.sock)
+        return done
 
     def finish(self) -> None:
         """Check the confirmation, which has arrived. Raises ProtocolError."""
@@ -116,7 +144,9 @@ def connect_flows(spec: JobSpec, peer: Peer) -> tuple[list[Flow], str]:
         for index in range(spec.flows):
             flow = Flow(index, _open(spec.cc, peer))
             flows.append(flow)
-            hello = Hello(session, index, spec.flows, spec.direction, spec.cc or "")
+            hello = Hello(
+                session, index, spec.flows, spec.direction, spec.cc or "", spec.chunk or 0
+            )
             with peer.errors(where):
                 flow.sock.sendall(hello.pack())
         servers_cc = ""

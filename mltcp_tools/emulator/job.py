@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -25,6 +25,7 @@ MAX_BURSTS = 1000
 MAX_BYTES = 1 << 40
 # The records that open and close a burst count among its bytes, so a flow's share has to hold them.
 MIN_SHARE = 64
+MIN_RATE_BPS = 1000
 # Jitter never shortens a compute phase below this part of its length.
 SHORTEST_COMPUTE = 0.05
 
@@ -36,8 +37,14 @@ class JobSpec:
     """A periodic job; raises UsageError where a value makes no sense.
 
     An iteration is `compute_s` seconds of computing and `bytes_per_iteration` bytes on the network,
-    both split evenly over `bursts` rounds of compute then burst; a burst is split evenly over
-    `flows` connections. With direction "both", that many bytes go each way.
+    both split evenly over `bursts` rounds of compute then burst; a burst is split over `flows`
+    connections, evenly or by the weights `weights`. Where `active` is given, only so many of them
+    carry a burst, taken in turn, and the others idle. With direction "both", that many bytes go
+    each way at the same time.
+
+    `chunk`, with direction "both": each end sends its next so many bytes only when as many have
+    arrived since its last ones, as the ends of a ring all-reduce do; bytes. `rate_bps`, with
+    direction "send": the job hands over no more than that while it sends; bits per second.
 
     The job ends after `iterations`, or with the first iteration that ends `duration_s` or more
     after the start, whichever comes first. `jitter` is the standard deviation of the compute time
@@ -58,6 +65,10 @@ class JobSpec:
     direction: Direction = "send"
     straggler_every: int | None = None
     straggler_factor: float = 2.0
+    weights: tuple[int, ...] | None = None
+    active: int | None = None
+    chunk: int | None = None
+    rate_bps: int | None = None
 
     def __post_init__(self) -> None:
         _require(1 <= self.flows <= MAX_FLOWS, f"flows must be 1 to {MAX_FLOWS}, not {self.flows}")
@@ -70,6 +81,7 @@ class JobSpec:
             f"bytes per iteration must be {least} to {MAX_BYTES} for {self.flows} flow(s) and "
             f"{self.bursts} burst(s), not {self.bytes_per_iteration}",
         )
+        self._check_flows()
         _require(
             self.iterations is not None or self.duration_s is not None,
             "a job needs a number of iterations or a duration",
@@ -108,15 +120,50 @@ class JobSpec:
             f"the straggler factor must be more than 0, not {self.straggler_factor}",
         )
 
+    def _check_flows(self) -> None:
+        """What concerns the ways in which flows carry a burst."""
+        if self.weights is not None:
+            _require(
+                len(self.weights) == self.flows and min(self.weights) >= 1,
+                f"the split must have {self.flows} weights of 1 or more, one per flow, not "
+                f"{', '.join(map(str, self.weights))}",
+            )
+            share = self.bytes_per_iteration // self.bursts * min(self.weights) // sum(self.weights)
+            _require(
+                share >= MIN_SHARE,
+                f"the smallest share of a burst must be {MIN_SHARE} bytes or more",
+            )
+        _require(
+            self.active is None or 1 <= self.active <= self.flows,
+            f"active flows must be 1 to {self.flows}, not {self.active}",
+        )
+        _require(
+            self.chunk is None or (self.direction == "both" and MIN_SHARE <= self.chunk < 1 << 32),
+            f"a chunk must be {MIN_SHARE} bytes to 4 GB, and the direction both",
+        )
+        _require(
+            self.rate_bps is None or (self.direction == "send" and self.rate_bps >= MIN_RATE_BPS),
+            f"the rate must be {MIN_RATE_BPS} bit/s or more, and the direction send",
+        )
+
     def shares(self, burst: int) -> list[int]:
-        """Bytes each flow carries (each way) in burst number `burst`, counted from 1."""
-        of_burst = split(self.bytes_per_iteration, self.bursts)[burst - 1]
-        return split(of_burst, self.flows)
+        """Bytes each flow carries (each way) in burst number `burst` of the run, from 1.
+
+        0 for a flow that idles.
+        """
+        of_burst = split(self.bytes_per_iteration, [1] * self.bursts)[(burst - 1) % self.bursts]
+        weights = list(self.weights or [1] * self.flows)
+        if self.active is not None:
+            first = (burst - 1) * self.active
+            carrying = {(first + i) % self.flows for i in range(self.active)}
+            weights = [w if flow in carrying else 0 for flow, w in enumerate(weights)]
+        return split(of_burst, weights)
 
 
-def split(total: int, parts: int) -> list[int]:
-    """`total` in `parts` whole numbers that differ by at most one."""
-    return [total * (i + 1) // parts - total * i // parts for i in range(parts)]
+def split(total: int, weights: Sequence[int]) -> list[int]:
+    """`total` in whole numbers in proportion to `weights`; equal ones differ by at most one."""
+    upto = [0, *itertools.accumulate(weights)]
+    return [total * b // upto[-1] - total * a // upto[-1] for a, b in itertools.pairwise(upto)]
 
 
 def compute_times(spec: JobSpec) -> Iterator[float]:

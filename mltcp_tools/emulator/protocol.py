@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from mltcp_tools.emulator.job import DIRECTIONS, MAX_BYTES, MAX_FLOWS, MIN_SHARE
 from mltcp_tools.errors import MltcpError
 
-VERSION = 1
+VERSION = 2
 SESSION_BYTES = 16
 
 _HELLO_MAGIC = b"MLTCPemu"
@@ -49,15 +49,17 @@ class Hello:
     """Opens a flow: flow number `flow` (from 0) of `flows`, of the client run named by `session`.
 
     `cc` is the congestion control the server shall use where it sends; empty for its default.
+    `chunk`: the bytes by which both ends take turns; 0 where they don't.
     """
 
-    LAYOUT: ClassVar[struct.Struct] = struct.Struct(f"!8sBBHH{SESSION_BYTES}s16s")
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct(f"!8sBBHH{SESSION_BYTES}s16sI")
 
     session: bytes
     flow: int
     flows: int
     direction: str
     cc: str
+    chunk: int = 0
 
     def pack(self) -> bytes:
         return self.LAYOUT.pack(
@@ -68,6 +70,7 @@ class Hello:
             self.flows,
             self.session,
             self.cc.encode(),
+            self.chunk,
         )
 
     @classmethod
@@ -79,13 +82,13 @@ class Hello:
                 f"it speaks version {version[0]} of the protocol and this side version {VERSION}; "
                 "run the same mltcp release on both"
             )
-        _, direction, flow, flows, session, cc = _fields(cls.LAYOUT, data, _HELLO_MAGIC)
+        _, direction, flow, flows, session, cc, chunk = _fields(cls.LAYOUT, data, _HELLO_MAGIC)
         name = cc.rstrip(b"\0")
         if direction >= len(DIRECTIONS) or not 0 <= flow < flows <= MAX_FLOWS:
             raise ProtocolError("it asked for an impossible flow")
         if _CC_NAME.fullmatch(name) is None:
             raise ProtocolError("it asked for an impossible congestion control")
-        return cls(session, flow, flows, DIRECTIONS[direction], name.decode())
+        return cls(session, flow, flows, DIRECTIONS[direction], name.decode(), chunk)
 
 
 @dataclass(frozen=True)

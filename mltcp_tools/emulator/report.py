@@ -8,7 +8,7 @@ The result document is one JSON object:
                 trace_s
     error       null, or one sentence: why the run ended early
     iterations  iteration (from 1), start, end, compute, bytes, bursts: [burst (from 1), start, end,
-                bytes]; only complete iterations
+                bytes, first_end: when the first of its flows was done]; only complete iterations
     samples     flow, iteration, time, cwnd, ssthresh, rtt_us, retransmits, bytes_acked: the TCP
                 state of the client's sockets while bursts are under way; ssthresh 2147483647 means
                 not set, retransmits counts since the connection began, bytes_acked since the burst
@@ -41,13 +41,15 @@ SCHEMA = "mltcp-emulate/1"
 
 
 class Burst(NamedTuple):
-    """Times in CLOCK_MONOTONIC seconds; `late_s`: how long after the planned instant it began."""
+    """Times in CLOCK_MONOTONIC seconds; `late_s`: how long after the planned instant it began,
+    `first_end`: when the first of its flows was done."""
 
     burst: int
     start: float
     end: float
     bytes: int
     late_s: float
+    first_end: float
 
 
 class Iteration(NamedTuple):
@@ -125,7 +127,13 @@ class Result:
                     "compute": i.compute_s,
                     "bytes": i.bytes,
                     "bursts": [
-                        {"burst": b.burst, "start": b.start, "end": b.end, "bytes": b.bytes}
+                        {
+                            "burst": b.burst,
+                            "start": b.start,
+                            "end": b.end,
+                            "bytes": b.bytes,
+                            "first_end": b.first_end,
+                        }
                         for b in i.bursts
                     ],
                 }

@@ -80,7 +80,13 @@ class _Connection:
     @property
     def wanted(self) -> int:
         """The events this connection waits for; never none."""
-        return (0 if self.incoming.done else _READ) | (0 if self.outgoing.done else _WRITE)
+        return (0 if self.incoming.done else _READ) | (_WRITE if self.outgoing.ready else 0)
+
+    def take_turn(self) -> None:
+        """Let the next chunk go when the client's has come, where they take turns."""
+        if self.hello is not None and self.hello.chunk and self.stage is _Stage.BURST:
+            self.outgoing.allow(self.incoming.turn(self.hello.chunk))
+            self.outgoing.pump(self.sock)
 
 
 class Server:
@@ -200,6 +206,7 @@ class Server:
                 connection.outgoing.pump(connection.sock)
             if mask & _READ:
                 connection.incoming.pump(connection.sock)
+                connection.take_turn()
             self._advance(connection)
         except ProtocolError as error:
             self._drop(connection, str(error))
@@ -232,6 +239,7 @@ class Server:
                 # What follows the header has most likely arrived with it.
                 connection.incoming.pump(connection.sock)
                 connection.outgoing.pump(connection.sock)
+                connection.take_turn()
             else:
                 self._end_burst(connection)
                 connection.stage = _Stage.CONFIRMATION
@@ -277,7 +285,8 @@ class Server:
             raise ProtocolError("it announced a burst in the wrong direction")
         connection.header = header
         connection.incoming = Incoming(header.payload_up())
-        connection.outgoing = Outgoing(b"", header.payload_down())
+        chunk = connection.hello.chunk or None
+        connection.outgoing = Outgoing(b"", header.payload_down(), chunk)
 
     def _end_burst(self, connection: _Connection) -> None:
         header = connection.header

@@ -21,27 +21,44 @@ class PeerClosed(ConnectionError):
 
 
 class Outgoing:
-    """`head`, then `body` bytes of payload, on their way into a socket."""
+    """`head`, then `body` bytes of payload, on their way into a socket.
 
-    def __init__(self, head: bytes = b"", body: int = 0) -> None:
+    `allowed`: how many bytes of the body may go for now, None for all.
+    """
+
+    def __init__(self, head: bytes = b"", body: int = 0, allowed: int | None = None) -> None:
         self._head = head
         self._body = body
+        self._size = body
+        self._held = 0 if allowed is None else max(0, body - allowed)
 
     @property
     def done(self) -> bool:
         """Whether the kernel has taken everything."""
         return not self._head and not self._body
 
+    @property
+    def ready(self) -> bool:
+        """Whether there is something that may go now."""
+        return bool(self._head) or self._body > self._held
+
+    def allow(self, size: int | None) -> None:
+        """Let the first `size` bytes of the body go, None for all; never fewer than before."""
+        if size is None:
+            self._held = 0
+        else:
+            self._held = min(self._held, max(0, self._size - size))
+
     def pump(self, sock: socket.socket) -> bool:
-        """Hand over what the socket's buffer takes now; True when everything is handed over.
+        """Hand over what may go and the socket's buffer takes; True when everything is.
 
         The buffer is filled until it takes no more, so that TCP always has data queued while the
         burst lasts. Raises OSError as send does.
         """
         for _ in range(_CHUNKS_PER_TURN):
-            if self.done:
+            if not self.ready:
                 break
-            chunk = _PAYLOAD[: min(self._body, CHUNK)]
+            chunk = _PAYLOAD[: min(self._body - self._held, CHUNK)]
             try:
                 if self._head:
                     # One call for both: the head must not travel as a small packet of its own.
@@ -65,6 +82,7 @@ class Incoming:
 
     def __init__(self, body: int = 0, record: int = 0) -> None:
         self._body = body
+        self._size = body
         self._wanted = record
         self.record = b""
 
@@ -72,6 +90,11 @@ class Incoming:
     def done(self) -> bool:
         """Whether everything has arrived."""
         return not self._body and len(self.record) == self._wanted
+
+    def turn(self, chunk: int) -> int | None:
+        """Bytes that the other way may have sent when both take turns by `chunk`; None for all."""
+        received = self._size - self._body
+        return (received // chunk + 1) * chunk if self._body else None
 
     def pump(self, sock: socket.socket) -> bool:
         """Take what has arrived; True when everything has.

@@ -31,14 +31,9 @@ from mltcp_tools.testbed.interrupts import Interrupts
 from mltcp_tools.testbed.leftovers import require_privileges
 from mltcp_tools.testbed.machines import END_S, Agent, Machines
 from mltcp_tools.testbed.namespaces import enabled_offloads
-from mltcp_tools.testbed.network import (
-    add_bottleneck,
-    add_delay,
-    link_counters,
-    local_end,
-    remove_qdisc,
-)
+from mltcp_tools.testbed.network import local_end
 from mltcp_tools.testbed.progress import Progress
+from mltcp_tools.testbed.qdiscs import add_bottleneck, add_delay, link_counters, remove_qdisc
 from mltcp_tools.testbed.run import CPU_SUSPECT, plans_of, schedule, total_iterations
 from mltcp_tools.testbed.tables import Tables
 
@@ -76,6 +71,16 @@ def run_across(
             raise UsageError(
                 f"job {job.name} has the direction {job.direction}; across machines jobs can only"
                 " send: run this experiment with `mltcp testbed run`."
+            )
+    for what, present in (
+        ("neighbours", experiment.neighbours),
+        ("several links", experiment.links),
+        ("a link with loss", experiment.link.loss),
+    ):
+        if present:
+            raise UsageError(
+                f"{experiment.name} has {what}, which there isn't across machines: run it with"
+                " `mltcp testbed run`."
             )
     check_folder(folder)
     bottleneck, _ = local_end(machines.address)
@@ -175,7 +180,7 @@ class _Run:
         cpu = cpu_times()
         for number, plans in enumerate(plans_of(self._experiment, arm, repetition)):
             request = {"arm": arm.name, "repetition": repetition, "group": number}
-            request["trace_ms"] = trace_ms if repetition == 1 else 0
+            request["trace_ms"] = trace_ms
             done.append(self._run_plans(plans, request))
             self._record(arm.name, repetition, plans, done[0].start, done[-1])
             if done[-1].failure is not None:
@@ -303,7 +308,7 @@ class _Run:
             start = result["start"] - (done.start - first)  # the arm's, by that machine's clock
             documents = result["documents"]
             for plan in plans:
-                if document := documents.get(plan.job.name):
+                if document := documents.get(plan.name):
                     self._tables.add_job(arm, repetition, start, plan, document)
             events = [(job, flow, IterationEvent(**each)) for job, flow, each in result["events"]]
             self._tables.add_events(arm, repetition, start, events, documents)

@@ -162,16 +162,17 @@ class _Sender:
     def _run(self, request: dict[str, Any]) -> None:
         arm, repetition = self._experiment.arm(request["arm"]), request["repetition"]
         number, senders = self._hello["number"], self._hello["senders"]
+        groups = plans_of(self._experiment, arm, repetition, request["trace_ms"])
         plans = [
             dataclasses.replace(plan, sender=0)
-            for plan in plans_of(self._experiment, arm, repetition)[request["group"]]
+            for plan in groups[request["group"]]
             if plan.sender % senders == number
         ]
         jobs = None
         with contextlib.ExitStack() as stack:
             if arm.is_mltcp and self._backend is not None:
                 jobs = stack.enter_context(ArmJobs(self._backend, arm, self._lock.job_id))
-            measured = self._measure(plans, jobs, request["trace_ms"])
+            measured = self._measure(plans, jobs)
         if jobs is not None and jobs.warning:
             self._warnings.append(jobs.warning)
         answer(
@@ -189,10 +190,10 @@ class _Sender:
         )
         self._warnings.clear()
 
-    def _measure(self, plans: Sequence[Plan], jobs: ArmJobs | None, trace_ms: int) -> Measured:
+    def _measure(self, plans: Sequence[Plan], jobs: ArmJobs | None) -> Measured:
         def prepare(plan: Plan, fds: Sequence[int]) -> None:
             if jobs is not None:
-                jobs.tag(plan.job, fds)
+                jobs.tag(self._experiment.job(plan.name), fds)
 
         place = Place([None], None, self._hello["address"], served=True)
         with Emulators(
@@ -201,7 +202,7 @@ class _Sender:
             prepare=prepare,
             on_iteration=lambda job: answer("iteration", job=job),
         ) as emulators:
-            return emulators.run(plans, trace_ms, self._start)
+            return emulators.run(plans, start=self._start)
 
     def _start(self) -> float:
         """Say that the jobs are ready, and let the run set the instant at which they start."""

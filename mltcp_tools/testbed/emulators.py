@@ -8,7 +8,6 @@ a file with a name.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import selectors
@@ -25,7 +24,7 @@ from typing import Any, Protocol
 from mltcp_tools.emulator.control import receive_message
 from mltcp_tools.emulator.job import JobSpec
 from mltcp_tools.errors import MltcpError
-from mltcp_tools.testbed.experiment import Job
+from mltcp_tools.testbed.borrowed import borrow
 from mltcp_tools.testbed.namespaces import inside
 
 NEEDS_ECN = ("dctcp", "mltcp_dctcp")
@@ -39,7 +38,6 @@ _END_S = 10.0
 _WRITE_RESULT_S = 3.0
 _EMULATE = (sys.executable, "-m", "mltcp_tools.cli.main", "emulate")
 _DYING_S = 0.5
-_SYS_PIDFD_GETFD = 438
 
 
 class Stop(Protocol):
@@ -55,26 +53,36 @@ class Place:
     """Where the emulators are: the senders' and the receiver's namespace, and its address.
 
     A namespace that is None is the one this process is in. `served`: the server runs elsewhere.
+    `reached_at`: where each sender has an address of its own to reach the receiver at, these.
     """
 
     senders: Sequence[str | None]
     receiver: str | None
     address: str
     served: bool = False
+    reached_at: Sequence[str] = ()
+
+    def address_for(self, sender: int) -> str:
+        """The address at which a sender reaches the receiver."""
+        return self.reached_at[sender] if self.reached_at else self.address
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One client: the job, the sender (from 0) it runs in, and what it is told to do."""
+    """One client: its name, the sender (from 0) it runs in, and what it is told to do.
 
-    job: Job
+    trace_ms: milliseconds between samples of its sockets, 0 for none.
+    """
+
+    name: str
     sender: int
     spec: JobSpec
+    trace_ms: int = 0
 
 
 @dataclass
 class Measured:
-    """What the clients measured: their result documents by job.
+    """What the clients measured: their result documents by the name of their plan.
 
     `start`: when the jobs started, CLOCK_MONOTONIC seconds. `duration`: seconds from then until the
     last job was done, or had ended. `cpu_busy`: share of all CPUs' time in use over that time.
@@ -150,9 +158,10 @@ def _soon() -> float:
 class Emulators:
     """Runs plans at a place; `run` once per instance, as a context manager.
 
-    `prepare` is called with each plan and the descriptors of its sending sockets, before any job
-    starts: the client's, then, where the receiver sends too, the server's. `on_iteration` is called
-    with the job's name whenever one of its iterations ends.
+    `prepare` is called with each job's plan and the descriptors of its sending sockets, before any
+    job starts: the client's, then, where the receiver sends too, the server's. `on_iteration` is
+    called with the job's name whenever one of its iterations ends, and with a neighbour's whenever
+    one of its requests does.
     """
 
     def __init__(
@@ -181,36 +190,45 @@ class Emulators:
         self._selector.close()
 
     def run(
-        self, plans: Sequence[Plan], trace_ms: int, start: Callable[[], float] = _soon
+        self,
+        plans: Sequence[Plan],
+        neighbours: Sequence[Plan] = (),
+        start: Callable[[], float] = _soon,
     ) -> Measured:
-        """Run all plans to their end, started at one instant; no samples where trace_ms is 0.
+        """Run all plans to their end, started at one instant; then stop the neighbours.
 
         `start` is called when all are ready, and says when (CLOCK_MONOTONIC seconds).
         """
         measured = Measured(time.monotonic())
         cpu = cpu_times()
+        everybody = [*plans, *neighbours]
         clients: list[Emulator] = []
         try:
             if not self._place.served:
-                arguments = server_arguments(self._place.address, plans[0].spec.cc)
+                arguments = server_arguments(self._place.address, *(p.spec.cc for p in everybody))
                 self._server = self._start("the receiver", self._place.receiver, arguments)
                 self._await([self._server], "listening", READY_S)
-            for plan in plans:
-                arguments = _client_arguments(plan, self._place.address, trace_ms)
+            for plan in everybody:
+                arguments = _client_arguments(plan, self._place.address_for(plan.sender))
                 namespace = self._place.senders[plan.sender]
-                clients.append(self._start(plan.job.name, namespace, arguments))
+                clients.append(self._start(plan.name, namespace, arguments))
             self._await(clients, "connected", READY_S)
-            for plan, client in zip(plans, clients, strict=True):
+            jobs, others = clients[: len(plans)], clients[len(plans) :]
+            for plan, client in zip(plans, jobs, strict=True):
                 with _sending_sockets(plan, client, self._server) as fds:
                     self._prepare(plan, fds)
+            for client in clients:
                 client.close_flows()
             measured.start = start()
             cpu = cpu_times()
             for client in clients:
                 client.control.send(json.dumps({"event": "start", "at": measured.start}).encode())
-            self._await(clients, "done", _silence(plans))
+            self._await(jobs, "done", _silence(plans))
             measured.duration = time.monotonic() - measured.start
             measured.cpu_busy = cpu_busy(cpu, cpu_times())
+            for client in others:
+                client.control.send(json.dumps({"event": "stop"}).encode())
+            self._await(others, "done", READY_S)
             for client in clients:
                 client.process.wait(_END_S)
         except (MltcpError, KeyboardInterrupt) as error:
@@ -222,10 +240,10 @@ class Emulators:
         if measured.failure is not None:
             measured.duration = max(0.0, time.monotonic() - measured.start)
             measured.cpu_busy = cpu_busy(cpu, cpu_times())
-        for plan, client in zip(plans, clients, strict=False):
+        for plan, client in zip(everybody, clients, strict=False):
             document = client.document()
             if document is not None:
-                measured.documents[plan.job.name] = document
+                measured.documents[plan.name] = document
             elif measured.failure is None:
                 measured.failure = MltcpError(client.complaint())
         return measured
@@ -265,7 +283,7 @@ class Emulators:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._server.process.wait(_DYING_S)
                     raise MltcpError(self._server.complaint())
-            raise MltcpError(f"Job {emulator.name} failed: {message['error']}")
+            raise MltcpError(f"{emulator.name} failed: {message['error']}")
         if message["event"] == "iteration":
             self._on_iteration(emulator.name)
         emulator.ended = message["event"] == "done"
@@ -309,22 +327,22 @@ def _silence(plans: Sequence[Plan]) -> float:
     return READY_S + 10 * max(1.0, factor) * slowest
 
 
-def server_arguments(address: str, cc: str | None = None) -> list[str]:
-    """What the server at `address` is started with, for jobs with the congestion control `cc`."""
+def server_arguments(address: str, *ccs: str | None) -> list[str]:
+    """What the server at `address` is started with, for clients with these congestion controls."""
     arguments = ["server", "--bind", address, "--port", str(PORT)]
-    if cc in NEEDS_ECN:
-        arguments += ["--cc", cc]
-    return arguments
+    needing = [cc for cc in ccs if cc in NEEDS_ECN]
+    return [*arguments, "--cc", needing[0]] if needing else arguments
 
 
-def _client_arguments(plan: Plan, address: str, trace_ms: int) -> list[str]:
+def _client_arguments(plan: Plan, address: str) -> list[str]:
     spec = plan.spec
     options: dict[str, object] = {
         "port": PORT,
-        "job": plan.job.name,
+        "job": plan.name,
         "bytes": spec.bytes_per_iteration,
         "compute": spec.compute_s,
         "iterations": spec.iterations,
+        "duration": spec.duration_s,
         "jitter": spec.jitter,
         "seed": spec.seed,
         "flows": spec.flows,
@@ -332,7 +350,11 @@ def _client_arguments(plan: Plan, address: str, trace_ms: int) -> list[str]:
         "start-delay": spec.start_delay_s,
         "cc": spec.cc,
         "direction": spec.direction,
-        "trace": trace_ms or None,
+        "trace": plan.trace_ms or None,
+        "split": ",".join(map(str, spec.weights)) if spec.weights else None,
+        "active": spec.active,
+        "chunk": spec.chunk,
+        "rate": None if spec.rate_bps is None else f"{spec.rate_bps}bit",
     }
     if spec.straggler_every is not None:
         options["straggler-every"] = spec.straggler_every
@@ -350,41 +372,9 @@ def _sending_sockets(plan: Plan, client: Emulator, server: Emulator | None) -> I
         for fd in client.flows:
             with socket.socket(fileno=os.dup(fd)) as sock:
                 ends.append(sock.getsockname())
-        borrowed = _borrow(server.process.pid, ends)
+        borrowed = borrow(server.process.pid, ends)
     try:
         yield ([] if plan.spec.direction == "receive" else client.flows) + borrowed
     finally:
         for fd in borrowed:
             os.close(fd)
-
-
-def _borrow(pid: int, peers: Sequence[tuple[str, int]]) -> list[int]:
-    """Our copies of the sockets of process `pid` that are connected to `peers`, in that order."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    found: dict[tuple[str, int], int] = {}
-    pidfd = os.pidfd_open(pid)
-    try:
-        for name in os.listdir(f"/proc/{pid}/fd"):
-            try:
-                if not os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:"):
-                    continue
-            except FileNotFoundError:
-                continue  # closed since
-            fd = libc.syscall(_SYS_PIDFD_GETFD, pidfd, int(name), 0)
-            if fd < 0:
-                raise MltcpError(
-                    f"A socket of the receiver can't be had ({os.strerror(ctypes.get_errno())})."
-                )
-            with socket.socket(fileno=fd) as sock, contextlib.suppress(OSError):
-                peer = sock.getpeername()
-                if sock.family == socket.AF_INET and peer in peers:
-                    found[peer] = os.dup(fd)
-    finally:
-        os.close(pidfd)
-    if len(found) < len(peers):
-        for fd in found.values():
-            os.close(fd)
-        raise MltcpError(
-            f"The receiver has {len(found)} of the {len(peers)} sockets that are to be tagged."
-        )
-    return [found[peer] for peer in peers]

@@ -9,9 +9,15 @@ The file is YAML (`reading.load_experiment` reads and validates it):
     jobs:
       - {name: job, count: 4, bytes: 2.5MB, compute: 340ms, jitter: 5%, flows: 1, bursts: 1,
          start: random, direction: send, straggler: {every: 20, factor: 2}}
+      - {name: uneven, bytes: 2.5MB, compute: 340ms, flows: 4, split: [4, 2, 1, 1], active: 3}
+      - {name: ring, bytes: 2.5MB, compute: 340ms, direction: both, chunk: 256kB}
+      - {name: slow, bytes: 2.5MB, compute: 340ms, rate: 100mbit, start: 8s, iterations: 20}
+    neighbours:
+      - {name: bulk, cc: cubic, count: 2}
+      - {name: rpc, cc: arm, size: 20kB, think: 30ms, jitter: 20%}
     arms:
       cubic: {cc: cubic}
-      mltcp: {cc: mltcp, slope: 1.75, intercept: 0.25}
+      mltcp: {cc: mltcp, slope: 1.75, intercept: 0.25, base: cubic}
       told: {cc: mltcp, told: true}
     baseline: cubic
     iterations: 100
@@ -22,10 +28,21 @@ The file is YAML (`reading.load_experiment` reads and validates it):
 Required are `name`, `jobs` (with `bytes` and `compute`) and `arms` (with `cc`). A `count` above 1
 names the jobs `job-1`, `job-2`, … `start` is a time or `random`: drawn anew in every repetition,
 within one iteration of the job alone. A job may have its own number of `iterations`, so that jobs
-of different periods share the link for the same time. An arm whose `cc` begins with `mltcp` takes
+of different periods share the link for the same time, or leave early; with a late `start` it comes
+late. `split`, `active`, `chunk` and `rate` are the weights, active, chunk and rate_bps of
+`emulator.job.JobSpec`. An arm whose `cc` begins with `mltcp` takes
 any field of `JobParams` besides, and learns what an iteration looks like, unless these say it or
-`told` does: then it gets the job's bytes and half its compute time. `alone: {iterations: 0}` leaves
+`told` does: then it gets the job's bytes and half its compute time. `base` names the arm with whose
+neighbours its neighbours are compared; unless given, that is the arm with the congestion control
+that it builds on. With `each` an arm stands for several (each.py). `alone: {iterations: 0}` leaves
 the jobs' lone runs out.
+
+In place of `link` there may be several bottlenecks, `links: {one: {rate: …}, two: …}`, without
+delay or loss; then each job and neighbour names those it crosses, in order: `links: [one, two]`.
+
+Neighbours are other traffic on the link (neighbours.py): bulk flows, and with `size` requests. They
+run in every arm but `alone`, from its start until the last job has ended, with the same congestion
+control in all of them or, with `cc: arm`, with the arm's own.
 """
 
 from __future__ import annotations
@@ -33,94 +50,32 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import yaml
 
-from mltcp_tools.emulator.job import Direction, JobSpec
 from mltcp_tools.errors import UsageError
+from mltcp_tools.testbed.jobs import Job
+from mltcp_tools.testbed.links import Link
+from mltcp_tools.testbed.neighbours import OWN, Neighbour
 
 ALONE = "alone"
-
-Aqm = Literal["none", "red", "fq_codel"]
-AQMS: tuple[Aqm, ...] = get_args(Aqm)
-"""Active queue management of a link, by the name of the kernel's qdisc."""
-
-
-@dataclass(frozen=True)
-class Link:
-    """The bottleneck: rate in bit/s, queue in bytes, delay added to the round trip in seconds.
-
-    aqm: what manages the queue; "none" drops what finds it full. ecn: it marks packets rather
-    than drop them, and the ends ask for that.
-    """
-
-    rate: int = 200_000_000
-    queue: int = 30_000
-    delay: float = 0.0
-    aqm: Aqm = "none"
-    ecn: bool = False
-
-
-@dataclass(frozen=True)
-class Straggler:
-    """Every `every`-th iteration computes `factor` times as long."""
-
-    every: int
-    factor: float
-
-
-@dataclass(frozen=True)
-class Job:
-    """One periodic job. `bytes` per iteration, `compute` and `start` in seconds (None: random)."""
-
-    name: str
-    bytes: int
-    compute: float
-    jitter: float = 0.0
-    flows: int = 1
-    bursts: int = 1
-    start: float | None = 0.0
-    direction: Direction = "send"
-    straggler: Straggler | None = None
-    iterations: int | None = None
-
-    def demand(self) -> tuple[Any, ...]:
-        """Everything that shapes the job's iterations alone on a link: equal for equal jobs."""
-        return dataclasses.astuple(dataclasses.replace(self, name="", start=None, iterations=None))
-
-    def spec(
-        self, *, iterations: int, seed: int, start_delay: float = 0.0, cc: str | None = None
-    ) -> JobSpec:
-        """The job as the emulator runs it."""
-        return JobSpec(
-            bytes_per_iteration=self.bytes,
-            compute_s=self.compute,
-            iterations=iterations,
-            jitter=self.jitter,
-            seed=seed,
-            flows=self.flows,
-            bursts=self.bursts,
-            start_delay_s=start_delay,
-            cc=cc,
-            direction=self.direction,
-            straggler_every=self.straggler.every if self.straggler else None,
-            straggler_factor=self.straggler.factor if self.straggler else 1.0,
-        )
 
 
 @dataclass(frozen=True)
 class Arm:
     """One congestion control with the `JobParams` fields it is run with.
 
-    told: its flows are told the bytes and the gap of their job; else they learn them.
+    told: its flows are told the bytes and the gap of their job; else they learn them. base: the
+    arm it is compared with, None for that of the congestion control it builds on.
     """
 
     name: str
     cc: str
     parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
     told: bool = False
+    base: str | None = None
 
     @property
     def is_mltcp(self) -> bool:
@@ -130,13 +85,18 @@ class Arm:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A whole experiment; `load_experiment` makes one, `to_yaml` writes it back in full."""
+    """A whole experiment; `load_experiment` makes one, `to_yaml` writes it back in full.
+
+    link: the bottleneck; where there are several, `links`, the slowest of them.
+    """
 
     name: str
     description: str
     link: Link
+    links: dict[str, Link]
     sysctls: dict[str, str]
     jobs: tuple[Job, ...]
+    neighbours: tuple[Neighbour, ...]
     arms: tuple[Arm, ...]
     baseline: str
     iterations: int
@@ -149,6 +109,18 @@ class Experiment:
         if name == ALONE:
             return dataclasses.replace(self.arm(self.baseline), name=ALONE)
         return next(arm for arm in self.arms if arm.name == name)
+
+    def job(self, name: str) -> Job:
+        """The job called `name`."""
+        return next(job for job in self.jobs if job.name == name)
+
+    def congestion_controls(self) -> dict[str, str]:
+        """All congestion controls that run, each with what asks for it first, for messages."""
+        asked = {arm.cc: f"arm {arm.name}" for arm in reversed(self.arms)}
+        for neighbour in self.neighbours:
+            if neighbour.cc != OWN:
+                asked.setdefault(neighbour.cc, f"neighbour {neighbour.name}")
+        return asked
 
     def iterations_of(self, job: Job) -> int:
         """How many iterations `job` runs in every arm but `alone`."""
@@ -165,16 +137,25 @@ class Experiment:
         """Seed of the job's compute times: the same in every arm of a repetition."""
         return int(self._draws(repetition, job).generate_state(1)[0])
 
+    def neighbour_seed(self, repetition: int, neighbour: Neighbour) -> int:
+        """Seed of the neighbour's pauses: the same in every arm of a repetition."""
+        number = len(self.jobs) + self.neighbours.index(neighbour)
+        return int(self._sequence(repetition, number).generate_state(1)[0])
+
     def start_delay(self, repetition: int, job: Job) -> float:
         """Seconds from the arm's start to the job's first iteration: the same in every arm."""
         if job.start is not None:
             return job.start
-        lone = job.compute + job.bytes * 8 / self.link.rate
+        rate = min((self.links[name].rate for name in job.links), default=self.link.rate)
+        lone = job.compute + job.bytes * 8 / rate
         generator = np.random.default_rng(self._draws(repetition, job).spawn(1)[0])
         return float(generator.uniform(0.0, lone))
 
     def _draws(self, repetition: int, job: Job) -> np.random.SeedSequence:
-        return np.random.SeedSequence(self.seed, spawn_key=(repetition, self.jobs.index(job)))
+        return self._sequence(repetition, self.jobs.index(job))
+
+    def _sequence(self, repetition: int, number: int) -> np.random.SeedSequence:
+        return np.random.SeedSequence(self.seed, spawn_key=(repetition, number))
 
     def override(
         self,
@@ -197,7 +178,11 @@ class Experiment:
                     raise UsageError(
                         f"experiment {self.name} has no arm {name!r}; it has {', '.join(known)}."
                     )
-            kept = tuple(arm for arm in self.arms if arm.name in arms)
+            kept = tuple(
+                dataclasses.replace(arm, base=arm.base if arm.base in arms else None)
+                for arm in self.arms
+                if arm.name in arms
+            )
             baseline = self.baseline if self.baseline in arms else kept[0].name
             changed = dataclasses.replace(changed, arms=kept, baseline=baseline)
         if iterations is not None:
@@ -225,25 +210,24 @@ class Experiment:
 
     def to_yaml(self) -> str:
         """The experiment with every default filled in; loading it gives an equal one."""
-        link = dataclasses.asdict(self.link) | {"rate": f"{self.link.rate}bit"}
-        if self.link.rate % 1_000_000 == 0:
-            link["rate"] = f"{self.link.rate // 1_000_000}mbit"
-        document = {
+        document: dict[str, Any] = {
             "name": self.name,
             "description": self.description,
-            "link": link,
+            "link": _link_document(self.link),
+            "links": {name: _link_document(link) for name, link in self.links.items()},
             "sysctls": dict(self.sysctls),
             "jobs": [_job_document(job) for job in self.jobs],
-            "arms": {
-                arm.name: {"cc": arm.cc} | arm.parameters | ({"told": True} if arm.told else {})
-                for arm in self.arms
-            },
+            "neighbours": [_present(dataclasses.asdict(each)) for each in self.neighbours],
+            "arms": {arm.name: _arm_document(arm) for arm in self.arms},
             "baseline": self.baseline,
             "iterations": self.iterations,
             "repetitions": self.repetitions,
             "seed": self.seed,
             "alone": {"iterations": self.alone_iterations},
         }
+        del document["link" if self.links else "links"]
+        if not self.neighbours:
+            del document["neighbours"]
         return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
 
 
@@ -252,7 +236,24 @@ def is_mltcp(cc: str) -> bool:
     return cc.startswith("mltcp")
 
 
+def _link_document(link: Link) -> dict[str, Any]:
+    rate = f"{link.rate}bit"
+    if link.rate % 1_000_000 == 0:
+        rate = f"{link.rate // 1_000_000}mbit"
+    return dataclasses.asdict(link) | {"rate": rate}
+
+
 def _job_document(job: Job) -> dict[str, Any]:
     document = dataclasses.asdict(job)
     document["start"] = "random" if job.start is None else job.start
-    return {key: value for key, value in document.items() if value is not None}
+    document["rate"] = None if job.rate is None else f"{job.rate}bit"
+    return _present(document)
+
+
+def _arm_document(arm: Arm) -> dict[str, Any]:
+    told = {"told": True} if arm.told else {}
+    return _present({"cc": arm.cc} | arm.parameters | told | {"base": arm.base})
+
+
+def _present(document: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in document.items() if value is not None and value != ()}

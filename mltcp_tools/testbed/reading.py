@@ -5,50 +5,59 @@ from __future__ import annotations
 import dataclasses
 import re
 import typing
-from collections.abc import Callable, Collection
+from collections.abc import Mapping
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
 from mltcp_tools.backends.base import ALL_NAMES, JobParams
 from mltcp_tools.document import Section, read_section
-from mltcp_tools.emulator.job import DIRECTIONS, MAX_FLOWS
+from mltcp_tools.emulator.job import DIRECTIONS, MAX_BYTES, MAX_FLOWS, MIN_RATE_BPS, MIN_SHARE
 from mltcp_tools.errors import UsageError
+from mltcp_tools.testbed import values
+from mltcp_tools.testbed.each import EACH, expand
 from mltcp_tools.testbed.experiment import (
     ALONE,
-    AQMS,
-    Aqm,
     Arm,
     Experiment,
-    Job,
-    Link,
-    Straggler,
     is_mltcp,
 )
+from mltcp_tools.testbed.jobs import Job, Straggler
+from mltcp_tools.testbed.links import check_paths, read_links
+from mltcp_tools.testbed.neighbours import OWN, Neighbour
 from mltcp_tools.units import parse_bytes, parse_fraction, parse_rate, parse_seconds
 
 MAX_JOBS = 200
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,30}")
+_ARM_FIELDS = ["cc", "told", "base", *(each.name for each in dataclasses.fields(JobParams))]
 _SYSCTL = re.compile(r"net\.[a-z0-9_]+(\.[a-z0-9_-]+)+")
 _DEFAULT_CC = "net.ipv4.tcp_congestion_control"
 
 
 def shipped_experiments() -> dict[str, Path]:
     """The experiments that come with the package, by name."""
-    folder = Path(str(resources.files("mltcp_tools.experiments")))
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    return shipped_in(resources.files("mltcp_tools.experiments"))
+
+
+def shipped_in(folder: Traversable) -> dict[str, Path]:
+    """The YAML files of a folder of the package, by name."""
+    return {path.stem: path for path in sorted(Path(str(folder)).glob("*.yaml"))}
 
 
 def find_experiment(name_or_path: str) -> Path:
     """The file of a shipped experiment's name or of a path; a UsageError if there is neither."""
-    shipped = shipped_experiments()
+    return named_or_path(name_or_path, shipped_experiments(), "experiment")
+
+
+def named_or_path(name_or_path: str, shipped: Mapping[str, Path], what: str) -> Path:
+    """The file of that name among `shipped`, or of that path; `what` is for the message."""
     if name_or_path in shipped:
         return shipped[name_or_path]
     path = Path(name_or_path)
     if path.is_file():
         return path
     raise UsageError(
-        f"no experiment file or shipped experiment is called {name_or_path!r}; shipped are"
+        f"no {what} file or shipped {what} is called {name_or_path!r}; shipped are"
         f" {', '.join(shipped)}."
     )
 
@@ -64,48 +73,45 @@ def load_experiment(path: Path | str) -> Experiment:
 
 def parse_experiment(text: str, file: str) -> Experiment:
     """An experiment from YAML `text`; `file` is its name for messages."""
-    top = read_section(text, file, _TOP_FIELDS)
-    name = top.get("name", _name)
-    link = _read_link(top.section("link", _fields(Link)))
+    return read_experiment(read_section(text, file, FIELDS))
+
+
+def read_experiment(top: Section) -> Experiment:
+    """An experiment from its mapping, which may have FIELDS."""
+    name = top.get("name", values.name)
+    link, links = read_links(top)
     sysctls = _read_sysctls(top.section("sysctls", None))
     jobs = _read_jobs(top)
+    neighbours = _read_neighbours(top, {job.name for job in jobs})
     arms = _read_arms(top)
+    check_paths(top, (*jobs, *neighbours), links)
+    uneven = [job.name for job in jobs if job.uneven]
+    for arm in arms:
+        if arm.told and uneven:
+            raise top.error(
+                f"{arm.name} can't be `told` a flow's bytes: those of {uneven[0]} don't all carry"
+                " the same.",
+                "arms",
+            )
     names = [arm.name for arm in arms]
     alone = top.section("alone", ["iterations"])
     return Experiment(
         name=name,
         description=top.get("description", str, ""),
         link=link,
+        links=links,
         sysctls=sysctls,
         jobs=jobs,
+        neighbours=neighbours,
         arms=arms,
-        baseline=top.get("baseline", _choice(names), "cubic" if "cubic" in names else names[0]),
-        iterations=top.get("iterations", _whole(1), 100),
-        repetitions=top.get("repetitions", _whole(1), 3),
-        seed=top.get("seed", _whole(0), 1),
-        alone_iterations=alone.get("iterations", _whole(0), 20) if alone else 20,
-    )
-
-
-def _read_link(section: Section | None) -> Link:
-    if section is None:
-        return Link()
-    default_aqm: Aqm = Link.aqm
-    link = Link(
-        # tbf counts its rate in 32 bits of bytes per second
-        rate=section.get(
-            "rate", _within(parse_rate, 1_000_000, 30_000_000_000, "bit/s"), Link.rate
+        baseline=top.get(
+            "baseline", values.choice(names), "cubic" if "cubic" in names else names[0]
         ),
-        # less than two packets of 1514 bytes is no queue
-        queue=section.get("queue", _within(parse_bytes, 3_028, 1 << 30, "bytes"), Link.queue),
-        delay=section.get("delay", _within(parse_seconds, 0.0, 10.0, "seconds"), Link.delay),
-        aqm=section.get("aqm", _choice(AQMS), default_aqm),
-        ecn=section.get("ecn", _yes_no, Link.ecn),
+        iterations=top.get("iterations", values.whole(1), 100),
+        repetitions=top.get("repetitions", values.whole(1), 3),
+        seed=top.get("seed", values.whole(0), 1),
+        alone_iterations=alone.get("iterations", values.whole(0), 20) if alone else 20,
     )
-    if link.ecn and link.aqm == "none":
-        marking = " or ".join(AQMS[1:])
-        raise section.error(f"a queue marks only under an `aqm`: {marking}.", "ecn")
-    return link
 
 
 def _read_sysctls(section: Section | None) -> dict[str, str]:
@@ -127,32 +133,49 @@ def _read_sysctls(section: Section | None) -> dict[str, str]:
 
 def _read_jobs(top: Section) -> tuple[Job, ...]:
     jobs: list[Job] = []
+    taken: set[str] = set()
     for section in top.sections("jobs", [*_fields(Job), "count"]):
         job = _read_job(section)
-        count = section.get("count", _whole(1), 1)
-        if len(jobs) + count > MAX_JOBS:
-            raise section.error(f"makes more than {MAX_JOBS} jobs, the most the testbed builds.")
-        names = [f"{job.name}-{number}" for number in range(1, count + 1)]
-        for name in names if count > 1 else [job.name]:
-            if any(other.name == name for other in jobs):
-                raise section.error(f"another job is called {name!r} already.", "name")
-            jobs.append(dataclasses.replace(job, name=name))
+        names = _count(section, job.name, taken)
+        jobs += [dataclasses.replace(job, name=name) for name in names]
     return tuple(jobs)
+
+
+def _count(section: Section, name: str, taken: set[str]) -> list[str]:
+    """The names that `count` makes of one, which are added to those `taken` already."""
+    count = section.get("count", values.whole(1), 1)
+    if len(taken) + count > MAX_JOBS:
+        raise section.error(
+            f"makes more than {MAX_JOBS} jobs and neighbours, the most the testbed builds."
+        )
+    names = [f"{name}-{number}" for number in range(1, count + 1)] if count > 1 else [name]
+    for each in names:
+        if each in taken:
+            raise section.error(f"another one is called {each!r} already.", "name")
+        taken.add(each)
+    return names
 
 
 def _read_job(section: Section) -> Job:
     default_start: float | None = Job.start
     job = Job(
-        name=section.get("name", _name, "job"),
-        bytes=section.get("bytes", _within(parse_bytes, 1, 1 << 50, "bytes")),
-        compute=section.get("compute", _within(parse_seconds, 1e-3, 3600.0, "seconds")),
-        jitter=section.get("jitter", _within(parse_fraction, 0.0, 1.0, "(0% to 100%)"), 0.0),
-        flows=section.get("flows", _whole(1, MAX_FLOWS), 1),
-        bursts=section.get("bursts", _whole(1, 1000), 1),
+        name=section.get("name", values.name, "job"),
+        bytes=section.get("bytes", values.within(parse_bytes, 1, 1 << 50, "bytes")),
+        compute=section.get("compute", values.within(parse_seconds, 1e-3, 3600.0, "seconds")),
+        jitter=section.get("jitter", values.within(parse_fraction, 0.0, 1.0, "(0% to 100%)"), 0.0),
+        flows=section.get("flows", values.whole(1, MAX_FLOWS), 1),
+        bursts=section.get("bursts", values.whole(1, 1000), 1),
         start=section.get("start", _start, default_start),
-        direction=section.get("direction", _choice(DIRECTIONS), "send"),
+        direction=section.get("direction", values.choice(DIRECTIONS), "send"),
         straggler=_read_straggler(section.section("straggler", _fields(Straggler))),
-        iterations=section.get("iterations", _whole(1), None),
+        iterations=section.get("iterations", values.whole(1), None),
+        split=section.get("split", values.weights, None),
+        active=section.get("active", values.whole(1, MAX_FLOWS), None),
+        chunk=section.get("chunk", values.within(parse_bytes, MIN_SHARE, 1 << 30, "bytes"), None),
+        rate=section.get(
+            "rate", values.within(parse_rate, MIN_RATE_BPS, 30_000_000_000, "bit/s"), None
+        ),
+        links=section.get("links", values.words, ()),
     )
     try:
         job.spec(iterations=1, seed=0)
@@ -161,12 +184,39 @@ def _read_job(section: Section) -> Job:
     return job
 
 
+def _read_neighbours(top: Section, taken: set[str]) -> tuple[Neighbour, ...]:
+    """The neighbours; `taken` are the names of the jobs."""
+    if "neighbours" not in top:
+        return ()
+    neighbours: list[Neighbour] = []
+    for section in top.sections("neighbours", [*_fields(Neighbour), "count"]):
+        neighbour = Neighbour(
+            name=section.get("name", values.name, "neighbour"),
+            cc=section.get("cc", lambda value: OWN if value == OWN else _cc(value)),
+            size=section.get(
+                "size", values.within(parse_bytes, MIN_SHARE, MAX_BYTES, "bytes"), None
+            ),
+            think=section.get("think", values.within(parse_seconds, 0.0, 3600.0, "seconds"), 0.0),
+            jitter=section.get(
+                "jitter", values.within(parse_fraction, 0.0, 1.0, "(0% to 100%)"), 0.0
+            ),
+            start=section.get("start", values.within(parse_seconds, 0.0, 3600.0, "seconds"), 0.0),
+            links=section.get("links", values.words, ()),
+        )
+        for key in ("think", "jitter"):
+            if neighbour.size is None and getattr(neighbour, key):
+                raise section.error("belongs to requests; give their `size`, too.", key)
+        names = _count(section, neighbour.name, taken)
+        neighbours += [dataclasses.replace(neighbour, name=name) for name in names]
+    return tuple(neighbours)
+
+
 def _read_straggler(section: Section | None) -> Straggler | None:
     if section is None:
         return None
     return Straggler(
-        every=section.get("every", _whole(1)),
-        factor=section.get("factor", _within(_number, 0.1, 1000.0, "times")),
+        every=section.get("every", values.whole(1)),
+        factor=section.get("factor", values.within(values.number, 0.1, 1000.0, "times")),
     )
 
 
@@ -176,22 +226,34 @@ def _read_arms(top: Section) -> tuple[Arm, ...]:
         raise top.error(
             "missing; name at least one, for example `arms: {cubic: {cc: cubic}}`.", "arms"
         )
-    arms = []
-    for name in section:
-        if name == ALONE or not _NAME.fullmatch(name):
+    arms: list[Arm] = []
+    for entry in section:
+        described = section.section(entry, [*_ARM_FIELDS, EACH])
+        assert described is not None
+        for name, node in expand(entry, described):
+            if name == ALONE or not values.NAME.fullmatch(name):
+                raise section.error(
+                    f"{ALONE!r} is kept for the jobs' lone runs."
+                    if name == ALONE
+                    else f"an arm's name ({name}) has letters, digits, `_`, `.` and `-`, 31 at"
+                    " most.",
+                    entry,
+                )
+            if any(other.name == name for other in arms):
+                raise section.error(f"another arm is called {name!r} already.", entry)
+            arms.append(_read_arm(name, section.of(node, described.path, _ARM_FIELDS)))
+    for arm in arms:
+        others = [other.name for other in arms if other is not arm]
+        if arm.base is not None and arm.base not in others:
             raise section.error(
-                f"{ALONE!r} is kept for the jobs' lone runs."
-                if name == ALONE
-                else "an arm's name has letters, digits, `_`, `.` and `-`, 31 at most.",
-                name,
+                f"the base {arm.base!r} of {arm.name} is none of the other arms"
+                f" ({', '.join(others)}).",
+                arm.name,
             )
-        arms.append(_read_arm(name, section))
     return tuple(arms)
 
 
-def _read_arm(name: str, arms: Section) -> Arm:
-    section = arms.section(name, ["cc", "told", *_fields(JobParams)])
-    assert section is not None
+def _read_arm(name: str, section: Section) -> Arm:
     cc = section.get("cc", _cc)
     types = typing.get_type_hints(JobParams)
     parameters: dict[str, Any] = {}
@@ -202,32 +264,31 @@ def _read_arm(name: str, arms: Section) -> Arm:
             raise section.error(
                 f"{cc} takes no parameters; only congestion controls named mltcp… do.", key
             )
-        if key == "told":
+        if key in ("told", "base"):
             continue
-        parameters[key] = section.get(key, _of_type(types[key]))
+        parameters[key] = section.get(key, values.of_type(types[key]))
         try:
             JobParams(**{key: parameters[key]})
         except UsageError as error:
             raise section.error(str(error), key) from None
-    return Arm(name, cc, parameters, section.get("told", _yes_no, False))
+    return Arm(
+        name,
+        cc,
+        parameters,
+        told=section.get("told", values.yes_no, False),
+        base=section.get("base", values.name, None),
+    )
 
 
 def _fields(kind: type[Any]) -> list[str]:
     return [field.name for field in dataclasses.fields(kind)]
 
 
-_TOP_FIELDS = [
+FIELDS = [
     *(name for name in _fields(Experiment) if name != "alone_iterations"),
     ALONE,
 ]
-
-
-def _name(value: object) -> str:
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise UsageError(
-            f"{value!r} is not a name; use letters, digits, `_`, `.` and `-`, 31 at most."
-        )
-    return value
+"""The fields of an experiment file."""
 
 
 def _cc(value: object) -> str:
@@ -249,66 +310,3 @@ def _start(value: object) -> float | None:
 
 def _sysctl_value(value: object) -> str:
     return str(int(value) if isinstance(value, bool) else value)
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise UsageError(f"{value!r} is not a number.")
-    return float(value)
-
-
-def _yes_no(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise UsageError(f"{value!r} is neither true nor false.")
-    return value
-
-
-def _whole(least: int, most: int | None = None) -> Callable[[object], Any]:
-    def parse(value: object) -> int:
-        upper = "" if most is None else f" to {most}"
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int)
-            or value < least
-            or (most is not None and value > most)
-        ):
-            raise UsageError(f"{value!r} is not a whole number from {least}{upper or ' up'}.")
-        return value
-
-    return parse
-
-
-def _within(
-    parse: Callable[[object], Any], least: float, most: float, unit: str
-) -> Callable[[object], Any]:
-    def checked(value: object) -> Any:
-        number = parse(value)
-        if not least <= number <= most:
-            raise UsageError(f"{value!r} is outside {least:.6g} to {most:.6g} {unit}.")
-        return number
-
-    return checked
-
-
-def _choice(values: Collection[str]) -> Callable[[object], Any]:
-    def parse(value: object) -> str:
-        if value not in values:
-            raise UsageError(f"{value!r} is not one of {', '.join(values)}.")
-        return str(value)
-
-    return parse
-
-
-def _words(value: object) -> tuple[str, ...]:
-    words = value if isinstance(value, list) else [value]
-    if not all(isinstance(word, str) for word in words):
-        raise UsageError(f"{value!r} is not a word or a list of words.")
-    return tuple(words)
-
-
-def _of_type(kind: Any) -> Callable[[object], Any]:
-    if kind is int:
-        return _whole(0)
-    if kind is float:
-        return _number
-    return str if kind is str else _words

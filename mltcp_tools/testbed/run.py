@@ -21,7 +21,7 @@ from mltcp_tools.errors import BusyError, HostError
 from mltcp_tools.runfolder import check_folder
 from mltcp_tools.testbed.backend import ArmJobs, describe, use_backend
 from mltcp_tools.testbed.emulators import Emulators, Measured, Place, Plan
-from mltcp_tools.testbed.experiment import ALONE, Arm, Experiment
+from mltcp_tools.testbed.experiment import ALONE, Arm, Experiment, is_mltcp
 from mltcp_tools.testbed.interrupts import Interrupts
 from mltcp_tools.testbed.leftovers import (
     LOCKS,
@@ -30,7 +30,9 @@ from mltcp_tools.testbed.leftovers import (
     require_privileges,
 )
 from mltcp_tools.testbed.namespaces import inside
+from mltcp_tools.testbed.neighbours import SAMPLES_MS
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.testbed.paths import ANY_ADDRESS, Paths
 from mltcp_tools.testbed.progress import Progress
 from mltcp_tools.testbed.tables import Tables
 
@@ -58,8 +60,13 @@ def total_iterations(experiment: Experiment) -> int:
     return experiment.repetitions * (arm * len(experiment.arms) + alone)
 
 
-def plans_of(experiment: Experiment, arm: Arm, repetition: int) -> list[list[Plan]]:
-    """What runs in the arm: all jobs at once, or in `alone` one of each kind after another."""
+def plans_of(
+    experiment: Experiment, arm: Arm, repetition: int, trace_ms: int = 0
+) -> list[list[Plan]]:
+    """The jobs that run in the arm: all at once, or in `alone` one of each kind after another.
+
+    trace_ms: milliseconds between TCP samples in the first repetition, 0 for none.
+    """
     alone = arm.name == ALONE
     plans = []
     for sender, job in enumerate(experiment.lone_jobs() if alone else experiment.jobs):
@@ -69,8 +76,20 @@ def plans_of(experiment: Experiment, arm: Arm, repetition: int) -> list[list[Pla
             start_delay=0.0 if alone else experiment.start_delay(repetition, job),
             cc=arm.cc,
         )
-        plans.append(Plan(job, 0 if alone else sender, spec))
+        trace = trace_ms if repetition == 1 else 0
+        # Alone all may come from one sender, unless each has its own path.
+        own = experiment.jobs.index(job) if experiment.links else 0 if alone else sender
+        plans.append(Plan(job.name, own, spec, trace))
     return [[plan] for plan in plans] if alone else [plans]
+
+
+def neighbours_of(experiment: Experiment, arm: Arm, repetition: int) -> list[Plan]:
+    """The neighbours that run in the arm, behind the jobs' senders; none in `alone`."""
+    plans: list[Plan] = []
+    for sender, each in enumerate(experiment.neighbours, len(experiment.jobs)):
+        spec = each.spec(cc=each.cc_in(arm.cc), seed=experiment.neighbour_seed(repetition, each))
+        plans.append(Plan(each.name, sender, spec, SAMPLES_MS if each.size is None else 0))
+    return [] if arm.name == ALONE else plans
 
 
 def run_experiment(
@@ -141,9 +160,8 @@ class _Run:
 
     def _run_arms(self) -> None:
         order = schedule(self._experiment)
-        arms = [self._experiment.arm(name) for name in order[0][1]]
         with contextlib.ExitStack() as stack:
-            if ccs := {arm.cc for arm in arms if arm.is_mltcp}:
+            if ccs := {cc for cc in self._experiment.congestion_controls() if is_mltcp(cc)}:
                 self._backend = stack.enter_context(
                     use_backend(LOCKS, ccs, self._warn, self._backend_name)
                 )
@@ -157,10 +175,10 @@ class _Run:
         self._interrupts.check()
         title = f"{arm.name} {repetition}/{self._experiment.repetitions}"
         self._progress.begin(title)
-        groups = plans_of(self._experiment, arm, repetition)
-        link, settings = self._experiment.link, self._experiment.sysctls
+        groups = plans_of(self._experiment, arm, repetition, self._trace_ms)
+        neighbours = neighbours_of(self._experiment, arm, repetition)
         measured: list[Measured] = []
-        with Network(self._lock.id, link, settings, len(groups[0])) as network:
+        with self._network(len(groups[0]) + len(neighbours)) as network:
             if repetition == position == 1:
                 self._describe(network)
             with contextlib.ExitStack() as stack:
@@ -169,7 +187,7 @@ class _Run:
                     assert self._backend is not None
                     jobs = stack.enter_context(ArmJobs(self._backend, arm, self._lock.job_id))
                 for plans in groups:
-                    measured.append(self._run_plans(network, plans, jobs, repetition))
+                    measured.append(self._run_plans(network, plans, neighbours, jobs))
                     if measured[-1].failure is not None:
                         break
             receiving = all(job.direction == "receive" for job in self._experiment.jobs)
@@ -177,8 +195,11 @@ class _Run:
         start = measured[0].start
         for plans, part in zip(groups, measured, strict=False):
             for plan in plans:
-                if document := part.documents.get(plan.job.name):
+                if document := part.documents.get(plan.name):
                     self._tables.add_job(arm.name, repetition, start, plan, document)
+            for plan in neighbours:
+                if document := part.documents.get(plan.name):
+                    self._tables.add_neighbour(arm.name, repetition, start, plan, document)
         if jobs is not None:
             documents = {job: each for part in measured for job, each in part.documents.items()}
             self._tables.add_events(arm.name, repetition, start, jobs.events, documents)
@@ -212,20 +233,38 @@ class _Run:
                 " programs, or lower the link's rate."
             )
 
+    def _network(self, senders: int) -> Network | Paths:
+        experiment, run_id = self._experiment, self._lock.id
+        if not experiment.links:
+            return Network(run_id, experiment.link, experiment.sysctls, senders)
+        paths = [job.links for job in experiment.jobs]
+        paths += [each.links for each in experiment.neighbours]
+        return Paths(run_id, experiment.links, experiment.sysctls, paths)
+
     def _run_plans(
-        self, network: Network, plans: Sequence[Plan], jobs: ArmJobs | None, repetition: int
+        self,
+        network: Network | Paths,
+        plans: Sequence[Plan],
+        neighbours: Sequence[Plan],
+        jobs: ArmJobs | None,
     ) -> Measured:
         def prepare(plan: Plan, fds: Sequence[int]) -> None:
             if jobs is not None:
-                jobs.tag(plan.job, fds)
+                jobs.tag(self._experiment.job(plan.name), fds)
+
+        def count(name: str) -> None:
+            if any(plan.name == name for plan in plans):
+                self._progress.iteration(name)
 
         place = Place(network.senders, network.receiver, RECEIVER_ADDRESS)
-        with Emulators(
-            place, self._interrupts, prepare=prepare, on_iteration=self._progress.iteration
-        ) as emulators:
-            return emulators.run(plans, self._trace_ms if repetition == 1 else 0)
+        if isinstance(network, Paths):
+            place = Place(
+                network.senders, network.receiver, ANY_ADDRESS, reached_at=network.addresses
+            )
+        with Emulators(place, self._interrupts, prepare=prepare, on_iteration=count) as emulators:
+            return emulators.run(plans, neighbours)
 
-    def _describe(self, network: Network) -> None:
+    def _describe(self, network: Network | Paths) -> None:
         with inside(network.senders[0]):
             here = sysctls()
         self._environment.add(network=network.read_back(), namespace_sysctls=here)
@@ -236,17 +275,20 @@ class _Run:
 
 
 def check_congestion_controls(experiment: Experiment) -> None:
-    """Raise HostError where the kernel lacks an arm's congestion control; MLTCP's come later.
+    """Raise HostError where the kernel lacks a congestion control that is none of MLTCP's.
 
     Asked for by a socket, the kernel loads the module of one that isn't there yet.
     """
-    for arm in experiment.arms:
-        if arm.is_mltcp:
+    for cc, asked_by in experiment.congestion_controls().items():
+        if is_mltcp(cc):
             continue
         with socket.socket() as probe:
             try:
-                set_congestion_control(probe, arm.cc)
+                set_congestion_control(probe, cc)
             except HostError as error:
-                raise HostError(
-                    f"The arm {arm.name} can't be run; leave it out with --arms. {error}"
-                ) from error
+                remedy = (
+                    "leave it out with --arms"
+                    if asked_by.startswith("arm ")
+                    else "give it another `cc`"
+                )
+                raise HostError(f"The {asked_by} can't be run; {remedy}. {error}") from error

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mltcp_tools.backends.base import IterationEvent
-from mltcp_tools.runfolder import COLUMNS, write_tables
+from mltcp_tools.runfolder import COLUMNS, RARE, write_tables
 from mltcp_tools.testbed.emulators import Plan
 
 TRACED = 3
@@ -32,7 +32,7 @@ class Tables:
         self, arm: str, repetition: int, start: float, plan: Plan, document: dict[str, Any]
     ) -> None:
         """Add a client's result document; `start` is the arm's start (CLOCK_MONOTONIC)."""
-        key = {"arm": arm, "repetition": repetition, "job": plan.job.name}
+        key = {"arm": arm, "repetition": repetition, "job": plan.name}
         iterations = document["iterations"]
         for iteration in iterations:
             number, bursts = iteration["iteration"], iteration["bursts"]
@@ -49,15 +49,45 @@ class Tables:
             )
             for burst in bursts:
                 times = {"start_s": burst["start"] - start, "end_s": burst["end"] - start}
+                times["first_end_s"] = burst["first_end"] - start
                 row = {"iteration": number, "burst": burst["burst"], "bytes": burst["bytes"]}
                 self._rows["bursts"].append(key | row | times)
         last = iterations[-1]["iteration"] if iterations else 0
-        total = plan.job.bytes // (plan.job.bursts * plan.job.flows)
         for sample in document["samples"]:
             if sample["iteration"] <= TRACED or last - TRACED < sample["iteration"] <= last:
                 row = {name: value for name, value in sample.items() if name != "time"}
-                row |= {"time_s": sample["time"] - start, "total_bytes": total}
+                shares = plan.spec.shares((sample["iteration"] - 1) * plan.spec.bursts + 1)
+                row |= {"time_s": sample["time"] - start, "total_bytes": shares[sample["flow"]]}
                 self._rows["samples"].append(key | row)
+
+    def add_neighbour(
+        self, arm: str, repetition: int, start: float, plan: Plan, document: dict[str, Any]
+    ) -> None:
+        """Add a neighbour's result document: its requests, or how far its bulk flow came."""
+        key = {"arm": arm, "repetition": repetition, "neighbour": plan.name}
+        if not plan.trace_ms:
+            self._rows["requests"] += [
+                key
+                | {
+                    "request": iteration["iteration"],
+                    "start_s": iteration["bursts"][0]["start"] - start,
+                    "end_s": iteration["end"] - start,
+                    "bytes": iteration["bytes"],
+                }
+                for iteration in document["iterations"]
+            ]
+        self._rows["bulk"] += [
+            key
+            | {
+                "time_s": sample["time"] - start,
+                "bytes": (sample["iteration"] - 1) * plan.spec.bytes_per_iteration
+                + sample["bytes_acked"],
+                "cwnd": sample["cwnd"],
+                "rtt_us": sample["rtt_us"],
+                "retransmits": sample["retransmits"],
+            }
+            for sample in document["samples"]
+        ]
 
     def add_events(
         self,
@@ -96,7 +126,7 @@ class Tables:
             )
 
     def write(self, folder: Path) -> None:
-        """Write every table; events of flows only where there are any."""
+        """Write every table; of those that most runs don't have, only those with rows."""
         write_tables(
-            folder, {n: rows for n, rows in self._rows.items() if rows or n != "flow_events"}
+            folder, {name: rows for name, rows in self._rows.items() if rows or name not in RARE}
         )

@@ -23,8 +23,8 @@ import pytest
 from mltcp_tools.backends import get_backend
 from mltcp_tools.host import read_sysctl
 from mltcp_tools.runfolder import COLUMNS
-from mltcp_tools.testbed.experiment import Link
 from mltcp_tools.testbed.leftovers import RunLock
+from mltcp_tools.testbed.links import Link
 from mltcp_tools.testbed.namespaces import inside
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
 

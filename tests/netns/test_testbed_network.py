@@ -15,16 +15,12 @@ import pytest
 
 from mltcp_tools.errors import HostError, UsageError
 from mltcp_tools.host import read_sysctl
-from mltcp_tools.testbed.experiment import Link
 from mltcp_tools.testbed.leftovers import LOCKS, RunLock, remove_leftovers
+from mltcp_tools.testbed.links import Link
 from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, inside
-from mltcp_tools.testbed.network import (
-    RECEIVER_ADDRESS,
-    Network,
-    add_bottleneck,
-    local_end,
-    remove_qdisc,
-)
+from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network, local_end
+from mltcp_tools.testbed.paths import ANY_ADDRESS, Paths
+from mltcp_tools.testbed.qdiscs import add_bottleneck, link_counters, remove_qdisc
 
 
 def namespaces(run: str) -> list[str]:
@@ -48,6 +44,50 @@ def test_the_kernel_has_what_was_asked_for(rate: int, queue: int) -> None:
     assert not any(found["offloads"].values())
     assert found["sysctls"]["net.ipv4.tcp_no_metrics_save"] == "1"
     assert found["sysctls"]["net.ipv4.tcp_sack"] == "0"
+
+
+def test_paths_cross_their_links_and_no_others() -> None:
+    """s1 over one, s2 over two and one: each leaves its bytes in the counters of its own links."""
+    links = {"one": Link(100_000_000), "two": Link(50_000_000, 60_000)}
+    size = 200_000
+    with RunLock() as lock:
+        with Paths(lock.id, links, {}, [("one",), ("two", "one")]) as network:
+            found = network.read_back()
+            carried = []
+            for sender, address in zip(network.senders, network.addresses, strict=True):
+                before = {name: _bytes(network, name) for name in links}
+                with inside(network.receiver):
+                    listener = socket.create_server((ANY_ADDRESS, 0))
+                with listener:
+                    with inside(sender):
+                        client = socket.create_connection((address, listener.getsockname()[1]))
+                    server, _ = listener.accept()
+                    with client, server:
+                        client.sendall(bytes(size))
+                        assert len(server.recv(size, socket.MSG_WAITALL)) == size
+                carried.append({name: _bytes(network, name) - before[name] for name in links})
+            total = network.counters()
+        assert namespaces(lock.id) == []
+    assert found["links"]["two"]["bottleneck"]["rate"] == 50_000_000
+    assert found["links"]["two"]["reverse"]["queue"] == 60_000
+    assert not any(found["offloads"].values())
+    first, second = carried
+    assert first["one"] > size > first["two"] == 0
+    assert second["one"] > size < second["two"]
+    assert total.bytes == sum(sum(each.values()) for each in carried)
+
+
+def _bytes(network: Paths, link: str) -> int:
+    """What a link has carried towards the receiver."""
+    run_id = network.receiver.removeprefix(PREFIX).partition("-")[0]
+    with inside(f"{PREFIX}{run_id}-{link}-in"):
+        return link_counters("bottleneck", network.links[link]).bytes
+
+
+def test_offloads_stay_on_where_they_are_wanted() -> None:
+    with RunLock() as lock, Network(lock.id, Link(offloads=True), {}, 1) as network:
+        found = network.read_back()["offloads"]
+    assert all("tx-tcp-segmentation" in enabled for enabled in found.values()), found
 
 
 def test_a_qdisc_that_someone_else_set_is_replaced() -> None:

@@ -19,6 +19,7 @@ import pandas as pd
 import pytest
 from netns.backends_here import PARAMETERS, RUNNABLE, why_not
 
+from mltcp_tools.analysis import load_run, summarise
 from mltcp_tools.backends import get_backend
 from mltcp_tools.errors import UsageError
 from mltcp_tools.host import available_congestion_controls
@@ -225,6 +226,81 @@ def test_other_directions(tmp_path: Path, direction: str) -> None:
     assert len(table(folder, "iterations").query("job == 'other'")) == 9
 
 
+NEIGHBOURS = """neighbours:
+  - {name: bulk, cc: reno, count: 2}
+  - {name: rpc, cc: arm, size: 10kB, think: 10ms, jitter: 20%}
+"""
+
+
+def test_neighbours_run_next_to_the_jobs_and_are_recorded(tmp_path: Path) -> None:
+    path = write(tmp_path, CUBIC_RENO)
+    path.write_text(path.read_text().replace("arms:\n", NEIGHBOURS + "arms:\n"))
+    folder = tmp_path / "run"
+    run_experiment(load_experiment(path).override(repetitions=1), folder)
+    iterations = table(folder, "iterations")
+    assert set(iterations["job"]) == {"job-1", "job-2", "other"}
+    assert set(iterations["iteration"]) == set(range(1, 10))
+    bulk, requests = table(folder, "bulk"), table(folder, "requests")
+    assert set(bulk["arm"]) == set(requests["arm"]) == {"cubic", "reno"}  # not alone
+    for _, rows in bulk.groupby(["arm", "neighbour"]):
+        assert len(rows) >= 2
+        assert rows["bytes"].is_monotonic_increasing
+        assert rows["bytes"].iloc[-1] > 100_000
+    for _, rows in requests.groupby("arm"):
+        assert list(rows["request"]) == list(range(1, len(rows) + 1))
+        assert len(rows) >= 2
+        assert (rows["end_s"] > rows["start_s"]).all()
+        assert set(rows["bytes"]) == {10_000}
+    result = summarise(load_run(folder))
+    for arm in ("cubic", "reno"):
+        entry = result["arms"][arm]
+        assert set(entry["neighbours"]) == {"bulk-1", "bulk-2", "rpc"}
+        assert entry["neighbours"]["rpc"]["cc"] == arm
+        assert 0.5 <= entry["jain"]["value"] <= 1.0
+
+
+LINKS = """\
+name: links
+links: {one: {rate: 100mbit, queue: 30kB}, two: {rate: 100mbit, queue: 30kB}}
+jobs:
+  - {name: a, bytes: 100kB, compute: 20ms, links: [one], flows: 3, split: [2, 1, 1], active: 2}
+  - {name: b, bytes: 100kB, compute: 20ms, links: [two, one], direction: both, chunk: 10kB}
+  - {name: c, bytes: 100kB, compute: 20ms, links: [two], rate: 50mbit}
+arms: {reno: {cc: reno}}
+iterations: 6
+repetitions: 1
+alone: {iterations: 2}
+"""
+
+
+def test_several_links_and_all_ways_of_a_burst(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run_experiment(parse_experiment(LINKS, "links.yaml"), folder)
+    iterations, bursts = table(folder, "iterations"), table(folder, "bursts")
+    counts = iterations.groupby(["arm", "job"]).size().to_dict()
+    assert counts == {(arm, job): n for arm, n in ((ALONE, 2), ("reno", 6)) for job in "abc"}
+    assert (bursts["first_end_s"] > bursts["start_s"]).all()
+    assert (bursts["first_end_s"] <= bursts["end_s"]).all()
+    samples = table(folder, "samples").query("arm == 'reno' and job == 'a'")
+    assert samples.groupby("iteration")["flow"].nunique().to_dict() == dict.fromkeys(range(1, 7), 2)
+    slowest = bursts.query("job == 'c'")
+    assert ((slowest["end_s"] - slowest["start_s"]) >= 100_000 * 8 / 50_000_000).all()
+    environment = json.loads((folder / "environment.json").read_text())
+    assert set(environment["network"]["links"]) == {"one", "two"}
+
+
+@pytest.mark.skipif("bpf" not in RUNNABLE, reason=why_not("bpf"))
+def test_a_neighbour_s_mltcp_is_loaded_for_it(tmp_path: Path) -> None:
+    path = write(tmp_path, "reno: {cc: reno}")
+    path.write_text(path.read_text().replace("arms:\n", "neighbours: [{cc: mltcp}]\narms:\n"))
+    folder = tmp_path / "run"
+    experiment = load_experiment(path).override(repetitions=1, alone=False)
+    run_experiment(experiment, folder, backend="bpf")
+    assert table(folder, "bulk")["bytes"].max() > 100_000
+    environment = json.loads((folder / "environment.json").read_text())
+    assert "mltcp" in environment["backend"]["loaded"]
+
+
 @pytest.mark.parametrize("direction", ["send", "both"])
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_an_mltcp_arm_tags_its_flows_and_keeps_their_events(
@@ -269,6 +345,49 @@ def test_the_command_reports(experiment: Path, tmp_path: Path) -> None:
     )
     assert again.returncode == 2
     assert "isn't an empty folder" in again.stderr
+
+
+MATRIX = """\
+name: few
+defaults:
+  link: {rate: 100mbit, queue: 30kB}
+  jobs: [{count: 2, bytes: 100kB, compute: 20ms, jitter: 10%, start: random}]
+  arms: {cubic: {cc: cubic}, reno: {cc: reno}}
+  iterations: 5
+  repetitions: 1
+  alone: {iterations: 2}
+mixes:
+  one: {}
+  no_such: {arms: {none: {cc: no_such}}}
+  two: {link: {queue: 60kB}}
+"""
+
+
+def test_a_matrix_goes_on_where_it_was(tmp_path: Path) -> None:
+    path, folder = tmp_path / "few.yaml", tmp_path / "few"
+    path.write_text(MATRIX)
+    words = ("matrix", str(path), "-o", str(folder), "--trace", "0")
+
+    def run(*options: str) -> subprocess.CompletedProcess[str]:
+        command = command_line(*words, *options)
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    first = run("--only", "one")
+    assert first.returncode == 0, first.stderr
+    taken = (folder / "one" / "iterations.csv").stat().st_mtime_ns
+    every = run("--json")
+    assert every.returncode == 1
+    assert "1 of 3 mixes have no result (no_such)" in every.stderr
+    assert "mix 1/3 one: finished before" in every.stderr
+    assert (folder / "one" / "iterations.csv").stat().st_mtime_ns == taken
+    mixes = json.loads(every.stdout)["mixes"]
+    assert "no congestion control 'no_such'" in mixes["no_such"]["problem"]
+    assert set(mixes["two"]["arms"]) == {"cubic", "reno"}
+    assert (folder / "two" / "report.html").exists()
+    assert len(pd.read_csv(folder / "matrix.csv")) == 4
+    other = run("--iterations", "6")
+    assert other.returncode == 2
+    assert "one isn't a run of this mix as it is now" in other.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

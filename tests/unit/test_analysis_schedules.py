@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mltcp_tools.analysis.schedules import SCHEDULES, SimulatedJob, iterations_of, simulate
+from mltcp_tools.analysis.schedules import (
+    SCHEDULES,
+    Schedule,
+    SimulatedJob,
+    iterations_of,
+    simulate,
+)
 
 
 def spans(bursts: pd.DataFrame, job: str) -> list[tuple[float, float]]:
@@ -147,3 +153,29 @@ def test_fair_keeps_the_link_busy_while_anything_waits(jobs: list[SimulatedJob])
         busy_s += max(0.0, row.end_s - max(row.start_s, until_s))
         until_s = max(until_s, row.end_s)
     assert busy_s == pytest.approx(work_s)
+
+
+def times_of(schedule: Schedule, paths: dict[str, tuple[str, ...]]) -> dict[str, list[float]]:
+    """When each job's first burst ends, if all ask at 1 s for 1 s of their links."""
+    jobs = [SimulatedJob(name, 0.0, [1.0], 1.0, links=links) for name, links in paths.items()]
+    return dict(simulate(schedule, jobs).groupby("job")["end_s"].apply(list))
+
+
+def test_jobs_that_share_no_link_do_not_meet() -> None:
+    apart = {"a": ("one",), "b": ("two",)}
+    for schedule in SCHEDULES:
+        assert times_of(schedule, apart) == {"a": [2.0], "b": [2.0]}
+
+
+def test_in_a_circle_one_burst_at_a_time_fits() -> None:
+    circle = {"a": ("three", "one"), "b": ("one", "two"), "c": ("two", "three")}
+    assert times_of("bound", circle) == {"a": [2.0], "b": [3.0], "c": [4.0]}
+    assert times_of("fair", circle) == {job: [pytest.approx(3.0)] for job in circle}
+
+
+def test_shares_are_max_min_fair() -> None:
+    # Three cross link one, one of them link two as well, where another has what that leaves.
+    paths = {"a": ("one",), "b": ("one",), "c": ("one", "two"), "d": ("two",)}
+    ends = times_of("fair", paths)
+    assert ends["d"] == [pytest.approx(1 + 1 / (2 / 3))]
+    assert ends["a"] == ends["b"] == ends["c"] == [pytest.approx(4.0)]

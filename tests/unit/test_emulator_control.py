@@ -92,6 +92,24 @@ def test_run_under_control(tmp_path: Path) -> None:
     assert document["iterations"][0]["start"] == at
 
 
+@pytest.mark.parametrize("when", ["in compute", "in a burst"])
+def test_a_parent_that_says_stop_gets_what_was_measured(when: str, tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    long = ["--bytes=100GB"] if when == "in a burst" else ["--compute=60s"]
+    options = ("--duration=1000s", "--trace=5", "--output", str(path), *long)
+    with server() as (_, _, port), controlled(*job(port, *options)) as (client, control):
+        _, fds = receive_message(control)
+        os.close(fds[0])
+        start(control, time.monotonic())
+        time.sleep(0.2)
+        control.send(json.dumps({"event": "stop"}).encode())
+        assert receive(control) == {"event": "done"}
+        assert client.end()[0] == 0
+    document = read_document(path)
+    assert (document["error"], document["iterations"]) == (None, [])
+    assert bool(document["samples"]) == (when == "in a burst")
+
+
 def test_start_in_the_past_is_now(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     options = ("--iterations", "1", "--output", str(path))

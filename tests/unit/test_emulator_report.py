@@ -25,7 +25,8 @@ from mltcp_tools.errors import UsageError
 
 
 def iteration(number: int, start: float, compute_s: float, burst_s: float) -> Iteration:
-    burst = Burst(1, start + compute_s, start + compute_s + burst_s, 1_000_000, 1e-4)
+    begin, end = start + compute_s, start + compute_s + burst_s
+    burst = Burst(1, begin, end, 1_000_000, 1e-4, end - 0.01)
     return Iteration(number, start, burst.end, compute_s, (burst,))
 
 
@@ -58,7 +59,7 @@ def test_document_has_the_documented_fields() -> None:
     }  # fmt: skip
     first = document["iterations"][0]
     assert set(first) == {"iteration", "start", "end", "compute", "bytes", "bursts"}
-    assert set(first["bursts"][0]) == {"burst", "start", "end", "bytes"}
+    assert set(first["bursts"][0]) == {"burst", "start", "end", "bytes", "first_end"}
     assert document["samples"][0]["bytes_acked"] == 14480
 
 

@@ -18,7 +18,7 @@ from emulator_processes import Emulator, read_document
 from mltcp_tools.cli.main import main
 from mltcp_tools.emulator.client import Client, ClientOptions
 from mltcp_tools.emulator.job import JobSpec, compute_times
-from mltcp_tools.emulator.protocol import BurstHeader, Hello, Welcome
+from mltcp_tools.emulator.protocol import BurstHeader, Confirmation, Hello, Welcome
 from mltcp_tools.emulator.report import Result
 from mltcp_tools.emulator.server import Server
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
@@ -79,6 +79,65 @@ def test_iteration_sends_exactly_its_bytes(port: int) -> None:
         # The confirmation comes with the last acknowledgement, or right behind it.
         assert samples[-1].bytes_acked == 1_000_000
         assert all(s.cwnd > 0 for s in samples)
+
+
+def acked(result: Result, iteration: int, flows: int) -> list[int]:
+    """Bytes that each flow got across in an iteration."""
+    samples = [s for s in result.samples if s.iteration == iteration]
+    return [max((s.bytes_acked for s in samples if s.flow == n), default=0) for n in range(flows)]
+
+
+def test_flows_carry_their_shares_and_others_idle(port: int) -> None:
+    ways = {"flows": 3, "weights": (4, 1, 1), "active": 2}
+    result = run(port, trace_s=0.001, bytes_per_iteration=600_000, iterations=4, **ways)
+    assert [acked(result, n, 3) for n in (1, 2, 3, 4)] == [
+        [480_000, 120_000, 0],
+        [480_000, 0, 120_000],
+        [0, 300_000, 300_000],
+        [480_000, 120_000, 0],
+    ]
+    for iteration in result.iterations:
+        (burst,) = iteration.bursts
+        assert burst.start < burst.first_end <= burst.end
+
+
+@pytest.mark.parametrize("chunk", [64, 1000, 65_536, 299_957, 300_001, 10_000_000])
+def test_ends_that_take_turns_get_everything_across(port: int, chunk: int) -> None:
+    result = run(port, direction="both", chunk=chunk, flows=2)
+    assert [i.bytes for i in result.iterations] == [300_001] * 3
+
+
+def test_the_next_chunk_waits_for_the_one_that_is_to_come() -> None:
+    chunk, size = 10_000, 25_000
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        spec = JobSpec(size, 0.0, iterations=1, direction="both", chunk=chunk)
+        client = Client(spec, ClientOptions("127.0.0.1", listener.getsockname()[1]))
+        thread = threading.Thread(target=client.run)
+        thread.start()
+        peer, _ = listener.accept()
+        with peer:
+            assert Hello.unpack(peer.recv(Hello.LAYOUT.size, socket.MSG_WAITALL)).chunk == chunk
+            peer.sendall(Welcome(True, "reno").pack())
+            header = BurstHeader.unpack(peer.recv(BurstHeader.LAYOUT.size, socket.MSG_WAITALL))
+            left = header.payload_up()
+            for part in (chunk, chunk, header.payload_down() - 2 * chunk):
+                due = min(left, chunk)
+                left -= len(peer.recv(due, socket.MSG_WAITALL))
+                peer.settimeout(0.1)
+                with pytest.raises(TimeoutError):  # nothing more until our chunk has come
+                    peer.recv(1)
+                peer.settimeout(None)
+                peer.sendall(bytes(part))
+            assert left == 0
+            peer.sendall(Confirmation(header.number, size, 0).pack())
+        thread.join()
+    assert [i.bytes for i in client.result.iterations] == [size]
+
+
+def test_a_job_of_limited_rate_is_no_faster(port: int) -> None:
+    result = run(port, rate_bps=100_000_000, flows=2, iterations=2, bytes_per_iteration=500_000)
+    for iteration in result.iterations:
+        assert iteration.communication_s >= 500_000 * 8 / 100_000_000
 
 
 def test_smallest_and_many_flows(port: int) -> None:
@@ -351,6 +410,7 @@ def test_command_line_reaches_the_job(port: int, capsys: pytest.CaptureFixture[s
         f"emulate client 127.0.0.1 --port {port} --bytes 20kB --compute 1ms --iterations 4"
         " --jitter 5% --seed 7 --flows 2 --bursts 2 --start-delay 2ms --cc reno --direction both"
         " --straggler-every 2 --straggler-factor 3 --job a --trace 5 --timeout 4s --json"
+        " --split 3,1 --active 2 --chunk 1kB"
     )
     assert main(arguments.split()) == 0
     document = json.loads(capsys.readouterr().out)
@@ -372,6 +432,10 @@ def test_command_line_reaches_the_job(port: int, capsys: pytest.CaptureFixture[s
         "direction": "both",
         "straggler_every": 2,
         "straggler_factor": 3.0,
+        "weights": [3, 1],
+        "active": 2,
+        "chunk": 1000,
+        "rate_bps": None,
         "host": "127.0.0.1",
         "port": port,
         "timeout_s": 4.0,

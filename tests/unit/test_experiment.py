@@ -12,14 +12,17 @@ from hypothesis import strategies as st
 from mltcp_tools.emulator.job import compute_times
 from mltcp_tools.errors import UsageError
 from mltcp_tools.testbed.backend import parameters_of
-from mltcp_tools.testbed.experiment import ALONE, Experiment, Job, Link, Straggler
+from mltcp_tools.testbed.experiment import ALONE, Experiment
+from mltcp_tools.testbed.jobs import Job, Straggler
+from mltcp_tools.testbed.links import Link
+from mltcp_tools.testbed.neighbours import Neighbour
 from mltcp_tools.testbed.reading import (
     find_experiment,
     load_experiment,
     parse_experiment,
     shipped_experiments,
 )
-from mltcp_tools.testbed.run import schedule, total_iterations
+from mltcp_tools.testbed.run import neighbours_of, plans_of, schedule, total_iterations
 
 FULL = """\
 name: full
@@ -29,10 +32,14 @@ sysctls: {net.ipv4.tcp_slow_start_after_idle: 1}
 jobs:
   - {name: job, count: 2, bytes: 2.5MB, compute: 340ms, jitter: 5%, flows: 2, bursts: 5,
      start: random, direction: both, straggler: {every: 20, factor: 2}}
-  - {name: other, bytes: 64KiB, compute: 0.1, start: 10ms, iterations: 300}
+  - {name: other, bytes: 64KiB, compute: 0.1, start: 10ms, iterations: 300, rate: 10mbit}
+neighbours:
+  - {name: bulk, cc: bbr, count: 2}
+  - {name: rpc, cc: arm, size: 20kB, think: 30ms, jitter: 20%, start: 1s}
 arms:
   cubic: {cc: cubic}
-  steep: {cc: mltcp, slope: 2, intercept: 0.5, shape: quadratic, mechanisms: [increase, yield]}
+  steep: {cc: mltcp, slope: 2, intercept: 0.5, shape: quadratic, mechanisms: [increase, yield],
+          base: cubic}
 baseline: steep
 iterations: 60
 repetitions: 2
@@ -69,6 +76,13 @@ def test_every_field_is_read() -> None:
         "shape": "quadratic",
         "mechanisms": ("increase", "yield"),
     }
+    assert other.rate == 10_000_000
+    assert [arm.base for arm in experiment.arms] == [None, "cubic"]
+    assert experiment.neighbours == (
+        Neighbour("bulk-1", "bbr"),
+        Neighbour("bulk-2", "bbr"),
+        Neighbour("rpc", "arm", 20_000, 0.03, 0.2, 1.0),
+    )
     assert (experiment.baseline, experiment.iterations, experiment.repetitions) == ("steep", 60, 2)
     assert (experiment.seed, experiment.alone_iterations) == (7, 10)
 
@@ -192,30 +206,40 @@ def test_shipped_experiments_are_those_of_the_results(
         ),
         ("factor: 2", "factor: big", "f.yaml:7: jobs[1].straggler.factor: 'big' is not a number."),
         ("every: 20, ", "", "f.yaml:7: jobs[1].straggler.every: missing"),
-        ("name: other", "name: job-2", "f.yaml:8: jobs[2].name: another job is called 'job-2'"),
-        ("{cc: cubic}", "{}", "f.yaml:10: arms.cubic.cc: missing"),
-        ("{cc: cubic}", "{cc: mltcp_}", "f.yaml:10: arms.cubic.cc: 'mltcp_' is not one of mltcp,"),
-        ("{cc: cubic}", "{cc: Cubic!}", "f.yaml:10: arms.cubic.cc: 'Cubic!' is not the name of"),
-        ("{cc: cubic}", "{cc: cubic, slope: 1}", "f.yaml:10: arms.cubic.slope: cubic takes no par"),
-        ("cubic: {cc", "alone: {cc", "f.yaml:10: arms.alone: 'alone' is kept for the jobs' lone"),
-        ("slope: 2", "slop: 2", "f.yaml:11: arms.steep.slop: no such field; did you mean slope?"),
-        ("slope: 2", "slope: 65", "f.yaml:11: arms.steep.slope: slope is 65.0; it must be 0 to 64"),
-        ("slope: 2", "slope: x", "f.yaml:11: arms.steep.slope: 'x' is not a number."),
-        ("quadratic", "cubic", "f.yaml:11: arms.steep.shape: shape is 'cubic'; it must be one of"),
-        ("[increase, yield]", "[grow]", "f.yaml:11: arms.steep.mechanisms: mechanism 'grow' is"),
-        ("[increase, yield]", "[1]", "f.yaml:11: arms.steep.mechanisms: [1] is not a word or a"),
-        ("baseline: steep", "baseline: reno", "f.yaml:12: baseline: 'reno' is not one of cubic, s"),
-        ("iterations: 60", "iterations: -1", "f.yaml:13: iterations: -1 is not a whole number"),
-        ("seed: 7", "sead: 7", "f.yaml:15: sead: no such field; did you mean seed?"),
+        ("name: other", "name: job-2", "f.yaml:8: jobs[2].name: another one is called 'job-2'"),
+        ("cc: bbr, ", "", "f.yaml:10: neighbours[1].cc: missing"),
+        ("name: rpc", "name: job-1", "f.yaml:11: neighbours[2].name: another one is called 'job-1"),
+        ("size: 20kB, ", "", "f.yaml:11: neighbours[2].think: belongs to requests; give their"),
+        ("size: 20kB", "size: 1", "f.yaml:11: neighbours[2].size: 1 is outside 64 to"),
+        ("base: cubic", "base: reno", "f.yaml:14: arms.steep: the base 'reno' of steep is none of"),
+        ("flows: 2", "flows: 2, split: 3", "f.yaml:6: jobs[1].split: 3 is not a list of whole"),
+        ("flows: 2", "flows: 2, split: [1]", "f.yaml:6: jobs[1]: Not a possible job: the split"),
+        ("flows: 2", "flows: 2, active: 3", "f.yaml:6: jobs[1]: Not a possible job: active flow"),
+        ("10mbit}", "10mbit, chunk: 1kB}", "f.yaml:8: jobs[2]: Not a possible job: a chunk must"),
+        ("flows: 2", "flows: 2, rate: 1mbit", "f.yaml:6: jobs[1]: Not a possible job: the rate"),
+        ("{cc: cubic}", "{}", "f.yaml:13: arms.cubic.cc: missing"),
+        ("{cc: cubic}", "{cc: mltcp_}", "f.yaml:13: arms.cubic.cc: 'mltcp_' is not one of mltcp,"),
+        ("{cc: cubic}", "{cc: Cubic!}", "f.yaml:13: arms.cubic.cc: 'Cubic!' is not the name of"),
+        ("{cc: cubic}", "{cc: cubic, slope: 1}", "f.yaml:13: arms.cubic.slope: cubic takes no par"),
+        ("cubic: {cc", "alone: {cc", "f.yaml:13: arms.alone: 'alone' is kept for the jobs' lone"),
+        ("slope: 2", "slop: 2", "f.yaml:14: arms.steep.slop: no such field; did you mean slope?"),
+        ("slope: 2", "slope: 65", "f.yaml:14: arms.steep.slope: slope is 65.0; it must be 0 to 64"),
+        ("slope: 2", "slope: x", "f.yaml:14: arms.steep.slope: 'x' is not a number."),
+        ("quadratic", "cubic", "f.yaml:14: arms.steep.shape: shape is 'cubic'; it must be one of"),
+        ("[increase, yield]", "[grow]", "f.yaml:14: arms.steep.mechanisms: mechanism 'grow' is"),
+        ("[increase, yield]", "[1]", "f.yaml:14: arms.steep.mechanisms: [1] is not a word or a"),
+        ("baseline: steep", "baseline: reno", "f.yaml:16: baseline: 'reno' is not one of cubic, s"),
+        ("iterations: 60", "iterations: -1", "f.yaml:17: iterations: -1 is not a whole number"),
+        ("seed: 7", "sead: 7", "f.yaml:19: sead: no such field; did you mean seed?"),
         ("name: full", "name: [", "f.yaml:"),
         ("name: full", "name: \0", "f.yaml: not valid YAML"),
         ("name: full", "name: " + 2000 * "[", "f.yaml: not readable: lists"),
-        ("seed: 7", "seed: 2001-13-01", "f.yaml:15: seed: '2001-13-01' can't be read as a value."),
-        ("seed: 7", "seed: 1" + 200 * ":59" + ".5", "f.yaml:15: seed: "),
-        ("seed: 7", "seed: " + 5000 * "1", "f.yaml:15: seed: "),
-        ("seed: 7", "seed: !!bool x", "f.yaml:15: seed: 'x' can't be read as a value."),
-        ("seed: 7", "seed: &a [*a]", "f.yaml:15: seed: a list can't be read as a value."),
-        ("seed: 7", "seed: !other 7", "f.yaml:15: seed: '7' can't be read as a value."),
+        ("seed: 7", "seed: 2001-13-01", "f.yaml:19: seed: '2001-13-01' can't be read as a value."),
+        ("seed: 7", "seed: 1" + 200 * ":59" + ".5", "f.yaml:19: seed: "),
+        ("seed: 7", "seed: " + 5000 * "1", "f.yaml:19: seed: "),
+        ("seed: 7", "seed: !!bool x", "f.yaml:19: seed: 'x' can't be read as a value."),
+        ("seed: 7", "seed: &a [*a]", "f.yaml:19: seed: a list can't be read as a value."),
+        ("seed: 7", "seed: !other 7", "f.yaml:19: seed: '7' can't be read as a value."),
     ],
 )
 def test_a_mistake_is_named_with_file_line_and_field(old: str, new: str, complaint: str) -> None:
@@ -250,6 +274,100 @@ def test_draws_depend_on_repetition_and_job_only() -> None:
     assert experiment.override(seed=8).job_seed(1, job) != experiment.job_seed(1, job)
     spec = job.spec(iterations=5, seed=experiment.job_seed(1, job))
     assert list(compute_times(spec)) == list(compute_times(spec))
+
+
+def test_neighbours_run_in_every_arm_but_alone_behind_the_jobs() -> None:
+    experiment = full()
+    cubic, steep = experiment.arms
+    plans = neighbours_of(experiment, cubic, 1)
+    assert [(plan.name, plan.sender, plan.spec.cc) for plan in plans] == [
+        ("bulk-1", 3, "bbr"),
+        ("bulk-2", 4, "bbr"),
+        ("rpc", 5, "cubic"),
+    ]
+    assert [plan.spec.cc for plan in neighbours_of(experiment, steep, 1)] == ["bbr", "bbr", "mltcp"]
+    assert neighbours_of(experiment, experiment.arm(ALONE), 1) == []
+    assert len({plan.spec.seed for plan in plans}) == 3
+    assert list(experiment.congestion_controls()) == ["mltcp", "cubic", "bbr"]
+
+
+def test_a_base_that_is_left_out_is_forgotten() -> None:
+    experiment = full().override(arms=("steep",))
+    assert experiment.arms[0].base is None
+    assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
+
+
+UNEVEN = """\
+name: uneven
+jobs:
+  - {bytes: 1MB, compute: 100ms, flows: 3, split: [2, 1, 1], active: 2}
+  - {name: ring, bytes: 1MB, compute: 100ms, direction: both, chunk: 64kB}
+arms:
+  reno: {cc: reno}
+  mltcp: {cc: mltcp}
+"""
+
+
+def test_the_ways_of_a_burst_are_read_and_written() -> None:
+    experiment = parse_experiment(UNEVEN, "u.yaml")
+    uneven, ring = experiment.jobs
+    assert (uneven.split, uneven.active, ring.chunk) == ((2, 1, 1), 2, 64_000)
+    assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
+    spec = uneven.spec(iterations=1, seed=1)
+    assert spec.shares(1) == [666_666, 333_334, 0]
+    assert spec.shares(2) == [666_666, 0, 333_334]
+    assert spec.shares(3) == [0, 500_000, 500_000]
+    with pytest.raises(UsageError, match=r"u\.yaml:6: arms: mltcp can't be `told` a flow's bytes"):
+        parse_experiment(UNEVEN.replace("cc: mltcp", "cc: mltcp, told: true"), "u.yaml")
+
+
+LINKS = """\
+name: links
+links: {one: {rate: 100mbit}, two: {rate: 50mbit, queue: 60kB}}
+jobs:
+  - {name: a, bytes: 1MB, compute: 100ms, links: [one]}
+  - {name: b, bytes: 1MB, compute: 100ms, links: [two, one], start: random}
+arms:
+  reno: {cc: reno}
+"""
+
+
+def test_several_links() -> None:
+    experiment = parse_experiment(LINKS, "l.yaml")
+    assert experiment.links == {"one": Link(100_000_000), "two": Link(50_000_000, 60_000)}
+    assert experiment.link == experiment.links["two"]  # the slowest
+    assert [job.links for job in experiment.jobs] == [("one",), ("two", "one")]
+    assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
+    assert len(experiment.lone_jobs()) == 2
+    groups = plans_of(experiment, experiment.arm(ALONE), 1)
+    assert [[plan.sender for plan in plans] for plans in groups] == [[0], [1]]  # each its own path
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("links: [one]", "links: [none]", "l.yaml:2: links: the `links` of a must be some of one,"),
+        (
+            "links: [two, one]",
+            "links: [two, two]",
+            "l.yaml:2: links: the `links` of b must be some",
+        ),
+        (", links: [one]}", "}", "l.yaml:2: links: the `links` of a are missing; name those it"),
+        (
+            "links: {one",
+            "link: {rate: 1gbit}\nlinks: {one",
+            "l.yaml:2: link: there are `links`, too",
+        ),
+        ("{one: ", "{the-first: ", "l.yaml:2: links.the-first: a link's name has lower-case"),
+        ("queue: 60kB", "delay: 1ms", "l.yaml:2: links.two: one of several links has neither"),
+        ("links: {one: {rate: 100mbit}, two: {rate: 50mbit, queue: 60kB}}\n", "", "l.yaml:1: the"),
+    ],
+)
+def test_mistakes_with_links(old: str, new: str, complaint: str) -> None:
+    assert old in LINKS
+    with pytest.raises(UsageError) as error:
+        parse_experiment(LINKS.replace(old, new, 1), "l.yaml")
+    assert str(error.value).startswith(complaint)
 
 
 def test_the_command_line_overrides() -> None:

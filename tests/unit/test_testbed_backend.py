@@ -13,8 +13,9 @@ from mltcp_tools.backends.base import NAMES
 from mltcp_tools.errors import BusyError, HostError, MltcpError
 from mltcp_tools.testbed import backend as testbed_backend
 from mltcp_tools.testbed.backend import ArmJobs, use_backend
-from mltcp_tools.testbed.emulators import _borrow
-from mltcp_tools.testbed.experiment import Arm, Job
+from mltcp_tools.testbed.borrowed import borrow
+from mltcp_tools.testbed.experiment import Arm
+from mltcp_tools.testbed.jobs import Job
 from mltcp_tools.testbed.reading import parse_experiment
 from mltcp_tools.testbed.run import check_congestion_controls
 
@@ -64,7 +65,7 @@ def test_a_backend_that_goes_away_costs_no_measurements() -> None:
 def test_sockets_the_receiver_does_not_have_are_missed_in_a_sentence() -> None:
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(MltcpError, match="0 of the 1 sockets"):
-        _borrow(os.getpid(), [("192.0.2.1", 1)])
+        borrow(os.getpid(), [("192.0.2.1", 1)])
     assert len(os.listdir("/proc/self/fd")) == before
 
 

@@ -20,7 +20,7 @@ from vm.loading import FILE, MODULE, SLAB, allow, choose, chosen, insert, pair, 
 from mltcp_tools import host
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import ALL_NAMES, Backend, Job, JobParams
-from mltcp_tools.testbed.experiment import Link
+from mltcp_tools.testbed.links import Link
 from mltcp_tools.testbed.namespaces import inside, write_sysctl
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
 

@@ -1,0 +1,174 @@
+"""The queueing disciplines of a link: the bottleneck, its queue management, delay and loss."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+from mltcp_tools.errors import HostError, MltcpError
+from mltcp_tools.testbed.links import Link
+
+BOTTLENECK = "bottleneck"
+"""The interface that a bottleneck is on, at both its ends."""
+
+BURST_BYTES = 20 * 1024  # tc's "20k"
+_TBF_HANDLE = 0x10000  # 1:
+_ROOT = 0xFFFFFFFF  # TC_H_ROOT
+_PACKET_BYTES = 1514  # a full one, as qdiscs count it
+
+
+@dataclass(frozen=True)
+class LinkCounters:
+    """What a bottleneck qdisc has counted since the network was built."""
+
+    bytes: int
+    packets: int
+    drops: int
+    marks: int
+
+
+def remove_qdisc(interface: str) -> None:
+    """Remove the root qdisc that was added to `interface`; no error where there is none."""
+    with IPRoute() as ip:
+        index = ip.link_lookup(ifname=interface)[0]
+        # The kernel's own has the handle 0, and can't be removed.
+        if any(q["parent"] == _ROOT and q["handle"] for q in ip.get_qdiscs(index)):
+            ip.tc("del", index=index, parent=_ROOT)
+
+
+def add_bottleneck(interface: str, link: Link) -> None:
+    """Make the egress of `interface` the bottleneck `link`: tbf, and its AQM under it."""
+    with IPRoute() as ip, needs("the qdisc tbf (CONFIG_NET_SCH_TBF)"):
+        ip.tc(
+            "add",
+            "tbf",
+            ip.link_lookup(ifname=interface)[0],
+            handle=_TBF_HANDLE,
+            rate=link.rate // 8,
+            burst=BURST_BYTES,
+            limit=link.queue,
+        )
+    if link.aqm != "none":
+        add_aqm(interface, link)
+
+
+def add_delay(interface: str, link: Link) -> None:
+    """Have netem hold back what leaves `interface` by the delay of `link`."""
+    with (
+        IPRoute() as ip,
+        needs("the qdisc netem (CONFIG_NET_SCH_NETEM), which the link's `delay` is made with"),
+    ):
+        index = ip.link_lookup(ifname=interface)[0]
+        ip.tc("add", "netem", index, delay=round(link.delay * 1e6), limit=100_000)
+
+
+def add_loss(interface: str, link: Link) -> None:
+    """Have netem lose the share of packets that `link` loses among those that leave `interface`."""
+    with (
+        IPRoute() as ip,
+        needs("the qdisc netem (CONFIG_NET_SCH_NETEM), which the link's `loss` is made with"),
+    ):
+        index = ip.link_lookup(ifname=interface)[0]
+        ip.tc("add", "netem", index, loss=link.loss * 100, limit=100_000)
+
+
+def link_counters(interface: str, link: Link) -> LinkCounters:
+    """What the bottleneck on `interface` has counted since it was added."""
+    stats = _tbf(interface).get_attr("TCA_STATS2")
+    basic, queue = stats.get_attr("TCA_STATS_BASIC"), stats.get_attr("TCA_STATS_QUEUE")
+    marks = aqm_marks(interface) if link.ecn else 0
+    return LinkCounters(basic["bytes"], basic["packets"], queue["drops"], marks)
+
+
+def read_bottleneck() -> dict[str, int]:
+    """The bottleneck of this namespace as the kernel has it: rate in bit/s, queue and burst in
+    bytes."""
+    options = _tbf(BOTTLENECK).get_attr("TCA_OPTIONS").get_attr("TCA_TBF_PARMS")
+    return {
+        "rate": options["rate"] * 8,
+        "queue": options["limit"],
+        "burst": round(options["buffer"] / _psched_ticks_per_second() * options["rate"]),
+    }
+
+
+def _tbf(interface: str) -> Any:
+    with IPRoute() as ip:
+        index = ip.link_lookup(ifname=interface)[0]
+        return next(m for m in ip.get_qdiscs(index) if m["handle"] == _TBF_HANDLE)
+
+
+def add_aqm(interface: str, link: Link) -> None:
+    """The link's queue management under the tbf of `interface`, through tc: pyroute2 has no RED."""
+    under = ("qdisc", "add", "dev", interface, "parent", "1:1", "handle", "2:", link.aqm)
+    if link.aqm == "red":
+        options = _red(link)
+    else:
+        options = ["limit", str(max(1, link.queue // _PACKET_BYTES))]
+    marks = ["ecn"] if link.ecn else ["noecn"] if link.aqm == "fq_codel" else []
+    try:
+        _tc(*under, *options, *marks)
+    except MltcpError as error:
+        if "kind is unknown" not in str(error):
+            raise
+        raise HostError(
+            f"This kernel lacks the qdisc {link.aqm} (CONFIG_NET_SCH_{link.aqm.upper()}), which is"
+            " the `aqm` of the experiment's `link`."
+        ) from None
+
+
+def _red(link: Link) -> list[str]:
+    """RED: it acts from a quarter of the queue on, and on every packet from three quarters on.
+
+    A burst fills the queue within few packets, so the average must follow it as closely as RED's
+    can: by half of the difference at each packet. tc chooses that weight where `burst` times
+    `avpkt` is just `min`.
+    """
+    low, high = link.queue // 4, link.queue * 3 // 4
+    burst = max(1, round(low / _PACKET_BYTES))
+    return [
+        *("limit", str(link.queue), "min", str(low), "max", str(high), "burst", str(burst)),
+        *("avpkt", str(-(-low // burst)), "probability", "1", "bandwidth", f"{link.rate}bit"),
+    ]
+
+
+def aqm_marks(interface: str) -> int:
+    """Packets that the queue management of `interface` has marked."""
+    qdiscs = json.loads(_tc("-s", "-j", "qdisc", "show", "dev", interface))
+    return sum(int(qdisc.get("marked", 0)) + int(qdisc.get("ecn_mark", 0)) for qdisc in qdiscs)
+
+
+def _tc(*arguments: str) -> str:
+    try:
+        done = subprocess.run(["tc", *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise HostError("The command tc is missing; install iproute2.") from None
+    if done.returncode:
+        raise MltcpError(f"`tc {' '.join(arguments)}` failed ({' '.join(done.stderr.split())}).")
+    return done.stdout
+
+
+def _psched_ticks_per_second() -> float:
+    # tc's clock: see tc_core_init() of iproute2; all numbers are hexadecimal
+    to_us, us_to, resolution, _ = (int(x, 16) for x in Path("/proc/net/psched").read_text().split())
+    return 1e6 * to_us / us_to * resolution / 1e6
+
+
+@contextlib.contextmanager
+def needs(what: str) -> Iterator[None]:
+    """Say which part of the kernel is missing where a request of netlink fails for that."""
+    try:
+        yield
+    except NetlinkError as error:
+        if error.code in (errno.ENOENT, errno.EOPNOTSUPP):
+            raise HostError(f"This kernel lacks {what}.") from None
+        raise MltcpError(f"Setting up {what} failed ({os.strerror(error.code)}).") from None
