@@ -16,7 +16,7 @@ from mltcp_tools.attach.following.attaching import attach_new, forget_closed, ha
 from mltcp_tools.attach.following.followed import Followed
 from mltcp_tools.attach.following.reader import Reader
 from mltcp_tools.attach.following.rules import AUTO, Rule
-from mltcp_tools.attach.following.signals import Signals, Voice
+from mltcp_tools.attach.following.voice import Voice
 from mltcp_tools.attach.following.wakeups import Wakeups, open_wakeups
 from mltcp_tools.attach.following.watchlist import Watched, Watchlist
 from mltcp_tools.attach.jobs import change_parameters, named_job
@@ -28,6 +28,7 @@ from mltcp_tools.attach.sources.messages import Mailbox, Message
 from mltcp_tools.attach.sources.metadata import Metadata
 from mltcp_tools.backends.base import Backend, Job
 from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.signals import Signals
 from mltcp_tools.units import format_bytes, format_seconds
 
 _HEARD_MOST = 10_000
