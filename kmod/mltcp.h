@@ -29,6 +29,19 @@ struct mltcp_job_ref {
 	struct rcu_head rcu;
 };
 
+/* One of our congestion controls. */
+struct mltcp_variant {
+	const char *name;
+	const char *base_name;
+	u32 mechanisms; /* where a job doesn't say */
+	u32 flags; /* TCP_CONG_*, besides the base's */
+	struct socket *holder; /* keeps the base; NULL: this kernel lacks it */
+	const struct tcp_congestion_ops *base;
+	struct tcp_congestion_ops ops; /* registered */
+	struct tcp_congestion_ops
+		ops_without_ecn; /* for a base that found no ECN on a connection */
+};
+
 /* State of one flow, at the end of the private area its base doesn't use. */
 struct mltcp_sock {
 	struct mltcp_flow flow; /* protected by the socket's lock */
@@ -45,10 +58,15 @@ struct mltcp_sock {
 /* mltcp_main.c */
 extern struct mltcp_params mltcp_defaults; /* of flows without a job; fields change one by one */
 
+/* mltcp_variants.c */
+int mltcp_variants_init(void);
+void mltcp_variants_exit(void);
+size_t mltcp_variants_names(char *to, size_t size);
+/* The one whose operations these are, NULL for others. */
+struct mltcp_variant *mltcp_variant_of(const struct tcp_congestion_ops *ops);
+
 /* mltcp_cc.c */
-int mltcp_cc_init(void);
-void mltcp_cc_exit(void);
-size_t mltcp_cc_names(char *to, size_t size);
+extern const struct tcp_congestion_ops mltcp_cc_ops;
 /*
  * Give a locked socket to a job (NULL: to none), and take over the reference to it. Fails
  * unless one of our congestion controls drives the socket.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The congestion controls. Each wraps one of the kernel's own: a kernel socket that chose the
- * base by its name yields the base's operations and holds its module. What isn't MLTCP's
- * business goes straight to the base, so that at F = 1 a flow is the base itself.
+ * What the congestion controls do. Each wraps one of the kernel's own, see mltcp_variants.c: what
+ * isn't MLTCP's business goes straight to the base, so that at F = 1 a flow is the base itself.
  *
  * The base keeps its state at the start of the socket's private area (cubic 60 of 104 bytes,
  * dctcp 40 in 6.12, reno none), ours is behind a pointer at the end, 16 bytes.
@@ -10,8 +9,6 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include "mltcp.h"
-
-#define SCALE_ALL (MLTCP_SCALE_INCREASE | MLTCP_SCALE_DECREASE | MLTCP_YIELD)
 
 /*
  * What is ours of the private area. It may hold what another congestion control left there, see
@@ -21,45 +18,6 @@ struct private_end {
 	struct mltcp_sock *ms;
 	unsigned long check; /* ms ^ socket */
 };
-
-struct mltcp_variant {
-	const char *name;
-	const char *base_name;
-	u32 mechanisms; /* where a job doesn't say */
-	u32 flags; /* TCP_CONG_*, besides the base's */
-	struct socket *holder; /* keeps the base; NULL: this kernel lacks it */
-	const struct tcp_congestion_ops *base;
-	struct tcp_congestion_ops ops; /* registered */
-	struct tcp_congestion_ops
-		ops_without_ecn; /* for a base that found no ECN on a connection */
-};
-
-static struct mltcp_variant mltcp_variants[] = {
-	{.name = "mltcp",
-	 .base_name = "reno",
-	 .mechanisms = SCALE_ALL,
-	 .flags = TCP_CONG_NON_RESTRICTED},
-	{.name = "mltcp_reno",
-	 .base_name = "reno",
-	 .mechanisms = MLTCP_SCALE_INCREASE,
-	 .flags = TCP_CONG_NON_RESTRICTED},
-	{.name = "mltcp_cubic",
-	 .base_name = "cubic",
-	 .mechanisms = MLTCP_SCALE_INCREASE,
-	 .flags = TCP_CONG_NON_RESTRICTED},
-	/* For whom the administrator allows it, as dctcp: it pushes others aside (RFC 8257, 5). */
-	{.name = "mltcp_dctcp", .base_name = "dctcp", .mechanisms = MLTCP_SCALE_INCREASE},
-};
-
-static struct mltcp_variant *variant_of(const struct tcp_congestion_ops *ops)
-{
-	int i;
-
-	for (i = 0; i < ARRAY_SIZE(mltcp_variants); i++)
-		if (ops == &mltcp_variants[i].ops || ops == &mltcp_variants[i].ops_without_ecn)
-			return &mltcp_variants[i];
-	return NULL;
-}
 
 static struct private_end *private_end(const struct sock *sk)
 {
@@ -85,7 +43,7 @@ static void set_state_pointer(struct sock *sk, struct mltcp_sock *ms)
 static void start(struct sock *sk)
 {
 	struct inet_connection_sock *icsk = inet_csk(sk);
-	struct mltcp_variant *variant = variant_of(icsk->icsk_ca_ops);
+	struct mltcp_variant *variant = mltcp_variant_of(icsk->icsk_ca_ops);
 	const struct tcp_congestion_ops *base = variant->base;
 	struct mltcp_sock *ms;
 
@@ -305,7 +263,7 @@ static void mltcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 		rcu_read_unlock();
 }
 
-/* What follows goes to the base as it is; only what a base has is registered, see wrap(). */
+/* What follows goes to the base as it is; only what a base has is registered. */
 
 static void mltcp_set_state(struct sock *sk, u8 new_state)
 {
@@ -385,7 +343,8 @@ static u32 mltcp_sndbuf_expand(struct sock *sk)
  */
 static size_t mltcp_get_info(struct sock *sk, u32 ext, int *attr, union tcp_cc_info *info)
 {
-	const struct mltcp_variant *variant = variant_of(READ_ONCE(inet_csk(sk)->icsk_ca_ops));
+	const struct mltcp_variant *variant =
+		mltcp_variant_of(READ_ONCE(inet_csk(sk)->icsk_ca_ops));
 
 	/* It may already be another variant than the one whose operation was called. */
 	if (!variant || !variant->base->get_info)
@@ -395,7 +354,7 @@ static size_t mltcp_get_info(struct sock *sk, u32 ext, int *attr, union tcp_cc_i
 
 int mltcp_cc_retag(struct sock *sk, struct mltcp_job_ref *job)
 {
-	struct mltcp_sock *ms = variant_of(inet_csk(sk)->icsk_ca_ops) ? need_state(sk) : NULL;
+	struct mltcp_sock *ms = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops) ? need_state(sk) : NULL;
 	struct mltcp_job_ref *old;
 
 	/* A connection that was reset keeps its state until the descriptor is closed. */
@@ -413,136 +372,22 @@ int mltcp_cc_retag(struct sock *sk, struct mltcp_job_ref *job)
 	return 0;
 }
 
-/* A socket that holds the algorithm of that name, so that its module stays. */
-static struct socket *hold_base(const char *name)
-{
-	struct socket *holder;
-	int err;
-
-	err = sock_create_kern(&init_net, PF_INET, SOCK_STREAM, IPPROTO_TCP, &holder);
-	if (err)
-		return ERR_PTR(err);
-	err = holder->ops->setsockopt(holder, SOL_TCP, TCP_CONGESTION, KERNEL_SOCKPTR((char *)name),
-				      strlen(name));
-	if (err) {
-		sock_release(holder);
-		return ERR_PTR(err);
-	}
-	return holder;
-}
-
-/* The operations of a variant: ours, and those of the base that it has. */
-static void wrap(struct mltcp_variant *variant)
-{
-	const struct tcp_congestion_ops *base = variant->base;
-	struct tcp_congestion_ops *ops = &variant->ops;
-
-	ops->init = mltcp_init;
-	ops->release = mltcp_release;
-	ops->ssthresh = mltcp_ssthresh;
-	ops->cong_avoid = mltcp_cong_avoid;
-	ops->undo_cwnd = mltcp_undo_cwnd;
-	ops->pkts_acked = mltcp_pkts_acked;
-	if (base->set_state)
-		ops->set_state = mltcp_set_state;
-	ops->cwnd_event = mltcp_cwnd_event;
+/* All there are; a variant has no optional ones but those of its base. */
+const struct tcp_congestion_ops mltcp_cc_ops = {
+	.init = mltcp_init,
+	.release = mltcp_release,
+	.ssthresh = mltcp_ssthresh,
+	.cong_avoid = mltcp_cong_avoid,
+	.undo_cwnd = mltcp_undo_cwnd,
+	.pkts_acked = mltcp_pkts_acked,
+	.set_state = mltcp_set_state,
+	.cwnd_event = mltcp_cwnd_event,
 #ifdef HAVE_CWND_EVENT_TX_START
-	ops->cwnd_event_tx_start = mltcp_cwnd_event_tx_start;
+	.cwnd_event_tx_start = mltcp_cwnd_event_tx_start,
 #endif
-	if (base->in_ack_event)
-		ops->in_ack_event = mltcp_in_ack_event;
-	if (base->min_tso_segs)
-		ops->min_tso_segs = mltcp_min_tso_segs;
-	if (base->sndbuf_expand)
-		ops->sndbuf_expand = mltcp_sndbuf_expand;
-	if (base->get_info)
-		ops->get_info = mltcp_get_info;
-	strscpy(ops->name, variant->name, sizeof(ops->name));
-	ops->owner = THIS_MODULE;
-	ops->flags = variant->flags | (base->flags & TCP_CONG_NEEDS_ECN);
-
-	variant->ops_without_ecn = *ops;
-	variant->ops_without_ecn.flags &= ~TCP_CONG_NEEDS_ECN;
-	variant->ops_without_ecn.get_info = NULL;
-}
-
-static int __init add(struct mltcp_variant *variant)
-{
-	struct socket *holder = hold_base(variant->base_name);
-	const struct tcp_congestion_ops *base;
-	int err;
-
-	if (IS_ERR(holder)) {
-		pr_info("no %s: this kernel lacks %s (%ld)\n", variant->name, variant->base_name,
-			PTR_ERR(holder));
-		return PTR_ERR(holder);
-	}
-	base = inet_csk(holder->sk)->icsk_ca_ops;
-	if (!base->cong_avoid || base->cong_control) {
-		pr_warn("no %s: %s does without cong_avoid\n", variant->name, variant->base_name);
-		err = -EOPNOTSUPP;
-		goto release;
-	}
-	if (base->owner == BPF_MODULE_OWNER) {
-		pr_warn("no %s: %s is an eBPF program here\n", variant->name, variant->base_name);
-		err = -EOPNOTSUPP;
-		goto release;
-	}
-	variant->base = base;
-	wrap(variant);
-	err = tcp_register_congestion_control(&variant->ops);
-	if (err) {
-		pr_warn("no %s: the name is taken or refused (%d)\n", variant->name, err);
-		goto release;
-	}
-	variant->ops_without_ecn.key = variant->ops.key;
-	variant->holder = holder;
-	return 0;
-
-release:
-	sock_release(holder);
-	return err;
-}
-
-/* Those whose base this kernel has; an error if that is none. */
-int __init mltcp_cc_init(void)
-{
-	int i, err = 0, added = 0;
-
-	for (i = 0; i < ARRAY_SIZE(mltcp_variants); i++) {
-		int result = add(&mltcp_variants[i]);
-
-		if (result)
-			err = result;
-		else
-			added++;
-	}
-	return added ? 0 : err;
-}
-
-/* No socket has them any more: each holds a reference to the module. */
-void mltcp_cc_exit(void)
-{
-	int i;
-
-	for (i = 0; i < ARRAY_SIZE(mltcp_variants); i++) {
-		if (!mltcp_variants[i].holder)
-			continue;
-		tcp_unregister_congestion_control(&mltcp_variants[i].ops);
-		sock_release(mltcp_variants[i].holder);
-	}
-}
-
-/* The names registered, separated by blanks; the length without the terminator. */
-size_t mltcp_cc_names(char *to, size_t size)
-{
-	size_t length = 0;
-	int i;
-
-	*to = '\0';
-	for (i = 0; i < ARRAY_SIZE(mltcp_variants); i++)
-		if (mltcp_variants[i].holder)
-			length += scnprintf(to + length, size - length, "%s%s", length ? " " : "",
-					    mltcp_variants[i].name);
-	return length;
-}
+	.in_ack_event = mltcp_in_ack_event,
+	.min_tso_segs = mltcp_min_tso_segs,
+	.sndbuf_expand = mltcp_sndbuf_expand,
+	.get_info = mltcp_get_info,
+	.owner = THIS_MODULE,
+};

@@ -86,6 +86,12 @@ static inline __u32 mltcp_piece_gap(const struct mltcp_flow *f, __u32 i)
 	return f->pieces[i] & ((1U << MLTCP_PIECE_SHIFT) - 1);
 }
 
+/* Does the flow know what an iteration is? */
+static inline __u8 mltcp_is_sure(const struct mltcp_flow *f)
+{
+	return f->confidence >= MLTCP_CONFIDENT;
+}
+
 /* What was learned no longer holds, and gaps of another length count from here on. */
 static inline void mltcp_unlearn(struct mltcp_flow *f, __u32 gap_us)
 {
@@ -194,21 +200,20 @@ static inline __u32 mltcp_latest(const struct mltcp_flow *f, __u32 count)
 static inline __u8 mltcp_longer_gap(struct mltcp_flow *f, __u32 gap_us, __u64 now)
 {
 	__u32 now_ms = (__u32)mltcp_div64(now, 1000000), now_kib = mltcp_kib(f->acked_bytes);
-	__u32 size = now_kib - f->longer_kib, before = f->longer_size, shorter = f->longer_us;
-	__u8 back = shorter && now_ms - f->longer_ms < MLTCP_LONGER_WITHIN_MS;
-	__u8 sure = f->confidence >= MLTCP_CONFIDENT && f->gap_us >= MLTCP_FINE_US;
+	__u32 size = now_kib - f->longer_kib, before = f->longer_size;
+	__u32 kind_us = f->longer_us < gap_us ? f->longer_us : gap_us; /* of this and the last */
+	__u8 back = f->longer_us && now_ms - f->longer_ms < MLTCP_LONGER_WITHIN_MS;
+	__u8 sure = mltcp_is_sure(f) && f->gap_us >= MLTCP_FINE_US;
 
-	if (shorter > gap_us)
-		shorter = gap_us;
 	f->longer_us = gap_us;
 	f->longer_ms = now_ms;
 	f->longer_kib = now_kib;
 	f->longer_size = back ? size : 0;
 	if (!back || (sure && !(before && mltcp_same_size(before, size))))
 		return 0;
-	mltcp_unlearn(f, shorter);
+	mltcp_unlearn(f, kind_us);
 	if (before)
-		mltcp_add_piece(f, before, shorter);
+		mltcp_add_piece(f, before, kind_us);
 	mltcp_add_piece(f, size, gap_us);
 	f->piece_kib = now_kib;
 	f->longer_us = 0;
@@ -220,7 +225,7 @@ static inline __u8 mltcp_gaps_missing(const struct mltcp_flow *f, __u64 now)
 {
 	__u32 size = mltcp_kib(f->acked_bytes) - f->piece_kib, largest = 0, i;
 
-	if (f->confidence >= MLTCP_CONFIDENT)
+	if (mltcp_is_sure(f))
 		return size > 2 * f->total_kib;
 	if (!f->piece_count)
 		return now - f->start_ns > 8000ULL * f->gap_us;
@@ -233,7 +238,7 @@ static inline __u8 mltcp_gaps_missing(const struct mltcp_flow *f, __u64 now)
 /* Is this where the iteration is expected to end? */
 static inline __u8 mltcp_is_expected(const struct mltcp_flow *f)
 {
-	return f->confidence >= MLTCP_CONFIDENT &&
+	return mltcp_is_sure(f) &&
 	       mltcp_same_size(mltcp_kib(f->acked_bytes - f->start_bytes), f->total_kib);
 }
 
@@ -295,7 +300,7 @@ static inline __u8 mltcp_piece_ended(struct mltcp_flow *f, const struct mltcp_pa
 		return sent > total || mltcp_same_size(sent, total);
 	}
 	count = p->gap_ns ? mltcp_repeats(f, 1) : mltcp_pieces_per_iteration(f);
-	if (f->confidence >= MLTCP_CONFIDENT) {
+	if (mltcp_is_sure(f)) {
 		if (mltcp_same_size(sent, total)) {
 			if (count && !mltcp_same_size(mltcp_latest(f, count), total))
 				mltcp_lose_confidence(f);
@@ -306,7 +311,7 @@ static inline __u8 mltcp_piece_ended(struct mltcp_flow *f, const struct mltcp_pa
 		} else {
 			return 0; /* a gap within the iteration */
 		}
-		if (f->confidence >= MLTCP_CONFIDENT)
+		if (mltcp_is_sure(f))
 			return 1;
 	}
 	if (!count || mltcp_latest(f, count) < MLTCP_TOTAL_MIN)
@@ -354,7 +359,7 @@ static inline __u64 mltcp_total(const struct mltcp_flow *f, const struct mltcp_p
 {
 	if (p->total_bytes)
 		return p->total_bytes;
-	return f->confidence >= MLTCP_CONFIDENT ? (__u64)f->total_kib << MLTCP_KIB_SHIFT : 0;
+	return mltcp_is_sure(f) ? (__u64)f->total_kib << MLTCP_KIB_SHIFT : 0;
 }
 
 #endif

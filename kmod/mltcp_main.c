@@ -6,10 +6,11 @@
  * is said in mltcp_core.h and mltcp_learn.h. For hosts whose flows are mostly training traffic:
  * flows that repeat nothing behave as their base algorithm.
  *
- * mltcp_cc.c      the congestion controls, around the kernel's own algorithms
- * mltcp_flows.c   state and table of flows
- * mltcp_jobs.c    jobs, per network namespace
- * mltcp_netlink.c control from user space, and reports to it
+ * mltcp_variants.c  the congestion controls, and which of the kernel's own they are around
+ * mltcp_cc.c        what they do
+ * mltcp_flows.c     state and table of flows
+ * mltcp_jobs.c      jobs, per network namespace
+ * mltcp_netlink.c   control from user space, and reports to it
  * This file: parameters of the module, its start and its end.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -132,7 +133,7 @@ static int __init mltcp_module_init(void)
 	if (err)
 		goto undo_jobs;
 	/* Last: from here on sockets come. */
-	err = mltcp_cc_init();
+	err = mltcp_variants_init();
 	if (err)
 		goto undo_netlink;
 	return 0;
@@ -148,7 +149,7 @@ undo_flows:
 
 static void __exit mltcp_module_exit(void)
 {
-	mltcp_cc_exit();
+	mltcp_variants_exit();
 	mltcp_netlink_exit();
 	mltcp_jobs_exit();
 	mltcp_flows_exit();

@@ -73,7 +73,7 @@ static int mltcp_nl_status_get(struct sk_buff *request, struct genl_info *info)
 	if (!skb)
 		return -ENOMEM;
 	header = genlmsg_put_reply(skb, info, &mltcp_family, 0, MLTCP_CMD_STATUS_GET);
-	mltcp_cc_names(names, sizeof(names));
+	mltcp_variants_names(names, sizeof(names));
 	if (!header || nla_put_string(skb, MLTCP_A_NAMES, names) ||
 	    nla_put_string(skb, MLTCP_A_VERSION, MLTCP_VERSION) ||
 	    nla_put_u32(skb, MLTCP_A_FLOWS, mltcp_flow_count(seen_by(request, net))) ||

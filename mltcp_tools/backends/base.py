@@ -113,7 +113,8 @@ class Flow:
     job_id: job of its tag, 0 when untagged. cwnd, ssthresh: segments. gain: F.
     sent_bytes: acknowledged in the present iteration. ratio: their share of an iteration's bytes,
     0..1, as of the latest step of a 64th. learned_bytes: of an iteration, 0 where nothing was
-    learned. confidence: in that, 0..1; it is used where the job doesn't say and the flow is sure.
+    learned. learned_gap_s: the usual length, in seconds, of the gaps that may end one; 0 before the
+    first. confidence: in these, 0..1; they are used where the job doesn't say and the flow is sure.
     srtt_us: microseconds. retransmits: segments, in the present iteration.
     queue_us: queueing delay of the last RTT sample; full_queue_us: the one found at losses.
     active: False while the flow behaves as its base.
@@ -132,6 +133,7 @@ class Flow:
     sent_bytes: int
     ratio: float
     learned_bytes: int
+    learned_gap_s: float
     confidence: float
     gain: float
     active: bool

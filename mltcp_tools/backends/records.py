@@ -25,6 +25,7 @@ def flow(data: bytes) -> Flow:
         sent_bytes=inner.acked_bytes - inner.start_bytes,
         ratio=from_fixed(inner.ratio),
         learned_bytes=inner.total_kib * 1024,
+        learned_gap_s=inner.gap_us / 1e6,
         confidence=inner.confidence / CONFIDENCE_MAX,
         gain=from_fixed(inner.gain),
         active=bool(inner.active),

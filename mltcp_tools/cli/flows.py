@@ -19,7 +19,7 @@ _COLUMNS = "{:<16} {:<11} {:<27} {:>9} {:>9} {:>5} {:>5} {:>6} {:>8} {:>7} {:<8}
 
 
 def _line(flow: Flow, job: str, known: Metadata | None) -> str:
-    size = flow.learned_bytes or None if known is None else known.bytes_per_iteration
+    size = flow.learned_bytes if known is None else known.bytes_per_iteration
     source = "itself" if flow.learned_bytes else "-"
     return _COLUMNS.format(
         job,
@@ -34,7 +34,7 @@ def _line(flow: Flow, job: str, known: Metadata | None) -> str:
         flow.retransmits,
         source if known is None else known.source,
         "-" if known is None else format_seconds(known.period_s),
-        "-" if size is None else format_bytes(size),
+        "-" if not size else format_bytes(size),
         flow.state,
     )
 
@@ -53,7 +53,7 @@ def command(backend: str, as_json: bool) -> None:
     SENT, RATIO and RETRANS are those of the present iteration. A ratio of - means that the flow
     behaves as its base: it doesn't know its iterations, or no longer.
     SOURCE is who knows of its job's iterations, with their PERIOD and the BYTES of a flow in each;
-    `itself` is what the flow has learned alone.
+    `itself`: only what the flow has learned alone.
     """
     source = get_backend(backend)
     flows = source.flows()

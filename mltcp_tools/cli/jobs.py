@@ -45,9 +45,9 @@ def command(backend: str, as_json: bool) -> None:
     """List the jobs: the parameters their flows have, and who knows what of their iterations.
 
     BURST and GAP are in force: bytes of a burst of one flow, and the silence that ends an
-    iteration. SOURCE is who is believed (hooks in the training loop, nccl, gloo, or the flow
-    itself), with the PERIOD and BYTES of a flow it found; it takes `mltcp agent` or `attach
-    --follow` to find out.
+    iteration; `learned`: by each flow itself. SOURCE is who is believed (hooks in the training
+    loop, nccl, gloo; or `itself`, what flows have learned), with the PERIOD and BYTES of a flow it
+    found; it takes `mltcp agent` or `attach --follow` to find out.
     """
     source = get_backend(backend)
     flows = [flow.job_id for flow in source.flows()]

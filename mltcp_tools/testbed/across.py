@@ -25,9 +25,9 @@ from mltcp_tools.backends.base import IterationEvent
 from mltcp_tools.environment import Environment
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.runfolder import check_folder
+from mltcp_tools.signals import Signals
 from mltcp_tools.testbed.emulators import Plan, cpu_busy, cpu_times
 from mltcp_tools.testbed.experiment import Arm, Experiment
-from mltcp_tools.testbed.interrupts import Interrupts
 from mltcp_tools.testbed.leftovers import require_privileges
 from mltcp_tools.testbed.machines import END_S, Agent, Machines
 from mltcp_tools.testbed.namespaces import enabled_offloads
@@ -84,7 +84,7 @@ def run_across(
             )
     check_folder(folder)
     bottleneck, _ = local_end(machines.address)
-    with Interrupts() as interrupts, Progress(total_iterations(experiment)) as progress:
+    with Signals() as interrupts, Progress(total_iterations(experiment)) as progress:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "experiment.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
         run = _Run(experiment, machines, folder, bottleneck, interrupts, progress)
@@ -100,7 +100,7 @@ class _Run:
         machines: Machines,
         folder: Path,
         bottleneck: str,
-        interrupts: Interrupts,
+        interrupts: Signals,
         progress: Progress,
     ) -> None:
         self._experiment = experiment

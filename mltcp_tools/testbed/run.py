@@ -19,10 +19,10 @@ from mltcp_tools.emulator.sockets import set_congestion_control
 from mltcp_tools.environment import Environment, sysctls
 from mltcp_tools.errors import BusyError, HostError
 from mltcp_tools.runfolder import check_folder
+from mltcp_tools.signals import Signals
 from mltcp_tools.testbed.backend import ArmJobs, describe, use_backend
 from mltcp_tools.testbed.emulators import Emulators, Measured, Place, Plan
 from mltcp_tools.testbed.experiment import ALONE, Arm, Experiment, is_mltcp
-from mltcp_tools.testbed.interrupts import Interrupts
 from mltcp_tools.testbed.leftovers import (
     LOCKS,
     RunLock,
@@ -106,7 +106,7 @@ def run_experiment(
     check_congestion_controls(experiment)
     check_folder(folder)
     with (
-        Interrupts() as interrupts,
+        Signals() as interrupts,
         RunLock() as lock,
         Progress(total_iterations(experiment)) as progress,
     ):
@@ -129,7 +129,7 @@ class _Run:
         folder: Path,
         trace_ms: int,
         backend: str,
-        interrupts: Interrupts,
+        interrupts: Signals,
         lock: RunLock,
         progress: Progress,
     ) -> None:

@@ -219,25 +219,29 @@ def test_records_of_closed_connections_are_forgotten(backend: Backend, mark: str
         assert StateFiles().read()[0].sockets == ()
 
 
-def test_the_flow_tells_its_own_rhythm(
+def test_what_flows_learn_is_shown(
     backend: Backend, mark: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    said: list[str] = []
     rule = Rule("trained", Target(patterns=(mark,)), kinds=(ALL,))
-    with training(mark) as job, Follower([rule], backend, lambda _: None) as follower:
+    with training(mark) as job, Follower([rule], backend, said.append) as follower:
         job.ask("connect")
         wait_for(lambda: follower.step() or len(backend.flows()) == 2, "attached")
         job.tell(f"train 60 0.1 {BURST}")
-        wait_for(lambda: follower.step() or backend.jobs()[0].params.total_bytes, "learned")
-        params = backend.jobs()[0].params
-        assert params.total_bytes == pytest.approx(BURST, rel=0.01)
-        assert 0.02 < params.gap_s < 0.1
-        wait_for(lambda: follower.step() or "flow" in shown(capsys, "jobs"), "shown")
+        wait_for(lambda: follower.step() or " itself " in shown(capsys, "jobs"), "shown")
         (listed,) = json.loads(shown(capsys, "jobs", "--json"))
-        assert listed["metadata"]["source"] == "flow"
+        assert listed["metadata"]["source"] == "itself"
         assert listed["metadata"]["period_s"] == pytest.approx(0.1, rel=0.5)
-        assert " flow " in shown(capsys, "flows")
+        assert listed["metadata"]["bytes_per_iteration"] == pytest.approx(BURST, rel=0.02)
+        assert listed["metadata"]["gap_s"] == pytest.approx(0.05, rel=0.5)
         flows = json.loads(shown(capsys, "flows", "--json"))
-        assert {flow["metadata"]["bytes_per_iteration"] for flow in flows} == {BURST}
+        sizes = [each["learned_bytes"] for each in flows]
+        assert max(sizes) == pytest.approx(BURST, rel=0.02)
+        assert "itself" in shown(capsys, "watch", "--once", "--wait", "0.1s")
+        # Nothing is told to those who know it already.
+        params = backend.jobs()[0].params
+        assert (params.total_bytes, params.gap_s) == (0, 0)
+    assert any("per burst of a flow" in each and "itself: period" in each for each in said)
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -12,17 +12,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import time
 from statistics import mean, quantiles
 
 import numpy as np
-from train.jobs import Place, Rank, training
+from train.jobs import Place, Rank, switch, training, wait_for_more
 from train.mltcp import bottleneck, mltcp
 
 from mltcp_tools.analysis.schedules import SimulatedJob, simulate
-from mltcp_tools.attach.borrow import borrowed, set_congestion_control
-from mltcp_tools.attach.processes import Target
-from mltcp_tools.attach.targets import look
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS
 
 PORT = 29800
@@ -44,17 +40,6 @@ def bound(alone_s: float, options: argparse.Namespace) -> float:
     return mean(means)
 
 
-def switch(pids: list[int], cc: str) -> None:
-    """Give the processes' Gloo connections a congestion control."""
-    seen, _ = look(Target(pids=tuple(pids)))
-    for verdict in (verdict for each in seen for verdict in each.verdicts):
-        if verdict.carries_data:
-            sock = verdict.socket
-            holder = sock.process
-            with borrowed(holder.pid, holder.start_ticks, sock.fd, sock.cookie) as found:
-                set_congestion_control(found, cc)
-
-
 def run(arm: str, jobs: int, options: argparse.Namespace) -> list[float]:
     """Durations of the iterations, in seconds, of all jobs, the first ones left out."""
     cc = "cubic" if arm == "alone" else arm
@@ -70,15 +55,10 @@ def run(arm: str, jobs: int, options: argparse.Namespace) -> list[float]:
                     )
                 )
             )
-        switch([rank.pid for ranks in running for rank in ranks], cc)
-        goal = max(len(ranks[0].losses) for ranks in running) + options.settle
-        for ranks in running:
-            ranks[0].wait_for(goal)
-        begin = time.monotonic()
-        goal = max(len(ranks[0].losses) for ranks in running) + options.iterations
-        for ranks in running:
-            ranks[0].wait_for(goal)
-        end = time.monotonic()
+        switch([rank for ranks in running for rank in ranks], cc)
+        first = [ranks[0] for ranks in running]
+        begin = wait_for_more(first, options.settle)
+        end = wait_for_more(first, options.iterations)
         return [each for ranks in running for each in ranks[0].durations_s(begin, end)]
 
 

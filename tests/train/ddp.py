@@ -4,7 +4,8 @@
 
 Where to meet comes from MASTER_ADDR, MASTER_PORT and GLOO_SOCKET_IFNAME. IDLE_S stands for the time
 that an accelerator computes, normally distributed around it by JITTER as a share. Prints `ready`,
-then per iteration its number, when it ended (CLOCK_MONOTONIC) and the exact loss.
+then per iteration its number, when it had computed and when it ended (CLOCK_MONOTONIC), and the
+exact loss.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ def main() -> None:
         inputs = torch.randn(8, width, generator=data)
         time.sleep(max(0.0, computing.gauss(idle_s, jitter * idle_s)))
         optimizer.zero_grad()
+        computed_s = time.monotonic()
         loss = (job(inputs) - inputs).square().mean()
         loss.backward()
         optimizer.step()
-        print(iteration, time.monotonic(), loss.item().hex(), flush=True)
+        print(iteration, computed_s, time.monotonic(), loss.item().hex(), flush=True)
     dist.destroy_process_group()
 
 

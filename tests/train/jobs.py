@@ -8,11 +8,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mltcp_tools.attach.borrow import borrowed, set_congestion_control
+from mltcp_tools.attach.processes import Target
+from mltcp_tools.attach.targets import look
 from mltcp_tools.testbed.namespaces import inside
 
 SCRIPTS = Path(__file__).parent
@@ -34,10 +37,15 @@ class Place:
 
 @dataclass
 class Rank:
-    """A running rank. ends_s: when its iterations ended. losses: exactly, as hexadecimals."""
+    """A running rank.
+
+    computed_s, ends_s: when its iterations had computed, and ended (CLOCK_MONOTONIC). losses:
+    exactly, as hexadecimals.
+    """
 
     process: subprocess.Popen[str]
     ready: threading.Event = field(default_factory=threading.Event)
+    computed_s: list[float] = field(default_factory=list)
     ends_s: list[float] = field(default_factory=list)
     losses: list[str] = field(default_factory=list)
 
@@ -51,9 +59,10 @@ class Rank:
             words = line.split()
             if words == ["ready"]:
                 self.ready.set()
-            elif len(words) == 3 and words[0] == str(len(self.losses)):
-                self.ends_s.append(float(words[1]))
-                self.losses.append(words[2])
+            elif len(words) == 4 and words[0] == str(len(self.losses)):
+                self.computed_s.append(float(words[1]))
+                self.ends_s.append(float(words[2]))
+                self.losses.append(words[3])
         self.ready.set()
 
     def durations_s(self, since_s: float = 0.0, until_s: float = float("inf")) -> list[float]:
@@ -119,6 +128,24 @@ def training(
         for rank in ranks:
             assert rank.process.stdout is not None
             rank.process.stdout.close()
+
+
+def wait_for_more(ranks: Iterable[Rank], iterations: int) -> float:
+    """Wait until each has had so many iterations more; when that is (CLOCK_MONOTONIC)."""
+    for rank, goal in [(rank, len(rank.losses) + iterations) for rank in ranks]:
+        rank.wait_for(goal)
+    return time.monotonic()
+
+
+def switch(ranks: Iterable[Rank], cc: str) -> None:
+    """Give the ranks' Gloo connections a congestion control."""
+    seen, _ = look(Target(pids=tuple(rank.pid for rank in ranks)))
+    for verdict in (verdict for each in seen for verdict in each.verdicts):
+        if verdict.carries_data:
+            sock = verdict.socket
+            holder = sock.process
+            with borrowed(holder.pid, holder.start_ticks, sock.fd, sock.cookie) as found:
+                set_congestion_control(found, cc)
 
 
 def finish(ranks: list[Rank], seconds: float = 400.0) -> None:

@@ -6,14 +6,13 @@ import contextlib
 import json
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean
 
 import pytest
 from train.conftest import Report
-from train.jobs import Place, Rank, finish, gradient_bytes, training
+from train.jobs import Place, Rank, finish, gradient_bytes, training, wait_for_more
 from train.mltcp import MLTCP, bottleneck, loaded, mltcp_json
 
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
@@ -53,20 +52,15 @@ def iteration_s(ranks: list[Rank], since_s: float, until_s: float) -> float:
     return mean(ranks[0].durations_s(since_s, until_s))
 
 
-def wait_for(jobs: dict[str, list[Rank]], iterations: int) -> float:
-    """Wait until all have had that many more iterations; when that is."""
-    goals = [(rank, len(rank.losses) + iterations) for ranks in jobs.values() for rank in ranks]
-    for rank, goal in goals:
-        rank.wait_for(goal)
-    return time.monotonic()
+def all_ranks(jobs: dict[str, list[Rank]]) -> list[Rank]:
+    return [rank for ranks in jobs.values() for rank in ranks]
 
 
 def congestion_controls(jobs: dict[str, list[Rank]]) -> set[str]:
     """What `mltcp ps` reads of the jobs' Gloo connections."""
-    pids = [rank.pid for ranks in jobs.values() for rank in ranks]
     return {
         sock["congestion_control"]
-        for process in mltcp_json("ps", *pids)
+        for process in mltcp_json("ps", *(rank.pid for rank in all_ranks(jobs)))
         for sock in process["sockets"]
         if sock["kind"] == "gloo"
     }
@@ -74,8 +68,8 @@ def congestion_controls(jobs: dict[str, list[Rank]]) -> set[str]:
 
 def test_attach_and_detach_while_they_run(report: Report) -> None:
     with bottleneck(2, RATE, QUEUE) as network, loaded(), two_jobs(network, 10_000) as jobs:
-        began_s = wait_for(jobs, SETTLE)
-        before_s = wait_for(jobs, 16)
+        began_s = wait_for_more(all_ranks(jobs), SETTLE)
+        before_s = wait_for_more(all_ranks(jobs), 16)
         default = congestion_controls(jobs)
         assert "mltcp" not in default
         for name, ranks in jobs.items():
@@ -90,8 +84,8 @@ def test_attach_and_detach_while_they_run(report: Report) -> None:
             # The store's connections are left alone.
             assert "store" in {verdict["kind"] for verdict in done["left_alone"]}
         assert congestion_controls(jobs) == {"mltcp"}
-        attached_s = wait_for(jobs, SETTLE)
-        after_s = wait_for(jobs, 24)
+        attached_s = wait_for_more(all_ranks(jobs), SETTLE)
+        after_s = wait_for_more(all_ranks(jobs), 24)
         flows = mltcp_json("flows")
         assert len(flows) == 4
         assert all(flow["active"] and flow["iteration"] > 20 for flow in flows)
@@ -99,7 +93,7 @@ def test_attach_and_detach_while_they_run(report: Report) -> None:
         assert [each["outcome"] for each in restored] == ["restored"] * 4
         assert congestion_controls(jobs) == default
         assert mltcp_json("flows") == []
-        wait_for(jobs, SETTLE)
+        wait_for_more(all_ranks(jobs), SETTLE)
         for name, ranks in jobs.items():
             report.line(
                 f"job {name}: {iteration_s(ranks, began_s, before_s):.3f} s per iteration under"
@@ -115,7 +109,7 @@ def test_attach_and_detach_while_they_run(report: Report) -> None:
 def test_agent_learns_from_gloos_calls(report: Report, tmp_path: Path) -> None:
     """Nothing is told but which processes belong to which job."""
     with bottleneck(2, RATE, QUEUE) as network, loaded(), two_jobs(network, 1000) as jobs:
-        wait_for(jobs, 2)
+        wait_for_more(all_ranks(jobs), 2)
         config = tmp_path / "agent.yaml"
         rules = [
             {"job": name, "pid": [rank.pid for rank in ranks], "total": "auto", "gap": "auto"}
@@ -126,7 +120,7 @@ def test_agent_learns_from_gloos_calls(report: Report, tmp_path: Path) -> None:
             [MLTCP, "agent", "--config", config], stderr=subprocess.PIPE, text=True
         )
         try:
-            wait_for(jobs, 24)
+            wait_for_more(all_ranks(jobs), 24)
             found = {job["name"]: job for job in mltcp_json("jobs")}
             attached = congestion_controls(jobs)
         finally:

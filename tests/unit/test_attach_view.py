@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from mltcp_tools.attach.seeing.board import SCHEMA, Board, read_boards
-from mltcp_tools.attach.seeing.iterations import JobIterations
+from mltcp_tools.attach.seeing.iterations import JobIterations, without_pieces
 from mltcp_tools.attach.seeing.relay import Relay, RelayedIterations, open_iterations
 from mltcp_tools.attach.seeing.view import JobView, Views
 from mltcp_tools.attach.sources.metadata import Metadata
-from mltcp_tools.backends.base import Backend, IterationEvent, Job
+from mltcp_tools.backends.base import Backend, IterationEvent, Job, JobParams
 from mltcp_tools.errors import BusyError, MltcpError
 
 METADATA = Metadata("hooks", 0.5, 1000, 0.2, 0.9, 12)
@@ -65,6 +65,14 @@ def test_a_flow_without_pause_towards_the_next_does_not_join_iterations() -> Non
     found += joined.flush()
     assert len(found) == 5
     assert all(len(each.events) == 2 for each in found)
+
+
+def test_what_flows_report_before_they_know_iterations_is_left_out() -> None:
+    events = [dataclasses.replace(event(1, 1, n, n, n + 0.1), ratio=n > 2) for n in range(1, 5)]
+    whole = [each.iteration for each in without_pieces(events, [Job(1, "auto")])]
+    assert whole == [3, 4]
+    told = Job(1, "told", JobParams(gap_s=0.1))
+    assert without_pieces(events, [told]) == events
 
 
 def test_an_event_that_comes_too_late_changes_nothing() -> None:

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
+from statistics import median
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.traces import CHANGES, FIRST_BYTES, MADE, NOT_PERIODIC, Piece, bursts, replay
+from unit.traces import (
+    CHANGES,
+    FIRST_BYTES,
+    MADE,
+    NOT_PERIODIC,
+    Piece,
+    bursts,
+    recorded,
+    replay,
+)
 
 from mltcp_tools.core import core
 from mltcp_tools.uapi import CONFIDENCE_MAX, CONFIDENT
@@ -21,7 +31,17 @@ SEEDS = range(5)
 LATER = {
     "slow_start_of_the_job": 60,  # its pauses look like those between iterations, only longer
     "now_and_then_no_gap": 10,  # one that is missing among the first leaves nothing that repeats
+    # The pauses before the first iteration are longer than those that follow.
+    "ddp-mltcp job-2-rank-1/1": 8,
+    "ddp-ring-cubic job-1-rank-1/1": 13,
+    "ddp-ring-cubic job-1-rank-2/1": 9,
+    # Who is done before the job's other flows has gaps three times as long as who is last.
+    "eight-flows-cubic job-2/4": 11,
+    "eight-flows-cubic job-2/5": 20,
 }
+"""Iterations after which these are learned, where that is more than four."""
+
+RECORDED = recorded()
 
 
 def iterations(pieces: Iterator[Piece], count: int) -> Iterator[Piece]:
@@ -43,6 +63,34 @@ def test_learned_within_four_iterations_and_kept(name: str, seed: int) -> None:
     assert outcome.learned_after <= LATER.get(name, 4)
     assert outcome.found >= 0.8 * (outcome.iterations - outcome.learned_after)
     assert outcome.false <= 0.02 * outcome.iterations
+
+
+def size_of_iterations(pieces: list[Piece]) -> float:
+    """Bytes (median) between an iteration's first piece and the next one's."""
+    starts = [k for k, piece in enumerate(pieces) if piece.first]
+    return median(sum(p.bytes for p in pieces[i:j]) for i, j in pairwise(starts))
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_what_real_flows_send_is_learned(name: str) -> None:
+    pieces = RECORDED[name]
+    outcome = replay(pieces)
+    assert outcome.total == pytest.approx(size_of_iterations(pieces), rel=0.02)
+    assert outcome.learned_after is not None
+    assert outcome.learned_after <= LATER.get(name, 4)
+    left = outcome.iterations - outcome.learned_after
+    assert outcome.missed <= 0.2 * left
+    assert outcome.false <= 0.05 * left
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_what_real_flows_send_is_learned_by_whom_attaches_late(name: str) -> None:
+    pieces = RECORDED[name]
+    starts = [k for k, piece in enumerate(pieces) if piece.first][3:16]
+    late = [replay(pieces[start + 1 :]) for start in starts]  # within a burst, where it has gaps
+    size = size_of_iterations(pieces)
+    assert [each.total for each in late] == [pytest.approx(size, rel=0.02)] * len(late)
+    assert median(each.learned_after or 0 for each in late) <= 4
 
 
 @pytest.mark.parametrize("seed", SEEDS)

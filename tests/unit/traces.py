@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import csv
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, count, islice
+from itertools import chain, count, groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ lib, ffi = core()
 MS = 1_000_000
 MSS = 1448
 RECORDED = Path(__file__).parent / "data" / "traces"
+COLUMNS = ("iteration", "send_us", "last_ack_us", "bytes")
 
 
 @dataclass(frozen=True)
@@ -314,6 +317,26 @@ def terminal(rng: random.Random) -> Iterator[Piece]:
         yield Piece(rng.expovariate(1 / 300), rng.randrange(30, 200), 1, False)
 
 
+def recorded() -> dict[str, list[Piece]]:
+    """The flows that tests/train/record_traces.py recorded, by trace and flow."""
+    found: dict[str, list[Piece]] = {}
+    for path in sorted(RECORDED.glob("*.csv")):
+        with path.open(encoding="utf-8") as file:
+            rows = [(row["flow"], [int(row[c]) for c in COLUMNS]) for row in csv.DictReader(file)]
+        for flow, own in groupby(rows, itemgetter(0)):
+            found[f"{path.stem} {flow}"] = list(_pieces(numbers for _, numbers in own))
+    return found
+
+
+def _pieces(rows: Iterable[list[int]]) -> Iterator[Piece]:
+    """Rows of one flow, each with the values of COLUMNS."""
+    before, ended_us = 0, None
+    for iteration, send_us, last_ack_us, size in rows:
+        gap_us = send_us - (send_us if ended_us is None else ended_us)
+        yield Piece(gap_us / 1000, size, (last_ack_us - send_us) / 1000, iteration > before)
+        before, ended_us = iteration, last_ack_us
+
+
 def _show(name: str, outcome: Outcome) -> None:
     after = "-" if outcome.learned_after is None else outcome.learned_after
     print(
@@ -335,6 +358,8 @@ def main() -> None:
     for name, make in NOT_PERIODIC.items():
         o = replay(islice(make(random.Random(1)), 3000))
         _show(name, o)
+    for name, pieces in recorded().items():
+        _show(name, replay(pieces))
 
 
 if __name__ == "__main__":

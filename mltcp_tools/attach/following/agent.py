@@ -11,13 +11,13 @@ from pathlib import Path
 
 from mltcp_tools.attach.following.follow import Follower
 from mltcp_tools.attach.following.rules import Config, load_config
-from mltcp_tools.attach.following.signals import Signals
 from mltcp_tools.attach.privileges import require_capabilities
 from mltcp_tools.attach.restore import detach
 from mltcp_tools.attach.sources.messages import Mailbox
 from mltcp_tools.backends.base import Backend
 from mltcp_tools.backends.locks import exclusive
 from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.signals import Signals
 
 _ONE = "An agent runs on this host already; stop it first (systemctl stop mltcp-agent)."
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 
 from mltcp_tools.attach.following.rules import ALL
-from mltcp_tools.attach.following.signals import Voice
+from mltcp_tools.attach.following.voice import Voice
 from mltcp_tools.attach.following.watchlist import Watched
 from mltcp_tools.attach.processes import PROC, Process, processes
 from mltcp_tools.attach.sockets import CAN_SEND, Socket, socket_descriptors, sockets_of

@@ -1,7 +1,7 @@
 """Keep the sockets of training processes attached: those that are there, and those that come.
 
-A follower matches processes with rules, attaches the sockets they open, learns from hooks and
-flows what a job's iterations look like, lets go of processes that end, and closes jobs that end.
+A follower matches processes with rules, attaches the sockets they open, hears what their hooks say,
+lets go of processes that end, and closes jobs that end.
 """
 
 from __future__ import annotations
@@ -14,21 +14,17 @@ from contextlib import ExitStack
 
 from mltcp_tools.attach.following.attaching import attach_new, forget_closed, have_new
 from mltcp_tools.attach.following.followed import Followed
-from mltcp_tools.attach.following.reader import Reader
+from mltcp_tools.attach.following.learning import Learning
 from mltcp_tools.attach.following.rules import AUTO, Rule
-from mltcp_tools.attach.following.signals import Signals, Voice
+from mltcp_tools.attach.following.voice import Voice
 from mltcp_tools.attach.following.wakeups import Wakeups, open_wakeups
 from mltcp_tools.attach.following.watchlist import Watched, Watchlist
-from mltcp_tools.attach.jobs import change_parameters, named_job
+from mltcp_tools.attach.jobs import named_job
 from mltcp_tools.attach.restore import detach
-from mltcp_tools.attach.seeing.board import Board
-from mltcp_tools.attach.seeing.view import JobView, Views
-from mltcp_tools.attach.sources.call_sources import CallSources
 from mltcp_tools.attach.sources.messages import Mailbox, Message
-from mltcp_tools.attach.sources.metadata import Metadata
-from mltcp_tools.backends.base import Backend, Job
+from mltcp_tools.backends.base import Backend
 from mltcp_tools.errors import MltcpError, UsageError
-from mltcp_tools.units import format_bytes, format_seconds
+from mltcp_tools.signals import Signals
 
 _HEARD_MOST = 10_000
 """Datagrams between two looks; a thousand processes at ten iterations a second send as many, and
@@ -61,7 +57,7 @@ class Follower:
         self._mailbox = mailbox
         self._watchlist = Watchlist(rules, self._voice.warn)
         self._jobs: dict[str, Followed] = {}
-        self._views = Views()
+        self._learning = Learning(self._jobs, backend, self._voice)
         self._look_at = self._tidy_at = 0.0
         self._scans: list[float] = []
         self._heard_before = 0
@@ -72,9 +68,7 @@ class Follower:
             self._wakeups: Wakeups = stack.enter_context(
                 open_wakeups(self._method, self._voice.say)
             )
-            self._board = stack.enter_context(Board())
-            self._reader = stack.enter_context(Reader(self._backend, self._voice))
-            self._calls = stack.enter_context(CallSources(self._voice.warn))
+            stack.enter_context(self._learning)
             self._selector = stack.enter_context(selectors.DefaultSelector())
             for each in (self._wakeups, self._mailbox):
                 if each is not None and each.fileno() >= 0:
@@ -114,14 +108,14 @@ class Follower:
                 self._scans += self._wakeups.scan_times(now)
             elif key.data is not None:  # else only to be noticed, as with `wait_for`
                 self._hear()
-        self._see(now)
+        self._learning.read(now)
         if now >= self._look_at:
             self._wakeups.rearm()
             self._look_at = now + _LOOK_S
             self._listen()
             self._update(self._watchlist.look(now), now, thorough=True)
-            self._learn(now)
-            self._show(now)
+            self._learning.tell(self._watchlist.of, now)
+            self._learning.show(now)
         elif any(each <= now for each in self._scans):
             self._wakeups.rearm()
             self._update(self._watchlist.look_at_new(now), now, thorough=False)
@@ -160,7 +154,7 @@ class Follower:
 
     def _let_go(self, watched: Watched) -> None:
         """The process has ended, or no rule fits it any more, or another one than before."""
-        self._calls.forget(watched.process.pid)
+        self._learning.forget(watched.process.pid)
         if watched.job is None:
             return
         watched.job.forget(watched.process.pid)
@@ -201,12 +195,11 @@ class Follower:
     def _close(self, name: str) -> None:
         """The job's last process has ended: forget it, and say how it went."""
         job = self._jobs.pop(name)
-        view = self._views.of(job.job, 0, job.best(time.monotonic()))
-        self._views.forget(job.job.id)
+        how = self._learning.end(job, time.monotonic())
         self._detach(f"job {name}", job=name)
-        self._voice.say(f"{name} has ended: {summary(view)}.")
+        self._voice.say(f"{name} has ended: {how}.")
 
-    # What is known of them
+    # Their hooks
 
     def _hear(self) -> None:
         assert self._mailbox is not None
@@ -243,69 +236,6 @@ class Follower:
                 f"Process {message.pid} of uid {watched.process.uid} calls itself {message.job},"
                 " but that is another user's job, or another rule's; it is left alone."
             )
-
-    def _see(self, now: float) -> None:
-        self._calls.poll()
-        events = self._reader.read(now)
-        self._views.add(events)
-        by_id = {job.job.id: job for job in self._jobs.values()}
-        for event in events:
-            if event.job_id in by_id:
-                by_id[event.job_id].see([event])
-
-    def _learn(self, now: float) -> None:
-        """Give the jobs the parameters that follow from what was heard and seen."""
-        for job in self._jobs.values():
-            own = self._watchlist.of(job)
-            self._ask_calls(job, own, now)
-            changed = job.learn(now)
-            if changed is None:
-                continue
-            try:
-                # One that isn't attached gets its parameters with its first socket.
-                if change_parameters(changed, self._backend):
-                    self._voice.say(_news(changed, job.best(now)))
-            except (MltcpError, OSError) as error:
-                self._voice.warn(f"{changed.name}: {error}")
-
-    def _ask_calls(self, job: Followed, own: Sequence[Watched], now: float) -> None:
-        """Tell the job what the calls of its processes say."""
-        for watched in own:
-            self._calls.watch(watched.process.pid, now)
-        senders = [(watched.process.pid, watched.senders) for watched in own]
-        for known, heard_s in self._calls.metadata(senders):
-            job.tell(known, heard_s)
-
-    def _show(self, now: float) -> None:
-        known = {job.job.id: job.best(now) for job in self._jobs.values()}
-        try:
-            flows = [flow.job_id for flow in self._backend.flows()]
-            jobs = self._backend.jobs()
-        except MltcpError as error:
-            self._voice.warn(str(error))
-            return
-        views = [self._views.of(job, flows.count(job.id), known.get(job.id)) for job in jobs]
-        try:
-            self._board.write(views)
-        except OSError as error:
-            self._voice.warn(f"Other commands don't see what is known: {error}.")
-
-
-def _news(job: Job, known: Metadata | None) -> str:
-    total, gap_s = job.params.total_bytes, job.params.gap_s
-    size = f"{format_bytes(total)} per burst of a flow" if total else "no burst known"
-    source = f"; {known.source}: period {format_seconds(known.period_s)}" if known else ""
-    return f"{job.name}: {size}, gap {format_seconds(gap_s)}{source}."
-
-
-def summary(view: JobView) -> str:
-    """How a job went, in a few words."""
-    if view.iteration_s is None or view.first_s is None or view.best_s is None:
-        return "no iterations were seen"
-    return (
-        f"{view.iterations} iterations, {format_seconds(view.first_s)} each at first,"
-        f" {format_seconds(view.iteration_s)} at last, {format_seconds(view.best_s)} at best"
-    )
 
 
 def follow(rule: Rule, backend: Backend, say: Callable[[str], None], method: str = AUTO) -> None:

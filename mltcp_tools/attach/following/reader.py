@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from mltcp_tools.attach.following.signals import Voice
+from mltcp_tools.attach.following.voice import Voice
 from mltcp_tools.attach.seeing.relay import Relay, RelayedIterations, open_iterations
 from mltcp_tools.backends.base import Backend, IterationEvent, IterationStream
 from mltcp_tools.errors import MltcpError

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from mltcp_tools.backends.base import IterationEvent
+from mltcp_tools.backends.base import IterationEvent, Job
 
 _NEAR_S = 1e-3
 _OPEN = 2
+
+
+def without_pieces(events: Iterable[IterationEvent], jobs: Iterable[Job]) -> list[IterationEvent]:
+    """The events but those of flows that don't know yet what an iteration is.
+
+    jobs: those whose gaps are known. A flow that nobody told its gap reports everything between two
+    gaps until it has learned better; its ratio is 0 then.
+    """
+    told = {job.id for job in jobs if job.params.gap_s}
+    return [event for event in events if event.ratio or event.job_id in told]
 
 
 @dataclass(frozen=True)

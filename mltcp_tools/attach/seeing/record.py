@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from mltcp_tools.attach.seeing.iterations import JobIteration
+from mltcp_tools.attach.seeing.iterations import JobIteration, without_pieces
 from mltcp_tools.attach.seeing.relay import open_iterations
 from mltcp_tools.attach.seeing.view import Views
 from mltcp_tools.backends.base import Backend, Flow, IterationEvent, Job
@@ -41,7 +41,7 @@ class Recording:
     def add(self, events: Sequence[IterationEvent]) -> None:
         """Take events; those of other jobs, and bursts that began earlier, are left out."""
         own = [e for e in events if e.job_id in self._jobs and e.first_ack_s >= self._start_s]
-        self._iterations += self._views.add(own)
+        self._iterations += self._views.add(without_pieces(own, self._jobs.values()))
 
     def note(self, flows: Sequence[Flow]) -> None:
         """Remember which congestion control each job runs."""

@@ -8,11 +8,11 @@ import json
 import os
 import select
 import socket
-import struct
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from mltcp_tools.attach.sources.messages import CREDENTIALS
 from mltcp_tools.backends.base import Backend, IterationEvent, IterationStream
 from mltcp_tools.backends.locks import RUN_DIR
 from mltcp_tools.errors import BusyError, HostError, MltcpError
@@ -21,7 +21,6 @@ SOCKET = RUN_DIR / "iterations.sock"
 
 _LARGEST = 4096
 _READERS = 64
-_CREDENTIALS = struct.Struct("3i")
 _FIELDS = {field.name: field.type for field in dataclasses.fields(IterationEvent)}
 _TYPES: dict[object, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,)}
 
@@ -87,8 +86,8 @@ class RelayedIterations(IterationStream):
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self._socket.connect(str(path))
-            data = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            if _CREDENTIALS.unpack(data)[1] not in (0, os.geteuid()):
+            data = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+            if CREDENTIALS.unpack(data)[1] not in (0, os.geteuid()):
                 raise HostError(f"The socket {path} belongs to somebody else; remove it.")
         except BaseException:
             self._socket.close()

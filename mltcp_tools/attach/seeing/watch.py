@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 from mltcp_tools.attach.seeing.board import read_boards
+from mltcp_tools.attach.seeing.iterations import without_pieces
 from mltcp_tools.attach.seeing.relay import open_iterations
 from mltcp_tools.attach.seeing.view import JobView, Views
-from mltcp_tools.backends.base import Backend, IterationStream
+from mltcp_tools.attach.sources.itself import learned
+from mltcp_tools.backends.base import Backend, Flow, IterationStream, Job
 from mltcp_tools.errors import BusyError
 
 
@@ -38,18 +42,23 @@ class Watch:
 
     def wait(self, seconds: float) -> None:
         """Let time pass, and note what happens in it."""
+        jobs = self._backend.jobs()
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             if self._stream is None:
                 time.sleep(left)
             else:
-                self._views.add(self._stream.poll(left))
+                events = self._stream.poll(left)
+                self._views.add(without_pieces(events, jobs))
 
     def look(self) -> list[JobView]:
         """The jobs as they stand, by id."""
         boards = read_boards()
-        flows = [flow.job_id for flow in self._backend.flows()]
-        return [
-            boards.get(job.id) or self._views.of(job, flows.count(job.id), None)
-            for job in self._backend.jobs()
-        ]
+        flows = self._backend.flows()
+        return [boards.get(job.id) or self._own(job, flows) for job in self._backend.jobs()]
+
+    def _own(self, job: Job, flows: Sequence[Flow]) -> JobView:
+        """A job that nobody follows: nothing is known but what its flows have learned."""
+        own = [flow for flow in flows if flow.job_id == job.id]
+        view = self._views.of(job, len(own), None)
+        return replace(view, metadata=learned(own, view.iteration_s, view.iterations))

@@ -21,8 +21,10 @@ from mltcp_tools.hooks import MAGIC, MESSAGE, UNKNOWN, VERSION
 LONGEST_NS = 24 * 3600 * 10**9
 """An iteration longer than a day is damage."""
 
-_CREDENTIALS = struct.Struct("3i")
-_ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(16 * 4)
+CREDENTIALS = struct.Struct("3i")
+"""The kernel's struct ucred: pid, uid and gid of who is at the other end (unix(7))."""
+
+_ANCILLARY = socket.CMSG_SPACE(CREDENTIALS.size) + socket.CMSG_SPACE(16 * 4)
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ def _sender(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, int] | None:
             descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
             for descriptor in descriptors:
                 os.close(descriptor)
-        elif kind == socket.SCM_CREDENTIALS and len(data) == _CREDENTIALS.size:
-            pid, uid, _ = _CREDENTIALS.unpack(data)
+        elif kind == socket.SCM_CREDENTIALS and len(data) == CREDENTIALS.size:
+            pid, uid, _ = CREDENTIALS.unpack(data)
             found = (pid, uid) if pid > 0 else None
     return found

@@ -1,14 +1,14 @@
 """What is known of a job's iterations, from whom, and which source to believe.
 
-A source is a part of the tool that watches a job: the hooks in its training loop, NCCL's calls,
-Gloo's, or the bursts of its flows. Each says what it knows as Metadata.
+A source is what watches a job: the hooks in its training loop, NCCL's calls, Gloo's; or the job's
+flows, each of which learns by itself. Each says what it knows as Metadata.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-SOURCES = ("hooks", "nccl", "gloo", "flow")
+SOURCES = ("hooks", "nccl", "gloo", "itself")
 """The sources there are, the best first."""
 
 CONFIDENT = 0.5
@@ -37,7 +37,7 @@ class Metadata:
 
 
 class Chooser:
-    """The sources of one job, of which the best that still speaks is believed.
+    """The sources of one job that tell its flows, of which the best that still speaks is believed.
 
     A source is silent when it has said nothing for ten of its periods, and at least five seconds.
     """
