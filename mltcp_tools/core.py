@@ -43,8 +43,8 @@ uint32_t mltcp_scaled_acked(struct mltcp_flow *f, uint32_t acked);
 uint32_t mltcp_on_loss(struct mltcp_flow *f, uint32_t cwnd, uint32_t base);
 uint8_t mltcp_must_yield(const struct mltcp_flow *f);
 uint32_t mltcp_yield(struct mltcp_flow *f, uint64_t now, uint32_t cwnd, uint32_t ssthresh);
-void mltcp_ask_path(struct mltcp_flow *f, const uint64_t *slot, uint32_t key);
-void mltcp_tell_path(const struct mltcp_flow *f, uint64_t *slot, uint32_t key);
+void mltcp_ask_path(struct mltcp_flow *f, const unsigned long long *slot, uint32_t key);
+void mltcp_tell_path(const struct mltcp_flow *f, unsigned long long *slot, uint32_t key);
 uint32_t mltcp_resume(struct mltcp_flow *f);
 #define MLTCP_OVERRUN ...
 #define MLTCP_STEPS ...

@@ -360,7 +360,7 @@ def test_what_is_yielded_is_a_share_of_the_round_trip_not_of_the_queue() -> None
 
 
 def test_flows_of_a_path_agree_on_its_full_queue() -> None:
-    slot = ffi.new("uint64_t *")
+    slot = ffi.new("unsigned long long *")
     one, other, stranger = make_flow(), make_flow(), make_flow()
     lib.mltcp_ask_path(other, slot, 7)
     assert other.full_queue_us == 0  # nobody has lost yet
@@ -373,9 +373,7 @@ def test_flows_of_a_path_agree_on_its_full_queue() -> None:
     assert (other.full_queue_us, stranger.full_queue_us) == (1000, 5)
 
 
-@given(
-    st.tuples(fields32, fields32), st.integers(0, U32), st.integers(1, U32), fields32, times
-)
+@given(st.tuples(fields32, fields32), st.integers(0, U32), st.integers(1, U32), fields32, times)
 def test_yielding_is_defined_for_any_state(
     window: tuple[int, int], queue: int, target: int, srtt: int, now: int
 ) -> None:
