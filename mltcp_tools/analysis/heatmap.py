@@ -13,6 +13,8 @@ from mltcp_tools.analysis.plots import png
 _LEAST_ARMS = 4
 _OTHER_FIELDS = ("told", "base")
 _COLUMNS = 3
+# One arm that is far slower than the baseline must not take the colours from the others.
+_LOWEST = -1.0
 
 Value = str | float | None
 Arm = dict[str, Value]
@@ -47,7 +49,8 @@ def draw_parameters(result: Mapping[str, Any]) -> bytes | None:
     figure = Figure(figsize=(max(4.5, columns * width + 1), rows * height + 0.6))
     figure.set_layout_engine("constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
-    lowest = min(0.0, *(gain for panel in panels.values() for gain in panel.values()))
+    gains = [gain for panel in panels.values() for gain in panel.values()]
+    lowest = max(_LOWEST, min(0.0, *gains))
     for axes, key in zip(grid.flat, ordered, strict=False):
         image = _panel(axes, panels[key], fields[x], fields[y], lowest)
         told = ", ".join(f"{name} {_label(v)}" for name, v in zip(rest, key, strict=True))

@@ -224,7 +224,11 @@ def matrix(matrix: str, output: Path | None, only: tuple[str, ...], **options: A
         run_matrix(mixes, folder, run_mix, lambda line: click.echo(line, err=True), problems)
     finally:
         if folder.is_dir():
-            descriptions = {name: each.description for name, each in mixes.items()}
+            descriptions = {
+                name: each.description
+                for name, each in described.mixes.items()
+                if name in mixes or (folder / name).is_dir()
+            }
             document = save_matrix(folder, described.name, descriptions, problems)
             click.echo(json.dumps(document) if options["as_json"] else render_matrix_text(document))
             click.echo(f"matrix folder: {folder}", err=True)
@@ -247,8 +251,12 @@ def agent() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def list_experiments(as_json: bool) -> None:
     """List the shipped experiments, and the shipped matrices with their mixes."""
-    from mltcp_tools.testbed.matrix import load_matrix, shipped_matrices
-    from mltcp_tools.testbed.reading import load_experiment, shipped_experiments
+    from mltcp_tools.testbed.matrix import load_matrix
+    from mltcp_tools.testbed.reading import (
+        load_experiment,
+        shipped_experiments,
+        shipped_matrices,
+    )
 
     experiments = [load_experiment(path) for path in shipped_experiments().values()]
     if as_json:

@@ -27,7 +27,6 @@ import json
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 import yaml
@@ -43,7 +42,7 @@ from mltcp_tools.testbed.reading import (
     load_experiment,
     named_or_path,
     read_experiment,
-    shipped_in,
+    shipped_matrices,
 )
 
 _OVERLAID = ("link", "sysctls", "alone")
@@ -57,11 +56,6 @@ class Matrix:
     name: str
     description: str
     mixes: dict[str, Experiment]
-
-
-def shipped_matrices() -> dict[str, Path]:
-    """The matrices that come with the package, by name."""
-    return shipped_in(resources.files("mltcp_tools.experiments") / "matrices")
 
 
 def find_matrix(name_or_path: str) -> Path:

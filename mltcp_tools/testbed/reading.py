@@ -39,6 +39,11 @@ def shipped_experiments() -> dict[str, Path]:
     return shipped_in(resources.files("mltcp_tools.experiments"))
 
 
+def shipped_matrices() -> dict[str, Path]:
+    """The matrices that come with the package, by name."""
+    return shipped_in(resources.files("mltcp_tools.experiments") / "matrices")
+
+
 def shipped_in(folder: Traversable) -> dict[str, Path]:
     """The YAML files of a folder of the package, by name."""
     return {path.stem: path for path in sorted(Path(str(folder)).glob("*.yaml"))}
@@ -46,6 +51,11 @@ def shipped_in(folder: Traversable) -> dict[str, Path]:
 
 def find_experiment(name_or_path: str) -> Path:
     """The file of a shipped experiment's name or of a path; a UsageError if there is neither."""
+    if name_or_path in shipped_matrices():
+        raise UsageError(
+            f"{name_or_path} is a matrix of experiments; run it with `mltcp testbed matrix"
+            f" {name_or_path}`."
+        )
     return named_or_path(name_or_path, shipped_experiments(), "experiment")
 
 

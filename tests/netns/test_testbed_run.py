@@ -385,6 +385,8 @@ def test_a_matrix_goes_on_where_it_was(tmp_path: Path) -> None:
     assert set(mixes["two"]["arms"]) == {"cubic", "reno"}
     assert (folder / "two" / "report.html").exists()
     assert len(pd.read_csv(folder / "matrix.csv")) == 4
+    assert run("--only", "two").returncode == 0
+    assert len(pd.read_csv(folder / "matrix.csv")) == 4  # what was run before stays in the table
     other = run("--iterations", "6")
     assert other.returncode == 2
     assert "one isn't a run of this mix as it is now" in other.stderr

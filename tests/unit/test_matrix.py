@@ -24,9 +24,13 @@ from mltcp_tools.testbed.matrix import (
     load_matrix,
     parse_matrix,
     run_matrix,
+)
+from mltcp_tools.testbed.reading import (
+    find_experiment,
+    load_experiment,
+    parse_experiment,
     shipped_matrices,
 )
-from mltcp_tools.testbed.reading import find_experiment, load_experiment, parse_experiment
 
 TEXT = """\
 name: few
@@ -121,6 +125,8 @@ def test_a_mistake_is_named_with_file_line_and_field(old: str, new: str, complai
 def test_unknown_names_are_refused_with_those_there_are() -> None:
     with pytest.raises(UsageError, match=r"'none'; shipped are .*hard-mixes"):
         find_matrix("none")
+    with pytest.raises(UsageError, match="run it with `mltcp testbed matrix hard-mixes`"):
+        find_experiment("hard-mixes")
     with pytest.raises(UsageError, match="no mix 'none'; it has same, other"):
         chosen(few(), ["none"], [])
     with pytest.raises(UsageError, match="mix same has none of the arms bbr"):
