@@ -45,6 +45,9 @@
  */
 #define MLTCP_TWO_WAY 8
 
+/* A flow next to which yielding is in vain still tries it once in 2^this iterations. */
+#define MLTCP_RARELY_MAX 5
+
 /*
  * How many times the excess of the queueing delay a flow takes off its window: all flows that are
  * behind must make up for the one ahead, which keeps increasing.
@@ -165,6 +168,24 @@ static inline __u8 mltcp_is_reported(const struct mltcp_flow *f, __u64 default_g
 	       (f->job || default_gap_ns || f->confidence >= MLTCP_CONFIDENT);
 }
 
+/* Is the present iteration one of those in which the flow yields? */
+static inline __u8 mltcp_yields_now(const struct mltcp_flow *f)
+{
+	return !(f->iteration & ((1U << f->rarely) - 1));
+}
+
+/*
+ * In one of how many iterations to yield, as a power of two, after the one that ends now. Next to
+ * a flow that never ends it is in vain, and costs as long as the flow may yield; then it is tried
+ * the more rarely, until it helps again.
+ */
+static inline __u8 mltcp_next_rarely(const struct mltcp_flow *f)
+{
+	if (f->in_vain)
+		return f->rarely < MLTCP_RARELY_MAX ? f->rarely + 1 : f->rarely;
+	return mltcp_yields_now(f) ? 0 : f->rarely;
+}
+
 /*
  * Start the next iteration with the ACK at now. The bytes it acknowledges belong to it.
  * received_bytes: the connection's running total.
@@ -173,11 +194,13 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 			       __u64 received_bytes)
 {
 	__u64 idle_ns = f->iteration ? f->send_ns - f->last_ns : p->gap_ns;
+	__u32 received_kib = mltcp_kib(received_bytes) - f->received_kib;
 
-	f->two_way = mltcp_kib(received_bytes) - f->received_kib >
-		     mltcp_kib(mltcp_sent(f)) / MLTCP_TWO_WAY;
+	f->two_way = received_kib > mltcp_kib(mltcp_sent(f)) / MLTCP_TWO_WAY;
 	f->received_kib = mltcp_kib(received_bytes);
 	f->idle_us = mltcp_gap_us(idle_ns);
+	f->rarely = mltcp_next_rarely(f);
+	f->in_vain = 0;
 	f->iteration++;
 	f->start_bytes = f->acked_bytes;
 	f->start_retransmits = f->retransmits;
@@ -202,13 +225,17 @@ static inline __u8 mltcp_yield_is_over(const struct mltcp_flow *f, __u64 now)
  * A loss is the only time at which a sender knows the queue to be full, so without one there
  * is nothing to share out.
  */
-static inline __u32 mltcp_yield_target(const struct mltcp_flow *f, const struct mltcp_params *p,
+static inline __u32 mltcp_yield_target(struct mltcp_flow *f, const struct mltcp_params *p,
 				       __u64 now)
 {
 	__u32 target;
 
-	if (f->two_way || f->full_queue_us < MLTCP_QUEUE_MIN_US || mltcp_yield_is_over(f, now))
+	if (f->two_way || !mltcp_yields_now(f) || f->full_queue_us < MLTCP_QUEUE_MIN_US)
 		return 0;
+	if (mltcp_yield_is_over(f, now)) {
+		f->in_vain |= f->resume_ssthresh && f->yield_us && f->queue_us > f->yield_us;
+		return 0;
+	}
 	target = mltcp_scale(f->full_queue_us, mltcp_between(p->yield_min, p->yield_max, f->ratio));
 	return target ? target : 1;
 }
@@ -228,7 +255,8 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 	f->next_bytes = f->acked_bytes + MLTCP_LOOK_AGAIN;
 	f->gain = MLTCP_ONE;
 	f->keep = 0;
-	f->yield_us = 0;
+	if (!f->active || !(mechanisms & MLTCP_YIELD))
+		f->yield_us = 0;
 	if (!f->active)
 		return;
 	/* The last step ends where the burst does. */

@@ -116,7 +116,10 @@ struct mltcp_flow {
 	__u8 active; /* 1: the iteration is known, the algorithm acts; 0: the flow is its base */
 	__u8 confidence; /* in what was learned; below MLTCP_CONFIDENT it isn't used */
 	__u8 piece_count; /* how many of pieces there are */
-	__u8 two_way; /* 1: the flow received much in the iteration before this one */
+	__u8 two_way : 1; /* the flow received much in the iteration before this one */
+	__u8 in_vain : 1; /* it has yielded as long as it may in this one, to no end */
+	__u8 rarely : 3; /* it yields in one iteration of 2^rarely */
+	__u8 unused : 3;
 };
 
 /* One finished iteration of one flow. */

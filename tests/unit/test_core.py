@@ -315,6 +315,36 @@ def test_a_flow_yields_no_longer_than_it_was_idle() -> None:
     assert not lib.mltcp_must_yield(flow)
 
 
+def run_iteration(flow: Any, start: int, rtts_us: list[int]) -> bool:
+    """One iteration after a gap of 100 ms, an ACK every 60 ms; whether the flow yielded in it."""
+    params = make_params(gap_ns=100 * MS)
+    flow.full_queue_us = 1000
+    flow.last_ns, flow.send_ns = start - 100 * MS, start
+    lib.mltcp_begin(flow, params, start, 0)
+    yielded = False
+    for i, rtt_us in enumerate(rtts_us):
+        now = start + i * 60 * MS
+        if lib.mltcp_on_ack(flow, now, flow.acked_bytes + 1, rtt_us, 100):
+            lib.mltcp_decide(flow, params, ALL, now)
+        if lib.mltcp_must_yield(flow):
+            yielded = True
+            lib.mltcp_yield(flow, now, 100, 100)
+        elif (resumed := lib.mltcp_resume(flow)) > 0:
+            assert resumed == 100
+    return yielded
+
+
+def test_where_yielding_is_in_vain_it_is_tried_ever_more_rarely() -> None:
+    """Next to a flow that keeps the queue full for ever; and every time again once that is gone."""
+    flow = make_flow()
+    full, empty = 1100, 100
+    yielded = [run_iteration(flow, i * 1000 * MS, [full] * 4) for i in range(1, 97)]
+    assert yielded[0]
+    assert [i for i in range(1, 97) if yielded[i - 1]] == [1, 2, 4, 8, 16, 32, 64, 96]
+    later = [run_iteration(flow, i * 1000 * MS, [full, empty, empty]) for i in range(97, 140)]
+    assert [i for i, one in enumerate(later, start=97) if one] == list(range(128, 140))
+
+
 @pytest.mark.parametrize(("received", "yields"), [(0, True), (100_000, True), (200_000, False)])
 def test_a_flow_that_receives_much_does_not_yield(received: int, yields: bool) -> None:
     """Its RTT holds the queue of what comes towards it; it received in the iteration before."""
