@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from guest import kernels
-from guest.common import CHECKOUT
+from guest.common import CACHE, CHECKOUT
 from vm.bridge import QUICK, VM, unavailable
 
 from mltcp_tools import __version__
@@ -25,7 +27,7 @@ pytestmark = pytest.mark.full
 
 # Changes to the Debian are made in a layer over it, in the guest's memory. What the checkout has by
 # now is what the machines of Vagrant get.
-IN_DEBIAN = """
+IN_DEBIAN = r"""
 set -eu
 mkdir /tmp/layer /tmp/debian
 mount -t tmpfs -o size=1G tmpfs /tmp/layer
@@ -36,6 +38,10 @@ mkdir -p /tmp/debian/deb
 mount --bind "$2" /tmp/debian/opt/mltcp
 mount --bind "$3" /tmp/debian/deb
 for folder in proc sys dev; do mount --rbind /$folder /tmp/debian/$folder; done
+# The kernel looks for modules in the guest's root; here the Debian's are meant.
+printf '#!/bin/sh\nexec chroot /tmp/debian /sbin/modprobe "$@"\n' >/tmp/modprobe
+chmod +x /tmp/modprobe
+echo /tmp/modprobe >/proc/sys/kernel/modprobe
 shift 3
 exec chroot /tmp/debian /usr/bin/env -i HOME=/root LC_ALL=C.UTF-8 \
     PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin bash -euxc "$1"
@@ -61,6 +67,13 @@ def debian() -> str:
     return release
 
 
+@pytest.fixture
+def deb() -> Iterator[Path]:
+    """A folder that the guest sees, too: it has a /tmp of its own."""
+    with tempfile.TemporaryDirectory(prefix="deb-", dir=CACHE) as folder:
+        yield Path(folder)
+
+
 def run(script: str, deb: Path) -> str:
     """Run a script in the Debian in a guest; what it prints."""
     done = subprocess.run(
@@ -77,7 +90,7 @@ def run(script: str, deb: Path) -> str:
     return done.stdout
 
 
-def test_a_sender_is_provisioned_and_has_the_module(debian: str, tmp_path: Path) -> None:
+def test_a_sender_is_provisioned_and_has_the_module(debian: str, deb: Path) -> None:
     printed = run(
         """
         bash /opt/mltcp/vagrant/provision.sh install sender
@@ -92,7 +105,7 @@ def test_a_sender_is_provisioned_and_has_the_module(debian: str, tmp_path: Path)
         /opt/mltcp/kmod/dkms-install --remove
         ! modinfo tcp_mltcp
         """,
-        tmp_path,
+        deb,
     )
     lines = printed.splitlines()
     assert f"tcp-mltcp/{__version__}, {debian}, x86_64: installed" in lines
@@ -103,10 +116,10 @@ def test_a_sender_is_provisioned_and_has_the_module(debian: str, tmp_path: Path)
         assert any(line.split()[:2] == ["kmod:", name] for line in lines)
 
 
-def test_the_package_is_built_by_dkms_and_taken_off_again(debian: str, tmp_path: Path) -> None:
+def test_the_package_is_built_by_dkms_and_taken_off_again(debian: str, deb: Path) -> None:
     if not all(map(shutil.which, ("dh_dkms", "dpkg-buildpackage"))):
         pytest.skip("building Debian packages takes debhelper, dh-dkms and dpkg-dev")
-    subprocess.run([CHECKOUT / "scripts/build-deb", tmp_path], check=True, capture_output=True)
+    subprocess.run([CHECKOUT / "scripts/build-deb", deb], check=True, capture_output=True)
     printed = run(
         f"""
         /opt/mltcp/kmod/dkms-install --remove
@@ -127,7 +140,7 @@ def test_the_package_is_built_by_dkms_and_taken_off_again(debian: str, tmp_path:
         dpkg -P tcp-mltcp-dkms
         ! modinfo tcp_mltcp
         """,
-        tmp_path,
+        deb,
     )
     lines = printed.splitlines()
     assert f"tcp-mltcp/{__version__}, {debian}, x86_64: installed" in lines
