@@ -117,7 +117,7 @@ def emulated(jobs: str, cc: str, iterations: int = 40) -> list[Recorded]:
                 place, interrupts, prepare=lambda *_: None, on_iteration=lambda _: None
             )
             with running:
-                measured = running.run(plans, trace_ms=0)
+                measured = running.run(plans)
             if measured.failure is not None:
                 raise measured.failure
     return [
