@@ -10,7 +10,7 @@ import click
 from mltcp_tools.attach.processes import Target
 from mltcp_tools.backends import AUTO, BACKENDS
 from mltcp_tools.errors import UsageError
-from mltcp_tools.units import parse_bytes, parse_fraction, parse_seconds
+from mltcp_tools.units import parse_bytes, parse_fraction, parse_rate, parse_seconds
 
 
 class Quantity(click.ParamType):  # type: ignore[type-arg]
@@ -33,6 +33,7 @@ class Quantity(click.ParamType):  # type: ignore[type-arg]
 
 
 BYTES = Quantity("size", parse_bytes)
+RATE = Quantity("rate", parse_rate)
 SECONDS = Quantity("time", parse_seconds)
 FRACTION = Quantity("fraction", parse_fraction)
 
