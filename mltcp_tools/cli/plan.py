@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mltcp_tools.cli.options import FRACTION, RATE, SECONDS
-from mltcp_tools.errors import UsageError
+from mltcp_tools.errors import MltcpError, UsageError
+
+if TYPE_CHECKING:
+    from mltcp_tools.planning.cluster import Loops, Rank
 
 
 @click.group()
@@ -35,11 +38,6 @@ _PLAN_OPTIONS = (
         help="By how much iterations may be stretched to have a common multiple.",
     ),
     click.option(
-        "--time-limit",
-        type=SECONDS,
-        help="For the solver.  [default: 10 ms times the square of the number of jobs]",
-    ),
-    click.option(
         "--plots",
         type=click.Path(path_type=Path, file_okay=False),
         metavar="FOLDER",
@@ -60,14 +58,19 @@ def _plan_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.argument("jobs", type=click.Path(path_type=Path))
 @click.option("--rate", type=RATE, help="The link's.  [default: the one that JOBS names]")
 @click.option("--arm", help="Arm of a run folder to take the jobs from.  [default: alone]")
+@click.option(
+    "--time-limit",
+    type=SECONDS,
+    help="For the solver.  [default: 10 ms times the square of the number of jobs, 20 s at most]",
+)
 @_plan_options
 def score(
     jobs: Path,
     rate: float | None,
     arm: str | None,
+    time_limit: float | None,
     angle: float,
     tolerance: float,
-    time_limit: float | None,
     plots: Path | None,
     as_json: bool,
 ) -> None:
@@ -100,6 +103,70 @@ def score(
 
         _write_plots(plots, draw_link(plan))
     _print(plan.to_json(), render_link(plan), as_json)
+
+
+@command.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--loops",
+    type=click.Choice(["discard", "joint"]),
+    default="discard",
+    show_default=True,
+    help="Placements whose affinity graph has a loop: discard them as the paper does, or solve the"
+    " links of the loop jointly.",
+)
+@click.option(
+    "--rank",
+    type=click.Choice(["mean", "worst"]),
+    default="mean",
+    show_default=True,
+    help="Rank placements by the mean score of their links, or by the worst.",
+)
+@click.option(
+    "--time-limit",
+    type=SECONDS,
+    default="20s",
+    show_default=True,
+    help="For the solver, in all.",
+)
+@_plan_options
+def cluster(
+    file: Path,
+    loops: Loops,
+    rank: Rank,
+    time_limit: float,
+    angle: float,
+    tolerance: float,
+    plots: Path | None,
+    as_json: bool,
+) -> None:
+    """Rank the candidate placements in FILE, and shift the jobs of each.
+
+    FILE is YAML with links, jobs and placements; mltcp_tools/planning/topology.py describes it.
+    """
+    from mltcp_tools.planning.cluster import plan_cluster
+    from mltcp_tools.planning.cluster import to_json as document
+    from mltcp_tools.planning.cluster_report import draw_cluster, render_cluster
+    from mltcp_tools.planning.progress import PartsBar
+    from mltcp_tools.planning.reading import read_text
+    from mltcp_tools.planning.topology import parse_cluster
+
+    parsed = parse_cluster(read_text(file), str(file))
+    with PartsBar() as bar:
+        plans = plan_cluster(
+            parsed,
+            angle_deg=angle,
+            tolerance=tolerance,
+            time_limit_s=time_limit,
+            loops=loops,
+            rank=rank,
+            done=bar.done,
+        )
+    if plots is not None:
+        _write_plots(plots, draw_cluster(plans))
+    _print(document(plans), render_cluster(plans), as_json)
+    if all(plan.loop for plan in plans):
+        raise MltcpError("Every placement has a loop and was discarded; try --loops joint.")
 
 
 def _write_plots(folder: Path, images: dict[str, bytes]) -> None:

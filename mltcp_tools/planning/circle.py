@@ -43,6 +43,17 @@ class Circle:
         """Steps per iteration of `job`."""
         return self.steps // self.repeats[job]
 
+    def of(self, jobs: Sequence[str]) -> Circle:
+        """The circle of some of the jobs, with the same steps: shorter where that is enough."""
+        turns = math.gcd(*(self.repeats[job] for job in jobs))
+        return Circle(
+            self.perimeter_s / turns,
+            self.steps // turns,
+            {job: self.repeats[job] // turns for job in jobs},
+            {job: self.stretch[job] for job in jobs},
+            {job: self.demand[job] for job in jobs},
+        )
+
 
 def make_circle(profiles: Sequence[Profile], angle_deg: float, tolerance: float) -> Circle:
     """The smallest circle for these jobs.

@@ -28,8 +28,8 @@ class Optimum:
 
 
 def time_limit(jobs: int) -> float:
-    """Seconds for the solver unless told otherwise: 0.6 for 8 jobs, 10 for 32."""
-    return 0.01 * jobs**2
+    """Seconds for the solver unless told otherwise: 0.6 for 8 jobs, 10 for 32, never above 20."""
+    return min(20.0, 0.01 * jobs**2)
 
 
 def no_report(elapsed_s: float, best: float, bound: float) -> None:
@@ -45,7 +45,8 @@ def optimise(
     """The best rotations of a problem whose jobs are connected.
 
     All are tried where they are few. Else those of a quick descent are taken if they reach the
-    bound; if they don't, a solver goes on from there for `time_limit_s` seconds at most.
+    bound; if they don't, a solver goes on from there for `time_limit_s` seconds at most (0: not at
+    all).
     """
     if are_few(problem):
         shifts = try_all(problem)
@@ -54,7 +55,8 @@ def optimise(
         shifts, bound = descend(problem, starts), problem.bound()
         if problem.score(shifts) < bound - EQUAL:
             limit_s = time_limit(len(shifts)) if time_limit_s is None else time_limit_s
-            shifts, bound = solve(problem, shifts, limit_s, report)
+            if limit_s > 0:
+                shifts, bound = solve(problem, shifts, limit_s, report)
     shifts = turned(problem, centre(problem, shifts))
     score = problem.score(shifts)
     return Optimum(shifts, score, max(score, bound))

@@ -95,6 +95,7 @@ def _circles(plan: LinkPlan) -> Figure:
             np.pi / 2 * np.arange(4), [f"{quarter * 1e3:.0f} ms" for quarter in quarters]
         )
         axes.tick_params(labelsize=8, pad=8)
+        axes.set_axisbelow(True)
         axes.spines["polar"].set_color("#bbbbbb")
         axes.grid(visible=True, color="#e6e6e6", linewidth=0.6)
         axes.set_title(f"{title}: score {score:.3f}", fontsize=9)
