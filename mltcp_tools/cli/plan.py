@@ -89,7 +89,7 @@ def score(
     capacity = known_rate if rate is None else rate
     if capacity is None:
         raise UsageError(f"{jobs} names no link; give its rate with --rate.")
-    with SolverBar(f"{len(profiles)} jobs") as bar:
+    with SolverBar(len(profiles)) as bar:
         plan = score_link(
             profiles,
             capacity,

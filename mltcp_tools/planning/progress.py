@@ -1,29 +1,25 @@
-"""How far a plan is, as a bar on a terminal."""
+"""How far planning and profiling are, as bars on a terminal."""
 
 from __future__ import annotations
 
 import sys
 from types import TracebackType
+from typing import Any
 
 from tqdm import tqdm
 
 
-class SolverBar:
-    """Seconds of the solver, with the best score and the bound so far. A context manager."""
+class _Bar:
+    """A bar on stderr, shown on a terminal only. A context manager."""
 
-    def __init__(self, description: str) -> None:
+    def __init__(self, **options: Any) -> None:
         self._bar = tqdm(
-            desc=description,
-            unit="s",
             file=sys.stderr,
             disable=not sys.stderr.isatty(),
             dynamic_ncols=True,
             leave=False,
-            bar_format="{desc}: {n:.1f} s, {postfix}; Ctrl-C takes the best so far",
+            **options,
         )
-
-    def __enter__(self) -> SolverBar:
-        return self
 
     def __exit__(
         self,
@@ -32,6 +28,19 @@ class SolverBar:
         trace: TracebackType | None,
     ) -> None:
         self._bar.close()
+
+
+class SolverBar(_Bar):
+    """Seconds of the solver, with the best score and the bound so far."""
+
+    def __init__(self, jobs: int) -> None:
+        super().__init__(
+            desc=f"{jobs} jobs",
+            bar_format="{desc}: {n:.1f} s{postfix}; Ctrl-C takes the best so far",
+        )
+
+    def __enter__(self) -> SolverBar:
+        return self
 
     def report(self, elapsed_s: float, best: float, bound: float) -> None:
         """The solver has worked for `elapsed_s` seconds."""
@@ -39,31 +48,32 @@ class SolverBar:
         self._bar.update(elapsed_s - self._bar.n)
 
 
-class PartsBar:
-    """Links planned, of a placement. A context manager."""
+class PartsBar(_Bar):
+    """Links planned, of a placement."""
 
     def __init__(self) -> None:
-        self._bar = tqdm(
-            unit="link",
-            file=sys.stderr,
-            disable=not sys.stderr.isatty(),
-            dynamic_ncols=True,
-            leave=False,
-        )
+        super().__init__(unit="link")
 
     def __enter__(self) -> PartsBar:
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.close()
 
     def done(self, links: int, total: int) -> None:
         """`links` more of a placement's `total` are planned."""
         if self._bar.n >= (self._bar.total or 0):
             self._bar.reset(total)  # the next placement
         self._bar.update(links)
+
+
+class FileBar(_Bar):
+    """Bytes of a file that are read."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(desc=name, unit="B", unit_scale=True, unit_divisor=1000)
+
+    def __enter__(self) -> FileBar:
+        return self
+
+    def at(self, position: int, size: int) -> None:
+        """`position` of `size` bytes are read."""
+        self._bar.total = size
+        self._bar.update(position - self._bar.n)

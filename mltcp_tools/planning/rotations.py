@@ -80,13 +80,20 @@ class Problem:
 
     def rotated(self, link: int, place: int, shifts: Ints) -> Floats:
         """Demand of a link's job number `place` at `shifts`: shape (shifts, steps of the link)."""
+        table = self._table(link, place)
+        if table is None:
+            return self._rotate(link, place, shifts)
+        found: Floats = table[shifts % len(table)]
+        return found
+
+    def _table(self, link: int, place: int) -> Floats | None:
+        """All rotations of a link's job, unless they are too much to keep."""
         period = self.periods[self.links[link].jobs[place]]
         if period * self.steps[link] > _TABLE:
-            return self._rotate(link, place, shifts)
+            return None
         if (link, place) not in self._tables:
             self._tables[link, place] = self._rotate(link, place, np.arange(period))
-        table = self._tables[link, place]
-        return table[shifts % period]
+        return self._tables[link, place]
 
     def _rotate(self, link: int, place: int, shifts: Ints) -> Floats:
         job = self.links[link].jobs[place]
@@ -130,11 +137,16 @@ class Problem:
             link = self.links[number]
             rest = self.load(number, shifts, without=job) - link.capacity
             place = link.jobs.index(job)
-            block = max(1, _TABLE // self.steps[number])
+            table = self._table(number, place)
+            block = candidates if table is not None else max(1, _TABLE // self.steps[number])
             for first in range(0, candidates, block):
-                some = np.arange(first, min(candidates, first + block))
-                excess = np.maximum(0.0, self.rotated(number, place, some) + rest)
-                total[some] += 1.0 - excess.mean(axis=1) / link.capacity
+                last = min(candidates, first + block)
+                if table is not None:
+                    excess = table[:last] + rest
+                else:
+                    excess = self._rotate(number, place, np.arange(first, last)) + rest
+                np.maximum(excess, 0.0, out=excess)
+                total[first:last] += 1.0 - excess.mean(axis=1) / link.capacity
         return np.asarray(np.round(total / len(self.links), 12))
 
     def bound(self) -> float:

@@ -12,9 +12,9 @@ from mltcp_tools.planning.rotations import EQUAL, Problem
 
 # A twentieth of a second: three jobs at 5 degrees, pairs at much less.
 FEW = 2_000_000
-# Starts at random, and the numbers added up on the way that end them: half a second.
+# Starts at random, and the numbers to add up in all of them.
 _RESTARTS = 32
-_WORK = 20_000_000
+_WORK = 6_000_000
 _PASSES = 30
 
 
