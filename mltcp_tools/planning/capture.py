@@ -25,7 +25,7 @@ from mltcp_tools.planning.streams import Stream
 By = Literal["host", "port"]
 
 _FIRST_WIDTH_S = 1e-4
-_MOST_BINS = 1 << 22  # of all jobs together: 32 MB
+_MOST_BINS = 1 << 21  # of all jobs together: 16 MB
 _REPORT_PACKETS = 4096
 # Jobs that send less than this share of all bytes are handshakes and control traffic.
 _LEAST_SHARE = 0.01
@@ -241,7 +241,7 @@ class _Reading:
         if not kept:
             raise UsageError(f"{path} has no flow of the jobs named; see it with tcpdump -nr.")
         return Capture(
-            jobs={job: Series(self._width_s, np.array(kept[job])) for job in sorted(kept)},
+            jobs={job: Series(self._width_s, np.frombuffer(kept[job])) for job in sorted(kept)},
             packets=self._packets,
             left_out=round(self._all - sum(totals[job] for job in kept)),
             missing=sum(stream.missing for stream, _ in self._flows.values()),

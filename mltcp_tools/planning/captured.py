@@ -8,7 +8,14 @@ import numpy as np
 
 from mltcp_tools.errors import UsageError
 from mltcp_tools.planning.capture import Capture, Series
-from mltcp_tools.planning.period import PARTS, find_iterations, find_period, rebinned
+from mltcp_tools.planning.gaps import Iterations, iterations_by_bytes
+from mltcp_tools.planning.period import (
+    PARTS,
+    confirm_in_spectrum,
+    find_period,
+    iterations_by_likeness,
+    rebinned,
+)
 from mltcp_tools.planning.profile import Floats, Phase, Profile
 
 _MOST_PIECES = 17
@@ -42,29 +49,35 @@ def profile_of_series(job: str, series: Series, near_s: float | None = None) -> 
     """
     if not series.bytes.any():
         raise UsageError("it sends zero bytes, so there is nothing to plan.")
-    starts = find_iterations(series, find_period(series, near_s))
-    period_s = float((starts[-1] - starts[0]) / (starts.size - 1))
-    edges = np.arange(series.bytes.size + 1) * series.width_s
-    sent = np.concatenate([[0.0], np.cumsum(series.bytes)])
-    first, last = np.interp([starts[0], starts[-1]], edges, sent)
-    size = float(last - first) / (starts.size - 1)
-    mean = _mean_iteration(series, starts, period_s)
-    return Profile(job, period_s, _phases(mean, period_s, size))
+    period_s = find_period(series, near_s)
+    found = iterations_by_bytes(series, period_s)
+    if found is None:
+        confirm_in_spectrum(series, period_s)
+        found = iterations_by_likeness(series, period_s)
+    return Profile(job, found.period_s, _phases(_typical(series, found), found))
 
 
-def _mean_iteration(series: Series, starts: Floats, period_s: float) -> Floats:
-    """Bytes in each of PARTS parts of an iteration, the mean over all."""
-    width_s = period_s / PARTS
-    values = rebinned(series, width_s)
-    places = np.round(starts[:-1] / width_s).astype(int)
-    whole = [values[place : place + PARTS] for place in places if place + PARTS <= values.size]
-    return np.asarray(np.mean(whole, axis=0))
+def _typical(series: Series, found: Iterations) -> Floats:
+    """Bytes in each of PARTS parts of an iteration: the mean over those that others delayed least.
+
+    These are the quarter whose communication was soonest done.
+    """
+    width_s = found.period_s / PARTS
+    values = np.concatenate([rebinned(series, width_s), np.zeros(PARTS)])
+    places = np.round(found.starts[:-1] / width_s).astype(int)
+    # The quiet before the first one may have begun before the capture.
+    iterations = np.array([values[place : place + PARTS] for place in places[places >= 0]])
+    sent = np.cumsum(iterations, axis=1)
+    # The last few bytes may be those of the next iteration, or come after a time-out.
+    done = (sent < 0.95 * found.bytes).sum(axis=1)
+    quarter = np.argsort(done, kind="stable")[: max(2, len(done) // 4)]
+    return np.asarray(iterations[quarter].mean(axis=0))
 
 
-def _phases(mean: Floats, period_s: float, size: float) -> tuple[Phase, ...]:
-    """Phases of constant rate that fit the mean iteration, and carry `size` bytes in all."""
+def _phases(mean: Floats, found: Iterations) -> tuple[Phase, ...]:
+    """Phases of constant rate that fit a typical iteration, and carry all bytes of one."""
     mean = np.roll(mean, -_longest_quiet(mean))
-    width_s = period_s / mean.size
+    width_s = found.period_s / mean.size
     edges = _pieces(mean)
     pieces = [(a, b, float(mean[a:b].mean())) for a, b in itertools.pairwise(edges)]
     highest = max(rate for _, _, rate in pieces)
@@ -76,7 +89,7 @@ def _phases(mean: Floats, period_s: float, size: float) -> tuple[Phase, ...]:
             a, _, _ = active.pop()
             rate = float(mean[a:b].mean())
         active.append((a, b, rate))
-    share = size / sum((b - a) * rate for a, b, rate in active)
+    share = found.bytes / sum((b - a) * rate for a, b, rate in active)
     return tuple(
         Phase(a * width_s, (b - a) * width_s, rate * share * 8 / width_s) for a, b, rate in active
     )

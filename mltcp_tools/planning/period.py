@@ -1,8 +1,9 @@
 """The period of a job's traffic, and where each of its iterations lies.
 
-The period is where the autocorrelation is highest, confirmed in the spectrum. Jitter makes
-iterations longer and shorter, so each is then found by itself, by its likeness to those before;
-their mean distance is the period.
+The period is where the autocorrelation is highest. Jitter and other jobs make iterations longer and
+shorter, so each is then found by itself, by its bytes (`gaps`); their mean distance is the period.
+Where traffic never rests, the period is confirmed in the spectrum, and iterations are found by
+their likeness to those before.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import numpy as np
 
 from mltcp_tools.errors import UsageError
 from mltcp_tools.planning.capture import Series
+from mltcp_tools.planning.gaps import Iterations
 from mltcp_tools.planning.profile import Floats
 
 # Packets, and windows of them, repeat faster than this.
@@ -21,11 +23,13 @@ _AVERAGED = 5
 # A job that is quiet for 3 % of an iteration has a standard deviation of 0.17 of its mean rate.
 _LEAST_DEVIATION = 0.1
 _MOST_BINS = 1 << 18
-# Noise of as few as ten bursts stays below this; jitter of 10 % leaves 0.7.
+# Bursts at random reach 0.3 where the lag is half the length of the series, and less where it fits
+# in more often. Jitter of 10 % leaves 0.7, and other jobs in the way 0.35.
 _LEAST_LIKENESS = 0.25
+_LEAST_LIKENESS_ONCE = 0.7
 # Of two lags almost as good the shorter one is the period, the longer one a multiple.
 _AS_GOOD = 0.85
-_LEAST_POWER = 0.5
+_LEAST_POWER = 0.28
 # Parts of an iteration in which iterations are compared.
 PARTS = 400
 
@@ -37,12 +41,7 @@ def find_period(series: Series, near_s: float | None = None) -> float:
     series has less than two.
     """
     least_s = LEAST_PERIOD_S if near_s is None else near_s * 0.8
-    length_s = series.width_s * series.bytes.size
-    width_s = max(series.width_s, least_s / _BINS, length_s / _MOST_BINS)
-    values = rebinned(series, width_s)
-    values = values[: _last(values) + 1]
-    if values.size > _AVERAGED:
-        values = np.convolve(values, np.full(_AVERAGED, 1 / _AVERAGED), "valid")
+    values, width_s = _averaged(series, least_s / _BINS)
     size = values.size
     least = max(2, round(least_s / width_s))
     most = size // 2 if near_s is None else min(size // 2, round(near_s * 1.2 / width_s))
@@ -60,7 +59,9 @@ def find_period(series: Series, near_s: float | None = None) -> float:
     below = np.flatnonzero(likeness[:most] < 0)
     first = max(least, int(below[0]) if below.size else most)
     found = likeness[first : most + 1]
-    if found.size == 0 or found.max() < _LEAST_LIKENESS:
+    enough = _LEAST_LIKENESS + _LEAST_LIKENESS_ONCE * np.arange(first, most + 1) / size
+    found = np.where(found >= enough, found, 0.0)
+    if found.size == 0 or found.max() == 0:
         raise UsageError(
             "no period found: the traffic doesn't repeat. Capture ten iterations or more, or say"
             " roughly how long one takes with --near."
@@ -70,13 +71,29 @@ def find_period(series: Series, near_s: float | None = None) -> float:
     ends = np.flatnonzero(likeness[start : most + 1] < _AS_GOOD * found.max())
     end = start + int(ends[0]) if ends.size else most + 1
     lag = start + int(likeness[start:end].argmax())
-    if _harmonic_power(values, lag) < _LEAST_POWER:
-        raise UsageError(
-            f"no period found: the traffic resembles itself after {lag * width_s * 1e3:.4g} ms, but"
-            " its spectrum has no line there. Capture for longer, or say how long an iteration"
-            " takes with --near."
-        )
     return lag * width_s
+
+
+def confirm_in_spectrum(series: Series, period_s: float) -> None:
+    """Raise UsageError where the spectrum has no line at a period."""
+    values, width_s = _averaged(series, min(period_s, LEAST_PERIOD_S) / _BINS)
+    if _power_at(values, round(period_s / width_s)) < _LEAST_POWER:
+        raise UsageError(
+            f"no period found: the traffic resembles itself after {period_s * 1e3:.4g} ms, but its"
+            " spectrum has no line there. Capture for longer, or say how long an iteration takes"
+            " with --near."
+        )
+
+
+def _averaged(series: Series, width_s: float) -> tuple[Floats, float]:
+    """The series in bins of about this width, averaged over a few, and the width."""
+    length_s = series.width_s * series.bytes.size
+    width_s = max(series.width_s, width_s, length_s / _MOST_BINS)
+    values = rebinned(series, width_s)
+    values = values[: _last(values) + 1]
+    if values.size > _AVERAGED:
+        values = np.convolve(values, np.full(_AVERAGED, 1 / _AVERAGED), "valid")
+    return values, width_s
 
 
 def rebinned(series: Series, width_s: float) -> Floats:
@@ -99,23 +116,21 @@ def _autocorrelation(values: Floats) -> Floats:
     return np.asarray(sums / (size - np.arange(sums.size)) * (size / sums[0]))
 
 
-def _harmonic_power(values: Floats, lag: int) -> float:
-    """The share of the power around the first three multiples of the frequency that is at them.
+def _power_at(values: Floats, lag: int) -> float:
+    """The share of the power around a frequency that is within a tenth of it.
 
-    Of that between a half and three and a half times the frequency, what is within a tenth of a
-    multiple: evenly spread power has 0.4 there.
+    Around: between a half and one and a half times the frequency. Evenly spread power has 0.2.
     """
     power = np.abs(np.fft.rfft((values - values.mean()) * np.hanning(values.size))) ** 2
     multiple = np.arange(power.size) * lag / values.size
-    around = (multiple > 0.5) & (multiple < 3.5)
-    number = np.round(multiple)
-    at = around & (np.abs(multiple - number) <= np.maximum(0.1 * number, 2 * lag / values.size))
-    total = float(power[around].sum())
-    return float(power[at].sum()) / total if total > 0 else 0.0
+    around = power[(multiple > 0.5) & (multiple < 1.5)]
+    # Two bins to either side are the width of a line under this window.
+    at = power[np.abs(multiple - 1) <= max(0.1, 2 * lag / values.size)]
+    return float(at.sum() / around.sum()) if around.sum() > 0 else 0.0
 
 
-def find_iterations(series: Series, period_s: float) -> Floats:
-    """Where iterations begin, in seconds from the start of the series, shape (iterations + 1,).
+def iterations_by_likeness(series: Series, period_s: float) -> Iterations:
+    """The iterations of traffic without quiet gaps, each found by its likeness to those before.
 
     They begin in the quietest moment. Raises UsageError where there is only one.
     """
@@ -148,7 +163,12 @@ def find_iterations(series: Series, period_s: float) -> Floats:
     # Each start was found by the whole iteration after it, so the last one's end isn't known.
     if len(starts) < 3:
         raise UsageError("one iteration only is complete; a period takes two or more.")
-    return np.array(starts) * width_s
+    first, last = starts[0], starts[-1]
+    return Iterations(
+        np.array(starts) * width_s,
+        (last - first) * width_s / (len(starts) - 1),
+        float(values[first:last].sum()) / (len(starts) - 1),
+    )
 
 
 def _quietest(values: Floats) -> int:
@@ -175,7 +195,8 @@ def _most_alike(
     shape = template - template.mean()
     matches = np.correlate(window, shape, "valid")
     # Of humps about as high as the highest, the nearest to the middle, at its top.
-    good = matches >= 0.9 * matches.max()
+    highest = float(matches.max())
+    good = matches >= highest - 0.1 * abs(highest)
     places = np.flatnonzero(good)
     near = int(places[np.argmin(np.abs(places - (last - first) / 2))])
     rest = np.flatnonzero(~good)

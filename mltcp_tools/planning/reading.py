@@ -145,7 +145,7 @@ def _count(value: object) -> int:
 
 
 def write_profiles(profiles: Sequence[Profile], rate_bps: float | None) -> str:
-    """Profiles as YAML that `parse_profiles` reads, to a microsecond and a bit per second."""
+    """Profiles as YAML that `parse_profiles` reads, to a nanosecond and a bit per second."""
     document: dict[str, object] = {}
     if rate_bps is not None:
         document["link"] = {"rate": f"{rate_bps:.0f}bit"}
@@ -168,4 +168,4 @@ def write_profiles(profiles: Sequence[Profile], rate_bps: float | None) -> str:
 
 
 def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1e3:.3f}ms"
+    return f"{seconds * 1e3:.6f}ms"
