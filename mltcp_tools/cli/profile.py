@@ -67,7 +67,6 @@ def command(
     checked. Bytes are TCP payload; in a capture, what was sent again counts once.
     """
     from mltcp_tools.planning.reading import read_source, write_profiles
-    from mltcp_tools.planning.text import profiles_json, render_profiles
 
     if (source is None) == (pcap is None):
         raise UsageError("Name either a RUN or a capture with --pcap.")
@@ -81,6 +80,9 @@ def command(
     if output is not None:
         output.write_text(write_profiles(profiles, rate), encoding="utf-8")
         say(f"Wrote {output}; see which jobs fit with: mltcp plan score {output}")
+    # Not before: what text needs takes memory while a capture is read.
+    from mltcp_tools.planning.text import profiles_json, render_profiles
+
     if as_json:
         document = profiles_json(profiles)
         click.echo(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))

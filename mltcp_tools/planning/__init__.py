@@ -4,15 +4,12 @@ The centralised counterpart of MLTCP, after Cassini (Rajasekaran et al., NSDI 20
 jobs' communication are laid on circles, rotated against each other, and scored. Works on files
 alone: needs no root, no kernel feature and no backend.
 
+    from mltcp_tools.analysis import load_run
+    from mltcp_tools.planning.link import score_link
+    from mltcp_tools.planning.recorded import profiles_of_run
+
     profiles = profiles_of_run(load_run("runs/four-jobs-…"))
     plan = score_link(profiles, capacity_bps=200e6)
-    plan.shifts      # job -> seconds by which each of its iterations starts late
+    plan.shifts      # job -> seconds from the common start to that of its iterations
+    plan.periods     # job -> seconds from one of them to the next
 """
-
-from __future__ import annotations
-
-from mltcp_tools.planning.link import LinkPlan, score_link
-from mltcp_tools.planning.profile import Phase, Profile
-from mltcp_tools.planning.recorded import profiles_of_run
-
-__all__ = ["LinkPlan", "Phase", "Profile", "profiles_of_run", "score_link"]

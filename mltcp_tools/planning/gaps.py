@@ -20,6 +20,8 @@ _OFF = 0.02
 # Bytes per iteration are looked for within this of what the period makes likely; twice or half of
 # it would fit, too.
 _LOW, _HIGH = 0.7, 1.45
+# Greetings and heartbeats, as a share of an iteration's bytes.
+_CHATTER = 1e-3
 _FIRST = 30
 _FOUND = 0.8
 
@@ -55,9 +57,9 @@ def iterations_by_bytes(series: Series, period_s: float) -> Iterations | None:
 
     They begin in the middle of the gap before their first burst.
     """
-    gaps = _find_gaps(series, _GAP * period_s)
     total = float(series.bytes.sum())
     likely = total * period_s / (series.bytes.size * series.width_s)
+    gaps = _find_gaps(series, _GAP * period_s, _CHATTER * likely)
     best: tuple[float, float, list[tuple[int, int]]] = (_FOUND, 0.0, [])
     first = gaps.levels <= 1.5 * likely
     for offset in np.flatnonzero(first):
@@ -85,13 +87,17 @@ def iterations_by_bytes(series: Series, period_s: float) -> Iterations | None:
     )
 
 
-def _find_gaps(series: Series, least_s: float) -> _Gaps:
+def _find_gaps(series: Series, least_s: float, chatter: float) -> _Gaps:
+    """Gaps of `least_s` seconds or more; bytes up to `chatter` within one don't end it."""
     quiet = np.concatenate([[False], series.bytes == 0, [False]])
     edges = np.flatnonzero(np.diff(quiet.astype(int))).reshape(-1, 2)
     edges = edges[(edges[:, 1] - edges[:, 0]) * series.width_s >= least_s]
     sent = np.concatenate([[0.0], np.cumsum(series.bytes)])
     times = np.arange(sent.size, dtype=np.float64) * series.width_s
-    return _Gaps(sent[edges[:, 0]], times[edges[:, 0]], times[edges[:, 1]])
+    levels = sent[edges[:, 0]]
+    apart = np.diff(levels) > chatter
+    first, last = np.r_[True, apart], np.r_[apart, True]
+    return _Gaps(levels[last], times[edges[first, 0]], times[edges[last, 1]])
 
 
 def _bytes_per_iteration(gaps: _Gaps, offset: int, likely: float) -> float:

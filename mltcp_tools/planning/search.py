@@ -14,7 +14,7 @@ from mltcp_tools.planning.rotations import EQUAL, Problem
 FEW = 2_000_000
 # Starts at random, and the numbers to add up in all of them.
 _RESTARTS = 32
-_WORK = 6_000_000
+_WORK = 3_000_000
 _PASSES = 30
 
 

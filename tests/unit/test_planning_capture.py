@@ -104,6 +104,16 @@ def test_stragglers_count_into_the_mean() -> None:
     assert profile.bytes == pytest.approx(2_500_000, rel=0.02)
 
 
+def test_a_greeting_does_not_begin_an_iteration() -> None:
+    values = np.zeros(20_000)
+    for start_s in np.arange(0.3, 1.9, 0.15):
+        values[int(start_s * 1e4) : int(start_s * 1e4) + 400] = 600.0
+    values[100] = 46.0
+    # The first burst comes 290 ms after the greeting, twice the usual gap.
+    profile = profile_of_series("a", Series(1e-4, values))
+    assert profile.period_s == pytest.approx(0.15, rel=0.002)
+
+
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("source", ["10.0.1.1", "fd00::1"])
 def test_link_types_and_addresses(link: str, source: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import resources
 from pathlib import Path
 
 import networkx as nx
@@ -232,3 +233,11 @@ def test_bad_clusters_are_one_sentence(
     err = capsys.readouterr().err
     assert complaint in err
     assert err.count("\n") == 1
+
+
+EXAMPLES = Path(str(resources.files("mltcp_tools.planning"))) / "examples"
+
+
+def test_shipped_examples_work() -> None:
+    assert main(["plan", "score", str(EXAMPLES / "one-link.yaml")]) == 0
+    assert main(["plan", "cluster", str(EXAMPLES / "racks.yaml"), "--loops", "joint"]) == 0

@@ -15,10 +15,11 @@ from unit.run_folders import make_run
 
 from mltcp_tools.cli.main import main
 from mltcp_tools.errors import UsageError
-from mltcp_tools.planning import Phase, Profile, score_link
 from mltcp_tools.planning.circle import common_multiple, make_circle
+from mltcp_tools.planning.link import score_link
 from mltcp_tools.planning.milp import solve
 from mltcp_tools.planning.optimise import no_report
+from mltcp_tools.planning.profile import Phase, Profile
 from mltcp_tools.planning.rotations import Problem, SharedLink, turned
 from mltcp_tools.planning.search import centre, descend, try_all
 
