@@ -8,7 +8,7 @@ import numpy as np
 
 from mltcp_tools.errors import UsageError
 from mltcp_tools.planning.capture import Capture, Series
-from mltcp_tools.planning.gaps import Iterations, iterations_by_bytes
+from mltcp_tools.planning.gaps import Iterations, iterations_by_bytes, shortest_by_bytes
 from mltcp_tools.planning.period import (
     PARTS,
     confirm_in_spectrum,
@@ -50,7 +50,8 @@ def profile_of_series(job: str, series: Series, near_s: float | None = None) -> 
     if not series.bytes.any():
         raise UsageError("it sends zero bytes, so there is nothing to plan.")
     period_s = find_period(series, near_s)
-    found = iterations_by_bytes(series, period_s)
+    find = shortest_by_bytes if near_s is None else iterations_by_bytes
+    found = find(series, period_s)
     if found is None:
         confirm_in_spectrum(series, period_s)
         found = iterations_by_likeness(series, period_s)

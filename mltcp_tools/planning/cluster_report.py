@@ -98,9 +98,10 @@ def draw_cluster(plans: Sequence[PlacementPlan]) -> dict[str, bytes]:
 
 def _affinity(plan: PlacementPlan) -> Figure:
     """Jobs on the left, links on the right; of a large graph the parts with the worst links."""
-    graph, note = _shown(plan)
-    jobs = [name for kind, name in graph if kind == JOB]
-    links = [name for kind, name in graph if kind == LINK]
+    nodes, note = _shown(plan)
+    graph = plan.graph.subgraph(nodes)
+    jobs = [name for kind, name in nodes if kind == JOB]
+    links = [name for kind, name in nodes if kind == LINK]
     rows = max(len(jobs), len(links), 4)
     figure = Figure(figsize=(8.0, 1.0 + 0.28 * rows), layout="constrained")
     axes = figure.subplots()
@@ -133,17 +134,17 @@ def _affinity(plan: PlacementPlan) -> Figure:
     return figure
 
 
-def _shown(plan: PlacementPlan) -> tuple[nx.Graph, str]:
+def _shown(plan: PlacementPlan) -> tuple[list[tuple[str, str]], str]:
+    """The nodes to draw, neighbours near each other, and what is to be said of them."""
     if len(plan.graph) <= _MOST_NODES:
-        return plan.graph, ""
+        return list(plan.graph), ""
     links = [name for kind, name in plan.graph if kind == LINK]
     if plan.loop:
-        first = [(JOB, plan.loop[0])]
+        first = (JOB, plan.loop[0])
     else:
-        first = [(LINK, min(links, key=lambda name: plan.links[name].score))]
-    nodes = [first[0], *(target for _, target in nx.bfs_edges(plan.graph, first[0]))]
-    chosen = plan.graph.subgraph(nodes[:_MOST_NODES])
-    return chosen, f" ({len(chosen)} of {len(plan.graph)} nodes, around {first[0][1]})"
+        first = (LINK, min(links, key=lambda name: plan.links[name].score))
+    nodes = [first, *(target for _, target in nx.bfs_edges(plan.graph, first))][:_MOST_NODES]
+    return nodes, f" ({len(nodes)} of {len(plan.graph)} nodes, around {first[1]})"
 
 
 def _colour(plan: PlacementPlan, node: tuple[str, str]) -> str:

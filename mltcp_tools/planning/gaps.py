@@ -22,17 +22,24 @@ _OFF = 0.02
 _LOW, _HIGH = 0.7, 1.45
 # Greetings and heartbeats, as a share of an iteration's bytes.
 _CHATTER = 1e-3
+# The middle half of gaps that are equally long lies this close together, as a share of one.
+_EVEN = 0.3
+_MOST_PARTS = 16
 _FIRST = 30
 _FOUND = 0.8
 
 
 @dataclass(frozen=True)
 class Iterations:
-    """Iterations of a series: where each begins, in seconds; their mean length and bytes."""
+    """Iterations of a series: where each begins, in seconds; their mean length and bytes.
+
+    even: whether the gaps between them are about equally long.
+    """
 
     starts: Floats
     period_s: float
     bytes: float
+    even: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,7 +91,22 @@ def iterations_by_bytes(series: Series, period_s: float) -> Iterations | None:
         starts,
         float(starts[-1] - starts[0]) / steps,
         float(gaps.levels[other] - gaps.levels[one]) / steps,
+        bool(np.subtract(*np.quantile(lengths, [0.75, 0.25])) < _EVEN * np.median(lengths)),
     )
+
+
+def shortest_by_bytes(series: Series, period_s: float) -> Iterations | None:
+    """As `iterations_by_bytes`, for a period that may be a multiple of the true one.
+
+    A part of it is taken where that many bytes come between gaps of equal length: bursts within an
+    iteration seldom have these, iterations do.
+    """
+    for parts in range(_MOST_PARTS, 1, -1):
+        if period_s / parts >= 2 * series.width_s / _GAP:
+            found = iterations_by_bytes(series, period_s / parts)
+            if found is not None and found.even:
+                return found
+    return iterations_by_bytes(series, period_s)
 
 
 def _find_gaps(series: Series, least_s: float, chatter: float) -> _Gaps:

@@ -104,6 +104,26 @@ def test_stragglers_count_into_the_mean() -> None:
     assert profile.bytes == pytest.approx(2_500_000, rel=0.02)
 
 
+def test_a_multiple_of_the_period_is_taken_apart() -> None:
+    # Compute times that repeat every five iterations: the whole of these is the period, too.
+    values, now_s = np.zeros(200_000), 0.1
+    for number in range(100):
+        values[int(now_s * 1e4) : int(now_s * 1e4) + 400] = 600.0
+        now_s += 0.04 + 0.1 * (1.1, 0.9, 1.05, 0.95, 1.0)[number % 5]
+    profile = profile_of_series("a", Series(1e-4, values))
+    assert profile.period_s == pytest.approx(0.14, rel=0.01)
+    assert profile.bytes == pytest.approx(240_000, rel=0.01)
+
+
+def test_unequal_phases_are_one_iteration() -> None:
+    iteration = np.zeros(3000)
+    iteration[500:900] = 600.0  # as many bytes, but another time to the next
+    iteration[1100:1500] = 600.0
+    profile = profile_of_series("a", Series(1e-4, np.tile(iteration, 20)))
+    assert profile.period_s == pytest.approx(0.3, rel=0.01)
+    assert len(profile.phases) == 2
+
+
 def test_a_greeting_does_not_begin_an_iteration() -> None:
     values = np.zeros(20_000)
     for start_s in np.arange(0.3, 1.9, 0.15):
