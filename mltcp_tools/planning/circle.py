@@ -117,7 +117,7 @@ def common_multiple(periods: Floats, tolerance: float) -> float:
             return float(candidates[fits.argmax()])
         if limit_s > longest * 1e4:
             raise UsageError(
-                "The iteration times have no common multiple within ten thousand of the longest;"
+                "The iteration times have no common multiple below ten thousand times the longest;"
                 " allow more --tolerance."
             )
 
