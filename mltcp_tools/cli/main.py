@@ -36,6 +36,8 @@ COMMANDS = {
     "emulate": "Run one side of an emulated training job over TCP.",
     "testbed": "Run experiments over a bottleneck made of network namespaces.",
     "report": "Evaluate or compare run folders.",
+    "profile": "Show what jobs send per iteration, from runs or captures.",
+    "plan": "Say which jobs fit together, and when each should start.",
     "completion": "Print the completion script of a shell.",
 }
 
@@ -43,7 +45,7 @@ EPILOG = """\b
 Exit codes:
   0    done
   1    failed while running
-  2    wrong usage: an option, an experiment file, an unusable run folder
+  2    wrong usage: an option, a file of an experiment or a plan, an unusable run folder
   3    the host lacks a capability, a kernel feature or a tool
   4    a name is taken or something is still in use
   130  interrupted

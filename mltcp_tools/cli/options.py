@@ -33,6 +33,7 @@ class Quantity(click.ParamType):  # type: ignore[type-arg]
 
 
 BYTES = Quantity("size", parse_bytes)
+RATE = Quantity("rate", parse_rate)
 SECONDS = Quantity("time", parse_seconds)
 FRACTION = Quantity("fraction", parse_fraction)
 RATE = Quantity("rate", parse_rate)

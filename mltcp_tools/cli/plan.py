@@ -1,0 +1,183 @@
+"""`mltcp plan`: which jobs fit together, and when each should start."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mltcp_tools.cli.options import FRACTION, RATE, SECONDS
+from mltcp_tools.errors import MltcpError, UsageError
+
+if TYPE_CHECKING:
+    from mltcp_tools.planning.cluster import Loops, Rank
+
+
+@click.group()
+def command() -> None:
+    """Plan which jobs share which links, and by how much to shift each (Cassini)."""
+
+
+_PLAN_OPTIONS = (
+    click.option(
+        "--angle",
+        type=click.FloatRange(0.05, 90),
+        default=5.0,
+        show_default=True,
+        metavar="DEGREES",
+        help="Precision of the shifts; 360 degrees are an iteration of a job.",
+    ),
+    click.option(
+        "--tolerance",
+        type=FRACTION,
+        default="1%",
+        show_default=True,
+        help="By how much iterations may be stretched to have a common multiple.",
+    ),
+    click.option(
+        "--plots",
+        type=click.Path(path_type=Path, file_okay=False),
+        metavar="FOLDER",
+        help="Write plots (PNG) to this folder.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print as JSON."),
+)
+
+
+def _plan_options(function: Callable[..., None]) -> Callable[..., None]:
+    """What the commands that plan have in common."""
+    for option in reversed(_PLAN_OPTIONS):
+        function = option(function)
+    return function
+
+
+@command.command()
+@click.argument("jobs", type=click.Path(path_type=Path))
+@click.option("--rate", type=RATE, help="The link's.  [default: the one that JOBS names]")
+@click.option("--arm", help="Arm of a run folder to take the jobs from.  [default: alone]")
+@click.option(
+    "--time-limit",
+    type=SECONDS,
+    help="For the solver.  [default: 10 ms times the square of the number of jobs, 20 s at most]",
+)
+@_plan_options
+def score(
+    jobs: Path,
+    rate: float | None,
+    arm: str | None,
+    time_limit: float | None,
+    angle: float,
+    tolerance: float,
+    plots: Path | None,
+    as_json: bool,
+) -> None:
+    """Score how well JOBS fit on one link, and by how much to shift each.
+
+    JOBS is a run folder of `mltcp testbed run` or `mltcp record`, or a YAML file of profiles
+    (`mltcp profile` makes one). A score of 1 means that their bursts never ask for more than the
+    link's rate.
+    """
+    from mltcp_tools.planning.link import score_link
+    from mltcp_tools.planning.progress import SolverBar
+    from mltcp_tools.planning.reading import read_source
+    from mltcp_tools.planning.text import render_link
+
+    profiles, known_rate = read_source(jobs, arm)
+    capacity = known_rate if rate is None else rate
+    if capacity is None:
+        raise UsageError(f"{jobs} names no link; give its rate with --rate.")
+    with SolverBar(len(profiles)) as bar:
+        plan = score_link(
+            profiles,
+            capacity,
+            angle_deg=angle,
+            tolerance=tolerance,
+            time_limit_s=time_limit,
+            report=bar.report,
+        )
+    if plots is not None:
+        from mltcp_tools.planning.plots import draw_link
+
+        _write_plots(plots, draw_link(plan))
+    _print(plan.to_json(), render_link(plan), as_json)
+
+
+@command.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--loops",
+    type=click.Choice(["discard", "joint"]),
+    default="discard",
+    show_default=True,
+    help="Placements whose affinity graph has a loop: discard them as the paper does, or solve the"
+    " links of the loop jointly.",
+)
+@click.option(
+    "--rank",
+    type=click.Choice(["mean", "worst"]),
+    default="mean",
+    show_default=True,
+    help="Rank placements by the mean score of their links, or by the worst.",
+)
+@click.option(
+    "--time-limit",
+    type=SECONDS,
+    default="20s",
+    show_default=True,
+    help="For the solver, in all.",
+)
+@_plan_options
+def cluster(
+    file: Path,
+    loops: Loops,
+    rank: Rank,
+    time_limit: float,
+    angle: float,
+    tolerance: float,
+    plots: Path | None,
+    as_json: bool,
+) -> None:
+    """Rank the candidate placements in FILE, and shift the jobs of each.
+
+    FILE is YAML with links, jobs and placements; mltcp_tools/planning/topology.py describes it.
+    """
+    from mltcp_tools.planning.cluster import plan_cluster
+    from mltcp_tools.planning.cluster import to_json as document
+    from mltcp_tools.planning.cluster_report import draw_cluster, render_cluster
+    from mltcp_tools.planning.progress import PartsBar
+    from mltcp_tools.planning.reading import read_text
+    from mltcp_tools.planning.topology import parse_cluster
+
+    parsed = parse_cluster(read_text(file), str(file))
+    with PartsBar() as bar:
+        plans = plan_cluster(
+            parsed,
+            angle_deg=angle,
+            tolerance=tolerance,
+            time_limit_s=time_limit,
+            loops=loops,
+            rank=rank,
+            done=bar.done,
+        )
+    if plots is not None:
+        _write_plots(plots, draw_cluster(plans))
+    _print(document(plans), render_cluster(plans), as_json)
+    if all(plan.loop for plan in plans):
+        raise MltcpError("Every placement has a loop and was discarded; try --loops joint.")
+
+
+def _write_plots(folder: Path, images: dict[str, bytes]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, image in images.items():
+        (folder / f"{name}.png").write_bytes(image)
+    click.echo(f"Wrote {', '.join(f'{name}.png' for name in images)} to {folder}.", err=True)
+
+
+def _print(document: dict[str, Any], text: str, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        click.echo(text, nl=False)

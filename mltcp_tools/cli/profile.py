@@ -1,0 +1,108 @@
+"""`mltcp profile`: what jobs send per iteration."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mltcp_tools.cli.options import SECONDS
+from mltcp_tools.cli.text import say
+from mltcp_tools.errors import UsageError
+from mltcp_tools.units import format_bytes
+
+if TYPE_CHECKING:
+    from mltcp_tools.planning.capture import By
+    from mltcp_tools.planning.profile import Profile
+
+
+@click.command()
+@click.argument("source", metavar="[RUN]", type=click.Path(path_type=Path), required=False)
+@click.option("--arm", help="Arm of a run folder to take the jobs from.  [default: alone]")
+@click.option(
+    "--pcap",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Take the jobs from this packet capture (pcap or pcapng, also compressed by gzip).",
+)
+@click.option(
+    "--by",
+    type=click.Choice(["host", "port"]),
+    default="host",
+    show_default=True,
+    help="What makes flows of a capture one job: the host that sends, or the port.",
+)
+@click.option(
+    "--job",
+    "jobs",
+    multiple=True,
+    metavar="NAME=WHERE",
+    help="A job of the capture (repeatable, instead of --by): NAME=10.0.0.1,10.0.0.2, the hosts"
+    " that send; NAME=10.0.1.0/24; or NAME=:5001, a port.",
+)
+@click.option("--near", type=SECONDS, help="How long an iteration takes, give or take a fifth.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the profiles to this YAML file, which `mltcp plan` reads.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def command(
+    source: Path | None,
+    arm: str | None,
+    pcap: Path | None,
+    by: By,
+    jobs: tuple[str, ...],
+    near: float | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Show what the jobs of RUN, or of a packet capture, send in an iteration, and when.
+
+    RUN is a folder of `mltcp record` or `mltcp testbed run`, or a YAML file of profiles, which is
+    checked. Bytes are TCP payload; in a capture, what was sent again counts once.
+    """
+    from mltcp_tools.planning.reading import read_source, write_profiles
+
+    if (source is None) == (pcap is None):
+        raise UsageError("Name either a RUN or a capture with --pcap.")
+    rate = None
+    if source is not None:
+        if jobs or near is not None:
+            raise UsageError("--job and --near belong to --pcap.")
+        profiles, rate = read_source(source, arm)
+    elif pcap is not None:
+        profiles = _from_capture(pcap, by, jobs, near)
+    if output is not None:
+        output.write_text(write_profiles(profiles, rate), encoding="utf-8")
+        say(f"Wrote {output}; see which jobs fit with: mltcp plan score {output}")
+    # Not before: what text needs takes memory while a capture is read.
+    from mltcp_tools.planning.text import profiles_json, render_profiles
+
+    if as_json:
+        document = profiles_json(profiles)
+        click.echo(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        click.echo(render_profiles(profiles), nl=False)
+
+
+def _from_capture(path: Path, by: By, jobs: tuple[str, ...], near: float | None) -> list[Profile]:
+    from mltcp_tools.planning.capture import Selector, read_capture
+    from mltcp_tools.planning.captured import profiles_of_capture
+    from mltcp_tools.planning.progress import FileBar
+
+    selectors = [Selector.parse(job) for job in jobs]
+    with FileBar(path.name) as bar:
+        capture = read_capture(path, by, selectors, bar.at)
+    for size, what in (
+        (capture.left_out, "belong to none of the jobs"),
+        (capture.repeated, "came more than once and count once"),
+        (capture.missing, "were sent but aren't in the capture"),
+    ):
+        if size:
+            say(f"{format_bytes(size)} {what}.")
+    return profiles_of_capture(capture, near)

@@ -1,0 +1,79 @@
+"""How far planning and profiling are, as bars on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Any
+
+from tqdm import tqdm
+
+
+class _Bar:
+    """A bar on stderr, shown on a terminal only. A context manager."""
+
+    def __init__(self, **options: Any) -> None:
+        self._bar = tqdm(
+            file=sys.stderr,
+            disable=not sys.stderr.isatty(),
+            dynamic_ncols=True,
+            leave=False,
+            **options,
+        )
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.close()
+
+
+class SolverBar(_Bar):
+    """Seconds of the solver, with the best score and the bound so far."""
+
+    def __init__(self, jobs: int) -> None:
+        super().__init__(
+            desc=f"{jobs} jobs",
+            bar_format="{desc}: {n:.1f} s{postfix}; Ctrl-C takes the best so far",
+        )
+
+    def __enter__(self) -> SolverBar:
+        return self
+
+    def report(self, elapsed_s: float, best: float, bound: float) -> None:
+        """The solver has worked for `elapsed_s` seconds."""
+        self._bar.set_postfix_str(f"score {best:.4f} of {bound:.4f} at most", refresh=False)
+        self._bar.update(elapsed_s - self._bar.n)
+
+
+class PartsBar(_Bar):
+    """Links planned, of a placement."""
+
+    def __init__(self) -> None:
+        super().__init__(unit="link")
+
+    def __enter__(self) -> PartsBar:
+        return self
+
+    def done(self, links: int, total: int) -> None:
+        """`links` more of a placement's `total` are planned."""
+        if self._bar.n >= (self._bar.total or 0):
+            self._bar.reset(total)  # the next placement
+        self._bar.update(links)
+
+
+class FileBar(_Bar):
+    """Bytes of a file that are read."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(desc=name, unit="B", unit_scale=True, unit_divisor=1000)
+
+    def __enter__(self) -> FileBar:
+        return self
+
+    def at(self, position: int, size: int) -> None:
+        """`position` of `size` bytes are read."""
+        self._bar.total = size
+        self._bar.update(position - self._bar.n)
