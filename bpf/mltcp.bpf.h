@@ -4,7 +4,9 @@
  * core around a base algorithm's own functions.
  *
  * A base algorithm includes this file after defining
- *   MLTCP_MECHANISMS  the mechanisms it uses where a job doesn't say;
+ *   MLTCP_MECHANISMS   the mechanisms it uses where a job doesn't say;
+ *   MLTCP_YIELD_HOLDS  1: its window must not grow while the flow yields; CUBIC's makes for where it
+ *                      was before, by half a window per RTT;
  * and calls, from its callbacks,
  *   mltcp_bpf_init(sk), mltcp_bpf_send(sk) where sending begins, mltcp_bpf_acked(sk, sample),
  *   mltcp_bpf_release(sk), and
@@ -152,7 +154,7 @@ static __always_inline __u64 *mltcp_bpf_path(struct sock *sk, __u32 *key)
 	for (i = 0; i < 8; i++)
 		hash = (hash ^ addresses[i]) * 16777619;
 	*key = hash;
-	hash &= MLTCP_PATHS - 1;
+	hash >>= 32 - MLTCP_PATHS_BITS; /* the low bits of FNV know little of the words */
 	return bpf_map_lookup_elem(&mltcp_paths, &hash);
 }
 
@@ -199,7 +201,7 @@ static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sa
 		mltcp_begin(flow, &params, now, tp->bytes_received);
 	}
 	if (mltcp_on_ack(flow, now, acked_bytes, sample->rtt_us, tp->rtt_min.s[0].v)) {
-		path = mltcp_bpf_path(sk, &key);
+		path = mechanisms & MLTCP_YIELD ? mltcp_bpf_path(sk, &key) : NULL;
 		if (path)
 			mltcp_ask_path(flow, path, key);
 		mltcp_decide(flow, &params, mechanisms, now);
@@ -220,10 +222,11 @@ static __always_inline __u32 mltcp_bpf_avoid(struct sock *sk, __u32 acked)
 		return acked;
 	if (mltcp_must_yield(flow)) {
 		cwnd = mltcp_yield(flow, bpf_ktime_get_ns(), tp->snd_cwnd, tp->snd_ssthresh);
-		if (cwnd < tp->snd_cwnd) {
-			tp->snd_cwnd = cwnd;
+		tp->snd_cwnd = cwnd;
+		if (tp->snd_ssthresh > cwnd)
 			tp->snd_ssthresh = cwnd;
-		}
+		if (MLTCP_YIELD_HOLDS)
+			return 0;
 	} else {
 		resume = mltcp_resume(flow);
 		if (resume > tp->snd_ssthresh)

@@ -8,6 +8,7 @@
 #include "../kmod/mltcp_uapi.h"
 
 #define MLTCP_MECHANISMS MLTCP_SCALE_INCREASE
+#define MLTCP_YIELD_HOLDS 1
 
 #include "mltcp.bpf.h"
 
@@ -47,7 +48,9 @@ __u32 BPF_PROG(ssthresh, struct sock *sk)
 SEC("struct_ops")
 void BPF_PROG(cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 {
-	cubictcp_cong_avoid(sk, ack, mltcp_bpf_avoid(sk, acked));
+	acked = mltcp_bpf_avoid(sk, acked);
+	if (acked)
+		cubictcp_cong_avoid(sk, ack, acked);
 }
 
 SEC("struct_ops")

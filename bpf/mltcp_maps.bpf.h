@@ -13,8 +13,8 @@
 /* More jobs than a host has processes to run them is a mistake. */
 #define MLTCP_JOBS_MAX 4096
 
-/* Paths that a host keeps in mind, a power of two: 8 KiB. */
-#define MLTCP_PATHS 1024
+/* Paths that a host keeps in mind: 8 KiB. */
+#define MLTCP_PATHS_BITS 10
 
 /* About 10,000 iterations that nobody has read yet; a power of two of pages. */
 #define MLTCP_RING_BYTES (1 << 20)
@@ -46,7 +46,7 @@ struct {
 /* What is known of paths, see mltcp_ask_path(). */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, MLTCP_PATHS);
+	__uint(max_entries, 1 << MLTCP_PATHS_BITS);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 	__type(key, __u32);
 	__type(value, __u64);

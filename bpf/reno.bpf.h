@@ -3,6 +3,7 @@
  * A congestion control on the kernel's own Reno (net/ipv4/tcp_cong.c). The includer defines
  * MLTCP_NAME, a string, and MLTCP_OPS, the name of the struct_ops map, and MLTCP_MECHANISMS.
  */
+#define MLTCP_YIELD_HOLDS 0
 #include "mltcp.bpf.h"
 
 char _license[] SEC("license") = "GPL";

@@ -6,6 +6,8 @@
 #include "compat.h"
 
 #define mltcp_div64(n, d) div64_u64(n, d)
+#define MLTCP_READ_ONCE(x) READ_ONCE(x)
+#define MLTCP_WRITE_ONCE(x, value) WRITE_ONCE(x, value)
 #include "mltcp_core.h"
 
 /* More jobs than a host has processes to run them is a mistake. Per network namespace. */
@@ -35,6 +37,7 @@ struct mltcp_variant {
 	const char *base_name;
 	u32 mechanisms; /* where a job doesn't say */
 	u32 flags; /* TCP_CONG_*, besides the base's */
+	bool yield_holds; /* no increase while yielding: the base's makes for where it was */
 	struct socket *holder; /* keeps the base; NULL: this kernel lacks it */
 	const struct tcp_congestion_ops *base;
 	struct tcp_congestion_ops ops; /* registered */

@@ -155,10 +155,10 @@ static void mltcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
 	if (mltcp_must_yield(&ms->flow)) {
 		cwnd = mltcp_yield(&ms->flow, tp->tcp_clock_cache, tcp_snd_cwnd(tp),
 				   tp->snd_ssthresh);
-		if (cwnd < tcp_snd_cwnd(tp)) {
-			tcp_snd_cwnd_set(tp, cwnd);
-			tp->snd_ssthresh = cwnd;
-		}
+		tcp_snd_cwnd_set(tp, cwnd);
+		tp->snd_ssthresh = min(tp->snd_ssthresh, cwnd);
+		if (ms->variant->yield_holds)
+			return;
 	} else {
 		resume = mltcp_resume(&ms->flow);
 		if (resume > tp->snd_ssthresh)
@@ -203,11 +203,14 @@ static noinline void after_gap(struct mltcp_sock *ms, const struct mltcp_params 
 static noinline void decide(struct mltcp_sock *ms, const struct mltcp_params *params, u64 now)
 {
 	u32 mechanisms = READ_ONCE(params->mechanisms), key;
-	const u64 *path = mltcp_path(ms->sk, &key);
+	const u64 *path;
 
 	if (mechanisms == MLTCP_MECHANISMS_DEFAULT)
 		mechanisms = ms->variant->mechanisms;
-	mltcp_ask_path(&ms->flow, path, key);
+	if (mechanisms & MLTCP_YIELD) {
+		path = mltcp_path(ms->sk, &key);
+		mltcp_ask_path(&ms->flow, path, key);
+	}
 	mltcp_decide(&ms->flow, params, mechanisms, now);
 }
 

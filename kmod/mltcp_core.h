@@ -16,13 +16,18 @@
  *
  * The kernel module, the BPF programs and a user-space library compile this same file. The
  * includer defines __u8 ... __u64 and, where plain 64-bit division isn't available,
- * mltcp_div64(n, d). No function but those of mltcp_learn.h loops, and those a few times. Times
+ * mltcp_div64(n, d), and where it has its own, MLTCP_READ_ONCE and MLTCP_WRITE_ONCE. No function but those of mltcp_learn.h loops, and those a few times. Times
  * are nanoseconds of a monotonic clock unless a name ends in _us or _ms.
  */
 #ifndef MLTCP_CORE_H
 #define MLTCP_CORE_H
 
 #include "mltcp_learn.h"
+
+#ifndef MLTCP_READ_ONCE
+#define MLTCP_READ_ONCE(x) (*(const volatile __typeof__(x) *)&(x))
+#define MLTCP_WRITE_ONCE(x, value) (*(volatile __typeof__(x) *)&(x) = (value))
+#endif
 
 /* A burst this many times longer than total_bytes is no iteration of that job. */
 #define MLTCP_OVERRUN 2
@@ -43,7 +48,7 @@
  * A flow that receives more than this share of what it sends can't yield: the data that comes
  * towards it queues with its ACKs, and their delay says nothing of the queue it sends into.
  */
-#define MLTCP_TWO_WAY 8
+#define MLTCP_TWO_WAY_SHARE 8
 
 /* A flow next to which yielding is in vain still tries it once in 2^this iterations. */
 #define MLTCP_RARELY_MAX 5
@@ -56,6 +61,9 @@
 
 /* The smallest window a flow may be left with, segments (as tcp_reno_ssthresh). */
 #define MLTCP_CWND_MIN 2
+
+/* The slow-start threshold of a connection that hasn't lost yet (as TCP_INFINITE_SSTHRESH). */
+#define MLTCP_SSTHRESH_NONE 0x7fffffffU
 
 /* value * share, for a fixed-point share. */
 static inline __u64 mltcp_scale(__u32 value, __u32 share)
@@ -165,13 +173,13 @@ static inline __u8 mltcp_is_boundary(struct mltcp_flow *f, const struct mltcp_pa
 static inline __u8 mltcp_is_reported(const struct mltcp_flow *f, __u64 default_gap_ns)
 {
 	return f->iteration && mltcp_sent(f) &&
-	       (f->job || default_gap_ns || f->confidence >= MLTCP_CONFIDENT);
+	       (f->job || default_gap_ns || mltcp_is_sure(f));
 }
 
 /* Is the present iteration one of those in which the flow yields? */
 static inline __u8 mltcp_yields_now(const struct mltcp_flow *f)
 {
-	return !(f->iteration & ((1U << f->rarely) - 1));
+	return !(f->iteration & ((1U << (f->flags & MLTCP_RARELY)) - 1));
 }
 
 /*
@@ -181,9 +189,11 @@ static inline __u8 mltcp_yields_now(const struct mltcp_flow *f)
  */
 static inline __u8 mltcp_next_rarely(const struct mltcp_flow *f)
 {
-	if (f->in_vain)
-		return f->rarely < MLTCP_RARELY_MAX ? f->rarely + 1 : f->rarely;
-	return mltcp_yields_now(f) ? 0 : f->rarely;
+	__u8 rarely = f->flags & MLTCP_RARELY;
+
+	if (f->flags & MLTCP_IN_VAIN)
+		return rarely < MLTCP_RARELY_MAX ? rarely + 1 : rarely;
+	return mltcp_yields_now(f) ? 0 : rarely;
 }
 
 /*
@@ -196,18 +206,17 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 	__u64 idle_ns = f->iteration ? f->send_ns - f->last_ns : p->gap_ns;
 	__u32 received_kib = mltcp_kib(received_bytes) - f->received_kib;
 
-	f->two_way = received_kib > mltcp_kib(mltcp_sent(f)) / MLTCP_TWO_WAY;
+	f->flags = mltcp_next_rarely(f);
+	if (received_kib > mltcp_kib(mltcp_sent(f)) / MLTCP_TWO_WAY_SHARE)
+		f->flags |= MLTCP_TWO_WAY;
 	f->received_kib = mltcp_kib(received_bytes);
 	f->idle_us = mltcp_gap_us(idle_ns);
-	f->rarely = mltcp_next_rarely(f);
-	f->in_vain = 0;
 	f->iteration++;
 	f->start_bytes = f->acked_bytes;
 	f->start_retransmits = f->retransmits;
 	f->start_ns = now;
 	f->last_ns = now;
 	f->next_bytes = 0;
-	f->resume_ssthresh = 0;
 }
 
 /*
@@ -217,6 +226,12 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 static inline __u8 mltcp_yield_is_over(const struct mltcp_flow *f, __u64 now)
 {
 	return now > f->start_ns && now - f->start_ns > 1000ULL * f->idle_us;
+}
+
+/* Is the queue longer than this flow may make it? */
+static inline __u8 mltcp_must_yield(const struct mltcp_flow *f)
+{
+	return f->yield_us && f->queue_us > f->yield_us;
 }
 
 /*
@@ -230,10 +245,12 @@ static inline __u32 mltcp_yield_target(struct mltcp_flow *f, const struct mltcp_
 {
 	__u32 target;
 
-	if (f->two_way || !mltcp_yields_now(f) || f->full_queue_us < MLTCP_QUEUE_MIN_US)
+	if (f->flags & MLTCP_TWO_WAY || !mltcp_yields_now(f) ||
+	    f->full_queue_us < MLTCP_QUEUE_MIN_US)
 		return 0;
 	if (mltcp_yield_is_over(f, now)) {
-		f->in_vain |= f->resume_ssthresh && f->yield_us && f->queue_us > f->yield_us;
+		if (f->resume_ssthresh && mltcp_must_yield(f))
+			f->flags |= MLTCP_IN_VAIN;
 		return 0;
 	}
 	target = mltcp_scale(f->full_queue_us, mltcp_between(p->yield_min, p->yield_max, f->ratio));
@@ -314,18 +331,20 @@ static inline __u32 mltcp_scaled_acked(struct mltcp_flow *f, __u32 acked)
  *
  * slot: a word of a table that the host keeps, at a place that follows from the path: the path's
  * key above, microseconds below. Two paths may have the same slot; then the latest to lose has it.
+ * No lock: whoever writes last is right.
  */
 static inline void mltcp_ask_path(struct mltcp_flow *f, const __u64 *slot, __u32 key)
 {
-	__u64 known = *(const volatile __u64 *)slot;
+	__u64 known = MLTCP_READ_ONCE(*slot);
 
-	if (known && known >> 32 == key)
+	if ((__u32)known && known >> 32 == key)
 		f->full_queue_us = (__u32)known;
 }
 
 static inline void mltcp_tell_path(const struct mltcp_flow *f, __u64 *slot, __u32 key)
 {
-	*(volatile __u64 *)slot = (__u64)key << 32 | f->full_queue_us;
+	if (f->full_queue_us)
+		MLTCP_WRITE_ONCE(*slot, (__u64)key << 32 | f->full_queue_us);
 }
 
 /*
@@ -337,21 +356,19 @@ static inline __u32 mltcp_on_loss(struct mltcp_flow *f, __u32 cwnd, __u32 base)
 	__u32 kept;
 
 	f->losses++;
+	/* A loss without a queue was none of its making. */
 	if (!f->full_queue_us)
 		f->full_queue_us = f->queue_us;
-	else
+	else if (f->queue_us >= MLTCP_QUEUE_MIN_US)
 		f->full_queue_us = f->full_queue_us - f->full_queue_us / 4 + f->queue_us / 4;
 	f->next_bytes = 0; /* what to bear of the queue follows from that */
+	/* The slow start to take up again, if it was the first one, ends with a loss. */
+	if (f->resume_ssthresh >= MLTCP_SSTHRESH_NONE)
+		f->resume_ssthresh = 0;
 	if (!f->keep)
 		return base;
 	kept = mltcp_scale(cwnd, f->keep);
 	return kept > MLTCP_CWND_MIN ? kept : MLTCP_CWND_MIN;
-}
-
-/* Is the queue longer than this flow may make it? */
-static inline __u8 mltcp_must_yield(const struct mltcp_flow *f)
-{
-	return f->yield_us && f->queue_us > f->yield_us;
 }
 
 /*
@@ -367,12 +384,12 @@ static inline __u32 mltcp_yield(struct mltcp_flow *f, __u64 now, __u32 cwnd, __u
 	__u32 cut = cwnd / 2;
 	__u64 excess;
 
-	if (now > f->shrink_ns && now - f->shrink_ns <= (__u64)f->srtt_us * 1000)
+	if (!f->resume_ssthresh)
+		f->resume_ssthresh = cwnd > ssthresh ? cwnd : ssthresh;
+	if (now >= f->shrink_ns && now - f->shrink_ns <= (__u64)f->srtt_us * 1000)
 		return cwnd;
 	f->shrink_ns = now;
 	f->yields++;
-	if (!f->resume_ssthresh)
-		f->resume_ssthresh = cwnd > ssthresh ? cwnd : ssthresh;
 	excess = MLTCP_YIELD_GAIN * (__u64)(f->queue_us - f->yield_us);
 	if (excess < f->srtt_us / 2)
 		cut = mltcp_div64(cwnd * excess, f->srtt_us);

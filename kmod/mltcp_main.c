@@ -10,6 +10,7 @@
  * mltcp_cc.c        what they do
  * mltcp_flows.c     state and table of flows
  * mltcp_jobs.c      jobs, per network namespace
+ * mltcp_paths.c     what flows of one path tell each other
  * mltcp_netlink.c   control from user space, and reports to it
  * This file: parameters of the module, its start and its end.
  */

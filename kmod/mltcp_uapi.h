@@ -71,6 +71,11 @@ struct mltcp_tag {
 /* How many pieces of what was sent, between gaps, are kept to learn from. */
 #define MLTCP_PIECES 6
 
+/* Flags of a flow. */
+#define MLTCP_RARELY 0x07 /* it yields in one iteration of 2^this */
+#define MLTCP_TWO_WAY 0x08 /* it received much in the iteration before this one */
+#define MLTCP_IN_VAIN 0x10 /* it has yielded as long as it may in this one, to no end */
+
 /* State of one flow. Written by the congestion control only. */
 struct mltcp_flow {
 	/* where the flow is */
@@ -84,7 +89,7 @@ struct mltcp_flow {
 	__u32 iteration; /* from 1; 0 before the first ACK */
 	__u32 ratio; /* share of total_bytes acknowledged at the latest step, at most MLTCP_ONE */
 	__u32 queue_us; /* queueing delay of the latest RTT sample, microseconds */
-	__u32 full_queue_us; /* queueing delay found at losses, smoothed, microseconds; 0: none yet */
+	__u32 full_queue_us; /* delay of the path's full queue, from losses, microseconds; 0: unknown */
 	/* what follows from it, decided at every MLTCP_STEPS-th of the burst */
 	__u32 gain; /* F, fixed point; MLTCP_ONE: the base's own increase */
 	__u32 keep; /* share of the window kept after a loss, fixed point; 0: the base's own */
@@ -116,10 +121,7 @@ struct mltcp_flow {
 	__u8 active; /* 1: the iteration is known, the algorithm acts; 0: the flow is its base */
 	__u8 confidence; /* in what was learned; below MLTCP_CONFIDENT it isn't used */
 	__u8 piece_count; /* how many of pieces there are */
-	__u8 two_way : 1; /* the flow received much in the iteration before this one */
-	__u8 in_vain : 1; /* it has yielded as long as it may in this one, to no end */
-	__u8 rarely : 3; /* it yields in one iteration of 2^rarely */
-	__u8 unused : 3;
+	__u8 flags; /* MLTCP_RARELY, MLTCP_TWO_WAY, MLTCP_IN_VAIN */
 };
 
 /* One finished iteration of one flow. */

@@ -21,6 +21,7 @@ static struct mltcp_variant mltcp_variants[] = {
 	{.name = "mltcp_cubic",
 	 .base_name = "cubic",
 	 .mechanisms = MLTCP_SCALE_INCREASE,
+	 .yield_holds = true,
 	 .flags = TCP_CONG_NON_RESTRICTED},
 	/* For whom the administrator allows it, as dctcp: it pushes others aside (RFC 8257, 5). */
 	{.name = "mltcp_dctcp", .base_name = "dctcp", .mechanisms = MLTCP_SCALE_INCREASE},

@@ -83,8 +83,7 @@ struct mltcp_flow {
     uint32_t total_kib, gap_us, inner_us, piece_kib;
     uint32_t longer_us, longer_ms, longer_kib, longer_size, pieces[6];
     uint32_t cwnd, srtt_us, retransmits, start_retransmits, acks, losses, yields;
-    uint8_t active, confidence, piece_count;
-    uint8_t two_way : 1, in_vain : 1, rarely : 3, unused : 3;
+    uint8_t active, confidence, piece_count, flags;
 };
 struct mltcp_event {
     uint64_t cookie, first_ack_ns, last_ack_ns, bytes;

@@ -145,9 +145,14 @@ class BpfBackend(Backend):
 
     @staticmethod
     def _clean_leftovers() -> None:
-        """Registrations without their maps, or maps without a registration, are a crash's."""
+        """Registrations without their maps, or maps without a registration, are a crash's.
+
+        With some of the maps they are another version's, and in use.
+        """
         present = _registered()
-        pinned = PIN_ROOT.is_dir() and all((PIN_ROOT / name).exists() for name in _MAPS)
+        pinned = [name for name in _MAPS if (PIN_ROOT / name).exists()]
+        if present and pinned and len(pinned) < len(_MAPS):
+            raise HostError(_OTHER_VERSION)
         if present and not pinned:
             _unregister(present)
         if PIN_ROOT.is_dir() and not (present and pinned):

@@ -401,6 +401,38 @@ def test_flows_of_a_path_agree_on_its_full_queue() -> None:
     for flow, key in ((other, 7), (stranger, 8)):
         lib.mltcp_ask_path(flow, slot, key)
     assert (other.full_queue_us, stranger.full_queue_us) == (1000, 5)
+    lib.mltcp_tell_path(make_flow(), slot, 7)  # it has found nothing, and takes nothing away
+    lib.mltcp_ask_path(stranger, slot, 7)
+    assert stranger.full_queue_us == 1000
+    stranger.full_queue_us = 5
+    lib.mltcp_tell_path(stranger, slot, 8)  # the same slot: the latest has it
+    lib.mltcp_ask_path(other, slot, 7)
+    assert other.full_queue_us == 1000
+
+
+def test_a_loss_without_a_queue_says_nothing_of_a_full_one() -> None:
+    flow = make_flow()
+    flow.full_queue_us, flow.queue_us = 1000, lib.MLTCP_QUEUE_MIN_US - 1
+    lib.mltcp_on_loss(flow, 10, 5)
+    assert flow.full_queue_us == 1000
+
+
+def test_a_first_slow_start_is_not_taken_up_again_after_a_loss() -> None:
+    for ssthresh, resumed in ((0x7FFFFFFF, 0), (80, 80)):
+        flow = behind_and_ahead(sent=0, rtt_us=1100)
+        lib.mltcp_yield(flow, 5 * MS, 20, ssthresh)
+        lib.mltcp_on_loss(flow, 10, 5)
+        flow.queue_us = 0
+        assert lib.mltcp_resume(flow) == resumed
+
+
+def test_what_a_burst_has_not_taken_back_the_next_one_does() -> None:
+    params, flow = make_params(), behind_and_ahead(sent=0, rtt_us=1100)
+    lib.mltcp_yield(flow, 5 * MS, 20, 80)
+    flow.send_ns = 1000 * MS
+    lib.mltcp_begin(flow, params, 1001 * MS, 0)
+    flow.queue_us = 0
+    assert lib.mltcp_resume(flow) == 80
 
 
 @given(st.tuples(fields32, fields32), st.integers(0, U32), st.integers(1, U32), fields32, times)
@@ -431,17 +463,20 @@ def test_yielding_is_defined_for_any_state(
 def test_no_sequence_of_events_leaves_the_defined_range(
     fields: dict[str, int], events: list[tuple[int, int, int | None, int, int, str]]
 ) -> None:
-    params, flow = make_params(**fields), make_flow()
+    params, flow, slot = make_params(**fields), make_flow(), ffi.new("unsigned long long *")
     assert lib.mltcp_params_valid(params)
     for now, acked, sent, rtt_us, number, kind in events:
         if kind == "ack":
             ack(flow, params, now, acked, sent, rtt_us, number)
         elif kind == "loss":
             assert lib.mltcp_on_loss(flow, number, 2) >= 2
-        elif lib.mltcp_must_yield(flow):
-            lib.mltcp_yield(flow, now, number, acked & U32)
+            lib.mltcp_tell_path(flow, slot, number)
         else:
-            lib.mltcp_resume(flow)
+            lib.mltcp_ask_path(flow, slot, number)
+            if lib.mltcp_must_yield(flow):
+                lib.mltcp_yield(flow, now, number, acked & U32)
+            else:
+                lib.mltcp_resume(flow)
             lib.mltcp_scaled_acked(flow, number)
         assert flow.ratio <= ONE
         assert flow.gain <= 128 * ONE
