@@ -140,6 +140,29 @@ def test_retransmissions_before_the_switch_are_not_the_flows(backend: Backend) -
         assert flow.retransmits == since > 0
 
 
+def test_flows_yield_and_agree_on_their_paths_full_queue(backend: Backend) -> None:
+    """Also one that never lost: it knows the queue from the one that did."""
+    backend.load()
+    backend.set_job(Job(1, "queueing", JobParams(total_bytes=5 * BURST, gap_s=GAP_S)))
+    with bottleneck(10_000_000, 30_000) as network, connection(network, "mltcp") as loser:
+        backend.tag(loser.fileno(), 1)
+        for _ in range(2):
+            send_burst(loser, 5 * BURST)
+            time.sleep(2 * GAP_S)
+        (before,) = backend.flows()
+        assert before.losses > 0, "no loss, so nothing to know"
+        assert before.full_queue_us > 0
+        assert before.yields > 0
+        with connection(network, "mltcp") as sister:
+            backend.tag(sister.fileno(), 1)
+            send_burst(sister, BURST // 10)
+            flows = {flow.cookie: flow for flow in backend.flows()}
+            known = flows.pop(before.cookie).full_queue_us
+            ((_, flow),) = flows.items()
+            assert flow.losses == 0
+            assert flow.full_queue_us == known
+
+
 def test_flows_without_a_job_report_their_last_iteration_too(backend: Backend) -> None:
     backend.load(defaults=JobParams(total_bytes=BURST, gap_s=10 * GAP_S))
     with bottleneck() as network:
