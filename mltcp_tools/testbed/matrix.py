@@ -69,6 +69,17 @@ def find_matrix(name_or_path: str) -> Path:
     return named_or_path(name_or_path, shipped_matrices(), "matrix")
 
 
+def is_matrix(name_or_path: str) -> bool:
+    """Whether that is a shipped matrix, or a file that has mixes."""
+    if name_or_path in shipped_matrices():
+        return True
+    try:
+        document = yaml.safe_load(Path(name_or_path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return False  # which is said by who reads it as an experiment
+    return isinstance(document, dict) and "mixes" in document
+
+
 def load_matrix(path: Path | str) -> Matrix:
     """Read and validate the matrix in `path`; a UsageError names file, line and field."""
     try:
@@ -159,8 +170,11 @@ def chosen(
     return found
 
 
-def finished(folder: Path, experiment: Experiment) -> bool:
-    """Whether `folder` has the whole run of `experiment`; UsageError if it has something else."""
+def finished(folder: Path, experiment: Experiment, simulated: bool = False) -> bool:
+    """Whether `folder` has the whole run of `experiment`; UsageError if it has something else.
+
+    simulated: whether it is to be simulated, else measured.
+    """
     if not folder.exists():
         return False
     try:
@@ -176,7 +190,13 @@ def finished(folder: Path, experiment: Experiment) -> bool:
         environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    return isinstance(environment, dict) and environment.get("outcome") == "finished"
+    if not isinstance(environment, dict) or environment.get("outcome") != "finished":
+        return False
+    if environment.get("simulated", False) != simulated:
+        raise UsageError(
+            f"{folder} was {'measured' if simulated else 'simulated'}; name another folder with -o."
+        )
+    return True
 
 
 def run_matrix(
@@ -185,13 +205,16 @@ def run_matrix(
     run: Callable[[Experiment, Path], None],
     say: Callable[[str], None],
     problems: dict[str, str],
+    *,
+    simulated: bool = False,
 ) -> None:
     """Run those `mixes` that `folder` doesn't have yet; `problems` gets why one has no result.
 
-    `run` runs an experiment into a run folder. What an interrupted run of a mix left is removed.
+    `run` runs an experiment into a run folder; `simulated` says whether it only simulates it. What
+    an interrupted run of a mix left is removed.
     Raises UsageError, before anything is run, where a mix's folder holds something else.
     """
-    done = {name for name, experiment in mixes.items() if finished(folder / name, experiment)}
+    done = {name for name, each in mixes.items() if finished(folder / name, each, simulated)}
     for number, (name, experiment) in enumerate(mixes.items(), 1):
         title = f"mix {number}/{len(mixes)} {name}"
         if name in done:
