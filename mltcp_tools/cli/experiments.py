@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -94,6 +95,15 @@ def run_and_report(
     click.echo(f"run folder: {folder}", err=True)
 
 
+def _run_mix(
+    conduct: Callable[[Experiment, Path], None], experiment: Experiment, folder: Path
+) -> None:
+    from mltcp_tools.analysis import write_report
+
+    conduct(experiment, folder)
+    write_report(folder)
+
+
 def run_mixes(
     name: str,
     mixes: Mapping[str, Experiment],
@@ -109,12 +119,8 @@ def run_mixes(
     simulated: whether it simulates them. problems: mixes that can't be run at all, and why. Raises
     MltcpError at the end where a mix has no result.
     """
-    from mltcp_tools.analysis import render_matrix_text, save_matrix, write_report
+    from mltcp_tools.analysis import render_matrix_text, save_matrix
     from mltcp_tools.testbed.matrix import run_matrix
-
-    def run(experiment: Experiment, run_folder: Path) -> None:
-        conduct(experiment, run_folder)
-        write_report(run_folder)
 
     missing = dict(problems or {})
     possible = {mix: each for mix, each in mixes.items() if mix not in missing}
@@ -122,7 +128,7 @@ def run_mixes(
         run_matrix(
             possible,
             folder,
-            run,
+            functools.partial(_run_mix, conduct),
             lambda line: click.echo(line, err=True),
             missing,
             simulated=simulated,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,13 +49,10 @@ def command(experiment: str, only: tuple[str, ...], **options: Any) -> None:
     run_and_report(_modelled(described, options["arms"], set()), options, _conduct(options))
 
 
-def _conduct(options: dict[str, Any]) -> Any:
+def _conduct(options: dict[str, Any]) -> Callable[[Experiment, Path], None]:
     from mltcp_tools.simulator.run import simulate_experiment
 
-    def conduct(experiment: Experiment, folder: Path) -> None:
-        simulate_experiment(experiment, folder, trace_ms=options["trace"])
-
-    return conduct
+    return functools.partial(simulate_experiment, trace_ms=options["trace"])
 
 
 def _modelled(experiment: Experiment, named: tuple[str, ...], said: set[str]) -> Experiment:
