@@ -8,18 +8,10 @@ can be replayed through it.
 from __future__ import annotations
 
 import functools
-import importlib.util
-import shutil
-import tempfile
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from cffi import FFI
-
 from mltcp_tools import uapi
-from mltcp_tools.csources import cache_dir, digest, source_root
-from mltcp_tools.errors import HostError
+from mltcp_tools.extension import extension
 
 _FUNCTIONS = """
 uint64_t mltcp_scale(uint32_t value, uint32_t share);
@@ -62,43 +54,10 @@ _SOURCE = """
 """
 
 
-def _load(path: Path, name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise HostError(f"{path} can't be loaded; remove it and try again.")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @functools.cache
 def core() -> tuple[Any, Any]:
     """(lib, ffi): the functions of mltcp_core.h, and cffi's handle to make their structs.
 
     Raises HostError when there is no C compiler or no Python header.
     """
-    headers = source_root() / "kmod"
-    name = f"_mltcp_core_{digest(headers.glob('mltcp_*.h'), uapi.STRUCTS, _FUNCTIONS, _SOURCE)}"
-    folder = cache_dir()
-    built = sorted(folder.glob(f"{name}.*.so"))
-    if not built:
-        builder = FFI()
-        builder.cdef(uapi.STRUCTS + _FUNCTIONS)
-        # cffi has gcc check every size, offset and type above against the header.
-        builder.set_source(
-            name,
-            _SOURCE,
-            include_dirs=[str(headers)],
-            extra_compile_args=["-O2", "-Wall", "-Wextra", "-Werror=sign-compare"],
-        )
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            try:
-                compiled = Path(builder.compile(tmpdir=scratch))
-            except Exception as error:  # setuptools' and cffi's compile errors share no base
-                raise HostError(
-                    f"Compiling the core failed ({error}); it needs gcc and Python's headers: apt "
-                    "install gcc python3-dev"
-                ) from error
-            built = [Path(shutil.move(compiled, folder / compiled.name))]
-    module = _load(built[0], name)
-    return module.lib, module.ffi
+    return extension("core", uapi.STRUCTS + _FUNCTIONS, _SOURCE)

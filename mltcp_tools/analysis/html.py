@@ -48,6 +48,7 @@ def render_html(result: Mapping[str, Any], images: Mapping[str, bytes]) -> str:
         result=result,
         name=result["experiment"].get("name") or result["run"],
         description=result["experiment"].get("description"),
+        simulated=text.SIMULATED if result["environment"].get("simulated") else "",
         entries=_entries(result),
         unit=unit,
         seconds=seconds,

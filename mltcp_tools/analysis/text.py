@@ -24,6 +24,9 @@ SCHEDULES = {
     "alone": "a link for each job",
 }
 
+SIMULATED = "Simulated, not measured: `mltcp simulate` says what is modelled."
+"""What a report says of a run that was simulated."""
+
 
 def render_text(result: Mapping[str, Any]) -> str:
     """Tables, spread over repetitions, warnings and problems of a result (`mltcp-result/1`)."""
@@ -32,6 +35,8 @@ def render_text(result: Mapping[str, Any]) -> str:
     if experiment.get("description"):
         title += f": {experiment['description']}"
     parts = [textwrap.shorten(title, WIDTH, placeholder=" …")]
+    if result["environment"].get("simulated"):
+        parts[0] += f"\n{SIMULATED}"
     if result["arms"]:
         parts += [arms_table(result), _legend(result)]
         more = (
@@ -116,8 +121,9 @@ def _legend(result: Mapping[str, Any]) -> str:
     if alone:
         unit, seconds = time_unit(result)
         times, comm = alone["iteration_s"], alone["communication_s"]
+        how = "simulated" if result["environment"].get("simulated") else "measured"
         lines.append(
-            f"Each job alone, measured: {seconds(times['mean'])} {unit} per iteration, "
+            f"Each job alone, {how}: {seconds(times['mean'])} {unit} per iteration, "
             f"{seconds(comm['mean'])} {unit} of it communication ({times['count']} iterations)."
         )
     return "\n".join(textwrap.fill(line, WIDTH) for line in lines)

@@ -35,6 +35,7 @@ COMMANDS = {
     "record": "Record the iterations of attached jobs for `mltcp report`.",
     "emulate": "Run one side of an emulated training job over TCP.",
     "testbed": "Run experiments over a bottleneck made of network namespaces.",
+    "simulate": "Run experiments in virtual time, without root.",
     "report": "Evaluate or compare run folders.",
     "profile": "Show what jobs send per iteration, from runs or captures.",
     "plan": "Say which jobs fit together, and when each should start.",

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mltcp_tools.cli.experiments import (
+    OPTIONS,
+    only_option,
+    output_option,
+    overridden,
+    run_and_report,
+    run_mixes,
+    with_options,
+)
 from mltcp_tools.cli.options import backend_option
-from mltcp_tools.errors import MltcpError
 
 if TYPE_CHECKING:
     from mltcp_tools.testbed.experiment import Experiment
@@ -25,89 +32,20 @@ def command() -> None:
     """Run experiments over a bottleneck made of network namespaces."""
 
 
-def _names(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...]:
-    return tuple(name.strip() for name in (value or "").split(",") if name.strip())
-
-
-_FOLDER = click.Path(file_okay=False, path_type=Path)
-_OPTIONS = (
-    click.option("--arms", callback=_names, metavar="A,B,…", help="Run only these arms."),
-    click.option("--iterations", type=click.IntRange(1), help="Instead of the experiment's."),
-    click.option("--repetitions", type=click.IntRange(1), help="Instead of the experiment's."),
-    click.option("--seed", type=click.IntRange(0), help="Instead of the experiment's."),
-    click.option("--no-alone", is_flag=True, help="Don't measure each job alone on the link."),
-    click.option(
-        "--trace",
-        type=click.IntRange(0, 1000),
-        metavar="MS",
-        default=2,
-        show_default=True,
-        help="Distance of the TCP samples of the first repetition; 0: none.",
-    ),
-    backend_option,
-    click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
-)
-
-
-_RUN_OPTIONS = (
-    click.argument("experiment"),
-    click.option(
-        "-o",
-        "--output",
-        type=_FOLDER,
-        metavar="FOLDER",
-        help="Run folder; new or empty.  [default: runs/NAME-UTC]",
-    ),
-    *_OPTIONS,
-)
-
-
-def _with(options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
-    """Adds options that several commands have in common."""
-
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
-
-
-def _overridden(experiment: Experiment, options: dict[str, Any]) -> Experiment:
-    """The experiment as the options want it."""
-    return experiment.override(
-        arms=options["arms"],
-        iterations=options["iterations"],
-        repetitions=options["repetitions"],
-        seed=options["seed"],
-        alone=not options["no_alone"],
-    )
+_TESTBED_OPTIONS = (*OPTIONS, backend_option)
+_RUN_OPTIONS = (click.argument("experiment"), output_option, *_TESTBED_OPTIONS)
 
 
 def _run(options: dict[str, Any], conduct: Callable[[Experiment, Path], None]) -> None:
-    """Have `conduct` run the experiment that the options name, into a folder, and report on it."""
+    """Have `conduct` run the experiment that the options name, and report on it."""
     from mltcp_tools.testbed.reading import find_experiment, load_experiment
 
-    experiment = _overridden(load_experiment(find_experiment(options["experiment"])), options)
-    folder = options["output"]
-    if folder is None:
-        folder = Path("runs") / f"{experiment.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-    try:
-        conduct(experiment, folder)
-    except (MltcpError, KeyboardInterrupt):
-        if (folder / "arms.csv").exists():
-            click.echo(f"what was measured until then: mltcp report {folder}", err=True)
-        raise
-
-    from mltcp_tools.analysis import render_text, write_report
-
-    result = write_report(folder)
-    click.echo(json.dumps(result) if options["as_json"] else render_text(result))
-    click.echo(f"run folder: {folder}", err=True)
+    experiment = overridden(load_experiment(find_experiment(options["experiment"])), options)
+    run_and_report(experiment, options, conduct)
 
 
 @command.command()
-@_with(_RUN_OPTIONS)
+@with_options(_RUN_OPTIONS)
 def run(**options: Any) -> None:
     """Run EXPERIMENT, the name of a shipped one or a YAML file, and report on it.
 
@@ -125,7 +63,7 @@ def run(**options: Any) -> None:
 
 
 @command.command()
-@_with(_RUN_OPTIONS)
+@with_options(_RUN_OPTIONS)
 @click.option(
     "--sender",
     "senders",
@@ -184,15 +122,9 @@ def across(
 
 @command.command()
 @click.argument("matrix")
-@click.option(
-    "-o",
-    "--output",
-    type=_FOLDER,
-    metavar="FOLDER",
-    help="Folder of the mixes' run folders and the table.  [default: runs/NAME]",
-)
-@click.option("--only", callback=_names, metavar="X,Y,…", help="Run only these mixes.")
-@_with(_OPTIONS)
+@output_option
+@only_option
+@with_options(_TESTBED_OPTIONS)
 def matrix(matrix: str, output: Path | None, only: tuple[str, ...], **options: Any) -> None:
     """Run the mixes of MATRIX, the name of a shipped one or a YAML file, and make one table.
 
@@ -200,43 +132,27 @@ def matrix(matrix: str, output: Path | None, only: tuple[str, ...], **options: A
     command again. A mix that can't be run here is named, and the others go on. The folder gets
     matrix.txt, .md, .csv and .json, and a run folder for each mix. Needs root.
     """
-    from mltcp_tools.analysis import render_matrix_text, save_matrix, write_report
     from mltcp_tools.testbed.leftovers import require_privileges
-    from mltcp_tools.testbed.matrix import chosen, find_matrix, load_matrix, run_matrix
+    from mltcp_tools.testbed.matrix import chosen, find_matrix, load_matrix
     from mltcp_tools.testbed.run import run_experiment
 
     require_privileges()
     described = load_matrix(find_matrix(matrix))
     mixes = {
-        name: _overridden(experiment, options | {"arms": arms})
+        name: overridden(experiment, options | {"arms": arms})
         for name, experiment, arms in chosen(described, only, options["arms"])
     }
-    folder = output or Path("runs") / described.name
 
-    def run_mix(experiment: Experiment, run_folder: Path) -> None:
-        run_experiment(
-            experiment, run_folder, trace_ms=options["trace"], backend=options["backend"]
-        )
-        write_report(run_folder)
+    def run_mix(experiment: Experiment, folder: Path) -> None:
+        run_experiment(experiment, folder, trace_ms=options["trace"], backend=options["backend"])
 
-    problems: dict[str, str] = {}
-    try:
-        run_matrix(mixes, folder, run_mix, lambda line: click.echo(line, err=True), problems)
-    finally:
-        if folder.is_dir():
-            descriptions = {
-                name: each.description
-                for name, each in described.mixes.items()
-                if name in mixes or (folder / name).is_dir()
-            }
-            document = save_matrix(folder, described.name, descriptions, problems)
-            click.echo(json.dumps(document) if options["as_json"] else render_matrix_text(document))
-            click.echo(f"matrix folder: {folder}", err=True)
-    if problems:
-        raise MltcpError(
-            f"{len(problems)} of {len(mixes)} mixes have no result ({', '.join(problems)}); the"
-            " table says why."
-        )
+    run_mixes(
+        described,
+        mixes,
+        output or Path("runs") / described.name,
+        run_mix,
+        as_json=options["as_json"],
+    )
 
 
 @command.command(hidden=True)

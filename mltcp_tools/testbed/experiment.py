@@ -142,6 +142,12 @@ class Experiment:
         number = len(self.jobs) + self.neighbours.index(neighbour)
         return int(self._sequence(repetition, number).generate_state(1)[0])
 
+    def link_seed(self, repetition: int) -> int:
+        """Seed of what happens on the link at random where it is simulated: the same in every arm
+        of a repetition."""
+        number = len(self.jobs) + len(self.neighbours)
+        return int(self._sequence(repetition, number).generate_state(1)[0])
+
     def start_delay(self, repetition: int, job: Job) -> float:
         """Seconds from the arm's start to the job's first iteration: the same in every arm."""
         if job.start is not None:

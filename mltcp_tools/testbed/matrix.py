@@ -15,7 +15,8 @@
 Every mix is an experiment (experiment.py) made of the defaults, then of the file or shipped
 experiment it names, then of its own fields; the defaults may name an experiment, too. `link`,
 `sysctls` and `alone` are overlaid field by field, everything else as a whole. With `each` a mix
-stands for several (each.py).
+stands for several (each.py). Where `mixes` is the name or file of another matrix, the mixes are
+that one's, with the defaults laid over them: the same situations with other arms.
 
 Each mix has its run folder, called as itself, in the matrix's folder. A mix that is finished there
 isn't run again, so a matrix that was interrupted goes on where it was.
@@ -23,9 +24,13 @@ isn't run again, so a matrix that was interrupted goes on where it was.
 
 from __future__ import annotations
 
+import functools
 import json
+import multiprocessing
+import os
 import shutil
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +51,7 @@ from mltcp_tools.testbed.reading import (
 )
 
 _OVERLAID = ("link", "sysctls", "alone")
+_FIELDS = ["name", "description", "defaults", "mixes"]
 _MIX_FIELDS = [*(name for name in FIELDS if name != "name"), "experiment", EACH]
 
 
@@ -63,6 +69,17 @@ def find_matrix(name_or_path: str) -> Path:
     return named_or_path(name_or_path, shipped_matrices(), "matrix")
 
 
+def is_matrix(name_or_path: str) -> bool:
+    """Whether that is a shipped matrix, or a file that has mixes."""
+    if name_or_path in shipped_matrices():
+        return True
+    try:
+        document = yaml.safe_load(Path(name_or_path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return False  # which is said by who reads it as an experiment
+    return isinstance(document, dict) and "mixes" in document
+
+
 def load_matrix(path: Path | str) -> Matrix:
     """Read and validate the matrix in `path`; a UsageError names file, line and field."""
     try:
@@ -74,17 +91,42 @@ def load_matrix(path: Path | str) -> Matrix:
 
 def parse_matrix(text: str, file: str) -> Matrix:
     """A matrix from YAML `text`; `file` is its name for messages."""
-    top = read_section(text, file, ["name", "description", "defaults", "mixes"])
+    top = read_section(text, file, _FIELDS)
     name = top.get("name", values.name)
     defaults = top.section("defaults", _MIX_FIELDS[:-1])
-    entries = top.section("mixes", None)
+    if isinstance(top.nodes.get("mixes"), yaml.ScalarNode):
+        other = _mixes_of(top)
+        mixes = _read_mixes(top, other, other.section("defaults", None), defaults)
+    else:
+        mixes = _read_mixes(top, top, defaults, None)
+    return Matrix(name, top.get("description", str, ""), mixes)
+
+
+def _mixes_of(top: Section) -> Section:
+    """The matrix whose mixes `top` names in the place of its own."""
+    path = find_matrix(top.get("mixes", str))
+    try:
+        other = read_section(path.read_text(encoding="utf-8"), str(path), _FIELDS)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: can't be read ({error}).") from None
+    if isinstance(other.nodes.get("mixes"), yaml.ScalarNode):
+        raise top.error(f"{path} has no mixes of its own.", "mixes")
+    load_matrix(path)  # whose mistakes are to be named with its own lines
+    return other
+
+
+def _read_mixes(
+    top: Section, matrix: Section, under: Section | None, over: Section | None
+) -> dict[str, Experiment]:
+    """The mixes in `matrix`, each laid over `under`, and `over` over each; for the matrix `top`."""
+    entries = matrix.section("mixes", None)
     if entries is None or not list(entries):
         raise top.error("missing; name at least one, for example `mixes: {one: {}}`.", "mixes")
     mixes: dict[str, Experiment] = {}
     for entry in entries:
         own = entries.section(entry, _MIX_FIELDS)
         assert own is not None
-        merged = own.of(_overlaid(defaults, own), own.path, [*FIELDS, EACH])
+        merged = top.of(_overlaid(own, under, own, over), own.path, [*FIELDS, EACH])
         for mix, node in expand(entry, merged):
             if not values.NAME.fullmatch(mix) or mix in mixes:
                 raise entries.error(
@@ -93,14 +135,14 @@ def parse_matrix(text: str, file: str) -> Matrix:
                     entry,
                 )
             title = yaml.ScalarNode("tag:yaml.org,2002:str", mix, node.start_mark)
-            mixes[mix] = read_experiment(own.of(put(node, ["name"], title), own.path, FIELDS))
-    return Matrix(name, top.get("description", str, ""), mixes)
+            mixes[mix] = read_experiment(top.of(put(node, ["name"], title), own.path, FIELDS))
+    return mixes
 
 
-def _overlaid(defaults: Section | None, own: Section) -> yaml.MappingNode:
-    """What the defaults, the experiments named and a mix's own fields make together."""
+def _overlaid(own: Section, *sections: Section | None) -> yaml.MappingNode:
+    """What the sections and the experiments they name make together, in the place of `own`."""
     layers: list[dict[str, yaml.Node]] = []
-    for section in (defaults, own):
+    for section in sections:
         if section is None:
             continue
         if "experiment" in section:
@@ -153,8 +195,11 @@ def chosen(
     return found
 
 
-def finished(folder: Path, experiment: Experiment) -> bool:
-    """Whether `folder` has the whole run of `experiment`; UsageError if it has something else."""
+def finished(folder: Path, experiment: Experiment, simulated: bool = False) -> bool:
+    """Whether `folder` has the whole run of `experiment`; UsageError if it has something else.
+
+    simulated: whether it is to be simulated, else measured.
+    """
     if not folder.exists():
         return False
     try:
@@ -170,7 +215,13 @@ def finished(folder: Path, experiment: Experiment) -> bool:
         environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    return isinstance(environment, dict) and environment.get("outcome") == "finished"
+    if not isinstance(environment, dict) or environment.get("outcome") != "finished":
+        return False
+    if environment.get("simulated", False) != simulated:
+        raise UsageError(
+            f"{folder} was {'measured' if simulated else 'simulated'}; name another folder with -o."
+        )
+    return True
 
 
 def run_matrix(
@@ -179,23 +230,44 @@ def run_matrix(
     run: Callable[[Experiment, Path], None],
     say: Callable[[str], None],
     problems: dict[str, str],
+    *,
+    simulated: bool = False,
 ) -> None:
     """Run those `mixes` that `folder` doesn't have yet; `problems` gets why one has no result.
 
     `run` runs an experiment into a run folder. What an interrupted run of a mix left is removed.
-    Raises UsageError, before anything is run, where a mix's folder holds something else.
+    simulated: `run` only simulates it, so that one mix per CPU may run at a time, in processes of
+    their own: `run` must be one that pickle takes. Raises UsageError, before anything is run, where
+    a mix's folder holds something else.
     """
-    done = {name for name, experiment in mixes.items() if finished(folder / name, experiment)}
-    for number, (name, experiment) in enumerate(mixes.items(), 1):
-        title = f"mix {number}/{len(mixes)} {name}"
-        if name in done:
-            say(f"{title}: finished before")
-            continue
-        say(f"{title}: {experiment.description}")
+    done = {name for name, each in mixes.items() if finished(folder / name, each, simulated)}
+    titles = {name: f"mix {number}/{len(mixes)} {name}" for number, name in enumerate(mixes, 1)}
+    for name in done:
+        say(f"{titles[name]}: finished before")
+    due = {name: experiment for name, experiment in mixes.items() if name not in done}
+    for name in due:
         if (folder / name).exists():
             shutil.rmtree(folder / name)
+
+    def ended(name: str, result: Callable[[], None]) -> None:
         try:
-            run(experiment, folder / name)
+            result()
         except MltcpError as error:
             problems[name] = str(error)
-            say(f"{title}: {error}")
+            say(f"{titles[name]}: {error}")
+
+    if not simulated:
+        for name, experiment in due.items():
+            say(f"{titles[name]}: {experiment.description}")
+            ended(name, functools.partial(run, experiment, folder / name))
+        return
+    pool = ProcessPoolExecutor(len(os.sched_getaffinity(0)), multiprocessing.get_context("spawn"))
+    try:
+        runs = {
+            pool.submit(run, experiment, folder / name): name for name, experiment in due.items()
+        }
+        for future in as_completed(runs):
+            say(f"{titles[runs[future]]}: {due[runs[future]].description}")
+            ended(runs[future], future.result)
+    finally:
+        pool.shutdown(cancel_futures=True)

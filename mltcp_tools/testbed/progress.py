@@ -32,9 +32,9 @@ class Progress:
         """An arm begins."""
         self._bar.set_description(title)
 
-    def iteration(self, job: str) -> None:
-        """An iteration of `job` has ended."""
-        self._bar.update()
+    def iteration(self, job: str, count: int = 1) -> None:
+        """So many iterations of `job` have ended."""
+        self._bar.update(count)
 
     def say(self, line: str) -> None:
         """A line that stays."""

@@ -1,0 +1,151 @@
+"""What the commands that run experiments have in common, on the testbed or simulated."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mltcp_tools.errors import MltcpError
+
+if TYPE_CHECKING:
+    from mltcp_tools.testbed.experiment import Experiment
+    from mltcp_tools.testbed.matrix import Matrix
+
+
+def _names(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (value or "").split(",") if name.strip())
+
+
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Run folder, new or empty; of a matrix, the folder of all.  [default: in runs/]",
+)
+only_option = click.option(
+    "--only", callback=_names, metavar="X,Y,…", help="Of a matrix, run only these mixes."
+)
+OPTIONS = (
+    click.option("--arms", callback=_names, metavar="A,B,…", help="Run only these arms."),
+    click.option("--iterations", type=click.IntRange(1), help="Instead of the experiment's."),
+    click.option("--repetitions", type=click.IntRange(1), help="Instead of the experiment's."),
+    click.option("--seed", type=click.IntRange(0), help="Instead of the experiment's."),
+    click.option("--no-alone", is_flag=True, help="Don't run each job alone on the link."),
+    click.option(
+        "--trace",
+        type=click.IntRange(0, 1000),
+        metavar="MS",
+        default=2,
+        show_default=True,
+        help="Distance of the TCP samples of the first repetition; 0: none.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+)
+"""Those of every command that runs experiments."""
+
+
+def with_options(options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """Adds options that several commands have in common."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def overridden(experiment: Experiment, options: Mapping[str, Any]) -> Experiment:
+    """The experiment as the options want it."""
+    return experiment.override(
+        arms=options["arms"],
+        iterations=options["iterations"],
+        repetitions=options["repetitions"],
+        seed=options["seed"],
+        alone=not options["no_alone"],
+    )
+
+
+def run_and_report(
+    experiment: Experiment,
+    options: Mapping[str, Any],
+    conduct: Callable[[Experiment, Path], None],
+) -> None:
+    """Have `conduct` run the experiment into the folder that the options say, and report on it."""
+    folder = options["output"]
+    if folder is None:
+        folder = Path("runs") / f"{experiment.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    try:
+        conduct(experiment, folder)
+    except (MltcpError, KeyboardInterrupt):
+        if (folder / "arms.csv").exists():
+            click.echo(f"what was measured until then: mltcp report {folder}", err=True)
+        raise
+
+    from mltcp_tools.analysis import render_text, write_report
+
+    result = write_report(folder)
+    click.echo(json.dumps(result) if options["as_json"] else render_text(result))
+    click.echo(f"run folder: {folder}", err=True)
+
+
+def _run_mix(
+    conduct: Callable[[Experiment, Path], None], experiment: Experiment, folder: Path
+) -> None:
+    from mltcp_tools.analysis import write_report
+
+    conduct(experiment, folder)
+    write_report(folder)
+
+
+def run_mixes(
+    matrix: Matrix,
+    mixes: Mapping[str, Experiment],
+    folder: Path,
+    conduct: Callable[[Experiment, Path], None],
+    *,
+    as_json: bool,
+    simulated: bool = False,
+    problems: Mapping[str, str] | None = None,
+) -> None:
+    """Have `conduct` run these of the mixes of `matrix` into `folder`, and make their table.
+
+    simulated: whether it simulates them. problems: mixes that can't be run at all, and why. Raises
+    MltcpError at the end where a mix has no result.
+    """
+    from mltcp_tools.analysis import render_matrix_text, save_matrix
+    from mltcp_tools.testbed.matrix import run_matrix
+
+    missing = dict(problems or {})
+    possible = {mix: each for mix, each in mixes.items() if mix not in missing}
+    try:
+        run_matrix(
+            possible,
+            folder,
+            functools.partial(_run_mix, conduct),
+            lambda line: click.echo(line, err=True),
+            missing,
+            simulated=simulated,
+        )
+    finally:
+        if folder.is_dir():
+            descriptions = {
+                mix: each.description
+                for mix, each in matrix.mixes.items()
+                if mix in mixes or (folder / mix).is_dir()
+            }
+            document = save_matrix(folder, matrix.name, descriptions, missing)
+            click.echo(json.dumps(document) if as_json else render_matrix_text(document))
+            click.echo(f"matrix folder: {folder}", err=True)
+    if missing:
+        raise MltcpError(
+            f"{len(missing)} of {len(mixes)} mixes have no result ({', '.join(missing)}); the"
+            " table says why."
+        )

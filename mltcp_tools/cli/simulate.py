@@ -1,0 +1,93 @@
+"""`mltcp simulate`: experiments in virtual time."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mltcp_tools.cli.experiments import (
+    OPTIONS,
+    only_option,
+    output_option,
+    overridden,
+    run_and_report,
+    run_mixes,
+    with_options,
+)
+from mltcp_tools.errors import UsageError
+
+if TYPE_CHECKING:
+    from mltcp_tools.testbed.experiment import Experiment
+
+
+@click.command()
+@click.argument("experiment")
+@output_option
+@only_option
+@with_options(OPTIONS)
+def command(experiment: str, only: tuple[str, ...], **options: Any) -> None:
+    """Run EXPERIMENT in virtual time, and report on it as `mltcp testbed run` does.
+
+    EXPERIMENT is the name of a shipped experiment or matrix, or a YAML file of either. Packets,
+    queue and senders are simulated, with the algorithm itself compiled in: seconds instead of
+    minutes, without root, and the same again for the same seed. Congestion controls are reno, mltcp
+    and mltcp_reno; arms with others are left out, and the baseline is reno then.
+    """
+    from mltcp_tools.testbed.matrix import is_matrix
+    from mltcp_tools.testbed.reading import find_experiment, load_experiment
+
+    if is_matrix(experiment):
+        _simulate_matrix(experiment, only, options)
+        return
+    if only:
+        raise UsageError(f"--only names mixes of a matrix, and {experiment} is none.")
+    described = overridden(load_experiment(find_experiment(experiment)), options)
+    run_and_report(_modelled(described, options["arms"], set()), options, _conduct(options))
+
+
+def _conduct(options: dict[str, Any]) -> Callable[[Experiment, Path], None]:
+    from mltcp_tools.simulator.run import simulate_experiment
+
+    return functools.partial(simulate_experiment, trace_ms=options["trace"])
+
+
+def _modelled(experiment: Experiment, named: tuple[str, ...], said: set[str]) -> Experiment:
+    """The experiment with the arms that can be simulated.
+
+    Says which congestion controls can't, but for those that are in `said`, and adds them to it.
+    """
+    from mltcp_tools.simulator.modelled import modelled
+
+    kept, left_out = modelled(experiment, named)
+    if ccs := {arm.cc: None for arm in left_out if arm.cc not in said}:
+        click.echo(f"warning: left out, as they aren't simulated: {', '.join(ccs)}", err=True)
+        said.update(ccs)
+    return kept
+
+
+def _simulate_matrix(name: str, only: tuple[str, ...], options: dict[str, Any]) -> None:
+    from mltcp_tools.testbed.matrix import chosen, find_matrix, load_matrix
+
+    matrix = load_matrix(find_matrix(name))
+    mixes: dict[str, Experiment] = {}
+    problems: dict[str, str] = {}
+    said: set[str] = set()
+    for mix, experiment, arms in chosen(matrix, only, options["arms"]):
+        mixes[mix] = overridden(experiment, options | {"arms": arms})
+        try:
+            mixes[mix] = _modelled(mixes[mix], options["arms"], said)
+        except UsageError as error:
+            problems[mix] = str(error)
+    run_mixes(
+        matrix,
+        mixes,
+        options["output"] or Path("runs") / f"{matrix.name}-simulated",
+        _conduct(options),
+        as_json=options["as_json"],
+        simulated=True,
+        problems=problems,
+    )

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Periodic jobs, and the run from its start to its end. */
+#include <stdio.h>
+#include <stdlib.h>
+#include "internal.h"
+
+static void *zeroed(size_t count, size_t size)
+{
+	void *memory = calloc(count ? count : 1, size);
+
+	if (!memory) {
+		fputs("mltcp: the simulator has no memory left\n", stderr);
+		abort();
+	}
+	return memory;
+}
+
+static uint32_t burst_total(const struct sim_job *spec)
+{
+	return spec->iterations * spec->bursts;
+}
+
+/* The job computes, from time from on, until its next burst. */
+static void compute(struct sim *sim, struct job *job, uint64_t from)
+{
+	const struct sim_job *spec = job->spec;
+	uint64_t compute_ns = spec->compute_ns[job->burst / spec->bursts] / spec->bursts;
+
+	add_event(sim,
+		  (struct event){.time = from + compute_ns, .kind = BURST, .owner = job->number});
+}
+
+static void sample(struct sim *sim, const struct flow *flow)
+{
+	struct sim_result *result = sim->result;
+
+	if (!sim->options->trace_ns)
+		return;
+	result->samples = grow(result->samples, sizeof(*result->samples), result->sample_count,
+			       &sim->sample_room);
+	result->samples[result->sample_count++] = (struct sim_sample){
+		.time_ns = sim->now,
+		.acked = flow->acked_bytes - flow->burst_acked_bytes,
+		.job = flow->job->number,
+		.flow = flow->number,
+		.iteration = flow->job->burst / flow->job->spec->bursts + 1,
+		.cwnd = flow->cwnd,
+		.ssthresh = flow->ssthresh,
+		.srtt_us = flow->srtt_ns / 1000,
+		.retransmits = flow->retransmits,
+	};
+}
+
+/* Sample the flows that send, now and again until the burst is over. */
+static void sample_job(struct sim *sim, struct job *job, uint64_t burst)
+{
+	uint32_t i;
+
+	if (!sim->options->trace_ns || !job->sending || job->burst != burst)
+		return;
+	for (i = 0; i < job->spec->flows; i++)
+		if (!job->flows[i].done)
+			sample(sim, &job->flows[i]);
+	add_event(sim, (struct event){.time = sim->now + sim->options->trace_ns,
+				      .kind = SAMPLE,
+				      .owner = job->number,
+				      .seq = burst});
+}
+
+static void begin_burst(struct sim *sim, struct job *job)
+{
+	const struct sim_job *spec = job->spec;
+	const uint64_t *bytes = spec->bytes + (size_t)job->burst * spec->flows;
+	uint32_t i;
+
+	job->bursts[job->burst].start_ns = sim->now;
+	for (i = 0; i < spec->flows; i++)
+		job->sending += bytes[i] > 0;
+	for (i = 0; i < spec->flows; i++)
+		if (bytes[i])
+			send_burst(sim, &job->flows[i], bytes[i]);
+	sample_job(sim, job, job->burst);
+}
+
+/* All of the flow's part of the burst is acknowledged. */
+void burst_done(struct sim *sim, struct flow *flow)
+{
+	struct job *job = flow->job;
+	struct sim_burst *burst = &job->bursts[job->burst];
+
+	flow->done = true;
+	sample(sim, flow);
+	if (!burst->first_end_ns)
+		burst->first_end_ns = sim->now;
+	if (--job->sending)
+		return;
+	burst->end_ns = sim->now;
+	if (++job->burst < burst_total(job->spec))
+		compute(sim, job, sim->now);
+	else
+		sim->running--;
+}
+
+static void handle(struct sim *sim, const struct event *event)
+{
+	uint32_t owner = event->owner;
+
+	switch (event->kind) {
+	case BURST:
+		begin_burst(sim, &sim->jobs[owner]);
+		break;
+	case SAMPLE:
+		sample_job(sim, &sim->jobs[owner], event->seq);
+		break;
+	case ARRIVE:
+		arrive(sim, &sim->flows[owner], event->seq);
+		break;
+	case RECEIVE:
+		receive(sim, &sim->flows[owner], event->seq);
+		break;
+	case ACK:
+		receive_ack(sim, &sim->flows[owner], event);
+		break;
+	case RETRANSMIT_TIMER:
+		retransmit_timer(sim, &sim->flows[owner]);
+		break;
+	case DELAYED_ACK_TIMER:
+		delayed_ack(sim, &sim->flows[owner]);
+		break;
+	}
+}
+
+static void set_up(struct sim *sim, const struct sim_job *specs)
+{
+	struct flow *flow = sim->flows;
+	struct sim_burst *bursts = sim->result->bursts;
+	uint32_t i, k;
+
+	for (i = 0; i < sim->job_count; i++) {
+		struct job *job = &sim->jobs[i];
+
+		*job = (struct job){
+			.spec = &specs[i], .number = i, .flows = flow, .bursts = bursts};
+		bursts += burst_total(&specs[i]);
+		for (k = 0; k < specs[i].flows; k++, flow++) {
+			flow->job = job;
+			flow->number = k;
+			flow->done = true;
+			start_sender(sim, flow);
+		}
+		compute(sim, job, specs[i].start_ns);
+	}
+	sim->running = sim->job_count;
+}
+
+struct sim_result *sim_run(const struct sim_link *link, const struct sim_job *jobs, uint32_t count,
+			   const struct sim_options *options)
+{
+	struct sim sim = {
+		.link = link, .options = options, .job_count = count, .random = options->seed};
+	struct event event;
+	uint32_t i, flows = 0;
+
+	sim.result = zeroed(1, sizeof(*sim.result));
+	for (i = 0; i < count; i++) {
+		flows += jobs[i].flows;
+		sim.result->burst_count += burst_total(&jobs[i]);
+	}
+	sim.result->bursts = zeroed(sim.result->burst_count, sizeof(*sim.result->bursts));
+	sim.jobs = zeroed(count, sizeof(*sim.jobs));
+	sim.flows = zeroed(flows, sizeof(*sim.flows));
+	set_up(&sim, jobs);
+	while (sim.running && next_event(&sim, &event)) {
+		sim.now = event.time;
+		handle(&sim, &event);
+	}
+	for (i = 0; i < flows; i++)
+		report(&sim, &sim.flows[i]);
+	free(sim.events.heap);
+	free(sim.jobs);
+	free(sim.flows);
+	return sim.result;
+}
+
+void sim_free(struct sim_result *result)
+{
+	if (!result)
+		return;
+	free(result->bursts);
+	free(result->samples);
+	free(result->events);
+	free(result);
+}

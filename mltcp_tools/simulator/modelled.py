@@ -1,0 +1,73 @@
+"""Which experiments can be simulated, and which of their arms."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator
+
+from mltcp_tools.backends.base import MECHANISMS, JobParams
+from mltcp_tools.errors import UsageError
+from mltcp_tools.testbed.experiment import Arm, Experiment
+
+SLOW_START_AFTER_IDLE = "net.ipv4.tcp_slow_start_after_idle"
+
+_MECHANISMS: dict[str, tuple[str, ...]] = {
+    "reno": (),
+    "mltcp": MECHANISMS,
+    "mltcp_reno": ("increase",),
+}
+"""The congestion controls that are simulated, with the mechanisms that each uses by itself."""
+
+
+def with_mechanisms(params: JobParams, cc: str) -> JobParams:
+    """The parameters with the congestion control's own mechanisms where they name none."""
+    if params.mechanisms is not None:
+        return params
+    return dataclasses.replace(params, mechanisms=_MECHANISMS[cc])
+
+
+def modelled(experiment: Experiment, named: Collection[str] = ()) -> tuple[Experiment, list[Arm]]:
+    """The experiment with those of its arms that can be simulated, and the others.
+
+    named: arms that were asked for by name. Where the baseline can't be simulated, an arm of reno
+    takes its place. Raises UsageError where an arm asked for can't be simulated, where none can, or
+    where the experiment has anything else that isn't modelled.
+    """
+    for what in _not_modelled(experiment):
+        raise UsageError(
+            f"experiment {experiment.name} can't be simulated: {what} isn't modelled; `mltcp"
+            " testbed run` measures it."
+        )
+    kept = [arm for arm in experiment.arms if arm.cc in _MECHANISMS]
+    left_out = [arm for arm in experiment.arms if arm.cc not in _MECHANISMS]
+    for arm in left_out:
+        if arm.name in named or not kept:
+            raise UsageError(
+                f"arm {arm.name} of experiment {experiment.name} can't be simulated: {arm.cc} isn't"
+                f" modelled, only {', '.join(_MECHANISMS)} are."
+            )
+    changed = experiment.override(arms=[arm.name for arm in kept])
+    if any(arm.name == experiment.baseline for arm in left_out):
+        plain = [arm.name for arm in kept if arm.cc == "reno"]
+        changed = dataclasses.replace(changed, baseline=(plain or [kept[0].name])[0])
+    return changed, left_out
+
+
+def _not_modelled(experiment: Experiment) -> Iterator[str]:
+    link = experiment.link
+    if experiment.links:
+        yield "more than one link"
+    if link.aqm != "none":
+        yield f"the queue management {link.aqm}"
+    if link.offloads:
+        yield "`offloads` of the link"
+    if experiment.neighbours:
+        yield "a neighbour"
+    for job in experiment.jobs:
+        if job.direction != "send":
+            yield f"the direction {job.direction} of job {job.name}"
+        if job.rate is not None:
+            yield f"the limited rate of job {job.name}"
+    for name in experiment.sysctls:
+        if name != SLOW_START_AFTER_IDLE:
+            yield f"the sysctl {name}"

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* What a sender makes of ACKs, and of their absence: what is lost, and what to do about it. */
+#include "internal.h"
+
+#define BACKOFF_MAX 6
+
+/* What an ACK has told. */
+struct news {
+	uint32_t delivered; /* segments, for the first time */
+	uint32_t lost; /* segments found to be lost */
+	uint64_t oldest_ns,
+		latest_ns; /* when the first and the last of those sent once were sent */
+	bool advanced; /* una has */
+};
+
+static void mark_delivered(struct flow *flow, uint64_t seq, struct news *news)
+{
+	struct segment *segment = segment_at(flow, seq);
+
+	if (segment->state == SACKED)
+		return;
+	if (segment->state == LOST)
+		flow->lost--;
+	else
+		flow->in_flight--;
+	segment->state = SACKED;
+	flow->sacked++;
+	news->delivered++;
+	if (segment->order > flow->delivered_order)
+		flow->delivered_order = segment->order;
+	/* Karn: an ACK doesn't say which of several transmissions it is for. */
+	if (segment->retransmitted)
+		return;
+	if (!news->oldest_ns || segment->sent_ns < news->oldest_ns)
+		news->oldest_ns = segment->sent_ns;
+	if (segment->sent_ns > news->latest_ns)
+		news->latest_ns = segment->sent_ns;
+}
+
+static struct news read_ack(struct flow *flow, const struct event *ack)
+{
+	struct news news = {.advanced = ack->seq > flow->una};
+	uint64_t seq;
+	int i;
+
+	for (seq = flow->una; seq < ack->seq; seq++)
+		mark_delivered(flow, seq, &news);
+	for (i = 0; i < ack->news_count; i++)
+		if (ack->news[i] >= ack->seq)
+			mark_delivered(flow, ack->news[i], &news);
+	for (; flow->una < ack->seq; flow->una++) {
+		flow->acked_bytes += segment_at(flow, flow->una)->bytes;
+		flow->sacked--;
+	}
+	return news;
+}
+
+/*
+ * RACK (RFC 8985) without a reordering window: whatever was sent before a segment that has been
+ * delivered, and hasn't, is lost. This finds lost retransmissions as well.
+ */
+static uint32_t find_losses(struct flow *flow)
+{
+	uint32_t lost = 0;
+	uint64_t seq;
+
+	/* Nothing behind una was delivered, and all transmissions are in sequence. */
+	if (!flow->sacked && flow->recovery == OPEN && !flow->probe_end)
+		return 0;
+	for (seq = flow->una; seq < flow->nxt; seq++) {
+		struct segment *segment = segment_at(flow, seq);
+
+		if (segment->state == OUTSTANDING && segment->order < flow->delivered_order) {
+			segment->state = LOST;
+			flow->in_flight--;
+			lost++;
+		}
+	}
+	flow->lost += lost;
+	return lost;
+}
+
+/* Proportional rate reduction (RFC 6937), as tcp_cwnd_reduction(). */
+static void reduce_window(struct flow *flow, const struct news *news)
+{
+	int room = (int)flow->ssthresh - (int)flow->in_flight, send;
+	uint64_t share;
+
+	if (!news->delivered)
+		return;
+	flow->prr_delivered += news->delivered;
+	if (room < 0) {
+		share = (uint64_t)flow->ssthresh * flow->prr_delivered + flow->prior_cwnd - 1;
+		send = (int)(share / flow->prior_cwnd) - (int)flow->prr_out;
+	} else {
+		send = (int)flow->prr_delivered - (int)flow->prr_out;
+		if (send < (int)news->delivered)
+			send = news->delivered;
+		if (news->advanced && !news->lost)
+			send++;
+		if (send > room)
+			send = room;
+	}
+	/* The first thing is a retransmission, in any case. */
+	if (send < !flow->prr_out)
+		send = !flow->prr_out;
+	flow->cwnd = flow->in_flight + send;
+}
+
+static void enter_recovery(struct flow *flow)
+{
+	flow->recovery = RECOVERY;
+	flow->recovery_point = flow->nxt;
+	flow->prior_cwnd = flow->cwnd;
+	flow->prr_delivered = 0;
+	flow->prr_out = 0;
+	flow->probe_end = 0;
+	flow->acked_in_avoidance = 0;
+	flow->ssthresh = reduced_ssthresh(flow);
+}
+
+/*
+ * A probe that was a retransmission and came alone has repaired a loss that nobody noticed, so the
+ * window is reduced for it (RFC 8985, 7.4); that can be told once later segments are acknowledged.
+ */
+static void answer_to_probe(struct flow *flow, const struct event *ack)
+{
+	if (!flow->probe_end || flow->una < flow->probe_end)
+		return;
+	if (flow->probe_retransmitted && !ack->duplicate) {
+		if (flow->una == flow->probe_end)
+			return;
+		flow->ssthresh = reduced_ssthresh(flow);
+		flow->cwnd = flow->ssthresh;
+	}
+	flow->probe_end = 0;
+}
+
+/* The window after an ACK, and the end of recovery. */
+static void adjust_window(struct sim *sim, struct flow *flow, const struct news *news)
+{
+	if (flow->recovery != OPEN && flow->una >= flow->recovery_point) {
+		if (flow->recovery == RECOVERY)
+			flow->cwnd = flow->ssthresh;
+		flow->recovery = OPEN;
+	}
+	if (news->lost && flow->recovery == OPEN)
+		enter_recovery(flow);
+	if (flow->recovery == RECOVERY)
+		reduce_window(flow, news);
+	else if (news->delivered)
+		avoid_congestion(sim, flow, news->delivered);
+}
+
+/* In the order of the kernel's tcp_ack(). */
+void receive_ack(struct sim *sim, struct flow *flow, const struct event *ack)
+{
+	struct news news = read_ack(flow, ack);
+	uint64_t rtt_ns = 0;
+
+	if (news.latest_ns) {
+		rtt_ns = sim->now - news.latest_ns;
+		if (!flow->min_rtt_ns || rtt_ns < flow->min_rtt_ns)
+			flow->min_rtt_ns = rtt_ns;
+		sample_rtt(flow, sim->now - news.oldest_ns);
+	}
+	if (news.advanced)
+		flow->backoff = 0;
+	if (news.delivered)
+		account(sim, flow, rtt_ns);
+	if (flow->recovery == OPEN)
+		answer_to_probe(flow, ack);
+	news.lost = find_losses(flow);
+	adjust_window(sim, flow, &news);
+	send_allowed(sim, flow);
+	if (news.delivered)
+		rearm_timer(sim, flow);
+	if (news.advanced && flow->una == flow->end)
+		burst_done(sim, flow);
+}
+
+/* Tail loss probe (RFC 8985, 7.3): a new segment, else the last one again. */
+static void probe(struct sim *sim, struct flow *flow)
+{
+	if (!flow->probe_end) {
+		flow->probe_retransmitted = !may_send_new(flow);
+		if (flow->probe_retransmitted)
+			retransmit(sim, flow, flow->nxt - 1);
+		else
+			send_new(sim, flow);
+		flow->probe_end = flow->nxt;
+	}
+	set_time_out(sim, flow);
+}
+
+/* Everything that isn't known to have arrived is taken for lost (RFC 5681, 3.1). */
+static void time_is_out(struct sim *sim, struct flow *flow)
+{
+	uint64_t seq;
+
+	sim->result->counters.timeouts++;
+	if (flow->recovery == OPEN)
+		flow->ssthresh = reduced_ssthresh(flow);
+	flow->recovery = LOSS;
+	flow->recovery_point = flow->nxt;
+	flow->probe_end = 0;
+	flow->acked_in_avoidance = 0;
+	flow->cwnd = 1;
+	for (seq = flow->una; seq < flow->nxt; seq++) {
+		struct segment *segment = segment_at(flow, seq);
+
+		if (segment->state == OUTSTANDING) {
+			segment->state = LOST;
+			flow->lost++;
+		}
+	}
+	flow->in_flight = 0;
+	if (flow->backoff < BACKOFF_MAX)
+		flow->backoff++;
+	send_allowed(sim, flow);
+	set_time_out(sim, flow);
+}
+
+void retransmit_timer(struct sim *sim, struct flow *flow)
+{
+	if (flow->timer_event_ns != sim->now)
+		return; /* a deadline that was before this one has replaced it */
+	flow->timer_event_ns = 0;
+	if (!flow->deadline_ns)
+		return;
+	if (flow->deadline_ns > sim->now)
+		add_timer_event(sim, flow);
+	else if (flow->deadline_is_probe)
+		probe(sim, flow);
+	else
+		time_is_out(sim, flow);
+}

@@ -1,0 +1,79 @@
+"""Simulating an experiment into a run folder, with the tables that the testbed writes."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from mltcp_tools.environment import Environment
+from mltcp_tools.runfolder import check_folder
+from mltcp_tools.simulator.arms import SimulatedArm, simulate_arm
+from mltcp_tools.testbed.experiment import Experiment
+from mltcp_tools.testbed.progress import Progress
+from mltcp_tools.testbed.run import schedule, total_iterations
+from mltcp_tools.testbed.tables import Tables
+
+
+def simulate_experiment(experiment: Experiment, folder: Path, trace_ms: int = 2) -> None:
+    """Simulate `experiment`, as `modelled` gives it, into `folder`, which must be new or empty.
+
+    trace_ms: milliseconds between TCP samples in the first repetition, 0 for none. Arms run on all
+    CPUs at once; what comes of it doesn't depend on that. Talks on stderr.
+    """
+    check_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "experiment.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
+    environment = Environment(folder)
+    environment.add(simulated=True)
+    outcome = "interrupted"
+    try:
+        _simulate(experiment, folder, trace_ms)
+        outcome = "finished"
+    except Exception as error:
+        outcome = str(error)
+        raise
+    finally:
+        environment.finish(outcome)
+
+
+def _simulate(experiment: Experiment, folder: Path, trace_ms: int) -> None:
+    tables = Tables()
+    # The library runs without Python's lock, so threads are enough.
+    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+    try:
+        runs = [
+            (
+                (name, repetition, position),
+                pool.submit(simulate_arm, experiment, experiment.arm(name), repetition, trace_ms),
+            )
+            for repetition, names in schedule(experiment)
+            for position, name in enumerate(names, 1)
+        ]
+        with Progress(total_iterations(experiment)) as progress:
+            for key, run in runs:
+                done = run.result()
+                _add(tables, key, done)
+                for plan, document in done.documents:
+                    progress.iteration(plan.name, len(document["iterations"]))
+    finally:
+        pool.shutdown(cancel_futures=True)
+    tables.write(folder)
+
+
+def _add(tables: Tables, key: tuple[str, int, int], done: SimulatedArm) -> None:
+    arm, repetition, position = key
+    for plan, document in done.documents:
+        tables.add_job(arm, repetition, 0.0, plan, document)
+    documents = {plan.name: document for plan, document in done.documents}
+    tables.add_events(arm, repetition, 0.0, done.events, documents)
+    tables.add_arm(
+        arm=arm,
+        repetition=repetition,
+        order=position,
+        duration_s=done.duration,
+        link_bytes=done.bytes,
+        link_packets=done.packets,
+        link_drops=done.drops,
+        link_marks=0,
+    )

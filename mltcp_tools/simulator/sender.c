@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The sending end of a flow: what is sent when, round-trip times, and the timer. */
+#include "internal.h"
+
+/*
+ * What a tail loss probe waits beyond two round trips: as long as a receiver may delay the ACK of
+ * a lone segment, else two ticks of a kernel of 250 Hz (TCP_TIMEOUT_MIN).
+ */
+#define PROBE_LONE_NS (200 * NS_PER_MS)
+#define PROBE_NS (8 * NS_PER_MS)
+
+/* RFC 6298, with the kernel's bound on the variation rather than on the sum. */
+static uint64_t time_out(const struct flow *flow)
+{
+	uint64_t variation = 4 * flow->rttvar_ns;
+
+	if (variation < RTO_MIN_NS)
+		variation = RTO_MIN_NS;
+	return (flow->srtt_ns + variation) << flow->backoff;
+}
+
+/* A connection has been made, and its handshake has given the first round-trip time. */
+void start_sender(const struct sim *sim, struct flow *flow)
+{
+	flow->srtt_ns = sim->link->rtt_ns;
+	flow->rttvar_ns = flow->srtt_ns / 2;
+	start_congestion_control(flow);
+}
+
+void sample_rtt(struct flow *flow, uint64_t rtt_ns)
+{
+	uint64_t off = rtt_ns > flow->srtt_ns ? rtt_ns - flow->srtt_ns : flow->srtt_ns - rtt_ns;
+
+	flow->rttvar_ns = (3 * flow->rttvar_ns + off) / 4;
+	flow->srtt_ns = (7 * flow->srtt_ns + rtt_ns) / 8;
+}
+
+void add_timer_event(struct sim *sim, struct flow *flow)
+{
+	flow->timer_event_ns = flow->deadline_ns;
+	add_event(sim, (struct event){.time = flow->deadline_ns,
+				      .kind = RETRANSMIT_TIMER,
+				      .owner = flow_index(sim, flow)});
+}
+
+static void set_timer(struct sim *sim, struct flow *flow, uint64_t deadline, bool probe)
+{
+	flow->deadline_ns = deadline;
+	flow->deadline_is_probe = probe;
+	/* An event that comes too early adds the next one, so that most ACKs add none. */
+	if (!flow->timer_event_ns || flow->timer_event_ns > deadline)
+		add_timer_event(sim, flow);
+}
+
+void set_time_out(struct sim *sim, struct flow *flow)
+{
+	set_timer(sim, flow, sim->now + time_out(flow), false);
+}
+
+/* What to do if nothing comes any more: a probe where no loss is known, else all is lost. */
+void rearm_timer(struct sim *sim, struct flow *flow)
+{
+	uint64_t wait = time_out(flow), probe = 2 * flow->srtt_ns;
+
+	probe += flow->nxt - flow->una == 1 ? PROBE_LONE_NS : PROBE_NS;
+	if (flow->una == flow->nxt)
+		flow->deadline_ns = 0;
+	else if (flow->recovery == OPEN)
+		set_timer(sim, flow, sim->now + (probe < wait ? probe : wait), true);
+	else
+		set_time_out(sim, flow);
+}
+
+static void transmit(struct sim *sim, struct flow *flow, uint64_t seq)
+{
+	struct segment *segment = segment_at(flow, seq);
+
+	segment->sent_ns = sim->now;
+	segment->order = ++flow->order;
+	segment->state = OUTSTANDING;
+	flow->in_flight++;
+	flow->last_sent_ns = sim->now;
+	if (flow->recovery == RECOVERY)
+		flow->prr_out++;
+	hand_to_link(sim, flow, seq);
+}
+
+void send_new(struct sim *sim, struct flow *flow)
+{
+	uint64_t left = flow->burst_bytes - (flow->nxt - flow->begin) * MSS;
+
+	/* The module learns this from CA_EVENT_TX_START. */
+	if (flow->una == flow->nxt)
+		flow->mltcp.send_ns = sim->now;
+	*segment_at(flow, flow->nxt) = (struct segment){.bytes = left < MSS ? left : MSS};
+	transmit(sim, flow, flow->nxt++);
+}
+
+void retransmit(struct sim *sim, struct flow *flow, uint64_t seq)
+{
+	struct segment *segment = segment_at(flow, seq);
+
+	if (segment->state == LOST)
+		flow->lost--;
+	else
+		flow->in_flight--;
+	segment->retransmitted = true;
+	flow->retransmits++;
+	sim->result->counters.retransmitted++;
+	transmit(sim, flow, seq);
+}
+
+bool may_send_new(const struct flow *flow)
+{
+	return flow->nxt < flow->end && flow->nxt - flow->una < WINDOW;
+}
+
+/* Send what the window allows, what was lost first. */
+void send_allowed(struct sim *sim, struct flow *flow)
+{
+	uint64_t seq;
+
+	for (seq = flow->una; flow->lost && flow->in_flight < flow->cwnd; seq++)
+		if (segment_at(flow, seq)->state == LOST)
+			retransmit(sim, flow, seq);
+	while (may_send_new(flow) && flow->in_flight < flow->cwnd)
+		send_new(sim, flow);
+}
+
+/* RFC 5681, 4.1, as tcp_cwnd_restart(): half the window for each time-out without sending. */
+static void restart_after_idle(struct sim *sim, struct flow *flow)
+{
+	uint64_t step = time_out(flow), idle = sim->now - flow->last_sent_ns;
+	uint32_t restart = flow->cwnd < INITIAL_CWND ? flow->cwnd : INITIAL_CWND;
+	uint32_t share = flow->cwnd / 2 + flow->cwnd / 4;
+
+	if (!flow->last_sent_ns || idle <= step)
+		return;
+	if (share > flow->ssthresh)
+		flow->ssthresh = share;
+	for (; idle > step && flow->cwnd > restart; idle -= step)
+		flow->cwnd /= 2;
+	if (flow->cwnd < restart)
+		flow->cwnd = restart;
+}
+
+/* Make segments of a burst of so many bytes, and begin to send them. */
+void send_burst(struct sim *sim, struct flow *flow, uint64_t bytes)
+{
+	flow->begin = flow->nxt;
+	flow->end = flow->nxt + (bytes + MSS - 1) / MSS;
+	flow->burst_bytes = bytes;
+	flow->burst_acked_bytes = flow->acked_bytes;
+	flow->done = false;
+	if (sim->options->slow_start_after_idle)
+		restart_after_idle(sim, flow);
+	send_allowed(sim, flow);
+	rearm_timer(sim, flow);
+}

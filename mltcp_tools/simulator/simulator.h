@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A simulator of periodic jobs that share a link over TCP: what its caller gives and gets.
+ *
+ * It goes from event to event in virtual time, packet by packet, and runs the project's own
+ * algorithm: congestion.c calls mltcp_core.h as the kernel module does. Senders do what the
+ * kernel's do by default:
+ *
+ *   Reno                slow start, congestion avoidance, restart after idle   RFC 5681
+ *   round-trip times    of segments sent once; time-outs of 200 ms and more    RFC 6298
+ *   loss detection      selective acknowledgements, by order of transmission   RFC 6675, 8985
+ *   recovery            proportional rate reduction                            RFC 6937
+ *   the end of a burst  tail loss probes                                       RFC 8985
+ *   receivers           every second segment acknowledged, or after 40 ms      RFC 5681
+ *
+ * Left out: cubic, bbr and every other congestion control; ECN; pacing; segmentation offload;
+ * receive windows, but for WINDOW in internal.h; RACK's reordering window and the undoing of
+ * reductions, for nothing is reordered here; queues on the way back, and losses of ACKs; the
+ * handshake; and whatever time hosts take, but for a little jitter in front of the link.
+ *
+ * Times are nanoseconds since the start, sizes bytes of payload unless they say otherwise.
+ * library.py declares the same to Python, and the compiler compares.
+ */
+#ifndef MLTCP_SIMULATOR_H
+#define MLTCP_SIMULATOR_H
+
+#include <stdint.h>
+#include <linux/types.h>
+#include "mltcp_uapi.h"
+
+/* What all flows share. */
+struct sim_link {
+	double rate; /* bits per second, on the wire */
+	double loss; /* share of packets that are lost at random in front of the queue */
+	uint64_t queue; /* bytes on the wire that wait or are being sent, at most */
+	uint64_t rtt_ns; /* round trip of the empty path, without the time to send a packet */
+};
+
+/* One periodic job. Its flows share a path. */
+struct sim_job {
+	uint32_t flows;
+	uint32_t iterations;
+	uint32_t bursts; /* of an iteration */
+	uint32_t mltcp; /* 1: the flows are MLTCP's; 0: plain Reno */
+	uint64_t start_ns; /* of the first iteration */
+	const uint64_t *compute_ns; /* of each iteration, shared equally by its bursts */
+	const uint64_t *bytes; /* of each burst and in it of each flow, 0: it idles */
+	struct mltcp_params params;
+};
+
+struct sim_options {
+	uint64_t seed; /* of random losses and of the hosts' jitter */
+	uint64_t trace_ns; /* between samples of flows while they send, 0: none */
+	uint32_t slow_start_after_idle; /* net.ipv4.tcp_slow_start_after_idle */
+};
+
+struct sim_burst {
+	uint64_t start_ns;
+	uint64_t first_end_ns; /* when the first of its flows was done */
+	uint64_t end_ns; /* when the last one was */
+};
+
+/* A flow at one instant of a burst. */
+struct sim_sample {
+	uint64_t time_ns;
+	uint64_t acked; /* since the burst began */
+	uint32_t job, flow, iteration, cwnd, ssthresh, srtt_us, retransmits;
+};
+
+/* An iteration as MLTCP saw it end, see struct mltcp_event. */
+struct sim_event {
+	uint64_t first_ack_ns, last_ack_ns, bytes;
+	uint32_t job, flow, iteration, retransmits, srtt_us, cwnd, ratio;
+};
+
+/* Packets of the senders. */
+struct sim_counters {
+	uint64_t sent;
+	uint64_t retransmitted; /* of those sent */
+	uint64_t lost; /* at random */
+	uint64_t dropped; /* by the full queue */
+	uint64_t forwarded; /* by the link */
+	uint64_t forwarded_bytes; /* on the wire */
+	uint64_t largest_queue; /* bytes on the wire */
+	uint64_t received_bytes; /* that came to the receivers for the first time */
+	uint64_t timeouts;
+};
+
+struct sim_result {
+	struct sim_burst *bursts; /* of all jobs, one job after another; end_ns is 0 if it didn't */
+	struct sim_sample *samples;
+	struct sim_event *events;
+	uint64_t burst_count, sample_count, event_count;
+	struct sim_counters counters;
+};
+
+/* Run count jobs until all are done. To be freed by sim_free(). */
+struct sim_result *sim_run(const struct sim_link *link, const struct sim_job *jobs, uint32_t count,
+			   const struct sim_options *options);
+void sim_free(struct sim_result *result);
+
+#endif

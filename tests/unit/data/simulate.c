@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Jobs of all kinds over links of all kinds, for a compiler's sanitizers to watch. */
+#include <stdio.h>
+#include "simulator.h"
+#include "mltcp_core.h"
+
+#define ITERATIONS 12
+#define FLOWS 3
+#define JOBS 3
+
+int main(void)
+{
+	static uint64_t compute[ITERATIONS], bytes[ITERATIONS * FLOWS];
+	const struct sim_link links[] = {
+		{.rate = 200e6, .queue = 30000, .rtt_ns = 100000},
+		{.rate = 50e6, .queue = 60000, .rtt_ns = 10000000, .loss = 0.02},
+		{.rate = 1e6, .queue = 3028, .rtt_ns = 1000000, .loss = 0.3},
+		{.rate = 10e9, .queue = 50000000, .rtt_ns = 50000000},
+	};
+	struct sim_options options = {.trace_ns = 1000000};
+	struct sim_job jobs[JOBS];
+	uint32_t i, k;
+
+	for (i = 0; i < ITERATIONS; i++) {
+		compute[i] = 30000000ULL * (i % 4 + 1);
+		for (k = 0; k < FLOWS; k++)
+			bytes[i * FLOWS + k] = (i + k) % 4 ? 30000 * k + i : 0;
+		bytes[i * FLOWS] = 1;
+	}
+	for (i = 0; i < JOBS; i++)
+		jobs[i] = (struct sim_job){
+			.flows = FLOWS,
+			.iterations = ITERATIONS / (i + 1),
+			.bursts = i + 1,
+			.mltcp = i > 0,
+			.compute_ns = compute,
+			.bytes = bytes,
+			.params = {.slope = 2 * MLTCP_ONE,
+				   .intercept = MLTCP_ONE / 4,
+				   .keep_min = MLTCP_ONE / 2,
+				   .keep_max = MLTCP_ONE,
+				   .yield_min = MLTCP_ONE / 5,
+				   .yield_max = MLTCP_ONE,
+				   .mechanisms = 7},
+		};
+	for (i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
+		struct sim_result *result;
+
+		options.seed = i;
+		options.slow_start_after_idle = i % 2;
+		result = sim_run(&links[i], jobs, JOBS, &options);
+		printf("%llu timeouts\n", (unsigned long long)result->counters.timeouts);
+		sim_free(result);
+	}
+	return 0;
+}
