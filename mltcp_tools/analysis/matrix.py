@@ -21,6 +21,8 @@ The document, schema `mltcp-matrix/1` (times in seconds; `estimate` as in result
             slower              over_base is above SLOWER
             best_mean, best_p99 at least as fast as every arm that isn't MLTCP's; null for those
             cpu_busy            highest share of CPU time in use over repetitions
+    over_mixes  {arm: {mean_to_bound, p99_to_bound, gain, lowest_gain}}: arms that all mixes have
+                (over_mixes.py)
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ import pandas as pd
 
 from mltcp_tools.analysis.cells import NONE, WIDTH, bullets, clip, interval, number, table
 from mltcp_tools.analysis.doubts import BUSY_CPU
+from mltcp_tools.analysis.over_mixes import arms_over_mixes, over_mixes_table
 from mltcp_tools.analysis.result import plain
 
 SCHEMA = "mltcp-matrix/1"
@@ -62,7 +65,8 @@ def summarise_matrix(
             "bound": _times(bound) if bound else None,
             "arms": _arms(result) if result else {},
         }
-    return plain({"schema": SCHEMA, "name": name, "mixes": mixes})
+    over = arms_over_mixes(mixes)
+    return plain({"schema": SCHEMA, "name": name, "mixes": mixes, "over_mixes": over})
 
 
 def _times(entry: Mapping[str, Any]) -> Entry:
@@ -139,7 +143,8 @@ def render_matrix_text(document: Mapping[str, Any]) -> str:
         more = "captured gain" if key == "mean" else "verdict"
         if rows:
             parts.append(table(["mix", "arm", title, *head, "bound", more], rows))
-    parts += [each for each in (_neighbours(document), _conclusion(document)) if each]
+    more_parts = (_neighbours(document), over_mixes_table(document), _conclusion(document))
+    parts += [each for each in more_parts if each]
     failed = [f"{mix}: {e['problem']}" for mix, e in document["mixes"].items() if e["problem"]]
     if failed:
         parts.append("\n".join(["No result", *bullets(failed)]))

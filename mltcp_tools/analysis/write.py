@@ -17,6 +17,7 @@ from mltcp_tools.analysis.matrix import (
     summarise_matrix,
 )
 from mltcp_tools.analysis.metrics import SETTLED_FROM
+from mltcp_tools.analysis.over_mixes import as_result
 from mltcp_tools.analysis.reference import make_reference
 from mltcp_tools.analysis.result import summarise, summarise_with
 from mltcp_tools.analysis.run import Run, load_run
@@ -85,7 +86,10 @@ def save_matrix(
     """Write matrix.json, .csv, .txt and .md into a matrix's folder; returns the document.
 
     descriptions: of all mixes, whose run folders bear their names. problems: why a mix has no run.
+    Where the arms of all mixes differ in two parameters, a heat map comes with it, matrix.png.
     """
+    from mltcp_tools.analysis.heatmap import draw_parameters
+
     results = {}
     for mix in descriptions:
         if mix in problems or not (folder / mix).is_dir():
@@ -94,11 +98,16 @@ def save_matrix(
         if run.environment.get("outcome") == "finished":
             results[mix] = summarise(run)
     document = summarise_matrix(name, descriptions, results, problems)
+    described = [result["experiment"].get("arms") or {} for result in results.values()]
+    image = draw_parameters(as_result(document, described[0])) if described else None
     try:
         text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
         _write(folder / "matrix.json", text.encode() + b"\n")
         _write(folder / "matrix.txt", render_matrix_text(document).encode())
         _write(folder / "matrix.md", render_matrix_markdown(document).encode())
+        (folder / "matrix.png").unlink(missing_ok=True)
+        if image is not None:
+            _write(folder / "matrix.png", image)
         _write(folder / "matrix.csv", matrix_table(document).to_csv(index=False).encode())
     except OSError as error:
         raise MltcpError(f"The table can't be written to {folder}: {error.strerror}.") from error

@@ -14,6 +14,7 @@ from unit.run_folders import make_run
 
 from mltcp_tools.analysis.heatmap import draw_parameters
 from mltcp_tools.analysis.matrix import render_matrix_markdown, render_matrix_text, verdict
+from mltcp_tools.analysis.over_mixes import arms_over_mixes, as_result, over_mixes_table
 from mltcp_tools.analysis.write import save_matrix
 from mltcp_tools.errors import HostError, UsageError
 from mltcp_tools.testbed.experiment import Experiment
@@ -242,3 +243,83 @@ def test_a_heat_map_where_arms_differ_in_two_parameters() -> None:
     )
     grid.popitem()
     assert draw_parameters(result_of(grid)) is None
+
+
+OTHER = """\
+name: other
+mixes: few.yaml
+defaults: {iterations: 3, arms: {reno: {cc: reno}, steep: {cc: mltcp, slope: 3}}, baseline: reno}
+"""
+
+
+def test_mixes_of_another_matrix_with_own_defaults_over_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("few.yaml").write_text(TEXT)
+    other = parse_matrix(OTHER, "other.yaml")
+    assert other.name == "other"
+    assert list(other.mixes) == list(few().mixes)
+    for name, mix in other.mixes.items():
+        assert [arm.name for arm in mix.arms] == ["reno", "steep"]
+        assert mix.iterations == 3
+        assert (mix.link, mix.jobs) == (few().mixes[name].link, few().mixes[name].jobs)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("few.yaml", "none", "no matrix file or shipped matrix is called 'none'"),
+        ("few.yaml", "other.yaml", "other.yaml:2: mixes: other.yaml has no mixes of its own."),
+        ("few.yaml", "broken.yaml", "broken.yaml:9: mixes.same: must be a mapping"),
+        ("slope: 3", "slope: 99", "other.yaml:3: mixes.same.arms.steep.slope: slope is 99.0"),
+    ],
+)
+def test_mistakes_with_the_mixes_of_another_matrix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, complaint: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("few.yaml").write_text(TEXT)
+    Path("broken.yaml").write_text(TEXT.replace("same: {}", "same: []"))
+    Path("other.yaml").write_text(OTHER.replace(old, new))
+    with pytest.raises(UsageError) as error:
+        load_matrix("other.yaml")
+    assert str(error.value).startswith(complaint)
+
+
+def mix_of(bound: float | None, **arms: tuple[str, float, float | None]) -> dict[str, Any]:
+    """An entry of a mix: per arm its congestion control, mean and captured gain; p99 is twice."""
+    return {
+        "bound": {"mean_s": bound, "p99_s": bound} if bound else None,
+        "arms": {
+            name: {
+                "cc": cc,
+                "mean_s": mean,
+                "p99_s": 2 * mean,
+                "captured_gain": None if gain is None else {"value": gain},
+            }
+            for name, (cc, mean, gain) in arms.items()
+        },
+    }
+
+
+def test_arms_over_all_mixes() -> None:
+    mixes = {
+        "a": mix_of(1.0, reno=("reno", 2.0, None), x=("mltcp", 1.2, 0.8), y=("mltcp", 1.4, 0.6)),
+        "b": mix_of(2.0, reno=("reno", 4.0, None), x=("mltcp", 3.6, 0.2), y=("mltcp", 2.4, 0.8)),
+        "c": mix_of(1.0, x=("mltcp", 1.0, None), y=("mltcp", 1.0, None), z=("mltcp", 9.0, None)),
+        "failed": mix_of(None),
+    }
+    over = arms_over_mixes(mixes)
+    assert list(over) == ["x", "y"]  # reno is none of MLTCP's, and not all have z
+    assert over["x"]["mean_to_bound"] == pytest.approx((1.2 + 1.8 + 1.0) / 3)
+    assert over["x"]["p99_to_bound"] == pytest.approx(2 * (1.2 + 1.8 + 1.0) / 3)
+    assert over["x"]["gain"] == pytest.approx(0.5)
+    assert over["x"]["lowest_gain"] == {"value": 0.2, "mix": "b"}
+    lines = over_mixes_table({"over_mixes": over}).splitlines()
+    assert [line.split()[0] for line in lines[2:]] == ["y", "x"]  # the best first
+    assert arms_over_mixes({"a": mixes["a"]}) == {}
+    assert over_mixes_table({"over_mixes": {}}) == ""
+    described = {"x": {"cc": "mltcp", "slope": 1}, "y": {"cc": "mltcp", "slope": 2}}
+    result = as_result({"over_mixes": over}, described)
+    assert result["arms"]["y"]["captured_gain"]["value"] == pytest.approx(0.7)

@@ -206,7 +206,14 @@ def test_the_command(
 
 MATRIX = """\
 name: few
-defaults: {experiment: small.yaml, iterations: 6, repetitions: 1}
+defaults:
+  experiment: small.yaml
+  iterations: 6
+  repetitions: 1
+  arms:
+    cubic: {cc: cubic}
+    reno: {cc: reno}
+    m: {cc: mltcp, each: {slope: [1, 2], shape: [linear, concave]}}
 mixes:
   same: {}
   lossy: {link: {loss: 1%}}
@@ -224,18 +231,20 @@ def test_a_matrix(
     assert is_matrix("hard-mixes")
     assert not is_matrix("small.yaml")
     assert not is_matrix("four-jobs")
-    assert main(["simulate", "few.yaml", "--arms", "reno,mltcp"]) == 1
+    assert main(["simulate", "few.yaml"]) == 1
     said = capsys.readouterr()
     assert "1 of 3 mixes have no result (ring)" in said.err
     assert "the direction both of job job isn't modelled" in " ".join(said.out.split())
     document = json.loads(Path("runs/few-simulated/matrix.json").read_text())
-    assert document["mixes"]["lossy"]["arms"]["mltcp"]["mean_s"] > 0
-    assert main(["simulate", "few.yaml", "--only", "same", "--arms", "reno,mltcp"]) == 0
+    assert document["mixes"]["lossy"]["arms"]["m-1-linear"]["mean_s"] > 0
+    assert len(document["over_mixes"]) == 4
+    assert Path("runs/few-simulated/matrix.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["simulate", "few.yaml", "--only", "same"]) == 0
     assert "same: finished before" in capsys.readouterr().err
     environment = Path("runs/few-simulated/same/environment.json")
     measured = json.loads(environment.read_text()) | {"simulated": False}
     environment.write_text(json.dumps(measured))
-    assert main(["simulate", "few.yaml", "--only", "same", "--arms", "reno,mltcp"]) == 2
+    assert main(["simulate", "few.yaml", "--only", "same"]) == 2
     assert "was measured; name another folder with -o" in capsys.readouterr().err
 
 
