@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import networkx as nx
 from matplotlib.figure import Figure
 
-from mltcp_tools.analysis.text import WIDTH, clip, number, table
+from mltcp_tools.analysis.cells import WIDTH, clip, number, table
 from mltcp_tools.planning.affinity import JOB, LINK
 from mltcp_tools.planning.cluster import PlacementPlan
 from mltcp_tools.planning.plots import INK, draw_link, png

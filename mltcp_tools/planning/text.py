@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from mltcp_tools.analysis.text import WIDTH, clip, table
+from mltcp_tools.analysis.cells import WIDTH, clip, table
 from mltcp_tools.planning.link import LinkPlan
 from mltcp_tools.planning.profile import Profile
 from mltcp_tools.units import format_bytes, format_rate, format_seconds
