@@ -83,13 +83,13 @@ def plan_arms(experiment: Experiment, folder: Path) -> dict[str, ArmPlan]:
 def plan_arm(experiment: Experiment, arm: Arm, profiles: Sequence[Profile]) -> ArmPlan:
     """The plan of one arm; `profiles` has every job's."""
     capacity_bps = _capacities(experiment, {each.name: each for each in profiles})
-    fitted = _plan(experiment, capacity_bps, profiles, arm.room)
-    stretch = arm.room + max(0.0, 1 - fitted.worst)
-    kept = fitted if stretch == arm.room else _plan(experiment, capacity_bps, profiles, stretch)
+    fit = _plan(experiment, capacity_bps, profiles)
+    stretch = arm.room + max(0.0, 1 - fit.worst)
+    kept = _plan(experiment, capacity_bps, profiles, stretch)
     return ArmPlan(
-        score=fitted.score,
-        worst=fitted.worst,
-        bound=fitted.bound,
+        score=fit.score,
+        worst=fit.worst,
+        bound=fit.bound,
         stretch=stretch,
         capacity_bps=capacity_bps,
         turns={
@@ -109,7 +109,7 @@ def _plan(
     experiment: Experiment,
     capacity_bps: Mapping[str, float],
     profiles: Iterable[Profile],
-    stretch: float,
+    stretch: float = 0.0,
 ) -> PlacementPlan:
     stretched = {
         each.name: dataclasses.replace(each, period_s=each.period_s * (1 + stretch))
