@@ -34,9 +34,7 @@ def _read_plans(path: Path, problems: list[str]) -> Entry:
         return {}
     plans = document.get("arms") if isinstance(document, dict) else None
     if not isinstance(plans, dict) or document.get("schema") != PLAN_SCHEMA:
-        problems.append(
-            f"{path.name} isn't a plan ({PLAN_SCHEMA}); scores and shifts aren't known."
-        )
+        problems.append(f"{path.name} isn't a {PLAN_SCHEMA}, so scores and shifts aren't known.")
         return {}
     return plans
 
