@@ -16,7 +16,8 @@ _NEIGHBOUR = _KEY | {"neighbour": "str"}
 COLUMNS: dict[str, dict[str, str]] = {
     "iterations": _JOB
     | {"iteration": "int64", "start_s": "float64", "end_s": "float64"}
-    | {"compute_s": "float64", "comm_s": "float64", "bytes": "int64"},
+    | {"compute_s": "float64", "comm_s": "float64", "bytes": "int64"}
+    | {"waited_s": "float64", "realigned": "int64"},
     "bursts": _JOB
     | {"iteration": "int64", "burst": "int64"}
     | {"start_s": "float64", "end_s": "float64", "first_end_s": "float64", "bytes": "int64"},
@@ -39,8 +40,14 @@ COLUMNS: dict[str, dict[str, str]] = {
     | {"request": "int64", "start_s": "float64", "end_s": "float64", "bytes": "int64"},
 }
 """Columns of each table and their types. Seconds count from the start of the arm. A burst's
-`first_end_s` is when the first of its flows was done, `end_s` when the last was. `bulk` has the
+`first_end_s` is when the first of its flows was done, `end_s` when the last was. In planned arms
+`waited_s` is how long the job was ready before its communication was due, and `realigned` is 1
+where it had drifted too far. `bulk` has the
 bytes that neighbours' bulk flows had got across at some instants."""
+
+PLAN = "plan.json"
+PLAN_SCHEMA = "mltcp-run-plan/1"
+"""When the jobs of planned arms communicate (testbed/planned.py); absent where no arm is."""
 
 RARE = ("flow_events", "bulk", "requests")
 """Tables that are absent where they would have no rows."""

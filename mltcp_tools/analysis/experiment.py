@@ -92,13 +92,14 @@ class ExperimentView:
         return self.document.get("recorded") is True
 
     def base_of(self, arm: str) -> str | None:
-        """The arm that `arm` is compared with: the one it names, else the first one with the
-        congestion control that its own builds on; None for an arm that builds on none."""
+        """The arm that `arm` is compared with: the one it names, else the first one without a plan
+        that has the congestion control its own builds on; None for an arm that builds on none."""
         described = self.arms.get(arm, {})
         if described.get("base") in self.arms:
             return str(described["base"])
         wanted = BASES.get(str(described.get("cc")))
-        return next((name for name, each in self.arms.items() if each.get("cc") == wanted), None)
+        plain = (name for name, each in self.arms.items() if not each.get("plan"))
+        return next((name for name in plain if self.arms[name].get("cc") == wanted), None)
 
     def entries(self, field_name: str) -> list[dict[str, Any]]:
         """The mappings in a list of the document."""

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from mltcp_tools.analysis.plots import png
 
 _LEAST_ARMS = 4
-_OTHER_FIELDS = ("told", "base")
+_OTHER_FIELDS = ("told", "base", "plan")
 _COLUMNS = 3
 # One arm that is far slower than the baseline must not take the colours from the others.
 _LOWEST = -1.0

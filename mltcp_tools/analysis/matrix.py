@@ -18,6 +18,8 @@ The document, schema `mltcp-matrix/1` (times in seconds; `estimate` as in result
                                 base, or null
             requests_over_base  longest mean completion time of a neighbour's requests over that
                                 next to the base, or null
+            drops, marks        packets per iteration of a job, or null
+            plan                {score, realigned_per_minute} of a planned arm (result.py), or null
             slower              over_base is above SLOWER
             best_mean, best_p99 at least as fast as every arm that isn't MLTCP's; null for those
             cpu_busy            highest share of CPU time in use over repetitions
@@ -111,9 +113,19 @@ def _arm(name: str, entry: Mapping[str, Any], result: Mapping[str, Any]) -> Entr
         "over_base": over or None,
         "bulk_over_base": min(bulk, default=None),
         "requests_over_base": max(requests, default=None),
+        "drops": _per_iteration(entry, "drops"),
+        "marks": _per_iteration(entry, "marks"),
+        "plan": {key: entry["plan"][key] for key in ("score", "realigned_per_minute")}
+        if entry["plan"]
+        else None,
         "slower": over["value"] > SLOWER if over else None,
         "cpu_busy": entry["cpu_busy"],
     }
+
+
+def _per_iteration(entry: Mapping[str, Any], key: str) -> float | None:
+    count, iterations = entry["link"][key], (entry["iteration_s"] or {}).get("count")
+    return None if count is None or not iterations else count / iterations
 
 
 def _known(values: Iterable[float | None]) -> list[float]:
@@ -143,7 +155,12 @@ def render_matrix_text(document: Mapping[str, Any]) -> str:
         more = "captured gain" if key == "mean" else "verdict"
         if rows:
             parts.append(table(["mix", "arm", title, *head, "bound", more], rows))
-    more_parts = (_neighbours(document), over_mixes_table(document), _conclusion(document))
+    more_parts = (
+        _plans(document),
+        _neighbours(document),
+        over_mixes_table(document),
+        _conclusion(document),
+    )
     parts += [each for each in more_parts if each]
     failed = [f"{mix}: {e['problem']}" for mix, e in document["mixes"].items() if e["problem"]]
     if failed:
@@ -184,6 +201,41 @@ def _ms(seconds: float | None) -> str:
     if seconds is None:
         return NONE
     return f"{seconds * 1e3:.0f}" if seconds >= 0.1 else f"{seconds * 1e3:.1f}"
+
+
+def _plans(document: Mapping[str, Any]) -> str:
+    """A line per arm, of the mixes in which an arm has a plan."""
+    rows: list[list[str] | None] = []
+    for mix, entry in document["mixes"].items():
+        if not any(own["plan"] for own in entry["arms"].values()):
+            continue
+        if rows:
+            rows.append(None)
+        for arm, own in entry["arms"].items():
+            plan = own["plan"] or {}
+            rows.append(
+                [
+                    mix,
+                    clip(arm),
+                    number(plan.get("score"), ".3f"),
+                    *(_ms(own[f"{key}_s"]) for key in ("mean", "p99")),
+                    interval(own["captured_gain"]),
+                    number(own["drops"], ".1f"),
+                    number(plan.get("realigned_per_minute"), ".1f"),
+                ]
+            )
+    if not rows:
+        return ""
+    head = ["plans of", "arm", "score", "mean ms", "p99", "captured gain", "drops", "re-aligned"]
+    return (
+        table(head, rows)
+        + "\n"
+        + textwrap.fill(
+            "score: of the jobs on the link. drops: packets per iteration of a job. re-aligned: "
+            "per minute and job.",
+            WIDTH,
+        )
+    )
 
 
 def _neighbours(document: Mapping[str, Any]) -> str:
@@ -288,6 +340,10 @@ def matrix_table(document: Mapping[str, Any]) -> pd.DataFrame:
                     "over_base_high": over.get("high"),
                     "bulk_over_base": own["bulk_over_base"],
                     "requests_over_base": own["requests_over_base"],
+                    "drops_per_iteration": own["drops"],
+                    "marks_per_iteration": own["marks"],
+                    "score": (own["plan"] or {}).get("score"),
+                    "realigned_per_minute": (own["plan"] or {}).get("realigned_per_minute"),
                     "slower": own["slower"],
                     "best_mean": own["best_mean"],
                     "best_p99": own["best_p99"],

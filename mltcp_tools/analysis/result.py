@@ -41,6 +41,13 @@ the schedules in schedules.py, the intervals in bootstrap.py.
                             (phases.py)
         spread_of_completion    distribution: seconds between the first and the last flow of a burst
                             to be done, of jobs with several flows; null where there are none
+        plan                of an arm whose jobs keep to planned turns, or null: {score, worst,
+                            bound, stretch, realigned, realigned_per_minute, waited_s, jobs: {job:
+                            {shift_s, turn_s, realigned, realigned_per_minute, waited_s}}}: the
+                            compatibility score over all shared links, on the worst one, and one
+                            that no shifts exceed; by what share turns are longer than iterations
+                            alone; re-alignments, those per minute and job, and the mean wait of an
+                            iteration for its turn (planned.py)
         base                the arm whose congestion control this one builds on, or null
         neighbours          {name: {kind, cc, …}}: kind "bulk" has throughput_bps: {mean, min, max}
                             over repetitions, and ratio_to_base; kind "requests" has completion_s, a
@@ -52,8 +59,8 @@ the schedules in schedules.py, the intervals in bootstrap.py.
         spread_s            {min, max}: of the repetitions' means
         jobs                {job: {iteration_s, communication_s, settled_mean_s, ratio_to_alone,
                             ratio_to_bound, overlap}}
-    schedules       {alone, bound, fair}: entries as in arms, less cc, link, cpu_busy, kernel, base,
-                    phases, spread_of_completion, neighbours and jain; no interval for
+    schedules       {alone, bound, fair}: entries as in arms, less cc, link, cpu_busy, kernel, plan,
+                    base, phases, spread_of_completion, neighbours and jain; no interval for
                     captured_gain; {} when they can't be computed
     speedup         {arm: {other arm: {mean, p99}}}: estimates of how many times faster (above 1) or
                     slower the arm is than the other, on the iterations both have
@@ -77,6 +84,7 @@ from mltcp_tools.analysis.doubts import warnings_of
 from mltcp_tools.analysis.experiment import ALONE
 from mltcp_tools.analysis.neighbours import neighbours_of
 from mltcp_tools.analysis.phases import phases_of
+from mltcp_tools.analysis.planned import planned_of
 from mltcp_tools.analysis.reference import Reference, make_reference
 from mltcp_tools.analysis.run import Run
 
@@ -105,8 +113,11 @@ def summarise_with(run: Run, reference: Reference, settled_from: int) -> Entry:
         for job in schedules["alone"]["jobs"].values():
             job["overlap"] = None
     beside = neighbours_of(run)
+    problems = [*run.problems, *reference.problems]
+    planned = planned_of(run, problems)
     for arm, entry in arms.items():
-        entry |= {"base": run.base_of(arm), "neighbours": {}, "jain": None} | beside.get(arm, {})
+        entry |= {"plan": planned.get(arm), "base": run.base_of(arm)}
+        entry |= {"neighbours": {}, "jain": None} | beside.get(arm, {})
     _gains_of_schedules(schedules, arms.get(run.baseline or ""))
     result: Entry = {
         "schema": SCHEMA,
@@ -126,7 +137,7 @@ def summarise_with(run: Run, reference: Reference, settled_from: int) -> Entry:
             }
             for arm, others in speedups.items()
         },
-        "problems": [*run.problems, *reference.problems],
+        "problems": problems,
         "warnings": [],
     }
     result["warnings"] = warnings_of(run, result)

@@ -40,7 +40,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "requests": ("arm", "repetition", "neighbour", "request", "start_s", "end_s"),
 }
 OPTIONAL: dict[str, tuple[str, ...]] = {
-    "iterations": ("bytes",),
+    "iterations": ("bytes", "waited_s", "realigned"),
     "bursts": ("bytes", "first_end_s"),
     "samples": ("ssthresh", "rtt_us", "retransmits", "bytes_acked", "total_bytes"),
     "flow_events": (

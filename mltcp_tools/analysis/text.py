@@ -42,6 +42,7 @@ def render_text(result: Mapping[str, Any]) -> str:
         more = (
             _details_table(result),
             _jobs_table(result),
+            plans_table(result),
             phases_table(result),
             neighbours_table(result),
             _spread_table(result),
@@ -195,6 +196,42 @@ def _parameters(result: Mapping[str, Any]) -> set[tuple[str, str]]:
     return {
         (str(job.get("bytes")), str(job.get("compute"))) for job in jobs if isinstance(job, dict)
     }
+
+
+def plans_table(result: Mapping[str, Any]) -> str:
+    """Per arm with a plan and job: its shift and turn, and how it kept to them."""
+    rows: list[list[str] | None] = []
+    scores = []
+    for arm, entry in result["arms"].items():
+        plan = entry["plan"]
+        if not plan:
+            continue
+        if rows:
+            rows.append(None)
+        rows += [
+            [
+                clip(arm),
+                clip(job),
+                *(_milliseconds(each[key]) for key in ("shift_s", "turn_s", "waited_s")),
+                number(each["realigned"], ".0f"),
+                number(each["realigned_per_minute"], ".1f"),
+            ]
+            for job, each in plan["jobs"].items()
+        ]
+        per_minute = number(plan["realigned_per_minute"], ".1f")
+        scores.append(
+            f"{arm}: score {number(plan['score'], '.3f')} of at most"
+            f" {number(plan['bound'], '.3f')}, turns {number(plan['stretch'], '.1%')} longer than"
+            f" iterations alone, {per_minute} re-alignments per minute and job"
+        )
+    if not rows:
+        return ""
+    head = ["arm", "job", "shift ms", "turn ms", "waits", "re-aligned", "per minute"]
+    return "\n".join([table(head, rows), *(textwrap.fill(f"{each}.", WIDTH) for each in scores)])
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return NONE if seconds is None else f"{seconds * 1e3:.1f}"
 
 
 def phases_table(result: Mapping[str, Any]) -> str:

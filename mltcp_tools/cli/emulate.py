@@ -10,6 +10,7 @@ import click
 from mltcp_tools.cli.options import BYTES, FRACTION, RATE, SECONDS
 from mltcp_tools.emulator.job import DIRECTIONS, MAX_BURSTS, MAX_FLOWS
 from mltcp_tools.emulator.models import MODELS
+from mltcp_tools.errors import UsageError
 
 DEFAULT_PORT = 5301
 DEFAULT_DURATION_S = 10.0
@@ -140,6 +141,19 @@ def server(
 @click.option(
     "--start-delay", type=SECONDS, default="0", show_default=True, help="Before iteration 1."
 )
+@click.option(
+    "--turn",
+    type=SECONDS,
+    help="Communicate once in so long, as `mltcp plan` has it; bursts that are early wait.",
+)
+@click.option(
+    "--shift", type=SECONDS, help="When the first turn begins after the start; with --turn."
+)
+@click.option(
+    "--realign",
+    type=FRACTION,
+    help="Take the next turn when late by more than this share of one; with --turn.  [default: 5%]",
+)
 @click.option("--cc", metavar="NAME", help="Congestion control of the sending sockets.")
 @click.option(
     "--direction",
@@ -183,7 +197,15 @@ def client(**options: Any) -> None:
     from mltcp_tools.emulator.job import JobSpec
     from mltcp_tools.emulator.models import resolve
     from mltcp_tools.emulator.run import run_client
+    from mltcp_tools.emulator.turns import Turns
 
+    turns = {
+        field: options[name]
+        for name, field in (("turn", "turn_s"), ("shift", "shift_s"), ("realign", "realign"))
+        if options[name] is not None
+    }
+    if turns and "turn_s" not in turns:
+        raise UsageError("--shift and --realign need a --turn.")
     size, compute_s = resolve(options["model"], options["size"], options["compute"])
     unlimited = options["iterations"] is None and options["duration"] is None
     spec = JobSpec(
@@ -204,6 +226,7 @@ def client(**options: Any) -> None:
         active=options["active"],
         chunk=options["chunk"],
         rate_bps=options["rate"],
+        turns=Turns(**turns) if turns else None,
     )
     settings = ClientOptions(
         host=options["host"],

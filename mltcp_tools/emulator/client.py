@@ -25,6 +25,7 @@ from mltcp_tools.emulator.report import (
     Sample,
 )
 from mltcp_tools.emulator.tcpinfo import read_tcp_info
+from mltcp_tools.emulator.turns import Pace
 from mltcp_tools.errors import UsageError
 
 # epoll counts in milliseconds and rounds up; the last stretch of a wait is left to the clock.
@@ -128,14 +129,19 @@ class Client:
     def _wait_for_start(self) -> float:
         """The instant at which iteration 1 begins (CLOCK_MONOTONIC seconds)."""
         if self._control is None:
-            return time.monotonic() + self._spec.start_delay_s
+            return self._first_start(time.monotonic())
         self._control.connected([flow.sock for flow in self._flows])
         while True:
             for key, _ in self._selector.select():
                 if key.data is None:
-                    at = self._control.read_start()
-                    return max(at + self._spec.start_delay_s, time.monotonic())
+                    return self._first_start(self._control.read_start())
                 self._unexpected(key.data)
+
+    def _first_start(self, common: float) -> float:
+        """When iteration 1 begins, where `common` is when all jobs start."""
+        ready = max(common + self._spec.start_delay_s, time.monotonic())
+        turns = self._spec.turns
+        return ready if turns is None else turns.first(common, ready)
 
     def _wait_until(self, instant: float) -> None:
         """Sleep until `instant`, watching the peer and the control descriptor."""
@@ -168,14 +174,20 @@ class Client:
         spec = self._spec
         end = start
         burst_number = 0
+        first_due = start + spec.compute_s / spec.bursts
+        pace = None if spec.turns is None else Pace(spec.turns, first_due)
         for number, compute_s in enumerate(computes, 1):
             if spec.duration_s is not None and end - start >= spec.duration_s:
                 return
             self._where = f"in iteration {number}"
             began = end
             bursts = []
+            begin = None
             for burst in range(1, spec.bursts + 1):
                 planned = end + compute_s / spec.bursts
+                if pace is not None and burst == 1:
+                    begin = pace.begin(planned)
+                    planned = begin.at_s
                 self._wait_until(planned)
                 burst_number += 1
                 shares = spec.shares(burst_number)
@@ -185,7 +197,7 @@ class Client:
                 end = time.monotonic()
                 late_s = burst_start - planned
                 bursts.append(Burst(burst, burst_start, end, sum(shares), late_s, first))
-            yield Iteration(number, began, end, compute_s, tuple(bursts))
+            yield Iteration(number, began, end, compute_s, tuple(bursts), begin)
 
     def _burst(self, number: int, iteration: int, shares: list[int], start: float) -> float:
         """Move burst `number` over the flows that have a share of it, until the last one is

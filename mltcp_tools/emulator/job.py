@@ -15,6 +15,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from mltcp_tools.emulator.turns import Turns
 from mltcp_tools.errors import UsageError
 
 Direction = Literal["send", "receive", "both"]
@@ -46,6 +47,8 @@ class JobSpec:
     arrived since its last ones, as the ends of a ring all-reduce do; bytes. `rate_bps`, with
     direction "send": the job hands over no more than that while it sends; bits per second.
 
+    `turns`: the first burst of each iteration keeps to these; None: it begins when it is ready.
+
     The job ends after `iterations`, or with the first iteration that ends `duration_s` or more
     after the start, whichever comes first. `jitter` is the standard deviation of the compute time
     as a fraction of it. Every `straggler_every`-th iteration computes `straggler_factor` times as
@@ -69,6 +72,7 @@ class JobSpec:
     active: int | None = None
     chunk: int | None = None
     rate_bps: int | None = None
+    turns: Turns | None = None
 
     def __post_init__(self) -> None:
         _require(1 <= self.flows <= MAX_FLOWS, f"flows must be 1 to {MAX_FLOWS}, not {self.flows}")
@@ -118,6 +122,10 @@ class JobSpec:
         _require(
             math.isfinite(self.straggler_factor) and self.straggler_factor > 0,
             f"the straggler factor must be more than 0, not {self.straggler_factor}",
+        )
+        _require(
+            self.turns is None or self.turns.turn_s >= self.compute_s,
+            f"no turn can be shorter than the compute time of {self.compute_s:g} s",
         )
 
     def _check_flows(self) -> None:

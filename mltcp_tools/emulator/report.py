@@ -5,10 +5,13 @@ The result document is one JSON object:
     schema      "mltcp-emulate/1"
     job         the job's name
     parameters  the JobSpec's fields (cc: as read back from the sockets), host, port, timeout_s,
-                trace_s
+                trace_s; turns: {turn_s, shift_s, realign} or null
     error       null, or one sentence: why the run ended early
     iterations  iteration (from 1), start, end, compute, bytes, bursts: [burst (from 1), start, end,
-                bytes, first_end: when the first of its flows was done]; only complete iterations
+                bytes, first_end: when the first of its flows was done]; only complete iterations;
+                of a job with turns also waited: how long it was ready before it communicated,
+                drift: how long after it was due it was ready, negative for before, and realigned:
+                whether that was more than allowed
     samples     flow, iteration, time, cwnd, ssthresh, rtt_us, retransmits, bytes_acked: the TCP
                 state of the client's sockets while bursts are under way; ssthresh 2147483647 means
                 not set, retransmits counts since the connection began, bytes_acked since the burst
@@ -16,7 +19,8 @@ The result document is one JSON object:
     summary     iterations, elapsed_s, bytes, retransmits, iteration_s and communication_s (mean,
                 p50, p95, p99; null without iterations), goodput_bps (over the time elapsed),
                 burst_goodput_bps (over the time spent communicating) and lateness_s (mean, p50,
-                p99, max): how much later than planned the bursts began, the emulator's own jitter
+                p99, max): how much later than planned the bursts began, the emulator's own jitter;
+                realignments: how many iterations were realigned, null without turns
 
 Times are seconds of CLOCK_MONOTONIC, durations seconds, sizes bytes. `compute` is the planned
 compute time. With direction "both", bytes and goodput count one of the two ways.
@@ -34,6 +38,7 @@ from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
+from mltcp_tools.emulator.turns import Begin
 from mltcp_tools.errors import UsageError
 from mltcp_tools.units import format_bytes, format_rate, format_seconds
 
@@ -53,13 +58,15 @@ class Burst(NamedTuple):
 
 
 class Iteration(NamedTuple):
-    """Times in CLOCK_MONOTONIC seconds, `compute_s` the planned compute time."""
+    """Times in CLOCK_MONOTONIC seconds, `compute_s` the planned compute time; `begin`: how its
+    communication kept to the job's turns, None for a job without."""
 
     iteration: int
     start: float
     end: float
     compute_s: float
     bursts: tuple[Burst, ...]
+    begin: Begin | None = None
 
     @property
     def communication_s(self) -> float:
@@ -100,6 +107,7 @@ class Result:
         elapsed = self.iterations[-1].end - self.iterations[0].start if self.iterations else 0.0
         size = sum(i.bytes for i in self.iterations)
         late = [burst.late_s for i in self.iterations for burst in i.bursts]
+        begins = [i.begin for i in self.iterations if i.begin is not None]
         return {
             "iterations": len(self.iterations),
             "elapsed_s": elapsed,
@@ -110,6 +118,7 @@ class Result:
             "goodput_bps": size * 8 / elapsed if elapsed else None,
             "burst_goodput_bps": size * 8 / sum(communication) if communication else None,
             "lateness_s": _spread(late, ("mean", "p50", "p99", "max")),
+            "realignments": sum(each.realigned for each in begins) if begins else None,
         }
 
     def document(self) -> dict[str, Any]:
@@ -137,11 +146,18 @@ class Result:
                         for b in i.bursts
                     ],
                 }
+                | _kept_turn(i.begin)
                 for i in self.iterations
             ],
             "samples": [sample._asdict() for sample in self.samples],
             "summary": self.summary(),
         }
+
+
+def _kept_turn(begin: Begin | None) -> dict[str, Any]:
+    if begin is None:
+        return {}
+    return {"waited": begin.waited_s, "drift": begin.drift_s, "realigned": begin.realigned}
 
 
 def _spread(
@@ -266,4 +282,7 @@ def summary_text(result: Result) -> str:
     for key, name in (("iteration_s", "iteration"), ("communication_s", "communication")):
         numbers = ", ".join(f"{k} {format_seconds(v)}" for k, v in summary[key].items())
         lines.append(f"{name:>13}: {numbers}")
+    if (realigned := summary["realignments"]) is not None:
+        per_minute = realigned * 60 / summary["elapsed_s"]
+        lines.append(f"{'turns':>13}: {realigned} re-alignments, {per_minute:.3g} per minute")
     return "\n".join(lines)

@@ -21,7 +21,7 @@ def profiles_of_run(run: Run, arm: str | None = None) -> list[Profile]:
     """
     chosen = _arm(run, arm)
     own = run.iterations[run.iterations["arm"] == chosen]
-    names = run.job_names or list(dict.fromkeys(own["job"]))
+    names = run.job_names or list(run.experiment.jobs) or list(dict.fromkeys(own["job"]))
     return [_profile(run, chosen, name, _measured(run, chosen, name)) for name in names]
 
 

@@ -26,8 +26,9 @@ from mltcp_tools.environment import Environment
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.runfolder import check_folder
 from mltcp_tools.signals import Signals
+from mltcp_tools.testbed.arms import Arm
 from mltcp_tools.testbed.emulators import Plan, cpu_busy, cpu_times
-from mltcp_tools.testbed.experiment import Arm, Experiment
+from mltcp_tools.testbed.experiment import Experiment
 from mltcp_tools.testbed.leftovers import require_privileges
 from mltcp_tools.testbed.machines import END_S, Agent, Machines
 from mltcp_tools.testbed.namespaces import enabled_offloads
@@ -76,6 +77,7 @@ def run_across(
         ("neighbours", experiment.neighbours),
         ("several links", experiment.links),
         ("a link with loss", experiment.link.loss),
+        ("an arm with a plan", any(arm.plan for arm in experiment.arms)),
     ):
         if present:
             raise UsageError(

@@ -24,7 +24,7 @@ from mltcp_tools.backends.base import Backend, IterationEvent, IterationStream, 
 from mltcp_tools.backends.base import Job as BackendJob
 from mltcp_tools.backends.checks import check_offered
 from mltcp_tools.errors import BusyError, MltcpError
-from mltcp_tools.testbed.experiment import Arm
+from mltcp_tools.testbed.arms import Arm
 from mltcp_tools.testbed.jobs import Job
 
 _SO_COOKIE = 57

@@ -356,6 +356,10 @@ def _client_arguments(plan: Plan, address: str) -> list[str]:
         "chunk": spec.chunk,
         "rate": None if spec.rate_bps is None else f"{spec.rate_bps}bit",
     }
+    if spec.turns is not None:
+        options["turn"] = spec.turns.turn_s
+        options["shift"] = spec.turns.shift_s
+        options["realign"] = spec.turns.realign
     if spec.straggler_every is not None:
         options["straggler-every"] = spec.straggler_every
         options["straggler-factor"] = spec.straggler_factor

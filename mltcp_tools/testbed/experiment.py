@@ -19,6 +19,7 @@ The file is YAML (`reading.load_experiment` reads and validates it):
       cubic: {cc: cubic}
       mltcp: {cc: mltcp, slope: 1.75, intercept: 0.25, base: cubic}
       told: {cc: mltcp, told: true}
+      cassini: {cc: cubic, plan: true, realign: 5%, room: 1%}
     baseline: cubic
     iterations: 100
     repetitions: 3
@@ -34,8 +35,9 @@ late. `split`, `active`, `chunk` and `rate` are the weights, active, chunk and r
 any field of `JobParams` besides, and learns what an iteration looks like, unless these say it or
 `told` does: then it gets the job's bytes and half its compute time. `base` names the arm with whose
 neighbours its neighbours are compared; unless given, that is the arm with the congestion control
-that it builds on. With `each` an arm stands for several (each.py). `alone: {iterations: 0}` leaves
-the jobs' lone runs out.
+that it builds on. In an arm with `plan` the jobs keep to turns planned from what they do alone
+(planned.py). With `each` an arm stands for several (each.py). `alone: {iterations: 0}` leaves the
+jobs' lone runs out.
 
 In place of `link` there may be several bottlenecks, `links: {one: {rate: …}, two: …}`, without
 delay or loss; then each job and neighbour names those it crosses, in order: `links: [one, two]`.
@@ -56,31 +58,10 @@ import numpy as np
 import yaml
 
 from mltcp_tools.errors import UsageError
+from mltcp_tools.testbed.arms import ALONE, Arm
 from mltcp_tools.testbed.jobs import Job
 from mltcp_tools.testbed.links import Link
 from mltcp_tools.testbed.neighbours import OWN, Neighbour
-
-ALONE = "alone"
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One congestion control with the `JobParams` fields it is run with.
-
-    told: its flows are told the bytes and the gap of their job; else they learn them. base: the
-    arm it is compared with, None for that of the congestion control it builds on.
-    """
-
-    name: str
-    cc: str
-    parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
-    told: bool = False
-    base: str | None = None
-
-    @property
-    def is_mltcp(self) -> bool:
-        """Whether the arm runs through an MLTCP backend."""
-        return is_mltcp(self.cc)
 
 
 @dataclass(frozen=True)
@@ -107,7 +88,7 @@ class Experiment:
     def arm(self, name: str) -> Arm:
         """The arm called `name`; `alone` is the baseline's congestion control under that name."""
         if name == ALONE:
-            return dataclasses.replace(self.arm(self.baseline), name=ALONE)
+            return dataclasses.replace(self.arm(self.baseline), name=ALONE, plan=False)
         return next(arm for arm in self.arms if arm.name == name)
 
     def job(self, name: str) -> Job:
@@ -224,7 +205,7 @@ class Experiment:
             "sysctls": dict(self.sysctls),
             "jobs": [_job_document(job) for job in self.jobs],
             "neighbours": [_present(dataclasses.asdict(each)) for each in self.neighbours],
-            "arms": {arm.name: _arm_document(arm) for arm in self.arms},
+            "arms": {arm.name: arm.document() for arm in self.arms},
             "baseline": self.baseline,
             "iterations": self.iterations,
             "repetitions": self.repetitions,
@@ -235,11 +216,6 @@ class Experiment:
         if not self.neighbours:
             del document["neighbours"]
         return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
-
-
-def is_mltcp(cc: str) -> bool:
-    """Whether the congestion control `cc` is one of MLTCP's."""
-    return cc.startswith("mltcp")
 
 
 def _link_document(link: Link) -> dict[str, Any]:
@@ -254,11 +230,6 @@ def _job_document(job: Job) -> dict[str, Any]:
     document["start"] = "random" if job.start is None else job.start
     document["rate"] = None if job.rate is None else f"{job.rate}bit"
     return _present(document)
-
-
-def _arm_document(arm: Arm) -> dict[str, Any]:
-    told = {"told": True} if arm.told else {}
-    return _present({"cc": arm.cc} | arm.parameters | told | {"base": arm.base})
 
 
 def _present(document: dict[str, Any]) -> dict[str, Any]:

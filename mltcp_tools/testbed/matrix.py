@@ -130,8 +130,7 @@ def _read_mixes(
         for mix, node in expand(entry, merged):
             if not values.NAME.fullmatch(mix) or mix in mixes:
                 raise entries.error(
-                    f"{mix!r} is taken already, or no name of letters, digits, `_`, `.` and `-`, 31"
-                    " at most.",
+                    f"{mix!r} is taken already, or no name of {values.NAME_IS}.",
                     entry,
                 )
             title = yaml.ScalarNode("tag:yaml.org,2002:str", mix, node.start_mark)

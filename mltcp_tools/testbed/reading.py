@@ -4,32 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from mltcp_tools.backends.base import ALL_NAMES, JobParams
 from mltcp_tools.document import Section, read_section
 from mltcp_tools.emulator.job import DIRECTIONS, MAX_BYTES, MAX_FLOWS, MIN_RATE_BPS, MIN_SHARE
 from mltcp_tools.errors import UsageError
 from mltcp_tools.testbed import values
-from mltcp_tools.testbed.each import EACH, expand
-from mltcp_tools.testbed.experiment import (
-    ALONE,
-    Arm,
-    Experiment,
-    is_mltcp,
-)
+from mltcp_tools.testbed.arms import ALONE, Arm, congestion_control, read_arms
+from mltcp_tools.testbed.experiment import Experiment
 from mltcp_tools.testbed.jobs import Job, Straggler
-from mltcp_tools.testbed.links import check_paths, read_links
+from mltcp_tools.testbed.links import Link, check_paths, read_links
 from mltcp_tools.testbed.neighbours import OWN, Neighbour
 from mltcp_tools.units import parse_bytes, parse_fraction, parse_rate, parse_seconds
 
 MAX_JOBS = 200
-_ARM_FIELDS = ["cc", "told", "base", *(each.name for each in dataclasses.fields(JobParams))]
+MAX_PLANNED = 32
+"""Jobs whose shifts are planned over several links, which is done in moments."""
 _SYSCTL = re.compile(r"net\.[a-z0-9_]+(\.[a-z0-9_-]+)+")
 _DEFAULT_CC = "net.ipv4.tcp_congestion_control"
 
@@ -93,18 +87,11 @@ def read_experiment(top: Section) -> Experiment:
     sysctls = _read_sysctls(top.section("sysctls", None))
     jobs = _read_jobs(top)
     neighbours = _read_neighbours(top, {job.name for job in jobs})
-    arms = _read_arms(top)
+    arms = read_arms(top)
     check_paths(top, (*jobs, *neighbours), links)
-    uneven = [job.name for job in jobs if job.uneven]
-    for arm in arms:
-        if arm.told and uneven:
-            raise top.error(
-                f"{arm.name} can't be `told` a flow's bytes: those of {uneven[0]} don't all carry"
-                " the same.",
-                "arms",
-            )
-    names = [arm.name for arm in arms]
     alone = top.section("alone", ["iterations"])
+    _check_arms(top, arms, jobs, links)
+    names = [arm.name for arm in arms]
     return Experiment(
         name=name,
         description=top.get("description", str, ""),
@@ -122,6 +109,26 @@ def read_experiment(top: Section) -> Experiment:
         seed=top.get("seed", values.whole(0), 1),
         alone_iterations=alone.get("iterations", values.whole(0), 20) if alone else 20,
     )
+
+
+def _check_arms(
+    top: Section, arms: Iterable[Arm], jobs: Sequence[Job], links: Mapping[str, Link]
+) -> None:
+    """Raise UsageError for an arm that these jobs can't be run in."""
+    uneven = [job.name for job in jobs if job.uneven]
+    for arm in arms:
+        if arm.told and uneven:
+            raise top.error(
+                f"{arm.name} can't be `told` a flow's bytes: those of {uneven[0]} don't all carry"
+                " the same.",
+                "arms",
+            )
+        if arm.plan and links and len(jobs) > MAX_PLANNED:
+            raise top.error(
+                f"{arm.name} can't have a `plan`: over several links that takes {MAX_PLANNED} jobs"
+                f" at most, and there are {len(jobs)}.",
+                "arms",
+            )
 
 
 def _read_sysctls(section: Section | None) -> dict[str, str]:
@@ -202,7 +209,7 @@ def _read_neighbours(top: Section, taken: set[str]) -> tuple[Neighbour, ...]:
     for section in top.sections("neighbours", [*_fields(Neighbour), "count"]):
         neighbour = Neighbour(
             name=section.get("name", values.name, "neighbour"),
-            cc=section.get("cc", lambda value: OWN if value == OWN else _cc(value)),
+            cc=section.get("cc", lambda value: OWN if value == OWN else congestion_control(value)),
             size=section.get(
                 "size", values.within(parse_bytes, MIN_SHARE, MAX_BYTES, "bytes"), None
             ),
@@ -230,66 +237,6 @@ def _read_straggler(section: Section | None) -> Straggler | None:
     )
 
 
-def _read_arms(top: Section) -> tuple[Arm, ...]:
-    section = top.section("arms", None)
-    if section is None or not list(section):
-        raise top.error(
-            "missing; name at least one, for example `arms: {cubic: {cc: cubic}}`.", "arms"
-        )
-    arms: list[Arm] = []
-    for entry in section:
-        described = section.section(entry, [*_ARM_FIELDS, EACH])
-        assert described is not None
-        for name, node in expand(entry, described):
-            if name == ALONE or not values.NAME.fullmatch(name):
-                raise section.error(
-                    f"{ALONE!r} is kept for the jobs' lone runs."
-                    if name == ALONE
-                    else f"an arm's name ({name}) has letters, digits, `_`, `.` and `-`, 31 at"
-                    " most.",
-                    entry,
-                )
-            if any(other.name == name for other in arms):
-                raise section.error(f"another arm is called {name!r} already.", entry)
-            arms.append(_read_arm(name, section.of(node, described.path, _ARM_FIELDS)))
-    for arm in arms:
-        others = [other.name for other in arms if other is not arm]
-        if arm.base is not None and arm.base not in others:
-            raise section.error(
-                f"the base {arm.base!r} of {arm.name} is none of the other arms"
-                f" ({', '.join(others)}).",
-                arm.name,
-            )
-    return tuple(arms)
-
-
-def _read_arm(name: str, section: Section) -> Arm:
-    cc = section.get("cc", _cc)
-    types = typing.get_type_hints(JobParams)
-    parameters: dict[str, Any] = {}
-    for key in section:
-        if key == "cc":
-            continue
-        if not is_mltcp(cc):
-            raise section.error(
-                f"{cc} takes no parameters; only congestion controls named mltcp… do.", key
-            )
-        if key in ("told", "base"):
-            continue
-        parameters[key] = section.get(key, values.of_type(types[key]))
-        try:
-            JobParams(**{key: parameters[key]})
-        except UsageError as error:
-            raise section.error(str(error), key) from None
-    return Arm(
-        name,
-        cc,
-        parameters,
-        told=section.get("told", values.yes_no, False),
-        base=section.get("base", values.name, None),
-    )
-
-
 def _fields(kind: type[Any]) -> list[str]:
     return [field.name for field in dataclasses.fields(kind)]
 
@@ -299,14 +246,6 @@ FIELDS = [
     ALONE,
 ]
 """The fields of an experiment file."""
-
-
-def _cc(value: object) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"[a-z0-9_]{1,15}", value):
-        raise UsageError(f"{value!r} is not the name of a congestion control, like cubic or mltcp.")
-    if is_mltcp(value) and value not in ALL_NAMES:
-        raise UsageError(f"{value!r} is not one of {', '.join(ALL_NAMES)}.")
-    return value
 
 
 def _start(value: object) -> float | None:

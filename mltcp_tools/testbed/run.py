@@ -9,20 +9,23 @@ repetition and job only, so the arms of a repetition face the same jobs.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mltcp_tools.backends import AUTO
 from mltcp_tools.backends.base import Backend
 from mltcp_tools.emulator.sockets import set_congestion_control
+from mltcp_tools.emulator.turns import Turns
 from mltcp_tools.environment import Environment, sysctls
 from mltcp_tools.errors import BusyError, HostError
 from mltcp_tools.runfolder import check_folder
 from mltcp_tools.signals import Signals
+from mltcp_tools.testbed.arms import ALONE, Arm, is_mltcp
 from mltcp_tools.testbed.backend import ArmJobs, describe, use_backend
 from mltcp_tools.testbed.emulators import Emulators, Measured, Place, Plan
-from mltcp_tools.testbed.experiment import ALONE, Arm, Experiment, is_mltcp
+from mltcp_tools.testbed.experiment import Experiment
 from mltcp_tools.testbed.leftovers import (
     LOCKS,
     RunLock,
@@ -33,6 +36,7 @@ from mltcp_tools.testbed.namespaces import inside
 from mltcp_tools.testbed.neighbours import SAMPLES_MS
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
 from mltcp_tools.testbed.paths import ANY_ADDRESS, Paths
+from mltcp_tools.testbed.planned import ArmPlan, check_plans, plan_arms, write_plans
 from mltcp_tools.testbed.progress import Progress
 from mltcp_tools.testbed.tables import Tables
 
@@ -61,11 +65,16 @@ def total_iterations(experiment: Experiment) -> int:
 
 
 def plans_of(
-    experiment: Experiment, arm: Arm, repetition: int, trace_ms: int = 0
+    experiment: Experiment,
+    arm: Arm,
+    repetition: int,
+    trace_ms: int = 0,
+    turns: Mapping[str, Turns] | None = None,
 ) -> list[list[Plan]]:
     """The jobs that run in the arm: all at once, or in `alone` one of each kind after another.
 
-    trace_ms: milliseconds between TCP samples in the first repetition, 0 for none.
+    trace_ms: milliseconds between TCP samples in the first repetition, 0 for none. turns: of every
+    job, in a planned arm; a job whose start is random then starts with its first turn.
     """
     alone = arm.name == ALONE
     plans = []
@@ -76,6 +85,8 @@ def plans_of(
             start_delay=0.0 if alone else experiment.start_delay(repetition, job),
             cc=arm.cc,
         )
+        if turns is not None:
+            spec = dataclasses.replace(spec, turns=turns[job.name], start_delay_s=job.start or 0.0)
         trace = trace_ms if repetition == 1 else 0
         # Alone all may come from one sender, unless each has its own path.
         own = experiment.jobs.index(job) if experiment.links else 0 if alone else sender
@@ -103,6 +114,7 @@ def run_experiment(
     tables of what was measured until then written and everything else taken down.
     """
     require_privileges()
+    check_plans(experiment)
     check_congestion_controls(experiment)
     check_folder(folder)
     with (
@@ -143,6 +155,7 @@ class _Run:
         self._environment = Environment(folder)
         self._tables = Tables()
         self._backend: Backend | None = None
+        self._plans: dict[str, ArmPlan] = {}
 
     def run(self) -> None:
         """Run everything, and record how it ended."""
@@ -169,13 +182,27 @@ class _Run:
             for repetition, names in order:
                 for position, name in enumerate(names, 1):
                     self._run_arm(self._experiment.arm(name), repetition, position)
+                    if name == ALONE and repetition == 1:
+                        self._plan_arms()
+
+    def _plan_arms(self) -> None:
+        """Plan the arms that keep to turns, which all come after the jobs' first lone runs."""
+        self._plans = plan_arms(self._experiment, self._folder)
+        if self._plans:
+            write_plans(self._folder, self._plans)
+        for arm, plan in self._plans.items():
+            self._progress.say(
+                f"{arm}: score {plan.score:.3f}, turns {plan.stretch:.1%} longer than iterations"
+                " alone"
+            )
 
     def _run_arm(self, arm: Arm, repetition: int, position: int) -> None:
         """Run an arm and write all tables; then raise what ended it early, if anything did."""
         self._interrupts.check()
         title = f"{arm.name} {repetition}/{self._experiment.repetitions}"
         self._progress.begin(title)
-        groups = plans_of(self._experiment, arm, repetition, self._trace_ms)
+        turns = self._plans[arm.name].turns if arm.plan else None
+        groups = plans_of(self._experiment, arm, repetition, self._trace_ms, turns)
         neighbours = neighbours_of(self._experiment, arm, repetition)
         measured: list[Measured] = []
         with self._network(len(groups[0]) + len(neighbours)) as network:

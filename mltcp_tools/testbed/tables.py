@@ -45,6 +45,8 @@ class Tables:
                     "compute_s": iteration["compute"],
                     "comm_s": sum(burst["end"] - burst["start"] for burst in bursts),
                     "bytes": iteration["bytes"],
+                    "waited_s": iteration.get("waited", 0.0),
+                    "realigned": int(iteration.get("realigned", False)),
                 }
             )
             for burst in bursts:

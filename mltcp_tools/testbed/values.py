@@ -8,14 +8,13 @@ from typing import Any
 
 from mltcp_tools.errors import UsageError
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,30}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,30}")
+NAME_IS = "letters, digits, `_`, `.`, `+` and `-`, 31 at most"
 
 
 def name(value: object) -> str:
     if not isinstance(value, str) or not NAME.fullmatch(value):
-        raise UsageError(
-            f"{value!r} is not a name; use letters, digits, `_`, `.` and `-`, 31 at most."
-        )
+        raise UsageError(f"{value!r} is not a name; use {NAME_IS}.")
     return value
 
 

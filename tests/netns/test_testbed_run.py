@@ -24,7 +24,7 @@ from mltcp_tools.backends import get_backend
 from mltcp_tools.errors import UsageError
 from mltcp_tools.host import available_congestion_controls
 from mltcp_tools.runfolder import COLUMNS
-from mltcp_tools.testbed.experiment import ALONE
+from mltcp_tools.testbed.arms import ALONE
 from mltcp_tools.testbed.leftovers import LOCKS
 from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, inside
 from mltcp_tools.testbed.reading import load_experiment, parse_experiment

@@ -410,7 +410,7 @@ def test_command_line_reaches_the_job(port: int, capsys: pytest.CaptureFixture[s
         f"emulate client 127.0.0.1 --port {port} --bytes 20kB --compute 1ms --iterations 4"
         " --jitter 5% --seed 7 --flows 2 --bursts 2 --start-delay 2ms --cc reno --direction both"
         " --straggler-every 2 --straggler-factor 3 --job a --trace 5 --timeout 4s --json"
-        " --split 3,1 --active 2 --chunk 1kB"
+        " --split 3,1 --active 2 --chunk 1kB --turn 20ms --shift 3ms --realign 10%"
     )
     assert main(arguments.split()) == 0
     document = json.loads(capsys.readouterr().out)
@@ -421,6 +421,7 @@ def test_command_line_reaches_the_job(port: int, capsys: pytest.CaptureFixture[s
     assert document["parameters"] == {
         "bytes_per_iteration": 20_000,
         "compute_s": 0.001,
+        "turns": {"turn_s": 0.02, "shift_s": 0.003, "realign": 0.1},
         "iterations": 4,
         "duration_s": None,
         "jitter": 0.05,

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from mltcp_tools.emulator.job import compute_times
 from mltcp_tools.errors import UsageError
+from mltcp_tools.testbed.arms import ALONE
 from mltcp_tools.testbed.backend import parameters_of
-from mltcp_tools.testbed.experiment import ALONE, Experiment
+from mltcp_tools.testbed.experiment import Experiment
 from mltcp_tools.testbed.jobs import Job, Straggler
 from mltcp_tools.testbed.links import Link
 from mltcp_tools.testbed.neighbours import Neighbour

@@ -1,0 +1,77 @@
+"""A planned arm on a real link: its jobs keep out of each other's way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from mltcp_tools.analysis import load_run, render_text, summarise
+from mltcp_tools.cli.main import main
+from mltcp_tools.testbed.reading import load_experiment
+from mltcp_tools.testbed.run import run_experiment
+
+# Bursts of 42 ms in iterations of 0.2 s: planned, there are about 60 ms between two of them.
+EXPERIMENT = """\
+name: pair
+link: {rate: 100mbit, queue: 30kB}
+jobs: [{count: 2, bytes: 500kB, compute: 160ms}]
+arms:
+  cubic: {cc: cubic}
+  cassini: {cc: cubic, plan: true}
+iterations: 10
+repetitions: 1
+alone: {iterations: 4}
+"""
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Path:
+    path = tmp_path / "pair.yaml"
+    path.write_text(EXPERIMENT)
+    return path
+
+
+def overlapping(bursts: pd.DataFrame) -> int:
+    """How many bursts of job-1 overlap with one of job-2."""
+    one, other = (bursts[bursts["job"] == job] for job in ("job-1", "job-2"))
+    return sum(
+        bool(((other["start_s"] < burst.end_s) & (other["end_s"] > burst.start_s)).any())
+        for burst in one.itertuples()
+    )
+
+
+def test_planned_bursts_do_not_overlap(experiment: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run_experiment(load_experiment(experiment), folder)
+    bursts = pd.read_parquet(folder / "bursts.parquet")
+    # Both jobs start at the same instant, so that without a plan they collide.
+    assert overlapping(bursts[(bursts["arm"] == "cubic") & (bursts["iteration"] == 1)]) == 1
+    # One is allowed: a busy machine may stretch a burst beyond the gap.
+    assert overlapping(bursts[bursts["arm"] == "cassini"]) <= 1
+
+    plan = json.loads((folder / "plan.json").read_text())["arms"]["cassini"]
+    assert plan["score"] == pytest.approx(1.0)
+    turns = plan["turns"]
+    assert set(turns) == {"job-1", "job-2"}
+    result = summarise(load_run(folder))
+    shown = result["arms"]["cassini"]["plan"]
+    for job, each in shown["jobs"].items():
+        assert (each["shift_s"], each["turn_s"]) == (turns[job]["shift_s"], turns[job]["turn_s"])
+        assert each["realigned"] >= 0
+    assert "re-alignments per minute" in render_text(result)
+    iterations = pd.read_parquet(folder / "iterations.parquet")
+    unplanned = iterations[iterations["arm"] != "cassini"]
+    assert (unplanned["realigned"] == 0).all()
+    assert (unplanned["waited_s"] == 0).all()
+
+
+def test_a_plan_without_the_jobs_alone_is_refused(
+    experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    assert main(["testbed", "run", str(experiment), "-o", str(folder), "--no-alone"]) == 2
+    assert "The plan of arm cassini" in capsys.readouterr().err
+    assert not folder.exists()
