@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator
 
 from mltcp_tools.backends.base import MECHANISMS, JobParams
 from mltcp_tools.errors import UsageError
-from mltcp_tools.testbed.experiment import Arm, Experiment
+from mltcp_tools.testbed.arms import Arm
+from mltcp_tools.testbed.experiment import Experiment
 
 SLOW_START_AFTER_IDLE = "net.ipv4.tcp_slow_start_after_idle"
 
@@ -38,13 +39,14 @@ def modelled(experiment: Experiment, named: Collection[str] = ()) -> tuple[Exper
             f"experiment {experiment.name} can't be simulated: {what} isn't modelled; `mltcp"
             " testbed run` measures it."
         )
-    kept = [arm for arm in experiment.arms if arm.cc in _MECHANISMS]
-    left_out = [arm for arm in experiment.arms if arm.cc not in _MECHANISMS]
+    left_out = [arm for arm in experiment.arms if arm.plan or arm.cc not in _MECHANISMS]
+    kept = [arm for arm in experiment.arms if arm not in left_out]
     for arm in left_out:
         if arm.name in named or not kept:
+            what = "planned turns aren't" if arm.plan else f"{arm.cc} isn't"
             raise UsageError(
-                f"arm {arm.name} of experiment {experiment.name} can't be simulated: {arm.cc} isn't"
-                f" modelled, only {', '.join(_MECHANISMS)} are."
+                f"arm {arm.name} of experiment {experiment.name} can't be simulated: {what}"
+                f" modelled, only {', '.join(_MECHANISMS)} by themselves are."
             )
     changed = experiment.override(arms=[arm.name for arm in kept])
     if any(arm.name == experiment.baseline for arm in left_out):
