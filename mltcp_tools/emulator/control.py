@@ -20,20 +20,18 @@ When the parent closes its end, or dies, the emulator ends at once.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import signal
 import socket
 from array import array
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.lifetime import die_with_parent
 
 FLOWS_PER_MESSAGE = 64
 _MESSAGE_BYTES = 64 * 1024
-_PR_SET_PDEATHSIG = 1
 
 
 class Stopped(Exception):
@@ -93,9 +91,7 @@ class Control:
         self._sock.set_inheritable(False)
         self._sock.setblocking(True)
         # EOF is only seen where the process looks; the signal covers the rest.
-        if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0):
-            code = ctypes.get_errno()
-            raise MltcpError(f"prctl(PR_SET_PDEATHSIG) failed ({os.strerror(code)}).")
+        die_with_parent()
 
     def fileno(self) -> int:
         """The descriptor, for a selector."""

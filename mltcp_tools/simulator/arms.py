@@ -15,7 +15,7 @@ from mltcp_tools.backends.params import params_fields
 from mltcp_tools.emulator.job import JobSpec, compute_times
 from mltcp_tools.emulator.report import Burst, Iteration, Sample
 from mltcp_tools.emulator.report import Result as Report
-from mltcp_tools.simulator.library import Job, Link, Result, Structs, simulate
+from mltcp_tools.simulator.library import Job, Link, Result, Stop, Structs, simulate
 from mltcp_tools.simulator.modelled import SLOW_START_AFTER_IDLE, with_mechanisms
 from mltcp_tools.testbed.backend import parameters_of
 from mltcp_tools.testbed.emulators import Plan
@@ -46,11 +46,16 @@ class SimulatedArm:
 
 
 def simulate_arm(
-    experiment: Experiment, arm: Arm, repetition: int, trace_ms: int = 0
+    experiment: Experiment,
+    arm: Arm,
+    repetition: int,
+    trace_ms: int = 0,
+    stop: Stop | None = None,
 ) -> SimulatedArm:
     """Simulate the arm, in `alone` one job of each kind after another.
 
-    trace_ms: milliseconds between TCP samples in the first repetition, 0 for none.
+    trace_ms: milliseconds between TCP samples in the first repetition, 0 for none. Raises Stopped
+    when `stop` is set meanwhile.
     """
     done = SimulatedArm()
     for plans in plans_of(experiment, arm, repetition, trace_ms):
@@ -65,6 +70,7 @@ def simulate_arm(
             seed=experiment.link_seed(repetition),
             trace=plans[0].trace_ms / 1000,
             slow_start_after_idle=experiment.sysctls.get(SLOW_START_AFTER_IDLE, "1") != "0",
+            stop=stop,
         )
         _add(done, plans, result)
     return done

@@ -170,7 +170,7 @@ struct sim_result *sim_run(const struct sim_link *link, const struct sim_job *jo
 	sim.jobs = zeroed(count, sizeof(*sim.jobs));
 	sim.flows = zeroed(flows, sizeof(*sim.flows));
 	set_up(&sim, jobs);
-	while (sim.running && next_event(&sim, &event)) {
+	while (sim.running && !*options->stop && next_event(&sim, &event)) {
 		sim.now = event.time;
 		handle(&sim, &event);
 	}

@@ -31,6 +31,7 @@ struct sim_job {
 struct sim_options {
     uint64_t seed, trace_ns;
     uint32_t slow_start_after_idle;
+    const volatile uint32_t *stop;
 };
 struct sim_burst {
     uint64_t start_ns, first_end_ns, end_ns;
@@ -115,6 +116,22 @@ class Result:
     counters: dict[str, int]
 
 
+class Stop:
+    """Ends simulations early, from another thread."""
+
+    def __init__(self) -> None:
+        _, ffi = _library()
+        self.flag: Any = ffi.new("uint32_t *", 0)
+
+    def set(self) -> None:
+        """Have those that were given this raise Stopped, now or when they begin."""
+        self.flag[0] = 1
+
+
+class Stopped(MltcpError):
+    """A simulation was stopped before its jobs were done."""
+
+
 def simulate(
     link: Link,
     jobs: Sequence[Job],
@@ -122,12 +139,15 @@ def simulate(
     seed: int,
     trace: float = 0.0,
     slow_start_after_idle: bool = True,
+    stop: Stop | None = None,
 ) -> Result:
     """Run the jobs until all are done; the same arguments give the same result.
 
     seed: of random losses and of the hosts' jitter, below 2^64. trace: seconds between samples of
-    sending flows, 0 for none. Other threads run meanwhile. Raises HostError without a C compiler.
+    sending flows, 0 for none. Other threads run meanwhile. Raises Stopped when `stop` is set, and
+    HostError without a C compiler.
     """
+    stop = stop or Stop()
     lib, ffi = _library()
     arrays: list[Any] = []  # cffi frees what nobody holds
 
@@ -169,6 +189,7 @@ def simulate(
                 "seed": seed,
                 "trace_ns": nanoseconds(trace),
                 "slow_start_after_idle": slow_start_after_idle,
+                "stop": stop.flag,
             },
         ),
     )
@@ -181,7 +202,7 @@ def simulate(
     finally:
         lib.sim_free(found)
     if not bursts["end_ns"].all():
-        raise MltcpError("The simulation stopped before its jobs were done; please report it.")
+        raise Stopped("The simulation was stopped before its jobs were done.")
     upto = np.cumsum([len(job.bytes) for job in jobs])
     return Result(np.split(bursts, upto[:-1]), samples, events, counted)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from mltcp_tools.environment import Environment
 from mltcp_tools.runfolder import check_folder
 from mltcp_tools.simulator.arms import SimulatedArm, simulate_arm
+from mltcp_tools.simulator.library import Stop
 from mltcp_tools.testbed.experiment import Experiment
 from mltcp_tools.testbed.progress import Progress
 from mltcp_tools.testbed.run import schedule, total_iterations
@@ -41,11 +42,14 @@ def _simulate(experiment: Experiment, folder: Path, trace_ms: int) -> None:
     tables = Tables()
     # The library runs without Python's lock, so threads are enough.
     pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+    stop = Stop()
     try:
         runs = [
             (
                 (name, repetition, position),
-                pool.submit(simulate_arm, experiment, experiment.arm(name), repetition, trace_ms),
+                pool.submit(
+                    simulate_arm, experiment, experiment.arm(name), repetition, trace_ms, stop
+                ),
             )
             for repetition, names in schedule(experiment)
             for position, name in enumerate(names, 1)
@@ -57,6 +61,7 @@ def _simulate(experiment: Experiment, folder: Path, trace_ms: int) -> None:
                 for plan, document in done.documents:
                     progress.iteration(plan.name, len(document["iterations"]))
     finally:
+        stop.set()  # all are done, unless something ended them early
         pool.shutdown(cancel_futures=True)
     tables.write(folder)
 

@@ -52,6 +52,7 @@ struct sim_options {
 	uint64_t seed; /* of random losses and of the hosts' jitter */
 	uint64_t trace_ns; /* between samples of flows while they send, 0: none */
 	uint32_t slow_start_after_idle; /* net.ipv4.tcp_slow_start_after_idle */
+	const volatile uint32_t *stop; /* when this is no longer 0, the run ends early */
 };
 
 struct sim_burst {
@@ -94,7 +95,7 @@ struct sim_result {
 	struct sim_counters counters;
 };
 
-/* Run count jobs until all are done. To be freed by sim_free(). */
+/* Run count jobs until all are done, or are to stop. To be freed by sim_free(). */
 struct sim_result *sim_run(const struct sim_link *link, const struct sim_job *jobs, uint32_t count,
 			   const struct sim_options *options);
 void sim_free(struct sim_result *result);

@@ -29,6 +29,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ import yaml
 
 from mltcp_tools.document import Section, read_section
 from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.lifetime import die_with_parent
 from mltcp_tools.testbed import values
 from mltcp_tools.testbed.each import EACH, expand, put
 from mltcp_tools.testbed.experiment import Experiment
@@ -260,7 +262,9 @@ def run_matrix(
             say(f"{titles[name]}: {experiment.description}")
             ended(name, functools.partial(run, experiment, folder / name))
         return
-    pool = ProcessPoolExecutor(len(os.sched_getaffinity(0)), multiprocessing.get_context("spawn"))
+    pool = ProcessPoolExecutor(
+        len(os.sched_getaffinity(0)), multiprocessing.get_context("spawn"), initializer=_end_with_us
+    )
     try:
         runs = {
             pool.submit(run, experiment, folder / name): name for name, experiment in due.items()
@@ -268,5 +272,15 @@ def run_matrix(
         for future in as_completed(runs):
             say(f"{titles[runs[future]]}: {due[runs[future]].description}")
             ended(runs[future], future.result)
+    except KeyboardInterrupt:
+        for process in multiprocessing.active_children():
+            process.kill()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _end_with_us() -> None:
+    """A process of the pool: it dies with the one that made it, and leaves Ctrl-C to that one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_with_parent()

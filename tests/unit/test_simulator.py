@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from mltcp_tools import uapi
 from mltcp_tools.backends.base import JobParams
 from mltcp_tools.backends.params import params_fields
-from mltcp_tools.simulator.library import Job, Link, Result, simulate
+from mltcp_tools.simulator.library import Job, Link, Result, Stop, Stopped, simulate
 
 MSS = 1448
 WIRE = 1514  # bytes of a full segment on the wire
@@ -174,6 +175,16 @@ def test_mltcp_tells_iterations_apart() -> None:
             # With the second one it learns what an iteration is.
             assert own["iteration"].tolist()[-4:] == [3, 4, 5, 6]
             assert set(own["bytes"]) == {1_250_000}
+
+
+def test_a_simulation_is_stopped_from_another_thread() -> None:
+    endless = [Job(0.0, [1e-3] * 100_000, [[10_000_000]] * 100_000)]
+    stop = Stop()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(simulate, LINK, endless, seed=1, stop=stop)
+        stop.set()
+        with pytest.raises(Stopped):
+            running.result()
 
 
 def test_random_loss_is_as_frequent_as_it_is_said_to_be() -> None:

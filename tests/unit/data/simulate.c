@@ -17,7 +17,8 @@ int main(void)
 		{.rate = 1e6, .queue = 3028, .rtt_ns = 1000000, .loss = 0.3},
 		{.rate = 10e9, .queue = 50000000, .rtt_ns = 50000000},
 	};
-	struct sim_options options = {.trace_ns = 1000000};
+	static const uint32_t never;
+	struct sim_options options = {.trace_ns = 1000000, .stop = &never};
 	struct sim_job jobs[JOBS];
 	uint32_t i, k;
 
