@@ -42,7 +42,7 @@ COLUMNS: dict[str, dict[str, str]] = {
 """Columns of each table and their types. Seconds count from the start of the arm. A burst's
 `first_end_s` is when the first of its flows was done, `end_s` when the last was. In planned arms
 `waited_s` is how long the job was ready before its communication was due, and `realigned` is 1
-where it had drifted too far. `bulk` has the
+where it was too late and took a later turn. `bulk` has the
 bytes that neighbours' bulk flows had got across at some instants."""
 
 PLAN = "plan.json"

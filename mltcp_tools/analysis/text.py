@@ -227,7 +227,8 @@ def plans_table(result: Mapping[str, Any]) -> str:
     if not rows:
         return ""
     head = ["arm", "job", "shift ms", "turn ms", "waits", "re-aligned", "per minute"]
-    return "\n".join([table(head, rows), *(textwrap.fill(f"{each}.", WIDTH) for each in scores)])
+    lines = [textwrap.fill(f"{each}.", WIDTH, break_on_hyphens=False) for each in scores]
+    return "\n".join([table(head, rows), *lines])
 
 
 def _milliseconds(seconds: float | None) -> str:

@@ -11,7 +11,7 @@ The result document is one JSON object:
                 bytes, first_end: when the first of its flows was done]; only complete iterations;
                 of a job with turns also waited: how long it was ready before it communicated,
                 drift: how long after it was due it was ready, negative for before, and realigned:
-                whether that was more than allowed
+                whether it was too late for this turn and took a later one
     samples     flow, iteration, time, cwnd, ssthresh, rtt_us, retransmits, bytes_acked: the TCP
                 state of the client's sockets while bursts are under way; ssthresh 2147483647 means
                 not set, retransmits counts since the connection began, bytes_acked since the burst

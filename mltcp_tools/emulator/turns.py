@@ -21,7 +21,7 @@ class Turns:
 
     The first one is due `shift_s` after the start that all jobs have in common, the others each
     `turn_s` after the one before. `realign`: the share of a turn by which a communication may drift
-    from when it is due before the job takes another turn.
+    from when it is due, which is to be late, before the job takes another turn.
     """
 
     turn_s: float
@@ -51,8 +51,8 @@ class Turns:
 
 class Begin(NamedTuple):
     """When a communication begins, and how long the job has waited for that; `drift_s`: how long
-    after it was due the job was ready for it (negative: before); `realigned`: whether that was too
-    much. Seconds."""
+    after it was due the job was ready for it (negative: before); `realigned`: whether it was too
+    late for this turn. Seconds."""
 
     at_s: float
     waited_s: float
@@ -75,9 +75,9 @@ class Pace:
         """
         turn_s = self._turns.turn_s
         drift_s = ready_s - self._due_s
-        allowed_s = self._turns.realign * turn_s
-        if drift_s > allowed_s:
+        realigned = drift_s > self._turns.realign * turn_s
+        if realigned:
             self._due_s += math.ceil(drift_s / turn_s) * turn_s
         at_s = max(ready_s, self._due_s)
         self._due_s += turn_s
-        return Begin(at_s, at_s - ready_s, drift_s, abs(drift_s) > allowed_s)
+        return Begin(at_s, at_s - ready_s, drift_s, realigned)

@@ -183,6 +183,16 @@ def test_each_pair_of_jobs_on_a_link_of_its_own_is_planned_jointly() -> None:
     assert all(b - a >= 0.09 for a, b in itertools.pairwise(starts))
 
 
+def test_periods_that_differ_by_their_measurement_are_one() -> None:
+    experiment = small()
+    profiles = [
+        profile(job.name, compute_s, 0.08, 90e6)
+        for job, compute_s in zip(experiment.jobs, (0.1, 0.103), strict=True)
+    ]
+    one, other = plan_arm(experiment, experiment.arm("cassini"), profiles).turns.values()
+    assert one.turn_s == other.turn_s == pytest.approx(0.183 * 1.01)
+
+
 def test_a_plan_from_the_arm_alone_of_a_run_folder(tmp_path: Path) -> None:
     document = experiment(arms={"cubic": "cubic"})
     document["arms"]["cassini"] = {"cc": "cubic", "plan": True}
