@@ -17,9 +17,9 @@ from mltcp_tools.emulator.report import Burst, Iteration, Sample
 from mltcp_tools.emulator.report import Result as Report
 from mltcp_tools.simulator.library import Job, Link, Result, Stop, Structs, simulate
 from mltcp_tools.simulator.modelled import SLOW_START_AFTER_IDLE, with_mechanisms
+from mltcp_tools.testbed.arms import Arm
 from mltcp_tools.testbed.backend import parameters_of
 from mltcp_tools.testbed.emulators import Plan
-from mltcp_tools.testbed.arms import Arm
 from mltcp_tools.testbed.experiment import Experiment
 from mltcp_tools.testbed.run import plans_of
 from mltcp_tools.uapi import from_fixed
