@@ -24,7 +24,7 @@ SCHEDULES = {
     "alone": "a link for each job",
 }
 
-SIMULATED = "Simulated, not measured: `mltcp simulate` says what is modelled."
+SIMULATED = "Simulated, not measured; `mltcp simulate --help` says what is modelled."
 """What a report says of a run that was simulated."""
 
 

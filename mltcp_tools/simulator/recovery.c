@@ -101,9 +101,11 @@ static void reduce_window(struct flow *flow, const struct news *news)
 		if (send > room)
 			send = room;
 	}
+	if (send < 0)
+		send = 0;
 	/* The first thing is a retransmission, in any case. */
-	if (send < !flow->prr_out)
-		send = !flow->prr_out;
+	if (!send && !flow->prr_out)
+		send = 1;
 	flow->cwnd = flow->in_flight + send;
 }
 
