@@ -10,6 +10,7 @@ from mltcp_tools.analysis.run import Run
 
 BUSY_CPU = 0.85
 FEW_ITERATIONS = 40
+MANY_REALIGNED = 0.1
 
 
 def warnings_of(run: Run, result: dict[str, Any]) -> list[str]:
@@ -27,6 +28,7 @@ def warnings_of(run: Run, result: dict[str, Any]) -> list[str]:
         *_no_jitter(run),
         *_few(result),
         *_blind_backend(result),
+        *_missed_turns(result),
     ]
 
 
@@ -110,5 +112,19 @@ def _blind_backend(result: dict[str, Any]) -> list[str]:
             sentences.append(
                 f"In arm {arm} the kernel ended {seen:.2f} iterations per burst sent, where 1 is "
                 "right: it takes the jobs' bursts for something else."
+            )
+    return sentences
+
+
+def _missed_turns(result: dict[str, Any]) -> list[str]:
+    sentences = []
+    for arm, entry in result["arms"].items():
+        realigned = (entry["plan"] or {}).get("realigned")
+        iterations = (entry["iteration_s"] or {}).get("count")
+        if realigned and iterations and realigned > MANY_REALIGNED * iterations:
+            sentences.append(
+                f"In arm {arm} {realigned} of {iterations} iterations came too late for their turn,"
+                " which cost most of one each: the jobs vary more than the plan allows for; more"
+                " `room` gives longer turns and fewer of these."
             )
     return sentences

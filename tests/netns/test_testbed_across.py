@@ -241,6 +241,7 @@ def test_interrupted_it_leaves_what_was_measured_and_no_process(bench: Bench) ->
             2,
             "across machines jobs can only",
         ),
+        ([], {"arms": "x: {cc: cubic, plan: true}"}, 2, "an arm with a plan"),
         ([], {"arms": "x: {cc: nosuch}"}, 1, "nosuch"),
         (["--mltcp=no-such-command"], {"arms": "x: {cc: cubic}"}, 1, "no-such-command"),
         (["--address=192.0.2.1"], {"arms": "x: {cc: cubic}"}, 3, "no route to 192.0.2.1"),

@@ -67,6 +67,16 @@ def test_the_reports_show_them(folder: Path) -> None:
     assert "<h2>Plans</h2>" in render_html(result, {})
 
 
+def test_many_missed_turns_are_a_warning(folder: Path) -> None:
+    assert not any("too late" in each for each in summarise(load_run(folder))["warnings"])
+    table = pd.read_parquet(folder / "iterations.parquet")
+    late = (table["arm"] == "cassini") & (table["iteration"] % 5 == 0)
+    table.assign(realigned=late.astype(int)).to_parquet(folder / "iterations.parquet", index=False)
+    warnings = summarise(load_run(folder))["warnings"]
+    (said,) = (each for each in warnings if "too late" in each)
+    assert said.startswith("In arm cassini 32 of 160 iterations came too late")
+
+
 def test_without_plans_nothing_is_said_of_them(tmp_path: Path) -> None:
     result = summarise(load_run(make_run(tmp_path / "run", experiment(jobs=2))))
     assert "re-align" not in render_text(result)
