@@ -172,8 +172,7 @@ static inline __u8 mltcp_is_boundary(struct mltcp_flow *f, const struct mltcp_pa
  */
 static inline __u8 mltcp_is_reported(const struct mltcp_flow *f, __u64 default_gap_ns)
 {
-	return f->iteration && mltcp_sent(f) &&
-	       (f->job || default_gap_ns || mltcp_is_sure(f));
+	return f->iteration && mltcp_sent(f) && (f->job || default_gap_ns || mltcp_is_sure(f));
 }
 
 /* Is the present iteration one of those in which the flow yields? */
