@@ -23,7 +23,6 @@
 
 /* No connection has as many segments in flight; a greater ssthresh means "none", or nothing. */
 #define MLTCP_SSTHRESH_MAX (1U << 28)
-#define TCP_INFINITE_SSTHRESH 0x7fffffff
 
 /*
  * Parameters of flows without a job. Alone in its section, so that the loader can replace it
@@ -129,7 +128,7 @@ static __always_inline void mltcp_bpf_mend(struct tcp_sock *tp)
 {
 	__u32 half = tp->prior_cwnd / 2;
 
-	if (tp->snd_ssthresh < MLTCP_SSTHRESH_MAX || tp->snd_ssthresh == TCP_INFINITE_SSTHRESH)
+	if (tp->snd_ssthresh < MLTCP_SSTHRESH_MAX || tp->snd_ssthresh == MLTCP_SSTHRESH_NONE)
 		return;
 	if (half < MLTCP_CWND_MIN)
 		half = MLTCP_CWND_MIN;
@@ -215,23 +214,19 @@ static __always_inline __u32 mltcp_bpf_avoid(struct sock *sk, __u32 acked)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct mltcp_flow *flow;
-	__u32 cwnd, resume;
+	__u32 cwnd, ssthresh;
+	__u8 yields;
 
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
 	if (!flow)
 		return acked;
-	if (mltcp_must_yield(flow)) {
-		cwnd = mltcp_yield(flow, bpf_ktime_get_ns(), tp->snd_cwnd, tp->snd_ssthresh);
-		tp->snd_cwnd = cwnd;
-		if (tp->snd_ssthresh > cwnd)
-			tp->snd_ssthresh = cwnd;
-		if (MLTCP_YIELD_HOLDS)
-			return 0;
-	} else {
-		resume = mltcp_resume(flow);
-		if (resume > tp->snd_ssthresh)
-			tp->snd_ssthresh = resume;
-	}
+	cwnd = tp->snd_cwnd;
+	ssthresh = tp->snd_ssthresh;
+	yields = mltcp_yield_or_resume(flow, &cwnd, &ssthresh);
+	tp->snd_cwnd = cwnd;
+	tp->snd_ssthresh = ssthresh;
+	if (yields && MLTCP_YIELD_HOLDS)
+		return 0;
 	/* Slow start stays the base's own. */
 	if (tp->snd_cwnd < tp->snd_ssthresh)
 		return acked;

@@ -146,24 +146,20 @@ static void mltcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct mltcp_sock *ms = get_state(sk);
-	u32 cwnd, resume;
+	u32 cwnd, ssthresh;
+	bool yields;
 
 	if (!ms) {
 		tcp_reno_cong_avoid(sk, ack, acked);
 		return;
 	}
-	if (mltcp_must_yield(&ms->flow)) {
-		cwnd = mltcp_yield(&ms->flow, tp->tcp_clock_cache, tcp_snd_cwnd(tp),
-				   tp->snd_ssthresh);
-		tcp_snd_cwnd_set(tp, cwnd);
-		tp->snd_ssthresh = min(tp->snd_ssthresh, cwnd);
-		if (ms->variant->yield_holds)
-			return;
-	} else {
-		resume = mltcp_resume(&ms->flow);
-		if (resume > tp->snd_ssthresh)
-			tp->snd_ssthresh = resume;
-	}
+	cwnd = tcp_snd_cwnd(tp);
+	ssthresh = tp->snd_ssthresh;
+	yields = mltcp_yield_or_resume(&ms->flow, &cwnd, &ssthresh);
+	tcp_snd_cwnd_set(tp, cwnd);
+	tp->snd_ssthresh = ssthresh;
+	if (yields && ms->variant->yield_holds)
+		return;
 	/* Slow start stays the base's own. */
 	if (!tcp_in_slow_start(tp))
 		acked = mltcp_scaled_acked(&ms->flow, acked);

@@ -16,8 +16,9 @@
  *
  * The kernel module, the BPF programs and a user-space library compile this same file. The
  * includer defines __u8 ... __u64 and, where plain 64-bit division isn't available,
- * mltcp_div64(n, d), and where it has its own, MLTCP_READ_ONCE and MLTCP_WRITE_ONCE. No function but those of mltcp_learn.h loops, and those a few times. Times
- * are nanoseconds of a monotonic clock unless a name ends in _us or _ms.
+ * mltcp_div64(n, d), and where it has its own, MLTCP_READ_ONCE and MLTCP_WRITE_ONCE. No function
+ * but those of mltcp_learn.h loops, and those a few times. Times are nanoseconds of a monotonic
+ * clock unless a name ends in _us or _ms.
  */
 #ifndef MLTCP_CORE_H
 #define MLTCP_CORE_H
@@ -407,6 +408,26 @@ static inline __u32 mltcp_resume(struct mltcp_flow *f)
 		return 0;
 	f->resume_ssthresh = 0;
 	return ssthresh;
+}
+
+/*
+ * What comes before the base's increase: the window of a flow that must yield shrinks, else one
+ * that has yielded may slow-start back. Both in segments. Says whether the flow yields.
+ */
+static inline __u8 mltcp_yield_or_resume(struct mltcp_flow *f, __u32 *cwnd, __u32 *ssthresh)
+{
+	__u32 resume;
+
+	if (mltcp_must_yield(f)) {
+		*cwnd = mltcp_yield(f, f->last_ns, *cwnd, *ssthresh);
+		if (*ssthresh > *cwnd)
+			*ssthresh = *cwnd;
+		return 1;
+	}
+	resume = mltcp_resume(f);
+	if (resume > *ssthresh)
+		*ssthresh = resume;
+	return 0;
 }
 
 #endif

@@ -11,7 +11,7 @@
 void start_congestion_control(struct flow *flow)
 {
 	flow->cwnd = INITIAL_CWND;
-	flow->ssthresh = INFINITE_SSTHRESH;
+	flow->ssthresh = MLTCP_SSTHRESH_NONE;
 	mltcp_reset(&flow->mltcp, flow->job->number + 1, 0, 0);
 }
 
@@ -61,24 +61,15 @@ static void reno(struct flow *flow, uint32_t acked)
 }
 
 /* The window may grow: so many segments were delivered. */
-void avoid_congestion(struct sim *sim, struct flow *flow, uint32_t acked)
+void avoid_congestion(struct flow *flow, uint32_t acked)
 {
 	struct mltcp_flow *state = &flow->mltcp;
-	uint32_t resume;
 
 	if (!flow->job->spec->mltcp) {
 		reno(flow, acked);
 		return;
 	}
-	if (mltcp_must_yield(state)) {
-		flow->cwnd = mltcp_yield(state, sim->now, flow->cwnd, flow->ssthresh);
-		if (flow->ssthresh > flow->cwnd)
-			flow->ssthresh = flow->cwnd;
-	} else {
-		resume = mltcp_resume(state);
-		if (resume > flow->ssthresh)
-			flow->ssthresh = resume;
-	}
+	mltcp_yield_or_resume(state, &flow->cwnd, &flow->ssthresh);
 	/* Slow start stays Reno's own. */
 	if (flow->cwnd >= flow->ssthresh)
 		acked = mltcp_scaled_acked(state, acked);

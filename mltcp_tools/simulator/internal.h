@@ -21,7 +21,6 @@
 #define RTO_MIN_NS (200 * NS_PER_MS)
 
 #define INITIAL_CWND 10
-#define INFINITE_SSTHRESH 0x7fffffff
 
 enum event_kind { BURST, ARRIVE, RECEIVE, ACK, RETRANSMIT_TIMER, DELAYED_ACK_TIMER, SAMPLE };
 
@@ -162,7 +161,7 @@ void retransmit_timer(struct sim *sim, struct flow *flow);
 /* congestion.c */
 void start_congestion_control(struct flow *flow);
 uint32_t reduced_ssthresh(struct flow *flow);
-void avoid_congestion(struct sim *sim, struct flow *flow, uint32_t acked);
+void avoid_congestion(struct flow *flow, uint32_t acked);
 void account(struct sim *sim, struct flow *flow, uint64_t rtt_ns);
 void report(struct sim *sim, struct flow *flow);
 

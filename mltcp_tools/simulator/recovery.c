@@ -139,7 +139,7 @@ static void answer_to_probe(struct flow *flow, const struct event *ack)
 }
 
 /* The window after an ACK, and the end of recovery. */
-static void adjust_window(struct sim *sim, struct flow *flow, const struct news *news)
+static void adjust_window(struct flow *flow, const struct news *news)
 {
 	if (flow->recovery != OPEN && flow->una >= flow->recovery_point) {
 		if (flow->recovery == RECOVERY)
@@ -151,7 +151,7 @@ static void adjust_window(struct sim *sim, struct flow *flow, const struct news 
 	if (flow->recovery == RECOVERY)
 		reduce_window(flow, news);
 	else if (news->delivered)
-		avoid_congestion(sim, flow, news->delivered);
+		avoid_congestion(flow, news->delivered);
 }
 
 /* In the order of the kernel's tcp_ack(). */
@@ -173,7 +173,7 @@ void receive_ack(struct sim *sim, struct flow *flow, const struct event *ack)
 	if (flow->recovery == OPEN)
 		answer_to_probe(flow, ack);
 	news.lost = find_losses(flow);
-	adjust_window(sim, flow, &news);
+	adjust_window(flow, &news);
 	send_allowed(sim, flow);
 	if (news.delivered)
 		rearm_timer(sim, flow);

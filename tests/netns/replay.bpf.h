@@ -64,7 +64,7 @@ static __always_inline void window_compare(struct sock *sk, const struct window 
 	if (!count || bpf_jiffies64() != jiffies)
 		return;
 	/* What a kernel that skipped ssthresh has left is mended by ours alone, mltcp_bpf_mend(). */
-	if (base->ssthresh >= MLTCP_SSTHRESH_MAX && base->ssthresh != TCP_INFINITE_SSTHRESH)
+	if (base->ssthresh >= MLTCP_SSTHRESH_MAX && base->ssthresh != MLTCP_SSTHRESH_NONE)
 		return;
 	different = (tp->snd_cwnd ^ base->cwnd) | (tp->snd_cwnd_cnt ^ base->cwnd_cnt) |
 		    (tp->snd_ssthresh ^ base->ssthresh) | (result ^ base->result);

@@ -326,11 +326,9 @@ def run_iteration(flow: Any, start: int, rtts_us: list[int]) -> bool:
         now = start + i * 60 * MS
         if lib.mltcp_on_ack(flow, now, flow.acked_bytes + 1, rtt_us, 100):
             lib.mltcp_decide(flow, params, ALL, now)
-        if lib.mltcp_must_yield(flow):
-            yielded = True
-            lib.mltcp_yield(flow, now, 100, 100)
-        elif (resumed := lib.mltcp_resume(flow)) > 0:
-            assert resumed == 100
+        cwnd, ssthresh = ffi.new("uint32_t *", 100), ffi.new("uint32_t *", 100)
+        yielded |= bool(lib.mltcp_yield_or_resume(flow, cwnd, ssthresh))
+        assert ssthresh[0] <= 100
     return yielded
 
 
@@ -375,10 +373,13 @@ def test_yielding_shrinks_once_per_rtt_and_ends_with_slow_start_back() -> None:
 def test_a_flow_that_yields_in_slow_start_takes_it_up_again() -> None:
     """With long round trips it would else stay where it was, far from its share."""
     flow = behind_and_ahead(sent=0, rtt_us=1100)
-    flow.srtt_us = 1000
-    lib.mltcp_yield(flow, 5 * MS, 20, 80)
+    flow.srtt_us, flow.last_ns = 1000, 5 * MS
+    cwnd, ssthresh = ffi.new("uint32_t *", 20), ffi.new("uint32_t *", 80)
+    assert lib.mltcp_yield_or_resume(flow, cwnd, ssthresh)
+    assert (cwnd[0], ssthresh[0]) == (10, 10)
     flow.queue_us = 0
-    assert lib.mltcp_resume(flow) == 80
+    assert not lib.mltcp_yield_or_resume(flow, cwnd, ssthresh)
+    assert (cwnd[0], ssthresh[0]) == (10, 80)
 
 
 def test_what_is_yielded_is_a_share_of_the_round_trip_not_of_the_queue() -> None:
@@ -473,10 +474,9 @@ def test_no_sequence_of_events_leaves_the_defined_range(
             lib.mltcp_tell_path(flow, slot, number)
         else:
             lib.mltcp_ask_path(flow, slot, number)
-            if lib.mltcp_must_yield(flow):
-                lib.mltcp_yield(flow, now, number, acked & U32)
-            else:
-                lib.mltcp_resume(flow)
+            lib.mltcp_yield_or_resume(
+                flow, ffi.new("uint32_t *", number), ffi.new("uint32_t *", acked & U32)
+            )
             lib.mltcp_scaled_acked(flow, number)
         assert flow.ratio <= ONE
         assert flow.gain <= 128 * ONE
