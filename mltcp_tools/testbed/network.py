@@ -105,6 +105,22 @@ class Namespaces:
             for key, value in self.sysctls.items():
                 write_sysctl(key, value)
 
+    def read_back_settings(self) -> dict[str, Any]:
+        """`offloads`: per interface those of OFFLOADS that are on; `sysctls`: as set, everywhere.
+
+        The sysctls are read in the namespace made last.
+        """
+        offloads: dict[str, list[str]] = {}
+        for namespace in self.names:
+            with inside(namespace):
+                offloads |= {
+                    f"{namespace}/{interface}": enabled_offloads(interface)
+                    for interface in interfaces()
+                }
+        with inside(self.names[-1]):
+            sysctls = {key: read_sysctl(key) for key in self.sysctls}
+        return {"offloads": offloads, "sysctls": sysctls}
+
 
 class Network(Namespaces):
     """The network for `senders` jobs over one link.
@@ -127,22 +143,13 @@ class Network(Namespaces):
     def read_back(self) -> dict[str, Any]:
         """What the kernel says the network is, for the run's records and for tests.
 
-        `bottleneck` and `reverse`: rate in bit/s, queue and burst in bytes; `offloads`: per
-        interface those of OFFLOADS that are on; `sysctls`: those that were set, as read in a
-        sender's namespace.
+        `bottleneck` and `reverse`: rate in bit/s, queue and burst in bytes; the rest as
+        `read_back_settings`.
         """
-        description: dict[str, Any] = {"offloads": {}}
+        description = self.read_back_settings()
         for name, namespace in (("bottleneck", self.router), ("reverse", self.receiver)):
             with inside(namespace):
                 description[name] = read_bottleneck()
-        for namespace in (*self.senders, self.router, self.receiver):
-            with inside(namespace):
-                description["offloads"] |= {
-                    f"{namespace}/{interface}": enabled_offloads(interface)
-                    for interface in interfaces()
-                }
-        with inside(self.senders[0]):
-            description["sysctls"] = {key: read_sysctl(key) for key in self.sysctls}
         return description
 
     def build(self) -> None:

@@ -20,14 +20,11 @@ from typing import Any
 from pyroute2 import IPRoute
 from pyroute2.netlink.rtnl.ndmsg import NUD_PERMANENT
 
-from mltcp_tools.host import read_sysctl
 from mltcp_tools.testbed.links import Link
 from mltcp_tools.testbed.namespaces import (
     NAMESPACES,
     PREFIX,
-    enabled_offloads,
     inside,
-    interfaces,
     switch_off_offloads,
     write_sysctl,
 )
@@ -83,21 +80,13 @@ class Paths(Namespaces):
         )
 
     def read_back(self) -> dict[str, Any]:
-        """What the kernel says the network is: per link as `Network.read_back`, and the sysctls."""
-        description: dict[str, Any] = {"links": {}, "offloads": {}}
+        """What the kernel says the network is: `links` as `Network`'s, and the settings."""
+        description = self.read_back_settings() | {"links": {}}
         for name, ends in self._ends.items():
             description["links"][name] = {}
             for key, namespace in zip(("bottleneck", "reverse"), ends, strict=True):
                 with inside(namespace):
                     description["links"][name][key] = read_bottleneck()
-        for namespace in self.names:
-            with inside(namespace):
-                description["offloads"] |= {
-                    f"{namespace}/{interface}": enabled_offloads(interface)
-                    for interface in interfaces()
-                }
-        with inside(self.senders[0]):
-            description["sysctls"] = {key: read_sysctl(key) for key in self.sysctls}
         return description
 
     def build(self) -> None:
