@@ -66,6 +66,8 @@ class Requests:
 
     def __init__(self) -> None:
         self._buffer = b""
+        self._poll = select.poll()
+        self._poll.register(self)
 
     def fileno(self) -> int:
         """Readable when a message, or the end, has come."""
@@ -73,7 +75,7 @@ class Requests:
 
     def check(self) -> None:
         """Raise Stopped if a message, or the end, has come."""
-        if self._buffer or select.select([self], [], [], 0)[0]:
+        if self._buffer or self._poll.poll(0):
             raise Stopped("The run was ended from elsewhere.")
 
     def read(self) -> dict[str, Any]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
+import resource
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -227,6 +230,26 @@ def test_events_reach_every_reader(tmp_path: Path) -> None:
         reader.poll(5)
     reader.close()
     assert not path.exists()
+
+
+@pytest.fixture
+def many_open_files() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, before[1]), before[1]))
+    with contextlib.ExitStack() as files:
+        for _ in range(1100):
+            files.enter_context(open(os.devnull))
+        yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.usefixtures("many_open_files")
+def test_a_reader_with_many_open_files_reads_too(tmp_path: Path) -> None:
+    """Select, unlike poll, can't wait for a descriptor above 1023."""
+    events = [event(1, 1, 1, 1.0, 1.5)]
+    with Relay(tmp_path / "s") as relay, RelayedIterations(tmp_path / "s") as reader:
+        relay.send(events)
+        assert reader.poll(5) == events
 
 
 def test_a_reader_that_does_not_read_holds_nobody_up(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import select
 import socket
 import time
 from collections.abc import Iterable
@@ -99,9 +98,11 @@ class RelayedIterations(IterationStream):
         deadline = time.monotonic() + timeout_s
         while True:
             wait = 0.0 if events else max(0.0, deadline - time.monotonic())
-            if not select.select([self._socket], [], [], wait)[0]:
+            self._socket.settimeout(wait)
+            try:
+                data = self._socket.recv(_LARGEST)
+            except (TimeoutError, BlockingIOError):
                 return events
-            data = self._socket.recv(_LARGEST)
             if not data:
                 raise MltcpError("The process that hands on iterations has ended.")
             if (event := _event(data)) is not None:
