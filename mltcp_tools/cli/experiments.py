@@ -82,10 +82,11 @@ def run_and_report(
     folder = options["output"]
     if folder is None:
         folder = Path("runs") / f"{experiment.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    before = (folder / "arms.csv").exists()  # which the run refuses to touch
     try:
         conduct(experiment, folder)
     except (MltcpError, KeyboardInterrupt):
-        if (folder / "arms.csv").exists():
+        if not before and (folder / "arms.csv").exists():
             click.echo(f"what was measured until then: mltcp report {folder}", err=True)
         raise
 

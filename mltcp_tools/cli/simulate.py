@@ -38,14 +38,14 @@ def command(experiment: str, only: tuple[str, ...], **options: Any) -> None:
     and mltcp_reno; arms with others are left out, and the baseline is reno then.
     """
     from mltcp_tools.testbed.matrix import is_matrix
-    from mltcp_tools.testbed.reading import find_experiment, load_experiment
+    from mltcp_tools.testbed.reading import find_either, load_experiment
 
     if is_matrix(experiment):
         _simulate_matrix(experiment, only, options)
         return
     if only:
         raise UsageError(f"--only names mixes of a matrix, and {experiment} is none.")
-    described = overridden(load_experiment(find_experiment(experiment)), options)
+    described = overridden(load_experiment(find_either(experiment)), options)
     run_and_report(_modelled(described, options["arms"], set()), options, _conduct(options))
 
 

@@ -53,6 +53,12 @@ def find_experiment(name_or_path: str) -> Path:
     return named_or_path(name_or_path, shipped_experiments(), "experiment")
 
 
+def find_either(name_or_path: str) -> Path:
+    """The file of a shipped experiment's or matrix's name, or of a path; else a UsageError."""
+    shipped = shipped_experiments() | shipped_matrices()
+    return named_or_path(name_or_path, shipped, "experiment or matrix")
+
+
 def named_or_path(name_or_path: str, shipped: Mapping[str, Path], what: str) -> Path:
     """The file of that name among `shipped`, or of that path; `what` is for the message."""
     if name_or_path in shipped:

@@ -199,7 +199,14 @@ def test_the_command(
     assert pd.read_csv("out/iterations.csv")["iteration"].max() == 5
     assert main(["simulate", "small.yaml", "--arms", "cubic"]) == 2
     assert "cubic isn't modelled" in capsys.readouterr().err
+    assert main(["simulate", "small.yaml", "-o", "out"]) == 2
+    said = capsys.readouterr().err
+    assert "until then" not in said
+    assert "isn't an empty folder" in said
     assert main(["simulate", "nothing"]) == 2
+    said = capsys.readouterr().err
+    assert "four-jobs" in said
+    assert "hard-mixes" in said
     assert main(["simulate", "small.yaml", "--only", "x"]) == 2
     assert "small.yaml is none" in capsys.readouterr().err
 
