@@ -8,7 +8,7 @@
  * back, that is an iteration, and from then on a boundary is a gap after so many bytes.
  *
  * Not every gap counts. A burst may have gaps, too, between the chunks of a collective or the
- * buckets of a backward pass; those that count are of one kind, at least half as long as usual.
+ * buckets of a backward pass; those that count are of one kind, at least a third as long as usual.
  * When a kind at least MLTCP_LONGER times as long comes back, iterations end there, and what
  * was taken for bursts were pieces of one.
  *
@@ -36,6 +36,9 @@
 
 /* Gaps shorter than this hardly are a compute phase. Microseconds. */
 #define MLTCP_FINE_US 20000
+
+/* What is sent between two gaps is a greeting or a heartbeat if it is less than this. KiB. */
+#define MLTCP_PIECE_MIN 2
 
 /* Smaller bursts are sent within a few windows: nothing to share out. KiB. */
 #define MLTCP_TOTAL_MIN 16
@@ -245,7 +248,7 @@ static inline __u8 mltcp_is_expected(const struct mltcp_flow *f)
 /* Does a gap of this length count? */
 static inline __u8 mltcp_gap_counts(struct mltcp_flow *f, __u32 gap_us, __u64 now)
 {
-	if (gap_us < f->gap_us / (mltcp_is_expected(f) ? 4 : 2)) {
+	if (gap_us < f->gap_us / (mltcp_is_expected(f) ? 4 : MLTCP_LONGER)) {
 		if (gap_us > f->inner_us)
 			f->inner_us = gap_us;
 		if (mltcp_gaps_missing(f, now)) {
@@ -275,8 +278,10 @@ static inline __u8 mltcp_learned(struct mltcp_flow *f, __u32 count)
 
 	f->total_kib = mltcp_latest(f, count);
 	f->confidence = MLTCP_CONFIDENT;
+	if (!longest)
+		return 1;
 	f->start_bytes = f->acked_bytes - ((__u64)mltcp_latest(f, longest) << MLTCP_KIB_SHIFT);
-	return !longest;
+	return 0;
 }
 
 static inline void mltcp_lose_confidence(struct mltcp_flow *f)
@@ -336,6 +341,12 @@ static inline __u8 mltcp_after_gap(struct mltcp_flow *f, const struct mltcp_para
 	if (p->gap_ns && p->total_bytes)
 		return 1;
 	if (gap_ns < MLTCP_GAP_MIN_NS)
+		return 0;
+	/*
+	 * The gap after a greeting says nothing: the pauses while a job starts would be taken for
+	 * the usual ones, which then don't count.
+	 */
+	if (!p->gap_ns && now_kib - f->piece_kib < MLTCP_PIECE_MIN)
 		return 0;
 	gap_us = mltcp_gap_us(gap_ns);
 	if (!p->gap_ns && f->gap_us && gap_us / MLTCP_LONGER > f->gap_us) {

@@ -15,6 +15,7 @@ from unit.traces import (
     CHANGES,
     FIRST_BYTES,
     MADE,
+    MS,
     NOT_PERIODIC,
     Piece,
     bursts,
@@ -31,13 +32,8 @@ SEEDS = range(5)
 LATER = {
     "slow_start_of_the_job": 60,  # its pauses look like those between iterations, only longer
     "now_and_then_no_gap": 10,  # one that is missing among the first leaves nothing that repeats
-    # The pauses before the first iteration are longer than those that follow.
-    "ddp-mltcp job-2-rank-1/1": 8,
-    "ddp-ring-cubic job-1-rank-1/1": 13,
-    "ddp-ring-cubic job-1-rank-2/1": 9,
-    # Who is done before the job's other flows has gaps three times as long as who is last.
-    "eight-flows-cubic job-2/4": 11,
-    "eight-flows-cubic job-2/5": 20,
+    # Chunks of one size at even distances: they are iterations until longer gaps come back.
+    "ddp-ring-cubic job-1-rank-2/1": 12,
 }
 """Iterations after which these are learned, where that is more than four."""
 
@@ -122,6 +118,22 @@ def test_confidence_falls_when_iterations_differ_and_returns() -> None:
     again = replay(chain(iterations(regular(rng), 30), odd, iterations(regular(rng), 12)))
     assert again.confidence >= CONFIDENT
     assert again.total == pytest.approx(2_500_000, rel=0.02)
+
+
+def test_the_iteration_at_whose_end_a_flow_is_sure_is_reported() -> None:
+    flow, params = ffi.new("struct mltcp_flow *"), make_params()
+    lib.mltcp_reset(flow, 0, 0, 0)
+    reported = []
+    for number in range(6):
+        flow.send_ns = number * 300 * MS
+        now = flow.send_ns + 100 * MS
+        if lib.mltcp_was_idle(flow) and lib.mltcp_is_boundary(flow, params, now):
+            if lib.mltcp_is_reported(flow, 0):
+                reported.append(flow.acked_bytes - flow.start_bytes)
+            lib.mltcp_begin(flow, params, now, 0)
+        lib.mltcp_on_ack(flow, now, flow.acked_bytes + 2_500_000, 100, 100)
+    # Of the first one nothing is known yet at its end, and the last one hasn't ended.
+    assert reported == [2_500_000] * 4
 
 
 def make_params(**fields: int) -> Any:
