@@ -66,10 +66,9 @@ def iteration_times(table: pd.DataFrame) -> pd.Series[float]:
     return table["end_s"] - table["start_s"]
 
 
-def settled_mean(table: pd.DataFrame, first: int = SETTLED_FROM) -> float | None:
-    """Mean iteration time of the iterations from number `first` on, seconds; None without any."""
-    rows = table[table["iteration"] >= first]
-    return float(iteration_times(rows).mean()) if len(rows) else None
+def settled(table: pd.DataFrame, first: int = SETTLED_FROM) -> Distribution | None:
+    """Iteration times of the iterations from number `first` on; None without any."""
+    return distribution(iteration_times(table[table["iteration"] >= first]))
 
 
 def with_time_of(table: pd.DataFrame, other: pd.DataFrame, column: str) -> pd.DataFrame:

@@ -9,7 +9,7 @@ the schedules in schedules.py, the intervals in bootstrap.py.
     experiment      the experiment as run (experiment.yaml), or {}
     environment     environment.json, or {}
     baseline        name of the arm that others are compared with
-    settled_from    first iteration that settled_mean_s counts
+    settled_from    first iteration that settled_mean_s and settled_p99_s count
     lone_comm_s     {job: mean communication time per iteration with the link to itself}
     alone           the measured arm alone, or null: jobs that have no equal, each run alone
         iteration_s, communication_s    distributions
@@ -18,7 +18,7 @@ the schedules in schedules.py, the intervals in bootstrap.py.
         cc                  its congestion control
         iteration_s         distribution of iteration times, pooled over jobs and repetitions
         communication_s     distribution of communication times per iteration, pooled likewise
-        settled_mean_s      mean iteration time from iteration settled_from on
+        settled_mean_s, settled_p99_s    of iteration times from iteration settled_from on
         ratio_to_alone      mean iteration time over the schedule alone's, same iterations
         ratio_to_bound      mean iteration time over the bound's, same iterations
         settled_ratio_to_bound    the same from iteration settled_from on
@@ -57,8 +57,8 @@ the schedules in schedules.py, the intervals in bootstrap.py.
                             throughput, value is the mean; null with fewer than two
         per_repetition      [{repetition, mean_s, p99_s, settled_mean_s, duration_s, cpu_busy}]
         spread_s            {min, max}: of the repetitions' means
-        jobs                {job: {iteration_s, communication_s, settled_mean_s, ratio_to_alone,
-                            ratio_to_bound, overlap}}
+        jobs                {job: {iteration_s, communication_s, settled_mean_s, settled_p99_s,
+                            ratio_to_alone, ratio_to_bound, overlap}}
     schedules       {alone, bound, fair}: entries as in arms, less cc, link, cpu_busy, kernel, plan,
                     base, phases, spread_of_completion, neighbours and jain; no interval for
                     captured_gain; {} when they can't be computed
@@ -171,8 +171,10 @@ def _alone(run: Run) -> Entry | None:
 
 def _relative(table: pd.DataFrame, settled_from: int) -> Entry:
     """How iterations compare with the schedules, whose times are columns of the table."""
+    settled = metrics.settled(table, settled_from)
     return {
-        "settled_mean_s": metrics.settled_mean(table, settled_from),
+        "settled_mean_s": settled.mean if settled else None,
+        "settled_p99_s": settled.p99 if settled else None,
         "ratio_to_alone": metrics.ratio_of_means(table, "alone_s"),
         "ratio_to_bound": metrics.ratio_of_means(table, "bound_s"),
     }
@@ -198,12 +200,13 @@ def _entry(
     interleaved: list[int | None] = []
     for repetition, rows in table.groupby("repetition"):
         found = metrics.distribution(metrics.iteration_times(rows))
+        late = metrics.settled(rows, settled_from)
         repetitions.append(
             {
                 "repetition": repetition,
                 "mean_s": found.mean if found else None,
                 "p99_s": found.p99 if found else None,
-                "settled_mean_s": metrics.settled_mean(rows, settled_from),
+                "settled_mean_s": late.mean if late else None,
             }
         )
         if set(rows["job"]) <= set(reference.lone_comm_s):

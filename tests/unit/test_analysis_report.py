@@ -64,6 +64,7 @@ def test_values_follow_from_the_tables(folder: Path, result: dict[str, Any]) -> 
     assert entry["iteration_s"]["p99"] == pytest.approx(times.quantile(0.99))
     late = times[table["iteration"] >= 10]
     assert entry["settled_mean_s"] == pytest.approx(late.mean())
+    assert entry["settled_p99_s"] == pytest.approx(late.quantile(0.99))
     fast = (table["end_s"] - table["start_s"])[table["arm"] == "mltcp"]
     speedup = result["speedup"]["mltcp"]["cubic"]
     assert speedup["mean"]["value"] == pytest.approx(times.mean() / fast.mean())
