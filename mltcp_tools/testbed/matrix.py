@@ -49,6 +49,7 @@ from mltcp_tools.testbed.reading import (
     load_experiment,
     named_or_path,
     read_experiment,
+    read_file,
     shipped_matrices,
 )
 
@@ -84,11 +85,7 @@ def is_matrix(name_or_path: str) -> bool:
 
 def load_matrix(path: Path | str) -> Matrix:
     """Read and validate the matrix in `path`; a UsageError names file, line and field."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: can't be read ({error}).") from None
-    return parse_matrix(text, str(path))
+    return parse_matrix(read_file(path), str(path))
 
 
 def parse_matrix(text: str, file: str) -> Matrix:

@@ -74,11 +74,15 @@ def named_or_path(name_or_path: str, shipped: Mapping[str, Path], what: str) -> 
 
 def load_experiment(path: Path | str) -> Experiment:
     """Read and validate the experiment in `path`; a UsageError names file, line and field."""
+    return parse_experiment(read_file(path), str(path))
+
+
+def read_file(path: Path | str) -> str:
+    """The text of a YAML file; a UsageError if it can't be read."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: can't be read ({error}).") from None
-    return parse_experiment(text, str(path))
 
 
 def parse_experiment(text: str, file: str) -> Experiment:
