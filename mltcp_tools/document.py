@@ -45,11 +45,11 @@ class Section:
             key = str(key_node.value)
             if allowed is not None and key not in allowed:
                 close = difflib.get_close_matches(key, list(allowed), 1)
-                hint = f"did you mean {close[0]}? " if close else ""
+                hint = f"; did you mean {close[0]}?" if close else "."
                 raise self._error(
                     key_node,
                     self._name(key),
-                    f"no such field; {hint}Allowed: {', '.join(allowed)}.",
+                    f"no such field{hint} Allowed: {', '.join(allowed)}.",
                 )
             if key in self.nodes:
                 raise self._error(key_node, self._name(key), "given twice; keep one.")

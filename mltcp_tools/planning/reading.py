@@ -56,11 +56,11 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise UsageError(f"{path} doesn't exist; name a YAML file or a run folder.") from None
+        raise UsageError(f"{path} doesn't exist; name a YAML file.") from None
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}.") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{path} is no text; a YAML file or a run folder is needed.") from None
+        raise UsageError(f"{path} is no text, as a YAML file is.") from None
 
 
 def parse_profiles(text: str, file: str) -> tuple[list[Profile], float | None]:
