@@ -56,12 +56,16 @@ static __always_inline void window_compare(struct sock *sk, const struct window 
 					   __u64 jiffies)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
+	struct mltcp_flow *flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
 	__u64 different;
 	__u32 zero = 0;
 	struct count *count = bpf_map_lookup_elem(&replay_count, &zero);
 
 	/* CUBIC reads jiffies: a tick between the two runs makes them incomparable. */
 	if (!count || bpf_jiffies64() != jiffies)
+		return;
+	/* Stalls of a busy host may cut pieces that are the same by chance: F is not 1 then. */
+	if (!mltcp_defaults.total_bytes && flow && mltcp_is_sure(flow))
 		return;
 	/* What a kernel that skipped ssthresh has left is mended by ours alone, mltcp_bpf_mend(). */
 	if (base->ssthresh >= MLTCP_SSTHRESH_MAX && base->ssthresh != MLTCP_SSTHRESH_NONE)

@@ -80,7 +80,8 @@ def registered(name: str, params: JobParams, pins: Path, folder: Path) -> Iterat
 def replay(base: str, params: JobParams, pins: Path, folder: Path) -> Count:
     """Send bursts over a lossy bottleneck and count the callbacks that differed.
 
-    No two bursts have the same size: nothing is learned.
+    No two bursts have the same size, so that nothing is learned; where a stall of the host makes
+    two pieces the same after all, what the flow does until it knows better is not compared.
     """
     name = f"replay_{base}"
     with (
