@@ -33,7 +33,7 @@ const volatile struct mltcp_params mltcp_defaults SEC(".rodata.defaults") = {
 	.intercept = MLTCP_ONE / 4,
 	.keep_min = MLTCP_ONE / 2,
 	.keep_max = MLTCP_ONE / 8 * 7,
-	.yield_min = MLTCP_ONE / 5,
+	.yield_min = MLTCP_ONE / 5 * 2,
 	.yield_max = MLTCP_ONE,
 	.mechanisms = MLTCP_MECHANISMS_DEFAULT,
 };

@@ -25,7 +25,7 @@ struct mltcp_params mltcp_defaults = {
 	.intercept = MLTCP_ONE / 4,
 	.keep_min = MLTCP_ONE / 2,
 	.keep_max = MLTCP_ONE / 8 * 7,
-	.yield_min = MLTCP_ONE / 5,
+	.yield_min = MLTCP_ONE / 5 * 2,
 	.yield_max = MLTCP_ONE,
 	.mechanisms = MLTCP_MECHANISMS_DEFAULT,
 };
@@ -112,7 +112,7 @@ MODULE_PARM_DESC(keep_min, "share of the window kept after a loss at ratio 0, th
 module_param_cb(keep_max, &share_ops, &mltcp_defaults.keep_max, 0644);
 MODULE_PARM_DESC(keep_max, "the same at ratio 1, thousandths (875)");
 module_param_cb(yield_min, &share_ops, &mltcp_defaults.yield_min, 0644);
-MODULE_PARM_DESC(yield_min, "share of a full queue's delay borne at ratio 0, thousandths (200)");
+MODULE_PARM_DESC(yield_min, "share of a full queue's delay borne at ratio 0, thousandths (400)");
 module_param_cb(yield_max, &share_ops, &mltcp_defaults.yield_max, 0644);
 MODULE_PARM_DESC(yield_max, "the same at ratio 1, thousandths (1000)");
 module_param_cb(total_bytes, &total_ops, &mltcp_defaults.total_bytes, 0644);

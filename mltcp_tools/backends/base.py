@@ -62,7 +62,7 @@ class JobParams:
     mechanisms: tuple[str, ...] | None = None
     keep_min: float = 0.5
     keep_max: float = 0.875
-    yield_min: float = 0.2
+    yield_min: float = 0.4
     yield_max: float = 1.0
 
     def __post_init__(self) -> None:

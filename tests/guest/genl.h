@@ -221,7 +221,7 @@ static const struct mltcp_params lively = {
 	.intercept = MLTCP_ONE / 4,
 	.keep_min = MLTCP_ONE / 2,
 	.keep_max = MLTCP_ONE / 8 * 7,
-	.yield_min = MLTCP_ONE / 5,
+	.yield_min = MLTCP_ONE / 5 * 2,
 	.yield_max = MLTCP_ONE,
 	.mechanisms = MLTCP_SCALE_INCREASE | MLTCP_SCALE_DECREASE | MLTCP_YIELD,
 };

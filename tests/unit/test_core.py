@@ -35,7 +35,7 @@ def make_params(**fields: int) -> Any:
         "intercept": ONE // 4,
         "keep_min": ONE // 10,
         "keep_max": ONE,
-        "yield_min": ONE // 5,
+        "yield_min": ONE // 5 * 2,
         "yield_max": ONE,
     }
     return ffi.new("struct mltcp_params *", defaults | fields)
@@ -384,7 +384,7 @@ def test_a_flow_that_yields_in_slow_start_takes_it_up_again() -> None:
 
 def test_what_is_yielded_is_a_share_of_the_round_trip_not_of_the_queue() -> None:
     """What fills the pipe is nobody's to give: 0.6 ms too much of 30 ms, taken three times."""
-    flow = behind_and_ahead(sent=0, rtt_us=900)
+    flow = behind_and_ahead(sent=0, rtt_us=1100)
     flow.srtt_us = 30_000
     assert flow.queue_us - flow.yield_us == 601
     assert lib.mltcp_yield(flow, 50 * MS, 1000, 1000) == 940
