@@ -72,7 +72,7 @@ def run(kernel: Kernel, command: Sequence[str], options: Options) -> int:
             "RUN": folder,
             "MODULES": options.modules or kernel.modules,
             "CONFIG": kernel.config,
-            "LEAKS": "1" if kernel.suite == DEBUG else "",
+            "LEAKS": "1" if kernel.suite in DEBUG else "",
         }
         text = "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in settings.items())
         files = {
