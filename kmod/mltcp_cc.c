@@ -2,99 +2,14 @@
 /*
  * What the congestion controls do. Each wraps one of the kernel's own, see mltcp_variants.c: what
  * isn't MLTCP's business goes straight to the base, so that at F = 1 a flow is the base itself.
- *
- * The base keeps its state at the start of the socket's private area (cubic 60 of 104 bytes,
- * dctcp 40 in 6.12, reno none), ours is behind a pointer at the end, 16 bytes.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include "mltcp.h"
 
-/*
- * What is ours of the private area. It may hold what another congestion control left there, see
- * need_state(), or be a copy of another socket's: the second word tells.
- */
-struct private_end {
-	struct mltcp_sock *ms;
-	unsigned long check; /* ms ^ socket */
-};
-
-static struct private_end *private_end(const struct sock *sk)
-{
-	return inet_csk_ca(sk) + ICSK_CA_PRIV_SIZE - sizeof(struct private_end);
-}
-
-/* NULL while connecting, after release, and where memory was short: the flow is plain Reno then. */
-static struct mltcp_sock *get_state(const struct sock *sk)
-{
-	const struct private_end *end = private_end(sk);
-
-	return end->check == ((unsigned long)end->ms ^ (unsigned long)sk) ? end->ms : NULL;
-}
-
-static void set_state_pointer(struct sock *sk, struct mltcp_sock *ms)
-{
-	struct private_end *end = private_end(sk);
-
-	end->ms = ms;
-	end->check = ms ? (unsigned long)ms ^ (unsigned long)sk : 0;
-}
-
-static void start(struct sock *sk)
-{
-	struct inet_connection_sock *icsk = inet_csk(sk);
-	struct mltcp_variant *variant = mltcp_variant_of(icsk->icsk_ca_ops);
-	const struct tcp_congestion_ops *base = variant->base;
-	struct mltcp_sock *ms;
-
-	BUILD_BUG_ON(ICSK_CA_PRIV_SIZE % sizeof(struct private_end *));
-
-	/* A socket that connects again: this connection may have ECN. */
-	icsk->icsk_ca_ops = &variant->ops;
-	memset(inet_csk_ca(sk), 0, ICSK_CA_PRIV_SIZE);
-	if (base->init)
-		base->init(sk);
-	/*
-	 * dctcp without ECN puts other operations in its place, which its own module owns. Ours
-	 * must stay, for the modules' reference counts, and must not ask for ECN then.
-	 */
-	if (icsk->icsk_ca_ops != &variant->ops) {
-		base = icsk->icsk_ca_ops;
-		icsk->icsk_ca_ops = &variant->ops_without_ecn;
-		INET_ECN_dontxmit(sk);
-	}
-
-	ms = mltcp_flow_new(sk);
-	if (!ms) {
-		pr_warn_ratelimited("out of memory: a flow runs as plain Reno\n");
-		return;
-	}
-	ms->variant = variant;
-	ms->base = base;
-	set_state_pointer(sk, ms);
-}
-
-/*
- * The state of a locked socket, made now if it has none yet. Not while it connects: a socket
- * whose connect() waits for its first data (TCP_FASTOPEN_CONNECT) may then be given another
- * congestion control by its route, and the kernel calls neither the old one's release nor the
- * new one's init.
- */
-static struct mltcp_sock *need_state(struct sock *sk)
-{
-	const int without = TCPF_CLOSE | TCPF_LISTEN | TCPF_SYN_SENT;
-	struct mltcp_sock *ms = get_state(sk);
-
-	if (likely(ms))
-		return ms;
-	if (!(1 << sk->sk_state & without))
-		start(sk);
-	return get_state(sk);
-}
-
 static void mltcp_init(struct sock *sk)
 {
-	need_state(sk);
+	mltcp_start(sk);
 }
 
 /* The iteration that has ended. */
@@ -116,28 +31,34 @@ static void report(const struct mltcp_sock *ms)
 
 static void mltcp_release(struct sock *sk)
 {
-	struct mltcp_sock *ms = get_state(sk);
+	const struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
+	const struct tcp_congestion_ops *base = mltcp_bare_base(sk);
+	struct mltcp_sock *ms = mltcp_state(sk);
+	bool started = mltcp_is_started(sk) || READ_ONCE(variant->lacks_room);
 
-	if (!ms)
-		return;
-	report(ms);
-	if (ms->base->release)
-		ms->base->release(sk);
-	set_state_pointer(sk, NULL);
-	mltcp_flow_free(ms);
+	if (ms)
+		report(ms);
+	if (started && base->release)
+		base->release(sk);
+	ms = mltcp_stop(sk);
+	if (ms)
+		mltcp_flow_free(ms);
+	/* Should it connect again, it asks for ECN again. */
+	WRITE_ONCE(inet_csk(sk)->icsk_ca_ops, &variant->ops);
 }
 
 static u32 mltcp_ssthresh(struct sock *sk)
 {
-	struct mltcp_sock *ms = get_state(sk);
+	struct mltcp_sock *ms;
+	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
 	u32 key, ssthresh;
 	u64 *path;
 
 	if (!ms)
-		return tcp_reno_ssthresh(sk);
+		return base ? base->ssthresh(sk) : tcp_reno_ssthresh(sk);
 	path = mltcp_path(sk, &key);
 	mltcp_ask_path(&ms->flow, path, key);
-	ssthresh = mltcp_on_loss(&ms->flow, tcp_snd_cwnd(tcp_sk(sk)), ms->base->ssthresh(sk));
+	ssthresh = mltcp_on_loss(&ms->flow, tcp_snd_cwnd(tcp_sk(sk)), base->ssthresh(sk));
 	mltcp_tell_path(&ms->flow, path, key);
 	return ssthresh;
 }
@@ -145,12 +66,13 @@ static u32 mltcp_ssthresh(struct sock *sk)
 static void mltcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
-	struct mltcp_sock *ms = get_state(sk);
+	struct mltcp_sock *ms;
+	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
 	u32 cwnd, ssthresh;
 	bool yields;
 
 	if (!ms) {
-		tcp_reno_cong_avoid(sk, ack, acked);
+		(base ? base->cong_avoid : tcp_reno_cong_avoid)(sk, ack, acked);
 		return;
 	}
 	cwnd = tcp_snd_cwnd(tp);
@@ -163,14 +85,15 @@ static void mltcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
 	/* Slow start stays the base's own. */
 	if (!tcp_in_slow_start(tp))
 		acked = mltcp_scaled_acked(&ms->flow, acked);
-	ms->base->cong_avoid(sk, ack, acked);
+	base->cong_avoid(sk, ack, acked);
 }
 
 static u32 mltcp_undo_cwnd(struct sock *sk)
 {
-	struct mltcp_sock *ms = get_state(sk);
+	struct mltcp_sock *ms;
+	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
 
-	return ms ? ms->base->undo_cwnd(sk) : tcp_reno_undo_cwnd(sk);
+	return base ? base->undo_cwnd(sk) : tcp_reno_undo_cwnd(sk);
 }
 
 /* Bytes of data acknowledged so far. bytes_acked has one more once our FIN is acknowledged. */
@@ -208,6 +131,8 @@ static noinline void decide(struct mltcp_sock *ms, const struct mltcp_params *pa
 		mltcp_ask_path(&ms->flow, path, key);
 	}
 	mltcp_decide(&ms->flow, params, mechanisms, now);
+	if (unlikely(!READ_ONCE(mltcp_enabled)))
+		mltcp_be_base(&ms->flow);
 }
 
 /* job 0: the flow has none, and these are the defaults. */
@@ -237,16 +162,17 @@ static void account(struct sock *sk, struct mltcp_sock *ms, const struct ack_sam
 /* Every ACK that acknowledges data, in every state of the connection. */
 static void mltcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 {
-	struct mltcp_sock *ms = need_state(sk);
+	struct mltcp_sock *ms;
+	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
 	const struct mltcp_params *params = &mltcp_defaults;
 	const struct mltcp_job_data *data;
 	const struct mltcp_job_ref *job;
 	u32 id = 0;
 
+	if (base && base->pkts_acked)
+		base->pkts_acked(sk, sample);
 	if (!ms)
 		return;
-	if (ms->base->pkts_acked)
-		ms->base->pkts_acked(sk, sample);
 
 	job = rcu_dereference_protected(ms->job, lockdep_sock_is_held(sk));
 	if (job) {
@@ -266,10 +192,11 @@ static void mltcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 
 static void mltcp_set_state(struct sock *sk, u8 new_state)
 {
-	struct mltcp_sock *ms = get_state(sk);
+	struct mltcp_sock *ms;
+	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
 
-	if (ms && ms->base->set_state)
-		ms->base->set_state(sk, new_state);
+	if (base && base->set_state)
+		base->set_state(sk, new_state);
 }
 
 /*
@@ -278,60 +205,62 @@ static void mltcp_set_state(struct sock *sk, u8 new_state)
  */
 static void note_send(const struct sock *sk, struct mltcp_sock *ms)
 {
-	if (!tcp_sk(sk)->packets_out)
+	if (ms && !tcp_sk(sk)->packets_out)
 		ms->flow.send_ns = ktime_get_ns();
 }
 
 #ifdef HAVE_CWND_EVENT_TX_START
 static void mltcp_cwnd_event_tx_start(struct sock *sk)
 {
-	struct mltcp_sock *ms = get_state(sk);
+	struct mltcp_sock *ms;
+	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
 
-	if (!ms)
-		return;
 	note_send(sk, ms);
-	if (ms->base->cwnd_event_tx_start)
-		ms->base->cwnd_event_tx_start(sk);
+	if (base && base->cwnd_event_tx_start)
+		base->cwnd_event_tx_start(sk);
 }
 #endif
 
+/* Also where nothing is ever sent: dctcp hears here of the marks that it is to echo. */
 static void mltcp_cwnd_event(struct sock *sk, enum tcp_ca_event event)
 {
-	struct mltcp_sock *ms = get_state(sk);
+	struct mltcp_sock *ms;
+	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
 
-	if (!ms)
-		return;
 #ifndef HAVE_CWND_EVENT_TX_START
 	if (event == CA_EVENT_TX_START)
 		note_send(sk, ms);
 #endif
-	if (ms->base->cwnd_event)
-		ms->base->cwnd_event(sk, event);
+	if (base && base->cwnd_event)
+		base->cwnd_event(sk, event);
 }
 
 static void mltcp_in_ack_event(struct sock *sk, u32 flags)
 {
-	struct mltcp_sock *ms = get_state(sk);
+	struct mltcp_sock *ms;
+	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
 
-	if (ms && ms->base->in_ack_event)
-		ms->base->in_ack_event(sk, flags);
+	if (base && base->in_ack_event)
+		base->in_ack_event(sk, flags);
 }
 
 static u32 mltcp_min_tso_segs(struct sock *sk)
 {
-	struct mltcp_sock *ms = get_state(sk);
+	struct mltcp_sock *ms;
+	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
 
-	if (ms && ms->base->min_tso_segs)
-		return ms->base->min_tso_segs(sk);
+	if (base && base->min_tso_segs)
+		return base->min_tso_segs(sk);
 	return READ_ONCE(sock_net(sk)->ipv4.sysctl_tcp_min_tso_segs);
 }
 
 static u32 mltcp_sndbuf_expand(struct sock *sk)
 {
-	struct mltcp_sock *ms = get_state(sk);
+	struct mltcp_sock *ms;
+	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
 
-	if (ms && ms->base->sndbuf_expand)
-		return ms->base->sndbuf_expand(sk);
+	if (base && base->sndbuf_expand)
+		return base->sndbuf_expand(sk);
 	return 2; /* what the kernel takes where there is no such operation */
 }
 
@@ -353,9 +282,11 @@ static size_t mltcp_get_info(struct sock *sk, u32 ext, int *attr, union tcp_cc_i
 
 int mltcp_cc_retag(struct sock *sk, struct mltcp_job_ref *job)
 {
-	struct mltcp_sock *ms = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops) ? need_state(sk) : NULL;
+	struct mltcp_sock *ms = NULL;
 	struct mltcp_job_ref *old;
 
+	if (mltcp_variant_of(inet_csk(sk)->icsk_ca_ops))
+		mltcp_need(sk, &ms);
 	/* A connection that was reset keeps its state until the descriptor is closed. */
 	if (!ms || (job && sk->sk_state == TCP_CLOSE))
 		return -ENOTCONN;

@@ -288,6 +288,15 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 		f->yield_us = mltcp_yield_target(f, p, now);
 }
 
+/* The flow is its base until mltcp_decide() says otherwise; what it took back of the queue stays. */
+static inline void mltcp_be_base(struct mltcp_flow *f)
+{
+	f->active = 0;
+	f->gain = MLTCP_ONE;
+	f->keep = 0;
+	f->yield_us = 0;
+}
+
 /*
  * Account for an ACK; true when the flow must decide anew, by mltcp_decide().
  *

@@ -161,10 +161,12 @@ struct mltcp_flow_record {
 
 /*
  * Generic netlink family MLTCP_GENL_NAME of the kernel module; mltcp.yaml has the same in the
- * kernel's netlink specification form. Numbers only ever get appended.
+ * kernel's netlink specification form. Numbers only ever get appended. What was sent and isn't
+ * known is passed over by user space and refused by the module; the version goes up where something
+ * takes another meaning.
  */
 #define MLTCP_GENL_NAME "mltcp"
-#define MLTCP_GENL_VERSION 1
+#define MLTCP_GENL_VERSION 2
 #define MLTCP_GENL_GROUP "iterations" /* multicast: MLTCP_CMD_ITERATION of the namespace's jobs */
 
 enum mltcp_cmd {
@@ -185,16 +187,89 @@ enum mltcp_attr {
 	MLTCP_A_PAD,
 	MLTCP_A_JOB_ID, /* u32, from 1 */
 	MLTCP_A_JOB_NAME, /* string, at most MLTCP_JOB_NAME_BYTES - 1 */
-	MLTCP_A_JOB_PARAMS, /* binary, struct mltcp_params */
+	MLTCP_A_JOB_PARAMS, /* nested, enum mltcp_params_attr */
 	MLTCP_A_FD, /* s32, descriptor of the calling process */
-	MLTCP_A_FLOW, /* binary, struct mltcp_flow_record */
-	MLTCP_A_ITERATION, /* binary, struct mltcp_event */
+	MLTCP_A_FLOW, /* nested, enum mltcp_flow_attr */
+	MLTCP_A_ITERATION, /* nested, enum mltcp_iteration_attr */
 	MLTCP_A_NAMES, /* string, the registered congestion controls, separated by blanks */
 	MLTCP_A_VERSION, /* string, version of the module */
 	MLTCP_A_DROPPED, /* u64, iterations lost to listeners with NETLINK_BROADCAST_ERROR */
 	MLTCP_A_FLOWS, /* u32, number of flows that MLTCP_CMD_FLOW_GET would list */
 	MLTCP_A_JOBS, /* u32, number of jobs of the namespace */
 	MLTCP_A_COUNT
+};
+
+#define MLTCP_NESTED_PAD 1
+
+/* Parameters of a job, see struct mltcp_params; one not given is that of flows without a job. */
+enum mltcp_params_attr {
+	MLTCP_P_UNSPEC,
+	MLTCP_P_PAD,
+	MLTCP_P_TOTAL_BYTES, /* u64 */
+	MLTCP_P_GAP_NS, /* u64 */
+	MLTCP_P_SLOPE, /* u32, as all that follow */
+	MLTCP_P_INTERCEPT,
+	MLTCP_P_KEEP_MIN,
+	MLTCP_P_KEEP_MAX,
+	MLTCP_P_YIELD_MIN,
+	MLTCP_P_YIELD_MAX,
+	MLTCP_P_SHAPE,
+	MLTCP_P_MECHANISMS,
+	MLTCP_P_COUNT
+};
+
+/* One flow now. Windows are segments. */
+enum mltcp_flow_attr {
+	MLTCP_F_UNSPEC,
+	MLTCP_F_PAD,
+	MLTCP_F_COOKIE, /* u64, of the socket */
+	MLTCP_F_LOCAL_ADDR, /* 16 bytes: IPv6, or IPv4-mapped IPv6 */
+	MLTCP_F_REMOTE_ADDR, /* likewise */
+	MLTCP_F_LOCAL_PORT, /* u16, host byte order */
+	MLTCP_F_REMOTE_PORT, /* u16, host byte order */
+	MLTCP_F_NETNS, /* u32, inode of the network namespace */
+	MLTCP_F_JOB, /* u32, of the tag; 0: untagged */
+	MLTCP_F_CWND, /* u32 */
+	MLTCP_F_SSTHRESH, /* u32 */
+	MLTCP_F_STATE, /* u8, as in /proc/net/tcp */
+	MLTCP_F_CA_NAME, /* string */
+	MLTCP_F_ITERATION, /* u32, from 1; 0 before the first ACK */
+	MLTCP_F_SENT_BYTES, /* u64, acknowledged in the present iteration */
+	MLTCP_F_RATIO, /* u32, fixed point */
+	MLTCP_F_LEARNED_BYTES, /* u64, of an iteration; 0: nothing was learned */
+	MLTCP_F_LEARNED_GAP_US, /* u32, usual length of the gaps that count; 0: none seen */
+	MLTCP_F_CONFIDENCE, /* u32, in what was learned, fixed point, at most 1 */
+	MLTCP_F_GAIN, /* u32, F, fixed point */
+	MLTCP_F_ACTIVE, /* u8, 0: the flow is its base */
+	MLTCP_F_SRTT_US, /* u32 */
+	MLTCP_F_RETRANSMITS, /* u32, segments, in the present iteration */
+	MLTCP_F_QUEUE_US, /* u32, queueing delay of the latest RTT sample */
+	MLTCP_F_FULL_QUEUE_US, /* u32, of the path's full queue; 0: unknown */
+	MLTCP_F_ACKS, /* u32, since the flow was tagged, as the two that follow */
+	MLTCP_F_LOSSES, /* u32, window reductions after loss or ECN */
+	MLTCP_F_YIELDS, /* u32, shrinks on queueing delay */
+	MLTCP_F_COUNT
+};
+
+/* One finished iteration of one flow, see struct mltcp_event. The first seven as those of a flow. */
+enum mltcp_iteration_attr {
+	MLTCP_I_UNSPEC,
+	MLTCP_I_PAD,
+	MLTCP_I_COOKIE,
+	MLTCP_I_LOCAL_ADDR,
+	MLTCP_I_REMOTE_ADDR,
+	MLTCP_I_LOCAL_PORT,
+	MLTCP_I_REMOTE_PORT,
+	MLTCP_I_FIRST_ACK_NS, /* u64, CLOCK_MONOTONIC */
+	MLTCP_I_LAST_ACK_NS, /* u64 */
+	MLTCP_I_BYTES, /* u64, acknowledged */
+	MLTCP_I_JOB, /* u32; 0: none */
+	MLTCP_I_ITERATION, /* u32, from 1 */
+	MLTCP_I_RETRANSMITS, /* u32, segments */
+	MLTCP_I_SRTT_US, /* u32 */
+	MLTCP_I_CWND, /* u32, segments */
+	MLTCP_I_RATIO, /* u32, fixed point */
+	MLTCP_I_COUNT
 };
 
 #endif

@@ -28,7 +28,7 @@ CONFIDENCE_MAX = 11
 """Of what a flow has learned: enough to act (MLTCP_CONFIDENT), and the most there is."""
 
 GENL_NAME = "mltcp"
-GENL_VERSION = 1
+GENL_VERSION = 2
 GENL_GROUP = "iterations"
 """The generic netlink family of the kernel module, and its multicast group."""
 
@@ -61,6 +61,71 @@ class Attribute(IntEnum):
     DROPPED = 10
     FLOWS = 11
     JOBS = 12
+
+
+class Params(IntEnum):
+    """enum mltcp_params_attr: what JOB_PARAMS consists of."""
+
+    TOTAL_BYTES = 2
+    GAP_NS = 3
+    SLOPE = 4
+    INTERCEPT = 5
+    KEEP_MIN = 6
+    KEEP_MAX = 7
+    YIELD_MIN = 8
+    YIELD_MAX = 9
+    SHAPE = 10
+    MECHANISMS = 11
+
+
+class FlowAttribute(IntEnum):
+    """enum mltcp_flow_attr: what FLOW consists of."""
+
+    COOKIE = 2
+    LOCAL_ADDR = 3
+    REMOTE_ADDR = 4
+    LOCAL_PORT = 5
+    REMOTE_PORT = 6
+    NETNS = 7
+    JOB = 8
+    CWND = 9
+    SSTHRESH = 10
+    STATE = 11
+    CA_NAME = 12
+    ITERATION = 13
+    SENT_BYTES = 14
+    RATIO = 15
+    LEARNED_BYTES = 16
+    LEARNED_GAP_US = 17
+    CONFIDENCE = 18
+    GAIN = 19
+    ACTIVE = 20
+    SRTT_US = 21
+    RETRANSMITS = 22
+    QUEUE_US = 23
+    FULL_QUEUE_US = 24
+    ACKS = 25
+    LOSSES = 26
+    YIELDS = 27
+
+
+class IterationAttribute(IntEnum):
+    """enum mltcp_iteration_attr: what ITERATION consists of."""
+
+    COOKIE = 2
+    LOCAL_ADDR = 3
+    REMOTE_ADDR = 4
+    LOCAL_PORT = 5
+    REMOTE_PORT = 6
+    FIRST_ACK_NS = 7
+    LAST_ACK_NS = 8
+    BYTES = 9
+    JOB = 10
+    ITERATION = 11
+    RETRANSMITS = 12
+    SRTT_US = 13
+    CWND = 14
+    RATIO = 15
 
 
 STRUCTS = """
@@ -134,9 +199,8 @@ def unpack(kind: str, data: bytes) -> Any:
     return struct
 
 
-def address_text(address: Any) -> str:
+def address_text(packed: bytes) -> str:
     """Text of a 16-byte address; IPv4-mapped ones as IPv4."""
-    packed = bytes(ffi.buffer(address))
     if packed.startswith(_V4_MAPPED):
         return socket.inet_ntop(socket.AF_INET, packed[len(_V4_MAPPED) :])
     return socket.inet_ntop(socket.AF_INET6, packed)

@@ -151,5 +151,5 @@ def test_addresses() -> None:
     record = uapi.ffi.new("struct mltcp_event *")
     record.local_addr = bytes([0] * 10 + [255, 255, 10, 0, 0, 1])
     record.remote_addr = bytes([0] * 15 + [1])
-    assert uapi.address_text(record.local_addr) == "10.0.0.1"
-    assert uapi.address_text(record.remote_addr) == "::1"
+    assert uapi.address_text(bytes(record.local_addr)) == "10.0.0.1"
+    assert uapi.address_text(bytes(record.remote_addr)) == "::1"
