@@ -20,8 +20,8 @@ from mltcp_tools.analysis.metrics import SETTLED_FROM
 from mltcp_tools.analysis.over_mixes import as_result
 from mltcp_tools.analysis.reference import make_reference
 from mltcp_tools.analysis.result import summarise, summarise_with
-from mltcp_tools.analysis.run import Run, load_run
 from mltcp_tools.errors import MltcpError
+from mltcp_tools.runs.run import Run, load_run
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from mltcp_tools.attach.processes import is_running
 from mltcp_tools.attach.sockets import CAN_SEND
 from mltcp_tools.errors import MltcpError
-from mltcp_tools.tcpstates import tcp_state
+from mltcp_tools.host.tcpstates import tcp_state
 
 _SYS_PIDFD_GETFD = 438
 """asm-generic/unistd.h: the same number on every architecture."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from mltcp_tools.host import CAPABILITIES
+from mltcp_tools.host.facts import CAPABILITIES
 
 _SYS_PIDFD_GETFD = 438  # the same number on every architecture
 _ADMIN_PATH = "/usr/local/sbin:/usr/sbin:/sbin"  # tools live here that a plain user's PATH lacks

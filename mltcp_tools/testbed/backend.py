@@ -24,8 +24,8 @@ from mltcp_tools.backends.base import Backend, IterationEvent, IterationStream, 
 from mltcp_tools.backends.base import Job as BackendJob
 from mltcp_tools.backends.checks import check_offered
 from mltcp_tools.errors import BusyError, MltcpError
-from mltcp_tools.testbed.arms import Arm
-from mltcp_tools.testbed.jobs import Job
+from mltcp_tools.experiments.arms import Arm
+from mltcp_tools.experiments.jobs import Job
 
 _SO_COOKIE = 57
 _LOADED = "loaded\n"

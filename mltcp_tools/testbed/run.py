@@ -18,14 +18,17 @@ from mltcp_tools.backends import AUTO
 from mltcp_tools.backends.base import Backend
 from mltcp_tools.emulator.sockets import set_congestion_control
 from mltcp_tools.emulator.turns import Turns
-from mltcp_tools.environment import Environment, sysctls
 from mltcp_tools.errors import BusyError, HostError
-from mltcp_tools.runfolder import check_folder
-from mltcp_tools.signals import Signals
-from mltcp_tools.testbed.arms import ALONE, Arm, is_mltcp
+from mltcp_tools.experiments.arms import ALONE, Arm, is_mltcp
+from mltcp_tools.experiments.experiment import Experiment
+from mltcp_tools.experiments.neighbours import SAMPLES_MS
+from mltcp_tools.host.signals import Signals
+from mltcp_tools.runs.environment import Environment, sysctls
+from mltcp_tools.runs.folder import check_folder
+from mltcp_tools.runs.progress import Progress
+from mltcp_tools.runs.recorder import Tables
 from mltcp_tools.testbed.backend import ArmJobs, describe, use_backend
 from mltcp_tools.testbed.emulators import Emulators, Measured, Place, Plan
-from mltcp_tools.testbed.experiment import Experiment
 from mltcp_tools.testbed.leftovers import (
     LOCKS,
     RunLock,
@@ -33,12 +36,9 @@ from mltcp_tools.testbed.leftovers import (
     require_privileges,
 )
 from mltcp_tools.testbed.namespaces import inside
-from mltcp_tools.testbed.neighbours import SAMPLES_MS
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
 from mltcp_tools.testbed.paths import ANY_ADDRESS, Paths
 from mltcp_tools.testbed.planned import ArmPlan, check_plans, plan_arms, write_plans
-from mltcp_tools.testbed.progress import Progress
-from mltcp_tools.testbed.tables import Tables
 
 CPU_SUSPECT = 0.85
 """Share of all CPUs' time above which an arm's result says more of the machine than of the link."""

@@ -18,7 +18,7 @@ import numpy as np
 from train.jobs import Place, Rank, switch, training, wait_for_more
 from train.mltcp import bottleneck, mltcp
 
-from mltcp_tools.analysis.schedules import SimulatedJob, simulate
+from mltcp_tools.simulator.schedules import SimulatedJob, simulate
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS
 
 PORT = 29800

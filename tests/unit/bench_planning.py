@@ -23,8 +23,8 @@ from captures import MSS, segments, write_capture
 from mltcp_tools.emulator.job import JobSpec
 from mltcp_tools.planning.cluster import plan_cluster
 from mltcp_tools.planning.link import score_link
-from mltcp_tools.planning.profile import Phase, Profile
 from mltcp_tools.planning.topology import Cluster, Link, Placement
+from mltcp_tools.profiling.profile import Phase, Profile
 
 LOAD = 0.94
 RATE_BPS = 10e9

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from mltcp_tools.analysis.schedules import Schedule, SimulatedJob, iterations_of, simulate
+from mltcp_tools.simulator.schedules import Schedule, SimulatedJob, iterations_of, simulate
 
 LONE_COMM_S = 0.1046
 BYTES = 2_500_000

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mltcp_tools.analysis.schedules import (
+from mltcp_tools.simulator.schedules import (
     SCHEDULES,
     Schedule,
     SimulatedJob,

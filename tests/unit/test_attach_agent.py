@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mltcp_tools.attach.following.rules import load_config, parse_config
+from mltcp_tools.agent.rules import load_config, parse_config
 from mltcp_tools.cli.main import main
 from mltcp_tools.errors import MltcpError
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mltcp_tools.attach.sources.calls import Call, CallLog, Iterations, find_iterations
-from mltcp_tools.attach.sources.metadata import CONFIDENT
+from mltcp_tools.sources.calls import Call, CallLog, Iterations, find_iterations
+from mltcp_tools.sources.metadata import CONFIDENT
 
 Plan = list[tuple[str, int, float]]
 """An iteration: kind and bytes of each call, and the pause before it in seconds."""

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mltcp_tools.attach.sources.elf import exported_functions
-from mltcp_tools.attach.sources.libraries import mapped_libraries
 from mltcp_tools.errors import MltcpError
+from mltcp_tools.sources.elf import exported_functions
+from mltcp_tools.sources.libraries import mapped_libraries
 
 LIBC = mapped_libraries(os.getpid(), re.compile(r"libc\.so"))[0].file
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltcp_tools.attach.sources.messages import LONGEST_NS, Mailbox, decode
 from mltcp_tools.errors import HostError
 from mltcp_tools.hooks import MAGIC, MESSAGE, UNKNOWN, VERSION
+from mltcp_tools.sources.messages import LONGEST_NS, Mailbox, decode
 
 GOOD = (MAGIC, VERSION, 0, 1, 10, 20, UNKNOWN, UNKNOWN, b"job")
 

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltcp_tools.attach.following.followed import Followed
-from mltcp_tools.attach.following.rules import Rule
+from mltcp_tools.agent.followed import Followed
+from mltcp_tools.agent.rules import Rule
 from mltcp_tools.attach.processes import Target
-from mltcp_tools.attach.sources.itself import learned
-from mltcp_tools.attach.sources.messages import Message
-from mltcp_tools.attach.sources.metadata import Chooser, Metadata
-from mltcp_tools.attach.sources.rhythm import Rhythm
 from mltcp_tools.backends import records
 from mltcp_tools.backends.base import Flow, Job, JobParams
-from mltcp_tools.uapi import ffi
+from mltcp_tools.native.uapi import ffi
+from mltcp_tools.sources.itself import learned
+from mltcp_tools.sources.messages import Message
+from mltcp_tools.sources.metadata import Chooser, Metadata
+from mltcp_tools.sources.rhythm import Rhythm
 
 
 def known(source: str, period_s: float = 0.5, **more: float) -> Metadata:

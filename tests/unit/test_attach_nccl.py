@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltcp_tools.attach.sources.calls import CallLog
-from mltcp_tools.attach.sources.libraries import mapped_libraries
-from mltcp_tools.attach.sources.nccl import KINDS, Communicator, NcclSource, sent_bytes, world_size
-from mltcp_tools.csources import source_root
 from mltcp_tools.errors import HostError, MltcpError
+from mltcp_tools.native.csources import source_root
+from mltcp_tools.sources.calls import CallLog
+from mltcp_tools.sources.libraries import mapped_libraries
+from mltcp_tools.sources.nccl import KINDS, Communicator, NcclSource, sent_bytes, world_size
 
 FLOAT32 = 7
 PID = 4711

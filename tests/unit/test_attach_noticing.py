@@ -7,9 +7,9 @@ import socket
 import subprocess
 from contextlib import ExitStack
 
-from mltcp_tools.attach.following.attaching import _known, have_new
-from mltcp_tools.attach.following.rules import Rule
-from mltcp_tools.attach.following.watchlist import Watched, Watchlist
+from mltcp_tools.agent.attaching import _known, have_new
+from mltcp_tools.agent.rules import Rule
+from mltcp_tools.agent.watchlist import Watched, Watchlist
 from mltcp_tools.attach.processes import Target, process
 from mltcp_tools.attach.sockets import sockets
 

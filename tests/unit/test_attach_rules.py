@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltcp_tools.attach.following.rules import ALL, Config, Rule, load_config, parse_config
+from mltcp_tools.agent.rules import ALL, Config, Rule, load_config, parse_config
 from mltcp_tools.attach.processes import Target
 from mltcp_tools.errors import HostError, UsageError
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from mltcp_tools.attach.seeing.board import SCHEMA, Board, read_boards
-from mltcp_tools.attach.seeing.iterations import JobIterations, without_pieces
-from mltcp_tools.attach.seeing.relay import Relay, RelayedIterations, open_iterations
-from mltcp_tools.attach.seeing.view import JobView, Views
-from mltcp_tools.attach.sources.metadata import Metadata
 from mltcp_tools.backends.base import Backend, IterationEvent, Job, JobParams
 from mltcp_tools.errors import BusyError, MltcpError
+from mltcp_tools.observe.board import SCHEMA, Board, read_boards
+from mltcp_tools.observe.iterations import JobIterations, without_pieces
+from mltcp_tools.observe.relay import Relay, RelayedIterations, open_iterations
+from mltcp_tools.observe.view import JobView, Views
+from mltcp_tools.sources.metadata import Metadata
 
 METADATA = Metadata("hooks", 0.5, 1000, 0.2, 0.9, 12)
 VIEW = JobView(3, "gpt2", 2, 40, 0.5, 0.6, 0.45, 0.25, METADATA)

@@ -9,12 +9,13 @@ from collections.abc import Callable
 
 import pytest
 
-from mltcp_tools import host
-from mltcp_tools.backends import get_backend, libbpf
+from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import Backend, Job
 from mltcp_tools.backends.bpf import _explain, _key
 from mltcp_tools.backends.checks import check_tcp
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
+from mltcp_tools.host import facts
+from mltcp_tools.native import libbpf
 
 
 def test_a_failure_of_libbpf_is_one_sentence_for_the_user() -> None:
@@ -59,7 +60,7 @@ def test_known_failures_come_with_the_fix(
 def test_without_capabilities_every_call_names_them(
     call: Callable[[Backend], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "effective_capabilities", set)
+    monkeypatch.setattr(facts, "effective_capabilities", set)
     with pytest.raises(HostError, match="CAP_BPF"):
         call(get_backend("bpf"))
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltcp_tools.core import core
-from mltcp_tools.uapi import ONE
+from mltcp_tools.native.core import core
+from mltcp_tools.native.uapi import ONE
 
 lib, ffi = core()
 

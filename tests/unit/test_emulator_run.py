@@ -22,7 +22,7 @@ from mltcp_tools.emulator.protocol import BurstHeader, Confirmation, Hello, Welc
 from mltcp_tools.emulator.report import Result
 from mltcp_tools.emulator.server import Server
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
-from mltcp_tools.host import available_congestion_controls
+from mltcp_tools.host.facts import available_congestion_controls
 
 
 @pytest.fixture(scope="module")

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 
 from mltcp_tools.emulator.job import compute_times
 from mltcp_tools.errors import UsageError
-from mltcp_tools.testbed.arms import ALONE
-from mltcp_tools.testbed.backend import parameters_of
-from mltcp_tools.testbed.experiment import Experiment
-from mltcp_tools.testbed.jobs import Job, Straggler
-from mltcp_tools.testbed.links import Link
-from mltcp_tools.testbed.neighbours import Neighbour
-from mltcp_tools.testbed.reading import (
+from mltcp_tools.experiments.arms import ALONE
+from mltcp_tools.experiments.experiment import Experiment
+from mltcp_tools.experiments.jobs import Job, Straggler
+from mltcp_tools.experiments.links import Link
+from mltcp_tools.experiments.neighbours import Neighbour
+from mltcp_tools.experiments.reading import (
     find_experiment,
     load_experiment,
     parse_experiment,
     shipped_experiments,
 )
+from mltcp_tools.testbed.backend import parameters_of
 from mltcp_tools.testbed.run import neighbours_of, plans_of, schedule, total_iterations
 
 FULL = """\

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroute2.netlink import ctrlmsg, genlmsg
 
-from mltcp_tools import uapi
 from mltcp_tools.backends import genl, get_backend, kmod, module
 from mltcp_tools.backends.base import Job, JobParams, Status
 from mltcp_tools.backends.bpf import BpfBackend
 from mltcp_tools.backends.genl import GenericSocket, NetlinkError
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
+from mltcp_tools.native import uapi
 
 GETFAMILY = 3
 FAMILY_ID = 1

@@ -23,8 +23,8 @@ from unit.traces import (
     replay,
 )
 
-from mltcp_tools.core import core
-from mltcp_tools.uapi import CONFIDENCE_MAX, CONFIDENT
+from mltcp_tools.native.core import core
+from mltcp_tools.native.uapi import CONFIDENCE_MAX, CONFIDENT
 
 lib, ffi = core()
 

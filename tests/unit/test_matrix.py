@@ -17,8 +17,8 @@ from mltcp_tools.analysis.matrix import render_matrix_markdown, render_matrix_te
 from mltcp_tools.analysis.over_mixes import arms_over_mixes, as_result, over_mixes_table
 from mltcp_tools.analysis.write import save_matrix
 from mltcp_tools.errors import HostError, UsageError
-from mltcp_tools.testbed.experiment import Experiment
-from mltcp_tools.testbed.matrix import (
+from mltcp_tools.experiments.experiment import Experiment
+from mltcp_tools.experiments.matrix import (
     Matrix,
     chosen,
     find_matrix,
@@ -26,7 +26,7 @@ from mltcp_tools.testbed.matrix import (
     parse_matrix,
     run_matrix,
 )
-from mltcp_tools.testbed.reading import (
+from mltcp_tools.experiments.reading import (
     find_experiment,
     load_experiment,
     parse_experiment,

@@ -14,13 +14,13 @@ from captures import LINKS, MSS, Sent, segments, write_capture
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltcp_tools.analysis.schedules import SCHEDULES, SimulatedJob, simulate
 from mltcp_tools.cli.main import main
 from mltcp_tools.emulator.job import JobSpec, compute_times
 from mltcp_tools.errors import UsageError
-from mltcp_tools.planning.capture import Selector, Series, read_capture
-from mltcp_tools.planning.captured import profile_of_series, profiles_of_capture
-from mltcp_tools.planning.streams import Stream
+from mltcp_tools.profiling.capture import Selector, Series, read_capture
+from mltcp_tools.profiling.captured import profile_of_series, profiles_of_capture
+from mltcp_tools.profiling.streams import Stream
+from mltcp_tools.simulator.schedules import SCHEDULES, SimulatedJob, simulate
 
 RATE = 191e6
 JOB = JobSpec(bytes_per_iteration=2_500_000, compute_s=0.34, iterations=20)
@@ -222,7 +222,7 @@ def test_jobs_by_port_and_by_name(tmp_path: Path) -> None:
 
 
 def test_bins_widen_with_the_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mltcp_tools.planning.capture._MOST_BINS", 1 << 14)
+    monkeypatch.setattr("mltcp_tools.profiling.capture._MOST_BINS", 1 << 14)
     path = write_capture(tmp_path / "x.pcap", sent_by(JOB, OTHER))
     capture = read_capture(path)
     for series, spec in zip(capture.jobs.values(), (JOB, OTHER), strict=True):

@@ -19,9 +19,9 @@ from mltcp_tools.planning.circle import common_multiple, make_circle
 from mltcp_tools.planning.link import score_link
 from mltcp_tools.planning.milp import solve
 from mltcp_tools.planning.optimise import no_report
-from mltcp_tools.planning.profile import Phase, Profile
 from mltcp_tools.planning.rotations import Problem, SharedLink, turned
 from mltcp_tools.planning.search import centre, descend, try_all
+from mltcp_tools.profiling.profile import Phase, Profile
 
 
 def one_phase(name: str, period_s: float, share: float, rate_bps: float = 1e9) -> Profile:

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from mltcp_tools.signals import Signals
+from mltcp_tools.host.signals import Signals
 
 
 def readable(signals: Signals) -> bool:

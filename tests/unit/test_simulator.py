@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mltcp_tools import uapi
 from mltcp_tools.backends.base import JobParams
 from mltcp_tools.backends.params import params_fields
+from mltcp_tools.native import uapi
 from mltcp_tools.simulator.library import Job, Link, Result, Stop, Stopped, simulate
 
 MSS = 1448

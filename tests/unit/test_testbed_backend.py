@@ -11,12 +11,12 @@ import pytest
 
 from mltcp_tools.backends.base import NAMES
 from mltcp_tools.errors import BusyError, HostError, MltcpError
+from mltcp_tools.experiments.arms import Arm
+from mltcp_tools.experiments.jobs import Job
+from mltcp_tools.experiments.reading import parse_experiment
 from mltcp_tools.testbed import backend as testbed_backend
-from mltcp_tools.testbed.arms import Arm
 from mltcp_tools.testbed.backend import ArmJobs, use_backend
 from mltcp_tools.testbed.borrowed import borrow
-from mltcp_tools.testbed.jobs import Job
-from mltcp_tools.testbed.reading import parse_experiment
 from mltcp_tools.testbed.run import check_congestion_controls
 
 

@@ -13,9 +13,10 @@ from unit.run_folders import LONE_COMM_S, experiment, make_run
 
 from mltcp_tools.emulator.turns import Turns
 from mltcp_tools.errors import UsageError
-from mltcp_tools.planning.profile import Phase, Profile
-from mltcp_tools.testbed.arms import ALONE
-from mltcp_tools.testbed.experiment import Experiment
+from mltcp_tools.experiments.arms import ALONE
+from mltcp_tools.experiments.experiment import Experiment
+from mltcp_tools.experiments.reading import parse_experiment
+from mltcp_tools.profiling.profile import Phase, Profile
 from mltcp_tools.testbed.planned import (
     PAYLOAD,
     ArmPlan,
@@ -24,7 +25,6 @@ from mltcp_tools.testbed.planned import (
     plan_arms,
     write_plans,
 )
-from mltcp_tools.testbed.reading import parse_experiment
 from mltcp_tools.testbed.run import plans_of, schedule
 
 TEXT = """\

@@ -7,12 +7,12 @@ import re
 import pytest
 import yaml
 
-from mltcp_tools import uapi
 from mltcp_tools.backends.base import GAIN_MAX, MECHANISMS, SHAPES, Job, JobParams
 from mltcp_tools.backends.params import params_fields, params_from_struct
-from mltcp_tools.core import core
-from mltcp_tools.csources import source_root
 from mltcp_tools.errors import UsageError
+from mltcp_tools.native import uapi
+from mltcp_tools.native.core import core
+from mltcp_tools.native.csources import source_root
 
 STRUCTS = re.findall(r"struct (mltcp_\w+) \{", uapi.STRUCTS)
 

@@ -15,7 +15,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from mltcp_tools.core import core
+from mltcp_tools.native.core import core
 
 lib, ffi = core()
 
