@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from mltcp_tools.backends.base import IterationEvent
+from mltcp_tools.experiments.plans import Plan
 from mltcp_tools.runs.folder import COLUMNS, RARE, write_tables
-from mltcp_tools.testbed.emulators import Plan
 
 TRACED = 3
 

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from mltcp_tools.backends import AUTO, BACKENDS, get_backend
-from mltcp_tools.backends.base import Backend, IterationEvent, IterationStream, JobParams
+from mltcp_tools.backends.base import Backend, IterationEvent, IterationStream
 from mltcp_tools.backends.base import Job as BackendJob
 from mltcp_tools.backends.checks import check_offered
 from mltcp_tools.errors import BusyError, MltcpError
 from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.jobs import Job
+from mltcp_tools.experiments.plans import parameters_of
 
 _SO_COOKIE = 57
 _LOADED = "loaded\n"
@@ -152,20 +153,6 @@ def _write(file: IO[str], text: str) -> None:
     file.truncate()
     file.write(text)
     file.flush()
-
-
-def parameters_of(arm: Arm, job: Job) -> JobParams:
-    """The arm's parameters; where its flows are told, with the job's size and gap.
-
-    A burst's bytes are split evenly over its flows. The gap that ends an iteration is half of the
-    compute time between two bursts.
-    """
-    told: dict[str, Any] = {
-        "total_bytes": job.bytes // (job.bursts * job.flows),
-        "gap_s": job.compute / job.bursts / 2,
-    }
-    params = told if arm.told else {}
-    return JobParams(**(params | arm.parameters))
 
 
 class ArmJobs:

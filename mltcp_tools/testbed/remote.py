@@ -38,6 +38,7 @@ from mltcp_tools import __version__
 from mltcp_tools.backends.base import Backend
 from mltcp_tools.errors import HostError, MltcpError
 from mltcp_tools.experiments.experiment import Experiment
+from mltcp_tools.experiments.plans import Plan, plans_of
 from mltcp_tools.experiments.reading import parse_experiment
 from mltcp_tools.host.facts import read_sysctl
 from mltcp_tools.runs.environment import sysctls
@@ -48,13 +49,11 @@ from mltcp_tools.testbed.emulators import (
     Emulators,
     Measured,
     Place,
-    Plan,
     server_arguments,
 )
 from mltcp_tools.testbed.leftovers import LOCKS, RunLock, require_privileges
 from mltcp_tools.testbed.namespaces import enabled_offloads, write_sysctl
 from mltcp_tools.testbed.network import local_end, sysctls_of
-from mltcp_tools.testbed.run import plans_of
 
 
 class Stopped(MltcpError):

@@ -26,11 +26,11 @@ from train.mltcp import bottleneck, loaded
 from wire import Capture, Sent, captured
 
 from mltcp_tools.experiments.experiment import Experiment
+from mltcp_tools.experiments.plans import plans_of
 from mltcp_tools.experiments.reading import parse_experiment
 from mltcp_tools.host.signals import Signals
 from mltcp_tools.testbed import emulators
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
-from mltcp_tools.testbed.run import plans_of
 
 TRACES = Path(__file__).parent.parent / "unit" / "data" / "traces"
 QUEUE = 30_000

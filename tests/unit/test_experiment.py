@@ -16,14 +16,19 @@ from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.jobs import Job, Straggler
 from mltcp_tools.experiments.links import Link
 from mltcp_tools.experiments.neighbours import Neighbour
+from mltcp_tools.experiments.plans import (
+    neighbours_of,
+    parameters_of,
+    plans_of,
+    schedule,
+    total_iterations,
+)
 from mltcp_tools.experiments.reading import (
     find_experiment,
     load_experiment,
     parse_experiment,
     shipped_experiments,
 )
-from mltcp_tools.testbed.backend import parameters_of
-from mltcp_tools.testbed.run import neighbours_of, plans_of, schedule, total_iterations
 
 FULL = """\
 name: full

@@ -15,6 +15,7 @@ from mltcp_tools.emulator.turns import Turns
 from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.arms import ALONE
 from mltcp_tools.experiments.experiment import Experiment
+from mltcp_tools.experiments.plans import plans_of, schedule
 from mltcp_tools.experiments.reading import parse_experiment
 from mltcp_tools.profiling.profile import Phase, Profile
 from mltcp_tools.testbed.planned import (
@@ -25,7 +26,6 @@ from mltcp_tools.testbed.planned import (
     plan_arms,
     write_plans,
 )
-from mltcp_tools.testbed.run import plans_of, schedule
 
 TEXT = """\
 name: small
