@@ -1,7 +1,7 @@
 """The structs of kmod/mltcp_uapi.h, declared to Python.
 
 Declared without a compiler (cffi's ABI mode) so that a host needs none to talk to the kernel.
-Three things keep the copy honest: tests/unit/test_uapi.py compares it with the header as gcc
+Three things keep the copy honest: tests/unit/native/test_uapi.py compares it with the header as gcc
 compiles it, the BPF backend compares value sizes with the kernel's maps, and both kinds of
 host are little-endian 64-bit Linux.
 """

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from emulator_processes import Emulator, read_document
+from support.emulator_processes import Emulator, read_document
 
 from mltcp_tools.host.facts import available_congestion_controls
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emulator_processes import Emulator
 from scapy.utils import RawPcapWriter
+from support.emulator_processes import Emulator
 
 from mltcp_tools.cli.main import main
 from mltcp_tools.experiments.experiment import Link
