@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from mltcp_tools.backends.base import Flow, IterationEvent, Job, JobParams
 from mltcp_tools.backends.genl import decode, encode, number, text
 from mltcp_tools.backends.params import params_fields, params_from_fields
-from mltcp_tools.tcpstates import tcp_state
-from mltcp_tools.uapi import (
+from mltcp_tools.host.tcpstates import tcp_state
+from mltcp_tools.native.uapi import (
     Attribute,
     FlowAttribute,
     IterationAttribute,
@@ -35,7 +35,7 @@ def _field(kind: Params) -> str:
 def job_attributes(job: Job) -> dict[int, bytes]:
     """The attributes of JOB_SET."""
     fields = params_fields(job.params)
-    params = {
+    params: dict[int, bytes] = {
         kind: struct.pack("=Q" if kind in _WIDE else "=I", fields[_field(kind)]) for kind in Params
     }
     return {

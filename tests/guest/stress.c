@@ -362,12 +362,12 @@ static void tagger(struct worker *w)
 
 static void note_flow(const struct nlmsghdr *m, void *data)
 {
-	struct mltcp_flow_record record;
+	const struct nlattr *flow = message_attribute(m, MLTCP_A_FLOW);
+	uint8_t tcp_state = *(const uint8_t *)(nested_attribute(flow, MLTCP_F_STATE) + 1);
+	const char *name = (const char *)(nested_attribute(flow, MLTCP_F_CA_NAME) + 1);
 
-	memcpy(&record, message_attribute(m, MLTCP_A_FLOW) + 1, sizeof(record));
-	if (record.state < TCP_ESTABLISHED || record.state > TCP_CLOSING ||
-	    strncmp(record.ca_name, "mltcp", 5))
-		fail("a flow that isn't one: state %u, %.16s", record.state, record.ca_name);
+	if (tcp_state < TCP_ESTABLISHED || tcp_state > TCP_CLOSING || strncmp(name, "mltcp", 5))
+		fail("a flow that isn't one: state %u, %.16s", tcp_state, name);
 	count(flows);
 	(void)data;
 }

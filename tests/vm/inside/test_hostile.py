@@ -22,10 +22,10 @@ import pytest
 from guest.common import CACHE
 from vm.inside.test_module import FILE, MODULE, SLAB, choose, chosen, insert, pair, remove
 
-from mltcp_tools.backends import genl, get_backend, kmod, records
+from mltcp_tools.backends import attributes, genl, get_backend
 from mltcp_tools.backends.base import ALL_NAMES, Flow, Job, JobParams
+from mltcp_tools.native.uapi import GENL_NAME, Attribute, Command
 from mltcp_tools.testbed.namespaces import write_sysctl
-from mltcp_tools.uapi import GENL_NAME, Attribute, Command
 
 pytestmark = pytest.mark.guest(timeout=1200)
 
@@ -83,24 +83,35 @@ class Client:
 
     def set_job(self, number: int, params: JobParams = PARAMS) -> None:
         job = Job(number, f"job {number}", params)
-        self.socket.request(Command.JOB_SET, kmod.job_attributes(job))
+        self.socket.request(Command.JOB_SET, attributes.job_attributes(job))
 
     def delete_job(self, number: int) -> None:
         self.socket.request(Command.JOB_DEL, {Attribute.JOB_ID: struct.pack("=I", number)})
 
     def tag(self, fd: int, job: int) -> None:
-        attributes = {Attribute.FD: struct.pack("=i", fd), Attribute.JOB_ID: struct.pack("=I", job)}
-        self.socket.request(Command.TAG, attributes)
+        given = {Attribute.FD: struct.pack("=i", fd), Attribute.JOB_ID: struct.pack("=I", job)}
+        self._ask_again(Command.TAG, given)
 
     def untag(self, fd: int) -> None:
-        self.socket.request(Command.UNTAG, {Attribute.FD: struct.pack("=i", fd)})
+        self._ask_again(Command.UNTAG, {Attribute.FD: struct.pack("=i", fd)})
+
+    def _ask_again(self, command: Command, given: dict[int, bytes]) -> None:
+        """An ACK may be under way in the socket just then."""
+        for _ in range(1000):
+            try:
+                self.socket.request(command, given)
+                return
+            except genl.NetlinkError as error:
+                if error.errno != errno.EBUSY:
+                    raise
+        raise AssertionError("the socket stays busy")
 
     def jobs(self) -> list[int]:
-        return sorted(kmod.job_from(genl.decode(data)).id for data in self._dump(Command.JOB_GET))
+        return sorted(attributes.job_from(genl.decode(data)).id for data in self._dump(Command.JOB_GET))
 
     def flows(self) -> list[Flow]:
         found = [genl.decode(data)[Attribute.FLOW] for data in self._dump(Command.FLOW_GET)]
-        return [records.flow(data) for data in found]
+        return [attributes.flow_from(data) for data in found]
 
     def status(self, attribute: Attribute) -> int:
         return genl.number(self.socket.request(Command.STATUS_GET, {})[attribute])
