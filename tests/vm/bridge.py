@@ -188,11 +188,11 @@ def unavailable(suite: str) -> str | None:
 @functools.cache
 def _compile_for_guests() -> None:
     """Fill the caches of compiled objects, which guests see: compiling there takes minutes."""
-    from mltcp_tools import core  # noqa: F401  compiles the core when imported
+    from mltcp_tools.native import core  # noqa: F401  compiles the core when imported
     from mltcp_tools.native import objects as build
 
     for source in (CHECKOUT / "bpf").glob("*.bpf.c"):
-        build.build_object(source.name.removesuffix(".bpf.c"))
+        objects.build_object(source.name.removesuffix(".bpf.c"))
     folder = CHECKOUT / "tests" / "guest"
     subprocess.run(["make", "-s", "-C", folder, f"OUT={CACHE / 'programs'}"], check=True)
 

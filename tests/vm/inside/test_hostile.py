@@ -107,7 +107,9 @@ class Client:
         raise AssertionError("the socket stays busy")
 
     def jobs(self) -> list[int]:
-        return sorted(attributes.job_from(genl.decode(data)).id for data in self._dump(Command.JOB_GET))
+        return sorted(
+            attributes.job_from(genl.decode(data)).id for data in self._dump(Command.JOB_GET)
+        )
 
     def flows(self) -> list[Flow]:
         found = [genl.decode(data)[Attribute.FLOW] for data in self._dump(Command.FLOW_GET)]
