@@ -11,8 +11,8 @@
  *   mltcp_bpf_init(sk), mltcp_bpf_send(sk) where sending begins, mltcp_bpf_acked(sk, sample),
  *   mltcp_bpf_release(sk), and
  *   mltcp_bpf_loss(sk, base's ssthresh);
- *   mltcp_bpf_avoid(sk, acked), which returns the count of segments to hand to the base's
- *   cong_avoid.
+ *   mltcp_bpf_avoid(sk, &acked), which says whether to call the base's cong_avoid, and with which
+ *   count of segments; that may be 0.
  * The kernel calls them with the socket locked, so a flow's state needs no lock of its own.
  */
 #ifndef MLTCP_BPF_H
@@ -20,9 +20,6 @@
 
 #include "mltcp_maps.bpf.h"
 #include "../kmod/mltcp_core.h"
-
-/* No connection has as many segments in flight; a greater ssthresh means "none", or nothing. */
-#define MLTCP_SSTHRESH_MAX (1U << 28)
 
 /*
  * Parameters of flows without a job. Alone in its section, so that the loader can replace it
@@ -120,24 +117,6 @@ static __always_inline __u64 mltcp_bpf_acked_bytes(struct sock *sk)
 }
 
 /*
- * Some kernels skip a program at times (before 6.1, 64696c40d03c: one that interrupts itself), and
- * then the caller of ssthresh gets what lay on the stack. The window would be without bounds for
- * seconds: put in what Reno's ssthresh had returned.
- */
-static __always_inline void mltcp_bpf_mend(struct tcp_sock *tp)
-{
-	__u32 half = tp->prior_cwnd / 2;
-
-	if (tp->snd_ssthresh < MLTCP_SSTHRESH_MAX || tp->snd_ssthresh == MLTCP_SSTHRESH_NONE)
-		return;
-	if (half < MLTCP_CWND_MIN)
-		half = MLTCP_CWND_MIN;
-	tp->snd_ssthresh = half;
-	if (tp->snd_cwnd > half)
-		tp->snd_cwnd = half;
-}
-
-/*
  * Where the host keeps what is known of the flow's path, and the path's key: FNV-1a over the
  * words of its addresses. Never NULL, but the verifier can't tell.
  */
@@ -157,6 +136,14 @@ static __always_inline __u64 *mltcp_bpf_path(struct sock *sk, __u32 *key)
 	return bpf_map_lookup_elem(&mltcp_paths, &hash);
 }
 
+/* Was unloading forced? Then every flow is its base, from its next decision on. */
+static __always_inline __u8 mltcp_bpf_is_off(void)
+{
+	__u32 zero = 0, *off = bpf_map_lookup_elem(&mltcp_off, &zero);
+
+	return off && *off;
+}
+
 /* Every ACK that acknowledges data, in every state of the connection. */
 static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sample *sample)
 {
@@ -165,12 +152,11 @@ static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sa
 	struct mltcp_flow *flow;
 	struct mltcp_job *job = NULL;
 	struct mltcp_tag *tag;
-	__u64 now = bpf_ktime_get_ns();
+	__u64 now = tp->tcp_clock_cache; /* when the ACK came, CLOCK_MONOTONIC */
 	__u64 acked_bytes = mltcp_bpf_acked_bytes(sk);
 	__u32 mechanisms, id, key;
 	__u64 *path;
 
-	mltcp_bpf_mend(tp);
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
 	/* The ACK of a FIN alone says nothing of a burst. */
 	if (!flow || (acked_bytes < tp->bytes_acked && acked_bytes == flow->acked_bytes))
@@ -187,7 +173,9 @@ static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sa
 		params = mltcp_defaults;
 	}
 	if (flow->job != id) {
-		mltcp_bpf_report(sk, flow);
+		/* Of a job that was deleted nobody is told any more. */
+		if (job || !tag || tag->job != flow->job)
+			mltcp_bpf_report(sk, flow);
 		/* The bytes of this ACK already belong to the new job. */
 		mltcp_reset(flow, id, flow->acked_bytes, flow->retransmits);
 	}
@@ -204,13 +192,16 @@ static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sa
 		if (path)
 			mltcp_ask_path(flow, path, key);
 		mltcp_decide(flow, &params, mechanisms, now);
+		if (mltcp_bpf_is_off())
+			mltcp_be_base(flow);
 	}
 	flow->cwnd = tp->snd_cwnd;
 	flow->srtt_us = tp->srtt_us >> 3;
 	flow->retransmits = tp->total_retrans;
 }
 
-static __always_inline __u32 mltcp_bpf_avoid(struct sock *sk, __u32 acked)
+/* Sets *acked to the count to hand to the base's cong_avoid; 0: that isn't to be called. */
+static __always_inline __u8 mltcp_bpf_avoid(struct sock *sk, __u32 *acked)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct mltcp_flow *flow;
@@ -219,7 +210,7 @@ static __always_inline __u32 mltcp_bpf_avoid(struct sock *sk, __u32 acked)
 
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
 	if (!flow)
-		return acked;
+		return 1;
 	cwnd = tp->snd_cwnd;
 	ssthresh = tp->snd_ssthresh;
 	yields = mltcp_yield_or_resume(flow, &cwnd, &ssthresh);
@@ -228,9 +219,9 @@ static __always_inline __u32 mltcp_bpf_avoid(struct sock *sk, __u32 acked)
 	if (yields && MLTCP_YIELD_HOLDS)
 		return 0;
 	/* Slow start stays the base's own. */
-	if (tp->snd_cwnd < tp->snd_ssthresh)
-		return acked;
-	return mltcp_scaled_acked(flow, acked);
+	if (tp->snd_cwnd >= tp->snd_ssthresh)
+		*acked = mltcp_scaled_acked(flow, *acked);
+	return 1;
 }
 
 static __always_inline __u32 mltcp_bpf_loss(struct sock *sk, __u32 base)

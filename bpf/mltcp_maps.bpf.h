@@ -58,6 +58,15 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } mltcp_events SEC(".maps");
 
+/* Element 0: 1 once unloading was forced. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+	__type(key, __u32);
+	__type(value, __u32);
+} mltcp_off SEC(".maps");
+
 /* Element 0: iterations not reported because the ring was full. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -248,11 +248,12 @@ class Backend(ABC):
 
         With sockets in use, or one of the names the default of this network namespace, raises
         BusyError unless force. Then jobs are deleted, and those sockets run on with the code they
-        have until they close, as their base algorithm. eBPF programs leave the kernel at once all
-        the same, but flows without a job keep the defaults they were loaded with; with force,
-        0 is returned also where the sockets can't be read. A kernel module can't leave while a
-        socket or a default holds it: there force ends in a BusyError that says which, and
-        unloading again works once they let go.
+        have until they close, as their base algorithm, whether they had a job,
+        had learned their iterations or had defaults that told them. eBPF programs leave the kernel
+        at once all the same; with force, 0 is returned also where the sockets can't be read. A
+        kernel module can't leave while a socket or a default holds it: there force ends in a
+        BusyError that says which, and unloading again works once they let go; loading again makes
+        its flows what they were.
         """
 
     @abstractmethod

@@ -43,7 +43,7 @@ _STRUCTS = {
 }
 """Maps whose values are structs of the uapi header, and which struct."""
 
-_MAPS = (*_STRUCTS, "mltcp_paths", "mltcp_events", "mltcp_dropped")
+_MAPS = (*_STRUCTS, "mltcp_paths", "mltcp_events", "mltcp_dropped", "mltcp_off")
 """Maps that the objects share, pinned by these names (bpf/mltcp_maps.bpf.h)."""
 
 _OTHER_VERSION = (
@@ -109,6 +109,7 @@ class BpfBackend(Backend):
         names = NAMES if names is None else names
         checks.check_offered(self.name, names, NAMES)
         facts.require_bpf(PIN_ROOT.parent)
+        facts.require_whole_struct_ops()
         with exclusive("bpf"):
             self._clean_leftovers()
             present = _registered()
@@ -171,6 +172,8 @@ class BpfBackend(Backend):
                 flows = []
             if not force:
                 checks.check_unused(flows, _registered())
+            if force:
+                self._switch_off()
             self._forget_jobs()
             _unregister(NAMES)
             self._close_reader()
@@ -180,6 +183,16 @@ class BpfBackend(Backend):
             if left:
                 raise HostError(f"The kernel still lists {', '.join(left)} after unloading.")
         return len(flows)
+
+    @staticmethod
+    def _switch_off() -> None:
+        """Sockets keep the code they have: let it do what their base does, and no more."""
+        try:
+            with libbpf.BpfMap.pinned(PIN_ROOT / "mltcp_off") as off:
+                off.set(_key(0), struct.pack("=I", 1))
+        except libbpf.BpfError as error:
+            if error.errno != errno.ENOENT:
+                raise _explain(error, "Switching MLTCP off") from error
 
     def _forget_jobs(self) -> None:
         try:
