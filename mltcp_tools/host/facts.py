@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 from mltcp_tools.errors import HostError
@@ -98,8 +99,8 @@ def require_whole_struct_ops(btf: Path = Path("/sys/kernel/btf/vmlinux")) -> Non
     if skips_struct_ops(btf.read_text(errors="replace")):
         raise HostError(
             f"This kernel ({platform.release()}) skips congestion controls in BPF at times, and "
-            "then takes chance numbers for their windows; boot Linux 6.1 or newer, or use the kernel "
-            "module (mltcp load --backend kmod)."
+            "then takes chance numbers for their windows; boot Linux 6.1 or newer, or use the "
+            "kernel module (mltcp load --backend kmod)."
         )
 
 
