@@ -66,7 +66,8 @@ struct mltcp_variant {
 	int lacks_room; /* 1: the base writes where our pointer would be, so no flow gets one */
 	struct socket *holder; /* keeps the base; NULL: this kernel lacks it */
 	const struct tcp_congestion_ops *base;
-	const struct tcp_congestion_ops *base_without_ecn; /* what it left in charge; NULL: as yet none */
+	const struct tcp_congestion_ops
+		*base_without_ecn; /* what it left in charge; NULL: as yet none */
 	struct tcp_congestion_ops ops; /* registered */
 	struct tcp_congestion_ops
 		ops_without_ecn; /* for a base that found no ECN on a connection */

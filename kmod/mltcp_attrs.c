@@ -3,16 +3,11 @@
 #include "mltcp.h"
 
 const struct nla_policy mltcp_params_policy[MLTCP_P_COUNT] = {
-	[MLTCP_P_TOTAL_BYTES] = {.type = NLA_U64},
-	[MLTCP_P_GAP_NS] = {.type = NLA_U64},
-	[MLTCP_P_SLOPE] = {.type = NLA_U32},
-	[MLTCP_P_INTERCEPT] = {.type = NLA_U32},
-	[MLTCP_P_KEEP_MIN] = {.type = NLA_U32},
-	[MLTCP_P_KEEP_MAX] = {.type = NLA_U32},
-	[MLTCP_P_YIELD_MIN] = {.type = NLA_U32},
-	[MLTCP_P_YIELD_MAX] = {.type = NLA_U32},
-	[MLTCP_P_SHAPE] = {.type = NLA_U32},
-	[MLTCP_P_MECHANISMS] = {.type = NLA_U32},
+	[MLTCP_P_TOTAL_BYTES] = {.type = NLA_U64}, [MLTCP_P_GAP_NS] = {.type = NLA_U64},
+	[MLTCP_P_SLOPE] = {.type = NLA_U32},	   [MLTCP_P_INTERCEPT] = {.type = NLA_U32},
+	[MLTCP_P_KEEP_MIN] = {.type = NLA_U32},	   [MLTCP_P_KEEP_MAX] = {.type = NLA_U32},
+	[MLTCP_P_YIELD_MIN] = {.type = NLA_U32},   [MLTCP_P_YIELD_MAX] = {.type = NLA_U32},
+	[MLTCP_P_SHAPE] = {.type = NLA_U32},	   [MLTCP_P_MECHANISMS] = {.type = NLA_U32},
 };
 
 /* Where the 32-bit ones are. */
@@ -31,7 +26,8 @@ int mltcp_get_params(const struct nlattr *nested, struct mltcp_params *params,
 		     struct netlink_ext_ack *extack)
 {
 	struct nlattr *given[MLTCP_P_COUNT];
-	int i, err = nla_parse_nested(given, MLTCP_P_COUNT - 1, nested, mltcp_params_policy, extack);
+	int i, err = nla_parse_nested(given, MLTCP_P_COUNT - 1, nested, mltcp_params_policy,
+				      extack);
 
 	if (err)
 		return err;

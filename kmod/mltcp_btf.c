@@ -53,8 +53,7 @@ static u32 find_name(const struct btf_file *file, const char *name)
 		if (!memcmp(strings + at, name, length))
 			return at;
 		/* What isn't terminated would lead out of the file. */
-		if (strnlen(strings + at, file->header->str_len - at) ==
-		    file->header->str_len - at)
+		if (strnlen(strings + at, file->header->str_len - at) == file->header->str_len - at)
 			break;
 	}
 	return 0;

@@ -33,12 +33,13 @@
 #define STUCK_SECONDS 150
 
 /* What is counted; each must have happened in the end. */
-#define COUNTED(X)                                                                                \
-	X(connected)                                                                              \
-	X(connecting)                                                                             \
-	X(accepted) X(deferred) X(reconnected) X(listened) X(reset) X(repaired) X(sent) X(closed) \
-		X(switched) X(tagged) X(untagged) X(refused) X(jobs_set) X(jobs_deleted) X(flows) \
-			X(sock_diag) X(cc_info) X(namespaces) X(parameters) X(busy) X(unloaded)
+#define COUNTED(X)                                                                                 \
+	X(connected)                                                                               \
+	X(connecting)                                                                              \
+	X(accepted)                                                                                \
+	X(deferred) X(reconnected) X(listened) X(reset) X(repaired) X(sent) X(closed) X(switched)  \
+		X(tagged) X(untagged) X(refused) X(jobs_set) X(jobs_deleted) X(flows) X(sock_diag) \
+			X(cc_info) X(namespaces) X(parameters) X(busy) X(unloaded)
 
 #define ENUM(name) name,
 #define NAME(name) #name,
