@@ -56,6 +56,7 @@ static __always_inline void mltcp_bpf_report(struct sock *sk, const struct mltcp
 	const struct sock_common *common = &sk->__sk_common;
 	const struct inet_sock *inet = (struct inet_sock *)sk;
 	struct mltcp_event *event;
+	struct mltcp_tag *tag;
 	__u64 *dropped;
 	__u32 zero = 0;
 
@@ -85,7 +86,8 @@ static __always_inline void mltcp_bpf_report(struct sock *sk, const struct mltcp
 	/* skc_num is 0 already when a closed socket is released */
 	event->local_port = __builtin_bswap16(inet->inet_sport);
 	event->remote_port = __builtin_bswap16(common->skc_dport);
-	event->pad = 0;
+	tag = flow->job ? bpf_sk_storage_get(&mltcp_tags, sk, 0, 0) : NULL;
+	event->netns = tag ? tag->netns : common->skc_net.net->ns.inum;
 	bpf_ringbuf_submit(event, 0);
 }
 
@@ -163,8 +165,10 @@ static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sa
 		return;
 	tag = bpf_sk_storage_get(&mltcp_tags, sk, 0, 0);
 	if (tag) {
+		struct mltcp_job_key job_key = {.home = tag->home, .id = tag->job};
+
 		id = tag->job;
-		job = bpf_map_lookup_elem(&mltcp_jobs, &id);
+		job = bpf_map_lookup_elem(&mltcp_jobs, &job_key);
 	}
 	if (job) {
 		params = job->params;

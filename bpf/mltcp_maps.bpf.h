@@ -39,7 +39,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MLTCP_JOBS_MAX);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
-	__type(key, __u32);
+	__type(key, struct mltcp_job_key);
 	__type(value, struct mltcp_job);
 } mltcp_jobs SEC(".maps");
 

@@ -194,6 +194,7 @@ void mltcp_flow_event(const struct mltcp_sock *ms, struct mltcp_event *event)
 
 	memset(event, 0, sizeof(*event));
 	event->cookie = socket_cookie(sk);
+	event->netns = sock_net(sk)->ns.inum;
 	event->first_ack_ns = flow->start_ns;
 	event->last_ack_ns = flow->last_ns;
 	event->bytes = mltcp_sent(flow);

@@ -63,9 +63,18 @@ struct mltcp_job {
 	char name[MLTCP_JOB_NAME_BYTES]; /* for people, terminated by 0 */
 };
 
+/* Where the eBPF programs find a job: ids belong to the network namespace that set them. */
+struct mltcp_job_key {
+	__u64 home; /* cookie of that namespace (SO_NETNS_COOKIE), unique for ever */
+	__u32 id;
+	__u32 pad;
+};
+
 /* Which job a socket belongs to. Written by user space only. */
 struct mltcp_tag {
 	__u32 job; /* id of the job; 0: none */
+	__u32 netns; /* inode of the job's network namespace, which hears of its iterations */
+	__u64 home; /* cookie of that namespace */
 };
 
 /* How many pieces of what was sent, between gaps, are kept to learn from. */
@@ -140,7 +149,7 @@ struct mltcp_event {
 	__u8 remote_addr[16];
 	__u16 local_port; /* host byte order */
 	__u16 remote_port; /* host byte order */
-	__u32 pad;
+	__u32 netns; /* inode of the network namespace of the job, of the flow without one */
 };
 
 /* One flow as read back from the kernel. */

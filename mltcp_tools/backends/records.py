@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mltcp_tools.backends.base import Flow, IterationEvent
 from mltcp_tools.host.tcpstates import tcp_state
 from mltcp_tools.native.uapi import CONFIDENCE_MAX, address_text, ffi, from_fixed, unpack
@@ -41,9 +43,8 @@ def flow(data: bytes) -> Flow:
     )
 
 
-def iteration(data: bytes) -> IterationEvent:
-    """The finished iteration of a struct mltcp_event."""
-    event = unpack("mltcp_event", data)
+def iteration(event: Any) -> IterationEvent:
+    """The finished iteration of a cffi `struct mltcp_event`."""
     return IterationEvent(
         job_id=event.job,
         cookie=event.cookie,

@@ -137,8 +137,13 @@ struct mltcp_job {
     struct mltcp_params params;
     char name[64];
 };
+struct mltcp_job_key {
+    uint64_t home;
+    uint32_t id, pad;
+};
 struct mltcp_tag {
-    uint32_t job;
+    uint32_t job, netns;
+    uint64_t home;
 };
 struct mltcp_flow {
     uint64_t acked_bytes, start_bytes, start_ns, last_ns, send_ns, next_bytes;
@@ -155,7 +160,7 @@ struct mltcp_event {
     uint32_t job, iteration, retransmits, srtt_us, cwnd, ratio;
     uint8_t local_addr[16], remote_addr[16];
     uint16_t local_port, remote_port;
-    uint32_t pad;
+    uint32_t netns;
 };
 struct mltcp_flow_record {
     uint64_t cookie;
