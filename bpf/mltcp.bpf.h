@@ -35,6 +35,10 @@ const volatile struct mltcp_params mltcp_defaults SEC(".rodata.defaults") = {
 	.mechanisms = MLTCP_MECHANISMS_DEFAULT,
 };
 
+#ifndef barrier_var
+#define barrier_var(var) asm volatile("" : "+r"(var))
+#endif
+
 static __always_inline struct tcp_sock *tcp_sk(struct sock *sk)
 {
 	return (struct tcp_sock *)sk;
@@ -86,8 +90,11 @@ static __always_inline void mltcp_bpf_report(struct sock *sk, const struct mltcp
 	/* skc_num is 0 already when a closed socket is released */
 	event->local_port = __builtin_bswap16(inet->inet_sport);
 	event->remote_port = __builtin_bswap16(common->skc_dport);
+	event->netns = common->skc_net.net->ns.inum;
+	barrier_var(event); /* else the two are one load, from pointers the verifier keeps apart */
 	tag = flow->job ? bpf_sk_storage_get(&mltcp_tags, sk, 0, 0) : NULL;
-	event->netns = tag ? tag->netns : common->skc_net.net->ns.inum;
+	if (tag)
+		event->netns = tag->netns;
 	bpf_ringbuf_submit(event, 0);
 }
 
