@@ -4,7 +4,7 @@
  * shows in /sys/kernel/btf (Documentation/bpf/btf.rst). The kernel has the same parsed, but for no
  * module to ask. What isn't as described there, or isn't there, is unknown.
  */
-#include <linux/kernel_read_file.h>
+#include <linux/fs.h>
 #include <linux/vmalloc.h>
 #include <uapi/linux/btf.h>
 #include "mltcp.h"
@@ -21,21 +21,40 @@ struct btf_file {
 	const struct btf_header *header;
 };
 
+/* The whole file, of less than 256 MiB; NULL where there is none. */
+static void *read_file(const char *path, u32 *size)
+{
+	struct file *file = filp_open(path, O_RDONLY, 0);
+	void *data = NULL;
+	loff_t at = 0, all;
+
+	if (IS_ERR(file))
+		return NULL;
+	all = i_size_read(file_inode(file));
+	if (all > 0 && all < SZ_256M)
+		data = vmalloc(all);
+	while (data && at < all) {
+		ssize_t got = kernel_read(file, data + at, all - at, &at);
+
+		if (got <= 0) {
+			vfree(data);
+			data = NULL;
+		}
+	}
+	fput(file);
+	*size = all;
+	return data;
+}
+
 static bool open_btf(const char *name, struct btf_file *file)
 {
 	const struct btf_header *header;
 	char path[80];
-	ssize_t size;
 
-	file->data = NULL;
 	snprintf(path, sizeof(path), "/sys/kernel/btf/%s", name);
-	size = kernel_read_file_from_path_initns(path, 0, &file->data, INT_MAX, NULL,
-						 READING_UNKNOWN);
-	if (size < 0) {
-		file->data = NULL;
+	file->data = read_file(path, &file->size);
+	if (!file->data)
 		return false;
-	}
-	file->size = size;
 	file->header = header = file->data;
 	return file->size > sizeof(*header) && header->magic == BTF_MAGIC &&
 	       header->hdr_len >= sizeof(*header) &&

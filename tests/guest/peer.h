@@ -52,7 +52,7 @@ static inline bool peer_device(void)
 {
 	return !system("ip link add " PEER_DEVICE " type dummy && "
 		       "ip addr add 10.99.0.1/24 dev " PEER_DEVICE " && "
-		       "ip link set " PEER_DEVICE " up");
+		       "ip link set lo up && ip link set " PEER_DEVICE " up");
 }
 
 static inline bool peer_open(struct peer *p, uint16_t port)
