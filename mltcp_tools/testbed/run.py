@@ -16,7 +16,7 @@ from pathlib import Path
 from mltcp_tools.backends import AUTO
 from mltcp_tools.backends.base import Backend
 from mltcp_tools.emulator.sockets import set_congestion_control
-from mltcp_tools.errors import BusyError, HostError
+from mltcp_tools.errors import BusyError, HostError, UsageError
 from mltcp_tools.experiments.arms import ALONE, Arm, is_mltcp
 from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.plans import Plan, neighbours_of, plans_of, schedule, total_iterations
@@ -38,6 +38,9 @@ from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
 from mltcp_tools.testbed.paths import ANY_ADDRESS, Paths
 from mltcp_tools.testbed.planned import ArmPlan, check_plans, plan_arms, write_plans
 
+MAX_TBF_RATE_BPS = 30_000_000_000
+"""tbf counts its rate in 32 bits of bytes per second."""
+
 CPU_SUSPECT = 0.85
 """Share of all CPUs' time above which an arm's result says more of the machine than of the link."""
 
@@ -54,6 +57,7 @@ def run_experiment(
     """
     require_privileges()
     check_plans(experiment)
+    check_rates(experiment)
     check_congestion_controls(experiment)
     check_folder(folder)
     with (
@@ -238,6 +242,16 @@ class _Run:
     def _warn(self, sentence: str) -> None:
         self._environment.warn(sentence)
         self._progress.say(f"warning: {sentence}")
+
+
+def check_rates(experiment: Experiment) -> None:
+    """Raise UsageError where a link is faster than the testbed's can be."""
+    for link in experiment.links.values() or [experiment.link]:
+        if link.rate > MAX_TBF_RATE_BPS:
+            raise UsageError(
+                f"experiment {experiment.name} has a link of {link.rate / 1e9:g} Gbit/s, and the"
+                f" testbed's carry {MAX_TBF_RATE_BPS / 1e9:g} at most; `mltcp simulate` takes it."
+            )
 
 
 def check_congestion_controls(experiment: Experiment) -> None:
