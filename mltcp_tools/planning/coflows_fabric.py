@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mltcp_tools.errors import MltcpError
-from mltcp_tools.extension import extension
+from mltcp_tools.native.extension import extension
 from mltcp_tools.planning.coflows import Floats, bssi, sebf
 from mltcp_tools.planning.coflows_epochs import choose, epoch_s
 from mltcp_tools.planning.coflows_trace import Coflow, Port, Trace
