@@ -47,7 +47,8 @@ bytes that neighbours' bulk flows had got across at some instants."""
 
 PLAN = "plan.json"
 PLAN_SCHEMA = "mltcp-run-plan/1"
-"""When the jobs of planned arms communicate (testbed/planned.py); absent where no arm is."""
+"""When the jobs of planned arms communicate (testbed/treatments/cassini.py); absent where no arm is
+planned."""
 
 RARE = ("flow_events", "bulk", "requests")
 """Tables that are absent where they would have no rows."""
