@@ -3,7 +3,8 @@
 In each repetition every arm runs once, `alone` among them. The order alternates, so that a drift of
 the machine falls on all alike: a repetition runs the arms forwards, the next backwards, and each
 such pair begins one arm further on. The draws of compute times and starts depend on seed,
-repetition and job only, so the arms of a repetition face the same jobs.
+repetition and job only, so the arms of a repetition face the same jobs. An arm that something else
+on the host disturbed is run again, a bounded number of times.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from mltcp_tools.errors import BusyError, HostError
 from mltcp_tools.experiments.arms import ALONE, Arm, is_mltcp
 from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.plans import Plan, neighbours_of, plans_of, schedule, total_iterations
+from mltcp_tools.host.disturbance import Watch
 from mltcp_tools.host.signals import Signals
 from mltcp_tools.runs.environment import Environment, sysctls
 from mltcp_tools.runs.folder import check_folder
 from mltcp_tools.runs.progress import Progress
 from mltcp_tools.runs.recorder import Tables
+from mltcp_tools.testbed.attempts import Attempts
 from mltcp_tools.testbed.backend import ArmJobs, describe, use_backend
 from mltcp_tools.testbed.emulators import Emulators, Measured, Place
 from mltcp_tools.testbed.leftovers import (
@@ -43,12 +46,17 @@ CPU_SUSPECT = 0.85
 
 
 def run_experiment(
-    experiment: Experiment, folder: Path, trace_ms: int = 2, backend: str = AUTO
+    experiment: Experiment,
+    folder: Path,
+    trace_ms: int = 2,
+    backend: str = AUTO,
+    attempts: int = 1,
 ) -> None:
     """Run `experiment` and write its tables into `folder`, which must be new or empty.
 
     trace_ms: milliseconds between TCP samples in the first repetition, 0 for none.
-    backend: what runs the MLTCP arms, as `get_backend` takes it. Talks on stderr.
+    backend: what runs the MLTCP arms, as `get_backend` takes it. attempts: how often an arm is run
+    at most until nothing disturbs it. Talks on stderr.
     Raises what ended the run early (MltcpError, or KeyboardInterrupt after a signal), with the
     tables of what was measured until then written and everything else taken down.
     """
@@ -68,7 +76,7 @@ def run_experiment(
             progress.say(f"warning: {error}")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "experiment.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
-        _Run(experiment, folder, trace_ms, backend, interrupts, lock, progress).run()
+        _Run(experiment, folder, trace_ms, backend, attempts, interrupts, lock, progress).run()
 
 
 class _Run:
@@ -80,6 +88,7 @@ class _Run:
         folder: Path,
         trace_ms: int,
         backend: str,
+        attempts: int,
         interrupts: Signals,
         lock: RunLock,
         progress: Progress,
@@ -93,6 +102,7 @@ class _Run:
         self._progress = progress
         self._environment = Environment(folder)
         self._tables = Tables()
+        self._attempts = Attempts(attempts, self._tables, self._warn)
         self._backend: Backend | None = None
         self._plans: dict[str, ArmPlan] = {}
 
@@ -120,7 +130,9 @@ class _Run:
                 self._environment.add(backend=describe(self._backend))
             for repetition, names in order:
                 for position, name in enumerate(names, 1):
-                    self._run_arm(self._experiment.arm(name), repetition, position)
+                    arm = self._experiment.arm(name)
+                    for attempt in self._attempts.of(name, repetition):
+                        self._run_arm(arm, repetition, position, attempt)
                     if name == ALONE and repetition == 1:
                         self._plan_arms()
 
@@ -135,7 +147,7 @@ class _Run:
                 " alone"
             )
 
-    def _run_arm(self, arm: Arm, repetition: int, position: int) -> None:
+    def _run_arm(self, arm: Arm, repetition: int, position: int, attempt: int) -> None:
         """Run an arm and write all tables; then raise what ended it early, if anything did."""
         self._interrupts.check()
         title = f"{arm.name} {repetition}/{self._experiment.repetitions}"
@@ -144,8 +156,8 @@ class _Run:
         groups = plans_of(self._experiment, arm, repetition, self._trace_ms, turns)
         neighbours = neighbours_of(self._experiment, arm, repetition)
         measured: list[Measured] = []
-        with self._network(len(groups[0]) + len(neighbours)) as network:
-            if repetition == position == 1:
+        with Watch() as watch, self._network(len(groups[0]) + len(neighbours)) as network:
+            if repetition == position == attempt == 1:
                 self._describe(network)
             with contextlib.ExitStack() as stack:
                 jobs = None
@@ -174,6 +186,8 @@ class _Run:
         busy_s = sum(part.cpu_busy * part.duration for part in measured)
         cpu_busy = busy_s / (sum(part.duration for part in measured) or 1.0)
         duration = measured[-1].start + measured[-1].duration - start
+        spans = [(part.start, part.start + part.duration) for part in measured]
+        self._attempts.judge(watch, spans)
         self._tables.add_arm(
             arm=arm.name,
             repetition=repetition,
