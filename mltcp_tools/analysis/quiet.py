@@ -62,7 +62,7 @@ def undisturbed(run: Run) -> Quiet:
     for key, rows in run.disturbance.groupby(["arm", "repetition"], sort=False):
         arm, repetition = str(key[0]), int(rows["repetition"].iloc[0])
         last = int(rows["attempt"].max())
-        judged = judge(rows[rows["attempt"] == last], last)
+        judged = judge(rows[rows["attempt"] == last].to_dict("records"), last)
         if judged is not None:
             found[arm, repetition] = judged
     bad = {key for key, each in found.items() if each.disturbed}

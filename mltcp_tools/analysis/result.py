@@ -60,7 +60,7 @@ the schedules in schedules.py, the intervals in bootstrap.py.
                             none (neighbours.py)
         jain                {value, per_repetition, ratio_to_base}: Jain index of the bulk flows'
                             throughput, value is the mean; null with fewer than two
-        disturbance         {void, left_out, again, share, stolen, queued, late_s, latest_s}, null
+        disturbance         {void, left_out, again, share, stolen, others, queued, …}, or null
                             where nothing was watched: whether the arm was disturbed in every
                             repetition, so that it can't be compared; disturbed repetitions that are
                             left out; disturbed runs that were made again; of what is shown, the
@@ -108,6 +108,7 @@ from mltcp_tools.runs.run import Run
 
 SCHEMA = "mltcp-result/1"
 Entry = dict[str, Any]
+_DISTURBED_BY = ("share", "stolen", "others", "queued", "late_s", "latest_s")
 
 
 def summarise(run: Run, settled_from: int = metrics.SETTLED_FROM) -> Entry:
@@ -306,7 +307,7 @@ def _disturbance(quiet: Quiet, arm: str) -> Entry | None:
         "void": void,
         "left_out": len(known) - len(shown),
         "again": sum(each.attempt - 1 for each in known),
-        **{key: getattr(worst, key) for key in ("share", "stolen", "queued", "late_s", "latest_s")},
+        **{key: getattr(worst, key) for key in _DISTURBED_BY},
     }
 
 

@@ -3,8 +3,8 @@
 A thread sleeps PROBE_S over and over and notes how much later than asked for it woke up; ten times
 a second it reads the kernel's own counters: stolen time (/proc/stat, proc(5)), the time during
 which some task waited for a CPU (/proc/pressure/cpu, the kernel's Documentation/accounting/psi),
-and how long the processes started by this one waited for theirs (/proc/PID/schedstat,
-Documentation/scheduler/sched-stats). The probe takes about 0.3 % of a CPU.
+and how long the processes started by this one ran and waited (/proc/PID/schedstat,
+Documentation/scheduler/sched-stats). The watch takes about 1 % of a CPU.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ class Second:
     """One second, or the rest of one, of what was watched.
 
     at: when it began, CLOCK_MONOTONIC seconds. length_s: its length, seconds. stolen: share of all
-    CPUs' time that the hypervisor took. busy: share in use, stolen time not counted. pressure:
-    share of the time during which some task of the host waited for a CPU. queued: seconds per
-    second that this process's children waited for a CPU, summed over them. late_s, latest_s: how
-    late the probe's timers fired, on average and at worst, seconds. None: the kernel doesn't tell.
+    CPUs' time that the hypervisor took. others: share that processes other than this one and its
+    children used; interrupts aren't counted. pressure: share of the time during which some task of
+    the host waited for a CPU. queued: seconds per second that this process's children waited for a
+    CPU, summed over them. late_s, latest_s: how late the probe's timers fired, on average and at
+    worst, seconds. None: the kernel doesn't tell.
     """
 
     at: float
     length_s: float
     stolen: float
-    busy: float
+    others: float | None
     pressure: float | None
     queued: float | None
     late_s: float
@@ -47,14 +48,16 @@ class Second:
 class Sample:
     """Counters since the start of the watch, at one instant (CLOCK_MONOTONIC seconds).
 
-    stolen, busy, ticks: of all CPUs, in ticks. pressure_s, queued_s, late_s: seconds. probes: how
-    many timers fired. latest_s: the latest timer since the sample before, seconds.
+    stolen, worked, ticks: of all CPUs, in ticks; worked by processes. own_s: CPU time of this
+    process and its children. own_s, pressure_s, queued_s, late_s: seconds. probes: how many timers
+    fired. latest_s: the latest timer since the sample before, seconds.
     """
 
     at: float
     stolen: int
-    busy: int
+    worked: int
     ticks: int
+    own_s: float | None
     pressure_s: float | None
     queued_s: float | None
     late_s: float
@@ -97,14 +100,16 @@ class Watch:
         self._samples.append(self._sample(late_s, probes, latest_s))
 
     def _sample(self, late_s: float, probes: int, latest_s: float) -> Sample:
-        stolen, busy, ticks = cpu_ticks()
+        stolen, worked, ticks = cpu_ticks()
+        ran_s, queued_s = self._children.ran_and_queued_s()
         return Sample(
             at=time.monotonic(),
             stolen=stolen,
-            busy=busy,
+            worked=worked,
             ticks=ticks,
+            own_s=None if ran_s is None else ran_s + time.process_time(),
             pressure_s=_pressure_s(),
-            queued_s=self._children.queued_s(),
+            queued_s=queued_s,
             late_s=late_s,
             probes=probes,
             latest_s=latest_s,
@@ -136,7 +141,7 @@ def _second(samples: Sequence[Sample]) -> Second:
         at=begin.at,
         length_s=length_s,
         stolen=(end.stolen - begin.stolen) / ticks,
-        busy=(end.busy - begin.busy) / ticks,
+        others=_others(begin, end, ticks),
         pressure=rate(begin.pressure_s, end.pressure_s),
         queued=rate(begin.queued_s, end.queued_s),
         late_s=(end.late_s - begin.late_s) / max(1, end.probes - begin.probes),
@@ -144,12 +149,19 @@ def _second(samples: Sequence[Sample]) -> Second:
     )
 
 
+def _others(begin: Sample, end: Sample, ticks: int) -> float | None:
+    """Share of all CPUs' time that others' processes used."""
+    if begin.own_s is None or end.own_s is None:
+        return None
+    own_ticks = (end.own_s - begin.own_s) * os.sysconf("SC_CLK_TCK")
+    return max(0.0, end.worked - begin.worked - own_ticks) / ticks
+
+
 def cpu_ticks(stat: Path = _PROC / "stat") -> tuple[int, int, int]:
-    """Ticks of all CPUs since boot: stolen by a hypervisor, in use, and all of them."""
+    """Ticks of all CPUs since boot: stolen by a hypervisor, used by processes, and all of them."""
     with open(stat) as file:
         ticks = [int(word) for word in file.readline().split()[1:9]]
-    stolen = ticks[7]
-    return stolen, sum(ticks) - ticks[3] - ticks[4] - stolen, sum(ticks)
+    return ticks[7], sum(ticks[:3]), sum(ticks)
 
 
 def _pressure_s(path: Path = _PROC / "pressure" / "cpu") -> float | None:
@@ -162,20 +174,26 @@ def _pressure_s(path: Path = _PROC / "pressure" / "cpu") -> float | None:
 
 
 class _Children:
-    """How long this process's children have waited for a CPU, those that ended included."""
+    """How long this process's children ran and waited for a CPU, those that ended included."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, int] = {}
-        self._ended_ns = 0
+        self._seen: dict[int, tuple[int, int]] = {}
+        self._ended = (0, 0)
 
-    def queued_s(self) -> float | None:
+    def ran_and_queued_s(self) -> tuple[float, float] | tuple[None, None]:
         """Seconds summed over all children so far; None where the kernel doesn't tell."""
-        now = {pid: ns for pid in _children() if (ns := _queued_ns(pid)) is not None}
-        if not Path("/proc/self/schedstat").exists():
-            return None
-        self._ended_ns += sum(ns for pid, ns in self._seen.items() if pid not in now)
-        self._seen = now
-        return (self._ended_ns + sum(now.values())) / 1e9
+        if _ran_and_queued_ns("self") is None:
+            return None, None
+        now = {pid: each for pid in _children() if (each := _ran_and_queued_ns(pid)) is not None}
+        ended = [each for pid, each in self._seen.items() if pid not in now]
+        self._ended, self._seen = _sum([self._ended, *ended]), now
+        ran, queued = _sum([self._ended, *now.values()])
+        return ran / 1e9, queued / 1e9
+
+
+def _sum(pairs: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    first, second = zip(*pairs, strict=True)
+    return sum(first), sum(second)
 
 
 def _children() -> Iterable[int]:
@@ -184,9 +202,10 @@ def _children() -> Iterable[int]:
             yield from map(int, (task / "children").read_text().split())
 
 
-def _queued_ns(pid: int) -> int | None:
-    """Nanoseconds that a process's first thread was ready to run and had no CPU."""
+def _ran_and_queued_ns(pid: int | str) -> tuple[int, int] | None:
+    """Nanoseconds that a process's first thread ran, and that it was ready and had no CPU."""
     try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
+        ran, queued, *_ = (_PROC / str(pid) / "schedstat").read_text().split()
+        return int(ran), int(queued)
+    except (OSError, ValueError):
         return None

@@ -62,7 +62,7 @@ OPTIONAL: dict[str, tuple[str, ...]] = {
         "link_marks",
         "cpu_busy",
     ),
-    "disturbance": ("length_s", "busy", "pressure", "queued"),
+    "disturbance": ("length_s", "others", "pressure", "queued"),
     "bulk": ("cwnd", "rtt_us", "retransmits"),
     "requests": ("bytes",),
 }

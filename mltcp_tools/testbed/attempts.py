@@ -13,14 +13,14 @@ class Attempts:
     """The runs of each arm until one is undisturbed, or there have been `most`.
 
     Whoever runs the arm reports what was watched to `judge`, before its run ends. Its rows are
-    dropped from `tables` before the next run; the last one's stay, disturbed or not. `warn` is told
-    of every disturbed run.
+    dropped from `tables` before the next run; the last one's stay, disturbed or not. `say` is told
+    of every disturbed run; reports see it in the table `disturbance`.
     """
 
-    def __init__(self, most: int, tables: Tables, warn: Callable[[str], None]) -> None:
+    def __init__(self, most: int, tables: Tables, say: Callable[[str], None]) -> None:
         self._most = most
         self._tables = tables
-        self._warn = warn
+        self._say = say
         self._key = ("", 0, 0)
         self._found: Disturbance | None = None
 
@@ -33,7 +33,7 @@ class Attempts:
             yield attempt
             if self._found is None or not self._found.disturbed:
                 return
-            self._warn(self._sentence(self._found))
+            self._say(self._sentence(self._found))
 
     def judge(self, watch: Watch, spans: Sequence[tuple[float, float]]) -> None:
         """Record the seconds of the present run, while its jobs ran: from, to (CLOCK_MONOTONIC)."""

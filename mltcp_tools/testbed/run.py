@@ -102,7 +102,7 @@ class _Run:
         self._progress = progress
         self._environment = Environment(folder)
         self._tables = Tables()
-        self._attempts = Attempts(attempts, self._tables, self._warn)
+        self._attempts = Attempts(attempts, self._tables, progress.say)
         self._backend: Backend | None = None
         self._plans: dict[str, ArmPlan] = {}
 
