@@ -24,6 +24,8 @@ FRAME_BYTES = 1514
 BEST = 0.1
 """The quantile of lone communication times that stands for the best ones: a single one that a late
 time stamp shortened decides nothing."""
+ROUNDING = 1e-6
+"""The share by which sums of times may differ."""
 MUCH_LOST = 1.1
 """A job that took longer than this alone, times what it needs, loses much to its own congestion
 control."""
@@ -80,10 +82,12 @@ def lone_jobs(run: Run, bursts: Mapping[str, int]) -> dict[str, Lone]:
         count = view.bursts if view else bursts.get(job, 1)
         if least_s is None and best_s is None:
             continue
-        if least_s is None or (best_s is not None and best_s < least_s + count * latency_s):
+        computed_s = None if least_s is None else least_s + count * latency_s
+        if computed_s is None or (best_s is not None and best_s < (1 - ROUNDING) * computed_s):
             assert best_s is not None
             needs_s, how = max(0.0, best_s - count * latency_s), "measured"
         else:
+            assert least_s is not None
             needs_s, how = least_s, "computed"
         found[job] = Lone(
             needs_s=needs_s,

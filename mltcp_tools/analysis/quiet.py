@@ -83,5 +83,5 @@ def undisturbed(run: Run) -> Quiet:
 
 
 def _without(table: pd.DataFrame, keys: set[Key]) -> pd.DataFrame:
-    rows = [key in keys for key in zip(table["arm"], table["repetition"], strict=True)]
-    return table[[not each for each in rows]]
+    kept = [key not in keys for key in zip(table["arm"], table["repetition"], strict=True)]
+    return table[pd.Series(kept, index=table.index, dtype=bool)]
