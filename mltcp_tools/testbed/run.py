@@ -33,6 +33,7 @@ from mltcp_tools.testbed.emulators import Emulators, Measured, Place
 from mltcp_tools.testbed.leftovers import (
     LOCKS,
     RunLock,
+    other_runs,
     remove_leftovers,
     require_privileges,
 )
@@ -74,6 +75,11 @@ def run_experiment(
                 progress.say(f"removed {removed}, left by a run that was killed")
         except BusyError as error:
             progress.say(f"warning: {error}")
+        if others := other_runs(lock.id):
+            progress.say(
+                f"warning: another run is going on on this host (process {', '.join(others)}), and"
+                " the two disturb each other"
+            )
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "experiment.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
         _Run(experiment, folder, trace_ms, backend, attempts, interrupts, lock, progress).run()
