@@ -14,8 +14,10 @@ SLOW_START_AFTER_IDLE = "net.ipv4.tcp_slow_start_after_idle"
 
 _MECHANISMS: dict[str, tuple[str, ...]] = {
     "reno": (),
+    "dctcp": (),
     "mltcp": MECHANISMS,
     "mltcp_reno": ("increase",),
+    "mltcp_dctcp": ("increase",),
 }
 """The congestion controls that are simulated, with the mechanisms that each uses by itself."""
 
@@ -56,18 +58,14 @@ def modelled(experiment: Experiment, named: Collection[str] = ()) -> tuple[Exper
 
 
 def _not_modelled(experiment: Experiment) -> Iterator[str]:
-    link = experiment.link
-    if experiment.links:
-        yield "more than one link"
-    if link.aqm != "none":
-        yield f"the queue management {link.aqm}"
-    if link.offloads:
-        yield "`offloads` of the link"
+    for link in experiment.links.values() or [experiment.link]:
+        if link.aqm == "fq_codel" or (link.aqm == "red" and not link.ecn):
+            yield f"the queue management {link.aqm}{'' if link.ecn else ' that drops'}"
+        if link.offloads:
+            yield "`offloads` of the link"
     if experiment.neighbours:
         yield "a neighbour"
     for job in experiment.jobs:
-        if job.direction != "send":
-            yield f"the direction {job.direction} of job {job.name}"
         if job.rate is not None:
             yield f"the limited rate of job {job.name}"
     for name in experiment.sysctls:
