@@ -11,9 +11,7 @@ from contextlib import contextmanager
 from mltcp_tools.backends.base import ALL_NAMES, Flow
 from mltcp_tools.errors import BusyError, MltcpError, UsageError
 from mltcp_tools.host import facts
-
-_SO_COOKIE = 57
-"""asm-generic/socket.h; the socket module has no name for it."""
+from mltcp_tools.host.descriptors import cookie_of
 
 
 def check_offered(backend: str, names: Sequence[str], offered: Sequence[str]) -> None:
@@ -114,4 +112,4 @@ def check_taggable(fd: int, names: Sequence[str]) -> None:
                 "before tagging it."
             )
         # Makes the kernel give the socket its cookie, by which events name it.
-        found.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, 8)
+        cookie_of(found)
