@@ -23,6 +23,7 @@ from mltcp_tools.observe.relay import open_iterations
 from mltcp_tools.observe.view import Views
 from mltcp_tools.runs.environment import Environment
 from mltcp_tools.runs.folder import append_rows, check_folder, complete_tables, write_tables
+from mltcp_tools.units import exact_bytes, exact_seconds
 
 _POLL_S = 0.2
 _DESCRIBE_S = 10.0
@@ -160,8 +161,8 @@ class Recording:
             jobs.append(
                 {
                     "name": job.name,
-                    "bytes": f"{own.bytes / own.iterations:.0f}B",
-                    "compute": f"{own.compute_s / own.iterations:.9f}s",
+                    "bytes": exact_bytes(round(own.bytes / own.iterations)),
+                    "compute": exact_seconds(own.compute_s / own.iterations),
                     "flows": own.flows,
                     "iterations": own.iterations,
                 }

@@ -16,7 +16,6 @@ from mltcp_tools.attach.processes import process
 from mltcp_tools.attach.sockets import sockets
 from mltcp_tools.errors import HostError
 
-
 SO_ATTACH_FILTER, SO_DETACH_FILTER = 26, 27
 """asm-generic/socket.h."""
 
