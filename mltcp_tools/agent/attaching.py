@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -10,7 +9,8 @@ from dataclasses import asdict, replace
 from mltcp_tools.agent.rules import ALL
 from mltcp_tools.agent.voice import Voice
 from mltcp_tools.agent.watchlist import Watched
-from mltcp_tools.attach.processes import PROC, Process, processes
+from mltcp_tools.attach.every import is_tcp
+from mltcp_tools.attach.processes import Process, processes
 from mltcp_tools.attach.sockets import CAN_SEND, Socket, socket_descriptors, sockets_of
 from mltcp_tools.attach.state import LOCK, StateFiles
 from mltcp_tools.attach.switch import DONE, Change, attach_by_name
@@ -23,7 +23,6 @@ _RETRY_S = 5.0
 _DOUBT_S = 0.5
 _DOUBT_MOST_S = 60.0
 _UNCONNECTED = ("syn-sent", "syn-recv", "close")
-_PROTOCOL = "system.sockprotoname"
 
 
 def have_new(watched: Iterable[Watched]) -> list[Watched]:
@@ -49,16 +48,9 @@ def _known(process: Process, sockets: Iterable[Socket]) -> set[int]:
     known = set()
     with suppress(HostError):
         for inode, fd in socket_descriptors(process).items():
-            if inode in settled or not _is_tcp(process.pid, fd):
+            if inode in settled or not is_tcp(process.pid, fd):
                 known.add(inode)
     return known
-
-
-def _is_tcp(pid: int, fd: int) -> bool:
-    try:
-        return os.getxattr(PROC / str(pid) / "fd" / str(fd), _PROTOCOL).startswith(b"TCP")
-    except OSError:  # closed meanwhile, or a kernel that doesn't say
-        return True
 
 
 def attach_new(watched: Iterable[Watched], backend: Backend, voice: Voice, now_s: float) -> None:

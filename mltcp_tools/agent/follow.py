@@ -23,6 +23,7 @@ from mltcp_tools.attach.jobs import named_job
 from mltcp_tools.attach.restore import detach
 from mltcp_tools.backends.base import Backend
 from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.host.leases import leased
 from mltcp_tools.host.signals import Signals
 from mltcp_tools.sources.messages import Mailbox, Message
 
@@ -245,6 +246,7 @@ def follow(rule: Rule, backend: Backend, say: Callable[[str], None], method: str
     it. Raises HostError where the tracepoint is asked for by name and can't be had.
     """
     with (
+        leased("mltcp attach --follow", backend.name),
         Signals(signal.SIGINT, signal.SIGTERM) as signals,
         Follower([rule], backend, say, method) as follower,
     ):

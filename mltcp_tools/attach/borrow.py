@@ -32,8 +32,8 @@ class Gone(Exception):
 
 
 @contextmanager
-def borrowed(pid: int, start_ticks: int, fd: int, cookie: int) -> Iterator[socket.socket]:
-    """Our own descriptor of the socket of that cookie, which the process has as `fd`.
+def borrowed(pid: int, start_ticks: int, fd: int, cookie: int | None) -> Iterator[socket.socket]:
+    """Our own descriptor of the socket of that cookie (None: any), which the process has as `fd`.
 
     Closed on leaving: as long as it is open, the connection outlives the process's close. Its file
     description is the process's own, so flags (such as blocking) must not be touched. Raises Gone,
@@ -47,7 +47,7 @@ def borrowed(pid: int, start_ticks: int, fd: int, cookie: int) -> Iterator[socke
         raise Gone(f"descriptor {fd} is no socket any more") from None
     with found:
         (number,) = struct.unpack("=Q", found.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, 8))
-        if number != cookie:
+        if cookie not in (None, number):
             raise Gone(f"descriptor {fd} is another socket by now")
         yield found
 

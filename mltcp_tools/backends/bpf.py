@@ -10,6 +10,7 @@ import errno
 import os
 import shutil
 import struct
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from mltcp_tools.backends.base import (
 from mltcp_tools.backends.params import params_fields, params_from_struct
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.host import facts
+from mltcp_tools.host.driven import driven
 from mltcp_tools.host.locks import exclusive
 from mltcp_tools.native import libbpf
 from mltcp_tools.native import objects as build
@@ -46,6 +48,9 @@ _STRUCTS = {
 _MAPS = (*_STRUCTS, "mltcp_paths", "mltcp_events", "mltcp_dropped")
 """Maps that the objects share, pinned by these names (bpf/mltcp_maps.bpf.h)."""
 
+_GONE_S = 5.0
+"""The kernel frees programs a grace period after the last socket has let them go."""
+
 _OTHER_VERSION = (
     f"The maps in {PIN_ROOT} are another version's; run `mltcp unload --force`, then load again."
 )
@@ -57,18 +62,45 @@ def _key(number: int) -> bytes:
     return struct.pack("=I", number)
 
 
-def _registered_maps() -> Iterator[libbpf.BpfMap]:
-    """The struct_ops map of each of our congestion controls that BPF has registered."""
+def _our_maps() -> Iterator[tuple[libbpf.BpfMap, bool]]:
+    """The struct_ops map of each of our congestion controls, and whether it is registered.
+
+    A socket or a default holds those that are not registered any more.
+    """
     for found in libbpf.struct_ops_maps():
         value = found.get(_key(0)) if found.name in NAMES else None
         # struct bpf_struct_ops_common_value: reference count, then state; since kernel 5.6
-        if value and struct.unpack_from("=I", value, 4)[0] == libbpf.STRUCT_OPS_INUSE:
-            yield found
+        if value:
+            state = struct.unpack_from("=I", value, 4)[0]
+            yield found, state == libbpf.STRUCT_OPS_INUSE
+
+
+def _registered_maps() -> Iterator[libbpf.BpfMap]:
+    """The struct_ops map of each of our congestion controls that BPF has registered."""
+    return (found for found, registered in _our_maps() if registered)
 
 
 def _registered() -> list[str]:
     """Names of our congestion controls that BPF has registered."""
     return [found.name for found in _registered_maps()]
+
+
+def programs_present() -> list[str]:
+    """Names of our congestion controls of which the kernel has programs, registered or not."""
+    return [found.name for found, _ in _our_maps()]
+
+
+def _wait_until_gone() -> None:
+    """Return when the kernel has none of our programs; BusyError names what holds them."""
+    deadline = time.monotonic() + _GONE_S
+    while left := programs_present():
+        if time.monotonic() > deadline:
+            holders = checks.few(driven(NAMES)) or "a socket that is neither bound nor connected"
+            raise BusyError(
+                f"Unregistered, but the kernel still has the programs of {', '.join(left)}, held"
+                f" by: {holders}; close or switch these, then unload again."
+            )
+        time.sleep(0.05)
 
 
 def _unregister(names: Sequence[str]) -> None:
@@ -169,8 +201,10 @@ class BpfBackend(Backend):
                 if not force:
                     raise
                 flows = []
-            if not force:
-                checks.check_unused(flows, _registered())
+            if force:
+                checks.check_no_default(NAMES)
+            elif PIN_ROOT.exists() or programs_present():
+                checks.check_unused(self.name, flows, NAMES)
             self._forget_jobs()
             _unregister(NAMES)
             self._close_reader()
@@ -179,6 +213,8 @@ class BpfBackend(Backend):
             left = _registered()
             if left:
                 raise HostError(f"The kernel still lists {', '.join(left)} after unloading.")
+            if not force:
+                _wait_until_gone()
         return len(flows)
 
     def _forget_jobs(self) -> None:
@@ -199,6 +235,7 @@ class BpfBackend(Backend):
             "pins": str(PIN_ROOT),
             "libbpf": libbpf.version(),
             "default_here": facts.default_congestion_control(),
+            "unregistered": [found.name for found, registered in _our_maps() if not registered],
         }
         return Status(self.name, loaded, dict(sockets), tuple(self.jobs()), details)
 

@@ -29,6 +29,7 @@ from mltcp_tools.backends.genl import GenericSocket, NetlinkError, decode, numbe
 from mltcp_tools.backends.params import params_fields, params_from_struct
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.host import facts
+from mltcp_tools.host.driven import driven
 from mltcp_tools.host.locks import exclusive
 from mltcp_tools.native.uapi import (
     GENL_GROUP,
@@ -176,15 +177,21 @@ class KmodBackend(Backend):
             flows = self.flows()
             if force:
                 self._let_go(flows)
-            checks.check_unused(flows, self._registered())
+                checks.check_no_default(self.names)
+            else:
+                checks.check_unused(self.name, flows, self._registered())
             try:
                 module.remove()
             except BusyError as error:
+                holders = checks.few(driven(self.names)) or (
+                    "sockets that are neither bound nor connected"
+                )
                 raise BusyError(
-                    f"{module.references()} sockets or defaults still hold {module.NAME}: sockets "
-                    "that listen or aren't connected yet, or network namespaces and routes that "
-                    "name one of its congestion controls; close or change them."
+                    f"{module.references()} sockets still hold {module.NAME}: {holders}; close or "
+                    "switch them, or use `mltcp unload --everything`."
                 ) from error
+            if module.is_loaded():
+                raise HostError(f"rmmod said nothing, but the kernel still has {module.NAME}.")
         return 0
 
     def _let_go(self, flows: Sequence[Flow]) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from contextlib import suppress
 
 import click
 
 from mltcp_tools.backends import AUTO, BACKENDS, get_backend
-from mltcp_tools.backends.base import Status
+from mltcp_tools.backends.base import ALL_NAMES, Status
 from mltcp_tools.errors import HostError
+from mltcp_tools.host.leases import leases
+from mltcp_tools.host.namespaces import defaults
 from mltcp_tools.units import format_bytes, format_seconds
 
 
@@ -28,6 +31,12 @@ def _show_text(status: Status) -> None:
         click.echo(f"{status.backend}: nothing is loaded")
     for name in status.loaded:
         click.echo(f"{status.backend}: {name:<12} {status.sockets.get(name, 0)} sockets")
+    if unregistered := status.details.get("unregistered"):
+        click.echo(
+            f"{status.backend}: of an earlier load the kernel still has the programs of"
+            f" {', '.join(map(str, unregistered))}, which a socket or a default holds; `mltcp"
+            " unload --everything --dry-run` says which"
+        )
     for job in status.jobs:
         params = job.params
         total = format_bytes(params.total_bytes) if params.total_bytes else "learned"
@@ -66,3 +75,9 @@ def command(backend: str, as_json: bool) -> None:
         return
     for status in found:
         _show_text(status)
+    with suppress(HostError):  # others' namespaces are root's to look into
+        for namespace, name in defaults():
+            if name in ALL_NAMES:
+                click.echo(f"{name} is the default of {namespace.name}")
+    for lease in leases():
+        click.echo(f"{lease} uses {lease.backend}")
