@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -17,8 +16,8 @@ from mltcp_tools.attach.borrow import Gone, borrowed, congestion_control
 from mltcp_tools.attach.processes import PROC, Process, processes
 from mltcp_tools.attach.sockets import socket_descriptors
 from mltcp_tools.errors import HostError
+from mltcp_tools.host.descriptors import cookie_of
 
-_SO_COOKIE = 57
 _PROTOCOL = "system.sockprotoname"
 
 
@@ -48,10 +47,8 @@ def every_socket(names: Collection[str]) -> Iterator[Found]:
                 seen.add(inode)
                 with suppress(Gone, OSError):
                     with borrowed(process.pid, process.start_ticks, fd, None) as ours:
-                        name = congestion_control(ours)
-                        data = ours.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, 8)
+                        name, cookie = congestion_control(ours), cookie_of(ours)
                     if name in names:
-                        (cookie,) = struct.unpack("=Q", data)
                         yield Found(process, fd, inode, cookie, name)
 
 

@@ -10,15 +10,13 @@ from contextlib import contextmanager
 
 from mltcp_tools.backends.base import ALL_NAMES, Flow
 from mltcp_tools.errors import BusyError, MltcpError, UsageError
+from mltcp_tools.host.descriptors import cookie_of
 from mltcp_tools.host.driven import driven
 from mltcp_tools.host.leases import leases
 from mltcp_tools.host.namespaces import defaults
 
 _FEW = 3
 """How many of what holds something an error names."""
-
-_SO_COOKIE = 57
-"""asm-generic/socket.h; the socket module has no name for it."""
 
 
 def check_offered(backend: str, names: Sequence[str], offered: Sequence[str]) -> None:
@@ -145,4 +143,4 @@ def check_taggable(fd: int, names: Sequence[str]) -> None:
                 "before tagging it."
             )
         # Makes the kernel give the socket its cookie, by which events name it.
-        found.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, 8)
+        cookie_of(found)

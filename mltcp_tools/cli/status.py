@@ -31,10 +31,11 @@ def _show_text(status: Status) -> None:
         click.echo(f"{status.backend}: nothing is loaded")
     for name in status.loaded:
         click.echo(f"{status.backend}: {name:<12} {status.sockets.get(name, 0)} sockets")
-    if unregistered := status.details.get("unregistered"):
+    unregistered = status.details.get("unregistered")
+    if isinstance(unregistered, list) and unregistered:
         click.echo(
             f"{status.backend}: of an earlier load the kernel still has the programs of"
-            f" {', '.join(map(str, unregistered))}, which a socket or a default holds; `mltcp"
+            f" {', '.join(unregistered)}, which a socket or a default holds; `mltcp"
             " unload --everything --dry-run` says which"
         )
     for job in status.jobs:

@@ -60,3 +60,8 @@ def digest(files: Iterable[Path], *more: str) -> str:
     for text in more:
         state.update(b"\0" + text.encode())
     return state.hexdigest()[:16]
+
+
+def algorithm() -> str:
+    """A short name for the algorithm's version: the headers that every host of it compiles."""
+    return digest((source_root() / "kmod").glob("mltcp_*.h"))[:8]

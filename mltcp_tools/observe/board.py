@@ -18,6 +18,7 @@ from typing import Any
 
 from mltcp_tools.attach.processes import PROC, process
 from mltcp_tools.errors import MltcpError
+from mltcp_tools.host.files import replace_file
 from mltcp_tools.host.locks import RUN_DIR
 from mltcp_tools.observe.view import JobView
 from mltcp_tools.sources.metadata import SOURCES, Metadata
@@ -58,12 +59,7 @@ class Board:
             "written_s": time.monotonic(),
             "jobs": [dataclasses.asdict(view) for view in views],
         }
-        temporary = self._path.with_suffix(".new")
-        temporary.unlink(missing_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(temporary, flags, 0o644), "w", encoding="utf-8") as file:
-            json.dump(document, file)
-        temporary.replace(self._path)
+        replace_file(self._path, json.dumps(document).encode())
 
 
 def read_boards(folder: Path = BOARDS) -> dict[int, JobView]:

@@ -14,6 +14,8 @@ from typing import Any
 
 from mltcp_tools import __version__
 from mltcp_tools.host.facts import read_sysctl
+from mltcp_tools.host.files import replace_file
+from mltcp_tools.native.csources import algorithm
 
 SCHEMA = "mltcp-environment/1"
 # What decides how TCP behaves; a sysctl the kernel lacks is recorded as null.
@@ -62,7 +64,11 @@ class Environment:
             "cpu_model": _cpu_model(),
             "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
             "load_average": list(os.getloadavg()),
-            "versions": {"mltcp-tools": __version__, "python": platform.python_version()}
+            "versions": {
+                "mltcp-tools": __version__,
+                "algorithm": algorithm(),
+                "python": platform.python_version(),
+            }
             | {name: importlib.metadata.version(name) for name in _PACKAGES},
             "sysctls": sysctls(),
             "warnings": [],
@@ -85,9 +91,7 @@ class Environment:
 
     def write(self) -> None:
         """Write the document, whole."""
-        temporary = self._path.with_name(f".{self._path.name}")
-        temporary.write_text(json.dumps(self._document, indent=2) + "\n", encoding="utf-8")
-        temporary.replace(self._path)
+        replace_file(self._path, json.dumps(self._document, indent=2).encode() + b"\n")
 
 
 def sysctls() -> dict[str, str | None]:

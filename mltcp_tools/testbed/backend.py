@@ -12,7 +12,6 @@ import dataclasses
 import fcntl
 import os
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -27,9 +26,9 @@ from mltcp_tools.errors import BusyError, MltcpError
 from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.jobs import Job
 from mltcp_tools.experiments.plans import parameters_of
+from mltcp_tools.host.descriptors import cookie_of
 from mltcp_tools.host.leases import leased
 
-_SO_COOKIE = 57
 _LOADED = "loaded\n"
 _POLL_S = 0.2
 # Sockets of an arm live on for an instant after its processes and namespaces have ended.
@@ -233,8 +232,7 @@ class ArmJobs:
 def socket_cookie(fd: int) -> int:
     """The kernel's number for the socket behind `fd`, as in the backend's events."""
     with socket.socket(fileno=os.dup(fd)) as sock:
-        cookie: int = struct.unpack("=Q", sock.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, 8))[0]
-    return cookie
+        return cookie_of(sock)
 
 
 def describe(backend: Backend) -> dict[str, Any]:

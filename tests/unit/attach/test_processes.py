@@ -197,6 +197,6 @@ def test_the_ptrace_scope_is_named(tmp_path, monkeypatch, scope, words):
     if scope is not None:
         path.write_text(f"{scope}\n")
     monkeypatch.setattr(privileges, "_PTRACE_SCOPE", path)
-    monkeypatch.setattr(privileges.host, "effective_capabilities", set)
+    monkeypatch.setattr(privileges.facts, "effective_capabilities", set)
     for each in words:
         assert each in privileges.reason_for_refusal()

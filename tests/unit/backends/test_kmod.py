@@ -213,7 +213,7 @@ def test_failures_of_tools_become_sentences(said: str, kind: type[MltcpError], s
 def test_no_permission_means_lockdown_or_a_container(
     monkeypatch: pytest.MonkeyPatch, mode: str, says: str
 ) -> None:
-    monkeypatch.setattr(module.host, "lockdown", lambda: mode)
+    monkeypatch.setattr(module.facts, "lockdown", lambda: mode)
     said = MODPROBE + "Operation not permitted"
     assert says in str(module.explain("modprobe", said))
 
@@ -240,7 +240,7 @@ def test_without_the_module_there_is_nothing(monkeypatch: pytest.MonkeyPatch) ->
     assert backend.flows() == backend.jobs() == []
     with pytest.raises(UsageError, match="no bbr"):
         backend.load(["bbr"])
-    monkeypatch.setattr(module.host, "effective_capabilities", lambda: set())
+    monkeypatch.setattr(module.facts, "effective_capabilities", lambda: set())
     with pytest.raises(HostError, match=r"can't load modules|switched off|CAP_SYS_MODULE"):
         module.require_loading()
 
