@@ -93,6 +93,8 @@ def _fresh(watched: Watched, sockets: Sequence[Socket], now_s: float) -> set[int
     cookies = {each.cookie for each in sockets}
     watched.closed |= not watched.settled <= cookies
     watched.settled &= cookies
+    watched.ours &= cookies
+    watched.left &= cookies
     watched.senders = sum(
         each.cookie in watched.settled and each.bytes_sent > each.bytes_received for each in sockets
     )
@@ -101,7 +103,7 @@ def _fresh(watched: Watched, sockets: Sequence[Socket], now_s: float) -> set[int
         each.cookie
         for each in sockets
         if each.state in CAN_SEND
-        and each.cookie not in watched.settled
+        and each.cookie not in watched.settled | watched.left
         and now_s >= watched.doubted.get(each.cookie, (0.0, 0.0))[0]
     }
 
@@ -134,6 +136,7 @@ def _attach(
             watched.rule.congestion_control,
             backend,
             preferred=job.job.id,  # not before now is it anybody's
+            move=None,
         )
     except (MltcpError, OSError) as error:
         voice.warn(f"{job.job.name}, process {watched.process.pid}: {error}")
@@ -141,6 +144,7 @@ def _attach(
             watched.doubted[each.cookie] = (now_s + _RETRY_S, _RETRY_S)
         return
     watched.settled |= {each.socket.cookie for each in changes if each.outcome != "gone"}
+    watched.ours |= {each.socket.cookie for each in changes if each.outcome in DONE}
     watched.attached |= any(each.outcome in DONE for each in changes)
     _report(watched, changes, voice)
 
@@ -155,5 +159,5 @@ def _report(watched: Watched, changes: Sequence[Change], voice: Voice) -> None:
             f" ({olds} -> {done[0].new})."
         )
     for each in changes:
-        if each.outcome == "failed":
+        if each.outcome in ("failed", "taken"):
             voice.say(f"{each.job}: {each.socket.remote} is not attached: {each.reason}.")

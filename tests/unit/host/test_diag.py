@@ -7,10 +7,10 @@ import socket
 
 import pytest
 
-from mltcp_tools.attach import diag
 from mltcp_tools.attach.processes import process
 from mltcp_tools.attach.sockets import sockets
 from mltcp_tools.errors import HostError
+from mltcp_tools.host import diag
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
