@@ -16,9 +16,9 @@ from mltcp_tools.attach.borrow import Gone, set_congestion_control
 from mltcp_tools.attach.every import Found, every_socket
 from mltcp_tools.attach.restore import detach
 from mltcp_tools.attach.state import STATE_DIR, StateFiles
-from mltcp_tools.backends import BACKENDS, get_backend, module
-from mltcp_tools.backends.base import ALL_NAMES
-from mltcp_tools.backends.bpf import PIN_ROOT, programs_present
+from mltcp_tools.backends import BACKENDS, get_backend, module, struct_ops
+from mltcp_tools.backends.base import ALL_NAMES, BASES
+from mltcp_tools.backends.bpf import PIN_ROOT
 from mltcp_tools.errors import HostError, MltcpError
 from mltcp_tools.host import facts, namespaces
 from mltcp_tools.host.driven import driven
@@ -26,14 +26,6 @@ from mltcp_tools.host.leases import LEASES, Lease, leases
 from mltcp_tools.host.locks import RUN_DIR
 
 Say = Callable[[str], None]
-
-BASES = {
-    "mltcp": "reno",
-    "mltcp_reno": "reno",
-    "mltcp_cubic": "cubic",
-    "mltcp_dctcp": "dctcp",
-}
-"""What each congestion control is built on: what a socket gets of which nothing is recorded."""
 
 UNIT = "mltcp-agent.service"
 _PATIENCE_S = 15.0
@@ -98,7 +90,7 @@ def left_on_host() -> list[str]:
         if each.cookie not in seen
     ]
     with contextlib.suppress(HostError):  # a kernel that can't have such programs has none
-        found += [f"The kernel has the eBPF programs of {name}." for name in programs_present()]
+        found += [f"The kernel has the eBPF programs of {name}." for name in _programs()]
     if PIN_ROOT.exists():
         found.append(f"Maps are pinned in {PIN_ROOT}.")
     if module.is_loaded():
@@ -215,11 +207,15 @@ def _unload() -> list[str]:
                 time.sleep(0.2)
     deadline = time.monotonic() + _PATIENCE_S
     with contextlib.suppress(HostError):
-        while programs_present() and time.monotonic() < deadline:
+        while _programs() and time.monotonic() < deadline:
             time.sleep(0.1)
     if problems:
         raise MltcpError(" ".join(problems))
     return done
+
+
+def _programs() -> list[str]:
+    return [*struct_ops.registered(), *struct_ops.unregistered()]
 
 
 def _remove_records() -> None:

@@ -68,9 +68,10 @@ def attach(
     (what they ran first stays on record), False is refused with BusyError, None leaves them.
 
     A socket that several processes share is changed once. On any error that is not a single
-    socket's nothing is changed: HostError names the capability or setting that is missing, MltcpError says when the
-    congestion control isn't loaded, UsageError is for sockets that can't send. dry_run makes the
-    same checks and changes nothing. files: where to record it, unless in STATE_DIR.
+    socket's nothing is changed: HostError names the capability or setting that is missing,
+    MltcpError says when the congestion control isn't loaded, UsageError is for sockets that can't
+    send. dry_run makes the same checks and changes nothing. files: where to record it, unless in
+    STATE_DIR.
     """
     return _attach(sockets, lambda: job, congestion_control, backend, dry_run, files, move)[1]
 

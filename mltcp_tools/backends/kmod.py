@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import errno
 import struct
+import time
 import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from mltcp_tools import __version__
 from mltcp_tools.backends import checks, module, records
@@ -47,6 +49,8 @@ _THOUSANDTHS = ("slope", "intercept", "keep_min", "keep_max", "yield_min", "yiel
 _UNREAD_BYTES = 8 << 20
 """Room for iterations that nobody has read yet: about 10,000."""
 
+_LET_GO_S = 10.0
+
 _SHOWN = 3
 """How many of the flows that hold the module an error names."""
 
@@ -64,6 +68,13 @@ def module_arguments(defaults: JobParams | None) -> list[str]:
     gap_us = max(1, round(defaults.gap_s * 1e6)) if defaults.gap_s else 0
     shares = [f"{name}={round(getattr(defaults, name) * 1000)}" for name in _THOUSANDTHS]
     return [*shares, f"total_bytes={defaults.total_bytes}", f"gap_us={gap_us}"]
+
+
+def defaults_from(parameters: Mapping[str, int]) -> JobParams:
+    """The defaults of flows without a job that these parameters of the module stand for."""
+    shares = {name: parameters[name] / 1000 for name in _THOUSANDTHS}
+    told = JobParams(total_bytes=parameters["total_bytes"], gap_s=parameters["gap_us"] / 1e6)
+    return replace(told, **shares)  # type: ignore[arg-type]
 
 
 def job_attributes(job: Job) -> dict[int, bytes]:
@@ -212,6 +223,20 @@ class KmodBackend(Backend):
                 f"now, and the module stays until they close: {held}{more}; then unload again."
             )
 
+    def _remove_patiently(self) -> None:
+        """Take the module out as soon as sockets that were switched just now have let it go."""
+        deadline = time.monotonic() + _LET_GO_S
+        while True:
+            try:
+                return module.remove()
+            except BusyError as error:
+                if time.monotonic() > deadline:
+                    holders = checks.few(driven(self.names)) or "sockets that nobody has any more"
+                    raise BusyError(
+                        f"The module can't be replaced while it is held by {holders}."
+                    ) from error
+                time.sleep(0.05)
+
     def status(self) -> Status:
         if not module.is_loaded():
             return Status(self.name, (), {}, (), {"installed": module.installed()})
@@ -227,7 +252,23 @@ class KmodBackend(Backend):
             "parameters": module.parameters(),
             "default_here": facts.default_congestion_control(),
         }
-        return Status(self.name, loaded, dict(sockets), tuple(self.jobs()), details)
+        jobs = tuple(self.jobs())
+        defaults = defaults_from(module.parameters())
+        return Status(
+            self.name, loaded, dict(sockets), jobs, details, defaults, module.build_loaded()
+        )
+
+    def build_here(self) -> str:
+        return module.build_here()
+
+    def renew(self, defaults: JobParams | None = None) -> None:
+        jobs = self.jobs()
+        kept = defaults or defaults_from(module.parameters())
+        with exclusive(self.name):
+            self._remove_patiently()
+        self.load(defaults=kept)
+        for job in jobs:
+            self.set_job(job)
 
     def _socket(self) -> GenericSocket:
         """The socket to the module that is loaded now."""

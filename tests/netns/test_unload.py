@@ -149,7 +149,11 @@ def test_everything_is_taken_off(
         holder(3, through=("ip", "netns", "exec", name)) as by_itself,
         socket.socket() as unbound,
     ):
-        rules.write_text(f"rules: [{{job: a, pid: {attached.pid}, kinds: all}}]\non_stop: keep\n")
+        rule = f"{{job: a, pid: {attached.pid}, kinds: all}}"
+        rules.write_text(f"rules: [{rule}]
+follow: polling
+on_stop: keep
+")
         agent = subprocess.Popen(
             [sys.executable, "-c", RUN, "agent", "--config", rules], stderr=subprocess.DEVNULL
         )
