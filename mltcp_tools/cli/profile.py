@@ -13,7 +13,7 @@ import click
 from mltcp_tools.cli.options import RATE, SECONDS
 from mltcp_tools.cli.text import say
 from mltcp_tools.errors import UsageError
-from mltcp_tools.units import format_bytes
+from mltcp_tools.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from mltcp_tools.profiling.capture import By
@@ -132,10 +132,10 @@ def _from_capture(
     profiles = profiles_of_capture(capture, near)
     for profile in profiles:
         if profile.communication_s > _RESTLESS * profile.period_s and not notes:
-            many = len(capture.connections[profile.name])
+            over = counted(len(capture.connections[profile.name]), "connection")
             say(
                 f"{profile.name} sends for {profile.communication_s / profile.period_s:.0%} of the"
-                f" time, over {many} connections; if these are several jobs, name each with"
+                f" time, over {over}; if these are several jobs, name each with"
                 " --select NAME=HOST:PORT."
             )
     return profiles

@@ -34,10 +34,9 @@ def command(target: Target, as_json: bool) -> None:
             _show(each, jobs)
     for note in (*notes, *unread):
         say(note)
-    if not seen and not unread:
-        click.echo(
-            "No process here has NCCL, Gloo or torch loaded; name others: mltcp ps TARGET", err=True
-        )
+    if not seen:
+        limit = " that may be looked into" if unread else ""
+        say(f"No process{limit} has NCCL, Gloo or torch loaded; name others: mltcp ps TARGET")
 
 
 def _document(seen: Seen, jobs: dict[int, str]) -> dict[str, object]:

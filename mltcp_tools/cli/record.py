@@ -9,6 +9,7 @@ import click
 from mltcp_tools.backends import get_backend
 from mltcp_tools.cli.options import SECONDS, backend_option
 from mltcp_tools.errors import MltcpError
+from mltcp_tools.units import counted
 
 
 @click.command()
@@ -52,5 +53,5 @@ def command(
             f"No iteration was seen, so {folder} holds none: the jobs may have ended, or their gap"
             " is unknown; see `mltcp jobs`."
         )
-    listed = ", ".join(f"{count} iterations of {name}" for name, count in counts.items())
+    listed = ", ".join(f"{counted(count, 'iteration')} of {name}" for name, count in counts.items())
     click.echo(f"Recorded {listed}; see them with: mltcp report {folder}", err=True)

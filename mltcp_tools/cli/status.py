@@ -10,7 +10,7 @@ import click
 from mltcp_tools.backends import AUTO, BACKENDS, get_backend
 from mltcp_tools.backends.base import Status
 from mltcp_tools.errors import HostError
-from mltcp_tools.units import format_bytes, format_seconds
+from mltcp_tools.units import counted, format_bytes, format_seconds
 
 
 def show_status(status: Status, as_json: bool) -> None:
@@ -27,7 +27,7 @@ def _show_text(status: Status) -> None:
     elif not status.loaded:
         click.echo(f"{status.backend}: nothing is loaded")
     for name in status.loaded:
-        click.echo(f"{status.backend}: {name:<12} {status.sockets.get(name, 0)} sockets")
+        click.echo(f"{status.backend}: {name:<12} {counted(status.sockets.get(name, 0), 'socket')}")
     for job in status.jobs:
         params = job.params
         total = format_bytes(params.total_bytes) if params.total_bytes else "learned"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -43,7 +45,9 @@ def document(view: JobView) -> dict[str, Any]:
 
 @click.command()
 @click.option("--once", is_flag=True, help="Print what there is after --wait, and end.")
-@click.option("--json", "as_json", is_flag=True, help="With --once: print a JSON array.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print a JSON array, on a line for each look."
+)
 @click.option(
     "--wait",
     "wait_s",
@@ -63,20 +67,22 @@ def command(once: bool, as_json: bool, wait_s: float, backend: str) -> None:
     """
     from mltcp_tools.observe.watch import Watch
 
-    if as_json and not once:
-        raise click.UsageError("--json goes with --once")
-    screen = not once and sys.stdout.isatty()
-    with Watch(get_backend(backend)) as watch:
+    # Ctrl-C is how watching ends.
+    with contextlib.suppress(KeyboardInterrupt), Watch(get_backend(backend)) as watch:
         if watch.blind:
             click.echo(f"Only jobs that are followed are seen: {watch.blind}", err=True)
         while True:
             watch.wait(wait_s)
-            views = watch.look()
-            if as_json:
-                click.echo(json.dumps([document(view) for view in views], indent=2))
-                return
-            if screen:
-                click.clear()
-            click.echo("\n".join([_HEAD, *map(_line, views)]) if views else "No job is attached.")
+            _show(watch.look(), as_json, screen=not (once or as_json) and sys.stdout.isatty())
             if once:
                 return
+
+
+def _show(views: Sequence[JobView], as_json: bool, screen: bool) -> None:
+    """One look; where it is one of many and for programs, on one line."""
+    if as_json:
+        click.echo(json.dumps([document(view) for view in views]))
+        return
+    if screen:
+        click.clear()
+    click.echo("\n".join([_HEAD, *map(_line, views)]) if views else "No job is attached.")
