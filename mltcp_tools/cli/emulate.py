@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,10 @@ _CONTROL_FD = click.option(
 
 
 def _weights(
-    context: click.Context, option: click.Parameter, value: str | None
+    context: click.Context, option: click.Parameter, values: Sequence[str]
 ) -> tuple[int, ...] | None:
     try:
-        return tuple(int(word) for word in value.split(",")) if value is not None else None
+        return tuple(int(word) for value in values for word in value.split(",")) or None
     except ValueError:
         raise click.BadParameter("write whole numbers with commas, like 4,2,1,1.") from None
 
@@ -117,6 +118,7 @@ def server(
 @click.option(
     "--split",
     callback=_weights,
+    multiple=True,
     metavar="W,W,…",
     help="Split it in proportion to these weights, one per connection.  [default: evenly]",
 )
@@ -184,6 +186,7 @@ def server(
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result document, nothing else.")
 @click.option(
+    "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
