@@ -39,6 +39,18 @@ PARAMETERS = [
 ]
 
 
+def in_the_way() -> str:
+    """What the tests would change on this host, and what to do about it; empty where nothing is."""
+    if not RUNNABLE:
+        return ""
+    if jobs := [state.job.name for state in StateFiles().read()]:
+        return f"{', '.join(jobs)} are attached on this host; run `mltcp detach --all` before."
+    for name in RUNNABLE:
+        if loaded := get_backend(name).status().loaded:
+            return f"The {name} backend has loaded {', '.join(loaded)}; run `mltcp unload` before."
+    return ""
+
+
 @contextlib.contextmanager
 def fresh(name: str) -> Iterator[Backend]:
     """The backend, not loaded before and not loaded afterwards."""

@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from netns.backends_here import RUNNABLE, why_not
+from netns.backends_here import PARAMETERS, RUNNABLE, fresh_and_loaded, in_the_way, why_not
 
+from mltcp_tools.attach.state import JobState, StateFiles
 from mltcp_tools.backends import get_backend
+from mltcp_tools.backends.base import Job
 from mltcp_tools.testbed.leftovers import LOCKS
 from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX
 
@@ -230,3 +232,17 @@ def test_disturbance_is_in_the_run_folder_and_the_report(tmp_path: Path) -> None
     assert {row.split(",")[0] for row in rows[1:]} == {"alone", "reno", "cubic"}
     assert {row.split(",")[2] for row in rows[1:]} <= {"1", "2"}  # bounded
     assert "In short" in done.stdout
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_what_is_in_the_way_of_these_tests_is_said_once(name: str) -> None:
+    assert in_the_way() == ""
+    with fresh_and_loaded(name) as backend:
+        assert f"The {name} backend has loaded " in in_the_way()
+        backend.set_job(Job(1, "trained"))
+        files = StateFiles()
+        files.write(JobState(Job(1, "trained"), name, ()))
+        try:
+            assert in_the_way().startswith("trained are attached on this host; run `mltcp detach")
+        finally:
+            files.remove(1)
