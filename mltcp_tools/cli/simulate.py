@@ -45,6 +45,14 @@ if TYPE_CHECKING:
     metavar="TIME",
     help="Receivers join segments that come within so long, as GRO does; such as 20us.",
 )
+@click.option(
+    "--rtt",
+    type=SECONDS,
+    default="100us",
+    show_default=True,
+    metavar="TIME",
+    help="Round trip of the empty path, to which a link's delay is added.",
+)
 def command(experiment: str, only: tuple[str, ...], **options: Any) -> None:
     """Run EXPERIMENT in virtual time, and report on it as `mltcp testbed run` does.
 
@@ -70,7 +78,7 @@ def _conduct(options: dict[str, Any]) -> Callable[[Experiment, Path], None]:
     from mltcp_tools.simulator.arms import Settings
     from mltcp_tools.simulator.run import simulate_experiment
 
-    settings = Settings(options["trace"], options["mtu"], options["join"])
+    settings = Settings(options["trace"], options["mtu"], options["join"], options["rtt"])
     return functools.partial(simulate_experiment, settings=settings)
 
 

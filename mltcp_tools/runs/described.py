@@ -102,14 +102,22 @@ class ExperimentView:
         return str(cc) if cc else None
 
     def base_of(self, arm: str) -> str | None:
-        """The arm that `arm` is compared with: the one it names, else the first one without a plan
-        that has the congestion control its own builds on; None for an arm that builds on none."""
+        """The arm that `arm` is compared with: the one it names, else the first one without a
+        treatment that has the congestion control its own builds on; None for an arm that builds on
+        none."""
         described = self.arms.get(arm, {})
         if described.get("base") in self.arms:
             return str(described["base"])
         wanted = BASES.get(str(described.get("cc")))
-        plain = (name for name, each in self.arms.items() if not each.get("plan"))
+        plain = (name for name in self.arms if not self.treatments_of(name))
         return next((name for name in plain if self.arms[name].get("cc") == wanted), None)
+
+    def treatments_of(self, arm: str) -> dict[str, Any]:
+        """The treatments of an arm, name -> settings; `plan: true` is cassini's older name."""
+        described = self.arms.get(arm, {})
+        treatment = described.get("treatment")
+        found = dict(treatment) if isinstance(treatment, dict) else {}
+        return found | ({"cassini": {}} if described.get("plan") is True else {})
 
     def entries(self, field_name: str) -> list[dict[str, Any]]:
         """The mappings in a list of the document."""
@@ -238,6 +246,8 @@ def _whole(value: object) -> int | None:
 def _quantity(
     parse: Callable[[object], _Number], value: object, what: str, problems: list[str]
 ) -> _Number | None:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return value  # type: ignore[return-value]  # in bytes or seconds, by older versions
     try:
         return parse(value)
     except MltcpError:

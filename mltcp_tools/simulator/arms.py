@@ -38,12 +38,13 @@ class Settings:
 
     trace_ms: milliseconds between TCP samples in the first repetition, 0 for none. mtu: bytes of a
     packet without Ethernet's own. join_s: seconds within which receivers join segments (GRO), 0 for
-    none.
+    none. rtt_s: round trip of an empty link without delay, seconds.
     """
 
     trace_ms: int = 0
     mtu: int = 1500
     join_s: float = 0.0
+    rtt_s: float = BASE_RTT_S
 
 
 @dataclass
@@ -78,7 +79,7 @@ def simulate_arm(
     done = SimulatedArm()
     for plans in plans_of(experiment, arm, repetition, settings.trace_ms):
         result = simulate(
-            _links(experiment),
+            _links(experiment, settings.rtt_s),
             [_job(experiment, arm, plan) for plan in plans],
             seed=experiment.link_seed(repetition),
             trace=plans[0].trace_ms / 1000,
@@ -91,16 +92,16 @@ def simulate_arm(
     return done
 
 
-def _links(experiment: Experiment) -> list[Link]:
+def _links(experiment: Experiment, rtt_s: float) -> list[Link]:
     """The links towards the receiver, and as many back: link n leads back as n + half of them."""
-    ahead = [_link(link) for link in experiment.links.values() or [experiment.link]]
+    ahead = [_link(link, rtt_s) for link in experiment.links.values() or [experiment.link]]
     return [*ahead, *(dataclasses.replace(link, loss=0.0) for link in ahead)]
 
 
-def _link(link: Bottleneck) -> Link:
+def _link(link: Bottleneck, rtt_s: float) -> Link:
     # RED acts from a quarter of the queue on, and on all from three quarters on (qdiscs.py).
     marks = (link.queue // 4, link.queue * 3 // 4) if link.aqm == "red" else None
-    return Link(link.rate, link.queue, BASE_RTT_S + link.delay, link.loss, marks)
+    return Link(link.rate, link.queue, rtt_s + link.delay, link.loss, marks)
 
 
 def _path(experiment: Experiment, plan: Plan) -> dict[str, tuple[int, ...]]:

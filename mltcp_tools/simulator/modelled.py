@@ -41,11 +41,12 @@ def modelled(experiment: Experiment, named: Collection[str] = ()) -> tuple[Exper
             f"experiment {experiment.name} can't be simulated: {what} isn't modelled; `mltcp"
             " testbed run` measures it."
         )
-    left_out = [arm for arm in experiment.arms if arm.plan or arm.cc not in _MECHANISMS]
+    left_out = [arm for arm in experiment.arms if arm.treatments or arm.cc not in _MECHANISMS]
     kept = [arm for arm in experiment.arms if arm not in left_out]
     for arm in left_out:
         if arm.name in named or not kept:
-            what = "planned turns aren't" if arm.plan else f"{arm.cc} isn't"
+            treated = " and ".join(each.name for each in arm.treatments)
+            what = f"{treated or arm.cc} isn't"
             raise UsageError(
                 f"arm {arm.name} of experiment {experiment.name} can't be simulated: {what}"
                 f" modelled, only {', '.join(_MECHANISMS)} by themselves are."

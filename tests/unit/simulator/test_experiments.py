@@ -285,6 +285,23 @@ def test_a_job_that_sends_both_ways_fills_both(chunk: str) -> None:
     assert len(document["iterations"]) == plan.spec.iterations
 
 
+def test_packets_and_round_trips_are_those_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(SMALL)
+    command = ["simulate", str(tmp_path / "small.yaml"), "--arms", "reno", "--trace", "0"]
+    more = ["--mtu", "9000", "--rtt", "5ms", "--join", "20us"]
+    assert main([*command, "-o", str(tmp_path / "usual")]) == 0
+    assert main([*command, *more, "-o", str(tmp_path / "other")]) == 0
+    arms = [pd.read_csv(tmp_path / run / "arms.csv") for run in ("usual", "other")]
+    assert arms[1]["link_packets"].max() < arms[0]["link_packets"].max() / 5
+    assert arms[1]["duration_s"].min() > arms[0]["duration_s"].min()
+    environment = json.loads((tmp_path / "other" / "environment.json").read_text())
+    assert (environment["mtu"], environment["rtt_s"], environment["join_s"]) == (
+        9000,
+        pytest.approx(5e-3),
+        pytest.approx(20e-6),
+    )
+
+
 def test_no_memory_is_misused(tmp_path: Path) -> None:
     folder = Path(library.__file__).parent
     program = tmp_path / "simulate"
