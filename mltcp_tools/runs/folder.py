@@ -38,7 +38,13 @@ COLUMNS: dict[str, dict[str, str]] = {
     | {"cpu_busy": "float64"},
     "disturbance": _KEY
     | {"attempt": "int64", "time_s": "float64", "length_s": "float64"}
-    | {"stolen": "float64", "others": "float64", "pressure": "float64", "queued": "float64"}
+    | {
+        "stolen": "float64",
+        "own": "float64",
+        "others": "float64",
+        "pressure": "float64",
+        "queued": "float64",
+    }
     | {"late_s": "float64", "latest_s": "float64"},
     "bulk": _NEIGHBOUR
     | {"time_s": "float64", "bytes": "int64", "cwnd": "int64", "rtt_us": "int64"}
