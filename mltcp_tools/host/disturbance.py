@@ -28,10 +28,10 @@ class Second:
 
     at: when it began, CLOCK_MONOTONIC seconds. length_s: its length, seconds. stolen: share of all
     CPUs' time that the hypervisor took. own: share that this process and its children used; others:
-    that all other processes did; interrupts aren't counted in either. pressure: share of the time during which some task of
-    the host waited for a CPU. queued: seconds per second that this process's children waited for a
-    CPU, summed over them. late_s, latest_s: how late the probe's timers fired, on average and at
-    worst, seconds. None: the kernel doesn't tell.
+    that all other processes did; interrupts aren't counted in either. pressure: share of the time
+    during which some task of the host waited for a CPU. queued: seconds per second that this
+    process's children waited for a CPU, summed over them. late_s, latest_s: how late the probe's
+    timers fired, on average and at worst, seconds. None: the kernel doesn't tell.
     """
 
     at: float

@@ -2,11 +2,11 @@
 
 A second is disturbed when the hypervisor took more than STOLEN of all CPUs' time, when timers fired
 later than LATE_S on average or LATEST_S at worst, or when the jobs' processes together waited for a
-CPU for more than QUEUED of it. Waiting, and late timers where the run itself used more than CROWDED of
-all CPUs' time, count only while others' processes used more than OTHERS of it: jobs that are only in
-each other's way have a host that is too small, and running them again doesn't help. A burst of 100 ms that starts 1 ms late is 1 % slower by that alone,
-which is what arms differ by when they are close. An arm is disturbed when more than MOST of its
-seconds are.
+CPU for more than QUEUED of it. Waiting, and late timers where the run itself used more than CROWDED
+of all CPUs' time, count only while others' processes used more than OTHERS of it: jobs that are
+only in each other's way have a host that is too small, and running them again doesn't help. A burst
+of 100 ms that starts 1 ms late is 1 % slower by that alone, which is what arms differ by when they
+are close. An arm is disturbed when more than MOST of its seconds are.
 """
 
 from __future__ import annotations
