@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from mltcp_tools.errors import UsageError
+from mltcp_tools.host.files import replace_file
 
 _FLOAT = "%.9g"
 _EXACT = "%.12g"
@@ -113,10 +114,6 @@ def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def _write(folder: Path, name: str, table: pd.DataFrame) -> None:
-    for suffix in (".parquet", ".csv"):
-        temporary = folder / f".{name}{suffix}"
-        if suffix == ".csv":
-            table.to_csv(temporary, index=False, float_format=_FLOAT)
-        else:
-            table.to_parquet(temporary, index=False)
-        temporary.replace(folder / f"{name}{suffix}")
+    replace_file(folder / f"{name}.parquet", table.to_parquet(index=False))
+    text = table.to_csv(index=False, float_format=_FLOAT)
+    replace_file(folder / f"{name}.csv", text.encode())

@@ -104,8 +104,12 @@ def test_no_space_left(tmp_path: Path, size: str) -> None:
     path, full = write(tmp_path), tmp_path / "full"
     full.mkdir()
     mounts = f"mount -t tmpfs -o size={size} none {full}"
-    done = in_mounts_of_its_own(mounts, *RUN, path, "-o", full / "run")
-    assert "No space left on device" in the_sentence(done, 1)
+    look = ("sh", "-c", f'"$@"; code=$?; find {full} -name ".*" >&2; exit $code', "sh")
+    done = in_mounts_of_its_own(mounts, *look, *RUN, path, "-o", full / "run")
+    sentence = the_sentence(done, 1)
+    assert sentence.startswith(f"mltcp: error: {full}/run/")
+    assert sentence.endswith("No space left on device.")
+    assert done.stderr.splitlines()[-1] == sentence  # and no file that was begun
 
 
 def test_no_root_for_the_demo() -> None:
