@@ -442,7 +442,8 @@ static void finish_round(struct worker *w, uint32_t index, uint64_t now,
 	slot->state = SLOT_IDLE;
 	slot->round++;
 	grow_window(w);
-	w->flying--;
+	if (!slot->held)
+		w->flying--;
 	w->progress_ns = now;
 	if (slot->order > w->answered)
 		w->answered = slot->order;
@@ -491,18 +492,28 @@ void worker_receive(struct worker *w, uint64_t now, struct agg_packet *packet, u
 		w->state = WORKER_BROKEN;
 		return;
 	}
+	if (header->type != AGG_RESULT && header->worker != w->config.sender) {
+		w->counters.ignored++; /* said to another worker */
+		return;
+	}
 	switch (header->type) {
 	case AGG_RESULT:
 	case AGG_AGAIN:
 		finish_round(w, header->slot, now, packet);
 		break;
 	case AGG_HELD:
+		/* Arrived, so no longer in the window: or workers whose windows hold different
+		 * slots would wait for each other for ever. */
+		if (!slot->held)
+			w->flying--;
 		slot->held = true;
 		if (header->count == 4)
 			w->counters.missing = (uint32_t)packet->values[0] |
 					      (uint64_t)(uint32_t)packet->values[1] << 32;
 		break;
 	case AGG_MISSING:
+		if (slot->held)
+			break; /* older than what we know */
 		note_loss(w, slot);
 		make_urgent(w, header->slot, true);
 		break;

@@ -215,7 +215,7 @@ static bool all_done(const struct network *n)
 
 static void run_once(struct network *n, const struct worker_request *requests)
 {
-	uint32_t i, rank;
+	uint32_t i, rank = 0;
 
 	for (i = 0; i < n->faults->workers; i++) {
 		worker_begin(n->workers[i], &requests[i], n->now_ns);
@@ -226,7 +226,7 @@ static void run_once(struct network *n, const struct worker_request *requests)
 		struct event *event;
 
 		if (!n->count || timer < n->heap[0]->at_ns) {
-			if (timer == UINT64_MAX)
+			if (timer == UINT64_MAX || timer > n->faults->limit_ns)
 				return; /* nothing will ever happen */
 			n->now_ns = timer > n->now_ns ? timer : n->now_ns;
 			let_send(n, rank);
@@ -287,7 +287,7 @@ void faults_run(const struct faults *faults, const struct worker_request *reques
 		uint32_t collectives, uint32_t *states, struct faults_report *report)
 {
 	struct network n = { .faults = faults, .report = report, .random = faults->seed };
-	uint32_t i, rank;
+	uint32_t i, rank = 0;
 
 	memset(report, 0, sizeof(*report));
 	make_job(&n);

@@ -8,6 +8,7 @@
 struct faults {
 	uint64_t seed;
 	uint32_t workers, slots, values;
+	uint64_t limit_ns; /* of virtual time, to stop after */
 	double lose, repeat, delay, corrupt, forge;
 };
 

@@ -1,0 +1,1 @@
+"""Collectives that send less: sums in the network, without what is zero."""
