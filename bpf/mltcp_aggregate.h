@@ -33,7 +33,7 @@ enum agg_type {
 	AGG_POLL = 2, /* worker: where is the answer of this round? */
 	AGG_RESULT = 3, /* aggregator, to all: the sum */
 	AGG_AGAIN = 4, /* aggregator, to one: the sum, once more */
-	AGG_HELD = 5, /* aggregator: yours is in, others' are not; values: bitmap of those missing */
+	AGG_HELD = 5, /* aggregator: yours is in, others' are not; chunk, next: agg_missing() */
 	AGG_MISSING = 6, /* aggregator: yours is not in */
 	AGG_MISMATCH = 7, /* aggregator: another worker sent something else for this round */
 };
@@ -280,13 +280,15 @@ agg_repeated(const struct agg_job *job, struct agg_entry *entry, struct agg_pack
 		agg_answer(entry, packet, AGG_DATA);
 		return AGG_UP;
 	}
-	packet->header.type = AGG_HELD;
-	packet->header.count = 4;
-	packet->values[0] = (__s32)missing;
-	packet->values[1] = (__s32)(missing >> 32);
-	packet->values[2] = 0;
-	packet->values[3] = 0;
-	return AGG_REPLY;
+	packet->header.chunk = missing >> 32;
+	packet->header.next = (__u32)missing;
+	return agg_short(packet, AGG_HELD);
+}
+
+/* Bitmap of the workers whose packets aren't in, from an answer AGG_HELD. */
+static inline __attribute__((always_inline)) __u64 agg_missing(const struct agg_header *held)
+{
+	return (__u64)held->chunk << 32 | held->next;
 }
 
 /* Take a worker's packet, whose job, key, sender, sizes and check are known to be right.

@@ -37,6 +37,15 @@ COUNTERS = (
 )
 """enum counter of bpf/aggregate.bpf.h."""
 
+_MAPS = (
+    "agg_jobs",
+    "agg_workers",
+    "agg_parents",
+    "agg_slots",
+    "agg_counters",
+    "agg_ports",
+    "agg_behind",
+)
 _DEVMAP_HASH = 25  # enum bpf_map_type
 _CLSACT, _INGRESS = 0xFFFF0000, 0xFFFFFFF2
 _FILTER = "mltcp-aggregate"
@@ -121,7 +130,7 @@ class Programs:
         self.interfaces, self.mode, self.slots, self.port = list(interfaces), mode, slots, port
         self._filtered: list[int] = []
         self._object = BpfObject(
-            build_object(f"aggregate_{mode}"),
+            build_object("aggregate"),
             None,
             {".rodata": struct.pack("=H", port)},
             {"agg_slots": 2 * slots},
@@ -129,10 +138,8 @@ class Programs:
         try:
             self._maps = {
                 name: self._object.map(name)
-                for name in ("agg_jobs", "agg_workers", "agg_parents", "agg_slots", "agg_counters")
+                for name in _MAPS
             }
-            if mode == "xdp":
-                self._maps |= {name: self._object.map(name) for name in ("agg_ports", "agg_behind")}
             with IPRoute() as ip:
                 for interface in interfaces:
                     self._attach(ip, interface)
@@ -145,8 +152,7 @@ class Programs:
         if not found:
             raise UsageError(f"There is no interface {interface} here; `ip link` lists them.")
         if self.mode == "xdp":
-            self._object.attach_xdp("aggregate", found[0])
-            return
+            self._object.attach_xdp("aggregate_xdp", found[0])
         remove_filter(ip, found[0])
         with contextlib.suppress(NetlinkError):  # it may have one, which stays
             ip.tc("add", "clsact", found[0])
@@ -157,7 +163,7 @@ class Programs:
             parent=_INGRESS,
             prio=1,
             classid=1,
-            fd=self._object.program_fd("aggregate"),
+            fd=self._object.program_fd("aggregate_tc"),
             name=_FILTER,
             direct_action=True,
         )

@@ -14,7 +14,8 @@
 #include "worker.h"
 
 #define INITIAL_WINDOW 16 /* packets, as it begins a collective */
-#define LATER_ANSWERS 3 /* that make a packet without one suspect */
+#define LATER_ANSWERS 3 /* that make a packet without one suspect, at first */
+#define MOST_LATER_ANSWERS 256
 #define MAX_RTO_NS 100000000ull /* polls are small, and peers may take long */
 #define FIRST_RTO_NS 50000000ull
 #define ORDERS 4096 /* a power of two, more than packets in flight */
@@ -55,6 +56,7 @@ struct worker {
 	double cwnd, ssthresh; /* packets */
 	uint32_t flying;
 	uint64_t order, answered, scanned, recovery; /* numbers of packets sent */
+	uint32_t later; /* answers that make a packet without one suspect; more after false alarms */
 	uint32_t by_order[ORDERS];
 	double srtt_ns, rttvar_ns;
 	uint64_t wakes_ns, heard_ns, progress_ns;
@@ -93,6 +95,7 @@ struct worker *worker_open(const struct worker_config *config)
 		w->bits--;
 	w->cwnd = INITIAL_WINDOW;
 	w->ssthresh = config->slots;
+	w->later = LATER_ANSWERS;
 	return w;
 }
 
@@ -249,6 +252,8 @@ static void make_urgent(struct worker *w, uint32_t index, bool resend)
 static void note_loss(struct worker *w, const struct slot *slot)
 {
 	w->counters.losses++;
+	if (w->later > LATER_ANSWERS)
+		w->later--;
 	if (slot->order < w->recovery)
 		return;
 	w->counters.windows_cut++;
@@ -373,7 +378,7 @@ uint32_t worker_send(struct worker *w, uint64_t now, struct agg_packet *packet)
 /* Ask for packets that several later ones have overtaken. */
 static void look_for_holes(struct worker *w)
 {
-	while (w->scanned + LATER_ANSWERS <= w->answered) {
+	while (w->scanned + w->later <= w->answered) {
 		uint32_t index = w->by_order[w->scanned % ORDERS];
 		struct slot *slot = &w->slots[index];
 
@@ -435,7 +440,7 @@ static void finish_round(struct worker *w, uint32_t index, uint64_t now,
 	}
 	if (packet->header.type == AGG_AGAIN)
 		note_loss(w, slot);
-	else if (!slot->polls && !slot->repeated)
+	else if ((!slot->polls || slot->held) && !slot->repeated)
 		sample_rtt(w, now - slot->sent_ns);
 	if (slot->chunk != AGG_END)
 		put_result(w, slot, packet);
@@ -461,8 +466,7 @@ static bool is_ours(const struct worker *w, const struct agg_packet *packet, uin
 	return length >= sizeof(*header) && header->magic == AGG_MAGIC &&
 	       header->key == w->config.key && header->job == w->config.job &&
 	       header->generation == w->config.generation && header->slot < w->config.slots &&
-	       header->count % 4 == 0 &&
-	       header->count <= (w->config.values > 4 ? w->config.values : 4) &&
+	       header->count % 4 == 0 && header->count <= w->config.values &&
 	       length == sizeof(*header) + header->count * 4;
 }
 
@@ -488,7 +492,8 @@ void worker_receive(struct worker *w, uint64_t now, struct agg_packet *packet, u
 		w->counters.ignored++; /* a copy, or late */
 		return;
 	}
-	if (header->type != AGG_MISMATCH && header->chunk != slot->chunk) {
+	if (header->type != AGG_MISMATCH && header->type != AGG_HELD &&
+	    header->chunk != slot->chunk) {
 		w->state = WORKER_BROKEN;
 		return;
 	}
@@ -507,9 +512,9 @@ void worker_receive(struct worker *w, uint64_t now, struct agg_packet *packet, u
 		if (!slot->held)
 			w->flying--;
 		slot->held = true;
-		if (header->count == 4)
-			w->counters.missing = (uint32_t)packet->values[0] |
-					      (uint64_t)(uint32_t)packet->values[1] << 32;
+		if (w->later < MOST_LATER_ANSWERS)
+			w->later += w->later / 2;
+		w->counters.missing = agg_missing(header);
 		break;
 	case AGG_MISSING:
 		if (slot->held)

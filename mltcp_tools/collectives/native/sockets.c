@@ -91,6 +91,8 @@ static bool wait_for_more(struct worker *worker, int socket, int control, bool w
 	uint64_t left = until > now ? until - now : 0;
 	struct timespec pause = { 0 };
 
+	if (wants_to_send)
+		left = STOP_NS; /* a timer could only add to what can't be sent */
 	pause.tv_nsec = left < STOP_NS ? left : STOP_NS;
 	return ppoll(ready, control < 0 ? 1 : 2, &pause, NULL) > 0 && control >= 0 &&
 	       ready[1].revents;
