@@ -1,4 +1,4 @@
-"""Which jobs an aggregator serves: their ranks, slots and keys. Knows of no socket and no kernel."""
+"""Which jobs an aggregator serves: ranks, slots and keys. Knows of no socket and no kernel."""
 
 from __future__ import annotations
 

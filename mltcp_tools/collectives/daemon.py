@@ -25,10 +25,14 @@ from mltcp_tools.collectives.programs import (
     max_values,
     max_workers,
 )
+from mltcp_tools.collectives.session import LEAVE
 from mltcp_tools.errors import BusyError, MltcpError
 from mltcp_tools.host.locks import RUN_DIR
 
 SCHEMA = "mltcp-aggregate/1"
+LINGER_S = 3.0
+"""How long a job goes on after a rank has left it in peace."""
+
 _REQUEST_S = 10.0
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 3), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 3))
 
@@ -73,7 +77,9 @@ class Daemon:
         path.unlink(missing_ok=True)
         control = await asyncio.start_unix_server(self._command, path)
         path.chmod(0o600)
-        server = await asyncio.start_server(self._rank, "0.0.0.0", self.programs.port, limit=LINE_BYTES)
+        server = await asyncio.start_server(
+            self._rank, "0.0.0.0", self.programs.port, limit=LINE_BYTES
+        )
         try:
             ready()
             await self._stop.wait()
@@ -113,7 +119,7 @@ class Daemon:
         self, job: Job, request: Request, rank: Rank, reader: asyncio.StreamReader
     ) -> None:
         """Until the connection or the job ends."""
-        gone = asyncio.ensure_future(reader.read(1))
+        gone = asyncio.ensure_future(reader.read(len(LEAVE)))
         waited = None if job.complete else self.wait_s
         try:
             while True:
@@ -124,6 +130,9 @@ class Daemon:
                     rank.tell(ended=rank.over.result())
                     return
                 if gone.done():
+                    if gone.result() == LEAVE:
+                        # Its last sum may have been lost on the way to another rank.
+                        await asyncio.wait([rank.over], timeout=LINGER_S)
                     return
                 if not job.complete:
                     missing = sorted(set(range(job.workers)) - set(job.ranks))

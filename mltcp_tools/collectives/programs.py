@@ -14,12 +14,10 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from mltcp_tools.collectives.library import library
+from mltcp_tools.collectives.session import PORT
 from mltcp_tools.errors import HostError, UsageError
 from mltcp_tools.native.libbpf import BpfMap, BpfObject
 from mltcp_tools.native.objects import build_object
-
-PORT = 17749
-"""UDP port of the packets, and TCP port of the admission."""
 
 COUNTERS = (
     "taken",
@@ -136,10 +134,7 @@ class Programs:
             {"agg_slots": 2 * slots},
         )
         try:
-            self._maps = {
-                name: self._object.map(name)
-                for name in _MAPS
-            }
+            self._maps = {name: self._object.map(name) for name in _MAPS}
             with IPRoute() as ip:
                 for interface in interfaces:
                     self._attach(ip, interface)
@@ -178,9 +173,7 @@ class Programs:
         for slot in range(job.first, job.first + job.slots):
             for version in (0, 1):
                 self._maps["agg_slots"].set(_u32(2 * slot + version), empty[version])
-        places = [
-            job.index * _constant("AGG_WORKERS_MAX") + rank for rank in range(len(job.peers))
-        ]
+        places = [job.index * _constant("AGG_WORKERS_MAX") + rank for rank in range(len(job.peers))]
         for place, peer in zip(places, job.peers, strict=True):
             self._maps["agg_workers"].set(_u32(place), _struct("agg_peer", _peer_fields(peer)))
         if self.mode == "xdp":
@@ -302,4 +295,3 @@ def max_workers() -> int:
 def max_values() -> int:
     """How many values a packet can have."""
     return _constant("AGG_VALUES_MAX")
-

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mltcp_tools.collectives.library import How, Kind, State, Worker
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.errors import MltcpError, UsageError
 
 SLOTS = 256
 """Slots asked for: they cover 0.4 MB on the way."""
@@ -19,6 +19,11 @@ _SO_NO_CHECK = 11
 _IP_MTU, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO = 14, 10, 2
 _OVERHEAD_BYTES = 20 + 8 + 56  # IPv4, UDP and ours
 _MIN_RTO_US = 2000
+PORT = 17749
+"""UDP port of the packets, and TCP port of the admission."""
+
+LEAVE = b"leave"
+"""What a rank says to the aggregator when it is done."""
 
 
 class SessionError(MltcpError):
@@ -32,6 +37,14 @@ class Endpoint:
     address: str
     port: int
     token: str = ""
+
+    @classmethod
+    def parse(cls, text: str, token: str = "") -> Endpoint:
+        """From HOST or HOST:PORT."""
+        host, _, port = text.partition(":")
+        if not host or (port and not (port.isdigit() and 0 < int(port) < 65536)):
+            raise UsageError(f"{text!r} is no aggregator; write it like 10.0.0.254:{PORT}.")
+        return cls(host, int(port or PORT), token)
 
 
 class Session:
@@ -196,6 +209,12 @@ class Session:
         if self._worker:
             self._worker.stop()
 
+    def leave(self) -> None:
+        """Leave as one whose work is done: others have some seconds to get what they lack."""
+        with contextlib.suppress(OSError):
+            self._control.sendall(LEAVE + b"\n")
+        self.close()
+
     def close(self) -> None:
         """Leave the job, which ends it for all ranks. Closing twice is fine."""
         self._control.close()
@@ -210,13 +229,5 @@ _HUNG_UP = "The aggregator hung up without a word; its own messages say more."
 
 def endpoint_from_environment() -> Endpoint | None:
     """MLTCP_AGGREGATOR=HOST[:PORT], and MLTCP_AGGREGATOR_TOKEN; None where there is none."""
-    from mltcp_tools.collectives.programs import PORT
-
-    text = os.environ.get("MLTCP_AGGREGATOR", "")
-    if not text:
-        return None
-    host, _, port = text.partition(":")
-    if port and not port.isdigit():
-        raise SessionError(f"MLTCP_AGGREGATOR is {text!r}; write it like 10.0.0.254:{PORT}.")
-    token = os.environ.get("MLTCP_AGGREGATOR_TOKEN", "")
-    return Endpoint(host, int(port or PORT), token)
+    text = os.environ.get("MLTCP_AGGREGATOR")
+    return Endpoint.parse(text, os.environ.get("MLTCP_AGGREGATOR_TOKEN", "")) if text else None

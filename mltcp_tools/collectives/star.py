@@ -77,6 +77,8 @@ class Star(Namespaces):
             ip.addr("add", index=index, address=worker, prefixlen=24)
             ip.neigh("add", dst=gateway, lladdr=switch_mac, ifindex=index, state=NUD_PERMANENT)
             ip.route("add", dst="default", gateway=gateway)
+            # A host reaches its own address by it, as rank 0 of a training does.
+            ip.link("set", index=ip.link_lookup(ifname="lo")[0], state="up")
             self._shape(ip, index, number)
         with inside(self.switch), IPRoute() as ip:
             index = ip.link_lookup(ifname=self.ports[number])[0]

@@ -15,7 +15,7 @@
 
 #define INITIAL_WINDOW 16 /* packets, as it begins a collective */
 #define LATER_ANSWERS 3 /* that make a packet without one suspect, at first */
-#define MOST_LATER_ANSWERS 256
+#define MOST_LATER_ANSWERS 32
 #define MAX_RTO_NS 100000000ull /* polls are small, and peers may take long */
 #define FIRST_RTO_NS 50000000ull
 #define ORDERS 4096 /* a power of two, more than packets in flight */
@@ -252,8 +252,7 @@ static void make_urgent(struct worker *w, uint32_t index, bool resend)
 static void note_loss(struct worker *w, const struct slot *slot)
 {
 	w->counters.losses++;
-	if (w->later > LATER_ANSWERS)
-		w->later--;
+	w->later = w->later / 2 > LATER_ANSWERS ? w->later / 2 : LATER_ANSWERS;
 	if (slot->order < w->recovery)
 		return;
 	w->counters.windows_cut++;
@@ -440,7 +439,7 @@ static void finish_round(struct worker *w, uint32_t index, uint64_t now,
 	}
 	if (packet->header.type == AGG_AGAIN)
 		note_loss(w, slot);
-	else if ((!slot->polls || slot->held) && !slot->repeated)
+	else if (!slot->polls && !slot->repeated)
 		sample_rtt(w, now - slot->sent_ns);
 	if (slot->chunk != AGG_END)
 		put_result(w, slot, packet);
