@@ -44,8 +44,8 @@ class Plan:
 
 @dataclass(frozen=True)
 class Row:
-    """One algorithm at one size. seconds: median of `times`, each the slowest rank's. algorithm and
-    bus bandwidth in bit/s; bus: times 2(n-1)/n, what a ring needs of each link. speedup: median over
+    """One algorithm at one size. seconds: median of `times`, each the slowest rank's. algorithm_rate,
+    bus_rate: bit/s; the latter times 2(n-1)/n, what a ring needs of each link. speedup: median over
     the repetitions of gloo's time by this one's, None without gloo."""
 
     bytes: int

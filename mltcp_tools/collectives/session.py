@@ -18,7 +18,7 @@ SLOTS = 256
 _SO_NO_CHECK = 11
 _IP_MTU, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO = 14, 10, 2
 _OVERHEAD_BYTES = 20 + 8 + 56  # IPv4, UDP and ours
-_MIN_RTO_US = 2000
+_MIN_RTO_US = 10_000
 PORT = 17749
 """UDP port of the packets, and TCP port of the admission."""
 

@@ -18,6 +18,7 @@
 #define MOST_LATER_ANSWERS 32
 #define MAX_RTO_NS 100000000ull /* polls are small, and peers may take long */
 #define FIRST_RTO_NS 50000000ull
+#define DEAF_POLLS 3
 #define ORDERS 4096 /* a power of two, more than packets in flight */
 
 enum slot_state { SLOT_IDLE, SLOT_READY, SLOT_FLYING };
@@ -275,8 +276,8 @@ static void run_timers(struct worker *w, uint64_t now)
 		if (slot->state != SLOT_FLYING)
 			continue;
 		if (slot->wakes_ns <= now && !slot->urgent) {
-			/* A second poll without an answer: the path is worse than the window. */
-			if (slot->polls == 1 && !slot->held) {
+			/* Polls without an answer: the path is worse than half a window helps. */
+			if (slot->polls == DEAF_POLLS && !slot->held) {
 				note_loss(w, slot);
 				w->cwnd = w->cwnd < 2 ? w->cwnd : 2;
 			}
