@@ -65,7 +65,7 @@ class Request:
 
 @dataclass
 class Job:
-    """A job, complete when every rank has joined. ranks: rank to whoever the caller says."""
+    """A job, complete when every rank has joined. leaving: ranks done. ranks: rank to whoever the caller says."""
 
     name: str
     index: int
@@ -75,6 +75,7 @@ class Job:
     first: int
     slots: int
     values: int
+    leaving: int = 0
     ranks: dict[int, Any] = field(default_factory=dict)
     requests: dict[int, Request] = field(default_factory=dict)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import socket
 from pathlib import Path
@@ -130,7 +131,8 @@ class Daemon:
                     rank.tell(ended=rank.over.result())
                     return
                 if gone.done():
-                    if gone.result() == LEAVE:
+                    job.leaving += gone.result() == LEAVE
+                    if gone.result() == LEAVE and job.leaving < job.workers:
                         # Its last sum may have been lost on the way to another rank.
                         await asyncio.wait([rank.over], timeout=LINGER_S)
                     return
@@ -204,6 +206,7 @@ class Daemon:
         """What `mltcp aggregate status --json` prints; counters are read from the kernel."""
         return {
             "schema": SCHEMA,
+            "process": os.getpid(),
             "interfaces": self.programs.interfaces,
             "mode": self.programs.mode,
             "port": self.programs.port,

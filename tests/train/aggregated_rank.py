@@ -22,7 +22,10 @@ import mltcp_tools.collectives as mc
 def make_model() -> torch.nn.Module:
     torch.manual_seed(7)
     return torch.nn.Sequential(
-        torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256), torch.nn.ReLU(),
+        torch.nn.Linear(64, 256),
+        torch.nn.ReLU(),
+        torch.nn.Linear(256, 256),
+        torch.nn.ReLU(),
         torch.nn.Linear(256, 10),
     )
 

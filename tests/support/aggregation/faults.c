@@ -5,7 +5,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "aggregate_faults.h"
+#include "faults.h"
 
 struct event {
 	uint64_t at_ns;

@@ -1,4 +1,4 @@
-"""Collectives over a network that fails in every way, in virtual time (aggregate_faults.c)."""
+"""Collectives over a network that fails in every way, in virtual time (faults.c)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def library() -> tuple[Any, Any]:
     return extension(
         "faults",
         PACKET + WORKER + _DECLARATIONS,
-        '#include "aggregate_faults.h"\n',
+        '#include "faults.h"\n',
         FOLDER,
         Path(__file__).parent,
     )

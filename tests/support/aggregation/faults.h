@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-#ifndef AGGREGATE_FAULTS_H
-#define AGGREGATE_FAULTS_H
+#ifndef FAULTS_H
+#define FAULTS_H
 
 #include "worker.h"
 
