@@ -33,7 +33,7 @@ from mltcp_tools.analysis import bootstrap, metrics
 from mltcp_tools.analysis.cells import WIDTH, bullets, clip, interval, number, table
 from mltcp_tools.analysis.reference import Reference, make_reference
 from mltcp_tools.analysis.result import plain, summarise_with
-from mltcp_tools.analysis.run import Run
+from mltcp_tools.runs.run import Run
 
 SCHEMA = "mltcp-comparison/1"
 

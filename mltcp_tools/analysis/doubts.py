@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mltcp_tools.analysis.bootstrap import MIN_ROOM
-from mltcp_tools.analysis.experiment import ALONE
-from mltcp_tools.analysis.run import Run
+from mltcp_tools.runs.described import ALONE
+from mltcp_tools.runs.run import Run
 
 BUSY_CPU = 0.85
 FEW_ITERATIONS = 40

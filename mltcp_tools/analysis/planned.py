@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from mltcp_tools.analysis.run import Run
-from mltcp_tools.runfolder import PLAN, PLAN_SCHEMA
+from mltcp_tools.runs.folder import PLAN, PLAN_SCHEMA
+from mltcp_tools.runs.run import Run
 
 Entry = dict[str, Any]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from mltcp_tools.analysis.experiment import ALONE
-from mltcp_tools.analysis.run import Run
-from mltcp_tools.analysis.schedules import (
+from mltcp_tools.runs.described import ALONE
+from mltcp_tools.runs.run import Run
+from mltcp_tools.simulator.schedules import (
     SCHEDULES,
     Schedule,
     SimulatedJob,

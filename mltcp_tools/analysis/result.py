@@ -81,12 +81,12 @@ import pandas as pd
 
 from mltcp_tools.analysis import bootstrap, metrics
 from mltcp_tools.analysis.doubts import warnings_of
-from mltcp_tools.analysis.experiment import ALONE
 from mltcp_tools.analysis.neighbours import neighbours_of
 from mltcp_tools.analysis.phases import phases_of
 from mltcp_tools.analysis.planned import planned_of
 from mltcp_tools.analysis.reference import Reference, make_reference
-from mltcp_tools.analysis.run import Run
+from mltcp_tools.runs.described import ALONE
+from mltcp_tools.runs.run import Run
 
 SCHEMA = "mltcp-result/1"
 Entry = dict[str, Any]

@@ -16,7 +16,7 @@ from mltcp_tools.attach import privileges
 from mltcp_tools.attach.diag import open_diag, tcp_sockets
 from mltcp_tools.attach.processes import PROC, Process
 from mltcp_tools.errors import HostError
-from mltcp_tools.tcpstates import tcp_state
+from mltcp_tools.host.tcpstates import tcp_state
 
 CAN_SEND = ("established", "close-wait")
 """States of a connection over which the process can still send."""

@@ -26,8 +26,8 @@ from mltcp_tools.attach.sockets import CAN_SEND, Socket, holders
 from mltcp_tools.attach.state import LOCK, JobState, SocketRecord, StateFiles
 from mltcp_tools.backends import checks
 from mltcp_tools.backends.base import ALL_NAMES, Backend, Job
-from mltcp_tools.backends.locks import exclusive
 from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.host.locks import exclusive
 
 DONE = ("switched", "tagged")
 """Outcomes of a socket that is attached."""

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from mltcp_tools import host
-from mltcp_tools.backends import build, checks, libbpf, records
+from mltcp_tools.backends import checks, records
 from mltcp_tools.backends.base import (
     NAMES,
     Backend,
@@ -27,10 +26,13 @@ from mltcp_tools.backends.base import (
     JobParams,
     Status,
 )
-from mltcp_tools.backends.locks import exclusive
 from mltcp_tools.backends.params import params_fields, params_from_struct
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
-from mltcp_tools.uapi import ffi, pack, unpack
+from mltcp_tools.host import facts
+from mltcp_tools.host.locks import exclusive
+from mltcp_tools.native import libbpf
+from mltcp_tools.native import objects as build
+from mltcp_tools.native.uapi import ffi, pack, unpack
 
 PIN_ROOT = Path("/sys/fs/bpf/mltcp")
 
@@ -106,7 +108,7 @@ class BpfBackend(Backend):
     def load(self, names: Sequence[str] | None = None, defaults: JobParams | None = None) -> Status:
         names = NAMES if names is None else names
         checks.check_offered(self.name, names, NAMES)
-        host.require_bpf(PIN_ROOT.parent)
+        facts.require_bpf(PIN_ROOT.parent)
         with exclusive("bpf"):
             self._clean_leftovers()
             present = _registered()
@@ -114,7 +116,7 @@ class BpfBackend(Backend):
                 raise checks.loaded_already(present)
             wanted = [name for name in NAMES if name in names and name not in present]
             for name in wanted:
-                if name in host.available_congestion_controls():
+                if name in facts.available_congestion_controls():
                     raise BusyError(
                         f"The name {name} is taken by another congestion control, which keeps it "
                         "until it is unloaded (a kernel module: mltcp unload --backend kmod)."
@@ -140,7 +142,7 @@ class BpfBackend(Backend):
         except libbpf.BpfError as error:
             raise _explain(error, f"Loading {name}") from error
         # Success of the calls proves little: bpftool 7.1 reports it when the kernel refused.
-        if name not in host.available_congestion_controls():
+        if name not in facts.available_congestion_controls():
             raise HostError(f"The kernel took {name} but doesn't list it; nothing is loaded.")
 
     @staticmethod
@@ -159,7 +161,7 @@ class BpfBackend(Backend):
             shutil.rmtree(PIN_ROOT)
 
     def unload(self, force: bool = False) -> int:
-        host.require_bpf(PIN_ROOT.parent)
+        facts.require_bpf(PIN_ROOT.parent)
         with exclusive("bpf"):
             try:
                 flows = self.flows()
@@ -189,25 +191,25 @@ class BpfBackend(Backend):
                 raise _explain(error, "Deleting the jobs") from error
 
     def status(self) -> Status:
-        host.require_bpf(PIN_ROOT.parent)
+        facts.require_bpf(PIN_ROOT.parent)
         loaded = tuple(name for name in NAMES if name in _registered())
         sockets = Counter(dict.fromkeys(loaded, 0))
         sockets.update(flow.congestion_control for flow in self.flows())
         details: dict[str, object] = {
             "pins": str(PIN_ROOT),
             "libbpf": libbpf.version(),
-            "default_here": host.default_congestion_control(),
+            "default_here": facts.default_congestion_control(),
         }
         return Status(self.name, loaded, dict(sockets), tuple(self.jobs()), details)
 
     @contextmanager
     def _map(self, name: str) -> Iterator[libbpf.BpfMap]:
         """The pinned map, open; MltcpError when nothing is loaded."""
-        host.require_bpf_capabilities()
+        facts.require_bpf_capabilities()
         try:
             found = libbpf.BpfMap.pinned(PIN_ROOT / name)
         except libbpf.BpfError as error:
-            host.require_bpf(PIN_ROOT.parent)  # not before, as reading all that takes a while
+            facts.require_bpf(PIN_ROOT.parent)  # not before, as reading all that takes a while
             if error.errno == errno.ENOENT:
                 raise checks.not_loaded(self.name) from error
             raise _explain(error, f"Opening {name}") from error
@@ -220,7 +222,7 @@ class BpfBackend(Backend):
     @staticmethod
     def _has(name: str) -> bool:
         """Whether the map is pinned; HostError where this process may not look."""
-        host.require_bpf(PIN_ROOT.parent)
+        facts.require_bpf(PIN_ROOT.parent)
         return (PIN_ROOT / name).exists()
 
     def set_job(self, job: Job) -> None:
@@ -318,7 +320,7 @@ class _BpfIterations(IterationStream):
     """The ring buffer of finished iterations."""
 
     def __init__(self, backend: BpfBackend) -> None:
-        host.require_bpf(PIN_ROOT.parent)
+        facts.require_bpf(PIN_ROOT.parent)
         self._backend = backend
         self._lock = exclusive(
             "iterations", "Another process reads the iterations; stop that first."

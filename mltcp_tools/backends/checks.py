@@ -8,12 +8,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from mltcp_tools import host
 from mltcp_tools.backends.base import ALL_NAMES, Flow
 from mltcp_tools.errors import BusyError, MltcpError, UsageError
-
-_SO_COOKIE = 57
-"""asm-generic/socket.h; the socket module has no name for it."""
+from mltcp_tools.host import facts
+from mltcp_tools.host.descriptors import cookie_of
 
 
 def check_offered(backend: str, names: Sequence[str], offered: Sequence[str]) -> None:
@@ -50,7 +48,7 @@ def no_such_job(job_id: int) -> UsageError:
 
 def check_unused(flows: Collection[Flow], names: Collection[str]) -> None:
     """BusyError while sockets use the names, or one is this network namespace's default."""
-    default = host.default_congestion_control()
+    default = facts.default_congestion_control()
     if default in names:
         raise BusyError(
             f"{default} is the default of this network namespace; set another one "
@@ -114,4 +112,4 @@ def check_taggable(fd: int, names: Sequence[str]) -> None:
                 "before tagging it."
             )
         # Makes the kernel give the socket its cookie, by which events name it.
-        found.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, 8)
+        cookie_of(found)

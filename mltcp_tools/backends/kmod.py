@@ -12,7 +12,7 @@ import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from mltcp_tools import __version__, host
+from mltcp_tools import __version__
 from mltcp_tools.backends import checks, module, records
 from mltcp_tools.backends.base import (
     ALL_NAMES,
@@ -26,10 +26,11 @@ from mltcp_tools.backends.base import (
 )
 from mltcp_tools.backends.bpf import PIN_ROOT
 from mltcp_tools.backends.genl import GenericSocket, NetlinkError, decode, number, text
-from mltcp_tools.backends.locks import exclusive
 from mltcp_tools.backends.params import params_fields, params_from_struct
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
-from mltcp_tools.uapi import (
+from mltcp_tools.host import facts
+from mltcp_tools.host.locks import exclusive
+from mltcp_tools.native.uapi import (
     GENL_GROUP,
     GENL_NAME,
     GENL_VERSION,
@@ -138,7 +139,7 @@ class KmodBackend(Backend):
     @staticmethod
     def _check_free(names: Sequence[str]) -> None:
         """BusyError when another congestion control has one of the names."""
-        available = host.available_congestion_controls()
+        available = facts.available_congestion_controls()
         taken = ", ".join(name for name in names if name in available)
         if taken and PIN_ROOT.exists():
             raise BusyError(
@@ -165,7 +166,7 @@ class KmodBackend(Backend):
     def _registered(self) -> tuple[str, ...]:
         """The names that the module has and the kernel lists."""
         said = text(self._ask()[Attribute.NAMES]).split()
-        listed = host.available_congestion_controls()
+        listed = facts.available_congestion_controls()
         return tuple(name for name in self.names if name in said and name in listed)
 
     def unload(self, force: bool = False) -> int:
@@ -217,7 +218,7 @@ class KmodBackend(Backend):
             "references": module.references(),
             "dropped": number(answer[Attribute.DROPPED]),
             "parameters": module.parameters(),
-            "default_here": host.default_congestion_control(),
+            "default_here": facts.default_congestion_control(),
         }
         return Status(self.name, loaded, dict(sockets), tuple(self.jobs()), details)
 

@@ -9,9 +9,9 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from mltcp_tools import host
-from mltcp_tools.csources import source_root
 from mltcp_tools.errors import BusyError, HostError
+from mltcp_tools.host import facts
+from mltcp_tools.native.csources import source_root
 
 NAME = "tcp_mltcp"
 
@@ -79,7 +79,7 @@ def require_loading() -> None:
 
 
 def _require_capability() -> None:
-    if "CAP_SYS_MODULE" not in host.effective_capabilities():
+    if "CAP_SYS_MODULE" not in facts.effective_capabilities():
         raise HostError(
             "This process lacks CAP_SYS_MODULE, which loading and unloading a kernel module takes; "
             "run it as root (sudo)."
@@ -145,7 +145,7 @@ def explain(tool: str, said: str) -> HostError | BusyError:
             "see `mltcp status`."
         )
     rejected = "Key was rejected" in said or "Required key not available" in said
-    if rejected or ("not permitted" in said and host.lockdown() != "none"):
+    if rejected or ("not permitted" in said and facts.lockdown() != "none"):
         return HostError(
             f"The kernel takes only modules signed with a key it knows (secure boot or lockdown), "
             f"and not this {NAME}; sign it with a key enrolled by `mokutil --import`, {_OTHERWISE}"

@@ -144,10 +144,10 @@ def _follow(
     all_sockets: bool,
     backend: str,
 ) -> None:
-    from mltcp_tools.attach.following.follow import (
+    from mltcp_tools.agent.follow import (
         follow,  # which the other ways to attach don't need
     )
-    from mltcp_tools.attach.following.rules import ALL, Rule
+    from mltcp_tools.agent.rules import ALL, Rule
 
     rule = Rule(
         job=name,

@@ -14,8 +14,8 @@ import click
 from mltcp_tools.errors import MltcpError
 
 if TYPE_CHECKING:
-    from mltcp_tools.testbed.experiment import Experiment
-    from mltcp_tools.testbed.matrix import Matrix
+    from mltcp_tools.experiments.experiment import Experiment
+    from mltcp_tools.experiments.matrix import Matrix
 
 
 def _names(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -122,7 +122,7 @@ def run_mixes(
     MltcpError at the end where a mix has no result.
     """
     from mltcp_tools.analysis import render_matrix_text, save_matrix
-    from mltcp_tools.testbed.matrix import run_matrix
+    from mltcp_tools.experiments.matrix import run_matrix
 
     missing = dict(problems or {})
     possible = {mix: each for mix, each in mixes.items() if mix not in missing}

@@ -37,6 +37,7 @@ COMMANDS = {
     "testbed": "Run experiments over a bottleneck made of network namespaces.",
     "simulate": "Run experiments in virtual time, without root.",
     "report": "Evaluate or compare run folders.",
+    "results": "Write the tables of matrices into one document.",
     "profile": "Show what jobs send per iteration, from runs or captures.",
     "plan": "Say which jobs fit together, and when each should start.",
     "completion": "Print the completion script of a shell.",

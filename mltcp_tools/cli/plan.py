@@ -81,9 +81,9 @@ def score(
     link's rate.
     """
     from mltcp_tools.planning.link import score_link
-    from mltcp_tools.planning.progress import SolverBar
     from mltcp_tools.planning.reading import read_source
     from mltcp_tools.planning.text import render_link
+    from mltcp_tools.profiling.progress import SolverBar
 
     profiles, known_rate = read_source(jobs, arm)
     capacity = known_rate if rate is None else rate
@@ -147,9 +147,9 @@ def cluster(
     from mltcp_tools.planning.cluster import plan_cluster
     from mltcp_tools.planning.cluster import to_json as document
     from mltcp_tools.planning.cluster_report import draw_cluster, render_cluster
-    from mltcp_tools.planning.progress import PartsBar
     from mltcp_tools.planning.reading import read_text
     from mltcp_tools.planning.topology import parse_cluster
+    from mltcp_tools.profiling.progress import PartsBar
 
     parsed = parse_cluster(read_text(file), str(file))
     with PartsBar() as bar:

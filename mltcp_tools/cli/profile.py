@@ -14,8 +14,8 @@ from mltcp_tools.errors import UsageError
 from mltcp_tools.units import format_bytes
 
 if TYPE_CHECKING:
-    from mltcp_tools.planning.capture import By
-    from mltcp_tools.planning.profile import Profile
+    from mltcp_tools.profiling.capture import By
+    from mltcp_tools.profiling.profile import Profile
 
 
 @click.command()
@@ -91,9 +91,9 @@ def command(
 
 
 def _from_capture(path: Path, by: By, jobs: tuple[str, ...], near: float | None) -> list[Profile]:
-    from mltcp_tools.planning.capture import Selector, read_capture
-    from mltcp_tools.planning.captured import profiles_of_capture
-    from mltcp_tools.planning.progress import FileBar
+    from mltcp_tools.profiling.capture import Selector, read_capture
+    from mltcp_tools.profiling.captured import profiles_of_capture
+    from mltcp_tools.profiling.progress import FileBar
 
     selectors = [Selector.parse(job) for job in jobs]
     with FileBar(path.name) as bar:

@@ -21,7 +21,7 @@ from mltcp_tools.cli.experiments import (
 from mltcp_tools.errors import UsageError
 
 if TYPE_CHECKING:
-    from mltcp_tools.testbed.experiment import Experiment
+    from mltcp_tools.experiments.experiment import Experiment
 
 
 @click.command()
@@ -37,8 +37,8 @@ def command(experiment: str, only: tuple[str, ...], **options: Any) -> None:
     minutes, without root, and the same again for the same seed. Congestion controls are reno, mltcp
     and mltcp_reno; arms with others are left out, and the baseline is reno then.
     """
-    from mltcp_tools.testbed.matrix import is_matrix
-    from mltcp_tools.testbed.reading import find_either, load_experiment
+    from mltcp_tools.experiments.matrix import is_matrix
+    from mltcp_tools.experiments.reading import find_either, load_experiment
 
     if is_matrix(experiment):
         _simulate_matrix(experiment, only, options)
@@ -70,7 +70,7 @@ def _modelled(experiment: Experiment, named: tuple[str, ...], said: set[str]) ->
 
 
 def _simulate_matrix(name: str, only: tuple[str, ...], options: dict[str, Any]) -> None:
-    from mltcp_tools.testbed.matrix import chosen, find_matrix, load_matrix
+    from mltcp_tools.experiments.matrix import chosen, find_matrix, load_matrix
 
     matrix = load_matrix(find_matrix(name))
     mixes: dict[str, Experiment] = {}

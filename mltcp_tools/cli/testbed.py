@@ -22,7 +22,7 @@ from mltcp_tools.cli.experiments import (
 from mltcp_tools.cli.options import backend_option
 
 if TYPE_CHECKING:
-    from mltcp_tools.testbed.experiment import Experiment
+    from mltcp_tools.experiments.experiment import Experiment
 
 SSH = "ssh -o BatchMode=yes -o LogLevel=ERROR -o ServerAliveInterval=10"
 
@@ -38,7 +38,7 @@ _RUN_OPTIONS = (click.argument("experiment"), output_option, *_TESTBED_OPTIONS)
 
 def _run(options: dict[str, Any], conduct: Callable[[Experiment, Path], None]) -> None:
     """Have `conduct` run the experiment that the options name, and report on it."""
-    from mltcp_tools.testbed.reading import find_experiment, load_experiment
+    from mltcp_tools.experiments.reading import find_experiment, load_experiment
 
     experiment = overridden(load_experiment(find_experiment(options["experiment"])), options)
     run_and_report(experiment, options, conduct)
@@ -132,8 +132,8 @@ def matrix(matrix: str, output: Path | None, only: tuple[str, ...], **options: A
     command again. A mix that can't be run here is named, and the others go on. The folder gets
     matrix.txt, .md, .csv and .json, and a run folder for each mix. Needs root.
     """
+    from mltcp_tools.experiments.matrix import chosen, find_matrix, load_matrix
     from mltcp_tools.testbed.leftovers import require_privileges
-    from mltcp_tools.testbed.matrix import chosen, find_matrix, load_matrix
     from mltcp_tools.testbed.run import run_experiment
 
     require_privileges()
@@ -158,7 +158,7 @@ def matrix(matrix: str, output: Path | None, only: tuple[str, ...], **options: A
 @command.command(hidden=True)
 def agent() -> None:
     """Serve `mltcp testbed across` on this machine, over stdin and stdout."""
-    from mltcp_tools.testbed.agent import run_agent
+    from mltcp_tools.testbed.remote import run_agent
 
     run_agent()
 
@@ -167,8 +167,8 @@ def agent() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def list_experiments(as_json: bool) -> None:
     """List the shipped experiments, and the shipped matrices with their mixes."""
-    from mltcp_tools.testbed.matrix import load_matrix
-    from mltcp_tools.testbed.reading import (
+    from mltcp_tools.experiments.matrix import load_matrix
+    from mltcp_tools.experiments.reading import (
         load_experiment,
         shipped_experiments,
         shipped_matrices,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mltcp_tools.errors import UsageError
-from mltcp_tools.planning.profile import Floats, Profile
+from mltcp_tools.profiling.profile import Floats, Profile
 
 MAX_STEPS = 200_000
 

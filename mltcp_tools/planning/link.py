@@ -17,8 +17,8 @@ from mltcp_tools.planning.optimise import (
     no_report,
     optimise,
 )
-from mltcp_tools.planning.profile import Profile, require_jobs
 from mltcp_tools.planning.rotations import Problem, SharedLink
+from mltcp_tools.profiling.profile import Profile, require_jobs
 
 SCHEMA = "mltcp-plan-link/1"
 

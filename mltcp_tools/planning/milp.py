@@ -13,8 +13,8 @@ import highspy
 import numpy as np
 
 from mltcp_tools.errors import MltcpError
-from mltcp_tools.planning.profile import Floats
 from mltcp_tools.planning.rotations import Ints, Problem, turned
+from mltcp_tools.profiling.profile import Floats
 
 Report = Callable[[float, float, float], None]
 """Told the seconds that went by, the best score so far, and the bound on all scores."""

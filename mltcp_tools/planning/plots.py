@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.projections.polar import PolarAxes
 
 from mltcp_tools.planning.link import LinkPlan
-from mltcp_tools.planning.profile import Floats
+from mltcp_tools.profiling.profile import Floats
 
 # Jobs from dark to light, as in the plots of runs.
 COLOURS = ("#440154", "#3b528b", "#21918c", "#5ec962", "#c8b400", "#7a5195", "#003f5c", "#9aa5b1")

@@ -25,7 +25,7 @@ import yaml
 
 from mltcp_tools.document import Section, read_section
 from mltcp_tools.errors import UsageError
-from mltcp_tools.planning.profile import Phase, Profile, require_jobs
+from mltcp_tools.profiling.profile import Phase, Profile, require_jobs
 from mltcp_tools.units import parse_bytes, parse_rate, parse_seconds
 
 MAX_COUNT = 10_000
@@ -40,8 +40,8 @@ def read_source(path: Path, arm: str | None = None) -> tuple[list[Profile], floa
     """
     if path.is_dir():
         # pandas, which YAML needs no more than captures do
-        from mltcp_tools.analysis.run import load_run
-        from mltcp_tools.planning.recorded import profiles_of_run
+        from mltcp_tools.profiling.recorded import profiles_of_run
+        from mltcp_tools.runs.run import load_run
 
         run = load_run(path)
         rate = run.experiment.rate_bps

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from mltcp_tools.planning.profile import Floats
+from mltcp_tools.profiling.profile import Floats
 
 Ints = npt.NDArray[np.int64]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from mltcp_tools.analysis.cells import WIDTH, clip, table
 from mltcp_tools.planning.link import LinkPlan
-from mltcp_tools.planning.profile import Profile
+from mltcp_tools.profiling.profile import Profile
 from mltcp_tools.units import format_bytes, format_rate, format_seconds
 
 

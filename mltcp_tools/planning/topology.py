@@ -29,8 +29,8 @@ import networkx as nx
 
 from mltcp_tools.document import Section, read_section
 from mltcp_tools.errors import UsageError
-from mltcp_tools.planning.profile import Profile, require_jobs
 from mltcp_tools.planning.reading import job_name, positive_rate, read_jobs
+from mltcp_tools.profiling.profile import Profile, require_jobs
 
 
 @dataclass(frozen=True)

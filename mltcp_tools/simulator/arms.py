@@ -15,14 +15,12 @@ from mltcp_tools.backends.params import params_fields
 from mltcp_tools.emulator.job import JobSpec, compute_times
 from mltcp_tools.emulator.report import Burst, Iteration, Sample
 from mltcp_tools.emulator.report import Result as Report
+from mltcp_tools.experiments.arms import Arm
+from mltcp_tools.experiments.experiment import Experiment
+from mltcp_tools.experiments.plans import Plan, parameters_of, plans_of
+from mltcp_tools.native.uapi import from_fixed
 from mltcp_tools.simulator.library import Job, Link, Result, Stop, Structs, simulate
 from mltcp_tools.simulator.modelled import SLOW_START_AFTER_IDLE, with_mechanisms
-from mltcp_tools.testbed.arms import Arm
-from mltcp_tools.testbed.backend import parameters_of
-from mltcp_tools.testbed.emulators import Plan
-from mltcp_tools.testbed.experiment import Experiment
-from mltcp_tools.testbed.run import plans_of
-from mltcp_tools.uapi import from_fixed
 
 BASE_RTT_S = 100e-6
 """Round trip of an empty link without delay, as between the testbed's namespaces."""

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mltcp_tools import uapi
 from mltcp_tools.errors import MltcpError
-from mltcp_tools.extension import extension
+from mltcp_tools.native import uapi
+from mltcp_tools.native.extension import extension
 
 Structs = npt.NDArray[Any]
 

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 
 from mltcp_tools.backends.base import MECHANISMS, JobParams
 from mltcp_tools.errors import UsageError
-from mltcp_tools.testbed.arms import Arm
-from mltcp_tools.testbed.experiment import Experiment
+from mltcp_tools.experiments.arms import Arm
+from mltcp_tools.experiments.experiment import Experiment
 
 SLOW_START_AFTER_IDLE = "net.ipv4.tcp_slow_start_after_idle"
 

@@ -6,14 +6,14 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from mltcp_tools.environment import Environment
-from mltcp_tools.runfolder import check_folder
+from mltcp_tools.experiments.experiment import Experiment
+from mltcp_tools.experiments.plans import schedule, total_iterations
+from mltcp_tools.runs.environment import Environment
+from mltcp_tools.runs.folder import check_folder
+from mltcp_tools.runs.progress import Progress
+from mltcp_tools.runs.recorder import Tables
 from mltcp_tools.simulator.arms import SimulatedArm, simulate_arm
 from mltcp_tools.simulator.library import Stop
-from mltcp_tools.testbed.experiment import Experiment
-from mltcp_tools.testbed.progress import Progress
-from mltcp_tools.testbed.run import schedule, total_iterations
-from mltcp_tools.testbed.tables import Tables
 
 
 def simulate_experiment(experiment: Experiment, folder: Path, trace_ms: int = 2) -> None:

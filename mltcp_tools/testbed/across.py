@@ -22,21 +22,22 @@ from typing import Any
 
 from mltcp_tools import __version__
 from mltcp_tools.backends.base import IterationEvent
-from mltcp_tools.environment import Environment
 from mltcp_tools.errors import MltcpError, UsageError
-from mltcp_tools.runfolder import check_folder
-from mltcp_tools.signals import Signals
-from mltcp_tools.testbed.arms import Arm
-from mltcp_tools.testbed.emulators import Plan, cpu_busy, cpu_times
-from mltcp_tools.testbed.experiment import Experiment
+from mltcp_tools.experiments.arms import Arm
+from mltcp_tools.experiments.experiment import Experiment
+from mltcp_tools.experiments.plans import Plan, plans_of, schedule, total_iterations
+from mltcp_tools.host.signals import Signals
+from mltcp_tools.runs.environment import Environment
+from mltcp_tools.runs.folder import check_folder
+from mltcp_tools.runs.progress import Progress
+from mltcp_tools.runs.recorder import Tables
+from mltcp_tools.testbed.emulators import cpu_busy, cpu_times
 from mltcp_tools.testbed.leftovers import require_privileges
 from mltcp_tools.testbed.machines import END_S, Agent, Machines
 from mltcp_tools.testbed.namespaces import enabled_offloads
 from mltcp_tools.testbed.network import local_end
-from mltcp_tools.testbed.progress import Progress
 from mltcp_tools.testbed.qdiscs import add_bottleneck, add_delay, link_counters, remove_qdisc
-from mltcp_tools.testbed.run import CPU_SUSPECT, plans_of, schedule, total_iterations
-from mltcp_tools.testbed.tables import Tables
+from mltcp_tools.testbed.run import CPU_SUSPECT
 
 _READY_S = 180.0
 # Long enough for every agent to hear of the instant before it has come.

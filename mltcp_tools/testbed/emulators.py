@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from mltcp_tools.emulator.control import receive_message
-from mltcp_tools.emulator.job import JobSpec
 from mltcp_tools.errors import MltcpError
+from mltcp_tools.experiments.plans import Plan
 from mltcp_tools.testbed.borrowed import borrow
 from mltcp_tools.testbed.namespaces import inside
 
@@ -65,19 +65,6 @@ class Place:
     def address_for(self, sender: int) -> str:
         """The address at which a sender reaches the receiver."""
         return self.reached_at[sender] if self.reached_at else self.address
-
-
-@dataclass(frozen=True)
-class Plan:
-    """One client: its name, the sender (from 0) it runs in, and what it is told to do.
-
-    trace_ms: milliseconds between samples of its sockets, 0 for none.
-    """
-
-    name: str
-    sender: int
-    spec: JobSpec
-    trace_ms: int = 0
 
 
 @dataclass

@@ -14,7 +14,7 @@ import secrets
 from pathlib import Path
 
 from mltcp_tools.errors import HostError
-from mltcp_tools.host import effective_capabilities
+from mltcp_tools.host.facts import effective_capabilities
 from mltcp_tools.testbed import backend
 from mltcp_tools.testbed.backend import try_lock
 from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, remove_namespace

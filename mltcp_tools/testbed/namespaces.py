@@ -15,7 +15,7 @@ from pyroute2 import IPRoute, config, netns
 from pyroute2.ethtool import Ethtool
 
 from mltcp_tools.errors import HostError, MltcpError, UsageError
-from mltcp_tools.host import read_sysctl, sysctl_path
+from mltcp_tools.host.facts import read_sysctl, sysctl_path
 
 NAMESPACES = Path("/run/netns")
 PREFIX = "mltcp-"

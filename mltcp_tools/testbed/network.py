@@ -25,8 +25,8 @@ from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl.ndmsg import NUD_PERMANENT
 
 from mltcp_tools.errors import HostError
-from mltcp_tools.host import read_sysctl
-from mltcp_tools.testbed.links import Link
+from mltcp_tools.experiments.links import Link
+from mltcp_tools.host.facts import read_sysctl
 from mltcp_tools.testbed.namespaces import (
     NAMESPACES,
     PREFIX,

@@ -20,7 +20,7 @@ from typing import Any
 from pyroute2 import IPRoute
 from pyroute2.netlink.rtnl.ndmsg import NUD_PERMANENT
 
-from mltcp_tools.testbed.links import Link
+from mltcp_tools.experiments.links import Link
 from mltcp_tools.testbed.namespaces import (
     NAMESPACES,
     PREFIX,

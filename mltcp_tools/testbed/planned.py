@@ -17,17 +17,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mltcp_tools.analysis.run import load_run
 from mltcp_tools.emulator.turns import Turns
 from mltcp_tools.errors import UsageError
+from mltcp_tools.experiments.arms import ALONE, Arm
+from mltcp_tools.experiments.experiment import Experiment
+from mltcp_tools.experiments.jobs import Job
 from mltcp_tools.planning.cluster import PlacementPlan, plan_cluster
-from mltcp_tools.planning.profile import Profile
-from mltcp_tools.planning.recorded import profiles_of_run
 from mltcp_tools.planning.topology import Cluster, Link, Placement
-from mltcp_tools.runfolder import PLAN, PLAN_SCHEMA
-from mltcp_tools.testbed.arms import ALONE, Arm
-from mltcp_tools.testbed.experiment import Experiment
-from mltcp_tools.testbed.jobs import Job
+from mltcp_tools.profiling.profile import Profile
+from mltcp_tools.profiling.recorded import profiles_of_run
+from mltcp_tools.runs.folder import PLAN, PLAN_SCHEMA
+from mltcp_tools.runs.run import load_run
 
 ANGLE_DEG = 1.0
 # Jobs that are equal but for their links are measured one by one; what a busy machine makes their

@@ -9,23 +9,24 @@ repetition and job only, so the arms of a repetition face the same jobs.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from mltcp_tools.backends import AUTO
 from mltcp_tools.backends.base import Backend
 from mltcp_tools.emulator.sockets import set_congestion_control
-from mltcp_tools.emulator.turns import Turns
-from mltcp_tools.environment import Environment, sysctls
 from mltcp_tools.errors import BusyError, HostError
-from mltcp_tools.runfolder import check_folder
-from mltcp_tools.signals import Signals
-from mltcp_tools.testbed.arms import ALONE, Arm, is_mltcp
+from mltcp_tools.experiments.arms import ALONE, Arm, is_mltcp
+from mltcp_tools.experiments.experiment import Experiment
+from mltcp_tools.experiments.plans import Plan, neighbours_of, plans_of, schedule, total_iterations
+from mltcp_tools.host.signals import Signals
+from mltcp_tools.runs.environment import Environment, sysctls
+from mltcp_tools.runs.folder import check_folder
+from mltcp_tools.runs.progress import Progress
+from mltcp_tools.runs.recorder import Tables
 from mltcp_tools.testbed.backend import ArmJobs, describe, use_backend
-from mltcp_tools.testbed.emulators import Emulators, Measured, Place, Plan
-from mltcp_tools.testbed.experiment import Experiment
+from mltcp_tools.testbed.emulators import Emulators, Measured, Place
 from mltcp_tools.testbed.leftovers import (
     LOCKS,
     RunLock,
@@ -33,74 +34,12 @@ from mltcp_tools.testbed.leftovers import (
     require_privileges,
 )
 from mltcp_tools.testbed.namespaces import inside
-from mltcp_tools.testbed.neighbours import SAMPLES_MS
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
 from mltcp_tools.testbed.paths import ANY_ADDRESS, Paths
 from mltcp_tools.testbed.planned import ArmPlan, check_plans, plan_arms, write_plans
-from mltcp_tools.testbed.progress import Progress
-from mltcp_tools.testbed.tables import Tables
 
 CPU_SUSPECT = 0.85
 """Share of all CPUs' time above which an arm's result says more of the machine than of the link."""
-
-
-def schedule(experiment: Experiment) -> list[tuple[int, list[str]]]:
-    """The arms of each repetition (from 1), in the order in which they run."""
-    names = [arm.name for arm in experiment.arms]
-    if experiment.alone_iterations:
-        names.insert(0, ALONE)
-    order = []
-    for repetition in range(experiment.repetitions):
-        turn = repetition // 2 % len(names)
-        rotated = names[turn:] + names[:turn]
-        order.append((repetition + 1, rotated[::-1] if repetition % 2 else rotated))
-    return order
-
-
-def total_iterations(experiment: Experiment) -> int:
-    """Iterations of all jobs in all arms and repetitions."""
-    arm = sum(experiment.iterations_of(job) for job in experiment.jobs)
-    alone = len(experiment.lone_jobs()) * experiment.alone_iterations
-    return experiment.repetitions * (arm * len(experiment.arms) + alone)
-
-
-def plans_of(
-    experiment: Experiment,
-    arm: Arm,
-    repetition: int,
-    trace_ms: int = 0,
-    turns: Mapping[str, Turns] | None = None,
-) -> list[list[Plan]]:
-    """The jobs that run in the arm: all at once, or in `alone` one of each kind after another.
-
-    trace_ms: milliseconds between TCP samples in the first repetition, 0 for none. turns: of every
-    job, in a planned arm; a job whose start is random then starts with its first turn.
-    """
-    alone = arm.name == ALONE
-    plans = []
-    for sender, job in enumerate(experiment.lone_jobs() if alone else experiment.jobs):
-        spec = job.spec(
-            iterations=experiment.alone_iterations if alone else experiment.iterations_of(job),
-            seed=experiment.job_seed(repetition, job),
-            start_delay=0.0 if alone else experiment.start_delay(repetition, job),
-            cc=arm.cc,
-        )
-        if turns is not None:
-            spec = dataclasses.replace(spec, turns=turns[job.name], start_delay_s=job.start or 0.0)
-        trace = trace_ms if repetition == 1 else 0
-        # Alone all may come from one sender, unless each has its own path.
-        own = experiment.jobs.index(job) if experiment.links else 0 if alone else sender
-        plans.append(Plan(job.name, own, spec, trace))
-    return [[plan] for plan in plans] if alone else [plans]
-
-
-def neighbours_of(experiment: Experiment, arm: Arm, repetition: int) -> list[Plan]:
-    """The neighbours that run in the arm, behind the jobs' senders; none in `alone`."""
-    plans: list[Plan] = []
-    for sender, each in enumerate(experiment.neighbours, len(experiment.jobs)):
-        spec = each.spec(cc=each.cc_in(arm.cc), seed=experiment.neighbour_seed(repetition, each))
-        plans.append(Plan(each.name, sender, spec, SAMPLES_MS if each.size is None else 0))
-    return [] if arm.name == ALONE else plans
 
 
 def run_experiment(

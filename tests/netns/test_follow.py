@@ -19,17 +19,17 @@ from netns.connected import FIRST_CC, holder, with_pid
 from netns.trainings import Agent, agent, training, wait_for
 
 from mltcp_tools import analysis
-from mltcp_tools.attach.following.attaching import forget_closed
-from mltcp_tools.attach.following.follow import Follower
-from mltcp_tools.attach.following.rules import ALL, Rule
-from mltcp_tools.attach.following.wakeups import Tracepoint
+from mltcp_tools.agent.attaching import forget_closed
+from mltcp_tools.agent.follow import Follower
+from mltcp_tools.agent.rules import ALL, Rule
+from mltcp_tools.agent.wakeups import Tracepoint
 from mltcp_tools.attach.processes import Target
 from mltcp_tools.attach.restore import detach
-from mltcp_tools.attach.sources.messages import Mailbox
 from mltcp_tools.attach.state import StateFiles
 from mltcp_tools.backends.base import Backend, Job
 from mltcp_tools.cli.main import main
 from mltcp_tools.errors import BusyError, HostError
+from mltcp_tools.sources.messages import Mailbox
 
 DEFAULT = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
 BURST = 200_000
@@ -161,7 +161,7 @@ def test_a_pid_of_the_rule_that_is_another_process_by_now(backend: Backend) -> N
 def test_a_flood_does_not_keep_it_from_its_work(
     backend: Backend, mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mltcp_tools.attach.following.follow._HEARD_MOST", 100)
+    monkeypatch.setattr("mltcp_tools.agent.follow._HEARD_MOST", 100)
     flood = (
         "import socket, sys; s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
         "s.connect(sys.argv[1])\nwhile True: s.send(bytes(128))"

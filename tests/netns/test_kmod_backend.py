@@ -18,10 +18,10 @@ import pytest
 from netns.backends_here import collect, fresh, why_not
 from netns.connections import TCP_CONGESTION, bottleneck, connection, send_burst
 
-from mltcp_tools import host
 from mltcp_tools.backends import get_backend, kmod, module
 from mltcp_tools.backends.base import Backend, Job, JobParams
 from mltcp_tools.errors import BusyError, HostError, UsageError
+from mltcp_tools.host import facts
 from mltcp_tools.testbed.namespaces import inside
 
 BURST = 200_000
@@ -254,7 +254,7 @@ def test_tagging_needs_capabilities(backend: Backend) -> None:
 
 
 def test_no_module_loading_is_said_first(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "effective_capabilities", lambda: {"CAP_NET_ADMIN"})
+    monkeypatch.setattr(facts, "effective_capabilities", lambda: {"CAP_NET_ADMIN"})
     with pytest.raises(HostError, match="CAP_SYS_MODULE"):
         backend.load()
 
