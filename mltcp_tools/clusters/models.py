@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, get_args
 
 from mltcp_tools.clusters.engine.library import Phase
@@ -144,14 +145,12 @@ def _pipeline(
     topology: Topology, servers: Sequence[int], size: int, job: int
 ) -> tuple[dict[int, float], int]:
     """Each stage sends activations to the next and gradients to the one before."""
-    forward = list(zip(servers, servers[1:], strict=False))
+    forward = list(pairwise(servers))
     hops = forward + [(b, a) for a, b in forward]
     return _cross(topology, hops, job), math.ceil(size / topology.nics)
 
 
-def _cross(
-    topology: Topology, hops: Sequence[tuple[int, int]], job: int
-) -> dict[int, float]:
+def _cross(topology: Topology, hops: Sequence[tuple[int, int]], job: int) -> dict[int, float]:
     crossed: Counter[int] = Counter()
     for source, target in hops:
         for nic in range(topology.nics):

@@ -115,9 +115,7 @@ class Topology:
     @cached_property
     def packets(self) -> list[float]:
         """How many packets each link holds when full, in its queue and on the way."""
-        return [
-            (self.queue + rate * self.rtt_s / 8) / FRAME for rate in self._numbers.values()
-        ]
+        return [(self.queue + rate * self.rtt_s / 8) / FRAME for rate in self._numbers.values()]
 
     @cached_property
     def _numbers(self) -> dict[str, float]:

@@ -7,22 +7,21 @@ times over all jobs and repetitions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from mltcp_tools.analysis.schedules import SimulatedJob, iterations_of, simulate
 from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Phase, Rule
 from mltcp_tools.clusters.rules import FAIR, MEASURED
 from mltcp_tools.emulator.job import JobSpec, compute_times
+from mltcp_tools.experiments.arms import ALONE, Arm
+from mltcp_tools.experiments.experiment import Experiment
+from mltcp_tools.experiments.plans import parameters_of, plans_of
+from mltcp_tools.experiments.reading import find_either, load_experiment
 from mltcp_tools.simulator.arms import BASE_RTT_S, simulate_arm
 from mltcp_tools.simulator.modelled import modelled, with_mechanisms
-from mltcp_tools.testbed.arms import ALONE, Arm
-from mltcp_tools.testbed.backend import parameters_of
-from mltcp_tools.testbed.experiment import Experiment
-from mltcp_tools.testbed.reading import find_either, load_experiment
-from mltcp_tools.testbed.run import plans_of
+from mltcp_tools.simulator.schedules import SimulatedJob, iterations_of, simulate
 
 EXPERIMENTS = (
     "two-jobs",
@@ -226,9 +225,3 @@ def _bound_times(experiment: Experiment, specs: Sequence[JobSpec]) -> list[float
     ]
     table = iterations_of(simulate("bound", jobs), jobs)
     return list(table["end_s"] - table["start_s"])
-
-
-def scaled(rule: Rule, values: Sequence[float]) -> Rule:
-    """The rule with other luck, loss, crowd and, for mltcp_reno, power: what a fit looks for."""
-    names = ("luck", "loss", "crowd", "power")
-    return replace(rule, **dict(zip(names, (float(each) for each in values), strict=False)))

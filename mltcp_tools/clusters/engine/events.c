@@ -26,7 +26,8 @@ void set_next(struct flow *flow, struct job *job, uint64_t now, bool alone)
 	if (moment->rate > 0) {
 		at = after(now, (double)moment->left, moment->rate);
 		if (!alone && moment->level + 1 < flow->rule.levels) {
-			double edge = (double)total * (moment->level + 1) / flow->rule.levels;
+			/* A whole number, or what rounding leaves of it would never be sent. */
+			double edge = ceil((double)total * (moment->level + 1) / flow->rule.levels);
 			double sent = (double)(total - moment->left);
 			uint64_t step = after(now, edge - sent, moment->rate);
 

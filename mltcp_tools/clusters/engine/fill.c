@@ -141,8 +141,8 @@ static void open_links(struct flow *flow)
 		if (link->active > 1 && link->wanted > link->rate) {
 			double crowd = link->flows / link->packets;
 
-			link->left *= fmax(LEAST_USE,
-					   1 - flow->rule.loss * pow(crowd, flow->rule.crowd));
+			link->left *=
+				fmax(LEAST_USE, 1 - flow->rule.loss * pow(crowd, flow->rule.crowd));
 		}
 	}
 }

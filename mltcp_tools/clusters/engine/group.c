@@ -79,6 +79,7 @@ void dissolve(struct flow *flow, uint32_t number)
 	free(group->jobs);
 	free(group->at);
 	*group = (struct group){0};
+	flow->heap_is_stale = true;
 	push(&flow->free_groups, number);
 }
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mltcp_tools.errors import UsageError
-from mltcp_tools.extension import extension
+from mltcp_tools.native.extension import extension
 
 NANOSECONDS = 1_000_000_000
 
@@ -57,19 +57,18 @@ void flow_counters(const struct flow *flow, struct flow_counters *counters);
 
 @functools.cache
 def _library() -> tuple[Any, Any]:
-    return extension(
-        "flows", _DECLARATIONS, '#include "flow.h"\n', Path(__file__).resolve().parent
-    )
+    return extension("flows", _DECLARATIONS, '#include "flow.h"\n', Path(__file__).resolve().parent)
 
 
 @dataclass(frozen=True)
 class Rule:
     """How jobs share a link that is full.
 
-    A job's weight is (intercept + slope · progress)^power, at least `floor`, where progress is the
+    A job's weight is (intercept + slope x progress)^power, at least `floor`, where progress is the
     share of its burst that is sent, in `levels` steps. loss: what a full link loses, times the
-    power `crowd` of the flows on it per packet that it holds. luck: standard deviation of the logarithm by
-    which the weight of a burst of one connection differs; of n, by the square root of n less. use: share of a link's rate that is used at all.
+    power `crowd` of the flows on it per packet that it holds. luck: standard deviation of the
+    logarithm by which the weight of a burst of one connection differs; of n, by the square root of
+    n less. use: share of a link's rate that is used at all.
     """
 
     name: str = "fair"
@@ -248,7 +247,8 @@ class FlowSimulator:
         done, *times = exact
         if not done:
             return Stats(0, 0.0, 0.0, math.nan, math.nan, 0.0, exact)
-        return Stats(done, *(each / NANOSECONDS for each in times), exact)
+        total, sending, least, most, end = (each / NANOSECONDS for each in times)
+        return Stats(done, total, sending, least, most, end, exact)
 
     def iterations(self, job: int) -> npt.NDArray[np.float64]:
         """Start, end and time of sending of each iteration done, of a job that is recorded."""
