@@ -40,6 +40,7 @@ COMMANDS = {
     "results": "Write the tables of matrices into one document.",
     "profile": "Show what jobs send per iteration, from runs or captures.",
     "plan": "Say which jobs fit together, and when each should start.",
+    "cluster": "Simulate whole clusters and their schedulers.",
     "completion": "Print the completion script of a shell.",
 }
 

@@ -189,6 +189,15 @@ void flow_set(struct flow *flow, uint32_t number, double weight, uint32_t priori
 	flow->jobs[number].spec.priority = priority;
 }
 
+void flow_turns(struct flow *flow, uint32_t number, uint64_t turn_ns, uint64_t due_ns,
+		uint64_t slack_ns)
+{
+	change(flow, number);
+	flow->jobs[number].spec.turn_ns = turn_ns;
+	flow->jobs[number].spec.slack_ns = slack_ns;
+	flow->jobs[number].moment.due = due_ns;
+}
+
 void flow_slow(struct flow *flow, uint32_t number, double factor)
 {
 	change(flow, number);

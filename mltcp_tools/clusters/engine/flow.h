@@ -77,6 +77,10 @@ uint32_t flow_add(struct flow *flow, const struct flow_job *job, struct flow_ite
 void flow_remove(struct flow *flow, uint32_t job);
 void flow_set(struct flow *flow, uint32_t job, double weight, uint32_t priority);
 
+/* Turns from the next iteration on; turn_ns 0: none. */
+void flow_turns(struct flow *flow, uint32_t job, uint64_t turn_ns, uint64_t due_ns,
+		uint64_t slack_ns);
+
 /* What of the present iteration's phases is to come is unchanged; later phases take factor times. */
 void flow_slow(struct flow *flow, uint32_t job, double factor);
 

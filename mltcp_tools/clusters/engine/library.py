@@ -47,6 +47,8 @@ void flow_free(struct flow *flow);
 uint32_t flow_add(struct flow *flow, const struct flow_job *job, struct flow_iteration *record);
 void flow_remove(struct flow *flow, uint32_t job);
 void flow_set(struct flow *flow, uint32_t job, double weight, uint32_t priority);
+void flow_turns(struct flow *flow, uint32_t job, uint64_t turn_ns, uint64_t due_ns,
+                uint64_t slack_ns);
 void flow_slow(struct flow *flow, uint32_t job, double factor);
 int64_t flow_run(struct flow *flow, uint64_t until_ns);
 uint64_t flow_now(const struct flow *flow);
@@ -226,6 +228,10 @@ class FlowSimulator:
     def set(self, job: int, *, weight: float = 1.0, priority: int = 0) -> None:
         """Change what a job gets of full links, from now on."""
         self._lib.flow_set(self._flow, job, weight, priority)
+
+    def turns(self, job: int, turn_s: float, due_s: float, slack_s: float) -> None:
+        """Give the job turns from its next iteration on; a `turn_s` of 0 takes them away."""
+        self._lib.flow_turns(self._flow, job, _ns(turn_s), _ns(due_s), _ns(slack_s))
 
     def slow(self, job: int, factor: float) -> None:
         """Let the job compute `factor` times as long from its next phase on: a straggler."""
