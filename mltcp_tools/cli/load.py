@@ -6,7 +6,7 @@ import click
 
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import ALL_NAMES, JobParams
-from mltcp_tools.cli.options import backend_option
+from mltcp_tools.cli.options import GAP, TOTAL, backend_option
 from mltcp_tools.cli.status import show_status
 
 
@@ -26,14 +26,17 @@ from mltcp_tools.cli.status import show_status
 @click.option(
     "--total",
     "total_bytes",
-    type=click.IntRange(0),
-    help="Bytes per iteration of a flow without a job.  [default: each learns its own]",
+    type=TOTAL,
+    metavar="auto|SIZE",
+    help="Bytes of one burst of a flow without a job, such as 2.5MB.  [default: auto, each learns"
+    " its own]",
 )
 @click.option(
     "--gap",
-    "gap_ms",
-    type=click.FloatRange(0, 3_600_000),
-    help="Milliseconds without an ACK that end an iteration.  [default: each learns its own]",
+    "gap_s",
+    type=GAP,
+    metavar="auto|TIME",
+    help="Time without an ACK that ends an iteration, such as 170ms.  [default: auto]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
 def command(
@@ -42,7 +45,7 @@ def command(
     slope: float | None,
     intercept: float | None,
     total_bytes: int | None,
-    gap_ms: float | None,
+    gap_s: float | None,
     as_json: bool,
 ) -> None:
     """Register the MLTCP congestion controls (all, or those NAMEd) and print what is loaded.
@@ -55,7 +58,7 @@ def command(
         "slope": slope,
         "intercept": intercept,
         "total_bytes": total_bytes,
-        "gap_s": None if gap_ms is None else gap_ms / 1000,
+        "gap_s": gap_s,
     }
     chosen = {name: value for name, value in given.items() if value is not None}
     defaults = JobParams(**chosen) if chosen else None  # type: ignore[arg-type]
