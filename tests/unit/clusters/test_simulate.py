@@ -48,7 +48,9 @@ def test_every_policy_ends_all_jobs_and_again_the_same(name: str) -> None:
     assert 0 < outcomes[0].summary()["utilisation"] <= 1  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("how", ["fair", "reno", "mltcp", "mlcc", "turns", "aggregation"])
+@pytest.mark.parametrize(
+    "how", ["fair", "reno", "mltcp", "mlcc", "turns", "priority", "aggregation"]
+)
 def test_skipping_changes_no_outcome(how: str) -> None:
     workload = drawn(20)
     assert run(workload, how=how).jobs == run(workload, how=how, skip=False).jobs
