@@ -125,6 +125,75 @@ def validate(experiments: tuple[str, ...], as_json: bool) -> None:
         click.echo(render_cases(cases), nl=False)
 
 
+@command.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--trace", required=True, metavar="KIND:FILE", help="Training jobs, as for run.")
+@click.option("--requests", required=True, metavar="azure:FILE", help="Requests to serve.")
+@click.option(
+    "--inference", type=click.IntRange(1), default=4, show_default=True, metavar="SERVERS"
+)
+@click.option("--tenants", type=click.IntRange(1), default=12, show_default=True)
+@click.option("--swing", type=click.FloatRange(0, 1), default=0.7, show_default=True)
+@click.option("--treatment", "how", default="mltcp", show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def fapes(
+    file: Path,
+    trace: str,
+    requests: str,
+    inference: int,
+    tenants: int,
+    swing: float,
+    how: str,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Share the cluster in FILE between training and inference: statically, as Lyra, as FaPES.
+
+    TENANTS replay the requests until the last job arrives, less SWING of them at night. In the
+    static split and as Lyra, inference owns so many SERVERS and Knative's autoscaler uses them.
+    """
+    from mltcp_tools.clusters.fapes.compare import compare
+    from mltcp_tools.clusters.fapes.inference import replayed
+    from mltcp_tools.clusters.requests import Service
+    from mltcp_tools.clusters.rules import treatment
+    from mltcp_tools.clusters.text import render_loans
+    from mltcp_tools.clusters.traces import read_requests
+
+    workload = _workload(file, trace)
+    hours = workload.jobs[-1].arrival_s / 3600
+    served = replayed(read_requests(requests), hours, tenants, swing, seed)
+    results = compare(workload, served, Service(), treatment(how), inference)
+    summaries = [result.summary() for result in results]
+    if as_json:
+        click.echo(json.dumps({"schema": "mltcp-fapes/1", "arms": summaries}, indent=2))
+    else:
+        click.echo(render_loans(summaries), nl=False)
+
+
+@command.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def fit(files: tuple[Path, ...], as_json: bool) -> None:
+    """Fit Pollux's performance model to tables of measured placements (adaptdl's)."""
+    from mltcp_tools.clusters.fapes.performance import error, fit, read_placements
+
+    found = {}
+    for file in files:
+        measured = read_placements(file)
+        model = fit(measured)
+        found[file.name] = dataclasses.asdict(model) | {
+            "measurements": len(measured),
+            "mean_error": error(model, measured),
+        }
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    for name, values in found.items():
+        numbers = ", ".join(f"{key} {value:.4g}" for key, value in values.items())
+        click.echo(f"{name}: {numbers}")
+
+
 @command.command("policies")
 def policies_command() -> None:
     """List the schedulers and the treatments."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,7 +32,8 @@ _LAST_S = 1e9
 @dataclass(frozen=True)
 class Done:
     """A job that is done; seconds since the start. iteration_s: the mean of those it ran, slowdown:
-    that over the iteration alone where it first asked to be. restarts: after preemption or failure.
+    that over the iteration alone. work_gpu_s: GPU
+    seconds that it takes alone. restarts: after preemption or failure.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Done:
     slowdown: float
     restarts: int
     deadline_s: float | None
+    work_gpu_s: float = 0.0
 
     @property
     def completion_s(self) -> float:
@@ -70,6 +72,8 @@ class Outcome:
     total_gpus: int = 0
     events: int = 0
     links: LinkUse | None = None
+    reclaimed: int = 0
+    marked_gpu_s: float = 0.0
 
     def summary(self) -> dict[str, float | str | int]:
         """Means and percentiles; times in seconds."""
@@ -118,8 +122,12 @@ class ClusterSimulator:
         treatment: Treatment,
         *,
         skip: bool = True,
+        needs: Iterable[tuple[float, int]] = (),
+        mark_s: float | None = None,
         said: Callable[[int], None] = lambda done: None,
     ) -> None:
+        self._needs, self._mark_s = needs, mark_s
+        self._held: list[int] = []
         self._workload, self._policy, self._treatment = workload, policy, treatment
         self._topology = workload.topology
         self._engine = FlowSimulator(
@@ -145,7 +153,11 @@ class ClusterSimulator:
     def run(self) -> Outcome:
         """Until every job is done. Raises MltcpError where the policy starves a job for good."""
         jobs = self._workload.jobs
-        troubles = _troubles(self._workload)
+        troubles = heapq.merge(
+            _troubles(self._workload),
+            _needed(self._needs),
+            [] if self._mark_s is None else [(self._mark_s, "mark", 0, 0.0)],
+        )
         trouble = next(troubles, None)
         arrived = 0
         round_at = math.inf
@@ -223,6 +235,7 @@ class ClusterSimulator:
                 mean_s / state.lone_s,
                 tally.restarts,
                 state.job.deadline_s,
+                state.lone_total_s * state.job.gpus,
             )
         )
         self._said(len(self._outcome.jobs))
@@ -325,6 +338,10 @@ class ClusterSimulator:
             for number, state in self._running.items():
                 if server in state.allocation:
                     self._slow_down(number)
+        elif kind == "mark":
+            self._outcome.marked_gpu_s = self._work_done()
+        elif kind == "need":
+            self._lend(server)
         elif kind == "up":
             self._up[server] = True
         else:
@@ -334,12 +351,48 @@ class ClusterSimulator:
                 since_s = self._now_s - self._running[number].started_s
                 self._stop(number, lost_s=since_s % value)
 
+    def _lend(self, count: int) -> None:
+        """Inference is to have so many servers; those whose jobs lose least go first."""
+        while len(self._held) > count:
+            self._up[self._held.pop()] = True
+        while len(self._held) < count:
+            view = self._view()
+            cost = getattr(self._policy, "reclaim_cost", _jobs_stopped)
+            left = [server for server in range(len(self._up)) if self._up[server]]
+            server = min(left, key=lambda each: (cost(view, each), each))
+            for number in [n for n, s in self._running.items() if server in s.allocation]:
+                self._stop(number)
+                self._outcome.reclaimed += 1
+            self._up[server] = False
+            self._held.append(server)
+
+    def _work_done(self) -> float:
+        """GPU seconds of lone work that all jobs have done until now."""
+        done = sum(job.work_gpu_s for job in self._outcome.jobs)
+        for state in (*self._running.values(), *self._waiting.values()):
+            done += self._done_share(state) * state.lone_total_s * state.job.gpus
+        return done
+
     def _slow_down(self, number: int) -> None:
         """A job goes as fast as the slowest of its servers."""
         servers = self._running[number].allocation
         factor = max((self._slow.get(server, 1.0) for server in servers), default=1.0)
         if self._slow:
             self._engine.slow(self._runs[number].engine, factor)
+
+
+def _jobs_stopped(view: View, server: int) -> float:
+    """The share of its jobs that a server has, summed: what stops if it leaves (Lyra)."""
+    return sum(
+        state.allocation[server] / sum(state.allocation.values())
+        for state in view.running
+        if server in state.allocation
+    )
+
+
+def _needed(needs: Iterable[tuple[float, int]]) -> Iterator[tuple[float, str, int, float]]:
+    for at_s, servers in needs:
+        yield at_s, "need", servers, 0.0
 
 
 def _troubles(workload: Workload) -> Iterator[tuple[float, str, int, float]]:
@@ -379,7 +432,16 @@ def simulate_cluster(
     treatment: Treatment,
     *,
     skip: bool = True,
+    needs: Iterable[tuple[float, int]] = (),
+    mark_s: float | None = None,
     said: Callable[[int], None] = lambda done: None,
 ) -> Outcome:
-    """Run the workload; the same arguments give the same outcome. said: hears how many are done."""
-    return ClusterSimulator(workload, policy, treatment, skip=skip, said=said).run()
+    """Run the workload; the same arguments give the same outcome.
+
+    needs: (seconds, servers) that something else has from then on. mark_s: when the work that is
+    done by then is noted. said: hears how many jobs are
+    done.
+    """
+    return ClusterSimulator(
+        workload, policy, treatment, skip=skip, needs=needs, mark_s=mark_s, said=said
+    ).run()

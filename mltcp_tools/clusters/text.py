@@ -39,6 +39,25 @@ def render_summaries(summaries: Sequence[dict[str, Any]]) -> str:
     return _table(rows)
 
 
+def render_loans(summaries: Sequence[dict[str, Any]]) -> str:
+    """A line per way to share a cluster between training and inference."""
+    rows = [("arm", "completion", "p99", "goodput", "SLO met", "wait p99", "reclaimed", "restarts")]
+    for each in summaries:
+        rows.append(
+            (
+                each["arm"],
+                long(each["completion_mean_s"]),
+                long(each["completion_p99_s"]),
+                f"{each['goodput']:.1f} GPUs",
+                f"{each['slo_attainment']:.2%}",
+                format_seconds(each["wait_p99_s"]),
+                str(each["reclaimed"]),
+                str(each["restarts"]),
+            )
+        )
+    return _table(rows)
+
+
 def render_cases(cases: Sequence[Case]) -> str:
     """Iteration times by packets and by flows, with the error."""
     rows = [("experiment", "arm", "rule", "packets", "flows", "error", "")]

@@ -19,6 +19,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+from mltcp_tools.clusters.fapes.performance import FITTED
 from mltcp_tools.clusters.models import MODELS, Model
 from mltcp_tools.clusters.requests import Request
 from mltcp_tools.clusters.topology import Topology
@@ -182,13 +183,14 @@ def _sia(file: str, topology: Topology) -> Iterator[tuple[_Row, ClusterJob]]:
         name = row.text("application")
         if name not in SIA_SAMPLES:
             raise row.error("application", f"{name!r} is none of {', '.join(SIA_SAMPLES)}")
-        batch = row.whole("batch_size")
+        batch, gpus = row.whole("batch_size"), row.whole("num_replicas")
+        compute_s = FITTED[name].step_s(1, 1, batch / gpus)
         yield (
             row,
             ClusterJob(
                 row.text("name"),
-                MODELS[name],
-                row.whole("num_replicas"),
+                replace(MODELS[name], compute_s=compute_s),
+                gpus,
                 max(1, round(SIA_SAMPLES[name] / batch)),
                 row.number("time"),
             ),
