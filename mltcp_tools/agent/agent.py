@@ -15,6 +15,7 @@ from mltcp_tools.attach.privileges import require_capabilities
 from mltcp_tools.attach.restore import detach
 from mltcp_tools.backends.base import Backend
 from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.host.leases import leased
 from mltcp_tools.host.locks import exclusive
 from mltcp_tools.host.signals import Signals
 from mltcp_tools.sources.messages import Mailbox
@@ -33,6 +34,7 @@ def run_agent(path: Path, mailbox: Path, backend: Backend, say: Callable[[str], 
     config = load_config(path)
     with (
         exclusive("agent", _ONE),
+        leased("mltcp agent", backend.name),
         Signals(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals,
         Mailbox(mailbox) as box,
         Follower(config.rules, backend, say, config.follow, box) as follower,

@@ -88,14 +88,17 @@ class Learning:
         for known, heard_s in self._calls.metadata(senders):
             job.tell(known, heard_s)
 
-    def show(self, now_s: float) -> None:
-        """Read what flows have learned, and let other commands see all that is known."""
+    def show(self, now_s: float) -> dict[int, int]:
+        """Read what flows have learned, and let other commands see all that is known.
+
+        Returns the job of each flow by its cookie; none where they can't be read.
+        """
         try:
             flows = self._backend.flows()
             jobs = self._backend.jobs()
         except MltcpError as error:
             self._voice.warn(str(error))
-            return
+            return {}
         followed = {each.job.id: each for each in self._jobs.values()}
         views = []
         for job in jobs:
@@ -112,6 +115,7 @@ class Learning:
             self._board.write(views)
         except OSError as error:
             self._voice.warn(f"Other commands don't see what is known: {error}.")
+        return {flow.cookie: flow.job_id for flow in flows}
 
 
 def _news(job: Job, known: Metadata | None) -> str:

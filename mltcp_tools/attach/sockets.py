@@ -13,9 +13,9 @@ from typing import Any
 from pyroute2 import netns
 
 from mltcp_tools.attach import privileges
-from mltcp_tools.attach.diag import open_diag, tcp_sockets
 from mltcp_tools.attach.processes import PROC, Process
 from mltcp_tools.errors import HostError
+from mltcp_tools.host.diag import open_diag, tcp_sockets
 from mltcp_tools.host.tcpstates import tcp_state
 
 CAN_SEND = ("established", "close-wait")

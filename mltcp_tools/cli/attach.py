@@ -71,6 +71,11 @@ from mltcp_tools.errors import MltcpError
     help="Attach as well what the processes open later and those that come later, until the last"
     " has ended or Ctrl-C; what is attached stays so.",
 )
+@click.option(
+    "--move",
+    is_flag=True,
+    help="Take connections of other jobs too, the agent's among them; without it they are refused.",
+)
 @click.option("--dry-run", is_flag=True, help="Check and show everything, and change nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def command(
@@ -86,6 +91,7 @@ def command(
     all_sockets: bool,
     backend: str,
     follow: bool,
+    move: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -103,15 +109,15 @@ def command(
         "intercept": intercept,
         "shape": shape,
     }
-    if follow and (dry_run or as_json):
-        raise click.UsageError("--follow goes with neither --dry-run nor --json")
+    if follow and (dry_run or as_json or move):
+        raise click.UsageError("--follow goes with neither --dry-run nor --json nor --move")
     given = {field: value for field, value in chosen.items() if value is not None}
     if follow:
         _follow(target, name, given, congestion_control, kinds, all_sockets, backend)
         return
     sockets, left_alone = sockets_to_attach(target, kinds, all_sockets)
     job, changes = attach_by_name(
-        sockets, name, given, congestion_control, get_backend(backend), dry_run
+        sockets, name, given, congestion_control, get_backend(backend), dry_run, move=move
     )
     if as_json:
         click.echo(json.dumps(_document(job, changes, left_alone), indent=2))
@@ -165,9 +171,10 @@ def _show(job: Job, changes: list[Change], left_alone: list[Verdict]) -> None:
     for change in changes:
         sock = change.socket
         reason = f": {change.reason}" if change.reason else ""
+        moved = f"{printable(change.before)} -> " if change.before else ""
         click.echo(
             f"{sock.process.pid} fd {sock.fd} to {endpoint(*sock.remote)}: {change.old} ->"
-            f" {change.new}, job {printable(change.job)}, {change.outcome}{reason}"
+            f" {change.new}, job {moved}{printable(change.job)}, {change.outcome}{reason}"
         )
     counts = Counter(change.outcome for change in changes)
     summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())

@@ -7,7 +7,8 @@ import click
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import ALL_NAMES, JobParams
 from mltcp_tools.cli.options import GAP, TOTAL, backend_option
-from mltcp_tools.cli.status import show_status
+from mltcp_tools.cli.status import other_build, show_status
+from mltcp_tools.cli.text import say
 
 
 @click.command()
@@ -38,6 +39,12 @@ from mltcp_tools.cli.status import show_status
     metavar="auto|TIME",
     help="Time without an ACK that ends an iteration, such as 170ms.  [default: auto]",
 )
+@click.option(
+    "--replace",
+    is_flag=True,
+    help="Put this tool's build in place of the loaded one; connections, jobs and tags stay, and"
+    " without the options above the defaults do, too.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
 def command(
     names: tuple[str, ...],
@@ -46,6 +53,7 @@ def command(
     intercept: float | None,
     total_bytes: int | None,
     gap_s: float | None,
+    replace: bool,
     as_json: bool,
 ) -> None:
     """Register the MLTCP congestion controls (all, or those NAMEd) and print what is loaded.
@@ -62,4 +70,16 @@ def command(
     }
     chosen = {name: value for name, value in given.items() if value is not None}
     defaults = JobParams(**chosen) if chosen else None  # type: ignore[arg-type]
-    show_status(get_backend(backend).load(names or None, defaults), as_json)
+    kernel = get_backend(backend)
+    if replace:
+        if names:
+            raise click.UsageError("--replace replaces what is loaded and takes no NAME")
+        from mltcp_tools.attach.replacement import replace_build
+
+        replace_build(kernel, defaults, say)
+        show_status(kernel.status(), as_json)
+        return
+    status = kernel.load(names or None, defaults)
+    show_status(status, as_json)
+    if other := other_build(kernel, status):
+        say(other)

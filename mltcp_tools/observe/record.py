@@ -18,6 +18,7 @@ import yaml
 from mltcp_tools.backends.base import Backend, Flow, IterationEvent, Job
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.host.files import replace_file
+from mltcp_tools.host.leases import leased
 from mltcp_tools.observe.iterations import JobIteration, without_pieces
 from mltcp_tools.observe.relay import open_iterations
 from mltcp_tools.observe.view import Views
@@ -199,7 +200,7 @@ def record(
         raise UsageError(f"There is no job {missing[0]!r}; there are: {known}.")
     if not jobs:
         raise UsageError("No job is attached; `mltcp attach` makes flows a job's.")
-    with open_iterations(backend) as stream:
+    with leased("mltcp record", backend.name), open_iterations(backend) as stream:
         folder.mkdir(parents=True, exist_ok=True)
         environment = Environment(folder)
         start_s = described_s = time.monotonic()

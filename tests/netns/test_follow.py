@@ -200,6 +200,57 @@ def test_what_was_attached_by_somebody_else_stays_detached(backend: Backend, mar
         wait_for(lambda: follower.step() or job.ccs() == [DEFAULT, "mltcp"], "the next one")
 
 
+def test_what_is_detached_by_hand_is_told_survives_sighup_and_has_a_way_back(
+    backend: Backend, mark: str, tmp_path: Path
+) -> None:
+    with agent(tmp_path, rules(mark)) as running, training(mark) as job:
+        job.ask("connect")
+        wait_for(lambda: job.ccs() == ["mltcp"], "attached")
+        assert main(["detach", "trained"]) == 0
+        running.wait_for("detached by somebody else, and left so; `mltcp attach")
+        assert job.ccs() == [DEFAULT]
+        running.write(rules(mark, more=", slope: 2"))
+        running.process.send_signal(signal.SIGHUP)
+        job.ask("connect")
+        wait_for(lambda: job.ccs()[1] == "mltcp", "the next one, by the new rules")
+        assert job.ccs() == [DEFAULT, "mltcp"]
+        back = ["attach", mark, "--job", "trained", "--all-sockets"]
+        assert main(back) == 0
+        running.wait_for("given back")
+        assert job.ccs() == ["mltcp"] * 2
+        running.stop()
+        assert job.ccs() == [DEFAULT] * 2
+
+
+def test_what_is_moved_from_the_agents_job_is_told(
+    backend: Backend, mark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with agent(tmp_path, rules(mark)) as running, training(mark) as job:
+        job.ask("connect")
+        wait_for(lambda: job.ccs() == ["mltcp"], "attached")
+        taking = ["attach", mark, "--job", "gamma", "--all-sockets"]
+        assert main(taking) == BusyError.exit_code
+        assert "trained -> gamma" in capsys.readouterr().err
+        assert main([*taking, "--move"]) == 0
+        assert "job trained -> gamma, tagged" in capsys.readouterr().out
+        running.wait_for("moved to job gamma by somebody else, job trained -> gamma")
+        running.stop()
+        assert job.ccs() == ["mltcp"]  # the agent's no more
+        assert {each.now for each in detach(job="gamma")} == {DEFAULT}
+        assert job.ccs() == [DEFAULT]
+
+
+def test_a_job_whose_rule_goes_has_not_ended(backend: Backend, mark: str, tmp_path: Path) -> None:
+    with agent(tmp_path, rules(mark)) as running, training(mark) as job:
+        job.ask("connect")
+        wait_for(lambda: job.ccs() == ["mltcp"], "attached")
+        running.write(rules("none-is-like-that"))
+        running.process.send_signal(signal.SIGHUP)
+        running.wait_for("trained is followed no more, as no rule fits its processes")
+        assert job.ccs() == [DEFAULT]
+        assert "has ended" not in running.said()
+
+
 def test_records_of_closed_connections_are_forgotten(backend: Backend, mark: str) -> None:
     rule = Rule("trained", Target(patterns=(mark,)), kinds=(ALL,))
     with training(mark) as job, Follower([rule], backend, lambda _: None) as follower:

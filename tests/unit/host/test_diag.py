@@ -11,10 +11,10 @@ import time
 
 import pytest
 
-from mltcp_tools.attach import diag
 from mltcp_tools.attach.processes import process
 from mltcp_tools.attach.sockets import sockets
 from mltcp_tools.errors import HostError
+from mltcp_tools.host import diag
 
 SO_ATTACH_FILTER, SO_DETACH_FILTER = 26, 27
 """asm-generic/socket.h."""
