@@ -138,11 +138,37 @@ static void open_links(struct flow *flow)
 		struct link *link = &flow->links[flow->near_links.items[i]];
 
 		link->left = link->rate;
-		if (link->active > 1 && link->wanted > link->rate) {
+		if (link->active > 1 && link->wanted > link->rate && flow->rule.loss > 0) {
 			double crowd = link->flows / link->packets;
 
 			link->left *=
 				fmax(LEAST_USE, 1 - flow->rule.loss * pow(crowd, flow->rule.crowd));
+		}
+	}
+}
+
+/* The class's jobs take part in the filling, and their weights are what its links' are divided by. */
+static void open_class(struct flow *flow, uint32_t priority)
+{
+	flow->open.count = 0;
+	for (uint32_t i = 0; i < flow->near_links.count; i++) {
+		struct link *link = &flow->links[flow->near_links.items[i]];
+
+		link->wanted = 0;
+		link->active = 0;
+	}
+	for (uint32_t i = 0; i < flow->near.count; i++) {
+		struct job *job = &flow->jobs[flow->near.items[i]];
+		uint32_t phase = job->moment.phase;
+
+		if (job->spec.priority != priority)
+			continue;
+		push(&flow->open, flow->near.items[i]);
+		for (uint32_t k = job->spec.first[phase]; k < job->spec.first[phase + 1]; k++) {
+			struct link *link = &flow->links[job->spec.link[k]];
+
+			link->active++;
+			link->wanted += job->weight * job->spec.crossings[k];
 		}
 	}
 }
@@ -156,107 +182,98 @@ static void fix(struct flow *flow, struct job *job, double rate)
 	for (uint32_t k = job->spec.first[phase]; k < job->spec.first[phase + 1]; k++) {
 		struct link *link = &flow->links[job->spec.link[k]];
 
-		if (link->contended)
-			link->left = fmax(0, link->left - rate * job->spec.crossings[k]);
+		link->left = fmax(0, link->left - rate * job->spec.crossings[k]);
+		link->wanted -= job->weight * job->spec.crossings[k];
+		/* What rounding leaves when the last one goes is nobody's. */
+		if (!--link->active)
+			link->wanted = 0;
 	}
-}
-
-static bool open_in(const struct job *job, uint32_t priority)
-{
-	return job->share < 0 && job->spec.priority == priority;
 }
 
 /* The speed per weight at which the first link is full, or the first job has all it can take. */
-static double next_stop(struct flow *flow, uint32_t priority)
+static double next_stop(const struct flow *flow)
 {
 	double stop = INFINITY;
 
-	for (uint32_t i = 0; i < flow->near_links.count; i++)
-		flow->links[flow->near_links.items[i]].wanted = 0;
-	for (uint32_t i = 0; i < flow->near.count; i++) {
-		struct job *job = &flow->jobs[flow->near.items[i]];
-		uint32_t phase = job->moment.phase;
+	for (uint32_t i = 0; i < flow->open.count; i++) {
+		const struct job *job = &flow->jobs[flow->open.items[i]];
+		double own = job->lone[job->moment.phase] / job->weight;
 
-		if (!open_in(job, priority))
-			continue;
-		stop = fmin(stop, job->lone[phase] / job->weight);
-		for (uint32_t k = job->spec.first[phase]; k < job->spec.first[phase + 1]; k++)
-			flow->links[job->spec.link[k]].wanted +=
-				job->weight * job->spec.crossings[k];
+		if (own < stop)
+			stop = own;
 	}
 	for (uint32_t i = 0; i < flow->near_links.count; i++) {
-		struct link *link = &flow->links[flow->near_links.items[i]];
+		const struct link *link = &flow->links[flow->near_links.items[i]];
 
-		if (link->wanted > 0)
-			stop = fmin(stop, link->left / link->wanted);
+		if (link->active && link->left < stop * link->wanted)
+			stop = link->left / link->wanted;
 	}
 	return stop;
 }
 
-static bool stops(struct flow *flow, const struct job *job, double stop)
+static bool crosses_full(const struct flow *flow, const struct job *job)
 {
 	uint32_t phase = job->moment.phase;
-	double edge = stop * (1 + 1e-9);
 
-	if (job->lone[phase] <= job->weight * edge)
-		return true;
-	for (uint32_t k = job->spec.first[phase]; k < job->spec.first[phase + 1]; k++) {
-		struct link *link = &flow->links[job->spec.link[k]];
-
-		if (link->contended && link->left <= link->wanted * edge)
+	for (uint32_t k = job->spec.first[phase]; k < job->spec.first[phase + 1]; k++)
+		if (flow->links[job->spec.link[k]].full)
 			return true;
-	}
 	return false;
 }
 
-static void fill_class(struct flow *flow, uint32_t priority)
+/* Fixes those that can't go faster than at the stop; there is always one. */
+static void stop_at(struct flow *flow, double stop)
 {
-	for (;;) {
-		double stop = next_stop(flow, priority);
+	double edge = stop * (1 + 1e-9);
+	uint32_t kept = 0;
 
-		if (stop == INFINITY)
-			return;
-		flow->stack.count = 0;
-		for (uint32_t i = 0; i < flow->near.count; i++) {
-			struct job *job = &flow->jobs[flow->near.items[i]];
+	for (uint32_t i = 0; i < flow->near_links.count; i++) {
+		struct link *link = &flow->links[flow->near_links.items[i]];
 
-			if (open_in(job, priority) && stops(flow, job, stop))
-				push(&flow->stack, flow->near.items[i]);
-		}
-		for (uint32_t i = 0; i < flow->stack.count; i++) {
-			struct job *job = &flow->jobs[flow->stack.items[i]];
-
-			fix(flow, job, fmin(stop * job->weight, job->lone[job->moment.phase]));
-		}
+		link->full = link->active && link->left <= link->wanted * edge;
 	}
+	for (uint32_t i = 0; i < flow->open.count; i++) {
+		struct job *job = &flow->jobs[flow->open.items[i]];
+		double lone = job->lone[job->moment.phase];
+
+		if (lone <= job->weight * edge || crosses_full(flow, job))
+			fix(flow, job, fmin(stop * job->weight, lone));
+		else
+			flow->open.items[kept++] = flow->open.items[i];
+	}
+	flow->open.count = kept;
+	for (uint32_t i = 0; i < flow->near_links.count; i++)
+		flow->links[flow->near_links.items[i]].full = false;
+}
+
+static uint32_t next_priority(const struct flow *flow, uint32_t after)
+{
+	uint32_t next = UINT32_MAX;
+
+	for (uint32_t i = 0; i < flow->near.count; i++) {
+		uint32_t priority = flow->jobs[flow->near.items[i]].spec.priority;
+
+		if (priority > after && priority < next)
+			next = priority;
+	}
+	return next;
 }
 
 void fill_around(struct flow *flow, uint32_t number, uint64_t now)
 {
-	bool found = true;
-	uint32_t priority = 0, next;
+	uint32_t priority = 0;
 
 	flow->counters.fills++;
 	find_near(flow, number);
-	open_links(flow);
-	for (uint32_t i = 0; i < flow->near.count; i++) {
-		flow->jobs[flow->near.items[i]].share = -1;
+	for (uint32_t i = 0; i < flow->near.count; i++)
 		refresh(flow, &flow->jobs[flow->near.items[i]], now);
-	}
-	while (found) {
-		fill_class(flow, priority);
-		found = false;
-		next = UINT32_MAX;
-		for (uint32_t i = 0; i < flow->near.count; i++) {
-			struct job *job = &flow->jobs[flow->near.items[i]];
-
-			if (job->share < 0 && job->spec.priority <= next) {
-				next = job->spec.priority;
-				found = true;
-			}
-		}
-		priority = next;
-	}
+	open_links(flow);
+	do {
+		open_class(flow, priority);
+		while (flow->open.count)
+			stop_at(flow, next_stop(flow));
+		priority = next_priority(flow, priority);
+	} while (priority != UINT32_MAX);
 	for (uint32_t i = 0; i < flow->near.count; i++) {
 		struct job *job = &flow->jobs[flow->near.items[i]];
 

@@ -99,6 +99,7 @@ void flow_free(struct flow *flow)
 	free(flow->near.items);
 	free(flow->near_links.items);
 	free(flow->stack.items);
+	free(flow->open.items);
 	free(flow->changed.items);
 	free(flow->ended.items);
 	free(flow);

@@ -53,6 +53,7 @@ struct link {
 	double rate, packets;
 	struct list jobs; /* that are placed on it */
 	bool contended; /* they could ask for more than it carries */
+	bool full; /* fill.c's */
 	uint32_t mark;
 	double left, wanted, flows; /* fill.c's */
 	uint32_t active;
@@ -87,7 +88,7 @@ struct flow {
 	struct list free_groups;
 	struct list heap; /* groups, the one with the earliest event first */
 	bool heap_is_stale;
-	struct list near, near_links, stack; /* scratch */
+	struct list near, near_links, stack, open; /* scratch */
 	struct list changed; /* jobs without a group */
 	struct list ended; /* jobs that are done and not yet told */
 	uint32_t mark;
