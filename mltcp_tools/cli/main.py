@@ -42,6 +42,7 @@ COMMANDS = {
     "aggregate": "Run the aggregator, which sums up gradients in the network.",
     "collectives": "Compare all-reduces on links of this host's own.",
     "plan": "Say which jobs fit together, and when each should start.",
+    "cluster": "Simulate whole clusters and their schedulers.",
     "completion": "Print the completion script of a shell.",
 }
 
