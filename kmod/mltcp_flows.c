@@ -111,6 +111,7 @@ static void describe(const struct mltcp_sock *ms, struct mltcp_flow_record *reco
 	record->state = sk->sk_state;
 	strscpy(record->ca_name, inet_csk(sk)->icsk_ca_ops->name, sizeof(record->ca_name));
 	record->flow = ms->flow;
+	mltcp_note(&record->flow, tcp_snd_cwnd(tp), tp->srtt_us >> 3, tp->total_retrans);
 }
 
 /* Whether there is a visible flow at exactly this index; describes it. */
@@ -178,7 +179,8 @@ void mltcp_flow_event(const struct mltcp_sock *ms, struct mltcp_event *event)
 int mltcp_flows_init(void)
 {
 	xa_init_flags(&mltcp_table, XA_FLAGS_ALLOC | XA_FLAGS_LOCK_BH);
-	mltcp_cache = KMEM_CACHE(mltcp_sock, SLAB_ACCOUNT);
+	BUILD_BUG_ON(offsetof(struct mltcp_sock, flow.shrink_ns) > MLTCP_HOT_BYTES);
+	mltcp_cache = KMEM_CACHE(mltcp_sock, SLAB_ACCOUNT | SLAB_HWCACHE_ALIGN);
 	return mltcp_cache ? 0 : -ENOMEM;
 }
 

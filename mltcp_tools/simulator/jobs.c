@@ -175,7 +175,7 @@ struct sim_result *sim_run(const struct sim_link *link, const struct sim_job *jo
 		handle(&sim, &event);
 	}
 	for (i = 0; i < flows; i++)
-		report(&sim, &sim.flows[i]);
+		last_report(&sim, &sim.flows[i]);
 	free(sim.events.heap);
 	free(sim.jobs);
 	free(sim.flows);

@@ -109,7 +109,7 @@ static void reduce_window(struct flow *flow, const struct news *news)
 	flow->cwnd = flow->in_flight + send;
 }
 
-static void enter_recovery(struct flow *flow)
+static void enter_recovery(const struct sim *sim, struct flow *flow)
 {
 	flow->recovery = RECOVERY;
 	flow->recovery_point = flow->nxt;
@@ -118,28 +118,28 @@ static void enter_recovery(struct flow *flow)
 	flow->prr_out = 0;
 	flow->probe_end = 0;
 	flow->acked_in_avoidance = 0;
-	flow->ssthresh = reduced_ssthresh(flow);
+	flow->ssthresh = reduced_ssthresh(sim, flow);
 }
 
 /*
  * A probe that was a retransmission and came alone has repaired a loss that nobody noticed, so the
  * window is reduced for it (RFC 8985, 7.4); that can be told once later segments are acknowledged.
  */
-static void answer_to_probe(struct flow *flow, const struct event *ack)
+static void answer_to_probe(const struct sim *sim, struct flow *flow, const struct event *ack)
 {
 	if (!flow->probe_end || flow->una < flow->probe_end)
 		return;
 	if (flow->probe_retransmitted && !ack->duplicate) {
 		if (flow->una == flow->probe_end)
 			return;
-		flow->ssthresh = reduced_ssthresh(flow);
+		flow->ssthresh = reduced_ssthresh(sim, flow);
 		flow->cwnd = flow->ssthresh;
 	}
 	flow->probe_end = 0;
 }
 
 /* The window after an ACK, and the end of recovery. */
-static void adjust_window(struct flow *flow, const struct news *news)
+static void adjust_window(const struct sim *sim, struct flow *flow, const struct news *news)
 {
 	if (flow->recovery != OPEN && flow->una >= flow->recovery_point) {
 		if (flow->recovery == RECOVERY)
@@ -147,7 +147,7 @@ static void adjust_window(struct flow *flow, const struct news *news)
 		flow->recovery = OPEN;
 	}
 	if (news->lost && flow->recovery == OPEN)
-		enter_recovery(flow);
+		enter_recovery(sim, flow);
 	if (flow->recovery == RECOVERY)
 		reduce_window(flow, news);
 	else if (news->delivered)
@@ -157,8 +157,8 @@ static void adjust_window(struct flow *flow, const struct news *news)
 /* In the order of the kernel's tcp_ack(). */
 void receive_ack(struct sim *sim, struct flow *flow, const struct event *ack)
 {
+	uint64_t una = flow->una, acked_bytes = flow->acked_bytes, rtt_ns;
 	struct news news = read_ack(flow, ack);
-	uint64_t rtt_ns = 0;
 
 	if (news.latest_ns) {
 		rtt_ns = sim->now - news.latest_ns;
@@ -169,11 +169,12 @@ void receive_ack(struct sim *sim, struct flow *flow, const struct event *ack)
 	if (news.advanced)
 		flow->backoff = 0;
 	if (news.delivered)
-		account(sim, flow, rtt_ns);
+		account(sim, flow, news.latest_ns, flow->una - una,
+			flow->acked_bytes - acked_bytes);
 	if (flow->recovery == OPEN)
-		answer_to_probe(flow, ack);
+		answer_to_probe(sim, flow, ack);
 	news.lost = find_losses(flow);
-	adjust_window(flow, &news);
+	adjust_window(sim, flow, &news);
 	send_allowed(sim, flow);
 	if (news.delivered)
 		rearm_timer(sim, flow);
@@ -202,7 +203,7 @@ static void time_is_out(struct sim *sim, struct flow *flow)
 
 	sim->result->counters.timeouts++;
 	if (flow->recovery == OPEN)
-		flow->ssthresh = reduced_ssthresh(flow);
+		flow->ssthresh = reduced_ssthresh(sim, flow);
 	flow->recovery = LOSS;
 	flow->recovery_point = flow->nxt;
 	flow->probe_end = 0;

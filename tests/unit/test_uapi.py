@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import yaml
 
 from mltcp_tools import uapi
-from mltcp_tools.backends.base import GAIN_MAX, MECHANISMS, SHAPES, Job, JobParams
+from mltcp_tools.backends.base import GAIN_MAX, KEEP_MAX, MECHANISMS, SHAPES, Job, JobParams
 from mltcp_tools.backends.params import params_fields, params_from_struct
 from mltcp_tools.core import core
 from mltcp_tools.csources import source_root
@@ -37,6 +39,7 @@ def test_constants_are_the_headers() -> None:
     lib, _ = core()
     header = (source_root() / "kmod" / "mltcp_uapi.h").read_text()
     assert uapi.to_fixed(GAIN_MAX) == lib.MLTCP_GAIN_MAX
+    assert uapi.to_fixed(KEEP_MAX) == lib.MLTCP_KEEP_MAX
     assert len(SHAPES) == lib.MLTCP_SHAPE_COUNT
     shapes = re.findall(r"MLTCP_SHAPE_(\w+),", header)
     assert [name.lower().replace("_", "-") for name in shapes] == list(SHAPES)
@@ -91,6 +94,15 @@ def test_the_netlink_specification_is_the_headers() -> None:
     ]
 
 
+def flattened(struct: Any) -> Iterator[tuple[str, int]]:
+    """Names and sizes of the fields, those of structs within in their place."""
+    for name, about in struct.fields:
+        if about.type.kind == "struct":
+            yield from flattened(about.type)
+        else:
+            yield name, uapi.ffi.sizeof(about.type)
+
+
 @pytest.mark.parametrize(
     ("name", "ours"),
     [("params", "mltcp_params"), ("flow", "mltcp_flow_record"), ("iteration", "mltcp_event")],
@@ -98,10 +110,7 @@ def test_the_netlink_specification_is_the_headers() -> None:
 def test_the_specifications_structs_are_the_headers(name: str, ours: str) -> None:
     spec = yaml.safe_load((source_root() / "kmod" / "mltcp.yaml").read_text())
     (struct,) = (entry for entry in spec["definitions"] if entry["name"] == name)
-    fields: list[tuple[str, int]] = []
-    for field, info in uapi.ffi.typeof(f"struct {ours}").fields:
-        inner = info.type.fields if info.type.kind == "struct" else [(field, info)]
-        fields += [(each, uapi.ffi.sizeof(about.type)) for each, about in inner]
+    fields = list(flattened(uapi.ffi.typeof(f"struct {ours}")))
     sizes = {"u8": 1, "u16": 2, "u32": 4, "u64": 8}
     assert fields == [
         (member["name"].replace("-", "_"), member.get("len") or sizes[member["type"]])
@@ -126,9 +135,11 @@ def test_struct_of_another_size_is_refused() -> None:
         {"total_bytes": -1},
         {"gap_s": -0.1},
         {"gap_s": float("nan")},
-        {"slope": 65.0},
+        {"slope": 8.1, "intercept": 0.0},
+        {"slope": 7.0, "intercept": 1.1},
         {"intercept": -1.0},
-        {"keep_max": 1.1},
+        {"keep_min": 0.9},
+        {"keep_max": 1.0},
         {"yield_min": -0.1},
         {"shape": "round"},
         {"mechanisms": ("magic",)},
