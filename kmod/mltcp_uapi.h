@@ -3,7 +3,7 @@
  * What kernel and user space agree on: constants, and the structs that cross between them.
  *
  * Plain C types only, and no include: whoever includes this file has __u8 ... __u64 defined.
- * mltcp_tools/uapi.py declares the same structs to Python; a unit test compares the two, and
+ * mltcp_tools/native/uapi.py declares the same structs to Python; a unit test compares the two, and
  * the BPF backend refuses a map whose value size differs.
  */
 #ifndef MLTCP_UAPI_H

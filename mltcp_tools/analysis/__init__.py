@@ -10,9 +10,9 @@ from __future__ import annotations
 from mltcp_tools.analysis.compare import compare_runs, render_comparison
 from mltcp_tools.analysis.matrix import render_matrix_text
 from mltcp_tools.analysis.result import summarise
-from mltcp_tools.analysis.run import Run, load_run
 from mltcp_tools.analysis.text import render_text
 from mltcp_tools.analysis.write import Report, make_report, save_matrix, save_report, write_report
+from mltcp_tools.runs.run import Run, load_run
 
 __all__ = [
     "Report",

@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from mltcp_tools.analysis.metrics import distribution
-from mltcp_tools.analysis.run import Run
+from mltcp_tools.runs.run import Run
 
 Entry = dict[str, Any]
 

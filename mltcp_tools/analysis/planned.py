@@ -8,15 +8,15 @@ from typing import Any
 
 import pandas as pd
 
-from mltcp_tools.analysis.run import Run
-from mltcp_tools.runfolder import PLAN, PLAN_SCHEMA
+from mltcp_tools.runs.folder import PLAN, PLAN_SCHEMA
+from mltcp_tools.runs.run import Run
 
 Entry = dict[str, Any]
 
 
 def planned_of(run: Run, problems: list[str]) -> dict[str, Entry]:
     """Arm -> its entry `plan` (see result.py), for arms with a plan; `problems` gets why not."""
-    arms = [arm for arm in run.arm_names if run.experiment.arms.get(arm, {}).get("plan") is True]
+    arms = [arm for arm in run.arm_names if "cassini" in run.experiment.treatments_of(arm)]
     if not arms:
         return {}
     plans = _read_plans(run.path / PLAN, problems)

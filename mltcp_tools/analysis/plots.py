@@ -13,10 +13,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from mltcp_tools.analysis.experiment import ALONE
 from mltcp_tools.analysis.metrics import iteration_times
 from mltcp_tools.analysis.reference import Reference
-from mltcp_tools.analysis.run import Run
+from mltcp_tools.runs.described import ALONE
+from mltcp_tools.runs.run import Run
 
 # Okabe and Ito's colours, told apart by colour-blind eyes too; MLTCP arms take the warm ones.
 _MLTCP = ("#d55e00", "#cc79a7", "#b8860b", "#8b1a1a")

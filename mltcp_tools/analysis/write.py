@@ -4,7 +4,6 @@ table of a matrix."""
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +17,12 @@ from mltcp_tools.analysis.matrix import (
 )
 from mltcp_tools.analysis.metrics import SETTLED_FROM
 from mltcp_tools.analysis.over_mixes import as_result
+from mltcp_tools.analysis.quiet import undisturbed
 from mltcp_tools.analysis.reference import make_reference
 from mltcp_tools.analysis.result import summarise, summarise_with
-from mltcp_tools.analysis.run import Run, load_run
 from mltcp_tools.errors import MltcpError
+from mltcp_tools.host.files import replace_file
+from mltcp_tools.runs.run import Run, load_run
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,10 @@ def make_report(run: Run, settled_from: int = SETTLED_FROM) -> Report:
     from mltcp_tools.analysis.html import render_html
     from mltcp_tools.analysis.plots import draw_plots
 
-    reference = make_reference(run)
-    result = summarise_with(run, reference, settled_from)
-    images, missing = draw_plots(run, reference)
+    quiet = undisturbed(run)
+    reference = make_reference(quiet.run)
+    result = summarise_with(quiet, reference, settled_from)
+    images, missing = draw_plots(quiet.run, reference)
     result["problems"].extend(missing)
     if (image := draw_parameters(result)) is not None:
         images["parameters"] = image
@@ -63,9 +65,9 @@ def save_report(report: Report, run_dir: str | Path) -> None:
             if old not in report.images:
                 (plots / f"{old}.png").unlink(missing_ok=True)
         for name, image in report.images.items():
-            _write(plots / f"{name}.png", image)
-        _write(folder / "report.html", report.html.encode())
-        _write(folder / "result.json", document.encode() + b"\n")
+            replace_file(plots / f"{name}.png", image)
+        replace_file(folder / "report.html", report.html.encode())
+        replace_file(folder / "result.json", document.encode() + b"\n")
     except OSError as error:
         raise MltcpError(f"The report can't be written to {folder}: {error.strerror}.") from error
 
@@ -102,20 +104,13 @@ def save_matrix(
     image = draw_parameters(as_result(document, described[0])) if described else None
     try:
         text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
-        _write(folder / "matrix.json", text.encode() + b"\n")
-        _write(folder / "matrix.txt", render_matrix_text(document).encode())
-        _write(folder / "matrix.md", render_matrix_markdown(document).encode())
+        replace_file(folder / "matrix.json", text.encode() + b"\n")
+        replace_file(folder / "matrix.txt", render_matrix_text(document).encode())
+        replace_file(folder / "matrix.md", render_matrix_markdown(document).encode())
         (folder / "matrix.png").unlink(missing_ok=True)
         if image is not None:
-            _write(folder / "matrix.png", image)
-        _write(folder / "matrix.csv", matrix_table(document).to_csv(index=False).encode())
+            replace_file(folder / "matrix.png", image)
+        replace_file(folder / "matrix.csv", matrix_table(document).to_csv(index=False).encode())
     except OSError as error:
         raise MltcpError(f"The table can't be written to {folder}: {error.strerror}.") from error
     return document
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Replace a file in one step, so that a reader never meets half of it."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(content)
-    os.replace(partial, path)

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import socket
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mltcp_tools.attach.processes import is_running
 from mltcp_tools.attach.sockets import CAN_SEND
 from mltcp_tools.errors import MltcpError
-from mltcp_tools.tcpstates import tcp_state
-
-_SYS_PIDFD_GETFD = 438
-"""asm-generic/unistd.h: the same number on every architecture."""
-
-_SO_COOKIE = 57
-"""asm-generic/socket.h; the socket module has no name for it."""
+from mltcp_tools.host.descriptors import cookie_of, pidfd_getfd
+from mltcp_tools.host.tcpstates import tcp_state
 
 _NAME_SIZE = 16
 """TCP_CA_NAME_MAX of net/tcp.h."""
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Gone(Exception):
@@ -32,8 +23,8 @@ class Gone(Exception):
 
 
 @contextmanager
-def borrowed(pid: int, start_ticks: int, fd: int, cookie: int) -> Iterator[socket.socket]:
-    """Our own descriptor of the socket of that cookie, which the process has as `fd`.
+def borrowed(pid: int, start_ticks: int, fd: int, cookie: int | None) -> Iterator[socket.socket]:
+    """Our own descriptor of the socket of that cookie (None: any), which the process has as `fd`.
 
     Closed on leaving: as long as it is open, the connection outlives the process's close. Its file
     description is the process's own, so flags (such as blocking) must not be touched. Raises Gone,
@@ -46,8 +37,7 @@ def borrowed(pid: int, start_ticks: int, fd: int, cookie: int) -> Iterator[socke
         os.close(copy)
         raise Gone(f"descriptor {fd} is no socket any more") from None
     with found:
-        (number,) = struct.unpack("=Q", found.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, 8))
-        if number != cookie:
+        if cookie not in (None, cookie_of(found)):
             raise Gone(f"descriptor {fd} is another socket by now")
         yield found
 
@@ -61,15 +51,13 @@ def _copy_descriptor(pid: int, start_ticks: int, fd: int) -> int:
         # In this order: whoever has the pid now, and is the process that was meant, had it before.
         if not is_running(pid, start_ticks):
             raise Gone("the process has ended, and its pid is another's by now")
-        copy: int = _libc.syscall(_SYS_PIDFD_GETFD, pidfd, fd, 0)
-        if copy >= 0:
-            return copy
-        number = ctypes.get_errno()
-        if number == errno.EBADF:
-            raise Gone("the socket was closed")
-        if number == errno.ESRCH:
-            raise Gone("the process has ended")
-        raise OSError(number, os.strerror(number))
+        return pidfd_getfd(pidfd, fd)
+    except ProcessLookupError:
+        raise Gone("the process has ended") from None
+    except OSError as error:
+        if error.errno == errno.EBADF:
+            raise Gone("the socket was closed") from None
+        raise
     finally:
         os.close(pidfd)
 

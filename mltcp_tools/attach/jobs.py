@@ -11,8 +11,8 @@ from typing import Any
 from mltcp_tools.attach.state import LOCK, JobState, StateFiles
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import Backend, Job, JobParams
-from mltcp_tools.backends.locks import exclusive
 from mltcp_tools.errors import MltcpError
+from mltcp_tools.host.locks import exclusive
 
 
 def named_job(

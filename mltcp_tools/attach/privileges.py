@@ -6,9 +6,9 @@ import fcntl
 import os
 from pathlib import Path
 
-from mltcp_tools import host
 from mltcp_tools.attach.processes import PROC, Process
 from mltcp_tools.errors import HostError
+from mltcp_tools.host import facts
 
 _PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 _NS_GET_USERNS = 0xB701
@@ -20,8 +20,8 @@ def require_capabilities() -> None:
 
     CAP_SYS_PTRACE isn't asked for: whether it is needed is the kernel's to say of each process.
     """
-    if "CAP_NET_ADMIN" not in host.effective_capabilities():
-        missing = sorted({"CAP_NET_ADMIN", "CAP_SYS_PTRACE"} - host.effective_capabilities())
+    if "CAP_NET_ADMIN" not in facts.effective_capabilities():
+        missing = sorted({"CAP_NET_ADMIN", "CAP_SYS_PTRACE"} - facts.effective_capabilities())
         raise HostError(
             f"Nothing was changed: this process lacks {' and '.join(missing)}; run it as root"
             " (sudo)."
@@ -30,7 +30,7 @@ def require_capabilities() -> None:
 
 def may_trace() -> bool:
     """Whether this process may, as a rule, look into those of others."""
-    return "CAP_SYS_PTRACE" in host.effective_capabilities()
+    return "CAP_SYS_PTRACE" in facts.effective_capabilities()
 
 
 def require_over_network(process: Process) -> None:

@@ -13,8 +13,8 @@ from mltcp_tools.attach.sockets import holders
 from mltcp_tools.attach.state import LOCK, JobState, SocketRecord, StateFiles
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import ALL_NAMES
-from mltcp_tools.backends.locks import exclusive
 from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.host.locks import exclusive
 
 
 @dataclass(frozen=True)

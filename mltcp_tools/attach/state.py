@@ -23,13 +23,13 @@ from typing import Any
 from mltcp_tools.attach.processes import PID_MAX
 from mltcp_tools.backends import BACKENDS
 from mltcp_tools.backends.base import Job, JobParams
-from mltcp_tools.backends.locks import RUN_DIR
 from mltcp_tools.errors import HostError, UsageError
+from mltcp_tools.host.locks import RUN_DIR
 
 STATE_DIR = RUN_DIR / "attach"
 
 LOCK = "attach"
-"""Name of the lock (mltcp_tools.backends.locks) of whoever changes sockets or state files."""
+"""Name of the lock (mltcp_tools.host.locks) of whoever changes sockets or state files."""
 
 VERSION = 1
 """Of the files' format; one of another version is refused."""

@@ -9,9 +9,9 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from mltcp_tools import host
-from mltcp_tools.csources import source_root
 from mltcp_tools.errors import BusyError, HostError
+from mltcp_tools.host import facts
+from mltcp_tools.native.csources import source_root
 
 NAME = "tcp_mltcp"
 
@@ -50,6 +50,23 @@ def set_parameter(name: str, value: int) -> None:
     (_PARAMETERS / name).write_text(f"{value}\n")
 
 
+def build_loaded() -> str:
+    """Version and source version (a digest of the sources) of the module in the kernel."""
+    return f"{(_SYS / 'version').read_text().strip()}+{(_SYS / 'srcversion').read_text().strip()}"
+
+
+def build_here() -> str:
+    """The same of the module that `insert` would load; empty without one, or without modinfo."""
+    try:
+        file = NAME if installed() else str(built() or "")
+        if not file:
+            return ""
+        version = _run("modinfo", "-F", "version", file).strip()
+        return f"{version}+{_run('modinfo', '-F', 'srcversion', file).strip()}"
+    except HostError:
+        return ""
+
+
 def installed() -> bool:
     """Whether modprobe finds it for this kernel."""
     index = Path("/lib/modules") / os.uname().release / "modules.dep"
@@ -79,7 +96,7 @@ def require_loading() -> None:
 
 
 def _require_capability() -> None:
-    if "CAP_SYS_MODULE" not in host.effective_capabilities():
+    if "CAP_SYS_MODULE" not in facts.effective_capabilities():
         raise HostError(
             "This process lacks CAP_SYS_MODULE, which loading and unloading a kernel module takes; "
             "run it as root (sudo)."
@@ -145,7 +162,7 @@ def explain(tool: str, said: str) -> HostError | BusyError:
             "see `mltcp status`."
         )
     rejected = "Key was rejected" in said or "Required key not available" in said
-    if rejected or ("not permitted" in said and host.lockdown() != "none"):
+    if rejected or ("not permitted" in said and facts.lockdown() != "none"):
         return HostError(
             f"The kernel takes only modules signed with a key it knows (secure boot or lockdown), "
             f"and not this {NAME}; sign it with a key enrolled by `mokutil --import`, {_OTHERWISE}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mltcp_tools import uapi
 from mltcp_tools.backends.base import GAP_MAX_S, SHAPES, TOTAL_MAX, JobParams
+from mltcp_tools.native import uapi
 
 _MECHANISMS = {
     "increase": uapi.SCALE_INCREASE,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mltcp_tools.backends.base import Flow, IterationEvent
-from mltcp_tools.tcpstates import tcp_state
-from mltcp_tools.uapi import CONFIDENCE_MAX, address_text, ffi, from_fixed, unpack
+from mltcp_tools.host.tcpstates import tcp_state
+from mltcp_tools.native.uapi import CONFIDENCE_MAX, address_text, ffi, from_fixed, unpack
 
 
 def flow(data: bytes) -> Flow:

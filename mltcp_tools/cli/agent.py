@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from mltcp_tools.attach.following.rules import CONFIG
+from mltcp_tools.agent.rules import CONFIG
 from mltcp_tools.backends import get_backend
 from mltcp_tools.cli.options import backend_option
 from mltcp_tools.cli.text import say
@@ -37,12 +37,12 @@ def command(config: Path, check: bool, print_unit: bool, print_example: bool, ba
     new ones are wrong. SIGTERM ends the agent and detaches, or keeps what is attached, as the
     rules say. One agent runs per host; MLTCP must be loaded (`mltcp load`).
     """
-    from mltcp_tools.attach.following.agent import run_agent
-    from mltcp_tools.attach.following.rules import load_config
+    from mltcp_tools.agent.agent import run_agent
+    from mltcp_tools.agent.rules import load_config
 
     if print_unit or print_example:
         name = "mltcp-agent.service" if print_unit else "agent.yaml"
-        text = (resources.files("mltcp_tools.attach.following") / name).read_text()
+        text = (resources.files("mltcp_tools.agent") / name).read_text()
         click.echo(text.replace("@MLTCP@", str(Path(sys.argv[0]).resolve())), nl=False)
         return
     if check:

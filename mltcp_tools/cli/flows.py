@@ -7,12 +7,12 @@ import json
 
 import click
 
-from mltcp_tools.attach.seeing.board import read_boards
-from mltcp_tools.attach.sources.metadata import Metadata
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import Flow
 from mltcp_tools.cli.options import backend_option
 from mltcp_tools.cli.text import endpoint
+from mltcp_tools.observe.board import read_boards
+from mltcp_tools.sources.metadata import Metadata
 from mltcp_tools.units import format_bytes, format_seconds
 
 _COLUMNS = "{:<16} {:<11} {:<27} {:>9} {:>9} {:>5} {:>5} {:>6} {:>8} {:>7} {:<8} {:>9} {:>9} {}"

@@ -7,13 +7,13 @@ import json
 
 import click
 
-from mltcp_tools.attach.seeing.board import read_boards
-from mltcp_tools.attach.sources.metadata import Metadata
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import Job
 from mltcp_tools.cli.flows import as_document
 from mltcp_tools.cli.options import backend_option
 from mltcp_tools.cli.text import printable
+from mltcp_tools.observe.board import read_boards
+from mltcp_tools.sources.metadata import Metadata
 from mltcp_tools.units import format_bytes, format_seconds
 
 _COLUMNS = "{:>10} {:<20} {:>5} {:>11} {:>9} {:<8} {:>9} {:>11} {:>10}"

@@ -37,6 +37,7 @@ COMMANDS = {
     "testbed": "Run experiments over a bottleneck made of network namespaces.",
     "simulate": "Run experiments in virtual time, without root.",
     "report": "Evaluate or compare run folders.",
+    "results": "Write the tables of matrices into one document.",
     "profile": "Show what jobs send per iteration, from runs or captures.",
     "plan": "Say which jobs fit together, and when each should start.",
     "completion": "Print the completion script of a shell.",
@@ -69,10 +70,7 @@ class LazyGroup(click.Group):
             package = (error.name or "").partition(".")[0]
             if package in ("", "mltcp_tools"):
                 raise
-            raise HostError(
-                f"`mltcp {cmd_name}` needs the Python package {package}, which is not installed;"
-                " run scripts/setup, or install mltcp-tools anew."
-            ) from error
+            raise lacks_package(cmd_name, package) from error
         command = module.command
         if not isinstance(command, click.Command):
             raise TypeError(f"{module.__name__}.command is not a click command")
@@ -89,6 +87,30 @@ class LazyGroup(click.Group):
             if name.startswith(incomplete)
         ]
         return names + click.Command.shell_complete(self, ctx, incomplete)
+
+
+EXTRAS = {
+    "highspy": "plan",
+    "jinja2": "report",
+    "matplotlib": "report",
+    "networkx": "plan",
+    "numpy": "report",
+    "pandas": "report",
+    "pyarrow": "report",
+    "scapy": "capture",
+    "tqdm": "report",
+}
+"""The extra of mltcp-tools that brings a package which not every host has."""
+
+
+def lacks_package(name: str, package: str) -> HostError:
+    """What to say where the command `name` needs a package that isn't installed."""
+    extra = EXTRAS.get(package)
+    fix = f"pip install 'mltcp-tools[{extra}]'" if extra else "install mltcp-tools anew"
+    return HostError(
+        f"`mltcp {name}` needs the Python package {package}, which is not installed; {fix}, or run"
+        " scripts/setup in a checkout."
+    )
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -122,6 +144,12 @@ def main(args: Sequence[str] | None = None) -> int:
         # The reader of our output has gone; keep the interpreter's last flush from complaining.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            return _unexpected(error, args)
+        _say(error, str(lacks_package(next(iter(args), ""), package)))
+        return HostError.exit_code
     except OSError as error:
         if error.filename is not None:
             _say(error, f"{error.filename}: {error.strerror}.")

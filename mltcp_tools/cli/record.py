@@ -39,7 +39,7 @@ def command(
     Without --duration and --iterations it goes on until Ctrl-C. An iteration is counted when two
     later ones of its job have begun.
     """
-    from mltcp_tools.attach.seeing.record import record
+    from mltcp_tools.observe.record import record
 
     def until(counts: dict[str, int], elapsed_s: float) -> bool:
         if duration is not None and elapsed_s >= duration:

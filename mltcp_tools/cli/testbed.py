@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shlex
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from mltcp_tools.cli.experiments import (
 from mltcp_tools.cli.options import backend_option
 
 if TYPE_CHECKING:
-    from mltcp_tools.testbed.experiment import Experiment
+    from mltcp_tools.experiments.experiment import Experiment
 
 SSH = "ssh -o BatchMode=yes -o LogLevel=ERROR -o ServerAliveInterval=10"
 
@@ -32,38 +33,54 @@ def command() -> None:
     """Run experiments over a bottleneck made of network namespaces."""
 
 
-_TESTBED_OPTIONS = (*OPTIONS, backend_option)
-_RUN_OPTIONS = (click.argument("experiment"), output_option, *_TESTBED_OPTIONS)
+attempts_option = click.option(
+    "--attempts",
+    type=click.IntRange(1, 100),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="How often an arm is run at most until nothing else on the host disturbs it.",
+)
+_ACROSS_OPTIONS = (*OPTIONS, backend_option)
+_TESTBED_OPTIONS = (*_ACROSS_OPTIONS, attempts_option)
+_ARGUMENTS = (click.argument("experiment"), output_option)
 
 
 def _run(options: dict[str, Any], conduct: Callable[[Experiment, Path], None]) -> None:
     """Have `conduct` run the experiment that the options name, and report on it."""
-    from mltcp_tools.testbed.reading import find_experiment, load_experiment
+    from mltcp_tools.experiments.reading import find_experiment, load_experiment
 
     experiment = overridden(load_experiment(find_experiment(options["experiment"])), options)
     run_and_report(experiment, options, conduct)
 
 
 @command.command()
-@with_options(_RUN_OPTIONS)
+@with_options((*_ARGUMENTS, *_TESTBED_OPTIONS))
 def run(**options: Any) -> None:
     """Run EXPERIMENT, the name of a shipped one or a YAML file, and report on it.
 
     The run folder gets the experiment as run, the environment, the tables (Parquet and CSV), and
-    the report. Needs root.
+    the report. What else the host does meanwhile is measured; arms that it disturbs are run again,
+    and are not compared with others where that doesn't help. Needs root.
     """
+    _run(options, functools.partial(_conduct, options))
+
+
+def _conduct(options: dict[str, Any], experiment: Experiment, folder: Path) -> None:
+    """Run an experiment on this host as the options want it."""
     from mltcp_tools.testbed.run import run_experiment
 
-    _run(
-        options,
-        lambda experiment, folder: run_experiment(
-            experiment, folder, trace_ms=options["trace"], backend=options["backend"]
-        ),
+    run_experiment(
+        experiment,
+        folder,
+        trace_ms=options["trace"],
+        backend=options["backend"],
+        attempts=options["attempts"],
     )
 
 
 @command.command()
-@with_options(_RUN_OPTIONS)
+@with_options((*_ARGUMENTS, *_ACROSS_OPTIONS))
 @click.option(
     "--sender",
     "senders",
@@ -132,9 +149,8 @@ def matrix(matrix: str, output: Path | None, only: tuple[str, ...], **options: A
     command again. A mix that can't be run here is named, and the others go on. The folder gets
     matrix.txt, .md, .csv and .json, and a run folder for each mix. Needs root.
     """
+    from mltcp_tools.experiments.matrix import chosen, find_matrix, load_matrix
     from mltcp_tools.testbed.leftovers import require_privileges
-    from mltcp_tools.testbed.matrix import chosen, find_matrix, load_matrix
-    from mltcp_tools.testbed.run import run_experiment
 
     require_privileges()
     described = load_matrix(find_matrix(matrix))
@@ -143,14 +159,11 @@ def matrix(matrix: str, output: Path | None, only: tuple[str, ...], **options: A
         for name, experiment, arms in chosen(described, only, options["arms"])
     }
 
-    def run_mix(experiment: Experiment, folder: Path) -> None:
-        run_experiment(experiment, folder, trace_ms=options["trace"], backend=options["backend"])
-
     run_mixes(
         described,
         mixes,
         output or Path("runs") / described.name,
-        run_mix,
+        functools.partial(_conduct, options),
         as_json=options["as_json"],
     )
 
@@ -158,7 +171,7 @@ def matrix(matrix: str, output: Path | None, only: tuple[str, ...], **options: A
 @command.command(hidden=True)
 def agent() -> None:
     """Serve `mltcp testbed across` on this machine, over stdin and stdout."""
-    from mltcp_tools.testbed.agent import run_agent
+    from mltcp_tools.testbed.remote import run_agent
 
     run_agent()
 
@@ -167,8 +180,8 @@ def agent() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def list_experiments(as_json: bool) -> None:
     """List the shipped experiments, and the shipped matrices with their mixes."""
-    from mltcp_tools.testbed.matrix import load_matrix
-    from mltcp_tools.testbed.reading import (
+    from mltcp_tools.experiments.matrix import load_matrix
+    from mltcp_tools.experiments.reading import (
         load_experiment,
         shipped_experiments,
         shipped_matrices,

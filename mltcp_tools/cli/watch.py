@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from mltcp_tools.attach.seeing.view import JobView
 from mltcp_tools.backends import get_backend
 from mltcp_tools.cli.options import SECONDS, backend_option
 from mltcp_tools.cli.text import printable
+from mltcp_tools.observe.view import JobView
 from mltcp_tools.units import format_seconds
 
 _COLUMNS = "{:<20} {:>5} {:>10} {:>9} {:>8} {:>7} {:>8} {:<8} {:>9}"
@@ -61,7 +61,7 @@ def command(once: bool, as_json: bool, wait_s: float, backend: str) -> None:
     of this host communicates too; SOURCE tells the job's PERIOD. Jobs are seen from their beginning
     where `mltcp agent` or `attach --follow` runs, else from now on.
     """
-    from mltcp_tools.attach.seeing.watch import Watch
+    from mltcp_tools.observe.watch import Watch
 
     if as_json and not once:
         raise click.UsageError("--json goes with --once")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 
-from mltcp_tools.backends.build import CLANG_MIN
 from mltcp_tools.doctor.host import Host
 from mltcp_tools.doctor.privileges import capabilities
 from mltcp_tools.doctor.report import Check, install, needed
+from mltcp_tools.native.objects import CLANG_MIN
 
 MIN_KERNEL = (5, 15)  # the first long-term kernel with socket options in struct_ops programs
 BTF = "/sys/kernel/btf/vmlinux"

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from mltcp_tools.host import CAPABILITIES
+from mltcp_tools.host.descriptors import pidfd_getfd
+from mltcp_tools.host.facts import CAPABILITIES
 
-_SYS_PIDFD_GETFD = 438  # the same number on every architecture
 _ADMIN_PATH = "/usr/local/sbin:/usr/sbin:/sbin"  # tools live here that a plain user's PATH lacks
 
 
@@ -162,12 +162,7 @@ class Host:
         try:
             pidfd = os.pidfd_open(os.getpid())
             try:
-                libc = ctypes.CDLL(None, use_errno=True)
-                copy: int = libc.syscall(_SYS_PIDFD_GETFD, pidfd, read_end, 0)
-                if copy < 0:
-                    number = ctypes.get_errno()
-                    return OSError(number, os.strerror(number))
-                os.close(copy)
+                os.close(pidfd_getfd(pidfd, read_end))
             finally:
                 os.close(pidfd)
         except OSError as error:

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from mltcp_tools.errors import MltcpError, UsageError
-from mltcp_tools.lifetime import die_with_parent
+from mltcp_tools.host.lifetime import die_with_parent
 
 FLOWS_PER_MESSAGE = 64
 _MESSAGE_BYTES = 64 * 1024

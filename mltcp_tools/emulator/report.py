@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +39,7 @@ import numpy as np
 
 from mltcp_tools.emulator.turns import Begin
 from mltcp_tools.errors import UsageError
+from mltcp_tools.host.files import replace_file
 from mltcp_tools.units import format_bytes, format_rate, format_seconds
 
 SCHEMA = "mltcp-emulate/1"
@@ -185,19 +185,9 @@ def check_output(path: Path) -> None:
 
 def write_document(document: dict[str, Any], path: Path) -> None:
     """Write the result document to `path`, whole or not at all. Raises UsageError."""
-    temporary = None
     try:
-        with tempfile.NamedTemporaryFile(
-            "w", dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
-            temporary = Path(file.name)
-            json.dump(document, file)
-            file.write("\n")
-        temporary.chmod(0o644)
-        temporary.replace(path)
+        replace_file(path, json.dumps(document).encode() + b"\n")
     except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
         raise UsageError(f"Can't write the result to {path} ({error.strerror}).") from error
 
 

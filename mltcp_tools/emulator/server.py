@@ -32,7 +32,7 @@ from mltcp_tools.emulator.sockets import (
 from mltcp_tools.emulator.stream import Incoming, Outgoing, PeerClosed
 from mltcp_tools.emulator.tcpinfo import read_tcp_info
 from mltcp_tools.errors import HostError, UsageError
-from mltcp_tools.host import available_congestion_controls
+from mltcp_tools.host.facts import available_congestion_controls
 from mltcp_tools.units import format_bytes
 
 _READ = selectors.EVENT_READ

@@ -12,7 +12,7 @@ import socket
 
 from mltcp_tools.emulator.tcpinfo import read_tcp_info
 from mltcp_tools.errors import HostError
-from mltcp_tools.host import available_congestion_controls
+from mltcp_tools.host.facts import available_congestion_controls
 
 
 def prepare_socket(sock: socket.socket, timeout_s: float) -> None:

@@ -13,8 +13,8 @@ import highspy
 import numpy as np
 
 from mltcp_tools.errors import MltcpError
-from mltcp_tools.planning.profile import Floats
 from mltcp_tools.planning.rotations import Ints, Problem, turned
+from mltcp_tools.profiling.profile import Floats
 
 Report = Callable[[float, float, float], None]
 """Told the seconds that went by, the best score so far, and the bound on all scores."""
@@ -81,7 +81,10 @@ def _model(problem: Problem) -> highspy.HighsLp:
     model = highspy.HighsLp()
     model.num_col_ = choices + steps
     model.num_row_ = steps + jobs
-    weights = [np.full(count, 1.0 / (count * len(problem.links))) for count in problem.steps]
+    weights = [
+        np.full(count, weight / count)
+        for count, weight in zip(problem.steps, problem.weights, strict=True)
+    ]
     model.col_cost_ = np.concatenate([np.zeros(choices), *weights])
     model.col_lower_ = np.zeros(choices + steps)
     model.col_upper_ = np.r_[np.ones(choices), np.full(steps, highspy.kHighsInf)]

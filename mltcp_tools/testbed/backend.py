@@ -12,7 +12,6 @@ import dataclasses
 import fcntl
 import os
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -20,14 +19,16 @@ from pathlib import Path
 from typing import IO, Any
 
 from mltcp_tools.backends import AUTO, BACKENDS, get_backend
-from mltcp_tools.backends.base import Backend, IterationEvent, IterationStream, JobParams
+from mltcp_tools.backends.base import Backend, IterationEvent, IterationStream
 from mltcp_tools.backends.base import Job as BackendJob
 from mltcp_tools.backends.checks import check_offered
 from mltcp_tools.errors import BusyError, MltcpError
-from mltcp_tools.testbed.arms import Arm
-from mltcp_tools.testbed.jobs import Job
+from mltcp_tools.experiments.arms import Arm
+from mltcp_tools.experiments.jobs import Job
+from mltcp_tools.experiments.plans import parameters_of
+from mltcp_tools.host.descriptors import cookie_of
+from mltcp_tools.host.leases import leased
 
-_SO_COOKIE = 57
 _LOADED = "loaded\n"
 _POLL_S = 0.2
 # Sockets of an arm live on for an instant after its processes and namespaces have ended.
@@ -63,6 +64,7 @@ def use_backend(
             users = stack.enter_context(open(_users(folder, backend), "a+"))
             fcntl.flock(users, fcntl.LOCK_SH)
             stack.callback(_leave, folder, backend, users, warn)
+            stack.enter_context(leased("mltcp testbed run", backend.name))
             loaded = backend.status().loaded
             if not loaded:
                 _write(users, _LOADED)  # before, so that a kill in between leaves no doubt
@@ -142,6 +144,7 @@ def _unload_if_orphaned(backend: Backend, users: IO[str]) -> bool:
 @contextlib.contextmanager
 def _changing(folder: Path) -> Iterator[None]:
     """Only one run at a time looks whether the backend is loaded and changes that."""
+    folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "backend.change", "a") as change:
         fcntl.flock(change, fcntl.LOCK_EX)
         yield
@@ -152,20 +155,6 @@ def _write(file: IO[str], text: str) -> None:
     file.truncate()
     file.write(text)
     file.flush()
-
-
-def parameters_of(arm: Arm, job: Job) -> JobParams:
-    """The arm's parameters; where its flows are told, with the job's size and gap.
-
-    A burst's bytes are split evenly over its flows. The gap that ends an iteration is half of the
-    compute time between two bursts.
-    """
-    told: dict[str, Any] = {
-        "total_bytes": job.bytes // (job.bursts * job.flows),
-        "gap_s": job.compute / job.bursts / 2,
-    }
-    params = told if arm.told else {}
-    return JobParams(**(params | arm.parameters))
 
 
 class ArmJobs:
@@ -243,8 +232,7 @@ class ArmJobs:
 def socket_cookie(fd: int) -> int:
     """The kernel's number for the socket behind `fd`, as in the backend's events."""
     with socket.socket(fileno=os.dup(fd)) as sock:
-        cookie: int = struct.unpack("=Q", sock.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, 8))[0]
-    return cookie
+        return cookie_of(sock)
 
 
 def describe(backend: Backend) -> dict[str, Any]:

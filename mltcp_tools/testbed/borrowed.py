@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import socket
 from collections.abc import Sequence
 
 from mltcp_tools.errors import MltcpError
-
-_SYS_PIDFD_GETFD = 438
+from mltcp_tools.host.descriptors import pidfd_getfd
 
 
 def borrow(pid: int, peers: Sequence[tuple[str, int]]) -> list[int]:
     """Our copies of the sockets of process `pid` that are connected to `peers`, in that order."""
-    libc = ctypes.CDLL(None, use_errno=True)
     found: dict[tuple[str, int], int] = {}
     pidfd = os.pidfd_open(pid)
     try:
@@ -25,11 +22,12 @@ def borrow(pid: int, peers: Sequence[tuple[str, int]]) -> list[int]:
                     continue
             except FileNotFoundError:
                 continue  # closed since
-            fd = libc.syscall(_SYS_PIDFD_GETFD, pidfd, int(name), 0)
-            if fd < 0:
+            try:
+                fd = pidfd_getfd(pidfd, int(name))
+            except OSError as error:
                 raise MltcpError(
-                    f"A socket of the receiver can't be had ({os.strerror(ctypes.get_errno())})."
-                )
+                    f"A socket of the receiver can't be had ({error.strerror})."
+                ) from error
             with socket.socket(fileno=fd) as sock, contextlib.suppress(OSError):
                 peer = sock.getpeername()
                 if sock.family == socket.AF_INET and peer in peers:

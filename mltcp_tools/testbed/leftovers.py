@@ -14,7 +14,7 @@ import secrets
 from pathlib import Path
 
 from mltcp_tools.errors import HostError
-from mltcp_tools.host import effective_capabilities
+from mltcp_tools.host.facts import effective_capabilities
 from mltcp_tools.testbed import backend
 from mltcp_tools.testbed.backend import try_lock
 from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, remove_namespace
@@ -88,6 +88,16 @@ def remove_leftovers() -> list[str]:
             removed += backend.remove_jobs(LOCKS, _job_ids(run))
             path.unlink(missing_ok=True)
     return removed + backend.remove_loaded(LOCKS)
+
+
+def other_runs(own: str) -> list[str]:
+    """Processes of living runs on this host but the one with the id `own`, as they wrote them."""
+    living = []
+    for path in sorted(LOCKS.glob(f"*{_SUFFIX}")):
+        with contextlib.suppress(FileNotFoundError), open(path) as file:
+            if path.stem != own and not try_lock(file.fileno()):
+                living.append(file.read().strip())
+    return living
 
 
 def _job_ids(run: str) -> range:

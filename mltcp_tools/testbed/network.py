@@ -25,8 +25,8 @@ from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl.ndmsg import NUD_PERMANENT
 
 from mltcp_tools.errors import HostError
-from mltcp_tools.host import read_sysctl
-from mltcp_tools.testbed.links import Link
+from mltcp_tools.experiments.links import Link
+from mltcp_tools.host.facts import read_sysctl
 from mltcp_tools.testbed.namespaces import (
     NAMESPACES,
     PREFIX,
@@ -134,6 +134,10 @@ class Network(Namespaces):
         self.router = f"{PREFIX}{run_id}-router"
         self.receiver = f"{PREFIX}{run_id}-receiver"
         self.senders = [f"{PREFIX}{run_id}-s{number}" for number in range(1, senders + 1)]
+
+    def bottlenecks(self) -> list[tuple[str, Link]]:
+        """(namespace, link) of the bottleneck's both directions, that to the receiver first."""
+        return [(self.router, self.link), (self.receiver, self.link)]
 
     def counters(self, *, reverse: bool = False) -> LinkCounters:
         """Counters of the bottleneck towards the receiver, or (`reverse`) towards the senders."""

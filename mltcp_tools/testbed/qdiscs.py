@@ -16,7 +16,7 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from mltcp_tools.errors import HostError, MltcpError
-from mltcp_tools.testbed.links import Link
+from mltcp_tools.experiments.links import Link
 
 BOTTLENECK = "bottleneck"
 """The interface that a bottleneck is on, at both its ends."""

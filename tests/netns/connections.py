@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Iterator
 
-from mltcp_tools.testbed.links import Link
+from mltcp_tools.experiments.links import Link
 from mltcp_tools.testbed.namespaces import inside
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
 

@@ -16,12 +16,12 @@ import pytest
 from netns.backends_here import PARAMETERS, collect, fresh
 from netns.connections import TCP_CONGESTION, bottleneck, connection, send_burst
 
-from mltcp_tools import host
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import NAMES, Backend, IterationEvent, Job, JobParams
 from mltcp_tools.cli.main import main
 from mltcp_tools.emulator.tcpinfo import read_tcp_info
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
+from mltcp_tools.host import facts
 from mltcp_tools.testbed.namespaces import inside
 
 GAP_S = 0.05
@@ -44,7 +44,7 @@ def test_load_status_unload(backend: Backend) -> None:
     assert not backend.is_present()
     status = backend.load()
     assert set(NAMES) <= set(status.loaded) <= set(backend.names)
-    assert set(status.loaded) <= set(host.available_congestion_controls())
+    assert set(status.loaded) <= set(facts.available_congestion_controls())
     assert status.sockets == dict.fromkeys(status.loaded, 0)
     assert backend.is_present()
     assert get_backend().name == backend.name
@@ -54,7 +54,7 @@ def test_load_status_unload(backend: Backend) -> None:
     with pytest.raises(UsageError, match="no bbr"):
         backend.load(["bbr"])
     assert backend.unload() == 0
-    assert not set(backend.names) & set(host.available_congestion_controls())
+    assert not set(backend.names) & set(facts.available_congestion_controls())
     assert backend.status().loaded == ()
     assert backend.unload() == 0
 
@@ -420,5 +420,5 @@ def test_loading_in_parallel_ends_loaded_once(backend: Backend) -> None:
         ]
     assert [load.returncode for load in loads] == [0] * 3
     assert set(NAMES) <= set(backend.status().loaded)
-    listed = host.available_congestion_controls()
+    listed = facts.available_congestion_controls()
     assert sorted(set(listed)) == sorted(listed)

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from netns.connections import bottleneck, connection, send_burst
 
-from mltcp_tools.backends import libbpf
 from mltcp_tools.backends.base import JobParams
-from mltcp_tools.backends.build import FLAGS, find_clang, kernel_defines, multiarch_include
 from mltcp_tools.backends.params import params_fields
-from mltcp_tools.uapi import pack
+from mltcp_tools.native import libbpf
+from mltcp_tools.native.objects import FLAGS, find_clang, kernel_defines, multiarch_include
+from mltcp_tools.native.uapi import pack
 
 pytestmark = pytest.mark.bpf
 

@@ -13,11 +13,12 @@ import pytest
 from netns.backends_here import fresh
 from netns.connections import TCP_CONGESTION, bottleneck, connection, send_burst
 
-from mltcp_tools import host
-from mltcp_tools.backends import get_backend, libbpf
+from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import NAMES, Backend, JobParams
 from mltcp_tools.backends.bpf import PIN_ROOT
 from mltcp_tools.errors import BusyError, HostError, UsageError
+from mltcp_tools.host import facts
+from mltcp_tools.native import libbpf
 
 pytestmark = pytest.mark.bpf
 
@@ -44,7 +45,7 @@ def test_force_unloads_at_once_and_leaves_the_flow_running(backend: Backend) -> 
     with bottleneck() as network, connection(network, "mltcp") as sender:
         send_burst(sender, BURST)
         assert backend.unload(force=True) == 1
-        assert not set(NAMES) & set(host.available_congestion_controls())
+        assert not set(NAMES) & set(facts.available_congestion_controls())
         send_burst(sender, BURST)
         name = sender.getsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, 16)
         assert name.startswith(b"mltcp\0")
@@ -84,8 +85,8 @@ def test_maps_of_another_version_are_named_and_force_removes_them(backend: Backe
 def test_a_name_taken_by_another_is_left_alone(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = [*host.available_congestion_controls(), "mltcp_cubic"]
-    monkeypatch.setattr(host, "available_congestion_controls", lambda: taken)
+    taken = [*facts.available_congestion_controls(), "mltcp_cubic"]
+    monkeypatch.setattr(facts, "available_congestion_controls", lambda: taken)
     with pytest.raises(BusyError, match="mltcp_cubic is taken"):
         backend.load()
     assert not PIN_ROOT.exists()
@@ -105,7 +106,7 @@ def test_a_kernel_that_refuses_the_last_name_leaves_nothing(
     with pytest.raises(BusyError, match="has that name already"):
         backend.load()
     monkeypatch.undo()
-    assert not set(NAMES) & set(host.available_congestion_controls())
+    assert not set(NAMES) & set(facts.available_congestion_controls())
     assert not PIN_ROOT.exists()
 
 
@@ -144,7 +145,7 @@ def test_events_nobody_read_are_counted_as_dropped(backend: Backend) -> None:
 
 
 def test_no_bpf_file_system(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "mounts", lambda kind: [])
+    monkeypatch.setattr(facts, "mounts", lambda kind: [])
     with pytest.raises(HostError, match="mount -t bpf"):
         backend.load()
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from emulator_processes import Emulator, read_document
+from support.emulator_processes import Emulator, read_document
 
-from mltcp_tools.host import available_congestion_controls
+from mltcp_tools.host.facts import available_congestion_controls
 
 CLIENT, SERVER = "10.88.0.1", "10.88.0.2"
 PORT = 5301

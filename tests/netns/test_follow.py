@@ -19,17 +19,17 @@ from netns.connected import FIRST_CC, holder, with_pid
 from netns.trainings import Agent, agent, training, wait_for
 
 from mltcp_tools import analysis
-from mltcp_tools.attach.following.attaching import forget_closed
-from mltcp_tools.attach.following.follow import Follower
-from mltcp_tools.attach.following.rules import ALL, Rule
-from mltcp_tools.attach.following.wakeups import Tracepoint
+from mltcp_tools.agent.attaching import forget_closed
+from mltcp_tools.agent.follow import Follower
+from mltcp_tools.agent.rules import ALL, Rule
+from mltcp_tools.agent.wakeups import Tracepoint
 from mltcp_tools.attach.processes import Target
 from mltcp_tools.attach.restore import detach
-from mltcp_tools.attach.sources.messages import Mailbox
 from mltcp_tools.attach.state import StateFiles
 from mltcp_tools.backends.base import Backend, Job
 from mltcp_tools.cli.main import main
 from mltcp_tools.errors import BusyError, HostError
+from mltcp_tools.sources.messages import Mailbox
 
 DEFAULT = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
 BURST = 200_000
@@ -161,7 +161,7 @@ def test_a_pid_of_the_rule_that_is_another_process_by_now(backend: Backend) -> N
 def test_a_flood_does_not_keep_it_from_its_work(
     backend: Backend, mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mltcp_tools.attach.following.follow._HEARD_MOST", 100)
+    monkeypatch.setattr("mltcp_tools.agent.follow._HEARD_MOST", 100)
     flood = (
         "import socket, sys; s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
         "s.connect(sys.argv[1])\nwhile True: s.send(bytes(128))"
@@ -198,6 +198,57 @@ def test_what_was_attached_by_somebody_else_stays_detached(backend: Backend, mar
         assert backend.jobs() == []
         job.ask("connect")
         wait_for(lambda: follower.step() or job.ccs() == [DEFAULT, "mltcp"], "the next one")
+
+
+def test_what_is_detached_by_hand_is_told_survives_sighup_and_has_a_way_back(
+    backend: Backend, mark: str, tmp_path: Path
+) -> None:
+    with agent(tmp_path, rules(mark)) as running, training(mark) as job:
+        job.ask("connect")
+        wait_for(lambda: job.ccs() == ["mltcp"], "attached")
+        assert main(["detach", "trained"]) == 0
+        running.wait_for("detached by somebody else, and left so; `mltcp attach")
+        assert job.ccs() == [DEFAULT]
+        running.write(rules(mark, more=", slope: 2"))
+        running.process.send_signal(signal.SIGHUP)
+        job.ask("connect")
+        wait_for(lambda: job.ccs()[1] == "mltcp", "the next one, by the new rules")
+        assert job.ccs() == [DEFAULT, "mltcp"]
+        back = ["attach", mark, "--job", "trained", "--all-sockets"]
+        assert main(back) == 0
+        running.wait_for("given back")
+        assert job.ccs() == ["mltcp"] * 2
+        running.stop()
+        assert job.ccs() == [DEFAULT] * 2
+
+
+def test_what_is_moved_from_the_agents_job_is_told(
+    backend: Backend, mark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with agent(tmp_path, rules(mark)) as running, training(mark) as job:
+        job.ask("connect")
+        wait_for(lambda: job.ccs() == ["mltcp"], "attached")
+        taking = ["attach", mark, "--job", "gamma", "--all-sockets"]
+        assert main(taking) == BusyError.exit_code
+        assert "trained -> gamma" in capsys.readouterr().err
+        assert main([*taking, "--move"]) == 0
+        assert "job trained -> gamma, tagged" in capsys.readouterr().out
+        running.wait_for("moved to job gamma by somebody else, job trained -> gamma")
+        running.stop()
+        assert job.ccs() == ["mltcp"]  # the agent's no more
+        assert {each.now for each in detach(job="gamma")} == {DEFAULT}
+        assert job.ccs() == [DEFAULT]
+
+
+def test_a_job_whose_rule_goes_has_not_ended(backend: Backend, mark: str, tmp_path: Path) -> None:
+    with agent(tmp_path, rules(mark)) as running, training(mark) as job:
+        job.ask("connect")
+        wait_for(lambda: job.ccs() == ["mltcp"], "attached")
+        running.write(rules("none-is-like-that"))
+        running.process.send_signal(signal.SIGHUP)
+        running.wait_for("trained is followed no more, as no rule fits its processes")
+        assert job.ccs() == [DEFAULT]
+        assert "has ended" not in running.said()
 
 
 def test_records_of_closed_connections_are_forgotten(backend: Backend, mark: str) -> None:
@@ -422,9 +473,7 @@ def test_a_recording_is_a_run_folder_that_report_reads(
     assert (run.iterations["compute_s"] > 0.05).all()
     assert len(run.flow_events) >= 20
     assert run.environment["outcome"] == "finished"
-    assert run.problems == [
-        "The arm alone is missing, so bound, fair and everything measured against them is too."
-    ]
+    assert run.problems == ["The arm alone is missing, and with it bound, fair and captured gains."]
     assert "recorded: Attached jobs" in shown(capsys, "report", str(tmp_path / "run"))
 
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emulator_processes import Emulator
 from scapy.utils import RawPcapWriter
+from support.emulator_processes import Emulator
 
 from mltcp_tools.cli.main import main
-from mltcp_tools.testbed.experiment import Link
+from mltcp_tools.experiments.experiment import Link
 from mltcp_tools.testbed.leftovers import RunLock
 from mltcp_tools.testbed.namespaces import inside
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
@@ -83,7 +83,7 @@ def test_period_and_bytes_of_captured_jobs(
         with capturing(network.receiver, path):
             clients = [
                 Emulator(
-                    *("client", RECEIVER_ADDRESS, f"--bytes={size}", f"--compute={compute}"),
+                    *("client", RECEIVER_ADDRESS, f"--bytes={size}B", f"--compute={compute}"),
                     *("--cc=cubic", "--iterations=30", f"--jitter={jitter}", f"--seed={number}"),
                     "--json",
                     prefix=["ip", "netns", "exec", sender],

@@ -21,10 +21,10 @@ import pandas as pd
 import pytest
 
 from mltcp_tools.backends import get_backend
-from mltcp_tools.host import read_sysctl
-from mltcp_tools.runfolder import COLUMNS
+from mltcp_tools.experiments.links import Link
+from mltcp_tools.host.facts import read_sysctl
+from mltcp_tools.runs.folder import COLUMNS
 from mltcp_tools.testbed.leftovers import RunLock
-from mltcp_tools.testbed.links import Link
 from mltcp_tools.testbed.namespaces import inside
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
 

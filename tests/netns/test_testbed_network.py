@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from mltcp_tools.errors import HostError, UsageError
-from mltcp_tools.host import read_sysctl
+from mltcp_tools.experiments.links import Link
+from mltcp_tools.host.facts import read_sysctl
 from mltcp_tools.testbed.leftovers import LOCKS, RunLock, remove_leftovers
-from mltcp_tools.testbed.links import Link
 from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, inside
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network, local_end
 from mltcp_tools.testbed.paths import ANY_ADDRESS, Paths

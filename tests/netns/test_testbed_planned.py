@@ -10,7 +10,7 @@ import pytest
 
 from mltcp_tools.analysis import load_run, render_text, summarise
 from mltcp_tools.cli.main import main
-from mltcp_tools.testbed.reading import load_experiment
+from mltcp_tools.experiments.reading import load_experiment
 from mltcp_tools.testbed.run import run_experiment
 
 # Bursts of 42 ms in iterations of 0.2 s: planned, there are about 60 ms between two of them.
@@ -20,7 +20,7 @@ link: {rate: 100mbit, queue: 30kB}
 jobs: [{count: 2, bytes: 500kB, compute: 160ms}]
 arms:
   cubic: {cc: cubic}
-  cassini: {cc: cubic, plan: true}
+  cassini: {cc: cubic, treatment: {cassini: {}}}
 iterations: 10
 repetitions: 1
 alone: {iterations: 4}

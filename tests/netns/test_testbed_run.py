@@ -22,14 +22,14 @@ from netns.backends_here import PARAMETERS, RUNNABLE, why_not
 from mltcp_tools.analysis import load_run, summarise
 from mltcp_tools.backends import get_backend
 from mltcp_tools.errors import UsageError
-from mltcp_tools.host import available_congestion_controls
-from mltcp_tools.runfolder import COLUMNS
-from mltcp_tools.testbed.arms import ALONE
+from mltcp_tools.experiments.arms import ALONE
+from mltcp_tools.experiments.reading import load_experiment, parse_experiment
+from mltcp_tools.host.facts import available_congestion_controls
+from mltcp_tools.runs.folder import COLUMNS
+from mltcp_tools.runs.recorder import TRACED
 from mltcp_tools.testbed.leftovers import LOCKS
 from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, inside
-from mltcp_tools.testbed.reading import load_experiment, parse_experiment
 from mltcp_tools.testbed.run import check_congestion_controls, run_experiment
-from mltcp_tools.testbed.tables import TRACED
 
 EXPERIMENT = """\
 name: small

@@ -1,4 +1,4 @@
-"""Processes that train in all but name (tests/training_process.py), and an agent to follow them."""
+"""Processes that train in all but name, and an agent to follow them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-SCRIPT = Path(__file__).parents[1] / "training_process.py"
+SCRIPT = Path(__file__).parents[1] / "support" / "training_process.py"
 DEADLINE_S = 120.0
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyroute2 import IPRoute
 
-from mltcp_tools.testbed.links import Link
+from mltcp_tools.experiments.links import Link
 from mltcp_tools.testbed.namespaces import inside
 from mltcp_tools.testbed.network import Network
 

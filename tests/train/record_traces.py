@@ -1,4 +1,4 @@
-"""Record what flows of jobs on one bottleneck send, for tests/unit/traces.py.
+"""Record what flows of jobs on one bottleneck send, for tests/support/traces.py.
 
     PYTHONPATH=tests .venv/bin/python tests/train/record_traces.py [NAME]...
 
@@ -21,16 +21,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from support.wire import Capture, Sent, captured
 from train.jobs import Place, Rank, switch, training, wait_for_more
 from train.mltcp import bottleneck, loaded
-from wire import Capture, Sent, captured
 
-from mltcp_tools.signals import Signals
+from mltcp_tools.experiments.experiment import Experiment
+from mltcp_tools.experiments.plans import plans_of
+from mltcp_tools.experiments.reading import parse_experiment
+from mltcp_tools.host.signals import Signals
 from mltcp_tools.testbed import emulators
-from mltcp_tools.testbed.experiment import Experiment
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
-from mltcp_tools.testbed.reading import parse_experiment
-from mltcp_tools.testbed.run import plans_of
 
 TRACES = Path(__file__).parent.parent / "unit" / "data" / "traces"
 QUEUE = 30_000

@@ -10,7 +10,7 @@ import pytest
 from train.conftest import Report
 from train.jobs import Place, finish, gradient_bytes, training
 
-from mltcp_tools.attach.sources.gloo import GlooSource
+from mltcp_tools.sources.gloo import GlooSource
 
 HERE = [Place(None, "lo")] * 2
 WIDTH = 256

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from train.conftest import Report
 
-from mltcp_tools.attach.sources.call_source import CallSource
-from mltcp_tools.attach.sources.call_sources import CallSources
-from mltcp_tools.attach.sources.nccl import KINDS, Communicator, NcclSource
 from mltcp_tools.errors import MltcpError
+from mltcp_tools.sources.call_source import CallSource
+from mltcp_tools.sources.call_sources import CallSources
+from mltcp_tools.sources.nccl import KINDS, Communicator, NcclSource
 
 CALLER = Path(__file__).parent / "caller.py"
 COUNT = 1_000_000
@@ -128,7 +128,7 @@ class Recorder(NcclSource):
 def test_a_process_that_calls_without_end_is_not_all_that_is_seen(
     nccl_library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mltcp_tools.attach.sources.call_source._AT_ONCE", 10)
+    monkeypatch.setattr("mltcp_tools.sources.call_source._AT_ONCE", 10)
     with Recorder() as source, caller(nccl_library, pause_s=0, idle_s=0) as running:
         assert source.watch(running.pid)
         running.start()
@@ -372,8 +372,8 @@ def test_all_sources_at_once(nccl_library: Path) -> None:
 def test_without_privilege_nothing_is_probed(nccl_library: Path) -> None:
     code = (
         "import os, re, sys; os.setuid(65534)\n"
-        "from mltcp_tools.attach.sources.call_sources import CallSources\n"
-        "from mltcp_tools.attach.sources.libraries import mapped_libraries\n"
+        "from mltcp_tools.sources.call_sources import CallSources\n"
+        "from mltcp_tools.sources.libraries import mapped_libraries\n"
         "from mltcp_tools.errors import HostError\n"
         "with CallSources(print) as sources: sources.watch(int(sys.argv[1]), 0.0)\n"
         "try: mapped_libraries(int(sys.argv[1]), re.compile('libnccl'))\n"

@@ -13,7 +13,7 @@ import pytest
 from train.conftest import Report
 from train.mltcp import loaded, mltcp_json
 
-from mltcp_tools.attach.sources.nccl import NcclSource
+from mltcp_tools.sources.nccl import NcclSource
 
 RANK = Path(__file__).parent / "nccl_rank.py"
 COUNT, ITERATIONS, IDLE_S = 4_000_000, 80, 0.2

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from mltcp_tools import hooks
-from mltcp_tools.attach.sources.messages import Mailbox, Message
+from mltcp_tools.sources.messages import Mailbox, Message
 
 
 @pytest.fixture

@@ -189,8 +189,8 @@ def unavailable(suite: str) -> str | None:
 @functools.cache
 def _compile_for_guests() -> None:
     """Fill the caches of compiled objects, which guests see: compiling there takes minutes."""
-    from mltcp_tools import core  # noqa: F401  compiles the core when imported
-    from mltcp_tools.backends import build
+    from mltcp_tools.native import core  # noqa: F401  compiles the core when imported
+    from mltcp_tools.native import objects as build
 
     for source in (CHECKOUT / "bpf").glob("*.bpf.c"):
         build.build_object(source.name.removesuffix(".bpf.c"))

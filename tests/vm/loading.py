@@ -13,9 +13,9 @@ from pathlib import Path
 
 from netns.connections import TCP_CONGESTION
 
-from mltcp_tools import host
 from mltcp_tools.backends.base import ALL_NAMES
-from mltcp_tools.host import read_sysctl
+from mltcp_tools.host import facts
+from mltcp_tools.host.facts import read_sysctl
 from mltcp_tools.testbed.namespaces import write_sysctl
 
 MODULE = Path("/sys/module/tcp_mltcp")
@@ -44,7 +44,7 @@ def remove(seconds: float = 20) -> None:
 
 
 def registered() -> set[str]:
-    return set(ALL_NAMES) & set(host.available_congestion_controls())
+    return set(ALL_NAMES) & set(facts.available_congestion_controls())
 
 
 def chosen(sock: socket.socket) -> str:

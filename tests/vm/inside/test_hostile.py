@@ -24,8 +24,8 @@ from vm.inside.test_module import FILE, MODULE, SLAB, choose, chosen, insert, pa
 
 from mltcp_tools.backends import genl, get_backend, kmod, records
 from mltcp_tools.backends.base import ALL_NAMES, Flow, Job, JobParams
+from mltcp_tools.native.uapi import GENL_NAME, Attribute, Command
 from mltcp_tools.testbed.namespaces import write_sysctl
-from mltcp_tools.uapi import GENL_NAME, Attribute, Command
 
 pytestmark = pytest.mark.guest(timeout=1200)
 

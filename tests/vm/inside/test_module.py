@@ -17,10 +17,10 @@ import pytest
 from netns.connections import bottleneck, connection, send_burst
 from vm.loading import FILE, MODULE, SLAB, allow, choose, chosen, insert, pair, registered, remove
 
-from mltcp_tools import host
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import ALL_NAMES, Backend, Job, JobParams
-from mltcp_tools.testbed.links import Link
+from mltcp_tools.experiments.links import Link
+from mltcp_tools.host import facts
 from mltcp_tools.testbed.namespaces import inside, write_sysctl
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
 
@@ -66,7 +66,7 @@ def test_a_name_loads_the_module(absent: None, name: str) -> None:
         assert chosen(sock) == name
     assert registered() == set(ALL_NAMES)
     remove()
-    default = host.default_congestion_control()
+    default = facts.default_congestion_control()
     write_sysctl(DEFAULT, name)
     try:
         assert MODULE.exists()

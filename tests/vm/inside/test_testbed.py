@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from mltcp_tools.backends import get_backend
-from mltcp_tools.testbed.reading import load_experiment
+from mltcp_tools.experiments.reading import load_experiment
 from mltcp_tools.testbed.run import run_experiment
 
 pytestmark = pytest.mark.guest(timeout=1800)

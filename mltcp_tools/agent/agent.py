@@ -1,0 +1,101 @@
+"""The agent: one follower per host that lives on, with its rules in a file."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from mltcp_tools.agent.follow import Follower
+from mltcp_tools.agent.rules import Config, load_config
+from mltcp_tools.attach.privileges import require_capabilities
+from mltcp_tools.attach.restore import detach
+from mltcp_tools.backends.base import Backend
+from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.host.leases import leased
+from mltcp_tools.host.locks import exclusive
+from mltcp_tools.host.signals import Signals
+from mltcp_tools.sources.messages import Mailbox
+
+_ONE = "An agent runs on this host already; stop it first (systemctl stop mltcp-agent)."
+
+
+def run_agent(path: Path, mailbox: Path, backend: Backend, say: Callable[[str], None]) -> None:
+    """Follow the rules in the file until SIGTERM or SIGINT; SIGHUP reads them again.
+
+    A file that can't be read or is wrong ends the agent at the start only; later the old rules stay
+    in force and `say` gets the reason. mailbox: path of the socket that hooks send to. Raises
+    BusyError where an agent runs already, HostError for what is missing.
+    """
+    require_capabilities()
+    config = load_config(path)
+    with (
+        exclusive("agent", _ONE),
+        leased("mltcp agent", backend.name),
+        Signals(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals,
+        Mailbox(mailbox) as box,
+        Follower(config.rules, backend, say, config.follow, box) as follower,
+    ):
+        follower.wait_for(signals.fileno())
+        say(f"Following {path}, rules: {len(config.rules)}.")
+        notify("READY=1")
+        while True:
+            came = signals.take()
+            if signal.SIGINT in came or signal.SIGTERM in came:
+                break
+            if signal.SIGHUP in came:
+                config = _read_again(path, config, follower, say)
+            follower.step()
+        notify("STOPPING=1")
+        if config.on_stop == "detach":
+            _detach(follower.jobs(), say)
+
+
+def _read_again(
+    path: Path, config: Config, follower: Follower, say: Callable[[str], None]
+) -> Config:
+    """Put the file's rules in force; where it is wrong, keep the old ones and say so."""
+    notify("RELOADING=1")
+    try:
+        new = load_config(path)
+    except MltcpError as error:
+        say(f"The rules stay as they were: {error}")
+    else:
+        follower.replace_rules(new.rules)
+        say(f"Following {path}, rules: {len(new.rules)}.")
+        if new.follow != config.follow:
+            say("`follow` takes effect when the agent starts anew.")
+        config = new
+    notify("READY=1")
+    return config
+
+
+def _detach(jobs: list[str], say: Callable[[str], None]) -> None:
+    for job in jobs:
+        try:
+            done = detach(job=job)
+        except UsageError:  # none of its sockets is attached
+            continue
+        except MltcpError as error:
+            say(f"{job} stays attached: {error}")
+            continue
+        say(f"{job}: {sum(each.outcome == 'restored' for each in done)} connections put back.")
+        for each in done:
+            if each.outcome == "failed":
+                say(f"{job}: {each.record.local} is not restored: {each.reason}.")
+
+
+def notify(state: str) -> None:
+    """Tell systemd (sd_notify(3)), if it asked for that; a datagram to the socket it names."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if not path.startswith(("/", "@")):
+        return
+    address = "\0" + path[1:] if path.startswith("@") else path
+    with (
+        suppress(OSError),
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender,
+    ):
+        sender.sendto(state.encode(), address)

@@ -1,0 +1,139 @@
+"""What followed jobs' iterations look like: heard from all sources, told to the kernel, shown."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+
+from mltcp_tools.agent.followed import Followed
+from mltcp_tools.agent.reader import Reader
+from mltcp_tools.agent.voice import Voice
+from mltcp_tools.agent.watchlist import Watched
+from mltcp_tools.attach.jobs import change_parameters
+from mltcp_tools.backends.base import Backend, Job
+from mltcp_tools.errors import MltcpError
+from mltcp_tools.observe.board import Board
+from mltcp_tools.observe.iterations import without_pieces
+from mltcp_tools.observe.view import JobView, Views
+from mltcp_tools.sources.call_sources import CallSources
+from mltcp_tools.sources.itself import learned
+from mltcp_tools.sources.metadata import Metadata
+from mltcp_tools.units import format_bytes, format_seconds
+
+
+class Learning:
+    """The sources of all followed jobs but their hooks. A context manager; nothing here waits.
+
+    jobs: those followed, by name, as they come and go.
+    """
+
+    def __init__(self, jobs: Mapping[str, Followed], backend: Backend, voice: Voice) -> None:
+        self._jobs = jobs
+        self._backend = backend
+        self._voice = voice
+        self._views = Views()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Learning:
+        with ExitStack() as stack:
+            self._board = stack.enter_context(Board())
+            self._reader = stack.enter_context(Reader(self._backend, self._voice))
+            self._calls = stack.enter_context(CallSources(self._voice.warn))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def forget(self, pid: int) -> None:
+        """The process is watched no more."""
+        self._calls.forget(pid)
+
+    def end(self, job: Followed, now_s: float) -> str:
+        """The job has ended; how it went, in a few words."""
+        view = self._views.of(job.job, 0, job.best(now_s))
+        self._views.forget(job.job.id)
+        return summary(view)
+
+    def read(self, now_s: float) -> None:
+        """Take what came of calls and iterations."""
+        self._calls.poll()
+        jobs = [each.job for each in self._jobs.values()]
+        self._views.add(without_pieces(self._reader.read(now_s), jobs))
+
+    def tell(self, processes: Callable[[Followed], Sequence[Watched]], now_s: float) -> None:
+        """Give the jobs the parameters that follow from what was heard.
+
+        processes: of a job.
+        """
+        for job in self._jobs.values():
+            self._ask_calls(job, processes(job), now_s)
+            changed = job.learn(now_s)
+            if changed is None:
+                continue
+            try:
+                # One that isn't attached gets its parameters with its first socket.
+                if change_parameters(changed, self._backend):
+                    job.news(now_s)  # is said herewith
+                    self._voice.say(_news(changed, job.best(now_s)))
+            except (MltcpError, OSError) as error:
+                self._voice.warn(f"{changed.name}: {error}")
+
+    def _ask_calls(self, job: Followed, own: Sequence[Watched], now_s: float) -> None:
+        """Tell the job what the calls of its processes say."""
+        for watched in own:
+            self._calls.watch(watched.process.pid, now_s)
+        senders = [(watched.process.pid, watched.senders) for watched in own]
+        for known, heard_s in self._calls.metadata(senders):
+            job.tell(known, heard_s)
+
+    def show(self, now_s: float) -> dict[int, int]:
+        """Read what flows have learned, and let other commands see all that is known.
+
+        Returns the job of each flow by its cookie; none where they can't be read.
+        """
+        try:
+            flows = self._backend.flows()
+            jobs = self._backend.jobs()
+        except MltcpError as error:
+            self._voice.warn(str(error))
+            return {}
+        followed = {each.job.id: each for each in self._jobs.values()}
+        views = []
+        for job in jobs:
+            own = [flow for flow in flows if flow.job_id == job.id]
+            view = self._views.of(job, len(own), None)
+            if job.id in followed:
+                each = followed[job.id]
+                each.see(learned(own, view.iteration_s, view.iterations))
+                if known := each.news(now_s):
+                    self._voice.say(_news(job, known))
+                view = dataclasses.replace(view, metadata=each.best(now_s))
+            views.append(view)
+        try:
+            self._board.write(views)
+        except OSError as error:
+            self._voice.warn(f"Other commands don't see what is known: {error}.")
+        return {flow.cookie: flow.job_id for flow in flows}
+
+
+def _news(job: Job, known: Metadata | None) -> str:
+    """What the job's flows go by, and who knows it."""
+    total, gap_s, source = job.params.total_bytes, job.params.gap_s, ""
+    if known is not None:
+        total = total or known.bytes_per_iteration or 0
+        gap_s = gap_s or known.gap_s
+        source = f"; {known.source}: period {format_seconds(known.period_s)}"
+    size = f"{format_bytes(total)} per burst of a flow" if total else "bytes learned"
+    return f"{job.name}: {size}, gap {format_seconds(gap_s) if gap_s else 'learned'}{source}."
+
+
+def summary(view: JobView) -> str:
+    """How a job went, in a few words."""
+    if view.iteration_s is None or view.first_s is None or view.best_s is None:
+        return "no iterations were seen"
+    return (
+        f"{view.iterations} iterations, {format_seconds(view.first_s)} each at first,"
+        f" {format_seconds(view.iteration_s)} at last, {format_seconds(view.best_s)} at best"
+    )

@@ -1,0 +1,26 @@
+"""Files that are replaced as a whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+
+def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """Put `content` at `path` in one step, so that a reader never meets half of it.
+
+    The new file has permissions `mode`. What was written aside is removed on every way out. Raises
+    OSError.
+    """
+    descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), mode)
+        os.replace(aside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(aside)
+        raise

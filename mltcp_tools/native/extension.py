@@ -1,0 +1,63 @@
+"""C code called through cffi, compiled by the system's compiler once per version of the sources."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import tempfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from cffi import FFI
+
+from mltcp_tools.errors import HostError
+from mltcp_tools.native.csources import cache_dir, digest, source_root
+
+
+def extension(
+    name: str, declarations: str, preamble: str, folder: Path | None = None
+) -> tuple[Any, Any]:
+    """(lib, ffi): the functions in `declarations`, and cffi's handle to make their structs.
+
+    preamble: C with the headers that define them; kmod/ is among the folders that are searched.
+    folder: of further headers, and of C files that are compiled along. Raises HostError when there
+    is no C compiler or no Python header.
+    """
+    headers = source_root() / "kmod"
+    sources = sorted(folder.glob("*.c")) if folder else []
+    read = [*headers.glob("mltcp_*.h"), *(folder.glob("*.[ch]") if folder else ())]
+    module = f"_mltcp_{name}_{digest(read, declarations, preamble)}"
+    cache = cache_dir()
+    built = sorted(cache.glob(f"{module}.*.so"))
+    if not built:
+        builder = FFI()
+        builder.cdef(declarations)
+        # cffi has gcc check every size, offset and type above against the headers.
+        builder.set_source(
+            module,
+            preamble,
+            sources=[str(source) for source in sources],
+            include_dirs=[str(headers), *([str(folder)] if folder else [])],
+            extra_compile_args=["-O2", "-Wall", "-Wextra", "-Werror=sign-compare"],
+        )
+        with tempfile.TemporaryDirectory(dir=cache) as scratch:
+            try:
+                compiled = Path(builder.compile(tmpdir=scratch))
+            except Exception as error:  # setuptools' and cffi's compile errors share no base
+                raise HostError(
+                    f"Compiling the {name} failed ({error}); it needs gcc and Python's headers: apt"
+                    " install gcc python3-dev"
+                ) from error
+            built = [Path(shutil.move(compiled, cache / compiled.name))]
+    loaded = _load(built[0], module)
+    return loaded.lib, loaded.ffi
+
+
+def _load(path: Path, name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise HostError(f"{path} can't be loaded; remove it and try again.")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

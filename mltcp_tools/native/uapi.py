@@ -1,0 +1,149 @@
+"""The structs of kmod/mltcp_uapi.h, declared to Python.
+
+Declared without a compiler (cffi's ABI mode) so that a host needs none to talk to the kernel.
+Three things keep the copy honest: tests/unit/native/test_uapi.py compares it with the header as gcc
+compiles it, the BPF backend compares value sizes with the kernel's maps, and both kinds of
+host are little-endian 64-bit Linux.
+"""
+
+from __future__ import annotations
+
+import socket
+from enum import IntEnum
+from typing import Any
+
+from cffi import FFI
+
+SHIFT = 16
+ONE = 1 << SHIFT
+"""1.0 in the fixed point of ratios, gains and shares (MLTCP_ONE)."""
+
+SCALE_INCREASE = 1 << 0
+SCALE_DECREASE = 1 << 1
+YIELD = 1 << 2
+MECHANISMS_DEFAULT = 1 << 31
+
+CONFIDENT = 4
+CONFIDENCE_MAX = 11
+"""Of what a flow has learned: enough to act (MLTCP_CONFIDENT), and the most there is."""
+
+GENL_NAME = "mltcp"
+GENL_VERSION = 1
+GENL_GROUP = "iterations"
+"""The generic netlink family of the kernel module, and its multicast group."""
+
+
+class Command(IntEnum):
+    """enum mltcp_cmd: commands of the generic netlink family."""
+
+    STATUS_GET = 1
+    JOB_SET = 2
+    JOB_GET = 3
+    JOB_DEL = 4
+    TAG = 5
+    UNTAG = 6
+    FLOW_GET = 7
+    ITERATION = 8
+
+
+class Attribute(IntEnum):
+    """enum mltcp_attr: attributes of the generic netlink family."""
+
+    PAD = 1
+    JOB_ID = 2
+    JOB_NAME = 3
+    JOB_PARAMS = 4
+    FD = 5
+    FLOW = 6
+    ITERATION = 7
+    NAMES = 8
+    VERSION = 9
+    DROPPED = 10
+    FLOWS = 11
+    JOBS = 12
+
+
+STRUCTS = """
+struct mltcp_params {
+    uint64_t total_bytes, gap_ns;
+    uint32_t slope, intercept, keep_min, keep_max, yield_min, yield_max, shape, mechanisms;
+};
+struct mltcp_job {
+    struct mltcp_params params;
+    char name[64];
+};
+struct mltcp_tag {
+    uint32_t job;
+};
+struct mltcp_delay {
+    uint32_t queue_us, sent_us, kib_ns, full_us, own_us;
+    uint16_t full_date;
+    uint8_t own_losses, pad;
+};
+struct mltcp_flow {
+    uint64_t acked_bytes, next_bytes, last_ns, next_ns, send_ns;
+    struct mltcp_delay delay;
+    uint32_t gain, free_gain, carry, yield_us, resume_ssthresh, acks;
+    uint64_t shrink_ns, start_bytes, start_ns, step_bytes, step_ns;
+    uint32_t job, iteration, ratio, keep, full_cwnd, idle_us, received_kib;
+    uint32_t total_kib, gap_us, inner_us, piece_kib;
+    uint32_t longer_us, longer_ms, longer_kib, longer_size, pieces[6];
+    uint8_t piece_gaps[6], piece_count, confidence, active, flags;
+    uint16_t pad;
+    uint32_t cwnd, srtt_us, retransmits, start_retransmits, losses, yields;
+};
+struct mltcp_event {
+    uint64_t cookie, first_ack_ns, last_ack_ns, bytes;
+    uint32_t job, iteration, retransmits, srtt_us, cwnd, ratio;
+    uint8_t local_addr[16], remote_addr[16];
+    uint16_t local_port, remote_port;
+    uint32_t pad;
+};
+struct mltcp_flow_record {
+    uint64_t cookie;
+    uint32_t netns, tagged_job, snd_cwnd, snd_ssthresh;
+    uint8_t local_addr[16], remote_addr[16];
+    uint16_t local_port, remote_port;
+    uint32_t state;
+    char ca_name[16];
+    struct mltcp_flow flow;
+};
+"""
+
+_V4_MAPPED = bytes(10) + b"\xff\xff"
+"""What the 16 bytes of an IPv4-mapped IPv6 address start with (RFC 4291, 2.5.5.2)."""
+
+ffi = FFI()
+ffi.cdef(STRUCTS)
+
+
+def to_fixed(value: float) -> int:
+    """Fixed point, rounded to nearest, of a value that is not negative."""
+    return round(value * ONE)
+
+
+def from_fixed(value: int) -> float:
+    """The value of a fixed-point number."""
+    return value / ONE
+
+
+def pack(kind: str, fields: dict[str, Any]) -> bytes:
+    """Bytes of `struct kind` with the fields given and zero in all others."""
+    return bytes(ffi.buffer(ffi.new(f"struct {kind} *", fields)))
+
+
+def unpack(kind: str, data: bytes) -> Any:
+    """`struct kind` from exactly its size of bytes; ValueError for any other size."""
+    if len(data) != ffi.sizeof(f"struct {kind}"):
+        raise ValueError(f"{len(data)} bytes are not a struct {kind}")
+    struct = ffi.new(f"struct {kind} *")
+    ffi.memmove(struct, data, len(data))
+    return struct
+
+
+def address_text(address: Any) -> str:
+    """Text of a 16-byte address; IPv4-mapped ones as IPv4."""
+    packed = bytes(ffi.buffer(address))
+    if packed.startswith(_V4_MAPPED):
+        return socket.inet_ntop(socket.AF_INET, packed[len(_V4_MAPPED) :])
+    return socket.inet_ntop(socket.AF_INET6, packed)

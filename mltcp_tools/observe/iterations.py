@@ -1,0 +1,145 @@
+"""A job's iterations out of those of its flows, and where a reader gets the flows' from."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from statistics import median
+
+from mltcp_tools.backends.base import IterationEvent, Job
+
+_NEAR_S = 1e-3
+_OPEN = 2
+# Below this share of the usual bytes it is a straggling packet or a heartbeat, not an iteration.
+_LEAST_SHARE = 0.05
+# Iterations, real ones or not, by which the usual bytes are known.
+_KEPT = 16
+
+
+def without_pieces(events: Iterable[IterationEvent], jobs: Iterable[Job]) -> list[IterationEvent]:
+    """The events but those of flows that don't know yet what an iteration is.
+
+    jobs: those whose gaps are known. A flow that nobody told its gap reports everything between two
+    gaps until it has learned better; its ratio is 0 then.
+    """
+    told = {job.id for job in jobs if job.params.gap_s}
+    return [event for event in events if event.ratio or event.job_id in told]
+
+
+@dataclass(frozen=True)
+class JobIteration:
+    """One iteration of a job on this host: it computes, then its flows send.
+
+    number: from 1. start_s: when the iteration before had sent all; begin_s, end_s: the first and
+    the last ACK of this one; CLOCK_MONOTONIC seconds. bytes: acknowledged, by all flows. events:
+    what each flow did.
+    """
+
+    job_id: int
+    number: int
+    start_s: float
+    begin_s: float
+    end_s: float
+    bytes: int
+    events: tuple[IterationEvent, ...]
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds from the end of the iteration before to the end of this one."""
+        return self.end_s - self.start_s
+
+    @property
+    def comm_s(self) -> float:
+        """Seconds from the first ACK to the last one."""
+        return self.end_s - self.begin_s
+
+
+@dataclass
+class _Open:
+    """An iteration that more flows may report."""
+
+    begin_s: float
+    end_s: float
+    events: dict[int, IterationEvent] = field(default_factory=dict)
+
+    def takes(self, event: IterationEvent) -> bool:
+        """Whether the flow sent while the others did, and hasn't reported this iteration yet."""
+        return (
+            event.cookie not in self.events
+            and event.first_ack_s <= self.end_s + _NEAR_S
+            and event.last_ack_s >= self.begin_s - _NEAR_S
+        )
+
+    @property
+    def bytes(self) -> int:
+        """Acknowledged of all its flows."""
+        return sum(event.bytes for event in self.events.values())
+
+    def add(self, event: IterationEvent) -> None:
+        self.begin_s = min(self.begin_s, event.first_ack_s)
+        self.end_s = max(self.end_s, event.last_ack_s)
+        self.events[event.cookie] = event
+
+
+class JobIterations:
+    """Joins the events of one job's flows: those that overlap in time are one iteration.
+
+    A flow reports an iteration when it begins the next one, and flows do so one after the other,
+    so an iteration is handed out when two later ones have begun. The first one only says where the
+    second starts. What has a tiny share of the usual bytes is none: an iteration goes on over it.
+    """
+
+    def __init__(self, job_id: int) -> None:
+        self._job_id = job_id
+        self._open: list[_Open] = []
+        self._number = 0
+        self._last_end_s: float | None = None
+        self._sizes: deque[int] = deque(maxlen=_KEPT)
+
+    def add(self, event: IterationEvent) -> Iterator[JobIteration]:
+        """Take an event; hand out what is complete now, oldest first."""
+        if self._last_end_s is not None and event.first_ack_s < self._last_end_s:
+            return  # belongs to what was handed out
+        for each in reversed(self._open):
+            if each.takes(event):
+                each.add(event)
+                break
+        else:
+            self._open.append(_Open(event.first_ack_s, event.last_ack_s, {event.cookie: event}))
+            self._open.sort(key=lambda each: each.begin_s)
+        while len(self._open) > _OPEN:
+            yield from self._close(self._open.pop(0))
+
+    def flush(self) -> Iterator[JobIteration]:
+        """Hand out the rest; the job has ended, or the reader has."""
+        while self._open:
+            yield from self._close(self._open.pop(0))
+
+    def _close(self, done: _Open) -> Iterator[JobIteration]:
+        self._sizes.append(done.bytes)
+        if done.bytes < _LEAST_SHARE * self._usual_bytes():
+            return
+        start_s = self._last_end_s
+        self._last_end_s = done.end_s
+        if start_s is None:
+            return
+        self._number += 1
+        yield JobIteration(
+            job_id=self._job_id,
+            number=self._number,
+            start_s=start_s,
+            begin_s=max(start_s, done.begin_s),
+            end_s=max(start_s, done.end_s),
+            bytes=done.bytes,
+            events=tuple(done.events.values()),
+        )
+
+    def _usual_bytes(self) -> float:
+        """Bytes of a whole iteration: the median of the larger half of the latest ones.
+
+        A job may alternate between iterations and fragments; one whose iterations have become small
+        for good is believed when most of the latest are.
+        """
+        sizes = sorted([*self._sizes, *(each.bytes for each in self._open)])
+        return median(sizes[len(sizes) // 2 :])

@@ -1,0 +1,66 @@
+"""The views of all jobs on this host, from followers that run, or from one's own watching."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+from mltcp_tools.backends.base import Backend, Flow, IterationStream, Job
+from mltcp_tools.errors import BusyError
+from mltcp_tools.host.leases import leased
+from mltcp_tools.observe.board import read_boards
+from mltcp_tools.observe.iterations import without_pieces
+from mltcp_tools.observe.relay import open_iterations
+from mltcp_tools.observe.view import JobView, Views
+from mltcp_tools.sources.itself import learned
+
+
+class Watch:
+    """Looks at the jobs again and again. A context manager.
+
+    A follower knows a job from its beginning on; of jobs that nobody follows, only what happens
+    from entering on is seen. blind: why that is not seen either, or empty.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self.blind = ""
+        self._backend = backend
+        self._views = Views()
+        self._stream: IterationStream | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Watch:
+        self._stack.enter_context(leased("mltcp watch", self._backend.name))
+        try:
+            self._stream = self._stack.enter_context(open_iterations(self._backend))
+        except BusyError as error:
+            self.blind = str(error)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, and note what happens in it."""
+        jobs = self._backend.jobs()
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if self._stream is None:
+                time.sleep(left)
+            else:
+                events = self._stream.poll(left)
+                self._views.add(without_pieces(events, jobs))
+
+    def look(self) -> list[JobView]:
+        """The jobs as they stand, by id."""
+        boards = read_boards()
+        flows = self._backend.flows()
+        return [boards.get(job.id) or self._own(job, flows) for job in self._backend.jobs()]
+
+    def _own(self, job: Job, flows: Sequence[Flow]) -> JobView:
+        """A job that nobody follows: nothing is known but what its flows have learned."""
+        own = [flow for flow in flows if flow.job_id == job.id]
+        view = self._views.of(job, len(own), None)
+        return replace(view, metadata=learned(own, view.iteration_s, view.iterations))

@@ -1,0 +1,181 @@
+"""Measures what the module costs: instructions for each ACK, and bulk throughput, next to its base.
+
+    scripts/vm run bookworm --module --icount --timeout 3600 --env PYTHONPATH=tests -- \\
+        .venv/bin/python tests/bench/bench_cc.py
+
+To be run in a guest in virtual time, where an instruction takes a nanosecond. Two parts of what an
+ACK costs are measured by ftrace's function graph, over a real connection with losses: tcp_ack(),
+which calls the congestion control, and all of the ACK's way through TCP, from tcp_v4_rcv() on but
+without the sending that it allows. The median of a run is taken, as losses and interrupts make a
+long tail. What the tracer adds is measured, by tracing one more function, and subtracted.
+
+Throughput is measured once over a link that limits it and once over one that is faster than the
+processor. Arms take turns within each repetition.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from netns.connections import bottleneck, connection, send_burst
+
+from mltcp_tools.backends import get_backend
+from mltcp_tools.backends.base import Backend, Job, JobParams
+
+TRACING = Path("/sys/kernel/tracing")
+ACK, WAY = "tcp_ack", "tcp_v4_rcv"
+NEW = "tcp_rate_gen"  # called only where something was outstanding
+SENDING = "__tcp_push_pending_frames"
+ONE_MORE = "tcp_rack_update_reo_wnd"  # called once by tcp_ack(), too
+LINE = re.compile(r"^ *\d+\) *[^\s\d|]? *([\d.]+ us)? *\|( *)([\w.]*)(\(\)|})", re.MULTILINE)
+
+SLOW, FAST = 50_000_000, 20_000_000_000  # bit/s
+ACK_BYTES, SLOW_BYTES, FAST_BYTES = 2_000_000, 5_000_000, 30_000_000
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A congestion control, what it is compared with, and whether a job claims its flow."""
+
+    name: str
+    base: str
+    tagged: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name}, active" if self.tagged else self.name
+
+
+ARMS = [
+    Arm("reno", "reno"),
+    Arm("mltcp_reno", "reno"),
+    Arm("mltcp_reno", "reno", True),
+    Arm("mltcp", "reno", True),
+    Arm("cubic", "cubic"),
+    Arm("mltcp_cubic", "cubic"),
+    Arm("mltcp_cubic", "cubic", True),
+]
+
+
+def write(name: str, value: str) -> None:
+    (TRACING / name).write_text(value)
+
+
+def durations(trace: str) -> list[float]:
+    """Nanoseconds of each outermost call in which NEW was called, less those of SENDING."""
+    found = []
+    sending, new = 0.0, False
+    for time_us, indent, name, _ in LINE.findall(trace):
+        ns = float(time_us.removesuffix(" us")) * 1000 if time_us else 0.0
+        new |= name == NEW
+        if name == SENDING:
+            sending += ns
+        if len(indent) == 2 and ns:
+            if new:
+                found.append(ns - sending)
+            sending, new = 0.0, False
+    return found
+
+
+@contextmanager
+def traced(outermost: str, *others: str) -> Iterator[list[float]]:
+    """Nanoseconds of each call of `outermost` made inside; filled in at the end."""
+    found: list[float] = []
+    write("buffer_size_kb", "16384")
+    write("set_ftrace_filter", " ".join((outermost, NEW, *others)))
+    write("set_graph_function", outermost)
+    write("current_tracer", "function_graph")
+    write("trace", "")
+    try:
+        yield found
+    finally:
+        write("tracing_on", "0")
+        found += durations((TRACING / "trace").read_text())
+        write("current_tracer", "nop")
+        write("tracing_on", "1")
+
+
+def transfer(backend: Backend, arm: Arm, rate: int, size: int, trace: Sequence[str] = ()) -> float:
+    """Bytes per second; with `trace`, median nanoseconds of an ACK."""
+    # Without losses where the processor is the limit: they would differ from run to run.
+    queue = 100_000 if rate == SLOW else 50_000_000
+    with bottleneck(rate, queue) as network, connection(network, arm.name) as sender:
+        if arm.tagged:
+            backend.set_job(Job(1, "measured", JobParams(total_bytes=size, gap_s=10)))
+            backend.tag(sender.fileno(), 1)
+        if trace:
+            with traced(*trace) as found:
+                send_burst(sender, size)
+            return statistics.median(found)
+        begun = time.monotonic()
+        send_burst(sender, size)
+        return size / (time.monotonic() - begun)
+
+
+def tracer_ns(backend: Backend, repetitions: int) -> float:
+    """What tracing one function adds to the time of the one that calls it."""
+    without, within = (
+        statistics.median(
+            transfer(backend, ARMS[0], SLOW, ACK_BYTES, (ACK, *others)) for _ in range(repetitions)
+        )
+        for others in ((), (ONE_MORE,))
+    )
+    return within - without
+
+
+def measure(
+    backend: Backend, repetitions: int, rate: int, size: int, trace: Sequence[str] = ()
+) -> dict[Arm, list[float]]:
+    found = defaultdict(list)
+    for repetition in range(repetitions):
+        turn = repetition % len(ARMS)
+        for arm in ARMS[turn:] + ARMS[:turn]:
+            found[arm].append(transfer(backend, arm, rate, size, trace))
+    return found
+
+
+def show(
+    title: str, found: dict[Arm, list[float]], unit: str, scale: float = 1, less: float = 0
+) -> None:
+    print(f"\n{title}: median (least to most) of {len(found[ARMS[0]])} repetitions, {unit}")
+    for arm in ARMS:
+        values = [value / scale - less for value in found[arm]]
+        middle = statistics.median(values)
+        base = statistics.median(found[Arm(arm.base, arm.base)]) / scale - less
+        line = f"  {arm!s:22} {middle:8.1f} ({min(values):.1f} to {max(values):.1f})"
+        if arm.name != arm.base:
+            line += f"  {middle - base:+8.1f}  {middle / base:7.4f} of {arm.base}"
+        print(line, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("what", nargs="*", help="of: ack, link, processor; default: all")
+    args = parser.parse_args()
+    backend = get_backend("kmod")
+    backend.load()
+    if not args.what or "ack" in args.what:
+        tracer = tracer_ns(backend, args.repetitions)
+        print(f"subtracted for each function traced: {tracer:.0f} ns")
+        found = measure(backend, args.repetitions, SLOW, ACK_BYTES, (ACK,))
+        show(f"{ACK}()", found, "ns = instructions", less=tracer)
+        found = measure(backend, args.repetitions, SLOW, ACK_BYTES, (WAY, SENDING))
+        show(f"{WAY}() without sending", found, "ns = instructions", less=2 * tracer)
+    if not args.what or "link" in args.what:
+        found = measure(backend, args.repetitions, SLOW, SLOW_BYTES)
+        show(f"bulk over {SLOW / 1e6:.0f} Mbit/s", found, "Mbit/s", 1e6 / 8)
+    if not args.what or "processor" in args.what:
+        found = measure(backend, args.repetitions, FAST, FAST_BYTES)
+        show("bulk limited by the processor", found, "Mbit/s", 1e6 / 8)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""Makes run folders for the tests of the analysis: jobs under made-up congestion controls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from mltcp_tools.simulator.schedules import Schedule, SimulatedJob, iterations_of, simulate
+
+BYTES = 2_500_000
+LONE_COMM_S = BYTES * (1514 / 1448) * 8 / 200e6
+"""What the bytes take on the link of `experiment`, with all headers."""
+
+
+def experiment(
+    jobs: int = 4, arms: Mapping[str, str] | None = None, **changes: Any
+) -> dict[str, Any]:
+    """An experiment's document; `arms` maps an arm's name to its congestion control."""
+    return {
+        "name": "made-up",
+        "description": "Jobs under made-up congestion controls",
+        "link": {"rate": "200mbit", "queue": "30kB"},
+        "jobs": [
+            {"name": "job", "count": jobs, "bytes": "2.5MB", "compute": "340ms", "jitter": "5%"}
+        ],
+        "arms": {
+            name: {"cc": cc} for name, cc in (arms or {"cubic": "cubic", "mltcp": "mltcp"}).items()
+        },
+        "baseline": "cubic",
+        "iterations": 40,
+        "repetitions": 2,
+        "seed": 1,
+        **changes,
+    }
+
+
+def simulated_tables(
+    schedule: Schedule, names: list[str], iterations: int, seed: int, jitter: float = 0.05
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Iterations and bursts of equal jobs (0.34 s compute) whose arm follows a schedule."""
+    rng = np.random.default_rng(seed)
+    jobs = [
+        SimulatedJob(
+            name, 0.0, list(0.34 * (1 + jitter * rng.standard_normal(iterations))), LONE_COMM_S
+        )
+        for name in names
+    ]
+    bursts = simulate(schedule, jobs)
+    return iterations_of(bursts, jobs), bursts
+
+
+def make_run(folder: Path, document: dict[str, Any] | None = None, *, jitter: float = 0.05) -> Path:
+    """Write a whole run folder: mltcp arms follow the bound, others share fairly, and return it."""
+    document = document or experiment()
+    names = [f"job-{i}" for i in range(1, document["jobs"][0]["count"] + 1)]
+    iterations, bursts, arms, samples, events = [], [], [], [], []
+
+    def add(arm: str, repetition: int, tables: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+        own = {"arm": arm, "repetition": repetition, "bytes": BYTES}
+        iterations.append(tables[0].assign(**own))
+        first_end_s = tables[1]["end_s"] - 0.001 * tables[1]["burst"]
+        bursts.append(tables[1].assign(**own, first_end_s=first_end_s))
+        end_s = float(tables[0]["end_s"].max())
+        arms.append(
+            {
+                "arm": arm,
+                "repetition": repetition,
+                "order": len(arms) + 1,
+                "duration_s": end_s,
+                "link_bytes": len(tables[0]) * BYTES,
+                "link_packets": len(tables[0]) * 1700,
+                "link_drops": 10,
+                "link_marks": 0,
+                "cpu_busy": 0.3,
+            }
+        )
+
+    add("alone", 1, simulated_tables("alone", names[:1], 20, 0, jitter))
+    for repetition in range(1, document["repetitions"] + 1):
+        for arm, options in document["arms"].items():
+            mltcp = options["cc"].startswith("mltcp")
+            tables = simulated_tables(
+                "bound" if mltcp else "fair", names, document["iterations"], repetition, jitter
+            )
+            add(arm, repetition, tables)
+            for row in tables[1].itertuples():
+                if mltcp:
+                    events.append(_event(arm, repetition, row))
+                if repetition == 1 and row.iteration in (2, document["iterations"]):
+                    samples.extend(_samples(arm, repetition, row))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "experiment.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+    (folder / "environment.json").write_text(
+        json.dumps({"schema": "mltcp-environment/1", "kernel": "6.18.0", "cpus": 2})
+    )
+    for name, table in (
+        ("iterations", pd.concat(iterations)),
+        ("bursts", pd.concat(bursts)),
+        ("arms", pd.DataFrame(arms)),
+        ("samples", pd.DataFrame(samples)),
+        ("flow_events", pd.DataFrame(events)),
+    ):
+        table.to_parquet(folder / f"{name}.parquet", index=False)
+        table.round(6).to_csv(folder / f"{name}.csv", index=False)
+    return folder
+
+
+def _event(arm: str, repetition: int, burst: Any) -> dict[str, Any]:
+    return {
+        "arm": arm,
+        "repetition": repetition,
+        "job": burst.job,
+        "flow": 0,
+        "iteration": burst.iteration,
+        "first_ack_s": burst.start_s,
+        "last_ack_s": burst.end_s,
+        "bytes": BYTES,
+        "retransmits": 2,
+        "srtt_us": 900,
+        "cwnd": 20,
+        "ratio": 1.0,
+    }
+
+
+def _samples(arm: str, repetition: int, burst: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "arm": arm,
+            "repetition": repetition,
+            "job": burst.job,
+            "flow": 0,
+            "iteration": burst.iteration,
+            "time_s": burst.start_s + share * (burst.end_s - burst.start_s),
+            "cwnd": 10 + int(30 * share),
+            "ssthresh": 20,
+            "rtt_us": 800,
+            "retransmits": 0,
+            "bytes_acked": int(share * BYTES),
+            "total_bytes": BYTES,
+        }
+        for share in np.linspace(0, 1, 20)
+    ]

@@ -1,0 +1,59 @@
+"""What ships with the agent: its unit and its example of rules."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mltcp_tools.agent.rules import load_config, parse_config
+from mltcp_tools.cli.main import main
+from mltcp_tools.errors import MltcpError
+
+
+def printed(capsys: pytest.CaptureFixture[str], option: str) -> str:
+    assert main(["agent", option]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_example_is_valid(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = printed(capsys, "--print-example")
+    config = parse_config(text, "agent.yaml")
+    assert [rule.job for rule in config.rules] == [None, "recommender"]
+    path = tmp_path / "agent.yaml"
+    path.write_text(text)
+    path.chmod(0o644)
+    assert load_config(path) == config
+    assert main(["agent", "--check", "--config", str(path)]) == 0
+    assert capsys.readouterr().out == f"{path}: valid, rules: 2.\n"
+
+
+def test_checking_wrong_rules_is_wrong_usage(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["agent", "--check", "--config", str(tmp_path / "absent")]) == 2
+    assert "absent can't be read: No such file or directory" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd-analyze")
+def test_systemd_takes_the_unit(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [sys.executable])  # any program that is there will do
+    unit = tmp_path / "mltcp-agent.service"
+    unit.write_text(printed(capsys, "--print-unit"))
+    assert f"ExecStart={Path(sys.executable).resolve()} agent\n" in unit.read_text()
+    done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
+    assert "mltcp-agent" not in done.stderr
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_agent_needs_its_rules(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["agent", "--config", str(tmp_path / "absent")]) in (
+        MltcpError.exit_code + 1,  # wrong usage
+        3,  # without privileges
+    )
+    assert capsys.readouterr().err.count("\n") == 1

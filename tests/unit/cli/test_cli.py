@@ -1,0 +1,213 @@
+"""The frame of the `mltcp` command: help, exit codes, error lines, completion."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from types import ModuleType
+
+import click
+import pytest
+
+from mltcp_tools import __version__
+from mltcp_tools.cli import main as main_module
+from mltcp_tools.cli.main import COMMANDS, EXTRAS, main
+from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
+
+MLTCP = [sys.executable, "-m", "mltcp_tools.cli.main"]
+
+
+@pytest.fixture
+def raising(monkeypatch):
+    """Make `mltcp report` raise what the test asks for; the rest of the frame is real."""
+
+    def install(error):
+        @click.command()
+        def command():
+            raise error
+
+        module = ModuleType("mltcp_tools.cli.report")
+        module.command = command
+        monkeypatch.setitem(sys.modules, "mltcp_tools.cli.report", module)
+
+    monkeypatch.delenv("MLTCP_DEBUG", raising=False)
+    return install
+
+
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_help_names_every_command_and_exit_code(option, capsys):
+    assert main([option]) == 0
+    out = capsys.readouterr().out
+    for name, summary in COMMANDS.items():
+        assert name in out
+        assert summary in out
+    for code in ("0 ", "1 ", "2 ", "3 ", "4 ", "130 "):
+        assert f"\n    {code}" in out
+
+
+def test_help_and_version_import_no_command():
+    program = (
+        "import sys; from mltcp_tools.cli.main import main; main(['--help']); main(['--version']);"
+        "print([m for m in sys.modules if m.startswith('mltcp_tools.cli.')"
+        " or m in ('numpy', 'pandas', 'matplotlib', 'pyroute2', 'bcc')], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr.strip() == "['mltcp_tools.cli.main']"
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"mltcp {__version__}\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name, capsys):
+    assert main([name, "--help"]) == 0
+    assert capsys.readouterr().out.startswith(f"Usage: mltcp {name}")
+
+
+def test_no_command_shows_help_and_is_a_usage_error(capsys):
+    assert main([]) == 2
+    assert "Commands:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (["nope"], "mltcp: error: No such command 'nope'; try `mltcp --help`."),
+        (["--nope"], "mltcp: error: No such option '--nope'; try `mltcp --help`."),
+        (
+            ["completion", "tcsh"],
+            "mltcp: error: Invalid value for 'SHELL': 'tcsh' is not one of 'bash', 'zsh', 'fish';"
+            " try `mltcp completion --help`.",
+        ),
+    ],
+)
+def test_wrong_usage_is_one_line(args, expected, capsys):
+    assert main(args) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    # Versions of click differ in quoting names.
+    assert captured.err.replace("'", "") == expected.replace("'", "") + "\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (MltcpError("It broke."), 1),
+        (UsageError("It broke."), 2),
+        (HostError("It broke."), 3),
+        (BusyError("It broke."), 4),
+        (click.FileError("a.yaml", hint="is a folder"), 1),
+    ],
+)
+def test_own_errors_are_one_line_with_their_exit_code(raising, capsys, error, code):
+    raising(error)
+    assert main(["report"]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("mltcp: error: ")
+    assert captured.err.count("\n") == 1
+
+
+def test_file_errors_name_the_file(raising, capsys):
+    raising(PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/some/file"))
+    assert main(["report"]) == 1
+    assert capsys.readouterr().err == "mltcp: error: /some/file: Permission denied.\n"
+
+
+def test_full_disk_is_no_bug(raising, capsys):
+    raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    assert main(["report"]) == 1
+    assert capsys.readouterr().err == "mltcp: error: No space left on device.\n"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort()])
+def test_interrupt(raising, capsys, error):
+    raising(error)
+    assert main(["report"]) == 130
+    assert capsys.readouterr().err.strip() == "mltcp: error: interrupted"
+
+
+def test_unexpected_error_asks_for_a_report(raising, capsys, monkeypatch):
+    raising(ZeroDivisionError("by zero"))
+    assert main(["report"]) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "ZeroDivisionError: by zero" in err
+    assert "MLTCP_DEBUG=1" in err
+    monkeypatch.setenv("MLTCP_DEBUG", "1")
+    assert main(["report"]) == 1
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+def test_missing_package_names_it(monkeypatch, capsys):
+    def no_pandas(name):
+        raise ModuleNotFoundError("No module named 'pandas.core'", name="pandas.core")
+
+    monkeypatch.setattr(main_module.importlib, "import_module", no_pandas)
+    assert main(["report"]) == 3
+    err = capsys.readouterr().err
+    assert "pandas" in err
+    assert "scripts/setup" in err
+    assert err.count("\n") == 1
+
+
+def test_reader_that_goes_away_is_no_noise():
+    with subprocess.Popen([*MLTCP, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as p:
+        p.stdout.close()
+        assert p.stderr.read() == b""
+    assert p.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("shell", "part"), [("bash", "complete -o"), ("zsh", "compdef"), ("fish", "complete ")]
+)
+def test_completion_script(shell, part, capsys):
+    assert main(["completion", shell]) == 0
+    out = capsys.readouterr().out
+    assert part in out
+    assert "_MLTCP_COMPLETE" in out
+
+
+def test_completion_offers_commands_and_options():
+    def complete(words, position):
+        env = {
+            **os.environ,
+            "_MLTCP_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(position),
+        }
+        return subprocess.run(MLTCP, env=env, capture_output=True, text=True).stdout.splitlines()
+
+    assert complete("mltcp do", 1) == ["plain,doctor"]
+    assert {f"plain,{name}" for name in COMMANDS} <= set(complete("mltcp ", 1))
+    assert "plain,--json" in complete("mltcp doctor --", 2)
+    assert set(complete("mltcp completion ", 2)) == {"plain,bash", "plain,zsh", "plain,fish"}
+
+
+@pytest.mark.parametrize(("package", "extra"), [("highspy", "plan"), ("scapy.utils", "capture")])
+def test_a_missing_extra_is_named(raising, capsys, package, extra):
+    raising(ModuleNotFoundError(f"No module named '{package}'", name=package))
+    assert main(["report"]) == 3
+    assert f"pip install 'mltcp-tools[{extra}]'" in capsys.readouterr().err
+
+
+def test_a_training_host_needs_no_extra():
+    program = (
+        "import sys\n"
+        "class Lacking:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name.partition('.')[0] in {sorted(EXTRAS)}:\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Lacking())\n"
+        "import mltcp_tools.hooks\n"
+        "from mltcp_tools.cli import agent, attach, detach, doctor, flows, jobs, load, ps, status\n"
+        "from mltcp_tools.cli import unload, watch\n"
+        "from mltcp_tools.agent import agent as following\n"
+        "from mltcp_tools.observe import watch as watching\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,577 @@
+"""The C core against an independent model in exact arithmetic."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mltcp_tools.native.core import core
+from mltcp_tools.native.uapi import ONE
+
+lib, ffi = core()
+
+U32 = 2**32 - 1
+U64 = 2**64 - 1
+MS = 1_000_000
+INCREASE, DECREASE, YIELD = 1, 2, 4
+ALL = INCREASE | DECREASE | YIELD
+
+ratios = st.integers(0, ONE)
+gains = st.integers(0, 64 * ONE)
+slopes = st.integers(0, 4 * ONE)
+kept_shares = st.integers(0, ONE // 8 * 7)
+times = st.integers(0, U64)
+fields64 = st.integers(0, U64)
+fields32 = st.integers(0, U32)
+
+
+def make_params(**fields: int) -> Any:
+    defaults = {
+        "total_bytes": 1_000_000,
+        "gap_ns": 100 * MS,
+        "slope": 7 * ONE // 4,
+        "intercept": ONE // 4,
+        "keep_min": ONE // 10,
+        "keep_max": lib.MLTCP_KEEP_MAX,
+        "yield_min": ONE // 5 * 2,
+        "yield_max": ONE,
+    }
+    return ffi.new("struct mltcp_params *", defaults | fields)
+
+
+def make_flow(job: int = 1, acked: int = 0, retransmits: int = 0) -> Any:
+    flow = ffi.new("struct mltcp_flow *")
+    lib.mltcp_reset(flow, job, acked, retransmits)
+    return flow
+
+
+def ack(
+    flow: Any,
+    params: Any,
+    now: int,
+    acked: int,
+    sent: int | None = None,
+    rtt_us: int = 0,
+    min_rtt_us: int = 0,
+    mechanisms: int = ALL,
+) -> bool:
+    """One ACK, as the kernel side feeds it; True when it opens an iteration.
+
+    sent: when, in ns, sending had begun with nothing outstanding; None: it hadn't.
+    """
+    if sent is not None:
+        lib.mltcp_on_send(flow, sent, flow.retransmits)
+    boundary = bool(lib.mltcp_was_idle(flow) and lib.mltcp_is_boundary(flow, params, now))
+    if boundary:
+        lib.mltcp_begin(flow, params, now, 0)
+    sample_rtt(flow, now, rtt_us, min_rtt_us)
+    if lib.mltcp_on_ack(flow, now, acked):
+        lib.mltcp_decide(flow, params, mechanisms, now)
+    return boundary
+
+
+def sample_rtt(flow: Any, now: int, rtt_us: int, min_rtt_us: int) -> None:
+    """A sample of an ACK that nothing is wrong with."""
+    fields = {"now_us": now // 1000 & U32, "rtt_us": rtt_us, "min_us": min_rtt_us}
+    sample = ffi.new("struct mltcp_rtt *", fields | {"segments": 2, "bytes": 2896})
+    lib.mltcp_delay_rtt(ffi.addressof(flow.delay), sample)
+
+
+def lose(flow: Any, cwnd: int, base: int, srtt_us: int = 10**6) -> int:
+    """The slow-start threshold after a loss."""
+    return int(lib.mltcp_on_loss(flow, cwnd, base, srtt_us, 0))
+
+
+def avoid(flow: Any, cwnd: int, ssthresh: int, srtt_us: int = 1000) -> tuple[bool, int, int]:
+    """What comes before the window's increase: whether it yields, window and threshold."""
+    window, threshold = ffi.new("uint32_t *", cwnd), ffi.new("uint32_t *", ssthresh)
+    yields = bool(lib.mltcp_yield_or_resume(flow, srtt_us, window, threshold))
+    return yields, window[0], threshold[0]
+
+
+def model_gain(shape: int, slope: int, intercept: int, ratio: int) -> Fraction:
+    """F of papers' candidate functions, exactly."""
+    s, i, r = Fraction(slope, ONE), Fraction(intercept, ONE), Fraction(ratio, ONE)
+    if shape == lib.MLTCP_SHAPE_COUNT - 3:  # reciprocal
+        bottom = s + i - s * r
+        return i * (s + i) / bottom if bottom else s + i
+    return {
+        0: s * r + i,
+        1: s * r * r + i,
+        2: s * (2 * r - r * r) + i,
+        4: s * (1 - r) + i,
+        5: s * (1 - r * r) + i,
+    }[shape]
+
+
+@given(st.integers(0, U64), st.integers(0, U64))
+def test_ratio_is_sent_over_total_and_at_most_one(sent: int, total: int) -> None:
+    ratio = lib.mltcp_ratio(sent, total)
+    expected = min(Fraction(1), Fraction(sent, total)) if total else Fraction(0)
+    assert 0 <= ratio <= ONE
+    assert abs(Fraction(ratio, ONE) - expected) <= Fraction(2, ONE)
+
+
+@given(st.integers(1, 2**46), st.integers(0, 2**46))
+def test_ratio_is_exact_to_the_last_bit_for_real_sizes(total: int, sent: int) -> None:
+    assert lib.mltcp_ratio(sent, total) == min(ONE, sent * ONE // total)
+
+
+def test_an_iteration_may_pass_four_gibibytes() -> None:
+    params = make_params(total_bytes=10 * 2**32)
+    flow = make_flow()
+    ack(flow, params, MS, 0)
+    ack(flow, params, 2 * MS, 5 * 2**32)
+    assert flow.ratio == ONE // 2
+    assert lib.mltcp_sent(flow) == 5 * 2**32
+
+
+@given(st.integers(0, lib.MLTCP_SHAPE_COUNT - 1), gains, gains, ratios)
+def test_gain_follows_the_formula(shape: int, slope: int, intercept: int, ratio: int) -> None:
+    params = make_params(shape=shape, slope=slope, intercept=intercept)
+    exact = model_gain(shape, slope, intercept, ratio)
+    got = Fraction(lib.mltcp_gain(params, ratio), ONE)
+    if shape == 3 and exact != 0:
+        # The hyperbola's slope multiplies the rounding of its denominator.
+        bottom = Fraction(slope + intercept, ONE) - Fraction(slope * ratio, ONE * ONE)
+        if bottom > 0:
+            allowed = exact * Fraction(2, ONE) / bottom + Fraction(1, ONE)
+            assert abs(got - exact) <= allowed
+            return
+    assert abs(got - exact) <= 64 * Fraction(3, ONE)
+
+
+@pytest.mark.parametrize("shape", range(4))
+def test_rising_shapes_span_the_published_range(shape: int) -> None:
+    params = make_params(shape=shape)
+    assert lib.mltcp_gain(params, 0) == ONE // 4
+    assert abs(lib.mltcp_gain(params, ONE) - 2 * ONE) <= 2
+    values = [lib.mltcp_gain(params, ratio) for ratio in range(0, ONE + 1, 256)]
+    assert values == sorted(values)
+
+
+@pytest.mark.parametrize("shape", [4, 5])
+def test_falling_shapes_span_the_same_range_downwards(shape: int) -> None:
+    params = make_params(shape=shape)
+    assert lib.mltcp_gain(params, 0) == 2 * ONE
+    assert lib.mltcp_gain(params, ONE) == ONE // 4
+
+
+@given(gains, st.lists(st.integers(0, 10_000), max_size=200))
+def test_scaling_the_increase_loses_nothing_to_rounding(gain: int, counts: list[int]) -> None:
+    flow = make_flow()
+    flow.gain = gain
+    handed = sum(lib.mltcp_scaled_acked(flow, count) for count in counts)
+    exact = Fraction(gain * sum(counts), ONE)
+    assert exact - 1 < handed <= exact
+
+
+@given(st.integers(0, U32), st.integers(0, ONE - 1))
+def test_at_gain_one_the_count_is_the_true_one(acked: int, carry: int) -> None:
+    flow = make_flow()
+    flow.carry = carry
+    assert lib.mltcp_scaled_acked(flow, acked) == acked
+
+
+@given(st.integers(0, U32), gains)
+def test_the_scaled_count_never_overflows(acked: int, gain: int) -> None:
+    flow = make_flow()
+    flow.gain = gain
+    flow.carry = ONE - 1
+    if gain != ONE:
+        assert lib.mltcp_scaled_acked(flow, acked) <= 2**31 - 1
+
+
+@given(st.integers(0, ONE), st.integers(0, ONE), ratios)
+def test_between_is_linear_both_ways(low: int, high: int, ratio: int) -> None:
+    exact = low + Fraction(high - low) * ratio / ONE
+    assert abs(lib.mltcp_between(low, high, ratio) - exact) <= 1
+
+
+def test_the_first_ack_opens_iteration_one_with_its_bytes() -> None:
+    params, flow = make_params(), make_flow(acked=500)
+    assert ack(flow, params, 10 * MS, 2000)
+    assert flow.iteration == 1
+    assert lib.mltcp_sent(flow) == 1500
+
+
+def test_retransmissions_from_before_a_flow_was_tagged_are_not_its_first_iterations() -> None:
+    params, flow = make_params(), make_flow(acked=500, retransmits=40)
+    ack(flow, params, 10 * MS, 2000)
+    flow.retransmits = 43  # what the kernel side notes after each ACK
+    assert flow.retransmits - flow.start_retransmits == 3
+
+
+def test_a_gap_before_sending_again_opens_an_iteration() -> None:
+    params, flow = make_params(), make_flow()
+    ack(flow, params, 0, 1000)
+    ack(flow, params, 1 * MS, 2000)
+    assert not ack(flow, params, 102 * MS, 3000, sent=100 * MS)  # 99 ms: not yet
+    assert ack(flow, params, 203 * MS, 4000, sent=202 * MS)
+    assert flow.iteration == 2
+    assert flow.idle_us == 100_000
+    assert lib.mltcp_sent(flow) == 1000  # the bytes of the opening ACK count
+    assert not ack(flow, params, 204 * MS, 5000)
+
+
+@given(st.integers(1, 2**62), st.none() | st.integers(0, 99 * MS))
+def test_a_retransmission_timeout_never_opens_an_iteration(stall: int, pause: int | None) -> None:
+    # Whether all was acknowledged before it, so that sending began anew within the burst, or not.
+    params, flow = make_params(), make_flow()
+    ack(flow, params, 0, 1000)
+    ack(flow, params, MS, 2000)
+    sent = None if pause is None else MS + pause
+    assert not ack(flow, params, MS + (pause or 0) + stall, 3000, sent=sent)
+    assert flow.iteration == 1
+
+
+@given(times, times, st.none() | times)
+def test_a_clock_that_steps_back_opens_nothing_and_is_not_kept(
+    first: int, second: int, sent: int | None
+) -> None:
+    params, flow = make_params(), make_flow()
+    ack(flow, params, first, 1000)
+    boundary = ack(flow, params, second, 2000, sent=sent)
+    assert boundary == (sent is not None and sent - first >= params.gap_ns)
+    assert flow.last_ns == max(first, second) or boundary
+
+
+@given(st.lists(st.integers(0, U64), min_size=1, max_size=20))
+def test_an_acknowledged_total_that_steps_back_is_ignored(totals: list[int]) -> None:
+    params, flow = make_params(), make_flow()
+    for step, total in enumerate(totals):
+        ack(flow, params, step, total)
+    assert lib.mltcp_sent(flow) == max(totals)
+
+
+@pytest.mark.parametrize("fields", [{"total_bytes": 0}, {"gap_ns": 0}])
+def test_without_total_or_gap_the_flow_is_its_base(fields: dict[str, int]) -> None:
+    params, flow = make_params(**fields), make_flow()
+    flow.delay.full_us = 1000
+    ack(flow, params, 0, 500_000, rtt_us=2000, min_rtt_us=100)
+    assert (flow.active, flow.gain, flow.keep, flow.yield_us) == (0, ONE, 0, 0)
+    assert lose(flow, 40, 20) == 20
+    assert not lib.mltcp_must_yield(flow)
+
+
+def test_without_a_gap_nothing_but_the_first_ack_opens_an_iteration() -> None:
+    params, flow = make_params(gap_ns=0), make_flow()
+    ack(flow, params, 0, 1)
+    assert not ack(flow, params, 2**60, 2, sent=2**59)
+
+
+def test_a_burst_longer_than_any_iteration_falls_back_to_the_base() -> None:
+    params, flow = make_params(total_bytes=1000), make_flow()
+    ack(flow, params, 0, 1500)
+    assert (flow.active, flow.ratio, flow.gain) == (1, ONE, 2 * ONE)
+    ack(flow, params, MS, 1000 * (lib.MLTCP_OVERRUN + 1))
+    assert (flow.active, flow.gain, flow.keep) == (0, ONE, 0)
+
+
+@given(st.integers(0, ALL))
+def test_each_mechanism_acts_only_when_asked_for(mechanisms: int) -> None:
+    params, flow = make_params(), make_flow()
+    flow.delay.full_us = 1000
+    ack(flow, params, 0, 500_000, rtt_us=2000, mechanisms=mechanisms)
+    assert (flow.gain != ONE) == bool(mechanisms & INCREASE)
+    assert (flow.keep != 0) == bool(mechanisms & DECREASE)
+    assert (flow.yield_us != 0) == bool(mechanisms & YIELD)
+
+
+def test_the_share_kept_after_a_loss_grows_with_the_ratio() -> None:
+    params = make_params()
+    kept = []
+    for sent in (0, 250_000, 500_000, 1_000_000):
+        flow = make_flow()
+        ack(flow, params, 0, sent)
+        kept.append(lose(flow, 100, 50))
+    assert kept in ([10, 29, 48, 87], [9, 29, 48, 87])
+
+
+@given(st.integers(0, U32), ratios)
+def test_a_loss_never_leaves_less_than_the_smallest_window(cwnd: int, keep: int) -> None:
+    flow = make_flow()
+    flow.keep = keep
+    assert lose(flow, cwnd, 77) >= min(lib.MLTCP_CWND_MIN, 77)
+
+
+def behind_and_ahead(sent: int, rtt_us: int) -> Any:
+    params, flow = make_params(), make_flow()
+    flow.delay.full_us = 1000
+    ack(flow, params, 1, sent, rtt_us=rtt_us, min_rtt_us=100)
+    return flow
+
+
+def test_the_flow_behind_yields_where_the_one_ahead_does_not() -> None:
+    assert lib.mltcp_must_yield(behind_and_ahead(sent=0, rtt_us=700))
+    assert not lib.mltcp_must_yield(behind_and_ahead(sent=900_000, rtt_us=700))
+
+
+def test_before_the_first_loss_nobody_yields() -> None:
+    params, flow = make_params(), make_flow()
+    ack(flow, params, 1, 0, rtt_us=10**6)
+    assert not lib.mltcp_must_yield(flow)
+
+
+def test_a_flow_yields_no_longer_than_it_was_idle() -> None:
+    params, flow = make_params(gap_ns=100 * MS), make_flow()
+    flow.delay.full_us = 1000
+    ack(flow, params, 0, 0, rtt_us=2000)
+    assert lib.mltcp_must_yield(flow)
+    ack(flow, params, 101 * MS, 0, rtt_us=2000)
+    assert not lib.mltcp_must_yield(flow)
+
+
+def run_iteration(flow: Any, start: int, rtts_us: list[int]) -> bool:
+    """One iteration after a gap of 100 ms, an ACK every 60 ms; whether the flow yielded in it."""
+    params = make_params(gap_ns=100 * MS)
+    flow.delay.full_us = 1000
+    flow.last_ns, flow.send_ns = start - 100 * MS, start
+    lib.mltcp_begin(flow, params, start, 0)
+    yielded = False
+    for i, rtt_us in enumerate(rtts_us):
+        now = start + i * 60 * MS
+        sample_rtt(flow, now, rtt_us, 100)
+        if lib.mltcp_on_ack(flow, now, flow.acked_bytes + 1):
+            lib.mltcp_decide(flow, params, ALL, now)
+        yields, _, ssthresh = avoid(flow, 100, 100)
+        yielded |= yields
+        assert ssthresh <= 100
+    return yielded
+
+
+def test_where_yielding_is_in_vain_it_is_tried_ever_more_rarely() -> None:
+    """Next to a flow that keeps the queue full for ever; and every time again once that is gone."""
+    flow = make_flow()
+    full, empty = 1100, 100
+    yielded = [run_iteration(flow, i * 1000 * MS, [full] * 4) for i in range(1, 97)]
+    assert yielded[0]
+    assert [i for i in range(1, 97) if yielded[i - 1]] == [1, 2, 4, 8, 16, 32, 64, 96]
+    later = [run_iteration(flow, i * 1000 * MS, [full, empty, empty]) for i in range(97, 140)]
+    assert [i for i, one in enumerate(later, start=97) if one] == list(range(128, 140))
+
+
+@pytest.mark.parametrize(("received", "yields"), [(0, True), (100_000, True), (200_000, False)])
+def test_a_flow_that_receives_much_does_not_yield(received: int, yields: bool) -> None:
+    """Its RTT holds the queue of what comes towards it; it received in the iteration before."""
+    params, flow = make_params(), make_flow()
+    flow.delay.full_us = 1000
+    lib.mltcp_begin(flow, params, 0, 5_000_000)
+    flow.acked_bytes = 1_000_000
+    flow.send_ns = 100 * MS
+    lib.mltcp_begin(flow, params, 100 * MS, 5_000_000 + received)
+    sample_rtt(flow, 101 * MS, 2000, 0)
+    lib.mltcp_on_ack(flow, 101 * MS, 1_000_000)
+    lib.mltcp_decide(flow, params, ALL, 101 * MS)
+    assert bool(lib.mltcp_must_yield(flow)) == yields
+
+
+def test_yielding_shrinks_once_per_rtt_and_ends_with_slow_start_back() -> None:
+    flow = behind_and_ahead(sent=0, rtt_us=1100)
+    flow.last_ns = 5 * MS
+    assert avoid(flow, 100, 60) == (True, 50, 50)  # at most half
+    flow.last_ns += 1
+    assert avoid(flow, 50, 50) == (True, 50, 50)
+    flow.last_ns = 7 * MS
+    assert avoid(flow, 50, 50) == (True, 25, 25)
+    flow.delay.queue_us = flow.yield_us // 2
+    assert avoid(flow, 25, 25) == (False, 25, 25)  # the queue is still long
+    flow.delay.queue_us = 0
+    assert avoid(flow, 25, 25, srtt_us=100) == (False, 25, 100)
+    assert avoid(flow, 25, 25) == (False, 25, 25)
+
+
+def test_a_flow_that_yields_in_slow_start_takes_it_up_again() -> None:
+    """With long round trips it would else stay where it was, far from its share."""
+    flow = behind_and_ahead(sent=0, rtt_us=1100)
+    flow.last_ns = 5 * MS
+    assert avoid(flow, 20, 80) == (True, 10, 10)
+    flow.delay.queue_us = 0
+    assert avoid(flow, 10, 10, srtt_us=50) == (False, 10, 80)
+
+
+def test_what_is_yielded_is_a_share_of_the_round_trip_not_of_the_queue() -> None:
+    """What fills the pipe is nobody's to give: 0.6 ms too much of 30 ms, taken three times."""
+    flow = behind_and_ahead(sent=0, rtt_us=1100)
+    flow.last_ns = 50 * MS
+    assert flow.delay.queue_us - flow.yield_us == 601
+    assert avoid(flow, 1000, 1000, srtt_us=30_000) == (True, 940, 940)
+
+
+@pytest.mark.parametrize("sisters", [1, 8])
+def test_flows_that_take_back_together_make_no_more_queue_than_they_may(sisters: int) -> None:
+    """Their time to yield is over at the same instant, whether others left the queue or not."""
+    flow = behind_and_ahead(sent=0, rtt_us=1100)
+    flow.last_ns = 5 * MS
+    before = 64 // sisters
+    _, cwnd, ssthresh = avoid(flow, before, before)
+    flow.yield_us = 0  # its time is over
+    assert avoid(flow, cwnd, ssthresh) == (False, cwnd, ssthresh)  # the queue is still full
+    base_us, queue_us, full_us = 1000, 400, 1000
+    flow.delay.queue_us = queue_us
+    srtt_us = base_us + queue_us
+    _, cwnd, ssthresh = avoid(flow, cwnd, ssthresh, srtt_us)
+    assert ssthresh > cwnd
+    # The link carries `sisters` windows in srtt_us; with those of ssthresh the queue holds so much:
+    then_us = srtt_us * (ssthresh - 1) / cwnd - base_us
+    assert then_us <= full_us
+
+
+def test_what_is_taken_back_step_by_step_is_all_in_the_end() -> None:
+    flow = behind_and_ahead(sent=0, rtt_us=1100)
+    flow.last_ns = 5 * MS
+    _, cwnd, ssthresh = avoid(flow, 100, 100, srtt_us=10_000)
+    flow.last_ns += 50 * MS
+    _, cwnd, ssthresh = avoid(flow, cwnd, ssthresh, srtt_us=2000)
+    flow.delay.queue_us, steps = 0, 0
+    while flow.resume_ssthresh:
+        _, cwnd, ssthresh = avoid(flow, cwnd, ssthresh, srtt_us=10_000)
+        cwnd, steps = ssthresh, steps + 1
+    assert ssthresh == 100
+    assert steps > 1
+
+
+@pytest.mark.parametrize("ssthresh", [0x7FFFFFFF, 80])
+def test_a_loss_is_final(ssthresh: int) -> None:
+    """Whatever the flow had before it yielded, in recovery and after a time-out alike."""
+    flow = behind_and_ahead(sent=0, rtt_us=1100)
+    flow.last_ns = 5 * MS
+    _, cwnd, _ = avoid(flow, 20, ssthresh)
+    left = lose(flow, cwnd, cwnd // 2)
+    assert left <= cwnd
+    flow.delay.queue_us = 0
+    for window in (1, left, 4 * left):
+        assert avoid(flow, window, left) == (False, window, left)
+    # It may yield again below what the loss has left, and take that back, but no more.
+    flow.delay.queue_us = 1000
+    flow.last_ns = 50 * MS
+    assert avoid(flow, 1, left)[0]
+    flow.delay.queue_us = 0
+    assert avoid(flow, 1, 1, srtt_us=1)[2] <= left
+
+
+def test_what_was_yielded_counts_towards_what_a_loss_takes() -> None:
+    """The same queue isn't paid for twice; nor does the window grow by a loss."""
+    flow = behind_and_ahead(sent=0, rtt_us=1100)
+    flow.last_ns, flow.keep = 5 * MS, ONE // 2
+    assert avoid(flow, 100, 100)[1] == 50
+    assert lose(flow, 50, 25) == 50
+    assert lose(flow, 50, 25) == 25
+    flow.last_ns += 50 * MS
+    assert avoid(flow, 40, 40, srtt_us=100_000)[1] == 40 - 40 * 3 * 601 // 100_000
+    assert lose(flow, 39, 19) == 20
+
+
+def test_flows_behind_grow_as_fast_as_those_ahead_where_nobody_queues() -> None:
+    flow = behind_and_ahead(sent=0, rtt_us=110)
+    assert flow.gain == ONE // 4
+    assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 200
+    flow.delay.queue_us = flow.yield_us // 2
+    assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 25
+    flow.delay.queue_us, flow.yield_us = 0, 0  # it doesn't yield, so the queue isn't looked at
+    assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 25
+
+
+def test_what_a_burst_has_not_taken_back_the_next_one_does() -> None:
+    params, flow = make_params(), behind_and_ahead(sent=0, rtt_us=1100)
+    flow.last_ns = 5 * MS
+    _, cwnd, ssthresh = avoid(flow, 20, 80)
+    lib.mltcp_on_send(flow, 1000 * MS, 0)
+    lib.mltcp_begin(flow, params, 1001 * MS, 0)
+    flow.delay.queue_us = 0
+    assert avoid(flow, cwnd, ssthresh, srtt_us=50)[2] == 80
+
+
+@given(st.tuples(fields32, fields32), st.integers(0, U32), st.integers(1, U32), fields32, times)
+def test_yielding_is_defined_for_any_state(
+    window: tuple[int, int], queue: int, target: int, srtt: int, now: int
+) -> None:
+    flow = make_flow()
+    flow.delay.queue_us, flow.yield_us, flow.last_ns = queue, target, now
+    yields, left, ssthresh = avoid(flow, *window, srtt)
+    if yields:
+        assert left <= max(window[0], lib.MLTCP_CWND_MIN)
+        assert left >= min(window[0], window[0] // 2)
+        assert ssthresh <= left
+
+
+@given(
+    st.builds(dict, total_bytes=st.integers(0, lib.MLTCP_TOTAL_MAX),
+              gap_ns=st.integers(0, lib.MLTCP_GAP_MAX_NS),
+              slope=slopes, intercept=slopes,
+              keep_min=kept_shares, keep_max=kept_shares, yield_min=ratios, yield_max=ratios,
+              shape=st.integers(0, lib.MLTCP_SHAPE_COUNT - 1)),
+    st.lists(
+        st.tuples(times, fields64, st.none() | times, st.integers(-(2**31), 2**31 - 1), fields32,
+                  st.sampled_from(["ack", "loss", "avoid"])),
+        max_size=30,
+    ),
+)  # fmt: skip
+def test_no_sequence_of_events_leaves_the_defined_range(
+    fields: dict[str, int], events: list[tuple[int, int, int | None, int, int, str]]
+) -> None:
+    params, flow, slot = make_params(**fields), make_flow(), ffi.new("unsigned long long *")
+    assert lib.mltcp_params_valid(params)
+    for now, acked, sent, rtt_us, number, kind in events:
+        if kind == "ack":
+            ack(flow, params, now, acked, sent, rtt_us, number)
+        elif kind == "loss":
+            assert lose(flow, number, 2, acked & U32) >= 2
+            lib.mltcp_delay_tell(ffi.addressof(flow.delay), slot, number)
+        else:
+            lib.mltcp_delay_ask(ffi.addressof(flow.delay), now, slot, number)
+            avoid(flow, number, acked & U32, now & U32)
+            lib.mltcp_scaled_acked(flow, number)
+        assert flow.ratio <= ONE
+        assert flow.gain <= 8 * ONE
+        assert flow.keep <= ONE // 8 * 7
+        assert flow.carry < ONE
+
+
+@pytest.mark.parametrize(
+    ("field", "most"),
+    [
+        ("total_bytes", lib.MLTCP_TOTAL_MAX),
+        ("gap_ns", lib.MLTCP_GAP_MAX_NS),
+        ("slope", 8 * ONE - ONE // 4),
+        ("intercept", 8 * ONE - 7 * ONE // 4),
+        ("keep_min", ONE // 8 * 7),
+        ("keep_max", ONE // 8 * 7),
+        ("yield_max", ONE),
+    ],
+)
+def test_parameters_are_valid_up_to_their_maximum(field: str, most: int) -> None:
+    assert lib.mltcp_params_valid(make_params(**{field: most}))
+    assert not lib.mltcp_params_valid(make_params(**{field: most + 1}))
+
+
+@pytest.mark.parametrize(
+    "field", ["slope", "intercept", "keep_min", "keep_max", "yield_min", "yield_max", "shape"]
+)
+def test_parameters_out_of_range_are_invalid(field: str) -> None:
+    assert lib.mltcp_params_valid(make_params())
+    assert not lib.mltcp_params_valid(make_params(**{field: U32}))
+
+
+@pytest.mark.parametrize("shape", range(lib.MLTCP_SHAPE_COUNT))
+def test_whoever_sets_what_congestion_control_stays_on(shape: int) -> None:
+    """An eBPF map or a module's parameter has no check of its own."""
+    params, flow = make_params(shape=shape, slope=64 * ONE, intercept=64 * ONE), make_flow()
+    params.keep_min = params.keep_max = ONE
+    assert not lib.mltcp_params_valid(params)
+    flow.delay.full_us = 1000
+    for sent in range(0, 1_100_000, 50_000):
+        ack(flow, params, MS + sent, sent)
+        assert (flow.gain, flow.free_gain) == (8 * ONE, 8 * ONE)
+        assert lose(flow, 80, 40) == 70
+
+
+@pytest.mark.parametrize(
+    ("mechanisms", "valid"), [(0, 1), (7, 1), (8, 0), (1 << 31, 1), (1 << 31 | 1, 0)]
+)
+def test_unknown_mechanisms_are_invalid(mechanisms: int, valid: int) -> None:
+    assert lib.mltcp_params_valid(make_params(mechanisms=mechanisms)) == valid

@@ -1,0 +1,166 @@
+"""Python's copy of the uapi structs against the header as the compiler sees it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from mltcp_tools.backends.base import GAIN_MAX, KEEP_MAX, MECHANISMS, SHAPES, Job, JobParams
+from mltcp_tools.backends.params import params_fields, params_from_struct
+from mltcp_tools.errors import UsageError
+from mltcp_tools.native import uapi
+from mltcp_tools.native.core import core
+from mltcp_tools.native.csources import source_root
+
+STRUCTS = re.findall(r"struct (mltcp_\w+) \{", uapi.STRUCTS)
+
+
+@pytest.mark.parametrize("name", STRUCTS)
+def test_struct_has_the_compilers_layout(name: str) -> None:
+    _, compiled = core()
+    ours = uapi.ffi.typeof(f"struct {name}")
+    theirs = compiled.typeof(f"struct {name}")
+    assert uapi.ffi.sizeof(ours) == compiled.sizeof(theirs)
+    assert [(field, info.offset) for field, info in ours.fields] == [
+        (field, info.offset) for field, info in theirs.fields
+    ]
+
+
+def test_every_struct_of_the_header_is_declared() -> None:
+    header = (source_root() / "kmod" / "mltcp_uapi.h").read_text()
+    assert re.findall(r"^struct (mltcp_\w+) \{", header, re.MULTILINE) == STRUCTS
+
+
+def test_constants_are_the_headers() -> None:
+    lib, _ = core()
+    header = (source_root() / "kmod" / "mltcp_uapi.h").read_text()
+    assert uapi.to_fixed(GAIN_MAX) == lib.MLTCP_GAIN_MAX
+    assert uapi.to_fixed(KEEP_MAX) == lib.MLTCP_KEEP_MAX
+    assert len(SHAPES) == lib.MLTCP_SHAPE_COUNT
+    shapes = re.findall(r"MLTCP_SHAPE_(\w+),", header)
+    assert [name.lower().replace("_", "-") for name in shapes] == list(SHAPES)
+    for name, bit in (("SCALE_INCREASE", 0), ("SCALE_DECREASE", 1), ("YIELD", 2)):
+        assert f"#define MLTCP_{name} (1U << {bit})" in header
+        assert getattr(uapi, name) == 1 << bit
+
+
+def test_netlink_numbers_are_the_headers() -> None:
+    header = (source_root() / "kmod" / "mltcp_uapi.h").read_text()
+    for kind, prefix, ours in (
+        ("cmd", "MLTCP_CMD_", uapi.Command),
+        ("attr", "MLTCP_A_", uapi.Attribute),
+    ):
+        body = header.partition(f"enum mltcp_{kind} {{")[2].partition("};")[0]
+        names = re.findall(rf"^\t{prefix}(\w+)", body, re.MULTILINE)
+        assert (names[0], names[-1]) == ("UNSPEC", "COUNT")
+        assert {each.name: each.value for each in ours} == {
+            name: number for number, name in enumerate(names[1:-1], 1)
+        }
+    for name in ("NAME", "GROUP"):
+        assert f'#define MLTCP_GENL_{name} "{getattr(uapi, f"GENL_{name}")}"' in header
+    assert f"#define MLTCP_GENL_VERSION {uapi.GENL_VERSION}\n" in header
+
+
+@pytest.mark.parametrize("mechanisms", [None, (), ("increase",), MECHANISMS])
+def test_params_survive_the_way_to_the_kernel_and_back(mechanisms: tuple[str, ...] | None) -> None:
+    params = JobParams(
+        total_bytes=5 * 2**32,
+        gap_s=0.17,
+        slope=4.0,
+        intercept=0.3,
+        shape="reciprocal",
+        mechanisms=mechanisms,
+        yield_min=0.1,
+    )
+    packed = uapi.pack("mltcp_params", params_fields(params))
+    assert params_from_struct(uapi.unpack("mltcp_params", packed)) == params
+
+
+def test_the_netlink_specification_is_the_headers() -> None:
+    kmod = source_root() / "kmod"
+    header = (kmod / "mltcp_uapi.h").read_text()
+    spec = yaml.safe_load((kmod / "mltcp.yaml").read_text())
+    commands = re.findall(r"MLTCP_CMD_(\w+),", header)[1:]
+    operations = [entry["name"].removesuffix("-ntf") for entry in spec["operations"]["list"]]
+    assert [name.lower().replace("_", "-") for name in commands] == operations
+    attributes = re.findall(r"MLTCP_A_(\w+),", header)[1:]
+    (main,) = spec["attribute-sets"]
+    assert [name.lower().replace("_", "-") for name in attributes] == [
+        entry["name"] for entry in main["attributes"]
+    ]
+
+
+def flattened(struct: Any) -> Iterator[tuple[str, int]]:
+    """Names and sizes of the fields, those of structs within in their place."""
+    for name, about in struct.fields:
+        if about.type.kind == "struct":
+            yield from flattened(about.type)
+        else:
+            yield name, uapi.ffi.sizeof(about.type)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [("params", "mltcp_params"), ("flow", "mltcp_flow_record"), ("iteration", "mltcp_event")],
+)
+def test_the_specifications_structs_are_the_headers(name: str, ours: str) -> None:
+    spec = yaml.safe_load((source_root() / "kmod" / "mltcp.yaml").read_text())
+    (struct,) = (entry for entry in spec["definitions"] if entry["name"] == name)
+    fields = list(flattened(uapi.ffi.typeof(f"struct {ours}")))
+    sizes = {"u8": 1, "u16": 2, "u32": 4, "u64": 8}
+    assert fields == [
+        (member["name"].replace("-", "_"), member.get("len") or sizes[member["type"]])
+        for member in struct["members"]
+    ]
+
+
+def test_params_of_other_programs_can_be_shown() -> None:
+    packed = uapi.pack("mltcp_params", {"total_bytes": 2**64 - 1, "gap_ns": 2**64 - 1})
+    params = params_from_struct(uapi.unpack("mltcp_params", packed))
+    assert (params.total_bytes, params.gap_s) == (2**63 - 1, 3600)
+
+
+def test_struct_of_another_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="3 bytes"):
+        uapi.unpack("mltcp_tag", b"abc")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"total_bytes": -1},
+        {"gap_s": -0.1},
+        {"gap_s": float("nan")},
+        {"slope": 8.1, "intercept": 0.0},
+        {"slope": 7.0, "intercept": 1.1},
+        {"intercept": -1.0},
+        {"keep_min": 0.9},
+        {"keep_max": 1.0},
+        {"yield_min": -0.1},
+        {"shape": "round"},
+        {"mechanisms": ("magic",)},
+    ],
+)
+def test_parameters_out_of_range_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong)).removesuffix("s")):
+        JobParams(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("number", "name"), [(0, "a"), (2**32, "a"), (1, ""), (1, "x" * 64), (1, "a\n"), (1, "\udcff")]
+)
+def test_jobs_out_of_range_are_refused(number: int, name: str) -> None:
+    with pytest.raises(UsageError, match="job"):
+        Job(number, name)
+
+
+def test_addresses() -> None:
+    record = uapi.ffi.new("struct mltcp_event *")
+    record.local_addr = bytes([0] * 10 + [255, 255, 10, 0, 0, 1])
+    record.remote_addr = bytes([0] * 15 + [1])
+    assert uapi.address_text(record.local_addr) == "10.0.0.1"
+    assert uapi.address_text(record.remote_addr) == "::1"
