@@ -176,9 +176,13 @@ static __always_inline void mltcp_bpf_note(const struct tcp_sock *tp, struct mlt
 static __always_inline void mltcp_bpf_params(struct sock *sk, struct mltcp_flow *flow,
 					     struct mltcp_params *params)
 {
+	const struct mltcp_params *defaults = (const struct mltcp_params *)&mltcp_defaults;
 	struct mltcp_tag *tag = bpf_sk_storage_get(&mltcp_tags, sk, 0, 0);
 	struct mltcp_job *job = NULL;
 	__u32 id = 0;
+
+	/* clang may take the initial values for the loaded ones when a whole struct is copied. */
+	barrier_var(defaults);
 
 	if (tag) {
 		id = tag->job;
@@ -188,7 +192,7 @@ static __always_inline void mltcp_bpf_params(struct sock *sk, struct mltcp_flow 
 		*params = job->params;
 	} else {
 		id = 0;
-		*params = mltcp_defaults;
+		*params = *defaults;
 	}
 	if (params->mechanisms == MLTCP_MECHANISMS_DEFAULT)
 		params->mechanisms = MLTCP_MECHANISMS;
