@@ -46,7 +46,7 @@ struct {
 	__type(value, struct mltcp_job);
 } mltcp_jobs SEC(".maps");
 
-/* What is known of paths, see mltcp_ask_path(). */
+/* What is known of paths, see mltcp_delay_ask(). */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1 << MLTCP_PATHS_BITS);

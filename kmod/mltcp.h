@@ -10,6 +10,9 @@
 #define MLTCP_WRITE_ONCE(x, value) WRITE_ONCE(x, value)
 #include "mltcp_core.h"
 
+/* What each ACK needs of a flow's state is in so many bytes: two cache lines. */
+#define MLTCP_HOT_BYTES 128
+
 /* More jobs than a host has processes to run them is a mistake. Per network namespace. */
 #define MLTCP_JOBS_MAX 4096
 
@@ -75,10 +78,11 @@ struct mltcp_variant {
 
 /* State of one flow. The private area that its base doesn't use ends in a pointer to it. */
 struct mltcp_sock {
-	struct mltcp_flow flow; /* protected by the socket's lock */
-	struct sock *sk;
-	const struct mltcp_variant *variant;
 	const struct tcp_congestion_ops *base; /* what the base's init left in charge */
+	const struct mltcp_variant *variant;
+	struct sock *sk;
+	u32 watches_queue; /* not 0: the flow may yield, so samples of the delay are looked at */
+	struct mltcp_flow flow; /* protected by the socket's lock */
 	struct mltcp_shard *shard; /* under RCU; NULL once its namespace is going */
 	struct mltcp_job_ref __rcu
 		*job; /* the tag, with a reference; the socket's lock to change */

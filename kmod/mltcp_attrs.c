@@ -102,8 +102,8 @@ int mltcp_put_flow(struct sk_buff *skb, const struct mltcp_flow_record *record)
 	    nla_put_u32(skb, MLTCP_F_SRTT_US, flow->srtt_us) ||
 	    nla_put_u32(skb, MLTCP_F_RETRANSMITS,
 			flow->iteration ? flow->retransmits - flow->start_retransmits : 0) ||
-	    nla_put_u32(skb, MLTCP_F_QUEUE_US, flow->queue_us) ||
-	    nla_put_u32(skb, MLTCP_F_FULL_QUEUE_US, flow->full_queue_us) ||
+	    nla_put_u32(skb, MLTCP_F_QUEUE_US, flow->delay.queue_us) ||
+	    nla_put_u32(skb, MLTCP_F_FULL_QUEUE_US, flow->delay.full_us) ||
 	    nla_put_u32(skb, MLTCP_F_ACKS, flow->acks) ||
 	    nla_put_u32(skb, MLTCP_F_LOSSES, flow->losses) ||
 	    nla_put_u32(skb, MLTCP_F_YIELDS, flow->yields))

@@ -29,6 +29,14 @@ static void report(const struct mltcp_sock *ms)
 	rcu_read_unlock();
 }
 
+/* Where the connection is now, for reports. */
+static void note(struct mltcp_sock *ms)
+{
+	const struct tcp_sock *tp = tcp_sk(ms->sk);
+
+	mltcp_note(&ms->flow, tcp_snd_cwnd(tp), tp->srtt_us >> 3, tp->total_retrans);
+}
+
 static void mltcp_release(struct sock *sk)
 {
 	const struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
@@ -36,8 +44,10 @@ static void mltcp_release(struct sock *sk)
 	struct mltcp_sock *ms = mltcp_state(sk);
 	bool started = mltcp_is_started(sk) || READ_ONCE(variant->lacks_room);
 
-	if (ms)
+	if (ms) {
+		note(ms);
 		report(ms);
+	}
 	if (started && base->release)
 		base->release(sk);
 	ms = mltcp_stop(sk);
@@ -49,6 +59,7 @@ static void mltcp_release(struct sock *sk)
 
 static u32 mltcp_ssthresh(struct sock *sk)
 {
+	const struct tcp_sock *tp = tcp_sk(sk);
 	struct mltcp_sock *ms;
 	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
 	u32 key, ssthresh;
@@ -57,9 +68,10 @@ static u32 mltcp_ssthresh(struct sock *sk)
 	if (!ms)
 		return base ? base->ssthresh(sk) : tcp_reno_ssthresh(sk);
 	path = mltcp_path(sk, &key);
-	mltcp_ask_path(&ms->flow, path, key);
-	ssthresh = mltcp_on_loss(&ms->flow, tcp_snd_cwnd(tcp_sk(sk)), base->ssthresh(sk));
-	mltcp_tell_path(&ms->flow, path, key);
+	mltcp_delay_ask(&ms->flow.delay, tp->tcp_clock_cache, path, key);
+	ssthresh = mltcp_on_loss(&ms->flow, tcp_snd_cwnd(tp), base->ssthresh(sk), tp->srtt_us >> 3,
+				 tcp_min_rtt(tp));
+	mltcp_delay_tell(&ms->flow.delay, path, key);
 	return ssthresh;
 }
 
@@ -75,9 +87,13 @@ static void mltcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
 		(base ? base->cong_avoid : tcp_reno_cong_avoid)(sk, ack, acked);
 		return;
 	}
+	if (likely(mltcp_is_base(&ms->flow))) {
+		base->cong_avoid(sk, ack, acked);
+		return;
+	}
 	cwnd = tcp_snd_cwnd(tp);
 	ssthresh = tp->snd_ssthresh;
-	yields = mltcp_yield_or_resume(&ms->flow, &cwnd, &ssthresh);
+	yields = mltcp_yield_or_resume(&ms->flow, tp->srtt_us >> 3, &cwnd, &ssthresh);
 	tcp_snd_cwnd_set(tp, cwnd);
 	tp->snd_ssthresh = ssthresh;
 	if (yields && ms->variant->yield_holds)
@@ -109,83 +125,90 @@ static u64 acked_bytes(const struct sock *sk)
 	return tp->bytes_acked;
 }
 
-/* Once a gap; out of line, so that what every ACK passes stays short. */
-static noinline void after_gap(struct mltcp_sock *ms, const struct mltcp_params *params, u64 now)
+/*
+ * The parameters of the flow's job, or of flows without one. Under RCU, for they may be replaced.
+ * The job may also have been deleted; a tag that changes is seen to in mltcp_cc_retag().
+ */
+static const struct mltcp_params *params_of(struct mltcp_sock *ms)
 {
-	if (!mltcp_is_boundary(&ms->flow, params, now))
-		return;
-	report(ms);
-	mltcp_begin(&ms->flow, params, now, tcp_sk(ms->sk)->bytes_received);
+	const struct mltcp_job_ref *job = rcu_dereference(ms->job);
+	const struct mltcp_job_data *data = job ? rcu_dereference(job->data) : NULL;
+	u32 id = data ? job->id : 0;
+
+	if (unlikely(ms->flow.job != id))
+		mltcp_reset(&ms->flow, id, ms->flow.acked_bytes, ms->flow.retransmits);
+	return data ? &data->job.params : &mltcp_defaults;
 }
 
-/* Likewise, MLTCP_STEPS times an iteration. */
-static noinline void decide(struct mltcp_sock *ms, const struct mltcp_params *params, u64 now)
+/*
+ * Sending began anew, or the flow got a step further: once a gap and MLTCP_STEPS times an
+ * iteration. Out of line, so that what every ACK passes stays short.
+ */
+static noinline void decide(struct mltcp_sock *ms, u64 now, u64 bytes)
 {
-	u32 mechanisms = READ_ONCE(params->mechanisms), key;
+	struct mltcp_flow *flow = &ms->flow;
+	const struct mltcp_params *params;
+	u32 mechanisms, key;
 	const u64 *path;
 
+	rcu_read_lock();
+	params = params_of(ms);
+	if (mltcp_was_idle(flow)) {
+		if (mltcp_is_boundary(flow, params, now)) {
+			report(ms);
+			mltcp_begin(flow, params, now, tcp_sk(ms->sk)->bytes_received);
+		}
+		mltcp_on_ack(flow, now, bytes);
+	}
+	mechanisms = READ_ONCE(params->mechanisms);
 	if (mechanisms == MLTCP_MECHANISMS_DEFAULT)
 		mechanisms = ms->variant->mechanisms;
-	if (mechanisms & MLTCP_YIELD) {
+	ms->watches_queue = mechanisms & MLTCP_YIELD;
+	if (ms->watches_queue) {
 		path = mltcp_path(ms->sk, &key);
-		mltcp_ask_path(&ms->flow, path, key);
+		mltcp_delay_ask(&flow->delay, now, path, key);
 	}
-	mltcp_decide(&ms->flow, params, mechanisms, now);
+	note(ms);
+	mltcp_decide(flow, params, mechanisms, now);
 	if (unlikely(!READ_ONCE(mltcp_enabled)))
-		mltcp_be_base(&ms->flow);
-}
-
-/* job 0: the flow has none, and these are the defaults. */
-static void account(struct sock *sk, struct mltcp_sock *ms, const struct ack_sample *sample,
-		    const struct mltcp_params *params, u32 job)
-{
-	const struct tcp_sock *tp = tcp_sk(sk);
-	struct mltcp_flow *flow = &ms->flow;
-	u64 now = tp->tcp_clock_cache; /* when the ACK came, CLOCK_MONOTONIC */
-	u64 bytes = acked_bytes(sk);
-
-	/* The ACK of a FIN alone says nothing of a burst. */
-	if (unlikely(bytes < tp->bytes_acked) && bytes == flow->acked_bytes)
-		return;
-	/* The job was deleted; a tag that changes is seen to in mltcp_cc_retag(). */
-	if (unlikely(flow->job != job))
-		mltcp_reset(flow, job, flow->acked_bytes, flow->retransmits);
-	if (unlikely(mltcp_was_idle(flow)))
-		after_gap(ms, params, now);
-	if (unlikely(mltcp_on_ack(flow, now, bytes, sample->rtt_us, tcp_min_rtt(tp))))
-		decide(ms, params, now);
-	flow->cwnd = tcp_snd_cwnd(tp);
-	flow->srtt_us = tp->srtt_us >> 3;
-	flow->retransmits = tp->total_retrans;
+		mltcp_be_base(flow);
+	rcu_read_unlock();
 }
 
 /* Every ACK that acknowledges data, in every state of the connection. */
 static void mltcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 {
+	const struct tcp_sock *tp = tcp_sk(sk);
 	struct mltcp_sock *ms;
 	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
-	const struct mltcp_params *params = &mltcp_defaults;
-	const struct mltcp_job_data *data;
-	const struct mltcp_job_ref *job;
-	u32 id = 0;
+	u64 now = tp->tcp_clock_cache; /* when the ACK came, CLOCK_MONOTONIC */
+	struct mltcp_flow *flow;
+	u64 bytes;
 
 	if (base && base->pkts_acked)
 		base->pkts_acked(sk, sample);
 	if (!ms)
 		return;
+	flow = &ms->flow;
+	bytes = acked_bytes(sk);
+	/* The ACK of a FIN alone says nothing of a burst. */
+	if (unlikely(bytes < tp->bytes_acked) && bytes == flow->acked_bytes)
+		return;
+	if (ms->watches_queue) {
+		const struct mltcp_rtt rtt = {
+			.now_us = (u32)tp->tcp_mstamp,
+			.rtt_us = sample->rtt_us,
+			.min_us = tcp_min_rtt(tp),
+			.segments = sample->pkts_acked,
+			.bytes = bytes - flow->acked_bytes,
+			.outstanding = tp->packets_out,
+			.retransmitted = tp->total_retrans,
+		};
 
-	job = rcu_dereference_protected(ms->job, lockdep_sock_is_held(sk));
-	if (job) {
-		rcu_read_lock();
-		data = rcu_dereference(job->data);
-		if (data) {
-			params = &data->job.params;
-			id = job->id;
-		}
+		mltcp_delay_rtt(&flow->delay, &rtt);
 	}
-	account(sk, ms, sample, params, id);
-	if (job)
-		rcu_read_unlock();
+	if (unlikely(mltcp_was_idle(flow) || mltcp_on_ack(flow, now, bytes)))
+		decide(ms, now, bytes);
 }
 
 /* What follows goes to the base as it is; only what a base has is registered. */
@@ -206,7 +229,7 @@ static void mltcp_set_state(struct sock *sk, u8 new_state)
 static void note_send(const struct sock *sk, struct mltcp_sock *ms)
 {
 	if (ms && !tcp_sk(sk)->packets_out)
-		ms->flow.send_ns = ktime_get_ns();
+		mltcp_on_send(&ms->flow, ktime_get_ns(), tcp_sk(sk)->total_retrans);
 }
 
 #ifdef HAVE_CWND_EVENT_TX_START
@@ -292,6 +315,7 @@ int mltcp_cc_retag(struct sock *sk, struct mltcp_job_ref *job)
 		return -ENOTCONN;
 	old = rcu_dereference_protected(ms->job, lockdep_sock_is_held(sk));
 	if (old != job) {
+		note(ms);
 		report(ms);
 		rcu_assign_pointer(ms->job, job);
 		/* What the next ACK acknowledges already belongs to the new job. */

@@ -153,6 +153,7 @@ static void describe(const struct mltcp_sock *ms, struct mltcp_flow_record *reco
 	record->state = sk->sk_state;
 	strscpy(record->ca_name, inet_csk(sk)->icsk_ca_ops->name, sizeof(record->ca_name));
 	record->flow = ms->flow;
+	mltcp_note(&record->flow, tcp_snd_cwnd(tp), tp->srtt_us >> 3, tp->total_retrans);
 }
 
 /* Whether there is a flow at exactly this index; describes it. */
@@ -235,7 +236,8 @@ void mltcp_flows_net_drain(struct mltcp_net *mn)
 
 int __init mltcp_flows_init(void)
 {
-	mltcp_cache = KMEM_CACHE(mltcp_sock, SLAB_ACCOUNT);
+	BUILD_BUG_ON(offsetof(struct mltcp_sock, flow.shrink_ns) > MLTCP_HOT_BYTES);
+	mltcp_cache = KMEM_CACHE(mltcp_sock, SLAB_ACCOUNT | SLAB_HWCACHE_ALIGN);
 	return mltcp_cache ? 0 : -ENOMEM;
 }
 

@@ -13,8 +13,13 @@
 #define MLTCP_SHIFT 16
 #define MLTCP_ONE (1U << MLTCP_SHIFT)
 
-/* Largest slope, intercept: 64. Keeps every product of the core within 64 bits. */
-#define MLTCP_GAIN_MAX (64U << MLTCP_SHIFT)
+/*
+ * Whatever a job's parameters are, F and the share of the window kept after a loss are no larger: 8
+ * (a published F is 2 at most, another 4.25) and 7/8. An F of 100, or all of the window, would
+ * switch congestion control off.
+ */
+#define MLTCP_GAIN_MAX (8U << MLTCP_SHIFT)
+#define MLTCP_KEEP_MAX (MLTCP_ONE / 8 * 7)
 
 /* Confidence: what was just learned has this much, and as much is needed to act. */
 #define MLTCP_CONFIDENT 4
@@ -85,52 +90,73 @@ struct mltcp_tag {
 #define MLTCP_TWO_WAY 0x08 /* it received much in the iteration before this one */
 #define MLTCP_IN_VAIN 0x10 /* it has yielded as long as it may in this one, to no end */
 
-/* State of one flow. Written by the congestion control only. */
+/* What a flow knows of the queue on its path, see mltcp_delay.h. */
+struct mltcp_delay {
+	__u32 queue_us; /* queueing delay of the latest sample that says it, microseconds */
+	__u32 sent_us; /* when what that sample is of was sent, microseconds, wraps */
+	__u32 kib_ns; /* shortest time in which a KiB was acknowledged, nanoseconds; 0: unknown */
+	__u32 full_us; /* delay of the path's full queue, from losses, microseconds; 0: unknown */
+	__u32 own_us; /* the same from the flow's own losses alone */
+	__u16 full_date; /* of full_us, in units of 2^30 ns, wraps */
+	__u8 own_losses; /* that own_us is of, at most MLTCP_OWN_LOSSES */
+	__u8 pad;
+};
+
+/*
+ * State of one flow. Written by the congestion control only. What each ACK needs comes first: with
+ * the four pointers that the module has before it that fills two cache lines.
+ */
 struct mltcp_flow {
 	/* where the flow is */
 	__u64 acked_bytes; /* tcp_sock::bytes_acked at the latest ACK */
-	__u64 start_bytes; /* the same where the iteration starts */
-	__u64 start_ns; /* time of the iteration's first ACK, CLOCK_MONOTONIC */
-	__u64 last_ns; /* time of the latest ACK */
-	__u64 send_ns; /* time at which sending last began with nothing outstanding */
 	__u64 next_bytes; /* acked_bytes at which to decide anew; 0: at the next ACK */
+	__u64 last_ns; /* time of the latest ACK, CLOCK_MONOTONIC */
+	__u64 next_ns; /* time at which to decide anew; the largest number: none */
+	__u64 send_ns; /* time at which sending last began with nothing outstanding */
+	struct mltcp_delay delay;
+	/* what follows from it, decided at every MLTCP_STEPS-th of the burst */
+	__u32 gain; /* F, fixed point; MLTCP_ONE: the base's own increase */
+	__u32 free_gain; /* F while the queue is short, fixed point */
+	__u32 carry; /* fraction of an acknowledged segment not yet handed to the base */
+	__u32 yield_us; /* queueing delay above which the flow yields, microseconds; 0: it doesn't */
+	__u32 resume_ssthresh; /* slow-start threshold to have back after yielding; 0: not yielding */
+	__u32 acks; /* since the flow was tagged */
+	/* what follows isn't looked at by every ACK */
+	__u64 shrink_ns; /* time of the latest shrink */
+	__u64 start_bytes; /* acked_bytes where the iteration starts */
+	__u64 start_ns; /* time of the iteration's first ACK */
+	__u64 step_bytes; /* acked_bytes when it was last decided */
+	__u64 step_ns; /* time of that */
 	__u32 job; /* job the state belongs to, 0: none */
 	__u32 iteration; /* from 1; 0 before the first ACK */
 	__u32 ratio; /* share of total_bytes acknowledged at the latest step, at most MLTCP_ONE */
-	__u32 queue_us; /* queueing delay of the latest RTT sample, microseconds */
-	__u32 full_queue_us; /* delay of the path's full queue, from losses, microseconds; 0: unknown */
-	/* what follows from it, decided at every MLTCP_STEPS-th of the burst */
-	__u32 gain; /* F, fixed point; MLTCP_ONE: the base's own increase */
 	__u32 keep; /* share of the window kept after a loss, fixed point; 0: the base's own */
-	__u32 yield_us; /* queueing delay above which the flow yields, microseconds; 0: it doesn't */
-	/* kept between ACKs */
+	__u32 full_cwnd; /* window at which yielding began, segments */
 	__u32 idle_us; /* the gap that came before this iteration; gap_ns for the first one */
 	__u32 received_kib; /* tcp_sock::bytes_received where the iteration starts, KiB, wraps */
-	__u32 carry; /* fraction of an acknowledged segment not yet handed to the base */
-	__u32 resume_ssthresh; /* slow-start threshold to have back after yielding; 0: not yielding */
-	__u64 shrink_ns; /* time of the latest shrink */
 	/* learned, unless the job says it; sizes in KiB, running ones from 0 on again after 4 TiB */
 	__u32 total_kib; /* an iteration's; 0: not learned */
 	__u32 gap_us; /* usual length of the gaps that count, microseconds; 0: none seen */
 	__u32 inner_us; /* the longest gap since then that doesn't count */
 	__u32 piece_kib; /* acknowledged in all when the latest gap that counts came */
 	__u32 longer_us; /* the latest gap of a far longer kind; 0: none seen */
-	__u32 longer_ms; /* time of that one, milliseconds */
+	__u32 longer_ms; /* time of that one, milliseconds, wraps */
 	__u32 longer_kib; /* acknowledged in all at that one */
 	__u32 longer_size; /* between it and the one before it; 0: there was none */
-	__u32 pieces[MLTCP_PIECES]; /* size and gap of the latest, see mltcp_learn.h */
-	/* for reports */
-	__u32 cwnd; /* at the latest ACK, segments */
-	__u32 srtt_us; /* at the latest ACK, microseconds */
-	__u32 retransmits; /* tcp_sock::total_retrans at the latest ACK, segments */
+	__u32 pieces[MLTCP_PIECES]; /* sizes of the latest, the latest first */
+	__u8 piece_gaps[MLTCP_PIECES]; /* gaps after them, see mltcp_learn.h */
+	__u8 piece_count; /* how many of them there are */
+	__u8 confidence; /* in what was learned; below MLTCP_CONFIDENT it isn't used */
+	__u8 active; /* 1: the iteration is known, the algorithm acts; 0: the flow is its base */
+	__u8 flags; /* MLTCP_RARELY, MLTCP_TWO_WAY, MLTCP_IN_VAIN */
+	__u16 pad;
+	/* for reports, as of the latest step; exact where an iteration ends: retransmits */
+	__u32 cwnd; /* segments */
+	__u32 srtt_us; /* microseconds */
+	__u32 retransmits; /* tcp_sock::total_retrans, segments */
 	__u32 start_retransmits; /* the same where the iteration starts */
-	__u32 acks; /* since the flow was tagged */
 	__u32 losses; /* window reductions after loss or ECN since the flow was tagged */
 	__u32 yields; /* shrinks on queueing delay since the flow was tagged */
-	__u8 active; /* 1: the iteration is known, the algorithm acts; 0: the flow is its base */
-	__u8 confidence; /* in what was learned; below MLTCP_CONFIDENT it isn't used */
-	__u8 piece_count; /* how many of pieces there are */
-	__u8 flags; /* MLTCP_RARELY, MLTCP_TWO_WAY, MLTCP_IN_VAIN */
 };
 
 /* One finished iteration of one flow. */

@@ -145,15 +145,22 @@ struct mltcp_tag {
     uint32_t job, netns;
     uint64_t home;
 };
+struct mltcp_delay {
+    uint32_t queue_us, sent_us, kib_ns, full_us, own_us;
+    uint16_t full_date;
+    uint8_t own_losses, pad;
+};
 struct mltcp_flow {
-    uint64_t acked_bytes, start_bytes, start_ns, last_ns, send_ns, next_bytes;
-    uint32_t job, iteration, ratio, queue_us, full_queue_us, gain, keep, yield_us;
-    uint32_t idle_us, received_kib, carry, resume_ssthresh;
-    uint64_t shrink_ns;
+    uint64_t acked_bytes, next_bytes, last_ns, next_ns, send_ns;
+    struct mltcp_delay delay;
+    uint32_t gain, free_gain, carry, yield_us, resume_ssthresh, acks;
+    uint64_t shrink_ns, start_bytes, start_ns, step_bytes, step_ns;
+    uint32_t job, iteration, ratio, keep, full_cwnd, idle_us, received_kib;
     uint32_t total_kib, gap_us, inner_us, piece_kib;
     uint32_t longer_us, longer_ms, longer_kib, longer_size, pieces[6];
-    uint32_t cwnd, srtt_us, retransmits, start_retransmits, acks, losses, yields;
-    uint8_t active, confidence, piece_count, flags;
+    uint8_t piece_gaps[6], piece_count, confidence, active, flags;
+    uint16_t pad;
+    uint32_t cwnd, srtt_us, retransmits, start_retransmits, losses, yields;
 };
 struct mltcp_event {
     uint64_t cookie, first_ack_ns, last_ack_ns, bytes;

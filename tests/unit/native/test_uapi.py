@@ -8,7 +8,7 @@ from enum import IntEnum
 import pytest
 import yaml
 
-from mltcp_tools.backends.base import GAIN_MAX, MECHANISMS, SHAPES, Job, JobParams
+from mltcp_tools.backends.base import GAIN_MAX, KEEP_MAX, MECHANISMS, SHAPES, Job, JobParams
 from mltcp_tools.backends.params import params_fields, params_from_struct
 from mltcp_tools.errors import UsageError
 from mltcp_tools.native import uapi
@@ -38,6 +38,7 @@ def test_constants_are_the_headers() -> None:
     lib, _ = core()
     header = (source_root() / "kmod" / "mltcp_uapi.h").read_text()
     assert uapi.to_fixed(GAIN_MAX) == lib.MLTCP_GAIN_MAX
+    assert uapi.to_fixed(KEEP_MAX) == lib.MLTCP_KEEP_MAX
     assert len(SHAPES) == lib.MLTCP_SHAPE_COUNT
     shapes = re.findall(r"MLTCP_SHAPE_(\w+),", header)
     assert [name.lower().replace("_", "-") for name in shapes] == list(SHAPES)
@@ -129,9 +130,11 @@ def test_struct_of_another_size_is_refused() -> None:
         {"total_bytes": -1},
         {"gap_s": -0.1},
         {"gap_s": float("nan")},
-        {"slope": 65.0},
+        {"slope": 8.1, "intercept": 0.0},
+        {"slope": 7.0, "intercept": 1.1},
         {"intercept": -1.0},
-        {"keep_max": 1.1},
+        {"keep_min": 0.9},
+        {"keep_max": 1.0},
         {"yield_min": -0.1},
         {"shape": "round"},
         {"mechanisms": ("magic",)},
