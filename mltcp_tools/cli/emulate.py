@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from mltcp_tools.cli.options import BYTES, FRACTION, RATE, SECONDS
-from mltcp_tools.emulator.job import DIRECTIONS, MAX_BURSTS, MAX_FLOWS
+from mltcp_tools.emulator.job import DIRECTIONS, MAX_BURSTS, MAX_FLOWS, JobSpec
 from mltcp_tools.emulator.models import MODELS
 from mltcp_tools.errors import UsageError
 
@@ -196,9 +196,35 @@ def server(
 def client(**options: Any) -> None:
     """Run one periodic job against the server at HOST."""
     from mltcp_tools.emulator.client import ClientOptions
-    from mltcp_tools.emulator.job import JobSpec
-    from mltcp_tools.emulator.models import resolve
+    from mltcp_tools.emulator.control import Control
     from mltcp_tools.emulator.run import run_client
+
+    control = None if options["control_fd"] is None else Control(options["control_fd"])
+    name, trace_s = options["job"], options["trace"]
+    if control is not None and options["size"] is None and options["model"] is None:
+        name, spec, trace_s = control.read_job()
+    else:
+        spec = _described(options)
+    settings = ClientOptions(
+        host=options["host"],
+        port=options["port"],
+        job=name,
+        timeout_s=options["timeout"],
+        trace_s=trace_s,
+        interval_s=options["interval"],
+    )
+    run_client(
+        spec,
+        settings,
+        output=options["output"],
+        as_json=options["as_json"],
+        control=control,
+    )
+
+
+def _described(options: dict[str, Any]) -> JobSpec:
+    """The job that the command line describes."""
+    from mltcp_tools.emulator.models import resolve
     from mltcp_tools.emulator.turns import Turns
 
     turns = {
@@ -210,7 +236,7 @@ def client(**options: Any) -> None:
         raise UsageError("--shift and --realign need a --turn.")
     size, compute_s = resolve(options["model"], options["size"], options["compute"])
     unlimited = options["iterations"] is None and options["duration"] is None
-    spec = JobSpec(
+    return JobSpec(
         bytes_per_iteration=size,
         compute_s=compute_s,
         iterations=options["iterations"],
@@ -229,19 +255,4 @@ def client(**options: Any) -> None:
         chunk=options["chunk"],
         rate_bps=options["rate"],
         turns=Turns(**turns) if turns else None,
-    )
-    settings = ClientOptions(
-        host=options["host"],
-        port=options["port"],
-        job=options["job"],
-        timeout_s=options["timeout"],
-        trace_s=options["trace"],
-        interval_s=options["interval"],
-    )
-    run_client(
-        spec,
-        settings,
-        output=options["output"],
-        as_json=options["as_json"],
-        control_fd=options["control_fd"],
     )
