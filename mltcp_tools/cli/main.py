@@ -39,7 +39,10 @@ COMMANDS = {
     "report": "Evaluate or compare run folders.",
     "results": "Write the tables of matrices into one document.",
     "profile": "Show what jobs send per iteration, from runs or captures.",
+    "aggregate": "Run the aggregator, which sums up gradients in the network.",
+    "collectives": "Compare all-reduces on links of this host's own.",
     "plan": "Say which jobs fit together, and when each should start.",
+    "cluster": "Simulate whole clusters and their schedulers.",
     "completion": "Print the completion script of a shell.",
 }
 

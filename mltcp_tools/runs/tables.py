@@ -65,7 +65,7 @@ OPTIONAL: dict[str, tuple[str, ...]] = {
         "link_marks",
         "cpu_busy",
     ),
-    "disturbance": ("length_s", "others", "pressure", "queued"),
+    "disturbance": ("length_s", "own", "others", "pressure", "queued"),
     "bulk": ("cwnd", "rtt_us", "retransmits"),
     "requests": ("bytes",),
 }
