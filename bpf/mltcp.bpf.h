@@ -26,12 +26,7 @@
  * before the kernel sees it. total_bytes and gap_ns 0: each flow learns them.
  */
 const volatile struct mltcp_params mltcp_defaults SEC(".rodata.defaults") = {
-	.slope = 7 * MLTCP_ONE / 4,
-	.intercept = MLTCP_ONE / 4,
-	.keep_min = MLTCP_ONE / 2,
-	.keep_max = MLTCP_ONE / 8 * 7,
-	.yield_min = MLTCP_ONE / 5 * 2,
-	.yield_max = MLTCP_ONE,
+	MLTCP_DEFAULTS,
 	.mechanisms = MLTCP_MECHANISMS_DEFAULT,
 };
 

@@ -21,6 +21,23 @@
 #define MLTCP_GAIN_MAX (8U << MLTCP_SHIFT)
 #define MLTCP_KEEP_MAX (MLTCP_ONE / 8 * 7)
 
+/*
+ * The parameters that nobody has to choose, fixed point; they stand here alone, and Python reads
+ * them from here. slope and intercept are the published ones (MLTCP, HotNets 2024).
+ */
+#define MLTCP_DEFAULT_SLOPE (7 * MLTCP_ONE / 4)
+#define MLTCP_DEFAULT_INTERCEPT (MLTCP_ONE / 4)
+#define MLTCP_DEFAULT_KEEP_MIN (MLTCP_ONE / 2)
+#define MLTCP_DEFAULT_KEEP_MAX (7 * MLTCP_ONE / 8)
+#define MLTCP_DEFAULT_YIELD_MIN (2 * (MLTCP_ONE / 5))
+#define MLTCP_DEFAULT_YIELD_MAX (MLTCP_ONE)
+
+/* Of a struct mltcp_params, in an initialiser. */
+#define MLTCP_DEFAULTS                                                          \
+	.slope = MLTCP_DEFAULT_SLOPE, .intercept = MLTCP_DEFAULT_INTERCEPT,     \
+	.keep_min = MLTCP_DEFAULT_KEEP_MIN, .keep_max = MLTCP_DEFAULT_KEEP_MAX, \
+	.yield_min = MLTCP_DEFAULT_YIELD_MIN, .yield_max = MLTCP_DEFAULT_YIELD_MAX
+
 /* Confidence: what was just learned has this much, and as much is needed to act. */
 #define MLTCP_CONFIDENT 4
 #define MLTCP_CONFIDENCE_MAX 11

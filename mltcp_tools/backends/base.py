@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from mltcp_tools.errors import UsageError
+from mltcp_tools.native.constants import share
 
 SHAPES = ("linear", "quadratic", "concave", "reciprocal", "falling", "falling-quadratic")
 """Names of enum mltcp_shape (kmod/mltcp_uapi.h), in its order."""
@@ -41,10 +42,10 @@ TOTAL_MAX = 2**63 - 1
 GAP_MAX_S = 3600.0
 """Largest gap_s."""
 
-GAIN_MAX = 8.0
+GAIN_MAX = share("GAIN_MAX")
 """Largest F, so largest sum of slope and intercept (MLTCP_GAIN_MAX in kmod/mltcp_uapi.h)."""
 
-KEEP_MAX = 0.875
+KEEP_MAX = share("KEEP_MAX")
 """Largest share of the window kept after a loss (MLTCP_KEEP_MAX there)."""
 
 
@@ -68,14 +69,14 @@ class JobParams:
 
     total_bytes: int = 0
     gap_s: float = 0.0
-    slope: float = 1.75
-    intercept: float = 0.25
+    slope: float = share("DEFAULT_SLOPE")
+    intercept: float = share("DEFAULT_INTERCEPT")
     shape: str = "linear"
     mechanisms: tuple[str, ...] | None = None
-    keep_min: float = 0.5
-    keep_max: float = 0.875
-    yield_min: float = 0.4
-    yield_max: float = 1.0
+    keep_min: float = share("DEFAULT_KEEP_MIN")
+    keep_max: float = share("DEFAULT_KEEP_MAX")
+    yield_min: float = round(share("DEFAULT_YIELD_MIN"), 4)
+    yield_max: float = share("DEFAULT_YIELD_MAX")
 
     def __post_init__(self) -> None:
         if not 0 <= self.total_bytes <= TOTAL_MAX:

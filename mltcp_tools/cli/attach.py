@@ -14,7 +14,7 @@ from mltcp_tools.attach.switch import DONE, Change, attach_by_name, require_read
 from mltcp_tools.attach.targets import sockets_to_attach
 from mltcp_tools.attach.verdict import KINDS, Verdict
 from mltcp_tools.backends import get_backend
-from mltcp_tools.backends.base import ALL_NAMES, GAIN_MAX, NAMES, SHAPES, Job
+from mltcp_tools.backends.base import ALL_NAMES, GAIN_MAX, NAMES, SHAPES, Job, JobParams
 from mltcp_tools.cli import completing
 from mltcp_tools.cli.options import (
     GAP,
@@ -54,8 +54,14 @@ from mltcp_tools.errors import MltcpError
     help="Time without an ACK that ends an iteration, such as 170ms; auto as for --total."
     "  [default: auto]",
 )
-@click.option("--slope", type=click.FloatRange(0, GAIN_MAX), help="Of F.  [default: 1.75]")
-@click.option("--intercept", type=click.FloatRange(0, GAIN_MAX), help="Of F.  [default: 0.25]")
+@click.option(
+    "--slope", type=click.FloatRange(0, GAIN_MAX), help=f"Of F.  [default: {JobParams.slope}]"
+)
+@click.option(
+    "--intercept",
+    type=click.FloatRange(0, GAIN_MAX),
+    help=f"Of F.  [default: {JobParams.intercept}]",
+)
 @click.option("--shape", type=click.Choice(SHAPES), help="Of F.  [default: linear]")
 @click.option(
     "--cc",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mltcp_tools.backends import get_backend
-from mltcp_tools.backends.base import ALL_NAMES, JobParams
+from mltcp_tools.backends.base import ALL_NAMES, GAIN_MAX, JobParams
 from mltcp_tools.cli.options import GAP, TOTAL, backend_option
 from mltcp_tools.cli.status import other_build, show_status
 from mltcp_tools.cli.text import say
@@ -16,13 +16,13 @@ from mltcp_tools.cli.text import say
 @backend_option
 @click.option(
     "--slope",
-    type=click.FloatRange(0, 64),
-    help="Default slope of F for flows without a job.  [default: 1.75]",
+    type=click.FloatRange(0, GAIN_MAX),
+    help=f"Default slope of F for flows without a job.  [default: {JobParams.slope}]",
 )
 @click.option(
     "--intercept",
-    type=click.FloatRange(0, 64),
-    help="Default intercept of F for flows without a job.  [default: 0.25]",
+    type=click.FloatRange(0, GAIN_MAX),
+    help=f"Default intercept of F for flows without a job.  [default: {JobParams.intercept}]",
 )
 @click.option(
     "--total",

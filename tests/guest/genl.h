@@ -250,12 +250,7 @@ static inline int dump(struct genl *g, uint8_t command, on_message *each, void *
 static const struct mltcp_params lively = {
 	.total_bytes = 20000,
 	.gap_ns = 1000000,
-	.slope = 7 * MLTCP_ONE / 4,
-	.intercept = MLTCP_ONE / 4,
-	.keep_min = MLTCP_ONE / 2,
-	.keep_max = MLTCP_ONE / 8 * 7,
-	.yield_min = MLTCP_ONE / 5 * 2,
-	.yield_max = MLTCP_ONE,
+	MLTCP_DEFAULTS,
 	.mechanisms = MLTCP_SCALE_INCREASE | MLTCP_SCALE_DECREASE | MLTCP_YIELD,
 };
 

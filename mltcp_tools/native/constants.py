@@ -1,0 +1,49 @@
+"""Numbers that stand in kmod/mltcp_uapi.h alone, read from there: no compiler is needed."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import operator
+import re
+from collections.abc import Mapping
+
+from mltcp_tools.native.csources import source_root
+
+_DEFINE = re.compile(r"^#define MLTCP_(\w+) (\S.*?)(?: *//.*| */\*.*)?$", re.MULTILINE)
+_OPERATIONS = {
+    ast.Mult: operator.mul,
+    ast.Div: operator.floordiv,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.LShift: operator.lshift,
+}
+
+
+@functools.cache
+def _defines() -> Mapping[str, str]:
+    header = source_root() / "kmod" / "mltcp_uapi.h"
+    return dict(_DEFINE.findall(header.read_text(encoding="utf-8")))
+
+
+@functools.cache
+def constant(name: str) -> int:
+    """The value of `#define MLTCP_NAME`, a whole number. KeyError if there is none."""
+    text = re.sub(r"(?<=[0-9a-fA-F])U?L{0,2}\b", "", _defines()[name])
+    return _value(ast.parse(text.strip(), mode="eval").body)
+
+
+def _value(node: ast.expr) -> int:
+    match node:
+        case ast.Constant(value=int(number)):
+            return number
+        case ast.Name(id=name):
+            return constant(name.removeprefix("MLTCP_"))
+        case ast.BinOp(left=left, op=op, right=right):
+            return int(_OPERATIONS[type(op)](_value(left), _value(right)))
+    raise ValueError(f"{ast.dump(node)} is no whole-number expression")
+
+
+def share(name: str) -> float:
+    """The value of a fixed-point constant."""
+    return constant(name) / constant("ONE")
