@@ -14,11 +14,12 @@ from mltcp_tools.errors import MltcpError, UsageError
 
 if TYPE_CHECKING:
     from mltcp_tools.planning.cluster import Loops, Rank
+    from mltcp_tools.planning.coflows_fabric import Policy
 
 
 @click.group()
 def command() -> None:
-    """Plan which jobs share which links, and by how much to shift each (Cassini)."""
+    """Plan which jobs share links and by how much to shift each, and in which order they send."""
 
 
 _PLAN_OPTIONS = (
@@ -167,6 +168,42 @@ def cluster(
     _print(document(plans), render_cluster(plans), as_json)
     if all(plan.loop for plan in plans):
         raise MltcpError("Every placement has a loop and was discarded; try --loops joint.")
+
+
+@command.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--rate", type=RATE, default="1gbit", show_default=True, help="Of every port.")
+@click.option(
+    "--online", is_flag=True, help="Coflows arrive when FILE says; else all are there at the start."
+)
+@click.option(
+    "--policy",
+    "policies",
+    type=click.Choice(["BSSI", "epochs", "FIFO", "SEBF", "SEBF greedy", "fair"]),
+    multiple=True,
+    help="Compute only this one; can be repeated.  [default: all; epochs only with --online]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def coflows(
+    file: Path, rate: float, online: bool, policies: tuple[Policy, ...], as_json: bool
+) -> None:
+    """Order the coflows in FILE (Sincronia), and compute how long they take.
+
+    FILE is a trace in the format of coflow-benchmark. BSSI is Sincronia's order, epochs its variant
+    for many arrivals, SEBF that of Varys, and fair what fair sharing gives; see
+    mltcp_tools/planning/coflows_fabric.py.
+    """
+    from mltcp_tools.planning.coflows_fabric import POLICIES
+    from mltcp_tools.planning.coflows_text import plan_coflows, render_coflows
+    from mltcp_tools.planning.coflows_trace import read_trace
+
+    if rate <= 0:
+        raise UsageError("--rate is 0; give the ports a rate, like 1gbit.")
+    if "epochs" in policies and not online:
+        raise UsageError("epochs pass only where coflows arrive one by one; add --online.")
+    chosen = policies or [each for each in POLICIES if online or each != "epochs"]
+    document = plan_coflows(read_trace(file), chosen, rate, online)
+    _print(document, render_coflows(document), as_json)
 
 
 def _write_plots(folder: Path, images: dict[str, bytes]) -> None:

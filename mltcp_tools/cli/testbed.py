@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shlex
 from collections.abc import Callable
@@ -32,8 +33,17 @@ def command() -> None:
     """Run experiments over a bottleneck made of network namespaces."""
 
 
-_TESTBED_OPTIONS = (*OPTIONS, backend_option)
-_RUN_OPTIONS = (click.argument("experiment"), output_option, *_TESTBED_OPTIONS)
+attempts_option = click.option(
+    "--attempts",
+    type=click.IntRange(1, 100),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="How often an arm is run at most until nothing else on the host disturbs it.",
+)
+_ACROSS_OPTIONS = (*OPTIONS, backend_option)
+_TESTBED_OPTIONS = (*_ACROSS_OPTIONS, attempts_option)
+_ARGUMENTS = (click.argument("experiment"), output_option)
 
 
 def _run(options: dict[str, Any], conduct: Callable[[Experiment, Path], None]) -> None:
@@ -45,25 +55,32 @@ def _run(options: dict[str, Any], conduct: Callable[[Experiment, Path], None]) -
 
 
 @command.command()
-@with_options(_RUN_OPTIONS)
+@with_options((*_ARGUMENTS, *_TESTBED_OPTIONS))
 def run(**options: Any) -> None:
     """Run EXPERIMENT, the name of a shipped one or a YAML file, and report on it.
 
     The run folder gets the experiment as run, the environment, the tables (Parquet and CSV), and
-    the report. Needs root.
+    the report. What else the host does meanwhile is measured; arms that it disturbs are run again,
+    and are not compared with others where that doesn't help. Needs root.
     """
+    _run(options, functools.partial(_conduct, options))
+
+
+def _conduct(options: dict[str, Any], experiment: Experiment, folder: Path) -> None:
+    """Run an experiment on this host as the options want it."""
     from mltcp_tools.testbed.run import run_experiment
 
-    _run(
-        options,
-        lambda experiment, folder: run_experiment(
-            experiment, folder, trace_ms=options["trace"], backend=options["backend"]
-        ),
+    run_experiment(
+        experiment,
+        folder,
+        trace_ms=options["trace"],
+        backend=options["backend"],
+        attempts=options["attempts"],
     )
 
 
 @command.command()
-@with_options(_RUN_OPTIONS)
+@with_options((*_ARGUMENTS, *_ACROSS_OPTIONS))
 @click.option(
     "--sender",
     "senders",
@@ -134,7 +151,6 @@ def matrix(matrix: str, output: Path | None, only: tuple[str, ...], **options: A
     """
     from mltcp_tools.experiments.matrix import chosen, find_matrix, load_matrix
     from mltcp_tools.testbed.leftovers import require_privileges
-    from mltcp_tools.testbed.run import run_experiment
 
     require_privileges()
     described = load_matrix(find_matrix(matrix))
@@ -143,14 +159,11 @@ def matrix(matrix: str, output: Path | None, only: tuple[str, ...], **options: A
         for name, experiment, arms in chosen(described, only, options["arms"])
     }
 
-    def run_mix(experiment: Experiment, folder: Path) -> None:
-        run_experiment(experiment, folder, trace_ms=options["trace"], backend=options["backend"])
-
     run_mixes(
         described,
         mixes,
         output or Path("runs") / described.name,
-        run_mix,
+        functools.partial(_conduct, options),
         as_json=options["as_json"],
     )
 

@@ -19,7 +19,7 @@ The file is YAML (`reading.load_experiment` reads and validates it):
       cubic: {cc: cubic}
       mltcp: {cc: mltcp, slope: 1.75, intercept: 0.25, base: cubic}
       told: {cc: mltcp, told: true}
-      cassini: {cc: cubic, plan: true, realign: 5%, room: 1%}
+      cassini: {cc: cubic, treatment: {cassini: {realign: 5%, room: 1%}}}
     baseline: cubic
     iterations: 100
     repetitions: 3
@@ -35,9 +35,8 @@ late. `split`, `active`, `chunk` and `rate` are the weights, active, chunk and r
 any field of `JobParams` besides, and learns what an iteration looks like, unless these say it or
 `told` does: then it gets the job's bytes and half its compute time. `base` names the arm with whose
 neighbours its neighbours are compared; unless given, that is the arm with the congestion control
-that it builds on. In an arm with `plan` the jobs keep to turns planned from what they do alone
-(planned.py). With `each` an arm stands for several (each.py). `alone: {iterations: 0}` leaves the
-jobs' lone runs out.
+that it builds on. `treatment` is what else is done to the arm's jobs (treatments.py). With `each`
+an arm stands for several (each.py). `alone: {iterations: 0}` leaves the jobs' lone runs out.
 
 In place of `link` there may be several bottlenecks, `links: {one: {rate: …}, two: …}`, without
 delay or loss; then each job and neighbour names those it crosses, in order: `links: [one, two]`.
@@ -88,7 +87,7 @@ class Experiment:
     def arm(self, name: str) -> Arm:
         """The arm called `name`; `alone` is the baseline's congestion control under that name."""
         if name == ALONE:
-            return dataclasses.replace(self.arm(self.baseline), name=ALONE, plan=False)
+            return dataclasses.replace(self.arm(self.baseline), name=ALONE, treatments=())
         return next(arm for arm in self.arms if arm.name == name)
 
     def job(self, name: str) -> Job:

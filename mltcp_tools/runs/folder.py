@@ -33,6 +33,10 @@ COLUMNS: dict[str, dict[str, str]] = {
     | {"order": "int64", "duration_s": "float64", "link_bytes": "int64"}
     | {"link_packets": "int64", "link_drops": "int64", "link_marks": "int64"}
     | {"cpu_busy": "float64"},
+    "disturbance": _KEY
+    | {"attempt": "int64", "time_s": "float64", "length_s": "float64"}
+    | {"stolen": "float64", "others": "float64", "pressure": "float64", "queued": "float64"}
+    | {"late_s": "float64", "latest_s": "float64"},
     "bulk": _NEIGHBOUR
     | {"time_s": "float64", "bytes": "int64", "cwnd": "int64", "rtt_us": "int64"}
     | {"retransmits": "int64"},
@@ -43,13 +47,16 @@ COLUMNS: dict[str, dict[str, str]] = {
 `first_end_s` is when the first of its flows was done, `end_s` when the last was. In planned arms
 `waited_s` is how long the job was ready before its communication was due, and `realigned` is 1
 where it was too late and took a later turn. `bulk` has the
-bytes that neighbours' bulk flows had got across at some instants."""
+bytes that neighbours' bulk flows had got across at some instants. `disturbance` has a row per
+second, of every run of an arm (`attempt`, from 1), the last of which the other tables are of; its
+columns are those of host/disturbance.py."""
 
 PLAN = "plan.json"
 PLAN_SCHEMA = "mltcp-run-plan/1"
-"""When the jobs of planned arms communicate (testbed/planned.py); absent where no arm is."""
+"""When the jobs of planned arms communicate (testbed/treatments/cassini.py); absent where no arm is
+planned."""
 
-RARE = ("flow_events", "bulk", "requests")
+RARE = ("flow_events", "bulk", "requests", "disturbance")
 """Tables that are absent where they would have no rows."""
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 _TEXT = ("arm", "job", "neighbour")
-_WHOLE = ("repetition", "iteration", "burst", "request", "flow", "order", "bytes")
-_COUNTED = ("repetition", "iteration", "burst", "request")  # whole numbers from 1
+_WHOLE = ("repetition", "iteration", "burst", "request", "flow", "order", "bytes", "attempt")
+_COUNTED = ("repetition", "iteration", "burst", "request", "attempt")  # whole numbers from 1
 _DURATIONS = ("compute_s", "comm_s")
 _TIMES = ("start_s", "end_s", "time_s", *_DURATIONS)
 # Thirty years: what lies beyond is damage, and axes and sums would be stretched by it.
@@ -36,6 +36,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "samples": ("arm", "repetition", "job", "flow", "iteration", "time_s", "cwnd"),
     "flow_events": ("arm", "repetition", "job", "flow", "iteration"),
     "arms": ("arm", "repetition"),
+    "disturbance": ("arm", "repetition", "attempt", "time_s", "stolen", "late_s", "latest_s"),
     "bulk": ("arm", "repetition", "neighbour", "time_s", "bytes"),
     "requests": ("arm", "repetition", "neighbour", "request", "start_s", "end_s"),
 }
@@ -61,6 +62,7 @@ OPTIONAL: dict[str, tuple[str, ...]] = {
         "link_marks",
         "cpu_busy",
     ),
+    "disturbance": ("length_s", "others", "pressure", "queued"),
     "bulk": ("cwnd", "rtt_us", "retransmits"),
     "requests": ("bytes",),
 }

@@ -20,7 +20,7 @@ link: {rate: 100mbit, queue: 30kB}
 jobs: [{count: 2, bytes: 500kB, compute: 160ms}]
 arms:
   cubic: {cc: cubic}
-  cassini: {cc: cubic, plan: true}
+  cassini: {cc: cubic, treatment: {cassini: {}}}
 iterations: 10
 repetitions: 1
 alone: {iterations: 4}

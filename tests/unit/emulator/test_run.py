@@ -218,6 +218,8 @@ def _hello(direction: str = "send") -> bytes:
         (_hello() + BurstHeader(1, 1000, 0).pack() + b"x", "middle of an exchange"),
         (_hello()[:20], "middle of an exchange"),
     ],
+    # The bytes name a random session, and test processes that run in parallel must agree on names.
+    ids=["http", "zeros", "zeros-later", "too-many", "down", "up", "extra", "cut-short"],
 )
 def test_garbage_is_logged_and_survived(
     server: Emulator, port: int, garbage: bytes, logged: str
