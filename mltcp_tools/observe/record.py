@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from mltcp_tools.backends.base import Backend, Flow, IterationEvent, Job
+from mltcp_tools.backends.base import BASES, Backend, Flow, IterationEvent, Job
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.host.leases import leased
 from mltcp_tools.observe.iterations import JobIteration, without_pieces
@@ -48,7 +48,10 @@ class Recording:
         """Remember which congestion control each job runs."""
         for flow in flows:
             if flow.job_id in self._jobs:
-                self._ccs[flow.job_id] = flow.congestion_control
+                observed = self._jobs[flow.job_id].params.observed
+                name = flow.congestion_control
+                # While it uses no mechanism, it is what it is built on.
+                self._ccs[flow.job_id] = BASES[name] if observed else name
 
     def finish(self) -> None:
         """The last iterations, which no later ones have completed."""

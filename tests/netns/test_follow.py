@@ -32,6 +32,7 @@ from mltcp_tools.errors import BusyError, HostError
 from mltcp_tools.sources.messages import Mailbox
 
 DEFAULT = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
 BURST = 200_000
 
 
@@ -492,6 +493,63 @@ def test_watching_and_recording_without_an_agent(
         assert view["iterations"] > 5
         assert view["iteration_s"] == pytest.approx(0.1, rel=0.5)
         detach(job="alone")
+
+
+def test_observing_changes_nothing_and_shows_all(
+    backend: Backend, mark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = "reno"
+    with training(mark, f"cc={base}") as job:
+        job.ask("connect")
+        looking = ["attach", mark, "--job", "seen", "--all-sockets", "--observe"]
+        assert main([*looking, "--gap", "50ms", "--total", "200kB"]) == 0
+        assert job.ccs() == [f"mltcp_{base}"]
+        assert backend.jobs()[0].params.mechanisms == ()
+        job.tell(f"train 60 0.1 {BURST}")
+        assert main(["record", "-o", str(tmp_path / "before"), "--iterations", "10"]) == 0
+        flows = [flow for flow in backend.flows() if flow.sent_bytes]
+        assert {(flow.gain, flow.yields) for flow in flows} == {(1.0, 0)}
+        job.answer()
+        assert main(["attach", mark, "--job", "seen", "--all-sockets"]) == 0
+        assert job.ccs() == ["mltcp"]
+        assert backend.jobs()[0].params.mechanisms is None
+        job.tell(f"train 60 0.1 {BURST}")
+        assert main(["record", "-o", str(tmp_path / "after"), "--iterations", "10"]) == 0
+        job.answer()
+        assert {each.now for each in detach()} == {base}
+        assert job.ccs() == [base]
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "before"), str(tmp_path / "after")]) == 0
+    shown = capsys.readouterr().out
+    assert f"{base} → mltcp" in shown
+    assert "alone is missing" not in shown
+
+
+def test_the_agent_observes_where_its_rule_says_so(
+    backend: Backend, mark: str, tmp_path: Path
+) -> None:
+    observing = rules(mark, more=", observe: true")
+    with agent(tmp_path, observing) as running, training(mark, "cc=reno") as job:
+        job.ask("connect")
+        wait_for(lambda: job.ccs() == ["mltcp_reno"], "observed")
+        assert backend.jobs()[0].params.observed
+        running.write(rules(mark))
+        running.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: job.ccs() == ["mltcp"], "in earnest")
+        assert not backend.jobs()[0].params.observed
+        running.stop()
+        assert job.ccs() == ["reno"]
+
+
+@pytest.mark.skipif("bbr" not in AVAILABLE, reason="this kernel has no bbr")
+def test_what_can_not_be_observed_is_said(
+    backend: Backend, mark: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with training(mark, "cc=bbr") as job:
+        job.ask("connect")
+        assert main(["attach", mark, "--job", "seen", "--all-sockets", "--observe"]) == 1
+        assert "MLTCP has nothing that is bbr to observe it by" in capsys.readouterr().out
+        assert job.ccs() == ["bbr"]
 
 
 def test_mistakes_in_recording(

@@ -150,10 +150,7 @@ def test_everything_is_taken_off(
         socket.socket() as unbound,
     ):
         rule = f"{{job: a, pid: {attached.pid}, kinds: all}}"
-        rules.write_text(f"rules: [{rule}]
-follow: polling
-on_stop: keep
-")
+        rules.write_text(f"rules: [{rule}]\nfollow: polling\non_stop: keep\n")
         agent = subprocess.Popen(
             [sys.executable, "-c", RUN, "agent", "--config", rules], stderr=subprocess.DEVNULL
         )
