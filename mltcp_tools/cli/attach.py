@@ -16,26 +16,14 @@ from mltcp_tools.attach.verdict import KINDS, Verdict
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import ALL_NAMES, GAIN_MAX, NAMES, OBSERVED, SHAPES, Job
 from mltcp_tools.cli.options import (
+    GAP,
     TARGET_HELP,
-    Quantity,
+    TOTAL,
     backend_option,
     target_argument,
 )
 from mltcp_tools.cli.text import endpoint, printable, say
-from mltcp_tools.errors import MltcpError, UsageError
-from mltcp_tools.units import parse_bytes, parse_seconds
-
-
-def _total(text: object) -> int:
-    return 0 if text == "auto" else parse_bytes(text)
-
-
-def _gap(text: object) -> float:
-    if text == "auto":
-        return 0.0
-    if str(text).replace(".", "", 1).isdecimal():  # seconds? `mltcp load` takes milliseconds
-        raise UsageError(f"{text!r} has no unit; write it like {text}ms.")
-    return parse_seconds(text)
+from mltcp_tools.errors import MltcpError
 
 
 @click.command(epilog=TARGET_HELP)
@@ -44,16 +32,16 @@ def _gap(text: object) -> float:
 @click.option(
     "--total",
     "total_bytes",
-    type=Quantity("size", _total),
-    metavar="auto|BYTES",
+    type=TOTAL,
+    metavar="auto|SIZE",
     help="Bytes of one burst of one flow, such as 2.5MB; auto: as found out from the job, and until"
     " then unknown: its flows behave as their base.  [default: auto]",
 )
 @click.option(
     "--gap",
     "gap_s",
-    type=Quantity("time", _gap),
-    metavar="auto|MS",
+    type=GAP,
+    metavar="auto|TIME",
     help="Time without an ACK that ends an iteration, such as 170ms; auto as for --total."
     "  [default: auto]",
 )

@@ -169,9 +169,8 @@ def server(
 @click.option("--job", default="job", show_default=True, help="Name in the result.")
 @click.option(
     "--trace",
-    type=click.FloatRange(1),
-    metavar="MS",
-    help="Sample the sockets' TCP state every MS milliseconds of a burst, into the result.",
+    type=SECONDS,
+    help="Sample the sockets' TCP state once in so long of a burst, 1ms or more, into the result.",
 )
 @click.option(
     "--interval", type=SECONDS, default="1s", show_default=True, help="Time between lines."
@@ -233,7 +232,7 @@ def client(**options: Any) -> None:
         port=options["port"],
         job=options["job"],
         timeout_s=options["timeout"],
-        trace_s=None if options["trace"] is None else options["trace"] / 1000,
+        trace_s=options["trace"],
         interval_s=options["interval"],
     )
     run_client(

@@ -11,11 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.cli.options import Quantity
+from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.units import parse_seconds
 
 if TYPE_CHECKING:
     from mltcp_tools.experiments.experiment import Experiment
     from mltcp_tools.experiments.matrix import Matrix
+
+
+def _milliseconds(text: object) -> int:
+    """Whole milliseconds, 1000 at most."""
+    milliseconds = parse_seconds(text) * 1e3
+    whole = round(milliseconds)
+    if abs(milliseconds - whole) > 1e-6 or whole > 1000:
+        raise UsageError(f"{text!r} must be whole milliseconds, up to 1s.")
+    return whole
 
 
 def _names(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -40,11 +51,10 @@ OPTIONS = (
     click.option("--no-alone", is_flag=True, help="Don't run each job alone on the link."),
     click.option(
         "--trace",
-        type=click.IntRange(0, 1000),
-        metavar="MS",
-        default=2,
+        type=Quantity("time", _milliseconds),
+        default="2ms",
         show_default=True,
-        help="Distance of the TCP samples of the first repetition; 0: none.",
+        help="Distance of the TCP samples of the first repetition, up to 1s; 0: none.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
 )

@@ -6,7 +6,7 @@ import click
 
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import ALL_NAMES, JobParams
-from mltcp_tools.cli.options import backend_option
+from mltcp_tools.cli.options import GAP, TOTAL, backend_option
 from mltcp_tools.cli.status import other_build, show_status
 from mltcp_tools.cli.text import say
 
@@ -27,14 +27,17 @@ from mltcp_tools.cli.text import say
 @click.option(
     "--total",
     "total_bytes",
-    type=click.IntRange(0),
-    help="Bytes per iteration of a flow without a job.  [default: each learns its own]",
+    type=TOTAL,
+    metavar="auto|SIZE",
+    help="Bytes of one burst of a flow without a job, such as 2.5MB.  [default: auto, each learns"
+    " its own]",
 )
 @click.option(
     "--gap",
-    "gap_ms",
-    type=click.FloatRange(0, 3_600_000),
-    help="Milliseconds without an ACK that end an iteration.  [default: each learns its own]",
+    "gap_s",
+    type=GAP,
+    metavar="auto|TIME",
+    help="Time without an ACK that ends an iteration, such as 170ms.  [default: auto]",
 )
 @click.option(
     "--replace",
@@ -49,7 +52,7 @@ def command(
     slope: float | None,
     intercept: float | None,
     total_bytes: int | None,
-    gap_ms: float | None,
+    gap_s: float | None,
     replace: bool,
     as_json: bool,
 ) -> None:
@@ -63,7 +66,7 @@ def command(
         "slope": slope,
         "intercept": intercept,
         "total_bytes": total_bytes,
-        "gap_s": None if gap_ms is None else gap_ms / 1000,
+        "gap_s": gap_s,
     }
     chosen = {name: value for name, value in given.items() if value is not None}
     defaults = JobParams(**chosen) if chosen else None  # type: ignore[arg-type]

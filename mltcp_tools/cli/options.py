@@ -36,7 +36,19 @@ BYTES = Quantity("size", parse_bytes)
 RATE = Quantity("rate", parse_rate)
 SECONDS = Quantity("time", parse_seconds)
 FRACTION = Quantity("fraction", parse_fraction)
-RATE = Quantity("rate", parse_rate)
+
+
+def _total(text: object) -> int:
+    return 0 if text == "auto" else parse_bytes(text)
+
+
+def _gap(text: object) -> float:
+    return 0.0 if text == "auto" else parse_seconds(text)
+
+
+TOTAL = Quantity("size", _total)
+GAP = Quantity("time", _gap)
+"""Bytes of a burst of one flow, and seconds without an ACK that end an iteration; 0: `auto`."""
 
 backend_option = click.option(
     "--backend",

@@ -246,6 +246,8 @@ def _whole(value: object) -> int | None:
 def _quantity(
     parse: Callable[[object], _Number], value: object, what: str, problems: list[str]
 ) -> _Number | None:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return value  # type: ignore[return-value]  # in bytes or seconds, by older versions
     try:
         return parse(value)
     except MltcpError:

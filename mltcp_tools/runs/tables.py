@@ -45,6 +45,7 @@ OPTIONAL: dict[str, tuple[str, ...]] = {
     "bursts": ("bytes", "first_end_s"),
     "samples": ("ssthresh", "rtt_us", "retransmits", "bytes_acked", "total_bytes"),
     "flow_events": (
+        "back",
         "first_ack_s",
         "last_ack_s",
         "bytes",

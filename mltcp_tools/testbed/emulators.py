@@ -26,6 +26,7 @@ from mltcp_tools.errors import MltcpError
 from mltcp_tools.experiments.plans import Plan
 from mltcp_tools.testbed.borrowed import borrow
 from mltcp_tools.testbed.namespaces import inside
+from mltcp_tools.units import exact_bytes, exact_seconds
 
 NEEDS_ECN = ("dctcp", "mltcp_dctcp")
 """Congestion controls that both ends need, as they are settled with ECN in the handshake."""
@@ -326,26 +327,26 @@ def _client_arguments(plan: Plan, address: str) -> list[str]:
     options: dict[str, object] = {
         "port": PORT,
         "job": plan.name,
-        "bytes": spec.bytes_per_iteration,
-        "compute": spec.compute_s,
+        "bytes": exact_bytes(spec.bytes_per_iteration),
+        "compute": exact_seconds(spec.compute_s),
         "iterations": spec.iterations,
-        "duration": spec.duration_s,
+        "duration": None if spec.duration_s is None else exact_seconds(spec.duration_s),
         "jitter": spec.jitter,
         "seed": spec.seed,
         "flows": spec.flows,
         "bursts": spec.bursts,
-        "start-delay": spec.start_delay_s,
+        "start-delay": exact_seconds(spec.start_delay_s),
         "cc": spec.cc,
         "direction": spec.direction,
-        "trace": plan.trace_ms or None,
+        "trace": f"{plan.trace_ms}ms" if plan.trace_ms else None,
         "split": ",".join(map(str, spec.weights)) if spec.weights else None,
         "active": spec.active,
-        "chunk": spec.chunk,
+        "chunk": None if spec.chunk is None else exact_bytes(spec.chunk),
         "rate": None if spec.rate_bps is None else f"{spec.rate_bps}bit",
     }
     if spec.turns is not None:
-        options["turn"] = spec.turns.turn_s
-        options["shift"] = spec.turns.shift_s
+        options["turn"] = exact_seconds(spec.turns.turn_s)
+        options["shift"] = exact_seconds(spec.turns.shift_s)
         options["realign"] = spec.turns.realign
     if spec.straggler_every is not None:
         options["straggler-every"] = spec.straggler_every

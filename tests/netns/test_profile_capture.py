@@ -83,7 +83,7 @@ def test_period_and_bytes_of_captured_jobs(
         with capturing(network.receiver, path):
             clients = [
                 Emulator(
-                    *("client", RECEIVER_ADDRESS, f"--bytes={size}", f"--compute={compute}"),
+                    *("client", RECEIVER_ADDRESS, f"--bytes={size}B", f"--compute={compute}"),
                     *("--cc=cubic", "--iterations=30", f"--jitter={jitter}", f"--seed={number}"),
                     "--json",
                     prefix=["ip", "netns", "exec", sender],

@@ -96,7 +96,7 @@ def test_run_under_control(tmp_path: Path) -> None:
 def test_a_parent_that_says_stop_gets_what_was_measured(when: str, tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     long = ["--bytes=100GB"] if when == "in a burst" else ["--compute=60s"]
-    options = ("--duration=1000s", "--trace=5", "--output", str(path), *long)
+    options = ("--duration=1000s", "--trace=5ms", "--output", str(path), *long)
     with server() as (_, _, port), controlled(*job(port, *options)) as (client, control):
         _, fds = receive_message(control)
         os.close(fds[0])
@@ -240,7 +240,7 @@ def test_receive_message_keeps_no_descriptor_of_a_bad_message() -> None:
 
 def test_parent_that_reads_nothing_does_not_hold_up_the_job(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
-    options = ("--bytes=64", "--compute=0", "--iterations=2000", "--output", str(path))
+    options = ("--bytes=64B", "--compute=0", "--iterations=2000", "--output", str(path))
     with server() as (_, _, port), controlled(*job(port, *options)) as (_, control):
         _, fds = receive_message(control)
         os.close(fds[0])
