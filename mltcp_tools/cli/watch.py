@@ -21,6 +21,9 @@ _HEAD = _COLUMNS.format(
 )
 
 
+_NONE = "No job is attached, and no flow without one is sure of its iterations yet."
+
+
 def _line(view: JobView) -> str:
     known = view.metadata
     return _COLUMNS.format(
@@ -54,7 +57,10 @@ def document(view: JobView) -> dict[str, Any]:
 )
 @backend_option
 def command(once: bool, as_json: bool, wait_s: float, backend: str) -> None:
-    """Show the attached jobs: how long iterations take, and whether others are in the way.
+    """Show the jobs: how long iterations take, and whether others are in the way.
+
+    Those attached, and what processes send to a peer over flows without a job that have learned
+    their iterations.
 
     TIME is the median of the latest 10 iterations, CHANGE how it compares with the first 5 seen,
     TO-BEST with the fastest tenth; OVERLAP is the share of communication during which another job
@@ -77,6 +83,6 @@ def command(once: bool, as_json: bool, wait_s: float, backend: str) -> None:
                 return
             if screen:
                 click.clear()
-            click.echo("\n".join([_HEAD, *map(_line, views)]) if views else "No job is attached.")
+            click.echo("\n".join([_HEAD, *map(_line, views)]) if views else _NONE)
             if once:
                 return

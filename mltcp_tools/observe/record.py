@@ -21,6 +21,7 @@ from mltcp_tools.host.files import replace_file
 from mltcp_tools.host.leases import leased
 from mltcp_tools.observe.iterations import JobIteration, without_pieces
 from mltcp_tools.observe.relay import open_iterations
+from mltcp_tools.observe.untagged import Untagged
 from mltcp_tools.observe.view import Views
 from mltcp_tools.runs.environment import Environment
 from mltcp_tools.runs.folder import append_rows, check_folder, complete_tables, write_tables
@@ -189,7 +190,9 @@ def record(
     names: Collection[str],
     until: Callable[[dict[str, int], float], bool],
 ) -> dict[str, int]:
-    """Record the jobs of these names (all that are set, without any) into the new folder.
+    """Record the jobs of these names (all there are, without any) into the new folder.
+
+    Flows without a job that are sure of their iterations when it begins are jobs of their own.
 
     until: told the iterations of each job and the seconds that went by, says when it is enough;
     KeyboardInterrupt ends it as well. Whatever ends it, the folder has all complete iterations.
@@ -197,32 +200,38 @@ def record(
     is in use, BusyError where the iterations are somebody else's to read.
     """
     check_folder(folder)
-    jobs = {job.id: job for job in backend.jobs() if not names or job.name in names}
+    untagged = Untagged()
+    untagged.update(backend.flows(), backend.jobs())
+    there = [*backend.jobs(), *untagged.jobs]
+    jobs = {job.id: job for job in there if not names or job.name in names}
     if missing := sorted(set(names) - {job.name for job in jobs.values()}):
-        known = ", ".join(job.name for job in backend.jobs()) or "none"
+        known = ", ".join(job.name for job in there) or "none"
         raise UsageError(f"There is no job {missing[0]!r}; there are: {known}.")
     if not jobs:
-        raise UsageError("No job is attached; `mltcp attach` makes flows a job's.")
+        raise UsageError(
+            "No job is attached, and no flow without one is sure of its iterations yet; `mltcp"
+            " attach` makes flows a job's."
+        )
     with leased("mltcp record", backend.name), open_iterations(backend) as stream:
         folder.mkdir(parents=True, exist_ok=True)
         environment = Environment(folder)
         start_s = described_s = time.monotonic()
         recording = Recording(jobs, start_s, folder)
-        recording.note(backend.flows())
+        recording.note(untagged.flows(backend.flows()))
         recording.describe(0.0)
         outcome = "finished"
         try:
             while not until(recording.counts(), time.monotonic() - start_s):
-                recording.add(stream.poll(_POLL_S))
+                recording.add(untagged.events(stream.poll(_POLL_S)))
                 if time.monotonic() - described_s > _DESCRIBE_S:
                     described_s = time.monotonic()
-                    recording.note(backend.flows())
+                    recording.note(untagged.flows(backend.flows()))
                     recording.describe(described_s - start_s)
         except KeyboardInterrupt:
             pass
         except MltcpError as error:
             outcome = str(error)
-        recording.note(backend.flows())
+        recording.note(untagged.flows(backend.flows()))
         recording.finish(time.monotonic() - start_s)
         if stream.dropped:
             environment.warn(f"{stream.dropped} events of flows were lost.")
