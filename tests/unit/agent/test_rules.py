@@ -64,7 +64,7 @@ def test_every_field_arrives() -> None:
         "intercept": 0.5,
         "mechanisms": None,
     }
-    assert short.parameters() == {}
+    assert short.parameters() == {"mechanisms": None}
 
 
 def test_users_and_two_rules_of_one_job() -> None:
