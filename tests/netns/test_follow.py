@@ -495,6 +495,50 @@ def test_watching_and_recording_without_an_agent(
         detach(job="alone")
 
 
+def test_flows_that_nobody_attached_are_jobs_of_their_own(
+    backend: Backend, mark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "sure of its iterations yet" in shown(capsys, "watch", "--once", "--wait", "0.1s")
+    with training(mark, "cc=mltcp") as job:
+        _, port = job.ask("connect").split()
+        job.tell(f"train 1000 0.1 {BURST}")
+        wait_for(lambda: json.loads(shown(capsys, "jobs", "--json")), "a flow that is sure")
+        pid = job.process.pid
+        (listed,) = json.loads(shown(capsys, "jobs", "--json"))
+        name = listed["name"]
+        assert name.startswith(f"{pid} (")
+        assert name.endswith(") to 127.0.0.1")
+        assert listed["flows"] == 1
+        (line,) = [each for each in shown(capsys, "flows").splitlines() if name[:10] in each]
+        assert {str(pid), "-", port, "mltcp"} <= set(line.split())
+        by_port = {
+            each["local_port"]: each["pid"] for each in json.loads(shown(capsys, "flows", "--json"))
+        }
+        assert by_port[int(port)] == pid
+        assert main(["record", "-o", str(tmp_path / "run"), "--duration", "2s"]) == 0
+        assert f"iterations of {name}" in capsys.readouterr().err
+        (view,) = json.loads(shown(capsys, "watch", "--once", "--json", "--wait", "2s"))
+        assert (view["name"], view["flows"]) == (name, 1)
+        assert view["iterations"] > 5
+        assert backend.jobs() == []
+    run = analysis.load_run(tmp_path / "run")
+    assert set(run.iterations["job"]) == {name}
+    assert (run.iterations["bytes"] == BURST).all()
+
+
+def test_a_process_per_iteration_is_one_job(backend: Backend, mark: str, tmp_path: Path) -> None:
+    with agent(tmp_path, rules(mark)) as running:
+        for _ in range(8):
+            with training(mark) as job:
+                job.ask("connect")
+                wait_for(lambda job=job: job.ccs() == ["mltcp"], "attached")
+        running.wait_for("it opens connection after connection")
+        running.wait_for("trained has ended")
+        said = running.stop().splitlines()
+    assert sum("has ended" in each for each in said) == 1
+    assert sum("attached" in each for each in said) == 6
+
+
 def test_observing_changes_nothing_and_shows_all(
     backend: Backend, mark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
