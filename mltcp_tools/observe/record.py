@@ -19,7 +19,7 @@ from mltcp_tools.backends.base import BASES, Backend, Flow, IterationEvent, Job
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.host.files import replace_file
 from mltcp_tools.host.leases import leased
-from mltcp_tools.observe.iterations import JobIteration, without_pieces
+from mltcp_tools.observe.iterations import JobIteration, Whole
 from mltcp_tools.observe.relay import open_iterations
 from mltcp_tools.observe.untagged import Untagged
 from mltcp_tools.observe.view import Views
@@ -60,6 +60,7 @@ class Recording:
         self._start_s = start_s
         self._folder = folder
         self._views = Views()
+        self._whole = Whole()
         self._totals = {job_id: _Totals() for job_id in jobs}
         self._flows: dict[tuple[int, int], int] = {}
         self._numbers: dict[int, int] = {}
@@ -69,7 +70,7 @@ class Recording:
     def add(self, events: Sequence[IterationEvent]) -> None:
         """Take events; those of other jobs, and bursts that began earlier, are left out."""
         own = [e for e in events if e.job_id in self._jobs and e.first_ack_s >= self._start_s]
-        self._append(self._views.add(without_pieces(own, self._jobs.values())))
+        self._append(self._views.add(self._whole.of(own, self._jobs.values())))
 
     def note(self, flows: Sequence[Flow]) -> None:
         """Remember which congestion control each job runs, and from where it sends."""

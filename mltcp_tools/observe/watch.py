@@ -11,7 +11,7 @@ from mltcp_tools.backends.base import Backend, Flow, IterationStream, Job
 from mltcp_tools.errors import BusyError
 from mltcp_tools.host.leases import leased
 from mltcp_tools.observe.board import read_boards
-from mltcp_tools.observe.iterations import without_pieces
+from mltcp_tools.observe.iterations import Whole
 from mltcp_tools.observe.relay import open_iterations
 from mltcp_tools.observe.untagged import Untagged
 from mltcp_tools.observe.view import JobView, Views
@@ -30,6 +30,7 @@ class Watch:
         self.blind = ""
         self._backend = backend
         self._views = Views()
+        self._whole = Whole()
         self._untagged = Untagged()
         self._stream: IterationStream | None = None
         self._stack = ExitStack()
@@ -55,7 +56,7 @@ class Watch:
                 time.sleep(left)
             else:
                 events = self._untagged.events(self._stream.poll(left))
-                self._views.add(without_pieces(events, jobs))
+                self._views.add(self._whole.of(events, jobs))
 
     def look(self) -> list[JobView]:
         """The jobs as they stand, by id."""
