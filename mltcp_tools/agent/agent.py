@@ -19,6 +19,7 @@ from mltcp_tools.host.leases import leased
 from mltcp_tools.host.locks import exclusive
 from mltcp_tools.host.signals import Signals
 from mltcp_tools.sources.messages import Mailbox
+from mltcp_tools.units import counted
 
 _LINGER_S = 5.0
 """A job whose iterations are processes of their own comes back within that."""
@@ -85,7 +86,8 @@ def _detach(jobs: list[str], say: Callable[[str], None]) -> None:
         except MltcpError as error:
             say(f"{job} stays attached: {error}")
             continue
-        say(f"{job}: {sum(each.outcome == 'restored' for each in done)} connections put back.")
+        restored = sum(each.outcome == "restored" for each in done)
+        say(f"{job}: {counted(restored, 'connection')} put back.")
         for each in done:
             if each.outcome == "failed":
                 say(f"{job}: {each.record.local} is not restored: {each.reason}.")
