@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -16,10 +17,11 @@ from typing import Any
 
 import pytest
 from netns.backends_here import PARAMETERS, fresh_and_loaded
-from netns.connected import FIRST_CC, holder, with_pid
+from netns.connected import FIRST_CC, holder, namespace, with_pid
 from netns.trainings import Agent, agent, training, wait_for
 
 from mltcp_tools import analysis
+from mltcp_tools.agent import follow
 from mltcp_tools.agent.attaching import forget_closed
 from mltcp_tools.agent.follow import Follower
 from mltcp_tools.agent.rules import ALL, Rule
@@ -424,6 +426,31 @@ def unloaded(backend: Backend) -> bool:
         detach()
         return False
     return True
+
+
+def test_the_units_capabilities_are_enough_for_other_users_in_other_namespaces(
+    backend: Backend, tmp_path: Path
+) -> None:
+    unit = (Path(follow.__file__).parent / "mltcp-agent.service").read_text()
+    (names,) = re.findall(r"^CapabilityBoundingSet=(.*)$", unit, re.MULTILINE)
+    bounded = ",".join(f"+{name.removeprefix('CAP_').lower()}" for name in names.split())
+    as_nobody = ("setpriv", "--reuid=65534", "--clear-groups")
+    code = "import sys; from mltcp_tools.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    with namespace() as name, holder(2, through=("ip", "netns", "exec", name, *as_nobody)) as held:
+        (tmp_path / "agent.yaml").write_text(f"rules: [{{job: a, pid: {held.pid}, kinds: all}}]")
+        limited = ["setpriv", f"--bounding-set=-all,{bounded}", "--inh-caps=-all"]
+        running = subprocess.Popen(
+            [*limited, sys.executable, "-c", code, "agent", "--config", tmp_path / "agent.yaml"],
+            env=os.environ | {"MLTCP_AGENT_SOCKET": str(tmp_path / "socket")},
+        )
+        try:
+            wait_for(lambda: held.congestion_controls() == ["mltcp"] * 2, "attached")
+            running.terminate()
+            assert running.wait(60) == 0
+            assert held.congestion_controls() == [FIRST_CC] * 2
+        finally:
+            running.kill()
+            running.wait()
 
 
 def test_systemd_is_told(backend: Backend, mark: str, tmp_path: Path) -> None:
