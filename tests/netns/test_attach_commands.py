@@ -295,7 +295,7 @@ def test_unload_while_attached_says_to_detach(backend: Backend, mltcp: Mltcp) ->
         (["attach", "PID", "--job", ""], 2, "job name ''"),
         (["attach", "PID", "--job", "a\x1b"], 2, "printable"),
         (["attach", "PID", "--job", "a", "--total", "2.5 MBit"], 2, "not a size"),
-        (["attach", "PID", "--job", "a", "--gap", "170"], 2, "write it like 170ms"),
+        (["attach", "PID", "--job", "a", "--gap", "170"], 2, "has no unit; write it like"),
         (["attach", "PID", "--job", "a", "--gap", "2h"], 2, "not a time"),
         (["attach", "PID", "--job", "a", "--gap", "7200s"], 2, "0 to 3600 seconds"),
         (["attach", "PID", "--job", "a", "--slope", "65"], 2, "not in the range"),
