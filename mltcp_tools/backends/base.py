@@ -36,6 +36,16 @@ BASES = {
 }
 """What each is built on: what a socket gets of which nothing else is known."""
 
+OBSERVED = "observe"
+"""In place of a congestion control's name: the one of OBSERVERS that a socket's own allows, with no
+mechanism: it is seen and learned of, and behaves as before."""
+
+OBSERVERS = {"reno": "mltcp_reno", "cubic": "mltcp_cubic", "dctcp": "mltcp_dctcp"} | {
+    "mltcp": "mltcp_reno",
+    **{name: name for name in ("mltcp_reno", "mltcp_cubic", "mltcp_dctcp")},
+}
+"""The one that is a congestion control itself while it uses no mechanism."""
+
 TOTAL_MAX = 2**63 - 1
 """Largest total_bytes."""
 
@@ -61,6 +71,7 @@ class JobParams:
     shape: one of SHAPES.
     mechanisms: which of MECHANISMS act; None = the congestion control's own choice: all three
         for mltcp, the increase alone for mltcp_reno and mltcp_cubic (the published algorithm).
+        None of them: the flow is the base itself, and learned of nevertheless.
     keep_min, keep_max: with `decrease`, the share of the window kept after a loss at ratio 0
         and at ratio 1, each 0..0.875.
     yield_min, yield_max: with `yield`, the queueing delay above which the flow shrinks its
@@ -77,6 +88,11 @@ class JobParams:
     keep_max: float = share("DEFAULT_KEEP_MAX")
     yield_min: float = round(share("DEFAULT_YIELD_MIN"), 4)
     yield_max: float = share("DEFAULT_YIELD_MAX")
+
+    @property
+    def observed(self) -> bool:
+        """Whether flows only are looked at."""
+        return self.mechanisms == ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.total_bytes <= TOTAL_MAX:

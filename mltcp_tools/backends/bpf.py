@@ -54,7 +54,7 @@ _STRUCTS = {
 _MAPS = (*_STRUCTS, "mltcp_paths", "mltcp_events", "mltcp_dropped", "mltcp_off")
 """Maps that the objects share, pinned by these names (bpf/mltcp_maps.bpf.h)."""
 
-_GONE_S = 5.0
+_GONE_S = 10.0
 """The kernel frees programs a grace period after the last socket has let them go."""
 
 _OTHER_VERSION = (

@@ -9,7 +9,7 @@ from mltcp_tools.doctor.host import Host
 from mltcp_tools.doctor.privileges import capabilities
 from mltcp_tools.doctor.report import Check, install, needed
 from mltcp_tools.host.facts import skips_struct_ops
-from mltcp_tools.native.objects import CLANG_MIN
+from mltcp_tools.native.objects import CLANG_MIN, objects_shipped
 
 MIN_KERNEL = (5, 15)  # the first long-term kernel with socket options in struct_ops programs
 BTF = "/sys/kernel/btf/vmlinux"
@@ -28,8 +28,7 @@ def checks(host: Host) -> list[Check]:
         capabilities(host, {"CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"}),
         _network(host),
         _lockdown(host),
-        _clang(host),
-        _libbpf_headers(host),
+        *([_shipped()] if objects_shipped() else [_clang(host), _libbpf_headers(host)]),
         _libbpf(host),
         _bpftool(host),
     ]
@@ -170,6 +169,10 @@ def _clang(host: Host) -> Check:
         f"{found.group()} was built without the bpf target",
         install("clang") + ", and name that one in the environment variable CLANG.",
     )
+
+
+def _shipped() -> Check:
+    return Check("programs", "ok", "compiled already, in this package: no compiler is needed")
 
 
 def _libbpf_headers(host: Host) -> Check:
