@@ -345,6 +345,55 @@ def marl(output: Path, seeds: int, rounds: int, held_out: int, as_json: bool) ->
     click.echo(f"{mean:+.1%} below {result.best}, 95 % interval {low:+.1%} to {high:+.1%}")
 
 
+@command.command()
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("runs/cluster-live"),
+    show_default=True,
+)
+@click.option("--requests", metavar="azure:FILE", help="The load.")
+@click.option("--seconds", type=click.FloatRange(10), default=120.0, show_default=True)
+@click.option("--faster", type=click.FloatRange(0.1), default=4.0, show_default=True)
+@click.option("--cores", type=click.FloatRange(0.2), default=2.0, show_default=True)
+@click.option("--slo", type=click.FloatRange(0.001), default=1.0, show_default=True)
+@click.option("--stop", is_flag=True, help="End what a killed controller left running.")
+def live(
+    output: Path,
+    requests: str | None,
+    seconds: float,
+    faster: float,
+    cores: float,
+    slo: float,
+    stop: bool,
+) -> None:
+    """Share this host's cores between an elastic training job and an inference server.
+
+    Real ones: torchrun over Gloo, and a small model behind HTTP. The load is a trace, FASTER than
+    it was. Needs root for control groups.
+    """
+    from mltcp_tools.clusters.live import controller
+    from mltcp_tools.clusters.live.report import draw, summary
+    from mltcp_tools.clusters.traces import read_requests
+    from mltcp_tools.runs.folder import check_folder
+
+    if stop:
+        controller.stop(output)
+        return
+    if requests is None:
+        raise UsageError("name the load with --requests.")
+    read_requests(requests)
+    controller.require_unused(output)
+    check_folder(output)
+    output.mkdir(parents=True, exist_ok=True)
+    controller.Controller(output, cores).run(requests, seconds, faster)
+    (output / "live.png").write_bytes(draw(output, slo))
+    document = summary(output, slo)
+    (output / "summary.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    click.echo(json.dumps(document, indent=2))
+
+
 @command.command("policies")
 def policies_command() -> None:
     """List the schedulers and the treatments."""

@@ -36,6 +36,10 @@ class Agents(nn.Module):  # type: ignore[misc]
         self.critic = _mlp(WIDTH + JOB, 1)
         # Begin as the shortest job first, anywhere, never waiting: better than at random.
         nn.init.constant_(self.wait[-1].bias, -3.0)
+        nn.init.constant_(self.bid[-1].bias, 0.0)
+        with torch.no_grad():
+            self.bid[-1].bias[0] = 2.0
+            self.bid[-1].weight.mul_(0.1)
 
     def forward(self, seen: dict[str, Any]) -> tuple[Any, Any, Any]:
         """Logits of the dispatcher (batch, CANDIDATES + 1), state of leaves and value (batch,)."""

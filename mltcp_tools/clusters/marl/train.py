@@ -37,7 +37,7 @@ class Curriculum:
         default_factory=lambda: Generated(
             jobs=40,
             load=1.2,
-            hours=0.05,
+            hours=0.1,
             models={"vgg16": 1, "bert": 1, "resnet50": 2, "gpt2": 1},
             gpus={1: 2, 2: 1, 4: 2, 6: 1, 8: 2, 12: 1, 16: 1},
         )
