@@ -15,7 +15,7 @@ import numpy as np
 
 from mltcp_tools.clusters.sweep import Task
 
-POLICIES = ("random", "packed", "network", "cassini", "goodput")
+POLICIES = ("random", "packed", "network", "cassini")
 TREATMENTS = (
     "reno",
     "mltcp",

@@ -21,7 +21,7 @@ from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.view import Ints, JobState, View
 from mltcp_tools.clusters.workload import Generated, Workload, generate
 
-CLIP, EPOCHS, RATE, ENTROPY, LAMBDA = 0.2, 4, 1e-3, 0.003, 0.97
+CLIP, EPOCHS, RATE, ENTROPY, LAMBDA = 0.2, 6, 3e-3, 0.001, 0.97
 
 
 @dataclass(frozen=True)
