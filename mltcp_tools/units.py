@@ -75,6 +75,11 @@ def parse_fraction(text: object) -> float:
     return _parse(text, {"": 1.0, "%": 0.01}, "fraction", "5% or 0.05")
 
 
+def counted(count: int, what: str) -> str:
+    """`1 connection`, `3 connections`; `what` is one of them."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def exact_bytes(size: int) -> str:
     """`2500000B`, which `parse_bytes` reads as the same number."""
     return f"{size}B"

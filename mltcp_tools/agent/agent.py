@@ -19,6 +19,7 @@ from mltcp_tools.host.leases import leased
 from mltcp_tools.host.locks import exclusive
 from mltcp_tools.host.signals import Signals
 from mltcp_tools.sources.messages import Mailbox
+from mltcp_tools.units import counted
 
 _ONE = "An agent runs on this host already; stop it first (systemctl stop mltcp-agent)."
 
@@ -82,7 +83,8 @@ def _detach(jobs: list[str], say: Callable[[str], None]) -> None:
         except MltcpError as error:
             say(f"{job} stays attached: {error}")
             continue
-        say(f"{job}: {sum(each.outcome == 'restored' for each in done)} connections put back.")
+        restored = sum(each.outcome == "restored" for each in done)
+        say(f"{job}: {counted(restored, 'connection')} put back.")
         for each in done:
             if each.outcome == "failed":
                 say(f"{job}: {each.record.local} is not restored: {each.reason}.")

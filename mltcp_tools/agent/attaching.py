@@ -18,6 +18,7 @@ from mltcp_tools.attach.verdict import verdicts, wanted
 from mltcp_tools.backends.base import Backend
 from mltcp_tools.errors import HostError, MltcpError
 from mltcp_tools.host.locks import exclusive
+from mltcp_tools.units import counted
 
 _RETRY_S = 5.0
 _DOUBT_S = 0.5
@@ -153,7 +154,7 @@ def _report(watched: Watched, changes: Sequence[Change], voice: Voice) -> None:
     done = [each for each in changes if each.outcome in DONE]
     if done:
         olds = ", ".join(sorted({each.old for each in done}))
-        count = "1 connection" if len(done) == 1 else f"{len(done)} connections"
+        count = counted(len(done), "connection")
         voice.say(
             f"{done[0].job}: {count} of process {watched.process.pid} attached"
             f" ({olds} -> {done[0].new})."

@@ -27,6 +27,7 @@ from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.host.leases import leased
 from mltcp_tools.host.signals import Signals
 from mltcp_tools.sources.messages import Mailbox, Message
+from mltcp_tools.units import counted
 
 _HEARD_MOST = 10_000
 """Datagrams between two looks; a thousand processes at ten iterations a second send as many, and
@@ -184,7 +185,7 @@ class Follower:
             if each.outcome == "failed":
                 self._voice.say(f"{what}: {each.record.local} is not restored: {each.reason}.")
         if restored := sum(each.outcome == "restored" for each in done):
-            self._voice.say(f"{what}: {restored} connections put back.")
+            self._voice.say(f"{what}: {counted(restored, 'connection')} put back.")
 
     # Jobs
 

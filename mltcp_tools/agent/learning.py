@@ -19,7 +19,7 @@ from mltcp_tools.observe.view import JobView, Views
 from mltcp_tools.sources.call_sources import CallSources
 from mltcp_tools.sources.itself import learned
 from mltcp_tools.sources.metadata import Metadata
-from mltcp_tools.units import format_bytes, format_seconds
+from mltcp_tools.units import counted, format_bytes, format_seconds
 
 
 class Learning:
@@ -134,6 +134,6 @@ def summary(view: JobView) -> str:
     if view.iteration_s is None or view.first_s is None or view.best_s is None:
         return "no iterations were seen"
     return (
-        f"{view.iterations} iterations, {format_seconds(view.first_s)} each at first,"
+        f"{counted(view.iterations, 'iteration')}, {format_seconds(view.first_s)} each at first,"
         f" {format_seconds(view.iteration_s)} at last, {format_seconds(view.best_s)} at best"
     )

@@ -17,10 +17,12 @@ from typing import Any, Literal
 from mltcp_tools.runs.described import ALONE, JobView
 from mltcp_tools.runs.run import Run
 
-SEGMENT_BYTES = 1448
-"""Payload of a full segment at an MTU of 1500 bytes: less IPv4 (20), TCP (20), time stamps (12)."""
-FRAME_BYTES = 1514
-"""The same segment as a qdisc counts it: with all headers and Ethernet's 14 bytes."""
+MTU = 1500
+"""Bytes of a full packet, unless the run was simulated with others."""
+HEADER_BYTES = 52
+"""Of these, IPv4 (20), TCP (20) and time stamps (12) are no payload."""
+ETHERNET_BYTES = 14
+"""What a qdisc counts on top of a packet."""
 BEST = 0.1
 """The quantile of lone communication times that stands for the best ones: a single one that a late
 time stamp shortened decides nothing."""
@@ -76,7 +78,7 @@ def lone_jobs(run: Run, bursts: Mapping[str, int]) -> dict[str, Lone]:
     for job in run.job_names:
         view = run.experiment.jobs.get(job)
         times = measured.get(standing.get(job, ""))
-        latency_s = run.experiment.delay_s if view else 0.0
+        latency_s = run.experiment.delay_s + _setting(run, "rtt_s", 0.0) if view else 0.0
         least_s = _least_s(run, view) if view else None
         best_s = float(times.quantile(BEST)) if times is not None else None
         count = view.bursts if view else bursts.get(job, 1)
@@ -111,9 +113,18 @@ def _least_s(run: Run, view: JobView) -> float | None:
     crossed = [rates.get(name) for name in view.links] or list(rates.values())
     if not view.bytes or not crossed or not all(crossed) or view.direction == "both":
         return None
-    payload_bps = min(rate for rate in crossed if rate) * SEGMENT_BYTES / FRAME_BYTES
+    mtu = _setting(run, "mtu", MTU)
+    payload = (mtu - HEADER_BYTES) / (mtu + ETHERNET_BYTES)
+    payload_bps = min(rate for rate in crossed if rate) * payload
     own_bps = view.rate_bps or payload_bps
     return view.bytes * 8 / min(payload_bps, own_bps)
+
+
+def _setting(run: Run, name: str, default: float) -> float:
+    """What a run was simulated with, as environment.json has it."""
+    value = run.environment.get(name)
+    usable = run.environment.get("simulated") and isinstance(value, (int, float)) and value > 0
+    return float(value) if usable and value is not None else default
 
 
 def match_lone_jobs(run: Run) -> dict[str, str]:

@@ -67,6 +67,8 @@ def in_force() -> tuple[str, JobParams | None]:
             continue
         build = "unknown"
         for data in libbpf.maps_of_programs(found):
+            if data.name not in (_BUILD, _DEFAULTS):  # the key of socket storage is a descriptor
+                continue
             value = data.get(ZERO) or b""
             if data.name == _BUILD:
                 build = value.partition(b"\0")[0].decode(errors="replace") or build

@@ -15,11 +15,13 @@ from mltcp_tools.attach.targets import sockets_to_attach
 from mltcp_tools.attach.verdict import KINDS, Verdict
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import ALL_NAMES, GAIN_MAX, NAMES, SHAPES, Job
+from mltcp_tools.cli import completing
 from mltcp_tools.cli.options import (
     GAP,
     TARGET_HELP,
     TOTAL,
     backend_option,
+    list_option,
     target_argument,
 )
 from mltcp_tools.cli.text import endpoint, printable, say
@@ -28,7 +30,14 @@ from mltcp_tools.errors import MltcpError
 
 @click.command(epilog=TARGET_HELP)
 @target_argument(required=True)
-@click.option("--job", "name", required=True, metavar="NAME", help="The job the flows belong to.")
+@click.option(
+    "--job",
+    "name",
+    required=True,
+    metavar="NAME",
+    help="The job the flows belong to.",
+    shell_complete=completing.JOBS,
+)
 @click.option(
     "--total",
     "total_bytes",
@@ -56,12 +65,12 @@ from mltcp_tools.errors import MltcpError
     show_default=True,
     help="The congestion control to give the sockets.",
 )
-@click.option(
+@list_option(
     "--kind",
     "kinds",
-    type=click.Choice(KINDS),
-    multiple=True,
-    help="Take connections of this kind (can be repeated), not those that look like data.",
+    allowed=KINDS,
+    metavar="KIND,…",
+    help=f"Take connections of these kinds ({', '.join(KINDS)}), not those that look like data.",
 )
 @click.option("--all-sockets", is_flag=True, help="Take every connection, whatever its kind.")
 @backend_option

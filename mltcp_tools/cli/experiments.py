@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mltcp_tools.cli.options import Quantity
+from mltcp_tools.cli import completing
+from mltcp_tools.cli.options import Quantity, list_option
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.units import parse_seconds
 
@@ -29,10 +30,6 @@ def _milliseconds(text: object) -> int:
     return whole
 
 
-def _names(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...]:
-    return tuple(name.strip() for name in (value or "").split(",") if name.strip())
-
-
 output_option = click.option(
     "-o",
     "--output",
@@ -40,11 +37,19 @@ output_option = click.option(
     metavar="FOLDER",
     help="Run folder, new or empty; of a matrix, the folder of all.  [default: in runs/]",
 )
-only_option = click.option(
-    "--only", callback=_names, metavar="X,Y,…", help="Of a matrix, run only these mixes."
+only_option = list_option(
+    "--only",
+    metavar="X,Y,…",
+    help="Of a matrix, run only these mixes.",
+    shell_complete=completing.MIXES,
 )
 OPTIONS = (
-    click.option("--arms", callback=_names, metavar="A,B,…", help="Run only these arms."),
+    list_option(
+        "--arms",
+        metavar="A,B,…",
+        help="Run only these arms.",
+        shell_complete=completing.ARMS,
+    ),
     click.option("--iterations", type=click.IntRange(1), help="Instead of the experiment's."),
     click.option("--repetitions", type=click.IntRange(1), help="Instead of the experiment's."),
     click.option("--seed", type=click.IntRange(0), help="Instead of the experiment's."),
@@ -59,6 +64,8 @@ OPTIONS = (
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
 )
 """Those of every command that runs experiments."""
+
+experiment_argument = click.argument("experiment", shell_complete=completing.EXPERIMENTS)
 
 
 def with_options(options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mltcp_tools.cli.options import RATE, SECONDS
+from mltcp_tools.cli import completing
+from mltcp_tools.cli.options import RATE, SECONDS, list_option
 from mltcp_tools.cli.text import say
 from mltcp_tools.errors import UsageError
-from mltcp_tools.units import format_bytes
+from mltcp_tools.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from mltcp_tools.profiling.capture import By
@@ -26,7 +27,12 @@ _RESTLESS = 0.95
 
 @click.command()
 @click.argument("source", metavar="[RUN]", type=click.Path(path_type=Path), required=False)
-@click.option("--arm", help="Arm of a run folder to take the jobs from.  [default: alone]")
+@click.option(
+    "--arm",
+    help="Arm of a run folder to take the jobs from.  [default: alone]",
+    shell_complete=completing.ARMS_OF_RUN,
+)
+@list_option("--job", "names", metavar="NAME,…", help="Only these jobs of RUN or of the capture.")
 @click.option(
     "--pcap",
     type=click.Path(path_type=Path),
@@ -64,6 +70,7 @@ _RESTLESS = 0.95
 def command(
     source: Path | None,
     arm: str | None,
+    names: tuple[str, ...],
     pcap: Path | None,
     by: By,
     selected: tuple[str, ...],
@@ -89,6 +96,10 @@ def command(
         profiles, known_rate = read_source(source, arm)
     elif pcap is not None:
         profiles = _from_capture(pcap, by, selected, near)
+    if missing := sorted(set(names) - {profile.name for profile in profiles}):
+        known = ", ".join(profile.name for profile in profiles)
+        raise UsageError(f"There is no job {missing[0]!r}; there are: {known}.")
+    profiles = [profile for profile in profiles if not names or profile.name in names]
     rate = known_rate if rate is None else rate
     for sentence in (each for profile in profiles for each in profile.too_fast(rate or math.inf)):
         say(sentence)
@@ -132,10 +143,10 @@ def _from_capture(
     profiles = profiles_of_capture(capture, near)
     for profile in profiles:
         if profile.communication_s > _RESTLESS * profile.period_s and not notes:
-            many = len(capture.connections[profile.name])
+            over = counted(len(capture.connections[profile.name]), "connection")
             say(
                 f"{profile.name} sends for {profile.communication_s / profile.period_s:.0%} of the"
-                f" time, over {many} connections; if these are several jobs, name each with"
+                f" time, over {over}; if these are several jobs, name each with"
                 " --select NAME=HOST:PORT."
             )
     return profiles

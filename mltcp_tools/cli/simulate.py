@@ -11,6 +11,7 @@ import click
 
 from mltcp_tools.cli.experiments import (
     OPTIONS,
+    experiment_argument,
     only_option,
     output_option,
     overridden,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("experiment")
+@experiment_argument
 @output_option
 @only_option
 @with_options(OPTIONS)

@@ -13,7 +13,7 @@ from mltcp_tools.backends.base import ALL_NAMES, Backend, JobParams, Status
 from mltcp_tools.errors import HostError
 from mltcp_tools.host.leases import leases
 from mltcp_tools.host.namespaces import defaults
-from mltcp_tools.units import format_bytes, format_seconds
+from mltcp_tools.units import counted, format_bytes, format_seconds
 
 
 def show_status(status: Status, as_json: bool) -> None:
@@ -50,7 +50,7 @@ def _show_text(status: Status) -> None:
     elif not status.loaded:
         click.echo(f"{status.backend}: nothing is loaded")
     for name in status.loaded:
-        click.echo(f"{status.backend}: {name:<12} {status.sockets.get(name, 0)} sockets")
+        click.echo(f"{status.backend}: {name:<12} {counted(status.sockets.get(name, 0), 'socket')}")
     if status.build:
         click.echo(f"{status.backend}: build {status.build}")
     if status.defaults:

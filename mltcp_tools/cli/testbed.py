@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mltcp_tools.cli import completing
 from mltcp_tools.cli.experiments import (
     OPTIONS,
+    experiment_argument,
     only_option,
     output_option,
     overridden,
@@ -20,7 +22,8 @@ from mltcp_tools.cli.experiments import (
     run_mixes,
     with_options,
 )
-from mltcp_tools.cli.options import backend_option
+from mltcp_tools.cli.options import backend_option, list_option
+from mltcp_tools.errors import UsageError
 
 if TYPE_CHECKING:
     from mltcp_tools.experiments.experiment import Experiment
@@ -43,7 +46,7 @@ attempts_option = click.option(
 )
 _ACROSS_OPTIONS = (*OPTIONS, backend_option)
 _TESTBED_OPTIONS = (*_ACROSS_OPTIONS, attempts_option)
-_ARGUMENTS = (click.argument("experiment"), output_option)
+_ARGUMENTS = (experiment_argument, output_option)
 
 
 def _run(options: dict[str, Any], conduct: Callable[[Experiment, Path], None]) -> None:
@@ -55,14 +58,24 @@ def _run(options: dict[str, Any], conduct: Callable[[Experiment, Path], None]) -
 
 
 @command.command()
-@with_options((*_ARGUMENTS, *_TESTBED_OPTIONS))
-def run(**options: Any) -> None:
-    """Run EXPERIMENT, the name of a shipped one or a YAML file, and report on it.
+@with_options((*_ARGUMENTS, only_option, *_TESTBED_OPTIONS))
+def run(only: tuple[str, ...], **options: Any) -> None:
+    """Run EXPERIMENT, and report on it; of a matrix, run its mixes and make one table.
 
-    The run folder gets the experiment as run, the environment, the tables (Parquet and CSV), and
-    the report. What else the host does meanwhile is measured; arms that it disturbs are run again,
-    and are not compared with others where that doesn't help. Needs root.
+    EXPERIMENT is the name of a shipped experiment or matrix, or a YAML file of either. The
+    run folder gets the experiment as run, the environment, the tables (Parquet and CSV), and the
+    report; that of a matrix has matrix.txt, .md, .csv and .json and a run folder for each mix, and
+    mixes that it has already are not run again. What else the host does meanwhile is measured;
+    arms that it disturbs are run again, and are not compared with others where that doesn't help.
+    Needs root.
     """
+    from mltcp_tools.experiments.matrix import is_matrix
+
+    if is_matrix(options["experiment"]):
+        _run_matrix(options["experiment"], only, options)
+        return
+    if only:
+        raise UsageError(f"--only names mixes of a matrix, and {options['experiment']} is none.")
     _run(options, functools.partial(_conduct, options))
 
 
@@ -81,13 +94,12 @@ def _conduct(options: dict[str, Any], experiment: Experiment, folder: Path) -> N
 
 @command.command()
 @with_options((*_ARGUMENTS, *_ACROSS_OPTIONS))
-@click.option(
+@list_option(
     "--sender",
     "senders",
-    multiple=True,
     required=True,
-    metavar="HOST",
-    help="A machine that sends, as ssh knows it; may be given several times.",
+    metavar="HOST,…",
+    help="The machines that send, as ssh knows them.",
 )
 @click.option("--receiver", required=True, metavar="HOST", help="The machine that receives.")
 @click.option(
@@ -138,17 +150,21 @@ def across(
 
 
 @command.command()
-@click.argument("matrix")
+@click.argument("matrix", shell_complete=completing.MATRICES)
 @output_option
 @only_option
 @with_options(_TESTBED_OPTIONS)
-def matrix(matrix: str, output: Path | None, only: tuple[str, ...], **options: Any) -> None:
-    """Run the mixes of MATRIX, the name of a shipped one or a YAML file, and make one table.
+def matrix(matrix: str, only: tuple[str, ...], **options: Any) -> None:
+    """Run the mixes of MATRIX, as `mltcp testbed run` does, and nothing but a matrix.
 
     Mixes that the folder has already are not run again: after an interruption, give the same
     command again. A mix that can't be run here is named, and the others go on. The folder gets
     matrix.txt, .md, .csv and .json, and a run folder for each mix. Needs root.
     """
+    _run_matrix(matrix, only, options)
+
+
+def _run_matrix(matrix: str, only: tuple[str, ...], options: dict[str, Any]) -> None:
     from mltcp_tools.experiments.matrix import chosen, find_matrix, load_matrix
     from mltcp_tools.testbed.leftovers import require_privileges
 
@@ -162,7 +178,7 @@ def matrix(matrix: str, output: Path | None, only: tuple[str, ...], **options: A
     run_mixes(
         described,
         mixes,
-        output or Path("runs") / described.name,
+        options["output"] or Path("runs") / described.name,
         functools.partial(_conduct, options),
         as_json=options["as_json"],
     )

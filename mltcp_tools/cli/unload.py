@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
 from mltcp_tools.backends import AUTO, BACKENDS, get_backend
@@ -26,7 +28,8 @@ from mltcp_tools.errors import HostError
     " every socket, unload both backends, remove pins and records; and look that nothing is left.",
 )
 @click.option("--dry-run", is_flag=True, help="With --everything: say what is there, change none.")
-def command(backend: str, force: bool, everything: bool, dry_run: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print what was there and what runs on.")
+def command(backend: str, force: bool, everything: bool, dry_run: bool, as_json: bool) -> None:
     """Unregister the congestion controls and forget all jobs and tags.
 
     Refused, with what holds them named, while a socket, another process or the default of any
@@ -36,8 +39,8 @@ def command(backend: str, force: bool, everything: bool, dry_run: bool) -> None:
     if dry_run and not everything:
         raise click.UsageError("--dry-run goes with --everything")
     if everything:
-        if force or backend != AUTO:
-            raise click.UsageError("--everything goes with neither --force nor --backend")
+        if force or as_json or backend != AUTO:
+            raise click.UsageError("--everything goes with none of --force, --json and --backend")
         from mltcp_tools.attach.removal import take_off
         from mltcp_tools.testbed.leftovers import remove_leftovers
 
@@ -46,7 +49,10 @@ def command(backend: str, force: bool, everything: bool, dry_run: bool) -> None:
     chosen = [get_backend(backend)] if backend != AUTO else _there() or [get_backend()]
     was_there = _there()
     left = sum(each.unload(force) for each in chosen)
-    if not was_there:
+    if as_json:
+        names = [each.name for each in was_there]
+        click.echo(json.dumps({"were_loaded": names, "sockets_that_run_on": left}))
+    elif not was_there:
         click.echo("Nothing was loaded.", err=True)
     elif left:
         click.echo(

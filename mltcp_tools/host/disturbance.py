@@ -27,16 +27,17 @@ class Second:
     """One second, or the rest of one, of what was watched.
 
     at: when it began, CLOCK_MONOTONIC seconds. length_s: its length, seconds. stolen: share of all
-    CPUs' time that the hypervisor took. others: share that processes other than this one and its
-    children used; interrupts aren't counted. pressure: share of the time during which some task of
-    the host waited for a CPU. queued: seconds per second that this process's children waited for a
-    CPU, summed over them. late_s, latest_s: how late the probe's timers fired, on average and at
-    worst, seconds. None: the kernel doesn't tell.
+    CPUs' time that the hypervisor took. own: share that this process and its children used; others:
+    that all other processes did; interrupts aren't counted in either. pressure: share of the time
+    during which some task of the host waited for a CPU. queued: seconds per second that this
+    process's children waited for a CPU, summed over them. late_s, latest_s: how late the probe's
+    timers fired, on average and at worst, seconds. None: the kernel doesn't tell.
     """
 
     at: float
     length_s: float
     stolen: float
+    own: float | None
     others: float | None
     pressure: float | None
     queued: float | None
@@ -133,6 +134,9 @@ def _second(samples: Sequence[Sample]) -> Second:
     begin, end = samples[0], samples[-1]
     length_s = end.at - begin.at
     ticks = max(1, end.ticks - begin.ticks)
+    own = None
+    if begin.own_s is not None and end.own_s is not None:
+        own = (end.own_s - begin.own_s) * os.sysconf("SC_CLK_TCK") / ticks
 
     def rate(before: float | None, after: float | None) -> float | None:
         return None if before is None or after is None else max(0.0, after - before) / length_s
@@ -141,20 +145,13 @@ def _second(samples: Sequence[Sample]) -> Second:
         at=begin.at,
         length_s=length_s,
         stolen=(end.stolen - begin.stolen) / ticks,
-        others=_others(begin, end, ticks),
+        own=own,
+        others=None if own is None else max(0.0, (end.worked - begin.worked) / ticks - own),
         pressure=rate(begin.pressure_s, end.pressure_s),
         queued=rate(begin.queued_s, end.queued_s),
         late_s=(end.late_s - begin.late_s) / max(1, end.probes - begin.probes),
         latest_s=max(each.latest_s for each in samples[1:]),
     )
-
-
-def _others(begin: Sample, end: Sample, ticks: int) -> float | None:
-    """Share of all CPUs' time that others' processes used."""
-    if begin.own_s is None or end.own_s is None:
-        return None
-    own_ticks = (end.own_s - begin.own_s) * os.sysconf("SC_CLK_TCK")
-    return max(0.0, end.worked - begin.worked - own_ticks) / ticks
 
 
 def cpu_ticks(stat: Path = _PROC / "stat") -> tuple[int, int, int]:

@@ -48,7 +48,13 @@ void bpf_object__close(void *object);
 void *bpf_object__find_map_by_name(const void *object, const char *name);
 void *bpf_object__find_program_by_name(const void *object, const char *name);
 int bpf_map__set_initial_value(void *map, const void *data, size_t size);
+int bpf_map__set_max_entries(void *map, uint32_t max_entries);
 int bpf_map__fd(const void *map);
+int libbpf_num_possible_cpus(void);
+int bpf_program__fd(const void *program);
+void *bpf_program__attach_xdp(const void *program, int ifindex);
+int bpf_map_create(int type, const char *name, uint32_t key_size, uint32_t value_size,
+                   uint32_t max_entries, const void *opts);
 void *bpf_map__attach_struct_ops(const void *map);
 void *bpf_program__attach_iter(const void *program, const struct bpf_iter_attach_opts *opts);
 int bpf_link__fd(const void *link);
@@ -140,12 +146,19 @@ class BpfObject:
     """A loaded object file. A context manager: leaving it closes our handles, not the kernel's
     registrations and pins."""
 
-    def __init__(self, path: Path, pin_root: Path, initial: dict[str, bytes] | None = None) -> None:
-        """Open, set the initial values of read-only sections, load; maps that ask for it are
-        pinned below pin_root, or taken from there when already pinned."""
+    def __init__(
+        self,
+        path: Path,
+        pin_root: Path | None,
+        initial: dict[str, bytes] | None = None,
+        sizes: dict[str, int] | None = None,
+    ) -> None:
+        """Open, set the initial values of read-only sections and how many entries maps have, load;
+        maps that ask for it are pinned below pin_root, or taken from there when already pinned."""
         lib = library()
         lib.take_log()
-        self._pin_root = ffi.new("char[]", os.fsencode(pin_root))
+        self._links: list[Any] = []
+        self._pin_root = ffi.new("char[]", os.fsencode(pin_root)) if pin_root else ffi.NULL
         opts = ffi.new(
             "struct bpf_object_open_opts *",
             {"sz": ffi.sizeof("struct bpf_object_open_opts"), "pin_root_path": self._pin_root},
@@ -158,6 +171,10 @@ class BpfObject:
                 _check(
                     lib.call.bpf_map__set_initial_value(self._map(section), value, len(value)),
                     f"setting {section}",
+                )
+            for name, entries in (sizes or {}).items():
+                _check(
+                    lib.call.bpf_map__set_max_entries(self._map(name), entries), f"sizing {name}"
                 )
             _check(lib.call.bpf_object__load(self._object), f"loading {path.name}")
         except BaseException:
@@ -183,7 +200,7 @@ class BpfObject:
         """Attach an iterator over a map; each call of the result opens a reader and returns its
         file descriptor. The iterator ends with the object."""
         lib = library()
-        found = lib.call.bpf_object__find_program_by_name(self._object, program.encode())
+        found = self._program(program)
         info = ffi.new("uint32_t *", map_fd)
         opts = ffi.new(
             "struct bpf_iter_attach_opts *",
@@ -196,16 +213,35 @@ class BpfObject:
         link = lib.call.bpf_program__attach_iter(found, opts)
         if not link:
             raise BpfError(ffi.errno, f"attaching {program}", lib.take_log())
-        self._link = link
+        self._links.append(link)
         return lambda: _check(lib.call.bpf_iter_create(lib.call.bpf_link__fd(link)), program)
 
-    _link: Any = None
+    def map(self, name: str) -> BpfMap:
+        """A map of the object, by a descriptor of its own."""
+        return BpfMap(os.dup(library().call.bpf_map__fd(self._map(name))))
+
+    def program_fd(self, name: str) -> int:
+        """The descriptor of a program, as long as the object is open."""
+        return _check(library().call.bpf_program__fd(self._program(name)), f"program {name}")
+
+    def attach_xdp(self, name: str, interface: int) -> None:
+        """Attach a program to an interface by its index, until the object is closed."""
+        lib = library()
+        link = lib.call.bpf_program__attach_xdp(self._program(name), interface)
+        if not link:
+            raise BpfError(ffi.errno, f"attaching {name}", lib.take_log())
+        self._links.append(link)
+
+    def _program(self, name: str) -> Any:
+        found = library().call.bpf_object__find_program_by_name(self._object, name.encode())
+        if not found:
+            raise BpfError(errno.ENOENT, f"program {name}")
+        return found
 
     def close(self) -> None:
         """Close our handles. Closing twice is fine."""
-        if self._link:
-            library().call.bpf_link__destroy(self._link)
-            self._link = None
+        while self._links:
+            library().call.bpf_link__destroy(self._links.pop())
         if self._object:
             library().call.bpf_object__close(self._object)
             self._object = None
@@ -236,6 +272,12 @@ class BpfMap:
         """The map pinned at path; BpfError ENOENT when there is none."""
         return cls(_check(library().call.bpf_obj_get(os.fsencode(path)), str(path)))
 
+    @classmethod
+    def create(cls, kind: int, name: str, key: int, value: int, entries: int) -> BpfMap:
+        """A new map of a type (enum bpf_map_type) with keys and values of so many bytes."""
+        made = library().call.bpf_map_create(kind, name.encode(), key, value, entries, ffi.NULL)
+        return cls(_check(made, f"making {name}"))
+
     def get(self, key: bytes) -> bytes | None:
         """The value, or None without one."""
         value = ffi.new("char[]", self.value_size)
@@ -244,6 +286,16 @@ class BpfMap:
             return None
         _check(result, f"reading {self.name}")
         return bytes(ffi.buffer(value, self.value_size))
+
+    def get_per_cpu(self, key: bytes) -> list[int]:
+        """The 64-bit values of a per-CPU map, of every possible CPU."""
+        cpus = library().call.libbpf_num_possible_cpus()
+        values = ffi.new("uint64_t[]", cpus)
+        _check(
+            library().call.bpf_map_lookup_elem(self.fd, ffi.from_buffer(key), values),
+            f"reading {self.name}",
+        )
+        return [int(each) for each in values]
 
     def set(self, key: bytes, value: bytes) -> None:
         """Create or replace the value."""

@@ -2,11 +2,11 @@
 
 A second is disturbed when the hypervisor took more than STOLEN of all CPUs' time, when timers fired
 later than LATE_S on average or LATEST_S at worst, or when the jobs' processes together waited for a
-CPU for more than QUEUED of it while others' processes used more than OTHERS of all CPUs' time: jobs
-that only wait for each other have a host that is too small, and running them again doesn't help. A
-burst of 100 ms that starts 1 ms late is 1 % slower by that alone,
-which is what arms differ by when they are close. An arm is disturbed when more than MOST of its
-seconds are.
+CPU for more than QUEUED of it. Waiting, and late timers where the run itself used more than CROWDED
+of all CPUs' time, count only while others' processes used more than OTHERS of it: jobs that are
+only in each other's way have a host that is too small, and running them again doesn't help. A burst
+of 100 ms that starts 1 ms late is 1 % slower by that alone, which is what arms differ by when they
+are close. An arm is disturbed when more than MOST of its seconds are.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ LATE_S = 0.001
 LATEST_S = 0.02
 QUEUED = 0.25
 OTHERS = 0.1
+CROWDED = 0.5
 MOST = 0.1
 
 
@@ -72,6 +73,7 @@ def rows_of(seconds: Iterable[Second], start: float) -> list[dict[str, Any]]:
             "time_s": each.at - start,
             "length_s": each.length_s,
             "stolen": each.stolen,
+            "own": each.own,
             "others": each.others,
             "pressure": each.pressure,
             "queued": each.queued,
@@ -102,11 +104,11 @@ def judge(rows: Sequence[Mapping[Any, Any]], attempt: int = 1) -> Disturbance | 
 def _is_bad(row: Mapping[Any, Any]) -> bool:
     # A column that the kernel couldn't fill is None, or not a number where it was read from a file:
     # no comparison with that is true.
-    queued, others = row.get("queued") or 0.0, row.get("others") or 0.0
+    queued, own, others = (row.get(name) or 0.0 for name in ("queued", "own", "others"))
+    late = row["late_s"] > LATE_S or row["latest_s"] > LATEST_S
     return bool(
         row["stolen"] > STOLEN
-        or row["late_s"] > LATE_S
-        or row["latest_s"] > LATEST_S
+        or (late and not (own > CROWDED and others <= OTHERS))
         or (queued > QUEUED and others > OTHERS)
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from mltcp_tools.errors import UsageError
+from mltcp_tools.host.files import replace_file
 
 _FLOAT = "%.9g"
 _EXACT = "%.12g"
@@ -38,7 +39,13 @@ COLUMNS: dict[str, dict[str, str]] = {
     | {"cpu_busy": "float64"},
     "disturbance": _KEY
     | {"attempt": "int64", "time_s": "float64", "length_s": "float64"}
-    | {"stolen": "float64", "others": "float64", "pressure": "float64", "queued": "float64"}
+    | {
+        "stolen": "float64",
+        "own": "float64",
+        "others": "float64",
+        "pressure": "float64",
+        "queued": "float64",
+    }
     | {"late_s": "float64", "latest_s": "float64"},
     "bulk": _NEIGHBOUR
     | {"time_s": "float64", "bytes": "int64", "cwnd": "int64", "rtt_us": "int64"}
@@ -107,10 +114,6 @@ def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def _write(folder: Path, name: str, table: pd.DataFrame) -> None:
-    for suffix in (".parquet", ".csv"):
-        temporary = folder / f".{name}{suffix}"
-        if suffix == ".csv":
-            table.to_csv(temporary, index=False, float_format=_FLOAT)
-        else:
-            table.to_parquet(temporary, index=False)
-        temporary.replace(folder / f"{name}{suffix}")
+    replace_file(folder / f"{name}.parquet", table.to_parquet(index=False))
+    text = table.to_csv(index=False, float_format=_FLOAT)
+    replace_file(folder / f"{name}.csv", text.encode())

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from netns.backends_here import PARAMETERS, fresh_and_loaded
@@ -282,9 +283,10 @@ def test_what_flows_learn_is_shown(
         wait_for(lambda: follower.step() or " itself " in shown(capsys, "jobs"), "shown")
         (listed,) = json.loads(shown(capsys, "jobs", "--json"))
         assert listed["metadata"]["source"] == "itself"
-        assert listed["metadata"]["period_s"] == pytest.approx(0.1, rel=0.5)
+        period_s, gap_s = listed["metadata"]["period_s"], listed["metadata"]["gap_s"]
+        assert period_s > 0.095  # what the job sleeps; a busy host adds to that
+        assert 0.025 < gap_s < period_s
         assert listed["metadata"]["bytes_per_iteration"] == pytest.approx(BURST, rel=0.02)
-        assert listed["metadata"]["gap_s"] == pytest.approx(0.05, rel=0.5)
         flows = json.loads(shown(capsys, "flows", "--json"))
         sizes = [each["learned_bytes"] for each in flows]
         assert max(sizes) == pytest.approx(BURST, rel=0.02)
@@ -326,8 +328,7 @@ def test_the_agent_takes_in_what_hooks_say(
             )
             (view,) = json.loads(shown(capsys, "watch", "--once", "--json", "--wait", "0.1s"))
             assert view["name"] == "own-name"
-            assert view["metadata"]["period_s"] == pytest.approx(0.05, rel=0.5)
-            job.answer()
+            assert 0.045 < view["metadata"]["period_s"] < float(job.answer())
             stranger.answer()
             assert stranger.ccs() == [DEFAULT]
             running.stop()
@@ -487,10 +488,16 @@ def test_watching_and_recording_without_an_agent(
         job.tell(f"train 1000 0.1 {BURST}")  # more than are watched, however slow the machine
         assert main(["record", "-o", str(tmp_path / "run"), "--duration", "2s"]) == 0
         assert "iterations of alone" in capsys.readouterr().err
-        (view,) = json.loads(shown(capsys, "watch", "--once", "--json", "--wait", "1.5s"))
+        views: list[dict[str, Any]] = []
+
+        def watched() -> bool:
+            views[:] = json.loads(shown(capsys, "watch", "--once", "--json", "--wait", "1.5s"))
+            return views[0]["iterations"] > 5
+
+        wait_for(watched, "some iterations while it was watched")
+        (view,) = views
         assert (view["name"], view["flows"], view["metadata"]) == ("alone", 2, None)
-        assert view["iterations"] > 5
-        assert view["iteration_s"] == pytest.approx(0.1, rel=0.5)
+        assert view["iteration_s"] > 0.095
         detach(job="alone")
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from support.run_folders import LONE_COMM_S, experiment, make_run
+from support.run_folders import BYTES, LONE_COMM_S, experiment, make_run
 
 from mltcp_tools.analysis import compare_runs, load_run, render_text, summarise
 from mltcp_tools.cli.main import main
@@ -141,6 +142,14 @@ def test_a_delay_comes_after_the_burst_has_left_the_link(tmp_path: Path) -> None
     lone = summarise(load_run(folder))["lone"]["job-1"]
     assert lone["needs_s"] == pytest.approx(LONE_COMM_S)
     assert lone["alone_s"] == pytest.approx(LONE_COMM_S + 0.02)
+
+
+def test_what_a_run_was_simulated_with_counts(folder: Path) -> None:
+    document = {"schema": "mltcp-environment/1", "simulated": True, "mtu": 9000, "rtt_s": 0.001}
+    (folder / "environment.json").write_text(json.dumps(document))
+    lone = summarise(load_run(folder))["lone"]["job-1"]
+    assert lone["needs_s"] == pytest.approx(BYTES * 8 / 200e6 * 9014 / 8948)
+    assert lone["latency_s"] == 0.001
 
 
 def test_an_arm_faster_than_the_bound_is_a_failure(folder: Path) -> None:

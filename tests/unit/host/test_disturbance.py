@@ -38,6 +38,7 @@ def test_counters_become_shares_of_each_second(monkeypatch: pytest.MonkeyPatch) 
     assert [each.length_s for each in found] == pytest.approx([1.0, 1.0, 0.5])
     for each in found:
         assert each.stolen == pytest.approx(0.1)
+        assert each.own == pytest.approx(0.25)
         assert each.others == pytest.approx(0.2)
         assert each.pressure == pytest.approx(0.3)
         assert each.queued == pytest.approx(0.2)

@@ -124,10 +124,16 @@ def test_where_two_followers_show_a_job_the_one_that_knows_more_counts(tmp_path:
         finally:
             os.kill(child, 9)
             os.waitpid(child, 0)
-        assert read_boards(tmp_path)[3].metadata is None  # its writer is dead
         assert (tmp_path / f"{child}.json").exists()
-    with Board(tmp_path):
+        assert read_boards(tmp_path)[3].metadata is None  # its writer is dead
         assert not (tmp_path / f"{child}.json").exists()
+
+
+def test_a_killed_follower_whose_pid_is_anothers_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / f"{os.getpid()}.json"
+    path.write_text(json.dumps(document(start_ticks=1)))
+    assert read_boards(tmp_path) == {}
+    assert not path.exists()
 
 
 def document(**changes: object) -> dict[str, object]:

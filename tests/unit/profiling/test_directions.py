@@ -249,3 +249,21 @@ def test_connections_of_one_job_stay_one(
     out, err = capsys.readouterr()
     assert list(json.loads(out)["jobs"]) == ["10.0.1.1"]
     assert err == ""
+
+
+def test_who_never_rests_over_several_connections_is_pointed_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two jobs of one period can't be told apart, but they may be seen to be too much for one."""
+    long = JobSpec(bytes_per_iteration=3_562_500, compute_s=0.2, iterations=20)
+    short = JobSpec(bytes_per_iteration=1_128_125, compute_s=0.31, iterations=20, start_delay_s=0.2)
+    sent = [
+        *segments(long, RATE, "10.0.1.1", port=5001, size=9000),
+        *segments(short, RATE / 2, "10.0.1.1", port=5002, size=9000),
+    ]
+    path = write_capture(tmp_path / "x.pcap", sent)
+    assert main(["profile", "--pcap", str(path), "--json"]) == 0
+    out, err = capsys.readouterr()
+    (job,) = json.loads(out)["jobs"].values()
+    assert job["period_s"] == pytest.approx(0.5, rel=0.01)
+    assert "of the time, over 2 connections; if these are several jobs" in err

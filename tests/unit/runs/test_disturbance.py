@@ -34,8 +34,11 @@ def test_a_tenth_of_the_seconds_may_be_disturbed(changes: dict[str, float], said
     assert said in bad.sentence()
 
 
-def test_jobs_that_wait_for_each_other_only_have_a_host_that_is_too_small() -> None:
-    found = judge(rows(20, queued=1.5))
+@pytest.mark.parametrize("changes", [{"queued": 1.5}, {"late_s": 0.004, "own": 0.9}])
+def test_a_host_that_is_too_small_for_the_jobs_is_no_disturbance(
+    changes: dict[str, float],
+) -> None:
+    found = judge(rows(20, **changes))
     assert found is not None
     assert not found.disturbed
 
