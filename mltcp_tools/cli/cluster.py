@@ -245,6 +245,7 @@ def fit(files: tuple[Path, ...], as_json: bool) -> None:
     help="Folder of its runs; what is there already isn't run again.",
 )
 @click.option("--small", is_flag=True, help="A small one, of two minutes.")
+@click.option("--seeds", type=click.IntRange(1), help="How many draws of each workload.")
 @click.option("--policy", "policies", metavar="A,B", help="Only these schedulers besides the rest.")
 @click.option(
     "--executor",
@@ -257,6 +258,7 @@ def fit(files: tuple[Path, ...], as_json: bool) -> None:
 def matrix(
     output: Path,
     small: bool,
+    seeds: int | None,
     policies: str | None,
     executor: str,
     workers: int | None,
@@ -281,7 +283,10 @@ def matrix(
 
     chosen = tuple(policies.split(",")) if policies else POLICIES
     needed = tuple(name for name in ("packed", "network", "cassini") if name not in chosen)
-    todo = tasks(SMALL if small else FULL, (*chosen, *needed))
+    size = SMALL if small else FULL
+    if seeds is not None:
+        size = dataclasses.replace(size, seeds=seeds)
+    todo = tasks(size, (*chosen, *needed))
     with tqdm(total=len(todo), unit=" runs", disable=None) as bar:
         results = sweep(
             todo, output / "runs", executor, workers, lambda done: bar.update(done - bar.n) and None

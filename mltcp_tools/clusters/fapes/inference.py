@@ -100,7 +100,7 @@ class Predictive:
         self._trend = 0.1 * (self._level - before) + 0.9 * self._trend
         ahead = max(rate, self._level + self._trend * (STARTUP_S + self.WINDOW_S) / TICK_S)
         busy = max(ahead, 0.0) * self._service_s
-        room = busy + self.SIGMAS * math.sqrt(busy + 1)
+        room = busy + self.SIGMAS * math.sqrt(busy)
         kpa = self._kpa.wanted(now_s, concurrency, arrived, replicas)
         self._wishes.append(max(math.ceil(room / self._slots), kpa))
         return max(self._wishes)

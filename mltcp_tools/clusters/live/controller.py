@@ -147,7 +147,7 @@ def stop(folder: Path) -> None:
         state.unlink()
     time.sleep(0.5)
     for name in ("inference", "training"):
-        CpuGroup(name).remove()
+        CpuGroup(name, there=True).remove()
 
 
 def require_unused(folder: Path) -> None:

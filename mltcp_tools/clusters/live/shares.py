@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.errors import BusyError, HostError
 
 _ROOT = Path("/sys/fs/cgroup")
 _PERIOD_US = 50_000
@@ -15,13 +15,19 @@ PREFIX = "mltcp-live-"
 class CpuGroup:
     """A group named after PREFIX; made when it is first used, gone after `remove`."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, there: bool = False) -> None:
+        """there: it may be there already; else that means that somebody uses it."""
         self._v2 = (_ROOT / "cgroup.controllers").is_file()
         self._path = (_ROOT if self._v2 else _ROOT / "cpu") / f"{PREFIX}{name}"
         try:
             if self._v2:
                 (_ROOT / "cgroup.subtree_control").write_text("+cpu")
-            self._path.mkdir(exist_ok=True)
+            self._path.mkdir(exist_ok=there)
+        except FileExistsError:
+            raise BusyError(
+                f"{self._path} is there: another live run goes on, or was killed; end it with"
+                " `mltcp cluster live --stop -o FOLDER`."
+            ) from None
         except OSError as error:
             raise HostError(
                 f"{self._path} can't be made: {error.strerror}; run as root, with the cpu"
