@@ -1,6 +1,7 @@
 """The question it is for: what do a scheduler and a congestion control gain, each and together?
 
-Schedulers times treatments on three workloads, over some seeds. From their slow-downs (iteration
+Schedulers times treatments on three workloads that are drawn, and on one whose jobs never change
+places, over some seeds. From their slow-downs (iteration
 times over those alone) follows which share of Cassini's gain, over packing under reno, MLTCP has by
 itself, and what each adds to the other.
 """
@@ -74,7 +75,7 @@ def tasks(
     treatments: Sequence[str] = TREATMENTS,
 ) -> list[Task]:
     """All runs of the matrix."""
-    found = []
+    found = _fixed(size, policies, treatments)
     for name, (rate, narrow, draws) in _WORKLOADS.items():
         for seed in range(1, size.seeds + 1):
             text = (
@@ -84,6 +85,36 @@ def tasks(
             )
             found += [Task(name, text, p, t, seed) for p in policies for t in treatments]
     return found
+
+
+_FIXED = ("vgg16", "bert", "resnet50")
+
+
+def _fixed(size: Size, policies: Sequence[str], treatments: Sequence[str]) -> list[Task]:
+    """Jobs that are all there from the start and fill the cluster: none takes another's place, so
+    that treatments differ by nothing but what links give. Five for each seed, as they are quick."""
+    count = size.servers * 4 // 20 // len(_FIXED)
+    iterations = max(20, round(size.hours * 2000))
+    lines = [
+        f"  - {{name: {name}, model: {name}, gpus: 20, iterations: {iterations}, jitter: 3%,"
+        f" count: {count}}}\n"
+        for name in _FIXED
+    ]
+    return [
+        Task(
+            "fixed",
+            _CLUSTER.format(servers=size.servers, rate="25gbit", narrow=2)
+            + "jobs:\n"
+            + "".join(lines)
+            + f"seed: {seed}\n",
+            each,
+            how,
+            seed,
+        )
+        for seed in range(1, 5 * size.seeds + 1)
+        for each in policies
+        for how in treatments
+    ]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.turns import Sharing, plan_turns
 from mltcp_tools.errors import MltcpError, UsageError
 
-TINY = Size(servers=4, jobs=4, hours=0.01, seeds=1)
+TINY = Size(servers=16, jobs=4, hours=0.01, seeds=1)
 
 
 def some() -> list[Task]:
@@ -111,7 +111,7 @@ def test_the_small_matrix_has_its_table_and_plots() -> None:
     found = cells(results)
     given = answers(found)
     text = render(found, given)
-    assert text.count("| packed |") == 3
+    assert text.count("| packed |") == 4
     images = draw(found, given, results)
     assert set(images) == {"slowdown", "gains", "jobs"}
     assert all(image.startswith(b"\x89PNG") for image in images.values())
