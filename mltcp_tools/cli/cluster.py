@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mltcp_tools.cli.options import list_option
 from mltcp_tools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,20 +30,20 @@ def command() -> None:
     metavar="KIND:FILE",
     help="Take the jobs from a public trace: gavel:FILE, sia:FILE or elasticflow:FILE.",
 )
-@click.option(
+@list_option(
     "--policy",
     "policies",
-    default="fifo",
+    default=("fifo",),
     show_default=True,
-    metavar="A,B",
+    metavar="A,B,…",
     help="Schedulers to compare.",
 )
-@click.option(
+@list_option(
     "--treatment",
     "treatments",
-    default="mltcp",
+    default=("mltcp",),
     show_default=True,
-    metavar="A,B",
+    metavar="A,B,…",
     help="How jobs share links: reno, mltcp, turns, priority, aggregation and others.",
 )
 @click.option("--jobs", type=click.IntRange(1), help="Only so many jobs, the first ones.")
@@ -58,8 +59,8 @@ def command() -> None:
 def run(
     file: Path | None,
     trace: str | None,
-    policies: str,
-    treatments: str,
+    policies: tuple[str, ...],
+    treatments: tuple[str, ...],
     jobs: int | None,
     output: Path | None,
     seed: int,
@@ -90,9 +91,7 @@ def run(
         environment.add(simulated=True)
     outcomes: list[Outcome] = []
     pairs = [
-        (_policy(name, seed, workload), treatment(how))
-        for name in policies.split(",")
-        for how in treatments.split(",")
+        (_policy(name, seed, workload), treatment(how)) for name in policies for how in treatments
     ]
     summaries: list[dict[str, Any]] = []
     with tqdm(total=len(pairs) * len(workload.jobs), unit=" jobs", disable=None) as bar:
@@ -175,7 +174,7 @@ def validate(experiments: tuple[str, ...], as_json: bool) -> None:
 )
 @click.option("--tenants", type=click.IntRange(1), default=12, show_default=True)
 @click.option("--swing", type=click.FloatRange(0, 1), default=0.7, show_default=True)
-@click.option("--treatment", "how", default="mltcp", show_default=True)
+@click.option("--treatment", "how", default=("mltcp",), show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def fapes(
