@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from mltcp_tools.cli.options import list_option
 from mltcp_tools.errors import UsageError
 
 if TYPE_CHECKING:
+    from mltcp_tools.clusters.view import Policy
     from mltcp_tools.clusters.workload import Workload
 
 
@@ -45,6 +47,12 @@ def command() -> None:
     help="How jobs share links: reno, mltcp, turns, priority, aggregation and others.",
 )
 @click.option("--jobs", type=click.IntRange(1), help="Only so many jobs, the first ones.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write a run folder: every job, plots, a report.",
+)
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True)
 @click.option("--no-skip", is_flag=True, help="Simulate rounds that repeat instead of adding them.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
@@ -54,6 +62,7 @@ def run(
     policies: tuple[str, ...],
     treatments: tuple[str, ...],
     jobs: int | None,
+    output: Path | None,
     seed: int,
     no_skip: bool,
     as_json: bool,
@@ -65,26 +74,60 @@ def run(
     """
     from tqdm import tqdm
 
-    from mltcp_tools.clusters.policies import policy
+    from mltcp_tools.clusters.report import write_report
     from mltcp_tools.clusters.rules import treatment
-    from mltcp_tools.clusters.simulate import simulate_cluster
+    from mltcp_tools.clusters.simulate import Outcome, simulate_cluster
     from mltcp_tools.clusters.text import render_summaries
+    from mltcp_tools.runs.environment import Environment
+    from mltcp_tools.runs.folder import check_folder
 
     workload = _workload(file, trace)
     if jobs is not None:
         workload = dataclasses.replace(workload, jobs=workload.jobs[:jobs])
-    pairs = [(policy(name, seed), treatment(how)) for name in policies for how in treatments]
+    if output is not None:
+        check_folder(output)
+        output.mkdir(parents=True, exist_ok=True)
+        environment = Environment(output)
+        environment.add(simulated=True)
+    outcomes: list[Outcome] = []
+    pairs = [
+        (_policy(name, seed, workload), treatment(how)) for name in policies for how in treatments
+    ]
     summaries: list[dict[str, Any]] = []
     with tqdm(total=len(pairs) * len(workload.jobs), unit=" jobs", disable=None) as bar:
         for each, how in pairs:
             outcome = simulate_cluster(
                 workload, each, how, skip=not no_skip, said=lambda done: bar.update() and None
             )
+            outcomes.append(outcome)
             summaries.append(outcome.summary())
+    if output is not None:
+        if file is not None:
+            shutil.copyfile(file, output / "workload.yaml")
+        write_report(output, outcomes)
+        environment.finish("finished")
     if as_json:
         click.echo(json.dumps({"schema": "mltcp-cluster/1", "runs": summaries}, indent=2))
     else:
         click.echo(render_summaries(summaries), nl=False)
+
+
+def _policy(name: str, seed: int, workload: Workload) -> Policy:
+    """The policy of that name, or the agents of a checkpoint as `marl:FILE`."""
+    from mltcp_tools.clusters.policies import policy
+
+    kind, _, checkpoint = name.partition(":")
+    if kind != "marl":
+        return policy(name, seed)
+    if not Path(checkpoint).is_file():
+        raise UsageError(
+            f"{checkpoint or 'marl:'} is no checkpoint; `mltcp cluster marl` makes one."
+        )
+    from mltcp_tools.clusters.marl.evaluate import scale_s
+    from mltcp_tools.clusters.marl.policy import Marl
+    from mltcp_tools.clusters.marl.train import load
+
+    return Marl(load(Path(checkpoint))[0], scale_s(workload))
 
 
 def _workload(file: Path | None, trace: str | None) -> Workload:
@@ -189,6 +232,170 @@ def fit(files: tuple[Path, ...], as_json: bool) -> None:
     for name, values in found.items():
         numbers = ", ".join(f"{key} {value:.4g}" for key, value in values.items())
         click.echo(f"{name}: {numbers}")
+
+
+@command.command()
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("runs/cluster-matrix"),
+    show_default=True,
+    help="Folder of its runs; what is there already isn't run again.",
+)
+@click.option("--small", is_flag=True, help="A small one, of two minutes.")
+@click.option("--seeds", type=click.IntRange(1), help="How many draws of each workload.")
+@click.option("--policy", "policies", metavar="A,B", help="Only these schedulers besides the rest.")
+@click.option(
+    "--executor",
+    default="processes",
+    show_default=True,
+    help="processes, ray (a local cluster) or ray:ADDRESS.",
+)
+@click.option("--workers", type=click.IntRange(1), help="Processes.  [default: one per CPU]")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def matrix(
+    output: Path,
+    small: bool,
+    seeds: int | None,
+    policies: str | None,
+    executor: str,
+    workers: int | None,
+    as_json: bool,
+) -> None:
+    """Run every scheduler with every treatment on three workloads: who gains what, and together.
+
+    Writes matrix.md and three plots next to the runs. Started again, it goes on where it stopped.
+    """
+    from tqdm import tqdm
+
+    from mltcp_tools.clusters.question import (
+        FULL,
+        POLICIES,
+        SMALL,
+        answers,
+        cells,
+        tasks,
+    )
+    from mltcp_tools.clusters.question_plots import draw, render
+    from mltcp_tools.clusters.sweep import sweep
+
+    chosen = tuple(policies.split(",")) if policies else POLICIES
+    needed = tuple(name for name in ("packed", "network", "cassini") if name not in chosen)
+    size = SMALL if small else FULL
+    if seeds is not None:
+        size = dataclasses.replace(size, seeds=seeds)
+    todo = tasks(size, (*chosen, *needed))
+    with tqdm(total=len(todo), unit=" runs", disable=None) as bar:
+        results = sweep(
+            todo, output / "runs", executor, workers, lambda done: bar.update(done - bar.n) and None
+        )
+    found = cells(results)
+    given = answers(found)
+    text = render(found, given)
+    (output / "matrix.md").write_text(text, encoding="utf-8")
+    for name, image in draw(found, given, results).items():
+        (output / f"{name}.png").write_bytes(image)
+    if as_json:
+        document = {
+            "schema": "mltcp-cluster-matrix/1",
+            "cells": [dataclasses.asdict(each) for each in found],
+            "answers": [dataclasses.asdict(each) for each in given],
+        }
+        click.echo(json.dumps(document, indent=2))
+    else:
+        click.echo(text, nl=False)
+
+
+@command.command()
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("runs/cluster-marl"),
+    show_default=True,
+    help="Folder of checkpoints; those that are there aren't trained again.",
+)
+@click.option("--seeds", type=click.IntRange(1, 10), default=5, show_default=True)
+@click.option("--rounds", type=click.IntRange(1), default=60, show_default=True)
+@click.option("--held-out", type=click.IntRange(1), default=10, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def marl(output: Path, seeds: int, rounds: int, held_out: int, as_json: bool) -> None:
+    """Train schedulers that learn, and compare them with the others on held-out workloads."""
+    from mltcp_tools.clusters.marl.evaluate import draw_curves, train_and_evaluate
+
+    def say(seed: int, number: int, ratio: float) -> None:
+        click.echo(f"seed {seed}, round {number + 1}: {ratio:.3f} of srtf's", err=True)
+
+    result = train_and_evaluate(range(1, seeds + 1), rounds, output, held_out, said=say)
+    (output / "curves.png").write_bytes(draw_curves(result))
+    mean, low, high = result.gains()
+    document = {
+        "schema": "mltcp-cluster-marl/1",
+        "learned_s": result.learned_s,
+        "rivals_s": result.rivals_s,
+        "best_rival": result.best,
+        "gain": mean,
+        "gain_low": None if low != low else low,
+        "gain_high": None if high != high else high,
+    }
+    if as_json:
+        click.echo(json.dumps(document, indent=2))
+        return
+    for name, seconds in sorted(result.rivals_s.items(), key=lambda each: each[1]):
+        click.echo(f"{name:10} {seconds:8.1f} s")
+    for seed, seconds in result.learned_s.items():
+        click.echo(f"{f'marl, {seed}':10} {seconds:8.1f} s")
+    click.echo(f"{mean:+.1%} below {result.best}, 95 % interval {low:+.1%} to {high:+.1%}")
+
+
+@command.command()
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("runs/cluster-live"),
+    show_default=True,
+)
+@click.option("--requests", metavar="azure:FILE", help="The load.")
+@click.option("--seconds", type=click.FloatRange(10), default=120.0, show_default=True)
+@click.option("--faster", type=click.FloatRange(0.1), default=4.0, show_default=True)
+@click.option("--cores", type=click.FloatRange(0.2), default=2.0, show_default=True)
+@click.option("--slo", type=click.FloatRange(0.001), default=1.0, show_default=True)
+@click.option("--stop", is_flag=True, help="End what a killed controller left running.")
+def live(
+    output: Path,
+    requests: str | None,
+    seconds: float,
+    faster: float,
+    cores: float,
+    slo: float,
+    stop: bool,
+) -> None:
+    """Share this host's cores between an elastic training job and an inference server.
+
+    Real ones: torchrun over Gloo, and a small model behind HTTP. The load is a trace, FASTER than
+    it was. Needs root for control groups.
+    """
+    from mltcp_tools.clusters.live import controller
+    from mltcp_tools.clusters.live.report import draw, summary
+    from mltcp_tools.clusters.traces import read_requests
+    from mltcp_tools.runs.folder import check_folder
+
+    if stop:
+        controller.stop(output)
+        return
+    if requests is None:
+        raise UsageError("name the load with --requests.")
+    read_requests(requests)
+    controller.require_unused(output)
+    check_folder(output)
+    output.mkdir(parents=True, exist_ok=True)
+    controller.Controller(output, cores).run(requests, seconds, faster)
+    (output / "live.png").write_bytes(draw(output, slo))
+    document = summary(output, slo)
+    (output / "summary.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    click.echo(json.dumps(document, indent=2))
 
 
 @command.command("policies")

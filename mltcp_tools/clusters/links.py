@@ -21,6 +21,11 @@ class LinkUse:
         self._bytes = np.zeros((len(topology.rates_bps), _BINS))
         self.bin_s = 1.0
 
+    @property
+    def names(self) -> list[str]:
+        """Of the links."""
+        return self._topology.names
+
     def add(self, phases: Sequence[Phase], iterations: int, begun_s: float, end_s: float) -> None:
         """So many iterations of a job, spread evenly between two instants."""
         if not iterations or end_s <= begun_s:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -152,6 +152,22 @@ class ClusterSimulator:
 
     def run(self) -> Outcome:
         """Until every job is done. Raises MltcpError where the policy starves a job for good."""
+        asking = self.decisions()
+        view = next(asking, None)
+        while view is not None:
+            try:
+                view = asking.send(self._policy.decide(view))
+            except StopIteration:
+                break
+        return self._outcome
+
+    @property
+    def outcome(self) -> Outcome:
+        """What has come of it so far."""
+        return self._outcome
+
+    def decisions(self) -> Generator[View, Decision, None]:
+        """The same, asking whoever drives it: gives a view, wants a decision."""
         jobs = self._workload.jobs
         troubles = heapq.merge(
             _troubles(self._workload),
@@ -181,15 +197,14 @@ class ClusterSimulator:
             elif trouble is not None and until_s == trouble_s:
                 self._suffer(*trouble[1:])
                 trouble = next(troubles, None)
-            self._apply(self._policy.decide(self._view()))
+            self._outcome.makespan_s = self._now_s
+            self._outcome.events = self._engine.counters()["events"]
+            self._apply((yield self._view()))
             every_s = self._policy.round_s
             if every_s is not None:
                 # A round that nobody waits for or runs in can be left out.
                 busy = bool(self._waiting or self._running)
                 round_at = (math.floor(self._now_s / every_s) + 1) * every_s if busy else math.inf
-        self._outcome.makespan_s = self._now_s
-        self._outcome.events = self._engine.counters()["events"]
-        return self._outcome
 
     def _view(self) -> View:
         return View(

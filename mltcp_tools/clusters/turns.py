@@ -16,10 +16,14 @@ from mltcp_tools.planning.rotations import Problem, SharedLink
 from mltcp_tools.profiling.profile import Phase as Burst
 from mltcp_tools.profiling.profile import Profile
 
-ANGLE_DEG = 10.0
-TOLERANCE = 0.05
-MOST_JOBS = 24
-"""Larger groups of jobs that links connect are left without turns: no circle holds them."""
+ANGLE_DEG = 15.0
+TOLERANCE = 0.02
+FITS = 0.95
+"""Jobs whose worst link scores less have no turns: slower turns would cost more than collisions."""
+MOST_JOBS = 8
+MOST_STEPS = 1000
+"""Groups of more jobs that links connect, or whose circle has more steps, are left without turns: a
+plan would take longer than the jobs that it is for stay together."""
 SLACK = 0.05
 
 
@@ -47,8 +51,8 @@ def score(topology: Topology, jobs: Sequence[Sharing], around: int) -> float:
         return 1.0
     # Its own links only; what is further away was decided before.
     worst = 1.0
-    for members in mine:
-        plan = _plan(topology, jobs, tuple(sorted(members)))
+    for members in {tuple(sorted(each)) for each in mine}:
+        plan = _plan(topology, jobs, members) if len(members) <= MOST_JOBS else None
         worst = min(worst, plan[0] if plan else 0.0)
     return worst
 
@@ -60,7 +64,7 @@ def plan_turns(topology: Topology, jobs: Sequence[Sharing]) -> dict[str, Turn]:
     for group in _groups(shared, len(jobs)):
         if 1 < len(group) <= MOST_JOBS:
             plan = _plan(topology, jobs, tuple(group))
-            if plan:
+            if plan and plan[0] >= FITS:
                 turns |= plan[1]
     return turns
 
@@ -142,13 +146,14 @@ def _plan_of(
         circle = make_circle(profiles, ANGLE_DEG, TOLERANCE)
     except UsageError:
         return None
+    if circle.steps > MOST_STEPS:
+        return None
     links = []
     for link, capacity in rates:
         crossing = [_most(job, link, rate) for job in jobs]
         on = tuple(number for number, most in enumerate(crossing) if most > 0)
-        # A job asks for what its own slowest link allows; on the others that is a part of the rate.
         if len(on) > 1 and sum(crossing) > capacity * (1 + 1e-9):
-            links.append(SharedLink(capacity, on, (1,) * len(on)))
+            links.append(SharedLink(capacity, on, tuple(_times(jobs[n], link) for n in on)))
     if not links:
         return 1.0, [(0.0, 0.0)] * len(jobs)
     problem = Problem([circle.demand[profile.name] for profile in profiles], links)
@@ -161,6 +166,11 @@ def _plan_of(
         first_s = profile.phases[0].start_s
         timed.append((period_s, shift * circle.step_s * stretch + first_s))
     return worst, timed
+
+
+def _times(job: _Described, link: int) -> int:
+    """How often the job's traffic crosses the link, in the phase where it does so most."""
+    return max(round(times) for _, _, crossed in job for each, times in crossed if each == link)
 
 
 def _most(job: _Described, link: int, rate: dict[int, float]) -> float:

@@ -46,10 +46,10 @@ class Kpa:
     name = "kpa"
     UTILISATION = 0.7
 
-    def __init__(self, slots: int = SLOTS) -> None:
-        self._target = slots * self.UTILISATION
-        self._stable: deque[float] = deque(maxlen=int(60 / TICK_S))
-        self._panic: deque[float] = deque(maxlen=int(6 / TICK_S))
+    def __init__(self, slots: int = SLOTS, stable_s: float = 60.0) -> None:
+        self._target, self._stable_s = slots * self.UTILISATION, stable_s
+        self._stable: deque[float] = deque(maxlen=int(stable_s / TICK_S))
+        self._panic: deque[float] = deque(maxlen=max(1, int(stable_s / 10 / TICK_S)))
         self._panic_until_s = -math.inf
         self._most = 0
 
@@ -62,7 +62,7 @@ class Kpa:
         if panic >= 2 * max(1, replicas):
             if now_s >= self._panic_until_s:
                 self._most = 0
-            self._panic_until_s = now_s + 60
+            self._panic_until_s = now_s + self._stable_s
         if now_s < self._panic_until_s:
             self._most = max(self._most, panic, replicas)
             return self._most
@@ -82,12 +82,14 @@ class Predictive:
     HOLD_S = 120.0
     SIGMAS = 3.0
 
-    def __init__(self, service_s: float, slots: int = SLOTS) -> None:
-        self._kpa = Kpa(slots)
+    def __init__(
+        self, service_s: float, slots: int = SLOTS, hold_s: float = HOLD_S, stable_s: float = 60.0
+    ) -> None:
+        self._kpa = Kpa(slots, stable_s)
         self._service_s, self._slots = service_s, slots
         self._level = self._trend = 0.0
         self._counts: deque[int] = deque(maxlen=int(self.WINDOW_S / TICK_S))
-        self._wishes: deque[int] = deque(maxlen=int(self.HOLD_S / TICK_S))
+        self._wishes: deque[int] = deque(maxlen=int(hold_s / TICK_S))
 
     def wanted(self, now_s: float, concurrency: float, arrived: int, replicas: int) -> int:
         """See Scaler."""
@@ -98,7 +100,7 @@ class Predictive:
         self._trend = 0.1 * (self._level - before) + 0.9 * self._trend
         ahead = max(rate, self._level + self._trend * (STARTUP_S + self.WINDOW_S) / TICK_S)
         busy = max(ahead, 0.0) * self._service_s
-        room = busy + self.SIGMAS * math.sqrt(busy + 1)
+        room = busy + self.SIGMAS * math.sqrt(busy)
         kpa = self._kpa.wanted(now_s, concurrency, arrived, replicas)
         self._wishes.append(max(math.ceil(room / self._slots), kpa))
         return max(self._wishes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mltcp_tools.clusters.models import Allocation
-from mltcp_tools.clusters.policies.goodput import efficiency
+from mltcp_tools.clusters.policies.goodput import speed
 from mltcp_tools.clusters.policies.orders import start_in_order
 from mltcp_tools.clusters.policies.placing import near, pack
 from mltcp_tools.clusters.simulate import RESTART_S
@@ -13,27 +13,6 @@ from mltcp_tools.clusters.view import Decision, JobState, View
 
 PAYS = 4
 """A job grows if that saves so many times what restarting it costs."""
-
-
-def speed(view: View, state: JobState, gpus: int) -> float:
-    """Share of the job's own speed with so many GPUs, 1 with those it asked for.
-
-    Its performance model: computing as alone, sending as alone times what the network is narrower
-    where the job no longer fits below one leaf; nothing is sent inside one server.
-    """
-    if gpus < 1:
-        return 0.0
-    job, topology = state.job, view.topology
-    sending_s = max(0.0, state.lone_s - job.model.compute_s)
-    if not sending_s and gpus > topology.gpus:
-        rate = topology.rates_bps[0] * topology.nics
-        sending_s = 2 * job.model.size * 8 / rate
-    if gpus <= topology.gpus:
-        sending_s = 0.0
-    elif gpus > topology.gpus * topology.leaf:
-        sending_s *= topology.oversubscription
-    factor = gpus / job.gpus
-    return factor * efficiency(factor) * state.lone_s / (job.model.compute_s + sending_s)
 
 
 def options(state: JobState, most: int) -> list[int]:

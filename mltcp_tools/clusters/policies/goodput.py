@@ -15,7 +15,7 @@ from mltcp_tools.clusters.policies.placing import near
 from mltcp_tools.clusters.view import Decision, JobState, View
 
 NOISE_SCALE = 4.0
-SPREAD = 4
+SPREAD = 2
 """A job gets at most so many times the GPUs it asked for."""
 
 
@@ -24,36 +24,51 @@ def efficiency(factor: float) -> float:
     return (1 + NOISE_SCALE) / (max(1.0, factor) + NOISE_SCALE)
 
 
-def speed(state: JobState, gpus: int) -> float:
-    """Iterations' worth of work per second with so many GPUs."""
+def speed(view: View, state: JobState, gpus: int) -> float:
+    """Share of the job's own speed with so many GPUs, 1 with those it asked for.
+
+    Its performance model: computing as alone, sending as alone times what the network is narrower
+    where the job no longer fits below one leaf; nothing is sent inside one server.
+    """
     if gpus < 1:
         return 0.0
-    job, own = state.job, state.job.gpus
+    job, topology = state.job, view.topology
     sending_s = max(0.0, state.lone_s - job.model.compute_s)
-    # What a ring sends hardly depends on how many take part; two servers are enough to pay for it.
-    took_s = job.model.compute_s + (sending_s if gpus > 1 else 0.0)
-    return gpus / own * efficiency(gpus / own) / took_s
+    if not sending_s and gpus > topology.gpus:
+        rate = topology.rates_bps[0] * topology.nics
+        sending_s = 2 * job.model.size * 8 / rate
+    if gpus <= topology.gpus:
+        sending_s = 0.0
+    elif gpus > topology.gpus * topology.leaf:
+        sending_s *= topology.oversubscription
+    factor = gpus / job.gpus
+    return factor * efficiency(factor) * state.lone_s / (job.model.compute_s + sending_s)
 
 
 class Goodput:
-    """GPUs go one by one to where they add most, relative to what the job had with its own."""
+    """GPUs go one by one to where they add most, relative to what the job had with its own.
+
+    Running jobs change in rounds only; between them, who waits gets what is free.
+    """
 
     name = "goodput"
     round_s: float | None = 600.0
 
+    def __init__(self) -> None:
+        self._round = -1
+
     def decide(self, view: View) -> Decision:
         """New numbers of GPUs; jobs whose number stays keep their place."""
+        assert self.round_s is not None
         states = sorted((*view.running, *view.waiting), key=lambda state: state.number)
-        down = (
-            view.topology.total_gpus
-            - int(view.free.sum())
-            - sum(sum(state.allocation.values()) for state in view.running)
-        )
-        counts = self._divide(states, view.topology.total_gpus - down)
+        held = sum(sum(state.allocation.values()) for state in view.running)
+        counts = self._divide(view, states, int(view.free.sum()) + held)
+        this = int(view.now_s // self.round_s)
+        between, self._round = this == self._round, this
         kept: dict[int, Allocation] = {
             state.number: state.allocation
             for state in view.running
-            if self._keeps(state, counts[state.number])
+            if between or self._keeps(state, counts[state.number])
         }
         free = view.free_without(kept)
         decided = dict(kept)
@@ -73,22 +88,24 @@ class Goodput:
         return bool(count) and abs(count - have) * 4 < have
 
     @staticmethod
-    def _divide(states: list[JobState], total: int) -> dict[int, int]:
+    def _divide(view: View, states: list[JobState], total: int) -> dict[int, int]:
         counts = dict.fromkeys((state.number for state in states), 0)
-        heap = [(-_gain(state, 0), state.number, state) for state in states]
+        heap = [(-_gain(view, state, 0), state.number, state) for state in states]
         heapq.heapify(heap)
         while total and heap:
             _, number, state = heapq.heappop(heap)
             counts[number] += 1
             total -= 1
             if counts[number] < SPREAD * state.job.gpus:
-                heapq.heappush(heap, (-_gain(state, counts[number]), number, state))
+                gain = _gain(view, state, counts[number])
+                heapq.heappush(heap, (-gain, number, state))
         return counts
 
 
-def _gain(state: JobState, gpus: int) -> float:
-    """What one more GPU adds to the job's speed-up, which weighs less the larger it is."""
-    own = speed(state, state.job.gpus)
-    before, after = speed(state, gpus) / own, speed(state, gpus + 1) / own
-    # The power mean with p = -1 of Pollux, as a marginal gain: small shares count most.
+def _gain(view: View, state: JobState, gpus: int) -> float:
+    """What one more GPU adds to the job's speed-up, which weighs less the larger it is.
+
+    The power mean with p = -1 of Pollux, as a marginal gain: small shares count most.
+    """
+    before, after = speed(view, state, gpus), speed(view, state, gpus + 1)
     return (after - before) / max(before, 1e-2) ** 2

@@ -49,3 +49,17 @@ def test_bad_input_gets_one_sentence_and_2(
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_a_run_folder_has_jobs_plots_and_a_report(tmp_path: Path) -> None:
+    file, folder = tmp_path / "w.yaml", tmp_path / "run"
+    file.write_text(WORKLOAD)
+    assert main(["cluster", "run", str(file), "--policy", "fifo", "-o", str(folder)]) == 0
+    names = {each.name for each in folder.iterdir()}
+    plots = {"completion.png", "timeline-fifo-mltcp.png", "links-fifo-mltcp.png"}
+    tables = {"jobs.csv", "jobs.parquet", "summary.json", "report.html"}
+    assert names >= plots | tables | {"workload.yaml", "environment.json"}
+    assert json.loads((folder / "environment.json").read_text())["outcome"] == "finished"
+    assert len((folder / "jobs.csv").read_text().splitlines()) == 7
+    # A second run doesn't write over the first.
+    assert main(["cluster", "run", str(file), "--policy", "fifo", "-o", str(folder)]) == 2

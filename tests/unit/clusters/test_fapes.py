@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +67,7 @@ def test_a_prediction_meets_objectives_that_kpa_misses_in_a_ramp() -> None:
 def test_needs_are_whole_servers_and_only_changes() -> None:
     served = serve(steady(56.0, 200), Kpa(), ONE_SECOND, limit=50)
     needs = list(served.needs(4))
-    assert all(a[1] != b[1] for a, b in zip(needs, needs[1:], strict=False))
+    assert all(a[1] != b[1] for a, b in pairwise(needs))
     assert needs[-1][1] == -(-served.replicas[-1] // 4)
     assert SLOTS == 8
 
@@ -101,7 +102,7 @@ def test_steps_overlap_between_their_sum_and_their_maximum() -> None:
 def test_placements_name_line_and_field(tmp_path: Path) -> None:
     file = tmp_path / "placements.csv"
     file.write_text("placement,local_bsz,step_time,sync_time\n44,8,0.5,0.1\n4x,8,0.5,0.1\n")
-    with pytest.raises(UsageError, match="placements.csv:3: placement: '4x' is no digits"):
+    with pytest.raises(UsageError, match=r"placements\.csv:3: placement: '4x' is no digits"):
         read_placements(file)
 
 

@@ -1,0 +1,189 @@
+"""The controller: cores go to the inference server as its load asks, the rest to training.
+
+Cores are lent in UNITS; every tick the guard of FaPES (inference.Predictive) says how many the
+server is to have. Training has the others, and is run anew by torchrun with a worker for each, from
+its checkpoint, when that has lasted for HOLD_S. Everything the controller starts has a session of
+its own: if it is killed, server and training go on with what they have, and `stop` ends them later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from mltcp_tools.clusters.fapes.inference import TICK_S, Predictive
+from mltcp_tools.clusters.live.shares import CpuGroup
+from mltcp_tools.errors import BusyError, MltcpError
+
+UNITS = 4
+HOLD_S = 10.0
+STATE = "state.json"
+
+
+class Controller:
+    """One live run in a folder. cores: what is shared. service_s: of a request with a unit."""
+
+    def __init__(self, folder: Path, cores: float, service_s: float = 0.03) -> None:
+        self._folder, self._unit = folder, cores / UNITS
+        self._groups = {name: CpuGroup(name) for name in ("inference", "training")}
+        self._port = _free_port()
+        self._agent: subprocess.Popen[bytes] | None = None
+        self._workers = 0
+        self._others: list[subprocess.Popen[bytes]] = []
+        # A compressed trace rises and falls faster than a day does.
+        self._scaler = Predictive(service_s, slots=1, hold_s=HOLD_S, stable_s=2 * HOLD_S)
+        self._log = (folder / "controller.jsonl").open("w", buffering=1)
+        self._asked = UNITS - 1
+        self._since = 0.0
+
+    def run(self, trace: str, seconds: float, faster: float) -> None:
+        """Serve the trace for so long. Ends what it started however it ends, but by SIGKILL."""
+        try:
+            self._lend(1)
+            self._start(
+                "inference", [sys.executable, "-m", f"{__package__}.server", f"{self._port}"]
+            )
+            self._resize(UNITS - 1)
+            self._until_ready()
+            load = [trace, str(self._port), str(faster), str(seconds)]
+            client = self._start(
+                None, [sys.executable, "-m", f"{__package__}.load", *load, self._file("load.jsonl")]
+            )
+            before, began = 0, time.monotonic()
+            for tick in range(int(seconds / TICK_S)):
+                time.sleep(max(0.0, began + (tick + 1) * TICK_S - time.monotonic()))
+                seen = self._load()
+                arrived, before = seen["arrived"] - before, seen["arrived"]
+                have = UNITS - self._asked
+                wanted = self._scaler.wanted((tick + 1) * TICK_S, seen["inside"], arrived, have)
+                self._lend(max(1, min(UNITS - 1, wanted)))
+            client.wait(timeout=120)
+        finally:
+            stop(self._folder)
+
+    def _lend(self, units: int) -> None:
+        """So many units to inference, the others to training: cores at once, workers later."""
+        cores = {
+            "inference": self._groups["inference"].limit(units * self._unit),
+            "training": self._groups["training"].limit((UNITS - units) * self._unit),
+        }
+        line = {"time": time.time(), "units": units, "cores": cores, "workers": self._workers}
+        self._log.write(json.dumps(line) + "\n")
+        if UNITS - units != self._asked:
+            self._asked, self._since = UNITS - units, time.monotonic()
+        elif self._workers and self._workers != self._asked:
+            # Fewer soon, as they would share what one needs; more only when it lasts.
+            less = self._asked < self._workers
+            if time.monotonic() - self._since >= (HOLD_S / 2 if less else HOLD_S):
+                self._resize(self._asked)
+
+    def _resize(self, workers: int) -> None:
+        """Run torchrun anew with so many workers; they go on at their last checkpoint."""
+        if self._agent is not None:
+            self._agent.send_signal(signal.SIGTERM)
+            try:
+                self._agent.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                for pid in _session(self._agent.pid):
+                    _kill(pid)
+                self._agent.wait()
+        options = ["--standalone", f"--nproc-per-node={workers}", "--max-restarts=3"]
+        script = [str(Path(__file__).parent / "training.py"), str(self._folder)]
+        command = [sys.executable, "-m", "torch.distributed.run", *options, *script]
+        self._agent, self._workers = self._start("training", command), workers
+
+    def _start(self, group: str | None, command: list[str]) -> subprocess.Popen[bytes]:
+        out = (self._folder / "output.log").open("ab")
+        process = subprocess.Popen(
+            command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+        self._others.append(process)
+        if group is not None:
+            self._groups[group].add(process.pid)
+        pids = [[each.pid, _began(each.pid)] for each in self._others]
+        (self._folder / STATE).write_text(json.dumps({"processes": pids}), encoding="utf-8")
+        return process
+
+    def _load(self) -> dict[str, Any]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/load", timeout=10) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
+
+    def _until_ready(self) -> None:
+        for _ in range(600):
+            try:
+                self._load()
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.2)
+                continue
+            if (self._folder / "training.jsonl").is_file():
+                return
+            time.sleep(0.2)
+        raise MltcpError(f"Server or training didn't start; see {self._folder / 'output.log'}.")
+
+    def _file(self, name: str) -> str:
+        return str(self._folder / name)
+
+
+def stop(folder: Path) -> None:
+    """End what a controller in that folder started, if it is still there, and its groups."""
+    state = folder / STATE
+    if state.is_file():
+        for pid, began in json.loads(state.read_text(encoding="utf-8"))["processes"]:
+            # A number may have been given to another process meanwhile.
+            if _began(pid) == began:
+                for child in _session(pid):
+                    _kill(child)
+        state.unlink()
+    time.sleep(0.5)
+    for name in ("inference", "training"):
+        CpuGroup(name, there=True).remove()
+
+
+def require_unused(folder: Path) -> None:
+    """Raise BusyError where a controller in that folder left processes."""
+    if (folder / STATE).is_file():
+        raise BusyError(f"{folder} has a live run; end it with `mltcp cluster live --stop`.")
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _session(leader: int) -> list[int]:
+    """The processes of a session."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if os.getsid(int(entry.name)) == leader:
+                    found.append(int(entry.name))
+            except ProcessLookupError:
+                continue
+    return found
+
+
+def _began(pid: int) -> int | None:
+    """When a process began, clock ticks since boot; None if there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,122 @@
+"""Run folders of cluster runs: the workload, its host, every job, and plots."""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+
+from mltcp_tools.clusters.simulate import Outcome
+from mltcp_tools.clusters.text import render_summaries
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+_LINKS = 40
+"""The links shown in a heat map: those that carried most of their rate."""
+
+
+def write_report(folder: Path, outcomes: Sequence[Outcome]) -> None:
+    """Write jobs.csv, jobs.parquet, summary.json, the plots and report.html."""
+    table = jobs_table(outcomes)
+    table.to_csv(folder / "jobs.csv", index=False)
+    table.to_parquet(folder / "jobs.parquet", index=False)
+    summaries = [outcome.summary() for outcome in outcomes]
+    document = {"schema": "mltcp-cluster/1", "runs": summaries}
+    (folder / "summary.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    images = {"completion": _completion(outcomes)}
+    for outcome in outcomes:
+        name = f"{outcome.policy}-{outcome.treatment}"
+        images[f"timeline-{name}"] = _timeline(outcome)
+        images[f"links-{name}"] = _links(outcome)
+    for name, image in images.items():
+        (folder / f"{name}.png").write_bytes(image)
+    (folder / "report.html").write_text(_page(summaries, images), encoding="utf-8")
+
+
+def jobs_table(outcomes: Sequence[Outcome]) -> pd.DataFrame:
+    """A row per job of each run; times in seconds since the start."""
+    rows = [
+        {"policy": outcome.policy, "treatment": outcome.treatment}
+        | vars(job)
+        | {"completion_s": job.completion_s, "queueing_s": job.queueing_s}
+        for outcome in outcomes
+        for job in outcome.jobs
+    ]
+    return pd.DataFrame(rows)
+
+
+def _page(summaries: Sequence[Mapping[str, Any]], images: Mapping[str, bytes]) -> str:
+    table = html.escape(render_summaries([dict(each) for each in summaries]))
+    shown = "\n".join(f'<h2>{name}</h2>\n<img src="{name}.png" alt="{name}">' for name in images)
+    return (
+        "<!doctype html>\n<meta charset=utf-8>\n<title>mltcp cluster</title>\n"
+        f"<h1>Cluster</h1>\n<pre>{table}</pre>\n{shown}\n"
+    )
+
+
+def _completion(outcomes: Sequence[Outcome]) -> bytes:
+    figure, axis = plt.subplots(figsize=(6, 3.4))
+    for outcome in outcomes:
+        times = sorted(job.completion_s for job in outcome.jobs)
+        shares = np.arange(1, len(times) + 1) / len(times)
+        axis.step(times, shares, where="post", label=f"{outcome.policy}, {outcome.treatment}")
+    axis.set_xscale("log")
+    axis.set_xlabel("completion time, s")
+    axis.set_ylabel("share of jobs")
+    axis.legend(fontsize=8)
+    return _png(figure)
+
+
+def _timeline(outcome: Outcome) -> bytes:
+    """GPUs that jobs hold over time, by model; jobs that were preempted count until their end."""
+    ends = sorted({t for job in outcome.jobs for t in (job.start_s, job.end_s)})
+    models = sorted({job.model for job in outcome.jobs})
+    held = {model: np.zeros(len(ends)) for model in models}
+    for job in outcome.jobs:
+        first, last = np.searchsorted(ends, [job.start_s, job.end_s])
+        held[job.model][first:last] += job.gpus
+    figure, axis = plt.subplots(figsize=(8, 3.2))
+    hours = np.array(ends) / 3600
+    axis.stackplot(hours, *held.values(), labels=models, step="post")
+    axis.axhline(outcome.total_gpus, color="black", linewidth=0.5)
+    axis.set_xlabel("hours")
+    axis.set_ylabel("GPUs asked for by jobs under way")
+    axis.legend(fontsize=7, ncols=4)
+    return _png(figure)
+
+
+def _links(outcome: Outcome) -> bytes:
+    figure, axis = plt.subplots(figsize=(8, 4))
+    if outcome.links is not None:
+        used = outcome.links.utilisation()
+        bins = max(1, int(np.ceil(outcome.makespan_s / outcome.links.bin_s)))
+        order = np.argsort(-used.sum(axis=1), kind="stable")[:_LINKS]
+        image = axis.imshow(
+            used[order, :bins],
+            aspect="auto",
+            cmap="magma",
+            vmin=0,
+            vmax=1,
+            extent=(0, bins * outcome.links.bin_s / 3600, len(order), 0),
+        )
+        names = outcome.links.names
+        axis.set_yticks(np.arange(len(order)) + 0.5, [names[n] for n in order], fontsize=5)
+        figure.colorbar(image, ax=axis, label="share of the rate")
+    axis.set_xlabel("hours")
+    return _png(figure)
+
+
+def _png(figure: Any) -> bytes:
+    buffer = io.BytesIO()
+    figure.tight_layout()
+    figure.savefig(buffer, format="png", dpi=110)
+    plt.close(figure)
+    return buffer.getvalue()

@@ -1,0 +1,73 @@
+"""What the cluster simulator takes: seconds of processor time and memory at its two goals.
+
+    python tests/bench/bench_clusters.py [POLICY:TREATMENT ...]
+
+1,000 GPUs for 1,000 iterations, all contending; then a week of 10,000 jobs on 4,096 GPUs.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+
+import numpy as np
+
+from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator
+from mltcp_tools.clusters.models import MODELS, phases_of
+from mltcp_tools.clusters.policies import policy
+from mltcp_tools.clusters.rules import TREATMENTS, treatment
+from mltcp_tools.clusters.simulate import simulate_cluster
+from mltcp_tools.clusters.topology import Topology
+from mltcp_tools.clusters.workload import Generated, Workload, generate
+
+KINDS = ("resnet50", "vgg16", "bert", "transformer", "lm")
+
+
+def iterations(how: str, jitter: float) -> None:
+    """41 jobs of three servers each, strewn over a network that is four times too narrow."""
+    topology = Topology(servers=125, gpus=8, leaf=16, oversubscription=4.0, spines=4, rate_bps=25e9)
+    simulator = FlowSimulator(topology.rates_bps, TREATMENTS[how].rule, packets=topology.packets)
+    draw = np.random.default_rng(1)
+    servers = draw.permutation(topology.servers)
+    count = topology.servers // 3
+    for number in range(count):
+        model = MODELS[KINDS[number % len(KINDS)]]
+        allocation = {int(each): 8 for each in servers[3 * number : 3 * number + 3]}
+        phases = phases_of(model, topology, allocation, number)
+        rows = np.full((1000, len(phases)), phases[0].compute_s)
+        rows *= 1 + jitter * draw.standard_normal((1000, 1))
+        start_s = float(draw.uniform(0, 1))
+        simulator.add(FlowJob(phases, 1000, start_s=start_s, compute_s=rows, seed=number))
+    began = time.process_time()
+    for _ in range(count):
+        done = simulator.run(1e9)
+        assert done is not None
+        simulator.remove(done)
+    took = time.process_time() - began
+    print(f"1,000 iterations, {how}, jitter {jitter:.0%}: {took:.1f} s", simulator.counters())
+
+
+def week(name: str, how: str) -> None:
+    """10,000 jobs that arrive in five days and a half."""
+    topology = Topology(
+        servers=512, gpus=8, leaf=16, oversubscription=2.0, spines=8, rate_bps=100e9
+    )
+    gpus = {1: 30.0, 2: 10.0, 4: 15.0, 8: 25.0, 16: 10.0, 32: 7.0, 64: 3.0}
+    draws = Generated(jobs=10_000, load=0.8, hours=5, gpus=gpus)
+    workload = Workload(topology, generate(topology, draws, 1))
+    began = time.process_time()
+    outcome = simulate_cluster(workload, policy(name), treatment(how))
+    took = time.process_time() - began
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(
+        f"{workload.jobs[-1].arrival_s / 86_400:.1f} days, {name}, {how}: {took:.1f} s,"
+        f" {outcome.events} events, {memory:.0f} MB"
+    )
+
+
+if __name__ == "__main__":
+    for each, spread in (("reno", 0.05), ("mltcp", 0.05), ("mltcp", 0.0), ("fair", 0.0)):
+        iterations(each, spread)
+    for pair in sys.argv[1:] or ("fifo:reno", "network:mltcp"):
+        week(*pair.split(":"))

@@ -1,0 +1,94 @@
+"""FaPES on this host: cores are lent and reclaimed, and a killed controller harms nobody."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from mltcp_tools.clusters.live.report import read
+from mltcp_tools.clusters.live.shares import CpuGroup
+from mltcp_tools.errors import BusyError
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="control groups need root")
+
+
+def write_trace(file: Path, seconds: int) -> None:
+    """Few requests, then many, then few again."""
+    at = datetime(2024, 1, 1)
+    lines = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
+    for second in range(seconds):
+        rate = 60 if 10 <= second < 25 else 2
+        for n in range(rate):
+            stamp = at + timedelta(seconds=second + n / rate)
+            lines.append(f"{stamp.isoformat(sep=' ', timespec='microseconds')},64,8")
+    file.write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+    """A live run of a minute and a half, and its folder."""
+    trace, folder = tmp_path / "trace.csv", tmp_path / "run"
+    write_trace(trace, 90)
+    command = [sys.executable, "-m", "mltcp_tools.cli.main", "cluster", "live"]
+    options = ["-o", str(folder), "--requests", f"azure:{trace}", "--seconds", "90"]
+    process = subprocess.Popen([*command, *options, "--faster", "1", "--slo", "5"])
+    yield folder, process
+    process.kill()
+    process.wait()
+    subprocess.run([*command, "-o", str(folder), "--stop"], check=True)
+    assert not list(Path("/sys/fs/cgroup").glob("*/mltcp-live-*"))
+
+
+def wait_for(condition: object, seconds: float = 240) -> None:
+    """Until it holds."""
+    for _ in range(int(seconds * 5)):
+        if condition():  # type: ignore[operator]
+            return
+        time.sleep(0.2)
+    raise AssertionError("it didn't come")
+
+
+def test_cores_are_lent_and_reclaimed(live: tuple[Path, subprocess.Popen[bytes]]) -> None:
+    folder, process = live
+    assert process.wait(timeout=500) == 0
+    found = json.loads((folder / "summary.json").read_text())
+    assert found["failed"] == 0
+    units = [each["units"] for each in read(folder, "controller.jsonl")]
+    assert max(units) > units[0], "no core was lent to inference"
+    assert units[-1] < max(units), "no core came back"
+    assert found["resizes"] >= 1
+    assert found["steps_lost"] == 0
+    assert (folder / "live.png").read_bytes().startswith(b"\x89PNG")
+    assert not (folder / "state.json").exists()
+
+
+def test_a_killed_controller_leaves_both_running(
+    live: tuple[Path, subprocess.Popen[bytes]],
+) -> None:
+    folder, process = live
+    log = folder / "training.jsonl"
+    wait_for(lambda: log.is_file() and log.stat().st_size)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    steps = read(folder, "training.jsonl")[-1]["step"]
+    wait_for(lambda: read(folder, "training.jsonl")[-1]["step"] > steps + 20)
+    assert (folder / "state.json").exists()
+
+
+def test_a_group_has_what_it_was_given() -> None:
+    group = CpuGroup("test")
+    try:
+        assert group.limit(0.75) == pytest.approx(0.75)
+        with pytest.raises(BusyError, match="another live run"):
+            CpuGroup("test")
+    finally:
+        group.remove()
