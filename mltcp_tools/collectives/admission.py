@@ -65,7 +65,8 @@ class Request:
 
 @dataclass
 class Job:
-    """A job, complete when every rank has joined. leaving: ranks done. ranks: rank to whoever the caller says."""
+    """A job, complete when every rank has joined. leaving: how many ranks are done. ranks: who is
+    which, as the caller says."""
 
     name: str
     index: int

@@ -34,10 +34,13 @@ def bench_here(
     rates: of each worker's link in bit/s. queue: bytes, at each end of a link. Needs root.
     """
     remove_leftovers()
-    with RunLock() as lock, Star(lock.id, rates, queue, mtu) as star:
-        with aggregator(star, f"bench-{lock.id}", mode) as name:
-            rows = run_ranks(star, plan)
-            counters = ask(name, "status")
+    with (
+        RunLock() as lock,
+        Star(lock.id, rates, queue, mtu) as star,
+        aggregator(star, f"bench-{lock.id}", mode) as name,
+    ):
+        rows = run_ranks(star, plan)
+        counters = ask(name, "status")
     return {"rows": rows, "aggregator": counters}
 
 

@@ -121,12 +121,11 @@ class Daemon:
     ) -> None:
         """Until the connection or the job ends."""
         gone = asyncio.ensure_future(reader.read(len(LEAVE)))
+        waiting: list[asyncio.Future[Any]] = [gone, rank.over]
         waited = None if job.complete else self.wait_s
         try:
             while True:
-                await asyncio.wait(
-                    [gone, rank.over], timeout=waited, return_when=asyncio.FIRST_COMPLETED
-                )
+                await asyncio.wait(waiting, timeout=waited, return_when=asyncio.FIRST_COMPLETED)
                 if rank.over.done():
                     rank.tell(ended=rank.over.result())
                     return

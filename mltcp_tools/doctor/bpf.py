@@ -26,9 +26,9 @@ def checks(host: Host) -> list[Check]:
         capabilities(host, {"CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"}),
         _network(host),
         _lockdown(host),
-        _clang(host),
+        clang(host),
         _libbpf_headers(host),
-        _libbpf(host),
+        libbpf(host),
         _bpftool(host),
     ]
 
@@ -131,7 +131,8 @@ def _lockdown(host: Host) -> Check:
     return Check("lockdown", "ok", host.lockdown or "the kernel reports none")
 
 
-def _clang(host: Host) -> Check:
+def clang(host: Host) -> Check:
+    """Whether a clang compiles BPF programs here."""
     # clang 13 is the first to write type information for the kernel functions a program calls.
     clang = os.environ.get("CLANG") or "clang"
     result = host.run([clang, "--version"])
@@ -162,7 +163,8 @@ def _libbpf_headers(host: Host) -> Check:
     )
 
 
-def _libbpf(host: Host) -> Check:
+def libbpf(host: Host) -> Check:
+    """Whether libbpf.so.1 can be loaded."""
     number = host.libbpf_version()
     return needed(
         "libbpf",

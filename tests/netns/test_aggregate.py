@@ -152,7 +152,7 @@ def test_large_frames_carry_1024_values() -> None:
 
 def test_two_jobs_at_once_each_with_its_quota() -> None:
     arrays = [values(rank, 100_000, Kind.INT32) for rank in range(4)]
-    with star(4, "xdp") as (net, name):
+    with star(4, "xdp") as (net, _):
         found: dict[str, list[Any]] = {}
 
         def work(session: Session, rank: int) -> Any:

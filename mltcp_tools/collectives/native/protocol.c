@@ -57,7 +57,8 @@ struct worker {
 	double cwnd, ssthresh; /* packets */
 	uint32_t flying;
 	uint64_t order, answered, scanned, recovery; /* numbers of packets sent */
-	uint32_t later; /* answers that make a packet without one suspect; more after false alarms */
+	uint32_t
+		later; /* answers that make a packet without one suspect; more after false alarms */
 	uint32_t by_order[ORDERS];
 	double srtt_ns, rttvar_ns;
 	uint64_t wakes_ns, heard_ns, progress_ns;
@@ -319,14 +320,13 @@ static uint32_t finish_packet(struct worker *w, struct agg_packet *packet)
 	return length;
 }
 
-static uint32_t make_data(struct worker *w, uint32_t index, uint64_t now,
-			  struct agg_packet *packet)
+static uint32_t make_data(struct worker *w, uint32_t index, uint64_t now, struct agg_packet *packet)
 {
 	struct slot *slot = &w->slots[index];
 
 	fill_header(w, slot, packet, AGG_DATA);
-	if (has_exponents(w) && (slot->exponent == AGG_EXPONENT_NONFINITE ||
-				 slot->exponent == AGG_EXPONENT_NONE))
+	if (has_exponents(w) &&
+	    (slot->exponent == AGG_EXPONENT_NONFINITE || slot->exponent == AGG_EXPONENT_NONE))
 		memset(packet->values, 0, packet->header.count * 4);
 	else if (slot->length)
 		quantise(values_of(w, slot->chunk), w->request.kind, w->request.how, slot->length,
