@@ -47,7 +47,7 @@ def bound_s(links: Links, size: int) -> float:
 
     What host v gets depends on all of what u has, so `size` bytes cross every cut between them:
     the smallest max-flow over all pairs. And all hosts together send 2(n-1) times the size at
-    least (Patarasuk and Yuan, JPDC 2009).
+    least (Patarasuk and Yuan, JPDC 2009), over links that carry so much at once at most.
     """
     if links.hosts < 2:
         return 0.0
@@ -57,8 +57,20 @@ def bound_s(links: Links, size: int) -> float:
         nx.maximum_flow_value(graph, ("out", u), ("in", v)) for u in hosts for v in hosts if u != v
     )
     bits = size * 8
-    together = min(links.up.sum(), links.down.sum())
+    together = nx.maximum_flow_value(_all_at_once(links), "from", "to")
     return float(max(bits / flow, 2 * (links.hosts - 1) * bits / together))
+
+
+def _all_at_once(links: Links) -> Any:
+    """A max-flow through this is the most that all hosts together can send."""
+    graph = nx.DiGraph()
+    for i in range(links.hosts):
+        graph.add_edge("from", ("up", i), capacity=links.up[i])
+        graph.add_edge(("down", i), "to", capacity=links.down[i])
+        for j in range(links.hosts):
+            if i != j:
+                graph.add_edge(("up", i), ("down", j), capacity=links.rates[i, j])
+    return graph
 
 
 def _graph(links: Links) -> Any:
