@@ -26,7 +26,7 @@ from mltcp_tools.collectives.adaptive.mesh import Mesh
 from mltcp_tools.collectives.adaptive.session import AdaptiveSession
 from mltcp_tools.collectives.blocks import reduce_union
 from mltcp_tools.collectives.library import How, Kind
-from mltcp_tools.collectives.session import Endpoint, Session, SessionError
+from mltcp_tools.collectives.session import Endpoint, Place, Session, SessionError
 from mltcp_tools.errors import MltcpError, UsageError
 
 KINDS = {
@@ -105,10 +105,15 @@ class Reducer:
         assert self._endpoint is not None
         name = [secrets.token_hex(16)]
         dist.broadcast_object_list(name, self._members[0], group=self._gloo)
-        why = ""
+        place, why = self._place(), ""
         try:
             session = Session(
-                self._endpoint, name[0], self.rank, self.world, timeout_s=self.timeout_s
+                self._endpoint,
+                name[0],
+                self.rank,
+                self.world,
+                timeout_s=self.timeout_s,
+                place=place,
             )
         except SessionError as error:
             session, why = None, str(error)
@@ -121,6 +126,14 @@ class Reducer:
             self._use_gloo(failed[0])
             return
         self._session, self.why_gloo, self._done = session, None, 0
+
+    def _place(self) -> Place:
+        """Ranks with the same MLTCP_RACK are at one aggregator; several are below another one."""
+        racks = self._tell(os.environ.get("MLTCP_RACK", ""))
+        names = sorted(set(racks))
+        mates = [rank for rank, rack in enumerate(racks) if rack == racks[self.rank]]
+        rack = names.index(racks[self.rank])
+        return Place(mates.index(self.rank), len(mates), rack, len(names))
 
     def _connect(self) -> None:
         """Measure the links and connect along trees; all ranks do, or none."""
