@@ -2,8 +2,8 @@
 /*
  * A worker's side of the rounds (bpf/mltcp_aggregate.h), its window and its timers.
  *
- * The window is TCP's: slow start, one packet more per round trip, half of it on a loss (RFC 5681),
- * so that a worker takes what a TCP flow would. Every answer lets one more packet out. What has no
+ * The window is TCP's: slow start, then a packet more in two round trips, half of it on a loss
+ * (RFC 5681 adds one in each, but a worker's packets come in bursts, which others' losses pay for). Every answer lets one more packet out. What has no
  * answer while later packets have theirs, or for the retransmission time-out (RFC 6298), is asked
  * for by a packet without values; the aggregator says whether ours is missing (a loss: send it
  * again), its answer got lost (a loss too), or other workers' are missing (no loss: wait).
@@ -18,6 +18,7 @@
 #define MOST_LATER_ANSWERS 32
 #define MAX_RTO_NS 100000000ull /* polls are small, and peers may take long */
 #define FIRST_RTO_NS 50000000ull
+#define GROWTH 0.5 /* packets in a round trip */
 #define DEAF_POLLS 3
 #define ORDERS 4096 /* a power of two, more than packets in flight */
 
@@ -393,7 +394,7 @@ static void grow_window(struct worker *w)
 {
 	if (w->flying + w->urgent.count + 1 < (uint32_t)w->cwnd)
 		return; /* it wasn't the window that held us back */
-	w->cwnd += w->cwnd < w->ssthresh ? 1 : 1 / w->cwnd;
+	w->cwnd += w->cwnd < w->ssthresh ? 1 : GROWTH / w->cwnd;
 	if (w->cwnd > w->config.slots)
 		w->cwnd = w->config.slots;
 }
@@ -446,7 +447,8 @@ static void finish_round(struct worker *w, uint32_t index, uint64_t now,
 		put_result(w, slot, packet);
 	slot->state = SLOT_IDLE;
 	slot->round++;
-	grow_window(w);
+	if (slot->length)
+		grow_window(w);
 	if (!slot->held)
 		w->flying--;
 	w->progress_ns = now;
