@@ -16,7 +16,7 @@ Entry = dict[str, Any]
 
 def planned_of(run: Run, problems: list[str]) -> dict[str, Entry]:
     """Arm -> its entry `plan` (see result.py), for arms with a plan; `problems` gets why not."""
-    arms = [arm for arm in run.arm_names if run.experiment.arms.get(arm, {}).get("plan") is True]
+    arms = [arm for arm in run.arm_names if "cassini" in run.experiment.treatments_of(arm)]
     if not arms:
         return {}
     plans = _read_plans(run.path / PLAN, problems)

@@ -88,6 +88,7 @@ def _made_by(run: MatrixRun) -> str:
     starts = sorted(str(each["start"])[:10] for each in run.environments)
     when = starts[0] if starts[0] == starts[-1] else f"{starts[0]} to {starts[-1]}"
     words = [
+        "Simulated by" if first.get("simulated") else "Measured by",
         f"`mltcp {_arguments(first['command'])}`, {when};",
         f"mltcp-tools {first['versions']['mltcp-tools']}, algorithm {', '.join(run.algorithms)}.",
     ]
@@ -139,14 +140,14 @@ def stale(text: str, algorithm: str) -> list[str]:
     return [each["name"] for each in _MADE.finditer(text) if each["algorithm"] != algorithm]
 
 
-def put_table(text: str, name: str, run: MatrixRun) -> str:
-    """`text` with `run`'s table between `<!-- results: NAME -->` and `<!-- end -->`.
+def put_table(text: str, run: MatrixRun) -> str:
+    """`text` with `run`'s table between `<!-- results: MATRIX -->` and `<!-- end -->`.
 
     Raises UsageError where `text` has no such pair of marks.
     """
-    begin, end = f"<!-- results: {name} -->\n", "<!-- end -->"
+    begin, end = f"<!-- results: {run.document['name']} -->\n", "<!-- end -->"
     before, mark, rest = text.partition(begin)
     _, closing, after = rest.partition(end)
     if not mark or not closing:
         raise UsageError(f"The document has no place for a table ({begin.strip()} … {end}).")
-    return f"{before}{begin}{results_table(run.document)}\n{end}{after}"
+    return f"{before}{begin}{results_table(run.document)}\n\n{_made_by(run)}\n{end}{after}"

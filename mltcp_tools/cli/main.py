@@ -42,8 +42,17 @@ COMMANDS = {
     "aggregate": "Run the aggregator, which sums up gradients in the network.",
     "collectives": "Compare all-reduces on links of this host's own.",
     "plan": "Say which jobs fit together, and when each should start.",
+    "cluster": "Simulate whole clusters and their schedulers.",
     "completion": "Print the completion script of a shell.",
 }
+
+GROUPS = {
+    "Kernel": ("doctor", "load", "unload", "status", "completion"),
+    "Live jobs": ("ps", "attach", "detach", "agent", "jobs", "flows", "watch", "record"),
+    "Experiments": ("testbed", "simulate", "emulate", "report", "results"),
+    "Planning": ("profile", "plan"),
+}
+"""The commands in the order in which help shows them."""
 
 EPILOG = """\b
 Exit codes:
@@ -54,7 +63,7 @@ Exit codes:
   4    a name is taken or something is still in use
   130  interrupted
 
-Set MLTCP_DEBUG=1 to see the traceback of an error."""
+Set MLTCP_DEBUG=1 to see the traceback of an error, NO_COLOR=1 for text without colours."""
 
 
 class LazyGroup(click.Group):
@@ -72,18 +81,16 @@ class LazyGroup(click.Group):
             package = (error.name or "").partition(".")[0]
             if package in ("", "mltcp_tools"):
                 raise
-            raise HostError(
-                f"`mltcp {cmd_name}` needs the Python package {package}, which is not installed;"
-                " run scripts/setup, or install mltcp-tools anew."
-            ) from error
+            raise lacks_package(cmd_name, package) from error
         command = module.command
         if not isinstance(command, click.Command):
             raise TypeError(f"{module.__name__}.command is not a click command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, COMMANDS[name]) for name in names])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         names = [
@@ -92,6 +99,30 @@ class LazyGroup(click.Group):
             if name.startswith(incomplete)
         ]
         return names + click.Command.shell_complete(self, ctx, incomplete)
+
+
+EXTRAS = {
+    "highspy": "plan",
+    "jinja2": "report",
+    "matplotlib": "report",
+    "networkx": "plan",
+    "numpy": "report",
+    "pandas": "report",
+    "pyarrow": "report",
+    "scapy": "capture",
+    "tqdm": "report",
+}
+"""The extra of mltcp-tools that brings a package which not every host has."""
+
+
+def lacks_package(name: str, package: str) -> HostError:
+    """What to say where the command `name` needs a package that isn't installed."""
+    extra = EXTRAS.get(package)
+    fix = f"pip install 'mltcp-tools[{extra}]'" if extra else "install mltcp-tools anew"
+    return HostError(
+        f"`mltcp {name}` needs the Python package {package}, which is not installed; {fix}, or run"
+        " scripts/setup in a checkout."
+    )
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -107,7 +138,9 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run `mltcp` with `args` (default: the process's) and return its exit code."""
     args = list(sys.argv[1:] if args is None else args)
     try:
-        result = cli.main(args=args, prog_name="mltcp", standalone_mode=False)
+        # https://no-color.org; what isn't a terminal gets no colours anyway.
+        colour = False if os.environ.get("NO_COLOR") else None
+        result = cli.main(args=args, prog_name="mltcp", standalone_mode=False, color=colour)
         sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
@@ -125,6 +158,12 @@ def main(args: Sequence[str] | None = None) -> int:
         # The reader of our output has gone; keep the interpreter's last flush from complaining.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            return _unexpected(error, args)
+        _say(error, str(lacks_package(next(iter(args), ""), package)))
+        return HostError.exit_code
     except OSError as error:
         if error.filename is not None:
             _say(error, f"{error.filename}: {error.strerror}.")

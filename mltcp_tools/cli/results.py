@@ -56,7 +56,7 @@ def command(
         raise UsageError("No folder is named; `mltcp results FOLDER...`, or --check FILE.")
     runs = [load_matrix_run(folder) for folder in folders]
     if into is not None:
-        text = put_table(into.read_text(encoding="utf-8"), runs[0].name, runs[0])
+        text = put_table(into.read_text(encoding="utf-8"), runs[0])
         replace_file(into, text.encode())
     if output is None:
         click.echo(render_results(runs), nl=False)

@@ -6,31 +6,30 @@ import dataclasses
 import re
 import typing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from mltcp_tools.backends.base import ALL_NAMES, JobParams
 from mltcp_tools.document import Section
-from mltcp_tools.emulator.turns import REALIGN
 from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments import values
 from mltcp_tools.experiments.each import EACH, expand
-from mltcp_tools.units import parse_fraction
+from mltcp_tools.experiments.treatments import KINDS, Cassini, Settings, read_treatments
 
 ALONE = "alone"
-ROOM = 0.01
+# Another spelling of `treatment: {cassini: {…}}`, from when there were no other treatments.
 _PLAN_FIELDS = ("plan", "realign", "room")
-_OWN_FIELDS = ("cc", "told", "base", *_PLAN_FIELDS)
+_OWN_FIELDS = ("cc", "told", "base", "treatment", *_PLAN_FIELDS)
+_Settings = TypeVar("_Settings", bound=Settings)
 _FIELDS = [*_OWN_FIELDS, *(each.name for each in dataclasses.fields(JobParams))]
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One congestion control with the `JobParams` fields it is run with.
+    """One congestion control with the `JobParams` fields it is run with, and other treatments.
 
     told: its flows are told the bytes and the gap of their job; else they learn them. base: the
-    arm it is compared with, None for that of the congestion control it builds on. plan: its jobs
-    keep to turns that a planner gives them (planned.py), which are longer than the jobs' iterations
-    by the share `room`, and take the next one when they drift by more than the share `realign`.
+    arm it is compared with, None for that of the congestion control it builds on. treatments: what
+    else is done to its jobs (treatments.py), at most one of a kind.
     """
 
     name: str
@@ -38,22 +37,25 @@ class Arm:
     parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
     told: bool = False
     base: str | None = None
-    plan: bool = False
-    realign: float = REALIGN
-    room: float = ROOM
+    treatments: tuple[Settings, ...] = ()
 
     @property
     def is_mltcp(self) -> bool:
         """Whether the arm runs through an MLTCP backend."""
         return is_mltcp(self.cc)
 
+    def treatment(self, kind: type[_Settings]) -> _Settings | None:
+        """The arm's treatment of that kind, if it has one."""
+        return next((each for each in self.treatments if isinstance(each, kind)), None)
+
     def document(self) -> dict[str, Any]:
         """The arm as in an experiment's file, less its name."""
         told = {"told": True} if self.told else {}
-        plan = {"plan": True, "realign": self.realign, "room": self.room} if self.plan else {}
+        treatment = {each.name: each.document() for each in self.treatments}
+        treated = {"treatment": treatment} if treatment else {}
         base = {"base": self.base} if self.base is not None else {}
         given = {key: value for key, value in self.parameters.items() if value is not None}
-        return {"cc": self.cc} | given | told | plan | base
+        return {"cc": self.cc} | given | told | treated | base
 
 
 def is_mltcp(cc: str) -> bool:
@@ -101,21 +103,22 @@ def _read_arm(name: str, section: Section) -> Arm:
         if key in _PLAN_FIELDS:
             if key != "plan" and not plan:
                 raise section.error("belongs to an arm with `plan: true`.", key)
-        elif key != "cc" and not is_mltcp(cc):
+        elif key not in ("cc", "treatment") and not is_mltcp(cc):
             raise section.error(
                 f"{cc} takes no parameters; only congestion controls named mltcp… do.", key
             )
+    treatments = read_treatments(section.section("treatment", tuple(KINDS)))
+    if plan:
+        if any(isinstance(each, Cassini) for each in treatments):
+            raise section.error("says `plan` again; leave `plan` out.", "treatment")
+        treatments = (Cassini.read(section), *treatments)
     return Arm(
         name,
         cc,
         _read_parameters(section),
         told=section.get("told", values.yes_no, False),
         base=section.get("base", values.name, None),
-        plan=plan,
-        realign=section.get(
-            "realign", values.within(parse_fraction, 0.001, 0.9, "(0.1% to 90%)"), REALIGN
-        ),
-        room=section.get("room", values.within(parse_fraction, 0.0, 1.0, "(0% to 100%)"), ROOM),
+        treatments=treatments,
     )
 
 

@@ -19,7 +19,7 @@ The file is YAML (`reading.load_experiment` reads and validates it):
       cubic: {cc: cubic}
       mltcp: {cc: mltcp, slope: 1.75, intercept: 0.25, base: cubic}
       told: {cc: mltcp, told: true}
-      cassini: {cc: cubic, plan: true, realign: 5%, room: 1%}
+      cassini: {cc: cubic, treatment: {cassini: {realign: 5%, room: 1%}}}
     baseline: cubic
     iterations: 100
     repetitions: 3
@@ -35,9 +35,8 @@ late. `split`, `active`, `chunk` and `rate` are the weights, active, chunk and r
 any field of `JobParams` besides, and learns what an iteration looks like, unless these say it or
 `told` does: then it gets the job's bytes and half its compute time. `base` names the arm with whose
 neighbours its neighbours are compared; unless given, that is the arm with the congestion control
-that it builds on. In an arm with `plan` the jobs keep to turns planned from what they do alone
-(planned.py). With `each` an arm stands for several (each.py). `alone: {iterations: 0}` leaves the
-jobs' lone runs out.
+that it builds on. `treatment` is what else is done to the arm's jobs (treatments.py). With `each`
+an arm stands for several (each.py). `alone: {iterations: 0}` leaves the jobs' lone runs out.
 
 In place of `link` there may be several bottlenecks, `links: {one: {rate: …}, two: …}`, without
 delay or loss; then each job and neighbour names those it crosses, in order: `links: [one, two]`.
@@ -62,6 +61,7 @@ from mltcp_tools.experiments.arms import ALONE, Arm
 from mltcp_tools.experiments.jobs import Job
 from mltcp_tools.experiments.links import Link
 from mltcp_tools.experiments.neighbours import OWN, Neighbour
+from mltcp_tools.units import exact_bytes, exact_seconds
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Experiment:
     def arm(self, name: str) -> Arm:
         """The arm called `name`; `alone` is the baseline's congestion control under that name."""
         if name == ALONE:
-            return dataclasses.replace(self.arm(self.baseline), name=ALONE, plan=False)
+            return dataclasses.replace(self.arm(self.baseline), name=ALONE, treatments=())
         return next(arm for arm in self.arms if arm.name == name)
 
     def job(self, name: str) -> Job:
@@ -204,7 +204,7 @@ class Experiment:
             "links": {name: _link_document(link) for name, link in self.links.items()},
             "sysctls": dict(self.sysctls),
             "jobs": [_job_document(job) for job in self.jobs],
-            "neighbours": [_present(dataclasses.asdict(each)) for each in self.neighbours],
+            "neighbours": [_neighbour_document(each) for each in self.neighbours],
             "arms": {arm.name: arm.document() for arm in self.arms},
             "baseline": self.baseline,
             "iterations": self.iterations,
@@ -222,13 +222,25 @@ def _link_document(link: Link) -> dict[str, Any]:
     rate = f"{link.rate}bit"
     if link.rate % 1_000_000 == 0:
         rate = f"{link.rate // 1_000_000}mbit"
-    return dataclasses.asdict(link) | {"rate": rate}
+    queue, delay = exact_bytes(link.queue), exact_seconds(link.delay)
+    return dataclasses.asdict(link) | {"rate": rate, "queue": queue, "delay": delay}
 
 
 def _job_document(job: Job) -> dict[str, Any]:
     document = dataclasses.asdict(job)
-    document["start"] = "random" if job.start is None else job.start
+    document["bytes"] = exact_bytes(job.bytes)
+    document["compute"] = exact_seconds(job.compute)
+    document["start"] = "random" if job.start is None else exact_seconds(job.start)
+    document["chunk"] = None if job.chunk is None else exact_bytes(job.chunk)
     document["rate"] = None if job.rate is None else f"{job.rate}bit"
+    return _present(document)
+
+
+def _neighbour_document(neighbour: Neighbour) -> dict[str, Any]:
+    document = dataclasses.asdict(neighbour)
+    document["size"] = None if neighbour.size is None else exact_bytes(neighbour.size)
+    document["think"] = exact_seconds(neighbour.think)
+    document["start"] = exact_seconds(neighbour.start)
     return _present(document)
 
 

@@ -5,14 +5,11 @@ Testbed and simulator run the same plans, so both face the same jobs.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from mltcp_tools.backends.base import JobParams
 from mltcp_tools.emulator.job import JobSpec
-from mltcp_tools.emulator.turns import Turns
 from mltcp_tools.experiments.arms import ALONE, Arm
 from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.jobs import Job
@@ -57,12 +54,10 @@ def plans_of(
     arm: Arm,
     repetition: int,
     trace_ms: int = 0,
-    turns: Mapping[str, Turns] | None = None,
 ) -> list[list[Plan]]:
     """The jobs that run in the arm: all at once, or in `alone` one of each kind after another.
 
-    trace_ms: milliseconds between TCP samples in the first repetition, 0 for none. turns: of every
-    job, in a planned arm; a job whose start is random then starts with its first turn.
+    trace_ms: milliseconds between TCP samples in the first repetition, 0 for none.
     """
     alone = arm.name == ALONE
     plans = []
@@ -73,8 +68,6 @@ def plans_of(
             start_delay=0.0 if alone else experiment.start_delay(repetition, job),
             cc=arm.cc,
         )
-        if turns is not None:
-            spec = dataclasses.replace(spec, turns=turns[job.name], start_delay_s=job.start or 0.0)
         trace = trace_ms if repetition == 1 else 0
         # Alone all may come from one sender, unless each has its own path.
         own = experiment.jobs.index(job) if experiment.links else 0 if alone else sender

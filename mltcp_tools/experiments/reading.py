@@ -19,6 +19,7 @@ from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.jobs import Job, Straggler
 from mltcp_tools.experiments.links import Link, check_paths, read_links
 from mltcp_tools.experiments.neighbours import OWN, Neighbour
+from mltcp_tools.experiments.treatments import Cassini
 from mltcp_tools.units import parse_bytes, parse_fraction, parse_rate, parse_seconds
 
 MAX_JOBS = 200
@@ -133,10 +134,10 @@ def _check_arms(
                 " the same.",
                 "arms",
             )
-        if arm.plan and links and len(jobs) > MAX_PLANNED:
+        if arm.treatment(Cassini) and links and len(jobs) > MAX_PLANNED:
             raise top.error(
-                f"{arm.name} can't have a `plan`: over several links that takes {MAX_PLANNED} jobs"
-                f" at most, and there are {len(jobs)}.",
+                f"{arm.name} can't be planned (cassini): over several links that takes"
+                f" {MAX_PLANNED} jobs at most, and there are {len(jobs)}.",
                 "arms",
             )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,16 @@ struct bpf_map_info {
     uint32_t type, id, key_size, value_size, max_entries, map_flags;
     char name[16];
 };
+struct bpf_prog_info {
+    uint32_t type, id;
+    uint8_t tag[8];
+    uint32_t jited_prog_len, xlated_prog_len;
+    uint64_t jited_prog_insns, xlated_prog_insns, load_time;
+    uint32_t created_by_uid, nr_map_ids;
+    uint64_t map_ids;
+    char name[16];
+};
+int bpf_prog_get_fd_by_id(uint32_t id);
 int libbpf_set_print(int (*print)(int level, const char *format, void *arguments));
 const char *libbpf_version_string(void);
 void *bpf_object__open_file(const char *path, const struct bpf_object_open_opts *opts);
@@ -66,6 +77,7 @@ int vsnprintf(char *to, size_t size, const char *format, void *arguments);
 """
 
 MAP_TYPE_STRUCT_OPS = 26
+PROGRAM_TYPE_STRUCT_OPS = 27
 STRUCT_OPS_INUSE = 1
 """enum bpf_struct_ops_state: registered with the kernel (include/linux/bpf.h)."""
 
@@ -339,6 +351,42 @@ def struct_ops_maps() -> Iterator[BpfMap]:
         with BpfMap(fd) as found:
             if found.type == MAP_TYPE_STRUCT_OPS:
                 yield found
+
+
+def maps_of_programs(struct_ops: BpfMap) -> Iterator[BpfMap]:
+    """The maps that the programs of a registered struct_ops map use, each open while it is yielded.
+
+    The kernel shows the ids of the programs in place of its pointers to functions (since 5.6).
+    """
+    value = struct_ops.get(bytes(struct_ops.key_size)) or b""
+    words = struct.unpack(f"={len(value) // 8}Q", value[: len(value) // 8 * 8])
+    seen: set[int] = set()
+    for word in words:
+        for identifier in _maps_of_program(word) if 0 < word < 2**32 else ():
+            fd = library().call.bpf_map_get_fd_by_id(identifier)
+            if identifier in seen or fd < 0:
+                continue
+            seen.add(identifier)
+            with BpfMap(fd) as found:
+                yield found
+
+
+def _maps_of_program(identifier: int) -> list[int]:
+    """Ids of the maps of a struct_ops program; none where that is no such program's id."""
+    fd = library().call.bpf_prog_get_fd_by_id(identifier)
+    if fd < 0:
+        return []
+    try:
+        info = ffi.new("struct bpf_prog_info *")
+        maps = ffi.new("uint32_t[64]")
+        info.nr_map_ids, info.map_ids = 64, int(ffi.cast("uintptr_t", maps))
+        length = ffi.new("uint32_t *", ffi.sizeof("struct bpf_prog_info"))
+        _check(library().call.bpf_obj_get_info_by_fd(fd, info, length), "program info")
+        if info.type != PROGRAM_TYPE_STRUCT_OPS:
+            return []
+        return list(maps[0 : min(info.nr_map_ids, 64)])
+    finally:
+        os.close(fd)
 
 
 class RingReader:

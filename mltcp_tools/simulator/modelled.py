@@ -14,8 +14,10 @@ SLOW_START_AFTER_IDLE = "net.ipv4.tcp_slow_start_after_idle"
 
 _MECHANISMS: dict[str, tuple[str, ...]] = {
     "reno": (),
+    "dctcp": (),
     "mltcp": MECHANISMS,
     "mltcp_reno": ("increase",),
+    "mltcp_dctcp": ("increase",),
 }
 """The congestion controls that are simulated, with the mechanisms that each uses by itself."""
 
@@ -39,11 +41,12 @@ def modelled(experiment: Experiment, named: Collection[str] = ()) -> tuple[Exper
             f"experiment {experiment.name} can't be simulated: {what} isn't modelled; `mltcp"
             " testbed run` measures it."
         )
-    left_out = [arm for arm in experiment.arms if arm.plan or arm.cc not in _MECHANISMS]
+    left_out = [arm for arm in experiment.arms if arm.treatments or arm.cc not in _MECHANISMS]
     kept = [arm for arm in experiment.arms if arm not in left_out]
     for arm in left_out:
         if arm.name in named or not kept:
-            what = "planned turns aren't" if arm.plan else f"{arm.cc} isn't"
+            treated = " and ".join(each.name for each in arm.treatments)
+            what = f"{treated or arm.cc} isn't"
             raise UsageError(
                 f"arm {arm.name} of experiment {experiment.name} can't be simulated: {what}"
                 f" modelled, only {', '.join(_MECHANISMS)} by themselves are."
@@ -56,18 +59,14 @@ def modelled(experiment: Experiment, named: Collection[str] = ()) -> tuple[Exper
 
 
 def _not_modelled(experiment: Experiment) -> Iterator[str]:
-    link = experiment.link
-    if experiment.links:
-        yield "more than one link"
-    if link.aqm != "none":
-        yield f"the queue management {link.aqm}"
-    if link.offloads:
-        yield "`offloads` of the link"
+    for link in experiment.links.values() or [experiment.link]:
+        if link.aqm == "fq_codel" or (link.aqm == "red" and not link.ecn):
+            yield f"the queue management {link.aqm}{'' if link.ecn else ' that drops'}"
+        if link.offloads:
+            yield "`offloads` of the link"
     if experiment.neighbours:
         yield "a neighbour"
     for job in experiment.jobs:
-        if job.direction != "send":
-            yield f"the direction {job.direction} of job {job.name}"
         if job.rate is not None:
             yield f"the limited rate of job {job.name}"
     for name in experiment.sysctls:

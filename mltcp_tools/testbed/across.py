@@ -25,19 +25,19 @@ from mltcp_tools.backends.base import IterationEvent
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import Plan, plans_of, schedule, total_iterations
+from mltcp_tools.experiments.plans import Plan, plans_of, total_iterations
 from mltcp_tools.host.signals import Signals
-from mltcp_tools.runs.environment import Environment
 from mltcp_tools.runs.folder import check_folder
 from mltcp_tools.runs.progress import Progress
-from mltcp_tools.runs.recorder import Tables
 from mltcp_tools.testbed.emulators import cpu_busy, cpu_times
 from mltcp_tools.testbed.leftovers import require_privileges
+from mltcp_tools.testbed.loop import Loop, Outcome
 from mltcp_tools.testbed.machines import END_S, Agent, Machines
 from mltcp_tools.testbed.namespaces import enabled_offloads
 from mltcp_tools.testbed.network import local_end
 from mltcp_tools.testbed.qdiscs import add_bottleneck, add_delay, link_counters, remove_qdisc
-from mltcp_tools.testbed.run import CPU_SUSPECT
+from mltcp_tools.testbed.run import check_rates
+from mltcp_tools.testbed.treatments import check_treatments
 
 _READY_S = 180.0
 # Long enough for every agent to hear of the instant before it has come.
@@ -68,6 +68,7 @@ def run_across(
     measured until then written. The bottleneck and the delay stay on this machine's interfaces.
     """
     require_privileges()
+    check_rates(experiment)
     for job in experiment.jobs:
         if job.direction != "send":
             raise UsageError(
@@ -78,24 +79,35 @@ def run_across(
         ("neighbours", experiment.neighbours),
         ("several links", experiment.links),
         ("a link with loss", experiment.link.loss),
-        ("an arm with a plan", any(arm.plan for arm in experiment.arms)),
     ):
         if present:
             raise UsageError(
                 f"{experiment.name} has {what}, which there isn't across machines: run it with"
                 " `mltcp testbed run`."
             )
+    check_treatments(experiment, across=True)
     check_folder(folder)
     bottleneck, _ = local_end(machines.address)
     with Signals() as interrupts, Progress(total_iterations(experiment)) as progress:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "experiment.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
-        run = _Run(experiment, machines, folder, bottleneck, interrupts, progress)
-        run.run(backend, trace_ms)
+        run = _Run(
+            experiment,
+            machines,
+            folder,
+            bottleneck,
+            interrupts,
+            progress,
+            backend=backend,
+            trace_ms=trace_ms,
+        )
+        run.run()
 
 
-class _Run:
-    """The arms of a run across machines, and what they share."""
+class _Run(Loop):
+    """The arms of a run across machines."""
+
+    busiest = "CPUs of the busiest machine"
 
     def __init__(
         self,
@@ -105,39 +117,28 @@ class _Run:
         bottleneck: str,
         interrupts: Signals,
         progress: Progress,
+        *,
+        backend: str,
+        trace_ms: int,
     ) -> None:
-        self._experiment = experiment
+        super().__init__(experiment, folder, interrupts, progress)
         self._machines = machines
-        self._folder = folder
         self._bottleneck = bottleneck
-        self._interrupts = interrupts
-        self._progress = progress
-        self._environment = Environment(folder)
-        self._tables = Tables()
+        self._backend = backend
+        self._trace_ms = trace_ms
         self._agents: list[Agent] = []
         self._senders: list[Agent] = []
         self._delayed: set[str] = set()
         self._clock_error = 0.0
 
-    def run(self, backend: str, trace_ms: int) -> None:
-        """Run everything, and record how it ended."""
-        outcome = "finished"
-        try:
-            with contextlib.ExitStack() as stack:
-                self._start_agents(stack, backend)
-                for repetition, names in schedule(self._experiment):
-                    for position, name in enumerate(names, 1):
-                        arm = self._experiment.arm(name)
-                        self._run_arm(arm, repetition, position, trace_ms)
-        except KeyboardInterrupt:
-            outcome = "interrupted"
-            raise
-        except Exception as error:
-            outcome = str(error)
-            raise
-        finally:
-            self._environment.add(clock_error_s=self._clock_error)
-            self._environment.finish(outcome)
+    def load(self, stack: contextlib.ExitStack) -> None:
+        self._start_agents(stack, self._backend)
+
+    def alone_ran(self) -> None:
+        """No treatment that works across machines looks at it."""
+
+    def known_at_end(self) -> dict[str, Any]:
+        return {"clock_error_s": self._clock_error}
 
     def _start_agents(self, stack: contextlib.ExitStack, backend: str) -> None:
         """Start all agents, wait until each is ready, and record what they say of themselves."""
@@ -149,7 +150,7 @@ class _Run:
             agent.send(
                 "hello",
                 version=__version__,
-                experiment=self._experiment.to_yaml(),
+                experiment=self.experiment.to_yaml(),
                 address=self._machines.address,
                 backend=backend,
                 role="sender" if number else "receiver",
@@ -162,67 +163,43 @@ class _Run:
         ready: dict[Agent, dict[str, Any]] = {}
         self._await(self._agents, "ready", ready)
         facts = {agent.host: message["machine"] for agent, message in ready.items()}
-        self._environment.add(machines=facts)
+        self.environment.add(machines=facts)
         self._delayed = {local_end(facts[sender]["address"])[0] for sender in senders}
         offloads = {"this machine": enabled_offloads(self._bottleneck)}
         offloads |= {sender: facts[sender]["offloads"] for sender in senders}
         for host, names in offloads.items():
             if names:
-                self._warn(
+                self.warn(
                     f"Offloads are on at {host} ({', '.join(names)}), so the queue sees packets"
                     " larger than those on the wire; switch them off with ethtool -K."
                 )
 
-    def _run_arm(self, arm: Arm, repetition: int, position: int, trace_ms: int) -> None:
-        """Run an arm and write all tables; then raise what ended it early, if anything did."""
-        self._interrupts.check()
-        title = f"{arm.name} {repetition}/{self._experiment.repetitions}"
-        self._progress.begin(title)
+    def measure(self, arm: Arm, repetition: int, position: int) -> Outcome:
         self._build_link()
         done: list[_Done] = []
         cpu = cpu_times()
-        for number, plans in enumerate(plans_of(self._experiment, arm, repetition)):
+        for number, plans in enumerate(plans_of(self.experiment, arm, repetition)):
             request = {"arm": arm.name, "repetition": repetition, "group": number}
-            request["trace_ms"] = trace_ms
+            request["trace_ms"] = self._trace_ms
             done.append(self._run_plans(plans, request))
             self._record(arm.name, repetition, plans, done[0].start, done[-1])
             if done[-1].failure is not None:
                 break
-        counters = link_counters(self._bottleneck, self._experiment.link)
         results = [result for each in done for result in each.results.values()]
-        busy = max([cpu_busy(cpu, cpu_times()), *(result["cpu_busy"] for result in results)])
         last = max((result["duration"] for result in done[-1].results.values()), default=0.0)
-        duration = done[-1].start - done[0].start + last
-        self._tables.add_arm(
-            arm=arm.name,
-            repetition=repetition,
-            order=position,
-            duration_s=duration,
-            link_bytes=counters.bytes,
-            link_packets=counters.packets,
-            link_drops=counters.drops,
-            link_marks=counters.marks,
-            cpu_busy=busy,
+        return Outcome(
+            duration=done[-1].start - done[0].start + last,
+            counters=link_counters(self._bottleneck, self.experiment.link),
+            cpu_busy=max(cpu_busy(cpu, cpu_times()), *(each["cpu_busy"] for each in results))
+            if results
+            else cpu_busy(cpu, cpu_times()),
+            failure=done[-1].failure,
+            warnings=[result["warning"] for result in results if result["warning"]],
         )
-        self._tables.write(self._folder)
-        for warning in dict.fromkeys(result["warning"] for result in results):
-            if warning:
-                self._warn(f"{title}: {warning}")
-        if done[-1].failure is not None:
-            raise done[-1].failure
-        self._progress.say(
-            f"{title}: {duration:.1f} s, {counters.drops} of {counters.packets} packets dropped,"
-            f" CPUs of the busiest machine {busy:.0%} busy"
-        )
-        if busy > CPU_SUSPECT:
-            self._warn(
-                f"{title}: a machine's CPUs were {busy:.0%} busy, so the result is suspect; close"
-                " other programs, or lower the link's rate."
-            )
 
     def _build_link(self) -> None:
         """The experiment's link on our interfaces, with counters at 0."""
-        link = self._experiment.link
+        link = self.experiment.link
         for interface in {self._bottleneck} | self._delayed:
             remove_qdisc(interface)
         add_bottleneck(self._bottleneck, link)
@@ -266,7 +243,7 @@ class _Run:
                     if message["event"] in ("ready", "done"):
                         results[agent] = message
                     if message["event"] == "iteration":
-                        self._progress.iteration(message["job"])
+                        self.progress.iteration(message["job"])
                     if message["event"] == event:
                         waiting.discard(agent)
                     if message.get("failure"):
@@ -294,11 +271,11 @@ class _Run:
     def _speaking(self, patience_s: float | None) -> list[Agent]:
         """Wait for agents that have something to say. Raises MltcpError where none has for long."""
         with selectors.DefaultSelector() as selector:
-            selector.register(self._interrupts, selectors.EVENT_READ)
+            selector.register(self.interrupts, selectors.EVENT_READ)
             for agent in self._agents:
                 selector.register(agent, selectors.EVENT_READ, agent)
             ready = [key.data for key, _ in selector.select(patience_s)]
-        self._interrupts.check()
+        self.interrupts.check()
         if not ready:
             raise MltcpError(f"Nothing was heard of any machine for {patience_s:.0f} s.")
         return ready
@@ -312,14 +289,10 @@ class _Run:
             documents = result["documents"]
             for plan in plans:
                 if document := documents.get(plan.name):
-                    self._tables.add_job(arm, repetition, start, plan, document)
+                    self.tables.add_job(arm, repetition, start, plan, document)
             events = [(job, flow, IterationEvent(**each)) for job, flow, each in result["events"]]
-            self._tables.add_events(arm, repetition, start, events, documents)
+            self.tables.add_events(arm, repetition, start, events, documents)
 
     def _close(self, agent: Agent) -> None:
         if said := agent.close():
-            self._warn(f"{agent.host}: {said}")
-
-    def _warn(self, sentence: str) -> None:
-        self._environment.warn(sentence)
-        self._progress.say(f"warning: {sentence}")
+            self.warn(f"{agent.host}: {said}")

@@ -135,6 +135,10 @@ class Network(Namespaces):
         self.receiver = f"{PREFIX}{run_id}-receiver"
         self.senders = [f"{PREFIX}{run_id}-s{number}" for number in range(1, senders + 1)]
 
+    def bottlenecks(self) -> list[tuple[str, Link]]:
+        """(namespace, link) of the bottleneck's both directions, that to the receiver first."""
+        return [(self.router, self.link), (self.receiver, self.link)]
+
     def counters(self, *, reverse: bool = False) -> LinkCounters:
         """Counters of the bottleneck towards the receiver, or (`reverse`) towards the senders."""
         with inside(self.receiver if reverse else self.router):

@@ -66,6 +66,10 @@ class Paths(Namespaces):
         # (namespace, its neighbour) -> the interface there that leads to it, and that one's MAC
         self._ways: dict[tuple[str, str], tuple[str, str]] = {}
 
+    def bottlenecks(self) -> list[tuple[str, Link]]:
+        """(namespace, link) of every bottleneck, each in both directions."""
+        return [(end, self.links[name]) for name, ends in self._ends.items() for end in ends]
+
     def counters(self, *, reverse: bool = False) -> LinkCounters:
         """Sums over the bottlenecks towards the receiver, or (`reverse`) towards the senders."""
         found = []

@@ -35,14 +35,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mltcp_tools import __version__
-from mltcp_tools.backends.base import Backend
 from mltcp_tools.errors import HostError, MltcpError
 from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.plans import Plan, plans_of
 from mltcp_tools.experiments.reading import parse_experiment
 from mltcp_tools.host.facts import read_sysctl
 from mltcp_tools.runs.environment import sysctls
-from mltcp_tools.testbed.backend import ArmJobs, describe, use_backend
 from mltcp_tools.testbed.emulators import (
     READY_S,
     Emulator,
@@ -54,6 +52,8 @@ from mltcp_tools.testbed.emulators import (
 from mltcp_tools.testbed.leftovers import LOCKS, RunLock, require_privileges
 from mltcp_tools.testbed.namespaces import enabled_offloads, write_sysctl
 from mltcp_tools.testbed.network import local_end, sysctls_of
+from mltcp_tools.testbed.treatments import Sessions, Treatments
+from mltcp_tools.testbed.treatments.base import Context
 
 
 class Stopped(MltcpError):
@@ -141,8 +141,20 @@ class _Sender:
         self._experiment = experiment
         self._hello = hello
         self._warnings: list[str] = []
-        self._backend: Backend | None = None
         self._lock = RunLock()
+        self._facts: dict[str, Any] = {}
+        self._treatments = Treatments(
+            Context(
+                experiment,
+                None,
+                hello["backend"],
+                LOCKS,
+                self._lock.job_id,
+                self._warnings.append,
+                self._warnings.append,
+                self._facts.update,
+            )
+        )
 
     def serve(self) -> None:
         """Run what is asked for until the run ends; then say on stderr what is left to be said."""
@@ -151,12 +163,8 @@ class _Sender:
         with contextlib.ExitStack() as stack:
             stack.callback(lambda: sys.stderr.writelines(f"{line}\n" for line in self._warnings))
             stack.enter_context(self._lock)
-            if ccs := {arm.cc for arm in self._experiment.arms if arm.is_mltcp}:
-                self._backend = stack.enter_context(
-                    use_backend(LOCKS, ccs, self._warnings.append, self._hello["backend"])
-                )
-                facts["backend"] = describe(self._backend)
-            answer("ready", machine=facts)
+            self._treatments.load(stack)
+            answer("ready", machine=facts | self._facts)
             while True:
                 self._run(self._requests.read())
 
@@ -169,38 +177,28 @@ class _Sender:
             for plan in groups[request["group"]]
             if plan.sender % senders == number
         ]
-        jobs = None
-        with contextlib.ExitStack() as stack:
-            if arm.is_mltcp and self._backend is not None:
-                jobs = stack.enter_context(ArmJobs(self._backend, arm, self._lock.job_id))
-            measured = self._measure(plans, jobs)
-        if jobs is not None and jobs.warning:
-            self._warnings.append(jobs.warning)
+        with self._treatments.begin(arm) as sessions:
+            plans = [sessions.plan(plan) for plan in plans]
+            measured = self._measure(plans, sessions)
+        self._warnings += sessions.warnings
         answer(
             "done",
             start=measured.start,
             duration=measured.duration,
             cpu_busy=measured.cpu_busy,
             documents=measured.documents,
-            events=[
-                [job, flow, dataclasses.asdict(event)]
-                for job, flow, event in (jobs.events if jobs is not None else ())
-            ],
+            events=[[job, flow, dataclasses.asdict(event)] for job, flow, event in sessions.events],
             warning=" ".join(self._warnings),
             failure=str(measured.failure or ""),
         )
         self._warnings.clear()
 
-    def _measure(self, plans: Sequence[Plan], jobs: ArmJobs | None) -> Measured:
-        def prepare(plan: Plan, fds: Sequence[int]) -> None:
-            if jobs is not None:
-                jobs.tag(self._experiment.job(plan.name), fds)
-
+    def _measure(self, plans: Sequence[Plan], sessions: Sessions) -> Measured:
         place = Place([None], None, self._hello["address"], served=True)
         with Emulators(
             place,
             self._requests,
-            prepare=prepare,
+            prepare=sessions.connected,
             on_iteration=lambda job: answer("iteration", job=job),
         ) as emulators:
             return emulators.run(plans, start=self._start)

@@ -1,10 +1,4 @@
-"""Running an experiment: arms one after another on fresh links, into a run folder.
-
-In each repetition every arm runs once, `alone` among them. The order alternates, so that a drift of
-the machine falls on all alike: a repetition runs the arms forwards, the next backwards, and each
-such pair begins one arm further on. The draws of compute times and starts depend on seed,
-repetition and job only, so the arms of a repetition face the same jobs.
-"""
+"""Running an experiment: arms one after another (loop.py) on fresh links, into a run folder."""
 
 from __future__ import annotations
 
@@ -14,46 +8,53 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mltcp_tools.backends import AUTO
-from mltcp_tools.backends.base import Backend
 from mltcp_tools.emulator.sockets import set_congestion_control
-from mltcp_tools.errors import BusyError, HostError
-from mltcp_tools.experiments.arms import ALONE, Arm, is_mltcp
+from mltcp_tools.errors import BusyError, HostError, UsageError
+from mltcp_tools.experiments.arms import Arm, is_mltcp
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import Plan, neighbours_of, plans_of, schedule, total_iterations
+from mltcp_tools.experiments.plans import Plan, neighbours_of, plans_of, total_iterations
+from mltcp_tools.host.disturbance import Watch
 from mltcp_tools.host.signals import Signals
-from mltcp_tools.runs.environment import Environment, sysctls
+from mltcp_tools.runs.environment import sysctls
 from mltcp_tools.runs.folder import check_folder
 from mltcp_tools.runs.progress import Progress
-from mltcp_tools.runs.recorder import Tables
-from mltcp_tools.testbed.backend import ArmJobs, describe, use_backend
 from mltcp_tools.testbed.emulators import Emulators, Measured, Place
 from mltcp_tools.testbed.leftovers import (
     LOCKS,
     RunLock,
+    other_runs,
     remove_leftovers,
     require_privileges,
 )
+from mltcp_tools.testbed.loop import Loop, Outcome
 from mltcp_tools.testbed.namespaces import inside
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
 from mltcp_tools.testbed.paths import ANY_ADDRESS, Paths
-from mltcp_tools.testbed.planned import ArmPlan, check_plans, plan_arms, write_plans
+from mltcp_tools.testbed.treatments import Sessions, Treatments, check_treatments
+from mltcp_tools.testbed.treatments.base import Context
 
-CPU_SUSPECT = 0.85
-"""Share of all CPUs' time above which an arm's result says more of the machine than of the link."""
+MAX_TBF_RATE_BPS = 30_000_000_000
+"""tbf counts its rate in 32 bits of bytes per second."""
 
 
 def run_experiment(
-    experiment: Experiment, folder: Path, trace_ms: int = 2, backend: str = AUTO
+    experiment: Experiment,
+    folder: Path,
+    trace_ms: int = 2,
+    backend: str = AUTO,
+    attempts: int = 1,
 ) -> None:
     """Run `experiment` and write its tables into `folder`, which must be new or empty.
 
     trace_ms: milliseconds between TCP samples in the first repetition, 0 for none.
-    backend: what runs the MLTCP arms, as `get_backend` takes it. Talks on stderr.
+    backend: what runs the MLTCP arms, as `get_backend` takes it. attempts: how often an arm is run
+    at most until nothing disturbs it. Talks on stderr.
     Raises what ended the run early (MltcpError, or KeyboardInterrupt after a signal), with the
     tables of what was measured until then written and everything else taken down.
     """
     require_privileges()
-    check_plans(experiment)
+    check_treatments(experiment)
+    check_rates(experiment)
     check_congestion_controls(experiment)
     check_folder(folder)
     with (
@@ -66,13 +67,20 @@ def run_experiment(
                 progress.say(f"removed {removed}, left by a run that was killed")
         except BusyError as error:
             progress.say(f"warning: {error}")
+        if others := other_runs(lock.id):
+            progress.say(
+                f"warning: another run is going on on this host (process {', '.join(others)}), and"
+                " the two disturb each other"
+            )
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "experiment.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
-        _Run(experiment, folder, trace_ms, backend, interrupts, lock, progress).run()
+        _Run(experiment, folder, trace_ms, backend, attempts, interrupts, lock, progress).run()
 
 
-class _Run:
-    """The arms of a run, and what they share."""
+class _Run(Loop):
+    """The arms of a run in network namespaces of this machine."""
+
+    busiest = "CPUs"
 
     def __init__(
         self,
@@ -80,127 +88,73 @@ class _Run:
         folder: Path,
         trace_ms: int,
         backend: str,
+        attempts: int,
         interrupts: Signals,
         lock: RunLock,
         progress: Progress,
     ) -> None:
-        self._experiment = experiment
-        self._folder = folder
+        super().__init__(experiment, folder, interrupts, progress, attempts)
         self._trace_ms = trace_ms
-        self._backend_name = backend
-        self._interrupts = interrupts
         self._lock = lock
-        self._progress = progress
-        self._environment = Environment(folder)
-        self._tables = Tables()
-        self._backend: Backend | None = None
-        self._plans: dict[str, ArmPlan] = {}
-
-    def run(self) -> None:
-        """Run everything, and record how it ended."""
-        outcome = "finished"
-        try:
-            self._run_arms()
-        except KeyboardInterrupt:
-            outcome = "interrupted"
-            raise
-        except Exception as error:
-            outcome = str(error)
-            raise
-        finally:
-            self._environment.finish(outcome)
-
-    def _run_arms(self) -> None:
-        order = schedule(self._experiment)
-        with contextlib.ExitStack() as stack:
-            if ccs := {cc for cc in self._experiment.congestion_controls() if is_mltcp(cc)}:
-                self._backend = stack.enter_context(
-                    use_backend(LOCKS, ccs, self._warn, self._backend_name)
-                )
-                self._environment.add(backend=describe(self._backend))
-            for repetition, names in order:
-                for position, name in enumerate(names, 1):
-                    self._run_arm(self._experiment.arm(name), repetition, position)
-                    if name == ALONE and repetition == 1:
-                        self._plan_arms()
-
-    def _plan_arms(self) -> None:
-        """Plan the arms that keep to turns, which all come after the jobs' first lone runs."""
-        self._plans = plan_arms(self._experiment, self._folder)
-        if self._plans:
-            write_plans(self._folder, self._plans)
-        for arm, plan in self._plans.items():
-            self._progress.say(
-                f"{arm}: score {plan.score:.3f}, turns {plan.stretch:.1%} longer than iterations"
-                " alone"
+        self._treatments = Treatments(
+            Context(
+                experiment,
+                folder,
+                backend,
+                LOCKS,
+                lock.job_id,
+                progress.say,
+                self.warn,
+                lambda facts: self.environment.add(**facts),
             )
+        )
 
-    def _run_arm(self, arm: Arm, repetition: int, position: int) -> None:
-        """Run an arm and write all tables; then raise what ended it early, if anything did."""
-        self._interrupts.check()
-        title = f"{arm.name} {repetition}/{self._experiment.repetitions}"
-        self._progress.begin(title)
-        turns = self._plans[arm.name].turns if arm.plan else None
-        groups = plans_of(self._experiment, arm, repetition, self._trace_ms, turns)
-        neighbours = neighbours_of(self._experiment, arm, repetition)
+    def load(self, stack: contextlib.ExitStack) -> None:
+        self._treatments.load(stack)
+
+    def alone_ran(self) -> None:
+        self._treatments.alone_ran()
+
+    def measure(self, arm: Arm, repetition: int, position: int) -> Outcome:
+        groups = plans_of(self.experiment, arm, repetition, self._trace_ms)
+        neighbours = neighbours_of(self.experiment, arm, repetition)
         measured: list[Measured] = []
-        with self._network(len(groups[0]) + len(neighbours)) as network:
+        with Watch() as watch, self._network(len(groups[0]) + len(neighbours)) as network:
             if repetition == position == 1:
                 self._describe(network)
-            with contextlib.ExitStack() as stack:
-                jobs = None
-                if arm.is_mltcp:
-                    assert self._backend is not None
-                    jobs = stack.enter_context(ArmJobs(self._backend, arm, self._lock.job_id))
+            with self._treatments.begin(arm) as sessions:
+                sessions.network(network)
+                groups = [[sessions.plan(plan) for plan in plans] for plans in groups]
                 for plans in groups:
-                    measured.append(self._run_plans(network, plans, neighbours, jobs))
+                    measured.append(self._run_plans(network, plans, neighbours, sessions))
                     if measured[-1].failure is not None:
                         break
-            receiving = all(job.direction == "receive" for job in self._experiment.jobs)
+            receiving = all(job.direction == "receive" for job in self.experiment.jobs)
             counters = network.counters(reverse=receiving)
         start = measured[0].start
         for plans, part in zip(groups, measured, strict=False):
             for plan in plans:
                 if document := part.documents.get(plan.name):
-                    self._tables.add_job(arm.name, repetition, start, plan, document)
+                    self.tables.add_job(arm.name, repetition, start, plan, document)
             for plan in neighbours:
                 if document := part.documents.get(plan.name):
-                    self._tables.add_neighbour(arm.name, repetition, start, plan, document)
-        if jobs is not None:
-            documents = {job: each for part in measured for job, each in part.documents.items()}
-            self._tables.add_events(arm.name, repetition, start, jobs.events, documents)
-            if jobs.warning:
-                self._warn(f"{title}: {jobs.warning}")
+                    self.tables.add_neighbour(arm.name, repetition, start, plan, document)
+        documents = {job: each for part in measured for job, each in part.documents.items()}
+        self.tables.add_events(arm.name, repetition, start, sessions.events, documents)
+        sessions.record(self.folder, repetition, start)
         busy_s = sum(part.cpu_busy * part.duration for part in measured)
-        cpu_busy = busy_s / (sum(part.duration for part in measured) or 1.0)
-        duration = measured[-1].start + measured[-1].duration - start
-        self._tables.add_arm(
-            arm=arm.name,
-            repetition=repetition,
-            order=position,
-            duration_s=duration,
-            link_bytes=counters.bytes,
-            link_packets=counters.packets,
-            link_drops=counters.drops,
-            link_marks=counters.marks,
-            cpu_busy=cpu_busy,
+        spans = [(part.start, part.start + part.duration) for part in measured]
+        self.attempts.judge(watch, spans)
+        return Outcome(
+            duration=measured[-1].start + measured[-1].duration - start,
+            counters=counters,
+            cpu_busy=busy_s / (sum(part.duration for part in measured) or 1.0),
+            failure=measured[-1].failure,
+            warnings=sessions.warnings,
         )
-        self._tables.write(self._folder)
-        for part in measured:
-            if part.failure is not None:
-                raise part.failure
-        self._progress.say(
-            f"{title}: {duration:.1f} s, {counters.drops} of {counters.packets} packets dropped,"
-            f" CPUs {cpu_busy:.0%} busy"
-        )
-        if cpu_busy > CPU_SUSPECT:
-            self._warn(
-                f"{title}: the CPUs were {cpu_busy:.0%} busy, so the result is suspect; close other"
-                " programs, or lower the link's rate."
-            )
 
     def _network(self, senders: int) -> Network | Paths:
-        experiment, run_id = self._experiment, self._lock.id
+        experiment, run_id = self.experiment, self._lock.id
         if not experiment.links:
             return Network(run_id, experiment.link, experiment.sysctls, senders)
         paths = [job.links for job in experiment.jobs]
@@ -212,32 +166,36 @@ class _Run:
         network: Network | Paths,
         plans: Sequence[Plan],
         neighbours: Sequence[Plan],
-        jobs: ArmJobs | None,
+        sessions: Sessions,
     ) -> Measured:
-        def prepare(plan: Plan, fds: Sequence[int]) -> None:
-            if jobs is not None:
-                jobs.tag(self._experiment.job(plan.name), fds)
-
         def count(name: str) -> None:
             if any(plan.name == name for plan in plans):
-                self._progress.iteration(name)
+                self.progress.iteration(name)
 
         place = Place(network.senders, network.receiver, RECEIVER_ADDRESS)
         if isinstance(network, Paths):
             place = Place(
                 network.senders, network.receiver, ANY_ADDRESS, reached_at=network.addresses
             )
-        with Emulators(place, self._interrupts, prepare=prepare, on_iteration=count) as emulators:
+        with Emulators(
+            place, self.interrupts, prepare=sessions.connected, on_iteration=count
+        ) as emulators:
             return emulators.run(plans, neighbours)
 
     def _describe(self, network: Network | Paths) -> None:
         with inside(network.senders[0]):
             here = sysctls()
-        self._environment.add(network=network.read_back(), namespace_sysctls=here)
+        self.environment.add(network=network.read_back(), namespace_sysctls=here)
 
-    def _warn(self, sentence: str) -> None:
-        self._environment.warn(sentence)
-        self._progress.say(f"warning: {sentence}")
+
+def check_rates(experiment: Experiment) -> None:
+    """Raise UsageError where a link is faster than the testbed's can be."""
+    for link in experiment.links.values() or [experiment.link]:
+        if link.rate > MAX_TBF_RATE_BPS:
+            raise UsageError(
+                f"experiment {experiment.name} has a link of {link.rate / 1e9:g} Gbit/s, and the"
+                f" testbed's carry {MAX_TBF_RATE_BPS / 1e9:g} at most; `mltcp simulate` takes it."
+            )
 
 
 def check_congestion_controls(experiment: Experiment) -> None:

@@ -72,12 +72,12 @@ def test_check_names_what_is_stale(
 
 def test_the_table_goes_between_the_marks(matrix: Path) -> None:
     run = load_matrix_run(matrix)
-    text = put_table("a\n<!-- results: small -->\nold\n<!-- end -->\nb\n", "small", run)
+    text = put_table("a\n<!-- results: small -->\nold\n<!-- end -->\nb\n", run)
     assert text.startswith("a\n<!-- results: small -->\n| ")
-    assert text.endswith("|\n<!-- end -->\nb\n")
+    assert text.endswith("kernel 6.18.\n<!-- end -->\nb\n")
     assert "old" not in text
     with pytest.raises(UsageError, match="no place for a table"):
-        put_table("nothing", "small", run)
+        put_table("nothing", run)
 
 
 def test_what_is_no_matrix_is_refused(tmp_path: Path) -> None:

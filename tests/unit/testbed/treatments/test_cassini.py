@@ -17,11 +17,13 @@ from mltcp_tools.experiments.arms import ALONE
 from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.plans import plans_of, schedule
 from mltcp_tools.experiments.reading import parse_experiment
+from mltcp_tools.experiments.treatments import Cassini
 from mltcp_tools.profiling.profile import Phase, Profile
-from mltcp_tools.testbed.planned import (
+from mltcp_tools.testbed.treatments import check_treatments
+from mltcp_tools.testbed.treatments.cassini import (
     PAYLOAD,
     ArmPlan,
-    check_plans,
+    CassiniSession,
     plan_arm,
     plan_arms,
     write_plans,
@@ -34,8 +36,8 @@ jobs:
   - {name: job, count: 2, bytes: 1MB, compute: 100ms, start: random}
 arms:
   cubic: {cc: cubic}
-  cassini: {cc: cubic, plan: true}
-  cassini+mltcp: {cc: mltcp, plan: true, realign: 10%, room: 3%, slope: 2}
+  cassini: {cc: cubic, treatment: {cassini: {}}}
+  cassini+mltcp: {cc: mltcp, treatment: {cassini: {realign: 10%, room: 3%}}, slope: 2}
 """
 TWO_LINKS = TEXT.replace("link: {rate: 100mbit}", "links: {one: {rate: 100mbit}, two: {}}")
 
@@ -69,27 +71,34 @@ def apart(turns: dict[str, Turns] | ArmPlan) -> float:
 
 def test_an_arm_says_whether_it_has_a_plan() -> None:
     arms = {arm.name: arm for arm in small().arms}
-    assert not arms["cubic"].plan
-    assert (arms["cassini"].plan, arms["cassini"].realign, arms["cassini"].room) == (
-        True,
-        0.05,
-        0.01,
-    )
+    assert arms["cubic"].treatments == ()
+    assert arms["cassini"].treatments == (Cassini(realign=0.05, room=0.01),)
     both = arms["cassini+mltcp"]
-    assert (both.realign, both.room, both.parameters) == (0.1, 0.03, {"slope": 2.0})
+    assert both.treatment(Cassini) == Cassini(realign=0.1, room=0.03)
+    assert both.parameters == {"slope": 2.0}
     assert small(small().to_yaml()) == small()
-    assert "plan" not in yaml.safe_load(small().to_yaml())["arms"]["cubic"]
+    assert "treatment" not in yaml.safe_load(small().to_yaml())["arms"]["cubic"]
+
+
+def test_the_older_spelling_means_the_same() -> None:
+    older = TEXT.replace("treatment: {cassini: {}}", "plan: true").replace(
+        "treatment: {cassini: {realign: 10%, room: 3%}}", "plan: true, realign: 10%, room: 3%"
+    )
+    assert "cassini: {}" not in older
+    assert small(older) == small()
 
 
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("plan: true}", "plan: maybe}", r"small.yaml:7: .*'maybe' is neither true nor false"),
-        ("plan: true}", "realign: 5%}", "belongs to an arm with `plan: true`"),
-        ("plan: true}", "plan: false, room: 5%}", "belongs to an arm with `plan: true`"),
+        ("{cassini: {}}", "{casini: {}}", r"small.yaml:7: .*did you mean cassini"),
+        ("{cassini: {}}", "{cassini: {rom: 1%}}", r"small.yaml:7: .*did you mean room"),
+        ("{cassini: {}}", "{cassini: {}}, plan: true", "says `plan` again"),
+        ("treatment: {cassini: {}}", "plan: maybe", r"'maybe' is neither true nor false"),
+        ("treatment: {cassini: {}}", "realign: 5%", "belongs to an arm with `plan: true`"),
         ("room: 3%", "room: -1%", "not a fraction|outside 0 to 1"),
         ("realign: 10%", "realign: 0%", r"outside 0\.001 to 0\.9"),
-        ("{cc: cubic, plan: true}", "{cc: cubic, plan: true, slope: 2}", "takes no parameters"),
+        ("{cc: cubic, treat", "{cc: cubic, slope: 2, treat", "takes no parameters"),
     ],
 )
 def test_impossible_plans_in_the_file(old: str, new: str, complaint: str) -> None:
@@ -109,16 +118,16 @@ def test_many_jobs_over_several_links_have_no_plan() -> None:
 def test_a_plan_needs_the_jobs_alone(iterations: int) -> None:
     text = TEXT + f"alone: {{iterations: {iterations}}}\n"
     with pytest.raises(UsageError, match=r"arm cassini .*`alone` with 2 iterations or more"):
-        check_plans(small(text))
-    check_plans(small(text).override(arms=["cubic"]))
-    check_plans(small())
+        check_treatments(small(text))
+    check_treatments(small(text).override(arms=["cubic"]))
+    check_treatments(small())
 
 
 def test_the_jobs_run_alone_before_any_other_arm() -> None:
     for repetitions in (1, 2, 5):
         text = TEXT + f"repetitions: {repetitions}\nbaseline: cassini\n"
         assert schedule(small(text))[0][1][0] == ALONE
-    assert not small(text).arm(ALONE).plan
+    assert not small(text).arm(ALONE).treatments
 
 
 def test_jobs_that_fit_are_shifted_apart() -> None:
@@ -219,7 +228,9 @@ def test_planned_jobs_start_with_their_turns_and_late_ones_when_they_come() -> N
     )
     experiment = small(text)
     turns = {job.name: Turns(0.2, 0.01) for job in experiment.jobs}
-    (plans,) = plans_of(experiment, experiment.arm("cassini"), 1, turns=turns)
+    session = CassiniSession(experiment, turns)
+    (group,) = plans_of(experiment, experiment.arm("cassini"), 1)
+    plans = [session.plan(each) for each in group]
     assert [each.spec.start_delay_s for each in plans] == [0.0, 0.0, 7.0]
     assert all(each.spec.turns == Turns(0.2, 0.01) for each in plans)
     (unplanned,) = plans_of(experiment, experiment.arm("cubic"), 1)

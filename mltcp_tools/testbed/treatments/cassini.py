@@ -1,4 +1,4 @@
-"""The plan of an arm: when each of its jobs communicates, from what the jobs do alone.
+"""Planned turns as a treatment: when each job communicates, from what the jobs do alone.
 
 The reference that MLTCP is compared with, after Cassini (Rajasekaran et al., NSDI 2024). Profiles
 come from the run's own arm `alone`; the planner shifts them against each other at the rate at which
@@ -22,12 +22,15 @@ from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.arms import ALONE, Arm
 from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.jobs import Job
+from mltcp_tools.experiments.plans import Plan
+from mltcp_tools.experiments.treatments import Cassini
 from mltcp_tools.planning.cluster import PlacementPlan, plan_cluster
 from mltcp_tools.planning.topology import Cluster, Link, Placement
 from mltcp_tools.profiling.profile import Profile
 from mltcp_tools.profiling.recorded import profiles_of_run
 from mltcp_tools.runs.folder import PLAN, PLAN_SCHEMA
 from mltcp_tools.runs.run import load_run
+from mltcp_tools.testbed.treatments.base import Context, Session, Treatment
 
 ANGLE_DEG = 1.0
 # Jobs that are equal but for their links are measured one by one; what a busy machine makes their
@@ -60,15 +63,58 @@ class ArmPlan:
         return dataclasses.asdict(self)
 
 
-def check_plans(experiment: Experiment) -> None:
-    """Raise UsageError where an arm's plan has nothing to be made of."""
-    planned = [arm.name for arm in experiment.arms if arm.plan]
-    if planned and experiment.alone_iterations < 2:
-        raise UsageError(
-            f"The plan of arm {planned[0]} is made of what the jobs do alone, so {experiment.name}"
-            " needs `alone` with 2 iterations or more, and no --no-alone; or leave the arm out with"
-            " --arms."
-        )
+class CassiniTreatment(Treatment):
+    """Arms whose jobs keep to planned turns; the plans are made after the jobs' first lone runs."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._plans: dict[str, ArmPlan] = {}
+
+    @staticmethod
+    def applies(arm: Arm) -> bool:
+        return arm.treatment(Cassini) is not None
+
+    @staticmethod
+    def check(experiment: Experiment) -> None:
+        """Raise UsageError where an arm's plan has nothing to be made of."""
+        planned = _planned(experiment)
+        if planned and experiment.alone_iterations < 2:
+            raise UsageError(
+                f"The plan of arm {planned[0].name} is made of what the jobs do alone, so"
+                f" {experiment.name} needs `alone` with 2 iterations or more, and no --no-alone; or"
+                " leave the arm out with --arms."
+            )
+
+    def alone_ran(self) -> None:
+        assert self.context.folder is not None
+        self._plans = plan_arms(self.context.experiment, self.context.folder)
+        write_plans(self.context.folder, self._plans)
+        for arm, plan in self._plans.items():
+            self.context.say(
+                f"{arm}: score {plan.score:.3f}, turns {plan.stretch:.1%} longer than iterations"
+                " alone"
+            )
+
+    def begin(self, arm: Arm) -> CassiniSession:
+        return CassiniSession(self.context.experiment, self._plans[arm.name].turns)
+
+
+class CassiniSession(Session):
+    """Gives each job its turns; one whose start is random then starts with its first turn."""
+
+    def __init__(self, experiment: Experiment, turns: Mapping[str, Turns]) -> None:
+        self._experiment = experiment
+        self._turns = turns
+
+    def plan(self, plan: Plan) -> Plan:
+        start_s = self._experiment.job(plan.name).start or 0.0
+        turns = self._turns[plan.name]
+        spec = dataclasses.replace(plan.spec, turns=turns, start_delay_s=start_s)
+        return dataclasses.replace(plan, spec=spec)
+
+
+def _planned(experiment: Experiment) -> list[Arm]:
+    return [arm for arm in experiment.arms if CassiniTreatment.applies(arm)]
 
 
 def plan_arms(experiment: Experiment, folder: Path) -> dict[str, ArmPlan]:
@@ -76,7 +122,7 @@ def plan_arms(experiment: Experiment, folder: Path) -> dict[str, ArmPlan]:
 
     Raises UsageError where the iteration times have no common multiple that can be planned with.
     """
-    planned = [arm for arm in experiment.arms if arm.plan]
+    planned = _planned(experiment)
     if not planned:
         return {}
     profiles = profiles_of_run(load_run(folder), ALONE)
@@ -87,7 +133,9 @@ def plan_arm(experiment: Experiment, arm: Arm, profiles: Sequence[Profile]) -> A
     """The plan of one arm; `profiles` has every job's."""
     capacity_bps = _capacities(experiment, {each.name: each for each in profiles})
     fit = _plan(experiment, capacity_bps, profiles)
-    stretch = arm.room + max(0.0, 1 - fit.worst)
+    settings = arm.treatment(Cassini)
+    assert settings is not None
+    stretch = settings.room + max(0.0, 1 - fit.worst)
     kept = _plan(experiment, capacity_bps, profiles, stretch)
     return ArmPlan(
         score=fit.score,
@@ -96,7 +144,7 @@ def plan_arm(experiment: Experiment, arm: Arm, profiles: Sequence[Profile]) -> A
         stretch=stretch,
         capacity_bps=capacity_bps,
         turns={
-            job: Turns(kept.periods[job], shift_s, arm.realign)
+            job: Turns(kept.periods[job], shift_s, settings.realign)
             for job, shift_s in kept.shifts.items()
         },
     )
@@ -114,8 +162,11 @@ def _plan(
     profiles: Iterable[Profile],
     stretch: float = 0.0,
 ) -> PlacementPlan:
+    # Each direction of a link is a link here, so every job goes one way only.
     stretched = {
-        each.name: dataclasses.replace(each, period_s=each.period_s * (1 + stretch))
+        each.name: dataclasses.replace(
+            each, period_s=each.period_s * (1 + stretch), phases=each.phases or each.back, back=()
+        )
         for each in profiles
     }
     links = {name: Link(name, rate_bps, None) for name, rate_bps in capacity_bps.items()}
@@ -142,7 +193,8 @@ def _capacities(experiment: Experiment, profiles: Mapping[str, Profile]) -> dict
     }
     found: dict[str, float] = {}
     for job in experiment.jobs:
-        fastest = max(phase.rate_bps for phase in profiles[job.name].phases)
+        profile = profiles[job.name]
+        fastest = max(phase.rate_bps for phase in profile.phases or profile.back)
         for link in _crossed(job):
             carried = rates[link.removesuffix(" back")] * PAYLOAD
             found[link] = max(found.get(link, carried), fastest)

@@ -1,0 +1,148 @@
+"""The loop over the arms of a run, wherever its jobs run (run.py: here; across.py: on machines).
+
+In each repetition every arm runs once, `alone` among them. The order alternates, so that a drift of
+the machine falls on all alike: a repetition runs the arms forwards, the next backwards, and each
+such pair begins one arm further on. The draws of compute times and starts depend on seed,
+repetition and job only, so the arms of a repetition face the same jobs. An arm that something else
+on the host disturbed is run again, a bounded number of times.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from mltcp_tools.errors import MltcpError
+from mltcp_tools.experiments.arms import ALONE, Arm
+from mltcp_tools.experiments.experiment import Experiment
+from mltcp_tools.experiments.plans import schedule
+from mltcp_tools.host.signals import Signals
+from mltcp_tools.runs.environment import Environment
+from mltcp_tools.runs.progress import Progress
+from mltcp_tools.runs.recorder import Tables
+from mltcp_tools.testbed.attempts import Attempts
+from mltcp_tools.testbed.qdiscs import LinkCounters
+
+CPU_SUSPECT = 0.85
+"""Share of all CPUs' time above which an arm's result says more of the machine than of the link."""
+
+
+@dataclass
+class Outcome:
+    """What an arm's run came to; what the jobs measured is in the tables already.
+
+    duration: seconds from the start until the last job was done. cpu_busy: share of all CPUs' time
+    in use meanwhile. failure: what ended the arm early, if anything did. warnings: for the user.
+    """
+
+    duration: float
+    counters: LinkCounters
+    cpu_busy: float
+    failure: MltcpError | KeyboardInterrupt | None = None
+    warnings: Sequence[str] = field(default_factory=list)
+
+
+class Loop(ABC):
+    """The arms of a run, and what they share."""
+
+    busiest: ClassVar[str]
+    """Whose `cpu_busy` an outcome has: "CPUs"."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        folder: Path,
+        interrupts: Signals,
+        progress: Progress,
+        attempts: int = 1,
+    ) -> None:
+        self.experiment = experiment
+        self.folder = folder
+        self.interrupts = interrupts
+        self.progress = progress
+        self.environment = Environment(folder)
+        self.tables = Tables()
+        self.attempts = Attempts(attempts, self.tables, progress.say)
+
+    @abstractmethod
+    def load(self, stack: contextlib.ExitStack) -> None:
+        """Do what all arms need; `stack` undoes it at the end."""
+
+    @abstractmethod
+    def measure(self, arm: Arm, repetition: int, position: int) -> Outcome:
+        """Run an arm, and add what its jobs measured to the tables, however it ended.
+
+        repetition, position (in it): from 1.
+        """
+
+    @abstractmethod
+    def alone_ran(self) -> None:
+        """The jobs have run alone for the first time, which the folder has the tables of."""
+
+    def run(self) -> None:
+        """Run everything, and record how it ended."""
+        outcome = "finished"
+        try:
+            with contextlib.ExitStack() as stack:
+                self.load(stack)
+                for repetition, names in schedule(self.experiment):
+                    for position, name in enumerate(names, 1):
+                        for _ in self.attempts.of(name, repetition):
+                            self._run_arm(self.experiment.arm(name), repetition, position)
+                        if name == ALONE and repetition == 1:
+                            self.alone_ran()
+        except KeyboardInterrupt:
+            outcome = "interrupted"
+            raise
+        except Exception as error:
+            outcome = str(error)
+            raise
+        finally:
+            self.environment.add(**self.known_at_end())
+            self.environment.finish(outcome)
+
+    def known_at_end(self) -> dict[str, Any]:
+        """Facts for the environment that are known only at the end."""
+        return {}
+
+    def _run_arm(self, arm: Arm, repetition: int, position: int) -> None:
+        """Run an arm and write all tables; then raise what ended it early, if anything did."""
+        self.interrupts.check()
+        title = f"{arm.name} {repetition}/{self.experiment.repetitions}"
+        self.progress.begin(title)
+        outcome = self.measure(arm, repetition, position)
+        counters = outcome.counters
+        self.tables.add_arm(
+            arm=arm.name,
+            repetition=repetition,
+            order=position,
+            duration_s=outcome.duration,
+            link_bytes=counters.bytes,
+            link_packets=counters.packets,
+            link_drops=counters.drops,
+            link_marks=counters.marks,
+            cpu_busy=outcome.cpu_busy,
+        )
+        self.tables.write(self.folder)
+        for warning in dict.fromkeys(outcome.warnings):
+            self.warn(f"{title}: {warning}")
+        if outcome.failure is not None:
+            raise outcome.failure
+        self.progress.say(
+            f"{title}: {outcome.duration:.1f} s, {counters.drops} of {counters.packets} packets"
+            f" dropped, {self.busiest} {outcome.cpu_busy:.0%} busy"
+        )
+        if outcome.cpu_busy > CPU_SUSPECT:
+            self.warn(
+                f"{title}: the {self.busiest} were {outcome.cpu_busy:.0%} busy, so the result is"
+                " suspect; close other programs, or lower the link's rate."
+            )
+
+    def warn(self, sentence: str) -> None:
+        """Tell the user, and record it."""
+        self.environment.warn(sentence)
+        self.progress.say(f"warning: {sentence}")

@@ -1,0 +1,136 @@
+"""What a treatment is: what an arm does to its jobs besides choosing their congestion control.
+
+A treatment lives as long as the run, one object for all arms that have it; each time such an arm
+runs it makes a session, which does five things in this order, each of which may be nothing:
+
+1. prepare the network and the hosts (`network`),
+2. say what a job gets at its start (`plan` before it is started, `connected` when its sockets are
+   there and nothing has been sent),
+3. run something beside the jobs (from `connected` on, until the session is left),
+4. record what it saw (`record`),
+5. undo what it did (`__exit__`, on every way out).
+
+To add one: its settings in experiments/treatments.py, a module here with a Treatment and a Session,
+and a line in KINDS (__init__.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Protocol, Self
+
+from mltcp_tools.backends.base import IterationEvent
+from mltcp_tools.experiments.arms import Arm
+from mltcp_tools.experiments.experiment import Experiment
+from mltcp_tools.experiments.plans import Plan
+
+
+class Network(Protocol):
+    """The network of an arm, as far as treatments look at it (network.py, paths.py).
+
+    senders: the namespaces that plans' `sender` counts from 0. receiver: the other end's.
+    """
+
+    senders: list[str]
+    receiver: str
+
+    def bottlenecks(self) -> Sequence[tuple[str, Any]]:
+        """(namespace, link) of every bottleneck, both directions; each is on the interface
+        qdiscs.BOTTLENECK."""
+        ...
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a run has for its treatments.
+
+    folder: the run's; None on a machine that only takes part in it. backend: name of the backend
+    that the user asked for. locks: the folder of lock files. new_id: makes the id of a job that
+    nobody else on the host uses. say, warn: sentences for the user; warnings are recorded too.
+    note: adds facts to the run's environment.
+    """
+
+    experiment: Experiment
+    folder: Path | None
+    backend: str
+    locks: Path
+    new_id: Callable[[int], int]
+    say: Callable[[str], None]
+    warn: Callable[[str], None]
+    note: Callable[[Mapping[str, Any]], None]
+
+
+class Session:
+    """One arm's run under a treatment: a context manager; `warning` is for the user, at its end."""
+
+    warning: str | None = None
+
+    @property
+    def events(self) -> Sequence[tuple[str, int, IterationEvent]]:
+        """(job, flow, iteration that the kernel saw end), complete after leaving."""
+        return ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Undo everything."""
+
+    def network(self, network: Network) -> None:
+        """The network has been built; not called across machines."""
+
+    def plan(self, plan: Plan) -> Plan:
+        """What a job is started with, given what it would be started with."""
+        return plan
+
+    def connected(self, plan: Plan, fds: Sequence[int]) -> None:
+        """A job's sending sockets are connected; they are ours until this returns."""
+
+    def record(self, folder: Path, arm: str, repetition: int, start_s: float) -> None:
+        """Write what else was seen into the run's folder; called after leaving, here only.
+
+        start_s: the arm's start, CLOCK_MONOTONIC.
+        """
+
+
+class Treatment:
+    """One kind of treatment for a whole run. Only those that some arm of it has are made."""
+
+    across: ClassVar[bool] = False
+    """Whether it works where jobs run on other machines."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    @staticmethod
+    def applies(arm: Arm) -> bool:
+        """Whether the arm has it."""
+        raise NotImplementedError
+
+    @classmethod
+    def used(cls, experiment: Experiment) -> bool:
+        """Whether the experiment needs it."""
+        return any(cls.applies(arm) for arm in experiment.arms)
+
+    @staticmethod
+    def check(experiment: Experiment) -> None:
+        """Raise UsageError or HostError where it can't be applied; before anything is changed."""
+
+    def load(self, stack: contextlib.ExitStack) -> None:
+        """Do what all arms need, once; `stack` undoes it at the run's end."""
+
+    def alone_ran(self) -> None:
+        """The jobs have run alone for the first time, which the run's folder has the tables of."""
+
+    def begin(self, arm: Arm) -> Session:
+        """A session for one run of the arm."""
+        raise NotImplementedError

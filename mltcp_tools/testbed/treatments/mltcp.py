@@ -1,0 +1,74 @@
+"""MLTCP as a treatment: its backend in the kernel, jobs set in it, their sockets tagged."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from types import TracebackType
+from typing import ClassVar
+
+from mltcp_tools.backends.base import Backend, IterationEvent
+from mltcp_tools.experiments.arms import Arm, is_mltcp
+from mltcp_tools.experiments.experiment import Experiment
+from mltcp_tools.experiments.plans import Plan
+from mltcp_tools.testbed.backend import ArmJobs, describe, use_backend
+from mltcp_tools.testbed.treatments.base import Context, Session, Treatment
+
+
+class MltcpTreatment(Treatment):
+    """Arms whose congestion control is one of MLTCP's. The backend also serves neighbours."""
+
+    across: ClassVar[bool] = True
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._backend: Backend | None = None
+
+    @staticmethod
+    def applies(arm: Arm) -> bool:
+        return arm.is_mltcp
+
+    @classmethod
+    def used(cls, experiment: Experiment) -> bool:
+        """A neighbour may need the backend, too."""
+        return any(is_mltcp(cc) for cc in experiment.congestion_controls())
+
+    def load(self, stack: contextlib.ExitStack) -> None:
+        context = self.context
+        ccs = {cc for cc in context.experiment.congestion_controls() if is_mltcp(cc)}
+        self._backend = stack.enter_context(
+            use_backend(context.locks, ccs, context.warn, context.backend)
+        )
+        context.note({"backend": describe(self._backend)})
+
+    def begin(self, arm: Arm) -> MltcpSession:
+        assert self._backend is not None
+        return MltcpSession(self.context, ArmJobs(self._backend, arm, self.context.new_id))
+
+
+class MltcpSession(Session):
+    """The jobs of one arm in the backend, and the events of their flows."""
+
+    def __init__(self, context: Context, jobs: ArmJobs) -> None:
+        self._context = context
+        self._jobs = jobs
+
+    def __enter__(self) -> MltcpSession:
+        self._jobs.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._jobs.__exit__(kind, error, trace)
+        self.warning = self._jobs.warning
+
+    @property
+    def events(self) -> list[tuple[str, int, IterationEvent]]:
+        return self._jobs.events
+
+    def connected(self, plan: Plan, fds: Sequence[int]) -> None:
+        self._jobs.tag(self._context.experiment.job(plan.name), fds)
