@@ -43,6 +43,7 @@ def enable(
     aggregator: str | None = None,
     timeout_s: float = 30.0,
     top_k: float | None = None,
+    stragglers: bool = False,
 ) -> State:
     """Have `model`, a DistributedDataParallel, average its gradients so; call it on every rank.
 
@@ -51,7 +52,8 @@ def enable(
     `adaptive` is along trees chosen for the links as they are measured now and then.
     aggregator: `HOST[:PORT]`, else the environment's MLTCP_AGGREGATOR. timeout_s: seconds without
     progress, after which the aggregator is given up. top_k: share of the gradients' blocks that
-    are sent, the largest; the rest is added to the next step's (error feedback).
+    are sent, the largest; the rest is added to the next step's (error feedback). stragglers: with `adaptive`,
+    don't wait for late ranks longer than that is worth; their gradients count one step later.
 
     Gradients in a type that the aggregator can't add go by Gloo. Returns the hook's state, whose
     `close` ends it.
@@ -60,6 +62,8 @@ def enable(
         raise UsageError(f"There is no algorithm {algorithm!r}; take {', '.join(ALGORITHMS)}.")
     if top_k is not None and not 0 < top_k <= 1:
         raise UsageError(f"top_k is {top_k}; it is a share, above 0 and at most 1.")
+    if stragglers and algorithm != "adaptive":
+        raise UsageError("Only `adaptive` goes on without stragglers; name that, or wait for them.")
     endpoint = None
     if algorithm in ("auto", "aggregated"):
         endpoint = _endpoint(aggregator)
@@ -69,6 +73,7 @@ def enable(
         timeout_s=timeout_s,
         sparse_by_gloo=algorithm == "sparse",
         adaptive=algorithm == "adaptive",
+        stragglers=stragglers,
     )
     if algorithm in ("aggregated", "adaptive") and reducer.why_gloo:
         reducer.close()

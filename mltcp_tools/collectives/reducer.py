@@ -24,6 +24,7 @@ import torch.distributed as dist
 
 from mltcp_tools.collectives.adaptive.mesh import Mesh
 from mltcp_tools.collectives.adaptive.session import AdaptiveSession
+from mltcp_tools.collectives.adaptive.stragglers import StragglerSession
 from mltcp_tools.collectives.blocks import reduce_union
 from mltcp_tools.collectives.library import How, Kind
 from mltcp_tools.collectives.session import Endpoint, Place, Session, SessionError
@@ -54,6 +55,7 @@ class Reducer:
     sparse: at the aggregator, leave zeros out where their share was large the last time.
     sparse_by_gloo: send by Gloo only the blocks that aren't zero at some rank.
     adaptive: along trees for the measured links, instead of at an aggregator.
+    stragglers: with `adaptive`, go on without late ranks' values where that is sooner.
     `why_gloo` says why neither is used, None while one is.
     """
 
@@ -66,6 +68,7 @@ class Reducer:
         sparse: bool = True,
         sparse_by_gloo: bool = False,
         adaptive: bool = False,
+        stragglers: bool = False,
     ) -> None:
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
         self.timeout_s, self.sparse, self.sparse_by_gloo = timeout_s, sparse, sparse_by_gloo
@@ -77,7 +80,8 @@ class Reducer:
         )
         self._endpoint = endpoint
         self._session: Session | None = None
-        self._adaptive: AdaptiveSession | None = None
+        self._adaptive: AdaptiveSession | StragglerSession | None = None
+        self._stragglers = stragglers
         self.why_gloo: str | None = "No aggregator was named."
         self._last = torch.empty(0)  # result of the reduction before
         self._done = 0  # reductions since the session began
@@ -139,8 +143,10 @@ class Reducer:
         """Measure the links and connect along trees; all ranks do, or none."""
         why = ""
         try:
-            mesh = Mesh(self.rank, self.world, self._own_address(), self._tell, self.timeout_s)
-            self._adaptive = AdaptiveSession(mesh, self._tell)
+            session = AdaptiveSession(self._mesh(), self._tell)
+            self._adaptive = (
+                StragglerSession(self._mesh(), session) if self._stragglers else session
+            )
         except SessionError as error:
             why = str(error)
         failed = [each for each in self._tell(why) if each]
@@ -148,6 +154,9 @@ class Reducer:
             self._use_gloo(failed[0])
             return
         self.why_gloo, self._done = None, 0
+
+    def _mesh(self) -> Mesh:
+        return Mesh(self.rank, self.world, self._own_address(), self._tell, self.timeout_s)
 
     def _tell(self, what: Any) -> list[Any]:
         told: list[Any] = [None] * self.world
@@ -283,9 +292,15 @@ class Reducer:
         return finite
 
     def _along_trees(
-        self, session: AdaptiveSession, tensor: torch.Tensor, result: torch.Tensor, how: How
+        self,
+        session: AdaptiveSession | StragglerSession,
+        tensor: torch.Tensor,
+        result: torch.Tensor,
+        how: How,
     ) -> bool:
         """Short floats are added as float32, and rounded once."""
+        if self._stragglers and not tensor.is_floating_point():
+            raise UsageError("Integers can't be summed up without those of late ranks.")
         short = tensor.dtype in (torch.float16, torch.bfloat16)
         flat = tensor.view(-1)
         work = flat.to(torch.float32) if short else result.copy_(flat)

@@ -94,6 +94,21 @@ def test_training_converges_as_with_float32() -> None:
     assert losses(summed)[-1] < losses(summed)[0]
 
 
+def test_along_trees_for_the_links_as_measured() -> None:
+    with star() as (net, _):
+        lines = train(net, "adaptive")
+    assert_alike(lines)
+    assert {line["algorithm"] for line in lines[0][:-1]} == {"adaptive"}
+    assert losses(lines)[-1] < losses(lines)[0]
+
+
+def test_going_on_without_a_straggler_still_trains_one_model() -> None:
+    with star() as (net, _):
+        lines = train(net, "adaptive", STRAGGLER="2")
+    assert_alike(lines)
+    assert losses(lines)[-1] < losses(lines)[0]
+
+
 def test_with_error_feedback_a_tenth_of_the_gradients_still_trains() -> None:
     with star() as (net, name), aggregator(net, name, "xdp"):
         lines = train(net, "aggregated", TOP_K="0.1")

@@ -106,10 +106,11 @@ class Mesh:
 
     def disconnect(self) -> None:
         """Close the connections, not the listener."""
-        while self._open:
+        opened, self._open = self._open, []  # another thread may do the same
+        for connection in opened:
             with contextlib.suppress(OSError):
-                self._open[-1].shutdown(socket.SHUT_RDWR)  # whoever waits on it wakes up
-            self._open.pop().close()
+                connection.shutdown(socket.SHUT_RDWR)  # whoever waits on it wakes up
+            connection.close()
 
     def close(self) -> None:
         """Close everything. Closing twice is fine."""

@@ -142,10 +142,10 @@ class _Part:
         for first in range(0, array.size, step):
             chunk = array[first : first + step]
             for connection in self.below:
-                receive_into(connection, memoryview(other[: chunk.size]).cast("B"))
+                receive_into(connection, other[: chunk.size].data.cast("B"))
                 chunk += other[: chunk.size]
             if self.above:
-                self.above.sendall(memoryview(chunk).cast("B"))
+                self.above.sendall(chunk.data.cast("B"))
             else:
                 summed.put(chunk)
 
@@ -159,6 +159,6 @@ class _Part:
             else:
                 # What was here has gone up before its sum can come down.
                 chunk = array[first : first + step]
-                receive_into(self.source, memoryview(chunk).cast("B"))
+                receive_into(self.source, chunk.data.cast("B"))
             for connection in self.targets:
-                connection.sendall(memoryview(chunk).cast("B"))
+                connection.sendall(chunk.data.cast("B"))

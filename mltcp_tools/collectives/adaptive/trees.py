@@ -46,9 +46,10 @@ def cheapest_spread(costs: Floats, root: int) -> Parents:
     weights[:, root] = np.inf
     parents = weights.argmin(axis=0)
     parents[root] = root
-    circle = _circle(parents, root)
-    if circle is None:
+    found_circle = _circle(parents, root)
+    if found_circle is None:
         return tuple(int(each) for each in parents)
+    circle = np.array(found_circle)
     inside = np.zeros(count, dtype=bool)
     inside[circle] = True
     outside = np.flatnonzero(~inside)
@@ -66,9 +67,9 @@ def cheapest_spread(costs: Floats, root: int) -> Parents:
         parent = found[place]
         if host != root:
             result[host] = (
-                circle[int(leaving[:, place].argmin())] if parent == size - 1 else outside[parent]
+                circle[leaving[:, place].argmin()] if parent == size - 1 else outside[parent]
             )
-    result[circle[int(entry[found[-1]])]] = outside[found[-1]]
+    result[circle[entry[found[-1]]]] = outside[found[-1]]
     return tuple(int(each) for each in result)
 
 

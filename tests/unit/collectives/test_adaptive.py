@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.aggregation.threads import Ranks
 
 from mltcp_tools.collectives.adaptive.links import Links, bound_s
 from mltcp_tools.collectives.adaptive.mesh import Mesh
@@ -128,45 +128,15 @@ def test_the_bound_is_the_smallest_cut(hosts: int, seed: int) -> None:
     assert bound_s(links, SIZE) == pytest.approx(SIZE * 8 * max(1 / min(cuts), together))
 
 
-class Ranks:
-    """Ranks as threads of this process, that gather by a barrier."""
+def run(world: int, work: Callable[[int, AdaptiveSession], Any]) -> list[Any]:
+    def be(rank: int, gather: Any) -> Any:
+        session = AdaptiveSession(Mesh(rank, world, "127.0.0.1", gather, 20.0), gather)
+        try:
+            return work(rank, session)
+        finally:
+            session.close()
 
-    def __init__(self, world: int) -> None:
-        self.world = world
-        self._barrier = threading.Barrier(world, timeout=60)
-        self._said: list[Any] = [None] * world
-
-    def gather_of(self, rank: int) -> Callable[[Any], list[Any]]:
-        def gather(what: Any) -> list[Any]:
-            self._said[rank] = what
-            self._barrier.wait()
-            told = list(self._said)
-            self._barrier.wait()
-            return told
-
-        return gather
-
-    def run(self, work: Callable[[int, AdaptiveSession], Any]) -> list[Any]:
-        results: list[Any] = [None] * self.world
-
-        def be(rank: int) -> None:
-            try:
-                gather = self.gather_of(rank)
-                mesh = Mesh(rank, self.world, "127.0.0.1", gather, 20.0)
-                session = AdaptiveSession(mesh, gather)
-                try:
-                    results[rank] = work(rank, session)
-                finally:
-                    session.close()
-            except Exception as error:
-                results[rank] = error
-
-        threads = [threading.Thread(target=be, args=(rank,)) for rank in range(self.world)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return results
+    return Ranks(world).run(be)
 
 
 def test_sums_along_trees_are_right_and_the_same_everywhere() -> None:
@@ -180,7 +150,7 @@ def test_sums_along_trees_are_right_and_the_same_everywhere() -> None:
             sums.append(array)
         return sums
 
-    results = Ranks(4).run(work)
+    results = run(4, work)
     assert not [each for each in results if isinstance(each, Exception)], results
     for turn, size in enumerate((1, 1000, 300_001)):
         exact = np.sum([array[:size].astype(np.float32) for array in arrays], axis=0)
@@ -196,4 +166,4 @@ def test_a_rank_that_leaves_fails_the_others_at_once() -> None:
             session.reduce(np.ones(5_000_000, dtype=np.float32))
         return True
 
-    assert Ranks(3).run(work) == [True, None, True]
+    assert run(3, work) == [True, None, True]
