@@ -51,6 +51,7 @@ GROUPS = {
     "Live jobs": ("ps", "attach", "detach", "agent", "jobs", "flows", "watch", "record"),
     "Experiments": ("testbed", "simulate", "emulate", "report", "results"),
     "Planning": ("profile", "plan"),
+    "Collectives": ("aggregate", "collectives"),
 }
 """The commands in the order in which help shows them."""
 

@@ -52,8 +52,9 @@ def enable(
     `adaptive` is along trees chosen for the links as they are measured now and then.
     aggregator: `HOST[:PORT]`, else the environment's MLTCP_AGGREGATOR. timeout_s: seconds without
     progress, after which the aggregator is given up. top_k: share of the gradients' blocks that
-    are sent, the largest; the rest is added to the next step's (error feedback). stragglers: with `adaptive`,
-    don't wait for late ranks longer than that is worth; their gradients count one step later.
+    are sent, the largest; the rest is added to the next step's (error feedback). stragglers: with
+    `adaptive`, don't wait for late ranks longer than that is worth; their gradients count one step
+    later.
 
     Gradients in a type that the aggregator can't add go by Gloo. Returns the hook's state, whose
     `close` ends it.
