@@ -49,9 +49,16 @@ COMMANDS = {
 GROUPS = {
     "Kernel": ("doctor", "load", "unload", "status", "completion"),
     "Live jobs": ("ps", "attach", "detach", "agent", "jobs", "flows", "watch", "record"),
-    "Experiments": ("testbed", "simulate", "emulate", "report", "results"),
-    "Planning": ("profile", "plan"),
-    "Collectives": ("aggregate", "collectives"),
+    "Experiments": (
+        "testbed",
+        "simulate",
+        "emulate",
+        "collectives",
+        "aggregate",
+        "report",
+        "results",
+    ),
+    "Planning": ("profile", "plan", "cluster"),
 }
 """The commands in the order in which help shows them."""
 

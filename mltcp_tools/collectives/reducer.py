@@ -362,6 +362,8 @@ class Reducer:
         if self._session:
             self._session.leave()
             self._session = None
+        if isinstance(self._adaptive, StragglerSession):
+            self._adaptive.leave(2 * self.timeout_s)
         if self._adaptive:
             self._adaptive.close()
             self._adaptive = None

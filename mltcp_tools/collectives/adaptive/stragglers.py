@@ -27,7 +27,8 @@ from mltcp_tools.collectives.adaptive.session import AdaptiveSession
 from mltcp_tools.collectives.session import SessionError
 
 MOST_BEHIND = 8
-_READY = struct.Struct("=QQ")  # the collective's number, its bytes of float32
+_BYE = 2**64 - 1
+_READY = struct.Struct("=QQ")  # the collective's number, its bytes of float32; BYE, 0
 _GO = struct.Struct("=QQQd")  # number, bytes, bitmap of the ranks whose values count, seconds
 
 Array = npt.NDArray[np.float32]
@@ -43,6 +44,7 @@ class Coordinator(threading.Thread):
         self._bytes: dict[int, int] = {}
         self._next = [0] * world  # of each rank, the first collective that it isn't ready for
         self._going = 0
+        self._gone: set[int] = set()  # ranks that are done, and only relay until all are
         self.whole_s: dict[int, float] = {}  # by bytes, what the fastest so far took
         self.late = 0
 
@@ -62,6 +64,9 @@ class Coordinator(threading.Thread):
 
     def _hear(self, rank: int, connection: Any) -> None:
         number, size = _READY.unpack(receive(connection, _READY.size))
+        if number == _BYE:
+            self._gone.add(rank)
+            return
         if self._bytes.setdefault(number, size) != size or number != self._next[rank]:
             raise OSError("ranks asked for different collectives")
         self._next[rank] = number + 1
@@ -70,8 +75,11 @@ class Coordinator(threading.Thread):
     def _go_where_due(self) -> float | None:
         """Say go as often as it is time to; seconds until the next time, None without any."""
         while True:
+            if len(self._gone) == self._world:
+                self._tell_all(_GO.pack(_BYE, 0, 0, 0.0))
+                raise OSError("all ranks are done")
             ready = self._ready_s.get(self._going, {})
-            if len(ready) < min(2, self._world):
+            if len(ready) < min(2, self._world - len(self._gone)):
                 return None
             left = self._left_s(ready)
             if left is None or left > 0:
@@ -80,10 +88,11 @@ class Coordinator(threading.Thread):
 
     def _left_s(self, ready: dict[int, float]) -> float | None:
         """Seconds that waiting is still worth its while; None: until another rank comes."""
-        if len(ready) == self._world:
+        if set(ready) | self._gone == set(range(self._world)):
             return 0.0
         whole_s = self.whole_s.get(self._bytes[self._going])
-        behind = self._going - min(self._next)
+        staying = [n for rank, n in enumerate(self._next) if rank not in self._gone]
+        behind = self._going - min(staying)
         if whole_s is None or behind >= MOST_BEHIND:
             return None
         price = max(0.0, Costs(whole_s, self._world).buy_s(len(ready)))
@@ -94,10 +103,13 @@ class Coordinator(threading.Thread):
         size = self._bytes[self._going]
         self.late += self._world - len(ready)
         message = _GO.pack(self._going, size, mask, self.whole_s.get(size, 0.0))
-        for connection in self._connections.values():
-            connection.sendall(message)
+        self._tell_all(message)
         self._ready_s.pop(self._going)
         self._going += 1
+
+    def _tell_all(self, message: bytes) -> None:
+        for connection in self._connections.values():
+            connection.sendall(message)
 
     def note(self, size: int, seconds: float) -> None:
         """What a collective of so many bytes took."""
@@ -164,6 +176,8 @@ class StragglerSession:
         try:
             while True:
                 number, size, mask, _ = _GO.unpack(receive(self._out, _GO.size))
+                if number == _BYE:
+                    return
                 counted = bool(mask >> self._rank & 1)
                 with self._lock:
                     mine = self._mine.pop(number, None)
@@ -182,6 +196,13 @@ class StragglerSession:
     def put_off(self) -> dict[int, Array]:
         """By their bytes, the values of this rank that no sum has yet."""
         return dict(self._put_off)
+
+    def leave(self, seconds: float) -> None:
+        """End together with all others: until they are done, at most so long, this one relays."""
+        with contextlib.suppress(OSError):
+            self._out.sendall(_READY.pack(_BYE, 0))
+            self._thread.join(seconds)
+        self.close()
 
     def close(self) -> None:
         """End; others' collectives fail. Closing twice is fine."""

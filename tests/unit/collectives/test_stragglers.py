@@ -100,6 +100,18 @@ def test_a_late_rank_holds_nobody_up_and_loses_nothing() -> None:
     assert sum(sums) + rest == pytest.approx(steps * 111.0)
 
 
+def test_who_is_done_first_relays_for_those_that_are_not() -> None:
+    def work(rank: int, session: StragglerSession) -> Any:
+        for step in range(5):
+            if rank == 2 and step > 1:
+                time.sleep(0.05)
+            session.reduce(np.ones(1000, dtype=np.float32))
+        session.leave(30)
+        return True
+
+    assert run(work) == [True] * 3
+
+
 def test_a_rank_that_is_gone_ends_it_for_all() -> None:
     def work(rank: int, session: StragglerSession) -> Any:
         session.reduce(np.ones(1000, dtype=np.float32))

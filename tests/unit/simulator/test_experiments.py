@@ -156,7 +156,7 @@ def test_parameters_of_an_arm_reach_the_algorithm() -> None:
         "  mltcp: {cc: mltcp}\n"
         "  told: {cc: mltcp_reno, told: true}\n"
         "  same: {cc: mltcp, mechanisms: [increase], told: true}\n"
-        "  steep: {cc: mltcp_reno, told: true, slope: 8}\n",
+        "  steep: {cc: mltcp_reno, told: true, slope: 4}\n",
     ).replace("flows: 2", "flows: 1")
     experiment, _ = modelled(parse_experiment(text, "small.yaml"))
     documents = {
