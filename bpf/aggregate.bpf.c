@@ -68,8 +68,8 @@ int aggregate_xdp(struct xdp_md *ctx)
 	struct scratch *s = bpf_map_lookup_elem(&agg_scratch, &zero);
 	void *ports;
 
-	if (!s || length < HEADERS_BYTES ||
-	    bpf_xdp_load_bytes(ctx, 0, &s->frame, HEADERS_BYTES) || !is_ours(&s->frame))
+	if (!s || length < HEADERS_BYTES || bpf_xdp_load_bytes(ctx, 0, &s->frame, HEADERS_BYTES) ||
+	    !is_ours(&s->frame))
 		return XDP_PASS;
 	if (!find_origin(s, &origin) || !is_sound(s, &origin, length))
 		return XDP_DROP;
@@ -80,8 +80,8 @@ int aggregate_xdp(struct xdp_md *ctx)
 		length += more;
 	}
 	bytes = value_bytes(s);
-	if (bytes && (bytes > MAX_BYTES ||
-		      bpf_xdp_load_bytes(ctx, HEADERS_BYTES, s->packet.values, bytes)))
+	if (bytes &&
+	    (bytes > MAX_BYTES || bpf_xdp_load_bytes(ctx, HEADERS_BYTES, s->packet.values, bytes)))
 		return XDP_DROP;
 	action = take(s, &origin);
 	if (action == AGG_DROP || write_xdp(ctx, s, length))
@@ -170,14 +170,14 @@ int aggregate_tc(struct __sk_buff *skb)
 	enum agg_action action;
 	struct scratch *s = bpf_map_lookup_elem(&agg_scratch, &zero);
 
-	if (!s || length < HEADERS_BYTES ||
-	    bpf_skb_load_bytes(skb, 0, &s->frame, HEADERS_BYTES) || !is_ours(&s->frame))
+	if (!s || length < HEADERS_BYTES || bpf_skb_load_bytes(skb, 0, &s->frame, HEADERS_BYTES) ||
+	    !is_ours(&s->frame))
 		return TC_ACT_UNSPEC;
 	if (!find_origin(s, &origin) || !is_sound(s, &origin, length))
 		return TC_ACT_SHOT;
 	bytes = value_bytes(s);
-	if (bytes && (bytes > MAX_BYTES ||
-		      bpf_skb_load_bytes(skb, HEADERS_BYTES, s->packet.values, bytes)))
+	if (bytes &&
+	    (bytes > MAX_BYTES || bpf_skb_load_bytes(skb, HEADERS_BYTES, s->packet.values, bytes)))
 		return TC_ACT_SHOT;
 	action = take(s, &origin);
 	if (action == AGG_DROP || write_skb(skb, s))

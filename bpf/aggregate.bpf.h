@@ -77,7 +77,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, AGG_JOBS_MAX * COUNTERS);
+	__uint(max_entries, AGG_JOBS_MAX *COUNTERS);
 	__type(key, __u32);
 	__type(value, __u64);
 } agg_counters SEC(".maps");
@@ -320,9 +320,9 @@ static __always_inline enum agg_action take(struct scratch *s, const struct orig
 	header->check = agg_check(&s->packet, header->count);
 	address_frame(&s->frame, to, header->count);
 	count(origin->index,
-	      action == AGG_BROADCAST	? COUNT_RESULTS
-	      : action == AGG_UP	? COUNT_UP
-					: COUNT_REPLIES,
+	      action == AGG_BROADCAST ? COUNT_RESULTS
+	      : action == AGG_UP      ? COUNT_UP
+				      : COUNT_REPLIES,
 	      1);
 	return action;
 }

@@ -131,15 +131,14 @@ agg_well_formed(const struct agg_job *job, const struct agg_header *header, __u3
 	if (header->type != AGG_DATA && (header->type != AGG_POLL || header->count))
 		return 0;
 	return header->count % 4 == 0 && header->count <= job->values &&
-	       header->count <= AGG_VALUES_MAX &&
-	       length == sizeof(*header) + header->count * 4 && header->slot < job->slots &&
-	       !header->reserved && !(header->flags & ~AGG_MAX);
+	       header->count <= AGG_VALUES_MAX && length == sizeof(*header) + header->count * 4 &&
+	       header->slot < job->slots && !header->reserved && !(header->flags & ~AGG_MAX);
 }
 
 /* A 64-bit check over a packet: header without `check`, then values. Each step is a bijection of
  * its lane, so no change within one word goes unseen, and others do once in about 2^64. */
 static inline __attribute__((always_inline)) __u64 agg_check(const struct agg_packet *packet,
-							      __u32 count)
+							     __u32 count)
 {
 	const __u64 prime = 0x9e3779b97f4a7c15ull;
 	const agg_word *word = (const agg_word *)packet;
@@ -163,7 +162,7 @@ static inline __attribute__((always_inline)) __u64 agg_check(const struct agg_pa
 }
 
 static inline __attribute__((always_inline)) void agg_copy(__s32 *to, const __s32 *from,
-							    __u32 count)
+							   __u32 count)
 {
 	agg_word *target = (agg_word *)to;
 	const agg_word *source = (const agg_word *)from;
@@ -179,7 +178,7 @@ static inline __attribute__((always_inline)) void agg_copy(__s32 *to, const __s3
 
 /* Sums wrap modulo 2^32, as int32 does on every machine. */
 static inline __attribute__((always_inline)) void agg_add(__s32 *to, const __s32 *values,
-							   __u32 count)
+							  __u32 count)
 {
 	__u32 i;
 
@@ -194,7 +193,7 @@ static inline __attribute__((always_inline)) void agg_add(__s32 *to, const __s32
 }
 
 static inline __attribute__((always_inline)) void agg_largest(__s32 *to, const __s32 *values,
-							       __u32 count)
+							      __u32 count)
 {
 	__u32 i;
 
@@ -208,15 +207,15 @@ static inline __attribute__((always_inline)) void agg_largest(__s32 *to, const _
 
 /* An answer without values. */
 static inline __attribute__((always_inline)) enum agg_action agg_short(struct agg_packet *packet,
-									__u8 type)
+								       __u8 type)
 {
 	packet->header.type = type;
 	packet->header.count = 0;
 	return AGG_REPLY;
 }
 
-static inline __attribute__((always_inline)) void
-agg_answer(const struct agg_entry *entry, struct agg_packet *packet, __u8 type)
+static inline __attribute__((always_inline)) void agg_answer(const struct agg_entry *entry,
+							     struct agg_packet *packet, __u8 type)
 {
 	__u32 count = entry->count;
 
@@ -230,7 +229,7 @@ agg_answer(const struct agg_entry *entry, struct agg_packet *packet, __u8 type)
 }
 
 static inline __attribute__((always_inline)) void agg_merge(struct agg_entry *entry,
-							     const struct agg_packet *packet)
+							    const struct agg_packet *packet)
 {
 	__u32 count = packet->header.count;
 

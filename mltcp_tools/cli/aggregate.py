@@ -74,6 +74,11 @@ def command() -> None:
     show_default=True,
     help="How long a job's first rank waits for its last.",
 )
+@click.option(
+    "--above",
+    metavar="HOST[:PORT]",
+    help="The aggregator that adds up the sums of several racks; an interface named is towards it.",
+)
 @name_option
 @click.option("--foreground", is_flag=True, help="Stay, rather than go on in the background.")
 def up(
@@ -84,12 +89,13 @@ def up(
     quota: int,
     token_file: Path | None,
     wait_s: float,
+    above: str | None,
     name: str,
     foreground: bool,
 ) -> None:
     """Start the aggregator on these interfaces. It needs root."""
     from mltcp_tools.collectives.daemon import is_up, run_daemon
-    from mltcp_tools.collectives.session import PORT
+    from mltcp_tools.collectives.session import PORT, Endpoint
     from mltcp_tools.host.facts import require_bpf_capabilities
 
     require_bpf_capabilities()
@@ -99,6 +105,7 @@ def up(
             raise BusyError(f"An aggregator called {name!r} is up; `mltcp aggregate down` ends it.")
         _start(name)
         return
+    token = token_file.read_text().strip() if token_file else ""
     run_daemon(
         list(interfaces),
         name=name,
@@ -106,9 +113,10 @@ def up(
         port=port or PORT,
         slots=slots,
         quota=quota,
-        token=token_file.read_text().strip() if token_file else "",
+        token=token,
         wait_s=wait_s,
         ready=lambda: None,
+        above=Endpoint.parse(above, token) if above else None,
     )
 
 

@@ -15,7 +15,7 @@ from mltcp_tools.errors import HostError, UsageError
 from mltcp_tools.units import format_bytes, format_rate, format_seconds, parse_bytes
 
 SCHEMA = "mltcp-collectives-bench/1"
-_NAMES = ("gloo", "aggregated", "omnireduce", "sparse")
+_NAMES = ("gloo", "aggregated", "omnireduce", "sparse", "adaptive")
 
 
 @click.group()
@@ -31,6 +31,7 @@ def command() -> None:
     " switch between them. Without it this is one rank of a torchrun.",
 )
 @click.option("--rate", type=RATE, default="200mbit", show_default=True, help="Of each link.")
+@click.option("--slow", type=RATE, help="Of the first rank's link, where that is another one.")
 @click.option("--queue", type=BYTES, default="100kB", show_default=True, help="Of each link's end.")
 @click.option("--mode", type=click.Choice(("xdp", "tc")), default="xdp", show_default=True)
 @click.option("--mtu", type=click.IntRange(576, 9000), default=1500, show_default=True)
@@ -67,6 +68,7 @@ def command() -> None:
 def bench(
     namespaces: int | None,
     rate: int,
+    slow: int | None,
     queue: int,
     mode: str,
     mtu: int,
@@ -93,8 +95,9 @@ def bench(
     if namespaces:
         from mltcp_tools.collectives.bench_here import bench_here
 
-        document |= {"rate": rate, "queue": queue, "mode": mode, "mtu": mtu}
-        document |= bench_here(plan, [rate] * namespaces, queue, mode, mtu)
+        rates = [slow or rate] + [rate] * (namespaces - 1)
+        document |= {"rates": rates, "queue": queue, "mode": mode, "mtu": mtu}
+        document |= bench_here(plan, rates, queue, mode, mtu)
     else:
         document["rows"] = _as_rank(plan)
     if document["rows"]:

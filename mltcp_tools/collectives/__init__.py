@@ -11,7 +11,7 @@ from typing import Any
 
 __all__ = ["ALGORITHMS", "enable"]
 
-ALGORITHMS = ("auto", "gloo", "aggregated", "sparse")
+ALGORITHMS = ("auto", "gloo", "aggregated", "sparse", "adaptive")
 """What `enable` can be asked for."""
 
 

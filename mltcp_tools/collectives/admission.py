@@ -35,6 +35,8 @@ class Request:
     values: int
     slots: int
     token: str = ""
+    racks: int = 1
+    rack: int = 0
 
     @classmethod
     def parse(cls, line: bytes, max_workers: int, max_values: int) -> Request:
@@ -50,6 +52,8 @@ class Request:
             ("udp_port", 1, 65535),
             ("values", 4, 2**16),
             ("slots", 1, 2**16),
+            ("racks", 1, max_workers),
+            ("rack", 0, request.racks - 1 if type(request.racks) is int else 0),
         ):
             value = getattr(request, name)
             if type(value) is not int or not low <= value <= high:
@@ -65,7 +69,8 @@ class Request:
 
 @dataclass
 class Job:
-    """A job, complete when every rank has joined. leaving: ranks done. ranks: rank to whoever the caller says."""
+    """A job, complete when every rank has joined. leaving: how many ranks are done. ranks: who is
+    which, as the caller says."""
 
     name: str
     index: int
@@ -110,6 +115,8 @@ class Admission:
             raise Refused(
                 f"Job {job.name!r} has {job.workers} workers here, not {request.workers}."
             )
+        if any((r.racks, r.rack) != (request.racks, request.rack) for r in job.requests.values()):
+            raise Refused(f"Ranks of job {job.name!r} don't agree on its racks.")
         if job.complete or request.rank in job.ranks:
             raise Refused(f"Rank {request.rank} of job {job.name!r} is here already.")
         job.values = min(job.values, request.values)

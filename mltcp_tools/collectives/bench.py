@@ -22,11 +22,12 @@ from mltcp_tools.collectives.library import How
 from mltcp_tools.collectives.reducer import Reducer
 from mltcp_tools.collectives.session import Endpoint
 
-ALGORITHMS = ("gloo", "aggregated", "omnireduce", "sparse")
+ALGORITHMS = ("gloo", "aggregated", "omnireduce", "sparse", "adaptive")
 """gloo: its ring. aggregated: all chunks at the aggregator. omnireduce: those at the aggregator
-that aren't zero everywhere. sparse: blocks that aren't zero everywhere, by Gloo."""
+that aren't zero everywhere. sparse: blocks that aren't zero everywhere, by Gloo. adaptive: along
+trees for the links as measured."""
 
-BLOCK = 256  # values that are zero together, where density is below 1
+BLOCK = 352  # values that are zero together where density is below 1: a packet's at 1500 bytes
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class Row:
-    """One algorithm at one size. seconds: median of `times`, each the slowest rank's. algorithm_rate,
-    bus_rate: bit/s; the latter times 2(n-1)/n, what a ring needs of each link. speedup: median over
-    the repetitions of gloo's time by this one's, None without gloo."""
+    """One algorithm at one size.
+
+    seconds: median of `times`, each the slowest rank's. algorithm_rate, bus_rate: bit/s; the latter
+    times 2(n-1)/n, what a ring needs of each link. speedup: median over the repetitions of gloo's
+    time by this one's, None without gloo.
+    """
 
     bytes: int
     algorithm: str
@@ -94,8 +98,9 @@ def reducers(plan: Plan) -> dict[str, Callable[[torch.Tensor], Any]]:
             timeout_s=plan.timeout_s,
             sparse=name == "omnireduce",
             sparse_by_gloo=name == "sparse",
+            adaptive=name == "adaptive",
         )
-        if at_aggregator and reducer.why_gloo:
+        if (at_aggregator or name == "adaptive") and reducer.why_gloo:
             raise SystemExit(f"mltcp: error: {reducer.why_gloo}")
 
         def reduce(tensor: torch.Tensor, reducer: Reducer = reducer) -> Any:

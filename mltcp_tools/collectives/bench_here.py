@@ -10,10 +10,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
-from mltcp_tools.collectives.bench import Plan
 from mltcp_tools.collectives.daemon import ask, is_up, run_daemon
 from mltcp_tools.collectives.session import PORT
 from mltcp_tools.collectives.star import WORKER_INTERFACE, Star
@@ -21,6 +20,9 @@ from mltcp_tools.errors import MltcpError
 from mltcp_tools.host.lifetime import die_with_parent
 from mltcp_tools.testbed.leftovers import RunLock, remove_leftovers
 from mltcp_tools.testbed.namespaces import inside
+
+if TYPE_CHECKING:
+    from mltcp_tools.collectives.bench import Plan  # needs torch, which the aggregator doesn't
 
 _START_S = 60.0
 _MASTER_PORT = "29400"
@@ -34,10 +36,13 @@ def bench_here(
     rates: of each worker's link in bit/s. queue: bytes, at each end of a link. Needs root.
     """
     remove_leftovers()
-    with RunLock() as lock, Star(lock.id, rates, queue, mtu) as star:
-        with aggregator(star, f"bench-{lock.id}", mode) as name:
-            rows = run_ranks(star, plan)
-            counters = ask(name, "status")
+    with (
+        RunLock() as lock,
+        Star(lock.id, rates, queue, mtu) as star,
+        aggregator(star, f"bench-{lock.id}", mode) as name,
+    ):
+        rows = run_ranks(star, plan)
+        counters = ask(name, "status")
     return {"rows": rows, "aggregator": counters}
 
 
@@ -96,7 +101,7 @@ def run_ranks(star: Star, plan: Plan) -> list[dict[str, Any]]:
     world = len(star.workers)
     ranks = []
     for rank in range(world):
-        here = Plan(**{**asdict(plan), "aggregator": f"{star.gateway(rank)}:{PORT}"})
+        here = replace(plan, aggregator=f"{star.gateway(rank)}:{PORT}")
         ranks.append(start_rank(star, rank, "mltcp_tools.collectives.bench", asdict(here)))
     try:
         outputs = collect(ranks)

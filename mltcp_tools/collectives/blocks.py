@@ -37,5 +37,6 @@ def reduce_union(tensor: torch.Tensor, group: Any) -> None:
     if packed.numel():
         dist.all_reduce(packed, group=group)
     count = chosen.numel() * BLOCK
+    blocks.zero_()  # what is left out may be -0 at some ranks
     blocks[chosen] = packed[:count].view(-1, BLOCK)
     flat[whole:] = packed[count:]

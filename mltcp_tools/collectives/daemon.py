@@ -16,6 +16,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
+from mltcp_tools.collectives.above import Joined, join_above
 from mltcp_tools.collectives.admission import LINE_BYTES, Admission, Job, Refused, Request
 from mltcp_tools.collectives.programs import (
     KernelJob,
@@ -26,7 +27,7 @@ from mltcp_tools.collectives.programs import (
     max_values,
     max_workers,
 )
-from mltcp_tools.collectives.session import LEAVE
+from mltcp_tools.collectives.session import LEAVE, Endpoint
 from mltcp_tools.errors import BusyError, MltcpError
 from mltcp_tools.host.locks import RUN_DIR
 
@@ -61,10 +62,21 @@ class Rank:
 
 
 class Daemon:
-    """Serves until it is told to stop. wait_s: how long the first rank waits for the last."""
+    """Serves until it is told to stop. wait_s: how long the first rank waits for the last.
 
-    def __init__(self, programs: Programs, admission: Admission, wait_s: float) -> None:
+    above: the aggregator that adds up the sums of several racks, where there is one.
+    """
+
+    def __init__(
+        self,
+        programs: Programs,
+        admission: Admission,
+        wait_s: float,
+        above: Endpoint | None = None,
+    ) -> None:
         self.programs, self.admission, self.wait_s = programs, admission, wait_s
+        self.above = above
+        self._joined: dict[int, Joined] = {}
         self._in_kernel: dict[int, KernelJob] = {}
         self._stop = asyncio.Event()
 
@@ -121,12 +133,11 @@ class Daemon:
     ) -> None:
         """Until the connection or the job ends."""
         gone = asyncio.ensure_future(reader.read(len(LEAVE)))
+        waiting: list[asyncio.Future[Any]] = [gone, rank.over]
         waited = None if job.complete else self.wait_s
         try:
             while True:
-                await asyncio.wait(
-                    [gone, rank.over], timeout=waited, return_when=asyncio.FIRST_COMPLETED
-                )
+                await asyncio.wait(waiting, timeout=waited, return_when=asyncio.FIRST_COMPLETED)
                 if rank.over.done():
                     rank.tell(ended=rank.over.result())
                     return
@@ -149,15 +160,29 @@ class Daemon:
     async def _admit(self, job: Job) -> None:
         # pyroute2 has an event loop of its own, so it works in another thread.
         peers = await asyncio.to_thread(self._find_peers, job)
-        if not job.complete:
-            return  # one left meanwhile, and the job with it
+        joined = None
+        if next(iter(job.requests.values())).racks > 1:
+            joined = await self._join_above(job)
+        if not job.complete:  # a rank left meanwhile, and the job with it
+            if joined:
+                joined.close()
+            return
+        if joined:
+            self._joined[job.index] = joined
         if self.programs.mode == "xdp" and len({peer.interface for peer in peers}) < len(peers):
             raise Refused(
                 "Several workers of the job are behind one port of the aggregator, which XDP"
                 " can't serve; run `mltcp aggregate up --mode tc`."
             )
         kernel = KernelJob(
-            job.index, job.key, job.generation, job.first, job.slots, job.values, peers
+            job.index,
+            job.key,
+            job.generation,
+            job.first,
+            job.slots,
+            job.values,
+            peers,
+            joined.parent if joined else None,
         )
         self.programs.add(kernel)
         self._in_kernel[job.index] = kernel
@@ -172,6 +197,22 @@ class Daemon:
                     "port": self.programs.port,
                 }
             )
+
+    async def _join_above(self, job: Job) -> Joined:
+        """Join the job at the aggregator above, as one worker of it."""
+        if self.above is None:
+            raise Refused("The job has several racks, but there is no aggregator above this one.")
+        request = next(iter(job.requests.values()))
+        joined = await join_above(
+            self.above, job, request, self.programs.port + 1 + job.index, self.wait_s
+        )
+        job.slots, job.values = joined.slots, joined.values
+
+        async def watch() -> None:
+            self._end(job, await joined.ended())
+
+        joined.task = asyncio.ensure_future(watch())
+        return joined
 
     def _find_peers(self, job: Job) -> list[Peer]:
         return [
@@ -188,6 +229,9 @@ class Daemon:
         kernel = self._in_kernel.pop(job.index, None)
         if kernel:
             self.programs.remove(kernel)
+        joined = self._joined.pop(job.index, None)
+        if joined:
+            joined.close()
         self.admission.end(job)
         ranks, job.ranks = job.ranks, {}
         for rank in ranks.values():
@@ -260,6 +304,7 @@ def run_daemon(
     token: str,
     wait_s: float,
     ready: Any,
+    above: Endpoint | None = None,
 ) -> None:
     """Run an aggregator until it is told to end."""
     if is_up(name):
@@ -272,7 +317,7 @@ def run_daemon(
 
         async def main() -> None:
             admission = Admission(max_jobs(), slots, quota, token)
-            await Daemon(programs, admission, wait_s).serve(name, ready)
+            await Daemon(programs, admission, wait_s, above).serve(name, ready)
 
         asyncio.run(main())
     finally:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from mltcp_tools.collectives import ALGORITHMS
 from mltcp_tools.collectives.compression import BlockTopK
 from mltcp_tools.collectives.library import How
 from mltcp_tools.collectives.reducer import KINDS, Reducer
@@ -27,8 +28,8 @@ class State:
 
     @property
     def algorithm(self) -> str:
-        """What averages the gradients now: `aggregated` or `gloo`."""
-        return "gloo" if self.reducer.why_gloo else "aggregated"
+        """What averages the gradients now: `aggregated`, `adaptive` or `gloo`."""
+        return self.reducer.algorithm
 
     def close(self) -> None:
         """Leave the job at the aggregator. Closing twice is fine."""
@@ -42,24 +43,28 @@ def enable(
     aggregator: str | None = None,
     timeout_s: float = 30.0,
     top_k: float | None = None,
+    stragglers: bool = False,
 ) -> State:
     """Have `model`, a DistributedDataParallel, average its gradients so; call it on every rank.
 
     algorithm: `auto` is the aggregator where one is named and admits the job, else Gloo;
-    `aggregated` raises where that isn't so; `sparse` is Gloo for what isn't zero at some rank.
+    `aggregated` raises where that isn't so; `sparse` is Gloo for what isn't zero at some rank;
+    `adaptive` is along trees chosen for the links as they are measured now and then.
     aggregator: `HOST[:PORT]`, else the environment's MLTCP_AGGREGATOR. timeout_s: seconds without
     progress, after which the aggregator is given up. top_k: share of the gradients' blocks that
-    are sent, the largest; the rest is added to the next step's (error feedback).
+    are sent, the largest; the rest is added to the next step's (error feedback). stragglers: with
+    `adaptive`, don't wait for late ranks longer than that is worth; their gradients count one step
+    later.
 
     Gradients in a type that the aggregator can't add go by Gloo. Returns the hook's state, whose
     `close` ends it.
     """
-    if algorithm not in ("auto", "gloo", "aggregated", "sparse"):
-        raise UsageError(
-            f"There is no algorithm {algorithm!r}; take auto, gloo, aggregated or sparse."
-        )
+    if algorithm not in ALGORITHMS:
+        raise UsageError(f"There is no algorithm {algorithm!r}; take {', '.join(ALGORITHMS)}.")
     if top_k is not None and not 0 < top_k <= 1:
         raise UsageError(f"top_k is {top_k}; it is a share, above 0 and at most 1.")
+    if stragglers and algorithm != "adaptive":
+        raise UsageError("Only `adaptive` goes on without stragglers; name that, or wait for them.")
     endpoint = None
     if algorithm in ("auto", "aggregated"):
         endpoint = _endpoint(aggregator)
@@ -68,8 +73,10 @@ def enable(
         group=model.process_group,
         timeout_s=timeout_s,
         sparse_by_gloo=algorithm == "sparse",
+        adaptive=algorithm == "adaptive",
+        stragglers=stragglers,
     )
-    if algorithm == "aggregated" and reducer.why_gloo:
+    if algorithm in ("aggregated", "adaptive") and reducer.why_gloo:
         reducer.close()
         raise SessionError(reducer.why_gloo)
     state = State(reducer, BlockTopK(top_k) if top_k is not None else None)

@@ -218,6 +218,10 @@ class Programs:
                 self._maps["agg_behind"].delete(struct.pack("=II", peer.interface, job.index))
             self._maps["agg_ports"].delete(_u32(job.index))
 
+    def program(self) -> int:
+        """The descriptor of the XDP program, for test runs."""
+        return self._object.program_fd("aggregate_xdp")
+
     def counters(self, index: int) -> dict[str, int]:
         """COUNTERS of a job's packets, since the programs were loaded; packets, but `bytes`."""
         counters = self._maps["agg_counters"]

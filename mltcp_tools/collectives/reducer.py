@@ -11,7 +11,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import datetime
+import os
 import secrets
+import socket
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,9 +22,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from mltcp_tools.collectives.adaptive.mesh import Mesh
+from mltcp_tools.collectives.adaptive.session import AdaptiveSession
+from mltcp_tools.collectives.adaptive.stragglers import StragglerSession
 from mltcp_tools.collectives.blocks import reduce_union
 from mltcp_tools.collectives.library import How, Kind
-from mltcp_tools.collectives.session import Endpoint, Session, SessionError
+from mltcp_tools.collectives.session import Endpoint, Place, Session, SessionError
 from mltcp_tools.errors import MltcpError, UsageError
 
 KINDS = {
@@ -49,7 +54,9 @@ class Reducer:
     endpoint: None for Gloo alone. timeout_s: without progress, after which a reduction is given up.
     sparse: at the aggregator, leave zeros out where their share was large the last time.
     sparse_by_gloo: send by Gloo only the blocks that aren't zero at some rank.
-    `why_gloo` says why the aggregator isn't used, None while it is.
+    adaptive: along trees for the measured links, instead of at an aggregator.
+    stragglers: with `adaptive`, go on without late ranks' values where that is sooner.
+    `why_gloo` says why neither is used, None while one is.
     """
 
     def __init__(
@@ -60,6 +67,8 @@ class Reducer:
         timeout_s: float = 30.0,
         sparse: bool = True,
         sparse_by_gloo: bool = False,
+        adaptive: bool = False,
+        stragglers: bool = False,
     ) -> None:
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
         self.timeout_s, self.sparse, self.sparse_by_gloo = timeout_s, sparse, sparse_by_gloo
@@ -71,6 +80,8 @@ class Reducer:
         )
         self._endpoint = endpoint
         self._session: Session | None = None
+        self._adaptive: AdaptiveSession | StragglerSession | None = None
+        self._stragglers = stragglers
         self.why_gloo: str | None = "No aggregator was named."
         self._last = torch.empty(0)  # result of the reduction before
         self._done = 0  # reductions since the session began
@@ -79,8 +90,17 @@ class Reducer:
         self._density: dict[tuple[str, int], float] = {}
         self._thread = ThreadPoolExecutor(1, "mltcp-reducer")
         atexit.register(self.close)
-        if endpoint:
+        if adaptive:
+            self._connect()
+        elif endpoint:
             self._join()
+
+    @property
+    def algorithm(self) -> str:
+        """What reduces now: `aggregated`, `adaptive` or `gloo`."""
+        if self._session:
+            return "aggregated"
+        return "adaptive" if self._adaptive else "gloo"
 
     # Joining, which all ranks do together.
 
@@ -89,10 +109,15 @@ class Reducer:
         assert self._endpoint is not None
         name = [secrets.token_hex(16)]
         dist.broadcast_object_list(name, self._members[0], group=self._gloo)
-        why = ""
+        place, why = self._place(), ""
         try:
             session = Session(
-                self._endpoint, name[0], self.rank, self.world, timeout_s=self.timeout_s
+                self._endpoint,
+                name[0],
+                self.rank,
+                self.world,
+                timeout_s=self.timeout_s,
+                place=place,
             )
         except SessionError as error:
             session, why = None, str(error)
@@ -106,13 +131,54 @@ class Reducer:
             return
         self._session, self.why_gloo, self._done = session, None, 0
 
+    def _place(self) -> Place:
+        """Ranks with the same MLTCP_RACK are at one aggregator; several are below another one."""
+        racks = self._tell(os.environ.get("MLTCP_RACK", ""))
+        names = sorted(set(racks))
+        mates = [rank for rank, rack in enumerate(racks) if rack == racks[self.rank]]
+        rack = names.index(racks[self.rank])
+        return Place(mates.index(self.rank), len(mates), rack, len(names))
+
+    def _connect(self) -> None:
+        """Measure the links and connect along trees; all ranks do, or none."""
+        why = ""
+        try:
+            session = AdaptiveSession(self._mesh(), self._tell)
+            self._adaptive = (
+                StragglerSession(self._mesh(), session) if self._stragglers else session
+            )
+        except SessionError as error:
+            why = str(error)
+        failed = [each for each in self._tell(why) if each]
+        if failed:
+            self._use_gloo(failed[0])
+            return
+        self.why_gloo, self._done = None, 0
+
+    def _mesh(self) -> Mesh:
+        return Mesh(self.rank, self.world, self._own_address(), self._tell, self.timeout_s)
+
+    def _tell(self, what: Any) -> list[Any]:
+        told: list[Any] = [None] * self.world
+        dist.all_gather_object(told, what, group=self._gloo)
+        return told
+
+    def _own_address(self) -> str:
+        """The address from which this host reaches rank 0, or rank 0 itself is reached."""
+        master = os.environ.get("MASTER_ADDR", "127.0.0.1")
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((master, 9))
+            address: str = probe.getsockname()[0]
+        return master if self.rank == 0 else address
+
     def _use_gloo(self, why: str) -> None:
         if self.why_gloo != why and self.rank == 0:
             warnings.warn(f"Gradients are averaged by Gloo: {why}", RuntimeWarning, stacklevel=2)
         self.why_gloo = why
-        if self._session:
-            self._session.close()
-            self._session = None
+        for session in (self._session, self._adaptive):
+            if session:
+                session.close()
+        self._session = self._adaptive = None
 
     def _look_again(self) -> None:
         """After some reductions by Gloo: join again where rank 0 finds the aggregator there."""
@@ -121,8 +187,6 @@ class Reducer:
             return
         there = torch.zeros(1, dtype=torch.int32)
         if self.rank == 0:
-            import socket
-
             address = (self._endpoint.address, self._endpoint.port)
             with contextlib.suppress(OSError), socket.create_connection(address, _LOOK_S):
                 there[0] = 1
@@ -171,15 +235,23 @@ class Reducer:
         return self._gloo
 
     def _reduce(self, tensor: torch.Tensor, kind: Kind, how: How) -> None:
-        if self._session is None:
+        if self._session is None and self._adaptive is None:
             self._reduce_by_gloo(tensor, how)
             self._look_again()
             return
         result = self._room(tensor)
         try:
-            finite = self._at_aggregator(self._session, tensor, result, kind, how)
+            if self._adaptive and how is not How.LARGEST:
+                finite = self._along_trees(self._adaptive, tensor, result, how)
+            elif self._session:
+                finite = self._at_aggregator(self._session, tensor, result, kind, how)
+            else:
+                self._reduce_by_gloo(tensor, how)
+                return
         except SessionError as error:
-            self._session.close()  # so that the ranks that still wait learn of it
+            for session in (self._session, self._adaptive):
+                if session:
+                    session.close()  # so that the ranks that still wait learn of it
             self._meet(tensor, how, str(error))
             return
         if not finite:
@@ -218,6 +290,26 @@ class Reducer:
             marks = session.present(result.data_ptr(), count, kind)
             self._density[name] = sum(marks) / len(marks)
         return finite
+
+    def _along_trees(
+        self,
+        session: AdaptiveSession | StragglerSession,
+        tensor: torch.Tensor,
+        result: torch.Tensor,
+        how: How,
+    ) -> bool:
+        """Short floats are added as float32, and rounded once."""
+        if self._stragglers and not tensor.is_floating_point():
+            raise UsageError("Integers can't be summed up without those of late ranks.")
+        short = tensor.dtype in (torch.float16, torch.bfloat16)
+        flat = tensor.view(-1)
+        work = flat.to(torch.float32) if short else result.copy_(flat)
+        session.reduce(work.numpy())
+        if how is How.AVERAGE:
+            work.div_(self.world)
+        if short:
+            result.copy_(work)
+        return True
 
     def _reduce_by_gloo(self, tensor: torch.Tensor, how: How) -> None:
         try:
@@ -270,6 +362,11 @@ class Reducer:
         if self._session:
             self._session.leave()
             self._session = None
+        if isinstance(self._adaptive, StragglerSession):
+            self._adaptive.leave(2 * self.timeout_s)
+        if self._adaptive:
+            self._adaptive.close()
+            self._adaptive = None
 
 
 def kind_of(tensor: torch.Tensor, how: How) -> Kind:

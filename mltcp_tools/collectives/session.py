@@ -47,8 +47,23 @@ class Endpoint:
         return cls(host, int(port or PORT), token)
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a rank is in a job of several racks, each with an aggregator of its own.
+
+    rank, workers: within the rack. racks: how many; rack: which.
+    """
+
+    rank: int
+    workers: int
+    rack: int
+    racks: int
+
+
 class Session:
     """A rank of an admitted job; joining waits until all ranks have joined.
+
+    place: where the job has several racks; rank and workers are of the whole job.
 
     Raises SessionError where the aggregator refuses, or doesn't answer for timeout_s. A session
     that failed once can't be used again: join another job.
@@ -64,7 +79,9 @@ class Session:
         slots: int = SLOTS,
         values: int | None = None,
         timeout_s: float = 30.0,
+        place: Place | None = None,
     ) -> None:
+        place = place or Place(rank, workers, 0, 1)
         self.endpoint, self.rank, self.workers = endpoint, rank, workers
         self.broken: str | None = None
         self._worker: Worker | None = None
@@ -77,8 +94,10 @@ class Session:
             fits = (self._data.getsockopt(socket.IPPROTO_IP, _IP_MTU) - _OVERHEAD_BYTES) // 4
             request = {
                 "job": job,
-                "workers": workers,
-                "rank": rank,
+                "workers": place.workers,
+                "rank": place.rank,
+                "racks": place.racks,
+                "rack": place.rack,
                 "udp_port": self._data.getsockname()[1],
                 "values": min(fits, values or fits),
                 "slots": slots,
@@ -97,7 +116,7 @@ class Session:
                 values=admitted["values"],
                 workers=workers,
                 rank=rank,
-                sender=rank,
+                sender=place.rank,
                 min_rto_us=_MIN_RTO_US,
             )
         except BaseException:

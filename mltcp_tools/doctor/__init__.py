@@ -6,7 +6,7 @@ namespaces and queueing disciplines, it tries in a namespace that dies with the 
 
 from __future__ import annotations
 
-from mltcp_tools.doctor import attach, bpf, kmod, testbed
+from mltcp_tools.doctor import attach, bpf, collectives, kmod, testbed
 from mltcp_tools.doctor.host import Host
 from mltcp_tools.doctor.report import Check, Diagnosis
 
@@ -16,7 +16,13 @@ __all__ = ["Check", "Diagnosis", "Host", "diagnose"]
 def diagnose(host: Host | None = None) -> Diagnosis:
     """Look at everything on `host` (default: this one). Needs no privilege; sees more as root."""
     host = host or Host()
-    purposes = {"bpf": bpf, "testbed": testbed, "kmod": kmod, "attach": attach}
+    purposes = {
+        "bpf": bpf,
+        "testbed": testbed,
+        "kmod": kmod,
+        "attach": attach,
+        "collectives": collectives,
+    }
     return Diagnosis(
         host.kernel, {purpose: module.checks(host) for purpose, module in purposes.items()}
     )

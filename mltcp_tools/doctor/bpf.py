@@ -28,8 +28,8 @@ def checks(host: Host) -> list[Check]:
         capabilities(host, {"CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"}),
         _network(host),
         _lockdown(host),
-        *([_shipped()] if objects_shipped() else [_clang(host), _libbpf_headers(host)]),
-        _libbpf(host),
+        *([_shipped()] if objects_shipped() else [clang(host), _libbpf_headers(host)]),
+        libbpf(host),
         _bpftool(host),
     ]
 
@@ -147,7 +147,8 @@ def _lockdown(host: Host) -> Check:
     return Check("lockdown", "ok", host.lockdown or "the kernel reports none")
 
 
-def _clang(host: Host) -> Check:
+def clang(host: Host) -> Check:
+    """Whether a clang compiles BPF programs here."""
     # clang 13 is the first to write type information for the kernel functions a program calls.
     clang = os.environ.get("CLANG") or "clang"
     result = host.run([clang, "--version"])
@@ -182,7 +183,8 @@ def _libbpf_headers(host: Host) -> Check:
     )
 
 
-def _libbpf(host: Host) -> Check:
+def libbpf(host: Host) -> Check:
+    """Whether libbpf.so.1 can be loaded."""
     number = host.libbpf_version()
     return needed(
         "libbpf",

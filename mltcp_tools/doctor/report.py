@@ -16,6 +16,7 @@ PURPOSES = {
     "testbed": "Testbed",
     "kmod": "Kernel module backend",
     "attach": "Attaching to running jobs",
+    "collectives": "Collectives that send less",
 }
 BACKENDS = ("bpf", "kmod")  # one of these purposes will do
 

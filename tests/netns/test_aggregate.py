@@ -15,11 +15,12 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
+from pyroute2 import IPRoute
 from support.aggregation.sessions import run_ranks
 
 from mltcp_tools.collectives.bench_here import aggregator
@@ -152,7 +153,7 @@ def test_large_frames_carry_1024_values() -> None:
 
 def test_two_jobs_at_once_each_with_its_quota() -> None:
     arrays = [values(rank, 100_000, Kind.INT32) for rank in range(4)]
-    with star(4, "xdp") as (net, name):
+    with star(4, "xdp") as (net, _):
         found: dict[str, list[Any]] = {}
 
         def work(session: Session, rank: int) -> Any:
@@ -290,6 +291,78 @@ def test_a_killed_aggregator_is_noticed_and_replaced(mode: str) -> None:
             filters = subprocess.check_output(["tc", "filter", "show", "dev", "port0", "ingress"])
         assert not [link for link in links if "xdp" in link]
         assert b"mltcp-aggregate" not in filters
+
+
+@contextmanager
+def two_racks() -> Iterator[list[Star]]:
+    """Two stars of two workers, and a spine that both switches have a port to.
+
+    10.2.RACK.1 up --- rackRACK 10.2.RACK.254
+    """
+    with (
+        RunLock() as one,
+        RunLock() as two,
+        RunLock() as three,
+        Star(one.id, [RATE] * 2) as left,
+        Star(two.id, [RATE] * 2) as right,
+        Star(three.id, []) as spine,
+    ):
+        for number, star in enumerate((left, right)):
+            with (
+                open(NAMESPACES / star.switch) as target,
+                inside(spine.switch),
+                IPRoute() as ip,
+            ):
+                peer = {"ifname": "up", "net_ns_fd": target.fileno()}
+                ip.link("add", ifname=f"rack{number}", kind="veth", peer=peer)
+                bring_up(ip, f"rack{number}", f"10.2.{number}.254")
+            with inside(star.switch), IPRoute() as ip:
+                bring_up(ip, "up", f"10.2.{number}.1")
+        yield [left, right, spine]
+
+
+def bring_up(ip: Any, interface: str, address: str) -> None:
+    index = ip.link_lookup(ifname=interface)[0]
+    ip.addr("add", index=index, address=address, prefixlen=24)
+    ip.link("set", index=index, state="up")
+
+
+def test_two_racks_below_a_spine() -> None:
+    arrays = [values(rank, 100_000, Kind.FLOAT32) for rank in range(4)]
+    with two_racks() as (left, right, spine), ExitStack() as stack:
+        ups = [(spine, ("rack0", "rack1"), None)]
+        ups += [
+            (star, ("port0", "port1", "up"), f"10.2.{rack}.254")
+            for rack, star in enumerate((left, right))
+        ]
+        for star_, interfaces, above in ups:
+            name = f"test-{star_.switch[6:12]}"
+            with inside(star_.switch):
+                named = [word for each in interfaces for word in ("--interface", each)]
+                mltcp("up", "--name", name, *named, *(("--above", above) if above else ()))
+            stack.callback(mltcp, "down", "--name", name)
+        results: list[Any] = [None] * 2
+
+        def run(rack: int, star: Star) -> None:
+            results[rack] = run_ranks(
+                star,
+                lambda s, r: [reduced(s, arrays[2 * rack + r]) for _ in range(3)],
+                rack=rack,
+                racks=2,
+            )
+
+        threads = [
+            threading.Thread(target=run, args=(rack, star))
+            for rack, star in enumerate((left, right))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        found = results[0] + results[1]
+        assert not [each for each in found if isinstance(each, Exception)], found
+        for turn in range(3):
+            assert_sums([each[turn] for each in found], arrays)
 
 
 def mltcp(*arguments: str) -> str:

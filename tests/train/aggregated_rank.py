@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import time
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -48,7 +49,10 @@ def main() -> None:
     }
     dist.init_process_group("gloo", rank=int(rank), world_size=int(world))
     model = DistributedDataParallel(make_model(), bucket_cap_mb=0.2)
-    options = {"top_k": float(os.environ["TOP_K"])} if "TOP_K" in os.environ else {}
+    options: dict[str, Any] = {"top_k": float(os.environ["TOP_K"])} if "TOP_K" in os.environ else {}
+    straggler = os.environ.get("STRAGGLER")
+    if straggler is not None:
+        options["stragglers"] = True
     state = mc.enable(model, algorithm, aggregator=aggregator, timeout_s=5.0, **options)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     data = torch.Generator().manual_seed(100 + int(rank))
@@ -59,6 +63,8 @@ def main() -> None:
         optimizer.zero_grad()
         if os.environ.get("FAULT") == f"{rank}:{step}":
             os._exit(9)
+        if rank == straggler and step % 5 == 4:
+            time.sleep(0.3)
         loss.backward()
         optimizer.step()
         gradients = digest([each.grad for each in model.parameters() if each.grad is not None])

@@ -2,66 +2,15 @@
 /*
  * A worker's side of the rounds (bpf/mltcp_aggregate.h), its window and its timers.
  *
- * The window is TCP's: slow start, one packet more per round trip, half of it on a loss (RFC 5681),
- * so that a worker takes what a TCP flow would. Every answer lets one more packet out. What has no
+ * The window is TCP's: slow start, then a packet more in two round trips, half of it on a loss
+ * (RFC 5681 adds one in each, but a worker's packets come in bursts, which others' losses pay for). Every answer lets one more packet out. What has no
  * answer while later packets have theirs, or for the retransmission time-out (RFC 6298), is asked
  * for by a packet without values; the aggregator says whether ours is missing (a loss: send it
  * again), its answer got lost (a loss too), or other workers' are missing (no loss: wait).
  */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "worker.h"
-
-#define INITIAL_WINDOW 16 /* packets, as it begins a collective */
-#define LATER_ANSWERS 3 /* that make a packet without one suspect, at first */
-#define MOST_LATER_ANSWERS 32
-#define MAX_RTO_NS 100000000ull /* polls are small, and peers may take long */
-#define FIRST_RTO_NS 50000000ull
-#define DEAF_POLLS 3
-#define ORDERS 4096 /* a power of two, more than packets in flight */
-
-enum slot_state { SLOT_IDLE, SLOT_READY, SLOT_FLYING };
-
-struct slot {
-	enum slot_state state;
-	uint32_t round;
-	uint32_t chunk; /* of the round; AGG_END in one that only agrees on the first chunk */
-	uint32_t own; /* the next chunk in which we have something; AGG_END */
-	uint32_t length; /* values that we send in this round */
-	int16_t exponent; /* agreed, of `chunk` */
-	int16_t own_exponent; /* ours, of `own` */
-	bool urgent, resend; /* waits in the urgent queue; with its values */
-	bool held; /* the aggregator said that it has ours */
-	bool repeated; /* its values were sent more than once: no sample of the RTT (Karn) */
-	uint32_t polls; /* since it was sent */
-	uint64_t order, sent_ns, wakes_ns;
-};
-
-struct queue {
-	uint32_t *slots, first, count;
-};
-
-struct worker {
-	struct worker_config config;
-	struct worker_request request;
-	struct worker_counters counters;
-	enum worker_state state;
-	struct slot *slots;
-	struct queue ready, urgent;
-	uint32_t begun; /* collectives, modulo 2^32 */
-	uint32_t operation, chunks, active; /* active: slots not done yet */
-	int32_t bits; /* of a quantised value, without sign */
-	bool rounds_to_agree; /* begin with a round that carries exponents and chunks alone */
-	bool nonfinite;
-	double cwnd, ssthresh; /* packets */
-	uint32_t flying;
-	uint64_t order, answered, scanned, recovery; /* numbers of packets sent */
-	uint32_t later; /* answers that make a packet without one suspect; more after false alarms */
-	uint32_t by_order[ORDERS];
-	double srtt_ns, rttvar_ns;
-	uint64_t wakes_ns, heard_ns, progress_ns;
-};
+#include "internal.h"
 
 static void push(struct queue *queue, uint32_t slot, uint32_t size)
 {
@@ -210,35 +159,7 @@ void worker_begin(struct worker *w, const struct worker_request *request, uint64
 	}
 }
 
-static uint64_t rto_ns(const struct worker *w, uint32_t polls)
-{
-	double rto = w->srtt_ns ? w->srtt_ns + 4 * w->rttvar_ns : FIRST_RTO_NS;
-
-	if (rto < w->config.min_rto_us * 1e3)
-		rto = w->config.min_rto_us * 1e3;
-	rto *= 1u << (polls < 6 ? polls : 6);
-	return rto < MAX_RTO_NS ? (uint64_t)rto : MAX_RTO_NS;
-}
-
-static void sample_rtt(struct worker *w, double rtt)
-{
-	if (!w->srtt_ns) {
-		w->srtt_ns = rtt;
-		w->rttvar_ns = rtt / 2;
-		return;
-	}
-	w->rttvar_ns += (fabs(w->srtt_ns - rtt) - w->rttvar_ns) / 4;
-	w->srtt_ns += (rtt - w->srtt_ns) / 8;
-}
-
-static void set_timer(struct worker *w, struct slot *slot, uint64_t now)
-{
-	slot->wakes_ns = now + rto_ns(w, slot->polls);
-	if (slot->wakes_ns < w->wakes_ns)
-		w->wakes_ns = slot->wakes_ns;
-}
-
-static void make_urgent(struct worker *w, uint32_t index, bool resend)
+void make_urgent(struct worker *w, uint32_t index, bool resend)
 {
 	struct slot *slot = &w->slots[index];
 
@@ -247,45 +168,6 @@ static void make_urgent(struct worker *w, uint32_t index, bool resend)
 		return;
 	slot->urgent = true;
 	push(&w->urgent, index, w->config.slots);
-}
-
-/* At most once for all packets that were in flight together. */
-static void note_loss(struct worker *w, const struct slot *slot)
-{
-	w->counters.losses++;
-	w->later = w->later / 2 > LATER_ANSWERS ? w->later / 2 : LATER_ANSWERS;
-	if (slot->order < w->recovery)
-		return;
-	w->counters.windows_cut++;
-	w->ssthresh = w->cwnd / 2 > 2 ? w->cwnd / 2 : 2;
-	w->cwnd = w->ssthresh;
-	w->recovery = w->order;
-}
-
-/* Ask for those whose time is up. */
-static void run_timers(struct worker *w, uint64_t now)
-{
-	uint32_t i;
-
-	if (now < w->wakes_ns)
-		return;
-	w->wakes_ns = UINT64_MAX;
-	for (i = 0; i < w->config.slots; i++) {
-		struct slot *slot = &w->slots[i];
-
-		if (slot->state != SLOT_FLYING)
-			continue;
-		if (slot->wakes_ns <= now && !slot->urgent) {
-			/* Polls without an answer: the path is worse than half a window helps. */
-			if (slot->polls == DEAF_POLLS && !slot->held) {
-				note_loss(w, slot);
-				w->cwnd = w->cwnd < 2 ? w->cwnd : 2;
-			}
-			make_urgent(w, i, false);
-		} else if (slot->wakes_ns < w->wakes_ns) {
-			w->wakes_ns = slot->wakes_ns;
-		}
-	}
 }
 
 static void fill_header(struct worker *w, const struct slot *slot, struct agg_packet *packet,
@@ -319,14 +201,13 @@ static uint32_t finish_packet(struct worker *w, struct agg_packet *packet)
 	return length;
 }
 
-static uint32_t make_data(struct worker *w, uint32_t index, uint64_t now,
-			  struct agg_packet *packet)
+static uint32_t make_data(struct worker *w, uint32_t index, uint64_t now, struct agg_packet *packet)
 {
 	struct slot *slot = &w->slots[index];
 
 	fill_header(w, slot, packet, AGG_DATA);
-	if (has_exponents(w) && (slot->exponent == AGG_EXPONENT_NONFINITE ||
-				 slot->exponent == AGG_EXPONENT_NONE))
+	if (has_exponents(w) &&
+	    (slot->exponent == AGG_EXPONENT_NONFINITE || slot->exponent == AGG_EXPONENT_NONE))
 		memset(packet->values, 0, packet->header.count * 4);
 	else if (slot->length)
 		quantise(values_of(w, slot->chunk), w->request.kind, w->request.how, slot->length,
@@ -373,29 +254,6 @@ uint32_t worker_send(struct worker *w, uint64_t now, struct agg_packet *packet)
 	w->slots[index].resend = false;
 	w->flying++;
 	return make_data(w, index, now, packet);
-}
-
-/* Ask for packets that several later ones have overtaken. */
-static void look_for_holes(struct worker *w)
-{
-	while (w->scanned + w->later <= w->answered) {
-		uint32_t index = w->by_order[w->scanned % ORDERS];
-		struct slot *slot = &w->slots[index];
-
-		if (slot->state == SLOT_FLYING && slot->order == w->scanned && !slot->held &&
-		    !slot->polls)
-			make_urgent(w, index, false);
-		w->scanned++;
-	}
-}
-
-static void grow_window(struct worker *w)
-{
-	if (w->flying + w->urgent.count + 1 < (uint32_t)w->cwnd)
-		return; /* it wasn't the window that held us back */
-	w->cwnd += w->cwnd < w->ssthresh ? 1 : 1 / w->cwnd;
-	if (w->cwnd > w->config.slots)
-		w->cwnd = w->config.slots;
 }
 
 static void put_result(struct worker *w, const struct slot *slot, const struct agg_packet *packet)
@@ -446,7 +304,8 @@ static void finish_round(struct worker *w, uint32_t index, uint64_t now,
 		put_result(w, slot, packet);
 	slot->state = SLOT_IDLE;
 	slot->round++;
-	grow_window(w);
+	if (slot->length)
+		grow_window(w);
 	if (!slot->held)
 		w->flying--;
 	w->progress_ns = now;

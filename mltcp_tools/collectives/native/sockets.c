@@ -84,12 +84,12 @@ static void receive_all(struct worker *worker, int socket, struct batch *in)
 static bool wait_for_more(struct worker *worker, int socket, int control, bool wants_to_send)
 {
 	struct pollfd ready[2] = {
-		{ .fd = socket, .events = POLLIN | (wants_to_send ? POLLOUT : 0) },
-		{ .fd = control, .events = POLLIN | POLLRDHUP },
+		{.fd = socket, .events = POLLIN | (wants_to_send ? POLLOUT : 0)},
+		{.fd = control, .events = POLLIN | POLLRDHUP},
 	};
 	uint64_t now = clock_ns(), until = worker_wakes_at(worker);
 	uint64_t left = until > now ? until - now : 0;
-	struct timespec pause = { 0 };
+	struct timespec pause = {0};
 
 	if (wants_to_send)
 		left = STOP_NS; /* a timer could only add to what can't be sent */

@@ -53,7 +53,8 @@ struct worker_request {
 };
 
 struct worker_counters {
-	uint64_t sent, sent_bytes, repeated, polls; /* packets; bytes with our header, without UDP's */
+	uint64_t sent, sent_bytes, repeated,
+		polls; /* packets; bytes with our header, without UDP's */
 	uint64_t received, ignored, corrupt; /* packets */
 	uint64_t losses, windows_cut;
 	uint64_t missing; /* bitmap of the ranks that weren't there, as last heard */

@@ -286,7 +286,7 @@ static void make_job(struct network *n)
 void faults_run(const struct faults *faults, const struct worker_request *requests,
 		uint32_t collectives, uint32_t *states, struct faults_report *report)
 {
-	struct network n = { .faults = faults, .report = report, .random = faults->seed };
+	struct network n = {.faults = faults, .report = report, .random = faults->seed};
 	uint32_t i, rank = 0;
 
 	memset(report, 0, sizeof(*report));

@@ -1,0 +1,82 @@
+"""An aggregator as a worker of the aggregator above it: a rack's sum is one of several there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import Any
+
+from mltcp_tools.collectives.admission import LINE_BYTES, Job, Refused, Request
+from mltcp_tools.collectives.programs import KernelParent, find_peer
+from mltcp_tools.collectives.session import Endpoint
+
+
+class Joined:
+    """A job's place at the aggregator above. slots, values: what that one allows.
+
+    task: what waits for the end of it.
+    """
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        parent: KernelParent,
+        slots: int,
+        values: int,
+    ) -> None:
+        self._reader, self._writer = reader, writer
+        self.parent, self.slots, self.values = parent, slots, values
+        self.task: asyncio.Task[None] | None = None
+
+    async def ended(self) -> str:
+        """Wait for the end of the job there; why it ended."""
+        with contextlib.suppress(OSError, ValueError):
+            answer = json.loads(await self._reader.readline())
+            return f"Above: {answer['ended']}"
+        return "The aggregator above is gone."
+
+    def close(self) -> None:
+        """Leave the job there, which ends it for all racks. Closing twice is fine."""
+        self._writer.close()
+        if self.task and self.task is not asyncio.current_task():
+            self.task.cancel()
+
+
+async def join_above(
+    above: Endpoint, job: Job, request: Request, udp_port: int, wait_s: float
+) -> Joined:
+    """Join; Refused, with a sentence, where that can't be."""
+    try:
+        reader, writer = await asyncio.wait_for(
+            asyncio.open_connection(above.address, above.port, limit=LINE_BYTES), wait_s
+        )
+    except (OSError, TimeoutError) as error:
+        raise Refused(
+            f"The aggregator above, {above.address}:{above.port}, doesn't answer ({error})."
+        ) from None
+    asked = {
+        "job": job.name,
+        "workers": request.racks,
+        "rank": request.rack,
+        "udp_port": udp_port,
+        "values": job.values,
+        "slots": job.slots,
+        "token": above.token,
+    }
+    writer.write(json.dumps({"join": asked}).encode() + b"\n")
+    try:
+        answer: dict[str, Any] = json.loads(await asyncio.wait_for(reader.readline(), wait_s + 5))
+        admitted = answer["admitted"]
+    except (OSError, TimeoutError, ValueError, KeyError):
+        writer.close()
+        raise Refused(f"The aggregator above did not admit job {job.name!r}.") from None
+    local = writer.get_extra_info("sockname")[0]
+    peer = await asyncio.to_thread(
+        find_peer, writer.get_extra_info("peername")[0], above.port, local, udp_port
+    )
+    parent = KernelParent(
+        admitted["key"], admitted["generation"], admitted["job"], request.rack, peer
+    )
+    return Joined(reader, writer, parent, admitted["slots"], admitted["values"])

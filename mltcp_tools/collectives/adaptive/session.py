@@ -1,0 +1,164 @@
+"""All-reduces along the trees of a strategy, over TCP, chunk after chunk."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mltcp_tools.collectives.adaptive.mesh import Gather, Mesh, receive_into
+from mltcp_tools.collectives.adaptive.probe import measure
+from mltcp_tools.collectives.adaptive.strategy import Strategy, find_strategy
+from mltcp_tools.collectives.adaptive.trees import Tree
+from mltcp_tools.collectives.session import SessionError
+
+CHUNK_BYTES = 65_536
+REPLAN_EVERY = 16
+"""Collectives between looks at whether the plan is still right."""
+
+REPLAN_FROM = 1.3
+"""How many times longer than at best since the plan was made, for a new one."""
+
+Array = npt.NDArray[Any]
+
+
+class AdaptiveSession:
+    """Sums of arrays along trees chosen for the links as they were measured.
+
+    All ranks make one, and call `reduce` with arrays of equal size and type. Every rank gets the
+    same bits: a root's sum goes to all.
+    """
+
+    def __init__(self, mesh: Mesh, gather: Gather, *, plan_bytes: int = 10_000_000) -> None:
+        self.mesh, self._gather = mesh, gather
+        self._plan_bytes = plan_bytes
+        self._done = 0
+        self.plans = 0
+        self._plan()
+
+    def _plan(self) -> None:
+        """Measure, have rank 0 choose the trees, and connect along them."""
+        links = measure(self.mesh, self._gather)
+        chosen = find_strategy(links, self._plan_bytes) if self.mesh.rank == 0 else None
+        strategy: Strategy = self._gather(chosen)[0]
+        self.strategy = strategy
+        wanted = []
+        for number, tree in enumerate(strategy.trees):
+            for host in range(self.mesh.world):
+                if host != tree.root:
+                    wanted.append((2 * number, host, tree.gather[host]))
+                    wanted.append((2 * number + 1, tree.spread[host], host))
+        connections = self.mesh.connect(wanted)
+        self._parts = [
+            _Part(self.mesh.rank, tree, number, connections)
+            for number, tree in enumerate(strategy.trees)
+        ]
+        self._best_ratio = float("inf")
+        self._ratios: list[float] = []
+        self.plans += 1
+
+    def reduce(self, array: Array) -> None:
+        """Sum a flat array in place. Raises SessionError; some ranks may have the sum then."""
+        begin = time.monotonic()
+        ends = np.cumsum([0.0, *self.strategy.shares])
+        places = np.round(ends / ends[-1] * array.size).astype(int)
+        errors: list[Exception] = []
+        threads: list[threading.Thread] = []
+        for part, first, after in zip(self._parts, places, places[1:], strict=False):
+            if after > first:
+                threads += part.threads(array[first:after], errors, self.mesh.disconnect)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise SessionError(f"A transfer along a tree failed ({errors[0]}).")
+        self._watch(array.nbytes, time.monotonic() - begin)
+
+    def _watch(self, size: int, seconds: float) -> None:
+        """Plan anew where the links have become slower than the plan supposes."""
+        predicted = self.strategy.seconds * size / self._plan_bytes
+        self._ratios.append(seconds / predicted if predicted else 1.0)
+        self._done += 1
+        if self._done % REPLAN_EVERY or size < 8 * CHUNK_BYTES:
+            return
+        slowest = max(self._gather(float(np.median(self._ratios))))
+        self._ratios.clear()
+        if slowest > REPLAN_FROM * self._best_ratio:
+            self.mesh.disconnect()
+            self._plan()
+        else:
+            self._best_ratio = min(self._best_ratio, slowest)
+
+    def close(self) -> None:
+        """Close the connections; others' reductions fail. Closing twice is fine."""
+        self.mesh.close()
+
+
+class _Part:
+    """One rank in one tree: its connections towards the root, and away from it."""
+
+    def __init__(
+        self,
+        rank: int,
+        tree: Tree,
+        number: int,
+        connections: dict[tuple[int, int, int], socket.socket],
+    ) -> None:
+        hosts = range(len(tree.gather))
+        up, down = 2 * number, 2 * number + 1
+        others = [host for host in hosts if host != tree.root]
+        self.is_root = rank == tree.root
+        self.below = [connections[(up, h, rank)] for h in others if tree.gather[h] == rank]
+        self.above = None if self.is_root else connections[(up, rank, tree.gather[rank])]
+        self.source = None if self.is_root else connections[(down, tree.spread[rank], rank)]
+        self.targets = [connections[(down, rank, h)] for h in others if tree.spread[h] == rank]
+
+    def threads(
+        self, array: Array, errors: list[Exception], abort: Callable[[], None]
+    ) -> list[threading.Thread]:
+        """Two for the array: partial sums up, the sum down. abort: called where one fails."""
+        summed: queue.SimpleQueue[Array | None] = queue.SimpleQueue()
+
+        def guarded(work: Callable[[Array, queue.SimpleQueue[Array | None]], None]) -> None:
+            try:
+                work(array, summed)
+            except Exception as error:
+                errors.append(error)
+                summed.put(None)
+                abort()
+
+        return [threading.Thread(target=guarded, args=(work,)) for work in (self._up, self._down)]
+
+    def _up(self, array: Array, summed: queue.SimpleQueue[Array | None]) -> None:
+        step = max(1, CHUNK_BYTES // array.itemsize)
+        other = np.empty(step, dtype=array.dtype)
+        for first in range(0, array.size, step):
+            chunk = array[first : first + step]
+            for connection in self.below:
+                receive_into(connection, other[: chunk.size].data.cast("B"))
+                chunk += other[: chunk.size]
+            if self.above:
+                self.above.sendall(chunk.data.cast("B"))
+            else:
+                summed.put(chunk)
+
+    def _down(self, array: Array, summed: queue.SimpleQueue[Array | None]) -> None:
+        step = max(1, CHUNK_BYTES // array.itemsize)
+        for first in range(0, array.size, step):
+            if self.source is None:
+                chunk = summed.get()
+                if chunk is None:
+                    return
+            else:
+                # What was here has gone up before its sum can come down.
+                chunk = array[first : first + step]
+                receive_into(self.source, chunk.data.cast("B"))
+            for connection in self.targets:
+                connection.sendall(chunk.data.cast("B"))

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What protocol.c and window.c share: a worker and its slots. */
+#ifndef INTERNAL_H
+#define INTERNAL_H
+
+#include "worker.h"
+
+#define INITIAL_WINDOW 16 /* packets, as it begins a collective */
+#define LATER_ANSWERS 3 /* that make a packet without one suspect, at first */
+#define MOST_LATER_ANSWERS 32
+#define MAX_RTO_NS 100000000ull /* polls are small, and peers may take long */
+#define FIRST_RTO_NS 50000000ull
+#define GROWTH 0.5 /* packets in a round trip */
+#define DEAF_POLLS 3
+#define ORDERS 4096 /* a power of two, more than packets in flight */
+
+enum slot_state { SLOT_IDLE, SLOT_READY, SLOT_FLYING };
+
+struct slot {
+	enum slot_state state;
+	uint32_t round;
+	uint32_t chunk; /* of the round; AGG_END in one that only agrees on the first chunk */
+	uint32_t own; /* the next chunk in which we have something; AGG_END */
+	uint32_t length; /* values that we send in this round */
+	int16_t exponent; /* agreed, of `chunk` */
+	int16_t own_exponent; /* ours, of `own` */
+	bool urgent, resend; /* waits in the urgent queue; with its values */
+	bool held; /* the aggregator said that it has ours */
+	bool repeated; /* its values were sent more than once: no sample of the RTT (Karn) */
+	uint32_t polls; /* since it was sent */
+	uint64_t order, sent_ns, wakes_ns;
+};
+
+struct queue {
+	uint32_t *slots, first, count;
+};
+
+struct worker {
+	struct worker_config config;
+	struct worker_request request;
+	struct worker_counters counters;
+	enum worker_state state;
+	struct slot *slots;
+	struct queue ready, urgent;
+	uint32_t begun; /* collectives, modulo 2^32 */
+	uint32_t operation, chunks, active; /* active: slots not done yet */
+	int32_t bits; /* of a quantised value, without sign */
+	bool rounds_to_agree; /* begin with a round that carries exponents and chunks alone */
+	bool nonfinite;
+	double cwnd, ssthresh; /* packets */
+	uint32_t flying;
+	uint64_t order, answered, scanned, recovery; /* numbers of packets sent */
+	uint32_t
+		later; /* answers that make a packet without one suspect; more after false alarms */
+	uint32_t by_order[ORDERS];
+	double srtt_ns, rttvar_ns;
+	uint64_t wakes_ns, heard_ns, progress_ns;
+};
+
+/* protocol.c */
+void make_urgent(struct worker *w, uint32_t index, bool resend);
+
+/* window.c */
+void sample_rtt(struct worker *w, double rtt);
+void set_timer(struct worker *w, struct slot *slot, uint64_t now);
+void note_loss(struct worker *w, const struct slot *slot);
+void run_timers(struct worker *w, uint64_t now);
+void look_for_holes(struct worker *w);
+void grow_window(struct worker *w);
+
+#endif

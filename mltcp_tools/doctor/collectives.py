@@ -1,0 +1,59 @@
+"""What summing up gradients in the network needs: at the aggregator, and at a worker."""
+
+from __future__ import annotations
+
+from mltcp_tools.doctor import bpf
+from mltcp_tools.doctor.host import Host
+from mltcp_tools.doctor.privileges import capabilities
+from mltcp_tools.doctor.report import Check, install, needed
+
+_XDP_BYTES = (5, 18)
+"""Since then XDP programs read and write frames by a helper, however large these are."""
+
+
+def checks(host: Host) -> list[Check]:
+    """The findings: what the aggregator needs, then what a worker needs."""
+    return [
+        _kernel(host),
+        capabilities(host, {"CAP_BPF", "CAP_NET_ADMIN"}),
+        bpf.clang(host),
+        bpf.libbpf(host),
+        _compiler(host),
+        _torch(host),
+    ]
+
+
+def _kernel(host: Host) -> Check:
+    there = host.kernel_version >= _XDP_BYTES
+    return needed(
+        "kernel",
+        there,
+        host.kernel,
+        f"{host.kernel}: too old for the aggregator",
+        "Boot Linux 5.18 or newer on the host of the aggregator; workers run on any.",
+    )
+
+
+def _compiler(host: Host) -> Check:
+    found = host.which("gcc") or host.which("cc")
+    return needed(
+        "C compiler",
+        found is not None,
+        found or "",
+        "none, and the worker is compiled where it runs",
+        install("gcc python3-dev"),
+    )
+
+
+def _torch(host: Host) -> Check:
+    if not host.live:
+        return Check("torch", "unknown", "not tried")
+    result = host.python_says("import torch; print(torch.__version__)")
+    if result is not None and result.code == 0:
+        return Check("torch", "ok", result.output.strip().splitlines()[-1])
+    return Check(
+        "torch",
+        "warning",
+        "not importable; an aggregator does without, a worker doesn't",
+        "Run: pip install 'mltcp-tools[train]'",
+    )

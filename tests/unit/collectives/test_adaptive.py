@@ -1,0 +1,169 @@
+"""Strategies against the bound that none beats, trees against another solver, and transfers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.aggregation.threads import Ranks
+
+from mltcp_tools.collectives.adaptive.links import Links, bound_s
+from mltcp_tools.collectives.adaptive.mesh import Mesh
+from mltcp_tools.collectives.adaptive.session import AdaptiveSession
+from mltcp_tools.collectives.adaptive.strategy import find_strategy
+from mltcp_tools.collectives.adaptive.trees import cheapest_spread
+from mltcp_tools.collectives.session import SessionError
+
+SIZE = 10_000_000
+
+
+def random_links(hosts: int, seed: int, star: bool) -> Links:
+    rng = np.random.default_rng(seed)
+    if star:
+        return Links.star(rng.uniform(25e6, 100e6, hosts))
+    rates = rng.uniform(20e6, 100e6, (hosts, hosts))
+    up, down = rng.uniform(100e6, 400e6, (2, hosts))
+    return Links(rates, up, down, np.full((hosts, hosts), 1e-4))
+
+
+@settings(max_examples=40)
+@given(st.integers(2, 8), st.integers(0, 2**32))
+def test_the_cheapest_tree_is_that_of_another_solver(hosts: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    costs = rng.uniform(0, 1, (hosts, hosts)) * (rng.random((hosts, hosts)) < 0.7)
+    root = int(rng.integers(hosts))
+    parents = cheapest_spread(costs, root)
+    own = sum(costs[parents[host], host] for host in range(hosts) if host != root)
+    graph = nx.DiGraph()
+    for i, j in itertools.permutations(range(hosts), 2):
+        if j != root:
+            graph.add_edge(i, j, weight=costs[i, j])
+    other = nx.minimum_spanning_arborescence(graph)
+    assert own == pytest.approx(sum(costs[i, j] for i, j in other.edges))
+    for host in range(hosts):  # it is a tree: everybody's way up ends at the root
+        for _ in range(hosts):
+            host = parents[host]
+        assert host == root
+
+
+@settings(max_examples=15)
+@given(st.integers(2, 10), st.integers(0, 2**32), st.booleans())
+def test_within_a_tenth_of_the_bound(hosts: int, seed: int, star: bool) -> None:
+    strategy = find_strategy(random_links(hosts, seed, star), SIZE)
+    assert sum(strategy.shares) == pytest.approx(1)
+    assert strategy.bound_s * (1 - 1e-6) <= strategy.seconds <= 1.1 * strategy.bound_s
+
+
+def test_what_the_strategy_promises_is_what_its_trees_load() -> None:
+    links = random_links(6, 5, star=False)
+    strategy = find_strategy(links, SIZE)
+    uses = sum(
+        share * tree.uses() for share, tree in zip(strategy.shares, strategy.trees, strict=True)
+    )
+    bits = uses * SIZE * 8
+    rates = np.where(np.eye(6, dtype=bool), 1, links.rates)
+    busiest = max(
+        (bits / rates).max(),
+        (bits.sum(axis=1) / links.up).max(),
+        (bits.sum(axis=0) / links.down).max(),
+    )
+    assert busiest == pytest.approx(strategy.seconds, rel=1e-6)
+
+
+def test_few_trees_when_few_are_wanted() -> None:
+    strategy = find_strategy(random_links(8, 1, star=False), SIZE, most_trees=3)
+    assert len(strategy.trees) <= 3
+    assert strategy.seconds >= strategy.bound_s
+
+
+def test_equal_links_take_what_a_ring_takes_and_a_slow_one_is_spared() -> None:
+    equal = Links.star(np.full(4, 100e6))
+    assert find_strategy(equal, SIZE).seconds == pytest.approx(1.5 * SIZE * 8 / 100e6)
+    for hosts, gain in ((4, 1.5), (8, 1.75)):
+        rates = np.full(hosts, 100e6)
+        rates[2] /= 4
+        ring_s = 2 * (hosts - 1) / hosts * SIZE * 8 / rates[2]
+        assert ring_s / find_strategy(Links.star(rates), SIZE).seconds == pytest.approx(gain)
+
+
+@given(st.integers(2, 5), st.integers(0, 2**32))
+@settings(max_examples=20)
+def test_the_bound_is_the_smallest_cut(hosts: int, seed: int) -> None:
+    links = random_links(hosts, seed, star=False)
+    cuts = []
+    for size in range(1, hosts):
+        for inside in itertools.combinations(range(hosts), size):
+            outside = [host for host in range(hosts) if host not in inside]
+            # Each link of a host may be cut instead of its pairs: the cheaper of all ways.
+            ways = [
+                sum(links.up[i] for i in cut_up)
+                + sum(links.down[j] for j in cut_down)
+                + sum(
+                    links.rates[i, j]
+                    for i in inside
+                    if i not in cut_up
+                    for j in outside
+                    if j not in cut_down
+                )
+                for up in range(len(inside) + 1)
+                for cut_up in itertools.combinations(inside, up)
+                for down in range(len(outside) + 1)
+                for cut_down in itertools.combinations(outside, down)
+            ]
+            cuts.append(min(ways))
+    # What hosts A can get from all of them, and the rest by their own links: the least of all A.
+    most = min(
+        sum(min(links.up[i], sum(links.rates[i, j] for j in some if j != i)) for i in range(hosts))
+        + sum(links.down[j] for j in range(hosts) if j not in some)
+        for size in range(hosts + 1)
+        for some in itertools.combinations(range(hosts), size)
+    )
+    together = 2 * (hosts - 1) / most
+    assert bound_s(links, SIZE) == pytest.approx(SIZE * 8 * max(1 / min(cuts), together))
+
+
+def run(world: int, work: Callable[[int, AdaptiveSession], Any]) -> list[Any]:
+    def be(rank: int, gather: Any) -> Any:
+        session = AdaptiveSession(Mesh(rank, world, "127.0.0.1", gather, 20.0), gather)
+        try:
+            return work(rank, session)
+        finally:
+            session.close()
+
+    return Ranks(world).run(be)
+
+
+def test_sums_along_trees_are_right_and_the_same_everywhere() -> None:
+    arrays = [np.random.default_rng(rank).standard_normal(300_001) for rank in range(4)]
+
+    def work(rank: int, session: AdaptiveSession) -> Any:
+        sums = []
+        for size in (1, 1000, 300_001):
+            array = arrays[rank][:size].astype(np.float32)
+            session.reduce(array)
+            sums.append(array)
+        return sums
+
+    results = run(4, work)
+    assert not [each for each in results if isinstance(each, Exception)], results
+    for turn, size in enumerate((1, 1000, 300_001)):
+        exact = np.sum([array[:size].astype(np.float32) for array in arrays], axis=0)
+        assert np.allclose(results[0][turn], exact, atol=1e-5)
+        assert len({each[turn].tobytes() for each in results}) == 1
+
+
+def test_a_rank_that_leaves_fails_the_others_at_once() -> None:
+    def work(rank: int, session: AdaptiveSession) -> Any:
+        if rank == 1:
+            return None
+        with pytest.raises(SessionError, match="transfer along a tree failed"):
+            session.reduce(np.ones(5_000_000, dtype=np.float32))
+        return True
+
+    assert run(3, work) == [True, None, True]
