@@ -24,7 +24,7 @@ MECHANISMS = ("increase", "decrease", "yield")
 NAMES = ("mltcp", "mltcp_reno", "mltcp_cubic")
 """Congestion controls that every backend offers; `mltcp` is the recommended one."""
 
-ALL_NAMES = (*NAMES, "mltcp_dctcp")
+ALL_NAMES = (*NAMES, "mltcp_dctcp", "mltcp_int")
 """Congestion controls that some backend offers."""
 
 TOTAL_MAX = 2**63 - 1

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from mltcp_tools import __version__
 from mltcp_tools.backends import checks, module, records
 from mltcp_tools.backends.base import (
-    ALL_NAMES,
+    NAMES,
     Backend,
     Flow,
     IterationEvent,
@@ -109,7 +109,7 @@ class KmodBackend(Backend):
     """MLTCP as the kernel module tcp_mltcp."""
 
     name = "kmod"
-    names = ALL_NAMES
+    names = (*NAMES, "mltcp_dctcp")
 
     def __init__(self) -> None:
         self._open: tuple[int, GenericSocket] | None = None

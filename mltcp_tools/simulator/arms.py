@@ -18,6 +18,7 @@ from mltcp_tools.emulator.report import Result as Report
 from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.plans import Plan, parameters_of, plans_of
+from mltcp_tools.experiments.treatments import Feedback
 from mltcp_tools.native.uapi import from_fixed
 from mltcp_tools.simulator.library import Job, Link, Result, Stop, Structs, simulate
 from mltcp_tools.simulator.modelled import SLOW_START_AFTER_IDLE, with_mechanisms
@@ -80,6 +81,7 @@ def _job(experiment: Experiment, arm: Arm, plan: Plan) -> Job:
         params = params_fields(
             with_mechanisms(parameters_of(arm, experiment.job(plan.name)), arm.cc)
         )
+    feedback = arm.treatment(Feedback)
     computes = list(compute_times(spec))
     return Job(
         start=spec.start_delay_s,
@@ -87,6 +89,7 @@ def _job(experiment: Experiment, arm: Arm, plan: Plan) -> Job:
         bytes=[spec.shares(burst + 1) for burst in range(len(computes) * spec.bursts)],
         bursts=spec.bursts,
         params=params,
+        rate=feedback.fields() if feedback is not None else None,
     )
 
 

@@ -60,6 +60,25 @@ static void reno(struct flow *flow, uint32_t acked)
 		flow->cwnd = WINDOW;
 }
 
+/* Set the window by the network's feedback; false where there is none. */
+static bool follow(struct flow *flow)
+{
+	const struct mltcp_flow *state = &flow->mltcp;
+	uint32_t window;
+
+	if (!mltcp_rate_fresh(&flow->rate, state->last_ns, state->srtt_us)) {
+		mltcp_rate_lose(&flow->rate);
+		return false;
+	}
+	window = mltcp_rate_window(&flow->rate, &flow->job->spec->rate, state->last_ns,
+				   flow->acked_bytes, flow->cwnd, flow->ssthresh, MSS,
+				   state->srtt_us, flow->min_rtt_ns / 1000, state->gain,
+				   state->ratio);
+	if (window)
+		flow->cwnd = window < WINDOW ? window : WINDOW;
+	return window > 0;
+}
+
 /* The window may grow: so many segments were delivered. */
 void avoid_congestion(struct flow *flow, uint32_t acked)
 {
@@ -69,6 +88,8 @@ void avoid_congestion(struct flow *flow, uint32_t acked)
 		reno(flow, acked);
 		return;
 	}
+	if (flow->job->spec->follows && follow(flow))
+		return;
 	mltcp_yield_or_resume(state, &flow->cwnd, &flow->ssthresh);
 	/* Slow start stays Reno's own. */
 	if (flow->cwnd >= flow->ssthresh)
@@ -100,6 +121,15 @@ void report(struct sim *sim, struct flow *flow)
 	};
 }
 
+/* What the link has told a segment came back with an ACK. */
+void hear(struct sim *sim, struct flow *flow, uint16_t hop)
+{
+	const struct sim_job *spec = flow->job->spec;
+
+	if (spec->follows && !spec->rate.host)
+		mltcp_rate_hear(&flow->rate, sim->now, hop, flow->srtt_ns / 1000);
+}
+
 /* Every ACK, before the window is looked at; rtt_ns is its sample, 0 for none. */
 void account(struct sim *sim, struct flow *flow, uint64_t rtt_ns)
 {
@@ -117,6 +147,9 @@ void account(struct sim *sim, struct flow *flow, uint64_t rtt_ns)
 		mltcp_ask_path(state, &flow->job->path, PATH_KEY);
 		mltcp_decide(state, params, params->mechanisms, sim->now);
 	}
+	if (flow->job->spec->rate.host && rtt_ns)
+		mltcp_rate_hear(&flow->rate, sim->now, mltcp_rate_guess(state->queue_us),
+				flow->srtt_ns / 1000);
 	state->cwnd = flow->cwnd;
 	state->srtt_us = flow->srtt_ns / 1000;
 	state->retransmits = flow->retransmits;

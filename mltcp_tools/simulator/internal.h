@@ -37,6 +37,7 @@ struct event {
 	uint64_t news[2]; /* ACK: the segments that came since the one before, as SACK blocks do */
 	uint8_t news_count;
 	bool duplicate; /* ACK: of a segment that had come already (DSACK, RFC 2883) */
+	uint16_t hop; /* ACK: what the link has told the latest segment, see mltcp_hop_pass() */
 };
 
 struct event_queue {
@@ -54,6 +55,7 @@ struct segment {
 	uint8_t state; /* enum segment_state */
 	bool retransmitted;
 	bool received; /* the receiver's knowledge, not the sender's */
+	uint16_t hop; /* what the link has told it; on its way, and then the receiver's */
 };
 
 enum recovery { OPEN, RECOVERY, LOSS };
@@ -101,7 +103,10 @@ struct flow {
 	uint32_t quick_acks; /* segments yet to be acknowledged at once */
 	uint64_t last_received_ns, delayed_ack_ns; /* 0: none */
 
+	uint16_t hop; /* what the link has told the latest segment */
+
 	struct mltcp_flow mltcp;
+	struct mltcp_rate rate;
 };
 
 struct job {
@@ -124,6 +129,7 @@ struct sim {
 	uint32_t job_count, running;
 	uint64_t now;
 	uint64_t link_free_ns; /* when the link has sent all that waits */
+	struct mltcp_hop hop; /* the link as its feedback sees it */
 	uint64_t random;
 	size_t sample_room, event_room;
 };
@@ -162,6 +168,7 @@ void retransmit_timer(struct sim *sim, struct flow *flow);
 void start_congestion_control(struct flow *flow);
 uint32_t reduced_ssthresh(struct flow *flow);
 void avoid_congestion(struct flow *flow, uint32_t acked);
+void hear(struct sim *sim, struct flow *flow, uint16_t hop);
 void account(struct sim *sim, struct flow *flow, uint64_t rtt_ns);
 void report(struct sim *sim, struct flow *flow);
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mltcp_tools.errors import MltcpError
-from mltcp_tools.native import uapi
+from mltcp_tools.native import rate, uapi
 from mltcp_tools.native.extension import extension
 
 Structs = npt.NDArray[Any]
@@ -23,10 +23,11 @@ struct sim_link {
     uint64_t queue, rtt_ns;
 };
 struct sim_job {
-    uint32_t flows, iterations, bursts, mltcp;
+    uint32_t flows, iterations, bursts, mltcp, follows;
     uint64_t start_ns;
     const uint64_t *compute_ns, *bytes;
     struct mltcp_params params;
+    struct mltcp_rate_params rate;
 };
 struct sim_options {
     uint64_t seed, trace_ns;
@@ -65,7 +66,7 @@ void sim_free(struct sim_result *result);
 def _library() -> tuple[Any, Any]:
     return extension(
         "simulator",
-        uapi.STRUCTS + _DECLARATIONS,
+        uapi.STRUCTS + rate.STRUCTS + _DECLARATIONS,
         '#include "simulator.h"\n',
         Path(__file__).resolve().parent,
     )
@@ -88,7 +89,8 @@ class Job:
 
     start: seconds until its first iteration. compute: seconds of each iteration, shared equally by
     its `bursts`. bytes: of each burst, what each flow sends. params: fields of struct mltcp_params,
-    with mechanisms of their own; None for plain Reno.
+    with mechanisms of their own; None for plain Reno. rate: fields of struct mltcp_rate_params,
+    where windows follow the network's feedback.
     """
 
     start: float
@@ -96,6 +98,7 @@ class Job:
     bytes: Sequence[Sequence[int]]
     bursts: int = 1
     params: dict[str, int] | None = None
+    rate: dict[str, int] | None = None
 
     @property
     def flows(self) -> int:
@@ -167,6 +170,8 @@ def simulate(
                 "compute_ns": array([nanoseconds(each) for each in job.compute]),
                 "bytes": array([size for burst in job.bytes for size in burst]),
                 "params": job.params or {},
+                "follows": job.rate is not None,
+                "rate": job.rate or {},
             }
             for job in jobs
         ],

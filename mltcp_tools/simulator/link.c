@@ -7,15 +7,28 @@
 #define HOST_JITTER (1.0 / 12)
 
 /*
+ * What a paced flow waits between two segments: the kernel's internal pacing sends twice as fast as
+ * a window per round trip in slow start, and 1.2 times as fast else (tcp_update_pacing_rate()).
+ */
+static uint64_t pace_ns(const struct flow *flow)
+{
+	uint64_t window_ns = flow->srtt_ns / (flow->cwnd ? flow->cwnd : 1);
+
+	if (!flow->job->spec->follows)
+		return 0;
+	return flow->cwnd < flow->ssthresh / 2 ? window_ns / 2 : window_ns * 5 / 6;
+}
+
+/*
  * A host hands a segment over. How long that takes varies, as it does on real hosts; without that,
  * drops would fall on the same flow again and again (phase effects: Floyd and Jacobson, 1992).
  */
 void hand_to_link(struct sim *sim, struct flow *flow, uint64_t seq)
 {
-	uint64_t wire = wire_ns(sim, MSS);
+	uint64_t wire = wire_ns(sim, MSS), pace = pace_ns(flow);
 	uint64_t from = flow->host_ns > sim->now ? flow->host_ns : sim->now;
 
-	flow->host_ns = from + wire / HOST_SPEED;
+	flow->host_ns = from + (pace > wire / HOST_SPEED ? pace : wire / HOST_SPEED);
 	flow->host_ns += random_share(sim) * wire * HOST_JITTER;
 	sim->result->counters.sent++;
 	add_event(sim, (struct event){.time = flow->host_ns,
@@ -31,6 +44,8 @@ void arrive(struct sim *sim, struct flow *flow, uint64_t seq)
 	uint32_t payload = segment_at(flow, seq)->bytes;
 	uint64_t waits = 0, queued;
 
+	segment_at(flow, seq)->hop = mltcp_hop_pass(&sim->hop, sim->now, payload + HEADERS,
+						    1024 * 8e9 / sim->link->rate);
 	if (sim->link->loss > 0 && random_share(sim) < sim->link->loss) {
 		counters->lost++;
 		return;

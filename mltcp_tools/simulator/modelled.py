@@ -9,6 +9,7 @@ from mltcp_tools.backends.base import MECHANISMS, JobParams
 from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.experiment import Experiment
+from mltcp_tools.experiments.treatments import Feedback
 
 SLOW_START_AFTER_IDLE = "net.ipv4.tcp_slow_start_after_idle"
 
@@ -16,8 +17,12 @@ _MECHANISMS: dict[str, tuple[str, ...]] = {
     "reno": (),
     "mltcp": MECHANISMS,
     "mltcp_reno": ("increase",),
+    "mltcp_int": ("increase",),
 }
 """The congestion controls that are simulated, with the mechanisms that each uses by itself."""
+
+
+_TREATMENTS = (Feedback,)
 
 
 def with_mechanisms(params: JobParams, cc: str) -> JobParams:
@@ -39,21 +44,27 @@ def modelled(experiment: Experiment, named: Collection[str] = ()) -> tuple[Exper
             f"experiment {experiment.name} can't be simulated: {what} isn't modelled; `mltcp"
             " testbed run` measures it."
         )
-    left_out = [arm for arm in experiment.arms if arm.treatments or arm.cc not in _MECHANISMS]
+    left_out = [arm for arm in experiment.arms if _unknown(arm)]
     kept = [arm for arm in experiment.arms if arm not in left_out]
     for arm in left_out:
         if arm.name in named or not kept:
-            treated = " and ".join(each.name for each in arm.treatments)
-            what = f"{treated or arm.cc} isn't"
+            known = (*_MECHANISMS, *(kind.name for kind in _TREATMENTS))
             raise UsageError(
-                f"arm {arm.name} of experiment {experiment.name} can't be simulated: {what}"
-                f" modelled, only {', '.join(_MECHANISMS)} by themselves are."
+                f"arm {arm.name} of experiment {experiment.name} can't be simulated:"
+                f" {_unknown(arm)} isn't modelled, only {', '.join(known)} are."
             )
     changed = experiment.override(arms=[arm.name for arm in kept])
     if any(arm.name == experiment.baseline for arm in left_out):
         plain = [arm.name for arm in kept if arm.cc == "reno"]
         changed = dataclasses.replace(changed, baseline=(plain or [kept[0].name])[0])
     return changed, left_out
+
+
+def _unknown(arm: Arm) -> str:
+    """What of the arm isn't modelled; nothing where all is."""
+    if arm.cc not in _MECHANISMS:
+        return arm.cc
+    return next((each.name for each in arm.treatments if not isinstance(each, _TREATMENTS)), "")
 
 
 def _not_modelled(experiment: Experiment) -> Iterator[str]:

@@ -13,7 +13,8 @@ static void send_ack(struct sim *sim, struct flow *flow, bool duplicate)
 				      .seq = flow->expected,
 				      .news = {flow->news[0], flow->news[1]},
 				      .news_count = flow->news_count,
-				      .duplicate = duplicate});
+				      .duplicate = duplicate,
+				      .hop = flow->hop});
 	flow->news_count = 0;
 	flow->delayed_ack_ns = 0;
 }
@@ -46,6 +47,7 @@ void receive(struct sim *sim, struct flow *flow, uint64_t seq)
 	if (!flow->last_received_ns || sim->now - flow->last_received_ns > RTO_MIN_NS)
 		flow->quick_acks = QUICK_ACKS;
 	flow->last_received_ns = sim->now;
+	flow->hop = segment_at(flow, seq)->hop;
 	if (seq < flow->expected || segment_at(flow, seq)->received) {
 		send_ack(sim, flow, true);
 		return;

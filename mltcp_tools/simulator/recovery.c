@@ -168,6 +168,7 @@ void receive_ack(struct sim *sim, struct flow *flow, const struct event *ack)
 	}
 	if (news.advanced)
 		flow->backoff = 0;
+	hear(sim, flow, ack->hop);
 	if (news.delivered)
 		account(sim, flow, rtt_ns);
 	if (flow->recovery == OPEN)

@@ -13,7 +13,10 @@
  *   the end of a burst  tail loss probes                                       RFC 8985
  *   receivers           every second segment acknowledged, or after 40 ms      RFC 5681
  *
- * Left out: cubic, bbr and every other congestion control; ECN; pacing; segmentation offload;
+ * Flows that follow feedback (mltcp_rate.h) hear what the link told the latest segment that is
+ * acknowledged, and are paced as the kernel's internal pacing does it.
+ *
+ * Left out: cubic, bbr and every other congestion control; ECN; other pacing; segmentation offload;
  * receive windows, but for WINDOW in internal.h; RACK's reordering window and the undoing of
  * reductions, for nothing is reordered here; queues on the way back, and losses of ACKs; the
  * handshake; and whatever time hosts take, but for a little jitter in front of the link.
@@ -26,7 +29,7 @@
 
 #include <stdint.h>
 #include <linux/types.h>
-#include "mltcp_uapi.h"
+#include "mltcp_rate.h"
 
 /* What all flows share. */
 struct sim_link {
@@ -42,10 +45,12 @@ struct sim_job {
 	uint32_t iterations;
 	uint32_t bursts; /* of an iteration */
 	uint32_t mltcp; /* 1: the flows are MLTCP's; 0: plain Reno */
+	uint32_t follows; /* 1: and their windows follow the network's feedback, by mltcp_rate.h */
 	uint64_t start_ns; /* of the first iteration */
 	const uint64_t *compute_ns; /* of each iteration, shared equally by its bursts */
 	const uint64_t *bytes; /* of each burst and in it of each flow, 0: it idles */
 	struct mltcp_params params;
+	struct mltcp_rate_params rate;
 };
 
 struct sim_options {

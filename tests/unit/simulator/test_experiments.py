@@ -266,3 +266,41 @@ def test_no_memory_is_misused(tmp_path: Path) -> None:
     done = subprocess.run([program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "timeouts" in done.stdout
+
+
+FOLLOWING = """\
+name: following
+link: {rate: 200mbit, queue: 8kB}
+jobs: [{count: 4, bytes: 2.5MB, compute: 340ms, jitter: 5%, start: random}]
+arms:
+  reno: {cc: reno}
+  base: {cc: mltcp_reno}
+  deaf: {cc: mltcp_int}
+  network: {cc: mltcp_int, treatment: {feedback: {}}}
+  host: {cc: mltcp_int, treatment: {feedback: {source: host, low: 20%}}}
+iterations: 40
+repetitions: 1
+alone: {iterations: 0}
+"""
+
+
+def test_following_feedback_keeps_jobs_apart_in_a_short_queue() -> None:
+    experiment, left_out = modelled(parse_experiment(FOLLOWING, "following.yaml"))
+    assert not left_out
+    arms = {arm.name: simulate_arm(experiment, arm, 1) for arm in experiment.arms}
+    means = {arm: mean_ms(experiment, arm, 1) for arm in arms}
+    assert means["network"] < 0.9 * means["reno"]
+    assert arms["network"].drops < arms["reno"].drops / 3
+
+
+def test_without_feedback_it_is_its_base() -> None:
+    """Two arms with the same window from first to last; only the name differs."""
+    experiment, _ = modelled(parse_experiment(FOLLOWING, "following.yaml"))
+    assert mean_ms(experiment, "deaf", 1) == mean_ms(experiment, "base", 1)
+
+
+def test_feedback_is_for_what_looks_at_it() -> None:
+    with pytest.raises(UsageError, match=r"following.yaml:8: .*feedback is for `cc: mltcp_int`"):
+        parse_experiment(FOLLOWING.replace("cc: mltcp_int, t", "cc: mltcp, t"), "following.yaml")
+    with pytest.raises(UsageError, match="'switch' is not one of network, host"):
+        parse_experiment(FOLLOWING.replace("source: host", "source: switch"), "following.yaml")
