@@ -61,6 +61,7 @@ struct sock_common {
 
 struct sock {
 	struct sock_common __sk_common;
+	__u32 sk_pacing_status;
 };
 
 struct inet_sock {
@@ -95,6 +96,7 @@ struct tcp_sock {
 	__u32 snd_una;
 	__u32 write_seq;
 	__u32 srtt_us; /* eighths of a microsecond */
+	__u32 mss_cache;
 	__u32 total_retrans;
 	__u64 bytes_received;
 	__u64 bytes_acked;

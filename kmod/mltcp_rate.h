@@ -74,7 +74,7 @@ struct mltcp_rate {
 
 /*
  * A packet of so many bytes comes to a hop that sends ns_per_kib nanoseconds for each 1024 bytes.
- * Returns what the packet is to be told, less than 1 << 16.
+ * Returns what the packet is to be told, from 1 to (1 << 16) - 1: 0 is what no hop has said.
  */
 static inline __u32 mltcp_hop_pass(struct mltcp_hop *h, __u64 now, __u32 bytes, __u64 ns_per_kib)
 {
@@ -97,6 +97,8 @@ static inline __u32 mltcp_hop_pass(struct mltcp_hop *h, __u64 now, __u32 bytes, 
 		return MLTCP_HOP_QUEUE | queue_us;
 	}
 	share = (__u64)h->busy * MLTCP_HOP_BUSY >> MLTCP_SHIFT;
+	if (!share)
+		return 1;
 	return share < MLTCP_HOP_QUEUE ? share : MLTCP_HOP_QUEUE - 1;
 }
 

@@ -46,6 +46,9 @@ _STRUCTS = {
 _MAPS = (*_STRUCTS, "mltcp_paths", "mltcp_events", "mltcp_dropped")
 """Maps that the objects share, pinned by these names (bpf/mltcp_maps.bpf.h)."""
 
+_NAMES = (*NAMES, "mltcp_int")
+"""What this backend offers; mltcp_int needs kernel 6.0 and is loaded only where it is asked for."""
+
 _OTHER_VERSION = (
     f"The maps in {PIN_ROOT} are another version's; run `mltcp unload --force`, then load again."
 )
@@ -60,7 +63,7 @@ def _key(number: int) -> bytes:
 def _registered_maps() -> Iterator[libbpf.BpfMap]:
     """The struct_ops map of each of our congestion controls that BPF has registered."""
     for found in libbpf.struct_ops_maps():
-        value = found.get(_key(0)) if found.name in NAMES else None
+        value = found.get(_key(0)) if found.name in _NAMES else None
         # struct bpf_struct_ops_common_value: reference count, then state; since kernel 5.6
         if value and struct.unpack_from("=I", value, 4)[0] == libbpf.STRUCT_OPS_INUSE:
             yield found
@@ -97,7 +100,7 @@ class BpfBackend(Backend):
     """MLTCP as eBPF struct_ops programs."""
 
     name = "bpf"
-    names = NAMES
+    names = _NAMES
 
     def __init__(self) -> None:
         self._reader: tuple[int, libbpf.BpfObject, Callable[[], int]] | None = None
@@ -107,14 +110,14 @@ class BpfBackend(Backend):
 
     def load(self, names: Sequence[str] | None = None, defaults: JobParams | None = None) -> Status:
         names = NAMES if names is None else names
-        checks.check_offered(self.name, names, NAMES)
+        checks.check_offered(self.name, names, _NAMES)
         facts.require_bpf(PIN_ROOT.parent)
         with exclusive("bpf"):
             self._clean_leftovers()
             present = _registered()
             if present and defaults is not None:
                 raise checks.loaded_already(present)
-            wanted = [name for name in NAMES if name in names and name not in present]
+            wanted = [name for name in _NAMES if name in names and name not in present]
             for name in wanted:
                 if name in facts.available_congestion_controls():
                     raise BusyError(
@@ -172,7 +175,7 @@ class BpfBackend(Backend):
             if not force:
                 checks.check_unused(flows, _registered())
             self._forget_jobs()
-            _unregister(NAMES)
+            _unregister(_NAMES)
             self._close_reader()
             if PIN_ROOT.is_dir():
                 shutil.rmtree(PIN_ROOT)
@@ -192,7 +195,7 @@ class BpfBackend(Backend):
 
     def status(self) -> Status:
         facts.require_bpf(PIN_ROOT.parent)
-        loaded = tuple(name for name in NAMES if name in _registered())
+        loaded = tuple(name for name in _NAMES if name in _registered())
         sockets = Counter(dict.fromkeys(loaded, 0))
         sockets.update(flow.congestion_control for flow in self.flows())
         details: dict[str, object] = {
@@ -260,7 +263,7 @@ class BpfBackend(Backend):
         with self._map("mltcp_jobs") as jobs:
             if not 1 <= job_id < 2**32 or jobs.get(_key(job_id)) is None:
                 raise checks.no_job(job_id)
-        checks.check_taggable(fd, NAMES)
+        checks.check_taggable(fd, _NAMES)
         with self._map("mltcp_tags") as tags:
             try:
                 tags.set(_key(fd), pack("mltcp_tag", {"job": job_id}))

@@ -20,6 +20,10 @@ from mltcp_tools.native.uapi import to_fixed
 from mltcp_tools.units import parse_bytes, parse_fraction, parse_seconds
 
 SOURCES = ("network", "host")
+WEIGHTS = ("none", "remaining-more", "remaining-less", "layer", "idle")
+"""What an order of bursts may be weighted by, in the order of the simulator's enum sim_weight."""
+MAX_LEVELS = 8
+"""HTB's classes have no more priorities."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,34 @@ class Feedback(Settings):
         }
 
 
-KINDS: dict[str, type[Settings]] = {each.name: each for each in (Cassini, Feedback)}
+@dataclass(frozen=True)
+class Sincronia(Settings):
+    """Bursts get priorities from Sincronia's order (planning/coflows.py), made anew at each start
+    and end of a burst.
+
+    weight: what larger weights, and so earlier places, go by. levels: of priority; the last is
+    shared by what comes behind. floor: share of the link that each level is sure of, so that none
+    starves.
+    """
+
+    name: ClassVar[str] = "sincronia"
+    noun: ClassVar[str] = "an arm with priorities"
+
+    weight: str = "none"
+    levels: int = 8
+    floor: float = 0.01
+
+    @classmethod
+    def read(cls, section: Section) -> Self:
+        floor = values.within(parse_fraction, 0.0001, 0.1, "(0.01% to 10%)")
+        return cls(
+            section.get("weight", values.choice(WEIGHTS), cls.weight),
+            section.get("levels", values.whole(2, MAX_LEVELS), cls.levels),
+            section.get("floor", floor, cls.floor),
+        )
+
+
+KINDS: dict[str, type[Settings]] = {each.name: each for each in (Cassini, Feedback, Sincronia)}
 
 
 def read_treatments(section: Section | None) -> tuple[Settings, ...]:

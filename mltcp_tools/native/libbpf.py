@@ -39,6 +39,8 @@ void *bpf_object__find_program_by_name(const void *object, const char *name);
 int bpf_map__set_initial_value(void *map, const void *data, size_t size);
 int bpf_map__fd(const void *map);
 void *bpf_map__attach_struct_ops(const void *map);
+int bpf_program__fd(const void *program);
+int bpf_prog_attach(int program_fd, int target_fd, int type, unsigned int flags);
 void *bpf_program__attach_iter(const void *program, const struct bpf_iter_attach_opts *opts);
 int bpf_link__fd(const void *link);
 void bpf_link__disconnect(void *link);
@@ -60,6 +62,8 @@ int vsnprintf(char *to, size_t size, const char *format, void *arguments);
 """
 
 MAP_TYPE_STRUCT_OPS = 26
+CGROUP_SOCK_OPS = 3
+"""enum bpf_attach_type."""
 STRUCT_OPS_INUSE = 1
 """enum bpf_struct_ops_state: registered with the kernel (include/linux/bpf.h)."""
 
@@ -166,6 +170,23 @@ class BpfObject:
             raise BpfError(ffi.errno, f"registering {name}", lib.take_log())
         lib.call.bpf_link__disconnect(link)
         lib.call.bpf_link__destroy(link)
+
+    def program_fd(self, name: str) -> int:
+        """Descriptor of a program, which ends with the object; for tc's filters."""
+        lib = library()
+        found = lib.call.bpf_object__find_program_by_name(self._object, name.encode())
+        return _check(lib.call.bpf_program__fd(found), f"program {name}")
+
+    def map(self, name: str) -> BpfMap:
+        """A map of the object, with a descriptor of its own."""
+        return BpfMap(os.dup(library().call.bpf_map__fd(self._map(name))))
+
+    def attach_to_cgroup(self, program: str, cgroup: int, kind: int) -> None:
+        """Attach a program, next to others, to the cgroup open as a descriptor; it stays there
+        until the cgroup is removed. kind: of enum bpf_attach_type."""
+        flags = 2  # BPF_F_ALLOW_MULTI
+        result = library().call.bpf_prog_attach(self.program_fd(program), cgroup, kind, flags)
+        _check(result, f"attaching {program}")
 
     def attach_map_iterator(self, program: str, map_fd: int) -> Callable[[], int]:
         """Attach an iterator over a map; each call of the result opens a reader and returns its

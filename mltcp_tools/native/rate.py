@@ -42,3 +42,9 @@ def rate() -> tuple[Any, Any]:
     """
     source = '#include <linux/types.h>\n#include "mltcp_rate.h"\n'
     return extension("rate", STRUCTS + _FUNCTIONS, source)
+
+
+def pack_params(fields: dict[str, int]) -> bytes:
+    """Bytes of struct mltcp_rate_params with the fields given and zero in all others."""
+    _, ffi = rate()
+    return bytes(ffi.buffer(ffi.new("struct mltcp_rate_params *", fields)))

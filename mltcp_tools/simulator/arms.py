@@ -18,11 +18,13 @@ from mltcp_tools.emulator.report import Result as Report
 from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.plans import Plan, parameters_of, plans_of
-from mltcp_tools.experiments.treatments import Feedback
+from mltcp_tools.experiments.treatments import WEIGHTS, Feedback, Sincronia
 from mltcp_tools.native.uapi import from_fixed
 from mltcp_tools.simulator.library import Job, Link, Result, Stop, Structs, simulate
 from mltcp_tools.simulator.modelled import SLOW_START_AFTER_IDLE, with_mechanisms
 
+CONTROL_S = 1e-3
+"""What a controller takes to hear of a burst and to change priorities."""
 BASE_RTT_S = 100e-6
 """Round trip of an empty link without delay, as between the testbed's namespaces."""
 
@@ -57,6 +59,7 @@ def simulate_arm(
     when `stop` is set meanwhile.
     """
     done = SimulatedArm()
+    priorities = arm.treatment(Sincronia)
     for plans in plans_of(experiment, arm, repetition, trace_ms):
         result = simulate(
             Link(
@@ -64,6 +67,9 @@ def simulate_arm(
                 queue=experiment.link.queue,
                 rtt=BASE_RTT_S + experiment.link.delay,
                 loss=experiment.link.loss,
+                levels=priorities.levels if priorities is not None else 0,
+                weight=WEIGHTS.index(priorities.weight) if priorities is not None else 0,
+                control=CONTROL_S,
             ),
             [_job(experiment, arm, plan) for plan in plans],
             seed=experiment.link_seed(repetition),

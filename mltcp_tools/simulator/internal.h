@@ -22,7 +22,19 @@
 
 #define INITIAL_CWND 10
 
-enum event_kind { BURST, ARRIVE, RECEIVE, ACK, RETRANSMIT_TIMER, DELAYED_ACK_TIMER, SAMPLE };
+enum event_kind {
+	BURST,
+	ARRIVE,
+	RECEIVE,
+	ACK,
+	RETRANSMIT_TIMER,
+	DELAYED_ACK_TIMER,
+	SAMPLE,
+	SENT, /* the link has sent a packet, where it has levels of priority */
+	CONTROL /* levels follow the bursts */
+};
+
+#define LEVELS_MAX 8
 
 /*
  * What happens at a time. ARRIVE and RECEIVE are of a segment, at the link's queue and at the
@@ -117,6 +129,17 @@ struct job {
 	uint32_t burst; /* the present one, of all of the run */
 	uint32_t sending; /* flows that aren't done with it */
 	__u64 path; /* what its flows tell each other, see mltcp_ask_path() */
+	uint32_t level; /* of priority, 0 the best */
+};
+
+/* Packets that wait for a link at one level of priority, the first one first. */
+struct waiting {
+	struct packet {
+		uint32_t owner; /* number of the flow */
+		uint64_t seq;
+	} * packets;
+	size_t first, count, room;
+	uint64_t bytes; /* on the wire */
 };
 
 struct sim {
@@ -130,6 +153,8 @@ struct sim {
 	uint64_t now;
 	uint64_t link_free_ns; /* when the link has sent all that waits */
 	struct mltcp_hop hop; /* the link as its feedback sees it */
+	struct waiting waiting[LEVELS_MAX];
+	bool sending; /* the link, where it has levels */
 	uint64_t random;
 	size_t sample_room, event_room;
 };
@@ -143,6 +168,12 @@ void *grow(void *items, size_t size, uint64_t count, size_t *room);
 /* link.c */
 void hand_to_link(struct sim *sim, struct flow *flow, uint64_t seq);
 void arrive(struct sim *sim, struct flow *flow, uint64_t seq);
+
+/* priorities.c */
+void bursts_changed(struct sim *sim);
+void assign_levels(struct sim *sim);
+void enqueue(struct sim *sim, struct flow *flow, uint64_t seq);
+void send_next(struct sim *sim);
 
 /* receiver.c */
 void receive(struct sim *sim, struct flow *flow, uint64_t seq);

@@ -74,6 +74,7 @@ static void begin_burst(struct sim *sim, struct job *job)
 	uint32_t i;
 
 	job->bursts[job->burst].start_ns = sim->now;
+	bursts_changed(sim);
 	for (i = 0; i < spec->flows; i++)
 		job->sending += bytes[i] > 0;
 	for (i = 0; i < spec->flows; i++)
@@ -95,6 +96,7 @@ void burst_done(struct sim *sim, struct flow *flow)
 	if (--job->sending)
 		return;
 	burst->end_ns = sim->now;
+	bursts_changed(sim);
 	if (++job->burst < burst_total(job->spec))
 		compute(sim, job, sim->now);
 	else
@@ -126,6 +128,12 @@ static void handle(struct sim *sim, const struct event *event)
 		break;
 	case DELAYED_ACK_TIMER:
 		delayed_ack(sim, &sim->flows[owner]);
+		break;
+	case SENT:
+		send_next(sim);
+		break;
+	case CONTROL:
+		assign_levels(sim);
 		break;
 	}
 }
@@ -176,6 +184,8 @@ struct sim_result *sim_run(const struct sim_link *link, const struct sim_job *jo
 	}
 	for (i = 0; i < flows; i++)
 		report(&sim, &sim.flows[i]);
+	for (i = 0; i < LEVELS_MAX; i++)
+		free(sim.waiting[i].packets);
 	free(sim.events.heap);
 	free(sim.jobs);
 	free(sim.flows);

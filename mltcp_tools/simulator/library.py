@@ -21,6 +21,8 @@ _DECLARATIONS = """
 struct sim_link {
     double rate, loss;
     uint64_t queue, rtt_ns;
+    uint32_t levels, weight;
+    uint64_t control_ns;
 };
 struct sim_job {
     uint32_t flows, iterations, bursts, mltcp, follows;
@@ -75,12 +77,20 @@ def _library() -> tuple[Any, Any]:
 @dataclass(frozen=True)
 class Link:
     """The bottleneck: rate in bit/s on the wire, queue in bytes on the wire, round trip of the
-    empty path in seconds, and the share of packets lost at random."""
+    empty path in seconds, and the share of packets lost at random.
+
+    levels: of priority, 8 at most, each with a queue of that size; 0: one queue for all. weight:
+    number of the weights by which bursts are ordered (enum sim_weight). control: seconds until
+    levels follow a burst's beginning or end.
+    """
 
     rate: float
     queue: int
     rtt: float
     loss: float = 0.0
+    levels: int = 0
+    weight: int = 0
+    control: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -184,6 +194,9 @@ def simulate(
                 "loss": link.loss,
                 "queue": link.queue,
                 "rtt_ns": nanoseconds(link.rtt),
+                "levels": link.levels,
+                "weight": link.weight,
+                "control_ns": nanoseconds(link.control),
             },
         ),
         described,

@@ -50,6 +50,10 @@ void arrive(struct sim *sim, struct flow *flow, uint64_t seq)
 		counters->lost++;
 		return;
 	}
+	if (sim->link->levels) {
+		enqueue(sim, flow, seq);
+		return;
+	}
 	if (sim->link_free_ns > sim->now)
 		waits = sim->link_free_ns - sim->now;
 	queued = waits * sim->link->rate / 8e9 + payload + HEADERS;

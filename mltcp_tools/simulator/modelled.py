@@ -9,7 +9,7 @@ from mltcp_tools.backends.base import MECHANISMS, JobParams
 from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.treatments import Feedback
+from mltcp_tools.experiments.treatments import Feedback, Sincronia
 
 SLOW_START_AFTER_IDLE = "net.ipv4.tcp_slow_start_after_idle"
 
@@ -22,7 +22,7 @@ _MECHANISMS: dict[str, tuple[str, ...]] = {
 """The congestion controls that are simulated, with the mechanisms that each uses by itself."""
 
 
-_TREATMENTS = (Feedback,)
+_TREATMENTS = (Feedback, Sincronia)
 
 
 def with_mechanisms(params: JobParams, cc: str) -> JobParams:

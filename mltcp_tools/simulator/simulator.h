@@ -31,12 +31,24 @@
 #include <linux/types.h>
 #include "mltcp_rate.h"
 
+/* What larger weights, and so earlier places in the order of bursts, go by (priorities.c). */
+enum sim_weight {
+	SIM_WEIGHT_NONE,
+	SIM_WEIGHT_REMAINING_MORE,
+	SIM_WEIGHT_REMAINING_LESS,
+	SIM_WEIGHT_LAYER,
+	SIM_WEIGHT_IDLE
+};
+
 /* What all flows share. */
 struct sim_link {
 	double rate; /* bits per second, on the wire */
 	double loss; /* share of packets that are lost at random in front of the queue */
 	uint64_t queue; /* bytes on the wire that wait or are being sent, at most */
 	uint64_t rtt_ns; /* round trip of the empty path, without the time to send a packet */
+	uint32_t levels; /* of priority, each with a queue of its own; 0: one queue for all */
+	uint32_t weight; /* enum sim_weight, where there are levels */
+	uint64_t control_ns; /* from the beginning or end of a burst until levels follow it */
 };
 
 /* One periodic job. Its flows share a path. */

@@ -14,6 +14,7 @@ import secrets
 from pathlib import Path
 
 from mltcp_tools.errors import HostError
+from mltcp_tools.host import cgroups
 from mltcp_tools.host.facts import effective_capabilities
 from mltcp_tools.testbed import backend
 from mltcp_tools.testbed.backend import try_lock
@@ -85,6 +86,8 @@ def remove_leftovers() -> list[str]:
             for namespace in sorted(NAMESPACES.glob(f"{PREFIX}{run}-*")):
                 remove_namespace(namespace.name)
                 removed.append(f"namespace {namespace.name}")
+            if cgroups.remove(f"{PREFIX}{run}"):
+                removed.append(f"cgroup {PREFIX}{run}")
             removed += backend.remove_jobs(LOCKS, _job_ids(run))
             path.unlink(missing_ok=True)
     return removed + backend.remove_loaded(LOCKS)

@@ -15,9 +15,10 @@ from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.plans import Plan
 from mltcp_tools.testbed.treatments.base import Context, Network, Session, Treatment
 from mltcp_tools.testbed.treatments.cassini import CassiniTreatment
+from mltcp_tools.testbed.treatments.feedback import FeedbackTreatment
 from mltcp_tools.testbed.treatments.mltcp import MltcpTreatment
 
-KINDS: tuple[type[Treatment], ...] = (MltcpTreatment, CassiniTreatment)
+KINDS: tuple[type[Treatment], ...] = (MltcpTreatment, CassiniTreatment, FeedbackTreatment)
 """In the order in which they are applied; they are undone in the opposite one."""
 
 

@@ -17,6 +17,9 @@ from mltcp_tools.experiments.experiment import ALONE, Experiment
 from mltcp_tools.experiments.matrix import is_matrix
 from mltcp_tools.experiments.plans import plans_of
 from mltcp_tools.experiments.reading import find_experiment, load_experiment, parse_experiment
+from mltcp_tools.experiments.treatments import WEIGHTS
+from mltcp_tools.planning.coflows import Progress, bssi
+from mltcp_tools.planning.coflows import weight as coflow_weight
 from mltcp_tools.simulator import library
 from mltcp_tools.simulator.arms import simulate_arm
 from mltcp_tools.simulator.modelled import modelled
@@ -304,3 +307,36 @@ def test_feedback_is_for_what_looks_at_it() -> None:
         parse_experiment(FOLLOWING.replace("cc: mltcp_int, t", "cc: mltcp, t"), "following.yaml")
     with pytest.raises(UsageError, match="'switch' is not one of network, host"):
         parse_experiment(FOLLOWING.replace("source: host", "source: switch"), "following.yaml")
+
+
+PRIORITIES = """\
+name: priorities
+link: {rate: 200mbit, queue: 8kB}
+jobs: [{count: 4, bytes: 2.5MB, compute: 340ms, jitter: 5%, start: random}]
+arms:
+  reno: {cc: reno}
+  each: {cc: reno, treatment: {sincronia: {weight: none}}}
+iterations: 40
+repetitions: 1
+alone: {iterations: 0}
+"""
+
+
+@pytest.mark.parametrize("weight", WEIGHTS)
+def test_priorities_give_the_link_to_one_burst_at_a_time(weight: str) -> None:
+    text = PRIORITIES.replace("weight: none", f"weight: {weight}")
+    experiment, _ = modelled(parse_experiment(text, "priorities.yaml"))
+    assert mean_ms(experiment, "each", 1) < 0.85 * mean_ms(experiment, "reno", 1)
+
+
+@pytest.mark.parametrize("weight", range(3))
+def test_the_order_is_sincronias(weight: int) -> None:
+    """Three bursts begin at once; on one link they must end in the order that BSSI gives."""
+    sizes = [3_000_000, 1_000_000, 2_000_000]
+    jobs = [library.Job(start=0.0, compute=[0.01], bytes=[[size]]) for size in sizes]
+    link = library.Link(200e6, 100_000, 1e-4, levels=8, weight=weight)
+    done = library.simulate(link, jobs, seed=1)
+    ends = [int(bursts["end_ns"][0]) for bursts in done.bursts]
+    weights = [coflow_weight(WEIGHTS[weight], Progress(remaining=1.0)) for _ in sizes]
+    order = bssi([{"link": float(size)} for size in sizes], weights)
+    assert sorted(range(3), key=ends.__getitem__) == order
