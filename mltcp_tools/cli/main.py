@@ -39,6 +39,7 @@ COMMANDS = {
     "report": "Evaluate or compare run folders.",
     "results": "Write the tables of matrices into one document.",
     "profile": "Show what jobs send per iteration, from runs or captures.",
+    "prioritise": "Order jobs' bursts, and give each its priority.",
     "plan": "Say which jobs fit together, and when each should start.",
     "completion": "Print the completion script of a shell.",
 }

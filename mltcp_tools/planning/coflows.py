@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from mltcp_tools.errors import UsageError
 
+Each = TypeVar("Each", bound=Hashable)
 Floats = npt.NDArray[np.float64]
 
 # A coflow whose weight were zero would go last whatever it asks for.
@@ -105,8 +106,8 @@ def sebf(demands: Sequence[Mapping[Any, float]]) -> list[int]:
 
 
 def levels(
-    order: Sequence[Hashable], count: int, present: Mapping[Hashable, int] | None = None
-) -> dict[Hashable, int]:
+    order: Sequence[Each], count: int, present: Mapping[Each, int] | None = None
+) -> dict[Each, int]:
     """Priority of each in the order, 0 the best; the last of `count` levels may be shared.
 
     present: levels of those that send already. They are kept where the order allows it and become
@@ -116,7 +117,7 @@ def levels(
     """
     if count < 1:
         raise UsageError(f"{count} is no number of priority levels; there is at least one.")
-    found: dict[Hashable, int] = {}
+    found: dict[Each, int] = {}
     following = 0
     for each in order:
         found[each] = max(following, (present or {}).get(each, 0))

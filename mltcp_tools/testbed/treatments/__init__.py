@@ -17,8 +17,14 @@ from mltcp_tools.testbed.treatments.base import Context, Network, Session, Treat
 from mltcp_tools.testbed.treatments.cassini import CassiniTreatment
 from mltcp_tools.testbed.treatments.feedback import FeedbackTreatment
 from mltcp_tools.testbed.treatments.mltcp import MltcpTreatment
+from mltcp_tools.testbed.treatments.sincronia import SincroniaTreatment
 
-KINDS: tuple[type[Treatment], ...] = (MltcpTreatment, CassiniTreatment, FeedbackTreatment)
+KINDS: tuple[type[Treatment], ...] = (
+    MltcpTreatment,
+    CassiniTreatment,
+    FeedbackTreatment,
+    SincroniaTreatment,
+)
 """In the order in which they are applied; they are undone in the opposite one."""
 
 

@@ -60,9 +60,7 @@ class FeedbackSession(Session):
         if not heard:
             self.warning = "No feedback was heard, so the flows were their base all the time."
         elif lost:
-            self.warning = (
-                f"Feedback ceased {lost} times, and the flow was its base until the next."
-            )
+            self.warning = f"Feedback ceased {lost} times; the flow was its base until the next."
         self._stack.close()
 
     def network(self, network: Network) -> None:
