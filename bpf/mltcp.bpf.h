@@ -38,6 +38,12 @@ const volatile struct mltcp_params mltcp_defaults SEC(".rodata.defaults") = {
 	.mechanisms = MLTCP_MECHANISMS_DEFAULT,
 };
 
+/*
+ * Which version of the sources this is, as the loader knows it, terminated by 0: for whoever wants
+ * to know what runs. No program reads it; the kernel keeps it for as long as them.
+ */
+const volatile char mltcp_build[MLTCP_BUILD_BYTES] SEC(".rodata.build") = {};
+
 static __always_inline struct tcp_sock *tcp_sk(struct sock *sk)
 {
 	return (struct tcp_sock *)sk;

@@ -16,6 +16,9 @@
 /* Paths that a host keeps in mind: 8 KiB. */
 #define MLTCP_PATHS_BITS 10
 
+/* Of the name of a build. */
+#define MLTCP_BUILD_BYTES 32
+
 /* About 10,000 iterations that nobody has read yet; a power of two of pages. */
 #define MLTCP_RING_BYTES (1 << 20)
 

@@ -1,7 +1,9 @@
 """Quantities as people write them: `200mbit`, `2.5MB`, `340ms`, `5%`.
 
-Prefixes follow SI (1 kB = 1000 B); `KiB`, `MiB` and `GiB` are powers of 1024. Every parser raises
-UsageError with the accepted forms when it can't read the text.
+One rule for all: a number has its unit, but for 0. Prefixes follow SI (1 kB = 1000 B); `KiB`, `MiB`
+and `GiB` are powers of 1024. `B` is a byte and `bit` a bit; a lone `b`, which people use for
+either, is refused. Every parser raises UsageError with the accepted forms when it can't read the
+text.
 """
 
 from __future__ import annotations
@@ -12,52 +14,80 @@ import re
 from mltcp_tools.errors import UsageError
 
 _NUMBER = re.compile(
-    r"\s*(?P<number>[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(?P<unit>[A-Za-zµ%]*)\s*"
+    r"\s*(?P<number>[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(?P<unit>[A-Za-zµ%]*(?:/s)?)\s*"
 )
 
-_RATES = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
-_BYTES = {
-    "": 1,
-    "b": 1,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
+_RATES = {
+    f"{prefix}bit{per_second}": factor
+    for prefixes, factor in (([""], 1), ("kK", 10**3), ("mM", 10**6), ("gG", 10**9))
+    for prefix in prefixes
+    for per_second in ("", "/s")
 }
-_SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "min": 60.0}
+_BYTES = {
+    "B": 1,
+    "kB": 10**3,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+}
+# What a number that floating point can't hold may be off by.
+_WHOLE = 1e-9
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "min": 60.0}
 
 
 def _parse(text: object, units: dict[str, float], what: str, examples: str) -> float:
     match = _NUMBER.fullmatch(str(text))
-    unit = match["unit"].lower() if match else None
-    if match is None or unit not in units:
+    if match is None:
         raise UsageError(f"{text!r} is not a {what}; write it like {examples}.")
-    value = float(match["number"]) * units[unit]
+    number, unit = float(match["number"]), match["unit"]
+    if unit not in units and (unit or number):
+        why = "" if unit else ", as it has no unit"
+        raise UsageError(f"{text!r} is not a {what}{why}; write it like {examples}.")
+    value = number * units.get(unit, 0.0)
     if not math.isfinite(value):
         raise UsageError(f"{text!r} is too large for a {what}.")
     return value
 
 
 def parse_rate(text: object) -> int:
-    """Bits per second from `200mbit`, `1gbit`; the unit is required."""
+    """Bits per second from `200mbit`, `1gbit`, `25 Mbit/s`."""
     return round(_parse(text, dict(_RATES), "rate", "200mbit or 1gbit"))
 
 
 def parse_bytes(text: object) -> int:
-    """Bytes from `2.5MB`, `30kB`, `64KiB` or a plain number."""
-    return round(_parse(text, dict(_BYTES), "size", "2.5MB, 30kB or 64KiB"))
+    """Bytes from `2.5MB`, `30kB`, `64KiB`."""
+    value = _parse(text, dict(_BYTES), "size", "2.5MB, 30kB or 64KiB")
+    if abs(value - round(value)) > _WHOLE * value:
+        raise UsageError(f"{text!r} is not a whole number of bytes.")
+    return round(value)
 
 
 def parse_seconds(text: object) -> float:
-    """Seconds from `340ms`, `0.34s`, `200us` or a plain number of seconds."""
+    """Seconds from `340ms`, `0.34s`, `200us`, `2min`."""
     return _parse(text, _SECONDS, "time", "340ms, 0.34s or 200us")
 
 
 def parse_fraction(text: object) -> float:
     """A fraction from `5%` or `0.05`."""
     return _parse(text, {"": 1.0, "%": 0.01}, "fraction", "5% or 0.05")
+
+
+def counted(count: int, what: str) -> str:
+    """`1 connection`, `3 connections`; `what` is one of them."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def exact_bytes(size: int) -> str:
+    """`2500000B`, which `parse_bytes` reads as the same number."""
+    return f"{size}B"
+
+
+def exact_seconds(seconds: float) -> str:
+    """`0.34s`, which `parse_seconds` reads as the same number."""
+    return f"{seconds!r}s"
 
 
 def format_rate(bits_per_second: float) -> str:

@@ -7,6 +7,7 @@ kernel can't run congestion controls in BPF or nobody is root; elsewhere such a 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
@@ -32,6 +33,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--guests", metavar="SUITE,…", help="tests/vm on these kernels (scripts/vm --help)"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A shell starts what it puts in the background with SIGINT ignored, and every process started
+    # from there inherits that: tests that interrupt a process would wait for it in vain.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -15,9 +15,11 @@ from mltcp_tools.attach.privileges import require_capabilities
 from mltcp_tools.attach.restore import detach
 from mltcp_tools.backends.base import Backend
 from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.host.leases import leased
 from mltcp_tools.host.locks import exclusive
 from mltcp_tools.host.signals import Signals
 from mltcp_tools.sources.messages import Mailbox
+from mltcp_tools.units import counted
 
 _ONE = "An agent runs on this host already; stop it first (systemctl stop mltcp-agent)."
 
@@ -33,6 +35,7 @@ def run_agent(path: Path, mailbox: Path, backend: Backend, say: Callable[[str], 
     config = load_config(path)
     with (
         exclusive("agent", _ONE),
+        leased("mltcp agent", backend.name),
         Signals(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals,
         Mailbox(mailbox) as box,
         Follower(config.rules, backend, say, config.follow, box) as follower,
@@ -80,7 +83,8 @@ def _detach(jobs: list[str], say: Callable[[str], None]) -> None:
         except MltcpError as error:
             say(f"{job} stays attached: {error}")
             continue
-        say(f"{job}: {sum(each.outcome == 'restored' for each in done)} connections put back.")
+        restored = sum(each.outcome == "restored" for each in done)
+        say(f"{job}: {counted(restored, 'connection')} put back.")
         for each in done:
             if each.outcome == "failed":
                 say(f"{job}: {each.record.local} is not restored: {each.reason}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -10,7 +9,8 @@ from dataclasses import asdict, replace
 from mltcp_tools.agent.rules import ALL
 from mltcp_tools.agent.voice import Voice
 from mltcp_tools.agent.watchlist import Watched
-from mltcp_tools.attach.processes import PROC, Process, processes
+from mltcp_tools.attach.every import is_tcp
+from mltcp_tools.attach.processes import Process, processes
 from mltcp_tools.attach.sockets import CAN_SEND, Socket, socket_descriptors, sockets_of
 from mltcp_tools.attach.state import LOCK, StateFiles
 from mltcp_tools.attach.switch import DONE, Change, attach_by_name
@@ -18,12 +18,12 @@ from mltcp_tools.attach.verdict import verdicts, wanted
 from mltcp_tools.backends.base import Backend
 from mltcp_tools.errors import HostError, MltcpError
 from mltcp_tools.host.locks import exclusive
+from mltcp_tools.units import counted
 
 _RETRY_S = 5.0
 _DOUBT_S = 0.5
 _DOUBT_MOST_S = 60.0
 _UNCONNECTED = ("syn-sent", "syn-recv", "close")
-_PROTOCOL = "system.sockprotoname"
 
 
 def have_new(watched: Iterable[Watched]) -> list[Watched]:
@@ -49,16 +49,9 @@ def _known(process: Process, sockets: Iterable[Socket]) -> set[int]:
     known = set()
     with suppress(HostError):
         for inode, fd in socket_descriptors(process).items():
-            if inode in settled or not _is_tcp(process.pid, fd):
+            if inode in settled or not is_tcp(process.pid, fd):
                 known.add(inode)
     return known
-
-
-def _is_tcp(pid: int, fd: int) -> bool:
-    try:
-        return os.getxattr(PROC / str(pid) / "fd" / str(fd), _PROTOCOL).startswith(b"TCP")
-    except OSError:  # closed meanwhile, or a kernel that doesn't say
-        return True
 
 
 def attach_new(watched: Iterable[Watched], backend: Backend, voice: Voice, now_s: float) -> None:
@@ -101,6 +94,8 @@ def _fresh(watched: Watched, sockets: Sequence[Socket], now_s: float) -> set[int
     cookies = {each.cookie for each in sockets}
     watched.closed |= not watched.settled <= cookies
     watched.settled &= cookies
+    watched.ours &= cookies
+    watched.left &= cookies
     watched.senders = sum(
         each.cookie in watched.settled and each.bytes_sent > each.bytes_received for each in sockets
     )
@@ -109,7 +104,7 @@ def _fresh(watched: Watched, sockets: Sequence[Socket], now_s: float) -> set[int
         each.cookie
         for each in sockets
         if each.state in CAN_SEND
-        and each.cookie not in watched.settled
+        and each.cookie not in watched.settled | watched.left
         and now_s >= watched.doubted.get(each.cookie, (0.0, 0.0))[0]
     }
 
@@ -142,6 +137,7 @@ def _attach(
             watched.rule.congestion_control,
             backend,
             preferred=job.job.id,  # not before now is it anybody's
+            move=None,
         )
     except (MltcpError, OSError) as error:
         voice.warn(f"{job.job.name}, process {watched.process.pid}: {error}")
@@ -149,6 +145,7 @@ def _attach(
             watched.doubted[each.cookie] = (now_s + _RETRY_S, _RETRY_S)
         return
     watched.settled |= {each.socket.cookie for each in changes if each.outcome != "gone"}
+    watched.ours |= {each.socket.cookie for each in changes if each.outcome in DONE}
     watched.attached |= any(each.outcome in DONE for each in changes)
     _report(watched, changes, voice)
 
@@ -157,11 +154,11 @@ def _report(watched: Watched, changes: Sequence[Change], voice: Voice) -> None:
     done = [each for each in changes if each.outcome in DONE]
     if done:
         olds = ", ".join(sorted({each.old for each in done}))
-        count = "1 connection" if len(done) == 1 else f"{len(done)} connections"
+        count = counted(len(done), "connection")
         voice.say(
             f"{done[0].job}: {count} of process {watched.process.pid} attached"
             f" ({olds} -> {done[0].new})."
         )
     for each in changes:
-        if each.outcome == "failed":
+        if each.outcome in ("failed", "taken"):
             voice.say(f"{each.job}: {each.socket.remote} is not attached: {each.reason}.")

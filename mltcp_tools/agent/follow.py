@@ -16,6 +16,7 @@ from mltcp_tools.agent.attaching import attach_new, forget_closed, have_new
 from mltcp_tools.agent.followed import Followed
 from mltcp_tools.agent.learning import Learning
 from mltcp_tools.agent.rules import AUTO, Rule
+from mltcp_tools.agent.taken import notice_taken
 from mltcp_tools.agent.voice import Voice
 from mltcp_tools.agent.wakeups import Wakeups, open_wakeups
 from mltcp_tools.agent.watchlist import Watched, Watchlist
@@ -23,8 +24,10 @@ from mltcp_tools.attach.jobs import named_job
 from mltcp_tools.attach.restore import detach
 from mltcp_tools.backends.base import Backend
 from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.host.leases import leased
 from mltcp_tools.host.signals import Signals
 from mltcp_tools.sources.messages import Mailbox, Message
+from mltcp_tools.units import counted
 
 _HEARD_MOST = 10_000
 """Datagrams between two looks; a thousand processes at ten iterations a second send as many, and
@@ -115,7 +118,7 @@ class Follower:
             self._listen()
             self._update(self._watchlist.look(now), now, thorough=True)
             self._learning.tell(self._watchlist.of, now)
-            self._learning.show(now)
+            self._notice_taken(self._learning.show(now))
         elif any(each <= now for each in self._scans):
             self._wakeups.rearm()
             self._update(self._watchlist.look_at_new(now), now, thorough=False)
@@ -133,8 +136,10 @@ class Follower:
             self._let_go(watched)
         if any(each.attached and not each.process.is_running() for each in dropped):
             self._forget_closed()
-        for name in [name for name, job in self._jobs.items() if not self._watchlist.of(job)]:
-            self._close(name)
+        alive = {id(each.job) for each in dropped if each.process.is_running()}
+        for name, job in [*self._jobs.items()]:
+            if not self._watchlist.of(job):
+                self._close(name, ended=id(job) not in alive)
         for watched in self._watchlist:
             if watched.job is None and watched.rule.job is not None:
                 watched.job = self._job(watched.rule.job, watched)
@@ -145,6 +150,12 @@ class Follower:
             self._forget_closed()
             for each in known:
                 each.closed = False
+
+    def _notice_taken(self, tags: dict[int, int]) -> None:
+        try:
+            notice_taken(self._watchlist, tags, self._voice)
+        except (MltcpError, OSError) as error:
+            self._voice.warn(str(error))
 
     def _forget_closed(self) -> None:
         try:
@@ -174,7 +185,7 @@ class Follower:
             if each.outcome == "failed":
                 self._voice.say(f"{what}: {each.record.local} is not restored: {each.reason}.")
         if restored := sum(each.outcome == "restored" for each in done):
-            self._voice.say(f"{what}: {restored} connections put back.")
+            self._voice.say(f"{what}: {counted(restored, 'connection')} put back.")
 
     # Jobs
 
@@ -192,12 +203,16 @@ class Follower:
             self._jobs[name] = Followed(job, watched.rule, watched.process.uid)
         return self._jobs[name]
 
-    def _close(self, name: str) -> None:
-        """The job's last process has ended: forget it, and say how it went."""
+    def _close(self, name: str, ended: bool) -> None:
+        """No process of the job is followed any more: forget it, and say how it went.
+
+        ended: the last one has ended; else no rule fits it any more.
+        """
         job = self._jobs.pop(name)
         how = self._learning.end(job, time.monotonic())
         self._detach(f"job {name}", job=name)
-        self._voice.say(f"{name} has ended: {how}.")
+        why = "has ended" if ended else "is followed no more, as no rule fits its processes"
+        self._voice.say(f"{name} {why}: {how}.")
 
     # Their hooks
 
@@ -245,6 +260,7 @@ def follow(rule: Rule, backend: Backend, say: Callable[[str], None], method: str
     it. Raises HostError where the tracepoint is asked for by name and can't be had.
     """
     with (
+        leased("mltcp attach --follow", backend.name),
         Signals(signal.SIGINT, signal.SIGTERM) as signals,
         Follower([rule], backend, say, method) as follower,
     ):

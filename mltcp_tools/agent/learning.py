@@ -19,7 +19,7 @@ from mltcp_tools.observe.view import JobView, Views
 from mltcp_tools.sources.call_sources import CallSources
 from mltcp_tools.sources.itself import learned
 from mltcp_tools.sources.metadata import Metadata
-from mltcp_tools.units import format_bytes, format_seconds
+from mltcp_tools.units import counted, format_bytes, format_seconds
 
 
 class Learning:
@@ -88,14 +88,17 @@ class Learning:
         for known, heard_s in self._calls.metadata(senders):
             job.tell(known, heard_s)
 
-    def show(self, now_s: float) -> None:
-        """Read what flows have learned, and let other commands see all that is known."""
+    def show(self, now_s: float) -> dict[int, int]:
+        """Read what flows have learned, and let other commands see all that is known.
+
+        Returns the job of each flow by its cookie; none where they can't be read.
+        """
         try:
             flows = self._backend.flows()
             jobs = self._backend.jobs()
         except MltcpError as error:
             self._voice.warn(str(error))
-            return
+            return {}
         followed = {each.job.id: each for each in self._jobs.values()}
         views = []
         for job in jobs:
@@ -112,6 +115,7 @@ class Learning:
             self._board.write(views)
         except OSError as error:
             self._voice.warn(f"Other commands don't see what is known: {error}.")
+        return {flow.cookie: flow.job_id for flow in flows}
 
 
 def _news(job: Job, known: Metadata | None) -> str:
@@ -130,6 +134,6 @@ def summary(view: JobView) -> str:
     if view.iteration_s is None or view.first_s is None or view.best_s is None:
         return "no iterations were seen"
     return (
-        f"{view.iterations} iterations, {format_seconds(view.first_s)} each at first,"
+        f"{counted(view.iterations, 'iteration')}, {format_seconds(view.first_s)} each at first,"
         f" {format_seconds(view.iteration_s)} at last, {format_seconds(view.best_s)} at best"
     )

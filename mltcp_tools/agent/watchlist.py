@@ -32,7 +32,9 @@ class Watched:
     senders: how many of them have sent more than they received. doubted: cookies of those that are
     none of ours as they look now, with when to look again and after how long. known: inodes of
     sockets that needn't be looked at to find new connections. attached: whether any was ever
-    attached; closed: whether one of them closed.
+    attached; closed: whether one of them closed. ours: cookies of those that are attached now, as
+    far as known here. left: cookies of those that somebody else has detached or moved to another
+    job, which stay so, whatever becomes of the rules.
     """
 
     process: Process
@@ -44,6 +46,8 @@ class Watched:
     known: set[int] = field(default_factory=set)
     attached: bool = False
     closed: bool = False
+    ours: set[int] = field(default_factory=set)
+    left: set[int] = field(default_factory=set)
 
     @property
     def key(self) -> tuple[int, int]:
@@ -68,6 +72,8 @@ class Watchlist:
         self._young_until: dict[int, float] = {}
         self._read: dict[tuple[int, int], tuple[Process, float]] = {}
         """Processes as they were read, with when to read them again."""
+        self._left: dict[tuple[int, int], set[int]] = {}
+        """Of each process watched since it began, `Watched.left`."""
         self._named: dict[int, int] = {}
         """By pids that rules give, the start of the process that was meant."""
 
@@ -91,6 +97,7 @@ class Watchlist:
             if key not in self._read and now_s >= young_until:
                 # Not all at the same time, lest that look takes long.
                 self._read[key] = each, now_s + _READ_AGAIN_S + each.pid % 8 / 2
+        self._left = {key: left for key, left in self._left.items() if key in alive}
         ended = [self._watched.pop(key) for key in list(self._watched) if key not in alive]
         return ended + self._match(found)
 
@@ -127,7 +134,8 @@ class Watchlist:
                     continue
                 if before is not None:
                     dropped.append(before)
-                self._watched[key] = Watched(each, rule)
+                left_alone = self._left.setdefault(key, set())
+                self._watched[key] = Watched(each, rule, left=left_alone)
         for key in left:
             # Closing its port doesn't make a process another one.
             if key in self._watched and not self._still_meant(self._watched[key]):

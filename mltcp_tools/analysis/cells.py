@@ -6,6 +6,9 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from mltcp_tools.columns import Column, render
+from mltcp_tools.columns import clip as cut
+
 WIDTH = 100
 NONE = "-"
 _NAME_WIDTH = 15
@@ -22,26 +25,15 @@ def bullets(sentences: Sequence[str]) -> list[str]:
 def table(head: Sequence[str], rows: Sequence[Sequence[str] | None]) -> str:
     """Columns aligned: the first to the left, others to the right; None is a rule.
 
-    Where that is wider than a terminal, first the gaps get narrower and then the names.
+    Where that is wider than WIDTH, first the gaps get narrower and then the names.
     """
-    lines = [list(row) for row in (head, *rows) if row is not None]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    gap = 2 if sum(widths) + 2 * (len(widths) - 1) <= WIDTH else 1
-    excess = sum(widths) + gap * (len(widths) - 1) - WIDTH
-    widths[0] = max(4, widths[0] - max(0, excess))
-    rule = "─" * (sum(widths) + gap * (len(widths) - 1))
-
-    def line(row: Sequence[str]) -> str:
-        cells = [clip(row[0], widths[0]).ljust(widths[0])]
-        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        return (" " * gap).join(cells).rstrip()
-
-    return "\n".join([line(head), rule, *(rule if row is None else line(row) for row in rows)])
+    columns = [Column(title, left=not place) for place, title in enumerate(head)]
+    return render(columns, rows, WIDTH, rule=True)
 
 
 def clip(name: str, width: int = _NAME_WIDTH) -> str:
     """A name that fits."""
-    return name if len(name) <= width else name[: width - 1] + "…"
+    return cut(name, width)
 
 
 def number(value: float | None, form: str) -> str:

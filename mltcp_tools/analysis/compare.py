@@ -31,6 +31,7 @@ import pandas as pd
 
 from mltcp_tools.analysis import bootstrap, metrics
 from mltcp_tools.analysis.cells import WIDTH, bullets, clip, interval, number, table
+from mltcp_tools.analysis.quiet import Quiet, undisturbed
 from mltcp_tools.analysis.reference import Reference, make_reference
 from mltcp_tools.analysis.result import plain, summarise_with
 from mltcp_tools.runs.run import Run
@@ -45,18 +46,19 @@ _ALWAYS_DIFFERENT = ("start", "end", "load", "command", "warnings")
 
 def compare_runs(first: Run, second: Run) -> dict[str, Any]:
     """Compare two runs (see the module's text)."""
-    runs = (first, second)
+    quiet = (undisturbed(first), undisturbed(second))
+    runs = (quiet[0].run, quiet[1].run)
     references = [make_reference(run) for run in runs]
     results = [
-        summarise_with(run, reference, metrics.SETTLED_FROM)
-        for run, reference in zip(runs, references, strict=True)
+        summarise_with(each, reference, metrics.SETTLED_FROM)
+        for each, reference in zip(quiet, references, strict=True)
     ]
     names = [run.arm_names for run in runs]
     common = [arm for arm in names[0] if arm in names[1]]
     iterations = _shared_iterations(runs)
     sides = [
-        _Side(run, reference, iterations, bootstrap.SEED + index)
-        for index, (run, reference) in enumerate(zip(runs, references, strict=True))
+        _Side(each, reference, iterations, bootstrap.SEED + index)
+        for index, (each, reference) in enumerate(zip(quiet, references, strict=True))
     ]
     document: dict[str, Any] = {
         "schema": SCHEMA,
@@ -99,8 +101,9 @@ def _shared_iterations(runs: tuple[Run, Run]) -> int:
 class _Side:
     """One run's tables, cut to the compared iterations, and their replicates."""
 
-    def __init__(self, run: Run, reference: Reference, iterations: int, seed: int) -> None:
-        self.run, self.seed = run, seed
+    def __init__(self, quiet: Quiet, reference: Reference, iterations: int, seed: int) -> None:
+        run = quiet.run
+        self.run, self.seed, self.void = run, seed, quiet.void
         table = run.iterations[run.iterations["iteration"] <= iterations]
         self.arms = {arm: table[table["arm"] == arm] for arm in run.arm_names}
         self.schedules: dict[str, pd.DataFrame] = {
@@ -119,7 +122,7 @@ class _Side:
     def gain(self, arm: str) -> tuple[float, bootstrap.Floats] | None:
         """Captured gain of an arm and its replicates."""
         base, bound = self.run.baseline, self.schedules.get("bound")
-        if base is None or base == arm or bound is None:
+        if base is None or base == arm or bound is None or {base, arm} & set(self.void):
             return None
         parts = self.replicates(self.arms[base], self.arms[arm], bound)
         if parts is None:
@@ -143,7 +146,7 @@ def _arm(arm: str, sides: list[_Side], results: list[dict[str, Any]]) -> dict[st
             key: each.as_dict() if each else None
             for key, each in bootstrap.combine(bootstrap.speedup, one[0], two[0]).items()
         }
-        if one and two
+        if one and two and not any(arm in side.void for side in sides)
         else None,
         "captured_gain": [each.as_dict() if each else None for each in estimates],
         "gain_difference": difference.as_dict() if difference else None,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from mltcp_tools.analysis.bootstrap import MIN_ROOM
+from mltcp_tools.analysis.lone import Lone, findings
 from mltcp_tools.runs.described import ALONE
 from mltcp_tools.runs.run import Run
 
@@ -13,8 +15,8 @@ FEW_ITERATIONS = 40
 MANY_REALIGNED = 0.1
 
 
-def warnings_of(run: Run, result: dict[str, Any]) -> list[str]:
-    """Sentences: what the testbed noted, a busy host, a disturbed arm alone, and the like.
+def warnings_of(run: Run, result: dict[str, Any], lone: Mapping[str, Lone]) -> list[str]:
+    """Sentences: what the testbed noted, a busy host, jobs that lose much alone, and the like.
 
     `result` is a document of schema mltcp-result/1 whose warnings aren't filled in yet.
     """
@@ -23,7 +25,7 @@ def warnings_of(run: Run, result: dict[str, Any]) -> list[str]:
     return [
         *recorded,
         *_busy(run, recorded),
-        *_disturbed_alone(run),
+        *findings(run, lone),
         *_no_room(result),
         *_no_jitter(run),
         *_few(result),
@@ -41,27 +43,6 @@ def _busy(run: Run, recorded: list[str]) -> list[str]:
         # The testbed has said so already: "cubic 1/3: the CPUs were ...".
         if not any(each.startswith(f"{row.arm} {row.repetition}/") for each in recorded)
     ]
-
-
-def _disturbed_alone(run: Run) -> list[str]:
-    alone = run.iterations[run.iterations["arm"] == ALONE]
-    sentences = []
-    for job, rows in alone.groupby("job", sort=False):
-        mean, median = rows["comm_s"].mean(), rows["comm_s"].median()
-        if median > 0 and mean > 1.1 * median:
-            sentences.append(
-                f"{job} alone communicated {mean * 1e3:.1f} ms on average but {median * 1e3:.1f} "
-                "ms in the middle: something disturbed it, so bound and fair are too slow."
-            )
-        view = run.experiment.jobs.get(str(job))
-        if view and view.bytes and run.experiment.rate_bps and view.direction != "both":
-            least = view.bytes * 8 / run.experiment.rate_bps
-            if median < 0.95 * least:
-                sentences.append(
-                    f"{job} alone communicated faster ({median * 1e3:.1f} ms) than the link's "
-                    f"rate allows ({least * 1e3:.1f} ms): check the bottleneck."
-                )
-    return sentences
 
 
 def _no_room(result: dict[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from mltcp_tools.analysis.lone import Lone, lone_jobs
 from mltcp_tools.runs.described import ALONE
 from mltcp_tools.runs.run import Run
 from mltcp_tools.simulator.schedules import (
@@ -22,18 +23,21 @@ from mltcp_tools.simulator.schedules import (
 class Reference:
     """The schedules of a run, pooled like its arms.
 
-    lone_comm_s: job -> measured mean communication time per iteration, alone on the link, seconds.
-    lone_job: job -> the job of the arm `alone` that was measured for it.
+    lone: job -> what it needs with the link to itself, of the jobs of which that is known.
     iterations, bursts: schedule -> table with the columns of the run's tables, less arm and bytes;
     a schedule that can't be computed is absent.
     problems: why, one sentence each.
     """
 
-    lone_comm_s: dict[str, float] = field(default_factory=dict)
-    lone_job: dict[str, str] = field(default_factory=dict)
+    lone: dict[str, Lone] = field(default_factory=dict)
     iterations: dict[Schedule, pd.DataFrame] = field(default_factory=dict)
     bursts: dict[Schedule, pd.DataFrame] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+
+    @property
+    def lone_comm_s(self) -> dict[str, float]:
+        """Job -> communication time of an iteration to which nothing comes in the way, seconds."""
+        return {job: each.alone_s for job, each in self.lone.items()}
 
 
 def make_reference(run: Run) -> Reference:
@@ -42,19 +46,15 @@ def make_reference(run: Run) -> Reference:
     Compute times and starts are those recorded in the baseline arm (all arms of a repetition draw
     the same ones); where another arm has more of a repetition, they are taken from that one.
     """
-    reference = Reference()
-    reference.lone_job = match_lone_jobs(run)
-    alone = run.iterations[run.iterations["arm"] == ALONE]
-    means = alone.groupby("job")["comm_s"].mean()
-    reference.lone_comm_s = {job: float(means[lone]) for job, lone in reference.lone_job.items()}
     jobs = run.job_names
-    if not jobs or alone.empty:
+    reference = Reference(lone_jobs(run, {job: _bursts_of(run, job) for job in jobs}))
+    without = [job for job in jobs if job not in reference.lone]
+    if not jobs:
         return reference
-    without = [job for job in jobs if job not in reference.lone_comm_s]
     if without:
         reference.problems.append(
-            f"No job in the arm alone has the parameters of {', '.join(without)}: bound and fair "
-            "are not computed."
+            f"What {', '.join(without)} need alone isn't known, as neither a link's rate nor a "
+            "lone run with these parameters says it: bound and fair are not computed."
         )
         return reference
     groups = link_groups(run, jobs)
@@ -109,23 +109,6 @@ def _unlike_the_schedules(run: Run) -> str | None:
     return None
 
 
-def match_lone_jobs(run: Run) -> dict[str, str]:
-    """Which job of the arm `alone` stands for each job: itself, else one with equal parameters.
-
-    Without an experiment only equal names match.
-    """
-    measured = list(dict.fromkeys(run.iterations.loc[run.iterations["arm"] == ALONE, "job"]))
-    jobs, matches = run.experiment.jobs, {}
-    for job in run.job_names:
-        if job in measured:
-            matches[job] = job
-        elif job in jobs:
-            alike = [m for m in measured if m in jobs and jobs[m].key == jobs[job].key]
-            if alike:
-                matches[job] = alike[0]
-    return matches
-
-
 def link_groups(run: Run, jobs: Sequence[str]) -> list[list[str]] | None:
     """Jobs that compete with each other: those that send in the same direction of the link.
 
@@ -172,14 +155,16 @@ def _simulated_jobs(
                 name=str(name),
                 start_s=float(first["start_s"]) if rows.index[0] == 1 else 0.0,
                 compute_s=[float(value) for value in every.fillna(every.mean())],
-                lone_comm_s=reference.lone_comm_s[str(name)],
-                bursts=view.bursts if view else _bursts_per_iteration(run, arm, str(name)),
+                lone_comm_s=reference.lone[str(name)].needs_s,
+                bursts=reference.lone[str(name)].bursts,
                 links=(view.links if view else ()) or ("link",),
+                latency_s=reference.lone[str(name)].latency_s,
             )
         )
     return jobs
 
 
-def _bursts_per_iteration(run: Run, arm: str, job: str) -> int:
-    rows = run.bursts[(run.bursts["arm"] == arm) & (run.bursts["job"] == job)]
+def _bursts_of(run: Run, job: str) -> int:
+    """Bursts per iteration, from the tables."""
+    rows = run.bursts[(run.bursts["arm"] != ALONE) & (run.bursts["job"] == job)]
     return int(rows["burst"].max()) if len(rows) else 1

@@ -10,9 +10,14 @@ the schedules in schedules.py, the intervals in bootstrap.py.
     environment     environment.json, or {}
     baseline        name of the arm that others are compared with
     settled_from    first iteration that settled_mean_s and settled_p99_s count
-    lone_comm_s     {job: mean communication time per iteration with the link to itself}
+    lone_comm_s     {job: communication time per iteration that nothing comes in the way of}
+    lone            {job: {needs_s, latency_s, how, …}}: where that comes from, and what the job
+                    made of it alone (lone.py)
     alone           the measured arm alone, or null: jobs that have no equal, each run alone
+        cc                              its congestion control, the baseline's
         iteration_s, communication_s    distributions
+        settled_mean_s                  as in arms
+        link                            as in arms, less utilisation
         jobs                            {job: {iteration_s, communication_s}}
     arms            {arm: entry}, in the experiment's order
         cc                  its congestion control
@@ -23,8 +28,8 @@ the schedules in schedules.py, the intervals in bootstrap.py.
         ratio_to_bound      mean iteration time over the bound's, same iterations
         settled_ratio_to_bound    the same from iteration settled_from on
         captured_gain       estimate: (baseline mean - mean) / (baseline mean - bound mean), same
-                            iterations; null for the baseline, and for all where the baseline is
-                            within 2 % of the bound
+                            iterations; null for the baseline, for arms that were disturbed, and
+                            for all where the baseline was, or is within 2 % of the bound
         overlap             {run, first_third, last_third}: share of communication time during which
                             other jobs communicate, too
         interleaved_from    {typical, per_repetition}: iteration from which the jobs are
@@ -55,6 +60,12 @@ the schedules in schedules.py, the intervals in bootstrap.py.
                             none (neighbours.py)
         jain                {value, per_repetition, ratio_to_base}: Jain index of the bulk flows'
                             throughput, value is the mean; null with fewer than two
+        disturbance         {void, left_out, again, share, stolen, others, queued, …}, or null
+                            where nothing was watched: whether the arm was disturbed in every
+                            repetition, so that it can't be compared; disturbed repetitions that are
+                            left out; disturbed runs that were made again; of what is shown, the
+                            highest share of disturbed seconds, and the rest as in
+                            runs/disturbance.py, the worst repetition's
         per_repetition      [{repetition, mean_s, p99_s, settled_mean_s, duration_s, cpu_busy}]
         spread_s            {min, max}: of the repetitions' means
         jobs                {job: {iteration_s, communication_s, settled_mean_s, settled_p99_s,
@@ -63,7 +74,11 @@ the schedules in schedules.py, the intervals in bootstrap.py.
                     base, phases, spread_of_completion, neighbours and jain; no interval for
                     captured_gain; {} when they can't be computed
     speedup         {arm: {other arm: {mean, p99}}}: estimates of how many times faster (above 1) or
-                    slower the arm is than the other, on the iterations both have
+                    slower the arm is than the other, on the iterations both have; arms that can
+                    be compared
+    failures        why the evaluation can't be right, one sentence each (sound.py); there are no
+                    captured gains then
+    headline        the run in three sentences (headline.py)
     problems        what is missing or damaged, one sentence each
     warnings        what makes the numbers doubtful, one sentence each
 
@@ -81,31 +96,42 @@ import pandas as pd
 
 from mltcp_tools.analysis import bootstrap, metrics
 from mltcp_tools.analysis.doubts import warnings_of
+from mltcp_tools.analysis.headline import headline
 from mltcp_tools.analysis.neighbours import neighbours_of
 from mltcp_tools.analysis.phases import phases_of
 from mltcp_tools.analysis.planned import planned_of
+from mltcp_tools.analysis.quiet import Quiet, undisturbed
 from mltcp_tools.analysis.reference import Reference, make_reference
+from mltcp_tools.analysis.sound import failures
 from mltcp_tools.runs.described import ALONE
 from mltcp_tools.runs.run import Run
 
 SCHEMA = "mltcp-result/1"
 Entry = dict[str, Any]
+_DISTURBED_BY = ("share", "stolen", "others", "queued", "late_s", "latest_s")
 
 
 def summarise(run: Run, settled_from: int = metrics.SETTLED_FROM) -> Entry:
     """The result of a run (see the module's text); `settled_from` is an iteration number."""
-    return summarise_with(run, make_reference(run), settled_from)
+    quiet = undisturbed(run)
+    return summarise_with(quiet, make_reference(quiet.run), settled_from)
 
 
-def summarise_with(run: Run, reference: Reference, settled_from: int) -> Entry:
-    """`summarise` for a reference that was made already."""
+def summarise_with(quiet: Quiet, reference: Reference, settled_from: int) -> Entry:
+    """`summarise` for a run and its reference that were made already."""
+    run = quiet.run
     tables = {arm: run.iterations[run.iterations["arm"] == arm] for arm in run.arm_names}
     arms = {arm: _arm(run, arm, table, reference, settled_from) for arm, table in tables.items()}
     schedules = {
         str(name): _entry(table, reference.bursts[name], reference, settled_from)
         for name, table in reference.iterations.items()
     }
-    gains, speedups = _comparisons(tables, reference.iterations.get("bound"), run.baseline)
+    wrong = failures(run, arms)
+    gains, speedups = _comparisons(
+        {arm: table for arm, table in tables.items() if arm not in quiet.void},
+        None if wrong else reference.iterations.get("bound"),
+        run.baseline,
+    )
     for arm, gain in gains.items():
         arms[arm]["captured_gain"] = gain.as_dict() if gain else None
     if "alone" in schedules:  # on links of their own, jobs neither overlap nor interleave
@@ -118,7 +144,9 @@ def summarise_with(run: Run, reference: Reference, settled_from: int) -> Entry:
     for arm, entry in arms.items():
         entry |= {"plan": planned.get(arm), "base": run.base_of(arm)}
         entry |= {"neighbours": {}, "jain": None} | beside.get(arm, {})
-    _gains_of_schedules(schedules, arms.get(run.baseline or ""))
+        entry["disturbance"] = _disturbance(quiet, arm)
+    if not wrong and run.baseline not in quiet.void:
+        _gains_of_schedules(schedules, arms.get(run.baseline or ""))
     result: Entry = {
         "schema": SCHEMA,
         "run": run.path.resolve().name,
@@ -127,7 +155,8 @@ def summarise_with(run: Run, reference: Reference, settled_from: int) -> Entry:
         "baseline": run.baseline,
         "settled_from": settled_from,
         "lone_comm_s": reference.lone_comm_s,
-        "alone": _alone(run),
+        "lone": {job: each.as_dict() for job, each in reference.lone.items()},
+        "alone": _alone(run, settled_from),
         "arms": arms,
         "schedules": schedules,
         "speedup": {
@@ -137,10 +166,12 @@ def summarise_with(run: Run, reference: Reference, settled_from: int) -> Entry:
             }
             for arm, others in speedups.items()
         },
-        "problems": problems,
+        "failures": wrong,
+        "problems": [*problems, *wrong],
         "warnings": [],
     }
-    result["warnings"] = warnings_of(run, result)
+    result["warnings"] = [*warnings_of(run, result, reference.lone), *quiet.sentences()]
+    result["headline"] = headline(result)
     return plain(result)
 
 
@@ -161,12 +192,20 @@ def _times(table: pd.DataFrame) -> Entry:
     }
 
 
-def _alone(run: Run) -> Entry | None:
+def _alone(run: Run, settled_from: int) -> Entry | None:
     table = run.iterations[run.iterations["arm"] == ALONE]
     if table.empty:
         return None
     jobs = {str(job): _times(rows) for job, rows in table.groupby("job", sort=False)}
-    return {**_times(table), "jobs": jobs}
+    settled = metrics.settled(table, settled_from)
+    rows = run.arms[run.arms["arm"] == ALONE]
+    return {
+        "cc": run.experiment.lone_cc,
+        **_times(table),
+        "settled_mean_s": settled.mean if settled else None,
+        "link": _packets(rows),
+        "jobs": jobs,
+    }
 
 
 def _relative(table: pd.DataFrame, settled_from: int) -> Entry:
@@ -243,14 +282,32 @@ def _arm(run: Run, arm: str, table: pd.DataFrame, reference: Reference, settled_
         **entry,
         "link": {
             "utilisation": metrics.utilisation(rows, run.experiment.rate_bps),
-            "drops": _total(rows["link_drops"]),
-            "marks": _total(rows["link_marks"]),
-            "packets": _total(rows["link_packets"]),
+            **_packets(rows),
         },
         "cpu_busy": rows["cpu_busy"].max() if len(rows) else None,
         "kernel": _kernel(run, arm),
         "phases": phases_of(table, reference.iterations.get("bound")),
         "spread_of_completion": _spread_of_completion(run, arm),
+    }
+
+
+def _packets(rows: pd.DataFrame) -> Entry:
+    """Packets of some rows of the table arms."""
+    return {name: _total(rows[f"link_{name}"]) for name in ("drops", "marks", "packets")}
+
+
+def _disturbance(quiet: Quiet, arm: str) -> Entry | None:
+    known = quiet.of(arm)
+    if not known:
+        return None
+    void = arm in quiet.void
+    shown = known if void else [each for each in known if not each.disturbed]
+    worst = max(shown, key=lambda each: each.share)
+    return {
+        "void": void,
+        "left_out": len(known) - len(shown),
+        "again": sum(each.attempt - 1 for each in known),
+        **{key: getattr(worst, key) for key in _DISTURBED_BY},
     }
 
 
@@ -308,8 +365,8 @@ def _comparisons(
     gains: dict[str, bootstrap.Estimate | None] = {}
     speedups: dict[str, dict[str, dict[str, bootstrap.Estimate | None]]] = {}
     for arm in tables:
-        if baseline is not None and bound is not None and arm != baseline:
-            parts = replicates(baseline, arm, "\0bound")
+        if baseline in tables and bound is not None and arm != baseline:
+            parts = replicates(str(baseline), arm, "\0bound")
             gain = bootstrap.gain_of_means(*parts) if parts else None
             gains[arm] = bootstrap.estimate(*gain) if gain else None
         speedups[arm] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mltcp_tools.analysis.cells import (
@@ -53,6 +53,7 @@ def render_text(result: Mapping[str, Any]) -> str:
     for heading in ("warnings", "problems"):
         if result[heading]:
             parts.append("\n".join([heading.capitalize(), *bullets(result[heading])]))
+    parts.append("\n".join(["In short", *bullets(result["headline"])]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -83,6 +84,10 @@ def arms_table(result: Mapping[str, Any]) -> str:
         cells(name, entry, speedup.get(name, {}).get(baseline, {}))
         for name, entry in result["arms"].items()
     ]
+    if result["alone"]:
+        nothing = dict.fromkeys(("captured_gain", "overlap", "interleaved_from"))
+        title = f"alone ({result['alone']['cc']})" if result["alone"]["cc"] else "alone"
+        rows += [None, cells(title, nothing | result["alone"] | {"link": None}, {})]
     base = result["arms"].get(baseline)
     if result["schedules"]:
         rows.append(None)
@@ -116,18 +121,26 @@ def _legend(result: Mapping[str, Any]) -> str:
             f"{name}: {text}" for name, text in SCHEDULES.items() if name in result["schedules"]
         )
         lines.append(
-            f"Computed from lone communication times and the compute times drawn: {described}."
+            "Computed from the jobs' bytes, what the link carries, and the compute times drawn: "
+            f"{described}."
         )
     alone = result["alone"]
     if alone:
         unit, seconds = time_unit(result)
-        times, comm = alone["iteration_s"], alone["communication_s"]
+        comm = alone["communication_s"]
         how = "simulated" if result["environment"].get("simulated") else "measured"
         lines.append(
-            f"Each job alone, {how}: {seconds(times['mean'])} {unit} per iteration, "
-            f"{seconds(comm['mean'])} {unit} of it communication ({times['count']} iterations)."
+            f"alone ({alone['cc'] or 'its congestion control'}): {how}, each job with the link to "
+            f"itself; {seconds(comm['mean'])} {unit} per iteration communicating, where its bytes "
+            f"need {_needs(result, seconds)} {unit}."
         )
     return "\n".join(textwrap.fill(line, WIDTH) for line in lines)
+
+
+def _needs(result: Mapping[str, Any], seconds: Callable[[float | None], str]) -> str:
+    """What the jobs need alone, the least and the most of them."""
+    needs = sorted(result["lone_comm_s"].values())
+    return " to ".join(dict.fromkeys(seconds(each) for each in (needs[:1] + needs[-1:]))) or NONE
 
 
 def _details_table(result: Mapping[str, Any]) -> str:
@@ -152,10 +165,12 @@ def _details_table(result: Mapping[str, Any]) -> str:
                 number(overlap.get("last_third"), ".0%"),
                 number(loss, ".2%"),
                 number(entry["cpu_busy"], ".0%"),
+                number((entry["disturbance"] or {}).get("share"), ".0%"),
                 *(seconds(completion[key]) for key in ("mean", "p99") if spread),
             ]
         )
     head = ["arm", "x mean [95 %]", "x p99 [95 %]", "olap 1st third", "last", "drops", "CPU"]
+    head.append("disturbed")
     if not spread:
         return table(head, rows)
     return table([*head, f"spread {unit}", "p99"], rows) + (

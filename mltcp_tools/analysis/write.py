@@ -17,6 +17,7 @@ from mltcp_tools.analysis.matrix import (
 )
 from mltcp_tools.analysis.metrics import SETTLED_FROM
 from mltcp_tools.analysis.over_mixes import as_result
+from mltcp_tools.analysis.quiet import undisturbed
 from mltcp_tools.analysis.reference import make_reference
 from mltcp_tools.analysis.result import summarise, summarise_with
 from mltcp_tools.errors import MltcpError
@@ -40,9 +41,10 @@ def make_report(run: Run, settled_from: int = SETTLED_FROM) -> Report:
     from mltcp_tools.analysis.html import render_html
     from mltcp_tools.analysis.plots import draw_plots
 
-    reference = make_reference(run)
-    result = summarise_with(run, reference, settled_from)
-    images, missing = draw_plots(run, reference)
+    quiet = undisturbed(run)
+    reference = make_reference(quiet.run)
+    result = summarise_with(quiet, reference, settled_from)
+    images, missing = draw_plots(quiet.run, reference)
     result["problems"].extend(missing)
     if (image := draw_parameters(result)) is not None:
         images["parameters"] = image

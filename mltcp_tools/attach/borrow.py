@@ -23,8 +23,8 @@ class Gone(Exception):
 
 
 @contextmanager
-def borrowed(pid: int, start_ticks: int, fd: int, cookie: int) -> Iterator[socket.socket]:
-    """Our own descriptor of the socket of that cookie, which the process has as `fd`.
+def borrowed(pid: int, start_ticks: int, fd: int, cookie: int | None) -> Iterator[socket.socket]:
+    """Our own descriptor of the socket of that cookie (None: any), which the process has as `fd`.
 
     Closed on leaving: as long as it is open, the connection outlives the process's close. Its file
     description is the process's own, so flags (such as blocking) must not be touched. Raises Gone,
@@ -37,7 +37,7 @@ def borrowed(pid: int, start_ticks: int, fd: int, cookie: int) -> Iterator[socke
         os.close(copy)
         raise Gone(f"descriptor {fd} is no socket any more") from None
     with found:
-        if cookie_of(found) != cookie:
+        if cookie not in (None, cookie_of(found)):
             raise Gone(f"descriptor {fd} is another socket by now")
         yield found
 

@@ -13,9 +13,9 @@ from typing import Any
 from pyroute2 import netns
 
 from mltcp_tools.attach import privileges
-from mltcp_tools.attach.diag import open_diag, tcp_sockets
 from mltcp_tools.attach.processes import PROC, Process
 from mltcp_tools.errors import HostError
+from mltcp_tools.host.diag import open_diag, tcp_sockets
 from mltcp_tools.host.tcpstates import tcp_state
 
 CAN_SEND = ("established", "close-wait")
@@ -30,8 +30,8 @@ class Socket:
     the kernel's number for the socket, never given twice. netns: inode of its network namespace.
     family: 4 or 6; a v4-mapped connection is one of IPv4. local, remote: address and port; the
     remote one of a listening socket is all zero. state: name of the TCP state, such as
-    established, listen, close-wait. bytes_sent: with what was retransmitted. Both counts are since
-    the connection began.
+    established, listen, close-wait. bytes_sent: each byte once, however often it was
+    retransmitted. Both counts are since the connection began.
     """
 
     process: Process
@@ -189,6 +189,6 @@ def _join(process: Process, fd: int, message: Any) -> Socket:
         remote=(str(remote), message["idiag_dport"]),
         state=tcp_state(state),
         congestion_control=message.get_attr("INET_DIAG_CONG") or "",
-        bytes_sent=info.get("tcpi_bytes_sent", 0),
+        bytes_sent=info.get("tcpi_bytes_sent", 0) - info.get("tcpi_bytes_retrans", 0),
         bytes_received=info.get("tcpi_bytes_received", 0),
     )

@@ -7,6 +7,7 @@ switched and tagged, and is let go at once. What it ran before is on disk before
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ from mltcp_tools.attach.sockets import CAN_SEND, Socket, holders
 from mltcp_tools.attach.state import LOCK, JobState, SocketRecord, StateFiles
 from mltcp_tools.backends import checks
 from mltcp_tools.backends.base import ALL_NAMES, Backend, Job
-from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.errors import BusyError, MltcpError, UsageError
 from mltcp_tools.host.locks import exclusive
 
 DONE = ("switched", "tagged")
@@ -38,8 +39,9 @@ class Change:
     """What became of one socket. old, new: congestion control before and after, as read back.
 
     outcome: `switched`; `tagged` (it ran that congestion control already); `planned` (a dry run);
-    `gone` (the socket or its process went in between, which is no error); `failed` (it is as it
-    was, unless `reason` says otherwise).
+    `gone` (the socket or its process went in between, which is no error); `taken` (it is another
+    job's, and stays so); `failed` (it is as it was, unless `reason` says otherwise).
+    before: the job that it belonged to, empty without any.
     """
 
     socket: Socket
@@ -48,6 +50,7 @@ class Change:
     new: str
     outcome: str
     reason: str = ""
+    before: str = ""
 
 
 def attach(
@@ -57,16 +60,20 @@ def attach(
     backend: Backend,
     dry_run: bool = False,
     files: StateFiles | None = None,
+    move: bool | None = False,
 ) -> list[Change]:
     """Give the sockets to the job under the congestion control; say what became of each.
 
-    The job is set in the backend, and attached sockets of another job move over. A socket that
-    several processes share is changed once. On any error that is not a single socket's nothing is
-    changed: HostError names the capability or setting that is missing, MltcpError says when the
-    congestion control isn't loaded, UsageError is for sockets that can't send. dry_run makes the
-    same checks and changes nothing. files: where to record it, unless in STATE_DIR.
+    The job is set in the backend. move: what to do with sockets of another job: True takes them
+    (what they ran first stays on record), False is refused with BusyError, None leaves them.
+
+    A socket that several processes share is changed once. On any error that is not a single
+    socket's nothing is changed: HostError names the capability or setting that is missing,
+    MltcpError says when the congestion control isn't loaded, UsageError is for sockets that can't
+    send. dry_run makes the same checks and changes nothing. files: where to record it, unless in
+    STATE_DIR.
     """
-    return _attach(sockets, lambda: job, congestion_control, backend, dry_run, files)[1]
+    return _attach(sockets, lambda: job, congestion_control, backend, dry_run, files, move)[1]
 
 
 def attach_by_name(
@@ -78,13 +85,14 @@ def attach_by_name(
     dry_run: bool = False,
     files: StateFiles | None = None,
     preferred: int | None = None,
+    move: bool | None = False,
 ) -> tuple[Job, list[Change]]:
     """As `attach`, to the job that jobs.named_job says, which nobody else can take meanwhile."""
 
     def job() -> Job:
         return named_job(name, backend, given, files, preferred=preferred)
 
-    return _attach(sockets, job, congestion_control, backend, dry_run, files)
+    return _attach(sockets, job, congestion_control, backend, dry_run, files, move)
 
 
 def _attach(
@@ -94,16 +102,18 @@ def _attach(
     backend: Backend,
     dry_run: bool,
     files: StateFiles | None,
+    move: bool | None,
 ) -> tuple[Job, list[Change]]:
+    files = files or StateFiles()
     single = list({each.cookie: each for each in sockets}.values())
     require_ready(congestion_control, backend)
     _check(single)
     with nullcontext() if dry_run else exclusive(LOCK):
         job = find_job()
-        found = [_look(each, job.name) for each in single]
+        found = _mark_taken([_look(each, job.name) for each in single], files, move)
         if dry_run:
             return job, [_planned(each, congestion_control) for each in found]
-        steps = _Steps(job, congestion_control, backend, files or StateFiles())
+        steps = _Steps(job, congestion_control, backend, files)
         steps.record([each for each in found if not each.outcome])
         changes = [each if each.outcome else steps.change(each) for each in found]
         changes = _read_back(changes, job, backend)
@@ -148,6 +158,29 @@ def _look(sock: Socket, job: str) -> Change:
     except PermissionError as error:
         raise privileges.refused(owner) from error
     return Change(sock, job, old, old, "")
+
+
+def _mark_taken(changes: Sequence[Change], files: StateFiles, move: bool | None) -> list[Change]:
+    """The changes with the job that each socket belongs to now, if to another one than is meant."""
+    owners = {each.cookie: state.job.name for state in files.read() for each in state.sockets}
+    marked = []
+    for change in changes:
+        owner = owners.get(change.socket.cookie, change.job)
+        if not change.outcome and owner != change.job:
+            change = replace(change, before=owner)
+            if move is None:
+                reason = f"it belongs to job {owner}; `mltcp attach --move` takes it"
+                change = replace(change, outcome="taken", reason=reason)
+        marked.append(change)
+    if move is False and (taken := Counter(each.before for each in marked if each.before)):
+        listed = ", ".join(
+            f"{owner} -> {changes[0].job} ({count} connections)" for owner, count in taken.items()
+        )
+        raise BusyError(
+            f"Nothing was changed: these belong to another job already: {listed}; give --move to"
+            " take them, or `mltcp detach` them first."
+        )
+    return marked
 
 
 def _planned(change: Change, name: str) -> Change:

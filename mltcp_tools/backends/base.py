@@ -24,8 +24,19 @@ MECHANISMS = ("increase", "decrease", "yield")
 NAMES = ("mltcp", "mltcp_reno", "mltcp_cubic")
 """Congestion controls that every backend offers; `mltcp` is the recommended one."""
 
+BPF_NAMES = (*NAMES, "mltcp_int")
+"""Those of the eBPF backend; mltcp_int needs kernel 6.0, and is loaded where it is asked for."""
+
 ALL_NAMES = (*NAMES, "mltcp_dctcp", "mltcp_int")
 """Congestion controls that some backend offers."""
+
+BASES = {
+    "mltcp": "reno",
+    "mltcp_reno": "reno",
+    "mltcp_cubic": "cubic",
+    "mltcp_dctcp": "dctcp",
+}
+"""What each is built on: what a socket gets of which nothing else is known."""
 
 TOTAL_MAX = 2**63 - 1
 """Largest total_bytes."""
@@ -179,7 +190,9 @@ class Status:
 
     loaded: names of its congestion controls that the kernel lists. sockets: number of sockets
     that use each of them, in every network namespace. jobs: the jobs set. details: facts for
-    people (such as where maps are pinned, and this namespace's default).
+    people (such as where maps are pinned, and this namespace's default). defaults: parameters in
+    force of flows without a job. build: which programs or module these are; Backend.build_here()
+    says which this tool would load. Both are empty where nothing is loaded.
     """
 
     backend: str
@@ -187,6 +200,8 @@ class Status:
     sockets: dict[str, int]
     jobs: tuple[Job, ...]
     details: dict[str, object]
+    defaults: JobParams | None = None
+    build: str = ""
 
 
 class IterationStream(ABC):
@@ -258,6 +273,22 @@ class Backend(ABC):
     @abstractmethod
     def status(self) -> Status:
         """What the kernel has of this backend. Never raises because nothing is loaded."""
+
+    @abstractmethod
+    def build_here(self) -> str:
+        """The build that `load` would put into the kernel; empty where this host has none.
+
+        To compare with Status.build.
+        """
+
+    @abstractmethod
+    def renew(self, defaults: JobParams | None = None) -> None:
+        """Put this tool's programs or module in place of those loaded; jobs stay.
+
+        defaults: of flows without a job; None: those in force. With the eBPF backend sockets run on
+        with the old programs until they are given their congestion control again; a module must be
+        let go by all of them before, or BusyError. attach.replacement does the rest.
+        """
 
     @abstractmethod
     def set_job(self, job: Job) -> None:

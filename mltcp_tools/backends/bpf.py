@@ -10,13 +10,15 @@ import errno
 import os
 import shutil
 import struct
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from mltcp_tools.backends import checks, records
+from mltcp_tools.backends import checks, records, struct_ops
 from mltcp_tools.backends.base import (
+    BPF_NAMES,
     NAMES,
     Backend,
     Flow,
@@ -29,12 +31,16 @@ from mltcp_tools.backends.base import (
 from mltcp_tools.backends.params import params_fields, params_from_struct
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.host import facts
+from mltcp_tools.host.driven import driven
 from mltcp_tools.host.locks import exclusive
 from mltcp_tools.native import libbpf
 from mltcp_tools.native import objects as build
 from mltcp_tools.native.uapi import ffi, pack, unpack
 
 PIN_ROOT = Path("/sys/fs/bpf/mltcp")
+_NEW_ROOT = PIN_ROOT.with_name("mltcp_new")
+_OLD_ROOT = PIN_ROOT.with_name("mltcp_old")
+"""Where maps are while others take their place; bpffs has no names with dots."""
 
 _STRUCTS = {
     "mltcp_tags": "mltcp_tag",
@@ -46,8 +52,8 @@ _STRUCTS = {
 _MAPS = (*_STRUCTS, "mltcp_paths", "mltcp_events", "mltcp_dropped")
 """Maps that the objects share, pinned by these names (bpf/mltcp_maps.bpf.h)."""
 
-_NAMES = (*NAMES, "mltcp_int")
-"""What this backend offers; mltcp_int needs kernel 6.0 and is loaded only where it is asked for."""
+_GONE_S = 5.0
+"""The kernel frees programs a grace period after the last socket has let them go."""
 
 _OTHER_VERSION = (
     f"The maps in {PIN_ROOT} are another version's; run `mltcp unload --force`, then load again."
@@ -60,25 +66,19 @@ def _key(number: int) -> bytes:
     return struct.pack("=I", number)
 
 
-def _registered_maps() -> Iterator[libbpf.BpfMap]:
-    """The struct_ops map of each of our congestion controls that BPF has registered."""
-    for found in libbpf.struct_ops_maps():
-        value = found.get(_key(0)) if found.name in _NAMES else None
-        # struct bpf_struct_ops_common_value: reference count, then state; since kernel 5.6
-        if value and struct.unpack_from("=I", value, 4)[0] == libbpf.STRUCT_OPS_INUSE:
-            yield found
-
-
-def _registered() -> list[str]:
-    """Names of our congestion controls that BPF has registered."""
-    return [found.name for found in _registered_maps()]
-
-
-def _unregister(names: Sequence[str]) -> None:
-    """Unregister those of the names that are registered; sockets keep the code they have."""
-    for found in _registered_maps():
-        if found.name in names:
-            found.delete(_key(0))
+def _wait_until_gone() -> None:
+    """Return when the kernel has none of our programs; BusyError names what holds them."""
+    deadline = time.monotonic() + _GONE_S
+    while left := [*struct_ops.registered(), *struct_ops.unregistered()]:
+        if time.monotonic() > deadline:
+            holders = (
+                checks.few(driven(BPF_NAMES)) or "a socket that is neither bound nor connected"
+            )
+            raise BusyError(
+                f"Unregistered, but the kernel still has the programs of {', '.join(left)}, held"
+                f" by: {holders}; close or switch these, then unload again."
+            )
+        time.sleep(0.05)
 
 
 def _explain(error: libbpf.BpfError, doing: str) -> MltcpError:
@@ -100,7 +100,7 @@ class BpfBackend(Backend):
     """MLTCP as eBPF struct_ops programs."""
 
     name = "bpf"
-    names = _NAMES
+    names = BPF_NAMES
 
     def __init__(self) -> None:
         self._reader: tuple[int, libbpf.BpfObject, Callable[[], int]] | None = None
@@ -110,14 +110,14 @@ class BpfBackend(Backend):
 
     def load(self, names: Sequence[str] | None = None, defaults: JobParams | None = None) -> Status:
         names = NAMES if names is None else names
-        checks.check_offered(self.name, names, _NAMES)
+        checks.check_offered(self.name, names, BPF_NAMES)
         facts.require_bpf(PIN_ROOT.parent)
         with exclusive("bpf"):
             self._clean_leftovers()
-            present = _registered()
+            present = struct_ops.registered()
             if present and defaults is not None:
                 raise checks.loaded_already(present)
-            wanted = [name for name in _NAMES if name in names and name not in present]
+            wanted = [name for name in BPF_NAMES if name in names and name not in present]
             for name in wanted:
                 if name in facts.available_congestion_controls():
                     raise BusyError(
@@ -129,21 +129,33 @@ class BpfBackend(Backend):
             try:
                 PIN_ROOT.mkdir(mode=0o700, exist_ok=True)
                 for name, path in objects.items():
-                    self._load_one(name, path, pack("mltcp_params", fields))
+                    with self._open(name, path, PIN_ROOT, fields) as loaded:
+                        self._register(name, loaded)
             except BaseException:
-                _unregister(wanted)
+                struct_ops.unregister(wanted)
                 if not present:
                     shutil.rmtree(PIN_ROOT, ignore_errors=True)
                 raise
         return self.status()
 
     @staticmethod
-    def _load_one(name: str, path: Path, defaults: bytes) -> None:
+    def _open(name: str, path: Path, root: Path, fields: dict[str, int]) -> libbpf.BpfObject:
+        """The object in the kernel, not registered yet, its maps pinned below root."""
+        initial = {
+            ".rodata.defaults": pack("mltcp_params", fields),
+            ".rodata.build": struct_ops.build_here().encode().ljust(struct_ops.BUILD_BYTES, b"\0"),
+        }
         try:
-            with libbpf.BpfObject(path, PIN_ROOT, {".rodata.defaults": defaults}) as loaded:
-                loaded.register_struct_ops(name)
+            return libbpf.BpfObject(path, root, initial)
         except libbpf.BpfError as error:
             raise _explain(error, f"Loading {name}") from error
+
+    @staticmethod
+    def _register(name: str, loaded: libbpf.BpfObject) -> None:
+        try:
+            loaded.register_struct_ops(name)
+        except libbpf.BpfError as error:
+            raise _explain(error, f"Registering {name}") from error
         # Success of the calls proves little: bpftool 7.1 reports it when the kernel refused.
         if name not in facts.available_congestion_controls():
             raise HostError(f"The kernel took {name} but doesn't list it; nothing is loaded.")
@@ -154,12 +166,12 @@ class BpfBackend(Backend):
 
         With some of the maps they are another version's, and in use.
         """
-        present = _registered()
+        present = struct_ops.registered()
         pinned = [name for name in _MAPS if (PIN_ROOT / name).exists()]
         if present and pinned and len(pinned) < len(_MAPS):
             raise HostError(_OTHER_VERSION)
         if present and not pinned:
-            _unregister(present)
+            struct_ops.unregister(present)
         if PIN_ROOT.is_dir() and not (present and pinned):
             shutil.rmtree(PIN_ROOT)
 
@@ -172,16 +184,21 @@ class BpfBackend(Backend):
                 if not force:
                     raise
                 flows = []
-            if not force:
-                checks.check_unused(flows, _registered())
+            if force:
+                checks.check_no_default(BPF_NAMES)
+            elif PIN_ROOT.exists() or [*struct_ops.registered(), *struct_ops.unregistered()]:
+                checks.check_unused(self.name, flows, BPF_NAMES)
             self._forget_jobs()
-            _unregister(_NAMES)
+            struct_ops.unregister(BPF_NAMES)
             self._close_reader()
-            if PIN_ROOT.is_dir():
-                shutil.rmtree(PIN_ROOT)
-            left = _registered()
+            for root in (PIN_ROOT, _NEW_ROOT, _OLD_ROOT):
+                if root.is_dir():
+                    shutil.rmtree(root)
+            left = struct_ops.registered()
             if left:
                 raise HostError(f"The kernel still lists {', '.join(left)} after unloading.")
+            if not force:
+                _wait_until_gone()
         return len(flows)
 
     def _forget_jobs(self) -> None:
@@ -195,15 +212,51 @@ class BpfBackend(Backend):
 
     def status(self) -> Status:
         facts.require_bpf(PIN_ROOT.parent)
-        loaded = tuple(name for name in _NAMES if name in _registered())
+        loaded = tuple(name for name in BPF_NAMES if name in struct_ops.registered())
         sockets = Counter(dict.fromkeys(loaded, 0))
         sockets.update(flow.congestion_control for flow in self.flows())
         details: dict[str, object] = {
             "pins": str(PIN_ROOT),
             "libbpf": libbpf.version(),
             "default_here": facts.default_congestion_control(),
+            "unregistered": struct_ops.unregistered(),
         }
-        return Status(self.name, loaded, dict(sockets), tuple(self.jobs()), details)
+        build_name, defaults = struct_ops.in_force()
+        jobs = tuple(self.jobs())
+        return Status(self.name, loaded, dict(sockets), jobs, details, defaults, build_name)
+
+    def build_here(self) -> str:
+        return struct_ops.build_here()
+
+    def renew(self, defaults: JobParams | None = None) -> None:
+        facts.require_bpf(PIN_ROOT.parent)
+        with exclusive("bpf"):
+            names = struct_ops.registered()
+            if not names:
+                raise checks.not_loaded(self.name)
+            fields = params_fields(defaults or struct_ops.in_force()[1] or JobParams())
+            jobs: list[Job] = []
+            with suppress(HostError):  # of another layout: whoever knows the jobs sets them
+                jobs = self.jobs()
+            objects = {name: build.build_object(name) for name in names}
+            with ExitStack() as stack:
+                for root in (_NEW_ROOT, _OLD_ROOT):
+                    shutil.rmtree(root, ignore_errors=True)  # a crash left it
+                    stack.callback(shutil.rmtree, root, ignore_errors=True)
+                _NEW_ROOT.mkdir(mode=0o700)
+                # All are in the kernel, and the verifier has taken them, before anything changes.
+                loaded = {
+                    name: stack.enter_context(self._open(name, path, _NEW_ROOT, fields))
+                    for name, path in objects.items()
+                }
+                for name, each in loaded.items():
+                    struct_ops.unregister([name])
+                    self._register(name, each)
+                self._close_reader()
+                PIN_ROOT.rename(_OLD_ROOT)
+                _NEW_ROOT.rename(PIN_ROOT)
+            for job in jobs:
+                self.set_job(job)
 
     @contextmanager
     def _map(self, name: str) -> Iterator[libbpf.BpfMap]:
@@ -263,7 +316,7 @@ class BpfBackend(Backend):
         with self._map("mltcp_jobs") as jobs:
             if not 1 <= job_id < 2**32 or jobs.get(_key(job_id)) is None:
                 raise checks.no_job(job_id)
-        checks.check_taggable(fd, _NAMES)
+        checks.check_taggable(fd, BPF_NAMES)
         with self._map("mltcp_tags") as tags:
             try:
                 tags.set(_key(fd), pack("mltcp_tag", {"job": job_id}))
@@ -332,6 +385,7 @@ class _BpfIterations(IterationStream):
         self._ring: libbpf.RingReader | None = None
         try:
             with backend._map("mltcp_events") as ring:
+                self._id = ring.id
                 self._ring = libbpf.RingReader(ring)
             while self._ring.poll(0):
                 pass  # what came before we were here
@@ -349,6 +403,9 @@ class _BpfIterations(IterationStream):
         if self._ring is None:
             return []
         events = [records.iteration(sample) for sample in self._ring.poll(timeout_s)]
+        with self._backend._map("mltcp_events") as ring:
+            if ring.id != self._id and not events:
+                raise MltcpError("The programs that report iterations were replaced.")
         self.dropped = self._dropped_total() - self._dropped_before
         return events
 

@@ -10,8 +10,13 @@ from contextlib import contextmanager
 
 from mltcp_tools.backends.base import ALL_NAMES, Flow
 from mltcp_tools.errors import BusyError, MltcpError, UsageError
-from mltcp_tools.host import facts
 from mltcp_tools.host.descriptors import cookie_of
+from mltcp_tools.host.driven import driven
+from mltcp_tools.host.leases import leases
+from mltcp_tools.host.namespaces import defaults
+
+_FEW = 3
+"""How many of what holds something an error names."""
 
 
 def check_offered(backend: str, names: Sequence[str], offered: Sequence[str]) -> None:
@@ -46,20 +51,46 @@ def no_such_job(job_id: int) -> UsageError:
     return UsageError(f"There is no job {job_id}.")
 
 
-def check_unused(flows: Collection[Flow], names: Collection[str]) -> None:
-    """BusyError while sockets use the names, or one is this network namespace's default."""
-    default = facts.default_congestion_control()
-    if default in names:
-        raise BusyError(
-            f"{default} is the default of this network namespace; set another one "
-            "first: sysctl net.ipv4.tcp_congestion_control=cubic"
-        )
+def check_unused(backend: str, flows: Collection[Flow], names: Collection[str]) -> None:
+    """BusyError while anything on this host holds the names, or somebody works with the backend.
+
+    What holds them is named: defaults of network namespaces, other processes' leases, sockets.
+    """
+    check_no_default(names)
+    if users := leases(backend):
+        raise BusyError(f"In use by {', '.join(map(str, users))}; stop that first, or use --force.")
     if flows:
         raise BusyError(
             f"{len(flows)} sockets are still driven ({usage(flows)}); close or switch them"
             " (`mltcp detach`), or use --force: they then run on as their base algorithm until"
             " they close."
         )
+    if names and (others := driven(names)):
+        raise BusyError(
+            f"{len(others)} sockets hold {', '.join(names)}: {few(others)}; close or switch them,"
+            " or use `mltcp unload --everything`."
+        )
+
+
+def check_no_default(names: Collection[str]) -> None:
+    """BusyError while one of the names is the default of any network namespace of this host.
+
+    Its new connections would go on to use it, also when its name is long forgotten.
+    """
+    found = [(each, name) for each, name in defaults() if name in names]
+    if found:
+        namespace, name = found[0]
+        more = f" and of {len(found) - 1} more network namespaces" if len(found) > 1 else ""
+        raise BusyError(
+            f"{name} is the default of {namespace.name}{more}; set another one there first: sysctl"
+            " net.ipv4.tcp_congestion_control=cubic, or use `mltcp unload --everything`."
+        )
+
+
+def few(found: Sequence[object]) -> str:
+    """The first of them, and how many there are besides."""
+    more = f" and {len(found) - _FEW} more" if len(found) > _FEW else ""
+    return ", ".join(map(str, found[:_FEW])) + more
 
 
 def usage(flows: Collection[Flow]) -> str:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import errno
 import struct
+import time
 import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from mltcp_tools import __version__
 from mltcp_tools.backends import checks, module, records
@@ -29,6 +31,7 @@ from mltcp_tools.backends.genl import GenericSocket, NetlinkError, decode, numbe
 from mltcp_tools.backends.params import params_fields, params_from_struct
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.host import facts
+from mltcp_tools.host.driven import driven
 from mltcp_tools.host.locks import exclusive
 from mltcp_tools.native.uapi import (
     GENL_GROUP,
@@ -45,6 +48,8 @@ _THOUSANDTHS = ("slope", "intercept", "keep_min", "keep_max", "yield_min", "yiel
 
 _UNREAD_BYTES = 8 << 20
 """Room for iterations that nobody has read yet: about 10,000."""
+
+_LET_GO_S = 10.0
 
 _SHOWN = 3
 """How many of the flows that hold the module an error names."""
@@ -63,6 +68,13 @@ def module_arguments(defaults: JobParams | None) -> list[str]:
     gap_us = max(1, round(defaults.gap_s * 1e6)) if defaults.gap_s else 0
     shares = [f"{name}={round(getattr(defaults, name) * 1000)}" for name in _THOUSANDTHS]
     return [*shares, f"total_bytes={defaults.total_bytes}", f"gap_us={gap_us}"]
+
+
+def defaults_from(parameters: Mapping[str, int]) -> JobParams:
+    """The defaults of flows without a job that these parameters of the module stand for."""
+    shares = {name: parameters[name] / 1000 for name in _THOUSANDTHS}
+    told = JobParams(total_bytes=parameters["total_bytes"], gap_s=parameters["gap_us"] / 1e6)
+    return replace(told, **shares)  # type: ignore[arg-type]
 
 
 def job_attributes(job: Job) -> dict[int, bytes]:
@@ -176,15 +188,21 @@ class KmodBackend(Backend):
             flows = self.flows()
             if force:
                 self._let_go(flows)
-            checks.check_unused(flows, self._registered())
+                checks.check_no_default(self.names)
+            else:
+                checks.check_unused(self.name, flows, self._registered())
             try:
                 module.remove()
             except BusyError as error:
+                holders = checks.few(driven(self.names)) or (
+                    "sockets that are neither bound nor connected"
+                )
                 raise BusyError(
-                    f"{module.references()} sockets or defaults still hold {module.NAME}: sockets "
-                    "that listen or aren't connected yet, or network namespaces and routes that "
-                    "name one of its congestion controls; close or change them."
+                    f"{module.references()} sockets still hold {module.NAME}: {holders}; close or "
+                    "switch them, or use `mltcp unload --everything`."
                 ) from error
+            if module.is_loaded():
+                raise HostError(f"rmmod said nothing, but the kernel still has {module.NAME}.")
         return 0
 
     def _let_go(self, flows: Sequence[Flow]) -> None:
@@ -205,6 +223,20 @@ class KmodBackend(Backend):
                 f"now, and the module stays until they close: {held}{more}; then unload again."
             )
 
+    def _remove_patiently(self) -> None:
+        """Take the module out as soon as sockets that were switched just now have let it go."""
+        deadline = time.monotonic() + _LET_GO_S
+        while True:
+            try:
+                return module.remove()
+            except BusyError as error:
+                if time.monotonic() > deadline:
+                    holders = checks.few(driven(self.names)) or "sockets that nobody has any more"
+                    raise BusyError(
+                        f"The module can't be replaced while it is held by {holders}."
+                    ) from error
+                time.sleep(0.05)
+
     def status(self) -> Status:
         if not module.is_loaded():
             return Status(self.name, (), {}, (), {"installed": module.installed()})
@@ -220,7 +252,23 @@ class KmodBackend(Backend):
             "parameters": module.parameters(),
             "default_here": facts.default_congestion_control(),
         }
-        return Status(self.name, loaded, dict(sockets), tuple(self.jobs()), details)
+        jobs = tuple(self.jobs())
+        defaults = defaults_from(module.parameters())
+        return Status(
+            self.name, loaded, dict(sockets), jobs, details, defaults, module.build_loaded()
+        )
+
+    def build_here(self) -> str:
+        return module.build_here()
+
+    def renew(self, defaults: JobParams | None = None) -> None:
+        jobs = self.jobs()
+        kept = defaults or defaults_from(module.parameters())
+        with exclusive(self.name):
+            self._remove_patiently()
+        self.load(defaults=kept)
+        for job in jobs:
+            self.set_job(job)
 
     def _socket(self) -> GenericSocket:
         """The socket to the module that is loaded now."""

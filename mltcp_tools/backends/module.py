@@ -50,6 +50,23 @@ def set_parameter(name: str, value: int) -> None:
     (_PARAMETERS / name).write_text(f"{value}\n")
 
 
+def build_loaded() -> str:
+    """Version and source version (a digest of the sources) of the module in the kernel."""
+    return f"{(_SYS / 'version').read_text().strip()}+{(_SYS / 'srcversion').read_text().strip()}"
+
+
+def build_here() -> str:
+    """The same of the module that `insert` would load; empty without one, or without modinfo."""
+    try:
+        file = NAME if installed() else str(built() or "")
+        if not file:
+            return ""
+        version = _run("modinfo", "-F", "version", file).strip()
+        return f"{version}+{_run('modinfo', '-F', 'srcversion', file).strip()}"
+    except HostError:
+        return ""
+
+
 def installed() -> bool:
     """Whether modprobe finds it for this kernel."""
     index = Path("/lib/modules") / os.uname().release / "modules.dep"

@@ -15,45 +15,42 @@ from mltcp_tools.attach.targets import sockets_to_attach
 from mltcp_tools.attach.verdict import KINDS, Verdict
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import ALL_NAMES, GAIN_MAX, NAMES, SHAPES, Job
+from mltcp_tools.cli import completing
 from mltcp_tools.cli.options import (
+    GAP,
     TARGET_HELP,
-    Quantity,
+    TOTAL,
     backend_option,
+    list_option,
     target_argument,
 )
 from mltcp_tools.cli.text import endpoint, printable, say
-from mltcp_tools.errors import MltcpError, UsageError
-from mltcp_tools.units import parse_bytes, parse_seconds
-
-
-def _total(text: object) -> int:
-    return 0 if text == "auto" else parse_bytes(text)
-
-
-def _gap(text: object) -> float:
-    if text == "auto":
-        return 0.0
-    if str(text).replace(".", "", 1).isdecimal():  # seconds? `mltcp load` takes milliseconds
-        raise UsageError(f"{text!r} has no unit; write it like {text}ms.")
-    return parse_seconds(text)
+from mltcp_tools.errors import MltcpError
 
 
 @click.command(epilog=TARGET_HELP)
 @target_argument(required=True)
-@click.option("--job", "name", required=True, metavar="NAME", help="The job the flows belong to.")
+@click.option(
+    "--job",
+    "name",
+    required=True,
+    metavar="NAME",
+    help="The job the flows belong to.",
+    shell_complete=completing.JOBS,
+)
 @click.option(
     "--total",
     "total_bytes",
-    type=Quantity("size", _total),
-    metavar="auto|BYTES",
+    type=TOTAL,
+    metavar="auto|SIZE",
     help="Bytes of one burst of one flow, such as 2.5MB; auto: as found out from the job, and until"
     " then unknown: its flows behave as their base.  [default: auto]",
 )
 @click.option(
     "--gap",
     "gap_s",
-    type=Quantity("time", _gap),
-    metavar="auto|MS",
+    type=GAP,
+    metavar="auto|TIME",
     help="Time without an ACK that ends an iteration, such as 170ms; auto as for --total."
     "  [default: auto]",
 )
@@ -68,12 +65,12 @@ def _gap(text: object) -> float:
     show_default=True,
     help="The congestion control to give the sockets.",
 )
-@click.option(
+@list_option(
     "--kind",
     "kinds",
-    type=click.Choice(KINDS),
-    multiple=True,
-    help="Take connections of this kind (can be repeated), not those that look like data.",
+    allowed=KINDS,
+    metavar="KIND,…",
+    help=f"Take connections of these kinds ({', '.join(KINDS)}), not those that look like data.",
 )
 @click.option("--all-sockets", is_flag=True, help="Take every connection, whatever its kind.")
 @backend_option
@@ -82,6 +79,11 @@ def _gap(text: object) -> float:
     is_flag=True,
     help="Attach as well what the processes open later and those that come later, until the last"
     " has ended or Ctrl-C; what is attached stays so.",
+)
+@click.option(
+    "--move",
+    is_flag=True,
+    help="Take connections of other jobs too, the agent's among them; without it they are refused.",
 )
 @click.option("--dry-run", is_flag=True, help="Check and show everything, and change nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
@@ -98,6 +100,7 @@ def command(
     all_sockets: bool,
     backend: str,
     follow: bool,
+    move: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -115,15 +118,15 @@ def command(
         "intercept": intercept,
         "shape": shape,
     }
-    if follow and (dry_run or as_json):
-        raise click.UsageError("--follow goes with neither --dry-run nor --json")
+    if follow and (dry_run or as_json or move):
+        raise click.UsageError("--follow goes with neither --dry-run nor --json nor --move")
     given = {field: value for field, value in chosen.items() if value is not None}
     if follow:
         _follow(target, name, given, congestion_control, kinds, all_sockets, backend)
         return
     sockets, left_alone = sockets_to_attach(target, kinds, all_sockets)
     job, changes = attach_by_name(
-        sockets, name, given, congestion_control, get_backend(backend), dry_run
+        sockets, name, given, congestion_control, get_backend(backend), dry_run, move=move
     )
     if as_json:
         click.echo(json.dumps(_document(job, changes, left_alone), indent=2))
@@ -177,9 +180,10 @@ def _show(job: Job, changes: list[Change], left_alone: list[Verdict]) -> None:
     for change in changes:
         sock = change.socket
         reason = f": {change.reason}" if change.reason else ""
+        moved = f"{printable(change.before)} -> " if change.before else ""
         click.echo(
             f"{sock.process.pid} fd {sock.fd} to {endpoint(*sock.remote)}: {change.old} ->"
-            f" {change.new}, job {printable(change.job)}, {change.outcome}{reason}"
+            f" {change.new}, job {moved}{printable(change.job)}, {change.outcome}{reason}"
         )
     counts = Counter(change.outcome for change in changes)
     summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())

@@ -9,14 +9,21 @@ from collections import Counter
 import click
 
 from mltcp_tools.attach.restore import Restoration, detach
+from mltcp_tools.cli import completing
 from mltcp_tools.cli.text import endpoint, printable
 from mltcp_tools.errors import MltcpError
 
 
 @click.command()
-@click.argument("which", metavar="[JOB|PID]", required=False)
+@click.argument("which", metavar="[JOB|PID]", required=False, shell_complete=completing.JOBS)
 @click.option("--all", "everything", is_flag=True, help="Every job attached on this host.")
-@click.option("--job", "name", metavar="NAME", help="A job whose name is a number.")
+@click.option(
+    "--job",
+    "name",
+    metavar="NAME",
+    help="This job, also where its name is a number.",
+    shell_complete=completing.JOBS,
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def command(which: str | None, everything: bool, name: str | None, as_json: bool) -> None:
     """Give the sockets of a job or process their old congestion control back, and drop their tags.

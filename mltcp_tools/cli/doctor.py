@@ -7,6 +7,7 @@ import shutil
 
 import click
 
+from mltcp_tools.cli.text import styled
 from mltcp_tools.doctor import diagnose
 from mltcp_tools.errors import HostError
 
@@ -27,6 +28,6 @@ def command(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(diagnosis.as_json(), indent=2))
     else:
-        click.echo(diagnosis.as_text(shutil.get_terminal_size((100, 24)).columns))
+        click.echo(diagnosis.as_text(shutil.get_terminal_size((100, 24)).columns, styled))
     if not diagnosis.ready:
         ctx.exit(HostError.exit_code)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from mltcp_tools.cli.options import BYTES, FRACTION, RATE, SECONDS
-from mltcp_tools.emulator.job import DIRECTIONS, MAX_BURSTS, MAX_FLOWS
+from mltcp_tools.emulator.job import DIRECTIONS, MAX_BURSTS, MAX_FLOWS, JobSpec
 from mltcp_tools.emulator.models import MODELS
 from mltcp_tools.errors import UsageError
 
@@ -26,10 +27,10 @@ _CONTROL_FD = click.option(
 
 
 def _weights(
-    context: click.Context, option: click.Parameter, value: str | None
+    context: click.Context, option: click.Parameter, values: Sequence[str]
 ) -> tuple[int, ...] | None:
     try:
-        return tuple(int(word) for word in value.split(",")) if value is not None else None
+        return tuple(int(word) for value in values for word in value.split(",")) or None
     except ValueError:
         raise click.BadParameter("write whole numbers with commas, like 4,2,1,1.") from None
 
@@ -117,6 +118,7 @@ def server(
 @click.option(
     "--split",
     callback=_weights,
+    multiple=True,
     metavar="W,W,…",
     help="Split it in proportion to these weights, one per connection.  [default: evenly]",
 )
@@ -169,9 +171,8 @@ def server(
 @click.option("--job", default="job", show_default=True, help="Name in the result.")
 @click.option(
     "--trace",
-    type=click.FloatRange(1),
-    metavar="MS",
-    help="Sample the sockets' TCP state every MS milliseconds of a burst, into the result.",
+    type=SECONDS,
+    help="Sample the sockets' TCP state once in so long of a burst, 1ms or more, into the result.",
 )
 @click.option(
     "--interval", type=SECONDS, default="1s", show_default=True, help="Time between lines."
@@ -185,6 +186,7 @@ def server(
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result document, nothing else.")
 @click.option(
+    "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -194,9 +196,35 @@ def server(
 def client(**options: Any) -> None:
     """Run one periodic job against the server at HOST."""
     from mltcp_tools.emulator.client import ClientOptions
-    from mltcp_tools.emulator.job import JobSpec
-    from mltcp_tools.emulator.models import resolve
+    from mltcp_tools.emulator.control import Control
     from mltcp_tools.emulator.run import run_client
+
+    control = None if options["control_fd"] is None else Control(options["control_fd"])
+    name, trace_s = options["job"], options["trace"]
+    if control is not None and options["size"] is None and options["model"] is None:
+        name, spec, trace_s = control.read_job()
+    else:
+        spec = _described(options)
+    settings = ClientOptions(
+        host=options["host"],
+        port=options["port"],
+        job=name,
+        timeout_s=options["timeout"],
+        trace_s=trace_s,
+        interval_s=options["interval"],
+    )
+    run_client(
+        spec,
+        settings,
+        output=options["output"],
+        as_json=options["as_json"],
+        control=control,
+    )
+
+
+def _described(options: dict[str, Any]) -> JobSpec:
+    """The job that the command line describes."""
+    from mltcp_tools.emulator.models import resolve
     from mltcp_tools.emulator.turns import Turns
 
     turns = {
@@ -208,7 +236,7 @@ def client(**options: Any) -> None:
         raise UsageError("--shift and --realign need a --turn.")
     size, compute_s = resolve(options["model"], options["size"], options["compute"])
     unlimited = options["iterations"] is None and options["duration"] is None
-    spec = JobSpec(
+    return JobSpec(
         bytes_per_iteration=size,
         compute_s=compute_s,
         iterations=options["iterations"],
@@ -227,19 +255,4 @@ def client(**options: Any) -> None:
         chunk=options["chunk"],
         rate_bps=options["rate"],
         turns=Turns(**turns) if turns else None,
-    )
-    settings = ClientOptions(
-        host=options["host"],
-        port=options["port"],
-        job=options["job"],
-        timeout_s=options["timeout"],
-        trace_s=None if options["trace"] is None else options["trace"] / 1000,
-        interval_s=options["interval"],
-    )
-    run_client(
-        spec,
-        settings,
-        output=options["output"],
-        as_json=options["as_json"],
-        control_fd=options["control_fd"],
     )

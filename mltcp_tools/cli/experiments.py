@@ -11,15 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.cli import completing
+from mltcp_tools.cli.options import Quantity, list_option
+from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.units import parse_seconds
 
 if TYPE_CHECKING:
     from mltcp_tools.experiments.experiment import Experiment
     from mltcp_tools.experiments.matrix import Matrix
 
 
-def _names(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...]:
-    return tuple(name.strip() for name in (value or "").split(",") if name.strip())
+def _milliseconds(text: object) -> int:
+    """Whole milliseconds, 1000 at most."""
+    milliseconds = parse_seconds(text) * 1e3
+    whole = round(milliseconds)
+    if abs(milliseconds - whole) > 1e-6 or whole > 1000:
+        raise UsageError(f"{text!r} must be whole milliseconds, up to 1s.")
+    return whole
 
 
 output_option = click.option(
@@ -29,26 +37,35 @@ output_option = click.option(
     metavar="FOLDER",
     help="Run folder, new or empty; of a matrix, the folder of all.  [default: in runs/]",
 )
-only_option = click.option(
-    "--only", callback=_names, metavar="X,Y,…", help="Of a matrix, run only these mixes."
+only_option = list_option(
+    "--only",
+    metavar="X,Y,…",
+    help="Of a matrix, run only these mixes.",
+    shell_complete=completing.MIXES,
 )
 OPTIONS = (
-    click.option("--arms", callback=_names, metavar="A,B,…", help="Run only these arms."),
+    list_option(
+        "--arms",
+        metavar="A,B,…",
+        help="Run only these arms.",
+        shell_complete=completing.ARMS,
+    ),
     click.option("--iterations", type=click.IntRange(1), help="Instead of the experiment's."),
     click.option("--repetitions", type=click.IntRange(1), help="Instead of the experiment's."),
     click.option("--seed", type=click.IntRange(0), help="Instead of the experiment's."),
     click.option("--no-alone", is_flag=True, help="Don't run each job alone on the link."),
     click.option(
         "--trace",
-        type=click.IntRange(0, 1000),
-        metavar="MS",
-        default=2,
+        type=Quantity("time", _milliseconds),
+        default="2ms",
         show_default=True,
-        help="Distance of the TCP samples of the first repetition; 0: none.",
+        help="Distance of the TCP samples of the first repetition, up to 1s; 0: none.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
 )
 """Those of every command that runs experiments."""
+
+experiment_argument = click.argument("experiment", shell_complete=completing.EXPERIMENTS)
 
 
 def with_options(options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:

@@ -10,32 +10,48 @@ import click
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import Flow
 from mltcp_tools.cli.options import backend_option
-from mltcp_tools.cli.text import endpoint
+from mltcp_tools.cli.text import endpoint, printable, show_table
+from mltcp_tools.columns import Cell, Column, Row, clip
 from mltcp_tools.observe.board import read_boards
 from mltcp_tools.sources.metadata import Metadata
 from mltcp_tools.units import format_bytes, format_seconds
 
-_COLUMNS = "{:<16} {:<11} {:<27} {:>9} {:>9} {:>5} {:>5} {:>6} {:>8} {:>7} {:<8} {:>9} {:>9} {}"
+_COLUMNS = (
+    Column("JOB", left=True),
+    Column("CC", left=True, drop=4),
+    Column("PEER", left=True),
+    Column("ITERATION", drop=3),
+    Column("SENT", drop=2),
+    Column("RATIO"),
+    Column("F"),
+    Column("CWND", drop=6),
+    Column("SRTT-MS", drop=7),
+    Column("RETRANS", drop=5),
+    Column("SOURCE", left=True, drop=9),
+    Column("PERIOD", drop=8),
+    Column("BYTES", drop=10),
+    Column("STATE", left=True, drop=1),
+)
 
 
-def _line(flow: Flow, job: str, known: Metadata | None) -> str:
+def _row(flow: Flow, job: str, known: Metadata | None) -> Row:
     size = flow.learned_bytes if known is None else known.bytes_per_iteration
     source = "itself" if flow.learned_bytes else "-"
-    return _COLUMNS.format(
-        job,
+    return (
+        clip(printable(job), 20),
         flow.congestion_control,
         endpoint(flow.remote_addr, flow.remote_port),
-        flow.iteration,
+        str(flow.iteration),
         format_bytes(flow.sent_bytes),
-        f"{flow.ratio:.2f}" if flow.active else "-",
-        f"{flow.gain:.2f}" if flow.active else "1",
-        flow.cwnd,
+        f"{flow.ratio:.2f}" if flow.active else Cell("-", "quiet"),
+        f"{flow.gain:.2f}" if flow.active else Cell("1", "quiet"),
+        str(flow.cwnd),
         f"{flow.srtt_us / 1000:.2f}",
-        flow.retransmits,
+        Cell(str(flow.retransmits), "warning" if flow.retransmits else ""),
         source if known is None else known.source,
         "-" if known is None else format_seconds(known.period_s),
         "-" if not size else format_bytes(size),
-        flow.state,
+        Cell(flow.state, "" if flow.state == "established" else "quiet"),
     )
 
 
@@ -66,24 +82,8 @@ def command(backend: str, as_json: bool) -> None:
         click.echo(json.dumps(documents, indent=2))
         return
     names = {job.id: job.name for job in source.jobs()}
-    click.echo(
-        _COLUMNS.format(
-            "JOB",
-            "CC",
-            "PEER",
-            "ITERATION",
-            "SENT",
-            "RATIO",
-            "F",
-            "CWND",
-            "SRTT-MS",
-            "RETRANS",
-            "SOURCE",
-            "PERIOD",
-            "BYTES",
-            "STATE",
-        )
-    )
+    rows = []
     for flow in sorted(flows, key=lambda flow: (flow.job_id, flow.cookie)):
         name = names.get(flow.job_id, str(flow.job_id)) if flow.job_id else "-"
-        click.echo(_line(flow, name, known.get(flow.job_id)))
+        rows.append(_row(flow, name, known.get(flow.job_id)))
+    show_table(_COLUMNS, rows)

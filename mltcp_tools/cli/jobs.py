@@ -11,30 +11,39 @@ from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import Job
 from mltcp_tools.cli.flows import as_document
 from mltcp_tools.cli.options import backend_option
-from mltcp_tools.cli.text import printable
+from mltcp_tools.cli.text import printable, show_table
+from mltcp_tools.columns import Cell, Column, Row, clip
 from mltcp_tools.observe.board import read_boards
-from mltcp_tools.sources.metadata import Metadata
+from mltcp_tools.sources.metadata import CONFIDENT, Metadata
 from mltcp_tools.units import format_bytes, format_seconds
 
-_COLUMNS = "{:>10} {:<20} {:>5} {:>11} {:>9} {:<8} {:>9} {:>11} {:>10}"
-_HEAD = _COLUMNS.format(
-    "ID", "JOB", "FLOWS", "BURST", "GAP", "SOURCE", "PERIOD", "BYTES", "CONFIDENCE"
+_COLUMNS = (
+    Column("ID", drop=3),
+    Column("JOB", left=True),
+    Column("FLOWS"),
+    Column("BURST"),
+    Column("GAP"),
+    Column("SOURCE", left=True, drop=1),
+    Column("PERIOD"),
+    Column("BYTES", drop=4),
+    Column("CONFIDENCE", drop=2),
 )
 
 
-def _line(job: Job, flows: int, known: Metadata | None) -> str:
+def _row(job: Job, flows: int, known: Metadata | None) -> Row:
     params = job.params
     size = None if known is None else known.bytes_per_iteration
-    return _COLUMNS.format(
-        job.id,
-        printable(job.name)[:20],
-        flows,
-        format_bytes(params.total_bytes) if params.total_bytes else "learned",
-        format_seconds(params.gap_s) if params.gap_s else "learned",
+    doubtful = known is not None and known.confidence < CONFIDENT
+    return (
+        str(job.id),
+        clip(printable(job.name), 20),
+        str(flows),
+        format_bytes(params.total_bytes) if params.total_bytes else Cell("learned", "quiet"),
+        format_seconds(params.gap_s) if params.gap_s else Cell("learned", "quiet"),
         "-" if known is None else known.source,
         "-" if known is None else format_seconds(known.period_s),
         "-" if size is None else format_bytes(size),
-        "-" if known is None else f"{known.confidence:.2f}",
+        Cell("-" if known is None else f"{known.confidence:.2f}", "warning" if doubtful else ""),
     )
 
 
@@ -71,6 +80,4 @@ def command(backend: str, as_json: bool) -> None:
     if not jobs:
         click.echo("No job is set; `mltcp attach` makes flows a job's.")
         return
-    click.echo(_HEAD)
-    for job in jobs:
-        click.echo(_line(job, flows.count(job.id), known.get(job.id)))
+    show_table(_COLUMNS, [_row(job, flows.count(job.id), known.get(job.id)) for job in jobs])

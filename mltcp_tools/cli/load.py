@@ -6,8 +6,9 @@ import click
 
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import ALL_NAMES, JobParams
-from mltcp_tools.cli.options import backend_option
-from mltcp_tools.cli.status import show_status
+from mltcp_tools.cli.options import GAP, TOTAL, backend_option
+from mltcp_tools.cli.status import other_build, show_status
+from mltcp_tools.cli.text import say
 
 
 @click.command()
@@ -26,14 +27,23 @@ from mltcp_tools.cli.status import show_status
 @click.option(
     "--total",
     "total_bytes",
-    type=click.IntRange(0),
-    help="Bytes per iteration of a flow without a job.  [default: each learns its own]",
+    type=TOTAL,
+    metavar="auto|SIZE",
+    help="Bytes of one burst of a flow without a job, such as 2.5MB.  [default: auto, each learns"
+    " its own]",
 )
 @click.option(
     "--gap",
-    "gap_ms",
-    type=click.FloatRange(0, 3_600_000),
-    help="Milliseconds without an ACK that end an iteration.  [default: each learns its own]",
+    "gap_s",
+    type=GAP,
+    metavar="auto|TIME",
+    help="Time without an ACK that ends an iteration, such as 170ms.  [default: auto]",
+)
+@click.option(
+    "--replace",
+    is_flag=True,
+    help="Put this tool's build in place of the loaded one; connections, jobs and tags stay, and"
+    " without the options above the defaults do, too.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
 def command(
@@ -42,7 +52,8 @@ def command(
     slope: float | None,
     intercept: float | None,
     total_bytes: int | None,
-    gap_ms: float | None,
+    gap_s: float | None,
+    replace: bool,
     as_json: bool,
 ) -> None:
     """Register the MLTCP congestion controls (all, or those NAMEd) and print what is loaded.
@@ -55,8 +66,20 @@ def command(
         "slope": slope,
         "intercept": intercept,
         "total_bytes": total_bytes,
-        "gap_s": None if gap_ms is None else gap_ms / 1000,
+        "gap_s": gap_s,
     }
     chosen = {name: value for name, value in given.items() if value is not None}
     defaults = JobParams(**chosen) if chosen else None  # type: ignore[arg-type]
-    show_status(get_backend(backend).load(names or None, defaults), as_json)
+    kernel = get_backend(backend)
+    if replace:
+        if names:
+            raise click.UsageError("--replace replaces what is loaded and takes no NAME")
+        from mltcp_tools.attach.replacement import replace_build
+
+        replace_build(kernel, defaults, say)
+        show_status(kernel.status(), as_json)
+        return
+    status = kernel.load(names or None, defaults)
+    show_status(status, as_json)
+    if other := other_build(kernel, status):
+        say(other)

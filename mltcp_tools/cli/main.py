@@ -40,9 +40,20 @@ COMMANDS = {
     "results": "Write the tables of matrices into one document.",
     "profile": "Show what jobs send per iteration, from runs or captures.",
     "prioritise": "Order jobs' bursts, and give each its priority.",
+    "aggregate": "Run the aggregator, which sums up gradients in the network.",
+    "collectives": "Compare all-reduces on links of this host's own.",
     "plan": "Say which jobs fit together, and when each should start.",
+    "cluster": "Simulate whole clusters and their schedulers.",
     "completion": "Print the completion script of a shell.",
 }
+
+GROUPS = {
+    "Kernel": ("doctor", "load", "unload", "status", "completion"),
+    "Live jobs": ("ps", "attach", "detach", "agent", "jobs", "flows", "watch", "record"),
+    "Experiments": ("testbed", "simulate", "emulate", "report", "results"),
+    "Planning": ("profile", "plan"),
+}
+"""The commands in the order in which help shows them."""
 
 EPILOG = """\b
 Exit codes:
@@ -53,7 +64,7 @@ Exit codes:
   4    a name is taken or something is still in use
   130  interrupted
 
-Set MLTCP_DEBUG=1 to see the traceback of an error."""
+Set MLTCP_DEBUG=1 to see the traceback of an error, NO_COLOR=1 for text without colours."""
 
 
 class LazyGroup(click.Group):
@@ -78,8 +89,9 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, COMMANDS[name]) for name in names])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         names = [
@@ -127,7 +139,9 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run `mltcp` with `args` (default: the process's) and return its exit code."""
     args = list(sys.argv[1:] if args is None else args)
     try:
-        result = cli.main(args=args, prog_name="mltcp", standalone_mode=False)
+        # https://no-color.org; what isn't a terminal gets no colours anyway.
+        colour = False if os.environ.get("NO_COLOR") else None
+        result = cli.main(args=args, prog_name="mltcp", standalone_mode=False, color=colour)
         sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import click
 
 from mltcp_tools.attach.processes import Target
 from mltcp_tools.backends import AUTO, BACKENDS
+from mltcp_tools.cli import completing
 from mltcp_tools.errors import UsageError
 from mltcp_tools.units import parse_bytes, parse_fraction, parse_rate, parse_seconds
 
@@ -36,7 +37,41 @@ BYTES = Quantity("size", parse_bytes)
 RATE = Quantity("rate", parse_rate)
 SECONDS = Quantity("time", parse_seconds)
 FRACTION = Quantity("fraction", parse_fraction)
-RATE = Quantity("rate", parse_rate)
+
+
+def _total(text: object) -> int:
+    return 0 if text == "auto" else parse_bytes(text)
+
+
+def _gap(text: object) -> float:
+    return 0.0 if text == "auto" else parse_seconds(text)
+
+
+TOTAL = Quantity("size", _total)
+GAP = Quantity("time", _gap)
+"""Bytes of a burst of one flow, and seconds without an ACK that end an iteration; 0: `auto`."""
+
+
+def list_option(
+    *names: str, allowed: Collection[str] = (), **settings: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An option that takes a list: with commas, given again, or both.
+
+    allowed: what may be in it, if not anything. The command gets a tuple, each entry once.
+    """
+
+    def read(ctx: click.Context, param: click.Parameter, words: Sequence[str]) -> tuple[str, ...]:
+        parts = (part.strip() for word in words for part in word.split(","))
+        found = tuple(dict.fromkeys(part for part in parts if part))
+        for each in found:
+            if allowed and each not in allowed:
+                raise click.BadParameter(f"{each!r} is not one of {', '.join(allowed)}.")
+        return found
+
+    if allowed:
+        settings.setdefault("shell_complete", completing.offering(lambda ctx: allowed))
+    return click.option(*names, multiple=True, callback=read, **settings)
+
 
 backend_option = click.option(
     "--backend",

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mltcp_tools.cli.options import FRACTION, RATE, SECONDS
+from mltcp_tools.cli import completing
+from mltcp_tools.cli.options import FRACTION, RATE, SECONDS, list_option
 from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.host.files import replace_file
 
 if TYPE_CHECKING:
     from mltcp_tools.planning.cluster import Loops, Rank
@@ -22,6 +24,13 @@ def command() -> None:
     """Plan which jobs share links and by how much to shift each, and in which order they send."""
 
 
+_output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the plan to this JSON file.",
+)
 _PLAN_OPTIONS = (
     click.option(
         "--angle",
@@ -44,6 +53,7 @@ _PLAN_OPTIONS = (
         metavar="FOLDER",
         help="Write plots (PNG) to this folder.",
     ),
+    _output_option,
     click.option("--json", "as_json", is_flag=True, help="Print as JSON."),
 )
 
@@ -58,7 +68,11 @@ def _plan_options(function: Callable[..., None]) -> Callable[..., None]:
 @command.command()
 @click.argument("jobs", type=click.Path(path_type=Path))
 @click.option("--rate", type=RATE, help="The link's.  [default: the one that JOBS names]")
-@click.option("--arm", help="Arm of a run folder to take the jobs from.  [default: alone]")
+@click.option(
+    "--arm",
+    help="Arm of a run folder to take the jobs from.  [default: alone]",
+    shell_complete=completing.ARMS_OF_RUN,
+)
 @click.option(
     "--time-limit",
     type=SECONDS,
@@ -73,6 +87,7 @@ def score(
     angle: float,
     tolerance: float,
     plots: Path | None,
+    output: Path | None,
     as_json: bool,
 ) -> None:
     """Score how well JOBS fit on one link, and by how much to shift each.
@@ -103,7 +118,7 @@ def score(
         from mltcp_tools.planning.plots import draw_link
 
         _write_plots(plots, draw_link(plan))
-    _print(plan.to_json(), render_link(plan), as_json)
+    _print(plan.to_json(), render_link(plan), output, as_json)
 
 
 @command.command()
@@ -139,6 +154,7 @@ def cluster(
     angle: float,
     tolerance: float,
     plots: Path | None,
+    output: Path | None,
     as_json: bool,
 ) -> None:
     """Rank the candidate placements in FILE, and shift the jobs of each.
@@ -165,7 +181,7 @@ def cluster(
         )
     if plots is not None:
         _write_plots(plots, draw_cluster(plans))
-    _print(document(plans), render_cluster(plans), as_json)
+    _print(document(plans), render_cluster(plans), output, as_json)
     if all(plan.loop for plan in plans):
         raise MltcpError("Every placement has a loop and was discarded; try --loops joint.")
 
@@ -176,16 +192,23 @@ def cluster(
 @click.option(
     "--online", is_flag=True, help="Coflows arrive when FILE says; else all are there at the start."
 )
-@click.option(
+@list_option(
     "--policy",
     "policies",
-    type=click.Choice(["BSSI", "epochs", "FIFO", "SEBF", "SEBF greedy", "fair"]),
-    multiple=True,
-    help="Compute only this one; can be repeated.  [default: all; epochs only with --online]",
+    allowed=("BSSI", "epochs", "FIFO", "SEBF", "SEBF greedy", "fair"),
+    metavar="POLICY,…",
+    help="Compute only these: BSSI, epochs, FIFO, SEBF, SEBF greedy, fair.  [default: all; epochs"
+    " only with --online]",
 )
+@_output_option
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def coflows(
-    file: Path, rate: float, online: bool, policies: tuple[Policy, ...], as_json: bool
+    file: Path,
+    rate: float,
+    online: bool,
+    policies: tuple[Policy, ...],
+    output: Path | None,
+    as_json: bool,
 ) -> None:
     """Order the coflows in FILE (Sincronia), and compute how long they take.
 
@@ -203,7 +226,7 @@ def coflows(
         raise UsageError("epochs pass only where coflows arrive one by one; add --online.")
     chosen = policies or [each for each in POLICIES if online or each != "epochs"]
     document = plan_coflows(read_trace(file), chosen, rate, online)
-    _print(document, render_coflows(document), as_json)
+    _print(document, render_coflows(document), output, as_json)
 
 
 def _write_plots(folder: Path, images: dict[str, bytes]) -> None:
@@ -213,8 +236,12 @@ def _write_plots(folder: Path, images: dict[str, bytes]) -> None:
     click.echo(f"Wrote {', '.join(f'{name}.png' for name in images)} to {folder}.", err=True)
 
 
-def _print(document: dict[str, Any], text: str, as_json: bool) -> None:
+def _print(document: dict[str, Any], text: str, output: Path | None, as_json: bool) -> None:
+    written = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    if output is not None:
+        replace_file(output, f"{written}\n".encode())
+        click.echo(f"Wrote {output}.", err=True)
     if as_json:
-        click.echo(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
+        click.echo(written)
     else:
         click.echo(text, nl=False)

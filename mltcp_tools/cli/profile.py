@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from mltcp_tools.cli.options import SECONDS
+from mltcp_tools.cli import completing
+from mltcp_tools.cli.options import RATE, SECONDS, list_option
 from mltcp_tools.cli.text import say
 from mltcp_tools.errors import UsageError
-from mltcp_tools.units import format_bytes
+from mltcp_tools.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from mltcp_tools.profiling.capture import By
     from mltcp_tools.profiling.profile import Profile
 
 
+# Who never computes may be two jobs that do so in turn.
+_RESTLESS = 0.95
+
+
 @click.command()
 @click.argument("source", metavar="[RUN]", type=click.Path(path_type=Path), required=False)
-@click.option("--arm", help="Arm of a run folder to take the jobs from.  [default: alone]")
+@click.option(
+    "--arm",
+    help="Arm of a run folder to take the jobs from.  [default: alone]",
+    shell_complete=completing.ARMS_OF_RUN,
+)
+@list_option("--job", "names", metavar="NAME,…", help="Only these jobs of RUN or of the capture.")
 @click.option(
     "--pcap",
     type=click.Path(path_type=Path),
@@ -35,12 +47,16 @@ if TYPE_CHECKING:
     help="What makes flows of a capture one job: the host that sends, or the port.",
 )
 @click.option(
-    "--job",
-    "jobs",
+    "--select",
+    "selected",
     multiple=True,
     metavar="NAME=WHERE",
-    help="A job of the capture (repeatable, instead of --by): NAME=10.0.0.1,10.0.0.2, the hosts"
-    " that send; NAME=10.0.1.0/24; or NAME=:5001, a port.",
+    help="A job of the capture (repeatable, instead of --by): NAME=10.0.0.1,10.0.0.2, the hosts at"
+    " one end of its connections; NAME=10.0.1.0/24; NAME=:5001, a port; or NAME=10.0.0.1:5001, a"
+    " port at either end of a host's connections.",
+)
+@click.option(
+    "--rate", type=RATE, help="Of the link, to point out phases that it can't carry one way."
 )
 @click.option("--near", type=SECONDS, help="How long an iteration takes, give or take a fifth.")
 @click.option(
@@ -54,9 +70,11 @@ if TYPE_CHECKING:
 def command(
     source: Path | None,
     arm: str | None,
+    names: tuple[str, ...],
     pcap: Path | None,
     by: By,
-    jobs: tuple[str, ...],
+    selected: tuple[str, ...],
+    rate: float | None,
     near: float | None,
     output: Path | None,
     as_json: bool,
@@ -64,19 +82,27 @@ def command(
     """Show what the jobs of RUN, or of a packet capture, send in an iteration, and when.
 
     RUN is a folder of `mltcp record` or `mltcp testbed run`, or a YAML file of profiles, which is
-    checked. Bytes are TCP payload; in a capture, what was sent again counts once.
+    checked. Bytes are TCP payload; in a capture, what was sent again counts once. What goes one way
+    and what comes back are never added up, as a link carries its rate in each direction.
     """
     from mltcp_tools.planning.reading import read_source, write_profiles
 
     if (source is None) == (pcap is None):
         raise UsageError("Name either a RUN or a capture with --pcap.")
-    rate = None
+    known_rate = None
     if source is not None:
-        if jobs or near is not None:
-            raise UsageError("--job and --near belong to --pcap.")
-        profiles, rate = read_source(source, arm)
+        if selected or near is not None:
+            raise UsageError("--select and --near belong to --pcap.")
+        profiles, known_rate = read_source(source, arm)
     elif pcap is not None:
-        profiles = _from_capture(pcap, by, jobs, near)
+        profiles = _from_capture(pcap, by, selected, near)
+    if missing := sorted(set(names) - {profile.name for profile in profiles}):
+        known = ", ".join(profile.name for profile in profiles)
+        raise UsageError(f"There is no job {missing[0]!r}; there are: {known}.")
+    profiles = [profile for profile in profiles if not names or profile.name in names]
+    rate = known_rate if rate is None else rate
+    for sentence in (each for profile in profiles for each in profile.too_fast(rate or math.inf)):
+        say(sentence)
     if output is not None:
         output.write_text(write_profiles(profiles, rate), encoding="utf-8")
         say(f"Wrote {output}; see which jobs fit with: mltcp plan score {output}")
@@ -90,14 +116,23 @@ def command(
         click.echo(render_profiles(profiles), nl=False)
 
 
-def _from_capture(path: Path, by: By, jobs: tuple[str, ...], near: float | None) -> list[Profile]:
-    from mltcp_tools.profiling.capture import Selector, read_capture
+def _from_capture(
+    path: Path, by: By, selected: tuple[str, ...], near: float | None
+) -> list[Profile]:
+    from mltcp_tools.profiling.capture import Capture, read_capture
     from mltcp_tools.profiling.captured import profiles_of_capture
+    from mltcp_tools.profiling.mixed import separate
     from mltcp_tools.profiling.progress import FileBar
+    from mltcp_tools.profiling.selector import Selector
 
-    selectors = [Selector.parse(job) for job in jobs]
-    with FileBar(path.name) as bar:
-        capture = read_capture(path, by, selectors, bar.at)
+    def read(selectors: Sequence[Selector]) -> Capture:
+        with FileBar(path.name) as bar:
+            return read_capture(path, by, selectors, bar.at)
+
+    named = [Selector.parse(each) for each in selected]
+    capture, notes = separate(read(named), read, split=by == "host" and not named)
+    for note in notes:
+        say(note)
     for size, what in (
         (capture.left_out, "belong to none of the jobs"),
         (capture.repeated, "came more than once and count once"),
@@ -105,4 +140,13 @@ def _from_capture(path: Path, by: By, jobs: tuple[str, ...], near: float | None)
     ):
         if size:
             say(f"{format_bytes(size)} {what}.")
-    return profiles_of_capture(capture, near)
+    profiles = profiles_of_capture(capture, near)
+    for profile in profiles:
+        if profile.communication_s > _RESTLESS * profile.period_s and not notes:
+            over = counted(len(capture.connections[profile.name]), "connection")
+            say(
+                f"{profile.name} sends for {profile.communication_s / profile.period_s:.0%} of the"
+                f" time, over {over}; if these are several jobs, name each with"
+                " --select NAME=HOST:PORT."
+            )
+    return profiles

@@ -11,10 +11,22 @@ from mltcp_tools.attach.processes import Target
 from mltcp_tools.attach.targets import Seen, attached_jobs, look, look_for_training
 from mltcp_tools.attach.verdict import Verdict
 from mltcp_tools.cli.options import TARGET_HELP, target_argument
-from mltcp_tools.cli.text import endpoint, printable, say
+from mltcp_tools.cli.text import endpoint, printable, say, show_table
+from mltcp_tools.columns import Cell, Column, Row
 from mltcp_tools.units import format_bytes
 
-_COLUMNS = "  {:>4} {:<12} {:<27} {:<27} {:<11} {:<11} {:>9} {:>9} {:<8} {}"
+_COLUMNS = (
+    Column("FD"),
+    Column("KIND", left=True),
+    Column("LOCAL", left=True, drop=3),
+    Column("PEER", left=True),
+    Column("STATE", left=True, drop=5),
+    Column("CC", left=True, drop=4),
+    Column("SENT"),
+    Column("RECEIVED", drop=2),
+    Column("JOB", left=True),
+    Column("WHY", left=True, drop=1),
+)
 
 
 @click.command(epilog=TARGET_HELP)
@@ -34,10 +46,9 @@ def command(target: Target, as_json: bool) -> None:
             _show(each, jobs)
     for note in (*notes, *unread):
         say(note)
-    if not seen and not unread:
-        click.echo(
-            "No process here has NCCL, Gloo or torch loaded; name others: mltcp ps TARGET", err=True
-        )
+    if not seen:
+        limit = " that may be looked into" if unread else ""
+        say(f"No process{limit} has NCCL, Gloo or torch loaded; name others: mltcp ps TARGET")
 
 
 def _document(seen: Seen, jobs: dict[int, str]) -> dict[str, object]:
@@ -66,19 +77,15 @@ def _show(seen: Seen, jobs: dict[int, str]) -> None:
     if not seen.verdicts:
         click.echo("  no TCP sockets")
         return
-    click.echo(_COLUMNS.format("FD", *_TITLES).rstrip())
-    for verdict in seen.verdicts:
-        click.echo(_line(verdict, jobs.get(verdict.socket.cookie, "-")))
+    rows = [_row(verdict, jobs.get(verdict.socket.cookie, "-")) for verdict in seen.verdicts]
+    show_table(_COLUMNS, rows)
 
 
-_TITLES = ("KIND", "LOCAL", "PEER", "STATE", "CC", "SENT", "RECEIVED", "JOB", "WHY")
-
-
-def _line(verdict: Verdict, job: str) -> str:
+def _row(verdict: Verdict, job: str) -> Row:
     sock = verdict.socket
-    return _COLUMNS.format(
-        sock.fd,
-        verdict.kind,
+    return (
+        str(sock.fd),
+        Cell(verdict.kind, "good" if verdict.carries_data else "quiet"),
         endpoint(*sock.local),
         "-" if sock.state == "listen" else endpoint(*sock.remote),
         sock.state,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
 
 from mltcp_tools.backends import get_backend
-from mltcp_tools.cli.options import SECONDS, backend_option
+from mltcp_tools.cli import completing
+from mltcp_tools.cli.options import SECONDS, backend_option, list_option
 from mltcp_tools.errors import MltcpError
+from mltcp_tools.units import counted
 
 
 @click.command()
@@ -21,18 +24,26 @@ from mltcp_tools.errors import MltcpError
     metavar="RUN",
     help="The run folder to make.",
 )
-@click.option("--job", "names", multiple=True, metavar="NAME", help="Only this job (repeatable).")
+@list_option(
+    "--job",
+    "names",
+    metavar="NAME,…",
+    help="Only these jobs.",
+    shell_complete=completing.JOBS,
+)
 @click.option("--duration", type=SECONDS, help="End after this time, such as 60s.")
 @click.option(
     "--iterations", type=click.IntRange(1), help="End when every job has so many iterations."
 )
 @backend_option
+@click.option("--json", "as_json", is_flag=True, help="Print what was recorded as JSON.")
 def command(
     folder: Path,
     names: tuple[str, ...],
     duration: float | None,
     iterations: int | None,
     backend: str,
+    as_json: bool,
 ) -> None:
     """Record the iterations of attached jobs into RUN, a folder that `mltcp report` reads.
 
@@ -52,5 +63,7 @@ def command(
             f"No iteration was seen, so {folder} holds none: the jobs may have ended, or their gap"
             " is unknown; see `mltcp jobs`."
         )
-    listed = ", ".join(f"{count} iterations of {name}" for name, count in counts.items())
+    if as_json:
+        click.echo(json.dumps({"run": str(folder), "iterations": counts}))
+    listed = ", ".join(f"{counted(count, 'iteration')} of {name}" for name, count in counts.items())
     click.echo(f"Recorded {listed}; see them with: mltcp report {folder}", err=True)

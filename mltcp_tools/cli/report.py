@@ -17,6 +17,7 @@ _FOLDER = click.Path(path_type=Path)
 @click.argument("other", metavar="[RUN2]", type=_FOLDER, required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON (mltcp-result/1).")
 @click.option(
+    "-o",
     "--html",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="PATH",

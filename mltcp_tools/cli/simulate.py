@@ -11,6 +11,7 @@ import click
 
 from mltcp_tools.cli.experiments import (
     OPTIONS,
+    experiment_argument,
     only_option,
     output_option,
     overridden,
@@ -18,6 +19,7 @@ from mltcp_tools.cli.experiments import (
     run_mixes,
     with_options,
 )
+from mltcp_tools.cli.options import SECONDS
 from mltcp_tools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,17 +27,41 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("experiment")
+@experiment_argument
 @output_option
 @only_option
 @with_options(OPTIONS)
+@click.option(
+    "--mtu",
+    type=click.IntRange(576, 9216),
+    default=1500,
+    show_default=True,
+    metavar="BYTES",
+    help="Of a packet, as of the interfaces.",
+)
+@click.option(
+    "--join",
+    type=SECONDS,
+    default="0",
+    metavar="TIME",
+    help="Receivers join segments that come within so long, as GRO does; such as 20us.",
+)
+@click.option(
+    "--rtt",
+    type=SECONDS,
+    default="100us",
+    show_default=True,
+    metavar="TIME",
+    help="Round trip of the empty path, to which a link's delay is added.",
+)
 def command(experiment: str, only: tuple[str, ...], **options: Any) -> None:
     """Run EXPERIMENT in virtual time, and report on it as `mltcp testbed run` does.
 
     EXPERIMENT is the name of a shipped experiment or matrix, or a YAML file of either. Packets,
     queue and senders are simulated, with the algorithm itself compiled in: seconds instead of
-    minutes, without root, and the same again for the same seed. Congestion controls are reno, mltcp
-    and mltcp_reno; arms with others are left out, and the baseline is reno then.
+    minutes, without root, and the same again for the same seed. Congestion controls are reno,
+    dctcp, mltcp, mltcp_reno and mltcp_dctcp; arms with others are left out, and the baseline is
+    reno then.
     """
     from mltcp_tools.experiments.matrix import is_matrix
     from mltcp_tools.experiments.reading import find_either, load_experiment
@@ -50,9 +76,11 @@ def command(experiment: str, only: tuple[str, ...], **options: Any) -> None:
 
 
 def _conduct(options: dict[str, Any]) -> Callable[[Experiment, Path], None]:
+    from mltcp_tools.simulator.arms import Settings
     from mltcp_tools.simulator.run import simulate_experiment
 
-    return functools.partial(simulate_experiment, trace_ms=options["trace"])
+    settings = Settings(options["trace"], options["mtu"], options["join"], options["rtt"])
+    return functools.partial(simulate_experiment, settings=settings)
 
 
 def _modelled(experiment: Experiment, named: tuple[str, ...], said: set[str]) -> Experiment:

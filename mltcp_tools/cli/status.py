@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from contextlib import suppress
 
 import click
 
 from mltcp_tools.backends import AUTO, BACKENDS, get_backend
-from mltcp_tools.backends.base import Status
+from mltcp_tools.backends.base import ALL_NAMES, Backend, JobParams, Status
 from mltcp_tools.errors import HostError
-from mltcp_tools.units import format_bytes, format_seconds
+from mltcp_tools.host.leases import leases
+from mltcp_tools.host.namespaces import defaults
+from mltcp_tools.units import counted, format_bytes, format_seconds
 
 
 def show_status(status: Status, as_json: bool) -> None:
@@ -21,21 +24,46 @@ def show_status(status: Status, as_json: bool) -> None:
         _show_text(status)
 
 
+def other_build(backend: Backend, status: Status) -> str:
+    """A sentence where what is loaded isn't what this tool would load; empty where it is."""
+    here = backend.build_here()
+    if not status.build or not here or status.build == here:
+        return ""
+    return (
+        f"{status.backend}: loaded is build {status.build}, and this tool's is {here}: `mltcp load"
+        f" --replace --backend {status.backend}` puts that in its place."
+    )
+
+
+def _flow_parameters(params: JobParams) -> str:
+    total = format_bytes(params.total_bytes) if params.total_bytes else "learned"
+    gap = format_seconds(params.gap_s) if params.gap_s else "learned"
+    return (
+        f"{total} per burst of a flow, gap {gap}, F = {params.slope:g} r + {params.intercept:g}"
+        f" ({params.shape})"
+    )
+
+
 def _show_text(status: Status) -> None:
     if error := status.details.get("error"):
         click.echo(f"{status.backend}: {error}")
     elif not status.loaded:
         click.echo(f"{status.backend}: nothing is loaded")
     for name in status.loaded:
-        click.echo(f"{status.backend}: {name:<12} {status.sockets.get(name, 0)} sockets")
-    for job in status.jobs:
-        params = job.params
-        total = format_bytes(params.total_bytes) if params.total_bytes else "learned"
-        gap = format_seconds(params.gap_s) if params.gap_s else "learned"
+        click.echo(f"{status.backend}: {name:<12} {counted(status.sockets.get(name, 0), 'socket')}")
+    if status.build:
+        click.echo(f"{status.backend}: build {status.build}")
+    if status.defaults:
+        click.echo(f"{status.backend}: flows without a job: {_flow_parameters(status.defaults)}")
+    unregistered = status.details.get("unregistered")
+    if isinstance(unregistered, list) and unregistered:
         click.echo(
-            f"{status.backend}: job {job.id} {job.name}: {total} per burst of a flow, gap {gap}, "
-            f"F = {params.slope:g} r + {params.intercept:g} ({params.shape})"
+            f"{status.backend}: of an earlier load the kernel still has the programs of"
+            f" {', '.join(unregistered)}, which a socket or a default holds; `mltcp"
+            " unload --everything --dry-run` says which"
         )
+    for job in status.jobs:
+        click.echo(f"{status.backend}: job {job.id} {job.name}: {_flow_parameters(job.params)}")
 
 
 def _status_of(name: str) -> Status:
@@ -66,3 +94,11 @@ def command(backend: str, as_json: bool) -> None:
         return
     for status in found:
         _show_text(status)
+        if other := other_build(get_backend(status.backend), status):
+            click.echo(other)
+    with suppress(HostError):  # others' namespaces are root's to look into
+        for namespace, name in defaults():
+            if name in ALL_NAMES:
+                click.echo(f"{name} is the default of {namespace.name}")
+    for lease in leases():
+        click.echo(f"{lease} uses {lease.backend}")

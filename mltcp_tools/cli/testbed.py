@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shlex
 from collections.abc import Callable
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mltcp_tools.cli import completing
 from mltcp_tools.cli.experiments import (
     OPTIONS,
+    experiment_argument,
     only_option,
     output_option,
     overridden,
@@ -19,7 +22,8 @@ from mltcp_tools.cli.experiments import (
     run_mixes,
     with_options,
 )
-from mltcp_tools.cli.options import backend_option
+from mltcp_tools.cli.options import backend_option, list_option
+from mltcp_tools.errors import UsageError
 
 if TYPE_CHECKING:
     from mltcp_tools.experiments.experiment import Experiment
@@ -32,8 +36,17 @@ def command() -> None:
     """Run experiments over a bottleneck made of network namespaces."""
 
 
-_TESTBED_OPTIONS = (*OPTIONS, backend_option)
-_RUN_OPTIONS = (click.argument("experiment"), output_option, *_TESTBED_OPTIONS)
+attempts_option = click.option(
+    "--attempts",
+    type=click.IntRange(1, 100),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="How often an arm is run at most until nothing else on the host disturbs it.",
+)
+_ACROSS_OPTIONS = (*OPTIONS, backend_option)
+_TESTBED_OPTIONS = (*_ACROSS_OPTIONS, attempts_option)
+_ARGUMENTS = (experiment_argument, output_option)
 
 
 def _run(options: dict[str, Any], conduct: Callable[[Experiment, Path], None]) -> None:
@@ -45,32 +58,48 @@ def _run(options: dict[str, Any], conduct: Callable[[Experiment, Path], None]) -
 
 
 @command.command()
-@with_options(_RUN_OPTIONS)
-def run(**options: Any) -> None:
-    """Run EXPERIMENT, the name of a shipped one or a YAML file, and report on it.
+@with_options((*_ARGUMENTS, only_option, *_TESTBED_OPTIONS))
+def run(only: tuple[str, ...], **options: Any) -> None:
+    """Run EXPERIMENT, and report on it; of a matrix, run its mixes and make one table.
 
-    The run folder gets the experiment as run, the environment, the tables (Parquet and CSV), and
-    the report. Needs root.
+    EXPERIMENT is the name of a shipped experiment or matrix, or a YAML file of either. The
+    run folder gets the experiment as run, the environment, the tables (Parquet and CSV), and the
+    report; that of a matrix has matrix.txt, .md, .csv and .json and a run folder for each mix, and
+    mixes that it has already are not run again. What else the host does meanwhile is measured;
+    arms that it disturbs are run again, and are not compared with others where that doesn't help.
+    Needs root.
     """
+    from mltcp_tools.experiments.matrix import is_matrix
+
+    if is_matrix(options["experiment"]):
+        _run_matrix(options["experiment"], only, options)
+        return
+    if only:
+        raise UsageError(f"--only names mixes of a matrix, and {options['experiment']} is none.")
+    _run(options, functools.partial(_conduct, options))
+
+
+def _conduct(options: dict[str, Any], experiment: Experiment, folder: Path) -> None:
+    """Run an experiment on this host as the options want it."""
     from mltcp_tools.testbed.run import run_experiment
 
-    _run(
-        options,
-        lambda experiment, folder: run_experiment(
-            experiment, folder, trace_ms=options["trace"], backend=options["backend"]
-        ),
+    run_experiment(
+        experiment,
+        folder,
+        trace_ms=options["trace"],
+        backend=options["backend"],
+        attempts=options["attempts"],
     )
 
 
 @command.command()
-@with_options(_RUN_OPTIONS)
-@click.option(
+@with_options((*_ARGUMENTS, *_ACROSS_OPTIONS))
+@list_option(
     "--sender",
     "senders",
-    multiple=True,
     required=True,
-    metavar="HOST",
-    help="A machine that sends, as ssh knows it; may be given several times.",
+    metavar="HOST,…",
+    help="The machines that send, as ssh knows them.",
 )
 @click.option("--receiver", required=True, metavar="HOST", help="The machine that receives.")
 @click.option(
@@ -121,20 +150,23 @@ def across(
 
 
 @command.command()
-@click.argument("matrix")
+@click.argument("matrix", shell_complete=completing.MATRICES)
 @output_option
 @only_option
 @with_options(_TESTBED_OPTIONS)
-def matrix(matrix: str, output: Path | None, only: tuple[str, ...], **options: Any) -> None:
-    """Run the mixes of MATRIX, the name of a shipped one or a YAML file, and make one table.
+def matrix(matrix: str, only: tuple[str, ...], **options: Any) -> None:
+    """Run the mixes of MATRIX, as `mltcp testbed run` does, and nothing but a matrix.
 
     Mixes that the folder has already are not run again: after an interruption, give the same
     command again. A mix that can't be run here is named, and the others go on. The folder gets
     matrix.txt, .md, .csv and .json, and a run folder for each mix. Needs root.
     """
+    _run_matrix(matrix, only, options)
+
+
+def _run_matrix(matrix: str, only: tuple[str, ...], options: dict[str, Any]) -> None:
     from mltcp_tools.experiments.matrix import chosen, find_matrix, load_matrix
     from mltcp_tools.testbed.leftovers import require_privileges
-    from mltcp_tools.testbed.run import run_experiment
 
     require_privileges()
     described = load_matrix(find_matrix(matrix))
@@ -143,14 +175,11 @@ def matrix(matrix: str, output: Path | None, only: tuple[str, ...], **options: A
         for name, experiment, arms in chosen(described, only, options["arms"])
     }
 
-    def run_mix(experiment: Experiment, folder: Path) -> None:
-        run_experiment(experiment, folder, trace_ms=options["trace"], backend=options["backend"])
-
     run_mixes(
         described,
         mixes,
-        output or Path("runs") / described.name,
-        run_mix,
+        options["output"] or Path("runs") / described.name,
+        functools.partial(_conduct, options),
         as_json=options["as_json"],
     )
 

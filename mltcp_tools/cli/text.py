@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+from collections.abc import Sequence
+
 import click
+
+from mltcp_tools.columns import Column, Meaning, Row, render
+
+_COLOURS = {"good": "green", "warning": "yellow", "bad": "red"}
 
 
 def endpoint(address: str, port: int) -> str:
@@ -13,6 +21,19 @@ def endpoint(address: str, port: int) -> str:
 def printable(text: str) -> str:
     """Text that others chose (names of processes and jobs), unable to drive the terminal."""
     return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def styled(text: str, meaning: Meaning) -> str:
+    """In the colour of what it means; click leaves colours out where nobody looks."""
+    if meaning == "quiet":
+        return click.style(text, dim=True)
+    return click.style(text, fg=_COLOURS.get(meaning))
+
+
+def show_table(columns: Sequence[Column], rows: Sequence[Row]) -> None:
+    """Print a table: on a terminal as wide as that is, else with all its columns."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    click.echo(render(columns, rows, width, styled))
 
 
 def say(sentence: str) -> None:

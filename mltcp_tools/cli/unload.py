@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
-from mltcp_tools.backends import get_backend
+from mltcp_tools.backends import AUTO, BACKENDS, get_backend
+from mltcp_tools.backends.base import Backend
 from mltcp_tools.cli.options import backend_option
+from mltcp_tools.cli.text import say
+from mltcp_tools.errors import HostError
 
 
 @click.command()
@@ -16,9 +21,56 @@ from mltcp_tools.cli.options import backend_option
     help="Unload while sockets still use it: they run on as their base until they close, unless"
     " `mltcp load` was given --total and --gap. The kernel module stays until then, too.",
 )
-def command(backend: str, force: bool) -> None:
-    """Unregister the congestion controls and forget all jobs and tags."""
-    left = get_backend(backend).unload(force)
-    click.echo("Unloaded.", err=True)
-    if left:
-        click.echo(f"{left} sockets run on with the code they have until they close.", err=True)
+@click.option(
+    "--everything",
+    is_flag=True,
+    help="Take all of MLTCP off this host, in order: stop who uses it, set defaults back, switch"
+    " every socket, unload both backends, remove pins and records; and look that nothing is left.",
+)
+@click.option("--dry-run", is_flag=True, help="With --everything: say what is there, change none.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was there and what runs on.")
+def command(backend: str, force: bool, everything: bool, dry_run: bool, as_json: bool) -> None:
+    """Unregister the congestion controls and forget all jobs and tags.
+
+    Refused, with what holds them named, while a socket, another process or the default of any
+    network namespace uses them; and failed unless the kernel has none of it left. Without
+    --backend both are unloaded.
+    """
+    if dry_run and not everything:
+        raise click.UsageError("--dry-run goes with --everything")
+    if everything:
+        if force or as_json or backend != AUTO:
+            raise click.UsageError("--everything goes with none of --force, --json and --backend")
+        from mltcp_tools.attach.removal import take_off
+        from mltcp_tools.testbed.leftovers import remove_leftovers
+
+        take_off(say, dry_run, before=remove_leftovers)
+        return
+    chosen = [get_backend(backend)] if backend != AUTO else _there() or [get_backend()]
+    was_there = _there()
+    left = sum(each.unload(force) for each in chosen)
+    if as_json:
+        names = [each.name for each in was_there]
+        click.echo(json.dumps({"were_loaded": names, "sockets_that_run_on": left}))
+    elif not was_there:
+        click.echo("Nothing was loaded.", err=True)
+    elif left:
+        click.echo(
+            f"Unregistered; {left} sockets run on with the code they have until they close.",
+            err=True,
+        )
+    else:
+        click.echo("Unloaded.", err=True)
+
+
+def _there() -> list[Backend]:
+    """The backends of which the kernel has anything, as far as this user may see."""
+    return [each for each in map(get_backend, BACKENDS) if each.is_present() or _haunts(each)]
+
+
+def _haunts(backend: Backend) -> bool:
+    """Whether the kernel still has what was unregistered earlier."""
+    try:
+        return bool(backend.status().details.get("unregistered"))
+    except HostError:
+        return False

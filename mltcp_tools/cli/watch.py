@@ -2,38 +2,63 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from mltcp_tools.backends import get_backend
 from mltcp_tools.cli.options import SECONDS, backend_option
-from mltcp_tools.cli.text import printable
+from mltcp_tools.cli.text import printable, show_table
+from mltcp_tools.columns import Cell, Column, Meaning, Row, clip
 from mltcp_tools.observe.view import JobView
 from mltcp_tools.units import format_seconds
 
-_COLUMNS = "{:<20} {:>5} {:>10} {:>9} {:>8} {:>7} {:>8} {:<8} {:>9}"
-_HEAD = _COLUMNS.format(
-    "JOB", "FLOWS", "ITERATIONS", "TIME", "CHANGE", "TO-BEST", "OVERLAP", "SOURCE", "PERIOD"
+_COLUMNS = (
+    Column("JOB", left=True),
+    Column("FLOWS", drop=3),
+    Column("ITERATIONS", drop=4),
+    Column("TIME"),
+    Column("CHANGE"),
+    Column("TO-BEST", drop=1),
+    Column("OVERLAP"),
+    Column("SOURCE", left=True, drop=5),
+    Column("PERIOD", drop=2),
 )
+# Iterations that are longer by this share, or that overlap with others by this share, are worth a
+# look; half of it is not.
+_NOTABLE = 0.1
+_BAD = 0.3
 
 
-def _line(view: JobView) -> str:
+def _row(view: JobView) -> Row:
     known = view.metadata
-    return _COLUMNS.format(
-        printable(view.name)[:20],
-        view.flows,
-        view.iterations,
+    return (
+        clip(printable(view.name), 20),
+        str(view.flows),
+        str(view.iterations),
         "-" if view.iteration_s is None else format_seconds(view.iteration_s),
-        "-" if view.change is None else f"{view.change:+.1%}",
+        Cell("-" if view.change is None else f"{view.change:+.1%}", _judged(view.change)),
         "-" if view.ratio is None else f"{view.ratio:.2f}",
-        "-" if view.overlap is None else f"{view.overlap:.0%}",
+        Cell("-" if view.overlap is None else f"{view.overlap:.0%}", _judged(view.overlap)),
         "-" if known is None else known.source,
         "-" if known is None else format_seconds(known.period_s),
     )
+
+
+def _judged(share: float | None) -> Meaning:
+    """What a share means of which more is worse."""
+    if share is None:
+        return "quiet"
+    if share > _BAD:
+        return "bad"
+    if share > _NOTABLE:
+        return "warning"
+    return "good" if share < _NOTABLE / 2 else ""
 
 
 def document(view: JobView) -> dict[str, Any]:
@@ -43,7 +68,9 @@ def document(view: JobView) -> dict[str, Any]:
 
 @click.command()
 @click.option("--once", is_flag=True, help="Print what there is after --wait, and end.")
-@click.option("--json", "as_json", is_flag=True, help="With --once: print a JSON array.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print a JSON array, on a line for each look."
+)
 @click.option(
     "--wait",
     "wait_s",
@@ -63,20 +90,25 @@ def command(once: bool, as_json: bool, wait_s: float, backend: str) -> None:
     """
     from mltcp_tools.observe.watch import Watch
 
-    if as_json and not once:
-        raise click.UsageError("--json goes with --once")
-    screen = not once and sys.stdout.isatty()
-    with Watch(get_backend(backend)) as watch:
+    # Ctrl-C is how watching ends.
+    with contextlib.suppress(KeyboardInterrupt), Watch(get_backend(backend)) as watch:
         if watch.blind:
             click.echo(f"Only jobs that are followed are seen: {watch.blind}", err=True)
         while True:
             watch.wait(wait_s)
-            views = watch.look()
-            if as_json:
-                click.echo(json.dumps([document(view) for view in views], indent=2))
-                return
-            if screen:
-                click.clear()
-            click.echo("\n".join([_HEAD, *map(_line, views)]) if views else "No job is attached.")
+            _show(watch.look(), as_json, screen=not (once or as_json) and sys.stdout.isatty())
             if once:
                 return
+
+
+def _show(views: Sequence[JobView], as_json: bool, screen: bool) -> None:
+    """One look; where it is one of many and for programs, on one line."""
+    if as_json:
+        click.echo(json.dumps([document(view) for view in views]))
+        return
+    if screen:
+        click.clear()
+    if views:
+        show_table(_COLUMNS, [_row(view) for view in views])
+    else:
+        click.echo("No job is attached.")

@@ -6,6 +6,8 @@ import textwrap
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from mltcp_tools.columns import Meaning, Style, plain
+
 SCHEMA = "mltcp-doctor/1"
 
 # What each purpose is called in the report.
@@ -18,6 +20,12 @@ PURPOSES = {
 BACKENDS = ("bpf", "kmod")  # one of these purposes will do
 
 State = Literal["ok", "missing", "warning", "unknown"]
+_MEANINGS: dict[State, Meaning] = {
+    "ok": "good",
+    "missing": "bad",
+    "warning": "warning",
+    "unknown": "quiet",
+}
 
 
 @dataclass(frozen=True)
@@ -60,15 +68,17 @@ class Diagnosis:
             ],
         }
 
-    def as_text(self, width: int) -> str:
+    def as_text(self, width: int, style: Style = plain) -> str:
         """The table for people, `width` columns wide."""
         lines = []
         for purpose, title in PURPOSES.items():
             lacking = self.lacking(purpose)
             verdict = f"lacks {', '.join(lacking)}" if lacking else "ready"
-            lines.append(f"{title}: {verdict}")
+            lines.append(f"{title}: {style(verdict, 'bad' if lacking else 'good')}")
             for check in self.checks[purpose]:
-                lines += _wrap(f"  {check.state:<8} {check.name:<20} ", check.found, width)
+                shown = style(check.state, _MEANINGS[check.state])
+                first, *rest = _wrap(f"  {check.state:<8} {check.name:<20} ", check.found, width)
+                lines += [first.replace(check.state, shown, 1), *rest]
                 if check.fix:
                     lines += _wrap(f"  {'':<8} {'':<20} -> ", check.fix, width)
             lines.append("")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
@@ -11,6 +12,11 @@ from typing import NamedTuple
 from mltcp_tools.doctor.host import Host
 from mltcp_tools.doctor.privileges import capabilities
 from mltcp_tools.doctor.report import Check, State, install
+from mltcp_tools.host.disturbance import Second, Watch
+from mltcp_tools.runs.disturbance import OTHERS, judge, rows_of
+
+WATCHED_S = 1.0
+"""How long the host is watched, seconds."""
 
 
 class KernelPart(NamedTuple):
@@ -66,6 +72,7 @@ def checks(host: Host) -> list[Check]:
         _pyroute2(),
         *_congestion_controls(host),
         _processors(),
+        _quiet(host),
         _idle_restart(host),
         _saved_metrics(host),
     ]
@@ -158,6 +165,38 @@ def _processors() -> Check:
         "warning",
         "1; the emulated jobs will disturb each other's timing",
         "Use a machine with two processors, or links well under 200 Mbit/s.",
+    )
+
+
+def _quiet(host: Host) -> Check:
+    """Whether anything else works on this host now: what disturbs a run."""
+    if not host.live:
+        return Check("quiet", "unknown", "not tried")
+    with Watch() as watch:
+        start = time.monotonic()
+        time.sleep(WATCHED_S)
+        end = time.monotonic()
+    return quiet_check(watch.seconds(start, end))
+
+
+def quiet_check(seconds: list[Second]) -> Check:
+    """What a while of watching an idle host says of it."""
+    found = judge(rows_of(seconds, 0.0))
+    if found is None:
+        return Check("quiet", "unknown", "nothing could be watched")
+    others = found.others or 0.0
+    seen = (
+        f"stolen {found.stolen:.0%}, other processes {others:.0%} of the CPUs, timers"
+        f" {found.late_s * 1e3:.1f} ms late, at worst {found.latest_s * 1e3:.0f}"
+    )
+    if not found.disturbed and others <= OTHERS:
+        return Check("quiet", "ok", seen)
+    return Check(
+        "quiet",
+        "warning",
+        f"something else is going on here: {seen}",
+        "Wait for it or end it; where the host is never quiet, `mltcp simulate` and guests in"
+        " virtual time measure without it.",
     )
 
 

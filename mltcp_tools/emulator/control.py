@@ -4,6 +4,9 @@ The parent makes a socketpair(AF_UNIX, SOCK_SEQPACKET) and lets the emulator inh
 (`--control-fd N`). Every message is one JSON object:
 
     server -> parent   {"event": "listening", "port": P}
+    parent -> client   {"event": "job", "name": the job's name, "spec": the fields of JobSpec,
+                        "trace_s": seconds between samples, or null}
+                       first of all, where the command line describes no job
     client -> parent   {"event": "connected", "last": bool, "flows": [{"flow": 0,
                         "local": [address, port], "remote": [address, port]}, …]}
                        with the sockets of these flows attached (SCM_RIGHTS), at most 64 a message;
@@ -27,6 +30,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from mltcp_tools.emulator.job import JobSpec
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.host.lifetime import die_with_parent
 
@@ -130,6 +134,18 @@ class Control:
     def failed(self, sentence: str) -> None:
         """Tell the parent why the job ended early."""
         self._send({"event": "failed", "error": sentence})
+
+    def read_job(self) -> tuple[str, JobSpec, float | None]:
+        """The next message, which must be "job": name, job and trace_s. Ends at EOF."""
+        message, fds = receive_message(self._sock)
+        for fd in fds:
+            os.close(fd)
+        if message is None:
+            _end()
+        name, trace_s = message.get("name"), message.get("trace_s")
+        if message["event"] != "job" or not isinstance(name, str):
+            raise MltcpError(f"The control descriptor brought {message}, where a job was due.")
+        return name, JobSpec.read(message.get("spec")), None if trace_s is None else float(trace_s)
 
     def read_start(self) -> float:
         """The next message, which must be "start": the instant it names. Ends at EOF."""

@@ -154,6 +154,24 @@ class JobSpec:
             f"the rate must be {MIN_RATE_BPS} bit/s or more, and the direction send",
         )
 
+    @classmethod
+    def read(cls, document: object) -> JobSpec:
+        """The job of a JSON object that has these fields, as `dataclasses.asdict` gives them.
+
+        Raises UsageError where it has others, or where a value makes no sense.
+        """
+        if not isinstance(document, dict):
+            raise UsageError("Not a possible job: it must be a JSON object.")
+        fields = dict(document)
+        try:
+            if fields.get("turns") is not None:
+                fields["turns"] = Turns(**fields["turns"])
+            if fields.get("weights") is not None:
+                fields["weights"] = tuple(fields["weights"])
+            return cls(**fields)
+        except TypeError as error:
+            raise UsageError(f"Not a possible job: {error}.") from error
+
     def shares(self, burst: int) -> list[int]:
         """Bytes each flow carries (each way) in burst number `burst` of the run, from 1.
 

@@ -41,14 +41,13 @@ def run_client(
     *,
     output: Path | None,
     as_json: bool,
-    control_fd: int | None,
+    control: Control | None = None,
 ) -> None:
     """Run a job and write its result: to `output`, and to stdout as JSON or as text.
 
     A run that fails or is interrupted writes what it measured, then raises what ended it. Under a
     parent's control only the result document is written, no text.
     """
-    control = None if control_fd is None else Control(control_fd)
     if output is not None:
         check_output(output)
     lines = None if as_json or control is not None else sys.stdout

@@ -61,6 +61,7 @@ from mltcp_tools.experiments.arms import ALONE, Arm
 from mltcp_tools.experiments.jobs import Job
 from mltcp_tools.experiments.links import Link
 from mltcp_tools.experiments.neighbours import OWN, Neighbour
+from mltcp_tools.units import exact_bytes, exact_seconds
 
 
 @dataclass(frozen=True)
@@ -203,7 +204,7 @@ class Experiment:
             "links": {name: _link_document(link) for name, link in self.links.items()},
             "sysctls": dict(self.sysctls),
             "jobs": [_job_document(job) for job in self.jobs],
-            "neighbours": [_present(dataclasses.asdict(each)) for each in self.neighbours],
+            "neighbours": [_neighbour_document(each) for each in self.neighbours],
             "arms": {arm.name: arm.document() for arm in self.arms},
             "baseline": self.baseline,
             "iterations": self.iterations,
@@ -221,13 +222,25 @@ def _link_document(link: Link) -> dict[str, Any]:
     rate = f"{link.rate}bit"
     if link.rate % 1_000_000 == 0:
         rate = f"{link.rate // 1_000_000}mbit"
-    return dataclasses.asdict(link) | {"rate": rate}
+    queue, delay = exact_bytes(link.queue), exact_seconds(link.delay)
+    return dataclasses.asdict(link) | {"rate": rate, "queue": queue, "delay": delay}
 
 
 def _job_document(job: Job) -> dict[str, Any]:
     document = dataclasses.asdict(job)
-    document["start"] = "random" if job.start is None else job.start
+    document["bytes"] = exact_bytes(job.bytes)
+    document["compute"] = exact_seconds(job.compute)
+    document["start"] = "random" if job.start is None else exact_seconds(job.start)
+    document["chunk"] = None if job.chunk is None else exact_bytes(job.chunk)
     document["rate"] = None if job.rate is None else f"{job.rate}bit"
+    return _present(document)
+
+
+def _neighbour_document(neighbour: Neighbour) -> dict[str, Any]:
+    document = dataclasses.asdict(neighbour)
+    document["size"] = None if neighbour.size is None else exact_bytes(neighbour.size)
+    document["think"] = exact_seconds(neighbour.think)
+    document["start"] = exact_seconds(neighbour.start)
     return _present(document)
 
 

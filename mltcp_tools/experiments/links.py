@@ -17,6 +17,9 @@ from mltcp_tools.units import parse_bytes, parse_fraction, parse_rate, parse_sec
 # Part of a namespace's and an interface's name, of which the latter has 15 characters.
 _LINK = re.compile(r"[a-z0-9]{1,6}")
 
+MAX_RATE_BPS = 1_000_000_000_000
+"""Of a link, bits per second; faster ones than the testbed's are simulated."""
+
 Aqm = Literal["none", "red", "fq_codel"]
 AQMS: tuple[Aqm, ...] = get_args(Aqm)
 """Active queue management of a link, by the name of the kernel's qdisc."""
@@ -86,9 +89,8 @@ def _read_link(section: Section | None) -> Link:
         return Link()
     default_aqm: Aqm = Link.aqm
     link = Link(
-        # tbf counts its rate in 32 bits of bytes per second
         rate=section.get(
-            "rate", values.within(parse_rate, 1_000_000, 30_000_000_000, "bit/s"), Link.rate
+            "rate", values.within(parse_rate, 1_000_000, MAX_RATE_BPS, "bit/s"), Link.rate
         ),
         # less than two packets of 1514 bytes is no queue
         queue=section.get("queue", values.within(parse_bytes, 3_028, 1 << 30, "bytes"), Link.queue),

@@ -12,7 +12,7 @@ def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Put `content` at `path` in one step, so that a reader never meets half of it.
 
     The new file has permissions `mode`. What was written aside is removed on every way out. Raises
-    OSError.
+    OSError that names `path`.
     """
     descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -20,7 +20,9 @@ def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
             file.write(content)
             os.fchmod(file.fileno(), mode)
         os.replace(aside, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(aside)
+        if isinstance(error, OSError):  # write(2) knows no name, and the one aside means nothing
+            error.filename, error.filename2 = os.fspath(path), None
         raise

@@ -62,6 +62,12 @@ def digest(files: Iterable[Path], *more: str) -> str:
     return state.hexdigest()[:16]
 
 
+def program_sources() -> list[Path]:
+    """What the eBPF programs are compiled from."""
+    root = source_root()
+    return [*(root / "bpf").glob("*.[ch]"), *(root / "kmod").glob("mltcp_*.h")]
+
+
 def algorithm() -> str:
     """A short name for the algorithm's version: the headers that every host of it compiles."""
     return digest((source_root() / "kmod").glob("mltcp_*.h"))[:8]

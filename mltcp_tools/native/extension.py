@@ -15,18 +15,17 @@ from mltcp_tools.errors import HostError
 from mltcp_tools.native.csources import cache_dir, digest, source_root
 
 
-def extension(
-    name: str, declarations: str, preamble: str, folder: Path | None = None
-) -> tuple[Any, Any]:
+def extension(name: str, declarations: str, preamble: str, *folders: Path) -> tuple[Any, Any]:
     """(lib, ffi): the functions in `declarations`, and cffi's handle to make their structs.
 
-    preamble: C with the headers that define them; kmod/ is among the folders that are searched.
-    folder: of further headers, and of C files that are compiled along. Raises HostError when there
+    preamble: C with the headers that define them; kmod/ and bpf/ are among the folders searched.
+    folders: of further headers, and of C files that are compiled along. Raises HostError when there
     is no C compiler or no Python header.
     """
-    headers = source_root() / "kmod"
-    sources = sorted(folder.glob("*.c")) if folder else []
-    read = [*headers.glob("mltcp_*.h"), *(folder.glob("*.[ch]") if folder else ())]
+    headers = [source_root() / "kmod", source_root() / "bpf"]
+    sources = [source for folder in folders for source in sorted(folder.glob("*.c"))]
+    read = [file for folder in headers for file in folder.glob("mltcp_*.h")]
+    read += [file for folder in folders for file in folder.glob("*.[ch]")]
     module = f"_mltcp_{name}_{digest(read, declarations, preamble)}"
     cache = cache_dir()
     built = sorted(cache.glob(f"{module}.*.so"))
@@ -38,7 +37,7 @@ def extension(
             module,
             preamble,
             sources=[str(source) for source in sources],
-            include_dirs=[str(headers), *([str(folder)] if folder else [])],
+            include_dirs=[str(folder) for folder in (*headers, *folders)],
             extra_compile_args=["-O2", "-Wall", "-Wextra", "-Werror=sign-compare"],
         )
         with tempfile.TemporaryDirectory(dir=cache) as scratch:

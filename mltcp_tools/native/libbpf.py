@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,16 @@ struct bpf_map_info {
     uint32_t type, id, key_size, value_size, max_entries, map_flags;
     char name[16];
 };
+struct bpf_prog_info {
+    uint32_t type, id;
+    uint8_t tag[8];
+    uint32_t jited_prog_len, xlated_prog_len;
+    uint64_t jited_prog_insns, xlated_prog_insns, load_time;
+    uint32_t created_by_uid, nr_map_ids;
+    uint64_t map_ids;
+    char name[16];
+};
+int bpf_prog_get_fd_by_id(uint32_t id);
 int libbpf_set_print(int (*print)(int level, const char *format, void *arguments));
 const char *libbpf_version_string(void);
 void *bpf_object__open_file(const char *path, const struct bpf_object_open_opts *opts);
@@ -37,9 +48,14 @@ void bpf_object__close(void *object);
 void *bpf_object__find_map_by_name(const void *object, const char *name);
 void *bpf_object__find_program_by_name(const void *object, const char *name);
 int bpf_map__set_initial_value(void *map, const void *data, size_t size);
+int bpf_map__set_max_entries(void *map, uint32_t max_entries);
 int bpf_map__fd(const void *map);
-void *bpf_map__attach_struct_ops(const void *map);
+int libbpf_num_possible_cpus(void);
 int bpf_program__fd(const void *program);
+void *bpf_program__attach_xdp(const void *program, int ifindex);
+int bpf_map_create(int type, const char *name, uint32_t key_size, uint32_t value_size,
+                   uint32_t max_entries, const void *opts);
+void *bpf_map__attach_struct_ops(const void *map);
 int bpf_prog_attach(int program_fd, int target_fd, int type, unsigned int flags);
 void *bpf_program__attach_iter(const void *program, const struct bpf_iter_attach_opts *opts);
 int bpf_link__fd(const void *link);
@@ -64,6 +80,7 @@ int vsnprintf(char *to, size_t size, const char *format, void *arguments);
 MAP_TYPE_STRUCT_OPS = 26
 CGROUP_SOCK_OPS = 3
 """enum bpf_attach_type."""
+PROGRAM_TYPE_STRUCT_OPS = 27
 STRUCT_OPS_INUSE = 1
 """enum bpf_struct_ops_state: registered with the kernel (include/linux/bpf.h)."""
 
@@ -132,12 +149,19 @@ class BpfObject:
     """A loaded object file. A context manager: leaving it closes our handles, not the kernel's
     registrations and pins."""
 
-    def __init__(self, path: Path, pin_root: Path, initial: dict[str, bytes] | None = None) -> None:
-        """Open, set the initial values of read-only sections, load; maps that ask for it are
-        pinned below pin_root, or taken from there when already pinned."""
+    def __init__(
+        self,
+        path: Path,
+        pin_root: Path | None,
+        initial: dict[str, bytes] | None = None,
+        sizes: dict[str, int] | None = None,
+    ) -> None:
+        """Open, set the initial values of read-only sections and how many entries maps have, load;
+        maps that ask for it are pinned below pin_root, or taken from there when already pinned."""
         lib = library()
         lib.take_log()
-        self._pin_root = ffi.new("char[]", os.fsencode(pin_root))
+        self._links: list[Any] = []
+        self._pin_root = ffi.new("char[]", os.fsencode(pin_root)) if pin_root else ffi.NULL
         opts = ffi.new(
             "struct bpf_object_open_opts *",
             {"sz": ffi.sizeof("struct bpf_object_open_opts"), "pin_root_path": self._pin_root},
@@ -150,6 +174,10 @@ class BpfObject:
                 _check(
                     lib.call.bpf_map__set_initial_value(self._map(section), value, len(value)),
                     f"setting {section}",
+                )
+            for name, entries in (sizes or {}).items():
+                _check(
+                    lib.call.bpf_map__set_max_entries(self._map(name), entries), f"sizing {name}"
                 )
             _check(lib.call.bpf_object__load(self._object), f"loading {path.name}")
         except BaseException:
@@ -171,16 +199,6 @@ class BpfObject:
         lib.call.bpf_link__disconnect(link)
         lib.call.bpf_link__destroy(link)
 
-    def program_fd(self, name: str) -> int:
-        """Descriptor of a program, which ends with the object; for tc's filters."""
-        lib = library()
-        found = lib.call.bpf_object__find_program_by_name(self._object, name.encode())
-        return _check(lib.call.bpf_program__fd(found), f"program {name}")
-
-    def map(self, name: str) -> BpfMap:
-        """A map of the object, with a descriptor of its own."""
-        return BpfMap(os.dup(library().call.bpf_map__fd(self._map(name))))
-
     def attach_to_cgroup(self, program: str, cgroup: int, kind: int) -> None:
         """Attach a program, next to others, to the cgroup open as a descriptor; it stays there
         until the cgroup is removed. kind: of enum bpf_attach_type."""
@@ -192,7 +210,7 @@ class BpfObject:
         """Attach an iterator over a map; each call of the result opens a reader and returns its
         file descriptor. The iterator ends with the object."""
         lib = library()
-        found = lib.call.bpf_object__find_program_by_name(self._object, program.encode())
+        found = self._program(program)
         info = ffi.new("uint32_t *", map_fd)
         opts = ffi.new(
             "struct bpf_iter_attach_opts *",
@@ -205,16 +223,35 @@ class BpfObject:
         link = lib.call.bpf_program__attach_iter(found, opts)
         if not link:
             raise BpfError(ffi.errno, f"attaching {program}", lib.take_log())
-        self._link = link
+        self._links.append(link)
         return lambda: _check(lib.call.bpf_iter_create(lib.call.bpf_link__fd(link)), program)
 
-    _link: Any = None
+    def map(self, name: str) -> BpfMap:
+        """A map of the object, by a descriptor of its own."""
+        return BpfMap(os.dup(library().call.bpf_map__fd(self._map(name))))
+
+    def program_fd(self, name: str) -> int:
+        """The descriptor of a program, as long as the object is open."""
+        return _check(library().call.bpf_program__fd(self._program(name)), f"program {name}")
+
+    def attach_xdp(self, name: str, interface: int) -> None:
+        """Attach a program to an interface by its index, until the object is closed."""
+        lib = library()
+        link = lib.call.bpf_program__attach_xdp(self._program(name), interface)
+        if not link:
+            raise BpfError(ffi.errno, f"attaching {name}", lib.take_log())
+        self._links.append(link)
+
+    def _program(self, name: str) -> Any:
+        found = library().call.bpf_object__find_program_by_name(self._object, name.encode())
+        if not found:
+            raise BpfError(errno.ENOENT, f"program {name}")
+        return found
 
     def close(self) -> None:
         """Close our handles. Closing twice is fine."""
-        if self._link:
-            library().call.bpf_link__destroy(self._link)
-            self._link = None
+        while self._links:
+            library().call.bpf_link__destroy(self._links.pop())
         if self._object:
             library().call.bpf_object__close(self._object)
             self._object = None
@@ -245,6 +282,12 @@ class BpfMap:
         """The map pinned at path; BpfError ENOENT when there is none."""
         return cls(_check(library().call.bpf_obj_get(os.fsencode(path)), str(path)))
 
+    @classmethod
+    def create(cls, kind: int, name: str, key: int, value: int, entries: int) -> BpfMap:
+        """A new map of a type (enum bpf_map_type) with keys and values of so many bytes."""
+        made = library().call.bpf_map_create(kind, name.encode(), key, value, entries, ffi.NULL)
+        return cls(_check(made, f"making {name}"))
+
     def get(self, key: bytes) -> bytes | None:
         """The value, or None without one."""
         value = ffi.new("char[]", self.value_size)
@@ -253,6 +296,16 @@ class BpfMap:
             return None
         _check(result, f"reading {self.name}")
         return bytes(ffi.buffer(value, self.value_size))
+
+    def get_per_cpu(self, key: bytes) -> list[int]:
+        """The 64-bit values of a per-CPU map, of every possible CPU."""
+        cpus = library().call.libbpf_num_possible_cpus()
+        values = ffi.new("uint64_t[]", cpus)
+        _check(
+            library().call.bpf_map_lookup_elem(self.fd, ffi.from_buffer(key), values),
+            f"reading {self.name}",
+        )
+        return [int(each) for each in values]
 
     def set(self, key: bytes, value: bytes) -> None:
         """Create or replace the value."""
@@ -308,6 +361,42 @@ def struct_ops_maps() -> Iterator[BpfMap]:
         with BpfMap(fd) as found:
             if found.type == MAP_TYPE_STRUCT_OPS:
                 yield found
+
+
+def maps_of_programs(struct_ops: BpfMap) -> Iterator[BpfMap]:
+    """The maps that the programs of a registered struct_ops map use, each open while it is yielded.
+
+    The kernel shows the ids of the programs in place of its pointers to functions (since 5.6).
+    """
+    value = struct_ops.get(bytes(struct_ops.key_size)) or b""
+    words = struct.unpack(f"={len(value) // 8}Q", value[: len(value) // 8 * 8])
+    seen: set[int] = set()
+    for word in words:
+        for identifier in _maps_of_program(word) if 0 < word < 2**32 else ():
+            fd = library().call.bpf_map_get_fd_by_id(identifier)
+            if identifier in seen or fd < 0:
+                continue
+            seen.add(identifier)
+            with BpfMap(fd) as found:
+                yield found
+
+
+def _maps_of_program(identifier: int) -> list[int]:
+    """Ids of the maps of a struct_ops program; none where that is no such program's id."""
+    fd = library().call.bpf_prog_get_fd_by_id(identifier)
+    if fd < 0:
+        return []
+    try:
+        info = ffi.new("struct bpf_prog_info *")
+        maps = ffi.new("uint32_t[64]")
+        info.nr_map_ids, info.map_ids = 64, int(ffi.cast("uintptr_t", maps))
+        length = ffi.new("uint32_t *", ffi.sizeof("struct bpf_prog_info"))
+        _check(library().call.bpf_obj_get_info_by_fd(fd, info, length), "program info")
+        if info.type != PROGRAM_TYPE_STRUCT_OPS:
+            return []
+        return list(maps[0 : min(info.nr_map_ids, 64)])
+    finally:
+        os.close(fd)
 
 
 class RingReader:

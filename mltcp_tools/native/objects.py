@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from mltcp_tools.errors import HostError
-from mltcp_tools.native.csources import cache_dir, digest, source_root
+from mltcp_tools.native.csources import cache_dir, digest, program_sources, source_root
 
 CLANG_MIN = 13
 """The oldest clang the objects were compiled and loaded with."""
@@ -72,9 +72,8 @@ def build_object(name: str) -> Path:
     """The compiled bpf/NAME.bpf.c, from the cache when nothing it depends on has changed."""
     root = source_root()
     clang, version = find_clang()
-    sources = [*(root / "bpf").glob("*.[ch]"), *(root / "kmod").glob("mltcp_*.h")]
     flags = (*FLAGS, *kernel_defines(), multiarch_include())
-    target = cache_dir() / f"{name}-{digest(sources, version, *flags)}.bpf.o"
+    target = cache_dir() / f"{name}-{digest(program_sources(), version, *flags)}.bpf.o"
     if target.is_file():
         return target
     descriptor, scratch = tempfile.mkstemp(suffix=".o", dir=target.parent)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mltcp_tools.attach.processes import PROC, process
+from mltcp_tools.attach.processes import PROC, is_running, process
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.host.files import replace_file
 from mltcp_tools.host.locks import RUN_DIR
@@ -41,9 +41,7 @@ class Board:
     def __enter__(self) -> Board:
         folder = self._path.parent
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        for path in folder.glob("*.json"):
-            if not _writer_runs(path):  # it was killed
-                path.unlink(missing_ok=True)
+        _remove_orphans(folder)
         self.write([])
         return self
 
@@ -63,7 +61,11 @@ class Board:
 
 
 def read_boards(folder: Path = BOARDS) -> dict[int, JobView]:
-    """The jobs that living followers show, by id; where two show one, the one that knows more."""
+    """The jobs that living followers show, by id; where two show one, the one that knows more.
+
+    Files of followers that were killed are removed, where this user may.
+    """
+    _remove_orphans(folder)
     found: dict[int, JobView] = {}
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
         for view in _read(path):
@@ -94,9 +96,24 @@ def _read(path: Path) -> list[JobView]:
     return []
 
 
+def _remove_orphans(folder: Path) -> None:
+    """Remove the files of writers that have ended without doing so."""
+    for path in folder.glob("*.json") if folder.is_dir() else []:
+        if not _writer_runs(path):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
 def _writer_runs(path: Path) -> bool:
-    """Whether there is a process of the pid that the file is called after."""
-    return path.stem.isdecimal() and (PROC / path.stem).exists()
+    """Whether the process that the file is called after runs, and not another with its pid."""
+    if not (path.stem.isdecimal() and (PROC / path.stem).exists()):
+        return False
+    with (
+        contextlib.suppress(OSError, ValueError, TypeError, KeyError),
+        open(path, "rb", opener=_no_link) as file,
+    ):
+        return is_running(int(path.stem), int(json.loads(file.read(_LARGEST))["start_ticks"]))
+    return True  # nobody's that could be told
 
 
 def _no_link(path: str, flags: int) -> int:

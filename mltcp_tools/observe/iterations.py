@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from statistics import median
 
 from mltcp_tools.backends.base import IterationEvent, Job
 
 _NEAR_S = 1e-3
 _OPEN = 2
+# Below this share of the usual bytes it is a straggling packet or a heartbeat, not an iteration.
+_LEAST_SHARE = 0.05
+# Iterations, real ones or not, by which the usual bytes are known.
+_KEPT = 16
 
 
 def without_pieces(events: Iterable[IterationEvent], jobs: Iterable[Job]) -> list[IterationEvent]:
@@ -65,6 +71,11 @@ class _Open:
             and event.last_ack_s >= self.begin_s - _NEAR_S
         )
 
+    @property
+    def bytes(self) -> int:
+        """Acknowledged of all its flows."""
+        return sum(event.bytes for event in self.events.values())
+
     def add(self, event: IterationEvent) -> None:
         self.begin_s = min(self.begin_s, event.first_ack_s)
         self.end_s = max(self.end_s, event.last_ack_s)
@@ -76,7 +87,7 @@ class JobIterations:
 
     A flow reports an iteration when it begins the next one, and flows do so one after the other,
     so an iteration is handed out when two later ones have begun. The first one only says where the
-    second starts.
+    second starts. What has a tiny share of the usual bytes is none: an iteration goes on over it.
     """
 
     def __init__(self, job_id: int) -> None:
@@ -84,6 +95,7 @@ class JobIterations:
         self._open: list[_Open] = []
         self._number = 0
         self._last_end_s: float | None = None
+        self._sizes: deque[int] = deque(maxlen=_KEPT)
 
     def add(self, event: IterationEvent) -> Iterator[JobIteration]:
         """Take an event; hand out what is complete now, oldest first."""
@@ -105,6 +117,9 @@ class JobIterations:
             yield from self._close(self._open.pop(0))
 
     def _close(self, done: _Open) -> Iterator[JobIteration]:
+        self._sizes.append(done.bytes)
+        if done.bytes < _LEAST_SHARE * self._usual_bytes():
+            return
         start_s = self._last_end_s
         self._last_end_s = done.end_s
         if start_s is None:
@@ -116,6 +131,15 @@ class JobIterations:
             start_s=start_s,
             begin_s=max(start_s, done.begin_s),
             end_s=max(start_s, done.end_s),
-            bytes=sum(event.bytes for event in done.events.values()),
+            bytes=done.bytes,
             events=tuple(done.events.values()),
         )
+
+    def _usual_bytes(self) -> float:
+        """Bytes of a whole iteration: the median of the larger half of the latest ones.
+
+        A job may alternate between iterations and fragments; one whose iterations have become small
+        for good is believed when most of the latest are.
+        """
+        sizes = sorted([*self._sizes, *(each.bytes for each in self._open)])
+        return median(sizes[len(sizes) // 2 :])

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -15,72 +17,111 @@ import yaml
 
 from mltcp_tools.backends.base import Backend, Flow, IterationEvent, Job
 from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.host.files import replace_file
+from mltcp_tools.host.leases import leased
 from mltcp_tools.observe.iterations import JobIteration, without_pieces
 from mltcp_tools.observe.relay import open_iterations
 from mltcp_tools.observe.view import Views
 from mltcp_tools.runs.environment import Environment
-from mltcp_tools.runs.folder import check_folder, write_tables
+from mltcp_tools.runs.folder import append_rows, check_folder, complete_tables, write_tables
+from mltcp_tools.units import exact_bytes, exact_seconds
 
 _POLL_S = 0.2
-_SAVE_S = 10.0
+_DESCRIBE_S = 10.0
 _REPETITION = 1
 
 
-class Recording:
-    """What was seen of the jobs since `start_s` (CLOCK_MONOTONIC), as rows of tables."""
+@dataclass
+class _Totals:
+    """Of a job's iterations so far: how many, bytes and compute seconds of all, and most flows."""
 
-    def __init__(self, jobs: Mapping[int, Job], start_s: float) -> None:
+    iterations: int = 0
+    bytes: int = 0
+    compute_s: float = 0.0
+    flows: int = 0
+
+    def add(self, iteration: JobIteration) -> None:
+        self.iterations += 1
+        self.bytes += iteration.bytes
+        self.compute_s += iteration.begin_s - iteration.start_s
+        self.flows = max(self.flows, len(iteration.events))
+
+
+class Recording:
+    """What is seen of the jobs since `start_s` (CLOCK_MONOTONIC), as a run folder that grows.
+
+    Every iteration is in the folder as soon as it is complete, so that a recording that is killed
+    loses none of those it had.
+    """
+
+    def __init__(self, jobs: Mapping[int, Job], start_s: float, folder: Path) -> None:
         self._jobs = jobs
         self._start_s = start_s
+        self._folder = folder
         self._views = Views()
-        self._iterations: list[JobIteration] = []
+        self._totals = {job_id: _Totals() for job_id in jobs}
         self._flows: dict[tuple[int, int], int] = {}
         self._numbers: dict[int, int] = {}
+        self._locals: dict[int, set[str]] = {job_id: set() for job_id in jobs}
         self._ccs: dict[int, str] = {}
 
     def add(self, events: Sequence[IterationEvent]) -> None:
         """Take events; those of other jobs, and bursts that began earlier, are left out."""
         own = [e for e in events if e.job_id in self._jobs and e.first_ack_s >= self._start_s]
-        self._iterations += self._views.add(without_pieces(own, self._jobs.values()))
+        self._append(self._views.add(without_pieces(own, self._jobs.values())))
 
     def note(self, flows: Sequence[Flow]) -> None:
-        """Remember which congestion control each job runs."""
+        """Remember which congestion control each job runs, and from where it sends."""
         for flow in flows:
             if flow.job_id in self._jobs:
                 self._ccs[flow.job_id] = flow.congestion_control
-
-    def finish(self) -> None:
-        """The last iterations, which no later ones have completed."""
-        self._iterations += self._views.flush()
+                self._locals[flow.job_id].add(flow.local_addr)
 
     def counts(self) -> dict[str, int]:
         """Iterations recorded of each job, by name."""
-        found = dict.fromkeys((job.name for job in self._jobs.values()), 0)
-        for each in self._iterations:
-            found[self._jobs[each.job_id].name] += 1
-        return found
+        return {job.name: self._totals[job.id].iterations for job in self._jobs.values()}
 
-    def save(self, folder: Path, duration_s: float) -> None:
-        """Write the tables and a description of what was recorded."""
-        arm = self._arm()
-        key = {"arm": arm, "repetition": _REPETITION}
+    def describe(self, duration_s: float) -> None:
+        """Write what is recorded, for how long by now, and of which jobs."""
+        write_tables(self._folder, {"arms": [self._key() | {"order": 1, "duration_s": duration_s}]})
+        text = yaml.safe_dump(self._description(), sort_keys=False, allow_unicode=True)
+        replace_file(self._folder / "experiment.yaml", text.encode())
+
+    def finish(self, duration_s: float) -> None:
+        """The last iterations, which no later ones have completed, and all that is left to do."""
+        self._append(self._views.flush())
+        for name in ("iterations", "bursts"):
+            if not (self._folder / f"{name}.csv").exists():
+                write_tables(self._folder, {name: []})
+        self.describe(duration_s)
+        complete_tables(self._folder, self._arm())
+
+    def _append(self, complete: Sequence[JobIteration]) -> None:
+        """Add complete iterations to the tables."""
         iterations, bursts, events = [], [], []
-        for each in self._iterations:
-            own = key | {"job": self._jobs[each.job_id].name, "iteration": each.number}
+        new = False
+        for each in complete:
+            new |= not self._totals[each.job_id].iterations
+            self._totals[each.job_id].add(each)
+            self._locals[each.job_id] |= {event.local_addr for event in each.events}
+            own = self._key() | {"job": self._jobs[each.job_id].name, "iteration": each.number}
             times = self._times(start_s=each.start_s, end_s=each.end_s)
             compute = {"compute_s": each.begin_s - each.start_s, "comm_s": each.comm_s}
             iterations.append(own | times | compute | {"bytes": each.bytes})
             times = self._times(start_s=each.begin_s, end_s=each.end_s)
             bursts.append(own | {"burst": 1} | times | {"bytes": each.bytes})
             events += [own | self._event(event) for event in each.events]
-        arms = [key | {"order": 1, "duration_s": duration_s}]
-        tables = {"iterations": iterations, "bursts": bursts, "arms": arms}
-        write_tables(folder, tables | ({"flow_events": events} if events else {}))
-        text = yaml.safe_dump(self._description(arm), sort_keys=False, allow_unicode=True)
-        (folder / "experiment.yaml").write_text(text, encoding="utf-8")
+        # Bursts and events first: an iteration that is there has all that belongs to it.
+        for name, rows in (("flow_events", events), ("bursts", bursts), ("iterations", iterations)):
+            append_rows(self._folder, name, rows)
+        if new:
+            self.describe(time.monotonic() - self._start_s)
 
     def _arm(self) -> str:
         return "+".join(sorted(set(self._ccs.values()))) or "mltcp"
+
+    def _key(self) -> dict[str, Any]:
+        return {"arm": self._arm(), "repetition": _REPETITION}
 
     def _times(self, **times: float) -> dict[str, float]:
         return {name: value - self._start_s for name, value in times.items()}
@@ -92,6 +133,7 @@ class Recording:
             self._numbers[event.job_id] = self._flows[key] + 1
         return {
             "flow": self._flows[key],
+            "back": int(self._answers(event)),
             **self._times(first_ack_s=event.first_ack_s, last_ack_s=event.last_ack_s),
             "bytes": event.bytes,
             "retransmits": event.retransmits,
@@ -100,22 +142,33 @@ class Recording:
             "ratio": event.ratio,
         }
 
-    def _description(self, arm: str) -> dict[str, Any]:
+    def _answers(self, event: IterationEvent) -> bool:
+        """Whether a flow goes back to where others of its job come from: both ends are here.
+
+        Of the two the lower address is where `there` begins, as in a capture.
+        """
+        if event.remote_addr not in self._locals[event.job_id]:
+            return False
+        ends = [ip_address(each) for each in (event.local_addr, event.remote_addr)]
+        return (ends[0].version, ends[0].packed) > (ends[1].version, ends[1].packed)
+
+    def _description(self) -> dict[str, Any]:
         """What the analysis wants to know of an experiment, as far as recording shows it."""
         jobs = []
         for job in self._jobs.values():
-            own = [each for each in self._iterations if each.job_id == job.id]
-            if not own:
+            own = self._totals[job.id]
+            if not own.iterations:
                 continue
             jobs.append(
                 {
                     "name": job.name,
-                    "bytes": round(sum(each.bytes for each in own) / len(own)),
-                    "compute": sum(each.begin_s - each.start_s for each in own) / len(own),
-                    "flows": max(len(each.events) for each in own),
-                    "iterations": own[-1].number,
+                    "bytes": exact_bytes(round(own.bytes / own.iterations)),
+                    "compute": exact_seconds(own.compute_s / own.iterations),
+                    "flows": own.flows,
+                    "iterations": own.iterations,
                 }
             )
+        arm = self._arm()
         return {
             "name": "recorded",
             "description": "Attached jobs, recorded as they ran.",
@@ -136,9 +189,9 @@ def record(
     """Record the jobs of these names (all that are set, without any) into the new folder.
 
     until: told the iterations of each job and the seconds that went by, says when it is enough;
-    KeyboardInterrupt ends it as well, with what there is. Returns the iterations of each job.
-    Raises UsageError for a job that isn't set or a folder that is in use, BusyError where the
-    iterations are somebody else's to read.
+    KeyboardInterrupt ends it as well. Whatever ends it, the folder has all complete iterations.
+    Returns the iterations of each job. Raises UsageError for a job that isn't set or a folder that
+    is in use, BusyError where the iterations are somebody else's to read.
     """
     check_folder(folder)
     jobs = {job.id: job for job in backend.jobs() if not names or job.name in names}
@@ -147,26 +200,27 @@ def record(
         raise UsageError(f"There is no job {missing[0]!r}; there are: {known}.")
     if not jobs:
         raise UsageError("No job is attached; `mltcp attach` makes flows a job's.")
-    with open_iterations(backend) as stream:
+    with leased("mltcp record", backend.name), open_iterations(backend) as stream:
         folder.mkdir(parents=True, exist_ok=True)
         environment = Environment(folder)
-        start_s = saved_s = time.monotonic()
-        recording = Recording(jobs, start_s)
+        start_s = described_s = time.monotonic()
+        recording = Recording(jobs, start_s, folder)
+        recording.note(backend.flows())
+        recording.describe(0.0)
         outcome = "finished"
         try:
             while not until(recording.counts(), time.monotonic() - start_s):
                 recording.add(stream.poll(_POLL_S))
-                if time.monotonic() - saved_s > _SAVE_S:
-                    saved_s = time.monotonic()
+                if time.monotonic() - described_s > _DESCRIBE_S:
+                    described_s = time.monotonic()
                     recording.note(backend.flows())
-                    recording.save(folder, saved_s - start_s)
+                    recording.describe(described_s - start_s)
         except KeyboardInterrupt:
             pass
         except MltcpError as error:
             outcome = str(error)
         recording.note(backend.flows())
-        recording.finish()
-        recording.save(folder, time.monotonic() - start_s)
+        recording.finish(time.monotonic() - start_s)
         if stream.dropped:
             environment.warn(f"{stream.dropped} events of flows were lost.")
         environment.finish(outcome)

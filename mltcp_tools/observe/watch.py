@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from mltcp_tools.backends.base import Backend, Flow, IterationStream, Job
 from mltcp_tools.errors import BusyError
+from mltcp_tools.host.leases import leased
 from mltcp_tools.observe.board import read_boards
 from mltcp_tools.observe.iterations import without_pieces
 from mltcp_tools.observe.relay import open_iterations
@@ -31,6 +32,7 @@ class Watch:
         self._stack = ExitStack()
 
     def __enter__(self) -> Watch:
+        self._stack.enter_context(leased("mltcp watch", self._backend.name))
         try:
             self._stream = self._stack.enter_context(open_iterations(self._backend))
         except BusyError as error:

@@ -25,7 +25,8 @@ class Circle:
 
     perimeter_s: its length in seconds. steps: how many parts it has. repeats: job -> iterations on
     it; steps is a multiple of each. stretch: job -> share by which waiting lengthens an iteration.
-    demand: job -> rate in bit/s in each step of one iteration.
+    demand, back: job -> rate in bit/s in each step of one iteration, in one direction and in the
+    other.
     """
 
     perimeter_s: float
@@ -33,6 +34,7 @@ class Circle:
     repeats: Mapping[str, int]
     stretch: Mapping[str, float]
     demand: Mapping[str, Floats]
+    back: Mapping[str, Floats]
 
     @property
     def step_s(self) -> float:
@@ -52,6 +54,7 @@ class Circle:
             {job: self.repeats[job] // turns for job in jobs},
             {job: self.stretch[job] for job in jobs},
             {job: self.demand[job] for job in jobs},
+            {job: self.back[job] for job in jobs},
         )
 
 
@@ -75,6 +78,13 @@ def make_circle(profiles: Sequence[Profile], angle_deg: float, tolerance: float)
         )
     names = [profile.name for profile in profiles]
     stretched = [perimeter_s / count for count in counts]
+
+    def demands(back: bool) -> dict[str, Floats]:
+        return {
+            profile.name: profile.demand(steps // count, period_s, back)
+            for profile, count, period_s in zip(profiles, counts, stretched, strict=True)
+        }
+
     return Circle(
         perimeter_s=perimeter_s,
         steps=steps,
@@ -83,10 +93,8 @@ def make_circle(profiles: Sequence[Profile], angle_deg: float, tolerance: float)
             profile.name: max(0.0, period_s / profile.period_s - 1)
             for profile, period_s in zip(profiles, stretched, strict=True)
         },
-        demand={
-            profile.name: profile.demand(steps // count, period_s)
-            for profile, count, period_s in zip(profiles, counts, stretched, strict=True)
-        },
+        demand=demands(back=False),
+        back=demands(back=True),
     )
 
 

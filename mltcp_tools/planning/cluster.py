@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,9 +21,10 @@ from mltcp_tools.planning.affinity import (
     traverse,
 )
 from mltcp_tools.planning.circle import Circle, make_circle
+from mltcp_tools.planning.directions import directions
 from mltcp_tools.planning.link import LinkPlan, check_options
 from mltcp_tools.planning.optimise import ANGLE_DEG, TOLERANCE, Optimum, optimise, time_limit
-from mltcp_tools.planning.rotations import Problem, SharedLink
+from mltcp_tools.planning.rotations import Problem
 from mltcp_tools.planning.topology import Cluster, Placement
 
 SCHEMA = "mltcp-plan-cluster/1"
@@ -84,6 +85,8 @@ class PlacementPlan:
                 name: {
                     "score": link.score,
                     "unshifted_score": link.unshifted,
+                    "directions": link.way_scores,
+                    "too_fast": link.too_fast,
                     "jobs": [profile.name for profile in link.profiles],
                 }
                 for name, link in self.links.items()
@@ -156,7 +159,7 @@ class _Planner:
         turns: dict[str, tuple[Circle, dict[str, int]]] = {}
         bounds: dict[str, float] = {}
         for part in components(graph):
-            circle, steps = self._plan_part(part, members, bounds)
+            circle, steps = self._plan_part(part, members, placement.rings, bounds)
             for job, shift in steps.items():
                 shifts[job] = shift * circle.step_s
                 periods[job] = circle.perimeter_s / circle.repeats[job]
@@ -165,7 +168,7 @@ class _Planner:
                 sum(kind == LINK for kind, _ in part), sum(kind == LINK for kind, _ in graph)
             )
         links = {
-            link: self._finished(link, jobs, *turns[next(iter(jobs))])
+            link: self._finished(link, jobs, placement.rings, *turns[next(iter(jobs))])
             for link, jobs in members.items()
         }
         best = [bounds.get(link, plan.optimum.bound) for link, plan in links.items()]
@@ -173,7 +176,11 @@ class _Planner:
         return PlacementPlan(placement.name, graph, links, shifts, periods, bound)
 
     def _plan_part(
-        self, part: nx.Graph, members: Members, bounds: dict[str, float]
+        self,
+        part: nx.Graph,
+        members: Members,
+        rings: Collection[str],
+        bounds: dict[str, float],
     ) -> tuple[Circle, dict[str, int]]:
         """The circle of a connected part's jobs, and their shifts in steps.
 
@@ -186,12 +193,13 @@ class _Planner:
         weights, alone = {}, 0.0
         for link in links:
             own = list(members[link])
-            optimum = self._optimise(self._problem(circle, own, {link: members[link]}))
+            optimum = self._optimise(self._problem(circle, own, {link: members[link]}, rings))
             weights[link] = dict(zip(own, optimum.shifts, strict=True))
             alone += optimum.bound / len(links)
         steps = traverse(part, weights, {job: circle.period_steps(job) for job in jobs})
         if not nx.is_forest(part):
-            problem = self._problem(circle, jobs, {link: members[link] for link in links})
+            on = {link: members[link] for link in links}
+            problem = self._problem(circle, jobs, on, rings)
             start = [steps[job] for job in jobs]
             optimum = self._optimise(problem, start)
             steps = dict(zip(jobs, optimum.shifts, strict=True))
@@ -199,23 +207,26 @@ class _Planner:
                 bounds.update(dict.fromkeys(links, optimum.bound))
         return circle, steps
 
-    def _problem(self, circle: Circle, jobs: list[str], links: Members) -> Problem:
-        number = {job: place for place, job in enumerate(jobs)}
+    def _problem(
+        self, circle: Circle, jobs: list[str], links: Members, rings: Collection[str]
+    ) -> Problem:
+        numbers = {job: place for place, job in enumerate(jobs)}
         return Problem(
             [circle.demand[job] for job in jobs],
             [
-                SharedLink(
-                    self._cluster.links[link].rate_bps,
-                    tuple(number[job] for job in on),
-                    tuple(on.values()),
-                )
+                way
                 for link, on in links.items()
+                for way in directions(
+                    self._cluster.links[link].rate_bps, circle, numbers, on, rings
+                ).values()
             ],
+            [circle.back[job] for job in jobs],
         )
 
     def _optimise(self, problem: Problem, *starts: list[int]) -> Optimum:
         """The problem's optimum, from the solver's time that is left."""
-        key = (tuple(problem.links), tuple(each.tobytes() for each in problem.demand))
+        demands = (*problem.demand, *problem.back)
+        key = (tuple(problem.links), tuple(each.tobytes() for each in demands))
         if key not in self._known:
             limit_s = min(time_limit(len(problem.demand)), self._left_s * _SHARE)
             begun_s = time.monotonic()
@@ -227,18 +238,26 @@ class _Planner:
         return self._known[key]
 
     def _finished(
-        self, link: str, jobs: Mapping[str, int], circle: Circle, steps: Mapping[str, int]
+        self,
+        link: str,
+        jobs: Mapping[str, int],
+        rings: Collection[str],
+        circle: Circle,
+        steps: Mapping[str, int],
     ) -> LinkPlan:
         """The link's plan with the shifts that its jobs got in the end."""
         own = list(jobs)
-        problem = self._problem(circle, own, {link: dict(jobs)})
+        problem = self._problem(circle, own, {link: dict(jobs)}, rings)
+        rate_bps = self._cluster.links[link].rate_bps
+        numbers = {job: place for place, job in enumerate(own)}
         shifts = tuple(steps[job] for job in own)
         score = problem.score(shifts)
         return LinkPlan(
-            self._cluster.links[link].rate_bps,
+            rate_bps,
             tuple(self._cluster.profiles[job] for job in own),
             circle.of(own),
             problem,
             Optimum(shifts, score, max(score, self._optimise(problem).bound)),
             problem.score([0] * len(own)),
+            tuple(directions(rate_bps, circle, numbers, jobs, rings)),
         )

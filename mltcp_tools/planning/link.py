@@ -9,6 +9,7 @@ from typing import Any
 
 from mltcp_tools.errors import UsageError
 from mltcp_tools.planning.circle import Circle, make_circle
+from mltcp_tools.planning.directions import THERE, directions
 from mltcp_tools.planning.milp import Report
 from mltcp_tools.planning.optimise import (
     ANGLE_DEG,
@@ -17,7 +18,7 @@ from mltcp_tools.planning.optimise import (
     no_report,
     optimise,
 )
-from mltcp_tools.planning.rotations import Problem, SharedLink
+from mltcp_tools.planning.rotations import Problem
 from mltcp_tools.profiling.profile import Profile, require_jobs
 
 SCHEMA = "mltcp-plan-link/1"
@@ -25,9 +26,10 @@ SCHEMA = "mltcp-plan-link/1"
 
 @dataclass(frozen=True)
 class LinkPlan:
-    """A link of `capacity_bps` bit/s and when its jobs start.
+    """A link of `capacity_bps` bit/s in each direction, and when its jobs start.
 
-    unshifted: the score if all start together. optimum: rotations in the order of `profiles`.
+    unshifted: the score if all start together. optimum: rotations in the order of `profiles`. ways:
+    the directions in use (planning/directions.py), in the order of the problem's links.
     """
 
     capacity_bps: float
@@ -36,11 +38,38 @@ class LinkPlan:
     problem: Problem
     optimum: Optimum
     unshifted: float
+    ways: tuple[str, ...] = (THERE,)
 
     @property
     def score(self) -> float:
-        """1: no excess demand at any time; can be negative (Cassini, section 4.2)."""
+        """1: no excess demand at any time; can be negative (Cassini, section 4.2).
+
+        Where both directions are in use: their mean, each counting for its share of the bytes.
+        """
         return self.optimum.score
+
+    @property
+    def way_scores(self) -> dict[str, float]:
+        """Direction in use -> its score."""
+        shifts = self.optimum.shifts
+        return {way: self.problem.link_score(n, shifts) for n, way in enumerate(self.ways)}
+
+    @property
+    def way_loads(self) -> dict[str, float]:
+        """Direction in use -> the mean demand of all jobs, as a share of the capacity."""
+        return {
+            way: sum(
+                float(self.problem.demand_on(number, place).mean())
+                for place in range(len(self.profiles))
+            )
+            / self.capacity_bps
+            for number, way in enumerate(self.ways)
+        }
+
+    @property
+    def too_fast(self) -> list[str]:
+        """Sentences on phases that the link can't carry even alone."""
+        return [each for profile in self.profiles for each in profile.too_fast(self.capacity_bps)]
 
     @property
     def shifts(self) -> dict[str, float]:
@@ -64,7 +93,12 @@ class LinkPlan:
             "bound": self.optimum.bound,
             "proven": self.optimum.proven,
             "unshifted_score": self.unshifted,
-            "load": sum(profile.mean_bps for profile in self.profiles) / self.capacity_bps,
+            "load": max(self.way_loads.values()),
+            "directions": {
+                way: {"score": score, "load": self.way_loads[way]}
+                for way, score in self.way_scores.items()
+            },
+            "too_fast": self.too_fast,
             "perimeter_s": self.circle.perimeter_s,
             "steps": self.circle.steps,
             "jobs": {
@@ -111,7 +145,14 @@ def score_link(
     jobs = require_jobs(profiles)
     check_options(capacity_bps, angle_deg, tolerance)
     circle = make_circle(jobs, angle_deg, tolerance)
-    link = SharedLink(capacity_bps, tuple(range(len(jobs))), (1,) * len(jobs))
-    problem = Problem([circle.demand[job.name] for job in jobs], [link])
+    names = [job.name for job in jobs]
+    numbers = {name: number for number, name in enumerate(names)}
+    ways = directions(capacity_bps, circle, numbers, dict.fromkeys(names, 1))
+    problem = Problem(
+        [circle.demand[name] for name in names],
+        list(ways.values()),
+        [circle.back[name] for name in names],
+    )
     optimum = optimise(problem, time_limit_s, report)
-    return LinkPlan(capacity_bps, jobs, circle, problem, optimum, problem.score([0] * len(jobs)))
+    unshifted = problem.score([0] * len(jobs))
+    return LinkPlan(capacity_bps, jobs, circle, problem, optimum, unshifted, tuple(ways))

@@ -81,7 +81,10 @@ def _model(problem: Problem) -> highspy.HighsLp:
     model = highspy.HighsLp()
     model.num_col_ = choices + steps
     model.num_row_ = steps + jobs
-    weights = [np.full(count, 1.0 / (count * len(problem.links))) for count in problem.steps]
+    weights = [
+        np.full(count, weight / count)
+        for count, weight in zip(problem.steps, problem.weights, strict=True)
+    ]
     model.col_cost_ = np.concatenate([np.zeros(choices), *weights])
     model.col_lower_ = np.zeros(choices + steps)
     model.col_upper_ = np.r_[np.ones(choices), np.full(steps, highspy.kHighsInf)]

@@ -24,8 +24,16 @@ _MOST_IN_LEGEND = 12
 
 
 def draw_link(plan: LinkPlan) -> dict[str, bytes]:
-    """PNG images by name: `circles`, the jobs before and after; `demand`, the link over time."""
-    return {"circles": png(_circles(plan)), "demand": png(_demand(plan))}
+    """PNG images by name: `circles`, the jobs before and after; `demand`, the link over time.
+
+    Where both directions are in use the second one has its own, with the direction in their names.
+    """
+    images = {}
+    for number, way in enumerate(plan.ways):
+        end = f"-{way}" if number else ""
+        images[f"circles{end}"] = png(_circles(plan, number))
+        images[f"demand{end}"] = png(_demand(plan, number))
+    return images
 
 
 def png(figure: Figure) -> bytes:
@@ -35,32 +43,36 @@ def png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def rotations_of(plan: LinkPlan) -> list[tuple[str, Sequence[int], float]]:
-    """What to draw side by side: a title, the rotations, their score."""
+def rotations_of(plan: LinkPlan, way: int = 0) -> list[tuple[str, Sequence[int], float]]:
+    """What to draw side by side: a title, the rotations, their score in one of the directions."""
     together = [0] * len(plan.profiles)
+    label = f", {plan.ways[way]}" if len(plan.ways) > 1 else ""
     return [
-        ("all start together", together, plan.unshifted),
-        ("shifted", plan.optimum.shifts, plan.score),
+        (title + label, shifts, plan.problem.link_score(way, shifts))
+        for title, shifts in (
+            ("all start together", together),
+            ("shifted", plan.optimum.shifts),
+        )
     ]
 
 
-def _demands(plan: LinkPlan, shifts: Sequence[int]) -> list[Floats]:
+def _demands(plan: LinkPlan, way: int, shifts: Sequence[int]) -> list[Floats]:
     """Each job's rate around the unified circle, in shares of the link's."""
     return [
-        plan.problem.rotated(0, place, np.array([shifts[place]]))[0] / plan.capacity_bps
+        plan.problem.rotated(way, place, np.array([shifts[place]]))[0] / plan.capacity_bps
         for place in range(len(plan.profiles))
     ]
 
 
-def _circles(plan: LinkPlan) -> Figure:
+def _circles(plan: LinkPlan, way: int) -> Figure:
     """The unified circle; a ring per job, its arcs the darker the more the job sends."""
     figure = Figure(figsize=(9.2, 5.0), layout="constrained")
-    steps = plan.problem.steps[0]
+    steps = plan.problem.steps[way]
     angles = 2 * np.pi * np.arange(steps) / steps
-    for number, (title, shifts, score) in enumerate(rotations_of(plan), 1):
+    for number, (title, shifts, score) in enumerate(rotations_of(plan, way), 1):
         axes = figure.add_subplot(1, 2, number, projection="polar")
         assert isinstance(axes, PolarAxes)
-        demands = _demands(plan, shifts)
+        demands = _demands(plan, way, shifts)
         highest = max(float(each.max()) for each in demands)
         for place, demand in enumerate(demands):
             sends = demand > 0
@@ -110,16 +122,16 @@ def _shade(place: int, share: float) -> tuple[float, float, float]:
     return red + pale * (1 - red), green + pale * (1 - green), blue + pale * (1 - blue)
 
 
-def _demand(plan: LinkPlan) -> Figure:
+def _demand(plan: LinkPlan, way: int) -> Figure:
     """What the jobs ask of the link over one turn of the circle, stacked."""
     figure = Figure(figsize=(9.2, 4.6), layout="constrained")
-    rows = rotations_of(plan)
+    rows = rotations_of(plan, way)
     grid = figure.subplots(len(rows), 1, sharex=True, sharey=True)
-    steps = plan.problem.steps[0]
+    steps = plan.problem.steps[way]
     edges = np.arange(steps + 1) * plan.circle.step_s * 1e3
     for axes, (title, shifts, score) in zip(grid, rows, strict=True):
         bottom = np.zeros(steps)
-        for place, demand in enumerate(_demands(plan, shifts)):
+        for place, demand in enumerate(_demands(plan, way, shifts)):
             axes.stairs(
                 bottom + demand,
                 edges,

@@ -11,6 +11,8 @@
         period: 150ms
         phases:
           - {start: 90ms, duration: 20ms, bytes: 85MB}
+        back:                          # optional: what goes the other way
+          - {start: 90ms, duration: 20ms, bytes: 85MB}
       - {name: other, like: bert, period: 160ms}
 
 `like` takes over what the job doesn't say itself.
@@ -29,7 +31,7 @@ from mltcp_tools.profiling.profile import Phase, Profile, require_jobs
 from mltcp_tools.units import parse_bytes, parse_rate, parse_seconds
 
 MAX_COUNT = 10_000
-JOB_FIELDS = ("name", "count", "like", "period", "phases")
+JOB_FIELDS = ("name", "count", "like", "period", "phases", "back")
 _PHASE_FIELDS = ("start", "duration", "rate", "bytes")
 
 
@@ -90,11 +92,12 @@ def read_jobs(top: Section) -> list[Profile]:
     profiles = []
     for name, section in entries.items():
         period_s = _inherited(entries, name, "period").get("period", parse_seconds)
-        phases = _read_phases(_inherited(entries, name, "phases"))
+        back = _read_phases(_inherited(entries, name, "back"), "back", needed=False)
+        phases = _read_phases(_inherited(entries, name, "phases"), "phases", needed=not back)
         count = section.get("count", _count, 1)
         names = [name] if count == 1 else [f"{name}-{number}" for number in range(1, count + 1)]
         try:
-            profiles += [Profile(each, period_s, phases) for each in names]
+            profiles += [Profile(each, period_s, phases, back) for each in names]
         except UsageError as error:
             raise section.error(str(error)) from None
     return profiles
@@ -123,9 +126,11 @@ def _inherited(entries: dict[str, Section], name: str, field: str) -> Section:
     return entries[seen[-1]]
 
 
-def _read_phases(job: Section) -> tuple[Phase, ...]:
+def _read_phases(job: Section, field: str, needed: bool) -> tuple[Phase, ...]:
+    if not needed and field not in set(job):
+        return ()
     phases = []
-    for section in job.sections("phases", _PHASE_FIELDS):
+    for section in job.sections(field, _PHASE_FIELDS):
         start_s = section.get("start", parse_seconds)
         duration_s = section.get("duration", parse_seconds)
         if duration_s <= 0:
@@ -155,18 +160,23 @@ def write_profiles(profiles: Sequence[Profile], rate_bps: float | None) -> str:
         {
             "name": profile.name,
             "period": _milliseconds(profile.period_s),
-            "phases": [
-                {
-                    "start": _milliseconds(phase.start_s),
-                    "duration": _milliseconds(phase.duration_s),
-                    "rate": f"{phase.rate_bps:.0f}bit",
-                }
-                for phase in profile.phases
-            ],
+            **{
+                field: [_phase(phase) for phase in phases]
+                for field, phases in (("phases", profile.phases), ("back", profile.back))
+                if phases
+            },
         }
         for profile in profiles
     ]
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _phase(phase: Phase) -> dict[str, str]:
+    return {
+        "start": _milliseconds(phase.start_s),
+        "duration": _milliseconds(phase.duration_s),
+        "rate": f"{phase.rate_bps:.0f}bit",
+    }
 
 
 def _milliseconds(seconds: float) -> str:

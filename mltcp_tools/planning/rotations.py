@@ -27,14 +27,17 @@ _TABLE = 2_000_000
 
 @dataclass(frozen=True)
 class SharedLink:
-    """A link of `capacity` and the numbers of the jobs on it. Units are those of the demands.
+    """One direction of a link of `capacity`, and the numbers of the jobs on it.
 
-    times: how often the traffic of each of them crosses it in one direction.
+    Units are those of the demands. times: how often what each of them sends crosses it. back: how
+    often what comes back to each does; never, without any. weight: what its score counts for.
     """
 
     capacity: float
     jobs: tuple[int, ...]
     times: tuple[int, ...]
+    back: tuple[int, ...] = ()
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,24 @@ class Problem:
     """Jobs, by number, that are rotated together because links connect them.
 
     demand: for each job its rate in each step of one iteration. links: each with two or more jobs.
+    back: as `demand`, of what comes back to the job; needed where a link's `back` names it.
     """
 
     demand: Sequence[Floats]
     links: Sequence[SharedLink]
+    back: Sequence[Floats] = ()
+
+    @cached_property
+    def weights(self) -> tuple[float, ...]:
+        """The share of the score that each link decides on."""
+        total = sum(link.weight for link in self.links)
+        return tuple(link.weight / total for link in self.links)
+
+    def demand_on(self, link: int, place: int) -> Floats:
+        """What a link's job number `place` asks of it in each step of its iteration."""
+        on, job = self.links[link], self.links[link].jobs[place]
+        there = self.demand[job] * on.times[place]
+        return there + self.back[job] * on.back[place] if on.back else there
 
     @cached_property
     def periods(self) -> tuple[int, ...]:
@@ -96,10 +113,10 @@ class Problem:
         return self._tables[link, place]
 
     def _rotate(self, link: int, place: int, shifts: Ints) -> Floats:
-        job = self.links[link].jobs[place]
+        own = self.demand_on(link, place)
         at = np.arange(self.steps[link])[None, :] - shifts[:, None]
-        demand: Floats = self.demand[job][at % self.periods[job]]
-        return demand * self.links[link].times[place]
+        demand: Floats = own[at % len(own)]
+        return demand
 
     def load(self, link: int, shifts: Sequence[int], without: int | None = None) -> Floats:
         """Demand of the link in each step, without job number `without`."""
@@ -115,8 +132,8 @@ class Problem:
         return 1.0 - float(excess.mean())
 
     def score(self, shifts: Sequence[int]) -> float:
-        """The mean of the links' scores."""
-        return float(np.mean([self.link_score(n, shifts) for n in range(len(self.links))]))
+        """The mean of the links' scores, each counting for its weight."""
+        return float(sum(w * self.link_score(n, shifts) for n, w in enumerate(self.weights)))
 
     @cached_property
     def links_of(self) -> list[list[int]]:
@@ -146,8 +163,9 @@ class Problem:
                 else:
                     excess = self._rotate(number, place, np.arange(first, last)) + rest
                 np.maximum(excess, 0.0, out=excess)
-                total[first:last] += 1.0 - excess.mean(axis=1) / link.capacity
-        return np.asarray(np.round(total / len(self.links), 12))
+                score = 1.0 - excess.mean(axis=1) / link.capacity
+                total[first:last] += score * self.weights[number]
+        return np.asarray(np.round(total, 12))
 
     def bound(self) -> float:
         """A score that no rotations exceed: as if demand could be spread evenly over each circle.
@@ -156,15 +174,12 @@ class Problem:
         what one job asks for beyond the capacity all by itself.
         """
         scores = []
-        for link in self.links:
-            own = [
-                t * self.demand[j] / link.capacity
-                for j, t in zip(link.jobs, link.times, strict=True)
-            ]
+        for number, link in enumerate(self.links):
+            own = [self.demand_on(number, place) / link.capacity for place in range(len(link.jobs))]
             spread = sum(float(each.mean()) for each in own) - 1.0
             alone = max(float(np.maximum(0.0, each - 1.0).mean()) for each in own)
             scores.append(1.0 - max(0.0, spread, alone))
-        return float(np.mean(scores))
+        return float(np.dot(self.weights, scores))
 
 
 def turned(problem: Problem, shifts: Sequence[int]) -> tuple[int, ...]:

@@ -31,7 +31,7 @@ def try_all(problem: Problem) -> tuple[int, ...]:
     best, best_score = (0,) * len(problem.ranges), -math.inf
     for shifts in itertools.product(*(range(count) for count in first)):
         scores = problem.scores_of(job, (*shifts, 0), last)
-        scores += sum(problem.link_score(n, shifts) for n in others) / len(problem.links)
+        scores += sum(problem.weights[n] * problem.link_score(n, shifts) for n in others)
         number = int(scores.argmax())
         if scores[number] > best_score + EQUAL:
             best, best_score = (*shifts, number), float(scores[number])

@@ -9,7 +9,7 @@ from typing import Any
 
 from mltcp_tools.analysis.cells import WIDTH, clip, table
 from mltcp_tools.planning.link import LinkPlan
-from mltcp_tools.profiling.profile import Profile
+from mltcp_tools.profiling.profile import Phase, Profile
 from mltcp_tools.units import format_bytes, format_rate, format_seconds
 
 
@@ -23,6 +23,7 @@ def profiles_json(profiles: Sequence[Profile]) -> dict[str, Any]:
                 "bytes": profile.bytes,
                 "communication_s": profile.communication_s,
                 "phases": [asdict(phase) for phase in profile.phases],
+                "back": [asdict(phase) for phase in profile.back],
             }
             for profile in profiles
         },
@@ -30,19 +31,31 @@ def profiles_json(profiles: Sequence[Profile]) -> dict[str, Any]:
 
 
 def render_profiles(profiles: Sequence[Profile]) -> str:
-    """A line per job and one per phase."""
+    """A line per job and direction in which it sends, and one per phase."""
     rows: list[list[str] | None] = []
     for profile in profiles:
-        rows.append(
-            [
-                clip(profile.name, 30),
-                format_seconds(profile.period_s),
-                format_bytes(profile.bytes),
-                format_rate(profile.mean_bps),
-                f"{profile.communication_s / profile.period_s:.1%}",
-            ]
-        )
-        rows += [
+        if profile.phases or not profile.back:
+            rows += _direction(profile, clip(profile.name, 30), profile.phases)
+        if profile.back:
+            rows += _direction(profile, f"{clip(profile.name, 24)}, back", profile.back)
+    head = ("job", "iteration", "bytes", "rate", "share")
+    return table(head, rows) + "\n"
+
+
+def _direction(profile: Profile, title: str, phases: Sequence[Phase]) -> list[list[str]]:
+    """What a job sends in one direction, then each of its phases."""
+    size = sum(phase.bytes for phase in phases)
+    busy_s = sum(phase.duration_s for phase in phases)
+    total = [
+        title,
+        format_seconds(profile.period_s),
+        format_bytes(size),
+        format_rate(size * 8 / profile.period_s),
+        f"{busy_s / profile.period_s:.1%}",
+    ]
+    return [
+        total,
+        *(
             [
                 f"  phase {number}, from {format_seconds(phase.start_s)} on",
                 format_seconds(phase.duration_s),
@@ -50,19 +63,17 @@ def render_profiles(profiles: Sequence[Profile]) -> str:
                 format_rate(phase.rate_bps),
                 f"{phase.duration_s / profile.period_s:.1%}",
             ]
-            for number, phase in enumerate(profile.phases, 1)
-        ]
-    head = ("job", "iteration", "bytes", "rate", "share")
-    return table(head, rows) + "\n"
+            for number, phase in enumerate(phases, 1)
+        ),
+    ]
 
 
 def render_link(plan: LinkPlan) -> str:
     """Score, what is known of the optimum, and when each job starts."""
-    load = sum(profile.mean_bps for profile in plan.profiles) / plan.capacity_bps
     parts = [
         f"score {plan.score:.3f} on {format_rate(plan.capacity_bps)}, {_certificate(plan)}",
-        f"All starting together would score {plan.unshifted:.3f}. Together the jobs need"
-        f" {load:.0%} of the link.",
+        f"All starting together would score {plan.unshifted:.3f}. {_load(plan)}",
+        *plan.too_fast,
     ]
     rows = [
         [
@@ -88,6 +99,17 @@ def render_link(plan: LinkPlan) -> str:
     )
     wrapped = [textwrap.fill(part, WIDTH) if "\n" not in part else part for part in parts]
     return "\n\n".join(wrapped) + "\n"
+
+
+def _load(plan: LinkPlan) -> str:
+    """How much of the link the jobs need, and in which direction."""
+    loads, scores = plan.way_loads, plan.way_scores
+    if len(loads) == 1:
+        return f"Together the jobs need {next(iter(loads.values())):.0%} of the link."
+    listed = " and ".join(
+        f"{loads[way]:.0%} of the link {way} (score {score:.3f})" for way, score in scores.items()
+    )
+    return f"Together the jobs need {listed}."
 
 
 def _certificate(plan: LinkPlan) -> str:

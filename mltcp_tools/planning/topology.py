@@ -14,7 +14,8 @@
           vgg: {links: [server-1, uplink-1]}
 
 A link is the same in both directions, and demand is counted per direction: a ring crosses a link as
-often one way as the other. Links without `ends` can be named by `links` only.
+often one way as the other. On links that are named, every job's `phases` go one way, and what it
+has `back` goes the other. Links without `ends` can be named by `links` only.
 """
 
 from __future__ import annotations
@@ -44,10 +45,15 @@ class Link:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where jobs run: job -> link -> how often the job's traffic crosses it in one direction."""
+    """Where jobs run.
+
+    crossings: job -> link -> how often the job's traffic crosses it in one direction. rings: jobs
+    that cross each of their links as often one way as the other.
+    """
 
     name: str
     crossings: Mapping[str, Mapping[str, int]]
+    rings: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ def parse_cluster(text: str, file: str) -> Cluster:
         name = section.get("name", job_name)
         if name in placements:
             raise section.error(f"another placement is called {name!r} already.", "name")
-        placements[name] = Placement(name, _read_placement(section, profiles, links, router))
+        placements[name] = _read_placement(name, section, profiles, links, router)
     _require_use(top, links, placements)
     return Cluster(links, profiles, tuple(placements.values()))
 
@@ -111,15 +117,17 @@ def _is_name(value: object) -> bool:
 
 
 def _read_placement(
+    name: str,
     section: Section,
     profiles: Mapping[str, Profile],
     links: Mapping[str, Link],
     router: _Router,
-) -> dict[str, dict[str, int]]:
+) -> Placement:
     jobs = section.section("jobs", None)
     if jobs is None:
         raise section.error("missing, and it has no default.", "jobs")
     crossings: dict[str, dict[str, int]] = {}
+    rings: set[str] = set()
     for job in jobs:
         if job not in profiles:
             raise jobs.error(f"there is no job {job!r}.", job)
@@ -128,16 +136,17 @@ def _read_placement(
             raise jobs.error("needs either servers or links.", job)
         if "links" in set(where):
             named = where.get("links", _names)
-            for name in named:
-                if name not in links:
-                    raise where.error(f"there is no link {name!r}.", "links")
+            for link in named:
+                if link not in links:
+                    raise where.error(f"there is no link {link!r}.", "links")
             crossings[job] = dict.fromkeys(named, 1)
             continue
         try:
             crossings[job] = router.ring(where.get("servers", _names))
         except UsageError as error:
             raise where.error(str(error), "servers") from None
-    return crossings
+        rings.add(job)
+    return Placement(name, crossings, frozenset(rings))
 
 
 def _require_use(

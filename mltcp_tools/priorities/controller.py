@@ -59,9 +59,7 @@ class Controller:
         jobs = self._maps.jobs()
         bursts = {job: burst for job in jobs if (burst := self._maps.burst(job)) is not None}
         going = order(jobs, bursts, self._weighting, time.monotonic_ns())
-        present: dict[int, int] = {
-            job: level for job, level in self._going.items() if job in going
-        }
+        present: dict[int, int] = {job: level for job, level in self._going.items() if job in going}
         self._going = levels(going, self._count, present)
         behind = min(self._count - 1, max(self._going.values(), default=-1) + 1)
         wanted = {job: self._going.get(job, behind) for job in jobs}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from mltcp_tools.errors import UsageError
 from mltcp_tools.profiling.capture import Capture, Series
@@ -18,6 +20,8 @@ from mltcp_tools.profiling.period import (
 )
 from mltcp_tools.profiling.profile import Floats, Phase, Profile
 
+Places = npt.NDArray[np.int64]
+
 _MOST_PIECES = 17
 # Of the variance of the mean iteration, what pieces of constant rate may leave unexplained.
 _UNEXPLAINED = 0.02
@@ -25,6 +29,8 @@ _UNEXPLAINED = 0.02
 _QUIET = 0.05
 # A shorter share of the iteration is the edge of a phase, not one of its own.
 _EDGE = 0.01
+# Neighbouring pieces whose rates differ by less than this share of the highest are one phase.
+_ALIKE = 0.1
 
 
 def profiles_of_capture(capture: Capture, near_s: float | None = None) -> list[Profile]:
@@ -46,39 +52,59 @@ def profile_of_series(job: str, series: Series, near_s: float | None = None) -> 
     """The profile of a job whose bytes over time are `series`; see `profiles_of_capture`.
 
     An iteration begins where the longest quiet stretch does: the job computes, then communicates.
+    It is found in both directions together; each then has its own phases.
     """
-    if not series.bytes.any():
+    both = series.both
+    if not both.bytes.any():
         raise UsageError("it sends zero bytes, so there is nothing to plan.")
-    period_s = find_period(series, near_s)
+    period_s = find_period(both, near_s)
     find = shortest_by_bytes if near_s is None else iterations_by_bytes
-    found = find(series, period_s)
+    found = find(both, period_s)
     if found is None:
-        confirm_in_spectrum(series, period_s)
-        found = iterations_by_likeness(series, period_s)
-    return Profile(job, found.period_s, _phases(_typical(series, found), found))
+        confirm_in_spectrum(both, period_s)
+        found = iterations_by_likeness(both, period_s)
+    if series.back is None:
+        ways = [series]
+    else:
+        ways = [Series(series.width_s, each) for each in (series.bytes, series.back)]
+    means = _typical(both, ways, found)
+    turn = -_longest_quiet(np.sum(means, axis=0))
+    share = found.bytes / float(np.sum(means))
+    phases = [_phases(np.roll(mean, turn) * share, found.period_s) for mean in means]
+    return Profile(job, found.period_s, *phases)
 
 
-def _typical(series: Series, found: Iterations) -> Floats:
-    """Bytes in each of PARTS parts of an iteration: the mean over those that others delayed least.
+def _typical(both: Series, ways: Sequence[Series], found: Iterations) -> list[Floats]:
+    """Bytes in each of PARTS parts of an iteration, of each direction.
 
-    These are the quarter whose communication was soonest done.
+    The mean over the quarter of iterations whose communication was soonest done, in `both`
+    directions: those that others delayed least.
     """
     width_s = found.period_s / PARTS
-    values = np.concatenate([rebinned(series, width_s), np.zeros(PARTS)])
     places = np.round(found.starts[:-1] / width_s).astype(int)
     # The quiet before the first one may have begun before the capture.
-    iterations = np.array([values[place : place + PARTS] for place in places[places >= 0]])
-    sent = np.cumsum(iterations, axis=1)
+    places = places[places >= 0]
+    sent = np.cumsum(_cut(both, width_s, places), axis=1)
     # The last few bytes may be those of the next iteration, or come after a time-out.
     done = (sent < 0.95 * found.bytes).sum(axis=1)
-    quarter = np.argsort(done, kind="stable")[: max(2, len(done) // 4)]
-    return np.asarray(iterations[quarter].mean(axis=0))
+    quarter = places[np.argsort(done, kind="stable")[: max(2, len(done) // 4)]]
+    return [np.asarray(_cut(way, width_s, quarter).mean(axis=0)) for way in ways]
 
 
-def _phases(mean: Floats, found: Iterations) -> tuple[Phase, ...]:
-    """Phases of constant rate that fit a typical iteration, and carry all bytes of one."""
-    mean = np.roll(mean, -_longest_quiet(mean))
-    width_s = found.period_s / mean.size
+def _cut(series: Series, width_s: float, places: Places) -> Floats:
+    """The PARTS parts from each place on: shape (places, PARTS)."""
+    values = rebinned(series, width_s)
+    # One direction may end long before the other.
+    beyond = max(0, int(places.max()) - values.size)
+    values = np.concatenate([values, np.zeros(beyond + PARTS)])
+    return np.array([values[place : place + PARTS] for place in places])
+
+
+def _phases(mean: Floats, period_s: float) -> tuple[Phase, ...]:
+    """Phases of constant rate that fit the bytes in the parts of an iteration, and carry all."""
+    if not mean.any():
+        return ()
+    width_s = period_s / mean.size
     edges = _pieces(mean)
     pieces = [(a, b, float(mean[a:b].mean())) for a, b in itertools.pairwise(edges)]
     highest = max(rate for _, _, rate in pieces)
@@ -86,11 +112,13 @@ def _phases(mean: Floats, found: Iterations) -> tuple[Phase, ...]:
     for a, b, rate in pieces:
         if rate <= _QUIET * highest:
             continue
-        if active and active[-1][1] == a and min(b - a, a - active[-1][0]) < _EDGE * mean.size:
-            a, _, _ = active.pop()
-            rate = float(mean[a:b].mean())
+        if active and active[-1][1] == a:
+            edge = min(b - a, a - active[-1][0]) < _EDGE * mean.size
+            if edge or abs(rate - active[-1][2]) < _ALIKE * highest:
+                a, _, _ = active.pop()
+                rate = float(mean[a:b].mean())
         active.append((a, b, rate))
-    share = found.bytes / sum((b - a) * rate for a, b, rate in active)
+    share = float(mean.sum()) / sum((b - a) * rate for a, b, rate in active)
     return tuple(
         Phase(a * width_s, (b - a) * width_s, rate * share * 8 / width_s) for a, b, rate in active
     )

@@ -116,6 +116,8 @@ def _find_gaps(series: Series, least_s: float, chatter: float) -> _Gaps:
     edges = edges[(edges[:, 1] - edges[:, 0]) * series.width_s >= least_s]
     sent = np.concatenate([[0.0], np.cumsum(series.bytes)])
     times = np.arange(sent.size, dtype=np.float64) * series.width_s
+    if not edges.size:
+        return _Gaps(np.zeros(0), np.zeros(0), np.zeros(0))
     levels = sent[edges[:, 0]]
     apart = np.diff(levels) > chatter
     first, last = np.r_[True, apart], np.r_[apart, True]

@@ -1,6 +1,8 @@
 """What a job does on the network in one iteration: a piecewise-constant rate (Cassini, section 3).
 
-An iteration begins where a job begins to compute; times within it are seconds from there.
+An iteration begins where a job begins to compute; times within it are seconds from there. A link
+carries as much in one direction as in the other, so what a job sends there and what comes back are
+two rates that are never added up.
 """
 
 from __future__ import annotations
@@ -13,11 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mltcp_tools.errors import UsageError
+from mltcp_tools.units import format_rate
 
 Floats = npt.NDArray[np.float64]
 
 # Phases written in milliseconds may miss the period's end by their rounding.
 _SLACK = 1e-6
+# What a measured burst may be faster than its link: by what a shaper lets through at once.
+_BURST = 0.1
 
 
 @dataclass(frozen=True)
@@ -43,19 +48,29 @@ class Phase:
 class Profile:
     """A job: its iteration time in seconds and its phases, in order and apart from each other.
 
-    Raises UsageError where these make no sense: times or rates that are negative or no numbers,
-    phases that overlap or reach beyond the iteration, or an iteration that carries nothing.
+    phases: in one direction of the job's path. back: in the other, empty where hardly anything
+    goes that way. Raises UsageError where these make no sense: times or rates that are negative or
+    no numbers, phases of one direction that overlap or reach beyond the iteration, or an iteration
+    that carries nothing.
     """
 
     name: str
     period_s: float
     phases: tuple[Phase, ...]
+    back: tuple[Phase, ...] = ()
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.period_s) and self.period_s > 0):
             raise self._error(f"its iteration must take more than 0 s, not {self.period_s} s")
+        for phases in (self.phases, self.back):
+            self._check(phases)
+        if not self.bytes > 0:
+            raise self._error("it sends zero bytes, so there is nothing to plan")
+
+    def _check(self, phases: tuple[Phase, ...]) -> None:
+        """Raise UsageError for phases of one direction that can't be."""
         end_s = 0.0
-        for number, phase in enumerate(self.phases, 1):
+        for number, phase in enumerate(phases, 1):
             values = (phase.start_s, phase.duration_s, phase.rate_bps)
             if not all(math.isfinite(value) and value >= 0 for value in values):
                 raise self._error(f"phase {number} has a negative or infinite time or rate")
@@ -69,34 +84,49 @@ class Profile:
             raise self._error(
                 f"its phases end at {end_s:.6g} s, after the iteration of {self.period_s:.6g} s"
             )
-        if not self.bytes > 0:
-            raise self._error("it sends zero bytes, so there is nothing to plan")
 
     @property
     def bytes(self) -> float:
-        """Bytes per iteration."""
-        return sum(phase.bytes for phase in self.phases)
+        """Bytes per iteration, in both directions."""
+        return sum(phase.bytes for phase in (*self.phases, *self.back))
 
     @property
     def communication_s(self) -> float:
-        """Seconds per iteration in which it communicates."""
-        return sum(phase.duration_s for phase in self.phases if phase.rate_bps > 0)
+        """Seconds per iteration in which it communicates, in whichever direction."""
+        busy_s = reached_s = 0.0
+        for phase in sorted((*self.phases, *self.back), key=lambda each: each.start_s):
+            if phase.rate_bps > 0:
+                busy_s += max(0.0, phase.end_s - max(phase.start_s, reached_s))
+                reached_s = max(reached_s, phase.end_s)
+        return busy_s
 
-    @property
-    def mean_bps(self) -> float:
-        """Bits per second over the whole iteration."""
-        return self.bytes * 8 / self.period_s
+    def mean_bps(self, back: bool = False) -> float:
+        """Bits per second over the whole iteration, in one direction or in the one back."""
+        phases = self.back if back else self.phases
+        return sum(phase.bytes for phase in phases) * 8 / self.period_s
 
-    def demand(self, steps: int, period_s: float | None = None) -> Floats:
-        """The mean rate in bit/s in each of `steps` equal parts of an iteration.
+    def too_fast(self, capacity_bps: float) -> list[str]:
+        """Sentences on phases that are faster than a link of `capacity_bps` bit/s can carry."""
+        return [
+            f"Job {self.name}: phase {number}{way} has {format_rate(phase.rate_bps)}, more than the"
+            f" link's {format_rate(capacity_bps)}; it isn't the traffic of one direction of that"
+            " link."
+            for phases, way in ((self.phases, ""), (self.back, " back"))
+            for number, phase in enumerate(phases, 1)
+            if phase.rate_bps > capacity_bps * (1 + _BURST)
+        ]
+
+    def demand(self, steps: int, period_s: float | None = None, back: bool = False) -> Floats:
+        """The mean rate in bit/s in each of `steps` equal parts of an iteration, one direction's.
 
         period_s: how long the iteration is made by waiting at its end; the profile's own if None.
+        back: of the other direction.
         """
         width_s = (self.period_s if period_s is None else period_s) / steps
         # Bits sent up to each edge; their differences are exact however an edge cuts a phase.
         times = [0.0]
         bits = [0.0]
-        for phase in self.phases:
+        for phase in self.back if back else self.phases:
             times += [phase.start_s, phase.end_s]
             bits += [bits[-1], bits[-1] + phase.bytes * 8]
         sent = np.interp(np.arange(steps + 1) * width_s, times, bits)

@@ -67,6 +67,11 @@ def _profile(run: Run, arm: str, job: str, measured: str) -> Profile:
         )
     if len(iterations) > 2:
         iterations = iterations[iterations["iteration"] > iterations["iteration"].min()]
+    ways = _recorded_ways(run, arm, measured)
+    if ways is not None:
+        period_s = float((iterations["end_s"] - iterations["start_s"]).mean())
+        there, back = (_mean_phase(rows, iterations, period_s) for rows in ways)
+        return Profile(job, period_s, there, back)
     bursts = _rows(run.bursts, arm, measured)
     if bursts.empty:
         raise UsageError(f"{run.path}: the table bursts has none of job {measured} in arm {arm}.")
@@ -75,7 +80,40 @@ def _profile(run: Run, arm: str, job: str, measured: str) -> Profile:
         on=["repetition", "iteration"],
         suffixes=("", "_iteration"),
     )
-    return Profile(job, *_fold(rows))
+    period_s, phases = _fold(rows)
+    direction = run.experiment.jobs[measured].direction if measured in run.experiment.jobs else ""
+    if direction == "receive":
+        return Profile(job, period_s, (), phases)
+    return Profile(job, period_s, phases, phases if direction == "both" else ())
+
+
+def _recorded_ways(run: Run, arm: str, job: str) -> tuple[pd.DataFrame, pd.DataFrame] | None:
+    """A recorded job's events of each direction, where it sends in both of them."""
+    events = _rows(run.flow_events, arm, job)
+    if not run.experiment.recorded or events["back"].isna().any() or not events["back"].any():
+        return None
+    return events[events["back"] == 0], events[events["back"] == 1]
+
+
+def _mean_phase(
+    events: pd.DataFrame, iterations: pd.DataFrame, period_s: float
+) -> tuple[Phase, ...]:
+    """What the flows of one direction do in an iteration: one phase, from the first to the last."""
+    grouped = events.groupby("iteration")
+    spans = pd.DataFrame(
+        {
+            "begin_s": grouped["first_ack_s"].min(),
+            "finish_s": grouped["last_ack_s"].max(),
+            "sent": grouped["bytes"].sum(),
+        }
+    )
+    rows = iterations.set_index("iteration").join(spans, how="inner")
+    length_s = min(float((rows["finish_s"] - rows["begin_s"]).median()), period_s)
+    size = float(rows["sent"].median())  # the last iteration may lack flows
+    if not (length_s > 0 and size > 0):
+        return ()
+    start_s = float((rows["begin_s"] - rows["start_s"]).clip(lower=0.0).mean())
+    return (Phase(min(start_s, period_s - length_s), length_s, size * 8 / length_s),)
 
 
 def _rows(table: pd.DataFrame, arm: str, job: str) -> pd.DataFrame:

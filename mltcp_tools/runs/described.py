@@ -34,8 +34,8 @@ class JobView:
 
     bytes: per iteration. compute_s: seconds per iteration before jitter. direction: send, receive
     or both. iterations: how many it runs. active: how many of its flows carry a burst. manner: what
-    else shapes a burst, as written. links: those it crosses where there are several. None
-    where the experiment doesn't say.
+    else shapes a burst, as written. links: those it crosses where there are several. rate_bps: the
+    most it sends, bit/s, where it is limited. None where the experiment doesn't say.
     """
 
     name: str
@@ -48,6 +48,7 @@ class JobView:
     active: int | None = None
     manner: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
+    rate_bps: int | None = None
 
     @property
     def carrying(self) -> int:
@@ -72,14 +73,17 @@ class JobView:
 class ExperimentView:
     """An experiment as far as it could be read; `document` is the file's content, or {}.
 
-    rate_bps: the bottleneck's rate in bits per second, the sum where there are several. neighbours:
-    name -> congestion control, or "arm" for that of the arm. arms: name -> congestion control and
-    its parameters, without `alone`.
+    rate_bps: the bottleneck's rate in bits per second, the sum where there are several. link_rates:
+    name of a link ("" for the only one) -> its rate, bit/s. delay_s: what the link adds to the
+    round trip, seconds. neighbours: name -> congestion control, or "arm" for that of the arm.
+    arms: name -> congestion control and its parameters, without `alone`.
     """
 
     name: str = "unnamed"
     description: str = ""
     rate_bps: int | None = None
+    link_rates: dict[str, int] = field(default_factory=dict)
+    delay_s: float = 0.0
     jobs: dict[str, JobView] = field(default_factory=dict)
     neighbours: dict[str, str] = field(default_factory=dict)
     arms: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -91,6 +95,12 @@ class ExperimentView:
     def recorded(self) -> bool:
         """Whether attached jobs were recorded, over a network of which nothing is known."""
         return self.document.get("recorded") is True
+
+    @property
+    def lone_cc(self) -> str | None:
+        """The congestion control of the arm `alone`: the baseline's."""
+        cc = self.arms.get(self.baseline or "", {}).get("cc")
+        return str(cc) if cc else None
 
     def base_of(self, arm: str) -> str | None:
         """The arm that `arm` is compared with: the one it names, else the first one without a
@@ -134,7 +144,7 @@ def read_experiment(path: Path, problems: list[str]) -> ExperimentView:
 
 def view_experiment(document: dict[str, Any], problems: list[str]) -> ExperimentView:
     """An experiment's document (the YAML file's content) as the analysis sees it."""
-    rates = [link.get("rate") for link in _links(document)] or [None]
+    link_rates = _link_rates(document, problems)
     iterations = _whole(document.get("iterations"))
     jobs: dict[str, JobView] = {}
     for entry in _entries(document, "jobs"):
@@ -146,7 +156,9 @@ def view_experiment(document: dict[str, Any], problems: list[str]) -> Experiment
     return ExperimentView(
         name=str(document.get("name") or "unnamed"),
         description=str(document.get("description") or ""),
-        rate_bps=None if document.get("recorded") is True else _sum_of_rates(rates, problems),
+        rate_bps=sum(link_rates.values()) or None,
+        link_rates=link_rates,
+        delay_s=_delay_s(document, problems),
         jobs=jobs,
         neighbours={
             name: str(entry.get("cc"))
@@ -181,6 +193,9 @@ def _jobs_of(entry: dict[str, Any], iterations: int | None, problems: list[str])
             direction=str(entry.get("direction") or "send"),
             iterations=_whole(entry.get("iterations")) or iterations,
             active=_whole(entry.get("active")),
+            rate_bps=_quantity(_rate, entry["rate"], f"rate of job {name}", problems)
+            if entry.get("rate")
+            else None,
             links=tuple(str(link) for link in links) if isinstance(links, list) else (),
             manner=tuple(str(entry.get(key)) for key in ("split", "active", "chunk", "rate")),
         )
@@ -188,16 +203,26 @@ def _jobs_of(entry: dict[str, Any], iterations: int | None, problems: list[str])
     ]
 
 
-def _links(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """The bottleneck's mapping, or those of several."""
+def _link_rates(document: dict[str, Any], problems: list[str]) -> dict[str, int]:
+    """The rate of each link, bit/s; {} where one of them can't be read, or nobody knows any."""
+    if document.get("recorded") is True:
+        return {}
     several = document.get("links")
-    links = list(several.values()) if isinstance(several, dict) else [document.get("link")]
-    return [link for link in links if isinstance(link, dict)]
+    links = several if isinstance(several, dict) else {"": document.get("link")}
+    found = {}
+    for name, link in links.items():
+        rate = link.get("rate") if isinstance(link, dict) else None
+        known = _quantity(_rate, rate, "link rate", problems)
+        if not known:
+            return {}
+        found[str(name)] = known
+    return found
 
 
-def _sum_of_rates(rates: list[object], problems: list[str]) -> int | None:
-    known = [_quantity(_rate, rate, "link rate", problems) for rate in rates]
-    return sum(rate for rate in known if rate) if all(known) else None
+def _delay_s(document: dict[str, Any], problems: list[str]) -> float:
+    link = document.get("link")
+    delay = link.get("delay") if isinstance(link, dict) else None
+    return _quantity(parse_seconds, delay, "link delay", problems) or 0.0 if delay else 0.0
 
 
 def _entries(document: dict[str, Any], field_name: str) -> list[dict[str, Any]]:
@@ -222,6 +247,8 @@ def _whole(value: object) -> int | None:
 def _quantity(
     parse: Callable[[object], _Number], value: object, what: str, problems: list[str]
 ) -> _Number | None:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return value  # type: ignore[return-value]  # in bytes or seconds, by older versions
     try:
         return parse(value)
     except MltcpError:

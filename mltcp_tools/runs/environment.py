@@ -82,8 +82,9 @@ class Environment:
 
     def warn(self, sentence: str) -> None:
         """Record a doubt about the run."""
-        self._document["warnings"].append(sentence)
-        self.write()
+        if sentence not in self._document["warnings"]:
+            self._document["warnings"].append(sentence)
+            self.write()
 
     def finish(self, outcome: str) -> None:
         """Record the end: `finished`, `interrupted`, or the sentence of what went wrong."""

@@ -28,6 +28,19 @@ class Tables:
         """Add a row to `arms`."""
         self._rows["arms"].append(row)
 
+    def add_disturbance(
+        self, arm: str, repetition: int, attempt: int, rows: Iterable[dict[str, Any]]
+    ) -> None:
+        """Add the seconds of one run of an arm (`rows_of` in runs/disturbance.py)."""
+        key = {"arm": arm, "repetition": repetition, "attempt": attempt}
+        self._rows["disturbance"] += [key | row for row in rows]
+
+    def drop(self, arm: str, repetition: int) -> None:
+        """Forget an arm's run, which is made again; what disturbed it stays."""
+        for name, rows in self._rows.items():
+            if name != "disturbance":
+                rows[:] = [r for r in rows if (r["arm"], r["repetition"]) != (arm, repetition)]
+
     def add_job(
         self, arm: str, repetition: int, start: float, plan: Plan, document: dict[str, Any]
     ) -> None:

@@ -33,6 +33,7 @@ class Run:
     samples: pd.DataFrame = field(default_factory=lambda: empty_table("samples"))
     flow_events: pd.DataFrame = field(default_factory=lambda: empty_table("flow_events"))
     arms: pd.DataFrame = field(default_factory=lambda: empty_table("arms"))
+    disturbance: pd.DataFrame = field(default_factory=lambda: empty_table("disturbance"))
     bulk: pd.DataFrame = field(default_factory=lambda: empty_table("bulk"))
     requests: pd.DataFrame = field(default_factory=lambda: empty_table("requests"))
     problems: list[str] = field(default_factory=list)
@@ -113,7 +114,7 @@ def _expects(name: str, folder: Path, experiment: ExperimentView) -> bool:
         return any(
             ("size" in each) == (name == "requests") for each in experiment.entries("neighbours")
         )
-    return name != "samples" or not experiment.recorded
+    return name != "disturbance" and (name != "samples" or not experiment.recorded)
 
 
 def _read_environment(path: Path, problems: list[str]) -> dict[str, Any]:
@@ -155,9 +156,8 @@ def _incomplete(run: Run) -> list[str]:
     if experiment.baseline and experiment.baseline not in arms and run.baseline:
         sentences.append(f"The arm {run.baseline} stands in for the baseline.")
     if ALONE not in set(run.iterations["arm"]):
-        sentences.append(
-            "The arm alone is missing, so bound, fair and everything measured against them is too."
-        )
+        without = "" if experiment.link_rates else ", and with it bound, fair and captured gains"
+        sentences.append(f"The arm alone is missing{without}.")
     tables = {
         key: rows for key, rows in run.iterations.groupby(["arm", "repetition"]) if key[0] != ALONE
     }

@@ -12,9 +12,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from mltcp_tools.units import counted
+
 _TEXT = ("arm", "job", "neighbour")
-_WHOLE = ("repetition", "iteration", "burst", "request", "flow", "order", "bytes")
-_COUNTED = ("repetition", "iteration", "burst", "request")  # whole numbers from 1
+_WHOLE = ("repetition", "iteration", "burst", "request", "flow", "order", "bytes", "attempt")
+_COUNTED = ("repetition", "iteration", "burst", "request", "attempt")  # whole numbers from 1
 _DURATIONS = ("compute_s", "comm_s")
 _TIMES = ("start_s", "end_s", "time_s", *_DURATIONS)
 # Thirty years: what lies beyond is damage, and axes and sums would be stretched by it.
@@ -36,6 +38,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "samples": ("arm", "repetition", "job", "flow", "iteration", "time_s", "cwnd"),
     "flow_events": ("arm", "repetition", "job", "flow", "iteration"),
     "arms": ("arm", "repetition"),
+    "disturbance": ("arm", "repetition", "attempt", "time_s", "stolen", "late_s", "latest_s"),
     "bulk": ("arm", "repetition", "neighbour", "time_s", "bytes"),
     "requests": ("arm", "repetition", "neighbour", "request", "start_s", "end_s"),
 }
@@ -44,6 +47,7 @@ OPTIONAL: dict[str, tuple[str, ...]] = {
     "bursts": ("bytes", "first_end_s"),
     "samples": ("ssthresh", "rtt_us", "retransmits", "bytes_acked", "total_bytes"),
     "flow_events": (
+        "back",
         "first_ack_s",
         "last_ack_s",
         "bytes",
@@ -61,6 +65,7 @@ OPTIONAL: dict[str, tuple[str, ...]] = {
         "link_marks",
         "cpu_busy",
     ),
+    "disturbance": ("length_s", "own", "others", "pressure", "queued"),
     "bulk": ("cwnd", "rtt_us", "retransmits"),
     "requests": ("bytes",),
 }
@@ -137,12 +142,10 @@ def _read_csv(path: Path, problems: list[str]) -> pd.DataFrame:
     )
     skipped = sum(1 for line in whole.splitlines() if line.strip()) - 1 - len(table)
     if skipped > 0:
-        problems.append(f"{path.name} has {_lines(skipped)} with too many fields, left out.")
+        problems.append(
+            f"{path.name} has {counted(skipped, 'line')} with too many fields, left out."
+        )
     return table
-
-
-def _lines(count: int) -> str:
-    return "1 line" if count == 1 else f"{count} lines"
 
 
 def _plausible(table: pd.DataFrame) -> pd.Series[bool]:
@@ -175,13 +178,17 @@ def _clean(raw: pd.DataFrame, name: str, source: str, problems: list[str]) -> pd
             table[column] = values.where(np.isfinite(values))
     usable = table[list(REQUIRED[name])].notna().all(axis=1) & _plausible(table)
     if not usable.all():
-        problems.append(f"{source} has {_lines(int((~usable).sum()))} without usable values.")
+        problems.append(
+            f"{source} has {counted(int((~usable).sum()), 'line')} without usable values."
+        )
     table = table[usable]
     keys = _KEYS.get(name)
     if keys is not None:
         twice = table.duplicated(keys)
         if twice.any():
-            problems.append(f"{source} has {_lines(int(twice.sum()))} twice; the first one counts.")
+            problems.append(
+                f"{source} has {counted(int(twice.sum()), 'line')} twice; the first one counts."
+            )
             table = table[~twice]
     for column in _WHOLE:
         if column in table.columns and table[column].notna().all():

@@ -6,6 +6,7 @@ seeds, so a simulated and a measured arm face the same jobs.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -17,25 +18,54 @@ from mltcp_tools.emulator.report import Burst, Iteration, Sample
 from mltcp_tools.emulator.report import Result as Report
 from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.experiment import Experiment
+from mltcp_tools.experiments.links import Link as Bottleneck
 from mltcp_tools.experiments.plans import Plan, parameters_of, plans_of
 from mltcp_tools.experiments.treatments import WEIGHTS, Feedback, Sincronia
 from mltcp_tools.native.uapi import from_fixed
-from mltcp_tools.simulator.library import Job, Link, Result, Stop, Structs, simulate
+from mltcp_tools.simulator.library import (
+    Job,
+    Link,
+    Priorities,
+    Result,
+    Stop,
+    Structs,
+    simulate,
+)
 from mltcp_tools.simulator.modelled import SLOW_START_AFTER_IDLE, with_mechanisms
+
+BASE_RTT_S = 100e-6
+"""Round trip of an empty link without delay, as between the testbed's namespaces."""
+
 
 CONTROL_S = 1e-3
 """What a controller takes to hear of a burst and to change priorities."""
-BASE_RTT_S = 100e-6
-"""Round trip of an empty link without delay, as between the testbed's namespaces."""
+
+MSS_BELOW_MTU = 52
+"""What IPv4 and TCP with time stamps take of a packet, bytes."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to simulate.
+
+    trace_ms: milliseconds between TCP samples in the first repetition, 0 for none. mtu: bytes of a
+    packet without Ethernet's own. join_s: seconds within which receivers join segments (GRO), 0 for
+    none. rtt_s: round trip of an empty link without delay, seconds.
+    """
+
+    trace_ms: int = 0
+    mtu: int = 1500
+    join_s: float = 0.0
+    rtt_s: float = BASE_RTT_S
 
 
 @dataclass
 class SimulatedArm:
     """What the jobs of an arm report; times are seconds from the arm's start.
 
-    documents: of each plan, as `mltcp_tools.emulator.report` has them. events: job, flow, and the
-    iteration that MLTCP saw end. duration: until the last job was done. bytes, packets, drops: of
-    the link, on the wire.
+    documents: of each plan, as `mltcp_tools.emulator.report` has them. events: job, flow (those
+    that answer are numbered behind the others), and the iteration that MLTCP saw end. duration:
+    until the last job was done. bytes, packets, drops, marks: of the links, on the wire.
     """
 
     documents: list[tuple[Plan, dict[str, Any]]] = field(default_factory=list)
@@ -44,50 +74,77 @@ class SimulatedArm:
     bytes: int = 0
     packets: int = 0
     drops: int = 0
+    marks: int = 0
 
 
 def simulate_arm(
     experiment: Experiment,
     arm: Arm,
     repetition: int,
-    trace_ms: int = 0,
+    settings: Settings = Settings(),
     stop: Stop | None = None,
 ) -> SimulatedArm:
     """Simulate the arm, in `alone` one job of each kind after another.
 
-    trace_ms: milliseconds between TCP samples in the first repetition, 0 for none. Raises Stopped
-    when `stop` is set meanwhile.
+    Raises Stopped when `stop` is set meanwhile.
     """
     done = SimulatedArm()
-    priorities = arm.treatment(Sincronia)
-    for plans in plans_of(experiment, arm, repetition, trace_ms):
+    for plans in plans_of(experiment, arm, repetition, settings.trace_ms):
         result = simulate(
-            Link(
-                rate=experiment.link.rate,
-                queue=experiment.link.queue,
-                rtt=BASE_RTT_S + experiment.link.delay,
-                loss=experiment.link.loss,
-                levels=priorities.levels if priorities is not None else 0,
-                weight=WEIGHTS.index(priorities.weight) if priorities is not None else 0,
-                control=CONTROL_S,
-            ),
+            _links(experiment, settings.rtt_s),
             [_job(experiment, arm, plan) for plan in plans],
             seed=experiment.link_seed(repetition),
             trace=plans[0].trace_ms / 1000,
             slow_start_after_idle=experiment.sysctls.get(SLOW_START_AFTER_IDLE, "1") != "0",
+            mss=settings.mtu - MSS_BELOW_MTU,
+            join=settings.join_s,
+            priorities=_priorities(arm),
             stop=stop,
         )
         _add(done, plans, result)
     return done
 
 
+def _priorities(arm: Arm) -> Priorities:
+    settings = arm.treatment(Sincronia)
+    if settings is None:
+        return Priorities()
+    return Priorities(settings.levels, WEIGHTS.index(settings.weight), CONTROL_S)
+
+
+def _links(experiment: Experiment, rtt_s: float) -> list[Link]:
+    """The links towards the receiver, and as many back: link n leads back as n + half of them."""
+    ahead = [_link(link, rtt_s) for link in experiment.links.values() or [experiment.link]]
+    return [*ahead, *(dataclasses.replace(link, loss=0.0) for link in ahead)]
+
+
+def _link(link: Bottleneck, rtt_s: float) -> Link:
+    # RED acts from a quarter of the queue on, and on all from three quarters on (qdiscs.py).
+    marks = (link.queue // 4, link.queue * 3 // 4) if link.aqm == "red" else None
+    return Link(link.rate, link.queue, rtt_s + link.delay, link.loss, marks)
+
+
+def _path(experiment: Experiment, plan: Plan) -> dict[str, tuple[int, ...]]:
+    """The links that segments and ACKs cross.
+
+    Over one link, ACKs of jobs that only send meet no queue that matters.
+    """
+    names = list(experiment.links)
+    ahead = tuple(names.index(name) for name in experiment.job(plan.name).links) or (0,)
+    back = tuple(number + max(1, len(names)) for number in reversed(ahead))
+    if plan.spec.direction == "receive":
+        return {"ahead": back, "back": ahead}
+    two_way = any(job.direction != "send" for job in experiment.jobs)
+    return {"ahead": ahead, "back": back if names or two_way else ()}
+
+
 def _job(experiment: Experiment, arm: Arm, plan: Plan) -> Job:
     spec, params = plan.spec, None
+    feedback = arm.treatment(Feedback)
     if arm.is_mltcp:
         params = params_fields(
             with_mechanisms(parameters_of(arm, experiment.job(plan.name)), arm.cc)
         )
-    feedback = arm.treatment(Feedback)
     computes = list(compute_times(spec))
     return Job(
         start=spec.start_delay_s,
@@ -96,6 +153,10 @@ def _job(experiment: Experiment, arm: Arm, plan: Plan) -> Job:
         bursts=spec.bursts,
         params=params,
         rate=feedback.fields() if feedback is not None else None,
+        base="dctcp" if arm.cc.endswith("dctcp") else "reno",
+        both=spec.direction == "both",
+        chunk=spec.chunk or 0,
+        **_path(experiment, plan),
     )
 
 
@@ -116,6 +177,7 @@ def _add(done: SimulatedArm, plans: Sequence[Plan], result: Result) -> None:
     done.bytes += result.counters["forwarded_bytes"]
     done.packets += result.counters["forwarded"]
     done.drops += result.counters["dropped"]
+    done.marks += result.counters["marked"]
 
 
 def _iterations(spec: JobSpec, bursts: Structs, start: float) -> list[Iteration]:

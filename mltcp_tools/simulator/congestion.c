@@ -1,25 +1,59 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Congestion control: Reno (RFC 5681), as the kernel has it, and MLTCP on top of it. The functions
- * are those of kmod/mltcp_cc.c with the simulator's flow in place of the kernel's socket.
+ * Congestion control: Reno (RFC 5681) and DCTCP (RFC 8257), as the kernel has them, and MLTCP on top
+ * of them. The functions are those of kmod/mltcp_cc.c with the simulator's flow in place of the
+ * kernel's socket.
  */
 #include "internal.h"
 
 /* The flows of a job are a path's: no other flow looks at their slot, so any key does. */
 #define PATH_KEY 1
 
+#define DCTCP_ALPHA_MAX 1024U
+#define DCTCP_GAIN 16U /* the estimate moves by one part of so many */
+
 void start_congestion_control(struct flow *flow)
 {
 	flow->cwnd = INITIAL_CWND;
 	flow->ssthresh = MLTCP_SSTHRESH_NONE;
+	flow->dctcp_alpha = DCTCP_ALPHA_MAX;
 	mltcp_reset(&flow->mltcp, flow->job->number + 1, 0, 0);
 }
 
-/* The slow-start threshold after a loss, segments. */
-uint32_t reduced_ssthresh(struct flow *flow)
+/*
+ * So many segments were delivered, so many of them marked. Once for each window the share of marked
+ * ones moves DCTCP's estimate by a sixteenth (RFC 8257, 3.3).
+ */
+void count_marks(struct flow *flow, uint32_t delivered, uint32_t marks)
 {
-	uint32_t ssthresh = flow->cwnd / 2 > 2 ? flow->cwnd / 2 : 2;
+	uint32_t alpha = flow->dctcp_alpha, share;
 
+	flow->dctcp_acked += delivered;
+	flow->dctcp_marked += marks;
+	if (flow->una < flow->dctcp_end)
+		return;
+	share = flow->dctcp_acked
+			? DCTCP_ALPHA_MAX / DCTCP_GAIN * flow->dctcp_marked / flow->dctcp_acked
+			: 0;
+	alpha -= alpha / DCTCP_GAIN ? alpha / DCTCP_GAIN : alpha;
+	alpha += share;
+	flow->dctcp_alpha = alpha < DCTCP_ALPHA_MAX ? alpha : DCTCP_ALPHA_MAX;
+	flow->dctcp_acked = 0;
+	flow->dctcp_marked = 0;
+	flow->dctcp_end = flow->nxt;
+}
+
+/* The slow-start threshold after a loss, segments; after a mark, where marked. */
+uint32_t reduced_ssthresh(struct flow *flow, bool marked)
+{
+	uint32_t ssthresh = flow->cwnd / 2;
+
+	/* To losses, DCTCP answers as Reno does (RFC 8257, 3.5). */
+	if (marked && flow->job->spec->base == SIM_DCTCP)
+		ssthresh = flow->cwnd -
+			   (uint64_t)flow->cwnd * flow->dctcp_alpha / (2 * DCTCP_ALPHA_MAX);
+	if (ssthresh < 2)
+		ssthresh = 2;
 	if (!flow->job->spec->mltcp)
 		return ssthresh;
 	mltcp_ask_path(&flow->mltcp, &flow->job->path, PATH_KEY);
@@ -56,8 +90,8 @@ static void reno(struct flow *flow, uint32_t acked)
 	}
 	if (acked)
 		increase_additively(flow, acked);
-	if (flow->cwnd > WINDOW)
-		flow->cwnd = WINDOW;
+	if (flow->cwnd > flow->window)
+		flow->cwnd = flow->window;
 }
 
 /* Set the window by the network's feedback; false where there is none. */
@@ -71,11 +105,11 @@ static bool follow(struct flow *flow)
 		return false;
 	}
 	window = mltcp_rate_window(&flow->rate, &flow->job->spec->rate, state->last_ns,
-				   flow->acked_bytes, flow->cwnd, flow->ssthresh, MSS,
+				   flow->acked_bytes, flow->cwnd, flow->ssthresh, flow->mss,
 				   state->srtt_us, flow->min_rtt_ns / 1000, state->gain,
 				   state->ratio);
 	if (window)
-		flow->cwnd = window < WINDOW ? window : WINDOW;
+		flow->cwnd = window < flow->window ? window : flow->window;
 	return window > 0;
 }
 
@@ -122,12 +156,12 @@ void report(struct sim *sim, struct flow *flow)
 }
 
 /* What the link has told a segment came back with an ACK. */
-void hear(struct sim *sim, struct flow *flow, uint16_t hop)
+void hear(struct sim *sim, struct flow *flow, uint16_t said)
 {
 	const struct sim_job *spec = flow->job->spec;
 
 	if (spec->follows && !spec->rate.host)
-		mltcp_rate_hear(&flow->rate, sim->now, hop, flow->srtt_ns / 1000);
+		mltcp_rate_hear(&flow->rate, sim->now, said, flow->srtt_ns / 1000);
 }
 
 /* Every ACK, before the window is looked at; rtt_ns is its sample, 0 for none. */
@@ -140,7 +174,7 @@ void account(struct sim *sim, struct flow *flow, uint64_t rtt_ns)
 		return;
 	if (mltcp_was_idle(state) && mltcp_is_boundary(state, params, sim->now)) {
 		report(sim, flow);
-		mltcp_begin(state, params, sim->now, 0);
+		mltcp_begin(state, params, sim->now, flow->peer ? flow->peer->received_bytes : 0);
 	}
 	if (mltcp_on_ack(state, sim->now, flow->acked_bytes, rtt_ns / 1000,
 			 flow->min_rtt_ns / 1000)) {

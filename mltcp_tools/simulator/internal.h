@@ -10,12 +10,11 @@
 
 #define NS_PER_MS 1000000ULL
 
-/* Payload of a full segment, and what Ethernet, IPv4 and TCP with timestamps add to it. */
-#define MSS 1448
+/* What Ethernet, IPv4 and TCP with timestamps add to the payload of a segment. */
 #define HEADERS 66
 
-/* Segments in flight at most: about what the kernel's default buffers of 6 MB hold. */
-#define WINDOW 4096
+/* Segments that a receiver joins at most: what a packet of 64 kB holds, of 1,448 bytes each. */
+#define JOINED 45
 
 /* The kernel's shortest time-out (TCP_RTO_MIN). */
 #define RTO_MIN_NS (200 * NS_PER_MS)
@@ -24,32 +23,35 @@
 
 enum event_kind {
 	BURST,
-	ARRIVE,
-	RECEIVE,
-	ACK,
+	ARRIVE, /* a segment, at the queue of a link */
+	RECEIVE, /* a segment, at the receiver */
+	ARRIVE_ACK, /* an ACK, at the queue of a link */
+	ACK, /* an ACK, at the sender */
 	RETRANSMIT_TIMER,
 	DELAYED_ACK_TIMER,
+	JOIN_TIMER,
 	SAMPLE,
-	SENT, /* the link has sent a packet, where it has levels of priority */
+	SENT, /* a link has sent a packet, where there are levels of priority */
 	CONTROL /* levels follow the bursts */
 };
 
 #define LEVELS_MAX 8
 
-/*
- * What happens at a time. ARRIVE and RECEIVE are of a segment, at the link's queue and at the
- * receiver; an ACK says what the receiver has had.
- */
+/* What happens at a time. An ACK says what the receiver has had. */
 struct event {
 	uint64_t time;
 	uint64_t number; /* events of the same time happen in the order in which they were added */
-	enum event_kind kind;
-	uint32_t owner; /* number of the job (BURST, SAMPLE), else of the flow */
-	uint64_t seq; /* ARRIVE, RECEIVE: the segment; ACK: the first that is still missing */
-	uint64_t news[2]; /* ACK: the segments that came since the one before, as SACK blocks do */
+	uint8_t kind; /* enum event_kind */
+	uint8_t hop; /* ARRIVE, ARRIVE_ACK: number of the link in the path */
 	uint8_t news_count;
 	bool duplicate; /* ACK: of a segment that had come already (DSACK, RFC 2883) */
-	uint16_t hop; /* ACK: what the link has told the latest segment, see mltcp_hop_pass() */
+	bool marked; /* RECEIVE: by a link (CE) */
+	uint16_t
+		said; /* what the worst link told the segment, see mltcp_hop_pass(); ACK: returned */
+	uint32_t owner; /* number of the job (BURST, SAMPLE), link (SENT), else flow */
+	uint32_t marks; /* ACK: marked segments among those that it is the first to acknowledge */
+	uint64_t seq; /* of a segment; ACK: the first that is still missing */
+	uint64_t news[2]; /* ACK: segments that came behind a missing one, as SACK blocks say */
 };
 
 struct event_queue {
@@ -63,26 +65,36 @@ enum segment_state { OUTSTANDING, SACKED, LOST };
 struct segment {
 	uint64_t sent_ns; /* latest transmission */
 	uint64_t order; /* of that one among all of the flow */
-	uint16_t bytes;
+	uint64_t older, newer; /* OUTSTANDING: neighbours by order, NOBODY at the ends */
+	uint32_t bytes;
 	uint8_t state; /* enum segment_state */
 	bool retransmitted;
 	bool received; /* the receiver's knowledge, not the sender's */
-	uint16_t hop; /* what the link has told it; on its way, and then the receiver's */
 };
 
-enum recovery { OPEN, RECOVERY, LOSS };
+#define NOBODY UINT64_MAX
+
+/* MARKED: the window is reduced for a mark (CWR), nothing is lost. */
+enum recovery { OPEN, MARKED, RECOVERY, LOSS };
 
 /* A connection, both its ends. Sequence numbers count segments, windows and flights as well. */
 struct flow {
 	struct job *job;
+	struct flow *peer; /* what sends the other way on the same connection, or NULL */
 	uint32_t number; /* of the flow in its job */
 	bool done; /* with the burst */
+	uint32_t ahead_count, back_count;
+	const uint32_t *ahead, *back; /* numbers of the links that its segments and ACKs cross */
 
 	/* sender */
 	uint64_t una, nxt; /* the first unacknowledged, the next new segment */
 	uint64_t begin, end; /* the first segment of the burst, the first one beyond it */
+	uint64_t allowed; /* the first segment that the application hasn't handed over yet */
 	uint64_t burst_bytes;
-	struct segment segments[WINDOW]; /* segment s is at s % WINDOW */
+	struct segment *segments; /* segment s is at s % window */
+	uint32_t window, mss; /* see sim_options */
+	uint64_t oldest, newest; /* of the outstanding segments, by order of transmission */
+	uint64_t first_lost; /* no segment before this one is taken for lost */
 	uint32_t in_flight; /* sent and neither delivered nor taken for lost */
 	uint32_t sacked, lost; /* segments in these states */
 	uint32_t cwnd, ssthresh;
@@ -99,6 +111,9 @@ struct flow {
 	enum recovery recovery;
 	uint64_t recovery_point; /* it is over when all before this is acknowledged */
 	uint32_t prior_cwnd, prr_delivered, prr_out; /* RFC 6937 */
+	uint32_t dctcp_alpha; /* RFC 8257, in 1024ths */
+	uint32_t dctcp_acked, dctcp_marked; /* segments of the present window */
+	uint64_t dctcp_end; /* the first segment beyond that window */
 	uint64_t probe_end; /* nxt at the latest tail loss probe, 0: none under way */
 	bool probe_retransmitted;
 
@@ -109,13 +124,17 @@ struct flow {
 
 	/* receiver */
 	uint64_t expected; /* the first segment that is missing */
+	uint64_t received_bytes; /* in order */
 	uint32_t out_of_order; /* segments that came behind it */
 	uint64_t news[2];
 	uint8_t news_count;
+	uint32_t unacknowledged; /* segments since the latest ACK */
+	uint32_t marks; /* marked ones among these */
+	bool last_marked; /* whether the latest segment was */
 	uint32_t quick_acks; /* segments yet to be acknowledged at once */
-	uint64_t last_received_ns, delayed_ack_ns; /* 0: none */
+	uint64_t last_received_ns, delayed_ack_ns, join_ns; /* 0: none */
 
-	uint16_t hop; /* what the link has told the latest segment */
+	uint16_t said; /* what the worst link has told the latest segment */
 
 	struct mltcp_flow mltcp;
 	struct mltcp_rate rate;
@@ -134,16 +153,23 @@ struct job {
 
 /* Packets that wait for a link at one level of priority, the first one first. */
 struct waiting {
-	struct packet {
-		uint32_t owner; /* number of the flow */
-		uint64_t seq;
-	} * packets;
+	struct event *packets; /* as they came */
 	size_t first, count, room;
 	uint64_t bytes; /* on the wire */
 };
 
+/* A link as its feedback sees it, and its queues where there are levels of priority. */
+struct link_state {
+	struct mltcp_hop hop;
+	struct waiting waiting[LEVELS_MAX];
+	bool sending;
+};
+
 struct sim {
-	const struct sim_link *link;
+	const struct sim_link *links;
+	uint64_t *free_ns; /* when each link has sent all that waits */
+	struct link_state *states; /* of each link */
+	uint32_t link_count, flow_count;
 	const struct sim_options *options;
 	struct sim_result *result;
 	struct event_queue events;
@@ -151,10 +177,6 @@ struct sim {
 	struct flow *flows;
 	uint32_t job_count, running;
 	uint64_t now;
-	uint64_t link_free_ns; /* when the link has sent all that waits */
-	struct mltcp_hop hop; /* the link as its feedback sees it */
-	struct waiting waiting[LEVELS_MAX];
-	bool sending; /* the link, where it has levels */
 	uint64_t random;
 	size_t sample_room, event_room;
 };
@@ -167,20 +189,25 @@ void *grow(void *items, size_t size, uint64_t count, size_t *room);
 
 /* link.c */
 void hand_to_link(struct sim *sim, struct flow *flow, uint64_t seq);
-void arrive(struct sim *sim, struct flow *flow, uint64_t seq);
+void arrive(struct sim *sim, struct flow *flow, const struct event *event);
+void pass_on(struct sim *sim, struct flow *flow, struct event next, uint64_t sent);
+void return_ack(struct sim *sim, struct flow *flow, struct event ack);
 
 /* priorities.c */
 void bursts_changed(struct sim *sim);
 void assign_levels(struct sim *sim);
-void enqueue(struct sim *sim, struct flow *flow, uint64_t seq);
-void send_next(struct sim *sim);
+void wait_for_turn(struct sim *sim, uint32_t number, struct flow *flow, const struct event *event);
+void send_next(struct sim *sim, uint32_t number);
 
 /* receiver.c */
-void receive(struct sim *sim, struct flow *flow, uint64_t seq);
+void receive(struct sim *sim, struct flow *flow, uint64_t seq, bool marked);
 void delayed_ack(struct sim *sim, struct flow *flow);
+void joined(struct sim *sim, struct flow *flow);
 
 /* sender.c */
 void start_sender(const struct sim *sim, struct flow *flow);
+void forget_transmission(struct flow *flow, uint64_t seq);
+void hand_over(struct sim *sim, struct flow *flow, uint64_t allowed);
 void send_burst(struct sim *sim, struct flow *flow, uint64_t bytes);
 void send_new(struct sim *sim, struct flow *flow);
 void send_allowed(struct sim *sim, struct flow *flow);
@@ -197,9 +224,10 @@ void retransmit_timer(struct sim *sim, struct flow *flow);
 
 /* congestion.c */
 void start_congestion_control(struct flow *flow);
-uint32_t reduced_ssthresh(struct flow *flow);
+uint32_t reduced_ssthresh(struct flow *flow, bool marked);
+void count_marks(struct flow *flow, uint32_t delivered, uint32_t marks);
 void avoid_congestion(struct flow *flow, uint32_t acked);
-void hear(struct sim *sim, struct flow *flow, uint16_t hop);
+void hear(struct sim *sim, struct flow *flow, uint16_t said);
 void account(struct sim *sim, struct flow *flow, uint64_t rtt_ns);
 void report(struct sim *sim, struct flow *flow);
 
@@ -208,7 +236,7 @@ void burst_done(struct sim *sim, struct flow *flow);
 
 static inline struct segment *segment_at(struct flow *flow, uint64_t seq)
 {
-	return &flow->segments[seq % WINDOW];
+	return &flow->segments[seq & (flow->window - 1)];
 }
 
 static inline uint32_t flow_index(const struct sim *sim, const struct flow *flow)
@@ -216,10 +244,21 @@ static inline uint32_t flow_index(const struct sim *sim, const struct flow *flow
 	return flow - sim->flows;
 }
 
-/* Time to send a packet with so much payload. */
-static inline uint64_t wire_ns(const struct sim *sim, uint32_t payload)
+/* Segments of so many bytes; of a job with chunks, those of a whole chunk. */
+static inline uint64_t segments_of(const struct sim *sim, uint64_t bytes)
 {
-	return (payload + HEADERS) * 8e9 / sim->link->rate;
+	return (bytes + sim->options->mss - 1) / sim->options->mss;
+}
+
+static inline uint32_t carried_by(struct flow *flow, const struct event *event)
+{
+	return event->kind == ARRIVE ? segment_at(flow, event->seq)->bytes : 0;
+}
+
+/* Time to send a packet with so much payload. */
+static inline uint64_t wire_ns(const struct sim_link *link, uint32_t payload)
+{
+	return (payload + HEADERS) * 8e9 / link->rate;
 }
 
 #endif

@@ -15,6 +15,12 @@ static void *zeroed(size_t count, size_t size)
 	return memory;
 }
 
+/* Senders, of both ends. */
+static uint32_t flows_of(const struct sim_job *spec)
+{
+	return spec->both ? 2 * spec->flows : spec->flows;
+}
+
 static uint32_t burst_total(const struct sim_job *spec)
 {
 	return spec->iterations * spec->bursts;
@@ -58,7 +64,7 @@ static void sample_job(struct sim *sim, struct job *job, uint64_t burst)
 
 	if (!sim->options->trace_ns || !job->sending || job->burst != burst)
 		return;
-	for (i = 0; i < job->spec->flows; i++)
+	for (i = 0; i < flows_of(job->spec); i++)
 		if (!job->flows[i].done)
 			sample(sim, &job->flows[i]);
 	add_event(sim, (struct event){.time = sim->now + sim->options->trace_ns,
@@ -75,11 +81,11 @@ static void begin_burst(struct sim *sim, struct job *job)
 
 	job->bursts[job->burst].start_ns = sim->now;
 	bursts_changed(sim);
-	for (i = 0; i < spec->flows; i++)
-		job->sending += bytes[i] > 0;
-	for (i = 0; i < spec->flows; i++)
-		if (bytes[i])
-			send_burst(sim, &job->flows[i], bytes[i]);
+	for (i = 0; i < flows_of(spec); i++)
+		job->sending += bytes[i % spec->flows] > 0;
+	for (i = 0; i < flows_of(spec); i++)
+		if (bytes[i % spec->flows])
+			send_burst(sim, &job->flows[i], bytes[i % spec->flows]);
 	sample_job(sim, job, job->burst);
 }
 
@@ -115,10 +121,12 @@ static void handle(struct sim *sim, const struct event *event)
 		sample_job(sim, &sim->jobs[owner], event->seq);
 		break;
 	case ARRIVE:
-		arrive(sim, &sim->flows[owner], event->seq);
+	case ARRIVE_ACK:
+		arrive(sim, &sim->flows[owner], event);
 		break;
 	case RECEIVE:
-		receive(sim, &sim->flows[owner], event->seq);
+		sim->flows[owner].said = event->said;
+		receive(sim, &sim->flows[owner], event->seq, event->marked);
 		break;
 	case ACK:
 		receive_ack(sim, &sim->flows[owner], event);
@@ -129,13 +137,36 @@ static void handle(struct sim *sim, const struct event *event)
 	case DELAYED_ACK_TIMER:
 		delayed_ack(sim, &sim->flows[owner]);
 		break;
+	case JOIN_TIMER:
+		joined(sim, &sim->flows[owner]);
+		break;
 	case SENT:
-		send_next(sim);
+		send_next(sim, owner);
 		break;
 	case CONTROL:
 		assign_levels(sim);
 		break;
 	}
+}
+
+static void connect_flow(struct sim *sim, struct job *job, struct flow *flow, uint32_t number)
+{
+	const struct sim_job *spec = job->spec;
+	bool answering = number >= spec->flows;
+
+	flow->job = job;
+	flow->number = number;
+	flow->done = true;
+	flow->ahead = answering ? spec->back : spec->ahead;
+	flow->ahead_count = answering ? spec->back_count : spec->ahead_count;
+	flow->back = answering ? spec->ahead : spec->back;
+	flow->back_count = answering ? spec->ahead_count : spec->back_count;
+	if (spec->both)
+		flow->peer = &job->flows[(number + spec->flows) % (2 * spec->flows)];
+	flow->window = sim->options->window;
+	flow->mss = sim->options->mss;
+	flow->segments = zeroed(flow->window, sizeof(*flow->segments));
+	start_sender(sim, flow);
 }
 
 static void set_up(struct sim *sim, const struct sim_job *specs)
@@ -150,42 +181,48 @@ static void set_up(struct sim *sim, const struct sim_job *specs)
 		*job = (struct job){
 			.spec = &specs[i], .number = i, .flows = flow, .bursts = bursts};
 		bursts += burst_total(&specs[i]);
-		for (k = 0; k < specs[i].flows; k++, flow++) {
-			flow->job = job;
-			flow->number = k;
-			flow->done = true;
-			start_sender(sim, flow);
-		}
+		for (k = 0; k < flows_of(&specs[i]); k++, flow++)
+			connect_flow(sim, job, flow, k);
 		compute(sim, job, specs[i].start_ns);
 	}
 	sim->running = sim->job_count;
 }
 
-struct sim_result *sim_run(const struct sim_link *link, const struct sim_job *jobs, uint32_t count,
+struct sim_result *sim_run(const struct sim_link *links, uint32_t link_count,
+			   const struct sim_job *jobs, uint32_t count,
 			   const struct sim_options *options)
 {
-	struct sim sim = {
-		.link = link, .options = options, .job_count = count, .random = options->seed};
+	struct sim sim = {.links = links,
+			  .link_count = link_count,
+			  .options = options,
+			  .job_count = count,
+			  .random = options->seed};
 	struct event event;
-	uint32_t i, flows = 0;
+	uint32_t i;
 
 	sim.result = zeroed(1, sizeof(*sim.result));
 	for (i = 0; i < count; i++) {
-		flows += jobs[i].flows;
+		sim.flow_count += flows_of(&jobs[i]);
 		sim.result->burst_count += burst_total(&jobs[i]);
 	}
 	sim.result->bursts = zeroed(sim.result->burst_count, sizeof(*sim.result->bursts));
 	sim.jobs = zeroed(count, sizeof(*sim.jobs));
-	sim.flows = zeroed(flows, sizeof(*sim.flows));
+	sim.flows = zeroed(sim.flow_count, sizeof(*sim.flows));
+	sim.free_ns = zeroed(link_count, sizeof(*sim.free_ns));
+	sim.states = zeroed(link_count, sizeof(*sim.states));
 	set_up(&sim, jobs);
 	while (sim.running && !*options->stop && next_event(&sim, &event)) {
 		sim.now = event.time;
 		handle(&sim, &event);
 	}
-	for (i = 0; i < flows; i++)
+	for (i = 0; i < sim.flow_count; i++) {
 		report(&sim, &sim.flows[i]);
-	for (i = 0; i < LEVELS_MAX; i++)
-		free(sim.waiting[i].packets);
+		free(sim.flows[i].segments);
+	}
+	for (i = 0; i < link_count * LEVELS_MAX; i++)
+		free(sim.states[i / LEVELS_MAX].waiting[i % LEVELS_MAX].packets);
+	free(sim.states);
+	free(sim.free_ns);
 	free(sim.events.heap);
 	free(sim.jobs);
 	free(sim.flows);

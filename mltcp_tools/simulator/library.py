@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +21,12 @@ Structs = npt.NDArray[Any]
 _DECLARATIONS = """
 struct sim_link {
     double rate, loss;
-    uint64_t queue, rtt_ns;
-    uint32_t levels, weight;
-    uint64_t control_ns;
+    uint64_t queue, mark_min, mark_max, rtt_ns;
 };
 struct sim_job {
-    uint32_t flows, iterations, bursts, mltcp, follows;
+    uint32_t flows, iterations, bursts, mltcp, base, follows, both, ahead_count, back_count;
+    const uint32_t *ahead, *back;
+    uint64_t chunk;
     uint64_t start_ns;
     const uint64_t *compute_ns, *bytes;
     struct mltcp_params params;
@@ -33,7 +34,10 @@ struct sim_job {
 };
 struct sim_options {
     uint64_t seed, trace_ns;
-    uint32_t slow_start_after_idle;
+    uint32_t slow_start_after_idle, mss, window;
+    uint64_t join_ns;
+    uint32_t levels, weight;
+    uint64_t control_ns;
     const volatile uint32_t *stop;
 };
 struct sim_burst {
@@ -48,7 +52,7 @@ struct sim_event {
     uint32_t job, flow, iteration, retransmits, srtt_us, cwnd, ratio;
 };
 struct sim_counters {
-    uint64_t sent, retransmitted, lost, dropped, forwarded, forwarded_bytes;
+    uint64_t sent, retransmitted, lost, dropped, marked, forwarded, forwarded_bytes;
     uint64_t largest_queue, received_bytes, timeouts;
 };
 struct sim_result {
@@ -58,7 +62,9 @@ struct sim_result {
     uint64_t burst_count, sample_count, event_count;
     struct sim_counters counters;
 };
-struct sim_result *sim_run(const struct sim_link *link, const struct sim_job *jobs, uint32_t count,
+enum sim_base { SIM_RENO, SIM_DCTCP };
+struct sim_result *sim_run(const struct sim_link *links, uint32_t link_count,
+                           const struct sim_job *jobs, uint32_t count,
                            const struct sim_options *options);
 void sim_free(struct sim_result *result);
 """
@@ -74,20 +80,39 @@ def _library() -> tuple[Any, Any]:
     )
 
 
+MSS = 1448
+"""Payload of a full segment over Ethernet with a MTU of 1500, bytes: IPv4, TCP, time stamps."""
+
+WINDOW = 4096
+"""Segments in flight at most: about what the kernel's default buffers of 6 MB hold."""
+
+
 @dataclass(frozen=True)
 class Link:
-    """The bottleneck: rate in bit/s on the wire, queue in bytes on the wire, round trip of the
-    empty path in seconds, and the share of packets lost at random.
+    """One direction of a link.
 
-    levels: of priority, 8 at most, each with a queue of that size; 0: one queue for all. weight:
-    number of the weights by which bursts are ordered (enum sim_weight). control: seconds until
-    levels follow a burst's beginning or end.
+    rate: bit/s on the wire. queue: bytes on the wire. rtt: seconds that the link adds to an empty
+    round trip, half of them on the way ahead. loss: share of segments lost at random. marks: bytes
+    of the queue from which on a segment may be marked, and from which on it is (RFC 3168); None:
+    none is.
     """
 
     rate: float
     queue: int
     rtt: float
     loss: float = 0.0
+    marks: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Priorities:
+    """Levels of strict priority that bursts get by their order, each with a queue of its own at a
+    link.
+
+    levels: 8 at most; 0: one queue for all. weight: number of the weights by which bursts are
+    ordered (enum sim_weight). control: seconds until levels follow a burst's beginning or end.
+    """
+
     levels: int = 0
     weight: int = 0
     control: float = 0.0
@@ -99,8 +124,11 @@ class Job:
 
     start: seconds until its first iteration. compute: seconds of each iteration, shared equally by
     its `bursts`. bytes: of each burst, what each flow sends. params: fields of struct mltcp_params,
-    with mechanisms of their own; None for plain Reno. rate: fields of struct mltcp_rate_params,
-    where windows follow the network's feedback.
+    with mechanisms of their own; None for the plain base. rate: fields of struct mltcp_rate_params,
+    where windows follow the network's feedback. base: "reno" or "dctcp". ahead, back:
+    numbers of the links that segments and ACKs cross, in order; where none is named back, ACKs
+    don't wait. both: as many bytes come back at the same time, by flows numbered behind the others;
+    with `chunk`, each end sends so many bytes only when as many have come.
     """
 
     start: float
@@ -109,10 +137,15 @@ class Job:
     bursts: int = 1
     params: dict[str, int] | None = None
     rate: dict[str, int] | None = None
+    base: str = "reno"
+    ahead: tuple[int, ...] = (0,)
+    back: tuple[int, ...] = ()
+    both: bool = False
+    chunk: int = 0
 
     @property
     def flows(self) -> int:
-        """How many flows it has."""
+        """How many flows carry bytes of their own one way."""
         return len(self.bytes[0])
 
 
@@ -146,26 +179,36 @@ class Stopped(MltcpError):
 
 
 def simulate(
-    link: Link,
+    links: Link | Sequence[Link],
     jobs: Sequence[Job],
     *,
     seed: int,
     trace: float = 0.0,
     slow_start_after_idle: bool = True,
+    mss: int = MSS,
+    join: float = 0.0,
+    priorities: Priorities = Priorities(),
     stop: Stop | None = None,
 ) -> Result:
     """Run the jobs until all are done; the same arguments give the same result.
 
     seed: of random losses and of the hosts' jitter, below 2^64. trace: seconds between samples of
-    sending flows, 0 for none. Other threads run meanwhile. Raises Stopped when `stop` is set, and
-    HostError without a C compiler.
+    sending flows, 0 for none. mss: payload of a full segment, bytes. join: seconds within which
+    receivers join segments, so that one ACK serves them all (GRO), 0 for none. Other threads run
+    meanwhile. Raises Stopped when `stop` is set, and HostError without a C compiler.
     """
+    links = [links] if isinstance(links, Link) else links
+    for job in jobs:
+        if not job.ahead or not all(0 <= n < len(links) for n in (*job.ahead, *job.back)):
+            raise ValueError(f"a job crosses {job.ahead} and {job.back} of {len(links)} links")
+        if (job.both and not job.back) or (job.chunk and not job.both):
+            raise ValueError("a job that sends both ways needs links back, and one with chunks too")
     stop = stop or Stop()
     lib, ffi = _library()
     arrays: list[Any] = []  # cffi frees what nobody holds
 
-    def array(values: Sequence[int]) -> Any:
-        arrays.append(ffi.new("uint64_t[]", values))
+    def array(values: Sequence[int], kind: str = "uint64_t[]") -> Any:
+        arrays.append(ffi.new(kind, list(values)))
         return arrays[-1]
 
     described = ffi.new(
@@ -176,6 +219,13 @@ def simulate(
                 "iterations": len(job.compute),
                 "bursts": job.bursts,
                 "mltcp": job.params is not None,
+                "base": lib.SIM_DCTCP if job.base == "dctcp" else lib.SIM_RENO,
+                "both": job.both,
+                "ahead": array(job.ahead, "uint32_t[]"),
+                "ahead_count": len(job.ahead),
+                "back": array(job.back, "uint32_t[]"),
+                "back_count": len(job.back),
+                "chunk": job.chunk,
                 "start_ns": nanoseconds(job.start),
                 "compute_ns": array([nanoseconds(each) for each in job.compute]),
                 "bytes": array([size for burst in job.bytes for size in burst]),
@@ -188,17 +238,20 @@ def simulate(
     )
     found = lib.sim_run(
         ffi.new(
-            "struct sim_link *",
-            {
-                "rate": link.rate,
-                "loss": link.loss,
-                "queue": link.queue,
-                "rtt_ns": nanoseconds(link.rtt),
-                "levels": link.levels,
-                "weight": link.weight,
-                "control_ns": nanoseconds(link.control),
-            },
+            "struct sim_link[]",
+            [
+                {
+                    "rate": link.rate,
+                    "loss": link.loss,
+                    "queue": link.queue,
+                    "mark_min": link.marks[0] if link.marks else 0,
+                    "mark_max": link.marks[1] if link.marks else 0,
+                    "rtt_ns": nanoseconds(link.rtt),
+                }
+                for link in links
+            ],
         ),
+        len(links),
         described,
         len(jobs),
         ffi.new(
@@ -207,6 +260,12 @@ def simulate(
                 "seed": seed,
                 "trace_ns": nanoseconds(trace),
                 "slow_start_after_idle": slow_start_after_idle,
+                "mss": mss,
+                "window": _window(links, jobs, mss),
+                "join_ns": nanoseconds(join),
+                "levels": priorities.levels,
+                "weight": priorities.weight,
+                "control_ns": nanoseconds(priorities.control),
                 "stop": stop.flag,
             },
         ),
@@ -223,6 +282,20 @@ def simulate(
         raise Stopped("The simulation was stopped before its jobs were done.")
     upto = np.cumsum([len(job.bytes) for job in jobs])
     return Result(np.split(bursts, upto[:-1]), samples, events, counted)
+
+
+def _window(links: Sequence[Link], jobs: Sequence[Job], mss: int) -> int:
+    """Segments in flight at most: WINDOW, or where a path holds more, what it holds twice over.
+
+    So much is what people give to the buffers of hosts on such links.
+    """
+    most = WINDOW
+    for job in jobs:
+        rtt = sum(links[number].rtt for number in job.ahead)
+        held = max(links[number].rate for number in job.ahead) / 8 * rtt
+        held += sum(links[number].queue for number in (*job.ahead, *job.back))
+        most = max(most, 2 ** math.ceil(math.log2(2 * held / mss + 1)))
+    return most
 
 
 def _copied(ffi: Any, first: Any, count: int) -> Structs:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* From the sender's host through the bottleneck: a queue that drops what finds it full. */
+/* Between the hosts: queues that drop what finds them full, and mark what finds them long. */
 #include "internal.h"
 
-/* A host sends this many times as fast as the link, and takes up to that much longer at times. */
+/* A host sends this many times as fast as its first link, and takes up to that much longer. */
 #define HOST_SPEED 20
 #define HOST_JITTER (1.0 / 12)
 
@@ -25,7 +25,8 @@ static uint64_t pace_ns(const struct flow *flow)
  */
 void hand_to_link(struct sim *sim, struct flow *flow, uint64_t seq)
 {
-	uint64_t wire = wire_ns(sim, MSS), pace = pace_ns(flow);
+	uint64_t wire = wire_ns(&sim->links[flow->ahead[0]], sim->options->mss);
+	uint64_t pace = pace_ns(flow);
 	uint64_t from = flow->host_ns > sim->now ? flow->host_ns : sim->now;
 
 	flow->host_ns = from + (pace > wire / HOST_SPEED ? pace : wire / HOST_SPEED);
@@ -37,37 +38,104 @@ void hand_to_link(struct sim *sim, struct flow *flow, uint64_t seq)
 				      .seq = seq});
 }
 
-/* A segment comes to the queue. */
-void arrive(struct sim *sim, struct flow *flow, uint64_t seq)
+static bool is_marked(struct sim *sim, const struct sim_link *link, uint64_t queued)
+{
+	if (!link->mark_max || queued <= link->mark_min)
+		return false;
+	if (queued >= link->mark_max)
+		return true;
+	return random_share(sim) * (link->mark_max - link->mark_min) < queued - link->mark_min;
+}
+
+/*
+ * A packet with so much payload comes to the queue of a link. When the link has sent it, or 0 where
+ * the queue is full; marked: the queue was long.
+ */
+static uint64_t enqueue(struct sim *sim, uint32_t number, uint32_t payload, bool *marked)
 {
 	struct sim_counters *counters = &sim->result->counters;
-	uint32_t payload = segment_at(flow, seq)->bytes;
+	const struct sim_link *link = &sim->links[number];
 	uint64_t waits = 0, queued;
 
-	segment_at(flow, seq)->hop = mltcp_hop_pass(&sim->hop, sim->now, payload + HEADERS,
-						    1024 * 8e9 / sim->link->rate);
-	if (sim->link->loss > 0 && random_share(sim) < sim->link->loss) {
-		counters->lost++;
-		return;
-	}
-	if (sim->link->levels) {
-		enqueue(sim, flow, seq);
-		return;
-	}
-	if (sim->link_free_ns > sim->now)
-		waits = sim->link_free_ns - sim->now;
-	queued = waits * sim->link->rate / 8e9 + payload + HEADERS;
-	if (queued > sim->link->queue) {
+	if (sim->free_ns[number] > sim->now)
+		waits = sim->free_ns[number] - sim->now;
+	queued = waits * link->rate / 8e9 + payload + HEADERS;
+	if (queued > link->queue) {
 		counters->dropped++;
-		return;
+		return 0;
 	}
 	if (queued > counters->largest_queue)
 		counters->largest_queue = queued;
-	counters->forwarded++;
-	counters->forwarded_bytes += payload + HEADERS;
-	sim->link_free_ns = sim->now + waits + wire_ns(sim, payload);
-	add_event(sim, (struct event){.time = sim->link_free_ns + sim->link->rtt_ns / 2,
-				      .kind = RECEIVE,
-				      .owner = flow_index(sim, flow),
-				      .seq = seq});
+	*marked =
+		payload && is_marked(sim, link, queued); /* pure ACKs can't be (RFC 3168, 6.1.4) */
+	sim->free_ns[number] = sim->now + waits + wire_ns(link, payload);
+	return sim->free_ns[number];
+}
+
+/* A link has sent a packet, or will have by the time `sent`: on to the next one, or its end. */
+void pass_on(struct sim *sim, struct flow *flow, struct event next, uint64_t sent)
+{
+	struct sim_counters *counters = &sim->result->counters;
+	bool ack = next.kind == ARRIVE_ACK;
+	uint32_t hops = ack ? flow->back_count : flow->ahead_count;
+	uint32_t number = (ack ? flow->back : flow->ahead)[next.hop];
+	uint32_t payload = carried_by(flow, &next);
+
+	next.time = sent + sim->links[number].rtt_ns / 2;
+	next.hop++;
+	if (next.hop == hops) {
+		next.kind = ack ? ACK : RECEIVE;
+		/* Of jobs that send both ways, one way is enough. */
+		if (!ack && flow->number < flow->job->spec->flows) {
+			counters->forwarded++;
+			counters->forwarded_bytes += payload + HEADERS;
+		}
+	}
+	add_event(sim, next);
+}
+
+/* A segment or an ACK comes to the queue of the next link of its path. */
+void arrive(struct sim *sim, struct flow *flow, const struct event *event)
+{
+	struct sim_counters *counters = &sim->result->counters;
+	bool ack = event->kind == ARRIVE_ACK, marked = false;
+	uint32_t number = (ack ? flow->back : flow->ahead)[event->hop];
+	uint32_t payload = carried_by(flow, event), said;
+	const struct sim_link *link = &sim->links[number];
+	struct event next = *event;
+	uint64_t sent;
+
+	if (!ack && link->loss > 0 && random_share(sim) < link->loss) {
+		counters->lost++;
+		return;
+	}
+	said = mltcp_hop_pass(&sim->states[number].hop, sim->now, payload + HEADERS,
+			      1024 * 8e9 / link->rate);
+	if (!ack && said > next.said)
+		next.said = said;
+	if (sim->options->levels) {
+		wait_for_turn(sim, number, flow, &next);
+		return;
+	}
+	sent = enqueue(sim, number, payload, &marked);
+	if (!sent)
+		return;
+	if (marked) {
+		counters->marked += !next.marked;
+		next.marked = true;
+	}
+	pass_on(sim, flow, next, sent);
+}
+
+/* The receiver sends an ACK. */
+void return_ack(struct sim *sim, struct flow *flow, struct event ack)
+{
+	uint32_t i;
+
+	ack.time = sim->now;
+	ack.owner = flow_index(sim, flow);
+	ack.kind = flow->back_count ? ARRIVE_ACK : ACK;
+	for (i = 0; !flow->back_count && i < flow->ahead_count; i++)
+		ack.time += sim->links[flow->ahead[i]].rtt_ns / 2;
+	add_event(sim, ack);
 }

@@ -14,27 +14,28 @@
 /* Levels will follow what bursts there are. */
 void bursts_changed(struct sim *sim)
 {
-	if (sim->link->levels)
-		add_event(sim, (struct event){.time = sim->now + sim->link->control_ns,
+	if (sim->options->levels)
+		add_event(sim, (struct event){.time = sim->now + sim->options->control_ns,
 					      .kind = CONTROL});
 }
 
 /* Bytes of the burst that aren't acknowledged. */
 static uint64_t left_of(const struct job *job, uint64_t *all)
 {
+	uint32_t flows = job->spec->both ? 2 * job->spec->flows : job->spec->flows, i;
 	uint64_t left = 0;
-	uint32_t i;
 
 	*all = 0;
-	for (i = 0; i < job->spec->flows; i++) {
+	for (i = 0; i < flows; i++) {
 		const struct flow *flow = &job->flows[i];
 
 		if (flow->done)
 			continue;
 		left += flow->burst_bytes - (flow->acked_bytes - flow->burst_acked_bytes);
 	}
-	for (i = 0; i < job->spec->flows; i++)
-		*all += job->spec->bytes[(size_t)job->burst * job->spec->flows + i];
+	for (i = 0; i < flows; i++)
+		*all += job->spec->bytes[(size_t)job->burst * job->spec->flows +
+					 i % job->spec->flows];
 	return left;
 }
 
@@ -45,7 +46,7 @@ static double precedence(const struct sim *sim, const struct job *job)
 	uint32_t layer = job->spec->bursts - 1 - job->burst % job->spec->bursts;
 	double weight = 1;
 
-	switch (sim->link->weight) {
+	switch (sim->options->weight) {
 	case SIM_WEIGHT_REMAINING_MORE:
 		weight = (double)left / all;
 		break;
@@ -79,7 +80,7 @@ static bool goes_before(const struct sim *sim, const struct job *a, const struct
  */
 void assign_levels(struct sim *sim)
 {
-	uint32_t i, k, next = 0, count = 0, levels = sim->link->levels;
+	uint32_t i, k, next = 0, count = 0, levels = sim->options->levels;
 	struct job *order[sim->job_count];
 
 	for (i = 0; i < sim->job_count; i++) {
@@ -105,52 +106,50 @@ void assign_levels(struct sim *sim)
 }
 
 /* A packet comes to the queue of its job's level. */
-void enqueue(struct sim *sim, struct flow *flow, uint64_t seq)
+void wait_for_turn(struct sim *sim, uint32_t number, struct flow *flow, const struct event *event)
 {
 	struct sim_counters *counters = &sim->result->counters;
-	struct waiting *queue = &sim->waiting[flow->job->level];
-	uint64_t wire = segment_at(flow, seq)->bytes + HEADERS;
+	struct link_state *state = &sim->states[number];
+	struct waiting *queue = &state->waiting[flow->job->level];
+	uint64_t wire = carried_by(flow, event) + HEADERS;
 
-	if (queue->bytes + wire > sim->link->queue) {
+	if (queue->bytes + wire > sim->links[number].queue) {
 		counters->dropped++;
 		return;
 	}
 	/* What has left is forgotten when nothing waits, so the list stays short. */
 	queue->packets = grow(queue->packets, sizeof(*queue->packets), queue->first + queue->count,
 			      &queue->room);
-	queue->packets[queue->first + queue->count++] =
-		(struct packet){.owner = flow_index(sim, flow), .seq = seq};
+	queue->packets[queue->first + queue->count++] = *event;
 	queue->bytes += wire;
 	if (queue->bytes > counters->largest_queue)
 		counters->largest_queue = queue->bytes;
-	if (!sim->sending)
-		send_next(sim);
+	if (!state->sending)
+		send_next(sim, number);
 }
 
 /* The link is free: the first packet of the best level is next. */
-void send_next(struct sim *sim)
+void send_next(struct sim *sim, uint32_t number)
 {
-	struct sim_counters *counters = &sim->result->counters;
-	struct waiting *queue = sim->waiting;
-	struct packet packet;
+	struct link_state *state = &sim->states[number];
+	struct waiting *queue = state->waiting, *end = queue + sim->options->levels;
+	struct event packet;
+	struct flow *flow;
 	uint32_t payload;
+	uint64_t sent;
 
-	while (queue < sim->waiting + sim->link->levels && !queue->count)
+	while (queue < end && !queue->count)
 		queue++;
-	sim->sending = queue < sim->waiting + sim->link->levels;
-	if (!sim->sending)
+	state->sending = queue < end;
+	if (!state->sending)
 		return;
 	packet = queue->packets[queue->first++];
 	if (!--queue->count)
 		queue->first = 0;
-	payload = segment_at(&sim->flows[packet.owner], packet.seq)->bytes;
+	flow = &sim->flows[packet.owner];
+	payload = carried_by(flow, &packet);
 	queue->bytes -= payload + HEADERS;
-	counters->forwarded++;
-	counters->forwarded_bytes += payload + HEADERS;
-	add_event(sim, (struct event){.time = sim->now + wire_ns(sim, payload), .kind = SENT});
-	add_event(sim,
-		  (struct event){.time = sim->now + wire_ns(sim, payload) + sim->link->rtt_ns / 2,
-				 .kind = RECEIVE,
-				 .owner = packet.owner,
-				 .seq = packet.seq});
+	sent = sim->now + wire_ns(&sim->links[number], payload);
+	add_event(sim, (struct event){.time = sent, .kind = SENT, .owner = number});
+	pass_on(sim, flow, packet, sent);
 }

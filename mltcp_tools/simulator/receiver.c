@@ -7,16 +7,31 @@
 
 static void send_ack(struct sim *sim, struct flow *flow, bool duplicate)
 {
-	add_event(sim, (struct event){.time = sim->now + sim->link->rtt_ns / 2,
-				      .kind = ACK,
-				      .owner = flow_index(sim, flow),
-				      .seq = flow->expected,
-				      .news = {flow->news[0], flow->news[1]},
-				      .news_count = flow->news_count,
-				      .duplicate = duplicate,
-				      .hop = flow->hop});
+	return_ack(sim, flow,
+		   (struct event){.seq = flow->expected,
+				  .news = {flow->news[0], flow->news[1]},
+				  .news_count = flow->news_count,
+				  .marks = flow->marks,
+				  .said = flow->said,
+				  .duplicate = duplicate});
 	flow->news_count = 0;
+	flow->unacknowledged = 0;
+	flow->marks = 0;
 	flow->delayed_ack_ns = 0;
+	flow->join_ns = 0;
+}
+
+/* With chunks: the application at this end sends as many bytes as have come, a chunk at a time. */
+static void answer_in_chunks(struct sim *sim, struct flow *flow)
+{
+	struct flow *peer = flow->peer;
+	uint64_t chunk = segments_of(sim, flow->job->spec->chunk), allowed;
+
+	allowed = peer->begin + ((flow->expected - flow->begin) / chunk + 1) * chunk;
+	if (flow->expected == flow->end || allowed > peer->end)
+		allowed = peer->end;
+	if (allowed > peer->allowed)
+		hand_over(sim, peer, allowed);
 }
 
 /* Account for a segment that came for the first time. True: it, or others, came out of order. */
@@ -26,43 +41,96 @@ static bool take(struct sim *sim, struct flow *flow, uint64_t seq)
 
 	segment_at(flow, seq)->received = true;
 	sim->result->counters.received_bytes += segment_at(flow, seq)->bytes;
-	flow->news[flow->news_count++] = seq;
+	if (out_of_order)
+		flow->news[flow->news_count++] = seq;
+	flow->unacknowledged++;
 	flow->out_of_order++;
 	while (flow->expected < flow->nxt && segment_at(flow, flow->expected)->received) {
+		flow->received_bytes += segment_at(flow, flow->expected)->bytes;
 		flow->expected++;
 		flow->out_of_order--;
 	}
 	return out_of_order;
 }
 
-/*
- * A segment comes. It is acknowledged at once where it is the second one since the last ACK, where
- * something is or was missing, and at the end of the burst, which the application answers. So it
- * is at the start of a burst after a long pause: the kernel then helps slow start.
- */
-void receive(struct sim *sim, struct flow *flow, uint64_t seq)
+/* Whether this segment is the last one of what the application waits for. */
+static bool is_awaited(const struct sim *sim, const struct flow *flow, uint64_t seq)
 {
-	bool out_of_order;
+	uint64_t chunk = flow->job->spec->chunk;
 
-	if (!flow->last_received_ns || sim->now - flow->last_received_ns > RTO_MIN_NS)
-		flow->quick_acks = QUICK_ACKS;
-	flow->last_received_ns = sim->now;
-	flow->hop = segment_at(flow, seq)->hop;
-	if (seq < flow->expected || segment_at(flow, seq)->received) {
-		send_ack(sim, flow, true);
-		return;
-	}
-	out_of_order = take(sim, flow, seq);
-	if (flow->quick_acks || out_of_order || flow->news_count == 2 || seq + 1 == flow->end) {
-		if (flow->quick_acks)
-			flow->quick_acks--;
-		send_ack(sim, flow, false);
-		return;
-	}
+	return seq + 1 == flow->end ||
+	       (chunk && (seq + 1 - flow->begin) % segments_of(sim, chunk) == 0);
+}
+
+static void delay_ack(struct sim *sim, struct flow *flow)
+{
 	flow->delayed_ack_ns = sim->now + DELAYED_ACK_NS;
 	add_event(sim, (struct event){.time = flow->delayed_ack_ns,
 				      .kind = DELAYED_ACK_TIMER,
 				      .owner = flow_index(sim, flow)});
+}
+
+/* In-order segments may still be joined by others (GRO), so that one ACK serves them all. */
+static void join(struct sim *sim, struct flow *flow)
+{
+	if (flow->unacknowledged >= JOINED) {
+		send_ack(sim, flow, false);
+	} else if (!flow->join_ns) {
+		flow->join_ns = sim->now + sim->options->join_ns;
+		add_event(sim, (struct event){.time = flow->join_ns,
+					      .kind = JOIN_TIMER,
+					      .owner = flow_index(sim, flow)});
+	}
+}
+
+/* No more segments came in time to be joined. */
+void joined(struct sim *sim, struct flow *flow)
+{
+	if (flow->join_ns != sim->now)
+		return;
+	flow->join_ns = 0;
+	if (flow->unacknowledged > 1 || flow->quick_acks)
+		send_ack(sim, flow, false);
+	else
+		delay_ack(sim, flow);
+}
+
+/*
+ * A segment comes. It is acknowledged at once where it is the second one since the last ACK, where
+ * something is or was missing, where marks begin or end (RFC 8257, 3.2), and at the end of what
+ * the application waits for, which it answers. So it is at the start of a burst after a long pause:
+ * the kernel then helps slow start.
+ */
+void receive(struct sim *sim, struct flow *flow, uint64_t seq, bool marked)
+{
+	bool out_of_order, turned = marked != flow->last_marked;
+
+	if (!flow->last_received_ns || sim->now - flow->last_received_ns > RTO_MIN_NS)
+		flow->quick_acks = QUICK_ACKS;
+	flow->last_received_ns = sim->now;
+	if (seq < flow->expected || segment_at(flow, seq)->received) {
+		send_ack(sim, flow, true);
+		return;
+	}
+	/* What came before has its ACK of its own, so that the count of marks is exact. */
+	if (turned && flow->unacknowledged)
+		send_ack(sim, flow, false);
+	flow->last_marked = marked;
+	flow->marks += marked;
+	out_of_order = take(sim, flow, seq);
+	if (flow->job->spec->chunk)
+		answer_in_chunks(sim, flow);
+	if (flow->quick_acks || out_of_order || is_awaited(sim, flow, seq)) {
+		if (flow->quick_acks)
+			flow->quick_acks--;
+		send_ack(sim, flow, false);
+	} else if (sim->options->join_ns) {
+		join(sim, flow);
+	} else if (flow->unacknowledged >= 2) {
+		send_ack(sim, flow, false);
+	} else {
+		delay_ack(sim, flow);
+	}
 }
 
 /* The time is over in which a second segment could have come, unless one has. */

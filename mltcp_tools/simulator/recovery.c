@@ -19,10 +19,12 @@ static void mark_delivered(struct flow *flow, uint64_t seq, struct news *news)
 
 	if (segment->state == SACKED)
 		return;
-	if (segment->state == LOST)
+	if (segment->state == LOST) {
 		flow->lost--;
-	else
+	} else {
 		flow->in_flight--;
+		forget_transmission(flow, seq);
+	}
 	segment->state = SACKED;
 	flow->sacked++;
 	news->delivered++;
@@ -55,6 +57,16 @@ static struct news read_ack(struct flow *flow, const struct event *ack)
 	return news;
 }
 
+static void take_for_lost(struct flow *flow, uint64_t seq)
+{
+	forget_transmission(flow, seq);
+	segment_at(flow, seq)->state = LOST;
+	flow->in_flight--;
+	flow->lost++;
+	if (seq < flow->first_lost)
+		flow->first_lost = seq;
+}
+
 /*
  * RACK (RFC 8985) without a reordering window: whatever was sent before a segment that has been
  * delivered, and hasn't, is lost. This finds lost retransmissions as well.
@@ -62,21 +74,12 @@ static struct news read_ack(struct flow *flow, const struct event *ack)
 static uint32_t find_losses(struct flow *flow)
 {
 	uint32_t lost = 0;
-	uint64_t seq;
 
-	/* Nothing behind una was delivered, and all transmissions are in sequence. */
-	if (!flow->sacked && flow->recovery == OPEN && !flow->probe_end)
-		return 0;
-	for (seq = flow->una; seq < flow->nxt; seq++) {
-		struct segment *segment = segment_at(flow, seq);
-
-		if (segment->state == OUTSTANDING && segment->order < flow->delivered_order) {
-			segment->state = LOST;
-			flow->in_flight--;
-			lost++;
-		}
+	while (flow->oldest != NOBODY &&
+	       segment_at(flow, flow->oldest)->order < flow->delivered_order) {
+		take_for_lost(flow, flow->oldest);
+		lost++;
 	}
-	flow->lost += lost;
 	return lost;
 }
 
@@ -109,16 +112,20 @@ static void reduce_window(struct flow *flow, const struct news *news)
 	flow->cwnd = flow->in_flight + send;
 }
 
-static void enter_recovery(struct flow *flow)
+/* The window is about to be reduced: for losses (RECOVERY), or for a mark (MARKED). */
+static void begin_reduction(struct flow *flow, enum recovery why)
 {
-	flow->recovery = RECOVERY;
 	flow->recovery_point = flow->nxt;
-	flow->prior_cwnd = flow->cwnd;
-	flow->prr_delivered = 0;
-	flow->prr_out = 0;
 	flow->probe_end = 0;
 	flow->acked_in_avoidance = 0;
-	flow->ssthresh = reduced_ssthresh(flow);
+	/* A window that is being reduced for a mark isn't reduced again for a loss. */
+	if (flow->recovery != MARKED) {
+		flow->prior_cwnd = flow->cwnd;
+		flow->prr_delivered = 0;
+		flow->prr_out = 0;
+		flow->ssthresh = reduced_ssthresh(flow, why == MARKED);
+	}
+	flow->recovery = why;
 }
 
 /*
@@ -132,23 +139,25 @@ static void answer_to_probe(struct flow *flow, const struct event *ack)
 	if (flow->probe_retransmitted && !ack->duplicate) {
 		if (flow->una == flow->probe_end)
 			return;
-		flow->ssthresh = reduced_ssthresh(flow);
+		flow->ssthresh = reduced_ssthresh(flow, false);
 		flow->cwnd = flow->ssthresh;
 	}
 	flow->probe_end = 0;
 }
 
 /* The window after an ACK, and the end of recovery. */
-static void adjust_window(struct flow *flow, const struct news *news)
+static void adjust_window(struct flow *flow, const struct news *news, uint32_t marks)
 {
 	if (flow->recovery != OPEN && flow->una >= flow->recovery_point) {
-		if (flow->recovery == RECOVERY)
+		if (flow->recovery != LOSS)
 			flow->cwnd = flow->ssthresh;
 		flow->recovery = OPEN;
 	}
-	if (news->lost && flow->recovery == OPEN)
-		enter_recovery(flow);
-	if (flow->recovery == RECOVERY)
+	if (news->lost && (flow->recovery == OPEN || flow->recovery == MARKED))
+		begin_reduction(flow, RECOVERY);
+	else if (marks && flow->recovery == OPEN)
+		begin_reduction(flow, MARKED);
+	if (flow->recovery == RECOVERY || flow->recovery == MARKED)
 		reduce_window(flow, news);
 	else if (news->delivered)
 		avoid_congestion(flow, news->delivered);
@@ -168,13 +177,14 @@ void receive_ack(struct sim *sim, struct flow *flow, const struct event *ack)
 	}
 	if (news.advanced)
 		flow->backoff = 0;
-	hear(sim, flow, ack->hop);
+	hear(sim, flow, ack->said);
 	if (news.delivered)
 		account(sim, flow, rtt_ns);
 	if (flow->recovery == OPEN)
 		answer_to_probe(flow, ack);
+	count_marks(flow, news.delivered, ack->marks);
 	news.lost = find_losses(flow);
-	adjust_window(flow, &news);
+	adjust_window(flow, &news, ack->marks);
 	send_allowed(sim, flow);
 	if (news.delivered)
 		rearm_timer(sim, flow);
@@ -199,25 +209,16 @@ static void probe(struct sim *sim, struct flow *flow)
 /* Everything that isn't known to have arrived is taken for lost (RFC 5681, 3.1). */
 static void time_is_out(struct sim *sim, struct flow *flow)
 {
-	uint64_t seq;
-
 	sim->result->counters.timeouts++;
-	if (flow->recovery == OPEN)
-		flow->ssthresh = reduced_ssthresh(flow);
+	if (flow->recovery == OPEN || flow->recovery == MARKED)
+		flow->ssthresh = reduced_ssthresh(flow, false);
 	flow->recovery = LOSS;
 	flow->recovery_point = flow->nxt;
 	flow->probe_end = 0;
 	flow->acked_in_avoidance = 0;
 	flow->cwnd = 1;
-	for (seq = flow->una; seq < flow->nxt; seq++) {
-		struct segment *segment = segment_at(flow, seq);
-
-		if (segment->state == OUTSTANDING) {
-			segment->state = LOST;
-			flow->lost++;
-		}
-	}
-	flow->in_flight = 0;
+	while (flow->oldest != NOBODY)
+		take_for_lost(flow, flow->oldest);
 	if (flow->backoff < BACKOFF_MAX)
 		flow->backoff++;
 	send_allowed(sim, flow);

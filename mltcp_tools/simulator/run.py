@@ -12,24 +12,27 @@ from mltcp_tools.runs.environment import Environment
 from mltcp_tools.runs.folder import check_folder
 from mltcp_tools.runs.progress import Progress
 from mltcp_tools.runs.recorder import Tables
-from mltcp_tools.simulator.arms import SimulatedArm, simulate_arm
+from mltcp_tools.simulator.arms import Settings, SimulatedArm, simulate_arm
 from mltcp_tools.simulator.library import Stop
 
 
-def simulate_experiment(experiment: Experiment, folder: Path, trace_ms: int = 2) -> None:
+def simulate_experiment(
+    experiment: Experiment,
+    folder: Path,
+    settings: Settings = Settings(trace_ms=2),  # noqa: B008 - frozen
+) -> None:
     """Simulate `experiment`, as `modelled` gives it, into `folder`, which must be new or empty.
 
-    trace_ms: milliseconds between TCP samples in the first repetition, 0 for none. Arms run on all
-    CPUs at once; what comes of it doesn't depend on that. Talks on stderr.
+    Arms run on all CPUs at once; what comes of it doesn't depend on that. Talks on stderr.
     """
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "experiment.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
     environment = Environment(folder)
-    environment.add(simulated=True)
+    environment.add(simulated=True, mtu=settings.mtu, join_s=settings.join_s, rtt_s=settings.rtt_s)
     outcome = "interrupted"
     try:
-        _simulate(experiment, folder, trace_ms)
+        _simulate(experiment, folder, settings)
         outcome = "finished"
     except Exception as error:
         outcome = str(error)
@@ -38,7 +41,7 @@ def simulate_experiment(experiment: Experiment, folder: Path, trace_ms: int = 2)
         environment.finish(outcome)
 
 
-def _simulate(experiment: Experiment, folder: Path, trace_ms: int) -> None:
+def _simulate(experiment: Experiment, folder: Path, settings: Settings) -> None:
     tables = Tables()
     # The library runs without Python's lock, so threads are enough.
     pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
@@ -48,7 +51,7 @@ def _simulate(experiment: Experiment, folder: Path, trace_ms: int) -> None:
             (
                 (name, repetition, position),
                 pool.submit(
-                    simulate_arm, experiment, experiment.arm(name), repetition, trace_ms, stop
+                    simulate_arm, experiment, experiment.arm(name), repetition, settings, stop
                 ),
             )
             for repetition, names in schedule(experiment)
@@ -80,5 +83,5 @@ def _add(tables: Tables, key: tuple[str, int, int], done: SimulatedArm) -> None:
         link_bytes=done.bytes,
         link_packets=done.packets,
         link_drops=done.drops,
-        link_marks=0,
+        link_marks=done.marks,
     )

@@ -41,9 +41,11 @@ class SimulatedJob:
     name: the job's name.
     start_s: when its first compute phase starts, seconds from the start of the run.
     compute_s: compute time of each iteration, seconds; its length is the number of iterations.
-    lone_comm_s: communication time of one whole iteration with the link to itself, seconds.
+    lone_comm_s: how long one whole iteration's bytes take the link, seconds.
     bursts: bursts per iteration.
     links: names of the links it crosses; jobs that share none don't meet.
+    latency_s: from the end of a burst on the link until its sender knows of it, seconds; others
+    have the link by then.
     """
 
     name: str
@@ -52,6 +54,7 @@ class SimulatedJob:
     lone_comm_s: float
     bursts: int = 1
     links: tuple[str, ...] = ("link",)
+    latency_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -82,8 +85,9 @@ class _Jobs:
             return None
         return free_s + spec.compute_s[iteration] / spec.bursts
 
-    def finish(self, job: int, start_s: float, end_s: float) -> float | None:
-        """Record a burst and return when the job asks for the link again."""
+    def finish(self, job: int, start_s: float, carried_s: float) -> float | None:
+        """Record a burst that the link has carried, and return when the job asks for it again."""
+        end_s = carried_s + self.jobs[job].latency_s
         iteration, burst = divmod(self._finished[job], self.jobs[job].bursts)
         self.done.append(_Burst(job, iteration + 1, burst + 1, start_s, end_s))
         self._finished[job] += 1

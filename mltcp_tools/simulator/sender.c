@@ -22,7 +22,12 @@ static uint64_t time_out(const struct flow *flow)
 /* A connection has been made, and its handshake has given the first round-trip time. */
 void start_sender(const struct sim *sim, struct flow *flow)
 {
-	flow->srtt_ns = sim->link->rtt_ns;
+	uint32_t i;
+
+	flow->oldest = NOBODY;
+	flow->newest = NOBODY;
+	for (i = 0; i < flow->ahead_count; i++)
+		flow->srtt_ns += sim->links[flow->ahead[i]].rtt_ns;
 	flow->rttvar_ns = flow->srtt_ns / 2;
 	start_congestion_control(flow);
 }
@@ -71,6 +76,21 @@ void rearm_timer(struct sim *sim, struct flow *flow)
 		set_time_out(sim, flow);
 }
 
+/* The outstanding segment is no longer: it was delivered, is lost, or is sent once more. */
+void forget_transmission(struct flow *flow, uint64_t seq)
+{
+	struct segment *segment = segment_at(flow, seq);
+
+	if (segment->older == NOBODY)
+		flow->oldest = segment->newer;
+	else
+		segment_at(flow, segment->older)->newer = segment->newer;
+	if (segment->newer == NOBODY)
+		flow->newest = segment->older;
+	else
+		segment_at(flow, segment->newer)->older = segment->older;
+}
+
 static void transmit(struct sim *sim, struct flow *flow, uint64_t seq)
 {
 	struct segment *segment = segment_at(flow, seq);
@@ -78,23 +98,41 @@ static void transmit(struct sim *sim, struct flow *flow, uint64_t seq)
 	segment->sent_ns = sim->now;
 	segment->order = ++flow->order;
 	segment->state = OUTSTANDING;
+	segment->older = flow->newest;
+	segment->newer = NOBODY;
+	if (flow->newest == NOBODY)
+		flow->oldest = seq;
+	else
+		segment_at(flow, flow->newest)->newer = seq;
+	flow->newest = seq;
 	flow->in_flight++;
 	flow->last_sent_ns = sim->now;
-	if (flow->recovery == RECOVERY)
+	if (flow->recovery == RECOVERY || flow->recovery == MARKED)
 		flow->prr_out++;
 	hand_to_link(sim, flow, seq);
 	if (flow->job->spec->follows)
 		segment->sent_ns = flow->host_ns; /* the kernel's time stamp is that of leaving */
 }
 
+/* Payload of a segment of the burst. */
+static uint32_t payload_of(const struct sim *sim, const struct flow *flow, uint64_t seq)
+{
+	uint64_t chunk = flow->job->spec->chunk ? flow->job->spec->chunk : flow->burst_bytes;
+	uint64_t each = segments_of(sim, chunk), number = (seq - flow->begin) / each;
+	uint64_t left = flow->burst_bytes - number * chunk;
+
+	if (left > chunk)
+		left = chunk;
+	left -= (seq - flow->begin) % each * sim->options->mss;
+	return left < sim->options->mss ? left : sim->options->mss;
+}
+
 void send_new(struct sim *sim, struct flow *flow)
 {
-	uint64_t left = flow->burst_bytes - (flow->nxt - flow->begin) * MSS;
-
 	/* The module learns this from CA_EVENT_TX_START. */
 	if (flow->una == flow->nxt)
 		flow->mltcp.send_ns = sim->now;
-	*segment_at(flow, flow->nxt) = (struct segment){.bytes = left < MSS ? left : MSS};
+	*segment_at(flow, flow->nxt) = (struct segment){.bytes = payload_of(sim, flow, flow->nxt)};
 	transmit(sim, flow, flow->nxt++);
 }
 
@@ -102,10 +140,12 @@ void retransmit(struct sim *sim, struct flow *flow, uint64_t seq)
 {
 	struct segment *segment = segment_at(flow, seq);
 
-	if (segment->state == LOST)
+	if (segment->state == LOST) {
 		flow->lost--;
-	else
+	} else {
 		flow->in_flight--;
+		forget_transmission(flow, seq);
+	}
 	segment->retransmitted = true;
 	flow->retransmits++;
 	sim->result->counters.retransmitted++;
@@ -114,17 +154,18 @@ void retransmit(struct sim *sim, struct flow *flow, uint64_t seq)
 
 bool may_send_new(const struct flow *flow)
 {
-	return flow->nxt < flow->end && flow->nxt - flow->una < WINDOW;
+	return flow->nxt < flow->allowed && flow->nxt - flow->una < flow->window;
 }
 
 /* Send what the window allows, what was lost first. */
 void send_allowed(struct sim *sim, struct flow *flow)
 {
-	uint64_t seq;
+	uint64_t seq = flow->first_lost > flow->una ? flow->first_lost : flow->una;
 
-	for (seq = flow->una; flow->lost && flow->in_flight < flow->cwnd; seq++)
+	for (; flow->lost && flow->in_flight < flow->cwnd; seq++)
 		if (segment_at(flow, seq)->state == LOST)
 			retransmit(sim, flow, seq);
+	flow->first_lost = seq;
 	while (may_send_new(flow) && flow->in_flight < flow->cwnd)
 		send_new(sim, flow);
 }
@@ -149,8 +190,12 @@ static void restart_after_idle(struct sim *sim, struct flow *flow)
 /* Make segments of a burst of so many bytes, and begin to send them. */
 void send_burst(struct sim *sim, struct flow *flow, uint64_t bytes)
 {
+	uint64_t chunk = flow->job->spec->chunk ? flow->job->spec->chunk : bytes;
+	uint64_t each = segments_of(sim, chunk);
+
 	flow->begin = flow->nxt;
-	flow->end = flow->nxt + (bytes + MSS - 1) / MSS;
+	flow->end = flow->nxt + bytes / chunk * each + segments_of(sim, bytes % chunk);
+	flow->allowed = flow->nxt + each < flow->end ? flow->nxt + each : flow->end;
 	flow->burst_bytes = bytes;
 	flow->burst_acked_bytes = flow->acked_bytes;
 	flow->done = false;
@@ -158,4 +203,15 @@ void send_burst(struct sim *sim, struct flow *flow, uint64_t bytes)
 		restart_after_idle(sim, flow);
 	send_allowed(sim, flow);
 	rearm_timer(sim, flow);
+}
+
+/* The application hands over what comes before that segment. */
+void hand_over(struct sim *sim, struct flow *flow, uint64_t allowed)
+{
+	bool idle = flow->una == flow->nxt;
+
+	flow->allowed = allowed;
+	send_allowed(sim, flow);
+	if (idle)
+		rearm_timer(sim, flow);
 }

@@ -12,14 +12,16 @@
  *   recovery            proportional rate reduction                            RFC 6937
  *   the end of a burst  tail loss probes                                       RFC 8985
  *   receivers           every second segment acknowledged, or after 40 ms      RFC 5681
+ *   marks               echoed, and answered once per window                   RFC 3168
+ *   DCTCP               the share of marked segments, and what it takes away   RFC 8257
  *
- * Flows that follow feedback (mltcp_rate.h) hear what the link told the latest segment that is
- * acknowledged, and are paced as the kernel's internal pacing does it.
+ * Flows that follow feedback (mltcp_rate.h) hear what the worst link told the latest segment that
+ * is acknowledged, and are paced as the kernel's internal pacing does it.
  *
- * Left out: cubic, bbr and every other congestion control; ECN; other pacing; segmentation offload;
- * receive windows, but for WINDOW in internal.h; RACK's reordering window and the undoing of
- * reductions, for nothing is reordered here; queues on the way back, and losses of ACKs; the
- * handshake; and whatever time hosts take, but for a little jitter in front of the link.
+ * Left out: cubic, bbr and every other congestion control; other pacing; super-packets in the queue;
+ * receive windows, but for sim_options.window; RACK's reordering window and the undoing of
+ * reductions, for nothing is reordered here; the handshake; ACKs on the back of data; and whatever
+ * time hosts take, but for a little jitter in front of the first link.
  *
  * Times are nanoseconds since the start, sizes bytes of payload unless they say otherwise.
  * library.py declares the same to Python, and the compiler compares.
@@ -31,6 +33,20 @@
 #include <linux/types.h>
 #include "mltcp_rate.h"
 
+/* One direction of a link: a queue that drops what finds it full. */
+struct sim_link {
+	double rate; /* bits per second, on the wire */
+	double loss; /* share of segments that are lost at random in front of the queue */
+	uint64_t queue; /* bytes on the wire that wait or are being sent, at most */
+	/*
+	 * Bytes of the queue from which on a segment may be marked, and from which on it is, with a
+	 * chance that grows in between as RED's does; 0: none is.
+	 */
+	uint64_t mark_min, mark_max;
+	uint64_t
+		rtt_ns; /* what the link adds to an empty round trip, but the time to send a packet */
+};
+
 /* What larger weights, and so earlier places in the order of bursts, go by (priorities.c). */
 enum sim_weight {
 	SIM_WEIGHT_NONE,
@@ -40,24 +56,24 @@ enum sim_weight {
 	SIM_WEIGHT_IDLE
 };
 
-/* What all flows share. */
-struct sim_link {
-	double rate; /* bits per second, on the wire */
-	double loss; /* share of packets that are lost at random in front of the queue */
-	uint64_t queue; /* bytes on the wire that wait or are being sent, at most */
-	uint64_t rtt_ns; /* round trip of the empty path, without the time to send a packet */
-	uint32_t levels; /* of priority, each with a queue of its own; 0: one queue for all */
-	uint32_t weight; /* enum sim_weight, where there are levels */
-	uint64_t control_ns; /* from the beginning or end of a burst until levels follow it */
-};
+enum sim_base { SIM_RENO, SIM_DCTCP };
 
-/* One periodic job. Its flows share a path. */
+/*
+ * One periodic job. Its flows share a path: segments cross the links ahead, in that order, and ACKs
+ * those back; where it names none back, ACKs wait in no queue and aren't lost. A job that sends
+ * both ways has a second flow for each, numbered behind the others, with the links exchanged.
+ */
 struct sim_job {
-	uint32_t flows;
+	uint32_t flows; /* that carry bytes of their own one way */
 	uint32_t iterations;
 	uint32_t bursts; /* of an iteration */
-	uint32_t mltcp; /* 1: the flows are MLTCP's; 0: plain Reno */
+	uint32_t mltcp; /* 1: the flows are MLTCP's on that base; 0: the base's */
+	uint32_t base; /* enum sim_base */
 	uint32_t follows; /* 1: and their windows follow the network's feedback, by mltcp_rate.h */
+	uint32_t both; /* 1: as many bytes come back, at the same time */
+	uint32_t ahead_count, back_count;
+	const uint32_t *ahead, *back; /* numbers of links */
+	uint64_t chunk; /* with both: each end sends so many bytes when as many have come; 0: all */
 	uint64_t start_ns; /* of the first iteration */
 	const uint64_t *compute_ns; /* of each iteration, shared equally by its bursts */
 	const uint64_t *bytes; /* of each burst and in it of each flow, 0: it idles */
@@ -69,6 +85,12 @@ struct sim_options {
 	uint64_t seed; /* of random losses and of the hosts' jitter */
 	uint64_t trace_ns; /* between samples of flows while they send, 0: none */
 	uint32_t slow_start_after_idle; /* net.ipv4.tcp_slow_start_after_idle */
+	uint32_t mss; /* payload of a full segment, bytes */
+	uint32_t window; /* segments in flight at most, a power of two: what the buffers hold */
+	uint64_t join_ns; /* receivers join segments that come within so long (GRO), 0: none */
+	uint32_t levels; /* of priority, each with a queue of its own at a link; 0: one for all */
+	uint32_t weight; /* enum sim_weight, where there are levels */
+	uint64_t control_ns; /* from the beginning or end of a burst until levels follow it */
 	const volatile uint32_t *stop; /* when this is no longer 0, the run ends early */
 };
 
@@ -96,8 +118,9 @@ struct sim_counters {
 	uint64_t sent;
 	uint64_t retransmitted; /* of those sent */
 	uint64_t lost; /* at random */
-	uint64_t dropped; /* by the full queue */
-	uint64_t forwarded; /* by the link */
+	uint64_t dropped; /* by a full queue */
+	uint64_t marked; /* by a queue that was long */
+	uint64_t forwarded; /* by the last link of their path; one way only */
 	uint64_t forwarded_bytes; /* on the wire */
 	uint64_t largest_queue; /* bytes on the wire */
 	uint64_t received_bytes; /* that came to the receivers for the first time */
@@ -113,7 +136,8 @@ struct sim_result {
 };
 
 /* Run count jobs until all are done, or are to stop. To be freed by sim_free(). */
-struct sim_result *sim_run(const struct sim_link *link, const struct sim_job *jobs, uint32_t count,
+struct sim_result *sim_run(const struct sim_link *links, uint32_t link_count,
+			   const struct sim_job *jobs, uint32_t count,
 			   const struct sim_options *options);
 void sim_free(struct sim_result *result);
 

@@ -36,6 +36,7 @@ from mltcp_tools.testbed.machines import END_S, Agent, Machines
 from mltcp_tools.testbed.namespaces import enabled_offloads
 from mltcp_tools.testbed.network import local_end
 from mltcp_tools.testbed.qdiscs import add_bottleneck, add_delay, link_counters, remove_qdisc
+from mltcp_tools.testbed.run import check_rates
 from mltcp_tools.testbed.treatments import check_treatments
 
 _READY_S = 180.0
@@ -67,6 +68,7 @@ def run_across(
     measured until then written. The bottleneck and the delay stay on this machine's interfaces.
     """
     require_privileges()
+    check_rates(experiment)
     for job in experiment.jobs:
         if job.direction != "send":
             raise UsageError(

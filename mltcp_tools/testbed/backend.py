@@ -27,6 +27,7 @@ from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.jobs import Job
 from mltcp_tools.experiments.plans import parameters_of
 from mltcp_tools.host.descriptors import cookie_of
+from mltcp_tools.host.leases import leased
 
 _LOADED = "loaded\n"
 _POLL_S = 0.2
@@ -63,6 +64,7 @@ def use_backend(
             users = stack.enter_context(open(_users(folder, backend), "a+"))
             fcntl.flock(users, fcntl.LOCK_SH)
             stack.callback(_leave, folder, backend, users, warn)
+            stack.enter_context(leased("mltcp testbed run", backend.name))
             loaded = backend.status().loaded
             if not loaded:
                 _write(users, _LOADED)  # before, so that a kill in between leaves no doubt
@@ -144,6 +146,7 @@ def _unload_if_orphaned(backend: Backend, users: IO[str]) -> bool:
 @contextlib.contextmanager
 def _changing(folder: Path) -> Iterator[None]:
     """Only one run at a time looks whether the backend is loaded and changes that."""
+    folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "backend.change", "a") as change:
         fcntl.flock(change, fcntl.LOCK_EX)
         yield

@@ -8,6 +8,7 @@ a file with a name.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import selectors
@@ -196,9 +197,11 @@ class Emulators:
                 self._server = self._start("the receiver", self._place.receiver, arguments)
                 self._await([self._server], "listening", READY_S)
             for plan in everybody:
-                arguments = _client_arguments(plan, self._place.address_for(plan.sender))
+                address = self._place.address_for(plan.sender)
                 namespace = self._place.senders[plan.sender]
+                arguments = ["client", address, f"--port={PORT}", "--json"]
                 clients.append(self._start(plan.name, namespace, arguments))
+                clients[-1].control.send(_job_message(plan))
             self._await(clients, "connected", READY_S)
             jobs, others = clients[: len(plans)], clients[len(plans) :]
             for plan, client in zip(plans, jobs, strict=True):
@@ -321,37 +324,15 @@ def server_arguments(address: str, *ccs: str | None) -> list[str]:
     return [*arguments, "--cc", needing[0]] if needing else arguments
 
 
-def _client_arguments(plan: Plan, address: str) -> list[str]:
-    spec = plan.spec
-    options: dict[str, object] = {
-        "port": PORT,
-        "job": plan.name,
-        "bytes": spec.bytes_per_iteration,
-        "compute": spec.compute_s,
-        "iterations": spec.iterations,
-        "duration": spec.duration_s,
-        "jitter": spec.jitter,
-        "seed": spec.seed,
-        "flows": spec.flows,
-        "bursts": spec.bursts,
-        "start-delay": spec.start_delay_s,
-        "cc": spec.cc,
-        "direction": spec.direction,
-        "trace": plan.trace_ms or None,
-        "split": ",".join(map(str, spec.weights)) if spec.weights else None,
-        "active": spec.active,
-        "chunk": spec.chunk,
-        "rate": None if spec.rate_bps is None else f"{spec.rate_bps}bit",
+def _job_message(plan: Plan) -> bytes:
+    """What tells a client its job (control.py)."""
+    message = {
+        "event": "job",
+        "name": plan.name,
+        "spec": dataclasses.asdict(plan.spec),
+        "trace_s": plan.trace_ms / 1000 if plan.trace_ms else None,
     }
-    if spec.turns is not None:
-        options["turn"] = spec.turns.turn_s
-        options["shift"] = spec.turns.shift_s
-        options["realign"] = spec.turns.realign
-    if spec.straggler_every is not None:
-        options["straggler-every"] = spec.straggler_every
-        options["straggler-factor"] = spec.straggler_factor
-    given = [f"--{name}={value}" for name, value in options.items() if value is not None]
-    return ["client", address, *given, "--json"]
+    return json.dumps(message).encode()
 
 
 @contextlib.contextmanager

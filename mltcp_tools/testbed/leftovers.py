@@ -103,6 +103,16 @@ def priorities_folder(run: str) -> Path:
     return _BPF / f"{PREFIX}priorities-{run}"
 
 
+def other_runs(own: str) -> list[str]:
+    """Processes of living runs on this host but the one with the id `own`, as they wrote them."""
+    living = []
+    for path in sorted(LOCKS.glob(f"*{_SUFFIX}")):
+        with contextlib.suppress(FileNotFoundError), open(path) as file:
+            if path.stem != own and not try_lock(file.fileno()):
+                living.append(file.read().strip())
+    return living
+
+
 def _job_ids(run: str) -> range:
     return range(int(run, 16) << 8, (int(run, 16) + 1) << 8)
 

@@ -3,7 +3,8 @@
 In each repetition every arm runs once, `alone` among them. The order alternates, so that a drift of
 the machine falls on all alike: a repetition runs the arms forwards, the next backwards, and each
 such pair begins one arm further on. The draws of compute times and starts depend on seed,
-repetition and job only, so the arms of a repetition face the same jobs.
+repetition and job only, so the arms of a repetition face the same jobs. An arm that something else
+on the host disturbed is run again, a bounded number of times.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from mltcp_tools.host.signals import Signals
 from mltcp_tools.runs.environment import Environment
 from mltcp_tools.runs.progress import Progress
 from mltcp_tools.runs.recorder import Tables
+from mltcp_tools.testbed.attempts import Attempts
 from mltcp_tools.testbed.qdiscs import LinkCounters
 
 CPU_SUSPECT = 0.85
@@ -51,7 +53,12 @@ class Loop(ABC):
     """Whose `cpu_busy` an outcome has: "CPUs"."""
 
     def __init__(
-        self, experiment: Experiment, folder: Path, interrupts: Signals, progress: Progress
+        self,
+        experiment: Experiment,
+        folder: Path,
+        interrupts: Signals,
+        progress: Progress,
+        attempts: int = 1,
     ) -> None:
         self.experiment = experiment
         self.folder = folder
@@ -59,6 +66,7 @@ class Loop(ABC):
         self.progress = progress
         self.environment = Environment(folder)
         self.tables = Tables()
+        self.attempts = Attempts(attempts, self.tables, progress.say)
 
     @abstractmethod
     def load(self, stack: contextlib.ExitStack) -> None:
@@ -83,7 +91,8 @@ class Loop(ABC):
                 self.load(stack)
                 for repetition, names in schedule(self.experiment):
                     for position, name in enumerate(names, 1):
-                        self._run_arm(self.experiment.arm(name), repetition, position)
+                        for _ in self.attempts.of(name, repetition):
+                            self._run_arm(self.experiment.arm(name), repetition, position)
                         if name == ALONE and repetition == 1:
                             self.alone_ran()
         except KeyboardInterrupt:

@@ -16,6 +16,7 @@ from pyroute2.ethtool import Ethtool
 
 from mltcp_tools.errors import HostError, MltcpError, UsageError
 from mltcp_tools.host.facts import read_sysctl, sysctl_path
+from mltcp_tools.host.namespaces import entered
 
 NAMESPACES = Path("/run/netns")
 PREFIX = "mltcp-"
@@ -45,15 +46,8 @@ def inside(namespace: str | None) -> Iterator[None]:
     if namespace is None:
         yield
         return
-    with (
-        open("/proc/thread-self/ns/net") as home,
-        open(NAMESPACES / namespace) as target,
-    ):
-        netns.setns(target.fileno())
-        try:
-            yield
-        finally:
-            netns.setns(home.fileno())
+    with entered(NAMESPACES / namespace):
+        yield
 
 
 def remove_namespace(namespace: str) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from mltcp_tools.backends import AUTO
 from mltcp_tools.emulator.sockets import set_congestion_control
-from mltcp_tools.errors import BusyError, HostError
+from mltcp_tools.errors import BusyError, HostError, UsageError
 from mltcp_tools.experiments.arms import Arm, is_mltcp
 from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.plans import Plan, neighbours_of, plans_of, total_iterations
+from mltcp_tools.host.disturbance import Watch
 from mltcp_tools.host.signals import Signals
 from mltcp_tools.runs.environment import sysctls
 from mltcp_tools.runs.folder import check_folder
@@ -21,6 +22,7 @@ from mltcp_tools.testbed.emulators import Emulators, Measured, Place
 from mltcp_tools.testbed.leftovers import (
     LOCKS,
     RunLock,
+    other_runs,
     remove_leftovers,
     require_privileges,
 )
@@ -31,19 +33,28 @@ from mltcp_tools.testbed.paths import ANY_ADDRESS, Paths
 from mltcp_tools.testbed.treatments import Sessions, Treatments, check_treatments
 from mltcp_tools.testbed.treatments.base import Context
 
+MAX_TBF_RATE_BPS = 30_000_000_000
+"""tbf counts its rate in 32 bits of bytes per second."""
+
 
 def run_experiment(
-    experiment: Experiment, folder: Path, trace_ms: int = 2, backend: str = AUTO
+    experiment: Experiment,
+    folder: Path,
+    trace_ms: int = 2,
+    backend: str = AUTO,
+    attempts: int = 1,
 ) -> None:
     """Run `experiment` and write its tables into `folder`, which must be new or empty.
 
     trace_ms: milliseconds between TCP samples in the first repetition, 0 for none.
-    backend: what runs the MLTCP arms, as `get_backend` takes it. Talks on stderr.
+    backend: what runs the MLTCP arms, as `get_backend` takes it. attempts: how often an arm is run
+    at most until nothing disturbs it. Talks on stderr.
     Raises what ended the run early (MltcpError, or KeyboardInterrupt after a signal), with the
     tables of what was measured until then written and everything else taken down.
     """
     require_privileges()
     check_treatments(experiment)
+    check_rates(experiment)
     check_congestion_controls(experiment)
     check_folder(folder)
     with (
@@ -56,9 +67,14 @@ def run_experiment(
                 progress.say(f"removed {removed}, left by a run that was killed")
         except BusyError as error:
             progress.say(f"warning: {error}")
+        if others := other_runs(lock.id):
+            progress.say(
+                f"warning: another run is going on on this host (process {', '.join(others)}), and"
+                " the two disturb each other"
+            )
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "experiment.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
-        _Run(experiment, folder, trace_ms, backend, interrupts, lock, progress).run()
+        _Run(experiment, folder, trace_ms, backend, attempts, interrupts, lock, progress).run()
 
 
 class _Run(Loop):
@@ -72,11 +88,12 @@ class _Run(Loop):
         folder: Path,
         trace_ms: int,
         backend: str,
+        attempts: int,
         interrupts: Signals,
         lock: RunLock,
         progress: Progress,
     ) -> None:
-        super().__init__(experiment, folder, interrupts, progress)
+        super().__init__(experiment, folder, interrupts, progress, attempts)
         self._trace_ms = trace_ms
         self._lock = lock
         self._treatments = Treatments(
@@ -103,7 +120,7 @@ class _Run(Loop):
         groups = plans_of(self.experiment, arm, repetition, self._trace_ms)
         neighbours = neighbours_of(self.experiment, arm, repetition)
         measured: list[Measured] = []
-        with self._network(len(groups[0]) + len(neighbours)) as network:
+        with Watch() as watch, self._network(len(groups[0]) + len(neighbours)) as network:
             if repetition == position == 1:
                 self._describe(network)
             with self._treatments.begin(arm) as sessions:
@@ -127,6 +144,8 @@ class _Run(Loop):
         self.tables.add_events(arm.name, repetition, start, sessions.events, documents)
         sessions.record(self.folder, repetition, start)
         busy_s = sum(part.cpu_busy * part.duration for part in measured)
+        spans = [(part.start, part.start + part.duration) for part in measured]
+        self.attempts.judge(watch, spans)
         return Outcome(
             duration=measured[-1].start + measured[-1].duration - start,
             counters=counters,
@@ -168,6 +187,16 @@ class _Run(Loop):
         with inside(network.senders[0]):
             here = sysctls()
         self.environment.add(network=network.read_back(), namespace_sysctls=here)
+
+
+def check_rates(experiment: Experiment) -> None:
+    """Raise UsageError where a link is faster than the testbed's can be."""
+    for link in experiment.links.values() or [experiment.link]:
+        if link.rate > MAX_TBF_RATE_BPS:
+            raise UsageError(
+                f"experiment {experiment.name} has a link of {link.rate / 1e9:g} Gbit/s, and the"
+                f" testbed's carry {MAX_TBF_RATE_BPS / 1e9:g} at most; `mltcp simulate` takes it."
+            )
 
 
 def check_congestion_controls(experiment: Experiment) -> None:

@@ -56,7 +56,7 @@ def random_jobs(count: int, seed: int) -> list[Profile]:
 def show_link(what: str, jobs: Sequence[Profile], angle_deg: float = 5.0) -> None:
     """Plan a link that the jobs need LOAD of."""
     start_s = time.monotonic()
-    plan = score_link(jobs, sum(job.mean_bps for job in jobs) / LOAD, angle_deg=angle_deg)
+    plan = score_link(jobs, sum(job.mean_bps() for job in jobs) / LOAD, angle_deg=angle_deg)
     print(
         f"{what}: {time.monotonic() - start_s:.2f} s, score {plan.score:.4f} of at most"
         f" {plan.optimum.bound:.4f}{', proven' if plan.optimum.proven else ''}",

@@ -14,7 +14,7 @@ from mltcp_tools.attach.restore import detach
 from mltcp_tools.attach.state import StateFiles
 from mltcp_tools.backends import BACKENDS, get_backend, module
 from mltcp_tools.backends.base import Backend, IterationEvent, IterationStream
-from mltcp_tools.errors import BusyError, HostError
+from mltcp_tools.errors import BusyError, HostError, MltcpError
 
 
 def why_not(name: str) -> str:
@@ -37,6 +37,22 @@ RUNNABLE = tuple(name for name in BACKENDS if not why_not(name))
 PARAMETERS = [
     pytest.param(name, marks=[pytest.mark.bpf] if name == "bpf" else []) for name in RUNNABLE
 ]
+
+
+def in_the_way() -> str:
+    """What the tests would change on this host, and what to do about it; empty where nothing is."""
+    if not RUNNABLE:
+        return ""
+    try:
+        if jobs := [state.job.name for state in StateFiles().read()]:
+            return f"{', '.join(jobs)} are attached on this host; run `mltcp detach --all` before."
+        for name in RUNNABLE:
+            if loaded := get_backend(name).status().loaded:
+                said = f"The {name} backend has loaded {', '.join(loaded)}"
+                return f"{said}; run `mltcp unload` before."
+    except MltcpError as error:
+        return str(error)
+    return ""
 
 
 @contextlib.contextmanager

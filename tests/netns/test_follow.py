@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from netns.backends_here import PARAMETERS, fresh_and_loaded
@@ -200,6 +201,57 @@ def test_what_was_attached_by_somebody_else_stays_detached(backend: Backend, mar
         wait_for(lambda: follower.step() or job.ccs() == [DEFAULT, "mltcp"], "the next one")
 
 
+def test_what_is_detached_by_hand_is_told_survives_sighup_and_has_a_way_back(
+    backend: Backend, mark: str, tmp_path: Path
+) -> None:
+    with agent(tmp_path, rules(mark)) as running, training(mark) as job:
+        job.ask("connect")
+        wait_for(lambda: job.ccs() == ["mltcp"], "attached")
+        assert main(["detach", "trained"]) == 0
+        running.wait_for("detached by somebody else, and left so; `mltcp attach")
+        assert job.ccs() == [DEFAULT]
+        running.write(rules(mark, more=", slope: 2"))
+        running.process.send_signal(signal.SIGHUP)
+        job.ask("connect")
+        wait_for(lambda: job.ccs()[1] == "mltcp", "the next one, by the new rules")
+        assert job.ccs() == [DEFAULT, "mltcp"]
+        back = ["attach", mark, "--job", "trained", "--all-sockets"]
+        assert main(back) == 0
+        running.wait_for("given back")
+        assert job.ccs() == ["mltcp"] * 2
+        running.stop()
+        assert job.ccs() == [DEFAULT] * 2
+
+
+def test_what_is_moved_from_the_agents_job_is_told(
+    backend: Backend, mark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with agent(tmp_path, rules(mark)) as running, training(mark) as job:
+        job.ask("connect")
+        wait_for(lambda: job.ccs() == ["mltcp"], "attached")
+        taking = ["attach", mark, "--job", "gamma", "--all-sockets"]
+        assert main(taking) == BusyError.exit_code
+        assert "trained -> gamma" in capsys.readouterr().err
+        assert main([*taking, "--move"]) == 0
+        assert "job trained -> gamma, tagged" in capsys.readouterr().out
+        running.wait_for("moved to job gamma by somebody else, job trained -> gamma")
+        running.stop()
+        assert job.ccs() == ["mltcp"]  # the agent's no more
+        assert {each.now for each in detach(job="gamma")} == {DEFAULT}
+        assert job.ccs() == [DEFAULT]
+
+
+def test_a_job_whose_rule_goes_has_not_ended(backend: Backend, mark: str, tmp_path: Path) -> None:
+    with agent(tmp_path, rules(mark)) as running, training(mark) as job:
+        job.ask("connect")
+        wait_for(lambda: job.ccs() == ["mltcp"], "attached")
+        running.write(rules("none-is-like-that"))
+        running.process.send_signal(signal.SIGHUP)
+        running.wait_for("trained is followed no more, as no rule fits its processes")
+        assert job.ccs() == [DEFAULT]
+        assert "has ended" not in running.said()
+
+
 def test_records_of_closed_connections_are_forgotten(backend: Backend, mark: str) -> None:
     rule = Rule("trained", Target(patterns=(mark,)), kinds=(ALL,))
     with training(mark) as job, Follower([rule], backend, lambda _: None) as follower:
@@ -231,9 +283,10 @@ def test_what_flows_learn_is_shown(
         wait_for(lambda: follower.step() or " itself " in shown(capsys, "jobs"), "shown")
         (listed,) = json.loads(shown(capsys, "jobs", "--json"))
         assert listed["metadata"]["source"] == "itself"
-        assert listed["metadata"]["period_s"] == pytest.approx(0.1, rel=0.5)
+        period_s, gap_s = listed["metadata"]["period_s"], listed["metadata"]["gap_s"]
+        assert period_s > 0.095  # what the job sleeps; a busy host adds to that
+        assert 0.025 < gap_s < period_s
         assert listed["metadata"]["bytes_per_iteration"] == pytest.approx(BURST, rel=0.02)
-        assert listed["metadata"]["gap_s"] == pytest.approx(0.05, rel=0.5)
         flows = json.loads(shown(capsys, "flows", "--json"))
         sizes = [each["learned_bytes"] for each in flows]
         assert max(sizes) == pytest.approx(BURST, rel=0.02)
@@ -275,8 +328,7 @@ def test_the_agent_takes_in_what_hooks_say(
             )
             (view,) = json.loads(shown(capsys, "watch", "--once", "--json", "--wait", "0.1s"))
             assert view["name"] == "own-name"
-            assert view["metadata"]["period_s"] == pytest.approx(0.05, rel=0.5)
-            job.answer()
+            assert 0.045 < view["metadata"]["period_s"] < float(job.answer())
             stranger.answer()
             assert stranger.ccs() == [DEFAULT]
             running.stop()
@@ -422,9 +474,7 @@ def test_a_recording_is_a_run_folder_that_report_reads(
     assert (run.iterations["compute_s"] > 0.05).all()
     assert len(run.flow_events) >= 20
     assert run.environment["outcome"] == "finished"
-    assert run.problems == [
-        "The arm alone is missing, so bound, fair and everything measured against them is too."
-    ]
+    assert run.problems == ["The arm alone is missing, and with it bound, fair and captured gains."]
     assert "recorded: Attached jobs" in shown(capsys, "report", str(tmp_path / "run"))
 
 
@@ -438,10 +488,16 @@ def test_watching_and_recording_without_an_agent(
         job.tell(f"train 1000 0.1 {BURST}")  # more than are watched, however slow the machine
         assert main(["record", "-o", str(tmp_path / "run"), "--duration", "2s"]) == 0
         assert "iterations of alone" in capsys.readouterr().err
-        (view,) = json.loads(shown(capsys, "watch", "--once", "--json", "--wait", "1.5s"))
+        views: list[dict[str, Any]] = []
+
+        def watched() -> bool:
+            views[:] = json.loads(shown(capsys, "watch", "--once", "--json", "--wait", "1.5s"))
+            return views[0]["iterations"] > 5
+
+        wait_for(watched, "some iterations while it was watched")
+        (view,) = views
         assert (view["name"], view["flows"], view["metadata"]) == ("alone", 2, None)
-        assert view["iterations"] > 5
-        assert view["iteration_s"] == pytest.approx(0.1, rel=0.5)
+        assert view["iteration_s"] > 0.095
         detach(job="alone")
 
 

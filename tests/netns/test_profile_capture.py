@@ -69,9 +69,9 @@ def capturing(namespace: str, path: Path) -> Iterator[None]:
         packets.close()
 
 
-@pytest.mark.parametrize("jitter", ["0%", "10%"])
+@pytest.mark.parametrize(("jitter", "direction"), [("0%", "send"), ("10%", "send"), ("5%", "both")])
 def test_period_and_bytes_of_captured_jobs(
-    jitter: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    jitter: str, direction: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "jobs.pcap"
     with (
@@ -83,9 +83,9 @@ def test_period_and_bytes_of_captured_jobs(
         with capturing(network.receiver, path):
             clients = [
                 Emulator(
-                    *("client", RECEIVER_ADDRESS, f"--bytes={size}", f"--compute={compute}"),
+                    *("client", RECEIVER_ADDRESS, f"--bytes={size}B", f"--compute={compute}"),
                     *("--cc=cubic", "--iterations=30", f"--jitter={jitter}", f"--seed={number}"),
-                    "--json",
+                    *("--json", f"--direction={direction}"),
                     prefix=["ip", "netns", "exec", sender],
                 )
                 for number, (sender, (size, compute)) in enumerate(
@@ -105,5 +105,10 @@ def test_period_and_bytes_of_captured_jobs(
         profiles.values(), documents, JOBS.values(), strict=True
     ):
         starts = [each["bursts"][0]["start"] for each in document["iterations"]]
-        assert profile["period_s"] == pytest.approx(np.diff(starts).mean(), rel=0.02)
-        assert profile["bytes"] == pytest.approx(size, rel=0.02)
+        # What a busy host holds up makes single periods longer, not the usual one.
+        fast, slow = np.percentile(np.diff(starts), (10, 90))
+        assert 0.98 * fast <= profile["period_s"] <= 1.02 * slow
+        for phases, used in (("phases", True), ("back", direction == "both")):
+            sent = sum(each["duration_s"] * each["rate_bps"] / 8 for each in profile[phases])
+            assert sent == pytest.approx(size if used else 0, rel=0.02)
+            assert all(each["rate_bps"] < 55e6 for each in profile[phases])

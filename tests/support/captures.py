@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +36,18 @@ LINKS: dict[str, tuple[int, Packet]] = {
 
 @dataclass(frozen=True)
 class Sent:
-    """A segment: when it was sent, and which bytes of its flow it carries."""
+    """A segment: when it was sent, and which bytes of its flow it carries.
+
+    source_port: 40000 and some, by `port`, if 0.
+    """
 
     time_s: float
     source: str
     port: int
     sequence: int
     payload: int
+    target: str = "10.0.0.1"
+    source_port: int = 0
 
 
 def bursts(spec: JobSpec, rate_bps: float) -> Iterator[tuple[float, float]]:
@@ -75,6 +80,14 @@ def segments(
             sequence += payload
 
 
+def answered(sent: Iterable[Sent], target: str) -> Iterator[Sent]:
+    """Segments to `target`, and as many back at the same times, as an all-reduce of two has it."""
+    for each in sent:
+        port = 40_000 + each.port % 1000
+        yield replace(each, target=target, source_port=port)
+        yield replace(each, source=target, target=each.source, source_port=each.port, port=port)
+
+
 def write_capture(
     path: Path,
     sent: Iterable[Sent],
@@ -86,7 +99,7 @@ def write_capture(
 ) -> Path:
     """Write segments, in the order of their times, as a capture cut to `snaplen` bytes a packet."""
     kind, header = LINKS[link]
-    heads: dict[tuple[str, int], bytes] = {}
+    heads: dict[tuple[str, str, int, int], bytes] = {}
     writer: Any
     if ng:
         writer = RawPcapNgWriter(str(path))
@@ -96,7 +109,7 @@ def write_capture(
     with writer:
         writer.write_header(None)
         for each in sorted(sent, key=lambda one: one.time_s):
-            key = each.source, each.port
+            key = each.source, each.target, each.source_port or 40_000 + each.port % 1000, each.port
             if key not in heads:
                 heads[key] = bytes(_packet(header, *key))
             frame = _with(heads[key], each.sequence, each.payload, ":" in each.source)
@@ -113,9 +126,9 @@ def write_capture(
     return path
 
 
-def _packet(header: Packet, source: str, port: int) -> Packet:
-    network = IPv6(src=source, dst="fd00::99") if ":" in source else IP(src=source, dst="10.0.0.1")
-    packet: Packet = network / TCP(sport=40_000 + port % 1000, dport=port, flags="A")
+def _packet(header: Packet, source: str, target: str, source_port: int, port: int) -> Packet:
+    network = IPv6(src=source, dst="fd00::99") if ":" in source else IP(src=source, dst=target)
+    packet: Packet = network / TCP(sport=source_port, dport=port, flags="A")
     return packet if header.name == "Raw" else header.copy() / packet
 
 

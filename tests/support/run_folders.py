@@ -13,8 +13,9 @@ import yaml
 
 from mltcp_tools.simulator.schedules import Schedule, SimulatedJob, iterations_of, simulate
 
-LONE_COMM_S = 0.1046
 BYTES = 2_500_000
+LONE_COMM_S = BYTES * (1514 / 1448) * 8 / 200e6
+"""What the bytes take on the link of `experiment`, with all headers."""
 
 
 def experiment(

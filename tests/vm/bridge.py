@@ -1,8 +1,9 @@
 """Runs the tests of tests/vm/inside in guests, and takes their reports over as if run here.
 
-On the host the first test of a file boots one guest per kernel, in which pytest runs all of the
-file's selected tests; its reports come back as lines of JSON. What the guest's kernel complained of
-on its console fails the test that ran then.
+On the host the first test boots one guest per kernel, in which pytest runs all selected tests that
+want the same machine; its reports come back as lines of JSON. What the guest's kernel complained of
+on its console fails the test that ran then. A guest that ends early fails the test that ran then,
+and the tests behind that one get another guest.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,8 @@ FULL = tuple(kernels.SUITES)
 
 VM = CHECKOUT / "scripts" / "vm"
 
+INSIDE = Path(__file__).parent / "inside"
+
 _MARK = "mltcp-test: "
 
 
@@ -49,7 +52,10 @@ def suites(config: pytest.Config) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Needs:
-    """What the tests of a file want of their guest: arguments of the marker `guest`."""
+    """What the tests of a file want of their guest: arguments of the marker `guest`.
+
+    timeout: seconds for the tests of the file; a guest for several files has the sum of theirs.
+    """
 
     cpus: int = 2
     mem: str = "2G"
@@ -64,6 +70,11 @@ class Needs:
     def options(self) -> list[str]:
         options = [f"--{name}={value}" for name, value in asdict(self).items() if name != "icount"]
         return [*options, *(["--icount"] if self.icount else [])]
+
+    @property
+    def machine(self) -> tuple[int, str, bool]:
+        """Tests that agree on this can share a guest."""
+        return self.cpus, self.mem, self.icount
 
 
 class InGuest:
@@ -83,7 +94,7 @@ class InGuest:
 
 
 class OnHost:
-    """The host's side: boots a guest when the first test of a file and kernel is due."""
+    """The host's side: boots a guest when the first test for a kernel and machine is due."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -91,14 +102,18 @@ class OnHost:
 
     def reports(self, item: pytest.Item) -> list[pytest.TestReport]:
         if item.nodeid not in self._reports:
-            self._boot(
-                [
-                    other
-                    for other in item.session.items
-                    if other.path == item.path and suite_of(other) == suite_of(item)
-                ]
-            )
+            self._boot([other for other in item.session.items if self._shares(item, other)])
         return self._reports[item.nodeid]
+
+    def _shares(self, item: pytest.Item, other: pytest.Item) -> bool:
+        """Whether another test without reports yet can run in the same guest."""
+        return (
+            INSIDE in other.path.parents
+            and not other.get_closest_marker("skip")
+            and other.nodeid not in self._reports
+            and suite_of(other) == suite_of(item)
+            and Needs.of(other).machine == Needs.of(item).machine
+        )
 
     def _boot(self, items: list[pytest.Item]) -> None:
         suite = suite_of(items[0])
@@ -112,11 +127,14 @@ class OnHost:
         runs = CACHE / "tests"
         runs.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f"{items[0].path.stem}-{suite}-", dir=runs))
-        done = _run_guest(suite, folder, Needs.of(items[0]), [item.nodeid for item in items])
+        timeout = sum({item.path: Needs.of(item).timeout for item in items}.values())
+        needs = replace(Needs.of(items[0]), timeout=timeout)
+        done = _run_guest(suite, folder, needs, [item.nodeid for item in items])
         console = folder / "console.log"
         self._take_over(folder / "reports.jsonl")
         log = console.read_text(errors="replace") if console.exists() else ""
         self._blame_absence(items, log, done)
+        items = [item for item in items if item.nodeid in self._reports]
         self._blame_problems(items, log, console)
         bad = any(report.failed for item in items for report in self._reports[item.nodeid])
         if not bad:
@@ -146,11 +164,17 @@ class OnHost:
     def _blame_absence(
         self, items: list[pytest.Item], log: str, done: subprocess.CompletedProcess[str]
     ) -> None:
-        """Fail the tests that have no result: the guest ended before, or pytest didn't start."""
+        """Fail the test during which the guest ended, and leave those behind it to another guest.
+
+        Where no test was begun, pytest didn't start, and all fail.
+        """
         last = re.findall(rf"{_MARK}(.*)", log)[-1:]
         for item in items:
             if not any(report.when == "teardown" for report in self._reports[item.nodeid]):
-                when = "while this test ran" if item.nodeid in last else "before this test ran"
+                if last and item.nodeid not in last and not self._reports[item.nodeid]:
+                    del self._reports[item.nodeid]
+                    continue
+                when = "while this test ran" if item.nodeid in last else "before any test ran"
                 text = f"The guest ended {when} (exit status {done.returncode}):\n{done.stdout}"
                 self._add(item, "call", "failed", text)
 
@@ -189,7 +213,7 @@ def unavailable(suite: str) -> str | None:
 @functools.cache
 def _compile_for_guests() -> None:
     """Fill the caches of compiled objects, which guests see: compiling there takes minutes."""
-    from mltcp_tools import core  # noqa: F401  compiles the core when imported
+    from mltcp_tools.native import core  # noqa: F401  compiles the core when imported
     from mltcp_tools.native import objects as build
 
     for source in (CHECKOUT / "bpf").glob("*.bpf.c"):

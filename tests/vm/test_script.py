@@ -56,6 +56,7 @@ def test_a_command_runs_in_the_checkout_and_its_files_stay() -> None:
         (CHECKOUT / name).unlink(missing_ok=True)
 
 
+@pytest.mark.full
 def test_two_at_once_and_nothing_else_of_theirs_stays(tmp_path: Path) -> None:
     place = f"/var/tmp/{uuid.uuid4().hex}"
     script = f"touch {place}; echo $0; sleep 1; cat /proc/sys/kernel/random/boot_id"
@@ -71,6 +72,7 @@ def test_two_at_once_and_nothing_else_of_theirs_stays(tmp_path: Path) -> None:
     assert not Path(place).exists()
 
 
+@pytest.mark.full
 def test_a_panic(tmp_path: Path) -> None:
     log = tmp_path / "console.log"
     status, out, err = run(
@@ -85,6 +87,7 @@ def test_a_panic(tmp_path: Path) -> None:
     assert "Kernel panic" in log.read_text()
 
 
+@pytest.mark.full
 def test_a_command_that_never_ends(tmp_path: Path) -> None:
     log = tmp_path / "console.log"
     status, _, err = run("sleep", "1000", options=("--timeout", "15", "--log", str(log)))
@@ -92,6 +95,7 @@ def test_a_command_that_never_ends(tmp_path: Path) -> None:
     assert f"within 15 s; see {log}" in err
 
 
+@pytest.mark.full
 def test_a_kernel_that_complains(tmp_path: Path) -> None:
     log = tmp_path / "console.log"
     script = "echo '<4>WARNING: CPU: 0 PID: 1 at net/x.c:1' >/dev/kmsg; exit 5"

@@ -162,8 +162,11 @@ def _plan(
     profiles: Iterable[Profile],
     stretch: float = 0.0,
 ) -> PlacementPlan:
+    # Each direction of a link is a link here, so every job goes one way only.
     stretched = {
-        each.name: dataclasses.replace(each, period_s=each.period_s * (1 + stretch))
+        each.name: dataclasses.replace(
+            each, period_s=each.period_s * (1 + stretch), phases=each.phases or each.back, back=()
+        )
         for each in profiles
     }
     links = {name: Link(name, rate_bps, None) for name, rate_bps in capacity_bps.items()}
@@ -190,7 +193,8 @@ def _capacities(experiment: Experiment, profiles: Mapping[str, Profile]) -> dict
     }
     found: dict[str, float] = {}
     for job in experiment.jobs:
-        fastest = max(phase.rate_bps for phase in profiles[job.name].phases)
+        profile = profiles[job.name]
+        fastest = max(phase.rate_bps for phase in profile.phases or profile.back)
         for link in _crossed(job):
             carried = rates[link.removesuffix(" back")] * PAYLOAD
             found[link] = max(found.get(link, carried), fastest)

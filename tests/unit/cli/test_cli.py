@@ -70,7 +70,7 @@ def test_every_command_has_help(name, capsys):
 
 def test_no_command_shows_help_and_is_a_usage_error(capsys):
     assert main([]) == 2
-    assert "Commands:" in capsys.readouterr().err
+    assert "Live jobs:" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,19 @@ int main(void)
 {
 	static uint64_t compute[ITERATIONS], bytes[ITERATIONS * FLOWS];
 	const struct sim_link links[] = {
-		{.rate = 200e6, .queue = 30000, .rtt_ns = 100000},
+		{.rate = 200e6,
+		 .queue = 30000,
+		 .mark_min = 10000,
+		 .mark_max = 20000,
+		 .rtt_ns = 100000},
 		{.rate = 50e6, .queue = 60000, .rtt_ns = 10000000, .loss = 0.02},
 		{.rate = 1e6, .queue = 3028, .rtt_ns = 1000000, .loss = 0.3},
 		{.rate = 10e9, .queue = 50000000, .rtt_ns = 50000000},
+		{.rate = 100e6, .queue = 50000, .rtt_ns = 100000}, /* the last one's way back */
 	};
-	static const uint32_t never;
-	struct sim_options options = {.trace_ns = 1000000, .stop = &never};
+	static const uint32_t never, ahead[] = {0, 1}, back[] = {1};
+	struct sim_options options = {
+		.trace_ns = 1000000, .stop = &never, .mss = 1448, .window = 4096};
 	struct sim_job jobs[JOBS];
 	uint32_t i, k;
 
@@ -34,6 +40,13 @@ int main(void)
 			.iterations = ITERATIONS / (i + 1),
 			.bursts = i + 1,
 			.mltcp = i > 0,
+			.base = i == 1 ? SIM_DCTCP : SIM_RENO,
+			.both = i == 2,
+			.chunk = i == 2 ? 10000 : 0,
+			.ahead = ahead,
+			.ahead_count = 1 + i / 2,
+			.back = back,
+			.back_count = i / 2,
 			.compute_ns = compute,
 			.bytes = bytes,
 			.params = {.slope = 2 * MLTCP_ONE,
@@ -44,12 +57,13 @@ int main(void)
 				   .yield_max = MLTCP_ONE,
 				   .mechanisms = 7},
 		};
-	for (i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
+	for (i = 0; i < sizeof(links) / sizeof(links[0]) - 1; i++) {
 		struct sim_result *result;
 
 		options.seed = i;
 		options.slow_start_after_idle = i % 2;
-		result = sim_run(&links[i], jobs, JOBS, &options);
+		options.join_ns = i == 3 ? 20000 : 0;
+		result = sim_run(links + i, 2, jobs, JOBS, &options);
 		printf("%llu timeouts\n", (unsigned long long)result->counters.timeouts);
 		sim_free(result);
 	}

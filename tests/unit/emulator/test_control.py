@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import select
@@ -19,7 +20,9 @@ import pytest
 from support.emulator_processes import EMULATE, PATIENCE_S, Emulator, read_document
 
 from mltcp_tools.emulator.control import Control, receive_message
+from mltcp_tools.emulator.job import JobSpec
 from mltcp_tools.emulator.sockets import congestion_control
+from mltcp_tools.emulator.turns import Turns
 from mltcp_tools.errors import MltcpError, UsageError
 
 
@@ -92,11 +95,58 @@ def test_run_under_control(tmp_path: Path) -> None:
     assert document["iterations"][0]["start"] == at
 
 
+def hand_over(control: socket.socket, spec: object) -> None:
+    """Tell a client its job."""
+    message = {"event": "job", "name": "a", "spec": spec, "trace_s": None}
+    control.send(json.dumps(message).encode())
+
+
+SPEC = JobSpec(300_000, 0.01, 2, flows=2, weights=(2, 1), turns=Turns(0.05, 0.01))
+
+
+def test_a_job_handed_over_is_the_one_that_runs(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    with server() as (_, _, port):
+        arguments = ("client", "127.0.0.1", "--port", str(port), "--output", str(path))
+        with controlled(*arguments) as (client, control):
+            hand_over(control, dataclasses.asdict(SPEC))
+            _, fds = receive_message(control)
+            for fd in fds:
+                os.close(fd)
+            start(control, time.monotonic())
+            for number in (1, 2):
+                assert receive(control) == {"event": "iteration", "iteration": number}
+            assert receive(control) == {"event": "done"}
+            assert client.end()[0] == 0
+    document = read_document(path)
+    given = document["parameters"] | {"cc": None}
+    expected = json.loads(json.dumps(dataclasses.asdict(SPEC)))
+    assert (document["job"], len(fds)) == ("a", 2)
+    assert {name: given[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "complaint"),
+    [
+        ("nothing", "must be a JSON object"),
+        ({"compute_s": 1.0}, "bytes_per_iteration"),
+        (dataclasses.asdict(SPEC) | {"colour": "red"}, "colour"),
+        (dataclasses.asdict(SPEC) | {"flows": 0}, "flows must be 1 to 512, not 0"),
+    ],
+)
+def test_a_job_that_is_none_is_refused(spec: object, complaint: str) -> None:
+    with controlled("client", "127.0.0.1") as (client, control):
+        hand_over(control, spec)
+        code, _, err = client.end()
+    assert code == 2
+    assert complaint in err
+
+
 @pytest.mark.parametrize("when", ["in compute", "in a burst"])
 def test_a_parent_that_says_stop_gets_what_was_measured(when: str, tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     long = ["--bytes=100GB"] if when == "in a burst" else ["--compute=60s"]
-    options = ("--duration=1000s", "--trace=5", "--output", str(path), *long)
+    options = ("--duration=1000s", "--trace=5ms", "--output", str(path), *long)
     with server() as (_, _, port), controlled(*job(port, *options)) as (client, control):
         _, fds = receive_message(control)
         os.close(fds[0])
@@ -240,7 +290,7 @@ def test_receive_message_keeps_no_descriptor_of_a_bad_message() -> None:
 
 def test_parent_that_reads_nothing_does_not_hold_up_the_job(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
-    options = ("--bytes=64", "--compute=0", "--iterations=2000", "--output", str(path))
+    options = ("--bytes=64B", "--compute=0", "--iterations=2000", "--output", str(path))
     with server() as (_, _, port), controlled(*job(port, *options)) as (_, control):
         _, fds = receive_message(control)
         os.close(fds[0])

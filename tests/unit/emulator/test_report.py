@@ -116,10 +116,10 @@ def test_document_is_replaced_whole(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_no_part_of_a_document(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(document: object, file: object) -> None:
+    def full(descriptor: int, mode: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(json, "dump", full)
+    monkeypatch.setattr(os, "fchmod", full)  # called once all of it has been written aside
     with pytest.raises(UsageError, match="No space left"):
         write_document({}, tmp_path / "result.json")
     assert list(tmp_path.iterdir()) == []

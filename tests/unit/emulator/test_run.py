@@ -218,6 +218,8 @@ def _hello(direction: str = "send") -> bytes:
         (_hello() + BurstHeader(1, 1000, 0).pack() + b"x", "middle of an exchange"),
         (_hello()[:20], "middle of an exchange"),
     ],
+    # The bytes name a random session, and test processes that run in parallel must agree on names.
+    ids=["http", "zeros", "zeros-later", "too-many", "down", "up", "extra", "cut-short"],
 )
 def test_garbage_is_logged_and_survived(
     server: Emulator, port: int, garbage: bytes, logged: str
@@ -409,7 +411,7 @@ def test_command_line_reaches_the_job(port: int, capsys: pytest.CaptureFixture[s
     arguments = (
         f"emulate client 127.0.0.1 --port {port} --bytes 20kB --compute 1ms --iterations 4"
         " --jitter 5% --seed 7 --flows 2 --bursts 2 --start-delay 2ms --cc reno --direction both"
-        " --straggler-every 2 --straggler-factor 3 --job a --trace 5 --timeout 4s --json"
+        " --straggler-every 2 --straggler-factor 3 --job a --trace 5ms --timeout 4s --json"
         " --split 3,1 --active 2 --chunk 1kB --turn 20ms --shift 3ms --realign 10%"
     )
     assert main(arguments.split()) == 0

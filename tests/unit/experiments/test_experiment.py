@@ -38,7 +38,7 @@ sysctls: {net.ipv4.tcp_slow_start_after_idle: 1}
 jobs:
   - {name: job, count: 2, bytes: 2.5MB, compute: 340ms, jitter: 5%, flows: 2, bursts: 5,
      start: random, direction: both, straggler: {every: 20, factor: 2}}
-  - {name: other, bytes: 64KiB, compute: 0.1, start: 10ms, iterations: 300, rate: 10mbit}
+  - {name: other, bytes: 64KiB, compute: 100ms, start: 10ms, iterations: 300, rate: 10mbit}
 neighbours:
   - {name: bulk, cc: bbr, count: 2}
   - {name: rpc, cc: arm, size: 20kB, think: 30ms, jitter: 20%, start: 1s}
@@ -173,8 +173,8 @@ def test_shipped_experiments_are_those_of_the_results(
         ("name: full", "", "f.yaml:2: name: missing"),
         ("name: full", "name: full\nname: again", "f.yaml:2: name: given twice"),
         ("name: full", "name: a b", "f.yaml:1: name: 'a b' is not a name"),
-        ("200mbit", "200", "f.yaml:3: link.rate: 200 is not a rate; write it like 200mbit"),
-        ("200mbit", "200kbit", "f.yaml:3: link.rate: '200kbit' is outside 1e+06 to 3e+10 bit/s."),
+        ("200mbit", "200", "f.yaml:3: link.rate: 200 is not a rate, as it has no unit; write"),
+        ("200mbit", "200kbit", "f.yaml:3: link.rate: '200kbit' is outside 1e+06 to 1e+12 bit/s."),
         ("30kB", "3kB", "f.yaml:3: link.queue: '3kB' is outside 3028 to"),
         (
             "aqm: red, ",
@@ -198,7 +198,7 @@ def test_shipped_experiments_are_those_of_the_results(
         ),
         ("bytes: 2.5MB", "bytes: lots", "f.yaml:6: jobs[1].bytes: 'lots' is not a size"),
         ("bytes: 2.5MB, ", "", "f.yaml:6: jobs[1].bytes: missing"),
-        ("bytes: 2.5MB", "bytes: 100", "f.yaml:6: jobs[1]: Not a possible job: bytes per iter"),
+        ("bytes: 2.5MB", "bytes: 100B", "f.yaml:6: jobs[1]: Not a possible job: bytes per iter"),
         ("bytes: 2.5MB", "bytes: {a: 1}", "f.yaml:6: jobs[1].bytes: must be a value, not a map"),
         ("jitter: 5%", "jitter: 200%", "f.yaml:6: jobs[1].jitter: '200%' is outside 0 to 1"),
         ("count: 2", "count: 0", "f.yaml:6: jobs[1].count: 0 is not a whole number from 1 up."),
@@ -216,7 +216,7 @@ def test_shipped_experiments_are_those_of_the_results(
         ("cc: bbr, ", "", "f.yaml:10: neighbours[1].cc: missing"),
         ("name: rpc", "name: job-1", "f.yaml:11: neighbours[2].name: another one is called 'job-1"),
         ("size: 20kB, ", "", "f.yaml:11: neighbours[2].think: belongs to requests; give their"),
-        ("size: 20kB", "size: 1", "f.yaml:11: neighbours[2].size: 1 is outside 64 to"),
+        ("size: 20kB", "size: 1B", "f.yaml:11: neighbours[2].size: '1B' is outside 64 to"),
         ("base: cubic", "base: reno", "f.yaml:14: arms.steep: the base 'reno' of steep is none of"),
         ("flows: 2", "flows: 2, split: 3", "f.yaml:6: jobs[1].split: 3 is not a list of whole"),
         ("flows: 2", "flows: 2, split: [1]", "f.yaml:6: jobs[1]: Not a possible job: the split"),

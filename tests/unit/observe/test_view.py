@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.watched_backend import event
 
-from mltcp_tools.backends.base import Backend, IterationEvent, Job, JobParams
+from mltcp_tools.backends.base import Backend, Job, JobParams
 from mltcp_tools.errors import BusyError, MltcpError
 from mltcp_tools.observe.board import SCHEMA, Board, read_boards
 from mltcp_tools.observe.iterations import JobIterations, without_pieces
@@ -24,25 +25,6 @@ from mltcp_tools.sources.metadata import Metadata
 
 METADATA = Metadata("hooks", 0.5, 1000, 0.2, 0.9, 12)
 VIEW = JobView(3, "gpt2", 2, 40, 0.5, 0.6, 0.45, 0.25, METADATA)
-
-
-def event(job: int, cookie: int, number: int, first_s: float, last_s: float) -> IterationEvent:
-    return IterationEvent(
-        job_id=job,
-        cookie=cookie,
-        local_addr="10.0.0.1",
-        local_port=1000 + cookie,
-        remote_addr="10.0.0.2",
-        remote_port=2,
-        iteration=number,
-        first_ack_s=first_s,
-        last_ack_s=last_s,
-        bytes=100,
-        retransmits=0,
-        srtt_us=100,
-        cwnd=10,
-        ratio=1.0,
-    )
 
 
 def test_flows_that_send_together_are_one_iteration() -> None:
@@ -142,10 +124,16 @@ def test_where_two_followers_show_a_job_the_one_that_knows_more_counts(tmp_path:
         finally:
             os.kill(child, 9)
             os.waitpid(child, 0)
-        assert read_boards(tmp_path)[3].metadata is None  # its writer is dead
         assert (tmp_path / f"{child}.json").exists()
-    with Board(tmp_path):
+        assert read_boards(tmp_path)[3].metadata is None  # its writer is dead
         assert not (tmp_path / f"{child}.json").exists()
+
+
+def test_a_killed_follower_whose_pid_is_anothers_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / f"{os.getpid()}.json"
+    path.write_text(json.dumps(document(start_ticks=1)))
+    assert read_boards(tmp_path) == {}
+    assert not path.exists()
 
 
 def document(**changes: object) -> dict[str, object]:

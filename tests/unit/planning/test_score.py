@@ -158,7 +158,7 @@ def test_what_cannot_be_proven_is_said(capsys: pytest.CaptureFixture[str], tmp_p
         jobs.append(f"  - {{name: j{number}, period: 300ms, phases: [{phases}]}}")
     path = tmp_path / "jobs.yaml"
     path.write_text("link: {rate: 1gbit}\njobs:\n" + "\n".join(jobs) + "\n")
-    assert main(["plan", "score", str(path), "--time-limit", "0.2"]) == 0
+    assert main(["plan", "score", str(path), "--time-limit", "0.2s"]) == 0
     assert "gap" in capsys.readouterr().out
 
 

@@ -17,8 +17,9 @@ from support.captures import LINKS, MSS, Sent, segments, write_capture
 from mltcp_tools.cli.main import main
 from mltcp_tools.emulator.job import JobSpec, compute_times
 from mltcp_tools.errors import UsageError
-from mltcp_tools.profiling.capture import Selector, Series, read_capture
+from mltcp_tools.profiling.capture import Series, read_capture
 from mltcp_tools.profiling.captured import profile_of_series, profiles_of_capture
+from mltcp_tools.profiling.selector import Selector
 from mltcp_tools.profiling.streams import Stream
 from mltcp_tools.simulator.schedules import SCHEDULES, SimulatedJob, simulate
 
@@ -270,7 +271,7 @@ def test_random_bursts_have_no_period() -> None:
 def test_command_profiles_a_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_capture(tmp_path / "x.pcapng", sent_by(JOB, OTHER), ng=True)
     output = tmp_path / "jobs.yaml"
-    options = ["--pcap", str(path), "--job", "a=10.0.1.1", "--job", "b=10.0.2.1"]
+    options = ["--pcap", str(path), "--select", "a=10.0.1.1", "--select", "b=10.0.2.1"]
     assert main(["profile", *options, "-o", str(output), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "mltcp-profiles/1"
@@ -304,9 +305,9 @@ def test_bad_captures_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFix
         (["--pcap", str(silent)], "zero bytes of TCP payload"),
         (["--pcap", str(short)], "Job 10.0.1.1: no period found"),
         (["--pcap", str(wireless)], "link type 127 isn't known"),
-        (["--pcap", str(good), "--job", "a=10.9.9.9"], "has no flow of the jobs named"),
-        (["--pcap", str(good), "--job", "10.0.1.1"], "is no job"),
-        (["--pcap", str(good), "--job", "a=:http"], "is no job"),
+        (["--pcap", str(good), "--select", "a=10.9.9.9"], "has no flow of the jobs named"),
+        (["--pcap", str(good), "--select", "10.0.1.1"], "is no job"),
+        (["--pcap", str(good), "--select", "a=:http"], "is no job"),
         ([], "Name either a RUN or a capture"),
         ([str(good), "--pcap", str(good)], "Name either a RUN or a capture"),
         ([str(good), "--near", "1s"], "belong to --pcap"),

@@ -123,12 +123,10 @@ def test_a_folder_is_the_same_however_many_threads_made_it(
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("link: {aqm: red}", "queue management red"),
+        ("link: {aqm: red}", "queue management red that drops"),
         ("link: {offloads: true}", "offloads"),
-        ("links: {a: {rate: 1mbit}}", "more than one link"),
         ("sysctls: {net.ipv4.tcp_sack: 0}", "sysctl net.ipv4.tcp_sack"),
         ("neighbours: [{name: n, cc: reno}]", "neighbour"),
-        ("jobs: [{bytes: 1MB, compute: 1s, direction: both}]", "direction both of job job"),
         ("jobs: [{bytes: 1MB, compute: 1s, rate: 1mbit}]", "limited rate of job job"),
         ("arms: {b: {cc: bbr}, c: {cc: cubic}}", "arm b of experiment e .* bbr isn't modelled"),
     ],
@@ -141,8 +139,6 @@ def test_what_is_not_modelled_is_refused(text: str, complaint: str) -> None:
     }
     fields[text.partition(":")[0]] = text
     document = "\n".join(fields.values())
-    if text.startswith("links"):
-        document = document.replace("compute: 1s", "compute: 1s, links: [a]")
     with pytest.raises(UsageError, match=complaint):
         modelled(parse_experiment(document, "e.yaml"))
 
@@ -227,7 +223,7 @@ defaults:
 mixes:
   same: {}
   lossy: {link: {loss: 1%}}
-  ring: {jobs: [{bytes: 1MB, compute: 50ms, direction: both}]}
+  paced: {jobs: [{bytes: 1MB, compute: 50ms, rate: 1mbit}]}
 """
 
 
@@ -243,8 +239,8 @@ def test_a_matrix(
     assert not is_matrix("four-jobs")
     assert main(["simulate", "few.yaml"]) == 1
     said = capsys.readouterr()
-    assert "1 of 3 mixes have no result (ring)" in said.err
-    assert "the direction both of job job isn't modelled" in " ".join(said.out.split())
+    assert "1 of 3 mixes have no result (paced)" in said.err
+    assert "the limited rate of job job isn't modelled" in " ".join(said.out.split())
     document = json.loads(Path("runs/few-simulated/matrix.json").read_text())
     assert document["mixes"]["lossy"]["arms"]["m-1-linear"]["mean_s"] > 0
     assert len(document["over_mixes"]) == 4
@@ -256,6 +252,57 @@ def test_a_matrix(
     environment.write_text(json.dumps(measured))
     assert main(["simulate", "few.yaml", "--only", "same"]) == 2
     assert "was measured; name another folder with -o" in capsys.readouterr().err
+
+
+PATHS = """
+name: paths
+jobs:
+  - {name: a, bytes: 300kB, compute: 40ms, links: [one]}
+  - {name: b, bytes: 300kB, compute: 40ms, links: [one, two]}
+links: {one: {rate: 50mbit, queue: 30kB}, two: {rate: 25mbit, queue: 30kB}}
+arms: {reno: {cc: reno}, mltcp: {cc: mltcp}}
+iterations: 3
+repetitions: 1
+alone: {iterations: 3}
+"""
+
+
+def test_a_job_alone_takes_what_its_slowest_link_takes() -> None:
+    experiment, _ = modelled(parse_experiment(PATHS, "paths.yaml"))
+    alone = {
+        plan.name: document["iterations"]
+        for plan, document in simulate_arm(experiment, experiment.arm(ALONE), 1).documents
+    }
+    for name, rate in (("a", 50e6), ("b", 25e6)):
+        burst = alone[name][-1]["bursts"][0]
+        carried = 300_000 / 1448 * 1514 * 8 / rate
+        assert carried < burst["end"] - burst["start"] < 1.1 * carried
+
+
+@pytest.mark.parametrize("chunk", ["", ", chunk: 64kB"])
+def test_a_job_that_sends_both_ways_fills_both(chunk: str) -> None:
+    text = SMALL.replace("{name: one,", f"{{name: one, direction: both{chunk},")
+    experiment, _ = modelled(parse_experiment(text, "small.yaml"))
+    (plan, document), *_ = simulate_arm(experiment, experiment.arm("mltcp"), 1).documents
+    assert plan.spec.direction == "both"
+    assert len(document["iterations"]) == plan.spec.iterations
+
+
+def test_packets_and_round_trips_are_those_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(SMALL)
+    command = ["simulate", str(tmp_path / "small.yaml"), "--arms", "reno", "--trace", "0"]
+    more = ["--mtu", "9000", "--rtt", "5ms", "--join", "20us"]
+    assert main([*command, "-o", str(tmp_path / "usual")]) == 0
+    assert main([*command, *more, "-o", str(tmp_path / "other")]) == 0
+    arms = [pd.read_csv(tmp_path / run / "arms.csv") for run in ("usual", "other")]
+    assert arms[1]["link_packets"].max() < arms[0]["link_packets"].max() / 5
+    assert arms[1]["duration_s"].min() > arms[0]["duration_s"].min()
+    environment = json.loads((tmp_path / "other" / "environment.json").read_text())
+    assert (environment["mtu"], environment["rtt_s"], environment["join_s"]) == (
+        9000,
+        pytest.approx(5e-3),
+        pytest.approx(20e-6),
+    )
 
 
 def test_no_memory_is_misused(tmp_path: Path) -> None:
@@ -334,8 +381,9 @@ def test_the_order_is_sincronias(weight: int) -> None:
     """Three bursts begin at once; on one link they must end in the order that BSSI gives."""
     sizes = [3_000_000, 1_000_000, 2_000_000]
     jobs = [library.Job(start=0.0, compute=[0.01], bytes=[[size]]) for size in sizes]
-    link = library.Link(200e6, 100_000, 1e-4, levels=8, weight=weight)
-    done = library.simulate(link, jobs, seed=1)
+    priorities = library.Priorities(levels=8, weight=weight)
+    link = library.Link(200e6, 100_000, 1e-4)
+    done = library.simulate(link, jobs, seed=1, priorities=priorities)
     ends = [int(bursts["end_ns"][0]) for bursts in done.bursts]
     weights = [coflow_weight(WEIGHTS[weight], Progress(remaining=1.0)) for _ in sizes]
     order = bssi([{"link": float(size)} for size in sizes], weights)

@@ -191,3 +191,118 @@ def test_random_loss_is_as_frequent_as_it_is_said_to_be() -> None:
     link = Link(rate=200e6, queue=1_000_000, rtt=1e-3, loss=0.02)
     counted = simulate(link, jobs(2), seed=5).counters
     assert counted["lost"] / counted["sent"] == pytest.approx(0.02, rel=0.15)
+
+
+BOTH = [Link(200e6, 30_000, 100e-6)] * 2
+
+
+def both(chunk: int = 0, mltcp: dict[str, int] | None = None, count: int = 1) -> list[Job]:
+    return [
+        Job(0.01 * n, [0.1] * 4, [[1_000_000]] * 4, params=mltcp, back=(1,), both=True, chunk=chunk)
+        for n in range(count)
+    ]
+
+
+@settings(max_examples=30)
+@given(
+    chunk=st.sampled_from([0, 1, 1_448, 10_000, 65_536, 5_000_000]),
+    sizes=st.lists(st.integers(0, 60_000), min_size=1, max_size=4).filter(any),
+    mltcp=st.sampled_from([None, params()]),
+    loss=st.sampled_from([0.0, 0.02]),
+    seed=st.integers(0, 2**32),
+)
+def test_every_byte_arrives_both_ways(
+    chunk: int, sizes: list[int], mltcp: dict[str, int] | None, loss: float, seed: int
+) -> None:
+    if chunk == 1:
+        sizes = [size % 50 for size in sizes] + [1]
+    links = [Link(50e6, 20_000, 1e-3, loss), Link(20e6, 10_000, 1e-3)]
+    pair = [
+        Job(0.001 * n, [0.05, 0.01], [sizes] * 2, params=mltcp, back=(1,), both=True, chunk=chunk)
+        for n in range(2)
+    ]
+    result = simulate(links, pair, seed=seed, trace=0.005)
+    assert result.counters["received_bytes"] == 2 * 2 * 2 * sum(sizes)
+
+
+def test_both_ways_at_once_take_what_one_way_takes() -> None:
+    """The links carry both ways at full rate; ACKs take a small share of each."""
+    one = simulate(BOTH, [Job(0.0, [0.1] * 4, [[1_000_000]] * 4, back=(1,))], seed=1)
+    two = simulate(BOTH, both(), seed=1)
+    (first,), (second,) = (
+        [(of_job["end_ns"] - of_job["start_ns"])[1:].mean() for of_job in result.bursts]
+        for result in (one, two)
+    )
+    assert first < second < 1.2 * first
+
+
+def test_with_chunks_each_end_waits_for_the_other() -> None:
+    """On a long path every chunk takes a round trip, whatever the window is."""
+    links = [Link(1e9, 1_000_000, 20e-3)] * 2
+    (of_job,) = simulate(
+        links, [Job(0.0, [0.1], [[1_000_000]], back=(1,), both=True)], seed=1
+    ).bursts
+    chunked = Job(0.0, [0.1], [[1_000_000]], back=(1,), both=True, chunk=10_000)
+    (in_chunks,) = simulate(links, [chunked], seed=1).bursts
+    # A chunk of 10 kB comes half a round trip after the one that it answers.
+    assert in_chunks["end_ns"][0] - in_chunks["start_ns"][0] >= 99 * 10_000_000
+    assert of_job["end_ns"][0] - of_job["start_ns"][0] < 300_000_000
+
+
+def test_a_queue_that_marks_is_kept_short_without_a_loss() -> None:
+    long = Job(0.0, [0.1], [[20_000_000]])
+    dropping = Link(100e6, 200_000, 2e-3)
+    marking = Link(100e6, 200_000, 2e-3, marks=(40_000, 40_000))
+    dropped, marked = (simulate(link, [long], seed=1).counters for link in (dropping, marking))
+    assert dropped["dropped"] > 0
+    assert dropped["marked"] == 0
+    assert marked["marked"] > 0
+    # Slow start alone is fast enough to fill the queue before the first mark comes back.
+    assert marked["dropped"] < dropped["dropped"]
+
+
+def test_dctcp_keeps_the_link_full_with_marks_at_a_seventh_of_its_path() -> None:
+    """Where Reno, which halves its window at each mark, lets it run dry (RFC 8257, 4.1)."""
+    link = Link(100e6, 200_000, 10e-3, marks=(20_000, 20_000))
+    ends = {}
+    for base in ("reno", "dctcp"):
+        (burst,) = simulate(link, [Job(0.0, [0.1], [[60_000_000]], base=base)], seed=1).bursts
+        ends[base] = float(burst["end_ns"][0] - burst["start_ns"][0]) * 1e-9
+    line = 60_000_000 / MSS * WIRE * 8 / link.rate
+    assert ends["dctcp"] < 1.08 * line < ends["reno"]
+
+
+def test_receivers_that_join_segments_send_fewer_acks() -> None:
+    """Fewer ACKs let a window grow in fewer, larger steps; nothing is lost by it."""
+    fast = Link(10e9, 2_000_000, 50e-6)
+    lone = Job(0.0, [0.01] * 3, [[10_000_000]] * 3)
+    results = [simulate(fast, [lone], seed=1, join=join) for join in (0.0, 20e-6)]
+    assert all(each.counters["received_bytes"] == 30_000_000 for each in results)
+    assert times(results[0]) != times(results[1])
+
+
+def test_large_packets_are_fewer() -> None:
+    lone = Job(0.0, [0.01] * 3, [[10_000_000]] * 3)
+    counters = simulate(Link(10e9, 2_000_000, 50e-6), [lone], seed=1, mss=8948).counters
+    assert counters["sent"] - counters["retransmitted"] == 3 * -(-10_000_000 // 8948)
+
+
+def test_a_path_that_holds_more_than_the_usual_buffers_is_filled() -> None:
+    """At 100 Gbit/s over 2 ms, 4,096 segments would be a quarter of what the path holds."""
+    link = Link(100e9, 25_000_000, 2e-3)
+    (burst,) = simulate(link, [Job(0.0, [0.01], [[1_000_000_000]])], seed=1).bursts
+    taken = float(burst["end_ns"][0] - burst["start_ns"][0]) * 1e-9
+    assert taken < 1.4 * 1_000_000_000 / MSS * WIRE * 8 / link.rate
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        Job(0.0, [0.1], [[1000]], ahead=(1,)),
+        Job(0.0, [0.1], [[1000]], both=True),
+        Job(0.0, [0.1], [[1000]], chunk=100),
+    ],
+)
+def test_jobs_over_links_that_are_not_there_are_refused(job: Job) -> None:
+    with pytest.raises(ValueError, match="links"):
+        simulate(LINK, [job], seed=1)

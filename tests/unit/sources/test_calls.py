@@ -78,6 +78,15 @@ PLANS = {
     "pipeline": pipeline(8, 1_000_000, 0.01, 0.1),
 }
 plans = pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+SLOW = ("fsdp of 100 layers",)
+drawn_plans = pytest.mark.parametrize(
+    "plan",
+    [
+        pytest.param(plan, id=name, marks=[pytest.mark.full] if name in SLOW else [])
+        for name, plan in PLANS.items()
+    ],
+)
+"""For tests that draw many runs of each plan."""
 
 
 @plans
@@ -89,7 +98,7 @@ def test_plan_comes_out(plan: Plan) -> None:
     assert 10 <= iterations.seen <= 12
 
 
-@plans
+@drawn_plans
 @settings(max_examples=30)
 @given(seed=st.integers(0, 2**32))
 def test_jitter_and_lost_calls_change_little(plan: Plan, seed: int) -> None:
@@ -102,7 +111,7 @@ def test_jitter_and_lost_calls_change_little(plan: Plan, seed: int) -> None:
     assert iterations.sent_bytes == pytest.approx(bytes_of(plan), rel=0.15)
 
 
-@plans
+@drawn_plans
 @settings(max_examples=30)
 @given(seed=st.integers(0, 2**32))
 def test_warm_up_is_forgotten(plan: Plan, seed: int) -> None:

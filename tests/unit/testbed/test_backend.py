@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from mltcp_tools.backends.base import NAMES
-from mltcp_tools.errors import BusyError, HostError, MltcpError
+from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.jobs import Job
 from mltcp_tools.experiments.reading import parse_experiment
 from mltcp_tools.testbed import backend as testbed_backend
 from mltcp_tools.testbed.backend import ArmJobs, use_backend
 from mltcp_tools.testbed.borrowed import borrow
-from mltcp_tools.testbed.run import check_congestion_controls
+from mltcp_tools.testbed.run import check_congestion_controls, check_rates
 
 
 class Backend:
@@ -74,3 +74,14 @@ def test_a_congestion_control_that_can_not_be_had_is_named_with_its_arm() -> Non
     check_congestion_controls(parse_experiment(text.replace("CC", "mltcp"), "a.yaml"))
     with pytest.raises(HostError, match=r"arm odd .*--arms.*'no_such'"):
         check_congestion_controls(parse_experiment(text.replace("CC", "no_such"), "a.yaml"))
+
+
+def test_links_that_only_a_simulation_has_are_refused():
+    text = (
+        "name: e\nlink: {rate: RATE}\njobs: [{bytes: 1MB, compute: 1s}]\narms: {reno: {cc: reno}}"
+    )
+    check_rates(parse_experiment(text.replace("RATE", "30gbit"), "a.yaml"))
+    with pytest.raises(
+        UsageError, match="a link of 100 Gbit/s, and the testbed's carry 30 at most"
+    ):
+        check_rates(parse_experiment(text.replace("RATE", "100gbit"), "a.yaml"))

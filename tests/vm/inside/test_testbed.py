@@ -72,7 +72,7 @@ def test_two_jobs_of_dctcp_over_a_link_that_marks(tmp_path: Path) -> None:
 def test_the_command_reports(tmp_path: Path) -> None:
     path = experiment(tmp_path, LINK="ecn: false", BASE="reno", MLTCP="mltcp_reno")
     command = [sys.executable, "-m", "mltcp_tools.cli.main", "testbed", "run", str(path)]
-    options = ["--backend", "auto", "-o", str(tmp_path / "run"), "--json"]
+    options = ["--backend", "auto", "-o", str(tmp_path / "run"), "--json", "--attempts", "1"]
     done = subprocess.run([*command, *options], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert set(json.loads(done.stdout)["arms"]) >= {"base", "mltcp"}

@@ -11,7 +11,7 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Iterator, Set
+from collections.abc import Collection, Iterator, Set
 from typing import Any
 
 from pyroute2.netlink import NETLINK_SOCK_DIAG
@@ -56,19 +56,41 @@ def tcp_sockets(diag: socket.socket, inodes: Set[int]) -> dict[int, Any]:
     The values are pyroute2's inet_diag_msg. HostError where the kernel has no sock_diag for TCP.
     """
     found = {}
+    for data in _dump(diag):
+        (inode,) = _INODE.unpack_from(data, _INODE_AT)
+        if inode in inodes:
+            message = inet_diag_msg(data)
+            message.decode()
+            found[inode] = message
+    return found
+
+
+def tcp_sockets_running(diag: socket.socket, names: Collection[str]) -> list[Any]:
+    """What sock_diag tells of the TCP sockets that run these congestion controls.
+
+    Listening ones, and connections that no process has any more, are among them; a socket that is
+    neither bound nor connected is not: sock_diag doesn't know of it.
+    """
+    found = []
+    wanted = [name.encode() + b"\0" for name in names]
+    for data in _dump(diag):
+        if any(name in data for name in wanted):
+            message = inet_diag_msg(data)
+            message.decode()
+            if message.get_attr("INET_DIAG_CONG") in names:
+                found.append(message)
+    return found
+
+
+def _dump(diag: socket.socket) -> Iterator[bytes]:
+    """The message of each TCP socket, IPv4's and IPv6's."""
     for family in (socket.AF_INET, socket.AF_INET6):
         request = _REQUEST.pack(family, socket.IPPROTO_TCP, _TOLD, _STATES)
         header = _HEADER.pack(
             _HEADER.size + len(request), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, family, 0
         )
         diag.send(header + request)
-        for data in _messages(diag):
-            (inode,) = _INODE.unpack_from(data, _INODE_AT)
-            if inode in inodes:
-                message = inet_diag_msg(data)
-                message.decode()
-                found[inode] = message
-    return found
+        yield from _messages(diag)
 
 
 def _messages(diag: socket.socket) -> Iterator[bytes]:

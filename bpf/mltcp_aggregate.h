@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Sums in the network: the packet, and what an aggregator does with one. The BPF programs, the
+ * workers and the tests compile this header; it includes no kernel or libc header but types.
+ *
+ * A job of n workers owns a range of slots, each with two versions. In round r of a slot every
+ * worker sends one packet; version r % 2 of the slot adds them up and the sum goes to all. A worker
+ * starts round r + 1 when it has the sum of round r, so a packet of round r + 2 proves that every
+ * worker has the sum of round r, and its version may be taken anew. Hosts repeat what is lost; a
+ * repeated packet is answered, never added again (SwitchML, NSDI'21, section 4; rounds are
+ * numbered here instead of one bit, so that a late packet is known as such).
+ *
+ * Each packet also names the chunk and the exponent that its worker has next for the slot; the
+ * answer has the smallest chunk named, and the largest exponent named for that chunk. So all
+ * workers quantise the next chunk alike, and skip chunks that are zero everywhere (OmniReduce,
+ * SIGCOMM'21, section 3). A worker that has nothing in a chunk sends a packet without values.
+ */
+#ifndef MLTCP_AGGREGATE_H
+#define MLTCP_AGGREGATE_H
+
+#include <linux/types.h>
+
+#define AGG_MAGIC 0x31474c4d /* "MLG1" */
+#define AGG_VALUES_MAX 1024 /* int32 in a packet */
+#define AGG_WORKERS_MAX 64 /* of a job */
+#define AGG_JOBS_MAX 64
+#define AGG_END 0xffffffffu /* no chunk */
+#define AGG_EXPONENT_NONE (-32768) /* nothing but zeros, or no floating point */
+#define AGG_EXPONENT_NONFINITE 32767 /* an infinity or a NaN is among the values */
+
+enum agg_type {
+	AGG_DATA = 1, /* worker: what it has for this round */
+	AGG_POLL = 2, /* worker: where is the answer of this round? */
+	AGG_RESULT = 3, /* aggregator, to all: the sum */
+	AGG_AGAIN = 4, /* aggregator, to one: the sum, once more */
+	AGG_HELD = 5, /* aggregator: yours is in, others' are not; chunk, next: agg_missing() */
+	AGG_MISSING = 6, /* aggregator: yours is not in */
+	AGG_MISMATCH = 7, /* aggregator: another worker sent something else for this round */
+};
+
+enum agg_flag {
+	AGG_MAX = 1, /* the largest instead of the sum */
+};
+
+/* All fields little-endian. */
+struct agg_header {
+	__u32 magic;
+	__u8 type; /* enum agg_type */
+	__u8 flags; /* enum agg_flag */
+	__u16 worker; /* rank within the job */
+	__u64 key; /* the job's, from who admitted it */
+	__u32 job; /* index at the aggregator */
+	__u32 generation; /* of that index; a former job's packets are told by it */
+	__u32 round; /* of the slot, modulo 2^32 */
+	__u32 operation; /* number of the collective, modulo 2^32 */
+	__u32 chunk; /* of the tensor, that the values are; AGG_END: none */
+	__u32 next; /* chunk that follows in this slot; AGG_END: none */
+	__u16 slot; /* within the job */
+	__u16 count; /* of values, a multiple of 4 */
+	__s16 exponent; /* of the chunk `next`: all its values are below 2^exponent */
+	__u16 reserved; /* 0 */
+	__u64 check; /* agg_check() */
+};
+
+struct agg_packet {
+	struct agg_header header;
+	__s32 values[AGG_VALUES_MAX];
+};
+
+/* A job as the aggregator knows it. */
+struct agg_job {
+	__u64 key; /* 0: there is no job at this index */
+	__u64 everyone; /* bitmap of its workers */
+	__u32 generation;
+	__u32 first; /* of its slots */
+	__u32 slots;
+	__u32 values; /* most in a packet */
+	__u32 workers; /* how many send here */
+	__u32 parent; /* 1: sums go to the aggregator above, which has the total */
+};
+
+/* The other end of a job's worker, all as in the packets (network order). */
+struct agg_peer {
+	__be32 address, local_address; /* IPv4, its and ours */
+	__be16 port, local_port; /* UDP */
+	__u8 mac[6], local_mac[6]; /* Ethernet */
+	__u32 interface; /* index */
+};
+
+/* The aggregator above, as a job's leaf knows it: it is a worker there. */
+struct agg_parent {
+	__u64 key;
+	__u32 generation;
+	__u32 job; /* index there */
+	__u16 worker; /* rank there */
+	__u8 reserved[6];
+	struct agg_peer peer;
+};
+
+/* What one version of a slot holds, without the lock that guards it. */
+struct agg_entry {
+	__u64 seen; /* bitmap of the workers whose packets of this round are in */
+	__u32 round;
+	__u32 operation;
+	__u32 chunk;
+	__u32 next;
+	__s16 exponent;
+	__u16 count; /* of values; 0 as long as no worker has sent any */
+	__u8 flags;
+	__u8 final; /* the values are the total; with an aggregator above not before it answered */
+	__u8 reserved[2];
+	__s32 values[AGG_VALUES_MAX];
+};
+
+/* What is to be done with a packet; the answer is in the packet then. */
+enum agg_action {
+	AGG_DROP, /* nothing more */
+	AGG_REPLY, /* send it back to the worker it came from */
+	AGG_BROADCAST, /* send it to every worker of the job */
+	AGG_UP, /* send it to the aggregator above */
+	AGG_STALE, /* nothing more: it is of a round that is over */
+	AGG_REFUSE, /* nothing more: no honest worker sends this */
+};
+
+typedef __u64 __attribute__((may_alias)) agg_word;
+
+/* Whether a packet of `length` bytes from a worker has sizes that can be. */
+static inline __attribute__((always_inline)) int
+agg_well_formed(const struct agg_job *job, const struct agg_header *header, __u32 length)
+{
+	if (header->type != AGG_DATA && (header->type != AGG_POLL || header->count))
+		return 0;
+	return header->count % 4 == 0 && header->count <= job->values &&
+	       header->count <= AGG_VALUES_MAX &&
+	       length == sizeof(*header) + header->count * 4 && header->slot < job->slots &&
+	       !header->reserved && !(header->flags & ~AGG_MAX);
+}
+
+/* A 64-bit check over a packet: header without `check`, then values. Each step is a bijection of
+ * its lane, so no change within one word goes unseen, and others do once in about 2^64. */
+static inline __attribute__((always_inline)) __u64 agg_check(const struct agg_packet *packet,
+							      __u32 count)
+{
+	const __u64 prime = 0x9e3779b97f4a7c15ull;
+	const agg_word *word = (const agg_word *)packet;
+	__u64 a = 0x243f6a8885a308d3ull, b = 0x13198a2e03707344ull;
+	__u32 i;
+
+	for (i = 0; i < (sizeof(struct agg_header) - 8) / 8; i++) {
+		a = (a ^ word[i]) * prime;
+		a ^= a >> 29;
+	}
+	word = (const agg_word *)packet->values;
+	for (i = 0; i < AGG_VALUES_MAX / 2; i += 2) {
+		if (i >= count / 2)
+			break;
+		a = (a ^ word[i]) * prime;
+		b = (b ^ word[i + 1]) * prime;
+		a ^= a >> 29;
+		b ^= b >> 29;
+	}
+	return (a ^ (b << 32 | b >> 32)) * prime;
+}
+
+static inline __attribute__((always_inline)) void agg_copy(__s32 *to, const __s32 *from,
+							    __u32 count)
+{
+	agg_word *target = (agg_word *)to;
+	const agg_word *source = (const agg_word *)from;
+	__u32 i;
+
+	for (i = 0; i < AGG_VALUES_MAX / 2; i += 2) {
+		if (i >= count / 2)
+			break;
+		target[i] = source[i];
+		target[i + 1] = source[i + 1];
+	}
+}
+
+/* Sums wrap modulo 2^32, as int32 does on every machine. */
+static inline __attribute__((always_inline)) void agg_add(__s32 *to, const __s32 *values,
+							   __u32 count)
+{
+	__u32 i;
+
+	for (i = 0; i < AGG_VALUES_MAX; i += 4) {
+		if (i >= count)
+			break;
+		to[i] = (__s32)((__u32)to[i] + (__u32)values[i]);
+		to[i + 1] = (__s32)((__u32)to[i + 1] + (__u32)values[i + 1]);
+		to[i + 2] = (__s32)((__u32)to[i + 2] + (__u32)values[i + 2]);
+		to[i + 3] = (__s32)((__u32)to[i + 3] + (__u32)values[i + 3]);
+	}
+}
+
+static inline __attribute__((always_inline)) void agg_largest(__s32 *to, const __s32 *values,
+							       __u32 count)
+{
+	__u32 i;
+
+	for (i = 0; i < AGG_VALUES_MAX; i++) {
+		if (i >= count)
+			break;
+		if (to[i] < values[i])
+			to[i] = values[i];
+	}
+}
+
+/* An answer without values. */
+static inline __attribute__((always_inline)) enum agg_action agg_short(struct agg_packet *packet,
+									__u8 type)
+{
+	packet->header.type = type;
+	packet->header.count = 0;
+	return AGG_REPLY;
+}
+
+static inline __attribute__((always_inline)) void
+agg_answer(const struct agg_entry *entry, struct agg_packet *packet, __u8 type)
+{
+	__u32 count = entry->count;
+
+	packet->header.type = type;
+	packet->header.flags = entry->flags;
+	packet->header.chunk = entry->chunk;
+	packet->header.next = entry->next;
+	packet->header.exponent = entry->exponent;
+	packet->header.count = entry->count;
+	agg_copy(packet->values, entry->values, count);
+}
+
+static inline __attribute__((always_inline)) void agg_merge(struct agg_entry *entry,
+							     const struct agg_packet *packet)
+{
+	__u32 count = packet->header.count;
+
+	if (packet->header.next < entry->next) {
+		entry->next = packet->header.next;
+		entry->exponent = packet->header.exponent;
+	} else if (packet->header.next == entry->next &&
+		   packet->header.exponent > entry->exponent) {
+		entry->exponent = packet->header.exponent;
+	}
+	if (!count)
+		return;
+	if (!entry->count)
+		agg_copy(entry->values, packet->values, count);
+	else if (entry->flags & AGG_MAX)
+		agg_largest(entry->values, packet->values, count);
+	else
+		agg_add(entry->values, packet->values, count);
+	entry->count = packet->header.count;
+}
+
+/* The whole of a round is in: on to everyone, or up. */
+static inline __attribute__((always_inline)) enum agg_action
+agg_complete(const struct agg_job *job, struct agg_entry *entry, struct agg_packet *packet)
+{
+	if (!job->parent) {
+		entry->final = 1;
+		agg_answer(entry, packet, AGG_RESULT);
+		return AGG_BROADCAST;
+	}
+	agg_answer(entry, packet, AGG_DATA);
+	return AGG_UP;
+}
+
+/* A worker's packet of a round whose entry it is, and which had its packet before. */
+static inline __attribute__((always_inline)) enum agg_action
+agg_repeated(const struct agg_job *job, struct agg_entry *entry, struct agg_packet *packet)
+{
+	__u64 missing = job->everyone & ~entry->seen;
+
+	if (entry->final) {
+		agg_answer(entry, packet, AGG_AGAIN);
+		return AGG_REPLY;
+	}
+	if (!missing) {
+		/* The aggregator above may have lost it, or its answer was lost. */
+		agg_answer(entry, packet, AGG_DATA);
+		return AGG_UP;
+	}
+	packet->header.chunk = missing >> 32;
+	packet->header.next = (__u32)missing;
+	return agg_short(packet, AGG_HELD);
+}
+
+/* Bitmap of the workers whose packets aren't in, from an answer AGG_HELD. */
+static inline __attribute__((always_inline)) __u64 agg_missing(const struct agg_header *held)
+{
+	return (__u64)held->chunk << 32 | held->next;
+}
+
+/* Take a worker's packet, whose job, key, sender, sizes and check are known to be right.
+ *
+ * entry: of version round % 2 of its slot, locked by the caller. */
+static inline __attribute__((always_inline)) enum agg_action
+agg_take(const struct agg_job *job, struct agg_entry *entry, struct agg_packet *packet)
+{
+	struct agg_header *header = &packet->header;
+	__u64 mine = 1ull << (header->worker & 63);
+	__u32 ahead = header->round - entry->round;
+
+	if (ahead == 2 && entry->final) {
+		if (header->type == AGG_POLL)
+			return agg_short(packet, AGG_MISSING);
+		entry->round = header->round;
+		entry->operation = header->operation;
+		entry->chunk = header->chunk;
+		entry->next = AGG_END;
+		entry->exponent = AGG_EXPONENT_NONE;
+		entry->flags = header->flags;
+		entry->count = 0;
+		entry->final = 0;
+		entry->seen = 0;
+	} else if (ahead) {
+		return (__s32)ahead < 0 ? AGG_STALE : AGG_REFUSE;
+	}
+	if (header->operation != entry->operation || header->chunk != entry->chunk ||
+	    header->flags != entry->flags ||
+	    (header->count && entry->count && header->count != entry->count))
+		return agg_short(packet, AGG_MISMATCH);
+	if (entry->seen & mine)
+		return agg_repeated(job, entry, packet);
+	if (header->type == AGG_POLL)
+		return agg_short(packet, AGG_MISSING);
+	agg_merge(entry, packet);
+	entry->seen |= mine;
+	if (entry->seen != job->everyone)
+		return AGG_DROP;
+	return agg_complete(job, entry, packet);
+}
+
+/* Take the total of a round from the aggregator above. */
+static inline __attribute__((always_inline)) enum agg_action
+agg_take_total(const struct agg_job *job, struct agg_entry *entry, struct agg_packet *packet)
+{
+	struct agg_header *header = &packet->header;
+
+	if (header->round != entry->round || entry->seen != job->everyone || entry->final)
+		return AGG_STALE;
+	if (header->type != AGG_RESULT && header->type != AGG_AGAIN)
+		return AGG_DROP; /* what is missing there the workers will ask for again */
+	if (header->operation != entry->operation || header->chunk != entry->chunk ||
+	    header->flags != entry->flags || (entry->count && header->count != entry->count))
+		return AGG_REFUSE;
+	entry->count = header->count;
+	entry->next = header->next;
+	entry->exponent = header->exponent;
+	agg_copy(entry->values, packet->values, header->count);
+	entry->final = 1;
+	header->type = AGG_RESULT;
+	return AGG_BROADCAST;
+}
+
+#endif

@@ -1,0 +1,84 @@
+"""Attached connections that somebody else detaches, moves to another job, or gives back.
+
+What an operator does by hand counts more than the rules: it is told, and stays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from mltcp_tools.agent.voice import Voice
+from mltcp_tools.agent.watchlist import Watched
+from mltcp_tools.attach.state import StateFiles
+from mltcp_tools.backends.base import Job
+
+
+def notice_taken(
+    watched: Iterable[Watched],
+    tags: Mapping[int, int],
+    voice: Voice,
+    files: StateFiles | None = None,
+) -> None:
+    """Compare what is attached, as known here, with what the kernel shows and what is on record.
+
+    tags: the job of each flow by its cookie, as just read. The records are read only where these
+    differ from what is expected, or something is left alone.
+    """
+    known = [each for each in watched if each.job is not None]
+    if not any(each.left or _missing(each, tags) for each in known):
+        return
+    owners = {
+        record.cookie: state.job
+        for state in (files or StateFiles()).read()
+        for record in state.sockets
+    }
+    for each in known:
+        _notice(each, tags, owners, voice)
+
+
+def _missing(watched: Watched, tags: Mapping[int, int]) -> set[int]:
+    """Cookies of attached connections that the kernel doesn't show as this job's."""
+    assert watched.job is not None
+    return {cookie for cookie in watched.ours if tags.get(cookie) != watched.job.job.id}
+
+
+def _notice(
+    watched: Watched, tags: Mapping[int, int], owners: Mapping[int, Job], voice: Voice
+) -> None:
+    assert watched.job is not None
+    job, pid = watched.job.job, watched.process.pid
+    # What is on record as this job's is so, though the kernel has lost its tag by an unload.
+    taken = {
+        cookie
+        for cookie in _missing(watched, tags)
+        if cookie not in owners or owners[cookie].name != job.name
+    }
+    watched.ours -= taken
+    watched.left |= taken
+    where = Counter(owners[cookie].name if cookie in owners else "" for cookie in taken)
+    for other, count in where.items():
+        what = f"{job.name}: {_connections(count)} of process {pid}"
+        if other:
+            voice.say(
+                f"{what} moved to job {other} by somebody else, job {job.name} -> {other};"
+                f" `mltcp detach {other}` puts back what ran first."
+            )
+        else:
+            voice.say(
+                f"{what} detached by somebody else, and left so; `mltcp attach {pid} --job"
+                f" {job.name}` gives them back."
+            )
+    back = {
+        cookie for cookie in watched.left if cookie in owners and owners[cookie].name == job.name
+    }
+    if back:
+        watched.left -= back
+        watched.ours |= back
+        watched.job.job = replace(job, id=owners[next(iter(back))].id)
+        voice.say(f"{job.name}: {_connections(len(back))} of process {pid} given back.")
+
+
+def _connections(count: int) -> str:
+    return "1 connection" if count == 1 else f"{count} connections"

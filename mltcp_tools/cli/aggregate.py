@@ -1,0 +1,208 @@
+"""`mltcp aggregate`: run the aggregator of collectives on this host."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mltcp_tools.cli.options import SECONDS
+from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
+from mltcp_tools.units import format_bytes
+
+_START_S = 60.0  # the programs are compiled the first time
+
+name_option = click.option(
+    "--name", default="default", show_default=True, help="Which aggregator of this host."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+
+@click.group()
+def command() -> None:
+    """Run the aggregator, which sums up gradients in the network.
+
+    Workers reach it by the addresses of the interfaces named; each sends its gradients once and
+    gets the sum once, where a ring sends nearly twice as much.
+    """
+
+
+@command.command()
+@click.option(
+    "-i",
+    "--interface",
+    "interfaces",
+    multiple=True,
+    required=True,
+    help="A port that workers are behind; can be repeated.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(("xdp", "tc")),
+    default="xdp",
+    show_default=True,
+    help="xdp: fastest; each worker of a job is behind a port of its own, and sums pass by the"
+    " ports' queueing disciplines. tc: any number of workers behind a port, and through them.",
+)
+@click.option("--port", type=click.IntRange(1, 65400), help="UDP and TCP port.  [default: 17749]")
+@click.option(
+    "--slots",
+    type=click.IntRange(1, 65536),
+    default=1024,
+    show_default=True,
+    help="Packets' worth of memory for all jobs together, 8 kB each.",
+)
+@click.option(
+    "--quota", type=click.IntRange(1, 65536), default=256, show_default=True, help="Slots of a job."
+)
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="What workers must have in MLTCP_AGGREGATOR_TOKEN.",
+)
+@click.option(
+    "--wait",
+    "wait_s",
+    type=SECONDS,
+    default="60s",
+    show_default=True,
+    help="How long a job's first rank waits for its last.",
+)
+@name_option
+@click.option("--foreground", is_flag=True, help="Stay, rather than go on in the background.")
+def up(
+    interfaces: tuple[str, ...],
+    mode: str,
+    port: int | None,
+    slots: int,
+    quota: int,
+    token_file: Path | None,
+    wait_s: float,
+    name: str,
+    foreground: bool,
+) -> None:
+    """Start the aggregator on these interfaces. It needs root."""
+    from mltcp_tools.collectives.daemon import is_up, run_daemon
+    from mltcp_tools.collectives.session import PORT
+    from mltcp_tools.host.facts import require_bpf_capabilities
+
+    require_bpf_capabilities()
+    _check_name(name)
+    if not foreground:
+        if is_up(name):
+            raise BusyError(f"An aggregator called {name!r} is up; `mltcp aggregate down` ends it.")
+        _start(name)
+        return
+    run_daemon(
+        list(interfaces),
+        name=name,
+        mode=mode,
+        port=port or PORT,
+        slots=slots,
+        quota=quota,
+        token=token_file.read_text().strip() if token_file else "",
+        wait_s=wait_s,
+        ready=lambda: None,
+    )
+
+
+def _check_name(name: str) -> None:
+    if not name.replace("-", "").isalnum() or len(name) > 32:
+        raise UsageError(f"{name!r} is no name of an aggregator; take letters, digits and -.")
+
+
+def _start(name: str) -> None:
+    """This very command again, in the background; returns when it answers."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mltcp_tools.cli.main", *sys.argv[1:], "--foreground"],
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd="/",
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(each for each in sys.path if each)},
+    )
+    from mltcp_tools.collectives.daemon import is_up
+
+    deadline = time.monotonic() + _START_S
+    while not is_up(name):
+        if process.poll() is not None:
+            assert process.stderr is not None
+            said = process.stderr.read().strip().removeprefix("mltcp: error: ")
+            raise HostError(said or f"The aggregator ended with exit code {process.returncode}.")
+        if time.monotonic() > deadline:
+            process.terminate()
+            raise MltcpError(f"The aggregator did not answer within {_START_S:g} s.")
+        time.sleep(0.05)
+    click.echo(f"The aggregator {name!r} is up (process {process.pid}).")
+
+
+@command.command()
+@name_option
+@json_option
+def status(name: str, as_json: bool) -> None:
+    """Show the jobs and what became of their packets, as the kernel counts them."""
+    document = _ask(name, "status")
+    if as_json:
+        click.echo(json.dumps(document, indent=2))
+        return
+    ports = ", ".join(document["interfaces"])
+    used = sum(job["slots"] for job in document["jobs"])
+    click.echo(
+        f"{document['mode']} on {ports}, port {document['port']}; {used} of {document['slots']}"
+        f" slots in use; {document['foreign']} foreign packets"
+    )
+    for job in document["jobs"]:
+        click.echo(_job_line(job))
+
+
+def _job_line(job: dict[str, Any]) -> str:
+    counters = job["counters"]
+    refused = sum(
+        counters[each]
+        for each in ("wrong_key", "wrong_sender", "malformed", "corrupt", "refused", "stale")
+    )
+    return (
+        f"  {job['name']:<34} {job['joined']}/{job['workers']} workers, {job['slots']} slots,"
+        f" {format_bytes(counters['bytes'])} in, {counters['results']} sums,"
+        f" {counters['replies']} answers to one, {refused} refused"
+    )
+
+
+@command.command()
+@name_option
+def down(name: str) -> None:
+    """End the aggregator; its jobs go on by Gloo."""
+    _ask(name, "down")
+    from mltcp_tools.collectives.daemon import is_up
+
+    deadline = time.monotonic() + 10
+    while is_up(name):
+        if time.monotonic() > deadline:
+            raise MltcpError(
+                f"The aggregator {name!r} still answers 10 s after it was told to end."
+            )
+        time.sleep(0.05)
+    click.echo(f"The aggregator {name!r} is down.")
+
+
+def _ask(name: str, word: str) -> dict[str, Any]:
+    from mltcp_tools.collectives.daemon import ask
+
+    _check_name(name)
+    try:
+        document = ask(name, word)
+    except PermissionError:
+        raise HostError("Only root may speak to the aggregator; use sudo.") from None
+    if document is None:
+        raise UsageError(
+            f"No aggregator called {name!r} is up here; `mltcp aggregate up` starts one."
+        )
+    return document

@@ -1,0 +1,135 @@
+"""`mltcp collectives`: compare all-reduces."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from typing import Any
+
+import click
+
+from mltcp_tools.cli.options import BYTES, FRACTION, RATE
+from mltcp_tools.cli.text import say
+from mltcp_tools.errors import HostError, UsageError
+from mltcp_tools.units import format_bytes, format_rate, format_seconds
+
+SCHEMA = "mltcp-collectives-bench/1"
+_SIZES = ("256kB", "2.5MB", "10MB")
+_NAMES = ("gloo", "aggregated", "omnireduce", "sparse")
+
+
+@click.group()
+def command() -> None:
+    """Compare ways to sum up gradients."""
+
+
+@command.command()
+@click.option(
+    "--namespaces",
+    type=click.IntRange(2, 16),
+    help="Ranks to run on this host, each behind a link of its own, with an aggregator at the"
+    " switch between them. Without it this is one rank of a torchrun.",
+)
+@click.option("--rate", type=RATE, default="200mbit", show_default=True, help="Of each link.")
+@click.option("--queue", type=BYTES, default="100kB", show_default=True, help="Of each link's end.")
+@click.option("--mode", type=click.Choice(("xdp", "tc")), default="xdp", show_default=True)
+@click.option("--mtu", type=click.IntRange(576, 9000), default=1500, show_default=True)
+@click.option(
+    "-s", "--size", "sizes", type=BYTES, multiple=True, help="Bytes of a tensor; can be repeated."
+)
+@click.option(
+    "-a",
+    "--algorithm",
+    "algorithms",
+    type=click.Choice(_NAMES),
+    multiple=True,
+    default=("gloo", "aggregated"),
+    show_default=True,
+    help="Can be repeated.",
+)
+@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True)
+@click.option(
+    "--density",
+    type=FRACTION,
+    default="100%",
+    show_default=True,
+    help="Share of the tensors' blocks that aren't zero.",
+)
+@click.option("--aggregator", help="HOST[:PORT]; with --namespaces there is one.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def bench(
+    namespaces: int | None,
+    rate: int,
+    queue: int,
+    mode: str,
+    mtu: int,
+    sizes: tuple[int, ...],
+    algorithms: tuple[str, ...],
+    repeats: int,
+    density: float,
+    aggregator: str | None,
+    as_json: bool,
+) -> None:
+    """Compare all-reduces of float32 tensors: time, bandwidth, and whether the sums are right.
+
+    The algorithms take turns within each repetition. Needs torch; with --namespaces also root.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise HostError("Comparing collectives needs torch: pip install 'mltcp-tools[train]'")
+    from mltcp_tools.collectives.bench import Plan
+
+    chosen = sizes or tuple(BYTES.convert(each, None, None) for each in _SIZES)
+    wrong = [size for size in chosen if size < 4 or size % 4]
+    if wrong:
+        raise UsageError(f"{wrong[0]} bytes are no whole number of float32; take a multiple of 4.")
+    plan = Plan(algorithms, [int(size) for size in chosen], repeats, density, aggregator)
+    document: dict[str, Any] = {"schema": SCHEMA, "density": density}
+    if namespaces:
+        from mltcp_tools.collectives.bench_here import bench_here
+
+        document |= {"rate": rate, "queue": queue, "mode": mode, "mtu": mtu}
+        document |= bench_here(plan, [rate] * namespaces, queue, mode, mtu)
+    else:
+        document["rows"] = _as_rank(plan)
+    if document["rows"]:
+        show(document, as_json)
+
+
+def _as_rank(plan: Any) -> list[dict[str, Any]]:
+    """The rows at rank 0 of a torchrun, none at the others."""
+    from dataclasses import asdict
+
+    import torch.distributed as dist
+
+    from mltcp_tools.collectives.bench import run_rank
+
+    if "RANK" not in os.environ:
+        raise UsageError(
+            "Say --namespaces N to compare on this host alone, or start it on each host by"
+            " torchrun: torchrun --nnodes N … --no-python mltcp collectives bench"
+        )
+    dist.init_process_group("gloo")
+    rows = [asdict(row) for row in run_rank(plan)]
+    rank = dist.get_rank()
+    dist.destroy_process_group()
+    return rows if rank == 0 else []
+
+
+def show(document: dict[str, Any], as_json: bool) -> None:
+    """Print the document, or a table for people."""
+    if as_json:
+        click.echo(json.dumps(document, indent=2))
+        return
+    head = ("size", "algorithm", "time", "algorithm", "bus", "speed-up", "right", "alike")
+    click.echo("{:>10} {:<12} {:>10} {:>13} {:>13} {:>9} {:>6} {:>6}".format(*head))
+    for row in document["rows"]:
+        speedup = "" if row["speedup"] is None else f"{row['speedup']:.2f}"
+        click.echo(
+            f"{format_bytes(row['bytes']):>10} {row['algorithm']:<12}"
+            f" {format_seconds(row['seconds']):>10} {format_rate(row['algorithm_rate']):>13}"
+            f" {format_rate(row['bus_rate']):>13} {speedup:>9}"
+            f" {'yes' if row['correct'] else 'NO':>6} {'yes' if row['identical'] else 'NO':>6}"
+        )
+    if not all(row["correct"] and row["identical"] for row in document["rows"]):
+        say("A sum was wrong.")

@@ -1,0 +1,1 @@
+"""The event loop, in C, of the cluster simulator: flow.h says what it does."""

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A simulator of periodic jobs on many links, flow by flow: what its caller gives and gets.
+ *
+ * A job computes, then sends what its phase says over all links of that phase at the same speed, as
+ * a ring does whose steps wait for each other. Between two events every speed is constant: weighted
+ * max-min shares within a class of priority, what is left to the next class (fill.c). Jobs that
+ * share no link which could be short never meet and are simulated apart (group.c); where such a
+ * group comes back to a state it was in before, it goes round for ever, and whole rounds are added
+ * instead of simulated (skip.c).
+ *
+ * Times are nanoseconds since the start, sizes bytes, speeds bytes per nanosecond. All of it is
+ * integers but the speeds, which depend on nothing but the present state, so that a state that
+ * comes back exactly is followed by exactly the same.
+ */
+#ifndef MLTCP_CLUSTERS_FLOW_H
+#define MLTCP_CLUSTERS_FLOW_H
+
+#include <stdint.h>
+
+/* How links are shared: a weight is (intercept + slope * progress)^power. */
+struct flow_rule {
+	double intercept, slope, power;
+	double floor; /* the smallest weight */
+	double loss; /* of a full link that jobs share: times (their flows / its packets)^crowd */
+	double crowd;
+	uint32_t levels; /* steps in which progress is known, at least 1 */
+	uint32_t skip; /* 1: rounds that repeat are added, not simulated */
+};
+
+struct flow_job {
+	uint32_t phases; /* of an iteration */
+	uint32_t rows; /* of compute_ns: iteration i takes row i % rows */
+	const uint64_t *compute_ns; /* rows x phases */
+	const uint64_t *bytes; /* of each phase; 0: nothing is sent */
+	const uint32_t *first; /* phases + 1 indices of link and crossings */
+	const uint32_t *link;
+	const double *crossings; /* how often each byte crosses that link */
+	uint64_t iterations;
+	uint64_t start_ns;
+	uint64_t lag_ns; /* from the start of a burst until it has its speed */
+	uint64_t turn_ns; /* from one turn to the next, 0: bursts begin when they are ready */
+	uint64_t due_ns; /* its first turn */
+	uint64_t slack_ns; /* how late a burst may be and still take its turn */
+	uint64_t seed; /* of its luck */
+	double luck; /* standard deviation of its weight's logarithm, drawn for every burst */
+	double flows; /* connections that carry a burst */
+	double weight;
+	uint32_t priority; /* 0 goes first */
+};
+
+/* Of iterations that are done; times are whole nanoseconds. */
+struct flow_stats {
+	uint64_t done, sum_ns, sending_ns, least_ns, most_ns, last_end_ns;
+};
+
+struct flow_iteration {
+	uint64_t start_ns, end_ns, sending_ns;
+};
+
+struct flow_counters {
+	uint64_t events, fills, rounds_skipped, groups, largest_group;
+};
+
+struct flow;
+
+/*
+ * Links have rates in bytes per nanosecond, and packets that they hold when full, in queue and on
+ * the way. To be freed by flow_free().
+ */
+struct flow *flow_new(uint32_t links, const double *rates, const double *packets,
+		      const struct flow_rule *rule);
+void flow_free(struct flow *flow);
+
+/* A number for the job; record, if not NULL, has room for its iterations. */
+uint32_t flow_add(struct flow *flow, const struct flow_job *job, struct flow_iteration *record);
+void flow_remove(struct flow *flow, uint32_t job);
+void flow_set(struct flow *flow, uint32_t job, double weight, uint32_t priority);
+
+/* Turns from the next iteration on; turn_ns 0: none. */
+void flow_turns(struct flow *flow, uint32_t job, uint64_t turn_ns, uint64_t due_ns,
+		uint64_t slack_ns);
+
+/* What of the present iteration's phases is to come is unchanged; later phases take factor times. */
+void flow_slow(struct flow *flow, uint32_t job, double factor);
+
+/* Go on until then, or until a job is done: its number, or -1. */
+int64_t flow_run(struct flow *flow, uint64_t until_ns);
+uint64_t flow_now(const struct flow *flow);
+void flow_stats(struct flow *flow, uint32_t job, struct flow_stats *stats);
+void flow_counters(const struct flow *flow, struct flow_counters *counters);
+
+#endif

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the files of the flow simulator share; see flow.h for what it does. */
+#ifndef MLTCP_CLUSTERS_INTERNAL_H
+#define MLTCP_CLUSTERS_INTERNAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "flow.h"
+
+#define NEVER UINT64_MAX
+#define NO_GROUP UINT32_MAX
+#define LUCK_BURSTS 64 /* after so many bursts a job's luck repeats */
+
+enum state { COMPUTING, SENDING };
+
+/* Where a job stands. All that decides what comes, and nothing else: skip.c compares these. */
+struct moment {
+	uint64_t at; /* of its next event */
+	uint64_t updated; /* when left was right */
+	uint64_t left; /* bytes to send */
+	uint64_t began; /* the iteration */
+	uint64_t asked; /* when the burst was ready to begin */
+	uint64_t sending; /* time of this iteration spent on bursts before this one */
+	uint64_t due; /* its next turn */
+	double rate;
+	uint32_t state, phase, row, burst, level;
+	uint32_t padding; /* zero: moments are compared byte by byte */
+};
+
+struct job {
+	struct flow_job spec; /* with copies of its arrays */
+	uint32_t *all_links; /* each once, of all phases */
+	uint32_t link_count;
+	double *lone; /* of each phase: its rate with all links to itself */
+	double *most; /* of each of all_links: the largest rate at which it can ask for it */
+	double slow; /* factor on compute times */
+	struct moment moment;
+	struct flow_stats stats;
+	struct flow_iteration *record;
+	uint32_t group;
+	uint32_t position; /* in its group */
+	uint32_t mark;
+	double share, weight; /* fill.c's */
+	bool used, ended;
+};
+
+struct list {
+	uint32_t *items;
+	uint32_t count, room;
+};
+
+struct link {
+	double rate, packets;
+	struct list jobs; /* that are placed on it */
+	bool contended; /* they could ask for more than it carries */
+	bool full; /* fill.c's */
+	uint32_t mark;
+	double left, wanted, flows; /* fill.c's */
+	uint32_t active;
+};
+
+/* Jobs that can meet. */
+struct group {
+	uint32_t *jobs; /* in ascending order */
+	uint64_t *at; /* of each, for a quick search; the moment's at is as of the last event */
+	uint32_t count;
+	bool used, recorded;
+	uint64_t next; /* event */
+	/* skip.c's */
+	struct moment *saved; /* of all jobs, relative to saved_at; NULL: none */
+	struct flow_stats *saved_stats;
+	uint64_t saved_at, anchors, save_next;
+	bool asleep;
+	uint64_t slept_at, round_ns, rounds; /* asleep since then, for that many rounds */
+	struct flow_stats *round_stats; /* what a round adds */
+};
+
+struct flow {
+	struct flow_rule rule;
+	double *weights; /* of each level */
+	struct link *links;
+	uint32_t link_count;
+	struct job *jobs;
+	uint32_t job_count, job_room;
+	struct list free_jobs;
+	struct group *groups;
+	uint32_t group_count, group_room;
+	struct list free_groups;
+	struct list heap; /* groups, the one with the earliest event first */
+	bool heap_is_stale;
+	struct list near, near_links, stack, open; /* scratch */
+	struct list changed; /* jobs without a group */
+	struct list ended; /* jobs that are done and not yet told */
+	uint32_t mark;
+	uint64_t now;
+	struct flow_counters counters;
+};
+
+void *must(void *memory);
+void push(struct list *list, uint32_t item);
+void drop(struct list *list, uint32_t item);
+
+/* fill.c: what a job has sent until now; new shares for the jobs that send and share a link with the job, at `now`. */
+bool settle(struct job *job, uint64_t now);
+void fill_around(struct flow *flow, uint32_t job, uint64_t now);
+
+/* group.c */
+void placed(struct flow *flow, uint32_t job);
+void unplaced(struct flow *flow, uint32_t job);
+void regroup(struct flow *flow);
+void dissolve(struct flow *flow, uint32_t group);
+void make_heap(struct flow *flow);
+void heap_down(struct flow *flow, uint32_t place);
+uint64_t earliest(const struct group *group, uint32_t *position);
+
+/* events.c */
+void run_group(struct flow *flow, struct group *group, uint64_t until, bool may_sleep);
+void begin_phase(struct flow *flow, struct job *job, uint64_t now);
+void set_next(struct flow *flow, struct job *job, uint64_t now, bool alone);
+
+/* skip.c */
+void forget_state(struct group *group);
+void consider_sleep(struct flow *flow, struct group *group, uint64_t now);
+void wake(struct flow *flow, struct group *group, uint64_t now);
+void freshen(struct flow *flow, struct group *group);
+
+#endif

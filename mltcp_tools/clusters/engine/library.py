@@ -1,0 +1,274 @@
+"""The flow simulator (flow.h and the C files beside it) called from Python, through cffi."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mltcp_tools.errors import UsageError
+from mltcp_tools.native.extension import extension
+
+NANOSECONDS = 1_000_000_000
+
+_DECLARATIONS = """
+struct flow_rule {
+    double intercept, slope, power, floor, loss, crowd;
+    uint32_t levels, skip;
+};
+struct flow_job {
+    uint32_t phases, rows;
+    const uint64_t *compute_ns, *bytes;
+    const uint32_t *first, *link;
+    const double *crossings;
+    uint64_t iterations, start_ns, lag_ns, turn_ns, due_ns, slack_ns, seed;
+    double luck, flows, weight;
+    uint32_t priority;
+};
+struct flow_stats {
+    uint64_t done, sum_ns, sending_ns, least_ns, most_ns, last_end_ns;
+};
+struct flow_iteration {
+    uint64_t start_ns, end_ns, sending_ns;
+};
+struct flow_counters {
+    uint64_t events, fills, rounds_skipped, groups, largest_group;
+};
+struct flow;
+struct flow *flow_new(uint32_t links, const double *rates, const double *packets,
+                      const struct flow_rule *rule);
+void flow_free(struct flow *flow);
+uint32_t flow_add(struct flow *flow, const struct flow_job *job, struct flow_iteration *record);
+void flow_remove(struct flow *flow, uint32_t job);
+void flow_set(struct flow *flow, uint32_t job, double weight, uint32_t priority);
+void flow_turns(struct flow *flow, uint32_t job, uint64_t turn_ns, uint64_t due_ns,
+                uint64_t slack_ns);
+void flow_slow(struct flow *flow, uint32_t job, double factor);
+int64_t flow_run(struct flow *flow, uint64_t until_ns);
+uint64_t flow_now(const struct flow *flow);
+void flow_stats(struct flow *flow, uint32_t job, struct flow_stats *stats);
+void flow_counters(const struct flow *flow, struct flow_counters *counters);
+"""
+
+
+@functools.cache
+def _library() -> tuple[Any, Any]:
+    return extension("flows", _DECLARATIONS, '#include "flow.h"\n', Path(__file__).resolve().parent)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How jobs share a link that is full.
+
+    A job's weight is (intercept + slope x progress)^power, at least `floor`, where progress is the
+    share of its burst that is sent, in `levels` steps. loss: what a full link loses, times the
+    power `crowd` of the flows on it per packet that it holds. luck: standard deviation of the
+    logarithm by which the weight of a burst of one connection differs; of n, by the square root of
+    n less. use: share of a link's rate that is used at all.
+    """
+
+    name: str = "fair"
+    intercept: float = 1.0
+    slope: float = 0.0
+    power: float = 1.0
+    floor: float = 1e-3
+    levels: int = 1
+    loss: float = 0.0
+    crowd: float = 2.0
+    luck: float = 0.0
+    use: float = 1.0
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of an iteration: `compute_s` of computing, then `size` bytes over every link of
+    `crossings` (link number -> how often each byte crosses it) at one speed."""
+
+    compute_s: float
+    size: int
+    crossings: dict[int, float]
+
+
+@dataclass(frozen=True)
+class FlowJob:
+    """A periodic job with its links.
+
+    iterations: until it is done. start_s: when it begins. compute_s: one row of seconds per
+    iteration and phase, taken again from the first when used up; None: the phases' own. lag_s: from
+    a burst's begin until it has its speed. turn_s, due_s, slack_s: its turns, 0 for none, the first
+    of them, and how late a burst may be and still take its turn. flows: connections that carry a
+    burst. priority: 0 goes first.
+    """
+
+    phases: tuple[Phase, ...]
+    iterations: int
+    start_s: float = 0.0
+    compute_s: npt.NDArray[np.float64] | None = None
+    lag_s: float = 0.0
+    turn_s: float = 0.0
+    due_s: float = 0.0
+    slack_s: float = 0.0
+    seed: int = 1
+    flows: int = 1
+    weight: float = 1.0
+    priority: int = 0
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Of a job's iterations that are done: their number, times in seconds."""
+
+    done: int
+    sum_s: float
+    sending_s: float
+    least_s: float
+    most_s: float
+    last_end_s: float
+    exact: tuple[int, ...] = field(default=(), repr=False)
+
+    @property
+    def mean_s(self) -> float:
+        """Mean iteration time, NaN before the first one is done."""
+        return self.sum_s / self.done if self.done else math.nan
+
+
+class FlowSimulator:
+    """Jobs on links, in virtual time; times are seconds since the start."""
+
+    def __init__(
+        self,
+        rates_bps: Sequence[float],
+        rule: Rule,
+        *,
+        packets: Sequence[float] | None = None,
+        skip: bool = True,
+    ) -> None:
+        """Links of these rates that carry these numbers of packets when full (None: any)."""
+        for number, rate in enumerate(rates_bps):
+            if not (math.isfinite(rate) and rate > 0):
+                raise UsageError(f"link {number} must have more than 0 bit/s, not {rate:g}.")
+        self._lib, self._ffi = _library()
+        self._rule = rule
+        options = {
+            "intercept": rule.intercept,
+            "slope": rule.slope,
+            "power": rule.power,
+            "floor": rule.floor,
+            "loss": rule.loss,
+            "crowd": rule.crowd,
+            "levels": rule.levels,
+            "skip": skip,
+        }
+        self._flow = self._ffi.gc(
+            self._lib.flow_new(
+                len(rates_bps),
+                self._ffi.new("double[]", [rule.use * rate / 8e9 for rate in rates_bps]),
+                self._ffi.new("double[]", packets or [math.inf] * len(rates_bps)),
+                self._ffi.new("struct flow_rule *", options),
+            ),
+            self._lib.flow_free,
+        )
+        self._records: dict[int, Any] = {}
+
+    @property
+    def now(self) -> float:
+        """Seconds since the start."""
+        return float(self._lib.flow_now(self._flow)) / NANOSECONDS
+
+    def add(self, job: FlowJob, *, record: bool = False) -> int:
+        """Start the job at its start, or now if that has passed; returns its number."""
+        new = self._ffi.new
+        rows = job.compute_s
+        if rows is None:
+            rows = np.array([[phase.compute_s for phase in job.phases]])
+        if not np.isfinite(rows).all() or (rows < 0).any() or job.iterations < 1:
+            raise UsageError("a job needs an iteration, and computes for 0 s or more, not NaN.")
+        first = np.cumsum([0, *(len(phase.crossings) for phase in job.phases)])
+        arrays = {
+            "compute_ns": new("uint64_t[]", [round(each * 1e9) for each in rows.ravel().tolist()]),
+            "bytes": new("uint64_t[]", [phase.size for phase in job.phases]),
+            "first": new("uint32_t[]", first.tolist()),
+            "link": new("uint32_t[]", [link for phase in job.phases for link in phase.crossings]),
+            "crossings": new(
+                "double[]", [each for phase in job.phases for each in phase.crossings.values()]
+            ),
+        }
+        described = arrays | {
+            "phases": len(job.phases),
+            "rows": len(rows),
+            "iterations": job.iterations,
+            "start_ns": _ns(job.start_s),
+            "lag_ns": _ns(job.lag_s),
+            "turn_ns": _ns(job.turn_s),
+            "due_ns": _ns(job.due_s),
+            "slack_ns": _ns(job.slack_s),
+            "seed": job.seed,
+            "luck": self._rule.luck / math.sqrt(job.flows),
+            "flows": job.flows,
+            "weight": job.weight,
+            "priority": job.priority,
+        }
+        kept = new("struct flow_iteration[]", job.iterations) if record else self._ffi.NULL
+        number = int(self._lib.flow_add(self._flow, new("struct flow_job *", described), kept))
+        if record:
+            self._records[number] = kept
+        return number
+
+    def remove(self, job: int) -> None:
+        """Take a job away, done or not; its number may be given to another."""
+        self._lib.flow_remove(self._flow, job)
+        self._records.pop(job, None)
+
+    def set(self, job: int, *, weight: float = 1.0, priority: int = 0) -> None:
+        """Change what a job gets of full links, from now on."""
+        self._lib.flow_set(self._flow, job, weight, priority)
+
+    def turns(self, job: int, turn_s: float, due_s: float, slack_s: float) -> None:
+        """Give the job turns from its next iteration on; a `turn_s` of 0 takes them away."""
+        self._lib.flow_turns(self._flow, job, _ns(turn_s), _ns(due_s), _ns(slack_s))
+
+    def slow(self, job: int, factor: float) -> None:
+        """Let the job compute `factor` times as long from its next phase on: a straggler."""
+        self._lib.flow_slow(self._flow, job, factor)
+
+    def run(self, until_s: float) -> int | None:
+        """Go on until then, or until a job is done: its number, or None."""
+        done = int(self._lib.flow_run(self._flow, _ns(until_s)))
+        return None if done < 0 else done
+
+    def stats(self, job: int) -> Stats:
+        """What the job has done until now."""
+        found = self._ffi.new("struct flow_stats *")
+        self._lib.flow_stats(self._flow, job, found)
+        exact = tuple(
+            int(getattr(found, name))
+            for name in ("done", "sum_ns", "sending_ns", "least_ns", "most_ns", "last_end_ns")
+        )
+        done, *times = exact
+        if not done:
+            return Stats(0, 0.0, 0.0, math.nan, math.nan, 0.0, exact)
+        total, sending, least, most, end = (each / NANOSECONDS for each in times)
+        return Stats(done, total, sending, least, most, end, exact)
+
+    def iterations(self, job: int) -> npt.NDArray[np.float64]:
+        """Start, end and time of sending of each iteration done, of a job that is recorded."""
+        done = self.stats(job).done
+        raw = self._ffi.buffer(self._records[job], done * 24)
+        return np.frombuffer(raw, dtype=np.uint64).reshape(done, 3) / NANOSECONDS
+
+    def counters(self) -> dict[str, int]:
+        """Events, fills, rounds that were added, groups made and the largest."""
+        found = self._ffi.new("struct flow_counters *")
+        self._lib.flow_counters(self._flow, found)
+        names = [name for name, _ in self._ffi.typeof(found).item.fields]
+        return {name: int(getattr(found, name)) for name in names}
+
+
+def _ns(seconds: float) -> int:
+    return min(round(seconds * NANOSECONDS), (1 << 63) - 1)

@@ -1,0 +1,80 @@
+"""FaPES against a static split under KPA and against Lyra: training and inference on one pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mltcp_tools.clusters.fapes.inference import Kpa, Predictive, Scaler, Served, serve
+from mltcp_tools.clusters.fapes.policies import Fapes, Lyra
+from mltcp_tools.clusters.policies.orders import Fifo
+from mltcp_tools.clusters.policies.placing import pack
+from mltcp_tools.clusters.requests import Request, Service
+from mltcp_tools.clusters.rules import Treatment
+from mltcp_tools.clusters.simulate import Outcome, simulate_cluster
+from mltcp_tools.clusters.view import Policy
+from mltcp_tools.clusters.workload import Workload
+from mltcp_tools.errors import UsageError
+
+ARMS = ("static", "lyra", "fapes")
+
+
+@dataclass(frozen=True)
+class Result:
+    """An arm: its training outcome and what its requests waited. goodput: work that jobs did per
+    second until the last one arrived, in GPU seconds of the jobs alone."""
+
+    arm: str
+    training: Outcome
+    served: Served
+    goodput: float
+
+    def summary(self) -> dict[str, float | str | int]:
+        """Times in seconds."""
+        return {
+            "arm": self.arm,
+            **{k: v for k, v in self.training.summary().items() if k not in ("policy",)},
+            "reclaimed": self.training.reclaimed,
+            "goodput": self.goodput,
+            "slo_attainment": self.served.slo_attainment,
+            "wait_p99_s": float(np.percentile(self.served.waits_s, 99)),
+            "inference_gpus_mean": float(np.mean(self.served.replicas)),
+        }
+
+
+def compare(
+    workload: Workload,
+    requests: Sequence[Request],
+    service: Service,
+    treatment: Treatment,
+    inference_servers: int,
+    said: Callable[[str], None] = lambda arm: None,
+) -> list[Result]:
+    """All arms. In `static` inference owns `inference_servers` and training the others; in `lyra`
+    training borrows what KPA leaves of them; in `fapes` each may have all but one of the other's.
+    """
+    topology = workload.topology
+    if not 0 < inference_servers < topology.servers:
+        raise UsageError(
+            f"inference can have 1 to {topology.servers - 1} servers, not {inference_servers}."
+        )
+    own = inference_servers * topology.gpus
+    mean_s = float(np.mean([service.seconds(each) for each in requests]))
+    until_s = max(1.0, workload.jobs[-1].arrival_s)
+    results = []
+    for arm in ARMS:
+        said(arm)
+        scaler: Scaler = Predictive(mean_s) if arm == "fapes" else Kpa()
+        limit = topology.total_gpus - topology.gpus if arm == "fapes" else own
+        served = serve(requests, scaler, service, limit)
+        needs = [(0.0, inference_servers)] if arm == "static" else list(served.needs(topology.gpus))
+        policy: Policy = {"static": _static, "lyra": Lyra, "fapes": Fapes}[arm]()
+        outcome = simulate_cluster(workload, policy, treatment, needs=needs, mark_s=until_s)
+        results.append(Result(arm, outcome, served, outcome.marked_gpu_s / until_s))
+    return results
+
+
+def _static() -> Policy:
+    return Fifo("static", pack, backfill=True)

@@ -1,0 +1,201 @@
+"""The inference side: requests, replicas that serve them, and who decides how many there are.
+
+A replica is a GPU with some slots; a request takes one slot for its service time, in the order of
+arrival. New replicas are ready STARTUP_S after the decision; those taken away finish what they do.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from mltcp_tools.clusters.requests import Request, Service
+
+TICK_S = 2.0
+STARTUP_S = 20.0
+SLOTS = 8
+SLO_WAIT_S = 2.0
+"""A request meets its objective if it waits no longer than this for a slot."""
+
+
+class Scaler(Protocol):
+    """Says how many replicas there should be, every TICK_S."""
+
+    name: str
+
+    def wanted(self, now_s: float, concurrency: float, arrived: int, replicas: int) -> int:
+        """concurrency: requests in service or waiting, mean since the last tick; arrived: since
+        then; replicas: those that are ready."""
+        ...
+
+
+class Kpa:
+    """Knative's pod autoscaler: a stable window of 60 s, a panic window of 6 s.
+
+    Wanted are concurrency / (target x 0.7); at twice the ready pods or more it panics, and while it
+    does, for a stable window, it only scales up. At most half is scaled down at a time.
+    """
+
+    name = "kpa"
+    UTILISATION = 0.7
+
+    def __init__(self, slots: int = SLOTS) -> None:
+        self._target = slots * self.UTILISATION
+        self._stable: deque[float] = deque(maxlen=int(60 / TICK_S))
+        self._panic: deque[float] = deque(maxlen=int(6 / TICK_S))
+        self._panic_until_s = -math.inf
+        self._most = 0
+
+    def wanted(self, now_s: float, concurrency: float, arrived: int, replicas: int) -> int:
+        """See Scaler."""
+        self._stable.append(concurrency)
+        self._panic.append(concurrency)
+        stable = math.ceil(float(np.mean(self._stable)) / self._target)
+        panic = math.ceil(float(np.mean(self._panic)) / self._target)
+        if panic >= 2 * max(1, replicas):
+            if now_s >= self._panic_until_s:
+                self._most = 0
+            self._panic_until_s = now_s + 60
+        if now_s < self._panic_until_s:
+            self._most = max(self._most, panic, replicas)
+            return self._most
+        return max(1, stable, math.ceil(replicas / 2))
+
+
+class Predictive:
+    """FaPES' guard: what KPA wants, or more where the load of the next minutes is predicted higher.
+
+    Predicted is the highest rate of the last `WINDOW_S`, with the trend since the window before
+    (Holt's linear smoothing), times the mean service time, with room for Poisson's spread and the
+    servers' start-up. Replicas leave only after the prediction has been lower for HOLD_S.
+    """
+
+    name = "predictive"
+    WINDOW_S = 30.0
+    HOLD_S = 120.0
+    SIGMAS = 3.0
+
+    def __init__(self, service_s: float, slots: int = SLOTS) -> None:
+        self._kpa = Kpa(slots)
+        self._service_s, self._slots = service_s, slots
+        self._level = self._trend = 0.0
+        self._counts: deque[int] = deque(maxlen=int(self.WINDOW_S / TICK_S))
+        self._wishes: deque[int] = deque(maxlen=int(self.HOLD_S / TICK_S))
+
+    def wanted(self, now_s: float, concurrency: float, arrived: int, replicas: int) -> int:
+        """See Scaler."""
+        self._counts.append(arrived)
+        rate = sum(self._counts) / (len(self._counts) * TICK_S)
+        before = self._level
+        self._level = 0.3 * rate + 0.7 * (self._level + self._trend)
+        self._trend = 0.1 * (self._level - before) + 0.9 * self._trend
+        ahead = max(rate, self._level + self._trend * (STARTUP_S + self.WINDOW_S) / TICK_S)
+        busy = max(ahead, 0.0) * self._service_s
+        room = busy + self.SIGMAS * math.sqrt(busy + 1)
+        kpa = self._kpa.wanted(now_s, concurrency, arrived, replicas)
+        self._wishes.append(max(math.ceil(room / self._slots), kpa))
+        return max(self._wishes)
+
+
+@dataclass
+class Served:
+    """What came of the requests. waits_s: of each; replicas: wanted at each tick."""
+
+    waits_s: npt.NDArray[np.float64]
+    replicas: list[int] = field(default_factory=list)
+
+    @property
+    def slo_attainment(self) -> float:
+        """Share of requests that waited no longer than SLO_WAIT_S."""
+        return float(np.mean(self.waits_s <= SLO_WAIT_S))
+
+    def needs(self, gpus: int) -> Iterator[tuple[float, int]]:
+        """(seconds, servers of so many GPUs that inference has from then on), at each change."""
+        before = -1
+        for tick, replicas in enumerate(self.replicas):
+            servers = math.ceil(replicas / gpus)
+            if servers != before:
+                yield tick * TICK_S, servers
+                before = servers
+
+
+def serve(
+    requests: Sequence[Request], scaler: Scaler, service: Service, limit: int, slots: int = SLOTS
+) -> Served:
+    """Serve the requests with as many replicas as the scaler wants, at most `limit`."""
+    first = max(1, min(limit, 2))
+    free = [(0.0, number) for number in range(first * slots)]  # slots by when they are free
+    heapq.heapify(free)
+    have, retire, serial = first, 0, first * slots
+    waits = np.zeros(len(requests))
+    served = Served(waits)
+    ending: list[float] = []  # requests in service or waiting, by when they are done
+    tick_s, arrived, area, at_s = TICK_S, 0, 0.0, 0.0
+    for number, request in enumerate(requests):
+        while request.arrival_s >= tick_s:
+            area, at_s = _leave(ending, area, at_s, tick_s)
+            wanted = max(1, min(limit, scaler.wanted(tick_s, area / TICK_S, arrived, have)))
+            for _ in range((wanted - have) * slots):
+                if retire:
+                    retire -= 1
+                else:
+                    heapq.heappush(free, (tick_s + STARTUP_S, serial))
+                    serial += 1
+            retire += max(0, have - wanted) * slots
+            while retire and len(free) > slots:
+                # The slots that would be free first are the idle ones.
+                heapq.heappop(free)
+                retire -= 1
+            have = wanted
+            served.replicas.append(have)
+            tick_s, arrived, area = tick_s + TICK_S, 0, 0.0
+        area, at_s = _leave(ending, area, at_s, request.arrival_s)
+        free_s, slot = heapq.heappop(free)
+        start_s = max(free_s, request.arrival_s)
+        end_s = start_s + service.seconds(request)
+        waits[number] = start_s - request.arrival_s
+        heapq.heappush(free, (end_s, slot))
+        heapq.heappush(ending, end_s)
+        arrived += 1
+    return served
+
+
+def _leave(ending: list[float], area: float, since_s: float, now_s: float) -> tuple[float, float]:
+    """Request seconds in the system until now, those that end meanwhile gone."""
+    while ending and ending[0] <= now_s:
+        end_s = heapq.heappop(ending)
+        area += (len(ending) + 1) * (end_s - since_s)
+        since_s = end_s
+    return area + len(ending) * (now_s - since_s), now_s
+
+
+def replayed(
+    requests: Sequence[Request], hours: float, tenants: int, swing: float, seed: int
+) -> list[Request]:
+    """The requests of so many tenants, for so many hours.
+
+    Each tenant replays the trace over and over from an instant of its own. Of noon's load, a share
+    of 1 - `swing` is left at night, 6 hours later: a day of 12 hours, so that 8 hours see both.
+    """
+    draw = np.random.default_rng(seed)
+    span_s = requests[-1].arrival_s + 1.0
+    arrivals = np.array([request.arrival_s for request in requests])
+    found: list[Request] = []
+    for _ in range(tenants):
+        shift_s = float(draw.uniform(0, span_s))
+        for turn in range(-1, math.ceil(hours * 3600 / span_s)):
+            at_s = arrivals + turn * span_s + shift_s
+            share = 1 - swing / 2 * (1 - np.cos(2 * math.pi * at_s / 43_200))
+            kept = (draw.uniform(size=len(at_s)) < share) & (at_s >= 0) & (at_s < hours * 3600)
+            found += [
+                Request(float(at_s[n]), requests[n].context, requests[n].generated)
+                for n in np.flatnonzero(kept).tolist()
+            ]
+    return sorted(found, key=lambda each: each.arrival_s)

@@ -1,0 +1,161 @@
+"""Jobs as models: what they compute and send in an iteration, and over which links.
+
+Sizes are the models' parameters in single precision; seconds are of one iteration with the given
+batch on one V100-class GPU, as their public implementations report them, and are meant to be
+overridden where better ones are known (`models` of a workload, a trace's own durations).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, get_args
+
+from mltcp_tools.clusters.engine.library import Phase
+from mltcp_tools.clusters.topology import Topology
+from mltcp_tools.errors import UsageError
+
+Pattern = Literal["ring", "tree", "all-to-all", "pipeline"]
+PATTERNS: tuple[str, ...] = get_args(Pattern)
+
+# Pairs of servers whose paths an all-to-all draws; more are alike.
+_PAIRS = 4096
+
+
+@dataclass(frozen=True)
+class Model:
+    """compute_s: seconds of an iteration on one GPU. size: bytes that a collective handles in it.
+
+    pattern: how. phases: into how many parts the iteration splits, each computing and then sending
+    its share. parallel: GPUs that hold one copy of the model together, whose traffic stays in the
+    server.
+    """
+
+    name: str
+    compute_s: float
+    size: int
+    pattern: Pattern = "ring"
+    phases: int = 1
+    parallel: int = 1
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.compute_s) and self.compute_s > 0):
+            raise UsageError(f"model {self.name} must compute for more than 0 s.")
+        if self.size < 0 or self.phases < 1 or self.parallel < 1:
+            raise UsageError(f"model {self.name} has a negative size, or no phase.")
+        if self.pattern not in PATTERNS:
+            raise UsageError(
+                f"model {self.name}: the pattern is one of {', '.join(PATTERNS)}, not"
+                f" {self.pattern!r}."
+            )
+
+
+MODELS: dict[str, Model] = {
+    model.name: model
+    for model in (
+        Model("resnet18", 0.060, 47_000_000),
+        Model("resnet50", 0.180, 102_000_000),
+        Model("vgg16", 0.230, 553_000_000),
+        Model("inception", 0.210, 95_000_000),
+        Model("bert", 0.420, 1_340_000_000),
+        Model("gpt2", 0.900, 3_000_000_000, phases=2),
+        Model("gpt-pipeline", 1.200, 400_000_000, "pipeline", phases=4),
+        Model("moe", 0.600, 800_000_000, "all-to-all", phases=2),
+        Model("dlrm", 0.080, 200_000_000, "all-to-all"),
+        Model("transformer", 0.110, 260_000_000),
+        Model("lm", 0.090, 130_000_000),
+        Model("recommendation", 0.050, 80_000_000),
+        Model("cyclegan", 0.300, 110_000_000),
+        Model("a3c", 0.020, 4_000_000),
+        Model("cifar10", 0.050, 45_000_000),
+        Model("deepspeech2", 0.250, 230_000_000),
+        Model("yolov3", 0.350, 248_000_000),
+        Model("ncf", 0.030, 120_000_000),
+        Model("imagenet", 0.180, 102_000_000),
+    )
+}
+
+Allocation = Mapping[int, int]
+"""Server -> GPUs of it that a job has."""
+
+
+def phases_of(
+    model: Model, topology: Topology, allocation: Allocation, job: int, *, aggregated: bool = False
+) -> tuple[Phase, ...]:
+    """The phases of the job's iterations where it is placed.
+
+    Inside a server nothing is counted; between servers each NIC carries its part of the collective.
+    aggregated: gradients are added up in the network.
+    """
+    servers = sorted(server for server, gpus in allocation.items() if gpus)
+    size = math.ceil(model.size / model.phases)
+    if len(servers) < 2 or not size:
+        crossings: dict[int, float] = {}
+        size = 0
+    elif aggregated and model.pattern in ("ring", "tree"):
+        crossings, size = _summed(topology, servers, size, job)
+    else:
+        crossings, size = _PATTERNS[model.pattern](topology, servers, size, job)
+    return (Phase(model.compute_s / model.phases, size, crossings),) * model.phases
+
+
+def _summed(
+    topology: Topology, servers: Sequence[int], size: int, job: int
+) -> tuple[dict[int, float], int]:
+    crossings: dict[int, float] = {}
+    for nic in range(topology.nics):
+        crossings |= topology.tree(servers, nic, job)
+    return crossings, math.ceil(size / topology.nics)
+
+
+def _ring(
+    topology: Topology, servers: Sequence[int], size: int, job: int
+) -> tuple[dict[int, float], int]:
+    """Every server sends 2 (n - 1) / n of the sum's size to the next (Patarasuk and Yuan 2009)."""
+    n = len(servers)
+    hops = list(zip(servers, [*servers[1:], servers[0]], strict=True))
+    return _cross(topology, hops, job), math.ceil(2 * (n - 1) / n * size / topology.nics)
+
+
+def _tree(
+    topology: Topology, servers: Sequence[int], size: int, job: int
+) -> tuple[dict[int, float], int]:
+    """A binary tree: the sum goes up, the result down."""
+    hops = [(servers[i], servers[(i - 1) // 2]) for i in range(1, len(servers))]
+    hops += [(parent, child) for child, parent in hops]
+    return _cross(topology, hops, job), math.ceil(size / topology.nics)
+
+
+def _all_to_all(
+    topology: Topology, servers: Sequence[int], size: int, job: int
+) -> tuple[dict[int, float], int]:
+    """Every server sends 1/n of its data to every other one."""
+    n = len(servers)
+    hops = [(a, b) for a in servers for b in servers if a != b]
+    step = math.ceil(len(hops) / _PAIRS)
+    crossings = _cross(topology, hops[::step], job)
+    scaled = {link: times * len(hops) / len(hops[::step]) for link, times in crossings.items()}
+    return scaled, math.ceil(size / n / topology.nics)
+
+
+def _pipeline(
+    topology: Topology, servers: Sequence[int], size: int, job: int
+) -> tuple[dict[int, float], int]:
+    """Each stage sends activations to the next and gradients to the one before."""
+    forward = list(pairwise(servers))
+    hops = forward + [(b, a) for a, b in forward]
+    return _cross(topology, hops, job), math.ceil(size / topology.nics)
+
+
+def _cross(topology: Topology, hops: Sequence[tuple[int, int]], job: int) -> dict[int, float]:
+    crossed: Counter[int] = Counter()
+    for source, target in hops:
+        for nic in range(topology.nics):
+            crossed.update(topology.path(source, target, nic, job))
+    return {link: float(times) for link, times in sorted(crossed.items())}
+
+
+_PATTERNS = {"ring": _ring, "tree": _tree, "all-to-all": _all_to_all, "pipeline": _pipeline}

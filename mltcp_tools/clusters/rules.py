@@ -1,0 +1,69 @@
+"""How jobs share links under each treatment, as the flow simulator has it.
+
+The rules of reno, mltcp and mltcp_reno are fitted to the packet simulator (validate.py says how
+well they do). MLTCP's weight is its own F(progress) = slope x progress + intercept (MLTCP, section
+3), with the published 1.75 and 0.25: next to it yielding changes little that a weight could say.
+What was fitted is `luck`, how unequal windows of equals are, and what a link loses when more flows
+fill it than its queue has room for. mltcp_reno only increases by F, which says less of its share:
+that is F to a power below 1.
+
+Nothing but arithmetic stands behind the others: `fair` is what ideal fairness gives; `mlcc` shares
+in proportion to F, as its additive increase is, at 95 % of a link, without losses (HPCC's eta);
+`priority` is strict.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mltcp_tools.clusters.engine.library import Rule
+from mltcp_tools.errors import UsageError
+
+FAIR = Rule("fair")
+RENO = Rule("reno", luck=0.81, loss=0.76, crowd=1.52)
+MLTCP = Rule("mltcp", intercept=0.25, slope=1.75, levels=16, luck=0.17, loss=1.93, crowd=1.68)
+MLTCP_RENO = replace(MLTCP, name="mltcp_reno", power=0.3, luck=1.56, loss=1.26, crowd=2.14)
+MLCC = replace(MLTCP, name="mlcc", luck=0.0, loss=0.0, use=0.95)
+
+MEASURED = {"reno": RENO, "mltcp": MLTCP, "mltcp_reno": MLTCP_RENO}
+"""The rules that stand for a congestion control of the packet simulator."""
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """What is done for jobs that contend.
+
+    rule: how links are shared. turns: bursts begin at shifts that planning gives (Cassini).
+    order: jobs have strict priorities in Sincronia's order. aggregated: the network adds up
+    gradients, so that a link carries each once.
+    """
+
+    name: str
+    rule: Rule
+    turns: bool = False
+    order: bool = False
+    aggregated: bool = False
+
+
+TREATMENTS = {
+    each.name: each
+    for each in (
+        Treatment("fair", FAIR),
+        Treatment("reno", RENO),
+        Treatment("mltcp", MLTCP),
+        Treatment("mltcp_reno", MLTCP_RENO),
+        Treatment("mlcc", MLCC),
+        Treatment("turns", RENO, turns=True),
+        Treatment("mltcp+turns", MLTCP, turns=True),
+        Treatment("priority", FAIR, order=True),
+        Treatment("aggregation", RENO, aggregated=True),
+        Treatment("mltcp+aggregation", MLTCP, aggregated=True),
+    )
+}
+
+
+def treatment(name: str) -> Treatment:
+    """The treatment of that name, or a UsageError that lists them."""
+    if name not in TREATMENTS:
+        raise UsageError(f"there is no treatment {name!r}; there are {', '.join(TREATMENTS)}.")
+    return TREATMENTS[name]

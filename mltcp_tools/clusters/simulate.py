@@ -1,0 +1,447 @@
+"""A workload on a cluster under a policy and a treatment, in virtual time.
+
+A policy is asked at every arrival and end, when a server fails or is back, and in its rounds. Jobs
+it moves, grows or shrinks go on from where they are, and wait RESTART_S for that; jobs on a server
+that fails lose what they did since their last checkpoint.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Phase
+from mltcp_tools.clusters.links import LinkUse
+from mltcp_tools.clusters.models import Allocation, phases_of
+from mltcp_tools.clusters.order import priorities
+from mltcp_tools.clusters.policies.goodput import efficiency
+from mltcp_tools.clusters.rules import Treatment
+from mltcp_tools.clusters.turns import SLACK, Sharing, plan_turns
+from mltcp_tools.clusters.view import Decision, JobState, Policy, View
+from mltcp_tools.clusters.workload import Workload, lone_iteration_s
+from mltcp_tools.errors import MltcpError
+
+RESTART_S = 30.0
+_LAST_S = 1e9
+
+
+@dataclass(frozen=True)
+class Done:
+    """A job that is done; seconds since the start. iteration_s: the mean of those it ran, slowdown:
+    that over the iteration alone. work_gpu_s: GPU
+    seconds that it takes alone. restarts: after preemption or failure.
+    """
+
+    name: str
+    model: str
+    gpus: int
+    arrival_s: float
+    start_s: float
+    end_s: float
+    running_s: float
+    iteration_s: float
+    slowdown: float
+    restarts: int
+    deadline_s: float | None
+    work_gpu_s: float = 0.0
+
+    @property
+    def completion_s(self) -> float:
+        """From arrival to end."""
+        return self.end_s - self.arrival_s
+
+    @property
+    def queueing_s(self) -> float:
+        """Of that, the time without GPUs."""
+        return self.completion_s - self.running_s
+
+
+@dataclass
+class Outcome:
+    """What came of a workload. used_gpu_s: GPU seconds that jobs held; events: of the simulator."""
+
+    policy: str
+    treatment: str
+    jobs: list[Done] = field(default_factory=list)
+    used_gpu_s: float = 0.0
+    makespan_s: float = 0.0
+    total_gpus: int = 0
+    events: int = 0
+    links: LinkUse | None = None
+    reclaimed: int = 0
+    marked_gpu_s: float = 0.0
+
+    def summary(self) -> dict[str, float | str | int]:
+        """Means and percentiles; times in seconds."""
+        completion = np.array([job.completion_s for job in self.jobs])
+        queueing = np.array([job.queueing_s for job in self.jobs])
+        slow = np.array([job.slowdown for job in self.jobs])
+        return {
+            "policy": self.policy,
+            "treatment": self.treatment,
+            "jobs": len(self.jobs),
+            "completion_mean_s": float(completion.mean()),
+            "completion_p99_s": float(np.percentile(completion, 99)),
+            "queueing_mean_s": float(queueing.mean()),
+            "slowdown_mean": float(slow.mean()),
+            "makespan_s": self.makespan_s,
+            "utilisation": self.used_gpu_s / (self.total_gpus * self.makespan_s),
+            "restarts": sum(job.restarts for job in self.jobs),
+        }
+
+
+@dataclass
+class _Run:
+    """A stretch in which a job's place is the same."""
+
+    engine: int
+    phases: tuple[Phase, ...]
+    iterations: int
+    begun_s: float
+
+
+@dataclass
+class _Tally:
+    running_s: float = 0.0
+    iterations: int = 0
+    iterations_s: float = 0.0
+    restarts: int = 0
+
+
+class ClusterSimulator:
+    """One run; `run` gives its outcome."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        policy: Policy,
+        treatment: Treatment,
+        *,
+        skip: bool = True,
+        needs: Iterable[tuple[float, int]] = (),
+        mark_s: float | None = None,
+        said: Callable[[int], None] = lambda done: None,
+    ) -> None:
+        self._needs, self._mark_s = needs, mark_s
+        self._held: list[int] = []
+        self._workload, self._policy, self._treatment = workload, policy, treatment
+        self._topology = workload.topology
+        self._engine = FlowSimulator(
+            self._topology.rates_bps,
+            treatment.rule,
+            packets=self._topology.packets,
+            skip=skip,
+        )
+        self._said = said
+        self._free = np.full(self._topology.servers, self._topology.gpus, dtype=np.int64)
+        self._up = np.ones(self._topology.servers, dtype=bool)
+        self._waiting: dict[int, JobState] = {}
+        self._running: dict[int, JobState] = {}
+        self._runs: dict[int, _Run] = {}
+        self._by_engine: dict[int, int] = {}
+        self._tallies: dict[int, _Tally] = {}
+        self._slow: dict[int, float] = {}
+        self._lone: dict[tuple[object, int], float] = {}
+        self._now_s = 0.0
+        self._outcome = Outcome(policy.name, treatment.name, total_gpus=self._topology.total_gpus)
+        self._outcome.links = LinkUse(self._topology)
+
+    def run(self) -> Outcome:
+        """Until every job is done. Raises MltcpError where the policy starves a job for good."""
+        jobs = self._workload.jobs
+        troubles = heapq.merge(
+            _troubles(self._workload),
+            _needed(self._needs),
+            [] if self._mark_s is None else [(self._mark_s, "mark", 0, 0.0)],
+        )
+        trouble = next(troubles, None)
+        arrived = 0
+        round_at = math.inf
+        while len(self._outcome.jobs) < len(jobs):
+            arrival_s = jobs[arrived].arrival_s if arrived < len(jobs) else math.inf
+            trouble_s = trouble[0] if trouble else math.inf
+            until_s = min(arrival_s, trouble_s, round_at, _LAST_S)
+            done = self._engine.run(until_s)
+            self._now_s = self._engine.now
+            if done is not None:
+                self._end(self._by_engine[done])
+            elif until_s == _LAST_S:
+                raise MltcpError(
+                    f"The policy {self._policy.name} leaves"
+                    f" {len(jobs) - len(self._outcome.jobs)} jobs waiting for ever."
+                )
+            elif until_s == arrival_s:
+                while arrived < len(jobs) and jobs[arrived].arrival_s <= until_s:
+                    self._arrive(arrived)
+                    arrived += 1
+            elif trouble is not None and until_s == trouble_s:
+                self._suffer(*trouble[1:])
+                trouble = next(troubles, None)
+            self._apply(self._policy.decide(self._view()))
+            every_s = self._policy.round_s
+            if every_s is not None:
+                # A round that nobody waits for or runs in can be left out.
+                busy = bool(self._waiting or self._running)
+                round_at = (math.floor(self._now_s / every_s) + 1) * every_s if busy else math.inf
+        self._outcome.makespan_s = self._now_s
+        self._outcome.events = self._engine.counters()["events"]
+        return self._outcome
+
+    def _view(self) -> View:
+        return View(
+            self._now_s,
+            self._topology,
+            np.where(self._up, self._free, 0),
+            tuple(self._waiting[number] for number in sorted(self._waiting)),
+            tuple(self._running[number] for number in sorted(self._running)),
+            self._done_share,
+        )
+
+    def _done_share(self, state: JobState) -> float:
+        run = self._runs.get(state.number)
+        if run is None:
+            return state.progress
+        done = self._engine.stats(run.engine).done
+        return state.progress + (1 - state.progress) * done / run.iterations
+
+    def _arrive(self, number: int) -> None:
+        job = self._workload.jobs[number]
+        key = (job.model, job.gpus)
+        if key not in self._lone:
+            self._lone[key] = lone_iteration_s(job, self._topology)
+        self._waiting[number] = JobState(number, job, self._lone[key])
+        self._tallies[number] = _Tally()
+
+    def _end(self, number: int) -> None:
+        state, tally = self._running[number], self._tallies[number]
+        self._stop(number)
+        del self._waiting[number]
+        assert state.first_start_s is not None
+        mean_s = tally.iterations_s / tally.iterations
+        self._outcome.jobs.append(
+            Done(
+                state.job.name,
+                state.job.model.name,
+                state.job.gpus,
+                state.job.arrival_s,
+                state.first_start_s,
+                self._now_s,
+                tally.running_s,
+                mean_s,
+                mean_s / state.lone_s,
+                tally.restarts,
+                state.job.deadline_s,
+                state.lone_total_s * state.job.gpus,
+            )
+        )
+        self._said(len(self._outcome.jobs))
+
+    def _apply(self, decision: Decision) -> None:
+        changed = [
+            number
+            for number, state in self._running.items()
+            if dict(decision.get(number, {})) != dict(state.allocation)
+        ]
+        for number in changed:
+            self._stop(number)
+        begun = [number for number in decision if number not in self._running]
+        for number in begun:
+            self._start(number, decision[number])
+        if changed or begun or self._treatment.order or self._treatment.turns:
+            self._treat()
+
+    def _start(self, number: int, allocation: Allocation) -> None:
+        state, job = self._waiting.pop(number), self._workload.jobs[number]
+        for server, gpus in allocation.items():
+            self._free[server] -= gpus
+            if gpus < 1 or self._free[server] < 0 or not self._up[server]:
+                raise MltcpError(
+                    f"The policy {self._policy.name} gives {gpus} GPUs of server {server} to job"
+                    f" {job.name}, which it doesn't have."
+                )
+        again = state.first_start_s is not None
+        begun_s = self._now_s + (RESTART_S if again else 0.0)
+        state.first_start_s = state.first_start_s if again else self._now_s
+        state.allocation, state.started_s = dict(allocation), self._now_s
+        self._tallies[number].restarts += again
+        phases = phases_of(
+            job.model,
+            self._topology,
+            allocation,
+            number,
+            aggregated=self._treatment.aggregated,
+        )
+        factor = sum(allocation.values()) / job.gpus
+        left = (1 - state.progress) * job.iterations / (factor * efficiency(factor))
+        iterations = max(1, math.ceil(left - 1e-6))
+        engine = self._engine.add(
+            FlowJob(phases, iterations, begun_s, job.compute_rows(), seed=job.seed)
+        )
+        self._runs[number] = _Run(engine, phases, iterations, begun_s)
+        self._by_engine[engine] = number
+        self._running[number] = state
+        self._slow_down(number)
+
+    def _stop(self, number: int, lost_s: float = 0.0) -> None:
+        """The job has no GPUs from now on; it waits, with what it did but for the last seconds."""
+        state, run = self._running.pop(number), self._runs.pop(number)
+        stats = self._engine.stats(run.engine)
+        self._engine.remove(run.engine)
+        del self._by_engine[run.engine]
+        tally, held_s = self._tallies[number], self._now_s - state.started_s
+        kept = stats.done
+        if lost_s and stats.done:
+            kept = max(0, stats.done - math.ceil(lost_s / stats.mean_s))
+        state.progress += (1 - state.progress) * kept / run.iterations
+        state.service_s = state.attained_s(self._now_s)
+        tally.running_s += held_s
+        tally.iterations += stats.done
+        tally.iterations_s += stats.sum_s
+        self._outcome.used_gpu_s += held_s * sum(state.allocation.values())
+        if self._outcome.links is not None:
+            self._outcome.links.add(run.phases, stats.done, run.begun_s, self._now_s)
+        for server, gpus in state.allocation.items():
+            self._free[server] += gpus
+        state.allocation = {}
+        self._waiting[number] = state
+
+    def _treat(self) -> None:
+        """Priorities and turns of the jobs that run now."""
+        if not (self._treatment.order or self._treatment.turns):
+            return
+        sharing = [
+            Sharing(str(number), self._runs[number].phases) for number in sorted(self._running)
+        ]
+        if self._treatment.order:
+            for name, place in priorities(self._topology, sharing).items():
+                self._engine.set(self._runs[int(name)].engine, priority=place)
+        if self._treatment.turns:
+            turns = plan_turns(self._topology, sharing)
+            for job in sharing:
+                turn = turns.get(job.name)
+                engine = self._runs[int(job.name)].engine
+                if turn is None or not turn.turn_s:
+                    self._engine.turns(engine, 0.0, 0.0, 0.0)
+                    continue
+                # Turns count from the start of time, so that a plan that stays moves nobody.
+                due_s = turn.due_s % turn.turn_s
+                due_s += math.ceil((self._now_s - due_s) / turn.turn_s) * turn.turn_s
+                self._engine.turns(engine, turn.turn_s, due_s, SLACK * turn.turn_s)
+
+    def _suffer(self, kind: str, server: int, value: float) -> None:
+        if kind == "slow":
+            self._slow[server] = value
+            for number, state in self._running.items():
+                if server in state.allocation:
+                    self._slow_down(number)
+        elif kind == "mark":
+            self._outcome.marked_gpu_s = self._work_done()
+        elif kind == "need":
+            self._lend(server)
+        elif kind == "up":
+            self._up[server] = True
+        else:
+            self._up[server] = False
+            hit = [n for n, state in self._running.items() if server in state.allocation]
+            for number in hit:
+                since_s = self._now_s - self._running[number].started_s
+                self._stop(number, lost_s=since_s % value)
+
+    def _lend(self, count: int) -> None:
+        """Inference is to have so many servers; those whose jobs lose least go first."""
+        while len(self._held) > count:
+            self._up[self._held.pop()] = True
+        while len(self._held) < count:
+            view = self._view()
+            cost = getattr(self._policy, "reclaim_cost", _jobs_stopped)
+            left = [server for server in range(len(self._up)) if self._up[server]]
+            server = min(left, key=lambda each: (cost(view, each), each))
+            for number in [n for n, s in self._running.items() if server in s.allocation]:
+                self._stop(number)
+                self._outcome.reclaimed += 1
+            self._up[server] = False
+            self._held.append(server)
+
+    def _work_done(self) -> float:
+        """GPU seconds of lone work that all jobs have done until now."""
+        done = sum(job.work_gpu_s for job in self._outcome.jobs)
+        for state in (*self._running.values(), *self._waiting.values()):
+            done += self._done_share(state) * state.lone_total_s * state.job.gpus
+        return done
+
+    def _slow_down(self, number: int) -> None:
+        """A job goes as fast as the slowest of its servers."""
+        servers = self._running[number].allocation
+        factor = max((self._slow.get(server, 1.0) for server in servers), default=1.0)
+        if self._slow:
+            self._engine.slow(self._runs[number].engine, factor)
+
+
+def _jobs_stopped(view: View, server: int) -> float:
+    """The share of its jobs that a server has, summed: what stops if it leaves (Lyra)."""
+    return sum(
+        state.allocation[server] / sum(state.allocation.values())
+        for state in view.running
+        if server in state.allocation
+    )
+
+
+def _needed(needs: Iterable[tuple[float, int]]) -> Iterator[tuple[float, str, int, float]]:
+    for at_s, servers in needs:
+        yield at_s, "need", servers, 0.0
+
+
+def _troubles(workload: Workload) -> Iterator[tuple[float, str, int, float]]:
+    """(seconds, what, server, value): failures and slow servers, in the order of time."""
+    draw = np.random.default_rng((workload.seed, 7))
+    heap: list[tuple[float, str, int, float]] = []
+    failures, slow = workload.failures, workload.stragglers
+    for server in range(workload.topology.servers):
+        if failures:
+            at_s = float(draw.exponential(failures.mtbf_s))
+            heapq.heappush(heap, (at_s, "down", server, failures.checkpoint_s))
+        if slow:
+            at_s = float(draw.exponential(slow.every_s))
+            heapq.heappush(heap, (at_s, "slow", server, slow.factor))
+    while heap:
+        at_s, kind, server, value = heapq.heappop(heap)
+        yield at_s, kind, server, value
+        if kind == "down":
+            assert failures is not None
+            heapq.heappush(heap, (at_s + failures.repair_s, "up", server, 0.0))
+        elif kind == "up":
+            assert failures is not None
+            again_s = at_s + float(draw.exponential(failures.mtbf_s))
+            heapq.heappush(heap, (again_s, "down", server, failures.checkpoint_s))
+        elif value != 1.0:
+            assert slow is not None
+            heapq.heappush(heap, (at_s + slow.duration_s, "slow", server, 1.0))
+        else:
+            assert slow is not None
+            again_s = at_s + float(draw.exponential(slow.every_s))
+            heapq.heappush(heap, (again_s, "slow", server, slow.factor))
+
+
+def simulate_cluster(
+    workload: Workload,
+    policy: Policy,
+    treatment: Treatment,
+    *,
+    skip: bool = True,
+    needs: Iterable[tuple[float, int]] = (),
+    mark_s: float | None = None,
+    said: Callable[[int], None] = lambda done: None,
+) -> Outcome:
+    """Run the workload; the same arguments give the same outcome.
+
+    needs: (seconds, servers) that something else has from then on. mark_s: when the work that is
+    done by then is noted. said: hears how many jobs are
+    done.
+    """
+    return ClusterSimulator(
+        workload, policy, treatment, skip=skip, needs=needs, mark_s=mark_s, said=said
+    ).run()

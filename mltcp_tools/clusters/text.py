@@ -1,0 +1,95 @@
+"""Outcomes of cluster runs, and the validation, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mltcp_tools.clusters.validate import Case
+from mltcp_tools.units import format_seconds
+
+
+def render_summaries(summaries: Sequence[dict[str, Any]]) -> str:
+    """A line per policy and treatment."""
+    rows = [
+        (
+            "policy",
+            "treatment",
+            "completion",
+            "p99",
+            "queueing",
+            "slow-down",
+            "utilisation",
+            "restarts",
+        )
+    ]
+    for each in summaries:
+        rows.append(
+            (
+                each["policy"],
+                each["treatment"],
+                long(each["completion_mean_s"]),
+                long(each["completion_p99_s"]),
+                long(each["queueing_mean_s"]),
+                f"{each['slowdown_mean']:.3f}",
+                f"{each['utilisation']:.1%}",
+                str(each["restarts"]),
+            )
+        )
+    return _table(rows)
+
+
+def render_loans(summaries: Sequence[dict[str, Any]]) -> str:
+    """A line per way to share a cluster between training and inference."""
+    rows = [("arm", "completion", "p99", "goodput", "SLO met", "wait p99", "reclaimed", "restarts")]
+    for each in summaries:
+        rows.append(
+            (
+                each["arm"],
+                long(each["completion_mean_s"]),
+                long(each["completion_p99_s"]),
+                f"{each['goodput']:.1f} GPUs",
+                f"{each['slo_attainment']:.2%}",
+                format_seconds(each["wait_p99_s"]),
+                str(each["reclaimed"]),
+                str(each["restarts"]),
+            )
+        )
+    return _table(rows)
+
+
+def render_cases(cases: Sequence[Case]) -> str:
+    """Iteration times by packets and by flows, with the error."""
+    rows = [("experiment", "arm", "rule", "packets", "flows", "error", "")]
+    for case in cases:
+        note = "" if abs(case.error) <= case.limit else f"beyond {case.limit:.0%}"
+        rows.append(
+            (
+                case.experiment,
+                case.arm,
+                case.rule,
+                format_seconds(case.packets_s),
+                format_seconds(case.flows_s),
+                f"{case.error:+.1%}",
+                note,
+            )
+        )
+    return _table(rows)
+
+
+def long(seconds: float) -> str:
+    """Seconds, minutes or hours with one decimal."""
+    if seconds >= 3600:
+        return f"{seconds / 3600:.2f} h"
+    if seconds >= 60:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds:.1f} s"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    return "\n".join(lines) + "\n"

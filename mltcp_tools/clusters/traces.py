@@ -1,0 +1,251 @@
+"""Workloads from public traces: `gavel:FILE`, `sia:FILE`, `elasticflow:FILE`, `azure:FILE`.
+
+gavel: tab-separated jobs of stanford-futuredata/gavel: model, command, directory, ..., steps,
+arrival in seconds, workers, from the last columns. sia: comma-separated time, application,
+num_replicas, batch_size of siasosp23/artifacts; how long a job trains isn't in there and is taken
+from what its application needs until it converges. elasticflow: jobs of pkusys/ElasticFlow with
+their durations and iterations. azure: time stamp, context and generated tokens of requests, of
+Azure/AzurePublicDataset.
+
+A file that isn't what it should be gives a UsageError with its line and field.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+from mltcp_tools.clusters.fapes.performance import FITTED
+from mltcp_tools.clusters.models import MODELS, Model
+from mltcp_tools.clusters.requests import Request
+from mltcp_tools.clusters.topology import Topology
+from mltcp_tools.clusters.workload import ClusterJob, lone_iteration_s, require_model
+from mltcp_tools.errors import UsageError
+
+GAVEL_MODELS = {
+    "ResNet-18": "resnet18",
+    "ResNet-50": "resnet50",
+    "Transformer": "transformer",
+    "LM": "lm",
+    "Recommendation": "recommendation",
+    "CycleGAN": "cyclegan",
+    "A3C": "a3c",
+}
+ELASTICFLOW_MODELS = {
+    "vgg16": "vgg16",
+    "vgg19": "vgg16",
+    "resnet50": "resnet50",
+    "inception3": "inception",
+    "bert": "bert",
+    "gpt2": "gpt2",
+    "deepspeech2": "deepspeech2",
+}
+SIA_SAMPLES = {
+    "cifar10": 50_000 * 60,
+    "bert": 88_000 * 3,
+    "deepspeech2": 1_000 * 80,
+    "imagenet": 1_281_167 * 90,
+    "ncf": 994_000 * 10,
+    "yolov3": 16_551 * 50,
+}
+"""Samples until an application of Sia's workloads has converged: its data set times epochs."""
+
+
+class _Row:
+    """A line of a trace, read field by field."""
+
+    def __init__(self, file: str, line: int, fields: Mapping[str, str]) -> None:
+        self._file, self._line, self._fields = file, line, fields
+
+    def text(self, name: str) -> str:
+        """The field, which must be there."""
+        value = self._fields.get(name)
+        if value is None or not value.strip():
+            raise self.error(name, "missing")
+        return value.strip()
+
+    def number(self, name: str, least: float = 0.0) -> float:
+        """A number that is not below `least`."""
+        text = self.text(name)
+        try:
+            value = float(text)
+        except ValueError:
+            raise self.error(name, f"{text!r} is no number") from None
+        if not math.isfinite(value) or value < least:
+            raise self.error(name, f"must be {least:g} or more, not {text}")
+        return value
+
+    def whole(self, name: str, least: int = 1) -> int:
+        """A whole number that is not below `least`."""
+        value = self.number(name, least)
+        if value != int(value):
+            raise self.error(name, f"must be a whole number, not {self.text(name)}")
+        return int(value)
+
+    def error(self, name: str, what: str) -> UsageError:
+        """A UsageError that names file, line and field."""
+        return UsageError(f"{self._file}:{self._line}: {name}: {what}.")
+
+
+def read_jobs(spec: str, topology: Topology) -> tuple[ClusterJob, ...]:
+    """Jobs from `KIND:FILE`; jobs larger than the cluster are refused."""
+    kind, _, file = spec.partition(":")
+    if kind not in _READERS or not file:
+        raise UsageError(
+            f"{spec!r} names no trace of jobs; write one of"
+            f" {', '.join(f'{each}:FILE' for each in _READERS)}."
+        )
+    jobs: list[ClusterJob] = []
+    for row, job in _READERS[kind](file, topology):
+        if jobs and job.arrival_s < jobs[-1].arrival_s:
+            raise row.error(_ARRIVALS[kind], "earlier than the line before, so out of order")
+        if job.gpus > topology.total_gpus:
+            raise row.error(
+                _GPUS[kind], f"{job.gpus} GPUs, and the cluster has {topology.total_gpus}"
+            )
+        jobs.append(replace(job, seed=len(jobs) + 1))
+    if not jobs:
+        raise UsageError(f"{file}:1: the trace has no job.")
+    first = jobs[0].arrival_s
+    return tuple(replace(job, arrival_s=job.arrival_s - first) for job in jobs)
+
+
+def _lines(file: str) -> list[str]:
+    try:
+        return Path(file).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UsageError(f"{file} can't be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{file} is no text, as a trace is.") from None
+
+
+def _table(file: str, needed: tuple[str, ...]) -> Iterator[_Row]:
+    lines = _lines(file)
+    header = next(csv.reader(lines[:1]), [])
+    for name in needed:
+        if name not in header:
+            raise UsageError(f"{file}:1: {name}: no column of that name.")
+    for number, fields in enumerate(csv.reader(lines[1:]), 2):
+        if fields:
+            yield _Row(file, number, dict(zip(header, fields, strict=False)))
+
+
+def _gavel(file: str, topology: Topology) -> Iterator[tuple[_Row, ClusterJob]]:
+    for number, line in enumerate(_lines(file), 1):
+        if not line.strip():
+            continue
+        fields = line.split("\t")
+        if len(fields) < 5:
+            raise UsageError(
+                f"{file}:{number}: columns: {len(fields)} of them, and a job has at least model,"
+                " command, steps, arrival and workers."
+            )
+        names = ("steps", "arrival", "workers")
+        row = _Row(file, number, {"model": fields[0], **dict(zip(names, fields[-3:], strict=True))})
+        kind, _, rest = row.text("model").partition(" (batch size ")
+        if kind not in GAVEL_MODELS:
+            raise row.error("model", f"{kind!r} is none of {', '.join(GAVEL_MODELS)}")
+        model = MODELS[GAVEL_MODELS[kind]]
+        if rest:
+            row = _Row(
+                file,
+                number,
+                {"batch": rest.removesuffix(")"), **dict(zip(names, fields[-3:], strict=True))},
+            )
+            model = _scaled(model, row.whole("batch"))
+        yield (
+            row,
+            ClusterJob(
+                f"job-{number}",
+                model,
+                row.whole("workers"),
+                row.whole("steps"),
+                row.number("arrival"),
+            ),
+        )
+
+
+_BATCHES = {"resnet18": 128, "resnet50": 64, "transformer": 64, "lm": 20, "recommendation": 2048}
+
+
+def _scaled(model: Model, batch: int) -> Model:
+    """The model with another batch: half of its time doesn't depend on that."""
+    factor = 0.5 + 0.5 * batch / _BATCHES.get(model.name, batch)
+    return replace(model, compute_s=model.compute_s * factor)
+
+
+def _sia(file: str, topology: Topology) -> Iterator[tuple[_Row, ClusterJob]]:
+    for row in _table(file, ("name", "time", "application", "num_replicas", "batch_size")):
+        name = row.text("application")
+        if name not in SIA_SAMPLES:
+            raise row.error("application", f"{name!r} is none of {', '.join(SIA_SAMPLES)}")
+        batch, gpus = row.whole("batch_size"), row.whole("num_replicas")
+        compute_s = FITTED[name].step_s(1, 1, batch / gpus)
+        yield (
+            row,
+            ClusterJob(
+                row.text("name"),
+                replace(MODELS[name], compute_s=compute_s),
+                gpus,
+                max(1, round(SIA_SAMPLES[name] / batch)),
+                row.number("time"),
+            ),
+        )
+
+
+def _elasticflow(file: str, topology: Topology) -> Iterator[tuple[_Row, ClusterJob]]:
+    needed = ("job_id", "submit_time", "model_name", "num_gpu", "duration", "iteration", "ddl")
+    for row in _table(file, needed):
+        name = row.text("model_name")
+        if name not in ELASTICFLOW_MODELS:
+            raise row.error("model_name", f"{name!r} is none of {', '.join(ELASTICFLOW_MODELS)}")
+        iterations = row.whole("iteration")
+        model = require_model(ELASTICFLOW_MODELS[name], MODELS)
+        job = ClusterJob(
+            row.text("job_id"),
+            model,
+            row.whole("num_gpu"),
+            iterations,
+            row.number("submit_time"),
+            deadline_s=row.number("ddl"),
+        )
+        # The trace knows how long an iteration took; what isn't communication is computing.
+        took_s = row.number("duration", 1e-3) / iterations
+        sending_s = lone_iteration_s(job, topology) - model.compute_s
+        compute_s = max(took_s - sending_s, took_s / 2)
+        yield row, replace(job, model=replace(model, compute_s=compute_s))
+
+
+_Reader = Callable[[str, Topology], Iterator[tuple[_Row, ClusterJob]]]
+_READERS: dict[str, _Reader] = {"gavel": _gavel, "sia": _sia, "elasticflow": _elasticflow}
+_ARRIVALS = {"gavel": "arrival", "sia": "time", "elasticflow": "submit_time"}
+_GPUS = {"gavel": "workers", "sia": "num_replicas", "elasticflow": "num_gpu"}
+
+
+def read_requests(spec: str) -> tuple[Request, ...]:
+    """Requests from `azure:FILE`, times in seconds since the first."""
+    kind, _, file = spec.partition(":")
+    if kind != "azure" or not file:
+        raise UsageError(f"{spec!r} names no trace of requests; write azure:FILE.")
+    requests: list[Request] = []
+    first: datetime | None = None
+    for row in _table(file, ("TIMESTAMP", "ContextTokens", "GeneratedTokens")):
+        stamp = row.text("TIMESTAMP")
+        try:
+            at = datetime.fromisoformat(stamp[:26])
+        except ValueError:
+            raise row.error("TIMESTAMP", f"{stamp!r} is no time stamp") from None
+        first = first or at
+        arrival_s = (at - first).total_seconds()
+        if requests and arrival_s < requests[-1].arrival_s:
+            raise row.error("TIMESTAMP", "earlier than the line before, so out of order")
+        requests.append(
+            Request(arrival_s, row.whole("ContextTokens", 0), row.whole("GeneratedTokens", 0))
+        )
+    if not requests:
+        raise UsageError(f"{file}:1: the trace has no request.")
+    return tuple(requests)

@@ -1,0 +1,348 @@
+"""What a cluster has to do: jobs with their arrivals, and what goes wrong meanwhile.
+
+    cluster: {servers: 32, gpus: 8, rate: 50gbit, leaf: 8, oversubscription: 4}
+    models:                               # besides those of models.py, or other values for them
+      mine: {compute: 150ms, size: 400MB, pattern: ring, phases: 1, parallel: 1}
+    jobs:                                 # either a list
+      - {name: a, model: vgg16, gpus: 16, iterations: 2000, arrival: 0s, count: 3}
+    generate:                             # or draws
+      {jobs: 200, load: 0.7, models: {vgg16: 1, bert: 2}, gpus: {8: 4, 16: 2}, hours: 2, jitter: 5%}
+    failures: {mtbf: 200h, repair: 30min, checkpoint: 10min}
+    stragglers: {every: 10h, factor: 2, duration: 10min}
+    seed: 1
+
+`load` is the share of all GPUs that the jobs would keep busy without contention or queueing;
+`hours` is their mean length. Failures and stragglers are of each server, exponentially far apart.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from mltcp_tools.clusters.models import MODELS, Model, phases_of
+from mltcp_tools.clusters.topology import FIELDS, Topology, positive, read_topology, whole
+from mltcp_tools.document import Section, read_section
+from mltcp_tools.errors import UsageError
+from mltcp_tools.units import parse_bytes, parse_fraction, parse_seconds
+
+_FIELDS = ["cluster", "models", "jobs", "generate", "failures", "stragglers", "seed"]
+_JOB_FIELDS = ["name", "model", "gpus", "iterations", "arrival", "count", "jitter", "deadline"]
+_GENERATE_FIELDS = ["jobs", "load", "models", "gpus", "hours", "jitter"]
+_ROWS = 64
+"""Iterations after which a job's jitter repeats."""
+
+
+@dataclass(frozen=True)
+class ClusterJob:
+    """A training job.
+
+    iterations: with `gpus` GPUs; with others it needs fewer or more. jitter: standard deviation of
+    its compute times as a share of them. deadline_s: seconds since the start, None for none.
+    """
+
+    name: str
+    model: Model
+    gpus: int
+    iterations: int
+    arrival_s: float = 0.0
+    jitter: float = 0.0
+    deadline_s: float | None = None
+    seed: int = 1
+
+    def compute_rows(self) -> npt.NDArray[np.float64] | None:
+        """Seconds of each phase of `_ROWS` iterations; None without jitter."""
+        if not self.jitter:
+            return None
+        draw = np.random.default_rng(self.seed)
+        factors = np.maximum(0.05, 1 + self.jitter * draw.standard_normal((_ROWS, 1)))
+        own = self.model.compute_s / self.model.phases
+        return np.asarray(factors * np.full((1, self.model.phases), own))
+
+
+@dataclass(frozen=True)
+class Failures:
+    """Of servers, seconds: mean time between, until repaired, and between jobs' checkpoints."""
+
+    mtbf_s: float
+    repair_s: float = 1800.0
+    checkpoint_s: float = 600.0
+
+
+@dataclass(frozen=True)
+class Stragglers:
+    """A server computes `factor` times as long for `duration_s`, every `every_s` seconds."""
+
+    every_s: float
+    factor: float = 2.0
+    duration_s: float = 600.0
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Jobs in the order in which they arrive, the cluster that they come to, and its troubles."""
+
+    topology: Topology
+    jobs: tuple[ClusterJob, ...]
+    failures: Failures | None = None
+    stragglers: Stragglers | None = None
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.jobs:
+            raise UsageError("the workload has no job.")
+        before = 0.0
+        for job in self.jobs:
+            if not (math.isfinite(job.arrival_s) and job.arrival_s >= before):
+                raise UsageError(f"job {job.name} arrives at {job.arrival_s:g} s, out of order.")
+            before = job.arrival_s
+            if not 1 <= job.gpus <= self.topology.total_gpus:
+                raise UsageError(
+                    f"job {job.name} asks for {job.gpus} GPUs, and the cluster has"
+                    f" {self.topology.total_gpus}."
+                )
+            if job.iterations < 1:
+                raise UsageError(f"job {job.name} has no iteration.")
+
+    def with_topology(self, topology: Topology) -> Workload:
+        """The same jobs on another cluster."""
+        return replace(self, topology=topology)
+
+
+def lone_iteration_s(job: ClusterJob, topology: Topology) -> float:
+    """Seconds of an iteration of the job alone on the first servers that hold it."""
+    phases = phases_of(job.model, topology, first_servers(job.gpus, topology), 0)
+    rates = topology.rates_bps
+    sending = 0.0
+    for phase in phases:
+        if phase.crossings:
+            slowest = max(times / rates[link] for link, times in phase.crossings.items())
+            sending += phase.size * 8 * slowest
+    return sum(phase.compute_s for phase in phases) + sending
+
+
+def first_servers(gpus: int, topology: Topology) -> dict[int, int]:
+    """So many GPUs of the first servers."""
+    full, rest = divmod(gpus, topology.gpus)
+    allocation = dict.fromkeys(range(full), topology.gpus)
+    if rest:
+        allocation[full] = rest
+    return allocation
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Which jobs to draw; see the module. models, gpus: what to draw from, by weight."""
+
+    jobs: int = 100
+    load: float = 0.7
+    models: Mapping[str, float] = field(
+        default_factory=lambda: dict.fromkeys(("resnet50", "vgg16", "bert", "gpt2"), 1.0)
+    )
+    gpus: Mapping[int, float] = field(default_factory=lambda: {8: 4.0, 16: 3.0, 32: 2.0, 64: 1.0})
+    hours: float = 1.0
+    jitter: float = 0.0
+
+
+def generate(
+    topology: Topology, draws: Generated, seed: int, models: Mapping[str, Model] = MODELS
+) -> tuple[ClusterJob, ...]:
+    """Jobs that arrive as a Poisson process and whose lengths are log-normal (sigma 1)."""
+    for name in draws.models:
+        require_model(name, models)
+    generator = np.random.default_rng(seed)
+    sizes = {gpus: each for gpus, each in draws.gpus.items() if gpus <= topology.total_gpus}
+    if not sizes:
+        raise UsageError(f"no job fits the cluster's {topology.total_gpus} GPUs.")
+    names = generator.choice(list(draws.models), draws.jobs, p=_shares(draws.models))
+    gpus = generator.choice(list(sizes), draws.jobs, p=_shares(sizes))
+    lengths_s = draws.hours * 3600 * np.exp(generator.standard_normal(draws.jobs) - 0.5)
+    mean_work = float(np.mean(gpus * lengths_s))
+    gap_s = mean_work / (draws.load * topology.total_gpus)
+    arrivals = np.cumsum(generator.exponential(gap_s, draws.jobs))
+    jobs = []
+    for number in range(draws.jobs):
+        model = models[str(names[number])]
+        job = ClusterJob(
+            f"{model.name}-{number + 1}",
+            model,
+            int(gpus[number]),
+            1,
+            round(float(arrivals[number]), 6),
+            draws.jitter,
+            seed=seed * 1_000_003 + number,
+        )
+        count = round(float(lengths_s[number]) / lone_iteration_s(job, topology))
+        jobs.append(replace(job, iterations=max(1, count)))
+    return tuple(jobs)
+
+
+def _shares(weights: Mapping[str, float] | Mapping[int, float]) -> list[float]:
+    total = sum(weights.values())
+    if not (math.isfinite(total) and total > 0 and min(weights.values()) >= 0):
+        raise UsageError("weights must be 0 or more, and one of them above 0.")
+    return [each / total for each in weights.values()]
+
+
+def require_model(name: str, models: Mapping[str, Model]) -> Model:
+    """The model of that name, or a UsageError that lists them."""
+    if name not in models:
+        raise UsageError(f"there is no model {name!r}; there are {', '.join(sorted(models))}.")
+    return models[name]
+
+
+def parse_workload(text: str, file: str) -> Workload:
+    """The workload that YAML `text` describes; a UsageError names file, line and field."""
+    top = read_section(text, file, _FIELDS)
+    if ("jobs" in set(top)) == ("generate" in set(top)):
+        raise top.error("needs either jobs or generate.")
+    base = _without_jobs(top)
+    models = MODELS | _read_models(top)
+    key = "jobs" if "jobs" in set(top) else "generate"
+    try:
+        if key == "jobs":
+            jobs = _read_jobs(top, models)
+        else:
+            jobs = generate(base.topology, _read_draws(top), base.seed, models)
+        return replace(base, jobs=jobs)
+    except UsageError as error:
+        if str(error).startswith(f"{file}:"):
+            raise
+        raise top.error(str(error), key) from None
+
+
+def parse_cluster(text: str, file: str) -> Workload:
+    """The cluster alone, with one job that stands for those of a trace."""
+    top = read_section(text, file, [each for each in _FIELDS if each not in ("jobs", "generate")])
+    return _without_jobs(top)
+
+
+def _without_jobs(top: Section) -> Workload:
+    section = top.section("cluster", FIELDS)
+    topology = Topology() if section is None else read_topology(section)
+    placeholder = ClusterJob("none", Model("none", 1.0, 0), 1, 1)
+    seed = top.get("seed", whole, 1)
+    return Workload(topology, (placeholder,), _read_failures(top), _read_stragglers(top), seed)
+
+
+def _read_models(top: Section) -> dict[str, Model]:
+    section = top.section("models", None)
+    models: dict[str, Model] = {}
+    for name in section or ():
+        assert section is not None
+        each = section.section(name, ["compute", "size", "pattern", "phases", "parallel", "like"])
+        assert each is not None
+        base = MODELS.get(each.get("like", str, name), Model(name, 1.0, 0))
+        try:
+            models[name] = Model(
+                name,
+                each.get("compute", parse_seconds, base.compute_s),
+                each.get("size", parse_bytes, base.size),
+                each.get("pattern", str, base.pattern),  # type: ignore[arg-type]
+                each.get("phases", whole, base.phases),
+                each.get("parallel", whole, base.parallel),
+            )
+        except UsageError as error:
+            if str(error).startswith(f"{top.file}:"):
+                raise
+            raise section.error(str(error), name) from None
+    return models
+
+
+def _read_jobs(top: Section, models: Mapping[str, Model]) -> tuple[ClusterJob, ...]:
+    jobs: list[ClusterJob] = []
+    for section in top.sections("jobs", _JOB_FIELDS):
+        name = section.get("name", str, f"job-{len(jobs) + 1}")
+        try:
+            model = require_model(section.get("model", str), models)
+        except UsageError as error:
+            if str(error).startswith(f"{top.file}:"):
+                raise
+            raise section.error(str(error), "model") from None
+        count = section.get("count", whole, 1)
+        arrival_s = section.get("arrival", duration, 0.0)
+        if jobs and arrival_s < jobs[-1].arrival_s:
+            raise section.error("is earlier than the job before it; put jobs in order.", "arrival")
+        for number in range(count):
+            jobs.append(
+                ClusterJob(
+                    name if count == 1 else f"{name}-{number + 1}",
+                    model,
+                    section.get("gpus", whole),
+                    section.get("iterations", whole),
+                    arrival_s,
+                    section.get("jitter", parse_fraction, 0.0),
+                    section.get("deadline", duration, None),
+                    seed=len(jobs) + 1,
+                )
+            )
+    return tuple(jobs)
+
+
+def _read_draws(top: Section) -> Generated:
+    section = top.section("generate", _GENERATE_FIELDS)
+    assert section is not None
+    default = Generated()
+    models = section.section("models", None)
+    gpus = section.section("gpus", None)
+    return Generated(
+        section.get("jobs", whole, default.jobs),
+        section.get("load", positive, default.load),
+        {name: models.get(name, positive) for name in models} if models else default.models,
+        {_number(gpus, key): gpus.get(key, positive) for key in gpus} if gpus else default.gpus,
+        section.get("hours", positive, default.hours),
+        section.get("jitter", parse_fraction, 0.0),
+    )
+
+
+def _number(section: Section, key: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,5}", key):
+        raise section.error("must be a number of GPUs.", key)
+    return int(key)
+
+
+def _read_failures(top: Section) -> Failures | None:
+    section = top.section("failures", ["mtbf", "repair", "checkpoint"])
+    if section is None:
+        return None
+    return Failures(
+        section.get("mtbf", _some_time),
+        section.get("repair", _some_time, 1800.0),
+        section.get("checkpoint", _some_time, 600.0),
+    )
+
+
+def _read_stragglers(top: Section) -> Stragglers | None:
+    section = top.section("stragglers", ["every", "factor", "duration"])
+    if section is None:
+        return None
+    return Stragglers(
+        section.get("every", _some_time),
+        section.get("factor", positive, 2.0),
+        section.get("duration", _some_time, 600.0),
+    )
+
+
+def duration(value: object) -> float:
+    """Seconds from `340ms`, `20min`, `3h`, `2d` or a plain number of seconds."""
+    match = re.fullmatch(r"\s*([0-9.]+)\s*(h|d)\s*", str(value))
+    if match is None:
+        return parse_seconds(value)
+    return parse_seconds(match[1]) * (3600 if match[2] == "h" else 86_400)
+
+
+def _some_time(value: object) -> float:
+    found = duration(value)
+    if found <= 0:
+        raise UsageError("must be more than 0.")
+    return found
+
+
+def names_of(jobs: Sequence[ClusterJob]) -> list[str]:
+    """The jobs' names, in order."""
+    return [job.name for job in jobs]

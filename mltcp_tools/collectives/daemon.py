@@ -1,0 +1,298 @@
+"""The aggregator's process: it admits jobs, has the kernel serve them, and tells how it stands.
+
+A rank joins by a TCP connection and a line of JSON, and is in the job for as long as that
+connection lives. When all ranks are there each is told the job's key. When one leaves, or its host
+stops answering, the job is over and the others are told so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+from mltcp_tools.collectives.admission import LINE_BYTES, Admission, Job, Refused, Request
+from mltcp_tools.collectives.programs import (
+    KernelJob,
+    Peer,
+    Programs,
+    find_peer,
+    max_jobs,
+    max_values,
+    max_workers,
+)
+from mltcp_tools.collectives.session import LEAVE
+from mltcp_tools.errors import BusyError, MltcpError
+from mltcp_tools.host.locks import RUN_DIR
+
+SCHEMA = "mltcp-aggregate/1"
+LINGER_S = 3.0
+"""How long a job goes on after a rank has left it in peace."""
+
+_REQUEST_S = 10.0
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 3), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 3))
+
+
+def control_path(name: str) -> Path:
+    """The socket by which the commands of this host reach the aggregator called `name`."""
+    return RUN_DIR / f"aggregate-{name}.sock"
+
+
+class Rank:
+    """A rank's connection. over: when it is to end, with the sentence why."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self.writer = writer
+        self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.address = writer.get_extra_info("peername")[0]
+        self.local_address = writer.get_extra_info("sockname")[0]
+
+    def tell(self, **message: Any) -> None:
+        self.writer.write(json.dumps(message).encode() + b"\n")
+
+    def end(self, why: str) -> None:
+        if not self.over.done():
+            self.over.set_result(why)
+
+
+class Daemon:
+    """Serves until it is told to stop. wait_s: how long the first rank waits for the last."""
+
+    def __init__(self, programs: Programs, admission: Admission, wait_s: float) -> None:
+        self.programs, self.admission, self.wait_s = programs, admission, wait_s
+        self._in_kernel: dict[int, KernelJob] = {}
+        self._stop = asyncio.Event()
+
+    async def serve(self, name: str, ready: Any) -> None:
+        """Listen, call `ready`, and end with SIGTERM, SIGINT or `mltcp aggregate down`."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        path = control_path(name)
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        control = await asyncio.start_unix_server(self._command, path)
+        path.chmod(0o600)
+        server = await asyncio.start_server(
+            self._rank, "0.0.0.0", self.programs.port, limit=LINE_BYTES
+        )
+        try:
+            ready()
+            await self._stop.wait()
+        finally:
+            for job in self.admission.jobs:
+                self._end(job, "The aggregator was taken down.")
+            server.close()
+            control.close()
+            path.unlink(missing_ok=True)
+            # Ranks' connections end in their own time, but not before they were told.
+            await asyncio.sleep(0.05)
+
+    async def _rank(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        _keep_alive(writer)
+        rank = Rank(writer)
+        job, why = None, ""
+        try:
+            line = await asyncio.wait_for(_line(reader), _REQUEST_S)
+            request = Request.parse(line, max_workers(), max_values())
+            job = self.admission.join(request, rank)
+            if job.complete:
+                await self._admit(job)
+            await self._stay(job, request, rank, reader)
+        except (MltcpError, TimeoutError) as error:
+            why = str(error) or "The request came too late."
+            rank.tell(refused=why)
+        except OSError:
+            pass  # it is gone; the job ends below
+        finally:
+            if job and job.ranks:
+                self._end(job, why or f"Rank {_rank_of(job, rank)} left.")
+            with contextlib.suppress(OSError):
+                await writer.drain()
+            writer.close()
+
+    async def _stay(
+        self, job: Job, request: Request, rank: Rank, reader: asyncio.StreamReader
+    ) -> None:
+        """Until the connection or the job ends."""
+        gone = asyncio.ensure_future(reader.read(len(LEAVE)))
+        waited = None if job.complete else self.wait_s
+        try:
+            while True:
+                await asyncio.wait(
+                    [gone, rank.over], timeout=waited, return_when=asyncio.FIRST_COMPLETED
+                )
+                if rank.over.done():
+                    rank.tell(ended=rank.over.result())
+                    return
+                if gone.done():
+                    job.leaving += gone.result() == LEAVE
+                    if gone.result() == LEAVE and job.leaving < job.workers:
+                        # Its last sum may have been lost on the way to another rank.
+                        await asyncio.wait([rank.over], timeout=LINGER_S)
+                    return
+                if not job.complete:
+                    missing = sorted(set(range(job.workers)) - set(job.ranks))
+                    raise Refused(
+                        f"After {self.wait_s:g} s these ranks of job {job.name!r} had not joined:"
+                        f" {', '.join(map(str, missing))}."
+                    )
+                waited = None
+        finally:
+            gone.cancel()
+
+    async def _admit(self, job: Job) -> None:
+        # pyroute2 has an event loop of its own, so it works in another thread.
+        peers = await asyncio.to_thread(self._find_peers, job)
+        if not job.complete:
+            return  # one left meanwhile, and the job with it
+        if self.programs.mode == "xdp" and len({peer.interface for peer in peers}) < len(peers):
+            raise Refused(
+                "Several workers of the job are behind one port of the aggregator, which XDP"
+                " can't serve; run `mltcp aggregate up --mode tc`."
+            )
+        kernel = KernelJob(
+            job.index, job.key, job.generation, job.first, job.slots, job.values, peers
+        )
+        self.programs.add(kernel)
+        self._in_kernel[job.index] = kernel
+        for rank in job.ranks.values():
+            rank.tell(
+                admitted={
+                    "job": job.index,
+                    "key": job.key,
+                    "generation": job.generation,
+                    "slots": job.slots,
+                    "values": job.values,
+                    "port": self.programs.port,
+                }
+            )
+
+    def _find_peers(self, job: Job) -> list[Peer]:
+        return [
+            find_peer(
+                job.ranks[rank].address,
+                job.requests[rank].udp_port,
+                job.ranks[rank].local_address,
+                self.programs.port,
+            )
+            for rank in range(job.workers)
+        ]
+
+    def _end(self, job: Job, why: str) -> None:
+        kernel = self._in_kernel.pop(job.index, None)
+        if kernel:
+            self.programs.remove(kernel)
+        self.admission.end(job)
+        ranks, job.ranks = job.ranks, {}
+        for rank in ranks.values():
+            rank.end(why)
+
+    async def _command(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, TimeoutError, Refused):
+            word = (await asyncio.wait_for(_line(reader), _REQUEST_S)).strip()
+            if word == b"down":
+                self._stop.set()
+            writer.write(json.dumps(self.status()).encode() + b"\n")
+            await writer.drain()
+        writer.close()
+
+    def status(self) -> dict[str, Any]:
+        """What `mltcp aggregate status --json` prints; counters are read from the kernel."""
+        return {
+            "schema": SCHEMA,
+            "process": os.getpid(),
+            "interfaces": self.programs.interfaces,
+            "mode": self.programs.mode,
+            "port": self.programs.port,
+            "slots": self.admission.slots,
+            "quota": self.admission.quota,
+            "foreign": self.programs.counters(0)["foreign"],
+            "jobs": [
+                {
+                    "name": job.name,
+                    "workers": job.workers,
+                    "joined": len(job.ranks),
+                    "slots": job.slots,
+                    "values": job.values,
+                    "counters": self.programs.counters(job.index),
+                }
+                for job in self.admission.jobs
+            ],
+        }
+
+
+def _rank_of(job: Job, rank: Rank) -> str:
+    return next((str(number) for number, each in job.ranks.items() if each is rank), "?")
+
+
+def _keep_alive(writer: asyncio.StreamWriter) -> None:
+    """Have the kernel notice within seconds that a rank's host is gone."""
+    connection = writer.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE:
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+async def _line(reader: asyncio.StreamReader) -> bytes:
+    try:
+        line = await reader.readuntil(b"\n")
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        raise Refused("That is no request.") from None
+    if len(line) > LINE_BYTES:
+        raise Refused("The request is too long.")
+    return line
+
+
+def run_daemon(
+    interfaces: list[str],
+    *,
+    name: str,
+    mode: str,
+    port: int,
+    slots: int,
+    quota: int,
+    token: str,
+    wait_s: float,
+    ready: Any,
+) -> None:
+    """Run an aggregator until it is told to end."""
+    if is_up(name):
+        raise BusyError(
+            f"An aggregator called {name!r} is up; `mltcp aggregate down` ends it, --name makes"
+            " another."
+        )
+    programs = Programs(interfaces, mode, slots, port)
+    try:
+
+        async def main() -> None:
+            admission = Admission(max_jobs(), slots, quota, token)
+            await Daemon(programs, admission, wait_s).serve(name, ready)
+
+        asyncio.run(main())
+    finally:
+        programs.close()
+
+
+def ask(name: str, word: str) -> dict[str, Any] | None:
+    """What the aggregator says to a command, None when none is up."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_REQUEST_S)
+        try:
+            connection.connect(str(control_path(name)))
+            connection.sendall(word.encode() + b"\n")
+            with connection.makefile("rb") as answer:
+                document: dict[str, Any] = json.loads(answer.readline())
+        except (ConnectionError, FileNotFoundError):
+            return None
+    return document
+
+
+def is_up(name: str) -> bool:
+    """Whether an aggregator of that name is up on this host."""
+    return ask(name, "status") is not None

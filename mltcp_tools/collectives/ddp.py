@@ -1,0 +1,110 @@
+"""DistributedDataParallel with gradients averaged by a Reducer: one line in a training script."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from mltcp_tools.collectives.compression import BlockTopK
+from mltcp_tools.collectives.library import How
+from mltcp_tools.collectives.reducer import KINDS, Reducer
+from mltcp_tools.collectives.rows import reduce_rows
+from mltcp_tools.collectives.session import Endpoint, SessionError, endpoint_from_environment
+from mltcp_tools.errors import UsageError
+
+Hook = Callable[[Any, Any], torch.futures.Future[torch.Tensor]]
+
+
+class State:
+    """What DDP hands to the hook: the reducer, and what is left out of gradients."""
+
+    def __init__(self, reducer: Reducer, top_k: BlockTopK | None) -> None:
+        self.reducer, self.top_k = reducer, top_k
+
+    @property
+    def algorithm(self) -> str:
+        """What averages the gradients now: `aggregated` or `gloo`."""
+        return "gloo" if self.reducer.why_gloo else "aggregated"
+
+    def close(self) -> None:
+        """Leave the job at the aggregator. Closing twice is fine."""
+        self.reducer.close()
+
+
+def enable(
+    model: Any,
+    algorithm: str = "auto",
+    *,
+    aggregator: str | None = None,
+    timeout_s: float = 30.0,
+    top_k: float | None = None,
+) -> State:
+    """Have `model`, a DistributedDataParallel, average its gradients so; call it on every rank.
+
+    algorithm: `auto` is the aggregator where one is named and admits the job, else Gloo;
+    `aggregated` raises where that isn't so; `sparse` is Gloo for what isn't zero at some rank.
+    aggregator: `HOST[:PORT]`, else the environment's MLTCP_AGGREGATOR. timeout_s: seconds without
+    progress, after which the aggregator is given up. top_k: share of the gradients' blocks that
+    are sent, the largest; the rest is added to the next step's (error feedback).
+
+    Gradients in a type that the aggregator can't add go by Gloo. Returns the hook's state, whose
+    `close` ends it.
+    """
+    if algorithm not in ("auto", "gloo", "aggregated", "sparse"):
+        raise UsageError(
+            f"There is no algorithm {algorithm!r}; take auto, gloo, aggregated or sparse."
+        )
+    if top_k is not None and not 0 < top_k <= 1:
+        raise UsageError(f"top_k is {top_k}; it is a share, above 0 and at most 1.")
+    endpoint = None
+    if algorithm in ("auto", "aggregated"):
+        endpoint = _endpoint(aggregator)
+    reducer = Reducer(
+        endpoint,
+        group=model.process_group,
+        timeout_s=timeout_s,
+        sparse_by_gloo=algorithm == "sparse",
+    )
+    if algorithm == "aggregated" and reducer.why_gloo:
+        reducer.close()
+        raise SessionError(reducer.why_gloo)
+    state = State(reducer, BlockTopK(top_k) if top_k is not None else None)
+    model.register_comm_hook(state, _hook())
+    return state
+
+
+def _endpoint(named: str | None) -> Endpoint | None:
+    if named is None:
+        return endpoint_from_environment()
+    return Endpoint.parse(named, os.environ.get("MLTCP_AGGREGATOR_TOKEN", ""))
+
+
+def _hook() -> Hook:
+    def hook(state: State, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+        tensor = bucket.buffer()
+        if tensor.is_sparse:
+            return state.reducer.run(reduce_rows, state.reducer, tensor)
+        if tensor.dtype not in KINDS or tensor.device.type != "cpu":
+            return _by_torch(state, tensor)
+        if state.top_k:
+            state.top_k.apply(bucket.index(), tensor)
+        return state.reducer.all_reduce(tensor, How.AVERAGE)
+
+    hook.__annotations__.clear()  # DDP takes no other than its own types
+    return hook
+
+
+def _by_torch(state: State, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+    """By the reducer's Gloo, in its turn: types that the worker doesn't know."""
+
+    def reduce() -> torch.Tensor:
+        tensor.div_(state.reducer.world)
+        dist.all_reduce(tensor, group=state.reducer.gloo)
+        return tensor
+
+    future: torch.futures.Future[torch.Tensor] = state.reducer.run(reduce)
+    return future

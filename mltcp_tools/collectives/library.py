@@ -1,0 +1,231 @@
+"""The worker (native/*.c, bpf/mltcp_aggregate.h) called from Python, through cffi."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from mltcp_tools.native.extension import extension
+
+PACKET = """
+struct agg_header {
+    uint32_t magic; uint8_t type, flags; uint16_t worker;
+    uint64_t key;
+    uint32_t job, generation, round, operation, chunk, next;
+    uint16_t slot, count; int16_t exponent; uint16_t reserved;
+    uint64_t check;
+};
+struct agg_packet { struct agg_header header; int32_t values[1024]; };
+struct agg_job {
+    uint64_t key, everyone;
+    uint32_t generation, first, slots, values, workers, parent;
+};
+struct agg_peer {
+    uint32_t address, local_address;
+    uint16_t port, local_port;
+    uint8_t mac[6], local_mac[6];
+    uint32_t interface;
+};
+struct agg_parent {
+    uint64_t key;
+    uint32_t generation, job;
+    uint16_t worker;
+    uint8_t reserved[6];
+    struct agg_peer peer;
+};
+struct agg_entry {
+    uint64_t seen;
+    uint32_t round, operation, chunk, next;
+    int16_t exponent;
+    uint16_t count;
+    uint8_t flags, final;
+    uint8_t reserved[2];
+    int32_t values[1024];
+};
+#define AGG_VALUES_MAX ...
+#define AGG_WORKERS_MAX ...
+#define AGG_JOBS_MAX ...
+"""
+
+WORKER = """
+struct worker_config {
+    uint64_t key;
+    uint32_t job, generation, slots, values, workers, rank, sender, min_rto_us;
+};
+struct worker_request {
+    const void *from;
+    void *to;
+    uint64_t count;
+    uint32_t kind, how;
+    const uint8_t *present;
+};
+struct worker_counters {
+    uint64_t sent, sent_bytes, repeated, polls, received, ignored, corrupt;
+    uint64_t losses, windows_cut, missing;
+    uint32_t cwnd, srtt_us;
+    int32_t error;
+};
+struct worker;
+struct worker *worker_open(const struct worker_config *config);
+void worker_close(struct worker *worker);
+void worker_counters(const struct worker *worker, struct worker_counters *to);
+enum worker_state { WORKER_IDLE, ... };
+enum worker_state worker_reduce(struct worker *worker, int socket, int control,
+    const struct worker_request *request, uint64_t timeout_ns, const volatile uint32_t *stop);
+int16_t exponent_of(const void *from, uint32_t kind, uint32_t count);
+void quantise(const void *from, uint32_t kind, uint32_t how, uint32_t count, int32_t power,
+              int32_t *to);
+void restore(const int32_t *from, uint32_t kind, uint32_t how, uint32_t count, int32_t power,
+             uint32_t workers, void *to);
+void mark_present(const void *from, uint32_t kind, uint64_t count, uint32_t values,
+                  uint8_t *present);
+"""
+
+FOLDER = Path(__file__).resolve().parent / "native"
+PREAMBLE = '#include "worker.h"\n'
+
+
+class Kind(IntEnum):
+    """What the elements are (enum worker_kind)."""
+
+    FLOAT32 = 0
+    FLOAT16 = 1
+    BFLOAT16 = 2
+    INT32 = 3
+
+    @property
+    def bytes(self) -> int:
+        """Of an element."""
+        return 2 if self in (Kind.FLOAT16, Kind.BFLOAT16) else 4
+
+
+class How(IntEnum):
+    """What is done with them (enum worker_how)."""
+
+    SUM = 0
+    AVERAGE = 1
+    LARGEST = 2
+
+
+class State(IntEnum):
+    """How a collective ended (enum worker_state)."""
+
+    IDLE = 0
+    RUNNING = 1
+    DONE = 2
+    NONFINITE = 3
+    MISMATCH = 4
+    SILENT = 5
+    WAITING = 6
+    CONTROL = 7
+    BROKEN = 8
+    STOPPED = 9
+
+
+@functools.cache
+def library() -> tuple[Any, Any]:
+    """(lib, ffi) of the worker; HostError without a C compiler."""
+    return extension("worker", PACKET + WORKER, PREAMBLE, FOLDER)
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What a worker has sent and seen since it was opened (struct worker_counters).
+
+    Packets, but sent_bytes (with our header, without UDP's), missing (bitmap of ranks), srtt_us
+    and error (errno).
+    """
+
+    sent: int
+    sent_bytes: int
+    repeated: int
+    polls: int
+    received: int
+    ignored: int
+    corrupt: int
+    losses: int
+    windows_cut: int
+    missing: int
+    cwnd: int
+    srtt_us: int
+    error: int
+
+
+class Worker:
+    """One rank's worker over a connected UDP socket that doesn't block.
+
+    Not for several threads at once. Addresses of buffers are the caller's to keep alive.
+    """
+
+    def __init__(self, socket: int, control: int, **config: int) -> None:
+        """socket, control: descriptors (control: -1 for none). config: of struct worker_config."""
+        self._lib, self._ffi = library()
+        self._socket, self._control = socket, control
+        self.values = config["values"]
+        self._stop = self._ffi.new("uint32_t *", 0)
+        self._worker = self._lib.worker_open(self._ffi.new("struct worker_config *", config))
+        if self._worker == self._ffi.NULL:
+            raise MemoryError("no memory for a worker's slots")
+
+    def reduce(
+        self,
+        source: int,
+        target: int,
+        count: int,
+        kind: Kind,
+        how: How,
+        timeout_s: float,
+        present: Any = None,
+    ) -> State:
+        """One collective over `count` elements from address `source` into address `target`.
+
+        present: a uint8 array from `present`, to leave out what is zero. Other threads run
+        meanwhile. timeout_s: seconds without progress to give up after.
+        """
+        ffi = self._ffi
+        request = ffi.new(
+            "struct worker_request *",
+            {
+                "from": ffi.cast("void *", source),
+                "to": ffi.cast("void *", target),
+                "count": count,
+                "kind": int(kind),
+                "how": int(how),
+                "present": ffi.NULL if present is None else ffi.from_buffer("uint8_t[]", present),
+            },
+        )
+        ended = self._lib.worker_reduce(
+            self._worker, self._socket, self._control, request, int(timeout_s * 1e9), self._stop
+        )
+        return State(ended)
+
+    def present(self, source: int, count: int, kind: Kind) -> bytearray:
+        """A byte for each chunk of the tensor, 0 where all of it is zero."""
+        marks = bytearray(-(-count // self.values))
+        self._lib.mark_present(
+            self._ffi.cast("void *", source),
+            int(kind),
+            count,
+            self.values,
+            self._ffi.from_buffer("uint8_t[]", marks),
+        )
+        return marks
+
+    def counters(self) -> Counters:
+        """What it counted so far."""
+        to = self._ffi.new("struct worker_counters *")
+        self._lib.worker_counters(self._worker, to)
+        return Counters(**{name: int(getattr(to, name)) for name in Counters.__annotations__})
+
+    def stop(self) -> None:
+        """Have the collective that another thread runs, and each after it, end."""
+        self._stop[0] = 1
+
+    def close(self) -> None:
+        """Free its memory. Closing twice is fine."""
+        if self._worker is not None:
+            self._lib.worker_close(self._worker)
+            self._worker = None

@@ -1,0 +1,544 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A worker's side of the rounds (bpf/mltcp_aggregate.h), its window and its timers.
+ *
+ * The window is TCP's: slow start, one packet more per round trip, half of it on a loss (RFC 5681),
+ * so that a worker takes what a TCP flow would. Every answer lets one more packet out. What has no
+ * answer while later packets have theirs, or for the retransmission time-out (RFC 6298), is asked
+ * for by a packet without values; the aggregator says whether ours is missing (a loss: send it
+ * again), its answer got lost (a loss too), or other workers' are missing (no loss: wait).
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "worker.h"
+
+#define INITIAL_WINDOW 16 /* packets, as it begins a collective */
+#define LATER_ANSWERS 3 /* that make a packet without one suspect, at first */
+#define MOST_LATER_ANSWERS 32
+#define MAX_RTO_NS 100000000ull /* polls are small, and peers may take long */
+#define FIRST_RTO_NS 50000000ull
+#define DEAF_POLLS 3
+#define ORDERS 4096 /* a power of two, more than packets in flight */
+
+enum slot_state { SLOT_IDLE, SLOT_READY, SLOT_FLYING };
+
+struct slot {
+	enum slot_state state;
+	uint32_t round;
+	uint32_t chunk; /* of the round; AGG_END in one that only agrees on the first chunk */
+	uint32_t own; /* the next chunk in which we have something; AGG_END */
+	uint32_t length; /* values that we send in this round */
+	int16_t exponent; /* agreed, of `chunk` */
+	int16_t own_exponent; /* ours, of `own` */
+	bool urgent, resend; /* waits in the urgent queue; with its values */
+	bool held; /* the aggregator said that it has ours */
+	bool repeated; /* its values were sent more than once: no sample of the RTT (Karn) */
+	uint32_t polls; /* since it was sent */
+	uint64_t order, sent_ns, wakes_ns;
+};
+
+struct queue {
+	uint32_t *slots, first, count;
+};
+
+struct worker {
+	struct worker_config config;
+	struct worker_request request;
+	struct worker_counters counters;
+	enum worker_state state;
+	struct slot *slots;
+	struct queue ready, urgent;
+	uint32_t begun; /* collectives, modulo 2^32 */
+	uint32_t operation, chunks, active; /* active: slots not done yet */
+	int32_t bits; /* of a quantised value, without sign */
+	bool rounds_to_agree; /* begin with a round that carries exponents and chunks alone */
+	bool nonfinite;
+	double cwnd, ssthresh; /* packets */
+	uint32_t flying;
+	uint64_t order, answered, scanned, recovery; /* numbers of packets sent */
+	uint32_t later; /* answers that make a packet without one suspect; more after false alarms */
+	uint32_t by_order[ORDERS];
+	double srtt_ns, rttvar_ns;
+	uint64_t wakes_ns, heard_ns, progress_ns;
+};
+
+static void push(struct queue *queue, uint32_t slot, uint32_t size)
+{
+	queue->slots[(queue->first + queue->count++) % size] = slot;
+}
+
+static uint32_t pop(struct queue *queue, uint32_t size)
+{
+	uint32_t slot = queue->slots[queue->first];
+
+	queue->first = (queue->first + 1) % size;
+	queue->count--;
+	return slot;
+}
+
+struct worker *worker_open(const struct worker_config *config)
+{
+	struct worker *w = calloc(1, sizeof(*w));
+	uint32_t i;
+
+	if (!w)
+		return NULL;
+	w->config = *config;
+	w->slots = calloc(config->slots, sizeof(*w->slots));
+	w->ready.slots = calloc(config->slots, sizeof(uint32_t));
+	w->urgent.slots = calloc(config->slots, sizeof(uint32_t));
+	if (!w->slots || !w->ready.slots || !w->urgent.slots) {
+		worker_close(w);
+		return NULL;
+	}
+	for (i = 1, w->bits = 30; i < config->workers; i *= 2)
+		w->bits--;
+	w->cwnd = INITIAL_WINDOW;
+	w->ssthresh = config->slots;
+	w->later = LATER_ANSWERS;
+	return w;
+}
+
+void worker_close(struct worker *w)
+{
+	if (!w)
+		return;
+	free(w->slots);
+	free(w->ready.slots);
+	free(w->urgent.slots);
+	free(w);
+}
+
+void worker_counters(const struct worker *w, struct worker_counters *to)
+{
+	*to = w->counters;
+	to->cwnd = (uint32_t)w->cwnd;
+	to->srtt_us = (uint32_t)(w->srtt_ns / 1000);
+}
+
+enum worker_state worker_state(const struct worker *w)
+{
+	return w->state;
+}
+
+static bool has_exponents(const struct worker *w)
+{
+	return w->request.kind != KIND_INT32 && w->request.how != HOW_LARGEST;
+}
+
+static uint32_t length_of(const struct worker *w, uint32_t chunk)
+{
+	uint64_t begin = (uint64_t)chunk * w->config.values;
+	uint64_t rest = w->request.count - begin;
+
+	return rest < w->config.values ? rest : w->config.values;
+}
+
+static const void *values_of(const struct worker *w, uint32_t chunk)
+{
+	return (const char *)w->request.from +
+	       (uint64_t)chunk * w->config.values * element_bytes(w->request.kind);
+}
+
+/* Set `own` to the first chunk from `chunk` on in which we have something, in steps of slots. */
+static void find_own(struct worker *w, struct slot *slot, uint64_t chunk)
+{
+	while (chunk < w->chunks && w->request.present && !w->request.present[chunk])
+		chunk += w->config.slots;
+	slot->own = chunk < w->chunks ? (uint32_t)chunk : AGG_END;
+	slot->own_exponent = AGG_EXPONENT_NONE;
+	if (slot->own != AGG_END && has_exponents(w))
+		slot->own_exponent = exponent_of(values_of(w, slot->own), w->request.kind,
+						 length_of(w, slot->own));
+}
+
+/* Make the slot ready for its next round, in which `chunk` is sent by those who have it. */
+static void make_ready(struct worker *w, uint32_t index, uint32_t chunk, int16_t exponent)
+{
+	struct slot *slot = &w->slots[index];
+
+	slot->chunk = chunk;
+	slot->exponent = exponent;
+	slot->length = 0;
+	if (chunk != AGG_END && slot->own == chunk) {
+		slot->length = length_of(w, chunk);
+		find_own(w, slot, (uint64_t)chunk + w->config.slots);
+	}
+	slot->state = SLOT_READY;
+	slot->held = false;
+	slot->repeated = false;
+	slot->polls = 0;
+	push(&w->ready, index, w->config.slots);
+}
+
+/* A number that ranks agree on only when they ask for the same: which collective of the job it
+ * is, and of what. */
+static uint32_t name_operation(uint32_t begun, const struct worker_request *request)
+{
+	uint64_t what = request->count << 8 | request->kind << 4 | request->how << 1 |
+			(request->present != NULL);
+
+	return begun ^ (uint32_t)(what * 0x9e3779b97f4a7c15ull >> 32);
+}
+
+void worker_begin(struct worker *w, const struct worker_request *request, uint64_t now)
+{
+	uint32_t values = w->config.values, i;
+
+	w->request = *request;
+	w->chunks = (request->count + values - 1) / values;
+	w->active = w->chunks < w->config.slots ? w->chunks : w->config.slots;
+	w->rounds_to_agree = has_exponents(w) || request->present;
+	w->nonfinite = false;
+	w->operation = name_operation(++w->begun, request);
+	w->state = w->active ? WORKER_RUNNING : WORKER_DONE;
+	w->heard_ns = w->progress_ns = now;
+	w->wakes_ns = UINT64_MAX;
+	w->counters.missing = 0;
+	/* The path may have been idle for long: grow again, up to what it bore. */
+	if (w->cwnd > INITIAL_WINDOW) {
+		w->ssthresh = w->cwnd;
+		w->cwnd = INITIAL_WINDOW;
+	}
+	for (i = 0; i < w->active; i++) {
+		find_own(w, &w->slots[i], i);
+		if (w->rounds_to_agree)
+			make_ready(w, i, AGG_END, AGG_EXPONENT_NONE);
+		else
+			make_ready(w, i, i, AGG_EXPONENT_NONE);
+	}
+}
+
+static uint64_t rto_ns(const struct worker *w, uint32_t polls)
+{
+	double rto = w->srtt_ns ? w->srtt_ns + 4 * w->rttvar_ns : FIRST_RTO_NS;
+
+	if (rto < w->config.min_rto_us * 1e3)
+		rto = w->config.min_rto_us * 1e3;
+	rto *= 1u << (polls < 6 ? polls : 6);
+	return rto < MAX_RTO_NS ? (uint64_t)rto : MAX_RTO_NS;
+}
+
+static void sample_rtt(struct worker *w, double rtt)
+{
+	if (!w->srtt_ns) {
+		w->srtt_ns = rtt;
+		w->rttvar_ns = rtt / 2;
+		return;
+	}
+	w->rttvar_ns += (fabs(w->srtt_ns - rtt) - w->rttvar_ns) / 4;
+	w->srtt_ns += (rtt - w->srtt_ns) / 8;
+}
+
+static void set_timer(struct worker *w, struct slot *slot, uint64_t now)
+{
+	slot->wakes_ns = now + rto_ns(w, slot->polls);
+	if (slot->wakes_ns < w->wakes_ns)
+		w->wakes_ns = slot->wakes_ns;
+}
+
+static void make_urgent(struct worker *w, uint32_t index, bool resend)
+{
+	struct slot *slot = &w->slots[index];
+
+	slot->resend |= resend;
+	if (slot->urgent)
+		return;
+	slot->urgent = true;
+	push(&w->urgent, index, w->config.slots);
+}
+
+/* At most once for all packets that were in flight together. */
+static void note_loss(struct worker *w, const struct slot *slot)
+{
+	w->counters.losses++;
+	w->later = w->later / 2 > LATER_ANSWERS ? w->later / 2 : LATER_ANSWERS;
+	if (slot->order < w->recovery)
+		return;
+	w->counters.windows_cut++;
+	w->ssthresh = w->cwnd / 2 > 2 ? w->cwnd / 2 : 2;
+	w->cwnd = w->ssthresh;
+	w->recovery = w->order;
+}
+
+/* Ask for those whose time is up. */
+static void run_timers(struct worker *w, uint64_t now)
+{
+	uint32_t i;
+
+	if (now < w->wakes_ns)
+		return;
+	w->wakes_ns = UINT64_MAX;
+	for (i = 0; i < w->config.slots; i++) {
+		struct slot *slot = &w->slots[i];
+
+		if (slot->state != SLOT_FLYING)
+			continue;
+		if (slot->wakes_ns <= now && !slot->urgent) {
+			/* Polls without an answer: the path is worse than half a window helps. */
+			if (slot->polls == DEAF_POLLS && !slot->held) {
+				note_loss(w, slot);
+				w->cwnd = w->cwnd < 2 ? w->cwnd : 2;
+			}
+			make_urgent(w, i, false);
+		} else if (slot->wakes_ns < w->wakes_ns) {
+			w->wakes_ns = slot->wakes_ns;
+		}
+	}
+}
+
+static void fill_header(struct worker *w, const struct slot *slot, struct agg_packet *packet,
+			uint8_t type)
+{
+	packet->header = (struct agg_header){
+		.magic = AGG_MAGIC,
+		.type = type,
+		.flags = w->request.how == HOW_LARGEST ? AGG_MAX : 0,
+		.worker = w->config.sender,
+		.key = w->config.key,
+		.job = w->config.job,
+		.generation = w->config.generation,
+		.round = slot->round,
+		.operation = w->operation,
+		.chunk = slot->chunk,
+		.next = slot->own,
+		.slot = slot - w->slots,
+		.count = type == AGG_DATA ? (slot->length + 3) / 4 * 4 : 0,
+		.exponent = slot->own_exponent,
+	};
+}
+
+static uint32_t finish_packet(struct worker *w, struct agg_packet *packet)
+{
+	uint32_t length = sizeof(packet->header) + packet->header.count * 4;
+
+	packet->header.check = agg_check(packet, packet->header.count);
+	w->counters.sent++;
+	w->counters.sent_bytes += length;
+	return length;
+}
+
+static uint32_t make_data(struct worker *w, uint32_t index, uint64_t now,
+			  struct agg_packet *packet)
+{
+	struct slot *slot = &w->slots[index];
+
+	fill_header(w, slot, packet, AGG_DATA);
+	if (has_exponents(w) && (slot->exponent == AGG_EXPONENT_NONFINITE ||
+				 slot->exponent == AGG_EXPONENT_NONE))
+		memset(packet->values, 0, packet->header.count * 4);
+	else if (slot->length)
+		quantise(values_of(w, slot->chunk), w->request.kind, w->request.how, slot->length,
+			 w->bits - slot->exponent, packet->values);
+	slot->order = w->order++;
+	w->by_order[slot->order % ORDERS] = index;
+	slot->sent_ns = now;
+	set_timer(w, slot, now);
+	return finish_packet(w, packet);
+}
+
+/* The next packet that may go out now, and its length in bytes; 0 when none may. */
+uint32_t worker_send(struct worker *w, uint64_t now, struct agg_packet *packet)
+{
+	struct slot *slot;
+	uint32_t index;
+
+	if (w->state != WORKER_RUNNING)
+		return 0;
+	run_timers(w, now);
+	while (w->urgent.count) {
+		index = pop(&w->urgent, w->config.slots);
+		slot = &w->slots[index];
+		slot->urgent = false;
+		if (slot->state != SLOT_FLYING)
+			continue; /* it was answered meanwhile */
+		if (slot->resend) {
+			slot->resend = false;
+			slot->repeated = true;
+			slot->polls = 0;
+			w->counters.repeated++;
+			return make_data(w, index, now, packet);
+		}
+		slot->polls++;
+		set_timer(w, slot, now);
+		w->counters.polls++;
+		fill_header(w, slot, packet, AGG_POLL);
+		return finish_packet(w, packet);
+	}
+	if (!w->ready.count || w->flying >= (uint32_t)w->cwnd)
+		return 0;
+	index = pop(&w->ready, w->config.slots);
+	w->slots[index].state = SLOT_FLYING;
+	w->slots[index].resend = false;
+	w->flying++;
+	return make_data(w, index, now, packet);
+}
+
+/* Ask for packets that several later ones have overtaken. */
+static void look_for_holes(struct worker *w)
+{
+	while (w->scanned + w->later <= w->answered) {
+		uint32_t index = w->by_order[w->scanned % ORDERS];
+		struct slot *slot = &w->slots[index];
+
+		if (slot->state == SLOT_FLYING && slot->order == w->scanned && !slot->held &&
+		    !slot->polls)
+			make_urgent(w, index, false);
+		w->scanned++;
+	}
+}
+
+static void grow_window(struct worker *w)
+{
+	if (w->flying + w->urgent.count + 1 < (uint32_t)w->cwnd)
+		return; /* it wasn't the window that held us back */
+	w->cwnd += w->cwnd < w->ssthresh ? 1 : 1 / w->cwnd;
+	if (w->cwnd > w->config.slots)
+		w->cwnd = w->config.slots;
+}
+
+static void put_result(struct worker *w, const struct slot *slot, const struct agg_packet *packet)
+{
+	char *to = (char *)w->request.to +
+		   (uint64_t)slot->chunk * w->config.values * element_bytes(w->request.kind);
+
+	if (slot->exponent == AGG_EXPONENT_NONFINITE)
+		w->nonfinite = true;
+	else
+		restore(packet->values, w->request.kind, w->request.how, length_of(w, slot->chunk),
+			slot->exponent - w->bits, w->config.workers, to);
+}
+
+/* Whether an answer's chunk and what follows it can be. */
+static bool is_possible(const struct worker *w, uint32_t index, const struct agg_header *header)
+{
+	const struct slot *slot = &w->slots[index];
+	uint32_t count = slot->chunk == AGG_END ? 0 : (length_of(w, slot->chunk) + 3) / 4 * 4;
+
+	if (header->count != count)
+		return false;
+	if (header->next == AGG_END)
+		return slot->own == AGG_END;
+	return header->next < w->chunks && header->next % w->config.slots == index &&
+	       (slot->chunk == AGG_END || header->next > slot->chunk) &&
+	       header->next <= slot->own &&
+	       (header->next < slot->own || header->exponent >= slot->own_exponent) &&
+	       (!has_exponents(w) || header->exponent == AGG_EXPONENT_NONE ||
+		header->exponent == AGG_EXPONENT_NONFINITE ||
+		(header->exponent >= -126 && header->exponent <= 128));
+}
+
+static void finish_round(struct worker *w, uint32_t index, uint64_t now,
+			 const struct agg_packet *packet)
+{
+	struct slot *slot = &w->slots[index];
+
+	if (!is_possible(w, index, &packet->header)) {
+		w->state = WORKER_BROKEN;
+		return;
+	}
+	if (packet->header.type == AGG_AGAIN)
+		note_loss(w, slot);
+	else if (!slot->polls && !slot->repeated)
+		sample_rtt(w, now - slot->sent_ns);
+	if (slot->chunk != AGG_END)
+		put_result(w, slot, packet);
+	slot->state = SLOT_IDLE;
+	slot->round++;
+	grow_window(w);
+	if (!slot->held)
+		w->flying--;
+	w->progress_ns = now;
+	if (slot->order > w->answered)
+		w->answered = slot->order;
+	look_for_holes(w);
+	if (packet->header.next != AGG_END)
+		make_ready(w, index, packet->header.next, packet->header.exponent);
+	else if (!--w->active)
+		w->state = w->nonfinite ? WORKER_NONFINITE : WORKER_DONE;
+}
+
+static bool is_ours(const struct worker *w, const struct agg_packet *packet, uint32_t length)
+{
+	const struct agg_header *header = &packet->header;
+
+	return length >= sizeof(*header) && header->magic == AGG_MAGIC &&
+	       header->key == w->config.key && header->job == w->config.job &&
+	       header->generation == w->config.generation && header->slot < w->config.slots &&
+	       header->count % 4 == 0 && header->count <= w->config.values &&
+	       length == sizeof(*header) + header->count * 4;
+}
+
+/* Take what came in; the packet may be anything. */
+void worker_receive(struct worker *w, uint64_t now, struct agg_packet *packet, uint32_t length)
+{
+	const struct agg_header *header = &packet->header;
+	struct slot *slot;
+
+	w->counters.received++;
+	if (!is_ours(w, packet, length)) {
+		w->counters.ignored++;
+		return;
+	}
+	if (agg_check(packet, header->count) != header->check) {
+		w->counters.corrupt++;
+		return;
+	}
+	w->heard_ns = now;
+	slot = &w->slots[header->slot];
+	if (w->state != WORKER_RUNNING || slot->state != SLOT_FLYING ||
+	    header->round != slot->round || header->operation != w->operation) {
+		w->counters.ignored++; /* a copy, or late */
+		return;
+	}
+	if (header->type != AGG_MISMATCH && header->type != AGG_HELD &&
+	    header->chunk != slot->chunk) {
+		w->state = WORKER_BROKEN;
+		return;
+	}
+	if (header->type != AGG_RESULT && header->worker != w->config.sender) {
+		w->counters.ignored++; /* said to another worker */
+		return;
+	}
+	switch (header->type) {
+	case AGG_RESULT:
+	case AGG_AGAIN:
+		finish_round(w, header->slot, now, packet);
+		break;
+	case AGG_HELD:
+		/* Arrived, so no longer in the window: or workers whose windows hold different
+		 * slots would wait for each other for ever. */
+		if (!slot->held)
+			w->flying--;
+		slot->held = true;
+		if (w->later < MOST_LATER_ANSWERS)
+			w->later += w->later / 2;
+		w->counters.missing = agg_missing(header);
+		break;
+	case AGG_MISSING:
+		if (slot->held)
+			break; /* older than what we know */
+		note_loss(w, slot);
+		make_urgent(w, header->slot, true);
+		break;
+	case AGG_MISMATCH:
+		w->state = WORKER_MISMATCH;
+		break;
+	default:
+		w->counters.ignored++;
+	}
+}
+
+uint64_t worker_wakes_at(const struct worker *w)
+{
+	return w->state == WORKER_RUNNING ? w->wakes_ns : UINT64_MAX;
+}
+
+/* The state to give up with when nothing got done for limit_ns; WORKER_RUNNING before. */
+enum worker_state worker_silence(const struct worker *w, uint64_t now, uint64_t limit_ns)
+{
+	if (w->state != WORKER_RUNNING || now - w->progress_ns < limit_ns)
+		return w->state;
+	return now - w->heard_ns < limit_ns / 2 ? WORKER_WAITING : WORKER_SILENT;
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Floating point to integers that add up exactly, and back (the error: worker.h). */
+#include <math.h>
+#include <string.h>
+#include "worker.h"
+
+uint32_t element_bytes(uint32_t kind)
+{
+	return kind == KIND_FLOAT16 || kind == KIND_BFLOAT16 ? 2 : 4;
+}
+
+static inline float from_bits(uint32_t bits)
+{
+	float value;
+
+	memcpy(&value, &bits, sizeof(value));
+	return value;
+}
+
+static inline uint32_t bits_of(float value)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	return bits;
+}
+
+static inline float load(const void *from, uint32_t kind, uint32_t i)
+{
+	if (kind == KIND_FLOAT32)
+		return ((const float *)from)[i];
+	if (kind == KIND_FLOAT16)
+		return (float)((const _Float16 *)from)[i];
+	return from_bits((uint32_t)((const uint16_t *)from)[i] << 16);
+}
+
+/* To nearest, ties to even. */
+static inline uint16_t to_bfloat16(float value)
+{
+	uint32_t bits = bits_of(value);
+
+	if ((bits & 0x7fffffff) > 0x7f800000)
+		return bits >> 16 | 0x40; /* a NaN stays one */
+	return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
+static inline void store(void *to, uint32_t kind, uint32_t i, double value)
+{
+	if (kind == KIND_FLOAT32)
+		((float *)to)[i] = (float)value;
+	else if (kind == KIND_FLOAT16)
+		((_Float16 *)to)[i] = (_Float16)value;
+	else
+		((uint16_t *)to)[i] = to_bfloat16((float)value);
+}
+
+/* The smallest e such that every value is below 2^e, from the largest bits without sign. */
+int16_t exponent_of(const void *from, uint32_t kind, uint32_t count)
+{
+	uint32_t largest = 0, i;
+
+	if (kind == KIND_FLOAT32) {
+		const uint32_t *bits = from;
+
+		for (i = 0; i < count; i++) {
+			uint32_t magnitude = bits[i] & 0x7fffffff;
+
+			largest = magnitude > largest ? magnitude : largest;
+		}
+	} else {
+		for (i = 0; i < count; i++) {
+			uint32_t magnitude = bits_of(load(from, kind, i)) & 0x7fffffff;
+
+			largest = magnitude > largest ? magnitude : largest;
+		}
+	}
+	if (!largest)
+		return AGG_EXPONENT_NONE;
+	if (largest >= 0x7f800000)
+		return AGG_EXPONENT_NONFINITE;
+	largest >>= 23;
+	return (int16_t)(largest ? largest : 1) - 126;
+}
+
+/* Integers in the order of the floats; NaNs above all others. */
+static inline int32_t ordered(float value)
+{
+	int32_t bits = (int32_t)(value != value ? 0x7fc00000u : bits_of(value));
+
+	return bits ^ (bits >> 31 & 0x7fffffff);
+}
+
+static inline float unordered(int32_t value)
+{
+	return from_bits((uint32_t)(value ^ (value >> 31 & 0x7fffffff)));
+}
+
+/* power: of two, that values are multiplied by. Unused for int32 and for the largest. */
+void quantise(const void *from, uint32_t kind, uint32_t how, uint32_t count, int32_t power,
+	      int32_t *to)
+{
+	double factor = ldexp(1.0, power);
+	uint32_t i;
+
+	if (kind == KIND_INT32) {
+		memcpy(to, from, count * 4);
+	} else if (how == HOW_LARGEST) {
+		for (i = 0; i < count; i++)
+			to[i] = ordered(load(from, kind, i));
+	} else if (kind == KIND_FLOAT32) {
+		const float *values = from;
+
+		for (i = 0; i < count; i++)
+			to[i] = (int32_t)__builtin_lrint(values[i] * factor);
+	} else {
+		for (i = 0; i < count; i++)
+			to[i] = (int32_t)__builtin_lrint(load(from, kind, i) * factor);
+	}
+	for (i = count; i % 4; i++)
+		to[i] = 0;
+}
+
+/* power: of two, that sums are multiplied by. */
+void restore(const int32_t *from, uint32_t kind, uint32_t how, uint32_t count, int32_t power,
+	     uint32_t workers, void *to)
+{
+	double factor = ldexp(1.0, power);
+	uint32_t i;
+
+	if (how == HOW_AVERAGE)
+		factor /= workers;
+	if (kind == KIND_INT32) {
+		memcpy(to, from, count * 4);
+	} else if (how == HOW_LARGEST) {
+		for (i = 0; i < count; i++)
+			store(to, kind, i, unordered(from[i]));
+	} else if (kind == KIND_FLOAT32) {
+		float *values = to;
+
+		for (i = 0; i < count; i++)
+			values[i] = (float)(from[i] * factor);
+	} else {
+		for (i = 0; i < count; i++)
+			store(to, kind, i, from[i] * factor);
+	}
+}
+
+/* present: a byte per chunk of `values` elements, 1 where one of them isn't zero. */
+void mark_present(const void *from, uint32_t kind, uint64_t count, uint32_t values,
+		  uint8_t *present)
+{
+	uint64_t begin, chunk = 0;
+
+	for (begin = 0; begin < count; begin += values, chunk++) {
+		uint32_t length = count - begin < values ? count - begin : values, i;
+		uint32_t any = 0;
+
+		/* The sign alone is no value: -0 is zero. */
+		if (kind == KIND_FLOAT32) {
+			const uint32_t *bits = (const uint32_t *)from + begin;
+
+			for (i = 0; i < length; i++)
+				any |= bits[i] << 1;
+		} else if (kind == KIND_INT32) {
+			const uint32_t *bits = (const uint32_t *)from + begin;
+
+			for (i = 0; i < length; i++)
+				any |= bits[i];
+		} else {
+			const uint16_t *bits = (const uint16_t *)from + begin;
+
+			for (i = 0; i < length; i++)
+				any |= (uint32_t)bits[i] << 17;
+		}
+		present[chunk] = any != 0;
+	}
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* A collective over a UDP socket: many packets with one call, and sleep until one is due. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include "worker.h"
+
+#define BATCH 32 /* packets in a call */
+#define STOP_NS 200000000ull /* how often *stop is looked at */
+
+struct batch {
+	struct mmsghdr messages[BATCH];
+	struct iovec parts[BATCH];
+	struct agg_packet packets[BATCH];
+	uint32_t first, count; /* those that wait to be sent */
+};
+
+static uint64_t clock_ns(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (uint64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+static struct batch *new_batch(void)
+{
+	struct batch *batch = calloc(1, sizeof(*batch));
+	uint32_t i;
+
+	for (i = 0; batch && i < BATCH; i++) {
+		batch->parts[i].iov_base = &batch->packets[i];
+		batch->parts[i].iov_len = sizeof(batch->packets[i]);
+		batch->messages[i].msg_hdr.msg_iov = &batch->parts[i];
+		batch->messages[i].msg_hdr.msg_iovlen = 1;
+	}
+	return batch;
+}
+
+/* Send what the window allows; false when the socket takes no more for now. */
+static bool send_all(struct worker *worker, int socket, struct batch *out)
+{
+	for (;;) {
+		int sent;
+
+		if (!out->count) {
+			uint64_t now = clock_ns();
+			uint32_t length;
+
+			out->first = 0;
+			while (out->count < BATCH &&
+			       (length = worker_send(worker, now, &out->packets[out->count])))
+				out->parts[out->count++].iov_len = length;
+		}
+		if (!out->count)
+			return true;
+		sent = sendmmsg(socket, out->messages + out->first, out->count, MSG_DONTWAIT);
+		if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			return false;
+		if (sent < 0) /* as good as lost on the way, and found out in the same way */
+			sent = 1;
+		out->first += sent;
+		out->count -= sent;
+	}
+}
+
+static void receive_all(struct worker *worker, int socket, struct batch *in)
+{
+	int came, i;
+
+	for (i = 0; i < BATCH; i++)
+		in->parts[i].iov_len = sizeof(in->packets[i]);
+	/* A pending ICMP error is the call's result once; the aggregator may be back. */
+	came = recvmmsg(socket, in->messages, BATCH, MSG_DONTWAIT, NULL);
+	for (i = 0; i < came; i++)
+		worker_receive(worker, clock_ns(), &in->packets[i], in->messages[i].msg_len);
+}
+
+/* Wait for a packet, a timer or the control connection; true when that has something to say. */
+static bool wait_for_more(struct worker *worker, int socket, int control, bool wants_to_send)
+{
+	struct pollfd ready[2] = {
+		{ .fd = socket, .events = POLLIN | (wants_to_send ? POLLOUT : 0) },
+		{ .fd = control, .events = POLLIN | POLLRDHUP },
+	};
+	uint64_t now = clock_ns(), until = worker_wakes_at(worker);
+	uint64_t left = until > now ? until - now : 0;
+	struct timespec pause = { 0 };
+
+	if (wants_to_send)
+		left = STOP_NS; /* a timer could only add to what can't be sent */
+	pause.tv_nsec = left < STOP_NS ? left : STOP_NS;
+	return ppoll(ready, control < 0 ? 1 : 2, &pause, NULL) > 0 && control >= 0 &&
+	       ready[1].revents;
+}
+
+enum worker_state worker_reduce(struct worker *worker, int socket, int control,
+				const struct worker_request *request, uint64_t timeout_ns,
+				const volatile uint32_t *stop)
+{
+	struct batch *out = new_batch(), *in = new_batch();
+	enum worker_state state = WORKER_BROKEN;
+
+	if (!out || !in)
+		goto end;
+	worker_begin(worker, request, clock_ns());
+	for (;;) {
+		bool sent = send_all(worker, socket, out);
+
+		state = worker_silence(worker, clock_ns(), timeout_ns);
+		if (state != WORKER_RUNNING)
+			break;
+		if (stop && *stop) {
+			state = WORKER_STOPPED;
+			break;
+		}
+		if (wait_for_more(worker, socket, control, !sent)) {
+			/* What is in the socket may yet finish it. */
+			receive_all(worker, socket, in);
+			state = worker_state(worker);
+			if (state == WORKER_RUNNING)
+				state = WORKER_CONTROL;
+			break;
+		}
+		receive_all(worker, socket, in);
+	}
+end:
+	free(out);
+	free(in);
+	return state;
+}

@@ -1,0 +1,297 @@
+"""The aggregator in the kernel: its BPF programs on their ports, and what is in their maps."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+from mltcp_tools.collectives.library import library
+from mltcp_tools.collectives.session import PORT
+from mltcp_tools.errors import HostError, UsageError
+from mltcp_tools.native.libbpf import BpfMap, BpfObject
+from mltcp_tools.native.objects import build_object
+
+COUNTERS = (
+    "taken",
+    "results",
+    "replies",
+    "up",
+    "stale",
+    "foreign",
+    "wrong_key",
+    "wrong_sender",
+    "malformed",
+    "corrupt",
+    "refused",
+    "bytes",
+)
+"""enum counter of bpf/aggregate.bpf.h."""
+
+_MAPS = (
+    "agg_jobs",
+    "agg_workers",
+    "agg_parents",
+    "agg_slots",
+    "agg_counters",
+    "agg_ports",
+    "agg_behind",
+)
+_DEVMAP_HASH = 25  # enum bpf_map_type
+_CLSACT, _INGRESS = 0xFFFF0000, 0xFFFFFFF2
+_FILTER = "mltcp-aggregate"
+_LOCK_BYTES = 8  # struct agg_slot: what comes before the entry
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A worker as seen from here: addresses, UDP ports, MACs, and the interface's index."""
+
+    address: str
+    port: int
+    local_address: str
+    local_port: int
+    mac: bytes
+    local_mac: bytes
+    interface: int
+
+
+@dataclass(frozen=True)
+class KernelJob:
+    """A job as its programs have it (struct agg_job); peers in the order of ranks here."""
+
+    index: int
+    key: int
+    generation: int
+    first: int
+    slots: int
+    values: int
+    peers: Sequence[Peer]
+    parent: KernelParent | None = None
+
+
+@dataclass(frozen=True)
+class KernelParent:
+    """The aggregator above: what our packets to it carry (struct agg_parent)."""
+
+    key: int
+    generation: int
+    job: int
+    worker: int
+    peer: Peer
+
+
+def _be32(address: str) -> int:
+    return int.from_bytes(ipaddress.IPv4Address(address).packed, "little")
+
+
+def _be16(port: int) -> int:
+    return int.from_bytes(port.to_bytes(2, "big"), "little")
+
+
+def _peer_fields(peer: Peer) -> dict[str, Any]:
+    return {
+        "address": _be32(peer.address),
+        "local_address": _be32(peer.local_address),
+        "port": _be16(peer.port),
+        "local_port": _be16(peer.local_port),
+        "mac": peer.mac,
+        "local_mac": peer.local_mac,
+        "interface": peer.interface,
+    }
+
+
+def _struct(name: str, fields: dict[str, Any]) -> bytes:
+    _, own = library()
+    return bytes(own.buffer(own.new(f"struct {name} *", fields)))
+
+
+def _u32(number: int) -> bytes:
+    return struct.pack("=I", number)
+
+
+class Programs:
+    """The programs, on `interfaces` until closed. mode: xdp or tc. slots: of all jobs together.
+
+    XDP sends sums past every queueing discipline, and needs a port for each worker of a job; tc
+    has neither limit, and costs more per packet.
+    """
+
+    def __init__(self, interfaces: Sequence[str], mode: str, slots: int, port: int = PORT) -> None:
+        self.interfaces, self.mode, self.slots, self.port = list(interfaces), mode, slots, port
+        self._filtered: list[int] = []
+        self._object = BpfObject(
+            build_object("aggregate"),
+            None,
+            {".rodata": struct.pack("=H", port)},
+            {"agg_slots": 2 * slots},
+        )
+        try:
+            self._maps = {name: self._object.map(name) for name in _MAPS}
+            with IPRoute() as ip:
+                for interface in interfaces:
+                    self._attach(ip, interface)
+        except BaseException:
+            self.close()
+            raise
+
+    def _attach(self, ip: Any, interface: str) -> None:
+        found = ip.link_lookup(ifname=interface)
+        if not found:
+            raise UsageError(f"There is no interface {interface} here; `ip link` lists them.")
+        if self.mode == "xdp":
+            self._object.attach_xdp("aggregate_xdp", found[0])
+        remove_filter(ip, found[0])
+        with contextlib.suppress(NetlinkError):  # it may have one, which stays
+            ip.tc("add", "clsact", found[0])
+        ip.tc(
+            "add-filter",
+            "bpf",
+            found[0],
+            parent=_INGRESS,
+            prio=1,
+            classid=1,
+            fd=self._object.program_fd("aggregate_tc"),
+            name=_FILTER,
+            direct_action=True,
+        )
+        self._filtered.append(found[0])
+
+    def add(self, job: KernelJob) -> None:
+        """Have the programs take a job's packets from now on."""
+        empty = [
+            bytes(_LOCK_BYTES) + _struct("agg_entry", {"round": (v - 2) & 0xFFFFFFFF, "final": 1})
+            for v in (0, 1)
+        ]
+        for slot in range(job.first, job.first + job.slots):
+            for version in (0, 1):
+                self._maps["agg_slots"].set(_u32(2 * slot + version), empty[version])
+        places = [job.index * _constant("AGG_WORKERS_MAX") + rank for rank in range(len(job.peers))]
+        for place, peer in zip(places, job.peers, strict=True):
+            self._maps["agg_workers"].set(_u32(place), _struct("agg_peer", _peer_fields(peer)))
+        if self.mode == "xdp":
+            self._set_ports(job, places)
+        if job.parent:
+            fields = {
+                "key": job.parent.key,
+                "generation": job.parent.generation,
+                "job": job.parent.job,
+                "worker": job.parent.worker,
+                "peer": _peer_fields(job.parent.peer),
+            }
+            self._maps["agg_parents"].set(_u32(job.index), _struct("agg_parent", fields))
+        fields = {
+            "key": job.key,
+            "everyone": (1 << len(job.peers)) - 1,
+            "generation": job.generation,
+            "first": job.first,
+            "slots": job.slots,
+            "values": job.values,
+            "workers": len(job.peers),
+            "parent": job.parent is not None,
+        }
+        self._maps["agg_jobs"].set(_u32(job.index), _struct("agg_job", fields))
+
+    def _set_ports(self, job: KernelJob, places: Sequence[int]) -> None:
+        with BpfMap.create(_DEVMAP_HASH, "ports", 4, 8, _constant("AGG_WORKERS_MAX")) as ports:
+            for rank, (place, peer) in enumerate(zip(places, job.peers, strict=True)):
+                program = self._object.program_fd("address_copy")
+                ports.set(_u32(rank), struct.pack("=II", peer.interface, program))
+                self._maps["agg_behind"].set(
+                    struct.pack("=II", peer.interface, job.index), _u32(place)
+                )
+            self._maps["agg_ports"].set(_u32(job.index), _u32(ports.fd))
+
+    def remove(self, job: KernelJob) -> None:
+        """Refuse a job's packets from now on."""
+        none = _struct("agg_job", {})
+        self._maps["agg_jobs"].set(_u32(job.index), none)
+        if self.mode == "xdp":
+            for peer in job.peers:
+                self._maps["agg_behind"].delete(struct.pack("=II", peer.interface, job.index))
+            self._maps["agg_ports"].delete(_u32(job.index))
+
+    def counters(self, index: int) -> dict[str, int]:
+        """COUNTERS of a job's packets, since the programs were loaded; packets, but `bytes`."""
+        counters = self._maps["agg_counters"]
+        return {
+            name: sum(counters.get_per_cpu(_u32(index * len(COUNTERS) + which)))
+            for which, name in enumerate(COUNTERS)
+        }
+
+    def close(self) -> None:
+        """Take the programs off. Closing twice is fine."""
+        if self._filtered:
+            with IPRoute() as ip:
+                while self._filtered:
+                    remove_filter(ip, self._filtered.pop())
+        for found in getattr(self, "_maps", {}).values():
+            found.close()
+        self._object.close()
+
+
+def remove_filter(ip: Any, interface: int) -> None:
+    """Take off the classifier that a killed aggregator left at an interface, if any."""
+    try:
+        filters = list(ip.get_filters(interface, parent=_INGRESS))
+    except NetlinkError:
+        return
+    for each in filters:
+        options = each.get_attr("TCA_OPTIONS")
+        if options and options.get_attr("TCA_BPF_NAME") == _FILTER:
+            prio = each["info"] >> 16
+            ip.tc("del-filter", "bpf", interface, parent=_INGRESS, prio=prio)
+            return
+
+
+@contextlib.contextmanager
+def _netlink_sentence(address: str) -> Any:
+    try:
+        yield
+    except NetlinkError as error:
+        raise HostError(f"There is no route to {address} ({os.strerror(error.code)}).") from None
+
+
+def find_peer(address: str, port: int, local_address: str, local_port: int) -> Peer:
+    """A worker that talks to us already, so that routes and neighbours know it."""
+    with IPRoute() as ip, _netlink_sentence(address):
+        route = ip.route("get", dst=address)[0]
+        interface = route.get_attr("RTA_OIF")
+        hop = route.get_attr("RTA_GATEWAY") or address
+        neighbours = ip.get_neighbours(family=2, ifindex=interface, dst=hop)
+        macs = [each.get_attr("NDA_LLADDR") for each in neighbours]
+        own = ip.get_links(interface)[0].get_attr("IFLA_ADDRESS")
+    if not macs or not macs[0]:
+        raise HostError(
+            f"The worker at {address} has no Ethernet address here; an aggregator serves workers"
+            " on its own network, not on the same host."
+        )
+    mac, local_mac = (bytes.fromhex(text.replace(":", "")) for text in (macs[0], own))
+    return Peer(address, port, local_address, local_port, mac, local_mac, interface)
+
+
+def _constant(name: str) -> int:
+    lib, _ = library()
+    return int(getattr(lib, name))
+
+
+def max_jobs() -> int:
+    """How many jobs an aggregator can have at once."""
+    return _constant("AGG_JOBS_MAX")
+
+
+def max_workers() -> int:
+    """How many workers a job can have at one aggregator."""
+    return _constant("AGG_WORKERS_MAX")
+
+
+def max_values() -> int:
+    """How many values a packet can have."""
+    return _constant("AGG_VALUES_MAX")

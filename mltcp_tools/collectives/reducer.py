@@ -1,0 +1,292 @@
+"""All-reduces of tensors among the ranks of a process group: at an aggregator, else by Gloo.
+
+Every rank calls the same reductions in the same order; one thread runs them one by one. Where a
+reduction at the aggregator fails on some rank, all ranks meet by Gloo. A rank can be ahead of
+another by one reduction at most, for it takes every rank's values to finish one. So either all
+failed in the same one, which is done again by Gloo, or those ahead give the others its result.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import datetime
+import secrets
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from mltcp_tools.collectives.blocks import reduce_union
+from mltcp_tools.collectives.library import How, Kind
+from mltcp_tools.collectives.session import Endpoint, Session, SessionError
+from mltcp_tools.errors import MltcpError, UsageError
+
+KINDS = {
+    torch.float32: Kind.FLOAT32,
+    torch.float16: Kind.FLOAT16,
+    torch.bfloat16: Kind.BFLOAT16,
+    torch.int32: Kind.INT32,
+}
+SPARSE_BELOW = 0.9
+"""Share of chunks with anything in them below which the others are left out."""
+
+_GLOO = {How.SUM: dist.ReduceOp.SUM, How.AVERAGE: dist.ReduceOp.SUM, How.LARGEST: dist.ReduceOp.MAX}
+_RETRY_EVERY = 64  # reductions by Gloo between looks for the aggregator
+_LOOK_S = 0.5
+
+
+class CollectiveError(MltcpError):
+    """A reduction could be done neither at the aggregator nor by Gloo."""
+
+
+class Reducer:
+    """The reductions of this rank.
+
+    endpoint: None for Gloo alone. timeout_s: without progress, after which a reduction is given up.
+    sparse: at the aggregator, leave zeros out where their share was large the last time.
+    sparse_by_gloo: send by Gloo only the blocks that aren't zero at some rank.
+    `why_gloo` says why the aggregator isn't used, None while it is.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint | None,
+        *,
+        group: Any = None,
+        timeout_s: float = 30.0,
+        sparse: bool = True,
+        sparse_by_gloo: bool = False,
+    ) -> None:
+        self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
+        self.timeout_s, self.sparse, self.sparse_by_gloo = timeout_s, sparse, sparse_by_gloo
+        members = None if group is None else dist.get_process_group_ranks(group)
+        self._members: Sequence[int] = members or range(self.world)
+        # A group of our own: its collectives are this thread's alone, in one order on every rank.
+        self._gloo = dist.new_group(
+            members, datetime.timedelta(seconds=2 * timeout_s + 30), backend="gloo"
+        )
+        self._endpoint = endpoint
+        self._session: Session | None = None
+        self.why_gloo: str | None = "No aggregator was named."
+        self._last = torch.empty(0)  # result of the reduction before
+        self._done = 0  # reductions since the session began
+        self._results: list[torch.Tensor] = [torch.empty(0), torch.empty(0)]
+        self._by_gloo = 0
+        self._density: dict[tuple[str, int], float] = {}
+        self._thread = ThreadPoolExecutor(1, "mltcp-reducer")
+        atexit.register(self.close)
+        if endpoint:
+            self._join()
+
+    # Joining, which all ranks do together.
+
+    def _join(self) -> None:
+        """Join a new job at the aggregator; all ranks do, or none."""
+        assert self._endpoint is not None
+        name = [secrets.token_hex(16)]
+        dist.broadcast_object_list(name, self._members[0], group=self._gloo)
+        why = ""
+        try:
+            session = Session(
+                self._endpoint, name[0], self.rank, self.world, timeout_s=self.timeout_s
+            )
+        except SessionError as error:
+            session, why = None, str(error)
+        reasons: list[str] = [""] * self.world
+        dist.all_gather_object(reasons, why, group=self._gloo)
+        failed = [reason for reason in reasons if reason]
+        if failed:
+            if session:
+                session.close()
+            self._use_gloo(failed[0])
+            return
+        self._session, self.why_gloo, self._done = session, None, 0
+
+    def _use_gloo(self, why: str) -> None:
+        if self.why_gloo != why and self.rank == 0:
+            warnings.warn(f"Gradients are averaged by Gloo: {why}", RuntimeWarning, stacklevel=2)
+        self.why_gloo = why
+        if self._session:
+            self._session.close()
+            self._session = None
+
+    def _look_again(self) -> None:
+        """After some reductions by Gloo: join again where rank 0 finds the aggregator there."""
+        self._by_gloo += 1
+        if self._endpoint is None or self._by_gloo % _RETRY_EVERY:
+            return
+        there = torch.zeros(1, dtype=torch.int32)
+        if self.rank == 0:
+            import socket
+
+            address = (self._endpoint.address, self._endpoint.port)
+            with contextlib.suppress(OSError), socket.create_connection(address, _LOOK_S):
+                there[0] = 1
+        dist.broadcast(there, self._members[0], group=self._gloo)
+        if there[0]:
+            self._join()
+
+    # Reducing.
+
+    def all_reduce(self, tensor: torch.Tensor, how: How = How.SUM) -> torch.futures.Future[Any]:
+        """Reduce `tensor` in place; the future has it. UsageError for a type that can't be."""
+        kind = kind_of(tensor, how)
+        future: torch.futures.Future[Any] = torch.futures.Future()
+
+        def run() -> None:
+            try:
+                self._reduce(tensor, kind, how)
+            except Exception as error:
+                future.set_exception(error)
+            else:
+                future.set_result(tensor)
+
+        self._thread.submit(run)
+        return future
+
+    def run(self, work: Any, *arguments: Any) -> torch.futures.Future[Any]:
+        """Have the thread do `work`, in its turn; the future has what it returns."""
+        future: torch.futures.Future[Any] = torch.futures.Future()
+
+        def do() -> None:
+            try:
+                future.set_result(work(*arguments))
+            except Exception as error:
+                future.set_exception(error)
+
+        self._thread.submit(do)
+        return future
+
+    def reduce_now(self, tensor: torch.Tensor, how: How) -> None:
+        """all_reduce, from within `run`."""
+        self._reduce(tensor, kind_of(tensor, how), how)
+
+    @property
+    def gloo(self) -> Any:
+        """The Gloo group for collectives from within `run`."""
+        return self._gloo
+
+    def _reduce(self, tensor: torch.Tensor, kind: Kind, how: How) -> None:
+        if self._session is None:
+            self._reduce_by_gloo(tensor, how)
+            self._look_again()
+            return
+        result = self._room(tensor)
+        try:
+            finite = self._at_aggregator(self._session, tensor, result, kind, how)
+        except SessionError as error:
+            self._session.close()  # so that the ranks that still wait learn of it
+            self._meet(tensor, how, str(error))
+            return
+        if not finite:
+            # Every rank sees the same exponents, so all come here. What an infinity makes of the
+            # others' values is Gloo's to say.
+            self._meet(tensor, how, "")
+            result.copy_(tensor.view(-1))
+        else:
+            tensor.copy_(result.view_as(tensor))
+        self._last = result
+        self._done += 1
+
+    def _room(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Memory for the result, other than that of the one before, which a rank may yet need."""
+        which = self._done % 2
+        if self._results[which].dtype != tensor.dtype or (
+            self._results[which].numel() < tensor.numel()
+        ):
+            self._results[which] = torch.empty(tensor.numel(), dtype=tensor.dtype)
+        return self._results[which][: tensor.numel()]
+
+    def _at_aggregator(
+        self, session: Session, tensor: torch.Tensor, result: torch.Tensor, kind: Kind, how: How
+    ) -> bool:
+        count, name = tensor.numel(), (str(tensor.dtype), tensor.numel())
+        present = None
+        may_be_sparse = self.sparse and how is not How.LARGEST and count > 0
+        if may_be_sparse and self._density.get(name, 1.0) < SPARSE_BELOW:
+            present = session.present(tensor.data_ptr(), count, kind)
+            result.zero_()
+        finite = session.reduce(
+            tensor.data_ptr(), result.data_ptr(), count, kind, how, self.timeout_s, present
+        )
+        if may_be_sparse and finite:
+            # Of the result, which is the same everywhere: ranks must decide alike.
+            marks = session.present(result.data_ptr(), count, kind)
+            self._density[name] = sum(marks) / len(marks)
+        return finite
+
+    def _reduce_by_gloo(self, tensor: torch.Tensor, how: How) -> None:
+        try:
+            if how is How.AVERAGE:
+                tensor.div_(self.world)
+            if self.sparse_by_gloo and how is not How.LARGEST:
+                reduce_union(tensor, self._gloo)
+            else:
+                dist.all_reduce(tensor, _GLOO[how], group=self._gloo)
+        except RuntimeError as error:
+            raise CollectiveError(
+                f"A reduction by Gloo failed, so a rank is gone or silent: {_first_line(error)}"
+            ) from None
+
+    def _meet(self, tensor: torch.Tensor, how: How, why: str) -> None:
+        """Finish, by Gloo and on all ranks, a reduction that the aggregator didn't.
+
+        why: what failed at this rank; empty where nothing did but values that aren't finite.
+        """
+        first, ahead, reasons = self._tell_progress(why)
+        if reasons:
+            # Rather the sentence of a rank that failed by itself than that another one left.
+            by_itself = [each for each in reasons if not each.endswith(" left.")]
+            self._use_gloo((by_itself or reasons)[0])
+        if ahead:
+            giver = self._members[ahead[0]]
+            if self._done == first:
+                dist.broadcast(tensor, giver, group=self._gloo)
+                return  # this rank's next reduction is the one that the others are in
+            dist.broadcast(self._last, giver, group=self._gloo)
+        self._reduce_by_gloo(tensor, how)
+
+    def _tell_progress(self, why: str) -> tuple[int, list[int], list[str]]:
+        """Of all ranks: the fewest reductions done, who has one more, and what failed where."""
+        progress: list[Any] = [None] * self.world
+        try:
+            dist.all_gather_object(progress, (self._done, why), group=self._gloo)
+        except RuntimeError as error:
+            raise CollectiveError(
+                f"The aggregator failed ({why}), and so did Gloo: {_first_line(error)}"
+            ) from None
+        first = min(done for done, _ in progress)
+        ahead = [rank for rank, (done, _) in enumerate(progress) if done > first]
+        return first, ahead, [each for _, each in progress if each]
+
+    def close(self) -> None:
+        """Leave the job in peace; what was handed over is done before. Closing twice is fine."""
+        self._thread.shutdown(wait=True)
+        atexit.unregister(self.close)
+        if self._session:
+            self._session.leave()
+            self._session = None
+
+
+def kind_of(tensor: torch.Tensor, how: How) -> Kind:
+    """What the tensor's elements are; UsageError where they can't be reduced that way."""
+    kind = KINDS.get(tensor.dtype)
+    if kind is None:
+        names = ", ".join(str(each).removeprefix("torch.") for each in KINDS)
+        raise UsageError(
+            f"Tensors of {str(tensor.dtype).removeprefix('torch.')} can't be reduced here, only"
+            f" {names}."
+        )
+    if kind is Kind.INT32 and how is How.AVERAGE:
+        raise UsageError("Integers can't be averaged; sum them and divide.")
+    if tensor.device.type != "cpu" or not tensor.is_contiguous():
+        raise UsageError("Only contiguous tensors in the host's memory can be reduced here.")
+    return kind
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,133 @@
+"""The network namespaces of this host, and being inside one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pyroute2 import netns
+
+from mltcp_tools.errors import HostError
+from mltcp_tools.host.facts import read_sysctl, sysctl_path
+
+PROC = Path("/proc")
+_HOME = "/proc/thread-self/ns/net"
+DEFAULT = "net.ipv4.tcp_congestion_control"
+_ALLOWED = "net.ipv4.tcp_allowed_congestion_control"
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class NetNamespace:
+    """A network namespace. path: a file by which it can be entered, for as long as that is there.
+
+    name: what people find it by: the file it is mounted at, or a process in it.
+    """
+
+    inode: int
+    path: str
+    name: str
+
+
+@contextlib.contextmanager
+def entered(path: str | Path) -> Iterator[None]:
+    """Run the calling thread's next system calls in the namespace of that file."""
+    with open(_HOME) as home, open(path) as target:
+        netns.setns(target.fileno())
+        try:
+            yield
+        finally:
+            netns.setns(home.fileno())
+
+
+def net_namespaces() -> list[NetNamespace]:
+    """Every network namespace that a process, a thread, a mount or an open descriptor keeps.
+
+    This process's own is the first. As far as this user may see: root sees all. A namespace that
+    nothing but a mount in another mount namespace keeps isn't found.
+    """
+    found: dict[int, NetNamespace] = {}
+    for path, name in _candidates():
+        inode = _inode(path)
+        if inode and inode not in found:
+            found[inode] = NetNamespace(inode, path, name)
+    return list(found.values())
+
+
+def _candidates() -> Iterator[tuple[str, str]]:
+    """Files of network namespaces, with names; those that are easiest to find again come first."""
+    yield _HOME, "this network namespace"
+    for line in (PROC / "self/mountinfo").read_text().splitlines():
+        head, _, tail = line.partition(" - ")
+        if tail.startswith("nsfs ") and head.split(" ")[3].startswith("net:["):
+            path = head.split(" ")[4]
+            yield path, f"network namespace {path.removeprefix('/run/netns/')}"
+    pids = sorted(int(each) for each in os.listdir(PROC) if each.isdecimal())
+    for pid in pids:
+        yield f"/proc/{pid}/ns/net", f"the network namespace of process {process_name(pid)}"
+    for pid in pids:
+        where = f"a network namespace of process {process_name(pid)}"
+        for folder, name in (("task", "ns/net"), ("fd", "")):
+            with contextlib.suppress(OSError):  # it has ended, or is somebody else's
+                for each in os.listdir(PROC / str(pid) / folder):
+                    yield f"/proc/{pid}/{folder}/{each}/{name}".rstrip("/"), where
+
+
+def process_name(pid: int) -> str:
+    """`1234 (python3)`, the name as far as it prints."""
+    try:
+        name = (PROC / str(pid) / "comm").read_text(errors="replace").rstrip("\n")
+    except OSError:
+        return str(pid)
+    return f"{pid} ({''.join(char if char.isprintable() else '?' for char in name)})"
+
+
+def _inode(path: str) -> int:
+    """The number of the namespace that the file stands for; 0 where it stands for none."""
+    try:
+        if path.startswith("/proc/"):
+            target = os.readlink(path)
+            return int(target[5:-1]) if target.startswith("net:[") else 0
+        return os.stat(path).st_ino
+    except OSError:
+        return 0
+
+
+def in_each(do: Callable[[], _T]) -> list[tuple[NetNamespace, _T]]:
+    """What `do` returns inside each network namespace; those that are gone meanwhile left out."""
+    found = []
+    for each in net_namespaces():
+        try:
+            # Not even entering where one is already is allowed to everybody.
+            with contextlib.nullcontext() if each.path == _HOME else entered(each.path):
+                found.append((each, do()))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        except PermissionError as error:
+            raise HostError(
+                f"{each.name[:1].upper()}{each.name[1:]} can't be entered; run it as root (sudo) of"
+                " the host."
+            ) from error
+    return found
+
+
+def defaults() -> list[tuple[NetNamespace, str]]:
+    """The congestion control that new sockets of each network namespace get."""
+    return in_each(lambda: read_sysctl(DEFAULT))
+
+
+def set_default(namespace: NetNamespace, name: str) -> str:
+    """Make it the namespace's default, where it may be had; else what may: the one that is.
+
+    A restricted one, which a namespace is refused, would never be let go by the kernel (6.1, 6.18):
+    so it is looked up first. reno is always allowed.
+    """
+    allowed = read_sysctl(_ALLOWED).split()
+    chosen = next((each for each in (name, "cubic") if each in allowed), "reno")
+    with entered(namespace.path):
+        sysctl_path(DEFAULT).write_text(chosen)
+        return read_sysctl(DEFAULT)

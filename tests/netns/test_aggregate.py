@@ -1,0 +1,302 @@
+"""The aggregator in the kernel and its workers over links: XDP and tc, loss, forgeries, deaths.
+
+w0 --- wires --- switch (aggregator)
+w1 ---/
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from support.aggregation.sessions import run_ranks
+
+from mltcp_tools.collectives.bench_here import aggregator
+from mltcp_tools.collectives.daemon import ask, is_up
+from mltcp_tools.collectives.library import How, Kind
+from mltcp_tools.collectives.session import PORT, Session, SessionError
+from mltcp_tools.collectives.star import Star
+from mltcp_tools.testbed.leftovers import RunLock
+from mltcp_tools.testbed.namespaces import NAMESPACES, inside
+
+pytestmark = pytest.mark.bpf
+
+RATE = 100_000_000
+TIMEOUT_S = 20.0
+DTYPES: dict[Kind, Any] = {
+    Kind.FLOAT32: np.float32,
+    Kind.FLOAT16: np.float16,
+    Kind.INT32: np.int32,
+}
+
+
+@contextmanager
+def star(workers: int, mode: str, **options: Any) -> Iterator[tuple[Star, str]]:
+    """A star with an aggregator at its switch; its name."""
+    with (
+        RunLock() as lock,
+        Star(lock.id, [RATE] * workers, **options) as built,
+        aggregator(built, f"test-{lock.id}", mode) as name,
+    ):
+        yield built, name
+    assert not is_up(name)
+    assert not list(NAMESPACES.glob(f"mltcp-{lock.id}-*"))
+
+
+def values(rank: int, count: int, kind: Kind) -> Any:
+    rng = np.random.default_rng(rank)
+    if kind is Kind.INT32:
+        return rng.integers(-(2**31), 2**31, count).astype(np.int32)
+    return rng.standard_normal(count).astype(DTYPES[kind])
+
+
+def reduced(
+    session: Session,
+    array: Any,
+    kind: Kind = Kind.FLOAT32,
+    how: How = How.SUM,
+    sparse: bool = False,
+) -> Any:
+    result = np.zeros_like(array)
+    source, target = array.ctypes.data, result.ctypes.data
+    present = session.present(source, array.size, kind) if sparse else None
+    assert session.reduce(source, target, array.size, kind, how, TIMEOUT_S, present)
+    return result
+
+
+def assert_sums(results: list[Any], arrays: list[Any], atol: float = 1e-5) -> None:
+    for result in results:
+        assert not isinstance(result, Exception), result
+        assert result.tobytes() == results[0].tobytes()
+    wide = np.int64 if arrays[0].dtype == np.int32 else np.float64
+    exact = np.sum([array.astype(wide) for array in arrays], axis=0)
+    if wide is np.int64:
+        assert (results[0] == exact.astype(np.int32)).all()
+    else:
+        assert np.allclose(results[0], exact, rtol=2.0**-10, atol=atol)
+
+
+def counters(name: str, job: int = 0) -> dict[str, int]:
+    document = ask(name, "status")
+    assert document is not None
+    found: dict[str, int] = document["jobs"][job]["counters"]
+    return found
+
+
+@pytest.mark.parametrize("mode", ["xdp", "tc"])
+def test_sums_are_right_and_the_same_at_every_rank(mode: str) -> None:
+    with star(4, mode) as (net, _):
+        for kind in DTYPES:
+            arrays = [values(rank, 30_001, kind) for rank in range(4)]
+            results = run_ranks(net, lambda s, r, a=arrays, k=kind: reduced(s, a[r], k))
+            assert_sums(results, arrays, 1e-2 if kind is Kind.FLOAT16 else 1e-5)
+        arrays = [values(rank, 5000, Kind.FLOAT32) for rank in range(4)]
+        results = run_ranks(net, lambda s, r: reduced(s, arrays[r], Kind.FLOAT32, How.LARGEST))
+        assert (results[0] == np.max(arrays, axis=0)).all()
+
+
+@pytest.mark.parametrize("mode", ["xdp", "tc"])
+def test_chunks_that_are_zero_everywhere_are_not_sent(mode: str) -> None:
+    """The answer to a frame without values may have some: XDP hands those it can't make to tc."""
+    arrays = [np.zeros(352 * 600, dtype=np.float32) for _ in range(3)]
+    for rank, array in enumerate(arrays):
+        array[352 * 10 * rank : 352 * (10 * rank + 5)] = rank + 1
+        array[352 * 500 : 352 * 520] = 1
+
+    with star(3, mode) as (net, name):
+
+        def work(session: Session, rank: int) -> Any:
+            result = reduced(session, arrays[rank], sparse=True)
+            return result, counters(name)["bytes"]
+
+        results = run_ranks(net, work)
+        assert not [each for each in results if isinstance(each, Exception)]
+        assert_sums([result for result, _ in results], arrays)
+        assert results[0][1] <= 4 * 352 * (3 * 25) * 1.2  # of those with values, few sent twice
+
+
+def test_full_queues_lose_packets_and_no_sum() -> None:
+    arrays = [values(rank, 200_000, Kind.INT32) for rank in range(3)]
+    with star(3, "xdp", queue=10_000) as (net, _):
+
+        def work(session: Session, rank: int) -> Any:
+            result = reduced(session, arrays[rank], Kind.INT32)
+            return result, session.counters()
+
+        results = run_ranks(net, work)
+        assert_sums([result for result, _ in results], arrays)
+        assert sum(counted.losses for _, counted in results) > 0
+
+
+def test_large_frames_carry_1024_values() -> None:
+    arrays = [values(rank, 50_000, Kind.INT32) for rank in range(3)]
+    with star(3, "xdp", mtu=9000) as (net, _):
+
+        def work(session: Session, rank: int) -> Any:
+            assert session.values == 1024
+            return reduced(session, arrays[rank], Kind.INT32)
+
+        assert_sums(run_ranks(net, work), arrays)
+
+
+def test_two_jobs_at_once_each_with_its_quota() -> None:
+    arrays = [values(rank, 100_000, Kind.INT32) for rank in range(4)]
+    with star(4, "xdp") as (net, name):
+        found: dict[str, list[Any]] = {}
+
+        def work(session: Session, rank: int) -> Any:
+            return [reduced(session, arrays[rank], Kind.INT32) for _ in range(3)]
+
+        def run(job: str, workers: range) -> None:
+            found[job] = run_ranks(net, work, job=job, workers=workers, slots=1000)
+
+        threads = [
+            threading.Thread(target=run, args=(job, workers))
+            for job, workers in (("one", range(2)), ("two", range(4)))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for job, ranks in (("one", 2), ("two", 4)):
+            for turn in range(3):
+                assert_sums([each[turn] for each in found[job]], arrays[:ranks])
+
+
+def forged(key: int, **fields: int) -> bytes:
+    header = {"type": 1, "worker": 1, "job": 0, "generation": 0, "slot": 0, "count": 4} | fields
+    head = struct.pack(
+        "<IBBHQIIIIIIHHhHQ",
+        *(0x31474C4D, header["type"], 0, header["worker"], key),
+        *(header["job"], header["generation"], 0, 1, 0, 0),
+        *(header["slot"], header["count"], 0, 0, 0),
+    )
+    return head + bytes(16)
+
+
+def test_who_has_no_key_changes_nothing() -> None:
+    """Another process on a worker's host sends what it can make up, while the job works."""
+    arrays = [values(rank, 300_000, Kind.INT32) for rank in range(3)]
+    with star(3, "xdp") as (net, name):
+        stop = threading.Event()
+
+        def attack() -> None:
+            with inside(net.workers[1]), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+                where = (net.gateway(1), PORT)
+                while not stop.wait(0.0005):
+                    out.sendto(forged(1), where)
+                    out.sendto(forged(1, job=63), where)
+                    out.sendto(forged(1, slot=65535, count=60000), where)
+                    out.sendto(os.urandom(200), where)
+
+        attacker = threading.Thread(target=attack)
+        attacker.start()
+
+        def work(session: Session, rank: int) -> Any:
+            results = [reduced(session, arrays[rank], Kind.INT32) for _ in range(3)]
+            return results, counters(name)
+
+        try:
+            results = run_ranks(net, work)
+        finally:
+            stop.set()
+            attacker.join()
+        for turn in range(3):
+            assert_sums([each[0][turn] for each in results], arrays)
+        assert results[0][1]["wrong_key"] > 10
+        assert results[0][1]["foreign"] > 10
+
+
+def test_when_a_rank_dies_the_others_are_told_at_once() -> None:
+    array = values(0, 1_000_000, Kind.INT32)
+    with star(3, "xdp") as (net, _):
+
+        def work(session: Session, rank: int) -> Any:
+            if rank == 1:
+                session.close()
+                return None
+            began = time.monotonic()
+            with pytest.raises(SessionError, match=r"is over: Rank 1 left\."):
+                reduced(session, array, Kind.INT32)
+            return time.monotonic() - began
+
+        results = run_ranks(net, work)
+        assert not [each for each in results if isinstance(each, BaseException)]
+        assert max(results[0], results[2]) < TIMEOUT_S / 2  # not by a time-out
+
+
+def test_a_silent_rank_is_named() -> None:
+    array = values(0, 1000, Kind.INT32)
+    with star(3, "xdp") as (net, _):
+        over = threading.Barrier(3)
+
+        def work(session: Session, rank: int) -> Any:
+            try:
+                if rank == 2:
+                    return None
+                target = np.zeros_like(array)
+                session.reduce(
+                    array.ctypes.data, target.ctypes.data, array.size, Kind.INT32, How.SUM, 1.0
+                )
+            finally:
+                over.wait()
+            return None
+
+        results = run_ranks(net, work)
+        sentences = {str(each) for each in results if isinstance(each, SessionError)}
+        assert sentences == {"Ranks 2 sent nothing for 1 s."}
+
+
+@pytest.mark.parametrize("mode", ["xdp", "tc"])
+def test_a_killed_aggregator_is_noticed_and_replaced(mode: str) -> None:
+    array = values(0, 3_000_000, Kind.INT32)
+    with RunLock() as lock, Star(lock.id, [RATE] * 2) as net:
+        name = f"test-{lock.id}"
+        up = ("up", "--name", name, "--mode", mode, "--interface", "port0", "--interface", "port1")
+        with inside(net.switch):
+            mltcp(*up)
+        pid = int(json.loads(mltcp("status", "--name", name, "--json"))["process"])
+
+        def work(session: Session, rank: int) -> Any:
+            if rank == 0:
+                threading.Timer(0.2, os.kill, (pid, signal.SIGKILL)).start()
+            with pytest.raises(SessionError, match="it is gone"):
+                reduced(session, array, Kind.INT32)
+            return True
+
+        assert run_ranks(net, work) == [True, True]
+        with inside(net.switch):
+            mltcp(*up)
+            links = json.loads(subprocess.check_output(["ip", "-j", "link"]))
+            filters = subprocess.check_output(["tc", "filter", "show", "dev", "port0", "ingress"])
+        assert filters.count(b"mltcp-aggregate") == 1
+        assert sum("xdp" in link for link in links) == (2 if mode == "xdp" else 0)
+        arrays = [values(rank, 1000, Kind.INT32) for rank in range(2)]
+        assert_sums(run_ranks(net, lambda s, r: reduced(s, arrays[r], Kind.INT32)), arrays)
+        mltcp("down", "--name", name)
+        with inside(net.switch):
+            links = json.loads(subprocess.check_output(["ip", "-j", "link"]))
+            filters = subprocess.check_output(["tc", "filter", "show", "dev", "port0", "ingress"])
+        assert not [link for link in links if "xdp" in link]
+        assert b"mltcp-aggregate" not in filters
+
+
+def mltcp(*arguments: str) -> str:
+    return subprocess.run(
+        ["mltcp", "aggregate", *arguments],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PATH": f"{os.path.dirname(os.sys.executable)}:{os.environ['PATH']}"},
+    ).stdout

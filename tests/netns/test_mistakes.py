@@ -1,0 +1,267 @@
+"""What goes wrong by mistake ends in one sentence, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from netns.backends_here import PARAMETERS, RUNNABLE, fresh_and_loaded, in_the_way, why_not
+
+from mltcp_tools.attach.state import JobState, StateFiles
+from mltcp_tools.backends import get_backend
+from mltcp_tools.backends.base import Job
+from mltcp_tools.testbed.backend import try_lock
+from mltcp_tools.testbed.leftovers import LOCKS
+from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX
+
+EXPERIMENT = """\
+name: small
+link: {rate: 100mbit, queue: 30kB}
+jobs: [{name: job, count: 2, bytes: 100kB, compute: 20ms, jitter: 10%, start: random}]
+arms: {reno: {cc: reno}, OTHER}
+iterations: ITERATIONS
+repetitions: 1
+alone: {iterations: 2}
+"""
+RUN = (sys.executable, "-m", "mltcp_tools.cli.main", "testbed", "run")
+DEMO = Path(__file__).parents[2] / "scripts" / "demo"
+
+
+def write(folder: Path, iterations: int = 4, other: str = "cubic: {cc: cubic}") -> Path:
+    path = folder / "small.yaml"
+    text = EXPERIMENT.replace("ITERATIONS", str(iterations)).replace("OTHER", other)
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    before = left()
+    yield
+    assert left() <= before
+
+
+def left() -> set[str]:
+    """Namespaces and marks of dead runs, and what is loaded while no run lives."""
+    living = {path.stem for path in LOCKS.glob("*.lock") if lives(path)}
+    found = {path.name for path in LOCKS.glob("*.lock") if path.stem not in living}
+    found |= {
+        path.name
+        for path in NAMESPACES.glob(f"{PREFIX}*")
+        if path.name.removeprefix(PREFIX).partition("-")[0] not in living
+    }
+    if not living:
+        found |= {name for each in RUNNABLE for name in get_backend(each).status().loaded}
+    return found
+
+
+def lives(mark: Path) -> bool:
+    """Whether the run with this mark holds it."""
+    with contextlib.suppress(FileNotFoundError), open(mark) as file:
+        return not try_lock(file.fileno())
+    return False
+
+
+def in_mounts_of_its_own(mounts: str, *command: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a command after these mounts, which nobody else sees."""
+    script = f'set -e; {mounts}; exec "$@"'
+    return subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, "sh", *command], capture_output=True, text=True
+    )
+
+
+def the_sentence(done: subprocess.CompletedProcess[str], code: int) -> str:
+    """The one sentence of a command that ended so."""
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    (sentence,) = [each for each in done.stderr.splitlines() if each.startswith("mltcp: error: ")]
+    return sentence
+
+
+@pytest.mark.skipif("bpf" not in RUNNABLE, reason=why_not("bpf"))
+@pytest.mark.parametrize(
+    ("mounts", "said"),
+    [
+        ("mount -t tmpfs none /sys/kernel/btf", "The kernel has no BTF"),
+        ("umount /sys/fs/bpf", "No BPF file system is mounted at /sys/fs/bpf"),
+    ],
+)
+def test_a_kernel_that_lacks_what_bpf_takes(tmp_path: Path, mounts: str, said: str) -> None:
+    path, folder = write(tmp_path, other="mltcp: {cc: mltcp}"), tmp_path / "run"
+    done = in_mounts_of_its_own(mounts, *RUN, path, "-o", folder, "--backend", "bpf")
+    assert said in the_sentence(done, 3)
+
+
+@pytest.mark.parametrize("size", ["8k", "64k"])
+def test_no_space_left(tmp_path: Path, size: str) -> None:
+    path, full = write(tmp_path), tmp_path / "full"
+    full.mkdir()
+    mounts = f"mount -t tmpfs -o size={size} none {full}"
+    look = ("sh", "-c", f'"$@"; code=$?; find {full} -name ".*" >&2; exit $code', "sh")
+    done = in_mounts_of_its_own(mounts, *look, *RUN, path, "-o", full / "run")
+    sentence = the_sentence(done, 1)
+    assert sentence.startswith(f"mltcp: error: {full}/run/")
+    assert sentence.endswith("No space left on device.")
+    assert done.stderr.splitlines()[-1] == sentence  # and no file that was begun
+
+
+def test_no_root_for_the_demo() -> None:
+    done = subprocess.run(
+        ["setpriv", "--reuid=65534", "--clear-groups", DEMO], capture_output=True, text=True
+    )
+    assert done.returncode == 3
+    assert done.stderr.count("\n") == 1
+    assert "need root; run: sudo scripts/demo" in done.stderr
+
+
+def test_a_second_demo() -> None:
+    (LOCKS.parent).mkdir(parents=True, exist_ok=True)
+    lock = LOCKS.parent / "demo.lock"
+    done = subprocess.run(
+        ["flock", "--nonblock", lock, DEMO], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 4
+    assert done.stderr.count("\n") == 1
+    assert "another demo is running on this host" in done.stderr
+
+
+def test_a_demo_that_measures_nothing_says_so(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    done = subprocess.run(
+        [DEMO, "-o", folder, "--arms", "nosuch"], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("scripts/demo: nothing was measured")
+    assert not folder.exists()
+
+
+def test_a_demo_ends_with_its_headline_when_interrupted(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with subprocess.Popen(
+        [DEMO, "-o", folder, "--arms", "cubic,reno", "--iterations", "100000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as demo:
+        try:
+            wait_for("an arm", (folder / "iterations.csv").exists, demo)
+            os.killpg(demo.pid, signal.SIGINT)  # as a terminal does
+            out, errors = demo.communicate(timeout=300)
+        finally:
+            demo.kill()
+    assert demo.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert "it ended early; this is what was measured until then" in errors
+    assert "In short\n  - " in out
+    assert f"the whole report is {folder}/report.html" in errors
+
+
+# Phases of a run, each known by what there is then.
+PHASES: dict[str, Callable[[Path, int], object]] = {
+    "the lock": lambda folder, pid: _mark(pid),
+    "the folder": lambda folder, pid: (folder / "environment.json").exists(),
+    "namespaces": lambda folder, pid: list(NAMESPACES.glob(f"{PREFIX}{_mark(pid) or 'none'}-*")),
+    "emulators": lambda folder, pid: _children(pid),
+    "an arm": lambda folder, pid: (folder / "iterations.csv").exists(),
+}
+
+
+def _mark(pid: int) -> str:
+    for path in LOCKS.glob("*.lock"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.read_text().strip() == str(pid):
+                return path.stem
+    return ""
+
+
+def _children(pid: int) -> str:
+    with contextlib.suppress(FileNotFoundError):
+        return Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return ""
+
+
+def wait_for(what: str, look: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while not look():
+        assert process.poll() is None, f"ended before {what}"
+        assert time.monotonic() < deadline, f"no {what}"
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_ctrl_c_in_every_phase(tmp_path: Path, phase: str) -> None:
+    path, folder = write(tmp_path, iterations=100_000), tmp_path / "run"
+    other = "mltcp: {cc: mltcp}" if "bpf" in RUNNABLE else "cubic: {cc: cubic}"
+    path = write(tmp_path, iterations=100_000, other=other)
+    with subprocess.Popen(
+        [*RUN, path, "-o", folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            wait_for(phase, lambda: PHASES[phase](folder, process.pid), process)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert errors.splitlines()[-1] == "mltcp: error: interrupted"
+
+
+def test_a_second_run_is_told_of_the_first(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    path = write(tmp_path / "one", iterations=100_000)
+    first = subprocess.Popen(
+        [*RUN, path, "-o", tmp_path / "one" / "run"], stderr=subprocess.PIPE, text=True
+    )
+    with first:
+        try:
+            wait_for("the first", lambda: _mark(first.pid), first)
+            second = subprocess.run(
+                [*RUN, write(tmp_path), "-o", tmp_path / "two", "--attempts", "1"],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            first.send_signal(signal.SIGINT)
+            first.communicate(timeout=120)
+        finally:
+            first.kill()
+    assert f"another run is going on on this host (process {first.pid})" in second.stderr
+
+
+def test_disturbance_is_in_the_run_folder_and_the_report(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    done = subprocess.run(
+        [*RUN, write(tmp_path, iterations=20), "-o", folder, "--attempts", "2"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rows = (folder / "disturbance.csv").read_text().splitlines()
+    assert rows[0].startswith("arm,repetition,attempt,time_s,length_s,stolen,own,others,")
+    assert {row.split(",")[0] for row in rows[1:]} == {"alone", "reno", "cubic"}
+    assert {row.split(",")[2] for row in rows[1:]} <= {"1", "2"}  # bounded
+    assert "In short" in done.stdout
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_what_is_in_the_way_of_these_tests_is_said_once(name: str) -> None:
+    assert in_the_way() == ""
+    with fresh_and_loaded(name) as backend:
+        assert f"The {name} backend has loaded " in in_the_way()
+        backend.set_job(Job(1, "trained"))
+        files = StateFiles()
+        files.write(JobState(Job(1, "trained"), name, ()))
+        try:
+            assert in_the_way().startswith("trained are attached on this host; run `mltcp detach")
+        finally:
+            files.remove(1)

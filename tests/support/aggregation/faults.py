@@ -1,0 +1,110 @@
+"""Collectives over a network that fails in every way, in virtual time (faults.c)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mltcp_tools.collectives.library import FOLDER, PACKET, WORKER, How, Kind, State
+from mltcp_tools.native.extension import extension
+
+_DECLARATIONS = """
+struct faults {
+    uint64_t seed;
+    uint32_t workers, slots, values;
+    uint64_t limit_ns;
+    double lose, repeat, delay, corrupt, forge;
+};
+struct faults_report {
+    uint64_t packets, lost, repeated, corrupted, forged, refused, time_ns;
+};
+void faults_run(const struct faults *faults, const struct worker_request *requests,
+                uint32_t collectives, uint32_t *states, struct faults_report *report);
+"""
+
+Array = npt.NDArray[Any]
+
+
+@functools.cache
+def library() -> tuple[Any, Any]:
+    return extension(
+        "faults",
+        PACKET + WORKER + _DECLARATIONS,
+        '#include "faults.h"\n',
+        FOLDER,
+        Path(__file__).parent,
+    )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """results: of each collective, each rank's array. states: alike. report: of the network."""
+
+    results: list[list[Array]]
+    states: list[list[State]]
+    report: dict[str, int]
+
+
+def run(
+    collectives: Sequence[Sequence[Array]],
+    kind: Kind,
+    how: How = How.SUM,
+    *,
+    sparse: bool = False,
+    slots: int = 32,
+    values: int = 32,
+    seed: int = 1,
+    **shares: float,
+) -> Outcome:
+    """All ranks' collectives, one after the other. shares: of packets that suffer each fault."""
+    lib, ffi = library()
+    workers = len(collectives[0])
+    results = [[np.zeros_like(array) for array in arrays] for arrays in collectives]
+    kept: list[Any] = []
+    requests = []
+    for arrays, into in zip(collectives, results, strict=True):
+        for array, result in zip(arrays, into, strict=True):
+            present = bytearray(-(-array.size // values))
+            if sparse:
+                lib.mark_present(
+                    ffi.from_buffer(array),
+                    int(kind),
+                    array.size,
+                    values,
+                    ffi.from_buffer("uint8_t[]", present),
+                )
+            kept.append(present)
+            requests.append(
+                {
+                    "from": ffi.cast("void *", array.ctypes.data),
+                    "to": ffi.cast("void *", result.ctypes.data),
+                    "count": array.size,
+                    "kind": int(kind),
+                    "how": int(how),
+                    "present": ffi.from_buffer("uint8_t[]", present) if sparse else ffi.NULL,
+                }
+            )
+    described = {"seed": seed, "workers": workers, "slots": slots, "values": values}
+    described |= {"limit_ns": 3600 * 10**9} | shares
+    report = ffi.new("struct faults_report *")
+    states = ffi.new("uint32_t[]", len(requests))
+    lib.faults_run(
+        ffi.new("struct faults *", described),
+        ffi.new("struct worker_request[]", requests),
+        len(collectives),
+        states,
+        report,
+    )
+    counted = {name: int(getattr(report, name)) for name, _ in ffi.typeof(report).item.fields}
+    ended = [State(each) for each in states]
+    return Outcome(
+        results,
+        [ended[i : i + workers] for i in range(0, len(ended), workers)],
+        counted,
+    )

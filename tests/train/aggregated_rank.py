@@ -1,0 +1,74 @@
+"""A rank of a small training whose gradients are averaged as the arguments say.
+
+aggregated_rank.py RANK WORLD MASTER INTERFACE ALGORITHM STEPS [AGGREGATOR]: prints a line of JSON
+per step (loss, checksum of the gradients, algorithm), and one at the end with all parameters' hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import mltcp_tools.collectives as mc
+
+
+def make_model() -> torch.nn.Module:
+    torch.manual_seed(7)
+    return torch.nn.Sequential(
+        torch.nn.Linear(64, 256),
+        torch.nn.ReLU(),
+        torch.nn.Linear(256, 256),
+        torch.nn.ReLU(),
+        torch.nn.Linear(256, 10),
+    )
+
+
+def digest(tensors: list[torch.Tensor]) -> str:
+    state = hashlib.sha256()
+    for tensor in tensors:
+        state.update(tensor.detach().contiguous().numpy().tobytes())
+    return state.hexdigest()[:16]
+
+
+def main() -> None:
+    rank, world, master, interface, algorithm, steps = sys.argv[1:7]
+    aggregator = sys.argv[7] if len(sys.argv) > 7 else None
+    torch.set_num_threads(1)
+    os.environ |= {
+        "MASTER_ADDR": master,
+        "MASTER_PORT": "29511",
+        "GLOO_SOCKET_IFNAME": interface,
+    }
+    dist.init_process_group("gloo", rank=int(rank), world_size=int(world))
+    model = DistributedDataParallel(make_model(), bucket_cap_mb=0.2)
+    options = {"top_k": float(os.environ["TOP_K"])} if "TOP_K" in os.environ else {}
+    state = mc.enable(model, algorithm, aggregator=aggregator, timeout_s=5.0, **options)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    data = torch.Generator().manual_seed(100 + int(rank))
+    teacher = torch.randn(64, 10, generator=torch.Generator().manual_seed(3))
+    for step in range(int(steps)):
+        inputs = torch.randn(64, 64, generator=data)
+        loss = torch.nn.functional.cross_entropy(model(inputs), (inputs @ teacher).argmax(1))
+        optimizer.zero_grad()
+        if os.environ.get("FAULT") == f"{rank}:{step}":
+            os._exit(9)
+        loss.backward()
+        optimizer.step()
+        gradients = digest([each.grad for each in model.parameters() if each.grad is not None])
+        line = {"step": step, "loss": loss.item(), "gradients": gradients}
+        print(json.dumps(line | {"algorithm": state.algorithm}), flush=True)
+        time.sleep(float(os.environ.get("PAUSE", "0")))
+    print(json.dumps({"parameters": digest(list(model.parameters()))}), flush=True)
+    state.close()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Manual pages say what the commands say."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from mltcp_tools.cli import manual
+from mltcp_tools.cli.main import COMMANDS
+
+RENEW = "renew them with: .venv/bin/python -m mltcp_tools.cli.manual"
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return manual.pages()
+
+
+def test_pages_are_what_the_commands_say(pages: dict[str, str]) -> None:
+    there = {path.name: path.read_text() for path in manual.FOLDER.iterdir()}
+    assert sorted(there) == sorted(pages), RENEW
+    stale = [name for name, text in pages.items() if there[name] != text]
+    assert not stale, RENEW
+
+
+def test_there_is_a_page_for_every_command(pages: dict[str, str]) -> None:
+    assert set(pages) == {"mltcp.1", *(f"mltcp-{name}.1" for name in COMMANDS)}
+    for name in COMMANDS:
+        assert f"mltcp\\-{name}" in pages["mltcp.1"]
+    assert "mltcp testbed across" in pages["mltcp-testbed.1"]
+    assert "\n130  interrupted" in pages["mltcp.1"].replace("  130", "130")
+    assert "tree:1234" in pages["mltcp-attach.1"]
+
+
+def test_the_terminal_does_not_matter(
+    monkeypatch: pytest.MonkeyPatch, pages: dict[str, str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert manual.pages() == pages
+
+
+def test_pages_of_commands_that_are_gone_go(tmp_path: Path) -> None:
+    (tmp_path / "mltcp-gone.1").write_text("old")
+    written = manual.write(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(written)
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="no groff")
+def test_pages_format_without_a_warning(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in manual.write(tmp_path)]
+    done = subprocess.run(
+        ["groff", "-man", "-Kutf8", "-Tutf8", "-ww", "-Wbreak", "-z", *map(str, paths)],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

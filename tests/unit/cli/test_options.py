@@ -1,0 +1,161 @@
+"""Options mean one thing in every command: lists, files, names that a shell completes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.shell_completion import ShellComplete
+from support.run_folders import make_run
+from support.watched_backend import WatchedBackend, event
+
+from mltcp_tools.attach.verdict import KINDS
+from mltcp_tools.backends.base import Job
+from mltcp_tools.cli import record
+from mltcp_tools.cli.main import cli, main
+from mltcp_tools.cli.options import list_option
+
+
+def walked(
+    command: click.Command, words: tuple[str, ...] = ()
+) -> Iterator[tuple[str, click.Command]]:
+    """Every command by the words that call it."""
+    if isinstance(command, click.Group):
+        ctx = click.Context(command)
+        for name in command.list_commands(ctx):
+            found = command.get_command(ctx, name)
+            assert found is not None
+            yield from walked(found, (*words, name))
+    else:
+        yield " ".join(words), command
+
+
+COMMANDS = dict(walked(cli))
+
+
+def options(command: click.Command) -> dict[str, click.Option]:
+    return {
+        name: each
+        for each in command.params
+        if isinstance(each, click.Option)
+        for name in each.opts
+    }
+
+
+def test_lists_take_commas_and_repetition() -> None:
+    @click.command()
+    @list_option("--name", allowed=("a", "b", "c"))
+    def command(name: tuple[str, ...]) -> None:
+        assert name == ("a", "b", "c")
+
+    command(["--name", "a,b", "--name", "c,a"], standalone_mode=False)
+    with pytest.raises(click.BadParameter, match="'d' is not one of a, b, c"):
+        command(["--name", "a,d"], standalone_mode=False)
+
+
+def test_what_can_be_given_again_can_be_given_with_commas() -> None:
+    # Their values have commas of their own: hosts of one job.
+    apart = {("profile", "--select")}
+    for words, command in COMMANDS.items():
+        for name, option in options(command).items():
+            if option.multiple and (words, name) not in apart:
+                assert option.callback is not None, f"mltcp {words} {name}"
+
+
+def test_job_is_the_name_of_a_job_in_every_command() -> None:
+    found = [words for words, command in COMMANDS.items() if "--job" in options(command)]
+    assert {"attach", "detach", "record", "profile", "emulate client"} <= set(found)
+    for words in found:
+        metavar = options(COMMANDS[words])["--job"].metavar
+        assert metavar in (None, "NAME", "NAME,…"), words
+
+
+def test_what_is_written_to_a_file_is_written_with_o() -> None:
+    for words, command in COMMANDS.items():
+        if "--output" in options(command) or "--html" in options(command):
+            assert "-o" in options(command), words
+
+
+def completed(*words: str) -> list[str]:
+    """What a shell offers in the place of the last word."""
+    completion = ShellComplete(cli, {}, "mltcp", "_MLTCP_COMPLETE")
+    return [each.value for each in completion.get_completions(list(words[:-1]), words[-1])]
+
+
+def test_names_are_completed() -> None:
+    assert "four-jobs" in completed("simulate", "fo")
+    assert "headline" in completed("testbed", "run", "he")
+    assert completed("testbed", "matrix", "headl") == ["headline"]
+    assert completed("simulate", "four-jobs", "--arms", "cu") == ["cubic"]
+    assert completed("simulate", "four-jobs", "--arms", "cubic,ml") == ["cubic,mltcp"]
+    assert "four-jobs" in completed("simulate", "headline", "--only", "")
+    assert completed("simulate", "no-such", "--arms", "") == []
+    assert completed("attach", "1", "--kind", "") == list(KINDS)
+
+
+def test_arms_of_a_run_are_completed(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run")
+    assert completed("profile", str(folder), "--arm", "") == ["alone", "cubic", "mltcp"]
+
+
+def test_jobs_are_completed(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = WatchedBackend([Job(1, "bert"), Job(2, "gpt2")], [], [])
+    monkeypatch.setattr("mltcp_tools.backends.get_backend", lambda name: backend)
+    monkeypatch.setattr("mltcp_tools.attach.targets.attached_jobs", lambda: ({}, []))
+    assert completed("detach", "") == ["bert", "gpt2"]
+    assert completed("record", "--job", "bert,g") == ["bert,gpt2"]
+
+
+def test_plans_and_recordings_for_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, plan = make_run(tmp_path / "run"), tmp_path / "plan.json"
+    assert main(["plan", "score", str(run), "--json", "-o", str(plan)]) == 0
+    assert json.loads(plan.read_text()) == json.loads(capsys.readouterr().out)
+    assert main(["profile", str(run), "--job", "job-1,job-3", "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["jobs"]) == ["job-1", "job-3"]
+    assert main(["profile", str(run), "--job", "job-9"]) == 2
+    assert "There is no job 'job-9'" in capsys.readouterr().err
+    events = [event(1, 1, n, 1e9 + n, 1e9 + n + 0.1) for n in range(9)]
+    monkeypatch.setattr(
+        record, "get_backend", lambda name: WatchedBackend([Job(1, "a")], [], events)
+    )
+    folder = tmp_path / "recorded"
+    assert main(["record", "-o", str(folder), "--iterations", "5", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["run"] == str(folder)
+    assert shown["iterations"]["a"] >= 5
+
+
+def test_a_run_takes_a_matrix_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["testbed", "run", "four-jobs", "--only", "x"]) == 2
+    assert "--only names mixes of a matrix, and four-jobs is none" in capsys.readouterr().err
+
+
+def test_a_run_of_a_matrix_makes_its_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `simulate` conducts its mixes, so that it needs neither root nor time."""
+    from mltcp_tools.simulator.run import simulate_experiment
+
+    def simulated(experiment, folder, **settings):  # type: ignore[no-untyped-def]
+        simulate_experiment(experiment, folder)
+
+    monkeypatch.setattr("mltcp_tools.testbed.leftovers.require_privileges", lambda: None)
+    monkeypatch.setattr("mltcp_tools.testbed.run.run_experiment", simulated)
+    path = tmp_path / "two.yaml"
+    path.write_text(
+        "name: two\n"
+        "defaults: {iterations: 12, repetitions: 1, alone: {iterations: 3}}\n"
+        "mixes:\n"
+        "  one: {jobs: [{count: 2, bytes: 100kB, compute: 20ms}], arms: {reno: {cc: reno}}}\n"
+        "  two: {jobs: [{count: 2, bytes: 50kB, compute: 20ms}], arms: {reno: {cc: reno}}}\n"
+    )
+    folder = tmp_path / "runs"
+    assert main(["testbed", "run", str(path), "--only", "one", "-o", str(folder), "--json"]) == 0
+    assert (folder / "one" / "result.json").exists()
+    assert (folder / "matrix.txt").exists()
+    assert not (folder / "two").exists()

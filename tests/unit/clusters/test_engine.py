@@ -1,0 +1,218 @@
+"""The flow simulator: shares that can be worked out by hand, and rounds that are skipped."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Phase, Rule
+from mltcp_tools.clusters.rules import FAIR, MEASURED, MLTCP
+from mltcp_tools.errors import UsageError
+
+GBIT = 1e9
+F = MLTCP
+
+
+def job(
+    compute_s: float,
+    size: int,
+    links: dict[int, float],
+    *,
+    iterations: int = 20,
+    **fields: float | int,
+) -> FlowJob:
+    """A job with one burst over the links."""
+    return FlowJob((Phase(compute_s, size, links),), iterations, **fields)  # type: ignore[arg-type]
+
+
+def finished(simulator: FlowSimulator, count: int) -> dict[int, tuple[float, tuple[int, ...]]]:
+    """Job -> when it was done, and its statistics, of `count` jobs that end."""
+    ends = {}
+    for _ in range(count):
+        done = simulator.run(1e9)
+        assert done is not None
+        ends[done] = simulator.now, simulator.stats(done).exact
+        simulator.remove(done)
+    return ends
+
+
+def test_a_job_alone_takes_compute_and_bytes() -> None:
+    simulator = FlowSimulator([GBIT], FAIR)
+    simulator.add(job(0.1, 12_500_000, {0: 1.0}, iterations=10))
+    ((end, _),) = finished(simulator, 1).values()
+    assert end == pytest.approx(10 * 0.2)
+
+
+def test_two_equal_jobs_share_fairly() -> None:
+    simulator = FlowSimulator([GBIT], FAIR)
+    numbers = [simulator.add(job(0.1, 12_500_000, {0: 1.0}, iterations=10)) for _ in range(2)]
+    ends = finished(simulator, 2)
+    assert [ends[number][0] for number in numbers] == pytest.approx([3.0, 3.0])
+
+
+def test_crossings_count_and_the_slowest_link_decides() -> None:
+    simulator = FlowSimulator([GBIT, GBIT, GBIT / 2], FAIR)
+    simulator.add(job(0.0, 12_500_000, {0: 2.0, 1: 1.0}, iterations=1))
+    simulator.add(job(0.0, 12_500_000, {1: 1.0, 2: 1.0}, iterations=1))
+    ends = finished(simulator, 2)
+    # 0.5 Gbit/s each: one crosses its link twice, the other's second link is half as fast.
+    assert [end for end, _ in ends.values()] == pytest.approx([0.2, 0.2])
+
+
+def test_max_min_leaves_what_one_can_not_take_to_the_others() -> None:
+    simulator = FlowSimulator([GBIT, GBIT / 4], FAIR)
+    slow = simulator.add(job(0.0, 12_500_000, {0: 1.0, 1: 1.0}, iterations=1))
+    fast = simulator.add(job(0.0, 12_500_000, {0: 1.0}, iterations=1))
+    ends = finished(simulator, 2)
+    assert ends[fast][0] == pytest.approx(0.1 / 0.75)
+    assert ends[slow][0] == pytest.approx(0.4)
+
+
+def test_priorities_are_strict() -> None:
+    simulator = FlowSimulator([GBIT], FAIR)
+    last = simulator.add(job(0.0, 12_500_000, {0: 1.0}, iterations=1, priority=1))
+    first = simulator.add(job(0.0, 12_500_000, {0: 1.0}, iterations=1))
+    ends = finished(simulator, 2)
+    assert ends[first][0] == pytest.approx(0.1)
+    assert ends[last][0] == pytest.approx(0.2)
+
+
+def test_priorities_and_weights_can_be_changed_in_flight() -> None:
+    simulator = FlowSimulator([GBIT], FAIR)
+    a = simulator.add(job(0.0, 12_500_000, {0: 1.0}, iterations=1))
+    b = simulator.add(job(0.0, 12_500_000, {0: 1.0}, iterations=1))
+    assert simulator.run(0.1) is None  # both have sent half
+    simulator.set(b, priority=1)
+    ends = finished(simulator, 2)
+    assert ends[a][0] == pytest.approx(0.15)
+    assert ends[b][0] == pytest.approx(0.2)
+
+
+def test_mltcp_separates_bursts_that_fit_next_to_each_other() -> None:
+    rule = Rule("mltcp", intercept=0.25, slope=1.75, levels=16)
+    simulator = FlowSimulator([GBIT], rule)
+    late = {"start_s": 0.02}
+    for fields in ({}, late):
+        simulator.add(job(0.15, 12_500_000, {0: 1.0}, iterations=200, **fields), record=True)
+    assert simulator.run(40.0) is None
+    for number in (0, 1):
+        times = simulator.iterations(number)
+        assert times[-1, 1] - times[-1, 0] == pytest.approx(0.25)
+        assert times[0, 1] - times[0, 0] > 0.26
+
+
+def test_a_job_with_turns_waits_for_them() -> None:
+    simulator = FlowSimulator([GBIT], FAIR)
+    fields = {"turn_s": 0.25, "slack_s": 0.01}
+    simulator.add(job(0.1, 12_500_000, {0: 1.0}, due_s=0.1, **fields), record=True)
+    simulator.add(job(0.1, 12_500_000, {0: 1.0}, due_s=0.2, **fields), record=True)
+    assert simulator.run(4.9) is None
+    for number, first in ((0, 0.2), (1, 0.3)):
+        ends = simulator.iterations(number)[:, 1]
+        assert ends == pytest.approx(first + 0.25 * np.arange(len(ends)))
+
+
+def test_slow_lengthens_computing_from_the_next_phase_on() -> None:
+    simulator = FlowSimulator([GBIT], FAIR)
+    number = simulator.add(job(0.1, 12_500_000, {0: 1.0}, iterations=3), record=True)
+    assert simulator.run(0.25) is None
+    simulator.slow(number, 2.0)
+    simulator.run(10.0)
+    times = simulator.iterations(number)
+    assert times[:, 1] - times[:, 0] == pytest.approx([0.2, 0.2, 0.3])
+
+
+def random_jobs(seed: int, links: int) -> list[FlowJob]:
+    """Jobs of a few kinds over some links, with starts, rows of compute times, phases and turns."""
+    draw = np.random.default_rng(seed)
+    jobs = []
+    for number in range(12):
+        kind = int(draw.integers(4))
+        crossings = {int(each): 1.0 for each in draw.choice(links, 2, replace=False)}
+        size = [5_000_000, 12_500_000, 20_000_000, 8_000_000][kind]
+        compute = [0.3, 0.25, 0.4, 0.12][kind]
+        rows = None
+        phases = (Phase(compute, size, crossings),) * (2 if kind == 3 else 1)
+        if kind == 2:
+            rows = np.array([[0.4], [0.42], [0.39]])
+        jobs.append(
+            FlowJob(
+                phases,
+                int(draw.integers(200, 2000)),
+                start_s=round(float(draw.uniform(0, 40)), 3),
+                compute_s=rows,
+                turn_s=0.6 if number % 5 == 4 else 0.0,
+                slack_s=0.03,
+                seed=number,
+                priority=int(draw.integers(2)) if seed % 2 else 0,
+            )
+        )
+    return jobs
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("rule", [FAIR, F, MEASURED["reno"]], ids=lambda rule: rule.name)
+def test_skipped_rounds_change_nothing(seed: int, rule: Rule) -> None:
+    """To the nanosecond and the iteration, with jobs that leave, are looked at and changed."""
+    found = []
+    for skip in (False, True):
+        simulator = FlowSimulator([GBIT] * 4, rule, packets=[200.0] * 4, skip=skip)
+        numbers = [simulator.add(each) for each in random_jobs(seed, 4)]
+        story: list[object] = []
+        simulator.run(111.1)
+        story.append([simulator.stats(number).exact for number in numbers])
+        simulator.slow(numbers[3], 1.5)
+        simulator.run(130.0)
+        simulator.remove(numbers[5])
+        numbers.pop(5)
+        while (done := simulator.run(1e8)) is not None:
+            story.append((done, simulator.now, simulator.stats(done).exact))
+            story.append([simulator.stats(number).exact for number in numbers])
+            simulator.remove(done)
+            numbers.remove(done)
+        found.append((story, simulator.counters()))
+    assert found[0][0] == found[1][0]
+    assert found[0][1]["rounds_skipped"] == 0
+
+
+def test_rounds_are_skipped_where_jobs_repeat() -> None:
+    events = []
+    for skip in (False, True):
+        simulator = FlowSimulator([GBIT], F, packets=[1000.0], skip=skip)
+        for start in (0.0, 0.11, 0.37):
+            rule_free = job(0.5, 12_500_000, {0: 1.0}, iterations=20_000, start_s=start)
+            simulator.add(rule_free)
+        finished(simulator, 3)
+        events.append(simulator.counters()["events"])
+    assert events[1] < events[0] / 2
+
+
+def test_the_same_seed_gives_the_same_and_another_does_not() -> None:
+    def end(seed: int) -> float:
+        simulator = FlowSimulator([GBIT], MEASURED["reno"])
+        for number in range(3):
+            simulator.add(job(0.1, 12_500_000, {0: 1.0}, seed=seed + number))
+        return max(end for end, _ in finished(simulator, 3).values())
+
+    assert end(1) == end(1)
+    assert end(1) != end(100)
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_link_without_a_rate_is_refused(rate: float) -> None:
+    with pytest.raises(UsageError, match="more than 0 bit/s"):
+        FlowSimulator([rate], FAIR)
+
+
+def test_compute_times_that_are_no_numbers_are_refused() -> None:
+    simulator = FlowSimulator([GBIT], FAIR)
+    with pytest.raises(UsageError, match="not NaN"):
+        simulator.add(job(float("nan"), 1, {0: 1.0}))
+
+
+def test_steps_of_progress_that_are_no_whole_bytes_end() -> None:
+    simulator = FlowSimulator([4e6, 4e6], F)
+    for links in ({0: 3.0}, {0: 1.0, 1: 7.0}):
+        simulator.add(job(0.01, 1_000_003, links, iterations=3))
+    finished(simulator, 2)
+    assert simulator.counters()["events"] < 200

@@ -1,0 +1,124 @@
+"""Loans between training and inference: autoscalers, the performance model, and the comparison."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mltcp_tools.clusters.fapes.compare import compare
+from mltcp_tools.clusters.fapes.inference import SLOTS, Kpa, Predictive, replayed, serve
+from mltcp_tools.clusters.fapes.performance import (
+    FITTED,
+    Measured,
+    Performance,
+    error,
+    fit,
+    read_placements,
+)
+from mltcp_tools.clusters.requests import Request, Service
+from mltcp_tools.clusters.rules import treatment
+from mltcp_tools.clusters.topology import Topology
+from mltcp_tools.clusters.workload import Generated, Workload, generate
+from mltcp_tools.errors import UsageError
+
+ONE_SECOND = Service(context_s=0.0, generated_s=0.0, base_s=1.0)
+
+
+def steady(rate: float, seconds: float) -> list[Request]:
+    """Requests one after another at that rate."""
+    return [Request(n / rate, 1, 1) for n in range(int(rate * seconds))]
+
+
+def test_kpa_settles_where_its_target_says() -> None:
+    served = serve(steady(56.0, 400), Kpa(), ONE_SECOND, limit=50)
+    # 56 requests in service, 8 x 0.7 for each replica.
+    assert served.replicas[-1] == 10
+    assert served.waits_s[-1000:].max() == 0
+
+
+def test_kpa_panics_at_once_and_scales_down_by_halves() -> None:
+    kpa = Kpa()
+    assert [kpa.wanted(2.0 * n, 5.0, 10, 1) for n in range(30)][-1] == 1
+    assert kpa.wanted(62.0, 300.0, 600, 1) > 10
+    calm = Kpa()
+    assert calm.wanted(2.0, 0.0, 0, 40) == 20
+
+
+def test_no_more_than_the_limit_serve() -> None:
+    served = serve(steady(40.0, 100), Kpa(), ONE_SECOND, limit=2)
+    assert max(served.replicas) == 2
+    # 16 a second are served, so the last one waits 1.5 times as long as requests came.
+    assert served.waits_s[-1] == pytest.approx(100 * (40 / 16 - 1), rel=0.05)
+
+
+def test_a_prediction_meets_objectives_that_kpa_misses_in_a_ramp() -> None:
+    draw = np.random.default_rng(1)
+    at = np.cumsum(draw.exponential(1 / np.linspace(5, 120, 20_000)))
+    requests = [Request(float(each), 1, 1) for each in at]
+    kpa = serve(requests, Kpa(), ONE_SECOND, 100)
+    predicted = serve(requests, Predictive(1.0), ONE_SECOND, 100)
+    assert predicted.slo_attainment >= kpa.slo_attainment
+    assert predicted.slo_attainment > 0.99
+
+
+def test_needs_are_whole_servers_and_only_changes() -> None:
+    served = serve(steady(56.0, 200), Kpa(), ONE_SECOND, limit=50)
+    needs = list(served.needs(4))
+    assert all(a[1] != b[1] for a, b in zip(needs, needs[1:], strict=False))
+    assert needs[-1][1] == -(-served.replicas[-1] // 4)
+    assert SLOTS == 8
+
+
+def test_tenants_replay_the_trace() -> None:
+    base = steady(1.0, 3600)
+    found = replayed(base, 2.0, 3, 0.0, 1)
+    assert len(found) == pytest.approx(3 * 7200, rel=0.01)
+    assert all(0 <= each.arrival_s < 7200 for each in found)
+    assert len(replayed(base, 2.0, 3, 0.7, 1)) < len(found)
+
+
+def test_the_performance_model_is_found_again() -> None:
+    pytest.importorskip("scipy")
+    true = FITTED["bert"]
+    measured = [
+        Measured(gpus, servers, batch, true.step_s(gpus, servers, batch))
+        for gpus, servers in ((1, 1), (2, 1), (4, 1), (4, 2), (8, 2), (12, 3), (16, 4))
+        for batch in (4, 8, 12)
+    ]
+    found = fit(measured)
+    assert error(found, measured) < 0.01
+    assert found.samples_per_s(16, 4, 8) == pytest.approx(true.samples_per_s(16, 4, 8), rel=0.02)
+
+
+def test_steps_overlap_between_their_sum_and_their_maximum() -> None:
+    for overlap, step_s in ((1.0, 5.0), (10.0, 4.0)):
+        model = Performance(1.0, 1.0, 0.0, 0.0, 2.0, 0.0, overlap)
+        assert model.step_s(2, 2, 2) == pytest.approx(step_s if overlap == 1 else 3.005, rel=0.01)
+
+
+def test_placements_name_line_and_field(tmp_path: Path) -> None:
+    file = tmp_path / "placements.csv"
+    file.write_text("placement,local_bsz,step_time,sync_time\n44,8,0.5,0.1\n4x,8,0.5,0.1\n")
+    with pytest.raises(UsageError, match="placements.csv:3: placement: '4x' is no digits"):
+        read_placements(file)
+
+
+def test_loans_help_training_and_keep_the_objective() -> None:
+    topology = Topology(servers=8, gpus=4, leaf=4, rate_bps=25e9)
+    draws = Generated(jobs=25, load=1.2, hours=0.1, gpus={4: 1, 8: 1})
+    workload = Workload(topology, generate(topology, draws, 1))
+    hours = workload.jobs[-1].arrival_s / 3600
+    requests = replayed(steady(0.5, 600), hours, 20, 0.7, 1)
+    results = {
+        each.arm: each for each in compare(workload, requests, ONE_SECOND, treatment("mltcp"), 4)
+    }
+    completion = {
+        arm: each.training.summary()["completion_mean_s"] for arm, each in results.items()
+    }
+    assert completion["fapes"] < completion["static"]  # type: ignore[operator]
+    assert completion["lyra"] < completion["static"]  # type: ignore[operator]
+    kept = results["fapes"].served.slo_attainment
+    assert kept >= results["static"].served.slo_attainment
+    assert all(len(each.training.jobs) == 25 for each in results.values())

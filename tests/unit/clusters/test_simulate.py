@@ -1,0 +1,250 @@
+"""Workloads on clusters: what policies and treatments do, and what bad input gets."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from mltcp_tools.clusters.models import MODELS, Model, phases_of
+from mltcp_tools.clusters.policies import POLICIES, policy
+from mltcp_tools.clusters.rules import treatment
+from mltcp_tools.clusters.simulate import Outcome, simulate_cluster
+from mltcp_tools.clusters.topology import Topology
+from mltcp_tools.clusters.traces import read_jobs, read_requests
+from mltcp_tools.clusters.workload import (
+    ClusterJob,
+    Failures,
+    Generated,
+    Stragglers,
+    Workload,
+    generate,
+    lone_iteration_s,
+    parse_workload,
+)
+from mltcp_tools.errors import UsageError
+
+SMALL = Topology(servers=8, gpus=4, leaf=2, oversubscription=2.0, spines=2, rate_bps=10e9)
+BUSY = Model("busy", 0.1, 50_000_000)
+
+
+def drawn(jobs: int = 30, seed: int = 3, **fields: float) -> Workload:
+    """Some jobs of one to four servers on the small cluster."""
+    draws = Generated(jobs=jobs, load=0.9, hours=0.1, gpus={2: 1, 4: 2, 8: 2, 16: 1}, **fields)  # type: ignore[arg-type]
+    return Workload(SMALL, generate(SMALL, draws, seed))
+
+
+def run(workload: Workload, name: str = "packed", how: str = "mltcp", **fields: bool) -> Outcome:
+    """The outcome under a policy and a treatment."""
+    return simulate_cluster(workload, policy(name), treatment(how), **fields)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_ends_all_jobs_and_again_the_same(name: str) -> None:
+    outcomes = [run(drawn(), name) for _ in range(2)]
+    assert len(outcomes[0].jobs) == 30
+    assert outcomes[0].jobs == outcomes[1].jobs
+    assert 0 < outcomes[0].summary()["utilisation"] <= 1  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "how", ["fair", "reno", "mltcp", "mlcc", "turns", "priority", "aggregation"]
+)
+def test_skipping_changes_no_outcome(how: str) -> None:
+    workload = drawn(20)
+    assert run(workload, how=how).jobs == run(workload, how=how, skip=False).jobs
+
+
+def test_a_job_alone_takes_its_lone_iterations() -> None:
+    job = ClusterJob("one", BUSY, 8, 100)
+    (done,) = run(Workload(SMALL, (job,))).jobs
+    assert done.completion_s == pytest.approx(100 * lone_iteration_s(job, SMALL))
+    assert done.slowdown == pytest.approx(1)
+    # 2 servers: each sends the whole gradient once at 10 Gbit/s, less headers.
+    assert done.iteration_s == pytest.approx(0.1 + 50e6 * 8 / (10e9 * 1448 / 1514))
+
+
+def test_jobs_that_share_uplinks_gain_by_mltcp() -> None:
+    narrow = dataclasses.replace(SMALL, oversubscription=4.0)
+    jobs = tuple(ClusterJob(f"j{n}", BUSY, 8, 400, seed=n) for n in range(4))
+    mean = {
+        how: run(Workload(narrow, jobs), "random", how).summary()["slowdown_mean"]
+        for how in ("reno", "mltcp")
+    }
+    assert 1 < mean["mltcp"] < mean["reno"]  # type: ignore[operator]
+
+
+def test_fifo_waits_and_shortest_first_overtakes() -> None:
+    long = ClusterJob("long", BUSY, 32, 4000)
+    middle = ClusterJob("middle", BUSY, 32, 2000, arrival_s=1.0)
+    short = ClusterJob("short", BUSY, 32, 10, arrival_s=2.0)
+    workload = Workload(SMALL, (long, middle, short))
+    order = {name: [job.name for job in run(workload, name).jobs] for name in ("fifo", "srtf")}
+    assert order == {"fifo": ["long", "middle", "short"], "srtf": ["short", "middle", "long"]}
+
+
+def test_least_attained_preempts_who_had_much() -> None:
+    long = ClusterJob("long", BUSY, 32, 40_000)
+    late = ClusterJob("late", BUSY, 32, 100, arrival_s=1000.0)
+    outcome = run(Workload(SMALL, (long, late)), "las")
+    first, last = outcome.jobs
+    assert (first.name, last.name) == ("late", "long")
+    assert last.restarts == 1
+
+
+def test_failures_cost_what_was_done_since_the_checkpoint() -> None:
+    job = ClusterJob("one", BUSY, 8, 40_000)
+    plain = run(Workload(SMALL, (job,))).jobs[0]
+    troubled = run(Workload(SMALL, (job,), Failures(3600.0, 600.0, 300.0))).jobs[0]
+    assert troubled.restarts >= 1
+    assert troubled.completion_s > plain.completion_s
+
+
+def test_stragglers_slow_their_jobs() -> None:
+    job = ClusterJob("one", BUSY, 32, 20_000)
+    plain = run(Workload(SMALL, (job,))).jobs[0]
+    slowed = run(Workload(SMALL, (job,), stragglers=Stragglers(7200.0, 3.0, 600.0))).jobs[0]
+    assert slowed.iteration_s > plain.iteration_s
+
+
+@pytest.mark.parametrize("kind", ["leaf-spine", "fat-tree", "rails"])
+def test_rings_cross_links_there_and_back_alike(kind: str) -> None:
+    topology = Topology(kind=kind, servers=16, nics=2, leaf=2, spines=2)  # type: ignore[arg-type]
+    (phase,) = phases_of(BUSY, topology, dict.fromkeys((0, 3, 9, 14), 8), 1)
+    up = sum(n for link, n in phase.crossings.items() if topology.names[link].endswith(">"))
+    down = sum(n for link, n in phase.crossings.items() if topology.names[link].startswith(">"))
+    assert up == down
+    assert all(
+        phase.crossings[topology.names.index(f"s{s}.{n}>")] == 1 for s in (0, 3) for n in (0, 1)
+    )
+
+
+def test_aggregation_sends_less() -> None:
+    allocation = dict.fromkeys(range(8), 4)
+    plain = phases_of(BUSY, SMALL, allocation, 1)[0]
+    summed = phases_of(BUSY, SMALL, allocation, 1, aggregated=True)[0]
+    assert plain.size == pytest.approx(summed.size * 2 * 7 / 8)
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=lambda model: model.name)
+def test_every_model_runs_on_several_servers(model: Model) -> None:
+    outcome = run(Workload(SMALL, (ClusterJob("one", model, 16, 5),)))
+    assert outcome.jobs[0].slowdown == pytest.approx(1)
+
+
+WORKLOAD = """
+cluster: {servers: 8, gpus: 4, rate: 10gbit, leaf: 2, oversubscription: 2}
+jobs:
+  - {name: a, model: vgg16, gpus: 8, iterations: 20, count: 2}
+  - {name: b, model: bert, gpus: 4, iterations: 20, arrival: 1min}
+"""
+
+
+def test_a_workload_is_read() -> None:
+    workload = parse_workload(WORKLOAD, "w.yaml")
+    assert [job.name for job in workload.jobs] == ["a-1", "a-2", "b"]
+    assert workload.jobs[2].arrival_s == 60
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("10gbit", "0gbit", "w.yaml:2: cluster: rate must be more than 0"),
+        ("leaf: 2", "leef: 2", "w.yaml:2: cluster.leef: no such field; did you mean leaf?"),
+        ("oversubscription: 2", "oversubscription: .nan", "more than 0, not nan"),
+        ("gpus: 8", "gpus: 64", "asks for 64 GPUs, and the cluster has 32"),
+        ("vgg16", "vgg61", "w.yaml:4: jobs[1].model: there is no model 'vgg61'"),
+        ("arrival: 1min", "arrival: soon", "w.yaml:5: jobs[2].arrival: 'soon' is not a time"),
+        ("count: 2", "arrival: 2min", "earlier than the job before it"),
+        ("iterations: 20, count", "iterations: 0, count", "whole number of 1 or more"),
+        ("servers: 8", "kind: ring, servers: 8", "the kind is one of leaf-spine"),
+    ],
+)
+def test_a_wrong_workload_is_refused_in_one_sentence(old: str, new: str, said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        parse_workload(WORKLOAD.replace(old, new, 1), "w.yaml")
+    assert said in str(error.value)
+
+
+def gavel(steps: object = 1, arrival: object = 1, workers: object = 1) -> str:
+    """A line of a trace of Gavel's."""
+    return f"ResNet-18 (batch size 32)\tcmd\t--steps\t1\t{steps}\t{arrival}\t{workers}\n"
+
+
+SIA = "name,time,application,num_replicas,batch_size\n"
+ELASTIC = "job_id,submit_time,model_name,ddl,batch_size,num_gpu,duration,iteration\n"
+AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "trace"
+    path.write_text(text)
+    return str(path)
+
+
+def test_traces_are_read(tmp_path: Path) -> None:
+    text = gavel(steps=100, arrival=5, workers=2) + gavel(steps=50, arrival=65, workers=4)
+    jobs = read_jobs(f"gavel:{write(tmp_path, text)}", SMALL)
+    assert [(j.model.name, j.gpus, j.iterations, j.arrival_s) for j in jobs] == [
+        ("resnet18", 2, 100, 0.0),
+        ("resnet18", 4, 50, 60.0),
+    ]
+    (job,) = read_jobs(f"sia:{write(tmp_path, SIA + 'x,7,bert,4,48')}", SMALL)
+    assert (job.gpus, job.iterations) == (4, 5500)
+    text = ELASTIC + "0,10,vgg16,5000,64,1,1000,2000"
+    (job,) = read_jobs(f"elasticflow:{write(tmp_path, text)}", SMALL)
+    assert lone_iteration_s(job, SMALL) == pytest.approx(0.5)
+    assert job.deadline_s == 5000
+    text = AZURE + "2023-11-16 18:17:03.9799600,4808,10\n2023-11-16 18:17:04.0799600,3,8\n"
+    requests = read_requests(f"azure:{write(tmp_path, text)}")
+    assert [(r.arrival_s, r.context, r.generated) for r in requests] == [
+        (0.0, 4808, 10),
+        (0.1, 3, 8),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "said"),
+    [
+        (
+            "gavel",
+            gavel(steps="x", arrival=5, workers=2),
+            "trace:1: steps: 'x' is no number",
+        ),
+        ("gavel", gavel(steps=1, arrival="nan", workers=2), "trace:1: arrival: must be 0"),
+        ("gavel", gavel(steps=1, arrival=1, workers=99), "trace:1: workers: 99 GPUs"),
+        (
+            "gavel",
+            gavel(steps=1, arrival=9, workers=1) + gavel(steps=1, arrival=1, workers=1),
+            "trace:2: arrival: earlier than the line before",
+        ),
+        ("gavel", "VGG\t\t\t1\t2\t3\n", "trace:1: model: 'VGG' is none of"),
+        ("sia", SIA.replace("time", "when"), "trace:1: time: no column"),
+        ("sia", SIA + "a,1,word2vec,4,48\n", "trace:2: application: 'word2vec' is none of"),
+        ("sia", SIA + "a,1,bert,1.5,48\n", "trace:2: num_replicas: must be a whole number"),
+        ("elasticflow", ELASTIC + "0,1,vgg16,5,6,1,,7\n", "trace:2: duration: missing"),
+        ("elasticflow", ELASTIC, "trace:1: the trace has no job"),
+    ],
+)
+def test_a_wrong_trace_names_line_and_field(
+    tmp_path: Path, kind: str, text: str, said: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        read_jobs(f"{kind}:{write(tmp_path, text)}", SMALL)
+    assert said in str(error.value)
+
+
+def test_a_wrong_trace_of_requests_names_line_and_field(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="trace:2: TIMESTAMP: 'now' is no time stamp"):
+        read_requests(f"azure:{write(tmp_path, AZURE + 'now,1,2')}")
+    with pytest.raises(UsageError, match="names no trace"):
+        read_jobs("philly:x", SMALL)
+
+
+def test_a_workload_keeps_order() -> None:
+    jobs = (ClusterJob("a", BUSY, 1, 1, 5.0), ClusterJob("b", BUSY, 1, 1, 4.0))
+    with pytest.raises(UsageError, match="out of order"):
+        Workload(SMALL, jobs)
+    with pytest.raises(UsageError, match="out of order"):
+        Workload(SMALL, (dataclasses.replace(jobs[0], arrival_s=float("nan")),))

@@ -1,0 +1,103 @@
+"""Who may join which job at an aggregator, and what it is told."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mltcp_tools.collectives.admission import Admission, Refused, Request
+
+
+def request(job: str = "a", rank: int = 0, **fields: Any) -> Request:
+    known = {"workers": 2, "udp_port": 5000, "values": 352, "slots": 64, "token": ""}
+    line = json.dumps({"join": {"job": job, "rank": rank} | known | fields}).encode()
+    return Request.parse(line, 64, 1024)
+
+
+def test_a_job_is_complete_with_its_last_rank_and_sends_what_fits_all() -> None:
+    admission = Admission(jobs=4, slots=256, quota=128)
+    assert not admission.join(request(rank=1, values=200), "one").complete
+    job = admission.join(request(rank=0), "zero")
+    assert job.complete
+    assert job.values == 200
+    assert job.ranks == {1: "one", 0: "zero"}
+
+
+def test_jobs_have_slots_keys_and_generations_of_their_own() -> None:
+    admission = Admission(jobs=4, slots=256, quota=128)
+    jobs = [admission.join(request(job=name, slots=200), None) for name in "abc"[:2]]
+    assert [(job.first, job.slots) for job in jobs] == [(0, 128), (128, 128)]  # the quota
+    assert jobs[0].key != jobs[1].key
+    with pytest.raises(Refused, match="All 256 slots"):
+        admission.join(request(job="c"), None)
+    admission.end(jobs[0])
+    again = admission.join(request(job="a", slots=100), None)
+    assert (again.index, again.first, again.slots) == (jobs[0].index, 0, 100)
+    assert again.key != jobs[0].key
+    assert again.generation != jobs[0].generation
+    admission.end(jobs[0])  # ending the old one again leaves the new one alone
+    assert again in admission.jobs
+
+
+@pytest.mark.parametrize(
+    ("second", "sentence"),
+    [
+        ({"workers": 3}, "has 2 workers here, not 3"),
+        ({"rank": 0}, "Rank 0 of job 'a' is here already"),
+    ],
+)
+def test_a_rank_that_does_not_belong_is_refused(second: dict[str, Any], sentence: str) -> None:
+    admission = Admission(jobs=4, slots=256, quota=128)
+    admission.join(request(), None)
+    with pytest.raises(Refused, match=sentence):
+        admission.join(request(**{"rank": 1, **second}), None)
+
+
+def test_who_lacks_the_token_is_refused() -> None:
+    admission = Admission(jobs=4, slots=256, quota=128, token="secret")
+    with pytest.raises(Refused, match="token"):
+        admission.join(request(token="guess"), None)
+    assert admission.join(request(token="secret"), None)
+
+
+def test_there_is_an_end_to_jobs() -> None:
+    admission = Admission(jobs=2, slots=256, quota=16)
+    for name in "ab":
+        admission.join(request(job=name), None)
+    with pytest.raises(Refused, match="has 2 jobs"):
+        admission.join(request(job="c"), None)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"rank": 2}, {"rank": -1}, {"workers": 65}, {"workers": 0}, {"udp_port": 0}, {"slots": 0},
+     {"values": 3}, {"rank": True}, {"workers": "2"}, {"job": ""}, {"job": 7}, {"more": 1}],
+)  # fmt: skip
+def test_fields_out_of_their_ranges(fields: dict[str, Any]) -> None:
+    with pytest.raises(Refused):
+        request(**fields)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused_with_a_sentence(line: bytes) -> None:
+    with pytest.raises(Refused):
+        Request.parse(line, 64, 1024)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: (
+            st.dictionaries(st.sampled_from(["join", "job", "rank", "workers", "slots"]), inner)
+            | st.lists(inner)
+        ),
+        max_leaves=8,
+    )
+)
+def test_any_json_is_refused_with_a_sentence(document: Any) -> None:
+    with pytest.raises(Refused):
+        Request.parse(json.dumps(document).encode(), 64, 1024)

@@ -1,0 +1,171 @@
+"""Workers and aggregator over a network that fails in every way: no sum is ever wrong.
+
+The code is that of the workers and of the BPF programs; the references are int64 and float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.aggregation.faults import Array, Outcome, run
+
+from mltcp_tools.collectives.library import How, Kind, State
+
+ALL_FAULTS = {"lose": 0.02, "repeat": 0.02, "delay": 0.05, "corrupt": 0.02, "forge": 0.03}
+
+
+def integers(count: int, workers: int, collectives: int = 1, seed: int = 1) -> list[list[Array]]:
+    rng = np.random.default_rng(seed)
+    return [
+        [rng.integers(-(2**31), 2**31, count).astype(np.int32) for _ in range(workers)]
+        for _ in range(collectives)
+    ]
+
+
+def floats(count: int, workers: int, seed: int = 1, scale: float = 1.0) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    return [(rng.standard_normal(count) * scale).astype(np.float32) for _ in range(workers)]
+
+
+def assert_int_sums(collectives: list[list[Array]], outcome: Outcome) -> None:
+    for arrays, results, states in zip(collectives, outcome.results, outcome.states, strict=True):
+        exact = np.sum([array.astype(np.int64) for array in arrays], axis=0)
+        assert set(states) == {State.DONE}
+        for result in results:
+            assert (result == exact.astype(np.int32)).all()  # modulo 2^32, as int32 is
+
+
+def error_bound(arrays: list[Array], values: int) -> Array:
+    """What worker.h promises for each value of a sum, before it is rounded to float32."""
+    workers = len(arrays)
+    bits = 30 - int(np.ceil(np.log2(workers)))
+    largest = np.max(np.abs(np.array(arrays, dtype=np.float64)), axis=0)
+    bound = np.empty(largest.size)
+    for begin in range(0, largest.size, values):
+        top = largest[begin : begin + values].max()
+        exponent = np.frexp(top)[1] if top else 0
+        bound[begin : begin + values] = workers * 2.0 ** (exponent - bits - 1)
+    return bound
+
+
+def assert_float_sums(arrays: list[Array], outcome: Outcome, values: int = 32) -> None:
+    exact = np.sum([array.astype(np.float64) for array in arrays], axis=0)
+    assert set(outcome.states[0]) == {State.DONE}
+    first = outcome.results[0][0]
+    rounding = np.abs(exact) * 2.0**-23
+    assert (np.abs(first - exact) <= error_bound(arrays, values) + rounding).all()
+    for result in outcome.results[0]:
+        assert result.tobytes() == first.tobytes()  # bit for bit on every rank
+
+
+def test_a_million_packets_with_every_fault_at_once() -> None:
+    collectives = integers(100_000, workers=4, collectives=28)
+    outcome = run(collectives, Kind.INT32, **ALL_FAULTS)
+    assert outcome.report["packets"] >= 1_000_000
+    for fault in ("lost", "repeated", "corrupted", "forged", "refused"):
+        assert outcome.report[fault] > 1000, fault
+    assert_int_sums(collectives, outcome)
+
+
+@settings(max_examples=60)
+@given(
+    workers=st.integers(1, 9),
+    count=st.integers(1, 5000),
+    slots=st.integers(1, 40),
+    values=st.sampled_from([4, 32, 352]),
+    seed=st.integers(0, 2**32),
+    faults=st.fixed_dictionaries({name: st.floats(0, 0.2) for name in ALL_FAULTS}),
+)
+def test_sums_of_integers(
+    workers: int, count: int, slots: int, values: int, seed: int, faults: dict[str, float]
+) -> None:
+    collectives = integers(count, workers, collectives=3, seed=seed)
+    outcome = run(collectives, Kind.INT32, slots=slots, values=values, seed=seed, **faults)
+    assert_int_sums(collectives, outcome)
+
+
+@settings(max_examples=60)
+@given(
+    workers=st.integers(1, 9),
+    count=st.integers(1, 3000),
+    seed=st.integers(0, 2**32),
+    exponent=st.integers(-140, 120),
+    sparse=st.booleans(),
+    lose=st.floats(0, 0.1),
+)
+def test_sums_of_floats_within_the_stated_bound(
+    workers: int, count: int, seed: int, exponent: int, sparse: bool, lose: float
+) -> None:
+    arrays = floats(count, workers, seed, 2.0**exponent)
+    rng = np.random.default_rng(seed)
+    for array in arrays:
+        for begin in range(0, count, 32):
+            if rng.random() < 0.6:
+                array[begin : begin + 32] = 0
+    outcome = run([arrays], Kind.FLOAT32, sparse=sparse, seed=seed, lose=lose)
+    assert_float_sums(arrays, outcome)
+
+
+def test_only_chunks_that_are_not_zero_are_sent() -> None:
+    arrays = [np.zeros(32 * 4000, dtype=np.float32) for _ in range(4)]
+    for rank, array in enumerate(arrays):
+        array[32 * 40 * rank : 32 * 40 * rank + 32 * 20] = 1 + rank
+    dense = run([arrays], Kind.FLOAT32)
+    sparse = run([arrays], Kind.FLOAT32, sparse=True)
+    assert_float_sums(arrays, sparse)
+    assert sparse.results[0][0].tobytes() == dense.results[0][0].tobytes()
+    assert sparse.report["packets"] < 0.1 * dense.report["packets"]
+
+
+def test_average_and_largest() -> None:
+    arrays = floats(3000, workers=5)
+    average = run([arrays], Kind.FLOAT32, How.AVERAGE).results[0][0]
+    assert np.allclose(average, np.mean(np.array(arrays, dtype=np.float64), axis=0), atol=1e-6)
+    largest = run([arrays], Kind.FLOAT32, How.LARGEST, lose=0.05).results[0][0]
+    assert (largest == np.max(arrays, axis=0)).all()
+
+
+@pytest.mark.parametrize("kind", [Kind.FLOAT16, Kind.BFLOAT16])
+def test_short_floats_are_the_exact_sum_rounded_once(kind: Kind) -> None:
+    rng = np.random.default_rng(3)
+    halves = [(rng.standard_normal(2000)).astype(np.float16) for _ in range(4)]
+    if kind is Kind.FLOAT16:
+        raw, wide = halves, [half.astype(np.float64) for half in halves]
+    else:
+        bits = [(half.astype(np.float32).view(np.uint32) >> 16) for half in halves]
+        raw = [each.astype(np.uint16) for each in bits]
+        wide = [(each << 16).astype(np.uint32).view(np.float32).astype(np.float64) for each in bits]
+    outcome = run([raw], kind)
+    result = outcome.results[0][0]
+    if kind is Kind.BFLOAT16:
+        result = (result.astype(np.uint32) << 16).view(np.float32)
+    exact = np.sum(wide, axis=0)
+    step = 2.0**-10 if kind is Kind.FLOAT16 else 2.0**-7
+    assert (np.abs(result.astype(np.float64) - exact) <= np.abs(exact) * step / 2 + 1e-6).all()
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+def test_what_is_not_finite_is_noticed_by_every_rank(bad: float) -> None:
+    arrays = floats(5000, workers=3)
+    arrays[1][4321] = bad
+    outcome = run([arrays, floats(5000, workers=3, seed=9)], Kind.FLOAT32, lose=0.05)
+    assert set(outcome.states[0]) == {State.NONFINITE}
+    assert set(outcome.states[1]) == {State.DONE}  # and the next is none the worse for it
+
+
+def test_ranks_that_want_different_things_never_get_a_sum() -> None:
+    arrays: list[Any] = floats(5000, workers=3)
+    arrays[2] = arrays[2][:4000].copy()
+    outcome = run([arrays], Kind.FLOAT32, limit_ns=10**9)
+    assert State.MISMATCH in outcome.states[0]
+    assert State.DONE not in outcome.states[0]
+
+
+def test_nothing_at_all_takes_no_packet() -> None:
+    outcome = run([[np.zeros(0, dtype=np.float32)] * 3], Kind.FLOAT32)
+    assert set(outcome.states[0]) == {State.DONE}
+    assert outcome.report["packets"] == 0
