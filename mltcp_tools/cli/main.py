@@ -49,9 +49,20 @@ COMMANDS = {
 
 GROUPS = {
     "Kernel": ("doctor", "load", "unload", "status", "completion"),
-    "Live jobs": ("ps", "attach", "detach", "agent", "jobs", "flows", "watch", "record"),
-    "Experiments": ("testbed", "simulate", "emulate", "report", "results"),
-    "Planning": ("profile", "plan"),
+    "Live jobs": (
+        "ps",
+        "attach",
+        "detach",
+        "agent",
+        "jobs",
+        "flows",
+        "watch",
+        "record",
+        "prioritise",
+        "aggregate",
+    ),
+    "Experiments": ("testbed", "simulate", "emulate", "report", "results", "collectives"),
+    "Planning": ("profile", "plan", "cluster"),
 }
 """The commands in the order in which help shows them."""
 
