@@ -62,7 +62,10 @@ void set_time_out(struct sim *sim, struct flow *flow)
 	set_timer(sim, flow, sim->now + time_out(flow), false);
 }
 
-/* What to do if nothing comes any more: a probe where no loss is known, else all is lost. */
+/*
+ * What to do if nothing comes any more: a probe where nothing is known to be missing (with gaps in
+ * what was delivered, the kernel is in TCP_CA_Disorder and sends none), else all is lost.
+ */
 void rearm_timer(struct sim *sim, struct flow *flow)
 {
 	uint64_t wait = time_out(flow), probe = 2 * flow->srtt_ns;
@@ -70,7 +73,7 @@ void rearm_timer(struct sim *sim, struct flow *flow)
 	probe += flow->nxt - flow->una == 1 ? PROBE_LONE_NS : PROBE_NS;
 	if (flow->una == flow->nxt)
 		flow->deadline_ns = 0;
-	else if (flow->recovery == OPEN)
+	else if (flow->recovery == OPEN && !flow->sacked)
 		set_timer(sim, flow, sim->now + (probe < wait ? probe : wait), true);
 	else
 		set_time_out(sim, flow);

@@ -248,7 +248,7 @@ def test_disturbance_is_in_the_run_folder_and_the_report(tmp_path: Path) -> None
     )
     rows = (folder / "disturbance.csv").read_text().splitlines()
     assert rows[0].startswith("arm,repetition,attempt,time_s,length_s,stolen,own,others,")
-    assert {row.split(",")[0] for row in rows[1:]} == {"alone", "reno", "cubic"}
+    assert {row.split(",")[0] for row in rows[1:]} >= {"reno", "cubic"}
     assert {row.split(",")[2] for row in rows[1:]} <= {"1", "2"}  # bounded
     assert "In short" in done.stdout
 

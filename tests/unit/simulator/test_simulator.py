@@ -306,3 +306,12 @@ def test_a_path_that_holds_more_than_the_usual_buffers_is_filled() -> None:
 def test_jobs_over_links_that_are_not_there_are_refused(job: Job) -> None:
     with pytest.raises(ValueError, match="links"):
         simulate(LINK, [job], seed=1)
+
+
+def test_a_probe_is_sent_only_where_nothing_is_known_to_be_missing() -> None:
+    """A probe of a segment that had been delivered left a flow without anything to wait for."""
+    link = Link(1e9, 120_048, 1e-4, loss=0.2)
+    sizes = [32_165, 27_522, 56_079]
+    pair = [Job(0.001 * k, [0.05, 0.3, 0.01], [sizes] * 3) for k in range(2)]
+    result = simulate(link, pair, seed=14_186_789_218_485_684_492)
+    assert result.counters["received_bytes"] == 2 * 3 * sum(sizes)
