@@ -125,7 +125,7 @@ static inline void mltcp_rate_hear(struct mltcp_rate *r, __u64 now, __u32 value,
 		busy = MLTCP_ONE;
 	/* A quarter of what is new: several ACKs per round trip, and single packets say little. */
 	if (mltcp_rate_fresh(r, now, srtt_us)) {
-		queue_us = (3 * r->queue_us + queue_us + 2) / 4;
+		queue_us = (3 * r->queue_us + queue_us) / 4;
 		busy = (3 * r->busy + busy) / 4;
 	} else {
 		r->follows = 0; /* a pause: the path may be another one by now */

@@ -203,3 +203,13 @@ def test_equals_share_equally_and_the_one_ahead_gets_more() -> None:
     assert share_of([ONE // 2, ONE // 2], 200) == pytest.approx([0.5, 0.5], abs=0.1)
     ahead, behind = share_of([ONE, 0], 200)
     assert ahead > 2 * behind
+
+
+def test_a_queue_that_has_gone_is_forgotten() -> None:
+    """Else the window would grow as slowly ever after as next to a queue."""
+    state = ffi.new("struct mltcp_rate *")
+    lib.mltcp_rate_hear(state, MS, QUEUE | 300, 100)
+    for _ in range(40):
+        lib.mltcp_rate_hear(state, MS, BUSY // 10, 100)
+    assert state.queue_us == 0
+    assert lib.mltcp_rate_load(state, make_params(), 100, ONE) < ONE // 5
