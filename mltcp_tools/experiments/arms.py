@@ -104,6 +104,8 @@ def _read_arm(name: str, section: Section) -> Arm:
             if key != "plan" and not plan:
                 raise section.error("belongs to an arm with `plan: true`.", key)
         elif key not in ("cc", "treatment") and not is_mltcp(cc):
+            if key == "base" and (plan or "treatment" in section):
+                continue
             raise section.error(
                 f"{cc} takes no parameters; only congestion controls named mltcp… do.", key
             )

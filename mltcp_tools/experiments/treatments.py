@@ -97,7 +97,8 @@ class Feedback(Settings):
         )
 
     def document(self) -> dict[str, Any]:
-        return {"source": self.source, "target": self.target_s, "low": self.low, "add": self.add}
+        target, add = f"{self.target_s * 1e6:.6g}us", f"{self.add}B"
+        return {"source": self.source, "target": target, "low": self.low, "add": add}
 
     def fields(self) -> dict[str, int]:
         """The fields of struct mltcp_rate_params."""
