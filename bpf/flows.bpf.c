@@ -46,6 +46,9 @@ int dump_flows(struct bpf_iter__bpf_sk_storage_map *ctx)
 	bpf_probe_read_kernel_str(record->ca_name, sizeof(record->ca_name),
 				  tp->inet_conn.icsk_ca_ops->name);
 	record->flow = *flow;
+	record->flow.cwnd = tp->snd_cwnd;
+	record->flow.srtt_us = tp->srtt_us >> 3;
+	record->flow.retransmits = tp->total_retrans;
 	bpf_seq_write(ctx->meta->seq, record, sizeof(*record));
 	return 0;
 }

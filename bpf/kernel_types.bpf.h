@@ -98,6 +98,8 @@ struct tcp_sock {
 	__u32 srtt_us; /* eighths of a microsecond */
 	__u32 mss_cache;
 	__u32 total_retrans;
+	__u64 tcp_clock_cache; /* ns, of the latest packet that came or went */
+	__u64 tcp_mstamp; /* the same in microseconds */
 	__u64 bytes_received;
 	__u64 bytes_acked;
 	struct minmax rtt_min; /* microseconds */

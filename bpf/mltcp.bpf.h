@@ -11,8 +11,8 @@
  *   mltcp_bpf_init(sk), mltcp_bpf_send(sk) where sending begins, mltcp_bpf_acked(sk, sample),
  *   mltcp_bpf_release(sk), and
  *   mltcp_bpf_loss(sk, base's ssthresh);
- *   mltcp_bpf_avoid(sk, acked), which returns the count of segments to hand to the base's
- *   cong_avoid.
+ *   mltcp_bpf_avoid(sk, &acked), which says whether to call the base's cong_avoid, and with which
+ *   count of segments; that may be 0.
  * The kernel calls them with the socket locked, so a flow's state needs no lock of its own.
  */
 #ifndef MLTCP_BPF_H
@@ -20,9 +20,6 @@
 
 #include "mltcp_maps.bpf.h"
 #include "../kmod/mltcp_core.h"
-
-/* No connection has as many segments in flight; a greater ssthresh means "none", or nothing. */
-#define MLTCP_SSTHRESH_MAX (1U << 28)
 
 /*
  * Parameters of flows without a job. Alone in its section, so that the loader can replace it
@@ -37,6 +34,10 @@ const volatile struct mltcp_params mltcp_defaults SEC(".rodata.defaults") = {
 	.yield_max = MLTCP_ONE,
 	.mechanisms = MLTCP_MECHANISMS_DEFAULT,
 };
+
+#ifndef barrier_var
+#define barrier_var(var) asm volatile("" : "+r"(var))
+#endif
 
 /*
  * Which version of the sources this is, as the loader knows it, terminated by 0: for whoever wants
@@ -65,6 +66,7 @@ static __always_inline void mltcp_bpf_report(struct sock *sk, const struct mltcp
 	const struct sock_common *common = &sk->__sk_common;
 	const struct inet_sock *inet = (struct inet_sock *)sk;
 	struct mltcp_event *event;
+	struct mltcp_tag *tag;
 	__u64 *dropped;
 	__u32 zero = 0;
 
@@ -94,7 +96,11 @@ static __always_inline void mltcp_bpf_report(struct sock *sk, const struct mltcp
 	/* skc_num is 0 already when a closed socket is released */
 	event->local_port = __builtin_bswap16(inet->inet_sport);
 	event->remote_port = __builtin_bswap16(common->skc_dport);
-	event->pad = 0;
+	event->netns = common->skc_net.net->ns.inum;
+	barrier_var(event); /* else the two are one load, from pointers the verifier keeps apart */
+	tag = flow->job ? bpf_sk_storage_get(&mltcp_tags, sk, 0, 0) : NULL;
+	if (tag)
+		event->netns = tag->netns;
 	bpf_ringbuf_submit(event, 0);
 }
 
@@ -110,7 +116,7 @@ static __always_inline void mltcp_bpf_send(struct sock *sk)
 		return;
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
 	if (flow)
-		flow->send_ns = bpf_ktime_get_ns();
+		mltcp_on_send(flow, bpf_ktime_get_ns(), tcp_sk(sk)->total_retrans);
 }
 
 /* Bytes of data acknowledged so far. bytes_acked has one more once our FIN is acknowledged. */
@@ -123,24 +129,6 @@ static __always_inline __u64 mltcp_bpf_acked_bytes(struct sock *sk)
 	    tp->snd_una == tp->write_seq)
 		return tp->bytes_acked - 1;
 	return tp->bytes_acked;
-}
-
-/*
- * Some kernels skip a program at times (before 6.1, 64696c40d03c: one that interrupts itself), and
- * then the caller of ssthresh gets what lay on the stack. The window would be without bounds for
- * seconds: put in what Reno's ssthresh had returned.
- */
-static __always_inline void mltcp_bpf_mend(struct tcp_sock *tp)
-{
-	__u32 half = tp->prior_cwnd / 2;
-
-	if (tp->snd_ssthresh < MLTCP_SSTHRESH_MAX || tp->snd_ssthresh == MLTCP_SSTHRESH_NONE)
-		return;
-	if (half < MLTCP_CWND_MIN)
-		half = MLTCP_CWND_MIN;
-	tp->snd_ssthresh = half;
-	if (tp->snd_cwnd > half)
-		tp->snd_cwnd = half;
 }
 
 /*
@@ -158,65 +146,109 @@ static __always_inline __u64 *mltcp_bpf_path(struct sock *sk, __u32 *key)
 		     &common->skc_v6_daddr);
 	for (i = 0; i < 8; i++)
 		hash = (hash ^ addresses[i]) * 16777619;
-	*key = hash;
+	*key = hash; /* of which the low bits count */
 	hash >>= 32 - MLTCP_PATHS_BITS; /* the low bits of FNV know little of the words */
 	return bpf_map_lookup_elem(&mltcp_paths, &hash);
+}
+
+/* Was unloading forced? Then every flow is its base, from its next decision on. */
+static __always_inline __u8 mltcp_bpf_is_off(void)
+{
+	__u32 zero = 0, *off = bpf_map_lookup_elem(&mltcp_off, &zero);
+
+	return off && *off;
+}
+
+/* Where the connection is now, for reports. */
+static __always_inline void mltcp_bpf_note(const struct tcp_sock *tp, struct mltcp_flow *flow)
+{
+	mltcp_note(flow, tp->snd_cwnd, tp->srtt_us >> 3, tp->total_retrans);
+}
+
+/*
+ * What only some ACKs need: the parameters of the flow's job, or of flows without one. User space
+ * may have changed the tag, or deleted the job.
+ */
+static __always_inline void mltcp_bpf_params(struct sock *sk, struct mltcp_flow *flow,
+					     struct mltcp_params *params)
+{
+	const struct mltcp_params *defaults = (const struct mltcp_params *)&mltcp_defaults;
+	struct mltcp_tag *tag = bpf_sk_storage_get(&mltcp_tags, sk, 0, 0);
+	struct mltcp_job *job = NULL;
+	__u32 id = 0;
+
+	/* clang may take the initial values for the loaded ones when a whole struct is copied. */
+	barrier_var(defaults);
+	if (tag) {
+		struct mltcp_job_key key = {.home = tag->home, .id = tag->job};
+
+		id = tag->job;
+		job = bpf_map_lookup_elem(&mltcp_jobs, &key);
+	}
+	if (job) {
+		*params = job->params;
+	} else {
+		id = 0;
+		*params = *defaults;
+	}
+	if (params->mechanisms == MLTCP_MECHANISMS_DEFAULT)
+		params->mechanisms = MLTCP_MECHANISMS;
+	if (flow->job == id)
+		return;
+	mltcp_bpf_note(tcp_sk(sk), flow);
+	/* Of a job that was deleted nobody is told any more. */
+	if (job || !tag || tag->job != flow->job)
+		mltcp_bpf_report(sk, flow);
+	/* The bytes of this ACK already belong to the new job. */
+	mltcp_reset(flow, id, flow->acked_bytes, flow->retransmits);
 }
 
 /* Every ACK that acknowledges data, in every state of the connection. */
 static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sample *sample)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
+	__u64 now = tp->tcp_clock_cache; /* when the ACK came, CLOCK_MONOTONIC */
+	__u64 acked_bytes = mltcp_bpf_acked_bytes(sk);
 	struct mltcp_params params;
 	struct mltcp_flow *flow;
-	struct mltcp_job *job = NULL;
-	struct mltcp_tag *tag;
-	__u64 now = bpf_ktime_get_ns();
-	__u64 acked_bytes = mltcp_bpf_acked_bytes(sk);
-	__u32 mechanisms, id, key;
+	struct mltcp_rtt rtt;
 	__u64 *path;
+	__u32 key;
 
-	mltcp_bpf_mend(tp);
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
 	/* The ACK of a FIN alone says nothing of a burst. */
 	if (!flow || (acked_bytes < tp->bytes_acked && acked_bytes == flow->acked_bytes))
 		return;
-	tag = bpf_sk_storage_get(&mltcp_tags, sk, 0, 0);
-	if (tag) {
-		id = tag->job;
-		job = bpf_map_lookup_elem(&mltcp_jobs, &id);
-	}
-	if (job) {
-		params = job->params;
-	} else {
-		id = 0;
-		params = mltcp_defaults;
-	}
-	if (flow->job != id) {
-		mltcp_bpf_report(sk, flow);
-		/* The bytes of this ACK already belong to the new job. */
-		mltcp_reset(flow, id, flow->acked_bytes, flow->retransmits);
-	}
-	mechanisms = params.mechanisms;
-	if (mechanisms == MLTCP_MECHANISMS_DEFAULT)
-		mechanisms = MLTCP_MECHANISMS;
+	rtt.now_us = tp->tcp_mstamp;
+	rtt.rtt_us = sample->rtt_us;
+	rtt.min_us = tp->rtt_min.s[0].v;
+	rtt.segments = sample->pkts_acked;
+	rtt.bytes = acked_bytes - flow->acked_bytes;
+	rtt.outstanding = tp->packets_out;
+	rtt.retransmitted = tp->total_retrans;
+	mltcp_delay_rtt(&flow->delay, &rtt);
+	if (!mltcp_was_idle(flow) && !mltcp_on_ack(flow, now, acked_bytes))
+		return;
 
-	if (mltcp_was_idle(flow) && mltcp_is_boundary(flow, &params, now)) {
-		mltcp_bpf_report(sk, flow);
-		mltcp_begin(flow, &params, now, tp->bytes_received);
+	mltcp_bpf_params(sk, flow, &params);
+	if (mltcp_was_idle(flow)) {
+		if (mltcp_is_boundary(flow, &params, now)) {
+			mltcp_bpf_report(sk, flow);
+			mltcp_begin(flow, &params, now, tp->bytes_received);
+		}
+		mltcp_on_ack(flow, now, acked_bytes);
 	}
-	if (mltcp_on_ack(flow, now, acked_bytes, sample->rtt_us, tp->rtt_min.s[0].v)) {
-		path = mechanisms & MLTCP_YIELD ? mltcp_bpf_path(sk, &key) : NULL;
-		if (path)
-			mltcp_ask_path(flow, path, key);
-		mltcp_decide(flow, &params, mechanisms, now);
-	}
-	flow->cwnd = tp->snd_cwnd;
-	flow->srtt_us = tp->srtt_us >> 3;
-	flow->retransmits = tp->total_retrans;
+	path = params.mechanisms & MLTCP_YIELD ? mltcp_bpf_path(sk, &key) : NULL;
+	if (path)
+		mltcp_delay_ask(&flow->delay, now, path, key);
+	mltcp_bpf_note(tp, flow);
+	mltcp_decide(flow, &params, params.mechanisms, now);
+	if (mltcp_bpf_is_off())
+		mltcp_be_base(flow);
 }
 
-static __always_inline __u32 mltcp_bpf_avoid(struct sock *sk, __u32 acked)
+/* Sets *acked to the count to hand to the base's cong_avoid; 0: that isn't to be called. */
+static __always_inline __u8 mltcp_bpf_avoid(struct sock *sk, __u32 *acked)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct mltcp_flow *flow;
@@ -224,23 +256,24 @@ static __always_inline __u32 mltcp_bpf_avoid(struct sock *sk, __u32 acked)
 	__u8 yields;
 
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
-	if (!flow)
-		return acked;
+	if (!flow || mltcp_is_base(flow))
+		return 1;
 	cwnd = tp->snd_cwnd;
 	ssthresh = tp->snd_ssthresh;
-	yields = mltcp_yield_or_resume(flow, &cwnd, &ssthresh);
+	yields = mltcp_yield_or_resume(flow, tp->srtt_us >> 3, &cwnd, &ssthresh);
 	tp->snd_cwnd = cwnd;
 	tp->snd_ssthresh = ssthresh;
 	if (yields && MLTCP_YIELD_HOLDS)
 		return 0;
 	/* Slow start stays the base's own. */
-	if (tp->snd_cwnd < tp->snd_ssthresh)
-		return acked;
-	return mltcp_scaled_acked(flow, acked);
+	if (tp->snd_cwnd >= tp->snd_ssthresh)
+		*acked = mltcp_scaled_acked(flow, *acked);
+	return 1;
 }
 
 static __always_inline __u32 mltcp_bpf_loss(struct sock *sk, __u32 base)
 {
+	struct tcp_sock *tp = tcp_sk(sk);
 	struct mltcp_flow *flow;
 	__u32 key, ssthresh;
 	__u64 *path;
@@ -249,9 +282,9 @@ static __always_inline __u32 mltcp_bpf_loss(struct sock *sk, __u32 base)
 	path = mltcp_bpf_path(sk, &key);
 	if (!flow || !path)
 		return base;
-	mltcp_ask_path(flow, path, key);
-	ssthresh = mltcp_on_loss(flow, tcp_sk(sk)->snd_cwnd, base);
-	mltcp_tell_path(flow, path, key);
+	mltcp_delay_ask(&flow->delay, tp->tcp_clock_cache, path, key);
+	ssthresh = mltcp_on_loss(flow, tp->snd_cwnd, base, tp->srtt_us >> 3, tp->rtt_min.s[0].v);
+	mltcp_delay_tell(&flow->delay, path, key);
 	return ssthresh;
 }
 
@@ -263,6 +296,7 @@ static __always_inline void mltcp_bpf_release(struct sock *sk)
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
 	if (!flow)
 		return;
+	mltcp_bpf_note(tcp_sk(sk), flow);
 	mltcp_bpf_report(sk, flow);
 	bpf_sk_storage_delete(&mltcp_flows, sk);
 	bpf_sk_storage_delete(&mltcp_tags, sk);

@@ -48,8 +48,7 @@ __u32 BPF_PROG(ssthresh, struct sock *sk)
 SEC("struct_ops")
 void BPF_PROG(cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 {
-	acked = mltcp_bpf_avoid(sk, acked);
-	if (acked)
+	if (mltcp_bpf_avoid(sk, &acked))
 		cubictcp_cong_avoid(sk, ack, acked);
 }
 

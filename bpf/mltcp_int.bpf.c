@@ -97,8 +97,8 @@ static __always_inline int follow(struct sock *sk)
 SEC("struct_ops")
 void BPF_PROG(cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 {
-	if (!follow(sk))
-		tcp_reno_cong_avoid(sk, ack, mltcp_bpf_avoid(sk, acked));
+	if (!follow(sk) && mltcp_bpf_avoid(sk, &acked))
+		tcp_reno_cong_avoid(sk, ack, acked);
 }
 
 #ifdef HAVE_CWND_EVENT_TX_START
@@ -129,7 +129,7 @@ void BPF_PROG(pkts_acked, struct sock *sk, const struct ack_sample *sample)
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
 	rate = bpf_sk_storage_get(&mltcp_rates, sk, 0, 0);
 	if (flow && rate)
-		mltcp_feedback_hear(rate, mltcp_rate_guess(flow->queue_us),
+		mltcp_feedback_hear(rate, mltcp_rate_guess(flow->delay.queue_us),
 				    tcp_sk(sk)->srtt_us >> 3);
 }
 

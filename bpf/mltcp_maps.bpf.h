@@ -42,11 +42,11 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MLTCP_JOBS_MAX);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
-	__type(key, __u32);
+	__type(key, struct mltcp_job_key);
 	__type(value, struct mltcp_job);
 } mltcp_jobs SEC(".maps");
 
-/* What is known of paths, see mltcp_ask_path(). */
+/* What is known of paths, see mltcp_delay_ask(). */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1 << MLTCP_PATHS_BITS);
@@ -60,6 +60,15 @@ struct {
 	__uint(max_entries, MLTCP_RING_BYTES);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } mltcp_events SEC(".maps");
+
+/* Element 0: 1 once unloading was forced. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+	__type(key, __u32);
+	__type(value, __u32);
+} mltcp_off SEC(".maps");
 
 /* Element 0: iterations not reported because the ring was full. */
 struct {

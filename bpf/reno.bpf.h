@@ -33,7 +33,8 @@ __u32 BPF_PROG(ssthresh, struct sock *sk)
 SEC("struct_ops")
 void BPF_PROG(cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 {
-	tcp_reno_cong_avoid(sk, ack, mltcp_bpf_avoid(sk, acked));
+	if (mltcp_bpf_avoid(sk, &acked))
+		tcp_reno_cong_avoid(sk, ack, acked);
 }
 
 /* 7.1 (commit d1e59a469737) gave this one event an operation of its own. */

@@ -10,8 +10,18 @@
 #define MLTCP_WRITE_ONCE(x, value) WRITE_ONCE(x, value)
 #include "mltcp_core.h"
 
+/* What each ACK needs of a flow's state is in so many bytes: two cache lines. */
+#define MLTCP_HOT_BYTES 128
+
 /* More jobs than a host has processes to run them is a mistake. Per network namespace. */
 #define MLTCP_JOBS_MAX 4096
+
+/*
+ * Parts of a namespace's table of flows, each with its own lock: a power of two. Connections that
+ * come and go at the same time rarely meet in one.
+ */
+#define MLTCP_SHARD_BITS 4
+#define MLTCP_SHARDS (1 << MLTCP_SHARD_BITS)
 
 /* What user space may replace of a job while flows use it. */
 struct mltcp_job_data {
@@ -31,35 +41,92 @@ struct mltcp_job_ref {
 	struct rcu_head rcu;
 };
 
+/* A part of a namespace's table of flows: those whose sockets' addresses hash to it. */
+struct mltcp_shard {
+	struct xarray flows; /* its lock keeps the sockets of those in it alive */
+	u32 count; /* of them; changed under the lock, read without */
+};
+
+/* What there is of a network namespace. */
+struct mltcp_net {
+	struct net *net;
+	u32 id; /* in the table of namespaces; found there under RCU until it goes */
+	struct mutex job_lock; /* to change jobs */
+	struct xarray jobs; /* id -> struct mltcp_job_ref; read under RCU */
+	u32 job_count;
+	atomic64_t dropped; /* iterations that found a listener's receive queue full */
+	struct mltcp_shard shards[MLTCP_SHARDS];
+};
+
 /* One of our congestion controls. */
 struct mltcp_variant {
 	const char *name;
 	const char *base_name;
+	const char *base_struct; /* what the base keeps in the private area; NULL: nothing */
 	u32 mechanisms; /* where a job doesn't say */
 	u32 flags; /* TCP_CONG_*, besides the base's */
 	bool yield_holds; /* no increase while yielding: the base's makes for where it was */
+	int lacks_room; /* 1: the base writes where our pointer would be, so no flow gets one */
 	struct socket *holder; /* keeps the base; NULL: this kernel lacks it */
 	const struct tcp_congestion_ops *base;
+	const struct tcp_congestion_ops
+		*base_without_ecn; /* what it left in charge; NULL: as yet none */
 	struct tcp_congestion_ops ops; /* registered */
 	struct tcp_congestion_ops
 		ops_without_ecn; /* for a base that found no ECN on a connection */
 };
 
-/* State of one flow, at the end of the private area its base doesn't use. */
+/* State of one flow. The private area that its base doesn't use ends in a pointer to it. */
 struct mltcp_sock {
-	struct mltcp_flow flow; /* protected by the socket's lock */
-	struct sock *sk;
-	const struct mltcp_variant *variant;
 	const struct tcp_congestion_ops *base; /* what the base's init left in charge */
-	const struct net *net; /* to compare with, never to follow */
+	const struct mltcp_variant *variant;
+	struct sock *sk;
+	u32 watches_queue; /* not 0: the flow may yield, so samples of the delay are looked at */
+	struct mltcp_flow flow; /* protected by the socket's lock */
+	struct mltcp_shard *shard; /* under RCU; NULL once its namespace is going */
 	struct mltcp_job_ref __rcu
 		*job; /* the tag, with a reference; the socket's lock to change */
-	u32 index; /* in the table of flows */
+	u32 index; /* in the shard */
 	struct rcu_head rcu;
 };
 
+/*
+ * What is ours of the private area. It may hold what another congestion control left there, or be
+ * a copy of another socket's: the second word tells.
+ */
+struct mltcp_private {
+	/*
+	 * A struct mltcp_sock. With bit 0 set there is none, for want of memory, and the rest says
+	 * when to ask for it again: jiffies, shifted by one.
+	 */
+	unsigned long word;
+	unsigned long check; /* word ^ socket, once the base was initialised */
+};
+
+static inline struct mltcp_private *mltcp_private(const struct sock *sk)
+{
+	return inet_csk_ca(sk) + ICSK_CA_PRIV_SIZE - sizeof(struct mltcp_private);
+}
+
+/* Was the base initialised for this connection, and does our part hold? */
+static inline bool mltcp_is_started(const struct sock *sk)
+{
+	const struct mltcp_private *end = mltcp_private(sk);
+
+	return end->check == (end->word ^ (unsigned long)sk);
+}
+
+/* NULL while connecting, after release, and where memory is short. */
+static inline struct mltcp_sock *mltcp_state(const struct sock *sk)
+{
+	unsigned long word = mltcp_private(sk)->word;
+
+	return mltcp_is_started(sk) && !(word & 1) ? (struct mltcp_sock *)word : NULL;
+}
+
 /* mltcp_main.c */
 extern struct mltcp_params mltcp_defaults; /* of flows without a job; fields change one by one */
+extern unsigned int mltcp_enabled; /* 0: every flow is its base */
 
 /* mltcp_variants.c */
 int mltcp_variants_init(void);
@@ -76,24 +143,54 @@ extern const struct tcp_congestion_ops mltcp_cc_ops;
  */
 int mltcp_cc_retag(struct sock *sk, struct mltcp_job_ref *job);
 
+/* mltcp_state.c */
+/* Begin with the base, and with our part if there is memory, where the kernel calls init. */
+void mltcp_start(struct sock *sk);
+/*
+ * Whose operations act on a locked socket, begun with now if they weren't; NULL: nobody's yet. *ms:
+ * our part, NULL without.
+ */
+const struct tcp_congestion_ops *mltcp_need(struct sock *sk, struct mltcp_sock **ms);
+/* Forget all of it; what there was is then the caller's to free. */
+struct mltcp_sock *mltcp_stop(struct sock *sk);
+/* The base that a socket without our part has. */
+const struct tcp_congestion_ops *mltcp_bare_base(const struct sock *sk);
+
+/* mltcp_btf.c */
+/* Size of a struct of the kernel or of one of its modules (NULL: the kernel); 0: not to be told. */
+u32 mltcp_btf_size(const char *module, const char *name);
+
 /* mltcp_flows.c */
 int mltcp_flows_init(void);
 void mltcp_flows_exit(void);
+void mltcp_flows_net_init(struct mltcp_net *mn);
+void mltcp_flows_net_drain(struct mltcp_net *mn);
 struct mltcp_sock *mltcp_flow_new(struct sock *sk);
 void mltcp_flow_free(struct mltcp_sock *ms);
-/* The flows of one namespace, or with NULL of all. May sleep. */
-u32 mltcp_flow_count(const struct net *net);
-/* Describe the first of them from *index on, and set *index to it; false after the last one. */
-bool mltcp_flow_next(const struct net *net, u32 *index, struct mltcp_flow_record *record);
+/* The flow of a locked socket, which the table alone knows any more; NULL: it has none. */
+struct mltcp_sock *mltcp_flow_find(const struct sock *sk);
+/* The flows of one namespace. */
+u32 mltcp_flow_count(const struct mltcp_net *mn);
+/* Describe the first flow from *shard and *index on, and set these to it; false after the last. */
+bool mltcp_flow_next(struct mltcp_net *mn, u32 *shard, u32 *index,
+		     struct mltcp_flow_record *record);
 void mltcp_flow_event(const struct mltcp_sock *ms, struct mltcp_event *event);
 
 /* mltcp_paths.c */
 /* Where what is known of the socket's path is kept, and the path's key. */
 u64 *mltcp_path(const struct sock *sk, u32 *key);
 
+/* mltcp_net.c */
+int mltcp_nets_init(void);
+void mltcp_nets_exit(void);
+struct mltcp_net *mltcp_net(const struct net *net);
+/* The namespace at *id or the first after it, and set *id to it; under RCU. NULL: there is none. */
+struct mltcp_net *mltcp_net_from(u32 *id);
+
 /* mltcp_jobs.c */
-int mltcp_jobs_init(void);
-void mltcp_jobs_exit(void);
+void mltcp_jobs_net_init(struct mltcp_net *mn);
+void mltcp_jobs_net_retire(struct mltcp_net *mn);
+void mltcp_jobs_net_exit(struct mltcp_net *mn);
 int mltcp_job_set(struct net *net, u32 id, const struct mltcp_job *job,
 		  struct netlink_ext_ack *extack);
 int mltcp_job_delete(struct net *net, u32 id);
@@ -101,8 +198,15 @@ struct mltcp_job_ref *mltcp_job_get(struct net *net, u32 id);
 void mltcp_job_put(struct mltcp_job_ref *ref);
 /* Copy the job at *id or the first after it, and set *id to it; false when there is none. */
 bool mltcp_job_next(struct net *net, u32 *id, struct mltcp_job *job);
-u32 mltcp_job_count(struct net *net);
-atomic64_t *mltcp_dropped(struct net *net);
+
+/* mltcp_attrs.c */
+extern const struct nla_policy mltcp_params_policy[MLTCP_P_COUNT];
+/* Those given, over what params holds already. */
+int mltcp_get_params(const struct nlattr *nested, struct mltcp_params *params,
+		     struct netlink_ext_ack *extack);
+int mltcp_put_job(struct sk_buff *skb, u32 id, const struct mltcp_job *job);
+int mltcp_put_flow(struct sk_buff *skb, const struct mltcp_flow_record *record);
+int mltcp_put_event(struct sk_buff *skb, const struct mltcp_event *event);
 
 /* mltcp_netlink.c */
 int mltcp_netlink_init(void);

@@ -24,11 +24,7 @@
 #define MLTCP_CORE_H
 
 #include "mltcp_learn.h"
-
-#ifndef MLTCP_READ_ONCE
-#define MLTCP_READ_ONCE(x) (*(const volatile __typeof__(x) *)&(x))
-#define MLTCP_WRITE_ONCE(x, value) (*(volatile __typeof__(x) *)&(x) = (value))
-#endif
+#include "mltcp_delay.h"
 
 /* A burst this many times longer than total_bytes is no iteration of that job. */
 #define MLTCP_OVERRUN 2
@@ -40,10 +36,10 @@
 #define MLTCP_STEPS 64
 
 /* A flow that has nothing to decide looks again after that many bytes: parameters change. */
-#define MLTCP_LOOK_AGAIN 16384
+#define MLTCP_LOOK_AGAIN 65536
 
-/* Queues shorter than this drown in the noise of RTT samples: no yielding. Microseconds. */
-#define MLTCP_QUEUE_MIN_US 50
+/* next_ns where time alone changes nothing. */
+#define MLTCP_NEVER 0xffffffffffffffffULL
 
 /*
  * A flow that receives more than this share of what it sends can't yield: the data that comes
@@ -78,9 +74,10 @@ static inline __u8 mltcp_params_valid(const struct mltcp_params *p)
 	const __u32 known = MLTCP_SCALE_INCREASE | MLTCP_SCALE_DECREASE | MLTCP_YIELD;
 
 	return p->total_bytes <= MLTCP_TOTAL_MAX && p->gap_ns <= MLTCP_GAP_MAX_NS &&
-	       p->slope <= MLTCP_GAIN_MAX && p->intercept <= MLTCP_GAIN_MAX &&
-	       p->keep_min <= MLTCP_ONE && p->keep_max <= MLTCP_ONE && p->yield_min <= MLTCP_ONE &&
-	       p->yield_max <= MLTCP_ONE && p->shape < MLTCP_SHAPE_COUNT &&
+	       p->slope <= MLTCP_GAIN_MAX && p->intercept <= MLTCP_GAIN_MAX - p->slope &&
+	       p->keep_min <= MLTCP_KEEP_MAX && p->keep_max <= MLTCP_KEEP_MAX &&
+	       p->yield_min <= MLTCP_ONE && p->yield_max <= MLTCP_ONE &&
+	       p->shape < MLTCP_SHAPE_COUNT &&
 	       (!(p->mechanisms & ~known) || p->mechanisms == MLTCP_MECHANISMS_DEFAULT);
 }
 
@@ -146,6 +143,8 @@ static inline void mltcp_reset(struct mltcp_flow *f, __u32 job, __u64 acked_byte
 	fresh.piece_kib = mltcp_kib(acked_bytes);
 	fresh.retransmits = retransmits;
 	fresh.gain = MLTCP_ONE;
+	fresh.next_ns = MLTCP_NEVER;
+	fresh.send_ns = 1; /* the first ACK comes after a gap */
 	*f = fresh;
 }
 
@@ -158,7 +157,7 @@ static inline __u64 mltcp_sent(const struct mltcp_flow *f)
 /* Does the present ACK come after a gap? Then mltcp_is_boundary() must be asked. */
 static inline __u8 mltcp_was_idle(const struct mltcp_flow *f)
 {
-	return !f->iteration || f->send_ns > f->last_ns;
+	return f->send_ns > f->last_ns;
 }
 
 /* Does the present ACK, at now, open a new iteration? To be asked once per gap. */
@@ -197,6 +196,16 @@ static inline __u8 mltcp_next_rarely(const struct mltcp_flow *f)
 }
 
 /*
+ * Sending began at now, with nothing outstanding. retransmits: the connection's running total, all
+ * of which belong to what was sent before.
+ */
+static inline void mltcp_on_send(struct mltcp_flow *f, __u64 now, __u32 retransmits)
+{
+	f->send_ns = now ? now : 1; /* no sending is earlier than the first ACK's last_ns, 0 */
+	f->retransmits = retransmits;
+}
+
+/*
  * Start the next iteration with the ACK at now. The bytes it acknowledges belong to it.
  * received_bytes: the connection's running total.
  */
@@ -217,6 +226,9 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 	f->start_ns = now;
 	f->last_ns = now;
 	f->next_bytes = 0;
+	f->step_bytes = f->acked_bytes;
+	f->step_ns = now;
+	mltcp_delay_rate(&f->delay, 0, 0);
 }
 
 /*
@@ -231,7 +243,7 @@ static inline __u8 mltcp_yield_is_over(const struct mltcp_flow *f, __u64 now)
 /* Is the queue longer than this flow may make it? */
 static inline __u8 mltcp_must_yield(const struct mltcp_flow *f)
 {
-	return f->yield_us && f->queue_us > f->yield_us;
+	return f->yield_us && f->delay.queue_us > f->yield_us;
 }
 
 /*
@@ -246,15 +258,26 @@ static inline __u32 mltcp_yield_target(struct mltcp_flow *f, const struct mltcp_
 	__u32 target;
 
 	if (f->flags & MLTCP_TWO_WAY || !mltcp_yields_now(f) ||
-	    f->full_queue_us < MLTCP_QUEUE_MIN_US)
+	    f->delay.full_us < MLTCP_QUEUE_MIN_US)
 		return 0;
 	if (mltcp_yield_is_over(f, now)) {
 		if (f->resume_ssthresh && mltcp_must_yield(f))
 			f->flags |= MLTCP_IN_VAIN;
 		return 0;
 	}
-	target = mltcp_scale(f->full_queue_us, mltcp_between(p->yield_min, p->yield_max, f->ratio));
+	target = mltcp_scale(f->delay.full_us, mltcp_between(p->yield_min, p->yield_max, f->ratio));
 	return target ? target : 1;
+}
+
+/* F and the share of the window kept are within their bounds, whoever set the parameters. */
+static inline __u32 mltcp_bounded_gain(__u32 gain)
+{
+	return gain < MLTCP_GAIN_MAX ? gain : MLTCP_GAIN_MAX;
+}
+
+static inline __u32 mltcp_bounded_keep(__u32 keep)
+{
+	return keep < MLTCP_KEEP_MAX ? keep : MLTCP_KEEP_MAX;
 }
 
 /*
@@ -266,11 +289,17 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 {
 	__u64 total = mltcp_total(f, p), sent = mltcp_sent(f);
 
+	if (f->acked_bytes > f->step_bytes && now > f->step_ns)
+		mltcp_delay_rate(&f->delay, f->acked_bytes - f->step_bytes, now - f->step_ns);
+	f->step_bytes = f->acked_bytes;
+	f->step_ns = now;
 	f->ratio = mltcp_ratio(sent, total);
 	/* No iteration known, or longer than any: behave like the base. */
 	f->active = total && (p->gap_ns || f->gap_us) && sent / MLTCP_OVERRUN <= total;
 	f->next_bytes = f->acked_bytes + MLTCP_LOOK_AGAIN;
+	f->next_ns = MLTCP_NEVER;
 	f->gain = MLTCP_ONE;
+	f->free_gain = MLTCP_ONE;
 	f->keep = 0;
 	if (!f->active || !(mechanisms & MLTCP_YIELD))
 		f->yield_us = 0;
@@ -280,31 +309,67 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 	f->next_bytes = f->acked_bytes + total / MLTCP_STEPS;
 	if (sent < total && f->next_bytes > f->start_bytes + total)
 		f->next_bytes = f->start_bytes + total;
-	if (mechanisms & MLTCP_SCALE_INCREASE)
-		f->gain = mltcp_gain(p, f->ratio);
+	if (mechanisms & MLTCP_SCALE_INCREASE) {
+		f->gain = mltcp_bounded_gain(mltcp_gain(p, f->ratio));
+		f->free_gain = mltcp_bounded_gain(p->slope + p->intercept);
+	}
 	if (mechanisms & MLTCP_SCALE_DECREASE)
-		f->keep = mltcp_between(p->keep_min, p->keep_max, f->ratio);
+		f->keep = mltcp_bounded_keep(mltcp_between(p->keep_min, p->keep_max, f->ratio));
 	if (mechanisms & MLTCP_YIELD)
 		f->yield_us = mltcp_yield_target(f, p, now);
+	if (f->yield_us)
+		f->next_ns = f->start_ns + 1000ULL * f->idle_us + 1;
+}
+
+/* For reports, with each decision: window in segments, smoothed RTT, retransmissions in all. */
+static inline void mltcp_note(struct mltcp_flow *f, __u32 cwnd, __u32 srtt_us, __u32 retransmits)
+{
+	f->cwnd = cwnd;
+	f->srtt_us = srtt_us;
+	f->retransmits = retransmits;
+}
+
+/* The flow is its base until mltcp_decide() says otherwise; what it took back of the queue stays. */
+static inline void mltcp_be_base(struct mltcp_flow *f)
+{
+	f->active = 0;
+	f->gain = MLTCP_ONE;
+	f->free_gain = MLTCP_ONE;
+	f->keep = 0;
+	f->yield_us = 0;
 }
 
 /*
  * Account for an ACK; true when the flow must decide anew, by mltcp_decide().
  *
- * acked_bytes: the connection's running total. rtt_us: the ACK's RTT sample, 0 or less without
- * one; min_rtt_us: the path's. Call mltcp_begin() first where mltcp_is_boundary() says so.
+ * acked_bytes: the connection's running total. Call mltcp_begin() first where
+ * mltcp_is_boundary() says so.
  */
-static inline __u8 mltcp_on_ack(struct mltcp_flow *f, __u64 now, __u64 acked_bytes, __s32 rtt_us,
-				__u32 min_rtt_us)
+static inline __u8 mltcp_on_ack(struct mltcp_flow *f, __u64 now, __u64 acked_bytes)
 {
 	if (acked_bytes > f->acked_bytes)
 		f->acked_bytes = acked_bytes;
 	if (now > f->last_ns)
 		f->last_ns = now;
 	f->acks++;
-	if (rtt_us > 0)
-		f->queue_us = (__u32)rtt_us > min_rtt_us ? (__u32)rtt_us - min_rtt_us : 0;
-	return f->acked_bytes >= f->next_bytes || (f->yield_us && mltcp_yield_is_over(f, now));
+	return f->acked_bytes >= f->next_bytes || now >= f->next_ns;
+}
+
+/* May the window grow as the base's does, as far as the flow is concerned? Asked by every ACK. */
+static inline __u8 mltcp_is_base(const struct mltcp_flow *f)
+{
+	return !(f->yield_us | f->resume_ssthresh | (f->gain ^ MLTCP_ONE));
+}
+
+/*
+ * F at present. Where the queue is far below what the flow may make of it, nobody has anything of a
+ * flow that holds back: it then grows as if it were ahead.
+ */
+static inline __u32 mltcp_gain_now(const struct mltcp_flow *f)
+{
+	if (f->free_gain > f->gain && f->delay.queue_us < f->yield_us / 2)
+		return f->free_gain;
+	return f->gain;
 }
 
 /*
@@ -314,61 +379,45 @@ static inline __u8 mltcp_on_ack(struct mltcp_flow *f, __u64 now, __u64 acked_byt
  */
 static inline __u32 mltcp_scaled_acked(struct mltcp_flow *f, __u32 acked)
 {
+	__u32 gain = mltcp_gain_now(f);
 	__u64 scaled;
 
-	if (f->gain == MLTCP_ONE)
+	if (gain == MLTCP_ONE)
 		return acked;
-	scaled = (__u64)acked * f->gain + f->carry;
+	scaled = (__u64)acked * gain + f->carry;
 	f->carry = scaled & (MLTCP_ONE - 1);
 	scaled >>= MLTCP_SHIFT;
 	return scaled > 0x7fffffff ? 0x7fffffff : scaled;
 }
 
 /*
- * The flows of one path, from one address to another, share what they found a full queue to be.
- * Each by itself finds something else, as it looks only when it loses; the one that thinks most of
- * the queue to be its own then starves its sisters, and a job is as fast as its slowest flow.
- *
- * slot: a word of a table that the host keeps, at a place that follows from the path: the path's
- * key above, microseconds below. Two paths may have the same slot; then the latest to lose has it.
- * No lock: whoever writes last is right.
- */
-static inline void mltcp_ask_path(struct mltcp_flow *f, const __u64 *slot, __u32 key)
-{
-	__u64 known = MLTCP_READ_ONCE(*slot);
-
-	if ((__u32)known && known >> 32 == key)
-		f->full_queue_us = (__u32)known;
-}
-
-static inline void mltcp_tell_path(const struct mltcp_flow *f, __u64 *slot, __u32 key)
-{
-	if (f->full_queue_us)
-		MLTCP_WRITE_ONCE(*slot, (__u64)key << 32 | f->full_queue_us);
-}
-
-/*
  * Slow-start threshold after a loss (or ECN mark) at window cwnd, where the base would set
  * base; segments. Notes the queue that the loss found.
+ *
+ * A loss is final: what the flow would have taken back after yielding is gone. But it has given up
+ * part of the window already, for the same queue, so what it keeps is of the window that it had
+ * before, though no more than what it has now.
+ *
+ * srtt_us, min_us: smoothed and least RTT of the connection, microseconds.
  */
-static inline __u32 mltcp_on_loss(struct mltcp_flow *f, __u32 cwnd, __u32 base)
+static inline __u32 mltcp_on_loss(struct mltcp_flow *f, __u32 cwnd, __u32 base, __u32 srtt_us,
+				  __u32 min_us)
 {
-	__u32 kept;
+	__u32 from = cwnd;
+	__u64 kept;
 
 	f->losses++;
-	/* A loss without a queue was none of its making. */
-	if (!f->full_queue_us)
-		f->full_queue_us = f->queue_us;
-	else if (f->queue_us >= MLTCP_QUEUE_MIN_US)
-		f->full_queue_us = f->full_queue_us - f->full_queue_us / 4 + f->queue_us / 4;
-	f->next_bytes = 0; /* what to bear of the queue follows from that */
-	/* The slow start to take up again, if it was the first one, ends with a loss. */
-	if (f->resume_ssthresh >= MLTCP_SSTHRESH_NONE)
-		f->resume_ssthresh = 0;
+	f->next_bytes = 0; /* what to bear of the queue follows from what the loss found */
+	mltcp_delay_full(&f->delay, f->last_ns, srtt_us, min_us);
+	if (f->resume_ssthresh && f->full_cwnd > cwnd)
+		from = f->full_cwnd;
+	f->resume_ssthresh = 0;
 	if (!f->keep)
 		return base;
-	kept = mltcp_scale(cwnd, f->keep);
-	return kept > MLTCP_CWND_MIN ? kept : MLTCP_CWND_MIN;
+	kept = mltcp_scale(from, f->keep);
+	if (kept > cwnd)
+		kept = cwnd;
+	return kept > MLTCP_CWND_MIN ? (__u32)kept : MLTCP_CWND_MIN;
 }
 
 /*
@@ -379,54 +428,64 @@ static inline __u32 mltcp_on_loss(struct mltcp_flow *f, __u32 cwnd, __u32 base)
  * ssthresh: the slow-start threshold, segments. A flow that has to yield in slow start hasn't
  * found its share yet, and takes that way up again once it may.
  */
-static inline __u32 mltcp_yield(struct mltcp_flow *f, __u64 now, __u32 cwnd, __u32 ssthresh)
+static inline __u32 mltcp_yield(struct mltcp_flow *f, __u32 cwnd, __u32 ssthresh, __u32 srtt_us)
 {
+	__u64 now = f->last_ns, excess;
 	__u32 cut = cwnd / 2;
-	__u64 excess;
 
-	if (!f->resume_ssthresh)
+	if (!f->resume_ssthresh) {
 		f->resume_ssthresh = cwnd > ssthresh ? cwnd : ssthresh;
-	if (now >= f->shrink_ns && now - f->shrink_ns <= (__u64)f->srtt_us * 1000)
+		f->full_cwnd = cwnd;
+	}
+	if (now >= f->shrink_ns && now - f->shrink_ns <= (__u64)srtt_us * 1000)
 		return cwnd;
 	f->shrink_ns = now;
 	f->yields++;
-	excess = MLTCP_YIELD_GAIN * (__u64)(f->queue_us - f->yield_us);
-	if (excess < f->srtt_us / 2)
-		cut = mltcp_div64(cwnd * excess, f->srtt_us);
+	excess = MLTCP_YIELD_GAIN * (__u64)(f->delay.queue_us - f->yield_us);
+	if (excess < srtt_us / 2)
+		cut = mltcp_div64(cwnd * excess, srtt_us);
 	return cwnd - cut > MLTCP_CWND_MIN ? cwnd - cut : MLTCP_CWND_MIN;
 }
 
 /*
- * The slow-start threshold, segments, with which a flow that has yielded takes its share back
- * once the queue is well below its target; 0: nothing to take back.
+ * The slow-start threshold, segments, of a flow that has yielded and may take its share back, at
+ * window cwnd and threshold ssthresh: once the queue is well below what it may make of it.
+ *
+ * It takes back no more than the queue has room for: flows that yielded together may do so
+ * together, too, when their time is over. If each of them grows by the share of the round trip
+ * that is missing to that queue, all of them together make just that.
  */
-static inline __u32 mltcp_resume(struct mltcp_flow *f)
+static inline __u32 mltcp_resume(struct mltcp_flow *f, __u32 cwnd, __u32 ssthresh, __u32 srtt_us)
 {
-	__u32 ssthresh = f->resume_ssthresh;
+	__u32 borne = f->yield_us ? f->yield_us : f->delay.full_us, back = f->resume_ssthresh;
+	__u64 most;
 
-	if (!ssthresh || (f->yield_us && f->queue_us >= f->yield_us / 2))
-		return 0;
-	f->resume_ssthresh = 0;
-	return ssthresh;
+	if (!back || f->delay.queue_us >= borne / 2)
+		return ssthresh;
+	most = cwnd + 1ULL;
+	most += mltcp_div64((__u64)cwnd * (borne - f->delay.queue_us), srtt_us ? srtt_us : 1);
+	if (back <= most)
+		f->resume_ssthresh = 0;
+	else
+		back = most;
+	return back > ssthresh ? back : ssthresh;
 }
 
 /*
  * What comes before the base's increase: the window of a flow that must yield shrinks, else one
- * that has yielded may slow-start back. Both in segments. Says whether the flow yields.
+ * that has yielded may slow-start back. Both in segments. Says whether the flow yields. srtt_us:
+ * the connection's smoothed RTT, microseconds.
  */
-static inline __u8 mltcp_yield_or_resume(struct mltcp_flow *f, __u32 *cwnd, __u32 *ssthresh)
+static inline __u8 mltcp_yield_or_resume(struct mltcp_flow *f, __u32 srtt_us, __u32 *cwnd,
+					 __u32 *ssthresh)
 {
-	__u32 resume;
-
 	if (mltcp_must_yield(f)) {
-		*cwnd = mltcp_yield(f, f->last_ns, *cwnd, *ssthresh);
+		*cwnd = mltcp_yield(f, *cwnd, *ssthresh, srtt_us);
 		if (*ssthresh > *cwnd)
 			*ssthresh = *cwnd;
 		return 1;
 	}
-	resume = mltcp_resume(f);
-	if (resume > *ssthresh)
-		*ssthresh = resume;
+	*ssthresh = mltcp_resume(f, *cwnd, *ssthresh, srtt_us);
 	return 0;
 }
 

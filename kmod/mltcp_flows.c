@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * State of flows, and the table of them. A flow is in the table from its congestion control's
- * init to its release; the table's lock is what keeps its socket alive for who reads it there.
+ * State of flows, and the tables of them, one per network namespace and in parts. A flow is in its
+ * table from its congestion control's init to its release; the lock of its part is what keeps its
+ * socket alive for who reads it there.
  */
+#include <linux/hash.h>
 #include "mltcp.h"
 
 static struct kmem_cache *mltcp_cache;
-static struct xarray mltcp_table;
 
 static void copy_address(u8 to[16], const struct sock *sk, __be32 v4, const struct in6_addr *v6)
 {
@@ -38,17 +39,37 @@ static u64 socket_cookie(const struct sock *sk)
 	return halves[0] | (u64)halves[1] << 32;
 }
 
-/* In softirq or process context, with the socket locked. NULL when memory is short. */
+static struct mltcp_shard *mltcp_shard(const struct sock *sk)
+{
+	return &mltcp_net(sock_net(sk))->shards[hash_ptr(sk, MLTCP_SHARD_BITS)];
+}
+
+/*
+ * In softirq or process context, with the socket locked. NULL when memory is short. A socket of a
+ * namespace that is going is in no table: the table goes before the socket.
+ */
 struct mltcp_sock *mltcp_flow_new(struct sock *sk)
 {
 	struct mltcp_sock *ms = kmem_cache_zalloc(mltcp_cache, GFP_ATOMIC);
+	struct mltcp_shard *shard;
+	int err = 0;
 
 	if (!ms)
 		return NULL;
 	ms->sk = sk;
-	ms->net = sock_net(sk);
 	mltcp_reset(&ms->flow, 0, tcp_sk(sk)->bytes_acked, tcp_sk(sk)->total_retrans);
-	if (xa_alloc_bh(&mltcp_table, &ms->index, ms, xa_limit_31b, GFP_ATOMIC)) {
+	rcu_read_lock();
+	if (check_net(sock_net(sk))) {
+		shard = mltcp_shard(sk);
+		ms->shard = shard;
+		xa_lock_bh(&shard->flows);
+		err = __xa_alloc(&shard->flows, &ms->index, ms, xa_limit_31b, GFP_ATOMIC);
+		if (!err)
+			WRITE_ONCE(shard->count, shard->count + 1);
+		xa_unlock_bh(&shard->flows);
+	}
+	rcu_read_unlock();
+	if (err) {
 		kmem_cache_free(mltcp_cache, ms);
 		return NULL;
 	}
@@ -60,32 +81,53 @@ static void mltcp_flow_free_rcu(struct rcu_head *head)
 	kmem_cache_free(mltcp_cache, container_of(head, struct mltcp_sock, rcu));
 }
 
-/* The memory outlives those who count the flows under RCU. */
+/* With the lock held. */
+static void take_out(struct mltcp_shard *shard, struct mltcp_sock *ms)
+{
+	__xa_erase(&shard->flows, ms->index);
+	WRITE_ONCE(shard->count, shard->count - 1);
+	WRITE_ONCE(ms->shard, NULL);
+}
+
+/* The memory outlives those who walk the table under RCU. */
 void mltcp_flow_free(struct mltcp_sock *ms)
 {
-	xa_erase_bh(&mltcp_table, ms->index);
+	struct mltcp_shard *shard;
+
+	rcu_read_lock();
+	shard = READ_ONCE(ms->shard);
+	if (shard) {
+		xa_lock_bh(&shard->flows);
+		if (ms->shard)
+			take_out(shard, ms);
+		xa_unlock_bh(&shard->flows);
+	}
+	rcu_read_unlock();
 	mltcp_job_put(rcu_replace_pointer(ms->job, NULL, true));
 	call_rcu(&ms->rcu, mltcp_flow_free_rcu);
 }
 
-/* net NULL: all are. */
-static bool visible(const struct mltcp_sock *ms, const struct net *net)
+struct mltcp_sock *mltcp_flow_find(const struct sock *sk)
 {
-	return !net || net_eq(net, ms->net);
-}
-
-u32 mltcp_flow_count(const struct net *net)
-{
+	struct mltcp_shard *shard = mltcp_shard(sk);
 	struct mltcp_sock *ms;
 	unsigned long index;
-	u32 count = 0;
 
 	rcu_read_lock();
-	xa_for_each (&mltcp_table, index, ms) {
-		count += visible(ms, net);
-		cond_resched_rcu();
-	}
+	xa_for_each (&shard->flows, index, ms)
+		if (ms->sk == sk)
+			break;
 	rcu_read_unlock();
+	return ms; /* which only its socket's lock, held, lets go */
+}
+
+u32 mltcp_flow_count(const struct mltcp_net *mn)
+{
+	u32 count = 0;
+	int i;
+
+	for (i = 0; i < MLTCP_SHARDS; i++)
+		count += READ_ONCE(mn->shards[i].count);
 	return count;
 }
 
@@ -111,46 +153,39 @@ static void describe(const struct mltcp_sock *ms, struct mltcp_flow_record *reco
 	record->state = sk->sk_state;
 	strscpy(record->ca_name, inet_csk(sk)->icsk_ca_ops->name, sizeof(record->ca_name));
 	record->flow = ms->flow;
+	mltcp_note(&record->flow, tcp_snd_cwnd(tp), tp->srtt_us >> 3, tp->total_retrans);
 }
 
-/* Whether there is a visible flow at exactly this index; describes it. */
-static bool describe_at(const struct net *net, unsigned long index,
+/* Whether there is a flow at exactly this index; describes it. */
+static bool describe_at(struct mltcp_shard *shard, unsigned long index,
 			struct mltcp_flow_record *record)
 {
 	struct mltcp_sock *ms;
-	bool found;
 
 	/* The socket isn't locked: a record may be torn, but what it points to stays. */
-	xa_lock_bh(&mltcp_table);
-	ms = xa_load(&mltcp_table, index);
-	found = ms && visible(ms, net);
-	if (found)
+	xa_lock_bh(&shard->flows);
+	ms = xa_load(&shard->flows, index);
+	if (ms)
 		describe(ms, record);
-	xa_unlock_bh(&mltcp_table);
-	return found;
+	xa_unlock_bh(&shard->flows);
+	return ms;
 }
 
-bool mltcp_flow_next(const struct net *net, u32 *index, struct mltcp_flow_record *record)
+bool mltcp_flow_next(struct mltcp_net *mn, u32 *shard, u32 *index, struct mltcp_flow_record *record)
 {
-	struct mltcp_sock *ms;
-	unsigned long at = *index;
-	bool found = false;
+	for (; *shard < MLTCP_SHARDS; ++*shard, *index = 0) {
+		struct mltcp_shard *at = &mn->shards[*shard];
+		struct mltcp_sock *ms;
+		unsigned long i;
 
-	/* Without the lock, which ACKs of new and closing sockets wait for. */
-	rcu_read_lock();
-	xa_for_each_start (&mltcp_table, at, ms, *index) {
-		if (visible(ms, net)) {
-			rcu_read_unlock();
-			found = describe_at(net, at, record);
-			rcu_read_lock();
-			if (found)
-				break;
+		xa_for_each_start (&at->flows, i, ms, *index) {
+			if (describe_at(at, i, record)) {
+				*index = i;
+				return true;
+			}
 		}
-		cond_resched_rcu();
 	}
-	rcu_read_unlock();
-	*index = at;
-	return found;
+	return false;
 }
 
 void mltcp_flow_event(const struct mltcp_sock *ms, struct mltcp_event *event)
@@ -160,6 +195,7 @@ void mltcp_flow_event(const struct mltcp_sock *ms, struct mltcp_event *event)
 
 	memset(event, 0, sizeof(*event));
 	event->cookie = socket_cookie(sk);
+	event->netns = sock_net(sk)->ns.inum;
 	event->first_ack_ns = flow->start_ns;
 	event->last_ack_ns = flow->last_ns;
 	event->bytes = mltcp_sent(flow);
@@ -175,16 +211,38 @@ void mltcp_flow_event(const struct mltcp_sock *ms, struct mltcp_event *event)
 	event->remote_port = ntohs(sk->sk_dport);
 }
 
-int mltcp_flows_init(void)
+void mltcp_flows_net_init(struct mltcp_net *mn)
 {
-	xa_init_flags(&mltcp_table, XA_FLAGS_ALLOC | XA_FLAGS_LOCK_BH);
-	mltcp_cache = KMEM_CACHE(mltcp_sock, SLAB_ACCOUNT);
+	int i;
+
+	for (i = 0; i < MLTCP_SHARDS; i++)
+		xa_init_flags(&mn->shards[i].flows, XA_FLAGS_ALLOC | XA_FLAGS_LOCK_BH);
+}
+
+/* Let those that are left go their own way: sockets of the kernel's own. */
+void mltcp_flows_net_drain(struct mltcp_net *mn)
+{
+	struct mltcp_shard *shard;
+	struct mltcp_sock *ms;
+	unsigned long index;
+
+	for (shard = mn->shards; shard < mn->shards + MLTCP_SHARDS; shard++) {
+		xa_lock_bh(&shard->flows);
+		xa_for_each (&shard->flows, index, ms)
+			take_out(shard, ms);
+		xa_unlock_bh(&shard->flows);
+	}
+}
+
+int __init mltcp_flows_init(void)
+{
+	BUILD_BUG_ON(offsetof(struct mltcp_sock, flow.shrink_ns) > MLTCP_HOT_BYTES);
+	mltcp_cache = KMEM_CACHE(mltcp_sock, SLAB_ACCOUNT | SLAB_HWCACHE_ALIGN);
 	return mltcp_cache ? 0 : -ENOMEM;
 }
 
 void mltcp_flows_exit(void)
 {
 	rcu_barrier();
-	xa_destroy(&mltcp_table);
 	kmem_cache_destroy(mltcp_cache);
 }

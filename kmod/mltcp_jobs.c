@@ -1,22 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * Jobs, per network namespace. Changes come from generic netlink, one at a time (its mutex);
- * flows read under RCU.
- */
+/* Jobs, per network namespace. One change at a time in each; flows read under RCU. */
 #include "mltcp.h"
-
-struct mltcp_net {
-	struct xarray jobs; /* id -> struct mltcp_job_ref */
-	u32 count;
-	atomic64_t dropped; /* iterations that found a listener's receive queue full */
-};
-
-static unsigned int mltcp_net_id;
-
-static struct mltcp_net *mltcp_net(struct net *net)
-{
-	return net_generic(net, mltcp_net_id);
-}
 
 void mltcp_job_put(struct mltcp_job_ref *ref)
 {
@@ -52,23 +36,24 @@ int mltcp_job_set(struct net *net, u32 id, const struct mltcp_job *job,
 	struct mltcp_net *mn = mltcp_net(net);
 	struct mltcp_job_data *data, *old;
 	struct mltcp_job_ref *ref;
-	int err;
+	int err = 0;
 
 	data = kzalloc(sizeof(*data), GFP_KERNEL_ACCOUNT);
 	if (!data)
 		return -ENOMEM;
 	data->job = *job;
 
+	mutex_lock(&mn->job_lock);
 	ref = xa_load(&mn->jobs, id);
 	if (ref) {
-		old = rcu_replace_pointer(ref->data, data, true);
+		old = rcu_replace_pointer(ref->data, data, lockdep_is_held(&mn->job_lock));
 		if (old)
 			kfree_rcu(old, rcu);
-		return 0;
+		goto unlock;
 	}
 
 	err = -ENOSPC;
-	if (mn->count >= MLTCP_JOBS_MAX) {
+	if (mn->job_count >= MLTCP_JOBS_MAX) {
 		NL_SET_ERR_MSG(extack, "the table of jobs is full");
 		goto free_data;
 	}
@@ -83,26 +68,31 @@ int mltcp_job_set(struct net *net, u32 id, const struct mltcp_job *job,
 	err = xa_err(xa_store(&mn->jobs, id, ref, GFP_KERNEL));
 	if (err)
 		goto free_ref;
-	mn->count++;
-	return 0;
+	WRITE_ONCE(mn->job_count, mn->job_count + 1);
+	goto unlock;
 
 free_ref:
 	kfree(ref);
 free_data:
 	kfree(data);
+unlock:
+	mutex_unlock(&mn->job_lock);
 	return err;
 }
 
 int mltcp_job_delete(struct net *net, u32 id)
 {
 	struct mltcp_net *mn = mltcp_net(net);
-	struct mltcp_job_ref *ref = xa_erase(&mn->jobs, id);
+	struct mltcp_job_ref *ref;
 
-	if (!ref)
-		return -ENOENT;
-	mn->count--;
-	mltcp_job_retire(ref);
-	return 0;
+	mutex_lock(&mn->job_lock);
+	ref = xa_erase(&mn->jobs, id);
+	if (ref) {
+		WRITE_ONCE(mn->job_count, mn->job_count - 1);
+		mltcp_job_retire(ref);
+	}
+	mutex_unlock(&mn->job_lock);
+	return ref ? 0 : -ENOENT;
 }
 
 bool mltcp_job_next(struct net *net, u32 *id, struct mltcp_job *job)
@@ -122,51 +112,23 @@ bool mltcp_job_next(struct net *net, u32 *id, struct mltcp_job *job)
 	return data;
 }
 
-u32 mltcp_job_count(struct net *net)
+void mltcp_jobs_net_init(struct mltcp_net *mn)
 {
-	return READ_ONCE(mltcp_net(net)->count);
+	mutex_init(&mn->job_lock);
+	xa_init_flags(&mn->jobs, XA_FLAGS_ACCOUNT);
 }
 
-atomic64_t *mltcp_dropped(struct net *net)
-{
-	return &mltcp_net(net)->dropped;
-}
-
-static int __net_init mltcp_net_init(struct net *net)
-{
-	xa_init_flags(&mltcp_net(net)->jobs, XA_FLAGS_ACCOUNT);
-	return 0;
-}
-
-/* The core waits for RCU readers after this and before it takes netlink down. */
-static void __net_exit mltcp_net_pre_exit(struct net *net)
+/* The namespace goes, and nobody can change its jobs any more. */
+void mltcp_jobs_net_retire(struct mltcp_net *mn)
 {
 	struct mltcp_job_ref *ref;
 	unsigned long id;
 
-	xa_for_each (&mltcp_net(net)->jobs, id, ref)
+	xa_for_each (&mn->jobs, id, ref)
 		mltcp_job_retire(ref);
 }
 
-static void __net_exit mltcp_net_exit(struct net *net)
+void mltcp_jobs_net_exit(struct mltcp_net *mn)
 {
-	xa_destroy(&mltcp_net(net)->jobs);
-}
-
-static struct pernet_operations mltcp_net_ops = {
-	.init = mltcp_net_init,
-	.pre_exit = mltcp_net_pre_exit,
-	.exit = mltcp_net_exit,
-	.id = &mltcp_net_id,
-	.size = sizeof(struct mltcp_net),
-};
-
-int mltcp_jobs_init(void)
-{
-	return register_pernet_subsys(&mltcp_net_ops);
-}
-
-void mltcp_jobs_exit(void)
-{
-	unregister_pernet_subsys(&mltcp_net_ops);
+	xa_destroy(&mn->jobs);
 }

@@ -31,8 +31,12 @@
 /* A gap this many times as long as those that count is of another kind. */
 #define MLTCP_LONGER 3
 
-/* It has come back if it does so within this time. Milliseconds. */
+/*
+ * It has come back if it does so within this time, or within so many times its own length: large
+ * models take minutes for an iteration, much of them without sending. Milliseconds.
+ */
 #define MLTCP_LONGER_WITHIN_MS 30000
+#define MLTCP_LONGER_WITHIN 8
 
 /* Gaps shorter than this hardly are a compute phase. Microseconds. */
 #define MLTCP_FINE_US 20000
@@ -49,10 +53,12 @@
 /* Sizes are the same that differ by no more than this share (and a rounding of KiB). */
 #define MLTCP_SIZE_TOLERANCE 32
 
-/* A piece and the gap after it: 24 bits of KiB, 8 bits of gap in 1/32 of the usual one. */
-#define MLTCP_PIECE_SHIFT 8
-#define MLTCP_PIECE_MAX ((1U << 24) - 1)
+/* Largest piece: three of them are an iteration that 32 bits hold, 3 TiB. KiB. */
+#define MLTCP_PIECE_MAX (1U << 30)
+
+/* The gap after a piece is kept in 1/32 of the usual one, in 8 bits. */
 #define MLTCP_PIECE_GAP 32
+#define MLTCP_PIECE_GAP_MAX 255
 
 /* A gap that sets iterations of equal pieces apart is longer than the others by 1.4. */
 #define MLTCP_APART_NUM 7
@@ -79,16 +85,6 @@ static inline __u8 mltcp_same_size(__u32 a, __u32 b)
 	return larger - smaller <= larger / MLTCP_SIZE_TOLERANCE + 2;
 }
 
-static inline __u32 mltcp_piece_size(const struct mltcp_flow *f, __u32 i)
-{
-	return f->pieces[i] >> MLTCP_PIECE_SHIFT;
-}
-
-static inline __u32 mltcp_piece_gap(const struct mltcp_flow *f, __u32 i)
-{
-	return f->pieces[i] & ((1U << MLTCP_PIECE_SHIFT) - 1);
-}
-
 /* Does the flow know what an iteration is? */
 static inline __u8 mltcp_is_sure(const struct mltcp_flow *f)
 {
@@ -111,11 +107,12 @@ static inline void mltcp_add_piece(struct mltcp_flow *f, __u32 size, __u32 gap_u
 	__u64 gap = f->gap_us ? mltcp_div64((__u64)gap_us * MLTCP_PIECE_GAP, f->gap_us) : 0;
 	int i;
 
-	for (i = MLTCP_PIECES - 1; i > 0; i--)
+	for (i = MLTCP_PIECES - 1; i > 0; i--) {
 		f->pieces[i] = f->pieces[i - 1];
-	if (size > MLTCP_PIECE_MAX)
-		size = MLTCP_PIECE_MAX;
-	f->pieces[0] = size << MLTCP_PIECE_SHIFT | (gap > 255 ? 255 : (__u32)gap);
+		f->piece_gaps[i] = f->piece_gaps[i - 1];
+	}
+	f->pieces[0] = size < MLTCP_PIECE_MAX ? size : MLTCP_PIECE_MAX;
+	f->piece_gaps[0] = gap < MLTCP_PIECE_GAP_MAX ? gap : MLTCP_PIECE_GAP_MAX;
 	if (f->piece_count < MLTCP_PIECES)
 		f->piece_count++;
 }
@@ -128,8 +125,7 @@ static inline __u8 mltcp_repeats(const struct mltcp_flow *f, __u32 count)
 	if (f->piece_count < 2 * count)
 		return 0;
 	for (i = 0; i < MLTCP_PIECES / 2; i++)
-		if (i < count &&
-		    !mltcp_same_size(mltcp_piece_size(f, i), mltcp_piece_size(f, i + count)))
+		if (i < count && !mltcp_same_size(f->pieces[i], f->pieces[i + count]))
 			return 0;
 	return 1;
 }
@@ -140,7 +136,7 @@ static inline __u32 mltcp_longest_gap(const struct mltcp_flow *f, __u32 count)
 	__u32 i, longest = 0;
 
 	for (i = 1; i < MLTCP_PIECES / 2; i++)
-		if (i < count && mltcp_piece_gap(f, i) > mltcp_piece_gap(f, longest))
+		if (i < count && f->piece_gaps[i] > f->piece_gaps[longest])
 			longest = i;
 	return longest;
 }
@@ -156,12 +152,11 @@ static inline __u8 mltcp_set_apart(const struct mltcp_flow *f, __u32 count)
 	if (f->piece_count < MLTCP_PIECES)
 		return 0;
 	for (i = 0; i < MLTCP_PIECES; i++) {
-		if (!mltcp_same_size(mltcp_piece_size(f, 0), mltcp_piece_size(f, i)))
+		if (!mltcp_same_size(f->pieces[0], f->pieces[i]))
 			return 0;
 		at = i - i % count + longest;
 		if (i != at && at < MLTCP_PIECES &&
-		    mltcp_piece_gap(f, at) * MLTCP_APART_DEN <=
-			    mltcp_piece_gap(f, i) * MLTCP_APART_NUM)
+		    f->piece_gaps[at] * MLTCP_APART_DEN <= f->piece_gaps[i] * MLTCP_APART_NUM)
 			return 0;
 	}
 	return 1;
@@ -171,9 +166,8 @@ static inline __u8 mltcp_set_apart(const struct mltcp_flow *f, __u32 count)
 static inline __u32 mltcp_pieces_per_iteration(const struct mltcp_flow *f)
 {
 	if (mltcp_repeats(f, 1)) {
-		if (mltcp_piece_size(f, 0) < MLTCP_SMALL &&
-		    !(f->piece_count > 2 &&
-		      mltcp_same_size(mltcp_piece_size(f, 0), mltcp_piece_size(f, 2))))
+		if (f->pieces[0] < MLTCP_SMALL &&
+		    !(f->piece_count > 2 && mltcp_same_size(f->pieces[0], f->pieces[2])))
 			return 0;
 		if (mltcp_set_apart(f, 2))
 			return 2;
@@ -191,7 +185,7 @@ static inline __u32 mltcp_latest(const struct mltcp_flow *f, __u32 count)
 
 	for (i = 0; i < MLTCP_PIECES / 2; i++)
 		if (i < count)
-			size += mltcp_piece_size(f, i);
+			size += f->pieces[i];
 	return size;
 }
 
@@ -205,7 +199,9 @@ static inline __u8 mltcp_longer_gap(struct mltcp_flow *f, __u32 gap_us, __u64 no
 	__u32 now_ms = (__u32)mltcp_div64(now, 1000000), now_kib = mltcp_kib(f->acked_bytes);
 	__u32 size = now_kib - f->longer_kib, before = f->longer_size;
 	__u32 kind_us = f->longer_us < gap_us ? f->longer_us : gap_us; /* of this and the last */
-	__u8 back = f->longer_us && now_ms - f->longer_ms < MLTCP_LONGER_WITHIN_MS;
+	__u64 within_ms = mltcp_div64((__u64)MLTCP_LONGER_WITHIN * gap_us, 1000);
+	__u8 back = f->longer_us && (now_ms - f->longer_ms < MLTCP_LONGER_WITHIN_MS ||
+				     now_ms - f->longer_ms < within_ms);
 	__u8 sure = mltcp_is_sure(f) && f->gap_us >= MLTCP_FINE_US;
 
 	f->longer_us = gap_us;
@@ -229,13 +225,13 @@ static inline __u8 mltcp_gaps_missing(const struct mltcp_flow *f, __u64 now)
 	__u32 size = mltcp_kib(f->acked_bytes) - f->piece_kib, largest = 0, i;
 
 	if (mltcp_is_sure(f))
-		return size > 2 * f->total_kib;
+		return size / 2 > f->total_kib;
 	if (!f->piece_count)
 		return now - f->start_ns > 8000ULL * f->gap_us;
 	for (i = 0; i < MLTCP_PIECES; i++)
-		if (i < f->piece_count && mltcp_piece_size(f, i) > largest)
-			largest = mltcp_piece_size(f, i);
-	return size > 4 * largest;
+		if (i < f->piece_count && f->pieces[i] > largest)
+			largest = f->pieces[i];
+	return size / 4 > largest;
 }
 
 /* Is this where the iteration is expected to end? */
@@ -261,7 +257,7 @@ static inline __u8 mltcp_gap_counts(struct mltcp_flow *f, __u32 gap_us, __u64 no
 	/* Follow what is usual, but no single outlier. */
 	if (!f->gap_us)
 		f->gap_us = gap_us;
-	else if (gap_us > 2 * f->gap_us)
+	else if (gap_us / 2 > f->gap_us)
 		f->gap_us += f->gap_us / 4;
 	else
 		f->gap_us = f->gap_us - f->gap_us / 4 + gap_us / 4;
@@ -292,6 +288,14 @@ static inline void mltcp_lose_confidence(struct mltcp_flow *f)
 		f->confidence = 0;
 }
 
+/* Is that what the job says an iteration has, or more? Bytes: it may be more than 4 TiB. */
+static inline __u8 mltcp_told_is_sent(__u64 sent, __u64 total)
+{
+	__u64 less = total / MLTCP_SIZE_TOLERANCE + (2 << MLTCP_KIB_SHIFT);
+
+	return sent >= total || total - sent <= less;
+}
+
 /*
  * A piece has ended at a gap that counts. True when that is an iteration's end: every such gap
  * is one while nothing is known.
@@ -300,10 +304,8 @@ static inline __u8 mltcp_piece_ended(struct mltcp_flow *f, const struct mltcp_pa
 {
 	__u32 sent = mltcp_kib(f->acked_bytes - f->start_bytes), total = f->total_kib, count;
 
-	if (p->total_bytes) {
-		total = mltcp_kib(p->total_bytes);
-		return sent > total || mltcp_same_size(sent, total);
-	}
+	if (p->total_bytes)
+		return mltcp_told_is_sent(f->acked_bytes - f->start_bytes, p->total_bytes);
 	count = p->gap_ns ? mltcp_repeats(f, 1) : mltcp_pieces_per_iteration(f);
 	if (mltcp_is_sure(f)) {
 		if (mltcp_same_size(sent, total)) {

@@ -8,10 +8,14 @@
  *
  * mltcp_variants.c  the congestion controls, and which of the kernel's own they are around
  * mltcp_cc.c        what they do
- * mltcp_flows.c     state and table of flows
- * mltcp_jobs.c      jobs, per network namespace
+ * mltcp_state.c     where a flow's state comes from and goes to
+ * mltcp_btf.c       how much of a socket's private area a base takes
+ * mltcp_net.c       network namespaces; of each:
+ * mltcp_flows.c     its table of flows
+ * mltcp_jobs.c      its jobs
  * mltcp_paths.c     what flows of one path tell each other
  * mltcp_netlink.c   control from user space, and reports to it
+ * mltcp_attrs.c     the attributes that these are made of
  * This file: parameters of the module, its start and its end.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -49,6 +53,11 @@ static int set_gain(const char *text, const struct kernel_param *kp)
 	return set_thousandths(text, kp, THOUSAND * (MLTCP_GAIN_MAX >> MLTCP_SHIFT));
 }
 
+static int set_kept(const char *text, const struct kernel_param *kp)
+{
+	return set_thousandths(text, kp, THOUSAND * MLTCP_KEEP_MAX / MLTCP_ONE);
+}
+
 static int set_share(const char *text, const struct kernel_param *kp)
 {
 	return set_thousandths(text, kp, THOUSAND);
@@ -62,6 +71,7 @@ static int get_thousandths(char *buffer, const struct kernel_param *kp)
 }
 
 static const struct kernel_param_ops gain_ops = {.set = set_gain, .get = get_thousandths};
+static const struct kernel_param_ops kept_ops = {.set = set_kept, .get = get_thousandths};
 static const struct kernel_param_ops share_ops = {.set = set_share, .get = get_thousandths};
 
 static int set_gap(const char *text, const struct kernel_param *kp)
@@ -104,13 +114,13 @@ static const struct kernel_param_ops gap_ops = {.set = set_gap, .get = get_gap};
 static const struct kernel_param_ops total_ops = {.set = set_total, .get = get_total};
 
 module_param_cb(slope, &gain_ops, &mltcp_defaults.slope, 0644);
-MODULE_PARM_DESC(slope, "slope of F for flows without a job, thousandths, 0 to 64000 (1750)");
+MODULE_PARM_DESC(slope, "slope of F for flows without a job, thousandths, 0 to 8000 (1750)");
 module_param_cb(intercept, &gain_ops, &mltcp_defaults.intercept, 0644);
-MODULE_PARM_DESC(intercept, "intercept of F likewise, thousandths, 0 to 64000 (250)");
-module_param_cb(keep_min, &share_ops, &mltcp_defaults.keep_min, 0644);
-MODULE_PARM_DESC(keep_min, "share of the window kept after a loss at ratio 0, thousandths (500)");
-module_param_cb(keep_max, &share_ops, &mltcp_defaults.keep_max, 0644);
-MODULE_PARM_DESC(keep_max, "the same at ratio 1, thousandths (875)");
+MODULE_PARM_DESC(intercept, "intercept of F likewise; F is 8000 at most (250)");
+module_param_cb(keep_min, &kept_ops, &mltcp_defaults.keep_min, 0644);
+MODULE_PARM_DESC(keep_min, "share of the window kept after a loss at ratio 0, up to 875 (500)");
+module_param_cb(keep_max, &kept_ops, &mltcp_defaults.keep_max, 0644);
+MODULE_PARM_DESC(keep_max, "the same at ratio 1, thousandths, 0 to 875 (875)");
 module_param_cb(yield_min, &share_ops, &mltcp_defaults.yield_min, 0644);
 MODULE_PARM_DESC(yield_min, "share of a full queue's delay borne at ratio 0, thousandths (400)");
 module_param_cb(yield_max, &share_ops, &mltcp_defaults.yield_max, 0644);
@@ -120,6 +130,23 @@ MODULE_PARM_DESC(total_bytes, "bytes per iteration of a flow without a job; 0: l
 module_param_cb(gap_us, &gap_ops, &mltcp_defaults.gap_ns, 0644);
 MODULE_PARM_DESC(gap_us, "microseconds without an ACK that end an iteration; 0: learned (0)");
 
+unsigned int mltcp_enabled = 1;
+
+static int set_enabled(const char *text, const struct kernel_param *kp)
+{
+	bool value;
+	int err = kstrtobool(text, &value);
+
+	if (!err)
+		WRITE_ONCE(mltcp_enabled, value);
+	return err;
+}
+
+static const struct kernel_param_ops enabled_ops = {.set = set_enabled, .get = param_get_uint};
+
+module_param_cb(enabled, &enabled_ops, &mltcp_enabled, 0644);
+MODULE_PARM_DESC(enabled, "0: every flow is its base from its next decision on (1)");
+
 static int __init mltcp_module_init(void)
 {
 	int err;
@@ -127,12 +154,12 @@ static int __init mltcp_module_init(void)
 	err = mltcp_flows_init();
 	if (err)
 		return err;
-	err = mltcp_jobs_init();
+	err = mltcp_nets_init();
 	if (err)
 		goto undo_flows;
 	err = mltcp_netlink_init();
 	if (err)
-		goto undo_jobs;
+		goto undo_nets;
 	/* Last: from here on sockets come. */
 	err = mltcp_variants_init();
 	if (err)
@@ -141,8 +168,8 @@ static int __init mltcp_module_init(void)
 
 undo_netlink:
 	mltcp_netlink_exit();
-undo_jobs:
-	mltcp_jobs_exit();
+undo_nets:
+	mltcp_nets_exit();
 undo_flows:
 	mltcp_flows_exit();
 	return err;
@@ -152,7 +179,7 @@ static void __exit mltcp_module_exit(void)
 {
 	mltcp_variants_exit();
 	mltcp_netlink_exit();
-	mltcp_jobs_exit();
+	mltcp_nets_exit();
 	mltcp_flows_exit();
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Generic netlink family "mltcp": jobs, tags, flows, and the iterations that have ended. The
- * interface is described in mltcp.yaml. Requests come one at a time, under genetlink's mutex.
+ * interface is described in mltcp.yaml. Requests come several at once, each under locks of its own:
+ * none waits for anything that a user can hold.
  */
 #include "mltcp.h"
 
@@ -29,7 +30,7 @@ static const struct nla_policy job_policy[] = {
 static const struct nla_policy job_set_policy[] = {
 	[MLTCP_A_JOB_ID] = NLA_POLICY_MIN(NLA_U32, 1),
 	[MLTCP_A_JOB_NAME] = {.type = NLA_NUL_STRING, .len = MLTCP_JOB_NAME_BYTES - 1},
-	[MLTCP_A_JOB_PARAMS] = NLA_POLICY_EXACT_LEN(sizeof(struct mltcp_params)),
+	[MLTCP_A_JOB_PARAMS] = NLA_POLICY_NESTED(mltcp_params_policy),
 };
 
 static const struct nla_policy tag_policy[] = {
@@ -46,25 +47,33 @@ static const struct nla_policy tag_policy[] = {
 		}                                          \
 	} while (0)
 
-static int put_job(struct sk_buff *skb, u32 id, const struct mltcp_job *job)
+/*
+ * May a request see the flows of all namespaces? That takes administering the initial one. Everybody
+ * may list the sockets of his own namespace, as through sock_diag.
+ */
+static bool sees_all(struct sk_buff *request, const struct net *net)
 {
-	return nla_put_u32(skb, MLTCP_A_JOB_ID, id) ||
-	       nla_put_string(skb, MLTCP_A_JOB_NAME, job->name) ||
-	       nla_put(skb, MLTCP_A_JOB_PARAMS, sizeof(job->params), &job->params);
+	return net_eq(net, &init_net) && netlink_net_capable(request, CAP_NET_ADMIN);
 }
 
-/*
- * Whose flows a request may see: its namespace's, or all (NULL) for who administers the initial
- * namespace. Everybody may list the sockets of his own namespace, as through sock_diag.
- */
-static const struct net *seen_by(struct sk_buff *request, const struct net *net)
+static u32 count_flows(struct net *net, bool all)
 {
-	return net_eq(net, &init_net) && netlink_net_capable(request, CAP_NET_ADMIN) ? NULL : net;
+	struct mltcp_net *mn;
+	u32 count = 0, id;
+
+	if (!all)
+		return mltcp_flow_count(mltcp_net(net));
+	rcu_read_lock();
+	for (id = 0; (mn = mltcp_net_from(&id)); id++)
+		count += mltcp_flow_count(mn);
+	rcu_read_unlock();
+	return count;
 }
 
 static int mltcp_nl_status_get(struct sk_buff *request, struct genl_info *info)
 {
 	struct net *net = genl_info_net(info);
+	struct mltcp_net *mn = mltcp_net(net);
 	struct sk_buff *skb;
 	char names[64];
 	void *header;
@@ -76,10 +85,9 @@ static int mltcp_nl_status_get(struct sk_buff *request, struct genl_info *info)
 	mltcp_variants_names(names, sizeof(names));
 	if (!header || nla_put_string(skb, MLTCP_A_NAMES, names) ||
 	    nla_put_string(skb, MLTCP_A_VERSION, MLTCP_VERSION) ||
-	    nla_put_u32(skb, MLTCP_A_FLOWS, mltcp_flow_count(seen_by(request, net))) ||
-	    nla_put_u32(skb, MLTCP_A_JOBS, mltcp_job_count(net)) ||
-	    nla_put_u64_64bit(skb, MLTCP_A_DROPPED, atomic64_read(mltcp_dropped(net)),
-			      MLTCP_A_PAD)) {
+	    nla_put_u32(skb, MLTCP_A_FLOWS, count_flows(net, sees_all(request, net))) ||
+	    nla_put_u32(skb, MLTCP_A_JOBS, READ_ONCE(mn->job_count)) ||
+	    nla_put_u64_64bit(skb, MLTCP_A_DROPPED, atomic64_read(&mn->dropped), MLTCP_A_PAD)) {
 		nlmsg_free(skb);
 		return -EMSGSIZE;
 	}
@@ -89,12 +97,15 @@ static int mltcp_nl_status_get(struct sk_buff *request, struct genl_info *info)
 
 static int mltcp_nl_job_set(struct sk_buff *request, struct genl_info *info)
 {
-	struct mltcp_job job = {};
+	struct mltcp_job job = {.params = mltcp_defaults};
+	int err;
 
 	require(info, MLTCP_A_JOB_ID, "the job's id is missing");
 	require(info, MLTCP_A_JOB_NAME, "the job's name is missing");
 	require(info, MLTCP_A_JOB_PARAMS, "the job's parameters are missing");
-	nla_memcpy(&job.params, info->attrs[MLTCP_A_JOB_PARAMS], sizeof(job.params));
+	err = mltcp_get_params(info->attrs[MLTCP_A_JOB_PARAMS], &job.params, info->extack);
+	if (err)
+		return err;
 	nla_strscpy(job.name, info->attrs[MLTCP_A_JOB_NAME], sizeof(job.name));
 	if (!mltcp_params_valid(&job.params)) {
 		NL_SET_ERR_MSG_ATTR(info->extack, info->attrs[MLTCP_A_JOB_PARAMS],
@@ -122,7 +133,7 @@ static int mltcp_nl_job_get(struct sk_buff *request, struct genl_info *info)
 	if (!skb)
 		return -ENOMEM;
 	header = genlmsg_put_reply(skb, info, &mltcp_family, 0, MLTCP_CMD_JOB_GET);
-	if (!header || put_job(skb, id, &job)) {
+	if (!header || mltcp_put_job(skb, id, &job)) {
 		nlmsg_free(skb);
 		return -EMSGSIZE;
 	}
@@ -153,7 +164,7 @@ static int mltcp_nl_job_dump(struct sk_buff *skb, struct netlink_callback *cb)
 				     &mltcp_family, NLM_F_MULTI, MLTCP_CMD_JOB_GET);
 		if (!header)
 			break;
-		if (put_job(skb, id, &job)) {
+		if (mltcp_put_job(skb, id, &job)) {
 			genlmsg_cancel(skb, header);
 			break;
 		}
@@ -177,21 +188,17 @@ static int mltcp_nl_job_del(struct sk_buff *request, struct genl_info *info)
 
 /*
  * Not by lock_sock(): whoever has the socket's lock may sleep with it for as long as it likes,
- * such as in a page fault of its own making, and all of generic netlink would wait for it.
+ * such as in a page fault of its own making. Nor by waiting otherwise: who registers a family waits
+ * for the requests that are under way, and all of generic netlink for that.
  */
-static int retag_soon(struct sock *sk, struct mltcp_job_ref *job)
+static int retag_now(struct sock *sk, struct mltcp_job_ref *job)
 {
-	const unsigned long end = jiffies + HZ;
 	int err;
 
-	for (;;) {
-		spin_lock_bh(&sk->sk_lock.slock);
-		err = sock_owned_by_user(sk) ? -EBUSY : mltcp_cc_retag(sk, job);
-		spin_unlock_bh(&sk->sk_lock.slock);
-		if (err != -EBUSY || time_after(jiffies, end) || signal_pending(current))
-			return err;
-		usleep_range(50, 200);
-	}
+	spin_lock_bh(&sk->sk_lock.slock);
+	err = sock_owned_by_user(sk) ? -EBUSY : mltcp_cc_retag(sk, job);
+	spin_unlock_bh(&sk->sk_lock.slock);
+	return err;
 }
 
 /*
@@ -199,7 +206,7 @@ static int retag_soon(struct sock *sk, struct mltcp_job_ref *job)
  * the job (NULL: none) if it succeeds. The namespace of the job and that of the socket may
  * differ: who tags has both, the job by its own and the socket by its descriptor.
  */
-static int retag(struct genl_info *info, struct mltcp_job_ref *job)
+static int retag(struct sk_buff *request, struct genl_info *info, struct mltcp_job_ref *job)
 {
 	struct socket *sock;
 	struct sock *sk;
@@ -219,15 +226,16 @@ static int retag(struct genl_info *info, struct mltcp_job_ref *job)
 		err = -EOPNOTSUPP;
 		goto put;
 	}
-	if (!ns_capable(sock_net(sk)->user_ns, CAP_NET_ADMIN)) {
+	/* Both who asks and who opened the netlink socket: one of them may be led by the other. */
+	if (!netlink_ns_capable(request, sock_net(sk)->user_ns, CAP_NET_ADMIN)) {
 		GENL_SET_ERR_MSG(info, "CAP_NET_ADMIN is lacking in the socket's namespace");
 		err = -EPERM;
 		goto put;
 	}
 
-	err = retag_soon(sk, job);
+	err = retag_now(sk, job);
 	if (err == -EBUSY)
-		GENL_SET_ERR_MSG(info, "the socket is busy; try again");
+		GENL_SET_ERR_MSG(info, "the socket is in use at this moment; ask again");
 	else if (err)
 		GENL_SET_ERR_MSG(info, "the socket is not connected, or not under MLTCP");
 put:
@@ -247,7 +255,7 @@ static int mltcp_nl_tag(struct sk_buff *request, struct genl_info *info)
 		GENL_SET_ERR_MSG(info, "there is no such job");
 		return -ENOENT;
 	}
-	err = retag(info, job);
+	err = retag(request, info, job);
 	if (err)
 		mltcp_job_put(job);
 	return err;
@@ -256,28 +264,64 @@ static int mltcp_nl_tag(struct sk_buff *request, struct genl_info *info)
 static int mltcp_nl_untag(struct sk_buff *request, struct genl_info *info)
 {
 	require(info, MLTCP_A_FD, "the descriptor is missing");
-	return retag(info, NULL);
+	return retag(request, info, NULL);
 }
 
-/* cb->args[0]: the next index of the table of flows. */
+/* How far a dump of the flows has come. */
+struct flow_cursor {
+	bool all; /* namespaces, as decided when it began */
+	u32 net, shard, index; /* from here on */
+};
+
+static int mltcp_nl_flow_dump_start(struct netlink_callback *cb)
+{
+	struct flow_cursor *at = (void *)cb->ctx;
+	struct net *net = sock_net(cb->skb->sk);
+
+	BUILD_BUG_ON(sizeof(*at) > sizeof(cb->ctx));
+	at->all = sees_all(cb->skb, net);
+	at->net = at->all ? 0 : mltcp_net(net)->id;
+	return 0;
+}
+
+static bool next_flow(struct flow_cursor *at, struct mltcp_flow_record *record)
+{
+	struct mltcp_net *mn;
+	u32 id = at->net;
+	bool found = false;
+
+	rcu_read_lock();
+	while (!found && (mn = mltcp_net_from(&id)) && (at->all || id == at->net)) {
+		if (id != at->net) {
+			at->net = id;
+			at->shard = 0;
+			at->index = 0;
+		}
+		found = mltcp_flow_next(mn, &at->shard, &at->index, record);
+		id += !found;
+	}
+	rcu_read_unlock();
+	return found;
+}
+
 static int mltcp_nl_flow_dump(struct sk_buff *skb, struct netlink_callback *cb)
 {
-	const struct net *net = seen_by(cb->skb, sock_net(skb->sk));
+	struct flow_cursor *at = (void *)cb->ctx;
 	struct mltcp_flow_record record;
-	u32 index = cb->args[0];
 	void *header;
 
-	while (mltcp_flow_next(net, &index, &record)) {
+	while (next_flow(at, &record)) {
 		header = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq,
 				     &mltcp_family, NLM_F_MULTI, MLTCP_CMD_FLOW_GET);
 		if (!header)
 			break;
-		if (nla_put(skb, MLTCP_A_FLOW, sizeof(record), &record)) {
+		if (mltcp_put_flow(skb, &record)) {
 			genlmsg_cancel(skb, header);
 			break;
 		}
 		genlmsg_end(skb, header);
-		cb->args[0] = ++index;
+		at->index++;
+		cond_resched();
 	}
 	return skb->len;
 }
@@ -327,6 +371,7 @@ static const struct genl_ops mltcp_ops[] = {
 	},
 	{
 		.cmd = MLTCP_CMD_FLOW_GET,
+		.start = mltcp_nl_flow_dump_start,
 		.dumpit = mltcp_nl_flow_dump,
 		.policy = no_policy,
 		.maxattr = ARRAY_SIZE(no_policy) - 1,
@@ -338,11 +383,15 @@ static struct genl_family mltcp_family __ro_after_init = {
 	.version = MLTCP_GENL_VERSION,
 	.module = THIS_MODULE,
 	.netnsok = true,
+	.parallel_ops = true,
 	.ops = mltcp_ops,
 	.n_ops = ARRAY_SIZE(mltcp_ops),
 	.mcgrps = mltcp_groups,
 	.n_mcgrps = ARRAY_SIZE(mltcp_groups),
 };
+
+/* More than the attributes of an iteration take. */
+#define EVENT_BYTES (nla_total_size(0) + MLTCP_I_COUNT * nla_total_size_64bit(16))
 
 /* In softirq, mostly, with the flow's socket locked. */
 void mltcp_netlink_report(struct net *net, const struct mltcp_sock *ms)
@@ -354,11 +403,11 @@ void mltcp_netlink_report(struct net *net, const struct mltcp_sock *ms)
 	if (!genl_has_listeners(&mltcp_family, net, GROUP_ITERATIONS))
 		return;
 	mltcp_flow_event(ms, &event);
-	skb = genlmsg_new(nla_total_size(sizeof(event)), GFP_ATOMIC);
+	skb = genlmsg_new(EVENT_BYTES, GFP_ATOMIC);
 	if (!skb)
 		goto dropped;
 	header = genlmsg_put(skb, 0, 0, &mltcp_family, 0, MLTCP_CMD_ITERATION);
-	if (!header || nla_put(skb, MLTCP_A_ITERATION, sizeof(event), &event)) {
+	if (!header || mltcp_put_event(skb, &event)) {
 		nlmsg_free(skb);
 		goto dropped;
 	}
@@ -368,7 +417,7 @@ void mltcp_netlink_report(struct net *net, const struct mltcp_sock *ms)
 	    -ENOBUFS)
 		return;
 dropped:
-	atomic64_inc(mltcp_dropped(net));
+	atomic64_inc(&mltcp_net(net)->dropped);
 }
 
 int __init mltcp_netlink_init(void)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What flows of one path tell each other, see mltcp_ask_path() in mltcp_core.h. A path is a pair
+ * What flows of one path tell each other, see mltcp_delay_ask() in mltcp_delay.h. A path is a pair
  * of addresses in a network namespace.
  *
  * Where a word isn't written at once (32-bit machines), a torn one lasts until the next loss and
@@ -11,10 +11,10 @@
 #include <net/netns/hash.h>
 #include "mltcp.h"
 
-/* Paths that are kept in mind, a power of two: 8 KiB. */
-#define PATHS 1024
+/* Paths that are kept in mind: 8 KiB. */
+#define PATHS_BITS 10
 
-static u64 paths[PATHS];
+static u64 paths[1 << PATHS_BITS];
 
 u64 *mltcp_path(const struct sock *sk, u32 *key)
 {
@@ -29,6 +29,6 @@ u64 *mltcp_path(const struct sock *sk, u32 *key)
 	{
 		hash = jhash_2words((__force u32)sk->sk_rcv_saddr, (__force u32)sk->sk_daddr, hash);
 	}
-	*key = hash;
-	return &paths[hash % PATHS];
+	*key = hash; /* of which the low bits count */
+	return &paths[hash >> (32 - PATHS_BITS)];
 }

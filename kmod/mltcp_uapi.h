@@ -13,8 +13,13 @@
 #define MLTCP_SHIFT 16
 #define MLTCP_ONE (1U << MLTCP_SHIFT)
 
-/* Largest slope, intercept: 64. Keeps every product of the core within 64 bits. */
-#define MLTCP_GAIN_MAX (64U << MLTCP_SHIFT)
+/*
+ * Whatever a job's parameters are, F and the share of the window kept after a loss are no larger: 8
+ * (a published F is 2 at most, another 4.25) and 7/8. An F of 100, or all of the window, would
+ * switch congestion control off.
+ */
+#define MLTCP_GAIN_MAX (8U << MLTCP_SHIFT)
+#define MLTCP_KEEP_MAX (MLTCP_ONE / 8 * 7)
 
 /* Confidence: what was just learned has this much, and as much is needed to act. */
 #define MLTCP_CONFIDENT 4
@@ -63,9 +68,18 @@ struct mltcp_job {
 	char name[MLTCP_JOB_NAME_BYTES]; /* for people, terminated by 0 */
 };
 
+/* Where the eBPF programs find a job: ids belong to the network namespace that set them. */
+struct mltcp_job_key {
+	__u64 home; /* cookie of that namespace (SO_NETNS_COOKIE), unique for ever */
+	__u32 id;
+	__u32 pad;
+};
+
 /* Which job a socket belongs to. Written by user space only. */
 struct mltcp_tag {
 	__u32 job; /* id of the job; 0: none */
+	__u32 netns; /* inode of the job's network namespace, which hears of its iterations */
+	__u64 home; /* cookie of that namespace */
 };
 
 /* How many pieces of what was sent, between gaps, are kept to learn from. */
@@ -76,52 +90,73 @@ struct mltcp_tag {
 #define MLTCP_TWO_WAY 0x08 /* it received much in the iteration before this one */
 #define MLTCP_IN_VAIN 0x10 /* it has yielded as long as it may in this one, to no end */
 
-/* State of one flow. Written by the congestion control only. */
+/* What a flow knows of the queue on its path, see mltcp_delay.h. */
+struct mltcp_delay {
+	__u32 queue_us; /* queueing delay of the latest sample that says it, microseconds */
+	__u32 sent_us; /* when what that sample is of was sent, microseconds, wraps */
+	__u32 kib_ns; /* shortest time in which a KiB was acknowledged, nanoseconds; 0: unknown */
+	__u32 full_us; /* delay of the path's full queue, from losses, microseconds; 0: unknown */
+	__u32 own_us; /* the same from the flow's own losses alone */
+	__u16 full_date; /* of full_us, in units of 2^30 ns, wraps */
+	__u8 own_losses; /* that own_us is of, at most MLTCP_OWN_LOSSES */
+	__u8 pad;
+};
+
+/*
+ * State of one flow. Written by the congestion control only. What each ACK needs comes first: with
+ * the four pointers that the module has before it that fills two cache lines.
+ */
 struct mltcp_flow {
 	/* where the flow is */
 	__u64 acked_bytes; /* tcp_sock::bytes_acked at the latest ACK */
-	__u64 start_bytes; /* the same where the iteration starts */
-	__u64 start_ns; /* time of the iteration's first ACK, CLOCK_MONOTONIC */
-	__u64 last_ns; /* time of the latest ACK */
-	__u64 send_ns; /* time at which sending last began with nothing outstanding */
 	__u64 next_bytes; /* acked_bytes at which to decide anew; 0: at the next ACK */
+	__u64 last_ns; /* time of the latest ACK, CLOCK_MONOTONIC */
+	__u64 next_ns; /* time at which to decide anew; the largest number: none */
+	__u64 send_ns; /* time at which sending last began with nothing outstanding */
+	struct mltcp_delay delay;
+	/* what follows from it, decided at every MLTCP_STEPS-th of the burst */
+	__u32 gain; /* F, fixed point; MLTCP_ONE: the base's own increase */
+	__u32 free_gain; /* F while the queue is short, fixed point */
+	__u32 carry; /* fraction of an acknowledged segment not yet handed to the base */
+	__u32 yield_us; /* queueing delay above which the flow yields, microseconds; 0: it doesn't */
+	__u32 resume_ssthresh; /* slow-start threshold to have back after yielding; 0: not yielding */
+	__u32 acks; /* since the flow was tagged */
+	/* what follows isn't looked at by every ACK */
+	__u64 shrink_ns; /* time of the latest shrink */
+	__u64 start_bytes; /* acked_bytes where the iteration starts */
+	__u64 start_ns; /* time of the iteration's first ACK */
+	__u64 step_bytes; /* acked_bytes when it was last decided */
+	__u64 step_ns; /* time of that */
 	__u32 job; /* job the state belongs to, 0: none */
 	__u32 iteration; /* from 1; 0 before the first ACK */
 	__u32 ratio; /* share of total_bytes acknowledged at the latest step, at most MLTCP_ONE */
-	__u32 queue_us; /* queueing delay of the latest RTT sample, microseconds */
-	__u32 full_queue_us; /* delay of the path's full queue, from losses, microseconds; 0: unknown */
-	/* what follows from it, decided at every MLTCP_STEPS-th of the burst */
-	__u32 gain; /* F, fixed point; MLTCP_ONE: the base's own increase */
 	__u32 keep; /* share of the window kept after a loss, fixed point; 0: the base's own */
-	__u32 yield_us; /* queueing delay above which the flow yields, microseconds; 0: it doesn't */
-	/* kept between ACKs */
+	__u32 full_cwnd; /* window at which yielding began, segments */
 	__u32 idle_us; /* the gap that came before this iteration; gap_ns for the first one */
 	__u32 received_kib; /* tcp_sock::bytes_received where the iteration starts, KiB, wraps */
-	__u32 carry; /* fraction of an acknowledged segment not yet handed to the base */
-	__u32 resume_ssthresh; /* slow-start threshold to have back after yielding; 0: not yielding */
-	__u64 shrink_ns; /* time of the latest shrink */
 	/* learned, unless the job says it; sizes in KiB, running ones from 0 on again after 4 TiB */
 	__u32 total_kib; /* an iteration's; 0: not learned */
 	__u32 gap_us; /* usual length of the gaps that count, microseconds; 0: none seen */
 	__u32 inner_us; /* the longest gap since then that doesn't count */
 	__u32 piece_kib; /* acknowledged in all when the latest gap that counts came */
 	__u32 longer_us; /* the latest gap of a far longer kind; 0: none seen */
-	__u32 longer_ms; /* time of that one, milliseconds */
+	__u32 longer_ms; /* time of that one, milliseconds, wraps */
 	__u32 longer_kib; /* acknowledged in all at that one */
 	__u32 longer_size; /* between it and the one before it; 0: there was none */
-	__u32 pieces[MLTCP_PIECES]; /* size and gap of the latest, see mltcp_learn.h */
-	/* for reports */
-	__u32 cwnd; /* at the latest ACK, segments */
-	__u32 srtt_us; /* at the latest ACK, microseconds */
-	__u32 retransmits; /* tcp_sock::total_retrans at the latest ACK, segments */
+	__u32 pieces[MLTCP_PIECES]; /* sizes of the latest, the latest first */
+	__u8 piece_gaps[MLTCP_PIECES]; /* gaps after them, see mltcp_learn.h */
+	__u8 piece_count; /* how many of them there are */
+	__u8 confidence; /* in what was learned; below MLTCP_CONFIDENT it isn't used */
+	__u8 active; /* 1: the iteration is known, the algorithm acts; 0: the flow is its base */
+	__u8 flags; /* MLTCP_RARELY, MLTCP_TWO_WAY, MLTCP_IN_VAIN */
+	__u16 pad;
+	/* for reports, as of the latest step; exact where an iteration ends: retransmits */
+	__u32 cwnd; /* segments */
+	__u32 srtt_us; /* microseconds */
+	__u32 retransmits; /* tcp_sock::total_retrans, segments */
 	__u32 start_retransmits; /* the same where the iteration starts */
-	__u32 acks; /* since the flow was tagged */
 	__u32 losses; /* window reductions after loss or ECN since the flow was tagged */
 	__u32 yields; /* shrinks on queueing delay since the flow was tagged */
-	__u8 active; /* 1: the iteration is known, the algorithm acts; 0: the flow is its base */
-	__u8 confidence; /* in what was learned; below MLTCP_CONFIDENT it isn't used */
-	__u8 piece_count; /* how many of pieces there are */
-	__u8 flags; /* MLTCP_RARELY, MLTCP_TWO_WAY, MLTCP_IN_VAIN */
 };
 
 /* One finished iteration of one flow. */
@@ -140,7 +175,7 @@ struct mltcp_event {
 	__u8 remote_addr[16];
 	__u16 local_port; /* host byte order */
 	__u16 remote_port; /* host byte order */
-	__u32 pad;
+	__u32 netns; /* inode of the network namespace of the job, of the flow without one */
 };
 
 /* One flow as read back from the kernel. */
@@ -161,10 +196,12 @@ struct mltcp_flow_record {
 
 /*
  * Generic netlink family MLTCP_GENL_NAME of the kernel module; mltcp.yaml has the same in the
- * kernel's netlink specification form. Numbers only ever get appended.
+ * kernel's netlink specification form. Numbers only ever get appended. What was sent and isn't
+ * known is passed over by user space and refused by the module; the version goes up where something
+ * takes another meaning.
  */
 #define MLTCP_GENL_NAME "mltcp"
-#define MLTCP_GENL_VERSION 1
+#define MLTCP_GENL_VERSION 2
 #define MLTCP_GENL_GROUP "iterations" /* multicast: MLTCP_CMD_ITERATION of the namespace's jobs */
 
 enum mltcp_cmd {
@@ -185,16 +222,89 @@ enum mltcp_attr {
 	MLTCP_A_PAD,
 	MLTCP_A_JOB_ID, /* u32, from 1 */
 	MLTCP_A_JOB_NAME, /* string, at most MLTCP_JOB_NAME_BYTES - 1 */
-	MLTCP_A_JOB_PARAMS, /* binary, struct mltcp_params */
+	MLTCP_A_JOB_PARAMS, /* nested, enum mltcp_params_attr */
 	MLTCP_A_FD, /* s32, descriptor of the calling process */
-	MLTCP_A_FLOW, /* binary, struct mltcp_flow_record */
-	MLTCP_A_ITERATION, /* binary, struct mltcp_event */
+	MLTCP_A_FLOW, /* nested, enum mltcp_flow_attr */
+	MLTCP_A_ITERATION, /* nested, enum mltcp_iteration_attr */
 	MLTCP_A_NAMES, /* string, the registered congestion controls, separated by blanks */
 	MLTCP_A_VERSION, /* string, version of the module */
 	MLTCP_A_DROPPED, /* u64, iterations lost to listeners with NETLINK_BROADCAST_ERROR */
 	MLTCP_A_FLOWS, /* u32, number of flows that MLTCP_CMD_FLOW_GET would list */
 	MLTCP_A_JOBS, /* u32, number of jobs of the namespace */
 	MLTCP_A_COUNT
+};
+
+#define MLTCP_NESTED_PAD 1
+
+/* Parameters of a job, see struct mltcp_params; one not given is that of flows without a job. */
+enum mltcp_params_attr {
+	MLTCP_P_UNSPEC,
+	MLTCP_P_PAD,
+	MLTCP_P_TOTAL_BYTES, /* u64 */
+	MLTCP_P_GAP_NS, /* u64 */
+	MLTCP_P_SLOPE, /* u32, as all that follow */
+	MLTCP_P_INTERCEPT,
+	MLTCP_P_KEEP_MIN,
+	MLTCP_P_KEEP_MAX,
+	MLTCP_P_YIELD_MIN,
+	MLTCP_P_YIELD_MAX,
+	MLTCP_P_SHAPE,
+	MLTCP_P_MECHANISMS,
+	MLTCP_P_COUNT
+};
+
+/* One flow now. Windows are segments. */
+enum mltcp_flow_attr {
+	MLTCP_F_UNSPEC,
+	MLTCP_F_PAD,
+	MLTCP_F_COOKIE, /* u64, of the socket */
+	MLTCP_F_LOCAL_ADDR, /* 16 bytes: IPv6, or IPv4-mapped IPv6 */
+	MLTCP_F_REMOTE_ADDR, /* likewise */
+	MLTCP_F_LOCAL_PORT, /* u16, host byte order */
+	MLTCP_F_REMOTE_PORT, /* u16, host byte order */
+	MLTCP_F_NETNS, /* u32, inode of the network namespace */
+	MLTCP_F_JOB, /* u32, of the tag; 0: untagged */
+	MLTCP_F_CWND, /* u32 */
+	MLTCP_F_SSTHRESH, /* u32 */
+	MLTCP_F_STATE, /* u8, as in /proc/net/tcp */
+	MLTCP_F_CA_NAME, /* string */
+	MLTCP_F_ITERATION, /* u32, from 1; 0 before the first ACK */
+	MLTCP_F_SENT_BYTES, /* u64, acknowledged in the present iteration */
+	MLTCP_F_RATIO, /* u32, fixed point */
+	MLTCP_F_LEARNED_BYTES, /* u64, of an iteration; 0: nothing was learned */
+	MLTCP_F_LEARNED_GAP_US, /* u32, usual length of the gaps that count; 0: none seen */
+	MLTCP_F_CONFIDENCE, /* u32, in what was learned, fixed point, at most 1 */
+	MLTCP_F_GAIN, /* u32, F, fixed point */
+	MLTCP_F_ACTIVE, /* u8, 0: the flow is its base */
+	MLTCP_F_SRTT_US, /* u32 */
+	MLTCP_F_RETRANSMITS, /* u32, segments, in the present iteration */
+	MLTCP_F_QUEUE_US, /* u32, queueing delay of the latest RTT sample */
+	MLTCP_F_FULL_QUEUE_US, /* u32, of the path's full queue; 0: unknown */
+	MLTCP_F_ACKS, /* u32, since the flow was tagged, as the two that follow */
+	MLTCP_F_LOSSES, /* u32, window reductions after loss or ECN */
+	MLTCP_F_YIELDS, /* u32, shrinks on queueing delay */
+	MLTCP_F_COUNT
+};
+
+/* One finished iteration of one flow, see struct mltcp_event. The first seven as those of a flow. */
+enum mltcp_iteration_attr {
+	MLTCP_I_UNSPEC,
+	MLTCP_I_PAD,
+	MLTCP_I_COOKIE,
+	MLTCP_I_LOCAL_ADDR,
+	MLTCP_I_REMOTE_ADDR,
+	MLTCP_I_LOCAL_PORT,
+	MLTCP_I_REMOTE_PORT,
+	MLTCP_I_FIRST_ACK_NS, /* u64, CLOCK_MONOTONIC */
+	MLTCP_I_LAST_ACK_NS, /* u64 */
+	MLTCP_I_BYTES, /* u64, acknowledged */
+	MLTCP_I_JOB, /* u32; 0: none */
+	MLTCP_I_ITERATION, /* u32, from 1 */
+	MLTCP_I_RETRANSMITS, /* u32, segments */
+	MLTCP_I_SRTT_US, /* u32 */
+	MLTCP_I_CWND, /* u32, segments */
+	MLTCP_I_RATIO, /* u32, fixed point */
+	MLTCP_I_COUNT
 };
 
 #endif

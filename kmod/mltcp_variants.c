@@ -20,11 +20,15 @@ static struct mltcp_variant mltcp_variants[] = {
 	 .flags = TCP_CONG_NON_RESTRICTED},
 	{.name = "mltcp_cubic",
 	 .base_name = "cubic",
+	 .base_struct = "bictcp",
 	 .mechanisms = MLTCP_SCALE_INCREASE,
 	 .yield_holds = true,
 	 .flags = TCP_CONG_NON_RESTRICTED},
 	/* For whom the administrator allows it, as dctcp: it pushes others aside (RFC 8257, 5). */
-	{.name = "mltcp_dctcp", .base_name = "dctcp", .mechanisms = MLTCP_SCALE_INCREASE},
+	{.name = "mltcp_dctcp",
+	 .base_name = "dctcp",
+	 .base_struct = "dctcp",
+	 .mechanisms = MLTCP_SCALE_INCREASE},
 };
 
 struct mltcp_variant *mltcp_variant_of(const struct tcp_congestion_ops *ops)
@@ -73,11 +77,22 @@ static void __init wrap(struct mltcp_variant *variant)
 	if (!base->get_info)
 		ops->get_info = NULL;
 	strscpy(ops->name, variant->name, sizeof(ops->name));
-	ops->flags = variant->flags | (base->flags & TCP_CONG_NEEDS_ECN);
+	ops->flags = variant->flags | (base->flags & ~TCP_CONG_NON_RESTRICTED);
 
 	variant->ops_without_ecn = *ops;
 	variant->ops_without_ecn.flags &= ~TCP_CONG_NEEDS_ECN;
 	variant->ops_without_ecn.get_info = NULL;
+}
+
+/* Whether the base leaves room for our end of the private area, as far as that is to be told. */
+static bool __init has_room(const struct mltcp_variant *variant)
+{
+	const struct module *owner = variant->base->owner;
+	u32 size = 0;
+
+	if (variant->base_struct)
+		size = mltcp_btf_size(owner ? owner->name : NULL, variant->base_struct);
+	return size <= ICSK_CA_PRIV_SIZE - sizeof(struct mltcp_private);
 }
 
 static int __init add(struct mltcp_variant *variant)
@@ -103,6 +118,12 @@ static int __init add(struct mltcp_variant *variant)
 		goto release;
 	}
 	variant->base = base;
+	if (!has_room(variant)) {
+		pr_warn("no %s: %s leaves no room in a socket here\n", variant->name,
+			variant->base_name);
+		err = -EOPNOTSUPP;
+		goto release;
+	}
 	wrap(variant);
 	err = tcp_register_congestion_control(&variant->ops);
 	if (err) {

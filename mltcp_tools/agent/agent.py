@@ -21,6 +21,9 @@ from mltcp_tools.host.signals import Signals
 from mltcp_tools.sources.messages import Mailbox
 from mltcp_tools.units import counted
 
+_LINGER_S = 5.0
+"""A job whose iterations are processes of their own comes back within that."""
+
 _ONE = "An agent runs on this host already; stop it first (systemctl stop mltcp-agent)."
 
 
@@ -38,7 +41,7 @@ def run_agent(path: Path, mailbox: Path, backend: Backend, say: Callable[[str], 
         leased("mltcp agent", backend.name),
         Signals(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals,
         Mailbox(mailbox) as box,
-        Follower(config.rules, backend, say, config.follow, box) as follower,
+        Follower(config.rules, backend, say, config.follow, box, _LINGER_S) as follower,
     ):
         follower.wait_for(signals.fileno())
         say(f"Following {path}, rules: {len(config.rules)}.")

@@ -155,9 +155,12 @@ def _report(watched: Watched, changes: Sequence[Change], voice: Voice) -> None:
     if done:
         olds = ", ".join(sorted({each.old for each in done}))
         count = counted(len(done), "connection")
-        voice.say(
+        voice.tell(
+            f"attaching {done[0].job}",
             f"{done[0].job}: {count} of process {watched.process.pid} attached"
-            f" ({olds} -> {done[0].new})."
+            f" ({olds} -> {done[0].new}).",
+            f"{done[0].job}: it opens connection after connection; those to come are attached"
+            " without a line each.",
         )
     for each in changes:
         if each.outcome in ("failed", "taken"):

@@ -42,8 +42,9 @@ class Follower:
     """Follows the processes of rules. `say` gets a sentence for each thing that happens.
 
     method: how new connections are noticed (rules.METHODS). mailbox: where hooks speak to it, None
-    for none. Use it as a context manager, and call `step` until it is enough; on leaving, what is
-    attached stays attached.
+    for none. linger_s: how long a job without a process is waited for, as where each iteration is a
+    process of its own. Use it as a context manager, and call `step` until it is enough; on leaving,
+    what is attached stays attached.
     """
 
     def __init__(
@@ -53,8 +54,12 @@ class Follower:
         say: Callable[[str], None],
         method: str = AUTO,
         mailbox: Mailbox | None = None,
+        linger_s: float = 0.0,
     ) -> None:
         self._backend = backend
+        self._linger_s = linger_s
+        self._empty_s: dict[str, float] = {}
+        """Since when a job has had no process, by name."""
         self._voice = Voice(say)
         self._method = method
         self._mailbox = mailbox
@@ -138,7 +143,9 @@ class Follower:
             self._forget_closed()
         alive = {id(each.job) for each in dropped if each.process.is_running()}
         for name, job in [*self._jobs.items()]:
-            if not self._watchlist.of(job):
+            if self._watchlist.of(job):
+                self._empty_s.pop(name, None)
+            elif id(job) in alive or now - self._empty_s.setdefault(name, now) >= self._linger_s:
                 self._close(name, ended=id(job) not in alive)
         for watched in self._watchlist:
             if watched.job is None and watched.rule.job is not None:
@@ -209,6 +216,7 @@ class Follower:
         ended: the last one has ended; else no rule fits it any more.
         """
         job = self._jobs.pop(name)
+        self._empty_s.pop(name, None)
         how = self._learning.end(job, time.monotonic())
         self._detach(f"job {name}", job=name)
         why = "has ended" if ended else "is followed no more, as no rule fits its processes"

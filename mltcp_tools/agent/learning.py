@@ -14,7 +14,7 @@ from mltcp_tools.attach.jobs import change_parameters
 from mltcp_tools.backends.base import Backend, Job
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.observe.board import Board
-from mltcp_tools.observe.iterations import without_pieces
+from mltcp_tools.observe.iterations import Whole
 from mltcp_tools.observe.view import JobView, Views
 from mltcp_tools.sources.call_sources import CallSources
 from mltcp_tools.sources.itself import learned
@@ -33,6 +33,7 @@ class Learning:
         self._backend = backend
         self._voice = voice
         self._views = Views()
+        self._whole = Whole()
         self._stack = ExitStack()
 
     def __enter__(self) -> Learning:
@@ -60,7 +61,7 @@ class Learning:
         """Take what came of calls and iterations."""
         self._calls.poll()
         jobs = [each.job for each in self._jobs.values()]
-        self._views.add(without_pieces(self._reader.read(now_s), jobs))
+        self._views.add(self._whole.of(self._reader.read(now_s), jobs))
 
     def tell(self, processes: Callable[[Followed], Sequence[Watched]], now_s: float) -> None:
         """Give the jobs the parameters that follow from what was heard.

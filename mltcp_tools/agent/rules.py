@@ -11,6 +11,7 @@ The agent's configuration file is a list of such rules:
         total: auto              # bytes of one burst of one flow, such as 2.5MB
         gap: auto                # silence that ends an iteration, such as 170ms
         cc: mltcp
+        observe: false           # true, without cc: only look, and change nothing
         kinds: [nccl-data]       # default: those that carry data; all: every socket
         slope: 1.75
         intercept: 0.25
@@ -28,7 +29,7 @@ from typing import Any, TypeVar
 
 from mltcp_tools.attach.processes import Target, user_id
 from mltcp_tools.attach.verdict import KINDS
-from mltcp_tools.backends.base import ALL_NAMES, NAMES, Job, JobParams
+from mltcp_tools.backends.base import ALL_NAMES, NAMES, OBSERVED, Job, JobParams
 from mltcp_tools.document import Section, read_section
 from mltcp_tools.errors import HostError, UsageError
 from mltcp_tools.units import parse_bytes, parse_seconds
@@ -44,7 +45,7 @@ ON_STOP = ("detach", "keep")
 _LARGEST = 1 << 20
 _TARGETS = ("pid", "tree", "command", "cgroup", "port", "netns", "user")
 _GIVEN = ("slope", "intercept")
-_RULE = ("job", *_TARGETS, "total", "gap", "cc", "kinds", *_GIVEN)
+_RULE = ("job", *_TARGETS, "total", "gap", "cc", "observe", "kinds", *_GIVEN)
 _T = TypeVar("_T")
 
 
@@ -76,7 +77,12 @@ class Rule:
     def parameters(self) -> dict[str, Any]:
         """The fields of JobParams that the rule gives."""
         fixed = {"total_bytes": self.total_bytes, "gap_s": self.gap_s}
-        return self.given | {name: each for name, each in fixed.items() if each is not None}
+        mechanisms = () if self.congestion_control == OBSERVED else None
+        return (
+            {"mechanisms": mechanisms}
+            | self.given
+            | {name: each for name, each in fixed.items() if each is not None}
+        )
 
 
 @dataclass(frozen=True)
@@ -154,7 +160,7 @@ def _rule(section: Section) -> Rule:
                 users=section.get("user", _list(_user), ()),
             ),
             kinds=section.get("kinds", _kinds, ()),
-            congestion_control=section.get("cc", _one_of(ALL_NAMES), NAMES[0]),
+            congestion_control=_congestion_control(section),
             total_bytes=section.get("total", _auto(parse_bytes), None),
             gap_s=section.get("gap", _auto(parse_seconds), None),
             given={name: section.get(name, _number) for name in section if name in _GIVEN},
@@ -163,6 +169,23 @@ def _rule(section: Section) -> Rule:
         if str(error).startswith(f"{section.file}:"):
             raise
         raise section.error(str(error)) from None
+
+
+def _congestion_control(section: Section) -> str:
+    name = section.get("cc", _one_of(ALL_NAMES), None)
+    if not section.get("observe", _boolean, False):
+        return name or NAMES[0]
+    if name is not None or any(each in section for each in _GIVEN):
+        raise section.error(
+            "changes nothing, so it goes without cc, slope and intercept", "observe"
+        )
+    return OBSERVED
+
+
+def _boolean(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"{value!r} is neither true nor false.")
+    return value
 
 
 def _list(parse: Callable[[object], _T]) -> Callable[[object], tuple[_T, ...]]:

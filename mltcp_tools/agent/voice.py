@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 
 _AGAIN_S = 60.0
+_OFTEN = 6
+"""Sentences on one thing within a minute, after which it is said no more for a while."""
 
 
 class Voice:
@@ -14,6 +16,20 @@ class Voice:
     def __init__(self, say: Callable[[str], None]) -> None:
         self.say = say
         self._until: dict[str, float] = {}
+        self._said: dict[str, list[float]] = {}
+
+    def tell(self, thing: str, sentence: str, enough: str) -> None:
+        """Say what happens to a thing, unless that happens often: then `enough` says so, once.
+
+        It is said again when it was quiet for a minute.
+        """
+        now = time.monotonic()
+        said = [when for when in self._said.get(thing, []) if when > now - _AGAIN_S]
+        self._said[thing] = [*said, now][-_OFTEN:]
+        if len(said) < _OFTEN - 1:
+            self.say(sentence)
+        elif len(said) == _OFTEN - 1:
+            self.say(enough)
 
     def warn(self, sentence: str) -> None:
         """Say it unless it was said within the last minute."""

@@ -4,6 +4,7 @@ The document, schema `mltcp-comparison/1` (times in seconds; `estimate` as in re
 
     schema          "mltcp-comparison/1"
     runs            [name of the first run folder, of the second]
+    jobs            the jobs that both have, by name: nothing else is compared
     iterations      iterations per job that are compared: those up to the end of the shorter run
     arms            {arm: entry} for the arms that both have
         mean_s, p99_s       [first, second]: iteration times
@@ -24,6 +25,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +48,7 @@ _ALWAYS_DIFFERENT = ("start", "end", "load", "command", "warnings")
 
 def compare_runs(first: Run, second: Run) -> dict[str, Any]:
     """Compare two runs (see the module's text)."""
+    first, second = _aligned(first, second)
     quiet = (undisturbed(first), undisturbed(second))
     runs = (quiet[0].run, quiet[1].run)
     references = [make_reference(run) for run in runs]
@@ -55,16 +58,18 @@ def compare_runs(first: Run, second: Run) -> dict[str, Any]:
     ]
     names = [run.arm_names for run in runs]
     common = [arm for arm in names[0] if arm in names[1]]
+    jobs, other_jobs = _jobs(runs)
     iterations = _shared_iterations(runs)
     sides = [
-        _Side(each, reference, iterations, bootstrap.SEED + index)
+        _Side(each, reference, jobs, iterations, bootstrap.SEED + index)
         for index, (each, reference) in enumerate(zip(quiet, references, strict=True))
     ]
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "runs": [str(run.path) for run in runs],
+        "jobs": jobs,
         "iterations": iterations,
-        "arms": {arm: _arm(arm, sides, results) for arm in common},
+        "arms": {arm: _arm(arm, sides, results) for arm in common} if jobs else {},
         "schedules": _schedules(sides),
         "only_in": [
             [arm for arm in names[0] if arm not in common],
@@ -87,7 +92,38 @@ def compare_runs(first: Run, second: Run) -> dict[str, Any]:
         ]
         if kind == "problems" and not common:
             document[kind].append("The runs have no arm in common.")
+    if not jobs:
+        document["problems"].append("The runs have no job in common, so nothing is compared.")
+    elif other_jobs:
+        document["warnings"].append(
+            f"Only jobs that both runs have are compared, not {', '.join(other_jobs)}."
+        )
     return plain(document)
+
+
+def _aligned(first: Run, second: Run) -> tuple[Run, Run]:
+    """The runs; of two recordings, one before and one after a change, the arms are one."""
+    names = [run.arm_names for run in (first, second)]
+    recorded = first.experiment.recorded and second.experiment.recorded
+    if not recorded or any(len(each) != 1 for each in names) or names[0] == names[1]:
+        return first, second
+    arm = " → ".join(each[0] for each in names)
+    return _renamed(first, arm), _renamed(second, arm)
+
+
+def _renamed(run: Run, arm: str) -> Run:
+    """The run with its only arm under another name."""
+    tables = {name: getattr(run, name) for name in ("iterations", "bursts", "flow_events", "arms")}
+    (described,) = run.experiment.arms.values() or ({},)
+    experiment = replace(run.experiment, arms={arm: described}, baseline=arm)
+    changed = {name: table.assign(arm=arm) for name, table in tables.items()}
+    return replace(run, experiment=experiment, **changed)
+
+
+def _jobs(runs: tuple[Run, Run]) -> tuple[list[str], list[str]]:
+    """Names of the jobs that iterated in both runs, and of those that did in one only."""
+    first, second = (set(run.job_names) for run in runs)
+    return sorted(first & second), sorted(first ^ second)
 
 
 def _shared_iterations(runs: tuple[Run, Run]) -> int:
@@ -101,13 +137,16 @@ def _shared_iterations(runs: tuple[Run, Run]) -> int:
 class _Side:
     """One run's tables, cut to the compared iterations, and their replicates."""
 
-    def __init__(self, quiet: Quiet, reference: Reference, iterations: int, seed: int) -> None:
+    def __init__(
+        self, quiet: Quiet, reference: Reference, jobs: list[str], iterations: int, seed: int
+    ) -> None:
         run = quiet.run
         self.run, self.seed, self.void = run, seed, quiet.void
         table = run.iterations[run.iterations["iteration"] <= iterations]
+        table = table[table["job"].isin(jobs)]
         self.arms = {arm: table[table["arm"] == arm] for arm in run.arm_names}
         self.schedules: dict[str, pd.DataFrame] = {
-            name: rows[rows["iteration"] <= iterations]
+            name: rows[(rows["iteration"] <= iterations) & rows["job"].isin(jobs)]
             for name, rows in reference.iterations.items()
         }
 

@@ -99,7 +99,8 @@ class Target:
         """From `1234`, `tree:1234`, `cgroup:NAME`, `port:29500`, `netns:NAME`, `user:NAME`,
         `command:REGEX`.
 
-        Any other word is a pattern for the command line. UsageError for what can't be read.
+        Any other word is a pattern for the command line, unless it begins like NAME:. UsageError
+        for what can't be read.
         """
         found: dict[str, list[int | str]] = defaultdict(list)
         for word in words:
@@ -114,12 +115,20 @@ class Target:
                 found["users"].append(user_id(value))
             elif kind in _TEXTS and colon:
                 found[_TEXTS[kind]].append(value)
+            elif colon and re.fullmatch(r"[\w.-]+", kind):
+                raise UsageError(
+                    f"{word!r} begins with no kind of target ({', '.join(_KINDS)}); a port is"
+                    " port:29500, and a pattern with a colon is command:REGEX."
+                )
             else:
                 found["patterns"].append(word)
         return cls(**{name: tuple(values) for name, values in found.items()})  # type: ignore[arg-type]
 
 
 _TEXTS = {"command": "patterns", "cgroup": "cgroups", "netns": "netns"}
+
+
+_KINDS = ("tree", "port", "user", *_TEXTS)
 
 
 def _number(text: str, what: str) -> int:

@@ -62,12 +62,12 @@ def take_off(say: Say, dry_run: bool = False, before: Callable[[], Sequence[str]
         except MltcpError as error:
             problems.append(str(error))
     left = left_on_host()
-    if not left:
+    if not left and not problems:
         _remove_records()
         left = [str(each) for each in (STATE_DIR, LEASES) if each.exists()]
     for each in at_boot():
         say(f"Comes back at the next boot unless you take it out: {each}.")
-    if left:
+    if left or problems:
         raise MltcpError(" ".join(["Not everything could be taken off.", *left, *problems]))
     say("Nothing of MLTCP is left on this host.")
 

@@ -26,7 +26,7 @@ from mltcp_tools.attach.processes import is_running, process, processes
 from mltcp_tools.attach.sockets import CAN_SEND, Socket, holders
 from mltcp_tools.attach.state import LOCK, JobState, SocketRecord, StateFiles
 from mltcp_tools.backends import checks
-from mltcp_tools.backends.base import ALL_NAMES, Backend, Job
+from mltcp_tools.backends.base import ALL_NAMES, OBSERVED, OBSERVERS, Backend, Job
 from mltcp_tools.errors import BusyError, MltcpError, UsageError
 from mltcp_tools.host.locks import exclusive
 
@@ -124,8 +124,11 @@ def _attach(
 def require_ready(name: str, backend: Backend) -> None:
     """Raise, as `attach` does, unless sockets can be given the congestion control here and now."""
     privileges.require_capabilities()
-    checks.check_offered(backend.name, [name], backend.names)
     loaded = backend.status().loaded
+    if name == OBSERVED and loaded:
+        return  # which of them it takes is each socket's own
+    if name != OBSERVED:
+        checks.check_offered(backend.name, [name], backend.names)
     if not loaded:
         raise checks.not_loaded(backend.name)
     if name not in loaded:
@@ -184,7 +187,21 @@ def _mark_taken(changes: Sequence[Change], files: StateFiles, move: bool | None)
 
 
 def _planned(change: Change, name: str) -> Change:
-    return change if change.outcome else replace(change, new=name, outcome="planned")
+    if change.outcome:
+        return change
+    try:
+        return replace(change, new=_given(name, change.old), outcome="planned")
+    except MltcpError as error:
+        return replace(change, outcome="failed", reason=str(error))
+
+
+def _given(name: str, old: str) -> str:
+    """What a socket that runs `old` is given; MltcpError, a part of a sentence, if nothing fits."""
+    if name != OBSERVED:
+        return name
+    if old not in OBSERVERS:
+        raise MltcpError(f"MLTCP has nothing that is {old} to observe it by")
+    return OBSERVERS[old]
 
 
 def _read_back(changes: Sequence[Change], job: Job, backend: Backend) -> list[Change]:
@@ -254,7 +271,7 @@ class _Steps:
                 old=originals.get(sock.cookie, change.old)
                 if change.old in ALL_NAMES
                 else change.old,
-                new=self._name,
+                new=self._new(change),
             )
         if not self._recorded:
             return
@@ -269,6 +286,12 @@ class _Steps:
             raise
         if before and before.job.id != self._job.id:  # the name has a new id
             forget(before, self._files)
+
+    def _new(self, change: Change) -> str:
+        """What the socket is to run; what it runs, where nothing fits."""
+        with suppress(MltcpError):
+            return _given(self._name, change.old)
+        return change.old
 
     def _holder(self, sock: Socket) -> tuple[int, int, int]:
         """Pid, start and descriptor by which to find the socket again.
@@ -292,7 +315,8 @@ class _Steps:
                     reason = f"it was switched to {present} by somebody else just now"
                     return replace(change, outcome="failed", reason=reason)
                 try:
-                    set_congestion_control(ours, self._name)
+                    given = _given(self._name, change.old)
+                    set_congestion_control(ours, given)
                     self._backend.tag(ours.fileno(), self._job.id)
                 except BaseException:
                     if congestion_control(ours) != change.old:
@@ -308,8 +332,8 @@ class _Steps:
             return replace(change, outcome="failed", reason=privileges.reason_for_refusal())
         except (MltcpError, OSError) as error:
             return replace(change, outcome="failed", reason=str(error).rstrip("."))
-        outcome = "tagged" if change.old == self._name else "switched"
-        return replace(change, new=self._name, outcome=outcome)
+        outcome = "tagged" if change.old == given else "switched"
+        return replace(change, new=given, outcome=outcome)
 
     def settle(self) -> None:
         """Take out of the record what wasn't changed, here and in the jobs that sockets left."""

@@ -38,14 +38,27 @@ BASES = {
 }
 """What each is built on: what a socket gets of which nothing else is known."""
 
+OBSERVED = "observe"
+"""In place of a congestion control's name: the one of OBSERVERS that a socket's own allows, with no
+mechanism: it is seen and learned of, and behaves as before."""
+
+OBSERVERS = {"reno": "mltcp_reno", "cubic": "mltcp_cubic", "dctcp": "mltcp_dctcp"} | {
+    "mltcp": "mltcp_reno",
+    **{name: name for name in ("mltcp_reno", "mltcp_cubic", "mltcp_dctcp")},
+}
+"""The one that is a congestion control itself while it uses no mechanism."""
+
 TOTAL_MAX = 2**63 - 1
 """Largest total_bytes."""
 
 GAP_MAX_S = 3600.0
 """Largest gap_s."""
 
-GAIN_MAX = 64.0
-"""Largest slope and intercept (MLTCP_GAIN_MAX in kmod/mltcp_uapi.h)."""
+GAIN_MAX = 8.0
+"""Largest F, so largest sum of slope and intercept (MLTCP_GAIN_MAX in kmod/mltcp_uapi.h)."""
+
+KEEP_MAX = 0.875
+"""Largest share of the window kept after a loss (MLTCP_KEEP_MAX there)."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +68,14 @@ class JobParams:
     total_bytes: bytes of one iteration of one flow; 0 = each flow learns it, and behaves as its
         base until it has.
     gap_s: seconds without an ACK that end an iteration; 0 = each flow learns it.
-    slope, intercept: F = slope * ratio + intercept, each 0..64 (MLTCP, arXiv 2402.09589).
+    slope, intercept: F = slope * ratio + intercept, each 0..8, and so is their sum (MLTCP, arXiv
+        2402.09589).
     shape: one of SHAPES.
     mechanisms: which of MECHANISMS act; None = the congestion control's own choice: all three
         for mltcp, the increase alone for mltcp_reno and mltcp_cubic (the published algorithm).
+        None of them: the flow is the base itself, and learned of nevertheless.
     keep_min, keep_max: with `decrease`, the share of the window kept after a loss at ratio 0
-        and at ratio 1, each 0..1.
+        and at ratio 1, each 0..0.875.
     yield_min, yield_max: with `yield`, the queueing delay above which the flow shrinks its
         window, as a share of a full queue's, at ratio 0 and at ratio 1, each 0..1.
     """
@@ -76,6 +91,11 @@ class JobParams:
     yield_min: float = 0.4
     yield_max: float = 1.0
 
+    @property
+    def observed(self) -> bool:
+        """Whether flows only are looked at."""
+        return self.mechanisms == ()
+
     def __post_init__(self) -> None:
         if not 0 <= self.total_bytes <= TOTAL_MAX:
             raise UsageError(f"total_bytes is {self.total_bytes}; it must be 0 to 2^63 - 1.")
@@ -84,14 +104,19 @@ class JobParams:
         for name, high in (
             ("slope", GAIN_MAX),
             ("intercept", GAIN_MAX),
-            ("keep_min", 1.0),
-            ("keep_max", 1.0),
+            ("keep_min", KEEP_MAX),
+            ("keep_max", KEEP_MAX),
             ("yield_min", 1.0),
             ("yield_max", 1.0),
         ):
             value = getattr(self, name)
             if not 0 <= value <= high:
                 raise UsageError(f"{name} is {value}; it must be 0 to {high:g}.")
+        if self.slope + self.intercept > GAIN_MAX:
+            raise UsageError(
+                f"slope and intercept add up to {self.slope + self.intercept:g}; F, which they make"
+                f" at the end of a burst, must be at most {GAIN_MAX:g}."
+            )
         if self.shape not in SHAPES:
             raise UsageError(f"shape is {self.shape!r}; it must be one of {', '.join(SHAPES)}.")
         for mechanism in self.mechanisms or ():
@@ -263,11 +288,12 @@ class Backend(ABC):
 
         With sockets in use, or one of the names the default of this network namespace, raises
         BusyError unless force. Then jobs are deleted, and those sockets run on with the code they
-        have until they close, as their base algorithm. eBPF programs leave the kernel at once all
-        the same, but flows without a job keep the defaults they were loaded with; with force,
-        0 is returned also where the sockets can't be read. A kernel module can't leave while a
-        socket or a default holds it: there force ends in a BusyError that says which, and
-        unloading again works once they let go.
+        have until they close, as their base algorithm, whether they had a job,
+        had learned their iterations or had defaults that told them. eBPF programs leave the kernel
+        at once all the same; with force, 0 is returned also where the sockets can't be read. A
+        kernel module can't leave while a socket or a default holds it: there force ends in a
+        BusyError that says which, and unloading again works once they let go; loading again makes
+        its flows what they were.
         """
 
     @abstractmethod

@@ -9,11 +9,14 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import socket
 import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from mltcp_tools.backends import checks, records, struct_ops
@@ -49,15 +52,19 @@ _STRUCTS = {
 }
 """Maps whose values are structs of the uapi header, and which struct."""
 
-_MAPS = (*_STRUCTS, "mltcp_paths", "mltcp_events", "mltcp_dropped")
+_MAPS = (*_STRUCTS, "mltcp_paths", "mltcp_events", "mltcp_dropped", "mltcp_off")
 """Maps that the objects share, pinned by these names (bpf/mltcp_maps.bpf.h)."""
 
-_GONE_S = 5.0
+_GONE_S = 10.0
 """The kernel frees programs a grace period after the last socket has let them go."""
 
 _OTHER_VERSION = (
     f"The maps in {PIN_ROOT} are another version's; run `mltcp unload --force`, then load again."
 )
+
+
+_SO_NETNS_COOKIE = 71
+"""asm-generic/socket.h; since kernel 5.14."""
 
 
 def _key(number: int) -> bytes:
@@ -96,11 +103,37 @@ def _explain(error: libbpf.BpfError, doing: str) -> MltcpError:
     return HostError(f"{doing} failed: {error} {detail}".rstrip())
 
 
+@dataclass(frozen=True)
+class _Home:
+    """A network namespace: its cookie, which no other ever has, and its inode."""
+
+    cookie: int
+    netns: int
+
+    @classmethod
+    def here(cls) -> _Home:
+        with socket.socket() as probe:
+            data = probe.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)
+        return cls(struct.unpack("=Q", data)[0], os.stat("/proc/thread-self/ns/net").st_ino)
+
+    def key(self, job_id: int) -> bytes:
+        """Of a job in mltcp_jobs."""
+        return pack("mltcp_job_key", {"home": self.cookie, "id": job_id})
+
+
 class BpfBackend(Backend):
-    """MLTCP as eBPF struct_ops programs."""
+    """MLTCP as eBPF struct_ops programs.
+
+    Jobs belong to a network namespace, as the kernel module's: a backend works in the one from
+    which it is first asked for jobs.
+    """
 
     name = "bpf"
     names = BPF_NAMES
+
+    @cached_property
+    def _home(self) -> _Home:
+        return _Home.here()
 
     def __init__(self) -> None:
         self._reader: tuple[int, libbpf.BpfObject, Callable[[], int]] | None = None
@@ -112,6 +145,7 @@ class BpfBackend(Backend):
         names = NAMES if names is None else names
         checks.check_offered(self.name, names, BPF_NAMES)
         facts.require_bpf(PIN_ROOT.parent)
+        facts.require_whole_struct_ops()
         with exclusive("bpf"):
             self._clean_leftovers()
             present = struct_ops.registered()
@@ -186,6 +220,7 @@ class BpfBackend(Backend):
                 flows = []
             if force:
                 checks.check_no_default(BPF_NAMES)
+                self._switch_off()
             elif PIN_ROOT.exists() or [*struct_ops.registered(), *struct_ops.unregistered()]:
                 checks.check_unused(self.name, flows, BPF_NAMES)
             self._forget_jobs()
@@ -200,6 +235,16 @@ class BpfBackend(Backend):
             if not force:
                 _wait_until_gone()
         return len(flows)
+
+    @staticmethod
+    def _switch_off() -> None:
+        """Sockets keep the code they have: let it do what their base does, and no more."""
+        try:
+            with libbpf.BpfMap.pinned(PIN_ROOT / "mltcp_off") as off:
+                off.set(_key(0), struct.pack("=I", 1))
+        except libbpf.BpfError as error:
+            if error.errno != errno.ENOENT:
+                raise _explain(error, "Switching MLTCP off") from error
 
     def _forget_jobs(self) -> None:
         try:
@@ -285,7 +330,7 @@ class BpfBackend(Backend):
         value = pack("mltcp_job", {"params": params_fields(job.params), "name": job.name.encode()})
         with self._map("mltcp_jobs") as jobs:
             try:
-                jobs.set(_key(job.id), value)
+                jobs.set(self._home.key(job.id), value)
             except libbpf.BpfError as error:
                 if error.errno == errno.E2BIG:
                     raise BusyError(
@@ -295,7 +340,7 @@ class BpfBackend(Backend):
 
     def delete_job(self, job_id: int) -> None:
         with self._map("mltcp_jobs") as jobs:
-            if not 1 <= job_id < 2**32 or not jobs.delete(_key(job_id)):
+            if not 1 <= job_id < 2**32 or not jobs.delete(self._home.key(job_id)):
                 raise checks.no_such_job(job_id)
 
     def jobs(self) -> list[Job]:
@@ -304,23 +349,27 @@ class BpfBackend(Backend):
         found = []
         with self._map("mltcp_jobs") as jobs:
             for key in jobs.all_keys():
-                value = jobs.get(key)
+                where = unpack("mltcp_job_key", key)
+                value = jobs.get(key) if where.home == self._home.cookie else None
                 if value is not None:
                     job = unpack("mltcp_job", value)
                     name = ffi.string(job.name).decode(errors="replace")
-                    number = struct.unpack("=I", key)[0]
-                    found.append(Job(number, name, params_from_struct(job.params)))
+                    found.append(Job(where.id, name, params_from_struct(job.params)))
         return sorted(found, key=lambda job: job.id)
 
     def tag(self, fd: int, job_id: int) -> None:
         with self._map("mltcp_jobs") as jobs:
-            if not 1 <= job_id < 2**32 or jobs.get(_key(job_id)) is None:
+            if not 1 <= job_id < 2**32 or jobs.get(self._home.key(job_id)) is None:
                 raise checks.no_job(job_id)
         checks.check_taggable(fd, BPF_NAMES)
+        tag = pack(
+            "mltcp_tag",
+            {"job": job_id, "netns": self._home.netns, "home": self._home.cookie},
+        )
         with self._map("mltcp_tags") as tags:
             try:
-                tags.set(_key(fd), pack("mltcp_tag", {"job": job_id}))
-                if tags.get(_key(fd)) != pack("mltcp_tag", {"job": job_id}):
+                tags.set(_key(fd), tag)
+                if tags.get(_key(fd)) != tag:
                     raise MltcpError(f"The kernel didn't keep the tag of descriptor {fd}.")
             except libbpf.BpfError as error:
                 raise _explain(error, f"Tagging descriptor {fd}") from error
@@ -372,12 +421,17 @@ class BpfBackend(Backend):
         return _BpfIterations(self)
 
 
+def _ends(of: Flow | IterationEvent) -> tuple[str, int, str, int]:
+    return of.local_addr, of.local_port, of.remote_addr, of.remote_port
+
+
 class _BpfIterations(IterationStream):
     """The ring buffer of finished iterations."""
 
     def __init__(self, backend: BpfBackend) -> None:
         facts.require_bpf(PIN_ROOT.parent)
         self._backend = backend
+        self._netns = _Home.here().netns
         self._lock = exclusive(
             "iterations", "Another process reads the iterations; stop that first."
         )
@@ -402,12 +456,26 @@ class _BpfIterations(IterationStream):
     def poll(self, timeout_s: float) -> list[IterationEvent]:
         if self._ring is None:
             return []
-        events = [records.iteration(sample) for sample in self._ring.poll(timeout_s)]
+        samples = [unpack("mltcp_event", sample) for sample in self._ring.poll(timeout_s)]
+        events = [records.iteration(event) for event in samples if event.netns == self._netns]
+        if not all(event.cookie for event in events):
+            events = self._with_cookies(events)
         with self._backend._map("mltcp_events") as ring:
             if ring.id != self._id and not events:
                 raise MltcpError("The programs that report iterations were replaced.")
         self.dropped = self._dropped_total() - self._dropped_before
         return events
+
+    def _with_cookies(self, events: Sequence[IterationEvent]) -> list[IterationEvent]:
+        """A socket that nobody has asked for its cookie has none, and the programs can't give one.
+
+        Reading the flows does. One that has closed already stays without: 0.
+        """
+        known = {_ends(flow): flow.cookie for flow in self._backend.flows()}
+        return [
+            event if event.cookie else replace(event, cookie=known.get(_ends(event), 0))
+            for event in events
+        ]
 
     def close(self) -> None:
         if self._ring:

@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from mltcp_tools import __version__
-from mltcp_tools.backends import checks, module, records
+from mltcp_tools.backends import checks, module
+from mltcp_tools.backends.attributes import flow_from, iteration_from, job_attributes, job_from
 from mltcp_tools.backends.base import (
     NAMES,
     Backend,
@@ -28,7 +29,6 @@ from mltcp_tools.backends.base import (
 )
 from mltcp_tools.backends.bpf import PIN_ROOT
 from mltcp_tools.backends.genl import GenericSocket, NetlinkError, decode, number, text
-from mltcp_tools.backends.params import params_fields, params_from_struct
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.host import facts
 from mltcp_tools.host.driven import driven
@@ -39,8 +39,6 @@ from mltcp_tools.native.uapi import (
     GENL_VERSION,
     Attribute,
     Command,
-    pack,
-    unpack,
 )
 
 _THOUSANDTHS = ("slope", "intercept", "keep_min", "keep_max", "yield_min", "yield_max")
@@ -48,6 +46,10 @@ _THOUSANDTHS = ("slope", "intercept", "keep_min", "keep_max", "yield_min", "yiel
 
 _UNREAD_BYTES = 8 << 20
 """Room for iterations that nobody has read yet: about 10,000."""
+
+_BUSY_S = 1.0
+_ASK_AGAIN_S = 0.0002
+"""How long a socket may be in use when it is to be tagged, and how often it is looked at."""
 
 _LET_GO_S = 10.0
 
@@ -75,25 +77,6 @@ def defaults_from(parameters: Mapping[str, int]) -> JobParams:
     shares = {name: parameters[name] / 1000 for name in _THOUSANDTHS}
     told = JobParams(total_bytes=parameters["total_bytes"], gap_s=parameters["gap_us"] / 1e6)
     return replace(told, **shares)  # type: ignore[arg-type]
-
-
-def job_attributes(job: Job) -> dict[int, bytes]:
-    """The attributes of JOB_SET."""
-    return {
-        Attribute.JOB_ID: struct.pack("=I", job.id),
-        Attribute.JOB_NAME: job.name.encode() + b"\0",
-        Attribute.JOB_PARAMS: pack("mltcp_params", params_fields(job.params)),
-    }
-
-
-def job_from(attributes: Mapping[int, bytes]) -> Job:
-    """The job of an answer to JOB_GET. What another program named unfit to print shows as `?`."""
-    name = text(attributes[Attribute.JOB_NAME])
-    return Job(
-        number(attributes[Attribute.JOB_ID]),
-        "".join(each if each.isprintable() else "?" for each in name) or "?",
-        params_from_struct(unpack("mltcp_params", attributes[Attribute.JOB_PARAMS])),
-    )
 
 
 def _descriptor(fd: int) -> bytes:
@@ -137,6 +120,7 @@ class KmodBackend(Backend):
                 if defaults is not None:
                     raise checks.loaded_already(self._registered())
                 self._check_loaded(names)
+                module.set_parameter("enabled", 1)  # which unload with force had taken away
             else:
                 module.require_loading()
                 self._check_free(self.names)
@@ -209,8 +193,7 @@ class KmodBackend(Backend):
         """Make all flows their base; BusyError when there are any, for they hold the module."""
         for job in self.jobs():
             self.delete_job(job.id)
-        for name in ("total_bytes", "gap_us"):
-            module.set_parameter(name, 0)
+        module.set_parameter("enabled", 0)
         if flows:
             held = ", ".join(
                 f"{flow.local_addr} port {flow.local_port} to {flow.remote_addr} port "
@@ -334,6 +317,18 @@ class KmodBackend(Backend):
         found = [job_from(decode(data)) for data in self._dump(Command.JOB_GET, "Reading the jobs")]
         return sorted(found, key=lambda job: job.id)
 
+    def _change_tag(self, command: Command, attributes: Mapping[int, bytes]) -> None:
+        """Ask again while the socket is in use: the kernel doesn't wait for who may sleep so."""
+        deadline = time.monotonic() + _BUSY_S
+        while True:
+            try:
+                self._socket().request(command, attributes)
+                return
+            except NetlinkError as error:
+                if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                    raise
+            time.sleep(_ASK_AGAIN_S)
+
     def tag(self, fd: int, job_id: int) -> None:
         # The kernel checks all of it; why it refused is looked into only then.
         if not 1 <= job_id < 2**32:
@@ -343,7 +338,7 @@ class KmodBackend(Backend):
             Attribute.JOB_ID: struct.pack("=I", job_id),
         }
         try:
-            self._socket().request(Command.TAG, attributes)
+            self._change_tag(Command.TAG, attributes)
         except NetlinkError as error:
             if error.errno == errno.ENOENT:
                 raise checks.no_job(job_id) from error
@@ -353,7 +348,7 @@ class KmodBackend(Backend):
 
     def untag(self, fd: int) -> None:
         try:
-            self._socket().request(Command.UNTAG, {Attribute.FD: _descriptor(fd)})
+            self._change_tag(Command.UNTAG, {Attribute.FD: _descriptor(fd)})
         except NetlinkError as error:
             if error.errno == errno.ENOTCONN:
                 return  # not under MLTCP: it has no tag
@@ -363,7 +358,7 @@ class KmodBackend(Backend):
 
     def flows(self) -> list[Flow]:
         dumped = self._dump(Command.FLOW_GET, "Reading the flows")
-        return [records.flow(decode(data)[Attribute.FLOW]) for data in dumped]
+        return [flow_from(decode(data)[Attribute.FLOW]) for data in dumped]
 
     def iterations(self) -> IterationStream:
         return _KmodIterations(self._new_socket())
@@ -386,7 +381,7 @@ class _KmodIterations(IterationStream):
         heard = self._socket.notifications(timeout_s)
         self.dropped = self._socket.dropped()
         return [
-            records.iteration(decode(data)[Attribute.ITERATION])
+            iteration_from(decode(data)[Attribute.ITERATION])
             for command, data in heard
             if command == Command.ITERATION
         ]

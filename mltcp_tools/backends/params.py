@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from mltcp_tools.backends.base import GAP_MAX_S, SHAPES, TOTAL_MAX, JobParams
@@ -35,21 +36,27 @@ def params_fields(params: JobParams) -> dict[str, int]:
 
 
 def params_from_struct(struct: Any) -> JobParams:
-    """JobParams from a cffi `struct mltcp_params`, rounded to what people wrote.
+    """JobParams from a cffi `struct mltcp_params`, see params_from_fields()."""
+    names = (name for name, _ in uapi.ffi.typeof("struct mltcp_params").fields)
+    return params_from_fields({name: getattr(struct, name) for name in names})
+
+
+def params_from_fields(fields: Mapping[str, int]) -> JobParams:
+    """JobParams from the fields of struct mltcp_params, rounded to what people wrote.
 
     The kernel takes larger sizes and gaps from other programs; they show as the largest.
     """
     mechanisms = None
-    if struct.mechanisms != uapi.MECHANISMS_DEFAULT:
-        mechanisms = tuple(name for name, bit in _MECHANISMS.items() if struct.mechanisms & bit)
+    if fields["mechanisms"] != uapi.MECHANISMS_DEFAULT:
+        mechanisms = tuple(name for name, bit in _MECHANISMS.items() if fields["mechanisms"] & bit)
     fixed = {
-        name: round(uapi.from_fixed(getattr(struct, name)), 4)
+        name: round(uapi.from_fixed(fields[name]), 4)
         for name in ("slope", "intercept", "keep_min", "keep_max", "yield_min", "yield_max")
     }
     return JobParams(
-        total_bytes=min(struct.total_bytes, TOTAL_MAX),
-        gap_s=min(struct.gap_ns / 1e9, GAP_MAX_S),
-        shape=SHAPES[struct.shape],
+        total_bytes=min(fields["total_bytes"], TOTAL_MAX),
+        gap_s=min(fields["gap_ns"] / 1e9, GAP_MAX_S),
+        shape=SHAPES[fields["shape"]],
         mechanisms=mechanisms,
         **fixed,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mltcp_tools.backends.base import Flow, IterationEvent
 from mltcp_tools.host.tcpstates import tcp_state
 from mltcp_tools.native.uapi import CONFIDENCE_MAX, address_text, ffi, from_fixed, unpack
@@ -16,9 +18,9 @@ def flow(data: bytes) -> Flow:
         netns=record.netns,
         congestion_control=ffi.string(record.ca_name).decode(errors="replace"),
         state=tcp_state(record.state),
-        local_addr=address_text(record.local_addr),
+        local_addr=address_text(bytes(record.local_addr)),
         local_port=record.local_port,
-        remote_addr=address_text(record.remote_addr),
+        remote_addr=address_text(bytes(record.remote_addr)),
         remote_port=record.remote_port,
         job_id=record.tagged_job,
         iteration=inner.iteration,
@@ -33,23 +35,22 @@ def flow(data: bytes) -> Flow:
         ssthresh=record.snd_ssthresh,
         srtt_us=inner.srtt_us,
         retransmits=(inner.retransmits - inner.start_retransmits) % 2**32 if inner.iteration else 0,
-        queue_us=inner.queue_us,
-        full_queue_us=inner.full_queue_us,
+        queue_us=inner.delay.queue_us,
+        full_queue_us=inner.delay.full_us,
         acks=inner.acks,
         losses=inner.losses,
         yields=inner.yields,
     )
 
 
-def iteration(data: bytes) -> IterationEvent:
-    """The finished iteration of a struct mltcp_event."""
-    event = unpack("mltcp_event", data)
+def iteration(event: Any) -> IterationEvent:
+    """The finished iteration of a cffi `struct mltcp_event`."""
     return IterationEvent(
         job_id=event.job,
         cookie=event.cookie,
-        local_addr=address_text(event.local_addr),
+        local_addr=address_text(bytes(event.local_addr)),
         local_port=event.local_port,
-        remote_addr=address_text(event.remote_addr),
+        remote_addr=address_text(bytes(event.remote_addr)),
         remote_port=event.remote_port,
         iteration=event.iteration,
         first_ack_s=event.first_ack_ns / 1e9,

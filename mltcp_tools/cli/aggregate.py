@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from mltcp_tools.cli.options import SECONDS
+from mltcp_tools.cli.options import SECONDS, list_option
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.units import format_bytes
 
@@ -34,13 +34,13 @@ def command() -> None:
 
 
 @command.command()
-@click.option(
+@list_option(
     "-i",
     "--interface",
     "interfaces",
-    multiple=True,
     required=True,
-    help="A port that workers are behind; can be repeated.",
+    metavar="NAME,…",
+    help="The ports that workers are behind.",
 )
 @click.option(
     "--mode",

@@ -14,7 +14,7 @@ from mltcp_tools.attach.switch import DONE, Change, attach_by_name, require_read
 from mltcp_tools.attach.targets import sockets_to_attach
 from mltcp_tools.attach.verdict import KINDS, Verdict
 from mltcp_tools.backends import get_backend
-from mltcp_tools.backends.base import ALL_NAMES, GAIN_MAX, NAMES, SHAPES, Job
+from mltcp_tools.backends.base import ALL_NAMES, GAIN_MAX, NAMES, OBSERVED, SHAPES, Job
 from mltcp_tools.cli import completing
 from mltcp_tools.cli.options import (
     GAP,
@@ -61,9 +61,13 @@ from mltcp_tools.errors import MltcpError
     "--cc",
     "congestion_control",
     type=click.Choice(ALL_NAMES),
-    default=NAMES[0],
-    show_default=True,
-    help="The congestion control to give the sockets.",
+    help=f"The congestion control to give the sockets.  [default: {NAMES[0]}]",
+)
+@click.option(
+    "--observe",
+    is_flag=True,
+    help="Only look: the sockets keep the congestion control that they have, as MLTCP's variant of"
+    " it that changes nothing, so that watch and record show what is before anything is changed.",
 )
 @list_option(
     "--kind",
@@ -95,7 +99,8 @@ def command(
     slope: float | None,
     intercept: float | None,
     shape: str | None,
-    congestion_control: str,
+    congestion_control: str | None,
+    observe: bool,
     kinds: tuple[str, ...],
     all_sockets: bool,
     backend: str,
@@ -120,7 +125,11 @@ def command(
     }
     if follow and (dry_run or as_json or move):
         raise click.UsageError("--follow goes with neither --dry-run nor --json nor --move")
-    given = {field: value for field, value in chosen.items() if value is not None}
+    given: dict[str, Any] = {field: each for field, each in chosen.items() if each is not None}
+    if observe and (congestion_control or given.keys() & {"slope", "intercept", "shape"}):
+        raise click.UsageError("--observe changes nothing: it goes without --cc, --slope, …")
+    given["mechanisms"] = () if observe else None
+    congestion_control = OBSERVED if observe else congestion_control or NAMES[0]
     if follow:
         _follow(target, name, given, congestion_control, kinds, all_sockets, backend)
         return

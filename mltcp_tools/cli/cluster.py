@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mltcp_tools.cli.options import list_option
 from mltcp_tools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,20 +28,20 @@ def command() -> None:
     metavar="KIND:FILE",
     help="Take the jobs from a public trace: gavel:FILE, sia:FILE or elasticflow:FILE.",
 )
-@click.option(
+@list_option(
     "--policy",
     "policies",
-    default="fifo",
+    default=("fifo",),
     show_default=True,
-    metavar="A,B",
+    metavar="A,B,…",
     help="Schedulers to compare.",
 )
-@click.option(
+@list_option(
     "--treatment",
     "treatments",
-    default="mltcp",
+    default=("mltcp",),
     show_default=True,
-    metavar="A,B",
+    metavar="A,B,…",
     help="How jobs share links: reno, mltcp, turns, priority, aggregation and others.",
 )
 @click.option("--jobs", type=click.IntRange(1), help="Only so many jobs, the first ones.")
@@ -50,8 +51,8 @@ def command() -> None:
 def run(
     file: Path | None,
     trace: str | None,
-    policies: str,
-    treatments: str,
+    policies: tuple[str, ...],
+    treatments: tuple[str, ...],
     jobs: int | None,
     seed: int,
     no_skip: bool,
@@ -72,11 +73,7 @@ def run(
     workload = _workload(file, trace)
     if jobs is not None:
         workload = dataclasses.replace(workload, jobs=workload.jobs[:jobs])
-    pairs = [
-        (policy(name, seed), treatment(how))
-        for name in policies.split(",")
-        for how in treatments.split(",")
-    ]
+    pairs = [(policy(name, seed), treatment(how)) for name in policies for how in treatments]
     summaries: list[dict[str, Any]] = []
     with tqdm(total=len(pairs) * len(workload.jobs), unit=" jobs", disable=None) as bar:
         for each, how in pairs:
@@ -134,7 +131,7 @@ def validate(experiments: tuple[str, ...], as_json: bool) -> None:
 )
 @click.option("--tenants", type=click.IntRange(1), default=12, show_default=True)
 @click.option("--swing", type=click.FloatRange(0, 1), default=0.7, show_default=True)
-@click.option("--treatment", "how", default="mltcp", show_default=True)
+@click.option("--treatment", "how", default=("mltcp",), show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def fapes(

@@ -9,13 +9,12 @@ from typing import Any
 
 import click
 
-from mltcp_tools.cli.options import BYTES, FRACTION, RATE
+from mltcp_tools.cli.options import BYTES, FRACTION, RATE, list_option
 from mltcp_tools.cli.text import say
 from mltcp_tools.errors import HostError, UsageError
-from mltcp_tools.units import format_bytes, format_rate, format_seconds
+from mltcp_tools.units import format_bytes, format_rate, format_seconds, parse_bytes
 
 SCHEMA = "mltcp-collectives-bench/1"
-_SIZES = ("256kB", "2.5MB", "10MB")
 _NAMES = ("gloo", "aggregated", "omnireduce", "sparse")
 
 
@@ -35,18 +34,25 @@ def command() -> None:
 @click.option("--queue", type=BYTES, default="100kB", show_default=True, help="Of each link's end.")
 @click.option("--mode", type=click.Choice(("xdp", "tc")), default="xdp", show_default=True)
 @click.option("--mtu", type=click.IntRange(576, 9000), default=1500, show_default=True)
-@click.option(
-    "-s", "--size", "sizes", type=BYTES, multiple=True, help="Bytes of a tensor; can be repeated."
+@list_option(
+    "-s",
+    "--size",
+    "sizes",
+    parse=parse_bytes,
+    metavar="SIZE,…",
+    default=("256kB", "2.5MB", "10MB"),
+    show_default=True,
+    help="Bytes of the tensors.",
 )
-@click.option(
+@list_option(
     "-a",
     "--algorithm",
     "algorithms",
-    type=click.Choice(_NAMES),
-    multiple=True,
+    allowed=_NAMES,
+    metavar="NAME,…",
     default=("gloo", "aggregated"),
     show_default=True,
-    help="Can be repeated.",
+    help=f"What to compare, of {', '.join(_NAMES)}.",
 )
 @click.option("--repeats", type=click.IntRange(1), default=5, show_default=True)
 @click.option(
@@ -79,11 +85,10 @@ def bench(
         raise HostError("Comparing collectives needs torch: pip install 'mltcp-tools[train]'")
     from mltcp_tools.collectives.bench import Plan
 
-    chosen = sizes or tuple(BYTES.convert(each, None, None) for each in _SIZES)
-    wrong = [size for size in chosen if size < 4 or size % 4]
+    wrong = [size for size in sizes if size < 4 or size % 4]
     if wrong:
         raise UsageError(f"{wrong[0]} bytes are no whole number of float32; take a multiple of 4.")
-    plan = Plan(algorithms, [int(size) for size in chosen], repeats, density, aggregator)
+    plan = Plan(algorithms, list(sizes), repeats, density, aggregator)
     document: dict[str, Any] = {"schema": SCHEMA, "density": density}
     if namespaces:
         from mltcp_tools.collectives.bench_here import bench_here

@@ -12,12 +12,18 @@ from mltcp_tools.backends.base import Flow
 from mltcp_tools.cli.options import backend_option
 from mltcp_tools.cli.text import endpoint, printable, show_table
 from mltcp_tools.columns import Cell, Column, Row, clip
+from mltcp_tools.host.driven import Driven
+from mltcp_tools.host.namespaces import MOUNTED
 from mltcp_tools.observe.board import read_boards
+from mltcp_tools.observe.untagged import Untagged, owners
 from mltcp_tools.sources.metadata import Metadata
 from mltcp_tools.units import format_bytes, format_seconds
 
 _COLUMNS = (
     Column("JOB", left=True),
+    Column("PID", drop=11),
+    Column("NETNS", left=True, drop=12),
+    Column("PORT", drop=13),
     Column("CC", left=True, drop=4),
     Column("PEER", left=True),
     Column("ITERATION", drop=3),
@@ -34,11 +40,14 @@ _COLUMNS = (
 )
 
 
-def _row(flow: Flow, job: str, known: Metadata | None) -> Row:
+def _row(flow: Flow, job: str, known: Metadata | None, owner: Driven | None) -> Row:
     size = flow.learned_bytes if known is None else known.bytes_per_iteration
     source = "itself" if flow.learned_bytes else "-"
     return (
         clip(printable(job), 20),
+        str(owner.pid) if owner and owner.pid else "-",
+        clip(_namespace(flow, owner), 12),
+        str(flow.local_port),
         flow.congestion_control,
         endpoint(flow.remote_addr, flow.remote_port),
         str(flow.iteration),
@@ -55,6 +64,16 @@ def _row(flow: Flow, job: str, known: Metadata | None) -> Row:
     )
 
 
+def _namespace(flow: Flow, owner: Driven | None) -> str:
+    """Its name, where it has one; `-` for this one; else the number by which `netns:` knows it."""
+    if owner is None:
+        return str(flow.netns)
+    name = owner.namespace.name
+    if name.startswith(MOUNTED):
+        return name.removeprefix(MOUNTED)
+    return "-" if owner.namespace.is_here else str(flow.netns)
+
+
 def as_document(known: Metadata | None) -> dict[str, object] | None:
     """What is known of a job's iterations, as `--json` shows it."""
     return None if known is None else dataclasses.asdict(known)
@@ -66,24 +85,33 @@ def as_document(known: Metadata | None) -> dict[str, object] | None:
 def command(backend: str, as_json: bool) -> None:
     """List every socket that runs an MLTCP congestion control, in all network namespaces.
 
-    SENT, RATIO and RETRANS are those of the present iteration. A ratio of - means that the flow
-    behaves as its base: it doesn't know its iterations, or no longer.
+    PID is a process that has the socket, NETNS its network namespace (- for this one) and PORT the
+    local one. A flow without a job that is sure of its iterations is one of its own: what that
+    process sends to that peer. SENT, RATIO and RETRANS are those of the present iteration. A ratio
+    of - means that the flow behaves as its base: it doesn't know its iterations, or no longer.
     SOURCE is who knows of its job's iterations, with their PERIOD and the BYTES of a flow in each;
     `itself`: only what the flow has learned alone.
     """
     source = get_backend(backend)
     flows = source.flows()
+    held = owners(flows)
+    untagged = Untagged()
+    untagged.update(flows, jobs := source.jobs())
+    own = {flow.cookie: flow.job_id for flow in untagged.flows(flows)}
     known = {job_id: view.metadata for job_id, view in read_boards().items()}
     if as_json:
         documents = [
-            dataclasses.asdict(flow) | {"metadata": as_document(known.get(flow.job_id))}
+            dataclasses.asdict(flow)
+            | {"metadata": as_document(known.get(flow.job_id))}
+            | {"pid": held[flow.cookie].pid if flow.cookie in held else 0}
             for flow in flows
         ]
         click.echo(json.dumps(documents, indent=2))
         return
-    names = {job.id: job.name for job in source.jobs()}
+    names = {job.id: job.name for job in (*jobs, *untagged.jobs)}
     rows = []
     for flow in sorted(flows, key=lambda flow: (flow.job_id, flow.cookie)):
-        name = names.get(flow.job_id, str(flow.job_id)) if flow.job_id else "-"
-        rows.append(_row(flow, name, known.get(flow.job_id)))
+        job_id = own[flow.cookie]
+        name = names.get(job_id, str(job_id)) if job_id else "-"
+        rows.append(_row(flow, name, known.get(flow.job_id), held.get(flow.cookie)))
     show_table(_COLUMNS, rows)

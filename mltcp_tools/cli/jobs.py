@@ -14,6 +14,7 @@ from mltcp_tools.cli.options import backend_option
 from mltcp_tools.cli.text import printable, show_table
 from mltcp_tools.columns import Cell, Column, Row, clip
 from mltcp_tools.observe.board import read_boards
+from mltcp_tools.observe.untagged import Untagged
 from mltcp_tools.sources.metadata import CONFIDENT, Metadata
 from mltcp_tools.units import format_bytes, format_seconds
 
@@ -56,13 +57,16 @@ def command(backend: str, as_json: bool) -> None:
     BURST and GAP are in force: bytes of a burst of one flow, and the silence that ends an
     iteration; `learned`: by each flow itself. SOURCE is who is believed (hooks in the training
     loop, nccl, gloo; or `itself`, what flows have learned), with the PERIOD and BYTES of a flow it
-    found; it takes `mltcp agent` or `attach --follow` to find out.
+    found; it takes `mltcp agent` or `attach --follow` to find out. Flows without a job that have
+    learned their iterations are listed by process and peer.
     """
     source = get_backend(backend)
-    flows = [flow.job_id for flow in source.flows()]
+    untagged = Untagged()
+    untagged.update(there := source.flows(), source.jobs())
+    flows = [flow.job_id for flow in untagged.flows(there)]
     boards = read_boards()
     known = {job_id: view.metadata for job_id, view in boards.items()}
-    jobs = source.jobs()
+    jobs = [*source.jobs(), *untagged.jobs]
     if as_json:
         found = [(job, known.get(job.id)) for job in jobs]
         click.echo(

@@ -49,19 +49,16 @@ COMMANDS = {
 
 GROUPS = {
     "Kernel": ("doctor", "load", "unload", "status", "completion"),
-    "Live jobs": (
-        "ps",
-        "attach",
-        "detach",
-        "agent",
-        "jobs",
-        "flows",
-        "watch",
-        "record",
-        "prioritise",
+    "Live jobs": ("ps", "attach", "detach", "agent", "jobs", "flows", "watch", "record", "prioritise"),
+    "Experiments": (
+        "testbed",
+        "simulate",
+        "emulate",
+        "collectives",
         "aggregate",
+        "report",
+        "results",
     ),
-    "Experiments": ("testbed", "simulate", "emulate", "report", "results", "collectives"),
     "Planning": ("profile", "plan", "cluster"),
 }
 """The commands in the order in which help shows them."""

@@ -53,20 +53,27 @@ GAP = Quantity("time", _gap)
 
 
 def list_option(
-    *names: str, allowed: Collection[str] = (), **settings: Any
+    *names: str,
+    allowed: Collection[str] = (),
+    parse: Callable[[str], Any] = str,
+    **settings: Any,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """An option that takes a list: with commas, given again, or both.
 
-    allowed: what may be in it, if not anything. The command gets a tuple, each entry once.
+    allowed: what may be in it, if not anything. parse: makes an entry of its word, or raises
+    UsageError. The command gets a tuple, each entry once.
     """
 
-    def read(ctx: click.Context, param: click.Parameter, words: Sequence[str]) -> tuple[str, ...]:
+    def read(ctx: click.Context, param: click.Parameter, words: Sequence[str]) -> tuple[Any, ...]:
         parts = (part.strip() for word in words for part in word.split(","))
         found = tuple(dict.fromkeys(part for part in parts if part))
         for each in found:
             if allowed and each not in allowed:
                 raise click.BadParameter(f"{each!r} is not one of {', '.join(allowed)}.")
-        return found
+        try:
+            return tuple(parse(each) for each in found)
+        except UsageError as error:
+            raise click.BadParameter(str(error)) from None
 
     if allowed:
         settings.setdefault("shell_complete", completing.offering(lambda ctx: allowed))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import click
 
@@ -10,7 +11,8 @@ from mltcp_tools.backends import AUTO, BACKENDS, get_backend
 from mltcp_tools.backends.base import Backend
 from mltcp_tools.cli.options import backend_option
 from mltcp_tools.cli.text import say
-from mltcp_tools.errors import HostError
+from mltcp_tools.errors import HostError, MltcpError
+from mltcp_tools.host.locks import RUN_DIR
 
 
 @click.command()
@@ -42,9 +44,8 @@ def command(backend: str, force: bool, everything: bool, dry_run: bool, as_json:
         if force or as_json or backend != AUTO:
             raise click.UsageError("--everything goes with none of --force, --json and --backend")
         from mltcp_tools.attach.removal import take_off
-        from mltcp_tools.testbed.leftovers import remove_leftovers
 
-        take_off(say, dry_run, before=remove_leftovers)
+        take_off(say, dry_run, before=_testbeds)
         return
     chosen = [get_backend(backend)] if backend != AUTO else _there() or [get_backend()]
     was_there = _there()
@@ -61,6 +62,20 @@ def command(backend: str, force: bool, everything: bool, dry_run: bool, as_json:
         )
     else:
         click.echo("Unloaded.", err=True)
+
+
+def _testbeds() -> Sequence[str]:
+    """Remove what testbeds left; name it. Few hosts ever had one, or have the packages for it."""
+    if not (RUN_DIR / "testbed").is_dir():
+        return []
+    try:
+        from mltcp_tools.testbed.leftovers import remove_leftovers
+    except ModuleNotFoundError as error:
+        raise MltcpError(
+            f"What testbeds left stays, as the Python package {error.name} is missing; run: pip"
+            " install 'mltcp-tools[report]', then mltcp testbed clean."
+        ) from error
+    return remove_leftovers()
 
 
 def _there() -> list[Backend]:

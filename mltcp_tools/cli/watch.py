@@ -35,6 +35,9 @@ _NOTABLE = 0.1
 _BAD = 0.3
 
 
+_NONE = "No job is attached, and no flow without one is sure of its iterations yet."
+
+
 def _row(view: JobView) -> Row:
     known = view.metadata
     return (
@@ -81,7 +84,10 @@ def document(view: JobView) -> dict[str, Any]:
 )
 @backend_option
 def command(once: bool, as_json: bool, wait_s: float, backend: str) -> None:
-    """Show the attached jobs: how long iterations take, and whether others are in the way.
+    """Show the jobs: how long iterations take, and whether others are in the way.
+
+    Those attached, and what processes send to a peer over flows without a job that have learned
+    their iterations.
 
     TIME is the median of the latest 10 iterations, CHANGE how it compares with the first 5 seen,
     TO-BEST with the fastest tenth; OVERLAP is the share of communication during which another job
@@ -111,4 +117,4 @@ def _show(views: Sequence[JobView], as_json: bool, screen: bool) -> None:
     if views:
         show_table(_COLUMNS, [_row(view) for view in views])
     else:
-        click.echo("No job is attached.")
+        click.echo(_NONE)

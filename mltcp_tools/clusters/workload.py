@@ -329,11 +329,11 @@ def _read_stragglers(top: Section) -> Stragglers | None:
 
 
 def duration(value: object) -> float:
-    """Seconds from `340ms`, `20min`, `3h`, `2d` or a plain number of seconds."""
+    """Seconds from `340ms`, `20min`, `3h`, `2d`."""
     match = re.fullmatch(r"\s*([0-9.]+)\s*(h|d)\s*", str(value))
     if match is None:
         return parse_seconds(value)
-    return parse_seconds(match[1]) * (3600 if match[2] == "h" else 86_400)
+    return parse_seconds(f"{match[1]}s") * (3600 if match[2] == "h" else 86_400)
 
 
 def _some_time(value: object) -> float:

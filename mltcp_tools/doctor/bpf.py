@@ -8,7 +8,8 @@ import re
 from mltcp_tools.doctor.host import Host
 from mltcp_tools.doctor.privileges import capabilities
 from mltcp_tools.doctor.report import Check, install, needed
-from mltcp_tools.native.objects import CLANG_MIN
+from mltcp_tools.host.facts import skips_struct_ops
+from mltcp_tools.native.objects import CLANG_MIN, objects_shipped
 
 MIN_KERNEL = (5, 15)  # the first long-term kernel with socket options in struct_ops programs
 BTF = "/sys/kernel/btf/vmlinux"
@@ -21,13 +22,13 @@ def checks(host: Host) -> list[Check]:
         _kernel(host),
         _btf(host),
         _ops_shape(host),
+        _skipping(host),
         _jit(host),
         _bpffs(host),
         capabilities(host, {"CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"}),
         _network(host),
         _lockdown(host),
-        _clang(host),
-        _libbpf_headers(host),
+        *([_shipped()] if objects_shipped() else [_clang(host), _libbpf_headers(host)]),
         _libbpf(host),
         _bpftool(host),
     ]
@@ -77,6 +78,21 @@ def _ops_shape(host: Host) -> Check:
         " arguments",
         f"struct tcp_congestion_ops lacks {', '.join(lacking)}",
         "Report this kernel's version; it changed the interface of congestion controls.",
+    )
+
+
+def _skipping(host: Host) -> Check:
+    """Does the kernel run every call of a congestion control in BPF?"""
+    btf = host.read(BTF)
+    if btf is None:
+        return Check("struct_ops", "unknown", "needs BTF to be looked at")
+    return needed(
+        "struct_ops",
+        not skips_struct_ops(btf),
+        "every call of a congestion control is run",
+        "the kernel skips calls of a congestion control at times, and takes chance numbers for "
+        "windows then; MLTCP refuses to load",
+        "Boot Linux 6.1 or newer (commit 64696c40d03c), or use the kernel module.",
     )
 
 
@@ -153,6 +169,10 @@ def _clang(host: Host) -> Check:
         f"{found.group()} was built without the bpf target",
         install("clang") + ", and name that one in the environment variable CLANG.",
     )
+
+
+def _shipped() -> Check:
+    return Check("programs", "ok", "compiled already, in this package: no compiler is needed")
 
 
 def _libbpf_headers(host: Host) -> Check:

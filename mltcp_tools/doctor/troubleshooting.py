@@ -22,6 +22,7 @@ HOSTS: tuple[Mapping[str, str], ...] = (
     _RELEASE | {"proc/sys/kernel/yama/ptrace_scope": "3"},
     _RELEASE | {"sys/kernel/security/lockdown": "none integrity [confidentiality]"},
     {"proc/sys/kernel/osrelease": "5.4.0"},
+    _RELEASE | {"sys/kernel/btf/vmlinux": "names of functions"},
 )
 
 _HEAD = """\

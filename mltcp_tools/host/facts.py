@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 from mltcp_tools.errors import HostError
@@ -78,6 +79,28 @@ def require_bpf_capabilities() -> None:
         raise HostError(
             f"This process lacks {', '.join(sorted(missing))}, which BPF congestion controls need; "
             "run it as root (sudo)."
+        )
+
+
+def skips_struct_ops(btf: str) -> bool:
+    """Whether a kernel with that type information (its text) skips struct_ops programs at times.
+
+    Before Linux 6.1 (commit 64696c40d03c) one that interrupts itself isn't run, and its caller
+    takes what lies on the stack for the window it returned. The fix, and what became of it in 6.2
+    (271de525e1d7), has functions of its own, by which distributions' backports are known, too.
+    """
+    return not any(
+        f"\0{name}\0" in btf for name in ("__bpf_prog_enter_struct_ops", "__bpf_prog_enter_recur")
+    )
+
+
+def require_whole_struct_ops(btf: Path = Path("/sys/kernel/btf/vmlinux")) -> None:
+    """Raise HostError on a kernel on which a congestion control in BPF may return anything."""
+    if skips_struct_ops(btf.read_text(errors="replace")):
+        raise HostError(
+            f"This kernel ({platform.release()}) skips congestion controls in BPF at times, and "
+            "then takes chance numbers for their windows; boot Linux 6.1 or newer, or use the "
+            "kernel module (mltcp load --backend kmod)."
         )
 
 

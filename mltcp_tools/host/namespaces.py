@@ -18,6 +18,9 @@ PROC = Path("/proc")
 _HOME = "/proc/thread-self/ns/net"
 DEFAULT = "net.ipv4.tcp_congestion_control"
 _ALLOWED = "net.ipv4.tcp_allowed_congestion_control"
+MOUNTED = "network namespace "
+"""What the name of one begins with that is mounted, before that name."""
+
 _T = TypeVar("_T")
 
 
@@ -31,6 +34,11 @@ class NetNamespace:
     inode: int
     path: str
     name: str
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it was the calling thread's own."""
+        return self.path == _HOME
 
 
 @contextlib.contextmanager
@@ -65,7 +73,7 @@ def _candidates() -> Iterator[tuple[str, str]]:
         head, _, tail = line.partition(" - ")
         if tail.startswith("nsfs ") and head.split(" ")[3].startswith("net:["):
             path = head.split(" ")[4]
-            yield path, f"network namespace {path.removeprefix('/run/netns/')}"
+            yield path, f"{MOUNTED}{path.removeprefix('/run/netns/')}"
     pids = sorted(int(each) for each in os.listdir(PROC) if each.isdecimal())
     for pid in pids:
         yield f"/proc/{pid}/ns/net", f"the network namespace of process {process_name(pid)}"

@@ -27,22 +27,41 @@ uint8_t mltcp_is_boundary(struct mltcp_flow *f, const struct mltcp_params *p, ui
 uint8_t mltcp_is_reported(const struct mltcp_flow *f, uint64_t default_gap_ns);
 void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *p, uint64_t now,
                  uint64_t received_bytes);
-uint8_t mltcp_on_ack(struct mltcp_flow *f, uint64_t now, uint64_t acked_bytes, int32_t rtt_us,
-                     uint32_t min_rtt_us);
+void mltcp_on_send(struct mltcp_flow *f, uint64_t now, uint32_t retransmits);
+uint8_t mltcp_on_ack(struct mltcp_flow *f, uint64_t now, uint64_t acked_bytes);
 void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params *p, uint32_t mechanisms,
                   uint64_t now);
+void mltcp_note(struct mltcp_flow *f, uint32_t cwnd, uint32_t srtt_us, uint32_t retransmits);
+uint8_t mltcp_is_base(const struct mltcp_flow *f);
 uint32_t mltcp_scaled_acked(struct mltcp_flow *f, uint32_t acked);
-uint32_t mltcp_on_loss(struct mltcp_flow *f, uint32_t cwnd, uint32_t base);
+uint32_t mltcp_on_loss(struct mltcp_flow *f, uint32_t cwnd, uint32_t base, uint32_t srtt_us,
+                       uint32_t min_us);
 uint8_t mltcp_must_yield(const struct mltcp_flow *f);
-uint32_t mltcp_yield(struct mltcp_flow *f, uint64_t now, uint32_t cwnd, uint32_t ssthresh);
-void mltcp_ask_path(struct mltcp_flow *f, const unsigned long long *slot, uint32_t key);
-void mltcp_tell_path(const struct mltcp_flow *f, unsigned long long *slot, uint32_t key);
-uint32_t mltcp_resume(struct mltcp_flow *f);
-uint8_t mltcp_yield_or_resume(struct mltcp_flow *f, uint32_t *cwnd, uint32_t *ssthresh);
+uint8_t mltcp_yield_or_resume(struct mltcp_flow *f, uint32_t srtt_us, uint32_t *cwnd,
+                              uint32_t *ssthresh);
+struct mltcp_rtt {
+    uint32_t now_us;
+    int32_t rtt_us;
+    uint32_t min_us, segments;
+    uint64_t bytes;
+    uint32_t outstanding, retransmitted;
+};
+void mltcp_delay_rtt(struct mltcp_delay *d, const struct mltcp_rtt *s);
+void mltcp_delay_rate(struct mltcp_delay *d, uint64_t bytes, uint64_t ns);
+void mltcp_delay_full(struct mltcp_delay *d, uint64_t now, uint32_t srtt_us, uint32_t min_us);
+void mltcp_delay_ask(struct mltcp_delay *d, uint64_t now, const unsigned long long *slot,
+                     uint32_t key);
+void mltcp_delay_tell(const struct mltcp_delay *d, unsigned long long *slot, uint32_t key);
 #define MLTCP_OVERRUN ...
 #define MLTCP_STEPS ...
 #define MLTCP_QUEUE_MIN_US ...
+#define MLTCP_QUEUE_MAX_US ...
+#define MLTCP_OWN_LOSSES ...
+#define MLTCP_DATE_SHIFT ...
+#define MLTCP_DATES_MAX ...
 #define MLTCP_CWND_MIN ...
+#define MLTCP_KEEP_MAX ...
+#define MLTCP_LOOK_AGAIN ...
 #define MLTCP_GAIN_MAX ...
 #define MLTCP_TOTAL_MAX ...
 #define MLTCP_GAP_MAX_NS ...

@@ -28,7 +28,7 @@ CONFIDENCE_MAX = 11
 """Of what a flow has learned: enough to act (MLTCP_CONFIDENT), and the most there is."""
 
 GENL_NAME = "mltcp"
-GENL_VERSION = 1
+GENL_VERSION = 2
 GENL_GROUP = "iterations"
 """The generic netlink family of the kernel module, and its multicast group."""
 
@@ -63,6 +63,71 @@ class Attribute(IntEnum):
     JOBS = 12
 
 
+class Params(IntEnum):
+    """enum mltcp_params_attr: what JOB_PARAMS consists of."""
+
+    TOTAL_BYTES = 2
+    GAP_NS = 3
+    SLOPE = 4
+    INTERCEPT = 5
+    KEEP_MIN = 6
+    KEEP_MAX = 7
+    YIELD_MIN = 8
+    YIELD_MAX = 9
+    SHAPE = 10
+    MECHANISMS = 11
+
+
+class FlowAttribute(IntEnum):
+    """enum mltcp_flow_attr: what FLOW consists of."""
+
+    COOKIE = 2
+    LOCAL_ADDR = 3
+    REMOTE_ADDR = 4
+    LOCAL_PORT = 5
+    REMOTE_PORT = 6
+    NETNS = 7
+    JOB = 8
+    CWND = 9
+    SSTHRESH = 10
+    STATE = 11
+    CA_NAME = 12
+    ITERATION = 13
+    SENT_BYTES = 14
+    RATIO = 15
+    LEARNED_BYTES = 16
+    LEARNED_GAP_US = 17
+    CONFIDENCE = 18
+    GAIN = 19
+    ACTIVE = 20
+    SRTT_US = 21
+    RETRANSMITS = 22
+    QUEUE_US = 23
+    FULL_QUEUE_US = 24
+    ACKS = 25
+    LOSSES = 26
+    YIELDS = 27
+
+
+class IterationAttribute(IntEnum):
+    """enum mltcp_iteration_attr: what ITERATION consists of."""
+
+    COOKIE = 2
+    LOCAL_ADDR = 3
+    REMOTE_ADDR = 4
+    LOCAL_PORT = 5
+    REMOTE_PORT = 6
+    FIRST_ACK_NS = 7
+    LAST_ACK_NS = 8
+    BYTES = 9
+    JOB = 10
+    ITERATION = 11
+    RETRANSMITS = 12
+    SRTT_US = 13
+    CWND = 14
+    RATIO = 15
+
+
 STRUCTS = """
 struct mltcp_params {
     uint64_t total_bytes, gap_ns;
@@ -72,25 +137,37 @@ struct mltcp_job {
     struct mltcp_params params;
     char name[64];
 };
+struct mltcp_job_key {
+    uint64_t home;
+    uint32_t id, pad;
+};
 struct mltcp_tag {
-    uint32_t job;
+    uint32_t job, netns;
+    uint64_t home;
+};
+struct mltcp_delay {
+    uint32_t queue_us, sent_us, kib_ns, full_us, own_us;
+    uint16_t full_date;
+    uint8_t own_losses, pad;
 };
 struct mltcp_flow {
-    uint64_t acked_bytes, start_bytes, start_ns, last_ns, send_ns, next_bytes;
-    uint32_t job, iteration, ratio, queue_us, full_queue_us, gain, keep, yield_us;
-    uint32_t idle_us, received_kib, carry, resume_ssthresh;
-    uint64_t shrink_ns;
+    uint64_t acked_bytes, next_bytes, last_ns, next_ns, send_ns;
+    struct mltcp_delay delay;
+    uint32_t gain, free_gain, carry, yield_us, resume_ssthresh, acks;
+    uint64_t shrink_ns, start_bytes, start_ns, step_bytes, step_ns;
+    uint32_t job, iteration, ratio, keep, full_cwnd, idle_us, received_kib;
     uint32_t total_kib, gap_us, inner_us, piece_kib;
     uint32_t longer_us, longer_ms, longer_kib, longer_size, pieces[6];
-    uint32_t cwnd, srtt_us, retransmits, start_retransmits, acks, losses, yields;
-    uint8_t active, confidence, piece_count, flags;
+    uint8_t piece_gaps[6], piece_count, confidence, active, flags;
+    uint16_t pad;
+    uint32_t cwnd, srtt_us, retransmits, start_retransmits, losses, yields;
 };
 struct mltcp_event {
     uint64_t cookie, first_ack_ns, last_ack_ns, bytes;
     uint32_t job, iteration, retransmits, srtt_us, cwnd, ratio;
     uint8_t local_addr[16], remote_addr[16];
     uint16_t local_port, remote_port;
-    uint32_t pad;
+    uint32_t netns;
 };
 struct mltcp_flow_record {
     uint64_t cookie;
@@ -134,9 +211,8 @@ def unpack(kind: str, data: bytes) -> Any:
     return struct
 
 
-def address_text(address: Any) -> str:
+def address_text(packed: bytes) -> str:
     """Text of a 16-byte address; IPv4-mapped ones as IPv4."""
-    packed = bytes(ffi.buffer(address))
     if packed.startswith(_V4_MAPPED):
         return socket.inet_ntop(socket.AF_INET, packed[len(_V4_MAPPED) :])
     return socket.inet_ntop(socket.AF_INET6, packed)

@@ -10,6 +10,8 @@ from statistics import median
 from mltcp_tools.backends.base import IterationEvent, Job
 
 _NEAR_S = 1e-3
+# So many connections, one after the other, are no chance.
+_IN_A_ROW = 4
 _OPEN = 2
 # Below this share of the usual bytes it is a straggling packet or a heartbeat, not an iteration.
 _LEAST_SHARE = 0.05
@@ -25,6 +27,56 @@ def without_pieces(events: Iterable[IterationEvent], jobs: Iterable[Job]) -> lis
     """
     told = {job.id for job in jobs if job.params.gap_s}
     return [event for event in events if event.ratio or event.job_id in told]
+
+
+@dataclass
+class _Row:
+    """Connections of a job that reported once each: how many came after the ones before."""
+
+    cookies: set[int] = field(default_factory=set)
+    held: list[IterationEvent] = field(default_factory=list)
+    groups: int = 0
+    end_s: float = 0.0
+
+
+class Whole:
+    """Leaves out pieces, as without_pieces does, from one call to the next.
+
+    But where a job opens a connection for each iteration, none lives to learn anything: of a job
+    whose connections report once each, one after the other, that is the iteration. Parallel ones
+    are one.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[int, _Row] = {}
+
+    def of(self, events: Iterable[IterationEvent], jobs: Iterable[Job]) -> list[IterationEvent]:
+        """The events that are iterations, or parts of one."""
+        known = list(jobs)
+        found = []
+        for event in events:
+            if without_pieces([event], known):
+                self._rows.pop(event.job_id, None)
+                found.append(event)
+            else:
+                found += self._short_lived(event)
+        return found
+
+    def _short_lived(self, event: IterationEvent) -> list[IterationEvent]:
+        row = self._rows.setdefault(event.job_id, _Row())
+        if event.iteration != 1 or event.cookie in row.cookies:
+            self._rows[event.job_id] = _Row()  # it lives on: pieces
+            return []
+        if not row.cookies or event.first_ack_s > row.end_s:
+            row.groups += 1
+            row.cookies.clear()  # those before have closed, or would have reported again
+        row.cookies.add(event.cookie)
+        row.end_s = max(row.end_s, event.last_ack_s)
+        row.held.append(event)
+        if row.groups < _IN_A_ROW:
+            return []
+        held, row.held = row.held, []
+        return held
 
 
 @dataclass(frozen=True)

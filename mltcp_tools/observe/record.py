@@ -15,12 +15,13 @@ from typing import Any
 
 import yaml
 
-from mltcp_tools.backends.base import Backend, Flow, IterationEvent, Job
+from mltcp_tools.backends.base import BASES, Backend, Flow, IterationEvent, Job
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.host.files import replace_file
 from mltcp_tools.host.leases import leased
-from mltcp_tools.observe.iterations import JobIteration, without_pieces
+from mltcp_tools.observe.iterations import JobIteration, Whole
 from mltcp_tools.observe.relay import open_iterations
+from mltcp_tools.observe.untagged import Untagged
 from mltcp_tools.observe.view import Views
 from mltcp_tools.runs.environment import Environment
 from mltcp_tools.runs.folder import append_rows, check_folder, complete_tables, write_tables
@@ -59,6 +60,7 @@ class Recording:
         self._start_s = start_s
         self._folder = folder
         self._views = Views()
+        self._whole = Whole()
         self._totals = {job_id: _Totals() for job_id in jobs}
         self._flows: dict[tuple[int, int], int] = {}
         self._numbers: dict[int, int] = {}
@@ -68,13 +70,16 @@ class Recording:
     def add(self, events: Sequence[IterationEvent]) -> None:
         """Take events; those of other jobs, and bursts that began earlier, are left out."""
         own = [e for e in events if e.job_id in self._jobs and e.first_ack_s >= self._start_s]
-        self._append(self._views.add(without_pieces(own, self._jobs.values())))
+        self._append(self._views.add(self._whole.of(own, self._jobs.values())))
 
     def note(self, flows: Sequence[Flow]) -> None:
         """Remember which congestion control each job runs, and from where it sends."""
         for flow in flows:
             if flow.job_id in self._jobs:
-                self._ccs[flow.job_id] = flow.congestion_control
+                observed = self._jobs[flow.job_id].params.observed
+                name = flow.congestion_control
+                # While it uses no mechanism, it is what it is built on.
+                self._ccs[flow.job_id] = BASES[name] if observed else name
                 self._locals[flow.job_id].add(flow.local_addr)
 
     def counts(self) -> dict[str, int]:
@@ -186,7 +191,9 @@ def record(
     names: Collection[str],
     until: Callable[[dict[str, int], float], bool],
 ) -> dict[str, int]:
-    """Record the jobs of these names (all that are set, without any) into the new folder.
+    """Record the jobs of these names (all there are, without any) into the new folder.
+
+    Flows without a job that are sure of their iterations when it begins are jobs of their own.
 
     until: told the iterations of each job and the seconds that went by, says when it is enough;
     KeyboardInterrupt ends it as well. Whatever ends it, the folder has all complete iterations.
@@ -194,32 +201,38 @@ def record(
     is in use, BusyError where the iterations are somebody else's to read.
     """
     check_folder(folder)
-    jobs = {job.id: job for job in backend.jobs() if not names or job.name in names}
+    untagged = Untagged()
+    untagged.update(backend.flows(), backend.jobs())
+    there = [*backend.jobs(), *untagged.jobs]
+    jobs = {job.id: job for job in there if not names or job.name in names}
     if missing := sorted(set(names) - {job.name for job in jobs.values()}):
-        known = ", ".join(job.name for job in backend.jobs()) or "none"
+        known = ", ".join(job.name for job in there) or "none"
         raise UsageError(f"There is no job {missing[0]!r}; there are: {known}.")
     if not jobs:
-        raise UsageError("No job is attached; `mltcp attach` makes flows a job's.")
+        raise UsageError(
+            "No job is attached, and no flow without one is sure of its iterations yet; `mltcp"
+            " attach` makes flows a job's."
+        )
     with leased("mltcp record", backend.name), open_iterations(backend) as stream:
         folder.mkdir(parents=True, exist_ok=True)
         environment = Environment(folder)
         start_s = described_s = time.monotonic()
         recording = Recording(jobs, start_s, folder)
-        recording.note(backend.flows())
+        recording.note(untagged.flows(backend.flows()))
         recording.describe(0.0)
         outcome = "finished"
         try:
             while not until(recording.counts(), time.monotonic() - start_s):
-                recording.add(stream.poll(_POLL_S))
+                recording.add(untagged.events(stream.poll(_POLL_S)))
                 if time.monotonic() - described_s > _DESCRIBE_S:
                     described_s = time.monotonic()
-                    recording.note(backend.flows())
+                    recording.note(untagged.flows(backend.flows()))
                     recording.describe(described_s - start_s)
         except KeyboardInterrupt:
             pass
         except MltcpError as error:
             outcome = str(error)
-        recording.note(backend.flows())
+        recording.note(untagged.flows(backend.flows()))
         recording.finish(time.monotonic() - start_s)
         if stream.dropped:
             environment.warn(f"{stream.dropped} events of flows were lost.")

@@ -11,8 +11,9 @@ from mltcp_tools.backends.base import Backend, Flow, IterationStream, Job
 from mltcp_tools.errors import BusyError
 from mltcp_tools.host.leases import leased
 from mltcp_tools.observe.board import read_boards
-from mltcp_tools.observe.iterations import without_pieces
+from mltcp_tools.observe.iterations import Whole
 from mltcp_tools.observe.relay import open_iterations
+from mltcp_tools.observe.untagged import Untagged
 from mltcp_tools.observe.view import JobView, Views
 from mltcp_tools.sources.itself import learned
 
@@ -20,14 +21,17 @@ from mltcp_tools.sources.itself import learned
 class Watch:
     """Looks at the jobs again and again. A context manager.
 
-    A follower knows a job from its beginning on; of jobs that nobody follows, only what happens
-    from entering on is seen. blind: why that is not seen either, or empty.
+    Flows without a job that are sure of their iterations are jobs of their own, by process and
+    peer. A follower knows a job from its beginning on; of jobs that nobody follows, only what
+    happens from entering on is seen. blind: why that is not seen either, or empty.
     """
 
     def __init__(self, backend: Backend) -> None:
         self.blind = ""
         self._backend = backend
         self._views = Views()
+        self._whole = Whole()
+        self._untagged = Untagged()
         self._stream: IterationStream | None = None
         self._stack = ExitStack()
 
@@ -45,19 +49,25 @@ class Watch:
     def wait(self, seconds: float) -> None:
         """Let time pass, and note what happens in it."""
         jobs = self._backend.jobs()
+        self._untagged.update(self._backend.flows(), jobs)
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             if self._stream is None:
                 time.sleep(left)
             else:
-                events = self._stream.poll(left)
-                self._views.add(without_pieces(events, jobs))
+                events = self._untagged.events(self._stream.poll(left))
+                self._views.add(self._whole.of(events, jobs))
 
     def look(self) -> list[JobView]:
         """The jobs as they stand, by id."""
         boards = read_boards()
+        jobs = self._backend.jobs()
         flows = self._backend.flows()
-        return [boards.get(job.id) or self._own(job, flows) for job in self._backend.jobs()]
+        self._untagged.update(flows, jobs)
+        flows = self._untagged.flows(flows)
+        views = [boards.get(job.id) or self._own(job, flows) for job in jobs]
+        found = [self._own(job, flows) for job in self._untagged.jobs]
+        return views + [view for view in found if view.flows]
 
     def _own(self, job: Job, flows: Sequence[Flow]) -> JobView:
         """A job that nobody follows: nothing is known but what its flows have learned."""

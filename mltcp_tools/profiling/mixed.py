@@ -6,6 +6,7 @@ where these differ by more than an iteration's bursts explain, there is more tha
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -132,12 +133,12 @@ def _period(series: Series | None) -> float | None:
 
 
 def _related(groups: Sequence[_Group]) -> bool:
-    """Whether one job could have connections of all these periods."""
-    first = groups[0].period_s
+    """Whether one job could have connections of two of these periods."""
     ratios = [a / b for a in range(1, _MULTIPLE + 1) for b in range(1, _MULTIPLE + 1)]
-    return all(
-        any(abs(group.period_s / first / ratio - 1) < _NEAR for ratio in ratios)
-        for group in groups[1:]
+    return any(
+        abs(one.period_s / other.period_s / ratio - 1) < _NEAR
+        for one, other in itertools.combinations(groups, 2)
+        for ratio in ratios
     )
 
 

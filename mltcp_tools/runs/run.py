@@ -155,7 +155,8 @@ def _incomplete(run: Run) -> list[str]:
     sentences = [f"The arm {arm} has no iterations." for arm in experiment.arms if arm not in arms]
     if experiment.baseline and experiment.baseline not in arms and run.baseline:
         sentences.append(f"The arm {run.baseline} stands in for the baseline.")
-    if ALONE not in set(run.iterations["arm"]):
+    # A recording of jobs as they run can't have one.
+    if ALONE not in set(run.iterations["arm"]) and not experiment.recorded:
         without = "" if experiment.link_rates else ", and with it bound, fair and captured gains"
         sentences.append(f"The arm alone is missing{without}.")
     tables = {

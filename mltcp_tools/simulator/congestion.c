@@ -56,9 +56,10 @@ uint32_t reduced_ssthresh(struct flow *flow, bool marked)
 		ssthresh = 2;
 	if (!flow->job->spec->mltcp)
 		return ssthresh;
-	mltcp_ask_path(&flow->mltcp, &flow->job->path, PATH_KEY);
-	ssthresh = mltcp_on_loss(&flow->mltcp, flow->cwnd, ssthresh);
-	mltcp_tell_path(&flow->mltcp, &flow->job->path, PATH_KEY);
+	mltcp_delay_ask(&flow->mltcp.delay, flow->mltcp.last_ns, &flow->job->path, PATH_KEY);
+	ssthresh = mltcp_on_loss(&flow->mltcp, flow->cwnd, ssthresh, flow->srtt_ns / 1000,
+				 flow->min_rtt_ns / 1000);
+	mltcp_delay_tell(&flow->mltcp.delay, &flow->job->path, PATH_KEY);
 	return ssthresh;
 }
 
@@ -124,7 +125,7 @@ void avoid_congestion(struct flow *flow, uint32_t acked)
 	}
 	if (flow->job->spec->follows && follow(flow))
 		return;
-	mltcp_yield_or_resume(state, &flow->cwnd, &flow->ssthresh);
+	mltcp_yield_or_resume(state, flow->srtt_ns / 1000, &flow->cwnd, &flow->ssthresh);
 	/* Slow start stays Reno's own. */
 	if (flow->cwnd >= flow->ssthresh)
 		acked = mltcp_scaled_acked(state, acked);
@@ -132,7 +133,7 @@ void avoid_congestion(struct flow *flow, uint32_t acked)
 }
 
 /* The iteration that has ended. */
-void report(struct sim *sim, struct flow *flow)
+static void report(struct sim *sim, struct flow *flow)
 {
 	struct sim_result *result = sim->result;
 	const struct mltcp_flow *state = &flow->mltcp;
@@ -164,11 +165,36 @@ void hear(struct sim *sim, struct flow *flow, uint16_t said)
 		mltcp_rate_hear(&flow->rate, sim->now, said, flow->srtt_ns / 1000);
 }
 
-/* Every ACK, before the window is looked at; rtt_ns is its sample, 0 for none. */
-void account(struct sim *sim, struct flow *flow, uint64_t rtt_ns)
+static void note(struct flow *flow)
+{
+	mltcp_note(&flow->mltcp, flow->cwnd, flow->srtt_ns / 1000, flow->retransmits);
+}
+
+/* The run ends, and with it the iteration. */
+void last_report(struct sim *sim, struct flow *flow)
+{
+	note(flow);
+	report(sim, flow);
+}
+
+/*
+ * Every ACK, before the window is looked at. sent_ns: when the latest segment that it delivered was
+ * sent, 0 where that can't be told; segments, acked: what it acknowledged.
+ */
+void account(struct sim *sim, struct flow *flow, uint64_t sent_ns, uint32_t segments,
+	     uint64_t acked)
 {
 	const struct mltcp_params *params = &flow->job->spec->params;
 	struct mltcp_flow *state = &flow->mltcp;
+	struct mltcp_rtt rtt = {
+		.now_us = sim->now / 1000,
+		.rtt_us = sent_ns ? sim->now / 1000 - sent_ns / 1000 : 0,
+		.min_us = flow->min_rtt_ns / 1000,
+		.segments = segments,
+		.bytes = acked,
+		.outstanding = flow->nxt - flow->una,
+		.retransmitted = flow->retransmits,
+	};
 
 	if (!flow->job->spec->mltcp)
 		return;
@@ -176,15 +202,13 @@ void account(struct sim *sim, struct flow *flow, uint64_t rtt_ns)
 		report(sim, flow);
 		mltcp_begin(state, params, sim->now, flow->peer ? flow->peer->received_bytes : 0);
 	}
-	if (mltcp_on_ack(state, sim->now, flow->acked_bytes, rtt_ns / 1000,
-			 flow->min_rtt_ns / 1000)) {
-		mltcp_ask_path(state, &flow->job->path, PATH_KEY);
+	mltcp_delay_rtt(&state->delay, &rtt);
+	if (mltcp_on_ack(state, sim->now, flow->acked_bytes)) {
+		note(flow);
+		mltcp_delay_ask(&state->delay, sim->now, &flow->job->path, PATH_KEY);
 		mltcp_decide(state, params, params->mechanisms, sim->now);
 	}
-	if (flow->job->spec->rate.host && rtt_ns)
-		mltcp_rate_hear(&flow->rate, sim->now, mltcp_rate_guess(state->queue_us),
+	if (flow->job->spec->rate.host && rtt.rtt_us > 0)
+		mltcp_rate_hear(&flow->rate, sim->now, mltcp_rate_guess(state->delay.queue_us),
 				flow->srtt_ns / 1000);
-	state->cwnd = flow->cwnd;
-	state->srtt_us = flow->srtt_ns / 1000;
-	state->retransmits = flow->retransmits;
 }

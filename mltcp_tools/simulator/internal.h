@@ -147,7 +147,7 @@ struct job {
 	uint32_t number;
 	uint32_t burst; /* the present one, of all of the run */
 	uint32_t sending; /* flows that aren't done with it */
-	__u64 path; /* what its flows tell each other, see mltcp_ask_path() */
+	__u64 path; /* what its flows tell each other, see mltcp_delay_ask() */
 	uint32_t level; /* of priority, 0 the best */
 };
 
@@ -228,8 +228,9 @@ uint32_t reduced_ssthresh(struct flow *flow, bool marked);
 void count_marks(struct flow *flow, uint32_t delivered, uint32_t marks);
 void avoid_congestion(struct flow *flow, uint32_t acked);
 void hear(struct sim *sim, struct flow *flow, uint16_t said);
-void account(struct sim *sim, struct flow *flow, uint64_t rtt_ns);
-void report(struct sim *sim, struct flow *flow);
+void account(struct sim *sim, struct flow *flow, uint64_t sent_ns, uint32_t segments,
+	     uint64_t acked);
+void last_report(struct sim *sim, struct flow *flow);
 
 /* jobs.c */
 void burst_done(struct sim *sim, struct flow *flow);

@@ -216,7 +216,7 @@ struct sim_result *sim_run(const struct sim_link *links, uint32_t link_count,
 		handle(&sim, &event);
 	}
 	for (i = 0; i < sim.flow_count; i++) {
-		report(&sim, &sim.flows[i]);
+		last_report(&sim, &sim.flows[i]);
 		free(sim.flows[i].segments);
 	}
 	for (i = 0; i < link_count * LEVELS_MAX; i++)

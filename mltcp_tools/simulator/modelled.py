@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from collections.abc import Collection, Iterator
 
-from mltcp_tools.backends.base import MECHANISMS, JobParams
+from mltcp_tools.backends.base import ALL_NAMES, MECHANISMS, JobParams
 from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.experiment import Experiment
@@ -25,6 +26,11 @@ _MECHANISMS: dict[str, tuple[str, ...]] = {
 
 
 _TREATMENTS = (Feedback, Sincronia)
+_OTHERS = {
+    *("bbr", "bic", "cdg", "cubic", "dctcp", "highspeed", "htcp", "hybla", "illinois", "lp", "nv"),
+    *("reno", "scalable", "vegas", "veno", "westwood", "yeah"),
+}
+"""Those of Linux, net/ipv4/Kconfig."""
 
 
 def with_mechanisms(params: JobParams, cc: str) -> JobParams:
@@ -49,6 +55,13 @@ def modelled(experiment: Experiment, named: Collection[str] = ()) -> tuple[Exper
     left_out = [arm for arm in experiment.arms if _unknown(experiment, arm)]
     kept = [arm for arm in experiment.arms if arm not in left_out]
     for arm in left_out:
+        if arm.cc not in _OTHERS | {*ALL_NAMES, *_MECHANISMS}:
+            near = difflib.get_close_matches(arm.cc, [*_MECHANISMS, *ALL_NAMES, *_OTHERS], 1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise UsageError(
+                f"arm {arm.name} of experiment {experiment.name} has `cc: {arm.cc}`, which is no"
+                f" congestion control of Linux or MLTCP{meant or '.'}"
+            )
         if arm.name in named or not kept:
             known = (*_MECHANISMS, *(kind.name for kind in _TREATMENTS))
             raise UsageError(

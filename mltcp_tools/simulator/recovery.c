@@ -166,8 +166,8 @@ static void adjust_window(struct flow *flow, const struct news *news, uint32_t m
 /* In the order of the kernel's tcp_ack(). */
 void receive_ack(struct sim *sim, struct flow *flow, const struct event *ack)
 {
+	uint64_t una = flow->una, acked_bytes = flow->acked_bytes, rtt_ns;
 	struct news news = read_ack(flow, ack);
-	uint64_t rtt_ns = 0;
 
 	if (news.latest_ns) {
 		rtt_ns = sim->now - news.latest_ns;
@@ -179,7 +179,8 @@ void receive_ack(struct sim *sim, struct flow *flow, const struct event *ack)
 		flow->backoff = 0;
 	hear(sim, flow, ack->said);
 	if (news.delivered)
-		account(sim, flow, rtt_ns);
+		account(sim, flow, news.latest_ns, flow->una - una,
+			flow->acked_bytes - acked_bytes);
 	if (flow->recovery == OPEN)
 		answer_to_probe(flow, ack);
 	count_marks(flow, news.delivered, ack->marks);

@@ -134,7 +134,7 @@ void send_new(struct sim *sim, struct flow *flow)
 {
 	/* The module learns this from CA_EVENT_TX_START. */
 	if (flow->una == flow->nxt)
-		flow->mltcp.send_ns = sim->now;
+		mltcp_on_send(&flow->mltcp, sim->now, flow->retransmits);
 	*segment_at(flow, flow->nxt) = (struct segment){.bytes = payload_of(sim, flow, flow->nxt)};
 	transmit(sim, flow, flow->nxt++);
 }

@@ -11,8 +11,7 @@ from pathlib import Path
 from guest.common import CACHE, LACKING, GuestError, call, lock, missing, say
 from guest.kernels import DEBUG, STAMP, Apt, Kernel, cached, suite_sources
 
-SUITE = "bookworm-backports"
-SOURCE = "linux-source-6.12"
+SOURCE = re.compile(r"linux-source-\d")
 TOOLS = ("bc", "bison", "flex", "gcc", "make", "xz")
 
 WATCHING = """
@@ -21,6 +20,7 @@ PROVE_LOCKING PROVE_RCU DEBUG_ATOMIC_SLEEP DEBUG_LOCK_ALLOC
 DEBUG_KMEMLEAK DEBUG_KMEMLEAK_AUTO_SCAN UBSAN UBSAN_BOUNDS UBSAN_SHIFT
 DEBUG_LIST DEBUG_PLIST DEBUG_NOTIFIERS DEBUG_OBJECTS DEBUG_OBJECTS_FREE DEBUG_OBJECTS_TIMERS
 DEBUG_OBJECTS_WORK DEBUG_OBJECTS_RCU_HEAD DEBUG_NET DEBUG_PREEMPT DETECT_HUNG_TASK
+FAULT_INJECTION FAULT_INJECTION_DEBUG_FS FAILSLAB
 SLUB_DEBUG SLUB_DEBUG_ON NET_DEV_REFCNT_TRACKER NET_NS_REFCNT_TRACKER STACKTRACE PREEMPT
 """
 
@@ -49,8 +49,8 @@ DEBUG_INFO_BTF DEBUG_INFO_DWARF_TOOLCHAIN_DEFAULT MODULE_SIG WERROR LOCALVERSION
 VALUES = {"DEBUG_KMEMLEAK_MEM_POOL_SIZE": "32000", "LOCALVERSION": '"-mltcp-debug"', "NR_CPUS": "8"}
 
 
-def build_debug_kernel(*, configure_only: bool = False) -> Path:
-    """Fetch the source, configure and build; into the cache as the kernel `debug`.
+def build_debug_kernel(name: str, *, configure_only: bool = False) -> Path:
+    """Fetch the source, configure and build; into the cache as the kernel `name`, one of DEBUG.
 
     About 15 minutes on two cores and 4 GB of disk while it builds. A second call finds it done, or
     goes on where the first was cut off, unless the source or this file changed. Returns the
@@ -59,9 +59,9 @@ def build_debug_kernel(*, configure_only: bool = False) -> Path:
     for tool in TOOLS:
         if shutil.which(tool) is None:
             raise missing(tool)
-    with lock("build-debug"):
-        apt = Apt(f"apt-{SUITE}", suite_sources(SUITE))
-        old = cached(DEBUG)
+    with lock(f"build-{name}"):
+        apt = Apt(f"apt-{DEBUG[name]}", suite_sources(DEBUG[name]))
+        old = cached(name)
         try:
             apt.update()
         except GuestError as error:
@@ -69,18 +69,19 @@ def build_debug_kernel(*, configure_only: bool = False) -> Path:
                 raise GuestError(f"The debug kernel can't be built: {error}", LACKING) from None
             say(f"{error} Using the cached debug kernel, {old.version}.")
             return old.folder
-        files = [*apt.files([SOURCE]), _fragment()]
+        source = max(filter(SOURCE.match, apt.depends(["linux-source"])))
+        files = [*apt.files([source]), _fragment()]
         if old and json.loads((old.folder / STAMP).read_text())["files"] == files:
             say(f"the debug kernel is up to date: {old.version}")
             return old.folder
-        folder = CACHE / DEBUG
+        folder = CACHE / name
         tree = folder / "linux"
         configured = tree / "mltcp.json"
         if not configured.exists() or json.loads(configured.read_text()) != files:
-            with lock(DEBUG):
+            with lock(name):
                 shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir()
-            _unpack(apt, tree)
+            _unpack(apt, source, tree)
             _configure(tree)
             configured.write_text(json.dumps(files))
         if configure_only:
@@ -96,7 +97,7 @@ def build_debug_kernel(*, configure_only: bool = False) -> Path:
         _remove_objects(tree)
         stamp = {"version": version, "files": files, "folder": str(folder)}
         (folder / STAMP).write_text(json.dumps(stamp))
-        say(f"built {Kernel(DEBUG, version, folder).image}")
+        say(f"built {Kernel(name, version, folder).image}")
         return folder
 
 
@@ -109,10 +110,10 @@ def _fragment() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _unpack(apt: Apt, tree: Path) -> None:
-    say(f"fetching {SOURCE}, 150 MB")
+def _unpack(apt: Apt, source: str, tree: Path) -> None:
+    say(f"fetching {source}, 150 MB")
     scratch = tree.parent / "package"
-    apt.download([SOURCE], scratch)
+    apt.download([source], scratch)
     (package,) = scratch.glob("*.deb")
     call(["dpkg", "-x", package, scratch])
     (archive,) = scratch.glob("usr/src/*.tar.xz")

@@ -25,8 +25,8 @@ SUITES = {
 }
 """Debian suites whose kernel can be fetched, and the kernel series each has."""
 
-DEBUG = "debug"
-"""Name of the kernel that `scripts/vm debug-kernel` builds."""
+DEBUG = {"debug": "bookworm-backports", "debug-7": "trixie-backports"}
+"""Names of the kernels that `scripts/vm debug-kernel` builds, and whose sources they are of."""
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 ARCHIVE = "http://deb.debian.org/debian"
@@ -82,13 +82,15 @@ def cached(suite: str) -> Kernel | None:
 
 def require(suite: str) -> Kernel:
     """The kernel as the cache has it, fetched first when it has none."""
-    if suite not in (*SUITES, DEBUG):
+    if suite not in (*SUITES, *DEBUG):
         raise GuestError(
-            f"{suite!r} is no kernel; there are: {', '.join((*SUITES, DEBUG))}.", USAGE
+            f"{suite!r} is no kernel; there are: {', '.join((*SUITES, *DEBUG))}.", USAGE
         )
     found = cached(suite)
-    if found is None and suite == DEBUG:
-        raise GuestError("There is no debug kernel yet; run: scripts/vm debug-kernel", LACKING)
+    if found is None and suite in DEBUG:
+        raise GuestError(
+            f"There is no kernel {suite} yet; run: scripts/vm debug-kernel {suite}", LACKING
+        )
     return found or fetch(suite)
 
 
@@ -243,7 +245,7 @@ def _arrange(folder: Path, version: str) -> None:
 def _relocate(kernel: Kernel, target: Path | None = None) -> None:
     """Let links and headers, which name /usr/src, name the folder they lie in (or will: target)."""
     modules = kernel.modules / kernel.version
-    if kernel.suite == DEBUG:
+    if kernel.suite in DEBUG:
         _link(modules / "build", kernel.folder / "linux")
         return
     source = (target or kernel.folder) / "usr" / "src"
@@ -300,5 +302,5 @@ def _unzstd(data: bytes) -> bytes:
 def fetched() -> list[Kernel]:
     """Every kernel of the cache."""
     names = sorted(entry.name for entry in os.scandir(CACHE)) if CACHE.is_dir() else []
-    known = [name for name in (*SUITES, DEBUG) if name in names]
+    known = [name for name in (*SUITES, *DEBUG) if name in names]
     return [kernel for name in known if (kernel := cached(name))]

@@ -53,10 +53,7 @@ static long slab_bytes(const char *wanted)
 
 static void count_flow(const struct nlmsghdr *m, void *data)
 {
-	struct mltcp_flow_record record;
-
-	memcpy(&record, message_attribute(m, MLTCP_A_FLOW) + 1, sizeof(record));
-	if (record.tagged_job)
+	if (get_u32(nested_attribute(message_attribute(m, MLTCP_A_FLOW), MLTCP_F_JOB)))
 		++*(int *)data;
 }
 

@@ -164,11 +164,25 @@ static void put_name(struct request *r)
 	put(r, MLTCP_A_JOB_NAME, name, length);
 }
 
-static void put_params(struct request *r)
+/* Most of them whole; else some of the attributes, also twice or unheard of. */
+static void put_some_params(struct request *r)
 {
 	struct mltcp_params params = some_params();
+	struct nlattr *nest;
+	int n = below(&state, 14);
 
-	put(r, MLTCP_A_JOB_PARAMS, &params, one_in(20) ? below(&state, 49) : sizeof(params));
+	if (!one_in(10)) {
+		put_params(r, &params);
+		return;
+	}
+	nest = begin_nested(r, MLTCP_A_JOB_PARAMS);
+	while (n--) {
+		unsigned long long value = next_random(&state);
+
+		put(r, below(&state, MLTCP_P_COUNT + 2), &value, one_in(3) ? below(&state, 9) : 4);
+	}
+	if (!one_in(5))
+		end_nested(r, nest);
 }
 
 static void put_fd(struct request *r)
@@ -184,7 +198,7 @@ static void put_type(struct request *r, uint16_t type)
 	case MLTCP_A_JOB_NAME:
 		return put_name(r);
 	case MLTCP_A_JOB_PARAMS:
-		return put_params(r);
+		return put_some_params(r);
 	case MLTCP_A_FD:
 		return put_fd(r);
 	default:
@@ -199,7 +213,7 @@ static void put_wanted(struct request *r)
 	case MLTCP_CMD_JOB_SET:
 		put_id(r);
 		put_name(r);
-		put_params(r);
+		put_some_params(r);
 		break;
 	case MLTCP_CMD_TAG:
 		put_fd(r);
@@ -354,13 +368,17 @@ static void note_job(const struct nlmsghdr *m, void *data)
 	const unsigned char *bytes = (const unsigned char *)m + NLMSG_LENGTH(GENL_HDRLEN);
 	struct jobs *jobs = data;
 	struct mltcp_params p;
+	uint32_t *words = &p.slope;
+	int i;
 
 	check(get_u32(message_attribute(m, MLTCP_A_JOB_ID)) > 0, "job 0");
 	check(name->nla_len - NLA_HDRLEN <= MLTCP_JOB_NAME_BYTES &&
 		      ((const char *)name)[name->nla_len - 1] == '\0',
 	      "a name that doesn't end");
-	check(params->nla_len - NLA_HDRLEN == sizeof(p), "parameters of another size");
-	memcpy(&p, params + 1, sizeof(p));
+	memcpy(&p.total_bytes, nested_attribute(params, MLTCP_P_TOTAL_BYTES) + 1, 8);
+	memcpy(&p.gap_ns, nested_attribute(params, MLTCP_P_GAP_NS) + 1, 8);
+	for (i = MLTCP_P_SLOPE; i < MLTCP_P_COUNT; i++)
+		words[i - MLTCP_P_SLOPE] = get_u32(nested_attribute(params, i));
 	check(mltcp_params_valid(&p), "parameters that should have been refused");
 	jobs->count++;
 	while (bytes < (const unsigned char *)m + m->nlmsg_len)
@@ -383,10 +401,7 @@ static void note_id(const struct nlmsghdr *m, void *data)
 
 static void note_tag(const struct nlmsghdr *m, void *data)
 {
-	struct mltcp_flow_record record;
-
-	memcpy(&record, message_attribute(m, MLTCP_A_FLOW) + 1, sizeof(record));
-	if (record.tagged_job == IDS + 1)
+	if (get_u32(nested_attribute(message_attribute(m, MLTCP_A_FLOW), MLTCP_F_JOB)) == IDS + 1)
 		++*(int *)data;
 }
 

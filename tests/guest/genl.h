@@ -118,6 +118,11 @@ static inline const struct nlattr *message_attribute(const struct nlmsghdr *m, u
 			 m->nlmsg_len - NLMSG_LENGTH(GENL_HDRLEN), type);
 }
 
+static inline const struct nlattr *nested_attribute(const struct nlattr *nest, uint16_t type)
+{
+	return nest ? attribute(nest + 1, nest->nla_len - NLA_HDRLEN, type) : NULL;
+}
+
 static inline uint32_t get_u32(const struct nlattr *a)
 {
 	uint32_t value;
@@ -172,6 +177,34 @@ static inline int join_iterations(const struct genl *g)
 	return setsockopt(g->fd, SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, &g->group, sizeof(g->group));
 }
 
+/* Attributes inside an attribute: what is put between the two belongs to it. */
+static inline struct nlattr *begin_nested(struct request *r, uint16_t type)
+{
+	struct nlattr *nest = (void *)((char *)r + r->header.nlmsg_len);
+
+	return put(r, type | NLA_F_NESTED, NULL, 0) ? nest : NULL;
+}
+
+static inline void end_nested(struct request *r, struct nlattr *nest)
+{
+	if (nest)
+		nest->nla_len = (char *)r + r->header.nlmsg_len - (char *)nest;
+}
+
+static inline bool put_params(struct request *r, const struct mltcp_params *params)
+{
+	struct nlattr *nest = begin_nested(r, MLTCP_A_JOB_PARAMS);
+	const uint32_t *words = &params->slope; /* which all follow, in the attributes' order */
+	int i;
+
+	put(r, MLTCP_P_TOTAL_BYTES, &params->total_bytes, 8);
+	put(r, MLTCP_P_GAP_NS, &params->gap_ns, 8);
+	for (i = MLTCP_P_SLOPE; i < MLTCP_P_COUNT; i++)
+		put_u32(r, i, words[i - MLTCP_P_SLOPE]);
+	end_nested(r, nest);
+	return nest;
+}
+
 static inline int set_job(struct genl *g, uint32_t id, const char *name,
 			  const struct mltcp_params *params)
 {
@@ -180,7 +213,7 @@ static inline int set_job(struct genl *g, uint32_t id, const char *name,
 	begin(&r, g->family, MLTCP_CMD_JOB_SET, 0);
 	put_u32(&r, MLTCP_A_JOB_ID, id);
 	put(&r, MLTCP_A_JOB_NAME, name, strlen(name) + 1);
-	put(&r, MLTCP_A_JOB_PARAMS, params, sizeof(*params));
+	put_params(&r, params);
 	return ask(g, &r, NULL, NULL);
 }
 

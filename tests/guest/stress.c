@@ -24,6 +24,7 @@
 #include <time.h>
 
 #include "genl.h"
+#include "peer.h"
 #include "random.h"
 
 #define SLOTS 48 /* sockets that all threads see */
@@ -33,12 +34,13 @@
 #define STUCK_SECONDS 150
 
 /* What is counted; each must have happened in the end. */
-#define COUNTED(X)                                                                                \
-	X(connected)                                                                              \
-	X(connecting)                                                                             \
-	X(accepted) X(deferred) X(reconnected) X(listened) X(reset) X(repaired) X(sent) X(closed) \
-		X(switched) X(tagged) X(untagged) X(refused) X(jobs_set) X(jobs_deleted) X(flows) \
-			X(sock_diag) X(cc_info) X(namespaces) X(parameters) X(busy) X(unloaded)
+/* clang-format off */
+#define COUNTED(X)                                                                      \
+	X(connected) X(connecting) X(accepted) X(deferred) X(reconnected) X(listened)       \
+	X(reset) X(repaired) X(sent) X(closed) X(switched) X(tagged) X(untagged) X(refused) \
+	X(jobs_set) X(jobs_deleted) X(flows) X(sock_diag) X(cc_info) X(namespaces)          \
+	X(parameters) X(busy) X(unloaded) X(crossed)
+/* clang-format on */
 
 #define ENUM(name) name,
 #define NAME(name) #name,
@@ -309,6 +311,56 @@ static void connector(struct worker *w)
 	some_data(w, any(w), any(w));
 }
 
+static void tag_any_job(struct worker *w, int fd)
+{
+	if (open_genl(w))
+		looked_after(w, tag(&w->genl, fd, 1 + below(&w->random, JOBS)));
+}
+
+/*
+ * Both ends begin, the peer of peer.h being the other: the socket is in SYN_SENT, in SYN_RECV, and
+ * then perhaps never established. Others may see it, and use it, all the while.
+ */
+static void crosser(struct worker *w)
+{
+	static struct peer peer;
+	struct sockaddr_in to;
+	struct segment syn;
+	int fd, n = 10;
+
+	if ((!peer.port && !peer_open(&peer, 4999)) || !need_listener(w))
+		fail("no peer: %s", strerror(errno));
+	to = peer_address(&peer);
+	while (n--) {
+		fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+		if (one_in(w, 2))
+			choose(w, fd);
+		connect(fd, (void *)&to, sizeof(to));
+		do
+			if (!peer_hears(&peer, &syn))
+				fail("no SYN comes");
+		while ((syn.flags & (TH_SYN | TH_ACK)) != TH_SYN);
+		if (one_in(w, 2))
+			choose(w, fd);
+		tag_any_job(w, fd);
+		peer.next = 1000;
+		peer_says(&peer, TH_SYN, 0, 0, 0);
+		tag_any_job(w, fd);
+		if (one_in(w, 4))
+			disconnect(w, fd);
+		if (one_in(w, 2)) {
+			close(fd);
+			fd = -1;
+		}
+		if (one_in(w, 2)) /* its last chance to make state: of what isn't established */
+			peer_says(&peer, TH_ACK, syn.sequence + 1, below(&w->random, 3), 0);
+		peer_says(&peer, TH_RST | TH_ACK, syn.sequence + 1, 0, 0);
+		if (fd >= 0)
+			publish(w, fd);
+		count(crossed);
+	}
+}
+
 static void switcher(struct worker *w)
 {
 	union tcp_cc_info info;
@@ -362,12 +414,12 @@ static void tagger(struct worker *w)
 
 static void note_flow(const struct nlmsghdr *m, void *data)
 {
-	struct mltcp_flow_record record;
+	const struct nlattr *flow = message_attribute(m, MLTCP_A_FLOW);
+	uint8_t tcp_state = *(const uint8_t *)(nested_attribute(flow, MLTCP_F_STATE) + 1);
+	const char *name = (const char *)(nested_attribute(flow, MLTCP_F_CA_NAME) + 1);
 
-	memcpy(&record, message_attribute(m, MLTCP_A_FLOW) + 1, sizeof(record));
-	if (record.state < TCP_ESTABLISHED || record.state > TCP_CLOSING ||
-	    strncmp(record.ca_name, "mltcp", 5))
-		fail("a flow that isn't one: state %u, %.16s", record.state, record.ca_name);
+	if (tcp_state < TCP_ESTABLISHED || tcp_state > TCP_CLOSING || strncmp(name, "mltcp", 5))
+		fail("a flow that isn't one: state %u, %.16s", tcp_state, name);
 	count(flows);
 	(void)data;
 }
@@ -468,11 +520,12 @@ static void emigrant(struct worker *w)
 
 static void tuner(struct worker *w)
 {
-	static const char *const tuned[] = {"slope", "keep_max", "total_bytes", "gap_us"};
+	static const char *const tuned[] = {"slope", "keep_max", "total_bytes", "gap_us",
+					    "enabled"};
 	char path[100], value[20];
 
 	snprintf(path, sizeof(path), "/sys/module/tcp_mltcp/parameters/%s",
-		 tuned[below(&w->random, 4)]);
+		 tuned[below(&w->random, 5)]);
 	snprintf(value, sizeof(value), "%u", below(&w->random, 3) * 500);
 	if (write_file(path, value))
 		count(parameters);
@@ -545,7 +598,7 @@ static struct worker workers[] = {
 	{.work = emigrant, .name = "emigrant"},	  {.work = switcher, .name = "switcher"},
 	{.work = tagger, .name = "tagger"},	  {.work = tagger, .name = "tagger"},
 	{.work = dumper, .name = "dumper"},	  {.work = tuner, .name = "tuner"},
-	{.work = loader, .name = "loader"},
+	{.work = loader, .name = "loader"},	  {.work = crosser, .name = "crosser"},
 };
 
 #define WORKERS ((int)(sizeof(workers) / sizeof(*workers)))
@@ -607,6 +660,8 @@ int main(int argc, char **argv)
 		slots[i] = -1;
 	write_file("/proc/sys/net/ipv4/tcp_fastopen", "0x607"); /* without cookies */
 	hurry_orphans();
+	if (!peer_device())
+		fail("no interface " PEER_DEVICE);
 	load();
 	for (i = 0; i < WORKERS; i++) {
 		workers[i].random = strtoull(argv[2], NULL, 0) * WORKERS + i;

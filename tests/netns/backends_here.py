@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from netns.connections import send_burst
 
 from mltcp_tools.attach.restore import detach
 from mltcp_tools.attach.state import StateFiles
@@ -99,3 +101,18 @@ def collect(stream: IterationStream, count: int, seconds: float = 20) -> list[It
     while len(events) < count and time.monotonic() < deadline:
         events += stream.poll(0.2)
     return events
+
+
+LEARNT_GAP_S = 0.15
+"""The gap after each burst of a flow that is to learn."""
+
+
+def learn(backend: Backend, sender: socket.socket, burst: int = 200_000) -> None:
+    """Send bursts over the one flow there is until it has learned them, and acts."""
+    for _ in range(30):
+        send_burst(sender, burst)
+        (flow,) = backend.flows()
+        if flow.active and flow.learned_bytes:
+            return
+        time.sleep(LEARNT_GAP_S)
+    pytest.fail("the flow has learned nothing")

@@ -67,9 +67,6 @@ static __always_inline void window_compare(struct sock *sk, const struct window 
 	/* Stalls of a busy host may cut pieces that are the same by chance: F is not 1 then. */
 	if (!mltcp_defaults.total_bytes && flow && mltcp_is_sure(flow))
 		return;
-	/* What a kernel that skipped ssthresh has left is mended by ours alone, mltcp_bpf_mend(). */
-	if (base->ssthresh >= MLTCP_SSTHRESH_MAX && base->ssthresh != MLTCP_SSTHRESH_NONE)
-		return;
 	different = (tp->snd_cwnd ^ base->cwnd) | (tp->snd_cwnd_cnt ^ base->cwnd_cnt) |
 		    (tp->snd_ssthresh ^ base->ssthresh) | (result ^ base->result);
 #pragma unroll

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import socket
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -121,20 +120,3 @@ def test_at_gain_one_every_callback_is_the_bases(
 def test_the_replay_notices_another_gain(base: str, pins: Path, tmp_path: Path) -> None:
     params = JobParams(total_bytes=BURST * BURSTS, gap_s=10, slope=0, intercept=1.5)
     assert replay(base, params, pins, tmp_path).differences > 0
-
-
-def test_a_window_recovers_from_what_a_skipped_program_leaves(pins: Path, tmp_path: Path) -> None:
-    """Every third call of ssthresh returns what lay on the stack, see mltcp_bpf_mend()."""
-    name = "skipping_reno"
-    with (
-        registered(name, JobParams(), pins, tmp_path),
-        bottleneck() as network,
-        connection(network, name) as sender,
-    ):
-        for number in range(4 * BURSTS):
-            send_burst(sender, BURST + number * BURST // 4)
-            info = sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
-            ssthresh, cwnd = struct.unpack_from("=II", info, SSTHRESH_OFFSET)
-            assert ssthresh < 2000 or ssthresh == INFINITE_SSTHRESH
-            assert cwnd < 2000
-        assert network.counters().drops > 0

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from netns.backends_here import fresh
+from netns.backends_here import LEARNT_GAP_S, fresh, learn
 from netns.connections import TCP_CONGESTION, bottleneck, connection, send_burst
 
 from mltcp_tools.backends import get_backend
@@ -19,6 +19,7 @@ from mltcp_tools.backends.bpf import PIN_ROOT
 from mltcp_tools.errors import BusyError, HostError, UsageError
 from mltcp_tools.host import facts
 from mltcp_tools.native import libbpf
+from mltcp_tools.native.uapi import ONE, unpack
 
 pytestmark = pytest.mark.bpf
 
@@ -53,6 +54,34 @@ def test_force_unloads_at_once_and_leaves_the_flow_running(backend: Backend) -> 
         backend.load()
         send_burst(sender, BURST)
     assert backend.unload() == 0
+
+
+def test_force_leaves_a_flow_that_has_learned_as_its_base(backend: Backend) -> None:
+    backend.load()
+    with bottleneck() as network, connection(network, "mltcp") as sender:
+        learn(backend, sender)
+        key = struct.pack("=I", sender.fileno())
+        with libbpf.BpfMap.pinned(PIN_ROOT / "mltcp_flows") as flows:
+            assert backend.unload(force=True) == 1
+            for _ in range(2):
+                send_burst(sender, BURST)
+                time.sleep(LEARNT_GAP_S)
+            flow = unpack("mltcp_flow", flows.get(key) or b"")
+        assert (flow.active, flow.gain, flow.keep, flow.yield_us) == (0, ONE, 0, 0)
+        assert flow.total_kib > 0  # it goes on learning, to no end
+
+
+def test_a_kernel_that_skips_programs_is_refused(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    names = Path("/sys/kernel/btf/vmlinux").read_bytes()
+    old = tmp_path / "vmlinux"
+    old.write_bytes(names.replace(b"\0__bpf_prog_enter_recur\0", b"\0__bpf_prog_enter_other\0"))
+    whole = facts.require_whole_struct_ops
+    monkeypatch.setattr(facts, "require_whole_struct_ops", lambda: whole(old))
+    with pytest.raises(HostError, match=r"skips congestion controls in BPF.*use the kernel module"):
+        backend.load()
+    assert not PIN_ROOT.exists()
 
 
 def test_what_a_crash_left_is_removed_by_the_next_load(backend: Backend) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from netns.backends_here import collect, fresh, why_not
+from netns.backends_here import LEARNT_GAP_S, collect, fresh, learn, why_not
 from netns.connections import TCP_CONGESTION, bottleneck, connection, send_burst
 
 from mltcp_tools.backends import get_backend, kmod, module
@@ -57,6 +57,7 @@ def test_defaults_are_the_modules_parameters(backend: Backend) -> None:
         "yield_max": 1000,
         "total_bytes": 3_000_000_000,
         "gap_us": 1,
+        "enabled": 1,
     }
 
 
@@ -84,6 +85,24 @@ def test_force_leaves_the_flow_as_its_base_and_the_module_until_it_closes(
             send_burst(sender, BURST)
         assert not any(flow.active for flow in backend.flows())
         assert backend.is_present()
+        assert backend.status().details["parameters"]["enabled"] == 0
+        backend.load()  # changed one's mind
+        send_burst(untagged, BURST)
+        assert [flow.active for flow in backend.flows()].count(True) == 1
+
+
+def test_force_leaves_a_flow_that_has_learned_as_its_base(backend: Backend) -> None:
+    backend.load()
+    with bottleneck() as network, connection(network, "mltcp") as sender:
+        learn(backend, sender)
+        with pytest.raises(BusyError, match="run on as their base"):
+            backend.unload(force=True)
+        for _ in range(2):
+            send_burst(sender, BURST)
+            time.sleep(LEARNT_GAP_S)
+        (flow,) = backend.flows()
+        assert (flow.active, flow.gain) == (False, 1.0)
+        assert flow.learned_bytes > 0  # which it may use again
 
 
 def test_a_socket_without_a_connection_holds_the_module(backend: Backend) -> None:

@@ -192,6 +192,22 @@ def test_everything_is_taken_off(
     assert main(["unload", "--everything"]) == 0  # again is no error
 
 
+def test_a_host_without_the_testbeds_packages_is_cleared_too(backend: Backend) -> None:
+    backend.load()
+    without = "; ".join(f"sys.modules[{name!r}] = None" for name in ("numpy", "pandas", "pyarrow"))
+    code = RUN.replace("sys; ", f"sys; {without}; ")
+    # With a folder of records of its own: testbeds of others may leave theirs at any time.
+    own = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /run/mltcp; $0; exec "$@"']
+    run = [sys.executable, "-c", code, "unload", "--everything"]
+    done = subprocess.run([*own, ":", *run], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == "Nothing of MLTCP is left on this host."
+    assert not backend.is_present()
+    made = [*own, "mkdir /run/mltcp/testbed", *run]
+    done = subprocess.run(made, capture_output=True, text=True)
+    assert (done.returncode, "What testbeds left stays" in done.stderr) == (1, True)
+
+
 def test_what_can_not_be_taken_off_is_named(
     backend: Backend, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,7 +65,7 @@ def replay(pieces: Iterable[Piece], params: Any = None, acks_per_piece: int = 20
     seen: list[tuple[Piece, bool, int]] = []  # with whether a boundary was found, and the total
     for piece in pieces:
         now += round(piece.gap_ms * MS)
-        flow.send_ns = now
+        lib.mltcp_on_send(flow, now, 0)
         boundary, total = False, lib.mltcp_total(flow, params)
         for k in range(1, acks_per_piece + 1):
             if k == acks_per_piece // 2:
@@ -75,7 +75,7 @@ def replay(pieces: Iterable[Piece], params: Any = None, acks_per_piece: int = 20
                 lib.mltcp_begin(flow, params, now, 0)
                 boundary = True
             acked += piece.bytes * k // acks_per_piece - piece.bytes * (k - 1) // acks_per_piece
-            if lib.mltcp_on_ack(flow, now, acked, 100, 100):
+            if lib.mltcp_on_ack(flow, now, acked):
                 lib.mltcp_decide(flow, params, 7, now)
         seen.append((piece, boundary, total))
     return _outcome(seen, lib.mltcp_total(flow, params), flow.confidence)
@@ -145,6 +145,7 @@ FIRST_BYTES: dict[str, int] = defaultdict(lambda: 2_500_000)
 FIRST_BYTES |= {
     "tiny bursts": 60_000,
     "5 GB bursts": 5_000_000_000,
+    "40 GiB bursts": 40 << 30,
     "two_bursts_in_chunks": 3_000_000,
     "two_equal_bursts": 3_000_000,
     "three_bursts": 3_100_000,
@@ -168,6 +169,10 @@ MADE["plain"] = bursts()
 MADE["jitter of 20 %"] = bursts(jitter=0.2)
 MADE["tiny bursts"] = bursts(size=60_000, length_ms=3)
 MADE["5 GB bursts"] = bursts(size=5_000_000_000, length_ms=900)
+MADE["40 GiB bursts"] = bursts(size=40 << 30, gap_ms=60_000, length_ms=30_000)
+MADE["gaps of 40 minutes"] = bursts(gap_ms=2_400_000)
+MADE["two minutes, in buckets"] = bursts(gap_ms=100_000, length_ms=15_000, pieces=20, inner_ms=250)
+MADE["ten minutes, in buckets"] = bursts(gap_ms=200_000, length_ms=400_000, pieces=100, inner_ms=50)
 MADE["communication 90 %"] = bursts(gap_ms=40, length_ms=360)
 MADE["10 buckets, 15 ms apart"] = bursts(pieces=10, inner_ms=15)
 MADE["5 buckets, 40 ms apart"] = bursts(pieces=5, inner_ms=40, jitter=0.1)

@@ -11,7 +11,8 @@ do, and each is answered by one line:
   fork                            start a copy that does nothing; its pid
   fork PROGRAM ARGUMENT           the same, but it becomes that program on SIGUSR1
 
-The end of input ends it. With `hooks` as an argument iterations are told to the agent.
+The end of input ends it. With `hooks` as an argument iterations are told to the agent; with
+`cc=NAME` both ends of its connections run that congestion control from the beginning.
 """
 
 from __future__ import annotations
@@ -68,6 +69,9 @@ def fork(program: list[str]) -> int:
 
 def main() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
+    chosen = [each.removeprefix("cc=").encode() for each in sys.argv if each.startswith("cc=")]
+    for name in chosen:
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
     threading.Thread(target=serve, args=(listener,), daemon=True).start()
     job = hooks.Job() if "hooks" in sys.argv else None
     connections: list[socket.socket] = []
@@ -76,6 +80,8 @@ def main() -> None:
         what, *arguments = line.split()
         if what == "connect":
             connections.append(socket.create_connection(listener.getsockname()))
+            for name in chosen:
+                connections[-1].setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
             answer = f"{time.monotonic()} {connections[-1].getsockname()[1]}"
         elif what == "close":
             connections.pop().close()

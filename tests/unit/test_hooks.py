@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -214,3 +215,14 @@ def test_a_socket_of_another_kind_is_no_error(tmp_path: Path) -> None:
         with job.iteration():
             pass
     assert job.dropped == 1
+
+
+def test_the_file_alone_is_enough_for_a_training_image(tmp_path: Path) -> None:
+    shutil.copy(hooks.__file__, tmp_path / "hooks.py")
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import hooks\n"
+        "job = hooks.Job('gpt2')\n"
+        "with job.iteration(): pass\n"
+        "assert not any(name.startswith('mltcp_tools') for name in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-I", "-S", "-c", code, tmp_path], check=True)

@@ -194,12 +194,11 @@ def unavailable(suite: str) -> str | None:
     """Why there is no such guest here; None when there is. Brings its kernel up to date."""
     if shutil.which(boot.QEMU) is None:
         return f"{boot.QEMU} is not installed; run scripts/setup --dev"
-    if suite == kernels.DEBUG:
-        return (
-            None
-            if kernels.cached(suite)
-            else "there is no debug kernel; run scripts/vm debug-kernel"
-        )
+    if suite in kernels.DEBUG:
+        if kernels.cached(suite) is None:
+            return f"there is no kernel {suite}; run scripts/vm debug-kernel {suite}"
+        _compile_for_guests()
+        return None
     done = subprocess.run([VM, "fetch", suite], stdin=subprocess.DEVNULL, capture_output=True)
     said = done.stderr.decode().strip()
     if done.returncode == LACKING:
@@ -213,11 +212,13 @@ def unavailable(suite: str) -> str | None:
 @functools.cache
 def _compile_for_guests() -> None:
     """Fill the caches of compiled objects, which guests see: compiling there takes minutes."""
-    from mltcp_tools.native import core  # noqa: F401  compiles the core when imported
-    from mltcp_tools.native import objects as build
+    from mltcp_tools.native import (
+        core,  # noqa: F401  compiles the core when imported
+        objects,
+    )
 
     for source in (CHECKOUT / "bpf").glob("*.bpf.c"):
-        build.build_object(source.name.removesuffix(".bpf.c"))
+        objects.build_object(source.name.removesuffix(".bpf.c"))
     folder = CHECKOUT / "tests" / "guest"
     subprocess.run(["make", "-s", "-C", folder, f"OUT={CACHE / 'programs'}"], check=True)
 

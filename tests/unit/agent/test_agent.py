@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import mltcp_tools
 from mltcp_tools.agent.rules import load_config, parse_config
 from mltcp_tools.cli.main import main
 from mltcp_tools.errors import MltcpError
@@ -57,3 +59,14 @@ def test_an_agent_needs_its_rules(capsys: pytest.CaptureFixture[str], tmp_path: 
         3,  # without privileges
     )
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_every_capability_of_the_unit_has_its_reason() -> None:
+    folder = Path(mltcp_tools.__file__).parent
+    unit = (folder / "agent" / "mltcp-agent.service").read_text()
+    (bounded,) = re.findall(r"^CapabilityBoundingSet=(.*)$", unit, re.MULTILINE)
+    document = (folder / "attach" / "README.md").read_text()
+    rows = re.findall(r"^\| (CAP_[A-Z_, ]+) \|", document, re.MULTILINE)
+    assert sorted(bounded.split()) == sorted(name for row in rows for name in row.split(", "))
+    assert "CAP_SYS_MODULE" not in bounded  # what loads a module is not the agent
+    assert "ExecStartPre=+" in unit

@@ -62,8 +62,9 @@ def test_every_field_arrives() -> None:
         "gap_s": 0.17,
         "slope": 2.0,
         "intercept": 0.5,
+        "mechanisms": None,
     }
-    assert short.parameters() == {}
+    assert short.parameters() == {"mechanisms": None}
 
 
 def test_users_and_two_rules_of_one_job() -> None:
@@ -71,6 +72,16 @@ def test_users_and_two_rules_of_one_job() -> None:
     first, second = parse_config(text, "a.yaml").rules
     assert (first.target.users, second.target.users) == ((0,), (5, 0))
     assert first.parameters() == second.parameters()
+
+
+def test_a_rule_that_only_looks() -> None:
+    (rule,) = parse_config("rules: [{job: a, pid: 1, observe: true}]", "a.yaml").rules
+    assert (rule.congestion_control, rule.parameters()) == ("observe", {"mechanisms": ()})
+    (rule,) = parse_config("rules: [{job: a, pid: 1, observe: false}]", "a.yaml").rules
+    assert (rule.congestion_control, rule.parameters()) == ("mltcp", {"mechanisms": None})
+    for wrong in ("observe: 1", "observe: true, cc: mltcp", "observe: true, slope: 2"):
+        with pytest.raises(UsageError, match="observe"):
+            parse_config(f"rules: [{{job: a, pid: 1, {wrong}}}]", "a.yaml")
 
 
 def test_defaults() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +261,32 @@ def test_compare_says_what_changed(folder: Path, tmp_path: Path) -> None:
     assert "link.queue: 30kB → 100kB" in text
     assert "Only the first run has the arms mltcp." in text
     json.dumps(document, allow_nan=False)
+
+
+def test_compare_says_nothing_of_jobs_that_only_one_run_has(folder: Path, tmp_path: Path) -> None:
+    run = load_run(folder)
+    others = run.iterations.assign(job=run.iterations["job"] + "-else")
+    document = compare_runs(run, replace(run, iterations=others))
+    assert (document["arms"], document["jobs"]) == ({}, [])
+    text = render_comparison(document)
+    assert "The runs have no job in common, so nothing is compared." in text
+    assert "faster" not in text
+    # One job less: compared is what both have.
+    make_run(tmp_path / "fewer", experiment(jobs=3, arms={"cubic": "cubic"}))
+    document = compare_runs(load_run(folder), load_run(tmp_path / "fewer"))
+    assert document["jobs"] == ["job-1", "job-2", "job-3"]
+    assert "Only jobs that both runs have are compared, not job-4." in document["warnings"]
+
+
+def test_two_recordings_are_compared_though_their_arms_differ(tmp_path: Path) -> None:
+    runs = []
+    for cc in ("cubic", "mltcp"):
+        recorded = experiment(arms={cc: cc}, recorded=True, baseline=cc)
+        runs.append(load_run(make_run(tmp_path / cc, recorded)))
+        assert not any("alone" in sentence for sentence in runs[-1].problems)
+    (entry,) = (document := compare_runs(*runs))["arms"].values()
+    assert list(document["arms"]) == ["cubic → mltcp"]
+    assert entry["speedup"]["mean"]["low"] > 1
 
 
 def test_compare_copes_with_an_empty_run(folder: Path, tmp_path: Path) -> None:

@@ -91,7 +91,10 @@ def test_words_for_a_target():
         users=(0, 1000),
     )
     assert Target.parse(["12", "13"]) == Target(pids=(12, 13))
-    assert Target.parse(["a:b"]) == Target(patterns=("a:b",))
+    assert Target.parse(["command:a:b"]) == Target(patterns=("a:b",))
+    for word in ("trainer:29500", "a.b:c"):
+        with pytest.raises(UsageError, match="port:29500, and a pattern with a colon"):
+            Target.parse([word])
     assert Target.parse([]) == Target()
 
 

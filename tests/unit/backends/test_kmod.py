@@ -9,12 +9,13 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyroute2.netlink import ctrlmsg, genlmsg
+from pyroute2.netlink import NLA_F_NESTED, ctrlmsg, genlmsg, nla
 
-from mltcp_tools.backends import genl, get_backend, kmod, module
+from mltcp_tools.backends import attributes, genl, get_backend, kmod, module
 from mltcp_tools.backends.base import Job, JobParams, Status
 from mltcp_tools.backends.bpf import BpfBackend
 from mltcp_tools.backends.genl import GenericSocket, NetlinkError
+from mltcp_tools.backends.params import params_fields
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.native import uapi
 
@@ -31,37 +32,78 @@ class Ours(genlmsg):  # type: ignore[misc]
         ("MLTCP_A_PAD", "none"),
         ("MLTCP_A_JOB_ID", "uint32"),
         ("MLTCP_A_JOB_NAME", "asciiz"),
-        ("MLTCP_A_JOB_PARAMS", "cdata"),
+        ("MLTCP_A_JOB_PARAMS", "Params"),
         ("MLTCP_A_FD", "int32"),
     )
+
+    class Params(nla):  # type: ignore[misc]
+        nla_flags = NLA_F_NESTED
+        nla_map = (
+            ("MLTCP_P_UNSPEC", "none"),
+            ("MLTCP_P_PAD", "none"),
+            ("total_bytes", "uint64"),
+            ("gap_ns", "uint64"),
+            *((kind.name.lower(), "uint32") for kind in uapi.Params if kind >= uapi.Params.SLOPE),
+        )
 
 
 def test_attributes_are_encoded_as_pyroute2_does() -> None:
     job = Job(70_000, "seven", JobParams(total_bytes=123_456, gap_s=0.17))
-    attributes = kmod.job_attributes(job) | {uapi.Attribute.FD: struct.pack("=i", 5)}
+    given = attributes.job_attributes(job) | {uapi.Attribute.FD: struct.pack("=i", 5)}
     message = Ours()
     message["attrs"] = [
         ("MLTCP_A_JOB_ID", job.id),
         ("MLTCP_A_JOB_NAME", job.name),
-        ("MLTCP_A_JOB_PARAMS", attributes[uapi.Attribute.JOB_PARAMS]),
+        ("MLTCP_A_JOB_PARAMS", {"attrs": list(params_fields(job.params).items())}),
         ("MLTCP_A_FD", 5),
     ]
     message.encode()
     headers = 16 + 4
-    assert genl.encode(attributes) == bytes(message.data[headers:])
+    assert genl.encode(given) == bytes(message.data[headers:])
 
 
 def test_a_job_survives_the_way_to_the_kernel_and_back() -> None:
     job = Job(2**32 - 1, "jöb", JobParams(total_bytes=5, gap_s=3, mechanisms=("yield",)))
-    data = genl.encode(kmod.job_attributes(job))
+    data = genl.encode(attributes.job_attributes(job))
     assert len(data) % 4 == 0
-    assert kmod.job_from(genl.decode(data)) == job
+    assert attributes.job_from(genl.decode(data)) == job
 
 
 def test_names_that_other_programs_gave_can_be_shown() -> None:
-    attributes = kmod.job_attributes(Job(1, "a"))
+    given = genl.decode(genl.encode(attributes.job_attributes(Job(1, "a"))))
     for given_name, shown in ((b"", "?"), (b"a\nb\xff\0c", "a?b\N{REPLACEMENT CHARACTER}")):
-        assert kmod.job_from({**attributes, uapi.Attribute.JOB_NAME: given_name}).name == shown
+        assert attributes.job_from({**given, uapi.Attribute.JOB_NAME: given_name}).name == shown
+
+
+def test_what_another_version_sends_is_passed_over_or_zero() -> None:
+    """A newer module may say more of a flow, and an older one less."""
+    known = {
+        uapi.FlowAttribute.CA_NAME: b"mltcp\0",
+        uapi.FlowAttribute.LOCAL_ADDR: bytes(16),
+        uapi.FlowAttribute.REMOTE_ADDR: bytes(16),
+        uapi.FlowAttribute.STATE: b"\1",
+        uapi.FlowAttribute.ACKS: struct.pack("=I", 7),
+    }
+    flow = attributes.flow_from(genl.encode({**known, 500: b"of the future"}))
+    assert (flow.congestion_control, flow.state, flow.acks) == ("mltcp", "established", 7)
+    assert (flow.losses, flow.full_queue_us) == (0, 0)
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_another_version_of_the_protocol_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    class Module:
+        def __init__(self, _family: str) -> None:
+            self.version = version
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(kmod, "GenericSocket", Module)
+    monkeypatch.setattr(module, "generation", lambda: 1)
+    with pytest.raises(HostError, match=rf"speaks version {version} of its protocol and this tool"):
+        kmod.KmodBackend().set_job(Job(1, "a"))
 
 
 @given(st.dictionaries(st.integers(1, 0x3FFF), st.binary(max_size=40)))

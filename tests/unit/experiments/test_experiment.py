@@ -229,7 +229,7 @@ def test_shipped_experiments_are_those_of_the_results(
         ("{cc: cubic}", "{cc: cubic, slope: 1}", "f.yaml:13: arms.cubic.slope: cubic takes no par"),
         ("cubic: {cc", "alone: {cc", "f.yaml:13: arms.alone: 'alone' is kept for the jobs' lone"),
         ("slope: 2", "slop: 2", "f.yaml:14: arms.steep.slop: no such field; did you mean slope?"),
-        ("slope: 2", "slope: 65", "f.yaml:14: arms.steep.slope: slope is 65.0; it must be 0 to 64"),
+        ("slope: 2", "slope: 9", "f.yaml:14: arms.steep.slope: slope is 9.0; it must be 0 to 8"),
         ("slope: 2", "slope: x", "f.yaml:14: arms.steep.slope: 'x' is not a number."),
         ("quadratic", "cubic", "f.yaml:14: arms.steep.shape: shape is 'cubic'; it must be one of"),
         ("[increase, yield]", "[grow]", "f.yaml:14: arms.steep.mechanisms: mechanism 'grow' is"),

@@ -125,19 +125,50 @@ def test_the_iteration_at_whose_end_a_flow_is_sure_is_reported() -> None:
     lib.mltcp_reset(flow, 0, 0, 0)
     reported = []
     for number in range(6):
-        flow.send_ns = number * 300 * MS
+        lib.mltcp_on_send(flow, number * 300 * MS, 0)
         now = flow.send_ns + 100 * MS
         if lib.mltcp_was_idle(flow) and lib.mltcp_is_boundary(flow, params, now):
             if lib.mltcp_is_reported(flow, 0):
                 reported.append(flow.acked_bytes - flow.start_bytes)
             lib.mltcp_begin(flow, params, now, 0)
-        lib.mltcp_on_ack(flow, now, flow.acked_bytes + 2_500_000, 100, 100)
+        lib.mltcp_on_ack(flow, now, flow.acked_bytes + 2_500_000)
     # Of the first one nothing is known yet at its end, and the last one hasn't ended.
     assert reported == [2_500_000] * 4
 
 
 def make_params(**fields: int) -> Any:
     return ffi.new("struct mltcp_params *", {"slope": 7 << 14, "intercept": 1 << 14} | fields)
+
+
+def test_the_usual_gap_may_be_longer_than_35_minutes() -> None:
+    params, flow = make_params(), ffi.new("struct mltcp_flow *")
+    lib.mltcp_reset(flow, 1, 0, 0)
+    gap_us, now = 2_400_000_000, MS
+    for _ in range(12):
+        lib.mltcp_on_send(flow, now, 0)
+        if lib.mltcp_was_idle(flow) and lib.mltcp_is_boundary(flow, params, now + MS):
+            lib.mltcp_begin(flow, params, now + MS, 0)
+        lib.mltcp_on_ack(flow, now + MS, flow.acked_bytes + 2_500_000)
+        now += MS + 1000 * gap_us
+    assert flow.gap_us == pytest.approx(gap_us, rel=0.001)
+
+
+@pytest.mark.parametrize("total", [5 << 40, 2**63 - 1])
+def test_what_is_told_may_be_more_than_four_tebibytes(total: int) -> None:
+    params, flow = make_params(total_bytes=total), ffi.new("struct mltcp_flow *")
+    lib.mltcp_reset(flow, 1, 0, 0)
+    lib.mltcp_begin(flow, params, MS, 0)
+
+    def ends(sent: int) -> bool:
+        """A gap of 100 ms after so many bytes of the iteration."""
+        flow.acked_bytes = sent
+        lib.mltcp_on_send(flow, flow.last_ns + 100 * MS, 0)
+        return bool(lib.mltcp_is_boundary(flow, params, flow.send_ns + MS))
+
+    assert not ends(total & ((4 << 40) - 1))
+    assert not ends(total // 16 * 15)
+    assert ends(total - total // 100)
+    assert ends(total)
 
 
 @pytest.mark.parametrize("given", [{"total_bytes": 2_500_000}, {"gap_ns": 170_000_000}, {}])
@@ -169,10 +200,10 @@ def test_no_sequence_of_gaps_leaves_the_defined_range(
     flow = ffi.new("struct mltcp_flow *")
     lib.mltcp_reset(flow, 1, 0, 0)
     for sent, now, acked in steps:
-        flow.send_ns = sent
+        lib.mltcp_on_send(flow, sent, 0)
         if lib.mltcp_was_idle(flow) and lib.mltcp_is_boundary(flow, params, now):
             lib.mltcp_begin(flow, params, now, acked)
-        if lib.mltcp_on_ack(flow, now, acked, 100, 100):
+        if lib.mltcp_on_ack(flow, now, acked):
             lib.mltcp_decide(flow, params, 7, now)
         assert flow.confidence <= CONFIDENCE_MAX
         assert flow.piece_count <= 6

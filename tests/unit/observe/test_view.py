@@ -18,7 +18,7 @@ from support.watched_backend import event
 from mltcp_tools.backends.base import Backend, Job, JobParams
 from mltcp_tools.errors import BusyError, MltcpError
 from mltcp_tools.observe.board import SCHEMA, Board, read_boards
-from mltcp_tools.observe.iterations import JobIterations, without_pieces
+from mltcp_tools.observe.iterations import JobIterations, Whole, without_pieces
 from mltcp_tools.observe.relay import Relay, RelayedIterations, open_iterations
 from mltcp_tools.observe.view import JobView, Views
 from mltcp_tools.sources.metadata import Metadata
@@ -58,6 +58,25 @@ def test_what_flows_report_before_they_know_iterations_is_left_out() -> None:
     assert whole == [3, 4]
     told = Job(1, "told", JobParams(gap_s=0.1))
     assert without_pieces(events, [told]) == events
+
+
+def test_a_connection_per_iteration_is_an_iteration() -> None:
+    whole, found, joined = Whole(), [], JobIterations(1)
+    for number in range(1, 9):
+        for cookie in (2 * number, 2 * number + 1):  # two in parallel, as iperf3 --parallel 2
+            burst = event(1, cookie, 1, number * 0.5, number * 0.5 + 0.1)
+            found += whole.of([dataclasses.replace(burst, ratio=0.0)], [Job(1, "auto")])
+    assert [each.cookie for each in found] == list(range(2, 18))
+    iterations = [each for burst in found for each in joined.add(burst)] + [*joined.flush()]
+    assert [each.number for each in iterations] == list(range(1, 8))
+    # Connections that live on report pieces, whatever came before.
+    lasting = [dataclasses.replace(event(1, 99, n, 9 + n, 9.1 + n), ratio=0.0) for n in range(2, 9)]
+    assert whole.of(lasting, [Job(1, "auto")]) == []
+    fresh = [
+        dataclasses.replace(event(1, 50 + n % 2, 1 + n // 2, n, n + 0.1), ratio=0.0)
+        for n in range(20)
+    ]
+    assert Whole().of(fresh, [Job(1, "auto")]) == []
 
 
 def test_an_event_that_comes_too_late_changes_nothing() -> None:

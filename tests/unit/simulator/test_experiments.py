@@ -128,6 +128,7 @@ def test_a_folder_is_the_same_however_many_threads_made_it(
         ("sysctls: {net.ipv4.tcp_sack: 0}", "sysctl net.ipv4.tcp_sack"),
         ("neighbours: [{name: n, cc: reno}]", "neighbour"),
         ("jobs: [{bytes: 1MB, compute: 1s, rate: 1mbit}]", "limited rate of job job"),
+        ("arms: {reno: {cc: reno}, m: {cc: mltpc}}", "`cc: mltpc`, which .* did you mean mltcp"),
         ("arms: {b: {cc: bbr}, c: {cc: cubic}}", "arm b of experiment e .* bbr isn't modelled"),
     ],
 )
@@ -159,7 +160,7 @@ def test_parameters_of_an_arm_reach_the_algorithm() -> None:
         "  mltcp: {cc: mltcp}\n"
         "  told: {cc: mltcp_reno, told: true}\n"
         "  same: {cc: mltcp, mechanisms: [increase], told: true}\n"
-        "  steep: {cc: mltcp_reno, told: true, slope: 8}\n",
+        "  steep: {cc: mltcp_reno, told: true, slope: 4}\n",
     ).replace("flows: 2", "flows: 1")
     experiment, _ = modelled(parse_experiment(text, "small.yaml"))
     documents = {

@@ -22,7 +22,7 @@ import pytest
 from guest.common import CACHE
 from vm.inside.test_module import FILE, MODULE, SLAB, choose, chosen, insert, pair, remove
 
-from mltcp_tools.backends import genl, get_backend, kmod, records
+from mltcp_tools.backends import attributes, genl, get_backend
 from mltcp_tools.backends.base import ALL_NAMES, Flow, Job, JobParams
 from mltcp_tools.native.uapi import GENL_NAME, Attribute, Command
 from mltcp_tools.testbed.namespaces import write_sysctl
@@ -83,24 +83,37 @@ class Client:
 
     def set_job(self, number: int, params: JobParams = PARAMS) -> None:
         job = Job(number, f"job {number}", params)
-        self.socket.request(Command.JOB_SET, kmod.job_attributes(job))
+        self.socket.request(Command.JOB_SET, attributes.job_attributes(job))
 
     def delete_job(self, number: int) -> None:
         self.socket.request(Command.JOB_DEL, {Attribute.JOB_ID: struct.pack("=I", number)})
 
     def tag(self, fd: int, job: int) -> None:
-        attributes = {Attribute.FD: struct.pack("=i", fd), Attribute.JOB_ID: struct.pack("=I", job)}
-        self.socket.request(Command.TAG, attributes)
+        given = {Attribute.FD: struct.pack("=i", fd), Attribute.JOB_ID: struct.pack("=I", job)}
+        self._ask_again(Command.TAG, given)
 
     def untag(self, fd: int) -> None:
-        self.socket.request(Command.UNTAG, {Attribute.FD: struct.pack("=i", fd)})
+        self._ask_again(Command.UNTAG, {Attribute.FD: struct.pack("=i", fd)})
+
+    def _ask_again(self, command: Command, given: dict[int, bytes]) -> None:
+        """An ACK may be under way in the socket just then."""
+        for _ in range(1000):
+            try:
+                self.socket.request(command, given)
+                return
+            except genl.NetlinkError as error:
+                if error.errno != errno.EBUSY:
+                    raise
+        raise AssertionError("the socket stays busy")
 
     def jobs(self) -> list[int]:
-        return sorted(kmod.job_from(genl.decode(data)).id for data in self._dump(Command.JOB_GET))
+        return sorted(
+            attributes.job_from(genl.decode(data)).id for data in self._dump(Command.JOB_GET)
+        )
 
     def flows(self) -> list[Flow]:
         found = [genl.decode(data)[Attribute.FLOW] for data in self._dump(Command.FLOW_GET)]
-        return [records.flow(data) for data in found]
+        return [attributes.flow_from(data) for data in found]
 
     def status(self, attribute: Attribute) -> int:
         return genl.number(self.socket.request(Command.STATUS_GET, {})[attribute])
@@ -624,3 +637,71 @@ def test_switching_between_base_bpf_and_module() -> None:
         remove()
     finally:
         bpf.unload()
+
+
+@pytest.mark.parametrize("scenario", ["crossed-syns", "connects-again", "receives-only"])
+def test_unusual_handshakes(scenario: str) -> None:
+    """Nothing of a socket stays behind, and DCTCP's peer hears what DCTCP would tell it."""
+    assert subprocess.run([PROGRAMS / "handshakes", scenario]).returncode == 0
+
+
+FAILSLAB = Path("/sys/kernel/debug/failslab")
+
+
+@contextlib.contextmanager
+def no_memory() -> Iterator[None]:
+    """No flow gets its state."""
+    settings = {"probability": 100, "times": -1, "verbose": 0, "cache-filter": "Y"}
+    for name, value in settings.items():
+        (FAILSLAB / name).write_text(str(value))
+    (SLAB / "failslab").write_text("1")
+    try:
+        yield
+    finally:
+        (SLAB / "failslab").write_text("0")
+        (FAILSLAB / "probability").write_text("0")
+
+
+def test_without_memory_a_flow_is_its_base_and_gets_its_state_later() -> None:
+    if not FAILSLAB.exists():
+        pytest.skip("this kernel fails no allocation on purpose: it takes a debug kernel")
+    cc_info = 26  # TCP_CC_INFO, of DCTCP: enabled, CE state, alpha, bytes marked, bytes
+    with elsewhere(), Client() as here:
+        here.set_job(1)
+        write_sysctl("net.ipv4.tcp_ecn", "1")
+        with no_memory():
+            sender, peer = connected("mltcp_dctcp")
+            exchange(sender, peer, 50)
+            assert here.flows() == []
+            with refused(errno.ENOTCONN):
+                here.tag(sender.fileno(), 1)
+            info = sender.getsockopt(socket.IPPROTO_TCP, cc_info, 16)
+            enabled, _, alpha, _, _ = struct.unpack("=HHIII", info)
+            # It starts at 1024, and falls with each window that came without a mark.
+            assert enabled
+            assert alpha < 1024
+        with sender, peer:
+            time.sleep(1.5)  # it asks for memory once a second
+            exchange(sender, peer)
+            here.tag(sender.fileno(), 1)
+            assert [flow.job_id for flow in here.flows()] == [1]
+
+
+def test_each_namespace_has_its_own_table(client: Client) -> None:
+    """Dumps of all go from one to the next, whatever comes and goes between."""
+    with contextlib.ExitStack() as stack:
+        inside = set()
+        for _ in range(5):
+            with elsewhere(), Client() as there:
+                assert there.flows() == []
+                for _ in range(40):
+                    sender, peer = map(stack.enter_context, connected("mltcp"))
+                    exchange(sender, peer, 1)
+                inside.add(os.stat("/proc/thread-self/ns/net").st_ino)
+                assert {flow.netns for flow in there.flows()} <= inside
+                assert there.status(Attribute.FLOWS) == len(there.flows()) == 40
+        found = client.flows()
+        assert {flow.netns for flow in found} == inside
+        assert len({flow.cookie for flow in found}) == len(found) == 200
+        assert client.status(Attribute.FLOWS) == 200
+    assert gone(client)

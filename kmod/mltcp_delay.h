@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What a flow knows of the queue on its path, and what it doesn't.
+ *
+ * Inputs write what they find into struct mltcp_delay; whoever acts on it reads queue_us and
+ * full_us and need not know which input said so. The inputs:
+ *
+ *   mltcp_delay_rtt()    the round-trip time of an ACK beyond the path's least: the queue now;
+ *   mltcp_delay_full()   a loss, the one time at which a sender knows the queue to be full;
+ *   mltcp_delay_ask()    what other flows of the path have found a full queue to be.
+ *
+ * A further measure of the queue (the delay of one direction, from the receiver's time stamps) is a
+ * function that sets queue_us as mltcp_delay_rtt() does, and a further sign of a queue that has
+ * reached its limit (an ECN mark) one that calls mltcp_delay_full().
+ *
+ * A round-trip time is more than path and queue, and what is more isn't to be taken for queue:
+ *
+ *   coarse stamps      where an ACK covers data that was sent twice, Linux may take the RTT from
+ *                      the time stamps in the packets, which count milliseconds (RFC 7323, 4.1;
+ *                      Karn's rule excludes every other sample);
+ *   delayed ACKs       a receiver waits, 40 ms and more, for the second of two segments
+ *                      (RFC 1122, 4.2.3.2); none is awaited where more than one was acknowledged or
+ *                      more is on its way;
+ *   own serialisation  segments sent at one instant, a super-packet of segmentation offload among
+ *                      them, wait for each other. The first ones tell what they found;
+ *   stretch ACKs       one ACK for many segments (receive offload) came as late as the last of
+ *                      them, which waited for the others.
+ */
+#ifndef MLTCP_DELAY_H
+#define MLTCP_DELAY_H
+
+#include "mltcp_uapi.h"
+
+#ifndef mltcp_div64
+#define mltcp_div64(n, d) ((n) / (d))
+#endif
+
+#ifndef MLTCP_READ_ONCE
+#define MLTCP_READ_ONCE(x) (*(const volatile __typeof__(x) *)&(x))
+#define MLTCP_WRITE_ONCE(x, value) (*(volatile __typeof__(x) *)&(x) = (value))
+#endif
+
+/* Queues shorter than this drown in the noise of RTT samples. Microseconds. */
+#define MLTCP_QUEUE_MIN_US 50
+
+/* No queue that a training job should fill is longer than this. Microseconds. */
+#define MLTCP_QUEUE_MAX_US 1000000
+
+/* Granularity of the time stamps of packets. Microseconds. */
+#define MLTCP_STAMP_US 1000
+
+/* A receiver acknowledges so many full segments at once (RFC 5681, 4.2). */
+#define MLTCP_ACKED_SEGMENTS 2
+
+/*
+ * Units of 2^this ns, about a second, in which knowledge of full queues is dated, and after how
+ * many of them it is forgotten: the 300 s for which Linux keeps its least RTT by default
+ * (tcp_min_rtt_wlen), to which queues are compared.
+ */
+#define MLTCP_DATE_SHIFT 30
+#define MLTCP_DATES_MAX 280
+
+/* A link on which a KiB takes longer, of 82 kbit/s, carries no training. Nanoseconds. */
+#define MLTCP_KIB_NS_MAX 100000000
+
+/* A flow that has lost so often knows by itself what a full queue is. */
+#define MLTCP_OWN_LOSSES 4
+
+/* It is on another path than its sisters if theirs is so many times longer or shorter. */
+#define MLTCP_OTHER_PATH 2
+
+/*
+ * A path's word: 24 bits of its key, 16 bits of the date (they come again after 19 hours), 24 bits
+ * of microseconds.
+ */
+#define MLTCP_PATH_US ((1U << 24) - 1)
+#define MLTCP_PATH_KEY 0xffffff0000000000ULL
+
+/* What an ACK says of the round-trip time. */
+struct mltcp_rtt {
+	__u32 now_us; /* time of the ACK on the clock that the sample is of, microseconds, wraps */
+	__s32 rtt_us; /* the sample, of the latest of the segments; 0 or less: none */
+	__u32 min_us; /* the path's least, microseconds */
+	__u32 segments; /* acknowledged by it */
+	__u64 bytes; /* likewise */
+	__u32 outstanding; /* segments that are left; 0: none */
+	__u32 retransmitted; /* segments, ever, by the connection */
+};
+
+/* Microseconds of the serialisation of what the ACK covers beyond what ACKs usually cover. */
+static inline __u32 mltcp_delay_own(const struct mltcp_delay *d, const struct mltcp_rtt *s,
+				    __u32 queue_us)
+{
+	__u64 own_ns = s->bytes * d->kib_ns >> 10, own;
+
+	own = mltcp_div64(own_ns * (s->segments - MLTCP_ACKED_SEGMENTS), 1000ULL * s->segments);
+	/* The rate is the flow's own, with others on the link less than what the link has. */
+	return own < queue_us - queue_us / 4 ? (__u32)own : queue_us - queue_us / 4;
+}
+
+/* The input of each ACK. */
+static inline void mltcp_delay_rtt(struct mltcp_delay *d, const struct mltcp_rtt *s)
+{
+	__u32 rtt_us = s->rtt_us, sent_us = s->now_us - rtt_us, queue_us;
+
+	if (s->rtt_us <= 0)
+		return;
+	queue_us = rtt_us > s->min_us ? rtt_us - s->min_us : 0;
+	/* What follows can only make a sample too long. */
+	if (queue_us > d->queue_us) {
+		if (sent_us - d->sent_us + 1 <= 2)
+			return; /* sent at the same instant, to the microsecond */
+		if (s->segments == 1 && !s->outstanding)
+			return; /* perhaps a delayed ACK */
+		if (s->retransmitted && rtt_us % MLTCP_STAMP_US == 0)
+			return; /* hardly by chance */
+		if (s->segments > MLTCP_ACKED_SEGMENTS)
+			queue_us -= mltcp_delay_own(d, s, queue_us);
+	}
+	d->queue_us = queue_us;
+	d->sent_us = sent_us;
+}
+
+/*
+ * So many bytes were acknowledged within so many nanoseconds: the shortest time that a KiB took says
+ * what sending takes. Without bytes: time passes, routes may change.
+ */
+static inline void mltcp_delay_rate(struct mltcp_delay *d, __u64 bytes, __u64 ns)
+{
+	__u64 kib = bytes >> 10, each_ns;
+
+	if (!kib) {
+		if (d->kib_ns < MLTCP_KIB_NS_MAX)
+			d->kib_ns += d->kib_ns / 8;
+		return;
+	}
+	each_ns = mltcp_div64(ns, kib);
+	if (each_ns && each_ns <= MLTCP_KIB_NS_MAX && (!d->kib_ns || each_ns < d->kib_ns))
+		d->kib_ns = each_ns;
+}
+
+static inline __u16 mltcp_date(__u64 now)
+{
+	return (__u16)(now >> MLTCP_DATE_SHIFT);
+}
+
+static inline __u8 mltcp_is_old(__u16 date, __u64 now)
+{
+	return (__u16)(mltcp_date(now) - date) > MLTCP_DATES_MAX;
+}
+
+/* The queue was full at time now, so its delay was what the latest sample said. */
+static inline void mltcp_delay_full(struct mltcp_delay *d, __u64 now, __u32 srtt_us, __u32 min_us)
+{
+	__u32 queue_us = d->queue_us, most = MLTCP_QUEUE_MAX_US;
+
+	/* A loss without a queue was none of its making. */
+	if (queue_us < MLTCP_QUEUE_MIN_US)
+		return;
+	if (d->full_us && mltcp_is_old(d->full_date, now))
+		d->full_us = d->own_us = d->own_losses = 0;
+	/* One sample alone may be anything: it must fit to those before it. */
+	if (d->full_us)
+		most = 2 * d->full_us;
+	else if (srtt_us <= min_us)
+		most = 0;
+	else if (srtt_us - min_us < MLTCP_QUEUE_MAX_US / 2)
+		most = 2 * (srtt_us - min_us);
+	if (queue_us > most)
+		queue_us = most;
+	if (queue_us > MLTCP_QUEUE_MAX_US)
+		queue_us = MLTCP_QUEUE_MAX_US;
+	if (queue_us < MLTCP_QUEUE_MIN_US)
+		return;
+	d->full_us = d->full_us ? d->full_us - d->full_us / 4 + queue_us / 4 : queue_us;
+	d->own_us = d->own_us ? d->own_us - d->own_us / 4 + queue_us / 4 : queue_us;
+	if (d->own_losses < MLTCP_OWN_LOSSES)
+		d->own_losses++;
+	d->full_date = mltcp_date(now);
+}
+
+/*
+ * The flows from one address to another share what they found a full queue to be. Each by itself
+ * finds something else, as it looks only when it loses; the one that thinks most of the queue to be
+ * its own then starves its sisters, and a job is as fast as its slowest flow.
+ *
+ * Between the same addresses there may be several paths (ECMP chooses one by the ports, too). A
+ * flow that has found again and again a full queue to be another than its sisters did keeps to
+ * itself.
+ *
+ * slot: a word of a table that the host keeps, at a place that follows from the path. Two paths may
+ * have the same slot; then the latest to lose has it. No lock: whoever writes last is right. Only
+ * 24 bits of key count, the lowest.
+ */
+static inline void mltcp_delay_ask(struct mltcp_delay *d, __u64 now, const __u64 *slot, __u32 key)
+{
+	__u64 word = MLTCP_READ_ONCE(*slot);
+	__u32 full_us = word & MLTCP_PATH_US;
+	__u16 date = (__u16)(word >> 24);
+
+	if (d->full_us && mltcp_is_old(d->full_date, now))
+		d->full_us = d->own_us = d->own_losses = 0;
+	if (!full_us || (word & MLTCP_PATH_KEY) != (__u64)key << 40 || mltcp_is_old(date, now))
+		return;
+	if (d->own_losses == MLTCP_OWN_LOSSES &&
+	    (full_us > MLTCP_OTHER_PATH * d->own_us || d->own_us > MLTCP_OTHER_PATH * full_us)) {
+		d->full_us = d->own_us;
+		return;
+	}
+	d->full_us = full_us;
+	d->full_date = date;
+}
+
+static inline void mltcp_delay_tell(const struct mltcp_delay *d, __u64 *slot, __u32 key)
+{
+	if (d->full_us)
+		MLTCP_WRITE_ONCE(*slot, (__u64)key << 40 | (__u64)d->full_date << 24 | d->full_us);
+}
+
+#endif

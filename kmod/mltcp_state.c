@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Where a flow's state comes from and goes to. It lives from where its base is initialised to the
+ * kernel's call of release, and is made only where that call is certain: since 6.13 (commit
+ * cf44bd08cdee) it isn't made for a socket without icsk_ca_initialized, which one that was
+ * connected to from both sides at once, and closed before it was told, never gets.
+ *
+ * The base keeps its own state at the start of the socket's private area (cubic 60 of 104 bytes,
+ * dctcp 56 in 7.x, reno none), ours is behind a pointer at the end, 16 bytes. That there is room
+ * is looked into when the module loads, see mltcp_variants.c, and here.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include "mltcp.h"
+
+/* A flow without state, for want of memory, asks again that much later. */
+#define AGAIN HZ
+
+/* What our end of the private area holds while the base is initialised: nothing that one writes. */
+#define UNTOUCHED 0x5a
+
+/* States in which nothing is begun. While a socket connects its route may still take over. */
+#define WITHOUT (TCPF_CLOSE | TCPF_LISTEN | TCPF_SYN_SENT)
+
+static void set_word(struct sock *sk, unsigned long word)
+{
+	struct mltcp_private *end = mltcp_private(sk);
+
+	end->word = word;
+	end->check = word ^ (unsigned long)sk;
+}
+
+const struct tcp_congestion_ops *mltcp_bare_base(const struct sock *sk)
+{
+	const struct tcp_congestion_ops *ops = inet_csk(sk)->icsk_ca_ops;
+	const struct mltcp_variant *variant = mltcp_variant_of(ops);
+
+	return ops == &variant->ops ? variant->base : READ_ONCE(variant->base_without_ecn);
+}
+
+/*
+ * dctcp without ECN puts other operations in its place, which its own module owns. Ours must
+ * stay, for the modules' reference counts, and must not ask for ECN then.
+ */
+static void init_base(struct sock *sk, struct mltcp_variant *variant)
+{
+	struct inet_connection_sock *icsk = inet_csk(sk);
+
+	/* A socket that connects again: this connection may have ECN. */
+	WRITE_ONCE(icsk->icsk_ca_ops, &variant->ops);
+	if (variant->base->init)
+		variant->base->init(sk);
+	if (icsk->icsk_ca_ops == &variant->ops)
+		return;
+	WRITE_ONCE(variant->base_without_ecn, icsk->icsk_ca_ops);
+	WRITE_ONCE(icsk->icsk_ca_ops, &variant->ops_without_ecn);
+	INET_ECN_dontxmit(sk);
+}
+
+/* From here on no flow of the variant gets state: it is its base, and nothing else. */
+static void give_up(struct mltcp_variant *variant)
+{
+	if (!xchg(&variant->lacks_room, 1))
+		pr_warn("%s is plain %s from now: on this kernel that leaves no room for more\n",
+			variant->name, variant->base_name);
+}
+
+static struct mltcp_sock *make_state(struct sock *sk)
+{
+	struct mltcp_sock *ms = mltcp_flow_new(sk);
+
+	if (!ms) {
+		pr_warn_ratelimited("out of memory: a flow is plain for a while\n");
+		set_word(sk, (jiffies + AGAIN) << 1 | 1);
+		return NULL;
+	}
+	ms->variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
+	ms->base = mltcp_bare_base(sk);
+	set_word(sk, (unsigned long)ms);
+	return ms;
+}
+
+static void start(struct sock *sk)
+{
+	struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
+	struct mltcp_private *end = mltcp_private(sk);
+
+	BUILD_BUG_ON(ICSK_CA_PRIV_SIZE % sizeof(unsigned long));
+
+	if (unlikely(READ_ONCE(variant->lacks_room))) {
+		init_base(sk, variant);
+		return;
+	}
+	memset(inet_csk_ca(sk), 0, ICSK_CA_PRIV_SIZE - sizeof(*end));
+	memset(end, UNTOUCHED, sizeof(*end));
+	init_base(sk, variant);
+	if (memchr_inv(end, UNTOUCHED, sizeof(*end))) {
+		give_up(variant);
+		return;
+	}
+	make_state(sk);
+}
+
+/*
+ * The base wrote over our end after it was initialised, if the table knows the socket. Otherwise
+ * another congestion control did, in whose place a route put ours without a word: TCP's release
+ * and init aren't called where a connect() waited for its first data (TCP_FASTOPEN_CONNECT).
+ */
+static bool is_overwritten(struct sock *sk)
+{
+	struct mltcp_private *end = mltcp_private(sk);
+	struct mltcp_sock *ms;
+
+	if (likely(!end->word && !end->check))
+		return false;
+	ms = mltcp_flow_find(sk);
+	if (!ms)
+		return false;
+	give_up(mltcp_variant_of(inet_csk(sk)->icsk_ca_ops));
+	mltcp_flow_free(ms);
+	return true;
+}
+
+static noinline const struct tcp_congestion_ops *need(struct sock *sk, struct mltcp_sock **ms)
+{
+	unsigned long word = mltcp_private(sk)->word;
+
+	*ms = NULL;
+	if (mltcp_is_started(sk)) {
+		if ((long)((jiffies << 1 | 1) - word) >= 0)
+			*ms = make_state(sk);
+		return mltcp_bare_base(sk);
+	}
+	if (1 << sk->sk_state & WITHOUT || !inet_csk(sk)->icsk_ca_initialized)
+		return NULL;
+	if (!READ_ONCE(mltcp_variant_of(inet_csk(sk)->icsk_ca_ops)->lacks_room) &&
+	    !is_overwritten(sk))
+		start(sk);
+	*ms = mltcp_state(sk);
+	return mltcp_bare_base(sk);
+}
+
+void mltcp_start(struct sock *sk)
+{
+	const struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
+
+	if (!mltcp_is_started(sk) &&
+	    (!(1 << sk->sk_state & WITHOUT) || READ_ONCE(variant->lacks_room)))
+		start(sk);
+}
+
+const struct tcp_congestion_ops *mltcp_need(struct sock *sk, struct mltcp_sock **ms)
+{
+	*ms = mltcp_state(sk);
+	return likely(*ms) ? (*ms)->base : need(sk, ms);
+}
+
+struct mltcp_sock *mltcp_stop(struct sock *sk)
+{
+	struct mltcp_private *end = mltcp_private(sk);
+	struct mltcp_sock *ms = mltcp_state(sk);
+
+	if (unlikely(!ms && !mltcp_is_started(sk) && is_overwritten(sk)))
+		return NULL;
+	if (mltcp_is_started(sk))
+		memset(end, 0, sizeof(*end));
+	return ms;
+}

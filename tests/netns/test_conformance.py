@@ -1,0 +1,157 @@
+"""What every backend does alike, one row each of a table: what is done, and what is seen then."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from netns.backends_here import PARAMETERS, collect, fresh
+from netns.connections import bottleneck, connection, send_burst
+
+from mltcp_tools.backends import get_backend
+from mltcp_tools.backends.base import Backend, Job, JobParams
+from mltcp_tools.testbed.namespaces import inside
+
+SO_COOKIE = 57
+BURST = 200_000
+GAP_S = 0.05
+PARAMS = JobParams(total_bytes=BURST, gap_s=GAP_S)
+
+
+@pytest.fixture(params=PARAMETERS)
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    with fresh(request.param) as found:
+        yield found
+
+
+def bursts(sender: socket.socket, count: int = 2) -> None:
+    """So many iterations, the last of them with its gap: the next one ends it."""
+    for _ in range(count):
+        send_burst(sender, BURST)
+        time.sleep(4 * GAP_S)
+
+
+def cookies_nobody_asked_for(backend: Backend) -> object:
+    backend.load(defaults=PARAMS)
+    with bottleneck() as network:
+        with inside(network.senders[0]):
+            stream = backend.iterations()
+        with stream, connection(network, "mltcp") as sender:
+            bursts(sender, 3)
+            events = collect(stream, 2)
+            own = sender.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8)
+            return {event.cookie for event in events} == {int.from_bytes(own, "little")}
+
+
+def jobs_of_two_namespaces(backend: Backend) -> object:
+    backend.load()
+    backend.set_job(Job(1, "here", PARAMS))
+    with bottleneck() as network:
+        there = get_backend(backend.name)
+        with inside(network.senders[0]):
+            before = there.jobs()
+            there.set_job(Job(1, "there", PARAMS))
+        after = [[job.name for job in each.jobs()] for each in (backend, there)]
+        there.delete_job(1)
+        return before, after, [job.name for job in backend.jobs()]
+
+
+def events_of_two_namespaces(backend: Backend) -> object:
+    """Of a flow with a job to the job's namespace, of one without to its own."""
+    backend.load(defaults=PARAMS)
+    backend.set_job(Job(7, "here", PARAMS))
+    with bottleneck() as network, connection(network, "mltcp") as sender:
+        backend.tag(sender.fileno(), 7)
+        with backend.iterations() as ours:
+            bursts(sender, 3)
+            heard = [event.job_id for event in collect(ours, 2)]
+            backend.untag(sender.fileno())
+            bursts(sender, 1)
+            collect(ours, 1)  # the one that was cut short
+            bursts(sender, 3)
+            return heard[:2], [event.job_id for event in collect(ours, 1, seconds=1)]
+
+
+def a_deleted_job(backend: Backend) -> object:
+    """Its flow goes on without a job, and nobody hears of the iteration it was in."""
+    backend.load()
+    backend.set_job(Job(1, "short", PARAMS))
+    with (
+        bottleneck() as network,
+        backend.iterations() as stream,
+        connection(network, "mltcp") as sender,
+    ):
+        backend.tag(sender.fileno(), 1)
+        bursts(sender, 2)
+        told = len(collect(stream, 1))
+        backend.delete_job(1)
+        bursts(sender, 2)
+        (flow,) = backend.flows()
+        return told, len(collect(stream, 1, seconds=1)), flow.job_id, flow.active
+
+
+def a_tag_that_changes(backend: Backend) -> object:
+    """The iteration it cuts short is told of, and the next one starts at nothing."""
+    backend.load()
+    for number in (1, 2):
+        backend.set_job(Job(number, f"job {number}", JobParams(total_bytes=BURST, gap_s=10)))
+    with bottleneck() as network, backend.iterations() as stream:
+        with connection(network, "mltcp") as sender:
+            for number in (1, 2):
+                backend.tag(sender.fileno(), number)
+                send_burst(sender, BURST // number)
+        return [(event.job_id, event.bytes, event.iteration) for event in collect(stream, 2)]
+
+
+def increase_scaled_to_nothing(backend: Backend) -> object:
+    """With F = 0 the base is handed counts of 0: the window of congestion avoidance stays."""
+    backend.load()
+    still = JobParams(total_bytes=50 * BURST, gap_s=10, slope=0, intercept=0)
+    grown = []
+    with bottleneck(10_000_000, 10_000) as network:
+        for number, name in enumerate(("mltcp_reno", "mltcp_cubic"), 1):
+            with connection(network, name) as sender:
+                send_burst(sender, 5 * BURST)  # out of slow start, by a loss
+                backend.set_job(Job(number, name, still))
+                backend.tag(sender.fileno(), number)
+                send_burst(sender, 20_000)
+                (before,) = (flow for flow in backend.flows() if flow.job_id == number)
+                send_burst(sender, 2 * BURST)
+                (after,) = (flow for flow in backend.flows() if flow.job_id == number)
+                grown.append(before.losses == after.losses and after.cwnd > before.cwnd + 1)
+    return grown
+
+
+def the_clock(backend: Backend) -> object:
+    """Times are CLOCK_MONOTONIC, of when the ACKs came."""
+    backend.load()
+    backend.set_job(Job(1, "timed", PARAMS))
+    with bottleneck() as network, backend.iterations() as stream:
+        with connection(network, "mltcp") as sender:
+            backend.tag(sender.fileno(), 1)
+            began = time.monotonic()
+            send_burst(sender, BURST)
+            ended = time.monotonic()
+        (event,) = collect(stream, 1)
+    return began <= event.first_ack_s <= event.last_ack_s <= ended
+
+
+TABLE: list[tuple[Callable[[Backend], object], Any]] = [
+    (cookies_nobody_asked_for, True),
+    (jobs_of_two_namespaces, ([], [["here"], ["there"]], ["here"])),
+    (events_of_two_namespaces, ([7, 7], [])),
+    (a_deleted_job, (1, 0, 1, False)),
+    (a_tag_that_changes, [(1, BURST, 1), (2, BURST // 2, 1)]),
+    (increase_scaled_to_nothing, [False, False]),
+    (the_clock, True),
+]
+
+
+@pytest.mark.parametrize(("row", "seen"), TABLE, ids=lambda each: getattr(each, "__name__", ""))
+def test_backends_do_the_same(
+    backend: Backend, row: Callable[[Backend], object], seen: object
+) -> None:
+    assert row(backend) == seen
