@@ -49,7 +49,17 @@ COMMANDS = {
 
 GROUPS = {
     "Kernel": ("doctor", "load", "unload", "status", "completion"),
-    "Live jobs": ("ps", "attach", "detach", "agent", "jobs", "flows", "watch", "record", "prioritise"),
+    "Live jobs": (
+        "ps",
+        "attach",
+        "detach",
+        "agent",
+        "jobs",
+        "flows",
+        "watch",
+        "record",
+        "prioritise",
+    ),
     "Experiments": (
         "testbed",
         "simulate",
