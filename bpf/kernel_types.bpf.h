@@ -61,6 +61,7 @@ struct sock_common {
 
 struct sock {
 	struct sock_common __sk_common;
+	__u32 sk_pacing_status;
 };
 
 struct inet_sock {
@@ -95,6 +96,7 @@ struct tcp_sock {
 	__u32 snd_una;
 	__u32 write_seq;
 	__u32 srtt_us; /* eighths of a microsecond */
+	__u32 mss_cache;
 	__u32 total_retrans;
 	__u64 tcp_clock_cache; /* ns, of the latest packet that came or went */
 	__u64 tcp_mstamp; /* the same in microseconds */

@@ -25,7 +25,10 @@ MECHANISMS = ("increase", "decrease", "yield")
 NAMES = ("mltcp", "mltcp_reno", "mltcp_cubic")
 """Congestion controls that every backend offers; `mltcp` is the recommended one."""
 
-ALL_NAMES = (*NAMES, "mltcp_dctcp")
+BPF_NAMES = (*NAMES, "mltcp_int")
+"""Those of the eBPF backend; mltcp_int needs kernel 6.0, and is loaded where it is asked for."""
+
+ALL_NAMES = (*NAMES, "mltcp_dctcp", "mltcp_int")
 """Congestion controls that some backend offers."""
 
 BASES = {

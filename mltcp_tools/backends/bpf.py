@@ -21,6 +21,7 @@ from pathlib import Path
 
 from mltcp_tools.backends import checks, records, struct_ops
 from mltcp_tools.backends.base import (
+    BPF_NAMES,
     NAMES,
     Backend,
     Flow,
@@ -77,7 +78,9 @@ def _wait_until_gone() -> None:
     deadline = time.monotonic() + _GONE_S
     while left := [*struct_ops.registered(), *struct_ops.unregistered()]:
         if time.monotonic() > deadline:
-            holders = checks.few(driven(NAMES)) or "a socket that is neither bound nor connected"
+            holders = (
+                checks.few(driven(BPF_NAMES)) or "a socket that is neither bound nor connected"
+            )
             raise BusyError(
                 f"Unregistered, but the kernel still has the programs of {', '.join(left)}, held"
                 f" by: {holders}; close or switch these, then unload again."
@@ -126,7 +129,7 @@ class BpfBackend(Backend):
     """
 
     name = "bpf"
-    names = NAMES
+    names = BPF_NAMES
 
     @cached_property
     def _home(self) -> _Home:
@@ -140,7 +143,7 @@ class BpfBackend(Backend):
 
     def load(self, names: Sequence[str] | None = None, defaults: JobParams | None = None) -> Status:
         names = NAMES if names is None else names
-        checks.check_offered(self.name, names, NAMES)
+        checks.check_offered(self.name, names, BPF_NAMES)
         facts.require_bpf(PIN_ROOT.parent)
         facts.require_whole_struct_ops()
         with exclusive("bpf"):
@@ -148,7 +151,7 @@ class BpfBackend(Backend):
             present = struct_ops.registered()
             if present and defaults is not None:
                 raise checks.loaded_already(present)
-            wanted = [name for name in NAMES if name in names and name not in present]
+            wanted = [name for name in BPF_NAMES if name in names and name not in present]
             for name in wanted:
                 if name in facts.available_congestion_controls():
                     raise BusyError(
@@ -216,12 +219,12 @@ class BpfBackend(Backend):
                     raise
                 flows = []
             if force:
-                checks.check_no_default(NAMES)
+                checks.check_no_default(BPF_NAMES)
                 self._switch_off()
             elif PIN_ROOT.exists() or [*struct_ops.registered(), *struct_ops.unregistered()]:
-                checks.check_unused(self.name, flows, NAMES)
+                checks.check_unused(self.name, flows, BPF_NAMES)
             self._forget_jobs()
-            struct_ops.unregister(NAMES)
+            struct_ops.unregister(BPF_NAMES)
             self._close_reader()
             for root in (PIN_ROOT, _NEW_ROOT, _OLD_ROOT):
                 if root.is_dir():
@@ -254,7 +257,7 @@ class BpfBackend(Backend):
 
     def status(self) -> Status:
         facts.require_bpf(PIN_ROOT.parent)
-        loaded = tuple(name for name in NAMES if name in struct_ops.registered())
+        loaded = tuple(name for name in BPF_NAMES if name in struct_ops.registered())
         sockets = Counter(dict.fromkeys(loaded, 0))
         sockets.update(flow.congestion_control for flow in self.flows())
         details: dict[str, object] = {
@@ -358,7 +361,7 @@ class BpfBackend(Backend):
         with self._map("mltcp_jobs") as jobs:
             if not 1 <= job_id < 2**32 or jobs.get(self._home.key(job_id)) is None:
                 raise checks.no_job(job_id)
-        checks.check_taggable(fd, NAMES)
+        checks.check_taggable(fd, BPF_NAMES)
         tag = pack(
             "mltcp_tag",
             {"job": job_id, "netns": self._home.netns, "home": self._home.cookie},

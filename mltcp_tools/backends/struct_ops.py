@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator, Sequence
 
 from mltcp_tools import __version__
-from mltcp_tools.backends.base import NAMES, JobParams
+from mltcp_tools.backends.base import BPF_NAMES, JobParams
 from mltcp_tools.backends.params import params_from_struct
 from mltcp_tools.native import libbpf
 from mltcp_tools.native.csources import digest, program_sources
@@ -31,7 +31,7 @@ def our_maps() -> Iterator[tuple[libbpf.BpfMap, bool]]:
     A socket or a default holds those that are not registered any more.
     """
     for found in libbpf.struct_ops_maps():
-        value = found.get(ZERO) if found.name in NAMES else None
+        value = found.get(ZERO) if found.name in BPF_NAMES else None
         # struct bpf_struct_ops_common_value: reference count, then state; since kernel 5.6
         if value:
             state = struct.unpack_from("=I", value, 4)[0]

@@ -39,6 +39,7 @@ COMMANDS = {
     "report": "Evaluate or compare run folders.",
     "results": "Write the tables of matrices into one document.",
     "profile": "Show what jobs send per iteration, from runs or captures.",
+    "prioritise": "Order jobs' bursts, and give each its priority.",
     "aggregate": "Run the aggregator, which sums up gradients in the network.",
     "collectives": "Compare all-reduces on links of this host's own.",
     "plan": "Say which jobs fit together, and when each should start.",
@@ -48,7 +49,17 @@ COMMANDS = {
 
 GROUPS = {
     "Kernel": ("doctor", "load", "unload", "status", "completion"),
-    "Live jobs": ("ps", "attach", "detach", "agent", "jobs", "flows", "watch", "record"),
+    "Live jobs": (
+        "ps",
+        "attach",
+        "detach",
+        "agent",
+        "jobs",
+        "flows",
+        "watch",
+        "record",
+        "prioritise",
+    ),
     "Experiments": (
         "testbed",
         "simulate",

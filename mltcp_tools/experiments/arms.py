@@ -13,7 +13,7 @@ from mltcp_tools.document import Section
 from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments import values
 from mltcp_tools.experiments.each import EACH, expand
-from mltcp_tools.experiments.treatments import KINDS, Cassini, Settings, read_treatments
+from mltcp_tools.experiments.treatments import KINDS, Cassini, Feedback, Settings, read_treatments
 
 ALONE = "alone"
 # Another spelling of `treatment: {cassini: {…}}`, from when there were no other treatments.
@@ -104,10 +104,16 @@ def _read_arm(name: str, section: Section) -> Arm:
             if key != "plan" and not plan:
                 raise section.error("belongs to an arm with `plan: true`.", key)
         elif key not in ("cc", "treatment") and not is_mltcp(cc):
+            if key == "base" and (plan or "treatment" in section):
+                continue
             raise section.error(
                 f"{cc} takes no parameters; only congestion controls named mltcp… do.", key
             )
     treatments = read_treatments(section.section("treatment", tuple(KINDS)))
+    if any(isinstance(each, Feedback) for each in treatments) and cc != "mltcp_int":
+        raise section.error(
+            f"feedback is for `cc: mltcp_int`; {cc} doesn't look at it.", "treatment"
+        )
     if plan:
         if any(isinstance(each, Cassini) for each in treatments):
             raise section.error("says `plan` again; leave `plan` out.", "treatment")

@@ -16,7 +16,14 @@ from typing import Any, ClassVar, Self
 from mltcp_tools.document import Section
 from mltcp_tools.emulator.turns import REALIGN
 from mltcp_tools.experiments import values
-from mltcp_tools.units import parse_fraction
+from mltcp_tools.native.uapi import to_fixed
+from mltcp_tools.units import parse_bytes, parse_fraction, parse_seconds
+
+SOURCES = ("network", "host")
+WEIGHTS = ("none", "remaining-more", "remaining-less", "layer", "idle")
+"""What an order of bursts may be weighted by, in the order of the simulator's enum sim_weight."""
+MAX_LEVELS = 8
+"""HTB's classes have no more priorities."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,77 @@ class Cassini(Settings):
         )
 
 
-KINDS: dict[str, type[Settings]] = {each.name: each for each in (Cassini,)}
+@dataclass(frozen=True)
+class Feedback(Settings):
+    """The jobs' windows follow what the network says (kmod/mltcp_rate.h); for `cc: mltcp_int`.
+
+    source: `network`: the bottlenecks stamp packets, and receivers echo that; `host`: the senders'
+    own round trips. target_s: delay of the queue that a flow at the end of its burst accepts,
+    seconds. low: share of it that one at the beginning accepts. add: bytes that are added to a
+    window per round trip at F = 1.
+    """
+
+    name: ClassVar[str] = "feedback"
+    noun: ClassVar[str] = "an arm with feedback"
+
+    source: str = "network"
+    target_s: float = 200e-6
+    low: float = 0.4
+    add: int = 1448
+
+    @classmethod
+    def read(cls, section: Section) -> Self:
+        return cls(
+            section.get("source", values.choice(SOURCES), cls.source),
+            section.get(
+                "target", values.within(parse_seconds, 1e-6, 0.03, "s (1us to 30ms)"), cls.target_s
+            ),
+            section.get("low", values.within(parse_fraction, 0.0, 1.0, "(0% to 100%)"), cls.low),
+            section.get("add", values.within(parse_bytes, 1, 10**6, "B (1B to 1MB)"), cls.add),
+        )
+
+    def document(self) -> dict[str, Any]:
+        target, add = f"{self.target_s * 1e6:.6g}us", f"{self.add}B"
+        return {"source": self.source, "target": target, "low": self.low, "add": add}
+
+    def fields(self) -> dict[str, int]:
+        """The fields of struct mltcp_rate_params."""
+        return {
+            "target_us": round(self.target_s * 1e6),
+            "low": to_fixed(self.low),
+            "add_bytes": self.add,
+            "host": int(self.source == "host"),
+        }
+
+
+@dataclass(frozen=True)
+class Sincronia(Settings):
+    """Bursts get priorities from Sincronia's order (planning/coflows.py), made anew at each start
+    and end of a burst.
+
+    weight: what larger weights, and so earlier places, go by. levels: of priority; the last is
+    shared by what comes behind. floor: share of the link that each level is sure of, so that none
+    starves.
+    """
+
+    name: ClassVar[str] = "sincronia"
+    noun: ClassVar[str] = "an arm with priorities"
+
+    weight: str = "none"
+    levels: int = 8
+    floor: float = 0.01
+
+    @classmethod
+    def read(cls, section: Section) -> Self:
+        floor = values.within(parse_fraction, 0.0001, 0.1, "(0.01% to 10%)")
+        return cls(
+            section.get("weight", values.choice(WEIGHTS), cls.weight),
+            section.get("levels", values.whole(2, MAX_LEVELS), cls.levels),
+            section.get("floor", floor, cls.floor),
+        )
+
+
+KINDS: dict[str, type[Settings]] = {each.name: each for each in (Cassini, Feedback, Sincronia)}
 
 
 def read_treatments(section: Section | None) -> tuple[Settings, ...]:
@@ -69,8 +146,7 @@ def read_treatments(section: Section | None) -> tuple[Settings, ...]:
         return ()
     found = {}
     for key in section:
-        fields = [field.name for field in dataclasses.fields(KINDS[key])]
-        own = section.section(key, fields)
+        own = section.section(key, tuple(KINDS[key]().document()))
         assert own is not None
         found[key] = KINDS[key].read(own)
     return tuple(found[key] for key in KINDS if key in found)

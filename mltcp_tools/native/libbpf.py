@@ -56,6 +56,7 @@ void *bpf_program__attach_xdp(const void *program, int ifindex);
 int bpf_map_create(int type, const char *name, uint32_t key_size, uint32_t value_size,
                    uint32_t max_entries, const void *opts);
 void *bpf_map__attach_struct_ops(const void *map);
+int bpf_prog_attach(int program_fd, int target_fd, int type, unsigned int flags);
 void *bpf_program__attach_iter(const void *program, const struct bpf_iter_attach_opts *opts);
 int bpf_link__fd(const void *link);
 void bpf_link__disconnect(void *link);
@@ -77,6 +78,8 @@ int vsnprintf(char *to, size_t size, const char *format, void *arguments);
 """
 
 MAP_TYPE_STRUCT_OPS = 26
+CGROUP_SOCK_OPS = 3
+"""enum bpf_attach_type."""
 PROGRAM_TYPE_STRUCT_OPS = 27
 STRUCT_OPS_INUSE = 1
 """enum bpf_struct_ops_state: registered with the kernel (include/linux/bpf.h)."""
@@ -195,6 +198,13 @@ class BpfObject:
             raise BpfError(ffi.errno, f"registering {name}", lib.take_log())
         lib.call.bpf_link__disconnect(link)
         lib.call.bpf_link__destroy(link)
+
+    def attach_to_cgroup(self, program: str, cgroup: int, kind: int) -> None:
+        """Attach a program, next to others, to the cgroup open as a descriptor; it stays there
+        until the cgroup is removed. kind: of enum bpf_attach_type."""
+        flags = 2  # BPF_F_ALLOW_MULTI
+        result = library().call.bpf_prog_attach(self.program_fd(program), cgroup, kind, flags)
+        _check(result, f"attaching {program}")
 
     def attach_map_iterator(self, program: str, map_fd: int) -> Callable[[], int]:
         """Attach an iterator over a map; each call of the result opens a reader and returns its

@@ -8,18 +8,17 @@ are within four times of the least possible weighted mean completion time.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from mltcp_tools.errors import UsageError
 
+Each = TypeVar("Each", bound=Hashable)
 Floats = npt.NDArray[np.float64]
-Weighting = Literal["none", "remaining-more", "remaining-less", "layer", "idle"]
-WEIGHTINGS: tuple[Weighting, ...] = ("none", "remaining-more", "remaining-less", "layer", "idle")
 
 # A coflow whose weight were zero would go last whatever it asks for.
 _LEAST_WEIGHT = 1e-6
@@ -40,16 +39,16 @@ class Progress:
     idle_s: float = 0.0
 
 
-def weight(weighting: Weighting, progress: Progress) -> float:
+def weight(weighting: str, progress: Progress) -> float:
     """A coflow's weight, above 0; the larger, the earlier (Ho's simulator of CoInNetFlow, 2023).
+
+    weighting: one of experiments.treatments.WEIGHTS; 1 for `none`.
 
     `remaining-more` favours coflows that have much left, `remaining-less` those that are nearly
     done, `layer` tensors of the front layers, which the next forward pass needs first, and `idle`
     coflows that many have long waited for.
     """
     match weighting:
-        case "none":
-            value = 1.0
         case "remaining-more":
             value = progress.remaining
         case "remaining-less":
@@ -58,6 +57,8 @@ def weight(weighting: Weighting, progress: Progress) -> float:
             value = 1.0 - progress.layer / progress.layers
         case "idle":
             value = progress.idle_s
+        case _:
+            value = 1.0
     return max(_LEAST_WEIGHT, value)
 
 
@@ -104,13 +105,25 @@ def sebf(demands: Sequence[Mapping[Any, float]]) -> list[int]:
     return sorted(range(len(demands)), key=longest.__getitem__)
 
 
-def levels(order: Iterable[Hashable], count: int) -> dict[Hashable, int]:
-    """Priority of each in the order, 0 the best: its place; the last of `count` levels is shared.
+def levels(
+    order: Sequence[Each], count: int, present: Mapping[Each, int] | None = None
+) -> dict[Each, int]:
+    """Priority of each in the order, 0 the best; the last of `count` levels may be shared.
 
-    This is how Sincronia maps an order of any length to the few priorities of a switch.
+    present: levels of those that send already. They are kept where the order allows it and become
+    worse ones else: packets that go to a better level overtake those that wait. Where that takes
+    more levels than there are, all get their place in the order, as Sincronia maps an order of any
+    length to the few priorities of a switch.
     """
     if count < 1:
         raise UsageError(f"{count} is no number of priority levels; there is at least one.")
+    found: dict[Each, int] = {}
+    following = 0
+    for each in order:
+        found[each] = max(following, (present or {}).get(each, 0))
+        following = found[each] + 1
+    if following <= count:
+        return found
     return {each: min(place, count - 1) for place, each in enumerate(order)}
 
 

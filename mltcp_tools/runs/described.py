@@ -22,6 +22,7 @@ BASES = {
     "mltcp_reno": "reno",
     "mltcp_cubic": "cubic",
     "mltcp_dctcp": "dctcp",
+    "mltcp_int": "reno",
 }
 """The congestion control that each of MLTCP's builds on."""
 _Number = TypeVar("_Number", int, float)

@@ -20,13 +20,25 @@ from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.links import Link as Bottleneck
 from mltcp_tools.experiments.plans import Plan, parameters_of, plans_of
+from mltcp_tools.experiments.treatments import WEIGHTS, Feedback, Sincronia
 from mltcp_tools.native.uapi import from_fixed
-from mltcp_tools.simulator.library import Job, Link, Result, Stop, Structs, simulate
+from mltcp_tools.simulator.library import (
+    Job,
+    Link,
+    Priorities,
+    Result,
+    Stop,
+    Structs,
+    simulate,
+)
 from mltcp_tools.simulator.modelled import SLOW_START_AFTER_IDLE, with_mechanisms
 
 BASE_RTT_S = 100e-6
 """Round trip of an empty link without delay, as between the testbed's namespaces."""
 
+
+CONTROL_S = 1e-3
+"""What a controller takes to hear of a burst and to change priorities."""
 
 MSS_BELOW_MTU = 52
 """What IPv4 and TCP with time stamps take of a packet, bytes."""
@@ -86,10 +98,18 @@ def simulate_arm(
             slow_start_after_idle=experiment.sysctls.get(SLOW_START_AFTER_IDLE, "1") != "0",
             mss=settings.mtu - MSS_BELOW_MTU,
             join=settings.join_s,
+            priorities=_priorities(arm),
             stop=stop,
         )
         _add(done, plans, result)
     return done
+
+
+def _priorities(arm: Arm) -> Priorities:
+    settings = arm.treatment(Sincronia)
+    if settings is None:
+        return Priorities()
+    return Priorities(settings.levels, WEIGHTS.index(settings.weight), CONTROL_S)
 
 
 def _links(experiment: Experiment, rtt_s: float) -> list[Link]:
@@ -120,6 +140,7 @@ def _path(experiment: Experiment, plan: Plan) -> dict[str, tuple[int, ...]]:
 
 def _job(experiment: Experiment, arm: Arm, plan: Plan) -> Job:
     spec, params = plan.spec, None
+    feedback = arm.treatment(Feedback)
     if arm.is_mltcp:
         params = params_fields(
             with_mechanisms(parameters_of(arm, experiment.job(plan.name)), arm.cc)
@@ -131,6 +152,7 @@ def _job(experiment: Experiment, arm: Arm, plan: Plan) -> Job:
         bytes=[spec.shares(burst + 1) for burst in range(len(computes) * spec.bursts)],
         bursts=spec.bursts,
         params=params,
+        rate=feedback.fields() if feedback is not None else None,
         base="dctcp" if arm.cc.endswith("dctcp") else "reno",
         both=spec.direction == "both",
         chunk=spec.chunk or 0,

@@ -95,6 +95,25 @@ static void reno(struct flow *flow, uint32_t acked)
 		flow->cwnd = flow->window;
 }
 
+/* Set the window by the network's feedback; false where there is none. */
+static bool follow(struct flow *flow)
+{
+	const struct mltcp_flow *state = &flow->mltcp;
+	uint32_t window;
+
+	if (!mltcp_rate_fresh(&flow->rate, state->last_ns, state->srtt_us)) {
+		mltcp_rate_lose(&flow->rate);
+		return false;
+	}
+	window = mltcp_rate_window(&flow->rate, &flow->job->spec->rate, state->last_ns,
+				   flow->acked_bytes, flow->cwnd, flow->ssthresh, flow->mss,
+				   state->srtt_us, flow->min_rtt_ns / 1000, state->gain,
+				   state->ratio);
+	if (window)
+		flow->cwnd = window < flow->window ? window : flow->window;
+	return window > 0;
+}
+
 /* The window may grow: so many segments were delivered. */
 void avoid_congestion(struct flow *flow, uint32_t acked)
 {
@@ -104,6 +123,8 @@ void avoid_congestion(struct flow *flow, uint32_t acked)
 		reno(flow, acked);
 		return;
 	}
+	if (flow->job->spec->follows && follow(flow))
+		return;
 	mltcp_yield_or_resume(state, flow->srtt_ns / 1000, &flow->cwnd, &flow->ssthresh);
 	/* Slow start stays Reno's own. */
 	if (flow->cwnd >= flow->ssthresh)
@@ -133,6 +154,15 @@ static void report(struct sim *sim, struct flow *flow)
 		.cwnd = state->cwnd,
 		.ratio = state->ratio,
 	};
+}
+
+/* What the link has told a segment came back with an ACK. */
+void hear(struct sim *sim, struct flow *flow, uint16_t said)
+{
+	const struct sim_job *spec = flow->job->spec;
+
+	if (spec->follows && !spec->rate.host)
+		mltcp_rate_hear(&flow->rate, sim->now, said, flow->srtt_ns / 1000);
 }
 
 static void note(struct flow *flow)
@@ -178,4 +208,7 @@ void account(struct sim *sim, struct flow *flow, uint64_t sent_ns, uint32_t segm
 		mltcp_delay_ask(&state->delay, sim->now, &flow->job->path, PATH_KEY);
 		mltcp_decide(state, params, params->mechanisms, sim->now);
 	}
+	if (flow->job->spec->rate.host && rtt.rtt_us > 0)
+		mltcp_rate_hear(&flow->rate, sim->now, mltcp_rate_guess(state->delay.queue_us),
+				flow->srtt_ns / 1000);
 }

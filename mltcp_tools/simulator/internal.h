@@ -30,8 +30,12 @@ enum event_kind {
 	RETRANSMIT_TIMER,
 	DELAYED_ACK_TIMER,
 	JOIN_TIMER,
-	SAMPLE
+	SAMPLE,
+	SENT, /* a link has sent a packet, where there are levels of priority */
+	CONTROL /* levels follow the bursts */
 };
+
+#define LEVELS_MAX 8
 
 /* What happens at a time. An ACK says what the receiver has had. */
 struct event {
@@ -42,7 +46,9 @@ struct event {
 	uint8_t news_count;
 	bool duplicate; /* ACK: of a segment that had come already (DSACK, RFC 2883) */
 	bool marked; /* RECEIVE: by a link (CE) */
-	uint32_t owner; /* number of the job (BURST, SAMPLE), else of the flow */
+	uint16_t
+		said; /* what the worst link told the segment, see mltcp_hop_pass(); ACK: returned */
+	uint32_t owner; /* number of the job (BURST, SAMPLE), link (SENT), else flow */
 	uint32_t marks; /* ACK: marked segments among those that it is the first to acknowledge */
 	uint64_t seq; /* of a segment; ACK: the first that is still missing */
 	uint64_t news[2]; /* ACK: segments that came behind a missing one, as SACK blocks say */
@@ -86,7 +92,7 @@ struct flow {
 	uint64_t allowed; /* the first segment that the application hasn't handed over yet */
 	uint64_t burst_bytes;
 	struct segment *segments; /* segment s is at s % window */
-	uint32_t window; /* see sim_options */
+	uint32_t window, mss; /* see sim_options */
 	uint64_t oldest, newest; /* of the outstanding segments, by order of transmission */
 	uint64_t first_lost; /* no segment before this one is taken for lost */
 	uint32_t in_flight; /* sent and neither delivered nor taken for lost */
@@ -128,7 +134,10 @@ struct flow {
 	uint32_t quick_acks; /* segments yet to be acknowledged at once */
 	uint64_t last_received_ns, delayed_ack_ns, join_ns; /* 0: none */
 
+	uint16_t said; /* what the worst link has told the latest segment */
+
 	struct mltcp_flow mltcp;
+	struct mltcp_rate rate;
 };
 
 struct job {
@@ -139,12 +148,28 @@ struct job {
 	uint32_t burst; /* the present one, of all of the run */
 	uint32_t sending; /* flows that aren't done with it */
 	__u64 path; /* what its flows tell each other, see mltcp_delay_ask() */
+	uint32_t level; /* of priority, 0 the best */
+};
+
+/* Packets that wait for a link at one level of priority, the first one first. */
+struct waiting {
+	struct event *packets; /* as they came */
+	size_t first, count, room;
+	uint64_t bytes; /* on the wire */
+};
+
+/* A link as its feedback sees it, and its queues where there are levels of priority. */
+struct link_state {
+	struct mltcp_hop hop;
+	struct waiting waiting[LEVELS_MAX];
+	bool sending;
 };
 
 struct sim {
 	const struct sim_link *links;
 	uint64_t *free_ns; /* when each link has sent all that waits */
-	uint32_t flow_count;
+	struct link_state *states; /* of each link */
+	uint32_t link_count, flow_count;
 	const struct sim_options *options;
 	struct sim_result *result;
 	struct event_queue events;
@@ -165,7 +190,14 @@ void *grow(void *items, size_t size, uint64_t count, size_t *room);
 /* link.c */
 void hand_to_link(struct sim *sim, struct flow *flow, uint64_t seq);
 void arrive(struct sim *sim, struct flow *flow, const struct event *event);
+void pass_on(struct sim *sim, struct flow *flow, struct event next, uint64_t sent);
 void return_ack(struct sim *sim, struct flow *flow, struct event ack);
+
+/* priorities.c */
+void bursts_changed(struct sim *sim);
+void assign_levels(struct sim *sim);
+void wait_for_turn(struct sim *sim, uint32_t number, struct flow *flow, const struct event *event);
+void send_next(struct sim *sim, uint32_t number);
 
 /* receiver.c */
 void receive(struct sim *sim, struct flow *flow, uint64_t seq, bool marked);
@@ -195,6 +227,7 @@ void start_congestion_control(struct flow *flow);
 uint32_t reduced_ssthresh(struct flow *flow, bool marked);
 void count_marks(struct flow *flow, uint32_t delivered, uint32_t marks);
 void avoid_congestion(struct flow *flow, uint32_t acked);
+void hear(struct sim *sim, struct flow *flow, uint16_t said);
 void account(struct sim *sim, struct flow *flow, uint64_t sent_ns, uint32_t segments,
 	     uint64_t acked);
 void last_report(struct sim *sim, struct flow *flow);
@@ -216,6 +249,11 @@ static inline uint32_t flow_index(const struct sim *sim, const struct flow *flow
 static inline uint64_t segments_of(const struct sim *sim, uint64_t bytes)
 {
 	return (bytes + sim->options->mss - 1) / sim->options->mss;
+}
+
+static inline uint32_t carried_by(struct flow *flow, const struct event *event)
+{
+	return event->kind == ARRIVE ? segment_at(flow, event->seq)->bytes : 0;
 }
 
 /* Time to send a packet with so much payload. */

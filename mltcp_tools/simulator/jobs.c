@@ -80,6 +80,7 @@ static void begin_burst(struct sim *sim, struct job *job)
 	uint32_t i;
 
 	job->bursts[job->burst].start_ns = sim->now;
+	bursts_changed(sim);
 	for (i = 0; i < flows_of(spec); i++)
 		job->sending += bytes[i % spec->flows] > 0;
 	for (i = 0; i < flows_of(spec); i++)
@@ -101,6 +102,7 @@ void burst_done(struct sim *sim, struct flow *flow)
 	if (--job->sending)
 		return;
 	burst->end_ns = sim->now;
+	bursts_changed(sim);
 	if (++job->burst < burst_total(job->spec))
 		compute(sim, job, sim->now);
 	else
@@ -123,6 +125,7 @@ static void handle(struct sim *sim, const struct event *event)
 		arrive(sim, &sim->flows[owner], event);
 		break;
 	case RECEIVE:
+		sim->flows[owner].said = event->said;
 		receive(sim, &sim->flows[owner], event->seq, event->marked);
 		break;
 	case ACK:
@@ -136,6 +139,12 @@ static void handle(struct sim *sim, const struct event *event)
 		break;
 	case JOIN_TIMER:
 		joined(sim, &sim->flows[owner]);
+		break;
+	case SENT:
+		send_next(sim, owner);
+		break;
+	case CONTROL:
+		assign_levels(sim);
 		break;
 	}
 }
@@ -155,6 +164,7 @@ static void connect_flow(struct sim *sim, struct job *job, struct flow *flow, ui
 	if (spec->both)
 		flow->peer = &job->flows[(number + spec->flows) % (2 * spec->flows)];
 	flow->window = sim->options->window;
+	flow->mss = sim->options->mss;
 	flow->segments = zeroed(flow->window, sizeof(*flow->segments));
 	start_sender(sim, flow);
 }
@@ -182,8 +192,11 @@ struct sim_result *sim_run(const struct sim_link *links, uint32_t link_count,
 			   const struct sim_job *jobs, uint32_t count,
 			   const struct sim_options *options)
 {
-	struct sim sim = {
-		.links = links, .options = options, .job_count = count, .random = options->seed};
+	struct sim sim = {.links = links,
+			  .link_count = link_count,
+			  .options = options,
+			  .job_count = count,
+			  .random = options->seed};
 	struct event event;
 	uint32_t i;
 
@@ -196,6 +209,7 @@ struct sim_result *sim_run(const struct sim_link *links, uint32_t link_count,
 	sim.jobs = zeroed(count, sizeof(*sim.jobs));
 	sim.flows = zeroed(sim.flow_count, sizeof(*sim.flows));
 	sim.free_ns = zeroed(link_count, sizeof(*sim.free_ns));
+	sim.states = zeroed(link_count, sizeof(*sim.states));
 	set_up(&sim, jobs);
 	while (sim.running && !*options->stop && next_event(&sim, &event)) {
 		sim.now = event.time;
@@ -205,6 +219,9 @@ struct sim_result *sim_run(const struct sim_link *links, uint32_t link_count,
 		last_report(&sim, &sim.flows[i]);
 		free(sim.flows[i].segments);
 	}
+	for (i = 0; i < link_count * LEVELS_MAX; i++)
+		free(sim.states[i / LEVELS_MAX].waiting[i % LEVELS_MAX].packets);
+	free(sim.states);
 	free(sim.free_ns);
 	free(sim.events.heap);
 	free(sim.jobs);

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mltcp_tools.errors import MltcpError
-from mltcp_tools.native import uapi
+from mltcp_tools.native import rate, uapi
 from mltcp_tools.native.extension import extension
 
 Structs = npt.NDArray[Any]
@@ -24,17 +24,20 @@ struct sim_link {
     uint64_t queue, mark_min, mark_max, rtt_ns;
 };
 struct sim_job {
-    uint32_t flows, iterations, bursts, mltcp, base, both, ahead_count, back_count;
+    uint32_t flows, iterations, bursts, mltcp, base, follows, both, ahead_count, back_count;
     const uint32_t *ahead, *back;
     uint64_t chunk;
     uint64_t start_ns;
     const uint64_t *compute_ns, *bytes;
     struct mltcp_params params;
+    struct mltcp_rate_params rate;
 };
 struct sim_options {
     uint64_t seed, trace_ns;
     uint32_t slow_start_after_idle, mss, window;
     uint64_t join_ns;
+    uint32_t levels, weight;
+    uint64_t control_ns;
     const volatile uint32_t *stop;
 };
 struct sim_burst {
@@ -71,7 +74,7 @@ void sim_free(struct sim_result *result);
 def _library() -> tuple[Any, Any]:
     return extension(
         "simulator",
-        uapi.STRUCTS + _DECLARATIONS,
+        uapi.STRUCTS + rate.STRUCTS + _DECLARATIONS,
         '#include "simulator.h"\n',
         Path(__file__).resolve().parent,
     )
@@ -102,12 +105,27 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Priorities:
+    """Levels of strict priority that bursts get by their order, each with a queue of its own at a
+    link.
+
+    levels: 8 at most; 0: one queue for all. weight: number of the weights by which bursts are
+    ordered (enum sim_weight). control: seconds until levels follow a burst's beginning or end.
+    """
+
+    levels: int = 0
+    weight: int = 0
+    control: float = 0.0
+
+
+@dataclass(frozen=True)
 class Job:
     """One periodic job.
 
     start: seconds until its first iteration. compute: seconds of each iteration, shared equally by
     its `bursts`. bytes: of each burst, what each flow sends. params: fields of struct mltcp_params,
-    with mechanisms of their own; None for the plain base. base: "reno" or "dctcp". ahead, back:
+    with mechanisms of their own; None for the plain base. rate: fields of struct mltcp_rate_params,
+    where windows follow the network's feedback. base: "reno" or "dctcp". ahead, back:
     numbers of the links that segments and ACKs cross, in order; where none is named back, ACKs
     don't wait. both: as many bytes come back at the same time, by flows numbered behind the others;
     with `chunk`, each end sends so many bytes only when as many have come.
@@ -118,6 +136,7 @@ class Job:
     bytes: Sequence[Sequence[int]]
     bursts: int = 1
     params: dict[str, int] | None = None
+    rate: dict[str, int] | None = None
     base: str = "reno"
     ahead: tuple[int, ...] = (0,)
     back: tuple[int, ...] = ()
@@ -168,6 +187,7 @@ def simulate(
     slow_start_after_idle: bool = True,
     mss: int = MSS,
     join: float = 0.0,
+    priorities: Priorities = Priorities(),
     stop: Stop | None = None,
 ) -> Result:
     """Run the jobs until all are done; the same arguments give the same result.
@@ -210,6 +230,8 @@ def simulate(
                 "compute_ns": array([nanoseconds(each) for each in job.compute]),
                 "bytes": array([size for burst in job.bytes for size in burst]),
                 "params": job.params or {},
+                "follows": job.rate is not None,
+                "rate": job.rate or {},
             }
             for job in jobs
         ],
@@ -241,6 +263,9 @@ def simulate(
                 "mss": mss,
                 "window": _window(links, jobs, mss),
                 "join_ns": nanoseconds(join),
+                "levels": priorities.levels,
+                "weight": priorities.weight,
+                "control_ns": nanoseconds(priorities.control),
                 "stop": stop.flag,
             },
         ),

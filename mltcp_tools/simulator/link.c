@@ -7,15 +7,29 @@
 #define HOST_JITTER (1.0 / 12)
 
 /*
+ * What a paced flow waits between two segments: the kernel's internal pacing sends twice as fast as
+ * a window per round trip in slow start, and 1.2 times as fast else (tcp_update_pacing_rate()).
+ */
+static uint64_t pace_ns(const struct flow *flow)
+{
+	uint64_t window_ns = flow->srtt_ns / (flow->cwnd ? flow->cwnd : 1);
+
+	if (!flow->job->spec->follows)
+		return 0;
+	return flow->cwnd < flow->ssthresh / 2 ? window_ns / 2 : window_ns * 5 / 6;
+}
+
+/*
  * A host hands a segment over. How long that takes varies, as it does on real hosts; without that,
  * drops would fall on the same flow again and again (phase effects: Floyd and Jacobson, 1992).
  */
 void hand_to_link(struct sim *sim, struct flow *flow, uint64_t seq)
 {
 	uint64_t wire = wire_ns(&sim->links[flow->ahead[0]], sim->options->mss);
+	uint64_t pace = pace_ns(flow);
 	uint64_t from = flow->host_ns > sim->now ? flow->host_ns : sim->now;
 
-	flow->host_ns = from + wire / HOST_SPEED;
+	flow->host_ns = from + (pace > wire / HOST_SPEED ? pace : wire / HOST_SPEED);
 	flow->host_ns += random_share(sim) * wire * HOST_JITTER;
 	sim->result->counters.sent++;
 	add_event(sim, (struct event){.time = flow->host_ns,
@@ -58,31 +72,17 @@ static uint64_t enqueue(struct sim *sim, uint32_t number, uint32_t payload, bool
 	return sim->free_ns[number];
 }
 
-/* A segment or an ACK comes to the queue of the next link of its path. */
-void arrive(struct sim *sim, struct flow *flow, const struct event *event)
+/* A link has sent a packet, or will have by the time `sent`: on to the next one, or its end. */
+void pass_on(struct sim *sim, struct flow *flow, struct event next, uint64_t sent)
 {
 	struct sim_counters *counters = &sim->result->counters;
-	bool ack = event->kind == ARRIVE_ACK, marked = false;
+	bool ack = next.kind == ARRIVE_ACK;
 	uint32_t hops = ack ? flow->back_count : flow->ahead_count;
-	uint32_t number = (ack ? flow->back : flow->ahead)[event->hop];
-	uint32_t payload = ack ? 0 : segment_at(flow, event->seq)->bytes;
-	const struct sim_link *link = &sim->links[number];
-	struct event next = *event;
-	uint64_t sent;
+	uint32_t number = (ack ? flow->back : flow->ahead)[next.hop];
+	uint32_t payload = carried_by(flow, &next);
 
-	if (!ack && link->loss > 0 && random_share(sim) < link->loss) {
-		counters->lost++;
-		return;
-	}
-	sent = enqueue(sim, number, payload, &marked);
-	if (!sent)
-		return;
-	next.time = sent + link->rtt_ns / 2;
+	next.time = sent + sim->links[number].rtt_ns / 2;
 	next.hop++;
-	if (marked) {
-		counters->marked += !next.marked;
-		next.marked = true;
-	}
 	if (next.hop == hops) {
 		next.kind = ack ? ACK : RECEIVE;
 		/* Of jobs that send both ways, one way is enough. */
@@ -92,6 +92,39 @@ void arrive(struct sim *sim, struct flow *flow, const struct event *event)
 		}
 	}
 	add_event(sim, next);
+}
+
+/* A segment or an ACK comes to the queue of the next link of its path. */
+void arrive(struct sim *sim, struct flow *flow, const struct event *event)
+{
+	struct sim_counters *counters = &sim->result->counters;
+	bool ack = event->kind == ARRIVE_ACK, marked = false;
+	uint32_t number = (ack ? flow->back : flow->ahead)[event->hop];
+	uint32_t payload = carried_by(flow, event), said;
+	const struct sim_link *link = &sim->links[number];
+	struct event next = *event;
+	uint64_t sent;
+
+	if (!ack && link->loss > 0 && random_share(sim) < link->loss) {
+		counters->lost++;
+		return;
+	}
+	said = mltcp_hop_pass(&sim->states[number].hop, sim->now, payload + HEADERS,
+			      1024 * 8e9 / link->rate);
+	if (!ack && said > next.said)
+		next.said = said;
+	if (sim->options->levels) {
+		wait_for_turn(sim, number, flow, &next);
+		return;
+	}
+	sent = enqueue(sim, number, payload, &marked);
+	if (!sent)
+		return;
+	if (marked) {
+		counters->marked += !next.marked;
+		next.marked = true;
+	}
+	pass_on(sim, flow, next, sent);
 }
 
 /* The receiver sends an ACK. */

@@ -10,6 +10,7 @@ from mltcp_tools.backends.base import ALL_NAMES, MECHANISMS, JobParams
 from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.experiment import Experiment
+from mltcp_tools.experiments.treatments import Feedback, Sincronia
 
 SLOW_START_AFTER_IDLE = "net.ipv4.tcp_slow_start_after_idle"
 
@@ -19,10 +20,12 @@ _MECHANISMS: dict[str, tuple[str, ...]] = {
     "mltcp": MECHANISMS,
     "mltcp_reno": ("increase",),
     "mltcp_dctcp": ("increase",),
+    "mltcp_int": ("increase",),
 }
 """The congestion controls that are simulated, with the mechanisms that each uses by itself."""
 
 
+_TREATMENTS = (Feedback, Sincronia)
 _OTHERS = {
     *("bbr", "bic", "cdg", "cubic", "dctcp", "highspeed", "htcp", "hybla", "illinois", "lp", "nv"),
     *("reno", "scalable", "vegas", "veno", "westwood", "yeah"),
@@ -49,7 +52,7 @@ def modelled(experiment: Experiment, named: Collection[str] = ()) -> tuple[Exper
             f"experiment {experiment.name} can't be simulated: {what} isn't modelled; `mltcp"
             " testbed run` measures it."
         )
-    left_out = [arm for arm in experiment.arms if arm.treatments or arm.cc not in _MECHANISMS]
+    left_out = [arm for arm in experiment.arms if _unknown(experiment, arm)]
     kept = [arm for arm in experiment.arms if arm not in left_out]
     for arm in left_out:
         if arm.cc not in _OTHERS | {*ALL_NAMES, *_MECHANISMS}:
@@ -60,17 +63,26 @@ def modelled(experiment: Experiment, named: Collection[str] = ()) -> tuple[Exper
                 f" congestion control of Linux or MLTCP{meant or '.'}"
             )
         if arm.name in named or not kept:
-            treated = " and ".join(each.name for each in arm.treatments)
-            what = f"{treated or arm.cc} isn't"
+            known = (*_MECHANISMS, *(kind.name for kind in _TREATMENTS))
             raise UsageError(
-                f"arm {arm.name} of experiment {experiment.name} can't be simulated: {what}"
-                f" modelled, only {', '.join(_MECHANISMS)} by themselves are."
+                f"arm {arm.name} of experiment {experiment.name} can't be simulated:"
+                f" {_unknown(experiment, arm)} isn't modelled, only {', '.join(known)} are."
             )
     changed = experiment.override(arms=[arm.name for arm in kept])
     if any(arm.name == experiment.baseline for arm in left_out):
         plain = [arm.name for arm in kept if arm.cc == "reno"]
         changed = dataclasses.replace(changed, baseline=(plain or [kept[0].name])[0])
     return changed, left_out
+
+
+def _unknown(experiment: Experiment, arm: Arm) -> str:
+    """What of the arm isn't modelled; nothing where all is."""
+    if arm.cc not in _MECHANISMS:
+        return arm.cc
+    # On several links the order isn't that of weight per byte, see priorities.c.
+    if arm.treatment(Sincronia) and (experiment.links or experiment.link.aqm != "none"):
+        return "sincronia over several links, or with queue management,"
+    return next((each.name for each in arm.treatments if not isinstance(each, _TREATMENTS)), "")
 
 
 def _not_modelled(experiment: Experiment) -> Iterator[str]:

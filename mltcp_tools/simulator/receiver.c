@@ -12,6 +12,7 @@ static void send_ack(struct sim *sim, struct flow *flow, bool duplicate)
 				  .news = {flow->news[0], flow->news[1]},
 				  .news_count = flow->news_count,
 				  .marks = flow->marks,
+				  .said = flow->said,
 				  .duplicate = duplicate});
 	flow->news_count = 0;
 	flow->unacknowledged = 0;

@@ -177,6 +177,7 @@ void receive_ack(struct sim *sim, struct flow *flow, const struct event *ack)
 	}
 	if (news.advanced)
 		flow->backoff = 0;
+	hear(sim, flow, ack->said);
 	if (news.delivered)
 		account(sim, flow, news.latest_ns, flow->una - una,
 			flow->acked_bytes - acked_bytes);

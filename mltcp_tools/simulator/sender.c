@@ -113,6 +113,8 @@ static void transmit(struct sim *sim, struct flow *flow, uint64_t seq)
 	if (flow->recovery == RECOVERY || flow->recovery == MARKED)
 		flow->prr_out++;
 	hand_to_link(sim, flow, seq);
+	if (flow->job->spec->follows)
+		segment->sent_ns = flow->host_ns; /* the kernel's time stamp is that of leaving */
 }
 
 /* Payload of a segment of the burst. */

@@ -15,7 +15,10 @@
  *   marks               echoed, and answered once per window                   RFC 3168
  *   DCTCP               the share of marked segments, and what it takes away   RFC 8257
  *
- * Left out: cubic, bbr and every other congestion control; pacing; super-packets in the queue;
+ * Flows that follow feedback (mltcp_rate.h) hear what the worst link told the latest segment that
+ * is acknowledged, and are paced as the kernel's internal pacing does it.
+ *
+ * Left out: cubic, bbr and every other congestion control; other pacing; super-packets in the queue;
  * receive windows, but for sim_options.window; RACK's reordering window and the undoing of
  * reductions, for nothing is reordered here; the handshake; ACKs on the back of data; and whatever
  * time hosts take, but for a little jitter in front of the first link.
@@ -28,7 +31,7 @@
 
 #include <stdint.h>
 #include <linux/types.h>
-#include "mltcp_uapi.h"
+#include "mltcp_rate.h"
 
 /* One direction of a link: a queue that drops what finds it full. */
 struct sim_link {
@@ -44,6 +47,15 @@ struct sim_link {
 		rtt_ns; /* what the link adds to an empty round trip, but the time to send a packet */
 };
 
+/* What larger weights, and so earlier places in the order of bursts, go by (priorities.c). */
+enum sim_weight {
+	SIM_WEIGHT_NONE,
+	SIM_WEIGHT_REMAINING_MORE,
+	SIM_WEIGHT_REMAINING_LESS,
+	SIM_WEIGHT_LAYER,
+	SIM_WEIGHT_IDLE
+};
+
 enum sim_base { SIM_RENO, SIM_DCTCP };
 
 /*
@@ -57,6 +69,7 @@ struct sim_job {
 	uint32_t bursts; /* of an iteration */
 	uint32_t mltcp; /* 1: the flows are MLTCP's on that base; 0: the base's */
 	uint32_t base; /* enum sim_base */
+	uint32_t follows; /* 1: and their windows follow the network's feedback, by mltcp_rate.h */
 	uint32_t both; /* 1: as many bytes come back, at the same time */
 	uint32_t ahead_count, back_count;
 	const uint32_t *ahead, *back; /* numbers of links */
@@ -65,6 +78,7 @@ struct sim_job {
 	const uint64_t *compute_ns; /* of each iteration, shared equally by its bursts */
 	const uint64_t *bytes; /* of each burst and in it of each flow, 0: it idles */
 	struct mltcp_params params;
+	struct mltcp_rate_params rate;
 };
 
 struct sim_options {
@@ -74,6 +88,9 @@ struct sim_options {
 	uint32_t mss; /* payload of a full segment, bytes */
 	uint32_t window; /* segments in flight at most, a power of two: what the buffers hold */
 	uint64_t join_ns; /* receivers join segments that come within so long (GRO), 0: none */
+	uint32_t levels; /* of priority, each with a queue of its own at a link; 0: one for all */
+	uint32_t weight; /* enum sim_weight, where there are levels */
+	uint64_t control_ns; /* from the beginning or end of a burst until levels follow it */
 	const volatile uint32_t *stop; /* when this is no longer 0, the run ends early */
 };
 

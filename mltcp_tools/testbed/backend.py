@@ -69,6 +69,8 @@ def use_backend(
             if not loaded:
                 _write(users, _LOADED)  # before, so that a kill in between leaves no doubt
                 loaded = backend.load().loaded
+                if more := sorted(set(ccs) - set(loaded)):
+                    loaded = backend.load(more).loaded
         if missing := " ".join(sorted(set(ccs) - set(loaded))):
             raise BusyError(
                 f"The {backend.name} backend is loaded without {missing}; run `mltcp load --backend"

@@ -11,9 +11,11 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 from pathlib import Path
 
 from mltcp_tools.errors import HostError
+from mltcp_tools.host import cgroups
 from mltcp_tools.host.facts import effective_capabilities
 from mltcp_tools.testbed import backend
 from mltcp_tools.testbed.backend import try_lock
@@ -21,6 +23,7 @@ from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, remove_namespace
 
 LOCKS = Path("/run/mltcp/testbed")
 _SUFFIX = ".lock"
+_BPF = Path("/sys/fs/bpf")
 
 
 def require_privileges() -> None:
@@ -85,9 +88,19 @@ def remove_leftovers() -> list[str]:
             for namespace in sorted(NAMESPACES.glob(f"{PREFIX}{run}-*")):
                 remove_namespace(namespace.name)
                 removed.append(f"namespace {namespace.name}")
+            if (folder := priorities_folder(run)).is_dir():
+                shutil.rmtree(folder)
+                removed.append(f"priorities in {folder}")
+            if cgroups.remove(f"{PREFIX}{run}"):
+                removed.append(f"cgroup {PREFIX}{run}")
             removed += backend.remove_jobs(LOCKS, _job_ids(run))
             path.unlink(missing_ok=True)
     return removed + backend.remove_loaded(LOCKS)
+
+
+def priorities_folder(run: str) -> Path:
+    """Where a run pins its maps of priorities."""
+    return _BPF / f"{PREFIX}priorities-{run}"
 
 
 def other_runs(own: str) -> list[str]:

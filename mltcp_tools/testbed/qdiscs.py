@@ -24,6 +24,7 @@ BOTTLENECK = "bottleneck"
 BURST_BYTES = 20 * 1024  # tc's "20k"
 _TBF_HANDLE = 0x10000  # 1:
 _ROOT = 0xFFFFFFFF  # TC_H_ROOT
+_ROOT_CLASS = 0x10001  # 1:1
 _PACKET_BYTES = 1514  # a full one, as qdiscs count it
 
 
@@ -60,6 +61,48 @@ def add_bottleneck(interface: str, link: Link) -> None:
         )
     if link.aqm != "none":
         add_aqm(interface, link)
+
+
+FIRST_CLASS = 0x10010  # 1:10
+"""Class of HTB that has the best level of priority; those of the others follow."""
+
+
+def add_classes(interface: str, link: Link, levels: int, floor: float) -> None:
+    """Make the egress of `interface` the bottleneck `link` with levels of strict priority.
+
+    Each level has a queue as long as the link's. floor: share of the rate that each is sure of.
+    HTB's classes are as strict as prio's bands with what they have beyond that.
+    """
+    rate = f"{link.rate}bit"
+    root, limit = f"{_ROOT_CLASS >> 16:x}:{_ROOT_CLASS & 0xFFFF:x}", str(link.queue)
+    last = FIRST_CLASS + levels - 1 & 0xFFFF
+    begin = ("dev", interface)
+    try:
+        _tc("qdisc", "add", *begin, "root", "handle", "1:", "htb", "default", f"{last:x}")
+        shape = ("htb", "rate", rate, "ceil", rate, "burst", str(BURST_BYTES), "cburst")
+        _tc("class", "add", *begin, "parent", "1:", "classid", root, *shape, str(BURST_BYTES))
+        for level in range(levels):
+            minor = f"1:{FIRST_CLASS + level & 0xFFFF:x}"
+            sure = ("htb", "rate", f"{round(link.rate * floor)}bit", "ceil", rate)
+            more = (
+                "prio",
+                str(level),
+                "burst",
+                "2kb",
+                "cburst",
+                str(BURST_BYTES),
+                "quantum",
+                "1514",
+            )
+            _tc("class", "add", *begin, "parent", root, "classid", minor, *sure, *more)
+            _tc("qdisc", "add", *begin, "parent", minor, "bfifo", "limit", limit)
+    except MltcpError as error:
+        if "kind is unknown" not in str(error):
+            raise
+        raise HostError(
+            "This kernel lacks the qdisc htb (CONFIG_NET_SCH_HTB), which levels of priority are"
+            " made with."
+        ) from None
 
 
 def add_delay(interface: str, link: Link) -> None:

@@ -149,6 +149,7 @@ class _Sender:
                 None,
                 hello["backend"],
                 LOCKS,
+                lambda: self._lock.id,
                 self._lock.job_id,
                 self._warnings.append,
                 self._warnings.append,

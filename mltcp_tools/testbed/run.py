@@ -102,6 +102,7 @@ class _Run(Loop):
                 folder,
                 backend,
                 LOCKS,
+                lambda: lock.id,
                 lock.job_id,
                 progress.say,
                 self.warn,

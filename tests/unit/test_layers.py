@@ -13,7 +13,7 @@ PACKAGE = Path(mltcp_tools.__file__).parent
 FLOORS = (
     {"cli"},
     {"testbed", "clusters", "collectives", "agent", "doctor"},
-    {"planning", "analysis", "simulator", "observe"},
+    {"planning", "analysis", "simulator", "observe", "priorities"},
     {"profiling", "attach", "sources"},
     {"runs", "hooks"},
     {"experiments"},

@@ -15,9 +15,16 @@ from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.plans import Plan
 from mltcp_tools.testbed.treatments.base import Context, Network, Session, Treatment
 from mltcp_tools.testbed.treatments.cassini import CassiniTreatment
+from mltcp_tools.testbed.treatments.feedback import FeedbackTreatment
 from mltcp_tools.testbed.treatments.mltcp import MltcpTreatment
+from mltcp_tools.testbed.treatments.sincronia import SincroniaTreatment
 
-KINDS: tuple[type[Treatment], ...] = (MltcpTreatment, CassiniTreatment)
+KINDS: tuple[type[Treatment], ...] = (
+    MltcpTreatment,
+    CassiniTreatment,
+    FeedbackTreatment,
+    SincroniaTreatment,
+)
 """In the order in which they are applied; they are undone in the opposite one."""
 
 

@@ -49,7 +49,8 @@ class Context:
     """What a run has for its treatments.
 
     folder: the run's; None on a machine that only takes part in it. backend: name of the backend
-    that the user asked for. locks: the folder of lock files. new_id: makes the id of a job that
+    that the user asked for. locks: the folder of lock files. run_id: that
+    of the run on this host, once it has begun. new_id: makes the id of a job that
     nobody else on the host uses. say, warn: sentences for the user; warnings are recorded too.
     note: adds facts to the run's environment.
     """
@@ -58,6 +59,7 @@ class Context:
     folder: Path | None
     backend: str
     locks: Path
+    run_id: Callable[[], str]
     new_id: Callable[[int], int]
     say: Callable[[str], None]
     warn: Callable[[str], None]

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from mltcp_tools.cli.main import main
 from mltcp_tools.errors import UsageError
-from mltcp_tools.planning.coflows import WEIGHTINGS, Progress, bssi, levels, sebf, weight
+from mltcp_tools.experiments.treatments import WEIGHTS
+from mltcp_tools.planning.coflows import Progress, bssi, levels, sebf, weight
 from mltcp_tools.planning.coflows_epochs import EPOCHS, choose, epoch_s
 from mltcp_tools.planning.coflows_fabric import POLICIES, completion_times
 from mltcp_tools.planning.coflows_trace import Coflow, Trace, read_trace
@@ -207,9 +208,21 @@ def test_levels_share_the_last() -> None:
         levels(["a"], 0)
 
 
+@given(st.permutations("abcdef"), st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 7)))
+def test_levels_follow_the_order_and_get_better_only_in_need(
+    order: list[str], present: dict[str, int]
+) -> None:
+    found = levels(order, 8, present)
+    assert [found[each] for each in order] == sorted(found.values())
+    assert len(set(found.values())) == len(order)
+    improved = [each for each in order if found[each] < present.get(each, 0)]
+    if improved:
+        assert list(found.values()) == list(range(6))
+
+
 def test_weights() -> None:
     progress = Progress(remaining=0.25, layer=3, layers=4, idle_s=2.0)
-    assert [weight(each, progress) for each in WEIGHTINGS] == [1.0, 0.25, 0.75, 0.25, 2.0]
+    assert [weight(each, progress) for each in WEIGHTS] == [1.0, 0.25, 0.75, 0.25, 2.0]
     assert weight("idle", Progress()) > 0
 
 

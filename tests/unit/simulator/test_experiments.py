@@ -17,6 +17,9 @@ from mltcp_tools.experiments.experiment import ALONE, Experiment
 from mltcp_tools.experiments.matrix import is_matrix
 from mltcp_tools.experiments.plans import plans_of
 from mltcp_tools.experiments.reading import find_experiment, load_experiment, parse_experiment
+from mltcp_tools.experiments.treatments import WEIGHTS
+from mltcp_tools.planning.coflows import Progress, bssi
+from mltcp_tools.planning.coflows import weight as coflow_weight
 from mltcp_tools.simulator import library
 from mltcp_tools.simulator.arms import simulate_arm
 from mltcp_tools.simulator.modelled import modelled
@@ -314,3 +317,75 @@ def test_no_memory_is_misused(tmp_path: Path) -> None:
     done = subprocess.run([program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "timeouts" in done.stdout
+
+
+FOLLOWING = """\
+name: following
+link: {rate: 200mbit, queue: 8kB}
+jobs: [{count: 4, bytes: 2.5MB, compute: 340ms, jitter: 5%, start: random}]
+arms:
+  reno: {cc: reno}
+  base: {cc: mltcp_reno}
+  deaf: {cc: mltcp_int}
+  network: {cc: mltcp_int, treatment: {feedback: {}}}
+  host: {cc: mltcp_int, treatment: {feedback: {source: host, low: 20%}}}
+iterations: 40
+repetitions: 1
+alone: {iterations: 0}
+"""
+
+
+def test_following_feedback_keeps_jobs_apart_in_a_short_queue() -> None:
+    experiment, left_out = modelled(parse_experiment(FOLLOWING, "following.yaml"))
+    assert not left_out
+    arms = {arm.name: simulate_arm(experiment, arm, 1) for arm in experiment.arms}
+    means = {arm: mean_ms(experiment, arm, 1) for arm in arms}
+    assert means["network"] < 0.9 * means["reno"]
+    assert arms["network"].drops < arms["reno"].drops / 3
+
+
+def test_without_feedback_it_is_its_base() -> None:
+    """Two arms with the same window from first to last; only the name differs."""
+    experiment, _ = modelled(parse_experiment(FOLLOWING, "following.yaml"))
+    assert mean_ms(experiment, "deaf", 1) == mean_ms(experiment, "base", 1)
+
+
+def test_feedback_is_for_what_looks_at_it() -> None:
+    with pytest.raises(UsageError, match=r"following.yaml:8: .*feedback is for `cc: mltcp_int`"):
+        parse_experiment(FOLLOWING.replace("cc: mltcp_int, t", "cc: mltcp, t"), "following.yaml")
+    with pytest.raises(UsageError, match="'switch' is not one of network, host"):
+        parse_experiment(FOLLOWING.replace("source: host", "source: switch"), "following.yaml")
+
+
+PRIORITIES = """\
+name: priorities
+link: {rate: 200mbit, queue: 8kB}
+jobs: [{count: 4, bytes: 2.5MB, compute: 340ms, jitter: 5%, start: random}]
+arms:
+  reno: {cc: reno}
+  each: {cc: reno, treatment: {sincronia: {weight: none}}}
+iterations: 40
+repetitions: 1
+alone: {iterations: 0}
+"""
+
+
+@pytest.mark.parametrize("weight", WEIGHTS)
+def test_priorities_give_the_link_to_one_burst_at_a_time(weight: str) -> None:
+    text = PRIORITIES.replace("weight: none", f"weight: {weight}")
+    experiment, _ = modelled(parse_experiment(text, "priorities.yaml"))
+    assert mean_ms(experiment, "each", 1) < 0.85 * mean_ms(experiment, "reno", 1)
+
+
+@pytest.mark.parametrize("weight", range(3))
+def test_the_order_is_sincronias(weight: int) -> None:
+    """Three bursts begin at once; on one link they must end in the order that BSSI gives."""
+    sizes = [3_000_000, 1_000_000, 2_000_000]
+    jobs = [library.Job(start=0.0, compute=[0.01], bytes=[[size]]) for size in sizes]
+    priorities = library.Priorities(levels=8, weight=weight)
+    link = library.Link(200e6, 100_000, 1e-4)
+    done = library.simulate(link, jobs, seed=1, priorities=priorities)
+    ends = [int(bursts["end_ns"][0]) for bursts in done.bursts]
+    weights = [coflow_weight(WEIGHTS[weight], Progress(remaining=1.0)) for _ in sizes]
+    order = bssi([{"link": float(size)} for size in sizes], weights)
+    assert sorted(range(3), key=ends.__getitem__) == order

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A hop's part of the network's feedback: on the egress (clsact) of a bottleneck, in front of its
+ * qdisc, count the queue as it would be and write it into packets that have the option.
+ * IPv4 alone, as the testbed's networks are.
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/tcp.h>
+#include <linux/in.h>
+#include <linux/pkt_cls.h>
+#include <linux/types.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include "../kmod/mltcp_uapi.h"
+#include "../kmod/mltcp_rate.h"
+
+/* As in mltcp_feedback.bpf.h, whose kernel types clash with these headers'. */
+#define MLTCP_OPTION_KIND 254
+#define MLTCP_OPTION_ID 0x4d46
+#define MLTCP_OPTION_BYTES 8
+#define OPTIONS_MAX 40
+
+char _license[] SEC("license") = "GPL";
+
+/* Nanoseconds that the link takes for 1024 bytes. Set when loading. */
+const volatile __u64 ns_per_kib SEC(".rodata.link") = 0;
+
+struct locked_hop {
+	struct bpf_spin_lock lock;
+	struct mltcp_hop hop;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct locked_hop);
+} hops SEC(".maps");
+
+/* Where the option's stamp is in the packet; 0 where there is none. */
+static __always_inline __u32 find_stamp(struct __sk_buff *skb, __u32 tcp_at, __u32 length)
+{
+	__u32 same = length, at, i;
+	__u8 option[4];
+
+	/* The verifier must not know where options start, or it follows every sequence of them. */
+	asm volatile("" : "+r"(same));
+	at = sizeof(struct tcphdr) + length - same;
+
+	/* At most 40 bytes of options; each but NOP has two at least. */
+	for (i = 0; i < OPTIONS_MAX; i++) {
+		at &= 63;
+		if (at + MLTCP_OPTION_BYTES > length ||
+		    bpf_skb_load_bytes(skb, tcp_at + at, option, sizeof(option)))
+			return 0;
+		if (option[0] == MLTCP_OPTION_KIND && option[1] == MLTCP_OPTION_BYTES &&
+		    option[2] == MLTCP_OPTION_ID >> 8 && option[3] == (MLTCP_OPTION_ID & 0xff))
+			return tcp_at + at + 4;
+		if (option[0] == 0)
+			return 0;
+		at += option[0] == 1 ? 1 : option[1] < 2 ? 2 : option[1];
+	}
+	return 0;
+}
+
+static __always_inline void stamp(struct __sk_buff *skb, __u32 value)
+{
+	__be16 old, new = bpf_htons(value);
+	struct tcphdr tcp;
+	struct iphdr ip;
+	__u32 tcp_at, at;
+
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.version != 4 ||
+	    ip.protocol != IPPROTO_TCP)
+		return;
+	tcp_at = ETH_HLEN + ip.ihl * 4;
+	if (bpf_skb_load_bytes(skb, tcp_at, &tcp, sizeof(tcp)))
+		return;
+	at = find_stamp(skb, tcp_at, tcp.doff * 4);
+	if (!at || bpf_skb_load_bytes(skb, at, &old, sizeof(old)) || bpf_ntohs(old) >= value)
+		return;
+	bpf_l4_csum_replace(skb, tcp_at + offsetof(struct tcphdr, check), old, new, sizeof(new));
+	bpf_skb_store_bytes(skb, at, &new, sizeof(new), 0);
+}
+
+SEC("tc")
+int hop(struct __sk_buff *skb)
+{
+	struct locked_hop *locked;
+	__u32 zero = 0, value;
+	__u64 now = bpf_ktime_get_ns(), link = ns_per_kib;
+
+	locked = bpf_map_lookup_elem(&hops, &zero);
+	if (!locked || skb->protocol != bpf_htons(ETH_P_IP))
+		return TC_ACT_OK;
+	bpf_spin_lock(&locked->lock);
+	value = mltcp_hop_pass(&locked->hop, now, skb->len, link);
+	bpf_spin_unlock(&locked->lock);
+	stamp(skb, value);
+	return TC_ACT_OK;
+}

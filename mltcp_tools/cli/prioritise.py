@@ -1,0 +1,51 @@
+"""`mltcp prioritise`: the controller of jobs' priorities."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import click
+
+from mltcp_tools.experiments.treatments import WEIGHTS
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--weight",
+    type=click.Choice(WEIGHTS),
+    default="none",
+    show_default=True,
+    help="What bursts that go first have more of, besides being short.",
+)
+@click.option(
+    "--levels",
+    "count",
+    type=click.IntRange(2, 8),
+    default=8,
+    show_default=True,
+    help="Levels of priority; the last is shared.",
+)
+@click.option("--with-parent", is_flag=True, help="End when the process that started this does.")
+def command(folder: Path, weight: str, count: int, with_parent: bool) -> None:
+    """Order the bursts of the jobs in FOLDER (Sincronia), and give each job its priority.
+
+    FOLDER has the pinned maps of bpf/priority.bpf.c. `mltcp testbed run` starts this in arms with
+    the treatment sincronia. It runs until a signal ends it; then all jobs are alike again, which
+    they also are half a second after it was killed.
+    """
+    from mltcp_tools.host.lifetime import die_with_parent
+    from mltcp_tools.priorities.controller import run_controller
+
+    if with_parent:
+        die_with_parent()
+    ended = False
+
+    def end(_number: int, _frame: object) -> None:
+        nonlocal ended
+        ended = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    run_controller(folder, weight, count, lambda: ended)

@@ -1,0 +1,90 @@
+"""Feedback as a treatment: bottlenecks that say how they are, hosts that hear it (mltcp_int)."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from types import TracebackType
+
+from mltcp_tools.backends.bpf import PIN_ROOT
+from mltcp_tools.experiments.arms import Arm
+from mltcp_tools.experiments.treatments import Feedback
+from mltcp_tools.host import cgroups
+from mltcp_tools.native.libbpf import CGROUP_SOCK_OPS, BpfMap, BpfObject
+from mltcp_tools.native.objects import build_object
+from mltcp_tools.native.rate import pack_params
+from mltcp_tools.testbed.clsact import add_egress
+from mltcp_tools.testbed.namespaces import PREFIX, inside
+from mltcp_tools.testbed.qdiscs import BOTTLENECK
+from mltcp_tools.testbed.treatments.base import Context, Network, Session, Treatment
+
+_ELEMENT = struct.Struct("=I")
+_HEARD, _LOST = range(2)  # enum mltcp_feedback_count
+
+
+class FeedbackTreatment(Treatment):
+    """Arms of mltcp_int with feedback, from the network or by the hosts' own round trips."""
+
+    @staticmethod
+    def applies(arm: Arm) -> bool:
+        return arm.treatment(Feedback) is not None
+
+    def begin(self, arm: Arm) -> FeedbackSession:
+        settings = arm.treatment(Feedback)
+        assert settings is not None
+        return FeedbackSession(settings, self.context)
+
+
+class FeedbackSession(Session):
+    """The law's parameters on this host; with the network's feedback also the programs for it."""
+
+    def __init__(self, settings: Feedback, context: Context) -> None:
+        self._settings = settings
+        self._context = context
+        self._stack = contextlib.ExitStack()
+        self._counts = (0, 0)
+
+    def __enter__(self) -> FeedbackSession:
+        _set_params(pack_params(self._settings.fields()))
+        self._stack.callback(_set_params, pack_params({}))
+        self._counts = _counts()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        heard, lost = (now - then for now, then in zip(_counts(), self._counts, strict=True))
+        if not heard:
+            self.warning = "No feedback was heard, so the flows were their base all the time."
+        elif lost:
+            self.warning = f"Feedback ceased {lost} times; the flow was its base until the next."
+        self._stack.close()
+
+    def network(self, network: Network) -> None:
+        if self._settings.source == "host":
+            return
+        for namespace, link in network.bottlenecks():
+            ns_per_kib = round(1024 * 8e9 / link.rate)
+            initial = {".rodata.link": struct.pack("=Q", ns_per_kib)}
+            hop = self._stack.enter_context(BpfObject(build_object("hop"), PIN_ROOT, initial))
+            with inside(namespace):
+                add_egress(BOTTLENECK, hop.program_fd("hop"), "mltcp_hop")
+        programs = self._stack.enter_context(BpfObject(build_object("feedback"), PIN_ROOT))
+        cgroup = self._stack.enter_context(cgroups.joined(f"{PREFIX}{self._context.run_id()}"))
+        programs.attach_to_cgroup("feedback", cgroup, CGROUP_SOCK_OPS)
+
+
+def _set_params(value: bytes) -> None:
+    with BpfMap.pinned(PIN_ROOT / "mltcp_feedback") as settings:
+        settings.set(_ELEMENT.pack(0), value)
+
+
+def _counts() -> tuple[int, int]:
+    """How often feedback was heard, and how often it was found to have ceased, since loading."""
+    with BpfMap.pinned(PIN_ROOT / "mltcp_feedback_counts") as counts:
+        found = [counts.get(_ELEMENT.pack(each)) or bytes(8) for each in (_HEARD, _LOST)]
+    heard, lost = (struct.unpack("=Q", each)[0] for each in found)
+    return heard, lost

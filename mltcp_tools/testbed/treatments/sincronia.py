@@ -1,0 +1,141 @@
+"""Priorities as a treatment: bottlenecks with classes, packets with levels, and the controller."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from mltcp_tools.emulator.job import JobSpec
+from mltcp_tools.errors import HostError
+from mltcp_tools.experiments.arms import Arm
+from mltcp_tools.experiments.plans import Plan
+from mltcp_tools.experiments.treatments import Sincronia
+from mltcp_tools.host import facts
+from mltcp_tools.native.libbpf import BpfObject
+from mltcp_tools.native.objects import build_object
+from mltcp_tools.priorities.maps import LEVELS, KnownJob, Maps
+from mltcp_tools.testbed.backend import socket_cookie
+from mltcp_tools.testbed.clsact import add_egress
+from mltcp_tools.testbed.leftovers import priorities_folder
+from mltcp_tools.testbed.namespaces import inside, interfaces
+from mltcp_tools.testbed.qdiscs import BOTTLENECK, FIRST_CLASS, add_classes, remove_qdisc
+from mltcp_tools.testbed.treatments.base import Context, Network, Session, Treatment
+
+_END_S = 5.0
+_CONTROLLER = (sys.executable, "-m", "mltcp_tools.cli.main", "prioritise")
+
+
+class SincroniaTreatment(Treatment):
+    """Arms whose jobs have priorities by the order of their bursts."""
+
+    @staticmethod
+    def applies(arm: Arm) -> bool:
+        return arm.treatment(Sincronia) is not None
+
+    def load(self, stack: contextlib.ExitStack) -> None:
+        facts.require_bpf(Path("/sys/fs/bpf"))
+
+    def begin(self, arm: Arm) -> SincroniaSession:
+        settings = arm.treatment(Sincronia)
+        assert settings is not None
+        return SincroniaSession(settings, self.context)
+
+
+class SincroniaSession(Session):
+    """Programs and maps of one arm's run, and the controller beside its jobs."""
+
+    def __init__(self, settings: Sincronia, context: Context) -> None:
+        self._settings = settings
+        self._context = context
+        self._folder = priorities_folder(context.run_id())
+        self._stack = contextlib.ExitStack()
+        self._programs: BpfObject | None = None
+        self._controller: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> SincroniaSession:
+        with contextlib.ExitStack() as stack:
+            self._folder.mkdir(mode=0o700)
+            stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
+            initial = {".rodata.classes": FIRST_CLASS.to_bytes(4, sys.byteorder)}
+            self._programs = stack.enter_context(
+                BpfObject(build_object("priority"), self._folder, initial)
+            )
+            self._maps = stack.enter_context(Maps(self._folder))
+            self._stderr = stack.enter_context(tempfile.TemporaryFile())
+            options = (f"--weight={self._settings.weight}", f"--levels={self._settings.levels}")
+            self._controller = subprocess.Popen(
+                [*_CONTROLLER, str(self._folder), *options, "--with-parent"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._stderr,
+                start_new_session=True,  # Ctrl-C on the terminal is for the testbed to handle
+            )
+            stack.callback(self._end)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def _end(self) -> None:
+        """End the controller, and say so where it had ended before."""
+        assert self._controller is not None
+        died = self._controller.poll() is not None
+        self._controller.terminate()
+        try:
+            self._controller.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._controller.kill()
+            self._controller.wait()
+        if died:
+            self._stderr.seek(0)
+            said = self._stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
+            self.warning = f"The controller of priorities died early, and jobs were alike: {said}"
+
+    def network(self, network: Network) -> None:
+        assert self._programs is not None
+        if self._settings.levels > LEVELS:
+            raise HostError(f"The programs know {LEVELS} levels of priority; ask for no more.")
+        for namespace, link in network.bottlenecks():
+            with inside(namespace):
+                remove_qdisc(BOTTLENECK)
+                add_classes(BOTTLENECK, link, LEVELS, self._settings.floor)
+                add_egress(BOTTLENECK, self._programs.program_fd("classify"), "classify", 20)
+        for namespace in (*network.senders, network.receiver):
+            with inside(namespace):
+                for interface in interfaces():
+                    add_egress(interface, self._programs.program_fd("mark"), "mark", 10)
+
+    def connected(self, plan: Plan, fds: Sequence[int]) -> None:
+        experiment = self._context.experiment
+        job = experiment.job(plan.name)
+        links = list(experiment.links) or [""]
+        # A job that sends both ways has bursts in both directions of a link.
+        ports = tuple(links.index(name) for name in job.links or ("",))
+        self._maps.set_job(
+            experiment.jobs.index(job) + 1,
+            KnownJob(_burst_bytes(plan.spec), _gap_ns(plan.spec), ports),
+            [socket_cookie(fd) for fd in fds],
+        )
+
+
+def _burst_bytes(spec: JobSpec) -> int:
+    """Payload of a burst, over all flows and both directions."""
+    ways = 2 if spec.direction == "both" else 1
+    return ways * spec.bytes_per_iteration // spec.bursts
+
+
+def _gap_ns(spec: JobSpec) -> int:
+    """Half of the compute time between two bursts, as flows that are told their job take it."""
+    return round(spec.compute_s / spec.bursts / 2 * 1e9)

@@ -1,0 +1,206 @@
+"""Feedback and priorities on real queues: that they act, and that nothing of them stays."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from mltcp_tools.experiments.links import Link
+from mltcp_tools.experiments.reading import parse_experiment
+from mltcp_tools.host import cgroups
+from mltcp_tools.host.facts import available_congestion_controls
+from mltcp_tools.native.libbpf import BpfObject
+from mltcp_tools.native.objects import build_object
+from mltcp_tools.priorities.controller import Controller
+from mltcp_tools.priorities.maps import LEVELS, KnownJob, Maps
+from mltcp_tools.runs.folder import COLUMNS
+from mltcp_tools.runs.run import load_run
+from mltcp_tools.testbed.backend import socket_cookie
+from mltcp_tools.testbed.clsact import add_egress
+from mltcp_tools.testbed.leftovers import RunLock, priorities_folder
+from mltcp_tools.testbed.namespaces import PREFIX, inside
+from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.testbed.qdiscs import BOTTLENECK, FIRST_CLASS, add_classes, remove_qdisc
+from mltcp_tools.testbed.run import run_experiment
+
+PORT = 5001
+BURST = 300_000
+
+EXPERIMENT = """\
+name: small
+link: {rate: 50mbit, queue: 30kB}
+jobs: [{count: 2, bytes: 200kB, compute: 60ms}]
+arms:
+  reno: {cc: reno}
+  treated: ARM
+iterations: 4
+repetitions: 1
+alone: {iterations: 0}
+"""
+
+
+def left_behind() -> list[str]:
+    """What treatments make on the host and must take away again."""
+    found = [str(path) for path in Path("/sys/fs/bpf").glob(f"{PREFIX}priorities-*")]
+    found += [str(path) for path in cgroups.root().glob(f"{PREFIX}*")]
+    return found + [name for name in available_congestion_controls() if name == "mltcp_int"]
+
+
+@pytest.mark.bpf
+@pytest.mark.parametrize(
+    ("arm", "warned"),
+    [
+        ("{cc: mltcp_int, treatment: {feedback: {}}}", False),
+        ("{cc: mltcp_int, treatment: {feedback: {source: host}}}", False),
+        ("{cc: reno, treatment: {sincronia: {weight: idle, floor: 2%}}}", False),
+    ],
+)
+def test_a_treated_arm_runs_to_its_end_and_leaves_nothing(
+    tmp_path: Path, arm: str, warned: bool
+) -> None:
+    before, here = left_behind(), cgroups.own()
+    run_experiment(parse_experiment(EXPERIMENT.replace("ARM", arm), "small.yaml"), tmp_path / "run")
+    iterations = pd.read_parquet(tmp_path / "run" / "iterations.parquet")
+    assert iterations.groupby("arm").size().to_dict() == {"reno": 8, "treated": 8}
+    assert set(iterations.columns) <= set(COLUMNS["iterations"])
+    said = " ".join(load_run(tmp_path / "run").environment["warnings"])
+    assert ("No feedback was heard" in said) is warned
+    assert "died early" not in said
+    assert left_behind() == before
+    assert cgroups.own() == here
+
+
+@contextlib.contextmanager
+def prioritised() -> Iterator[tuple[Network, Maps, Path]]:
+    """One sender behind a bottleneck with classes, and the programs that mark and classify."""
+    with RunLock() as lock, contextlib.ExitStack() as stack:
+        folder = priorities_folder(lock.id)
+        folder.mkdir()
+        stack.callback(lambda: subprocess.run(["rm", "-r", str(folder)], check=True))
+        link = Link(100_000_000, 30_000)
+        network = stack.enter_context(Network(lock.id, link, {}, 1))
+        initial = {".rodata.classes": FIRST_CLASS.to_bytes(4, sys.byteorder)}
+        programs = stack.enter_context(BpfObject(build_object("priority"), folder, initial))
+        with inside(network.router):
+            remove_qdisc(BOTTLENECK)
+            add_classes(BOTTLENECK, link, LEVELS, 0.01)
+            add_egress(BOTTLENECK, programs.program_fd("classify"), "classify")
+        with inside(network.senders[0]):
+            add_egress("to-router", programs.program_fd("mark"), "mark")
+        yield network, stack.enter_context(Maps(folder)), folder
+
+
+@contextlib.contextmanager
+def connection(network: Network) -> Iterator[socket.socket]:
+    """A connection from the sender to a receiver that takes all it gets."""
+    with inside(network.receiver):
+        listener = socket.create_server((RECEIVER_ADDRESS, PORT))
+
+    def take() -> None:
+        with listener.accept()[0] as accepted:
+            while accepted.recv(65536):
+                pass
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    with inside(network.senders[0]):
+        sock = socket.create_connection((RECEIVER_ADDRESS, PORT))
+    try:
+        yield sock
+    finally:
+        sock.close()
+        thread.join()
+        listener.close()
+
+
+def sent_by_level(network: Network) -> list[int]:
+    """Bytes that each level's class has sent, the best first."""
+    with inside(network.router):
+        shown = subprocess.run(
+            ["tc", "-s", "class", "show", "dev", BOTTLENECK],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split("class htb ")
+    found = {}
+    for each in shown[1:]:
+        words = each.split()
+        found[words[0]] = int(words[words.index("Sent") + 1])
+    return [found[f"1:{FIRST_CLASS + level & 0xFFFF:x}"] for level in range(LEVELS)]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def burst(sock: socket.socket, maps: Maps, job: int) -> None:
+    """Send one burst, and wait until the program has seen all of it."""
+    seen = maps.burst(job)
+    number = seen.number if seen is not None else 0
+    sock.sendall(bytes(BURST))
+    wait_for(lambda: (now := maps.burst(job)) is not None and now.number > number)
+    wait_for(lambda: (now := maps.burst(job)) is not None and now.sent >= BURST)
+
+
+@pytest.mark.bpf
+def test_packets_take_the_class_of_their_jobs_level() -> None:
+    with prioritised() as (network, maps, _), connection(network) as sock:
+        maps.set_job(1, KnownJob(BURST, 10_000_000), [socket_cookie(sock.fileno())])
+        maps.set_level(1, 3)
+        maps.live()
+        before = sent_by_level(network)
+        sock.sendall(bytes(1000))
+        wait_for(lambda: sent_by_level(network)[3] > before[3])
+        assert sent_by_level(network)[:3] == before[:3]
+
+
+@pytest.mark.bpf
+def test_without_a_controller_all_are_alike() -> None:
+    """It says that it lives, is killed, and its levels hold no longer than half a second."""
+    with prioritised() as (network, maps, folder), connection(network) as sock:
+        maps.set_job(1, KnownJob(BURST, 10_000_000), [socket_cookie(sock.fileno())])
+        command = [sys.executable, "-m", "mltcp_tools.cli.main", "prioritise", str(folder)]
+        controller = subprocess.Popen([*command, "--with-parent"])
+        try:
+            wait_for(lambda: maps.level(1) == 0)
+            burst(sock, maps, 1)
+            assert sent_by_level(network)[0] > BURST / 2
+        finally:
+            controller.kill()
+            controller.wait()
+        time.sleep(1.0)
+        assert maps.level(1) == 0  # nobody has put it back; it is out of date
+        before = sent_by_level(network)
+        burst(sock, maps, 1)
+        wait_for(lambda: sent_by_level(network)[-1] > before[-1] + BURST)
+        assert sent_by_level(network)[0] == before[0]
+
+
+@pytest.mark.bpf
+def test_the_controller_puts_the_burst_with_less_left_first() -> None:
+    with prioritised() as (network, maps, _), connection(network) as sock:
+        big, small = KnownJob(100 * BURST, 10**11), KnownJob(2 * BURST, 10**11)
+        maps.set_job(1, big, [socket_cookie(sock.fileno())])
+        maps.set_job(2, small, [])
+        controller = Controller(maps, "none", LEVELS)
+        sock.sendall(bytes(1000))
+        wait_for(lambda: maps.burst(1) is not None)
+        assert controller.update() == {1: 0, 2: 1}
+        # The same socket now sends for the other job.
+        maps.set_job(2, small, [socket_cookie(sock.fileno())])
+        sock.sendall(bytes(1000))
+        wait_for(lambda: maps.burst(2) is not None)
+        assert controller.update() == {2: 0, 1: 1}
+        assert (maps.level(1), maps.level(2)) == (1, 0)

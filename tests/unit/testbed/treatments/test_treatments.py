@@ -1,0 +1,136 @@
+"""Treatments of an arm: what its file may say, and that they are applied and undone in order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mltcp_tools.errors import HostError, UsageError
+from mltcp_tools.experiments.experiment import Experiment
+from mltcp_tools.experiments.plans import Plan, plans_of
+from mltcp_tools.experiments.reading import parse_experiment
+from mltcp_tools.experiments.treatments import KINDS, Feedback, Sincronia
+from mltcp_tools.testbed import treatments
+from mltcp_tools.testbed.treatments import Sessions, check_treatments
+from mltcp_tools.testbed.treatments.base import Session
+
+TEXT = """\
+name: small
+link: {rate: 100mbit}
+jobs:
+  - {name: job, count: 2, bytes: 1MB, compute: 100ms}
+arms:
+  cubic: {cc: cubic}
+  treated: {cc: mltcp_int, treatment: {feedback: {source: host, target: 1ms, low: 50%, add: 3kB}}}
+  order: {cc: reno, treatment: {sincronia: {weight: idle, levels: 4, floor: 2%}}}
+"""
+
+
+def small(text: str = TEXT) -> Experiment:
+    return parse_experiment(text, "small.yaml")
+
+
+def test_settings_are_what_the_file_says() -> None:
+    assert small().arm("treated").treatments == (Feedback("host", 1e-3, 0.5, 3000),)
+    assert small().arm("order").treatments == (Sincronia("idle", 4, 0.02),)
+    assert small(small().to_yaml()) == small()
+    assert small().arm("alone").treatments == ()
+
+
+def test_fields_of_the_kernels_struct() -> None:
+    fields = Feedback("host", 1e-3, 0.5, 3000).fields()
+    assert fields == {"target_us": 1000, "low": 1 << 15, "add_bytes": 3000, "host": 1}
+
+
+def test_a_treated_arm_may_name_what_it_is_compared_with() -> None:
+    treated = small(TEXT.replace("{cc: reno, t", "{cc: reno, base: cubic, t"))
+    assert treated.arm("order").base == "cubic"
+    with pytest.raises(UsageError, match="cubic takes no parameters"):
+        small(TEXT.replace("{cc: cubic}", "{cc: cubic, base: order}"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("weight: idle", "weight: heavy", "'heavy' is not one of none, remaining-more"),
+        ("levels: 4", "levels: 9", "not a whole number from 2 to 8"),
+        ("floor: 2%", "floor: 20%", "outside"),
+        ("target: 1ms", "target: 1s", "outside"),
+        ("low: 50%", "lo: 50%", "did you mean low"),
+    ],
+)
+def test_impossible_settings(old: str, new: str, complaint: str) -> None:
+    assert old in TEXT
+    with pytest.raises(UsageError, match=complaint):
+        small(TEXT.replace(old, new))
+
+
+def test_every_kind_in_a_file_has_a_treatment_that_applies_it() -> None:
+    arms = {name: small().arm("cubic") for name in KINDS}
+    for name, kind in KINDS.items():
+        arm = arms[name].__class__(name, "mltcp_int", treatments=(kind(),))
+        applied = [each for each in treatments.KINDS if each.applies(arm)]
+        assert len([each for each in applied if not each.across]) == 1
+
+
+@pytest.mark.parametrize(
+    ("arm", "noun"), [("treated", "an arm with feedback"), ("order", "an arm with priorities")]
+)
+def test_what_needs_this_hosts_network_is_refused_across_machines(arm: str, noun: str) -> None:
+    with pytest.raises(UsageError, match=f"small has {noun}, which there isn't across machines"):
+        check_treatments(small().override(arms=[arm]), across=True)
+    check_treatments(small().override(arms=["cubic"]), across=True)
+
+
+class Noted(Session):
+    """Writes down what is asked of it."""
+
+    def __init__(self, name: str, notes: list[str], fails: str = "") -> None:
+        self.name = name
+        self.notes = notes
+        self.fails = fails
+
+    def _note(self, what: str) -> None:
+        self.notes.append(f"{self.name} {what}")
+        if what == self.fails:
+            raise HostError("no")
+
+    def __enter__(self) -> Noted:
+        self._note("enters")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._note("leaves")
+        self.warning = f"{self.name} warns"
+
+    def plan(self, plan: Plan) -> Plan:
+        self._note("plans")
+        return plan
+
+    def record(self, folder: Path, arm: str, repetition: int, start_s: float) -> None:
+        self._note(f"records {arm} {repetition}")
+
+
+def test_sessions_are_undone_in_the_opposite_order(tmp_path: Path) -> None:
+    notes: list[str] = []
+    plan = plans_of(small(), small().arm("cubic"), 1)[0][0]
+    with Sessions([Noted("a", notes), Noted("b", notes)], "arm") as sessions:
+        assert sessions.plan(plan) is plan
+    sessions.record(tmp_path, 2, 0.0)
+    assert notes == [
+        *("a enters", "b enters", "a plans", "b plans", "b leaves", "a leaves"),
+        *("a records arm 2", "b records arm 2"),
+    ]
+    assert sessions.warnings == ["a warns", "b warns"]
+
+
+@pytest.mark.parametrize("fails", ["enters", "plans"])
+def test_what_fails_leaves_nothing(fails: str) -> None:
+    notes: list[str] = []
+    sessions = Sessions([Noted("a", notes), Noted("b", notes, fails)], "arm")
+    plan = plans_of(small(), small().arm("cubic"), 1)[0][0]
+    with pytest.raises(HostError), sessions:
+        sessions.plan(plan)
+    assert notes[-1] == "a leaves"
+    assert ("b leaves" in notes) is (fails == "plans")
