@@ -94,9 +94,9 @@ def few(found: Sequence[object]) -> str:
 
 
 def usage(flows: Collection[Flow]) -> str:
-    """How many sockets each congestion control drives, for people."""
+    """How many sockets each congestion control drives, by name: a dump has no order of its own."""
     used = Counter(flow.congestion_control for flow in flows)
-    return ", ".join(f"{count} by {name}" for name, count in used.items())
+    return ", ".join(f"{count} by {name}" for name, count in sorted(used.items()))
 
 
 @contextmanager

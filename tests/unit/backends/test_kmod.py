@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroute2.netlink import NLA_F_NESTED, ctrlmsg, genlmsg, nla
 
-from mltcp_tools.backends import attributes, genl, get_backend, kmod, module
+from mltcp_tools.backends import attributes, checks, genl, get_backend, kmod, module
 from mltcp_tools.backends.base import Job, JobParams, Status
 from mltcp_tools.backends.bpf import BpfBackend
 from mltcp_tools.backends.genl import GenericSocket, NetlinkError
@@ -87,6 +87,23 @@ def test_what_another_version_sends_is_passed_over_or_zero() -> None:
     flow = attributes.flow_from(genl.encode({**known, 500: b"of the future"}))
     assert (flow.congestion_control, flow.state, flow.acks) == ("mltcp", "established", 7)
     assert (flow.losses, flow.full_queue_us) == (0, 0)
+
+
+def test_usage_is_told_by_name_whatever_order_the_kernel_dumps_in() -> None:
+    reno, cubic = (
+        attributes.flow_from(
+            genl.encode(
+                {
+                    uapi.FlowAttribute.CA_NAME: name,
+                    uapi.FlowAttribute.LOCAL_ADDR: bytes(16),
+                    uapi.FlowAttribute.REMOTE_ADDR: bytes(16),
+                }
+            )
+        )
+        for name in (b"mltcp\0", b"mltcp_cubic\0")
+    )
+    told = "2 by mltcp, 1 by mltcp_cubic"
+    assert checks.usage([reno, cubic, reno]) == checks.usage([cubic, reno, reno]) == told
 
 
 @pytest.mark.parametrize("version", [1, 3])
