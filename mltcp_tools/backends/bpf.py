@@ -318,6 +318,8 @@ class BpfBackend(Backend):
             kind = _STRUCTS.get(name)
             if kind and found.value_size != ffi.sizeof(f"struct {kind}"):
                 raise HostError(_OTHER_VERSION)
+            if name == "mltcp_jobs" and found.key_size != ffi.sizeof("struct mltcp_job_key"):
+                raise HostError(_OTHER_VERSION)
             yield found
 
     @staticmethod

@@ -19,7 +19,7 @@ from mltcp_tools.backends.bpf import PIN_ROOT
 from mltcp_tools.errors import BusyError, HostError, UsageError
 from mltcp_tools.host import facts
 from mltcp_tools.native import libbpf
-from mltcp_tools.native.uapi import ONE, unpack
+from mltcp_tools.native.uapi import ONE, ffi, unpack
 
 pytestmark = pytest.mark.bpf
 
@@ -98,10 +98,13 @@ def test_what_a_crash_left_is_removed_by_the_next_load(backend: Backend) -> None
     assert backend.load().loaded == NAMES
 
 
-def test_maps_of_another_version_are_named_and_force_removes_them(backend: Backend) -> None:
+@pytest.mark.parametrize(("key", "value"), [("4", "8"), ("4", str(ffi.sizeof("struct mltcp_job")))])
+def test_maps_of_another_version_are_named_and_force_removes_them(
+    backend: Backend, key: str, value: str
+) -> None:
     backend.load()
     (PIN_ROOT / "mltcp_jobs").unlink()
-    shape = ("type", "hash", "key", "4", "value", "8", "entries", "16", "name", "mltcp_jobs")
+    shape = ("type", "hash", "key", key, "value", value, "entries", "16", "name", "mltcp_jobs")
     subprocess.run(["bpftool", "map", "create", str(PIN_ROOT / "mltcp_jobs"), *shape], check=True)
     for name in ("flows", "jobs", "load", "unload"):
         # A new one each time, as each command has: this one has the maps of before open.
