@@ -126,7 +126,8 @@ def test_retransmissions_before_the_tag_are_not_the_first_iterations(backend: Ba
 
 
 def test_retransmissions_before_the_switch_are_not_the_flows(backend: Backend) -> None:
-    backend.load()
+    # A sender that waits for the processor doesn't begin another iteration.
+    backend.load(defaults=JobParams(total_bytes=10 * BURST, gap_s=60))
     with bottleneck(queue=5_000) as network, connection(network, "reno") as sender:
         send_burst(sender, 10 * BURST)
         before = read_tcp_info(sender).retransmits

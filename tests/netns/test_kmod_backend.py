@@ -64,8 +64,9 @@ def test_defaults_are_the_modules_parameters(backend: Backend) -> None:
 def test_force_leaves_the_flow_as_its_base_and_the_module_until_it_closes(
     backend: Backend,
 ) -> None:
-    backend.load(defaults=JobParams(total_bytes=BURST, gap_s=10))
-    backend.set_job(Job(1, "a", JobParams(total_bytes=BURST, gap_s=10)))
+    params = JobParams(total_bytes=5 * BURST, gap_s=10)  # all that is sent here is one iteration
+    backend.load(defaults=params)
+    backend.set_job(Job(1, "a", params))
     with (
         bottleneck() as network,
         connection(network, "mltcp") as tagged,
