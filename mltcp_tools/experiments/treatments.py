@@ -17,7 +17,7 @@ from mltcp_tools.document import Section
 from mltcp_tools.emulator.turns import REALIGN
 from mltcp_tools.experiments import values
 from mltcp_tools.native.uapi import to_fixed
-from mltcp_tools.units import parse_bytes, parse_fraction, parse_seconds
+from mltcp_tools.units import exact_seconds, parse_bytes, parse_fraction, parse_seconds
 
 SOURCES = ("network", "host")
 WEIGHTS = ("none", "remaining-more", "remaining-less", "layer", "idle")
@@ -97,7 +97,7 @@ class Feedback(Settings):
         )
 
     def document(self) -> dict[str, Any]:
-        target, add = f"{self.target_s * 1e6:.6g}us", f"{self.add}B"
+        target, add = exact_seconds(self.target_s), f"{self.add}B"
         return {"source": self.source, "target": target, "low": self.low, "add": add}
 
     def fields(self) -> dict[str, int]:
