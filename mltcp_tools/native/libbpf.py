@@ -373,10 +373,12 @@ def maps_of_programs(struct_ops: BpfMap) -> Iterator[BpfMap]:
     seen: set[int] = set()
     for word in words:
         for identifier in _maps_of_program(word) if 0 < word < 2**32 else ():
-            fd = library().call.bpf_map_get_fd_by_id(identifier)
-            if identifier in seen or fd < 0:
+            if identifier in seen:
                 continue
             seen.add(identifier)
+            fd = library().call.bpf_map_get_fd_by_id(identifier)
+            if fd < 0:
+                continue  # gone since
             with BpfMap(fd) as found:
                 yield found
 

@@ -129,6 +129,7 @@ class Tables:
                     "repetition": repetition,
                     "job": job,
                     "flow": flow,
+                    "back": 0,
                     "iteration": number or event.iteration,
                     "first_ack_s": event.first_ack_s - start,
                     "last_ack_s": event.last_ack_s - start,

@@ -199,7 +199,8 @@ class Emulators:
             for plan in everybody:
                 address = self._place.address_for(plan.sender)
                 namespace = self._place.senders[plan.sender]
-                arguments = ["client", address, f"--port={PORT}", "--json"]
+                # The name is for who looks at processes; the job comes over the control descriptor.
+                arguments = ["client", address, f"--port={PORT}", f"--job={plan.name}", "--json"]
                 clients.append(self._start(plan.name, namespace, arguments))
                 clients[-1].control.send(_job_message(plan))
             self._await(clients, "connected", READY_S)

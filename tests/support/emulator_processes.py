@@ -54,7 +54,9 @@ class Emulator:
         deadline = time.monotonic() + PATIENCE_S
         while (match := re.search(pattern, self.said)) is None:
             left = deadline - time.monotonic()
-            ready, _, _ = select.select([self.process.stderr], [], [], max(0.0, left))
+            poll = select.poll()  # select() knows no descriptor above 1,023
+            poll.register(self.process.stderr, select.POLLIN)
+            ready = poll.poll(1000 * max(0.0, left))
             data = self.process.stderr.read(4096) if ready else b""
             assert data, f"waited for {pattern!r}, got: {self.said}"
             self.said += data.decode()
