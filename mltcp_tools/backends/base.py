@@ -28,7 +28,10 @@ NAMES = ("mltcp", "mltcp_reno", "mltcp_cubic")
 BPF_NAMES = (*NAMES, "mltcp_int")
 """Those of the eBPF backend; mltcp_int needs kernel 6.0, and is loaded where it is asked for."""
 
-ALL_NAMES = (*NAMES, "mltcp_dctcp", "mltcp_int")
+MODULE_NAMES = (*NAMES, "mltcp_dctcp")
+"""Those of the kernel module, all of which it registers where the kernel has their bases."""
+
+ALL_NAMES = (*MODULE_NAMES, "mltcp_int")
 """Congestion controls that some backend offers."""
 
 BASES = {

@@ -23,7 +23,7 @@ from guest.common import CACHE
 from vm.inside.test_module import FILE, MODULE, SLAB, choose, chosen, insert, pair, remove
 
 from mltcp_tools.backends import attributes, genl, get_backend
-from mltcp_tools.backends.base import ALL_NAMES, Flow, Job, JobParams
+from mltcp_tools.backends.base import MODULE_NAMES, Flow, Job, JobParams
 from mltcp_tools.native.uapi import GENL_NAME, Attribute, Command
 from mltcp_tools.testbed.namespaces import write_sysctl
 
@@ -374,7 +374,7 @@ def test_a_listener_hands_its_congestion_control_on(client: Client) -> None:
     assert gone(client)
 
 
-@pytest.mark.parametrize("name", ALL_NAMES)
+@pytest.mark.parametrize("name", MODULE_NAMES)
 def test_the_same_socket_connects_again_and_again(client: Client, name: str) -> None:
     client.set_job(1)
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as sender:
@@ -561,7 +561,7 @@ def test_a_namespace_goes_before_its_flows_and_jobs(client: Client) -> None:
 def test_unloading_during_a_dump(client: Client) -> None:
     with contextlib.ExitStack() as stack:
         for i in range(300):
-            stack.enter_context(pair(ALL_NAMES[i % 4]))
+            stack.enter_context(pair(MODULE_NAMES[i % 4]))
         request = struct.pack("=IHHIIBBH", 20, client.socket.id, 0x301, 9, 0, 7, 1, 0)
         reader = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 16)
         reader.send(request)
@@ -622,7 +622,7 @@ def stress(seconds: int, seed: int, *names: str) -> None:
 @pytest.mark.parametrize("seconds", [10, pytest.param(300, marks=pytest.mark.full)])
 def test_everything_at_once(seconds: int) -> None:
     remove()
-    stress(seconds, seconds, *ALL_NAMES, *KERNELS_OWN)
+    stress(seconds, seconds, *MODULE_NAMES, *KERNELS_OWN)
 
 
 @pytest.mark.bpf
@@ -633,7 +633,7 @@ def test_switching_between_base_bpf_and_module() -> None:
     bpf = get_backend("bpf")
     bpf.load(["mltcp"])
     try:
-        stress(120, 120, *ALL_NAMES, "reno", "cubic")
+        stress(120, 120, *MODULE_NAMES, "reno", "cubic")
         remove()
     finally:
         bpf.unload()

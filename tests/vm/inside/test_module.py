@@ -18,7 +18,7 @@ from netns.connections import bottleneck, connection, send_burst
 from vm.loading import FILE, MODULE, SLAB, allow, choose, chosen, insert, pair, registered, remove
 
 from mltcp_tools.backends import get_backend
-from mltcp_tools.backends.base import ALL_NAMES, Backend, Job, JobParams
+from mltcp_tools.backends.base import MODULE_NAMES, Backend, Job, JobParams
 from mltcp_tools.experiments.links import Link
 from mltcp_tools.host import facts
 from mltcp_tools.testbed.namespaces import inside, write_sysctl
@@ -49,7 +49,7 @@ def backend(module: None) -> Backend:
 
 def test_insmod_and_rmmod(absent: None) -> None:
     subprocess.run(["insmod", FILE, "slope=2000"], check=True)
-    assert registered() == set(ALL_NAMES)
+    assert registered() == set(MODULE_NAMES)
     assert (MODULE / "parameters" / "slope").read_text().strip() == "2000"
     subprocess.run(["rmmod", "tcp_mltcp"], check=True)
     assert not MODULE.exists()
@@ -59,12 +59,12 @@ def test_insmod_and_rmmod(absent: None) -> None:
     assert not MODULE.exists()
 
 
-@pytest.mark.parametrize("name", ALL_NAMES)
+@pytest.mark.parametrize("name", MODULE_NAMES)
 def test_a_name_loads_the_module(absent: None, name: str) -> None:
     with socket.socket() as sock:
         choose(sock, name)
         assert chosen(sock) == name
-    assert registered() == set(ALL_NAMES)
+    assert registered() == set(MODULE_NAMES)
     remove()
     default = facts.default_congestion_control()
     write_sysctl(DEFAULT, name)
@@ -74,7 +74,7 @@ def test_a_name_loads_the_module(absent: None, name: str) -> None:
         write_sysctl(DEFAULT, default)
 
 
-@pytest.mark.parametrize("name", ALL_NAMES)
+@pytest.mark.parametrize("name", MODULE_NAMES)
 def test_chosen_by_namespace_and_by_route(module: None, name: str) -> None:
     # The kernel loses count of a restricted one that a namespace was refused as its default.
     allow(name)
@@ -136,7 +136,7 @@ def test_rmmod_is_refused_while_in_use(module: None) -> None:
     remove()  # the namespace is gone, and its default with it
 
 
-@pytest.mark.parametrize("name", ALL_NAMES)
+@pytest.mark.parametrize("name", MODULE_NAMES)
 def test_bulk_transfer(backend: Backend, name: str) -> None:
     size = 5_000_000
     with bottleneck() as network, connection(network, name) as sender:
@@ -172,7 +172,7 @@ def test_a_thousand_tagged_connections_leave_nothing(backend: Backend) -> None:
     for _ in range(10):
         with contextlib.ExitStack() as stack:
             for number in range(100):
-                client, _ = stack.enter_context(pair(ALL_NAMES[number % len(ALL_NAMES)]))
+                client, _ = stack.enter_context(pair(MODULE_NAMES[number % len(MODULE_NAMES)]))
                 backend.tag(client.fileno(), 1 + number % 2)
                 client.sendall(bytes(1000))
             assert len(backend.flows()) >= 100
@@ -197,7 +197,7 @@ def test_a_hundred_rounds_of_loading_leave_nothing(absent: None) -> None:
     used = []
     for number in range(100):
         insert()
-        with pair(ALL_NAMES[number % len(ALL_NAMES)]) as (client, peer):
+        with pair(MODULE_NAMES[number % len(MODULE_NAMES)]) as (client, peer):
             client.sendall(b"x" * 100)
             peer.recv(100)
         remove()
