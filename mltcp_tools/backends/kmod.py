@@ -18,7 +18,7 @@ from mltcp_tools import __version__
 from mltcp_tools.backends import checks, module
 from mltcp_tools.backends.attributes import flow_from, iteration_from, job_attributes, job_from
 from mltcp_tools.backends.base import (
-    NAMES,
+    MODULE_NAMES,
     Backend,
     Flow,
     IterationEvent,
@@ -104,7 +104,7 @@ class KmodBackend(Backend):
     """MLTCP as the kernel module tcp_mltcp."""
 
     name = "kmod"
-    names = (*NAMES, "mltcp_dctcp")
+    names = MODULE_NAMES
 
     def __init__(self) -> None:
         self._open: tuple[int, GenericSocket] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.units import format_bytes
 
 _START_S = 60.0  # the programs are compiled the first time
+_DOWN_S = 10.0
 
 name_option = click.option(
     "--name", default="default", show_default=True, help="Which aggregator of this host."
@@ -188,16 +190,16 @@ def _job_line(job: dict[str, Any]) -> str:
 @name_option
 def down(name: str) -> None:
     """End the aggregator; its jobs go on by Gloo."""
-    _ask(name, "down")
-    from mltcp_tools.collectives.daemon import is_up
-
-    deadline = time.monotonic() + 10
-    while is_up(name):
-        if time.monotonic() > deadline:
+    process = os.pidfd_open(int(_ask(name, "status")["process"]))
+    try:
+        _ask(name, "down")
+        # Its programs stay on the interfaces until it has ended.
+        if not select.select([process], [], [], _DOWN_S)[0]:
             raise MltcpError(
-                f"The aggregator {name!r} still answers 10 s after it was told to end."
+                f"The aggregator {name!r} still runs {_DOWN_S:g} s after it was told to end."
             )
-        time.sleep(0.05)
+    finally:
+        os.close(process)
     click.echo(f"The aggregator {name!r} is down.")
 
 
