@@ -87,7 +87,7 @@ install_tools() {
 		echo "provision.sh: installing the Python packages"
 		[[ -x $venv/bin/python ]] || python3 -m venv "$venv"
 		# Editable: what Vagrant synchronises is what runs.
-		"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$source_folder[report]"
+		"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "${source_folder}[report]"
 		note tools
 	fi
 	ln -sfn "$venv/bin/mltcp" /usr/local/bin/mltcp
