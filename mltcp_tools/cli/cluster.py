@@ -245,7 +245,7 @@ def fit(files: tuple[Path, ...], as_json: bool) -> None:
 )
 @click.option("--small", is_flag=True, help="A small one, of two minutes.")
 @click.option("--seeds", type=click.IntRange(1), help="How many draws of each workload.")
-@click.option("--policy", "policies", metavar="A,B", help="Only these schedulers besides the rest.")
+@list_option("--policy", "policies", metavar="A,B", help="Only these schedulers besides the rest.")
 @click.option(
     "--executor",
     default="processes",
@@ -258,7 +258,7 @@ def matrix(
     output: Path,
     small: bool,
     seeds: int | None,
-    policies: str | None,
+    policies: tuple[str, ...],
     executor: str,
     workers: int | None,
     as_json: bool,
@@ -280,7 +280,7 @@ def matrix(
     from mltcp_tools.clusters.question_plots import draw, render
     from mltcp_tools.clusters.sweep import sweep
 
-    chosen = tuple(policies.split(",")) if policies else POLICIES
+    chosen = policies or POLICIES
     needed = tuple(name for name in ("packed", "network", "cassini") if name not in chosen)
     size = SMALL if small else FULL
     if seeds is not None:

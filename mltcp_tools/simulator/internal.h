@@ -245,7 +245,7 @@ static inline uint32_t flow_index(const struct sim *sim, const struct flow *flow
 	return flow - sim->flows;
 }
 
-/* Segments of so many bytes; of a job with chunks, those of a whole chunk. */
+/* Segments that so many bytes take. */
 static inline uint64_t segments_of(const struct sim *sim, uint64_t bytes)
 {
 	return (bytes + sim->options->mss - 1) / sim->options->mss;
