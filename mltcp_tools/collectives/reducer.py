@@ -323,7 +323,9 @@ class Reducer:
             if how is How.AVERAGE:
                 tensor.div_(self.world)
             if self.sparse_by_gloo and how is not How.LARGEST:
-                reduce_union(tensor, self._gloo)
+                name = (str(tensor.dtype), tensor.numel())
+                last = self._density.get(name, 0.0)
+                self._density[name] = reduce_union(tensor, self._gloo, last)
             else:
                 dist.all_reduce(tensor, _GLOO[how], group=self._gloo)
         except RuntimeError as error:

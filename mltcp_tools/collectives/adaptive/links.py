@@ -60,7 +60,7 @@ def _levelled(rates: Floats) -> Floats:
     return levelled
 
 
-def ring_s(links: Links, size: int) -> float:
+def ring_s(links: Links, size: float) -> float:
     """Seconds of a ring in the ranks' order: 2(n-1) steps, each of size/n over its slowest link."""
     count = links.hosts
     if count < 2:
@@ -69,7 +69,7 @@ def ring_s(links: Links, size: int) -> float:
     return float(2 * (count - 1) / count * size * 8 / slowest)
 
 
-def bound_s(links: Links, size: int) -> float:
+def bound_s(links: Links, size: float) -> float:
     """Seconds that no all-reduce of `size` bytes among hosts beats, without help from the network.
 
     What host v gets depends on all of what u has, so `size` bytes cross every cut between them:
