@@ -16,6 +16,7 @@ from mltcp_tools.errors import HostError, MltcpError, UsageError
 from mltcp_tools.units import format_bytes, format_rate, format_seconds, parse_bytes
 
 SCHEMA = "mltcp-collectives-bench/1"
+STRAGGLERS_SCHEMA = "mltcp-collectives-stragglers/1"
 TOGETHER_SCHEMA = "mltcp-collectives-together/1"
 _NAMES = ("gloo", "aggregated", "omnireduce", "sparse", "adaptive")
 
@@ -192,6 +193,42 @@ def together(
         click.echo(json.dumps({"schema": TOGETHER_SCHEMA, "rows": rows}, indent=2))
     else:
         click.echo(render(rows), nl=False)
+
+
+@command.command()
+@click.argument("times", type=click.Path(path_type=Path))
+@click.option(
+    "--collective",
+    "share",
+    type=FRACTION,
+    default="20%",
+    show_default=True,
+    help="What a reduction takes, as a share of the median computation.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def stragglers(times: Path, share: float, as_json: bool) -> None:
+    """What `adaptive` with stragglers=True would gain on measured iteration times.
+
+    TIMES is a CSV file with the columns worker, time (number of the iteration) and batch_time_norm
+    (what the worker took for it, in any unit). Nothing is run; the rules are the coordinator's.
+    """
+    from statistics import median
+
+    from mltcp_tools.collectives.adaptive.straggling import read_times, straggling
+
+    compute = read_times(times)
+    found = straggling(compute, share * median(compute.ravel()))
+    document = {"schema": STRAGGLERS_SCHEMA, "ranks": compute.shape[1], "collective": share}
+    document |= {"iterations": len(compute), "gain": found.gain} | vars(found)
+    if as_json:
+        click.echo(json.dumps(document, indent=2))
+        return
+    click.echo(
+        f"{len(compute)} iterations of {compute.shape[1]} ranks, a mean iteration of"
+        f" {found.waiting:.4g} when all are waited for, {found.going_on:.4g} without the late"
+        f" ({found.gain:.2f} times faster, {found.late:.1%} of the gradients a step later);"
+        f" {found.none_late:.4g} if none was."
+    )
 
 
 def _require_torch() -> None:

@@ -58,6 +58,7 @@ def enable(
     timeout_s: float = 30.0,
     top_k: float | None = None,
     stragglers: bool = False,
+    silent_s: float | None = None,
     turns: bool = False,
     congestion_control: str | None = None,
     job: Job | None = None,
@@ -71,9 +72,11 @@ def enable(
     progress, after which the aggregator is given up. top_k: share of the gradients' blocks that
     are sent, the largest; the rest is added to the next step's (error feedback). stragglers: with
     `adaptive`, don't wait for late ranks longer than that is worth; their gradients count one step
-    later. turns: at the aggregator, grow the window by MLTCP's F, so jobs that meet take turns.
-    congestion_control: of the connections of `adaptive`, such as mltcp; None for the host's. job:
-    what the agent is told of the iterations as (`mltcp_tools.hooks`), else MLTCP_JOB's.
+    later. silent_s: with `stragglers`, after so many seconds of silence a rank far behind is out
+    and the others go on; it catches up when it returns. turns: at the aggregator, grow the window
+    by MLTCP's F, so jobs that meet take turns. congestion_control: of the connections of
+    `adaptive`, such as mltcp; None for the host's. job: what the agent is told of the iterations
+    as (`mltcp_tools.hooks`), else MLTCP_JOB's.
 
     Gradients in a type that the aggregator can't add go by Gloo. Returns the hook's state, whose
     `close` ends it.
@@ -82,6 +85,8 @@ def enable(
         raise UsageError(f"There is no algorithm {algorithm!r}; take {', '.join(ALGORITHMS)}.")
     if top_k is not None and not 0 < top_k <= 1:
         raise UsageError(f"top_k is {top_k}; it is a share, above 0 and at most 1.")
+    if silent_s is not None and not (stragglers and silent_s > 0):
+        raise UsageError("silent_s is seconds above 0, and goes with `stragglers`.")
     if turns and algorithm not in ("auto", "aggregated"):
         raise UsageError("Only an aggregator's worker has a window of ours; leave out `turns`.")
     if congestion_control and algorithm != "adaptive":
@@ -98,6 +103,7 @@ def enable(
         sparse_by_gloo=algorithm == "sparse",
         adaptive=algorithm == "adaptive",
         stragglers=stragglers,
+        silent_s=silent_s,
         turns=turns,
         congestion_control=congestion_control,
     )

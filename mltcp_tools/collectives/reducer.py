@@ -56,6 +56,7 @@ class Reducer:
     sparse_by_gloo: send by Gloo only the blocks that aren't zero at some rank.
     adaptive: along trees for the measured links, instead of at an aggregator.
     stragglers: with `adaptive`, go on without late ranks' values where that is sooner.
+    silent_s: with `stragglers`, seconds after which those far behind are no longer waited for.
     turns: at the aggregator, grow the window by MLTCP's F, so that jobs that meet take turns.
     congestion_control: of the connections of `adaptive`, such as mltcp; None for the host's.
     `why_gloo` says why neither is used, None while one is.
@@ -71,6 +72,7 @@ class Reducer:
         sparse_by_gloo: bool = False,
         adaptive: bool = False,
         stragglers: bool = False,
+        silent_s: float | None = None,
         turns: bool = False,
         congestion_control: str | None = None,
     ) -> None:
@@ -86,7 +88,7 @@ class Reducer:
         self._session: Session | None = None
         self._adaptive: AdaptiveSession | StragglerSession | None = None
         self._stragglers, self._congestion_control = stragglers, congestion_control
-        self._turns = turns
+        self._turns, self._silent_s = turns, silent_s
         self._handed_over = self._iteration_bytes = 0  # of this iteration, of the one before
         self.why_gloo: str | None = "No aggregator was named."
         self._last = torch.empty(0)  # result of the reduction before
@@ -151,7 +153,9 @@ class Reducer:
         try:
             session = AdaptiveSession(self._mesh(), self._tell, ring=self._ring)
             self._adaptive = (
-                StragglerSession(self._mesh(), session) if self._stragglers else session
+                StragglerSession(self._mesh(), session, self._silent_s)
+                if self._stragglers
+                else session
             )
         except SessionError as error:
             why = str(error)
