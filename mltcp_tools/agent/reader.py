@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from mltcp_tools.agent.notices import Voice
+from mltcp_tools.agent.notices import Notices
 from mltcp_tools.backends.base import Backend, IterationEvent, IterationStream
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.observe.relay import Relay, RelayedIterations, open_iterations
@@ -18,9 +18,9 @@ class Reader:
     A stream that can't be had (a testbed reads it) or breaks (MLTCP was unloaded) is tried again.
     """
 
-    def __init__(self, backend: Backend, voice: Voice) -> None:
+    def __init__(self, backend: Backend, notices: Notices) -> None:
         self._backend = backend
-        self._voice = voice
+        self._notices = notices
         self._stream: IterationStream | None = None
         self._relay: Relay | None = None
         self._open = ExitStack()
@@ -42,7 +42,7 @@ class Reader:
         try:
             events = self._stream.poll(0)
         except MltcpError as error:
-            self._voice.warn(f"Iterations are no longer seen: {error}")
+            self._notices.warn(f"Iterations are no longer seen: {error}")
             self._close()
             return []
         if self._relay is not None:
@@ -56,7 +56,7 @@ class Reader:
                 self._relay = self._open.enter_context(Relay())
         except (MltcpError, OSError) as error:
             self._close()
-            self._voice.warn(f"Iterations can't be seen: {error}")
+            self._notices.warn(f"Iterations can't be seen: {error}")
 
     def _close(self) -> None:
         self._stream = self._relay = None

@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from mltcp_tools.backends import AUTO, BACKENDS, get_backend
-from mltcp_tools.backends.base import Backend, IterationEvent, IterationStream
-from mltcp_tools.backends.base import Job as BackendJob
+from mltcp_tools.backends.base import Backend, IterationEvent, IterationStream, Job
 from mltcp_tools.backends.checks import check_offered
 from mltcp_tools.errors import BusyError, MltcpError
 from mltcp_tools.experiments.arms import Arm
-from mltcp_tools.experiments.jobs import Job
+from mltcp_tools.experiments.jobs import ExperimentJob
 from mltcp_tools.experiments.tasks import parameters_of
 from mltcp_tools.host.descriptors import cookie_of
 from mltcp_tools.host.leases import leased
@@ -201,17 +200,17 @@ class ArmJobs:
             except MltcpError as error:  # what was measured counts more
                 self.warning = f"The job {name} couldn't be deleted after this arm: {error}"
 
-    def tag(self, job: Job, fds: Sequence[int], first_flow: int = 0) -> None:
+    def tag(self, job: ExperimentJob, fds: Sequence[int], first_flow: int = 0) -> None:
         """Set the job, give it the sockets `fds`, numbered as flows from `first_flow`."""
         job_id = self._job_id(job)
         for flow, fd in enumerate(fds, first_flow):
             self._backend.tag(fd, job_id)
             self._flows[socket_cookie(fd)] = (job.name, flow)
 
-    def _job_id(self, job: Job) -> int:
+    def _job_id(self, job: ExperimentJob) -> int:
         if job.name not in self._ids:
             job_id = self._new_id(len(self._ids) + 1)
-            self._backend.set_job(BackendJob(job_id, job.name, parameters_of(self._arm, job)))
+            self._backend.set_job(Job(job_id, job.name, parameters_of(self._arm, job)))
             self._ids[job.name] = job_id
         return self._ids[job.name]
 

@@ -1,4 +1,4 @@
-"""The loop over the arms of a run, wherever its jobs run (run.py: here; across.py: on machines).
+"""The loop over the arms of a run: here (run_experiment.py) or across machines (across.py).
 
 In each repetition every arm runs once, `alone` among them. The order alternates, so that a drift of
 the machine falls on all alike: a repetition runs the arms forwards, the next backwards, and each
