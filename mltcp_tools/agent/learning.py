@@ -8,13 +8,13 @@ from contextlib import ExitStack
 
 from mltcp_tools.agent.followed import Followed
 from mltcp_tools.agent.notices import Notices
-from mltcp_tools.agent.reader import Reader
 from mltcp_tools.agent.watchlist import Watched
 from mltcp_tools.attach.jobs import change_parameters
-from mltcp_tools.backends.base import Backend, Job
+from mltcp_tools.backends.base import Backend, IterationEvent, IterationStream, Job
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.observe.board import Board
 from mltcp_tools.observe.iterations import Whole
+from mltcp_tools.observe.relay import Relay, RelayedIterations, open_iterations
 from mltcp_tools.observe.view import JobView, Views
 from mltcp_tools.sources.call_sources import CallSources
 from mltcp_tools.sources.learned import learned_metadata
@@ -138,3 +138,57 @@ def summary(view: JobView) -> str:
         f"{counted(view.iterations, 'iteration')}, {format_seconds(view.first_s)} each at first,"
         f" {format_seconds(view.iteration_s)} at last, {format_seconds(view.best_s)} at best"
     )
+
+
+_RETRY_S = 5.0
+
+
+class Reader:
+    """Reads the backend's iterations; a context manager.
+
+    A stream that can't be had (a testbed reads it) or breaks (MLTCP was unloaded) is tried again.
+    """
+
+    def __init__(self, backend: Backend, notices: Notices) -> None:
+        self._backend = backend
+        self._notices = notices
+        self._stream: IterationStream | None = None
+        self._relay: Relay | None = None
+        self._open = ExitStack()
+        self._retry_s = 0.0
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def read(self, now_s: float) -> list[IterationEvent]:
+        """What has finished since the last call; never waits."""
+        if self._stream is None and now_s >= self._retry_s:
+            self._retry_s = now_s + _RETRY_S
+            self._try_to_open()
+        if self._stream is None:
+            return []
+        try:
+            events = self._stream.poll(0)
+        except MltcpError as error:
+            self._notices.warn(f"Iterations are no longer seen: {error}")
+            self._close()
+            return []
+        if self._relay is not None:
+            self._relay.send(events)
+        return events
+
+    def _try_to_open(self) -> None:
+        try:
+            self._stream = self._open.enter_context(open_iterations(self._backend))
+            if not isinstance(self._stream, RelayedIterations):
+                self._relay = self._open.enter_context(Relay())
+        except (MltcpError, OSError) as error:
+            self._close()
+            self._notices.warn(f"Iterations can't be seen: {error}")
+
+    def _close(self) -> None:
+        self._stream = self._relay = None
+        self._open.close()

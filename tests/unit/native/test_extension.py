@@ -7,6 +7,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,13 +54,13 @@ def test_threads_that_ask_at_once_get_one_module(
     monkeypatch.setattr(extensions.FFI, "compile", counted)
     together = threading.Barrier(4)
 
-    def ask(_: int) -> object:
+    def ask(_: int) -> tuple[Any, Any]:
         together.wait(60)
         return extension("sum", DECLARATIONS, PREAMBLE)
 
     with ThreadPoolExecutor(4) as pool:
         first, *others = pool.map(ask, range(4))
-    lib, ffi = first  # type: ignore[misc]
+    lib, ffi = first
     assert all(other == first for other in others)
     assert lib.sum(ffi.new("struct pair *", (3, 4))) == 7
     assert len(compiled) == 1
