@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 
 from mltcp_tools.agent.rules import ALL
-from mltcp_tools.agent.voice import Voice
+from mltcp_tools.agent.notices import Voice
 from mltcp_tools.agent.watchlist import Watched
 from mltcp_tools.attach.every import is_tcp
 from mltcp_tools.attach.processes import Process, processes

@@ -17,7 +17,7 @@ from mltcp_tools.agent.followed import Followed
 from mltcp_tools.agent.learning import Learning
 from mltcp_tools.agent.rules import AUTO, Rule
 from mltcp_tools.agent.taken import notice_taken
-from mltcp_tools.agent.voice import Voice
+from mltcp_tools.agent.notices import Voice
 from mltcp_tools.agent.wakeups import Wakeups, open_wakeups
 from mltcp_tools.agent.watchlist import Watched, Watchlist
 from mltcp_tools.attach.jobs import named_job

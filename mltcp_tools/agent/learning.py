@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 from mltcp_tools.agent.followed import Followed
 from mltcp_tools.agent.reader import Reader
-from mltcp_tools.agent.voice import Voice
+from mltcp_tools.agent.notices import Voice
 from mltcp_tools.agent.watchlist import Watched
 from mltcp_tools.attach.jobs import change_parameters
 from mltcp_tools.backends.base import Backend, Job
@@ -17,7 +17,7 @@ from mltcp_tools.observe.board import Board
 from mltcp_tools.observe.iterations import Whole
 from mltcp_tools.observe.view import JobView, Views
 from mltcp_tools.sources.call_sources import CallSources
-from mltcp_tools.sources.itself import learned
+from mltcp_tools.sources.in_kernel import learned
 from mltcp_tools.sources.metadata import Metadata
 from mltcp_tools.units import counted, format_bytes, format_seconds
 

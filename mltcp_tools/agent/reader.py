@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from mltcp_tools.agent.voice import Voice
+from mltcp_tools.agent.notices import Voice
 from mltcp_tools.backends.base import Backend, IterationEvent, IterationStream
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.observe.relay import Relay, RelayedIterations, open_iterations

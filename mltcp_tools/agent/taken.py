@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from mltcp_tools.agent.voice import Voice
+from mltcp_tools.agent.notices import Voice
 from mltcp_tools.agent.watchlist import Watched
 from mltcp_tools.attach.state import StateFiles
 from mltcp_tools.backends.base import Job

@@ -37,7 +37,7 @@ import pandas as pd
 
 from mltcp_tools.analysis.cells import NONE, WIDTH, bullets, clip, interval, number, table
 from mltcp_tools.analysis.doubts import BUSY_CPU
-from mltcp_tools.analysis.over_mixes import arms_over_mixes, over_mixes_table
+from mltcp_tools.analysis.mix_means import arms_over_mixes, over_mixes_table
 from mltcp_tools.analysis.result import plain
 
 SCHEMA = "mltcp-matrix/1"

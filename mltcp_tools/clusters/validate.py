@@ -17,7 +17,7 @@ from mltcp_tools.clusters.rules import FAIR, MEASURED
 from mltcp_tools.emulator.job import JobSpec, compute_times
 from mltcp_tools.experiments.arms import ALONE, Arm
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import parameters_of, plans_of
+from mltcp_tools.experiments.tasks import parameters_of, plans_of
 from mltcp_tools.experiments.reading import find_either, load_experiment
 from mltcp_tools.simulator.arms import BASE_RTT_S, simulate_arm
 from mltcp_tools.simulator.modelled import modelled, with_mechanisms

@@ -15,7 +15,7 @@ from mltcp_tools.observe.iterations import Whole
 from mltcp_tools.observe.relay import open_iterations
 from mltcp_tools.observe.untagged import Untagged
 from mltcp_tools.observe.view import JobView, Views
-from mltcp_tools.sources.itself import learned
+from mltcp_tools.sources.in_kernel import learned
 
 
 class Watch:

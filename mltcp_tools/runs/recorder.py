@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mltcp_tools.backends.base import IterationEvent
-from mltcp_tools.experiments.plans import Plan
+from mltcp_tools.experiments.tasks import Plan
 from mltcp_tools.runs.folder import COLUMNS, RARE, write_tables
 
 TRACED = 3

@@ -19,7 +19,7 @@ from mltcp_tools.emulator.report import Result as Report
 from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.links import Link as Bottleneck
-from mltcp_tools.experiments.plans import Plan, parameters_of, plans_of
+from mltcp_tools.experiments.tasks import Plan, parameters_of, plans_of
 from mltcp_tools.experiments.treatments import WEIGHTS, Feedback, Sincronia
 from mltcp_tools.native.uapi import from_fixed
 from mltcp_tools.simulator.library import (

@@ -25,7 +25,7 @@ from mltcp_tools.backends.base import IterationEvent
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import Plan, plans_of, total_iterations
+from mltcp_tools.experiments.tasks import Plan, plans_of, total_iterations
 from mltcp_tools.host.signals import Signals
 from mltcp_tools.runs.folder import check_folder
 from mltcp_tools.runs.progress import Progress
@@ -36,7 +36,7 @@ from mltcp_tools.testbed.machines import END_S, Agent, Machines
 from mltcp_tools.testbed.namespaces import enabled_offloads
 from mltcp_tools.testbed.network import local_end
 from mltcp_tools.testbed.qdiscs import add_bottleneck, add_delay, link_counters, remove_qdisc
-from mltcp_tools.testbed.run import check_rates
+from mltcp_tools.testbed.run_experiment import check_rates
 from mltcp_tools.testbed.treatments import check_treatments
 
 _READY_S = 180.0

@@ -25,7 +25,7 @@ from mltcp_tools.backends.checks import check_offered
 from mltcp_tools.errors import BusyError, MltcpError
 from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.jobs import Job
-from mltcp_tools.experiments.plans import parameters_of
+from mltcp_tools.experiments.tasks import parameters_of
 from mltcp_tools.host.descriptors import cookie_of
 from mltcp_tools.host.leases import leased
 

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from mltcp_tools.emulator.control import receive_message
 from mltcp_tools.errors import MltcpError
-from mltcp_tools.experiments.plans import Plan
+from mltcp_tools.experiments.tasks import Plan
 from mltcp_tools.testbed.borrowed import borrow
 from mltcp_tools.testbed.namespaces import inside
 

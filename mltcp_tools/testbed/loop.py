@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.experiments.arms import ALONE, Arm
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import schedule
+from mltcp_tools.experiments.tasks import schedule
 from mltcp_tools.host.signals import Signals
 from mltcp_tools.runs.environment import Environment
 from mltcp_tools.runs.progress import Progress

@@ -37,7 +37,7 @@ from typing import Any
 from mltcp_tools import __version__
 from mltcp_tools.errors import HostError, MltcpError
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import Plan, plans_of
+from mltcp_tools.experiments.tasks import Plan, plans_of
 from mltcp_tools.experiments.reading import parse_experiment
 from mltcp_tools.host.facts import read_sysctl
 from mltcp_tools.runs.environment import sysctls

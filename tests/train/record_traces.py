@@ -26,7 +26,7 @@ from train.jobs import Place, Rank, switch, training, wait_for_more
 from train.mltcp import bottleneck, loaded
 
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import plans_of
+from mltcp_tools.experiments.tasks import plans_of
 from mltcp_tools.experiments.reading import parse_experiment
 from mltcp_tools.host.signals import Signals
 from mltcp_tools.testbed import emulators

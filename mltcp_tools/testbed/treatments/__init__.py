@@ -12,7 +12,7 @@ from mltcp_tools.backends.base import IterationEvent
 from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import Plan
+from mltcp_tools.experiments.tasks import Plan
 from mltcp_tools.testbed.treatments.base import Context, Network, Session, Treatment
 from mltcp_tools.testbed.treatments.cassini import CassiniTreatment
 from mltcp_tools.testbed.treatments.feedback import FeedbackTreatment

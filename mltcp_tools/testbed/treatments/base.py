@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Protocol, Self
 from mltcp_tools.backends.base import IterationEvent
 from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import Plan
+from mltcp_tools.experiments.tasks import Plan
 
 
 class Network(Protocol):

@@ -22,12 +22,12 @@ from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.arms import ALONE, Arm
 from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.jobs import Job
-from mltcp_tools.experiments.plans import Plan
+from mltcp_tools.experiments.tasks import Plan
 from mltcp_tools.experiments.treatments import Cassini
 from mltcp_tools.planning.cluster import PlacementPlan, plan_cluster
 from mltcp_tools.planning.topology import Cluster, Link, Placement
 from mltcp_tools.profiling.profile import Profile
-from mltcp_tools.profiling.recorded import profiles_of_run
+from mltcp_tools.profiling.from_run import profiles_of_run
 from mltcp_tools.runs.folder import PLAN, PLAN_SCHEMA
 from mltcp_tools.runs.run import load_run
 from mltcp_tools.testbed.treatments.base import Context, Session, Treatment

@@ -10,7 +10,7 @@ from typing import ClassVar
 from mltcp_tools.backends.base import Backend, IterationEvent
 from mltcp_tools.experiments.arms import Arm, is_mltcp
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import Plan
+from mltcp_tools.experiments.tasks import Plan
 from mltcp_tools.testbed.backend import ArmJobs, describe, use_backend
 from mltcp_tools.testbed.treatments.base import Context, Session, Treatment
 

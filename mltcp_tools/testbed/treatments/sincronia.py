@@ -14,7 +14,7 @@ from types import TracebackType
 from mltcp_tools.emulator.job import JobSpec
 from mltcp_tools.errors import HostError
 from mltcp_tools.experiments.arms import Arm
-from mltcp_tools.experiments.plans import Plan
+from mltcp_tools.experiments.tasks import Plan
 from mltcp_tools.experiments.treatments import Sincronia
 from mltcp_tools.host import facts
 from mltcp_tools.native.libbpf import BpfObject

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mltcp_tools.agent import voice
-from mltcp_tools.agent.voice import Voice
+from mltcp_tools.agent.notices import Voice
 
 
 def test_what_happens_all_the_time_is_said_to_and_then_not(monkeypatch: pytest.MonkeyPatch) -> None:

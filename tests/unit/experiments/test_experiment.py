@@ -16,7 +16,7 @@ from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.jobs import Job, Straggler
 from mltcp_tools.experiments.links import Link
 from mltcp_tools.experiments.neighbours import Neighbour
-from mltcp_tools.experiments.plans import (
+from mltcp_tools.experiments.tasks import (
     neighbours_of,
     parameters_of,
     plans_of,

@@ -14,7 +14,7 @@ from support.run_folders import make_run
 
 from mltcp_tools.analysis.heatmap import draw_parameters
 from mltcp_tools.analysis.matrix import render_matrix_markdown, render_matrix_text, verdict
-from mltcp_tools.analysis.over_mixes import arms_over_mixes, as_result, over_mixes_table
+from mltcp_tools.analysis.mix_means import arms_over_mixes, as_result, over_mixes_table
 from mltcp_tools.analysis.write import save_matrix
 from mltcp_tools.errors import HostError, UsageError
 from mltcp_tools.experiments.experiment import Experiment

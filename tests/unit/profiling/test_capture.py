@@ -18,7 +18,7 @@ from mltcp_tools.cli.main import main
 from mltcp_tools.emulator.job import JobSpec, compute_times
 from mltcp_tools.errors import UsageError
 from mltcp_tools.profiling.capture import Series, read_capture
-from mltcp_tools.profiling.captured import profile_of_series, profiles_of_capture
+from mltcp_tools.profiling.from_capture import profile_of_series, profiles_of_capture
 from mltcp_tools.profiling.selector import Selector
 from mltcp_tools.profiling.streams import Stream
 from mltcp_tools.simulator.schedules import SCHEDULES, SimulatedJob, simulate

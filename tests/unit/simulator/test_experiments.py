@@ -15,7 +15,7 @@ from mltcp_tools.emulator.job import compute_times
 from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.experiment import ALONE, Experiment
 from mltcp_tools.experiments.matrix import is_matrix
-from mltcp_tools.experiments.plans import plans_of
+from mltcp_tools.experiments.tasks import plans_of
 from mltcp_tools.experiments.reading import find_experiment, load_experiment, parse_experiment
 from mltcp_tools.experiments.treatments import WEIGHTS
 from mltcp_tools.planning.coflows import Progress, bssi
@@ -23,7 +23,7 @@ from mltcp_tools.planning.coflows import weight as coflow_weight
 from mltcp_tools.simulator import library
 from mltcp_tools.simulator.arms import simulate_arm
 from mltcp_tools.simulator.modelled import modelled
-from mltcp_tools.simulator.run import simulate_experiment
+from mltcp_tools.simulator.simulate_experiment import simulate_experiment
 
 CHECKOUT = Path(__file__).parents[3]
 

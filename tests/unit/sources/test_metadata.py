@@ -14,7 +14,7 @@ from mltcp_tools.attach.processes import Target
 from mltcp_tools.backends import records
 from mltcp_tools.backends.base import Flow, Job, JobParams
 from mltcp_tools.native.uapi import ffi
-from mltcp_tools.sources.itself import learned
+from mltcp_tools.sources.in_kernel import learned
 from mltcp_tools.sources.messages import Message
 from mltcp_tools.sources.metadata import Chooser, Metadata
 from mltcp_tools.sources.rhythm import Rhythm

@@ -17,7 +17,7 @@ from mltcp_tools.experiments.reading import parse_experiment
 from mltcp_tools.testbed import backend as testbed_backend
 from mltcp_tools.testbed.backend import ArmJobs, use_backend
 from mltcp_tools.testbed.borrowed import borrow
-from mltcp_tools.testbed.run import check_congestion_controls, check_rates
+from mltcp_tools.testbed.run_experiment import check_congestion_controls, check_rates
 
 
 class Backend:

@@ -15,7 +15,7 @@ from mltcp_tools.emulator.turns import Turns
 from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.arms import ALONE
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import plans_of, schedule
+from mltcp_tools.experiments.tasks import plans_of, schedule
 from mltcp_tools.experiments.reading import parse_experiment
 from mltcp_tools.experiments.treatments import Cassini
 from mltcp_tools.profiling.profile import Phase, Profile

@@ -8,7 +8,7 @@ import pytest
 
 from mltcp_tools.errors import HostError, UsageError
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import Plan, plans_of
+from mltcp_tools.experiments.tasks import Plan, plans_of
 from mltcp_tools.experiments.reading import parse_experiment
 from mltcp_tools.experiments.treatments import KINDS, Feedback, Sincronia
 from mltcp_tools.testbed import treatments

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import schedule, total_iterations
+from mltcp_tools.experiments.tasks import schedule, total_iterations
 from mltcp_tools.runs.environment import Environment
 from mltcp_tools.runs.folder import check_folder
 from mltcp_tools.runs.progress import Progress

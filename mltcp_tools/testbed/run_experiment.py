@@ -12,7 +12,7 @@ from mltcp_tools.emulator.sockets import set_congestion_control
 from mltcp_tools.errors import BusyError, HostError, UsageError
 from mltcp_tools.experiments.arms import Arm, is_mltcp
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import Plan, neighbours_of, plans_of, total_iterations
+from mltcp_tools.experiments.tasks import Plan, neighbours_of, plans_of, total_iterations
 from mltcp_tools.host.disturbance import Watch
 from mltcp_tools.host.signals import Signals
 from mltcp_tools.runs.environment import sysctls
