@@ -7,7 +7,7 @@ import contextlib
 import json
 from typing import Any
 
-from mltcp_tools.collectives.admission import LINE_BYTES, Job, Refused, Request
+from mltcp_tools.collectives.admission import LINE_BYTES, AdmittedJob, Refused, Request
 from mltcp_tools.collectives.programs import KernelParent, find_peer
 from mltcp_tools.collectives.session import LEAVE, Endpoint
 
@@ -50,7 +50,7 @@ class Joined:
 
 
 async def join_above(
-    above: Endpoint, job: Job, request: Request, udp_port: int, wait_s: float
+    above: Endpoint, job: AdmittedJob, request: Request, udp_port: int, wait_s: float
 ) -> Joined:
     """Join; Refused, with a sentence, where that can't be."""
     try:
