@@ -231,7 +231,7 @@ class Daemon:
             self.programs.remove(kernel)
         joined = self._joined.pop(job.index, None)
         if joined:
-            joined.close()
+            joined.close(in_peace=job.leaving == job.workers)
         self.admission.end(job)
         ranks, job.ranks = job.ranks, {}
         for rank in ranks.values():
