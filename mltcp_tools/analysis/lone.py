@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from mltcp_tools.runs.described import ALONE, JobView
+from mltcp_tools.runs.described import ALONE, DescribedJob
 from mltcp_tools.runs.run import Run
 
 MTU = 1500
@@ -104,7 +104,7 @@ def lone_jobs(run: Run, bursts: Mapping[str, int]) -> dict[str, Lone]:
     return found
 
 
-def _least_s(run: Run, view: JobView) -> float | None:
+def _least_s(run: Run, view: DescribedJob) -> float | None:
     """Seconds that the job's bytes take on the slowest of its links, None where that isn't known.
 
     All flows of a burst share the link, so their number and shares don't matter.

@@ -24,7 +24,7 @@ The document, schema `mltcp-matrix/1` (times in seconds; `estimate` as in result
             best_mean, best_p99 at least as fast as every arm that isn't MLTCP's; null for those
             cpu_busy            highest share of CPU time in use over repetitions
     over_mixes  {arm: {mean_to_bound, p99_to_bound, gain, lowest_gain}}: arms that all mixes have
-                (over_mixes.py)
+                (mix_means.py)
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ import pandas as pd
 
 from mltcp_tools.analysis.cells import NONE, WIDTH, bullets, clip, interval, number, table
 from mltcp_tools.analysis.doubts import BUSY_CPU
-from mltcp_tools.analysis.over_mixes import arms_over_mixes, over_mixes_table
+from mltcp_tools.analysis.mix_means import means_over_mixes, means_table
 from mltcp_tools.analysis.result import plain
 
 SCHEMA = "mltcp-matrix/1"
@@ -67,7 +67,7 @@ def summarise_matrix(
             "bound": _times(bound) if bound else None,
             "arms": _arms(result) if result else {},
         }
-    over = arms_over_mixes(mixes)
+    over = means_over_mixes(mixes)
     return plain({"schema": SCHEMA, "name": name, "mixes": mixes, "over_mixes": over})
 
 
@@ -158,7 +158,7 @@ def render_matrix_text(document: Mapping[str, Any]) -> str:
     more_parts = (
         _plans(document),
         _neighbours(document),
-        over_mixes_table(document),
+        means_table(document),
         _conclusion(document),
     )
     parts += [each for each in more_parts if each]

@@ -16,7 +16,7 @@ from mltcp_tools.analysis.matrix import (
     summarise_matrix,
 )
 from mltcp_tools.analysis.metrics import SETTLED_FROM
-from mltcp_tools.analysis.over_mixes import as_result
+from mltcp_tools.analysis.mix_means import as_result
 from mltcp_tools.analysis.quiet import undisturbed
 from mltcp_tools.analysis.reference import make_reference
 from mltcp_tools.analysis.result import summarise, summarise_with

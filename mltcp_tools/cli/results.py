@@ -43,7 +43,12 @@ def command(
     FOLDERS are those that `mltcp testbed matrix` and `mltcp simulate` with a matrix write.
     `scripts/results` runs the matrices and then this.
     """
-    from mltcp_tools.analysis.results import load_matrix_run, put_table, render_results, stale
+    from mltcp_tools.analysis.results_document import (
+        load_matrix_run,
+        put_table,
+        render_results,
+        stale,
+    )
     from mltcp_tools.host.files import replace_file
     from mltcp_tools.native.csources import algorithm
 

@@ -77,7 +77,7 @@ def command(experiment: str, only: tuple[str, ...], **options: Any) -> None:
 
 def _conduct(options: dict[str, Any]) -> Callable[[Experiment, Path], None]:
     from mltcp_tools.simulator.arms import Settings
-    from mltcp_tools.simulator.run import simulate_experiment
+    from mltcp_tools.simulator.simulate_experiment import simulate_experiment
 
     settings = Settings(options["trace"], options["mtu"], options["join"], options["rtt"])
     return functools.partial(simulate_experiment, settings=settings)

@@ -18,7 +18,7 @@ class Straggler:
 
 
 @dataclass(frozen=True)
-class Job:
+class ExperimentJob:
     """One periodic job. `bytes` per iteration, `compute` and `start` in seconds (None: random),
     `rate` in bit/s, `links` the names of those it crosses where there are several."""
 

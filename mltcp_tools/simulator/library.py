@@ -119,7 +119,7 @@ class Priorities:
 
 
 @dataclass(frozen=True)
-class Job:
+class PacketJob:
     """One periodic job.
 
     start: seconds until its first iteration. compute: seconds of each iteration, shared equally by
@@ -180,7 +180,7 @@ class Stopped(MltcpError):
 
 def simulate(
     links: Link | Sequence[Link],
-    jobs: Sequence[Job],
+    jobs: Sequence[PacketJob],
     *,
     seed: int,
     trace: float = 0.0,
@@ -284,7 +284,7 @@ def simulate(
     return Result(np.split(bursts, upto[:-1]), samples, events, counted)
 
 
-def _window(links: Sequence[Link], jobs: Sequence[Job], mss: int) -> int:
+def _window(links: Sequence[Link], jobs: Sequence[PacketJob], mss: int) -> int:
     """Segments in flight at most: WINDOW, or where a path holds more, what it holds twice over.
 
     So much is what people give to the buffers of hosts on such links.

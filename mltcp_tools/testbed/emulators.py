@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from mltcp_tools.emulator.control import receive_message
 from mltcp_tools.errors import MltcpError
-from mltcp_tools.experiments.plans import Plan
+from mltcp_tools.experiments.tasks import Task
 from mltcp_tools.testbed.borrowed import borrow
 from mltcp_tools.testbed.namespaces import inside
 
@@ -70,7 +70,7 @@ class Place:
 
 @dataclass
 class Measured:
-    """What the clients measured: their result documents by the name of their plan.
+    """What the clients measured: their result documents by the name of their task.
 
     `start`: when the jobs started, CLOCK_MONOTONIC seconds. `duration`: seconds from then until the
     last job was done, or had ended. `cpu_busy`: share of all CPUs' time in use over that time.
@@ -144,9 +144,9 @@ def _soon() -> float:
 
 
 class Emulators:
-    """Runs plans at a place; `run` once per instance, as a context manager.
+    """Runs tasks at a place; `run` once per instance, as a context manager.
 
-    `prepare` is called with each job's plan and the descriptors of its sending sockets, before any
+    `prepare` is called with each job's task and the descriptors of its sending sockets, before any
     job starts: the client's, then, where the receiver sends too, the server's. `on_iteration` is
     called with the job's name whenever one of its iterations ends, and with a neighbour's whenever
     one of its requests does.
@@ -157,7 +157,7 @@ class Emulators:
         place: Place,
         interrupts: Stop,
         *,
-        prepare: Callable[[Plan, Sequence[int]], None],
+        prepare: Callable[[Task, Sequence[int]], None],
         on_iteration: Callable[[str], None],
     ) -> None:
         self._place = place
@@ -179,42 +179,42 @@ class Emulators:
 
     def run(
         self,
-        plans: Sequence[Plan],
-        neighbours: Sequence[Plan] = (),
+        tasks: Sequence[Task],
+        neighbours: Sequence[Task] = (),
         start: Callable[[], float] = _soon,
     ) -> Measured:
-        """Run all plans to their end, started at one instant; then stop the neighbours.
+        """Run all tasks to their end, started at one instant; then stop the neighbours.
 
         `start` is called when all are ready, and says when (CLOCK_MONOTONIC seconds).
         """
         measured = Measured(time.monotonic())
         cpu = cpu_times()
-        everybody = [*plans, *neighbours]
+        everybody = [*tasks, *neighbours]
         clients: list[Emulator] = []
         try:
             if not self._place.served:
                 arguments = server_arguments(self._place.address, *(p.spec.cc for p in everybody))
                 self._server = self._start("the receiver", self._place.receiver, arguments)
                 self._await([self._server], "listening", READY_S)
-            for plan in everybody:
-                address = self._place.address_for(plan.sender)
-                namespace = self._place.senders[plan.sender]
+            for task in everybody:
+                address = self._place.address_for(task.sender)
+                namespace = self._place.senders[task.sender]
                 # The name is for who looks at processes; the job comes over the control descriptor.
-                arguments = ["client", address, f"--port={PORT}", f"--job={plan.name}", "--json"]
-                clients.append(self._start(plan.name, namespace, arguments))
-                clients[-1].control.send(_job_message(plan))
+                arguments = ["client", address, f"--port={PORT}", f"--job={task.name}", "--json"]
+                clients.append(self._start(task.name, namespace, arguments))
+                clients[-1].control.send(_job_message(task))
             self._await(clients, "connected", READY_S)
-            jobs, others = clients[: len(plans)], clients[len(plans) :]
-            for plan, client in zip(plans, jobs, strict=True):
-                with _sending_sockets(plan, client, self._server) as fds:
-                    self._prepare(plan, fds)
+            jobs, others = clients[: len(tasks)], clients[len(tasks) :]
+            for task, client in zip(tasks, jobs, strict=True):
+                with _sending_sockets(task, client, self._server) as fds:
+                    self._prepare(task, fds)
             for client in clients:
                 client.close_flows()
             measured.start = start()
             cpu = cpu_times()
             for client in clients:
                 client.control.send(json.dumps({"event": "start", "at": measured.start}).encode())
-            self._await(jobs, "done", _silence(plans))
+            self._await(jobs, "done", _silence(tasks))
             measured.duration = time.monotonic() - measured.start
             measured.cpu_busy = cpu_busy(cpu, cpu_times())
             for client in others:
@@ -231,10 +231,10 @@ class Emulators:
         if measured.failure is not None:
             measured.duration = max(0.0, time.monotonic() - measured.start)
             measured.cpu_busy = cpu_busy(cpu, cpu_times())
-        for plan, client in zip(everybody, clients, strict=False):
+        for task, client in zip(everybody, clients, strict=False):
             document = client.document()
             if document is not None:
-                measured.documents[plan.name] = document
+                measured.documents[task.name] = document
             elif measured.failure is None:
                 measured.failure = MltcpError(client.complaint())
         return measured
@@ -308,13 +308,13 @@ def cpu_busy(before: tuple[int, int], after: tuple[int, int]) -> float:
     return (after[0] - before[0]) / max(1, after[1] - before[1])
 
 
-def _silence(plans: Sequence[Plan]) -> float:
+def _silence(tasks: Sequence[Task]) -> float:
     """Seconds without any iteration after which the jobs count as stuck.
 
     Clients give up on a silent peer much earlier; this is for what they can't notice.
     """
-    factor = max(plan.spec.straggler_factor for plan in plans)
-    slowest = max(plan.spec.compute_s + plan.spec.start_delay_s for plan in plans)
+    factor = max(task.spec.straggler_factor for task in tasks)
+    slowest = max(task.spec.compute_s + task.spec.start_delay_s for task in tasks)
     return READY_S + 10 * max(1.0, factor) * slowest
 
 
@@ -325,29 +325,29 @@ def server_arguments(address: str, *ccs: str | None) -> list[str]:
     return [*arguments, "--cc", needing[0]] if needing else arguments
 
 
-def _job_message(plan: Plan) -> bytes:
+def _job_message(task: Task) -> bytes:
     """What tells a client its job (control.py)."""
     message = {
         "event": "job",
-        "name": plan.name,
-        "spec": dataclasses.asdict(plan.spec),
-        "trace_s": plan.trace_ms / 1000 if plan.trace_ms else None,
+        "name": task.name,
+        "spec": dataclasses.asdict(task.spec),
+        "trace_s": task.trace_ms / 1000 if task.trace_ms else None,
     }
     return json.dumps(message).encode()
 
 
 @contextlib.contextmanager
-def _sending_sockets(plan: Plan, client: Emulator, server: Emulator | None) -> Iterator[list[int]]:
-    """Descriptors of all sockets here that send for the plan, ours to use inside the context."""
+def _sending_sockets(task: Task, client: Emulator, server: Emulator | None) -> Iterator[list[int]]:
+    """Descriptors of all sockets here that send for the task, ours to use inside the context."""
     borrowed = []
-    if plan.spec.direction != "send" and server is not None:
+    if task.spec.direction != "send" and server is not None:
         ends = []
         for fd in client.flows:
             with socket.socket(fileno=os.dup(fd)) as sock:
                 ends.append(sock.getsockname())
         borrowed = borrow(server.process.pid, ends)
     try:
-        yield ([] if plan.spec.direction == "receive" else client.flows) + borrowed
+        yield ([] if task.spec.direction == "receive" else client.flows) + borrowed
     finally:
         for fd in borrowed:
             os.close(fd)

@@ -24,7 +24,7 @@ from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.host import facts
 from mltcp_tools.testbed.namespaces import inside
 
-GAP_S = 0.05
+GAP_S = 0.15
 BURST = 200_000
 STEP = 1 / 64  # a flow's ratio is that of the last step of its burst (MLTCP_STEPS)
 

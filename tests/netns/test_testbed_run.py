@@ -29,7 +29,7 @@ from mltcp_tools.runs.folder import COLUMNS
 from mltcp_tools.runs.recorder import TRACED
 from mltcp_tools.testbed.leftovers import LOCKS
 from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, inside
-from mltcp_tools.testbed.run import check_congestion_controls, run_experiment
+from mltcp_tools.testbed.run_experiment import check_congestion_controls, run_experiment
 
 EXPERIMENT = """\
 name: small

@@ -139,13 +139,13 @@ def test_a_run_of_a_matrix_makes_its_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As `simulate` conducts its mixes, so that it needs neither root nor time."""
-    from mltcp_tools.simulator.run import simulate_experiment
+    from mltcp_tools.simulator.simulate_experiment import simulate_experiment
 
     def simulated(experiment, folder, **settings):  # type: ignore[no-untyped-def]
         simulate_experiment(experiment, folder)
 
     monkeypatch.setattr("mltcp_tools.testbed.leftovers.require_privileges", lambda: None)
-    monkeypatch.setattr("mltcp_tools.testbed.run.run_experiment", simulated)
+    monkeypatch.setattr("mltcp_tools.testbed.run_experiment.run_experiment", simulated)
     path = tmp_path / "two.yaml"
     path.write_text(
         "name: two\n"

@@ -16,7 +16,7 @@ from mltcp_tools.backends.base import IterationEvent, Job
 from mltcp_tools.cli.main import main
 from mltcp_tools.observe.iterations import JobIterations
 from mltcp_tools.observe.record import record
-from mltcp_tools.profiling.recorded import profiles_of_run
+from mltcp_tools.profiling.from_run import profiles_of_run
 
 PERIOD_S = 0.5
 BURST_S = 0.1

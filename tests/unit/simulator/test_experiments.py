@@ -15,15 +15,15 @@ from mltcp_tools.emulator.job import compute_times
 from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.experiment import ALONE, Experiment
 from mltcp_tools.experiments.matrix import is_matrix
-from mltcp_tools.experiments.plans import plans_of
 from mltcp_tools.experiments.reading import find_experiment, load_experiment, parse_experiment
+from mltcp_tools.experiments.tasks import tasks_of
 from mltcp_tools.experiments.treatments import WEIGHTS
 from mltcp_tools.planning.coflows import Progress, bssi
 from mltcp_tools.planning.coflows import weight as coflow_weight
 from mltcp_tools.simulator import library
 from mltcp_tools.simulator.arms import simulate_arm
 from mltcp_tools.simulator.modelled import modelled
-from mltcp_tools.simulator.run import simulate_experiment
+from mltcp_tools.simulator.simulate_experiment import simulate_experiment
 
 CHECKOUT = Path(__file__).parents[3]
 
@@ -97,14 +97,14 @@ def test_compute_times_and_starts_are_those_of_the_testbed(tmp_path: Path) -> No
     table = load_run(tmp_path).iterations
     for repetition in (1, 2):
         for arm in ("reno", "mltcp"):
-            for plan in plans_of(experiment, experiment.arm(arm), repetition)[0]:
+            for task in tasks_of(experiment, experiment.arm(arm), repetition)[0]:
                 rows = table[
                     (table["arm"] == arm)
                     & (table["repetition"] == repetition)
-                    & (table["job"] == plan.name)
+                    & (table["job"] == task.name)
                 ]
-                assert rows["compute_s"].tolist() == pytest.approx(list(compute_times(plan.spec)))
-                assert rows["start_s"].iloc[0] == pytest.approx(plan.spec.start_delay_s)
+                assert rows["compute_s"].tolist() == pytest.approx(list(compute_times(task.spec)))
+                assert rows["start_s"].iloc[0] == pytest.approx(task.spec.start_delay_s)
                 took = rows["end_s"] - rows["start_s"] - rows["comm_s"]
                 assert took.tolist() == pytest.approx(rows["compute_s"].tolist())
 
@@ -271,8 +271,8 @@ alone: {iterations: 3}
 def test_a_job_alone_takes_what_its_slowest_link_takes() -> None:
     experiment, _ = modelled(parse_experiment(PATHS, "paths.yaml"))
     alone = {
-        plan.name: document["iterations"]
-        for plan, document in simulate_arm(experiment, experiment.arm(ALONE), 1).documents
+        task.name: document["iterations"]
+        for task, document in simulate_arm(experiment, experiment.arm(ALONE), 1).documents
     }
     for name, rate in (("a", 50e6), ("b", 25e6)):
         burst = alone[name][-1]["bursts"][0]
@@ -284,9 +284,9 @@ def test_a_job_alone_takes_what_its_slowest_link_takes() -> None:
 def test_a_job_that_sends_both_ways_fills_both(chunk: str) -> None:
     text = SMALL.replace("{name: one,", f"{{name: one, direction: both{chunk},")
     experiment, _ = modelled(parse_experiment(text, "small.yaml"))
-    (plan, document), *_ = simulate_arm(experiment, experiment.arm("mltcp"), 1).documents
-    assert plan.spec.direction == "both"
-    assert len(document["iterations"]) == plan.spec.iterations
+    (task, document), *_ = simulate_arm(experiment, experiment.arm("mltcp"), 1).documents
+    assert task.spec.direction == "both"
+    assert len(document["iterations"]) == task.spec.iterations
 
 
 def test_packets_and_round_trips_are_those_asked_for(tmp_path: Path) -> None:
@@ -381,7 +381,7 @@ def test_priorities_give_the_link_to_one_burst_at_a_time(weight: str) -> None:
 def test_the_order_is_sincronias(weight: int) -> None:
     """Three bursts begin at once; on one link they must end in the order that BSSI gives."""
     sizes = [3_000_000, 1_000_000, 2_000_000]
-    jobs = [library.Job(start=0.0, compute=[0.01], bytes=[[size]]) for size in sizes]
+    jobs = [library.PacketJob(start=0.0, compute=[0.01], bytes=[[size]]) for size in sizes]
     priorities = library.Priorities(levels=8, weight=weight)
     link = library.Link(200e6, 100_000, 1e-4)
     done = library.simulate(link, jobs, seed=1, priorities=priorities)

@@ -10,7 +10,7 @@ _OFTEN = 6
 """Sentences on one thing within a minute, after which it is said no more for a while."""
 
 
-class Voice:
+class Notices:
     """Says what happens, a sentence each, and what may go on happening once a minute at most."""
 
     def __init__(self, say: Callable[[str], None]) -> None:

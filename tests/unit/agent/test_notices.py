@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from mltcp_tools.agent import voice
-from mltcp_tools.agent.voice import Voice
+from mltcp_tools.agent import notices
+from mltcp_tools.agent.notices import Notices
 
 
 def test_what_happens_all_the_time_is_said_to_and_then_not(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     now = [1000.0]
-    monkeypatch.setattr(voice.time, "monotonic", lambda: now[0])
-    spoken = Voice(said.append)
+    monkeypatch.setattr(notices.time, "monotonic", lambda: now[0])
+    spoken = Notices(said.append)
     for number in range(73):  # connections in 20 s
         spoken.tell("attaching a", f"connection {number}", "and so on")
         now[0] += 0.3

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.run_folders import experiment, make_run
 
-from mltcp_tools.analysis.results import load_matrix_run, put_table, render_results, stale
+from mltcp_tools.analysis.results_document import load_matrix_run, put_table, render_results, stale
 from mltcp_tools.analysis.write import save_matrix
 from mltcp_tools.cli.main import main
 from mltcp_tools.errors import UsageError

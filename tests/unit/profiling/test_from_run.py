@@ -13,7 +13,7 @@ from mltcp_tools.analysis import load_run
 from mltcp_tools.cli.main import main
 from mltcp_tools.errors import UsageError
 from mltcp_tools.planning.link import score_link
-from mltcp_tools.profiling.recorded import profiles_of_run
+from mltcp_tools.profiling.from_run import profiles_of_run
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden-run"
 

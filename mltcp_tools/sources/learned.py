@@ -12,7 +12,9 @@ from mltcp_tools.native.uapi import CONFIDENCE_MAX, CONFIDENT
 from mltcp_tools.sources.metadata import Metadata
 
 
-def learned(flows: Iterable[Flow], period_s: float | None, iterations: int) -> Metadata | None:
+def learned_metadata(
+    flows: Iterable[Flow], period_s: float | None, iterations: int
+) -> Metadata | None:
     """What the one that sends the most knows; None while none is sure, or the period is unknown.
 
     period_s, iterations: how long the job's iterations take, and how many were seen.
@@ -22,7 +24,7 @@ def learned(flows: Iterable[Flow], period_s: float | None, iterations: int) -> M
         return None
     busiest = max(sure, key=lambda flow: flow.learned_bytes)
     return Metadata(
-        source="itself",
+        source="learned",
         period_s=period_s,
         bytes_per_iteration=busiest.learned_bytes,
         gap_s=busiest.learned_gap_s / 2,  # one half as long as usual still counts

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import schedule, total_iterations
+from mltcp_tools.experiments.tasks import schedule, total_iterations
 from mltcp_tools.runs.environment import Environment
 from mltcp_tools.runs.folder import check_folder
 from mltcp_tools.runs.progress import Progress
@@ -61,8 +61,8 @@ def _simulate(experiment: Experiment, folder: Path, settings: Settings) -> None:
             for key, run in runs:
                 done = run.result()
                 _add(tables, key, done)
-                for plan, document in done.documents:
-                    progress.iteration(plan.name, len(document["iterations"]))
+                for task, document in done.documents:
+                    progress.iteration(task.name, len(document["iterations"]))
     finally:
         stop.set()  # all are done, unless something ended them early
         pool.shutdown(cancel_futures=True)
@@ -71,9 +71,9 @@ def _simulate(experiment: Experiment, folder: Path, settings: Settings) -> None:
 
 def _add(tables: Tables, key: tuple[str, int, int], done: SimulatedArm) -> None:
     arm, repetition, position = key
-    for plan, document in done.documents:
-        tables.add_job(arm, repetition, 0.0, plan, document)
-    documents = {plan.name: document for plan, document in done.documents}
+    for task, document in done.documents:
+        tables.add_job(arm, repetition, 0.0, task, document)
+    documents = {task.name: document for task, document in done.documents}
     tables.add_events(arm, repetition, 0.0, done.events, documents)
     tables.add_arm(
         arm=arm,

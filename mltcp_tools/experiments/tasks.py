@@ -1,6 +1,6 @@
-"""What runs in which arm of an experiment, in which order: jobs and neighbours as plans.
+"""What runs in which arm of an experiment, in which order: jobs and neighbours as tasks.
 
-Testbed and simulator run the same plans, so both face the same jobs.
+Testbed and simulator run the same tasks, so both face the same jobs.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from mltcp_tools.backends.base import JobParams
 from mltcp_tools.emulator.job import JobSpec
 from mltcp_tools.experiments.arms import ALONE, Arm
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.jobs import Job
+from mltcp_tools.experiments.jobs import ExperimentJob
 from mltcp_tools.experiments.neighbours import SAMPLES_MS
 
 
 @dataclass(frozen=True)
-class Plan:
+class Task:
     """One client: its name, the sender (from 0) it runs in, and what it is told to do.
 
     trace_ms: milliseconds between samples of its sockets, 0 for none.
@@ -49,18 +49,18 @@ def total_iterations(experiment: Experiment) -> int:
     return experiment.repetitions * (arm * len(experiment.arms) + alone)
 
 
-def plans_of(
+def tasks_of(
     experiment: Experiment,
     arm: Arm,
     repetition: int,
     trace_ms: int = 0,
-) -> list[list[Plan]]:
+) -> list[list[Task]]:
     """The jobs that run in the arm: all at once, or in `alone` one of each kind after another.
 
     trace_ms: milliseconds between TCP samples in the first repetition, 0 for none.
     """
     alone = arm.name == ALONE
-    plans = []
+    tasks = []
     for sender, job in enumerate(experiment.lone_jobs() if alone else experiment.jobs):
         spec = job.spec(
             iterations=experiment.alone_iterations if alone else experiment.iterations_of(job),
@@ -71,20 +71,20 @@ def plans_of(
         trace = trace_ms if repetition == 1 else 0
         # Alone all may come from one sender, unless each has its own path.
         own = experiment.jobs.index(job) if experiment.links else 0 if alone else sender
-        plans.append(Plan(job.name, own, spec, trace))
-    return [[plan] for plan in plans] if alone else [plans]
+        tasks.append(Task(job.name, own, spec, trace))
+    return [[task] for task in tasks] if alone else [tasks]
 
 
-def neighbours_of(experiment: Experiment, arm: Arm, repetition: int) -> list[Plan]:
+def neighbour_tasks(experiment: Experiment, arm: Arm, repetition: int) -> list[Task]:
     """The neighbours that run in the arm, behind the jobs' senders; none in `alone`."""
-    plans: list[Plan] = []
+    tasks: list[Task] = []
     for sender, each in enumerate(experiment.neighbours, len(experiment.jobs)):
         spec = each.spec(cc=each.cc_in(arm.cc), seed=experiment.neighbour_seed(repetition, each))
-        plans.append(Plan(each.name, sender, spec, SAMPLES_MS if each.size is None else 0))
-    return [] if arm.name == ALONE else plans
+        tasks.append(Task(each.name, sender, spec, SAMPLES_MS if each.size is None else 0))
+    return [] if arm.name == ALONE else tasks
 
 
-def parameters_of(arm: Arm, job: Job) -> JobParams:
+def parameters_of(arm: Arm, job: ExperimentJob) -> JobParams:
     """The arm's parameters; where its flows are told, with the job's size and gap.
 
     A burst's bytes are split evenly over its flows. The gap that ends an iteration is half of the

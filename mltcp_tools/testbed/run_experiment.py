@@ -12,7 +12,7 @@ from mltcp_tools.emulator.sockets import set_congestion_control
 from mltcp_tools.errors import BusyError, HostError, UsageError
 from mltcp_tools.experiments.arms import Arm, is_mltcp
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import Plan, neighbours_of, plans_of, total_iterations
+from mltcp_tools.experiments.tasks import Task, neighbour_tasks, tasks_of, total_iterations
 from mltcp_tools.host.disturbance import Watch
 from mltcp_tools.host.signals import Signals
 from mltcp_tools.runs.environment import sysctls
@@ -117,29 +117,29 @@ class _Run(Loop):
         self._treatments.alone_ran()
 
     def measure(self, arm: Arm, repetition: int, position: int) -> Outcome:
-        groups = plans_of(self.experiment, arm, repetition, self._trace_ms)
-        neighbours = neighbours_of(self.experiment, arm, repetition)
+        groups = tasks_of(self.experiment, arm, repetition, self._trace_ms)
+        neighbours = neighbour_tasks(self.experiment, arm, repetition)
         measured: list[Measured] = []
         with Watch() as watch, self._network(len(groups[0]) + len(neighbours)) as network:
             if repetition == position == 1:
                 self._describe(network)
             with self._treatments.begin(arm) as sessions:
                 sessions.network(network)
-                groups = [[sessions.plan(plan) for plan in plans] for plans in groups]
-                for plans in groups:
-                    measured.append(self._run_plans(network, plans, neighbours, sessions))
+                groups = [[sessions.adapt(task) for task in tasks] for tasks in groups]
+                for tasks in groups:
+                    measured.append(self._run_tasks(network, tasks, neighbours, sessions))
                     if measured[-1].failure is not None:
                         break
             receiving = all(job.direction == "receive" for job in self.experiment.jobs)
             counters = network.counters(reverse=receiving)
         start = measured[0].start
-        for plans, part in zip(groups, measured, strict=False):
-            for plan in plans:
-                if document := part.documents.get(plan.name):
-                    self.tables.add_job(arm.name, repetition, start, plan, document)
-            for plan in neighbours:
-                if document := part.documents.get(plan.name):
-                    self.tables.add_neighbour(arm.name, repetition, start, plan, document)
+        for tasks, part in zip(groups, measured, strict=False):
+            for task in tasks:
+                if document := part.documents.get(task.name):
+                    self.tables.add_job(arm.name, repetition, start, task, document)
+            for task in neighbours:
+                if document := part.documents.get(task.name):
+                    self.tables.add_neighbour(arm.name, repetition, start, task, document)
         documents = {job: each for part in measured for job, each in part.documents.items()}
         self.tables.add_events(arm.name, repetition, start, sessions.events, documents)
         sessions.record(self.folder, repetition, start)
@@ -162,15 +162,15 @@ class _Run(Loop):
         paths += [each.links for each in experiment.neighbours]
         return Paths(run_id, experiment.links, experiment.sysctls, paths)
 
-    def _run_plans(
+    def _run_tasks(
         self,
         network: Network | Paths,
-        plans: Sequence[Plan],
-        neighbours: Sequence[Plan],
+        tasks: Sequence[Task],
+        neighbours: Sequence[Task],
         sessions: Sessions,
     ) -> Measured:
         def count(name: str) -> None:
-            if any(plan.name == name for plan in plans):
+            if any(task.name == name for task in tasks):
                 self.progress.iteration(name)
 
         place = Place(network.senders, network.receiver, RECEIVER_ADDRESS)
@@ -181,7 +181,7 @@ class _Run(Loop):
         with Emulators(
             place, self.interrupts, prepare=sessions.connected, on_iteration=count
         ) as emulators:
-            return emulators.run(plans, neighbours)
+            return emulators.run(tasks, neighbours)
 
     def _describe(self, network: Network | Paths) -> None:
         with inside(network.senders[0]):

@@ -12,7 +12,7 @@ from mltcp_tools.analysis.cells import clip, number, table
 Entry = dict[str, Any]
 
 
-def arms_over_mixes(mixes: Mapping[str, Mapping[str, Any]]) -> dict[str, Entry]:
+def means_over_mixes(mixes: Mapping[str, Mapping[str, Any]]) -> dict[str, Entry]:
     """Per MLTCP arm that all mixes with a bound have, from the entries of `mltcp-matrix/1`:
 
     mean_to_bound, p99_to_bound   its mean and p99 over the bound's, mean over the mixes
@@ -48,7 +48,7 @@ def _to_bound(
     return float(np.mean([entry[key] / mixes[mix]["bound"][key] for mix, entry in own.items()]))
 
 
-def over_mixes_table(document: Mapping[str, Any]) -> str:
+def means_table(document: Mapping[str, Any]) -> str:
     """A line for each arm that all mixes have, the best first; "" where there are none."""
     arms = document["over_mixes"]
     rows: list[list[str] | None] = []
