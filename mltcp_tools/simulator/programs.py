@@ -1,0 +1,67 @@
+"""Jobs of a fabric, as the packet simulator and the schedules take them.
+
+Every connection has a path over a spine of its own, drawn from the experiment's seed: the same for
+all arms of a repetition, on the testbed, too. ACKs come back over one that their own hash chooses.
+"""
+
+from __future__ import annotations
+
+from mltcp_tools.emulator.job import compute_times
+from mltcp_tools.emulator.patterns import connections
+from mltcp_tools.experiments.experiment import Experiment
+from mltcp_tools.experiments.plans import Plan, plans_of
+from mltcp_tools.simulator.fluid import RankedJob
+from mltcp_tools.simulator.library import Program
+
+HOPS = 4
+"""Links between two hosts in different racks: between these, the empty round trip is that of a
+single link elsewhere."""
+
+
+def program_of(experiment: Experiment, repetition: int, plan: Plan) -> Program | None:
+    """The job's tasks and its connections' paths; None where it has no pattern.
+
+    Links are numbered as the experiment has them, first all upwards, then all downwards.
+    """
+    fabric, pattern, job = experiment.fabric, plan.spec.pattern, experiment.job(plan.name)
+    if fabric is None or pattern is None:
+        return None
+    tasks = pattern.tasks(plan.spec.bytes_per_iteration, plan.spec.flows)
+    number = {name: n for n, name in enumerate(experiment.links)}
+
+    def route(source: int, destination: int, spine: int) -> tuple[int, ...]:
+        path = fabric.path(job.hosts[source], job.hosts[destination], spine)
+        return tuple(number[way.link] + (0 if way.up else len(number)) for way in path)
+
+    paths = []
+    for connection in connections(tasks):
+        ahead, back = experiment.spines_of(repetition, job, connection)
+        rank, to, _ = connection
+        paths.append((route(rank, to, ahead), route(to, rank, back)))
+    return Program(pattern.ranks, tasks, paths)
+
+
+def ranked_jobs(
+    experiment: Experiment, repetition: int, payload: float, rtt_s: float
+) -> tuple[list[RankedJob], dict[int, float]]:
+    """The jobs of a repetition for the schedules, and what each link carries, bytes per second.
+
+    payload: share of a link's bytes that is. rtt_s: of an empty path over HOPS links.
+    """
+    jobs = []
+    for plan in plans_of(experiment, experiment.arm(experiment.baseline), repetition)[0]:
+        program = program_of(experiment, repetition, plan)
+        assert program is not None
+        paths = [ahead for ahead, _ in program.paths]
+        jobs.append(
+            RankedJob(
+                name=plan.name,
+                start_s=plan.spec.start_delay_s,
+                compute_s=list(compute_times(plan.spec)),
+                tasks=program.tasks,
+                paths=paths,
+                latencies_s=[len(path) * rtt_s / HOPS / 2 for path in paths],
+            )
+        )
+    rates = [link.rate * payload / 8 for link in experiment.links.values()] * 2
+    return jobs, dict(enumerate(rates))
