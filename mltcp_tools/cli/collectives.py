@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from mltcp_tools.cli.options import BYTES, FRACTION, RATE, list_option, mtu_option
-from mltcp_tools.cli.text import say
 from mltcp_tools.errors import HostError, MltcpError, UsageError
 from mltcp_tools.units import format_bytes, format_rate, format_seconds, parse_bytes
 
