@@ -13,8 +13,8 @@
 /* What Ethernet, IPv4 and TCP with timestamps add to the payload of a segment. */
 #define HEADERS 66
 
-/* Segments that a receiver joins at most: what a packet of 64 kB holds, of 1,448 bytes each. */
-#define JOINED 45
+/* Bytes that a receiver joins at most: what a packet holds (GRO_LEGACY_MAX_SIZE). */
+#define JOINED_MAX 65536
 
 /* The kernel's shortest time-out (TCP_RTO_MIN). */
 #define RTO_MIN_NS (200 * NS_PER_MS)
