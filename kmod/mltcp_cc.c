@@ -226,10 +226,16 @@ static void mltcp_set_state(struct sock *sk, u8 new_state)
  * Sending begins. The kernel says so also for a retransmission when all is taken for lost; then
  * packets are outstanding, which new data is not counted among before it has left.
  */
-static void note_send(const struct sock *sk, struct mltcp_sock *ms)
+static void note_send(struct sock *sk, struct mltcp_sock *ms)
 {
-	if (ms && !tcp_sk(sk)->packets_out)
-		mltcp_on_send(&ms->flow, ktime_get_ns(), tcp_sk(sk)->total_retrans);
+	struct tcp_sock *tp = tcp_sk(sk);
+	u32 cwnd = tcp_snd_cwnd(tp);
+
+	if (!ms || tp->packets_out)
+		return;
+	mltcp_on_send(&ms->flow, ktime_get_ns(), tp->total_retrans);
+	mltcp_begin_small(&ms->flow, tp->srtt_us >> 3, tcp_min_rtt(tp), &cwnd, &tp->snd_ssthresh);
+	tcp_snd_cwnd_set(tp, cwnd);
 }
 
 #ifdef HAVE_CWND_EVENT_TX_START

@@ -165,6 +165,16 @@ static void report(struct sim *sim, struct flow *flow)
 	};
 }
 
+/* Sending begins with nothing outstanding; the module learns this from CA_EVENT_TX_START. */
+void begin_sending(struct sim *sim, struct flow *flow)
+{
+	if (!flow->job->spec->mltcp)
+		return;
+	mltcp_on_send(&flow->mltcp, sim->now, flow->retransmits);
+	mltcp_begin_small(&flow->mltcp, flow->srtt_ns / 1000, flow->min_rtt_ns / 1000, &flow->cwnd,
+			  &flow->ssthresh);
+}
+
 /* What the link has told a segment came back with an ACK. */
 void hear(struct sim *sim, struct flow *flow, uint16_t said)
 {

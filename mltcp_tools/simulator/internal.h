@@ -13,8 +13,8 @@
 /* What Ethernet, IPv4 and TCP with timestamps add to the payload of a segment. */
 #define HEADERS 66
 
-/* Segments that a receiver joins at most: what a packet of 64 kB holds, of 1,448 bytes each. */
-#define JOINED 45
+/* Bytes that a receiver joins at most: what a packet holds (GRO_LEGACY_MAX_SIZE). */
+#define JOINED_MAX 65536
 
 /* The kernel's shortest time-out (TCP_RTO_MIN). */
 #define RTO_MIN_NS (200 * NS_PER_MS)
@@ -251,6 +251,7 @@ void start_congestion_control(struct flow *flow);
 uint32_t reduced_ssthresh(struct flow *flow, bool marked);
 void count_marks(struct flow *flow, uint32_t delivered, uint32_t marks);
 void avoid_congestion(struct flow *flow, uint32_t acked);
+void begin_sending(struct sim *sim, struct flow *flow);
 void hear(struct sim *sim, struct flow *flow, uint16_t said);
 void account(struct sim *sim, struct flow *flow, uint64_t sent_ns, uint32_t segments,
 	     uint64_t acked);

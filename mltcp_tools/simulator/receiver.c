@@ -76,7 +76,7 @@ static void delay_ack(struct sim *sim, struct flow *flow)
 /* In-order segments may still be joined by others (GRO), so that one ACK serves them all. */
 static void join(struct sim *sim, struct flow *flow)
 {
-	if (flow->unacknowledged >= JOINED) {
+	if ((flow->unacknowledged + 1) * flow->mss > JOINED_MAX) {
 		send_ack(sim, flow, false);
 	} else if (!flow->join_ns) {
 		flow->join_ns = sim->now + sim->options->join_ns;
