@@ -77,9 +77,10 @@ def run(
     """
     from tqdm import tqdm
 
+    from mltcp_tools.clusters.outcome import Outcome
     from mltcp_tools.clusters.report import write_report
     from mltcp_tools.clusters.rules import treatment
-    from mltcp_tools.clusters.simulate import Outcome, simulate_cluster
+    from mltcp_tools.clusters.simulate import simulate_cluster
     from mltcp_tools.clusters.text import render_summaries
     from mltcp_tools.runs.environment import Environment
     from mltcp_tools.runs.folder import check_folder
@@ -126,11 +127,12 @@ def _policy(name: str, seed: int, workload: Workload) -> Policy:
         raise UsageError(
             f"{checkpoint or 'marl:'} is no checkpoint; `mltcp cluster marl` makes one."
         )
-    from mltcp_tools.clusters.marl.evaluate import scale_s
+    from mltcp_tools.clusters.marl.env import scale_s
     from mltcp_tools.clusters.marl.policy import Marl
     from mltcp_tools.clusters.marl.train import load
 
-    return Marl(load(Path(checkpoint))[0], scale_s(workload))
+    trained = load(Path(checkpoint))
+    return Marl(trained.agents, trained.interference, scale_s(workload))
 
 
 def _workload(file: Path | None, trace: str | None) -> Workload:
@@ -345,36 +347,60 @@ def matrix(
     help="Folder of checkpoints; those that are there aren't trained again.",
 )
 @click.option("--seeds", type=click.IntRange(1, 10), default=5, show_default=True)
-@click.option("--rounds", type=click.IntRange(1), default=60, show_default=True)
+@click.option("--rounds", type=click.IntRange(1), default=16, show_default=True)
 @click.option("--held-out", type=click.IntRange(1), default=10, show_default=True)
+@list_option(
+    "--trace", "traces", metavar="KIND:FILE,…", help="Compare on jobs of these traces, too."
+)
+@click.option(
+    "--jobs", type=click.IntRange(1), default=150, show_default=True, help="Of a trace, the first."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def marl(output: Path, seeds: int, rounds: int, held_out: int, as_json: bool) -> None:
-    """Train schedulers that learn, and compare them with the others on held-out workloads."""
-    from mltcp_tools.clusters.marl.evaluate import draw_curves, train_and_evaluate
+def marl(
+    output: Path,
+    seeds: int,
+    rounds: int,
+    held_out: int,
+    traces: tuple[str, ...],
+    jobs: int,
+    as_json: bool,
+) -> None:
+    """Train schedulers that learn, and compare them with the others on held-out workloads.
+
+    Those are drawn from seeds that training never uses; jobs of traces come to the same cluster.
+    """
+    from mltcp_tools.clusters.marl.evaluate import draw_curves, drawn, evaluate, train_seeds
+    from mltcp_tools.clusters.marl.train import Curriculum
+    from mltcp_tools.clusters.rules import treatment
+    from mltcp_tools.clusters.text import render_learned
+    from mltcp_tools.clusters.traces import read_jobs
+    from mltcp_tools.clusters.workload import Workload
+
+    curriculum = Curriculum()
+    sets = {f"{held_out} drawn": drawn(held_out)}
+    for trace in traces:
+        read = read_jobs(trace, curriculum.topology)[:jobs]
+        sets[trace] = [Workload(curriculum.topology, read)]
 
     def say(seed: int, number: int, ratio: float) -> None:
-        click.echo(f"seed {seed}, round {number + 1}: {ratio:.3f} of srtf's", err=True)
+        click.echo(f"seed {seed}, round {number + 1}: {ratio:.3f} of goodput's", err=True)
 
-    result = train_and_evaluate(range(1, seeds + 1), rounds, output, held_out, said=say)
-    (output / "curves.png").write_bytes(draw_curves(result))
-    mean, low, high = result.gains()
-    document = {
-        "schema": "mltcp-cluster-marl/1",
-        "learned_s": result.learned_s,
-        "rivals_s": result.rivals_s,
-        "best_rival": result.best,
-        "gain": mean,
-        "gain_low": None if low != low else low,
-        "gain_high": None if high != high else high,
-    }
+    trained = train_seeds(range(1, seeds + 1), rounds, output, said=say)
+    curves = {seed: each.curve for seed, each in trained.items()}
+    (output / "curves.png").write_bytes(draw_curves(curves))
+    results = [
+        evaluate(name, workloads, trained, treatment(curriculum.treatment))
+        for name, workloads in sets.items()
+    ]
     if as_json:
+        document = {
+            "schema": "mltcp-cluster-marl/2",
+            "curves": curves,
+            "held_out": [result.document() for result in results],
+        }
         click.echo(json.dumps(document, indent=2))
-        return
-    for name, seconds in sorted(result.rivals_s.items(), key=lambda each: each[1]):
-        click.echo(f"{name:10} {seconds:8.1f} s")
-    for seed, seconds in result.learned_s.items():
-        click.echo(f"{f'marl, {seed}':10} {seconds:8.1f} s")
-    click.echo(f"{mean:+.1%} below {result.best}, 95 % interval {low:+.1%} to {high:+.1%}")
+    else:
+        click.echo(render_learned([result.document() for result in results]), nl=False)
 
 
 @command.command()

@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from mltcp_tools.cli.options import BYTES, FRACTION, RATE, list_option, mtu_option
-from mltcp_tools.cli.text import say
-from mltcp_tools.errors import HostError, UsageError
+from mltcp_tools.errors import HostError, MltcpError, UsageError
 from mltcp_tools.units import format_bytes, format_rate, format_seconds, parse_bytes
 
 SCHEMA = "mltcp-collectives-bench/1"
@@ -57,9 +56,9 @@ def command() -> None:
     "algorithms",
     allowed=_NAMES,
     metavar="NAME,…",
-    default=("gloo", "aggregated"),
+    default=_NAMES,
     show_default=True,
-    help=f"What to compare, of {', '.join(_NAMES)}.",
+    help="What to compare.",
 )
 @click.option(
     "--repeats",
@@ -114,6 +113,13 @@ def bench(
         document["rows"] = _as_rank(plan)
     if document["rows"]:
         show(document, as_json)
+    wrong_rows = [row for row in document["rows"] if not (row["correct"] and row["identical"])]
+    if wrong_rows:
+        first = wrong_rows[0]
+        raise MltcpError(
+            f"A sum was wrong, or not the same at all ranks: {first['algorithm']} at"
+            f" {format_bytes(first['bytes'])}."
+        )
 
 
 def _as_rank(plan: Any) -> list[dict[str, Any]]:
@@ -141,15 +147,15 @@ def show(document: dict[str, Any], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(document, indent=2))
         return
-    head = ("size", "algorithm", "time", "algorithm", "bus", "speed-up", "right", "alike")
-    click.echo("{:>10} {:<12} {:>10} {:>13} {:>13} {:>9} {:>6} {:>6}".format(*head))
+    head = ("size", "algorithm", "time", "bound", "algorithm", "bus", "speed-up", "right", "alike")
+    click.echo("{:>10} {:<12} {:>10} {:>10} {:>13} {:>13} {:>9} {:>6} {:>6}".format(*head))
     for row in document["rows"]:
+        bound = "" if row["bound_s"] is None else format_seconds(row["bound_s"])
         speedup = "" if row["speedup"] is None else f"{row['speedup']:.2f}"
         click.echo(
             f"{format_bytes(row['bytes']):>10} {row['algorithm']:<12}"
-            f" {format_seconds(row['seconds']):>10} {format_rate(row['algorithm_rate']):>13}"
+            f" {format_seconds(row['seconds']):>10} {bound:>10}"
+            f" {format_rate(row['algorithm_rate']):>13}"
             f" {format_rate(row['bus_rate']):>13} {speedup:>9}"
             f" {'yes' if row['correct'] else 'NO':>6} {'yes' if row['identical'] else 'NO':>6}"
         )
-    if not all(row["correct"] and row["identical"] for row in document["rows"]):
-        say("A sum was wrong.")

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from mltcp_tools.clusters.drawing import png
-from mltcp_tools.clusters.simulate import Outcome
+from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.text import render_summaries
 
 matplotlib.use("Agg")

@@ -58,6 +58,24 @@ def render_loans(summaries: Sequence[dict[str, Any]]) -> str:
     return _table(rows)
 
 
+def render_learned(results: Sequence[dict[str, Any]]) -> str:
+    """Mean completion times of schedulers that learn and of their rivals, set by set."""
+    parts = []
+    for each in results:
+        times = dict(each["rivals_s"]) | {"marl, untrained": each["untrained_s"]}
+        times |= {f"marl, seed {seed}": value for seed, value in each["learned_s"].items()}
+        rows = [(each["held_out"], "completion")]
+        rows += [(name, long(value)) for name, value in sorted(times.items(), key=lambda t: t[1])]
+        interval = ""
+        if each["gain_low"] is not None:
+            interval = f", 95 % interval {each['gain_low']:.1%} to {each['gain_high']:.1%}"
+        parts.append(
+            f"{_table(rows)}{each['gain']:.1%} below {each['best_rival']}{interval};"
+            f" untrained {each['gain_untrained']:.1%}\n"
+        )
+    return "\n".join(parts)
+
+
 def render_cases(cases: Sequence[Case]) -> str:
     """Iteration times by packets and by flows, with the error."""
     rows = [("experiment", "arm", "rule", "packets", "flows", "error", "")]

@@ -13,6 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from mltcp_tools.collectives.adaptive.links import Links, bound_s, ring_s
 from mltcp_tools.collectives.daemon import ask, is_up, run_daemon
 from mltcp_tools.collectives.session import PORT
 from mltcp_tools.collectives.star import WORKER_INTERFACE, Star
@@ -42,8 +45,19 @@ def bench_here(
         aggregator(star, f"bench-{lock.id}", mode) as name,
     ):
         rows = run_ranks(star, plan)
+        for row in rows:
+            row["bound_s"] = _bound_s(row, rates, plan.density)
         counters = ask(name, "status")
     return {"rows": rows, "aggregator": counters}
+
+
+def _bound_s(row: dict[str, Any], rates: Sequence[int], density: float) -> float:
+    """Seconds that a row's algorithm takes at least; see bench.Row."""
+    sent = row["bytes"] * (density if row["algorithm"] in ("omnireduce", "sparse") else 1.0)
+    if row["algorithm"] in ("aggregated", "omnireduce"):
+        return float(sent * 8 / min(rates))
+    links = Links.star(np.array(rates, dtype=float))
+    return (bound_s if row["algorithm"] == "adaptive" else ring_s)(links, sent)
 
 
 @contextlib.contextmanager

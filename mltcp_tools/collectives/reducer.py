@@ -143,7 +143,7 @@ class Reducer:
         """Measure the links and connect along trees; all ranks do, or none."""
         why = ""
         try:
-            session = AdaptiveSession(self._mesh(), self._tell)
+            session = AdaptiveSession(self._mesh(), self._tell, ring=self._ring)
             self._adaptive = (
                 StragglerSession(self._mesh(), session) if self._stragglers else session
             )
@@ -154,6 +154,13 @@ class Reducer:
             self._use_gloo(failed[0])
             return
         self.why_gloo, self._done = None, 0
+
+    def _ring(self, array: Any) -> None:
+        """Sum an array by Gloo's ring, for links where no trees are sooner."""
+        try:
+            dist.all_reduce(torch.from_numpy(array), group=self._gloo)
+        except RuntimeError as error:
+            raise SessionError(f"The ring failed ({_first_line(error)}).") from None
 
     def _mesh(self) -> Mesh:
         return Mesh(self.rank, self.world, self._own_address(), self._tell, self.timeout_s)
@@ -316,7 +323,9 @@ class Reducer:
             if how is How.AVERAGE:
                 tensor.div_(self.world)
             if self.sparse_by_gloo and how is not How.LARGEST:
-                reduce_union(tensor, self._gloo)
+                name = (str(tensor.dtype), tensor.numel())
+                last = self._density.get(name, 0.0)
+                self._density[name] = reduce_union(tensor, self._gloo, last)
             else:
                 dist.all_reduce(tensor, _GLOO[how], group=self._gloo)
         except RuntimeError as error:
@@ -349,7 +358,7 @@ class Reducer:
             dist.all_gather_object(progress, (self._done, why), group=self._gloo)
         except RuntimeError as error:
             raise CollectiveError(
-                f"The aggregator failed ({why}), and so did Gloo: {_first_line(error)}"
+                f"A reduction failed ({why}), and so did Gloo: {_first_line(error)}"
             ) from None
         first = min(done for done, _ in progress)
         ahead = [rank for rank, (done, _) in enumerate(progress) if done > first]

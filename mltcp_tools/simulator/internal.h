@@ -46,6 +46,7 @@ struct event {
 	uint8_t news_count;
 	bool duplicate; /* ACK: of a segment that had come already (DSACK, RFC 2883) */
 	bool marked; /* RECEIVE: by a link (CE) */
+	bool asks; /* the links, what they say to it */
 	uint16_t
 		said; /* what the worst link told the segment, see mltcp_hop_pass(); ACK: returned */
 	uint32_t owner; /* number of the job (BURST, SAMPLE), link (SENT), else flow */
@@ -134,10 +135,17 @@ struct flow {
 	uint32_t quick_acks; /* segments yet to be acknowledged at once */
 	uint64_t last_received_ns, delayed_ack_ns, join_ns; /* 0: none */
 
-	uint16_t said; /* what the worst link has told the latest segment */
+	uint16_t said; /* what the worst link has told the latest segment that asked; 0: returned */
+	uint64_t asked_ns; /* when the latest segment that asked was sent */
 
 	struct mltcp_flow mltcp;
 	struct mltcp_rate rate;
+};
+
+/* What the flows of a job that send one way know together. */
+struct way {
+	struct mltcp_rate_path path;
+	struct mltcp_rate_job sent;
 };
 
 struct job {
@@ -147,6 +155,7 @@ struct job {
 	uint32_t number;
 	uint32_t burst; /* the present one, of all of the run */
 	uint32_t sending; /* flows that aren't done with it */
+	struct way ways[2]; /* of its flows, and of those that answer */
 	__u64 path; /* what its flows tell each other, see mltcp_delay_ask() */
 	uint32_t level; /* of priority, 0 the best */
 };

@@ -17,6 +17,7 @@ static void send_ack(struct sim *sim, struct flow *flow, bool duplicate)
 	flow->news_count = 0;
 	flow->unacknowledged = 0;
 	flow->marks = 0;
+	flow->said = 0;
 	flow->delayed_ack_ns = 0;
 	flow->join_ns = 0;
 }

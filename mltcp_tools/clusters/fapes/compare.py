@@ -9,11 +9,12 @@ import numpy as np
 
 from mltcp_tools.clusters.fapes.inference import Kpa, Predictive, Scaler, Served, serve
 from mltcp_tools.clusters.fapes.policies import Fapes, Lyra
+from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.policies.orders import Fifo
 from mltcp_tools.clusters.policies.placing import pack
 from mltcp_tools.clusters.requests import Request, Service
 from mltcp_tools.clusters.rules import Treatment
-from mltcp_tools.clusters.simulate import Outcome, simulate_cluster
+from mltcp_tools.clusters.simulate import simulate_cluster
 from mltcp_tools.clusters.view import Policy
 from mltcp_tools.clusters.workload import Workload
 from mltcp_tools.errors import UsageError
