@@ -146,11 +146,24 @@ int mltcp_cc_retag(struct sock *sk, struct mltcp_job_ref *job);
 /* mltcp_state.c */
 /* Begin with the base, and with our part if there is memory, where the kernel calls init. */
 void mltcp_start(struct sock *sk);
+/* As mltcp_need(), for a socket without our part, which it may have afterwards. */
+const struct tcp_congestion_ops *mltcp_need_anew(struct sock *sk);
 /*
  * Whose operations act on a locked socket, begun with now if they weren't; NULL: nobody's yet. *ms:
- * our part, NULL without.
+ * our part, NULL without. Inline, for each ACK comes here more than once.
  */
-const struct tcp_congestion_ops *mltcp_need(struct sock *sk, struct mltcp_sock **ms);
+static __always_inline const struct tcp_congestion_ops *mltcp_need(struct sock *sk,
+								   struct mltcp_sock **ms)
+{
+	const struct tcp_congestion_ops *base;
+
+	*ms = mltcp_state(sk);
+	if (likely(*ms))
+		return (*ms)->base;
+	base = mltcp_need_anew(sk);
+	*ms = mltcp_state(sk);
+	return base;
+}
 /* Forget all of it; what there was is then the caller's to free. */
 struct mltcp_sock *mltcp_stop(struct sock *sk);
 /* The base that a socket without our part has. */

@@ -65,19 +65,18 @@ static void give_up(struct mltcp_variant *variant)
 			variant->name, variant->base_name);
 }
 
-static struct mltcp_sock *make_state(struct sock *sk)
+static void make_state(struct sock *sk)
 {
 	struct mltcp_sock *ms = mltcp_flow_new(sk);
 
 	if (!ms) {
 		pr_warn_ratelimited("out of memory: a flow is plain for a while\n");
 		set_word(sk, (jiffies + AGAIN) << 1 | 1);
-		return NULL;
+		return;
 	}
 	ms->variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
 	ms->base = mltcp_bare_base(sk);
 	set_word(sk, (unsigned long)ms);
-	return ms;
 }
 
 static void start(struct sock *sk)
@@ -121,14 +120,13 @@ static bool is_overwritten(struct sock *sk)
 	return true;
 }
 
-static noinline const struct tcp_congestion_ops *need(struct sock *sk, struct mltcp_sock **ms)
+const struct tcp_congestion_ops *mltcp_need_anew(struct sock *sk)
 {
 	unsigned long word = mltcp_private(sk)->word;
 
-	*ms = NULL;
 	if (mltcp_is_started(sk)) {
 		if ((long)((jiffies << 1 | 1) - word) >= 0)
-			*ms = make_state(sk);
+			make_state(sk);
 		return mltcp_bare_base(sk);
 	}
 	if (1 << sk->sk_state & WITHOUT || !inet_csk(sk)->icsk_ca_initialized)
@@ -136,7 +134,6 @@ static noinline const struct tcp_congestion_ops *need(struct sock *sk, struct ml
 	if (!READ_ONCE(mltcp_variant_of(inet_csk(sk)->icsk_ca_ops)->lacks_room) &&
 	    !is_overwritten(sk))
 		start(sk);
-	*ms = mltcp_state(sk);
 	return mltcp_bare_base(sk);
 }
 
@@ -147,12 +144,6 @@ void mltcp_start(struct sock *sk)
 	if (!mltcp_is_started(sk) &&
 	    (!(1 << sk->sk_state & WITHOUT) || READ_ONCE(variant->lacks_room)))
 		start(sk);
-}
-
-const struct tcp_congestion_ops *mltcp_need(struct sock *sk, struct mltcp_sock **ms)
-{
-	*ms = mltcp_state(sk);
-	return likely(*ms) ? (*ms)->base : need(sk, ms);
 }
 
 struct mltcp_sock *mltcp_stop(struct sock *sk)
