@@ -66,7 +66,8 @@ struct mltcp_variant {
 	u32 mechanisms; /* where a job doesn't say */
 	u32 flags; /* TCP_CONG_*, besides the base's */
 	bool yield_holds; /* no increase while yielding: the base's makes for where it was */
-	int lacks_room; /* 1: the base writes where our pointer would be, so no flow gets one */
+	bool has_room; /* the base is known to write nothing where our pointer is */
+	int lacks_room; /* 1: it was seen to write there, so no flow gets one */
 	struct socket *holder; /* keeps the base; NULL: this kernel lacks it */
 	const struct tcp_congestion_ops *base;
 	const struct tcp_congestion_ops
@@ -164,8 +165,13 @@ static __always_inline const struct tcp_congestion_ops *mltcp_need(struct sock *
 	*ms = mltcp_state(sk);
 	return base;
 }
-/* Forget all of it; what there was is then the caller's to free. */
-struct mltcp_sock *mltcp_stop(struct sock *sk);
+/*
+ * Was the base initialised for a locked socket? If it wrote over our part since, then that part is
+ * gone.
+ */
+bool mltcp_has_begun(struct sock *sk);
+/* Forget our part in the private area; what it pointed to is the caller's to free. */
+void mltcp_stop(struct sock *sk);
 /* The base that a socket without our part has. */
 const struct tcp_congestion_ops *mltcp_bare_base(const struct sock *sk);
 

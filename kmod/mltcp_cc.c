@@ -41,16 +41,16 @@ static void mltcp_release(struct sock *sk)
 {
 	const struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
 	const struct tcp_congestion_ops *base = mltcp_bare_base(sk);
+	bool begun = mltcp_has_begun(sk);
 	struct mltcp_sock *ms = mltcp_state(sk);
-	bool started = mltcp_is_started(sk) || READ_ONCE(variant->lacks_room);
 
 	if (ms) {
 		note(ms);
 		report(ms);
 	}
-	if (started && base->release)
+	if (begun && base->release)
 		base->release(sk);
-	ms = mltcp_stop(sk);
+	mltcp_stop(sk);
 	if (ms)
 		mltcp_flow_free(ms);
 	/* Should it connect again, it asks for ECN again. */

@@ -101,21 +101,23 @@ static void start(struct sock *sk)
 }
 
 /*
- * The base wrote over our end after it was initialised, if the table knows the socket. Otherwise
- * another congestion control did, in whose place a route put ours without a word: TCP's release
- * and init aren't called where a connect() waited for its first data (TCP_FASTOPEN_CONNECT).
+ * Of a socket whose end isn't as we leave it. The base wrote over it after it was initialised, if
+ * the table knows the socket; whatever it wrote, for zeros are what a new socket has, too. Otherwise
+ * nothing was begun, or another congestion control wrote there, in whose place a route put ours
+ * without a word: TCP's release and init aren't called where a connect() waited for its first data
+ * (TCP_FASTOPEN_CONNECT). The table is looked through only where the base's size isn't known.
  */
 static bool is_overwritten(struct sock *sk)
 {
-	struct mltcp_private *end = mltcp_private(sk);
+	struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
 	struct mltcp_sock *ms;
 
-	if (likely(!end->word && !end->check))
+	if (likely(variant->has_room))
 		return false;
 	ms = mltcp_flow_find(sk);
 	if (!ms)
 		return false;
-	give_up(mltcp_variant_of(inet_csk(sk)->icsk_ca_ops));
+	give_up(variant);
 	mltcp_flow_free(ms);
 	return true;
 }
@@ -146,14 +148,15 @@ void mltcp_start(struct sock *sk)
 		start(sk);
 }
 
-struct mltcp_sock *mltcp_stop(struct sock *sk)
+bool mltcp_has_begun(struct sock *sk)
 {
-	struct mltcp_private *end = mltcp_private(sk);
-	struct mltcp_sock *ms = mltcp_state(sk);
+	const struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
 
-	if (unlikely(!ms && !mltcp_is_started(sk) && is_overwritten(sk)))
-		return NULL;
+	return mltcp_is_started(sk) || is_overwritten(sk) || READ_ONCE(variant->lacks_room);
+}
+
+void mltcp_stop(struct sock *sk)
+{
 	if (mltcp_is_started(sk))
-		memset(end, 0, sizeof(*end));
-	return ms;
+		memset(mltcp_private(sk), 0, sizeof(struct mltcp_private));
 }
