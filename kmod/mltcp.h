@@ -84,11 +84,15 @@ struct mltcp_sock {
 	struct sock *sk;
 	u32 watches_queue; /* not 0: the flow may yield, so samples of the delay are looked at */
 	struct mltcp_flow flow; /* protected by the socket's lock */
-	struct mltcp_shard *shard; /* under RCU; NULL once its namespace is going */
-	struct mltcp_job_ref __rcu
-		*job; /* the tag, with a reference; the socket's lock to change */
 	u32 index; /* in the shard */
-	struct rcu_head rcu;
+	union {
+		struct {
+			struct mltcp_shard *shard; /* under RCU; NULL once its namespace is going */
+			struct mltcp_job_ref __rcu
+				*job; /* the tag, with a reference; the socket's lock to change */
+		};
+		struct rcu_head rcu; /* once it is in no table and its socket has forgotten it */
+	};
 };
 
 /*
