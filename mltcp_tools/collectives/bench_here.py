@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mltcp_tools.collectives.bench import Plan  # needs torch, which the aggregator doesn't
 
 _START_S = 60.0
-_MASTER_PORT = "29400"
+_MASTER_PORT = 29400
 
 
 def bench_here(
@@ -127,11 +127,16 @@ def run_ranks(star: Star, plan: Plan) -> list[dict[str, Any]]:
     return rows
 
 
-def start_rank(star: Star, rank: int, module: str, plan: Any) -> subprocess.Popen[str]:
-    """A process of a training in a worker's namespace, with torchrun's environment."""
+def start_rank(
+    star: Star, rank: int, module: str, plan: Any, job: int = 0
+) -> subprocess.Popen[str]:
+    """A process of a training in a worker's namespace, with torchrun's environment.
+
+    job: which training, of several in the same namespaces.
+    """
     environment = os.environ | {
         "MASTER_ADDR": star.address(0),
-        "MASTER_PORT": _MASTER_PORT,
+        "MASTER_PORT": str(_MASTER_PORT + job),
         "RANK": str(rank),
         "WORLD_SIZE": str(len(star.workers)),
         "GLOO_SOCKET_IFNAME": WORKER_INTERFACE,
