@@ -126,7 +126,7 @@ def test_a_step_is_to_what_the_path_has_room_for(busy: int, queue_us: int, progr
     assert abs(accepts - 200 * (low + (1 - low) * Fraction(progress, ONE))) <= 2
     share = Fraction(1) if queue_us > 2 * accepts else Fraction(max(busy, ONE // 16), ONE)
     exact = Fraction(delivered * (100 + accepts), passed_us) / share
-    exact = min(4 * 20 * MSS, max(Fraction(20 * MSS, 4), exact))
+    exact = min(Fraction(4 * 20 * MSS), max(Fraction(20 * MSS, 4), exact))
     assert abs(flow.state.window - exact) <= 2 + exact / 1000
     # Pacing keeps to the window exactly, the window in segments leaves room for one more.
     pace = Fraction(flow.state.window * 10**6, flow.state.rtt_us)
