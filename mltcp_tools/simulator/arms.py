@@ -110,7 +110,7 @@ def _priorities(arm: Arm) -> Priorities:
     settings = arm.treatment(Sincronia)
     if settings is None:
         return Priorities()
-    return Priorities(settings.levels, WEIGHTS.index(settings.weight), CONTROL_S)
+    return Priorities(settings.levels, WEIGHTS.index(settings.weight), CONTROL_S, settings.floor)
 
 
 def _links(experiment: Experiment, rtt_s: float) -> list[Link]:

@@ -101,16 +101,21 @@ static uint32_t way_of(const struct flow *flow)
 	return flow->number >= flow->job->spec->flows;
 }
 
-/* Set the window by the network's feedback; false where there is none. */
-static bool follow(struct flow *flow)
+static struct mltcp_rate_ack ack_of(const struct flow *flow)
 {
-	struct way *way = &flow->job->ways[way_of(flow)];
-	struct mltcp_rate_ack ack = {
+	return (struct mltcp_rate_ack){
 		.now = flow->mltcp.last_ns,
 		.cwnd = flow->cwnd,
 		.mss = flow->mss,
 		.min_rtt_us = flow->min_rtt_ns / 1000,
 	};
+}
+
+/* Set the window by the network's feedback; false where there is none. */
+static bool follow(struct flow *flow)
+{
+	struct way *way = &flow->job->ways[way_of(flow)];
+	struct mltcp_rate_ack ack = ack_of(flow);
 	uint32_t window;
 
 	if (!mltcp_rate_fresh(&way->path, ack.now, ack.min_rtt_us)) {
@@ -188,10 +193,11 @@ void hear(struct sim *sim, struct flow *flow, uint16_t said)
 /* The host's own estimate of the path, from the flow's round trips. */
 static void guess(struct sim *sim, struct flow *flow)
 {
-	uint32_t min_rtt_us = flow->min_rtt_ns / 1000;
+	struct way *way = &flow->job->ways[way_of(flow)];
+	struct mltcp_rate_ack ack = ack_of(flow);
 
-	mltcp_rate_hear(&flow->job->ways[way_of(flow)].path, sim->now,
-			mltcp_rate_guess(flow->mltcp.delay.queue_us, min_rtt_us), min_rtt_us);
+	mltcp_rate_hear(&way->path, sim->now, mltcp_rate_guess(&way->sent, &flow->mltcp, &ack),
+			ack.min_rtt_us);
 }
 
 static void note(struct flow *flow)

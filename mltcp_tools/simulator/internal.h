@@ -179,6 +179,7 @@ struct waiting {
 	struct event *packets; /* as they came */
 	size_t first, count, room;
 	uint64_t bytes; /* on the wire */
+	uint64_t due_ns; /* by when the level is sure of its next packet, see sim_options.floor */
 };
 
 /* A link as its feedback sees it, and its queues where there are levels of priority. */

@@ -51,6 +51,7 @@ struct sim_options {
     uint32_t slow_start_after_idle, mss, window;
     uint64_t join_ns;
     uint32_t levels, weight;
+    double floor;
     uint64_t control_ns;
     const volatile uint32_t *stop;
 };
@@ -126,11 +127,13 @@ class Priorities:
 
     levels: 8 at most; 0: one queue for all. weight: number of the weights by which bursts are
     ordered (enum sim_weight). control: seconds until levels follow a burst's beginning or end.
+    floor: share of a link that each level is sure of.
     """
 
     levels: int = 0
     weight: int = 0
     control: float = 0.0
+    floor: float = 0.0
 
 
 Route = tuple[tuple[int, ...], tuple[int, ...]]
@@ -342,6 +345,7 @@ def simulate(
                 "join_ns": nanoseconds(join),
                 "levels": priorities.levels,
                 "weight": priorities.weight,
+                "floor": priorities.floor,
                 "control_ns": nanoseconds(priorities.control),
                 "stop": stop.flag,
             },
