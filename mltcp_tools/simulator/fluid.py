@@ -15,6 +15,7 @@ import heapq
 from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -72,7 +73,7 @@ class _State:
 class _Links:
     """Rates of messages, one per connection of all jobs, bytes per second."""
 
-    def __init__(self, jobs: Sequence[RankedJob], rates: Mapping[Hashable, float]) -> None:
+    def __init__(self, jobs: Sequence[RankedJob], rates: Mapping[Any, float]) -> None:
         names = list(rates)
         rows = [path for job in jobs for path in job.paths]
         self._capacity = np.array([rates[name] for name in names])
@@ -102,7 +103,7 @@ class _Run:
     """All jobs on the same links, from start to end."""
 
     def __init__(
-        self, jobs: Sequence[RankedJob], rates: Mapping[Hashable, float], *, turns: bool
+        self, jobs: Sequence[RankedJob], rates: Mapping[Any, float], *, turns: bool
     ) -> None:
         self.states = [_State(job) for job in jobs]
         self._links = _Links(jobs, rates)
@@ -205,7 +206,7 @@ class _Run:
 
 
 def simulate(
-    schedule: Schedule, jobs: Sequence[RankedJob], rates: Mapping[Hashable, float]
+    schedule: Schedule, jobs: Sequence[RankedJob], rates: Mapping[Any, float]
 ) -> pd.DataFrame:
     """Iterations of all jobs under a schedule. rates: what each link carries, bytes per second.
 
