@@ -176,7 +176,14 @@ def validate(experiments: tuple[str, ...], as_json: bool) -> None:
 )
 @click.option("--tenants", type=click.IntRange(1), default=12, show_default=True)
 @click.option("--swing", type=click.FloatRange(0, 1), default=0.7, show_default=True)
-@click.option("--treatment", "how", default=("mltcp",), show_default=True)
+@click.option(
+    "--faster",
+    type=click.FloatRange(0.01),
+    default=1.0,
+    show_default=True,
+    help="Training jobs arrive so many times as fast.",
+)
+@click.option("--treatment", "how", default="mltcp", show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def fapes(
@@ -186,6 +193,7 @@ def fapes(
     inference: int,
     tenants: int,
     swing: float,
+    faster: float,
     how: str,
     seed: int,
     as_json: bool,
@@ -203,6 +211,8 @@ def fapes(
     from mltcp_tools.clusters.traces import read_requests
 
     workload = _workload(file, trace)
+    jobs = [dataclasses.replace(j, arrival_s=j.arrival_s / faster) for j in workload.jobs]
+    workload = dataclasses.replace(workload, jobs=tuple(jobs))
     hours = workload.jobs[-1].arrival_s / 3600
     served = replayed(read_requests(requests), hours, tenants, swing, seed)
     results = compare(workload, served, Service(), treatment(how), inference)
