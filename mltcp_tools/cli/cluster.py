@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mltcp_tools.cli.options import list_option
+from mltcp_tools.cli.options import FRACTION, Quantity, list_option
+from mltcp_tools.cli.text import show_table
+from mltcp_tools.columns import Column
 from mltcp_tools.errors import UsageError
+from mltcp_tools.units import exact_seconds, parse_seconds
 
 if TYPE_CHECKING:
     from mltcp_tools.clusters.view import Policy
@@ -172,19 +175,44 @@ def validate(experiments: tuple[str, ...], as_json: bool) -> None:
 @click.option("--trace", required=True, metavar="KIND:FILE", help="Training jobs, as for run.")
 @click.option("--requests", required=True, metavar="azure:FILE", help="Requests to serve.")
 @click.option(
-    "--inference", type=click.IntRange(1), default=4, show_default=True, metavar="SERVERS"
+    "--inference",
+    type=click.IntRange(1),
+    default=4,
+    show_default=True,
+    metavar="SERVERS",
+    help="How many servers inference owns.",
 )
-@click.option("--tenants", type=click.IntRange(1), default=12, show_default=True)
-@click.option("--swing", type=click.FloatRange(0, 1), default=0.7, show_default=True)
+@click.option(
+    "--tenants",
+    type=click.IntRange(1),
+    default=12,
+    show_default=True,
+    help="How many tenants replay the requests.",
+)
+@click.option(
+    "--swing",
+    type=FRACTION,
+    default="70%",
+    show_default=True,
+    help="How many fewer requests they send at night.",
+)
+@click.option(
+    "--treatment",
+    "how",
+    default="mltcp",
+    show_default=True,
+    help="How jobs share links, as for run.",
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the tenants' draws."
+)
 @click.option(
     "--faster",
     type=click.FloatRange(0.01),
     default=1.0,
     show_default=True,
-    help="Training jobs arrive so many times as fast.",
+    help="How many times as fast training jobs arrive.",
 )
-@click.option("--treatment", "how", default="mltcp", show_default=True)
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def fapes(
     file: Path,
@@ -392,13 +420,42 @@ def marl(
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("runs/cluster-live"),
     show_default=True,
+    help="Run folder, new or empty.",
 )
 @click.option("--requests", metavar="azure:FILE", help="The load.")
-@click.option("--seconds", type=click.FloatRange(10), default=120.0, show_default=True)
-@click.option("--faster", type=click.FloatRange(0.1), default=4.0, show_default=True)
-@click.option("--cores", type=click.FloatRange(0.2), default=2.0, show_default=True)
-@click.option("--slo", type=click.FloatRange(0.001), default=1.0, show_default=True)
+@click.option(
+    "--duration",
+    "seconds",
+    type=Quantity("time", parse_seconds, 10, shown=exact_seconds),
+    default="120s",
+    show_default=True,
+    metavar="TIME",
+    help="How long it runs.",
+)
+@click.option(
+    "--faster",
+    type=click.FloatRange(0.1),
+    default=4.0,
+    show_default=True,
+    help="How many times as fast the load is replayed.",
+)
+@click.option(
+    "--cores",
+    type=click.FloatRange(0.2),
+    default=2.0,
+    show_default=True,
+    help="Cores that the two share.",
+)
+@click.option(
+    "--slo",
+    type=Quantity("time", parse_seconds, 0.001, shown=exact_seconds),
+    default="1s",
+    show_default=True,
+    metavar="TIME",
+    help="The latency that requests should keep to.",
+)
 @click.option("--stop", is_flag=True, help="End what a killed controller left running.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def live(
     output: Path,
     requests: str | None,
@@ -407,6 +464,7 @@ def live(
     cores: float,
     slo: float,
     stop: bool,
+    as_json: bool,
 ) -> None:
     """Share this host's cores between an elastic training job and an inference server.
 
@@ -431,14 +489,23 @@ def live(
     (output / "live.png").write_bytes(draw(output, slo))
     document = summary(output, slo)
     (output / "summary.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    click.echo(json.dumps(document, indent=2))
+    if as_json:
+        click.echo(json.dumps(document, indent=2))
+        return
+    shown = [(key, str(value)) for key, value in document.items() if key != "schema"]
+    show_table((Column("MEASURE", left=True), Column("VALUE")), shown)
 
 
 @command.command("policies")
-def policies_command() -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def policies_command(as_json: bool) -> None:
     """List the schedulers and the treatments."""
     from mltcp_tools.clusters.policies import POLICIES
     from mltcp_tools.clusters.rules import TREATMENTS
 
+    if as_json:
+        found = {"policies": list(POLICIES), "treatments": list(TREATMENTS)}
+        click.echo(json.dumps(found, indent=2))
+        return
     click.echo(f"policies: {', '.join(POLICIES)}")
     click.echo(f"treatments: {', '.join(TREATMENTS)}")

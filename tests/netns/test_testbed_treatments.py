@@ -30,7 +30,7 @@ from mltcp_tools.testbed.leftovers import RunLock, priorities_folder
 from mltcp_tools.testbed.namespaces import PREFIX, inside
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
 from mltcp_tools.testbed.qdiscs import BOTTLENECK, FIRST_CLASS, add_classes, remove_qdisc
-from mltcp_tools.testbed.run import run_experiment
+from mltcp_tools.testbed.run_experiment import run_experiment
 
 PORT = 5001
 BURST = 300_000

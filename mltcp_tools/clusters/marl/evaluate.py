@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 
+from mltcp_tools.clusters.drawing import png
 from mltcp_tools.clusters.marl.env import scale_s
 from mltcp_tools.clusters.marl.features import Interference
 from mltcp_tools.clusters.marl.network import Agents
@@ -139,8 +139,4 @@ def draw_curves(curves: Mapping[int, Sequence[float]]) -> bytes:
     axis.set_xlabel("round")
     axis.set_ylabel("completion time over goodput's")
     axis.legend(fontsize=8)
-    buffer = io.BytesIO()
-    figure.tight_layout()
-    figure.savefig(buffer, format="png", dpi=110)
-    plt.close(figure)
-    return buffer.getvalue()
+    return png(figure)
