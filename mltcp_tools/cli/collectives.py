@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 from pathlib import Path
@@ -12,7 +11,8 @@ import click
 
 from mltcp_tools.cli.options import BYTES, FRACTION, RATE, SECONDS, list_option, mtu_option
 from mltcp_tools.cli.text import say
-from mltcp_tools.errors import HostError, MltcpError, UsageError
+from mltcp_tools.collectives import require_packages
+from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.units import format_bytes, format_rate, format_seconds, parse_bytes
 
 SCHEMA = "mltcp-collectives-bench/1"
@@ -98,7 +98,7 @@ def bench(
 
     The algorithms take turns within each repetition. Needs torch; with --namespaces also root.
     """
-    _require_torch()
+    require_packages()
     from mltcp_tools.collectives.bench import Plan
 
     wrong = [size for size in sizes if size < 4 or size % 4]
@@ -183,7 +183,7 @@ def together(
     Prints a table, which the folder has as together.md; `mltcp report FOLDER --write` draws when
     the jobs communicated. Needs torch and root.
     """
-    _require_torch()
+    require_packages()
     from mltcp_tools.collectives.together import Together, render, run_together
 
     setting = Together(
@@ -226,6 +226,7 @@ def stragglers(times: Path, share: float, as_json: bool) -> None:
     """
     from statistics import median
 
+    require_packages()
     from mltcp_tools.collectives.adaptive.straggling import read_times, straggling
 
     compute = read_times(times)
@@ -241,11 +242,6 @@ def stragglers(times: Path, share: float, as_json: bool) -> None:
         f" ({found.gain:.2f} times faster, {found.late:.1%} of the gradients a step later);"
         f" {found.none_late:.4g} if none was."
     )
-
-
-def _require_torch() -> None:
-    if importlib.util.find_spec("torch") is None:
-        raise HostError("Comparing collectives needs torch: pip install 'mltcp-tools[train]'")
 
 
 def _as_rank(plan: Any) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from mltcp_tools.collectives.session import PORT
 from mltcp_tools.collectives.star import WORKER_INTERFACE, Star
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.host.lifetime import die_with_parent
-from mltcp_tools.testbed.leftovers import RunLock, remove_leftovers
+from mltcp_tools.testbed.leftovers import RunLock, remove_leftovers, require_privileges
 from mltcp_tools.testbed.namespaces import inside
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def bench_here(
 
     rates: of each worker's link in bit/s. queue: bytes, at each end of a link. Needs root.
     """
+    require_privileges()
     remove_leftovers()
     with (
         RunLock() as lock,

@@ -26,7 +26,7 @@ from mltcp_tools.host.files import replace_file
 from mltcp_tools.runs.environment import Environment
 from mltcp_tools.runs.folder import check_folder, write_tables
 from mltcp_tools.testbed.backend import use_backend
-from mltcp_tools.testbed.leftovers import LOCKS, RunLock, remove_leftovers
+from mltcp_tools.testbed.leftovers import LOCKS, RunLock, remove_leftovers, require_privileges
 
 COLLECTIVES = ("gloo", "aggregated", "sparse", "adaptive")
 BASELINE = ("gloo", "cubic")
@@ -68,6 +68,7 @@ def run_together(
 
     Needs root. What can't be had (a congestion control, an aggregator) raises MltcpError.
     """
+    require_privileges()
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     environment = Environment(folder)
