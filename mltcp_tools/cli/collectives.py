@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from mltcp_tools.cli.options import BYTES, FRACTION, RATE, SECONDS, list_option
+from mltcp_tools.cli.options import BYTES, FRACTION, RATE, SECONDS, list_option, mtu_option
 from mltcp_tools.cli.text import say
 from mltcp_tools.collectives import require_packages
 from mltcp_tools.errors import MltcpError, UsageError
@@ -36,8 +36,14 @@ def command() -> None:
 @click.option("--rate", type=RATE, default="200mbit", show_default=True, help="Of each link.")
 @click.option("--slow", type=RATE, help="Of the first rank's link, where that is another one.")
 @click.option("--queue", type=BYTES, default="100kB", show_default=True, help="Of each link's end.")
-@click.option("--mode", type=click.Choice(("xdp", "tc")), default="xdp", show_default=True)
-@click.option("--mtu", type=click.IntRange(576, 9000), default=1500, show_default=True)
+@click.option(
+    "--mode",
+    type=click.Choice(("xdp", "tc")),
+    default="xdp",
+    show_default=True,
+    help="Where the aggregator's programs are, as for `mltcp aggregate up`.",
+)
+@mtu_option(9000)
 @list_option(
     "-s",
     "--size",
@@ -58,7 +64,13 @@ def command() -> None:
     show_default=True,
     help="What to compare.",
 )
-@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True)
+@click.option(
+    "--repeats",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="How often each all-reduce is timed; the median counts.",
+)
 @click.option(
     "--density",
     type=FRACTION,
