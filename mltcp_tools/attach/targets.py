@@ -1,4 +1,4 @@
-"""From what somebody means to the processes, their sockets, and which of these to attach."""
+"""From what a user names to the processes, their sockets, and which of these to attach."""
 
 from __future__ import annotations
 

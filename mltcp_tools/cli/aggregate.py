@@ -126,7 +126,7 @@ def up(
 
 def _check_name(name: str) -> None:
     if not name.replace("-", "").isalnum() or len(name) > 32:
-        raise UsageError(f"{name!r} is no name of an aggregator; take letters, digits and -.")
+        raise UsageError(f"{name!r} is not a name of an aggregator; take letters, digits and -.")
 
 
 def _start(name: str, as_json: bool) -> None:

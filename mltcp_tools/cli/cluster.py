@@ -49,7 +49,7 @@ def command() -> None:
     metavar="A,B,…",
     help="How jobs share links: reno, mltcp, turns, priority, aggregation and others.",
 )
-@click.option("--jobs", type=click.IntRange(1), help="Only so many jobs, the first ones.")
+@click.option("--jobs", type=click.IntRange(1), help="Only the first N jobs.")
 @click.option(
     "-o",
     "--output",
@@ -125,7 +125,7 @@ def _policy(name: str, seed: int, workload: Workload) -> Policy:
         return policy(name, seed)
     if not Path(checkpoint).is_file():
         raise UsageError(
-            f"{checkpoint or 'marl:'} is no checkpoint; `mltcp cluster marl` makes one."
+            f"{checkpoint or 'marl:'} is not a checkpoint; `mltcp cluster marl` makes one."
         )
     from mltcp_tools.clusters.marl.env import scale_s
     from mltcp_tools.clusters.marl.policy import Marl

@@ -291,7 +291,7 @@ def test_unload_while_attached_says_to_detach(backend: Backend, mltcp: Mltcp) ->
         (["attach", "1"], 2, "Missing option '--job'"),
         (["attach", "4194304", "--job", "a"], 1, "No process is like that"),
         (["attach", "x:y", "--job", "a"], 2, "begins with no kind of target"),
-        (["attach", "port:0", "--job", "a"], 2, "no TCP port"),
+        (["attach", "port:0", "--job", "a"], 2, "not a TCP port"),
         (["attach", "PID", "--job", ""], 2, "job name ''"),
         (["attach", "PID", "--job", "a\x1b"], 2, "printable"),
         (["attach", "PID", "--job", "a", "--total", "2.5 MBit"], 2, "not a size"),

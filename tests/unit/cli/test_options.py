@@ -105,7 +105,7 @@ def test_a_packet_size_has_a_unit_and_limits(mtu: str, capsys: pytest.CaptureFix
 
 
 def test_what_is_shown_is_there_for_programs_too() -> None:
-    # They run until they are stopped, or print what is no data.
+    # They run until they are stopped, or print what is not data.
     others = {"completion", "prioritise", "testbed agent", "emulate server"}
     for words, command in COMMANDS.items():
         assert words in others or "--json" in options(command), f"mltcp {words}"
