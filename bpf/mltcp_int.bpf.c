@@ -98,17 +98,24 @@ static __always_inline struct mltcp_rate_job *job_of(struct mltcp_rate_flow *rat
 	return &rate->sent;
 }
 
-/* Set the window by the feedback; 0 where there is none. */
-static __always_inline int follow(struct sock *sk)
+static __always_inline struct mltcp_rate_ack ack_of(const struct tcp_sock *tp)
 {
-	struct tcp_sock *tp = tcp_sk(sk);
-	struct mltcp_rate_params params = rate_params();
 	struct mltcp_rate_ack ack = {
 		.now = tp->tcp_clock_cache,
 		.cwnd = tp->snd_cwnd,
 		.mss = tp->mss_cache ? tp->mss_cache : 1,
 		.min_rtt_us = tp->rtt_min.s[0].v,
 	};
+
+	return ack;
+}
+
+/* Set the window by the feedback; 0 where there is none. */
+static __always_inline int follow(struct sock *sk)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct mltcp_rate_params params = rate_params();
+	struct mltcp_rate_ack ack = ack_of(tp);
 	struct mltcp_rate_path *path;
 	struct mltcp_rate_flow *rate;
 	struct mltcp_flow *flow;
@@ -155,9 +162,11 @@ void BPF_PROG(cwnd_event, struct sock *sk, enum tcp_ca_event event)
 SEC("struct_ops")
 void BPF_PROG(pkts_acked, struct sock *sk, const struct ack_sample *sample)
 {
-	__u64 now = tcp_sk(sk)->tcp_clock_cache, acked_bytes;
-	__u32 min_rtt_us = tcp_sk(sk)->rtt_min.s[0].v, iteration;
+	struct mltcp_rate_ack ack = ack_of(tcp_sk(sk));
 	struct mltcp_rate_params params = rate_params();
+	struct mltcp_rate_job *job;
+	__u64 acked_bytes;
+	__u32 iteration;
 	struct mltcp_rate_flow *rate;
 	struct mltcp_flow *flow;
 
@@ -169,12 +178,12 @@ void BPF_PROG(pkts_acked, struct sock *sk, const struct ack_sample *sample)
 	iteration = flow->iteration;
 	mltcp_bpf_acked(sk, sample);
 	find_keys(sk, rate, flow->job);
-	mltcp_rate_job_ack(job_of(rate, now), now, flow->acked_bytes - acked_bytes,
+	job = job_of(rate, ack.now);
+	mltcp_rate_job_ack(job, ack.now, flow->acked_bytes - acked_bytes,
 			   flow->iteration && flow->iteration != iteration,
 			   1000ULL * flow->idle_us);
 	if (params.host && sample->rtt_us > 0)
-		mltcp_feedback_hear(rate, mltcp_rate_guess(flow->delay.queue_us, min_rtt_us),
-				    min_rtt_us);
+		mltcp_feedback_hear(rate, mltcp_rate_guess(job, flow, &ack), ack.min_rtt_us);
 }
 
 /*

@@ -68,8 +68,14 @@
 /* On long paths the queue that is accepted is this part of the round trip. */
 #define MLTCP_RATE_RTT_SHARE 4
 
+/* On slow links it has room for so many full segments. */
+#define MLTCP_RATE_SEGMENTS 3
+
 /* Round trips without a queue differ by so small a part of themselves. */
 #define MLTCP_RATE_NOISE 16
+
+/* Full segments whose sending time is no queue, to a host that goes by round trips. */
+#define MLTCP_RATE_NOISY 2
 
 /* A word of a hop counts for at least this share of the average, fixed point. */
 #define MLTCP_RATE_NEWS (MLTCP_ONE / 8)
@@ -78,7 +84,7 @@
 #define MLTCP_RATE_ASKS 4
 
 /* The window never changes by more than this factor in one step. */
-#define MLTCP_RATE_STEP 4
+#define MLTCP_RATE_STEP 2
 
 /* Nothing is less busy than this to a step, fixed point. */
 #define MLTCP_RATE_BUSY_MIN (MLTCP_ONE / 16)
@@ -330,29 +336,47 @@ static inline void mltcp_rate_hear(struct mltcp_rate_path *path, __u64 now, __u3
 	path->heard_ns = now;
 }
 
+/* What the job's link takes for so many full segments, as far as is known, microseconds. */
+static inline __u32 mltcp_rate_segments_us(const struct mltcp_rate_job *j,
+					   const struct mltcp_flow *f, __u32 mss, __u32 segments)
+{
+	__u64 ns = (__u64)f->delay.kib_ns * mss * segments >> 10;
+
+	/* The flow knows the time that a KiB takes at its own rate. */
+	return (__u32)mltcp_div64(ns, 1000ULL * (j->flows ? j->flows : 1));
+}
+
 /*
  * What an end alone can tell, as a hop would say it: the delay of the queues on its path, from its
- * round trips, which differ without a queue, too.
+ * round trips, which differ without a queue, too: a short packet takes less time than full ones on
+ * each link, which MLTCP_RATE_NOISY of them make up for.
  */
-static inline __u32 mltcp_rate_guess(__u32 queue_us, __u32 min_rtt_us)
+static inline __u32 mltcp_rate_guess(const struct mltcp_rate_job *j, const struct mltcp_flow *f,
+				     const struct mltcp_rate_ack *a)
 {
-	__u32 noise_us = min_rtt_us / MLTCP_RATE_NOISE;
+	__u32 noise_us = a->min_rtt_us / MLTCP_RATE_NOISE, queue_us = f->delay.queue_us;
+	__u32 segments_us = mltcp_rate_segments_us(j, f, a->mss, MLTCP_RATE_NOISY);
 
+	queue_us -= queue_us < segments_us ? queue_us : segments_us;
 	if (noise_us < MLTCP_QUEUE_MIN_US)
 		noise_us = MLTCP_QUEUE_MIN_US;
 	/* No queue: at most this busy, so that the window grows by a half in a round trip. */
 	return mltcp_hop_word(queue_us > noise_us ? MLTCP_ONE : MLTCP_ONE / 3 * 2, queue_us);
 }
 
-/* Delay of the queue that a flow accepts whose job is so far, microseconds. */
-static inline __u32 mltcp_rate_accepts(const struct mltcp_rate_params *p, __u32 min_rtt_us,
-				       __u32 progress)
+/* Delay of the queue that the flow accepts, microseconds. */
+static inline __u32 mltcp_rate_accepts(const struct mltcp_rate_params *p,
+				       const struct mltcp_rate_job *j, const struct mltcp_flow *f,
+				       const struct mltcp_rate_ack *a)
 {
-	__u32 most = min_rtt_us / MLTCP_RATE_RTT_SHARE;
+	__u32 most = a->min_rtt_us / MLTCP_RATE_RTT_SHARE;
+	__u32 least = mltcp_rate_segments_us(j, f, a->mss, MLTCP_RATE_SEGMENTS);
 
 	if (most < p->target_us)
 		most = p->target_us;
-	return mltcp_scale(most, mltcp_between(p->low, MLTCP_ONE, progress));
+	if (most < least)
+		most = least;
+	return mltcp_scale(most, mltcp_between(p->low, MLTCP_ONE, mltcp_rate_progress(j, f)));
 }
 
 /* The smallest window, bytes. */
@@ -371,7 +395,7 @@ static inline __u64 mltcp_rate_step(const struct mltcp_rate *r, const struct mlt
 				    const struct mltcp_rate_ack *a, __u64 delivered,
 				    __u64 interval_us)
 {
-	__u32 accepts = mltcp_rate_accepts(p, a->min_rtt_us, mltcp_rate_progress(j, f));
+	__u32 accepts = mltcp_rate_accepts(p, j, f, a);
 	__u32 busy = path->busy > MLTCP_RATE_BUSY_MIN ? path->busy : MLTCP_RATE_BUSY_MIN;
 	__u64 window, least;
 

@@ -22,7 +22,7 @@ from mltcp_tools.agent.wakeups import Wakeups, open_wakeups
 from mltcp_tools.agent.watchlist import Watched, Watchlist
 from mltcp_tools.attach.jobs import named_job
 from mltcp_tools.attach.restore import detach
-from mltcp_tools.backends.base import Backend
+from mltcp_tools.backends.base import Backend, Flow, Job
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.host.leases import leased
 from mltcp_tools.host.signals import Signals
@@ -91,6 +91,10 @@ class Follower:
     def wait_for(self, fd: int) -> None:
         """Let `step` return as soon as this descriptor is readable."""
         self._selector.register(fd, selectors.EVENT_READ, None)
+
+    def tell_flows(self, heeds: Callable[[Sequence[Job], Sequence[Flow]], None]) -> None:
+        """Let somebody else know of the jobs and flows that there are, about once a second."""
+        self._learning.heeds = heeds
 
     def replace_rules(self, rules: Sequence[Rule]) -> None:
         """Follow these from now on; processes that none of them fits any more are detached."""

@@ -10,7 +10,7 @@ from mltcp_tools.agent.followed import Followed
 from mltcp_tools.agent.notices import Notices
 from mltcp_tools.agent.watchlist import Watched
 from mltcp_tools.attach.jobs import change_parameters
-from mltcp_tools.backends.base import Backend, IterationEvent, IterationStream, Job
+from mltcp_tools.backends.base import Backend, Flow, IterationEvent, IterationStream, Job
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.observe.board import Board
 from mltcp_tools.observe.iterations import Whole
@@ -34,6 +34,8 @@ class Learning:
         self._notices = notices
         self._views = Views()
         self._whole = Whole()
+        self.heeds: Callable[[Sequence[Job], Sequence[Flow]], None] | None = None
+        """Who else wants to know of the jobs and flows that there are, whenever they are read."""
         self._stack = ExitStack()
 
     def __enter__(self) -> Learning:
@@ -100,6 +102,8 @@ class Learning:
         except MltcpError as error:
             self._notices.warn(str(error))
             return {}
+        if self.heeds is not None:
+            self.heeds(jobs, flows)
         followed = {each.job.id: each for each in self._jobs.values()}
         views = []
         for job in jobs:

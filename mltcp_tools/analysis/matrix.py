@@ -13,6 +13,8 @@ The document, schema `mltcp-matrix/1` (times in seconds; `estimate` as in result
             mean_s, p99_s       of iteration times
             spread_s            {min, max} of the repetitions' means
             captured_gain       estimate, or null
+            settled_gain        the same of the settled iterations, without an interval, or null
+            needs               what of the network and its hosts, one of contenders.NEEDS
             over_base           estimate: mean over the base's, on the iterations both have, or null
             bulk_over_base      lowest throughput of a neighbour's bulk flow over that next to the
                                 base, or null
@@ -36,6 +38,7 @@ from typing import Any
 import pandas as pd
 
 from mltcp_tools.analysis.cells import NONE, WIDTH, bullets, clip, interval, number, table
+from mltcp_tools.analysis.contenders import needs_of, settled_gain
 from mltcp_tools.analysis.mix_means import means_over_mixes, means_table
 from mltcp_tools.analysis.result import plain
 from mltcp_tools.analysis.soundness import BUSY_CPU
@@ -110,6 +113,8 @@ def _arm(name: str, entry: Mapping[str, Any], result: Mapping[str, Any]) -> Entr
         **_times(entry),
         "spread_s": entry["spread_s"],
         "captured_gain": entry["captured_gain"],
+        "settled_gain": settled_gain(name, result),
+        "needs": needs_of(result["experiment"]["arms"][name]),
         "over_base": over or None,
         "bulk_over_base": min(bulk, default=None),
         "requests_over_base": max(requests, default=None),

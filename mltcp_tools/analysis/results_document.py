@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mltcp_tools.analysis.cells import NONE, interval
+from mltcp_tools.analysis.contenders import TIE, contenders_table, wins
 from mltcp_tools.errors import UsageError
 
 TITLE = "# Results"
@@ -72,14 +73,20 @@ def render_results(runs: Sequence[MatrixRun]) -> str:
 
 
 def _section(run: MatrixRun) -> str:
-    return "\n\n".join(
-        [
-            f"## {run.name}",
-            f"<!-- {run.name} algorithm {', '.join(run.algorithms)} -->",
-            _made_by(run),
-            results_table(run.document),
-        ]
-    )
+    parts = [
+        f"## {run.name}",
+        f"<!-- {run.name} algorithm {', '.join(run.algorithms)} -->",
+        _made_by(run),
+        results_table(run.document),
+    ]
+    if table := contenders_table(run.document):
+        parts.append(
+            f"An arm wins that has the shortest mean iteration, or one within {TIE:.1%} of it while"
+            " it needs less. Behind the best arm of each need is its captured gain, of the whole"
+            f" run and from iteration 10 on. {wins(run.document)}"
+        )
+        parts.append(table)
+    return "\n\n".join(parts)
 
 
 def _made_by(run: MatrixRun) -> str:

@@ -206,6 +206,13 @@ def validate(experiments: tuple[str, ...], as_json: bool) -> None:
 @click.option(
     "--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the tenants' draws."
 )
+@click.option(
+    "--faster",
+    type=click.FloatRange(0.01),
+    default=1.0,
+    show_default=True,
+    help="How many times as fast training jobs arrive.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def fapes(
     file: Path,
@@ -214,6 +221,7 @@ def fapes(
     inference: int,
     tenants: int,
     swing: float,
+    faster: float,
     how: str,
     seed: int,
     as_json: bool,
@@ -231,6 +239,8 @@ def fapes(
     from mltcp_tools.clusters.traces import read_requests
 
     workload = _workload(file, trace)
+    jobs = [dataclasses.replace(j, arrival_s=j.arrival_s / faster) for j in workload.jobs]
+    workload = dataclasses.replace(workload, jobs=tuple(jobs))
     hours = workload.jobs[-1].arrival_s / 3600
     served = replayed(read_requests(requests), hours, tenants, swing, seed)
     results = compare(workload, served, Service(), treatment(how), inference)

@@ -17,7 +17,6 @@ import numpy as np
 from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Phase
 from mltcp_tools.clusters.links import LinkUse
 from mltcp_tools.clusters.models import Allocation, phases_of
-from mltcp_tools.clusters.order import priorities
 from mltcp_tools.clusters.outcome import Done, Outcome
 from mltcp_tools.clusters.policies.goodput import efficiency
 from mltcp_tools.clusters.rules import Treatment
@@ -203,8 +202,8 @@ class ClusterSimulator:
         begun = [number for number in decision if number not in self._running]
         for number in begun:
             self._start(number, decision[number])
-        if changed or begun or self._treatment.order or self._treatment.turns:
-            self._treat()
+        if self._treatment.turns:
+            self._plan_turns()
 
     def _start(self, number: int, allocation: Allocation) -> None:
         state, job = self._waiting.pop(number), self._workload.jobs[number]
@@ -261,28 +260,22 @@ class ClusterSimulator:
         state.allocation = {}
         self._waiting[number] = state
 
-    def _treat(self) -> None:
-        """Priorities and turns of the jobs that run now."""
-        if not (self._treatment.order or self._treatment.turns):
-            return
+    def _plan_turns(self) -> None:
+        """Turns of the jobs that run now."""
         sharing = [
             Sharing(str(number), self._runs[number].phases) for number in sorted(self._running)
         ]
-        if self._treatment.order:
-            for name, place in priorities(self._topology, sharing).items():
-                self._engine.set(self._runs[int(name)].engine, priority=place)
-        if self._treatment.turns:
-            turns = plan_turns(self._topology, sharing)
-            for job in sharing:
-                turn = turns.get(job.name)
-                engine = self._runs[int(job.name)].engine
-                if turn is None or not turn.turn_s:
-                    self._engine.turns(engine, 0.0, 0.0, 0.0)
-                    continue
-                # Turns count from the start of time, so that a plan that stays moves nobody.
-                due_s = turn.due_s % turn.turn_s
-                due_s += math.ceil((self._now_s - due_s) / turn.turn_s) * turn.turn_s
-                self._engine.turns(engine, turn.turn_s, due_s, SLACK * turn.turn_s)
+        turns = plan_turns(self._topology, sharing)
+        for job in sharing:
+            turn = turns.get(job.name)
+            engine = self._runs[int(job.name)].engine
+            if turn is None or not turn.turn_s:
+                self._engine.turns(engine, 0.0, 0.0, 0.0)
+                continue
+            # Turns count from the start of time, so that a plan that stays moves nobody.
+            due_s = turn.due_s % turn.turn_s
+            due_s += math.ceil((self._now_s - due_s) / turn.turn_s) * turn.turn_s
+            self._engine.turns(engine, turn.turn_s, due_s, SLACK * turn.turn_s)
 
     def _suffer(self, kind: str, server: int, value: float) -> None:
         if kind == "slow":

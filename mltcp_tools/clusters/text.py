@@ -41,7 +41,19 @@ def render_summaries(summaries: Sequence[dict[str, Any]]) -> str:
 
 def render_loans(summaries: Sequence[dict[str, Any]]) -> str:
     """A line per way to share a cluster between training and inference."""
-    rows = [("arm", "completion", "p99", "goodput", "SLO met", "wait p99", "reclaimed", "restarts")]
+    rows = [
+        (
+            "arm",
+            "completion",
+            "p99",
+            "goodput",
+            "GPUs left",
+            "SLO met",
+            "wait p99",
+            "reclaimed",
+            "restarts",
+        )
+    ]
     for each in summaries:
         rows.append(
             (
@@ -49,6 +61,7 @@ def render_loans(summaries: Sequence[dict[str, Any]]) -> str:
                 long(each["completion_mean_s"]),
                 long(each["completion_p99_s"]),
                 f"{each['goodput']:.1f} GPUs",
+                f"{each['left_gpus']:.1f}",
                 f"{each['slo_attainment']:.2%}",
                 format_seconds(each["wait_p99_s"]),
                 str(each["reclaimed"]),

@@ -37,7 +37,7 @@ def reduce_union(tensor: torch.Tensor, group: Any, expected: float = 0.0) -> flo
     has = blocks.any(dim=1).to(torch.uint8)
     dist.all_reduce(has, dist.ReduceOp.MAX, group=group)
     chosen = has.nonzero().squeeze(1)
-    density = chosen.numel() / has.numel()
+    density = float(chosen.numel() / has.numel())
     if density >= DENSE_FROM:
         dist.all_reduce(flat, group=group)
         return density

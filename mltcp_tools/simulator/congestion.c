@@ -56,10 +56,10 @@ uint32_t reduced_ssthresh(struct flow *flow, bool marked)
 		ssthresh = 2;
 	if (!flow->job->spec->mltcp)
 		return ssthresh;
-	mltcp_delay_ask(&flow->mltcp.delay, flow->mltcp.last_ns, &flow->job->path, PATH_KEY);
+	mltcp_delay_ask(&flow->mltcp.delay, flow->mltcp.last_ns, flow->path, PATH_KEY);
 	ssthresh = mltcp_on_loss(&flow->mltcp, flow->cwnd, ssthresh, flow->srtt_ns / 1000,
 				 flow->min_rtt_ns / 1000);
-	mltcp_delay_tell(&flow->mltcp.delay, &flow->job->path, PATH_KEY);
+	mltcp_delay_tell(&flow->mltcp.delay, flow->path, PATH_KEY);
 	return ssthresh;
 }
 
@@ -101,16 +101,21 @@ static uint32_t way_of(const struct flow *flow)
 	return flow->number >= flow->job->spec->flows;
 }
 
-/* Set the window by the network's feedback; false where there is none. */
-static bool follow(struct flow *flow)
+static struct mltcp_rate_ack ack_of(const struct flow *flow)
 {
-	struct way *way = &flow->job->ways[way_of(flow)];
-	struct mltcp_rate_ack ack = {
+	return (struct mltcp_rate_ack){
 		.now = flow->mltcp.last_ns,
 		.cwnd = flow->cwnd,
 		.mss = flow->mss,
 		.min_rtt_us = flow->min_rtt_ns / 1000,
 	};
+}
+
+/* Set the window by the network's feedback; false where there is none. */
+static bool follow(struct flow *flow)
+{
+	struct way *way = &flow->job->ways[way_of(flow)];
+	struct mltcp_rate_ack ack = ack_of(flow);
 	uint32_t window;
 
 	if (!mltcp_rate_fresh(&way->path, ack.now, ack.min_rtt_us)) {
@@ -165,6 +170,16 @@ static void report(struct sim *sim, struct flow *flow)
 	};
 }
 
+/* Sending begins with nothing outstanding; the module learns this from CA_EVENT_TX_START. */
+void begin_sending(struct sim *sim, struct flow *flow)
+{
+	if (!flow->job->spec->mltcp)
+		return;
+	mltcp_on_send(&flow->mltcp, sim->now, flow->retransmits);
+	mltcp_begin_small(&flow->mltcp, flow->srtt_ns / 1000, flow->min_rtt_ns / 1000, &flow->cwnd,
+			  &flow->ssthresh);
+}
+
 /* What the link has told a segment came back with an ACK. */
 void hear(struct sim *sim, struct flow *flow, uint16_t said)
 {
@@ -178,10 +193,11 @@ void hear(struct sim *sim, struct flow *flow, uint16_t said)
 /* The host's own estimate of the path, from the flow's round trips. */
 static void guess(struct sim *sim, struct flow *flow)
 {
-	uint32_t min_rtt_us = flow->min_rtt_ns / 1000;
+	struct way *way = &flow->job->ways[way_of(flow)];
+	struct mltcp_rate_ack ack = ack_of(flow);
 
-	mltcp_rate_hear(&flow->job->ways[way_of(flow)].path, sim->now,
-			mltcp_rate_guess(flow->mltcp.delay.queue_us, min_rtt_us), min_rtt_us);
+	mltcp_rate_hear(&way->path, sim->now, mltcp_rate_guess(&way->sent, &flow->mltcp, &ack),
+			ack.min_rtt_us);
 }
 
 static void note(struct flow *flow)
@@ -230,7 +246,7 @@ void account(struct sim *sim, struct flow *flow, uint64_t sent_ns, uint32_t segm
 	mltcp_delay_rtt(&state->delay, &rtt);
 	if (mltcp_on_ack(state, sim->now, flow->acked_bytes)) {
 		note(flow);
-		mltcp_delay_ask(&state->delay, sim->now, &flow->job->path, PATH_KEY);
+		mltcp_delay_ask(&state->delay, sim->now, flow->path, PATH_KEY);
 		mltcp_decide(state, params, params->mechanisms, sim->now);
 	}
 	if (flow->job->spec->rate.host && rtt.rtt_us > 0)

@@ -32,7 +32,8 @@ class Rule:
     share of its burst that is sent, in `levels` steps. loss: what a full link loses, times the
     power `crowd` of the flows on it per packet that it holds. luck: standard deviation of the
     logarithm by which the weight of a burst of one connection differs; of n, by the square root of
-    n less. use: share of a link's rate that is used at all.
+    n less. use: share of a link's rate that is used at all. order: who has least left to send goes
+    first, whatever the weights and priorities.
     """
 
     name: str = "fair"
@@ -45,6 +46,7 @@ class Rule:
     crowd: float = 2.0
     luck: float = 0.0
     use: float = 1.0
+    order: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,7 @@ class FlowSimulator:
             "crowd": rule.crowd,
             "levels": rule.levels,
             "skip": skip,
+            "order": rule.order,
         }
         self._flow = self._ffi.gc(
             self._lib.flow_new(

@@ -11,7 +11,7 @@ from mltcp_tools.clusters.policies.placing import near, pack, place_counts
 from mltcp_tools.clusters.simulate import RESTART_S
 from mltcp_tools.clusters.view import Decision, JobState, View
 
-PAYS = 4
+PAYS = 10
 """A job grows if that saves so many times what restarting it costs."""
 
 

@@ -26,6 +26,9 @@ LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES = 8_192, 65_536
 TREES_FROM = 1.1
 """How many times a ring's time must be the trees', to be worth more connections than a ring's."""
 
+TRIAL_BYTES = 1_000_000
+"""Of the array by which that is tried when a plan is made."""
+
 REPLAN_EVERY = 16
 """Collectives between looks at whether the plan is still right."""
 
@@ -79,6 +82,23 @@ class AdaptiveSession:
         self._parts: list[_Part] = []
         if not self.uses_ring:
             self._connect(strategy)
+            if self._ring is not None and not self._trees_are_sooner(self._ring):
+                self.uses_ring, self.planned_s = True, in_a_ring_s
+                self.mesh.disconnect()
+
+    def _trees_are_sooner(self, ring: Callable[[Array], None]) -> bool:
+        """Whether they keep their promise: probes may err, and hosts may be slower than links."""
+        took = []
+        for reduce in (ring, self._along_trees):
+            seconds = []
+            for _ in range(2):  # the first is to warm up
+                array = np.zeros(TRIAL_BYTES // 4, dtype=np.float32)
+                self._gather(None)
+                begin = time.monotonic()
+                reduce(array)
+                seconds.append(time.monotonic() - begin)
+            took.append(max(self._gather(seconds[1])))
+        return bool(took[0] >= TREES_FROM * took[1])
 
     def _connect(self, strategy: Strategy) -> None:
         wanted = []

@@ -17,11 +17,11 @@ from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.tasks import Task
 from mltcp_tools.experiments.treatments import Sincronia
 from mltcp_tools.host import facts
+from mltcp_tools.host.clsact import add_egress
 from mltcp_tools.native.libbpf import BpfObject
 from mltcp_tools.native.objects import build_object
 from mltcp_tools.priorities.maps import LEVELS, KnownJob, Maps
 from mltcp_tools.testbed.backend import socket_cookie
-from mltcp_tools.testbed.clsact import add_egress
 from mltcp_tools.testbed.leftovers import priorities_folder
 from mltcp_tools.testbed.namespaces import inside, interfaces
 from mltcp_tools.testbed.qdiscs import BOTTLENECK, FIRST_CLASS, add_classes, remove_qdisc

@@ -96,9 +96,8 @@ def test_a_slow_host_has_partial_sums_to_carry_from_the_start_both_ways() -> Non
     """With one tree its downlink, or its uplink, would wait for the first sum."""
     rates = np.array([25e6, 100e6, 100e6, 100e6])
     strategy = find_strategy(Links.star(rates), SIZE)
-    gathers = sum(
-        share * tree.gathers() for share, tree in zip(strategy.shares, strategy.trees, strict=True)
-    )
+    parts = zip(strategy.shares, strategy.trees, strict=True)
+    gathers = np.sum([share * tree.gathers() for share, tree in parts], axis=0)
     assert gathers[0].sum() == pytest.approx(0.5, abs=0.02)
     assert gathers[:, 0].sum() == pytest.approx(0.5, abs=0.02)
 

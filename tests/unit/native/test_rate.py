@@ -55,6 +55,12 @@ class Flow:
         )
         return self.cwnd
 
+    def accepts(self) -> int:
+        """Delay of the queue that it accepts, microseconds."""
+        ack = ffi.new("struct mltcp_rate_ack *", {"mss": MSS, "min_rtt_us": self.min_rtt_us})
+        found: int = lib.mltcp_rate_accepts(self.params, self.job, self.mltcp, ack)
+        return found
+
 
 @given(st.lists(st.tuples(st.integers(0, 2 * MS), st.integers(64, 1514)), min_size=1, max_size=50))
 def test_a_hop_counts_what_waits(packets: list[tuple[int, int]]) -> None:
@@ -121,12 +127,13 @@ def test_a_step_is_to_what_the_path_has_room_for(busy: int, queue_us: int, progr
     delivered, passed_us = 20 * MSS, 100 + queue_us
     now = 10 * MS + passed_us * US
     flow.ack(now, delivered)
-    accepts = lib.mltcp_rate_accepts(flow.params, 100, progress)
+    accepts = flow.accepts()
     low = Fraction(flow.params.low, ONE)
     assert abs(accepts - 200 * (low + (1 - low) * Fraction(progress, ONE))) <= 2
     share = Fraction(1) if queue_us > 2 * accepts else Fraction(max(busy, ONE // 16), ONE)
     exact = Fraction(delivered * (100 + accepts), passed_us) / share
-    exact = min(4 * 20 * MSS, max(Fraction(20 * MSS, 4), exact))
+    most = lib.MLTCP_RATE_STEP
+    exact = min(Fraction(most * 20 * MSS), max(Fraction(20 * MSS, most), exact))
     assert abs(flow.state.window - exact) <= 2 + exact / 1000
     # Pacing keeps to the window exactly, the window in segments leaves room for one more.
     pace = Fraction(flow.state.window * 10**6, flow.state.rtt_us)
@@ -137,7 +144,7 @@ def test_a_step_is_to_what_the_path_has_room_for(busy: int, queue_us: int, progr
     assert flow.state.steps == 1
 
 
-def test_no_path_takes_more_than_four_times_the_window_at_once() -> None:
+def test_no_path_takes_more_than_twice_the_window_at_once() -> None:
     flow = Flow(cwnd=10)
     flow.hear(MS, 0.0, 0)
     flow.ack(MS, MSS)
@@ -207,12 +214,27 @@ def test_its_loss_is_counted_once() -> None:
     assert lib.mltcp_rate_pacing(flow.state) == 0
 
 
-@given(st.integers(0, 2**20), st.integers(0, 10**6))
-def test_a_guess_is_a_hops_word(queue_us: int, min_rtt_us: int) -> None:
-    said = lib.mltcp_rate_guess(queue_us, min_rtt_us)
+def test_a_slow_link_has_room_for_some_segments() -> None:
+    """At 10 Mbit/s three full segments take 3.5 ms, which no shorter queue could hold."""
+    flow = Flow(job=ffi.new("struct mltcp_rate_job *", {"flows": 2}))
+    flow.mltcp.ratio = ONE
+    assert flow.accepts() == pytest.approx(200, abs=1)
+    flow.mltcp.delay.kib_ns = 2 * 819_200  # each of the two flows has half of the link
+    assert flow.accepts() == pytest.approx(3 * MSS * 8 / 10, rel=0.01)
+
+
+@given(st.integers(0, 2**20), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_a_guess_is_a_hops_word(queue_us: int, min_rtt_us: int, kib_ns: int) -> None:
+    """Full segments take a while on each link; what is left of the round trip is queue."""
+    delay = {"queue_us": queue_us, "kib_ns": kib_ns}
+    flow = ffi.new("struct mltcp_flow *", {"delay": delay})
+    ack = ffi.new("struct mltcp_rate_ack *", {"mss": MSS, "min_rtt_us": min_rtt_us})
+    said = lib.mltcp_rate_guess(ffi.new("struct mltcp_rate_job *", {"flows": 1}), flow, ack)
     assert said < 1 << 16
+    queue_us -= min(queue_us, 2 * MSS * kib_ns // 1024 // 1000)
     certain = queue_us > max(50, min_rtt_us // 16)
     assert lib.mltcp_hop_busy(said) / ONE == pytest.approx(1 if certain else 2 / 3, abs=0.01)
+    assert lib.mltcp_hop_queue_us(said) <= queue_us
 
 
 @given(st.integers(4, 10**6), st.integers(0, 10**10))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 from pathlib import Path
 
@@ -389,3 +390,48 @@ def test_the_order_is_sincronias(weight: int) -> None:
     weights = [coflow_weight(WEIGHTS[weight], Progress(remaining=1.0)) for _ in sizes]
     order = bssi([{"link": float(size)} for size in sizes], weights)
     assert sorted(range(3), key=ends.__getitem__) == order
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_order_over_several_links_is_sincronias(seed: int) -> None:
+    """Bursts that begin at once, each over some of three links of different rates; where two of
+    them share a link, the one that BSSI puts first ends first there."""
+    draw = random.Random(seed)
+    links = [library.Link(rate, 300_000, 1e-4) for rate in (100e6, 150e6, 200e6)]
+    back = library.Link(10e9, 10**6, 1e-4)
+    paths = [draw.choice([(0,), (0, 1), (1, 2)]) for _ in range(4)]
+    sizes = [draw.randint(5, 40) * 100_000 for _ in paths]
+    jobs = [
+        library.PacketJob(start=0.0, compute=[0.01], bytes=[[size]], ahead=path, back=(3,))
+        for size, path in zip(sizes, paths, strict=True)
+    ]
+    done = library.simulate([*links, back], jobs, seed=1, priorities=library.Priorities(levels=8))
+    ends = [int(bursts["end_ns"][0]) for bursts in done.bursts]
+    demands = [
+        {link: size * 8 / links[link].rate for link in path}
+        for size, path in zip(sizes, paths, strict=True)
+    ]
+    order = bssi(demands)
+    for place, job in enumerate(order):
+        for later in order[place + 1 :]:
+            if set(paths[job]) == set(paths[later]):
+                assert ends[job] < ends[later]
+
+
+def test_the_last_level_is_sure_of_its_floor() -> None:
+    """Of a link that a longer, earlier level would have all of."""
+
+    def share(floor: float) -> float:
+        jobs = [
+            library.PacketJob(start=0.0, compute=[0.01], bytes=[[8_000_000]]),
+            library.PacketJob(start=0.0, compute=[0.01], bytes=[[16_000_000]]),
+        ]
+        priorities = library.Priorities(levels=8, floor=floor)
+        link = library.Link(200e6, 100_000, 1e-4)
+        done = library.simulate(link, jobs, seed=1, trace=0.05, priorities=priorities)
+        sent = done.samples[done.samples["job"] == 1]
+        while_other_sends = sent[sent["time_ns"] < done.bursts[0]["end_ns"][0]]
+        return float(while_other_sends["acked"].max()) / 8_000_000
+
+    assert share(0.0) < 0.01
+    assert 0.04 < share(0.05) < 0.08
