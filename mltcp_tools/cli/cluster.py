@@ -229,7 +229,7 @@ def fapes(
     """Share the cluster in FILE between training and inference: statically, as Lyra, as FaPES.
 
     TENANTS replay the requests until the last job arrives, less SWING of them at night. In the
-    static split and as Lyra, inference owns so many SERVERS and Knative's autoscaler uses them.
+    static split and as Lyra, inference owns SERVERS of them, and Knative's autoscaler uses these.
     """
     from mltcp_tools.clusters.fapes.compare import compare
     from mltcp_tools.clusters.fapes.inference import replayed
@@ -283,7 +283,7 @@ def fit(files: tuple[Path, ...], as_json: bool) -> None:
     show_default=True,
     help="Folder of its runs; what is there already isn't run again.",
 )
-@click.option("--small", is_flag=True, help="A small one, of two minutes.")
+@click.option("--small", is_flag=True, help="Run a small matrix, of about two minutes.")
 @click.option("--seeds", type=click.IntRange(1), help="How many draws of each workload.")
 @list_option("--policy", "policies", metavar="A,B", help="Only these schedulers besides the rest.")
 @click.option(

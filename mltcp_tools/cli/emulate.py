@@ -42,7 +42,11 @@ def command() -> None:
 
 @command.command()
 @click.option(
-    "--port", type=_PORT, default=DEFAULT_PORT, show_default=True, help="0: any free one."
+    "--port",
+    type=_PORT,
+    default=DEFAULT_PORT,
+    show_default=True,
+    help="Port to listen on; 0 for any free one.",
 )
 @click.option("--bind", metavar="ADDRESS", help="Listen on this address only.")
 @click.option(
@@ -85,7 +89,7 @@ def server(
 @command.command()
 @click.argument("host")
 @click.option("--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, show_default=True)
-@click.option("--bytes", "size", type=BYTES, help="Per iteration, such as 2.5MB.")
+@click.option("--bytes", "size", type=BYTES, help="Bytes per iteration, such as 2.5MB.")
 @click.option("--compute", type=SECONDS, help="Compute time per iteration, such as 340ms.")
 @click.option(
     "--model",
