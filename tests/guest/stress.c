@@ -32,7 +32,7 @@
 #define JOBS 6
 #define ROUND_SECONDS 8
 #define STUCK_SECONDS 150
-#define MORE_SECONDS 120 /* at most, for what hasn't happened yet: machines differ in speed */
+#define MORE_SECONDS 300 /* at most, for what hasn't happened yet: machines differ in speed */
 
 /* What is counted; each must have happened in the end. */
 /* clang-format off */
@@ -248,6 +248,23 @@ static void repair(struct worker *w, int fd)
 	count(repaired); /* else it will vanish at close without a word to its peer */
 }
 
+/* Of a connection that is there for certain, unlike those that all threads see. */
+static void tag_and_untag(struct worker *w, int fd)
+{
+	int err;
+
+	if (!open_genl(w))
+		return;
+	err = tag(&w->genl, fd, 1 + below(&w->random, JOBS));
+	if (!err) {
+		count(tagged);
+		err = tag(&w->genl, fd, 0);
+		if (!err)
+			count(untagged);
+	}
+	looked_after(w, err);
+}
+
 static void connect_one(struct worker *w)
 {
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), peer, one = 1;
@@ -288,6 +305,8 @@ static void connect_one(struct worker *w)
 		if (one_in(w, 2))
 			choose(w, peer);
 		some_data(w, fd, peer);
+		if (one_in(w, 4))
+			tag_and_untag(w, fd);
 		some_data(w, peer, fd);
 		if (one_in(w, 4))
 			shutdown(peer, below(&w->random, 3));
