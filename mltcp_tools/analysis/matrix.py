@@ -39,9 +39,9 @@ import pandas as pd
 
 from mltcp_tools.analysis.cells import NONE, WIDTH, bullets, clip, interval, number, table
 from mltcp_tools.analysis.contenders import needs_of, settled_gain
-from mltcp_tools.analysis.doubts import BUSY_CPU
 from mltcp_tools.analysis.mix_means import means_over_mixes, means_table
 from mltcp_tools.analysis.result import plain
+from mltcp_tools.analysis.soundness import BUSY_CPU
 
 SCHEMA = "mltcp-matrix/1"
 SLOWER = 1.02

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from mltcp_tools.analysis.lone import Lone, lone_jobs
+from mltcp_tools.analysis.patterned import bursts_of, fabric_schedules, lone_of
 from mltcp_tools.runs.described import ALONE
 from mltcp_tools.runs.run import Run
 from mltcp_tools.simulator.schedules import (
@@ -46,6 +47,8 @@ def make_reference(run: Run) -> Reference:
     Compute times and starts are those recorded in the baseline arm (all arms of a repetition draw
     the same ones); where another arm has more of a repetition, they are taken from that one.
     """
+    if "fabric" in run.experiment.document:
+        return _over_fabric(run)
     jobs = run.job_names
     reference = Reference(lone_jobs(run, {job: _bursts_of(run, job) for job in jobs}))
     without = [job for job in jobs if job not in reference.lone]
@@ -97,6 +100,15 @@ def make_reference(run: Run) -> Reference:
         if parts:
             reference.iterations[name] = pd.concat([p[0] for p in parts], ignore_index=True)
             reference.bursts[name] = pd.concat([p[1] for p in parts], ignore_index=True)
+    return reference
+
+
+def _over_fabric(run: Run) -> Reference:
+    reference = Reference()
+    reference.iterations = fabric_schedules(run, reference.problems)
+    reference.bursts = {name: bursts_of(rows) for name, rows in reference.iterations.items()}
+    if "alone" in reference.iterations:
+        reference.lone = lone_of(run, reference.iterations["alone"])
     return reference
 
 

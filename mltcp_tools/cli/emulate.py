@@ -222,6 +222,18 @@ def client(**options: Any) -> None:
     )
 
 
+@command.command(hidden=True)
+@click.option("--job", metavar="NAME", help="For who looks at processes.")
+@click.option("--control-fd", type=click.IntRange(0), metavar="N", required=True)
+def rank(job: str | None, control_fd: int) -> None:
+    """Run one rank of a job with a pattern, as a parent process describes it."""
+    from mltcp_tools.emulator.control import Control
+    from mltcp_tools.emulator.entry import run_rank
+
+    del job
+    run_rank(Control(control_fd))
+
+
 def _described(options: dict[str, Any]) -> JobSpec:
     """The job that the command line describes."""
     from mltcp_tools.emulator.models import resolve

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from mltcp_tools.collectives.library import How
 from mltcp_tools.collectives.reducer import KINDS, Reducer
 from mltcp_tools.collectives.session import Endpoint, SessionError, endpoint_from_environment
 from mltcp_tools.errors import UsageError
+from mltcp_tools.hooks import DdpState, Job
 
 Hook = Callable[[Any, Any], torch.futures.Future[torch.Tensor]]
 
@@ -21,8 +23,20 @@ Hook = Callable[[Any, Any], torch.futures.Future[torch.Tensor]]
 class State:
     """What DDP hands to the hook: the reducer, and what is left out of gradients."""
 
-    def __init__(self, reducer: Reducer, top_k: BlockTopK | None) -> None:
+    def __init__(self, reducer: Reducer, top_k: BlockTopK | None, job: Job) -> None:
         self.reducer, self.top_k = reducer, top_k
+        self._told = DdpState(job)
+
+    def begin(self, bucket: Any) -> None:
+        """A bucket is handed over; the first one of a backward pass begins an iteration."""
+        if bucket.index() == 0:
+            self.reducer.begin_iteration()
+        with contextlib.suppress(Exception):  # what goes wrong in telling must not reach training
+            self._told.begin(bucket)
+
+    def end(self) -> None:
+        """The last bucket is done: tell the agent, as mltcp_tools.hooks does."""
+        self._told.end()
 
     @property
     def algorithm(self) -> str:
@@ -42,6 +56,10 @@ def enable(
     timeout_s: float = 30.0,
     top_k: float | None = None,
     stragglers: bool = False,
+    silent_s: float | None = None,
+    turns: bool = False,
+    congestion_control: str | None = None,
+    job: Job | None = None,
 ) -> State:
     """Have `model`, a DistributedDataParallel, average its gradients so; call it on every rank.
 
@@ -52,7 +70,11 @@ def enable(
     progress, after which the aggregator is given up. top_k: share of the gradients' blocks that
     are sent, the largest; the rest is added to the next step's (error feedback). stragglers: with
     `adaptive`, don't wait for late ranks longer than that is worth; their gradients count one step
-    later.
+    later. silent_s: with `stragglers`, after so many seconds of silence a rank far behind is out
+    and the others go on; it catches up when it returns. turns: at the aggregator, grow the window
+    by MLTCP's F, so jobs that meet take turns. congestion_control: of the connections of
+    `adaptive`, such as mltcp; None for the host's. job: what the agent is told of the iterations
+    as (`mltcp_tools.hooks`), else MLTCP_JOB's.
 
     Gradients in a type that the aggregator can't add go by Gloo. Returns the hook's state, whose
     `close` ends it.
@@ -61,6 +83,12 @@ def enable(
         raise UsageError(f"There is no algorithm {algorithm!r}; take {', '.join(ALGORITHMS)}.")
     if top_k is not None and not 0 < top_k <= 1:
         raise UsageError(f"top_k is {top_k}; it is a share, above 0 and at most 1.")
+    if silent_s is not None and not (stragglers and silent_s > 0):
+        raise UsageError("silent_s is seconds above 0, and goes with `stragglers`.")
+    if turns and algorithm not in ("auto", "aggregated"):
+        raise UsageError("Only an aggregator's worker has a window of ours; leave out `turns`.")
+    if congestion_control and algorithm != "adaptive":
+        raise UsageError("Only `adaptive` has connections of its own; set the host's default.")
     if stragglers and algorithm != "adaptive":
         raise UsageError("Only `adaptive` goes on without stragglers; name that, or wait for them.")
     endpoint = None
@@ -73,11 +101,14 @@ def enable(
         sparse_by_gloo=algorithm == "sparse",
         adaptive=algorithm == "adaptive",
         stragglers=stragglers,
+        silent_s=silent_s,
+        turns=turns,
+        congestion_control=congestion_control,
     )
     if algorithm in ("aggregated", "adaptive") and reducer.why_gloo:
         reducer.close()
         raise SessionError(reducer.why_gloo)
-    state = State(reducer, BlockTopK(top_k) if top_k is not None else None)
+    state = State(reducer, BlockTopK(top_k) if top_k is not None else None, job or Job())
     model.register_comm_hook(state, _hook())
     return state
 
@@ -90,17 +121,25 @@ def _endpoint(named: str | None) -> Endpoint | None:
 
 def _hook() -> Hook:
     def hook(state: State, bucket: Any) -> torch.futures.Future[torch.Tensor]:
-        tensor = bucket.buffer()
-        if tensor.is_sparse:
-            return state.reducer.run(reduce_rows, state.reducer, tensor)
-        if tensor.dtype not in KINDS or tensor.device.type != "cpu":
-            return _by_torch(state, tensor)
-        if state.top_k:
-            state.top_k.apply(bucket.index(), tensor)
-        return state.reducer.all_reduce(tensor, How.AVERAGE)
+        state.begin(bucket)
+        future = _average(state, bucket)
+        if bucket.is_last():
+            future.add_done_callback(lambda _: state.end())
+        return future
 
     hook.__annotations__.clear()  # DDP takes no other than its own types
     return hook
+
+
+def _average(state: State, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+    tensor = bucket.buffer()
+    if tensor.is_sparse:
+        return state.reducer.run(reduce_rows, state.reducer, tensor)
+    if tensor.dtype not in KINDS or tensor.device.type != "cpu":
+        return _by_torch(state, tensor)
+    if state.top_k:
+        state.top_k.apply(bucket.index(), tensor)
+    return state.reducer.all_reduce(tensor, How.AVERAGE)
 
 
 def _by_torch(state: State, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from mltcp_tools.emulator.client import Client, ClientOptions
 from mltcp_tools.emulator.control import Control
 from mltcp_tools.emulator.job import JobSpec
+from mltcp_tools.emulator.ranks import Assignment, Rank
 from mltcp_tools.emulator.report import Result, check_output, summary_text, write_document
 from mltcp_tools.emulator.server import Server
 from mltcp_tools.errors import MltcpError
@@ -52,9 +53,21 @@ def run_client(
         check_output(output)
     lines = None if as_json or control is not None else sys.stdout
     client = Client(spec, options, lines, control)
-    result = client.result
+    _run(client, control, lambda: _write(client.result, output, as_json, text=lines is not None))
+
+
+def run_rank(control: Control) -> None:
+    """Run one rank of a job with a pattern, which the parent describes; the result to stdout."""
+    assignment = Assignment.read(control.read_rank())
+    rank = Rank(assignment, control)
+    _run(rank, control, lambda: _write(rank.result, None, True, text=False))
+
+
+def _run(job: Client | Rank, control: Control | None, write: Callable[[], None]) -> None:
+    """Run a job, write what it measured however it ended, and tell the parent."""
+    result = job.result
     try:
-        client.run()
+        job.run()
     except MltcpError as error:
         result.error = str(error)
         raise
@@ -63,7 +76,7 @@ def run_client(
         raise
     finally:
         with _uninterrupted():
-            _write(result, output, as_json, text=lines is not None)
+            write()
         if control is not None:
             if result.error is None:
                 control.done()

@@ -41,6 +41,11 @@ an arm stands for several (each.py). `alone: {iterations: 0}` leaves the jobs' l
 In place of `link` there may be several bottlenecks, `links: {one: {rate: …}, two: …}`, without
 delay or loss; then each job and neighbour names those it crosses, in order: `links: [one, two]`.
 
+In place of `link` there may be a fabric of leaves and spines (fabric.py), `fabric: {racks: 2,
+hosts: 4, spines: 2, access: {rate: …}, uplink: {rate: …}}`; then each job has a `pattern`, the
+`hosts` of its ranks, and where the pattern has them `pieces` (emulator/patterns.py):
+`{name: a, pattern: ring, hosts: [r1h1, r1h2, r2h1, r2h2], bytes: 1MB, compute: 90ms}`.
+
 Neighbours are other traffic on the link (neighbours.py): bulk flows, and with `size` requests. They
 run in every arm but `alone`, from its start until the last job has ended, with the same congestion
 control in all of them or, with `cc: arm`, with the arm's own.
@@ -56,8 +61,10 @@ from typing import Any
 import numpy as np
 import yaml
 
+from mltcp_tools.emulator.patterns import Connection
 from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.arms import ALONE, Arm
+from mltcp_tools.experiments.fabric import Fabric
 from mltcp_tools.experiments.jobs import ExperimentJob
 from mltcp_tools.experiments.links import Link
 from mltcp_tools.experiments.neighbours import OWN, Neighbour
@@ -68,13 +75,15 @@ from mltcp_tools.units import exact_bytes, exact_seconds
 class Experiment:
     """A whole experiment; `load_experiment` makes one, `to_yaml` writes it back in full.
 
-    link: the bottleneck; where there are several, `links`, the slowest of them.
+    link: the bottleneck; where there are several, `links`, the slowest of them. fabric: what these
+    links are, where they are a fabric's.
     """
 
     name: str
     description: str
     link: Link
     links: dict[str, Link]
+    fabric: Fabric | None
     sysctls: dict[str, str]
     jobs: tuple[ExperimentJob, ...]
     neighbours: tuple[Neighbour, ...]
@@ -113,6 +122,15 @@ class Experiment:
         for job in self.jobs:
             kinds.setdefault(job.demand(), job)
         return list(kinds.values())
+
+    def spines_of(
+        self, repetition: int, job: ExperimentJob, connection: Connection
+    ) -> tuple[int, int]:
+        """The spines (from 1) that packets of the job's connection take ahead and back: the same in
+        every arm of a repetition."""
+        assert self.fabric is not None
+        key = (self.seed, repetition, job.name, *connection)
+        return self.fabric.spine(*key, "ahead"), self.fabric.spine(*key, "back")
 
     def job_seed(self, repetition: int, job: ExperimentJob) -> int:
         """Seed of the job's compute times: the same in every arm of a repetition."""
@@ -212,6 +230,11 @@ class Experiment:
             "seed": self.seed,
             "alone": {"iterations": self.alone_iterations},
         }
+        if self.fabric is not None:
+            parts = {"access": self.fabric.access, "uplink": self.fabric.uplink}
+            shown = {key: _link_document(each) for key, each in parts.items()}
+            document["fabric"] = self.fabric.document(shown)
+            del document["links"]
         del document["link" if self.links else "links"]
         if not self.neighbours:
             del document["neighbours"]
@@ -233,6 +256,8 @@ def _job_document(job: ExperimentJob) -> dict[str, Any]:
     document["start"] = "random" if job.start is None else exact_seconds(job.start)
     document["chunk"] = None if job.chunk is None else exact_bytes(job.chunk)
     document["rate"] = None if job.rate is None else f"{job.rate}bit"
+    if job.pattern is None:
+        del document["pieces"]
     return _present(document)
 
 

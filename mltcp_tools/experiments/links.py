@@ -59,9 +59,7 @@ def read_links(top: Section) -> tuple[Link, dict[str, Link]]:
     for name in section:
         if not _LINK.fullmatch(name):
             raise section.error("a link's name has lower-case letters and digits, 6 at most.", name)
-        links[name] = _read_link(section.section(name, _FIELDS))
-        if links[name].delay or links[name].loss:
-            raise section.error("one of several links has neither `delay` nor `loss`.", name)
+        links[name] = read_one_of_several(section, name)
     if not links:
         raise top.error("must name at least one link.", "links")
     return min(links.values(), key=lambda link: link.rate), links
@@ -82,6 +80,14 @@ def check_paths(
             raise top.error(
                 f"the `links` {where} must be some of {', '.join(links)}, each once.", "links"
             )
+
+
+def read_one_of_several(section: Section, name: str) -> Link:
+    """The link under `name`, which adds no delay and loses nothing at random."""
+    link = _read_link(section.section(name, _FIELDS))
+    if link.delay or link.loss:
+        raise section.error("one of several links has neither `delay` nor `loss`.", name)
+    return link
 
 
 def _read_link(section: Section | None) -> Link:

@@ -21,6 +21,12 @@ _loading = threading.Lock()
 """Guards `_loaded`: a module loaded twice would have structs that its other half refuses."""
 
 
+def declarations(header: Path) -> str:
+    """What a header declares, for cffi: all but its directives, which must not be needed."""
+    lines = header.read_text(encoding="utf-8").splitlines()
+    return "\n".join(line for line in lines if not line.startswith("#")) + "\n"
+
+
 def extension(name: str, declarations: str, preamble: str, *folders: Path) -> tuple[Any, Any]:
     """(lib, ffi): the functions in `declarations`, and cffi's handle to make their structs.
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from mltcp_tools.emulator.patterns import Pattern, connections
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.units import parse_bytes, parse_rate, parse_seconds
 
@@ -25,6 +26,7 @@ BASES = {
     "mltcp_int": "reno",
 }
 """The congestion control that each of MLTCP's builds on."""
+_MANNERS = ("split", "active", "chunk", "rate", "pattern", "pieces", "hosts")
 _Number = TypeVar("_Number", int, float)
 
 
@@ -35,7 +37,8 @@ class DescribedJob:
     bytes: per iteration. compute_s: seconds per iteration before jitter. direction: send, receive
     or both. iterations: how many it runs. active: how many of its flows carry a burst. manner: what
     else shapes a burst, as written. links: those it crosses where there are several. rate_bps: the
-    most it sends, bit/s, where it is limited. None where the experiment doesn't say.
+    most it sends, bit/s, where it is limited. connections: of its ranks, where it has a pattern.
+    None where the experiment doesn't say.
     """
 
     name: str
@@ -49,11 +52,12 @@ class DescribedJob:
     manner: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
     rate_bps: int | None = None
+    connections: int | None = None
 
     @property
     def carrying(self) -> int:
         """How many of its flows carry a burst."""
-        return min(self.flows, self.active or self.flows)
+        return self.connections or min(self.flows, self.active or self.flows)
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -199,16 +203,34 @@ def _jobs_of(
             if entry.get("rate")
             else None,
             links=tuple(str(link) for link in links) if isinstance(links, list) else (),
-            manner=tuple(str(entry.get(key)) for key in ("split", "active", "chunk", "rate")),
+            manner=tuple(str(entry.get(key)) for key in _MANNERS),
+            connections=_connections(entry, size),
         )
         for each in _names(entry, "job")
     ]
+
+
+def _connections(entry: dict[str, Any], size: int | None) -> int | None:
+    """How many connections the ranks of a job with a pattern have."""
+    hosts = entry.get("hosts")
+    if not entry.get("pattern") or not isinstance(hosts, list) or not size:
+        return None
+    try:
+        pattern = Pattern(str(entry["pattern"]), len(hosts), _whole(entry.get("pieces")) or 1)
+        return len(connections(pattern.tasks(size, _whole(entry.get("flows")) or 1)))
+    except MltcpError:
+        return None
 
 
 def _link_rates(document: dict[str, Any], problems: list[str]) -> dict[str, int]:
     """The rate of each link, bit/s; {} where one of them can't be read, or nobody knows any."""
     if document.get("recorded") is True:
         return {}
+    fabric = document.get("fabric")
+    if isinstance(fabric, dict):
+        # The slowest link of each kind is enough; patterned.py knows the whole fabric.
+        parts = {name: fabric.get(name) for name in ("access", "uplink")}
+        document = {"links": parts}
     several = document.get("links")
     links = several if isinstance(several, dict) else {"": document.get("link")}
     found = {}

@@ -32,6 +32,7 @@ from mltcp_tools.simulator.library import (
     simulate,
 )
 from mltcp_tools.simulator.modelled import SLOW_START_AFTER_IDLE, with_mechanisms
+from mltcp_tools.simulator.programs import HOPS, program_of
 
 BASE_RTT_S = 100e-6
 """Round trip of an empty link without delay, as between the testbed's namespaces."""
@@ -92,7 +93,7 @@ def simulate_arm(
     for tasks in tasks_of(experiment, arm, repetition, settings.trace_ms):
         result = simulate(
             _links(experiment, settings.rtt_s),
-            [_job(experiment, arm, task) for task in tasks],
+            [_job(experiment, arm, repetition, task) for task in tasks],
             seed=experiment.link_seed(repetition),
             trace=tasks[0].trace_ms / 1000,
             slow_start_after_idle=experiment.sysctls.get(SLOW_START_AFTER_IDLE, "1") != "0",
@@ -114,6 +115,7 @@ def _priorities(arm: Arm) -> Priorities:
 
 def _links(experiment: Experiment, rtt_s: float) -> list[Link]:
     """The links towards the receiver, and as many back: link n leads back as n + half of them."""
+    rtt_s /= HOPS if experiment.fabric else 1
     ahead = [_link(link, rtt_s) for link in experiment.links.values() or [experiment.link]]
     return [*ahead, *(dataclasses.replace(link, loss=0.0) for link in ahead)]
 
@@ -138,7 +140,7 @@ def _path(experiment: Experiment, task: Task) -> dict[str, tuple[int, ...]]:
     return {"ahead": ahead, "back": back if names or two_way else ()}
 
 
-def _job(experiment: Experiment, arm: Arm, task: Task) -> PacketJob:
+def _job(experiment: Experiment, arm: Arm, repetition: int, task: Task) -> PacketJob:
     spec, params = task.spec, None
     feedback = arm.treatment(Feedback)
     if arm.is_mltcp:
@@ -146,17 +148,20 @@ def _job(experiment: Experiment, arm: Arm, task: Task) -> PacketJob:
             with_mechanisms(parameters_of(arm, experiment.job(task.name)), arm.cc)
         )
     computes = list(compute_times(spec))
+    program = program_of(experiment, repetition, task)
+    bursts = range(len(computes) * spec.bursts) if program is None else ()
     return PacketJob(
         start=spec.start_delay_s,
         compute=computes,
-        bytes=[spec.shares(burst + 1) for burst in range(len(computes) * spec.bursts)],
+        bytes=[spec.shares(burst + 1) for burst in bursts],
         bursts=spec.bursts,
         params=params,
         rate=feedback.fields() if feedback is not None else None,
         base="dctcp" if arm.cc.endswith("dctcp") else "reno",
         both=spec.direction == "both",
         chunk=spec.chunk or 0,
-        **_path(experiment, task),
+        program=program,
+        **({} if program else _path(experiment, task)),
     )
 
 
@@ -183,6 +188,17 @@ def _add(done: SimulatedArm, tasks: Sequence[Task], result: Result) -> None:
 def _iterations(spec: JobSpec, bursts: Structs, start: float) -> list[Iteration]:
     iterations = []
     began = start + spec.start_delay_s
+    if spec.pattern is not None:
+        for number, times in enumerate(bursts, 1):
+            # A rank may send before the slowest one is done with the iteration before.
+            first, first_end, end = (
+                max(began, start + float(times[name]) * 1e-9)
+                for name in ("start_ns", "first_end_ns", "end_ns")
+            )
+            burst = Burst(1, first, end, sum(spec.shares(1)), 0.0, first_end)
+            iterations.append(Iteration(number, began, end, first - began, (burst,)))
+            began = end
+        return iterations
     for number, compute_s in enumerate(compute_times(spec)):
         first = number * spec.bursts
         own = tuple(

@@ -56,10 +56,10 @@ uint32_t reduced_ssthresh(struct flow *flow, bool marked)
 		ssthresh = 2;
 	if (!flow->job->spec->mltcp)
 		return ssthresh;
-	mltcp_delay_ask(&flow->mltcp.delay, flow->mltcp.last_ns, &flow->job->path, PATH_KEY);
+	mltcp_delay_ask(&flow->mltcp.delay, flow->mltcp.last_ns, flow->path, PATH_KEY);
 	ssthresh = mltcp_on_loss(&flow->mltcp, flow->cwnd, ssthresh, flow->srtt_ns / 1000,
 				 flow->min_rtt_ns / 1000);
-	mltcp_delay_tell(&flow->mltcp.delay, &flow->job->path, PATH_KEY);
+	mltcp_delay_tell(&flow->mltcp.delay, flow->path, PATH_KEY);
 	return ssthresh;
 }
 
@@ -170,6 +170,16 @@ static void report(struct sim *sim, struct flow *flow)
 	};
 }
 
+/* Sending begins with nothing outstanding; the module learns this from CA_EVENT_TX_START. */
+void begin_sending(struct sim *sim, struct flow *flow)
+{
+	if (!flow->job->spec->mltcp)
+		return;
+	mltcp_on_send(&flow->mltcp, sim->now, flow->retransmits);
+	mltcp_begin_small(&flow->mltcp, flow->srtt_ns / 1000, flow->min_rtt_ns / 1000, &flow->cwnd,
+			  &flow->ssthresh);
+}
+
 /* What the link has told a segment came back with an ACK. */
 void hear(struct sim *sim, struct flow *flow, uint16_t said)
 {
@@ -236,7 +246,7 @@ void account(struct sim *sim, struct flow *flow, uint64_t sent_ns, uint32_t segm
 	mltcp_delay_rtt(&state->delay, &rtt);
 	if (mltcp_on_ack(state, sim->now, flow->acked_bytes)) {
 		note(flow);
-		mltcp_delay_ask(&state->delay, sim->now, &flow->job->path, PATH_KEY);
+		mltcp_delay_ask(&state->delay, sim->now, flow->path, PATH_KEY);
 		mltcp_decide(state, params, params->mechanisms, sim->now);
 	}
 	if (flow->job->spec->rate.host && rtt.rtt_us > 0)

@@ -57,12 +57,37 @@ enum sim_weight {
 	SIM_WEIGHT_IDLE
 };
 
+/*
+ * What a rank of a job with a pattern does: it sends bytes on a flow, or computes for a share of the
+ * iteration's computing. It begins when the tasks before it are done, which end at that rank.
+ */
+struct sim_task {
+	uint32_t rank; /* that does it */
+	uint32_t ends_at; /* the rank that knows when it is done */
+	uint32_t flow; /* number in the job; SIM_COMPUTES: none */
+	uint32_t bytes;
+	double share; /* of the iteration's compute_ns */
+	uint32_t after_count;
+	const uint32_t *after; /* numbers of tasks of the same iteration */
+};
+
+#define SIM_COMPUTES UINT32_MAX
+
+/* The links that a flow's segments cross, in order, and its ACKs. */
+struct sim_path {
+	uint32_t ahead_count, back_count;
+	const uint32_t *ahead, *back; /* numbers of links */
+};
+
 enum sim_base { SIM_RENO, SIM_DCTCP };
 
 /*
  * One periodic job. Its flows share a path: segments cross the links ahead, in that order, and ACKs
  * those back; where it names none back, ACKs wait in no queue and aren't lost. A job that sends
  * both ways has a second flow for each, numbered behind the others, with the links exchanged.
+ *
+ * With tasks, the job has ranks, each flow leads from one to another on a path of its own, and an
+ * iteration is one burst, from the first message to the moment at which all ranks are done.
  */
 struct sim_job {
 	uint32_t flows; /* that carry bytes of their own one way */
@@ -77,7 +102,11 @@ struct sim_job {
 	uint64_t chunk; /* with both: each end sends so many bytes when as many have come; 0: all */
 	uint64_t start_ns; /* of the first iteration */
 	const uint64_t *compute_ns; /* of each iteration, shared equally by its bursts */
-	const uint64_t *bytes; /* of each burst and in it of each flow, 0: it idles */
+	const uint64_t
+		*bytes; /* of each burst and in it of each flow, 0: it idles; not with tasks */
+	uint32_t ranks, task_count; /* of each iteration */
+	const struct sim_task *tasks; /* NULL: none */
+	const struct sim_path *paths; /* of each flow, with tasks */
 	struct mltcp_params params;
 	struct mltcp_rate_params rate;
 };

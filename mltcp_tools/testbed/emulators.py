@@ -167,6 +167,7 @@ class Emulators:
         self._selector = selectors.DefaultSelector()
         self._processes: list[Emulator] = []
         self._server: Emulator | None = None
+        self._groups: list[list[Emulator]] = []  # of each task
 
     def __enter__(self) -> Emulators:
         self._selector.register(self._interrupts, selectors.EVENT_READ)
@@ -190,23 +191,14 @@ class Emulators:
         measured = Measured(time.monotonic())
         cpu = cpu_times()
         everybody = [*tasks, *neighbours]
-        clients: list[Emulator] = []
+        self._groups = []
         try:
-            if not self._place.served:
-                arguments = server_arguments(self._place.address, *(p.spec.cc for p in everybody))
-                self._server = self._start("the receiver", self._place.receiver, arguments)
-                self._await([self._server], "listening", READY_S)
-            for task in everybody:
-                address = self._place.address_for(task.sender)
-                namespace = self._place.senders[task.sender]
-                # The name is for who looks at processes; the job comes over the control descriptor.
-                arguments = ["client", address, f"--port={PORT}", f"--job={task.name}", "--json"]
-                clients.append(self._start(task.name, namespace, arguments))
-                clients[-1].control.send(_job_message(task))
-            self._await(clients, "connected", READY_S)
-            jobs, others = clients[: len(tasks)], clients[len(tasks) :]
-            for task, client in zip(tasks, jobs, strict=True):
-                with _sending_sockets(task, client, self._server) as fds:
+            self._launch(everybody)
+            jobs = [client for group in self._groups[: len(tasks)] for client in group]
+            others = [client for group in self._groups[len(tasks) :] for client in group]
+            clients = [*jobs, *others]
+            for task, group in zip(tasks, self._groups, strict=False):
+                with self._sending_sockets(task, group) as fds:
                     self._prepare(task, fds)
             for client in clients:
                 client.close_flows()
@@ -224,20 +216,51 @@ class Emulators:
                 client.process.wait(_END_S)
         except (MltcpError, KeyboardInterrupt) as error:
             measured.failure = error
-            _stop(clients, _DYING_S if isinstance(error, MltcpError) else 0.0)
+            _stop(self._everybody(), _DYING_S if isinstance(error, MltcpError) else 0.0)
         except (OSError, subprocess.TimeoutExpired) as error:
             measured.failure = MltcpError(f"The emulators could not be driven ({error}).")
-            _stop(clients, 0.0)
+            _stop(self._everybody(), 0.0)
         if measured.failure is not None:
             measured.duration = max(0.0, time.monotonic() - measured.start)
             measured.cpu_busy = cpu_busy(cpu, cpu_times())
-        for task, client in zip(everybody, clients, strict=False):
-            document = client.document()
-            if document is not None:
-                measured.documents[task.name] = document
+        for task, group in zip(everybody, self._groups, strict=False):
+            documents = [client.document() for client in group]
+            known = [document for document in documents if document is not None]
+            if known and len(known) == len(documents):
+                measured.documents[task.name] = self._whole(task, known)
             elif measured.failure is None:
-                measured.failure = MltcpError(client.complaint())
+                silent = next(c for c, d in zip(group, documents, strict=True) if d is None)
+                measured.failure = MltcpError(silent.complaint())
         return measured
+
+    def _launch(self, tasks: Sequence[Task]) -> None:
+        """Start the processes of all tasks, until their connections are made."""
+        if not self._place.served:
+            arguments = server_arguments(self._place.address, *(p.spec.cc for p in tasks))
+            self._server = self._start("the receiver", self._place.receiver, arguments)
+            self._await([self._server], "listening", READY_S)
+        for task in tasks:
+            address = self._place.address_for(task.sender)
+            namespace = self._place.senders[task.sender]
+            # The name is for who looks at processes; the job comes over the control descriptor.
+            arguments = ["client", address, f"--port={PORT}", f"--job={task.name}", "--json"]
+            client = self._start(task.name, namespace, arguments)
+            self._groups.append([client])
+            client.control.send(job_message(task))
+        self._await(self._everybody(), "connected", READY_S)
+
+    def _everybody(self) -> list[Emulator]:
+        return [client for group in self._groups for client in group]
+
+    @contextlib.contextmanager
+    def _sending_sockets(self, task: Task, group: Sequence[Emulator]) -> Iterator[list[int]]:
+        """Descriptors of all sockets here that send for the task, ours inside the context."""
+        with _sending_sockets(task, group[0], self._server) as fds:
+            yield fds
+
+    def _whole(self, task: Task, documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The task's result document from those of its processes."""
+        return documents[0]
 
     def _start(self, name: str, namespace: str | None, arguments: Sequence[str]) -> Emulator:
         self._interrupts.check()
@@ -325,15 +348,15 @@ def server_arguments(address: str, *ccs: str | None) -> list[str]:
     return [*arguments, "--cc", needing[0]] if needing else arguments
 
 
-def _job_message(task: Task) -> bytes:
-    """What tells a client its job (control.py)."""
+def job_message(task: Task, **more: Any) -> bytes:
+    """What tells a client its job (control.py), or with more a rank."""
     message = {
         "event": "job",
         "name": task.name,
         "spec": dataclasses.asdict(task.spec),
         "trace_s": task.trace_ms / 1000 if task.trace_ms else None,
     }
-    return json.dumps(message).encode()
+    return json.dumps(message | more).encode()
 
 
 @contextlib.contextmanager

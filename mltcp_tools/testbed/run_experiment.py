@@ -19,6 +19,7 @@ from mltcp_tools.runs.environment import sysctls
 from mltcp_tools.runs.folder import check_folder
 from mltcp_tools.runs.progress import Progress
 from mltcp_tools.testbed.emulators import Emulators, Measured, Place
+from mltcp_tools.testbed.fabric import FabricNetwork
 from mltcp_tools.testbed.leftovers import (
     LOCKS,
     RunLock,
@@ -30,6 +31,7 @@ from mltcp_tools.testbed.loop import Loop, Outcome
 from mltcp_tools.testbed.namespaces import inside
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
 from mltcp_tools.testbed.paths import ANY_ADDRESS, Paths
+from mltcp_tools.testbed.ranks import Ranks
 from mltcp_tools.testbed.treatments import Sessions, Treatments, check_treatments
 from mltcp_tools.testbed.treatments.base import Context
 
@@ -127,7 +129,9 @@ class _Run(Loop):
                 sessions.network(network)
                 groups = [[sessions.adapt(task) for task in tasks] for tasks in groups]
                 for tasks in groups:
-                    measured.append(self._run_tasks(network, tasks, neighbours, sessions))
+                    measured.append(
+                        self._run_tasks(network, tasks, neighbours, sessions, repetition)
+                    )
                     if measured[-1].failure is not None:
                         break
             receiving = all(job.direction == "receive" for job in self.experiment.jobs)
@@ -154,8 +158,10 @@ class _Run(Loop):
             warnings=sessions.warnings,
         )
 
-    def _network(self, senders: int) -> Network | Paths:
+    def _network(self, senders: int) -> Network | Paths | FabricNetwork:
         experiment, run_id = self.experiment, self._lock.id
+        if experiment.fabric is not None:
+            return FabricNetwork(run_id, experiment.fabric, experiment.sysctls)
         if not experiment.links:
             return Network(run_id, experiment.link, experiment.sysctls, senders)
         paths = [job.links for job in experiment.jobs]
@@ -164,15 +170,23 @@ class _Run(Loop):
 
     def _run_tasks(
         self,
-        network: Network | Paths,
+        network: Network | Paths | FabricNetwork,
         tasks: Sequence[Task],
         neighbours: Sequence[Task],
         sessions: Sessions,
+        repetition: int,
     ) -> Measured:
         def count(name: str) -> None:
             if any(task.name == name for task in tasks):
                 self.progress.iteration(name)
 
+        if isinstance(network, FabricNetwork):
+            with Ranks(
+                *(network, self.experiment, repetition, self.interrupts),
+                prepare=sessions.connected,
+                on_iteration=count,
+            ) as ranks:
+                return ranks.run(tasks)
         place = Place(network.senders, network.receiver, RECEIVER_ADDRESS)
         if isinstance(network, Paths):
             place = Place(
@@ -183,7 +197,7 @@ class _Run(Loop):
         ) as emulators:
             return emulators.run(tasks, neighbours)
 
-    def _describe(self, network: Network | Paths) -> None:
+    def _describe(self, network: Network | Paths | FabricNetwork) -> None:
         with inside(network.senders[0]):
             here = sysctls()
         self.environment.add(network=network.read_back(), namespace_sysctls=here)

@@ -283,7 +283,7 @@ def test_what_flows_learn_is_shown(
         job.ask("connect")
         wait_for(lambda: follower.step() or len(backend.flows()) == 2, "attached")
         job.tell(f"train 60 0.1 {BURST}")
-        wait_for(lambda: follower.step() or " itself " in shown(capsys, "jobs"), "shown")
+        wait_for(lambda: follower.step() or " learned " in shown(capsys, "jobs"), "shown")
         (listed,) = json.loads(shown(capsys, "jobs", "--json"))
         assert listed["metadata"]["source"] == "learned"
         period_s, gap_s = listed["metadata"]["period_s"], listed["metadata"]["gap_s"]
@@ -297,7 +297,7 @@ def test_what_flows_learn_is_shown(
         # Nothing is told to those who know it already.
         params = backend.jobs()[0].params
         assert (params.total_bytes, params.gap_s) == (0, 0)
-    assert any("per burst of a flow" in each and "itself: period" in each for each in said)
+    assert any("per burst of a flow" in each and "learned: period" in each for each in said)
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

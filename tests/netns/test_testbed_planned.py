@@ -58,7 +58,7 @@ def test_planned_bursts_do_not_overlap(experiment: Path, tmp_path: Path) -> None
     assert 0 < plan["score"] <= plan["bound"]
     turns = plan["turns"]
     assert set(turns) == {"job-1", "job-2"}
-    result = summarise(run)
+    result = summarise(run).document()
     shown = result["arms"]["cassini"]["plan"]
     for job, each in shown["jobs"].items():
         assert (each["shift_s"], each["turn_s"]) == (turns[job]["shift_s"], turns[job]["turn_s"])

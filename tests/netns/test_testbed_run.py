@@ -253,7 +253,7 @@ def test_neighbours_run_next_to_the_jobs_and_are_recorded(tmp_path: Path) -> Non
         assert len(rows) >= 2
         assert (rows["end_s"] > rows["start_s"]).all()
         assert set(rows["bytes"]) == {10_000}
-    result = summarise(load_run(folder))
+    result = summarise(load_run(folder)).document()
     for arm in ("cubic", "reno"):
         entry = result["arms"][arm]
         assert set(entry["neighbours"]) == {"bulk-1", "bulk-2", "rpc"}

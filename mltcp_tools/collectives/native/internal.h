@@ -49,6 +49,8 @@ struct worker {
 	bool rounds_to_agree; /* begin with a round that carries exponents and chunks alone */
 	bool nonfinite;
 	double cwnd, ssthresh; /* packets */
+	uint64_t before, total; /* bytes (worker_expect) */
+	uint64_t summed; /* bytes of this collective whose sum is in */
 	uint32_t flying;
 	bool second; /* the next new packet is the second of a pair */
 	uint64_t order, answered, scanned, recovery; /* numbers of packets sent */

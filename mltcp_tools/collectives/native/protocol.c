@@ -69,6 +69,12 @@ void worker_counters(const struct worker *w, struct worker_counters *to)
 	to->srtt_us = (uint32_t)(w->srtt_ns / 1000);
 }
 
+void worker_expect(struct worker *w, uint64_t before, uint64_t total)
+{
+	w->before = before;
+	w->total = total;
+}
+
 enum worker_state worker_state(const struct worker *w)
 {
 	return w->state;
@@ -144,6 +150,7 @@ void worker_begin(struct worker *w, const struct worker_request *request, uint64
 	w->rounds_to_agree = has_exponents(w) || request->present;
 	w->nonfinite = false;
 	w->second = false;
+	w->summed = 0;
 	w->operation = name_operation(++w->begun, request);
 	w->state = w->active ? WORKER_RUNNING : WORKER_DONE;
 	w->heard_ns = w->progress_ns = now;
@@ -312,8 +319,10 @@ static void finish_round(struct worker *w, uint32_t index, uint64_t now,
 		note_loss(w, slot);
 	else if (!slot->polls && !slot->repeated)
 		sample_rtt(w, now - slot->sent_ns);
-	if (slot->chunk != AGG_END)
+	if (slot->chunk != AGG_END) {
 		put_result(w, slot, packet);
+		w->summed += length_of(w, slot->chunk) * element_bytes(w->request.kind);
+	}
 	slot->state = SLOT_IDLE;
 	slot->round++;
 	if (slot->length)

@@ -20,6 +20,7 @@ struct beside {
     uint64_t delay_ns, jitter_ns;
     uint32_t queue;
     uint64_t wake_ns, seconds_ns, from_ns;
+    uint64_t before, total;
     bool reno;
 };
 struct beside_report {
@@ -65,10 +66,14 @@ def share(
     count: int = 2_500_000,
     slots: int = 256,
     values: int = 352,
+    expected: tuple[int, int] = (0, 0),
     reno: bool = True,
     seed: int = 1,
 ) -> Shares:
-    """The job repeats a sum of `count` float32; wake_s: a worker looks at its socket so often."""
+    """The job repeats a sum of `count` float32; wake_s: a worker looks at its socket so often.
+
+    expected: what the workers are told of their iteration (Worker.expect), bytes.
+    """
     lib, ffi = library()
     array = np.ones(count, dtype=np.float32)
     results = [np.empty_like(array) for _ in range(workers)]
@@ -95,6 +100,8 @@ def share(
         "wake_ns": int(wake_s * 1e9),
         "seconds_ns": int((seconds + skip) * 1e9),
         "from_ns": int(skip * 1e9),
+        "before": expected[0],
+        "total": expected[1],
         "reno": reno,
     }
     report = ffi.new("struct beside_report *")

@@ -68,6 +68,10 @@ def test_check_names_what_is_stale(
     assert main(["results", str(matrix), "-o", str(file)]) == 0
     assert main(["results", "--check", str(file)]) == 1
     assert "small was made by another version" in capsys.readouterr().out
+    assert main(["results", "--check", str(file), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["stale"] == ["small"]
+    assert main(["results", str(matrix), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["name"] == "small"
 
 
 def test_the_table_goes_between_the_marks(matrix: Path) -> None:

@@ -438,6 +438,7 @@ def test_command_line_reaches_the_job(port: int, capsys: pytest.CaptureFixture[s
         "weights": [3, 1],
         "active": 2,
         "chunk": 1000,
+        "pattern": None,
         "rate_bps": None,
         "host": "127.0.0.1",
         "port": port,

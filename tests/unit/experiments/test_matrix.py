@@ -90,6 +90,11 @@ def test_several_links_take_the_place_of_the_one_of_the_defaults() -> None:
     assert experiment.links["one"].rate == experiment.link.rate == 10_000_000
 
 
+def test_a_fabric_takes_the_place_of_the_link_of_the_defaults() -> None:
+    text = "name: m\ndefaults: {experiment: two-jobs}\nmixes: {one: {experiment: rings}}\n"
+    assert parse_matrix(text, "m.yaml").mixes["one"].fabric is not None
+
+
 @pytest.mark.parametrize("path", shipped_matrices().values(), ids=lambda path: path.stem)
 def test_shipped_matrices_are_valid_and_named_like_their_files(path: Path) -> None:
     matrix = load_matrix(path)

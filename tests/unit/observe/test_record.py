@@ -61,7 +61,7 @@ def test_a_killed_recording_has_all_it_had_seen(tmp_path: Path) -> None:
     assert len(run.bursts) == len(run.flow_events) == 9
     assert [view.name for view in run.experiment.jobs.values()] == ["a"]
     assert "The run was killed, or is still going on." in run.problems
-    assert summarise(run)["arms"]
+    assert summarise(run).document()["arms"]
     (profile,) = profiles_of_run(run)
     assert profile.period_s == pytest.approx(PERIOD_S)
     assert main(["report", str(folder)]) == 0

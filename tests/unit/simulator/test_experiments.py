@@ -293,7 +293,7 @@ def test_a_job_that_sends_both_ways_fills_both(chunk: str) -> None:
 def test_packets_and_round_trips_are_those_asked_for(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(SMALL)
     command = ["simulate", str(tmp_path / "small.yaml"), "--arms", "reno", "--trace", "0"]
-    more = ["--mtu", "9000", "--rtt", "5ms", "--join", "20us"]
+    more = ["--mtu", "9kB", "--rtt", "5ms", "--join", "20us"]
     assert main([*command, "-o", str(tmp_path / "usual")]) == 0
     assert main([*command, *more, "-o", str(tmp_path / "other")]) == 0
     arms = [pd.read_csv(tmp_path / run / "arms.csv") for run in ("usual", "other")]

@@ -285,6 +285,13 @@ def test_receivers_that_join_segments_send_fewer_acks() -> None:
     assert times(results[0]) != times(results[1])
 
 
+def test_no_more_is_joined_than_a_packet_holds() -> None:
+    """Seven segments of 8,948 bytes; more of them aren't waited for, however long that may be."""
+    lone = PacketJob(0.0, [0.01], [[100 * 8948]])
+    (burst,) = simulate(Link(100e9, 10**7, 20e-6), [lone], seed=1, mss=8948, join=0.1).bursts
+    assert burst["end_ns"][0] - burst["start_ns"][0] < 1e6
+
+
 def test_large_packets_are_fewer() -> None:
     lone = PacketJob(0.0, [0.01] * 3, [[10_000_000]] * 3)
     counters = simulate(Link(10e9, 2_000_000, 50e-6), [lone], seed=1, mss=8948).counters

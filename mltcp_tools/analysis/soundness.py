@@ -1,31 +1,60 @@
-"""What makes a run's numbers doubtful although nothing is missing."""
+"""Whether a run's numbers can be right (`failures`), and what makes them doubtful (`warnings_of`).
+
+The schedule alone bounds every job: no congestion control carries bytes faster than the link. The
+schedule bound also bounds the mean of equal jobs; with unequal ones an arm that prefers the short
+ones can undercut first come, first served. An arm beyond that shows a mistake in the bound, the
+bottleneck or the clock, never a good congestion control.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from mltcp_tools.analysis.bootstrap import MIN_ROOM
-from mltcp_tools.analysis.lone import Lone, findings
+from mltcp_tools.analysis.lone import findings
+from mltcp_tools.analysis.result import ArmResult, Result
 from mltcp_tools.runs.described import ALONE
 from mltcp_tools.runs.run import Run
 
+TOLERANCE = 0.01
+"""The share by which an arm may be faster: time stamps, and the bottleneck's bucket of 20 KiB."""
 BUSY_CPU = 0.85
 FEW_ITERATIONS = 40
 MANY_REALIGNED = 0.1
 
 
-def warnings_of(run: Run, result: dict[str, Any], lone: Mapping[str, Lone]) -> list[str]:
+def failures(run: Run, arms: Mapping[str, ArmResult]) -> list[str]:
+    """One sentence per arm that is faster than possible."""
+    named = run.experiment.jobs
+    known = {named[job].key for job in run.job_names if job in named}
+    equal = len(known) == 1 and all(job in named for job in run.job_names)
+    sentences = []
+    for arm, entry in arms.items():
+        for schedule, ratio in (
+            ("each job alone", entry.ratio_to_alone),
+            ("the bound", entry.ratio_to_bound if equal else None),
+        ):
+            if ratio is not None and ratio < 1 - TOLERANCE:
+                sentences.append(
+                    f"The evaluation failed: arm {arm} took {ratio:.3f} times as long as "
+                    f"{schedule}, and nothing can be faster than that; check what the link "
+                    "carries, and that all clocks are one."
+                )
+                break
+    return sentences
+
+
+def warnings_of(run: Run, result: Result) -> list[str]:
     """Sentences: what the testbed noted, a busy host, jobs that lose much alone, and the like.
 
-    `result` is a document of schema mltcp-result/1 whose warnings aren't filled in yet.
+    The result's own warnings needn't be filled in yet.
     """
     noted = run.environment.get("warnings")
     recorded = [str(each) for each in noted] if isinstance(noted, list) else []
     return [
         *recorded,
         *_busy(run, recorded),
-        *findings(run, lone),
+        *findings(run, result.lone),
         *_no_room(result),
         *_no_jitter(run),
         *_few(result),
@@ -45,12 +74,12 @@ def _busy(run: Run, recorded: list[str]) -> list[str]:
     ]
 
 
-def _no_room(result: dict[str, Any]) -> list[str]:
-    bound = result["schedules"].get("bound")
-    baseline = result["arms"].get(result["baseline"])
+def _no_room(result: Result) -> list[str]:
+    bound = result.schedules.get("bound")
+    baseline = result.arms.get(result.baseline or "")
     if not bound or not baseline:
         return []
-    ratio = baseline["ratio_to_bound"]
+    ratio = baseline.ratio_to_bound
     if ratio is not None and ratio < 1 + MIN_ROOM:
         return [
             f"The baseline is within {MIN_ROOM:.0%} of the bound ({ratio:.3f} times): there is "
@@ -71,11 +100,11 @@ def _no_jitter(run: Run) -> list[str]:
     return []
 
 
-def _few(result: dict[str, Any]) -> list[str]:
+def _few(result: Result) -> list[str]:
     few = []
-    for arm, entry in result["arms"].items():
-        jobs = [job["iteration_s"] for job in entry["jobs"].values()]
-        if jobs and min(job["count"] for job in jobs if job) < FEW_ITERATIONS:
+    for arm, entry in result.arms.items():
+        times_of_jobs = [job.iteration_s for job in entry.jobs.values()]
+        if times_of_jobs and min(times.count for times in times_of_jobs if times) < FEW_ITERATIONS:
             few.append(arm)
     if not few:
         return []
@@ -85,10 +114,10 @@ def _few(result: dict[str, Any]) -> list[str]:
     ]
 
 
-def _blind_backend(result: dict[str, Any]) -> list[str]:
+def _blind_backend(result: Result) -> list[str]:
     sentences = []
-    for arm, entry in result["arms"].items():
-        seen = (entry["kernel"] or {}).get("events_per_burst")
+    for arm, entry in result.arms.items():
+        seen = entry.kernel.events_per_burst if entry.kernel else None
         if seen is not None and not 0.9 <= seen <= 1.1:
             sentences.append(
                 f"In arm {arm} the kernel ended {seen:.2f} iterations per burst sent, where 1 is "
@@ -97,11 +126,11 @@ def _blind_backend(result: dict[str, Any]) -> list[str]:
     return sentences
 
 
-def _missed_turns(result: dict[str, Any]) -> list[str]:
+def _missed_turns(result: Result) -> list[str]:
     sentences = []
-    for arm, entry in result["arms"].items():
-        realigned = (entry["plan"] or {}).get("realigned")
-        iterations = (entry["iteration_s"] or {}).get("count")
+    for arm, entry in result.arms.items():
+        realigned = entry.plan.realigned if entry.plan else None
+        iterations = entry.iteration_s.count if entry.iteration_s else None
         if realigned and iterations and realigned > MANY_REALIGNED * iterations:
             sentences.append(
                 f"In arm {arm} {realigned} of {iterations} iterations came too late for their turn,"
