@@ -126,7 +126,7 @@ def summarise_with(quiet: Quiet, reference: Reference, settled_from: int) -> Ent
         str(name): _entry(table, reference.bursts[name], reference, settled_from)
         for name, table in reference.iterations.items()
     }
-    wrong = failures(run, arms)
+    wrong = failures(run, arms, reference.lone)
     gains, speedups = _comparisons(
         {arm: table for arm, table in tables.items() if arm not in quiet.void},
         None if wrong else reference.iterations.get("bound"),
