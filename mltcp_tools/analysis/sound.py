@@ -42,8 +42,9 @@ def _host_limits(run: Run, lone: Mapping[str, Lone]) -> list[str]:
     rows = run.arms[run.arms["arm"] == ALONE]
     busy, cpus = rows["cpu_busy"].mean(), run.environment.get("cpus")
     alone = run.iterations[run.iterations["arm"] == ALONE]
-    watched = isinstance(cpus, int) and busy > 0 and len(alone) > 0
-    if run.environment.get("simulated") or not watched:
+    if run.environment.get("simulated") or not isinstance(cpus, int) or not busy > 0:
+        return []
+    if alone.empty:
         return []
     sending = alone["comm_s"].sum() / (alone["end_s"] - alone["start_s"]).sum()
     processors = min(float(cpus), busy * cpus / sending) if sending > 0 else 0.0
