@@ -59,6 +59,15 @@
 /* The smallest window a flow may be left with, segments (as tcp_reno_ssthresh). */
 #define MLTCP_CWND_MIN 2
 
+/*
+ * The smallest window that an iteration begins with, segments: the loss of one of so many is told by
+ * the others (RFC 5681, 3.2).
+ */
+#define MLTCP_CWND_BEGIN 4
+
+/* The ratio at which all of an iteration has been sent, but for a step and what learning rounds. */
+#define MLTCP_ALL_SENT (MLTCP_ONE - 2 * MLTCP_ONE / MLTCP_STEPS)
+
 /* The slow-start threshold of a connection that hasn't lost yet (as TCP_INFINITE_SSTHRESH). */
 #define MLTCP_SSTHRESH_NONE 0x7fffffffU
 
@@ -154,6 +163,15 @@ static inline __u64 mltcp_sent(const struct mltcp_flow *f)
 	return f->acked_bytes - f->start_bytes;
 }
 
+/*
+ * Has nothing been sent twice in the present iteration? Where a hole was filled, one ACK covers far
+ * more than was just carried, so the time it took says nothing of the link's rate.
+ */
+static inline __u8 mltcp_is_clean(const struct mltcp_flow *f)
+{
+	return f->retransmits == f->start_retransmits;
+}
+
 /* Does the present ACK come after a gap? Then mltcp_is_boundary() must be asked. */
 static inline __u8 mltcp_was_idle(const struct mltcp_flow *f)
 {
@@ -222,13 +240,14 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 	f->idle_us = mltcp_gap_us(idle_ns);
 	f->iteration++;
 	f->start_bytes = f->acked_bytes;
-	f->start_retransmits = f->retransmits;
 	f->start_ns = now;
 	f->last_ns = now;
 	f->next_bytes = 0;
 	f->step_bytes = f->acked_bytes;
 	f->step_ns = now;
-	mltcp_delay_rate(&f->delay, 0, 0);
+	if (mltcp_is_clean(f))
+		mltcp_delay_rate(&f->delay, 0, 0);
+	f->start_retransmits = f->retransmits;
 }
 
 /*
@@ -289,7 +308,7 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 {
 	__u64 total = mltcp_total(f, p), sent = mltcp_sent(f);
 
-	if (f->acked_bytes > f->step_bytes && now > f->step_ns)
+	if (f->acked_bytes > f->step_bytes && now > f->step_ns && mltcp_is_clean(f))
 		mltcp_delay_rate(&f->delay, f->acked_bytes - f->step_bytes, now - f->step_ns);
 	f->step_bytes = f->acked_bytes;
 	f->step_ns = now;
@@ -469,6 +488,35 @@ static inline __u32 mltcp_resume(struct mltcp_flow *f, __u32 cwnd, __u32 ssthres
 	else
 		back = most;
 	return back > ssthresh ? back : ssthresh;
+}
+
+/*
+ * The window and slow-start threshold of a flow that begins its next iteration, both in segments:
+ * what the path holds without its queue. The rest of the window comes back as after yielding, while
+ * the queue is short; else each burst would begin with a window sent at once into a queue of which
+ * the flow knows nothing, and delay the one ahead before the first ACK tells.
+ *
+ * To be called after mltcp_on_send(). srtt_us, min_us: smoothed and least RTT of the connection,
+ * microseconds.
+ */
+static inline void mltcp_begin_small(struct mltcp_flow *f, __u32 srtt_us, __u32 min_us, __u32 *cwnd,
+				     __u32 *ssthresh)
+{
+	__u64 held;
+
+	if (!f->yield_us || f->ratio < MLTCP_ALL_SENT || min_us >= srtt_us)
+		return;
+	held = mltcp_div64((__u64)*cwnd * min_us, srtt_us);
+	if (held < MLTCP_CWND_BEGIN)
+		held = MLTCP_CWND_BEGIN;
+	if (held >= *cwnd)
+		return;
+	if (!f->resume_ssthresh) {
+		f->resume_ssthresh = *cwnd > *ssthresh ? *cwnd : *ssthresh;
+		f->full_cwnd = *cwnd;
+	}
+	*cwnd = held;
+	*ssthresh = held;
 }
 
 /*

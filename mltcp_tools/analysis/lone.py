@@ -11,10 +11,10 @@ they stand, too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
-from mltcp_tools.runs.described import ALONE, JobView
+from mltcp_tools.runs.described import ALONE, DescribedJob
 from mltcp_tools.runs.run import Run
 
 MTU = 1500
@@ -53,20 +53,16 @@ class Lone:
     mean_s: float | None
     median_s: float | None
     bursts: int
+    alone_s: float = field(init=False)
+    """Communication time of an iteration to which nothing comes in the way, seconds."""
+    loss: float | None = field(init=False)
+    """How many times as long the lone iterations took as they need, on average."""
 
-    @property
-    def alone_s(self) -> float:
-        """Communication time of an iteration to which nothing comes in the way, seconds."""
-        return self.needs_s + self.bursts * self.latency_s
-
-    @property
-    def loss(self) -> float | None:
-        """How many times as long the lone iterations took as they need, on average."""
-        return self.mean_s / self.alone_s if self.mean_s and self.alone_s > 0 else None
-
-    def as_dict(self) -> dict[str, Any]:
-        """For the result: the fields, and `loss`."""
-        return asdict(self) | {"alone_s": self.alone_s, "loss": self.loss}
+    def __post_init__(self) -> None:
+        alone_s = self.needs_s + self.bursts * self.latency_s
+        object.__setattr__(self, "alone_s", alone_s)
+        loss = self.mean_s / alone_s if self.mean_s and alone_s > 0 else None
+        object.__setattr__(self, "loss", loss)
 
 
 def lone_jobs(run: Run, bursts: Mapping[str, int]) -> dict[str, Lone]:
@@ -104,7 +100,7 @@ def lone_jobs(run: Run, bursts: Mapping[str, int]) -> dict[str, Lone]:
     return found
 
 
-def _least_s(run: Run, view: JobView) -> float | None:
+def _least_s(run: Run, view: DescribedJob) -> float | None:
     """Seconds that the job's bytes take on the slowest of its links, None where that isn't known.
 
     All flows of a burst share the link, so their number and shares don't matter.

@@ -14,7 +14,7 @@ from mltcp_tools.runs.run import Run
 from mltcp_tools.simulator.schedules import (
     SCHEDULES,
     Schedule,
-    SimulatedJob,
+    ScheduledJob,
     iterations_of,
     simulate,
 )
@@ -152,7 +152,7 @@ def _sources(run: Run) -> dict[int, str]:
 
 def _simulated_jobs(
     run: Run, arm: str, repetition: int, reference: Reference
-) -> list[SimulatedJob]:
+) -> list[ScheduledJob]:
     table = run.iterations
     table = table[(table["arm"] == arm) & (table["repetition"] == repetition)]
     jobs = []
@@ -163,7 +163,7 @@ def _simulated_jobs(
         view = run.experiment.jobs.get(str(name))
         first = rows.iloc[0]
         jobs.append(
-            SimulatedJob(
+            ScheduledJob(
                 name=str(name),
                 start_s=float(first["start_s"]) if rows.index[0] == 1 else 0.0,
                 compute_s=[float(value) for value in every.fillna(every.mean())],

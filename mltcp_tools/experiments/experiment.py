@@ -65,7 +65,7 @@ from mltcp_tools.emulator.patterns import Connection
 from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.arms import ALONE, Arm
 from mltcp_tools.experiments.fabric import Fabric
-from mltcp_tools.experiments.jobs import Job
+from mltcp_tools.experiments.jobs import ExperimentJob
 from mltcp_tools.experiments.links import Link
 from mltcp_tools.experiments.neighbours import OWN, Neighbour
 from mltcp_tools.units import exact_bytes, exact_seconds
@@ -85,7 +85,7 @@ class Experiment:
     links: dict[str, Link]
     fabric: Fabric | None
     sysctls: dict[str, str]
-    jobs: tuple[Job, ...]
+    jobs: tuple[ExperimentJob, ...]
     neighbours: tuple[Neighbour, ...]
     arms: tuple[Arm, ...]
     baseline: str
@@ -100,7 +100,7 @@ class Experiment:
             return dataclasses.replace(self.arm(self.baseline), name=ALONE, treatments=())
         return next(arm for arm in self.arms if arm.name == name)
 
-    def job(self, name: str) -> Job:
+    def job(self, name: str) -> ExperimentJob:
         """The job called `name`."""
         return next(job for job in self.jobs if job.name == name)
 
@@ -112,25 +112,27 @@ class Experiment:
                 asked.setdefault(neighbour.cc, f"neighbour {neighbour.name}")
         return asked
 
-    def iterations_of(self, job: Job) -> int:
+    def iterations_of(self, job: ExperimentJob) -> int:
         """How many iterations `job` runs in every arm but `alone`."""
         return job.iterations or self.iterations
 
-    def lone_jobs(self) -> list[Job]:
+    def lone_jobs(self) -> list[ExperimentJob]:
         """One job of each kind: those whose demand no earlier job has."""
-        kinds: dict[tuple[Any, ...], Job] = {}
+        kinds: dict[tuple[Any, ...], ExperimentJob] = {}
         for job in self.jobs:
             kinds.setdefault(job.demand(), job)
         return list(kinds.values())
 
-    def spines_of(self, repetition: int, job: Job, connection: Connection) -> tuple[int, int]:
+    def spines_of(
+        self, repetition: int, job: ExperimentJob, connection: Connection
+    ) -> tuple[int, int]:
         """The spines (from 1) that packets of the job's connection take ahead and back: the same in
         every arm of a repetition."""
         assert self.fabric is not None
         key = (self.seed, repetition, job.name, *connection)
         return self.fabric.spine(*key, "ahead"), self.fabric.spine(*key, "back")
 
-    def job_seed(self, repetition: int, job: Job) -> int:
+    def job_seed(self, repetition: int, job: ExperimentJob) -> int:
         """Seed of the job's compute times: the same in every arm of a repetition."""
         return int(self._draws(repetition, job).generate_state(1)[0])
 
@@ -145,7 +147,7 @@ class Experiment:
         number = len(self.jobs) + len(self.neighbours)
         return int(self._sequence(repetition, number).generate_state(1)[0])
 
-    def start_delay(self, repetition: int, job: Job) -> float:
+    def start_delay(self, repetition: int, job: ExperimentJob) -> float:
         """Seconds from the arm's start to the job's first iteration: the same in every arm."""
         if job.start is not None:
             return job.start
@@ -154,7 +156,7 @@ class Experiment:
         generator = np.random.default_rng(self._draws(repetition, job).spawn(1)[0])
         return float(generator.uniform(0.0, lone))
 
-    def _draws(self, repetition: int, job: Job) -> np.random.SeedSequence:
+    def _draws(self, repetition: int, job: ExperimentJob) -> np.random.SeedSequence:
         return self._sequence(repetition, self.jobs.index(job))
 
     def _sequence(self, repetition: int, number: int) -> np.random.SeedSequence:
@@ -247,7 +249,7 @@ def _link_document(link: Link) -> dict[str, Any]:
     return dataclasses.asdict(link) | {"rate": rate, "queue": queue, "delay": delay}
 
 
-def _job_document(job: Job) -> dict[str, Any]:
+def _job_document(job: ExperimentJob) -> dict[str, Any]:
     document = dataclasses.asdict(job)
     document["bytes"] = exact_bytes(job.bytes)
     document["compute"] = exact_seconds(job.compute)

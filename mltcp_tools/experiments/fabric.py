@@ -15,7 +15,7 @@ from typing import Any
 from mltcp_tools.document import Section
 from mltcp_tools.emulator.patterns import KINDS
 from mltcp_tools.experiments import values
-from mltcp_tools.experiments.jobs import Job
+from mltcp_tools.experiments.jobs import ExperimentJob
 from mltcp_tools.experiments.links import Link, read_one_of_several
 
 MAX_RACKS = 8
@@ -101,7 +101,7 @@ def read_fabric(top: Section) -> Fabric | None:
     )
 
 
-def check_hosts(top: Section, jobs: Iterable[Job], fabric: Fabric | None) -> None:
+def check_hosts(top: Section, jobs: Iterable[ExperimentJob], fabric: Fabric | None) -> None:
     """Raise UsageError unless each job has a pattern and hosts of the fabric; none without one."""
     for job in jobs:
         where = f"of job {job.name}"

@@ -19,7 +19,7 @@ class Straggler:
 
 
 @dataclass(frozen=True)
-class Job:
+class ExperimentJob:
     """One periodic job. `bytes` per iteration, `compute` and `start` in seconds (None: random),
     `rate` in bit/s, `links` the names of those it crosses where there are several. `hosts`: those
     of the fabric where its ranks run, which communicate in a `pattern` of so many `pieces`."""

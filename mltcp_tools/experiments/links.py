@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from mltcp_tools.document import Section
 from mltcp_tools.experiments import values
-from mltcp_tools.experiments.jobs import Job
+from mltcp_tools.experiments.jobs import ExperimentJob
 from mltcp_tools.experiments.neighbours import Neighbour
 from mltcp_tools.units import parse_bytes, parse_fraction, parse_rate, parse_seconds
 
@@ -66,7 +66,7 @@ def read_links(top: Section) -> tuple[Link, dict[str, Link]]:
 
 
 def check_paths(
-    top: Section, travellers: Iterable[Job | Neighbour], links: Mapping[str, Link]
+    top: Section, travellers: Iterable[ExperimentJob | Neighbour], links: Mapping[str, Link]
 ) -> None:
     """Raise UsageError unless each crosses links that there are, each once; none with one link."""
     for each in travellers:

@@ -18,7 +18,7 @@ from mltcp_tools.experiments import values
 from mltcp_tools.experiments.arms import ALONE, Arm, congestion_control, read_arms
 from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.fabric import check_hosts, read_fabric
-from mltcp_tools.experiments.jobs import Job, Straggler
+from mltcp_tools.experiments.jobs import ExperimentJob, Straggler
 from mltcp_tools.experiments.links import Link, check_paths, read_links
 from mltcp_tools.experiments.neighbours import OWN, Neighbour
 from mltcp_tools.experiments.treatments import Cassini
@@ -137,7 +137,7 @@ def read_experiment(top: Section) -> Experiment:
 
 
 def _check_arms(
-    top: Section, arms: Iterable[Arm], jobs: Sequence[Job], links: Mapping[str, Link]
+    top: Section, arms: Iterable[Arm], jobs: Sequence[ExperimentJob], links: Mapping[str, Link]
 ) -> None:
     """Raise UsageError for an arm that these jobs can't be run in."""
     uneven = [job.name for job in jobs if job.uneven]
@@ -183,10 +183,10 @@ def _read_sysctls(section: Section | None) -> dict[str, str]:
     return sysctls
 
 
-def _read_jobs(top: Section) -> tuple[Job, ...]:
-    jobs: list[Job] = []
+def _read_jobs(top: Section) -> tuple[ExperimentJob, ...]:
+    jobs: list[ExperimentJob] = []
     taken: set[str] = set()
-    for section in top.sections("jobs", [*_fields(Job), "count"]):
+    for section in top.sections("jobs", [*_fields(ExperimentJob), "count"]):
         job = _read_job(section)
         names = _count(section, job.name, taken)
         jobs += [dataclasses.replace(job, name=name) for name in names]
@@ -208,9 +208,9 @@ def _count(section: Section, name: str, taken: set[str]) -> list[str]:
     return names
 
 
-def _read_job(section: Section) -> Job:
-    default_start: float | None = Job.start
-    job = Job(
+def _read_job(section: Section) -> ExperimentJob:
+    default_start: float | None = ExperimentJob.start
+    job = ExperimentJob(
         name=section.get("name", values.name, "job"),
         bytes=section.get("bytes", values.within(parse_bytes, 1, 1 << 50, "bytes")),
         compute=section.get("compute", values.within(parse_seconds, 1e-3, 3600.0, "seconds")),

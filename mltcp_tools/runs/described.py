@@ -31,7 +31,7 @@ _Number = TypeVar("_Number", int, float)
 
 
 @dataclass(frozen=True)
-class JobView:
+class DescribedJob:
     """A job's parameters that decide how long its communication takes with the link to itself.
 
     bytes: per iteration. compute_s: seconds per iteration before jitter. direction: send, receive
@@ -74,7 +74,7 @@ class JobView:
 
 
 @dataclass(frozen=True)
-class ExperimentView:
+class DescribedExperiment:
     """An experiment as far as it could be read; `document` is the file's content, or {}.
 
     rate_bps: the bottleneck's rate in bits per second, the sum where there are several, and None
@@ -89,7 +89,7 @@ class ExperimentView:
     rate_bps: int | None = None
     link_rates: dict[str, int] = field(default_factory=dict)
     delay_s: float = 0.0
-    jobs: dict[str, JobView] = field(default_factory=dict)
+    jobs: dict[str, DescribedJob] = field(default_factory=dict)
     neighbours: dict[str, str] = field(default_factory=dict)
     arms: dict[str, dict[str, Any]] = field(default_factory=dict)
     baseline: str | None = None
@@ -130,35 +130,35 @@ class ExperimentView:
         return _entries(self.document, field_name)
 
 
-def read_experiment(path: Path, problems: list[str]) -> ExperimentView:
+def read_experiment(path: Path, problems: list[str]) -> DescribedExperiment:
     """The experiment in `path`; what can't be read is appended to `problems`, never raised."""
     if not path.is_file():
         problems.append(f"{path.name} is missing; names and parameters come from the tables alone.")
-        return ExperimentView()
+        return DescribedExperiment()
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8", errors="replace"))
     except (yaml.YAMLError, OSError, ValueError, LookupError, ArithmeticError, RecursionError):
         # PyYAML leaves the 13th month, numbers of 5000 digits and the like to Python.
         problems.append(f"{path.name} is not readable YAML; the tables alone are used.")
-        return ExperimentView()
+        return DescribedExperiment()
     if not isinstance(document, dict):
         problems.append(f"{path.name} describes no experiment; the tables alone are used.")
-        return ExperimentView()
+        return DescribedExperiment()
     return view_experiment(document, problems)
 
 
-def view_experiment(document: dict[str, Any], problems: list[str]) -> ExperimentView:
+def view_experiment(document: dict[str, Any], problems: list[str]) -> DescribedExperiment:
     """An experiment's document (the YAML file's content) as the analysis sees it."""
     link_rates = _link_rates(document, problems)
     iterations = _whole(document.get("iterations"))
-    jobs: dict[str, JobView] = {}
+    jobs: dict[str, DescribedJob] = {}
     for entry in _entries(document, "jobs"):
         for job in _jobs_of(entry, iterations, problems):
             jobs[job.name] = job
     if not jobs:
         problems.append("The experiment names no jobs.")
     arms = document.get("arms")
-    return ExperimentView(
+    return DescribedExperiment(
         name=str(document.get("name") or "unnamed"),
         description=str(document.get("description") or ""),
         rate_bps=None if "fabric" in document else sum(link_rates.values()) or None,
@@ -181,7 +181,9 @@ def view_experiment(document: dict[str, Any], problems: list[str]) -> Experiment
     )
 
 
-def _jobs_of(entry: dict[str, Any], iterations: int | None, problems: list[str]) -> list[JobView]:
+def _jobs_of(
+    entry: dict[str, Any], iterations: int | None, problems: list[str]
+) -> list[DescribedJob]:
     name = str(entry.get("name") or "job")
     size = _quantity(parse_bytes, entry.get("bytes"), f"size of job {name}", problems)
     compute = _quantity(
@@ -189,7 +191,7 @@ def _jobs_of(entry: dict[str, Any], iterations: int | None, problems: list[str])
     )
     links = entry.get("links")
     return [
-        JobView(
+        DescribedJob(
             name=each,
             bytes=size,
             compute_s=compute,

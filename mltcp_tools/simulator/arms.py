@@ -19,12 +19,12 @@ from mltcp_tools.emulator.report import Result as Report
 from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.links import Link as Bottleneck
-from mltcp_tools.experiments.plans import Plan, parameters_of, plans_of
+from mltcp_tools.experiments.tasks import Task, parameters_of, tasks_of
 from mltcp_tools.experiments.treatments import WEIGHTS, Feedback, Sincronia
 from mltcp_tools.native.uapi import from_fixed
 from mltcp_tools.simulator.library import (
-    Job,
     Link,
+    PacketJob,
     Priorities,
     Result,
     Stop,
@@ -64,12 +64,12 @@ class Settings:
 class SimulatedArm:
     """What the jobs of an arm report; times are seconds from the arm's start.
 
-    documents: of each plan, as `mltcp_tools.emulator.report` has them. events: job, flow (those
+    documents: of each task, as `mltcp_tools.emulator.report` has them. events: job, flow (those
     that answer are numbered behind the others), and the iteration that MLTCP saw end. duration:
     until the last job was done. bytes, packets, drops, marks: of the links, on the wire.
     """
 
-    documents: list[tuple[Plan, dict[str, Any]]] = field(default_factory=list)
+    documents: list[tuple[Task, dict[str, Any]]] = field(default_factory=list)
     events: list[tuple[str, int, IterationEvent]] = field(default_factory=list)
     duration: float = 0.0
     bytes: int = 0
@@ -90,19 +90,19 @@ def simulate_arm(
     Raises Stopped when `stop` is set meanwhile.
     """
     done = SimulatedArm()
-    for plans in plans_of(experiment, arm, repetition, settings.trace_ms):
+    for tasks in tasks_of(experiment, arm, repetition, settings.trace_ms):
         result = simulate(
             _links(experiment, settings.rtt_s),
-            [_job(experiment, arm, repetition, plan) for plan in plans],
+            [_job(experiment, arm, repetition, task) for task in tasks],
             seed=experiment.link_seed(repetition),
-            trace=plans[0].trace_ms / 1000,
+            trace=tasks[0].trace_ms / 1000,
             slow_start_after_idle=experiment.sysctls.get(SLOW_START_AFTER_IDLE, "1") != "0",
             mss=settings.mtu - MSS_BELOW_MTU,
             join=settings.join_s,
             priorities=_priorities(arm),
             stop=stop,
         )
-        _add(done, plans, result)
+        _add(done, tasks, result)
     return done
 
 
@@ -110,7 +110,7 @@ def _priorities(arm: Arm) -> Priorities:
     settings = arm.treatment(Sincronia)
     if settings is None:
         return Priorities()
-    return Priorities(settings.levels, WEIGHTS.index(settings.weight), CONTROL_S)
+    return Priorities(settings.levels, WEIGHTS.index(settings.weight), CONTROL_S, settings.floor)
 
 
 def _links(experiment: Experiment, rtt_s: float) -> list[Link]:
@@ -126,31 +126,31 @@ def _link(link: Bottleneck, rtt_s: float) -> Link:
     return Link(link.rate, link.queue, rtt_s + link.delay, link.loss, marks)
 
 
-def _path(experiment: Experiment, plan: Plan) -> dict[str, tuple[int, ...]]:
+def _path(experiment: Experiment, task: Task) -> dict[str, tuple[int, ...]]:
     """The links that segments and ACKs cross.
 
     Over one link, ACKs of jobs that only send meet no queue that matters.
     """
     names = list(experiment.links)
-    ahead = tuple(names.index(name) for name in experiment.job(plan.name).links) or (0,)
+    ahead = tuple(names.index(name) for name in experiment.job(task.name).links) or (0,)
     back = tuple(number + max(1, len(names)) for number in reversed(ahead))
-    if plan.spec.direction == "receive":
+    if task.spec.direction == "receive":
         return {"ahead": back, "back": ahead}
     two_way = any(job.direction != "send" for job in experiment.jobs)
     return {"ahead": ahead, "back": back if names or two_way else ()}
 
 
-def _job(experiment: Experiment, arm: Arm, repetition: int, plan: Plan) -> Job:
-    spec, params = plan.spec, None
+def _job(experiment: Experiment, arm: Arm, repetition: int, task: Task) -> PacketJob:
+    spec, params = task.spec, None
     feedback = arm.treatment(Feedback)
     if arm.is_mltcp:
         params = params_fields(
-            with_mechanisms(parameters_of(arm, experiment.job(plan.name)), arm.cc)
+            with_mechanisms(parameters_of(arm, experiment.job(task.name)), arm.cc)
         )
     computes = list(compute_times(spec))
-    program = program_of(experiment, repetition, plan)
+    program = program_of(experiment, repetition, task)
     bursts = range(len(computes) * spec.bursts) if program is None else ()
-    return Job(
+    return PacketJob(
         start=spec.start_delay_s,
         compute=computes,
         bytes=[spec.shares(burst + 1) for burst in bursts],
@@ -161,21 +161,21 @@ def _job(experiment: Experiment, arm: Arm, repetition: int, plan: Plan) -> Job:
         both=spec.direction == "both",
         chunk=spec.chunk or 0,
         program=program,
-        **({} if program else _path(experiment, plan)),
+        **({} if program else _path(experiment, task)),
     )
 
 
-def _add(done: SimulatedArm, plans: Sequence[Plan], result: Result) -> None:
+def _add(done: SimulatedArm, tasks: Sequence[Task], result: Result) -> None:
     """Add what ran after the rest of the arm."""
     start = done.duration
-    for number, plan in enumerate(plans):
-        report = Report(plan.name, asdict(plan.spec))
-        report.iterations += _iterations(plan.spec, result.bursts[number], start)
+    for number, task in enumerate(tasks):
+        report = Report(task.name, asdict(task.spec))
+        report.iterations += _iterations(task.spec, result.bursts[number], start)
         samples = result.samples[result.samples["job"] == number]
         report.samples += [_sample(sample, start) for sample in samples]
-        done.documents.append((plan, report.document()))
+        done.documents.append((task, report.document()))
     done.events += [
-        (plans[event["job"]].name, int(event["flow"]), _event(event, start))
+        (tasks[event["job"]].name, int(event["flow"]), _event(event, start))
         for event in result.events
     ]
     done.duration += max(float(bursts["end_ns"][-1]) for bursts in result.bursts) * 1e-9

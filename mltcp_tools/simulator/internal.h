@@ -13,8 +13,8 @@
 /* What Ethernet, IPv4 and TCP with timestamps add to the payload of a segment. */
 #define HEADERS 66
 
-/* Segments that a receiver joins at most: what a packet of 64 kB holds, of 1,448 bytes each. */
-#define JOINED 45
+/* Bytes that a receiver joins at most: what a packet holds (GRO_LEGACY_MAX_SIZE). */
+#define JOINED_MAX 65536
 
 /* The kernel's shortest time-out (TCP_RTO_MIN). */
 #define RTO_MIN_NS (200 * NS_PER_MS)
@@ -47,6 +47,7 @@ struct event {
 	uint8_t news_count;
 	bool duplicate; /* ACK: of a segment that had come already (DSACK, RFC 2883) */
 	bool marked; /* RECEIVE: by a link (CE) */
+	bool asks; /* the links, what they say to it */
 	uint16_t
 		said; /* what the worst link told the segment, see mltcp_hop_pass(); ACK: returned */
 	uint32_t owner; /* number of the job (BURST, SAMPLE, COMPUTED), link (SENT), else flow */
@@ -145,12 +146,19 @@ struct flow {
 	uint32_t quick_acks; /* segments yet to be acknowledged at once */
 	uint64_t last_received_ns, delayed_ack_ns, join_ns; /* 0: none */
 
-	uint16_t said; /* what the worst link has told the latest segment */
+	uint16_t said; /* what the worst link has told the latest segment that asked; 0: returned */
+	uint64_t asked_ns; /* when the latest segment that asked was sent */
 	__u64 *path; /* what flows of the job on this path tell each other */
 	__u64 own_path; /* with tasks, no other flow is on it */
 
 	struct mltcp_flow mltcp;
 	struct mltcp_rate rate;
+};
+
+/* What the flows of a job that send one way know together. */
+struct way {
+	struct mltcp_rate_path path;
+	struct mltcp_rate_job sent;
 };
 
 struct job {
@@ -160,6 +168,7 @@ struct job {
 	uint32_t number;
 	uint32_t burst; /* the present one, of all of the run */
 	uint32_t sending; /* flows that aren't done with it */
+	struct way ways[2]; /* of its flows, and of those that answer */
 	__u64 path; /* what its flows tell each other, see mltcp_delay_ask() */
 	struct program *program; /* NULL without tasks */
 	uint32_t level; /* of priority, 0 the best */
@@ -170,6 +179,7 @@ struct waiting {
 	struct event *packets; /* as they came */
 	size_t first, count, room;
 	uint64_t bytes; /* on the wire */
+	uint64_t due_ns; /* by when the level is sure of its next packet, see sim_options.floor */
 };
 
 /* A link as its feedback sees it, and its queues where there are levels of priority. */
@@ -242,6 +252,7 @@ void start_congestion_control(struct flow *flow);
 uint32_t reduced_ssthresh(struct flow *flow, bool marked);
 void count_marks(struct flow *flow, uint32_t delivered, uint32_t marks);
 void avoid_congestion(struct flow *flow, uint32_t acked);
+void begin_sending(struct sim *sim, struct flow *flow);
 void hear(struct sim *sim, struct flow *flow, uint16_t said);
 void account(struct sim *sim, struct flow *flow, uint64_t sent_ns, uint32_t segments,
 	     uint64_t acked);

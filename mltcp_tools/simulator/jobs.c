@@ -133,7 +133,8 @@ static void handle(struct sim *sim, const struct event *event)
 		arrive(sim, &sim->flows[owner], event);
 		break;
 	case RECEIVE:
-		sim->flows[owner].said = event->said;
+		if (event->said)
+			sim->flows[owner].said = event->said;
 		receive(sim, &sim->flows[owner], event->seq, event->marked);
 		break;
 	case ACK:

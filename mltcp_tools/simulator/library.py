@@ -51,6 +51,7 @@ struct sim_options {
     uint32_t slow_start_after_idle, mss, window;
     uint64_t join_ns;
     uint32_t levels, weight;
+    double floor;
     uint64_t control_ns;
     const volatile uint32_t *stop;
 };
@@ -126,11 +127,13 @@ class Priorities:
 
     levels: 8 at most; 0: one queue for all. weight: number of the weights by which bursts are
     ordered (enum sim_weight). control: seconds until levels follow a burst's beginning or end.
+    floor: share of a link that each level is sure of.
     """
 
     levels: int = 0
     weight: int = 0
     control: float = 0.0
+    floor: float = 0.0
 
 
 Route = tuple[tuple[int, ...], tuple[int, ...]]
@@ -150,7 +153,7 @@ class Program:
 
 
 @dataclass(frozen=True)
-class Job:
+class PacketJob:
     """One periodic job.
 
     start: seconds until its first iteration. compute: seconds of each iteration, shared equally by
@@ -223,7 +226,7 @@ class Stopped(MltcpError):
 
 def simulate(
     links: Link | Sequence[Link],
-    jobs: Sequence[Job],
+    jobs: Sequence[PacketJob],
     *,
     seed: int,
     trace: float = 0.0,
@@ -255,7 +258,7 @@ def simulate(
         arrays.append(ffi.new(kind, list(values)))
         return arrays[-1]
 
-    def program(job: Job) -> dict[str, Any]:
+    def program(job: PacketJob) -> dict[str, Any]:
         if job.program is None:
             return {}
         number = {connection: n for n, connection in enumerate(connections(job.program.tasks))}
@@ -342,6 +345,7 @@ def simulate(
                 "join_ns": nanoseconds(join),
                 "levels": priorities.levels,
                 "weight": priorities.weight,
+                "floor": priorities.floor,
                 "control_ns": nanoseconds(priorities.control),
                 "stop": stop.flag,
             },
@@ -361,7 +365,7 @@ def simulate(
     return Result(np.split(bursts, upto[:-1]), samples, events, counted)
 
 
-def _window(links: Sequence[Link], jobs: Sequence[Job], mss: int) -> int:
+def _window(links: Sequence[Link], jobs: Sequence[PacketJob], mss: int) -> int:
     """Segments in flight at most: WINDOW, or where a path holds more, what it holds twice over.
 
     So much is what people give to the buffers of hosts on such links.

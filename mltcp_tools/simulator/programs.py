@@ -6,10 +6,12 @@ all arms of a repetition, on the testbed, too. ACKs come back over one that thei
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from mltcp_tools.emulator.job import compute_times
 from mltcp_tools.emulator.patterns import connections
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import Plan, plans_of
+from mltcp_tools.experiments.tasks import Task, tasks_of
 from mltcp_tools.simulator.fluid import RankedJob
 from mltcp_tools.simulator.library import Program
 
@@ -18,15 +20,15 @@ HOPS = 4
 single link elsewhere."""
 
 
-def program_of(experiment: Experiment, repetition: int, plan: Plan) -> Program | None:
+def program_of(experiment: Experiment, repetition: int, task: Task) -> Program | None:
     """The job's tasks and its connections' paths; None where it has no pattern.
 
     Links are numbered as the experiment has them, first all upwards, then all downwards.
     """
-    fabric, pattern, job = experiment.fabric, plan.spec.pattern, experiment.job(plan.name)
+    fabric, pattern, job = experiment.fabric, task.spec.pattern, experiment.job(task.name)
     if fabric is None or pattern is None:
         return None
-    tasks = pattern.tasks(plan.spec.bytes_per_iteration, plan.spec.flows)
+    steps = pattern.tasks(task.spec.bytes_per_iteration, task.spec.flows)
     number = {name: n for n, name in enumerate(experiment.links)}
 
     def route(source: int, destination: int, spine: int) -> tuple[int, ...]:
@@ -34,30 +36,30 @@ def program_of(experiment: Experiment, repetition: int, plan: Plan) -> Program |
         return tuple(number[way.link] + (0 if way.up else len(number)) for way in path)
 
     paths = []
-    for connection in connections(tasks):
+    for connection in connections(steps):
         ahead, back = experiment.spines_of(repetition, job, connection)
         rank, to, _ = connection
         paths.append((route(rank, to, ahead), route(to, rank, back)))
-    return Program(pattern.ranks, tasks, paths)
+    return Program(pattern.ranks, steps, paths)
 
 
 def ranked_jobs(
     experiment: Experiment, repetition: int, payload: float, rtt_s: float
-) -> tuple[list[RankedJob], dict[int, float]]:
+) -> tuple[list[RankedJob], dict[Hashable, float]]:
     """The jobs of a repetition for the schedules, and what each link carries, bytes per second.
 
     payload: share of a link's bytes that is. rtt_s: of an empty path over HOPS links.
     """
     jobs = []
-    for plan in plans_of(experiment, experiment.arm(experiment.baseline), repetition)[0]:
-        program = program_of(experiment, repetition, plan)
+    for task in tasks_of(experiment, experiment.arm(experiment.baseline), repetition)[0]:
+        program = program_of(experiment, repetition, task)
         assert program is not None
         paths = [ahead for ahead, _ in program.paths]
         jobs.append(
             RankedJob(
-                name=plan.name,
-                start_s=plan.spec.start_delay_s,
-                compute_s=list(compute_times(plan.spec)),
+                name=task.name,
+                start_s=task.spec.start_delay_s,
+                compute_s=list(compute_times(task.spec)),
                 tasks=program.tasks,
                 paths=paths,
                 latencies_s=[len(path) * rtt_s / HOPS / 2 for path in paths],

@@ -17,6 +17,7 @@ static void send_ack(struct sim *sim, struct flow *flow, bool duplicate)
 	flow->news_count = 0;
 	flow->unacknowledged = 0;
 	flow->marks = 0;
+	flow->said = 0;
 	flow->delayed_ack_ns = 0;
 	flow->join_ns = 0;
 }
@@ -75,7 +76,7 @@ static void delay_ack(struct sim *sim, struct flow *flow)
 /* In-order segments may still be joined by others (GRO), so that one ACK serves them all. */
 static void join(struct sim *sim, struct flow *flow)
 {
-	if (flow->unacknowledged >= JOINED) {
+	if ((flow->unacknowledged + 1) * flow->mss > JOINED_MAX) {
 		send_ack(sim, flow, false);
 	} else if (!flow->join_ns) {
 		flow->join_ns = sim->now + sim->options->join_ns;

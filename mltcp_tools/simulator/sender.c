@@ -132,9 +132,8 @@ static uint32_t payload_of(const struct sim *sim, const struct flow *flow, uint6
 
 void send_new(struct sim *sim, struct flow *flow)
 {
-	/* The module learns this from CA_EVENT_TX_START. */
 	if (flow->una == flow->nxt)
-		mltcp_on_send(&flow->mltcp, sim->now, flow->retransmits);
+		begin_sending(sim, flow);
 	*segment_at(flow, flow->nxt) =
 		(struct segment){.bytes = flow->job->program ? message_payload(sim, flow, flow->nxt)
 							     : payload_of(sim, flow, flow->nxt)};

@@ -16,7 +16,8 @@
  *   DCTCP               the share of marked segments, and what it takes away   RFC 8257
  *
  * Flows that follow feedback (mltcp_rate.h) hear what the worst link told the latest segment that
- * is acknowledged, and are paced as the kernel's internal pacing does it.
+ * asked, and are paced by that law, or as the kernel's internal pacing does it. All jobs run on
+ * hosts of their own.
  *
  * Left out: cubic, bbr and every other congestion control; other pacing; super-packets in the queue;
  * receive windows, but for sim_options.window; RACK's reordering window and the undoing of
@@ -119,6 +120,7 @@ struct sim_options {
 	uint64_t join_ns; /* receivers join segments that come within so long (GRO), 0: none */
 	uint32_t levels; /* of priority, each with a queue of its own at a link; 0: one for all */
 	uint32_t weight; /* enum sim_weight, where there are levels */
+	double floor; /* share of a link that each level is sure of; 0: of none */
 	uint64_t control_ns; /* from the beginning or end of a burst until levels follow it */
 	const volatile uint32_t *stop; /* when this is no longer 0, the run ends early */
 };

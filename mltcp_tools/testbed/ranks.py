@@ -8,7 +8,7 @@ from typing import Any
 
 from mltcp_tools.emulator.patterns import connections
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import Plan
+from mltcp_tools.experiments.tasks import Task
 from mltcp_tools.testbed.emulators import (
     PORT,
     READY_S,
@@ -22,7 +22,7 @@ from mltcp_tools.testbed.fabric import FabricNetwork
 
 
 class Ranks(Emulators):
-    """Runs plans of jobs with patterns on a fabric's hosts; otherwise as `Emulators`.
+    """Runs tasks of jobs with patterns on a fabric's hosts; otherwise as `Emulators`.
 
     `prepare` gets a job's sockets in the order of its connections (`patterns.connections`).
     """
@@ -34,7 +34,7 @@ class Ranks(Emulators):
         repetition: int,
         interrupts: Stop,
         *,
-        prepare: Callable[[Plan, Sequence[int]], None],
+        prepare: Callable[[Task, Sequence[int]], None],
         on_iteration: Callable[[str], None],
     ) -> None:
         place = Place(network.senders, None, "", served=True)
@@ -43,19 +43,19 @@ class Ranks(Emulators):
         self._experiment = experiment
         self._repetition = repetition
 
-    def _launch(self, plans: Sequence[Plan]) -> None:
-        for plan in plans:
-            job = self._experiment.job(plan.name)
+    def _launch(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            job = self._experiment.job(task.name)
             # Jobs that share a host listen on ports of their own.
             port = PORT + self._experiment.jobs.index(job)
             group: list[Emulator] = []
             self._groups.append(group)
             for rank, host in enumerate(job.hosts):
-                name = plan.name if rank == 0 else f"{plan.name}, rank {rank}"
+                name = task.name if rank == 0 else f"{task.name}, rank {rank}"
                 namespace = self._network.host(host)
-                group.append(self._start(name, namespace, ["rank", f"--job={plan.name}"]))
-                routes = self._routes(plan, rank, port)
-                message = job_message(plan, rank=rank, port=port, routes=routes)
+                group.append(self._start(name, namespace, ["rank", f"--job={task.name}"]))
+                routes = self._routes(task, rank, port)
+                message = job_message(task, rank=rank, port=port, routes=routes)
                 group[-1].control.send(message)
         everybody = self._everybody()
         self._await(everybody, "listening", READY_S)
@@ -63,11 +63,11 @@ class Ranks(Emulators):
             each.control.send(b'{"event": "connect"}')
         self._await(everybody, "connected", READY_S)
 
-    def _routes(self, plan: Plan, rank: int, port: int) -> dict[int, dict[str, Any]]:
+    def _routes(self, task: Task, rank: int, port: int) -> dict[int, dict[str, Any]]:
         """Of each connection that begins at the rank; its ends' addresses say the spines."""
-        job, network = self._experiment.job(plan.name), self._network
+        job, network = self._experiment.job(task.name), self._network
         routes = {}
-        for number, connection in enumerate(_connections(plan)):
+        for number, connection in enumerate(_connections(task)):
             source, destination, _ = connection
             if source == rank:
                 ahead, back = self._experiment.spines_of(self._repetition, job, connection)
@@ -79,18 +79,18 @@ class Ranks(Emulators):
         return routes
 
     @contextlib.contextmanager
-    def _sending_sockets(self, plan: Plan, group: Sequence[Emulator]) -> Iterator[list[int]]:
+    def _sending_sockets(self, task: Task, group: Sequence[Emulator]) -> Iterator[list[int]]:
         left = [iter(each.flows) for each in group]
-        yield [next(left[rank]) for rank, _, _ in _connections(plan)]
+        yield [next(left[rank]) for rank, _, _ in _connections(task)]
 
-    def _whole(self, plan: Plan, documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def _whole(self, task: Task, documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
         return merged(documents)
 
 
-def _connections(plan: Plan) -> tuple[tuple[int, int, int], ...]:
-    pattern = plan.spec.pattern
+def _connections(task: Task) -> tuple[tuple[int, int, int], ...]:
+    pattern = task.spec.pattern
     assert pattern is not None
-    return connections(pattern.tasks(plan.spec.bytes_per_iteration, plan.spec.flows))
+    return connections(pattern.tasks(task.spec.bytes_per_iteration, task.spec.flows))
 
 
 def merged(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:

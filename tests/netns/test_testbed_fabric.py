@@ -15,7 +15,7 @@ from mltcp_tools.testbed.fabric import FabricNetwork
 from mltcp_tools.testbed.leftovers import RunLock
 from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, inside
 from mltcp_tools.testbed.qdiscs import link_counters
-from mltcp_tools.testbed.run import run_experiment
+from mltcp_tools.testbed.run_experiment import run_experiment
 
 FABRIC = Fabric(2, 2, 2, Link(100_000_000), Link(50_000_000, 60_000))
 SIZE = 200_000

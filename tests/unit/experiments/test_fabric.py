@@ -9,8 +9,8 @@ from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.arms import ALONE
 from mltcp_tools.experiments.fabric import Way
 from mltcp_tools.experiments.links import Link
-from mltcp_tools.experiments.plans import plans_of
 from mltcp_tools.experiments.reading import parse_experiment
+from mltcp_tools.experiments.tasks import tasks_of
 
 TEXT = """name: fabric
 fabric: {racks: 2, hosts: 2, access: {rate: 200mbit}, uplink: {rate: 100mbit, queue: 60kB}}
@@ -32,10 +32,10 @@ def test_a_fabric_is_read_and_written() -> None:
     assert experiment.links["r2h1"] == Link(200_000_000)
     assert experiment.link == experiment.links["r1s1"] == Link(100_000_000, 60_000)
     assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
-    [[plan, other]] = plans_of(experiment, experiment.arms[0], 1)
-    assert plan.spec.pattern == Pattern("ring", 3, 2)
+    [[task, other]] = tasks_of(experiment, experiment.arms[0], 1)
+    assert task.spec.pattern == Pattern("ring", 3, 2)
     assert other.spec.pattern == Pattern("experts", 2)
-    assert len(plans_of(experiment, experiment.arm(ALONE), 1)) == 2
+    assert len(tasks_of(experiment, experiment.arm(ALONE), 1)) == 2
 
 
 def test_paths() -> None:

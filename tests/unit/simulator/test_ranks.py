@@ -10,7 +10,7 @@ import pytest
 from mltcp_tools.emulator.patterns import KINDS, Pattern, connections
 from mltcp_tools.simulator.fluid import RankedJob
 from mltcp_tools.simulator.fluid import simulate as schedule
-from mltcp_tools.simulator.library import Job, Link, Program, Result, simulate
+from mltcp_tools.simulator.library import Link, PacketJob, Program, Result, simulate
 
 RATE = 100e6
 PAYLOAD = 1448 / 1514
@@ -18,12 +18,12 @@ SIZE = 1_000_000
 RANKS = 4
 
 
-def job(pattern: Pattern, iterations: int = 4, start: float = 0.01) -> Job:
+def job(pattern: Pattern, iterations: int = 4, start: float = 0.01) -> PacketJob:
     """Every rank on a link of its own, up and down."""
     tasks = pattern.tasks(SIZE)
     count = pattern.ranks
     paths = [((a, count + b), (b, count + a)) for a, b, _ in connections(tasks)]
-    return Job(start, [0.1] * iterations, (), program=Program(count, tasks, paths))
+    return PacketJob(start, [0.1] * iterations, (), program=Program(count, tasks, paths))
 
 
 def links(ranks: int = RANKS, slow: int | None = None) -> list[Link]:
@@ -33,7 +33,7 @@ def links(ranks: int = RANKS, slow: int | None = None) -> list[Link]:
     return every
 
 
-def ranked(one: Job, name: str = "job") -> RankedJob:
+def ranked(one: PacketJob, name: str = "job") -> RankedJob:
     assert one.program is not None
     return RankedJob(
         name=name,
@@ -45,7 +45,7 @@ def ranked(one: Job, name: str = "job") -> RankedJob:
     )
 
 
-def fluid(kind: str, jobs: Sequence[Job], ranks: int = RANKS) -> list[float]:
+def fluid(kind: str, jobs: Sequence[PacketJob], ranks: int = RANKS) -> list[float]:
     """Mean seconds of an iteration of each job under a schedule."""
     rates = dict.fromkeys(range(2 * ranks), RATE * PAYLOAD / 8)
     named = [ranked(each, str(number)) for number, each in enumerate(jobs)]
