@@ -5,8 +5,6 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from mltcp_tools.testbed.run_experiment import run_experiment
-
 from mltcp_tools.analysis import load_run
 from mltcp_tools.analysis.reference import make_reference
 from mltcp_tools.experiments.arms import ALONE
@@ -17,6 +15,7 @@ from mltcp_tools.testbed.fabric import FabricNetwork
 from mltcp_tools.testbed.leftovers import RunLock
 from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, inside
 from mltcp_tools.testbed.qdiscs import link_counters
+from mltcp_tools.testbed.run_experiment import run_experiment
 
 FABRIC = Fabric(2, 2, 2, Link(100_000_000), Link(50_000_000, 60_000))
 SIZE = 200_000
