@@ -163,7 +163,7 @@ def _report(watched: Watched, changes: Sequence[Change], notices: Notices) -> No
             f"attaching {done[0].job}",
             f"{done[0].job}: {count} of process {watched.process.pid} attached"
             f" ({olds} -> {done[0].new}).",
-            f"{done[0].job}: it opens connection after connection; those to come are attached"
+            f"{done[0].job}: it keeps opening connections; further ones are attached"
             " without a line each.",
         )
     for each in changes:

@@ -77,7 +77,7 @@ class Rule:
 
     def __post_init__(self) -> None:
         if self.target == Target():
-            raise UsageError(f"the rule says of no process that it fits: add {_or(_TARGETS)}.")
+            raise UsageError(f"the rule names no processes: add {_or(_TARGETS)}.")
         JobParams(total_bytes=self.total_bytes or 0, gap_s=self.gap_s or 0.0, **self.given)
         if self.job is not None:
             Job(1, self.job)

@@ -66,7 +66,7 @@ def take_off(say: Say, dry_run: bool = False, before: Callable[[], Sequence[str]
         _remove_records()
         left = [str(each) for each in (STATE_DIR, LEASES) if each.exists()]
     for each in at_boot():
-        say(f"Comes back at the next boot unless you take it out: {each}.")
+        say(f"Loads MLTCP again at the next boot unless you remove it: {each}.")
     if left or problems:
         raise MltcpError(" ".join(["Not everything could be taken off.", *left, *problems]))
     say("Nothing of MLTCP is left on this host.")

@@ -98,7 +98,7 @@ def test_defaults() -> None:
         ("", r"a\.yaml:1: the file is empty; it needs rules"),
         ("rules: []", r"a\.yaml:1: rules: must be a list with at least one entry"),
         ("on_stop: keep", r"rules: missing"),
-        ("rules: [{job: x}]", r"rules\[1\]: the rule says of no process that it fits"),
+        ("rules: [{job: x}]", r"rules\[1\]: the rule names no processes"),
         ("rules: [{comand: x}]", r"did you mean command\?"),
         ("rules: [{command: '('}]", r"rules\[1\]\.command: .*regular expression"),
         ("rules: [{command: []}]", r"command: is an empty list"),
@@ -191,7 +191,7 @@ def test_priorities_name_interfaces() -> None:
     [
         ("{}", "names no interface"),
         ("{interfaces: [eth0], levels: 9}", "9 is not a count of levels, 2 to 8"),
-        ("{interfaces: [eth0], weight: size}", "'size' is none of"),
+        ("{interfaces: [eth0], weight: size}", "'size' is not one of"),
     ],
 )
 def test_wrong_priorities_are_named(section: str, said: str) -> None:
