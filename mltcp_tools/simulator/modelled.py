@@ -82,8 +82,6 @@ def _unknown(experiment: Experiment, arm: Arm) -> str:
     links = experiment.links.values() or [experiment.link]
     if arm.treatment(Sincronia) and any(link.aqm != "none" for link in links):
         return "sincronia with queue management"
-    if arm.treatment(Sincronia) and any(job.pattern is not None for job in experiment.jobs):
-        return "sincronia for jobs whose ranks have a pattern"
     return next((each.name for each in arm.treatments if not isinstance(each, _TREATMENTS)), "")
 
 

@@ -435,24 +435,3 @@ def test_the_last_level_is_sure_of_its_floor() -> None:
 
     assert share(0.0) < 0.01
     assert 0.04 < share(0.05) < 0.08
-
-
-RANKS = """\
-name: ranks
-fabric: {racks: 2, hosts: 2, spines: 2, access: {rate: 200mbit}, uplink: {rate: 200mbit}}
-jobs:
-  - {name: a, pattern: ring, hosts: [r1h1, r1h2, r2h1, r2h2], bytes: 500kB, compute: 90ms}
-arms:
-  reno: {cc: reno}
-  mlcc: {cc: mltcp_int, treatment: {feedback: {}}}
-  order: {cc: reno, treatment: {sincronia: {}}}
-iterations: 6
-repetitions: 1
-alone: {iterations: 0}
-"""
-
-
-def test_ranks_follow_feedback_each_on_its_path_and_have_no_priorities() -> None:
-    experiment, left_out = modelled(parse_experiment(RANKS, "ranks.yaml"))
-    assert [arm.name for arm in left_out] == ["order"]
-    assert mean_ms(experiment, "mlcc", 1) < 1.3 * mean_ms(experiment, "reno", 1)
