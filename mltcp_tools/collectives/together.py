@@ -66,7 +66,7 @@ def run_together(
 ) -> list[dict[str, Any]]:
     """Run every arm in turn, once per repetition; the rows of the table, and a run folder.
 
-    Needs root. What can't be had (a congestion control, an aggregator) raises MltcpError.
+    Needs root. What isn't available (a congestion control, an aggregator) raises MltcpError.
     """
     require_privileges()
     check_folder(folder)

@@ -43,7 +43,7 @@ SHORT_S = 50e-6
 """Shorter moments without anything outstanding are the sending process's own, and left out."""
 
 CARRIES_DATA = 0.05
-"""Share of the busiest flow's bytes below which a flow is none of the job's data."""
+"""Share of the busiest flow's bytes below which a flow is not one of the job's data."""
 
 
 @dataclass
