@@ -17,6 +17,7 @@ static void send_ack(struct sim *sim, struct flow *flow, bool duplicate)
 	flow->news_count = 0;
 	flow->unacknowledged = 0;
 	flow->marks = 0;
+	flow->said = 0;
 	flow->delayed_ack_ns = 0;
 	flow->join_ns = 0;
 }
@@ -58,6 +59,8 @@ static bool is_awaited(const struct sim *sim, const struct flow *flow, uint64_t 
 {
 	uint64_t chunk = flow->job->spec->chunk;
 
+	if (flow->job->program)
+		return ends_message(flow, seq);
 	return seq + 1 == flow->end ||
 	       (chunk && (seq + 1 - flow->begin) % segments_of(sim, chunk) == 0);
 }
@@ -118,7 +121,9 @@ void receive(struct sim *sim, struct flow *flow, uint64_t seq, bool marked)
 	flow->last_marked = marked;
 	flow->marks += marked;
 	out_of_order = take(sim, flow, seq);
-	if (flow->job->spec->chunk)
+	if (flow->job->program)
+		messages_came(sim, flow);
+	else if (flow->job->spec->chunk)
 		answer_in_chunks(sim, flow);
 	if (flow->quick_acks || out_of_order || is_awaited(sim, flow, seq)) {
 		if (flow->quick_acks)
