@@ -157,7 +157,7 @@ static void decide(struct mltcp_sock *ms, u64 now, u64 bytes)
 	struct mltcp_flow *flow = &ms->flow;
 	const struct mltcp_params *params;
 	u32 mechanisms, key;
-	const u64 *path;
+	u64 *path;
 
 	rcu_read_lock();
 	params = params_of(ms);

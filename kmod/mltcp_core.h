@@ -494,7 +494,9 @@ static inline __u32 mltcp_resume(struct mltcp_flow *f, __u32 cwnd, __u32 ssthres
  * The window and slow-start threshold of a flow that begins its next iteration, both in segments:
  * what the path holds without its queue. The rest of the window comes back as after yielding, while
  * the queue is short; else each burst would begin with a window sent at once into a queue of which
- * the flow knows nothing, and delay the one ahead before the first ACK tells.
+ * the flow knows nothing, and delay the one ahead before the first ACK tells. What the path holds
+ * follows from the window that the last burst ended with: after a long pause the base has taken its
+ * part already.
  *
  * To be called after mltcp_on_send(). srtt_us, min_us: smoothed and least RTT of the connection,
  * microseconds.
@@ -506,7 +508,7 @@ static inline void mltcp_begin_small(struct mltcp_flow *f, __u32 srtt_us, __u32 
 
 	if (!f->yield_us || f->ratio < MLTCP_ALL_SENT || min_us >= srtt_us)
 		return;
-	held = mltcp_div64((__u64)*cwnd * min_us, srtt_us);
+	held = mltcp_div64((__u64)f->cwnd * min_us, srtt_us);
 	if (held < MLTCP_CWND_BEGIN)
 		held = MLTCP_CWND_BEGIN;
 	if (held >= *cwnd)

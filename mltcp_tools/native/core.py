@@ -51,8 +51,7 @@ struct mltcp_rtt {
 void mltcp_delay_rtt(struct mltcp_delay *d, const struct mltcp_rtt *s);
 void mltcp_delay_rate(struct mltcp_delay *d, uint64_t bytes, uint64_t ns);
 void mltcp_delay_full(struct mltcp_delay *d, uint64_t now, uint32_t srtt_us, uint32_t min_us);
-void mltcp_delay_ask(struct mltcp_delay *d, uint64_t now, const unsigned long long *slot,
-                     uint32_t key);
+void mltcp_delay_ask(struct mltcp_delay *d, uint64_t now, unsigned long long *slot, uint32_t key);
 void mltcp_delay_tell(const struct mltcp_delay *d, unsigned long long *slot, uint32_t key);
 #define MLTCP_OVERRUN ...
 #define MLTCP_STEPS ...

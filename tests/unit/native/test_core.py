@@ -489,6 +489,7 @@ def test_what_a_burst_has_not_taken_back_the_next_one_does() -> None:
 def begin_small(flow: Any, cwnd: int, ssthresh: int, srtt_us: int, min_us: int) -> tuple[int, int]:
     """Window and threshold with which sending begins anew."""
     window, threshold = ffi.new("uint32_t *", cwnd), ffi.new("uint32_t *", ssthresh)
+    flow.cwnd = flow.cwnd or cwnd
     lib.mltcp_begin_small(flow, srtt_us, min_us, window, threshold)
     return window[0], threshold[0]
 
@@ -502,6 +503,14 @@ def test_an_iteration_begins_with_what_the_path_holds_and_has_the_rest_when_the_
     assert avoid(flow, 10, 10)[2] == 10
     flow.delay.queue_us = 0
     assert avoid(flow, 10, 10, srtt_us=100)[2] == 80
+
+
+def test_a_window_that_the_base_has_restarted_is_not_made_smaller_still() -> None:
+    """With long round trips the path holds more than the base begins with after a pause."""
+    flow = behind_and_ahead(sent=1_000_000, rtt_us=700)
+    flow.cwnd = 80
+    assert begin_small(flow, 20, 60, srtt_us=800, min_us=200) == (20, 60)
+    assert begin_small(flow, 21, 60, srtt_us=800, min_us=200) == (20, 20)
 
 
 @pytest.mark.parametrize(("cwnd", "left"), [(8, 4), (4, 4), (3, 3)])
