@@ -203,6 +203,8 @@ static void mltcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 			.bytes = bytes - flow->acked_bytes,
 			.outstanding = tp->packets_out,
 			.retransmitted = tp->total_retrans,
+			.stamp = tp->rx_opt.rcv_tsval,
+			.since_us = mltcp_since_us(flow, now),
 		};
 
 		mltcp_delay_rtt(&flow->delay, &rtt);

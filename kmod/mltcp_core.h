@@ -42,8 +42,8 @@
 #define MLTCP_NEVER 0xffffffffffffffffULL
 
 /*
- * A flow that receives more than this share of what it sends can't yield: the data that comes
- * towards it queues with its ACKs, and their delay says nothing of the queue it sends into.
+ * A flow that receives more than this share of what it sends can't yield where the receiver's time
+ * stamps don't say how long its ACKs wait for what comes towards it.
  */
 #define MLTCP_TWO_WAY_SHARE 8
 
@@ -148,6 +148,14 @@ static inline void mltcp_reset(struct mltcp_flow *f, __u32 job, __u64 acked_byte
 	*f = fresh;
 }
 
+/* Microseconds since the latest ACK, or up to 1 % more: no division, for every ACK asks. */
+static inline __u32 mltcp_since_us(const struct mltcp_flow *f, __u64 now)
+{
+	__u64 since = now > f->last_ns ? (now - f->last_ns) >> 10 : 0;
+
+	return since < MLTCP_QUEUE_MAX_US ? since + since / 32 + 1 : MLTCP_QUEUE_MAX_US;
+}
+
 /* Bytes acknowledged in the present iteration. */
 static inline __u64 mltcp_sent(const struct mltcp_flow *f)
 {
@@ -205,6 +213,12 @@ static inline void mltcp_on_send(struct mltcp_flow *f, __u64 now, __u32 retransm
 	f->retransmits = retransmits;
 }
 
+static inline void mltcp_step(struct mltcp_flow *f, __u64 now)
+{
+	f->step_bytes = (__u32)f->acked_bytes;
+	f->step_ticks = (__u32)(now >> MLTCP_TICK_SHIFT);
+}
+
 /*
  * Start the next iteration with the ACK at now. The bytes it acknowledges belong to it.
  * received_bytes: the connection's running total.
@@ -213,12 +227,10 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 			       __u64 received_bytes)
 {
 	__u64 idle_ns = f->iteration ? f->send_ns - f->last_ns : p->gap_ns;
-	__u32 received_kib = mltcp_kib(received_bytes) - f->received_kib;
 
 	f->flags = mltcp_next_rarely(f);
-	if (received_kib > mltcp_kib(mltcp_sent(f)) / MLTCP_TWO_WAY_SHARE)
+	if (received_bytes > f->acked_bytes / MLTCP_TWO_WAY_SHARE)
 		f->flags |= MLTCP_TWO_WAY;
-	f->received_kib = mltcp_kib(received_bytes);
 	f->idle_us = mltcp_gap_us(idle_ns);
 	f->iteration++;
 	f->start_bytes = f->acked_bytes;
@@ -226,9 +238,10 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 	f->start_ns = now;
 	f->last_ns = now;
 	f->next_bytes = 0;
-	f->step_bytes = f->acked_bytes;
-	f->step_ns = now;
+	mltcp_step(f, now);
 	mltcp_delay_rate(&f->delay, 0, 0);
+	if (f->delay.crossed)
+		f->delay.crossed--;
 }
 
 /*
@@ -243,7 +256,7 @@ static inline __u8 mltcp_yield_is_over(const struct mltcp_flow *f, __u64 now)
 /* Is the queue longer than this flow may make it? */
 static inline __u8 mltcp_must_yield(const struct mltcp_flow *f)
 {
-	return f->yield_us && f->delay.queue_us > f->yield_us;
+	return f->yield_us && mltcp_delay_queue(&f->delay) > f->yield_us;
 }
 
 /*
@@ -257,7 +270,7 @@ static inline __u32 mltcp_yield_target(struct mltcp_flow *f, const struct mltcp_
 {
 	__u32 target;
 
-	if (f->flags & MLTCP_TWO_WAY || !mltcp_yields_now(f) ||
+	if ((f->flags & MLTCP_TWO_WAY && !f->delay.stamps) || !mltcp_yields_now(f) ||
 	    f->delay.full_us < MLTCP_QUEUE_MIN_US)
 		return 0;
 	if (mltcp_yield_is_over(f, now)) {
@@ -288,11 +301,13 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 				__u32 mechanisms, __u64 now)
 {
 	__u64 total = mltcp_total(f, p), sent = mltcp_sent(f);
+	__u32 bytes = (__u32)f->acked_bytes - f->step_bytes;
+	__u32 ticks = (__u32)(now >> MLTCP_TICK_SHIFT) - f->step_ticks;
 
-	if (f->acked_bytes > f->step_bytes && now > f->step_ns)
-		mltcp_delay_rate(&f->delay, f->acked_bytes - f->step_bytes, now - f->step_ns);
-	f->step_bytes = f->acked_bytes;
-	f->step_ns = now;
+	/* Neither of the two has come round again since the iteration began. */
+	if (sent >> 32 == 0 && now - f->start_ns < 1ULL << (32 + MLTCP_TICK_SHIFT) && ticks)
+		mltcp_delay_rate(&f->delay, bytes, (__u64)ticks << MLTCP_TICK_SHIFT);
+	mltcp_step(f, now);
 	f->ratio = mltcp_ratio(sent, total);
 	/* No iteration known, or longer than any: behave like the base. */
 	f->active = total && (p->gap_ns || f->gap_us) && sent / MLTCP_OVERRUN <= total;
@@ -367,7 +382,7 @@ static inline __u8 mltcp_is_base(const struct mltcp_flow *f)
  */
 static inline __u32 mltcp_gain_now(const struct mltcp_flow *f)
 {
-	if (f->free_gain > f->gain && f->delay.queue_us < f->yield_us / 2)
+	if (f->free_gain > f->gain && mltcp_delay_queue(&f->delay) < f->yield_us / 2)
 		return f->free_gain;
 	return f->gain;
 }
@@ -420,28 +435,41 @@ static inline __u32 mltcp_on_loss(struct mltcp_flow *f, __u32 cwnd, __u32 base, 
 	return kept > MLTCP_CWND_MIN ? (__u32)kept : MLTCP_CWND_MIN;
 }
 
+/* Has a smoothed RTT passed since the window shrank or, where ACKs wait, might have? */
+static inline __u8 mltcp_has_passed(const struct mltcp_flow *f, __u32 srtt_us)
+{
+	__u64 now = f->last_ns;
+
+	return now < f->shrink_ns || now - f->shrink_ns > (__u64)srtt_us * 1000;
+}
+
 /*
  * The window of a flow that must yield, segments: shrunk by MLTCP_YIELD_GAIN times the share of
  * the RTT that is too much, at most by half, at most once per smoothed RTT. The increase goes on
  * meanwhile, so that flows of one job, which yield alike, come to equal windows.
  *
+ * Where its ACKs wait, the window holds what makes up for that, too, and there it gives way by the
+ * excess alone.
+ *
  * ssthresh: the slow-start threshold, segments. A flow that has to yield in slow start hasn't
- * found its share yet, and takes that way up again once it may.
+ * found its share yet, and takes that way up again once it may. passed: that RTT has.
  */
-static inline __u32 mltcp_yield(struct mltcp_flow *f, __u32 cwnd, __u32 ssthresh, __u32 srtt_us)
+static inline __u32 mltcp_yield(struct mltcp_flow *f, __u32 cwnd, __u32 ssthresh, __u32 srtt_us,
+				__u8 passed)
 {
-	__u64 now = f->last_ns, excess;
+	__u64 excess = mltcp_delay_queue(&f->delay) - f->yield_us;
 	__u32 cut = cwnd / 2;
 
 	if (!f->resume_ssthresh) {
 		f->resume_ssthresh = cwnd > ssthresh ? cwnd : ssthresh;
 		f->full_cwnd = cwnd;
 	}
-	if (now >= f->shrink_ns && now - f->shrink_ns <= (__u64)srtt_us * 1000)
+	if (!passed)
 		return cwnd;
-	f->shrink_ns = now;
+	f->shrink_ns = f->last_ns;
 	f->yields++;
-	excess = MLTCP_YIELD_GAIN * (__u64)(f->delay.queue_us - f->yield_us);
+	if (!f->delay.crossed)
+		excess *= MLTCP_YIELD_GAIN;
 	if (excess < srtt_us / 2)
 		cut = mltcp_div64(cwnd * excess, srtt_us);
 	return cwnd - cut > MLTCP_CWND_MIN ? cwnd - cut : MLTCP_CWND_MIN;
@@ -460,10 +488,11 @@ static inline __u32 mltcp_resume(struct mltcp_flow *f, __u32 cwnd, __u32 ssthres
 	__u32 borne = f->yield_us ? f->yield_us : f->delay.full_us, back = f->resume_ssthresh;
 	__u64 most;
 
-	if (!back || f->delay.queue_us >= borne / 2)
+	if (!back || mltcp_delay_queue(&f->delay) >= borne / 2)
 		return ssthresh;
 	most = cwnd + 1ULL;
-	most += mltcp_div64((__u64)cwnd * (borne - f->delay.queue_us), srtt_us ? srtt_us : 1);
+	most += mltcp_div64((__u64)cwnd * (borne - mltcp_delay_queue(&f->delay)),
+			    srtt_us ? srtt_us : 1);
 	if (back <= most)
 		f->resume_ssthresh = 0;
 	else
@@ -479,8 +508,14 @@ static inline __u32 mltcp_resume(struct mltcp_flow *f, __u32 cwnd, __u32 ssthres
 static inline __u8 mltcp_yield_or_resume(struct mltcp_flow *f, __u32 srtt_us, __u32 *cwnd,
 					 __u32 *ssthresh)
 {
+	__u8 passed = mltcp_has_passed(f, srtt_us);
+
+	if (f->delay.crossed && passed) {
+		mltcp_delay_passed(&f->delay);
+		f->shrink_ns = f->last_ns;
+	}
 	if (mltcp_must_yield(f)) {
-		*cwnd = mltcp_yield(f, *cwnd, *ssthresh, srtt_us);
+		*cwnd = mltcp_yield(f, *cwnd, *ssthresh, srtt_us, passed);
 		if (*ssthresh > *cwnd)
 			*ssthresh = *cwnd;
 		return 1;
