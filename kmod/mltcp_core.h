@@ -42,8 +42,8 @@
 #define MLTCP_NEVER 0xffffffffffffffffULL
 
 /*
- * A flow that receives more than this share of what it sends can't yield where the receiver's time
- * stamps don't say how long its ACKs wait for what comes towards it.
+ * A flow that receives more than this share of what it sends doesn't yield where nothing tells the
+ * queue that it sends into from the one that its ACKs wait in.
  */
 #define MLTCP_TWO_WAY_SHARE 8
 
@@ -270,8 +270,9 @@ static inline __u32 mltcp_yield_target(struct mltcp_flow *f, const struct mltcp_
 {
 	__u32 target;
 
-	if ((f->flags & MLTCP_TWO_WAY && !f->delay.stamps) || !mltcp_yields_now(f) ||
-	    f->delay.full_us < MLTCP_QUEUE_MIN_US)
+	if (!mltcp_yields_now(f) || f->delay.full_us < MLTCP_QUEUE_MIN_US)
+		return 0;
+	if ((f->flags & MLTCP_TWO_WAY || f->delay.crossed) && !mltcp_delay_tells(&f->delay))
 		return 0;
 	if (mltcp_yield_is_over(f, now)) {
 		if (f->resume_ssthresh && mltcp_must_yield(f))

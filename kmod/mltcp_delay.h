@@ -82,6 +82,12 @@
 /* The receiver's clock is known to count what it counts once so much of it has passed. */
 #define MLTCP_STAMPS_WITHIN_US 65536
 
+/*
+ * With stamps of milliseconds, shorter full queues can't be told from those of the way back: ACKs
+ * come in bunches that a millisecond is too long for.
+ */
+#define MLTCP_STAMPS_TELL_US (2 * MLTCP_STAMP_US)
+
 /* ACKs are taken to wait if they do so for this share of a full queue, in so many iterations. */
 #define MLTCP_CROSSED_SHARE 4
 #define MLTCP_CROSSED_FOR 2
@@ -217,6 +223,13 @@ static inline void mltcp_delay_rtt(struct mltcp_delay *d, const struct mltcp_rtt
 		d->least_us = queue_us;
 	if (queue_us > d->most_us)
 		d->most_us = queue_us;
+}
+
+/* Can the queue of the way ahead be told from that of the way back? */
+static inline __u8 mltcp_delay_tells(const struct mltcp_delay *d)
+{
+	return d->stamps == MLTCP_STAMPS_US ||
+	       (d->stamps == MLTCP_STAMPS_MS && d->full_us >= MLTCP_STAMPS_TELL_US);
 }
 
 /* The queue to act upon, microseconds. */

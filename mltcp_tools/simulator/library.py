@@ -207,7 +207,8 @@ def simulate(
     sending flows, 0 for none. mss: payload of a full segment, bytes. join: seconds within which
     receivers join segments, so that one ACK serves them all (GRO), 0 for none. stamps: seconds that
     receivers' time stamps count, 0 without; skew: how much too fast or too slow their clocks go at
-    most, in 10^-6. Other threads run meanwhile. Raises Stopped when `stop` is set, and HostError without a C compiler.
+    most, in 10^-6. Other threads run meanwhile. Raises Stopped when `stop` is set, and HostError
+    without a C compiler.
     """
     links = [links] if isinstance(links, Link) else links
     for job in jobs:

@@ -12,6 +12,7 @@
  *   recovery            proportional rate reduction                            RFC 6937
  *   the end of a burst  tail loss probes                                       RFC 8985
  *   receivers           every second segment acknowledged, or after 40 ms      RFC 5681
+ *   time stamps         of the receivers' own clocks                           RFC 7323
  *   marks               echoed, and answered once per window                   RFC 3168
  *   DCTCP               the share of marked segments, and what it takes away   RFC 8257
  *

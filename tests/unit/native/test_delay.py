@@ -219,6 +219,7 @@ def test_no_sequence_of_events_leaves_the_defined_range(
     delay, slot = make_delay(), make_slot()
     for now, rtt_us, least, segments, count, lost in events:
         fields = {"min_us": least, "segments": segments, "bytes": count, "outstanding": least & 1}
+        fields |= {"stamp": segments, "since_us": least}
         before = delay.queue_us
         assert sample(delay, now & U32, rtt_us, **fields) <= max(before, 2**31 - 1)
         lib.mltcp_delay_rate(delay, count, now)
@@ -293,7 +294,7 @@ def test_a_queue_on_the_way_back_is_taken_off(unit_us: int, unsure_us: int, skew
 
 
 def test_clocks_that_drift_apart_for_an_hour_make_no_queue() -> None:
-    """100 parts in a million are 360 ms in an hour; whenever a round trip is short, it counts anew."""
+    """100 parts in a million make 360 ms of it; each short round trip sets the way back anew."""
     delay = make_delay()
     now_us = know_stamps(delay, 1, 1e-4)
     for _ in range(3600):
