@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * A hop's part of the network's feedback: on the egress (clsact) of a bottleneck, in front of its
- * qdisc, count the queue as it would be and write it into packets that have the option.
- * IPv4 alone, as the testbed's networks are.
+ * qdisc, count the queue as it would be and write it into packets that ask.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <linux/tcp.h>
 #include <linux/in.h>
 #include <linux/pkt_cls.h>
@@ -65,21 +65,36 @@ static __always_inline __u32 find_stamp(struct __sk_buff *skb, __u32 tcp_at, __u
 	return 0;
 }
 
+/* Where the TCP header is in the packet; 0: it has none that can be found. */
+static __always_inline __u32 find_tcp(struct __sk_buff *skb)
+{
+	struct ipv6hdr six;
+	struct iphdr four;
+
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &four, sizeof(four)) ||
+		    four.protocol != IPPROTO_TCP)
+			return 0;
+		return ETH_HLEN + four.ihl * 4;
+	}
+	/* With extension headers in between it isn't looked for. */
+	if (skb->protocol != bpf_htons(ETH_P_IPV6) ||
+	    bpf_skb_load_bytes(skb, ETH_HLEN, &six, sizeof(six)) || six.nexthdr != IPPROTO_TCP)
+		return 0;
+	return ETH_HLEN + sizeof(six);
+}
+
 static __always_inline void stamp(struct __sk_buff *skb, __u32 value)
 {
 	__be16 old, new = bpf_htons(value);
+	__u32 tcp_at = find_tcp(skb), at;
 	struct tcphdr tcp;
-	struct iphdr ip;
-	__u32 tcp_at, at;
 
-	if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.version != 4 ||
-	    ip.protocol != IPPROTO_TCP)
-		return;
-	tcp_at = ETH_HLEN + ip.ihl * 4;
-	if (bpf_skb_load_bytes(skb, tcp_at, &tcp, sizeof(tcp)))
+	if (!tcp_at || bpf_skb_load_bytes(skb, tcp_at, &tcp, sizeof(tcp)))
 		return;
 	at = find_stamp(skb, tcp_at, tcp.doff * 4);
-	if (!at || bpf_skb_load_bytes(skb, at, &old, sizeof(old)) || bpf_ntohs(old) >= value)
+	if (!at || bpf_skb_load_bytes(skb, at, &old, sizeof(old)) || !old ||
+	    bpf_ntohs(old) >= value)
 		return;
 	bpf_l4_csum_replace(skb, tcp_at + offsetof(struct tcphdr, check), old, new, sizeof(new));
 	bpf_skb_store_bytes(skb, at, &new, sizeof(new), 0);
@@ -93,7 +108,7 @@ int hop(struct __sk_buff *skb)
 	__u64 now = bpf_ktime_get_ns(), link = ns_per_kib;
 
 	locked = bpf_map_lookup_elem(&hops, &zero);
-	if (!locked || skb->protocol != bpf_htons(ETH_P_IP))
+	if (!locked)
 		return TC_ACT_OK;
 	bpf_spin_lock(&locked->lock);
 	value = mltcp_hop_pass(&locked->hop, now, skb->len, link);

@@ -62,6 +62,8 @@ struct sock_common {
 struct sock {
 	struct sock_common __sk_common;
 	__u32 sk_pacing_status;
+	unsigned long sk_pacing_rate; /* bytes per second */
+	unsigned long sk_max_pacing_rate;
 };
 
 struct inet_sock {
@@ -128,6 +130,7 @@ struct tcp_congestion_ops {
 	void (*cwnd_event_tx_start)(struct sock *sk);
 #endif
 	void (*pkts_acked)(struct sock *sk, const struct ack_sample *sample);
+	__u32 (*min_tso_segs)(struct sock *sk);
 	__u32 (*undo_cwnd)(struct sock *sk);
 	char name[16];
 	__u32 flags;

@@ -105,13 +105,19 @@ static __always_inline void mltcp_bpf_report(struct sock *sk, const struct mltcp
  */
 static __always_inline void mltcp_bpf_send(struct sock *sk)
 {
+	struct tcp_sock *tp = tcp_sk(sk);
+	__u32 cwnd = tp->snd_cwnd, ssthresh = tp->snd_ssthresh;
 	struct mltcp_flow *flow;
 
-	if (tcp_sk(sk)->packets_out)
+	if (tp->packets_out)
 		return;
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
-	if (flow)
-		mltcp_on_send(flow, bpf_ktime_get_ns(), tcp_sk(sk)->total_retrans);
+	if (!flow)
+		return;
+	mltcp_on_send(flow, bpf_ktime_get_ns(), tp->total_retrans);
+	mltcp_begin_small(flow, tp->srtt_us >> 3, tp->rtt_min.s[0].v, &cwnd, &ssthresh);
+	tp->snd_cwnd = cwnd;
+	tp->snd_ssthresh = ssthresh;
 }
 
 /* Bytes of data acknowledged so far. bytes_acked has one more once our FIN is acknowledged. */

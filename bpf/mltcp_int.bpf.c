@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * `mltcp_int`: windows that follow what the network says of itself (kmod/mltcp_rate.h), and the
+ * `mltcp_int`: rates that follow what the network says of itself (kmod/mltcp_rate.h), and the
  * kernel's own Reno, its increase scaled by F, where it says nothing. feedback.bpf.c hears it.
- * Needs kernel 6.0, for a congestion control in BPF that asks for pacing.
+ * Needs kernel 6.0, for a congestion control in BPF that sets the pacing rate.
  */
 #include <linux/types.h>
 #include "../kmod/mltcp_uapi.h"
@@ -15,6 +15,12 @@
 /* include/net/sock.h: enum sk_pacing */
 #define SK_PACING_NONE 0
 #define SK_PACING_NEEDED 1
+
+/* The kernel's own least count of segments to send at once (tcp_min_tso_segs). */
+#define TSO_SEGS_MIN 2
+
+/* Spreads the ids of jobs over keys (Knuth: 2^32 over the golden ratio). */
+#define JOB_SPREAD 2654435761U
 
 /* No window is larger: the kernel's buffers hold less. Segments. */
 #define CWND_MAX (1U << 20)
@@ -29,7 +35,7 @@ extern __u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
 static const struct mltcp_rate_params standard = {
 	.target_us = 200,
 	.low = MLTCP_ONE / 10 * 4,
-	.add_bytes = 1448,
+	.add_bytes = 362,
 };
 
 static __always_inline struct mltcp_rate_params rate_params(void)
@@ -66,32 +72,69 @@ __u32 BPF_PROG(ssthresh, struct sock *sk)
 	return mltcp_bpf_loss(sk, tcp_reno_ssthresh(sk));
 }
 
-/* Set the window by the feedback; 0 where there is none, or slow start goes on. */
+/* Which slots are the flow's: of its path, and of its job there. Untagged, it is its own job. */
+static __always_inline void find_keys(struct sock *sk, struct mltcp_rate_flow *rate, __u32 job)
+{
+	__u32 key;
+
+	if (!rate->path_key) {
+		mltcp_bpf_path(sk, &key);
+		rate->path_key = key ? key : 1;
+	}
+	if (rate->job == job)
+		return;
+	rate->job = job;
+	key = rate->path_key + job * JOB_SPREAD;
+	rate->job_key = job ? key ? key : 1 : 0;
+}
+
+static __always_inline struct mltcp_rate_job *job_of(struct mltcp_rate_flow *rate, __u64 now)
+{
+	__u32 slot = rate->job_key & (MLTCP_RATE_SLOTS - 1);
+	struct mltcp_rate_job *shared = bpf_map_lookup_elem(&mltcp_rate_jobs, &slot);
+
+	if (shared && rate->job_key && mltcp_rate_job_is(shared, rate->job_key, now))
+		return shared;
+	return &rate->sent;
+}
+
+static __always_inline struct mltcp_rate_ack ack_of(const struct tcp_sock *tp)
+{
+	struct mltcp_rate_ack ack = {
+		.now = tp->tcp_clock_cache,
+		.cwnd = tp->snd_cwnd,
+		.mss = tp->mss_cache ? tp->mss_cache : 1,
+		.min_rtt_us = tp->rtt_min.s[0].v,
+	};
+
+	return ack;
+}
+
+/* Set the window by the feedback; 0 where there is none. */
 static __always_inline int follow(struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct mltcp_rate_params params = rate_params();
+	struct mltcp_rate_ack ack = ack_of(tp);
+	struct mltcp_rate_path *path;
+	struct mltcp_rate_flow *rate;
 	struct mltcp_flow *flow;
-	struct mltcp_rate *rate;
-	__u64 now = bpf_ktime_get_ns();
-	__u32 srtt_us = tp->srtt_us >> 3, window;
+	__u32 window;
 
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
 	rate = bpf_sk_storage_get(&mltcp_rates, sk, 0, 0);
 	if (!flow || !rate)
 		return 0;
-	if (!mltcp_rate_fresh(rate, now, srtt_us)) {
-		if (rate->follows)
+	path = mltcp_feedback_path(rate, ack.now);
+	if (!mltcp_rate_fresh(path, ack.now, ack.min_rtt_us) || mltcp_bpf_is_off()) {
+		if (rate->rate.follows)
 			mltcp_feedback_count(MLTCP_FEEDBACK_LOST);
-		mltcp_rate_lose(rate);
+		mltcp_rate_lose(&rate->rate);
 		return 0;
 	}
-	window = mltcp_rate_window(rate, &params, now, tp->bytes_acked, tp->snd_cwnd,
-				   tp->snd_ssthresh, tp->mss_cache ? tp->mss_cache : 1, srtt_us,
-				   tp->rtt_min.s[0].v, flow->gain, flow->ratio);
-	if (window)
-		tp->snd_cwnd = window < CWND_MAX ? window : CWND_MAX;
-	return window > 0;
+	window = mltcp_rate_window(&rate->rate, &params, path, job_of(rate, ack.now), flow, &ack);
+	tp->snd_cwnd = window < CWND_MAX ? window : CWND_MAX;
+	return 1;
 }
 
 SEC("struct_ops")
@@ -119,18 +162,44 @@ void BPF_PROG(cwnd_event, struct sock *sk, enum tcp_ca_event event)
 SEC("struct_ops")
 void BPF_PROG(pkts_acked, struct sock *sk, const struct ack_sample *sample)
 {
+	struct mltcp_rate_ack ack = ack_of(tcp_sk(sk));
 	struct mltcp_rate_params params = rate_params();
+	struct mltcp_rate_job *job;
+	__u64 acked_bytes;
+	__u32 iteration;
+	struct mltcp_rate_flow *rate;
 	struct mltcp_flow *flow;
-	struct mltcp_rate *rate;
 
-	mltcp_bpf_acked(sk, sample);
-	if (!params.host || sample->rtt_us <= 0)
-		return;
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
 	rate = bpf_sk_storage_get(&mltcp_rates, sk, 0, 0);
-	if (flow && rate)
-		mltcp_feedback_hear(rate, mltcp_rate_guess(flow->delay.queue_us),
-				    tcp_sk(sk)->srtt_us >> 3);
+	if (!flow || !rate)
+		return;
+	acked_bytes = flow->acked_bytes;
+	iteration = flow->iteration;
+	mltcp_bpf_acked(sk, sample);
+	find_keys(sk, rate, flow->job);
+	job = job_of(rate, ack.now);
+	mltcp_rate_job_ack(job, ack.now, flow->acked_bytes - acked_bytes,
+			   flow->iteration && flow->iteration != iteration,
+			   1000ULL * flow->idle_us);
+	if (params.host && sample->rtt_us > 0)
+		mltcp_feedback_hear(rate, mltcp_rate_guess(job, flow, &ack), ack.min_rtt_us);
+}
+
+/*
+ * The kernel asks before it sends, after it has computed a rate of its own from the window: here is
+ * the law's, which may be less than two segments in a round trip, one at a time.
+ */
+SEC("struct_ops")
+__u32 BPF_PROG(min_tso_segs, struct sock *sk)
+{
+	struct mltcp_rate_flow *rate = bpf_sk_storage_get(&mltcp_rates, sk, 0, 0);
+	__u64 pace = rate ? mltcp_rate_pacing(&rate->rate) : 0;
+
+	if (!pace)
+		return TSO_SEGS_MIN;
+	sk->sk_pacing_rate = pace < sk->sk_max_pacing_rate ? pace : sk->sk_max_pacing_rate;
+	return 1;
 }
 
 SEC("struct_ops")
@@ -151,6 +220,7 @@ struct tcp_congestion_ops mltcp_int = {
 	.cwnd_event = (void *)cwnd_event,
 #endif
 	.pkts_acked = (void *)pkts_acked,
+	.min_tso_segs = (void *)min_tso_segs,
 	.undo_cwnd = (void *)undo_cwnd,
 	.flags = TCP_CONG_NON_RESTRICTED,
 	.name = "mltcp_int",

@@ -66,7 +66,8 @@ struct mltcp_variant {
 	u32 mechanisms; /* where a job doesn't say */
 	u32 flags; /* TCP_CONG_*, besides the base's */
 	bool yield_holds; /* no increase while yielding: the base's makes for where it was */
-	int lacks_room; /* 1: the base writes where our pointer would be, so no flow gets one */
+	bool has_room; /* the base is known to write nothing where our pointer is */
+	int lacks_room; /* 1: it was seen to write there, so no flow gets one */
 	struct socket *holder; /* keeps the base; NULL: this kernel lacks it */
 	const struct tcp_congestion_ops *base;
 	const struct tcp_congestion_ops
@@ -84,10 +85,14 @@ struct mltcp_sock {
 	u32 index; /* in the shard */
 	struct mltcp_flow flow; /* protected by the socket's lock */
 	struct sock *sk;
-	struct mltcp_shard *shard; /* under RCU; NULL once its namespace is going */
-	struct mltcp_job_ref __rcu
-		*job; /* the tag, with a reference; the socket's lock to change */
-	struct rcu_head rcu;
+	union {
+		struct {
+			struct mltcp_shard *shard; /* under RCU; NULL once its namespace is going */
+			struct mltcp_job_ref __rcu
+				*job; /* the tag, with a reference; the socket's lock to change */
+		};
+		struct rcu_head rcu; /* once it is in no table and its socket has forgotten it */
+	};
 };
 
 /*
@@ -146,13 +151,31 @@ int mltcp_cc_retag(struct sock *sk, struct mltcp_job_ref *job);
 /* mltcp_state.c */
 /* Begin with the base, and with our part if there is memory, where the kernel calls init. */
 void mltcp_start(struct sock *sk);
+/* As mltcp_need(), for a socket without our part, which it may have afterwards. */
+const struct tcp_congestion_ops *mltcp_need_anew(struct sock *sk);
 /*
  * Whose operations act on a locked socket, begun with now if they weren't; NULL: nobody's yet. *ms:
- * our part, NULL without.
+ * our part, NULL without. Inline, for each ACK comes here more than once.
  */
-const struct tcp_congestion_ops *mltcp_need(struct sock *sk, struct mltcp_sock **ms);
-/* Forget all of it; what there was is then the caller's to free. */
-struct mltcp_sock *mltcp_stop(struct sock *sk);
+static __always_inline const struct tcp_congestion_ops *mltcp_need(struct sock *sk,
+								   struct mltcp_sock **ms)
+{
+	const struct tcp_congestion_ops *base;
+
+	*ms = mltcp_state(sk);
+	if (likely(*ms))
+		return (*ms)->base;
+	base = mltcp_need_anew(sk);
+	*ms = mltcp_state(sk);
+	return base;
+}
+/*
+ * Was the base initialised for a locked socket? If it wrote over our part since, then that part is
+ * gone.
+ */
+bool mltcp_has_begun(struct sock *sk);
+/* Forget our part in the private area; what it pointed to is the caller's to free. */
+void mltcp_stop(struct sock *sk);
 /* The base that a socket without our part has. */
 const struct tcp_congestion_ops *mltcp_bare_base(const struct sock *sk);
 

@@ -116,10 +116,12 @@ static int extra(const struct btf_type *type)
 	}
 }
 
+/* Of the largest struct of that name: files of the kernel may have one each. 0: there is none. */
 static u32 find_size(const struct btf_file *file, u32 name)
 {
 	const void *at = file->data + file->header->hdr_len + file->header->type_off;
 	const void *end = at + file->header->type_len;
+	u32 size = 0;
 
 	while (at + sizeof(struct btf_type) <= end) {
 		const struct btf_type *type = at;
@@ -128,10 +130,10 @@ static u32 find_size(const struct btf_file *file, u32 name)
 		if (more < 0)
 			break;
 		if (type->name_off == name && BTF_INFO_KIND(type->info) == BTF_KIND_STRUCT)
-			return type->size;
+			size = max(size, type->size);
 		at += sizeof(*type) + more;
 	}
-	return 0;
+	return size;
 }
 
 u32 mltcp_btf_size(const char *module, const char *name)

@@ -41,16 +41,16 @@ static void mltcp_release(struct sock *sk)
 {
 	const struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
 	const struct tcp_congestion_ops *base = mltcp_bare_base(sk);
+	bool begun = mltcp_has_begun(sk);
 	struct mltcp_sock *ms = mltcp_state(sk);
-	bool started = mltcp_is_started(sk) || READ_ONCE(variant->lacks_room);
 
 	if (ms) {
 		note(ms);
 		report(ms);
 	}
-	if (started && base->release)
+	if (begun && base->release)
 		base->release(sk);
-	ms = mltcp_stop(sk);
+	mltcp_stop(sk);
 	if (ms)
 		mltcp_flow_free(ms);
 	/* Should it connect again, it asks for ECN again. */
@@ -75,25 +75,20 @@ static u32 mltcp_ssthresh(struct sock *sk)
 	return ssthresh;
 }
 
-static void mltcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
+/* The base's increase. The most frequent one is called directly: others are guessed anew. */
+static __always_inline void grow(const struct tcp_congestion_ops *base, struct sock *sk, u32 ack,
+				 u32 acked)
+{
+	INDIRECT_CALL_1(base->cong_avoid, tcp_reno_cong_avoid, sk, ack, acked);
+}
+
+/* Of a flow that isn't its base at present. */
+static noinline void grow_otherwise(struct sock *sk, struct mltcp_sock *ms, u32 ack, u32 acked)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
-	struct mltcp_sock *ms;
-	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
-	u32 cwnd, ssthresh;
-	bool yields;
+	u32 cwnd = tcp_snd_cwnd(tp), ssthresh = tp->snd_ssthresh;
+	bool yields = mltcp_yield_or_resume(&ms->flow, tp->srtt_us >> 3, &cwnd, &ssthresh);
 
-	if (!ms) {
-		(base ? base->cong_avoid : tcp_reno_cong_avoid)(sk, ack, acked);
-		return;
-	}
-	if (likely(mltcp_is_base(&ms->flow))) {
-		base->cong_avoid(sk, ack, acked);
-		return;
-	}
-	cwnd = tcp_snd_cwnd(tp);
-	ssthresh = tp->snd_ssthresh;
-	yields = mltcp_yield_or_resume(&ms->flow, tp->srtt_us >> 3, &cwnd, &ssthresh);
 	tcp_snd_cwnd_set(tp, cwnd);
 	tp->snd_ssthresh = ssthresh;
 	if (yields && ms->variant->yield_holds)
@@ -101,7 +96,20 @@ static void mltcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
 	/* Slow start stays the base's own. */
 	if (!tcp_in_slow_start(tp))
 		acked = mltcp_scaled_acked(&ms->flow, acked);
-	base->cong_avoid(sk, ack, acked);
+	grow(ms->base, sk, ack, acked);
+}
+
+static void mltcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
+{
+	struct mltcp_sock *ms;
+	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
+
+	if (unlikely(!ms))
+		(base ? base->cong_avoid : tcp_reno_cong_avoid)(sk, ack, acked);
+	else if (likely(mltcp_is_base(&ms->flow)))
+		grow(base, sk, ack, acked);
+	else
+		grow_otherwise(sk, ms, ack, acked);
 }
 
 static u32 mltcp_undo_cwnd(struct sock *sk)
@@ -142,14 +150,14 @@ static const struct mltcp_params *params_of(struct mltcp_sock *ms)
 
 /*
  * Sending began anew, or the flow got a step further: once a gap and MLTCP_STEPS times an
- * iteration. Out of line, so that what every ACK passes stays short.
+ * iteration.
  */
-static noinline void decide(struct mltcp_sock *ms, u64 now, u64 bytes)
+static void decide(struct mltcp_sock *ms, u64 now, u64 bytes)
 {
 	struct mltcp_flow *flow = &ms->flow;
 	const struct mltcp_params *params;
 	u32 mechanisms, key;
-	const u64 *path;
+	u64 *path;
 
 	rcu_read_lock();
 	params = params_of(ms);
@@ -175,26 +183,35 @@ static noinline void decide(struct mltcp_sock *ms, u64 now, u64 bytes)
 	rcu_read_unlock();
 }
 
-/* Every ACK that acknowledges data, in every state of the connection. */
-static void mltcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
+/* The base's part in an ACK comes last, so that nothing of ours has to be kept meanwhile. */
+static __always_inline void acked_base(struct sock *sk, const struct tcp_congestion_ops *base,
+				       const struct ack_sample *sample)
 {
-	const struct tcp_sock *tp = tcp_sk(sk);
-	struct mltcp_sock *ms;
-	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
-	u64 now = tp->tcp_clock_cache; /* when the ACK came, CLOCK_MONOTONIC */
-	struct mltcp_flow *flow;
-	u64 bytes;
-
 	if (base && base->pkts_acked)
 		base->pkts_acked(sk, sample);
-	if (!ms)
-		return;
-	flow = &ms->flow;
-	bytes = acked_bytes(sk);
+}
+
+static noinline void acked_decide(struct mltcp_sock *ms, u64 now, u64 bytes,
+				  const struct ack_sample *sample)
+{
+	decide(ms, now, bytes);
+	acked_base(ms->sk, ms->base, sample);
+}
+
+static __always_inline void acked(struct sock *sk, struct mltcp_sock *ms,
+				  const struct ack_sample *sample, bool watches_queue)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	u64 now = tp->tcp_clock_cache; /* when the ACK came, CLOCK_MONOTONIC */
+	struct mltcp_flow *flow = &ms->flow;
+	u64 bytes = acked_bytes(sk);
+
 	/* The ACK of a FIN alone says nothing of a burst. */
-	if (unlikely(bytes < tp->bytes_acked) && bytes == flow->acked_bytes)
+	if (unlikely(bytes < tp->bytes_acked) && bytes == flow->acked_bytes) {
+		acked_base(sk, ms->base, sample);
 		return;
-	if (ms->watches_queue) {
+	}
+	if (watches_queue) {
 		const struct mltcp_rtt rtt = {
 			.now_us = (u32)tp->tcp_mstamp,
 			.rtt_us = sample->rtt_us,
@@ -210,7 +227,29 @@ static void mltcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 		mltcp_delay_rtt(&flow->delay, &rtt);
 	}
 	if (unlikely(mltcp_was_idle(flow) || mltcp_on_ack(flow, now, bytes)))
-		decide(ms, now, bytes);
+		acked_decide(ms, now, bytes, sample);
+	else
+		acked_base(sk, ms->base, sample);
+}
+
+static noinline void acked_watching(struct sock *sk, struct mltcp_sock *ms,
+				    const struct ack_sample *sample)
+{
+	acked(sk, ms, sample, true);
+}
+
+/* Every ACK that acknowledges data, in every state of the connection. */
+static void mltcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
+{
+	struct mltcp_sock *ms;
+	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
+
+	if (unlikely(!ms))
+		acked_base(sk, base, sample);
+	else if (ms->watches_queue)
+		acked_watching(sk, ms, sample);
+	else
+		acked(sk, ms, sample, false);
 }
 
 /* What follows goes to the base as it is; only what a base has is registered. */
@@ -228,10 +267,16 @@ static void mltcp_set_state(struct sock *sk, u8 new_state)
  * Sending begins. The kernel says so also for a retransmission when all is taken for lost; then
  * packets are outstanding, which new data is not counted among before it has left.
  */
-static void note_send(const struct sock *sk, struct mltcp_sock *ms)
+static void note_send(struct sock *sk, struct mltcp_sock *ms)
 {
-	if (ms && !tcp_sk(sk)->packets_out)
-		mltcp_on_send(&ms->flow, ktime_get_ns(), tcp_sk(sk)->total_retrans);
+	struct tcp_sock *tp = tcp_sk(sk);
+	u32 cwnd = tcp_snd_cwnd(tp);
+
+	if (!ms || tp->packets_out)
+		return;
+	mltcp_on_send(&ms->flow, ktime_get_ns(), tp->total_retrans);
+	mltcp_begin_small(&ms->flow, tp->srtt_us >> 3, tcp_min_rtt(tp), &cwnd, &tp->snd_ssthresh);
+	tcp_snd_cwnd_set(tp, cwnd);
 }
 
 #ifdef HAVE_CWND_EVENT_TX_START

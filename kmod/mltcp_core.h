@@ -59,6 +59,15 @@
 /* The smallest window a flow may be left with, segments (as tcp_reno_ssthresh). */
 #define MLTCP_CWND_MIN 2
 
+/*
+ * The smallest window that an iteration begins with, segments: the loss of one of so many is told by
+ * the others (RFC 5681, 3.2).
+ */
+#define MLTCP_CWND_BEGIN 4
+
+/* The ratio at which all of an iteration has been sent, but for a step and what learning rounds. */
+#define MLTCP_ALL_SENT (MLTCP_ONE - 2 * MLTCP_ONE / MLTCP_STEPS)
+
 /* The slow-start threshold of a connection that hasn't lost yet (as TCP_INFINITE_SSTHRESH). */
 #define MLTCP_SSTHRESH_NONE 0x7fffffffU
 
@@ -162,6 +171,15 @@ static inline __u64 mltcp_sent(const struct mltcp_flow *f)
 	return f->acked_bytes - f->start_bytes;
 }
 
+/*
+ * Has nothing been sent twice in the present iteration? Where a hole was filled, one ACK covers far
+ * more than was just carried, so the time it took says nothing of the link's rate.
+ */
+static inline __u8 mltcp_is_clean(const struct mltcp_flow *f)
+{
+	return f->retransmits == f->start_retransmits;
+}
+
 /* Does the present ACK come after a gap? Then mltcp_is_boundary() must be asked. */
 static inline __u8 mltcp_was_idle(const struct mltcp_flow *f)
 {
@@ -213,12 +231,6 @@ static inline void mltcp_on_send(struct mltcp_flow *f, __u64 now, __u32 retransm
 	f->retransmits = retransmits;
 }
 
-static inline void mltcp_step(struct mltcp_flow *f, __u64 now)
-{
-	f->step_bytes = (__u32)f->acked_bytes;
-	f->step_ticks = (__u32)(now >> MLTCP_TICK_SHIFT);
-}
-
 /*
  * Start the next iteration with the ACK at now. The bytes it acknowledges belong to it.
  * received_bytes: the connection's running total.
@@ -234,12 +246,14 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 	f->idle_us = mltcp_gap_us(idle_ns);
 	f->iteration++;
 	f->start_bytes = f->acked_bytes;
-	f->start_retransmits = f->retransmits;
 	f->start_ns = now;
 	f->last_ns = now;
 	f->next_bytes = 0;
-	mltcp_step(f, now);
-	mltcp_delay_rate(&f->delay, 0, 0);
+	f->step_bytes = f->acked_bytes;
+	f->step_ns = now;
+	if (mltcp_is_clean(f))
+		mltcp_delay_rate(&f->delay, 0, 0);
+	f->start_retransmits = f->retransmits;
 	if (f->delay.crossed)
 		f->delay.crossed--;
 }
@@ -302,13 +316,11 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 				__u32 mechanisms, __u64 now)
 {
 	__u64 total = mltcp_total(f, p), sent = mltcp_sent(f);
-	__u32 bytes = (__u32)f->acked_bytes - f->step_bytes;
-	__u32 ticks = (__u32)(now >> MLTCP_TICK_SHIFT) - f->step_ticks;
 
-	/* Neither of the two has come round again since the iteration began. */
-	if (sent >> 32 == 0 && now - f->start_ns < 1ULL << (32 + MLTCP_TICK_SHIFT) && ticks)
-		mltcp_delay_rate(&f->delay, bytes, (__u64)ticks << MLTCP_TICK_SHIFT);
-	mltcp_step(f, now);
+	if (f->acked_bytes > f->step_bytes && now > f->step_ns && mltcp_is_clean(f))
+		mltcp_delay_rate(&f->delay, f->acked_bytes - f->step_bytes, now - f->step_ns);
+	f->step_bytes = f->acked_bytes;
+	f->step_ns = now;
 	f->ratio = mltcp_ratio(sent, total);
 	/* No iteration known, or longer than any: behave like the base. */
 	f->active = total && (p->gap_ns || f->gap_us) && sent / MLTCP_OVERRUN <= total;
@@ -436,93 +448,6 @@ static inline __u32 mltcp_on_loss(struct mltcp_flow *f, __u32 cwnd, __u32 base, 
 	return kept > MLTCP_CWND_MIN ? (__u32)kept : MLTCP_CWND_MIN;
 }
 
-/* Has a smoothed RTT passed since the window shrank or, where ACKs wait, might have? */
-static inline __u8 mltcp_has_passed(const struct mltcp_flow *f, __u32 srtt_us)
-{
-	__u64 now = f->last_ns;
-
-	return now < f->shrink_ns || now - f->shrink_ns > (__u64)srtt_us * 1000;
-}
-
-/*
- * The window of a flow that must yield, segments: shrunk by MLTCP_YIELD_GAIN times the share of
- * the RTT that is too much, at most by half, at most once per smoothed RTT. The increase goes on
- * meanwhile, so that flows of one job, which yield alike, come to equal windows.
- *
- * Where its ACKs wait, the window holds what makes up for that, too, and there it gives way by the
- * excess alone.
- *
- * ssthresh: the slow-start threshold, segments. A flow that has to yield in slow start hasn't
- * found its share yet, and takes that way up again once it may. passed: that RTT has.
- */
-static inline __u32 mltcp_yield(struct mltcp_flow *f, __u32 cwnd, __u32 ssthresh, __u32 srtt_us,
-				__u8 passed)
-{
-	__u64 excess = mltcp_delay_queue(&f->delay) - f->yield_us;
-	__u32 cut = cwnd / 2;
-
-	if (!f->resume_ssthresh) {
-		f->resume_ssthresh = cwnd > ssthresh ? cwnd : ssthresh;
-		f->full_cwnd = cwnd;
-	}
-	if (!passed)
-		return cwnd;
-	f->shrink_ns = f->last_ns;
-	f->yields++;
-	if (!f->delay.crossed)
-		excess *= MLTCP_YIELD_GAIN;
-	if (excess < srtt_us / 2)
-		cut = mltcp_div64(cwnd * excess, srtt_us);
-	return cwnd - cut > MLTCP_CWND_MIN ? cwnd - cut : MLTCP_CWND_MIN;
-}
-
-/*
- * The slow-start threshold, segments, of a flow that has yielded and may take its share back, at
- * window cwnd and threshold ssthresh: once the queue is well below what it may make of it.
- *
- * It takes back no more than the queue has room for: flows that yielded together may do so
- * together, too, when their time is over. If each of them grows by the share of the round trip
- * that is missing to that queue, all of them together make just that.
- */
-static inline __u32 mltcp_resume(struct mltcp_flow *f, __u32 cwnd, __u32 ssthresh, __u32 srtt_us)
-{
-	__u32 borne = f->yield_us ? f->yield_us : f->delay.full_us, back = f->resume_ssthresh;
-	__u64 most;
-
-	if (!back || mltcp_delay_queue(&f->delay) >= borne / 2)
-		return ssthresh;
-	most = cwnd + 1ULL;
-	most += mltcp_div64((__u64)cwnd * (borne - mltcp_delay_queue(&f->delay)),
-			    srtt_us ? srtt_us : 1);
-	if (back <= most)
-		f->resume_ssthresh = 0;
-	else
-		back = most;
-	return back > ssthresh ? back : ssthresh;
-}
-
-/*
- * What comes before the base's increase: the window of a flow that must yield shrinks, else one
- * that has yielded may slow-start back. Both in segments. Says whether the flow yields. srtt_us:
- * the connection's smoothed RTT, microseconds.
- */
-static inline __u8 mltcp_yield_or_resume(struct mltcp_flow *f, __u32 srtt_us, __u32 *cwnd,
-					 __u32 *ssthresh)
-{
-	__u8 passed = mltcp_has_passed(f, srtt_us);
-
-	if (f->delay.crossed && passed) {
-		mltcp_delay_passed(&f->delay);
-		f->shrink_ns = f->last_ns;
-	}
-	if (mltcp_must_yield(f)) {
-		*cwnd = mltcp_yield(f, *cwnd, *ssthresh, srtt_us, passed);
-		if (*ssthresh > *cwnd)
-			*ssthresh = *cwnd;
-		return 1;
-	}
-	*ssthresh = mltcp_resume(f, *cwnd, *ssthresh, srtt_us);
-	return 0;
-}
+#include "mltcp_yield.h"
 
 #endif

@@ -9,7 +9,8 @@
  *                        both ways;
  *   mltcp_delay_back()   the receiver's time stamp in it: how much of that is the way back's;
  *   mltcp_delay_full()   a loss, the one time at which a sender knows the queue to be full;
- *   mltcp_delay_ask()    what other flows of the path have found a full queue to be.
+ *   mltcp_delay_ask()    what other flows of the path have found a full queue to be, and a queue that
+ *                        is longer than that.
  *
  * A further sign of a queue that has reached its limit (an ECN mark) is one that calls
  * mltcp_delay_full().
@@ -323,7 +324,7 @@ static inline void mltcp_delay_full(struct mltcp_delay *d, __u64 now, __u32 srtt
  * have the same slot; then the latest to lose has it. No lock: whoever writes last is right. Only
  * 24 bits of key count, the lowest.
  */
-static inline void mltcp_delay_ask(struct mltcp_delay *d, __u64 now, const __u64 *slot, __u32 key)
+static inline void mltcp_delay_heard(struct mltcp_delay *d, __u64 now, const __u64 *slot, __u32 key)
 {
 	__u64 word = MLTCP_READ_ONCE(*slot);
 	__u32 full_us = word & MLTCP_PATH_US;
@@ -346,6 +347,35 @@ static inline void mltcp_delay_tell(const struct mltcp_delay *d, __u64 *slot, __
 {
 	if (d->full_us)
 		MLTCP_WRITE_ONCE(*slot, (__u64)key << 40 | (__u64)d->full_date << 24 | d->full_us);
+}
+
+/* What is taken for full, where the present queue is longer: nearer to that by an eighth. */
+static inline __u32 mltcp_delay_raised(const struct mltcp_delay *d, __u32 full_us)
+{
+	__u32 most = 2 * full_us < MLTCP_QUEUE_MAX_US ? 2 * full_us : MLTCP_QUEUE_MAX_US;
+	__u32 queue_us = d->queue_us < most ? d->queue_us : most;
+
+	return queue_us > full_us ? full_us + (queue_us - full_us) / 8 : full_us;
+}
+
+/*
+ * To be called with each decision: what is known of the path, in exchange for what the flow sees.
+ *
+ * A queue longer than what was taken for full shows that more is. What a first loss finds is limited
+ * by the smoothed round trip, which slow start leaves behind; and a flow that thinks too little of
+ * the queue yields to everybody, and so never loses again and would never know better.
+ */
+static inline void mltcp_delay_ask(struct mltcp_delay *d, __u64 now, __u64 *slot, __u32 key)
+{
+	__u32 full_us;
+
+	mltcp_delay_heard(d, now, slot, key);
+	full_us = mltcp_delay_raised(d, d->full_us);
+	d->own_us = mltcp_delay_raised(d, d->own_us);
+	if (full_us == d->full_us)
+		return;
+	d->full_us = full_us;
+	mltcp_delay_tell(d, slot, key);
 }
 
 #endif

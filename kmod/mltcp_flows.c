@@ -156,7 +156,10 @@ static void describe(const struct mltcp_sock *ms, struct mltcp_flow_record *reco
 	mltcp_note(&record->flow, tcp_snd_cwnd(tp), tp->srtt_us >> 3, tp->total_retrans);
 }
 
-/* Whether there is a flow at exactly this index; describes it. */
+/*
+ * Whether there is a flow at exactly this index; describes it. One whose base wrote over our part
+ * of the socket is the base's alone, though it may be here for as long as the socket lives.
+ */
 static bool describe_at(struct mltcp_shard *shard, unsigned long index,
 			struct mltcp_flow_record *record)
 {
@@ -165,6 +168,8 @@ static bool describe_at(struct mltcp_shard *shard, unsigned long index,
 	/* The socket isn't locked: a record may be torn, but what it points to stays. */
 	xa_lock_bh(&shard->flows);
 	ms = xa_load(&shard->flows, index);
+	if (ms && mltcp_state(ms->sk) != ms)
+		ms = NULL;
 	if (ms)
 		describe(ms, record);
 	xa_unlock_bh(&shard->flows);

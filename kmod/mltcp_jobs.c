@@ -99,16 +99,20 @@ bool mltcp_job_next(struct net *net, u32 *id, struct mltcp_job *job)
 {
 	const struct mltcp_job_data *data = NULL;
 	struct mltcp_job_ref *ref;
-	unsigned long index = *id;
+	unsigned long index;
 
 	rcu_read_lock();
-	ref = xa_find(&mltcp_net(net)->jobs, &index, U32_MAX, XA_PRESENT);
-	if (ref)
+	xa_for_each_start (&mltcp_net(net)->jobs, index, ref, *id) {
+		/* One without was deleted just now, those behind it are still to come. */
 		data = rcu_dereference(ref->data);
-	if (data)
+		if (data)
+			break;
+	}
+	if (data) {
 		*job = data->job;
+		*id = index;
+	}
 	rcu_read_unlock();
-	*id = index;
 	return data;
 }
 

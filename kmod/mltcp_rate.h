@@ -1,47 +1,105 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Windows from the network's feedback: the law of `mltcp_int`, as integer functions.
+ * Rates from the network's feedback: the law of `mltcp_int`, as integer functions.
  *
- * After HPCC (Li et al., SIGCOMM 2019): once per round trip the window is divided by how busy the
- * busiest hop is, so that it is right after one step whether it was too large or too small, and a
- * small additive part makes flows fair. Two things are weighted by how far the flow is through its
- * iteration (MLTCP): the additive part, and the queue that the flow bears before it steps back.
- * Flows that are ahead bear more, so those behind make room. This is a design in the spirit of MLCC
- * (Zhao et al., IEEE TNSM 2024), whose own law isn't public; what differs from HPCC:
+ * After HPCC (Li et al., SIGCOMM 2019): once per round trip a flow sets its window to what the path
+ * has room for, so that it is right after one step whether it was too large or too small. What a
+ * flow is entitled to is what it delivered, over how busy the busiest hop was meanwhile; the window
+ * is that for as long as a round trip takes with the queue that the flow accepts:
  *
- *  - A hop says one number, not a history: how busy it is while nothing waits, else for how long
- *    what comes would wait. It fits in two bytes, and the worst hop's is simply the largest.
- *  - The target is a short queue (target_us), not a link that is 95 % busy: windows hold whole
- *    segments, and on paths of a few segments a link without a queue is idle part of the time.
+ *     window = delivered / interval / busy * (least round trip + accepted queue)
+ *
+ * The accepted queue is weighted by how far the job is through its iteration (MLTCP). Where flows
+ * share a hop, each round trip takes share from those that accept less and gives it to those that
+ * accept more: after some of them the job ahead has nearly all, and the others wait. So does the
+ * additive part, by F. This is a design in the spirit of MLCC (Zhao et al., IEEE TNSM 2024), whose own law
+ * isn't public; what differs from HPCC:
+ *
+ *  - A hop says two numbers in two bytes, not a history; what is delivered the sender counts itself.
+ *    The reference is the rate that came about, as in BBR, not the window that was asked for: a
+ *    window set twice upon the same news would swing.
+ *  - The target is a short queue (target_us), not a link that is 95 % busy: a few packets at random
+ *    make a queue at 80 % already, and a link without one is idle part of the time.
+ *  - Windows below two segments are sent as rates: a queue of 200 us has room for three packets at
+ *    200 Mbit/s, fewer than flows that wait for their turn.
+ *  - The flows of a job are one to it: all it delivers is shared out by what each has left to send,
+ *    so that a host's own flows don't fight and are done together (struct mltcp_rate_job).
  *
  * Without feedback for some round trips the flow is its base (mltcp_rate_fresh()). Includers are as
- * for mltcp_core.h. Times are nanoseconds of a monotonic clock unless a name ends in _us.
+ * for mltcp_core.h; one whose flows run on several processors defines MLTCP_ADD. Times are
+ * nanoseconds of a monotonic clock unless a name ends in _us.
  */
 #ifndef MLTCP_RATE_H
 #define MLTCP_RATE_H
 
 #include "mltcp_core.h"
 
-/* What a hop says: below this how busy it is, in units of 1/MLTCP_HOP_BUSY; from here on nothing
- * but the delay of its queue, microseconds. */
-#define MLTCP_HOP_QUEUE 0x8000U
-#define MLTCP_HOP_BUSY 0x4000U
+#ifndef MLTCP_ADD
+#define MLTCP_ADD(to, count) (*(to) += (count))
+#endif
 
-/* A hop's utilisation is averaged over about this time, nanoseconds. */
-#define MLTCP_HOP_AVERAGE_NS 1000000ULL
+/*
+ * What a hop says: in the high bits how busy it is, of MLTCP_HOP_BUSY; in the low ones the delay of
+ * its queue, microseconds below MLTCP_HOP_FINE and MLTCP_HOP_COARSE of them above.
+ */
+#define MLTCP_HOP_BUSY 127U
+#define MLTCP_HOP_SHIFT 9
+#define MLTCP_HOP_STEPS ((1U << MLTCP_HOP_SHIFT) - 1)
+#define MLTCP_HOP_FINE 256U
+#define MLTCP_HOP_COARSE 64U
+
+/* What stands where a hop's word belongs: nothing is asked, or no hop has been met yet. */
+#define MLTCP_HOP_NONE 0U
+#define MLTCP_HOP_ASKS 1U
+
+/* Utilisation is averaged over the time that a hop takes for so many KiB. */
+#define MLTCP_HOP_KIB 8
 
 /* Feedback that is older than so many round trips, and than so many nanoseconds, is none. */
 #define MLTCP_STALE_RTTS 4
 #define MLTCP_STALE_NS 5000000ULL
 
+/*
+ * A slot that another path or job has used is free when it did so that long ago, and a
+ * flow that was silent for so long begins anew. Nanoseconds.
+ */
+#define MLTCP_RATE_KEPT_NS 1000000000ULL
+
 /* On long paths the queue that is accepted is this part of the round trip. */
 #define MLTCP_RATE_RTT_SHARE 4
 
-/* Slow start ends, though its threshold hasn't been reached, where the path is this full. */
-#define MLTCP_RATE_FULL (MLTCP_ONE / 4 * 3)
+/* On slow links it has room for so many full segments. */
+#define MLTCP_RATE_SEGMENTS 3
+
+/* Round trips without a queue differ by so small a part of themselves. */
+#define MLTCP_RATE_NOISE 16
+
+/* Full segments whose sending time is no queue, to a host that goes by round trips. */
+#define MLTCP_RATE_NOISY 2
+
+/* A word of a hop counts for at least this share of the average, fixed point. */
+#define MLTCP_RATE_NEWS (MLTCP_ONE / 8)
+
+/* So many times in a round trip a packet asks the hops. */
+#define MLTCP_RATE_ASKS 4
 
 /* The window never changes by more than this factor in one step. */
 #define MLTCP_RATE_STEP 2
+
+/* Nothing is less busy than this to a step, fixed point. */
+#define MLTCP_RATE_BUSY_MIN (MLTCP_ONE / 16)
+
+/* A queue so many times as long as is accepted: the hop is busy, whatever its average says. */
+#define MLTCP_RATE_SURELY 2
+
+/*
+ * All flows of a job together send a packet at least this often, so that they hear when it is their
+ * turn; but no flow needs more than MLTCP_CWND_MIN segments in a round trip. Microseconds.
+ */
+#define MLTCP_RATE_PAUSE_US 2000
+
+/* The flow gets at least this part of an equal share. */
+#define MLTCP_RATE_SHARE_MIN 4
 
 /* The queue as a hop would have it, counted where packets pass on their way to it. */
 struct mltcp_hop {
@@ -54,162 +112,351 @@ struct mltcp_hop {
 struct mltcp_rate_params {
 	__u32 target_us; /* queue's delay that a flow at the end of its burst accepts, at least */
 	__u32 low; /* share of it that a flow at the beginning accepts, fixed point */
-	__u32 add_bytes; /* added per round trip at F = 1, bytes */
-	__u32 host; /* 1: the flow's own round trips are the feedback */
+	__u32 add_bytes; /* added to a window per round trip at F = 1, bytes */
+	__u32 host; /* 1: the host's own round trips are the feedback */
+};
+
+/* What a host's flows have heard of a path. All zero: nothing yet. */
+struct mltcp_rate_path {
+	__u64 heard_ns; /* time of the latest feedback; 0: never */
+	__u32 busy; /* of the busiest hop, average over the round trip, fixed point */
+	__u32 queue_us; /* delay of its queue, likewise, microseconds */
+	__u32 key; /* of the path, where paths share a table */
+	__u32 pad;
+};
+
+/*
+ * The flows of a job on a path: how far they are through their burst together. All zero for a new
+ * one. Flows on several processors write to it without a lock; what is lost by that is little.
+ */
+struct mltcp_rate_job {
+	__u64 acked; /* bytes, in all */
+	__u64 begun; /* bytes where the present burst began */
+	__u64 total; /* bytes of the burst before it; 0: there was none */
+	__u64 last_ns; /* time of the latest ACK */
+	__u64 gap_ns; /* the shortest silence before an iteration of a flow */
+	__u32 flows; /* that have begun the present burst */
+	__u32 bursts; /* since the job began */
+	__u32 key; /* of job and path, where they share a table */
+	__u32 pad;
 };
 
 /* What a flow keeps. All zero for a new one. */
 struct mltcp_rate {
-	__u64 window; /* bytes; 0: none yet */
-	__u64 heard_ns; /* time of the latest feedback; 0: never */
+	__u64 window; /* bytes */
 	__u64 stepped_ns; /* time of the latest step */
-	__u64 stepped_bytes; /* acknowledged in all at that time */
-	__u32 busy; /* of the busiest hop, fixed point, above MLTCP_ONE with a queue */
-	__u32 queue_us; /* delay of its queue, average over the round trip, microseconds */
+	__u64 stepped_bytes; /* mltcp_rate_job::acked at that time */
+	__u32 cwnd; /* given last, segments */
+	__u32 rtt_us; /* round trip that the window is for, microseconds */
 	__u32 steps; /* since the flow began */
 	__u32 fallbacks; /* times that the feedback was found to be gone */
+	__u32 bursts; /* mltcp_rate_job::bursts then */
 	__u8 follows; /* 1: the law has the window; 0: the base has */
-	__u8 pad[7];
+	__u8 pad[3];
 };
+
+/* The connection, as an ACK finds it. */
+struct mltcp_rate_ack {
+	__u64 now;
+	__u32 cwnd; /* segments */
+	__u32 mss; /* bytes */
+	__u32 min_rtt_us;
+};
+
+/* What a hop says that is so busy, fixed point, and has such a queue. */
+static inline __u32 mltcp_hop_word(__u32 busy, __u64 queue_us)
+{
+	__u64 steps = queue_us;
+
+	if (queue_us >= MLTCP_HOP_FINE)
+		steps = MLTCP_HOP_FINE + (queue_us - MLTCP_HOP_FINE) / MLTCP_HOP_COARSE;
+	if (steps > MLTCP_HOP_STEPS)
+		steps = MLTCP_HOP_STEPS;
+	busy = (__u32)((MLTCP_HOP_BUSY * (__u64)busy + MLTCP_ONE / 2) >> MLTCP_SHIFT);
+	return busy << MLTCP_HOP_SHIFT | (__u32)steps;
+}
+
+static inline __u32 mltcp_hop_queue_us(__u32 word)
+{
+	__u32 steps = word & MLTCP_HOP_STEPS;
+
+	if (steps < MLTCP_HOP_FINE)
+		return steps;
+	return MLTCP_HOP_FINE + (steps - MLTCP_HOP_FINE) * MLTCP_HOP_COARSE;
+}
+
+/* Fixed point, at most MLTCP_ONE. */
+static inline __u32 mltcp_hop_busy(__u32 word)
+{
+	return mltcp_ratio(word >> MLTCP_HOP_SHIFT, MLTCP_HOP_BUSY);
+}
 
 /*
  * A packet of so many bytes comes to a hop that sends ns_per_kib nanoseconds for each 1024 bytes.
- * Returns what the packet is to be told, from 1 to (1 << 16) - 1: 0 is what no hop has said.
+ * Returns what the packet is to be told, above MLTCP_HOP_ASKS and below 1 << 16. The
+ * busier of two hops says more, and of two that are always busy the one with the longer queue.
  */
 static inline __u32 mltcp_hop_pass(struct mltcp_hop *h, __u64 now, __u32 bytes, __u64 ns_per_kib)
 {
-	__u64 passed = now > h->seen_ns ? now - h->seen_ns : 0;
-	__u64 takes = bytes * ns_per_kib >> 10, queue_us, share;
+	__u64 passed = now > h->seen_ns ? now - h->seen_ns : 0, span = ns_per_kib * MLTCP_HOP_KIB;
+	__u64 worked = h->waits_ns < passed ? h->waits_ns : passed;
+	__u32 word;
 
-	h->waits_ns = h->waits_ns > passed ? h->waits_ns - passed : 0;
-	queue_us = h->waits_ns / 1000;
-	if (passed >= MLTCP_HOP_AVERAGE_NS)
-		h->busy = 0;
-	else
-		h->busy -= mltcp_div64((__u64)h->busy * passed, MLTCP_HOP_AVERAGE_NS);
-	share = mltcp_div64(takes << MLTCP_SHIFT, MLTCP_HOP_AVERAGE_NS);
-	h->busy += share < MLTCP_ONE ? share : MLTCP_ONE;
-	h->waits_ns += takes;
+	if (passed)
+		h->busy = mltcp_between(h->busy, mltcp_ratio(worked, passed),
+					mltcp_ratio(passed, span));
+	h->waits_ns -= worked;
+	word = mltcp_hop_word(h->busy, h->waits_ns / 1000);
+	h->waits_ns += bytes * ns_per_kib >> 10;
 	h->seen_ns = now;
-	if (queue_us) {
-		if (queue_us >= MLTCP_HOP_QUEUE)
-			queue_us = MLTCP_HOP_QUEUE - 1;
-		return MLTCP_HOP_QUEUE | queue_us;
-	}
-	share = (__u64)h->busy * MLTCP_HOP_BUSY >> MLTCP_SHIFT;
-	if (!share)
+	return word > MLTCP_HOP_ASKS ? word : MLTCP_HOP_ASKS + 1;
+}
+
+/* Is the slot of that path's, or may it be? Where it is another's, the flow keeps to itself. */
+static inline __u8 mltcp_rate_path_is(struct mltcp_rate_path *path, __u32 key, __u64 now)
+{
+	struct mltcp_rate_path fresh = {.key = key};
+
+	if (path->key == key)
 		return 1;
-	return share < MLTCP_HOP_QUEUE ? share : MLTCP_HOP_QUEUE - 1;
+	if (path->heard_ns && now - path->heard_ns < MLTCP_RATE_KEPT_NS)
+		return 0;
+	*path = fresh;
+	return 1;
 }
 
-/* Is the feedback new enough to go by? */
-static inline __u8 mltcp_rate_fresh(const struct mltcp_rate *r, __u64 now, __u32 srtt_us)
+/* Is the slot of that job's on that path, or may it be? */
+static inline __u8 mltcp_rate_job_is(struct mltcp_rate_job *j, __u32 key, __u64 now)
 {
-	__u64 stale = (__u64)srtt_us * 1000 * MLTCP_STALE_RTTS;
+	struct mltcp_rate_job fresh = {.key = key};
 
-	if (stale < MLTCP_STALE_NS)
-		stale = MLTCP_STALE_NS;
-	return r->heard_ns && now - r->heard_ns <= stale;
-}
-
-/* Feedback of the worst hop came with an ACK. */
-static inline void mltcp_rate_hear(struct mltcp_rate *r, __u64 now, __u32 value, __u32 srtt_us)
-{
-	__u32 queue_us = 0, busy = MLTCP_ONE;
-
-	if (value >= MLTCP_HOP_QUEUE)
-		queue_us = value - MLTCP_HOP_QUEUE;
-	else
-		busy = (__u64)value * MLTCP_ONE / MLTCP_HOP_BUSY;
-	if (busy > MLTCP_ONE)
-		busy = MLTCP_ONE;
-	/* A quarter of what is new: several ACKs per round trip, and single packets say little. */
-	if (mltcp_rate_fresh(r, now, srtt_us)) {
-		queue_us = (3 * r->queue_us + queue_us) / 4;
-		busy = (3 * r->busy + busy) / 4;
-	} else {
-		r->follows = 0; /* a pause: the path may be another one by now */
-	}
-	r->queue_us = queue_us;
-	r->busy = busy;
-	r->heard_ns = now;
-}
-
-/* What an end alone can tell: the delay of the queues on its path, from its round trips. */
-static inline __u32 mltcp_rate_guess(__u32 queue_us)
-{
-	if (queue_us >= MLTCP_HOP_QUEUE)
-		queue_us = MLTCP_HOP_QUEUE - 1;
-	if (queue_us > MLTCP_QUEUE_MIN_US)
-		return MLTCP_HOP_QUEUE | queue_us;
-	/* No queue: at most this busy, so that the window grows by a half in a round trip. */
-	return MLTCP_HOP_BUSY * 2 / 3;
-}
-
-/* How full the path is for a flow at this ratio, fixed point: MLTCP_ONE is just right. */
-static inline __u64 mltcp_rate_load(const struct mltcp_rate *r, const struct mltcp_rate_params *p,
-				    __u32 min_rtt_us, __u32 ratio)
-{
-	__u32 accepted = min_rtt_us / MLTCP_RATE_RTT_SHARE, target;
-	__u64 span, off;
-
-	if (accepted < p->target_us)
-		accepted = p->target_us;
-	span = (__u64)min_rtt_us + accepted;
-	target = mltcp_scale(accepted, mltcp_between(p->low, MLTCP_ONE, ratio));
-	if (!r->queue_us)
-		return r->busy;
-	if (!span)
-		span = 1;
-	if (r->queue_us >= target)
-		return MLTCP_ONE + mltcp_div64((__u64)(r->queue_us - target) << MLTCP_SHIFT, span);
-	off = mltcp_div64((__u64)(target - r->queue_us) << MLTCP_SHIFT, span);
-	return off < MLTCP_ONE / 2 ? MLTCP_ONE - off : MLTCP_ONE / 2;
+	if (j->key == key)
+		return 1;
+	if (j->last_ns && now - j->last_ns < MLTCP_RATE_KEPT_NS)
+		return 0;
+	*j = fresh;
+	return 1;
 }
 
 /*
- * An ACK: step if a round trip has passed since the last step. acked_bytes: of the connection, in
- * all. gain, ratio: of the flow's MLTCP state. Returns the window in segments of mss bytes, or 0
- * while slow start finds out how much the path carries.
+ * An ACK of one of the job's flows that acknowledges so many bytes. begins: it begins an iteration
+ * of the flow, which was silent for idle_ns before that.
+ */
+static inline void mltcp_rate_job_ack(struct mltcp_rate_job *j, __u64 now, __u64 bytes, __u8 begins,
+				      __u64 idle_ns)
+{
+	if (begins) {
+		j->gap_ns += j->gap_ns / 8;
+		if (!j->gap_ns || idle_ns < j->gap_ns)
+			j->gap_ns = idle_ns;
+		/* The first of the flows: the job was silent, not just this flow. */
+		if (!j->bursts || now - j->last_ns > j->gap_ns / 2) {
+			j->total = j->acked - j->begun;
+			j->begun = j->acked;
+			j->flows = 0;
+			j->bursts++;
+		}
+		MLTCP_ADD(&j->flows, 1);
+	}
+	MLTCP_ADD(&j->acked, bytes);
+	j->last_ns = now;
+}
+
+/* How far the job is through its burst, fixed point; the flow, where that isn't known. */
+static inline __u32 mltcp_rate_progress(const struct mltcp_rate_job *j, const struct mltcp_flow *f)
+{
+	__u64 sent = j->acked - j->begun;
+
+	if (!f->active || !j->total || sent / MLTCP_OVERRUN > j->total)
+		return f->ratio;
+	return mltcp_ratio(sent, j->total);
+}
+
+/*
+ * The flow's share of what its job sends, fixed point: that of what is left to send, so that flows
+ * of unequal size are done together; an equal one where that isn't known.
+ */
+static inline __u32 mltcp_rate_share(const struct mltcp_rate_job *j, const struct mltcp_flow *f)
+{
+	__u32 equal = MLTCP_ONE / (j->flows ? j->flows : 1), least = equal / MLTCP_RATE_SHARE_MIN;
+	__u64 sent = j->acked - j->begun, left;
+	__u32 share;
+
+	if (!f->active || !f->ratio || sent >= j->total)
+		return equal;
+	left = mltcp_div64(mltcp_sent(f) * (MLTCP_ONE - f->ratio), f->ratio);
+	share = mltcp_ratio(left, j->total - sent);
+	return share > least ? share : least;
+}
+
+/* The path's round trip with the queue that it has, microseconds, 1 at least. */
+static inline __u32 mltcp_rate_rtt(const struct mltcp_rate_path *path, __u32 min_rtt_us)
+{
+	__u32 rtt_us = min_rtt_us + path->queue_us;
+
+	return rtt_us ? rtt_us : 1;
+}
+
+/* Is the feedback new enough to go by? */
+static inline __u8 mltcp_rate_fresh(const struct mltcp_rate_path *path, __u64 now, __u32 min_rtt_us)
+{
+	__u64 stale = mltcp_rate_rtt(path, min_rtt_us) * 1000ULL * MLTCP_STALE_RTTS;
+
+	if (stale < MLTCP_STALE_NS)
+		stale = MLTCP_STALE_NS;
+	return path->heard_ns && now - path->heard_ns <= stale;
+}
+
+/*
+ * Is a packet that is sent now to ask the hops, where the latest that did so was sent at asked_ns?
+ * Only some do: receivers can't join those that differ in what hops wrote into them (GRO).
+ */
+static inline __u8 mltcp_rate_asks(__u64 now, __u64 asked_ns, __u32 rtt_us)
+{
+	return now - asked_ns >= (__u64)rtt_us * (1000 / MLTCP_RATE_ASKS);
+}
+
+/* The word of the worst hop came with an ACK. */
+static inline void mltcp_rate_hear(struct mltcp_rate_path *path, __u64 now, __u32 word,
+				   __u32 min_rtt_us)
+{
+	__u64 passed = now - path->heard_ns, span = mltcp_rate_rtt(path, min_rtt_us) * 1000ULL;
+	__u32 queue_us = mltcp_hop_queue_us(word), busy = mltcp_hop_busy(word), weight;
+
+	if (mltcp_rate_fresh(path, now, min_rtt_us)) {
+		/* An average over a round trip, of which a word is worth the time since the last. */
+		weight = mltcp_ratio(passed, span);
+		if (weight < MLTCP_RATE_NEWS)
+			weight = MLTCP_RATE_NEWS;
+		queue_us = mltcp_between(path->queue_us, queue_us, weight);
+		busy = mltcp_between(path->busy, busy, weight);
+	}
+	path->queue_us = queue_us;
+	path->busy = busy;
+	path->heard_ns = now;
+}
+
+/* What the job's link takes for so many full segments, as far as is known, microseconds. */
+static inline __u32 mltcp_rate_segments_us(const struct mltcp_rate_job *j,
+					   const struct mltcp_flow *f, __u32 mss, __u32 segments)
+{
+	__u64 ns = (__u64)f->delay.kib_ns * mss * segments >> 10;
+
+	/* The flow knows the time that a KiB takes at its own rate. */
+	return (__u32)mltcp_div64(ns, 1000ULL * (j->flows ? j->flows : 1));
+}
+
+/*
+ * What an end alone can tell, as a hop would say it: the delay of the queues on its path, from its
+ * round trips, which differ without a queue, too: a short packet takes less time than full ones on
+ * each link, which MLTCP_RATE_NOISY of them make up for.
+ */
+static inline __u32 mltcp_rate_guess(const struct mltcp_rate_job *j, const struct mltcp_flow *f,
+				     const struct mltcp_rate_ack *a)
+{
+	__u32 noise_us = a->min_rtt_us / MLTCP_RATE_NOISE, queue_us = f->delay.queue_us;
+	__u32 segments_us = mltcp_rate_segments_us(j, f, a->mss, MLTCP_RATE_NOISY);
+
+	queue_us -= queue_us < segments_us ? queue_us : segments_us;
+	if (noise_us < MLTCP_QUEUE_MIN_US)
+		noise_us = MLTCP_QUEUE_MIN_US;
+	/* No queue: at most this busy, so that the window grows by a half in a round trip. */
+	return mltcp_hop_word(queue_us > noise_us ? MLTCP_ONE : MLTCP_ONE / 3 * 2, queue_us);
+}
+
+/* Delay of the queue that the flow accepts, microseconds. */
+static inline __u32 mltcp_rate_accepts(const struct mltcp_rate_params *p,
+				       const struct mltcp_rate_job *j, const struct mltcp_flow *f,
+				       const struct mltcp_rate_ack *a)
+{
+	__u32 most = a->min_rtt_us / MLTCP_RATE_RTT_SHARE;
+	__u32 least = mltcp_rate_segments_us(j, f, a->mss, MLTCP_RATE_SEGMENTS);
+
+	if (most < p->target_us)
+		most = p->target_us;
+	if (most < least)
+		most = least;
+	return mltcp_scale(most, mltcp_between(p->low, MLTCP_ONE, mltcp_rate_progress(j, f)));
+}
+
+/* The smallest window, bytes. */
+static inline __u64 mltcp_rate_least(const struct mltcp_rate_job *j, __u32 mss, __u32 rtt_us)
+{
+	__u64 least = mltcp_div64((__u64)mss * rtt_us,
+				  MLTCP_RATE_PAUSE_US * (__u64)(j->flows ? j->flows : 1));
+
+	return least < (__u64)MLTCP_CWND_MIN * mss ? least : (__u64)MLTCP_CWND_MIN * mss;
+}
+
+/* The window after so many bytes that the job delivered within so many microseconds, bytes. */
+static inline __u64 mltcp_rate_step(const struct mltcp_rate *r, const struct mltcp_rate_params *p,
+				    const struct mltcp_rate_path *path,
+				    const struct mltcp_rate_job *j, const struct mltcp_flow *f,
+				    const struct mltcp_rate_ack *a, __u64 delivered,
+				    __u64 interval_us)
+{
+	__u32 accepts = mltcp_rate_accepts(p, j, f, a);
+	__u32 busy = path->busy > MLTCP_RATE_BUSY_MIN ? path->busy : MLTCP_RATE_BUSY_MIN;
+	__u64 window, least;
+
+	if (path->queue_us > MLTCP_RATE_SURELY * accepts)
+		busy = MLTCP_ONE;
+	window = mltcp_div64(delivered * (a->min_rtt_us + accepts), interval_us);
+	window = mltcp_div64(window * mltcp_rate_share(j, f), busy);
+	window += mltcp_scale(p->add_bytes, f->gain);
+	if (window > r->window * MLTCP_RATE_STEP)
+		window = r->window * MLTCP_RATE_STEP;
+	if (window < r->window / MLTCP_RATE_STEP)
+		window = r->window / MLTCP_RATE_STEP;
+	least = mltcp_rate_least(j, a->mss, mltcp_rate_rtt(path, a->min_rtt_us));
+	return window > least ? window : least;
+}
+
+/*
+ * An ACK: step if a round trip has passed since the last step. f: the flow's MLTCP state. Returns
+ * the window in segments, one more than the law asks for: it is pacing that keeps to it
+ * (mltcp_rate_pacing()), so that less than two segments can be sent in a round trip.
  */
 static inline __u32 mltcp_rate_window(struct mltcp_rate *r, const struct mltcp_rate_params *p,
-				      __u64 now, __u64 acked_bytes, __u32 cwnd, __u32 ssthresh,
-				      __u32 mss, __u32 srtt_us, __u32 min_rtt_us, __u32 gain,
-				      __u32 ratio)
+				      const struct mltcp_rate_path *path,
+				      const struct mltcp_rate_job *j, const struct mltcp_flow *f,
+				      const struct mltcp_rate_ack *a)
 {
-	__u64 load, window, delivered, least = (__u64)MLTCP_CWND_MIN * mss;
+	__u64 passed_ns = a->now - r->stepped_ns, passed_us, delivered;
+	__u32 rtt_us = mltcp_rate_rtt(path, a->min_rtt_us);
 
-	if (!r->follows) {
-		if (cwnd < ssthresh && mltcp_rate_load(r, p, min_rtt_us, ratio) < MLTCP_RATE_FULL)
-			return 0;
+	/* After a pause the path may be another one, and what was delivered says nothing. */
+	if (!r->follows || r->bursts != j->bursts || passed_ns > MLTCP_RATE_KEPT_NS) {
 		r->follows = 1;
-		r->window = 0;
-		r->stepped_ns = now;
-		r->stepped_bytes = acked_bytes;
+		r->bursts = j->bursts;
+		r->window = (__u64)a->cwnd * a->mss;
+		r->cwnd = a->cwnd;
+		r->rtt_us = rtt_us;
+		r->stepped_ns = a->now;
+		r->stepped_bytes = j->acked;
+		return a->cwnd;
 	}
-	/* From what the base has come to, or what a loss or a pause has left. */
-	if (!r->window || (__u64)cwnd * mss + mss < r->window)
-		r->window = (__u64)cwnd * mss;
-	if (now - r->stepped_ns >= (__u64)srtt_us * 1000) {
-		load = mltcp_rate_load(r, p, min_rtt_us, ratio);
-		if (load < MLTCP_ONE / MLTCP_RATE_STEP)
-			load = MLTCP_ONE / MLTCP_RATE_STEP;
-		if (load > MLTCP_ONE * MLTCP_RATE_STEP)
-			load = MLTCP_ONE * MLTCP_RATE_STEP;
-		window = mltcp_div64(r->window << MLTCP_SHIFT, load);
-		window += mltcp_scale(p->add_bytes, gain);
-		/* A sender that doesn't use its window says nothing of the path. */
-		delivered = acked_bytes - r->stepped_bytes;
-		if (window > r->window && window > MLTCP_RATE_STEP * (delivered + 2 * (__u64)mss))
-			window = r->window;
-		if (window < least)
-			window = least;
-		r->window = window;
-		r->stepped_ns = now;
-		r->stepped_bytes = acked_bytes;
+	if (a->cwnd < r->cwnd) /* a loss has left less */
+		r->window = mltcp_div64(r->window * a->cwnd, r->cwnd);
+	passed_us = mltcp_div64(passed_ns, 1000);
+	delivered = j->acked - r->stepped_bytes;
+	if (passed_us >= rtt_us && delivered >= a->mss) {
+		r->window = mltcp_rate_step(r, p, path, j, f, a, delivered, passed_us);
+		r->rtt_us = rtt_us;
+		r->stepped_ns = a->now;
+		r->stepped_bytes = j->acked;
 		r->steps++;
 	}
-	return mltcp_div64(r->window + mss / 2, mss);
+	r->cwnd = (__u32)mltcp_div64(r->window + a->mss - 1, a->mss) + 1;
+	return r->cwnd;
+}
+
+/* Bytes per second at which to send; 0: as the kernel does, for the base has the window. */
+static inline __u64 mltcp_rate_pacing(const struct mltcp_rate *r)
+{
+	if (!r->follows || !r->rtt_us)
+		return 0;
+	return mltcp_div64(r->window * 1000000, r->rtt_us);
 }
 
 /* There is no feedback: the base goes on from the window that the law has left it. */
@@ -219,7 +466,6 @@ static inline void mltcp_rate_lose(struct mltcp_rate *r)
 		return;
 	r->follows = 0;
 	r->fallbacks++;
-	r->heard_ns = 0;
 }
 
 #endif

@@ -65,19 +65,18 @@ static void give_up(struct mltcp_variant *variant)
 			variant->name, variant->base_name);
 }
 
-static struct mltcp_sock *make_state(struct sock *sk)
+static void make_state(struct sock *sk)
 {
 	struct mltcp_sock *ms = mltcp_flow_new(sk);
 
 	if (!ms) {
 		pr_warn_ratelimited("out of memory: a flow is plain for a while\n");
 		set_word(sk, (jiffies + AGAIN) << 1 | 1);
-		return NULL;
+		return;
 	}
 	ms->variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
 	ms->base = mltcp_bare_base(sk);
 	set_word(sk, (unsigned long)ms);
-	return ms;
 }
 
 static void start(struct sock *sk)
@@ -102,33 +101,34 @@ static void start(struct sock *sk)
 }
 
 /*
- * The base wrote over our end after it was initialised, if the table knows the socket. Otherwise
- * another congestion control did, in whose place a route put ours without a word: TCP's release
- * and init aren't called where a connect() waited for its first data (TCP_FASTOPEN_CONNECT).
+ * Of a socket whose end isn't as we leave it. The base wrote over it after it was initialised, if
+ * the table knows the socket; whatever it wrote, for zeros are what a new socket has, too. Otherwise
+ * nothing was begun, or another congestion control wrote there, in whose place a route put ours
+ * without a word: TCP's release and init aren't called where a connect() waited for its first data
+ * (TCP_FASTOPEN_CONNECT). The table is looked through only where the base's size isn't known.
  */
 static bool is_overwritten(struct sock *sk)
 {
-	struct mltcp_private *end = mltcp_private(sk);
+	struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
 	struct mltcp_sock *ms;
 
-	if (likely(!end->word && !end->check))
+	if (likely(variant->has_room))
 		return false;
 	ms = mltcp_flow_find(sk);
 	if (!ms)
 		return false;
-	give_up(mltcp_variant_of(inet_csk(sk)->icsk_ca_ops));
+	give_up(variant);
 	mltcp_flow_free(ms);
 	return true;
 }
 
-static noinline const struct tcp_congestion_ops *need(struct sock *sk, struct mltcp_sock **ms)
+const struct tcp_congestion_ops *mltcp_need_anew(struct sock *sk)
 {
 	unsigned long word = mltcp_private(sk)->word;
 
-	*ms = NULL;
 	if (mltcp_is_started(sk)) {
 		if ((long)((jiffies << 1 | 1) - word) >= 0)
-			*ms = make_state(sk);
+			make_state(sk);
 		return mltcp_bare_base(sk);
 	}
 	if (1 << sk->sk_state & WITHOUT || !inet_csk(sk)->icsk_ca_initialized)
@@ -136,7 +136,6 @@ static noinline const struct tcp_congestion_ops *need(struct sock *sk, struct ml
 	if (!READ_ONCE(mltcp_variant_of(inet_csk(sk)->icsk_ca_ops)->lacks_room) &&
 	    !is_overwritten(sk))
 		start(sk);
-	*ms = mltcp_state(sk);
 	return mltcp_bare_base(sk);
 }
 
@@ -149,20 +148,15 @@ void mltcp_start(struct sock *sk)
 		start(sk);
 }
 
-const struct tcp_congestion_ops *mltcp_need(struct sock *sk, struct mltcp_sock **ms)
+bool mltcp_has_begun(struct sock *sk)
 {
-	*ms = mltcp_state(sk);
-	return likely(*ms) ? (*ms)->base : need(sk, ms);
+	const struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
+
+	return mltcp_is_started(sk) || is_overwritten(sk) || READ_ONCE(variant->lacks_room);
 }
 
-struct mltcp_sock *mltcp_stop(struct sock *sk)
+void mltcp_stop(struct sock *sk)
 {
-	struct mltcp_private *end = mltcp_private(sk);
-	struct mltcp_sock *ms = mltcp_state(sk);
-
-	if (unlikely(!ms && !mltcp_is_started(sk) && is_overwritten(sk)))
-		return NULL;
 	if (mltcp_is_started(sk))
-		memset(end, 0, sizeof(*end));
-	return ms;
+		memset(mltcp_private(sk), 0, sizeof(struct mltcp_private));
 }

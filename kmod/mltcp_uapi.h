@@ -107,9 +107,6 @@ struct mltcp_tag {
 #define MLTCP_TWO_WAY 0x08 /* its connection carries much the other way, too */
 #define MLTCP_IN_VAIN 0x10 /* it has yielded as long as it may in this one, to no end */
 
-/* Unit of times that need no more than 32 bits for a minute, 16 ns. */
-#define MLTCP_TICK_SHIFT 4
-
 /* What the receiver's time stamps count. */
 enum mltcp_stamps {
 	MLTCP_STAMPS_UNKNOWN, /* there are none, or they count something else */
@@ -159,8 +156,8 @@ struct mltcp_flow {
 	__u64 shrink_ns; /* time of the latest shrink */
 	__u64 start_bytes; /* acked_bytes where the iteration starts */
 	__u64 start_ns; /* time of the iteration's first ACK */
-	__u32 step_bytes; /* acked_bytes when it was last decided, wraps */
-	__u32 step_ticks; /* time of that, in units of 2^MLTCP_TICK_SHIFT ns, wraps */
+	__u64 step_bytes; /* acked_bytes when it was last decided */
+	__u64 step_ns; /* time of that */
 	__u32 job; /* job the state belongs to, 0: none */
 	__u32 iteration; /* from 1; 0 before the first ACK */
 	__u32 ratio; /* share of total_bytes acknowledged at the latest step, at most MLTCP_ONE */

@@ -84,15 +84,20 @@ static void __init wrap(struct mltcp_variant *variant)
 	variant->ops_without_ecn.get_info = NULL;
 }
 
-/* Whether the base leaves room for our end of the private area, as far as that is to be told. */
-static bool __init has_room(const struct mltcp_variant *variant)
+/*
+ * Whether the base leaves room for our end of the private area: sets has_room, and says whether
+ * flows may be given state, as they may where that isn't to be told.
+ */
+static bool __init look_for_room(struct mltcp_variant *variant)
 {
 	const struct module *owner = variant->base->owner;
 	u32 size = 0;
 
 	if (variant->base_struct)
 		size = mltcp_btf_size(owner ? owner->name : NULL, variant->base_struct);
-	return size <= ICSK_CA_PRIV_SIZE - sizeof(struct mltcp_private);
+	variant->has_room = (size || !variant->base_struct) &&
+			    size <= ICSK_CA_PRIV_SIZE - sizeof(struct mltcp_private);
+	return variant->has_room || !size;
 }
 
 static int __init add(struct mltcp_variant *variant)
@@ -118,7 +123,7 @@ static int __init add(struct mltcp_variant *variant)
 		goto release;
 	}
 	variant->base = base;
-	if (!has_room(variant)) {
+	if (!look_for_room(variant)) {
 		pr_warn("no %s: %s leaves no room in a socket here\n", variant->name,
 			variant->base_name);
 		err = -EOPNOTSUPP;

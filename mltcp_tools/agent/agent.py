@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from mltcp_tools.agent.follow import Follower
 from mltcp_tools.agent.rules import Config, load_config
 from mltcp_tools.attach.privileges import require_capabilities
 from mltcp_tools.attach.restore import detach
-from mltcp_tools.backends.base import Backend
+from mltcp_tools.backends.base import Backend, Flow, Job
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.host.leases import leased
 from mltcp_tools.host.locks import exclusive
 from mltcp_tools.host.signals import Signals
+from mltcp_tools.priorities.live import LivePriorities
 from mltcp_tools.sources.messages import Mailbox
 from mltcp_tools.units import counted
 
@@ -37,12 +38,16 @@ def run_agent(path: Path, mailbox: Path, backend: Backend, say: Callable[[str], 
     require_capabilities()
     config = load_config(path)
     with (
+        ExitStack() as stack,
         exclusive("agent", _ONE),
         leased("mltcp agent", backend.name),
         Signals(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals,
         Mailbox(mailbox) as box,
         Follower(config.rules, backend, say, config.follow, box, _LINGER_S) as follower,
     ):
+        if config.priorities is not None:
+            priorities = Priorities(stack.enter_context(LivePriorities(config.priorities)), say)
+            follower.tell_flows(priorities.follow)
         follower.wait_for(signals.fileno())
         say(f"Following {path}, rules: {len(config.rules)}.")
         notify("READY=1")
@@ -58,6 +63,29 @@ def run_agent(path: Path, mailbox: Path, backend: Backend, say: Callable[[str], 
             _detach(follower.jobs(), say)
 
 
+class Priorities:
+    """Live jobs' priorities as the agent has them: what goes wrong with them is said, and once."""
+
+    def __init__(self, live: LivePriorities, say: Callable[[str], None]) -> None:
+        self._live = live
+        self._say = say
+        self._failed = False
+
+    def follow(self, jobs: Sequence[Job], flows: Sequence[Flow]) -> None:
+        """These jobs and flows are there now."""
+        if self._failed:
+            return
+        try:
+            self._live.follow(jobs, flows)
+        except MltcpError as error:
+            self._failed = True
+            self._say(f"Jobs get no priorities any more: {error}")
+            return
+        if not self._live.alive:
+            self._failed = True
+            self._say("The controller of priorities has died; all jobs are alike from now on.")
+
+
 def _read_again(
     path: Path, config: Config, follower: Follower, say: Callable[[str], None]
 ) -> Config:
@@ -70,8 +98,9 @@ def _read_again(
     else:
         follower.replace_rules(new.rules)
         say(f"Following {path}, rules: {len(new.rules)}.")
-        if new.follow != config.follow:
-            say("`follow` takes effect when the agent starts anew.")
+        for what in ("follow", "priorities"):
+            if getattr(new, what) != getattr(config, what):
+                say(f"`{what}` takes effect when the agent starts anew.")
         config = new
     notify("READY=1")
     return config

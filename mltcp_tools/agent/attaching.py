@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 
+from mltcp_tools.agent.notices import Notices
 from mltcp_tools.agent.rules import ALL
-from mltcp_tools.agent.voice import Voice
 from mltcp_tools.agent.watchlist import Watched
 from mltcp_tools.attach.every import is_tcp
 from mltcp_tools.attach.processes import Process, processes
@@ -54,20 +54,24 @@ def _known(process: Process, sockets: Iterable[Socket]) -> set[int]:
     return known
 
 
-def attach_new(watched: Iterable[Watched], backend: Backend, voice: Voice, now_s: float) -> None:
+def attach_new(
+    watched: Iterable[Watched], backend: Backend, notices: Notices, now_s: float
+) -> None:
     """Look at the sockets of these processes, whose jobs are known, and attach the new ones."""
     by_key = {each.key: each for each in watched}
     found, refused = sockets_of([each.process for each in by_key.values()])
     own: dict[tuple[int, int], list[Socket]] = {key: [] for key in by_key}
     for process, reason in refused:
-        voice.warn(f"Process {process.pid}: {reason}")
+        notices.warn(f"Process {process.pid}: {reason}")
         del own[process.pid, process.start_ticks]
     for sock in found:
         own[sock.process.pid, sock.process.start_ticks].append(sock)
     for key, sockets in own.items():
         by_key[key].known = _known(by_key[key].process, sockets)
         if fresh := _fresh(by_key[key], sockets, now_s):
-            _attach(by_key[key], _chosen(by_key[key], sockets, fresh, now_s), backend, voice, now_s)
+            _attach(
+                by_key[key], _chosen(by_key[key], sockets, fresh, now_s), backend, notices, now_s
+            )
 
 
 def forget_closed(files: StateFiles | None = None) -> None:
@@ -124,7 +128,7 @@ def _chosen(
 
 
 def _attach(
-    watched: Watched, chosen: Sequence[Socket], backend: Backend, voice: Voice, now_s: float
+    watched: Watched, chosen: Sequence[Socket], backend: Backend, notices: Notices, now_s: float
 ) -> None:
     job = watched.job
     if job is None or not chosen:
@@ -140,22 +144,22 @@ def _attach(
             move=None,
         )
     except (MltcpError, OSError) as error:
-        voice.warn(f"{job.job.name}, process {watched.process.pid}: {error}")
+        notices.warn(f"{job.job.name}, process {watched.process.pid}: {error}")
         for each in chosen:
             watched.doubted[each.cookie] = (now_s + _RETRY_S, _RETRY_S)
         return
     watched.settled |= {each.socket.cookie for each in changes if each.outcome != "gone"}
     watched.ours |= {each.socket.cookie for each in changes if each.outcome in DONE}
     watched.attached |= any(each.outcome in DONE for each in changes)
-    _report(watched, changes, voice)
+    _report(watched, changes, notices)
 
 
-def _report(watched: Watched, changes: Sequence[Change], voice: Voice) -> None:
+def _report(watched: Watched, changes: Sequence[Change], notices: Notices) -> None:
     done = [each for each in changes if each.outcome in DONE]
     if done:
         olds = ", ".join(sorted({each.old for each in done}))
         count = counted(len(done), "connection")
-        voice.tell(
+        notices.tell(
             f"attaching {done[0].job}",
             f"{done[0].job}: {count} of process {watched.process.pid} attached"
             f" ({olds} -> {done[0].new}).",
@@ -164,4 +168,4 @@ def _report(watched: Watched, changes: Sequence[Change], voice: Voice) -> None:
         )
     for each in changes:
         if each.outcome in ("failed", "taken"):
-            voice.say(f"{each.job}: {each.socket.remote} is not attached: {each.reason}.")
+            notices.say(f"{each.job}: {each.socket.remote} is not attached: {each.reason}.")

@@ -15,14 +15,14 @@ from contextlib import ExitStack
 from mltcp_tools.agent.attaching import attach_new, forget_closed, have_new
 from mltcp_tools.agent.followed import Followed
 from mltcp_tools.agent.learning import Learning
+from mltcp_tools.agent.notices import Notices
 from mltcp_tools.agent.rules import AUTO, Rule
 from mltcp_tools.agent.taken import notice_taken
-from mltcp_tools.agent.voice import Voice
 from mltcp_tools.agent.wakeups import Wakeups, open_wakeups
 from mltcp_tools.agent.watchlist import Watched, Watchlist
 from mltcp_tools.attach.jobs import named_job
 from mltcp_tools.attach.restore import detach
-from mltcp_tools.backends.base import Backend
+from mltcp_tools.backends.base import Backend, Flow, Job
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.host.leases import leased
 from mltcp_tools.host.signals import Signals
@@ -60,12 +60,12 @@ class Follower:
         self._linger_s = linger_s
         self._empty_s: dict[str, float] = {}
         """Since when a job has had no process, by name."""
-        self._voice = Voice(say)
+        self._notices = Notices(say)
         self._method = method
         self._mailbox = mailbox
-        self._watchlist = Watchlist(rules, self._voice.warn)
+        self._watchlist = Watchlist(rules, self._notices.warn)
         self._jobs: dict[str, Followed] = {}
-        self._learning = Learning(self._jobs, backend, self._voice)
+        self._learning = Learning(self._jobs, backend, self._notices)
         self._look_at = self._tidy_at = 0.0
         self._scans: list[float] = []
         self._heard_before = 0
@@ -74,7 +74,7 @@ class Follower:
     def __enter__(self) -> Follower:
         with ExitStack() as stack:
             self._wakeups: Wakeups = stack.enter_context(
-                open_wakeups(self._method, self._voice.say)
+                open_wakeups(self._method, self._notices.say)
             )
             stack.enter_context(self._learning)
             self._selector = stack.enter_context(selectors.DefaultSelector())
@@ -91,6 +91,10 @@ class Follower:
     def wait_for(self, fd: int) -> None:
         """Let `step` return as soon as this descriptor is readable."""
         self._selector.register(fd, selectors.EVENT_READ, None)
+
+    def tell_flows(self, heeds: Callable[[Sequence[Job], Sequence[Flow]], None]) -> None:
+        """Let somebody else know of the jobs and flows that there are, about once a second."""
+        self._learning.heeds = heeds
 
     def replace_rules(self, rules: Sequence[Rule]) -> None:
         """Follow these from now on; processes that none of them fits any more are detached."""
@@ -151,7 +155,7 @@ class Follower:
             if watched.job is None and watched.rule.job is not None:
                 watched.job = self._job(watched.rule.job, watched)
         known = [each for each in self._watchlist if each.job is not None]
-        attach_new(known if thorough else have_new(known), self._backend, self._voice, now)
+        attach_new(known if thorough else have_new(known), self._backend, self._notices, now)
         if now >= self._tidy_at and any(each.closed for each in known):
             self._tidy_at = now + _TIDY_S
             self._forget_closed()
@@ -160,15 +164,15 @@ class Follower:
 
     def _notice_taken(self, tags: dict[int, int]) -> None:
         try:
-            notice_taken(self._watchlist, tags, self._voice)
+            notice_taken(self._watchlist, tags, self._notices)
         except (MltcpError, OSError) as error:
-            self._voice.warn(str(error))
+            self._notices.warn(str(error))
 
     def _forget_closed(self) -> None:
         try:
             forget_closed()
         except (MltcpError, OSError) as error:
-            self._voice.warn(str(error))
+            self._notices.warn(str(error))
 
     def _let_go(self, watched: Watched) -> None:
         """The process has ended, or no rule fits it any more, or another one than before."""
@@ -186,13 +190,13 @@ class Follower:
         except UsageError:  # nothing of it is attached any more
             return
         except MltcpError as error:
-            self._voice.warn(f"{what}: {error}")
+            self._notices.warn(f"{what}: {error}")
             return
         for each in done:
             if each.outcome == "failed":
-                self._voice.say(f"{what}: {each.record.local} is not restored: {each.reason}.")
+                self._notices.say(f"{what}: {each.record.local} is not restored: {each.reason}.")
         if restored := sum(each.outcome == "restored" for each in done):
-            self._voice.say(f"{what}: {counted(restored, 'connection')} put back.")
+            self._notices.say(f"{what}: {counted(restored, 'connection')} put back.")
 
     # Jobs
 
@@ -205,7 +209,7 @@ class Follower:
                 given = watched.rule.parameters()
                 job = named_job(name, self._backend, given, promised=others)
             except MltcpError as error:
-                self._voice.warn(f"{name}: {error}")
+                self._notices.warn(f"{name}: {error}")
                 return None
             self._jobs[name] = Followed(job, watched.rule, watched.process.uid)
         return self._jobs[name]
@@ -220,7 +224,7 @@ class Follower:
         how = self._learning.end(job, time.monotonic())
         self._detach(f"job {name}", job=name)
         why = "has ended" if ended else "is followed no more, as no rule fits its processes"
-        self._voice.say(f"{name} {why}: {how}.")
+        self._notices.say(f"{name} {why}: {how}.")
 
     # Their hooks
 
@@ -238,7 +242,7 @@ class Follower:
 
         if self._mailbox.received - self._heard_before > _HEARD_MOST:
             self._selector.unregister(self._mailbox.fileno())
-            self._voice.warn("Training loops are not heard for a while: too many speak at once.")
+            self._notices.warn("Training loops are not heard for a while: too many speak at once.")
 
     def _listen(self) -> None:
         """Hear the mailbox again, if it was too much."""
@@ -255,7 +259,7 @@ class Follower:
         if (job.owner, job.rule) == (watched.process.uid, watched.rule):
             watched.job = job
         else:
-            self._voice.warn(
+            self._notices.warn(
                 f"Process {message.pid} of uid {watched.process.uid} calls itself {message.job},"
                 " but that is another user's job, or another rule's; it is left alone."
             )

@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
 from mltcp_tools.agent.followed import Followed
-from mltcp_tools.agent.reader import Reader
-from mltcp_tools.agent.voice import Voice
+from mltcp_tools.agent.notices import Notices
 from mltcp_tools.agent.watchlist import Watched
 from mltcp_tools.attach.jobs import change_parameters
-from mltcp_tools.backends.base import Backend, Job
+from mltcp_tools.backends.base import Backend, Flow, IterationEvent, IterationStream, Job
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.observe.board import Board
 from mltcp_tools.observe.iterations import Whole
+from mltcp_tools.observe.relay import Relay, RelayedIterations, open_iterations
 from mltcp_tools.observe.view import JobView, Views
 from mltcp_tools.sources.call_sources import CallSources
-from mltcp_tools.sources.itself import learned
+from mltcp_tools.sources.learned import learned_metadata
 from mltcp_tools.sources.metadata import Metadata
 from mltcp_tools.units import counted, format_bytes, format_seconds
 
@@ -28,19 +28,21 @@ class Learning:
     jobs: those followed, by name, as they come and go.
     """
 
-    def __init__(self, jobs: Mapping[str, Followed], backend: Backend, voice: Voice) -> None:
+    def __init__(self, jobs: Mapping[str, Followed], backend: Backend, notices: Notices) -> None:
         self._jobs = jobs
         self._backend = backend
-        self._voice = voice
+        self._notices = notices
         self._views = Views()
         self._whole = Whole()
+        self.heeds: Callable[[Sequence[Job], Sequence[Flow]], None] | None = None
+        """Who else wants to know of the jobs and flows that there are, whenever they are read."""
         self._stack = ExitStack()
 
     def __enter__(self) -> Learning:
         with ExitStack() as stack:
             self._board = stack.enter_context(Board())
-            self._reader = stack.enter_context(Reader(self._backend, self._voice))
-            self._calls = stack.enter_context(CallSources(self._voice.warn))
+            self._reader = stack.enter_context(Reader(self._backend, self._notices))
+            self._calls = stack.enter_context(CallSources(self._notices.warn))
             self._stack = stack.pop_all()
         return self
 
@@ -77,9 +79,9 @@ class Learning:
                 # One that isn't attached gets its parameters with its first socket.
                 if change_parameters(changed, self._backend):
                     job.news(now_s)  # is said herewith
-                    self._voice.say(_news(changed, job.best(now_s)))
+                    self._notices.say(_news(changed, job.best(now_s)))
             except (MltcpError, OSError) as error:
-                self._voice.warn(f"{changed.name}: {error}")
+                self._notices.warn(f"{changed.name}: {error}")
 
     def _ask_calls(self, job: Followed, own: Sequence[Watched], now_s: float) -> None:
         """Tell the job what the calls of its processes say."""
@@ -98,8 +100,10 @@ class Learning:
             flows = self._backend.flows()
             jobs = self._backend.jobs()
         except MltcpError as error:
-            self._voice.warn(str(error))
+            self._notices.warn(str(error))
             return {}
+        if self.heeds is not None:
+            self.heeds(jobs, flows)
         followed = {each.job.id: each for each in self._jobs.values()}
         views = []
         for job in jobs:
@@ -107,15 +111,15 @@ class Learning:
             view = self._views.of(job, len(own), None)
             if job.id in followed:
                 each = followed[job.id]
-                each.see(learned(own, view.iteration_s, view.iterations))
+                each.see(learned_metadata(own, view.iteration_s, view.iterations))
                 if known := each.news(now_s):
-                    self._voice.say(_news(job, known))
+                    self._notices.say(_news(job, known))
                 view = dataclasses.replace(view, metadata=each.best(now_s))
             views.append(view)
         try:
             self._board.write(views)
         except OSError as error:
-            self._voice.warn(f"Other commands don't see what is known: {error}.")
+            self._notices.warn(f"Other commands don't see what is known: {error}.")
         return {flow.cookie: flow.job_id for flow in flows}
 
 
@@ -138,3 +142,57 @@ def summary(view: JobView) -> str:
         f"{counted(view.iterations, 'iteration')}, {format_seconds(view.first_s)} each at first,"
         f" {format_seconds(view.iteration_s)} at last, {format_seconds(view.best_s)} at best"
     )
+
+
+_RETRY_S = 5.0
+
+
+class Reader:
+    """Reads the backend's iterations; a context manager.
+
+    A stream that can't be had (a testbed reads it) or breaks (MLTCP was unloaded) is tried again.
+    """
+
+    def __init__(self, backend: Backend, notices: Notices) -> None:
+        self._backend = backend
+        self._notices = notices
+        self._stream: IterationStream | None = None
+        self._relay: Relay | None = None
+        self._open = ExitStack()
+        self._retry_s = 0.0
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def read(self, now_s: float) -> list[IterationEvent]:
+        """What has finished since the last call; never waits."""
+        if self._stream is None and now_s >= self._retry_s:
+            self._retry_s = now_s + _RETRY_S
+            self._try_to_open()
+        if self._stream is None:
+            return []
+        try:
+            events = self._stream.poll(0)
+        except MltcpError as error:
+            self._notices.warn(f"Iterations are no longer seen: {error}")
+            self._close()
+            return []
+        if self._relay is not None:
+            self._relay.send(events)
+        return events
+
+    def _try_to_open(self) -> None:
+        try:
+            self._stream = self._open.enter_context(open_iterations(self._backend))
+            if not isinstance(self._stream, RelayedIterations):
+                self._relay = self._open.enter_context(Relay())
+        except (MltcpError, OSError) as error:
+            self._close()
+            self._notices.warn(f"Iterations can't be seen: {error}")
+
+    def _close(self) -> None:
+        self._stream = self._relay = None
+        self._open.close()

@@ -4,6 +4,10 @@ The agent's configuration file is a list of such rules:
 
     follow: auto                 # or tracepoint, polling: how new sockets are noticed
     on_stop: detach              # or keep: what becomes of attached sockets when the agent stops
+    priorities:                  # leave it out for none
+      interfaces: [eth0]         # by which the jobs send
+      weight: none               # what goes first besides short bursts (mltcp prioritise --help)
+      levels: 8                  # of priority that the switches have
     rules:
       - job: gpt2                # without it: the name that the process tells (MLTCP_JOB)
         cgroup: [job_1234]       # any of: pid, tree, command, cgroup, port, netns, user; all that
@@ -32,6 +36,9 @@ from mltcp_tools.attach.verdict import KINDS
 from mltcp_tools.backends.base import ALL_NAMES, NAMES, OBSERVED, Job, JobParams
 from mltcp_tools.document import Section, read_section
 from mltcp_tools.errors import HostError, UsageError
+from mltcp_tools.experiments.treatments import WEIGHTS
+from mltcp_tools.priorities.live import Prioritised
+from mltcp_tools.priorities.maps import LEVELS
 from mltcp_tools.units import parse_bytes, parse_seconds
 
 AUTO = "auto"
@@ -45,6 +52,7 @@ ON_STOP = ("detach", "keep")
 _LARGEST = 1 << 20
 _TARGETS = ("pid", "tree", "command", "cgroup", "port", "netns", "user")
 _GIVEN = ("slope", "intercept")
+_PRIORITIES = ("interfaces", "weight", "levels")
 _RULE = ("job", *_TARGETS, "total", "gap", "cc", "observe", "kinds", *_GIVEN)
 _T = TypeVar("_T")
 
@@ -92,6 +100,7 @@ class Config:
     rules: tuple[Rule, ...]
     follow: str = AUTO
     on_stop: str = "detach"
+    priorities: Prioritised | None = None
 
 
 def load_config(path: Path) -> Config:
@@ -127,7 +136,7 @@ def _without_waiting(path: str, flags: int) -> int:
 
 def parse_config(text: str, file: str) -> Config:
     """The configuration in the text; `file` is its name for messages."""
-    top = read_section(text, file, ("rules", "follow", "on_stop"))
+    top = read_section(text, file, ("rules", "follow", "on_stop", "priorities"))
     given: dict[str, dict[str, Any]] = {}
     rules = []
     for section in top.sections("rules", _RULE):
@@ -143,6 +152,20 @@ def parse_config(text: str, file: str) -> Config:
         rules=tuple(rules),
         follow=top.get("follow", _one_of(METHODS), AUTO),
         on_stop=top.get("on_stop", _one_of(ON_STOP), "detach"),
+        priorities=_priorities(top.section("priorities", _PRIORITIES)),
+    )
+
+
+def _priorities(section: Section | None) -> Prioritised | None:
+    if section is None:
+        return None
+    named: tuple[str, ...] | None = section.get("interfaces", _list(_word), None)
+    if named is None:
+        raise section.error("names no interface; give those by which jobs send.", "interfaces")
+    return Prioritised(
+        named,
+        section.get("weight", _one_of(WEIGHTS), Prioritised.weight),
+        section.get("levels", lambda value: _whole(value, 2, LEVELS, "count of levels"), LEVELS),
     )
 
 

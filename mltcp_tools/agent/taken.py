@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from mltcp_tools.agent.voice import Voice
+from mltcp_tools.agent.notices import Notices
 from mltcp_tools.agent.watchlist import Watched
 from mltcp_tools.attach.state import StateFiles
 from mltcp_tools.backends.base import Job
@@ -18,7 +18,7 @@ from mltcp_tools.backends.base import Job
 def notice_taken(
     watched: Iterable[Watched],
     tags: Mapping[int, int],
-    voice: Voice,
+    notices: Notices,
     files: StateFiles | None = None,
 ) -> None:
     """Compare what is attached, as known here, with what the kernel shows and what is on record.
@@ -35,7 +35,7 @@ def notice_taken(
         for record in state.sockets
     }
     for each in known:
-        _notice(each, tags, owners, voice)
+        _notice(each, tags, owners, notices)
 
 
 def _missing(watched: Watched, tags: Mapping[int, int]) -> set[int]:
@@ -45,7 +45,7 @@ def _missing(watched: Watched, tags: Mapping[int, int]) -> set[int]:
 
 
 def _notice(
-    watched: Watched, tags: Mapping[int, int], owners: Mapping[int, Job], voice: Voice
+    watched: Watched, tags: Mapping[int, int], owners: Mapping[int, Job], notices: Notices
 ) -> None:
     assert watched.job is not None
     job, pid = watched.job.job, watched.process.pid
@@ -61,12 +61,12 @@ def _notice(
     for other, count in where.items():
         what = f"{job.name}: {_connections(count)} of process {pid}"
         if other:
-            voice.say(
+            notices.say(
                 f"{what} moved to job {other} by somebody else, job {job.name} -> {other};"
                 f" `mltcp detach {other}` puts back what ran first."
             )
         else:
-            voice.say(
+            notices.say(
                 f"{what} detached by somebody else, and left so; `mltcp attach {pid} --job"
                 f" {job.name}` gives them back."
             )
@@ -77,7 +77,7 @@ def _notice(
         watched.left -= back
         watched.ours |= back
         watched.job.job = replace(job, id=owners[next(iter(back))].id)
-        voice.say(f"{job.name}: {_connections(len(back))} of process {pid} given back.")
+        notices.say(f"{job.name}: {_connections(len(back))} of process {pid} given back.")
 
 
 def _connections(count: int) -> str:

@@ -1,15 +1,15 @@
 """From a run folder's files to measures, tables, plots and an HTML report.
 
 Works on files alone: needs no root, no kernel feature and no backend. The result document is
-described in `result.py`, its measures in `metrics.py`, the schedules arms are measured against in
-`schedules.py`.
+described in `result.py`, its measures in `metrics.py`, the schedules that arms are measured against
+in `simulator/schedules.py`.
 """
 
 from __future__ import annotations
 
 from mltcp_tools.analysis.compare import compare_runs, render_comparison
 from mltcp_tools.analysis.matrix import render_matrix_text
-from mltcp_tools.analysis.result import summarise
+from mltcp_tools.analysis.summary import summarise
 from mltcp_tools.analysis.text import render_text
 from mltcp_tools.analysis.write import Report, make_report, save_matrix, save_report, write_report
 from mltcp_tools.runs.run import Run, load_run

@@ -16,7 +16,7 @@ interval. With one repetition the interval knows nothing of what differs between
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -41,9 +41,6 @@ class Estimate:
     value: float
     low: float | None
     high: float | None
-
-    def as_dict(self) -> dict[str, float | None]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)

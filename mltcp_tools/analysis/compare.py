@@ -35,7 +35,8 @@ from mltcp_tools.analysis import bootstrap, metrics
 from mltcp_tools.analysis.cells import WIDTH, bullets, clip, interval, number, table
 from mltcp_tools.analysis.quiet import Quiet, undisturbed
 from mltcp_tools.analysis.reference import Reference, make_reference
-from mltcp_tools.analysis.result import plain, summarise_with
+from mltcp_tools.analysis.result import Result, plain
+from mltcp_tools.analysis.summary import summarise_with
 from mltcp_tools.runs.run import Run
 
 SCHEMA = "mltcp-comparison/1"
@@ -88,7 +89,7 @@ def compare_runs(first: Run, second: Run) -> dict[str, Any]:
         document[kind] = [
             f"{which} run: {sentence}"
             for which, result in zip(("First", "Second"), results, strict=True)
-            for sentence in result[kind]
+            for sentence in getattr(result, kind)
         ]
         if kind == "problems" and not common:
             document[kind].append("The runs have no arm in common.")
@@ -169,7 +170,7 @@ class _Side:
         return bootstrap.gain_of_means(*parts)
 
 
-def _arm(arm: str, sides: list[_Side], results: list[dict[str, Any]]) -> dict[str, Any]:
+def _arm(arm: str, sides: list[_Side], results: list[Result]) -> dict[str, Any]:
     found = [metrics.distribution(metrics.iteration_times(side.arms[arm])) for side in sides]
     one, two = (side.replicates(side.arms[arm]) for side in sides)
     gains = [side.gain(arm) for side in sides]
@@ -177,19 +178,16 @@ def _arm(arm: str, sides: list[_Side], results: list[dict[str, Any]]) -> dict[st
     if gains[0] and gains[1]:
         difference = bootstrap.estimate(gains[1][0] - gains[0][0], gains[1][1] - gains[0][1])
     estimates = [bootstrap.estimate(*gain) if gain else None for gain in gains]
-    overlaps = [result["arms"][arm]["overlap"] for result in results]
+    overlaps = [result.arms[arm].overlap for result in results]
     return {
         "mean_s": [each.mean if each else None for each in found],
         "p99_s": [each.p99 if each else None for each in found],
-        "speedup": {
-            key: each.as_dict() if each else None
-            for key, each in bootstrap.combine(bootstrap.speedup, one[0], two[0]).items()
-        }
+        "speedup": bootstrap.combine(bootstrap.speedup, one[0], two[0])
         if one and two and not any(arm in side.void for side in sides)
         else None,
-        "captured_gain": [each.as_dict() if each else None for each in estimates],
-        "gain_difference": difference.as_dict() if difference else None,
-        "overlap": [each["run"] if each else None for each in overlaps],
+        "captured_gain": estimates,
+        "gain_difference": difference,
+        "overlap": [each.run if each else None for each in overlaps],
     }
 
 

@@ -2,85 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from mltcp_tools.analysis.quiet import INSTEAD
+from mltcp_tools.analysis.result import ArmResult, Result, ScheduleResult
 
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
-def headline(result: Mapping[str, Any]) -> list[str]:
-    """Three sentences on a result (`mltcp-result/1`): what was seen, how good that is, and how far
+def headline(result: Result) -> list[str]:
+    """Three sentences on a result: what was seen, how good that is, and how far
     to trust it. Where no arm was measured, one that says so."""
-    arm, baseline = shown_arm(result), result["baseline"]
+    arm = shown_arm(result)
     if arm is None:
         return ["No arm was measured, so there is nothing to say."]
+    baseline = result.baseline or arm
     return [_seen(result, arm, baseline), _possible(result, arm), _trust(result, arm, baseline)]
 
 
-def shown_arm(result: Mapping[str, Any]) -> str | None:
+def shown_arm(result: Result) -> str | None:
     """The arm that the sentences are about: the first of MLTCP's, else the first but the baseline,
     each preferably one that can be compared."""
-    arms, baseline = result["arms"], result["baseline"]
+    arms, baseline = result.arms, result.baseline
     others = [name for name in arms if name != baseline] or list(arms)
-    first = [name for name in others if str(arms[name]["cc"]).startswith("mltcp")] or others
+    first = [name for name in others if str(arms[name].cc).startswith("mltcp")] or others
     return next((name for name in first if comparable(arms[name])), first[0] if first else None)
 
 
-def comparable(entry: Mapping[str, Any]) -> bool:
+def comparable(entry: ArmResult) -> bool:
     """Whether an arm's figures may stand next to others'."""
-    disturbance = entry["disturbance"]
-    return disturbance is None or not disturbance["void"]
+    disturbance = entry.disturbance
+    return disturbance is None or not disturbance.void
 
 
-def _seen(result: Mapping[str, Any], arm: str, baseline: str) -> str:
-    entry, base = result["arms"][arm], result["arms"][baseline]
-    own_s = entry["iteration_s"]["mean"]
-    jobs = _jobs(len(entry["jobs"]))
-    sentence = f"Under {arm} {jobs} finished an iteration in {_ms(own_s)} on average"
+def _seen(result: Result, arm: str, baseline: str) -> str:
+    entry, base = result.arms[arm], result.arms[baseline]
+    jobs = _jobs(len(entry.jobs))
+    sentence = f"Under {arm} {jobs} finished an iteration in {_mean(entry)} on average"
     if arm == baseline:
         return f"{sentence}."
-    base_s = base["iteration_s"]["mean"]
-    speedup = ((result["speedup"].get(arm) or {}).get(baseline) or {}).get("mean")
+    speedup = result.speedup.get(arm, {}).get(baseline, {}).get("mean")
     if speedup is None:
-        return f"{sentence}, under {baseline} in {_ms(base_s)}."
-    times = speedup["value"]
+        return f"{sentence}, under {baseline} in {_mean(base)}."
+    times = speedup.value
     how = "as fast as" if times >= 1 else "the speed of"
-    return f"{sentence}, {times:.2f} times {how} under {baseline} ({_ms(base_s)})."
+    return f"{sentence}, {times:.2f} times {how} under {baseline} ({_mean(base)})."
 
 
-def _possible(result: Mapping[str, Any], arm: str) -> str:
-    entry, bound = result["arms"][arm], result["schedules"].get("bound")
+def _possible(result: Result, arm: str) -> str:
+    entry, bound = result.arms[arm], result.schedules.get("bound")
     if not bound:
         return "What would be possible isn't known, as the jobs' own needs aren't."
-    best = f"The best possible is {_ms(bound['iteration_s']['mean'])}, with perfect turns"
-    gain = entry["captured_gain"]
+    best = f"The best possible is {_mean(bound)}, with perfect turns"
+    gain = entry.captured_gain
     if gain is None:
         return f"{best}."
-    share = gain["value"]
+    share = gain.value
     if share < 0:
-        return f"{best}, and {arm} was further from it than {result['baseline']}."
+        return f"{best}, and {arm} was further from it than {result.baseline}."
     return f"{best}, and of what there was to gain {arm} gained {share:.0%}."
 
 
-def _trust(result: Mapping[str, Any], arm: str, baseline: str) -> str:
-    void = [name for name in dict.fromkeys((arm, baseline)) if not comparable(result["arms"][name])]
-    if result["failures"]:
-        return f"No verdict is possible: {_inner(result['failures'][0])}"
+def _trust(result: Result, arm: str, baseline: str) -> str:
+    void = [name for name in dict.fromkeys((arm, baseline)) if not comparable(result.arms[name])]
+    if result.failures:
+        return f"No verdict is possible: {_inner(result.failures[0])}"
     if void:
         return (
             f"No verdict is possible, as something else on this host disturbed {' and '.join(void)}"
             f" all the time; {INSTEAD}."
         )
-    if result["environment"].get("simulated"):
+    if result.environment.get("simulated"):
         return "This was simulated, so nothing on this host could disturb it."
-    watched = [entry["disturbance"] for entry in result["arms"].values() if entry["disturbance"]]
+    watched = [entry.disturbance for entry in result.arms.values() if entry.disturbance]
     if not watched:
         return "Whether something else on the host disturbed it was not recorded."
-    left_out = sum(each["left_out"] for each in watched)
-    again = sum(each["again"] for each in watched)
-    others = [name for name in result["arms"] if not comparable(result["arms"][name])]
+    left_out = sum(each.left_out for each in watched)
+    again = sum(each.again for each in watched)
+    others = [name for name in result.arms if not comparable(result.arms[name])]
     said = []
     if again:
         said.append(f"disturbed runs made again: {again}")
@@ -103,5 +100,8 @@ def _jobs(count: int) -> str:
     return f"the {_NUMBERS[count] if count < len(_NUMBERS) else count} jobs"
 
 
-def _ms(seconds: float) -> str:
+def _mean(entry: ScheduleResult) -> str:
+    if entry.iteration_s is None:
+        return "an unknown time"
+    seconds = entry.iteration_s.mean
     return f"{seconds * 1e3:.0f} ms" if seconds >= 0.01 else f"{seconds * 1e3:.2f} ms"

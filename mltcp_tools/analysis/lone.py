@@ -11,10 +11,10 @@ they stand, too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
-from mltcp_tools.runs.described import ALONE, JobView
+from mltcp_tools.runs.described import ALONE, DescribedJob
 from mltcp_tools.runs.run import Run
 
 MTU = 1500
@@ -53,20 +53,16 @@ class Lone:
     mean_s: float | None
     median_s: float | None
     bursts: int
+    alone_s: float = field(init=False)
+    """Communication time of an iteration to which nothing comes in the way, seconds."""
+    loss: float | None = field(init=False)
+    """How many times as long the lone iterations took as they need, on average."""
 
-    @property
-    def alone_s(self) -> float:
-        """Communication time of an iteration to which nothing comes in the way, seconds."""
-        return self.needs_s + self.bursts * self.latency_s
-
-    @property
-    def loss(self) -> float | None:
-        """How many times as long the lone iterations took as they need, on average."""
-        return self.mean_s / self.alone_s if self.mean_s and self.alone_s > 0 else None
-
-    def as_dict(self) -> dict[str, Any]:
-        """For the result: the fields, and `loss`."""
-        return asdict(self) | {"alone_s": self.alone_s, "loss": self.loss}
+    def __post_init__(self) -> None:
+        alone_s = self.needs_s + self.bursts * self.latency_s
+        object.__setattr__(self, "alone_s", alone_s)
+        loss = self.mean_s / alone_s if self.mean_s and alone_s > 0 else None
+        object.__setattr__(self, "loss", loss)
 
 
 def lone_jobs(run: Run, bursts: Mapping[str, int]) -> dict[str, Lone]:
@@ -78,7 +74,7 @@ def lone_jobs(run: Run, bursts: Mapping[str, int]) -> dict[str, Lone]:
     for job in run.job_names:
         view = run.experiment.jobs.get(job)
         times = measured.get(standing.get(job, ""))
-        latency_s = run.experiment.delay_s + _setting(run, "rtt_s", 0.0) if view else 0.0
+        latency_s = run.experiment.delay_s + setting(run, "rtt_s", 0.0) if view else 0.0
         least_s = _least_s(run, view) if view else None
         best_s = float(times.quantile(BEST)) if times is not None else None
         count = view.bursts if view else bursts.get(job, 1)
@@ -104,23 +100,29 @@ def lone_jobs(run: Run, bursts: Mapping[str, int]) -> dict[str, Lone]:
     return found
 
 
-def _least_s(run: Run, view: JobView) -> float | None:
+def _least_s(run: Run, view: DescribedJob) -> float | None:
     """Seconds that the job's bytes take on the slowest of its links, None where that isn't known.
 
     All flows of a burst share the link, so their number and shares don't matter.
     """
     rates = run.experiment.link_rates
+    if view.connections:
+        return None  # patterned.py knows
     crossed = [rates.get(name) for name in view.links] or list(rates.values())
     if not view.bytes or not crossed or not all(crossed) or view.direction == "both":
         return None
-    mtu = _setting(run, "mtu", MTU)
-    payload = (mtu - HEADER_BYTES) / (mtu + ETHERNET_BYTES)
-    payload_bps = min(rate for rate in crossed if rate) * payload
+    payload_bps = min(rate for rate in crossed if rate) * payload_share(run)
     own_bps = view.rate_bps or payload_bps
     return view.bytes * 8 / min(payload_bps, own_bps)
 
 
-def _setting(run: Run, name: str, default: float) -> float:
+def payload_share(run: Run) -> float:
+    """Share of a link's bytes that is payload."""
+    mtu = setting(run, "mtu", MTU)
+    return (mtu - HEADER_BYTES) / (mtu + ETHERNET_BYTES)
+
+
+def setting(run: Run, name: str, default: float) -> float:
     """What a run was simulated with, as environment.json has it."""
     value = run.environment.get(name)
     usable = run.environment.get("simulated") and isinstance(value, (int, float)) and value > 0

@@ -13,6 +13,8 @@ The document, schema `mltcp-matrix/1` (times in seconds; `estimate` as in result
             mean_s, p99_s       of iteration times
             spread_s            {min, max} of the repetitions' means
             captured_gain       estimate, or null
+            settled_gain        the same of the settled iterations, without an interval, or null
+            needs               what of the network and its hosts, one of contenders.NEEDS
             over_base           estimate: mean over the base's, on the iterations both have, or null
             bulk_over_base      lowest throughput of a neighbour's bulk flow over that next to the
                                 base, or null
@@ -24,7 +26,7 @@ The document, schema `mltcp-matrix/1` (times in seconds; `estimate` as in result
             best_mean, best_p99 at least as fast as every arm that isn't MLTCP's; null for those
             cpu_busy            highest share of CPU time in use over repetitions
     over_mixes  {arm: {mean_to_bound, p99_to_bound, gain, lowest_gain}}: arms that all mixes have
-                (over_mixes.py)
+                (mix_means.py)
 """
 
 from __future__ import annotations
@@ -36,9 +38,10 @@ from typing import Any
 import pandas as pd
 
 from mltcp_tools.analysis.cells import NONE, WIDTH, bullets, clip, interval, number, table
-from mltcp_tools.analysis.doubts import BUSY_CPU
-from mltcp_tools.analysis.over_mixes import arms_over_mixes, over_mixes_table
+from mltcp_tools.analysis.contenders import needs_of, settled_gain
+from mltcp_tools.analysis.mix_means import means_over_mixes, means_table
 from mltcp_tools.analysis.result import plain
+from mltcp_tools.analysis.soundness import BUSY_CPU
 
 SCHEMA = "mltcp-matrix/1"
 SLOWER = 1.02
@@ -67,7 +70,7 @@ def summarise_matrix(
             "bound": _times(bound) if bound else None,
             "arms": _arms(result) if result else {},
         }
-    over = arms_over_mixes(mixes)
+    over = means_over_mixes(mixes)
     return plain({"schema": SCHEMA, "name": name, "mixes": mixes, "over_mixes": over})
 
 
@@ -110,6 +113,8 @@ def _arm(name: str, entry: Mapping[str, Any], result: Mapping[str, Any]) -> Entr
         **_times(entry),
         "spread_s": entry["spread_s"],
         "captured_gain": entry["captured_gain"],
+        "settled_gain": settled_gain(name, result),
+        "needs": needs_of(result["experiment"]["arms"][name]),
         "over_base": over or None,
         "bulk_over_base": min(bulk, default=None),
         "requests_over_base": max(requests, default=None),
@@ -158,7 +163,7 @@ def render_matrix_text(document: Mapping[str, Any]) -> str:
     more_parts = (
         _plans(document),
         _neighbours(document),
-        over_mixes_table(document),
+        means_table(document),
         _conclusion(document),
     )
     parts += [each for each in more_parts if each]

@@ -22,7 +22,7 @@ interleaved from
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -47,9 +47,6 @@ class Distribution:
     p50: float
     p95: float
     p99: float
-
-    def as_dict(self) -> dict[str, float]:
-        return asdict(self)
 
 
 def distribution(values: pd.Series[float]) -> Distribution | None:
@@ -98,9 +95,6 @@ class Overlap:
     run: float
     first_third: float | None
     last_third: float | None
-
-    def as_dict(self) -> dict[str, float | None]:
-        return asdict(self)
 
 
 def overlap(bursts: pd.DataFrame) -> tuple[Overlap | None, dict[str, float]]:

@@ -16,35 +16,34 @@ ratio to base
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
 from mltcp_tools.analysis.metrics import distribution
+from mltcp_tools.analysis.result import BulkResult, Jain, RequestsResult, Throughput
 from mltcp_tools.runs.run import Run
 
-Entry = dict[str, Any]
+Neighbours = dict[str, BulkResult | RequestsResult]
 
 
-def neighbours_of(run: Run) -> dict[str, Entry]:
-    """Arm -> {neighbours, jain}, for the arms of a run that has neighbours.
+def neighbours_of(run: Run) -> dict[str, Neighbours]:
+    """Arm -> its neighbours by name, for the arms of a run that has neighbours."""
+    found = {arm: _requests(run, arm) | _bulk(run, arm) for arm in run.arm_names}
+    for arm, neighbours in found.items():
+        base = found.get(run.base_of(arm) or "", {})
+        for name, each in neighbours.items():
+            _compare(each, base.get(name))
+    return {arm: neighbours for arm, neighbours in found.items() if neighbours}
 
-    neighbours: name -> entry, as result.py describes it. jain: {value, per_repetition,
-    ratio_to_base}, None with fewer than two bulk flows.
-    """
-    found: dict[str, Entry] = {
-        arm: {"neighbours": _requests(run, arm) | _bulk(run, arm), "jain": _jain(run, arm)}
-        for arm in run.arm_names
-    }
-    for arm, entry in found.items():
-        base: Entry = found.get(run.base_of(arm) or "", {"neighbours": {}, "jain": None})
-        for name, each in entry["neighbours"].items():
-            _compare(each, base["neighbours"].get(name))
-        if entry["jain"] and base["jain"]:
-            entry["jain"]["ratio_to_base"] = entry["jain"]["value"] / base["jain"]["value"]
-    return {arm: entry for arm, entry in found.items() if entry["neighbours"]}
+
+def jains_of(run: Run) -> dict[str, Jain]:
+    """Arm -> Jain index of its bulk flows, for the arms with two or more of them."""
+    indices = {arm: _jain(run, arm) for arm in run.arm_names}
+    found = {arm: jain for arm, jain in indices.items() if jain}
+    for arm, jain in found.items():
+        if base := found.get(run.base_of(arm) or ""):
+            jain.ratio_to_base = jain.value / base.value
+    return found
 
 
 def jain_index(values: np.typing.ArrayLike) -> float | None:
@@ -78,62 +77,53 @@ def throughputs(run: Run, arm: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["repetition", "neighbour", "bps"])
 
 
-def _bulk(run: Run, arm: str) -> dict[str, Entry]:
+def _bulk(run: Run, arm: str) -> Neighbours:
     return {
-        str(name): {
-            "kind": "bulk",
-            "cc": _cc(run, arm, str(name)),
-            "throughput_bps": {
-                "mean": float(own.mean()),
-                "min": float(own.min()),
-                "max": float(own.max()),
-            },
-            "ratio_to_base": None,
-        }
+        str(name): BulkResult(
+            cc=_cc(run, arm, str(name)),
+            throughput_bps=Throughput(
+                mean=float(own.mean()), min=float(own.min()), max=float(own.max())
+            ),
+        )
         for name, own in throughputs(run, arm).groupby("neighbour", sort=False)["bps"]
     }
 
 
-def _requests(run: Run, arm: str) -> dict[str, Entry]:
+def _requests(run: Run, arm: str) -> Neighbours:
     table = run.requests[run.requests["arm"] == arm]
     until = table["repetition"].map(_while_all_run(run, arm))
     table = table[table["start_s"] < until]
-    found = {}
-    for name, own in table.groupby("neighbour", sort=False):
-        times = distribution(own["end_s"] - own["start_s"])
-        found[str(name)] = {
-            "kind": "requests",
-            "cc": _cc(run, arm, str(name)),
-            "completion_s": times.as_dict() if times else None,
-            "ratio_to_base": None,
-        }
-    return found
+    return {
+        str(name): RequestsResult(
+            cc=_cc(run, arm, str(name)), completion_s=distribution(own["end_s"] - own["start_s"])
+        )
+        for name, own in table.groupby("neighbour", sort=False)
+    }
 
 
-def _jain(run: Run, arm: str) -> Entry | None:
+def _jain(run: Run, arm: str) -> Jain | None:
     table = throughputs(run, arm)
     if table["neighbour"].nunique() < 2:
         return None
     each = [jain_index(own["bps"]) for _, own in table.groupby("repetition")]
     known = [value for value in each if value is not None]
-    if not known:
-        return None
-    return {"value": float(np.mean(known)), "per_repetition": each, "ratio_to_base": None}
+    return Jain(value=float(np.mean(known)), per_repetition=each) if known else None
 
 
-def _compare(entry: Entry, base: Mapping[str, Any] | None) -> None:
+def _compare(entry: BulkResult | RequestsResult, base: BulkResult | RequestsResult | None) -> None:
     """Fill in `ratio_to_base` where the base has that neighbour, and of the same kind."""
-    if not base or base["kind"] != entry["kind"]:
-        return
-    if entry["kind"] == "bulk":
-        own, other = entry["throughput_bps"]["mean"], base["throughput_bps"]["mean"]
-        entry["ratio_to_base"] = own / other if other > 0 else None
-    elif entry["completion_s"] and base["completion_s"]:
-        entry["ratio_to_base"] = {
-            key: entry["completion_s"][key] / base["completion_s"][key]
-            for key in ("mean", "p50", "p99")
-            if base["completion_s"][key] > 0
-        }
+    match entry, base:
+        case BulkResult(), BulkResult():
+            other = base.throughput_bps.mean
+            entry.ratio_to_base = entry.throughput_bps.mean / other if other > 0 else None
+        case RequestsResult(completion_s=own), RequestsResult(completion_s=others):
+            if not (own and others):
+                return
+            entry.ratio_to_base = {
+                key: getattr(own, key) / getattr(others, key)
+                for key in ("mean", "p50", "p99")
+                if getattr(others, key) > 0
+            }
 
 
 def _cc(run: Run, arm: str, name: str) -> str | None:

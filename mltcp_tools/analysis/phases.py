@@ -8,21 +8,20 @@ belongs to the phase in which it begins.
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import pandas as pd
 
 from mltcp_tools.analysis.metrics import distribution, iteration_times, with_time_of
+from mltcp_tools.analysis.result import Phase
 
 SHORTEST = 5
 
 
-def phases_of(table: pd.DataFrame, bound: pd.DataFrame | None) -> list[dict[str, Any]]:
+def phases_of(table: pd.DataFrame, bound: pd.DataFrame | None) -> list[Phase]:
     """The phases of one arm, pooled over its repetitions, in order of their beginning.
 
-    table: the arm's iterations. bound: the bound's, where there is one. Each phase has jobs (those
-    that run), iteration_s (a distribution) and bound_s (the bound's mean over the same iterations,
-    seconds); [] where all jobs run all the time.
+    table: the arm's iterations. bound: the bound's, where there is one. [] where all jobs run all
+    the time.
     """
     if bound is not None:
         table = with_time_of(table, bound, "bound_s")
@@ -35,14 +34,13 @@ def phases_of(table: pd.DataFrame, bound: pd.DataFrame | None) -> list[dict[str,
     phases = []
     for jobs, parts in found.items():
         own = pd.concat(parts)
-        times = distribution(iteration_times(own))
         known = own["bound_s"].dropna() if "bound_s" in own.columns else own["start_s"][:0]
         phases.append(
-            {
-                "jobs": list(jobs),
-                "iteration_s": times.as_dict() if times else None,
-                "bound_s": float(known.mean()) if len(known) else None,
-            }
+            Phase(
+                jobs=list(jobs),
+                iteration_s=distribution(iteration_times(own)),
+                bound_s=float(known.mean()) if len(known) else None,
+            )
         )
     return phases
 

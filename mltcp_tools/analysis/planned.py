@@ -8,14 +8,13 @@ from typing import Any
 
 import pandas as pd
 
+from mltcp_tools.analysis.result import PlannedJob, PlanResult, Realigned, fields_of
 from mltcp_tools.runs.folder import PLAN, PLAN_SCHEMA
 from mltcp_tools.runs.run import Run
 
-Entry = dict[str, Any]
 
-
-def planned_of(run: Run, problems: list[str]) -> dict[str, Entry]:
-    """Arm -> its entry `plan` (see result.py), for arms with a plan; `problems` gets why not."""
+def planned_of(run: Run, problems: list[str]) -> dict[str, PlanResult]:
+    """Arm -> how its jobs kept to their plan, for arms with a plan; `problems` gets why not."""
     arms = [arm for arm in run.arm_names if "cassini" in run.experiment.treatments_of(arm)]
     if not arms:
         return {}
@@ -24,7 +23,7 @@ def planned_of(run: Run, problems: list[str]) -> dict[str, Entry]:
     return {arm: _entry(plans.get(arm), table[table["arm"] == arm]) for arm in arms}
 
 
-def _read_plans(path: Path, problems: list[str]) -> Entry:
+def _read_plans(path: Path, problems: list[str]) -> dict[str, Any]:
     """The arms' plans in the file; {} where it can't be read."""
     try:
         document = json.loads(path.read_text(encoding="utf-8", errors="replace"))
@@ -39,30 +38,39 @@ def _read_plans(path: Path, problems: list[str]) -> Entry:
     return plans
 
 
-def _entry(plan: object, table: pd.DataFrame) -> Entry:
+def _entry(plan: object, table: pd.DataFrame) -> PlanResult:
     known = plan if isinstance(plan, dict) else {}
     turns = known.get("turns")
     jobs = {}
     for job, rows in table.groupby("job", sort=False):
         turn = turns.get(job) if isinstance(turns, dict) else None
         described = turn if isinstance(turn, dict) else {}
-        times = {key: _number(described.get(key)) for key in ("shift_s", "turn_s")}
-        jobs[str(job)] = times | _kept(rows)
-    figures = {key: _number(known.get(key)) for key in ("score", "worst", "bound", "stretch")}
-    return figures | _kept(table) | {"jobs": jobs}
+        jobs[str(job)] = PlannedJob(
+            shift_s=_number(described.get("shift_s")),
+            turn_s=_number(described.get("turn_s")),
+            **fields_of(_realigned(rows)),
+        )
+    return PlanResult(
+        score=_number(known.get("score")),
+        worst=_number(known.get("worst")),
+        bound=_number(known.get("bound")),
+        stretch=_number(known.get("stretch")),
+        **fields_of(_realigned(table)),
+        jobs=jobs,
+    )
 
 
-def _kept(table: pd.DataFrame) -> Entry:
+def _realigned(table: pd.DataFrame) -> Realigned:
     """How often jobs re-aligned and how long they waited, over the time that each job ran."""
     ran = table.groupby(["repetition", "job"]).agg({"start_s": "min", "end_s": "max"})
     minutes = float((ran["end_s"] - ran["start_s"]).sum()) / 60
     counted = table["realigned"].notna().any()
     realigned = int(table["realigned"].sum()) if counted else None
-    return {
-        "realigned": realigned,
-        "realigned_per_minute": realigned / minutes if realigned is not None and minutes else None,
-        "waited_s": table["waited_s"].mean(),
-    }
+    return Realigned(
+        realigned=realigned,
+        realigned_per_minute=realigned / minutes if realigned is not None and minutes else None,
+        waited_s=table["waited_s"].mean(),
+    )
 
 
 def _number(value: object) -> float | None:

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from mltcp_tools.analysis.lone import Lone, lone_jobs
+from mltcp_tools.analysis.patterned import bursts_of, fabric_schedules, lone_of
 from mltcp_tools.runs.described import ALONE
 from mltcp_tools.runs.run import Run
 from mltcp_tools.simulator.schedules import (
     SCHEDULES,
     Schedule,
-    SimulatedJob,
+    ScheduledJob,
     iterations_of,
     simulate,
 )
@@ -46,6 +47,8 @@ def make_reference(run: Run) -> Reference:
     Compute times and starts are those recorded in the baseline arm (all arms of a repetition draw
     the same ones); where another arm has more of a repetition, they are taken from that one.
     """
+    if "fabric" in run.experiment.document:
+        return _over_fabric(run)
     jobs = run.job_names
     reference = Reference(lone_jobs(run, {job: _bursts_of(run, job) for job in jobs}))
     without = [job for job in jobs if job not in reference.lone]
@@ -100,6 +103,15 @@ def make_reference(run: Run) -> Reference:
     return reference
 
 
+def _over_fabric(run: Run) -> Reference:
+    reference = Reference()
+    reference.iterations = fabric_schedules(run, reference.problems)
+    reference.bursts = {name: bursts_of(rows) for name, rows in reference.iterations.items()}
+    if "alone" in reference.iterations:
+        reference.lone = lone_of(run, reference.iterations["alone"])
+    return reference
+
+
 def _unlike_the_schedules(run: Run) -> str | None:
     """Why the time a burst takes alone doesn't say how long the link is taken, if so."""
     if run.experiment.neighbours:
@@ -140,7 +152,7 @@ def _sources(run: Run) -> dict[int, str]:
 
 def _simulated_jobs(
     run: Run, arm: str, repetition: int, reference: Reference
-) -> list[SimulatedJob]:
+) -> list[ScheduledJob]:
     table = run.iterations
     table = table[(table["arm"] == arm) & (table["repetition"] == repetition)]
     jobs = []
@@ -151,7 +163,7 @@ def _simulated_jobs(
         view = run.experiment.jobs.get(str(name))
         first = rows.iloc[0]
         jobs.append(
-            SimulatedJob(
+            ScheduledJob(
                 name=str(name),
                 start_s=float(first["start_s"]) if rows.index[0] == 1 else 0.0,
                 compute_s=[float(value) for value in every.fillna(every.mean())],

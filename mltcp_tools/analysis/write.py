@@ -16,10 +16,10 @@ from mltcp_tools.analysis.matrix import (
     summarise_matrix,
 )
 from mltcp_tools.analysis.metrics import SETTLED_FROM
-from mltcp_tools.analysis.over_mixes import as_result
+from mltcp_tools.analysis.mix_means import as_result
 from mltcp_tools.analysis.quiet import undisturbed
 from mltcp_tools.analysis.reference import make_reference
-from mltcp_tools.analysis.result import summarise, summarise_with
+from mltcp_tools.analysis.summary import summarise, summarise_with
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.host.files import replace_file
 from mltcp_tools.runs.run import Run, load_run
@@ -45,10 +45,11 @@ def make_report(run: Run, settled_from: int = SETTLED_FROM) -> Report:
     reference = make_reference(quiet.run)
     result = summarise_with(quiet, reference, settled_from)
     images, missing = draw_plots(quiet.run, reference)
-    result["problems"].extend(missing)
-    if (image := draw_parameters(result)) is not None:
+    result.problems.extend(missing)
+    document = result.document()
+    if (image := draw_parameters(document)) is not None:
         images["parameters"] = image
-    return Report(result, images, render_html(result, images))
+    return Report(document, images, render_html(document, images))
 
 
 def save_report(report: Report, run_dir: str | Path) -> None:
@@ -98,7 +99,7 @@ def save_matrix(
             continue
         run = load_run(folder / mix)
         if run.environment.get("outcome") == "finished":
-            results[mix] = summarise(run)
+            results[mix] = summarise(run).document()
     document = summarise_matrix(name, descriptions, results, problems)
     described = [result["experiment"].get("arms") or {} for result in results.values()]
     image = draw_parameters(as_result(document, described[0])) if described else None

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from mltcp_tools.attach.state import LOCK, JobState, StateFiles
+from mltcp_tools.attach.state import LOCK, AttachedJob, StateFiles
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import Backend, Job, JobParams
 from mltcp_tools.errors import MltcpError
@@ -55,7 +55,7 @@ def change_parameters(job: Job, backend: Backend, files: StateFiles | None = Non
     return False
 
 
-def forget(state: JobState, files: StateFiles) -> None:
+def forget(state: AttachedJob, files: StateFiles) -> None:
     """Take the job out of its backend, if that still has it, and out of the state files.
 
     A backend that can't be read (one of another version) keeps it, without flows, until unloaded.

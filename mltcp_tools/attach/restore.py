@@ -10,7 +10,7 @@ from mltcp_tools.attach.borrow import Gone, borrowed, congestion_control, set_co
 from mltcp_tools.attach.jobs import forget
 from mltcp_tools.attach.processes import Process, processes
 from mltcp_tools.attach.sockets import holders
-from mltcp_tools.attach.state import LOCK, JobState, SocketRecord, StateFiles
+from mltcp_tools.attach.state import LOCK, AttachedJob, SocketRecord, StateFiles
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import ALL_NAMES
 from mltcp_tools.errors import MltcpError, UsageError
@@ -57,19 +57,19 @@ def detach(
     return done
 
 
-def _chosen(state: JobState, job: str | None, pid: int | None) -> list[SocketRecord]:
+def _chosen(state: AttachedJob, job: str | None, pid: int | None) -> list[SocketRecord]:
     if job not in (None, state.job.name):
         return []
     return [each for each in state.sockets if pid in (None, each.pid)]
 
 
-def _attached(states: Iterable[JobState]) -> str:
+def _attached(states: Iterable[AttachedJob]) -> str:
     names = ", ".join(state.job.name for state in states)
     return f"attached are: {names}" if names else "nothing is"
 
 
 def _restore_some(
-    state: JobState, records: list[SocketRecord], files: StateFiles
+    state: AttachedJob, records: list[SocketRecord], files: StateFiles
 ) -> list[Restoration]:
     """Restore these of the job's sockets, and write down which are left."""
     restorer = _Restorer(state)
@@ -98,7 +98,7 @@ def _held_by(record: SocketRecord, process: Process, fd: int) -> SocketRecord:
 class _Restorer:
     """Restores sockets of one job."""
 
-    def __init__(self, state: JobState) -> None:
+    def __init__(self, state: AttachedJob) -> None:
         self._job = state.job.name
         backend = get_backend(state.backend)
         self._backend = backend if backend.is_present() else None

@@ -63,7 +63,7 @@ class SocketRecord:
 
 
 @dataclass(frozen=True)
-class JobState:
+class AttachedJob:
     """A job attached on this host. backend: the one that has its tags. sockets: each one once."""
 
     job: Job
@@ -81,7 +81,7 @@ class StateFiles:
     def __init__(self, directory: Path = STATE_DIR) -> None:
         self.directory = directory
 
-    def read(self) -> list[JobState]:
+    def read(self) -> list[AttachedJob]:
         """All jobs attached since this boot, by id; none where the folder isn't there yet.
 
         Raises HostError for a folder or file that isn't trusted or valid, with what to do.
@@ -93,7 +93,7 @@ class StateFiles:
             return []
         return sorted((each for each in found if each), key=lambda each: each.job.id)
 
-    def write(self, state: JobState) -> None:
+    def write(self, state: AttachedJob) -> None:
         """Record the job's state; it is on disk when this returns."""
         data = json.dumps({"version": VERSION, "boot_id": _boot_id()} | dataclasses.asdict(state))
         name = _file_name(state.job.id)
@@ -145,7 +145,7 @@ class StateFiles:
         finally:
             os.close(folder)
 
-    def _read_file(self, folder: int, name: str) -> JobState | None:
+    def _read_file(self, folder: int, name: str) -> AttachedJob | None:
         """The state in a file; None for what is no state file, or of another boot."""
         match = _FILE_NAME.fullmatch(name)
         if match is None:
@@ -202,7 +202,7 @@ def _boot_id() -> str:
     return _BOOT_ID.read_text().strip()
 
 
-def _parse(data: bytes) -> JobState | None:
+def _parse(data: bytes) -> AttachedJob | None:
     """The state in a file's content; None for one of another boot. Raises _Invalid."""
     if len(data) > _SIZE_MAX:
         raise _Invalid(f"it is larger than {_SIZE_MAX} bytes")
@@ -222,7 +222,7 @@ def _parse(data: bytes) -> JobState | None:
     records = tuple(_record(each) for each in top["sockets"])
     if len({record.cookie for record in records}) != len(records):
         raise _Invalid("it has a socket twice")
-    return JobState(_job(top["job"]), top["backend"], records)
+    return AttachedJob(_job(top["job"]), top["backend"], records)
 
 
 def _job(value: dict[str, Any]) -> Job:

@@ -24,7 +24,7 @@ from mltcp_tools.attach.borrow import (
 from mltcp_tools.attach.jobs import forget, named_job
 from mltcp_tools.attach.processes import is_running, process, processes
 from mltcp_tools.attach.sockets import CAN_SEND, Socket, holders
-from mltcp_tools.attach.state import LOCK, JobState, SocketRecord, StateFiles
+from mltcp_tools.attach.state import LOCK, AttachedJob, SocketRecord, StateFiles
 from mltcp_tools.backends import checks
 from mltcp_tools.backends.base import ALL_NAMES, OBSERVED, OBSERVERS, Backend, Job
 from mltcp_tools.errors import BusyError, MltcpError, UsageError
@@ -357,5 +357,5 @@ class _Steps:
             else:
                 forget(state, self._files)
 
-    def _state(self, records: dict[int, SocketRecord]) -> JobState:
-        return JobState(self._job, self._backend.name, tuple(records.values()))
+    def _state(self, records: dict[int, SocketRecord]) -> AttachedJob:
+        return AttachedJob(self._job, self._backend.name, tuple(records.values()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import sys
 from importlib import resources
@@ -13,6 +15,7 @@ from mltcp_tools.agent.rules import CONFIG
 from mltcp_tools.backends import get_backend
 from mltcp_tools.cli.options import backend_option
 from mltcp_tools.cli.text import say
+from mltcp_tools.errors import UsageError
 from mltcp_tools.hooks import AGENT_SOCKET
 
 
@@ -29,7 +32,15 @@ from mltcp_tools.hooks import AGENT_SOCKET
 @click.option("--print-unit", is_flag=True, help="Print the unit for systemd, and end.")
 @click.option("--print-example", is_flag=True, help="Print an example of FILE, and end.")
 @backend_option
-def command(config: Path, check: bool, print_unit: bool, print_example: bool, backend: str) -> None:
+@click.option("--json", "as_json", is_flag=True, help="With --check: print the rules as JSON.")
+def command(
+    config: Path,
+    check: bool,
+    print_unit: bool,
+    print_example: bool,
+    backend: str,
+    as_json: bool,
+) -> None:
     """Attach what training processes on this host open, by the rules in FILE.
 
     New connections are attached as they are established, iterations are learned from hooks and
@@ -45,8 +56,14 @@ def command(config: Path, check: bool, print_unit: bool, print_example: bool, ba
         text = (resources.files("mltcp_tools.agent") / name).read_text()
         click.echo(text.replace("@MLTCP@", str(Path(sys.argv[0]).resolve())), nl=False)
         return
+    if as_json and not check:
+        raise UsageError("--json goes with --check.")
     if check:
-        click.echo(f"{config}: valid, rules: {len(load_config(config).rules)}.")
+        found = load_config(config)
+        if as_json:
+            click.echo(json.dumps(dataclasses.asdict(found), indent=2, default=str))
+        else:
+            click.echo(f"{config}: valid, rules: {len(found.rules)}.")
         return
     mailbox = Path(os.environ.get("MLTCP_AGENT_SOCKET") or AGENT_SOCKET)
     run_agent(config, mailbox, get_backend(backend), say)

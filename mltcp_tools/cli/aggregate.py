@@ -83,6 +83,7 @@ def command() -> None:
 )
 @name_option
 @click.option("--foreground", is_flag=True, help="Stay, rather than go on in the background.")
+@json_option
 def up(
     interfaces: tuple[str, ...],
     mode: str,
@@ -94,6 +95,7 @@ def up(
     above: str | None,
     name: str,
     foreground: bool,
+    as_json: bool,
 ) -> None:
     """Start the aggregator on these interfaces. It needs root."""
     from mltcp_tools.collectives.daemon import is_up, run_daemon
@@ -105,7 +107,7 @@ def up(
     if not foreground:
         if is_up(name):
             raise BusyError(f"An aggregator called {name!r} is up; `mltcp aggregate down` ends it.")
-        _start(name)
+        _start(name, as_json)
         return
     token = token_file.read_text().strip() if token_file else ""
     run_daemon(
@@ -127,7 +129,7 @@ def _check_name(name: str) -> None:
         raise UsageError(f"{name!r} is no name of an aggregator; take letters, digits and -.")
 
 
-def _start(name: str) -> None:
+def _start(name: str, as_json: bool) -> None:
     """This very command again, in the background; returns when it answers."""
     process = subprocess.Popen(
         [sys.executable, "-m", "mltcp_tools.cli.main", *sys.argv[1:], "--foreground"],
@@ -151,7 +153,10 @@ def _start(name: str) -> None:
             process.terminate()
             raise MltcpError(f"The aggregator did not answer within {_START_S:g} s.")
         time.sleep(0.05)
-    click.echo(f"The aggregator {name!r} is up (process {process.pid}).")
+    if as_json:
+        click.echo(json.dumps({"name": name, "process": process.pid}, indent=2))
+    else:
+        click.echo(f"The aggregator {name!r} is up (process {process.pid}).")
 
 
 @command.command()
@@ -188,9 +193,11 @@ def _job_line(job: dict[str, Any]) -> str:
 
 @command.command()
 @name_option
-def down(name: str) -> None:
+@json_option
+def down(name: str, as_json: bool) -> None:
     """End the aggregator; its jobs go on by Gloo."""
-    process = os.pidfd_open(int(_ask(name, "status")["process"]))
+    number = int(_ask(name, "status")["process"])
+    process = os.pidfd_open(number)
     try:
         _ask(name, "down")
         # Its programs stay on the interfaces until it has ended.
@@ -200,7 +207,10 @@ def down(name: str) -> None:
             )
     finally:
         os.close(process)
-    click.echo(f"The aggregator {name!r} is down.")
+    if as_json:
+        click.echo(json.dumps({"name": name, "process": number}, indent=2))
+    else:
+        click.echo(f"The aggregator {name!r} is down.")
 
 
 def _ask(name: str, word: str) -> dict[str, Any]:

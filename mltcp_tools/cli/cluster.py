@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mltcp_tools.cli.options import list_option
+from mltcp_tools.cli.options import FRACTION, Quantity, list_option
+from mltcp_tools.cli.text import show_table
+from mltcp_tools.columns import Column
 from mltcp_tools.errors import UsageError
+from mltcp_tools.units import exact_seconds, parse_seconds
 
 if TYPE_CHECKING:
     from mltcp_tools.clusters.view import Policy
@@ -74,9 +77,10 @@ def run(
     """
     from tqdm import tqdm
 
+    from mltcp_tools.clusters.outcome import Outcome
     from mltcp_tools.clusters.report import write_report
     from mltcp_tools.clusters.rules import treatment
-    from mltcp_tools.clusters.simulate import Outcome, simulate_cluster
+    from mltcp_tools.clusters.simulate import simulate_cluster
     from mltcp_tools.clusters.text import render_summaries
     from mltcp_tools.runs.environment import Environment
     from mltcp_tools.runs.folder import check_folder
@@ -123,11 +127,12 @@ def _policy(name: str, seed: int, workload: Workload) -> Policy:
         raise UsageError(
             f"{checkpoint or 'marl:'} is no checkpoint; `mltcp cluster marl` makes one."
         )
-    from mltcp_tools.clusters.marl.evaluate import scale_s
+    from mltcp_tools.clusters.marl.env import scale_s
     from mltcp_tools.clusters.marl.policy import Marl
     from mltcp_tools.clusters.marl.train import load
 
-    return Marl(load(Path(checkpoint))[0], scale_s(workload))
+    trained = load(Path(checkpoint))
+    return Marl(trained.agents, trained.interference, scale_s(workload))
 
 
 def _workload(file: Path | None, trace: str | None) -> Workload:
@@ -170,12 +175,44 @@ def validate(experiments: tuple[str, ...], as_json: bool) -> None:
 @click.option("--trace", required=True, metavar="KIND:FILE", help="Training jobs, as for run.")
 @click.option("--requests", required=True, metavar="azure:FILE", help="Requests to serve.")
 @click.option(
-    "--inference", type=click.IntRange(1), default=4, show_default=True, metavar="SERVERS"
+    "--inference",
+    type=click.IntRange(1),
+    default=4,
+    show_default=True,
+    metavar="SERVERS",
+    help="How many servers inference owns.",
 )
-@click.option("--tenants", type=click.IntRange(1), default=12, show_default=True)
-@click.option("--swing", type=click.FloatRange(0, 1), default=0.7, show_default=True)
-@click.option("--treatment", "how", default=("mltcp",), show_default=True)
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True)
+@click.option(
+    "--tenants",
+    type=click.IntRange(1),
+    default=12,
+    show_default=True,
+    help="How many tenants replay the requests.",
+)
+@click.option(
+    "--swing",
+    type=FRACTION,
+    default="70%",
+    show_default=True,
+    help="How many fewer requests they send at night.",
+)
+@click.option(
+    "--treatment",
+    "how",
+    default="mltcp",
+    show_default=True,
+    help="How jobs share links, as for run.",
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the tenants' draws."
+)
+@click.option(
+    "--faster",
+    type=click.FloatRange(0.01),
+    default=1.0,
+    show_default=True,
+    help="How many times as fast training jobs arrive.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def fapes(
     file: Path,
@@ -184,6 +221,7 @@ def fapes(
     inference: int,
     tenants: int,
     swing: float,
+    faster: float,
     how: str,
     seed: int,
     as_json: bool,
@@ -201,6 +239,8 @@ def fapes(
     from mltcp_tools.clusters.traces import read_requests
 
     workload = _workload(file, trace)
+    jobs = [dataclasses.replace(j, arrival_s=j.arrival_s / faster) for j in workload.jobs]
+    workload = dataclasses.replace(workload, jobs=tuple(jobs))
     hours = workload.jobs[-1].arrival_s / 3600
     served = replayed(read_requests(requests), hours, tenants, swing, seed)
     results = compare(workload, served, Service(), treatment(how), inference)
@@ -317,36 +357,60 @@ def matrix(
     help="Folder of checkpoints; those that are there aren't trained again.",
 )
 @click.option("--seeds", type=click.IntRange(1, 10), default=5, show_default=True)
-@click.option("--rounds", type=click.IntRange(1), default=60, show_default=True)
+@click.option("--rounds", type=click.IntRange(1), default=16, show_default=True)
 @click.option("--held-out", type=click.IntRange(1), default=10, show_default=True)
+@list_option(
+    "--trace", "traces", metavar="KIND:FILE,…", help="Compare on jobs of these traces, too."
+)
+@click.option(
+    "--jobs", type=click.IntRange(1), default=150, show_default=True, help="Of a trace, the first."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def marl(output: Path, seeds: int, rounds: int, held_out: int, as_json: bool) -> None:
-    """Train schedulers that learn, and compare them with the others on held-out workloads."""
-    from mltcp_tools.clusters.marl.evaluate import draw_curves, train_and_evaluate
+def marl(
+    output: Path,
+    seeds: int,
+    rounds: int,
+    held_out: int,
+    traces: tuple[str, ...],
+    jobs: int,
+    as_json: bool,
+) -> None:
+    """Train schedulers that learn, and compare them with the others on held-out workloads.
+
+    Those are drawn from seeds that training never uses; jobs of traces come to the same cluster.
+    """
+    from mltcp_tools.clusters.marl.evaluate import draw_curves, drawn, evaluate, train_seeds
+    from mltcp_tools.clusters.marl.train import Curriculum
+    from mltcp_tools.clusters.rules import treatment
+    from mltcp_tools.clusters.text import render_learned
+    from mltcp_tools.clusters.traces import read_jobs
+    from mltcp_tools.clusters.workload import Workload
+
+    curriculum = Curriculum()
+    sets = {f"{held_out} drawn": drawn(held_out)}
+    for trace in traces:
+        read = read_jobs(trace, curriculum.topology)[:jobs]
+        sets[trace] = [Workload(curriculum.topology, read)]
 
     def say(seed: int, number: int, ratio: float) -> None:
-        click.echo(f"seed {seed}, round {number + 1}: {ratio:.3f} of srtf's", err=True)
+        click.echo(f"seed {seed}, round {number + 1}: {ratio:.3f} of goodput's", err=True)
 
-    result = train_and_evaluate(range(1, seeds + 1), rounds, output, held_out, said=say)
-    (output / "curves.png").write_bytes(draw_curves(result))
-    mean, low, high = result.gains()
-    document = {
-        "schema": "mltcp-cluster-marl/1",
-        "learned_s": result.learned_s,
-        "rivals_s": result.rivals_s,
-        "best_rival": result.best,
-        "gain": mean,
-        "gain_low": None if low != low else low,
-        "gain_high": None if high != high else high,
-    }
+    trained = train_seeds(range(1, seeds + 1), rounds, output, said=say)
+    curves = {seed: each.curve for seed, each in trained.items()}
+    (output / "curves.png").write_bytes(draw_curves(curves))
+    results = [
+        evaluate(name, workloads, trained, treatment(curriculum.treatment))
+        for name, workloads in sets.items()
+    ]
     if as_json:
+        document = {
+            "schema": "mltcp-cluster-marl/2",
+            "curves": curves,
+            "held_out": [result.document() for result in results],
+        }
         click.echo(json.dumps(document, indent=2))
-        return
-    for name, seconds in sorted(result.rivals_s.items(), key=lambda each: each[1]):
-        click.echo(f"{name:10} {seconds:8.1f} s")
-    for seed, seconds in result.learned_s.items():
-        click.echo(f"{f'marl, {seed}':10} {seconds:8.1f} s")
-    click.echo(f"{mean:+.1%} below {result.best}, 95 % interval {low:+.1%} to {high:+.1%}")
+    else:
+        click.echo(render_learned([result.document() for result in results]), nl=False)
 
 
 @command.command()
@@ -356,13 +420,42 @@ def marl(output: Path, seeds: int, rounds: int, held_out: int, as_json: bool) ->
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("runs/cluster-live"),
     show_default=True,
+    help="Run folder, new or empty.",
 )
 @click.option("--requests", metavar="azure:FILE", help="The load.")
-@click.option("--seconds", type=click.FloatRange(10), default=120.0, show_default=True)
-@click.option("--faster", type=click.FloatRange(0.1), default=4.0, show_default=True)
-@click.option("--cores", type=click.FloatRange(0.2), default=2.0, show_default=True)
-@click.option("--slo", type=click.FloatRange(0.001), default=1.0, show_default=True)
+@click.option(
+    "--duration",
+    "seconds",
+    type=Quantity("time", parse_seconds, 10, shown=exact_seconds),
+    default="120s",
+    show_default=True,
+    metavar="TIME",
+    help="How long it runs.",
+)
+@click.option(
+    "--faster",
+    type=click.FloatRange(0.1),
+    default=4.0,
+    show_default=True,
+    help="How many times as fast the load is replayed.",
+)
+@click.option(
+    "--cores",
+    type=click.FloatRange(0.2),
+    default=2.0,
+    show_default=True,
+    help="Cores that the two share.",
+)
+@click.option(
+    "--slo",
+    type=Quantity("time", parse_seconds, 0.001, shown=exact_seconds),
+    default="1s",
+    show_default=True,
+    metavar="TIME",
+    help="The latency that requests should keep to.",
+)
 @click.option("--stop", is_flag=True, help="End what a killed controller left running.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def live(
     output: Path,
     requests: str | None,
@@ -371,6 +464,7 @@ def live(
     cores: float,
     slo: float,
     stop: bool,
+    as_json: bool,
 ) -> None:
     """Share this host's cores between an elastic training job and an inference server.
 
@@ -395,14 +489,23 @@ def live(
     (output / "live.png").write_bytes(draw(output, slo))
     document = summary(output, slo)
     (output / "summary.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    click.echo(json.dumps(document, indent=2))
+    if as_json:
+        click.echo(json.dumps(document, indent=2))
+        return
+    shown = [(key, str(value)) for key, value in document.items() if key != "schema"]
+    show_table((Column("MEASURE", left=True), Column("VALUE")), shown)
 
 
 @command.command("policies")
-def policies_command() -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def policies_command(as_json: bool) -> None:
     """List the schedulers and the treatments."""
     from mltcp_tools.clusters.policies import POLICIES
     from mltcp_tools.clusters.rules import TREATMENTS
 
+    if as_json:
+        found = {"policies": list(POLICIES), "treatments": list(TREATMENTS)}
+        click.echo(json.dumps(found, indent=2))
+        return
     click.echo(f"policies: {', '.join(POLICIES)}")
     click.echo(f"treatments: {', '.join(TREATMENTS)}")

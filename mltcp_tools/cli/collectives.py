@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import click
 
-from mltcp_tools.cli.options import BYTES, FRACTION, RATE, list_option
+from mltcp_tools.cli.options import BYTES, FRACTION, RATE, SECONDS, list_option, mtu_option
 from mltcp_tools.cli.text import say
-from mltcp_tools.errors import HostError, UsageError
+from mltcp_tools.collectives import require_packages
+from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.units import format_bytes, format_rate, format_seconds, parse_bytes
 
 SCHEMA = "mltcp-collectives-bench/1"
+STRAGGLERS_SCHEMA = "mltcp-collectives-stragglers/1"
+TOGETHER_SCHEMA = "mltcp-collectives-together/1"
 _NAMES = ("gloo", "aggregated", "omnireduce", "sparse", "adaptive")
 
 
@@ -33,8 +36,14 @@ def command() -> None:
 @click.option("--rate", type=RATE, default="200mbit", show_default=True, help="Of each link.")
 @click.option("--slow", type=RATE, help="Of the first rank's link, where that is another one.")
 @click.option("--queue", type=BYTES, default="100kB", show_default=True, help="Of each link's end.")
-@click.option("--mode", type=click.Choice(("xdp", "tc")), default="xdp", show_default=True)
-@click.option("--mtu", type=click.IntRange(576, 9000), default=1500, show_default=True)
+@click.option(
+    "--mode",
+    type=click.Choice(("xdp", "tc")),
+    default="xdp",
+    show_default=True,
+    help="Where the aggregator's programs are, as for `mltcp aggregate up`.",
+)
+@mtu_option(9000)
 @list_option(
     "-s",
     "--size",
@@ -51,11 +60,17 @@ def command() -> None:
     "algorithms",
     allowed=_NAMES,
     metavar="NAME,…",
-    default=("gloo", "aggregated"),
+    default=_NAMES,
     show_default=True,
-    help=f"What to compare, of {', '.join(_NAMES)}.",
+    help="What to compare.",
 )
-@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True)
+@click.option(
+    "--repeats",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="How often each all-reduce is timed; the median counts.",
+)
 @click.option(
     "--density",
     type=FRACTION,
@@ -83,8 +98,7 @@ def bench(
 
     The algorithms take turns within each repetition. Needs torch; with --namespaces also root.
     """
-    if importlib.util.find_spec("torch") is None:
-        raise HostError("Comparing collectives needs torch: pip install 'mltcp-tools[train]'")
+    require_packages()
     from mltcp_tools.collectives.bench import Plan
 
     wrong = [size for size in sizes if size < 4 or size % 4]
@@ -102,6 +116,132 @@ def bench(
         document["rows"] = _as_rank(plan)
     if document["rows"]:
         show(document, as_json)
+    wrong_rows = [row for row in document["rows"] if not (row["correct"] and row["identical"])]
+    if wrong_rows:
+        first = wrong_rows[0]
+        raise MltcpError(
+            f"A sum was wrong, or not the same at all ranks: {first['algorithm']} at"
+            f" {format_bytes(first['bytes'])}."
+        )
+
+
+@command.command()
+@click.option("--jobs", type=click.IntRange(1, 4), default=2, show_default=True)
+@click.option("--ranks", type=click.IntRange(2, 8), default=3, show_default=True, help="Of a job.")
+@click.option("--rate", type=RATE, default="100mbit", show_default=True, help="Of each link.")
+@click.option("--slow", type=RATE, help="Of the first rank's link, where that is another one.")
+@click.option("--queue", type=BYTES, default="100kB", show_default=True, help="Of each link's end.")
+@click.option("--bytes", "size", type=BYTES, default="1MB", show_default=True, help="Of a tensor.")
+@click.option("--density", type=FRACTION, default="25%", show_default=True)
+@click.option("--compute", "compute_s", type=SECONDS, default="150ms", show_default=True)
+@click.option("--jitter", type=FRACTION, default="5%", show_default=True)
+@click.option("--iterations", type=click.IntRange(5), default=30, show_default=True)
+@click.option("--repetitions", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True)
+@list_option(
+    "-a",
+    "--collective",
+    "collectives",
+    allowed=("gloo", "aggregated", "sparse", "adaptive"),
+    metavar="NAME,…",
+    default=("gloo", "aggregated", "sparse", "adaptive"),
+    show_default=True,
+    help="What the jobs reduce by.",
+)
+@list_option(
+    "--cc",
+    "ccs",
+    metavar="NAME,…",
+    default=("cubic", "mltcp"),
+    show_default=True,
+    help="Congestion controls of their connections; under mltcp a worker's window grows by F, too.",
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), required=True, help="The new run folder."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
+def together(
+    jobs: int,
+    ranks: int,
+    rate: int,
+    slow: int | None,
+    queue: int,
+    size: int,
+    density: float,
+    compute_s: float,
+    jitter: float,
+    iterations: int,
+    repetitions: int,
+    seed: int,
+    collectives: tuple[str, ...],
+    ccs: tuple[str, ...],
+    output: Path,
+    as_json: bool,
+) -> None:
+    """Run jobs that share links, by each collective and congestion control: do the gains add?
+
+    Prints a table, which the folder has as together.md; `mltcp report FOLDER --write` draws when
+    the jobs communicated. Needs torch and root.
+    """
+    require_packages()
+    from mltcp_tools.collectives.together import Together, render, run_together
+
+    setting = Together(
+        jobs=jobs,
+        rates=(slow or rate, *(rate for _ in range(ranks - 1))),
+        queue=queue,
+        bytes=size // 4 * 4,
+        density=density,
+        compute_s=compute_s,
+        jitter=jitter,
+        iterations=iterations,
+        repetitions=repetitions,
+        seed=seed,
+        collectives=collectives,
+        congestion_controls=ccs,
+    )
+    rows = run_together(setting, output, say)
+    if as_json:
+        click.echo(json.dumps({"schema": TOGETHER_SCHEMA, "rows": rows}, indent=2))
+    else:
+        click.echo(render(rows), nl=False)
+
+
+@command.command()
+@click.argument("times", type=click.Path(path_type=Path))
+@click.option(
+    "--collective",
+    "share",
+    type=FRACTION,
+    default="20%",
+    show_default=True,
+    help="What a reduction takes, as a share of the median computation.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def stragglers(times: Path, share: float, as_json: bool) -> None:
+    """What `adaptive` with stragglers=True would gain on measured iteration times.
+
+    TIMES is a CSV file with the columns worker, time (number of the iteration) and batch_time_norm
+    (what the worker took for it, in any unit). Nothing is run; the rules are the coordinator's.
+    """
+    from statistics import median
+
+    require_packages()
+    from mltcp_tools.collectives.adaptive.straggling import read_times, straggling
+
+    compute = read_times(times)
+    found = straggling(compute, share * median(compute.ravel()))
+    document = {"schema": STRAGGLERS_SCHEMA, "ranks": compute.shape[1], "collective": share}
+    document |= {"iterations": len(compute), "gain": found.gain} | vars(found)
+    if as_json:
+        click.echo(json.dumps(document, indent=2))
+        return
+    click.echo(
+        f"{len(compute)} iterations of {compute.shape[1]} ranks, a mean iteration of"
+        f" {found.waiting:.4g} when all are waited for, {found.going_on:.4g} without the late"
+        f" ({found.gain:.2f} times faster, {found.late:.1%} of the gradients a step later);"
+        f" {found.none_late:.4g} if none was."
+    )
 
 
 def _as_rank(plan: Any) -> list[dict[str, Any]]:
@@ -129,15 +269,15 @@ def show(document: dict[str, Any], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(document, indent=2))
         return
-    head = ("size", "algorithm", "time", "algorithm", "bus", "speed-up", "right", "alike")
-    click.echo("{:>10} {:<12} {:>10} {:>13} {:>13} {:>9} {:>6} {:>6}".format(*head))
+    head = ("size", "algorithm", "time", "bound", "algorithm", "bus", "speed-up", "right", "alike")
+    click.echo("{:>10} {:<12} {:>10} {:>10} {:>13} {:>13} {:>9} {:>6} {:>6}".format(*head))
     for row in document["rows"]:
+        bound = "" if row["bound_s"] is None else format_seconds(row["bound_s"])
         speedup = "" if row["speedup"] is None else f"{row['speedup']:.2f}"
         click.echo(
             f"{format_bytes(row['bytes']):>10} {row['algorithm']:<12}"
-            f" {format_seconds(row['seconds']):>10} {format_rate(row['algorithm_rate']):>13}"
+            f" {format_seconds(row['seconds']):>10} {bound:>10}"
+            f" {format_rate(row['algorithm_rate']):>13}"
             f" {format_rate(row['bus_rate']):>13} {speedup:>9}"
             f" {'yes' if row['correct'] else 'NO':>6} {'yes' if row['identical'] else 'NO':>6}"
         )
-    if not all(row["correct"] and row["identical"] for row in document["rows"]):
-        say("A sum was wrong.")

@@ -69,7 +69,7 @@ def server(
     control_fd: int | None,
 ) -> None:
     """Take the bursts of any number of clients, one after another and at once."""
-    from mltcp_tools.emulator.run import run_server
+    from mltcp_tools.emulator.entry import run_server
 
     run_server(
         port,
@@ -197,7 +197,7 @@ def client(**options: Any) -> None:
     """Run one periodic job against the server at HOST."""
     from mltcp_tools.emulator.client import ClientOptions
     from mltcp_tools.emulator.control import Control
-    from mltcp_tools.emulator.run import run_client
+    from mltcp_tools.emulator.entry import run_client
 
     control = None if options["control_fd"] is None else Control(options["control_fd"])
     name, trace_s = options["job"], options["trace"]
@@ -220,6 +220,18 @@ def client(**options: Any) -> None:
         as_json=options["as_json"],
         control=control,
     )
+
+
+@command.command(hidden=True)
+@click.option("--job", metavar="NAME", help="For who looks at processes.")
+@click.option("--control-fd", type=click.IntRange(0), metavar="N", required=True)
+def rank(job: str | None, control_fd: int) -> None:
+    """Run one rank of a job with a pattern, as a parent process describes it."""
+    from mltcp_tools.emulator.control import Control
+    from mltcp_tools.emulator.entry import run_rank
+
+    del job
+    run_rank(Control(control_fd))
 
 
 def _described(options: dict[str, Any]) -> JobSpec:

@@ -42,7 +42,7 @@ _COLUMNS = (
 
 def _row(flow: Flow, job: str, known: Metadata | None, owner: Driven | None) -> Row:
     size = flow.learned_bytes if known is None else known.bytes_per_iteration
-    source = "itself" if flow.learned_bytes else "-"
+    source = "learned" if flow.learned_bytes else "-"
     return (
         clip(printable(job), 20),
         str(owner.pid) if owner and owner.pid else "-",
@@ -90,7 +90,7 @@ def command(backend: str, as_json: bool) -> None:
     process sends to that peer. SENT, RATIO and RETRANS are those of the present iteration. A ratio
     of - means that the flow behaves as its base: it doesn't know its iterations, or no longer.
     SOURCE is who knows of its job's iterations, with their PERIOD and the BYTES of a flow in each;
-    `itself`: only what the flow has learned alone.
+    `learned`: only what the flow has learned alone.
     """
     source = get_backend(backend)
     flows = source.flows()

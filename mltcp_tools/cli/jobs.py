@@ -56,7 +56,7 @@ def command(backend: str, as_json: bool) -> None:
 
     BURST and GAP are in force: bytes of a burst of one flow, and the silence that ends an
     iteration; `learned`: by each flow itself. SOURCE is who is believed (hooks in the training
-    loop, nccl, gloo; or `itself`, what flows have learned), with the PERIOD and BYTES of a flow it
+    loop, nccl, gloo; or `learned`, by the flows), with the PERIOD and BYTES of a flow it
     found; it takes `mltcp agent` or `attach --follow` to find out. Flows without a job that have
     learned their iterations are listed by process and peer.
     """

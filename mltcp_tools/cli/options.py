@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -11,15 +12,26 @@ from mltcp_tools.attach.processes import Target
 from mltcp_tools.backends import AUTO, BACKENDS
 from mltcp_tools.cli import completing
 from mltcp_tools.errors import UsageError
-from mltcp_tools.units import parse_bytes, parse_fraction, parse_rate, parse_seconds
+from mltcp_tools.units import exact_bytes, parse_bytes, parse_fraction, parse_rate, parse_seconds
 
 
 class Quantity(click.ParamType):  # type: ignore[type-arg]
-    """An option with a unit, read by one of the parsers of mltcp_tools.units."""
+    """An option with a unit, read by one of the parsers of mltcp_tools.units.
 
-    def __init__(self, name: str, parse: Callable[[object], Any]) -> None:
+    least, most: what it may be, in the parser's unit; `shown` is how the message writes them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parse: Callable[[object], Any],
+        least: float = 0,
+        most: float = math.inf,
+        shown: Callable[[Any], str] = str,
+    ) -> None:
         self.name = name
         self._parse = parse
+        self._least, self._most, self._shown = least, most, shown
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -30,6 +42,10 @@ class Quantity(click.ParamType):  # type: ignore[type-arg]
             number: int | float = self._parse(value)
         except UsageError as error:
             self.fail(str(error), param, ctx)
+        if not self._least <= number <= self._most:
+            least, most = self._shown(self._least), self._shown(self._most)
+            limits = f"{least} to {most}" if math.isfinite(self._most) else f"{least} or more"
+            self.fail(f"{value!r} is not {limits}.", param, ctx)
         return number
 
 
@@ -37,6 +53,18 @@ BYTES = Quantity("size", parse_bytes)
 RATE = Quantity("rate", parse_rate)
 SECONDS = Quantity("time", parse_seconds)
 FRACTION = Quantity("fraction", parse_fraction)
+
+
+def mtu_option(most: int) -> Callable[[Any], Any]:
+    """The option --mtu, up to `most` bytes."""
+    return click.option(
+        "--mtu",
+        type=Quantity("size", parse_bytes, 576, most, exact_bytes),
+        default="1500B",
+        show_default=True,
+        metavar="SIZE",
+        help="Largest packet, as of the interfaces, such as 9000B.",
+    )
 
 
 def _total(text: object) -> int:

@@ -120,7 +120,7 @@ def _from_capture(
     path: Path, by: By, selected: tuple[str, ...], near: float | None
 ) -> list[Profile]:
     from mltcp_tools.profiling.capture import Capture, read_capture
-    from mltcp_tools.profiling.captured import profiles_of_capture
+    from mltcp_tools.profiling.from_capture import profiles_of_capture
     from mltcp_tools.profiling.mixed import separate
     from mltcp_tools.profiling.progress import FileBar
     from mltcp_tools.profiling.selector import Selector

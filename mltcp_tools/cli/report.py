@@ -64,7 +64,7 @@ def command(
     settled_from = settled_from or SETTLED_FROM
     loaded = analysis.load_run(run)
     if html is None and not write:
-        result = analysis.summarise(loaded, settled_from)
+        result = analysis.summarise(loaded, settled_from).document()
     else:
         report = analysis.make_report(loaded, settled_from)
         result = report.result

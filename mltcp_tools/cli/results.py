@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -30,6 +31,9 @@ from mltcp_tools.errors import UsageError
     metavar="FILE",
     help="Say which tables of FILE an older algorithm made; exit code 1 where there are any.",
 )
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the tables, or what --check finds, as JSON."
+)
 @click.pass_context
 def command(
     context: click.Context,
@@ -37,19 +41,27 @@ def command(
     output: Path | None,
     into: Path | None,
     check: Path | None,
+    as_json: bool,
 ) -> None:
     """Write the tables of matrices' FOLDERS into one document, with what made each.
 
     FOLDERS are those that `mltcp testbed matrix` and `mltcp simulate` with a matrix write.
     `scripts/results` runs the matrices and then this.
     """
-    from mltcp_tools.analysis.results import load_matrix_run, put_table, render_results, stale
+    from mltcp_tools.analysis.results_document import (
+        load_matrix_run,
+        put_table,
+        render_results,
+        stale,
+    )
     from mltcp_tools.host.files import replace_file
     from mltcp_tools.native.csources import algorithm
 
     if check is not None:
         old = stale(check.read_text(encoding="utf-8"), algorithm())
-        for name in old:
+        if as_json:
+            click.echo(json.dumps({"file": str(check), "stale": old}, indent=2))
+        for name in () if as_json else old:
             click.echo(f"{check}: {name} was made by another version of the algorithm.")
         context.exit(1 if old else 0)
     if not folders:
@@ -58,7 +70,9 @@ def command(
     if into is not None:
         text = put_table(into.read_text(encoding="utf-8"), runs[0])
         replace_file(into, text.encode())
-    if output is None:
+    if as_json:
+        click.echo(json.dumps([run.document for run in runs], indent=2))
+    elif output is None:
         click.echo(render_results(runs), nl=False)
-    else:
+    if output is not None:
         replace_file(output, render_results(runs).encode())

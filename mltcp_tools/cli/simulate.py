@@ -19,7 +19,7 @@ from mltcp_tools.cli.experiments import (
     run_mixes,
     with_options,
 )
-from mltcp_tools.cli.options import SECONDS
+from mltcp_tools.cli.options import SECONDS, mtu_option
 from mltcp_tools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,14 +31,7 @@ if TYPE_CHECKING:
 @output_option
 @only_option
 @with_options(OPTIONS)
-@click.option(
-    "--mtu",
-    type=click.IntRange(576, 9216),
-    default=1500,
-    show_default=True,
-    metavar="BYTES",
-    help="Of a packet, as of the interfaces.",
-)
+@mtu_option(9216)
 @click.option(
     "--join",
     type=SECONDS,
@@ -85,7 +78,7 @@ def command(experiment: str, only: tuple[str, ...], **options: Any) -> None:
 
 def _conduct(options: dict[str, Any]) -> Callable[[Experiment, Path], None]:
     from mltcp_tools.simulator.arms import Settings
-    from mltcp_tools.simulator.run import simulate_experiment
+    from mltcp_tools.simulator.simulate_experiment import simulate_experiment
 
     settings = Settings(*(options[name] for name in ("trace", "mtu", "join", "rtt", "stamps")))
     return functools.partial(simulate_experiment, settings=settings)

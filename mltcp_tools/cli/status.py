@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 
 import click
 
 from mltcp_tools.backends import AUTO, BACKENDS, get_backend
 from mltcp_tools.backends.base import ALL_NAMES, Backend, JobParams, Status
+from mltcp_tools.cli.text import printable, show_table
+from mltcp_tools.columns import Cell, Column, Row, clip
 from mltcp_tools.errors import HostError
 from mltcp_tools.host.leases import leases
 from mltcp_tools.host.namespaces import defaults
-from mltcp_tools.units import counted, format_bytes, format_seconds
+from mltcp_tools.units import format_bytes, format_seconds
+
+_KERNEL = (
+    Column("BACKEND", left=True),
+    Column("CONGESTION CONTROL", left=True),
+    Column("SOCKETS"),
+    Column("BUILD", left=True, drop=1),
+)
+_JOBS = (
+    Column("ID", drop=2),
+    Column("JOB", left=True),
+    Column("BURST"),
+    Column("GAP"),
+    Column("F", left=True, drop=1),
+    Column("BACKEND", left=True, drop=3),
+)
 
 
 def show_status(status: Status, as_json: bool) -> None:
@@ -21,7 +39,7 @@ def show_status(status: Status, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(status), indent=2))
     else:
-        _show_text(status)
+        _show([status])
 
 
 def other_build(backend: Backend, status: Status) -> str:
@@ -35,35 +53,47 @@ def other_build(backend: Backend, status: Status) -> str:
     )
 
 
-def _flow_parameters(params: JobParams) -> str:
-    total = format_bytes(params.total_bytes) if params.total_bytes else "learned"
-    gap = format_seconds(params.gap_s) if params.gap_s else "learned"
+def _parameters(params: JobParams) -> tuple[str, str, str]:
+    """Burst, gap and F of flows, as people read them."""
     return (
-        f"{total} per burst of a flow, gap {gap}, F = {params.slope:g} r + {params.intercept:g}"
-        f" ({params.shape})"
+        format_bytes(params.total_bytes) if params.total_bytes else "learned",
+        format_seconds(params.gap_s) if params.gap_s else "learned",
+        f"{params.slope:g} r + {params.intercept:g} ({params.shape})",
     )
 
 
-def _show_text(status: Status) -> None:
-    if error := status.details.get("error"):
-        click.echo(f"{status.backend}: {error}")
-    elif not status.loaded:
-        click.echo(f"{status.backend}: nothing is loaded")
-    for name in status.loaded:
-        click.echo(f"{status.backend}: {name:<12} {counted(status.sockets.get(name, 0), 'socket')}")
-    if status.build:
-        click.echo(f"{status.backend}: build {status.build}")
-    if status.defaults:
-        click.echo(f"{status.backend}: flows without a job: {_flow_parameters(status.defaults)}")
-    unregistered = status.details.get("unregistered")
-    if isinstance(unregistered, list) and unregistered:
-        click.echo(
-            f"{status.backend}: of an earlier load the kernel still has the programs of"
-            f" {', '.join(unregistered)}, which a socket or a default holds; `mltcp"
-            " unload --everything --dry-run` says which"
-        )
-    for job in status.jobs:
-        click.echo(f"{status.backend}: job {job.id} {job.name}: {_flow_parameters(job.params)}")
+def _show(found: Sequence[Status]) -> None:
+    rows = [
+        (status.backend, name, str(status.sockets.get(name, 0)), status.build)
+        for status in found
+        for name in status.loaded
+    ]
+    if rows:
+        show_table(_KERNEL, rows)
+    for status in found:
+        if error := status.details.get("error"):
+            click.echo(f"{status.backend}: {error}")
+        elif not status.loaded:
+            click.echo(f"{status.backend}: nothing is loaded")
+        unregistered = status.details.get("unregistered")
+        if isinstance(unregistered, list) and unregistered:
+            click.echo(
+                f"{status.backend}: of an earlier load the kernel still has the programs of"
+                f" {', '.join(unregistered)}, which a socket or a default holds; `mltcp"
+                " unload --everything --dry-run` says which"
+            )
+    jobs: list[Row] = [
+        (str(job.id), clip(printable(job.name), 20), *_parameters(job.params), status.backend)
+        for status in found
+        for job in status.jobs
+    ]
+    jobs += [
+        ("-", Cell("flows without a job", "quiet"), *_parameters(each.defaults), each.backend)
+        for each in found
+        if each.defaults
+    ]
+    if jobs:
+        show_table(_JOBS, jobs)
 
 
 def _status_of(name: str) -> Status:
@@ -92,8 +122,8 @@ def command(backend: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(status) for status in found], indent=2))
         return
+    _show(found)
     for status in found:
-        _show_text(status)
         if other := other_build(get_backend(status.backend), status):
             click.echo(other)
     with suppress(HostError):  # others' namespaces are root's to look into

@@ -81,7 +81,7 @@ def run(only: tuple[str, ...], **options: Any) -> None:
 
 def _conduct(options: dict[str, Any], experiment: Experiment, folder: Path) -> None:
     """Run an experiment on this host as the options want it."""
-    from mltcp_tools.testbed.run import run_experiment
+    from mltcp_tools.testbed.run_experiment import run_experiment
 
     run_experiment(
         experiment,

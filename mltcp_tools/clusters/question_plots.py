@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib
 
+from mltcp_tools.clusters.drawing import png
 from mltcp_tools.clusters.question import Answer, Cell
 
 matplotlib.use("Agg")
@@ -67,7 +67,7 @@ def _heat(found: Sequence[Cell]) -> bytes:
         axis.set_yticks(range(len(policies)), policies)
         axis.set_title(f"{workload}: iteration over alone")
         figure.colorbar(image, ax=axis)
-    return _png(figure)
+    return png(figure)
 
 
 def _gains(given: Sequence[Answer]) -> bytes:
@@ -84,7 +84,7 @@ def _gains(given: Sequence[Answer]) -> bytes:
     axis.set_ylabel("of packing's excess gone, %")
     axis.axhline(0, color="black", linewidth=0.5)
     axis.legend(ncols=len(names), fontsize=8)
-    return _png(figure)
+    return png(figure)
 
 
 def _cdf(results: Sequence[Mapping[str, Any]]) -> bytes:
@@ -105,12 +105,4 @@ def _cdf(results: Sequence[Mapping[str, Any]]) -> bytes:
         axis.set_xlabel("job's iteration over alone")
         axis.set_ylabel("share of jobs")
     axes[0].legend(fontsize=8)
-    return _png(figure)
-
-
-def _png(figure: Any) -> bytes:
-    buffer = io.BytesIO()
-    figure.tight_layout()
-    figure.savefig(buffer, format="png", dpi=110)
-    plt.close(figure)
-    return buffer.getvalue()
+    return png(figure)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,8 @@ import matplotlib
 import numpy as np
 import pandas as pd
 
-from mltcp_tools.clusters.simulate import Outcome
+from mltcp_tools.clusters.drawing import png
+from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.text import render_summaries
 
 matplotlib.use("Agg")
@@ -72,7 +72,7 @@ def _completion(outcomes: Sequence[Outcome]) -> bytes:
     axis.set_xlabel("completion time, s")
     axis.set_ylabel("share of jobs")
     axis.legend(fontsize=8)
-    return _png(figure)
+    return png(figure)
 
 
 def _timeline(outcome: Outcome) -> bytes:
@@ -90,7 +90,7 @@ def _timeline(outcome: Outcome) -> bytes:
     axis.set_xlabel("hours")
     axis.set_ylabel("GPUs asked for by jobs under way")
     axis.legend(fontsize=7, ncols=4)
-    return _png(figure)
+    return png(figure)
 
 
 def _links(outcome: Outcome) -> bytes:
@@ -111,12 +111,4 @@ def _links(outcome: Outcome) -> bytes:
         axis.set_yticks(np.arange(len(order)) + 0.5, [names[n] for n in order], fontsize=5)
         figure.colorbar(image, ax=axis, label="share of the rate")
     axis.set_xlabel("hours")
-    return _png(figure)
-
-
-def _png(figure: Any) -> bytes:
-    buffer = io.BytesIO()
-    figure.tight_layout()
-    figure.savefig(buffer, format="png", dpi=110)
-    plt.close(figure)
-    return buffer.getvalue()
+    return png(figure)

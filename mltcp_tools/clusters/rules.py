@@ -7,9 +7,9 @@ What was fitted is `luck`, how unequal windows of equals are, and what a link lo
 fill it than its queue has room for. mltcp_reno only increases by F, which says less of its share:
 that is F to a power below 1.
 
-Nothing but arithmetic stands behind the others: `fair` is what ideal fairness gives; `mlcc` shares
-in proportion to F, as its additive increase is, at 95 % of a link, without losses (HPCC's eta);
-`priority` is strict.
+`mlcc` shares in proportion to F, as its additive increase is, without losses, and leaves the
+headroom of its law. `priority` is strict: who has least left to send goes first, which on one link
+is Sincronia's order. `fair` is what ideal fairness gives.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ FAIR = Rule("fair")
 RENO = Rule("reno", luck=0.81, loss=0.76, crowd=1.52)
 MLTCP = Rule("mltcp", intercept=0.25, slope=1.75, levels=16, luck=0.17, loss=1.93, crowd=1.68)
 MLTCP_RENO = replace(MLTCP, name="mltcp_reno", power=0.3, luck=1.56, loss=1.26, crowd=2.14)
-MLCC = replace(MLTCP, name="mlcc", luck=0.0, loss=0.0, use=0.95)
+MLCC = replace(MLTCP, name="mlcc", luck=0.0, loss=0.0, use=0.99)
+PRIORITY = Rule("priority", order=True)
 
 MEASURED = {"reno": RENO, "mltcp": MLTCP, "mltcp_reno": MLTCP_RENO}
 """The rules that stand for a congestion control of the packet simulator."""
@@ -34,14 +35,12 @@ class Treatment:
     """What is done for jobs that contend.
 
     rule: how links are shared. turns: bursts begin at shifts that planning gives (Cassini).
-    order: jobs have strict priorities in Sincronia's order. aggregated: the network adds up
-    gradients, so that a link carries each once.
+    aggregated: the network adds up gradients, so that a link carries each once.
     """
 
     name: str
     rule: Rule
     turns: bool = False
-    order: bool = False
     aggregated: bool = False
 
 
@@ -55,7 +54,7 @@ TREATMENTS = {
         Treatment("mlcc", MLCC),
         Treatment("turns", RENO, turns=True),
         Treatment("mltcp+turns", MLTCP, turns=True),
-        Treatment("priority", FAIR, order=True),
+        Treatment("priority", PRIORITY),
         Treatment("aggregation", RENO, aggregated=True),
         Treatment("mltcp+aggregation", MLTCP, aggregated=True),
     )

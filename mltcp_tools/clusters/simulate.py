@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
 from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Phase
 from mltcp_tools.clusters.links import LinkUse
 from mltcp_tools.clusters.models import Allocation, phases_of
-from mltcp_tools.clusters.order import priorities
+from mltcp_tools.clusters.outcome import Done, Outcome
 from mltcp_tools.clusters.policies.goodput import efficiency
 from mltcp_tools.clusters.rules import Treatment
+from mltcp_tools.clusters.troubles import needed, troubles_of
 from mltcp_tools.clusters.turns import SLACK, Sharing, plan_turns
 from mltcp_tools.clusters.view import Decision, JobState, Policy, View
 from mltcp_tools.clusters.workload import Workload, lone_iteration_s
@@ -27,71 +28,6 @@ from mltcp_tools.errors import MltcpError
 
 RESTART_S = 30.0
 _LAST_S = 1e9
-
-
-@dataclass(frozen=True)
-class Done:
-    """A job that is done; seconds since the start. iteration_s: the mean of those it ran, slowdown:
-    that over the iteration alone. work_gpu_s: GPU
-    seconds that it takes alone. restarts: after preemption or failure.
-    """
-
-    name: str
-    model: str
-    gpus: int
-    arrival_s: float
-    start_s: float
-    end_s: float
-    running_s: float
-    iteration_s: float
-    slowdown: float
-    restarts: int
-    deadline_s: float | None
-    work_gpu_s: float = 0.0
-
-    @property
-    def completion_s(self) -> float:
-        """From arrival to end."""
-        return self.end_s - self.arrival_s
-
-    @property
-    def queueing_s(self) -> float:
-        """Of that, the time without GPUs."""
-        return self.completion_s - self.running_s
-
-
-@dataclass
-class Outcome:
-    """What came of a workload. used_gpu_s: GPU seconds that jobs held; events: of the simulator."""
-
-    policy: str
-    treatment: str
-    jobs: list[Done] = field(default_factory=list)
-    used_gpu_s: float = 0.0
-    makespan_s: float = 0.0
-    total_gpus: int = 0
-    events: int = 0
-    links: LinkUse | None = None
-    reclaimed: int = 0
-    marked_gpu_s: float = 0.0
-
-    def summary(self) -> dict[str, float | str | int]:
-        """Means and percentiles; times in seconds."""
-        completion = np.array([job.completion_s for job in self.jobs])
-        queueing = np.array([job.queueing_s for job in self.jobs])
-        slow = np.array([job.slowdown for job in self.jobs])
-        return {
-            "policy": self.policy,
-            "treatment": self.treatment,
-            "jobs": len(self.jobs),
-            "completion_mean_s": float(completion.mean()),
-            "completion_p99_s": float(np.percentile(completion, 99)),
-            "queueing_mean_s": float(queueing.mean()),
-            "slowdown_mean": float(slow.mean()),
-            "makespan_s": self.makespan_s,
-            "utilisation": self.used_gpu_s / (self.total_gpus * self.makespan_s),
-            "restarts": sum(job.restarts for job in self.jobs),
-        }
 
 
 @dataclass
@@ -170,8 +106,8 @@ class ClusterSimulator:
         """The same, asking whoever drives it: gives a view, wants a decision."""
         jobs = self._workload.jobs
         troubles = heapq.merge(
-            _troubles(self._workload),
-            _needed(self._needs),
+            troubles_of(self._workload),
+            needed(self._needs),
             [] if self._mark_s is None else [(self._mark_s, "mark", 0, 0.0)],
         )
         trouble = next(troubles, None)
@@ -266,8 +202,8 @@ class ClusterSimulator:
         begun = [number for number in decision if number not in self._running]
         for number in begun:
             self._start(number, decision[number])
-        if changed or begun or self._treatment.order or self._treatment.turns:
-            self._treat()
+        if self._treatment.turns:
+            self._plan_turns()
 
     def _start(self, number: int, allocation: Allocation) -> None:
         state, job = self._waiting.pop(number), self._workload.jobs[number]
@@ -324,28 +260,22 @@ class ClusterSimulator:
         state.allocation = {}
         self._waiting[number] = state
 
-    def _treat(self) -> None:
-        """Priorities and turns of the jobs that run now."""
-        if not (self._treatment.order or self._treatment.turns):
-            return
+    def _plan_turns(self) -> None:
+        """Turns of the jobs that run now."""
         sharing = [
             Sharing(str(number), self._runs[number].phases) for number in sorted(self._running)
         ]
-        if self._treatment.order:
-            for name, place in priorities(self._topology, sharing).items():
-                self._engine.set(self._runs[int(name)].engine, priority=place)
-        if self._treatment.turns:
-            turns = plan_turns(self._topology, sharing)
-            for job in sharing:
-                turn = turns.get(job.name)
-                engine = self._runs[int(job.name)].engine
-                if turn is None or not turn.turn_s:
-                    self._engine.turns(engine, 0.0, 0.0, 0.0)
-                    continue
-                # Turns count from the start of time, so that a plan that stays moves nobody.
-                due_s = turn.due_s % turn.turn_s
-                due_s += math.ceil((self._now_s - due_s) / turn.turn_s) * turn.turn_s
-                self._engine.turns(engine, turn.turn_s, due_s, SLACK * turn.turn_s)
+        turns = plan_turns(self._topology, sharing)
+        for job in sharing:
+            turn = turns.get(job.name)
+            engine = self._runs[int(job.name)].engine
+            if turn is None or not turn.turn_s:
+                self._engine.turns(engine, 0.0, 0.0, 0.0)
+                continue
+            # Turns count from the start of time, so that a plan that stays moves nobody.
+            due_s = turn.due_s % turn.turn_s
+            due_s += math.ceil((self._now_s - due_s) / turn.turn_s) * turn.turn_s
+            self._engine.turns(engine, turn.turn_s, due_s, SLACK * turn.turn_s)
 
     def _suffer(self, kind: str, server: int, value: float) -> None:
         if kind == "slow":
@@ -403,42 +333,6 @@ def _jobs_stopped(view: View, server: int) -> float:
         for state in view.running
         if server in state.allocation
     )
-
-
-def _needed(needs: Iterable[tuple[float, int]]) -> Iterator[tuple[float, str, int, float]]:
-    for at_s, servers in needs:
-        yield at_s, "need", servers, 0.0
-
-
-def _troubles(workload: Workload) -> Iterator[tuple[float, str, int, float]]:
-    """(seconds, what, server, value): failures and slow servers, in the order of time."""
-    draw = np.random.default_rng((workload.seed, 7))
-    heap: list[tuple[float, str, int, float]] = []
-    failures, slow = workload.failures, workload.stragglers
-    for server in range(workload.topology.servers):
-        if failures:
-            at_s = float(draw.exponential(failures.mtbf_s))
-            heapq.heappush(heap, (at_s, "down", server, failures.checkpoint_s))
-        if slow:
-            at_s = float(draw.exponential(slow.every_s))
-            heapq.heappush(heap, (at_s, "slow", server, slow.factor))
-    while heap:
-        at_s, kind, server, value = heapq.heappop(heap)
-        yield at_s, kind, server, value
-        if kind == "down":
-            assert failures is not None
-            heapq.heappush(heap, (at_s + failures.repair_s, "up", server, 0.0))
-        elif kind == "up":
-            assert failures is not None
-            again_s = at_s + float(draw.exponential(failures.mtbf_s))
-            heapq.heappush(heap, (again_s, "down", server, failures.checkpoint_s))
-        elif value != 1.0:
-            assert slow is not None
-            heapq.heappush(heap, (at_s + slow.duration_s, "slow", server, 1.0))
-        else:
-            assert slow is not None
-            again_s = at_s + float(draw.exponential(slow.every_s))
-            heapq.heappush(heap, (again_s, "slow", server, slow.factor))
 
 
 def simulate_cluster(

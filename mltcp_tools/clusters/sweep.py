@@ -7,12 +7,14 @@ again does what is missing. A worker that dies costs the run it had, which is tr
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +103,7 @@ def _over_processes(tasks: list[Task], workers: int) -> Iterator[tuple[Task, dic
             futures: dict[Future[dict[str, Any]], Task] = {}
             # Few at a time: a worker that dies takes down all that were handed over.
             waiting = iter(list(left.values()))
-            for task, _ in zip(waiting, range(2 * workers), strict=False):
+            for task in islice(waiting, 2 * workers):
                 futures[pool.submit(perform, task)] = task
             try:
                 while futures:
@@ -125,7 +127,7 @@ def _over_processes(tasks: list[Task], workers: int) -> Iterator[tuple[Task, dic
 
 def _over_ray(tasks: list[Task], address: str) -> Iterator[tuple[Task, dict[str, Any]]]:
     try:
-        import ray
+        ray: Any = importlib.import_module("ray")
     except ModuleNotFoundError:
         raise HostError("Ray isn't installed: pip install 'mltcp-tools[ray]'") from None
     ray.init(address=address or None, ignore_reinit_error=True, log_to_driver=False)
@@ -133,7 +135,7 @@ def _over_ray(tasks: list[Task], address: str) -> Iterator[tuple[Task, dict[str,
     try:
         waiting = iter(tasks)
         room = 4 * int(ray.cluster_resources().get("CPU", 1))
-        under_way = {remote.remote(t): t for t, _ in zip(waiting, range(room), strict=False)}
+        under_way = {remote.remote(task): task for task in islice(waiting, room)}
         while under_way:
             (ready,), _ = ray.wait(list(under_way), num_returns=1)
             task = under_way.pop(ready)

@@ -41,7 +41,19 @@ def render_summaries(summaries: Sequence[dict[str, Any]]) -> str:
 
 def render_loans(summaries: Sequence[dict[str, Any]]) -> str:
     """A line per way to share a cluster between training and inference."""
-    rows = [("arm", "completion", "p99", "goodput", "SLO met", "wait p99", "reclaimed", "restarts")]
+    rows = [
+        (
+            "arm",
+            "completion",
+            "p99",
+            "goodput",
+            "GPUs left",
+            "SLO met",
+            "wait p99",
+            "reclaimed",
+            "restarts",
+        )
+    ]
     for each in summaries:
         rows.append(
             (
@@ -49,6 +61,7 @@ def render_loans(summaries: Sequence[dict[str, Any]]) -> str:
                 long(each["completion_mean_s"]),
                 long(each["completion_p99_s"]),
                 f"{each['goodput']:.1f} GPUs",
+                f"{each['left_gpus']:.1f}",
                 f"{each['slo_attainment']:.2%}",
                 format_seconds(each["wait_p99_s"]),
                 str(each["reclaimed"]),
@@ -56,6 +69,24 @@ def render_loans(summaries: Sequence[dict[str, Any]]) -> str:
             )
         )
     return _table(rows)
+
+
+def render_learned(results: Sequence[dict[str, Any]]) -> str:
+    """Mean completion times of schedulers that learn and of their rivals, set by set."""
+    parts = []
+    for each in results:
+        times = dict(each["rivals_s"]) | {"marl, untrained": each["untrained_s"]}
+        times |= {f"marl, seed {seed}": value for seed, value in each["learned_s"].items()}
+        rows = [(each["held_out"], "completion")]
+        rows += [(name, long(value)) for name, value in sorted(times.items(), key=lambda t: t[1])]
+        interval = ""
+        if each["gain_low"] is not None:
+            interval = f", 95 % interval {each['gain_low']:.1%} to {each['gain_high']:.1%}"
+        parts.append(
+            f"{_table(rows)}{each['gain']:.1%} below {each['best_rival']}{interval};"
+            f" untrained {each['gain_untrained']:.1%}\n"
+        )
+    return "\n".join(parts)
 
 
 def render_cases(cases: Sequence[Case]) -> str:

@@ -17,11 +17,11 @@ from mltcp_tools.clusters.rules import FAIR, MEASURED
 from mltcp_tools.emulator.job import JobSpec, compute_times
 from mltcp_tools.experiments.arms import ALONE, Arm
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import parameters_of, plans_of
 from mltcp_tools.experiments.reading import find_either, load_experiment
+from mltcp_tools.experiments.tasks import parameters_of, tasks_of
 from mltcp_tools.simulator.arms import BASE_RTT_S, simulate_arm
 from mltcp_tools.simulator.modelled import modelled, with_mechanisms
-from mltcp_tools.simulator.schedules import SimulatedJob, iterations_of, simulate
+from mltcp_tools.simulator.schedules import ScheduledJob, iterations_of, simulate
 
 EXPERIMENTS = (
     "two-jobs",
@@ -141,8 +141,8 @@ def _case(experiment: Experiment, arm: Arm, rule: Rule) -> Case:
     for repetition in range(1, experiment.repetitions + 1):
         for _, document in simulate_arm(experiment, arm, repetition).documents:
             packets += [each["end"] - each["start"] for each in document["iterations"]]
-        for plans in plans_of(experiment, arm, repetition):
-            specs = [plan.spec for plan in plans]
+        for tasks in tasks_of(experiment, arm, repetition):
+            specs = [task.spec for task in tasks]
             flows += flow_times(experiment, specs, rule, repetition)
             bound += _bound_times(experiment, specs)
     return Case(
@@ -214,7 +214,7 @@ def lag_s(experiment: Experiment, spec: JobSpec) -> float:
 def _bound_times(experiment: Experiment, specs: Sequence[JobSpec]) -> list[float]:
     rate = experiment.link.rate * _PAYLOAD / _FRAME
     jobs = [
-        SimulatedJob(
+        ScheduledJob(
             str(number),
             spec.start_delay_s,
             list(compute_times(spec)),

@@ -7,16 +7,33 @@ mc.enable(model)
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
-__all__ = ["ALGORITHMS", "enable"]
+from mltcp_tools.errors import HostError
+
+__all__ = ["ALGORITHMS", "PACKAGES", "enable", "require_packages"]
+
+PACKAGES = ("torch", "highspy", "networkx")
+"""What reducing needs beside mltcp-tools itself: its extra `collectives`."""
 
 ALGORITHMS = ("auto", "gloo", "aggregated", "sparse", "adaptive")
 """What `enable` can be asked for."""
 
 
+def require_packages() -> None:
+    """Raise HostError where one of PACKAGES isn't installed."""
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise HostError(
+            f"Collectives need {' and '.join(missing)}: pip install 'mltcp-tools[collectives]', or"
+            " in a checkout scripts/setup --train."
+        )
+
+
 def enable(model: Any, algorithm: str = "auto", **options: Any) -> Any:
     """Have a DistributedDataParallel model average its gradients by `algorithm`; see ddp.enable."""
+    require_packages()
     from mltcp_tools.collectives.ddp import enable as enable_ddp
 
     return enable_ddp(model, algorithm, **options)

@@ -7,9 +7,9 @@ import contextlib
 import json
 from typing import Any
 
-from mltcp_tools.collectives.admission import LINE_BYTES, Job, Refused, Request
+from mltcp_tools.collectives.admission import LINE_BYTES, AdmittedJob, Refused, Request
 from mltcp_tools.collectives.programs import KernelParent, find_peer
-from mltcp_tools.collectives.session import Endpoint
+from mltcp_tools.collectives.session import LEAVE, Endpoint
 
 
 class Joined:
@@ -37,15 +37,20 @@ class Joined:
             return f"Above: {answer['ended']}"
         return "The aggregator above is gone."
 
-    def close(self) -> None:
-        """Leave the job there, which ends it for all racks. Closing twice is fine."""
+    def close(self, *, in_peace: bool = False) -> None:
+        """Leave the job there, which ends it for all racks. Closing twice is fine.
+
+        in_peace: all ranks here are done, so that other racks may still fetch their last sums.
+        """
+        if in_peace and not self._writer.is_closing():
+            self._writer.write(LEAVE + b"\n")
         self._writer.close()
         if self.task and self.task is not asyncio.current_task():
             self.task.cancel()
 
 
 async def join_above(
-    above: Endpoint, job: Job, request: Request, udp_port: int, wait_s: float
+    above: Endpoint, job: AdmittedJob, request: Request, udp_port: int, wait_s: float
 ) -> Joined:
     """Join; Refused, with a sentence, where that can't be."""
     try:

@@ -68,7 +68,7 @@ class Request:
 
 
 @dataclass
-class Job:
+class AdmittedJob:
     """A job, complete when every rank has joined. leaving: how many ranks are done. ranks: who is
     which, as the caller says."""
 
@@ -97,14 +97,14 @@ class Admission:
         self.slots, self.quota = slots, quota
         self._token = token
         self._generation = secrets.randbelow(_GENERATIONS)
-        self._by_index: list[Job | None] = [None] * jobs
+        self._by_index: list[AdmittedJob | None] = [None] * jobs
 
     @property
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[AdmittedJob]:
         """Those admitted or being joined."""
         return [job for job in self._by_index if job]
 
-    def join(self, request: Request, who: Any) -> Job:
+    def join(self, request: Request, who: Any) -> AdmittedJob:
         """The job, with the rank in it; Refused where that can't be."""
         if not secrets.compare_digest(self._token.encode(), request.token.encode()):
             raise Refused("The aggregator's token is another one.")
@@ -124,12 +124,12 @@ class Admission:
         job.requests[request.rank] = request
         return job
 
-    def end(self, job: Job) -> None:
+    def end(self, job: AdmittedJob) -> None:
         """Give back what the job held. Ending it twice is fine."""
         if self._by_index[job.index] is job:
             self._by_index[job.index] = None
 
-    def _open(self, request: Request) -> Job:
+    def _open(self, request: Request) -> AdmittedJob:
         index = next((i for i, job in enumerate(self._by_index) if job is None), None)
         if index is None:
             raise Refused(f"The aggregator has {len(self._by_index)} jobs, and takes no more.")
@@ -139,7 +139,7 @@ class Admission:
             raise Refused(f"All {self.slots} slots of the aggregator are in use.")
         self._generation = (self._generation + 1) % _GENERATIONS
         key = 1 + secrets.randbelow(2**64 - 1)
-        job = Job(
+        job = AdmittedJob(
             request.job,
             index,
             key,

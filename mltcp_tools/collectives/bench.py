@@ -49,7 +49,9 @@ class Row:
 
     seconds: median of `times`, each the slowest rank's. algorithm_rate, bus_rate: bit/s; the latter
     times 2(n-1)/n, what a ring needs of each link. speedup: median over the repetitions of gloo's
-    time by this one's, None without gloo.
+    time by this one's, None without gloo. correct: as near to the sum in float64 as float32 and
+    quantisation allow, at every rank. identical: the same bits at all ranks. bound_s: seconds that
+    none of its kind beats on these links, headers left out; None where their rates aren't known.
     """
 
     bytes: int
@@ -62,6 +64,7 @@ class Row:
     speedup: float | None
     correct: bool
     identical: bool
+    bound_s: float | None = None
 
 
 def make_tensor(rank: int, size: int, density: float) -> torch.Tensor:

@@ -13,19 +13,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from mltcp_tools.collectives.adaptive.links import Links, bound_s, ring_s
 from mltcp_tools.collectives.daemon import ask, is_up, run_daemon
 from mltcp_tools.collectives.session import PORT
 from mltcp_tools.collectives.star import WORKER_INTERFACE, Star
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.host.lifetime import die_with_parent
-from mltcp_tools.testbed.leftovers import RunLock, remove_leftovers
+from mltcp_tools.testbed.leftovers import RunLock, remove_leftovers, require_privileges
 from mltcp_tools.testbed.namespaces import inside
 
 if TYPE_CHECKING:
     from mltcp_tools.collectives.bench import Plan  # needs torch, which the aggregator doesn't
 
 _START_S = 60.0
-_MASTER_PORT = "29400"
+_MASTER_PORT = 29400
 
 
 def bench_here(
@@ -35,6 +38,7 @@ def bench_here(
 
     rates: of each worker's link in bit/s. queue: bytes, at each end of a link. Needs root.
     """
+    require_privileges()
     remove_leftovers()
     with (
         RunLock() as lock,
@@ -42,8 +46,19 @@ def bench_here(
         aggregator(star, f"bench-{lock.id}", mode) as name,
     ):
         rows = run_ranks(star, plan)
+        for row in rows:
+            row["bound_s"] = _bound_s(row, rates, plan.density)
         counters = ask(name, "status")
     return {"rows": rows, "aggregator": counters}
+
+
+def _bound_s(row: dict[str, Any], rates: Sequence[int], density: float) -> float:
+    """Seconds that a row's algorithm takes at least; see bench.Row."""
+    sent = row["bytes"] * (density if row["algorithm"] in ("omnireduce", "sparse") else 1.0)
+    if row["algorithm"] in ("aggregated", "omnireduce"):
+        return float(sent * 8 / min(rates))
+    links = Links.star(np.array(rates, dtype=float))
+    return (bound_s if row["algorithm"] == "adaptive" else ring_s)(links, sent)
 
 
 @contextlib.contextmanager
@@ -113,11 +128,16 @@ def run_ranks(star: Star, plan: Plan) -> list[dict[str, Any]]:
     return rows
 
 
-def start_rank(star: Star, rank: int, module: str, plan: Any) -> subprocess.Popen[str]:
-    """A process of a training in a worker's namespace, with torchrun's environment."""
+def start_rank(
+    star: Star, rank: int, module: str, plan: Any, job: int = 0
+) -> subprocess.Popen[str]:
+    """A process of a training in a worker's namespace, with torchrun's environment.
+
+    job: which training, of several in the same namespaces.
+    """
     environment = os.environ | {
         "MASTER_ADDR": star.address(0),
-        "MASTER_PORT": _MASTER_PORT,
+        "MASTER_PORT": str(_MASTER_PORT + job),
         "RANK": str(rank),
         "WORLD_SIZE": str(len(star.workers)),
         "GLOO_SOCKET_IFNAME": WORKER_INTERFACE,

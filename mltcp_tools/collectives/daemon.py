@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mltcp_tools.collectives.above import Joined, join_above
-from mltcp_tools.collectives.admission import LINE_BYTES, Admission, Job, Refused, Request
+from mltcp_tools.collectives.admission import LINE_BYTES, Admission, AdmittedJob, Refused, Request
 from mltcp_tools.collectives.programs import (
     KernelJob,
     Peer,
@@ -129,7 +129,7 @@ class Daemon:
             writer.close()
 
     async def _stay(
-        self, job: Job, request: Request, rank: Rank, reader: asyncio.StreamReader
+        self, job: AdmittedJob, request: Request, rank: Rank, reader: asyncio.StreamReader
     ) -> None:
         """Until the connection or the job ends."""
         gone = asyncio.ensure_future(reader.read(len(LEAVE)))
@@ -157,7 +157,7 @@ class Daemon:
         finally:
             gone.cancel()
 
-    async def _admit(self, job: Job) -> None:
+    async def _admit(self, job: AdmittedJob) -> None:
         # pyroute2 has an event loop of its own, so it works in another thread.
         peers = await asyncio.to_thread(self._find_peers, job)
         joined = None
@@ -198,7 +198,7 @@ class Daemon:
                 }
             )
 
-    async def _join_above(self, job: Job) -> Joined:
+    async def _join_above(self, job: AdmittedJob) -> Joined:
         """Join the job at the aggregator above, as one worker of it."""
         if self.above is None:
             raise Refused("The job has several racks, but there is no aggregator above this one.")
@@ -214,7 +214,7 @@ class Daemon:
         joined.task = asyncio.ensure_future(watch())
         return joined
 
-    def _find_peers(self, job: Job) -> list[Peer]:
+    def _find_peers(self, job: AdmittedJob) -> list[Peer]:
         return [
             find_peer(
                 job.ranks[rank].address,
@@ -225,13 +225,13 @@ class Daemon:
             for rank in range(job.workers)
         ]
 
-    def _end(self, job: Job, why: str) -> None:
+    def _end(self, job: AdmittedJob, why: str) -> None:
         kernel = self._in_kernel.pop(job.index, None)
         if kernel:
             self.programs.remove(kernel)
         joined = self._joined.pop(job.index, None)
         if joined:
-            joined.close()
+            joined.close(in_peace=job.leaving == job.workers)
         self.admission.end(job)
         ranks, job.ranks = job.ranks, {}
         for rank in ranks.values():
@@ -271,7 +271,7 @@ class Daemon:
         }
 
 
-def _rank_of(job: Job, rank: Rank) -> str:
+def _rank_of(job: AdmittedJob, rank: Rank) -> str:
     return next((str(number) for number, each in job.ranks.items() if each is rank), "?")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -10,12 +11,11 @@ import torch
 import torch.distributed as dist
 
 from mltcp_tools.collectives import ALGORITHMS
-from mltcp_tools.collectives.compression import BlockTopK
 from mltcp_tools.collectives.library import How
 from mltcp_tools.collectives.reducer import KINDS, Reducer
-from mltcp_tools.collectives.rows import reduce_rows
 from mltcp_tools.collectives.session import Endpoint, SessionError, endpoint_from_environment
 from mltcp_tools.errors import UsageError
+from mltcp_tools.hooks import DdpState, Job
 
 Hook = Callable[[Any, Any], torch.futures.Future[torch.Tensor]]
 
@@ -23,8 +23,20 @@ Hook = Callable[[Any, Any], torch.futures.Future[torch.Tensor]]
 class State:
     """What DDP hands to the hook: the reducer, and what is left out of gradients."""
 
-    def __init__(self, reducer: Reducer, top_k: BlockTopK | None) -> None:
+    def __init__(self, reducer: Reducer, top_k: BlockTopK | None, job: Job) -> None:
         self.reducer, self.top_k = reducer, top_k
+        self._told = DdpState(job)
+
+    def begin(self, bucket: Any) -> None:
+        """A bucket is handed over; the first one of a backward pass begins an iteration."""
+        if bucket.index() == 0:
+            self.reducer.begin_iteration()
+        with contextlib.suppress(Exception):  # what goes wrong in telling must not reach training
+            self._told.begin(bucket)
+
+    def end(self) -> None:
+        """The last bucket is done: tell the agent, as mltcp_tools.hooks does."""
+        self._told.end()
 
     @property
     def algorithm(self) -> str:
@@ -44,6 +56,10 @@ def enable(
     timeout_s: float = 30.0,
     top_k: float | None = None,
     stragglers: bool = False,
+    silent_s: float | None = None,
+    turns: bool = False,
+    congestion_control: str | None = None,
+    job: Job | None = None,
 ) -> State:
     """Have `model`, a DistributedDataParallel, average its gradients so; call it on every rank.
 
@@ -54,7 +70,11 @@ def enable(
     progress, after which the aggregator is given up. top_k: share of the gradients' blocks that
     are sent, the largest; the rest is added to the next step's (error feedback). stragglers: with
     `adaptive`, don't wait for late ranks longer than that is worth; their gradients count one step
-    later.
+    later. silent_s: with `stragglers`, after so many seconds of silence a rank far behind is out
+    and the others go on; it catches up when it returns. turns: at the aggregator, grow the window
+    by MLTCP's F, so jobs that meet take turns. congestion_control: of the connections of
+    `adaptive`, such as mltcp; None for the host's. job: what the agent is told of the iterations
+    as (`mltcp_tools.hooks`), else MLTCP_JOB's.
 
     Gradients in a type that the aggregator can't add go by Gloo. Returns the hook's state, whose
     `close` ends it.
@@ -63,6 +83,12 @@ def enable(
         raise UsageError(f"There is no algorithm {algorithm!r}; take {', '.join(ALGORITHMS)}.")
     if top_k is not None and not 0 < top_k <= 1:
         raise UsageError(f"top_k is {top_k}; it is a share, above 0 and at most 1.")
+    if silent_s is not None and not (stragglers and silent_s > 0):
+        raise UsageError("silent_s is seconds above 0, and goes with `stragglers`.")
+    if turns and algorithm not in ("auto", "aggregated"):
+        raise UsageError("Only an aggregator's worker has a window of ours; leave out `turns`.")
+    if congestion_control and algorithm != "adaptive":
+        raise UsageError("Only `adaptive` has connections of its own; set the host's default.")
     if stragglers and algorithm != "adaptive":
         raise UsageError("Only `adaptive` goes on without stragglers; name that, or wait for them.")
     endpoint = None
@@ -75,11 +101,14 @@ def enable(
         sparse_by_gloo=algorithm == "sparse",
         adaptive=algorithm == "adaptive",
         stragglers=stragglers,
+        silent_s=silent_s,
+        turns=turns,
+        congestion_control=congestion_control,
     )
     if algorithm in ("aggregated", "adaptive") and reducer.why_gloo:
         reducer.close()
         raise SessionError(reducer.why_gloo)
-    state = State(reducer, BlockTopK(top_k) if top_k is not None else None)
+    state = State(reducer, BlockTopK(top_k) if top_k is not None else None, job or Job())
     model.register_comm_hook(state, _hook())
     return state
 
@@ -92,17 +121,25 @@ def _endpoint(named: str | None) -> Endpoint | None:
 
 def _hook() -> Hook:
     def hook(state: State, bucket: Any) -> torch.futures.Future[torch.Tensor]:
-        tensor = bucket.buffer()
-        if tensor.is_sparse:
-            return state.reducer.run(reduce_rows, state.reducer, tensor)
-        if tensor.dtype not in KINDS or tensor.device.type != "cpu":
-            return _by_torch(state, tensor)
-        if state.top_k:
-            state.top_k.apply(bucket.index(), tensor)
-        return state.reducer.all_reduce(tensor, How.AVERAGE)
+        state.begin(bucket)
+        future = _average(state, bucket)
+        if bucket.is_last():
+            future.add_done_callback(lambda _: state.end())
+        return future
 
     hook.__annotations__.clear()  # DDP takes no other than its own types
     return hook
+
+
+def _average(state: State, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+    tensor = bucket.buffer()
+    if tensor.is_sparse:
+        return state.reducer.run(reduce_rows, state.reducer, tensor)
+    if tensor.dtype not in KINDS or tensor.device.type != "cpu":
+        return _by_torch(state, tensor)
+    if state.top_k:
+        state.top_k.apply(bucket.index(), tensor)
+    return state.reducer.all_reduce(tensor, How.AVERAGE)
 
 
 def _by_torch(state: State, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
@@ -115,3 +152,68 @@ def _by_torch(state: State, tensor: torch.Tensor) -> torch.futures.Future[torch.
 
     future: torch.futures.Future[torch.Tensor] = state.reducer.run(reduce)
     return future
+
+
+BLOCK = 256
+"""Values of a block; whole blocks are sent or not, as packets are."""
+
+
+class BlockTopK:
+    """Keeps the `share` of blocks with the largest norms; what is left out is added next time.
+
+    (Block top-k with error feedback: OmniReduce, SIGCOMM'21, section 7; Stich et al., NeurIPS'18.)
+    """
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+        self._left: dict[tuple[int, int], torch.Tensor] = {}
+
+    def apply(self, bucket: int, gradient: torch.Tensor) -> None:
+        """Zero the blocks of a flat gradient, in place, that aren't sent this time."""
+        key = (bucket, gradient.numel())  # DDP makes its buckets anew after the first step
+        left = self._left.get(key)
+        if left is not None:
+            gradient.add_(left)
+        size = gradient.numel()
+        blocks = -(-size // BLOCK)
+        kept = max(1, round(self.share * blocks))
+        padded = torch.nn.functional.pad(gradient, (0, blocks * BLOCK - size)).view(blocks, BLOCK)
+        norms = padded.to(torch.float32).square().sum(dim=1)
+        sent = torch.zeros(blocks, 1, dtype=gradient.dtype)
+        sent[torch.topk(norms, kept).indices] = 1
+        whole = (padded * sent).view(-1)[:size]
+        self._left[key] = gradient - whole
+        gradient.copy_(whole)
+
+
+def reduce_rows(reducer: Reducer, gradient: torch.Tensor) -> torch.Tensor:
+    """The average of sparse tensors of equal shapes, which are sparse in their first dimension.
+
+    Ranks tell each other which rows they have; the union's rows are reduced as a dense tensor.
+    """
+    own = gradient.coalesce()
+    rows = own.indices()[0]
+    union = torch.unique(_all_rows(reducer, rows))
+    values = torch.zeros(
+        union.numel(), *gradient.shape[1:], dtype=gradient.dtype, device=gradient.device
+    )
+    values[torch.searchsorted(union, rows)] = own.values()
+    if union.numel():
+        reducer.reduce_now(values, How.AVERAGE)
+    return torch.sparse_coo_tensor(
+        union.unsqueeze(0), values, gradient.shape, is_coalesced=True, check_invariants=False
+    )
+
+
+def _all_rows(reducer: Reducer, rows: torch.Tensor) -> torch.Tensor:
+    """The numbers of the rows that each rank has, one after the other."""
+    counts = [torch.zeros(1, dtype=torch.int64) for _ in range(reducer.world)]
+    dist.all_gather(counts, torch.tensor([rows.numel()]), group=reducer.gloo)
+    most = max(int(count) for count in counts)
+    mine = torch.zeros(most, dtype=torch.int64)
+    mine[: rows.numel()] = rows
+    gathered = [torch.zeros(most, dtype=torch.int64) for _ in range(reducer.world)]
+    if most:
+        dist.all_gather(gathered, mine, group=reducer.gloo)
+    parts = [part[: int(count)] for part, count in zip(gathered, counts, strict=True)]
+    return torch.cat(parts)

@@ -75,6 +75,7 @@ void worker_counters(const struct worker *worker, struct worker_counters *to);
 enum worker_state { WORKER_IDLE, ... };
 enum worker_state worker_reduce(struct worker *worker, int socket, int control,
     const struct worker_request *request, uint64_t timeout_ns, const volatile uint32_t *stop);
+void worker_expect(struct worker *worker, uint64_t before, uint64_t total);
 int16_t exponent_of(const void *from, uint32_t kind, uint32_t count);
 void quantise(const void *from, uint32_t kind, uint32_t how, uint32_t count, int32_t power,
               int32_t *to);
@@ -201,6 +202,11 @@ class Worker:
             self._worker, self._socket, self._control, request, int(timeout_s * 1e9), self._stop
         )
         return State(ended)
+
+    def expect(self, before: int, total: int) -> None:
+        """Which part of an iteration the next collective is, in bytes: the window grows by MLTCP's
+        F. total: 0 where it isn't known."""
+        self._lib.worker_expect(self._worker, before, total)
 
     def present(self, source: int, count: int, kind: Kind) -> bytearray:
         """A byte for each chunk of the tensor, 0 where all of it is zero."""

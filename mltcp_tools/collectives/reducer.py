@@ -56,6 +56,9 @@ class Reducer:
     sparse_by_gloo: send by Gloo only the blocks that aren't zero at some rank.
     adaptive: along trees for the measured links, instead of at an aggregator.
     stragglers: with `adaptive`, go on without late ranks' values where that is sooner.
+    silent_s: with `stragglers`, seconds after which those far behind are no longer waited for.
+    turns: at the aggregator, grow the window by MLTCP's F, so that jobs that meet take turns.
+    congestion_control: of the connections of `adaptive`, such as mltcp; None for the host's.
     `why_gloo` says why neither is used, None while one is.
     """
 
@@ -69,6 +72,9 @@ class Reducer:
         sparse_by_gloo: bool = False,
         adaptive: bool = False,
         stragglers: bool = False,
+        silent_s: float | None = None,
+        turns: bool = False,
+        congestion_control: str | None = None,
     ) -> None:
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
         self.timeout_s, self.sparse, self.sparse_by_gloo = timeout_s, sparse, sparse_by_gloo
@@ -81,7 +87,9 @@ class Reducer:
         self._endpoint = endpoint
         self._session: Session | None = None
         self._adaptive: AdaptiveSession | StragglerSession | None = None
-        self._stragglers = stragglers
+        self._stragglers, self._congestion_control = stragglers, congestion_control
+        self._turns, self._silent_s = turns, silent_s
+        self._handed_over = self._iteration_bytes = 0  # of this iteration, of the one before
         self.why_gloo: str | None = "No aggregator was named."
         self._last = torch.empty(0)  # result of the reduction before
         self._done = 0  # reductions since the session began
@@ -143,9 +151,11 @@ class Reducer:
         """Measure the links and connect along trees; all ranks do, or none."""
         why = ""
         try:
-            session = AdaptiveSession(self._mesh(), self._tell)
+            session = AdaptiveSession(self._mesh(), self._tell, ring=self._ring)
             self._adaptive = (
-                StragglerSession(self._mesh(), session) if self._stragglers else session
+                StragglerSession(self._mesh(), session, self._silent_s)
+                if self._stragglers
+                else session
             )
         except SessionError as error:
             why = str(error)
@@ -155,8 +165,22 @@ class Reducer:
             return
         self.why_gloo, self._done = None, 0
 
+    def _ring(self, array: Any) -> None:
+        """Sum an array by Gloo's ring, for links where no trees are sooner."""
+        try:
+            dist.all_reduce(torch.from_numpy(array), group=self._gloo)
+        except RuntimeError as error:
+            raise SessionError(f"The ring failed ({_first_line(error)}).") from None
+
     def _mesh(self) -> Mesh:
-        return Mesh(self.rank, self.world, self._own_address(), self._tell, self.timeout_s)
+        return Mesh(
+            self.rank,
+            self.world,
+            self._own_address(),
+            self._tell,
+            self.timeout_s,
+            self._congestion_control,
+        )
 
     def _tell(self, what: Any) -> list[Any]:
         told: list[Any] = [None] * self.world
@@ -211,6 +235,14 @@ class Reducer:
 
         self._thread.submit(run)
         return future
+
+    def begin_iteration(self) -> None:
+        """What follows is of a new iteration, which is taken to be as large as the last one."""
+
+        def begin() -> None:
+            self._iteration_bytes, self._handed_over = self._handed_over, 0
+
+        self._thread.submit(begin)
 
     def run(self, work: Any, *arguments: Any) -> torch.futures.Future[Any]:
         """Have the thread do `work`, in its turn; the future has what it returns."""
@@ -282,6 +314,9 @@ class Reducer:
         if may_be_sparse and self._density.get(name, 1.0) < SPARSE_BELOW:
             present = session.present(tensor.data_ptr(), count, kind)
             result.zero_()
+        if self._turns:
+            session.expect(self._handed_over, self._iteration_bytes)
+            self._handed_over += tensor.nbytes
         finite = session.reduce(
             tensor.data_ptr(), result.data_ptr(), count, kind, how, self.timeout_s, present
         )
@@ -316,7 +351,9 @@ class Reducer:
             if how is How.AVERAGE:
                 tensor.div_(self.world)
             if self.sparse_by_gloo and how is not How.LARGEST:
-                reduce_union(tensor, self._gloo)
+                name = (str(tensor.dtype), tensor.numel())
+                last = self._density.get(name, 0.0)
+                self._density[name] = reduce_union(tensor, self._gloo, last)
             else:
                 dist.all_reduce(tensor, _GLOO[how], group=self._gloo)
         except RuntimeError as error:
@@ -349,7 +386,7 @@ class Reducer:
             dist.all_gather_object(progress, (self._done, why), group=self._gloo)
         except RuntimeError as error:
             raise CollectiveError(
-                f"The aggregator failed ({why}), and so did Gloo: {_first_line(error)}"
+                f"A reduction failed ({why}), and so did Gloo: {_first_line(error)}"
             ) from None
         first = min(done for done, _ in progress)
         ahead = [rank for rank, (done, _) in enumerate(progress) if done > first]

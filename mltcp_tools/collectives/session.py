@@ -192,6 +192,11 @@ class Session:
         self.broken = self._sentence(state, timeout_s)
         raise SessionError(self.broken)
 
+    def expect(self, before: int, total: int) -> None:
+        """Which part of an iteration the next collective is, as Worker.expect."""
+        assert self._worker is not None, "the session is closed"
+        self._worker.expect(before, total)
+
     def present(self, source: int, count: int, kind: Kind) -> bytearray:
         """Which chunks of a tensor aren't zero, for `reduce`."""
         assert self._worker is not None, "the session is closed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mltcp_tools.collectives import PACKAGES
 from mltcp_tools.doctor import bpf
 from mltcp_tools.doctor.host import Host
 from mltcp_tools.doctor.privileges import capabilities
@@ -19,7 +20,7 @@ def checks(host: Host) -> list[Check]:
         bpf.clang(host),
         bpf.libbpf(host),
         _compiler(host),
-        _torch(host),
+        *_packages(host),
     ]
 
 
@@ -45,15 +46,20 @@ def _compiler(host: Host) -> Check:
     )
 
 
-def _torch(host: Host) -> Check:
+def _packages(host: Host) -> list[Check]:
+    """torch, and what plans the trees of `adaptive`."""
+    return [_package(host, name) for name in PACKAGES]
+
+
+def _package(host: Host, name: str) -> Check:
     if not host.live:
-        return Check("torch", "unknown", "not tried")
-    result = host.python_says("import torch; print(torch.__version__)")
+        return Check(name, "unknown", "not tried")
+    result = host.python_says(f"import importlib.metadata as m; print(m.version({name!r}))")
     if result is not None and result.code == 0:
-        return Check("torch", "ok", result.output.strip().splitlines()[-1])
+        return Check(name, "ok", result.output.strip().splitlines()[-1])
     return Check(
-        "torch",
+        name,
         "warning",
-        "not importable; an aggregator does without, a worker doesn't",
-        "Run: pip install 'mltcp-tools[train]'",
+        "not installed; an aggregator does without, a worker doesn't",
+        "Run: pip install 'mltcp-tools[collectives]'",
     )

@@ -11,6 +11,12 @@ The parent makes a socketpair(AF_UNIX, SOCK_SEQPACKET) and lets the emulator inh
                         "local": [address, port], "remote": [address, port]}, …]}
                        with the sockets of these flows attached (SCM_RIGHTS), at most 64 a message;
                        the last of these messages has "last": true
+    Of a job with a pattern, each rank is a process of its own (`mltcp emulate rank`):
+    parent -> rank     {"event": "job", "name", "spec", "trace_s": as above, "rank": its number,
+                        "port": that it listens on, "routes": {number of a connection: {"source":
+                        address, "destination": address, "port": port}} of those it opens}
+    rank -> parent     {"event": "listening", "port": P}
+    parent -> rank     {"event": "connect"} when all ranks listen
     parent -> client   {"event": "start", "at": seconds of CLOCK_MONOTONIC}
     parent -> client   {"event": "stop"} at any time after that: end, as after the last iteration
     client -> parent   {"event": "iteration", "iteration": n} after each iteration; left out when
@@ -137,27 +143,39 @@ class Control:
 
     def read_job(self) -> tuple[str, JobSpec, float | None]:
         """The next message, which must be "job": name, job and trace_s. Ends at EOF."""
-        message, fds = receive_message(self._sock)
-        for fd in fds:
-            os.close(fd)
-        if message is None:
-            _end()
+        message = self._read("job")
         name, trace_s = message.get("name"), message.get("trace_s")
-        if message["event"] != "job" or not isinstance(name, str):
+        if not isinstance(name, str):
             raise MltcpError(f"The control descriptor brought {message}, where a job was due.")
         return name, JobSpec.read(message.get("spec")), None if trace_s is None else float(trace_s)
 
+    def read_rank(self) -> dict[str, Any]:
+        """The next message, which must be "job", for a rank. Ends at EOF."""
+        return self._read("job")
+
+    def read_connect(self) -> None:
+        """Wait for the message "connect". Ends at EOF."""
+        self._read("connect")
+
     def read_start(self) -> float:
         """The next message, which must be "start": the instant it names. Ends at EOF."""
+        message = self._read("start")
+        at = message.get("at")
+        if isinstance(at, bool) or not isinstance(at, (int, float)):
+            raise MltcpError(f"The control descriptor brought {message}, where start was due.")
+        return float(at)
+
+    def _read(self, event: str) -> dict[str, Any]:
+        """The next message, which must be `event`."""
         message, fds = receive_message(self._sock)
         for fd in fds:
             os.close(fd)
         if message is None:
             _end()
-        at = message.get("at")
-        if message["event"] != "start" or isinstance(at, bool) or not isinstance(at, (int, float)):
-            raise MltcpError(f"The control descriptor brought {message}, where start was due.")
-        return float(at)
+        if message["event"] != event:
+            due = "a job" if event == "job" else event
+            raise MltcpError(f"The control descriptor brought {message}, where {due} was due.")
+        return message
 
     def check(self) -> None:
         """Called when the descriptor is readable: Stopped if the parent says so; ends at EOF."""

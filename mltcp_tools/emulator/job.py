@@ -9,12 +9,13 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 
+from mltcp_tools.emulator.patterns import Pattern, sizes, split
 from mltcp_tools.emulator.turns import Turns
 from mltcp_tools.errors import UsageError
 
@@ -49,6 +50,10 @@ class JobSpec:
 
     `turns`: the first burst of each iteration keeps to these; None: it begins when it is ready.
 
+    `pattern`: the job has several ranks, and `bytes_per_iteration` is what `Pattern.tasks` calls
+    the size; `flows` connections lead from one rank to another. None: a client that sends to a
+    server.
+
     The job ends after `iterations`, or with the first iteration that ends `duration_s` or more
     after the start, whichever comes first. `jitter` is the standard deviation of the compute time
     as a fraction of it. Every `straggler_every`-th iteration computes `straggler_factor` times as
@@ -73,6 +78,7 @@ class JobSpec:
     chunk: int | None = None
     rate_bps: int | None = None
     turns: Turns | None = None
+    pattern: Pattern | None = None
 
     def __post_init__(self) -> None:
         _require(1 <= self.flows <= MAX_FLOWS, f"flows must be 1 to {MAX_FLOWS}, not {self.flows}")
@@ -127,6 +133,7 @@ class JobSpec:
             self.turns is None or self.turns.turn_s >= self.compute_s,
             f"no turn can be shorter than the compute time of {self.compute_s:g} s",
         )
+        self._check_pattern()
 
     def _check_flows(self) -> None:
         """What concerns the ways in which flows carry a burst."""
@@ -154,6 +161,19 @@ class JobSpec:
             f"the rate must be {MIN_RATE_BPS} bit/s or more, and the direction send",
         )
 
+    def _check_pattern(self) -> None:
+        """What doesn't go with a pattern."""
+        if self.pattern is None:
+            return
+        plain = self.bursts == 1 and self.direction == "send" and self.iterations is not None
+        others = (self.weights, self.active, self.chunk, self.rate_bps, self.turns, self.duration_s)
+        _require(
+            plain and all(each is None for each in others),
+            f"the pattern {self.pattern.kind} has its own bursts and directions, and a number of"
+            " iterations",
+        )
+        self.pattern.tasks(self.bytes_per_iteration, self.flows)
+
     @classmethod
     def read(cls, document: object) -> JobSpec:
         """The job of a JSON object that has these fields, as `dataclasses.asdict` gives them.
@@ -166,6 +186,8 @@ class JobSpec:
         try:
             if fields.get("turns") is not None:
                 fields["turns"] = Turns(**fields["turns"])
+            if fields.get("pattern") is not None:
+                fields["pattern"] = Pattern(**fields["pattern"])
             if fields.get("weights") is not None:
                 fields["weights"] = tuple(fields["weights"])
             return cls(**fields)
@@ -175,8 +197,11 @@ class JobSpec:
     def shares(self, burst: int) -> list[int]:
         """Bytes each flow carries (each way) in burst number `burst` of the run, from 1.
 
-        0 for a flow that idles.
+        0 for a flow that idles. With a pattern, what each connection of its ranks does in an
+        iteration (`patterns.connections`).
         """
+        if self.pattern is not None:
+            return sizes(self.pattern.tasks(self.bytes_per_iteration, self.flows))
         of_burst = split(self.bytes_per_iteration, [1] * self.bursts)[(burst - 1) % self.bursts]
         weights = list(self.weights or [1] * self.flows)
         if self.active is not None:
@@ -184,12 +209,6 @@ class JobSpec:
             carrying = {(first + i) % self.flows for i in range(self.active)}
             weights = [w if flow in carrying else 0 for flow, w in enumerate(weights)]
         return split(of_burst, weights)
-
-
-def split(total: int, weights: Sequence[int]) -> list[int]:
-    """`total` in whole numbers in proportion to `weights`; equal ones differ by at most one."""
-    upto = [0, *itertools.accumulate(weights)]
-    return [total * b // upto[-1] - total * a // upto[-1] for a, b in itertools.pairwise(upto)]
 
 
 def compute_times(spec: JobSpec) -> Iterator[float]:

@@ -41,6 +41,11 @@ an arm stands for several (each.py). `alone: {iterations: 0}` leaves the jobs' l
 In place of `link` there may be several bottlenecks, `links: {one: {rate: …}, two: …}`, without
 delay or loss; then each job and neighbour names those it crosses, in order: `links: [one, two]`.
 
+In place of `link` there may be a fabric of leaves and spines (fabric.py), `fabric: {racks: 2,
+hosts: 4, spines: 2, access: {rate: …}, uplink: {rate: …}}`; then each job has a `pattern`, the
+`hosts` of its ranks, and where the pattern has them `pieces` (emulator/patterns.py):
+`{name: a, pattern: ring, hosts: [r1h1, r1h2, r2h1, r2h2], bytes: 1MB, compute: 90ms}`.
+
 Neighbours are other traffic on the link (neighbours.py): bulk flows, and with `size` requests. They
 run in every arm but `alone`, from its start until the last job has ended, with the same congestion
 control in all of them or, with `cc: arm`, with the arm's own.
@@ -56,9 +61,11 @@ from typing import Any
 import numpy as np
 import yaml
 
+from mltcp_tools.emulator.patterns import Connection
 from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.arms import ALONE, Arm
-from mltcp_tools.experiments.jobs import Job
+from mltcp_tools.experiments.fabric import Fabric
+from mltcp_tools.experiments.jobs import ExperimentJob
 from mltcp_tools.experiments.links import Link
 from mltcp_tools.experiments.neighbours import OWN, Neighbour
 from mltcp_tools.units import exact_bytes, exact_seconds
@@ -68,15 +75,17 @@ from mltcp_tools.units import exact_bytes, exact_seconds
 class Experiment:
     """A whole experiment; `load_experiment` makes one, `to_yaml` writes it back in full.
 
-    link: the bottleneck; where there are several, `links`, the slowest of them.
+    link: the bottleneck; where there are several, `links`, the slowest of them. fabric: what these
+    links are, where they are a fabric's.
     """
 
     name: str
     description: str
     link: Link
     links: dict[str, Link]
+    fabric: Fabric | None
     sysctls: dict[str, str]
-    jobs: tuple[Job, ...]
+    jobs: tuple[ExperimentJob, ...]
     neighbours: tuple[Neighbour, ...]
     arms: tuple[Arm, ...]
     baseline: str
@@ -91,7 +100,7 @@ class Experiment:
             return dataclasses.replace(self.arm(self.baseline), name=ALONE, treatments=())
         return next(arm for arm in self.arms if arm.name == name)
 
-    def job(self, name: str) -> Job:
+    def job(self, name: str) -> ExperimentJob:
         """The job called `name`."""
         return next(job for job in self.jobs if job.name == name)
 
@@ -103,18 +112,27 @@ class Experiment:
                 asked.setdefault(neighbour.cc, f"neighbour {neighbour.name}")
         return asked
 
-    def iterations_of(self, job: Job) -> int:
+    def iterations_of(self, job: ExperimentJob) -> int:
         """How many iterations `job` runs in every arm but `alone`."""
         return job.iterations or self.iterations
 
-    def lone_jobs(self) -> list[Job]:
+    def lone_jobs(self) -> list[ExperimentJob]:
         """One job of each kind: those whose demand no earlier job has."""
-        kinds: dict[tuple[Any, ...], Job] = {}
+        kinds: dict[tuple[Any, ...], ExperimentJob] = {}
         for job in self.jobs:
             kinds.setdefault(job.demand(), job)
         return list(kinds.values())
 
-    def job_seed(self, repetition: int, job: Job) -> int:
+    def spines_of(
+        self, repetition: int, job: ExperimentJob, connection: Connection
+    ) -> tuple[int, int]:
+        """The spines (from 1) that packets of the job's connection take ahead and back: the same in
+        every arm of a repetition."""
+        assert self.fabric is not None
+        key = (self.seed, repetition, job.name, *connection)
+        return self.fabric.spine(*key, "ahead"), self.fabric.spine(*key, "back")
+
+    def job_seed(self, repetition: int, job: ExperimentJob) -> int:
         """Seed of the job's compute times: the same in every arm of a repetition."""
         return int(self._draws(repetition, job).generate_state(1)[0])
 
@@ -129,7 +147,7 @@ class Experiment:
         number = len(self.jobs) + len(self.neighbours)
         return int(self._sequence(repetition, number).generate_state(1)[0])
 
-    def start_delay(self, repetition: int, job: Job) -> float:
+    def start_delay(self, repetition: int, job: ExperimentJob) -> float:
         """Seconds from the arm's start to the job's first iteration: the same in every arm."""
         if job.start is not None:
             return job.start
@@ -138,7 +156,7 @@ class Experiment:
         generator = np.random.default_rng(self._draws(repetition, job).spawn(1)[0])
         return float(generator.uniform(0.0, lone))
 
-    def _draws(self, repetition: int, job: Job) -> np.random.SeedSequence:
+    def _draws(self, repetition: int, job: ExperimentJob) -> np.random.SeedSequence:
         return self._sequence(repetition, self.jobs.index(job))
 
     def _sequence(self, repetition: int, number: int) -> np.random.SeedSequence:
@@ -212,6 +230,11 @@ class Experiment:
             "seed": self.seed,
             "alone": {"iterations": self.alone_iterations},
         }
+        if self.fabric is not None:
+            parts = {"access": self.fabric.access, "uplink": self.fabric.uplink}
+            shown = {key: _link_document(each) for key, each in parts.items()}
+            document["fabric"] = self.fabric.document(shown)
+            del document["links"]
         del document["link" if self.links else "links"]
         if not self.neighbours:
             del document["neighbours"]
@@ -226,13 +249,15 @@ def _link_document(link: Link) -> dict[str, Any]:
     return dataclasses.asdict(link) | {"rate": rate, "queue": queue, "delay": delay}
 
 
-def _job_document(job: Job) -> dict[str, Any]:
+def _job_document(job: ExperimentJob) -> dict[str, Any]:
     document = dataclasses.asdict(job)
     document["bytes"] = exact_bytes(job.bytes)
     document["compute"] = exact_seconds(job.compute)
     document["start"] = "random" if job.start is None else exact_seconds(job.start)
     document["chunk"] = None if job.chunk is None else exact_bytes(job.chunk)
     document["rate"] = None if job.rate is None else f"{job.rate}bit"
+    if job.pattern is None:
+        del document["pieces"]
     return _present(document)
 
 

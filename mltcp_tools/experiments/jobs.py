@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mltcp_tools.emulator.job import Direction, JobSpec
+from mltcp_tools.emulator.patterns import Pattern
 
 
 @dataclass(frozen=True)
@@ -18,9 +19,10 @@ class Straggler:
 
 
 @dataclass(frozen=True)
-class Job:
+class ExperimentJob:
     """One periodic job. `bytes` per iteration, `compute` and `start` in seconds (None: random),
-    `rate` in bit/s, `links` the names of those it crosses where there are several."""
+    `rate` in bit/s, `links` the names of those it crosses where there are several. `hosts`: those
+    of the fabric where its ranks run, which communicate in a `pattern` of so many `pieces`."""
 
     name: str
     bytes: int
@@ -37,6 +39,9 @@ class Job:
     chunk: int | None = None
     rate: int | None = None
     links: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    pattern: str | None = None
+    pieces: int = 1
 
     @property
     def uneven(self) -> bool:
@@ -68,4 +73,5 @@ class Job:
             active=self.active,
             chunk=self.chunk,
             rate_bps=self.rate,
+            pattern=Pattern(self.pattern, len(self.hosts), self.pieces) if self.pattern else None,
         )

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from mltcp_tools.document import Section
 from mltcp_tools.experiments import values
-from mltcp_tools.experiments.jobs import Job
+from mltcp_tools.experiments.jobs import ExperimentJob
 from mltcp_tools.experiments.neighbours import Neighbour
 from mltcp_tools.units import parse_bytes, parse_fraction, parse_rate, parse_seconds
 
@@ -59,16 +59,14 @@ def read_links(top: Section) -> tuple[Link, dict[str, Link]]:
     for name in section:
         if not _LINK.fullmatch(name):
             raise section.error("a link's name has lower-case letters and digits, 6 at most.", name)
-        links[name] = _read_link(section.section(name, _FIELDS))
-        if links[name].delay or links[name].loss:
-            raise section.error("one of several links has neither `delay` nor `loss`.", name)
+        links[name] = read_one_of_several(section, name)
     if not links:
         raise top.error("must name at least one link.", "links")
     return min(links.values(), key=lambda link: link.rate), links
 
 
 def check_paths(
-    top: Section, travellers: Iterable[Job | Neighbour], links: Mapping[str, Link]
+    top: Section, travellers: Iterable[ExperimentJob | Neighbour], links: Mapping[str, Link]
 ) -> None:
     """Raise UsageError unless each crosses links that there are, each once; none with one link."""
     for each in travellers:
@@ -82,6 +80,14 @@ def check_paths(
             raise top.error(
                 f"the `links` {where} must be some of {', '.join(links)}, each once.", "links"
             )
+
+
+def read_one_of_several(section: Section, name: str) -> Link:
+    """The link under `name`, which adds no delay and loses nothing at random."""
+    link = _read_link(section.section(name, _FIELDS))
+    if link.delay or link.loss:
+        raise section.error("one of several links has neither `delay` nor `loss`.", name)
+    return link
 
 
 def _read_link(section: Section | None) -> Link:

@@ -53,6 +53,7 @@ from mltcp_tools.experiments.reading import (
 )
 from mltcp_tools.host.lifetime import die_with_parent
 
+_NETWORKS = {"link", "links", "fabric"}
 _OVERLAID = ("link", "sysctls", "alone")
 _FIELDS = ["name", "description", "defaults", "mixes"]
 _MIX_FIELDS = [*(name for name in FIELDS if name != "name"), "experiment", EACH]
@@ -153,10 +154,10 @@ def _overlaid(own: Section, *sections: Section | None) -> yaml.MappingNode:
     )
     for layer in layers:
         for field, value in layer.items():
-            if field in ("link", "links"):
+            if field in _NETWORKS:
                 # A mix with several links has no single one, whatever the defaults say.
-                other = "links" if field == "link" else "link"
-                pairs = [(key, each) for key, each in node.value if key.value != other]
+                others = _NETWORKS - {field}
+                pairs = [(key, each) for key, each in node.value if key.value not in others]
                 node = yaml.MappingNode(node.tag, pairs, node.start_mark, node.end_mark)
             if field == "experiment":
                 continue

@@ -12,11 +12,13 @@ from typing import Any
 
 from mltcp_tools.document import Section, read_section
 from mltcp_tools.emulator.job import DIRECTIONS, MAX_BYTES, MAX_FLOWS, MIN_RATE_BPS, MIN_SHARE
+from mltcp_tools.emulator.patterns import KINDS, MAX_PIECES
 from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments import values
 from mltcp_tools.experiments.arms import ALONE, Arm, congestion_control, read_arms
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.jobs import Job, Straggler
+from mltcp_tools.experiments.fabric import check_hosts, read_fabric
+from mltcp_tools.experiments.jobs import ExperimentJob, Straggler
 from mltcp_tools.experiments.links import Link, check_paths, read_links
 from mltcp_tools.experiments.neighbours import OWN, Neighbour
 from mltcp_tools.experiments.treatments import Cassini
@@ -94,20 +96,32 @@ def parse_experiment(text: str, file: str) -> Experiment:
 def read_experiment(top: Section) -> Experiment:
     """An experiment from its mapping, which may have FIELDS."""
     name = top.get("name", values.name)
-    link, links = read_links(top)
+    fabric = read_fabric(top)
+    if fabric is None:
+        link, links = read_links(top)
+    else:
+        links = fabric.links()
+        link = min(links.values(), key=lambda each: each.rate)
     sysctls = _read_sysctls(top.section("sysctls", None))
     jobs = _read_jobs(top)
     neighbours = _read_neighbours(top, {job.name for job in jobs})
     arms = read_arms(top)
-    check_paths(top, (*jobs, *neighbours), links)
+    check_hosts(top, jobs, fabric)
+    if fabric is None:
+        check_paths(top, (*jobs, *neighbours), links)
+    elif neighbours:
+        raise top.error("there are none in a fabric; leave them out.", "neighbours")
     alone = top.section("alone", ["iterations"])
     _check_arms(top, arms, jobs, links)
+    if fabric is not None:
+        _check_in_fabric(top, arms)
     names = [arm.name for arm in arms]
     return Experiment(
         name=name,
         description=top.get("description", str, ""),
         link=link,
         links=links,
+        fabric=fabric,
         sysctls=sysctls,
         jobs=jobs,
         neighbours=neighbours,
@@ -123,7 +137,7 @@ def read_experiment(top: Section) -> Experiment:
 
 
 def _check_arms(
-    top: Section, arms: Iterable[Arm], jobs: Sequence[Job], links: Mapping[str, Link]
+    top: Section, arms: Iterable[Arm], jobs: Sequence[ExperimentJob], links: Mapping[str, Link]
 ) -> None:
     """Raise UsageError for an arm that these jobs can't be run in."""
     uneven = [job.name for job in jobs if job.uneven]
@@ -139,6 +153,16 @@ def _check_arms(
                 f"{arm.name} can't be planned (cassini): over several links that takes"
                 f" {MAX_PLANNED} jobs at most, and there are {len(jobs)}.",
                 "arms",
+            )
+
+
+def _check_in_fabric(top: Section, arms: Iterable[Arm]) -> None:
+    for arm in arms:
+        if arm.told:
+            raise top.error(f"{arm.name} can't be `told` the bytes of flows in a fabric.", "arms")
+        if arm.treatments:
+            raise top.error(
+                f"{arm.name} has {arm.treatments[0].name}, which there isn't in a fabric.", "arms"
             )
 
 
@@ -159,10 +183,10 @@ def _read_sysctls(section: Section | None) -> dict[str, str]:
     return sysctls
 
 
-def _read_jobs(top: Section) -> tuple[Job, ...]:
-    jobs: list[Job] = []
+def _read_jobs(top: Section) -> tuple[ExperimentJob, ...]:
+    jobs: list[ExperimentJob] = []
     taken: set[str] = set()
-    for section in top.sections("jobs", [*_fields(Job), "count"]):
+    for section in top.sections("jobs", [*_fields(ExperimentJob), "count"]):
         job = _read_job(section)
         names = _count(section, job.name, taken)
         jobs += [dataclasses.replace(job, name=name) for name in names]
@@ -184,9 +208,9 @@ def _count(section: Section, name: str, taken: set[str]) -> list[str]:
     return names
 
 
-def _read_job(section: Section) -> Job:
-    default_start: float | None = Job.start
-    job = Job(
+def _read_job(section: Section) -> ExperimentJob:
+    default_start: float | None = ExperimentJob.start
+    job = ExperimentJob(
         name=section.get("name", values.name, "job"),
         bytes=section.get("bytes", values.within(parse_bytes, 1, 1 << 50, "bytes")),
         compute=section.get("compute", values.within(parse_seconds, 1e-3, 3600.0, "seconds")),
@@ -204,7 +228,12 @@ def _read_job(section: Section) -> Job:
             "rate", values.within(parse_rate, MIN_RATE_BPS, 30_000_000_000, "bit/s"), None
         ),
         links=section.get("links", values.words, ()),
+        hosts=section.get("hosts", values.words, ()),
+        pattern=section.get("pattern", values.choice(KINDS), None),
+        pieces=section.get("pieces", values.whole(1, MAX_PIECES), 1),
     )
+    if job.pattern is None and "pieces" in section:
+        raise section.error("belongs to a `pattern`; give that, too.", "pieces")
     try:
         job.spec(iterations=1, seed=0)
     except UsageError as error:

@@ -83,7 +83,7 @@ class Feedback(Settings):
     source: str = "network"
     target_s: float = 200e-6
     low: float = 0.4
-    add: int = 1448
+    add: int = 362
 
     @classmethod
     def read(cls, section: Section) -> Self:

@@ -5,32 +5,55 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from mltcp_tools.native import uapi
 from mltcp_tools.native.extension import extension
 
 STRUCTS = """
 struct mltcp_hop { uint64_t seen_ns, waits_ns; uint32_t busy, pad; };
 struct mltcp_rate_params { uint32_t target_us, low, add_bytes, host; };
-struct mltcp_rate {
-    uint64_t window, heard_ns, stepped_ns, stepped_bytes;
-    uint32_t busy, queue_us, steps, fallbacks;
-    uint8_t follows, pad[7];
+struct mltcp_rate_path { uint64_t heard_ns; uint32_t busy, queue_us, key, pad; };
+struct mltcp_rate_job {
+    uint64_t acked, begun, total, last_ns, gap_ns;
+    uint32_t flows, bursts, key, pad;
 };
+struct mltcp_rate {
+    uint64_t window, stepped_ns, stepped_bytes;
+    uint32_t cwnd, rtt_us, steps, fallbacks, bursts;
+    uint8_t follows, pad[3];
+};
+struct mltcp_rate_ack { uint64_t now; uint32_t cwnd, mss, min_rtt_us; };
 """
 _FUNCTIONS = """
+uint32_t mltcp_hop_word(uint32_t busy, uint64_t queue_us);
+uint32_t mltcp_hop_queue_us(uint32_t word);
+uint32_t mltcp_hop_busy(uint32_t word);
 uint32_t mltcp_hop_pass(struct mltcp_hop *h, uint64_t now, uint32_t bytes, uint64_t ns_per_kib);
-void mltcp_rate_hear(struct mltcp_rate *r, uint64_t now, uint32_t value, uint32_t srtt_us);
-uint32_t mltcp_rate_guess(uint32_t queue_us);
-uint8_t mltcp_rate_fresh(const struct mltcp_rate *r, uint64_t now, uint32_t srtt_us);
-uint64_t mltcp_rate_load(const struct mltcp_rate *r, const struct mltcp_rate_params *p,
-                         uint32_t min_rtt_us, uint32_t ratio);
-uint32_t mltcp_rate_window(struct mltcp_rate *r, const struct mltcp_rate_params *p, uint64_t now,
-                           uint64_t acked_bytes, uint32_t cwnd, uint32_t ssthresh, uint32_t mss,
-                           uint32_t srtt_us, uint32_t min_rtt_us, uint32_t gain, uint32_t ratio);
+uint8_t mltcp_rate_path_is(struct mltcp_rate_path *path, uint32_t key, uint64_t now);
+uint8_t mltcp_rate_job_is(struct mltcp_rate_job *j, uint32_t key, uint64_t now);
+void mltcp_rate_job_ack(struct mltcp_rate_job *j, uint64_t now, uint64_t bytes, uint8_t begins,
+                        uint64_t idle_ns);
+uint32_t mltcp_rate_progress(const struct mltcp_rate_job *j, const struct mltcp_flow *f);
+uint32_t mltcp_rate_share(const struct mltcp_rate_job *j, const struct mltcp_flow *f);
+uint8_t mltcp_rate_fresh(const struct mltcp_rate_path *path, uint64_t now, uint32_t min_rtt_us);
+uint8_t mltcp_rate_asks(uint64_t now, uint64_t asked_ns, uint32_t rtt_us);
+void mltcp_rate_hear(struct mltcp_rate_path *path, uint64_t now, uint32_t word,
+                     uint32_t min_rtt_us);
+uint32_t mltcp_rate_guess(const struct mltcp_rate_job *j, const struct mltcp_flow *f,
+                          const struct mltcp_rate_ack *a);
+uint32_t mltcp_rate_accepts(const struct mltcp_rate_params *p, const struct mltcp_rate_job *j,
+                            const struct mltcp_flow *f, const struct mltcp_rate_ack *a);
+uint64_t mltcp_rate_least(const struct mltcp_rate_job *j, uint32_t mss, uint32_t rtt_us);
+uint32_t mltcp_rate_window(struct mltcp_rate *r, const struct mltcp_rate_params *p,
+                           const struct mltcp_rate_path *path, const struct mltcp_rate_job *j,
+                           const struct mltcp_flow *f, const struct mltcp_rate_ack *a);
+uint64_t mltcp_rate_pacing(const struct mltcp_rate *r);
 void mltcp_rate_lose(struct mltcp_rate *r);
-#define MLTCP_HOP_QUEUE ...
 #define MLTCP_HOP_BUSY ...
+#define MLTCP_HOP_SHIFT ...
 #define MLTCP_STALE_RTTS ...
 #define MLTCP_STALE_NS ...
+#define MLTCP_RATE_KEPT_NS ...
+#define MLTCP_RATE_STEP ...
 """
 
 
@@ -41,7 +64,7 @@ def rate() -> tuple[Any, Any]:
     Raises HostError when there is no C compiler or no Python header.
     """
     source = '#include <linux/types.h>\n#include "mltcp_rate.h"\n'
-    return extension("rate", STRUCTS + _FUNCTIONS, source)
+    return extension("rate", uapi.STRUCTS + STRUCTS + _FUNCTIONS, source)
 
 
 def pack_params(fields: dict[str, int]) -> bytes:

@@ -155,8 +155,8 @@ struct mltcp_flow {
     uint64_t acked_bytes, next_bytes, last_ns, next_ns, send_ns;
     uint32_t gain, free_gain, carry, yield_us, resume_ssthresh, acks;
     struct mltcp_delay delay;
-    uint64_t shrink_ns, start_bytes, start_ns;
-    uint32_t step_bytes, step_ticks, job, iteration, ratio, full_cwnd, idle_us;
+    uint64_t shrink_ns, start_bytes, start_ns, step_bytes, step_ns;
+    uint32_t job, iteration, ratio, full_cwnd, idle_us;
     uint32_t total_kib, gap_us, inner_us, piece_kib;
     uint32_t longer_us, longer_ms, longer_kib, longer_size, pieces[6];
     uint8_t piece_gaps[6], piece_count, confidence, active, flags;

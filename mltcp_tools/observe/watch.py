@@ -15,7 +15,7 @@ from mltcp_tools.observe.iterations import Whole
 from mltcp_tools.observe.relay import open_iterations
 from mltcp_tools.observe.untagged import Untagged
 from mltcp_tools.observe.view import JobView, Views
-from mltcp_tools.sources.itself import learned
+from mltcp_tools.sources.learned import learned_metadata
 
 
 class Watch:
@@ -73,4 +73,4 @@ class Watch:
         """A job that nobody follows: nothing is known but what its flows have learned."""
         own = [flow for flow in flows if flow.job_id == job.id]
         view = self._views.of(job, len(own), None)
-        return replace(view, metadata=learned(own, view.iteration_s, view.iterations))
+        return replace(view, metadata=learned_metadata(own, view.iteration_s, view.iterations))

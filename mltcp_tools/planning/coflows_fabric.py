@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mltcp_tools.errors import MltcpError
-from mltcp_tools.native.extension import extension
+from mltcp_tools.native.extension import declarations, extension
 from mltcp_tools.planning.coflows import Floats, bssi, sebf
 from mltcp_tools.planning.coflows_epochs import choose, epoch_s
 from mltcp_tools.planning.coflows_trace import Coflow, Port, Trace
@@ -38,18 +38,6 @@ POLICIES: tuple[Policy, ...] = ("BSSI", "epochs", "FIFO", "SEBF", "SEBF greedy",
 FAIR_GRAIN = 1e-3
 """Relative error of completion times under `fair`."""
 
-_DECLARATIONS = """
-struct fabric_flow {
-    uint32_t ingress, egress, coflow;
-    double left;
-};
-double fabric_in_order(struct fabric_flow *flows, uint32_t count, uint32_t ports,
-                       const uint32_t *rank, uint32_t coflows, uint32_t *unfinished,
-                       double *finished, double now, double until, int to_end);
-double fabric_fairly(struct fabric_flow *flows, uint32_t count, uint32_t ports,
-                     uint32_t *unfinished, double *finished, double now, double until,
-                     double grain);
-"""
 _FLOW = np.dtype(
     [("ingress", "u4"), ("egress", "u4"), ("coflow", "u4"), ("left", "f8")], align=True
 )
@@ -242,4 +230,4 @@ def _varys(state: _State) -> Floats:
 @functools.cache
 def _library() -> tuple[Any, Any]:
     folder = Path(__file__).resolve().parent / "fabric"
-    return extension("fabric", _DECLARATIONS, '#include "fabric.h"\n', folder)
+    return extension("fabric", declarations(folder / "fabric.h"), '#include "fabric.h"\n', folder)

@@ -42,7 +42,7 @@ def read_source(path: Path, arm: str | None = None) -> tuple[list[Profile], floa
     """
     if path.is_dir():
         # pandas, which YAML needs no more than captures do
-        from mltcp_tools.profiling.recorded import profiles_of_run
+        from mltcp_tools.profiling.from_run import profiles_of_run
         from mltcp_tools.runs.run import load_run
 
         run = load_run(path)

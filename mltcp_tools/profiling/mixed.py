@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from mltcp_tools.errors import UsageError
 from mltcp_tools.profiling.capture import Capture, Connection, Series
-from mltcp_tools.profiling.captured import profile_of_series
+from mltcp_tools.profiling.from_capture import profile_of_series
 from mltcp_tools.profiling.selector import Place, Selector
 from mltcp_tools.units import format_seconds
 

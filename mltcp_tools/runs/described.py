@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from mltcp_tools.emulator.patterns import Pattern, connections
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.units import parse_bytes, parse_rate, parse_seconds
 
@@ -25,17 +26,19 @@ BASES = {
     "mltcp_int": "reno",
 }
 """The congestion control that each of MLTCP's builds on."""
+_MANNERS = ("split", "active", "chunk", "rate", "pattern", "pieces", "hosts")
 _Number = TypeVar("_Number", int, float)
 
 
 @dataclass(frozen=True)
-class JobView:
+class DescribedJob:
     """A job's parameters that decide how long its communication takes with the link to itself.
 
     bytes: per iteration. compute_s: seconds per iteration before jitter. direction: send, receive
     or both. iterations: how many it runs. active: how many of its flows carry a burst. manner: what
     else shapes a burst, as written. links: those it crosses where there are several. rate_bps: the
-    most it sends, bit/s, where it is limited. None where the experiment doesn't say.
+    most it sends, bit/s, where it is limited. connections: of its ranks, where it has a pattern.
+    None where the experiment doesn't say.
     """
 
     name: str
@@ -49,11 +52,12 @@ class JobView:
     manner: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
     rate_bps: int | None = None
+    connections: int | None = None
 
     @property
     def carrying(self) -> int:
         """How many of its flows carry a burst."""
-        return min(self.flows, self.active or self.flows)
+        return self.connections or min(self.flows, self.active or self.flows)
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -70,7 +74,7 @@ class JobView:
 
 
 @dataclass(frozen=True)
-class ExperimentView:
+class DescribedExperiment:
     """An experiment as far as it could be read; `document` is the file's content, or {}.
 
     rate_bps: the bottleneck's rate in bits per second, the sum where there are several. link_rates:
@@ -84,7 +88,7 @@ class ExperimentView:
     rate_bps: int | None = None
     link_rates: dict[str, int] = field(default_factory=dict)
     delay_s: float = 0.0
-    jobs: dict[str, JobView] = field(default_factory=dict)
+    jobs: dict[str, DescribedJob] = field(default_factory=dict)
     neighbours: dict[str, str] = field(default_factory=dict)
     arms: dict[str, dict[str, Any]] = field(default_factory=dict)
     baseline: str | None = None
@@ -125,35 +129,35 @@ class ExperimentView:
         return _entries(self.document, field_name)
 
 
-def read_experiment(path: Path, problems: list[str]) -> ExperimentView:
+def read_experiment(path: Path, problems: list[str]) -> DescribedExperiment:
     """The experiment in `path`; what can't be read is appended to `problems`, never raised."""
     if not path.is_file():
         problems.append(f"{path.name} is missing; names and parameters come from the tables alone.")
-        return ExperimentView()
+        return DescribedExperiment()
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8", errors="replace"))
     except (yaml.YAMLError, OSError, ValueError, LookupError, ArithmeticError, RecursionError):
         # PyYAML leaves the 13th month, numbers of 5000 digits and the like to Python.
         problems.append(f"{path.name} is not readable YAML; the tables alone are used.")
-        return ExperimentView()
+        return DescribedExperiment()
     if not isinstance(document, dict):
         problems.append(f"{path.name} describes no experiment; the tables alone are used.")
-        return ExperimentView()
+        return DescribedExperiment()
     return view_experiment(document, problems)
 
 
-def view_experiment(document: dict[str, Any], problems: list[str]) -> ExperimentView:
+def view_experiment(document: dict[str, Any], problems: list[str]) -> DescribedExperiment:
     """An experiment's document (the YAML file's content) as the analysis sees it."""
     link_rates = _link_rates(document, problems)
     iterations = _whole(document.get("iterations"))
-    jobs: dict[str, JobView] = {}
+    jobs: dict[str, DescribedJob] = {}
     for entry in _entries(document, "jobs"):
         for job in _jobs_of(entry, iterations, problems):
             jobs[job.name] = job
     if not jobs:
         problems.append("The experiment names no jobs.")
     arms = document.get("arms")
-    return ExperimentView(
+    return DescribedExperiment(
         name=str(document.get("name") or "unnamed"),
         description=str(document.get("description") or ""),
         rate_bps=sum(link_rates.values()) or None,
@@ -176,7 +180,9 @@ def view_experiment(document: dict[str, Any], problems: list[str]) -> Experiment
     )
 
 
-def _jobs_of(entry: dict[str, Any], iterations: int | None, problems: list[str]) -> list[JobView]:
+def _jobs_of(
+    entry: dict[str, Any], iterations: int | None, problems: list[str]
+) -> list[DescribedJob]:
     name = str(entry.get("name") or "job")
     size = _quantity(parse_bytes, entry.get("bytes"), f"size of job {name}", problems)
     compute = _quantity(
@@ -184,7 +190,7 @@ def _jobs_of(entry: dict[str, Any], iterations: int | None, problems: list[str])
     )
     links = entry.get("links")
     return [
-        JobView(
+        DescribedJob(
             name=each,
             bytes=size,
             compute_s=compute,
@@ -197,16 +203,34 @@ def _jobs_of(entry: dict[str, Any], iterations: int | None, problems: list[str])
             if entry.get("rate")
             else None,
             links=tuple(str(link) for link in links) if isinstance(links, list) else (),
-            manner=tuple(str(entry.get(key)) for key in ("split", "active", "chunk", "rate")),
+            manner=tuple(str(entry.get(key)) for key in _MANNERS),
+            connections=_connections(entry, size),
         )
         for each in _names(entry, "job")
     ]
+
+
+def _connections(entry: dict[str, Any], size: int | None) -> int | None:
+    """How many connections the ranks of a job with a pattern have."""
+    hosts = entry.get("hosts")
+    if not entry.get("pattern") or not isinstance(hosts, list) or not size:
+        return None
+    try:
+        pattern = Pattern(str(entry["pattern"]), len(hosts), _whole(entry.get("pieces")) or 1)
+        return len(connections(pattern.tasks(size, _whole(entry.get("flows")) or 1)))
+    except MltcpError:
+        return None
 
 
 def _link_rates(document: dict[str, Any], problems: list[str]) -> dict[str, int]:
     """The rate of each link, bit/s; {} where one of them can't be read, or nobody knows any."""
     if document.get("recorded") is True:
         return {}
+    fabric = document.get("fabric")
+    if isinstance(fabric, dict):
+        # The slowest link of each kind is enough; patterned.py knows the whole fabric.
+        parts = {name: fabric.get(name) for name in ("access", "uplink")}
+        document = {"links": parts}
     several = document.get("links")
     links = several if isinstance(several, dict) else {"": document.get("link")}
     found = {}

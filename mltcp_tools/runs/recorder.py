@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mltcp_tools.backends.base import IterationEvent
-from mltcp_tools.experiments.plans import Plan
+from mltcp_tools.experiments.tasks import Task
 from mltcp_tools.runs.folder import COLUMNS, RARE, write_tables
 
 TRACED = 3
@@ -42,10 +42,10 @@ class Tables:
                 rows[:] = [r for r in rows if (r["arm"], r["repetition"]) != (arm, repetition)]
 
     def add_job(
-        self, arm: str, repetition: int, start: float, plan: Plan, document: dict[str, Any]
+        self, arm: str, repetition: int, start: float, task: Task, document: dict[str, Any]
     ) -> None:
         """Add a client's result document; `start` is the arm's start (CLOCK_MONOTONIC)."""
-        key = {"arm": arm, "repetition": repetition, "job": plan.name}
+        key = {"arm": arm, "repetition": repetition, "job": task.name}
         iterations = document["iterations"]
         for iteration in iterations:
             number, bursts = iteration["iteration"], iteration["bursts"]
@@ -71,16 +71,16 @@ class Tables:
         for sample in document["samples"]:
             if sample["iteration"] <= TRACED or last - TRACED < sample["iteration"] <= last:
                 row = {name: value for name, value in sample.items() if name != "time"}
-                shares = plan.spec.shares((sample["iteration"] - 1) * plan.spec.bursts + 1)
+                shares = task.spec.shares((sample["iteration"] - 1) * task.spec.bursts + 1)
                 row |= {"time_s": sample["time"] - start, "total_bytes": shares[sample["flow"]]}
                 self._rows["samples"].append(key | row)
 
     def add_neighbour(
-        self, arm: str, repetition: int, start: float, plan: Plan, document: dict[str, Any]
+        self, arm: str, repetition: int, start: float, task: Task, document: dict[str, Any]
     ) -> None:
         """Add a neighbour's result document: its requests, or how far its bulk flow came."""
-        key = {"arm": arm, "repetition": repetition, "neighbour": plan.name}
-        if not plan.trace_ms:
+        key = {"arm": arm, "repetition": repetition, "neighbour": task.name}
+        if not task.trace_ms:
             self._rows["requests"] += [
                 key
                 | {
@@ -95,7 +95,7 @@ class Tables:
             key
             | {
                 "time_s": sample["time"] - start,
-                "bytes": (sample["iteration"] - 1) * plan.spec.bytes_per_iteration
+                "bytes": (sample["iteration"] - 1) * task.spec.bytes_per_iteration
                 + sample["bytes_acked"],
                 "cwnd": sample["cwnd"],
                 "rtt_us": sample["rtt_us"],

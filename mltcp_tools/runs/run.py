@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from mltcp_tools.errors import UsageError
-from mltcp_tools.runs.described import ALONE, ExperimentView, read_experiment
+from mltcp_tools.runs.described import ALONE, DescribedExperiment, read_experiment
 from mltcp_tools.runs.tables import TABLES, empty_table, read_table
 
 ENVIRONMENT_SCHEMA = "mltcp-environment/1"
@@ -26,7 +26,7 @@ class Run:
     """
 
     path: Path
-    experiment: ExperimentView = field(default_factory=ExperimentView)
+    experiment: DescribedExperiment = field(default_factory=DescribedExperiment)
     environment: dict[str, Any] = field(default_factory=dict)
     iterations: pd.DataFrame = field(default_factory=lambda: empty_table("iterations"))
     bursts: pd.DataFrame = field(default_factory=lambda: empty_table("bursts"))
@@ -100,7 +100,7 @@ def load_run(path: str | Path) -> Run:
     return run
 
 
-def _expects(name: str, folder: Path, experiment: ExperimentView) -> bool:
+def _expects(name: str, folder: Path, experiment: DescribedExperiment) -> bool:
     """Whether the run has, or should have, the table.
 
     Events of the kernel come from MLTCP arms only, bulk flows and requests from neighbours, and TCP

@@ -19,13 +19,13 @@ from mltcp_tools.emulator.report import Result as Report
 from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.links import Link as Bottleneck
-from mltcp_tools.experiments.plans import Plan, parameters_of, plans_of
+from mltcp_tools.experiments.tasks import Task, parameters_of, tasks_of
 from mltcp_tools.experiments.treatments import WEIGHTS, Feedback, Sincronia
 from mltcp_tools.native.uapi import from_fixed
 from mltcp_tools.simulator.library import (
     STAMPS_S,
-    Job,
     Link,
+    PacketJob,
     Priorities,
     Result,
     Stop,
@@ -33,6 +33,7 @@ from mltcp_tools.simulator.library import (
     simulate,
 )
 from mltcp_tools.simulator.modelled import SLOW_START_AFTER_IDLE, with_mechanisms
+from mltcp_tools.simulator.programs import HOPS, program_of
 
 BASE_RTT_S = 100e-6
 """Round trip of an empty link without delay, as between the testbed's namespaces."""
@@ -66,12 +67,12 @@ class Settings:
 class SimulatedArm:
     """What the jobs of an arm report; times are seconds from the arm's start.
 
-    documents: of each plan, as `mltcp_tools.emulator.report` has them. events: job, flow (those
+    documents: of each task, as `mltcp_tools.emulator.report` has them. events: job, flow (those
     that answer are numbered behind the others), and the iteration that MLTCP saw end. duration:
     until the last job was done. bytes, packets, drops, marks: of the links, on the wire.
     """
 
-    documents: list[tuple[Plan, dict[str, Any]]] = field(default_factory=list)
+    documents: list[tuple[Task, dict[str, Any]]] = field(default_factory=list)
     events: list[tuple[str, int, IterationEvent]] = field(default_factory=list)
     duration: float = 0.0
     bytes: int = 0
@@ -92,12 +93,12 @@ def simulate_arm(
     Raises Stopped when `stop` is set meanwhile.
     """
     done = SimulatedArm()
-    for plans in plans_of(experiment, arm, repetition, settings.trace_ms):
+    for tasks in tasks_of(experiment, arm, repetition, settings.trace_ms):
         result = simulate(
             _links(experiment, settings.rtt_s),
-            [_job(experiment, arm, plan) for plan in plans],
+            [_job(experiment, arm, repetition, task) for task in tasks],
             seed=experiment.link_seed(repetition),
-            trace=plans[0].trace_ms / 1000,
+            trace=tasks[0].trace_ms / 1000,
             slow_start_after_idle=experiment.sysctls.get(SLOW_START_AFTER_IDLE, "1") != "0",
             mss=settings.mtu - MSS_BELOW_MTU,
             join=settings.join_s,
@@ -105,7 +106,7 @@ def simulate_arm(
             priorities=_priorities(arm),
             stop=stop,
         )
-        _add(done, plans, result)
+        _add(done, tasks, result)
     return done
 
 
@@ -113,11 +114,12 @@ def _priorities(arm: Arm) -> Priorities:
     settings = arm.treatment(Sincronia)
     if settings is None:
         return Priorities()
-    return Priorities(settings.levels, WEIGHTS.index(settings.weight), CONTROL_S)
+    return Priorities(settings.levels, WEIGHTS.index(settings.weight), CONTROL_S, settings.floor)
 
 
 def _links(experiment: Experiment, rtt_s: float) -> list[Link]:
     """The links towards the receiver, and as many back: link n leads back as n + half of them."""
+    rtt_s /= HOPS if experiment.fabric else 1
     ahead = [_link(link, rtt_s) for link in experiment.links.values() or [experiment.link]]
     return [*ahead, *(dataclasses.replace(link, loss=0.0) for link in ahead)]
 
@@ -128,53 +130,56 @@ def _link(link: Bottleneck, rtt_s: float) -> Link:
     return Link(link.rate, link.queue, rtt_s + link.delay, link.loss, marks)
 
 
-def _path(experiment: Experiment, plan: Plan) -> dict[str, tuple[int, ...]]:
+def _path(experiment: Experiment, task: Task) -> dict[str, tuple[int, ...]]:
     """The links that segments and ACKs cross.
 
     Over one link, ACKs of jobs that only send meet no queue that matters.
     """
     names = list(experiment.links)
-    ahead = tuple(names.index(name) for name in experiment.job(plan.name).links) or (0,)
+    ahead = tuple(names.index(name) for name in experiment.job(task.name).links) or (0,)
     back = tuple(number + max(1, len(names)) for number in reversed(ahead))
-    if plan.spec.direction == "receive":
+    if task.spec.direction == "receive":
         return {"ahead": back, "back": ahead}
     two_way = any(job.direction != "send" for job in experiment.jobs)
     return {"ahead": ahead, "back": back if names or two_way else ()}
 
 
-def _job(experiment: Experiment, arm: Arm, plan: Plan) -> Job:
-    spec, params = plan.spec, None
+def _job(experiment: Experiment, arm: Arm, repetition: int, task: Task) -> PacketJob:
+    spec, params = task.spec, None
     feedback = arm.treatment(Feedback)
     if arm.is_mltcp:
         params = params_fields(
-            with_mechanisms(parameters_of(arm, experiment.job(plan.name)), arm.cc)
+            with_mechanisms(parameters_of(arm, experiment.job(task.name)), arm.cc)
         )
     computes = list(compute_times(spec))
-    return Job(
+    program = program_of(experiment, repetition, task)
+    bursts = range(len(computes) * spec.bursts) if program is None else ()
+    return PacketJob(
         start=spec.start_delay_s,
         compute=computes,
-        bytes=[spec.shares(burst + 1) for burst in range(len(computes) * spec.bursts)],
+        bytes=[spec.shares(burst + 1) for burst in bursts],
         bursts=spec.bursts,
         params=params,
         rate=feedback.fields() if feedback is not None else None,
         base="dctcp" if arm.cc.endswith("dctcp") else "reno",
         both=spec.direction == "both",
         chunk=spec.chunk or 0,
-        **_path(experiment, plan),
+        program=program,
+        **({} if program else _path(experiment, task)),
     )
 
 
-def _add(done: SimulatedArm, plans: Sequence[Plan], result: Result) -> None:
+def _add(done: SimulatedArm, tasks: Sequence[Task], result: Result) -> None:
     """Add what ran after the rest of the arm."""
     start = done.duration
-    for number, plan in enumerate(plans):
-        report = Report(plan.name, asdict(plan.spec))
-        report.iterations += _iterations(plan.spec, result.bursts[number], start)
+    for number, task in enumerate(tasks):
+        report = Report(task.name, asdict(task.spec))
+        report.iterations += _iterations(task.spec, result.bursts[number], start)
         samples = result.samples[result.samples["job"] == number]
         report.samples += [_sample(sample, start) for sample in samples]
-        done.documents.append((plan, report.document()))
+        done.documents.append((task, report.document()))
     done.events += [
-        (plans[event["job"]].name, int(event["flow"]), _event(event, start))
+        (tasks[event["job"]].name, int(event["flow"]), _event(event, start))
         for event in result.events
     ]
     done.duration += max(float(bursts["end_ns"][-1]) for bursts in result.bursts) * 1e-9
@@ -187,6 +192,17 @@ def _add(done: SimulatedArm, plans: Sequence[Plan], result: Result) -> None:
 def _iterations(spec: JobSpec, bursts: Structs, start: float) -> list[Iteration]:
     iterations = []
     began = start + spec.start_delay_s
+    if spec.pattern is not None:
+        for number, times in enumerate(bursts, 1):
+            # A rank may send before the slowest one is done with the iteration before.
+            first, first_end, end = (
+                max(began, start + float(times[name]) * 1e-9)
+                for name in ("start_ns", "first_end_ns", "end_ns")
+            )
+            burst = Burst(1, first, end, sum(spec.shares(1)), 0.0, first_end)
+            iterations.append(Iteration(number, began, end, first - began, (burst,)))
+            began = end
+        return iterations
     for number, compute_s in enumerate(compute_times(spec)):
         first = number * spec.bursts
         own = tuple(

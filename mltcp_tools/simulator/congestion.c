@@ -56,10 +56,10 @@ uint32_t reduced_ssthresh(struct flow *flow, bool marked)
 		ssthresh = 2;
 	if (!flow->job->spec->mltcp)
 		return ssthresh;
-	mltcp_delay_ask(&flow->mltcp.delay, flow->mltcp.last_ns, &flow->job->path, PATH_KEY);
+	mltcp_delay_ask(&flow->mltcp.delay, flow->mltcp.last_ns, flow->path, PATH_KEY);
 	ssthresh = mltcp_on_loss(&flow->mltcp, flow->cwnd, ssthresh, flow->srtt_ns / 1000,
 				 flow->min_rtt_ns / 1000);
-	mltcp_delay_tell(&flow->mltcp.delay, &flow->job->path, PATH_KEY);
+	mltcp_delay_tell(&flow->mltcp.delay, flow->path, PATH_KEY);
 	return ssthresh;
 }
 
@@ -95,23 +95,37 @@ static void reno(struct flow *flow, uint32_t acked)
 		flow->cwnd = flow->window;
 }
 
+/* Which way the flow sends: 1 for those that answer. */
+static uint32_t way_of(const struct flow *flow)
+{
+	return flow->number >= flow->job->spec->flows;
+}
+
+static struct mltcp_rate_ack ack_of(const struct flow *flow)
+{
+	return (struct mltcp_rate_ack){
+		.now = flow->mltcp.last_ns,
+		.cwnd = flow->cwnd,
+		.mss = flow->mss,
+		.min_rtt_us = flow->min_rtt_ns / 1000,
+	};
+}
+
 /* Set the window by the network's feedback; false where there is none. */
 static bool follow(struct flow *flow)
 {
-	const struct mltcp_flow *state = &flow->mltcp;
+	struct way *way = &flow->job->ways[way_of(flow)];
+	struct mltcp_rate_ack ack = ack_of(flow);
 	uint32_t window;
 
-	if (!mltcp_rate_fresh(&flow->rate, state->last_ns, state->srtt_us)) {
+	if (!mltcp_rate_fresh(&way->path, ack.now, ack.min_rtt_us)) {
 		mltcp_rate_lose(&flow->rate);
 		return false;
 	}
-	window = mltcp_rate_window(&flow->rate, &flow->job->spec->rate, state->last_ns,
-				   flow->acked_bytes, flow->cwnd, flow->ssthresh, flow->mss,
-				   state->srtt_us, flow->min_rtt_ns / 1000, state->gain,
-				   state->ratio);
-	if (window)
-		flow->cwnd = window < flow->window ? window : flow->window;
-	return window > 0;
+	window = mltcp_rate_window(&flow->rate, &flow->job->spec->rate, &way->path, &way->sent,
+				   &flow->mltcp, &ack);
+	flow->cwnd = window < flow->window ? window : flow->window;
+	return true;
 }
 
 /* The window may grow: so many segments were delivered. */
@@ -156,13 +170,34 @@ static void report(struct sim *sim, struct flow *flow)
 	};
 }
 
+/* Sending begins with nothing outstanding; the module learns this from CA_EVENT_TX_START. */
+void begin_sending(struct sim *sim, struct flow *flow)
+{
+	if (!flow->job->spec->mltcp)
+		return;
+	mltcp_on_send(&flow->mltcp, sim->now, flow->retransmits);
+	mltcp_begin_small(&flow->mltcp, flow->srtt_ns / 1000, flow->min_rtt_ns / 1000, &flow->cwnd,
+			  &flow->ssthresh);
+}
+
 /* What the link has told a segment came back with an ACK. */
 void hear(struct sim *sim, struct flow *flow, uint16_t said)
 {
 	const struct sim_job *spec = flow->job->spec;
 
-	if (spec->follows && !spec->rate.host)
-		mltcp_rate_hear(&flow->rate, sim->now, said, flow->srtt_ns / 1000);
+	if (said && spec->follows && !spec->rate.host)
+		mltcp_rate_hear(&flow->job->ways[way_of(flow)].path, sim->now, said,
+				flow->min_rtt_ns / 1000);
+}
+
+/* The host's own estimate of the path, from the flow's round trips. */
+static void guess(struct sim *sim, struct flow *flow)
+{
+	struct way *way = &flow->job->ways[way_of(flow)];
+	struct mltcp_rate_ack ack = ack_of(flow);
+
+	mltcp_rate_hear(&way->path, sim->now, mltcp_rate_guess(&way->sent, &flow->mltcp, &ack),
+			ack.min_rtt_us);
 }
 
 static void note(struct flow *flow)
@@ -198,19 +233,24 @@ void account(struct sim *sim, struct flow *flow, uint64_t sent_ns, uint32_t segm
 		.since_us = mltcp_since_us(state, sim->now),
 	};
 
+	bool begins = false;
+
 	if (!flow->job->spec->mltcp)
 		return;
 	if (mltcp_was_idle(state) && mltcp_is_boundary(state, params, sim->now)) {
 		report(sim, flow);
 		mltcp_begin(state, params, sim->now, flow->peer ? flow->peer->received_bytes : 0);
+		begins = true;
 	}
+	mltcp_rate_job_ack(&flow->job->ways[way_of(flow)].sent, sim->now,
+			   flow->acked_bytes - state->acked_bytes, begins,
+			   1000ULL * state->idle_us);
 	mltcp_delay_rtt(&state->delay, &rtt);
 	if (mltcp_on_ack(state, sim->now, flow->acked_bytes)) {
 		note(flow);
-		mltcp_delay_ask(&state->delay, sim->now, &flow->job->path, PATH_KEY);
+		mltcp_delay_ask(&state->delay, sim->now, flow->path, PATH_KEY);
 		mltcp_decide(state, params, params->mechanisms, sim->now);
 	}
 	if (flow->job->spec->rate.host && rtt.rtt_us > 0)
-		mltcp_rate_hear(&flow->rate, sim->now, mltcp_rate_guess(state->delay.queue_us),
-				flow->srtt_ns / 1000);
+		guess(sim, flow);
 }

@@ -13,8 +13,8 @@
 /* What Ethernet, IPv4 and TCP with timestamps add to the payload of a segment. */
 #define HEADERS 66
 
-/* Segments that a receiver joins at most: what a packet of 64 kB holds, of 1,448 bytes each. */
-#define JOINED 45
+/* Bytes that a receiver joins at most: what a packet holds (GRO_LEGACY_MAX_SIZE). */
+#define JOINED_MAX 65536
 
 /* The kernel's shortest time-out (TCP_RTO_MIN). */
 #define RTO_MIN_NS (200 * NS_PER_MS)
@@ -31,6 +31,7 @@ enum event_kind {
 	DELAYED_ACK_TIMER,
 	JOIN_TIMER,
 	SAMPLE,
+	COMPUTED, /* a rank, what a task told it to */
 	SENT, /* a link has sent a packet, where there are levels of priority */
 	CONTROL /* levels follow the bursts */
 };
@@ -46,12 +47,13 @@ struct event {
 	uint8_t news_count;
 	bool duplicate; /* ACK: of a segment that had come already (DSACK, RFC 2883) */
 	bool marked; /* RECEIVE: by a link (CE) */
+	bool asks; /* the links, what they say to it */
 	uint16_t
 		said; /* what the worst link told the segment, see mltcp_hop_pass(); ACK: returned */
-	uint32_t owner; /* number of the job (BURST, SAMPLE), link (SENT), else flow */
+	uint32_t owner; /* number of the job (BURST, SAMPLE, COMPUTED), link (SENT), else flow */
 	uint32_t marks; /* ACK: marked segments among those that it is the first to acknowledge */
 	uint32_t stamp; /* ACK: of the receiver's clock, 0: none */
-	uint64_t seq; /* of a segment; ACK: the first that is still missing */
+	uint64_t seq; /* of a segment; ACK: the first that is still missing; COMPUTED: the task */
 	uint64_t news[2]; /* ACK: segments that came behind a missing one, as SACK blocks say */
 };
 
@@ -78,6 +80,13 @@ struct segment {
 /* MARKED: the window is reduced for a mark (CWR), nothing is lost. */
 enum recovery { OPEN, MARKED, RECOVERY, LOSS };
 
+/* What a flow of a job with tasks sends at once. */
+struct message {
+	uint64_t begin, end; /* the first segment, the first one beyond it */
+	uint64_t task; /* of the run: iteration * tasks + number */
+	uint32_t bytes;
+};
+
 /* A connection, both its ends. Sequence numbers count segments, windows and flights as well. */
 struct flow {
 	struct job *job;
@@ -90,6 +99,9 @@ struct flow {
 	/* sender */
 	uint64_t una, nxt; /* the first unacknowledged, the next new segment */
 	uint64_t begin, end; /* the first segment of the burst, the first one beyond it */
+	struct message *messages; /* with tasks; as they were sent */
+	size_t message_count, message_room;
+	size_t message_sending, message_coming; /* the present one of each end */
 	uint64_t allowed; /* the first segment that the application hasn't handed over yet */
 	uint64_t burst_bytes;
 	struct segment *segments; /* segment s is at s % window */
@@ -138,10 +150,19 @@ struct flow {
 	uint64_t clock_ns; /* the receiver's clock at the start of the run */
 	double clock_rate; /* how fast it goes */
 
-	uint16_t said; /* what the worst link has told the latest segment */
+	uint16_t said; /* what the worst link has told the latest segment that asked; 0: returned */
+	uint64_t asked_ns; /* when the latest segment that asked was sent */
+	__u64 *path; /* what flows of the job on this path tell each other */
+	__u64 own_path; /* with tasks, no other flow is on it */
 
 	struct mltcp_flow mltcp;
 	struct mltcp_rate rate;
+};
+
+/* What the flows of a job that send one way know together. */
+struct way {
+	struct mltcp_rate_path path;
+	struct mltcp_rate_job sent;
 };
 
 struct job {
@@ -151,7 +172,9 @@ struct job {
 	uint32_t number;
 	uint32_t burst; /* the present one, of all of the run */
 	uint32_t sending; /* flows that aren't done with it */
+	struct way ways[2]; /* of its flows, and of those that answer */
 	__u64 path; /* what its flows tell each other, see mltcp_delay_ask() */
+	struct program *program; /* NULL without tasks */
 	uint32_t level; /* of priority, 0 the best */
 };
 
@@ -160,6 +183,7 @@ struct waiting {
 	struct event *packets; /* as they came */
 	size_t first, count, room;
 	uint64_t bytes; /* on the wire */
+	uint64_t due_ns; /* by when the level is sure of its next packet, see sim_options.floor */
 };
 
 /* A link as its feedback sees it, and its queues where there are levels of priority. */
@@ -214,6 +238,7 @@ void start_sender(const struct sim *sim, struct flow *flow);
 void forget_transmission(struct flow *flow, uint64_t seq);
 void hand_over(struct sim *sim, struct flow *flow, uint64_t allowed);
 void send_burst(struct sim *sim, struct flow *flow, uint64_t bytes);
+void send_message(struct sim *sim, struct flow *flow, uint64_t task, uint32_t bytes);
 void send_new(struct sim *sim, struct flow *flow);
 void send_allowed(struct sim *sim, struct flow *flow);
 void retransmit(struct sim *sim, struct flow *flow, uint64_t seq);
@@ -232,12 +257,24 @@ void start_congestion_control(struct flow *flow);
 uint32_t reduced_ssthresh(struct flow *flow, bool marked);
 void count_marks(struct flow *flow, uint32_t delivered, uint32_t marks);
 void avoid_congestion(struct flow *flow, uint32_t acked);
+void begin_sending(struct sim *sim, struct flow *flow);
 void hear(struct sim *sim, struct flow *flow, uint16_t said);
 void account(struct sim *sim, struct flow *flow, uint64_t sent_ns, uint32_t segments,
 	     uint64_t acked, uint32_t stamp);
 void last_report(struct sim *sim, struct flow *flow);
 
+/* patterns.c */
+void set_up_program(struct job *job);
+void free_program(struct job *job);
+void begin_program(struct sim *sim, struct job *job);
+void task_done(struct sim *sim, struct job *job, uint64_t number);
+void messages_came(struct sim *sim, struct flow *flow);
+uint32_t message_payload(const struct sim *sim, struct flow *flow, uint64_t seq);
+bool ends_message(const struct flow *flow, uint64_t seq);
+
 /* jobs.c */
+void *zeroed(size_t count, size_t size);
+void sample_job(struct sim *sim, struct job *job, uint64_t burst);
 void burst_done(struct sim *sim, struct flow *flow);
 
 static inline struct segment *segment_at(struct flow *flow, uint64_t seq)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include "internal.h"
 
-static void *zeroed(size_t count, size_t size)
+void *zeroed(size_t count, size_t size)
 {
 	void *memory = calloc(count ? count : 1, size);
 
@@ -58,7 +58,7 @@ static void sample(struct sim *sim, const struct flow *flow)
 }
 
 /* Sample the flows that send, now and again until the burst is over. */
-static void sample_job(struct sim *sim, struct job *job, uint64_t burst)
+void sample_job(struct sim *sim, struct job *job, uint64_t burst)
 {
 	uint32_t i;
 
@@ -97,6 +97,8 @@ void burst_done(struct sim *sim, struct flow *flow)
 
 	flow->done = true;
 	sample(sim, flow);
+	if (job->program)
+		return;
 	if (!burst->first_end_ns)
 		burst->first_end_ns = sim->now;
 	if (--job->sending)
@@ -115,7 +117,13 @@ static void handle(struct sim *sim, const struct event *event)
 
 	switch (event->kind) {
 	case BURST:
-		begin_burst(sim, &sim->jobs[owner]);
+		if (sim->jobs[owner].program)
+			begin_program(sim, &sim->jobs[owner]);
+		else
+			begin_burst(sim, &sim->jobs[owner]);
+		break;
+	case COMPUTED:
+		task_done(sim, &sim->jobs[owner], event->seq);
 		break;
 	case SAMPLE:
 		sample_job(sim, &sim->jobs[owner], event->seq);
@@ -125,7 +133,8 @@ static void handle(struct sim *sim, const struct event *event)
 		arrive(sim, &sim->flows[owner], event);
 		break;
 	case RECEIVE:
-		sim->flows[owner].said = event->said;
+		if (event->said)
+			sim->flows[owner].said = event->said;
 		receive(sim, &sim->flows[owner], event->seq, event->marked);
 		break;
 	case ACK:
@@ -161,6 +170,14 @@ static void connect_flow(struct sim *sim, struct job *job, struct flow *flow, ui
 	flow->ahead_count = answering ? spec->back_count : spec->ahead_count;
 	flow->back = answering ? spec->ahead : spec->back;
 	flow->back_count = answering ? spec->ahead_count : spec->back_count;
+	flow->path = &job->path;
+	if (spec->tasks) {
+		flow->ahead = spec->paths[number].ahead;
+		flow->ahead_count = spec->paths[number].ahead_count;
+		flow->back = spec->paths[number].back;
+		flow->back_count = spec->paths[number].back_count;
+		flow->path = &flow->own_path;
+	}
 	if (spec->both)
 		flow->peer = &job->flows[(number + spec->flows) % (2 * spec->flows)];
 	flow->window = sim->options->window;
@@ -184,7 +201,14 @@ static void set_up(struct sim *sim, const struct sim_job *specs)
 		bursts += burst_total(&specs[i]);
 		for (k = 0; k < flows_of(&specs[i]); k++, flow++)
 			connect_flow(sim, job, flow, k);
-		compute(sim, job, specs[i].start_ns);
+		if (specs[i].tasks) {
+			set_up_program(job);
+			add_event(sim, (struct event){.time = specs[i].start_ns,
+						      .kind = BURST,
+						      .owner = i});
+		} else {
+			compute(sim, job, specs[i].start_ns);
+		}
 	}
 	sim->running = sim->job_count;
 }
@@ -219,7 +243,10 @@ struct sim_result *sim_run(const struct sim_link *links, uint32_t link_count,
 	for (i = 0; i < sim.flow_count; i++) {
 		last_report(&sim, &sim.flows[i]);
 		free(sim.flows[i].segments);
+		free(sim.flows[i].messages);
 	}
+	for (i = 0; i < count; i++)
+		free_program(&sim.jobs[i]);
 	for (i = 0; i < link_count * LEVELS_MAX; i++)
 		free(sim.states[i / LEVELS_MAX].waiting[i % LEVELS_MAX].packets);
 	free(sim.states);

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mltcp_tools.emulator.patterns import Task, connection_of, connections
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.native import rate, uapi
 from mltcp_tools.native.extension import extension
@@ -23,12 +24,25 @@ struct sim_link {
     double rate, loss;
     uint64_t queue, mark_min, mark_max, rtt_ns;
 };
+struct sim_task {
+    uint32_t rank, ends_at, flow, bytes;
+    double share;
+    uint32_t after_count;
+    const uint32_t *after;
+};
+struct sim_path {
+    uint32_t ahead_count, back_count;
+    const uint32_t *ahead, *back;
+};
 struct sim_job {
     uint32_t flows, iterations, bursts, mltcp, base, follows, both, ahead_count, back_count;
     const uint32_t *ahead, *back;
     uint64_t chunk;
     uint64_t start_ns;
     const uint64_t *compute_ns, *bytes;
+    uint32_t ranks, task_count;
+    const struct sim_task *tasks;
+    const struct sim_path *paths;
     struct mltcp_params params;
     struct mltcp_rate_params rate;
 };
@@ -39,6 +53,7 @@ struct sim_options {
     uint32_t skew;
     uint64_t join_ns;
     uint32_t levels, weight;
+    double floor;
     uint64_t control_ns;
     const volatile uint32_t *stop;
 };
@@ -64,6 +79,7 @@ struct sim_result {
     uint64_t burst_count, sample_count, event_count;
     struct sim_counters counters;
 };
+#define SIM_COMPUTES 4294967295
 enum sim_base { SIM_RENO, SIM_DCTCP };
 struct sim_result *sim_run(const struct sim_link *links, uint32_t link_count,
                            const struct sim_job *jobs, uint32_t count,
@@ -120,15 +136,33 @@ class Priorities:
 
     levels: 8 at most; 0: one queue for all. weight: number of the weights by which bursts are
     ordered (enum sim_weight). control: seconds until levels follow a burst's beginning or end.
+    floor: share of a link that each level is sure of.
     """
 
     levels: int = 0
     weight: int = 0
     control: float = 0.0
+    floor: float = 0.0
+
+
+Route = tuple[tuple[int, ...], tuple[int, ...]]
+"""Numbers of the links that a flow's segments cross, in order, and its ACKs."""
 
 
 @dataclass(frozen=True)
-class Job:
+class Program:
+    """What the `ranks` ranks of a job do in an iteration, see emulator/patterns.py.
+
+    paths: of each of the tasks' connections, in the order in which these are first used.
+    """
+
+    ranks: int
+    tasks: Sequence[Task]
+    paths: Sequence[Route]
+
+
+@dataclass(frozen=True)
+class PacketJob:
     """One periodic job.
 
     start: seconds until its first iteration. compute: seconds of each iteration, shared equally by
@@ -137,7 +171,8 @@ class Job:
     where windows follow the network's feedback. base: "reno" or "dctcp". ahead, back:
     numbers of the links that segments and ACKs cross, in order; where none is named back, ACKs
     don't wait. both: as many bytes come back at the same time, by flows numbered behind the others;
-    with `chunk`, each end sends so many bytes only when as many have come.
+    with `chunk`, each end sends so many bytes only when as many have come. program: what its ranks
+    do, in place of `bytes`, `ahead` and `back`; an iteration is then one burst.
     """
 
     start: float
@@ -151,11 +186,22 @@ class Job:
     back: tuple[int, ...] = ()
     both: bool = False
     chunk: int = 0
+    program: Program | None = None
 
     @property
     def flows(self) -> int:
         """How many flows carry bytes of their own one way."""
-        return len(self.bytes[0])
+        return len(self.program.paths if self.program else self.bytes[0])
+
+    @property
+    def burst_count(self) -> int:
+        """Bursts of all its iterations."""
+        return len(self.compute) * self.bursts
+
+    @property
+    def paths(self) -> Sequence[Route]:
+        """The paths that its flows take."""
+        return self.program.paths if self.program else [(self.ahead, self.back)]
 
 
 @dataclass(frozen=True)
@@ -189,7 +235,7 @@ class Stopped(MltcpError):
 
 def simulate(
     links: Link | Sequence[Link],
-    jobs: Sequence[Job],
+    jobs: Sequence[PacketJob],
     *,
     seed: int,
     trace: float = 0.0,
@@ -212,17 +258,50 @@ def simulate(
     """
     links = [links] if isinstance(links, Link) else links
     for job in jobs:
-        if not job.ahead or not all(0 <= n < len(links) for n in (*job.ahead, *job.back)):
-            raise ValueError(f"a job crosses {job.ahead} and {job.back} of {len(links)} links")
+        for ahead, back in job.paths:
+            if not ahead or not all(0 <= n < len(links) for n in (*ahead, *back)):
+                raise ValueError(f"a job crosses {ahead} and {back} of {len(links)} links")
         if (job.both and not job.back) or (job.chunk and not job.both):
             raise ValueError("a job that sends both ways needs links back, and one with chunks too")
     stop = stop or Stop()
     lib, ffi = _library()
     arrays: list[Any] = []  # cffi frees what nobody holds
 
-    def array(values: Sequence[int], kind: str = "uint64_t[]") -> Any:
+    def array(values: Sequence[Any], kind: str = "uint64_t[]") -> Any:
         arrays.append(ffi.new(kind, list(values)))
         return arrays[-1]
+
+    def program(job: PacketJob) -> dict[str, Any]:
+        if job.program is None:
+            return {}
+        number = {connection: n for n, connection in enumerate(connections(job.program.tasks))}
+        tasks = [
+            {
+                "rank": task.rank,
+                "ends_at": task.ends_at,
+                "flow": lib.SIM_COMPUTES if task.to is None else number[connection_of(task)],
+                "bytes": task.size,
+                "share": task.share,
+                "after_count": len(task.after),
+                "after": array(task.after, "uint32_t[]"),
+            }
+            for task in job.program.tasks
+        ]
+        paths = [
+            {
+                "ahead": array(ahead, "uint32_t[]"),
+                "ahead_count": len(ahead),
+                "back": array(back, "uint32_t[]"),
+                "back_count": len(back),
+            }
+            for ahead, back in job.program.paths
+        ]
+        return {
+            "ranks": job.program.ranks,
+            "task_count": len(tasks),
+            "tasks": array(tasks, "struct sim_task[]"),
+            "paths": array(paths, "struct sim_path[]"),
+        }
 
     described = ffi.new(
         "struct sim_job[]",
@@ -246,6 +325,7 @@ def simulate(
                 "follows": job.rate is not None,
                 "rate": job.rate or {},
             }
+            | program(job)
             for job in jobs
         ],
     )
@@ -280,6 +360,7 @@ def simulate(
                 "join_ns": nanoseconds(join),
                 "levels": priorities.levels,
                 "weight": priorities.weight,
+                "floor": priorities.floor,
                 "control_ns": nanoseconds(priorities.control),
                 "stop": stop.flag,
             },
@@ -295,21 +376,22 @@ def simulate(
         lib.sim_free(found)
     if not bursts["end_ns"].all():
         raise Stopped("The simulation was stopped before its jobs were done.")
-    upto = np.cumsum([len(job.bytes) for job in jobs])
+    upto = np.cumsum([job.burst_count for job in jobs])
     return Result(np.split(bursts, upto[:-1]), samples, events, counted)
 
 
-def _window(links: Sequence[Link], jobs: Sequence[Job], mss: int) -> int:
+def _window(links: Sequence[Link], jobs: Sequence[PacketJob], mss: int) -> int:
     """Segments in flight at most: WINDOW, or where a path holds more, what it holds twice over.
 
     So much is what people give to the buffers of hosts on such links.
     """
     most = WINDOW
     for job in jobs:
-        rtt = sum(links[number].rtt for number in job.ahead)
-        held = max(links[number].rate for number in job.ahead) / 8 * rtt
-        held += sum(links[number].queue for number in (*job.ahead, *job.back))
-        most = max(most, 2 ** math.ceil(math.log2(2 * held / mss + 1)))
+        for ahead, back in job.paths:
+            rtt = sum(links[number].rtt for number in ahead)
+            held = max(links[number].rate for number in ahead) / 8 * rtt
+            held += sum(links[number].queue for number in (*ahead, *back))
+            most = max(most, 2 ** math.ceil(math.log2(2 * held / mss + 1)))
     return most
 
 

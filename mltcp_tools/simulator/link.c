@@ -12,10 +12,13 @@
  */
 static uint64_t pace_ns(const struct flow *flow)
 {
-	uint64_t window_ns = flow->srtt_ns / (flow->cwnd ? flow->cwnd : 1);
+	uint64_t window_ns = flow->srtt_ns / (flow->cwnd ? flow->cwnd : 1), rate;
 
 	if (!flow->job->spec->follows)
 		return 0;
+	rate = mltcp_rate_pacing(&flow->rate);
+	if (rate)
+		return flow->mss * NS_PER_MS * 1000 / rate;
 	return flow->cwnd < flow->ssthresh / 2 ? window_ns / 2 : window_ns * 5 / 6;
 }
 
@@ -28,12 +31,17 @@ void hand_to_link(struct sim *sim, struct flow *flow, uint64_t seq)
 	uint64_t wire = wire_ns(&sim->links[flow->ahead[0]], sim->options->mss);
 	uint64_t pace = pace_ns(flow);
 	uint64_t from = flow->host_ns > sim->now ? flow->host_ns : sim->now;
+	bool asks;
 
 	flow->host_ns = from + (pace > wire / HOST_SPEED ? pace : wire / HOST_SPEED);
 	flow->host_ns += random_share(sim) * wire * HOST_JITTER;
 	sim->result->counters.sent++;
+	asks = mltcp_rate_asks(flow->host_ns, flow->asked_ns, flow->rate.rtt_us);
+	if (asks)
+		flow->asked_ns = flow->host_ns;
 	add_event(sim, (struct event){.time = flow->host_ns,
 				      .kind = ARRIVE,
+				      .asks = asks,
 				      .owner = flow_index(sim, flow),
 				      .seq = seq});
 }
@@ -111,7 +119,7 @@ void arrive(struct sim *sim, struct flow *flow, const struct event *event)
 	}
 	said = mltcp_hop_pass(&sim->states[number].hop, sim->now, payload + HEADERS,
 			      1024 * 8e9 / link->rate);
-	if (!ack && said > next.said)
+	if (event->asks && said > next.said)
 		next.said = said;
 	if (sim->options->levels) {
 		wait_for_turn(sim, number, flow, &next);

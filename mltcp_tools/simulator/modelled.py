@@ -79,9 +79,9 @@ def _unknown(experiment: Experiment, arm: Arm) -> str:
     """What of the arm isn't modelled; nothing where all is."""
     if arm.cc not in _MECHANISMS:
         return arm.cc
-    # On several links the order isn't that of weight per byte, see priorities.c.
-    if arm.treatment(Sincronia) and (experiment.links or experiment.link.aqm != "none"):
-        return "sincronia over several links, or with queue management,"
+    links = experiment.links.values() or [experiment.link]
+    if arm.treatment(Sincronia) and any(link.aqm != "none" for link in links):
+        return "sincronia with queue management"
     return next((each.name for each in arm.treatments if not isinstance(each, _TREATMENTS)), "")
 
 

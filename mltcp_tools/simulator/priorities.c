@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Priorities from an order of the bursts, and a link that keeps to them.
+ * Priorities from an order of the bursts, and links that keep to them.
  *
- * On one link Sincronia's order is Smith's rule: each step takes the same share off every weight
- * per byte, so the order is that of weight / bytes from the start, the largest first. Equal ones go
- * in the order in which they came. planning/coflows.py has the whole of it, and a test compares.
+ * The order is Sincronia's (BSSI), as planning/coflows.py has it; a test compares the two. What a
+ * burst asks of a link is the time that the link takes for what the burst has left to send over it.
  */
+#include <math.h>
+#include <string.h>
 #include "internal.h"
 
 /* A weight of zero would put a burst last whatever it has left. */
@@ -19,33 +20,44 @@ void bursts_changed(struct sim *sim)
 					      .kind = CONTROL});
 }
 
-/* Bytes of the burst that aren't acknowledged. */
-static uint64_t left_of(const struct job *job, uint64_t *all)
+/* Bytes of the flow's burst that aren't acknowledged. */
+static uint64_t left_of(const struct flow *flow)
 {
-	uint32_t flows = job->spec->both ? 2 * job->spec->flows : job->spec->flows, i;
-	uint64_t left = 0;
-
-	*all = 0;
-	for (i = 0; i < flows; i++) {
-		const struct flow *flow = &job->flows[i];
-
-		if (flow->done)
-			continue;
-		left += flow->burst_bytes - (flow->acked_bytes - flow->burst_acked_bytes);
-	}
-	for (i = 0; i < flows; i++)
-		*all += job->spec->bytes[(size_t)job->burst * job->spec->flows +
-					 i % job->spec->flows];
-	return left;
+	return flow->done ? 0 : flow->burst_bytes - (flow->acked_bytes - flow->burst_acked_bytes);
 }
 
-/* Weight per byte that is left: the larger, the earlier. */
-static double precedence(const struct sim *sim, const struct job *job)
+/* Flows of both directions. */
+static uint32_t flows_of(const struct sim_job *spec)
 {
-	uint64_t all, left = left_of(job, &all);
-	uint32_t layer = job->spec->bursts - 1 - job->burst % job->spec->bursts;
+	return spec->both ? 2 * spec->flows : spec->flows;
+}
+
+/* What the job's burst asks of each link, nanoseconds. */
+static void add_demands(const struct sim *sim, const struct job *job, double *demands)
+{
+	uint32_t i, hop;
+
+	for (i = 0; i < flows_of(job->spec); i++) {
+		const struct flow *flow = &job->flows[i];
+
+		for (hop = 0; hop < flow->ahead_count; hop++)
+			demands[flow->ahead[hop]] +=
+				left_of(flow) * 8e9 / sim->links[flow->ahead[hop]].rate;
+	}
+}
+
+/* The larger, the earlier. */
+static double weight_of(const struct sim *sim, const struct job *job)
+{
+	const struct sim_job *spec = job->spec;
+	uint32_t layer = spec->bursts - 1 - job->burst % spec->bursts, i;
+	uint64_t left = 0, all = 0;
 	double weight = 1;
 
+	for (i = 0; i < flows_of(spec); i++) {
+		left += left_of(&job->flows[i]);
+		all += spec->bytes[(size_t)job->burst * spec->flows + i % spec->flows];
+	}
 	switch (sim->options->weight) {
 	case SIM_WEIGHT_REMAINING_MORE:
 		weight = (double)left / all;
@@ -54,23 +66,81 @@ static double precedence(const struct sim *sim, const struct job *job)
 		weight = 1 - (double)left / all;
 		break;
 	case SIM_WEIGHT_LAYER: /* the last burst of an iteration is that of the front layers */
-		weight = 1 - (double)layer / job->spec->bursts;
+		weight = 1 - (double)layer / spec->bursts;
 		break;
 	case SIM_WEIGHT_IDLE:
 		weight = (sim->now - job->bursts[job->burst].start_ns) * 1e-9;
 		break;
 	}
-	return (weight > LEAST_WEIGHT ? weight : LEAST_WEIGHT) / (left ? left : 1);
+	return weight > LEAST_WEIGHT ? weight : LEAST_WEIGHT;
 }
 
-static bool goes_before(const struct sim *sim, const struct job *a, const struct job *b)
+/* Of equal ones the last, as in planning/coflows.py. */
+static uint32_t most_loaded(const struct sim *sim, const double *demands, uint32_t count)
 {
-	double one = precedence(sim, a), other = precedence(sim, b);
-	uint64_t began = a->bursts[a->burst].start_ns, later = b->bursts[b->burst].start_ns;
+	uint32_t found = 0, link, i;
+	double most = 0, load;
 
-	if (one != other)
-		return one > other;
-	return began != later ? began < later : a->number < b->number;
+	for (link = 0; link < sim->link_count; link++) {
+		load = 0;
+		for (i = 0; i < count; i++)
+			load += demands[i * sim->link_count + link];
+		if (load < most)
+			continue;
+		most = load;
+		found = link;
+	}
+	return found;
+}
+
+/*
+ * Sort the bursts, given in the order in which they began: the one with the least weight for what
+ * it asks of the most loaded link goes last, the others pay for it with weight, and so on.
+ */
+static void order_bursts(const struct sim *sim, struct job **order, uint32_t count)
+{
+	uint32_t links = sim->link_count, i, k, last, link;
+	double demands[count ? count * links : 1], weights[count ? count : 1], least, ratio;
+	struct job *chosen;
+
+	memset(demands, 0, sizeof(demands));
+	for (i = 0; i < count; i++) {
+		add_demands(sim, order[i], demands + i * links);
+		weights[i] = weight_of(sim, order[i]);
+	}
+	for (k = count; k > 1; k--) {
+		link = most_loaded(sim, demands, k);
+		last = k - 1;
+		least = INFINITY;
+		for (i = 0; i < k; i++) {
+			if (demands[i * links + link] <= 0)
+				continue;
+			ratio = weights[i] / demands[i * links + link];
+			if (ratio > least)
+				continue;
+			least = ratio;
+			last = i;
+		}
+		for (i = 0; i < k && least < INFINITY; i++) {
+			weights[i] -= least * demands[i * links + link];
+			weights[i] = weights[i] > 0 ? weights[i] : 0;
+		}
+		chosen = order[last];
+		for (i = last; i + 1 < k; i++) {
+			order[i] = order[i + 1];
+			weights[i] = weights[i + 1];
+			memcpy(demands + i * links, demands + (i + 1) * links,
+			       links * sizeof(*demands));
+		}
+		order[k - 1] = chosen;
+	}
+}
+
+static bool began_before(const struct job *a, const struct job *b)
+{
+	uint64_t one = a->bursts[a->burst].start_ns, other = b->bursts[b->burst].start_ns;
+
+	return one != other ? one < other : a->number < b->number;
 }
 
 /*
@@ -90,10 +160,11 @@ void assign_levels(struct sim *sim)
 			job->level = 0;
 			continue;
 		}
-		for (k = count++; k && goes_before(sim, job, order[k - 1]); k--)
+		for (k = count++; k && began_before(job, order[k - 1]); k--)
 			order[k] = order[k - 1];
 		order[k] = job;
 	}
+	order_bursts(sim, order, count);
 	for (i = 0; i < count; i++, next++) {
 		if (order[i]->level > next)
 			next = order[i]->level;
@@ -128,19 +199,37 @@ void wait_for_turn(struct sim *sim, uint32_t number, struct flow *flow, const st
 		send_next(sim, number);
 }
 
-/* The link is free: the first packet of the best level is next. */
+/*
+ * The level whose packet is next: the best, but for one that is sure of a share of the link and has
+ * waited for its turn. The count of levels: nothing waits.
+ */
+static uint32_t next_level(const struct sim *sim, const struct link_state *state)
+{
+	uint32_t levels = sim->options->levels, level, best = levels;
+
+	for (level = 0; level < levels; level++) {
+		if (!state->waiting[level].count)
+			continue;
+		if (best == levels)
+			best = level;
+		else if (sim->options->floor > 0 && state->waiting[level].due_ns <= sim->now)
+			return level;
+	}
+	return best;
+}
+
+/* The link is free. */
 void send_next(struct sim *sim, uint32_t number)
 {
 	struct link_state *state = &sim->states[number];
-	struct waiting *queue = state->waiting, *end = queue + sim->options->levels;
+	uint32_t level = next_level(sim, state);
+	struct waiting *queue = &state->waiting[level];
 	struct event packet;
 	struct flow *flow;
 	uint32_t payload;
 	uint64_t sent;
 
-	while (queue < end && !queue->count)
-		queue++;
-	state->sending = queue < end;
+	state->sending = level < sim->options->levels;
 	if (!state->sending)
 		return;
 	packet = queue->packets[queue->first++];
@@ -150,6 +239,8 @@ void send_next(struct sim *sim, uint32_t number)
 	payload = carried_by(flow, &packet);
 	queue->bytes -= payload + HEADERS;
 	sent = sim->now + wire_ns(&sim->links[number], payload);
+	if (sim->options->floor > 0)
+		queue->due_ns = sim->now + (sent - sim->now) / sim->options->floor;
 	add_event(sim, (struct event){.time = sent, .kind = SENT, .owner = number});
 	pass_on(sim, flow, packet, sent);
 }

@@ -40,6 +40,7 @@ static void send_ack(struct sim *sim, struct flow *flow, bool duplicate)
 	flow->news_count = 0;
 	flow->unacknowledged = 0;
 	flow->marks = 0;
+	flow->said = 0;
 	flow->delayed_ack_ns = 0;
 	flow->join_ns = 0;
 }
@@ -81,6 +82,8 @@ static bool is_awaited(const struct sim *sim, const struct flow *flow, uint64_t 
 {
 	uint64_t chunk = flow->job->spec->chunk;
 
+	if (flow->job->program)
+		return ends_message(flow, seq);
 	return seq + 1 == flow->end ||
 	       (chunk && (seq + 1 - flow->begin) % segments_of(sim, chunk) == 0);
 }
@@ -96,7 +99,7 @@ static void delay_ack(struct sim *sim, struct flow *flow)
 /* In-order segments may still be joined by others (GRO), so that one ACK serves them all. */
 static void join(struct sim *sim, struct flow *flow)
 {
-	if (flow->unacknowledged >= JOINED) {
+	if ((flow->unacknowledged + 1) * flow->mss > JOINED_MAX) {
 		send_ack(sim, flow, false);
 	} else if (!flow->join_ns) {
 		flow->join_ns = sim->now + sim->options->join_ns;
@@ -141,7 +144,9 @@ void receive(struct sim *sim, struct flow *flow, uint64_t seq, bool marked)
 	flow->last_marked = marked;
 	flow->marks += marked;
 	out_of_order = take(sim, flow, seq);
-	if (flow->job->spec->chunk)
+	if (flow->job->program)
+		messages_came(sim, flow);
+	else if (flow->job->spec->chunk)
 		answer_in_chunks(sim, flow);
 	if (flow->quick_acks || out_of_order || is_awaited(sim, flow, seq)) {
 		if (flow->quick_acks)

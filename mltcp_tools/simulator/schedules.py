@@ -35,7 +35,7 @@ _EPSILON_S = 1e-12
 
 
 @dataclass(frozen=True)
-class SimulatedJob:
+class ScheduledJob:
     """A job as the simulations see it.
 
     name: the job's name.
@@ -69,7 +69,7 @@ class _Burst:
 class _Jobs:
     """Where each job stands: hands out the next burst's instant and records finished bursts."""
 
-    def __init__(self, jobs: Sequence[SimulatedJob]) -> None:
+    def __init__(self, jobs: Sequence[ScheduledJob]) -> None:
         self.jobs = jobs
         self.done: list[_Burst] = []
         self._finished = [0] * len(jobs)
@@ -176,7 +176,7 @@ def _max_min(paths: Mapping[int, Sequence[str]]) -> dict[int, float]:
 _SIMULATIONS = {"alone": _alone, "bound": _bound, "fair": _fair}
 
 
-def simulate(schedule: Schedule, jobs: Sequence[SimulatedJob]) -> pd.DataFrame:
+def simulate(schedule: Schedule, jobs: Sequence[ScheduledJob]) -> pd.DataFrame:
     """Bursts of all jobs under a schedule.
 
     Returns a table with the columns job, iteration, burst, start_s, end_s; iteration and burst
@@ -196,7 +196,7 @@ def simulate(schedule: Schedule, jobs: Sequence[SimulatedJob]) -> pd.DataFrame:
     )
 
 
-def iterations_of(bursts: pd.DataFrame, jobs: Sequence[SimulatedJob]) -> pd.DataFrame:
+def iterations_of(bursts: pd.DataFrame, jobs: Sequence[ScheduledJob]) -> pd.DataFrame:
     """Iterations of a simulated schedule, in the columns of a run's table of iterations (less
     bytes).
 

@@ -132,10 +132,11 @@ static uint32_t payload_of(const struct sim *sim, const struct flow *flow, uint6
 
 void send_new(struct sim *sim, struct flow *flow)
 {
-	/* The module learns this from CA_EVENT_TX_START. */
 	if (flow->una == flow->nxt)
-		mltcp_on_send(&flow->mltcp, sim->now, flow->retransmits);
-	*segment_at(flow, flow->nxt) = (struct segment){.bytes = payload_of(sim, flow, flow->nxt)};
+		begin_sending(sim, flow);
+	*segment_at(flow, flow->nxt) =
+		(struct segment){.bytes = flow->job->program ? message_payload(sim, flow, flow->nxt)
+							     : payload_of(sim, flow, flow->nxt)};
 	transmit(sim, flow, flow->nxt++);
 }
 
@@ -202,6 +203,32 @@ void send_burst(struct sim *sim, struct flow *flow, uint64_t bytes)
 	flow->burst_bytes = bytes;
 	flow->burst_acked_bytes = flow->acked_bytes;
 	flow->done = false;
+	if (sim->options->slow_start_after_idle)
+		restart_after_idle(sim, flow);
+	send_allowed(sim, flow);
+	rearm_timer(sim, flow);
+}
+
+/* Send a message behind those that are there; with nothing under way, that is a burst. */
+void send_message(struct sim *sim, struct flow *flow, uint64_t task, uint32_t bytes)
+{
+	bool idle = flow->una == flow->nxt && flow->una == flow->end;
+
+	flow->messages = grow(flow->messages, sizeof(*flow->messages), flow->message_count,
+			      &flow->message_room);
+	flow->messages[flow->message_count++] =
+		(struct message){.begin = flow->end,
+				 .end = flow->end + segments_of(sim, bytes),
+				 .task = task,
+				 .bytes = bytes};
+	flow->end += segments_of(sim, bytes);
+	flow->allowed = flow->end;
+	flow->done = false;
+	if (!idle) {
+		send_allowed(sim, flow);
+		return;
+	}
+	flow->burst_acked_bytes = flow->acked_bytes;
 	if (sim->options->slow_start_after_idle)
 		restart_after_idle(sim, flow);
 	send_allowed(sim, flow);

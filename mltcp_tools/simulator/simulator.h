@@ -17,7 +17,8 @@
  *   DCTCP               the share of marked segments, and what it takes away   RFC 8257
  *
  * Flows that follow feedback (mltcp_rate.h) hear what the worst link told the latest segment that
- * is acknowledged, and are paced as the kernel's internal pacing does it.
+ * asked, and are paced by that law, or as the kernel's internal pacing does it. All jobs run on
+ * hosts of their own.
  *
  * Left out: cubic, bbr and every other congestion control; other pacing; super-packets in the queue;
  * receive windows, but for sim_options.window; RACK's reordering window and the undoing of
@@ -57,12 +58,37 @@ enum sim_weight {
 	SIM_WEIGHT_IDLE
 };
 
+/*
+ * What a rank of a job with a pattern does: it sends bytes on a flow, or computes for a share of the
+ * iteration's computing. It begins when the tasks before it are done, which end at that rank.
+ */
+struct sim_task {
+	uint32_t rank; /* that does it */
+	uint32_t ends_at; /* the rank that knows when it is done */
+	uint32_t flow; /* number in the job; SIM_COMPUTES: none */
+	uint32_t bytes;
+	double share; /* of the iteration's compute_ns */
+	uint32_t after_count;
+	const uint32_t *after; /* numbers of tasks of the same iteration */
+};
+
+#define SIM_COMPUTES UINT32_MAX
+
+/* The links that a flow's segments cross, in order, and its ACKs. */
+struct sim_path {
+	uint32_t ahead_count, back_count;
+	const uint32_t *ahead, *back; /* numbers of links */
+};
+
 enum sim_base { SIM_RENO, SIM_DCTCP };
 
 /*
  * One periodic job. Its flows share a path: segments cross the links ahead, in that order, and ACKs
  * those back; where it names none back, ACKs wait in no queue and aren't lost. A job that sends
  * both ways has a second flow for each, numbered behind the others, with the links exchanged.
+ *
+ * With tasks, the job has ranks, each flow leads from one to another on a path of its own, and an
+ * iteration is one burst, from the first message to the moment at which all ranks are done.
  */
 struct sim_job {
 	uint32_t flows; /* that carry bytes of their own one way */
@@ -77,7 +103,11 @@ struct sim_job {
 	uint64_t chunk; /* with both: each end sends so many bytes when as many have come; 0: all */
 	uint64_t start_ns; /* of the first iteration */
 	const uint64_t *compute_ns; /* of each iteration, shared equally by its bursts */
-	const uint64_t *bytes; /* of each burst and in it of each flow, 0: it idles */
+	const uint64_t
+		*bytes; /* of each burst and in it of each flow, 0: it idles; not with tasks */
+	uint32_t ranks, task_count; /* of each iteration */
+	const struct sim_task *tasks; /* NULL: none */
+	const struct sim_path *paths; /* of each flow, with tasks */
 	struct mltcp_params params;
 	struct mltcp_rate_params rate;
 };
@@ -97,6 +127,7 @@ struct sim_options {
 	uint64_t join_ns; /* receivers join segments that come within so long (GRO), 0: none */
 	uint32_t levels; /* of priority, each with a queue of its own at a link; 0: one for all */
 	uint32_t weight; /* enum sim_weight, where there are levels */
+	double floor; /* share of a link that each level is sure of; 0: of none */
 	uint64_t control_ns; /* from the beginning or end of a burst until levels follow it */
 	const volatile uint32_t *stop; /* when this is no longer 0, the run ends early */
 };

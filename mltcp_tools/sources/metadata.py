@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-SOURCES = ("hooks", "nccl", "gloo", "itself")
+SOURCES = ("hooks", "nccl", "gloo", "learned")
 """The sources there are, the best first."""
 
 CONFIDENT = 0.5

@@ -1,9 +1,9 @@
 """Running an experiment across machines: senders and a receiver, with this machine as the router.
 
-On every other machine an agent (`agent.py`) is started by ssh (`machines.py`). This machine
+On every other machine an agent (`remote.py`) is started by ssh (`machines.py`). This machine
 forwards between them; its interface towards the receiver is made the bottleneck. The jobs are dealt
-to the senders in turn. Everything else is as in a run over namespaces (`run.py`), and so is the run
-folder.
+to the senders in turn. The rest, the run folder too, is as in a run over namespaces
+(`run_experiment.py`).
 
 Each machine has its own clock. Before an arm starts, the difference to this one's is measured over
 the ssh connection, so that the jobs start at one instant, give or take half of the quickest round
@@ -25,7 +25,7 @@ from mltcp_tools.backends.base import IterationEvent
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import Plan, plans_of, total_iterations
+from mltcp_tools.experiments.tasks import Task, tasks_of, total_iterations
 from mltcp_tools.host.signals import Signals
 from mltcp_tools.runs.folder import check_folder
 from mltcp_tools.runs.progress import Progress
@@ -36,7 +36,7 @@ from mltcp_tools.testbed.machines import END_S, Agent, Machines
 from mltcp_tools.testbed.namespaces import enabled_offloads
 from mltcp_tools.testbed.network import local_end
 from mltcp_tools.testbed.qdiscs import add_bottleneck, add_delay, link_counters, remove_qdisc
-from mltcp_tools.testbed.run import check_rates
+from mltcp_tools.testbed.run_experiment import check_rates
 from mltcp_tools.testbed.treatments import check_treatments
 
 _READY_S = 180.0
@@ -178,11 +178,11 @@ class _Run(Loop):
         self._build_link()
         done: list[_Done] = []
         cpu = cpu_times()
-        for number, plans in enumerate(plans_of(self.experiment, arm, repetition)):
+        for number, tasks in enumerate(tasks_of(self.experiment, arm, repetition)):
             request = {"arm": arm.name, "repetition": repetition, "group": number}
             request["trace_ms"] = self._trace_ms
-            done.append(self._run_plans(plans, request))
-            self._record(arm.name, repetition, plans, done[0].start, done[-1])
+            done.append(self._run_tasks(tasks, request))
+            self._record(arm.name, repetition, tasks, done[0].start, done[-1])
             if done[-1].failure is not None:
                 break
         results = [result for each in done for result in each.results.values()]
@@ -206,10 +206,10 @@ class _Run(Loop):
         for interface in self._delayed if link.delay else ():
             add_delay(interface, link)
 
-    def _run_plans(self, plans: Sequence[Plan], request: dict[str, Any]) -> _Done:
-        """Have the senders run `plans`, started at one instant, and wait for their results."""
+    def _run_tasks(self, tasks: Sequence[Task], request: dict[str, Any]) -> _Done:
+        """Have the senders run `tasks`, started at one instant, and wait for their results."""
         senders = len(self._senders)
-        agents = [self._senders[number] for number in {plan.sender % senders for plan in plans}]
+        agents = [self._senders[number] for number in {task.sender % senders for task in tasks}]
         done = _Done()
         try:
             for agent in agents:
@@ -281,15 +281,15 @@ class _Run(Loop):
         return ready
 
     def _record(
-        self, arm: str, repetition: int, plans: Sequence[Plan], first: float, done: _Done
+        self, arm: str, repetition: int, tasks: Sequence[Task], first: float, done: _Done
     ) -> None:
         """Add what was measured to the tables, in times from the arm's start (ours: `first`)."""
         for result in done.results.values():
             start = result["start"] - (done.start - first)  # the arm's, by that machine's clock
             documents = result["documents"]
-            for plan in plans:
-                if document := documents.get(plan.name):
-                    self.tables.add_job(arm, repetition, start, plan, document)
+            for task in tasks:
+                if document := documents.get(task.name):
+                    self.tables.add_job(arm, repetition, start, task, document)
             events = [(job, flow, IterationEvent(**each)) for job, flow, each in result["events"]]
             self.tables.add_events(arm, repetition, start, events, documents)
 

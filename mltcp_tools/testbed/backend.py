@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import os
 import socket
 import threading
@@ -19,29 +18,20 @@ from pathlib import Path
 from typing import IO, Any
 
 from mltcp_tools.backends import AUTO, BACKENDS, get_backend
-from mltcp_tools.backends.base import Backend, IterationEvent, IterationStream
-from mltcp_tools.backends.base import Job as BackendJob
+from mltcp_tools.backends.base import Backend, IterationEvent, IterationStream, Job
 from mltcp_tools.backends.checks import check_offered
 from mltcp_tools.errors import BusyError, MltcpError
 from mltcp_tools.experiments.arms import Arm
-from mltcp_tools.experiments.jobs import Job
-from mltcp_tools.experiments.plans import parameters_of
+from mltcp_tools.experiments.jobs import ExperimentJob
+from mltcp_tools.experiments.tasks import parameters_of
 from mltcp_tools.host.descriptors import cookie_of
 from mltcp_tools.host.leases import leased
+from mltcp_tools.host.locks import exclusive_file, lock, try_lock, unlock
 
 _LOADED = "loaded\n"
 _POLL_S = 0.2
 # Sockets of an arm live on for an instant after its processes and namespaces have ended.
 _SOCKETS_END_S = 5.0
-
-
-def try_lock(fd: int, *, shared: bool = False) -> bool:
-    """Take the flock of `fd` if nobody else holds it."""
-    try:
-        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 @contextlib.contextmanager
@@ -62,7 +52,7 @@ def use_backend(
             backend = get_backend(name)
             check_offered(backend.name, sorted(ccs), backend.names)
             users = stack.enter_context(open(_users(folder, backend), "a+"))
-            fcntl.flock(users, fcntl.LOCK_SH)
+            lock(users.fileno(), shared=True)
             stack.callback(_leave, folder, backend, users, warn)
             stack.enter_context(leased("mltcp testbed run", backend.name))
             loaded = backend.status().loaded
@@ -81,7 +71,7 @@ def use_backend(
 
 def _leave(folder: Path, backend: Backend, users: IO[str], warn: Callable[[str], None]) -> None:
     with _changing(folder):
-        fcntl.flock(users, fcntl.LOCK_UN)
+        unlock(users.fileno())
         try:
             _unload_if_orphaned(backend, users)
         except BusyError as error:
@@ -140,16 +130,12 @@ def _unload_if_orphaned(backend: Backend, users: IO[str]) -> bool:
         _write(users, "")
         return unloaded
     finally:
-        fcntl.flock(users, fcntl.LOCK_UN)
+        unlock(users.fileno())
 
 
-@contextlib.contextmanager
-def _changing(folder: Path) -> Iterator[None]:
+def _changing(folder: Path) -> contextlib.AbstractContextManager[None]:
     """Only one run at a time looks whether the backend is loaded and changes that."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "backend.change", "a") as change:
-        fcntl.flock(change, fcntl.LOCK_EX)
-        yield
+    return exclusive_file(folder / "backend.change")
 
 
 def _write(file: IO[str], text: str) -> None:
@@ -201,17 +187,17 @@ class ArmJobs:
             except MltcpError as error:  # what was measured counts more
                 self.warning = f"The job {name} couldn't be deleted after this arm: {error}"
 
-    def tag(self, job: Job, fds: Sequence[int], first_flow: int = 0) -> None:
+    def tag(self, job: ExperimentJob, fds: Sequence[int], first_flow: int = 0) -> None:
         """Set the job, give it the sockets `fds`, numbered as flows from `first_flow`."""
         job_id = self._job_id(job)
         for flow, fd in enumerate(fds, first_flow):
             self._backend.tag(fd, job_id)
             self._flows[socket_cookie(fd)] = (job.name, flow)
 
-    def _job_id(self, job: Job) -> int:
+    def _job_id(self, job: ExperimentJob) -> int:
         if job.name not in self._ids:
             job_id = self._new_id(len(self._ids) + 1)
-            self._backend.set_job(BackendJob(job_id, job.name, parameters_of(self._arm, job)))
+            self._backend.set_job(Job(job_id, job.name, parameters_of(self._arm, job)))
             self._ids[job.name] = job_id
         return self._ids[job.name]
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from mltcp_tools.errors import HostError
 from mltcp_tools.host import cgroups
 from mltcp_tools.host.facts import effective_capabilities
+from mltcp_tools.host.locks import is_at, try_lock
 from mltcp_tools.testbed import backend
-from mltcp_tools.testbed.backend import try_lock
 from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, remove_namespace
 
 LOCKS = Path("/run/mltcp/testbed")
@@ -56,7 +56,7 @@ class RunLock:
             except FileExistsError:
                 continue
             # Between open and flock another process may take the new file for a dead run's.
-            if try_lock(self._fd) and _is_file(self._fd, path):
+            if try_lock(self._fd) and is_at(self._fd, path):
                 os.write(self._fd, f"{os.getpid()}\n".encode())
                 return self
             os.close(self._fd)
@@ -82,7 +82,7 @@ def remove_leftovers() -> list[str]:
     removed: list[str] = []
     for path in sorted(LOCKS.glob(f"*{_SUFFIX}")):
         with contextlib.suppress(FileNotFoundError), open(path) as file:
-            if not try_lock(file.fileno()) or not _is_file(file.fileno(), path):
+            if not try_lock(file.fileno()) or not is_at(file.fileno(), path):
                 continue
             run = path.name.removesuffix(_SUFFIX)
             for namespace in sorted(NAMESPACES.glob(f"{PREFIX}{run}-*")):
@@ -115,11 +115,3 @@ def other_runs(own: str) -> list[str]:
 
 def _job_ids(run: str) -> range:
     return range(int(run, 16) << 8, (int(run, 16) + 1) << 8)
-
-
-def _is_file(fd: int, path: Path) -> bool:
-    """Whether `path` still names the open file `fd`: another process may have removed it."""
-    try:
-        return os.path.samestat(os.fstat(fd), path.stat())
-    except FileNotFoundError:
-        return False

@@ -133,10 +133,10 @@ def link_counters(interface: str, link: Link) -> LinkCounters:
     return LinkCounters(basic["bytes"], basic["packets"], queue["drops"], marks)
 
 
-def read_bottleneck() -> dict[str, int]:
-    """The bottleneck of this namespace as the kernel has it: rate in bit/s, queue and burst in
+def read_bottleneck(interface: str = BOTTLENECK) -> dict[str, int]:
+    """The bottleneck on `interface` as the kernel has it: rate in bit/s, queue and burst in
     bytes."""
-    options = _tbf(BOTTLENECK).get_attr("TCA_OPTIONS").get_attr("TCA_TBF_PARMS")
+    options = _tbf(interface).get_attr("TCA_OPTIONS").get_attr("TCA_TBF_PARMS")
     return {
         "rate": options["rate"] * 8,
         "queue": options["limit"],

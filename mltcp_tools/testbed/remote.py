@@ -37,8 +37,8 @@ from typing import Any
 from mltcp_tools import __version__
 from mltcp_tools.errors import HostError, MltcpError
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import Plan, plans_of
 from mltcp_tools.experiments.reading import parse_experiment
+from mltcp_tools.experiments.tasks import Task, tasks_of
 from mltcp_tools.host.facts import read_sysctl
 from mltcp_tools.runs.environment import sysctls
 from mltcp_tools.testbed.emulators import (
@@ -172,15 +172,15 @@ class _Sender:
     def _run(self, request: dict[str, Any]) -> None:
         arm, repetition = self._experiment.arm(request["arm"]), request["repetition"]
         number, senders = self._hello["number"], self._hello["senders"]
-        groups = plans_of(self._experiment, arm, repetition, request["trace_ms"])
-        plans = [
-            dataclasses.replace(plan, sender=0)
-            for plan in groups[request["group"]]
-            if plan.sender % senders == number
+        groups = tasks_of(self._experiment, arm, repetition, request["trace_ms"])
+        tasks = [
+            dataclasses.replace(task, sender=0)
+            for task in groups[request["group"]]
+            if task.sender % senders == number
         ]
         with self._treatments.begin(arm) as sessions:
-            plans = [sessions.plan(plan) for plan in plans]
-            measured = self._measure(plans, sessions)
+            tasks = [sessions.adapt(task) for task in tasks]
+            measured = self._measure(tasks, sessions)
         self._warnings += sessions.warnings
         answer(
             "done",
@@ -194,7 +194,7 @@ class _Sender:
         )
         self._warnings.clear()
 
-    def _measure(self, plans: Sequence[Plan], sessions: Sessions) -> Measured:
+    def _measure(self, tasks: Sequence[Task], sessions: Sessions) -> Measured:
         place = Place([None], None, self._hello["address"], served=True)
         with Emulators(
             place,
@@ -202,7 +202,7 @@ class _Sender:
             prepare=sessions.connected,
             on_iteration=lambda job: answer("iteration", job=job),
         ) as emulators:
-            return emulators.run(plans, start=self._start)
+            return emulators.run(tasks, start=self._start)
 
     def _start(self) -> float:
         """Say that the jobs are ready, and let the run set the instant at which they start."""

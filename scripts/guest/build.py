@@ -1,4 +1,7 @@
-"""Builds the kernel module for a kernel of the cache, with the compiler that kernel wants."""
+"""Builds the kernel module for a kernel of the cache, with the compiler that kernel wants.
+
+And the modules that tests load beside it, of tests/guest/modules.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ from guest.kernels import Kernel, suite_sources
 
 MODULE = "tcp_mltcp.ko"
 
+FOR_TESTS = Path("tests", "guest", "modules")
+
 CHROOTED = {"trixie-backports": "trixie"}
 """Suites whose kernels need a newer compiler and C library than Debian 12's, and who has them."""
 
@@ -31,8 +36,8 @@ BUILT = (".ko", ".o", ".a", ".mod", ".cmd", ".mod.c", ".order", ".symvers")
 class Module:
     """The module built for a kernel. `modules`: a folder to mount as the guest's /lib/modules.
 
-    That folder is the kernel's own with tcp_mltcp.ko in VERSION/updates, listed by depmod:
-    installed, and so loadable by its names, but not loaded.
+    That folder is the kernel's own with tcp_mltcp.ko and the tests' modules in VERSION/updates,
+    listed by depmod: installed, and so loadable by their names, but not loaded.
     """
 
     modules: Path
@@ -63,7 +68,7 @@ def build_module(kernel: Kernel) -> Module:
     return Module(modules, modules / kernel.version / "updates" / MODULE)
 
 
-def _build(kernel: Kernel, folder: Path) -> Path:
+def _build(kernel: Kernel, folder: Path) -> list[Path]:
     """Build in a copy below the folder: the sources' own can't hold objects for several kernels."""
     copy = folder / "build"
     for path in _sources():
@@ -71,19 +76,34 @@ def _build(kernel: Kernel, folder: Path) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, target)
     say(f"building {MODULE} for {kernel.version}")
-    command = ["make", "-C", str(copy / "kmod"), f"KDIR={kernel.build}", "module"]
+    _make(kernel, ["make", "-C", str(copy / "kmod"), f"KDIR={kernel.build}", "module"])
+    _make(kernel, ["make", "-C", str(kernel.build), f"M={copy / FOR_TESTS}", "modules"])
+    for_tests = sorted((copy / FOR_TESTS).glob("*.ko"))
+    if "CONFIG_DEBUG_INFO_BTF=y" in kernel.config.read_text().splitlines():
+        _describe(kernel, for_tests)
+    return [copy / "kmod" / MODULE, *for_tests]
+
+
+def _make(kernel: Kernel, command: list[str]) -> None:
     if kernel.suite in CHROOTED:
         command = _in_chroot(_chroot(CHROOTED[kernel.suite]), command)
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    built = copy / "kmod" / MODULE
-    if done.returncode or not built.exists():
+    if done.returncode:
         print(done.stdout + done.stderr, file=sys.stderr)
-        raise GuestError(f"{MODULE} could not be built for {kernel.version}; see above.")
-    return built
+        raise GuestError(f"A module could not be built for {kernel.version}; see above.")
 
 
-def _install(kernel: Kernel, built: Path, folder: Path) -> None:
-    """Make the folder's lib/modules of links to the kernel's, and the module."""
+def _describe(kernel: Kernel, modules: list[Path]) -> None:
+    """Add type information (BTF) where the kernel's headers lack what it takes to make it."""
+    if (kernel.build / "vmlinux").exists():
+        return
+    env = {**os.environ, "LLVM_OBJCOPY": "objcopy"}
+    for module in modules:
+        call(["pahole", "-J", "--btf_base", kernel.image, module], env=env)
+
+
+def _install(kernel: Kernel, built: list[Path], folder: Path) -> None:
+    """Make the folder's lib/modules of links to the kernel's, and of the modules."""
     modules = folder / "lib" / "modules"
     modules.mkdir(parents=True)
     call(["cp", "-al", kernel.modules / kernel.version, modules])
@@ -94,18 +114,20 @@ def _install(kernel: Kernel, built: Path, folder: Path) -> None:
         copy.replace(path)
     updates = modules / kernel.version / "updates"
     updates.mkdir()
-    shutil.copy2(built, updates)
+    for path in built:
+        shutil.copy2(path, updates)
     call(["depmod", "-b", folder, kernel.version])
     shutil.rmtree(folder / "build")
 
 
 def _sources() -> list[Path]:
-    """Everything the module is made of: kmod/, and the file that holds the version."""
+    """Everything the modules are made of: their folders, and the file that holds the version."""
     return [
         CHECKOUT / "mltcp_tools" / "__init__.py",
         *sorted(
             path
-            for path in (CHECKOUT / "kmod").iterdir()
+            for folder in (CHECKOUT / "kmod", CHECKOUT / FOR_TESTS)
+            for path in folder.iterdir()
             if path.is_file() and not path.name.startswith(".") and not path.name.endswith(BUILT)
         ),
     ]

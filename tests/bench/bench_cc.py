@@ -1,6 +1,6 @@
 """Measures what the module costs: instructions for each ACK, and bulk throughput, next to its base.
 
-    scripts/vm run bookworm --module --icount --timeout 3600 --env PYTHONPATH=tests -- \\
+    scripts/vm run bookworm --module --icount --timeout 60min --env PYTHONPATH=tests -- \\
         .venv/bin/python tests/bench/bench_cc.py
 
 To be run in a guest in virtual time, where an instruction takes a nanosecond. Two parts of what an

@@ -18,7 +18,7 @@ import numpy as np
 from train.jobs import Place, Rank, switch, training, wait_for_more
 from train.mltcp import bottleneck, mltcp
 
-from mltcp_tools.simulator.schedules import SimulatedJob, simulate
+from mltcp_tools.simulator.schedules import ScheduledJob, simulate
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS
 
 PORT = 29800
@@ -32,7 +32,7 @@ def bound(alone_s: float, options: argparse.Namespace) -> float:
         draws = rng.normal(options.idle, options.jitter * options.idle, (2, 300)).clip(0)
         starts = rng.uniform(0, alone_s, 2)
         jobs = [
-            SimulatedJob(str(number), start, list(compute), alone_s - options.idle, 1)
+            ScheduledJob(str(number), start, list(compute), alone_s - options.idle, 1)
             for number, (start, compute) in enumerate(zip(starts, draws, strict=True))
         ]
         bursts = simulate("bound", jobs)

@@ -17,6 +17,7 @@
 	} while (0)
 
 #define ROUNDS 50
+#define PATIENCE_MS 60000
 
 static struct genl g;
 static struct peer peer;
@@ -40,7 +41,7 @@ static void await_state(int fd, uint8_t wanted)
 {
 	int i;
 
-	for (i = 0; i < 2000 && state_of(fd) != wanted; i++)
+	for (i = 0; i < PATIENCE_MS && state_of(fd) != wanted; i++)
 		usleep(1000);
 	if (state_of(fd) != wanted)
 		fail("the socket is in state %u, not in %u", state_of(fd), wanted);
@@ -82,7 +83,7 @@ static void await_no_flows(void)
 {
 	int i;
 
-	for (i = 0; i < 2000 && flows(); i++)
+	for (i = 0; i < PATIENCE_MS && flows(); i++)
 		usleep(1000);
 	if (flows())
 		fail("%d flows are left, of sockets that are gone", flows());

@@ -63,8 +63,10 @@ def fresh(name: str) -> Iterator[Backend]:
     found = get_backend(name)
     if found.status().loaded:
         pytest.fail(f"the {name} backend is loaded already; run `mltcp unload` before the tests")
-    yield found
-    unload(found)
+    try:
+        yield found
+    finally:
+        unload(found)
 
 
 @contextlib.contextmanager
@@ -74,8 +76,10 @@ def fresh_and_loaded(name: str) -> Iterator[Backend]:
         pytest.fail("jobs are attached already; run `mltcp detach --all` before the tests")
     with fresh(name) as found:
         found.load()
-        yield found
-        detach()  # should a test have failed
+        try:
+            yield found
+        finally:
+            detach()  # should a test have failed
     assert StateFiles().read() == []
 
 

@@ -17,7 +17,7 @@ from mltcp_tools.testbed.namespaces import inside
 
 SO_COOKIE = 57
 BURST = 200_000
-GAP_S = 0.05
+GAP_S = 0.15
 PARAMS = JobParams(total_bytes=BURST, gap_s=GAP_S)
 
 

@@ -283,9 +283,9 @@ def test_what_flows_learn_is_shown(
         job.ask("connect")
         wait_for(lambda: follower.step() or len(backend.flows()) == 2, "attached")
         job.tell(f"train 60 0.1 {BURST}")
-        wait_for(lambda: follower.step() or " itself " in shown(capsys, "jobs"), "shown")
+        wait_for(lambda: follower.step() or " learned " in shown(capsys, "jobs"), "shown")
         (listed,) = json.loads(shown(capsys, "jobs", "--json"))
-        assert listed["metadata"]["source"] == "itself"
+        assert listed["metadata"]["source"] == "learned"
         period_s, gap_s = listed["metadata"]["period_s"], listed["metadata"]["gap_s"]
         assert period_s > 0.095  # what the job sleeps; a busy host adds to that
         assert 0.025 < gap_s < period_s
@@ -293,11 +293,11 @@ def test_what_flows_learn_is_shown(
         flows = json.loads(shown(capsys, "flows", "--json"))
         sizes = [each["learned_bytes"] for each in flows]
         assert max(sizes) == pytest.approx(BURST, rel=0.02)
-        assert "itself" in shown(capsys, "watch", "--once", "--wait", "0.1s")
+        assert "learned" in shown(capsys, "watch", "--once", "--wait", "0.1s")
         # Nothing is told to those who know it already.
         params = backend.jobs()[0].params
         assert (params.total_bytes, params.gap_s) == (0, 0)
-    assert any("per burst of a flow" in each and "itself: period" in each for each in said)
+    assert any("per burst of a flow" in each and "learned: period" in each for each in said)
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -24,6 +24,8 @@ from mltcp_tools.errors import BusyError, HostError, UsageError
 from mltcp_tools.host import facts
 from mltcp_tools.testbed.namespaces import inside
 
+pytestmark = pytest.mark.skipif(bool(why_not("kmod")), reason=why_not("kmod"))  # named by hand
+
 BURST = 200_000
 LOCALHOST = "127.0.0.1"
 

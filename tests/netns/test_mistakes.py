@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from netns.backends_here import PARAMETERS, RUNNABLE, fresh_and_loaded, in_the_way, why_not
 
-from mltcp_tools.attach.state import JobState, StateFiles
+from mltcp_tools.attach.state import AttachedJob, StateFiles
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import Job
 from mltcp_tools.testbed.backend import try_lock
@@ -260,7 +260,7 @@ def test_what_is_in_the_way_of_these_tests_is_said_once(name: str) -> None:
         assert f"The {name} backend has loaded " in in_the_way()
         backend.set_job(Job(1, "trained"))
         files = StateFiles()
-        files.write(JobState(Job(1, "trained"), name, ()))
+        files.write(AttachedJob(Job(1, "trained"), name, ()))
         try:
             assert in_the_way().startswith("trained are attached on this host; run `mltcp detach")
         finally:

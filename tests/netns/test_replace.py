@@ -63,8 +63,9 @@ def test_parameters_and_build_are_read_back(
     assert backend.status().defaults == TOLD
     assert main(["status", "--backend", backend.name]) == 0
     out = capsys.readouterr().out
-    assert "flows without a job: 1 MB per burst of a flow, gap 50 ms, F = 2 r + 0.25" in out
-    assert f"build {backend.build_here()}" in out
+    (told,) = [line.split() for line in out.splitlines() if "flows without a job" in line]
+    assert told[5:] == ["1", "MB", "50", "ms", "2", "r", "+", "0.25", "(linear)", backend.name]
+    assert backend.build_here() in out
     assert "--replace" not in out
 
 

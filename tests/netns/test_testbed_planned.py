@@ -12,7 +12,7 @@ from mltcp_tools.analysis import load_run, render_text, summarise
 from mltcp_tools.analysis.quiet import undisturbed
 from mltcp_tools.cli.main import main
 from mltcp_tools.experiments.reading import load_experiment
-from mltcp_tools.testbed.run import run_experiment
+from mltcp_tools.testbed.run_experiment import run_experiment
 
 # Bursts of 42 ms in iterations of 0.2 s: planned, there are about 60 ms between two of them.
 EXPERIMENT = """\
@@ -58,7 +58,7 @@ def test_planned_bursts_do_not_overlap(experiment: Path, tmp_path: Path) -> None
     assert 0 < plan["score"] <= plan["bound"]
     turns = plan["turns"]
     assert set(turns) == {"job-1", "job-2"}
-    result = summarise(run)
+    result = summarise(run).document()
     shown = result["arms"]["cassini"]["plan"]
     for job, each in shown["jobs"].items():
         assert (each["shift_s"], each["turn_s"]) == (turns[job]["shift_s"], turns[job]["turn_s"])

@@ -29,7 +29,7 @@ from mltcp_tools.runs.folder import COLUMNS
 from mltcp_tools.runs.recorder import TRACED
 from mltcp_tools.testbed.leftovers import LOCKS
 from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, inside
-from mltcp_tools.testbed.run import check_congestion_controls, run_experiment
+from mltcp_tools.testbed.run_experiment import check_congestion_controls, run_experiment
 
 EXPERIMENT = """\
 name: small
@@ -253,7 +253,7 @@ def test_neighbours_run_next_to_the_jobs_and_are_recorded(tmp_path: Path) -> Non
         assert len(rows) >= 2
         assert (rows["end_s"] > rows["start_s"]).all()
         assert set(rows["bytes"]) == {10_000}
-    result = summarise(load_run(folder))
+    result = summarise(load_run(folder)).document()
     for arm in ("cubic", "reno"):
         entry = result["arms"][arm]
         assert set(entry["neighbours"]) == {"bulk-1", "bulk-2", "rpc"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import socket
 import subprocess
 import sys
@@ -10,27 +11,30 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
+from mltcp_tools.backends.base import Flow, Job, JobParams
 from mltcp_tools.experiments.links import Link
 from mltcp_tools.experiments.reading import parse_experiment
 from mltcp_tools.host import cgroups
+from mltcp_tools.host.clsact import add_egress
 from mltcp_tools.host.facts import available_congestion_controls
 from mltcp_tools.native.libbpf import BpfObject
 from mltcp_tools.native.objects import build_object
 from mltcp_tools.priorities.controller import Controller
+from mltcp_tools.priorities.live import LivePriorities, Prioritised
 from mltcp_tools.priorities.maps import LEVELS, KnownJob, Maps
 from mltcp_tools.runs.folder import COLUMNS
 from mltcp_tools.runs.run import load_run
 from mltcp_tools.testbed.backend import socket_cookie
-from mltcp_tools.testbed.clsact import add_egress
 from mltcp_tools.testbed.leftovers import RunLock, priorities_folder
 from mltcp_tools.testbed.namespaces import PREFIX, inside
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
 from mltcp_tools.testbed.qdiscs import BOTTLENECK, FIRST_CLASS, add_classes, remove_qdisc
-from mltcp_tools.testbed.run import run_experiment
+from mltcp_tools.testbed.run_experiment import run_experiment
 
 PORT = 5001
 BURST = 300_000
@@ -80,8 +84,11 @@ def test_a_treated_arm_runs_to_its_end_and_leaves_nothing(
 
 
 @contextlib.contextmanager
-def prioritised() -> Iterator[tuple[Network, Maps, Path]]:
-    """One sender behind a bottleneck with classes, and the programs that mark and classify."""
+def prioritised(marked: bool = True) -> Iterator[tuple[Network, Maps, Path]]:
+    """One sender behind a bottleneck with classes, and the programs that mark and classify.
+
+    marked: the sender's packets are marked.
+    """
     with RunLock() as lock, contextlib.ExitStack() as stack:
         folder = priorities_folder(lock.id)
         folder.mkdir()
@@ -94,8 +101,9 @@ def prioritised() -> Iterator[tuple[Network, Maps, Path]]:
             remove_qdisc(BOTTLENECK)
             add_classes(BOTTLENECK, link, LEVELS, 0.01)
             add_egress(BOTTLENECK, programs.program_fd("classify"), "classify")
-        with inside(network.senders[0]):
-            add_egress("to-router", programs.program_fd("mark"), "mark")
+        if marked:
+            with inside(network.senders[0]):
+                add_egress("to-router", programs.program_fd("mark"), "mark")
         yield network, stack.enter_context(Maps(folder)), folder
 
 
@@ -204,3 +212,43 @@ def test_the_controller_puts_the_burst_with_less_left_first() -> None:
         wait_for(lambda: maps.burst(2) is not None)
         assert controller.update() == {2: 0, 1: 1}
         assert (maps.level(1), maps.level(2)) == (1, 0)
+
+
+def a_flow(cookie: int) -> Flow:
+    """A flow of job 1 that the kernel has learned nothing of."""
+    found = {field.name: field.type for field in dataclasses.fields(Flow)}
+    values: dict[str, Any] = {
+        name: "" if kind == "str" else False if kind == "bool" else 0
+        for name, kind in found.items()
+    }
+    return Flow(**values | {"cookie": cookie, "job_id": 1})
+
+
+@pytest.mark.bpf
+def test_live_jobs_send_with_their_priorities_and_alike_without_the_controller() -> None:
+    folder = priorities_folder("live")
+    job = Job(1, "one", JobParams(total_bytes=BURST, gap_s=0.01))
+    with prioritised(marked=False) as (network, _, _), connection(network) as sock:
+        with (
+            inside(network.senders[0]),
+            LivePriorities(Prioritised(("to-router",)), folder) as live,
+            Maps(folder) as maps,
+        ):
+            live.follow([job], [a_flow(socket_cookie(sock.fileno()))])
+            wait_for(lambda: maps.level(1) == 0)
+            before = sent_by_level(network)
+            burst(sock, maps, 1)
+            wait_for(lambda: sent_by_level(network)[0] > before[0] + BURST / 2)
+            assert live.alive
+            live.controller.kill()
+            wait_for(lambda: not live.alive)
+            # The levels are out of date half a second later, and packets say so.
+            time.sleep(1.0)
+            before = sent_by_level(network)
+            burst(sock, maps, 1)
+            wait_for(lambda: sent_by_level(network)[-1] > before[-1] + BURST)
+            assert sent_by_level(network)[0] == before[0]
+        with inside(network.senders[0]):
+            shown = ["tc", "filter", "show", "dev", "to-router", "egress"]
+            assert subprocess.run(shown, capture_output=True, check=True).stdout == b""
+    assert not folder.exists()

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from mltcp_tools.simulator.schedules import Schedule, SimulatedJob, iterations_of, simulate
+from mltcp_tools.simulator.schedules import Schedule, ScheduledJob, iterations_of, simulate
 
 BYTES = 2_500_000
 LONE_COMM_S = BYTES * (1514 / 1448) * 8 / 200e6
@@ -46,7 +46,7 @@ def simulated_tables(
     """Iterations and bursts of equal jobs (0.34 s compute) whose arm follows a schedule."""
     rng = np.random.default_rng(seed)
     jobs = [
-        SimulatedJob(
+        ScheduledJob(
             name, 0.0, list(0.34 * (1 + jitter * rng.standard_normal(iterations))), LONE_COMM_S
         )
         for name in names

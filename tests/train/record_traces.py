@@ -26,8 +26,8 @@ from train.jobs import Place, Rank, switch, training, wait_for_more
 from train.mltcp import bottleneck, loaded
 
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import plans_of
 from mltcp_tools.experiments.reading import parse_experiment
+from mltcp_tools.experiments.tasks import tasks_of
 from mltcp_tools.host.signals import Signals
 from mltcp_tools.testbed import emulators
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
@@ -105,11 +105,11 @@ def emulated(jobs: str, cc: str, iterations: int = 40) -> list[Recorded]:
         """,
         "record_traces.py",
     )
-    plans = plans_of(experiment, experiment.arms[0], 1)[0]
+    tasks = tasks_of(experiment, experiment.arms[0], 1)[0]
     with contextlib.ExitStack() as stack:
         if cc.startswith("mltcp"):
             stack.enter_context(loaded())
-        network = stack.enter_context(bottleneck(len(plans), experiment.link.rate, QUEUE))
+        network = stack.enter_context(bottleneck(len(tasks), experiment.link.rate, QUEUE))
         interrupts = stack.enter_context(Signals())
         place = emulators.Place(network.senders, network.receiver, RECEIVER_ADDRESS)
         with captured_senders(network) as captures:
@@ -117,16 +117,16 @@ def emulated(jobs: str, cc: str, iterations: int = 40) -> list[Recorded]:
                 place, interrupts, prepare=lambda *_: None, on_iteration=lambda _: None
             )
             with running:
-                measured = running.run(plans)
+                measured = running.run(tasks)
             if measured.failure is not None:
                 raise measured.failure
     return [
         of_address(
-            plan.job.name,
+            task.name,
             capture,
-            [each["start"] for each in measured.documents[plan.job.name]["iterations"]],
+            [each["start"] for each in measured.documents[task.name]["iterations"]],
         )
-        for plan, capture in zip(plans, captures, strict=True)
+        for task, capture in zip(tasks, captures, strict=True)
     ]
 
 

@@ -23,22 +23,22 @@ COLUMNS = (
 )
 ROWS = [
     ("bert", "500 ms", "hooks", Cell("-3.0%", "good")),
-    ("a-job-with-a-long-name", "1.2 s", "itself", Cell("+44.0%", "bad")),
+    ("a-job-with-a-long-name", "1.2 s", "learned", Cell("+44.0%", "bad")),
 ]
 
 
 def test_columns_align() -> None:
     head, first, second = render(COLUMNS, ROWS).splitlines()
-    assert head == "JOB                       TIME  SOURCE  CHANGE"
-    assert first == "bert                    500 ms  hooks    -3.0%"
-    assert second == "a-job-with-a-long-name   1.2 s  itself  +44.0%"
+    assert head == "JOB                       TIME  SOURCE   CHANGE"
+    assert first == "bert                    500 ms  hooks     -3.0%"
+    assert second == "a-job-with-a-long-name   1.2 s  learned  +44.0%"
 
 
 @pytest.mark.parametrize(
     ("width", "titles"),
     [
-        (46, ["JOB", "TIME", "SOURCE", "CHANGE"]),
-        (45, ["JOB", "TIME", "CHANGE"]),
+        (47, ["JOB", "TIME", "SOURCE", "CHANGE"]),
+        (46, ["JOB", "TIME", "CHANGE"]),
         (30, ["JOB", "TIME"]),
         (16, ["JOB", "TIME"]),
     ],

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -68,7 +68,7 @@ class Needs:
         return cls(**mark.kwargs) if mark else cls()
 
     def options(self) -> list[str]:
-        options = [f"--{name}={value}" for name, value in asdict(self).items() if name != "icount"]
+        options = [f"--cpus={self.cpus}", f"--mem={self.mem}", f"--timeout={self.timeout}s"]
         return [*options, *(["--icount"] if self.icount else [])]
 
     @property

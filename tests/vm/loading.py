@@ -26,17 +26,17 @@ FINIT_MODULE, DELETE_MODULE = 313, 176  # x86_64; libc has no functions for them
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def insert() -> None:
-    """Load the module without a process: in a guest each costs a tenth of a second."""
-    with FILE.open("rb") as file:
-        if libc.syscall(FINIT_MODULE, file.fileno(), b"", 0):
+def insert(path: Path = FILE, parameters: str = "") -> None:
+    """Load a module, ours, without a process: in a guest each costs a tenth of a second."""
+    with path.open("rb") as file:
+        if libc.syscall(FINIT_MODULE, file.fileno(), parameters.encode(), 0):
             raise OSError(ctypes.get_errno(), "finit_module")
 
 
-def remove(seconds: float = 20) -> None:
-    """Unload the module once the sockets that were closed just now are gone from the kernel."""
+def remove(seconds: float = 20, name: str = "tcp_mltcp") -> None:
+    """Unload a module once the sockets that were closed just now are gone from the kernel."""
     deadline = time.monotonic() + seconds
-    while libc.syscall(DELETE_MODULE, b"tcp_mltcp", os.O_NONBLOCK):
+    while libc.syscall(DELETE_MODULE, name.encode(), os.O_NONBLOCK):
         number = ctypes.get_errno()
         if number != errno.EAGAIN or time.monotonic() > deadline:
             raise OSError(number, f"delete_module: {os.strerror(number)}")

@@ -78,7 +78,7 @@ def run(script: str, deb: Path) -> str:
     """Run a script in the Debian in a guest; what it prints."""
     done = subprocess.run(
         [
-            *(VM, "run", SUITE, "--timeout=1200", "--", "sh", "-c", IN_DEBIAN, "sh"),
+            *(VM, "run", SUITE, "--timeout=20min", "--", "sh", "-c", IN_DEBIAN, "sh"),
             *(ROOT, CHECKOUT, deb, script),
         ],
         check=False,

@@ -90,7 +90,7 @@ def test_a_panic(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_a_command_that_never_ends(tmp_path: Path) -> None:
     log = tmp_path / "console.log"
-    status, _, err = run("sleep", "1000", options=("--timeout", "15", "--log", str(log)))
+    status, _, err = run("sleep", "1000", options=("--timeout", "15s", "--log", str(log)))
     assert status == TIMEOUT
     assert f"within 15 s; see {log}" in err
 

@@ -147,8 +147,42 @@ static void open_links(struct flow *flow)
 	}
 }
 
+/* With the links to themselves, who would be done first? Of equals, who asked first. */
+static bool goes_before(const struct job *a, const struct job *b)
+{
+	double one = (double)a->moment.left / a->lone[a->moment.phase];
+	double other = (double)b->moment.left / b->lone[b->moment.phase];
+
+	if (one != other)
+		return one < other;
+	return a->moment.asked < b->moment.asked;
+}
+
+/* Each job's class: its priority, or its place in the order of what they have left. */
+static void rank(struct flow *flow)
+{
+	uint32_t *order;
+
+	flow->open.count = 0;
+	for (uint32_t i = 0; i < flow->near.count; i++) {
+		struct job *job = &flow->jobs[flow->near.items[i]];
+		uint32_t place = flow->open.count;
+
+		job->rank = job->spec.priority;
+		if (!flow->rule.order)
+			continue;
+		push(&flow->open, flow->near.items[i]);
+		order = flow->open.items;
+		for (; place && goes_before(job, &flow->jobs[order[place - 1]]); place--)
+			order[place] = order[place - 1];
+		order[place] = flow->near.items[i];
+	}
+	for (uint32_t i = 0; i < flow->open.count; i++)
+		flow->jobs[flow->open.items[i]].rank = i;
+}
+
 /* The class's jobs take part in the filling, and their weights are what its links' are divided by. */
-static void open_class(struct flow *flow, uint32_t priority)
+static void open_class(struct flow *flow, uint32_t class)
 {
 	flow->open.count = 0;
 	for (uint32_t i = 0; i < flow->near_links.count; i++) {
@@ -161,7 +195,7 @@ static void open_class(struct flow *flow, uint32_t priority)
 		struct job *job = &flow->jobs[flow->near.items[i]];
 		uint32_t phase = job->moment.phase;
 
-		if (job->spec.priority != priority)
+		if (job->rank != class)
 			continue;
 		push(&flow->open, flow->near.items[i]);
 		for (uint32_t k = job->spec.first[phase]; k < job->spec.first[phase + 1]; k++) {
@@ -246,34 +280,35 @@ static void stop_at(struct flow *flow, double stop)
 		flow->links[flow->near_links.items[i]].full = false;
 }
 
-static uint32_t next_priority(const struct flow *flow, uint32_t after)
+static uint32_t next_class(const struct flow *flow, uint32_t after)
 {
 	uint32_t next = UINT32_MAX;
 
 	for (uint32_t i = 0; i < flow->near.count; i++) {
-		uint32_t priority = flow->jobs[flow->near.items[i]].spec.priority;
+		uint32_t class = flow->jobs[flow->near.items[i]].rank;
 
-		if (priority > after && priority < next)
-			next = priority;
+		if (class > after && class < next)
+			next = class;
 	}
 	return next;
 }
 
 void fill_around(struct flow *flow, uint32_t number, uint64_t now)
 {
-	uint32_t priority = 0;
+	uint32_t class = 0;
 
 	flow->counters.fills++;
 	find_near(flow, number);
 	for (uint32_t i = 0; i < flow->near.count; i++)
 		refresh(flow, &flow->jobs[flow->near.items[i]], now);
 	open_links(flow);
+	rank(flow);
 	do {
-		open_class(flow, priority);
+		open_class(flow, class);
 		while (flow->open.count)
 			stop_at(flow, next_stop(flow));
-		priority = next_priority(flow, priority);
-	} while (priority != UINT32_MAX);
+		class = next_class(flow, class);
+	} while (class != UINT32_MAX);
 	for (uint32_t i = 0; i < flow->near.count; i++) {
 		struct job *job = &flow->jobs[flow->near.items[i]];
 

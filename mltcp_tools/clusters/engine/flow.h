@@ -26,6 +26,7 @@ struct flow_rule {
 	double crowd;
 	uint32_t levels; /* steps in which progress is known, at least 1 */
 	uint32_t skip; /* 1: rounds that repeat are added, not simulated */
+	uint32_t order; /* 1: who has least to send goes first, instead of priorities */
 };
 
 struct flow_job {

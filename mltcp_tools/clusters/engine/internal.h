@@ -41,6 +41,7 @@ struct job {
 	uint32_t position; /* in its group */
 	uint32_t mark;
 	double share, weight; /* fill.c's */
+	uint32_t rank; /* fill.c's: the class that it is filled in, 0 first */
 	bool used, ended;
 };
 

@@ -13,53 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from mltcp_tools.errors import UsageError
-from mltcp_tools.native.extension import extension
+from mltcp_tools.native.extension import declarations, extension
 
 NANOSECONDS = 1_000_000_000
-
-_DECLARATIONS = """
-struct flow_rule {
-    double intercept, slope, power, floor, loss, crowd;
-    uint32_t levels, skip;
-};
-struct flow_job {
-    uint32_t phases, rows;
-    const uint64_t *compute_ns, *bytes;
-    const uint32_t *first, *link;
-    const double *crossings;
-    uint64_t iterations, start_ns, lag_ns, turn_ns, due_ns, slack_ns, seed;
-    double luck, flows, weight;
-    uint32_t priority;
-};
-struct flow_stats {
-    uint64_t done, sum_ns, sending_ns, least_ns, most_ns, last_end_ns;
-};
-struct flow_iteration {
-    uint64_t start_ns, end_ns, sending_ns;
-};
-struct flow_counters {
-    uint64_t events, fills, rounds_skipped, groups, largest_group;
-};
-struct flow;
-struct flow *flow_new(uint32_t links, const double *rates, const double *packets,
-                      const struct flow_rule *rule);
-void flow_free(struct flow *flow);
-uint32_t flow_add(struct flow *flow, const struct flow_job *job, struct flow_iteration *record);
-void flow_remove(struct flow *flow, uint32_t job);
-void flow_set(struct flow *flow, uint32_t job, double weight, uint32_t priority);
-void flow_turns(struct flow *flow, uint32_t job, uint64_t turn_ns, uint64_t due_ns,
-                uint64_t slack_ns);
-void flow_slow(struct flow *flow, uint32_t job, double factor);
-int64_t flow_run(struct flow *flow, uint64_t until_ns);
-uint64_t flow_now(const struct flow *flow);
-void flow_stats(struct flow *flow, uint32_t job, struct flow_stats *stats);
-void flow_counters(const struct flow *flow, struct flow_counters *counters);
-"""
 
 
 @functools.cache
 def _library() -> tuple[Any, Any]:
-    return extension("flows", _DECLARATIONS, '#include "flow.h"\n', Path(__file__).resolve().parent)
+    folder = Path(__file__).resolve().parent
+    return extension("flows", declarations(folder / "flow.h"), '#include "flow.h"\n', folder)
 
 
 @dataclass(frozen=True)
@@ -70,7 +32,8 @@ class Rule:
     share of its burst that is sent, in `levels` steps. loss: what a full link loses, times the
     power `crowd` of the flows on it per packet that it holds. luck: standard deviation of the
     logarithm by which the weight of a burst of one connection differs; of n, by the square root of
-    n less. use: share of a link's rate that is used at all.
+    n less. use: share of a link's rate that is used at all. order: who has least left to send goes
+    first, whatever the weights and priorities.
     """
 
     name: str = "fair"
@@ -83,6 +46,7 @@ class Rule:
     crowd: float = 2.0
     luck: float = 0.0
     use: float = 1.0
+    order: bool = False
 
 
 @dataclass(frozen=True)
@@ -164,6 +128,7 @@ class FlowSimulator:
             "crowd": rule.crowd,
             "levels": rule.levels,
             "skip": skip,
+            "order": rule.order,
         }
         self._flow = self._ffi.gc(
             self._lib.flow_new(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -9,11 +10,12 @@ import numpy as np
 
 from mltcp_tools.clusters.fapes.inference import Kpa, Predictive, Scaler, Served, serve
 from mltcp_tools.clusters.fapes.policies import Fapes, Lyra
+from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.policies.orders import Fifo
 from mltcp_tools.clusters.policies.placing import pack
 from mltcp_tools.clusters.requests import Request, Service
 from mltcp_tools.clusters.rules import Treatment
-from mltcp_tools.clusters.simulate import Outcome, simulate_cluster
+from mltcp_tools.clusters.simulate import simulate_cluster
 from mltcp_tools.clusters.view import Policy
 from mltcp_tools.clusters.workload import Workload
 from mltcp_tools.errors import UsageError
@@ -24,12 +26,14 @@ ARMS = ("static", "lyra", "fapes")
 @dataclass(frozen=True)
 class Result:
     """An arm: its training outcome and what its requests waited. goodput: work that jobs did per
-    second until the last one arrived, in GPU seconds of the jobs alone."""
+    second until the last one arrived, in GPU seconds of the jobs alone. left_gpus: what inference
+    left of the cluster until then, in mean: about as much as goodput can be."""
 
     arm: str
     training: Outcome
     served: Served
     goodput: float
+    left_gpus: float
 
     def summary(self) -> dict[str, float | str | int]:
         """Times in seconds."""
@@ -38,6 +42,7 @@ class Result:
             **{k: v for k, v in self.training.summary().items() if k not in ("policy",)},
             "reclaimed": self.training.reclaimed,
             "goodput": self.goodput,
+            "left_gpus": self.left_gpus,
             "slo_attainment": self.served.slo_attainment,
             "wait_p99_s": float(np.percentile(self.served.waits_s, 99)),
             "inference_gpus_mean": float(np.mean(self.served.replicas)),
@@ -72,8 +77,19 @@ def compare(
         needs = [(0.0, inference_servers)] if arm == "static" else list(served.needs(topology.gpus))
         policy: Policy = {"static": _static, "lyra": Lyra, "fapes": Fapes}[arm]()
         outcome = simulate_cluster(workload, policy, treatment, needs=needs, mark_s=until_s)
-        results.append(Result(arm, outcome, served, outcome.marked_gpu_s / until_s))
+        left = topology.total_gpus - topology.gpus * _mean(needs, until_s)
+        results.append(Result(arm, outcome, served, outcome.marked_gpu_s / until_s, left))
     return results
+
+
+def _mean(needs: Sequence[tuple[float, int]], until_s: float) -> float:
+    """Of servers that are needed until then."""
+    ends = [*(at_s for at_s, _ in needs[1:]), math.inf]
+    spent = [
+        max(0.0, min(end_s, until_s) - at_s) * servers
+        for (at_s, servers), end_s in zip(needs, ends, strict=True)
+    ]
+    return sum(spent) / until_s
 
 
 def _static() -> Policy:

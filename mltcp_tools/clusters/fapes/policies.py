@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from mltcp_tools.clusters.models import Allocation
 from mltcp_tools.clusters.policies.goodput import speed
 from mltcp_tools.clusters.policies.orders import start_in_order
-from mltcp_tools.clusters.policies.placing import near, pack
+from mltcp_tools.clusters.policies.placing import near, pack, place_counts
 from mltcp_tools.clusters.simulate import RESTART_S
 from mltcp_tools.clusters.view import Decision, JobState, View
 
-PAYS = 4
+PAYS = 10
 """A job grows if that saves so many times what restarting it costs."""
 
 
@@ -48,16 +48,9 @@ class Fapes:
             if self._keeps(view, state, counts[state.number])
         }
         self._shrink(view, kept, counts)
-        free = view.free_without(kept)
-        decided = dict(kept)
-        for state in states:
-            want = min(counts[state.number], int(free.sum()))
-            if state.number in kept or want < min(options(state, state.job.gpus)):
-                continue
-            decided[state.number] = near(view, free, state, want)
-            for server, gpus in decided[state.number].items():
-                free[server] -= gpus
-        return decided
+        return place_counts(
+            view, kept, states, counts, lambda state: min(options(state, state.job.gpus))
+        )
 
     @staticmethod
     def _keeps(view: View, state: JobState, count: int) -> bool:

@@ -1,9 +1,11 @@
 """The controller: cores go to the inference server as its load asks, the rest to training.
 
 Cores are lent in UNITS; every tick the guard of FaPES (inference.Predictive) says how many the
-server is to have. Training has the others, and is run anew by torchrun with a worker for each, from
-its checkpoint, when that has lasted for HOLD_S. Everything the controller starts has a session of
-its own: if it is killed, server and training go on with what they have, and `stop` ends them later.
+server is to have. Training has the others: for each, an agent of torchrun with one worker is member
+of one elastic job. When a change has lasted for HOLD_S, agents join or leave; torchrun's rendezvous
+tells the others, and all workers go on together from their last checkpoint. Everything the
+controller starts has a session of its own: if it is killed, server and training go on with what
+they have, and `stop` ends them later.
 """
 
 from __future__ import annotations
@@ -28,6 +30,15 @@ from mltcp_tools.errors import BusyError, MltcpError
 UNITS = 4
 HOLD_S = 10.0
 STATE = "state.json"
+_RENDEZVOUS = {
+    "join_timeout": 300,
+    "last_call_timeout": 3,
+    "keep_alive_interval": 2,
+    "keep_alive_max_attempt": 3,
+    "read_timeout": 300,
+}
+"""Of torchrun, seconds: for a start on a busy host; for others to join who come at the same time;
+between an agent's signs of life, of which so many may be missing."""
 
 
 class Controller:
@@ -36,9 +47,8 @@ class Controller:
     def __init__(self, folder: Path, cores: float, service_s: float = 0.03) -> None:
         self._folder, self._unit = folder, cores / UNITS
         self._groups = {name: CpuGroup(name) for name in ("inference", "training")}
-        self._port = _free_port()
-        self._agent: subprocess.Popen[bytes] | None = None
-        self._workers = 0
+        self._port, self._meeting = _free_port(), _free_port()
+        self._agents: list[subprocess.Popen[bytes]] = []
         self._others: list[subprocess.Popen[bytes]] = []
         # A compressed trace rises and falls faster than a day does.
         self._scaler = Predictive(service_s, slots=1, hold_s=HOLD_S, stable_s=2 * HOLD_S)
@@ -77,30 +87,47 @@ class Controller:
             "inference": self._groups["inference"].limit(units * self._unit),
             "training": self._groups["training"].limit((UNITS - units) * self._unit),
         }
-        line = {"time": time.time(), "units": units, "cores": cores, "workers": self._workers}
+        line = {"time": time.time(), "units": units, "cores": cores, "workers": len(self._agents)}
         self._log.write(json.dumps(line) + "\n")
         if UNITS - units != self._asked:
             self._asked, self._since = UNITS - units, time.monotonic()
-        elif self._workers and self._workers != self._asked:
+        elif self._agents and len(self._agents) != self._asked:
             # Fewer soon, as they would share what one needs; more only when it lasts.
-            less = self._asked < self._workers
+            less = self._asked < len(self._agents)
             if time.monotonic() - self._since >= (HOLD_S / 2 if less else HOLD_S):
                 self._resize(self._asked)
 
     def _resize(self, workers: int) -> None:
-        """Run torchrun anew with so many workers; they go on at their last checkpoint."""
-        if self._agent is not None:
-            self._agent.send_signal(signal.SIGTERM)
+        """Agents join or leave until there are so many. The first one, who keeps the rendezvous,
+        always stays."""
+        while len(self._agents) < workers:
+            self._agents.append(self._start("training", self._agent(first=not self._agents)))
+        while len(self._agents) > workers:
+            leaving = self._agents.pop()
+            leaving.send_signal(signal.SIGTERM)
             try:
-                self._agent.wait(timeout=20)
+                leaving.wait(timeout=20)
             except subprocess.TimeoutExpired:
-                for pid in _session(self._agent.pid):
+                for pid in [*_children(leaving.pid), leaving.pid]:
                     _kill(pid)
-                self._agent.wait()
-        options = ["--standalone", f"--nproc-per-node={workers}", "--max-restarts=3"]
-        script = [str(Path(__file__).parent / "training.py"), str(self._folder)]
-        command = [sys.executable, "-m", "torch.distributed.run", *options, *script]
-        self._agent, self._workers = self._start("training", command), workers
+                leaving.wait()
+
+    def _agent(self, *, first: bool) -> list[str]:
+        """torchrun's agent of one worker, member of a job of 1 to UNITS - 1."""
+        conf = ",".join(f"{key}={value}" for key, value in _RENDEZVOUS.items())
+        options = [
+            f"--nnodes=1:{UNITS - 1}",
+            "--nproc-per-node=1",
+            "--rdzv-backend=c10d",
+            f"--rdzv-endpoint=127.0.0.1:{self._meeting}",
+            f"--rdzv-conf={conf},is_host={int(first)}",
+            "--rdzv-id=mltcp-live",
+            "--local-addr=127.0.0.1",
+            # Every change of members counts as a restart.
+            "--max-restarts=1000000",
+        ]
+        script = [str(Path(__file__).parent / "training.py"), self._file("")]
+        return [sys.executable, "-m", "torch.distributed.run", *options, *script]
 
     def _start(self, group: str | None, command: list[str]) -> subprocess.Popen[bytes]:
         out = (self._folder / "output.log").open("ab")
@@ -142,12 +169,13 @@ def stop(folder: Path) -> None:
         for pid, began in json.loads(state.read_text(encoding="utf-8"))["processes"]:
             # A number may have been given to another process meanwhile.
             if _began(pid) == began:
-                for child in _session(pid):
-                    _kill(child)
+                _kill(pid)
         state.unlink()
-    time.sleep(0.5)
     for name in ("inference", "training"):
-        CpuGroup(name, there=True).remove()
+        # torchrun's workers have sessions of their own, but not groups.
+        group = CpuGroup(name, there=True)
+        group.kill()
+        group.remove()
 
 
 def require_unused(folder: Path) -> None:
@@ -161,17 +189,10 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _session(leader: int) -> list[int]:
-    """The processes of a session."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if os.getsid(int(entry.name)) == leader:
-                    found.append(int(entry.name))
-            except ProcessLookupError:
-                continue
-    return found
+def _children(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(n) for n in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
 
 
 def _began(pid: int) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 
+from mltcp_tools.clusters.drawing import png
 from mltcp_tools.errors import UsageError
 
 matplotlib.use("Agg")
@@ -84,8 +84,4 @@ def draw(folder: Path, slo_s: float) -> bytes:
     latency.set_ylabel("latency, s")
     latency.set_yscale("log")
     latency.set_xlabel("seconds")
-    buffer = io.BytesIO()
-    figure.tight_layout()
-    figure.savefig(buffer, format="png", dpi=110)
-    plt.close(figure)
-    return buffer.getvalue()
+    return png(figure)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
+import time
 from pathlib import Path
 
 from mltcp_tools.errors import BusyError, HostError
@@ -50,6 +53,17 @@ class CpuGroup:
     def add(self, pid: int) -> None:
         """Take a process in; its children follow."""
         (self._path / "cgroup.procs").write_text(str(pid))
+
+    def kill(self) -> None:
+        """Kill all processes in it, and wait until they are gone."""
+        for _ in range(300):
+            pids = (self._path / "cgroup.procs").read_text().split()
+            if not pids:
+                return
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            time.sleep(0.1)
 
     def remove(self) -> None:
         """Move what is left in it back to the root, and remove it."""

@@ -1,7 +1,7 @@
 """The training job, run by torchrun: data parallel over Gloo, from its checkpoint on.
 
-Whenever its size changes, torchrun starts all workers anew; they go on at the step of the last
-checkpoint, which the first worker writes whole after every few steps.
+Whenever a member joins or leaves, torchrun starts all workers anew; they go on at the step of the
+last checkpoint, which the first worker writes whole after every few steps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A cluster as a PettingZoo ParallelEnv: leaves bid for jobs, a dispatcher orders them."""
+"""A cluster as a PettingZoo ParallelEnv: a dispatcher weighs jobs, leaves bid for them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from mltcp_tools.clusters.marl.features import (
     JOB,
     LEAF,
     SERVER,
+    WEIGHTS,
     Interference,
     Observation,
     candidates,
     observe,
-    place_by_bids,
 )
-from mltcp_tools.clusters.models import Allocation
+from mltcp_tools.clusters.marl.plan import ROUND_S, decide
+from mltcp_tools.clusters.outcome import Outcome
+from mltcp_tools.clusters.policies.goodput import speed
 from mltcp_tools.clusters.rules import treatment
-from mltcp_tools.clusters.simulate import ClusterSimulator, Outcome
-from mltcp_tools.clusters.view import Decision, JobState, View
+from mltcp_tools.clusters.simulate import ClusterSimulator
+from mltcp_tools.clusters.view import Decision, View
 from mltcp_tools.clusters.workload import Workload
 
 
@@ -33,7 +35,7 @@ class Driven:
     """A policy whose decisions come from the environment."""
 
     name = "marl"
-    round_s: float | None = None
+    round_s: float | None = ROUND_S
 
     def decide(self, view: View) -> Decision:
         """Not asked: the environment drives the simulator itself."""
@@ -41,14 +43,19 @@ class Driven:
 
 
 class ClusterEnv(ParallelEnv):  # type: ignore[misc]
-    """One step is one job placed. Rewards are shared: minus the time that jobs lost since the step
-    before, by waiting or by predicted interference, over all jobs' lone time.
+    """One step is one decision: at an arrival, an end, or in a round of ROUND_S.
 
-    Agents are `dispatcher`, whose action is one of the CANDIDATES shortest waiting jobs or, last,
-    to wait, and `leaf-0`, `leaf-1`, …, whose action is a bid of 0 to BIDS - 1.
+    The reward is shared: minus the time that all jobs under way spent since the step before, plus
+    PROGRESS times what they are predicted to have done meanwhile, over all jobs' lone time. What
+    they do adds up to the same whoever decides; it tells at once what a decision is worth.
+
+    Agents are `dispatcher`, whose action is a weight (WEIGHTS) for each of the CANDIDATES shortest
+    jobs, and `leaf-0`, `leaf-1`, …, whose action is a bid of 0 to BIDS - 1: who bids more has jobs
+    placed first.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"name": "mltcp-cluster-v1"}
+    metadata: ClassVar[dict[str, Any]] = {"name": "mltcp-cluster-v2"}
+    PROGRESS = 0.5
 
     def __init__(self, workload: Workload, how: str, interference: Interference) -> None:
         self._workload, self._how, self._interference = workload, how, interference
@@ -63,20 +70,21 @@ class ClusterEnv(ParallelEnv):  # type: ignore[misc]
         }
         boxes = {name: spaces.Box(-np.inf, np.inf, shape) for name, shape in sizes.items()}
         self._sees = {
-            agent: spaces.Dict(boxes | {"possible": spaces.MultiBinary(CANDIDATES)})
+            agent: spaces.Dict(boxes | {"present": spaces.MultiBinary(CANDIDATES)})
             for agent in self.possible_agents
         }
-        self._does = {
-            agent: spaces.Discrete(CANDIDATES + 1 if agent == "dispatcher" else BIDS)
-            for agent in self.possible_agents
+        self._does: dict[str, Any] = {
+            agent: spaces.Discrete(BIDS) for agent in self.possible_agents[1:]
         }
+        self._does["dispatcher"] = spaces.MultiDiscrete([len(WEIGHTS)] * CANDIDATES)
+        self._scale_s = scale_s(workload)
 
     def observation_space(self, agent: str) -> Any:
         """All agents see the whole graph."""
         return self._sees[agent]
 
     def action_space(self, agent: str) -> Any:
-        """A job for the dispatcher, a bid for a leaf."""
+        """Weights of jobs for the dispatcher, a bid for a leaf."""
         return self._does[agent]
 
     def reset(
@@ -86,13 +94,8 @@ class ClusterEnv(ParallelEnv):  # type: ignore[misc]
         self._simulator = ClusterSimulator(self._workload, Driven(), treatment(self._how))
         self._asking: Generator[View, Decision, None] = self._simulator.decisions()
         self._view: View | None = next(self._asking)
-        self._scale_s = float(
-            np.mean([job.iterations * job.model.compute_s for job in self._workload.jobs])
-        )
-        self._slow: dict[int, float] = {}
         self.agents = list(self.possible_agents)
-        self._begin()
-        self._advance()
+        self._look()
         return self._seen(), {agent: {} for agent in self.agents}
 
     @property
@@ -106,21 +109,17 @@ class ClusterEnv(ParallelEnv):  # type: ignore[misc]
         return self._observation
 
     def step(
-        self, actions: dict[str, int]
+        self, actions: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, Any]]:
-        """Place a job, or wait until something happens."""
+        """Divide the GPUs anew, and go on until something happens."""
         assert self._view is not None
-        choice = int(actions["dispatcher"])
         bids = np.array([int(actions[agent]) for agent in self.possible_agents[1:]])
-        reward = 0.0
-        if not self._placed:
-            choice = min(choice, len(self._chosen) - 1)  # nothing else would ever happen
-        if choice < len(self._chosen):
-            state = self._chosen[choice]
-            self._place(state, place_by_bids(self._view, self._free, state.job.gpus, bids))
-        else:
-            reward = self._pass()
-        reward += self._advance()
+        weights = {
+            state.number: WEIGHTS[int(each)]
+            for state, each in zip(self._chosen, actions["dispatcher"], strict=False)
+        }
+        decision = decide(self._view, weights, bids, self._interference.slowdown)
+        reward = self._pass(decision)
         over = self._view is None
         agents = list(self.agents)
         if over:
@@ -133,52 +132,36 @@ class ClusterEnv(ParallelEnv):  # type: ignore[misc]
             {agent: {} for agent in agents},
         )
 
-    def _begin(self) -> None:
-        assert self._view is not None
-        self._free = self._view.free.copy()
-        self._placed: dict[int, Allocation] = {
-            state.number: state.allocation for state in self._view.running
-        }
-        self._look()
-
     def _look(self) -> None:
         assert self._view is not None
-        self._chosen = candidates(self._view, self._free, self._placed)
-        self._observation = observe(self._view, self._free, self._chosen, self._scale_s)
+        self._chosen = candidates(self._view)
+        self._observation = observe(self._view, self._chosen, self._scale_s, self._interference)
 
-    def _place(self, state: JobState, allocation: Allocation) -> None:
-        assert self._view is not None
-        self._slow[state.number] = self._interference.slowdown(self._view, state, allocation)
-        self._placed[state.number] = allocation
-        for server, gpus in allocation.items():
-            self._free[server] -= gpus
-        self._look()
-
-    def _advance(self) -> float:
-        """On to the next instant at which a job could be placed; the time lost until then."""
-        reward = 0.0
-        while self._view is not None and not self._chosen:
-            reward += self._pass()
-        return reward
-
-    def _pass(self) -> float:
-        assert self._view is not None
-        before_s, waiting = self._view.now_s, len(self._view.waiting) - self._started()
-        lost = waiting + sum(1 - 1 / self._slow.get(number, 1.0) for number in self._placed)
+    def _pass(self, decision: Decision) -> float:
+        """On to the next decision; the reward of the time until then."""
+        before = self._view
+        assert before is not None
+        states = {s.number: s for s in (*before.running, *before.waiting)}
+        predicted = sum(
+            speed(before, states[number], sum(places.values()))
+            / self._interference.slowdown(before, states[number], places)
+            for number, places in decision.items()
+        )
         try:
-            self._view = self._asking.send(self._placed)
+            self._view = self._asking.send(decision)
         except StopIteration:
             self._view = None
-            self._chosen = []
             return 0.0
-        passed_s = self._view.now_s - before_s
-        self._begin()
-        return -lost * passed_s / (self._scale_s * len(self._workload.jobs))
-
-    def _started(self) -> int:
-        assert self._view is not None
-        return sum(state.number in self._placed for state in self._view.waiting)
+        passed_s = self._view.now_s - before.now_s
+        self._look()
+        lost_s = (len(states) - self.PROGRESS * predicted) * passed_s
+        return -lost_s / (self._scale_s * len(self._workload.jobs))
 
     def _seen(self, agents: list[str] | None = None) -> dict[str, Any]:
-        seen = vars(self._observation) | {"possible": self._observation.possible.astype(np.int8)}
+        seen = vars(self._observation) | {"present": self._observation.present.astype(np.int8)}
         return dict.fromkeys(self.agents if agents is None else agents, seen)
+
+
+def scale_s(workload: Workload) -> float:
+    """A typical job's length, in seconds."""
+    return float(np.mean([job.iterations * job.model.compute_s for job in workload.jobs]))

@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
 
+from mltcp_tools.clusters.drawing import png
+from mltcp_tools.clusters.marl.env import scale_s
+from mltcp_tools.clusters.marl.features import Interference
+from mltcp_tools.clusters.marl.network import Agents
 from mltcp_tools.clusters.marl.policy import Marl
-from mltcp_tools.clusters.marl.train import Curriculum, load, save, train
+from mltcp_tools.clusters.marl.train import Curriculum, Trained, load, save, train
 from mltcp_tools.clusters.policies import policy
-from mltcp_tools.clusters.rules import treatment
+from mltcp_tools.clusters.rules import Treatment
 from mltcp_tools.clusters.simulate import simulate_cluster
+from mltcp_tools.clusters.view import Policy
 from mltcp_tools.clusters.workload import Workload
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 HELD_OUT = 1_000_000
-RIVALS = ("fifo", "srtf", "las", "themis", "packed", "network", "cassini")
+RIVALS = ("fifo", "srtf", "las", "themis", "packed", "network", "cassini", "goodput")
 
 
 @dataclass(frozen=True)
 class Result:
-    """Mean completion times in seconds on the held-out workloads: by training seed, by rival."""
+    """Mean completion times in seconds on held-out workloads: by training seed, with agents that
+    weren't trained, and by rival. curves: each seed's learning curve."""
 
+    held_out: str
     learned_s: dict[int, float]
+    untrained_s: float
     rivals_s: dict[str, float]
     curves: dict[int, list[float]]
 
@@ -47,71 +55,88 @@ class Result:
         half = t * float(gains.std(ddof=1)) / np.sqrt(len(gains))
         return float(gains.mean()), float(gains.mean() - half), float(gains.mean() + half)
 
+    def document(self) -> dict[str, Any]:
+        """As JSON has it."""
+        mean, low, high = self.gains()
+        return {
+            "held_out": self.held_out,
+            "learned_s": self.learned_s,
+            "untrained_s": self.untrained_s,
+            "rivals_s": self.rivals_s,
+            "best_rival": self.best,
+            "gain": mean,
+            "gain_low": None if low != low else low,
+            "gain_high": None if high != high else high,
+            "gain_untrained": 1 - self.untrained_s / self.rivals_s[self.best],
+        }
 
-def scale_s(workload: Workload) -> float:
-    """A typical job's length, as the environment has it."""
-    return float(np.mean([job.iterations * job.model.compute_s for job in workload.jobs]))
 
-
-def train_and_evaluate(
+def train_seeds(
     seeds: Sequence[int],
     rounds: int,
     folder: Path,
-    held_out: int = 10,
     curriculum: Curriculum | None = None,
     said: Callable[[int, int, float], None] = lambda seed, number, ratio: None,
-) -> Result:
-    """Train agents with every seed, unless their checkpoint is there, and compare all.
+) -> dict[int, Trained]:
+    """Agents trained with every seed, unless their checkpoint is there.
 
-    said: hears seed, round and completion time over that of the shortest job first.
+    said: hears seed, round and completion time over that of `goodput`.
     """
-    import torch
-
     curriculum = curriculum or Curriculum()
     folder.mkdir(parents=True, exist_ok=True)
-    learned: dict[int, float] = {}
-    curves: dict[int, list[float]] = {}
-    workloads = [curriculum.workload(HELD_OUT + n) for n in range(held_out)]
+    found = {}
     for seed in seeds:
         file = folder / f"agents-{seed}-{rounds}.pt"
         if not file.is_file():
-            save(
-                *train(
-                    seed,
-                    rounds,
-                    curriculum=curriculum,
-                    said=lambda number, ratio, seed=seed: said(seed, number, ratio),  # type: ignore[misc]
-                ),
-                file,
+            trained = train(
+                seed,
+                rounds,
+                curriculum=curriculum,
+                said=lambda number, ratio, seed=seed: said(seed, number, ratio),  # type: ignore[misc]
             )
-        agents, _ = load(file)
-        curves[seed] = torch.load(file, weights_only=True)["curve"]
-        times = [_completion_s(each, Marl(agents, scale_s(each)), curriculum) for each in workloads]
-        learned[seed] = float(np.mean(times))
-    rivals = {
-        name: float(np.mean([_completion_s(each, policy(name), curriculum) for each in workloads]))
-        for name in RIVALS
-    }
-    return Result(learned, rivals, curves)
+            save(trained, file)
+        found[seed] = load(file)
+    return found
 
 
-def _completion_s(workload: Workload, chosen: object, curriculum: Curriculum) -> float:
-    how = treatment(curriculum.treatment)
-    outcome = simulate_cluster(workload, chosen, how)  # type: ignore[arg-type]
-    return float(outcome.summary()["completion_mean_s"])
+def drawn(held_out: int, curriculum: Curriculum | None = None) -> list[Workload]:
+    """Workloads like those that agents are trained on, of seeds that training never uses."""
+    curriculum = curriculum or Curriculum()
+    return [curriculum.workload(HELD_OUT + n) for n in range(held_out)]
 
 
-def draw_curves(result: Result) -> bytes:
+def evaluate(
+    held_out: str,
+    workloads: Sequence[Workload],
+    trained: Mapping[int, Trained],
+    how: Treatment,
+    rivals: Sequence[str] = RIVALS,
+) -> Result:
+    """Trained and untrained agents and every rival on the workloads."""
+
+    def mean_s(policies: Callable[[Workload], Policy]) -> float:
+        outcomes = [simulate_cluster(each, policies(each), how) for each in workloads]
+        return float(np.mean([each.summary()["completion_mean_s"] for each in outcomes]))
+
+    def marl_s(each: Trained) -> float:
+        return mean_s(lambda workload: Marl(each.agents, each.interference, scale_s(workload)))
+
+    untrained = Trained(Agents(), Interference(), [])
+    return Result(
+        held_out,
+        {seed: marl_s(each) for seed, each in trained.items()},
+        marl_s(untrained),
+        {name: mean_s(lambda _, name=name: policy(name)) for name in rivals},  # type: ignore[misc]
+        {seed: each.curve for seed, each in trained.items()},
+    )
+
+
+def draw_curves(curves: Mapping[int, Sequence[float]]) -> bytes:
     """Learning curves as PNG."""
     figure, axis = plt.subplots(figsize=(6, 3.2))
-    for seed, curve in result.curves.items():
+    for seed, curve in curves.items():
         axis.plot(range(1, len(curve) + 1), curve, label=f"seed {seed}", linewidth=1)
-    axis.axhline(1.0, color="black", linewidth=0.5)
     axis.set_xlabel("round")
-    axis.set_ylabel("completion time over srtf's")
+    axis.set_ylabel("completion time over goodput's")
     axis.legend(fontsize=8)
-    buffer = io.BytesIO()
-    figure.tight_layout()
-    figure.savefig(buffer, format="png", dpi=110)
-    plt.close(figure)
-    return buffer.getvalue()
+    return png(figure)

@@ -2,104 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from mltcp_tools.clusters.models import Allocation
-from mltcp_tools.clusters.policies.placing import take, uplink_load
-from mltcp_tools.clusters.view import Ints, JobState, View
+from mltcp_tools.clusters.policies.goodput import speed
+from mltcp_tools.clusters.policies.placing import uplink_load
+from mltcp_tools.clusters.view import JobState, View
 
 Floats = npt.NDArray[np.float32]
-CANDIDATES = 8
-SERVER, LEAF, JOB, GLOBAL = 3, 3, 7, 4
+CANDIDATES = 24
+SERVER, LEAF, JOB, GLOBAL = 3, 3, 10, 5
+WEIGHTS = (0.0, 0.25, 1.0, 4.0)
+"""What the dispatcher can say that a job is worth."""
+USUAL = 2
+"""The weight that is given to jobs beyond the CANDIDATES shortest."""
 BIDS = 4
 
 
 @dataclass(frozen=True)
 class Observation:
     """servers: shape (leaves, servers of one, SERVER). leaves: (leaves, LEAF). jobs: (CANDIDATES,
-    JOB). possible: which of those may be chosen. whole: (GLOBAL,)."""
+    JOB). present: which of those are jobs. whole: (GLOBAL,)."""
 
     servers: Floats
     leaves: Floats
     jobs: Floats
-    possible: npt.NDArray[np.bool_]
+    present: npt.NDArray[np.bool_]
     whole: Floats
 
 
-def candidates(view: View, free: Ints, placed: Mapping[int, Allocation]) -> list[JobState]:
-    """The waiting jobs that the dispatcher chooses from: the shortest that fit, then by arrival."""
-    room = int(free.sum())
-    fitting = [s for s in view.waiting if s.number not in placed and s.job.gpus <= room]
-    fitting.sort(key=lambda s: (view.remaining_s(s), s.number))
-    return fitting[:CANDIDATES]
+def candidates(view: View) -> list[JobState]:
+    """The jobs that the dispatcher weighs: those with the least to do, running or not."""
+    states = sorted((*view.running, *view.waiting), key=lambda s: (view.remaining_s(s), s.number))
+    return states[:CANDIDATES]
 
 
-def observe(view: View, free: Ints, chosen: Sequence[JobState], scale_s: float) -> Observation:
+def observe(
+    view: View, chosen: Sequence[JobState], scale_s: float, interference: Interference
+) -> Observation:
     """The graph with its features, most of them shares of 1. scale_s: a typical job's length."""
     topology = view.topology
     leaves, leaf = topology.leaves, topology.leaf
     padded = np.zeros(leaves * leaf)
-    padded[: len(free)] = free
+    padded[: len(view.free)] = view.free
     rooms = padded.reshape(leaves, leaf) / topology.gpus
     servers = np.stack([rooms, rooms == 1.0, rooms == 0.0], axis=2)
     load = np.asarray(uplink_load(view)) * 8 * topology.oversubscription
     load = load / (topology.rate_bps * topology.nics * leaf)
     below = np.stack([rooms.mean(axis=1), load, (rooms == 1.0).mean(axis=1)], axis=1)
     jobs = np.zeros((CANDIDATES, JOB))
-    possible = np.zeros(CANDIDATES, dtype=bool)
+    present = np.zeros(CANDIDATES, dtype=bool)
     for place, state in enumerate(chosen):
-        possible[place] = True
-        jobs[place] = (
-            state.job.gpus / topology.total_gpus,
-            np.log1p(view.remaining_s(state) / scale_s),
-            np.log1p((view.now_s - state.job.arrival_s) / scale_s),
-            comm_share(state),
-            float((rooms.sum(axis=1) * topology.gpus >= state.job.gpus).any()),
-            float((rooms * topology.gpus >= state.job.gpus).any()),
-            np.log1p(view.remaining_s(state) * state.job.gpus / (scale_s * topology.total_gpus)),
-        )
+        present[place] = True
+        jobs[place] = _of_job(view, state, scale_s, interference)
+    total = topology.total_gpus
+    asked = sum(state.job.gpus for state in (*view.running, *view.waiting))
     whole = (
         rooms.mean(),
         len(view.waiting) / 32,
         len(view.running) / 32,
         load.mean(),
+        np.log1p(asked / total),
     )
     return Observation(
         servers.astype(np.float32),
         below.astype(np.float32),
         jobs.astype(np.float32),
-        possible,
+        present,
         np.array(whole, dtype=np.float32),
+    )
+
+
+def _of_job(
+    view: View, state: JobState, scale_s: float, interference: Interference
+) -> tuple[float, ...]:
+    total, server = view.topology.total_gpus, view.topology.gpus
+    left_s, have = view.remaining_s(state), sum(state.allocation.values())
+    slow = interference.slowdown(view, state, state.allocation) if have else 1.0
+    return (
+        state.job.gpus / total,
+        float(np.log1p(left_s / scale_s)),
+        float(np.log1p((view.now_s - state.job.arrival_s) / scale_s)),
+        comm_share(state),
+        float(state.running),
+        have / total,
+        min(3.0, slow - 1),
+        min(3.0, speed(view, state, have) / slow),
+        min(3.0, speed(view, state, min(server, state.job.gpus))),
+        float(np.log1p(left_s * state.job.gpus / (scale_s * total))),
     )
 
 
 def comm_share(state: JobState) -> float:
     """Share of its lone iteration in which the job sends."""
     return max(0.0, 1 - state.job.model.compute_s / state.lone_s)
-
-
-def place_by_bids(view: View, free: Ints, gpus: int, bids: npt.NDArray[np.int64]) -> Allocation:
-    """The job goes to the leaves that bid highest; of equals, where it fits whole and most fully.
-
-    Below a leaf it takes the fullest server that holds it, else whole servers first.
-    """
-    leaves = np.arange(len(free)) // view.topology.leaf
-    room = np.bincount(leaves, weights=free)
-    fits = room >= gpus
-    left = np.where(fits, room - gpus, view.topology.total_gpus - room)
-    order = np.lexsort((left, ~fits, -bids))
-    servers: list[int] = []
-    for leaf in order.tolist():
-        own = np.flatnonzero(leaves == leaf)
-        whole = own[free[own] >= gpus]
-        if not servers and whole.size:
-            return {int(whole[np.argmin(free[whole])]): gpus}
-        servers += own[np.argsort(-free[own], kind="stable")].tolist()
-    return take(free, servers, gpus)
 
 
 class Interference:
@@ -138,5 +138,7 @@ class Interference:
         return float(np.mean(np.abs(table @ self.weights - target)))
 
     def slowdown(self, view: View, state: JobState, allocation: Allocation) -> float:
-        """At least 1."""
+        """At least 1; inside one server nobody contends."""
+        if len(allocation) < 2:
+            return 1.0
         return 1 + max(0.0, float(self.features(view, state, allocation) @ self.weights))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 
 from mltcp_tools.clusters.models import Allocation
-from mltcp_tools.clusters.policies.placing import near
+from mltcp_tools.clusters.policies.placing import place_counts
 from mltcp_tools.clusters.view import Decision, JobState, View
 
 NOISE_SCALE = 4.0
@@ -70,16 +70,7 @@ class Goodput:
             for state in view.running
             if between or self._keeps(state, counts[state.number])
         }
-        free = view.free_without(kept)
-        decided = dict(kept)
-        for state in states:
-            want = min(counts[state.number], int(free.sum()))
-            if state.number in kept or not want:
-                continue
-            decided[state.number] = near(view, free, state, want)
-            for server, gpus in decided[state.number].items():
-                free[server] -= gpus
-        return decided
+        return place_counts(view, kept, states, counts, lambda state: 1)
 
     @staticmethod
     def _keeps(state: JobState, count: int) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
 from mltcp_tools.clusters.models import Allocation
-from mltcp_tools.clusters.view import Ints, JobState, View
+from mltcp_tools.clusters.view import Decision, Ints, JobState, View
 
 Place = Callable[[View, Ints, JobState, int], Allocation]
 """GPUs for a job out of `free` (of each server), so many; there are enough."""
@@ -24,6 +24,29 @@ def take(free: Ints, servers: Iterable[int], gpus: int) -> dict[int, int]:
             taken[int(server)] = have
             gpus -= have
     return taken
+
+
+def place_counts(
+    view: View,
+    kept: Decision,
+    states: Iterable[JobState],
+    counts: Mapping[int, int],
+    least: Callable[[JobState], int],
+) -> Decision:
+    """Places near to each other for the jobs that aren't kept, of as many GPUs as are to be had.
+
+    counts: GPUs that each job should have, by number. least: below which a job isn't run.
+    """
+    free = view.free_without(kept)
+    decided = dict(kept)
+    for state in states:
+        want = min(counts[state.number], int(free.sum()))
+        if state.number in kept or want < least(state):
+            continue
+        decided[state.number] = near(view, free, state, want)
+        for server, gpus in decided[state.number].items():
+            free[server] -= gpus
+    return decided
 
 
 def pack(view: View, free: Ints, state: JobState, gpus: int) -> Allocation:

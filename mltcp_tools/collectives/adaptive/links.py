@@ -9,6 +9,9 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
+PROBE_ERROR = 0.15
+"""By which two probes of equal links may differ."""
+
 Floats = npt.NDArray[np.float64]
 
 
@@ -31,9 +34,13 @@ class Links:
 
     @classmethod
     def measured(cls, rates: Floats, latencies: Floats) -> Links:
-        """From probes between pairs: a host's own link is as fast as its fastest pair."""
-        pairs = np.where(np.eye(len(rates), dtype=bool), 0.0, rates)
-        return cls(rates, pairs.max(axis=1), pairs.max(axis=0), latencies)
+        """From probes between pairs: a host's own link is as fast as its fastest pair.
+
+        Rates that differ by less than a probe's error count as equal, or the plan would follow the
+        noise with many trees where one does.
+        """
+        pairs = np.where(np.eye(len(rates), dtype=bool), 0.0, _levelled(rates))
+        return cls(pairs, pairs.max(axis=1), pairs.max(axis=0), latencies)
 
     @classmethod
     def star(cls, rates: Floats, latency: float = 1e-4) -> Links:
@@ -42,7 +49,27 @@ class Links:
         return cls(pairs, rates.copy(), rates.copy(), np.full(pairs.shape, latency))
 
 
-def bound_s(links: Links, size: int) -> float:
+def _levelled(rates: Floats) -> Floats:
+    """Each rate replaced by the mean of those at most PROBE_ERROR above the lowest of its group."""
+    levelled = rates.copy()
+    left = np.unique(rates[rates > 0])
+    while left.size:
+        group = left[left <= left[0] * (1 + PROBE_ERROR)]
+        levelled[(rates >= group[0]) & (rates <= group[-1])] = group.mean()
+        left = left[group.size :]
+    return levelled
+
+
+def ring_s(links: Links, size: float) -> float:
+    """Seconds of a ring in the ranks' order: 2(n-1) steps, each of size/n over its slowest link."""
+    count = links.hosts
+    if count < 2:
+        return 0.0
+    slowest = min(links.rates[i, (i + 1) % count] for i in range(count))
+    return float(2 * (count - 1) / count * size * 8 / slowest)
+
+
+def bound_s(links: Links, size: float) -> float:
     """Seconds that no all-reduce of `size` bytes among hosts beats, without help from the network.
 
     What host v gets depends on all of what u has, so `size` bytes cross every cut between them:

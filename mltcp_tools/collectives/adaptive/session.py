@@ -12,15 +12,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mltcp_tools.collectives.adaptive.links import ring_s
 from mltcp_tools.collectives.adaptive.mesh import Gather, Mesh, receive_into
 from mltcp_tools.collectives.adaptive.probe import measure
 from mltcp_tools.collectives.adaptive.strategy import Strategy, find_strategy
 from mltcp_tools.collectives.adaptive.trees import Tree
 from mltcp_tools.collectives.session import SessionError
 
-CHUNK_BYTES = 65_536
+CHUNK_S = 0.004
+"""Of the planned time of a chunk: short, for each hop begins when a chunk has come whole."""
+
+LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES = 8_192, 65_536
+TREES_FROM = 1.1
+"""How many times a ring's time must be the trees', to be worth more connections than a ring's."""
+
+TRIAL_BYTES = 1_000_000
+"""Of the array by which that is tried when a plan is made."""
+
 REPLAN_EVERY = 16
 """Collectives between looks at whether the plan is still right."""
+
+WATCHED_BYTES = 500_000
+"""Smaller arrays take their time for other reasons than the links' rates."""
 
 REPLAN_FROM = 1.3
 """How many times longer than at best since the plan was made, for a new one."""
@@ -33,10 +46,20 @@ class AdaptiveSession:
 
     All ranks make one, and call `reduce` with arrays of equal size and type. Every rank gets the
     same bits: a root's sum goes to all.
+
+    ring: sums an array in place, where no trees promise to be sooner; None for trees always.
+    plan_bytes: of the array that the plan is made for.
     """
 
-    def __init__(self, mesh: Mesh, gather: Gather, *, plan_bytes: int = 10_000_000) -> None:
-        self.mesh, self._gather = mesh, gather
+    def __init__(
+        self,
+        mesh: Mesh,
+        gather: Gather,
+        *,
+        ring: Callable[[Array], None] | None = None,
+        plan_bytes: int = 10_000_000,
+    ) -> None:
+        self.mesh, self._gather, self._ring = mesh, gather, ring
         self._plan_bytes = plan_bytes
         self._done = 0
         self.plans = 0
@@ -48,6 +71,36 @@ class AdaptiveSession:
         chosen = find_strategy(links, self._plan_bytes) if self.mesh.rank == 0 else None
         strategy: Strategy = self._gather(chosen)[0]
         self.strategy = strategy
+        in_a_ring_s = ring_s(links, self._plan_bytes)
+        self.uses_ring = self._ring is not None and in_a_ring_s < TREES_FROM * strategy.seconds
+        self.planned_s = in_a_ring_s if self.uses_ring else strategy.seconds
+        per_s = self._plan_bytes / strategy.seconds if strategy.seconds else np.inf
+        self._chunk_bytes = int(np.clip(CHUNK_S * per_s, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES))
+        self._best_ratio = float("inf")
+        self._ratios: list[float] = []
+        self.plans += 1
+        self._parts: list[_Part] = []
+        if not self.uses_ring:
+            self._connect(strategy)
+            if self._ring is not None and not self._trees_are_sooner(self._ring):
+                self.uses_ring, self.planned_s = True, in_a_ring_s
+                self.mesh.disconnect()
+
+    def _trees_are_sooner(self, ring: Callable[[Array], None]) -> bool:
+        """Whether they keep their promise: probes may err, and hosts may be slower than links."""
+        took = []
+        for reduce in (ring, self._along_trees):
+            seconds = []
+            for _ in range(2):  # the first is to warm up
+                array = np.zeros(TRIAL_BYTES // 4, dtype=np.float32)
+                self._gather(None)
+                begin = time.monotonic()
+                reduce(array)
+                seconds.append(time.monotonic() - begin)
+            took.append(max(self._gather(seconds[1])))
+        return bool(took[0] >= TREES_FROM * took[1])
+
+    def _connect(self, strategy: Strategy) -> None:
         wanted = []
         for number, tree in enumerate(strategy.trees):
             for host in range(self.mesh.world):
@@ -56,16 +109,20 @@ class AdaptiveSession:
                     wanted.append((2 * number + 1, tree.spread[host], host))
         connections = self.mesh.connect(wanted)
         self._parts = [
-            _Part(self.mesh.rank, tree, number, connections)
+            _Part(self.mesh.rank, tree, number, connections, self._chunk_bytes)
             for number, tree in enumerate(strategy.trees)
         ]
-        self._best_ratio = float("inf")
-        self._ratios: list[float] = []
-        self.plans += 1
 
     def reduce(self, array: Array) -> None:
         """Sum a flat array in place. Raises SessionError; some ranks may have the sum then."""
         begin = time.monotonic()
+        if self.uses_ring and self._ring:
+            self._ring(array)
+        else:
+            self._along_trees(array)
+        self._watch(array.nbytes, time.monotonic() - begin)
+
+    def _along_trees(self, array: Array) -> None:
         ends = np.cumsum([0.0, *self.strategy.shares])
         places = np.round(ends / ends[-1] * array.size).astype(int)
         errors: list[Exception] = []
@@ -79,14 +136,13 @@ class AdaptiveSession:
             thread.join()
         if errors:
             raise SessionError(f"A transfer along a tree failed ({errors[0]}).")
-        self._watch(array.nbytes, time.monotonic() - begin)
 
     def _watch(self, size: int, seconds: float) -> None:
         """Plan anew where the links have become slower than the plan supposes."""
-        predicted = self.strategy.seconds * size / self._plan_bytes
+        predicted = self.planned_s * size / self._plan_bytes
         self._ratios.append(seconds / predicted if predicted else 1.0)
         self._done += 1
-        if self._done % REPLAN_EVERY or size < 8 * CHUNK_BYTES:
+        if self._done % REPLAN_EVERY or size < WATCHED_BYTES:
             return
         slowest = max(self._gather(float(np.median(self._ratios))))
         self._ratios.clear()
@@ -110,7 +166,9 @@ class _Part:
         tree: Tree,
         number: int,
         connections: dict[tuple[int, int, int], socket.socket],
+        chunk_bytes: int,
     ) -> None:
+        self._chunk_bytes = chunk_bytes
         hosts = range(len(tree.gather))
         up, down = 2 * number, 2 * number + 1
         others = [host for host in hosts if host != tree.root]
@@ -137,7 +195,7 @@ class _Part:
         return [threading.Thread(target=guarded, args=(work,)) for work in (self._up, self._down)]
 
     def _up(self, array: Array, summed: queue.SimpleQueue[Array | None]) -> None:
-        step = max(1, CHUNK_BYTES // array.itemsize)
+        step = max(1, self._chunk_bytes // array.itemsize)
         other = np.empty(step, dtype=array.dtype)
         for first in range(0, array.size, step):
             chunk = array[first : first + step]
@@ -150,7 +208,7 @@ class _Part:
                 summed.put(chunk)
 
     def _down(self, array: Array, summed: queue.SimpleQueue[Array | None]) -> None:
-        step = max(1, CHUNK_BYTES // array.itemsize)
+        step = max(1, self._chunk_bytes // array.itemsize)
         for first in range(0, array.size, step):
             if self.source is None:
                 chunk = summed.get()

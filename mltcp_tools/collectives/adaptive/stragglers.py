@@ -3,8 +3,10 @@
 Rank 0 hears from each rank when it has its values, and says when to go and whose values count.
 Late ranks take part all the same, as relays, by a thread of their own and with zeros: the trees
 stay whole. What a late rank had is added to its values of the same size next time, so nothing is
-lost, only late (a gradient one step old, for that rank's share of the batch). Ranks that are more
-than MOST_BEHIND collectives behind are waited for.
+lost, only late (a gradient one step old, for that rank's share of the batch). Ranks that are
+MOST_BEHIND collectives behind are waited for, unless they have been silent for a stated time: these
+are out, and the others go on. One that returns gets all the sums in their order, and is waited for
+again.
 """
 
 from __future__ import annotations
@@ -37,9 +39,13 @@ Array = npt.NDArray[np.float32]
 class Coordinator(threading.Thread):
     """Rank 0's: decides from the messages of all ranks, its own among them."""
 
-    def __init__(self, connections: dict[int, socket.socket], world: int) -> None:
+    def __init__(
+        self, connections: dict[int, socket.socket], world: int, silent_s: float | None
+    ) -> None:
+        """silent_s: seconds after which a rank that is far behind is out; None for never."""
         super().__init__(daemon=True)
-        self._connections, self._world = connections, world
+        self._connections, self._world, self._silent_s = connections, world, silent_s
+        self._heard_s = [time.monotonic()] * world
         self._ready_s: dict[int, dict[int, float]] = {}  # collective: rank: when it was ready
         self._bytes: dict[int, int] = {}
         self._next = [0] * world  # of each rank, the first collective that it isn't ready for
@@ -70,7 +76,9 @@ class Coordinator(threading.Thread):
         if self._bytes.setdefault(number, size) != size or number != self._next[rank]:
             raise OSError("ranks asked for different collectives")
         self._next[rank] = number + 1
-        self._ready_s.setdefault(number, {})[rank] = time.monotonic()
+        self._heard_s[rank] = time.monotonic()
+        if number >= self._going:
+            self._ready_s.setdefault(number, {})[rank] = self._heard_s[rank]
 
     def _go_where_due(self) -> float | None:
         """Say go as often as it is time to; seconds until the next time, None without any."""
@@ -91,10 +99,19 @@ class Coordinator(threading.Thread):
         if set(ready) | self._gone == set(range(self._world)):
             return 0.0
         whole_s = self.whole_s.get(self._bytes[self._going])
-        staying = [n for rank, n in enumerate(self._next) if rank not in self._gone]
-        behind = self._going - min(staying)
-        if whole_s is None or behind >= MOST_BEHIND:
+        if whole_s is None:
             return None
+        awaited_s = [
+            heard_s
+            for rank, (after, heard_s) in enumerate(zip(self._next, self._heard_s, strict=True))
+            if rank not in self._gone and self._going - after >= MOST_BEHIND
+        ]
+        if awaited_s:
+            if self._silent_s is None:
+                return None
+            left_s = max(awaited_s) + self._silent_s - time.monotonic()
+            if left_s > 0:
+                return left_s
         price = max(0.0, Costs(whole_s, self._world).buy_s(len(ready)))
         return min(ready.values()) + price - time.monotonic()
 
@@ -122,8 +139,13 @@ class StragglerSession:
     late: collectives that this rank was late for.
     """
 
-    def __init__(self, control: Mesh, session: AdaptiveSession) -> None:
-        """control: a mesh of its own, as a session drops the connections of its mesh to plan."""
+    def __init__(
+        self, control: Mesh, session: AdaptiveSession, silent_s: float | None = None
+    ) -> None:
+        """control: a mesh of its own, as a session drops the connections of its mesh to plan.
+
+        silent_s: after which a rank that is MOST_BEHIND is out; its results wait for it in memory.
+        """
         self._session, self._control, self._rank = session, control, control.rank
         made = control.connect([(0, rank, 0) for rank in range(1, control.world)])
         for connection in made.values():
@@ -132,7 +154,7 @@ class StragglerSession:
         if self._rank == 0:
             self._out, end = socket.socketpair()
             heard = {0: end} | {name[1]: connection for name, connection in made.items()}
-            self.coordinator = Coordinator(heard, control.world)
+            self.coordinator = Coordinator(heard, control.world, silent_s)
             self.coordinator.start()
         else:
             self._out = made[(0, self._rank, 0)]

@@ -2,8 +2,12 @@
 
 The shares of all trees there are is a linear program with far too many columns; those that matter
 are generated: the prices of the links (its dual) say which tree would help most, and the cheapest
-tree by prices is found exactly. Where more trees come out than are wanted, a mixed-integer program
-chooses among them. HiGHS solves both.
+tree by prices is found exactly. HiGHS solves it.
+
+A mixed-integer program then chooses among the trees that take hardly longer together: few, as each
+is one more connection on a link; flat, as each hop delays the last chunk; and such that the busiest
+links have partial sums to carry from the start. A link that only carries sums waits for the first
+of these, and what it waits is never made up.
 """
 
 from __future__ import annotations
@@ -22,6 +26,11 @@ from mltcp_tools.errors import MltcpError
 _ROUNDS = 200
 _ENOUGH = 1e-3
 _LEAST_SHARE = 1e-4
+_SLACK = 0.02
+"""By which a plan of fewer trees may take longer."""
+_CHOOSE_S = 2.0
+_FROM_THE_START = 20.0
+"""How many trees it is worth that no link waits for sums to come down."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +57,8 @@ def find_strategy(
     trees = heuristic_trees(links)
     seen = set(trees)
     for _ in range(_ROUNDS):
-        seconds, shares, prices = _shares(links, size, trees)
+        seconds, shares, duals = _shares(links, size, trees)
+        prices = _prices(links, size, duals)
         if time.monotonic() > until:
             break
         found = [cheapest_tree(prices, root) for root in range(links.hosts)]
@@ -59,21 +69,29 @@ def find_strategy(
         trees += new
         seen.update(new)
     most = most_trees or 2 * links.hosts
-    chosen = [number for number, share in enumerate(shares) if share > _LEAST_SHARE]
-    if len(chosen) > most:
-        left = max(0.1, until - time.monotonic())
-        chosen = _choose(links, size, [trees[n] for n in chosen], chosen, most, left)
-    trees = [trees[number] for number in chosen]
-    seconds, shares, _ = _shares(links, size, trees)
-    return Strategy(tuple(trees), tuple(shares), seconds, bound_s(links, size))
+    used = [tree for tree, share in zip(trees, shares, strict=True) if share > _LEAST_SHARE]
+    # A heuristic's tree that the optimum doesn't need may do instead of several that it does.
+    candidates = list(dict.fromkeys(used + heuristic_trees(links)))
+    left = min(_CHOOSE_S, max(0.1, until - time.monotonic()))
+    chosen = _choose(links, size, candidates, seconds, most, left)
+    if not chosen:
+        chosen = dict(zip(used[:most], _shares(links, size, used[:most])[1], strict=True))
+    seconds = float(_load(links, size, chosen).max())
+    return Strategy(tuple(chosen), tuple(chosen.values()), seconds, bound_s(links, size))
 
 
-def _loads(links: Links, size: int, tree: Tree) -> Floats:
+def _load(links: Links, size: int, shares: dict[Tree, float]) -> Floats:
+    """Seconds that each link takes for what the trees carry of a tensor."""
+    uses = sum((share * tree.uses() for tree, share in shares.items()), np.zeros(links.rates.shape))
+    return _loads(links, size, uses)
+
+
+def _loads(links: Links, size: int, uses: Floats) -> Floats:
     """Seconds that each link of a pair, each uplink and each downlink takes for a whole tensor."""
-    uses = tree.uses() * size * 8
+    bits = uses * size * 8
     rates = np.where(np.eye(links.hosts, dtype=bool), 1.0, links.rates)
-    pairs = (uses / rates).ravel()
-    return np.concatenate([pairs, uses.sum(axis=1) / links.up, uses.sum(axis=0) / links.down])
+    pairs = (bits / rates).ravel()
+    return np.concatenate([pairs, bits.sum(axis=1) / links.up, bits.sum(axis=0) / links.down])
 
 
 def _model(links: Links, size: int, trees: Sequence[Tree]) -> highspy.Highs:
@@ -87,7 +105,7 @@ def _model(links: Links, size: int, trees: Sequence[Tree]) -> highspy.Highs:
     highs.addRow(1.0, 1.0, 0, [], [])
     highs.addCol(1.0, 0.0, inf, rows, np.arange(rows), np.full(rows, -1.0))
     for tree in trees:
-        loads = _loads(links, size, tree)
+        loads = _loads(links, size, tree.uses())
         used = np.flatnonzero(loads)
         places, values = np.r_[used, rows], np.r_[loads[used], 1.0]
         highs.addCol(0.0, 0.0, inf, len(places), places, values)
@@ -95,42 +113,75 @@ def _model(links: Links, size: int, trees: Sequence[Tree]) -> highspy.Highs:
 
 
 def _shares(links: Links, size: int, trees: Sequence[Tree]) -> tuple[float, list[float], Floats]:
-    """The seconds, the share of each tree, and the price of a tensor over each pair."""
+    """The seconds, the share of each tree, and the duals of the links' loads."""
     highs = _model(links, size, trees)
     highs.run()
     if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         raise MltcpError("HiGHS found no shares for the links; a rate must be missing or 0.")
     solution = highs.getSolution()
     duals = np.maximum(0.0, -np.asarray(solution.row_dual)[:-1])
+    values = np.asarray(solution.col_value)
+    return float(values[0]), [float(each) for each in values[1:]], duals
+
+
+def _prices(links: Links, size: int, duals: Floats) -> Floats:
+    """What a tensor over each pair costs in seconds, n x n."""
     count = links.hosts
     pairs = duals[: count**2].reshape(count, count)
     up, down = duals[count**2 : count**2 + count], duals[count**2 + count :]
     rates = np.where(np.eye(count, dtype=bool), 1.0, links.rates)
-    prices = size * 8 * (pairs / rates + (up / links.up)[:, None] + (down / links.down)[None, :])
-    values = np.asarray(solution.col_value)
-    return float(values[0]), [float(each) for each in values[1:]], prices
+    whole = pairs / rates + (up / links.up)[:, None] + (down / links.down)[None, :]
+    return np.asarray(size * 8 * whole)
 
 
 def _choose(
-    links: Links, size: int, trees: Sequence[Tree], numbers: list[int], most: int, limit_s: float
-) -> list[int]:
-    """At most `most` of the trees, by a 0-1 variable for each; theirs of `numbers`."""
-    highs = _model(links, size, trees)
-    count = len(trees)
-    first = count + 1
-    for place in range(count):
-        highs.addCol(0.0, 0.0, 1.0, 0, [], [])
-        highs.changeColIntegrality(first + place, highspy.HighsVarType.kInteger)
-        # A tree that isn't taken carries nothing.
-        columns = np.array([1 + place, first + place])
-        highs.addRow(-highspy.kHighsInf, 0.0, 2, columns, np.array([1.0, -1.0]))
-    highs.addRow(0.0, float(most), count, np.arange(first, first + count), np.ones(count))
-    highs.setOptionValue("time_limit", limit_s)
-    highs.setOptionValue("mip_rel_gap", 0.005)
-    highs.run()
-    values = np.asarray(highs.getSolution().col_value)
-    if values.size:
-        taken = [place for place in range(count) if values[1 + place] > _LEAST_SHARE]
-        if taken and len(taken) <= most:
-            return [numbers[place] for place in taken]
-    return numbers[:most]
+    links: Links, size: int, trees: Sequence[Tree], seconds: float, most: int, limit_s: float
+) -> dict[Tree, float]:
+    """At most `most` of the trees and their shares, which take little longer than all; {} if none.
+
+    Where `most` are too few for that, those that take the least time.
+    """
+    for soonest in (False, True):
+        highs = _model(links, size, trees)
+        count = len(trees)
+        first = count + 1
+        highs.changeColCost(0, float(soonest))
+        if not soonest:
+            highs.changeColBounds(0, 0.0, seconds * (1 + _SLACK))
+        for place, tree in enumerate(trees):
+            cost = 0.0 if soonest else 1.0 + tree.depth() / links.hosts
+            highs.addCol(cost, 0.0, 1.0, 0, [], [])
+            highs.changeColIntegrality(first + place, highspy.HighsVarType.kInteger)
+            # A tree that isn't taken carries nothing.
+            columns = np.array([1 + place, first + place])
+            highs.addRow(-highspy.kHighsInf, 0.0, 2, columns, np.array([1.0, -1.0]))
+        highs.addRow(0.0, float(most), count, np.arange(first, first + count), np.ones(count))
+        if not soonest:
+            _prefer_work_from_the_start(highs, links, size, trees, seconds)
+        highs.setOptionValue("time_limit", limit_s)
+        highs.setOptionValue("mip_rel_gap", 0.005 if soonest else 0.02)
+        highs.run()
+        values = np.asarray(highs.getSolution().col_value)
+        shares = values[1:first] if values.size else ()
+        taken = {t: share for t, share in zip(trees, shares, strict=False) if share > _LEAST_SHARE}
+        if 0 < len(taken) <= most:
+            whole = sum(taken.values())
+            return {tree: float(share / whole) for tree, share in taken.items()}
+    return {}
+
+
+def _prefer_work_from_the_start(
+    highs: highspy.Highs, links: Links, size: int, trees: Sequence[Tree], seconds: float
+) -> None:
+    """A column: the part of the time that every link has left beside what comes down, or half.
+
+    Partial sums may go up from the start, and an idle link makes up for what came late.
+    """
+    column = highs.getNumCol()
+    highs.addCol(-_FROM_THE_START, 0.0, 0.5, 0, [], [])
+    down = [_loads(links, size, tree.uses() - tree.gathers()) / seconds for tree in trees]
+    for parts in np.transpose(down):
+        used = np.flatnonzero(parts)
+        columns, values = np.r_[1 + used, column], np.r_[parts[used], 1.0]
+        if used.size:
+            highs.addRow(-highspy.kHighsInf, 1.0, len(columns), columns, values)

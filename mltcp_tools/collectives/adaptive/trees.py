@@ -23,15 +23,33 @@ class Tree:
     gather: Parents
     spread: Parents
 
+    def gathers(self) -> Floats:
+        """How often each link i to j carries a partial sum, n x n."""
+        used = np.zeros((len(self.gather),) * 2)
+        for host, parent in enumerate(self.gather):
+            used[host, parent] += host != self.root
+        return used
+
     def uses(self) -> Floats:
         """How often each link i to j is used, n x n."""
-        count = len(self.gather)
-        used = np.zeros((count, count))
-        for host in range(count):
-            if host != self.root:
-                used[host, self.gather[host]] += 1
-                used[self.spread[host], host] += 1
+        used = self.gathers()
+        for host, parent in enumerate(self.spread):
+            used[parent, host] += host != self.root
         return used
+
+    def depth(self) -> int:
+        """Most hops that a value takes, up and down."""
+        return sum(
+            max(_hops(parents, host, self.root) for host in range(len(parents)))
+            for parents in (self.gather, self.spread)
+        )
+
+
+def _hops(parents: Parents, host: int, root: int) -> int:
+    hops = 0
+    while host != root:
+        host, hops = parents[host], hops + 1
+    return hops
 
 
 def cheapest_spread(costs: Floats, root: int) -> Parents:

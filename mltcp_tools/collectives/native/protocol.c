@@ -2,8 +2,11 @@
 /*
  * A worker's side of the rounds (bpf/mltcp_aggregate.h), its window and its timers.
  *
- * The window is TCP's: slow start, then a packet more in two round trips, half of it on a loss
- * (RFC 5681 adds one in each, but a worker's packets come in bursts, which others' losses pay for). Every answer lets one more packet out. What has no
+ * The window is TCP's: slow start, then a packet more in four round trips, half of it on a loss.
+ * RFC 5681 adds one in each, but a worker loses less beside TCP: it learns of a loss a round trip
+ * later, and what TCP sends then meets a full queue. Packets go out in pairs, as those of a sender
+ * whose receiver acknowledges every second one: one by one they would take each place in a full
+ * queue before TCP's pairs do. What has no
  * answer while later packets have theirs, or for the retransmission time-out (RFC 6298), is asked
  * for by a packet without values; the aggregator says whether ours is missing (a loss: send it
  * again), its answer got lost (a loss too), or other workers' are missing (no loss: wait).
@@ -64,6 +67,12 @@ void worker_counters(const struct worker *w, struct worker_counters *to)
 	*to = w->counters;
 	to->cwnd = (uint32_t)w->cwnd;
 	to->srtt_us = (uint32_t)(w->srtt_ns / 1000);
+}
+
+void worker_expect(struct worker *w, uint64_t before, uint64_t total)
+{
+	w->before = before;
+	w->total = total;
 }
 
 enum worker_state worker_state(const struct worker *w)
@@ -140,6 +149,8 @@ void worker_begin(struct worker *w, const struct worker_request *request, uint64
 	w->active = w->chunks < w->config.slots ? w->chunks : w->config.slots;
 	w->rounds_to_agree = has_exponents(w) || request->present;
 	w->nonfinite = false;
+	w->second = false;
+	w->summed = 0;
 	w->operation = name_operation(++w->begun, request);
 	w->state = w->active ? WORKER_RUNNING : WORKER_DONE;
 	w->heard_ns = w->progress_ns = now;
@@ -219,6 +230,13 @@ static uint32_t make_data(struct worker *w, uint32_t index, uint64_t now, struct
 	return finish_packet(w, packet);
 }
 
+/* Whether the first of a pair waits until the window has room for both. */
+static bool waits_for_pair(const struct worker *w)
+{
+	return !w->second && w->cwnd >= PAIRS_FROM && w->ready.count > 1 &&
+	       w->flying + 2 > (uint32_t)w->cwnd;
+}
+
 /* The next packet that may go out now, and its length in bytes; 0 when none may. */
 uint32_t worker_send(struct worker *w, uint64_t now, struct agg_packet *packet)
 {
@@ -247,8 +265,9 @@ uint32_t worker_send(struct worker *w, uint64_t now, struct agg_packet *packet)
 		fill_header(w, slot, packet, AGG_POLL);
 		return finish_packet(w, packet);
 	}
-	if (!w->ready.count || w->flying >= (uint32_t)w->cwnd)
+	if (!w->ready.count || w->flying >= (uint32_t)w->cwnd || waits_for_pair(w))
 		return 0;
+	w->second = !w->second;
 	index = pop(&w->ready, w->config.slots);
 	w->slots[index].state = SLOT_FLYING;
 	w->slots[index].resend = false;
@@ -300,8 +319,10 @@ static void finish_round(struct worker *w, uint32_t index, uint64_t now,
 		note_loss(w, slot);
 	else if (!slot->polls && !slot->repeated)
 		sample_rtt(w, now - slot->sent_ns);
-	if (slot->chunk != AGG_END)
+	if (slot->chunk != AGG_END) {
 		put_result(w, slot, packet);
+		w->summed += length_of(w, slot->chunk) * element_bytes(w->request.kind);
+	}
 	slot->state = SLOT_IDLE;
 	slot->round++;
 	if (slot->length)

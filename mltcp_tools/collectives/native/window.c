@@ -2,6 +2,7 @@
 /* How much a worker has on the way, and when it asks for answers that are late (protocol.c). */
 #include <math.h>
 #include "internal.h"
+#include "mltcp_uapi.h"
 
 static uint64_t rto_ns(const struct worker *w, uint32_t polls)
 {
@@ -84,11 +85,23 @@ void look_for_holes(struct worker *w)
 	}
 }
 
+/* MLTCP's F at its published line. */
+static double aggressiveness(const struct worker *w)
+{
+	double share;
+
+	if (!w->total)
+		return 1;
+	share = (double)(w->before + w->summed) / w->total;
+	return ((double)MLTCP_DEFAULT_INTERCEPT + MLTCP_DEFAULT_SLOPE * (share < 1 ? share : 1)) /
+	       MLTCP_ONE;
+}
+
 void grow_window(struct worker *w)
 {
 	if (w->flying + w->urgent.count + 1 < (uint32_t)w->cwnd)
 		return; /* it wasn't the window that held us back */
-	w->cwnd += w->cwnd < w->ssthresh ? 1 : GROWTH / w->cwnd;
+	w->cwnd += w->cwnd < w->ssthresh ? 1 : GROWTH * aggressiveness(w) / w->cwnd;
 	if (w->cwnd > w->config.slots)
 		w->cwnd = w->config.slots;
 }

@@ -28,8 +28,9 @@ double fabric_in_order(struct fabric_flow *flows, uint32_t count, uint32_t ports
 		       const uint32_t *rank, uint32_t coflows, uint32_t *unfinished,
 		       double *finished, double now, double until, int to_end);
 
-/* Max-min fair rates among flows, which are sorted by ingress, egress and `left`. Ends that lie within `grain` times the instant are taken
- * together, which bounds the relative error and the number of times rates are computed. */
+/* Max-min fair rates among flows, which are sorted by ingress, egress and `left`. Ends that lie
+ * within `grain` times the instant are taken together, which bounds the relative error and the
+ * number of times rates are computed. */
 double fabric_fairly(struct fabric_flow *flows, uint32_t count, uint32_t ports,
 		     uint32_t *unfinished, double *finished, double now, double until,
 		     double grain);

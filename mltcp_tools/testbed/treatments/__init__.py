@@ -12,7 +12,7 @@ from mltcp_tools.backends.base import IterationEvent
 from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import Plan
+from mltcp_tools.experiments.tasks import Task
 from mltcp_tools.testbed.treatments.base import Context, Network, Session, Treatment
 from mltcp_tools.testbed.treatments.cassini import CassiniTreatment
 from mltcp_tools.testbed.treatments.feedback import FeedbackTreatment
@@ -96,14 +96,14 @@ class Sessions:
         for session in self._sessions:
             session.network(network)
 
-    def plan(self, plan: Plan) -> Plan:
+    def adapt(self, task: Task) -> Task:
         for session in self._sessions:
-            plan = session.plan(plan)
-        return plan
+            task = session.adapt(task)
+        return task
 
-    def connected(self, plan: Plan, fds: Sequence[int]) -> None:
+    def connected(self, task: Task, fds: Sequence[int]) -> None:
         for session in self._sessions:
-            session.connected(plan, fds)
+            session.connected(task, fds)
 
     def record(self, folder: Path, repetition: int, start_s: float) -> None:
         for session in self._sessions:

@@ -4,7 +4,7 @@ A treatment lives as long as the run, one object for all arms that have it; each
 runs it makes a session, which does five things in this order, each of which may be nothing:
 
 1. prepare the network and the hosts (`network`),
-2. say what a job gets at its start (`plan` before it is started, `connected` when its sockets are
+2. say what a job gets at its start (`adapt` before it is started, `connected` when its sockets are
    there and nothing has been sent),
 3. run something beside the jobs (from `connected` on, until the session is left),
 4. record what it saw (`record`),
@@ -26,13 +26,13 @@ from typing import Any, ClassVar, Protocol, Self
 from mltcp_tools.backends.base import IterationEvent
 from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import Plan
+from mltcp_tools.experiments.tasks import Task
 
 
 class Network(Protocol):
     """The network of an arm, as far as treatments look at it (network.py, paths.py).
 
-    senders: the namespaces that plans' `sender` counts from 0. receiver: the other end's.
+    senders: the namespaces that tasks' `sender` counts from 0. receiver: the other end's.
     """
 
     senders: list[str]
@@ -90,11 +90,11 @@ class Session:
     def network(self, network: Network) -> None:
         """The network has been built; not called across machines."""
 
-    def plan(self, plan: Plan) -> Plan:
+    def adapt(self, task: Task) -> Task:
         """What a job is started with, given what it would be started with."""
-        return plan
+        return task
 
-    def connected(self, plan: Plan, fds: Sequence[int]) -> None:
+    def connected(self, task: Task, fds: Sequence[int]) -> None:
         """A job's sending sockets are connected; they are ours until this returns."""
 
     def record(self, folder: Path, arm: str, repetition: int, start_s: float) -> None:

@@ -21,13 +21,13 @@ from mltcp_tools.emulator.turns import Turns
 from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.arms import ALONE, Arm
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.jobs import Job
-from mltcp_tools.experiments.plans import Plan
+from mltcp_tools.experiments.jobs import ExperimentJob
+from mltcp_tools.experiments.tasks import Task
 from mltcp_tools.experiments.treatments import Cassini
 from mltcp_tools.planning.cluster import PlacementPlan, plan_cluster
 from mltcp_tools.planning.topology import Cluster, Link, Placement
+from mltcp_tools.profiling.from_run import profiles_of_run
 from mltcp_tools.profiling.profile import Profile
-from mltcp_tools.profiling.recorded import profiles_of_run
 from mltcp_tools.runs.folder import PLAN, PLAN_SCHEMA
 from mltcp_tools.runs.run import load_run
 from mltcp_tools.testbed.treatments.base import Context, Session, Treatment
@@ -106,11 +106,11 @@ class CassiniSession(Session):
         self._experiment = experiment
         self._turns = turns
 
-    def plan(self, plan: Plan) -> Plan:
-        start_s = self._experiment.job(plan.name).start or 0.0
-        turns = self._turns[plan.name]
-        spec = dataclasses.replace(plan.spec, turns=turns, start_delay_s=start_s)
-        return dataclasses.replace(plan, spec=spec)
+    def adapt(self, task: Task) -> Task:
+        start_s = self._experiment.job(task.name).start or 0.0
+        turns = self._turns[task.name]
+        spec = dataclasses.replace(task.spec, turns=turns, start_delay_s=start_s)
+        return dataclasses.replace(task, spec=spec)
 
 
 def _planned(experiment: Experiment) -> list[Arm]:
@@ -176,7 +176,7 @@ def _plan(
     return plan
 
 
-def _crossed(job: Job) -> list[str]:
+def _crossed(job: ExperimentJob) -> list[str]:
     """The links that a job sends over, each direction of one a link of its own."""
     ways = {"send": ("",), "receive": (" back",), "both": ("", " back")}[job.direction]
     return [name + way for name in job.links or (_ONLY,) for way in ways]

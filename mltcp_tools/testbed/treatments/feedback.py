@@ -10,10 +10,10 @@ from mltcp_tools.backends.bpf import PIN_ROOT
 from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.treatments import Feedback
 from mltcp_tools.host import cgroups
+from mltcp_tools.host.clsact import add_egress
 from mltcp_tools.native.libbpf import CGROUP_SOCK_OPS, BpfMap, BpfObject
 from mltcp_tools.native.objects import build_object
 from mltcp_tools.native.rate import pack_params
-from mltcp_tools.testbed.clsact import add_egress
 from mltcp_tools.testbed.namespaces import PREFIX, inside
 from mltcp_tools.testbed.qdiscs import BOTTLENECK
 from mltcp_tools.testbed.treatments.base import Context, Network, Session, Treatment

@@ -10,7 +10,7 @@ from typing import ClassVar
 from mltcp_tools.backends.base import Backend, IterationEvent
 from mltcp_tools.experiments.arms import Arm, is_mltcp
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import Plan
+from mltcp_tools.experiments.tasks import Task
 from mltcp_tools.testbed.backend import ArmJobs, describe, use_backend
 from mltcp_tools.testbed.treatments.base import Context, Session, Treatment
 
@@ -70,5 +70,5 @@ class MltcpSession(Session):
     def events(self) -> list[tuple[str, int, IterationEvent]]:
         return self._jobs.events
 
-    def connected(self, plan: Plan, fds: Sequence[int]) -> None:
-        self._jobs.tag(self._context.experiment.job(plan.name), fds)
+    def connected(self, task: Task, fds: Sequence[int]) -> None:
+        self._jobs.tag(self._context.experiment.job(task.name), fds)

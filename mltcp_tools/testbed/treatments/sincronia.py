@@ -14,14 +14,14 @@ from types import TracebackType
 from mltcp_tools.emulator.job import JobSpec
 from mltcp_tools.errors import HostError
 from mltcp_tools.experiments.arms import Arm
-from mltcp_tools.experiments.plans import Plan
+from mltcp_tools.experiments.tasks import Task
 from mltcp_tools.experiments.treatments import Sincronia
 from mltcp_tools.host import facts
+from mltcp_tools.host.clsact import add_egress
 from mltcp_tools.native.libbpf import BpfObject
 from mltcp_tools.native.objects import build_object
 from mltcp_tools.priorities.maps import LEVELS, KnownJob, Maps
 from mltcp_tools.testbed.backend import socket_cookie
-from mltcp_tools.testbed.clsact import add_egress
 from mltcp_tools.testbed.leftovers import priorities_folder
 from mltcp_tools.testbed.namespaces import inside, interfaces
 from mltcp_tools.testbed.qdiscs import BOTTLENECK, FIRST_CLASS, add_classes, remove_qdisc
@@ -117,15 +117,15 @@ class SincroniaSession(Session):
                 for interface in interfaces():
                     add_egress(interface, self._programs.program_fd("mark"), "mark", 10)
 
-    def connected(self, plan: Plan, fds: Sequence[int]) -> None:
+    def connected(self, task: Task, fds: Sequence[int]) -> None:
         experiment = self._context.experiment
-        job = experiment.job(plan.name)
+        job = experiment.job(task.name)
         links = list(experiment.links) or [""]
         # A job that sends both ways has bursts in both directions of a link.
         ports = tuple(links.index(name) for name in job.links or ("",))
         self._maps.set_job(
             experiment.jobs.index(job) + 1,
-            KnownJob(_burst_bytes(plan.spec), _gap_ns(plan.spec), ports),
+            KnownJob(_burst_bytes(task.spec), _gap_ns(task.spec), ports),
             [socket_cookie(fd) for fd in fds],
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -29,6 +30,10 @@ def test_the_example_is_valid(capsys: pytest.CaptureFixture[str], tmp_path: Path
     path.write_text(text)
     path.chmod(0o644)
     assert load_config(path) == config
+    assert main(["agent", "--check", "--config", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rules"]
+    assert main(["agent", "--json", "--config", str(path)]) == 2
+    assert "--json goes with --check" in capsys.readouterr().err
     assert main(["agent", "--check", "--config", str(path)]) == 0
     assert capsys.readouterr().out == f"{path}: valid, rules: 2.\n"
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mltcp_tools.agent.rules import ALL, Config, Rule, load_config, parse_config
 from mltcp_tools.attach.processes import Target
 from mltcp_tools.errors import HostError, UsageError
+from mltcp_tools.priorities.live import Prioritised
 
 FULL = """\
 follow: polling
@@ -176,3 +177,24 @@ def test_what_is_no_file_of_rules_is_refused(tmp_path: Path) -> None:
         load_config(tmp_path / "bytes")
     with pytest.raises(UsageError, match="mebibyte"):
         load_config(written(tmp_path / "large", "#" * (1 << 20) + "\n"))
+
+
+def test_priorities_name_interfaces() -> None:
+    rules = "rules: [{job: one, pid: 1}]\n"
+    assert parse_config(rules, "f.yaml").priorities is None
+    found = parse_config(rules + "priorities: {interfaces: [eth0, eth1], weight: idle}", "f.yaml")
+    assert found.priorities == Prioritised(("eth0", "eth1"), "idle", 8)
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ("{}", "names no interface"),
+        ("{interfaces: [eth0], levels: 9}", "9 is not a count of levels, 2 to 8"),
+        ("{interfaces: [eth0], weight: size}", "'size' is none of"),
+    ],
+)
+def test_wrong_priorities_are_named(section: str, said: str) -> None:
+    text = f"rules: [{{job: one, pid: 1}}]\npriorities: {section}"
+    with pytest.raises(UsageError, match=said):
+        parse_config(text, "f.yaml")

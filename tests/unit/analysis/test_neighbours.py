@@ -61,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def result(folder: Path) -> dict[str, Any]:
-    return summarise(load_run(folder))
+    return summarise(load_run(folder)).document()
 
 
 def test_throughput_and_completion_times(result: dict[str, Any]) -> None:
@@ -90,7 +90,7 @@ def test_an_arm_is_compared_with_its_base(result: dict[str, Any]) -> None:
 def test_a_named_base_comes_first(folder: Path) -> None:
     run = load_run(folder)
     run.experiment.arms["mltcp"]["base"] = "cubic"
-    got = summarise(run)["arms"]["mltcp"]
+    got = summarise(run).document()["arms"]["mltcp"]
     assert got["base"] == "cubic"
     assert got["neighbours"]["bulk-1"]["ratio_to_base"] == pytest.approx(27 / 20, rel=1e-3)
 
@@ -114,7 +114,7 @@ def test_a_run_without_their_tables_says_so(folder: Path, tmp_path: Path) -> Non
     document = experiment(jobs=2, arms=ARMS, neighbours=NEIGHBOURS)
     run = load_run(make_run(tmp_path / "run", document))
     assert {"The table bulk is missing.", "The table requests is missing."} <= set(run.problems)
-    result = summarise(run)
+    result = summarise(run).document()
     assert result["arms"]["mltcp"]["neighbours"] == {}
     assert "Neighbours" not in render_html(result, {}).split("<h2>Experiment</h2>")[0].replace(
         "Neighbours share the link", ""

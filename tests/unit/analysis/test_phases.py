@@ -32,13 +32,15 @@ def test_phases_begin_and_end_with_jobs() -> None:
     )
     bound = table.assign(end_s=table["end_s"] - 0.5)
     two, three = phases_of(table, bound)
-    assert two["jobs"] == ["a", "b"]
-    assert three["jobs"] == ["a", "b", "late"]
-    assert two["iteration_s"]["mean"] == pytest.approx(1.0)
-    assert three["iteration_s"]["count"] == 60 + 60 + 30
-    assert three["iteration_s"]["mean"] == pytest.approx((120 * 1.0 + 30 * 2.0) / 150)
-    assert three["bound_s"] == pytest.approx(three["iteration_s"]["mean"] - 0.5)
-    assert phases_of(table, None)[0]["bound_s"] is None
+    assert two.jobs == ["a", "b"]
+    assert three.jobs == ["a", "b", "late"]
+    assert two.iteration_s
+    assert three.iteration_s
+    assert two.iteration_s.mean == pytest.approx(1.0)
+    assert three.iteration_s.count == 60 + 60 + 30
+    assert three.iteration_s.mean == pytest.approx((120 * 1.0 + 30 * 2.0) / 150)
+    assert three.bound_s == pytest.approx(three.iteration_s.mean - 0.5)
+    assert phases_of(table, None)[0].bound_s is None
 
 
 def test_phases_are_pooled_over_repetitions() -> None:
@@ -47,7 +49,7 @@ def test_phases_are_pooled_over_repetitions() -> None:
         for n in (1, 2)
     ]
     phases = phases_of(pd.concat(tables), None)
-    assert [(p["jobs"], p["iteration_s"]["count"]) for p in phases] == [
+    assert [(p.jobs, p.iteration_s and p.iteration_s.count) for p in phases] == [
         (["a"], 40),
         (["a", "b"], 80),
     ]
@@ -68,7 +70,7 @@ def test_the_reports_show_phases_and_spread(tmp_path: Path) -> None:
     late = (table["job"] == "job-2") & (table["arm"] != "alone")
     table = table[~late | (table["iteration"] > 20)]
     table.to_parquet(folder / "iterations.parquet", index=False)
-    result = summarise(load_run(folder))
+    result = summarise(load_run(folder)).document()
     assert [p["jobs"] for p in result["arms"]["cubic"]["phases"]] == [["job-1"], ["job-1", "job-2"]]
     spread = result["arms"]["cubic"]["spread_of_completion"]
     assert spread["mean"] == pytest.approx(0.001)
@@ -82,7 +84,7 @@ def test_the_reports_show_phases_and_spread(tmp_path: Path) -> None:
 
 
 def test_one_flow_has_no_spread(tmp_path: Path) -> None:
-    result = summarise(load_run(make_run(tmp_path / "run", experiment(jobs=2))))
+    result = summarise(load_run(make_run(tmp_path / "run", experiment(jobs=2)))).document()
     assert result["arms"]["cubic"]["spread_of_completion"] is None
     assert "spread:" not in render_text(result)
 
@@ -90,6 +92,6 @@ def test_one_flow_has_no_spread(tmp_path: Path) -> None:
 def test_jobs_of_limited_rate_have_no_bound(tmp_path: Path) -> None:
     document = experiment(jobs=2)
     document["jobs"][0]["rate"] = "100mbit"
-    result = summarise(load_run(make_run(tmp_path / "run", document)))
+    result = summarise(load_run(make_run(tmp_path / "run", document))).document()
     assert list(result["schedules"]) == ["alone"]
     assert any("limited rate" in each for each in result["problems"])

@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_result_has_shifts_and_re_alignments(folder: Path) -> None:
-    result = summarise(load_run(folder))
+    result = summarise(load_run(folder)).document()
     plan = result["arms"]["cassini"]["plan"]
     assert (plan["score"], plan["bound"], plan["stretch"]) == (0.9, 0.95, 0.11)
     assert plan["realigned"] == 4
@@ -52,11 +52,11 @@ def test_the_result_has_shifts_and_re_alignments(folder: Path) -> None:
 
 
 def test_an_arm_builds_on_one_without_a_plan(folder: Path) -> None:
-    assert summarise(load_run(folder))["arms"]["both"]["base"] == "cubic"
+    assert summarise(load_run(folder)).document()["arms"]["both"]["base"] == "cubic"
 
 
 def test_the_reports_show_them(folder: Path) -> None:
-    result = summarise(load_run(folder))
+    result = summarise(load_run(folder)).document()
     text = render_text(result)
     assert "cassini: score 0.900 of at most 0.950, turns 11.0% longer" in text
     assert any(
@@ -68,17 +68,19 @@ def test_the_reports_show_them(folder: Path) -> None:
 
 
 def test_many_missed_turns_are_a_warning(folder: Path) -> None:
-    assert not any("too late" in each for each in summarise(load_run(folder))["warnings"])
+    assert not any(
+        "too late" in each for each in summarise(load_run(folder)).document()["warnings"]
+    )
     table = pd.read_parquet(folder / "iterations.parquet")
     late = (table["arm"] == "cassini") & (table["iteration"] % 5 == 0)
     table.assign(realigned=late.astype(int)).to_parquet(folder / "iterations.parquet", index=False)
-    warnings = summarise(load_run(folder))["warnings"]
+    warnings = summarise(load_run(folder)).document()["warnings"]
     (said,) = (each for each in warnings if "too late" in each)
     assert said.startswith("In arm cassini 32 of 160 iterations came too late")
 
 
 def test_without_plans_nothing_is_said_of_them(tmp_path: Path) -> None:
-    result = summarise(load_run(make_run(tmp_path / "run", experiment(jobs=2))))
+    result = summarise(load_run(make_run(tmp_path / "run", experiment(jobs=2)))).document()
     assert "re-align" not in render_text(result)
     assert "<h2>Plans</h2>" not in render_html(result, {})
     assert not any("plan" in each for each in result["problems"])
@@ -101,7 +103,7 @@ def test_a_damaged_plan_costs_scores_and_shifts_only(
     (folder / "plan.json").unlink()
     if content is not None:
         (folder / "plan.json").write_text(content)
-    result = summarise(load_run(folder))
+    result = summarise(load_run(folder)).document()
     assert problem is None or any(each.startswith(problem) for each in result["problems"])
     plan = result["arms"]["cassini"]["plan"]
     assert (plan["score"], plan["realigned"]) == (None, 4)
@@ -110,7 +112,7 @@ def test_a_damaged_plan_costs_scores_and_shifts_only(
 
 
 def matrix(folder: Path) -> dict[str, Any]:
-    results = {"one": summarise(load_run(folder))}
+    results = {"one": summarise(load_run(folder)).document()}
     return summarise_matrix("few", {"one": "first"}, results, {})
 
 

@@ -50,7 +50,7 @@ def gains(result: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_calm_run_says_so(folder: Path) -> None:
     disturb(folder)
-    result = summarise(load_run(folder))
+    result = summarise(load_run(folder)).document()
     assert gains(result)["mltcp"]["value"] == pytest.approx(1)
     assert result["arms"]["mltcp"]["disturbance"]["void"] is False
     assert result["headline"][2] == "Nothing else on this host disturbed it."
@@ -63,7 +63,7 @@ def test_a_disturbed_repetition_is_left_out(folder: Path) -> None:
         table = pd.read_parquet(path)
         table[(table["arm"] != "cubic") | (table["repetition"] != 2)].to_parquet(path)
     disturb(folder, ("cubic", 2))
-    result, expected = summarise(load_run(folder)), summarise(load_run(one))
+    result, expected = summarise(load_run(folder)).document(), summarise(load_run(one)).document()
     assert gains(result) == gains(expected)
     assert result["speedup"] == expected["speedup"]
     assert result["arms"]["cubic"]["disturbance"]["left_out"] == 1
@@ -73,7 +73,7 @@ def test_a_disturbed_repetition_is_left_out(folder: Path) -> None:
 
 def test_a_run_that_was_made_again_counts_by_its_last(folder: Path) -> None:
     disturb(folder, ("cubic", 1), ("mltcp", 2), again=True)
-    result = summarise(load_run(folder))
+    result = summarise(load_run(folder)).document()
     assert gains(result)["mltcp"]["value"] == pytest.approx(1)
     assert result["arms"]["cubic"]["disturbance"]["again"] == 1
     assert result["headline"][2].endswith("disturbed runs made again: 2.")
@@ -82,7 +82,7 @@ def test_a_run_that_was_made_again_counts_by_its_last(folder: Path) -> None:
 @pytest.mark.parametrize("arm", ["cubic", "mltcp"])
 def test_an_arm_that_was_never_quiet_is_compared_with_nothing(folder: Path, arm: str) -> None:
     disturb(folder, (arm, 1), (arm, 2))
-    result = summarise(load_run(folder))
+    result = summarise(load_run(folder)).document()
     assert gains(result) == {"cubic": None, "mltcp": None}
     assert not result["speedup"].get("mltcp")
     assert result["arms"][arm]["iteration_s"]["count"] == 320  # to look at
@@ -100,14 +100,14 @@ def test_an_arm_that_was_never_quiet_is_compared_with_nothing(folder: Path, arm:
 
 
 def test_the_bound_follows_from_bytes_and_link_not_from_a_lossy_lone_run(folder: Path) -> None:
-    before = summarise(load_run(folder))
+    before = summarise(load_run(folder)).document()
     path = folder / "iterations.parquet"
     table = pd.read_parquet(path)
     slow = (table["arm"] == "alone") & (table["iteration"] > 4)
     table.loc[slow, "comm_s"] *= 3
     table.to_parquet(path)
     change(folder, "arms", "alone", link_drops=50.0)
-    result = summarise(load_run(folder))
+    result = summarise(load_run(folder)).document()
     assert result["schedules"] == before["schedules"]
     assert gains(result) == gains(before)
     lone = result["lone"]["job-1"]
@@ -119,11 +119,11 @@ def test_the_bound_follows_from_bytes_and_link_not_from_a_lossy_lone_run(folder:
 
 
 def test_without_a_lone_run_the_bound_is_the_same(folder: Path) -> None:
-    before = summarise(load_run(folder))
+    before = summarise(load_run(folder)).document()
     path = folder / "iterations.parquet"
     table = pd.read_parquet(path)
     table[table["arm"] != "alone"].to_parquet(path)
-    result = summarise(load_run(folder))
+    result = summarise(load_run(folder)).document()
     assert result["schedules"] == before["schedules"]
     assert result["alone"] is None
     assert result["problems"] == ["The arm alone is missing."]
@@ -131,7 +131,7 @@ def test_without_a_lone_run_the_bound_is_the_same(folder: Path) -> None:
 
 def test_lone_iterations_quicker_than_computed_are_the_bound(folder: Path) -> None:
     change(folder, "iterations", "alone", comm_s=0.98)
-    lone = summarise(load_run(folder))["lone"]["job-1"]
+    lone = summarise(load_run(folder)).document()["lone"]["job-1"]
     assert (lone["how"], lone["needs_s"]) == ("measured", pytest.approx(0.98 * LONE_COMM_S))
 
 
@@ -139,7 +139,7 @@ def test_a_delay_comes_after_the_burst_has_left_the_link(tmp_path: Path) -> None
     document = experiment(link={"rate": "200mbit", "queue": "30kB", "delay": "20ms"})
     folder = make_run(tmp_path, document)
     change(folder, "iterations", "alone", comm_s=1.3)
-    lone = summarise(load_run(folder))["lone"]["job-1"]
+    lone = summarise(load_run(folder)).document()["lone"]["job-1"]
     assert lone["needs_s"] == pytest.approx(LONE_COMM_S)
     assert lone["alone_s"] == pytest.approx(LONE_COMM_S + 0.02)
 
@@ -147,7 +147,7 @@ def test_a_delay_comes_after_the_burst_has_left_the_link(tmp_path: Path) -> None
 def test_what_a_run_was_simulated_with_counts(folder: Path) -> None:
     document = {"schema": "mltcp-environment/1", "simulated": True, "mtu": 9000, "rtt_s": 0.001}
     (folder / "environment.json").write_text(json.dumps(document))
-    lone = summarise(load_run(folder))["lone"]["job-1"]
+    lone = summarise(load_run(folder)).document()["lone"]["job-1"]
     assert lone["needs_s"] == pytest.approx(BYTES * 8 / 200e6 * 9014 / 8948)
     assert lone["latency_s"] == 0.001
 
@@ -155,7 +155,7 @@ def test_what_a_run_was_simulated_with_counts(folder: Path) -> None:
 def test_an_arm_faster_than_the_bound_is_a_failure(folder: Path) -> None:
     for name in ("iterations", "bursts"):
         change(folder, name, "mltcp", start_s=0.9, end_s=0.9)
-    result = summarise(load_run(folder))
+    result = summarise(load_run(folder)).document()
     assert gains(result) == {"cubic": None, "mltcp": None}
     (failure,) = result["failures"]
     assert failure.startswith("The evaluation failed: arm mltcp took 0.9")

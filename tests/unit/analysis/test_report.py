@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def result(folder: Path) -> dict[str, Any]:
-    return summarise(load_run(folder))
+    return summarise(load_run(folder)).document()
 
 
 def test_arms_that_follow_the_schedules_score_like_them(result: dict[str, Any]) -> None:
@@ -86,7 +86,7 @@ def test_values_follow_from_the_tables(folder: Path, result: dict[str, Any]) -> 
 
 
 def test_the_result_is_reproducible_json(folder: Path, result: dict[str, Any]) -> None:
-    assert summarise(load_run(folder)) == result
+    assert summarise(load_run(folder)).document() == result
     assert json.loads(json.dumps(result, allow_nan=False)) == result
     assert result["schema"] == "mltcp-result/1"
 
@@ -94,7 +94,7 @@ def test_the_result_is_reproducible_json(folder: Path, result: dict[str, Any]) -
 def test_the_golden_run_still_reads_the_same() -> None:
     run = load_run(GOLDEN)
     assert run.problems == []
-    result = summarise(run)
+    result = summarise(run).document()
     expected = json.loads((GOLDEN / "expected.json").read_text())
     for arm, values in expected["arms"].items():
         entry = result["arms"][arm]
@@ -121,26 +121,26 @@ def test_a_busy_cpu_is_warned_of(folder: Path, tmp_path: Path) -> None:
         arms.loc[(arms["arm"] == "reno") & (arms["repetition"] == 2), "cpu_busy"] = 0.97
 
     damaged(folder, tmp_path, busy)
-    warnings = summarise(load_run(tmp_path))["warnings"]
+    warnings = summarise(load_run(tmp_path)).document()["warnings"]
     assert len(warnings) == 1
     assert warnings[0].startswith("The CPU was 97% busy in arm reno, repetition 2")
     # Not again where the testbed has recorded it.
     noted = ["reno 2/2: the CPUs were 97% busy."]
     document = {"schema": "mltcp-environment/1", "warnings": noted}
     (tmp_path / "environment.json").write_text(json.dumps(document))
-    assert summarise(load_run(tmp_path))["warnings"] == noted
+    assert summarise(load_run(tmp_path)).document()["warnings"] == noted
 
 
 def test_runs_that_prove_little_are_warned_of(tmp_path: Path) -> None:
     make_run(tmp_path, experiment(jobs=2, iterations=12, repetitions=1), jitter=0.0)
-    warnings = " ".join(summarise(load_run(tmp_path))["warnings"])
+    warnings = " ".join(summarise(load_run(tmp_path)).document()["warnings"])
     assert "The compute times don't vary" in warnings
     assert "Fewer than 40 iterations" in warnings
 
 
 def test_a_baseline_without_room_is_warned_of(tmp_path: Path) -> None:
     make_run(tmp_path, experiment(jobs=2, arms={"mltcp": "mltcp"}, baseline="mltcp"))
-    result = summarise(load_run(tmp_path))
+    result = summarise(load_run(tmp_path)).document()
     assert any("next to nothing to capture" in each for each in result["warnings"])
     assert result["schedules"]["fair"]["captured_gain"] is None
 
@@ -153,7 +153,7 @@ def test_what_the_testbed_recorded_is_passed_on(folder: Path, tmp_path: Path) ->
         "warnings": ["Odd clock."],
     }
     (tmp_path / "environment.json").write_text(json.dumps(document))
-    result = summarise(load_run(tmp_path))
+    result = summarise(load_run(tmp_path)).document()
     assert "Odd clock." in result["warnings"]
     assert "The run ended early: interrupted." in result["problems"]
 
@@ -185,7 +185,7 @@ def test_jobs_that_do_not_share_a_bottleneck(
     table = pd.read_parquet(path)
     second = table[table["arm"] == "alone"].assign(job="job-2")
     pd.concat([table, second]).to_parquet(path)
-    result = summarise(load_run(tmp_path))
+    result = summarise(load_run(tmp_path)).document()
     assert any(problem in each for each in result["problems"])
     if "both" in directions:
         assert set(result["schedules"]) == {"alone"}
@@ -211,7 +211,7 @@ def test_text_fits_and_says_what_matters(result: dict[str, Any]) -> None:
 def test_text_fits_with_long_names_and_many_repetitions(tmp_path: Path) -> None:
     arms = {"cubic": "cubic", "an-arm-whose-name-is-much-too-long-for-a-table": "mltcp"}
     document = experiment(jobs=2, arms=arms, iterations=10, repetitions=12)
-    result = summarise(load_run(make_run(tmp_path, document)))
+    result = summarise(load_run(make_run(tmp_path, document))).document()
     assert max(len(line) for line in render_text(result).splitlines()) <= 100
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mltcp_tools.attach.state import JobState, SocketRecord, StateFiles
+from mltcp_tools.attach.state import AttachedJob, SocketRecord, StateFiles
 from mltcp_tools.backends.base import Job, JobParams
 from mltcp_tools.errors import HostError
 
@@ -25,7 +25,7 @@ RECORD = SocketRecord(
     old="cubic",
     new="mltcp",
 )
-STATE = JobState(
+STATE = AttachedJob(
     Job(3, "résumé of/../all", JobParams(total_bytes=10, gap_s=0.5, mechanisms=("increase",))),
     "bpf",
     (RECORD,),
@@ -52,11 +52,11 @@ def spoiled(files, change):
 
 def test_what_was_written_is_read(files):
     assert files.read() == []
-    other = JobState(Job(2, "b"), "kmod", ())
+    other = AttachedJob(Job(2, "b"), "kmod", ())
     files.write(STATE)
     files.write(other)
     assert files.read() == [other, STATE]
-    files.write(JobState(STATE.job, "bpf", ()))
+    files.write(AttachedJob(STATE.job, "bpf", ()))
     assert files.read()[1].sockets == ()
     files.remove(3)
     files.remove(3)

@@ -79,6 +79,38 @@ def test_what_is_written_to_a_file_is_written_with_o() -> None:
             assert "-o" in options(command), words
 
 
+NUMBERS = {
+    *("--port", "--seed", "--seeds", "--iterations", "--repetitions", "--attempts", "--repeats"),
+    *("--flows", "--bursts", "--active", "--levels", "--slots", "--quota", "--namespaces"),
+    *("--inference", "--tenants", "--jobs", "--rounds", "--held-out", "--workers", "--cores"),
+    *("--slope", "--intercept", "--angle", "--straggler-every", "--straggler-factor", "--faster"),
+    *("--settled-from", "--control-fd"),
+}
+"""Options whose numbers have no unit: counts, seeds, factors, degrees."""
+
+
+def test_every_number_with_a_unit_is_written_with_it() -> None:
+    plain = (click.types.IntParamType, click.types.FloatParamType)
+    for words, command in COMMANDS.items():
+        for name, option in options(command).items():
+            if isinstance(option.type, plain):
+                assert name in NUMBERS, f"mltcp {words} {name}"
+
+
+@pytest.mark.parametrize("mtu", ["1500", "100B", "9217B", "1MB"])
+def test_a_packet_size_has_a_unit_and_limits(mtu: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "four-jobs", "--mtu", mtu]) == 2
+    said = capsys.readouterr().err
+    assert ("no unit" if mtu == "1500" else "576B to 9216B") in said
+
+
+def test_what_is_shown_is_there_for_programs_too() -> None:
+    # They run until they are stopped, or print what is no data.
+    others = {"completion", "prioritise", "testbed agent", "emulate server"}
+    for words, command in COMMANDS.items():
+        assert words in others or "--json" in options(command), f"mltcp {words}"
+
+
 def completed(*words: str) -> list[str]:
     """What a shell offers in the place of the last word."""
     completion = ShellComplete(cli, {}, "mltcp", "_MLTCP_COMPLETE")
@@ -139,13 +171,13 @@ def test_a_run_of_a_matrix_makes_its_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As `simulate` conducts its mixes, so that it needs neither root nor time."""
-    from mltcp_tools.simulator.run import simulate_experiment
+    from mltcp_tools.simulator.simulate_experiment import simulate_experiment
 
     def simulated(experiment, folder, **settings):  # type: ignore[no-untyped-def]
         simulate_experiment(experiment, folder)
 
     monkeypatch.setattr("mltcp_tools.testbed.leftovers.require_privileges", lambda: None)
-    monkeypatch.setattr("mltcp_tools.testbed.run.run_experiment", simulated)
+    monkeypatch.setattr("mltcp_tools.testbed.run_experiment.run_experiment", simulated)
     path = tmp_path / "two.yaml"
     path.write_text(
         "name: two\n"

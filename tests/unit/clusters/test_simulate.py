@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from mltcp_tools.clusters.models import MODELS, Model, phases_of
+from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.policies import POLICIES, policy
 from mltcp_tools.clusters.rules import treatment
-from mltcp_tools.clusters.simulate import Outcome, simulate_cluster
+from mltcp_tools.clusters.simulate import simulate_cluster
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.traces import read_jobs, read_requests
 from mltcp_tools.clusters.workload import (

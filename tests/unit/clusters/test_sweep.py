@@ -76,12 +76,6 @@ def test_a_run_that_kills_every_worker_is_named(
         sweep(some()[:1], tmp_path, workers=1)
 
 
-def test_ray_runs_a_sweep(tmp_path: Path) -> None:
-    pytest.importorskip("ray")
-    todo = some()[:2]
-    assert sweep(todo, tmp_path, "ray") == [perform(task) for task in todo]
-
-
 def test_an_unknown_executor_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="'slurm' is no executor"):
         sweep(some(), tmp_path, "slurm")

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.aggregation.threads import Ranks
 
-from mltcp_tools.collectives.adaptive.links import Links, bound_s
+from mltcp_tools.collectives.adaptive.links import Links, bound_s, ring_s
 from mltcp_tools.collectives.adaptive.mesh import Mesh
 from mltcp_tools.collectives.adaptive.session import AdaptiveSession
 from mltcp_tools.collectives.adaptive.strategy import find_strategy
@@ -90,6 +90,46 @@ def test_equal_links_take_what_a_ring_takes_and_a_slow_one_is_spared() -> None:
         rates[2] /= 4
         ring_s = 2 * (hosts - 1) / hosts * SIZE * 8 / rates[2]
         assert ring_s / find_strategy(Links.star(rates), SIZE).seconds == pytest.approx(gain)
+
+
+def test_a_slow_host_has_partial_sums_to_carry_from_the_start_both_ways() -> None:
+    """With one tree its downlink, or its uplink, would wait for the first sum."""
+    rates = np.array([25e6, 100e6, 100e6, 100e6])
+    strategy = find_strategy(Links.star(rates), SIZE)
+    parts = zip(strategy.shares, strategy.trees, strict=True)
+    gathers = np.sum([share * tree.gathers() for share, tree in parts], axis=0)
+    assert gathers[0].sum() == pytest.approx(0.5, abs=0.02)
+    assert gathers[:, 0].sum() == pytest.approx(0.5, abs=0.02)
+
+
+def test_probes_that_differ_by_their_error_count_as_equal() -> None:
+    rates = np.array([[0, 95e6, 99e6], [103e6, 0, 24e6], [100e6, 25e6, 0]])
+    links = Links.measured(rates, np.full((3, 3), 1e-4))
+    assert len(set(links.rates[~np.eye(3, dtype=bool)])) == 2
+
+
+def test_on_equal_links_a_ring_does_it_and_what_it_sums_is_what_counts() -> None:
+    rung: list[int] = []
+
+    def work(rank: int, gather: Any) -> Any:
+        def ring(array: Any) -> None:
+            rung.append(rank)
+            array[:] = np.sum(gather(array.copy()), axis=0)
+
+        mesh = Mesh(rank, 3, "127.0.0.1", gather, 20.0)
+        session = AdaptiveSession(mesh, gather, ring=ring)
+        try:
+            session.uses_ring = True  # loopback's probes may say otherwise
+            array = np.full(1000, rank + 1.0, dtype=np.float32)
+            session.reduce(array)
+            return array
+        finally:
+            session.close()
+
+    for array in Ranks(3).run(work):
+        assert (array == 6).all()
+    assert sorted(rung) == [0, 1, 2]
+    assert ring_s(Links.star(np.full(4, 100e6)), SIZE) == pytest.approx(1.5 * SIZE * 8 / 100e6)
 
 
 @given(st.integers(2, 5), st.integers(0, 2**32))

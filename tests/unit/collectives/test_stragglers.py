@@ -15,7 +15,7 @@ from support.aggregation.threads import Ranks
 from mltcp_tools.collectives.adaptive.coordinator import Costs, decide, spent_s
 from mltcp_tools.collectives.adaptive.mesh import Mesh
 from mltcp_tools.collectives.adaptive.session import AdaptiveSession
-from mltcp_tools.collectives.adaptive.stragglers import StragglerSession
+from mltcp_tools.collectives.adaptive.stragglers import MOST_BEHIND, StragglerSession
 from mltcp_tools.collectives.session import SessionError
 
 arrivals = st.lists(st.floats(0, 10), min_size=2, max_size=8)
@@ -56,10 +56,11 @@ def test_a_rank_that_never_comes_is_waited_for_no_longer_than_it_is_worth() -> N
     assert decision.start_s <= 0.1 + Costs(1.0, 3).buy_s(2) + 1e-9
 
 
-def run(work: Any, world: int = 3) -> list[Any]:
+def run(work: Any, world: int = 3, silent_s: float | None = None) -> list[Any]:
     def be(rank: int, gather: Any) -> Any:
         session = AdaptiveSession(Mesh(rank, world, "127.0.0.1", gather, 20.0), gather)
-        together = StragglerSession(Mesh(rank, world, "127.0.0.1", gather, 20.0), session)
+        control = Mesh(rank, world, "127.0.0.1", gather, 20.0)
+        together = StragglerSession(control, session, silent_s)
         try:
             return work(rank, together)
         finally:
@@ -98,6 +99,30 @@ def test_a_late_rank_holds_nobody_up_and_loses_nothing() -> None:
     # Each sum has each rank's value once, or it comes with a later one, or is still put off.
     rest = sum(sum(each[2].values()) for each in results)
     assert sum(sums) + rest == pytest.approx(steps * 111.0)
+
+
+def test_a_rank_silent_for_the_stated_time_is_out_and_catches_up_when_it_returns() -> None:
+    steps = 3 * MOST_BEHIND
+    others_done = threading.Event()
+    done = threading.Barrier(3)
+
+    def work(rank: int, session: StragglerSession) -> Any:
+        sums = []
+        for step in range(steps):
+            if rank == 2 and step == 1:
+                assert others_done.wait(60)  # they go on by themselves, or this never ends
+            array = np.full(1000, 10.0**rank, dtype=np.float32)
+            session.reduce(array)
+            sums.append(float(array[0]))
+            if rank == 0 and step == steps - 1:
+                others_done.set()
+        done.wait()
+        return sums
+
+    results = run(work, silent_s=0.05)
+    assert not [each for each in results if isinstance(each, Exception)], results
+    assert results[0] == results[1] == results[2]  # it has all the sums, in their order
+    assert results[0][MOST_BEHIND + 2 : steps] == [11.0] * (steps - MOST_BEHIND - 2)
 
 
 def test_who_is_done_first_relays_for_those_that_are_not() -> None:

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltcp_tools.emulator.job import SHORTEST_COMPUTE, JobSpec, compute_times, split
+from mltcp_tools.emulator.job import SHORTEST_COMPUTE, JobSpec, compute_times
 from mltcp_tools.emulator.models import MODELS, resolve
+from mltcp_tools.emulator.patterns import split
 from mltcp_tools.errors import UsageError
 
 

@@ -13,21 +13,21 @@ from mltcp_tools.emulator.job import compute_times
 from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.arms import ALONE
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.jobs import Job, Straggler
+from mltcp_tools.experiments.jobs import ExperimentJob, Straggler
 from mltcp_tools.experiments.links import Link
 from mltcp_tools.experiments.neighbours import Neighbour
-from mltcp_tools.experiments.plans import (
-    neighbours_of,
-    parameters_of,
-    plans_of,
-    schedule,
-    total_iterations,
-)
 from mltcp_tools.experiments.reading import (
     find_experiment,
     load_experiment,
     parse_experiment,
     shipped_experiments,
+)
+from mltcp_tools.experiments.tasks import (
+    neighbour_tasks,
+    parameters_of,
+    schedule,
+    tasks_of,
+    total_iterations,
 )
 
 FULL = """\
@@ -71,7 +71,7 @@ def test_every_field_is_read() -> None:
     first, second, other = experiment.jobs
     assert experiment.link == Link(200_000_000, 30_000, 0.002, "red", True)
     assert experiment.sysctls == {"net.ipv4.tcp_slow_start_after_idle": "1"}
-    assert first == Job(
+    assert first == ExperimentJob(
         "job-1", 2_500_000, 0.34, 0.05, 2, 5, None, "both", Straggler(20, 2.0), None
     )
     assert second == dataclasses.replace(first, name="job-2")
@@ -96,7 +96,7 @@ def test_every_field_is_read() -> None:
 def test_what_is_left_out_has_a_default() -> None:
     experiment = parse_experiment(SMALL, "small.yaml")
     assert experiment.link == Link()
-    assert experiment.jobs == (Job("job", 1_000_000, 0.1),)
+    assert experiment.jobs == (ExperimentJob("job", 1_000_000, 0.1),)
     assert experiment.baseline == "reno"  # there is no cubic
     assert (experiment.iterations, experiment.repetitions, experiment.alone_iterations) == (
         100,
@@ -285,15 +285,19 @@ def test_draws_depend_on_repetition_and_job_only() -> None:
 def test_neighbours_run_in_every_arm_but_alone_behind_the_jobs() -> None:
     experiment = full()
     cubic, steep = experiment.arms
-    plans = neighbours_of(experiment, cubic, 1)
-    assert [(plan.name, plan.sender, plan.spec.cc) for plan in plans] == [
+    tasks = neighbour_tasks(experiment, cubic, 1)
+    assert [(task.name, task.sender, task.spec.cc) for task in tasks] == [
         ("bulk-1", 3, "bbr"),
         ("bulk-2", 4, "bbr"),
         ("rpc", 5, "cubic"),
     ]
-    assert [plan.spec.cc for plan in neighbours_of(experiment, steep, 1)] == ["bbr", "bbr", "mltcp"]
-    assert neighbours_of(experiment, experiment.arm(ALONE), 1) == []
-    assert len({plan.spec.seed for plan in plans}) == 3
+    assert [task.spec.cc for task in neighbour_tasks(experiment, steep, 1)] == [
+        "bbr",
+        "bbr",
+        "mltcp",
+    ]
+    assert neighbour_tasks(experiment, experiment.arm(ALONE), 1) == []
+    assert len({task.spec.seed for task in tasks}) == 3
     assert list(experiment.congestion_controls()) == ["mltcp", "cubic", "bbr"]
 
 
@@ -345,8 +349,8 @@ def test_several_links() -> None:
     assert [job.links for job in experiment.jobs] == [("one",), ("two", "one")]
     assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
     assert len(experiment.lone_jobs()) == 2
-    groups = plans_of(experiment, experiment.arm(ALONE), 1)
-    assert [[plan.sender for plan in plans] for plans in groups] == [[0], [1]]  # each its own path
+    groups = tasks_of(experiment, experiment.arm(ALONE), 1)
+    assert [[task.sender for task in tasks] for tasks in groups] == [[0], [1]]  # each its own path
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from support.run_folders import make_run
 
 from mltcp_tools.analysis.heatmap import draw_parameters
 from mltcp_tools.analysis.matrix import render_matrix_markdown, render_matrix_text, verdict
-from mltcp_tools.analysis.over_mixes import arms_over_mixes, as_result, over_mixes_table
+from mltcp_tools.analysis.mix_means import as_result, means_over_mixes, means_table
 from mltcp_tools.analysis.write import save_matrix
 from mltcp_tools.errors import HostError, UsageError
 from mltcp_tools.experiments.experiment import Experiment
@@ -88,6 +88,11 @@ def test_several_links_take_the_place_of_the_one_of_the_defaults() -> None:
     mix = "round: {links: {one: {rate: 10mbit}}, jobs: [{bytes: 1MB, compute: 1s, links: [one]}]}"
     experiment = parse_matrix(TEXT.replace("same: {}", mix), "few.yaml").mixes["round"]
     assert experiment.links["one"].rate == experiment.link.rate == 10_000_000
+
+
+def test_a_fabric_takes_the_place_of_the_link_of_the_defaults() -> None:
+    text = "name: m\ndefaults: {experiment: two-jobs}\nmixes: {one: {experiment: rings}}\n"
+    assert parse_matrix(text, "m.yaml").mixes["one"].fabric is not None
 
 
 @pytest.mark.parametrize("path", shipped_matrices().values(), ids=lambda path: path.stem)
@@ -310,16 +315,16 @@ def test_arms_over_all_mixes() -> None:
         "c": mix_of(1.0, x=("mltcp", 1.0, None), y=("mltcp", 1.0, None), z=("mltcp", 9.0, None)),
         "failed": mix_of(None),
     }
-    over = arms_over_mixes(mixes)
+    over = means_over_mixes(mixes)
     assert list(over) == ["x", "y"]  # reno is none of MLTCP's, and not all have z
     assert over["x"]["mean_to_bound"] == pytest.approx((1.2 + 1.8 + 1.0) / 3)
     assert over["x"]["p99_to_bound"] == pytest.approx(2 * (1.2 + 1.8 + 1.0) / 3)
     assert over["x"]["gain"] == pytest.approx(0.5)
     assert over["x"]["lowest_gain"] == {"value": 0.2, "mix": "b"}
-    lines = over_mixes_table({"over_mixes": over}).splitlines()
+    lines = means_table({"over_mixes": over}).splitlines()
     assert [line.split()[0] for line in lines[2:]] == ["y", "x"]  # the best first
-    assert arms_over_mixes({"a": mixes["a"]}) == {}
-    assert over_mixes_table({"over_mixes": {}}) == ""
+    assert means_over_mixes({"a": mixes["a"]}) == {}
+    assert means_table({"over_mixes": {}}) == ""
     described = {"x": {"cc": "mltcp", "slope": 1}, "y": {"cc": "mltcp", "slope": 2}}
     result = as_result({"over_mixes": over}, described)
     assert result["arms"]["y"]["captured_gain"]["value"] == pytest.approx(0.7)

@@ -510,6 +510,60 @@ def test_what_a_burst_has_not_taken_back_the_next_one_does() -> None:
     assert avoid(flow, cwnd, ssthresh, srtt_us=50)[2] == 80
 
 
+def begin_small(flow: Any, cwnd: int, ssthresh: int, srtt_us: int, min_us: int) -> tuple[int, int]:
+    """Window and threshold with which sending begins anew."""
+    window, threshold = ffi.new("uint32_t *", cwnd), ffi.new("uint32_t *", ssthresh)
+    lib.mltcp_begin_small(flow, srtt_us, min_us, window, threshold)
+    return window[0], threshold[0]
+
+
+def test_an_iteration_begins_with_what_the_path_holds_and_has_the_rest_when_the_queue_allows() -> (
+    None
+):
+    flow = behind_and_ahead(sent=1_000_000, rtt_us=700)
+    assert begin_small(flow, 80, 60, srtt_us=800, min_us=100) == (10, 10)
+    flow.delay.queue_us = flow.yield_us // 2
+    assert avoid(flow, 10, 10)[2] == 10
+    flow.delay.queue_us = 0
+    assert avoid(flow, 10, 10, srtt_us=100)[2] == 80
+
+
+@pytest.mark.parametrize(("cwnd", "left"), [(8, 4), (4, 4), (3, 3)])
+def test_the_loss_of_one_segment_of_the_first_window_is_told_by_the_others(
+    cwnd: int, left: int
+) -> None:
+    flow = behind_and_ahead(sent=1_000_000, rtt_us=700)
+    assert begin_small(flow, cwnd, cwnd, srtt_us=800, min_us=10)[0] == left
+
+
+@pytest.mark.parametrize(
+    ("sent", "full_us", "srtt_us"),
+    [(900_000, 1000, 800), (1_000_000, 0, 800), (1_000_000, 1000, 100), (1_000_000, 1000, 0)],
+    ids=["within an iteration", "nothing is known of the queue", "no queue", "no round trip yet"],
+)
+def test_sending_begins_with_the_window_it_had(sent: int, full_us: int, srtt_us: int) -> None:
+    params, flow = make_params(), make_flow()
+    flow.delay.full_us = full_us
+    ack(flow, params, 1, sent, rtt_us=700, min_rtt_us=100)
+    assert begin_small(flow, 80, 60, srtt_us, min_us=100) == (80, 60)
+    assert not flow.resume_ssthresh
+
+
+def test_an_iteration_in_which_something_was_sent_twice_says_nothing_of_the_rate() -> None:
+    """The ACK that fills a hole covers a window, however slow the link is."""
+    params, flow = make_params(), make_flow()
+    ack(flow, params, MS, 0)
+    ack(flow, params, 11 * MS, 100 << 10)
+    assert flow.delay.kib_ns == 10 * MS // 100
+    lib.mltcp_note(flow, 10, 1000, 1)
+    ack(flow, params, 12 * MS, 200 << 10)
+    assert flow.delay.kib_ns == 10 * MS // 100
+    ack(flow, params, 1000 * MS, 201 << 10, sent=900 * MS)
+    assert flow.delay.kib_ns == 10 * MS // 100  # nothing was learned, so nothing fades
+    ack(flow, params, 1001 * MS, 401 << 10)
+    assert flow.delay.kib_ns == 1 * MS // 200
+
+
 @given(st.tuples(fields32, fields32), st.integers(0, U32), st.integers(1, U32), fields32, times)
 def test_yielding_is_defined_for_any_state(
     window: tuple[int, int], queue: int, target: int, srtt: int, now: int
@@ -531,7 +585,7 @@ def test_yielding_is_defined_for_any_state(
               shape=st.integers(0, lib.MLTCP_SHAPE_COUNT - 1)),
     st.lists(
         st.tuples(times, fields64, st.none() | times, st.integers(-(2**31), 2**31 - 1), fields32,
-                  st.sampled_from(["ack", "loss", "avoid"])),
+                  st.sampled_from(["ack", "loss", "avoid", "send"])),
         max_size=30,
     ),
 )  # fmt: skip
@@ -546,6 +600,9 @@ def test_no_sequence_of_events_leaves_the_defined_range(
         elif kind == "loss":
             assert lose(flow, number, 2, acked & U32) >= 2
             lib.mltcp_delay_tell(ffi.addressof(flow.delay), slot, number)
+        elif kind == "send":
+            cwnd, _ = begin_small(flow, number, acked & U32, now & U32, rtt_us & U32)
+            assert min(number, lib.MLTCP_CWND_BEGIN) <= cwnd <= number
         else:
             lib.mltcp_delay_ask(ffi.addressof(flow.delay), now, slot, number)
             avoid(flow, number, acked & U32, now & U32)

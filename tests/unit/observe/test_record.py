@@ -16,7 +16,7 @@ from mltcp_tools.backends.base import IterationEvent, Job
 from mltcp_tools.cli.main import main
 from mltcp_tools.observe.iterations import JobIterations
 from mltcp_tools.observe.record import record
-from mltcp_tools.profiling.recorded import profiles_of_run
+from mltcp_tools.profiling.from_run import profiles_of_run
 
 PERIOD_S = 0.5
 BURST_S = 0.1
@@ -61,7 +61,7 @@ def test_a_killed_recording_has_all_it_had_seen(tmp_path: Path) -> None:
     assert len(run.bursts) == len(run.flow_events) == 9
     assert [view.name for view in run.experiment.jobs.values()] == ["a"]
     assert "The run was killed, or is still going on." in run.problems
-    assert summarise(run)["arms"]
+    assert summarise(run).document()["arms"]
     (profile,) = profiles_of_run(run)
     assert profile.period_s == pytest.approx(PERIOD_S)
     assert main(["report", str(folder)]) == 0

@@ -18,10 +18,10 @@ from mltcp_tools.cli.main import main
 from mltcp_tools.emulator.job import JobSpec, compute_times
 from mltcp_tools.errors import UsageError
 from mltcp_tools.profiling.capture import Series, read_capture
-from mltcp_tools.profiling.captured import profile_of_series, profiles_of_capture
+from mltcp_tools.profiling.from_capture import profile_of_series, profiles_of_capture
 from mltcp_tools.profiling.selector import Selector
 from mltcp_tools.profiling.streams import Stream
-from mltcp_tools.simulator.schedules import SCHEDULES, SimulatedJob, simulate
+from mltcp_tools.simulator.schedules import SCHEDULES, ScheduledJob, simulate
 
 RATE = 191e6
 JOB = JobSpec(bytes_per_iteration=2_500_000, compute_s=0.34, iterations=20)
@@ -62,7 +62,7 @@ def test_period_and_bytes_of_two_jobs(jitter: float, tmp_path: Path) -> None:
 def test_jobs_that_collide_keep_period_and_bytes(schedule: str, seed: int) -> None:
     generator = np.random.default_rng(seed)
     jobs = [
-        SimulatedJob(
+        ScheduledJob(
             name,
             generator.uniform(0, 0.4),
             list(0.34 * (1 + 0.1 * generator.standard_normal(60))),

@@ -18,7 +18,7 @@ from mltcp_tools.planning.link import score_link
 from mltcp_tools.planning.reading import parse_profiles, write_profiles
 from mltcp_tools.planning.topology import parse_cluster
 from mltcp_tools.profiling.capture import Series, owners_of, read_capture
-from mltcp_tools.profiling.captured import profile_of_series, profiles_of_capture
+from mltcp_tools.profiling.from_capture import profile_of_series, profiles_of_capture
 from mltcp_tools.profiling.profile import Phase, Profile
 from mltcp_tools.profiling.selector import Place, Selector
 

@@ -40,12 +40,12 @@ def test_a_whole_run_has_no_problems(folder: Path) -> None:
 
 
 def test_csv_alone_gives_the_same(folder: Path) -> None:
-    parquet = summarise(load_run(folder))
+    parquet = summarise(load_run(folder)).document()
     for path in folder.glob("*.parquet"):
         path.unlink()
     run = load_run(folder)
     assert run.problems == []
-    result = summarise(run)
+    result = summarise(run).document()
     for arm, entry in result["arms"].items():
         expected = parquet["arms"][arm]
         assert entry["iteration_s"] == pytest.approx(expected["iteration_s"], abs=1e-5)
@@ -222,7 +222,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
 def test_damage_is_said_and_the_rest_reported(folder: Path, kind: str) -> None:
     damage, sentence = DAMAGE[kind]
     damage(folder)
-    result = summarise(load_run(folder))
+    result = summarise(load_run(folder)).document()
     assert any(sentence in problem for problem in result["problems"]), result["problems"]
     text = render_text(result)
     assert sentence.split()[0] in text
@@ -264,11 +264,11 @@ def test_an_experiment_alone_is_still_reported(folder: Path) -> None:
 
 
 def test_an_aborted_arm_is_compared_on_what_both_have(folder: Path) -> None:
-    whole = summarise(load_run(folder))
+    whole = summarise(load_run(folder)).document()
     path = folder / "iterations.parquet"
     table = pd.read_parquet(path)
     table[(table["arm"] != "mltcp") | (table["iteration"] <= 12)].to_parquet(path)
-    cut = summarise(load_run(folder))
+    cut = summarise(load_run(folder)).document()
     # mltcp follows the bound, so it captures everything however long it ran.
     for result in (whole, cut):
         assert result["arms"]["mltcp"]["captured_gain"]["value"] == pytest.approx(1.0)

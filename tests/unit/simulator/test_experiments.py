@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 from pathlib import Path
 
@@ -15,15 +16,15 @@ from mltcp_tools.emulator.job import compute_times
 from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.experiment import ALONE, Experiment
 from mltcp_tools.experiments.matrix import is_matrix
-from mltcp_tools.experiments.plans import plans_of
 from mltcp_tools.experiments.reading import find_experiment, load_experiment, parse_experiment
+from mltcp_tools.experiments.tasks import tasks_of
 from mltcp_tools.experiments.treatments import WEIGHTS
 from mltcp_tools.planning.coflows import Progress, bssi
 from mltcp_tools.planning.coflows import weight as coflow_weight
 from mltcp_tools.simulator import library
 from mltcp_tools.simulator.arms import simulate_arm
 from mltcp_tools.simulator.modelled import modelled
-from mltcp_tools.simulator.run import simulate_experiment
+from mltcp_tools.simulator.simulate_experiment import simulate_experiment
 
 CHECKOUT = Path(__file__).parents[3]
 
@@ -97,14 +98,14 @@ def test_compute_times_and_starts_are_those_of_the_testbed(tmp_path: Path) -> No
     table = load_run(tmp_path).iterations
     for repetition in (1, 2):
         for arm in ("reno", "mltcp"):
-            for plan in plans_of(experiment, experiment.arm(arm), repetition)[0]:
+            for task in tasks_of(experiment, experiment.arm(arm), repetition)[0]:
                 rows = table[
                     (table["arm"] == arm)
                     & (table["repetition"] == repetition)
-                    & (table["job"] == plan.name)
+                    & (table["job"] == task.name)
                 ]
-                assert rows["compute_s"].tolist() == pytest.approx(list(compute_times(plan.spec)))
-                assert rows["start_s"].iloc[0] == pytest.approx(plan.spec.start_delay_s)
+                assert rows["compute_s"].tolist() == pytest.approx(list(compute_times(task.spec)))
+                assert rows["start_s"].iloc[0] == pytest.approx(task.spec.start_delay_s)
                 took = rows["end_s"] - rows["start_s"] - rows["comm_s"]
                 assert took.tolist() == pytest.approx(rows["compute_s"].tolist())
 
@@ -271,8 +272,8 @@ alone: {iterations: 3}
 def test_a_job_alone_takes_what_its_slowest_link_takes() -> None:
     experiment, _ = modelled(parse_experiment(PATHS, "paths.yaml"))
     alone = {
-        plan.name: document["iterations"]
-        for plan, document in simulate_arm(experiment, experiment.arm(ALONE), 1).documents
+        task.name: document["iterations"]
+        for task, document in simulate_arm(experiment, experiment.arm(ALONE), 1).documents
     }
     for name, rate in (("a", 50e6), ("b", 25e6)):
         burst = alone[name][-1]["bursts"][0]
@@ -284,15 +285,15 @@ def test_a_job_alone_takes_what_its_slowest_link_takes() -> None:
 def test_a_job_that_sends_both_ways_fills_both(chunk: str) -> None:
     text = SMALL.replace("{name: one,", f"{{name: one, direction: both{chunk},")
     experiment, _ = modelled(parse_experiment(text, "small.yaml"))
-    (plan, document), *_ = simulate_arm(experiment, experiment.arm("mltcp"), 1).documents
-    assert plan.spec.direction == "both"
-    assert len(document["iterations"]) == plan.spec.iterations
+    (task, document), *_ = simulate_arm(experiment, experiment.arm("mltcp"), 1).documents
+    assert task.spec.direction == "both"
+    assert len(document["iterations"]) == task.spec.iterations
 
 
 def test_packets_and_round_trips_are_those_asked_for(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(SMALL)
     command = ["simulate", str(tmp_path / "small.yaml"), "--arms", "reno", "--trace", "0"]
-    more = ["--mtu", "9000", "--rtt", "5ms", "--join", "20us"]
+    more = ["--mtu", "9kB", "--rtt", "5ms", "--join", "20us"]
     assert main([*command, "-o", str(tmp_path / "usual")]) == 0
     assert main([*command, *more, "-o", str(tmp_path / "other")]) == 0
     arms = [pd.read_csv(tmp_path / run / "arms.csv") for run in ("usual", "other")]
@@ -381,7 +382,7 @@ def test_priorities_give_the_link_to_one_burst_at_a_time(weight: str) -> None:
 def test_the_order_is_sincronias(weight: int) -> None:
     """Three bursts begin at once; on one link they must end in the order that BSSI gives."""
     sizes = [3_000_000, 1_000_000, 2_000_000]
-    jobs = [library.Job(start=0.0, compute=[0.01], bytes=[[size]]) for size in sizes]
+    jobs = [library.PacketJob(start=0.0, compute=[0.01], bytes=[[size]]) for size in sizes]
     priorities = library.Priorities(levels=8, weight=weight)
     link = library.Link(200e6, 100_000, 1e-4)
     done = library.simulate(link, jobs, seed=1, priorities=priorities)
@@ -389,3 +390,48 @@ def test_the_order_is_sincronias(weight: int) -> None:
     weights = [coflow_weight(WEIGHTS[weight], Progress(remaining=1.0)) for _ in sizes]
     order = bssi([{"link": float(size)} for size in sizes], weights)
     assert sorted(range(3), key=ends.__getitem__) == order
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_order_over_several_links_is_sincronias(seed: int) -> None:
+    """Bursts that begin at once, each over some of three links of different rates; where two of
+    them share a link, the one that BSSI puts first ends first there."""
+    draw = random.Random(seed)
+    links = [library.Link(rate, 300_000, 1e-4) for rate in (100e6, 150e6, 200e6)]
+    back = library.Link(10e9, 10**6, 1e-4)
+    paths = [draw.choice([(0,), (0, 1), (1, 2)]) for _ in range(4)]
+    sizes = [draw.randint(5, 40) * 100_000 for _ in paths]
+    jobs = [
+        library.PacketJob(start=0.0, compute=[0.01], bytes=[[size]], ahead=path, back=(3,))
+        for size, path in zip(sizes, paths, strict=True)
+    ]
+    done = library.simulate([*links, back], jobs, seed=1, priorities=library.Priorities(levels=8))
+    ends = [int(bursts["end_ns"][0]) for bursts in done.bursts]
+    demands = [
+        {link: size * 8 / links[link].rate for link in path}
+        for size, path in zip(sizes, paths, strict=True)
+    ]
+    order = bssi(demands)
+    for place, job in enumerate(order):
+        for later in order[place + 1 :]:
+            if set(paths[job]) == set(paths[later]):
+                assert ends[job] < ends[later]
+
+
+def test_the_last_level_is_sure_of_its_floor() -> None:
+    """Of a link that a longer, earlier level would have all of."""
+
+    def share(floor: float) -> float:
+        jobs = [
+            library.PacketJob(start=0.0, compute=[0.01], bytes=[[8_000_000]]),
+            library.PacketJob(start=0.0, compute=[0.01], bytes=[[16_000_000]]),
+        ]
+        priorities = library.Priorities(levels=8, floor=floor)
+        link = library.Link(200e6, 100_000, 1e-4)
+        done = library.simulate(link, jobs, seed=1, trace=0.05, priorities=priorities)
+        sent = done.samples[done.samples["job"] == 1]
+        while_other_sends = sent[sent["time_ns"] < done.bursts[0]["end_ns"][0]]
+        return float(while_other_sends["acked"].max()) / 8_000_000
+
+    assert share(0.0) < 0.01
+    assert 0.04 < share(0.05) < 0.08

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mltcp_tools.simulator.schedules import (
     SCHEDULES,
     Schedule,
-    SimulatedJob,
+    ScheduledJob,
     iterations_of,
     simulate,
 )
@@ -25,7 +25,7 @@ def spans(bursts: pd.DataFrame, job: str) -> list[tuple[float, float]]:
 
 
 def test_bound_serves_in_order_of_arrival() -> None:
-    jobs = [SimulatedJob("a", 0.0, [1.0, 1.0], 1.0), SimulatedJob("b", 0.5, [1.0, 1.0], 1.0)]
+    jobs = [ScheduledJob("a", 0.0, [1.0, 1.0], 1.0), ScheduledJob("b", 0.5, [1.0, 1.0], 1.0)]
     bursts = simulate("bound", jobs)
     # a asks at 1 and is served until 2; b asks at 1.5, waits, and is served from 2 to 3.
     assert spans(bursts, "a") == [(1.0, 2.0), (3.0, 4.0)]
@@ -33,7 +33,7 @@ def test_bound_serves_in_order_of_arrival() -> None:
 
 
 def test_fair_shares_the_link_equally() -> None:
-    jobs = [SimulatedJob("a", 0.0, [1.0, 1.0], 1.0), SimulatedJob("b", 0.5, [1.0], 1.0)]
+    jobs = [ScheduledJob("a", 0.0, [1.0, 1.0], 1.0), ScheduledJob("b", 0.5, [1.0], 1.0)]
     bursts = simulate("fair", jobs)
     # From 1 to 1.5 a is alone; then both get half until a has its second half at 2.5; b ends at 3.
     assert spans(bursts, "a") == [(1.0, 2.5), (3.5, 4.5)]
@@ -41,13 +41,13 @@ def test_fair_shares_the_link_equally() -> None:
 
 
 def test_fair_with_equal_jobs_in_lockstep_never_separates_them() -> None:
-    jobs = [SimulatedJob(name, 0.0, [1.0] * 3, 0.5) for name in "abc"]
+    jobs = [ScheduledJob(name, 0.0, [1.0] * 3, 0.5) for name in "abc"]
     table = iterations_of(simulate("fair", jobs), jobs)
     assert np.allclose(table["end_s"] - table["start_s"], 1.0 + 3 * 0.5)
 
 
 def test_alone_adds_compute_and_communication() -> None:
-    jobs = [SimulatedJob("a", 0.25, [1.0, 2.0], 0.5), SimulatedJob("b", 0.0, [1.0], 0.5)]
+    jobs = [ScheduledJob("a", 0.25, [1.0, 2.0], 0.5), ScheduledJob("b", 0.0, [1.0], 0.5)]
     table = iterations_of(simulate("alone", jobs), jobs)
     assert list(table[table.job == "a"]["start_s"]) == pytest.approx([0.25, 1.75])
     assert list(table[table.job == "a"]["end_s"]) == pytest.approx([1.75, 4.25])
@@ -55,7 +55,7 @@ def test_alone_adds_compute_and_communication() -> None:
 
 
 def test_several_bursts_split_compute_and_communication_evenly() -> None:
-    jobs = [SimulatedJob("a", 0.0, [1.0, 1.0], 0.4, bursts=2)]
+    jobs = [ScheduledJob("a", 0.0, [1.0, 1.0], 0.4, bursts=2)]
     bursts = simulate("bound", jobs)
     assert spans(bursts, "a") == [(0.5, 0.7), (1.2, 1.4), (1.9, 2.1), (2.6, 2.8)]
     assert list(bursts["burst"]) == [1, 2, 1, 2]
@@ -68,7 +68,7 @@ def test_several_bursts_split_compute_and_communication_evenly() -> None:
 def test_bound_without_jitter_is_the_longer_of_alone_and_all_bursts(
     compute_s: float, period_s: float
 ) -> None:
-    jobs = [SimulatedJob(f"job-{i}", 0.0, [compute_s] * 50, 0.1046) for i in range(4)]
+    jobs = [ScheduledJob(f"job-{i}", 0.0, [compute_s] * 50, 0.1046) for i in range(4)]
     table = iterations_of(simulate("bound", jobs), jobs)
     late = table[table["iteration"].between(5, 45)]
     assert np.allclose(late["end_s"] - late["start_s"], period_s)
@@ -82,7 +82,7 @@ def test_four_jittered_jobs_come_out_as_known() -> None:
         for seed in range(10):
             rng = np.random.default_rng(seed)
             jobs = [
-                SimulatedJob(
+                ScheduledJob(
                     f"job-{i}",
                     rng.uniform(0, 0.4446),
                     list(0.34 * (1 + 0.05 * rng.standard_normal(100))),
@@ -112,7 +112,7 @@ job_lists = st.lists(
     max_size=4,
 ).map(
     lambda rows: [
-        SimulatedJob(f"job-{i}", start, compute, comm, bursts)
+        ScheduledJob(f"job-{i}", start, compute, comm, bursts)
         for i, (start, compute, comm, bursts) in enumerate(rows)
     ]
 )
@@ -120,7 +120,7 @@ job_lists = st.lists(
 
 @settings(max_examples=60)
 @given(job_lists)
-def test_every_schedule_serves_all_and_none_beats_alone(jobs: list[SimulatedJob]) -> None:
+def test_every_schedule_serves_all_and_none_beats_alone(jobs: list[ScheduledJob]) -> None:
     for schedule in SCHEDULES:
         bursts = simulate(schedule, jobs)
         assert len(bursts) == sum(len(job.compute_s) * job.bursts for job in jobs)
@@ -133,7 +133,7 @@ def test_every_schedule_serves_all_and_none_beats_alone(jobs: list[SimulatedJob]
 
 @settings(max_examples=60)
 @given(job_lists)
-def test_bound_never_serves_two_at_once_nor_idles_while_one_waits(jobs: list[SimulatedJob]) -> None:
+def test_bound_never_serves_two_at_once_nor_idles_while_one_waits(jobs: list[ScheduledJob]) -> None:
     work_s = {job.name: job.lone_comm_s / job.bursts for job in jobs}
     rows = simulate("bound", jobs).sort_values(["end_s"])
     free_s = 0.0
@@ -145,7 +145,7 @@ def test_bound_never_serves_two_at_once_nor_idles_while_one_waits(jobs: list[Sim
 
 @settings(max_examples=60)
 @given(job_lists)
-def test_fair_keeps_the_link_busy_while_anything_waits(jobs: list[SimulatedJob]) -> None:
+def test_fair_keeps_the_link_busy_while_anything_waits(jobs: list[ScheduledJob]) -> None:
     bursts = simulate("fair", jobs).sort_values("start_s")
     work_s = sum(len(job.compute_s) * job.lone_comm_s for job in jobs)
     busy_s, until_s = 0.0, 0.0
@@ -157,7 +157,7 @@ def test_fair_keeps_the_link_busy_while_anything_waits(jobs: list[SimulatedJob])
 
 def times_of(schedule: Schedule, paths: dict[str, tuple[str, ...]]) -> dict[str, list[float]]:
     """When each job's first burst ends, if all ask at 1 s for 1 s of their links."""
-    jobs = [SimulatedJob(name, 0.0, [1.0], 1.0, links=links) for name, links in paths.items()]
+    jobs = [ScheduledJob(name, 0.0, [1.0], 1.0, links=links) for name, links in paths.items()]
     return dict(simulate(schedule, jobs).groupby("job")["end_s"].apply(list))
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mltcp_tools.backends.base import JobParams
 from mltcp_tools.backends.params import params_fields
 from mltcp_tools.native import uapi
-from mltcp_tools.simulator.library import Job, Link, Result, Stop, Stopped, simulate
+from mltcp_tools.simulator.library import Link, PacketJob, Result, Stop, Stopped, simulate
 
 MSS = 1448
 WIRE = 1514  # bytes of a full segment on the wire
@@ -27,10 +27,10 @@ def params(mechanisms: int = ALL, **fields: Any) -> dict[str, int]:
 
 def jobs(
     count: int = 4, mltcp: dict[str, int] | None = None, flows: int = 1, size: int = 2_500_000
-) -> list[Job]:
+) -> list[PacketJob]:
     """Equal jobs of 6 iterations whose compute times differ by a few per cent."""
     return [
-        Job(
+        PacketJob(
             start=0.07 * number,
             compute=[0.34 + 0.01 * ((number + i) % 5) for i in range(6)],
             bytes=[[size // flows] * flows] * 6,
@@ -60,7 +60,7 @@ def times(result: Result) -> list[list[tuple[int, ...]]]:
 def test_every_byte_arrives_once_and_every_packet_is_accounted_for(
     link: Link, sizes: list[int], mltcp: dict[str, int] | None, seed: int
 ) -> None:
-    pair = [Job(0.001 * k, [0.05, 0.3, 0.01], [sizes] * 3, 1, mltcp) for k in range(2)]
+    pair = [PacketJob(0.001 * k, [0.05, 0.3, 0.01], [sizes] * 3, 1, mltcp) for k in range(2)]
     result = simulate(link, pair, seed=seed, trace=0.005)
     counted = result.counters
     segments = 2 * 3 * sum(-(-size // MSS) for size in sizes)
@@ -115,7 +115,7 @@ def test_at_f_1_mltcp_is_reno_to_the_bit(link: Link, flows: int) -> None:
 
 def test_a_lone_flow_takes_the_time_of_its_bytes_after_slow_start() -> None:
     wide = Link(rate=200e6, queue=10_000_000, rtt=10e-3)
-    lone = Job(0.0, [0.1], [[5_000_000]])
+    lone = PacketJob(0.0, [0.1], [[5_000_000]])
     (start, _, end), *_ = times(simulate(wide, [lone], seed=1))[0]
     segments = -(-5_000_000 // MSS)
     sending = segments * WIRE * 8 / wide.rate
@@ -129,7 +129,7 @@ def test_a_lone_flow_takes_the_time_of_its_bytes_after_slow_start() -> None:
 
 def test_slow_start_doubles_the_window_and_restarts_after_idling() -> None:
     wide = Link(rate=1e9, queue=10_000_000, rtt=20e-3)
-    lone = Job(0.0, [0.1, 2.0], [[1_000_000]] * 2)
+    lone = PacketJob(0.0, [0.1, 2.0], [[1_000_000]] * 2)
     samples = simulate(wide, [lone], seed=1, trace=0.021).samples
     first, second = (samples[samples["iteration"] == number]["cwnd"] for number in (1, 2))
     assert first[:4].tolist() == [10, 20, 40, 80]
@@ -140,7 +140,7 @@ def test_slow_start_doubles_the_window_and_restarts_after_idling() -> None:
 
 def test_single_losses_are_repaired_without_a_time_out() -> None:
     link = Link(rate=50e6, queue=100_000, rtt=5e-3)
-    long = Job(0.0, [0.1], [[30_000_000]])
+    long = PacketJob(0.0, [0.1], [[30_000_000]])
     result = simulate(link, [long], seed=1)
     assert result.counters["dropped"] > 0
     assert result.counters["retransmitted"] == result.counters["dropped"]
@@ -149,7 +149,7 @@ def test_single_losses_are_repaired_without_a_time_out() -> None:
 
 def test_a_lost_end_of_a_burst_is_found_by_a_probe() -> None:
     link = Link(rate=50e6, queue=100_000, rtt=5e-3, loss=0.1)
-    short = Job(0.0, [0.05] * 200, [[4 * MSS]] * 200)
+    short = PacketJob(0.0, [0.05] * 200, [[4 * MSS]] * 200)
     result = simulate(link, [short], seed=1)
     bursts = result.bursts[0]
     duration = (bursts["end_ns"] - bursts["start_ns"]) * 1e-9
@@ -159,7 +159,7 @@ def test_a_lost_end_of_a_burst_is_found_by_a_probe() -> None:
 
 def test_a_window_follows_reno_between_losses() -> None:
     link = Link(rate=50e6, queue=60_000, rtt=10e-3)
-    result = simulate(link, [Job(0.0, [0.1], [[40_000_000]])], seed=1, trace=0.05)
+    result = simulate(link, [PacketJob(0.0, [0.1], [[40_000_000]])], seed=1, trace=0.05)
     cwnd = result.samples["cwnd"].astype(int)
     after_slow_start = cwnd[len(cwnd) // 4 :]
     fits = (link.rate / 8 * link.rtt + link.queue) / WIRE
@@ -178,7 +178,7 @@ def test_mltcp_tells_iterations_apart() -> None:
 
 
 def test_a_simulation_is_stopped_from_another_thread() -> None:
-    endless = [Job(0.0, [1e-3] * 100_000, [[10_000_000]] * 100_000)]
+    endless = [PacketJob(0.0, [1e-3] * 100_000, [[10_000_000]] * 100_000)]
     stop = Stop()
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(simulate, LINK, endless, seed=1, stop=stop)
@@ -196,9 +196,11 @@ def test_random_loss_is_as_frequent_as_it_is_said_to_be() -> None:
 BOTH = [Link(200e6, 30_000, 100e-6)] * 2
 
 
-def both(chunk: int = 0, mltcp: dict[str, int] | None = None, count: int = 1) -> list[Job]:
+def both(chunk: int = 0, mltcp: dict[str, int] | None = None, count: int = 1) -> list[PacketJob]:
     return [
-        Job(0.01 * n, [0.1] * 4, [[1_000_000]] * 4, params=mltcp, back=(1,), both=True, chunk=chunk)
+        PacketJob(
+            0.01 * n, [0.1] * 4, [[1_000_000]] * 4, params=mltcp, back=(1,), both=True, chunk=chunk
+        )
         for n in range(count)
     ]
 
@@ -218,7 +220,9 @@ def test_every_byte_arrives_both_ways(
         sizes = [size % 50 for size in sizes] + [1]
     links = [Link(50e6, 20_000, 1e-3, loss), Link(20e6, 10_000, 1e-3)]
     pair = [
-        Job(0.001 * n, [0.05, 0.01], [sizes] * 2, params=mltcp, back=(1,), both=True, chunk=chunk)
+        PacketJob(
+            0.001 * n, [0.05, 0.01], [sizes] * 2, params=mltcp, back=(1,), both=True, chunk=chunk
+        )
         for n in range(2)
     ]
     result = simulate(links, pair, seed=seed, trace=0.005)
@@ -227,7 +231,7 @@ def test_every_byte_arrives_both_ways(
 
 def test_both_ways_at_once_take_what_one_way_takes() -> None:
     """The links carry both ways at full rate; ACKs take a small share of each."""
-    one = simulate(BOTH, [Job(0.0, [0.1] * 4, [[1_000_000]] * 4, back=(1,))], seed=1)
+    one = simulate(BOTH, [PacketJob(0.0, [0.1] * 4, [[1_000_000]] * 4, back=(1,))], seed=1)
     two = simulate(BOTH, both(), seed=1)
     (first,), (second,) = (
         [(of_job["end_ns"] - of_job["start_ns"])[1:].mean() for of_job in result.bursts]
@@ -265,9 +269,9 @@ def test_with_chunks_each_end_waits_for_the_other() -> None:
     """On a long path every chunk takes a round trip, whatever the window is."""
     links = [Link(1e9, 1_000_000, 20e-3)] * 2
     (of_job,) = simulate(
-        links, [Job(0.0, [0.1], [[1_000_000]], back=(1,), both=True)], seed=1
+        links, [PacketJob(0.0, [0.1], [[1_000_000]], back=(1,), both=True)], seed=1
     ).bursts
-    chunked = Job(0.0, [0.1], [[1_000_000]], back=(1,), both=True, chunk=10_000)
+    chunked = PacketJob(0.0, [0.1], [[1_000_000]], back=(1,), both=True, chunk=10_000)
     (in_chunks,) = simulate(links, [chunked], seed=1).bursts
     # A chunk of 10 kB comes half a round trip after the one that it answers.
     assert in_chunks["end_ns"][0] - in_chunks["start_ns"][0] >= 99 * 10_000_000
@@ -275,7 +279,7 @@ def test_with_chunks_each_end_waits_for_the_other() -> None:
 
 
 def test_a_queue_that_marks_is_kept_short_without_a_loss() -> None:
-    long = Job(0.0, [0.1], [[20_000_000]])
+    long = PacketJob(0.0, [0.1], [[20_000_000]])
     dropping = Link(100e6, 200_000, 2e-3)
     marking = Link(100e6, 200_000, 2e-3, marks=(40_000, 40_000))
     dropped, marked = (simulate(link, [long], seed=1).counters for link in (dropping, marking))
@@ -291,7 +295,7 @@ def test_dctcp_keeps_the_link_full_with_marks_at_a_seventh_of_its_path() -> None
     link = Link(100e6, 200_000, 10e-3, marks=(20_000, 20_000))
     ends = {}
     for base in ("reno", "dctcp"):
-        (burst,) = simulate(link, [Job(0.0, [0.1], [[60_000_000]], base=base)], seed=1).bursts
+        (burst,) = simulate(link, [PacketJob(0.0, [0.1], [[60_000_000]], base=base)], seed=1).bursts
         ends[base] = float(burst["end_ns"][0] - burst["start_ns"][0]) * 1e-9
     line = 60_000_000 / MSS * WIRE * 8 / link.rate
     assert ends["dctcp"] < 1.08 * line < ends["reno"]
@@ -300,14 +304,21 @@ def test_dctcp_keeps_the_link_full_with_marks_at_a_seventh_of_its_path() -> None
 def test_receivers_that_join_segments_send_fewer_acks() -> None:
     """Fewer ACKs let a window grow in fewer, larger steps; nothing is lost by it."""
     fast = Link(10e9, 2_000_000, 50e-6)
-    lone = Job(0.0, [0.01] * 3, [[10_000_000]] * 3)
+    lone = PacketJob(0.0, [0.01] * 3, [[10_000_000]] * 3)
     results = [simulate(fast, [lone], seed=1, join=join) for join in (0.0, 20e-6)]
     assert all(each.counters["received_bytes"] == 30_000_000 for each in results)
     assert times(results[0]) != times(results[1])
 
 
+def test_no_more_is_joined_than_a_packet_holds() -> None:
+    """Seven segments of 8,948 bytes; more of them aren't waited for, however long that may be."""
+    lone = PacketJob(0.0, [0.01], [[100 * 8948]])
+    (burst,) = simulate(Link(100e9, 10**7, 20e-6), [lone], seed=1, mss=8948, join=0.1).bursts
+    assert burst["end_ns"][0] - burst["start_ns"][0] < 1e6
+
+
 def test_large_packets_are_fewer() -> None:
-    lone = Job(0.0, [0.01] * 3, [[10_000_000]] * 3)
+    lone = PacketJob(0.0, [0.01] * 3, [[10_000_000]] * 3)
     counters = simulate(Link(10e9, 2_000_000, 50e-6), [lone], seed=1, mss=8948).counters
     assert counters["sent"] - counters["retransmitted"] == 3 * -(-10_000_000 // 8948)
 
@@ -315,7 +326,7 @@ def test_large_packets_are_fewer() -> None:
 def test_a_path_that_holds_more_than_the_usual_buffers_is_filled() -> None:
     """At 100 Gbit/s over 2 ms, 4,096 segments would be a quarter of what the path holds."""
     link = Link(100e9, 25_000_000, 2e-3)
-    (burst,) = simulate(link, [Job(0.0, [0.01], [[1_000_000_000]])], seed=1).bursts
+    (burst,) = simulate(link, [PacketJob(0.0, [0.01], [[1_000_000_000]])], seed=1).bursts
     taken = float(burst["end_ns"][0] - burst["start_ns"][0]) * 1e-9
     assert taken < 1.4 * 1_000_000_000 / MSS * WIRE * 8 / link.rate
 
@@ -323,12 +334,12 @@ def test_a_path_that_holds_more_than_the_usual_buffers_is_filled() -> None:
 @pytest.mark.parametrize(
     "job",
     [
-        Job(0.0, [0.1], [[1000]], ahead=(1,)),
-        Job(0.0, [0.1], [[1000]], both=True),
-        Job(0.0, [0.1], [[1000]], chunk=100),
+        PacketJob(0.0, [0.1], [[1000]], ahead=(1,)),
+        PacketJob(0.0, [0.1], [[1000]], both=True),
+        PacketJob(0.0, [0.1], [[1000]], chunk=100),
     ],
 )
-def test_jobs_over_links_that_are_not_there_are_refused(job: Job) -> None:
+def test_jobs_over_links_that_are_not_there_are_refused(job: PacketJob) -> None:
     with pytest.raises(ValueError, match="links"):
         simulate(LINK, [job], seed=1)
 
@@ -337,6 +348,6 @@ def test_a_probe_is_sent_only_where_nothing_is_known_to_be_missing() -> None:
     """A probe of a segment that had been delivered left a flow without anything to wait for."""
     link = Link(1e9, 120_048, 1e-4, loss=0.2)
     sizes = [32_165, 27_522, 56_079]
-    pair = [Job(0.001 * k, [0.05, 0.3, 0.01], [sizes] * 3) for k in range(2)]
+    pair = [PacketJob(0.001 * k, [0.05, 0.3, 0.01], [sizes] * 3) for k in range(2)]
     result = simulate(link, pair, seed=14_186_789_218_485_684_492)
     assert result.counters["received_bytes"] == 2 * 3 * sum(sizes)

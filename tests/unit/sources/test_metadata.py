@@ -14,7 +14,7 @@ from mltcp_tools.attach.processes import Target
 from mltcp_tools.backends import records
 from mltcp_tools.backends.base import Flow, Job, JobParams
 from mltcp_tools.native.uapi import ffi
-from mltcp_tools.sources.itself import learned
+from mltcp_tools.sources.learned import learned_metadata
 from mltcp_tools.sources.messages import Message
 from mltcp_tools.sources.metadata import Chooser, Metadata
 from mltcp_tools.sources.rhythm import Rhythm
@@ -161,18 +161,18 @@ def flow(learned_bytes: int, confidence: float, learned_gap_s: float = 0.3) -> F
 
 
 def test_the_flow_that_sends_most_tells_what_flows_have_learned() -> None:
-    found = learned([flow(1000, 1.0), flow(5000, 0.5), flow(9000, 0.2)], 0.5, 30)
-    assert found == Metadata("itself", 0.5, 5000, 0.15, 0.5, 30)
+    found = learned_metadata([flow(1000, 1.0), flow(5000, 0.5), flow(9000, 0.2)], 0.5, 30)
+    assert found == Metadata("learned", 0.5, 5000, 0.15, 0.5, 30)
 
 
 @pytest.mark.parametrize("confidence", [0.0, 3 / 11])
 def test_a_flow_that_is_not_sure_tells_nothing(confidence: float) -> None:
-    assert learned([flow(5000, confidence)], 0.5, 30) is None
+    assert learned_metadata([flow(5000, confidence)], 0.5, 30) is None
 
 
 def test_without_a_period_nothing_is_told() -> None:
-    assert learned([flow(5000, 4 / 11)], None, 0) is None
-    assert learned([flow(5000, 4 / 11)], 0.5, 2) is not None
+    assert learned_metadata([flow(5000, 4 / 11)], None, 0) is None
+    assert learned_metadata([flow(5000, 4 / 11)], 0.5, 2) is not None
 
 
 # A followed job
@@ -185,24 +185,24 @@ def followed(**rule: object) -> Followed:
 
 def test_of_what_nobody_tells_nothing_is_told() -> None:
     job = followed()
-    job.see(known("itself", bytes_per_iteration=1000, gap_s=0.1))
+    job.see(known("learned", bytes_per_iteration=1000, gap_s=0.1))
     assert job.learn(1) is None
     assert job.job.params == JobParams()
     best = job.best(1)
     assert best is not None
-    assert best.source == "itself"
+    assert best.source == "learned"
 
 
 def test_news_is_who_knows_and_how_many_bytes() -> None:
     job = followed()
     assert job.news(0) is None
     first, alike, other = (
-        known("itself", bytes_per_iteration=size, gap_s=gap_s)
+        known("learned", bytes_per_iteration=size, gap_s=gap_s)
         for size, gap_s in ((1000, 0.1), (1001, 0.2), (3000, 0.1))
     )
-    for itself, is_news in ((first, True), (alike, False), (other, True), (None, False)):
-        job.see(itself)
-        assert job.news(1) == (itself if is_news else None)
+    for learned, is_news in ((first, True), (alike, False), (other, True), (None, False)):
+        job.see(learned)
+        assert job.news(1) == (learned if is_news else None)
     job.tell(known("gloo", bytes_per_iteration=3000), 2)
     news = job.news(2)
     assert news is not None
@@ -212,7 +212,7 @@ def test_news_is_who_knows_and_how_many_bytes() -> None:
 
 def test_calls_are_told_and_stay_when_they_end() -> None:
     job = followed()
-    job.see(known("itself", bytes_per_iteration=1000, gap_s=0.1))
+    job.see(known("learned", bytes_per_iteration=1000, gap_s=0.1))
     job.tell(known("gloo", bytes_per_iteration=2000, gap_s=0.2), 0)
     changed = job.learn(0)
     assert changed is not None
@@ -221,7 +221,7 @@ def test_calls_are_told_and_stay_when_they_end() -> None:
     assert job.learn(1000) is None  # silence is no reason to forget
     best = job.best(1000)
     assert best is not None
-    assert best.source == "itself"
+    assert best.source == "learned"
 
 
 def test_what_the_rule_fixes_stays() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from mltcp_tools.host.disturbance import Second, Watch
 from mltcp_tools.runs.recorder import Tables
-from mltcp_tools.testbed.attempts import Attempts
+from mltcp_tools.testbed.loop import Attempts
 
 
 class Watched(Watch):

@@ -12,12 +12,12 @@ import pytest
 from mltcp_tools.backends.base import NAMES
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.experiments.arms import Arm
-from mltcp_tools.experiments.jobs import Job
+from mltcp_tools.experiments.jobs import ExperimentJob
 from mltcp_tools.experiments.reading import parse_experiment
 from mltcp_tools.testbed import backend as testbed_backend
 from mltcp_tools.testbed.backend import ArmJobs, use_backend
 from mltcp_tools.testbed.borrowed import borrow
-from mltcp_tools.testbed.run import check_congestion_controls, check_rates
+from mltcp_tools.testbed.run_experiment import check_congestion_controls, check_rates
 
 
 class Backend:
@@ -58,7 +58,7 @@ def test_a_run_takes_over_what_a_killed_run_loaded_and_others_use(
 def test_a_backend_that_goes_away_costs_no_measurements() -> None:
     backend: Any = Backend()
     with ArmJobs(backend, Arm("mltcp", "mltcp"), lambda number: number) as jobs:
-        jobs.tag(Job("a", 1_000_000, 0.1), [])
+        jobs.tag(ExperimentJob("a", 1_000_000, 0.1), [])
     assert jobs.warning == "The job a couldn't be deleted after this arm: The backend isn't loaded."
 
 

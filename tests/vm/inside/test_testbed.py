@@ -12,7 +12,7 @@ import pytest
 
 from mltcp_tools.backends import get_backend
 from mltcp_tools.experiments.reading import load_experiment
-from mltcp_tools.testbed.run import run_experiment
+from mltcp_tools.testbed.run_experiment import run_experiment
 
 pytestmark = pytest.mark.guest(timeout=1800)
 BPF = (pytest.mark.bpf, pytest.mark.full)

@@ -15,8 +15,8 @@ from mltcp_tools.emulator.turns import Turns
 from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.arms import ALONE
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import plans_of, schedule
 from mltcp_tools.experiments.reading import parse_experiment
+from mltcp_tools.experiments.tasks import schedule, tasks_of
 from mltcp_tools.experiments.treatments import Cassini
 from mltcp_tools.profiling.profile import Phase, Profile
 from mltcp_tools.testbed.treatments import check_treatments
@@ -229,10 +229,10 @@ def test_planned_jobs_start_with_their_turns_and_late_ones_when_they_come() -> N
     experiment = small(text)
     turns = {job.name: Turns(0.2, 0.01) for job in experiment.jobs}
     session = CassiniSession(experiment, turns)
-    (group,) = plans_of(experiment, experiment.arm("cassini"), 1)
-    plans = [session.plan(each) for each in group]
-    assert [each.spec.start_delay_s for each in plans] == [0.0, 0.0, 7.0]
-    assert all(each.spec.turns == Turns(0.2, 0.01) for each in plans)
-    (unplanned,) = plans_of(experiment, experiment.arm("cubic"), 1)
+    (group,) = tasks_of(experiment, experiment.arm("cassini"), 1)
+    tasks = [session.adapt(each) for each in group]
+    assert [each.spec.start_delay_s for each in tasks] == [0.0, 0.0, 7.0]
+    assert all(each.spec.turns == Turns(0.2, 0.01) for each in tasks)
+    (unplanned,) = tasks_of(experiment, experiment.arm("cubic"), 1)
     assert all(each.spec.turns is None for each in unplanned)
     assert unplanned[0].spec.start_delay_s > 0

@@ -8,8 +8,8 @@ import pytest
 
 from mltcp_tools.errors import HostError, UsageError
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.plans import Plan, plans_of
 from mltcp_tools.experiments.reading import parse_experiment
+from mltcp_tools.experiments.tasks import Task, tasks_of
 from mltcp_tools.experiments.treatments import KINDS, Feedback, Sincronia
 from mltcp_tools.testbed import treatments
 from mltcp_tools.testbed.treatments import Sessions, check_treatments
@@ -104,9 +104,9 @@ class Noted(Session):
         self._note("leaves")
         self.warning = f"{self.name} warns"
 
-    def plan(self, plan: Plan) -> Plan:
-        self._note("plans")
-        return plan
+    def adapt(self, task: Task) -> Task:
+        self._note("adapts")
+        return task
 
     def record(self, folder: Path, arm: str, repetition: int, start_s: float) -> None:
         self._note(f"records {arm} {repetition}")
@@ -114,23 +114,23 @@ class Noted(Session):
 
 def test_sessions_are_undone_in_the_opposite_order(tmp_path: Path) -> None:
     notes: list[str] = []
-    plan = plans_of(small(), small().arm("cubic"), 1)[0][0]
+    task = tasks_of(small(), small().arm("cubic"), 1)[0][0]
     with Sessions([Noted("a", notes), Noted("b", notes)], "arm") as sessions:
-        assert sessions.plan(plan) is plan
+        assert sessions.adapt(task) is task
     sessions.record(tmp_path, 2, 0.0)
     assert notes == [
-        *("a enters", "b enters", "a plans", "b plans", "b leaves", "a leaves"),
+        *("a enters", "b enters", "a adapts", "b adapts", "b leaves", "a leaves"),
         *("a records arm 2", "b records arm 2"),
     ]
     assert sessions.warnings == ["a warns", "b warns"]
 
 
-@pytest.mark.parametrize("fails", ["enters", "plans"])
+@pytest.mark.parametrize("fails", ["enters", "adapts"])
 def test_what_fails_leaves_nothing(fails: str) -> None:
     notes: list[str] = []
     sessions = Sessions([Noted("a", notes), Noted("b", notes, fails)], "arm")
-    plan = plans_of(small(), small().arm("cubic"), 1)[0][0]
+    task = tasks_of(small(), small().arm("cubic"), 1)[0][0]
     with pytest.raises(HostError), sessions:
-        sessions.plan(plan)
+        sessions.adapt(task)
     assert notes[-1] == "a leaves"
-    assert ("b leaves" in notes) is (fails == "plans")
+    assert ("b leaves" in notes) is (fails == "adapts")

@@ -1,0 +1,107 @@
+"""Who wins, by how much, and what it takes: the arms of a matrix by what they need of a network.
+
+An arm wins a mix if its mean iteration is the shortest, or within TIE of the shortest while it
+needs less. What it needs follows from its congestion control and its treatments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mltcp_tools.analysis.cells import NONE, number
+
+Entry = Mapping[str, Any]
+
+TIE = 0.005
+"""Arms whose mean iterations differ by no more than this share are as good as each other."""
+
+NEEDS = (
+    "nothing but senders",
+    "switches that mark",
+    "switches that stamp",
+    "a plan and clocks",
+    "priorities and a controller",
+)
+"""What arms need, the least first."""
+
+
+def needs_of(arm: Entry) -> str:
+    """What an arm needs, given as in an experiment's document; one of NEEDS."""
+    treatment = arm.get("treatment") or {}
+    if "sincronia" in treatment:
+        return NEEDS[4]
+    if "cassini" in treatment:
+        return NEEDS[3]
+    if (treatment.get("feedback") or {}).get("source") == "network":
+        return NEEDS[2]
+    return NEEDS[1] if str(arm["cc"]).endswith("dctcp") else NEEDS[0]
+
+
+def settled_gain(name: str, result: Entry) -> float | None:
+    """An arm's captured gain of the settled iterations (`mltcp-result/1`); None where it has none
+    of all iterations."""
+    arms = result["arms"]
+    if not arms[name]["captured_gain"]:
+        return None
+    compared = (arms[name], arms.get(result["baseline"]), result["schedules"].get("bound"))
+    means = [each and each["settled_mean_s"] for each in compared]
+    if not all(means):
+        return None
+    own, other, best = means
+    return float((other - own) / (other - best)) if other > best else None
+
+
+def winner(arms: Mapping[str, Entry]) -> str:
+    """The arm of a mix (`mltcp-matrix/1`) that wins; its arms all have a mean."""
+    shortest = min(each["mean_s"] for each in arms.values())
+    best = [name for name, each in arms.items() if each["mean_s"] <= shortest * (1 + TIE)]
+    return min(best, key=lambda name: (NEEDS.index(arms[name]["needs"]), arms[name]["mean_s"]))
+
+
+def contenders_table(document: Entry, reference: str = "mltcp") -> str:
+    """A row for each mix (`mltcp-matrix/1`): who wins, how much less time it takes than the arm
+    `reference`, what it needs, and the best arm of each need with its captured gain, whole and
+    settled. "" where all arms need the same.
+    """
+    mixes = _measured(document)
+    needed = {each["needs"] for arms in mixes.values() for each in arms.values()}
+    used = [need for need in NEEDS if need in needed]
+    if len(used) < 2:
+        return ""
+    lines = [["", "wins", f"less than {reference}", "needs", *used]]
+    lines.append(["---"] * len(lines[0]))
+    for mix, arms in mixes.items():
+        first, other = winner(arms), arms.get(reference)
+        less = NONE
+        if other:
+            less = f"{100 * (1 - arms[first]['mean_s'] / other['mean_s']):.1f} %"
+        cells = [_best(arms, need) for need in used]
+        lines.append([f"`{mix}`", first, less, arms[first]["needs"], *cells])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def wins(document: Entry) -> str:
+    """A sentence: how many mixes each need wins."""
+    won = [arms[winner(arms)]["needs"] for arms in _measured(document).values()]
+    counts = [f"by {need}: {won.count(need)}" for need in NEEDS if need in won]
+    return f"Situations won, of {len(won)}: {', '.join(counts)}."
+
+
+def _measured(document: Entry) -> dict[str, dict[str, Entry]]:
+    """The arms with a mean of the mixes that have any."""
+    found = {
+        mix: {name: each for name, each in entry["arms"].items() if each["mean_s"]}
+        for mix, entry in document["mixes"].items()
+    }
+    return {mix: arms for mix, arms in found.items() if arms}
+
+
+def _best(arms: Mapping[str, Entry], need: str) -> str:
+    own = {name: each for name, each in arms.items() if each["needs"] == need}
+    if not own:
+        return NONE
+    best = min(own, key=lambda name: float(own[name]["mean_s"]))
+    gain = own[best]["captured_gain"]
+    whole, settled = number(gain and gain["value"], ".2f"), number(own[best]["settled_gain"], ".2f")
+    return f"{best} {whole} / {settled}"

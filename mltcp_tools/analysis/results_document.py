@@ -1,0 +1,160 @@
+"""RESULTS.md: the tables of several matrices in one document, each with what made it.
+
+A table is never typed: every section comes from one matrix's folder, made by one version of the
+algorithm on one host. A section whose algorithm isn't the present one says so when it is checked.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mltcp_tools.analysis.cells import NONE, interval
+from mltcp_tools.analysis.contenders import TIE, contenders_table, wins
+from mltcp_tools.errors import UsageError
+
+TITLE = "# Results"
+_MADE = re.compile(r"^<!-- (?P<name>[\w.-]+) algorithm (?P<algorithm>[\w, ]+) -->$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class MatrixRun:
+    """A matrix's document (`mltcp-matrix/1`) and the environments of its mixes' runs."""
+
+    document: Mapping[str, Any]
+    environments: Sequence[Mapping[str, Any]]
+
+    @property
+    def name(self) -> str:
+        """The matrix's name, with `-simulated` where no real time passed."""
+        simulated = any(each.get("simulated") for each in self.environments)
+        return f"{self.document['name']}-simulated" if simulated else str(self.document["name"])
+
+    @property
+    def algorithms(self) -> list[str]:
+        """The versions of the algorithm that made it; one, unless runs were mixed."""
+        return sorted({str(each["versions"].get("algorithm")) for each in self.environments})
+
+
+def load_matrix_run(folder: Path) -> MatrixRun:
+    """What `mltcp testbed matrix` or `mltcp simulate` left in `folder`; UsageError if nothing."""
+    try:
+        document = json.loads((folder / "matrix.json").read_text(encoding="utf-8"))
+        environments = [
+            json.loads((folder / mix / "environment.json").read_text(encoding="utf-8"))
+            for mix, entry in document["mixes"].items()
+            if entry["arms"]
+        ]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"{folder} is not the folder of a finished matrix ({error}); run `mltcp testbed matrix`"
+            " or `mltcp simulate` with a matrix first."
+        ) from error
+    if not environments:
+        raise UsageError(f"No mix of {folder} has a result; run its matrix again.")
+    return MatrixRun(document, environments)
+
+
+def render_results(runs: Sequence[MatrixRun]) -> str:
+    """The whole document as Markdown."""
+    parts = [
+        TITLE,
+        "Milliseconds per iteration: mean (lowest to highest mean of a repetition) / p99. The"
+        " captured gain is that of the arm `mltcp` over the baseline, with its 95 % interval;"
+        " [experiments](README.md#reading-the-numbers) explains it, and the bound. The command"
+        " `scripts/results` makes this file; no table in it is typed.",
+        *(_section(run) for run in runs),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(run: MatrixRun) -> str:
+    parts = [
+        f"## {run.name}",
+        f"<!-- {run.name} algorithm {', '.join(run.algorithms)} -->",
+        _made_by(run),
+        results_table(run.document),
+    ]
+    if table := contenders_table(run.document):
+        parts.append(
+            f"An arm wins that has the shortest mean iteration, or one within {TIE:.1%} of it while"
+            " it needs less. Behind the best arm of each need is its captured gain, of the whole"
+            f" run and from iteration 10 on. {wins(run.document)}"
+        )
+        parts.append(table)
+    return "\n\n".join(parts)
+
+
+def _made_by(run: MatrixRun) -> str:
+    """How the table came about, one sentence each: command, host, version, date."""
+    first = run.environments[0]
+    starts = sorted(str(each["start"])[:10] for each in run.environments)
+    when = starts[0] if starts[0] == starts[-1] else f"{starts[0]} to {starts[-1]}"
+    words = [
+        "Simulated by" if first.get("simulated") else "Measured by",
+        f"`mltcp {_arguments(first['command'])}`, {when};",
+        f"mltcp-tools {first['versions']['mltcp-tools']}, algorithm {', '.join(run.algorithms)}.",
+    ]
+    if not first.get("simulated"):
+        words.append(
+            f"{first['cpus']} CPUs ({first['cpu_model']}), kernel {first['kernel']['release']}."
+        )
+    return " ".join(words)
+
+
+def _arguments(command: str) -> str:
+    """What was typed behind `mltcp`, wherever that is installed."""
+    return command.partition(" ")[2]
+
+
+def results_table(document: Mapping[str, Any]) -> str:
+    """A row for each mix, a column for each arm, the bound, and the gain of the arm `mltcp`."""
+    arms: dict[str, None] = {}
+    for entry in document["mixes"].values():
+        arms |= dict.fromkeys(entry["arms"])
+    lines = [
+        ["", *(f"**{arm}**" if arm == "mltcp" else arm for arm in arms), "bound", "captured gain"]
+    ]
+    lines.append(["---"] * len(lines[0]))
+    for mix, entry in document["mixes"].items():
+        if not entry["arms"]:
+            lines.append([f"`{mix}`", entry["problem"], *[""] * len(arms), ""])
+            continue
+        cells = [_times(entry["arms"].get(arm)) for arm in arms]
+        gain = (entry["arms"].get("mltcp") or {}).get("captured_gain")
+        lines.append([f"`{mix}`", *cells, _times(entry["bound"]), interval(gain)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _times(entry: Mapping[str, Any] | None) -> str:
+    if not entry or entry["mean_s"] is None:
+        return NONE
+    spread = entry.get("spread_s")
+    between = f" ({_ms(spread['min'])} to {_ms(spread['max'])})" if spread else ""
+    return f"{_ms(entry['mean_s'])}{between} / {_ms(entry['p99_s'])}"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.0f}" if seconds >= 0.1 else f"{seconds * 1e3:.1f}"
+
+
+def stale(text: str, algorithm: str) -> list[str]:
+    """Sections of a results document that another version of the algorithm made."""
+    return [each["name"] for each in _MADE.finditer(text) if each["algorithm"] != algorithm]
+
+
+def put_table(text: str, run: MatrixRun) -> str:
+    """`text` with `run`'s table between `<!-- results: MATRIX -->` and `<!-- end -->`.
+
+    Raises UsageError where `text` has no such pair of marks.
+    """
+    begin, end = f"<!-- results: {run.document['name']} -->\n", "<!-- end -->"
+    before, mark, rest = text.partition(begin)
+    _, closing, after = rest.partition(end)
+    if not mark or not closing:
+        raise UsageError(f"The document has no place for a table ({begin.strip()} … {end}).")
+    return f"{before}{begin}{results_table(run.document)}\n\n{_made_by(run)}\n{end}{after}"

@@ -1,0 +1,140 @@
+"""Whether a run's numbers can be right (`failures`), and what makes them doubtful (`warnings_of`).
+
+The schedule alone bounds every job: no congestion control carries bytes faster than the link. The
+schedule bound also bounds the mean of equal jobs; with unequal ones an arm that prefers the short
+ones can undercut first come, first served. An arm beyond that shows a mistake in the bound, the
+bottleneck or the clock, never a good congestion control.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mltcp_tools.analysis.bootstrap import MIN_ROOM
+from mltcp_tools.analysis.lone import findings
+from mltcp_tools.analysis.result import ArmResult, Result
+from mltcp_tools.runs.described import ALONE
+from mltcp_tools.runs.run import Run
+
+TOLERANCE = 0.01
+"""The share by which an arm may be faster: time stamps, and the bottleneck's bucket of 20 KiB."""
+BUSY_CPU = 0.85
+FEW_ITERATIONS = 40
+MANY_REALIGNED = 0.1
+
+
+def failures(run: Run, arms: Mapping[str, ArmResult]) -> list[str]:
+    """One sentence per arm that is faster than possible."""
+    named = run.experiment.jobs
+    known = {named[job].key for job in run.job_names if job in named}
+    equal = len(known) == 1 and all(job in named for job in run.job_names)
+    sentences = []
+    for arm, entry in arms.items():
+        for schedule, ratio in (
+            ("each job alone", entry.ratio_to_alone),
+            ("the bound", entry.ratio_to_bound if equal else None),
+        ):
+            if ratio is not None and ratio < 1 - TOLERANCE:
+                sentences.append(
+                    f"The evaluation failed: arm {arm} took {ratio:.3f} times as long as "
+                    f"{schedule}, and nothing can be faster than that; check what the link "
+                    "carries, and that all clocks are one."
+                )
+                break
+    return sentences
+
+
+def warnings_of(run: Run, result: Result) -> list[str]:
+    """Sentences: what the testbed noted, a busy host, jobs that lose much alone, and the like.
+
+    The result's own warnings needn't be filled in yet.
+    """
+    noted = run.environment.get("warnings")
+    recorded = [str(each) for each in noted] if isinstance(noted, list) else []
+    return [
+        *recorded,
+        *_busy(run, recorded),
+        *findings(run, result.lone),
+        *_no_room(result),
+        *_no_jitter(run),
+        *_few(result),
+        *_blind_backend(result),
+        *_missed_turns(result),
+    ]
+
+
+def _busy(run: Run, recorded: list[str]) -> list[str]:
+    rows = run.arms[run.arms["cpu_busy"] > BUSY_CPU]
+    return [
+        f"The CPU was {row.cpu_busy:.0%} busy in arm {row.arm}, repetition {row.repetition}: the "
+        "host, not the link, may have set the pace."
+        for row in rows.itertuples()
+        # The testbed has said so already: "cubic 1/3: the CPUs were ...".
+        if not any(each.startswith(f"{row.arm} {row.repetition}/") for each in recorded)
+    ]
+
+
+def _no_room(result: Result) -> list[str]:
+    bound = result.schedules.get("bound")
+    baseline = result.arms.get(result.baseline or "")
+    if not bound or not baseline:
+        return []
+    ratio = baseline.ratio_to_bound
+    if ratio is not None and ratio < 1 + MIN_ROOM:
+        return [
+            f"The baseline is within {MIN_ROOM:.0%} of the bound ({ratio:.3f} times): there is "
+            "next to nothing to capture, so captured gain is left out."
+        ]
+    return []
+
+
+def _no_jitter(run: Run) -> list[str]:
+    rows = run.iterations[run.iterations["arm"] != ALONE]
+    spread = rows.groupby(["arm", "repetition", "job"])["compute_s"].agg(["std", "mean", "count"])
+    spread = spread[(spread["count"] >= 10) & (spread["mean"] > 0)]
+    if len(spread) and (spread["std"] / spread["mean"]).max() < 0.005:
+        return [
+            "The compute times don't vary: jobs that happen not to collide stay apart under any "
+            "congestion control, so arms can look interleaved by luck."
+        ]
+    return []
+
+
+def _few(result: Result) -> list[str]:
+    few = []
+    for arm, entry in result.arms.items():
+        times_of_jobs = [job.iteration_s for job in entry.jobs.values()]
+        if times_of_jobs and min(times.count for times in times_of_jobs if times) < FEW_ITERATIONS:
+            few.append(arm)
+    if not few:
+        return []
+    return [
+        f"Fewer than {FEW_ITERATIONS} iterations per job in {', '.join(few)}: percentiles and "
+        "intervals are rough."
+    ]
+
+
+def _blind_backend(result: Result) -> list[str]:
+    sentences = []
+    for arm, entry in result.arms.items():
+        seen = entry.kernel.events_per_burst if entry.kernel else None
+        if seen is not None and not 0.9 <= seen <= 1.1:
+            sentences.append(
+                f"In arm {arm} the kernel ended {seen:.2f} iterations per burst sent, where 1 is "
+                "right: it takes the jobs' bursts for something else."
+            )
+    return sentences
+
+
+def _missed_turns(result: Result) -> list[str]:
+    sentences = []
+    for arm, entry in result.arms.items():
+        realigned = entry.plan.realigned if entry.plan else None
+        iterations = entry.iteration_s.count if entry.iteration_s else None
+        if realigned and iterations and realigned > MANY_REALIGNED * iterations:
+            sentences.append(
+                f"In arm {arm} {realigned} of {iterations} iterations came too late for their turn,"
+                " which cost most of one each: the jobs vary more than the plan allows for; more"
+                " `room` gives longer turns and fewer of these."
+            )
+    return sentences

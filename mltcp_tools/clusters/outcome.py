@@ -1,0 +1,74 @@
+"""What came of a workload: its jobs, and how the cluster was used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mltcp_tools.clusters.links import LinkUse
+
+
+@dataclass(frozen=True)
+class Done:
+    """A job that is done; seconds since the start. iteration_s: the mean of those it ran, slowdown:
+    that over the iteration alone. work_gpu_s: GPU
+    seconds that it takes alone. restarts: after preemption or failure.
+    """
+
+    name: str
+    model: str
+    gpus: int
+    arrival_s: float
+    start_s: float
+    end_s: float
+    running_s: float
+    iteration_s: float
+    slowdown: float
+    restarts: int
+    deadline_s: float | None
+    work_gpu_s: float = 0.0
+
+    @property
+    def completion_s(self) -> float:
+        """From arrival to end."""
+        return self.end_s - self.arrival_s
+
+    @property
+    def queueing_s(self) -> float:
+        """Of that, the time without GPUs."""
+        return self.completion_s - self.running_s
+
+
+@dataclass
+class Outcome:
+    """What came of a workload. used_gpu_s: GPU seconds that jobs held; events: of the simulator."""
+
+    policy: str
+    treatment: str
+    jobs: list[Done] = field(default_factory=list)
+    used_gpu_s: float = 0.0
+    makespan_s: float = 0.0
+    total_gpus: int = 0
+    events: int = 0
+    links: LinkUse | None = None
+    reclaimed: int = 0
+    marked_gpu_s: float = 0.0
+
+    def summary(self) -> dict[str, float | str | int]:
+        """Means and percentiles; times in seconds."""
+        completion = np.array([job.completion_s for job in self.jobs])
+        queueing = np.array([job.queueing_s for job in self.jobs])
+        slow = np.array([job.slowdown for job in self.jobs])
+        return {
+            "policy": self.policy,
+            "treatment": self.treatment,
+            "jobs": len(self.jobs),
+            "completion_mean_s": float(completion.mean()),
+            "completion_p99_s": float(np.percentile(completion, 99)),
+            "queueing_mean_s": float(queueing.mean()),
+            "slowdown_mean": float(slow.mean()),
+            "makespan_s": self.makespan_s,
+            "utilisation": self.used_gpu_s / (self.total_gpus * self.makespan_s),
+            "restarts": sum(job.restarts for job in self.jobs),
+        }

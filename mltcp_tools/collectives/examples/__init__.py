@@ -1,0 +1,1 @@
+"""Small trainings as tutorials have them, and the one line that changes how gradients travel."""

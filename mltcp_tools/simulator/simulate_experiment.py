@@ -1,0 +1,93 @@
+"""Simulating an experiment into a run folder, with the tables that the testbed writes."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from mltcp_tools.experiments.experiment import Experiment
+from mltcp_tools.experiments.tasks import schedule, total_iterations
+from mltcp_tools.runs.environment import Environment
+from mltcp_tools.runs.folder import check_folder
+from mltcp_tools.runs.progress import Progress
+from mltcp_tools.runs.recorder import Tables
+from mltcp_tools.simulator.arms import Settings, SimulatedArm, simulate_arm
+from mltcp_tools.simulator.library import Stop
+
+
+def simulate_experiment(
+    experiment: Experiment,
+    folder: Path,
+    settings: Settings = Settings(trace_ms=2),  # noqa: B008 - frozen
+) -> None:
+    """Simulate `experiment`, as `modelled` gives it, into `folder`, which must be new or empty.
+
+    Arms run on all CPUs at once; what comes of it doesn't depend on that. Talks on stderr.
+    """
+    check_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "experiment.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
+    environment = Environment(folder)
+    environment.add(
+        simulated=True,
+        mtu=settings.mtu,
+        join_s=settings.join_s,
+        rtt_s=settings.rtt_s,
+        stamps_s=settings.stamps_s,
+    )
+    outcome = "interrupted"
+    try:
+        _simulate(experiment, folder, settings)
+        outcome = "finished"
+    except Exception as error:
+        outcome = str(error)
+        raise
+    finally:
+        environment.finish(outcome)
+
+
+def _simulate(experiment: Experiment, folder: Path, settings: Settings) -> None:
+    tables = Tables()
+    # The library runs without Python's lock, so threads are enough.
+    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+    stop = Stop()
+    try:
+        runs = [
+            (
+                (name, repetition, position),
+                pool.submit(
+                    simulate_arm, experiment, experiment.arm(name), repetition, settings, stop
+                ),
+            )
+            for repetition, names in schedule(experiment)
+            for position, name in enumerate(names, 1)
+        ]
+        with Progress(total_iterations(experiment)) as progress:
+            for key, run in runs:
+                done = run.result()
+                _add(tables, key, done)
+                for task, document in done.documents:
+                    progress.iteration(task.name, len(document["iterations"]))
+    finally:
+        stop.set()  # all are done, unless something ended them early
+        pool.shutdown(cancel_futures=True)
+    tables.write(folder)
+
+
+def _add(tables: Tables, key: tuple[str, int, int], done: SimulatedArm) -> None:
+    arm, repetition, position = key
+    for task, document in done.documents:
+        tables.add_job(arm, repetition, 0.0, task, document)
+    documents = {task.name: document for task, document in done.documents}
+    tables.add_events(arm, repetition, 0.0, done.events, documents)
+    tables.add_arm(
+        arm=arm,
+        repetition=repetition,
+        order=position,
+        duration_s=done.duration,
+        link_bytes=done.bytes,
+        link_packets=done.packets,
+        link_drops=done.drops,
+        link_marks=done.marks,
+    )

@@ -1,0 +1,33 @@
+"""What a job's flows have learned of its iterations in the kernel: Flows in, Metadata out.
+
+They need nobody to tell them (kmod/mltcp_learn.h); this is for people to see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mltcp_tools.backends.base import Flow
+from mltcp_tools.native.uapi import CONFIDENCE_MAX, CONFIDENT
+from mltcp_tools.sources.metadata import Metadata
+
+
+def learned_metadata(
+    flows: Iterable[Flow], period_s: float | None, iterations: int
+) -> Metadata | None:
+    """What the one that sends the most knows; None while none is sure, or the period is unknown.
+
+    period_s, iterations: how long the job's iterations take, and how many were seen.
+    """
+    sure = [each for each in flows if each.confidence >= CONFIDENT / CONFIDENCE_MAX]
+    if not sure or not period_s:
+        return None
+    busiest = max(sure, key=lambda flow: flow.learned_bytes)
+    return Metadata(
+        source="learned",
+        period_s=period_s,
+        bytes_per_iteration=busiest.learned_bytes,
+        gap_s=busiest.learned_gap_s / 2,  # one half as long as usual still counts
+        confidence=busiest.confidence,
+        iterations_seen=iterations,
+    )

@@ -1,0 +1,119 @@
+"""A job beside one reno flow on its first worker's uplink, in virtual time (beside.c)."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mltcp_tools.collectives.library import FOLDER, PACKET, WORKER, How, Kind
+from mltcp_tools.native.extension import extension
+
+_DECLARATIONS = """
+struct beside {
+    uint64_t seed;
+    uint32_t workers, slots, values;
+    double rate;
+    uint64_t delay_ns, jitter_ns;
+    uint32_t queue;
+    uint64_t wake_ns, seconds_ns, from_ns;
+    uint64_t before, total;
+    bool reno;
+};
+struct beside_report {
+    uint64_t reno_bytes, worker_bytes, reno_cuts, worker_cuts, collectives;
+};
+void beside_run(const struct beside *beside, const struct worker_request *requests,
+                struct beside_report *report);
+"""
+
+
+@functools.cache
+def library() -> tuple[Any, Any]:
+    return extension(
+        "beside",
+        PACKET + WORKER + _DECLARATIONS,
+        '#include "beside.h"\n',
+        FOLDER,
+        Path(__file__).parent,
+    )
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What the uplink carried of each: bit/s; and how often each backed off."""
+
+    reno: float
+    worker: float
+    reno_cuts: int
+    worker_cuts: int
+    collectives: int
+
+
+def share(
+    *,
+    rate: float = 100e6,
+    delay_s: float = 100e-6,
+    jitter_s: float = 100e-6,
+    queue: int = 100_000,
+    wake_s: float = 0.0,
+    seconds: float = 40.0,
+    skip: float = 5.0,
+    workers: int = 3,
+    count: int = 2_500_000,
+    slots: int = 256,
+    values: int = 352,
+    expected: tuple[int, int] = (0, 0),
+    reno: bool = True,
+    seed: int = 1,
+) -> Shares:
+    """The job repeats a sum of `count` float32; wake_s: a worker looks at its socket so often.
+
+    expected: what the workers are told of their iteration (Worker.expect), bytes.
+    """
+    lib, ffi = library()
+    array = np.ones(count, dtype=np.float32)
+    results = [np.empty_like(array) for _ in range(workers)]
+    requests = [
+        {
+            "from": ffi.cast("void *", array.ctypes.data),
+            "to": ffi.cast("void *", result.ctypes.data),
+            "count": count,
+            "kind": int(Kind.FLOAT32),
+            "how": int(How.SUM),
+            "present": ffi.NULL,
+        }
+        for result in results
+    ]
+    described = {
+        "seed": seed,
+        "workers": workers,
+        "slots": slots,
+        "values": values,
+        "rate": rate,
+        "delay_ns": int(delay_s * 1e9),
+        "jitter_ns": int(jitter_s * 1e9),
+        "queue": queue,
+        "wake_ns": int(wake_s * 1e9),
+        "seconds_ns": int((seconds + skip) * 1e9),
+        "from_ns": int(skip * 1e9),
+        "before": expected[0],
+        "total": expected[1],
+        "reno": reno,
+    }
+    report = ffi.new("struct beside_report *")
+    lib.beside_run(
+        ffi.new("struct beside *", described),
+        ffi.new("struct worker_request[]", requests),
+        report,
+    )
+    return Shares(
+        report.reno_bytes * 8 / seconds,
+        report.worker_bytes * 8 / seconds,
+        int(report.reno_cuts),
+        int(report.worker_cuts),
+        int(report.collectives),
+    )

@@ -1,0 +1,75 @@
+"""Trainings as tutorials have them: with the one line added, they train as they did without."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mltcp_tools.collectives.examples
+from mltcp_tools.collectives.bench_here import aggregator
+from mltcp_tools.collectives.session import PORT
+from mltcp_tools.collectives.star import WORKER_INTERFACE, Star
+from mltcp_tools.host.lifetime import die_with_parent
+from mltcp_tools.testbed.leftovers import RunLock
+from mltcp_tools.testbed.namespaces import inside
+
+EXAMPLES = Path(mltcp_tools.collectives.examples.__file__).parent
+LINE = '    mc.enable(model, "auto")\n'
+WORLD = 2
+
+
+def train(net: Star, script: Path, aggregated: bool) -> list[list[str]]:
+    """What each rank printed, line by line."""
+    ranks = []
+    for rank in range(WORLD):
+        environment = os.environ | {
+            "MASTER_ADDR": net.address(0),
+            "MASTER_PORT": "29512" if aggregated else "29513",
+            "RANK": str(rank),
+            "WORLD_SIZE": str(WORLD),
+            "GLOO_SOCKET_IFNAME": WORKER_INTERFACE,
+            "OMP_NUM_THREADS": "1",
+        }
+        if aggregated:
+            environment["MLTCP_AGGREGATOR"] = f"{net.gateway(rank)}:{PORT}"
+        with inside(net.workers[rank]):
+            ranks.append(
+                subprocess.Popen(
+                    [sys.executable, "-W", "error::RuntimeWarning", script],
+                    env=environment,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    preexec_fn=die_with_parent,
+                )
+            )
+    outputs = [process.communicate(timeout=300) for process in ranks]
+    assert not any(process.returncode for process in ranks), [err for _, err in outputs]
+    return [out.splitlines() for out, _ in outputs]
+
+
+def losses(lines: list[str]) -> list[float]:
+    return [float(line.split()[-1]) for line in lines if line.startswith("step")]
+
+
+@pytest.mark.parametrize("name", ["cnn", "transformer", "embedding"])
+def test_a_tutorials_script_trains_alike_with_the_line_added(name: str, tmp_path: Path) -> None:
+    script = EXAMPLES / f"{name}.py"
+    text = script.read_text()
+    assert text.count(LINE) == 1
+    plain = tmp_path / f"{name}.py"
+    plain.write_text(text.replace(LINE, ""))
+    with RunLock() as lock, Star(lock.id, [200_000_000] * WORLD) as net:
+        without = train(net, plain, aggregated=False)
+        # A fallback to Gloo warns, and a warning ends the script.
+        with aggregator(net, f"test-{lock.id}", "xdp"):
+            with_line = train(net, script, aggregated=True)
+    assert with_line[0][-1].startswith("parameters")
+    assert with_line[0][-1] == with_line[1][-1]  # one model at all ranks
+    for ours, theirs in zip(with_line, without, strict=True):
+        assert losses(ours) == pytest.approx(losses(theirs), rel=1e-2, abs=2e-3)
+        assert losses(ours)[-1] < 0.9 * losses(ours)[0]

@@ -1,0 +1,99 @@
+"""Who wins a mix: the shortest mean iteration, but for ties with what needs less."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mltcp_tools.analysis.contenders import (
+    NEEDS,
+    contenders_table,
+    needs_of,
+    settled_gain,
+    winner,
+    wins,
+)
+
+NOTHING, MARKS, STAMPS, PLAN, CONTROLLER = NEEDS
+ARMS: dict[str, dict[str, Any]] = {
+    "reno": {"cc": "reno"},
+    "dctcp": {"cc": "dctcp"},
+    "mltcp": {"cc": "mltcp"},
+    "mlcc": {"cc": "mltcp_int", "treatment": {"feedback": {"source": "network"}}},
+    "mlcc-host": {"cc": "mltcp_int", "treatment": {"feedback": {"source": "host"}}},
+    "cassini": {"cc": "cubic", "treatment": {"cassini": {}}},
+    "order": {"cc": "mltcp", "treatment": {"sincronia": {"weight": "none"}}},
+}
+
+
+def mix(**means: float) -> dict[str, Any]:
+    """Of arms with these mean iterations, whole; the bound is 0.4."""
+    return {
+        "arms": {
+            arm: {
+                "mean_s": mean,
+                "needs": needs_of(ARMS[arm]),
+                "captured_gain": {"value": (means["reno"] - mean) / (means["reno"] - 0.4)},
+                "settled_gain": 0.25,
+            }
+            for arm, mean in means.items()
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("arm", "needs"),
+    [
+        ("reno", NOTHING),
+        ("mltcp", NOTHING),
+        ("mlcc-host", NOTHING),
+        ("dctcp", MARKS),
+        ("mlcc", STAMPS),
+        ("cassini", PLAN),
+        ("order", CONTROLLER),
+    ],
+)
+def test_what_an_arm_needs(arm: str, needs: str) -> None:
+    assert needs_of(ARMS[arm]) == needs
+
+
+def test_the_shortest_mean_wins() -> None:
+    assert winner(mix(reno=0.5, mltcp=0.45, mlcc=0.43, order=0.41)["arms"]) == "order"
+
+
+def test_of_equals_the_one_that_needs_less_wins() -> None:
+    assert winner(mix(reno=0.5, mltcp=0.451, mlcc=0.4495, order=0.45)["arms"]) == "mltcp"
+    assert winner(mix(reno=0.5, mltcp=0.46, mlcc=0.451, order=0.45)["arms"]) == "mlcc"
+
+
+def test_a_table_has_a_column_for_each_need() -> None:
+    mixes = {
+        "one": mix(reno=0.5, mltcp=0.45, mlcc=0.43),
+        "two": mix(reno=0.5, mltcp=0.42, mlcc=0.43),
+        "none": {"arms": {}},
+    }
+    document = {"mixes": mixes}
+    head, _, *rows = contenders_table(document).splitlines()
+    assert head == f"|  | wins | less than mltcp | needs | {NOTHING} | {STAMPS} |"
+    assert rows == [
+        f"| `one` | mlcc | 4.4 % | {STAMPS} | mltcp 0.50 / 0.25 | mlcc 0.70 / 0.25 |",
+        f"| `two` | mltcp | 0.0 % | {NOTHING} | mltcp 0.80 / 0.25 | mlcc 0.70 / 0.25 |",
+    ]
+    assert wins(document) == f"Situations won, of 2: by {NOTHING}: 1, by {STAMPS}: 1."
+
+
+def test_without_different_needs_there_is_no_table() -> None:
+    assert contenders_table({"mixes": {"one": mix(reno=0.5, mltcp=0.45)}}) == ""
+
+
+def test_the_settled_gain_is_that_of_settled_iterations() -> None:
+    arms = {
+        arm: {"settled_mean_s": mean, "captured_gain": gain}
+        for arm, mean, gain in (("reno", 0.5, None), ("mltcp", 0.42, {"value": 0.1}))
+    }
+    bound = {"bound": {"settled_mean_s": 0.4}}
+    result = {"baseline": "reno", "arms": arms, "schedules": bound}
+    assert settled_gain("mltcp", result) == pytest.approx(0.8)
+    assert settled_gain("reno", result) is None
+    assert settled_gain("mltcp", result | {"schedules": {}}) is None

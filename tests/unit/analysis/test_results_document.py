@@ -1,0 +1,89 @@
+"""The document of results: generated from matrices' folders, and it says when it is stale."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.run_folders import experiment, make_run
+
+from mltcp_tools.analysis.results_document import load_matrix_run, put_table, render_results, stale
+from mltcp_tools.analysis.write import save_matrix
+from mltcp_tools.cli.main import main
+from mltcp_tools.errors import UsageError
+
+
+@pytest.fixture
+def matrix(tmp_path: Path) -> Path:
+    arms = {"cubic": "cubic", "mltcp": "mltcp"}
+    for mix in ("first", "second"):
+        folder = make_run(tmp_path / "matrix" / mix, experiment(arms=arms))
+        (folder / "environment.json").write_text(
+            json.dumps(
+                {
+                    "outcome": "finished",
+                    "start": "2026-11-22T10:00:00+00:00",
+                    "command": "/somewhere/mltcp testbed matrix small",
+                    "cpus": 2,
+                    "cpu_model": "a processor",
+                    "kernel": {"release": "6.18"},
+                    "versions": {"mltcp-tools": "1.2", "algorithm": "0123abcd"},
+                    "warnings": [],
+                }
+            )
+        )
+    save_matrix(tmp_path / "matrix", "small", {"first": "one", "second": "two"}, {})
+    return tmp_path / "matrix"
+
+
+def test_a_section_says_what_made_it(matrix: Path) -> None:
+    text = render_results([load_matrix_run(matrix)])
+    assert "## small\n" in text
+    assert "`mltcp testbed matrix small`, 2026-11-22; mltcp-tools 1.2, algorithm 0123abcd." in text
+    assert "2 CPUs (a processor), kernel 6.18." in text
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    assert [row.split("|")[1].strip() for row in rows] == ["`first`", "`second`"]
+    assert all(row.rstrip(" |").endswith("1.00 [1.00, 1.00]") for row in rows)
+
+
+def test_figures_are_those_of_the_matrix(matrix: Path) -> None:
+    run = load_matrix_run(matrix)
+    own = run.document["mixes"]["first"]["arms"]["mltcp"]
+    (row,) = [line for line in render_results([run]).splitlines() if line.startswith("| `first`")]
+    assert f"{own['mean_s'] * 1e3:.0f} (" in row.split("|")[3]
+    assert row.split("|")[3].rstrip().endswith(f"/ {own['p99_s'] * 1e3:.0f}")
+
+
+def test_a_table_of_another_algorithm_is_stale(matrix: Path) -> None:
+    text = render_results([load_matrix_run(matrix)])
+    assert stale(text, "0123abcd") == []
+    assert stale(text, "fedcba98") == ["small"]
+
+
+def test_check_names_what_is_stale(
+    matrix: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "RESULTS.md"
+    assert main(["results", str(matrix), "-o", str(file)]) == 0
+    assert main(["results", "--check", str(file)]) == 1
+    assert "small was made by another version" in capsys.readouterr().out
+    assert main(["results", "--check", str(file), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["stale"] == ["small"]
+    assert main(["results", str(matrix), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["name"] == "small"
+
+
+def test_the_table_goes_between_the_marks(matrix: Path) -> None:
+    run = load_matrix_run(matrix)
+    text = put_table("a\n<!-- results: small -->\nold\n<!-- end -->\nb\n", run)
+    assert text.startswith("a\n<!-- results: small -->\n| ")
+    assert text.endswith("kernel 6.18.\n<!-- end -->\nb\n")
+    assert "old" not in text
+    with pytest.raises(UsageError, match="no place for a table"):
+        put_table("nothing", run)
+
+
+def test_what_is_no_matrix_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not the folder of a finished matrix"):
+        load_matrix_run(tmp_path)

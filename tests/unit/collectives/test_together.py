@@ -1,0 +1,67 @@
+"""The table of jobs that share links: what counts, and what gains would be if they multiplied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mltcp_tools.collectives.together import Together, describe, render, table
+from mltcp_tools.runs.described import view_experiment
+
+SETTING = Together(
+    jobs=2,
+    rates=(100_000_000,) * 3,
+    queue=100_000,
+    bytes=1_000_000,
+    density=0.25,
+    compute_s=0.1,
+    jitter=0.05,
+    iterations=6,
+    repetitions=1,
+    seed=1,
+    collectives=("gloo", "aggregated"),
+    congestion_controls=("cubic", "mltcp"),
+)
+ITERATION_S = {
+    ("gloo", "cubic"): 0.4,
+    ("gloo", "mltcp"): 0.32,
+    ("aggregated", "cubic"): 0.2,
+    ("aggregated", "mltcp"): 0.2,
+}
+
+
+def iterations() -> list[dict[str, Any]]:
+    """Each arm's, all alike, but the first three, and those of job2 when job1 is done."""
+    rows = []
+    for (collective, cc), seconds in ITERATION_S.items():
+        for job, count in (("job1", 6), ("job2", 8)):
+            for number in range(1, count + 1):
+                odd = number <= 3 or number > 6
+                rows.append(
+                    {"arm": f"{collective}-{cc}", "repetition": 1, "job": job, "iteration": number}
+                    | {"start_s": (number - 1) * seconds, "comm_s": 9.0 if odd else seconds - 0.1}
+                    | {"end_s": number * seconds}
+                )
+    return rows
+
+
+def test_gains_over_the_baseline_beside_what_they_would_be_multiplied() -> None:
+    rows = {
+        (row["collective"], row["congestion_control"]): row for row in table(SETTING, iterations())
+    }
+    for arm, seconds in ITERATION_S.items():
+        assert rows[arm]["iteration_s"] == pytest.approx(seconds)
+        assert rows[arm]["communication_s"] == pytest.approx(seconds - 0.1)
+        assert rows[arm]["gain"] == pytest.approx(0.4 / seconds)
+    assert rows["aggregated", "mltcp"]["expected"] == pytest.approx(2 * 1.25)
+    assert "| aggregated | mltcp | 200 ms | 100 ms | 2.00 | 2.50 |" in render(list(rows.values()))
+
+
+def test_the_run_folder_describes_its_arms_and_jobs() -> None:
+    problems: list[str] = []
+    view = view_experiment(describe(SETTING), problems)
+    assert not problems
+    assert list(view.arms) == ["gloo-cubic", "gloo-mltcp", "aggregated-cubic", "aggregated-mltcp"]
+    assert list(view.jobs) == ["job1", "job2"]
+    assert view.baseline == "gloo-cubic"

@@ -1,0 +1,113 @@
+"""Which locks the module takes: those of one network namespace are no other's.
+
+Counted by a probe on the kernel's function that takes them (Documentation/trace/kprobetrace.rst).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from vm.inside.test_hostile import Client, connected, elsewhere, exchange, gone
+from vm.loading import MODULE, insert, remove
+
+from mltcp_tools.native.uapi import Attribute
+
+TRACING = Path("/sys/kernel/tracing")
+EVENT = TRACING / "events/mltcp/lock"
+
+FLOWS = 40
+
+
+@pytest.fixture(autouse=True)
+def module() -> Iterator[None]:
+    insert()
+    yield
+    if MODULE.exists():
+        remove()
+
+
+@pytest.fixture
+def taken() -> Iterator[Callable[[], list[int]]]:
+    """Says which spin locks the module has taken since the last call, by their addresses."""
+    (TRACING / "kprobe_events").write_text("p:mltcp/lock _raw_spin_lock_bh lock=%di by=$stack0\n")
+    start, size = module_text()
+
+    def ask() -> list[int]:
+        text = (TRACING / "trace").read_text()
+        (TRACING / "trace").write_text("")
+        events = re.findall(r" lock=0x(\w+) by=0x(\w+)", text)
+        return [int(lock, 16) for lock, by in events if 0 <= int(by, 16) - start < size]
+
+    try:
+        (TRACING / "buffer_size_kb").write_text("8192")
+        (EVENT / "enable").write_text("1")
+        ask()
+        yield ask
+    finally:
+        (EVENT / "enable").write_text("0")
+        (TRACING / "kprobe_events").write_text("")
+        (TRACING / "trace").write_text("")
+
+
+def module_text() -> tuple[int, int]:
+    """Where the module lies, and how many bytes it has there."""
+    for line in Path("/proc/modules").read_text().splitlines():
+        name, size, *_, address = line.split("(")[0].split()
+        if name == "tcp_mltcp":
+            return int(address, 16), int(size)
+    raise AssertionError("the module isn't loaded")
+
+
+def come_and_go(client: Client) -> None:
+    """Connections that begin, send, and end."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(FLOWS):
+            sender, peer = map(stack.enter_context, connected("mltcp"))
+            exchange(sender, peer, 2)
+        assert client.status(Attribute.FLOWS) == FLOWS
+    assert gone(client)
+
+
+def test_namespaces_share_no_lock(taken: Callable[[], list[int]]) -> None:
+    """And within one, connections that come and go rarely have the same."""
+    locks: list[set[int]] = []
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            with elsewhere():
+                # Open to the end, so that no namespace has another's memory.
+                there = stack.enter_context(Client())
+                taken()
+                come_and_go(there)
+                locks.append(set(taken()))
+    assert all(len(found) > 4 for found in locks)
+    assert not locks[0] & locks[1]
+    assert not locks[0] & locks[2]
+    assert not locks[1] & locks[2]
+
+
+def test_a_dump_takes_no_lock_of_other_namespaces(taken: Callable[[], list[int]]) -> None:
+    with contextlib.ExitStack() as stack:
+
+        def connect() -> None:
+            for end in connected("mltcp"):
+                stack.enter_context(end)
+
+        for _ in range(FLOWS):
+            connect()
+        with elsewhere(), Client() as there:
+            taken()
+            assert there.flows() == []
+            assert taken() == []
+            connect()
+            own = set(taken())
+            assert len(there.flows()) == 1
+            assert set(taken()) == own
+        # Each flow's lock is let go of before the next one is looked at.
+        with Client() as here:
+            taken()
+            assert len(here.flows()) == FLOWS + 1
+            assert len(taken()) == FLOWS + 1
