@@ -26,7 +26,7 @@
 #include "mltcp_learn.h"
 #include "mltcp_delay.h"
 
-/* A burst this many times longer than total_bytes is no iteration of that job. */
+/* A burst this many times longer than total_bytes is not an iteration of that job. */
 #define MLTCP_OVERRUN 2
 
 /*

@@ -45,7 +45,7 @@ AUTO = "auto"
 ALL = "all"
 CONFIG = Path("/etc/mltcp/agent.yaml")
 METHODS = (AUTO, "tracepoint", "polling")
-"""How new sockets are noticed; auto: the tracepoint where it can be had."""
+"""How new sockets are noticed; auto: the tracepoint where it is available."""
 
 ON_STOP = ("detach", "keep")
 
@@ -231,7 +231,7 @@ def _auto(parse: Callable[[object], _T]) -> Callable[[object], _T | None]:
 def _one_of(choices: tuple[str, ...]) -> Callable[[object], str]:
     def choose(value: object) -> str:
         if value not in choices:
-            raise UsageError(f"{value!r} is none of {', '.join(choices)}.")
+            raise UsageError(f"{value!r} is not one of {', '.join(choices)}.")
         return str(value)
 
     return choose

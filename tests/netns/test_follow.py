@@ -283,8 +283,15 @@ def test_what_flows_learn_is_shown(
         job.ask("connect")
         wait_for(lambda: follower.step() or len(backend.flows()) == 2, "attached")
         job.tell(f"train 60 0.1 {BURST}")
-        wait_for(lambda: follower.step() or " learned " in shown(capsys, "jobs"), "shown")
-        (listed,) = json.loads(shown(capsys, "jobs", "--json"))
+        views: list[dict[str, Any]] = []
+
+        def known() -> bool:
+            follower.step()
+            views[:] = json.loads(shown(capsys, "jobs", "--json"))
+            return bool(views and views[0]["metadata"])
+
+        wait_for(known, "a period is shown")
+        (listed,) = views
         assert listed["metadata"]["source"] == "learned"
         period_s, gap_s = listed["metadata"]["period_s"], listed["metadata"]["gap_s"]
         assert period_s > 0.095  # what the job sleeps; a busy host adds to that

@@ -46,6 +46,44 @@ def test_the_kernel_has_what_was_asked_for(rate: int, queue: int) -> None:
     assert found["sysctls"]["net.ipv4.tcp_sack"] == "0"
 
 
+@pytest.mark.parametrize(
+    ("link", "largest"),
+    [
+        (Link(1_000_000_000, 300_000, offloads=True), 60_000),
+        (Link(1_000_000_000, 30_000, offloads=True), 20_481),
+        (Link(1_000_000_000, 300_000), 1_515),
+    ],
+    ids=["whole", "small queue", "segmented"],
+)
+def test_super_packets_stay_whole_where_the_queue_has_room(link: Link, largest: int) -> None:
+    """Packets that pass the bottleneck: as few as their size allows, or one per segment."""
+    size = 4_000_000
+    with RunLock() as lock, Network(lock.id, link, {}, 1) as network:
+        with inside(network.receiver):
+            listener = socket.create_server((RECEIVER_ADDRESS, 0))
+        with listener, inside(network.senders[0]), socket.socket() as sock:
+            sock.connect(listener.getsockname())
+            taken, _ = listener.accept()
+            with taken:
+                reader = threading.Thread(target=_drain, args=(taken,))
+                reader.start()
+                sock.sendall(bytes(size))
+                sock.shutdown(socket.SHUT_WR)
+                reader.join()
+        found = network.counters()
+    assert found.bytes >= size
+    assert found.packets >= size / max(largest, 65_536 if link.offloads else 0)
+    if largest == 60_000:
+        assert found.packets < size / 20_480
+    elif largest == 1_515:
+        assert found.packets > size / 1_515
+
+
+def _drain(sock: socket.socket) -> None:
+    while sock.recv(1 << 20):
+        pass
+
+
 def test_paths_cross_their_links_and_no_others() -> None:
     """s1 over one, s2 over two and one: each leaves its bytes in the counters of its own links."""
     links = {"one": Link(100_000_000), "two": Link(50_000_000, 60_000)}

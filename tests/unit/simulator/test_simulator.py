@@ -250,7 +250,7 @@ def test_where_no_ack_waits_time_stamps_change_nothing(stamps: float) -> None:
 def test_with_time_stamps_jobs_that_send_both_ways_yield_and_are_faster() -> None:
     links = [Link(200e6, 150_000, 100e-6)] * 2
     pair = [
-        Job(0.03 * n, [0.12 + 0.003 * ((n + i) % 5) for i in range(20)], [[2_500_000]] * 20,
+        PacketJob(0.03 * n, [0.12 + 0.003 * ((n + i) % 5) for i in range(20)], [[2_500_000]] * 20,
             params=params(), back=(1,), both=True)
         for n in range(2)
     ]  # fmt: skip
