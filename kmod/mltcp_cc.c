@@ -220,6 +220,8 @@ static __always_inline void acked(struct sock *sk, struct mltcp_sock *ms,
 			.bytes = bytes - flow->acked_bytes,
 			.outstanding = tp->packets_out,
 			.retransmitted = tp->total_retrans,
+			.stamp = tp->rx_opt.rcv_tsval,
+			.since_us = mltcp_since_us(flow, now),
 		};
 
 		mltcp_delay_rtt(&flow->delay, &rtt);
