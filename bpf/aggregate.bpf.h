@@ -3,7 +3,7 @@
  * What the aggregator's programs share: maps, the check of a packet that came in, and the answer
  * that goes out. The programs differ in how they read and send frames (XDP or tc).
  *
- * A frame is nobody's until its address, job, key, generation, sizes and check are all right.
+ * A frame belongs to a job once its address, job, key, generation, sizes and check are right.
  */
 #ifndef AGGREGATE_BPF_H
 #define AGGREGATE_BPF_H

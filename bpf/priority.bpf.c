@@ -51,7 +51,7 @@ static __always_inline void tell(__u32 job, __u32 begins, __u64 now)
 {
 	struct mltcp_priority_event event = {.at_ns = now, .job = job, .begins = begins};
 
-	/* Where nobody reads them events are lost, and so is nothing. */
+	/* Events are lost where nobody reads them, which does no harm. */
 	bpf_ringbuf_output(&priority_events, &event, sizeof(event), 0);
 }
 

@@ -26,7 +26,7 @@ class Section:
 
     `path` is where the section hangs in the document (`jobs[2].straggler`), `""` for the top.
     `node` is its mapping in the document; `nodes` has the values' nodes by field.
-    Building one fails if the node is no mapping or has a field twice or one not in `allowed`;
+    Building one fails if the node is not a mapping or has a field twice or one not in `allowed`;
     with `allowed` None every field is taken.
     """
 

@@ -100,7 +100,7 @@ def _read_again(
         say(f"Following {path}, rules: {len(new.rules)}.")
         for what in ("follow", "priorities"):
             if getattr(new, what) != getattr(config, what):
-                say(f"`{what}` takes effect when the agent starts anew.")
+                say(f"`{what}` takes effect when the agent restarts.")
         config = new
     notify("READY=1")
     return config

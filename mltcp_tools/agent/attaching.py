@@ -34,7 +34,7 @@ def have_new(watched: Iterable[Watched]) -> list[Watched]:
     """
     found = []
     for each in watched:
-        with suppress(HostError):  # said by whoever looks closer
+        with suppress(HostError):  # the closer look reports it
             if socket_descriptors(each.process).keys() - each.known:
                 found.append(each)
     return found
@@ -43,7 +43,7 @@ def have_new(watched: Iterable[Watched]) -> list[Watched]:
 def _known(process: Process, sockets: Iterable[Socket]) -> set[int]:
     """Inodes of the process's sockets that will not become connections unnoticed.
 
-    A TCP socket that isn't connected yet is none of them; sock_diag doesn't list it at all.
+    A TCP socket that isn't connected yet is not one of them; sock_diag doesn't list it at all.
     """
     settled = {each.inode for each in sockets if each.state not in _UNCONNECTED}
     known = set()
@@ -94,7 +94,7 @@ def forget_closed(files: StateFiles | None = None) -> None:
 
 
 def _fresh(watched: Watched, sockets: Sequence[Socket], now_s: float) -> set[int]:
-    """Cookies of connections of which nothing is settled yet."""
+    """Cookies of connections that are not settled yet."""
     cookies = {each.cookie for each in sockets}
     watched.closed |= not watched.settled <= cookies
     watched.settled &= cookies
@@ -140,7 +140,7 @@ def _attach(
             asdict(job.job.params),
             watched.rule.congestion_control,
             backend,
-            preferred=job.job.id,  # not before now is it anybody's
+            preferred=job.job.id,  # the id is reserved only now
             move=None,
         )
     except (MltcpError, OSError) as error:
@@ -163,7 +163,7 @@ def _report(watched: Watched, changes: Sequence[Change], notices: Notices) -> No
             f"attaching {done[0].job}",
             f"{done[0].job}: {count} of process {watched.process.pid} attached"
             f" ({olds} -> {done[0].new}).",
-            f"{done[0].job}: it opens connection after connection; those to come are attached"
+            f"{done[0].job}: it keeps opening connections; further ones are attached"
             " without a line each.",
         )
     for each in changes:

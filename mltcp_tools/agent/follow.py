@@ -201,7 +201,7 @@ class Follower:
     # Jobs
 
     def _job(self, name: str, watched: Watched) -> Followed | None:
-        """The followed job of that name, begun if need be; None where it can't be had."""
+        """The followed job of that name, begun if need be; None where it can't be begun."""
         if name not in self._jobs:
             try:
                 # The others' are in the kernel when their first connection is attached.
@@ -269,7 +269,7 @@ def follow(rule: Rule, backend: Backend, say: Callable[[str], None], method: str
     """Follow the processes of one rule until the last has ended, or SIGINT or SIGTERM.
 
     Without a process that fits it waits for one. What is attached stays attached when a signal ends
-    it. Raises HostError where the tracepoint is asked for by name and can't be had.
+    it. Raises HostError where the tracepoint is asked for by name and isn't available.
     """
     with (
         leased("mltcp attach --follow", backend.name),

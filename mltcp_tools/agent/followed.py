@@ -16,7 +16,7 @@ _NOTABLE = 0.1
 class Followed:
     """A job of one rule. job: with the parameters to give it now. owner: uid of its processes.
 
-    Of what nobody tells, the flows learn what they need, and the parameters stay 0.
+    Parameters that no source tells stay 0: the flows learn them.
     """
 
     def __init__(self, job: Job, rule: Rule, owner: int) -> None:
@@ -26,7 +26,7 @@ class Followed:
         self._chooser = Chooser()
         self._rhythm = Rhythm()
         self._spoken = False
-        self._itself: Metadata | None = None
+        self._learned: Metadata | None = None
         self._said: Metadata | None = None
 
     def hear(self, message: Message) -> None:
@@ -40,7 +40,7 @@ class Followed:
 
     def see(self, itself: Metadata | None) -> None:
         """What its flows have learned."""
-        self._itself = itself
+        self._learned = itself
 
     def forget(self, pid: int) -> None:
         """The process is no longer of this job."""
@@ -48,7 +48,7 @@ class Followed:
 
     def best(self, now_s: float) -> Metadata | None:
         """What is known of its iterations: by the best source that speaks, or by its flows."""
-        return self._chooser.best(now_s) or self._itself
+        return self._chooser.best(now_s) or self._learned
 
     def news(self, now_s: float) -> Metadata | None:
         """What is known, if another source or another size is news since the last call."""

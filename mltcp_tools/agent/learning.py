@@ -150,7 +150,8 @@ _RETRY_S = 5.0
 class Reader:
     """Reads the backend's iterations; a context manager.
 
-    A stream that can't be had (a testbed reads it) or breaks (MLTCP was unloaded) is tried again.
+    A stream that is taken (a testbed reads it) or breaks (MLTCP was unloaded) is opened again
+    later.
     """
 
     def __init__(self, backend: Backend, notices: Notices) -> None:

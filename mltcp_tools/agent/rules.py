@@ -45,7 +45,7 @@ AUTO = "auto"
 ALL = "all"
 CONFIG = Path("/etc/mltcp/agent.yaml")
 METHODS = (AUTO, "tracepoint", "polling")
-"""How new sockets are noticed; auto: the tracepoint where it can be had."""
+"""How new sockets are noticed; auto: the tracepoint where it is available."""
 
 ON_STOP = ("detach", "keep")
 
@@ -77,7 +77,7 @@ class Rule:
 
     def __post_init__(self) -> None:
         if self.target == Target():
-            raise UsageError(f"the rule says of no process that it fits: add {_or(_TARGETS)}.")
+            raise UsageError(f"the rule names no processes: add {_or(_TARGETS)}.")
         JobParams(total_bytes=self.total_bytes or 0, gap_s=self.gap_s or 0.0, **self.given)
         if self.job is not None:
             Job(1, self.job)
@@ -231,7 +231,7 @@ def _auto(parse: Callable[[object], _T]) -> Callable[[object], _T | None]:
 def _one_of(choices: tuple[str, ...]) -> Callable[[object], str]:
     def choose(value: object) -> str:
         if value not in choices:
-            raise UsageError(f"{value!r} is none of {', '.join(choices)}.")
+            raise UsageError(f"{value!r} is not one of {', '.join(choices)}.")
         return str(value)
 
     return choose

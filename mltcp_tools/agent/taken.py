@@ -1,6 +1,6 @@
 """Attached connections that somebody else detaches, moves to another job, or gives back.
 
-What an operator does by hand counts more than the rules: it is told, and stays.
+What an operator does by hand overrides the rules: the agent reports it and leaves it so.
 """
 
 from __future__ import annotations

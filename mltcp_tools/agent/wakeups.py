@@ -81,7 +81,7 @@ class Polling(Wakeups):
 class Tracepoint(Wakeups):
     """Woken by the tracepoint sock:inet_sock_set_state, through bcc (bpf/follow.bcc.c).
 
-    Raises HostError where that can't be had.
+    Raises HostError where that isn't available.
     """
 
     name = "tracepoint"
@@ -126,13 +126,13 @@ class Tracepoint(Wakeups):
 def open_wakeups(method: str, say: Callable[[str], None]) -> Wakeups:
     """The source of that name (rules.METHODS), and a sentence on which it is and why.
 
-    Raises HostError where the tracepoint was asked for by name and can't be had.
+    Raises HostError where the tracepoint was asked for by name and isn't available.
     """
     try:
         found: Wakeups = Polling("as asked for") if method == "polling" else Tracepoint()
     except HostError as error:
         if method != AUTO:
             raise
-        found = Polling(f"the tracepoint can't be had: {error}")
+        found = Polling(f"the tracepoint isn't available: {error}")
     say(f"New connections are noticed by {found.name} ({found.why}).")
     return found

@@ -34,7 +34,7 @@ class Watched:
     sockets that needn't be looked at to find new connections. attached: whether any was ever
     attached; closed: whether one of them closed. ours: cookies of those that are attached now, as
     far as known here. left: cookies of those that somebody else has detached or moved to another
-    job, which stay so, whatever becomes of the rules.
+    job, which stay so, whatever the rules say.
     """
 
     process: Process

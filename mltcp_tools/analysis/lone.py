@@ -152,13 +152,13 @@ def findings(run: Run, lone: Mapping[str, Lone]) -> list[str]:
     cc = run.experiment.lone_cc or "its congestion control"
     return [
         sentence
-        for job, each in _measured_once(lone)
+        for job, each in measured_once(lone)
         for sentence in (_lost(run, job, each, cc), _too_fast(job, each, run))
         if sentence
     ]
 
 
-def _measured_once(lone: Mapping[str, Lone]) -> Iterable[tuple[str, Lone]]:
+def measured_once(lone: Mapping[str, Lone]) -> Iterable[tuple[str, Lone]]:
     """Per job that ran alone, itself or one that it stands for."""
     once = {each.stands_for_it: each for each in lone.values() if each.stands_for_it}
     return [(str(job), each) for job, each in once.items()]

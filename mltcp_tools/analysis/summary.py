@@ -68,7 +68,7 @@ def summarise_with(quiet: Quiet, reference: Reference, settled_from: int) -> Res
     for arm, entry in arms.items():
         entry.base = run.base_of(arm)
         entry.disturbance = _disturbance(quiet, arm)
-    wrong = failures(run, arms)
+    wrong = failures(run, arms, reference.lone)
     gains, speedups = _comparisons(
         {arm: table for arm, table in tables.items() if arm not in quiet.void},
         None if wrong else reference.iterations.get("bound"),

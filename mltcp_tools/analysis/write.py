@@ -76,7 +76,7 @@ def save_report(report: Report, run_dir: str | Path) -> None:
 def write_report(run_dir: str | Path, settled_from: int = SETTLED_FROM) -> dict[str, Any]:
     """Write result.json, report.html and plots/*.png into a run folder; returns the result.
 
-    Raises UsageError when `run_dir` is no run folder and MltcpError when it can't be written.
+    Raises UsageError when `run_dir` is not a run folder and MltcpError when it can't be written.
     """
     report = make_report(load_run(run_dir), settled_from)
     save_report(report, run_dir)

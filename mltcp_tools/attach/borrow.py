@@ -35,7 +35,7 @@ def borrowed(pid: int, start_ticks: int, fd: int, cookie: int | None) -> Iterato
         found = socket.socket(fileno=copy)
     except OSError:
         os.close(copy)
-        raise Gone(f"descriptor {fd} is no socket any more") from None
+        raise Gone(f"descriptor {fd} is not a socket any more") from None
     with found:
         if cookie not in (None, cookie_of(found)):
             raise Gone(f"descriptor {fd} is another socket by now")

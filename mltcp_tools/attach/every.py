@@ -1,7 +1,7 @@
 """Every TCP socket on this host that runs a congestion control, by the processes that hold it.
 
-Each socket is borrowed and asked, so that those are found as well of which sock_diag knows nothing:
-neither bound nor connected, or of another network namespace than their process's.
+Each socket is borrowed and asked. That also finds sockets that sock_diag doesn't list: those that
+are neither bound nor connected, or belong to another network namespace than their process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The processes of this host, and the choice of those that somebody means.
+"""The processes of this host, and how a user names some of them.
 
 Everything is read from /proc, which shows what belongs to others only in part: what may not be
 read is left empty here, and is an error where it is needed.
@@ -80,16 +80,16 @@ class Target:
     def __post_init__(self) -> None:
         for pid in (*self.pids, *self.trees):
             if not 1 <= pid <= PID_MAX:
-                raise UsageError(f"{pid} is no process id; they are 1 to {PID_MAX}.")
+                raise UsageError(f"{pid} is not a process id; they are 1 to {PID_MAX}.")
         for port in self.ports:
             if not 1 <= port <= 65535:
-                raise UsageError(f"{port} is no TCP port; they are 1 to 65535.")
+                raise UsageError(f"{port} is not a TCP port; they are 1 to 65535.")
         for pattern in self.patterns:
             try:
                 re.compile(pattern)
             except re.error as error:
                 raise UsageError(
-                    f"The pattern {pattern!r} is no regular expression: {error}."
+                    f"The pattern {pattern!r} is not a regular expression: {error}."
                 ) from None
         if "" in (*self.patterns, *self.cgroups, *self.netns):
             raise UsageError("An empty pattern, cgroup or network namespace means nothing.")
@@ -133,7 +133,7 @@ _KINDS = ("tree", "port", "user", *_TEXTS)
 
 def _number(text: str, what: str) -> int:
     if not text.isdecimal() or len(text) > 9:
-        raise UsageError(f"{text[:20]!r} is no {what}; that is a number of at most 9 digits.")
+        raise UsageError(f"{text[:20]!r} is not a {what}, a number of at most 9 digits.")
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""Takes all of MLTCP off this host, whoever put it there, and looks that nothing is left."""
+"""Takes all of MLTCP off this host, whoever put it there, and checks that nothing is left."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def take_off(say: Say, dry_run: bool = False, before: Callable[[], Sequence[str]
     """Stop users, set defaults back, switch sockets, unload, and remove what is recorded; in order.
 
     say: gets a sentence for each thing found or done. before: called once users have stopped, says
-    what it removed besides. What can't be had away is in the MltcpError at the end, which comes
-    after everything else was done; HostError, before anything, where this user may not.
+    what it removed besides. What couldn't be removed is named by the MltcpError at the end, raised
+    after everything else was done. HostError before anything is done where privileges lack.
     """
     privileges.require_capabilities()
     missing = {"CAP_SYS_ADMIN", "CAP_SYS_PTRACE"} - facts.effective_capabilities()
@@ -66,7 +66,7 @@ def take_off(say: Say, dry_run: bool = False, before: Callable[[], Sequence[str]
         _remove_records()
         left = [str(each) for each in (STATE_DIR, LEASES) if each.exists()]
     for each in at_boot():
-        say(f"Comes back at the next boot unless you take it out: {each}.")
+        say(f"Loads MLTCP again at the next boot unless you remove it: {each}.")
     if left or problems:
         raise MltcpError(" ".join(["Not everything could be taken off.", *left, *problems]))
     say("Nothing of MLTCP is left on this host.")
@@ -219,7 +219,7 @@ def _programs() -> list[str]:
 
 
 def _remove_records() -> None:
-    """Remove what is kept in RUN_DIR; whoever waits for a lock there notices, and makes it anew."""
+    """Remove what is kept in RUN_DIR; who waits for a lock there makes the folder again."""
     for each in RUN_DIR.iterdir() if RUN_DIR.is_dir() else ():
         if each.is_dir() and not each.is_symlink():
             shutil.rmtree(each)

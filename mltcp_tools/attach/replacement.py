@@ -60,7 +60,7 @@ def replace_build(backend: Backend, defaults: JobParams | None, say: Say) -> Non
         ]
     say(f"{len(before.sockets) - len(failed)} sockets run the new ones.")
     for each in leases(backend.name):
-        say(f"Restart {each}: it is the tool of before.")
+        say(f"Restart {each}: it still runs the earlier version of this tool.")
     if failed:
         raise MltcpError(f"{len(failed)} sockets could not be switched: {checks.few(failed)}.")
 
@@ -99,8 +99,8 @@ def _renew_module(backend: Backend, defaults: JobParams | None, before: _Before)
                 _switch(each, each.name, backend, before)
             raise
         raise MltcpError(
-            f"The module is out and the new one didn't come, so {len(before.sockets)} sockets run"
-            f" their base algorithm: {error}"
+            "The module was unloaded and the new one couldn't be loaded, so"
+            f" {len(before.sockets)} sockets run their base algorithm: {error}"
         ) from error
 
 

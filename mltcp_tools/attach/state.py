@@ -133,7 +133,7 @@ class StateFiles:
             )
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENOTDIR):
-                raise self._distrust(self.directory, "it is no folder but a link or file") from None
+                raise self._distrust(self.directory, "it is a link or a file") from None
             raise
         try:
             found = os.fstat(folder)
@@ -146,7 +146,7 @@ class StateFiles:
             os.close(folder)
 
     def _read_file(self, folder: int, name: str) -> AttachedJob | None:
-        """The state in a file; None for what is no state file, or of another boot."""
+        """The state in a file; None for what is not a state file, or of another boot."""
         match = _FILE_NAME.fullmatch(name)
         if match is None:
             return None
@@ -167,7 +167,7 @@ class StateFiles:
         with open(descriptor, "rb") as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-                raise self._distrust(path, "it is no plain file with a single name")
+                raise self._distrust(path, "it is not a plain file with a single name")
             if found.st_uid != os.geteuid():
                 raise self._distrust(path, f"it belongs to user {found.st_uid}")
             if found.st_mode & 0o077:
@@ -209,7 +209,7 @@ def _parse(data: bytes) -> AttachedJob | None:
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise _Invalid(f"it is no JSON ({error})") from None
+        raise _Invalid(f"it is not JSON ({error})") from None
     if not isinstance(document, dict) or document.get("version") != VERSION:
         raise _Invalid(f"it is of another version than {VERSION}")
     if document.get("boot_id") != _boot_id():
@@ -271,7 +271,7 @@ def _endpoint(value: list[Any]) -> tuple[str, int]:
         case [str(address), int(port)] if 0 <= port <= 65535:
             with suppress(ValueError):
                 return str(ipaddress.ip_address(address)), port
-    raise _Invalid(f"{value!r} is no address and port")
+    raise _Invalid(f"{value!r} is not an address and port")
 
 
 def _object(value: object, *, where: str, **kinds: Any) -> dict[str, Any]:

@@ -200,7 +200,7 @@ def _given(name: str, old: str) -> str:
     if name != OBSERVED:
         return name
     if old not in OBSERVERS:
-        raise MltcpError(f"MLTCP has nothing that is {old} to observe it by")
+        raise MltcpError(f"MLTCP has no variant of {old} to observe it with")
     return OBSERVERS[old]
 
 

@@ -1,4 +1,4 @@
-"""From what somebody means to the processes, their sockets, and which of these to attach."""
+"""From what a user names to the processes, their sockets, and which of these to attach."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def look(target: Target) -> tuple[list[Seen], list[str]]:
     found = select(target)
     if not found:
         limit = "" if privileges.may_trace() else " as far as this user may see (not root)"
-        raise MltcpError(f"No process is like that{limit}; `mltcp ps` shows those that train.")
+        raise MltcpError(f"No process matches{limit}; `mltcp ps` shows those that train.")
     return _look(found)
 
 

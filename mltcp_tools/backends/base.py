@@ -40,7 +40,7 @@ BASES = {
     "mltcp_cubic": "cubic",
     "mltcp_dctcp": "dctcp",
 }
-"""What each is built on: what a socket gets of which nothing else is known."""
+"""What each is built on; a socket gets it where nothing else is known."""
 
 OBSERVED = "observe"
 """In place of a congestion control's name: the one of OBSERVERS that a socket's own allows, with no

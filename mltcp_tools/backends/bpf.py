@@ -69,7 +69,7 @@ _SO_NETNS_COOKIE = 71
 
 def _key(number: int) -> bytes:
     if not 0 <= number < 2**32:
-        raise UsageError(f"{number} is no id of a job and no descriptor.")
+        raise UsageError(f"{number} is neither a job's id nor a descriptor.")
     return struct.pack("=I", number)
 
 
@@ -281,7 +281,7 @@ class BpfBackend(Backend):
                 raise checks.not_loaded(self.name)
             fields = params_fields(defaults or struct_ops.in_force()[1] or JobParams())
             jobs: list[Job] = []
-            with suppress(HostError):  # of another layout: whoever knows the jobs sets them
+            with suppress(HostError):  # of another layout: the agent sets its jobs again
                 jobs = self.jobs()
             objects = {name: build.build_object(name) for name in names}
             with ExitStack() as stack:
@@ -310,7 +310,7 @@ class BpfBackend(Backend):
         try:
             found = libbpf.BpfMap.pinned(PIN_ROOT / name)
         except libbpf.BpfError as error:
-            facts.require_bpf(PIN_ROOT.parent)  # not before, as reading all that takes a while
+            facts.require_bpf(PIN_ROOT.parent)  # only now, as reading all of that takes a while
             if error.errno == errno.ENOENT:
                 raise checks.not_loaded(self.name) from error
             raise _explain(error, f"Opening {name}") from error

@@ -158,8 +158,8 @@ def explain(tool: str, said: str) -> HostError | BusyError:
         return BusyError(f"The module {NAME} is in use.")
     if "File exists" in said:
         return BusyError(
-            f"The module {NAME} could not be loaded: it, or every name it has, is there already; "
-            "see `mltcp status`."
+            f"The module {NAME} could not be loaded: it, or every name it registers, is there;"
+            " see `mltcp status`."
         )
     rejected = "Key was rejected" in said or "Required key not available" in said
     if rejected or ("not permitted" in said and facts.lockdown() != "none"):

@@ -44,7 +44,7 @@ def registered() -> list[str]:
 
 
 def unregistered() -> list[str]:
-    """Names of those of which the kernel still has programs without a registration."""
+    """Names whose programs the kernel still has without a registration."""
     return [found.name for found, is_registered in our_maps() if not is_registered]
 
 

@@ -61,7 +61,11 @@ def command() -> None:
     help="Packets' worth of memory for all jobs together, 8 kB each.",
 )
 @click.option(
-    "--quota", type=click.IntRange(1, 65536), default=256, show_default=True, help="Slots of a job."
+    "--quota",
+    type=click.IntRange(1, 65536),
+    default=256,
+    show_default=True,
+    help="Most slots that one job gets.",
 )
 @click.option(
     "--token-file",
@@ -79,10 +83,10 @@ def command() -> None:
 @click.option(
     "--above",
     metavar="HOST[:PORT]",
-    help="The aggregator that adds up the sums of several racks; an interface named is towards it.",
+    help="The aggregator that adds up the sums of several racks; an interface leads to it.",
 )
 @name_option
-@click.option("--foreground", is_flag=True, help="Stay, rather than go on in the background.")
+@click.option("--foreground", is_flag=True, help="Run in the foreground.")
 @json_option
 def up(
     interfaces: tuple[str, ...],
@@ -126,11 +130,11 @@ def up(
 
 def _check_name(name: str) -> None:
     if not name.replace("-", "").isalnum() or len(name) > 32:
-        raise UsageError(f"{name!r} is no name of an aggregator; take letters, digits and -.")
+        raise UsageError(f"{name!r} is not a name of an aggregator; take letters, digits and -.")
 
 
 def _start(name: str, as_json: bool) -> None:
-    """This very command again, in the background; returns when it answers."""
+    """Start this very command in the background, and return when its aggregator answers."""
     process = subprocess.Popen(
         [sys.executable, "-m", "mltcp_tools.cli.main", *sys.argv[1:], "--foreground"],
         start_new_session=True,

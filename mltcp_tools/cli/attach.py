@@ -43,8 +43,8 @@ from mltcp_tools.errors import MltcpError
     "total_bytes",
     type=TOTAL,
     metavar="auto|SIZE",
-    help="Bytes of one burst of one flow, such as 2.5MB; auto: as found out from the job, and until"
-    " then unknown: its flows behave as their base.  [default: auto]",
+    help="Bytes of one burst of one flow, such as 2.5MB; auto: learned from the job, whose flows"
+    " behave as their base until then.  [default: auto]",
 )
 @click.option(
     "--gap",
@@ -55,14 +55,14 @@ from mltcp_tools.errors import MltcpError
     "  [default: auto]",
 )
 @click.option(
-    "--slope", type=click.FloatRange(0, GAIN_MAX), help=f"Of F.  [default: {JobParams.slope}]"
+    "--slope", type=click.FloatRange(0, GAIN_MAX), help=f"Slope of F.  [default: {JobParams.slope}]"
 )
 @click.option(
     "--intercept",
     type=click.FloatRange(0, GAIN_MAX),
-    help=f"Of F.  [default: {JobParams.intercept}]",
+    help=f"Intercept of F.  [default: {JobParams.intercept}]",
 )
-@click.option("--shape", type=click.Choice(SHAPES), help="Of F.  [default: linear]")
+@click.option("--shape", type=click.Choice(SHAPES), help="Shape of F.  [default: linear]")
 @click.option(
     "--cc",
     "congestion_control",
@@ -72,8 +72,8 @@ from mltcp_tools.errors import MltcpError
 @click.option(
     "--observe",
     is_flag=True,
-    help="Only look: the sockets keep the congestion control that they have, as MLTCP's variant of"
-    " it that changes nothing, so that watch and record show what is before anything is changed.",
+    help="Only look: the sockets get the variant of their congestion control that changes nothing,"
+    " so that watch and record show the state before any change.",
 )
 @list_option(
     "--kind",
@@ -87,8 +87,8 @@ from mltcp_tools.errors import MltcpError
 @click.option(
     "--follow",
     is_flag=True,
-    help="Attach as well what the processes open later and those that come later, until the last"
-    " has ended or Ctrl-C; what is attached stays so.",
+    help="Go on with connections and processes that come later, until the last process has ended or"
+    " Ctrl-C; what is attached stays so.",
 )
 @click.option(
     "--move",
@@ -117,8 +117,8 @@ def command(
 ) -> None:
     """Make the data connections of running processes MLTCP flows of a job, without a restart.
 
-    Prints each socket with its peer and its congestion control before and after. What a job was
-    given before stays unless given anew. `mltcp detach` puts everything back.
+    Prints each socket with its peer and its congestion control before and after. A job keeps its
+    earlier parameters where no new ones are given. `mltcp detach` puts everything back.
     """
     if kinds and all_sockets:
         raise click.UsageError("--kind and --all-sockets exclude each other")
@@ -179,7 +179,7 @@ def _follow(
     kernel = get_backend(backend)
     require_ready(congestion_control, kernel)
     if not select(target):
-        click.echo("No process is like that yet; waiting for one.", err=True)
+        click.echo("No process matches yet; waiting for one.", err=True)
     follow(rule, kernel, say)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mltcp_tools.cli.cluster_studies import marl, matrix, validate
 from mltcp_tools.cli.options import FRACTION, Quantity, list_option
 from mltcp_tools.cli.text import show_table
 from mltcp_tools.columns import Column
@@ -49,7 +50,7 @@ def command() -> None:
     metavar="A,B,…",
     help="How jobs share links: reno, mltcp, turns, priority, aggregation and others.",
 )
-@click.option("--jobs", type=click.IntRange(1), help="Only so many jobs, the first ones.")
+@click.option("--jobs", type=click.IntRange(1), help="Only the first N jobs.")
 @click.option(
     "-o",
     "--output",
@@ -125,7 +126,7 @@ def _policy(name: str, seed: int, workload: Workload) -> Policy:
         return policy(name, seed)
     if not Path(checkpoint).is_file():
         raise UsageError(
-            f"{checkpoint or 'marl:'} is no checkpoint; `mltcp cluster marl` makes one."
+            f"{checkpoint or 'marl:'} is not a checkpoint; `mltcp cluster marl` makes one."
         )
     from mltcp_tools.clusters.marl.env import scale_s
     from mltcp_tools.clusters.marl.policy import Marl
@@ -150,24 +151,6 @@ def _workload(file: Path | None, trace: str | None) -> Workload:
         return Workload(topology, read_jobs(trace, topology))
     base = parse_cluster(read_text(file), str(file))
     return dataclasses.replace(base, jobs=read_jobs(trace, base.topology))
-
-
-@command.command()
-@click.argument("experiments", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def validate(experiments: tuple[str, ...], as_json: bool) -> None:
-    """Compare the rules of sharing with the packet simulator, on EXPERIMENTS or all known ones.
-
-    Iteration times should be within 5 %, and within 2 % where jobs take turns.
-    """
-    from mltcp_tools.clusters.text import render_cases
-    from mltcp_tools.clusters.validate import EXPERIMENTS, validate
-
-    cases = validate(experiments or EXPERIMENTS, lambda name: click.echo(f"{name}…", err=True))
-    if as_json:
-        click.echo(json.dumps([case.to_json() for case in cases], indent=2))
-    else:
-        click.echo(render_cases(cases), nl=False)
 
 
 @command.command()
@@ -229,7 +212,7 @@ def fapes(
     """Share the cluster in FILE between training and inference: statically, as Lyra, as FaPES.
 
     TENANTS replay the requests until the last job arrives, less SWING of them at night. In the
-    static split and as Lyra, inference owns so many SERVERS and Knative's autoscaler uses them.
+    static split and as Lyra, inference owns SERVERS of them, and Knative's autoscaler uses these.
     """
     from mltcp_tools.clusters.fapes.compare import compare
     from mltcp_tools.clusters.fapes.inference import replayed
@@ -272,145 +255,6 @@ def fit(files: tuple[Path, ...], as_json: bool) -> None:
     for name, values in found.items():
         numbers = ", ".join(f"{key} {value:.4g}" for key, value in values.items())
         click.echo(f"{name}: {numbers}")
-
-
-@command.command()
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("runs/cluster-matrix"),
-    show_default=True,
-    help="Folder of its runs; what is there already isn't run again.",
-)
-@click.option("--small", is_flag=True, help="A small one, of two minutes.")
-@click.option("--seeds", type=click.IntRange(1), help="How many draws of each workload.")
-@list_option("--policy", "policies", metavar="A,B", help="Only these schedulers besides the rest.")
-@click.option(
-    "--executor",
-    default="processes",
-    show_default=True,
-    help="processes, ray (a local cluster) or ray:ADDRESS.",
-)
-@click.option("--workers", type=click.IntRange(1), help="Processes.  [default: one per CPU]")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def matrix(
-    output: Path,
-    small: bool,
-    seeds: int | None,
-    policies: tuple[str, ...],
-    executor: str,
-    workers: int | None,
-    as_json: bool,
-) -> None:
-    """Run every scheduler with every treatment on three workloads: who gains what, and together.
-
-    Writes matrix.md and three plots next to the runs. Started again, it goes on where it stopped.
-    """
-    from tqdm import tqdm
-
-    from mltcp_tools.clusters.question import (
-        FULL,
-        POLICIES,
-        SMALL,
-        answers,
-        cells,
-        tasks,
-    )
-    from mltcp_tools.clusters.question_plots import draw, render
-    from mltcp_tools.clusters.sweep import sweep
-
-    chosen = policies or POLICIES
-    needed = tuple(name for name in ("packed", "network", "cassini") if name not in chosen)
-    size = SMALL if small else FULL
-    if seeds is not None:
-        size = dataclasses.replace(size, seeds=seeds)
-    todo = tasks(size, (*chosen, *needed))
-    with tqdm(total=len(todo), unit=" runs", disable=None) as bar:
-        results = sweep(
-            todo, output / "runs", executor, workers, lambda done: bar.update(done - bar.n) and None
-        )
-    found = cells(results)
-    given = answers(found)
-    text = render(found, given)
-    (output / "matrix.md").write_text(text, encoding="utf-8")
-    for name, image in draw(found, given, results).items():
-        (output / f"{name}.png").write_bytes(image)
-    if as_json:
-        document = {
-            "schema": "mltcp-cluster-matrix/1",
-            "cells": [dataclasses.asdict(each) for each in found],
-            "answers": [dataclasses.asdict(each) for each in given],
-        }
-        click.echo(json.dumps(document, indent=2))
-    else:
-        click.echo(text, nl=False)
-
-
-@command.command()
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("runs/cluster-marl"),
-    show_default=True,
-    help="Folder of checkpoints; those that are there aren't trained again.",
-)
-@click.option("--seeds", type=click.IntRange(1, 10), default=5, show_default=True)
-@click.option("--rounds", type=click.IntRange(1), default=16, show_default=True)
-@click.option("--held-out", type=click.IntRange(1), default=10, show_default=True)
-@list_option(
-    "--trace", "traces", metavar="KIND:FILE,…", help="Compare on jobs of these traces, too."
-)
-@click.option(
-    "--jobs", type=click.IntRange(1), default=150, show_default=True, help="Of a trace, the first."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def marl(
-    output: Path,
-    seeds: int,
-    rounds: int,
-    held_out: int,
-    traces: tuple[str, ...],
-    jobs: int,
-    as_json: bool,
-) -> None:
-    """Train schedulers that learn, and compare them with the others on held-out workloads.
-
-    Those are drawn from seeds that training never uses; jobs of traces come to the same cluster.
-    """
-    from mltcp_tools.clusters.marl.evaluate import draw_curves, drawn, evaluate, train_seeds
-    from mltcp_tools.clusters.marl.train import Curriculum
-    from mltcp_tools.clusters.rules import treatment
-    from mltcp_tools.clusters.text import render_learned
-    from mltcp_tools.clusters.traces import read_jobs
-    from mltcp_tools.clusters.workload import Workload
-
-    curriculum = Curriculum()
-    sets = {f"{held_out} drawn": drawn(held_out)}
-    for trace in traces:
-        read = read_jobs(trace, curriculum.topology)[:jobs]
-        sets[trace] = [Workload(curriculum.topology, read)]
-
-    def say(seed: int, number: int, ratio: float) -> None:
-        click.echo(f"seed {seed}, round {number + 1}: {ratio:.3f} of goodput's", err=True)
-
-    trained = train_seeds(range(1, seeds + 1), rounds, output, said=say)
-    curves = {seed: each.curve for seed, each in trained.items()}
-    (output / "curves.png").write_bytes(draw_curves(curves))
-    results = [
-        evaluate(name, workloads, trained, treatment(curriculum.treatment))
-        for name, workloads in sets.items()
-    ]
-    if as_json:
-        document = {
-            "schema": "mltcp-cluster-marl/2",
-            "curves": curves,
-            "held_out": [result.document() for result in results],
-        }
-        click.echo(json.dumps(document, indent=2))
-    else:
-        click.echo(render_learned([result.document() for result in results]), nl=False)
 
 
 @command.command()
@@ -509,3 +353,7 @@ def policies_command(as_json: bool) -> None:
         return
     click.echo(f"policies: {', '.join(POLICIES)}")
     click.echo(f"treatments: {', '.join(TREATMENTS)}")
+
+
+for each in (validate, matrix, marl):
+    command.add_command(each)

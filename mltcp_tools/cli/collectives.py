@@ -33,9 +33,11 @@ def command() -> None:
     help="Ranks to run on this host, each behind a link of its own, with an aggregator at the"
     " switch between them. Without it this is one rank of a torchrun.",
 )
-@click.option("--rate", type=RATE, default="200mbit", show_default=True, help="Of each link.")
-@click.option("--slow", type=RATE, help="Of the first rank's link, where that is another one.")
-@click.option("--queue", type=BYTES, default="100kB", show_default=True, help="Of each link's end.")
+@click.option("--rate", type=RATE, default="200mbit", show_default=True, help="Rate of each link.")
+@click.option("--slow", type=RATE, help="Rate of the first rank's link, where it differs.")
+@click.option(
+    "--queue", type=BYTES, default="100kB", show_default=True, help="Queue at each end of a link."
+)
 @click.option(
     "--mode",
     type=click.Choice(("xdp", "tc")),
@@ -78,7 +80,7 @@ def command() -> None:
     show_default=True,
     help="Share of the tensors' blocks that aren't zero.",
 )
-@click.option("--aggregator", help="HOST[:PORT]; with --namespaces there is one.")
+@click.option("--aggregator", help="The aggregator, HOST[:PORT]; --namespaces starts one.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def bench(
     namespaces: int | None,
@@ -128,9 +130,11 @@ def bench(
 @command.command()
 @click.option("--jobs", type=click.IntRange(1, 4), default=2, show_default=True)
 @click.option("--ranks", type=click.IntRange(2, 8), default=3, show_default=True, help="Of a job.")
-@click.option("--rate", type=RATE, default="100mbit", show_default=True, help="Of each link.")
-@click.option("--slow", type=RATE, help="Of the first rank's link, where that is another one.")
-@click.option("--queue", type=BYTES, default="100kB", show_default=True, help="Of each link's end.")
+@click.option("--rate", type=RATE, default="100mbit", show_default=True, help="Rate of each link.")
+@click.option("--slow", type=RATE, help="Rate of the first rank's link, where it differs.")
+@click.option(
+    "--queue", type=BYTES, default="100kB", show_default=True, help="Queue at each end of a link."
+)
 @click.option("--bytes", "size", type=BYTES, default="1MB", show_default=True, help="Of a tensor.")
 @click.option("--density", type=FRACTION, default="25%", show_default=True)
 @click.option("--compute", "compute_s", type=SECONDS, default="150ms", show_default=True)

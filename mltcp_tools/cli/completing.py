@@ -1,6 +1,6 @@
 """What a shell may offer where a command takes a name; nothing where that can't be told.
 
-Completion runs while somebody types, as whoever types: it says nothing and fails silently.
+Completion runs while a user types, with that user's rights: it prints nothing and fails silently.
 """
 
 from __future__ import annotations

@@ -42,7 +42,11 @@ def command() -> None:
 
 @command.command()
 @click.option(
-    "--port", type=_PORT, default=DEFAULT_PORT, show_default=True, help="0: any free one."
+    "--port",
+    type=_PORT,
+    default=DEFAULT_PORT,
+    show_default=True,
+    help="Port to listen on; 0 for any free one.",
 )
 @click.option("--bind", metavar="ADDRESS", help="Listen on this address only.")
 @click.option(
@@ -50,7 +54,7 @@ def command() -> None:
     type=SECONDS,
     default="10s",
     show_default=True,
-    help="Drop a client that owes something and is silent for so long.",
+    help="Drop a client that owes data and is silent for this long.",
 )
 @click.option("--one-off", is_flag=True, help="End after the first client.")
 @click.option(
@@ -85,14 +89,14 @@ def server(
 @command.command()
 @click.argument("host")
 @click.option("--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, show_default=True)
-@click.option("--bytes", "size", type=BYTES, help="Per iteration, such as 2.5MB.")
+@click.option("--bytes", "size", type=BYTES, help="Bytes per iteration, such as 2.5MB.")
 @click.option("--compute", type=SECONDS, help="Compute time per iteration, such as 340ms.")
 @click.option(
     "--model",
     type=click.Choice(sorted(MODELS)),
     help="Take --bytes and --compute from a published model; either can still be given.",
 )
-@click.option("--iterations", type=click.IntRange(1), help="End after so many.")
+@click.option("--iterations", type=click.IntRange(1), help="End after this many.")
 @click.option(
     "--duration",
     type=SECONDS,
@@ -113,7 +117,7 @@ def server(
     type=click.IntRange(1, MAX_FLOWS),
     default=1,
     show_default=True,
-    help="Split every burst over so many connections.",
+    help="Connections that each burst is split over.",
 )
 @click.option(
     "--split",
@@ -125,12 +129,12 @@ def server(
 @click.option(
     "--active",
     type=click.IntRange(1),
-    help="Only so many connections carry a burst, in turn; the others idle.",
+    help="How many connections carry a burst, in turn; the others idle.",
 )
 @click.option(
     "--chunk",
     type=BYTES,
-    help="Send the next so many bytes only when as many have come; with --direction both.",
+    help="Send this much at a time, the next once as much has arrived; with --direction both.",
 )
 @click.option("--rate", type=RATE, help="Hand over no more than this while sending.")
 @click.option(
@@ -138,15 +142,19 @@ def server(
     type=click.IntRange(1, MAX_BURSTS),
     default=1,
     show_default=True,
-    help="Split every iteration into so many rounds of compute and burst.",
+    help="Rounds of compute and burst that each iteration is split into.",
 )
 @click.option(
-    "--start-delay", type=SECONDS, default="0", show_default=True, help="Before iteration 1."
+    "--start-delay",
+    type=SECONDS,
+    default="0",
+    show_default=True,
+    help="Wait before the first iteration.",
 )
 @click.option(
     "--turn",
     type=SECONDS,
-    help="Communicate once in so long, as `mltcp plan` has it; bursts that are early wait.",
+    help="Communicate once per this time, as `mltcp plan` says; bursts that are early wait.",
 )
 @click.option(
     "--shift", type=SECONDS, help="When the first turn begins after the start; with --turn."
@@ -165,14 +173,23 @@ def server(
     help="Which way the bytes go, seen from here; both: all of them, each way.",
 )
 @click.option(
-    "--straggler-every", type=click.IntRange(1), metavar="N", help="Every N-th compute is slow…"
+    "--straggler-every",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Every N-th compute phase is slow.",
 )
-@click.option("--straggler-factor", type=float, default=2.0, show_default=True, help="…by this.")
+@click.option(
+    "--straggler-factor",
+    type=float,
+    default=2.0,
+    show_default=True,
+    help="How many times as long a slow compute phase takes.",
+)
 @click.option("--job", default="job", show_default=True, help="Name in the result.")
 @click.option(
     "--trace",
     type=SECONDS,
-    help="Sample the sockets' TCP state once in so long of a burst, 1ms or more, into the result.",
+    help="Time between samples of the sockets' TCP state during bursts, at least 1ms.",
 )
 @click.option(
     "--interval", type=SECONDS, default="1s", show_default=True, help="Time between lines."
@@ -182,7 +199,7 @@ def server(
     type=SECONDS,
     default="10s",
     show_default=True,
-    help="Give up on a server that is silent for so long.",
+    help="Give up on a server that is silent for this long.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result document, nothing else.")
 @click.option(

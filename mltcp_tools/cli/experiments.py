@@ -59,7 +59,7 @@ OPTIONS = (
         type=Quantity("time", _milliseconds),
         default="2ms",
         show_default=True,
-        help="Distance of the TCP samples of the first repetition, up to 1s; 0: none.",
+        help="Time between TCP samples in the first repetition, up to 1s; 0 for none.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
 )

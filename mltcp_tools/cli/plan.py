@@ -67,7 +67,7 @@ def _plan_options(function: Callable[..., None]) -> Callable[..., None]:
 
 @command.command()
 @click.argument("jobs", type=click.Path(path_type=Path))
-@click.option("--rate", type=RATE, help="The link's.  [default: the one that JOBS names]")
+@click.option("--rate", type=RATE, help="Rate of the link.  [default: the one that JOBS names]")
 @click.option(
     "--arm",
     help="Arm of a run folder to take the jobs from.  [default: alone]",
@@ -76,7 +76,8 @@ def _plan_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--time-limit",
     type=SECONDS,
-    help="For the solver.  [default: 10 ms times the square of the number of jobs, 20 s at most]",
+    help="Time limit of the solver.  [default: 10 ms times the square of the number of jobs, 20 s"
+    " at most]",
 )
 @_plan_options
 def score(
@@ -143,7 +144,7 @@ def score(
     type=SECONDS,
     default="20s",
     show_default=True,
-    help="For the solver, in all.",
+    help="Time limit of the solver, for all placements together.",
 )
 @_plan_options
 def cluster(
@@ -188,7 +189,7 @@ def cluster(
 
 @command.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--rate", type=RATE, default="1gbit", show_default=True, help="Of every port.")
+@click.option("--rate", type=RATE, default="1gbit", show_default=True, help="Rate of every port.")
 @click.option(
     "--online", is_flag=True, help="Coflows arrive when FILE says; else all are there at the start."
 )

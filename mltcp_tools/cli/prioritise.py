@@ -17,7 +17,7 @@ from mltcp_tools.experiments.treatments import WEIGHTS
     type=click.Choice(WEIGHTS),
     default="none",
     show_default=True,
-    help="What bursts that go first have more of, besides being short.",
+    help="What puts a burst first, besides being short.",
 )
 @click.option(
     "--levels",

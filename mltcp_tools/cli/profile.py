@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mltcp_tools.profiling.profile import Profile
 
 
-# Who never computes may be two jobs that do so in turn.
+# A job that never computes may be two jobs that compute in turn.
 _RESTLESS = 0.95
 
 
@@ -56,7 +56,9 @@ _RESTLESS = 0.95
     " port at either end of a host's connections.",
 )
 @click.option(
-    "--rate", type=RATE, help="Of the link, to point out phases that it can't carry one way."
+    "--rate",
+    type=RATE,
+    help="Rate of the link; phases that exceed it in one direction are pointed out.",
 )
 @click.option("--near", type=SECONDS, help="How long an iteration takes, give or take a fifth.")
 @click.option(
@@ -106,7 +108,7 @@ def command(
     if output is not None:
         output.write_text(write_profiles(profiles, rate), encoding="utf-8")
         say(f"Wrote {output}; see which jobs fit with: mltcp plan score {output}")
-    # Not before: what text needs takes memory while a capture is read.
+    # Imported only now: it takes memory that reading a capture needs.
     from mltcp_tools.planning.text import profiles_json, render_profiles
 
     if as_json:

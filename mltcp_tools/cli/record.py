@@ -33,7 +33,7 @@ from mltcp_tools.units import counted
 )
 @click.option("--duration", type=SECONDS, help="End after this time, such as 60s.")
 @click.option(
-    "--iterations", type=click.IntRange(1), help="End when every job has so many iterations."
+    "--iterations", type=click.IntRange(1), help="End when every job has this many iterations."
 )
 @backend_option
 @click.option("--json", "as_json", is_flag=True, help="Print what was recorded as JSON.")

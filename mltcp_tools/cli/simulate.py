@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     type=SECONDS,
     default="0",
     metavar="TIME",
-    help="Receivers join segments that come within so long, as GRO does; such as 20us.",
+    help="Receivers join segments that arrive within this time, as GRO does, such as 20us.",
 )
 @click.option(
     "--rtt",
@@ -79,7 +79,7 @@ def _conduct(options: dict[str, Any]) -> Callable[[Experiment, Path], None]:
 def _modelled(experiment: Experiment, named: tuple[str, ...], said: set[str]) -> Experiment:
     """The experiment with the arms that can be simulated.
 
-    Says which congestion controls can't, but for those that are in `said`, and adds them to it.
+    Names those that can't unless `said` has them, and adds them to it.
     """
     from mltcp_tools.simulator.modelled import modelled
 

@@ -24,7 +24,7 @@ def printable(text: str) -> str:
 
 
 def styled(text: str, meaning: Meaning) -> str:
-    """In the colour of what it means; click leaves colours out where nobody looks."""
+    """In the colour of what it means; click leaves colours out where it goes to no terminal."""
     if meaning == "quiet":
         return click.style(text, dim=True)
     return click.style(text, fg=_COLOURS.get(meaning))

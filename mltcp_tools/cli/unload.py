@@ -79,7 +79,7 @@ def _testbeds() -> Sequence[str]:
 
 
 def _there() -> list[Backend]:
-    """The backends of which the kernel has anything, as far as this user may see."""
+    """The backends that the kernel has something of, as far as this user may see."""
     return [each for each in map(get_backend, BACKENDS) if each.is_present() or _haunts(each)]
 
 

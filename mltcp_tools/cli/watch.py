@@ -54,7 +54,7 @@ def _row(view: JobView) -> Row:
 
 
 def _judged(share: float | None) -> Meaning:
-    """What a share means of which more is worse."""
+    """What a share means; the larger, the worse."""
     if share is None:
         return "quiet"
     if share > _BAD:

@@ -65,7 +65,7 @@ class Size:
     seeds: int
 
 
-FULL = Size(servers=32, jobs=100, hours=0.2, seeds=2)
+FULL = Size(servers=32, jobs=100, hours=0.2, seeds=5)
 SMALL = Size(servers=16, jobs=30, hours=0.05, seeds=2)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import html
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import matplotlib
 import numpy as np
 import pandas as pd
@@ -19,12 +20,26 @@ from mltcp_tools.clusters.text import render_summaries
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
+_TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader("mltcp_tools.clusters", "templates"),
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    undefined=jinja2.StrictUndefined,
+)
+_CAPTIONS = {
+    "completion": "Further left is faster: share of jobs that took no longer, from arrival to end.",
+    "timeline": "GPUs that jobs under way asked for, by model. The line is what there is; above it"
+    " jobs are preempted.",
+    "links": "Share of its rate that each link carried; those that carried most.",
+}
 _LINKS = 40
 """The links shown in a heat map: those that carried most of their rate."""
 
 
 def write_report(folder: Path, outcomes: Sequence[Outcome]) -> None:
-    """Write jobs.csv, jobs.parquet, summary.json, the plots and report.html."""
+    """Write jobs.csv, jobs.parquet, summary.json, plots and report.html, which names the host in
+    the folder's environment.json."""
     table = jobs_table(outcomes)
     table.to_csv(folder / "jobs.csv", index=False)
     table.to_parquet(folder / "jobs.parquet", index=False)
@@ -38,7 +53,9 @@ def write_report(folder: Path, outcomes: Sequence[Outcome]) -> None:
         images[f"links-{name}"] = _links(outcome)
     for name, image in images.items():
         (folder / f"{name}.png").write_bytes(image)
-    (folder / "report.html").write_text(_page(summaries, images), encoding="utf-8")
+    environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    page = _page(environment, summaries, images)
+    (folder / "report.html").write_text(page, encoding="utf-8")
 
 
 def jobs_table(outcomes: Sequence[Outcome]) -> pd.DataFrame:
@@ -53,12 +70,19 @@ def jobs_table(outcomes: Sequence[Outcome]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _page(summaries: Sequence[Mapping[str, Any]], images: Mapping[str, bytes]) -> str:
-    table = html.escape(render_summaries([dict(each) for each in summaries]))
-    shown = "\n".join(f'<h2>{name}</h2>\n<img src="{name}.png" alt="{name}">' for name in images)
-    return (
-        "<!doctype html>\n<meta charset=utf-8>\n<title>mltcp cluster</title>\n"
-        f"<h1>Cluster</h1>\n<pre>{table}</pre>\n{shown}\n"
+def _page(
+    environment: Mapping[str, Any],
+    summaries: Sequence[Mapping[str, Any]],
+    images: Mapping[str, bytes],
+) -> str:
+    """One file that needs nothing else, as reports of the testbed."""
+    return _TEMPLATES.get_template("report.html.j2").render(
+        environment=environment,
+        table=render_summaries([dict(each) for each in summaries]),
+        figures=[
+            (name, _CAPTIONS[name.partition("-")[0]], base64.b64encode(image).decode("ascii"))
+            for name, image in images.items()
+        ],
     )
 
 
@@ -76,7 +100,7 @@ def _completion(outcomes: Sequence[Outcome]) -> bytes:
 
 
 def _timeline(outcome: Outcome) -> bytes:
-    """GPUs that jobs hold over time, by model; jobs that were preempted count until their end."""
+    """GPUs that jobs under way asked for over time, by model."""
     ends = sorted({t for job in outcome.jobs for t in (job.start_s, job.end_s)})
     models = sorted({job.model for job in outcome.jobs})
     held = {model: np.zeros(len(ends)) for model in models}

@@ -23,7 +23,7 @@ FAIR = Rule("fair")
 RENO = Rule("reno", luck=0.81, loss=0.76, crowd=1.52)
 MLTCP = Rule("mltcp", intercept=0.25, slope=1.75, levels=16, luck=0.17, loss=1.93, crowd=1.68)
 MLTCP_RENO = replace(MLTCP, name="mltcp_reno", power=0.3, luck=1.56, loss=1.26, crowd=2.14)
-MLCC = replace(MLTCP, name="mlcc", luck=0.0, loss=0.0, use=0.99)
+MLCC = replace(MLTCP, name="mlcc", luck=0.05, loss=0.0, use=0.99)
 PRIORITY = Rule("priority", order=True)
 
 MEASURED = {"reno": RENO, "mltcp": MLTCP, "mltcp_reno": MLTCP_RENO}

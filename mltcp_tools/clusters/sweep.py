@@ -92,7 +92,7 @@ def _results(
         return _over_processes(tasks, workers or len(os.sched_getaffinity(0)))
     if kind == "ray":
         return _over_ray(tasks, address)
-    raise UsageError(f"{executor!r} is no executor; write processes, ray or ray:ADDRESS.")
+    raise UsageError(f"{executor!r} is not an executor; write processes, ray or ray:ADDRESS.")
 
 
 def _over_processes(tasks: list[Task], workers: int) -> Iterator[tuple[Task, dict[str, Any]]]:

@@ -74,7 +74,7 @@ class _Row:
         try:
             value = float(text)
         except ValueError:
-            raise self.error(name, f"{text!r} is no number") from None
+            raise self.error(name, f"{text!r} is not a number") from None
         if not math.isfinite(value) or value < least:
             raise self.error(name, f"must be {least:g} or more, not {text}")
         return value
@@ -120,7 +120,7 @@ def _lines(file: str) -> list[str]:
     except OSError as error:
         raise UsageError(f"{file} can't be read: {error.strerror}.") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{file} is no text, as a trace is.") from None
+        raise UsageError(f"{file} is not text, as a trace is.") from None
 
 
 def _table(file: str, needed: tuple[str, ...]) -> Iterator[_Row]:
@@ -148,7 +148,7 @@ def _gavel(file: str, topology: Topology) -> Iterator[tuple[_Row, ClusterJob]]:
         row = _Row(file, number, {"model": fields[0], **dict(zip(names, fields[-3:], strict=True))})
         kind, _, rest = row.text("model").partition(" (batch size ")
         if kind not in GAVEL_MODELS:
-            raise row.error("model", f"{kind!r} is none of {', '.join(GAVEL_MODELS)}")
+            raise row.error("model", f"{kind!r} is not one of {', '.join(GAVEL_MODELS)}")
         model = MODELS[GAVEL_MODELS[kind]]
         if rest:
             row = _Row(
@@ -182,7 +182,7 @@ def _sia(file: str, topology: Topology) -> Iterator[tuple[_Row, ClusterJob]]:
     for row in _table(file, ("name", "time", "application", "num_replicas", "batch_size")):
         name = row.text("application")
         if name not in SIA_SAMPLES:
-            raise row.error("application", f"{name!r} is none of {', '.join(SIA_SAMPLES)}")
+            raise row.error("application", f"{name!r} is not one of {', '.join(SIA_SAMPLES)}")
         batch, gpus = row.whole("batch_size"), row.whole("num_replicas")
         compute_s = FITTED[name].step_s(1, 1, batch / gpus)
         yield (
@@ -202,7 +202,7 @@ def _elasticflow(file: str, topology: Topology) -> Iterator[tuple[_Row, ClusterJ
     for row in _table(file, needed):
         name = row.text("model_name")
         if name not in ELASTICFLOW_MODELS:
-            raise row.error("model_name", f"{name!r} is none of {', '.join(ELASTICFLOW_MODELS)}")
+            raise row.error("model_name", f"{name!r} is not one of {', '.join(ELASTICFLOW_MODELS)}")
         iterations = row.whole("iteration")
         model = require_model(ELASTICFLOW_MODELS[name], MODELS)
         job = ClusterJob(
@@ -238,7 +238,7 @@ def read_requests(spec: str) -> tuple[Request, ...]:
         try:
             at = datetime.fromisoformat(stamp[:26])
         except ValueError:
-            raise row.error("TIMESTAMP", f"{stamp!r} is no time stamp") from None
+            raise row.error("TIMESTAMP", f"{stamp!r} is not a time stamp") from None
         first = first or at
         arrival_s = (at - first).total_seconds()
         if requests and arrival_s < requests[-1].arrival_s:

@@ -1,11 +1,15 @@
 """The flow simulator's rules against the packet simulator, on the experiments that both can run.
 
 Both get the same jobs: the same compute times, starts, bytes and link. Compared are mean iteration
-times over all jobs and repetitions.
+times over all jobs and repetitions. Besides an experiment's own arms, those of CONTENDED run under
+feedback (`mlcc`), priorities, and with as many fewer bytes as aggregation of four servers sends;
+where all jobs can have turns they run in those, without jitter, as the packet simulator knows of no
+turns: its jobs are given computing times that begin their bursts when it is their turn.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +17,15 @@ from typing import Any
 import numpy as np
 
 from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Phase, Rule
-from mltcp_tools.clusters.rules import FAIR, MEASURED
+from mltcp_tools.clusters.rules import FAIR, MEASURED, MLCC, PRIORITY
+from mltcp_tools.clusters.topology import Topology
+from mltcp_tools.clusters.turns import SLACK, Sharing, plan_turns
 from mltcp_tools.emulator.job import JobSpec, compute_times
 from mltcp_tools.experiments.arms import ALONE, Arm
 from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.reading import find_either, load_experiment
 from mltcp_tools.experiments.tasks import parameters_of, tasks_of
+from mltcp_tools.experiments.treatments import Feedback, Sincronia
 from mltcp_tools.simulator.arms import BASE_RTT_S, simulate_arm
 from mltcp_tools.simulator.modelled import modelled, with_mechanisms
 from mltcp_tools.simulator.schedules import ScheduledJob, iterations_of, simulate
@@ -56,6 +63,21 @@ FITTED = frozenset(
     )
 )
 """Those that the rules were fitted on; the others were held out."""
+
+CONTENDED = (
+    "two-jobs",
+    "four-jobs",
+    "six-jobs",
+    "deep-queue",
+    "unequal-jobs",
+    "different-periods",
+    "lockstep",
+    "incompatible",
+)
+MLCC_ARM = Arm("mlcc", "mltcp_int", treatments=(Feedback(),))
+PRIORITY_ARM = Arm("priority", "reno", treatments=(Sincronia(),))
+_SUMMED = 2 / 3
+"""Of a ring's bytes, what is left where the network adds up the gradients of four servers."""
 
 _FRAME, _PAYLOAD = 1514, 1448
 _BOUND_LIKE = 0.03
@@ -116,7 +138,59 @@ def validate(
             rule = rule_of(experiment, arm)
             if rule is not None:
                 cases.append(_case(experiment, arm, rule))
+        if name in CONTENDED:
+            cases += _contended(experiment)
     return cases
+
+
+def _contended(experiment: Experiment) -> list[Case]:
+    """The treatments that shipped experiments don't have."""
+    jobs = [dataclasses.replace(job, bytes=round(job.bytes * _SUMMED)) for job in experiment.jobs]
+    summed = dataclasses.replace(experiment, jobs=tuple(jobs))
+    cases = [
+        _case(experiment, MLCC_ARM, MLCC),
+        _case(experiment, PRIORITY_ARM, PRIORITY),
+        _case(summed, Arm("aggregation", "reno"), MEASURED["reno"]),
+    ]
+    turns = _turns_case(experiment)
+    return cases if turns is None else [*cases, turns]
+
+
+def _turns_case(experiment: Experiment) -> Case | None:
+    """The jobs in turns, without jitter; None where they don't fit."""
+    jobs = tuple(dataclasses.replace(job, jitter=0.0, start=0.0) for job in experiment.jobs)
+    if any(job.bursts > 1 for job in jobs):
+        return None
+    sharing = [Sharing(job.name, (Phase(job.compute, job.bytes, {0: 1.0}),)) for job in jobs]
+    turns = plan_turns(Topology(servers=1, rate_bps=experiment.link.rate), sharing)
+    if len(turns) < len(jobs):
+        return None
+    iterations = experiment.iterations_of(jobs[0])
+    timed, flows = [], []
+    for job in jobs:
+        turn, spec = turns[job.name], job.spec(iterations=iterations, seed=1)
+        lone_s = job.bytes * 8 / _payload_rate(experiment) + lag_s(experiment, spec)
+        compute_s = turn.turn_s - lone_s
+        start_s = (turn.due_s - compute_s) % turn.turn_s
+        timed.append(dataclasses.replace(job, compute=compute_s, start=start_s))
+        flows.append(
+            dataclasses.replace(
+                _flow_job(experiment, spec, 1),
+                start_s=start_s,
+                turn_s=turn.turn_s,
+                due_s=start_s + compute_s,
+                slack_s=SLACK * turn.turn_s,
+            )
+        )
+    arm, rule = Arm("turns", "reno"), MEASURED["reno"]
+    return Case(
+        experiment.name,
+        arm.name,
+        rule.name,
+        float(np.mean(_packet_times(dataclasses.replace(experiment, jobs=tuple(timed)), arm, 1))),
+        float(np.mean(_run(experiment, flows, rule))),
+        float(np.mean([turn.turn_s for turn in turns.values()])),
+    )
 
 
 def rule_of(experiment: Experiment, arm: Arm) -> Rule | None:
@@ -139,8 +213,7 @@ def _case(experiment: Experiment, arm: Arm, rule: Rule) -> Case:
     flows: list[float] = []
     bound: list[float] = []
     for repetition in range(1, experiment.repetitions + 1):
-        for _, document in simulate_arm(experiment, arm, repetition).documents:
-            packets += [each["end"] - each["start"] for each in document["iterations"]]
+        packets += _packet_times(experiment, arm, repetition)
         for tasks in tasks_of(experiment, arm, repetition):
             specs = [task.spec for task in tasks]
             flows += flow_times(experiment, specs, rule, repetition)
@@ -155,21 +228,33 @@ def _case(experiment: Experiment, arm: Arm, rule: Rule) -> Case:
     )
 
 
+def _packet_times(experiment: Experiment, arm: Arm, repetition: int) -> list[float]:
+    documents = simulate_arm(experiment, arm, repetition).documents
+    return [each["end"] - each["start"] for _, found in documents for each in found["iterations"]]
+
+
 def flow_times(
     experiment: Experiment, specs: Sequence[JobSpec], rule: Rule, repetition: int = 1
 ) -> list[float]:
     """Iteration times, in seconds, of the jobs on the experiment's link by the flow simulator."""
+    jobs = [
+        _flow_job(experiment, spec, 1000 * repetition + number) for number, spec in enumerate(specs)
+    ]
+    return _run(experiment, jobs, rule)
+
+
+def _payload_rate(experiment: Experiment) -> float:
+    return experiment.link.rate * _PAYLOAD / _FRAME
+
+
+def _run(experiment: Experiment, jobs: Sequence[FlowJob], rule: Rule) -> list[float]:
     link = experiment.link
     bdp = (BASE_RTT_S + link.delay) * link.rate / 8
     simulator = FlowSimulator(
-        [link.rate * _PAYLOAD / _FRAME], rule, packets=[(link.queue + bdp) / _FRAME]
+        [_payload_rate(experiment)], rule, packets=[(link.queue + bdp) / _FRAME]
     )
-    numbers = [
-        simulator.add(_flow_job(experiment, spec, 1000 * repetition + number), record=True)
-        for number, spec in enumerate(specs)
-    ]
     times: list[float] = []
-    for _ in numbers:
+    for _ in [simulator.add(job, record=True) for job in jobs]:
         done = simulator.run(1e9)
         assert done is not None
         table = simulator.iterations(done)

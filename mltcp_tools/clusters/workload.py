@@ -237,7 +237,7 @@ def _read_models(top: Section) -> dict[str, Model]:
         assert section is not None
         each = section.section(name, ["compute", "size", "pattern", "phases", "parallel", "like"])
         assert each is not None
-        base = MODELS.get(each.get("like", str, name), Model(name, 1.0, 0))
+        base = _base(each, name, MODELS | models)
         try:
             models[name] = Model(
                 name,
@@ -252,6 +252,21 @@ def _read_models(top: Section) -> dict[str, Model]:
                 raise
             raise section.error(str(error), name) from None
     return models
+
+
+def _base(section: Section, name: str, known: Mapping[str, Model]) -> Model:
+    """What a model's missing fields are taken from."""
+    like = section.get("like", str, name)
+    if like in known:
+        return known[like]
+    if like != name:
+        raise section.error(
+            f"there is no model {like!r} above; there are {', '.join(sorted(known))}.", "like"
+        )
+    for needed in ("compute", "size"):
+        if needed not in set(section):
+            raise section.error(f"model {name} needs it, or `like` another one.", needed)
+    return Model(name, 1.0, 0)
 
 
 def _read_jobs(top: Section, models: Mapping[str, Model]) -> tuple[ClusterJob, ...]:

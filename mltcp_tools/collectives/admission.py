@@ -25,7 +25,8 @@ class Request:
     """A rank that wants to join a job.
 
     workers: of the job at this aggregator. udp_port: of its packets. values: most that fit into a
-    packet of its path. slots: that it would like. token: what the aggregator asks of everybody.
+    packet of its path. slots: how many it would like. token: the aggregator's, where it asks for
+    one.
     """
 
     job: str
@@ -45,7 +46,7 @@ class Request:
             fields = json.loads(line)
             request = cls(**fields["join"])
         except (ValueError, TypeError, KeyError, RecursionError):
-            raise Refused("That is no request to join a job.") from None
+            raise Refused("That is not a request to join a job.") from None
         for name, low, high in (
             ("workers", 1, max_workers),
             ("rank", 0, request.workers - 1 if type(request.workers) is int else 0),
@@ -60,7 +61,7 @@ class Request:
                 raise Refused(f"The request's {name} is {value!r:.40}, not in {low} to {high}.")
         for name in ("job", "token"):
             if not isinstance(getattr(request, name), str):
-                raise Refused(f"The request's {name} is no text.")
+                raise Refused(f"The request's {name} is not text.")
         if not 0 < len(request.job) <= _NAME_CHARACTERS:
             raise Refused(f"A job's name has 1 to {_NAME_CHARACTERS} characters.")
         values = min(request.values, max_values) // 4 * 4
@@ -69,8 +70,8 @@ class Request:
 
 @dataclass
 class AdmittedJob:
-    """A job, complete when every rank has joined. leaving: how many ranks are done. ranks: who is
-    which, as the caller says."""
+    """A job, complete when every rank has joined. leaving: how many ranks are done. ranks: what
+    the caller knows a rank by."""
 
     name: str
     index: int

@@ -287,7 +287,7 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
     try:
         line = await reader.readuntil(b"\n")
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        raise Refused("That is no request.") from None
+        raise Refused("That is not a request.") from None
     if len(line) > LINE_BYTES:
         raise Refused("The request is too long.")
     return line

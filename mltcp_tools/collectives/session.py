@@ -43,7 +43,7 @@ class Endpoint:
         """From HOST or HOST:PORT."""
         host, _, port = text.partition(":")
         if not host or (port and not (port.isdigit() and 0 < int(port) < 65536)):
-            raise UsageError(f"{text!r} is no aggregator; write it like 10.0.0.254:{PORT}.")
+            raise UsageError(f"{text!r} is not an aggregator; write it like 10.0.0.254:{PORT}.")
         return cls(host, int(port or PORT), token)
 
 

@@ -66,13 +66,15 @@ def run_together(
 ) -> list[dict[str, Any]]:
     """Run every arm in turn, once per repetition; the rows of the table, and a run folder.
 
-    Needs root. What can't be had (a congestion control, an aggregator) raises MltcpError.
+    Needs root. What isn't available (a congestion control, an aggregator) raises MltcpError.
     """
     require_privileges()
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     environment = Environment(folder)
-    replace_file(folder / "experiment.yaml", yaml.safe_dump(describe(setting)).encode())
+    replace_file(
+        folder / "experiment.yaml", yaml.safe_dump(describe(setting), sort_keys=False).encode()
+    )
     remove_leftovers()
     ours = {cc for cc in setting.congestion_controls if cc.startswith("mltcp")}
     iterations: list[dict[str, Any]] = []

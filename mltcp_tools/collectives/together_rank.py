@@ -50,7 +50,7 @@ class Work:
 
 
 def make_reducer(work: Work) -> Reducer:
-    """That of the algorithm; SystemExit where it can't be had."""
+    """That of the algorithm; SystemExit where it isn't available."""
     aggregated = work.algorithm == "aggregated"
     adaptive = work.algorithm == "adaptive"
     reducer = Reducer(

@@ -204,5 +204,5 @@ class Control:
 
 
 def _end() -> NoReturn:
-    # At once, without writing or closing anything: whoever would read it is gone.
+    # At once, without writing or closing anything: its reader is gone.
     os._exit(1)

@@ -86,7 +86,7 @@ def _run(job: Client | Rank, control: Control | None, write: Callable[[], None])
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Put a Ctrl-C off until the end of the block: half a document helps nobody."""
+    """Delay Ctrl-C until the end of the block, so that the document is written whole."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

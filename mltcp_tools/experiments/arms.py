@@ -89,7 +89,7 @@ def read_arms(top: Section) -> tuple[Arm, ...]:
         others = [other.name for other in arms if other is not arm]
         if arm.base is not None and arm.base not in others:
             raise section.error(
-                f"the base {arm.base!r} of {arm.name} is none of the other arms"
+                f"the base {arm.base!r} of {arm.name} is not one of the other arms"
                 f" ({', '.join(others)}).",
                 arm.name,
             )

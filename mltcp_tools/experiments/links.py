@@ -98,7 +98,7 @@ def _read_link(section: Section | None) -> Link:
         rate=section.get(
             "rate", values.within(parse_rate, 1_000_000, MAX_RATE_BPS, "bit/s"), Link.rate
         ),
-        # less than two packets of 1514 bytes is no queue
+        # less than two packets of 1514 bytes is not a queue
         queue=section.get("queue", values.within(parse_bytes, 3_028, 1 << 30, "bytes"), Link.queue),
         delay=section.get("delay", values.within(parse_seconds, 0.0, 10.0, "seconds"), Link.delay),
         aqm=section.get("aqm", values.choice(AQMS), default_aqm),

@@ -118,6 +118,6 @@ def _check(data: bytes, offset: int) -> None:
 
 def _refused(number: int) -> HostError:
     return HostError(
-        f"The kernel doesn't tell of its TCP sockets ({os.strerror(number)}); it needs sock_diag"
+        f"The kernel doesn't list its TCP sockets ({os.strerror(number)}); it needs sock_diag"
         " (CONFIG_INET_DIAG; modprobe tcp_diag)."
     )

@@ -110,7 +110,7 @@ def in_each(do: Callable[[], _T]) -> list[tuple[NetNamespace, _T]]:
     found = []
     for each in net_namespaces():
         try:
-            # Not even entering where one is already is allowed to everybody.
+            # Even entering the present namespace takes a privilege.
             with contextlib.nullcontext() if each.path == _HOME else entered(each.path):
                 found.append((each, do()))
         except (FileNotFoundError, ProcessLookupError):
@@ -129,10 +129,10 @@ def defaults() -> list[tuple[NetNamespace, str]]:
 
 
 def set_default(namespace: NetNamespace, name: str) -> str:
-    """Make it the namespace's default, where it may be had; else what may: the one that is.
+    """Make it the namespace's default, else cubic, else reno; the default then, as read back.
 
-    A restricted one, which a namespace is refused, would never be let go by the kernel (6.1, 6.18):
-    so it is looked up first. reno is always allowed.
+    Only what the namespace allows is tried: when the kernel (6.1, 6.18) refuses a restricted one,
+    it leaks a reference to it. reno is always allowed.
     """
     allowed = read_sysctl(_ALLOWED).split()
     chosen = next((each for each in (name, "cubic") if each in allowed), "reno")

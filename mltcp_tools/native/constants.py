@@ -41,7 +41,7 @@ def _value(node: ast.expr) -> int:
             return constant(name.removeprefix("MLTCP_"))
         case ast.BinOp(left=left, op=op, right=right):
             return int(_OPERATIONS[type(op)](_value(left), _value(right)))
-    raise ValueError(f"{ast.dump(node)} is no whole-number expression")
+    raise ValueError(f"{ast.dump(node)} is not a whole-number expression")
 
 
 def share(name: str) -> float:

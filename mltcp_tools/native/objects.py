@@ -70,7 +70,7 @@ SHIPPED = "objects"
 """The folder beside the sources with objects that were compiled for an installed package."""
 
 _OF_SOURCES = "sources"
-"""The file there that says of which sources they are."""
+"""The file there with the digest of their sources."""
 
 
 def kernel_defines(btf: Path = Path("/sys/kernel/btf/vmlinux")) -> tuple[str, ...]:

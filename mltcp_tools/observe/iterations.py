@@ -10,7 +10,7 @@ from statistics import median
 from mltcp_tools.backends.base import IterationEvent, Job
 
 _NEAR_S = 1e-3
-# So many connections, one after the other, are no chance.
+# This many connections, one after the other, are no coincidence.
 _IN_A_ROW = 4
 _OPEN = 2
 # Below this share of the usual bytes it is a straggling packet or a heartbeat, not an iteration.

@@ -87,7 +87,7 @@ class Recording:
         return {job.name: self._totals[job.id].iterations for job in self._jobs.values()}
 
     def describe(self, duration_s: float) -> None:
-        """Write what is recorded, for how long by now, and of which jobs."""
+        """Write which jobs are recorded, and for how long so far."""
         write_tables(self._folder, {"arms": [self._key() | {"order": 1, "duration_s": duration_s}]})
         text = yaml.safe_dump(self._description(), sort_keys=False, allow_unicode=True)
         replace_file(self._folder / "experiment.yaml", text.encode())

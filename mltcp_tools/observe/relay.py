@@ -128,7 +128,7 @@ def _event(data: bytes) -> IterationEvent | None:
 
 
 def open_iterations(backend: Backend, path: Path = SOCKET) -> IterationStream:
-    """The stream of finished iterations: the kernel's, or one that whoever reads it relays.
+    """The stream of finished iterations: the kernel's, or a relay by the process that reads it.
 
     Raises BusyError where its reader (such as a testbed) doesn't relay.
     """

@@ -116,7 +116,7 @@ def levels(
     length to the few priorities of a switch.
     """
     if count < 1:
-        raise UsageError(f"{count} is no number of priority levels; there is at least one.")
+        raise UsageError(f"{count} is not a number of priority levels; there is at least one.")
     found: dict[Each, int] = {}
     following = 0
     for each in order:

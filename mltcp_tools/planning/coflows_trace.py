@@ -115,7 +115,9 @@ def _require_unique(coflows: list[Coflow], path: Path) -> None:
     seen: set[int] = set()
     for coflow in coflows:
         if coflow.name in seen:
-            raise UsageError(f"{path}: two coflows have the id {coflow.name}; number them anew.")
+            raise UsageError(
+                f"{path}: two coflows have the id {coflow.name}; give them different ids."
+            )
         seen.add(coflow.name)
 
 

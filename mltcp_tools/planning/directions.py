@@ -1,4 +1,4 @@
-"""A link as its two directions, each of which carries the link's rate and is shared by itself."""
+"""A link as its two directions: each carries the link's rate and is shared apart from the other."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def read_source(path: Path, arm: str | None = None) -> tuple[list[Profile], floa
         rate = run.experiment.rate_bps
         return profiles_of_run(run, arm), None if rate is None else float(rate)
     if arm is not None:
-        raise UsageError(f"{path} is no run folder, so it has no arm {arm!r}; leave out --arm.")
+        raise UsageError(f"{path} is not a run folder, so it has no arm {arm!r}; leave out --arm.")
     return parse_profiles(read_text(path), str(path))
 
 
@@ -62,7 +62,7 @@ def read_text(path: Path) -> str:
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}.") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{path} is no text, as a YAML file is.") from None
+        raise UsageError(f"{path} is not text, as a YAML file is.") from None
 
 
 def parse_profiles(text: str, file: str) -> tuple[list[Profile], float | None]:

@@ -162,7 +162,7 @@ def _require_use(
     for link in links.values():
         if link.ends is None and link.name not in used:
             raise top.error(
-                f"link {link.name} is named by no job; give it `ends`, or take it away.", "links"
+                f"link {link.name} is named by no job; give it `ends`, or remove it.", "links"
             )
 
 

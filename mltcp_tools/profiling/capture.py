@@ -98,7 +98,7 @@ def read_capture(
     more; where both send about as much, the one with fewer peers, then the lower address), or use
     one "port" (the lower one of a connection, and to it is there). With `selectors` a job has the
     flows that these take, in their order. progress: told the bytes read and the file's size. Raises
-    UsageError for what is no capture, has no TCP payload, or a link type that isn't known.
+    UsageError for what is not a capture, has no TCP payload, or a link type that isn't known.
     """
     reading = _Reading(by, selectors)
     for position, size in _packets(path, reading.add):
@@ -130,7 +130,7 @@ def _packets(
                 if number % _REPORT_PACKETS == 0:
                     yield file.tell(), size
     except (Scapy_Exception, EOFError):
-        raise UsageError(f"{path} is no packet capture: neither pcap nor pcapng.") from None
+        raise UsageError(f"{path} is not a packet capture: neither pcap nor pcapng.") from None
     except FileNotFoundError:
         raise UsageError(f"{path} doesn't exist; name a packet capture.") from None
     except IsADirectoryError:
@@ -206,7 +206,7 @@ class _Reading:
             self._count(flow.key, time_s - self._start_s, new)
 
     def _key(self, segment: Segment) -> tuple[str, str] | None:
-        """Where the bytes of a new flow are counted; nowhere if it is no job's."""
+        """Where the bytes of a new flow are counted; nowhere if it is not a job's."""
         source, target = ends(segment)
         if self._selectors:
             for each in self._selectors:

@@ -23,7 +23,7 @@ Read = Callable[[Sequence[Selector]], Capture]
 # The busiest connections of a job, and the share of its bytes that one must have to count.
 _MOST = 24
 _LEAST_SHARE = 0.02
-# A group of connections below this share of the job's bytes is no job of its own.
+# A group of connections below this share of the job's bytes is not a job of its own.
 _LEAST_GROUP = 0.1
 # Share of the job's bytes whose connections must have a period, for the others to be let go.
 _KNOWN = 0.8

@@ -73,8 +73,8 @@ class Selector:
             found = ()
         if not (name and equals and found):
             raise UsageError(
-                f"{text!r} is no job; write it like NAME=10.0.0.1,10.0.0.2 (hosts at one end of its"
-                " connections), NAME=:5001 (a port) or NAME=10.0.0.1:5001 (a port of a host)."
+                f"{text!r} is not a job; write it like NAME=10.0.0.1,10.0.0.2 (hosts at one end of"
+                " its connections), NAME=:5001 (a port) or NAME=10.0.0.1:5001 (a port of a host)."
             )
         return cls(name, found)
 

@@ -77,7 +77,8 @@ class DescribedJob:
 class DescribedExperiment:
     """An experiment as far as it could be read; `document` is the file's content, or {}.
 
-    rate_bps: the bottleneck's rate in bits per second, the sum where there are several. link_rates:
+    rate_bps: the bottleneck's rate in bits per second, the sum where there are several, and None
+    in a fabric. link_rates:
     name of a link ("" for the only one) -> its rate, bit/s. delay_s: what the link adds to the
     round trip, seconds. neighbours: name -> congestion control, or "arm" for that of the arm.
     arms: name -> congestion control and its parameters, without `alone`.
@@ -160,7 +161,7 @@ def view_experiment(document: dict[str, Any], problems: list[str]) -> DescribedE
     return DescribedExperiment(
         name=str(document.get("name") or "unnamed"),
         description=str(document.get("description") or ""),
-        rate_bps=sum(link_rates.values()) or None,
+        rate_bps=None if "fabric" in document else sum(link_rates.values()) or None,
         link_rates=link_rates,
         delay_s=_delay_s(document, problems),
         jobs=jobs,

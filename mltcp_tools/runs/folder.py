@@ -1,4 +1,4 @@
-"""Run folders: the tables that `mltcp report` reads, as whoever measures writes them."""
+"""Run folders: the tables that measurements write and `mltcp report` reads."""
 
 from __future__ import annotations
 

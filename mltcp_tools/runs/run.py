@@ -1,4 +1,4 @@
-"""A run folder in memory, loaded so that what is there is reported and what is missing is said."""
+"""A run folder in memory; what is missing or damaged becomes a problem in the report."""
 
 from __future__ import annotations
 

@@ -86,6 +86,12 @@ struct message {
 	uint32_t bytes;
 };
 
+/* What the flows of a job that send one way know together. */
+struct way {
+	struct mltcp_rate_path path;
+	struct mltcp_rate_job sent;
+};
+
 /* A connection, both its ends. Sequence numbers count segments, windows and flights as well. */
 struct flow {
 	struct job *job;
@@ -150,15 +156,11 @@ struct flow {
 	uint64_t asked_ns; /* when the latest segment that asked was sent */
 	__u64 *path; /* what flows of the job on this path tell each other */
 	__u64 own_path; /* with tasks, no other flow is on it */
+	struct way *way; /* likewise for mltcp_rate.h */
+	struct way own_way;
 
 	struct mltcp_flow mltcp;
 	struct mltcp_rate rate;
-};
-
-/* What the flows of a job that send one way know together. */
-struct way {
-	struct mltcp_rate_path path;
-	struct mltcp_rate_job sent;
 };
 
 struct job {

@@ -1,4 +1,4 @@
-"""All sources of calls, for whoever follows processes."""
+"""All sources of calls, for the commands that follow processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _LOOK_AGAIN_MAX_S = 60.0
 
 
 class CallSources:
-    """What processes' calls tell, whatever libraries they use. say: gets what can't be had.
+    """What processes' calls tell, whatever libraries they use. say: gets a
+    sentence for each source that isn't available.
 
     All sources are opened at once, as that takes half a second each, in which nothing is followed.
     One that can't be opened here is left out.

@@ -28,7 +28,7 @@ _LONGEST_CHAIN = 10_000
 
 
 def exported_functions(file: Path, names: Iterable[str]) -> dict[str, int]:
-    """The addresses, as the file gives them, of those of the names that it exports.
+    """The addresses, as the file gives them, of the names that it exports.
 
     MltcpError for a file that is no such library.
     """

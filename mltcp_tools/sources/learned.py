@@ -1,6 +1,6 @@
 """What a job's flows have learned of its iterations in the kernel: Flows in, Metadata out.
 
-They need nobody to tell them (kmod/mltcp_learn.h); this is for people to see.
+The flows act on it by themselves (kmod/mltcp_learn.h); this is for display.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mltcp_tools.sources.metadata import Metadata
 def learned_metadata(
     flows: Iterable[Flow], period_s: float | None, iterations: int
 ) -> Metadata | None:
-    """What the one that sends the most knows; None while none is sure, or the period is unknown.
+    """What the flow that sends most has learned; None while no flow is sure, or without a period.
 
     period_s, iterations: how long the job's iterations take, and how many were seen.
     """

@@ -116,7 +116,7 @@ class Mailbox:
         return self._socket.fileno()
 
     def receive(self, most: int = 1000) -> Iterator[Message]:
-        """The messages there are, at most so many, so that a flood can't hold up the agent."""
+        """The messages that wait, up to a limit, so that a flood can't hold up the agent."""
         for _ in range(most):
             try:
                 data, ancillary, _, _ = self._socket.recvmsg(MESSAGE.size + 1, _ANCILLARY)

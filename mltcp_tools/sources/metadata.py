@@ -50,10 +50,10 @@ class Chooser:
         self._told[metadata.source] = (metadata, heard_s)
 
     def best(self, now_s: float) -> Metadata | None:
-        """What the best source says; what that one can't tell is taken from those below it.
+        """What the best source says; values that it can't tell come from those below it.
 
         A period is its source's alone: bytes and gap of another one serve only where that one
-        found nearly the same period. None when nobody who can be believed has said anything.
+        found nearly the same period. None while no believable source has said anything.
         """
         speaking = [
             metadata

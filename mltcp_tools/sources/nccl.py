@@ -60,7 +60,7 @@ _WORLD_SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 """Where torchrun, Open MPI, MPICH and Slurm tell a process how many ranks there are."""
 
 _ANY = 0
-"""The handle, which is no communicator's, that stands for those whose creation wasn't seen."""
+"""The handle, which is not a communicator's, that stands for those whose creation wasn't seen."""
 
 _COMMUNICATORS = 4096
 """Communicators of a process that are remembered."""

@@ -64,7 +64,7 @@ def use_backend(
         if missing := " ".join(sorted(set(ccs) - set(loaded))):
             raise BusyError(
                 f"The {backend.name} backend is loaded without {missing}; run `mltcp load --backend"
-                f" {backend.name} {missing}`, which adds it or says why it can't be had."
+                f" {backend.name} {missing}`, which adds it or says why it can't."
             )
         yield backend
 

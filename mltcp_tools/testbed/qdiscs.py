@@ -22,6 +22,8 @@ BOTTLENECK = "bottleneck"
 """The interface that a bottleneck is on, at both its ends."""
 
 BURST_BYTES = 20 * 1024  # tc's "20k"
+WHOLE_BYTES = 68 * 1024
+"""A burst that lets the largest super-packet (64 KiB and headers) pass in one piece."""
 _TBF_HANDLE = 0x10000  # 1:
 _ROOT = 0xFFFFFFFF  # TC_H_ROOT
 _ROOT_CLASS = 0x10001  # 1:1
@@ -56,11 +58,17 @@ def add_bottleneck(interface: str, link: Link) -> None:
             ip.link_lookup(ifname=interface)[0],
             handle=_TBF_HANDLE,
             rate=link.rate // 8,
-            burst=BURST_BYTES,
+            burst=burst_bytes(link),
             limit=link.queue,
         )
     if link.aqm != "none":
         add_aqm(interface, link)
+
+
+def burst_bytes(link: Link) -> int:
+    """The token bucket's size. tbf segments packets that are larger, at the processor's cost, so
+    with offloads it holds a super-packet, where the queue has room for several."""
+    return WHOLE_BYTES if link.offloads and link.queue >= 2 * WHOLE_BYTES else BURST_BYTES
 
 
 FIRST_CLASS = 0x10010  # 1:10

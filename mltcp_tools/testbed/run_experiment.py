@@ -214,9 +214,9 @@ def check_rates(experiment: Experiment) -> None:
 
 
 def check_congestion_controls(experiment: Experiment) -> None:
-    """Raise HostError where the kernel lacks a congestion control that is none of MLTCP's.
+    """Raise HostError where the kernel lacks a congestion control that isn't one of MLTCP's.
 
-    Asked for by a socket, the kernel loads the module of one that isn't there yet.
+    A socket that asks for it makes the kernel load its module first.
     """
     for cc, asked_by in experiment.congestion_controls().items():
         if is_mltcp(cc):

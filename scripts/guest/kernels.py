@@ -84,7 +84,7 @@ def require(suite: str) -> Kernel:
     """The kernel as the cache has it, fetched first when it has none."""
     if suite not in (*SUITES, *DEBUG):
         raise GuestError(
-            f"{suite!r} is no kernel; there are: {', '.join((*SUITES, *DEBUG))}.", USAGE
+            f"{suite!r} is not a kernel; there are: {', '.join((*SUITES, *DEBUG))}.", USAGE
         )
     found = cached(suite)
     if found is None and suite in DEBUG:
@@ -100,7 +100,7 @@ def fetch(suite: str) -> Kernel:
     Without network the cached one serves; GuestError (3) where there is none.
     """
     if suite not in SUITES:
-        raise GuestError(f"{suite!r} is no suite; there are: {', '.join(SUITES)}.", USAGE)
+        raise GuestError(f"{suite!r} is not a suite; there are: {', '.join(SUITES)}.", USAGE)
     if platform.machine() != "x86_64":
         raise GuestError(f"Guests are x86_64 machines; this is {platform.machine()}.", LACKING)
     with lock(f"fetch-{suite}"):

@@ -283,8 +283,15 @@ def test_what_flows_learn_is_shown(
         job.ask("connect")
         wait_for(lambda: follower.step() or len(backend.flows()) == 2, "attached")
         job.tell(f"train 60 0.1 {BURST}")
-        wait_for(lambda: follower.step() or " learned " in shown(capsys, "jobs"), "shown")
-        (listed,) = json.loads(shown(capsys, "jobs", "--json"))
+        views: list[dict[str, Any]] = []
+
+        def known() -> bool:
+            follower.step()
+            views[:] = json.loads(shown(capsys, "jobs", "--json"))
+            return bool(views and views[0]["metadata"])
+
+        wait_for(known, "a period is shown")
+        (listed,) = views
         assert listed["metadata"]["source"] == "learned"
         period_s, gap_s = listed["metadata"]["period_s"], listed["metadata"]["gap_s"]
         assert period_s > 0.095  # what the job sleeps; a busy host adds to that
@@ -566,7 +573,7 @@ def test_a_process_per_iteration_is_one_job(backend: Backend, mark: str, tmp_pat
             with training(mark) as job:
                 job.ask("connect")
                 wait_for(lambda job=job: job.ccs() == ["mltcp"], "attached")
-        running.wait_for("it opens connection after connection")
+        running.wait_for("it keeps opening connections")
         running.wait_for("trained has ended")
         said = running.stop().splitlines()
     assert sum("has ended" in each for each in said) == 1
@@ -626,7 +633,7 @@ def test_what_can_not_be_observed_is_said(
     with training(mark, "cc=bbr") as job:
         job.ask("connect")
         assert main(["attach", mark, "--job", "seen", "--all-sockets", "--observe"]) == 1
-        assert "MLTCP has nothing that is bbr to observe it by" in capsys.readouterr().out
+        assert "MLTCP has no variant of bbr to observe it with" in capsys.readouterr().out
         assert job.ccs() == ["bbr"]
 
 

@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from pyroute2 import IPRoute
 
 from mltcp_tools.errors import HostError, UsageError
 from mltcp_tools.experiments.links import Link
@@ -20,7 +21,13 @@ from mltcp_tools.testbed.leftovers import LOCKS, RunLock, remove_leftovers
 from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, inside
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network, local_end
 from mltcp_tools.testbed.paths import ANY_ADDRESS, Paths
-from mltcp_tools.testbed.qdiscs import add_bottleneck, link_counters, remove_qdisc
+from mltcp_tools.testbed.qdiscs import (
+    BOTTLENECK,
+    BURST_BYTES,
+    add_bottleneck,
+    link_counters,
+    remove_qdisc,
+)
 
 
 def namespaces(run: str) -> list[str]:
@@ -44,6 +51,50 @@ def test_the_kernel_has_what_was_asked_for(rate: int, queue: int) -> None:
     assert not any(found["offloads"].values())
     assert found["sysctls"]["net.ipv4.tcp_no_metrics_save"] == "1"
     assert found["sysctls"]["net.ipv4.tcp_sack"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("link", "least"),
+    [
+        (Link(1_000_000_000, 300_000, offloads=True), None),
+        (Link(1_000_000_000, 30_000, offloads=True), 4_000_000 // 30_000),
+        (Link(1_000_000_000, 300_000), 4_000_000 // 1_500),
+    ],
+    ids=["whole", "small queue", "segmented"],
+)
+def test_super_packets_stay_whole_where_the_queue_has_room(link: Link, least: int | None) -> None:
+    """least: packets that pass, as none of them is larger than the queue lets it be."""
+    size = 4_000_000
+    with RunLock() as lock, Network(lock.id, link, {}, 1) as network:
+        with inside(network.receiver):
+            listener = socket.create_server((RECEIVER_ADDRESS, 0))
+        with listener, inside(network.senders[0]), socket.socket() as sock:
+            sock.connect(listener.getsockname())
+            taken, _ = listener.accept()
+            with taken:
+                reader = threading.Thread(target=_drain, args=(taken,))
+                reader.start()
+                sock.sendall(bytes(size))
+                sock.shutdown(socket.SHUT_WR)
+                reader.join()
+        came = _packets(network)
+    if least:
+        assert came > least
+    else:
+        assert came < size / BURST_BYTES
+
+
+def _packets(network: Network) -> int:
+    """Packets, whole super-packets each one, that came over the bottleneck to the receiver. A
+    qdisc counts segments."""
+    with inside(network.receiver), IPRoute() as ip:
+        [link] = ip.get_links(ifname=BOTTLENECK)
+        return int(link.get_attr("IFLA_STATS64")["rx_packets"])
+
+
+def _drain(sock: socket.socket) -> None:
+    while sock.recv(1 << 20):
+        pass
 
 
 def test_paths_cross_their_links_and_no_others() -> None:

@@ -51,7 +51,7 @@ class _Flow:
         self._next = begin + size
 
     def acknowledge(self, now_s: float, sequence: int) -> None:
-        # A FIN is acknowledged, too, and is no byte.
+        # A FIN is acknowledged, too, and is not a byte.
         end = min(self._unwrapped(sequence), self._next)
         size = end - self._acknowledged
         if size <= 0:

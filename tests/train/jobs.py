@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,9 +91,14 @@ def training(
     width: int = 256,
     idle_s: float = 0.1,
     jitter: float = 0.0,
+    program: Sequence[str] = ("ddp.py",),
     **options: Any,
 ) -> Iterator[list[Rank]]:
-    """A job of a rank per place, that meets at an address of the first one. Ended afterwards."""
+    """A job of a rank per place, that meets at an address of the first one. Ended afterwards.
+
+    program: the rank's script in this folder, and what goes before its other arguments.
+    """
+    script, *first = program
     ranks: list[Rank] = []
     readers = []
     try:
@@ -106,7 +111,7 @@ def training(
             numbers = (number, len(places), iterations, width, idle_s, jitter)
             with inside(place.namespace):
                 process = subprocess.Popen(
-                    [sys.executable, str(SCRIPTS / "ddp.py"), *map(str, numbers)],
+                    [sys.executable, str(SCRIPTS / script), *first, *map(str, numbers)],
                     stdout=subprocess.PIPE,
                     env=environment,
                     text=True,

@@ -3,11 +3,12 @@
     PYTHONPATH=tests .venv/bin/python tests/train/record_traces.py [NAME]...
 
 As root, after `scripts/setup --train`; a minute or less each. The jobs are the emulator's, or torch
-DDP over Gloo, under cubic or with MLTCP that learns. tcpdump runs where they send. Of every flow
-that carries their data NAME.csv gets a row for each time that it sent without a moment (50
-microseconds) at which nothing was outstanding: the job's iteration (0: before the first one) by the
-emulator's report or the training loop's own clock, when sending began, when the first and the last
-ACK came (microseconds since the recording began), and the bytes acknowledged.
+DDP, FSDP, pipelines or experts over Gloo, under cubic or with MLTCP that learns. tcpdump runs where
+they send. Of every flow that carries their data NAME.csv gets a row for each time that it sent
+without a moment (50 microseconds) at which nothing was outstanding: the job's iteration (0: before
+the first one) by the emulator's report or the training loop's own clock, when sending began, when
+the first and the last ACK came (microseconds since the recording began), and the bytes
+acknowledged.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ SHORT_S = 50e-6
 """Shorter moments without anything outstanding are the sending process's own, and left out."""
 
 CARRIES_DATA = 0.05
-"""Share of the busiest flow's bytes below which a flow is none of the job's data."""
+"""Share of the busiest flow's bytes below which a flow is not one of the job's data."""
 
 
 @dataclass
@@ -131,9 +132,20 @@ def emulated(jobs: str, cc: str, iterations: int = 40) -> list[Recorded]:
 
 
 def trained(
-    cc: str, jobs: int, ranks: int, width: int, rate: int, idle_s: float, iterations: int
+    cc: str,
+    jobs: int,
+    ranks: int,
+    width: int,
+    rate: int,
+    idle_s: float,
+    iterations: int,
+    program: Sequence[str] = ("ddp.py",),
+    kept: int | None = None,
 ) -> list[Recorded]:
-    """Training jobs; each rank but a job's first one has a sender's namespace of its own."""
+    """Training jobs; each rank but a job's first one has a sender's namespace of its own.
+
+    kept: of how many ranks the flows are kept; None: of all.
+    """
     with contextlib.ExitStack() as stack:
         if cc.startswith("mltcp"):
             stack.enter_context(loaded())
@@ -149,7 +161,7 @@ def trained(
                         trainings.enter_context(
                             training(
                                 *(places, RECEIVER_ADDRESS, PORT + number, 10_000),
-                                *(width, idle_s, 0.05),
+                                *(width, idle_s, 0.05, program),
                             )
                         )
                     )
@@ -164,7 +176,7 @@ def trained(
     ]
     return [
         of_address(name, capture, *known_iterations(job))
-        for (name, job), capture in zip(senders, captures, strict=True)
+        for (name, job), capture in list(zip(senders, captures, strict=True))[:kept]
     ]
 
 
@@ -190,6 +202,25 @@ SCENARIOS: dict[str, Callable[[], list[Recorded]]] = {
     "ddp-cubic": lambda: trained("cubic", 2, 2, 512, 40_000_000, 0.45, 30),
     "ddp-mltcp": lambda: trained("mltcp", 2, 2, 512, 40_000_000, 0.45, 30),
     "ddp-ring-cubic": lambda: trained("cubic", 1, 3, 1024, 200_000_000, 0.4, 30),
+    # Of ranks that are alike, one is enough.
+    "fsdp-cubic": lambda: trained(
+        "cubic", 2, 2, 256, 40_000_000, 0.6, 20, ("shapes.py", "fsdp"), 1
+    ),
+    "fsdp-mltcp": lambda: trained(
+        "mltcp", 2, 2, 256, 40_000_000, 0.6, 20, ("shapes.py", "fsdp"), 1
+    ),
+    "fsdp-four-cubic": lambda: trained(
+        "cubic", 1, 4, 256, 100_000_000, 0.6, 20, ("shapes.py", "fsdp"), 1
+    ),
+    "experts-cubic": lambda: trained(
+        "cubic", 1, 4, 512, 100_000_000, 0.6, 20, ("shapes.py", "experts"), 1
+    ),
+    "pipeline-cubic": lambda: trained(
+        "cubic", 1, 4, 1024, 100_000_000, 0.6, 20, ("shapes.py", "pipeline")
+    ),
+    "pipeline-two-cubic": lambda: trained(
+        "cubic", 2, 2, 1024, 40_000_000, 0.6, 20, ("shapes.py", "pipeline")
+    ),
 }
 
 

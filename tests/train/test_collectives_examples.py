@@ -14,6 +14,7 @@ from mltcp_tools.collectives.bench_here import aggregator
 from mltcp_tools.collectives.session import PORT
 from mltcp_tools.collectives.star import WORKER_INTERFACE, Star
 from mltcp_tools.host.lifetime import die_with_parent
+from mltcp_tools.sources.messages import Mailbox
 from mltcp_tools.testbed.leftovers import RunLock
 from mltcp_tools.testbed.namespaces import inside
 
@@ -22,18 +23,23 @@ LINE = '    mc.enable(model, "auto")\n'
 WORLD = 2
 
 
-def train(net: Star, script: Path, aggregated: bool) -> list[list[str]]:
+def train(net: Star, script: Path, aggregated: bool, **more: str) -> list[list[str]]:
     """What each rank printed, line by line."""
     ranks = []
     for rank in range(WORLD):
-        environment = os.environ | {
-            "MASTER_ADDR": net.address(0),
-            "MASTER_PORT": "29512" if aggregated else "29513",
-            "RANK": str(rank),
-            "WORLD_SIZE": str(WORLD),
-            "GLOO_SOCKET_IFNAME": WORKER_INTERFACE,
-            "OMP_NUM_THREADS": "1",
-        }
+        environment = (
+            os.environ
+            | {
+                "MASTER_ADDR": net.address(0),
+                "MASTER_PORT": "29512" if aggregated else "29513",
+                "RANK": str(rank),
+                "WORLD_SIZE": str(WORLD),
+                "GLOO_SOCKET_IFNAME": WORKER_INTERFACE,
+                "OMP_NUM_THREADS": "1",
+                "MLTCP_JOB": script.stem,
+            }
+            | more
+        )
         if aggregated:
             environment["MLTCP_AGGREGATOR"] = f"{net.gateway(rank)}:{PORT}"
         with inside(net.workers[rank]):
@@ -66,8 +72,13 @@ def test_a_tutorials_script_trains_alike_with_the_line_added(name: str, tmp_path
     with RunLock() as lock, Star(lock.id, [200_000_000] * WORLD) as net:
         without = train(net, plain, aggregated=False)
         # A fallback to Gloo warns, and a warning ends the script.
-        with aggregator(net, f"test-{lock.id}", "xdp"):
-            with_line = train(net, script, aggregated=True)
+        told = tmp_path / "agent.sock"
+        with aggregator(net, f"test-{lock.id}", "xdp"), Mailbox(told) as box:
+            with_line = train(net, script, aggregated=True, MLTCP_AGENT_SOCKET=str(told))
+            messages = list(box.receive())
+    # The agent hears of the iterations: as many as the socket holds, for here nobody reads it yet.
+    assert messages
+    assert all(message.job == name and message.bytes for message in messages)
     assert with_line[0][-1].startswith("parameters")
     assert with_line[0][-1] == with_line[1][-1]  # one model at all ranks
     for ours, theirs in zip(with_line, without, strict=True):

@@ -42,5 +42,5 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 def test_readme_takes_four_minutes() -> None:
     text = (CHECKOUT / "README.md").read_text()
-    assert len(text.splitlines()) <= 170
-    assert len(re.findall(r"\w+", text)) <= 1700
+    assert len(text.splitlines()) <= 150
+    assert len(re.findall(r"\w+", text)) <= 1500

@@ -133,7 +133,7 @@ def read_placements(file: Path) -> list[Measured]:
             if not row.get(name):
                 raise UsageError(f"{file}:{number}: {name}: missing.")
         if not row["placement"].isdigit():
-            raise UsageError(f"{file}:{number}: placement: {row['placement']!r} is no digits.")
+            raise UsageError(f"{file}:{number}: placement: {row['placement']!r} is not digits.")
         counts = [int(digit) for digit in row["placement"]]
         try:
             batch, step_s = float(row["local_bsz"]), float(row["step_time"])

@@ -61,7 +61,7 @@ class Preemptive:
         raise NotImplementedError
 
     def decide(self, view: View) -> Decision:
-        """As many of the first as have room, and whoever fits behind them."""
+        """As many of the first jobs as fit, and behind them any that fit."""
         room = view.topology.total_gpus - self._down(view)
         chosen: list[JobState] = []
         for state in self.order(view):

@@ -10,7 +10,7 @@ from mltcp_tools.clusters.models import Allocation
 from mltcp_tools.clusters.view import Decision, Ints, JobState, View
 
 Place = Callable[[View, Ints, JobState, int], Allocation]
-"""GPUs for a job out of `free` (of each server), so many; there are enough."""
+"""(view, free GPUs of each server, job, how many) -> GPUs for the job; there are enough."""
 
 
 def take(free: Ints, servers: Iterable[int], gpus: int) -> dict[int, int]:
@@ -33,7 +33,7 @@ def place_counts(
     counts: Mapping[int, int],
     least: Callable[[JobState], int],
 ) -> Decision:
-    """Places near to each other for the jobs that aren't kept, of as many GPUs as are to be had.
+    """Places near to each other for the jobs that aren't kept, with as many GPUs as are free.
 
     counts: GPUs that each job should have, by number. least: below which a job isn't run.
     """

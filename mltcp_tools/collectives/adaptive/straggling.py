@@ -51,7 +51,7 @@ def read_times(path: Path) -> Floats:
                 times.setdefault(float(when), {})[worker] = float(took)
     except (OSError, KeyError, ValueError, TypeError) as error:
         raise UsageError(
-            f"{path} is no table of iteration times ({error}); it needs the columns"
+            f"{path} is not a table of iteration times ({error}); it needs the columns"
             f" {', '.join(COLUMNS)}."
         ) from None
     workers = sorted({worker for row in times.values() for worker in row})

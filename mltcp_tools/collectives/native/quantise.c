@@ -155,7 +155,7 @@ void mark_present(const void *from, uint32_t kind, uint64_t count, uint32_t valu
 		uint32_t length = count - begin < values ? count - begin : values, i;
 		uint32_t any = 0;
 
-		/* The sign alone is no value: -0 is zero. */
+		/* The sign alone is not a value: -0 is zero. */
 		if (kind == KIND_FLOAT32) {
 			const uint32_t *bits = (const uint32_t *)from + begin;
 

@@ -73,6 +73,23 @@ static void repair(struct worker *w, int fd)
 	count(repaired); /* else it will vanish at close without a word to its peer */
 }
 
+/* Of a connection that is there for certain, unlike those that all threads see. */
+static void tag_and_untag(struct worker *w, int fd)
+{
+	int err;
+
+	if (!open_genl(w))
+		return;
+	err = tag(&w->genl, fd, 1 + below(&w->random, JOBS));
+	if (!err) {
+		count(tagged);
+		err = tag(&w->genl, fd, 0);
+		if (!err)
+			count(untagged);
+	}
+	looked_after(w, err);
+}
+
 void connect_one(struct worker *w)
 {
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), peer, one = 1;
@@ -113,6 +130,8 @@ void connect_one(struct worker *w)
 		if (one_in(w, 2))
 			choose(w, peer);
 		some_data(w, fd, peer);
+		if (one_in(w, 4))
+			tag_and_untag(w, fd);
 		some_data(w, peer, fd);
 		if (one_in(w, 4))
 			shutdown(peer, below(&w->random, 3));

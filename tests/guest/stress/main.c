@@ -16,7 +16,7 @@
 
 #define ROUND_SECONDS 8
 #define STUCK_SECONDS 150
-#define MORE_SECONDS 120 /* at most, for what hasn't happened yet: machines differ in speed */
+#define MORE_SECONDS 300 /* at most, for what hasn't happened yet: machines differ in speed */
 
 #define NAME(name) #name,
 static const char *const count_names[] = {COUNTED(NAME)};

@@ -98,7 +98,7 @@ def test_defaults() -> None:
         ("", r"a\.yaml:1: the file is empty; it needs rules"),
         ("rules: []", r"a\.yaml:1: rules: must be a list with at least one entry"),
         ("on_stop: keep", r"rules: missing"),
-        ("rules: [{job: x}]", r"rules\[1\]: the rule says of no process that it fits"),
+        ("rules: [{job: x}]", r"rules\[1\]: the rule names no processes"),
         ("rules: [{comand: x}]", r"did you mean command\?"),
         ("rules: [{command: '('}]", r"rules\[1\]\.command: .*regular expression"),
         ("rules: [{command: []}]", r"command: is an empty list"),
@@ -109,15 +109,15 @@ def test_defaults() -> None:
         ("rules: [{command: x, total: 5 apples}]", r"total: '5 apples' is not a size"),
         ("rules: [{command: x, gap: 2h}]", r"gap: '2h' is not a time"),
         ("rules: [{command: x, gap: 5000s}]", r"gap_s is 5000"),
-        ("rules: [{command: x, cc: bbr}]", r"cc: 'bbr' is none of mltcp"),
-        ("rules: [{command: x, kinds: [nccl]}]", r"kinds: 'nccl' is none of all, nccl-data"),
+        ("rules: [{command: x, cc: bbr}]", r"cc: 'bbr' is not one of mltcp"),
+        ("rules: [{command: x, kinds: [nccl]}]", r"kinds: 'nccl' is not one of all, nccl-data"),
         ("rules: [{command: x, slope: 1000}]", r"slope is 1000"),
         ("rules: [{command: x, slope: fast}]", r"slope: 'fast' is not a number"),
         ("rules: [{command: x, job: ''}]", r"job: '' is not a name"),
         (f"rules: [{{command: x, job: {'n' * 64}}}]", r"must be 1 to 63 printable bytes"),
         ('rules: [{command: x, job: "a\\e[2Jb"}]', r"must be 1 to 63 printable bytes"),
-        ("rules: [{command: x}]\non_stop: never", r"a\.yaml:2: on_stop: 'never' is none of detach"),
-        ("rules: [{command: x}]\nfollow: kprobe", r"follow: 'kprobe' is none of auto, tracepoint"),
+        ("rules: [{command: x}]\non_stop: never", r"a\.yaml:2: on_stop: 'never' is not one of det"),
+        ("rules: [{command: x}]\nfollow: kprobe", r"follow: 'kprobe' is not one of auto, tracepo"),
         ("rules: [{command: x, user: no-such-user}]", r"user: There is no user 'no-such-user'"),
         (
             "rules: [{pid: 1, job: a}, {pid: 2, job: b, gap: 1s}, {pid: 3, job: a, gap: 1s}]",
@@ -191,7 +191,7 @@ def test_priorities_name_interfaces() -> None:
     [
         ("{}", "names no interface"),
         ("{interfaces: [eth0], levels: 9}", "9 is not a count of levels, 2 to 8"),
-        ("{interfaces: [eth0], weight: size}", "'size' is none of"),
+        ("{interfaces: [eth0], weight: size}", "'size' is not one of"),
     ],
 )
 def test_wrong_priorities_are_named(section: str, said: str) -> None:

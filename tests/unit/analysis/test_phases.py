@@ -26,7 +26,7 @@ def test_phases_begin_and_end_with_jobs() -> None:
     table = pd.concat(
         [
             iterations("a", 0.0, 90, 1.0),
-            iterations("b", 0.4, 90, 1.0),  # that both start and end apart is no phase
+            iterations("b", 0.4, 90, 1.0),  # that both start and end apart is not a phase
             iterations("late", 30.0, 30, 2.0),
         ]
     )

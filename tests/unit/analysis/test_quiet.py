@@ -163,6 +163,23 @@ def test_an_arm_faster_than_the_bound_is_a_failure(folder: Path) -> None:
     assert result["headline"][2].startswith("No verdict is possible: the evaluation failed")
 
 
+def test_a_host_that_keeps_a_lone_job_from_filling_the_link_gives_no_verdict(folder: Path) -> None:
+    change(folder, "iterations", "alone", comm_s=1.5)
+    result = summarise(load_run(folder)).document()
+    (failure,) = result["failures"]
+    assert failure.startswith(
+        "The host, not the link, limits the jobs: job-1 alone filled 67% of the link at best"
+    )
+    assert gains(result) == {"cubic": None, "mltcp": None}
+    assert result["headline"][2].startswith("No verdict is possible: the host, not the link")
+
+
+def test_an_idle_host_is_not_to_blame_for_a_link_that_isnt_filled(folder: Path) -> None:
+    change(folder, "iterations", "alone", comm_s=1.5)
+    change(folder, "arms", "alone", cpu_busy=0.1)
+    assert summarise(load_run(folder)).failures == []
+
+
 def test_the_headline_is_for_somebody_who_knows_nothing(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -61,5 +61,31 @@ def test_a_run_folder_has_jobs_plots_and_a_report(tmp_path: Path) -> None:
     assert names >= plots | tables | {"workload.yaml", "environment.json"}
     assert json.loads((folder / "environment.json").read_text())["outcome"] == "finished"
     assert len((folder / "jobs.csv").read_text().splitlines()) == 7
+    # The report needs no other file.
+    report = (folder / "report.html").read_text()
+    assert report.count('src="data:image/png;base64,') == len(plots)
+    assert "cluster" in report
     # A second run doesn't write over the first.
     assert main(["cluster", "run", str(file), "--policy", "fifo", "-o", str(folder)]) == 2
+
+
+def test_loans_are_compared_without_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, jobs, requests = tmp_path / "c.yaml", tmp_path / "jobs.csv", tmp_path / "requests.csv"
+    file.write_text("cluster: {servers: 8, gpus: 4, leaf: 4}\n")
+    lines = [f"j{n},{n * 900},cifar10,4,512" for n in range(4)]
+    jobs.write_text("\n".join(["name,time,application,num_replicas,batch_size", *lines]))
+    lines = [f"2023-11-16 18:{n // 60:02}:{n % 60:02}.0000000,100,20" for n in range(300)]
+    requests.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *lines]))
+    options = ["--trace", f"sia:{jobs}", "--requests", f"azure:{requests}", "--json"]
+    found = {}
+    for faster in ("1", "2"):
+        assert main(["cluster", "fapes", str(file), *options, "--faster", faster]) == 0
+        arms = json.loads(capsys.readouterr().out)["arms"]
+        found[faster] = {arm["arm"]: arm for arm in arms}
+        assert set(found[faster]) == {"static", "lyra", "fapes"}
+    # Inference owns 4 of 8 servers; what it lends is left to training.
+    assert found["1"]["static"]["left_gpus"] == 16
+    assert found["1"]["lyra"]["left_gpus"] > 16
+    assert found["2"]["static"]["goodput"] > found["1"]["static"]["goodput"]

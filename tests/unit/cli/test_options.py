@@ -84,7 +84,7 @@ NUMBERS = {
     *("--flows", "--bursts", "--active", "--levels", "--slots", "--quota", "--namespaces"),
     *("--inference", "--tenants", "--jobs", "--rounds", "--held-out", "--workers", "--cores"),
     *("--slope", "--intercept", "--angle", "--straggler-every", "--straggler-factor", "--faster"),
-    *("--settled-from", "--control-fd"),
+    *("--settled-from", "--control-fd", "--ranks"),
 }
 """Options whose numbers have no unit: counts, seeds, factors, degrees."""
 
@@ -94,7 +94,7 @@ def test_every_number_with_a_unit_is_written_with_it() -> None:
     for words, command in COMMANDS.items():
         for name, option in options(command).items():
             if isinstance(option.type, plain):
-                assert name in NUMBERS, f"mltcp {words} {name}"
+                assert name in NUMBERS, f"mltcp {words} {name}: give it a unit, or add it there"
 
 
 @pytest.mark.parametrize("mtu", ["1500", "100B", "9217B", "1MB"])
@@ -105,8 +105,8 @@ def test_a_packet_size_has_a_unit_and_limits(mtu: str, capsys: pytest.CaptureFix
 
 
 def test_what_is_shown_is_there_for_programs_too() -> None:
-    # They run until they are stopped, or print what is no data.
-    others = {"completion", "prioritise", "testbed agent", "emulate server"}
+    # They run until they are stopped, or print what is not data.
+    others = {"completion", "prioritise", "testbed agent", "emulate rank", "emulate server"}
     for words, command in COMMANDS.items():
         assert words in others or "--json" in options(command), f"mltcp {words}"
 

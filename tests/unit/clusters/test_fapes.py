@@ -102,7 +102,7 @@ def test_steps_overlap_between_their_sum_and_their_maximum() -> None:
 def test_placements_name_line_and_field(tmp_path: Path) -> None:
     file = tmp_path / "placements.csv"
     file.write_text("placement,local_bsz,step_time,sync_time\n44,8,0.5,0.1\n4x,8,0.5,0.1\n")
-    with pytest.raises(UsageError, match=r"placements\.csv:3: placement: '4x' is no digits"):
+    with pytest.raises(UsageError, match=r"placements\.csv:3: placement: '4x' is not digits"):
         read_placements(file)
 
 

@@ -160,6 +160,13 @@ def test_a_workload_is_read() -> None:
         ("count: 2", "arrival: 2min", "earlier than the job before it"),
         ("iterations: 20, count", "iterations: 0, count", "whole number of 1 or more"),
         ("servers: 8", "kind: ring, servers: 8", "the kind is one of leaf-spine"),
+        ("{servers: 8", "&a {queue: *a, servers: 8", "w.yaml:2: cluster.queue: must be a value"),
+        ("jobs:", "models: {a: {like: a}}\njobs:", "w.yaml:3: models.a.compute: model a needs it"),
+        (
+            "jobs:",
+            "models: {a: {like: b}, b: {like: a}}\njobs:",
+            "w.yaml:3: models.a.like: there is no model 'b' above",
+        ),
     ],
 )
 def test_a_wrong_workload_is_refused_in_one_sentence(old: str, new: str, said: str) -> None:
@@ -211,7 +218,7 @@ def test_traces_are_read(tmp_path: Path) -> None:
         (
             "gavel",
             gavel(steps="x", arrival=5, workers=2),
-            "trace:1: steps: 'x' is no number",
+            "trace:1: steps: 'x' is not a number",
         ),
         ("gavel", gavel(steps=1, arrival="nan", workers=2), "trace:1: arrival: must be 0"),
         ("gavel", gavel(steps=1, arrival=1, workers=99), "trace:1: workers: 99 GPUs"),
@@ -220,9 +227,9 @@ def test_traces_are_read(tmp_path: Path) -> None:
             gavel(steps=1, arrival=9, workers=1) + gavel(steps=1, arrival=1, workers=1),
             "trace:2: arrival: earlier than the line before",
         ),
-        ("gavel", "VGG\t\t\t1\t2\t3\n", "trace:1: model: 'VGG' is none of"),
+        ("gavel", "VGG\t\t\t1\t2\t3\n", "trace:1: model: 'VGG' is not one of"),
         ("sia", SIA.replace("time", "when"), "trace:1: time: no column"),
-        ("sia", SIA + "a,1,word2vec,4,48\n", "trace:2: application: 'word2vec' is none of"),
+        ("sia", SIA + "a,1,word2vec,4,48\n", "trace:2: application: 'word2vec' is not one of"),
         ("sia", SIA + "a,1,bert,1.5,48\n", "trace:2: num_replicas: must be a whole number"),
         ("elasticflow", ELASTIC + "0,1,vgg16,5,6,1,,7\n", "trace:2: duration: missing"),
         ("elasticflow", ELASTIC, "trace:1: the trace has no job"),
@@ -237,7 +244,7 @@ def test_a_wrong_trace_names_line_and_field(
 
 
 def test_a_wrong_trace_of_requests_names_line_and_field(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="trace:2: TIMESTAMP: 'now' is no time stamp"):
+    with pytest.raises(UsageError, match="trace:2: TIMESTAMP: 'now' is not a time stamp"):
         read_requests(f"azure:{write(tmp_path, AZURE + 'now,1,2')}")
     with pytest.raises(UsageError, match="names no trace"):
         read_jobs("philly:x", SMALL)

@@ -77,7 +77,7 @@ def test_a_run_that_kills_every_worker_is_named(
 
 
 def test_an_unknown_executor_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="'slurm' is no executor"):
+    with pytest.raises(UsageError, match="'slurm' is not an executor"):
         sweep(some(), tmp_path, "slurm")
 
 

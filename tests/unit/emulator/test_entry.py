@@ -422,6 +422,7 @@ def test_command_line_reaches_the_job(port: int, capsys: pytest.CaptureFixture[s
     assert {sample["flow"] for sample in document["samples"]} == {0, 1}
     assert document["parameters"] == {
         "bytes_per_iteration": 20_000,
+        "pattern": None,
         "compute_s": 0.001,
         "turns": {"turn_s": 0.02, "shift_s": 0.003, "realign": 0.1},
         "iterations": 4,
@@ -438,7 +439,6 @@ def test_command_line_reaches_the_job(port: int, capsys: pytest.CaptureFixture[s
         "weights": [3, 1],
         "active": 2,
         "chunk": 1000,
-        "pattern": None,
         "rate_bps": None,
         "host": "127.0.0.1",
         "port": port,

@@ -217,7 +217,7 @@ def test_shipped_experiments_are_those_of_the_results(
         ("name: rpc", "name: job-1", "f.yaml:11: neighbours[2].name: another one is called 'job-1"),
         ("size: 20kB, ", "", "f.yaml:11: neighbours[2].think: belongs to requests; give their"),
         ("size: 20kB", "size: 1B", "f.yaml:11: neighbours[2].size: '1B' is outside 64 to"),
-        ("base: cubic", "base: reno", "f.yaml:14: arms.steep: the base 'reno' of steep is none of"),
+        ("base: cubic", "base: reno", "f.yaml:14: arms.steep: the base 'reno' of steep is not one"),
         ("flows: 2", "flows: 2, split: 3", "f.yaml:6: jobs[1].split: 3 is not a list of whole"),
         ("flows: 2", "flows: 2, split: [1]", "f.yaml:6: jobs[1]: Not a possible job: the split"),
         ("flows: 2", "flows: 2, active: 3", "f.yaml:6: jobs[1]: Not a possible job: active flow"),

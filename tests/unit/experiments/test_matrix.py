@@ -157,14 +157,14 @@ def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
         assert not folder.exists()
         ran.append(experiment.name)
         if experiment.name == "other":
-            raise HostError("It can't be had.")
+            raise HostError("It isn't available.")
         write_run(experiment, folder)
 
     said: list[str] = []
     problems: dict[str, str] = {}
     run_matrix(mixes, tmp_path, run, said.append, problems)
     assert ran == ["same", "other", "many-1gbit-3"]
-    assert problems == {"other": "It can't be had."}
+    assert problems == {"other": "It isn't available."}
     write_run(mixes["same"], tmp_path / "same", outcome="interrupted")
     run_matrix(mixes, tmp_path, run, said.append, problems)
     assert ran[3:] == ["same", "other"]
@@ -316,7 +316,7 @@ def test_arms_over_all_mixes() -> None:
         "failed": mix_of(None),
     }
     over = means_over_mixes(mixes)
-    assert list(over) == ["x", "y"]  # reno is none of MLTCP's, and not all have z
+    assert list(over) == ["x", "y"]  # reno is not one of MLTCP's, and not all have z
     assert over["x"]["mean_to_bound"] == pytest.approx((1.2 + 1.8 + 1.0) / 3)
     assert over["x"]["p99_to_bound"] == pytest.approx(2 * (1.2 + 1.8 + 1.0) / 3)
     assert over["x"]["gain"] == pytest.approx(0.5)

@@ -103,7 +103,7 @@ def test_both_ends_on_one_host_are_two_directions(tmp_path: Path) -> None:
     assert profile.phases[0].end_s == pytest.approx(PERIOD_S)
 
 
-# What is no iteration
+# What is not an iteration
 
 
 def times(*found: tuple[float, int]) -> list[tuple[float, int]]:

@@ -279,7 +279,7 @@ def test_bad_files_are_one_sentence(
 def test_missing_file_and_binary_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     binary = tmp_path / "binary"
     binary.write_bytes(bytes(range(256)))
-    for path, complaint in ((tmp_path / "none", "doesn't exist"), (binary, "is no text")):
+    for path, complaint in ((tmp_path / "none", "doesn't exist"), (binary, "is not text")):
         assert main(["plan", "score", str(path)]) == 2
         assert complaint in capsys.readouterr().err
 

@@ -287,7 +287,7 @@ def test_command_profiles_a_capture(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_bad_captures_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = tmp_path / "text.pcap"
-    text.write_text("this is no capture, is it")
+    text.write_text("this is not a capture, is it")
     empty = tmp_path / "empty.pcap"
     empty.touch()
     silent = write_capture(tmp_path / "silent.pcap", [Sent(0.0, "10.0.1.1", 5001, 1, 0)])
@@ -298,16 +298,16 @@ def test_bad_captures_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFix
         good.read_bytes()[:20] + (127).to_bytes(4, "little") + good.read_bytes()[24:]
     )
     for arguments, complaint in (
-        (["--pcap", str(text)], "is no packet capture"),
-        (["--pcap", str(empty)], "is no packet capture"),
+        (["--pcap", str(text)], "is not a packet capture"),
+        (["--pcap", str(empty)], "is not a packet capture"),
         (["--pcap", str(tmp_path / "none")], "doesn't exist"),
         (["--pcap", str(tmp_path)], "is a folder"),
         (["--pcap", str(silent)], "zero bytes of TCP payload"),
         (["--pcap", str(short)], "Job 10.0.1.1: no period found"),
         (["--pcap", str(wireless)], "link type 127 isn't known"),
         (["--pcap", str(good), "--select", "a=10.9.9.9"], "has no flow of the jobs named"),
-        (["--pcap", str(good), "--select", "10.0.1.1"], "is no job"),
-        (["--pcap", str(good), "--select", "a=:http"], "is no job"),
+        (["--pcap", str(good), "--select", "10.0.1.1"], "is not a job"),
+        (["--pcap", str(good), "--select", "a=:http"], "is not a job"),
         ([], "Name either a RUN or a capture"),
         ([str(good), "--pcap", str(good)], "Name either a RUN or a capture"),
         ([str(good), "--near", "1s"], "belong to --pcap"),
