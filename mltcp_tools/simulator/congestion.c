@@ -207,10 +207,10 @@ void last_report(struct sim *sim, struct flow *flow)
 
 /*
  * Every ACK, before the window is looked at. sent_ns: when the latest segment that it delivered was
- * sent, 0 where that can't be told; segments, acked: what it acknowledged.
+ * sent, 0 where that can't be told; segments, acked: what it acknowledged; stamp: the receiver's.
  */
 void account(struct sim *sim, struct flow *flow, uint64_t sent_ns, uint32_t segments,
-	     uint64_t acked)
+	     uint64_t acked, uint32_t stamp)
 {
 	const struct mltcp_params *params = &flow->job->spec->params;
 	struct mltcp_flow *state = &flow->mltcp;
@@ -222,6 +222,8 @@ void account(struct sim *sim, struct flow *flow, uint64_t sent_ns, uint32_t segm
 		.bytes = acked,
 		.outstanding = flow->nxt - flow->una,
 		.retransmitted = flow->retransmits,
+		.stamp = stamp,
+		.since_us = mltcp_since_us(state, sim->now),
 	};
 
 	bool begins = false;

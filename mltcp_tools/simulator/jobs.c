@@ -186,6 +186,7 @@ static void connect_flow(struct sim *sim, struct job *job, struct flow *flow, ui
 	flow->mss = sim->options->mss;
 	flow->segments = zeroed(flow->window, sizeof(*flow->segments));
 	start_sender(sim, flow);
+	start_receiver(sim, flow);
 }
 
 static void set_up(struct sim *sim, const struct sim_job *specs)

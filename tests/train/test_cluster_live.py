@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -33,19 +34,31 @@ def write_trace(file: Path, seconds: int) -> None:
     file.write_text("\n".join(lines) + "\n")
 
 
+def of_run(folder: Path) -> list[str]:
+    """Command lines of processes that belong to the run; torchrun's workers are among them."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if str(folder).encode() in file.read_bytes():
+                found.append(file.read_text().replace("\0", " "))
+    return found
+
+
 @pytest.fixture
 def live(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
     """A live run of a minute and a half, and its folder."""
     trace, folder = tmp_path / "trace.csv", tmp_path / "run"
     write_trace(trace, 90)
     command = [sys.executable, "-m", "mltcp_tools.cli.main", "cluster", "live"]
-    options = ["-o", str(folder), "--requests", f"azure:{trace}", "--seconds", "90"]
-    process = subprocess.Popen([*command, *options, "--faster", "1", "--slo", "5"])
+    options = ["-o", str(folder), "--requests", f"azure:{trace}", "--duration", "90s"]
+    process = subprocess.Popen([*command, *options, "--faster", "1", "--slo", "5s"])
     yield folder, process
     process.kill()
     process.wait()
     subprocess.run([*command, "-o", str(folder), "--stop"], check=True)
-    assert not list(Path("/sys/fs/cgroup").glob("*/mltcp-live-*"))
+    groups = Path("/sys/fs/cgroup")
+    assert not [*groups.glob("mltcp-live-*"), *groups.glob("*/mltcp-live-*")]
+    assert not of_run(folder)
 
 
 def wait_for(condition: object, seconds: float = 240) -> None:
@@ -82,6 +95,7 @@ def test_a_killed_controller_leaves_both_running(
     steps = read(folder, "training.jsonl")[-1]["step"]
     wait_for(lambda: read(folder, "training.jsonl")[-1]["step"] > steps + 20)
     assert (folder / "state.json").exists()
+    assert any("training.py" in each for each in of_run(folder))
 
 
 def test_a_group_has_what_it_was_given() -> None:

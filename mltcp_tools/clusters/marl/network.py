@@ -38,6 +38,8 @@ class Agents(nn.Module):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
+        # Several threads wait for each other longer than layers this small take.
+        torch.set_num_threads(1)
         self.server = _mlp(SERVER, WIDTH)
         self.leaf = _mlp(WIDTH + LEAF, WIDTH)
         self.spine = _mlp(WIDTH + JOB + GLOBAL, WIDTH)

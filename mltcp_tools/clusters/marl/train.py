@@ -149,7 +149,6 @@ def train(
     from mltcp_tools.clusters.policies import policy
 
     curriculum = curriculum or Curriculum()
-    torch.set_num_threads(1)
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     agents = Agents()
