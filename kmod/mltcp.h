@@ -81,10 +81,10 @@ struct mltcp_variant {
 struct mltcp_sock {
 	const struct tcp_congestion_ops *base; /* what the base's init left in charge */
 	const struct mltcp_variant *variant;
-	struct sock *sk;
 	u32 watches_queue; /* not 0: the flow may yield, so samples of the delay are looked at */
-	struct mltcp_flow flow; /* protected by the socket's lock */
 	u32 index; /* in the shard */
+	struct mltcp_flow flow; /* protected by the socket's lock */
+	struct sock *sk;
 	union {
 		struct {
 			struct mltcp_shard *shard; /* under RCU; NULL once its namespace is going */

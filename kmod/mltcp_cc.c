@@ -157,7 +157,7 @@ static void decide(struct mltcp_sock *ms, u64 now, u64 bytes)
 	struct mltcp_flow *flow = &ms->flow;
 	const struct mltcp_params *params;
 	u32 mechanisms, key;
-	const u64 *path;
+	u64 *path;
 
 	rcu_read_lock();
 	params = params_of(ms);
@@ -220,6 +220,8 @@ static __always_inline void acked(struct sock *sk, struct mltcp_sock *ms,
 			.bytes = bytes - flow->acked_bytes,
 			.outstanding = tp->packets_out,
 			.retransmitted = tp->total_retrans,
+			.stamp = tp->rx_opt.rcv_tsval,
+			.since_us = mltcp_since_us(flow, now),
 		};
 
 		mltcp_delay_rtt(&flow->delay, &rtt);

@@ -26,7 +26,7 @@
 #include "mltcp_learn.h"
 #include "mltcp_delay.h"
 
-/* A burst this many times longer than total_bytes is no iteration of that job. */
+/* A burst this many times longer than total_bytes is not an iteration of that job. */
 #define MLTCP_OVERRUN 2
 
 /*
@@ -42,8 +42,8 @@
 #define MLTCP_NEVER 0xffffffffffffffffULL
 
 /*
- * A flow that receives more than this share of what it sends can't yield: the data that comes
- * towards it queues with its ACKs, and their delay says nothing of the queue it sends into.
+ * A flow that receives more than this share of what it sends doesn't yield where nothing tells the
+ * queue that it sends into from the one that its ACKs wait in.
  */
 #define MLTCP_TWO_WAY_SHARE 8
 
@@ -157,6 +157,14 @@ static inline void mltcp_reset(struct mltcp_flow *f, __u32 job, __u64 acked_byte
 	*f = fresh;
 }
 
+/* Microseconds since the latest ACK, or up to 1 % more: no division, for every ACK asks. */
+static inline __u32 mltcp_since_us(const struct mltcp_flow *f, __u64 now)
+{
+	__u64 since = now > f->last_ns ? (now - f->last_ns) >> 10 : 0;
+
+	return since < MLTCP_QUEUE_MAX_US ? since + since / 32 + 1 : MLTCP_QUEUE_MAX_US;
+}
+
 /* Bytes acknowledged in the present iteration. */
 static inline __u64 mltcp_sent(const struct mltcp_flow *f)
 {
@@ -231,12 +239,10 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 			       __u64 received_bytes)
 {
 	__u64 idle_ns = f->iteration ? f->send_ns - f->last_ns : p->gap_ns;
-	__u32 received_kib = mltcp_kib(received_bytes) - f->received_kib;
 
 	f->flags = mltcp_next_rarely(f);
-	if (received_kib > mltcp_kib(mltcp_sent(f)) / MLTCP_TWO_WAY_SHARE)
+	if (received_bytes > f->acked_bytes / MLTCP_TWO_WAY_SHARE)
 		f->flags |= MLTCP_TWO_WAY;
-	f->received_kib = mltcp_kib(received_bytes);
 	f->idle_us = mltcp_gap_us(idle_ns);
 	f->iteration++;
 	f->start_bytes = f->acked_bytes;
@@ -248,6 +254,8 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 	if (mltcp_is_clean(f))
 		mltcp_delay_rate(&f->delay, 0, 0);
 	f->start_retransmits = f->retransmits;
+	if (f->delay.crossed)
+		f->delay.crossed--;
 }
 
 /*
@@ -262,7 +270,7 @@ static inline __u8 mltcp_yield_is_over(const struct mltcp_flow *f, __u64 now)
 /* Is the queue longer than this flow may make it? */
 static inline __u8 mltcp_must_yield(const struct mltcp_flow *f)
 {
-	return f->yield_us && f->delay.queue_us > f->yield_us;
+	return f->yield_us && mltcp_delay_queue(&f->delay) > f->yield_us;
 }
 
 /*
@@ -276,8 +284,9 @@ static inline __u32 mltcp_yield_target(struct mltcp_flow *f, const struct mltcp_
 {
 	__u32 target;
 
-	if (f->flags & MLTCP_TWO_WAY || !mltcp_yields_now(f) ||
-	    f->delay.full_us < MLTCP_QUEUE_MIN_US)
+	if (!mltcp_yields_now(f) || f->delay.full_us < MLTCP_QUEUE_MIN_US)
+		return 0;
+	if ((f->flags & MLTCP_TWO_WAY || f->delay.crossed) && !mltcp_delay_tells(&f->delay))
 		return 0;
 	if (mltcp_yield_is_over(f, now)) {
 		if (f->resume_ssthresh && mltcp_must_yield(f))
@@ -386,7 +395,7 @@ static inline __u8 mltcp_is_base(const struct mltcp_flow *f)
  */
 static inline __u32 mltcp_gain_now(const struct mltcp_flow *f)
 {
-	if (f->free_gain > f->gain && f->delay.queue_us < f->yield_us / 2)
+	if (f->free_gain > f->gain && mltcp_delay_queue(&f->delay) < f->yield_us / 2)
 		return f->free_gain;
 	return f->gain;
 }
@@ -439,102 +448,6 @@ static inline __u32 mltcp_on_loss(struct mltcp_flow *f, __u32 cwnd, __u32 base, 
 	return kept > MLTCP_CWND_MIN ? (__u32)kept : MLTCP_CWND_MIN;
 }
 
-/*
- * The window of a flow that must yield, segments: shrunk by MLTCP_YIELD_GAIN times the share of
- * the RTT that is too much, at most by half, at most once per smoothed RTT. The increase goes on
- * meanwhile, so that flows of one job, which yield alike, come to equal windows.
- *
- * ssthresh: the slow-start threshold, segments. A flow that has to yield in slow start hasn't
- * found its share yet, and takes that way up again once it may.
- */
-static inline __u32 mltcp_yield(struct mltcp_flow *f, __u32 cwnd, __u32 ssthresh, __u32 srtt_us)
-{
-	__u64 now = f->last_ns, excess;
-	__u32 cut = cwnd / 2;
-
-	if (!f->resume_ssthresh) {
-		f->resume_ssthresh = cwnd > ssthresh ? cwnd : ssthresh;
-		f->full_cwnd = cwnd;
-	}
-	if (now >= f->shrink_ns && now - f->shrink_ns <= (__u64)srtt_us * 1000)
-		return cwnd;
-	f->shrink_ns = now;
-	f->yields++;
-	excess = MLTCP_YIELD_GAIN * (__u64)(f->delay.queue_us - f->yield_us);
-	if (excess < srtt_us / 2)
-		cut = mltcp_div64(cwnd * excess, srtt_us);
-	return cwnd - cut > MLTCP_CWND_MIN ? cwnd - cut : MLTCP_CWND_MIN;
-}
-
-/*
- * The slow-start threshold, segments, of a flow that has yielded and may take its share back, at
- * window cwnd and threshold ssthresh: once the queue is well below what it may make of it.
- *
- * It takes back no more than the queue has room for: flows that yielded together may do so
- * together, too, when their time is over. If each of them grows by the share of the round trip
- * that is missing to that queue, all of them together make just that.
- */
-static inline __u32 mltcp_resume(struct mltcp_flow *f, __u32 cwnd, __u32 ssthresh, __u32 srtt_us)
-{
-	__u32 borne = f->yield_us ? f->yield_us : f->delay.full_us, back = f->resume_ssthresh;
-	__u64 most;
-
-	if (!back || f->delay.queue_us >= borne / 2)
-		return ssthresh;
-	most = cwnd + 1ULL;
-	most += mltcp_div64((__u64)cwnd * (borne - f->delay.queue_us), srtt_us ? srtt_us : 1);
-	if (back <= most)
-		f->resume_ssthresh = 0;
-	else
-		back = most;
-	return back > ssthresh ? back : ssthresh;
-}
-
-/*
- * The window and slow-start threshold of a flow that begins its next iteration, both in segments:
- * what the path holds without its queue. The rest of the window comes back as after yielding, while
- * the queue is short; else each burst would begin with a window sent at once into a queue of which
- * the flow knows nothing, and delay the one ahead before the first ACK tells.
- *
- * To be called after mltcp_on_send(). srtt_us, min_us: smoothed and least RTT of the connection,
- * microseconds.
- */
-static inline void mltcp_begin_small(struct mltcp_flow *f, __u32 srtt_us, __u32 min_us, __u32 *cwnd,
-				     __u32 *ssthresh)
-{
-	__u64 held;
-
-	if (!f->yield_us || f->ratio < MLTCP_ALL_SENT || min_us >= srtt_us)
-		return;
-	held = mltcp_div64((__u64)*cwnd * min_us, srtt_us);
-	if (held < MLTCP_CWND_BEGIN)
-		held = MLTCP_CWND_BEGIN;
-	if (held >= *cwnd)
-		return;
-	if (!f->resume_ssthresh) {
-		f->resume_ssthresh = *cwnd > *ssthresh ? *cwnd : *ssthresh;
-		f->full_cwnd = *cwnd;
-	}
-	*cwnd = held;
-	*ssthresh = held;
-}
-
-/*
- * What comes before the base's increase: the window of a flow that must yield shrinks, else one
- * that has yielded may slow-start back. Both in segments. Says whether the flow yields. srtt_us:
- * the connection's smoothed RTT, microseconds.
- */
-static inline __u8 mltcp_yield_or_resume(struct mltcp_flow *f, __u32 srtt_us, __u32 *cwnd,
-					 __u32 *ssthresh)
-{
-	if (mltcp_must_yield(f)) {
-		*cwnd = mltcp_yield(f, *cwnd, *ssthresh, srtt_us);
-		if (*ssthresh > *cwnd)
-			*ssthresh = *cwnd;
-		return 1;
-	}
-	*ssthresh = mltcp_resume(f, *cwnd, *ssthresh, srtt_us);
-	return 0;
-}
+#include "mltcp_yield.h"
 
 #endif

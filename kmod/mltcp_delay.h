@@ -5,13 +5,15 @@
  * Inputs write what they find into struct mltcp_delay; whoever acts on it reads queue_us and
  * full_us and need not know which input said so. The inputs:
  *
- *   mltcp_delay_rtt()    the round-trip time of an ACK beyond the path's least: the queue now;
+ *   mltcp_delay_rtt()    the round-trip time of an ACK beyond the path's least: the queue now,
+ *                        both ways;
+ *   mltcp_delay_back()   the receiver's time stamp in it: how much of that is the way back's;
  *   mltcp_delay_full()   a loss, the one time at which a sender knows the queue to be full;
- *   mltcp_delay_ask()    what other flows of the path have found a full queue to be.
+ *   mltcp_delay_ask()    what other flows of the path have found a full queue to be, and a queue that
+ *                        is longer than that.
  *
- * A further measure of the queue (the delay of one direction, from the receiver's time stamps) is a
- * function that sets queue_us as mltcp_delay_rtt() does, and a further sign of a queue that has
- * reached its limit (an ECN mark) one that calls mltcp_delay_full().
+ * A further sign of a queue that has reached its limit (an ECN mark) is one that calls
+ * mltcp_delay_full().
  *
  * A round-trip time is more than path and queue, and what is more isn't to be taken for queue:
  *
@@ -24,7 +26,9 @@
  *   own serialisation  segments sent at one instant, a super-packet of segmentation offload among
  *                      them, wait for each other. The first ones tell what they found;
  *   stretch ACKs       one ACK for many segments (receive offload) came as late as the last of
- *                      them, which waited for the others.
+ *                      them, which waited for the others;
+ *   the way back       ACKs wait behind what comes towards the flow. Only the queue that it sends
+ *                      into is its business.
  */
 #ifndef MLTCP_DELAY_H
 #define MLTCP_DELAY_H
@@ -76,6 +80,22 @@
 #define MLTCP_PATH_US ((1U << 24) - 1)
 #define MLTCP_PATH_KEY 0xffffff0000000000ULL
 
+/* The receiver's clock is known to count what it counts once so much of it has passed. */
+#define MLTCP_STAMPS_WITHIN_US 65536
+
+/*
+ * With stamps of milliseconds, shorter full queues can't be told from those of the way back: ACKs
+ * come in bunches that a millisecond is too long for.
+ */
+#define MLTCP_STAMPS_TELL_US (2 * MLTCP_STAMP_US)
+
+/* ACKs are taken to wait if they do so for this share of a full queue, in so many iterations. */
+#define MLTCP_CROSSED_SHARE 4
+#define MLTCP_CROSSED_FOR 2
+
+/* Clocks drift apart by one part in 2^this at most, 122 in a million. */
+#define MLTCP_DRIFT_SHIFT 13
+
 /* What an ACK says of the round-trip time. */
 struct mltcp_rtt {
 	__u32 now_us; /* time of the ACK on the clock that the sample is of, microseconds, wraps */
@@ -85,6 +105,8 @@ struct mltcp_rtt {
 	__u64 bytes; /* likewise */
 	__u32 outstanding; /* segments that are left; 0: none */
 	__u32 retransmitted; /* segments, ever, by the connection */
+	__u32 stamp; /* the receiver's when it sent the ACK (RFC 7323: TSval); 0: none */
+	__u32 since_us; /* time since the ACK before it, microseconds */
 };
 
 /* Microseconds of the serialisation of what the ACK covers beyond what ACKs usually cover. */
@@ -98,14 +120,91 @@ static inline __u32 mltcp_delay_own(const struct mltcp_delay *d, const struct ml
 	return own < queue_us - queue_us / 4 ? (__u32)own : queue_us - queue_us / 4;
 }
 
+/* Does what the stamps have counted fit to the time that has passed, to a sixteenth? */
+static inline __u8 mltcp_delay_fits(__u32 counted_us, __u32 passed_us)
+{
+	return counted_us - (passed_us - passed_us / 16) <= passed_us / 8;
+}
+
+/* Find out what the receiver's stamps count; way_us holds the time of the one that is kept. */
+static inline void mltcp_delay_find_stamps(struct mltcp_delay *d, const struct mltcp_rtt *s)
+{
+	__u32 counted = s->stamp - d->stamp, passed_us = s->now_us - d->way_us;
+
+	if (d->stamp && passed_us < MLTCP_STAMPS_WITHIN_US)
+		return;
+	if (d->stamp && mltcp_delay_fits(counted, passed_us))
+		d->stamps = MLTCP_STAMPS_US;
+	else if (d->stamp && mltcp_delay_fits(counted * MLTCP_STAMP_US, passed_us))
+		d->stamps = MLTCP_STAMPS_MS;
+	d->stamp = s->stamp;
+	d->way_us = s->now_us;
+	if (d->stamps == MLTCP_STAMPS_US)
+		d->way_us -= s->stamp;
+	else if (d->stamps)
+		d->way_us -= s->stamp * MLTCP_STAMP_US;
+}
+
+/*
+ * The receiver's time stamp in an ACK: how long the way back took beyond the shortest, where the
+ * round trip was longer than the path's least by queue_us (as LEDBAT does it for the way ahead:
+ * RFC 6817).
+ *
+ * Clocks drift apart. That is bounded by the round trip, which is of one clock: a way back is longer
+ * than the shortest by no more than the round trip is. Between times the shortest one is let grow.
+ *
+ * A stamp of milliseconds says when its ACK was sent only at the moment at which it counts on: of
+ * the ACKs with the same stamp the first one tells, and that as exactly as ACKs follow on each
+ * other. What is longer is a queue, and most likely the millisecond began half way between the two.
+ * Any other ACK bounds the queue from both sides, a millisecond apart.
+ */
+static inline void mltcp_delay_back(struct mltcp_delay *d, const struct mltcp_rtt *s,
+				    __u32 queue_us)
+{
+	__u8 fine = d->stamps == MLTCP_STAMPS_US, same = s->stamp == d->stamp;
+	__u32 unit_us = fine ? 1 : MLTCP_STAMP_US, way_us = s->now_us - s->stamp * unit_us;
+	__u32 drift = fine ? MLTCP_DRIFT_SHIFT : MLTCP_DRIFT_SHIFT - 10;
+	__u32 unsure_us = !same && s->since_us < unit_us ? s->since_us : unit_us, late_us;
+
+	if (!s->stamp || (__s32)(s->stamp - d->stamp) < 0)
+		return; /* none, or overtaken */
+	d->way_us += (s->stamp >> drift) - (d->stamp >> drift);
+	d->stamp = s->stamp;
+	late_us = (__s32)(way_us - d->way_us) < 0 ? 0 : way_us - d->way_us;
+	if (late_us > queue_us + unsure_us)
+		late_us = queue_us + unsure_us;
+	d->way_us = way_us - late_us;
+	if (!same && d->crossed)
+		d->back_us = late_us > unsure_us / 2 ? late_us - unsure_us / 2 : 0;
+	else if (d->back_us > late_us)
+		d->back_us = late_us;
+	else if (late_us > d->back_us + unsure_us + MLTCP_QUEUE_MIN_US)
+		d->back_us = late_us - unsure_us / 2;
+	/* Jitter of hosts isn't traffic the other way. */
+	if (d->back_us < MLTCP_QUEUE_MIN_US || d->back_us < d->full_us / MLTCP_CROSSED_SHARE)
+		return;
+	if (!d->crossed)
+		d->standing_us = d->least_us = d->most_us = d->queue_us;
+	d->crossed = MLTCP_CROSSED_FOR;
+}
+
 /* The input of each ACK. */
 static inline void mltcp_delay_rtt(struct mltcp_delay *d, const struct mltcp_rtt *s)
 {
 	__u32 rtt_us = s->rtt_us, sent_us = s->now_us - rtt_us, queue_us;
 
-	if (s->rtt_us <= 0)
+	if (s->rtt_us <= 0) {
+		if (d->stamps && s->stamp)
+			d->stamp = s->stamp; /* it has counted on */
 		return;
+	}
 	queue_us = rtt_us > s->min_us ? rtt_us - s->min_us : 0;
+	if (d->stamps)
+		mltcp_delay_back(d, s, queue_us);
+	else if (s->stamp)
+		mltcp_delay_find_stamps(d, s);
+	if (d->back_us >= MLTCP_QUEUE_MIN_US)
+		queue_us -= d->back_us < queue_us ? d->back_us : queue_us;
 	/* What follows can only make a sample too long. */
 	if (queue_us > d->queue_us) {
 		if (sent_us - d->sent_us + 1 <= 2)
@@ -119,6 +218,37 @@ static inline void mltcp_delay_rtt(struct mltcp_delay *d, const struct mltcp_rtt
 	}
 	d->queue_us = queue_us;
 	d->sent_us = sent_us;
+	if (!d->crossed)
+		return;
+	if (queue_us < d->least_us)
+		d->least_us = queue_us;
+	if (queue_us > d->most_us)
+		d->most_us = queue_us;
+}
+
+/* Can the queue of the way ahead be told from that of the way back? */
+static inline __u8 mltcp_delay_tells(const struct mltcp_delay *d)
+{
+	return d->stamps == MLTCP_STAMPS_US ||
+	       (d->stamps == MLTCP_STAMPS_MS && d->full_us >= MLTCP_STAMPS_TELL_US);
+}
+
+/* The queue to act upon, microseconds. */
+static inline __u32 mltcp_delay_queue(const struct mltcp_delay *d)
+{
+	return d->crossed ? d->standing_us : d->queue_us;
+}
+
+/*
+ * Where ACKs wait in a queue of their own they come in bunches, and so does what they call for: then
+ * only what stays for a round trip is too much (RFC 6817, 2.4.2, and RFC 8289 take a minimum for the
+ * like). To be called when one has passed.
+ */
+static inline void mltcp_delay_passed(struct mltcp_delay *d)
+{
+	d->standing_us = d->least_us;
+	d->least_us = d->queue_us;
+	d->most_us = d->queue_us;
 }
 
 /*
@@ -152,7 +282,8 @@ static inline __u8 mltcp_is_old(__u16 date, __u64 now)
 /* The queue was full at time now, so its delay was what the latest sample said. */
 static inline void mltcp_delay_full(struct mltcp_delay *d, __u64 now, __u32 srtt_us, __u32 min_us)
 {
-	__u32 queue_us = d->queue_us, most = MLTCP_QUEUE_MAX_US;
+	/* What comes in bunches fills the queue only for a moment, which the latest sample may miss. */
+	__u32 queue_us = d->crossed ? d->most_us : d->queue_us, most = MLTCP_QUEUE_MAX_US;
 
 	/* A loss without a queue was none of its making. */
 	if (queue_us < MLTCP_QUEUE_MIN_US)
@@ -176,6 +307,7 @@ static inline void mltcp_delay_full(struct mltcp_delay *d, __u64 now, __u32 srtt
 	d->own_us = d->own_us ? d->own_us - d->own_us / 4 + queue_us / 4 : queue_us;
 	if (d->own_losses < MLTCP_OWN_LOSSES)
 		d->own_losses++;
+	d->most_us = d->queue_us;
 	d->full_date = mltcp_date(now);
 }
 
@@ -192,7 +324,7 @@ static inline void mltcp_delay_full(struct mltcp_delay *d, __u64 now, __u32 srtt
  * have the same slot; then the latest to lose has it. No lock: whoever writes last is right. Only
  * 24 bits of key count, the lowest.
  */
-static inline void mltcp_delay_ask(struct mltcp_delay *d, __u64 now, const __u64 *slot, __u32 key)
+static inline void mltcp_delay_heard(struct mltcp_delay *d, __u64 now, const __u64 *slot, __u32 key)
 {
 	__u64 word = MLTCP_READ_ONCE(*slot);
 	__u32 full_us = word & MLTCP_PATH_US;
@@ -215,6 +347,35 @@ static inline void mltcp_delay_tell(const struct mltcp_delay *d, __u64 *slot, __
 {
 	if (d->full_us)
 		MLTCP_WRITE_ONCE(*slot, (__u64)key << 40 | (__u64)d->full_date << 24 | d->full_us);
+}
+
+/* What is taken for full, where the present queue is longer: nearer to that by an eighth. */
+static inline __u32 mltcp_delay_raised(const struct mltcp_delay *d, __u32 full_us)
+{
+	__u32 most = 2 * full_us < MLTCP_QUEUE_MAX_US ? 2 * full_us : MLTCP_QUEUE_MAX_US;
+	__u32 queue_us = d->queue_us < most ? d->queue_us : most;
+
+	return queue_us > full_us ? full_us + (queue_us - full_us) / 8 : full_us;
+}
+
+/*
+ * To be called with each decision: what is known of the path, in exchange for what the flow sees.
+ *
+ * A queue longer than what was taken for full shows that more is. What a first loss finds is limited
+ * by the smoothed round trip, which slow start leaves behind; and a flow that thinks too little of
+ * the queue yields to everybody, and so never loses again and would never know better.
+ */
+static inline void mltcp_delay_ask(struct mltcp_delay *d, __u64 now, __u64 *slot, __u32 key)
+{
+	__u32 full_us;
+
+	mltcp_delay_heard(d, now, slot, key);
+	full_us = mltcp_delay_raised(d, d->full_us);
+	d->own_us = mltcp_delay_raised(d, d->own_us);
+	if (full_us == d->full_us)
+		return;
+	d->full_us = full_us;
+	mltcp_delay_tell(d, slot, key);
 }
 
 #endif

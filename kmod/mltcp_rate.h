@@ -135,6 +135,7 @@ struct mltcp_rate_job {
 	__u64 total; /* bytes of the burst before it; 0: there was none */
 	__u64 last_ns; /* time of the latest ACK */
 	__u64 gap_ns; /* the shortest silence before an iteration of a flow */
+	__u64 kib_ns; /* the shortest time in which a KiB was delivered; 0: not known */
 	__u32 flows; /* that have begun the present burst */
 	__u32 bursts; /* since the job began */
 	__u32 key; /* of job and path, where they share a table */
@@ -255,6 +256,7 @@ static inline void mltcp_rate_job_ack(struct mltcp_rate_job *j, __u64 now, __u64
 			j->begun = j->acked;
 			j->flows = 0;
 			j->bursts++;
+			j->kib_ns += j->kib_ns / 8; /* routes may change */
 		}
 		MLTCP_ADD(&j->flows, 1);
 	}
@@ -337,13 +339,10 @@ static inline void mltcp_rate_hear(struct mltcp_rate_path *path, __u64 now, __u3
 }
 
 /* What the job's link takes for so many full segments, as far as is known, microseconds. */
-static inline __u32 mltcp_rate_segments_us(const struct mltcp_rate_job *j,
-					   const struct mltcp_flow *f, __u32 mss, __u32 segments)
+static inline __u32 mltcp_rate_segments_us(const struct mltcp_rate_job *j, __u32 mss,
+					   __u32 segments)
 {
-	__u64 ns = (__u64)f->delay.kib_ns * mss * segments >> 10;
-
-	/* The flow knows the time that a KiB takes at its own rate. */
-	return (__u32)mltcp_div64(ns, 1000ULL * (j->flows ? j->flows : 1));
+	return (__u32)mltcp_div64(j->kib_ns * mss * segments >> 10, 1000);
 }
 
 /*
@@ -355,7 +354,7 @@ static inline __u32 mltcp_rate_guess(const struct mltcp_rate_job *j, const struc
 				     const struct mltcp_rate_ack *a)
 {
 	__u32 noise_us = a->min_rtt_us / MLTCP_RATE_NOISE, queue_us = f->delay.queue_us;
-	__u32 segments_us = mltcp_rate_segments_us(j, f, a->mss, MLTCP_RATE_NOISY);
+	__u32 segments_us = mltcp_rate_segments_us(j, a->mss, MLTCP_RATE_NOISY);
 
 	queue_us -= queue_us < segments_us ? queue_us : segments_us;
 	if (noise_us < MLTCP_QUEUE_MIN_US)
@@ -370,7 +369,7 @@ static inline __u32 mltcp_rate_accepts(const struct mltcp_rate_params *p,
 				       const struct mltcp_rate_ack *a)
 {
 	__u32 most = a->min_rtt_us / MLTCP_RATE_RTT_SHARE;
-	__u32 least = mltcp_rate_segments_us(j, f, a->mss, MLTCP_RATE_SEGMENTS);
+	__u32 least = mltcp_rate_segments_us(j, a->mss, MLTCP_RATE_SEGMENTS);
 
 	if (most < p->target_us)
 		most = p->target_us;
@@ -386,6 +385,15 @@ static inline __u64 mltcp_rate_least(const struct mltcp_rate_job *j, __u32 mss, 
 				  MLTCP_RATE_PAUSE_US * (__u64)(j->flows ? j->flows : 1));
 
 	return least < (__u64)MLTCP_CWND_MIN * mss ? least : (__u64)MLTCP_CWND_MIN * mss;
+}
+
+/* So many bytes were delivered within so many microseconds. */
+static inline void mltcp_rate_note(struct mltcp_rate_job *j, __u64 delivered, __u64 interval_us)
+{
+	__u64 kib_ns = mltcp_div64(interval_us * 1000 << 10, delivered);
+
+	if (!j->kib_ns || kib_ns < j->kib_ns)
+		j->kib_ns = kib_ns;
 }
 
 /* The window after so many bytes that the job delivered within so many microseconds, bytes. */
@@ -418,9 +426,8 @@ static inline __u64 mltcp_rate_step(const struct mltcp_rate *r, const struct mlt
  * (mltcp_rate_pacing()), so that less than two segments can be sent in a round trip.
  */
 static inline __u32 mltcp_rate_window(struct mltcp_rate *r, const struct mltcp_rate_params *p,
-				      const struct mltcp_rate_path *path,
-				      const struct mltcp_rate_job *j, const struct mltcp_flow *f,
-				      const struct mltcp_rate_ack *a)
+				      const struct mltcp_rate_path *path, struct mltcp_rate_job *j,
+				      const struct mltcp_flow *f, const struct mltcp_rate_ack *a)
 {
 	__u64 passed_ns = a->now - r->stepped_ns, passed_us, delivered;
 	__u32 rtt_us = mltcp_rate_rtt(path, a->min_rtt_us);
@@ -441,6 +448,7 @@ static inline __u32 mltcp_rate_window(struct mltcp_rate *r, const struct mltcp_r
 	passed_us = mltcp_div64(passed_ns, 1000);
 	delivered = j->acked - r->stepped_bytes;
 	if (passed_us >= rtt_us && delivered >= a->mss) {
+		mltcp_rate_note(j, delivered, passed_us);
 		r->window = mltcp_rate_step(r, p, path, j, f, a, delivered, passed_us);
 		r->rtt_us = rtt_us;
 		r->stepped_ns = a->now;

@@ -104,24 +104,38 @@ struct mltcp_tag {
 
 /* Flags of a flow. */
 #define MLTCP_RARELY 0x07 /* it yields in one iteration of 2^this */
-#define MLTCP_TWO_WAY 0x08 /* it received much in the iteration before this one */
+#define MLTCP_TWO_WAY 0x08 /* its connection carries much the other way, too */
 #define MLTCP_IN_VAIN 0x10 /* it has yielded as long as it may in this one, to no end */
 
-/* What a flow knows of the queue on its path, see mltcp_delay.h. */
+/* What the receiver's time stamps count. */
+enum mltcp_stamps {
+	MLTCP_STAMPS_UNKNOWN, /* there are none, or they count something else */
+	MLTCP_STAMPS_MS,
+	MLTCP_STAMPS_US
+};
+
+/* What a flow knows of the queue on its path, see mltcp_delay.h. Each ACK needs the first nine. */
 struct mltcp_delay {
 	__u32 queue_us; /* queueing delay of the latest sample that says it, microseconds */
-	__u32 sent_us; /* when what that sample is of was sent, microseconds, wraps */
-	__u32 kib_ns; /* shortest time in which a KiB was acknowledged, nanoseconds; 0: unknown */
+	__u32 standing_us; /* what of it stays for a round trip where ACKs come in bunches */
+	__u32 least_us; /* the shortest queue for about a round trip, microseconds */
+	__u32 most_us; /* the longest for as long, microseconds */
+	__u32 sent_us; /* when what the sample is of was sent, microseconds, wraps */
+	__u32 stamp; /* the receiver's, of the latest ACK; MLTCP_STAMPS_UNKNOWN: of an earlier one */
+	__u32 way_us; /* shortest way back, by clocks that have nothing in common, microseconds */
+	__u32 back_us; /* queueing delay of the way back, microseconds */
 	__u32 full_us; /* delay of the path's full queue, from losses, microseconds; 0: unknown */
-	__u32 own_us; /* the same from the flow's own losses alone */
+	__u32 kib_ns; /* shortest time in which a KiB was acknowledged, nanoseconds; 0: unknown */
+	__u32 own_us; /* as full_us, from the flow's own losses alone */
 	__u16 full_date; /* of full_us, in units of 2^30 ns, wraps */
-	__u8 own_losses; /* that own_us is of, at most MLTCP_OWN_LOSSES */
-	__u8 pad;
+	__u8 own_losses : 4; /* that own_us is of, at most MLTCP_OWN_LOSSES */
+	__u8 stamps : 4; /* enum mltcp_stamps */
+	__u8 crossed; /* iterations until a queue on the way back is forgotten */
 };
 
 /*
  * State of one flow. Written by the congestion control only. What each ACK needs comes first: with
- * the four pointers that the module has before it that fills two cache lines.
+ * the 24 bytes that the module has before it that fills two cache lines.
  */
 struct mltcp_flow {
 	/* where the flow is */
@@ -130,7 +144,6 @@ struct mltcp_flow {
 	__u64 last_ns; /* time of the latest ACK, CLOCK_MONOTONIC */
 	__u64 next_ns; /* time at which to decide anew; the largest number: none */
 	__u64 send_ns; /* time at which sending last began with nothing outstanding */
-	struct mltcp_delay delay;
 	/* what follows from it, decided at every MLTCP_STEPS-th of the burst */
 	__u32 gain; /* F, fixed point; MLTCP_ONE: the base's own increase */
 	__u32 free_gain; /* F while the queue is short, fixed point */
@@ -138,6 +151,7 @@ struct mltcp_flow {
 	__u32 yield_us; /* queueing delay above which the flow yields, microseconds; 0: it doesn't */
 	__u32 resume_ssthresh; /* slow-start threshold to have back after yielding; 0: not yielding */
 	__u32 acks; /* since the flow was tagged */
+	struct mltcp_delay delay;
 	/* what follows isn't looked at by every ACK */
 	__u64 shrink_ns; /* time of the latest shrink */
 	__u64 start_bytes; /* acked_bytes where the iteration starts */
@@ -147,10 +161,8 @@ struct mltcp_flow {
 	__u32 job; /* job the state belongs to, 0: none */
 	__u32 iteration; /* from 1; 0 before the first ACK */
 	__u32 ratio; /* share of total_bytes acknowledged at the latest step, at most MLTCP_ONE */
-	__u32 keep; /* share of the window kept after a loss, fixed point; 0: the base's own */
 	__u32 full_cwnd; /* window at which yielding began, segments */
 	__u32 idle_us; /* the gap that came before this iteration; gap_ns for the first one */
-	__u32 received_kib; /* tcp_sock::bytes_received where the iteration starts, KiB, wraps */
 	/* learned, unless the job says it; sizes in KiB, running ones from 0 on again after 4 TiB */
 	__u32 total_kib; /* an iteration's; 0: not learned */
 	__u32 gap_us; /* usual length of the gaps that count, microseconds; 0: none seen */
@@ -166,7 +178,7 @@ struct mltcp_flow {
 	__u8 confidence; /* in what was learned; below MLTCP_CONFIDENT it isn't used */
 	__u8 active; /* 1: the iteration is known, the algorithm acts; 0: the flow is its base */
 	__u8 flags; /* MLTCP_RARELY, MLTCP_TWO_WAY, MLTCP_IN_VAIN */
-	__u16 pad;
+	__u16 keep; /* share of the window kept after a loss, fixed point; 0: the base's own */
 	/* for reports, as of the latest step; exact where an iteration ends: retransmits */
 	__u32 cwnd; /* segments */
 	__u32 srtt_us; /* microseconds */

@@ -72,7 +72,9 @@ def run_together(
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     environment = Environment(folder)
-    replace_file(folder / "experiment.yaml", yaml.safe_dump(describe(setting)).encode())
+    replace_file(
+        folder / "experiment.yaml", yaml.safe_dump(describe(setting), sort_keys=False).encode()
+    )
     remove_leftovers()
     ours = {cc for cc in setting.congestion_controls if cc.startswith("mltcp")}
     iterations: list[dict[str, Any]] = []

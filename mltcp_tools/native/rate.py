@@ -13,7 +13,7 @@ struct mltcp_hop { uint64_t seen_ns, waits_ns; uint32_t busy, pad; };
 struct mltcp_rate_params { uint32_t target_us, low, add_bytes, host; };
 struct mltcp_rate_path { uint64_t heard_ns; uint32_t busy, queue_us, key, pad; };
 struct mltcp_rate_job {
-    uint64_t acked, begun, total, last_ns, gap_ns;
+    uint64_t acked, begun, total, last_ns, gap_ns, kib_ns;
     uint32_t flows, bursts, key, pad;
 };
 struct mltcp_rate {
@@ -44,7 +44,7 @@ uint32_t mltcp_rate_accepts(const struct mltcp_rate_params *p, const struct mltc
                             const struct mltcp_flow *f, const struct mltcp_rate_ack *a);
 uint64_t mltcp_rate_least(const struct mltcp_rate_job *j, uint32_t mss, uint32_t rtt_us);
 uint32_t mltcp_rate_window(struct mltcp_rate *r, const struct mltcp_rate_params *p,
-                           const struct mltcp_rate_path *path, const struct mltcp_rate_job *j,
+                           const struct mltcp_rate_path *path, struct mltcp_rate_job *j,
                            const struct mltcp_flow *f, const struct mltcp_rate_ack *a);
 uint64_t mltcp_rate_pacing(const struct mltcp_rate *r);
 void mltcp_rate_lose(struct mltcp_rate *r);

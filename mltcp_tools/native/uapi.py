@@ -146,20 +146,21 @@ struct mltcp_tag {
     uint64_t home;
 };
 struct mltcp_delay {
-    uint32_t queue_us, sent_us, kib_ns, full_us, own_us;
+    uint32_t queue_us, standing_us, least_us, most_us, sent_us, stamp, way_us, back_us;
+    uint32_t full_us, kib_ns, own_us;
     uint16_t full_date;
-    uint8_t own_losses, pad;
+    uint8_t own_losses : 4, stamps : 4, crossed;
 };
 struct mltcp_flow {
     uint64_t acked_bytes, next_bytes, last_ns, next_ns, send_ns;
-    struct mltcp_delay delay;
     uint32_t gain, free_gain, carry, yield_us, resume_ssthresh, acks;
+    struct mltcp_delay delay;
     uint64_t shrink_ns, start_bytes, start_ns, step_bytes, step_ns;
-    uint32_t job, iteration, ratio, keep, full_cwnd, idle_us, received_kib;
+    uint32_t job, iteration, ratio, full_cwnd, idle_us;
     uint32_t total_kib, gap_us, inner_us, piece_kib;
     uint32_t longer_us, longer_ms, longer_kib, longer_size, pieces[6];
     uint8_t piece_gaps[6], piece_count, confidence, active, flags;
-    uint16_t pad;
+    uint16_t keep;
     uint32_t cwnd, srtt_us, retransmits, start_retransmits, losses, yields;
 };
 struct mltcp_event {

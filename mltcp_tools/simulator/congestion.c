@@ -95,12 +95,6 @@ static void reno(struct flow *flow, uint32_t acked)
 		flow->cwnd = flow->window;
 }
 
-/* Which way the flow sends: 1 for those that answer. */
-static uint32_t way_of(const struct flow *flow)
-{
-	return flow->number >= flow->job->spec->flows;
-}
-
 static struct mltcp_rate_ack ack_of(const struct flow *flow)
 {
 	return (struct mltcp_rate_ack){
@@ -114,7 +108,7 @@ static struct mltcp_rate_ack ack_of(const struct flow *flow)
 /* Set the window by the network's feedback; false where there is none. */
 static bool follow(struct flow *flow)
 {
-	struct way *way = &flow->job->ways[way_of(flow)];
+	struct way *way = flow->way;
 	struct mltcp_rate_ack ack = ack_of(flow);
 	uint32_t window;
 
@@ -186,14 +180,13 @@ void hear(struct sim *sim, struct flow *flow, uint16_t said)
 	const struct sim_job *spec = flow->job->spec;
 
 	if (said && spec->follows && !spec->rate.host)
-		mltcp_rate_hear(&flow->job->ways[way_of(flow)].path, sim->now, said,
-				flow->min_rtt_ns / 1000);
+		mltcp_rate_hear(&flow->way->path, sim->now, said, flow->min_rtt_ns / 1000);
 }
 
 /* The host's own estimate of the path, from the flow's round trips. */
 static void guess(struct sim *sim, struct flow *flow)
 {
-	struct way *way = &flow->job->ways[way_of(flow)];
+	struct way *way = flow->way;
 	struct mltcp_rate_ack ack = ack_of(flow);
 
 	mltcp_rate_hear(&way->path, sim->now, mltcp_rate_guess(&way->sent, &flow->mltcp, &ack),
@@ -214,10 +207,10 @@ void last_report(struct sim *sim, struct flow *flow)
 
 /*
  * Every ACK, before the window is looked at. sent_ns: when the latest segment that it delivered was
- * sent, 0 where that can't be told; segments, acked: what it acknowledged.
+ * sent, 0 where that can't be told; segments, acked: what it acknowledged; stamp: the receiver's.
  */
 void account(struct sim *sim, struct flow *flow, uint64_t sent_ns, uint32_t segments,
-	     uint64_t acked)
+	     uint64_t acked, uint32_t stamp)
 {
 	const struct mltcp_params *params = &flow->job->spec->params;
 	struct mltcp_flow *state = &flow->mltcp;
@@ -229,6 +222,8 @@ void account(struct sim *sim, struct flow *flow, uint64_t sent_ns, uint32_t segm
 		.bytes = acked,
 		.outstanding = flow->nxt - flow->una,
 		.retransmitted = flow->retransmits,
+		.stamp = stamp,
+		.since_us = mltcp_since_us(state, sim->now),
 	};
 
 	bool begins = false;
@@ -240,9 +235,8 @@ void account(struct sim *sim, struct flow *flow, uint64_t sent_ns, uint32_t segm
 		mltcp_begin(state, params, sim->now, flow->peer ? flow->peer->received_bytes : 0);
 		begins = true;
 	}
-	mltcp_rate_job_ack(&flow->job->ways[way_of(flow)].sent, sim->now,
-			   flow->acked_bytes - state->acked_bytes, begins,
-			   1000ULL * state->idle_us);
+	mltcp_rate_job_ack(&flow->way->sent, sim->now, flow->acked_bytes - state->acked_bytes,
+			   begins, 1000ULL * state->idle_us);
 	mltcp_delay_rtt(&state->delay, &rtt);
 	if (mltcp_on_ack(state, sim->now, flow->acked_bytes)) {
 		note(flow);

@@ -52,6 +52,7 @@ struct event {
 		said; /* what the worst link told the segment, see mltcp_hop_pass(); ACK: returned */
 	uint32_t owner; /* number of the job (BURST, SAMPLE, COMPUTED), link (SENT), else flow */
 	uint32_t marks; /* ACK: marked segments among those that it is the first to acknowledge */
+	uint32_t stamp; /* ACK: of the receiver's clock, 0: none */
 	uint64_t seq; /* of a segment; ACK: the first that is still missing; COMPUTED: the task */
 	uint64_t news[2]; /* ACK: segments that came behind a missing one, as SACK blocks say */
 };
@@ -84,6 +85,12 @@ struct message {
 	uint64_t begin, end; /* the first segment, the first one beyond it */
 	uint64_t task; /* of the run: iteration * tasks + number */
 	uint32_t bytes;
+};
+
+/* What the flows of a job that send one way know together. */
+struct way {
+	struct mltcp_rate_path path;
+	struct mltcp_rate_job sent;
 };
 
 /* A connection, both its ends. Sequence numbers count segments, windows and flights as well. */
@@ -146,19 +153,18 @@ struct flow {
 	uint32_t quick_acks; /* segments yet to be acknowledged at once */
 	uint64_t last_received_ns, delayed_ack_ns, join_ns; /* 0: none */
 
+	uint64_t clock_ns; /* the receiver's clock at the start of the run */
+	double clock_rate; /* how fast it goes */
+
 	uint16_t said; /* what the worst link has told the latest segment that asked; 0: returned */
 	uint64_t asked_ns; /* when the latest segment that asked was sent */
 	__u64 *path; /* what flows of the job on this path tell each other */
 	__u64 own_path; /* with tasks, no other flow is on it */
+	struct way *way; /* likewise for mltcp_rate.h */
+	struct way own_way;
 
 	struct mltcp_flow mltcp;
 	struct mltcp_rate rate;
-};
-
-/* What the flows of a job that send one way know together. */
-struct way {
-	struct mltcp_rate_path path;
-	struct mltcp_rate_job sent;
 };
 
 struct job {
@@ -224,6 +230,7 @@ void wait_for_turn(struct sim *sim, uint32_t number, struct flow *flow, const st
 void send_next(struct sim *sim, uint32_t number);
 
 /* receiver.c */
+void start_receiver(const struct sim *sim, struct flow *flow);
 void receive(struct sim *sim, struct flow *flow, uint64_t seq, bool marked);
 void delayed_ack(struct sim *sim, struct flow *flow);
 void joined(struct sim *sim, struct flow *flow);
@@ -255,7 +262,7 @@ void avoid_congestion(struct flow *flow, uint32_t acked);
 void begin_sending(struct sim *sim, struct flow *flow);
 void hear(struct sim *sim, struct flow *flow, uint16_t said);
 void account(struct sim *sim, struct flow *flow, uint64_t sent_ns, uint32_t segments,
-	     uint64_t acked);
+	     uint64_t acked, uint32_t stamp);
 void last_report(struct sim *sim, struct flow *flow);
 
 /* patterns.c */

@@ -171,12 +171,14 @@ static void connect_flow(struct sim *sim, struct job *job, struct flow *flow, ui
 	flow->back = answering ? spec->ahead : spec->back;
 	flow->back_count = answering ? spec->ahead_count : spec->back_count;
 	flow->path = &job->path;
+	flow->way = &job->ways[answering];
 	if (spec->tasks) {
 		flow->ahead = spec->paths[number].ahead;
 		flow->ahead_count = spec->paths[number].ahead_count;
 		flow->back = spec->paths[number].back;
 		flow->back_count = spec->paths[number].back_count;
 		flow->path = &flow->own_path;
+		flow->way = &flow->own_way;
 	}
 	if (spec->both)
 		flow->peer = &job->flows[(number + spec->flows) % (2 * spec->flows)];
@@ -184,6 +186,7 @@ static void connect_flow(struct sim *sim, struct job *job, struct flow *flow, ui
 	flow->mss = sim->options->mss;
 	flow->segments = zeroed(flow->window, sizeof(*flow->segments));
 	start_sender(sim, flow);
+	start_receiver(sim, flow);
 }
 
 static void set_up(struct sim *sim, const struct sim_job *specs)

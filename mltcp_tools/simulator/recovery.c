@@ -179,8 +179,8 @@ void receive_ack(struct sim *sim, struct flow *flow, const struct event *ack)
 		flow->backoff = 0;
 	hear(sim, flow, ack->said);
 	if (news.delivered)
-		account(sim, flow, news.latest_ns, flow->una - una,
-			flow->acked_bytes - acked_bytes);
+		account(sim, flow, news.latest_ns, flow->una - una, flow->acked_bytes - acked_bytes,
+			ack->stamp);
 	if (flow->recovery == OPEN)
 		answer_to_probe(flow, ack);
 	count_marks(flow, news.delivered, ack->marks);

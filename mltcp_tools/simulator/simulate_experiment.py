@@ -29,7 +29,13 @@ def simulate_experiment(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "experiment.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
     environment = Environment(folder)
-    environment.add(simulated=True, mtu=settings.mtu, join_s=settings.join_s, rtt_s=settings.rtt_s)
+    environment.add(
+        simulated=True,
+        mtu=settings.mtu,
+        join_s=settings.join_s,
+        rtt_s=settings.rtt_s,
+        stamps_s=settings.stamps_s,
+    )
     outcome = "interrupted"
     try:
         _simulate(experiment, folder, settings)

@@ -128,7 +128,7 @@ def test_on_equal_links_a_ring_does_it_and_what_it_sums_is_what_counts() -> None
 
     for array in Ranks(3).run(work):
         assert (array == 6).all()
-    assert sorted(rung) == [0, 1, 2]
+    assert set(rung) == {0, 1, 2}  # more than once where a trial was held
     assert ring_s(Links.star(np.full(4, 100e6)), SIZE) == pytest.approx(1.5 * SIZE * 8 / 100e6)
 
 

@@ -292,7 +292,7 @@ def test_the_share_kept_after_a_loss_grows_with_the_ratio() -> None:
     assert kept in ([10, 29, 48, 87], [9, 29, 48, 87])
 
 
-@given(st.integers(0, U32), ratios)
+@given(st.integers(0, U32), st.integers(0, lib.MLTCP_KEEP_MAX))
 def test_a_loss_never_leaves_less_than_the_smallest_window(cwnd: int, keep: int) -> None:
     flow = make_flow()
     flow.keep = keep
@@ -355,19 +355,43 @@ def test_where_yielding_is_in_vain_it_is_tried_ever_more_rarely() -> None:
     assert [i for i, one in enumerate(later, start=97) if one] == list(range(128, 140))
 
 
-@pytest.mark.parametrize(("received", "yields"), [(0, True), (100_000, True), (200_000, False)])
-def test_a_flow_that_receives_much_does_not_yield(received: int, yields: bool) -> None:
-    """Its RTT holds the queue of what comes towards it; it received in the iteration before."""
+@pytest.mark.parametrize(
+    ("received", "stamps", "full_us", "yields"),
+    [
+        (0, "UNKNOWN", 1000, True),
+        (100_000, "UNKNOWN", 1000, True),
+        (200_000, "UNKNOWN", 1000, False),
+        (200_000, "MS", 1000, False),
+        (200_000, "MS", 2000, True),
+        (200_000, "US", 1000, True),
+    ],
+)
+def test_a_flow_that_receives_much_yields_only_if_stamps_tell_the_way_back(
+    received: int, stamps: str, full_us: int, yields: bool
+) -> None:
+    """Else its RTT is all there is, and that holds the queue of what comes towards it."""
     params, flow = make_params(), make_flow()
-    flow.delay.full_us = 1000
-    lib.mltcp_begin(flow, params, 0, 5_000_000)
+    flow.delay.full_us = full_us
+    flow.delay.stamps = getattr(lib, f"MLTCP_STAMPS_{stamps}")
     flow.acked_bytes = 1_000_000
     flow.send_ns = 100 * MS
-    lib.mltcp_begin(flow, params, 100 * MS, 5_000_000 + received)
-    sample_rtt(flow, 101 * MS, 2000, 0)
+    lib.mltcp_begin(flow, params, 100 * MS, received)
+    sample_rtt(flow, 101 * MS, 4000, 0)
     lib.mltcp_on_ack(flow, 101 * MS, 1_000_000)
     lib.mltcp_decide(flow, params, ALL, 101 * MS)
     assert bool(lib.mltcp_must_yield(flow)) == yields
+
+
+def test_where_acks_wait_only_a_standing_queue_is_yielded_to_and_by_no_more_than_it() -> None:
+    flow = behind_and_ahead(sent=0, rtt_us=1100)
+    flow.delay.crossed = 1
+    flow.delay.standing_us = 0
+    flow.delay.least_us = flow.yield_us + 100
+    flow.last_ns = 5 * MS
+    assert avoid(flow, 100, 60, srtt_us=1000) == (True, 90, 60)
+    flow.last_ns += 2 * MS
+    flow.delay.least_us = 0  # it was short for a moment of that
+    assert avoid(flow, 90, 60, srtt_us=1000)[:2] == (False, 90)
 
 
 def test_yielding_shrinks_once_per_rtt_and_ends_with_slow_start_back() -> None:
@@ -489,6 +513,7 @@ def test_what_a_burst_has_not_taken_back_the_next_one_does() -> None:
 def begin_small(flow: Any, cwnd: int, ssthresh: int, srtt_us: int, min_us: int) -> tuple[int, int]:
     """Window and threshold with which sending begins anew."""
     window, threshold = ffi.new("uint32_t *", cwnd), ffi.new("uint32_t *", ssthresh)
+    flow.cwnd = flow.cwnd or cwnd
     lib.mltcp_begin_small(flow, srtt_us, min_us, window, threshold)
     return window[0], threshold[0]
 
@@ -502,6 +527,14 @@ def test_an_iteration_begins_with_what_the_path_holds_and_has_the_rest_when_the_
     assert avoid(flow, 10, 10)[2] == 10
     flow.delay.queue_us = 0
     assert avoid(flow, 10, 10, srtt_us=100)[2] == 80
+
+
+def test_a_window_that_the_base_has_restarted_is_not_made_smaller_still() -> None:
+    """With long round trips the path holds more than the base begins with after a pause."""
+    flow = behind_and_ahead(sent=1_000_000, rtt_us=700)
+    flow.cwnd = 80
+    assert begin_small(flow, 20, 60, srtt_us=800, min_us=200) == (20, 60)
+    assert begin_small(flow, 21, 60, srtt_us=800, min_us=200) == (20, 20)
 
 
 @pytest.mark.parametrize(("cwnd", "left"), [(8, 4), (4, 4), (3, 3)])

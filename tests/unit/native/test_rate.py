@@ -163,7 +163,8 @@ def test_it_goes_on_from_what_a_loss_has_left() -> None:
 
 def test_a_waiting_flow_sends_less_than_a_segment_in_a_round_trip() -> None:
     """But a packet in two milliseconds, over all flows of the job."""
-    flow = Flow(cwnd=2, job=ffi.new("struct mltcp_rate_job *", {"flows": 4}))
+    job = ffi.new("struct mltcp_rate_job *", {"flows": 4, "kib_ns": NS_PER_KIB})
+    flow = Flow(cwnd=2, job=job)
     now = MS
     flow.hear(now, 1.0, 1000)
     flow.ack(now, MSS)
@@ -216,20 +217,21 @@ def test_its_loss_is_counted_once() -> None:
 
 def test_a_slow_link_has_room_for_some_segments() -> None:
     """At 10 Mbit/s three full segments take 3.5 ms, which no shorter queue could hold."""
-    flow = Flow(job=ffi.new("struct mltcp_rate_job *", {"flows": 2}))
+    flow = Flow()
     flow.mltcp.ratio = ONE
     assert flow.accepts() == pytest.approx(200, abs=1)
-    flow.mltcp.delay.kib_ns = 2 * 819_200  # each of the two flows has half of the link
+    flow.hear(MS, 1.0, 0)
+    flow.ack(MS, MSS)
+    flow.ack(MS + 10 * MS, 12_500)
     assert flow.accepts() == pytest.approx(3 * MSS * 8 / 10, rel=0.01)
 
 
 @given(st.integers(0, 2**20), st.integers(0, 10**6), st.integers(0, 10**6))
 def test_a_guess_is_a_hops_word(queue_us: int, min_rtt_us: int, kib_ns: int) -> None:
     """Full segments take a while on each link; what is left of the round trip is queue."""
-    delay = {"queue_us": queue_us, "kib_ns": kib_ns}
-    flow = ffi.new("struct mltcp_flow *", {"delay": delay})
+    flow = ffi.new("struct mltcp_flow *", {"delay": {"queue_us": queue_us}})
     ack = ffi.new("struct mltcp_rate_ack *", {"mss": MSS, "min_rtt_us": min_rtt_us})
-    said = lib.mltcp_rate_guess(ffi.new("struct mltcp_rate_job *", {"flows": 1}), flow, ack)
+    said = lib.mltcp_rate_guess(ffi.new("struct mltcp_rate_job *", {"kib_ns": kib_ns}), flow, ack)
     assert said < 1 << 16
     queue_us -= min(queue_us, 2 * MSS * kib_ns // 1024 // 1000)
     certain = queue_us > max(50, min_rtt_us // 16)

@@ -240,6 +240,31 @@ def test_both_ways_at_once_take_what_one_way_takes() -> None:
     assert first < second < 1.2 * first
 
 
+@pytest.mark.parametrize("stamps", [1e-3, 1e-6])
+def test_where_no_ack_waits_time_stamps_change_nothing(stamps: float) -> None:
+    """Receivers' clocks run 0.01 % too fast or too slow, and that is no queue either."""
+    without = simulate(LINK, jobs(mltcp=params()), seed=1, stamps=0)
+    assert times(simulate(LINK, jobs(mltcp=params()), seed=1, stamps=stamps)) == times(without)
+
+
+def test_with_time_stamps_jobs_that_send_both_ways_yield_and_are_faster() -> None:
+    links = [Link(200e6, 150_000, 100e-6)] * 2
+    pair = [
+        PacketJob(0.03 * n, [0.12 + 0.003 * ((n + i) % 5) for i in range(20)], [[2_500_000]] * 20,
+            params=params(), back=(1,), both=True)
+        for n in range(2)
+    ]  # fmt: skip
+    mean = {
+        stamps: np.mean([
+            (of_job["end_ns"] - of_job["start_ns"]).mean()
+            for of_job in simulate(links, pair, seed=1, stamps=stamps).bursts
+        ])
+        for stamps in (0, 1e-3, 1e-6)
+    }  # fmt: skip
+    assert mean[1e-3] < 0.9 * mean[0]
+    assert mean[1e-6] < 0.9 * mean[0]
+
+
 def test_with_chunks_each_end_waits_for_the_other() -> None:
     """On a long path every chunk takes a round trip, whatever the window is."""
     links = [Link(1e9, 1_000_000, 20e-3)] * 2

@@ -1,0 +1,57 @@
+"""`mltcp collectives` as people run it: the documents it prints and the folder it leaves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mltcp_tools.runs.run import load_run
+
+COMMAND = (sys.executable, "-m", "mltcp_tools.cli.main", "collectives")
+ALGORITHMS = ["gloo", "aggregated", "omnireduce", "sparse", "adaptive"]
+
+
+def run(*arguments: str) -> str:
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=550)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _bound_s(algorithm: str, ranks: int) -> float:
+    """400 kB once over 200 Mbit/s where an aggregator helps, else 2(n-1)/n times."""
+    crossings = 1 if algorithm in ("aggregated", "omnireduce") else 2 * (ranks - 1) / ranks
+    return 400_000 * 8 / 200e6 * crossings
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_all_algorithms_are_compared_and_right(ranks: int) -> None:
+    words = f"bench --namespaces {ranks} --rate 200mbit --size 400kB --repeats 1 --json"
+    document = json.loads(run(*words.split()))
+    assert document["schema"] == "mltcp-collectives-bench/1"
+    assert document["rates"] == [200_000_000] * ranks
+    assert [row["algorithm"] for row in document["rows"]] == ALGORITHMS
+    for row in document["rows"]:
+        assert row["correct"]
+        assert row["identical"]
+        assert row["bytes"] == 400_000
+        assert row["ranks"] == ranks
+        assert row["bound_s"] == pytest.approx(_bound_s(row["algorithm"], ranks))
+
+
+@pytest.mark.full
+def test_jobs_that_share_links_leave_a_run_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    words = "together --ranks 2 --iterations 6 -a gloo,aggregated --cc cubic,mltcp --json -o"
+    document = json.loads(run(*words.split(), str(folder)))
+    assert document["schema"] == "mltcp-collectives-together/1"
+    arms = [(row["collective"], row["congestion_control"]) for row in document["rows"]]
+    assert arms == [(a, cc) for a in ("gloo", "aggregated") for cc in ("cubic", "mltcp")]
+    assert all(row["iteration_s"] > row["communication_s"] > 0 for row in document["rows"])
+    loaded = load_run(folder)
+    assert loaded.arm_names == [f"{each}-{cc}" for each, cc in arms]
+    assert len(loaded.iterations) == len(loaded.bursts) == 4 * 2 * 6
+    assert (folder / "together.md").read_text().count("\n") == 6
