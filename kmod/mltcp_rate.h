@@ -388,13 +388,15 @@ static inline __u32 mltcp_rate_accepts(const struct mltcp_rate_params *p,
 	return mltcp_scale(most, mltcp_between(p->low, MLTCP_ONE, mltcp_rate_progress(j, f)));
 }
 
-/* The smallest window, bytes. */
+/* The smallest window, bytes, 1 at least: from none there would be no way back. */
 static inline __u64 mltcp_rate_least(const struct mltcp_rate_job *j, __u32 mss, __u32 rtt_us)
 {
 	__u64 least = mltcp_div64((__u64)mss * rtt_us,
 				  MLTCP_RATE_PAUSE_US * (__u64)(j->flows ? j->flows : 1));
 
-	return least < (__u64)MLTCP_CWND_MIN * mss ? least : (__u64)MLTCP_CWND_MIN * mss;
+	if (least > (__u64)MLTCP_CWND_MIN * mss)
+		least = (__u64)MLTCP_CWND_MIN * mss;
+	return least ? least : 1;
 }
 
 /* So many bytes were delivered within so many microseconds. */
@@ -442,8 +444,12 @@ static inline __u32 mltcp_rate_window(struct mltcp_rate *r, const struct mltcp_r
 	__u64 passed_ns = a->now - r->stepped_ns, passed_us, delivered;
 	__u32 rtt_us = mltcp_rate_rtt(path, a->min_rtt_us);
 
-	/* After a pause the path may be another one, and what was delivered says nothing. */
-	if (!r->follows || r->bursts != j->bursts || passed_ns > MLTCP_RATE_KEPT_NS) {
+	/*
+	 * After a pause the path may be another one, and what was delivered says nothing; nor does it
+	 * where the job's slot, or the job, is another one since.
+	 */
+	if (!r->follows || r->bursts != j->bursts || passed_ns > MLTCP_RATE_KEPT_NS ||
+	    j->acked < r->stepped_bytes) {
 		r->follows = 1;
 		r->bursts = j->bursts;
 		r->window = (__u64)a->cwnd * a->mss;

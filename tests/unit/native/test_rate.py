@@ -225,6 +225,32 @@ def test_what_is_heard_after_the_ack_came_is_fresh(ahead_ns: int) -> None:
     assert (job.bursts, job.flows) == (1, 2)
 
 
+def test_no_window_is_so_small_that_it_stays() -> None:
+    """Many flows on a path of some microseconds: a share of a segment in a round trip is none."""
+    job = ffi.new("struct mltcp_rate_job *", {"flows": 100})
+    assert lib.mltcp_rate_least(job, MSS, 5) == 1
+    flow = Flow(min_rtt_us=5, job=job, cwnd=1)
+    flow.state.follows, flow.state.stepped_ns, flow.state.cwnd = 1, MS, 1
+    for step in range(1, 40):
+        now = MS + step * 100 * US
+        flow.hear(now, 0.5, 0)
+        flow.ack(now, 100 * MSS)
+    assert flow.state.window > MSS
+
+
+def test_a_job_whose_slot_was_lost_delivered_nothing() -> None:
+    """What it had delivered is less than before, which is no reason for another window."""
+    flow = Flow()
+    flow.hear(MS, 0.9, 0)
+    flow.ack(MS, 1000 * MSS)
+    flow.job = ffi.new("struct mltcp_rate_job *", {"flows": 1})
+    flow.hear(2 * MS, 0.9, 0)
+    assert flow.ack(2 * MS, MSS) == 10
+    assert flow.state.window == 10 * MSS
+    assert flow.job.kib_ns == 0
+    assert flow.state.stepped_bytes == MSS
+
+
 def test_its_loss_is_counted_once() -> None:
     flow = Flow()
     lib.mltcp_rate_lose(flow.state)
