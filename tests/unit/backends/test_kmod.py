@@ -242,7 +242,7 @@ MODPROBE = "modprobe: ERROR: could not insert 'tcp_mltcp': "
     ("said", "kind", "says"),
     [
         ("rmmod: ERROR: Module tcp_mltcp is in use", BusyError, "in use"),
-        (INSMOD + "File exists", BusyError, "already"),
+        (INSMOD + "File exists", BusyError, "could not be loaded"),
         (
             INSMOD + "Key was rejected by service",
             HostError,
