@@ -15,6 +15,9 @@
 #define KIND_TYPE_TAG 18
 #define KIND_ENUM64 19
 
+/* Bytes of the header that all versions have. */
+#define HEADER_LEN offsetofend(struct btf_header, str_len)
+
 struct btf_file {
 	void *data;
 	u32 size;
@@ -56,8 +59,8 @@ static bool open_btf(const char *name, struct btf_file *file)
 	if (!file->data)
 		return false;
 	file->header = header = file->data;
-	return file->size > sizeof(*header) && header->magic == BTF_MAGIC &&
-	       header->hdr_len >= sizeof(*header) &&
+	return file->size > HEADER_LEN && header->magic == BTF_MAGIC &&
+	       header->hdr_len >= HEADER_LEN &&
 	       (u64)header->hdr_len + header->type_off + header->type_len <= file->size &&
 	       (u64)header->hdr_len + header->str_off + header->str_len <= file->size;
 }
