@@ -211,7 +211,7 @@ def _parse(data: bytes) -> AttachedJob | None:
     except (ValueError, RecursionError) as error:
         raise _Invalid(f"it is not JSON ({error})") from None
     if not isinstance(document, dict) or document.get("version") != VERSION:
-        raise _Invalid(f"its version isn't {VERSION}")
+        raise _Invalid(f"it has another version, not {VERSION}")
     if document.get("boot_id") != _boot_id():
         return None
     top = _object(

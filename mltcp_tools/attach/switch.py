@@ -312,7 +312,7 @@ class _Steps:
             with borrowed(owner.pid, owner.start_ticks, sock.fd, sock.cookie) as ours:
                 if (present := congestion_control(ours)) != change.old:
                     self._unchanged.add(sock.cookie)
-                    reason = f"something else just switched it to {present}"
+                    reason = f"somebody else just switched it to {present}"
                     return replace(change, outcome="failed", reason=reason)
                 try:
                     given = _given(self._name, change.old)
