@@ -92,7 +92,9 @@ class Target:
                     f"The pattern {pattern!r} is not a regular expression: {error}."
                 ) from None
         if "" in (*self.patterns, *self.cgroups, *self.netns):
-            raise UsageError("An empty pattern, cgroup or network namespace means nothing; name one.")
+            raise UsageError(
+                "An empty pattern, cgroup or network namespace means nothing; name one."
+            )
 
     @classmethod
     def parse(cls, words: Sequence[str]) -> Self:
