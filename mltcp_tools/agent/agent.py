@@ -25,7 +25,7 @@ from mltcp_tools.units import counted
 _LINGER_S = 5.0
 """A job whose iterations are processes of their own comes back within that."""
 
-_ONE = "An agent runs on this host already; stop it first (systemctl stop mltcp-agent)."
+_ONE = "An agent already runs on this host; stop it first (systemctl stop mltcp-agent)."
 
 
 def run_agent(path: Path, mailbox: Path, backend: Backend, say: Callable[[str], None]) -> None:
@@ -79,7 +79,7 @@ class Priorities:
             self._live.follow(jobs, flows)
         except MltcpError as error:
             self._failed = True
-            self._say(f"Jobs get no priorities any more: {error}")
+            self._say(f"Jobs no longer get priorities: {error}")
             return
         if not self._live.alive:
             self._failed = True
@@ -116,7 +116,7 @@ def _detach(jobs: list[str], say: Callable[[str], None]) -> None:
             say(f"{job} stays attached: {error}")
             continue
         restored = sum(each.outcome == "restored" for each in done)
-        say(f"{job}: {counted(restored, 'connection')} put back.")
+        say(f"{job}: {counted(restored, 'connection')} restored.")
         for each in done:
             if each.outcome == "failed":
                 say(f"{job}: {each.record.local} is not restored: {each.reason}.")

@@ -164,7 +164,7 @@ def _report(watched: Watched, changes: Sequence[Change], notices: Notices) -> No
             f"{done[0].job}: {count} of process {watched.process.pid} attached"
             f" ({olds} -> {done[0].new}).",
             f"{done[0].job}: it keeps opening connections; further ones are attached"
-            " without a line each.",
+            " without a message for each.",
         )
     for each in changes:
         if each.outcome in ("failed", "taken"):

@@ -196,7 +196,7 @@ class Follower:
             if each.outcome == "failed":
                 self._notices.say(f"{what}: {each.record.local} is not restored: {each.reason}.")
         if restored := sum(each.outcome == "restored" for each in done):
-            self._notices.say(f"{what}: {counted(restored, 'connection')} put back.")
+            self._notices.say(f"{what}: {counted(restored, 'connection')} restored.")
 
     # Jobs
 
@@ -223,7 +223,7 @@ class Follower:
         self._empty_s.pop(name, None)
         how = self._learning.end(job, time.monotonic())
         self._detach(f"job {name}", job=name)
-        why = "has ended" if ended else "is followed no more, as no rule fits its processes"
+        why = "has ended" if ended else "is no longer followed: no rule matches its processes"
         self._notices.say(f"{name} {why}: {how}.")
 
     # Their hooks
@@ -242,7 +242,7 @@ class Follower:
 
         if self._mailbox.received - self._heard_before > _HEARD_MOST:
             self._selector.unregister(self._mailbox.fileno())
-            self._notices.warn("Training loops are not heard for a while: too many speak at once.")
+            self._notices.warn("Some messages of training loops are lost: too many arrive at once.")
 
     def _listen(self) -> None:
         """Hear the mailbox again, if it was too much."""

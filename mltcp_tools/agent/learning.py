@@ -119,7 +119,7 @@ class Learning:
         try:
             self._board.write(views)
         except OSError as error:
-            self._notices.warn(f"Other commands don't see what is known: {error}.")
+            self._notices.warn(f"Other commands can't see what the agent knows: {error}.")
         return {flow.cookie: flow.job_id for flow in flows}
 
 

@@ -119,7 +119,7 @@ def load_config(path: Path) -> Config:
         raise UsageError(f"{path} is not a plain file.")
     if info.st_uid not in (0, os.geteuid()) or info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise HostError(
-            f"{path} may be written by others than its user; run: chown root {path};"
+            f"{path} may be written by users other than its owner; run: chown root {path};"
             f" chmod go-w {path}"
         )
     if len(data) > _LARGEST:
@@ -200,7 +200,7 @@ def _congestion_control(section: Section) -> str:
         return name or NAMES[0]
     if name is not None or any(each in section for each in _GIVEN):
         raise section.error(
-            "changes nothing, so it goes without cc, slope and intercept", "observe"
+            "changes nothing, so it can't be combined with cc, slope or intercept", "observe"
         )
     return OBSERVED
 

@@ -62,12 +62,12 @@ def _notice(
         what = f"{job.name}: {_connections(count)} of process {pid}"
         if other:
             notices.say(
-                f"{what} moved to job {other} by somebody else, job {job.name} -> {other};"
-                f" `mltcp detach {other}` puts back what ran first."
+                f"{what} moved by hand to job {other}, job {job.name} -> {other};"
+                f" `mltcp detach {other}` restores the original."
             )
         else:
             notices.say(
-                f"{what} detached by somebody else, and left so; `mltcp attach {pid} --job"
+                f"{what} detached by hand, and left detached; `mltcp attach {pid} --job"
                 f" {job.name}` gives them back."
             )
     back = {

@@ -35,10 +35,10 @@ def borrowed(pid: int, start_ticks: int, fd: int, cookie: int | None) -> Iterato
         found = socket.socket(fileno=copy)
     except OSError:
         os.close(copy)
-        raise Gone(f"descriptor {fd} is not a socket any more") from None
+        raise Gone(f"descriptor {fd} is no longer a socket") from None
     with found:
         if cookie not in (None, cookie_of(found)):
-            raise Gone(f"descriptor {fd} is another socket by now")
+            raise Gone(f"descriptor {fd} now refers to another socket")
         yield found
 
 
@@ -50,7 +50,7 @@ def _copy_descriptor(pid: int, start_ticks: int, fd: int) -> int:
     try:
         # In this order: whoever has the pid now, and is the process that was meant, had it before.
         if not is_running(pid, start_ticks):
-            raise Gone("the process has ended, and its pid is another's by now")
+            raise Gone("the process has ended, and another process has its pid now")
         return pidfd_getfd(pidfd, fd)
     except ProcessLookupError:
         raise Gone("the process has ended") from None
@@ -83,11 +83,11 @@ def set_congestion_control(sock: socket.socket, name: str) -> None:
         reason = _REASONS.get(error.errno or 0, str(error.strerror))
         raise MltcpError(reason.format(name)) from error
     if (actual := congestion_control(sock)) != name:
-        raise MltcpError(f"the kernel took {name} but the socket runs {actual}")
+        raise MltcpError(f"the kernel accepted {name} but the socket runs {actual}")
 
 
 _REASONS = {
-    errno.ENOENT: "the kernel has no congestion control {} (any more)",
+    errno.ENOENT: "the kernel has no congestion control {} (or no longer has it)",
     errno.EPERM: "the kernel refuses {} there: the socket's route fixes another one (`ip route …"
     " congctl NAME lock`), or it is restricted and CAP_NET_ADMIN is missing in that namespace",
 }

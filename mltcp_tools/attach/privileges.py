@@ -62,7 +62,7 @@ def reason_for_refusal() -> str:
     """Why the kernel may have kept this process out of another; a part of a sentence."""
     scope = _ptrace_scope()
     if scope == 3:
-        return "kernel.yama.ptrace_scope is 3, so nobody may until the next boot without it"
+        return "kernel.yama.ptrace_scope is 3, which forbids it until a reboot without that setting"
     if not may_trace():
         yama = f" (kernel.yama.ptrace_scope is {scope})" if scope else ""
         return f"this process lacks CAP_SYS_PTRACE{yama}; run it as root (sudo)"

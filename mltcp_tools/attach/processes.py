@@ -92,7 +92,9 @@ class Target:
                     f"The pattern {pattern!r} is not a regular expression: {error}."
                 ) from None
         if "" in (*self.patterns, *self.cgroups, *self.netns):
-            raise UsageError("An empty pattern, cgroup or network namespace means nothing.")
+            raise UsageError(
+                "An empty pattern, cgroup or network namespace means nothing; name one."
+            )
 
     @classmethod
     def parse(cls, words: Sequence[str]) -> Self:
@@ -167,7 +169,7 @@ def process(pid: int) -> Process:
     """The process of that pid; MltcpError when there is none."""
     found = _read_process(pid, {})
     if found is None:
-        raise MltcpError(f"There is no process {pid}; `mltcp ps` shows those that train.")
+        raise MltcpError(f"There is no process {pid}; `mltcp ps` shows training processes.")
     return found
 
 

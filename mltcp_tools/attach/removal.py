@@ -68,7 +68,7 @@ def take_off(say: Say, dry_run: bool = False, before: Callable[[], Sequence[str]
     for each in at_boot():
         say(f"Loads MLTCP again at the next boot unless you remove it: {each}.")
     if left or problems:
-        raise MltcpError(" ".join(["Not everything could be taken off.", *left, *problems]))
+        raise MltcpError(" ".join(["Not everything could be removed.", *left, *problems]))
     say("Nothing of MLTCP is left on this host.")
 
 
@@ -161,7 +161,7 @@ def _detach_attached() -> list[str]:
     """Put attached sockets back to what they ran first."""
     done = detach()
     restored = sum(each.outcome == "restored" for each in done)
-    return [f"{restored} attached sockets run again what they ran first."] if restored else []
+    return [f"{restored} attached sockets run what they ran originally."] if restored else []
 
 
 def _switch_sockets() -> list[str]:
@@ -172,7 +172,7 @@ def _switch_sockets() -> list[str]:
         switched += sum(map(_switch, found))
         if time.monotonic() > deadline:
             break
-    return [f"{switched} other sockets run their base algorithm now."] if switched else []
+    return [f"{switched} other sockets now run their base algorithm."] if switched else []
 
 
 def _switch(found: Found) -> bool:

@@ -58,7 +58,7 @@ def replace_build(backend: Backend, defaults: JobParams | None, say: Say) -> Non
         failed = [
             *filter(None, (_switch(each, each.name, backend, before) for each in before.sockets))
         ]
-    say(f"{len(before.sockets) - len(failed)} sockets run the new ones.")
+    say(f"{len(before.sockets) - len(failed)} sockets run the new programs.")
     for each in leases(backend.name):
         say(f"Restart {each}: it still runs the earlier version of this tool.")
     if failed:
@@ -84,7 +84,7 @@ def _look(backend: Backend) -> _Before:
 def _renew_module(backend: Backend, defaults: JobParams | None, before: _Before) -> None:
     """Have everything let go of the module, and replace it; put all back where that is refused."""
     if users := [each for each in leases(backend.name) if "testbed" in each.what]:
-        raise BusyError(f"In use by {', '.join(map(str, users))}; stop that first.")
+        raise BusyError(f"In use by {', '.join(map(str, users))}; stop what uses it first.")
     try:
         for namespace, name in before.defaults:
             namespaces.set_default(namespace, BASES[name])

@@ -123,5 +123,5 @@ class _Restorer:
             return Restoration(record, self._job, now, "failed", str(error).rstrip("."))
         if now == record.old:
             return Restoration(record, self._job, now, "restored")
-        reason = f"somebody else has switched it to {now} since"
+        reason = f"somebody else has since switched it to {now}"
         return Restoration(record, self._job, now, "left", reason)

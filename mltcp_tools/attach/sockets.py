@@ -151,7 +151,7 @@ def _diag_socket(process: Process) -> socket.socket:
         ):
             inode = os.fstat(there.fileno()).st_ino
             if inode != process.netns:
-                raise ProcessLookupError(f"process {process.pid} isn't the one that was meant")
+                raise ProcessLookupError(f"process {process.pid} is no longer the intended process")
             if os.fstat(home.fileno()).st_ino == inode:
                 return open_diag()
             netns.setns(there.fileno())
@@ -163,7 +163,7 @@ def _diag_socket(process: Process) -> socket.socket:
         if error.filename is not None:  # opening, not entering
             why = privileges.reason_for_refusal()
         else:
-            why = "it takes CAP_SYS_ADMIN in the user namespaces of both; run it as root (sudo)"
+            why = "this needs CAP_SYS_ADMIN in both user namespaces; run it as root (sudo)"
         raise HostError(
             f"The network namespace of process {process.pid} ({process.name}) can't be entered to"
             f" look at its sockets: {why}."

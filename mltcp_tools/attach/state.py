@@ -126,7 +126,7 @@ class StateFiles:
         """
         above = os.stat(self.directory.parent)
         if above.st_uid not in (0, os.geteuid()) or above.st_mode & 0o022 & ~_sticky(above.st_mode):
-            raise self._distrust(self.directory.parent, "others may change it")
+            raise self._distrust(self.directory.parent, "other users may change it")
         try:
             folder = os.open(
                 self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -140,7 +140,7 @@ class StateFiles:
             if found.st_uid != os.geteuid():
                 raise self._distrust(self.directory, f"it belongs to user {found.st_uid}")
             if found.st_mode & 0o077:
-                raise self._distrust(self.directory, "others than its owner may enter it")
+                raise self._distrust(self.directory, "users other than its owner may enter it")
             yield folder
         finally:
             os.close(folder)
@@ -171,7 +171,7 @@ class StateFiles:
             if found.st_uid != os.geteuid():
                 raise self._distrust(path, f"it belongs to user {found.st_uid}")
             if found.st_mode & 0o077:
-                raise self._distrust(path, "others than its owner may read or write it")
+                raise self._distrust(path, "users other than its owner may read or write it")
             data = file.read(_SIZE_MAX + 1)
         try:
             state = _parse(data)
@@ -184,7 +184,7 @@ class StateFiles:
     @staticmethod
     def _distrust(path: Path, why: str) -> HostError:
         return HostError(
-            f"{path} is not to be trusted: {why}; look at it, then move it away (what it records"
+            f"{path} can't be trusted: {why}; inspect it, then move it away (what it records"
             " can then not be restored by `mltcp detach`)."
         )
 
@@ -211,7 +211,7 @@ def _parse(data: bytes) -> AttachedJob | None:
     except (ValueError, RecursionError) as error:
         raise _Invalid(f"it is not JSON ({error})") from None
     if not isinstance(document, dict) or document.get("version") != VERSION:
-        raise _Invalid(f"it is of another version than {VERSION}")
+        raise _Invalid(f"it has another version, not {VERSION}")
     if document.get("boot_id") != _boot_id():
         return None
     top = _object(
@@ -233,7 +233,7 @@ def _job(value: dict[str, Any]) -> Job:
     mechanisms = params["mechanisms"]
     if mechanisms is not None:
         if not all(isinstance(each, str) for each in mechanisms):
-            raise _Invalid("its mechanisms are no names")
+            raise _Invalid("its mechanisms aren't names")
         params["mechanisms"] = tuple(mechanisms)
     try:
         return Job(job["id"], job["name"], JobParams(**params))
@@ -277,7 +277,7 @@ def _endpoint(value: list[Any]) -> tuple[str, int]:
 def _object(value: object, *, where: str, **kinds: Any) -> dict[str, Any]:
     """The value, if it is an object with exactly these fields, each of its kind."""
     if not isinstance(value, dict) or value.keys() != kinds.keys():
-        raise _Invalid(f"{where} hasn't exactly the fields {', '.join(kinds)}")
+        raise _Invalid(f"{where} doesn't have exactly the fields {', '.join(kinds)}")
     for name, kind in kinds.items():
         if isinstance(value[name], bool) or not isinstance(value[name], kind):
             raise _Invalid(f"{name} of {where} is {value[name]!r}")

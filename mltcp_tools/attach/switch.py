@@ -141,7 +141,7 @@ def _check(sockets: Iterable[Socket]) -> None:
         if each.state not in CAN_SEND:
             raise UsageError(
                 f"Descriptor {each.fd} of process {each.process.pid} is in state {each.state};"
-                " only a connection that can send is attached."
+                " only connections that can send are attached."
             )
     for owner in {each.process for each in sockets}:
         privileges.require_over_network(owner)
@@ -180,7 +180,7 @@ def _mark_taken(changes: Sequence[Change], files: StateFiles, move: bool | None)
             f"{owner} -> {changes[0].job} ({count} connections)" for owner, count in taken.items()
         )
         raise BusyError(
-            f"Nothing was changed: these belong to another job already: {listed}; give --move to"
+            f"Nothing was changed: these already belong to another job: {listed}; give --move to"
             " take them, or `mltcp detach` them first."
         )
     return marked
@@ -251,7 +251,7 @@ class _Steps:
         """Write what the sockets run now, and set the job. On an error neither stays."""
         for state in self._states:
             if state.job.id == self._job.id and state.job.name != self._job.name:
-                raise UsageError(f"Job {self._job.id} is attached as {state.job.name!r} already.")
+                raise UsageError(f"Job {self._job.id} is already attached as {state.job.name!r}.")
         before = next((each for each in self._states if each.job.name == self._job.name), None)
         self._kept = {each.cookie: each for each in _still_open(before.sockets)} if before else {}
         originals = {each.cookie: each.old for state in self._states for each in state.sockets}
@@ -312,7 +312,7 @@ class _Steps:
             with borrowed(owner.pid, owner.start_ticks, sock.fd, sock.cookie) as ours:
                 if (present := congestion_control(ours)) != change.old:
                     self._unchanged.add(sock.cookie)
-                    reason = f"it was switched to {present} by somebody else just now"
+                    reason = f"somebody else just switched it to {present}"
                     return replace(change, outcome="failed", reason=reason)
                 try:
                     given = _given(self._name, change.old)

@@ -32,7 +32,7 @@ def look(target: Target) -> tuple[list[Seen], list[str]]:
     found = select(target)
     if not found:
         limit = "" if privileges.may_trace() else " as far as this user may see (not root)"
-        raise MltcpError(f"No process matches{limit}; `mltcp ps` shows those that train.")
+        raise MltcpError(f"No process matches{limit}; `mltcp ps` shows training processes.")
     return _look(found)
 
 
@@ -50,7 +50,7 @@ def look_for_training(attached: Collection[int]) -> tuple[list[Seen], list[str]]
     if unread:
         names = ", ".join(f"{each.pid} ({each.name})" for each in unread[:_FEW])
         more = f" and {len(unread) - _FEW} more" if len(unread) > _FEW else ""
-        notes.append(f"Not looked into: {names}{more}: {privileges.reason_for_refusal()}.")
+        notes.append(f"Not inspected: {names}{more}: {privileges.reason_for_refusal()}.")
     return [
         each
         for each in found
@@ -90,9 +90,9 @@ def sockets_to_attach(
     chosen = wanted(found, kinds, every)
     if not chosen:
         raise MltcpError(
-            f"Nothing to attach: none of the TCP sockets that are meant ({len(found)}, processes:"
-            f" {len(seen)}) looks like it carries a job's data; `mltcp ps` says why, --kind and"
-            " --all-sockets take others."
+            f"Nothing to attach: none of the matching TCP sockets ({len(found)}, processes:"
+            f" {len(seen)}) looks like it carries a job's data; `mltcp ps` says why;"
+            " --kind and --all-sockets take others."
         )
     taken = {each.cookie for each in chosen}
     return chosen, [
@@ -105,7 +105,7 @@ def attached_jobs(files: StateFiles | None = None) -> tuple[dict[int, str], list
     try:
         states = (files or StateFiles()).read()
     except PermissionError:
-        return {}, ["Which sockets are attached is shown to root alone."]
+        return {}, ["Only root is shown which sockets are attached."]
     except HostError as error:
         return {}, [str(error)]
     return {record.cookie: state.job.name for state in states for record in state.sockets}, []

@@ -132,7 +132,7 @@ def _judge_one(
 ) -> tuple[str, str]:
     """Kind and reason, by the first of these that says something."""
     if evidence is None:
-        return "other", "the libraries of the process can't be read; that takes CAP_SYS_PTRACE"
+        return "other", "the libraries of the process can't be read without CAP_SYS_PTRACE"
     if not evidence.libraries:
         return "other", "no training library is in the process"
     accepted = sock.local[1] in listening
@@ -143,7 +143,7 @@ def _judge_one(
         return "other", "it listens"
     low = min(sock.local[1], sock.remote[1])
     if low < evidence.lowest_port:
-        return "other", f"port {low} is a service's: training libraries let the system choose"
+        return "other", f"port {low} belongs to a service; training libraries let the system choose"
     nccl, why = _is_nccl(evidence, sock, accepted)
     if not nccl:
         return "gloo", why

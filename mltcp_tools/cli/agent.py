@@ -41,12 +41,12 @@ def command(
     backend: str,
     as_json: bool,
 ) -> None:
-    """Attach what training processes on this host open, by the rules in FILE.
+    """Attach the connections that training processes on this host open, by the rules in FILE.
 
     New connections are attached as they are established, iterations are learned from hooks and
-    flows, and what ends is let go. SIGHUP reads the rules again, and keeps the old ones where the
-    new ones are wrong. SIGTERM ends the agent and detaches, or keeps what is attached, as the
-    rules say. One agent runs per host; MLTCP must be loaded (`mltcp load`).
+    flows, and ended connections are dropped. SIGHUP reads the rules again; if the new rules are
+    wrong, the old ones stay. SIGTERM ends the agent, which detaches all connections or leaves them
+    attached, as the rules say. One agent runs per host; MLTCP must be loaded (`mltcp load`).
     """
     from mltcp_tools.agent.agent import run_agent
     from mltcp_tools.agent.rules import load_config
@@ -57,7 +57,7 @@ def command(
         click.echo(text.replace("@MLTCP@", str(Path(sys.argv[0]).resolve())), nl=False)
         return
     if as_json and not check:
-        raise UsageError("--json goes with --check.")
+        raise UsageError("--json needs --check.")
     if check:
         found = load_config(config)
         if as_json:

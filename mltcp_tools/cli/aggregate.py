@@ -130,7 +130,7 @@ def up(
 
 def _check_name(name: str) -> None:
     if not name.replace("-", "").isalnum() or len(name) > 32:
-        raise UsageError(f"{name!r} is not a name of an aggregator; take letters, digits and -.")
+        raise UsageError(f"{name!r} can't name an aggregator; use letters, digits and -.")
 
 
 def _start(name: str, as_json: bool) -> None:
@@ -227,6 +227,6 @@ def _ask(name: str, word: str) -> dict[str, Any]:
         raise HostError("Only root may speak to the aggregator; use sudo.") from None
     if document is None:
         raise UsageError(
-            f"No aggregator called {name!r} is up here; `mltcp aggregate up` starts one."
+            f"No aggregator called {name!r} runs here; `mltcp aggregate up` starts one."
         )
     return document

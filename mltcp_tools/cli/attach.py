@@ -80,20 +80,20 @@ from mltcp_tools.errors import MltcpError
     "kinds",
     allowed=KINDS,
     metavar="KIND,…",
-    help=f"Take connections of these kinds ({', '.join(KINDS)}), not those that look like data.",
+    help=f"Take connections of these kinds ({', '.join(KINDS)}) instead of data connections.",
 )
 @click.option("--all-sockets", is_flag=True, help="Take every connection, whatever its kind.")
 @backend_option
 @click.option(
     "--follow",
     is_flag=True,
-    help="Go on with connections and processes that come later, until the last process has ended or"
-    " Ctrl-C; what is attached stays so.",
+    help="Also attach connections and processes that come later, until the last process ends or"
+    " Ctrl-C; attached connections stay attached.",
 )
 @click.option(
     "--move",
     is_flag=True,
-    help="Take connections of other jobs too, the agent's among them; without it they are refused.",
+    help="Also take connections of other jobs, including the agent's; refused otherwise.",
 )
 @click.option("--dry-run", is_flag=True, help="Check and show everything, and change nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
@@ -118,7 +118,7 @@ def command(
     """Make the data connections of running processes MLTCP flows of a job, without a restart.
 
     Prints each socket with its peer and its congestion control before and after. A job keeps its
-    earlier parameters where no new ones are given. `mltcp detach` puts everything back.
+    earlier parameters unless new ones are given. `mltcp detach` restores everything.
     """
     if kinds and all_sockets:
         raise click.UsageError("--kind and --all-sockets exclude each other")
@@ -130,10 +130,10 @@ def command(
         "shape": shape,
     }
     if follow and (dry_run or as_json or move):
-        raise click.UsageError("--follow goes with neither --dry-run nor --json nor --move")
+        raise click.UsageError("--follow can't be combined with --dry-run, --json or --move")
     given: dict[str, Any] = {field: each for field, each in chosen.items() if each is not None}
     if observe and (congestion_control or given.keys() & {"slope", "intercept", "shape"}):
-        raise click.UsageError("--observe changes nothing: it goes without --cc, --slope, …")
+        raise click.UsageError("--observe changes nothing, so leave out --cc, --slope, …")
     given["mechanisms"] = () if observe else None
     congestion_control = OBSERVED if observe else congestion_control or NAMES[0]
     if follow:
@@ -150,7 +150,7 @@ def command(
     if failed := [change for change in changes if change.outcome == "failed"]:
         raise MltcpError(f"{len(failed)} of {len(changes)} sockets could not be attached.")
     if not dry_run and not any(change.outcome in DONE for change in changes):
-        raise MltcpError("All sockets closed meanwhile; nothing is attached.")
+        raise MltcpError("All sockets have closed in the meantime; nothing is attached.")
 
 
 def _follow(

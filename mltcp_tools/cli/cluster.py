@@ -58,7 +58,7 @@ def command() -> None:
     help="Write a run folder: every job, plots, a report.",
 )
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True)
-@click.option("--no-skip", is_flag=True, help="Simulate rounds that repeat instead of adding them.")
+@click.option("--no-skip", is_flag=True, help="Simulate repeated rounds instead of counting them.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def run(
     file: Path | None,
@@ -194,7 +194,7 @@ def _workload(file: Path | None, trace: str | None) -> Workload:
     type=click.FloatRange(0.01),
     default=1.0,
     show_default=True,
-    help="How many times as fast training jobs arrive.",
+    help="Factor by which training jobs arrive faster.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def fapes(
@@ -281,7 +281,7 @@ def fit(files: tuple[Path, ...], as_json: bool) -> None:
     type=click.FloatRange(0.1),
     default=4.0,
     show_default=True,
-    help="How many times as fast the load is replayed.",
+    help="Factor by which the load is replayed faster.",
 )
 @click.option(
     "--cores",
@@ -312,8 +312,8 @@ def live(
 ) -> None:
     """Share this host's cores between an elastic training job and an inference server.
 
-    Real ones: torchrun over Gloo, and a small model behind HTTP. The load is a trace, FASTER than
-    it was. Needs root for control groups.
+    Both are real: torchrun over Gloo, and a small model behind HTTP. The load is a trace, replayed
+    FASTER than recorded. Needs root for control groups.
     """
     from mltcp_tools.clusters.live import controller
     from mltcp_tools.clusters.live.report import draw, summary

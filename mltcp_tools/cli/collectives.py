@@ -105,7 +105,7 @@ def bench(
 
     wrong = [size for size in sizes if size < 4 or size % 4]
     if wrong:
-        raise UsageError(f"{wrong[0]} bytes are no whole number of float32; take a multiple of 4.")
+        raise UsageError(f"{wrong[0]} bytes aren't a whole number of float32; use a multiple of 4.")
     plan = Plan(algorithms, list(sizes), repeats, density, aggregator)
     document: dict[str, Any] = {"schema": SCHEMA, "density": density}
     if namespaces:
@@ -184,7 +184,7 @@ def together(
 ) -> None:
     """Run jobs that share links, by each collective and congestion control: do the gains add?
 
-    Prints a table, which the folder has as together.md; `mltcp report FOLDER --write` draws when
+    Prints a table, also written as together.md; `mltcp report FOLDER --write` plots when
     the jobs communicated. Needs torch and root.
     """
     require_packages()
@@ -223,7 +223,7 @@ def together(
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def stragglers(times: Path, share: float, as_json: bool) -> None:
-    """What `adaptive` with stragglers=True would gain on measured iteration times.
+    """Estimate what `adaptive` with stragglers=True would gain on measured iteration times.
 
     TIMES is a CSV file with the columns worker, time (number of the iteration) and batch_time_norm
     (what the worker took for it, in any unit). Nothing is run; the rules are the coordinator's.

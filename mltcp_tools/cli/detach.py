@@ -21,14 +21,14 @@ from mltcp_tools.errors import MltcpError
     "--job",
     "name",
     metavar="NAME",
-    help="This job, also where its name is a number.",
+    help="The job of this name, even if the name is a number.",
     shell_complete=completing.JOBS,
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def command(which: str | None, everything: bool, name: str | None, as_json: bool) -> None:
-    """Give the sockets of a job or process their old congestion control back, and drop their tags.
+    """Restore the congestion control of a job's or process's sockets, and drop their tags.
 
-    Works as well after `mltcp unload --force`, and says what it could not restore and why.
+    Also works after `mltcp unload --force`. It says what it could not restore and why.
     """
     if sum(each is not None and each is not False for each in (which, everything, name)) != 1:
         raise click.UsageError("say what to detach: JOB, PID, --job or --all")

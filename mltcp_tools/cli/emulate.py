@@ -72,7 +72,7 @@ def server(
     cc: str | None,
     control_fd: int | None,
 ) -> None:
-    """Take the bursts of any number of clients, one after another and at once."""
+    """Receive the bursts of any number of clients, in sequence or at the same time."""
     from mltcp_tools.emulator.entry import run_server
 
     run_server(

@@ -86,10 +86,10 @@ def command(backend: str, as_json: bool) -> None:
     """List every socket that runs an MLTCP congestion control, in all network namespaces.
 
     PID is a process that has the socket, NETNS its network namespace (- for this one) and PORT the
-    local one. A flow without a job that is sure of its iterations is one of its own: what that
-    process sends to that peer. SENT, RATIO and RETRANS are those of the present iteration. A ratio
-    of - means that the flow behaves as its base: it doesn't know its iterations, or no longer.
-    SOURCE is who knows of its job's iterations, with their PERIOD and the BYTES of a flow in each;
+    local one. A flow that has no job but is sure of its iterations forms a job: what that
+    process sends to that peer. SENT, RATIO and RETRANS count in the present iteration. A ratio of -
+    means that the flow behaves as its base, because it doesn't know its iterations, or no longer
+    does. SOURCE is who knows of its job's iterations, with their PERIOD and each flow's BYTES;
     `learned`: only what the flow has learned alone.
     """
     source = get_backend(backend)

@@ -55,10 +55,10 @@ def command(backend: str, as_json: bool) -> None:
     """List the jobs: the parameters their flows have, and who knows what of their iterations.
 
     BURST and GAP are in force: bytes of a burst of one flow, and the silence that ends an
-    iteration; `learned`: by each flow itself. SOURCE is who is believed (hooks in the training
-    loop, nccl, gloo; or `learned`, by the flows), with the PERIOD and BYTES of a flow it
-    found; it takes `mltcp agent` or `attach --follow` to find out. Flows without a job that have
-    learned their iterations are listed by process and peer.
+    iteration; `learned` means by each flow itself. SOURCE is the source used (hooks in the
+    training loop, nccl, gloo; or `learned`, by the flows), with the PERIOD and the BYTES of a flow
+    that it found; finding sources takes `mltcp agent` or `attach --follow`. Flows without a job
+    that have learned their iterations are listed by process and peer.
     """
     source = get_backend(backend)
     untagged = Untagged()

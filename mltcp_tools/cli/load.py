@@ -43,7 +43,7 @@ from mltcp_tools.cli.text import say
     "--replace",
     is_flag=True,
     help="Put this tool's build in place of the loaded one; connections, jobs and tags stay, and"
-    " without the options above the defaults do, too.",
+    " so do the defaults, unless the options above change them.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
 def command(
@@ -60,7 +60,7 @@ def command(
 
     Any program can then choose one by setsockopt(TCP_CONGESTION). A flow behaves as its base
     algorithm until it has learned what its iterations look like, or is told. The kernel module
-    always registers all it has.
+    always registers all of them.
     """
     given = {
         "slope": slope,
@@ -73,7 +73,7 @@ def command(
     kernel = get_backend(backend)
     if replace:
         if names:
-            raise click.UsageError("--replace replaces what is loaded and takes no NAME")
+            raise click.UsageError("--replace replaces all that is loaded, so it takes no NAME")
         from mltcp_tools.attach.replacement import replace_build
 
         replace_build(kernel, defaults, say)

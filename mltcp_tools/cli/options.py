@@ -121,13 +121,13 @@ backend_option = click.option(
 TARGET_HELP = """\b
 TARGET, which can be repeated:
   1234           the process of that id
-  tree:1234      it and all below it
-  command:REGEX  a pattern found in the command line; any other word is one too
+  tree:1234      that process and all its descendants
+  command:REGEX  a pattern found in the command line; any other word is a pattern, too
   cgroup:NAME    a path, or a glob for a part of one (a Slurm job, a container, a unit)
-  port:29500     it listens there, or is connected to that port
-  netns:NAME     in that network namespace: name, path or inode
-  user:NAME      of that user: name or number
-A process is meant that fits each kind of condition given; ids and trees are one kind."""
+  port:29500     a process that listens on that port, or is connected to it
+  netns:NAME     a process in that network namespace: name, path or inode
+  user:NAME      a process of that user: name or number
+A process must match each kind of target given; ids and trees are one kind."""
 
 
 def target_argument(required: bool) -> Callable[[Any], Any]:

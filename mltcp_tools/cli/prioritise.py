@@ -32,8 +32,8 @@ def command(folder: Path, weight: str, count: int, with_parent: bool) -> None:
     """Order the bursts of the jobs in FOLDER (Sincronia), and give each job its priority.
 
     FOLDER has the pinned maps of bpf/priority.bpf.c. `mltcp testbed run` starts this in arms with
-    the treatment sincronia. It runs until a signal ends it; then all jobs are alike again, which
-    they also are half a second after it was killed.
+    the treatment sincronia. It runs until a signal ends it; then all jobs are alike again. If it
+    is killed, they are alike after half a second.
     """
     from mltcp_tools.host.lifetime import die_with_parent
     from mltcp_tools.priorities.controller import run_controller

@@ -84,8 +84,8 @@ def command(
     """Show what the jobs of RUN, or of a packet capture, send in an iteration, and when.
 
     RUN is a folder of `mltcp record` or `mltcp testbed run`, or a YAML file of profiles, which is
-    checked. Bytes are TCP payload; in a capture, what was sent again counts once. What goes one way
-    and what comes back are never added up, as a link carries its rate in each direction.
+    checked. Bytes are TCP payload; in a capture, retransmitted bytes count once. The two
+    directions are never added up, because a link carries its full rate in each.
     """
     from mltcp_tools.planning.reading import read_source, write_profiles
 

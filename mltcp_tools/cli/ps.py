@@ -33,9 +33,9 @@ _COLUMNS = (
 @target_argument(required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array, an object per process.")
 def command(target: Target, as_json: bool) -> None:
-    """Show processes, their TCP connections, and what these look like and why.
+    """Show processes, their TCP connections, and what each connection looks like and why.
 
-    Without TARGET: all processes that have NCCL, Gloo or torch loaded, and those attached.
+    Without TARGET: all processes that have NCCL, Gloo or torch loaded, and attached processes.
     """
     jobs, notes = attached_jobs()
     seen, unread = look(target) if target != Target() else look_for_training(jobs)

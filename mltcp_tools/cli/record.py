@@ -47,8 +47,8 @@ def command(
 ) -> None:
     """Record the iterations of attached jobs into RUN, a folder that `mltcp report` reads.
 
-    Without --duration and --iterations it goes on until Ctrl-C. An iteration is counted when two
-    later ones of its job have begun.
+    Without --duration and --iterations, recording goes on until Ctrl-C. An iteration is counted
+    when two later ones of its job have begun.
     """
     from mltcp_tools.observe.record import record
 

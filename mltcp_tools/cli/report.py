@@ -44,8 +44,8 @@ def command(
 ) -> None:
     """Report on RUN, a folder written by `mltcp testbed run`, or compare it with RUN2.
 
-    Works on the files alone, so it needs neither root nor the machine that made them. What is
-    missing or damaged is said; what is there is reported.
+    Works on the files alone, so it needs neither root nor the machine that made them. It names
+    what is missing or damaged, and reports the rest.
     """
     # pandas takes longer to load than --help may take
     from mltcp_tools import analysis

@@ -29,7 +29,7 @@ from mltcp_tools.errors import UsageError
     "--check",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Say which tables of FILE an older algorithm made; exit code 1 where there are any.",
+    help="Name the tables of FILE that an older algorithm made; exit code 1 if there are any.",
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the tables, or what --check finds, as JSON."

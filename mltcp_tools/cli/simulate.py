@@ -59,10 +59,10 @@ def command(experiment: str, only: tuple[str, ...], **options: Any) -> None:
     """Run EXPERIMENT in virtual time, and report on it as `mltcp testbed run` does.
 
     EXPERIMENT is the name of a shipped experiment or matrix, or a YAML file of either. Packets,
-    queue and senders are simulated, with the algorithm itself compiled in: seconds instead of
-    minutes, without root, and the same again for the same seed. Congestion controls are reno,
-    dctcp, mltcp, mltcp_reno and mltcp_dctcp; arms with others are left out, and the baseline is
-    reno then.
+    queue and senders are simulated, with the algorithm itself compiled in. This
+    takes seconds instead of minutes, needs no root, and gives the same result for the same seed.
+    Congestion controls are reno, dctcp, mltcp, mltcp_reno and mltcp_dctcp; arms with others are
+    left out, and the baseline is then reno.
     """
     from mltcp_tools.experiments.matrix import is_matrix
     from mltcp_tools.experiments.reading import find_either, load_experiment
@@ -93,7 +93,7 @@ def _modelled(experiment: Experiment, named: tuple[str, ...], said: set[str]) ->
 
     kept, left_out = modelled(experiment, named)
     if ccs := {arm.cc: None for arm in left_out if arm.cc not in said}:
-        click.echo(f"warning: left out, as they aren't simulated: {', '.join(ccs)}", err=True)
+        click.echo(f"warning: left out because they aren't simulated: {', '.join(ccs)}", err=True)
         said.update(ccs)
     return kept
 

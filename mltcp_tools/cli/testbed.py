@@ -42,7 +42,7 @@ attempts_option = click.option(
     default=3,
     show_default=True,
     metavar="N",
-    help="How often an arm is run at most until nothing else on the host disturbs it.",
+    help="Run an arm at most this often until nothing else on the host disturbs it.",
 )
 _ACROSS_OPTIONS = (*OPTIONS, backend_option)
 _TESTBED_OPTIONS = (*_ACROSS_OPTIONS, attempts_option)
@@ -65,8 +65,8 @@ def run(only: tuple[str, ...], **options: Any) -> None:
     EXPERIMENT is the name of a shipped experiment or matrix, or a YAML file of either. The
     run folder gets the experiment as run, the environment, the tables (Parquet and CSV), and the
     report; that of a matrix has matrix.txt, .md, .csv and .json and a run folder for each mix, and
-    mixes that it has already are not run again. What else the host does meanwhile is measured;
-    arms that it disturbs are run again, and are not compared with others where that doesn't help.
+    mixes that it already has are not run again. Disturbances by the rest of the host are measured;
+    disturbed arms are run again, and if that doesn't help, they are not compared with others.
     Needs root.
     """
     from mltcp_tools.experiments.matrix import is_matrix
@@ -110,10 +110,10 @@ def _conduct(options: dict[str, Any], experiment: Experiment, folder: Path) -> N
     "--ssh",
     default=SSH,
     show_default=True,
-    help="What reaches a machine: is given its name and the command to run there.",
+    help="The command that reaches a machine; it is given its name and the command to run there.",
 )
 @click.option(
-    "--mltcp", "tool", default="mltcp", show_default=True, help="How this tool is called there."
+    "--mltcp", "tool", default="mltcp", show_default=True, help="This tool's command there."
 )
 def across(
     senders: tuple[str, ...],
@@ -128,8 +128,8 @@ def across(
     The jobs are dealt to the senders in turn and send to the receiver. All machines need this tool
     in the same version, and root there; ssh must reach them without asking. This machine's
     interface towards the receiver becomes the bottleneck: its queueing discipline is replaced, and
-    with a `delay` those towards the senders, and stay so. The senders load MLTCP where the
-    experiment needs it, and unload what they loaded.
+    with a `delay` also those towards the senders; they are not restored. The senders load
+    MLTCP where the experiment needs it, and unload what they loaded.
     """
     from mltcp_tools.testbed.across import run_across
     from mltcp_tools.testbed.machines import Machines
@@ -155,10 +155,10 @@ def across(
 @only_option
 @with_options(_TESTBED_OPTIONS)
 def matrix(matrix: str, only: tuple[str, ...], **options: Any) -> None:
-    """Run the mixes of MATRIX, as `mltcp testbed run` does, and nothing but a matrix.
+    """Run the mixes of MATRIX, as `mltcp testbed run` does; an experiment is refused.
 
-    Mixes that the folder has already are not run again: after an interruption, give the same
-    command again. A mix that can't be run here is named, and the others go on. The folder gets
+    Mixes that the folder already has are not run again: after an interruption, repeat the
+    same command. A mix that can't be run here is named, and the others go on. The folder gets
     matrix.txt, .md, .csv and .json, and a run folder for each mix. Needs root.
     """
     _run_matrix(matrix, only, options)

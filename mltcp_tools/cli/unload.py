@@ -26,23 +26,23 @@ from mltcp_tools.host.locks import RUN_DIR
 @click.option(
     "--everything",
     is_flag=True,
-    help="Take all of MLTCP off this host, in order: stop who uses it, set defaults back, switch"
-    " every socket, unload both backends, remove pins and records; and look that nothing is left.",
+    help="Take all of MLTCP off this host, in order: stop what uses it, restore defaults, switch"
+    " every socket, unload both backends, remove pins and records; then check the result.",
 )
-@click.option("--dry-run", is_flag=True, help="With --everything: say what is there, change none.")
+@click.option("--dry-run", is_flag=True, help="With --everything: only show what is there.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was there and what runs on.")
 def command(backend: str, force: bool, everything: bool, dry_run: bool, as_json: bool) -> None:
     """Unregister the congestion controls and forget all jobs and tags.
 
-    Refused, with what holds them named, while a socket, another process or the default of any
-    network namespace uses them; and failed unless the kernel has none of it left. Without
-    --backend both are unloaded.
+    The command refuses, and names what holds them, while a socket, another process or the default
+    of any network namespace uses them. It fails if anything of them is left in the kernel. Without
+    --backend, it unloads both backends.
     """
     if dry_run and not everything:
-        raise click.UsageError("--dry-run goes with --everything")
+        raise click.UsageError("--dry-run needs --everything")
     if everything:
         if force or as_json or backend != AUTO:
-            raise click.UsageError("--everything goes with none of --force, --json and --backend")
+            raise click.UsageError("--everything excludes --force, --json and --backend")
         from mltcp_tools.attach.removal import take_off
 
         take_off(say, dry_run, before=_testbeds)

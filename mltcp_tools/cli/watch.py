@@ -84,10 +84,10 @@ def document(view: JobView) -> dict[str, Any]:
 )
 @backend_option
 def command(once: bool, as_json: bool, wait_s: float, backend: str) -> None:
-    """Show the jobs: how long iterations take, and whether others are in the way.
+    """Show the jobs: how long iterations take, and whether other jobs are in the way.
 
-    Those attached, and what processes send to a peer over flows without a job that have learned
-    their iterations.
+    The list has attached jobs, and what processes send to a peer over flows that have no job but
+    have learned their iterations.
 
     TIME is the median of the latest 10 iterations, CHANGE how it compares with the first 5 seen,
     TO-BEST with the fastest tenth; OVERLAP is the share of communication during which another job

@@ -39,7 +39,7 @@ def _ptrace(host: Host) -> Check:
         return Check(
             "ptrace",
             "warning",
-            "this process lacks CAP_SYS_PTRACE, so it reaches its own children at most",
+            "this process lacks CAP_SYS_PTRACE, so it can only reach its own children",
             "Run it as root.",
         )
     setting = f"kernel.yama.ptrace_scope = {scope}" if scope else "no limit by Yama"

@@ -90,8 +90,8 @@ def _skipping(host: Host) -> Check:
         "struct_ops",
         not skips_struct_ops(btf),
         "every call of a congestion control is run",
-        "the kernel skips calls of a congestion control at times, and takes chance numbers for "
-        "windows then; MLTCP refuses to load",
+        "the kernel sometimes skips a congestion control's calls and then uses arbitrary values as "
+        "windows; MLTCP refuses to load",
         "Boot Linux 6.1 or newer (commit 64696c40d03c), or use the kernel module.",
     )
 
@@ -154,7 +154,7 @@ def clang(host: Host) -> Check:
     result = host.run([clang, "--version"])
     found = re.search(r"clang version (\d+)[.\d]*", result.output) if result else None
     if found is None:
-        return Check("clang", "missing", f"`{clang}` is not there or no clang", install("clang"))
+        return Check("clang", "missing", f"`{clang}` is missing or isn't clang", install("clang"))
     if int(found.group(1)) < CLANG_MIN:
         return Check(
             "clang",
@@ -168,12 +168,12 @@ def clang(host: Host) -> Check:
         targets is not None and re.search(r"^\s*bpf\b", targets.output, re.MULTILINE) is not None,
         f"{found.group()} with the bpf target",
         f"{found.group()} was built without the bpf target",
-        install("clang") + ", and name that one in the environment variable CLANG.",
+        install("clang") + ", and name it in the environment variable CLANG.",
     )
 
 
 def _shipped() -> Check:
-    return Check("programs", "ok", "compiled already, in this package: no compiler is needed")
+    return Check("programs", "ok", "already compiled in this package; no compiler is needed")
 
 
 def _libbpf_headers(host: Host) -> Check:
@@ -198,5 +198,5 @@ def libbpf(host: Host) -> Check:
 def _bpftool(host: Host) -> Check:
     result = host.run(["bpftool", "version"])
     if result is None or result.code != 0:
-        return Check("bpftool", "warning", "not found; handy for a look inside", install("bpftool"))
+        return Check("bpftool", "warning", "not found; useful for inspection", install("bpftool"))
     return Check("bpftool", "ok", result.output.splitlines()[0])

@@ -31,7 +31,7 @@ def _kernel(host: Host) -> Check:
         there,
         host.kernel,
         f"{host.kernel}: too old for the aggregator",
-        "Boot Linux 5.18 or newer on the host of the aggregator; workers run on any.",
+        "Boot Linux 5.18 or newer on the host of the aggregator; workers run on any kernel.",
     )
 
 
@@ -41,7 +41,7 @@ def _compiler(host: Host) -> Check:
         "C compiler",
         found is not None,
         found or "",
-        "none, and the worker is compiled where it runs",
+        "none; the worker is compiled on the host where it runs",
         install("gcc python3-dev"),
     )
 
@@ -60,6 +60,6 @@ def _package(host: Host, name: str) -> Check:
     return Check(
         name,
         "warning",
-        "not installed; an aggregator does without, a worker doesn't",
+        "not installed; workers need it, an aggregator doesn't",
         "Run: pip install 'mltcp-tools[collectives]'",
     )

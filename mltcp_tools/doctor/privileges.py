@@ -16,7 +16,7 @@ def capabilities(host: Host, wanted: set[str]) -> Check:
         return Check(
             "capabilities",
             "missing",
-            "this is a user namespace; capabilities held in it do not count for the host",
+            "this is a user namespace; its capabilities do not count on the host",
             "Run it as root on the host, or in a privileged container that is not rootless.",
         )
     return needed(

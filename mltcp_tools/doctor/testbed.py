@@ -194,9 +194,9 @@ def quiet_check(seconds: list[Second]) -> Check:
     return Check(
         "quiet",
         "warning",
-        f"something else is going on here: {seen}",
+        f"other work disturbs this host: {seen}",
         "Wait for it or end it; where the host is never quiet, `mltcp simulate` and guests in"
-        " virtual time measure without it.",
+        " virtual time measure undisturbed.",
     )
 
 
@@ -220,5 +220,5 @@ def _saved_metrics(host: Host) -> Check:
     value = host.read("/proc/sys/net/ipv4/tcp_no_metrics_save")
     if value is None:
         return Check(name, "unknown", "no net.ipv4.tcp_no_metrics_save to be seen")
-    habit = "starts a connection afresh" if value == "1" else "lets one inherit the last's ssthresh"
+    habit = "starts connections afresh" if value == "1" else "lets one inherit the last's ssthresh"
     return Check(name, "ok", f"net.ipv4.tcp_no_metrics_save = {value}: the kernel {habit}")

@@ -29,8 +29,8 @@ _HEAD = """\
 # Troubleshooting
 
 `mltcp doctor` looks at a host and says what stands in the way, with the fix; `--json` for scripts.
-It changes nothing. This page has its findings for hosts that lack things. An error of any other
-command is one sentence: what, where, what to do. `MLTCP_DEBUG=1` shows its traceback."""
+It changes nothing. This page lists its findings for hosts that lack something. An error of any
+other command is one sentence: what, where, what to do. `MLTCP_DEBUG=1` shows its traceback."""
 
 
 def render() -> str:

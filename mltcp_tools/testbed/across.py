@@ -82,8 +82,8 @@ def run_across(
     ):
         if present:
             raise UsageError(
-                f"{experiment.name} has {what}, which there isn't across machines: run it with"
-                " `mltcp testbed run`."
+                f"{experiment.name} has {what}, which doesn't work across machines: run it"
+                " with `mltcp testbed run`."
             )
     check_treatments(experiment, across=True)
     check_folder(folder)
@@ -277,7 +277,7 @@ class _Run(Loop):
             ready = [key.data for key, _ in selector.select(patience_s)]
         self.interrupts.check()
         if not ready:
-            raise MltcpError(f"Nothing was heard of any machine for {patience_s:.0f} s.")
+            raise MltcpError(f"No machine has answered for {patience_s:.0f} s.")
         return ready
 
     def _record(

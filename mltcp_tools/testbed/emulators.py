@@ -277,7 +277,7 @@ class Emulators:
             self._interrupts.check()
             if not ready:
                 names = ", ".join(sorted(emulator.name for emulator in waiting))
-                raise MltcpError(f"Nothing was heard of {names} for {silence_s:.0f} s.")
+                raise MltcpError(f"There was no message from {names} for {silence_s:.0f} s.")
             for key, _ in ready:
                 message = self._receive(key.data)
                 if message["event"] == event and message.get("last", True):

@@ -31,7 +31,7 @@ def require_privileges() -> None:
     missing = sorted({"CAP_NET_ADMIN", "CAP_SYS_ADMIN"} - effective_capabilities())
     if missing:
         raise HostError(
-            f"The testbed makes network namespaces, for which {' and '.join(missing)} is missing;"
+            f"The testbed makes network namespaces, and {' and '.join(missing)} is missing;"
             " run it as root."
         )
 

@@ -71,7 +71,7 @@ def run_experiment(
             progress.say(f"warning: {error}")
         if others := other_runs(lock.id):
             progress.say(
-                f"warning: another run is going on on this host (process {', '.join(others)}), and"
+                f"warning: another run is active on this host (process {', '.join(others)}), and"
                 " the two disturb each other"
             )
         folder.mkdir(parents=True, exist_ok=True)
@@ -209,7 +209,7 @@ def check_rates(experiment: Experiment) -> None:
         if link.rate > MAX_TBF_RATE_BPS:
             raise UsageError(
                 f"experiment {experiment.name} has a link of {link.rate / 1e9:g} Gbit/s, and the"
-                f" testbed's carry {MAX_TBF_RATE_BPS / 1e9:g} at most; `mltcp simulate` takes it."
+                f" testbed's links carry at most {MAX_TBF_RATE_BPS / 1e9:g}; use `mltcp simulate`."
             )
 
 

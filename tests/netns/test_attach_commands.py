@@ -302,7 +302,7 @@ def test_unload_while_attached_says_to_detach(backend: Backend, mltcp: Mltcp) ->
         (["attach", "PID", "--job", "a", "--cc", "bbr"], 2, "is not one of"),
         (["attach", "PID", "--job", "a", "--kind", "gloo", "--all-sockets"], 2, "exclude"),
         (["attach", "PID", "--job", "a", "--kind", "gloo"], 1, "--all-sockets"),
-        (["attach", "PID", "--job", "a", "--follow", "--json"], 2, "--follow goes with neither"),
+        (["attach", "PID", "--job", "a", "--follow", "--json"], 2, "--follow can't be combined"),
         (["detach"], 2, "say what to detach"),
         (["detach", "a", "--all"], 2, "say what to detach"),
         (["detach", "absent"], 2, "nothing is"),

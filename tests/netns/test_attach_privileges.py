@@ -190,14 +190,14 @@ def spoil_folder_mode(path: Path) -> None:
     [
         (spoil_link, "symbolic link"),
         (spoil_owner, "belongs to user 65534"),
-        (spoil_mode, "others than its owner"),
+        (spoil_mode, "users other than its owner"),
         (spoil_hard_link, "not a plain file"),
         (spoil_pipe, "not a plain file"),
         (spoil_id, "it is about job 1"),
         (spoil_content, "pid is -1"),
         (spoil_folder_link, "a link or file"),
         (spoil_folder_owner, "belongs to user 65534"),
-        (spoil_folder_mode, "others than its owner may enter"),
+        (spoil_folder_mode, "users other than its owner may enter"),
     ],
 )
 def test_a_state_file_that_is_not_ours_is_refused(
@@ -209,7 +209,7 @@ def test_a_state_file_that_is_not_ours_is_refused(
         for arguments in (("detach", "--all"), ("attach", held.pid, "--job", "b")):
             run = mltcp(*arguments)
             assert run.returncode == HostError.exit_code, run
-            assert "is not to be trusted" in run.stderr
+            assert "can't be trusted" in run.stderr
             assert why in run.stderr
             assert run.stderr.count("\n") == 1
         run = mltcp("ps", held.pid)

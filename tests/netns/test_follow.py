@@ -180,7 +180,7 @@ def test_a_flood_does_not_keep_it_from_its_work(
     ):
         try:
             wait_for(
-                lambda: follower.step() or any("too many speak" in each for each in said), "said"
+                lambda: follower.step() or any("too many arrive" in each for each in said), "said"
             )
             job.ask("connect")
             wait_for(lambda: follower.step() or job.ccs() == ["mltcp"], "attached")
@@ -211,7 +211,7 @@ def test_what_is_detached_by_hand_is_told_survives_sighup_and_has_a_way_back(
         job.ask("connect")
         wait_for(lambda: job.ccs() == ["mltcp"], "attached")
         assert main(["detach", "trained"]) == 0
-        running.wait_for("detached by somebody else, and left so; `mltcp attach")
+        running.wait_for("detached by hand, and left detached; `mltcp attach")
         assert job.ccs() == [DEFAULT]
         running.write(rules(mark, more=", slope: 2"))
         running.process.send_signal(signal.SIGHUP)
@@ -237,7 +237,7 @@ def test_what_is_moved_from_the_agents_job_is_told(
         assert "trained -> gamma" in capsys.readouterr().err
         assert main([*taking, "--move"]) == 0
         assert "job trained -> gamma, tagged" in capsys.readouterr().out
-        running.wait_for("moved to job gamma by somebody else, job trained -> gamma")
+        running.wait_for("moved by hand to job gamma, job trained -> gamma")
         running.stop()
         assert job.ccs() == ["mltcp"]  # the agent's no more
         assert {each.now for each in detach(job="gamma")} == {DEFAULT}
@@ -250,7 +250,7 @@ def test_a_job_whose_rule_goes_has_not_ended(backend: Backend, mark: str, tmp_pa
         wait_for(lambda: job.ccs() == ["mltcp"], "attached")
         running.write(rules("none-is-like-that"))
         running.process.send_signal(signal.SIGHUP)
-        running.wait_for("trained is followed no more, as no rule fits its processes")
+        running.wait_for("trained is no longer followed: no rule matches its processes")
         assert job.ccs() == [DEFAULT]
         assert "has ended" not in running.said()
 
@@ -395,7 +395,7 @@ def test_one_agent_at_a_time(backend: Backend, mark: str, tmp_path: Path) -> Non
     with agent(tmp_path, rules(mark)) as running:
         second = Agent(tmp_path / "second", rules(mark))
         assert second.process.wait(30) == BusyError.exit_code
-        assert "An agent runs on this host already" in second.said()
+        assert "An agent already runs on this host" in second.said()
         assert running.process.poll() is None
 
 

@@ -235,7 +235,7 @@ def test_a_second_run_is_told_of_the_first(tmp_path: Path) -> None:
             first.communicate(timeout=120)
         finally:
             first.kill()
-    assert f"another run is going on on this host (process {first.pid})" in second.stderr
+    assert f"another run is active on this host (process {first.pid})" in second.stderr
 
 
 def test_disturbance_is_in_the_run_folder_and_the_report(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_replaced_under_connections_that_run(backend: Backend, edited: None) -> 
 
         replace_build(backend, TOLD, said.append)
 
-        assert said == ["4 sockets run the new ones."]
+        assert said == ["4 sockets run the new programs."]
         status = backend.status()
         if backend.name == "bpf":  # whose build changes with an edit; the module's needs a compiler
             assert status.build == backend.build_here()

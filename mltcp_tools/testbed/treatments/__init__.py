@@ -38,8 +38,8 @@ def check_treatments(experiment: Experiment, *, across: bool = False) -> None:
             arm = next(arm for arm in experiment.arms if kind.applies(arm))
             noun = " and ".join(each.noun for each in arm.treatments)
             raise UsageError(
-                f"{experiment.name} has {noun}, which there isn't across machines: run it with"
-                " `mltcp testbed run`."
+                f"{experiment.name} has {noun}, which doesn't work across machines: run it"
+                " with `mltcp testbed run`."
             )
         kind.check(experiment)
 

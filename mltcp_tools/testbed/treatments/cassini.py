@@ -80,7 +80,7 @@ class CassiniTreatment(Treatment):
         planned = _planned(experiment)
         if planned and experiment.alone_iterations < 2:
             raise UsageError(
-                f"The plan of arm {planned[0].name} is made of what the jobs do alone, so"
+                f"The plan of arm {planned[0].name} is made from what the jobs do alone, so"
                 f" {experiment.name} needs `alone` with 2 iterations or more, and no --no-alone; or"
                 " leave the arm out with --arms."
             )

@@ -58,7 +58,7 @@ class FeedbackSession(Session):
     ) -> None:
         heard, lost = (now - then for now, then in zip(_counts(), self._counts, strict=True))
         if not heard:
-            self.warning = "No feedback was heard, so the flows were their base all the time."
+            self.warning = "No feedback arrived, so the flows behaved as their base all the time."
         elif lost:
             self.warning = f"Feedback ceased {lost} times; the flow was its base until the next."
         self._stack.close()

@@ -101,7 +101,7 @@ class SincroniaSession(Session):
         if died:
             self._stderr.seek(0)
             said = self._stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
-            self.warning = f"The controller of priorities died early, and jobs were alike: {said}"
+            self.warning = f"The priority controller died early, so all jobs were alike: {said}"
 
     def network(self, network: Network) -> None:
         assert self._programs is not None

@@ -33,7 +33,7 @@ def test_the_example_is_valid(capsys: pytest.CaptureFixture[str], tmp_path: Path
     assert main(["agent", "--check", "--config", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rules"]
     assert main(["agent", "--json", "--config", str(path)]) == 2
-    assert "--json goes with --check" in capsys.readouterr().err
+    assert "--json needs --check" in capsys.readouterr().err
     assert main(["agent", "--check", "--config", str(path)]) == 0
     assert capsys.readouterr().out == f"{path}: valid, rules: 2.\n"
 

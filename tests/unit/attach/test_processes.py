@@ -192,7 +192,7 @@ def test_network_namespaces_by_inode_and_path():
     [
         (None, ["lacks CAP_SYS_PTRACE; run"]),
         (1, ["lacks CAP_SYS_PTRACE (kernel.yama.ptrace_scope is 1)"]),
-        (3, ["ptrace_scope is 3", "until the next boot"]),
+        (3, ["ptrace_scope is 3", "until a reboot"]),
     ],
 )
 def test_the_ptrace_scope_is_named(tmp_path, monkeypatch, scope, words):

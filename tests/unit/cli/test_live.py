@@ -54,7 +54,7 @@ def test_every_look_is_a_line_for_programs(
     assert [view["name"] for view in looks[0]] == ["a"]
 
 
-@pytest.mark.parametrize("unread", [[], ["Not looked into: 1 (init): it takes root."]])
+@pytest.mark.parametrize("unread", [[], ["Not inspected: 1 (init): it takes root."]])
 def test_ps_with_nothing_to_show_says_so(
     unread: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -196,7 +196,7 @@ def test_the_command(
     assert main(["simulate", "small.yaml", "--iterations", "5", "-o", "out", "--json"]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["arms"]["mltcp"]["iteration_s"]["count"] == 2 * (5 + 4)
-    assert "left out, as they aren't simulated: cubic" in said.err
+    assert "left out because they aren't simulated: cubic" in said.err
     assert pd.read_csv("out/iterations.csv")["iteration"].max() == 5
     assert main(["simulate", "small.yaml", "--arms", "cubic"]) == 2
     assert "cubic isn't modelled" in capsys.readouterr().err

@@ -82,6 +82,6 @@ def test_links_that_only_a_simulation_has_are_refused():
     )
     check_rates(parse_experiment(text.replace("RATE", "30gbit"), "a.yaml"))
     with pytest.raises(
-        UsageError, match="a link of 100 Gbit/s, and the testbed's carry 30 at most"
+        UsageError, match="a link of 100 Gbit/s, and the testbed's links carry at most 30"
     ):
         check_rates(parse_experiment(text.replace("RATE", "100gbit"), "a.yaml"))

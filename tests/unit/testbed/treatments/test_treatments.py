@@ -78,7 +78,7 @@ def test_every_kind_in_a_file_has_a_treatment_that_applies_it() -> None:
     ("arm", "noun"), [("treated", "an arm with feedback"), ("order", "an arm with priorities")]
 )
 def test_what_needs_this_hosts_network_is_refused_across_machines(arm: str, noun: str) -> None:
-    with pytest.raises(UsageError, match=f"small has {noun}, which there isn't across machines"):
+    with pytest.raises(UsageError, match=f"small has {noun}, which doesn't work across machines"):
         check_treatments(small().override(arms=[arm]), across=True)
     check_treatments(small().override(arms=["cubic"]), across=True)
 
