@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from tqdm import tqdm
 
@@ -21,12 +20,10 @@ class _Bar:
             **options,
         )
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._bar.close()
 
 
@@ -38,9 +35,6 @@ class SolverBar(_Bar):
             desc=f"{jobs} jobs",
             bar_format="{desc}: {n:.1f} s{postfix}; Ctrl-C takes the best so far",
         )
-
-    def __enter__(self) -> SolverBar:
-        return self
 
     def report(self, elapsed_s: float, best: float, bound: float) -> None:
         """The solver has worked for `elapsed_s` seconds."""
@@ -54,9 +48,6 @@ class PartsBar(_Bar):
     def __init__(self) -> None:
         super().__init__(unit="link")
 
-    def __enter__(self) -> PartsBar:
-        return self
-
     def done(self, links: int, total: int) -> None:
         """`links` more of a placement's `total` are planned."""
         if self._bar.n >= (self._bar.total or 0):
@@ -69,9 +60,6 @@ class FileBar(_Bar):
 
     def __init__(self, name: str) -> None:
         super().__init__(desc=name, unit="B", unit_scale=True, unit_divisor=1000)
-
-    def __enter__(self) -> FileBar:
-        return self
 
     def at(self, position: int, size: int) -> None:
         """`position` of `size` bytes are read."""
