@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mltcp_tools.cli.cluster_studies import marl, matrix, validate
-from mltcp_tools.cli.options import FRACTION, Quantity, list_option
+from mltcp_tools.cli.options import FRACTION, Quantity, list_option, output_folder
 from mltcp_tools.cli.text import show_table
 from mltcp_tools.columns import Column
 from mltcp_tools.errors import UsageError
@@ -51,12 +51,7 @@ def command() -> None:
     help="How jobs share links: reno, mltcp, turns, priority, aggregation and others.",
 )
 @click.option("--jobs", type=click.IntRange(1), help="Only the first N jobs.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Write a run folder: every job, plots, a report.",
-)
+@output_folder("Write a run folder: every job, plots, a report.")
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True)
 @click.option("--no-skip", is_flag=True, help="Simulate rounds that repeat instead of adding them.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
@@ -258,14 +253,7 @@ def fit(files: tuple[Path, ...], as_json: bool) -> None:
 
 
 @command.command()
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("runs/cluster-live"),
-    show_default=True,
-    help="Run folder, new or empty.",
-)
+@output_folder("Run folder, new or empty.", default=Path("runs/cluster-live"), show_default=True)
 @click.option("--requests", metavar="azure:FILE", help="The load.")
 @click.option(
     "--duration",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from mltcp_tools.cli.options import list_option
+from mltcp_tools.cli.options import list_option, output_folder
 
 
 @click.command()
@@ -30,13 +30,10 @@ def validate(experiments: tuple[str, ...], as_json: bool) -> None:
 
 
 @click.command()
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
+@output_folder(
+    "Folder of its runs; what is there already isn't run again.",
     default=Path("runs/cluster-matrix"),
     show_default=True,
-    help="Folder of its runs; what is there already isn't run again.",
 )
 @click.option("--small", is_flag=True, help="Run a small matrix, of about two minutes.")
 @click.option("--seeds", type=click.IntRange(1), help="How many draws of each workload.")
@@ -103,13 +100,10 @@ def matrix(
 
 
 @click.command()
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
+@output_folder(
+    "Folder of checkpoints; those that are there aren't trained again.",
     default=Path("runs/cluster-marl"),
     show_default=True,
-    help="Folder of checkpoints; those that are there aren't trained again.",
 )
 @click.option("--seeds", type=click.IntRange(1, 10), default=5, show_default=True)
 @click.option("--rounds", type=click.IntRange(1), default=16, show_default=True)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
-from mltcp_tools.cli.options import BYTES, FRACTION, RATE, SECONDS
+from mltcp_tools.cli.options import BYTES, FRACTION, RATE, SECONDS, output_file
 from mltcp_tools.emulator.job import DIRECTIONS, MAX_BURSTS, MAX_FLOWS, JobSpec
 from mltcp_tools.emulator.models import MODELS
 from mltcp_tools.errors import UsageError
@@ -202,13 +201,7 @@ def server(
     help="Give up on a server that is silent for this long.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result document, nothing else.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write the result document (JSON) to FILE.",
-)
+@output_file("Write the result document (JSON) to FILE.")
 @_CONTROL_FD
 def client(**options: Any) -> None:
     """Run one periodic job against the server at HOST."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -65,6 +66,29 @@ def mtu_option(most: int) -> Callable[[Any], Any]:
         metavar="SIZE",
         help="Largest packet, as of the interfaces, such as 9000B.",
     )
+
+
+def output_file(help: str) -> Callable[[Any], Any]:
+    """The option -o of commands that write one file."""
+    kind = click.Path(path_type=Path, dir_okay=False)
+    return click.option("-o", "--output", type=kind, metavar="FILE", help=help)
+
+
+def output_folder(help: str, *names: str, **settings: Any) -> Callable[[Any], Any]:
+    """The option -o of commands that write a folder. names: of the command's argument."""
+    kind = click.Path(path_type=Path, file_okay=False)
+    return click.option("-o", "--output", *names, type=kind, help=help, **settings)
+
+
+def with_options(options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """Adds options that several commands have in common."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
 
 
 def _total(text: object) -> int:

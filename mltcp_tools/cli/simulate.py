@@ -17,9 +17,8 @@ from mltcp_tools.cli.experiments import (
     overridden,
     run_and_report,
     run_mixes,
-    with_options,
 )
-from mltcp_tools.cli.options import SECONDS, mtu_option
+from mltcp_tools.cli.options import SECONDS, mtu_option, with_options
 from mltcp_tools.errors import UsageError
 
 if TYPE_CHECKING:

@@ -20,9 +20,8 @@ from mltcp_tools.cli.experiments import (
     overridden,
     run_and_report,
     run_mixes,
-    with_options,
 )
-from mltcp_tools.cli.options import backend_option, list_option
+from mltcp_tools.cli.options import backend_option, list_option, with_options
 from mltcp_tools.errors import UsageError
 
 if TYPE_CHECKING:
