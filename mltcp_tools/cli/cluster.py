@@ -76,7 +76,7 @@ def run(
     from mltcp_tools.clusters.outcome import Outcome
     from mltcp_tools.clusters.report import write_report
     from mltcp_tools.clusters.rules import treatment
-    from mltcp_tools.clusters.simulate import simulate_cluster
+    from mltcp_tools.clusters.simulate import ClusterSimulator
     from mltcp_tools.clusters.text import render_summaries
     from mltcp_tools.runs.environment import Environment
     from mltcp_tools.runs.folder import check_folder
@@ -96,9 +96,9 @@ def run(
     summaries: list[dict[str, Any]] = []
     with tqdm(total=len(pairs) * len(workload.jobs), unit=" jobs", disable=None) as bar:
         for each, how in pairs:
-            outcome = simulate_cluster(
+            outcome = ClusterSimulator(
                 workload, each, how, skip=not no_skip, said=lambda done: bar.update() and None
-            )
+            ).run()
             outcomes.append(outcome)
             summaries.append(outcome.summary())
     if output is not None:
