@@ -2,32 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Any, Self
-
-from tqdm import tqdm
+from mltcp_tools.runs.progress import Bar
 
 
-class _Bar:
-    """A bar on stderr, shown on a terminal only. A context manager."""
-
-    def __init__(self, **options: Any) -> None:
-        self._bar = tqdm(
-            file=sys.stderr,
-            disable=not sys.stderr.isatty(),
-            dynamic_ncols=True,
-            leave=False,
-            **options,
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
-
-
-class SolverBar(_Bar):
+class SolverBar(Bar):
     """Seconds of the solver, with the best score and the bound so far."""
 
     def __init__(self, jobs: int) -> None:
@@ -42,7 +20,7 @@ class SolverBar(_Bar):
         self._bar.update(elapsed_s - self._bar.n)
 
 
-class PartsBar(_Bar):
+class PartsBar(Bar):
     """Links planned, of a placement."""
 
     def __init__(self) -> None:
@@ -55,7 +33,7 @@ class PartsBar(_Bar):
         self._bar.update(links)
 
 
-class FileBar(_Bar):
+class FileBar(Bar):
     """Bytes of a file that are read."""
 
     def __init__(self, name: str) -> None:
