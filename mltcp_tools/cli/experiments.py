@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mltcp_tools.cli import completing
-from mltcp_tools.cli.options import Quantity, list_option, output_folder
+from mltcp_tools.cli.options import Quantity, list_option, output_folder, shown_option
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.units import parse_seconds
 
@@ -51,11 +51,10 @@ OPTIONS = (
     click.option("--repetitions", type=click.IntRange(1), help="Instead of the experiment's."),
     click.option("--seed", type=click.IntRange(0), help="Instead of the experiment's."),
     click.option("--no-alone", is_flag=True, help="Don't run each job alone on the link."),
-    click.option(
+    shown_option(
         "--trace",
         type=Quantity("time", _milliseconds),
         default="2ms",
-        show_default=True,
         help="Time between TCP samples in the first repetition, up to 1s; 0 for none.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),

@@ -58,14 +58,18 @@ FRACTION = Quantity("fraction", parse_fraction)
 
 def mtu_option(most: int) -> Callable[[Any], Any]:
     """The option --mtu, up to `most` bytes."""
-    return click.option(
+    return shown_option(
         "--mtu",
         type=Quantity("size", parse_bytes, 576, most, exact_bytes),
         default="1500B",
-        show_default=True,
         metavar="SIZE",
         help="Largest packet, as of the interfaces, such as 9000B.",
     )
+
+
+def shown_option(*names: str, **settings: Any) -> Callable[[Any], Any]:
+    """An option with a default that its help shows."""
+    return click.option(*names, show_default=True, **settings)
 
 
 def output_file(help: str) -> Callable[[Any], Any]:
@@ -132,11 +136,10 @@ def list_option(
     return click.option(*names, multiple=True, callback=read, **settings)
 
 
-backend_option = click.option(
+backend_option = shown_option(
     "--backend",
     type=click.Choice((AUTO, *BACKENDS)),
     default=AUTO,
-    show_default=True,
     help="The eBPF programs (bpf) or the kernel module (kmod); auto: the one that is loaded, else"
     " the module where it is installed for this kernel, else eBPF.",
 )

@@ -21,7 +21,7 @@ from mltcp_tools.cli.experiments import (
     run_and_report,
     run_mixes,
 )
-from mltcp_tools.cli.options import backend_option, list_option, with_options
+from mltcp_tools.cli.options import backend_option, list_option, shown_option, with_options
 from mltcp_tools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,11 +35,10 @@ def command() -> None:
     """Run experiments over a bottleneck made of network namespaces."""
 
 
-attempts_option = click.option(
+attempts_option = shown_option(
     "--attempts",
     type=click.IntRange(1, 100),
     default=3,
-    show_default=True,
     metavar="N",
     help="How often an arm is run at most until nothing else on the host disturbs it.",
 )
@@ -105,15 +104,12 @@ def _conduct(options: dict[str, Any], experiment: Experiment, folder: Path) -> N
     "--address",
     help="The receiver's address on the link.  [default: --receiver without its user]",
 )
-@click.option(
+@shown_option(
     "--ssh",
     default=SSH,
-    show_default=True,
     help="What reaches a machine: is given its name and the command to run there.",
 )
-@click.option(
-    "--mltcp", "tool", default="mltcp", show_default=True, help="How this tool is called there."
-)
+@shown_option("--mltcp", "tool", default="mltcp", help="How this tool is called there.")
 def across(
     senders: tuple[str, ...],
     receiver: str,
