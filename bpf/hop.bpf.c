@@ -22,6 +22,9 @@
 #define MLTCP_OPTION_BYTES 8
 #define OPTIONS_MAX 40
 
+/* Of the field that has an IPv4 packet's fragment. */
+#define FRAGMENT_OFFSET 0x1fff
+
 char _license[] SEC("license") = "GPL";
 
 /* Nanoseconds that the link takes for 1024 bytes. Set when loading. */
@@ -73,7 +76,8 @@ static __always_inline __u32 find_tcp(struct __sk_buff *skb)
 
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
 		if (bpf_skb_load_bytes(skb, ETH_HLEN, &four, sizeof(four)) ||
-		    four.protocol != IPPROTO_TCP)
+		    four.protocol != IPPROTO_TCP ||
+		    four.frag_off & bpf_htons(FRAGMENT_OFFSET)) /* the header is in the first */
 			return 0;
 		return ETH_HLEN + four.ihl * 4;
 	}

@@ -96,6 +96,7 @@ struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	__u32 snd_cwnd;
 	__u32 snd_cwnd_cnt;
+	__u32 snd_cwnd_clamp; /* the route's limit */
 	__u32 snd_ssthresh;
 	__u32 prior_cwnd;
 	__u32 packets_out;

@@ -133,7 +133,9 @@ static __always_inline int follow(struct sock *sk)
 		return 0;
 	}
 	window = mltcp_rate_window(&rate->rate, &params, path, job_of(rate, ack.now), flow, &ack);
-	tp->snd_cwnd = window < CWND_MAX ? window : CWND_MAX;
+	if (window > CWND_MAX)
+		window = CWND_MAX;
+	tp->snd_cwnd = window < tp->snd_cwnd_clamp ? window : tp->snd_cwnd_clamp;
 	return 1;
 }
 

@@ -15,6 +15,9 @@
 #define KIND_TYPE_TAG 18
 #define KIND_ENUM64 19
 
+/* Bytes of the header that all versions have. */
+#define HEADER_LEN offsetofend(struct btf_header, str_len)
+
 struct btf_file {
 	void *data;
 	u32 size;
@@ -56,26 +59,26 @@ static bool open_btf(const char *name, struct btf_file *file)
 	if (!file->data)
 		return false;
 	file->header = header = file->data;
-	return file->size > sizeof(*header) && header->magic == BTF_MAGIC &&
-	       header->hdr_len >= sizeof(*header) &&
+	return file->size > HEADER_LEN && header->magic == BTF_MAGIC &&
+	       header->hdr_len >= HEADER_LEN &&
 	       (u64)header->hdr_len + header->type_off + header->type_len <= file->size &&
 	       (u64)header->hdr_len + header->str_off + header->str_len <= file->size;
 }
 
-/* Where the name lies among the strings; 0: it doesn't. */
-static u32 find_name(const struct btf_file *file, const char *name)
+/* Where the name lies among the strings, from 0 on in a module's; negative: it doesn't. */
+static s64 find_name(const struct btf_file *file, const char *name)
 {
 	const char *strings = file->data + file->header->hdr_len + file->header->str_off;
 	u32 length = strlen(name) + 1, at;
 
-	for (at = 1; at + length <= file->header->str_len; at += strlen(strings + at) + 1) {
+	for (at = 0; at + length <= file->header->str_len; at += strlen(strings + at) + 1) {
 		if (!memcmp(strings + at, name, length))
 			return at;
 		/* What isn't terminated would lead out of the file. */
 		if (strnlen(strings + at, file->header->str_len - at) == file->header->str_len - at)
 			break;
 	}
-	return 0;
+	return -ENOENT;
 }
 
 /* Bytes that follow a type's first three words; negative for a kind unheard of. */
@@ -139,20 +142,21 @@ static u32 find_size(const struct btf_file *file, u32 name)
 u32 mltcp_btf_size(const char *module, const char *name)
 {
 	struct btf_file kernel, own;
-	u32 at, size = 0;
+	u32 size = 0;
+	s64 at;
 
 	/* A module's strings go on where the kernel's end. */
 	if (open_btf("vmlinux", &kernel)) {
 		if (!module) {
 			at = find_name(&kernel, name);
-			if (at)
+			if (at >= 0)
 				size = find_size(&kernel, at);
 		} else {
 			if (open_btf(module, &own)) {
 				at = find_name(&own, name);
-				if (at)
+				if (at >= 0)
 					size = find_size(&own, kernel.header->str_len + at);
-				else if ((at = find_name(&kernel, name)))
+				else if ((at = find_name(&kernel, name)) >= 0)
 					size = find_size(&own, at);
 			}
 			vfree(own.data);

@@ -175,6 +175,10 @@ static void decide(struct mltcp_sock *ms, u64 now, u64 bytes)
 	if (ms->watches_queue) {
 		path = mltcp_path(ms->sk, &key);
 		mltcp_delay_ask(&flow->delay, now, path, key);
+	} else {
+		/* No sample follows: a loss would take the last one for the queue that it found. */
+		flow->delay.queue_us = 0;
+		flow->delay.crossed = 0;
 	}
 	note(ms);
 	mltcp_decide(flow, params, mechanisms, now);

@@ -145,6 +145,14 @@ static inline void mltcp_delay_find_stamps(struct mltcp_delay *d, const struct m
 		d->way_us -= s->stamp * MLTCP_STAMP_US;
 }
 
+/* By how much clocks drift apart from one stamp to the next, of which drift low bits are too few. */
+static inline __u32 mltcp_delay_drift(__u32 from, __u32 to, __u32 drift)
+{
+	__u64 counted = to - from; /* over a wrap, too */
+
+	return (counted + (from & ((1U << drift) - 1))) >> drift;
+}
+
 /*
  * The receiver's time stamp in an ACK: how long the way back took beyond the shortest, where the
  * round trip was longer than the path's least by queue_us (as LEDBAT does it for the way ahead:
@@ -166,9 +174,12 @@ static inline void mltcp_delay_back(struct mltcp_delay *d, const struct mltcp_rt
 	__u32 drift = fine ? MLTCP_DRIFT_SHIFT : MLTCP_DRIFT_SHIFT - 10;
 	__u32 unsure_us = !same && s->since_us < unit_us ? s->since_us : unit_us, late_us;
 
-	if (!s->stamp || (__s32)(s->stamp - d->stamp) < 0)
-		return; /* none, or overtaken */
-	d->way_us += (s->stamp >> drift) - (d->stamp >> drift);
+	if (!s->stamp)
+		return; /* none */
+	/* Stamps of microseconds look earlier after 36 minutes, too. */
+	if ((__s32)(s->stamp - d->stamp) < 0 && s->since_us < MLTCP_QUEUE_MAX_US)
+		return; /* overtaken */
+	d->way_us += mltcp_delay_drift(d->stamp, s->stamp, drift);
 	d->stamp = s->stamp;
 	late_us = (__s32)(way_us - d->way_us) < 0 ? 0 : way_us - d->way_us;
 	if (late_us > queue_us + unsure_us)

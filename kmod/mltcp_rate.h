@@ -213,6 +213,15 @@ static inline __u32 mltcp_hop_pass(struct mltcp_hop *h, __u64 now, __u32 bytes, 
 	return word > MLTCP_HOP_ASKS ? word : MLTCP_HOP_ASKS + 1;
 }
 
+/*
+ * Nanoseconds since then. What flows share may be later than now, which is when the present ACK came:
+ * other processors have written since, and the word of this very ACK is heard after it came.
+ */
+static inline __u64 mltcp_rate_since(__u64 now, __u64 then)
+{
+	return now > then ? now - then : 0;
+}
+
 /* Is the slot of that path's, or may it be? Where it is another's, the flow keeps to itself. */
 static inline __u8 mltcp_rate_path_is(struct mltcp_rate_path *path, __u32 key, __u64 now)
 {
@@ -220,7 +229,7 @@ static inline __u8 mltcp_rate_path_is(struct mltcp_rate_path *path, __u32 key, _
 
 	if (path->key == key)
 		return 1;
-	if (path->heard_ns && now - path->heard_ns < MLTCP_RATE_KEPT_NS)
+	if (path->heard_ns && mltcp_rate_since(now, path->heard_ns) < MLTCP_RATE_KEPT_NS)
 		return 0;
 	*path = fresh;
 	return 1;
@@ -233,7 +242,7 @@ static inline __u8 mltcp_rate_job_is(struct mltcp_rate_job *j, __u32 key, __u64 
 
 	if (j->key == key)
 		return 1;
-	if (j->last_ns && now - j->last_ns < MLTCP_RATE_KEPT_NS)
+	if (j->last_ns && mltcp_rate_since(now, j->last_ns) < MLTCP_RATE_KEPT_NS)
 		return 0;
 	*j = fresh;
 	return 1;
@@ -251,7 +260,7 @@ static inline void mltcp_rate_job_ack(struct mltcp_rate_job *j, __u64 now, __u64
 		if (!j->gap_ns || idle_ns < j->gap_ns)
 			j->gap_ns = idle_ns;
 		/* The first of the flows: the job was silent, not just this flow. */
-		if (!j->bursts || now - j->last_ns > j->gap_ns / 2) {
+		if (!j->bursts || mltcp_rate_since(now, j->last_ns) > j->gap_ns / 2) {
 			j->total = j->acked - j->begun;
 			j->begun = j->acked;
 			j->flows = 0;
@@ -306,7 +315,7 @@ static inline __u8 mltcp_rate_fresh(const struct mltcp_rate_path *path, __u64 no
 
 	if (stale < MLTCP_STALE_NS)
 		stale = MLTCP_STALE_NS;
-	return path->heard_ns && now - path->heard_ns <= stale;
+	return path->heard_ns && mltcp_rate_since(now, path->heard_ns) <= stale;
 }
 
 /*
@@ -322,7 +331,8 @@ static inline __u8 mltcp_rate_asks(__u64 now, __u64 asked_ns, __u32 rtt_us)
 static inline void mltcp_rate_hear(struct mltcp_rate_path *path, __u64 now, __u32 word,
 				   __u32 min_rtt_us)
 {
-	__u64 passed = now - path->heard_ns, span = mltcp_rate_rtt(path, min_rtt_us) * 1000ULL;
+	__u64 passed = mltcp_rate_since(now, path->heard_ns);
+	__u64 span = mltcp_rate_rtt(path, min_rtt_us) * 1000ULL;
 	__u32 queue_us = mltcp_hop_queue_us(word), busy = mltcp_hop_busy(word), weight;
 
 	if (mltcp_rate_fresh(path, now, min_rtt_us)) {
@@ -378,13 +388,15 @@ static inline __u32 mltcp_rate_accepts(const struct mltcp_rate_params *p,
 	return mltcp_scale(most, mltcp_between(p->low, MLTCP_ONE, mltcp_rate_progress(j, f)));
 }
 
-/* The smallest window, bytes. */
+/* The smallest window, bytes, 1 at least: from none there would be no way back. */
 static inline __u64 mltcp_rate_least(const struct mltcp_rate_job *j, __u32 mss, __u32 rtt_us)
 {
 	__u64 least = mltcp_div64((__u64)mss * rtt_us,
 				  MLTCP_RATE_PAUSE_US * (__u64)(j->flows ? j->flows : 1));
 
-	return least < (__u64)MLTCP_CWND_MIN * mss ? least : (__u64)MLTCP_CWND_MIN * mss;
+	if (least > (__u64)MLTCP_CWND_MIN * mss)
+		least = (__u64)MLTCP_CWND_MIN * mss;
+	return least ? least : 1;
 }
 
 /* So many bytes were delivered within so many microseconds. */
@@ -432,8 +444,12 @@ static inline __u32 mltcp_rate_window(struct mltcp_rate *r, const struct mltcp_r
 	__u64 passed_ns = a->now - r->stepped_ns, passed_us, delivered;
 	__u32 rtt_us = mltcp_rate_rtt(path, a->min_rtt_us);
 
-	/* After a pause the path may be another one, and what was delivered says nothing. */
-	if (!r->follows || r->bursts != j->bursts || passed_ns > MLTCP_RATE_KEPT_NS) {
+	/*
+	 * After a pause the path may be another one, and what was delivered says nothing; nor does it
+	 * where the job's slot, or the job, is another one since.
+	 */
+	if (!r->follows || r->bursts != j->bursts || passed_ns > MLTCP_RATE_KEPT_NS ||
+	    j->acked < r->stepped_bytes) {
 		r->follows = 1;
 		r->bursts = j->bursts;
 		r->window = (__u64)a->cwnd * a->mss;

@@ -54,13 +54,18 @@ static inline __u32 mltcp_yield(struct mltcp_flow *f, __u32 cwnd, __u32 ssthresh
  *
  * It takes back no more than the queue has room for: flows that yielded together may do so
  * together, too, when their time is over. If each of them grows by the share of the round trip
- * that is missing to that queue, all of them together make just that.
+ * that is missing to that queue, all of them together make just that. Where what is known of a full
+ * queue has grown old there is nothing to share, and the flow has all of it back.
  */
 static inline __u32 mltcp_resume(struct mltcp_flow *f, __u32 cwnd, __u32 ssthresh, __u32 srtt_us)
 {
 	__u32 borne = f->yield_us ? f->yield_us : f->delay.full_us, back = f->resume_ssthresh;
 	__u64 most;
 
+	if (!borne) {
+		f->resume_ssthresh = 0;
+		return back > ssthresh ? back : ssthresh;
+	}
 	if (!back || mltcp_delay_queue(&f->delay) >= borne / 2)
 		return ssthresh;
 	most = cwnd + 1ULL;

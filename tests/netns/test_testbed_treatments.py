@@ -17,13 +17,15 @@ import pandas as pd
 import pytest
 
 from mltcp_tools.backends.base import Flow, Job, JobParams
+from mltcp_tools.backends.struct_ops import ZERO, unregister
 from mltcp_tools.experiments.links import Link
 from mltcp_tools.experiments.reading import parse_experiment
 from mltcp_tools.host import cgroups
 from mltcp_tools.host.clsact import add_egress
 from mltcp_tools.host.facts import available_congestion_controls
-from mltcp_tools.native.libbpf import BpfObject
+from mltcp_tools.native.libbpf import BpfMap, BpfObject
 from mltcp_tools.native.objects import build_object
+from mltcp_tools.native.rate import pack_params, rate
 from mltcp_tools.priorities.controller import Controller
 from mltcp_tools.priorities.live import LivePriorities, Prioritised
 from mltcp_tools.priorities.maps import LEVELS, KnownJob, Maps
@@ -81,6 +83,57 @@ def test_a_treated_arm_runs_to_its_end_and_leaves_nothing(
     assert "died early" not in said
     assert left_behind() == before
     assert cgroups.own() == here
+
+
+@contextlib.contextmanager
+def law_of_round_trips() -> Iterator[BpfMap]:
+    """`mltcp_int` registered, with the host's round trips as feedback; what its flows keep."""
+    root = Path("/sys/fs/bpf") / f"{PREFIX}law"
+    root.mkdir()
+    stack = contextlib.ExitStack()
+    try:
+        with BpfObject(build_object("mltcp_int"), root) as programs:
+            programs.register_struct_ops("mltcp_int")
+            stack.callback(unregister, ["mltcp_int"])
+            with BpfMap.pinned(root / "mltcp_feedback") as settings:
+                fields = {"target_us": 200, "low": 1 << 15, "add_bytes": 362, "host": 1}
+                settings.set(ZERO, pack_params(fields))
+            with BpfMap.pinned(root / "mltcp_rates") as kept:
+                yield kept
+    finally:
+        stack.close()
+        for pin in root.iterdir():
+            pin.unlink()
+        root.rmdir()
+
+
+@pytest.mark.bpf
+def test_a_flow_takes_the_steps_that_it_hears_of() -> None:
+    """A word is heard a moment after its ACK came: to the kernel's clocks that is not its age."""
+    _, ffi = rate()
+    state = ffi.new("struct mltcp_rate *")
+    deadline = time.monotonic() + 60
+    with law_of_round_trips() as kept, contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        sender = stack.enter_context(socket.socket())
+        sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"mltcp_int")
+        sender.connect(server.getsockname())
+        receiver = stack.enter_context(server.accept()[0])
+        reading = threading.Thread(target=drain, args=(receiver,))
+        reading.start()
+        stack.callback(reading.join)
+        stack.callback(sender.shutdown, socket.SHUT_WR)
+        while state.steps < 3 and time.monotonic() < deadline:
+            sender.sendall(bytes(1 << 16))
+            found = kept.get(sender.fileno().to_bytes(4, sys.byteorder))
+            assert found is not None
+            ffi.memmove(state, found, ffi.sizeof("struct mltcp_rate"))
+    assert state.steps >= 3
+
+
+def drain(receiver: socket.socket) -> None:
+    while receiver.recv(1 << 20):
+        pass
 
 
 @contextlib.contextmanager

@@ -459,6 +459,17 @@ def test_what_is_taken_back_step_by_step_is_all_in_the_end() -> None:
     assert steps > 1
 
 
+def test_what_is_forgotten_of_the_queue_keeps_no_flow_small() -> None:
+    """After 280 s without a loss nobody knows what to share; what was yielded comes back then."""
+    flow = behind_and_ahead(sent=0, rtt_us=1100)
+    flow.last_ns = 5 * MS
+    _, cwnd, ssthresh = avoid(flow, 100, 100)
+    assert (cwnd, ssthresh) == (50, 50)
+    flow.delay.full_us = flow.yield_us = 0
+    assert avoid(flow, cwnd, ssthresh) == (False, 50, 100)
+    assert lib.mltcp_is_base(flow) == (flow.gain == ONE)
+
+
 @pytest.mark.parametrize("ssthresh", [0x7FFFFFFF, 80])
 def test_a_loss_is_final(ssthresh: int) -> None:
     """Whatever the flow had before it yielded, in recovery and after a time-out alike."""

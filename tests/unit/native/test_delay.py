@@ -338,6 +338,29 @@ def test_a_receivers_clock_that_jumps_is_believed_no_more_than_the_round_trip(ju
     assert delay.back_us == 0
 
 
+@pytest.mark.parametrize("stamps", [lib.MLTCP_STAMPS_MS, lib.MLTCP_STAMPS_US])
+def test_stamps_that_wrap_are_no_queue_of_the_way_back(stamps: int) -> None:
+    unit_us = 1 if stamps == lib.MLTCP_STAMPS_US else 1000
+    stamp, now_us = U32 - 4, 9_000_000
+    delay = make_delay(stamps=stamps, stamp=stamp, way_us=(now_us - stamp * unit_us) & U32)
+    for ticks in (3, 6, 9):
+        now, count = now_us + ticks * unit_us, (stamp + ticks) & U32
+        assert sample(delay, now, BASE_US + 700, stamp=count, since_us=unit_us) == 700
+    assert not delay.crossed
+
+
+def test_after_36_minutes_stamps_of_microseconds_still_tell() -> None:
+    delay = make_delay()
+    now_us = know_stamps(delay, 1) + 720
+    stamped(delay, now_us, 0, 600, 1)
+    assert delay.back_us == pytest.approx(600, abs=2)
+    now_us += 40 * 60 * 1_000_000
+    stamp = (CLOCK + now_us - BASE_US // 2) & U32
+    long = lib.MLTCP_QUEUE_MAX_US
+    assert sample(delay, now_us, BASE_US + 700, stamp=stamp, since_us=long) == 700
+    assert delay.back_us == 0
+
+
 def test_an_ack_that_another_has_overtaken_and_one_without_a_stamp_say_nothing_of_the_way() -> None:
     delay = make_delay()
     now_us = know_stamps(delay, 1)

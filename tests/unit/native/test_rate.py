@@ -19,6 +19,7 @@ lib, ffi = rate()
 MSS = 1448
 US = 1000
 MS = 1_000_000
+S = 1_000_000_000
 NS_PER_KIB = 40_960  # 200 Mbit/s
 LEAST_WORD = 2  # above that of a packet which asks
 
@@ -201,6 +202,53 @@ def test_feedback_grows_stale(min_rtt_us: int, age_ns: int) -> None:
     rtt_us = min_rtt_us + path.queue_us
     limit = max(lib.MLTCP_STALE_NS, rtt_us * 1000 * lib.MLTCP_STALE_RTTS)
     assert bool(lib.mltcp_rate_fresh(path, 10**12 + age_ns, min_rtt_us)) is (age_ns <= limit)
+
+
+@given(st.integers(1, 10 * MS))
+def test_what_is_heard_after_the_ack_came_is_fresh(ahead_ns: int) -> None:
+    """An ACK brings a word, or another processor's does, later than the time the ACK came at."""
+    path, job = ffi.new("struct mltcp_rate_path *"), ffi.new("struct mltcp_rate_job *")
+    now = 10**12
+    assert lib.mltcp_rate_path_is(path, 7, now)
+    assert lib.mltcp_rate_job_is(job, 7, now)
+    lib.mltcp_rate_hear(path, now + ahead_ns, LEAST_WORD, 100)
+    lib.mltcp_rate_job_ack(job, now + ahead_ns, MSS, 1, S)
+    assert lib.mltcp_rate_fresh(path, now, 100)
+    # The slots are still in use,
+    assert not lib.mltcp_rate_path_is(path, 8, now)
+    assert not lib.mltcp_rate_job_is(job, 8, now)
+    # an older word isn't worth more than its time,
+    lib.mltcp_rate_hear(path, now, lib.mltcp_hop_word(ONE, 200), 100)
+    assert path.queue_us < 50
+    # and the job's next flow begins the same burst.
+    lib.mltcp_rate_job_ack(job, now, MSS, 1, S)
+    assert (job.bursts, job.flows) == (1, 2)
+
+
+def test_no_window_is_so_small_that_it_stays() -> None:
+    """Many flows on a path of some microseconds: a share of a segment in a round trip is none."""
+    job = ffi.new("struct mltcp_rate_job *", {"flows": 100})
+    assert lib.mltcp_rate_least(job, MSS, 5) == 1
+    flow = Flow(min_rtt_us=5, job=job, cwnd=1)
+    flow.state.follows, flow.state.stepped_ns, flow.state.cwnd = 1, MS, 1
+    for step in range(1, 40):
+        now = MS + step * 100 * US
+        flow.hear(now, 0.5, 0)
+        flow.ack(now, 100 * MSS)
+    assert flow.state.window > MSS
+
+
+def test_a_job_whose_slot_was_lost_delivered_nothing() -> None:
+    """What it had delivered is less than before, which is no reason for another window."""
+    flow = Flow()
+    flow.hear(MS, 0.9, 0)
+    flow.ack(MS, 1000 * MSS)
+    flow.job = ffi.new("struct mltcp_rate_job *", {"flows": 1})
+    flow.hear(2 * MS, 0.9, 0)
+    assert flow.ack(2 * MS, MSS) == 10
+    assert flow.state.window == 10 * MSS
+    assert flow.job.kib_ns == 0
+    assert flow.state.stepped_bytes == MSS
 
 
 def test_its_loss_is_counted_once() -> None:
