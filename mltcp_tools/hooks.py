@@ -21,7 +21,6 @@ import os
 import socket
 import struct
 import time
-from types import TracebackType
 from typing import Any
 
 AGENT_SOCKET = "/run/mltcp/agent.sock"
@@ -154,12 +153,7 @@ class Iteration:
         self._begin_ns = time.monotonic_ns()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self._job._finish(self._begin_ns, time.monotonic_ns(), self._bytes)
 

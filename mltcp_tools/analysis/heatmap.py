@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mltcp_tools.analysis.plots import png
+from mltcp_tools.figures import png
 
 _LEAST_ARMS = 4
 _OTHER_FIELDS = ("told", "base", "plan")

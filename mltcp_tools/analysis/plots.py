@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from mltcp_tools.analysis.metrics import iteration_times
 from mltcp_tools.analysis.reference import Reference
+from mltcp_tools.figures import COLOURS, INK, dress, png
 from mltcp_tools.runs.described import ALONE
 from mltcp_tools.runs.run import Run
 
 # Okabe and Ito's colours, told apart by colour-blind eyes too; MLTCP arms take the warm ones.
 _MLTCP = ("#d55e00", "#cc79a7", "#b8860b", "#8b1a1a")
 _OTHERS = ("#0072b2", "#009e73", "#56b4e9", "#6a51a3", "#7f7f7f")
-# Jobs run from dark to light, so that no job is taken for an arm.
-_JOBS = ("#440154", "#3b528b", "#21918c", "#5ec962", "#c8b400", "#7a5195", "#003f5c", "#9aa5b1")
-_INK = "#222222"
-_DPI = 130
 _SHOWN_ITERATIONS = 6
 _TITLES = {
     "iterations": "Iteration time over the run",
@@ -34,9 +28,9 @@ _TITLES = {
     "parameters": "Captured gain by parameters",
 }
 _STYLE: dict[str, dict[str, Any]] = {
-    "bound": {"color": _INK, "linestyle": "--", "linewidth": 1.3},
+    "bound": {"color": INK, "linestyle": "--", "linewidth": 1.3},
     "fair": {"color": "#888888", "linestyle": "-.", "linewidth": 1.3},
-    "alone": {"color": _INK, "linestyle": ":", "linewidth": 1.3},
+    "alone": {"color": INK, "linestyle": ":", "linewidth": 1.3},
 }
 
 
@@ -86,22 +80,8 @@ def _is_mltcp(run: Run, arm: str) -> bool:
     return str(run.experiment.arms.get(arm, {}).get("cc", arm)).startswith("mltcp")
 
 
-def png(figure: Figure) -> bytes:
-    """The figure as a PNG image."""
-    buffer = io.BytesIO()
-    FigureCanvasAgg(figure).print_figure(buffer, dpi=_DPI, format="png", facecolor="white")
-    return buffer.getvalue()
-
-
 def _figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
-
-
-def _dress(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(visible=True, color="#e6e6e6", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.tick_params(labelsize=8)
 
 
 def _iterations(run: Run, reference: Reference) -> Figure:
@@ -128,7 +108,7 @@ def _iterations(run: Run, reference: Reference) -> Figure:
                 axes.axhline(mean, label=f"{name} {mean * 1e3:.0f} ms", **_STYLE[name])
                 tops.append(mean)
         axes.set_title(arm, fontsize=9, loc="left", color=colour[arm], fontweight="bold")
-        _dress(axes)
+        dress(axes)
     for axes in list(grid.flat)[len(arms) :]:
         axes.set_visible(False)
     first = grid[0, 0]
@@ -177,7 +157,7 @@ def _timeline(run: Run, reference: Reference) -> Figure:
             axes.set_xlim(left, right)
             axes.set_ylim(len(jobs) - 0.4, -0.6)
             axes.set_yticks(range(len(jobs)), jobs if when == "first" else [""] * len(jobs))
-            _dress(axes)
+            dress(axes)
             axes.grid(visible=False, axis="y")
             axes.set_title(f"{arm}, {when} iterations", fontsize=9, loc="left")
     for axes in grid[-1]:
@@ -215,7 +195,7 @@ def _cdf(run: Run, reference: Reference) -> Figure:
     axes.set_ylim(0, 1.01)
     axes.set_xlabel("iteration time (s)", fontsize=9)
     axes.set_ylabel("share of iterations", fontsize=9)
-    _dress(axes)
+    dress(axes)
     axes.legend(fontsize=8, frameon=False, loc="lower right")
     return figure
 
@@ -268,7 +248,7 @@ def _windows(run: Run, reference: Reference) -> Figure:
     if not arms:
         raise Unavailable("the traced arms have no iterations.")
     jobs = [job for job in run.job_names if job in set(samples["job"])]
-    colour = {job: _JOBS[i % len(_JOBS)] for i, job in enumerate(jobs)}
+    colour = {job: COLOURS[i % len(COLOURS)] for i, job in enumerate(jobs)}
     figure = _figure(9.2, 3.4 * len(arms) + 0.4)
     parts = figure.subfigures(len(arms), 1, squeeze=False)[:, 0]
     for part, arm in zip(parts, arms, strict=True):
@@ -289,7 +269,7 @@ def _windows(run: Run, reference: Reference) -> Figure:
             grid[0, column].set_title(f"{when}, from {start:.1f} s on", fontsize=9, loc="left")
             grid[1, column].set_xlabel("time since then (ms)", fontsize=9)
             for axes in grid[:, column]:
-                _dress(axes)
+                dress(axes)
         grid[0, 0].set_ylabel("window (segments)", fontsize=9)
         grid[1, 0].set_ylabel("bytes ratio", fontsize=9)
         grid[1, 0].set_ylim(0, 1.05)

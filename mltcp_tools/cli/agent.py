@@ -13,18 +13,17 @@ import click
 
 from mltcp_tools.agent.rules import CONFIG
 from mltcp_tools.backends import get_backend
-from mltcp_tools.cli.options import backend_option
+from mltcp_tools.cli.options import backend_option, shown_option
 from mltcp_tools.cli.text import say
 from mltcp_tools.errors import UsageError
 from mltcp_tools.hooks import AGENT_SOCKET
 
 
 @click.command()
-@click.option(
+@shown_option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
     default=CONFIG,
-    show_default=True,
     metavar="FILE",
     help="The rules: which processes belong to which job.",
 )

@@ -13,16 +13,14 @@ from typing import Any
 
 import click
 
-from mltcp_tools.cli.options import SECONDS, list_option
+from mltcp_tools.cli.options import SECONDS, list_option, shown_option
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.units import format_bytes
 
 _START_S = 60.0  # the programs are compiled the first time
 _DOWN_S = 10.0
 
-name_option = click.option(
-    "--name", default="default", show_default=True, help="Which aggregator of this host."
-)
+name_option = shown_option("--name", default="default", help="Which aggregator of this host.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
@@ -44,40 +42,33 @@ def command() -> None:
     metavar="NAME,…",
     help="The ports that workers are behind.",
 )
-@click.option(
+@shown_option(
     "--mode",
     type=click.Choice(("xdp", "tc")),
     default="xdp",
-    show_default=True,
     help="xdp: fastest; each worker of a job is behind a port of its own, and sums pass by the"
     " ports' queueing disciplines. tc: any number of workers behind a port, and through them.",
 )
 @click.option("--port", type=click.IntRange(1, 65400), help="UDP and TCP port.  [default: 17749]")
-@click.option(
+@shown_option(
     "--slots",
     type=click.IntRange(1, 65536),
     default=1024,
-    show_default=True,
     help="Packets' worth of memory for all jobs together, 8 kB each.",
 )
-@click.option(
-    "--quota",
-    type=click.IntRange(1, 65536),
-    default=256,
-    show_default=True,
-    help="Most slots that one job gets.",
+@shown_option(
+    "--quota", type=click.IntRange(1, 65536), default=256, help="Most slots that one job gets."
 )
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     help="What workers must have in MLTCP_AGGREGATOR_TOKEN.",
 )
-@click.option(
+@shown_option(
     "--wait",
     "wait_s",
     type=SECONDS,
     default="60s",
-    show_default=True,
     help="How long a job's first rank waits for its last.",
 )
 @click.option(

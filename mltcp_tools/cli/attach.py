@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections import Counter
 from typing import Any
 
 import click
@@ -24,7 +23,7 @@ from mltcp_tools.cli.options import (
     list_option,
     target_argument,
 )
-from mltcp_tools.cli.text import endpoint, printable, say
+from mltcp_tools.cli.text import endpoint, printable, say, tally
 from mltcp_tools.errors import MltcpError
 
 
@@ -200,10 +199,8 @@ def _show(job: Job, changes: list[Change], left_alone: list[Verdict]) -> None:
             f"{sock.process.pid} fd {sock.fd} to {endpoint(*sock.remote)}: {change.old} ->"
             f" {change.new}, job {moved}{printable(change.job)}, {change.outcome}{reason}"
         )
-    counts = Counter(change.outcome for change in changes)
-    summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    summary = tally(change.outcome for change in changes)
     click.echo(f"Job {printable(job.name)} (id {job.id}): {summary}.", err=True)
     if left_alone:
-        kinds = Counter(verdict.kind for verdict in left_alone)
-        listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        listed = tally(verdict.kind for verdict in left_alone)
         click.echo(f"Left alone: {listed}; `mltcp ps` says why.", err=True)

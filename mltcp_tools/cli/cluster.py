@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mltcp_tools.cli.cluster_studies import marl, matrix, validate
-from mltcp_tools.cli.options import FRACTION, Quantity, list_option
+from mltcp_tools.cli.options import FRACTION, Quantity, list_option, output_folder, shown_option
 from mltcp_tools.cli.text import show_table
 from mltcp_tools.columns import Column
 from mltcp_tools.errors import UsageError
@@ -51,13 +51,8 @@ def command() -> None:
     help="How jobs share links: reno, mltcp, turns, priority, aggregation and others.",
 )
 @click.option("--jobs", type=click.IntRange(1), help="Only the first N jobs.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Write a run folder: every job, plots, a report.",
-)
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True)
+@output_folder("Write a run folder: every job, plots, a report.")
+@shown_option("--seed", type=click.IntRange(0), default=1)
 @click.option("--no-skip", is_flag=True, help="Simulate repeated rounds instead of counting them.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def run(
@@ -81,7 +76,7 @@ def run(
     from mltcp_tools.clusters.outcome import Outcome
     from mltcp_tools.clusters.report import write_report
     from mltcp_tools.clusters.rules import treatment
-    from mltcp_tools.clusters.simulate import simulate_cluster
+    from mltcp_tools.clusters.simulate import ClusterSimulator
     from mltcp_tools.clusters.text import render_summaries
     from mltcp_tools.runs.environment import Environment
     from mltcp_tools.runs.folder import check_folder
@@ -101,9 +96,9 @@ def run(
     summaries: list[dict[str, Any]] = []
     with tqdm(total=len(pairs) * len(workload.jobs), unit=" jobs", disable=None) as bar:
         for each, how in pairs:
-            outcome = simulate_cluster(
+            outcome = ClusterSimulator(
                 workload, each, how, skip=not no_skip, said=lambda done: bar.update() and None
-            )
+            ).run()
             outcomes.append(outcome)
             summaries.append(outcome.summary())
     if output is not None:
@@ -157,43 +152,25 @@ def _workload(file: Path | None, trace: str | None) -> Workload:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--trace", required=True, metavar="KIND:FILE", help="Training jobs, as for run.")
 @click.option("--requests", required=True, metavar="azure:FILE", help="Requests to serve.")
-@click.option(
+@shown_option(
     "--inference",
     type=click.IntRange(1),
     default=4,
-    show_default=True,
     metavar="SERVERS",
     help="How many servers inference owns.",
 )
-@click.option(
-    "--tenants",
-    type=click.IntRange(1),
-    default=12,
-    show_default=True,
-    help="How many tenants replay the requests.",
+@shown_option(
+    "--tenants", type=click.IntRange(1), default=12, help="How many tenants replay the requests."
 )
-@click.option(
-    "--swing",
-    type=FRACTION,
-    default="70%",
-    show_default=True,
-    help="How many fewer requests they send at night.",
+@shown_option(
+    "--swing", type=FRACTION, default="70%", help="How many fewer requests they send at night."
 )
-@click.option(
-    "--treatment",
-    "how",
-    default="mltcp",
-    show_default=True,
-    help="How jobs share links, as for run.",
-)
-@click.option(
-    "--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the tenants' draws."
-)
-@click.option(
+@shown_option("--treatment", "how", default="mltcp", help="How jobs share links, as for run.")
+@shown_option("--seed", type=click.IntRange(0), default=1, help="Of the tenants' draws.")
+@shown_option(
     "--faster",
     type=click.FloatRange(0.01),
     default=1.0,
-    show_default=True,
     help="Factor by which training jobs arrive faster.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
@@ -258,43 +235,27 @@ def fit(files: tuple[Path, ...], as_json: bool) -> None:
 
 
 @command.command()
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("runs/cluster-live"),
-    show_default=True,
-    help="Run folder, new or empty.",
-)
+@output_folder("Run folder, new or empty.", default=Path("runs/cluster-live"), show_default=True)
 @click.option("--requests", metavar="azure:FILE", help="The load.")
-@click.option(
+@shown_option(
     "--duration",
     "seconds",
     type=Quantity("time", parse_seconds, 10, shown=exact_seconds),
     default="120s",
-    show_default=True,
     metavar="TIME",
     help="How long it runs.",
 )
-@click.option(
+@shown_option(
     "--faster",
     type=click.FloatRange(0.1),
     default=4.0,
-    show_default=True,
     help="Factor by which the load is replayed faster.",
 )
-@click.option(
-    "--cores",
-    type=click.FloatRange(0.2),
-    default=2.0,
-    show_default=True,
-    help="Cores that the two share.",
-)
-@click.option(
+@shown_option("--cores", type=click.FloatRange(0.2), default=2.0, help="Cores that the two share.")
+@shown_option(
     "--slo",
     type=Quantity("time", parse_seconds, 0.001, shown=exact_seconds),
     default="1s",
-    show_default=True,
     metavar="TIME",
     help="The latency that requests should keep to.",
 )

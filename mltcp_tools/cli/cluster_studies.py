@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from mltcp_tools.cli.options import list_option
+from mltcp_tools.cli.options import list_option, output_folder, shown_option
 
 
 @click.command()
@@ -30,22 +30,16 @@ def validate(experiments: tuple[str, ...], as_json: bool) -> None:
 
 
 @click.command()
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
+@output_folder(
+    "Folder of its runs; what is there already isn't run again.",
     default=Path("runs/cluster-matrix"),
     show_default=True,
-    help="Folder of its runs; what is there already isn't run again.",
 )
 @click.option("--small", is_flag=True, help="Run a small matrix, of about two minutes.")
 @click.option("--seeds", type=click.IntRange(1), help="How many draws of each workload.")
 @list_option("--policy", "policies", metavar="A,B", help="Only these schedulers besides the rest.")
-@click.option(
-    "--executor",
-    default="processes",
-    show_default=True,
-    help="processes, ray (a local cluster) or ray:ADDRESS.",
+@shown_option(
+    "--executor", default="processes", help="processes, ray (a local cluster) or ray:ADDRESS."
 )
 @click.option("--workers", type=click.IntRange(1), help="Processes.  [default: one per CPU]")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
@@ -103,23 +97,18 @@ def matrix(
 
 
 @click.command()
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
+@output_folder(
+    "Folder of checkpoints; those that are there aren't trained again.",
     default=Path("runs/cluster-marl"),
     show_default=True,
-    help="Folder of checkpoints; those that are there aren't trained again.",
 )
-@click.option("--seeds", type=click.IntRange(1, 10), default=5, show_default=True)
-@click.option("--rounds", type=click.IntRange(1), default=16, show_default=True)
-@click.option("--held-out", type=click.IntRange(1), default=10, show_default=True)
+@shown_option("--seeds", type=click.IntRange(1, 10), default=5)
+@shown_option("--rounds", type=click.IntRange(1), default=16)
+@shown_option("--held-out", type=click.IntRange(1), default=10)
 @list_option(
     "--trace", "traces", metavar="KIND:FILE,…", help="Compare on jobs of these traces, too."
 )
-@click.option(
-    "--jobs", type=click.IntRange(1), default=150, show_default=True, help="Of a trace, the first."
-)
+@shown_option("--jobs", type=click.IntRange(1), default=150, help="Of a trace, the first.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def marl(
     output: Path,

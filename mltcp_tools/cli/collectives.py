@@ -9,7 +9,15 @@ from typing import Any
 
 import click
 
-from mltcp_tools.cli.options import BYTES, FRACTION, RATE, SECONDS, list_option, mtu_option
+from mltcp_tools.cli.options import (
+    BYTES,
+    FRACTION,
+    RATE,
+    SECONDS,
+    list_option,
+    mtu_option,
+    shown_option,
+)
 from mltcp_tools.cli.text import say
 from mltcp_tools.collectives import require_packages
 from mltcp_tools.errors import MltcpError, UsageError
@@ -33,16 +41,13 @@ def command() -> None:
     help="Ranks to run on this host, each behind a link of its own, with an aggregator at the"
     " switch between them. Without it this is one rank of a torchrun.",
 )
-@click.option("--rate", type=RATE, default="200mbit", show_default=True, help="Rate of each link.")
+@shown_option("--rate", type=RATE, default="200mbit", help="Rate of each link.")
 @click.option("--slow", type=RATE, help="Rate of the first rank's link, where it differs.")
-@click.option(
-    "--queue", type=BYTES, default="100kB", show_default=True, help="Queue at each end of a link."
-)
-@click.option(
+@shown_option("--queue", type=BYTES, default="100kB", help="Queue at each end of a link.")
+@shown_option(
     "--mode",
     type=click.Choice(("xdp", "tc")),
     default="xdp",
-    show_default=True,
     help="Where the aggregator's programs are, as for `mltcp aggregate up`.",
 )
 @mtu_option(9000)
@@ -66,18 +71,16 @@ def command() -> None:
     show_default=True,
     help="What to compare.",
 )
-@click.option(
+@shown_option(
     "--repeats",
     type=click.IntRange(1),
     default=5,
-    show_default=True,
     help="How often each all-reduce is timed; the median counts.",
 )
-@click.option(
+@shown_option(
     "--density",
     type=FRACTION,
     default="100%",
-    show_default=True,
     help="Share of the tensors' blocks that aren't zero.",
 )
 @click.option("--aggregator", help="The aggregator, HOST[:PORT]; --namespaces starts one.")
@@ -128,20 +131,18 @@ def bench(
 
 
 @command.command()
-@click.option("--jobs", type=click.IntRange(1, 4), default=2, show_default=True)
-@click.option("--ranks", type=click.IntRange(2, 8), default=3, show_default=True, help="Of a job.")
-@click.option("--rate", type=RATE, default="100mbit", show_default=True, help="Rate of each link.")
+@shown_option("--jobs", type=click.IntRange(1, 4), default=2)
+@shown_option("--ranks", type=click.IntRange(2, 8), default=3, help="Of a job.")
+@shown_option("--rate", type=RATE, default="100mbit", help="Rate of each link.")
 @click.option("--slow", type=RATE, help="Rate of the first rank's link, where it differs.")
-@click.option(
-    "--queue", type=BYTES, default="100kB", show_default=True, help="Queue at each end of a link."
-)
-@click.option("--bytes", "size", type=BYTES, default="1MB", show_default=True, help="Of a tensor.")
-@click.option("--density", type=FRACTION, default="25%", show_default=True)
-@click.option("--compute", "compute_s", type=SECONDS, default="150ms", show_default=True)
-@click.option("--jitter", type=FRACTION, default="5%", show_default=True)
-@click.option("--iterations", type=click.IntRange(5), default=30, show_default=True)
-@click.option("--repetitions", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--seed", type=int, default=1, show_default=True)
+@shown_option("--queue", type=BYTES, default="100kB", help="Queue at each end of a link.")
+@shown_option("--bytes", "size", type=BYTES, default="1MB", help="Of a tensor.")
+@shown_option("--density", type=FRACTION, default="25%")
+@shown_option("--compute", "compute_s", type=SECONDS, default="150ms")
+@shown_option("--jitter", type=FRACTION, default="5%")
+@shown_option("--iterations", type=click.IntRange(5), default=30)
+@shown_option("--repetitions", type=click.IntRange(1), default=1)
+@shown_option("--seed", type=int, default=1)
 @list_option(
     "-a",
     "--collective",
@@ -213,12 +214,11 @@ def together(
 
 @command.command()
 @click.argument("times", type=click.Path(path_type=Path))
-@click.option(
+@shown_option(
     "--collective",
     "share",
     type=FRACTION,
     default="20%",
-    show_default=True,
     help="What a reduction takes, as a share of the median computation.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections import Counter
 
 import click
 
 from mltcp_tools.attach.restore import Restoration, detach
 from mltcp_tools.cli import completing
-from mltcp_tools.cli.text import endpoint, printable
+from mltcp_tools.cli.text import endpoint, printable, tally
 from mltcp_tools.errors import MltcpError
 
 
@@ -55,6 +54,5 @@ def _show(done: list[Restoration]) -> None:
             f"{record.pid} fd {record.fd} to {endpoint(*record.remote)}: {record.new} -> {now},"
             f" job {printable(each.job)}, {each.outcome}{reason}"
         )
-    counts = Counter(each.outcome for each in done)
-    summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    summary = tally(each.outcome for each in done)
     click.echo(f"Detached: {summary or 'nothing was attached'}.", err=True)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
-from mltcp_tools.cli.options import BYTES, FRACTION, RATE, SECONDS
+from mltcp_tools.cli.options import BYTES, FRACTION, RATE, SECONDS, output_file, shown_option
 from mltcp_tools.emulator.job import DIRECTIONS, MAX_BURSTS, MAX_FLOWS, JobSpec
 from mltcp_tools.emulator.models import MODELS
 from mltcp_tools.errors import UsageError
@@ -41,19 +40,14 @@ def command() -> None:
 
 
 @command.command()
-@click.option(
-    "--port",
-    type=_PORT,
-    default=DEFAULT_PORT,
-    show_default=True,
-    help="Port to listen on; 0 for any free one.",
+@shown_option(
+    "--port", type=_PORT, default=DEFAULT_PORT, help="Port to listen on; 0 for any free one."
 )
 @click.option("--bind", metavar="ADDRESS", help="Listen on this address only.")
-@click.option(
+@shown_option(
     "--timeout",
     type=SECONDS,
     default="10s",
-    show_default=True,
     help="Drop a client that owes data and is silent for this long.",
 )
 @click.option("--one-off", is_flag=True, help="End after the first client.")
@@ -88,7 +82,7 @@ def server(
 
 @command.command()
 @click.argument("host")
-@click.option("--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, show_default=True)
+@shown_option("--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT)
 @click.option("--bytes", "size", type=BYTES, help="Bytes per iteration, such as 2.5MB.")
 @click.option("--compute", type=SECONDS, help="Compute time per iteration, such as 340ms.")
 @click.option(
@@ -102,21 +96,17 @@ def server(
     type=SECONDS,
     help="Begin no iteration later than this.  [default: 10s, without --iterations]",
 )
-@click.option(
+@shown_option(
     "--jitter",
     type=FRACTION,
     default="0",
-    show_default=True,
     help="Standard deviation of the compute time, such as 5%.",
 )
-@click.option(
-    "--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the jitter."
-)
-@click.option(
+@shown_option("--seed", type=click.IntRange(0), default=1, help="Seed of the jitter.")
+@shown_option(
     "--flows",
     type=click.IntRange(1, MAX_FLOWS),
     default=1,
-    show_default=True,
     help="Connections that each burst is split over.",
 )
 @click.option(
@@ -137,20 +127,13 @@ def server(
     help="Send this much at a time, the next once as much has arrived; with --direction both.",
 )
 @click.option("--rate", type=RATE, help="Hand over no more than this while sending.")
-@click.option(
+@shown_option(
     "--bursts",
     type=click.IntRange(1, MAX_BURSTS),
     default=1,
-    show_default=True,
     help="Rounds of compute and burst that each iteration is split into.",
 )
-@click.option(
-    "--start-delay",
-    type=SECONDS,
-    default="0",
-    show_default=True,
-    help="Wait before the first iteration.",
-)
+@shown_option("--start-delay", type=SECONDS, default="0", help="Wait before the first iteration.")
 @click.option(
     "--turn",
     type=SECONDS,
@@ -165,11 +148,10 @@ def server(
     help="Take the next turn when late by more than this share of one; with --turn.  [default: 5%]",
 )
 @click.option("--cc", metavar="NAME", help="Congestion control of the sending sockets.")
-@click.option(
+@shown_option(
     "--direction",
     type=click.Choice(DIRECTIONS),
     default="send",
-    show_default=True,
     help="Which way the bytes go, seen from here; both: all of them, each way.",
 )
 @click.option(
@@ -178,37 +160,27 @@ def server(
     metavar="N",
     help="Every N-th compute phase is slow.",
 )
-@click.option(
+@shown_option(
     "--straggler-factor",
     type=float,
     default=2.0,
-    show_default=True,
     help="How many times as long a slow compute phase takes.",
 )
-@click.option("--job", default="job", show_default=True, help="Name in the result.")
+@shown_option("--job", default="job", help="Name in the result.")
 @click.option(
     "--trace",
     type=SECONDS,
     help="Time between samples of the sockets' TCP state during bursts, at least 1ms.",
 )
-@click.option(
-    "--interval", type=SECONDS, default="1s", show_default=True, help="Time between lines."
-)
-@click.option(
+@shown_option("--interval", type=SECONDS, default="1s", help="Time between lines.")
+@shown_option(
     "--timeout",
     type=SECONDS,
     default="10s",
-    show_default=True,
     help="Give up on a server that is silent for this long.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result document, nothing else.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write the result document (JSON) to FILE.",
-)
+@output_file("Write the result document (JSON) to FILE.")
 @_CONTROL_FD
 def client(**options: Any) -> None:
     """Run one periodic job against the server at HOST."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mltcp_tools.cli import completing
-from mltcp_tools.cli.options import Quantity, list_option
+from mltcp_tools.cli.options import Quantity, list_option, output_folder, shown_option
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.units import parse_seconds
 
@@ -30,12 +30,9 @@ def _milliseconds(text: object) -> int:
     return whole
 
 
-output_option = click.option(
-    "-o",
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
+output_option = output_folder(
+    "Run folder, new or empty; of a matrix, the folder of all.  [default: in runs/]",
     metavar="FOLDER",
-    help="Run folder, new or empty; of a matrix, the folder of all.  [default: in runs/]",
 )
 only_option = list_option(
     "--only",
@@ -54,11 +51,10 @@ OPTIONS = (
     click.option("--repetitions", type=click.IntRange(1), help="Instead of the experiment's."),
     click.option("--seed", type=click.IntRange(0), help="Instead of the experiment's."),
     click.option("--no-alone", is_flag=True, help="Don't run each job alone on the link."),
-    click.option(
+    shown_option(
         "--trace",
         type=Quantity("time", _milliseconds),
         default="2ms",
-        show_default=True,
         help="Time between TCP samples in the first repetition, up to 1s; 0 for none.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
@@ -66,17 +62,6 @@ OPTIONS = (
 """Those of every command that runs experiments."""
 
 experiment_argument = click.argument("experiment", shell_complete=completing.EXPERIMENTS)
-
-
-def with_options(options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
-    """Adds options that several commands have in common."""
-
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
 
 
 def overridden(experiment: Experiment, options: Mapping[str, Any]) -> Experiment:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -57,14 +58,41 @@ FRACTION = Quantity("fraction", parse_fraction)
 
 def mtu_option(most: int) -> Callable[[Any], Any]:
     """The option --mtu, up to `most` bytes."""
-    return click.option(
+    return shown_option(
         "--mtu",
         type=Quantity("size", parse_bytes, 576, most, exact_bytes),
         default="1500B",
-        show_default=True,
         metavar="SIZE",
         help="Largest packet, as of the interfaces, such as 9000B.",
     )
+
+
+def shown_option(*names: str, **settings: Any) -> Callable[[Any], Any]:
+    """An option with a default that its help shows."""
+    return click.option(*names, show_default=True, **settings)
+
+
+def output_file(help: str) -> Callable[[Any], Any]:
+    """The option -o of commands that write one file."""
+    kind = click.Path(path_type=Path, dir_okay=False)
+    return click.option("-o", "--output", type=kind, metavar="FILE", help=help)
+
+
+def output_folder(help: str, *names: str, **settings: Any) -> Callable[[Any], Any]:
+    """The option -o of commands that write a folder. names: of the command's argument."""
+    kind = click.Path(path_type=Path, file_okay=False)
+    return click.option("-o", "--output", *names, type=kind, help=help, **settings)
+
+
+def with_options(options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """Adds options that several commands have in common."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
 
 
 def _total(text: object) -> int:
@@ -108,11 +136,10 @@ def list_option(
     return click.option(*names, multiple=True, callback=read, **settings)
 
 
-backend_option = click.option(
+backend_option = shown_option(
     "--backend",
     type=click.Choice((AUTO, *BACKENDS)),
     default=AUTO,
-    show_default=True,
     help="The eBPF programs (bpf) or the kernel module (kmod); auto: the one that is loaded, else"
     " the module where it is installed for this kernel, else eBPF.",
 )

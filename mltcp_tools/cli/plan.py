@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mltcp_tools.cli import completing
-from mltcp_tools.cli.options import FRACTION, RATE, SECONDS, list_option
+from mltcp_tools.cli.options import (
+    FRACTION,
+    RATE,
+    SECONDS,
+    list_option,
+    output_file,
+    shown_option,
+    with_options,
+)
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.host.files import replace_file
 
@@ -24,45 +31,32 @@ def command() -> None:
     """Plan which jobs share links and by how much to shift each, and in which order they send."""
 
 
-_output_option = click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write the plan to this JSON file.",
+_output_option = output_file("Write the plan to this JSON file.")
+_plan_options = with_options(
+    (
+        shown_option(
+            "--angle",
+            type=click.FloatRange(0.05, 90),
+            default=5.0,
+            metavar="DEGREES",
+            help="Precision of the shifts; 360 degrees are an iteration of a job.",
+        ),
+        shown_option(
+            "--tolerance",
+            type=FRACTION,
+            default="1%",
+            help="By how much iterations may be stretched to have a common multiple.",
+        ),
+        click.option(
+            "--plots",
+            type=click.Path(path_type=Path, file_okay=False),
+            metavar="FOLDER",
+            help="Write plots (PNG) to this folder.",
+        ),
+        _output_option,
+        click.option("--json", "as_json", is_flag=True, help="Print as JSON."),
+    )
 )
-_PLAN_OPTIONS = (
-    click.option(
-        "--angle",
-        type=click.FloatRange(0.05, 90),
-        default=5.0,
-        show_default=True,
-        metavar="DEGREES",
-        help="Precision of the shifts; 360 degrees are an iteration of a job.",
-    ),
-    click.option(
-        "--tolerance",
-        type=FRACTION,
-        default="1%",
-        show_default=True,
-        help="By how much iterations may be stretched to have a common multiple.",
-    ),
-    click.option(
-        "--plots",
-        type=click.Path(path_type=Path, file_okay=False),
-        metavar="FOLDER",
-        help="Write plots (PNG) to this folder.",
-    ),
-    _output_option,
-    click.option("--json", "as_json", is_flag=True, help="Print as JSON."),
-)
-
-
-def _plan_options(function: Callable[..., None]) -> Callable[..., None]:
-    """What the commands that plan have in common."""
-    for option in reversed(_PLAN_OPTIONS):
-        function = option(function)
-    return function
 
 
 @command.command()
@@ -124,26 +118,23 @@ def score(
 
 @command.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option(
+@shown_option(
     "--loops",
     type=click.Choice(["discard", "joint"]),
     default="discard",
-    show_default=True,
     help="Placements whose affinity graph has a loop: discard them as the paper does, or solve the"
     " links of the loop jointly.",
 )
-@click.option(
+@shown_option(
     "--rank",
     type=click.Choice(["mean", "worst"]),
     default="mean",
-    show_default=True,
     help="Rank placements by the mean score of their links, or by the worst.",
 )
-@click.option(
+@shown_option(
     "--time-limit",
     type=SECONDS,
     default="20s",
-    show_default=True,
     help="Time limit of the solver, for all placements together.",
 )
 @_plan_options
@@ -189,7 +180,7 @@ def cluster(
 
 @command.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--rate", type=RATE, default="1gbit", show_default=True, help="Rate of every port.")
+@shown_option("--rate", type=RATE, default="1gbit", help="Rate of every port.")
 @click.option(
     "--online", is_flag=True, help="Coflows arrive when FILE says; else all are there at the start."
 )

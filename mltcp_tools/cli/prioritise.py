@@ -7,24 +7,23 @@ from pathlib import Path
 
 import click
 
+from mltcp_tools.cli.options import shown_option
 from mltcp_tools.experiments.treatments import WEIGHTS
 
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-@click.option(
+@shown_option(
     "--weight",
     type=click.Choice(WEIGHTS),
     default="none",
-    show_default=True,
     help="What puts a burst first, besides being short.",
 )
-@click.option(
+@shown_option(
     "--levels",
     "count",
     type=click.IntRange(2, 8),
     default=8,
-    show_default=True,
     help="Levels of priority; the last is shared.",
 )
 @click.option("--with-parent", is_flag=True, help="End when the process that started this does.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mltcp_tools.cli import completing
-from mltcp_tools.cli.options import RATE, SECONDS, list_option
+from mltcp_tools.cli.options import RATE, SECONDS, list_option, output_file, shown_option
 from mltcp_tools.cli.text import say
 from mltcp_tools.errors import UsageError
 from mltcp_tools.units import counted, format_bytes
@@ -39,11 +39,10 @@ _RESTLESS = 0.95
     metavar="FILE",
     help="Take the jobs from this packet capture (pcap or pcapng, also compressed by gzip).",
 )
-@click.option(
+@shown_option(
     "--by",
     type=click.Choice(["host", "port"]),
     default="host",
-    show_default=True,
     help="What makes flows of a capture one job: the host that sends, or the port.",
 )
 @click.option(
@@ -61,13 +60,7 @@ _RESTLESS = 0.95
     help="Rate of the link; phases that exceed it in one direction are pointed out.",
 )
 @click.option("--near", type=SECONDS, help="How long an iteration takes, give or take a fifth.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write the profiles to this YAML file, which `mltcp plan` reads.",
-)
+@output_file("Write the profiles to this YAML file, which `mltcp plan` reads.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def command(
     source: Path | None,

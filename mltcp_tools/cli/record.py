@@ -9,21 +9,13 @@ import click
 
 from mltcp_tools.backends import get_backend
 from mltcp_tools.cli import completing
-from mltcp_tools.cli.options import SECONDS, backend_option, list_option
+from mltcp_tools.cli.options import SECONDS, backend_option, list_option, output_folder
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.units import counted
 
 
 @click.command()
-@click.option(
-    "-o",
-    "--output",
-    "folder",
-    required=True,
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="RUN",
-    help="The run folder to make.",
-)
+@output_folder("The run folder to make.", "folder", required=True, metavar="RUN")
 @list_option(
     "--job",
     "names",

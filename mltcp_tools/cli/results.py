@@ -7,18 +7,13 @@ from pathlib import Path
 
 import click
 
+from mltcp_tools.cli.options import output_file
 from mltcp_tools.errors import UsageError
 
 
 @click.command()
 @click.argument("folders", nargs=-1, type=click.Path(file_okay=False, path_type=Path))
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write the document there.  [default: standard output]",
-)
+@output_file("Write the document there.  [default: standard output]")
 @click.option(
     "--into",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

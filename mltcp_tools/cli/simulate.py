@@ -17,9 +17,8 @@ from mltcp_tools.cli.experiments import (
     overridden,
     run_and_report,
     run_mixes,
-    with_options,
 )
-from mltcp_tools.cli.options import SECONDS, mtu_option
+from mltcp_tools.cli.options import SECONDS, mtu_option, shown_option, with_options
 from mltcp_tools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,19 +38,17 @@ if TYPE_CHECKING:
     metavar="TIME",
     help="Receivers join segments that arrive within this time, as GRO does, such as 20us.",
 )
-@click.option(
+@shown_option(
     "--rtt",
     type=SECONDS,
     default="100us",
-    show_default=True,
     metavar="TIME",
     help="Round trip of the empty path, to which a link's delay is added.",
 )
-@click.option(
+@shown_option(
     "--stamps",
     type=SECONDS,
     default="1ms",
-    show_default=True,
     metavar="TIME",
     help="What receivers' time stamps count, as 1us with fine stamps; 0: they send none.",
 )

@@ -11,6 +11,7 @@ import click
 
 from mltcp_tools.backends import AUTO, BACKENDS, get_backend
 from mltcp_tools.backends.base import ALL_NAMES, Backend, JobParams, Status
+from mltcp_tools.cli.options import shown_option
 from mltcp_tools.cli.text import printable, show_table
 from mltcp_tools.columns import Cell, Column, Row, clip
 from mltcp_tools.errors import HostError
@@ -105,11 +106,10 @@ def _status_of(name: str) -> Status:
 
 
 @click.command()
-@click.option(
+@shown_option(
     "--backend",
     type=click.Choice((AUTO, *BACKENDS)),
     default=AUTO,
-    show_default=True,
     help="Show the eBPF programs (bpf) or the kernel module (kmod) only; auto: both.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array, an object per backend.")

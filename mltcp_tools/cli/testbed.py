@@ -20,9 +20,8 @@ from mltcp_tools.cli.experiments import (
     overridden,
     run_and_report,
     run_mixes,
-    with_options,
 )
-from mltcp_tools.cli.options import backend_option, list_option
+from mltcp_tools.cli.options import backend_option, list_option, shown_option, with_options
 from mltcp_tools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,11 +35,10 @@ def command() -> None:
     """Run experiments over a bottleneck made of network namespaces."""
 
 
-attempts_option = click.option(
+attempts_option = shown_option(
     "--attempts",
     type=click.IntRange(1, 100),
     default=3,
-    show_default=True,
     metavar="N",
     help="Run an arm at most this often until nothing else on the host disturbs it.",
 )
@@ -106,15 +104,12 @@ def _conduct(options: dict[str, Any], experiment: Experiment, folder: Path) -> N
     "--address",
     help="The receiver's address on the link.  [default: --receiver without its user]",
 )
-@click.option(
+@shown_option(
     "--ssh",
     default=SSH,
-    show_default=True,
     help="The command that reaches a machine; it is given its name and the command to run there.",
 )
-@click.option(
-    "--mltcp", "tool", default="mltcp", show_default=True, help="This tool's command there."
-)
+@shown_option("--mltcp", "tool", default="mltcp", help="This tool's command there.")
 def across(
     senders: tuple[str, ...],
     receiver: str,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import click
 
@@ -21,6 +22,11 @@ def endpoint(address: str, port: int) -> str:
 def printable(text: str) -> str:
     """Text that others chose (names of processes and jobs), unable to drive the terminal."""
     return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def tally(kinds: Iterable[str]) -> str:
+    """How many of each kind: `3 switched, 1 failed`."""
+    return ", ".join(f"{count} {kind}" for kind, count in Counter(kinds).items())
 
 
 def styled(text: str, meaning: Meaning) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from mltcp_tools.backends import get_backend
-from mltcp_tools.cli.options import SECONDS, backend_option
+from mltcp_tools.cli.options import SECONDS, backend_option, shown_option
 from mltcp_tools.cli.text import printable, show_table
 from mltcp_tools.columns import Cell, Column, Meaning, Row, clip
 from mltcp_tools.observe.view import JobView
@@ -74,12 +74,11 @@ def document(view: JobView) -> dict[str, Any]:
 @click.option(
     "--json", "as_json", is_flag=True, help="Print a JSON array, on a line for each look."
 )
-@click.option(
+@shown_option(
     "--wait",
     "wait_s",
     type=SECONDS,
     default="1s",
-    show_default=True,
     help="Time between two looks; with --once before the only one.",
 )
 @backend_option

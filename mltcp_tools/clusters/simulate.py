@@ -49,7 +49,11 @@ class _Tally:
 
 
 class ClusterSimulator:
-    """One run; `run` gives its outcome."""
+    """One run of a workload; the same arguments give the same outcome.
+
+    needs: (seconds, servers) that something else has from then on. mark_s: when the work that is
+    done by then is noted. said: hears how many jobs are done.
+    """
 
     def __init__(
         self,
@@ -333,24 +337,3 @@ def _jobs_stopped(view: View, server: int) -> float:
         for state in view.running
         if server in state.allocation
     )
-
-
-def simulate_cluster(
-    workload: Workload,
-    policy: Policy,
-    treatment: Treatment,
-    *,
-    skip: bool = True,
-    needs: Iterable[tuple[float, int]] = (),
-    mark_s: float | None = None,
-    said: Callable[[int], None] = lambda done: None,
-) -> Outcome:
-    """Run the workload; the same arguments give the same outcome.
-
-    needs: (seconds, servers) that something else has from then on. mark_s: when the work that is
-    done by then is noted. said: hears how many jobs are
-    done.
-    """
-    return ClusterSimulator(
-        workload, policy, treatment, skip=skip, needs=needs, mark_s=mark_s, said=said
-    ).run()

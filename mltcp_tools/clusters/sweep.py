@@ -20,7 +20,7 @@ from typing import Any
 
 from mltcp_tools.clusters.policies import policy
 from mltcp_tools.clusters.rules import treatment
-from mltcp_tools.clusters.simulate import simulate_cluster
+from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.workload import parse_workload
 from mltcp_tools.errors import HostError, MltcpError, UsageError
 
@@ -47,7 +47,9 @@ class Task:
 def perform(task: Task) -> dict[str, Any]:
     """The run's summary, and every job's completion time and slow-down."""
     workload = parse_workload(task.text, task.workload)
-    outcome = simulate_cluster(workload, policy(task.policy, task.seed), treatment(task.treatment))
+    outcome = ClusterSimulator(
+        workload, policy(task.policy, task.seed), treatment(task.treatment)
+    ).run()
     return {
         "workload": task.workload,
         "seed": task.seed,

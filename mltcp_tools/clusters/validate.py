@@ -30,7 +30,7 @@ from mltcp_tools.simulator.arms import BASE_RTT_S, simulate_arm
 from mltcp_tools.simulator.modelled import modelled, with_mechanisms
 from mltcp_tools.simulator.schedules import ScheduledJob, iterations_of, simulate
 
-EXPERIMENTS = (
+_PLAIN = (
     "two-jobs",
     "four-jobs",
     "six-jobs",
@@ -38,6 +38,9 @@ EXPERIMENTS = (
     "unequal-jobs",
     "different-periods",
     "lockstep",
+)
+EXPERIMENTS = (
+    *_PLAIN,
     "many-flows",
     "stragglers",
     "incompatible",
@@ -64,16 +67,7 @@ FITTED = frozenset(
 )
 """Those that the rules were fitted on; the others were held out."""
 
-CONTENDED = (
-    "two-jobs",
-    "four-jobs",
-    "six-jobs",
-    "deep-queue",
-    "unequal-jobs",
-    "different-periods",
-    "lockstep",
-    "incompatible",
-)
+CONTENDED = (*_PLAIN, "incompatible")
 MLCC_ARM = Arm("mlcc", "mltcp_int", treatments=(Feedback(),))
 PRIORITY_ARM = Arm("priority", "reno", treatments=(Sincronia(),))
 _SUMMED = 2 / 3

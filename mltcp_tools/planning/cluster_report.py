@@ -9,9 +9,10 @@ import networkx as nx
 from matplotlib.figure import Figure
 
 from mltcp_tools.analysis.cells import WIDTH, clip, number, table
+from mltcp_tools.figures import INK, png
 from mltcp_tools.planning.affinity import JOB, LINK
 from mltcp_tools.planning.cluster import PlacementPlan
-from mltcp_tools.planning.plots import INK, draw_link, png
+from mltcp_tools.planning.plots import draw_link
 from mltcp_tools.units import format_rate, format_seconds
 
 _MOST_ROWS = 20

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.projections.polar import PolarAxes
 
+from mltcp_tools.figures import COLOURS, INK, dress, png
 from mltcp_tools.planning.link import LinkPlan
 from mltcp_tools.profiling.profile import Floats
 
-# Jobs from dark to light, as in the plots of runs.
-COLOURS = ("#440154", "#3b528b", "#21918c", "#5ec962", "#c8b400", "#7a5195", "#003f5c", "#9aa5b1")
-INK = "#222222"
 _EXCESS = "#d55e00"
-_DPI = 130
 _MOST_IN_LEGEND = 12
 
 
@@ -34,13 +28,6 @@ def draw_link(plan: LinkPlan) -> dict[str, bytes]:
         images[f"circles{end}"] = png(_circles(plan, number))
         images[f"demand{end}"] = png(_demand(plan, number))
     return images
-
-
-def png(figure: Figure) -> bytes:
-    """A figure as an image."""
-    buffer = io.BytesIO()
-    FigureCanvasAgg(figure).print_figure(buffer, dpi=_DPI, format="png", facecolor="white")
-    return buffer.getvalue()
 
 
 def rotations_of(plan: LinkPlan, way: int = 0) -> list[tuple[str, Sequence[int], float]]:
@@ -149,14 +136,6 @@ def _demand(plan: LinkPlan, way: int) -> Figure:
     figure.supylabel("demand / rate of the link", fontsize=9)
     _legend(figure, plan)
     return figure
-
-
-def dress(axes: Axes) -> None:
-    """The look of all plots."""
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(visible=True, color="#e6e6e6", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.tick_params(labelsize=8)
 
 
 def _legend(figure: Figure, plan: LinkPlan) -> None:

@@ -2,35 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from types import TracebackType
-from typing import Any
-
-from tqdm import tqdm
+from mltcp_tools.runs.progress import Bar
 
 
-class _Bar:
-    """A bar on stderr, shown on a terminal only. A context manager."""
-
-    def __init__(self, **options: Any) -> None:
-        self._bar = tqdm(
-            file=sys.stderr,
-            disable=not sys.stderr.isatty(),
-            dynamic_ncols=True,
-            leave=False,
-            **options,
-        )
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.close()
-
-
-class SolverBar(_Bar):
+class SolverBar(Bar):
     """Seconds of the solver, with the best score and the bound so far."""
 
     def __init__(self, jobs: int) -> None:
@@ -39,23 +14,17 @@ class SolverBar(_Bar):
             bar_format="{desc}: {n:.1f} s{postfix}; Ctrl-C takes the best so far",
         )
 
-    def __enter__(self) -> SolverBar:
-        return self
-
     def report(self, elapsed_s: float, best: float, bound: float) -> None:
         """The solver has worked for `elapsed_s` seconds."""
         self._bar.set_postfix_str(f"score {best:.4f} of {bound:.4f} at most", refresh=False)
         self._bar.update(elapsed_s - self._bar.n)
 
 
-class PartsBar(_Bar):
+class PartsBar(Bar):
     """Links planned, of a placement."""
 
     def __init__(self) -> None:
         super().__init__(unit="link")
-
-    def __enter__(self) -> PartsBar:
-        return self
 
     def done(self, links: int, total: int) -> None:
         """`links` more of a placement's `total` are planned."""
@@ -64,14 +33,11 @@ class PartsBar(_Bar):
         self._bar.update(links)
 
 
-class FileBar(_Bar):
+class FileBar(Bar):
     """Bytes of a file that are read."""
 
     def __init__(self, name: str) -> None:
         super().__init__(desc=name, unit="B", unit_scale=True, unit_divisor=1000)
-
-    def __enter__(self) -> FileBar:
-        return self
 
     def at(self, position: int, size: int) -> None:
         """`position` of `size` bytes are read."""

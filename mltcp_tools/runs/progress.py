@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import sys
-from typing import TextIO
+from typing import Any, Self, TextIO
 
 from tqdm import tqdm
 
 
-class Progress:
-    """Counts iterations over all arms of a run. A context manager."""
+class Bar:
+    """A bar of tqdm's, shown on a terminal only. A context manager.
 
-    def __init__(self, total: int, stream: TextIO | None = None) -> None:
+    stream: where it is drawn, the standard error output unless told. options: of tqdm.
+    """
+
+    def __init__(self, stream: TextIO | None = None, **options: Any) -> None:
         self._stream = sys.stderr if stream is None else stream
         self._bar = tqdm(
-            total=total,
-            unit="it",
             file=self._stream,
             disable=not self._stream.isatty(),
             dynamic_ncols=True,
             leave=False,
+            **options,
         )
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._bar.close()
+
+
+class Progress(Bar):
+    """Counts iterations over all arms of a run."""
+
+    def __init__(self, total: int, stream: TextIO | None = None) -> None:
+        super().__init__(stream, total=total, unit="it")
 
     def begin(self, title: str) -> None:
         """An arm begins."""

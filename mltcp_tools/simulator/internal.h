@@ -238,6 +238,7 @@ void joined(struct sim *sim, struct flow *flow);
 /* sender.c */
 void start_sender(const struct sim *sim, struct flow *flow);
 void forget_transmission(struct flow *flow, uint64_t seq);
+void uncount(struct flow *flow, uint64_t seq);
 void hand_over(struct sim *sim, struct flow *flow, uint64_t allowed);
 void send_burst(struct sim *sim, struct flow *flow, uint64_t bytes);
 void send_message(struct sim *sim, struct flow *flow, uint64_t task, uint32_t bytes);

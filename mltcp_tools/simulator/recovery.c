@@ -19,12 +19,7 @@ static void mark_delivered(struct flow *flow, uint64_t seq, struct news *news)
 
 	if (segment->state == SACKED)
 		return;
-	if (segment->state == LOST) {
-		flow->lost--;
-	} else {
-		flow->in_flight--;
-		forget_transmission(flow, seq);
-	}
+	uncount(flow, seq);
 	segment->state = SACKED;
 	flow->sacked++;
 	news->delivered++;

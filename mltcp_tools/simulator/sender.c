@@ -94,6 +94,17 @@ void forget_transmission(struct flow *flow, uint64_t seq)
 		segment_at(flow, segment->newer)->older = segment->older;
 }
 
+/* The segment counts neither as lost nor as in flight any more. */
+void uncount(struct flow *flow, uint64_t seq)
+{
+	if (segment_at(flow, seq)->state == LOST) {
+		flow->lost--;
+	} else {
+		flow->in_flight--;
+		forget_transmission(flow, seq);
+	}
+}
+
 static void transmit(struct sim *sim, struct flow *flow, uint64_t seq)
 {
 	struct segment *segment = segment_at(flow, seq);
@@ -144,12 +155,7 @@ void retransmit(struct sim *sim, struct flow *flow, uint64_t seq)
 {
 	struct segment *segment = segment_at(flow, seq);
 
-	if (segment->state == LOST) {
-		flow->lost--;
-	} else {
-		flow->in_flight--;
-		forget_transmission(flow, seq);
-	}
+	uncount(flow, seq);
 	segment->retransmitted = true;
 	flow->retransmits++;
 	sim->result->counters.retransmitted++;

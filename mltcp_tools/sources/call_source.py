@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from mltcp_tools.sources.calls import CallLog, Iterations
@@ -108,10 +107,5 @@ class CallSource(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -17,7 +17,7 @@ from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator
 from mltcp_tools.clusters.models import MODELS, phases_of
 from mltcp_tools.clusters.policies import policy
 from mltcp_tools.clusters.rules import TREATMENTS, treatment
-from mltcp_tools.clusters.simulate import simulate_cluster
+from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.workload import Generated, Workload, generate
 
@@ -57,7 +57,7 @@ def week(name: str, how: str) -> None:
     draws = Generated(jobs=10_000, load=0.8, hours=5, gpus=gpus)
     workload = Workload(topology, generate(topology, draws, 1))
     began = time.process_time()
-    outcome = simulate_cluster(workload, policy(name), treatment(how))
+    outcome = ClusterSimulator(workload, policy(name), treatment(how)).run()
     took = time.process_time() - began
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(

@@ -13,14 +13,8 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "fail.h"
 #include "genl.h"
-
-#define fail(...)                                             \
-	do {                                                  \
-		fprintf(stderr, "bench_flows: " __VA_ARGS__); \
-		fprintf(stderr, "\n");                        \
-		exit(1);                                      \
-	} while (0)
 
 static double now(void)
 {

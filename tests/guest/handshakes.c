@@ -6,15 +6,9 @@
 #define _GNU_SOURCE
 #include <sched.h>
 
+#include "fail.h"
 #include "genl.h"
 #include "peer.h"
-
-#define fail(...)                                            \
-	do {                                                 \
-		fprintf(stderr, "handshakes: " __VA_ARGS__); \
-		fprintf(stderr, "\n");                       \
-		exit(1);                                     \
-	} while (0)
 
 #define ROUNDS 50
 #define PATIENCE_MS 60000

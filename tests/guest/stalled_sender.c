@@ -17,17 +17,11 @@
 #include <sys/syscall.h>
 #include <time.h>
 
+#include "fail.h"
 #include "genl.h"
 
 #define PAGE 4096
 #define PATIENCE_SECONDS 5
-
-#define fail(...)                                                \
-	do {                                                     \
-		fprintf(stderr, "stalled_sender: " __VA_ARGS__); \
-		fprintf(stderr, "\n");                           \
-		_exit(1);                                        \
-	} while (0)
 
 static int client;
 static void *page;

@@ -55,6 +55,18 @@ def connection(network: Network, congestion_control: str) -> Iterator[socket.soc
         listener.close()
 
 
+@contextlib.contextmanager
+def connection_here(congestion_control: str) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """(sender, peer) connected within this namespace; the sender's small segments go at once."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as sender:
+        sender.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, congestion_control.encode())
+        sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sender.connect(listener.getsockname())
+        peer, _ = listener.accept()
+        with peer:
+            yield sender, peer
+
+
 def send_burst(sender: socket.socket, size: int) -> None:
     """Send size bytes and wait until the peer has acknowledged all of them."""
     sender.sendall(bytes(size))

@@ -11,7 +11,13 @@ from pathlib import Path
 
 import pytest
 from netns.backends_here import LEARNT_GAP_S, fresh, learn
-from netns.connections import TCP_CONGESTION, bottleneck, connection, send_burst
+from netns.connections import (
+    TCP_CONGESTION,
+    bottleneck,
+    connection,
+    connection_here,
+    send_burst,
+)
 
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import NAMES, Backend, JobParams
@@ -152,15 +158,7 @@ def test_one_reader_of_iterations_at_a_time(backend: Backend) -> None:
 
 def test_events_nobody_read_are_counted_as_dropped(backend: Backend) -> None:
     backend.load(["mltcp"], JobParams(total_bytes=1000, gap_s=0.000_001))
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        socket.socket() as sender,
-        backend.iterations() as stream,
-    ):
-        sender.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, b"mltcp")
-        sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sender.connect(listener.getsockname())
-        peer, _ = listener.accept()
+    with backend.iterations() as stream, connection_here("mltcp") as (sender, peer):
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             for _ in range(500):
@@ -173,7 +171,6 @@ def test_events_nobody_read_are_counted_as_dropped(backend: Backend) -> None:
         assert len(events) > 5000
         assert stream.dropped > 0
         assert all(event.bytes % 2 == 0 for event in events)
-        peer.close()
 
 
 def test_no_bpf_file_system(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:

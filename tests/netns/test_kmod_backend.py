@@ -16,7 +16,13 @@ from pathlib import Path
 
 import pytest
 from netns.backends_here import LEARNT_GAP_S, collect, fresh, learn, why_not
-from netns.connections import TCP_CONGESTION, bottleneck, connection, send_burst
+from netns.connections import (
+    TCP_CONGESTION,
+    bottleneck,
+    connection,
+    connection_here,
+    send_burst,
+)
 
 from mltcp_tools.backends import get_backend, kmod, module
 from mltcp_tools.backends.base import Backend, Job, JobParams
@@ -231,15 +237,7 @@ def test_iterations_nobody_read_are_counted_as_dropped(
     monkeypatch.setattr(kmod, "_UNREAD_BYTES", 16 << 10)
     backend.load(defaults=JobParams(total_bytes=1000, gap_s=0.000_001))
     rounds = 300
-    with (
-        socket.create_server((LOCALHOST, 0)) as listener,
-        socket.socket() as sender,
-        backend.iterations() as stream,
-    ):
-        sender.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, b"mltcp")
-        sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sender.connect(listener.getsockname())
-        peer, _ = listener.accept()
+    with backend.iterations() as stream, connection_here("mltcp") as (sender, peer):
         for _ in range(rounds):
             sender.sendall(b"xx")
             peer.recv(2)
@@ -258,7 +256,6 @@ def test_iterations_nobody_read_are_counted_as_dropped(
             peer.sendall(b"y")
             sender.recv(1)
         assert len(collect(stream, 2)) == 2
-        peer.close()
 
 
 def test_tagging_needs_capabilities(backend: Backend) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from netns.backends_here import PARAMETERS, RUNNABLE, fresh_and_loaded, in_the_way, why_not
+from netns.runs import run_id
 
 from mltcp_tools.attach.state import AttachedJob, StateFiles
 from mltcp_tools.backends import get_backend
@@ -167,20 +168,12 @@ def test_a_demo_ends_with_its_headline_when_interrupted(tmp_path: Path) -> None:
 
 # Phases of a run, each known by what there is then.
 PHASES: dict[str, Callable[[Path, int], object]] = {
-    "the lock": lambda folder, pid: _mark(pid),
+    "the lock": lambda folder, pid: run_id(pid),
     "the folder": lambda folder, pid: (folder / "environment.json").exists(),
-    "namespaces": lambda folder, pid: list(NAMESPACES.glob(f"{PREFIX}{_mark(pid) or 'none'}-*")),
+    "namespaces": lambda folder, pid: list(NAMESPACES.glob(f"{PREFIX}{run_id(pid) or 'none'}-*")),
     "emulators": lambda folder, pid: _children(pid),
     "an arm": lambda folder, pid: (folder / "iterations.csv").exists(),
 }
-
-
-def _mark(pid: int) -> str:
-    for path in LOCKS.glob("*.lock"):
-        with contextlib.suppress(FileNotFoundError):
-            if path.read_text().strip() == str(pid):
-                return path.stem
-    return ""
 
 
 def _children(pid: int) -> str:
@@ -224,7 +217,7 @@ def test_a_second_run_is_told_of_the_first(tmp_path: Path) -> None:
     )
     with first:
         try:
-            wait_for("the first", lambda: _mark(first.pid), first)
+            wait_for("the first", lambda: run_id(first.pid), first)
             second = subprocess.run(
                 [*RUN, write(tmp_path), "-o", tmp_path / "two", "--attempts", "1"],
                 capture_output=True,

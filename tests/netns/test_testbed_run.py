@@ -18,6 +18,7 @@ from typing import TypeVar
 import pandas as pd
 import pytest
 from netns.backends_here import PARAMETERS, RUNNABLE, why_not
+from netns.runs import run_id
 
 from mltcp_tools.analysis import load_run, summarise
 from mltcp_tools.backends import get_backend
@@ -100,15 +101,6 @@ def wait_for(what: str, look: Callable[[], T]) -> T:
         assert time.monotonic() < deadline, f"no {what}"
         time.sleep(0.05)
     return found
-
-
-def run_id(pid: int) -> str:
-    """The id of the run that process `pid` is, once it has one; "" before."""
-    for path in LOCKS.glob("*.lock"):
-        with contextlib.suppress(FileNotFoundError):
-            if path.read_text().strip() == str(pid):
-                return path.stem
-    return ""
 
 
 def namespaces(run: str) -> list[str]:

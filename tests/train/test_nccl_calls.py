@@ -172,15 +172,20 @@ print("done", flush=True)
 """
 
 
+def python(code: str, library: Path) -> subprocess.Popen[str]:
+    """Python that runs `code`, which is told the library, with pipes to it and from it."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(library)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
 def test_every_function_is_read(nccl_library: Path) -> None:
     with (
         Recorder() as source,
-        subprocess.Popen(
-            [sys.executable, "-c", EVERY_FUNCTION, str(nccl_library)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as process,
+        python(EVERY_FUNCTION, nccl_library) as process,
     ):
         assert process.stdin is not None
         assert process.stdout is not None
@@ -401,12 +406,7 @@ def test_cost_of_a_probe(nccl_library: Path, report: Report) -> None:
     )
     with (
         NcclSource() as source,
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(nccl_library)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as process,
+        python(code, nccl_library) as process,
     ):
         assert process.stdin is not None
         assert process.stdout is not None

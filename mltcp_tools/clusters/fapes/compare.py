@@ -15,7 +15,7 @@ from mltcp_tools.clusters.policies.orders import Fifo
 from mltcp_tools.clusters.policies.placing import pack
 from mltcp_tools.clusters.requests import Request, Service
 from mltcp_tools.clusters.rules import Treatment
-from mltcp_tools.clusters.simulate import simulate_cluster
+from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.view import Policy
 from mltcp_tools.clusters.workload import Workload
 from mltcp_tools.errors import UsageError
@@ -76,7 +76,7 @@ def compare(
         served = serve(requests, scaler, service, limit)
         needs = [(0.0, inference_servers)] if arm == "static" else list(served.needs(topology.gpus))
         policy: Policy = {"static": _static, "lyra": Lyra, "fapes": Fapes}[arm]()
-        outcome = simulate_cluster(workload, policy, treatment, needs=needs, mark_s=until_s)
+        outcome = ClusterSimulator(workload, policy, treatment, needs=needs, mark_s=until_s).run()
         left = topology.total_gpus - topology.gpus * _mean(needs, until_s)
         results.append(Result(arm, outcome, served, outcome.marked_gpu_s / until_s, left))
     return results

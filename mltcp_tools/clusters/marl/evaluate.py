@@ -18,7 +18,7 @@ from mltcp_tools.clusters.marl.policy import Marl
 from mltcp_tools.clusters.marl.train import Curriculum, Trained, load, save, train
 from mltcp_tools.clusters.policies import policy
 from mltcp_tools.clusters.rules import Treatment
-from mltcp_tools.clusters.simulate import simulate_cluster
+from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.view import Policy
 from mltcp_tools.clusters.workload import Workload
 
@@ -115,7 +115,7 @@ def evaluate(
     """Trained and untrained agents and every rival on the workloads."""
 
     def mean_s(policies: Callable[[Workload], Policy]) -> float:
-        outcomes = [simulate_cluster(each, policies(each), how) for each in workloads]
+        outcomes = [ClusterSimulator(each, policies(each), how).run() for each in workloads]
         return float(np.mean([each.summary()["completion_mean_s"] for each in outcomes]))
 
     def marl_s(each: Trained) -> float:

@@ -16,7 +16,7 @@ from mltcp_tools.clusters.marl.network import Agents, batch
 from mltcp_tools.clusters.models import Allocation
 from mltcp_tools.clusters.policies.placing import scatter
 from mltcp_tools.clusters.rules import treatment
-from mltcp_tools.clusters.simulate import simulate_cluster
+from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.view import Ints, JobState, View
 from mltcp_tools.clusters.workload import Generated, Workload, generate
@@ -107,7 +107,7 @@ def fit_interference(curriculum: Curriculum, seeds: range) -> tuple[Interference
     for seed in seeds:
         workload = curriculum.workload(seed)
         policy = _Noting(seed)
-        outcome = simulate_cluster(workload, policy, treatment(curriculum.treatment))
+        outcome = ClusterSimulator(workload, policy, treatment(curriculum.treatment)).run()
         for job in outcome.jobs:
             features.append(policy.noted[job.name])
             slowdowns.append(job.slowdown)
@@ -163,7 +163,9 @@ def train(
                 agents, ClusterEnv(workload, curriculum.treatment, interference), generator
             )
             rollouts.append(rollout)
-            plain = simulate_cluster(workload, policy("goodput"), treatment(curriculum.treatment))
+            plain = ClusterSimulator(
+                workload, policy("goodput"), treatment(curriculum.treatment)
+            ).run()
             ratios.append(completion_s / float(plain.summary()["completion_mean_s"]))
         improve(agents, optimiser, rollouts)
         curve.append(float(np.mean(ratios)))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from mltcp_tools.clusters.models import Allocation
 from mltcp_tools.clusters.view import Decision, Ints, JobState, View
@@ -51,14 +53,10 @@ def place_counts(
 
 def pack(view: View, free: Ints, state: JobState, gpus: int) -> Allocation:
     """One server where it fits, the fullest such; else few servers, below one leaf if possible."""
-    fitting = np.flatnonzero(free >= gpus)
-    if fitting.size:
-        return {int(fitting[np.argmin(free[fitting])]): gpus}
-    leaves = np.arange(len(free)) // view.topology.leaf
-    room = np.bincount(leaves, weights=free)
-    fits = np.flatnonzero(room >= gpus)
-    if fits.size:
-        leaf = int(fits[np.argmin(room[fits])])
+    if (server := _fullest(free, gpus)) is not None:
+        return {server: gpus}
+    leaves, room = _leaves(view, free)
+    if (leaf := _fullest(room, gpus)) is not None:
         servers = np.flatnonzero(leaves == leaf)
         return take(free, servers[np.argsort(-free[servers], kind="stable")], gpus)
     order = np.lexsort((-free, -room[leaves]))
@@ -80,15 +78,11 @@ def near(view: View, free: Ints, state: JobState, gpus: int) -> Allocation:
 
     A server that is whole is taken before parts of several, as jobs that share a NIC contend.
     """
-    fitting = np.flatnonzero(free >= gpus)
-    if fitting.size:
-        return {int(fitting[np.argmin(free[fitting])]): gpus}
-    leaves = np.arange(len(free)) // view.topology.leaf
-    room = np.bincount(leaves, weights=free)
-    fits = np.flatnonzero(room >= gpus)
+    if (server := _fullest(free, gpus)) is not None:
+        return {server: gpus}
+    leaves, room = _leaves(view, free)
     whole = -np.where(free == view.topology.gpus, free, 0)
-    if fits.size:
-        leaf = int(fits[np.argmin(room[fits])])
+    if (leaf := _fullest(room, gpus)) is not None:
         servers = np.flatnonzero(leaves == leaf)
         order = np.lexsort((-free[servers], whole[servers]))
         return take(free, servers[order], gpus)
@@ -96,6 +90,18 @@ def near(view: View, free: Ints, state: JobState, gpus: int) -> Allocation:
     # The fewer leaves the better; of equals, those with idle uplinks.
     order = np.lexsort((-free, whole, load[leaves], -np.minimum(room, gpus)[leaves]))
     return take(free, order, gpus)
+
+
+def _fullest(room: npt.NDArray[Any], gpus: int) -> int | None:
+    """Of the servers or leaves with room for `gpus`, the one with the least room."""
+    fitting = np.flatnonzero(room >= gpus)
+    return int(fitting[np.argmin(room[fitting])]) if fitting.size else None
+
+
+def _leaves(view: View, free: Ints) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """The leaf of each server, and how many GPUs are free below each leaf."""
+    leaves = np.arange(len(free)) // view.topology.leaf
+    return leaves, np.bincount(leaves, weights=free)
 
 
 def uplink_load(view: View) -> Ints:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from types import TracebackType
 
 from mltcp_tools.backends.bpf import PIN_ROOT
 from mltcp_tools.experiments.arms import Arm
@@ -50,12 +49,7 @@ class FeedbackSession(Session):
         self._counts = _counts()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         heard, lost = (now - then for now, then in zip(_counts(), self._counts, strict=True))
         if not heard:
             self.warning = "No feedback arrived, so the flows behaved as their base all the time."

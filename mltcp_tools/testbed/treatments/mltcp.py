@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from types import TracebackType
 from typing import ClassVar
 
 from mltcp_tools.backends.base import Backend, IterationEvent
@@ -57,13 +56,8 @@ class MltcpSession(Session):
         self._jobs.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._jobs.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self._jobs.__exit__(*error)
         self.warning = self._jobs.warning
 
     @property

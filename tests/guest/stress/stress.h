@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "../fail.h"
 #include "../genl.h"
 #include "../random.h"
 
@@ -29,13 +30,6 @@
 
 #define ENUM(name) name,
 enum count { COUNTED(ENUM) COUNTS };
-
-#define fail(...)                                        \
-	do {                                             \
-		fprintf(stderr, "stress: " __VA_ARGS__); \
-		fprintf(stderr, "\n");                   \
-		_exit(1);                                \
-	} while (0)
 
 /* A thread; `work` is a turn of what it does. */
 struct worker {

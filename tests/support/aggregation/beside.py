@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from support.aggregation.native import with_workers
 
-from mltcp_tools.collectives.library import FOLDER, PACKET, WORKER, How, Kind
-from mltcp_tools.native.extension import extension
+from mltcp_tools.collectives.library import How, Kind
 
 _DECLARATIONS = """
 struct beside {
@@ -33,13 +32,7 @@ void beside_run(const struct beside *beside, const struct worker_request *reques
 
 @functools.cache
 def library() -> tuple[Any, Any]:
-    return extension(
-        "beside",
-        PACKET + WORKER + _DECLARATIONS,
-        '#include "beside.h"\n',
-        FOLDER,
-        Path(__file__).parent,
-    )
+    return with_workers("beside", _DECLARATIONS)
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from support.aggregation.native import with_workers
 
-from mltcp_tools.collectives.library import FOLDER, PACKET, WORKER, How, Kind, State
-from mltcp_tools.native.extension import extension
+from mltcp_tools.collectives.library import How, Kind, State
 
 _DECLARATIONS = """
 struct faults {
@@ -33,13 +32,7 @@ Array = npt.NDArray[Any]
 
 @functools.cache
 def library() -> tuple[Any, Any]:
-    return extension(
-        "faults",
-        PACKET + WORKER + _DECLARATIONS,
-        '#include "faults.h"\n',
-        FOLDER,
-        Path(__file__).parent,
-    )
+    return with_workers("faults", _DECLARATIONS)
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 Gather = Callable[[Any], list[Any]]
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+Session = TypeVar("Session", bound=Closable)
 
 
 class Ranks:
@@ -26,6 +34,17 @@ class Ranks:
             return told
 
         return gather
+
+    def run_with(
+        self, make: Callable[[int, Gather], Session], work: Callable[[int, Session], Any]
+    ) -> list[Any]:
+        """As run, of `work` with what `make` makes at each rank, which is closed in the end."""
+
+        def be(rank: int, gather: Gather) -> Any:
+            with contextlib.closing(make(rank, gather)) as session:
+                return work(rank, session)
+
+        return self.run(be)
 
     def run(self, work: Callable[[int, Gather], Any]) -> list[Any]:
         """What `work`, given its rank and a gather, returns or raises at each rank."""

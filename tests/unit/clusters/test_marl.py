@@ -29,7 +29,7 @@ from mltcp_tools.clusters.marl.train import (
     train,
 )
 from mltcp_tools.clusters.rules import treatment
-from mltcp_tools.clusters.simulate import simulate_cluster
+from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.workload import Generated
 
 TINY = Curriculum(draws=Generated(jobs=8, load=1.0, hours=0.02, gpus={2: 1, 4: 1, 8: 1}))
@@ -75,7 +75,9 @@ def test_a_checkpoint_decides_as_what_was_saved(tmp_path: Path) -> None:
     assert again.curve == trained.curve
     workload = TINY.workload(5)
     outcomes = [
-        simulate_cluster(workload, Marl(each.agents, each.interference, 60.0), treatment("reno"))
+        ClusterSimulator(
+            workload, Marl(each.agents, each.interference, 60.0), treatment("reno")
+        ).run()
         for each in (trained, again)
     ]
     assert outcomes[0].jobs == outcomes[1].jobs

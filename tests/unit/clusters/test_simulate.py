@@ -6,12 +6,13 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from support.mistakes import refusal
 
 from mltcp_tools.clusters.models import MODELS, Model, phases_of
 from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.policies import POLICIES, policy
 from mltcp_tools.clusters.rules import treatment
-from mltcp_tools.clusters.simulate import simulate_cluster
+from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.traces import read_jobs, read_requests
 from mltcp_tools.clusters.workload import (
@@ -38,7 +39,7 @@ def drawn(jobs: int = 30, seed: int = 3, **fields: float) -> Workload:
 
 def run(workload: Workload, name: str = "packed", how: str = "mltcp", **fields: bool) -> Outcome:
     """The outcome under a policy and a treatment."""
-    return simulate_cluster(workload, policy(name), treatment(how), **fields)
+    return ClusterSimulator(workload, policy(name), treatment(how), **fields).run()
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -170,9 +171,7 @@ def test_a_workload_is_read() -> None:
     ],
 )
 def test_a_wrong_workload_is_refused_in_one_sentence(old: str, new: str, said: str) -> None:
-    with pytest.raises(UsageError) as error:
-        parse_workload(WORKLOAD.replace(old, new, 1), "w.yaml")
-    assert said in str(error.value)
+    assert said in refusal(parse_workload, WORKLOAD, old, new, "w.yaml")
 
 
 def gavel(steps: object = 1, arrival: object = 1, workers: object = 1) -> str:

@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from support.killed import killed_once
 
 from mltcp_tools.clusters import sweep as sweeping
 from mltcp_tools.clusters.models import Model, phases_of
@@ -42,15 +43,6 @@ def test_a_sweep_does_only_what_is_missing(tmp_path: Path) -> None:
     counts: list[int] = []
     assert sweep(todo, tmp_path, workers=1, said=counts.append) == first
     assert counts == [len(todo) - 1, len(todo)]
-
-
-def killed_once(task: Task) -> dict[str, object]:
-    """As perform, but the first worker that gets the second task is killed."""
-    flag = Path(os.environ["KILLED_FLAG"])
-    if task.policy == "network" and not flag.exists():
-        flag.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return perform(task)
 
 
 def test_a_sweep_survives_a_killed_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

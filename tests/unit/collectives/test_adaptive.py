@@ -169,14 +169,10 @@ def test_the_bound_is_the_smallest_cut(hosts: int, seed: int) -> None:
 
 
 def run(world: int, work: Callable[[int, AdaptiveSession], Any]) -> list[Any]:
-    def be(rank: int, gather: Any) -> Any:
-        session = AdaptiveSession(Mesh(rank, world, "127.0.0.1", gather, 20.0), gather)
-        try:
-            return work(rank, session)
-        finally:
-            session.close()
+    def make(rank: int, gather: Any) -> AdaptiveSession:
+        return AdaptiveSession(Mesh(rank, world, "127.0.0.1", gather, 20.0), gather)
 
-    return Ranks(world).run(be)
+    return Ranks(world).run_with(make, work)
 
 
 def test_sums_along_trees_are_right_and_the_same_everywhere() -> None:

@@ -57,16 +57,12 @@ def test_a_rank_that_never_comes_is_waited_for_no_longer_than_it_is_worth() -> N
 
 
 def run(work: Any, world: int = 3, silent_s: float | None = None) -> list[Any]:
-    def be(rank: int, gather: Any) -> Any:
+    def make(rank: int, gather: Any) -> StragglerSession:
         session = AdaptiveSession(Mesh(rank, world, "127.0.0.1", gather, 20.0), gather)
         control = Mesh(rank, world, "127.0.0.1", gather, 20.0)
-        together = StragglerSession(control, session, silent_s)
-        try:
-            return work(rank, together)
-        finally:
-            together.close()
+        return StragglerSession(control, session, silent_s)
 
-    return Ranks(world).run(be)
+    return Ranks(world).run_with(make, work)
 
 
 def test_a_late_rank_holds_nobody_up_and_loses_nothing() -> None:

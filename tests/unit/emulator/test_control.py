@@ -47,6 +47,15 @@ def server() -> Iterator[tuple[Emulator, socket.socket, int]]:
         yield process, control, message["port"]
 
 
+@contextmanager
+def connected(*options: str) -> Iterator[tuple[Emulator, Emulator, socket.socket]]:
+    """A server, and a client of one flow with its control descriptor: it may start."""
+    with server() as (process, _, port), controlled(*job(port, *options)) as (client, control):
+        _, fds = receive_message(control)
+        os.close(fds[0])
+        yield process, client, control
+
+
 def receive(control: socket.socket) -> dict[str, Any]:
     message, fds = receive_message(control)
     assert message is not None
@@ -142,14 +151,18 @@ def test_a_job_that_is_none_is_refused(spec: object, complaint: str) -> None:
     assert complaint in err
 
 
+LONG = {
+    "before the start": "--compute=60s",
+    "in compute": "--compute=60s",
+    "in a burst": "--bytes=100GB",
+}
+
+
 @pytest.mark.parametrize("when", ["in compute", "in a burst"])
 def test_a_parent_that_says_stop_gets_what_was_measured(when: str, tmp_path: Path) -> None:
     path = tmp_path / "result.json"
-    long = ["--bytes=100GB"] if when == "in a burst" else ["--compute=60s"]
-    options = ("--duration=1000s", "--trace=5ms", "--output", str(path), *long)
-    with server() as (_, _, port), controlled(*job(port, *options)) as (client, control):
-        _, fds = receive_message(control)
-        os.close(fds[0])
+    options = ("--duration=1000s", "--trace=5ms", "--output", str(path), LONG[when])
+    with connected(*options) as (_, client, control):
         start(control, time.monotonic())
         time.sleep(0.2)
         control.send(json.dumps({"event": "stop"}).encode())
@@ -163,9 +176,7 @@ def test_a_parent_that_says_stop_gets_what_was_measured(when: str, tmp_path: Pat
 def test_start_in_the_past_is_now(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     options = ("--iterations", "1", "--output", str(path))
-    with server() as (_, _, port), controlled(*job(port, *options)) as (client, control):
-        _, fds = receive_message(control)
-        os.close(fds[0])
+    with connected(*options) as (_, client, control):
         before = time.monotonic()
         start(control, before - 100.0)
         assert client.end()[0] == 0
@@ -175,9 +186,7 @@ def test_start_in_the_past_is_now(tmp_path: Path) -> None:
 def test_failure_is_told_after_it_is_written(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     options = ("--duration=60s", "--output", str(path))
-    with server() as (process, _, port), controlled(*job(port, *options)) as (client, control):
-        _, fds = receive_message(control)
-        os.close(fds[0])
+    with connected(*options) as (process, client, control):
         start(control, time.monotonic())
         assert receive(control)["event"] == "iteration"
         process.process.kill()
@@ -199,14 +208,11 @@ def test_refusal_is_told_too() -> None:
         assert client.end()[0] == 3
 
 
-@pytest.mark.parametrize("when", ["before the start", "in compute", "in a burst"])
+@pytest.mark.parametrize("when", LONG)
 def test_client_ends_with_its_parent(when: str, tmp_path: Path) -> None:
     path = tmp_path / "result.json"
-    long = ["--bytes=100GB"] if when == "in a burst" else ["--compute=60s"]
-    options = ("--iterations", "1", "--output", str(path), *long)
-    with server() as (_, _, port), controlled(*job(port, *options)) as (client, control):
-        _, fds = receive_message(control)
-        os.close(fds[0])
+    options = ("--iterations", "1", "--output", str(path), LONG[when])
+    with connected(*options) as (_, client, control):
         if when != "before the start":
             start(control, time.monotonic())
             time.sleep(0.2)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from support.mistakes import refusal
 
 from mltcp_tools.emulator.patterns import Pattern
-from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.arms import ALONE
 from mltcp_tools.experiments.fabric import Way
 from mltcp_tools.experiments.links import Link
@@ -91,7 +91,4 @@ def test_connections_spread_over_the_spines_alike_in_every_arm() -> None:
     ],
 )
 def test_mistakes(old: str, new: str, complaint: str) -> None:
-    assert old in TEXT
-    with pytest.raises(UsageError) as error:
-        parse_experiment(TEXT.replace(old, new, 1), "f.yaml")
-    assert str(error.value).startswith(complaint)
+    assert refusal(parse_experiment, TEXT, old, new).startswith(complaint)

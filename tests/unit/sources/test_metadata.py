@@ -25,6 +25,12 @@ def known(source: str, period_s: float = 0.5, **more: float) -> Metadata:
     return Metadata(source, period_s, **(fields | more))  # type: ignore[arg-type]
 
 
+def period_of(rhythm: Rhythm) -> float:
+    found = rhythm.metadata()
+    assert found is not None
+    return found.period_s
+
+
 # Whom to believe
 
 
@@ -110,9 +116,7 @@ def test_lost_messages_do_not_change_the_period() -> None:
     rhythm = Rhythm()
     for number in (1, 2, 5, 6, 9, 11, 30):
         rhythm.add(told(number, number * 0.5, number * 0.5 + 0.1))
-    found = rhythm.metadata()
-    assert found is not None
-    assert found.period_s == pytest.approx(0.5)
+    assert period_of(rhythm) == pytest.approx(0.5)
 
 
 def test_a_loop_that_begins_anew_forgets_what_was() -> None:
@@ -122,9 +126,7 @@ def test_a_loop_that_begins_anew_forgets_what_was() -> None:
     rhythm.add(told(1, 100, 100.1))
     assert rhythm.metadata() is None
     rhythm.add(told(2, 102, 102.1))
-    found = rhythm.metadata()
-    assert found is not None
-    assert found.period_s == pytest.approx(2)
+    assert period_of(rhythm) == pytest.approx(2)
 
 
 def test_one_lying_process_does_not_shift_the_job() -> None:
@@ -133,9 +135,7 @@ def test_one_lying_process_does_not_shift_the_job() -> None:
         for pid in range(1, 5):
             rhythm.add(told(number, number * 0.5, number * 0.5, pid))
         rhythm.add(told(number, number * 1e-6, number * 1e-6, pid=9))
-    found = rhythm.metadata()
-    assert found is not None
-    assert found.period_s == pytest.approx(0.5)
+    assert period_of(rhythm) == pytest.approx(0.5)
     rhythm.forget(9)
     assert rhythm.metadata() is not None
 

@@ -1,0 +1,20 @@
+"""Files with one mistake: a right text with one place of it changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from mltcp_tools.errors import UsageError
+
+
+def refusal(
+    read: Callable[[str, str], object], text: str, old: str, new: str, name: str = "f.yaml"
+) -> str:
+    """What `read`, given the text with `new` in the place of `old` and `name`, refuses it with."""
+    assert old in text
+    with pytest.raises(UsageError) as error:
+        read(text.replace(old, new, 1), name)
+    assert "\n" not in str(error.value)
+    return str(error.value)
