@@ -195,7 +195,7 @@ def spoil_folder_mode(path: Path) -> None:
         (spoil_pipe, "not a plain file"),
         (spoil_id, "it is about job 1"),
         (spoil_content, "pid is -1"),
-        (spoil_folder_link, "a link or file"),
+        (spoil_folder_link, "a link or a file"),
         (spoil_folder_owner, "belongs to user 65534"),
         (spoil_folder_mode, "users other than its owner may enter"),
     ],

@@ -121,7 +121,8 @@ def test_without_network_the_cached_kernel_serves() -> None:
 
 
 def test_without_network_and_cache_one_sentence_says_so(tmp_path: Path) -> None:
-    shutil.copytree(CHECKOUT / "scripts", tmp_path / "scripts")
+    for folder in ("scripts", "mltcp_tools"):
+        shutil.copytree(CHECKOUT / folder, tmp_path / folder)
     command = [*OFFLINE, tmp_path / "scripts" / "vm", "run", SUITE, "--", "true"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == LACKING
