@@ -89,9 +89,9 @@ def wins(document: Entry) -> str:
 
 
 def _measured(document: Entry) -> dict[str, dict[str, Entry]]:
-    """The arms with a mean of the mixes that have any."""
+    """The arms with a mean of the mixes that have any; documents of before `needs` have none."""
     found = {
-        mix: {name: each for name, each in entry["arms"].items() if each["mean_s"]}
+        mix: {n: each for n, each in entry["arms"].items() if each["mean_s"] and "needs" in each}
         for mix, entry in document["mixes"].items()
     }
     return {mix: arms for mix, arms in found.items() if arms}

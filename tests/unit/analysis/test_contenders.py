@@ -97,3 +97,11 @@ def test_the_settled_gain_is_that_of_settled_iterations() -> None:
     assert settled_gain("mltcp", result) == pytest.approx(0.8)
     assert settled_gain("reno", result) is None
     assert settled_gain("mltcp", result | {"schedules": {}}) is None
+
+
+def test_documents_of_earlier_versions_have_no_table() -> None:
+    document = {"mixes": {"two": mix(reno=0.5, mlcc=0.45)}}
+    assert contenders_table(document)
+    for arm in document["mixes"]["two"]["arms"].values():
+        del arm["needs"]
+    assert contenders_table(document) == ""
