@@ -330,7 +330,8 @@ def test_the_agent_takes_in_what_hooks_say(
             job.ask("connect")
             stranger.ask("connect")
             stranger.tell(f"train 100 0.02 {BURST}")
-            job.tell(f"train 100 0.05 {BURST}")
+            # Long enough for a slow host to show the job while it is there.
+            job.tell(f"train 200 0.05 {BURST}")
             running.wait_for("own-name: 2 connections")
             running.wait_for("hooks: period")
             wait_for(
@@ -344,7 +345,7 @@ def test_the_agent_takes_in_what_hooks_say(
             running.stop()
             assert running.process.returncode == 0
             assert job.ccs() == [DEFAULT]
-    assert "own-name: 2 connections put back" in running.said()
+    assert "own-name: 2 connections restored" in running.said()
     assert not running.socket.exists()
 
 
