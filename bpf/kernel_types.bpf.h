@@ -88,10 +88,6 @@ struct minmax {
 	struct minmax_sample s[3];
 };
 
-struct tcp_options_received {
-	__u32 rcv_tsval; /* of the packet that is looked at */
-};
-
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	__u32 snd_cwnd;
@@ -110,7 +106,6 @@ struct tcp_sock {
 	__u64 bytes_received;
 	__u64 bytes_acked;
 	struct minmax rtt_min; /* microseconds */
-	struct tcp_options_received rx_opt;
 };
 
 struct ack_sample {

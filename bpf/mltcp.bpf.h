@@ -227,9 +227,8 @@ static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sa
 	rtt.bytes = acked_bytes - flow->acked_bytes;
 	rtt.outstanding = tp->packets_out;
 	rtt.retransmitted = tp->total_retrans;
-	/* Millisecond stamps of real receivers mislead: flows yield too little. Simulated alone. */
-	rtt.stamp = 0;
-	rtt.since_us = mltcp_since_us(flow, now);
+	/* No stamp: real receivers' milliseconds mislead, flows yield too little. */
+	rtt.stamp = rtt.since_us = 0;
 	mltcp_delay_rtt(&flow->delay, &rtt);
 	if (!mltcp_was_idle(flow) && !mltcp_on_ack(flow, now, acked_bytes))
 		return;

@@ -224,9 +224,7 @@ static __always_inline void acked(struct sock *sk, struct mltcp_sock *ms,
 			.bytes = bytes - flow->acked_bytes,
 			.outstanding = tp->packets_out,
 			.retransmitted = tp->total_retrans,
-			/* Real receivers' millisecond stamps mislead: flows yield too little. */
-			.stamp = 0,
-			.since_us = mltcp_since_us(flow, now),
+			/* No stamp: real receivers' milliseconds mislead, flows yield too little. */
 		};
 
 		mltcp_delay_rtt(&flow->delay, &rtt);

@@ -38,9 +38,9 @@ class Followed:
         """Another source says what it knows."""
         self._chooser.tell(metadata, now_s)
 
-    def see(self, itself: Metadata | None) -> None:
+    def see(self, learned: Metadata | None) -> None:
         """What its flows have learned."""
-        self._learned = itself
+        self._learned = learned
 
     def forget(self, pid: int) -> None:
         """The process is no longer of this job."""
