@@ -49,7 +49,7 @@ struct sim_job {
 struct sim_options {
     uint64_t seed, trace_ns;
     uint32_t slow_start_after_idle, mss, window;
-    uint64_t stamp_ns;
+    uint8_t fine_stamps;
     uint32_t skew;
     uint64_t join_ns;
     uint32_t levels, weight;
@@ -103,10 +103,6 @@ MSS = 1448
 
 WINDOW = 4096
 """Segments in flight at most: about what the kernel's default buffers of 6 MB hold."""
-
-
-STAMPS_S = 1e-3
-"""What time stamps count in Linux, seconds, unless a route says otherwise (kernel 6.7 on)."""
 
 SKEW_PPM = 100
 """By how much clocks of hosts differ at most from the true one, in 10^-6: ordinary quartz."""
@@ -242,7 +238,7 @@ def simulate(
     slow_start_after_idle: bool = True,
     mss: int = MSS,
     join: float = 0.0,
-    stamps: float = STAMPS_S,
+    fine_stamps: bool = False,
     skew: int = SKEW_PPM,
     priorities: Priorities = Priorities(),
     stop: Stop | None = None,
@@ -251,9 +247,9 @@ def simulate(
 
     seed: of random losses and of the hosts' jitter, below 2^64. trace: seconds between samples of
     sending flows, 0 for none. mss: payload of a full segment, bytes. join: seconds within which
-    receivers join segments, so that one ACK serves them all (GRO), 0 for none. stamps: seconds that
-    receivers' time stamps count, 0 without; skew: how much too fast or too slow their clocks go at
-    most, in 10^-6. Other threads run meanwhile. Raises Stopped when `stop` is set, and HostError
+    receivers join segments, so that one ACK serves them all (GRO), 0 for none. fine_stamps:
+    receivers' time stamps count microseconds; skew: how much too fast or too slow their clocks go
+    at most, in 10^-6. Other threads run meanwhile. Raises Stopped when `stop` is set, and HostError
     without a C compiler.
     """
     links = [links] if isinstance(links, Link) else links
@@ -355,7 +351,7 @@ def simulate(
                 "slow_start_after_idle": slow_start_after_idle,
                 "mss": mss,
                 "window": _window(links, jobs, mss),
-                "stamp_ns": nanoseconds(stamps),
+                "fine_stamps": fine_stamps,
                 "skew": skew,
                 "join_ns": nanoseconds(join),
                 "levels": priorities.levels,
