@@ -156,6 +156,7 @@ class Flow:
     first. confidence: in these, 0..1; they are used where the job doesn't say and the flow is sure.
     srtt_us: microseconds. retransmits: segments, in the present iteration.
     queue_us: queueing delay of the last RTT sample; full_queue_us: the one found at losses.
+    fine_stamps: both are the way ahead's alone, by the peer's time stamps; else the round trip's.
     active: False while the flow behaves as its base.
     """
 
@@ -185,6 +186,7 @@ class Flow:
     acks: int
     losses: int
     yields: int
+    fine_stamps: bool
 
 
 @dataclass(frozen=True)

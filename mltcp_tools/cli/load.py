@@ -9,7 +9,7 @@ import click
 
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import ALL_NAMES, GAIN_MAX, JobParams
-from mltcp_tools.cli.options import GAP, TOTAL, backend_option
+from mltcp_tools.cli.options import GAP, TOTAL, backend_option, list_option
 from mltcp_tools.cli.status import other_build, show_status
 from mltcp_tools.cli.text import say
 
@@ -48,13 +48,11 @@ from mltcp_tools.cli.text import say
     help="Put this tool's build in place of the loaded one; connections, jobs and tags stay, and"
     " so do the defaults, unless the options above change them.",
 )
-@click.option(
+@list_option(
     "--fine-stamps",
-    "destinations",
-    multiple=True,
-    metavar="ROUTE",
-    help="Give new connections over the routes to this address or network, or `default`, time"
-    " stamps of microseconds (kernel 6.7; may be repeated); `mltcp unload` takes them back.",
+    metavar="ROUTE,…",
+    help="Give new connections over the routes to these addresses or networks, or `default`, time"
+    " stamps of microseconds (kernel 6.7); `mltcp unload` takes them back.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
 def command(
@@ -65,7 +63,7 @@ def command(
     total_bytes: int | None,
     gap_s: float | None,
     replace: bool,
-    destinations: tuple[str, ...],
+    fine_stamps: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Register the MLTCP congestion controls (all, or those NAMEd) and print what is loaded.
@@ -88,7 +86,7 @@ def command(
     kernel = get_backend(backend)
     if replace and names:
         raise click.UsageError("--replace replaces all that is loaded, so it takes no NAME")
-    with _fine_stamps(destinations):
+    with _fine_stamps(fine_stamps):
         if replace:
             from mltcp_tools.attach.replacement import replace_build
 
