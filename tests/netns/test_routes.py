@@ -6,14 +6,17 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from netns.backends_here import PARAMETERS, fresh
+from netns.connections import connection
 from pyroute2 import IPRoute
 
 from mltcp_tools.attach.stamps import ROUTES_DIR, given, recorded, take_back
+from mltcp_tools.backends.base import Backend, Flow
 from mltcp_tools.cli.main import main
 from mltcp_tools.errors import HostError, UsageError
 from mltcp_tools.experiments.links import Link
@@ -70,19 +73,6 @@ def everything() -> list[tuple[object, ...]]:
     )  # fmt: skip
 
 
-@contextlib.contextmanager
-def connection(network: Network) -> Iterator[socket.socket]:
-    """From the sender to the receiver."""
-    with inside(network.receiver):
-        listener = socket.create_server((RECEIVER_ADDRESS, 0))
-    with listener:
-        with inside(network.senders[0]):
-            ours = socket.create_connection(listener.getsockname(), 30)
-        accepted, _ = listener.accept()
-        with accepted, ours:
-            yield ours
-
-
 def has_fine_stamps(sock: socket.socket) -> bool:
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 8)
     return bool(info[TCP_INFO_OPTIONS] & TCPI_OPT_USEC_TS)
@@ -112,15 +102,15 @@ def test_a_route_has_them_until_they_are_taken_back(
 def test_new_connections_have_them_and_those_that_are_there_keep_what_they_have(
     network: Network,
 ) -> None:
-    with connection(network) as before:
+    with connection(network, "reno") as before:
         with inside(network.senders[0]), given(["default"]):
             pass
-        with connection(network) as meanwhile:
+        with connection(network, "reno") as meanwhile:
             assert has_fine_stamps(meanwhile)
             take_back()
             assert has_fine_stamps(meanwhile)
         assert not has_fine_stamps(before)
-    with connection(network) as after:
+    with connection(network, "reno") as after:
         assert not has_fine_stamps(after)
 
 
@@ -221,6 +211,43 @@ def test_a_record_that_is_none_is_not_believed(sender: str) -> None:
 
 
 @pytest.fixture(params=PARAMETERS)
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    with fresh(request.param) as found:
+        found.load(["mltcp"])
+        yield found
+
+
+def sent_until(backend: Backend, sock: socket.socket, enough: Callable[[Flow], bool]) -> Flow:
+    """The flow, once it is as wanted: data is sent until then, for a minute at most."""
+    deadline = time.monotonic() + 60
+    while True:
+        sock.send(bytes(20_000))
+        (flow,) = backend.flows()
+        if enough(flow) or time.monotonic() > deadline:
+            return flow
+
+
+@pytest.mark.parametrize("ends", ["both", "sender", "receiver"])
+def test_a_flow_finds_out_whether_both_ends_have_them(
+    backend: Backend, network: Network, ends: str
+) -> None:
+    if ends == "both":
+        network.stamp_finely()
+    else:
+        with inside(network.senders[0] if ends == "sender" else network.receiver):
+            set_fine(leading_to("default")[0], True)
+    with connection(network, "mltcp") as sock:
+        begin = time.monotonic()
+        if ends == "both":
+            assert sent_until(backend, sock, lambda flow: flow.fine_stamps).fine_stamps
+        else:
+            # Longer than it takes to find out.
+            flow = sent_until(backend, sock, lambda _: time.monotonic() > begin + 1)
+            assert flow.acks
+            assert not flow.fine_stamps
+
+
+@pytest.fixture(params=PARAMETERS)
 def loadable(request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of a backend that isn't loaded."""
     with fresh(request.param) as found:
@@ -259,5 +286,5 @@ def test_both_ends_of_the_testbed_have_them(network: Network) -> None:
     for each in (network.receiver, *network.senders):
         with inside(each):
             assert all(fine().values())
-    with connection(network) as sock:
+    with connection(network, "reno") as sock:
         assert has_fine_stamps(sock)
