@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import struct
 
-from mltcp_tools.backends.bpf import PIN_ROOT
+from mltcp_tools.backends.pins import PIN_ROOT
 from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.treatments import Feedback
 from mltcp_tools.host import cgroups
 from mltcp_tools.host.clsact import add_egress
-from mltcp_tools.native.libbpf import CGROUP_SOCK_OPS, BpfMap, BpfObject
+from mltcp_tools.native.bpf_maps import BpfMap
+from mltcp_tools.native.bpf_object import CGROUP_SOCK_OPS, BpfObject
 from mltcp_tools.native.objects import build_object
 from mltcp_tools.native.rate import pack_params
 from mltcp_tools.testbed.namespaces import PREFIX, inside

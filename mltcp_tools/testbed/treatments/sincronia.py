@@ -17,7 +17,7 @@ from mltcp_tools.experiments.tasks import Task
 from mltcp_tools.experiments.treatments import Sincronia
 from mltcp_tools.host import facts
 from mltcp_tools.host.clsact import add_egress
-from mltcp_tools.native.libbpf import BpfObject
+from mltcp_tools.native.bpf_object import BpfObject
 from mltcp_tools.native.objects import build_object
 from mltcp_tools.priorities.maps import LEVELS, KnownJob, Maps
 from mltcp_tools.testbed.backend import socket_cookie
