@@ -22,16 +22,8 @@ from mltcp_tools.experiments.links import Link as Bottleneck
 from mltcp_tools.experiments.tasks import Task, parameters_of, tasks_of
 from mltcp_tools.experiments.treatments import WEIGHTS, Feedback, Sincronia
 from mltcp_tools.native.uapi import from_fixed
-from mltcp_tools.simulator.library import (
-    STAMPS_S,
-    Link,
-    PacketJob,
-    Priorities,
-    Result,
-    Stop,
-    Structs,
-    simulate,
-)
+from mltcp_tools.simulator.inputs import STAMPS_S, Link, PacketJob, Priorities
+from mltcp_tools.simulator.library import Result, Stop, Structs, simulate
 from mltcp_tools.simulator.modelled import SLOW_START_AFTER_IDLE, with_mechanisms
 from mltcp_tools.simulator.programs import HOPS, program_of
 
