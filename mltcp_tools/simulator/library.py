@@ -15,7 +15,7 @@ import numpy.typing as npt
 from mltcp_tools.emulator.patterns import connection_of, connections
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.native import rate, uapi
-from mltcp_tools.native.extension import extension
+from mltcp_tools.native.extension import declarations, extension
 from mltcp_tools.simulator.inputs import (
     MSS,
     ONE_QUEUE,
@@ -29,83 +29,12 @@ from mltcp_tools.simulator.inputs import (
 
 Structs = npt.NDArray[Any]
 
-_DECLARATIONS = """
-struct sim_link {
-    double rate, loss;
-    uint64_t queue, mark_min, mark_max, rtt_ns;
-};
-struct sim_task {
-    uint32_t rank, ends_at, flow, bytes;
-    double share;
-    uint32_t after_count;
-    const uint32_t *after;
-};
-struct sim_path {
-    uint32_t ahead_count, back_count;
-    const uint32_t *ahead, *back;
-};
-struct sim_job {
-    uint32_t flows, iterations, bursts, mltcp, base, follows, both, ahead_count, back_count;
-    const uint32_t *ahead, *back;
-    uint64_t chunk;
-    uint64_t start_ns;
-    const uint64_t *compute_ns, *bytes;
-    uint32_t ranks, task_count;
-    const struct sim_task *tasks;
-    const struct sim_path *paths;
-    struct mltcp_params params;
-    struct mltcp_rate_params rate;
-};
-struct sim_options {
-    uint64_t seed, trace_ns;
-    uint32_t slow_start_after_idle, mss, window;
-    uint64_t stamp_ns;
-    uint32_t skew;
-    uint64_t join_ns;
-    uint32_t levels, weight;
-    double floor;
-    uint64_t control_ns;
-    const volatile uint32_t *stop;
-};
-struct sim_burst {
-    uint64_t start_ns, first_end_ns, end_ns;
-};
-struct sim_sample {
-    uint64_t time_ns, acked;
-    uint32_t job, flow, iteration, cwnd, ssthresh, srtt_us, retransmits;
-};
-struct sim_event {
-    uint64_t first_ack_ns, last_ack_ns, bytes;
-    uint32_t job, flow, iteration, retransmits, srtt_us, cwnd, ratio;
-};
-struct sim_counters {
-    uint64_t sent, retransmitted, lost, dropped, marked, forwarded, forwarded_bytes;
-    uint64_t largest_queue, received_bytes, timeouts;
-};
-struct sim_result {
-    struct sim_burst *bursts;
-    struct sim_sample *samples;
-    struct sim_event *events;
-    uint64_t burst_count, sample_count, event_count;
-    struct sim_counters counters;
-};
-#define SIM_COMPUTES 4294967295
-enum sim_base { SIM_RENO, SIM_DCTCP };
-struct sim_result *sim_run(const struct sim_link *links, uint32_t link_count,
-                           const struct sim_job *jobs, uint32_t count,
-                           const struct sim_options *options);
-void sim_free(struct sim_result *result);
-"""
-
-
 @functools.cache
 def _library() -> tuple[Any, Any]:
-    return extension(
-        "simulator",
-        uapi.STRUCTS + rate.STRUCTS + _DECLARATIONS,
-        '#include "simulator.h"\n',
-        Path(__file__).resolve().parent,
-    )
+    folder = Path(__file__).resolve().parent
+    declared = declarations(folder / "simulator.h") + "#define SIM_COMPUTES ...\n"
+    structs = uapi.STRUCTS + rate.STRUCTS
+    return extension("simulator", structs + declared, '#include "simulator.h"\n', folder)
 
 
 @dataclass(frozen=True)
