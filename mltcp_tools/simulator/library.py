@@ -29,6 +29,7 @@ from mltcp_tools.simulator.inputs import (
 
 Structs = npt.NDArray[Any]
 
+
 @functools.cache
 def _library() -> tuple[Any, Any]:
     folder = Path(__file__).resolve().parent

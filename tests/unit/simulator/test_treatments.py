@@ -38,7 +38,7 @@ def test_following_feedback_keeps_jobs_apart_in_a_short_queue() -> None:
     experiment, left_out = modelled(parse_experiment(EXPERIMENT, "four.yaml"))
     assert not left_out
     drops = {
-        name: simulate_arm(experiment, experiment.arm(name), 1).drops
+        name: simulate_arm(experiment, experiment.arm(name), 1).counters.drops
         for name in ("network", "reno")
     }
     assert mean_ms(experiment, "network", 1) < 0.9 * mean_ms(experiment, "reno", 1)
