@@ -25,14 +25,10 @@ _HEARD, _LOST = range(2)  # enum mltcp_feedback_count
 class FeedbackTreatment(Treatment):
     """Arms of mltcp_int with feedback, from the network or by the hosts' own round trips."""
 
-    @staticmethod
-    def applies(arm: Arm) -> bool:
-        return arm.treatment(Feedback) is not None
+    settings = Feedback
 
     def begin(self, arm: Arm) -> FeedbackSession:
-        settings = arm.treatment(Feedback)
-        assert settings is not None
-        return FeedbackSession(settings, self.context)
+        return FeedbackSession(arm.settings(Feedback), self.context)
 
 
 class FeedbackSession(Session):

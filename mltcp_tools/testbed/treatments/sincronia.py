@@ -33,17 +33,13 @@ _CONTROLLER = (sys.executable, "-m", "mltcp_tools.cli.main", "prioritise")
 class SincroniaTreatment(Treatment):
     """Arms whose jobs have priorities by the order of their bursts."""
 
-    @staticmethod
-    def applies(arm: Arm) -> bool:
-        return arm.treatment(Sincronia) is not None
+    settings = Sincronia
 
     def load(self, stack: contextlib.ExitStack) -> None:
         facts.require_bpf(Path("/sys/fs/bpf"))
 
     def begin(self, arm: Arm) -> SincroniaSession:
-        settings = arm.treatment(Sincronia)
-        assert settings is not None
-        return SincroniaSession(settings, self.context)
+        return SincroniaSession(arm.settings(Sincronia), self.context)
 
 
 class SincroniaSession(Session):
