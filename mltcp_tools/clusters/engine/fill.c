@@ -22,6 +22,24 @@ static bool sends(const struct job *job)
 	return job->used && job->moment.state == SENDING;
 }
 
+/* Whether those that send ask for more than the link carries. If not, none of them slows another. */
+static bool is_short(const struct link *link)
+{
+	/* Parts are rounded, so that jobs that just fit may seem to ask for a little more. */
+	return link->asked > WHOLE + 4;
+}
+
+void ask(struct flow *flow, const struct job *job, bool begins)
+{
+	uint32_t phase = job->moment.phase;
+
+	for (uint32_t i = job->spec.first[phase]; i < job->spec.first[phase + 1]; i++) {
+		struct link *link = &flow->links[job->spec.link[i]];
+
+		link->asked += begins ? job->asks[i] : -job->asks[i];
+	}
+}
+
 static void find_links(struct flow *flow, uint32_t number)
 {
 	struct job *job = &flow->jobs[number];
@@ -30,7 +48,7 @@ static void find_links(struct flow *flow, uint32_t number)
 	for (uint32_t i = job->spec.first[phase]; i < job->spec.first[phase + 1]; i++) {
 		struct link *link = &flow->links[job->spec.link[i]];
 
-		if (!link->contended || link->mark == flow->mark)
+		if (!is_short(link) || link->mark == flow->mark)
 			continue;
 		link->mark = flow->mark;
 		push(&flow->near_links, job->spec.link[i]);
