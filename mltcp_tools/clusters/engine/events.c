@@ -111,6 +111,7 @@ static void begin_burst(struct flow *flow, struct job *job, uint64_t now)
 	moment->level = 0;
 	if (job->spec.luck > 0)
 		moment->burst = (moment->burst + 1) % LUCK_BURSTS;
+	draw_fortune(job);
 	ask(flow, job, true);
 	fill_around(flow, (uint32_t)(job - flow->jobs), now);
 }

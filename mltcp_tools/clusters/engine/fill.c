@@ -93,6 +93,19 @@ static double uniform(uint64_t seed, uint64_t number)
 	return (double)(bits >> 11) * 0x1p-53 + 0x1p-54;
 }
 
+void draw_fortune(struct job *job)
+{
+	uint64_t draw = 2 * (uint64_t)job->moment.burst;
+	double radius, angle;
+
+	job->fortune = 1;
+	if (job->spec.luck <= 0)
+		return;
+	radius = sqrt(-2 * log(uniform(job->spec.seed, draw)));
+	angle = 2 * M_PI * uniform(job->spec.seed, draw + 1);
+	job->fortune = exp(job->spec.luck * radius * cos(angle));
+}
+
 /* What was sent until now at the rate before. Says whether that is all. */
 bool settle(struct job *job, uint64_t now)
 {
@@ -110,21 +123,13 @@ static void refresh(const struct flow *flow, struct job *job, uint64_t now)
 {
 	struct moment *moment = &job->moment;
 	uint64_t total = job->spec.bytes[moment->phase];
-	double luck = job->spec.luck;
 
 	settle(job, now);
 	moment->level = (uint32_t)((double)(total - moment->left) / (double)total *
 				   (flow->rule.levels + 1e-9));
 	if (moment->level >= flow->rule.levels)
 		moment->level = flow->rule.levels - 1;
-	job->weight = job->spec.weight * flow->weights[moment->level];
-	if (luck > 0) {
-		uint64_t draw = 2 * (uint64_t)moment->burst;
-		double radius = sqrt(-2 * log(uniform(job->spec.seed, draw)));
-		double angle = 2 * M_PI * uniform(job->spec.seed, draw + 1);
-
-		job->weight *= exp(luck * radius * cos(angle));
-	}
+	job->weight = job->spec.weight * flow->weights[moment->level] * job->fortune;
 }
 
 /*
@@ -233,8 +238,9 @@ static void fix(struct flow *flow, struct job *job, double rate)
 	job->share = rate;
 	for (uint32_t k = job->spec.first[phase]; k < job->spec.first[phase + 1]; k++) {
 		struct link *link = &flow->links[job->spec.link[k]];
+		double taken = rate * job->spec.crossings[k];
 
-		link->left = fmax(0, link->left - rate * job->spec.crossings[k]);
+		link->left = link->left > taken ? link->left - taken : 0;
 		link->wanted -= job->weight * job->spec.crossings[k];
 		/* What rounding leaves when the last one goes is nobody's. */
 		if (!--link->active)
@@ -279,17 +285,22 @@ static void stop_at(struct flow *flow, double stop)
 	double edge = stop * (1 + 1e-9);
 	uint32_t kept = 0;
 
+	flow->stop++;
 	for (uint32_t i = 0; i < flow->near_links.count; i++) {
 		struct link *link = &flow->links[flow->near_links.items[i]];
 
 		link->full = link->active && link->left <= link->wanted * edge;
+		for (uint32_t j = 0; link->full && j < link->jobs.count; j++)
+			flow->jobs[link->jobs.items[j]].stop = flow->stop;
 	}
 	for (uint32_t i = 0; i < flow->open.count; i++) {
 		struct job *job = &flow->jobs[flow->open.items[i]];
-		double lone = job->lone[job->moment.phase];
+		double lone = job->lone[job->moment.phase], rate = stop * job->weight;
 
-		if (lone <= job->weight * edge || crosses_full(flow, job))
-			fix(flow, job, fmin(stop * job->weight, lone));
+		/* Only those on a full link can cross it in this phase, which takes longer to see. */
+		if (lone <= job->weight * edge ||
+		    (job->stop == flow->stop && crosses_full(flow, job)))
+			fix(flow, job, rate < lone ? rate : lone);
 		else
 			flow->open.items[kept++] = flow->open.items[i];
 	}

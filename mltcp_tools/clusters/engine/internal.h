@@ -44,6 +44,8 @@ struct job {
 	uint32_t position; /* in its group */
 	uint32_t mark;
 	double share, weight; /* fill.c's */
+	double fortune; /* fill.c's: factor on this burst's weight */
+	uint32_t stop; /* fill.c's: the stop at which a link of its was full */
 	uint32_t rank; /* fill.c's: the class that it is filled in, 0 first */
 	bool used, ended;
 };
@@ -96,7 +98,7 @@ struct flow {
 	struct list near, near_links, stack, open; /* scratch */
 	struct list changed; /* jobs without a group */
 	struct list ended; /* jobs that are done and not yet told */
-	uint32_t mark;
+	uint32_t mark, stop;
 	uint64_t now;
 	struct flow_counters counters;
 };
@@ -111,6 +113,9 @@ void fill_around(struct flow *flow, uint32_t job, uint64_t now);
 
 /* fill.c: the job's burst asks for its links from now on, or no longer. */
 void ask(struct flow *flow, const struct job *job, bool begins);
+
+/* fill.c: how lucky the job's burst is. */
+void draw_fortune(struct job *job);
 
 /* group.c */
 void placed(struct flow *flow, uint32_t job);
