@@ -204,6 +204,12 @@ static __always_inline void mltcp_bpf_params(struct sock *sk, struct mltcp_flow 
 	mltcp_reset(flow, id, flow->acked_bytes, flow->retransmits);
 }
 
+/* Do this end's time stamps count microseconds? Before kernel 6.7 none did. */
+static __always_inline __u8 mltcp_bpf_is_fine(struct tcp_sock *tp)
+{
+	return bpf_core_field_exists(tp->tcp_usec_ts) && BPF_CORE_READ_BITFIELD(tp, tcp_usec_ts);
+}
+
 /* Every ACK that acknowledges data, in every state of the connection. */
 static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sample *sample)
 {
@@ -227,8 +233,7 @@ static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sa
 	rtt.bytes = acked_bytes - flow->acked_bytes;
 	rtt.outstanding = tp->packets_out;
 	rtt.retransmitted = tp->total_retrans;
-	/* No stamp: real receivers' milliseconds mislead, flows yield too little. */
-	rtt.stamp = rtt.since_us = 0;
+	rtt.stamp = mltcp_bpf_is_fine(tp) ? tp->rx_opt.rcv_tsval : 0;
 	mltcp_delay_rtt(&flow->delay, &rtt);
 	if (!mltcp_was_idle(flow) && !mltcp_on_ack(flow, now, acked_bytes))
 		return;

@@ -23,7 +23,8 @@ from mltcp_tools.experiments.reading import parse_experiment
 from mltcp_tools.host import cgroups
 from mltcp_tools.host.clsact import add_egress
 from mltcp_tools.host.facts import available_congestion_controls
-from mltcp_tools.native.libbpf import BpfMap, BpfObject
+from mltcp_tools.native.bpf_maps import BpfMap
+from mltcp_tools.native.bpf_object import BpfObject
 from mltcp_tools.native.objects import build_object
 from mltcp_tools.native.rate import pack_params, rate
 from mltcp_tools.priorities.controller import Controller
