@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What protocol.c and window.c share: a worker and its slots. */
+/* What protocol.c, packets.c and window.c share: a worker and its slots. */
 #ifndef INTERNAL_H
 #define INTERNAL_H
 
@@ -62,6 +62,12 @@ struct worker {
 };
 
 /* protocol.c */
+bool has_exponents(const struct worker *w);
+uint32_t length_of(const struct worker *w, uint32_t chunk); /* values of a chunk */
+const void *values_of(const struct worker *w, uint32_t chunk);
+
+/* packets.c */
+void put_ready(struct worker *w, uint32_t index);
 void make_urgent(struct worker *w, uint32_t index, bool resend);
 
 /* window.c */
