@@ -14,6 +14,7 @@ import secrets
 import socket
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,15 +24,38 @@ from mltcp_tools.collectives.adaptive.session import AdaptiveSession
 from mltcp_tools.collectives.adaptive.stragglers import LeftBehind, StragglerSession
 from mltcp_tools.collectives.blocks import reduce_union
 from mltcp_tools.collectives.group import CollectiveError, Group, kind_of, sentence_of
-from mltcp_tools.collectives.library import How, Kind
+from mltcp_tools.collectives.library import Chunks, How, Kind
 from mltcp_tools.collectives.session import Endpoint, Session, SessionError
 from mltcp_tools.errors import UsageError
 
 SPARSE_BELOW = 0.9
 """Share of chunks with anything in them below which the others are left out."""
 
+_SLOTS = (37, 61, 97, 151, 251)
+"""Slots to choose from where zeros are left out: each costs a packet to agree. The fewest keep a
+path of 50 kB full, and all are prime, so that no pattern of a tensor puts all it has in one slot.
+"""
+
+_ROUNDS = 2  # of a slot, about, where zeros are left out
 _RETRY_EVERY = 64  # reductions by Gloo between looks for the aggregator
 _LOOK_S = 0.5
+
+
+@dataclass
+class _Sum:
+    """Of a reduction. chunks: None, or those that `result` has; the others are zero."""
+
+    result: torch.Tensor
+    chunks: Chunks | None = None
+
+    def whole(self) -> torch.Tensor:
+        """With the zeros."""
+        if self.chunks:
+            marks = torch.frombuffer(self.chunks.summed, dtype=torch.bool)
+            there = marks.repeat_interleave(self.chunks.values)[: self.result.numel()]
+            self.result[~there] = 0
+            self.chunks = None
+        return self.result
 
 
 class Reducer:
@@ -74,7 +98,7 @@ class Reducer:
         self._turns, self._silent_s = turns, silent_s
         self._handed_over = self._iteration_bytes = 0  # of this iteration, of the one before
         self.why_gloo: str | None = "No aggregator was named."
-        self._last = torch.empty(0)  # result of the reduction before
+        self._last = _Sum(torch.empty(0))  # of the reduction before
         self._done = 0  # reductions since the session began
         self._results: list[torch.Tensor] = [torch.empty(0), torch.empty(0)]
         self._by_gloo = 0
@@ -254,10 +278,7 @@ class Reducer:
             # Every rank sees the same exponents, so all come here. What an infinity makes of the
             # others' values is Gloo's to say.
             self._meet(tensor, how, "")
-            result.copy_(tensor.view(-1))
-        else:
-            tensor.copy_(result.view_as(tensor))
-        self._last = result
+            self._last = _Sum(result.copy_(tensor.view(-1)))
         self._done += 1
 
     def _room(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -273,21 +294,27 @@ class Reducer:
         self, session: Session, tensor: torch.Tensor, result: torch.Tensor, kind: Kind, how: How
     ) -> bool:
         count, name = tensor.numel(), (str(tensor.dtype), tensor.numel())
-        present = None
+        source, target, worker = tensor.data_ptr(), result.data_ptr(), session.worker
+        chunks = None
         may_be_sparse = self.sparse and how is not How.LARGEST and count > 0
-        if may_be_sparse and self._density.get(name, 1.0) < SPARSE_BELOW:
-            present = session.present(tensor.data_ptr(), count, kind)
-            result.zero_()
+        density = self._density.get(name, 1.0)
+        if may_be_sparse and density < SPARSE_BELOW:
+            chunks = worker.present(source, count, kind)
+            wanted = density * len(chunks.present) / _ROUNDS
+            chunks.slots = next((slots for slots in _SLOTS if slots >= wanted), 0)
         if self._turns:
             session.expect(self._handed_over, self._iteration_bytes)
             self._handed_over += tensor.nbytes
-        finite = session.reduce(
-            tensor.data_ptr(), result.data_ptr(), count, kind, how, self.timeout_s, present
-        )
+        finite = session.reduce(source, target, count, kind, how, self.timeout_s, chunks)
+        self._last = _Sum(result, chunks)
         if may_be_sparse and finite:
             # Of the result, which is the same everywhere: ranks must decide alike.
-            marks = session.present(result.data_ptr(), count, kind)
+            marks = chunks.summed if chunks else worker.present(target, count, kind).present
             self._density[name] = sum(marks) / len(marks)
+        if finite and chunks:
+            worker.copy_summed(chunks, target, source, count, kind)
+        elif finite:
+            tensor.copy_(result.view_as(tensor))
         return finite
 
     def _along_trees(
@@ -308,6 +335,8 @@ class Reducer:
             work.div_(ranks)
         if short:
             result.copy_(work)
+        tensor.copy_(result.view_as(tensor))
+        self._last = _Sum(result)
         return True
 
     def _reduce_by_gloo(self, tensor: torch.Tensor, how: How) -> None:
@@ -339,7 +368,7 @@ class Reducer:
             if self._done == first:
                 self.group.give(tensor, ahead[0])
                 return  # this rank's next reduction is the one that the others are in
-            self.group.give(self._last, ahead[0])
+            self.group.give(self._last.whole(), ahead[0])
         self._reduce_by_gloo(tensor, how)
 
     def _tell_progress(self, why: str) -> tuple[int, list[int], list[str]]:

@@ -45,6 +45,7 @@ struct worker {
 	struct queue ready, urgent;
 	uint32_t begun; /* collectives, modulo 2^32 */
 	uint32_t operation, chunks, active; /* active: slots not done yet */
+	uint32_t stride; /* slots in use: a slot's chunks are so far apart */
 	int32_t bits; /* of a quantised value, without sign */
 	bool rounds_to_agree; /* begin with a round that carries exponents and chunks alone */
 	bool nonfinite;

@@ -81,7 +81,7 @@ const void *values_of(const struct worker *w, uint32_t chunk)
 static void find_own(struct worker *w, struct slot *slot, uint64_t chunk)
 {
 	while (chunk < w->chunks && w->request.present && !w->request.present[chunk])
-		chunk += w->config.slots;
+		chunk += w->stride;
 	slot->own = chunk < w->chunks ? (uint32_t)chunk : AGG_END;
 	slot->own_exponent = AGG_EXPONENT_NONE;
 	if (slot->own != AGG_END && has_exponents(w))
@@ -99,7 +99,7 @@ static void make_ready(struct worker *w, uint32_t index, uint32_t chunk, int16_t
 	slot->length = 0;
 	if (chunk != AGG_END && slot->own == chunk) {
 		slot->length = length_of(w, chunk);
-		find_own(w, slot, (uint64_t)chunk + w->config.slots);
+		find_own(w, slot, (uint64_t)chunk + w->stride);
 	}
 	slot->state = SLOT_READY;
 	slot->held = false;
@@ -110,12 +110,14 @@ static void make_ready(struct worker *w, uint32_t index, uint32_t chunk, int16_t
 
 /* A number that ranks agree on only when they ask for the same: which collective of the job it
  * is, and of what. */
-static uint32_t name_operation(uint32_t begun, const struct worker_request *request)
+static uint32_t name_operation(const struct worker *w)
 {
+	const struct worker_request *request = &w->request;
 	uint64_t what = request->count << 8 | request->kind << 4 | request->how << 1 |
 			(request->present != NULL);
 
-	return begun ^ (uint32_t)(what * 0x9e3779b97f4a7c15ull >> 32);
+	what ^= (uint64_t)w->stride << 48;
+	return w->begun ^ (uint32_t)(what * 0x9e3779b97f4a7c15ull >> 32);
 }
 
 void worker_begin(struct worker *w, const struct worker_request *request, uint64_t now)
@@ -124,12 +126,16 @@ void worker_begin(struct worker *w, const struct worker_request *request, uint64
 
 	w->request = *request;
 	w->chunks = (request->count + values - 1) / values;
-	w->active = w->chunks < w->config.slots ? w->chunks : w->config.slots;
+	w->stride = w->config.slots;
+	if (request->slots && request->slots < w->stride)
+		w->stride = request->slots;
+	w->active = w->chunks < w->stride ? w->chunks : w->stride;
 	w->rounds_to_agree = has_exponents(w) || request->present;
+	w->begun++;
 	w->nonfinite = false;
 	w->second = false;
 	w->summed = 0;
-	w->operation = name_operation(++w->begun, request);
+	w->operation = name_operation(w);
 	w->state = w->active ? WORKER_RUNNING : WORKER_DONE;
 	w->heard_ns = w->progress_ns = now;
 	w->wakes_ns = UINT64_MAX;
@@ -153,6 +159,8 @@ static void put_result(struct worker *w, const struct slot *slot, const struct a
 	char *to = (char *)w->request.to +
 		   (uint64_t)slot->chunk * w->config.values * element_bytes(w->request.kind);
 
+	if (w->request.summed)
+		w->request.summed[slot->chunk] = 1;
 	if (slot->exponent == AGG_EXPONENT_NONFINITE)
 		w->nonfinite = true;
 	else
@@ -170,7 +178,7 @@ static bool is_possible(const struct worker *w, uint32_t index, const struct agg
 		return false;
 	if (header->next == AGG_END)
 		return slot->own == AGG_END;
-	return header->next < w->chunks && header->next % w->config.slots == index &&
+	return header->next < w->chunks && header->next % w->stride == index &&
 	       (slot->chunk == AGG_END || header->next > slot->chunk) &&
 	       header->next <= slot->own &&
 	       (header->next < slot->own || header->exponent >= slot->own_exponent) &&
