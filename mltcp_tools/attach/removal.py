@@ -19,7 +19,7 @@ from mltcp_tools.attach.stamps import ROUTES_DIR, recorded, take_back
 from mltcp_tools.attach.state import STATE_DIR, StateFiles
 from mltcp_tools.backends import BACKENDS, get_backend, module, struct_ops
 from mltcp_tools.backends.base import ALL_NAMES, BASES
-from mltcp_tools.backends.bpf import PIN_ROOT
+from mltcp_tools.backends.pins import PIN_ROOT
 from mltcp_tools.errors import HostError, MltcpError
 from mltcp_tools.host import facts, namespaces
 from mltcp_tools.host.driven import driven

@@ -29,6 +29,14 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
+def became(
+    pid: int, fd: int, remote: tuple[str, int], change: str, job: str, outcome: str, reason: str
+) -> str:
+    """What became of a process's socket to `remote`. change: of what it runs, `cubic -> mltcp`."""
+    why = f": {reason}" if reason else ""
+    return f"{pid} fd {fd} to {endpoint(*remote)}: {change}, job {job}, {outcome}{why}"
+
+
 def tally(kinds: Iterable[str]) -> str:
     """How many of each kind: `3 switched, 1 failed`."""
     return ", ".join(f"{count} {kind}" for kind, count in Counter(kinds).items())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from mltcp_tools.clusters.validate import Case
@@ -39,23 +40,26 @@ def render_summaries(summaries: Sequence[dict[str, Any]]) -> str:
     return _table(rows)
 
 
-def render_loans(summaries: Sequence[dict[str, Any]]) -> str:
-    """A line per way to share a cluster between training and inference."""
-    rows = [
-        (
-            "arm",
-            "completion",
-            "p99",
-            "goodput",
-            "GPUs left",
-            "SLO met",
-            "wait p99",
-            "reclaimed",
-            "restarts",
-        )
-    ]
-    for each in summaries:
-        rows.append(
+def render_loans(compared: Mapping[str, Mapping[str, Any]]) -> str:
+    """For each trace a line per way to share a cluster; then which goals FaPES reaches."""
+    parts = []
+    goals = [("trace", "goal", "wanted", "reached", "possible", "")]
+    for trace, found in compared.items():
+        name = PurePath(trace).stem
+        rows = [
+            (
+                name,
+                "completion",
+                "p99",
+                "goodput",
+                "GPUs left",
+                "SLO met",
+                "wait p99",
+                "reclaimed",
+                "restarts",
+            )
+        ]
+        rows += [
             (
                 each["arm"],
                 long(each["completion_mean_s"]),
@@ -67,8 +71,22 @@ def render_loans(summaries: Sequence[dict[str, Any]]) -> str:
                 str(each["reclaimed"]),
                 str(each["restarts"]),
             )
-        )
-    return _table(rows)
+            for each in found["arms"]
+        ]
+        parts.append(_table(rows))
+        for goal in found["goals"]:
+            shown = "{:.2f}x" if goal["what"].startswith("goodput") else "{:.1%}"
+            goals.append(
+                (
+                    name,
+                    goal["what"],
+                    shown.format(goal["wanted"]),
+                    shown.format(goal["reached"]),
+                    "" if goal["possible"] is None else shown.format(goal["possible"]),
+                    "holds" if goal["holds"] else "missed",
+                )
+            )
+    return "\n".join([*parts, _table(goals)])
 
 
 def render_learned(results: Sequence[dict[str, Any]]) -> str:

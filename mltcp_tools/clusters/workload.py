@@ -21,6 +21,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -116,7 +117,13 @@ class Workload:
 
 def lone_iteration_s(job: ClusterJob, topology: Topology) -> float:
     """Seconds of an iteration of the job alone on the first servers that hold it."""
-    phases = phases_of(job.model, topology, first_servers(job.gpus, topology), 0)
+    return alone_s(job.model, job.gpus, topology)
+
+
+@lru_cache(maxsize=4096)
+def alone_s(model: Model, gpus: int, topology: Topology) -> float:
+    """Seconds of an iteration of the model on so many GPUs of the first servers, alone."""
+    phases = phases_of(model, topology, first_servers(gpus, topology), 0)
     rates = topology.rates_bps
     sending = 0.0
     for phase in phases:

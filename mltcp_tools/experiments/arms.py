@@ -50,6 +50,12 @@ class Arm:
         """The arm's treatment of that kind, if it has one."""
         return next((each for each in self.treatments if isinstance(each, kind)), None)
 
+    def settings(self, kind: type[_Settings]) -> _Settings:
+        """The same of an arm that is known to have it."""
+        found = self.treatment(kind)
+        assert found is not None
+        return found
+
     def document(self) -> dict[str, Any]:
         """The arm as in an experiment's file, less its name."""
         told = {"told": True} if self.told else {}

@@ -22,15 +22,9 @@ from mltcp_tools.experiments.links import Link as Bottleneck
 from mltcp_tools.experiments.tasks import Task, parameters_of, tasks_of
 from mltcp_tools.experiments.treatments import WEIGHTS, Feedback, Sincronia
 from mltcp_tools.native.uapi import from_fixed
-from mltcp_tools.simulator.library import (
-    Link,
-    PacketJob,
-    Priorities,
-    Result,
-    Stop,
-    Structs,
-    simulate,
-)
+from mltcp_tools.runs.recorder import LinkCounters
+from mltcp_tools.simulator.inputs import Link, PacketJob, Priorities
+from mltcp_tools.simulator.library import Result, Stop, Structs, simulate
 from mltcp_tools.simulator.modelled import SLOW_START_AFTER_IDLE, with_mechanisms
 from mltcp_tools.simulator.programs import HOPS, program_of
 
@@ -66,16 +60,13 @@ class SimulatedArm:
 
     documents: of each task, as `mltcp_tools.emulator.report` has them. events: job, flow (those
     that answer are numbered behind the others), and the iteration that MLTCP saw end. duration:
-    until the last job was done. bytes, packets, drops, marks: of the links, on the wire.
+    until the last job was done. counters: of the links.
     """
 
     documents: list[tuple[Task, dict[str, Any]]] = field(default_factory=list)
     events: list[tuple[str, int, IterationEvent]] = field(default_factory=list)
     duration: float = 0.0
-    bytes: int = 0
-    packets: int = 0
-    drops: int = 0
-    marks: int = 0
+    counters: LinkCounters = field(default_factory=LinkCounters)
 
 
 def simulate_arm(
@@ -180,10 +171,12 @@ def _add(done: SimulatedArm, tasks: Sequence[Task], result: Result) -> None:
         for event in result.events
     ]
     done.duration += max(float(bursts["end_ns"][-1]) for bursts in result.bursts) * 1e-9
-    done.bytes += result.counters["forwarded_bytes"]
-    done.packets += result.counters["forwarded"]
-    done.drops += result.counters["dropped"]
-    done.marks += result.counters["marked"]
+    done.counters += LinkCounters(
+        bytes=result.counters["forwarded_bytes"],
+        packets=result.counters["forwarded"],
+        drops=result.counters["dropped"],
+        marks=result.counters["marked"],
+    )
 
 
 def _iterations(spec: JobSpec, bursts: Structs, start: float) -> list[Iteration]:

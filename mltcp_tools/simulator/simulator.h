@@ -26,7 +26,7 @@
  * time hosts take, but for a little jitter in front of the first link.
  *
  * Times are nanoseconds since the start, sizes bytes of payload unless they say otherwise.
- * library.py declares the same to Python, and the compiler compares.
+ * library.py hands the declarations below to Python.
  */
 #ifndef MLTCP_SIMULATOR_H
 #define MLTCP_SIMULATOR_H

@@ -27,6 +27,7 @@ from mltcp_tools.errors import HostError
 from mltcp_tools.experiments.links import Link
 from mltcp_tools.host.facts import read_sysctl
 from mltcp_tools.host.routes import routes, set_fine
+from mltcp_tools.runs.recorder import LinkCounters
 from mltcp_tools.testbed.namespaces import (
     NAMESPACES,
     PREFIX,
@@ -39,7 +40,6 @@ from mltcp_tools.testbed.namespaces import (
 )
 from mltcp_tools.testbed.qdiscs import (
     BOTTLENECK,
-    LinkCounters,
     add_bottleneck,
     add_delay,
     add_loss,

@@ -9,6 +9,11 @@ import pytest
 from mltcp_tools.errors import UsageError
 
 
+def mistakes(*rows: tuple[str, str, str]) -> pytest.MarkDecorator:
+    """The test once for each mistake: what is replaced, by what, and the complaint about it."""
+    return pytest.mark.parametrize(("old", "new", "complaint"), rows)
+
+
 def refusal(
     read: Callable[[str, str], object], text: str, old: str, new: str, name: str = "f.yaml"
 ) -> str:

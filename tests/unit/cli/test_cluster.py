@@ -82,8 +82,8 @@ def test_loans_are_compared_without_options(
     found = {}
     for faster in ("1", "2"):
         assert main(["cluster", "fapes", str(file), *options, "--faster", faster]) == 0
-        arms = json.loads(capsys.readouterr().out)["arms"]
-        found[faster] = {arm["arm"]: arm for arm in arms}
+        (compared,) = json.loads(capsys.readouterr().out)["traces"].values()
+        found[faster] = {arm["arm"]: arm for arm in compared["arms"]}
         assert set(found[faster]) == {"static", "lyra", "fapes"}
     # Inference owns 4 of 8 servers; what it lends is left to training.
     assert found["1"]["static"]["left_gpus"] == 16

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.run_folders import make_run
+from support.shown import fits
 
 from mltcp_tools.cli.main import main
 from mltcp_tools.errors import UsageError
@@ -297,4 +298,4 @@ def test_command_scores_a_run_folder(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["plan", "score", str(run)]) == 0
     out = capsys.readouterr().out
     assert "score 1.000" in out
-    assert max(map(len, out.splitlines())) <= 100
+    fits(out)

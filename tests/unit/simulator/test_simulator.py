@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from mltcp_tools.backends.base import JobParams
 from mltcp_tools.backends.params import params_fields
 from mltcp_tools.native import uapi
-from mltcp_tools.simulator.library import Link, PacketJob, Result, Stop, Stopped, simulate
+from mltcp_tools.simulator.inputs import Link, PacketJob
+from mltcp_tools.simulator.library import Result, Stop, Stopped, simulate
 
 MSS = 1448
 WIRE = 1514  # bytes of a full segment on the wire
