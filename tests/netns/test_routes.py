@@ -195,6 +195,17 @@ def test_what_is_no_route_is_refused_and_nothing_changes(sender: str) -> None:
     assert not recorded()
 
 
+def test_a_kernel_that_knows_no_such_feature_says_so_and_nothing_changes(
+    sender: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those before 6.7; none has this one."""
+    monkeypatch.setattr("mltcp_tools.host.routes._TCP_USEC_TS", 1 << 30)
+    with pytest.raises(HostError, match=r"kernels before 6\.7"), given(["default"]):
+        pytest.fail("it was accepted")
+    assert fine() == PLAIN
+    assert not recorded()
+
+
 def test_a_record_that_is_none_is_not_believed(sender: str) -> None:
     with given(["default"]):
         pass
