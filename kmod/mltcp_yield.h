@@ -21,16 +21,13 @@ static inline __u8 mltcp_has_passed(const struct mltcp_flow *f, __u32 srtt_us)
  * the RTT that is too much, at most by half, at most once per smoothed RTT. The increase goes on
  * meanwhile, so that flows of one job, which yield alike, come to equal windows.
  *
- * Where its ACKs wait, the window holds what makes up for that, too, and there it gives way by the
- * excess alone.
- *
  * ssthresh: the slow-start threshold, segments. A flow that has to yield in slow start hasn't
  * found its share yet, and takes that way up again once it may. passed: that RTT has.
  */
 static inline __u32 mltcp_yield(struct mltcp_flow *f, __u32 cwnd, __u32 ssthresh, __u32 srtt_us,
 				__u8 passed)
 {
-	__u64 excess = mltcp_delay_queue(&f->delay) - f->yield_us;
+	__u64 excess = MLTCP_YIELD_GAIN * (__u64)(mltcp_delay_queue(&f->delay) - f->yield_us);
 	__u32 cut = cwnd / 2;
 
 	if (!f->resume_ssthresh) {
@@ -41,8 +38,6 @@ static inline __u32 mltcp_yield(struct mltcp_flow *f, __u32 cwnd, __u32 ssthresh
 		return cwnd;
 	f->shrink_ns = f->last_ns;
 	f->yields++;
-	if (!f->delay.crossed)
-		excess *= MLTCP_YIELD_GAIN;
 	if (excess < srtt_us / 2)
 		cut = mltcp_div64(cwnd * excess, srtt_us);
 	return cwnd - cut > MLTCP_CWND_MIN ? cwnd - cut : MLTCP_CWND_MIN;
