@@ -110,6 +110,10 @@ void arrive(struct sim *sim, struct flow *flow, const struct event *event)
 	uint32_t number = (ack ? flow->back : flow->ahead)[event->hop];
 	uint32_t payload = carried_by(flow, event), said;
 	const struct sim_link *link = &sim->links[number];
+	const struct mltcp_hop_link told = {
+		.ns_per_kib = 1024 * 8e9 / link->rate,
+		.queue_ns = link->queue * 8e9 / link->rate,
+	};
 	struct event next = *event;
 	uint64_t sent;
 
@@ -117,8 +121,7 @@ void arrive(struct sim *sim, struct flow *flow, const struct event *event)
 		counters->lost++;
 		return;
 	}
-	said = mltcp_hop_pass(&sim->states[number].hop, sim->now, payload + HEADERS,
-			      1024 * 8e9 / link->rate);
+	said = mltcp_hop_pass(&sim->states[number].hop, &told, sim->now, payload + HEADERS);
 	if (event->asks && said > next.said)
 		next.said = said;
 	if (sim->options->levels) {
