@@ -39,7 +39,7 @@ struct sim_job {
     const uint32_t *ahead, *back;
     uint64_t chunk;
     uint64_t start_ns;
-    const uint64_t *compute_ns, *bytes;
+    const uint64_t *compute_ns, *bytes, *compressed, *compress_ns;
     uint32_t ranks, task_count;
     const struct sim_task *tasks;
     const struct sim_path *paths;
@@ -58,7 +58,7 @@ struct sim_options {
     const volatile uint32_t *stop;
 };
 struct sim_burst {
-    uint64_t start_ns, first_end_ns, end_ns;
+    uint64_t start_ns, first_end_ns, end_ns, bytes;
 };
 struct sim_sample {
     uint64_t time_ns, acked;
@@ -172,7 +172,9 @@ class PacketJob:
     numbers of the links that segments and ACKs cross, in order; where none is named back, ACKs
     don't wait. both: as many bytes come back at the same time, by flows numbered behind the others;
     with `chunk`, each end sends so many bytes only when as many have come. program: what its ranks
-    do, in place of `bytes`, `ahead` and `back`; an iteration is then one burst.
+    do, in place of `bytes`, `ahead` and `back`; an iteration is then one burst. compressed: where
+    there are priorities, what each flow sends of a burst that isn't first. compress: the seconds
+    that this takes, of each burst.
     """
 
     start: float
@@ -187,6 +189,8 @@ class PacketJob:
     both: bool = False
     chunk: int = 0
     program: Program | None = None
+    compressed: Sequence[Sequence[int]] | None = None
+    compress: Sequence[float] = ()
 
     @property
     def flows(self) -> int:
@@ -321,6 +325,10 @@ def simulate(
                 "start_ns": nanoseconds(job.start),
                 "compute_ns": array([nanoseconds(each) for each in job.compute]),
                 "bytes": array([size for burst in job.bytes for size in burst]),
+                "compressed": array([size for burst in job.compressed for size in burst])
+                if job.compressed is not None
+                else ffi.NULL,
+                "compress_ns": array([nanoseconds(each) for each in job.compress]),
                 "params": job.params or {},
                 "follows": job.rate is not None,
                 "rate": job.rate or {},

@@ -378,6 +378,43 @@ def test_priorities_give_the_link_to_one_burst_at_a_time(weight: str) -> None:
     assert mean_ms(experiment, "each", 1) < 0.85 * mean_ms(experiment, "reno", 1)
 
 
+COMPRESSED = PRIORITIES.replace("start: random}", "start: random, compress: {to: 25%, cost: 1ms}}")
+
+
+def test_a_burst_that_isnt_first_is_sent_smaller() -> None:
+    """Only where there are priorities; and an arm may then be faster than the bound."""
+    experiment, _ = modelled(parse_experiment(COMPRESSED, "compressed.yaml"))
+    plain, _ = modelled(parse_experiment(PRIORITIES, "priorities.yaml"))
+    assert mean_ms(experiment, "reno", 1) == mean_ms(plain, "reno", 1)
+    assert mean_ms(experiment, "each", 1) < mean_ms(plain, "each", 1)
+    documents = [done for _, done in simulate_arm(experiment, experiment.arm("each"), 1).documents]
+    sent = [each["bytes"] for done in documents for each in done["iterations"]]
+    assert set(sent) == {2_500_000, 625_000}
+
+
+def test_who_compresses_may_be_faster_than_the_bound(tmp_path: Path) -> None:
+    experiment, _ = modelled(parse_experiment(COMPRESSED, "compressed.yaml"))
+    simulate_experiment(experiment, tmp_path)
+    assert "The evaluation failed" not in json.dumps(make_report(load_run(tmp_path)).result)
+
+
+def test_compressing_takes_its_time() -> None:
+    """Two bursts begin at once, the second one then waits for its cost before it is sent."""
+    sizes = [2_000_000, 2_000_000]
+    jobs = [
+        library.PacketJob(0.0, [0.01], [[size]], compressed=[[size // 4]], compress=[0.5])
+        for size in sizes
+    ]
+    link = library.Link(200e6, 100_000, 1e-4)
+    first, second = library.simulate(
+        link, jobs, seed=1, priorities=library.Priorities(levels=8)
+    ).bursts
+    assert [int(each["bytes"][0]) for each in (first, second)] == [2_000_000, 500_000]
+    assert second["end_ns"][0] - second["start_ns"][0] > 500_000_000
+    alike = library.simulate(link, jobs, seed=1).bursts
+    assert [int(each["bytes"][0]) for each in alike] == sizes
+
+
 @pytest.mark.parametrize("weight", range(3))
 def test_the_order_is_sincronias(weight: int) -> None:
     """Three bursts begin at once; on one link they must end in the order that BSSI gives."""
