@@ -72,6 +72,7 @@ int bpf_map_get_fd_by_id(uint32_t id);
 int bpf_obj_get_info_by_fd(int fd, void *info, uint32_t *length);
 void *ring_buffer__new(int fd, int (*sample)(void *context, void *data, size_t size),
                        void *context, const void *opts);
+int ring_buffer__epoll_fd(const void *ring);
 int ring_buffer__poll(void *ring, int timeout_ms);
 void ring_buffer__free(void *ring);
 int vsnprintf(char *to, size_t size, const char *format, void *arguments);
@@ -416,6 +417,10 @@ class RingReader:
         self._ring = library().call.ring_buffer__new(ring.fd, take, ffi.NULL, ffi.NULL)
         if not self._ring:
             raise BpfError(ffi.errno, f"reading {ring.name}", library().take_log())
+
+    def fileno(self) -> int:
+        """Readable when there are samples."""
+        return int(library().call.ring_buffer__epoll_fd(self._ring))
 
     def poll(self, timeout_s: float) -> list[bytes]:
         """Wait for the first sample at most timeout_s seconds; return all there are."""
