@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from mltcp_tools.cli.options import shown_option
+from mltcp_tools.cli.options import list_option, shown_option
 from mltcp_tools.cli.testbed import SSH
 from mltcp_tools.experiments.treatments import WEIGHTS
 
@@ -31,12 +31,11 @@ from mltcp_tools.experiments.treatments import WEIGHTS
     help="Levels of priority; the last is shared.",
 )
 @click.option("--with-parent", is_flag=True, help="End when the process that started this does.")
-@click.option(
+@list_option(
     "--host",
     "hosts",
-    multiple=True,
-    metavar="HOST",
-    help="Order the jobs of these machines, as ssh knows them, together. Can be repeated.",
+    metavar="HOST,…",
+    help="Order the jobs of these machines, as ssh knows them, together.",
 )
 @click.option("--led", is_flag=True, help="What --host starts there: the levels come over stdin.")
 @shown_option("--ssh", default=SSH, help="How to reach the machines.")

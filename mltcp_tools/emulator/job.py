@@ -174,9 +174,8 @@ class JobSpec:
             return
         plain = self.bursts == 1 and self.direction == "send" and self.iterations is not None
         others = (self.weights, self.active, self.chunk, self.rate_bps, self.turns, self.duration_s)
-        others += (self.compress,)
         _require(
-            plain and all(each is None for each in others),
+            plain and self.compress is None and all(each is None for each in others),
             f"the pattern {self.pattern.kind} has its own bursts and directions, and a number of"
             " iterations",
         )

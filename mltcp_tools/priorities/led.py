@@ -36,7 +36,7 @@ def run_led(folder: Path, incoming: int, outgoing: int, stopped: Callable[[], bo
         try:
             while not stopped():
                 _say(outgoing, state_of(maps))
-                ready, _, _ = select.select([incoming, reader], [], [], WAKE_S)
+                ready, _, _ = select.select([incoming, reader.fileno()], [], [], WAKE_S)
                 if incoming in ready:
                     heard = lines.read()
                     if heard is None:

@@ -50,6 +50,11 @@ class Host:
         return time.monotonic_ns() - int.from_bytes(value, sys.byteorder) > ALIVE_NS
 
 
+def unpin(folder: Path) -> None:
+    for pin in folder.iterdir():
+        pin.unlink()
+
+
 @contextlib.contextmanager
 def hosts(tmp_path: Path) -> Iterator[tuple[dict[str, Host], subprocess.Popen[bytes]]]:
     """Two hosts, and the controller of both."""
@@ -60,7 +65,7 @@ def hosts(tmp_path: Path) -> Iterator[tuple[dict[str, Host], subprocess.Popen[by
             folder = Path(prefix + name)
             folder.mkdir()
             stack.callback(folder.rmdir)
-            stack.callback(lambda folder=folder: [pin.unlink() for pin in folder.iterdir()])
+            stack.callback(unpin, folder)
             stack.enter_context(BpfObject(build_object("priority"), folder))
             found[name] = Host(folder, stack)
         reach = tmp_path / "reach"
