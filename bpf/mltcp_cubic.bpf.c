@@ -24,7 +24,6 @@ extern void cubictcp_cwnd_event_tx_start(struct sock *sk) __ksym;
 extern void cubictcp_cwnd_event(struct sock *sk, enum tcp_ca_event event) __ksym;
 #endif
 extern void cubictcp_acked(struct sock *sk, const struct ack_sample *sample) __ksym;
-extern __u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
 
 SEC("struct_ops")
 void BPF_PROG(init, struct sock *sk)
@@ -65,22 +64,14 @@ void BPF_PROG(pkts_acked, struct sock *sk, const struct ack_sample *sample)
 	mltcp_bpf_acked(sk, sample);
 }
 
-SEC("struct_ops")
-__u32 BPF_PROG(undo_cwnd, struct sock *sk)
-{
-	return tcp_reno_undo_cwnd(sk);
-}
-
 #define MLTCP_BASE_TX_START(sk) cubictcp_cwnd_event_tx_start(sk)
 #define MLTCP_BASE_EVENT(sk, event) cubictcp_cwnd_event(sk, event)
-#include "tx_start.bpf.h"
+#include "callbacks.bpf.h"
 
 SEC(".struct_ops")
 struct tcp_congestion_ops mltcp_cubic = {
 	MLTCP_COMMON_OPS,
-	.ssthresh = (void *)ssthresh,
-	.cong_avoid = (void *)cong_avoid,
+	MLTCP_WINDOW_OPS(),
 	.set_state = (void *)set_state,
-	.undo_cwnd = (void *)undo_cwnd,
 	.name = "mltcp_cubic",
 };

@@ -29,7 +29,6 @@ char _license[] SEC("license") = "GPL";
 
 extern __u32 tcp_reno_ssthresh(struct sock *sk) __ksym;
 extern void tcp_reno_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
-extern __u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
 
 /* What applies where user space has said nothing. */
 static const struct mltcp_rate_params standard = {
@@ -189,20 +188,12 @@ __u32 BPF_PROG(min_tso_segs, struct sock *sk)
 	return 1;
 }
 
-SEC("struct_ops")
-__u32 BPF_PROG(undo_cwnd, struct sock *sk)
-{
-	return tcp_reno_undo_cwnd(sk);
-}
-
-#include "tx_start.bpf.h"
+#include "callbacks.bpf.h"
 
 SEC(".struct_ops")
 struct tcp_congestion_ops mltcp_int = {
 	MLTCP_COMMON_OPS,
-	.ssthresh = (void *)ssthresh,
-	.cong_avoid = (void *)cong_avoid,
+	MLTCP_WINDOW_OPS(),
 	.min_tso_segs = (void *)min_tso_segs,
-	.undo_cwnd = (void *)undo_cwnd,
 	.name = "mltcp_int",
 };

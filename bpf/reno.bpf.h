@@ -10,7 +10,6 @@ char _license[] SEC("license") = "GPL";
 
 extern __u32 tcp_reno_ssthresh(struct sock *sk) __ksym;
 extern void tcp_reno_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
-extern __u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
 
 SEC("struct_ops")
 void BPF_PROG(init, struct sock *sk)
@@ -43,19 +42,11 @@ void BPF_PROG(pkts_acked, struct sock *sk, const struct ack_sample *sample)
 	mltcp_bpf_acked(sk, sample);
 }
 
-SEC("struct_ops")
-__u32 BPF_PROG(undo_cwnd, struct sock *sk)
-{
-	return tcp_reno_undo_cwnd(sk);
-}
-
-#include "tx_start.bpf.h"
+#include "callbacks.bpf.h"
 
 SEC(".struct_ops")
 struct tcp_congestion_ops MLTCP_OPS = {
 	MLTCP_COMMON_OPS,
-	.ssthresh = (void *)ssthresh,
-	.cong_avoid = (void *)cong_avoid,
-	.undo_cwnd = (void *)undo_cwnd,
+	MLTCP_WINDOW_OPS(),
 	.name = MLTCP_NAME,
 };

@@ -10,8 +10,6 @@ REPLAY_U32(undo_cwnd, tcp_reno_undo_cwnd)
 SEC(".struct_ops")
 struct tcp_congestion_ops replay_reno = {
 	MLTCP_COMMON_OPS,
-	.ssthresh = (void *)replay_ssthresh,
-	.cong_avoid = (void *)replay_cong_avoid,
-	.undo_cwnd = (void *)replay_undo_cwnd,
+	MLTCP_WINDOW_OPS(replay_),
 	.name = "replay_reno",
 };
