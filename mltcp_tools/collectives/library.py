@@ -61,6 +61,8 @@ struct worker_request {
     uint64_t count;
     uint32_t kind, how;
     const uint8_t *present;
+    uint8_t *summed;
+    uint32_t slots;
 };
 struct worker_counters {
     uint64_t sent, sent_bytes, repeated, polls, received, ignored, corrupt;
@@ -81,8 +83,12 @@ void quantise(const void *from, uint32_t kind, uint32_t how, uint32_t count, int
               int32_t *to);
 void restore(const int32_t *from, uint32_t kind, uint32_t how, uint32_t count, int32_t power,
              uint32_t workers, void *to);
-void mark_present(const void *from, uint32_t kind, uint64_t count, uint32_t values,
-                  uint8_t *present);
+uint64_t mark_present(const void *from, uint32_t kind, uint64_t count, uint32_t values,
+                      uint8_t *present);
+void copy_marked(const void *from, uint32_t kind, uint64_t count, uint32_t values,
+                 const uint8_t *marks, void *to);
+void clear_unmarked(uint32_t kind, uint64_t count, uint32_t values, const uint8_t *marks,
+                    void *to);
 """
 
 FOLDER = Path(__file__).resolve().parent / "native"
@@ -155,6 +161,22 @@ class Counters:
     error: int
 
 
+@dataclass
+class Chunks:
+    """A byte for each chunk of a tensor, of `values` elements.
+
+    present: 0 where it is zero here. summed: 1 where a sum came, so that it isn't zero somewhere.
+    negative: chunks of zeros that aren't all positive. slots: to use, the same at all ranks; 0 for
+    all.
+    """
+
+    values: int
+    present: bytearray
+    summed: bytearray
+    negative: int
+    slots: int = 0
+
+
 class Worker:
     """One rank's worker over a connected UDP socket that doesn't block.
 
@@ -179,12 +201,13 @@ class Worker:
         kind: Kind,
         how: How,
         timeout_s: float,
-        present: Any = None,
+        chunks: Chunks | None = None,
     ) -> State:
         """One collective over `count` elements from address `source` into address `target`.
 
-        present: a uint8 array from `present`, to leave out what is zero. Other threads run
-        meanwhile. timeout_s: seconds without progress to give up after.
+        chunks: those that aren't zero, to leave the others out: these are zero in the result and
+        not written, and chunks.summed tells which were. Other threads run meanwhile. timeout_s:
+        seconds without progress to give up after.
         """
         ffi = self._ffi
         request = ffi.new(
@@ -195,9 +218,12 @@ class Worker:
                 "count": count,
                 "kind": int(kind),
                 "how": int(how),
-                "present": ffi.NULL if present is None else ffi.from_buffer("uint8_t[]", present),
             },
         )
+        if chunks:
+            request.present = ffi.from_buffer("uint8_t[]", chunks.present)
+            request.summed = ffi.from_buffer("uint8_t[]", chunks.summed)
+            request.slots = chunks.slots
         ended = self._lib.worker_reduce(
             self._worker, self._socket, self._control, request, int(timeout_s * 1e9), self._stop
         )
@@ -208,17 +234,27 @@ class Worker:
         F. total: 0 where it isn't known."""
         self._lib.worker_expect(self._worker, before, total)
 
-    def present(self, source: int, count: int, kind: Kind) -> bytearray:
-        """A byte for each chunk of the tensor, 0 where all of it is zero."""
+    def present(self, source: int, count: int, kind: Kind) -> Chunks:
+        """Which chunks of the tensor aren't zero."""
         marks = bytearray(-(-count // self.values))
-        self._lib.mark_present(
+        negative = self._lib.mark_present(
             self._ffi.cast("void *", source),
             int(kind),
             count,
             self.values,
             self._ffi.from_buffer("uint8_t[]", marks),
         )
-        return marks
+        return Chunks(self.values, marks, bytearray(len(marks)), int(negative))
+
+    def copy_summed(self, chunks: Chunks, source: int, target: int, count: int, kind: Kind) -> None:
+        """Copy the chunks that were summed, and set those of `target` to zero that are -0."""
+        summed = self._ffi.from_buffer("uint8_t[]", chunks.summed)
+        to = self._ffi.cast("void *", target)
+        self._lib.copy_marked(
+            self._ffi.cast("void *", source), int(kind), count, self.values, summed, to
+        )
+        if chunks.negative:
+            self._lib.clear_unmarked(int(kind), count, self.values, summed, to)
 
     def counters(self) -> Counters:
         """What it counted so far."""

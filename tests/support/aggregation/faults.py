@@ -37,11 +37,15 @@ def library() -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """results: of each collective, each rank's array. states: alike. report: of the network."""
+    """results: of each collective, each rank's array. states: alike. report: of the network.
+
+    summed: of each rank in each collective, a byte for each chunk.
+    """
 
     results: list[list[Array]]
     states: list[list[State]]
     report: dict[str, int]
+    summed: list[bytearray]
 
 
 def run(
@@ -51,16 +55,20 @@ def run(
     *,
     sparse: bool = False,
     slots: int = 32,
+    in_use: int = 0,
     values: int = 32,
     seed: int = 1,
     **shares: float,
 ) -> Outcome:
-    """All ranks' collectives, one after the other. shares: of packets that suffer each fault."""
+    """All ranks' collectives, one after the other. shares: of packets that suffer each fault.
+
+    in_use: of the slots; 0 for all.
+    """
     lib, ffi = library()
     workers = len(collectives[0])
     results = [[np.zeros_like(array) for array in arrays] for arrays in collectives]
     kept: list[Any] = []
-    requests = []
+    requests, marks = [], []
     for arrays, into in zip(collectives, results, strict=True):
         for array, result in zip(arrays, into, strict=True):
             present = bytearray(-(-array.size // values))
@@ -72,7 +80,9 @@ def run(
                     values,
                     ffi.from_buffer("uint8_t[]", present),
                 )
-            kept.append(present)
+            summed = bytearray(len(present))
+            kept += [present, summed]
+            marks.append(summed)
             requests.append(
                 {
                     "from": ffi.cast("void *", array.ctypes.data),
@@ -80,6 +90,8 @@ def run(
                     "count": array.size,
                     "kind": int(kind),
                     "how": int(how),
+                    "slots": in_use,
+                    "summed": ffi.from_buffer("uint8_t[]", summed),
                     "present": ffi.from_buffer("uint8_t[]", present) if sparse else ffi.NULL,
                 }
             )
@@ -100,4 +112,5 @@ def run(
         results,
         [ended[i : i + workers] for i in range(0, len(ended), workers)],
         counted,
+        marks,
     )
