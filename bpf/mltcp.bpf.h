@@ -20,6 +20,7 @@
 
 #include "mltcp_maps.bpf.h"
 #include "../kmod/mltcp_core.h"
+#include "../kmod/mltcp_event.h"
 
 /*
  * Parameters of flows without a job. Alone in its section, so that the loader can replace it
@@ -75,15 +76,7 @@ static __always_inline void mltcp_bpf_report(struct sock *sk, const struct mltcp
 		return;
 	}
 	event->cookie = common->skc_cookie.counter;
-	event->first_ack_ns = flow->start_ns;
-	event->last_ack_ns = flow->last_ns;
-	event->bytes = mltcp_sent(flow);
-	event->job = flow->job;
-	event->iteration = flow->iteration;
-	event->retransmits = flow->retransmits - flow->start_retransmits;
-	event->srtt_us = flow->srtt_us;
-	event->cwnd = flow->cwnd;
-	event->ratio = flow->ratio;
+	mltcp_describe_iteration(event, flow);
 	copy_address(event->local_addr, common->skc_family, common->skc_rcv_saddr,
 		     &common->skc_v6_rcv_saddr);
 	copy_address(event->remote_addr, common->skc_family, common->skc_daddr,

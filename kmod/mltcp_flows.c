@@ -6,6 +6,7 @@
  */
 #include <linux/hash.h>
 #include "mltcp.h"
+#include "mltcp_event.h"
 
 static struct kmem_cache *mltcp_cache;
 
@@ -201,15 +202,7 @@ void mltcp_flow_event(const struct mltcp_sock *ms, struct mltcp_event *event)
 	memset(event, 0, sizeof(*event));
 	event->cookie = socket_cookie(sk);
 	event->netns = sock_net(sk)->ns.inum;
-	event->first_ack_ns = flow->start_ns;
-	event->last_ack_ns = flow->last_ns;
-	event->bytes = mltcp_sent(flow);
-	event->job = flow->job;
-	event->iteration = flow->iteration;
-	event->retransmits = flow->retransmits - flow->start_retransmits;
-	event->srtt_us = flow->srtt_us;
-	event->cwnd = flow->cwnd;
-	event->ratio = flow->ratio;
+	mltcp_describe_iteration(event, flow);
 	copy_address(event->local_addr, sk, sk->sk_rcv_saddr, local_v6(sk));
 	copy_address(event->remote_addr, sk, sk->sk_daddr, remote_v6(sk));
 	event->local_port = ntohs(inet_sk(sk)->inet_sport);
