@@ -49,20 +49,32 @@ static __always_inline struct mltcp_rate_params rate_params(void)
 SEC("struct_ops")
 void BPF_PROG(init, struct sock *sk)
 {
+	struct mltcp_rate_flow *rate;
+
 	mltcp_bpf_init(sk);
-	bpf_sk_storage_get(&mltcp_rates, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	rate = bpf_sk_storage_get(&mltcp_rates, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	/* Where the qdisc paces it says so itself. */
-	if (sk->sk_pacing_status == SK_PACING_NONE)
-		sk->sk_pacing_status = SK_PACING_NEEDED;
+	if (!rate || sk->sk_pacing_status != SK_PACING_NONE)
+		return;
+	sk->sk_pacing_status = SK_PACING_NEEDED;
+	rate->paces = 1;
+}
+
+/* The application has asked for a limit since (SO_MAX_PACING_RATE), which pacing keeps. */
+static __always_inline int is_limited(const struct sock *sk)
+{
+	return sk->sk_max_pacing_rate != ~0UL;
 }
 
 SEC("struct_ops")
 void BPF_PROG(release, struct sock *sk)
 {
+	const struct mltcp_rate_flow *rate = bpf_sk_storage_get(&mltcp_rates, sk, 0, 0);
+
+	if (rate && rate->paces && sk->sk_pacing_status == SK_PACING_NEEDED && !is_limited(sk))
+		sk->sk_pacing_status = SK_PACING_NONE;
 	mltcp_bpf_release(sk);
 	bpf_sk_storage_delete(&mltcp_rates, sk);
-	if (sk->sk_pacing_status == SK_PACING_NEEDED)
-		sk->sk_pacing_status = SK_PACING_NONE;
 }
 
 SEC("struct_ops")
@@ -180,7 +192,8 @@ SEC("struct_ops")
 __u32 BPF_PROG(min_tso_segs, struct sock *sk)
 {
 	struct mltcp_rate_flow *rate = bpf_sk_storage_get(&mltcp_rates, sk, 0, 0);
-	__u64 pace = rate ? mltcp_rate_pacing(&rate->rate) : 0;
+	__u32 mss = tcp_sk(sk)->mss_cache ? tcp_sk(sk)->mss_cache : 1;
+	__u64 pace = rate ? mltcp_rate_pacing(&rate->rate, mss) : 0;
 
 	if (!pace)
 		return TSO_SEGS_MIN;

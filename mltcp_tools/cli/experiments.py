@@ -50,6 +50,11 @@ OPTIONS = (
     click.option("--iterations", type=click.IntRange(1), help="Instead of the experiment's."),
     click.option("--repetitions", type=click.IntRange(1), help="Instead of the experiment's."),
     click.option("--seed", type=click.IntRange(0), help="Instead of the experiment's."),
+    click.option(
+        "--fine-stamps",
+        is_flag=True,
+        help="Time stamps of microseconds in all of MLTCP's arms (on real kernels from 6.7).",
+    ),
     click.option("--no-alone", is_flag=True, help="Don't run each job alone on the link."),
     shown_option(
         "--trace",
@@ -87,6 +92,7 @@ def overridden(experiment: Experiment, options: Mapping[str, Any]) -> Experiment
         repetitions=options["repetitions"],
         seed=options["seed"],
         alone=not options["no_alone"],
+        fine_stamps=options["fine_stamps"],
     )
 
 

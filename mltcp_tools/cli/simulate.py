@@ -40,13 +40,6 @@ if TYPE_CHECKING:
     metavar="TIME",
     help="Round trip of the empty path, to which a link's delay is added.",
 )
-@shown_option(
-    "--stamps",
-    type=SECONDS,
-    default="1ms",
-    metavar="TIME",
-    help="What receivers' time stamps count, as 1us with fine stamps; 0: they send none.",
-)
 def command(experiment: str, only: tuple[str, ...], **options: Any) -> None:
     """Run EXPERIMENT in virtual time, and report on it as `mltcp testbed run` does.
 
@@ -69,7 +62,7 @@ def _conduct(options: dict[str, Any]) -> Callable[[Experiment, Path], None]:
     from mltcp_tools.simulator.arms import Settings
     from mltcp_tools.simulator.simulate_experiment import simulate_experiment
 
-    settings = Settings(*(options[name] for name in ("trace", "mtu", "join", "rtt", "stamps")))
+    settings = Settings(*(options[name] for name in ("trace", "mtu", "join", "rtt")))
     return functools.partial(simulate_experiment, settings=settings)
 
 
