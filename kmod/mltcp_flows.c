@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * State of flows, and the tables of them, one per network namespace and in parts. A flow is in its
- * table from its congestion control's init to its release; the lock of its part is what keeps its
- * socket alive for who reads it there.
+ * The state of flows, and their tables: one for each network namespace, in several parts. A flow is
+ * in the table from init to release of its congestion control. The lock of a part keeps the sockets
+ * in it alive for whoever reads there.
  */
 #include <linux/hash.h>
 #include "mltcp.h"
@@ -119,7 +119,7 @@ struct mltcp_sock *mltcp_flow_find(const struct sock *sk)
 		if (ms->sk == sk)
 			break;
 	rcu_read_unlock();
-	return ms; /* which only its socket's lock, held, lets go */
+	return ms; /* it stays while its socket is locked */
 }
 
 u32 mltcp_flow_count(const struct mltcp_net *mn)
@@ -158,8 +158,9 @@ static void describe(const struct mltcp_sock *ms, struct mltcp_flow_record *reco
 }
 
 /*
- * Whether there is a flow at exactly this index; describes it. One whose base wrote over our part
- * of the socket is the base's alone, though it may be here for as long as the socket lives.
+ * Whether there is a flow at exactly this index; describes it. A flow whose base wrote over our
+ * part of the socket is the base's alone, though it may stay in the table for as long as the socket
+ * lives.
  */
 static bool describe_at(struct mltcp_shard *shard, unsigned long index,
 			struct mltcp_flow_record *record)
@@ -217,7 +218,7 @@ void mltcp_flows_net_init(struct mltcp_net *mn)
 		xa_init_flags(&mn->shards[i].flows, XA_FLAGS_ALLOC | XA_FLAGS_LOCK_BH);
 }
 
-/* Let those that are left go their own way: sockets of the kernel's own. */
+/* The flows that are left are of the kernel's own sockets: let them go their own way. */
 void mltcp_flows_net_drain(struct mltcp_net *mn)
 {
 	struct mltcp_shard *shard;
