@@ -530,12 +530,20 @@ static inline __u32 mltcp_rate_window(struct mltcp_rate *r, const struct mltcp_r
 	return r->cwnd;
 }
 
-/* Bytes per second at which to send; 0: as the kernel does, for the base has the window. */
-static inline __u64 mltcp_rate_pacing(const struct mltcp_rate *r)
+/*
+ * Bytes per second at which to send; 0: as the kernel does, for the base has the window. A window of
+ * some segments is kept to by the ACKs that come back, and timers that fire late would leave the
+ * link idle, so sending is twice as fast then. What is less than two segments pacing alone keeps to.
+ */
+static inline __u64 mltcp_rate_pacing(const struct mltcp_rate *r, __u32 mss)
 {
+	__u64 window = r->window, more = window > mss ? window - mss : 0;
+
 	if (!r->follows || !r->rtt_us)
 		return 0;
-	return mltcp_div64(r->window * 1000000, r->rtt_us);
+	/* As continuous as the window is: all of it twice from two segments on. */
+	window += window < 2ULL * mss ? mltcp_div64(window * more, mss) : window;
+	return mltcp_div64(window * 1000000, r->rtt_us);
 }
 
 /* There is no feedback: the base goes on from the window that the law has left it. */

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from mltcp_tools.native.libbpf import BpfMap
+from mltcp_tools.native.bpf_maps import BpfMap
 
 BYTES_PER_S = 44.5e9
 """How fast the original's simulator compresses, bytes per second."""

@@ -48,7 +48,7 @@ uint64_t mltcp_rate_least(const struct mltcp_rate_job *j, uint32_t mss, uint32_t
 uint32_t mltcp_rate_window(struct mltcp_rate *r, const struct mltcp_rate_params *p,
                            const struct mltcp_rate_path *path, struct mltcp_rate_job *j,
                            const struct mltcp_flow *f, const struct mltcp_rate_ack *a);
-uint64_t mltcp_rate_pacing(const struct mltcp_rate *r);
+uint64_t mltcp_rate_pacing(const struct mltcp_rate *r, uint32_t mss);
 void mltcp_rate_lose(struct mltcp_rate *r);
 #define MLTCP_HOP_BUSY ...
 #define MLTCP_HOP_SHIFT ...

@@ -16,7 +16,7 @@ static uint64_t pace_ns(const struct flow *flow)
 
 	if (!flow->job->spec->follows)
 		return 0;
-	rate = mltcp_rate_pacing(&flow->rate);
+	rate = mltcp_rate_pacing(&flow->rate, flow->mss);
 	if (rate)
 		return flow->mss * NS_PER_MS * 1000 / rate;
 	return flow->cwnd < flow->ssthresh / 2 ? window_ns / 2 : window_ns * 5 / 6;

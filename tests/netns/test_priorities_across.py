@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 from netns.connected import wait_for
 
-from mltcp_tools.native.libbpf import BpfMap, BpfObject
+from mltcp_tools.native.bpf_maps import BpfMap
+from mltcp_tools.native.bpf_object import BpfObject
 from mltcp_tools.native.objects import build_object
 from mltcp_tools.priorities.maps import KnownJob, Maps
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import struct
 
-from mltcp_tools.backends.bpf import PIN_ROOT
+from mltcp_tools.backends.pins import PIN_ROOT
 from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.links import Link
 from mltcp_tools.experiments.treatments import Feedback
 from mltcp_tools.host import cgroups
 from mltcp_tools.host.clsact import add_egress
-from mltcp_tools.native.libbpf import CGROUP_SOCK_OPS, BpfMap, BpfObject
+from mltcp_tools.native.bpf_maps import BpfMap
+from mltcp_tools.native.bpf_object import CGROUP_SOCK_OPS, BpfObject
 from mltcp_tools.native.objects import build_object
 from mltcp_tools.native.rate import pack_params
 from mltcp_tools.testbed.namespaces import PREFIX, inside, interfaces
@@ -25,14 +26,10 @@ _HEARD, _LOST = range(2)  # enum mltcp_feedback_count
 class FeedbackTreatment(Treatment):
     """Arms of mltcp_int with feedback, from the network or by the hosts' own round trips."""
 
-    @staticmethod
-    def applies(arm: Arm) -> bool:
-        return arm.treatment(Feedback) is not None
+    settings = Feedback
 
     def begin(self, arm: Arm) -> FeedbackSession:
-        settings = arm.treatment(Feedback)
-        assert settings is not None
-        return FeedbackSession(settings, self.context)
+        return FeedbackSession(arm.settings(Feedback), self.context)
 
 
 class FeedbackSession(Session):

@@ -175,9 +175,11 @@ def test_a_step_is_to_what_the_path_has_room_for(busy: int, queue_us: int, progr
     most = lib.MLTCP_RATE_STEP
     exact = min(Fraction(most * 20 * MSS), max(Fraction(20 * MSS, most), exact))
     assert abs(flow.state.window - exact) <= 2 + exact / 1000
-    # Pacing keeps to the window exactly, the window in segments leaves room for one more.
-    pace = Fraction(flow.state.window * 10**6, flow.state.rtt_us)
-    assert abs(lib.mltcp_rate_pacing(flow.state) - pace) <= 1
+    # The window in segments leaves room for one more; pacing keeps to it below two.
+    window = Fraction(flow.state.window)
+    window *= 1 + min(Fraction(1), max(Fraction(0), window / MSS - 1))
+    pace = window * 10**6 / flow.state.rtt_us
+    assert abs(lib.mltcp_rate_pacing(flow.state, MSS) - pace) <= 10**6 / flow.state.rtt_us + 1
     assert flow.cwnd == -(-flow.state.window // MSS) + 1
     # Within the same round trip nothing more happens.
     assert flow.ack(now + 50 * US, MSS) == flow.cwnd
@@ -239,7 +241,7 @@ def test_a_waiting_flow_sends_less_than_a_segment_in_a_round_trip() -> None:
         flow.hear(now, 1.0, 1000)
         flow.ack(now, MSS)
     assert flow.cwnd == 2
-    assert 4 * lib.mltcp_rate_pacing(flow.state) == pytest.approx(MSS / 2e-3, rel=0.02)
+    assert 4 * lib.mltcp_rate_pacing(flow.state, MSS) == pytest.approx(MSS / 2e-3, rel=0.02)
     assert lib.mltcp_rate_least(flow.job, MSS, 10**6) == 2 * MSS
 
 
@@ -325,7 +327,7 @@ def test_its_loss_is_counted_once() -> None:
     for _ in range(3):
         lib.mltcp_rate_lose(flow.state)
     assert (flow.state.fallbacks, flow.state.follows) == (1, 0)
-    assert lib.mltcp_rate_pacing(flow.state) == 0
+    assert lib.mltcp_rate_pacing(flow.state, MSS) == 0
 
 
 def test_a_slow_link_has_room_for_some_segments() -> None:
