@@ -1,4 +1,4 @@
-"""The core's formulas against an independent model in exact arithmetic, and its parameters' ranges."""
+"""The core's formulas against an independent model in exact arithmetic; its parameters' ranges."""
 
 from __future__ import annotations
 
