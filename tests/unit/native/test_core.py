@@ -1,4 +1,4 @@
-"""What the core takes off windows and gives back: losses, marks, yielding, any sequence of these."""
+"""What the core takes off windows and gives back: losses, marks, yielding, sequences of these."""
 
 from __future__ import annotations
 
