@@ -7,17 +7,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.core_flows import (
-    MS,
-    U32,
-    U64,
-    ack,
-    lib,
-    lose,
-    make_flow,
-    make_params,
-    ratios,
-)
+from support.core_flows import MS, U32, U64, ack, lib, lose, make_flow, make_params, ratios
 
 from mltcp_tools.native.uapi import ONE
 

@@ -5,16 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.core_flows import (
-    MS,
-    U64,
-    ack,
-    lib,
-    lose,
-    make_flow,
-    make_params,
-    times,
-)
+from support.core_flows import MS, U64, ack, lib, lose, make_flow, make_params, times
 
 from mltcp_tools.native.uapi import ONE
 
