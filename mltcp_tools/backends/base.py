@@ -24,13 +24,14 @@ MECHANISMS = ("increase", "decrease", "yield")
 NAMES = ("mltcp", "mltcp_reno", "mltcp_cubic")
 """Congestion controls that every backend offers; `mltcp` is the recommended one."""
 
-BPF_NAMES = (*NAMES, "mltcp_int")
-"""Those of the eBPF backend; mltcp_int needs kernel 6.0, and is loaded where it is asked for."""
-
 MODULE_NAMES = (*NAMES, "mltcp_dctcp")
 """Those of the kernel module, all of which it registers where the kernel has their bases."""
 
-ALL_NAMES = (*MODULE_NAMES, "mltcp_int")
+BPF_NAMES = (*MODULE_NAMES, "mltcp_int")
+"""Those of the eBPF backend, which loads all but NAMES only where they are asked for: mltcp_dctcp
+needs a kernel with dctcp, mltcp_int kernel 6.0."""
+
+ALL_NAMES = BPF_NAMES
 """Congestion controls that some backend offers."""
 
 BASES = {
@@ -75,10 +76,12 @@ class JobParams:
         2402.09589).
     shape: one of SHAPES.
     mechanisms: which of MECHANISMS act; None = the congestion control's own choice: all three
-        for mltcp, the increase alone for mltcp_reno and mltcp_cubic (the published algorithm).
+        for mltcp and mltcp_dctcp, the increase alone for mltcp_reno and mltcp_cubic (the published
+        algorithm).
         None of them: the flow is the base itself, and learned of nevertheless.
     keep_min, keep_max: with `decrease`, the share of the window kept after a loss at ratio 0
-        and at ratio 1, each 0..0.875.
+        and at ratio 1, each 0..0.875. mltcp_dctcp cuts its window after marks by 1 - that share
+        times twice what DCTCP would cut.
     yield_min, yield_max: with `yield`, the queueing delay above which the flow shrinks its
         window, as a share of a full queue's, at ratio 0 and at ratio 1, each 0..1.
     """

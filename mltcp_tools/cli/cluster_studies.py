@@ -151,7 +151,7 @@ def marl(
     ]
     if as_json:
         document = {
-            "schema": "mltcp-cluster-marl/2",
+            "schema": "mltcp-cluster-marl/3",
             "curves": curves,
             "held_out": [result.document() for result in results],
         }

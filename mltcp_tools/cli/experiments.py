@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,6 +67,21 @@ OPTIONS = (
 """Those of every command that runs experiments."""
 
 experiment_argument = click.argument("experiment", shell_complete=completing.EXPERIMENTS)
+ARGUMENTS = (experiment_argument, output_option)
+CHOSEN = (output_option, only_option, *OPTIONS)
+EITHER = (experiment_argument, *CHOSEN)
+"""Of a command that runs an experiment or a matrix."""
+
+
+def names_matrix(experiment: str, only: Sequence[str]) -> bool:
+    """Whether it is a matrix, of which alone there can be some mixes `only`."""
+    from mltcp_tools.experiments.matrix import is_matrix
+
+    if is_matrix(experiment):
+        return True
+    if only:
+        raise UsageError(f"--only names mixes of a matrix, and {experiment} is none.")
+    return False
 
 
 def overridden(experiment: Experiment, options: Mapping[str, Any]) -> Experiment:

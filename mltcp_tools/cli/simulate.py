@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mltcp_tools.cli.experiments import (
-    OPTIONS,
-    experiment_argument,
-    only_option,
-    output_option,
+    EITHER,
+    names_matrix,
     overridden,
     run_and_report,
     run_mixes,
@@ -26,10 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@experiment_argument
-@output_option
-@only_option
-@with_options(OPTIONS)
+@with_options(EITHER)
 @mtu_option(9216)
 @click.option(
     "--join",
@@ -54,14 +49,11 @@ def command(experiment: str, only: tuple[str, ...], **options: Any) -> None:
     Congestion controls are reno, dctcp, mltcp, mltcp_reno and mltcp_dctcp; arms with others are
     left out, and the baseline is then reno.
     """
-    from mltcp_tools.experiments.matrix import is_matrix
     from mltcp_tools.experiments.reading import find_either, load_experiment
 
-    if is_matrix(experiment):
+    if names_matrix(experiment, only):
         _simulate_matrix(experiment, only, options)
         return
-    if only:
-        raise UsageError(f"--only names mixes of a matrix, and {experiment} is none.")
     described = overridden(load_experiment(find_either(experiment)), options)
     run_and_report(_modelled(described, options["arms"], set()), options, _conduct(options))
 

@@ -97,14 +97,19 @@ def render_learned(results: Sequence[dict[str, Any]]) -> str:
         times |= {f"marl, seed {seed}": value for seed, value in each["learned_s"].items()}
         rows = [(each["held_out"], "completion")]
         rows += [(name, long(value)) for name, value in sorted(times.items(), key=lambda t: t[1])]
-        interval = ""
-        if each["gain_low"] is not None:
-            interval = f", 95 % interval {each['gain_low']:.1%} to {each['gain_high']:.1%}"
-        parts.append(
-            f"{_table(rows)}{each['gain']:.1%} below {each['best_rival']}{interval};"
-            f" untrained {each['gain_untrained']:.1%}\n"
-        )
+        notes = [
+            _gain(f"{each['gain']:.1%} below {each['best_rival']}", each["gain_half"], "seeds")
+        ]
+        if each["workloads"] > 1:
+            by = f"workload by workload {each['gain_by_workload']:.1%}"
+            notes.append(_gain(by, each["gain_by_workload_half"], "workloads"))
+        notes.append(f"untrained {each['gain_untrained']:.1%}")
+        parts.append(f"{_table(rows)}{'; '.join(notes)}\n")
     return "\n".join(parts)
+
+
+def _gain(words: str, half: float | None, over: str) -> str:
+    return words if half is None else f"{words} ± {100 * half:.1f} (95 %, over {over})"
 
 
 def render_cases(cases: Sequence[Case]) -> str:

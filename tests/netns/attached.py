@@ -9,7 +9,6 @@ from mltcp_tools.attach.sockets import Socket, sockets
 from mltcp_tools.attach.state import STATE_DIR, StateFiles
 from mltcp_tools.attach.switch import Change
 from mltcp_tools.backends.base import Backend, Job, JobParams
-from mltcp_tools.errors import BusyError
 
 JOB = Job(7, "seven", JobParams(total_bytes=1_000_000, gap_s=0.05))
 
@@ -36,10 +35,3 @@ def recorded() -> dict[str, set[int]]:
     return {
         state.job.name: {record.fd for record in state.sockets} for state in StateFiles().read()
     }
-
-
-def unload_by_force(backend: Backend) -> None:
-    try:
-        backend.unload(force=True)
-    except BusyError:
-        assert backend.name == "kmod"  # its jobs are gone, but it can't leave its sockets

@@ -116,6 +116,14 @@ def unload(backend: Backend) -> None:
     assert not backend.is_present()
 
 
+def unload_by_force(backend: Backend) -> None:
+    """Unload though sockets are in use, as far as that goes."""
+    try:
+        backend.unload(force=True)
+    except BusyError:
+        assert backend.name == "kmod"  # its jobs are gone, but it can't leave its sockets
+
+
 def collect(stream: IterationStream, count: int, seconds: float = 20) -> list[IterationEvent]:
     """At least count events, or those that came within the time."""
     events: list[IterationEvent] = []

@@ -12,16 +12,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from netns.attached import (
-    JOB,
-    assert_nothing_recorded,
-    connections,
-    outcomes,
-    recorded,
-    tags,
-    unload_by_force,
-)
-from netns.backends_here import backend_fixture, fresh_and_loaded
+from netns.attached import JOB, assert_nothing_recorded, connections, outcomes, recorded, tags
+from netns.backends_here import backend_fixture, fresh_and_loaded, unload_by_force
 from netns.connected import holder, with_pid
 from support.holding_process import FIRST_CC
 

@@ -150,9 +150,9 @@ def test_what_a_killed_run_leaves_in_the_kernel_is_removed(tmp_path: Path, name:
 
 @pytest.mark.skipif("bpf" not in RUNNABLE, reason=why_not("bpf"))
 def test_a_name_the_backend_lacks_ends_the_run_before_anything_is_done(tmp_path: Path) -> None:
-    experiment = load_experiment(write(tmp_path, "mltcp: {cc: mltcp_dctcp}"))
-    with pytest.raises(UsageError, match="bpf backend has no mltcp_dctcp"):
-        run_experiment(experiment, tmp_path / "run", backend="bpf")
+    experiment = load_experiment(write(tmp_path, "mltcp: {cc: mltcp_int}"))
+    with pytest.raises(UsageError, match="kmod backend has no mltcp_int"):
+        run_experiment(experiment, tmp_path / "run", backend="kmod")
     assert not get_backend("bpf").is_present()
 
 

@@ -38,7 +38,8 @@ WATCHED_BYTES = 500_000
 """Smaller arrays take their time for other reasons than the links' rates."""
 
 REPLAN_FROM = 1.3
-"""How many times longer than at best since the plan was made, for a new one."""
+"""How many times longer than at best since the plan was made, for a new one; or how many times
+sooner than at first, for the links that the plan spares may be as fast as the others again."""
 
 Array = npt.NDArray[Any]
 
@@ -94,7 +95,7 @@ class AdaptiveSession:
         self.planned_s = in_a_ring_s if self.uses_ring else strategy.seconds
         per_s = self._plan_bytes / strategy.seconds if strategy.seconds else np.inf
         self._chunk_bytes = int(np.clip(CHUNK_S * per_s, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES))
-        self._best_ratio = float("inf")
+        self._first_ratio, self._best_ratio = 0.0, float("inf")
         self._ratios: list[float] = []
         self.plans += 1
         self._parts: list[_Part] = []
@@ -164,7 +165,7 @@ class AdaptiveSession:
             raise SessionError(f"A transfer along a tree failed ({errors[0]}).")
 
     def _watch(self, size: int, seconds: float) -> None:
-        """Plan anew where the links have become slower than the plan supposes."""
+        """Plan anew where the links have become slower than the plan supposes, or faster again."""
         predicted = self.planned_s * size / self._plan_bytes
         self._ratios.append(seconds / predicted if predicted else 1.0)
         self._done += 1
@@ -172,7 +173,10 @@ class AdaptiveSession:
             return
         slowest = max(self.gather(float(np.median(self._ratios))))
         self._ratios.clear()
-        if slowest > REPLAN_FROM * self._best_ratio:
+        self._first_ratio = self._first_ratio or slowest
+        slower = slowest > REPLAN_FROM * self._best_ratio
+        faster = slowest * REPLAN_FROM < self._first_ratio
+        if slower or faster:
             self.mesh.disconnect()
             self._plan()
         else:

@@ -14,7 +14,7 @@ from mltcp_tools.emulator.job import compute_times
 from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.arms import ALONE
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.jobs import ExperimentJob, Straggler
+from mltcp_tools.experiments.jobs import Compress, ExperimentJob, Straggler
 from mltcp_tools.experiments.links import Link
 from mltcp_tools.experiments.neighbours import Neighbour
 from mltcp_tools.experiments.reading import (
@@ -27,7 +27,6 @@ from mltcp_tools.experiments.tasks import (
     neighbour_tasks,
     parameters_of,
     schedule,
-    tasks_of,
     total_iterations,
 )
 
@@ -38,7 +37,7 @@ link: {rate: 200mbit, queue: 30kB, delay: 2ms, aqm: red, ecn: true}
 sysctls: {net.ipv4.tcp_slow_start_after_idle: 1}
 jobs:
   - {name: job, count: 2, bytes: 2.5MB, compute: 340ms, jitter: 5%, flows: 2, bursts: 5,
-     start: random, direction: both, straggler: {every: 20, factor: 2}}
+     start: random, direction: both, straggler: {every: 20, factor: 2}, compress: {cost: 2ms}}
   - {name: other, bytes: 64KiB, compute: 100ms, start: 10ms, iterations: 300, rate: 10mbit}
 neighbours:
   - {name: bulk, cc: bbr, count: 2}
@@ -53,7 +52,6 @@ repetitions: 2
 seed: 7
 alone: {iterations: 10}
 """
-
 SMALL = """\
 name: small
 jobs:
@@ -73,7 +71,17 @@ def test_every_field_is_read() -> None:
     assert experiment.link == Link(200_000_000, 30_000, 0.002, "red", True)
     assert experiment.sysctls == {"net.ipv4.tcp_slow_start_after_idle": "1"}
     assert first == ExperimentJob(
-        "job-1", 2_500_000, 0.34, 0.05, 2, 5, None, "both", Straggler(20, 2.0), None
+        "job-1",
+        2_500_000,
+        0.34,
+        0.05,
+        2,
+        5,
+        None,
+        "both",
+        Straggler(20, 2.0),
+        None,
+        compress=Compress(0.25, 0.002),
     )
     assert second == dataclasses.replace(first, name="job-2")
     assert (other.bytes, other.start, other.iterations) == (65536, 0.01, 300)
@@ -210,6 +218,8 @@ def test_shipped_experiments_are_those_of_the_results(
         "f.yaml:7: jobs[1].direction: 'up' is not one of send",
     ),
     ("factor: 2", "factor: big", "f.yaml:7: jobs[1].straggler.factor: 'big' is not a number."),
+    ("{cost: 2ms", "{to: 100%", "f.yaml:7: jobs[1].compress.to: '100%' is outside 0.001 to"),
+    ("cost: 2ms", "cost: 2", "f.yaml:7: jobs[1].compress.cost: 2 is not a time"),
     ("every: 20, ", "", "f.yaml:7: jobs[1].straggler.every: missing"),
     ("name: other", "name: job-2", "f.yaml:8: jobs[2].name: another one is called 'job-2'"),
     ("cc: bbr, ", "", "f.yaml:10: neighbours[1].cc: missing"),
@@ -299,73 +309,6 @@ def test_a_base_that_is_left_out_is_forgotten() -> None:
     experiment = full().override(arms=("steep",))
     assert experiment.arms[0].base is None
     assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
-
-
-UNEVEN = """\
-name: uneven
-jobs:
-  - {bytes: 1MB, compute: 100ms, flows: 3, split: [2, 1, 1], active: 2}
-  - {name: ring, bytes: 1MB, compute: 100ms, direction: both, chunk: 64kB}
-arms:
-  reno: {cc: reno}
-  mltcp: {cc: mltcp}
-"""
-
-
-def test_the_ways_of_a_burst_are_read_and_written() -> None:
-    experiment = parse_experiment(UNEVEN, "u.yaml")
-    uneven, ring = experiment.jobs
-    assert (uneven.split, uneven.active, ring.chunk) == ((2, 1, 1), 2, 64_000)
-    assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
-    spec = uneven.spec(iterations=1, seed=1)
-    assert spec.shares(1) == [666_666, 333_334, 0]
-    assert spec.shares(2) == [666_666, 0, 333_334]
-    assert spec.shares(3) == [0, 500_000, 500_000]
-    with pytest.raises(UsageError, match=r"u\.yaml:6: arms: mltcp can't be `told` a flow's bytes"):
-        parse_experiment(UNEVEN.replace("cc: mltcp", "cc: mltcp, told: true"), "u.yaml")
-
-
-LINKS = """\
-name: links
-links: {one: {rate: 100mbit}, two: {rate: 50mbit, queue: 60kB}}
-jobs:
-  - {name: a, bytes: 1MB, compute: 100ms, links: [one]}
-  - {name: b, bytes: 1MB, compute: 100ms, links: [two, one], start: random}
-arms:
-  reno: {cc: reno}
-"""
-
-
-def test_several_links() -> None:
-    experiment = parse_experiment(LINKS, "l.yaml")
-    assert experiment.links == {"one": Link(100_000_000), "two": Link(50_000_000, 60_000)}
-    assert experiment.link == experiment.links["two"]  # the slowest
-    assert [job.links for job in experiment.jobs] == [("one",), ("two", "one")]
-    assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
-    assert len(experiment.lone_jobs()) == 2
-    groups = tasks_of(experiment, experiment.arm(ALONE), 1)
-    assert [[task.sender for task in tasks] for tasks in groups] == [[0], [1]]  # each its own path
-
-
-@mistakes(
-    ("links: [one]", "links: [none]", "l.yaml:2: links: the `links` of a must be some of one,"),
-    (
-        "links: [two, one]",
-        "links: [two, two]",
-        "l.yaml:2: links: the `links` of b must be some",
-    ),
-    (", links: [one]}", "}", "l.yaml:2: links: the `links` of a are missing; name those it"),
-    (
-        "links: {one",
-        "link: {rate: 1gbit}\nlinks: {one",
-        "l.yaml:2: link: there are `links`, too",
-    ),
-    ("{one: ", "{the-first: ", "l.yaml:2: links.the-first: a link's name has lower-case"),
-    ("queue: 60kB", "delay: 1ms", "l.yaml:2: links.two: one of several links has neither"),
-    ("links: {one: {rate: 100mbit}, two: {rate: 50mbit, queue: 60kB}}\n", "", "l.yaml:1: the"),
-)
-def test_mistakes_with_links(old: str, new: str, complaint: str) -> None:
-    assert refusal(parse_experiment, LINKS, old, new, "l.yaml").startswith(complaint)
 
 
 def test_the_command_line_overrides() -> None:

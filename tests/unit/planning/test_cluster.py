@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.mistakes import refused
 from support.shown import fits
 
 from mltcp_tools.cli.main import main
@@ -230,10 +231,7 @@ def test_bad_clusters_are_one_sentence(
 ) -> None:
     path = tmp_path / "p.yaml"
     path.write_text(text)
-    assert main(["plan", "cluster", str(path)]) == 2
-    err = capsys.readouterr().err
-    assert complaint in err
-    assert err.count("\n") == 1
+    assert complaint in refused(capsys, "plan", "cluster", str(path))
 
 
 EXAMPLES = Path(str(resources.files("mltcp_tools.planning"))) / "examples"
