@@ -105,6 +105,19 @@ static inline void mltcp_begin_small(struct mltcp_flow *f, __u32 srtt_us, __u32 
 }
 
 /*
+ * Has mltcp_yield_or_resume() anything to do? Not with a queue between what the flow may make of it
+ * and where it takes its share back, nor where it hasn't yielded.
+ */
+static inline __u8 mltcp_is_aside(const struct mltcp_flow *f)
+{
+	__u32 borne = f->yield_us ? f->yield_us : f->delay.full_us;
+
+	if (f->delay.crossed || mltcp_must_yield(f))
+		return 1;
+	return f->resume_ssthresh && (!borne || f->delay.queue_us < borne / 2);
+}
+
+/*
  * What comes before the base's increase: the window of a flow that must yield shrinks, else one
  * that has yielded may slow-start back. Both in segments. Says whether the flow yields. srtt_us:
  * the connection's smoothed RTT, microseconds.
@@ -112,7 +125,7 @@ static inline void mltcp_begin_small(struct mltcp_flow *f, __u32 srtt_us, __u32 
 static inline __u8 mltcp_yield_or_resume(struct mltcp_flow *f, __u32 srtt_us, __u32 *cwnd,
 					 __u32 *ssthresh)
 {
-	__u8 passed = mltcp_has_passed(f, srtt_us);
+	__u8 passed = (f->delay.crossed || mltcp_must_yield(f)) && mltcp_has_passed(f, srtt_us);
 
 	if (f->delay.crossed && passed) {
 		mltcp_delay_passed(&f->delay);

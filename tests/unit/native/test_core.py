@@ -280,6 +280,29 @@ def test_what_is_forgotten_of_the_queue_keeps_no_flow_small() -> None:
     assert lib.mltcp_is_base(flow) == (flow.gain == ONE)
 
 
+@given(st.lists(st.integers(0, 6), min_size=6, max_size=6), st.integers(0, 2 * MS))
+def test_a_flow_that_is_not_aside_leaves_its_window_to_its_base(
+    values: list[int], last_ns: int
+) -> None:
+    """So whoever asks mltcp_is_aside() first, because it costs less, misses nothing."""
+    flow = make_flow()
+    flow.last_ns = last_ns
+    flow.yield_us, flow.delay.full_us, flow.delay.queue_us, flow.resume_ssthresh = values[:4]
+    flow.delay.crossed = values[4] // 6
+    before = bytes(ffi.buffer(flow))
+    if not lib.mltcp_is_aside(flow):
+        assert avoid(flow, 5, values[5]) == (False, 5, values[5])
+        assert bytes(ffi.buffer(flow)) == before
+
+
+def test_a_flow_decides_with_each_step_and_when_it_has_yielded_long_enough() -> None:
+    flow = behind_and_ahead(sent=0, rtt_us=110)
+    step = 1_000_000 // lib.MLTCP_STEPS
+    assert not lib.mltcp_is_due(flow, 2, step - 1)
+    assert lib.mltcp_is_due(flow, 2, step)
+    assert lib.mltcp_is_due(flow, 1 + 100 * MS + 1, 0)  # it yields no longer than it was idle
+
+
 @pytest.mark.parametrize("ssthresh", [0x7FFFFFFF, 80])
 def test_a_loss_is_final(ssthresh: int) -> None:
     """Whatever the flow had before it yielded, in recovery and after a time-out alike."""
@@ -317,8 +340,13 @@ def test_flows_behind_grow_as_fast_as_those_ahead_where_nobody_queues() -> None:
     assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 200
     flow.delay.queue_us = flow.yield_us // 2
     assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 25
-    flow.delay.queue_us, flow.yield_us = 0, 0  # it doesn't yield, so the queue isn't looked at
+    flow.delay.queue_us = 0
+    lib.mltcp_decide(flow, make_params(), INCREASE, 2)  # the queue isn't looked at
     assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 25
+    lib.mltcp_decide(flow, make_params(), ALL, 2)
+    assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 200
+    lib.mltcp_be_base(flow)
+    assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 100
 
 
 def test_what_a_burst_has_not_taken_back_the_next_one_does() -> None:
