@@ -71,7 +71,17 @@ def test_every_field_is_read() -> None:
     assert experiment.link == Link(200_000_000, 30_000, 0.002, "red", True)
     assert experiment.sysctls == {"net.ipv4.tcp_slow_start_after_idle": "1"}
     assert first == ExperimentJob(
-        "job-1", 2_500_000, 0.34, 0.05, 2, 5, None, "both", Straggler(20, 2.0), None
+        "job-1",
+        2_500_000,
+        0.34,
+        0.05,
+        2,
+        5,
+        None,
+        "both",
+        Straggler(20, 2.0),
+        None,
+        compress=Compress(0.25, 0.002),
     )
     assert second == dataclasses.replace(first, name="job-2")
     assert (other.bytes, other.start, other.iterations) == (65536, 0.01, 300)
