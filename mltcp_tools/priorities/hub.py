@@ -1,8 +1,8 @@
 """The controller across hosts: one order for the jobs of all (led.py is each host's end).
 
-Where ids mean the same on all hosts, a job's bursts there are one, with all that is left to send. Else
-each host's jobs are its own. When the controller dies, or can't reach a host, the jobs are alike there half
-a second later; the other hosts go on.
+Where ids mean the same on all hosts, a job's bursts there are one, with all that is left to send.
+Else each host's jobs are its own. When the controller dies, or can't reach a host, the jobs are
+alike there half a second later; the other hosts go on.
 """
 
 from __future__ import annotations
