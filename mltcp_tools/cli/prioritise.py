@@ -93,8 +93,8 @@ def command(
     remote = [*shlex.split(mltcp), "prioritise", str(folder), "--led"]
     with contextlib.ExitStack() as stack:
         reached = []
-        for number, name in enumerate(hosts):
-            base = 0 if same_ids else number << _ID_BITS
+        for place, name in enumerate(hosts):
+            base = 0 if same_ids else place << _ID_BITS
             reached.append(Host(name, [*shlex.split(ssh), name, *remote], base))
             stack.callback(reached[-1].close)
         run_hub(reached, weight, count, lambda: ended, lambda line: click.echo(line, err=True))

@@ -61,10 +61,12 @@ class FeedbackSession(Session):
         for namespace, link in network.bottlenecks():
             with inside(namespace):
                 self._add_hop(BOTTLENECK, _hop_link(link))
-        for namespace in network.senders if self._settings.uplink else ():
-            with inside(namespace):
-                for interface in interfaces():
-                    self._add_hop(interface, _uplink(self._settings.uplink))
+        if self._settings.uplink is not None:
+            uplink = _uplink(self._settings.uplink)
+            for namespace in network.senders:
+                with inside(namespace):
+                    for interface in interfaces():
+                        self._add_hop(interface, uplink)
         programs = self._stack.enter_context(BpfObject(build_object("feedback"), PIN_ROOT))
         cgroup = self._stack.enter_context(cgroups.joined(f"{PREFIX}{self._context.run_id()}"))
         programs.attach_to_cgroup("feedback", cgroup, CGROUP_SOCK_OPS)
