@@ -61,12 +61,11 @@ class FeedbackSession(Session):
         for namespace, link in network.bottlenecks():
             with inside(namespace):
                 self._add_hop(BOTTLENECK, _hop_link(link))
-        if self._settings.uplink is not None:
-            uplink = _uplink(self._settings.uplink)
+        if uplink := self._settings.uplink:
             for namespace in network.senders:
                 with inside(namespace):
                     for interface in interfaces():
-                        self._add_hop(interface, uplink)
+                        self._add_hop(interface, _uplink(uplink))
         programs = self._stack.enter_context(BpfObject(build_object("feedback"), PIN_ROOT))
         cgroup = self._stack.enter_context(cgroups.joined(f"{PREFIX}{self._context.run_id()}"))
         programs.attach_to_cgroup("feedback", cgroup, CGROUP_SOCK_OPS)
