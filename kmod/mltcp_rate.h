@@ -49,7 +49,7 @@
 #define MLTCP_RATE_KEPT_NS 1000000000ULL
 
 /* On long paths the queue that is accepted is this part of the round trip. */
-#define MLTCP_RATE_RTT_SHARE 4
+#define MLTCP_RATE_RTT_SHARE 2
 
 /* On slow links it has room for so many full segments. */
 #define MLTCP_RATE_SEGMENTS 3
