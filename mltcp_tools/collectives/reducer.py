@@ -14,7 +14,6 @@ import secrets
 import socket
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,9 +21,9 @@ import torch
 from mltcp_tools.collectives.adaptive.mesh import Mesh
 from mltcp_tools.collectives.adaptive.session import AdaptiveSession
 from mltcp_tools.collectives.adaptive.stragglers import LeftBehind, StragglerSession
-from mltcp_tools.collectives.blocks import reduce_union
+from mltcp_tools.collectives.blocks import Sum, reduce_union
 from mltcp_tools.collectives.group import CollectiveError, Group, kind_of, sentence_of
-from mltcp_tools.collectives.library import Chunks, How, Kind
+from mltcp_tools.collectives.library import How, Kind
 from mltcp_tools.collectives.session import Endpoint, Session, SessionError
 from mltcp_tools.errors import UsageError
 
@@ -39,23 +38,6 @@ path of 50 kB full, and all are prime, so that no pattern of a tensor puts all i
 _ROUNDS = 2  # of a slot, about, where zeros are left out
 _RETRY_EVERY = 64  # reductions by Gloo between looks for the aggregator
 _LOOK_S = 0.5
-
-
-@dataclass
-class _Sum:
-    """Of a reduction. chunks: None, or those that `result` has; the others are zero."""
-
-    result: torch.Tensor
-    chunks: Chunks | None = None
-
-    def whole(self) -> torch.Tensor:
-        """With the zeros."""
-        if self.chunks:
-            marks = torch.frombuffer(self.chunks.summed, dtype=torch.bool)
-            there = marks.repeat_interleave(self.chunks.values)[: self.result.numel()]
-            self.result[~there] = 0
-            self.chunks = None
-        return self.result
 
 
 class Reducer:
@@ -98,7 +80,7 @@ class Reducer:
         self._turns, self._silent_s = turns, silent_s
         self._handed_over = self._iteration_bytes = 0  # of this iteration, of the one before
         self.why_gloo: str | None = "No aggregator was named."
-        self._last = _Sum(torch.empty(0))  # of the reduction before
+        self._last = Sum(torch.empty(0))  # of the reduction before
         self._done = 0  # reductions since the session began
         self._results: list[torch.Tensor] = [torch.empty(0), torch.empty(0)]
         self._by_gloo = 0
@@ -116,6 +98,11 @@ class Reducer:
         if isinstance(self._adaptive, StragglerSession):
             return list(self._adaptive.members)
         return list(range(self.world))
+
+    @property
+    def late(self) -> int:
+        """Reductions that this rank was late for (stragglers)."""
+        return self._adaptive.late if isinstance(self._adaptive, StragglerSession) else 0
 
     @property
     def algorithm(self) -> str:
@@ -278,7 +265,7 @@ class Reducer:
             # Every rank sees the same exponents, so all come here. What an infinity makes of the
             # others' values is Gloo's to say.
             self._meet(tensor, how, "")
-            self._last = _Sum(result.copy_(tensor.view(-1)))
+            self._last = Sum(result.copy_(tensor.view(-1)))
         self._done += 1
 
     def _room(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -306,7 +293,7 @@ class Reducer:
             session.expect(self._handed_over, self._iteration_bytes)
             self._handed_over += tensor.nbytes
         finite = session.reduce(source, target, count, kind, how, self.timeout_s, chunks)
-        self._last = _Sum(result, chunks)
+        self._last = Sum(result, chunks)
         if may_be_sparse and finite:
             # Of the result, which is the same everywhere: ranks must decide alike.
             marks = chunks.summed if chunks else worker.present(target, count, kind).present
@@ -336,7 +323,7 @@ class Reducer:
         if short:
             result.copy_(work)
         tensor.copy_(result.view_as(tensor))
-        self._last = _Sum(result)
+        self._last = Sum(result)
         return True
 
     def _reduce_by_gloo(self, tensor: torch.Tensor, how: How) -> None:
