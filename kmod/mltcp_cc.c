@@ -62,15 +62,19 @@ static u32 mltcp_ssthresh(struct sock *sk)
 	const struct tcp_sock *tp = tcp_sk(sk);
 	struct mltcp_sock *ms;
 	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
-	u32 key, ssthresh;
+	u32 key, ssthresh, cwnd = tcp_snd_cwnd(tp), srtt_us = tp->srtt_us >> 3;
 	u64 *path;
 
 	if (!ms)
 		return base ? base->ssthresh(sk) : tcp_reno_ssthresh(sk);
 	path = mltcp_path(sk, &key);
 	mltcp_delay_ask(&ms->flow.delay, tp->tcp_clock_cache, path, key);
-	ssthresh = mltcp_on_loss(&ms->flow, tcp_snd_cwnd(tp), base->ssthresh(sk), tp->srtt_us >> 3,
-				 tcp_min_rtt(tp));
+	ssthresh = base->ssthresh(sk);
+	/* Without ECN, dctcp has put Reno in its place. */
+	if (ms->variant->cuts_by_marks && base == ms->variant->base)
+		ssthresh = mltcp_on_mark(&ms->flow, cwnd, ssthresh, srtt_us, tcp_min_rtt(tp));
+	else
+		ssthresh = mltcp_on_loss(&ms->flow, cwnd, ssthresh, srtt_us, tcp_min_rtt(tp));
 	mltcp_delay_tell(&ms->flow.delay, path, key);
 	return ssthresh;
 }
@@ -224,7 +228,8 @@ static __always_inline void acked(struct sock *sk, struct mltcp_sock *ms,
 			.bytes = bytes - flow->acked_bytes,
 			.outstanding = tp->packets_out,
 			.retransmitted = tp->total_retrans,
-			/* No stamp: real receivers' milliseconds mislead, flows yield too little. */
+			/* Milliseconds are too long to tell a queue. */
+			.stamp = tcp_is_usec_ts(tp) ? tp->rx_opt.rcv_tsval : 0,
 		};
 
 		mltcp_delay_rtt(&flow->delay, &rtt);

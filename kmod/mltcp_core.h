@@ -157,14 +157,6 @@ static inline void mltcp_reset(struct mltcp_flow *f, __u32 job, __u64 acked_byte
 	*f = fresh;
 }
 
-/* Microseconds since the latest ACK, or up to 1 % more: no division, for every ACK asks. */
-static inline __u32 mltcp_since_us(const struct mltcp_flow *f, __u64 now)
-{
-	__u64 since = now > f->last_ns ? (now - f->last_ns) >> 10 : 0;
-
-	return since < MLTCP_QUEUE_MAX_US ? since + since / 32 + 1 : MLTCP_QUEUE_MAX_US;
-}
-
 /* Bytes acknowledged in the present iteration. */
 static inline __u64 mltcp_sent(const struct mltcp_flow *f)
 {
@@ -254,8 +246,7 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 	if (mltcp_is_clean(f))
 		mltcp_delay_rate(&f->delay, 0, 0);
 	f->start_retransmits = f->retransmits;
-	if (f->delay.crossed)
-		f->delay.crossed--;
+	mltcp_delay_cross(&f->delay, f->flags & MLTCP_TWO_WAY);
 }
 
 /*
@@ -286,7 +277,7 @@ static inline __u32 mltcp_yield_target(struct mltcp_flow *f, const struct mltcp_
 
 	if (!mltcp_yields_now(f) || f->delay.full_us < MLTCP_QUEUE_MIN_US)
 		return 0;
-	if ((f->flags & MLTCP_TWO_WAY || f->delay.crossed) && !mltcp_delay_tells(&f->delay))
+	if (f->flags & MLTCP_TWO_WAY && !f->delay.fine)
 		return 0;
 	if (mltcp_yield_is_over(f, now)) {
 		if (f->resume_ssthresh && mltcp_must_yield(f))
@@ -419,6 +410,18 @@ static inline __u32 mltcp_scaled_acked(struct mltcp_flow *f, __u32 acked)
 }
 
 /*
+ * Note a loss, or a mark: the queue was as long as it may become.
+ *
+ * srtt_us, min_us: smoothed and least RTT of the connection, microseconds.
+ */
+static inline void mltcp_note_full(struct mltcp_flow *f, __u32 srtt_us, __u32 min_us)
+{
+	f->losses++;
+	f->next_bytes = 0; /* what to bear of the queue follows from what the loss found */
+	mltcp_delay_full(&f->delay, f->last_ns, srtt_us, min_us);
+}
+
+/*
  * Slow-start threshold after a loss (or ECN mark) at window cwnd, where the base would set
  * base; segments. Notes the queue that the loss found.
  *
@@ -434,9 +437,7 @@ static inline __u32 mltcp_on_loss(struct mltcp_flow *f, __u32 cwnd, __u32 base, 
 	__u32 from = cwnd;
 	__u64 kept;
 
-	f->losses++;
-	f->next_bytes = 0; /* what to bear of the queue follows from what the loss found */
-	mltcp_delay_full(&f->delay, f->last_ns, srtt_us, min_us);
+	mltcp_note_full(f, srtt_us, min_us);
 	if (f->resume_ssthresh && f->full_cwnd > cwnd)
 		from = f->full_cwnd;
 	f->resume_ssthresh = 0;
@@ -446,6 +447,27 @@ static inline __u32 mltcp_on_loss(struct mltcp_flow *f, __u32 cwnd, __u32 base, 
 	if (kept > cwnd)
 		kept = cwnd;
 	return kept > MLTCP_CWND_MIN ? (__u32)kept : MLTCP_CWND_MIN;
+}
+
+/*
+ * As mltcp_on_loss(), for a base that measures congestion by the share of marked segments and cuts
+ * its window in proportion (DCTCP, RFC 8257). What it has measured stays its own; its cut is scaled
+ * by what the flow gives up of the window after a loss, as a multiple of the half that Reno gives
+ * up. So a flow that is to keep half its window cuts as its base does.
+ *
+ * A mark is as final as a loss: taking back the window after marks fills the queue past the
+ * threshold again, and gained nothing.
+ */
+static inline __u32 mltcp_on_mark(struct mltcp_flow *f, __u32 cwnd, __u32 base, __u32 srtt_us,
+				  __u32 min_us)
+{
+	__u64 cut = cwnd > base ? cwnd - base : 0;
+
+	mltcp_note_full(f, srtt_us, min_us);
+	if (f->keep)
+		cut = cut * (MLTCP_ONE - f->keep) >> (MLTCP_SHIFT - 1);
+	f->resume_ssthresh = 0;
+	return cwnd > cut + MLTCP_CWND_MIN ? cwnd - (__u32)cut : MLTCP_CWND_MIN;
 }
 
 #include "mltcp_yield.h"

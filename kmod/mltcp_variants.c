@@ -28,7 +28,8 @@ static struct mltcp_variant mltcp_variants[] = {
 	{.name = "mltcp_dctcp",
 	 .base_name = "dctcp",
 	 .base_struct = "dctcp",
-	 .mechanisms = MLTCP_SCALE_INCREASE},
+	 .mechanisms = SCALE_ALL,
+	 .cuts_by_marks = true},
 };
 
 struct mltcp_variant *mltcp_variant_of(const struct tcp_congestion_ops *ops)

@@ -336,20 +336,9 @@ def show(document: dict[str, Any], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(document, indent=2))
         return
-    head = [
-        "size",
-        "algorithm",
-        "time",
-        "bound",
-        "algorithm",
-        "bus",
-        "speed-up",
-        "in-all",
-        "right",
-        "alike",
-    ]
-    form = "{:>10} {:<12} {:>10} {:>10} {:>13} {:>13} {:>9} {:>7} {:>6} {:>6}"
-    click.echo(form.format(*head))
+    head = ["size", "algorithm", "time", "bound", "algorithm", "bus", "speed-up", "in all"]
+    head += ["right", "alike"]
+    click.echo("{:>10} {:<12} {:>10} {:>10} {:>13} {:>13} {:>9} {:>7} {:>6} {:>6}".format(*head))
     for row in document["rows"]:
         bound = "" if row["bound_s"] is None else format_seconds(row["bound_s"])
         speedup, total = (

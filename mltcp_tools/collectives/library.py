@@ -8,7 +8,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from mltcp_tools.native.extension import extension
+from mltcp_tools.native.extension import declarations, extension
 
 PACKET = """
 struct agg_header {
@@ -50,48 +50,8 @@ struct agg_entry {
 #define AGG_JOBS_MAX ...
 """
 
-WORKER = """
-struct worker_config {
-    uint64_t key;
-    uint32_t job, generation, slots, values, workers, rank, sender, min_rto_us;
-};
-struct worker_request {
-    const void *from;
-    void *to;
-    uint64_t count;
-    uint32_t kind, how;
-    const uint8_t *present;
-    uint8_t *summed;
-    uint32_t slots;
-};
-struct worker_counters {
-    uint64_t sent, sent_bytes, repeated, polls, received, ignored, corrupt;
-    uint64_t losses, windows_cut, missing;
-    uint32_t cwnd, srtt_us;
-    int32_t error;
-};
-struct worker;
-struct worker *worker_open(const struct worker_config *config);
-void worker_close(struct worker *worker);
-void worker_counters(const struct worker *worker, struct worker_counters *to);
-enum worker_state { WORKER_IDLE, ... };
-enum worker_state worker_reduce(struct worker *worker, int socket, int control,
-    const struct worker_request *request, uint64_t timeout_ns, const volatile uint32_t *stop);
-void worker_expect(struct worker *worker, uint64_t before, uint64_t total);
-int16_t exponent_of(const void *from, uint32_t kind, uint32_t count);
-void quantise(const void *from, uint32_t kind, uint32_t how, uint32_t count, int32_t power,
-              int32_t *to);
-void restore(const int32_t *from, uint32_t kind, uint32_t how, uint32_t count, int32_t power,
-             uint32_t workers, void *to);
-uint64_t mark_present(const void *from, uint32_t kind, uint64_t count, uint32_t values,
-                      uint8_t *present);
-void copy_marked(const void *from, uint32_t kind, uint64_t count, uint32_t values,
-                 const uint8_t *marks, void *to);
-void clear_unmarked(uint32_t kind, uint64_t count, uint32_t values, const uint8_t *marks,
-                    void *to);
-"""
-
 FOLDER = Path(__file__).resolve().parent / "native"
+WORKER = declarations(FOLDER / "worker.h")
 PREAMBLE = '#include "worker.h"\n'
 
 

@@ -27,7 +27,6 @@ uint8_t mltcp_is_boundary(struct mltcp_flow *f, const struct mltcp_params *p, ui
 uint8_t mltcp_is_reported(const struct mltcp_flow *f, uint64_t default_gap_ns);
 void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *p, uint64_t now,
                  uint64_t received_bytes);
-uint32_t mltcp_since_us(const struct mltcp_flow *f, uint64_t now);
 void mltcp_on_send(struct mltcp_flow *f, uint64_t now, uint32_t retransmits);
 void mltcp_begin_small(struct mltcp_flow *f, uint32_t srtt_us, uint32_t min_us, uint32_t *cwnd,
                        uint32_t *ssthresh);
@@ -39,6 +38,8 @@ uint8_t mltcp_is_base(const struct mltcp_flow *f);
 uint32_t mltcp_scaled_acked(struct mltcp_flow *f, uint32_t acked);
 uint32_t mltcp_on_loss(struct mltcp_flow *f, uint32_t cwnd, uint32_t base, uint32_t srtt_us,
                        uint32_t min_us);
+uint32_t mltcp_on_mark(struct mltcp_flow *f, uint32_t cwnd, uint32_t base, uint32_t srtt_us,
+                       uint32_t min_us);
 uint8_t mltcp_must_yield(const struct mltcp_flow *f);
 uint8_t mltcp_yield_or_resume(struct mltcp_flow *f, uint32_t srtt_us, uint32_t *cwnd,
                               uint32_t *ssthresh);
@@ -47,10 +48,11 @@ struct mltcp_rtt {
     int32_t rtt_us;
     uint32_t min_us, segments;
     uint64_t bytes;
-    uint32_t outstanding, retransmitted, stamp, since_us;
+    uint32_t outstanding, retransmitted, stamp;
 };
 void mltcp_delay_rtt(struct mltcp_delay *d, const struct mltcp_rtt *s);
 void mltcp_delay_passed(struct mltcp_delay *d);
+void mltcp_delay_cross(struct mltcp_delay *d, uint8_t two_way);
 void mltcp_delay_rate(struct mltcp_delay *d, uint64_t bytes, uint64_t ns);
 void mltcp_delay_full(struct mltcp_delay *d, uint64_t now, uint32_t srtt_us, uint32_t min_us);
 void mltcp_delay_ask(struct mltcp_delay *d, uint64_t now, unsigned long long *slot, uint32_t key);
@@ -62,10 +64,7 @@ void mltcp_delay_tell(const struct mltcp_delay *d, unsigned long long *slot, uin
 #define MLTCP_OWN_LOSSES ...
 #define MLTCP_DATE_SHIFT ...
 #define MLTCP_DATES_MAX ...
-#define MLTCP_STAMPS_WITHIN_US ...
-#define MLTCP_STAMPS_UNKNOWN ...
-#define MLTCP_STAMPS_MS ...
-#define MLTCP_STAMPS_US ...
+#define MLTCP_FINE_WITHIN_US ...
 #define MLTCP_CWND_MIN ...
 #define MLTCP_CWND_BEGIN ...
 #define MLTCP_KEEP_MAX ...

@@ -46,10 +46,11 @@ void count_marks(struct flow *flow, uint32_t delivered, uint32_t marks)
 /* The slow-start threshold after a loss, segments; after a mark, where marked. */
 uint32_t reduced_ssthresh(struct flow *flow, bool marked)
 {
-	uint32_t ssthresh = flow->cwnd / 2;
+	bool dctcp = flow->job->spec->base == SIM_DCTCP;
+	uint32_t ssthresh = flow->cwnd / 2, srtt_us = flow->srtt_ns / 1000, own;
 
 	/* To losses, DCTCP answers as Reno does (RFC 8257, 3.5). */
-	if (marked && flow->job->spec->base == SIM_DCTCP)
+	if (marked && dctcp)
 		ssthresh = flow->cwnd -
 			   (uint64_t)flow->cwnd * flow->dctcp_alpha / (2 * DCTCP_ALPHA_MAX);
 	if (ssthresh < 2)
@@ -57,10 +58,11 @@ uint32_t reduced_ssthresh(struct flow *flow, bool marked)
 	if (!flow->job->spec->mltcp)
 		return ssthresh;
 	mltcp_delay_ask(&flow->mltcp.delay, flow->mltcp.last_ns, flow->path, PATH_KEY);
-	ssthresh = mltcp_on_loss(&flow->mltcp, flow->cwnd, ssthresh, flow->srtt_ns / 1000,
-				 flow->min_rtt_ns / 1000);
+	own = (dctcp ? mltcp_on_mark : mltcp_on_loss)(&flow->mltcp, flow->cwnd, ssthresh, srtt_us,
+						      flow->min_rtt_ns / 1000);
 	mltcp_delay_tell(&flow->mltcp.delay, flow->path, PATH_KEY);
-	return ssthresh;
+	/* What follows a loss, DCTCP sets itself, after it was asked. */
+	return dctcp && !marked ? ssthresh : own;
 }
 
 /* One segment more for each window that is acknowledged. */
@@ -223,7 +225,6 @@ void account(struct sim *sim, struct flow *flow, uint64_t sent_ns, uint32_t segm
 		.outstanding = flow->nxt - flow->una,
 		.retransmitted = flow->retransmits,
 		.stamp = stamp,
-		.since_us = mltcp_since_us(state, sim->now),
 	};
 
 	bool begins = false;

@@ -19,7 +19,7 @@ _MECHANISMS: dict[str, tuple[str, ...]] = {
     "dctcp": (),
     "mltcp": MECHANISMS,
     "mltcp_reno": ("increase",),
-    "mltcp_dctcp": ("increase",),
+    "mltcp_dctcp": MECHANISMS,
     "mltcp_int": ("increase",),
 }
 """The congestion controls that are simulated, with the mechanisms that each uses by itself."""

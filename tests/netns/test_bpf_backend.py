@@ -21,10 +21,12 @@ from netns.connections import (
 
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import NAMES, Backend, JobParams
-from mltcp_tools.backends.bpf import PIN_ROOT
-from mltcp_tools.errors import BusyError, HostError, UsageError
+from mltcp_tools.backends.pins import PIN_ROOT
+from mltcp_tools.errors import BusyError, HostError
 from mltcp_tools.host import facts
-from mltcp_tools.native import libbpf
+from mltcp_tools.native.bpf_maps import BpfMap, struct_ops_maps
+from mltcp_tools.native.bpf_object import BpfObject
+from mltcp_tools.native.libbpf import BpfError
 from mltcp_tools.native.uapi import ONE, ffi, unpack
 
 pytestmark = pytest.mark.bpf
@@ -43,8 +45,27 @@ def test_load_only_what_is_named_then_the_rest(backend: Backend) -> None:
     assert backend.load(["mltcp_reno"]).loaded == ("mltcp_reno",)
     assert backend.load(["mltcp"]).loaded == ("mltcp", "mltcp_reno")
     assert backend.load().loaded == NAMES
-    with pytest.raises(UsageError, match="no mltcp_dctcp \\(another backend has it\\)"):
-        backend.load(["mltcp_dctcp"])
+
+
+def test_a_base_that_the_kernel_lacks_is_named_and_nothing_changes(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As dctcp is lacking here, or made to be."""
+    there = facts.has_congestion_control
+    monkeypatch.setattr(
+        facts, "has_congestion_control", lambda name: name != "dctcp" and there(name)
+    )
+    for loaded in ((), ("mltcp",)):
+        if loaded:
+            backend.load(loaded)
+        with pytest.raises(HostError, match=r"no dctcp.*CONFIG_TCP_CONG_DCTCP"):
+            backend.load(["mltcp_reno", "mltcp_dctcp"])
+        assert backend.status().loaded == loaded
+
+
+def test_what_congestion_controls_the_kernel_has() -> None:
+    assert facts.has_congestion_control("reno")
+    assert not facts.has_congestion_control("no_such_thing")
 
 
 def test_force_unloads_at_once_and_leaves_the_flow_running(backend: Backend) -> None:
@@ -67,7 +88,7 @@ def test_force_leaves_a_flow_that_has_learned_as_its_base(backend: Backend) -> N
     with bottleneck() as network, connection(network, "mltcp") as sender:
         learn(backend, sender)
         key = struct.pack("=I", sender.fileno())
-        with libbpf.BpfMap.pinned(PIN_ROOT / "mltcp_flows") as flows:
+        with BpfMap.pinned(PIN_ROOT / "mltcp_flows") as flows:
             assert backend.unload(force=True) == 1
             for _ in range(2):
                 send_burst(sender, BURST)
@@ -93,7 +114,7 @@ def test_a_kernel_that_skips_programs_is_refused(
 def test_what_a_crash_left_is_removed_by_the_next_load(backend: Backend) -> None:
     # Maps without a registration: killed while loading.
     backend.load()
-    for found in libbpf.struct_ops_maps():
+    for found in struct_ops_maps():
         if found.name in NAMES:
             found.delete(struct.pack("=I", 0))
     assert backend.status().loaded == ()
@@ -133,14 +154,14 @@ def test_a_name_taken_by_another_is_left_alone(
 def test_a_kernel_that_refuses_the_last_name_leaves_nothing(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    register = libbpf.BpfObject.register_struct_ops
+    register = BpfObject.register_struct_ops
 
-    def refuse(loaded: libbpf.BpfObject, name: str) -> None:
+    def refuse(loaded: BpfObject, name: str) -> None:
         register(loaded, name)
         if name == "mltcp_cubic":
-            raise libbpf.BpfError(17, "registering")
+            raise BpfError(17, "registering")
 
-    monkeypatch.setattr(libbpf.BpfObject, "register_struct_ops", refuse)
+    monkeypatch.setattr(BpfObject, "register_struct_ops", refuse)
     with pytest.raises(BusyError, match="has that name already"):
         backend.load()
     monkeypatch.undo()
@@ -164,7 +185,7 @@ def test_events_nobody_read_are_counted_as_dropped(backend: Backend) -> None:
             for _ in range(500):
                 sender.sendall(b"xx")
                 peer.recv(2)
-            with libbpf.BpfMap.pinned(PIN_ROOT / "mltcp_dropped") as dropped:
+            with BpfMap.pinned(PIN_ROOT / "mltcp_dropped") as dropped:
                 if dropped.get(struct.pack("=I", 0)) != bytes(8):
                     break
         events = stream.poll(0.1)

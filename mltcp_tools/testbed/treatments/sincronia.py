@@ -17,7 +17,7 @@ from mltcp_tools.experiments.tasks import Task
 from mltcp_tools.experiments.treatments import Sincronia
 from mltcp_tools.host import facts
 from mltcp_tools.host.clsact import add_egress
-from mltcp_tools.native.libbpf import BpfObject
+from mltcp_tools.native.bpf_object import BpfObject
 from mltcp_tools.native.objects import build_object
 from mltcp_tools.priorities.maps import LEVELS, KnownJob, Maps
 from mltcp_tools.testbed.backend import socket_cookie
@@ -33,17 +33,13 @@ _CONTROLLER = (sys.executable, "-m", "mltcp_tools.cli.main", "prioritise")
 class SincroniaTreatment(Treatment):
     """Arms whose jobs have priorities by the order of their bursts."""
 
-    @staticmethod
-    def applies(arm: Arm) -> bool:
-        return arm.treatment(Sincronia) is not None
+    settings = Sincronia
 
     def load(self, stack: contextlib.ExitStack) -> None:
         facts.require_bpf(Path("/sys/fs/bpf"))
 
     def begin(self, arm: Arm) -> SincroniaSession:
-        settings = arm.treatment(Sincronia)
-        assert settings is not None
-        return SincroniaSession(settings, self.context)
+        return SincroniaSession(arm.settings(Sincronia), self.context)
 
 
 class SincroniaSession(Session):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,26 +12,7 @@ from support.aggregation.native import with_workers
 
 from mltcp_tools.collectives.library import How, Kind, State
 
-_DECLARATIONS = """
-struct faults {
-    uint64_t seed;
-    uint32_t workers, slots, values;
-    uint64_t limit_ns;
-    double lose, repeat, delay, corrupt, forge;
-};
-struct faults_report {
-    uint64_t packets, lost, repeated, corrupted, forged, refused, time_ns;
-};
-void faults_run(const struct faults *faults, const struct worker_request *requests,
-                uint32_t collectives, uint32_t *states, struct faults_report *report);
-"""
-
 Array = npt.NDArray[Any]
-
-
-@functools.cache
-def library() -> tuple[Any, Any]:
-    return with_workers("faults", _DECLARATIONS)
 
 
 @dataclass(frozen=True)
@@ -64,7 +44,7 @@ def run(
 
     in_use: of the slots; 0 for all.
     """
-    lib, ffi = library()
+    lib, ffi = with_workers("faults")
     workers = len(collectives[0])
     results = [[np.zeros_like(array) for array in arrays] for arrays in collectives]
     kept: list[Any] = []
