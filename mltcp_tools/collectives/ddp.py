@@ -172,7 +172,7 @@ def _average(state: State, bucket: Any) -> torch.futures.Future[torch.Tensor]:
     if tensor.is_floating_point() and state.is_compressed(bucket):
         return state.reducer.run(_by_powers, state.natural, bucket.index(), tensor)
     if state.top_k:
-        state.top_k.apply(bucket.index(), tensor)
+        state.top_k.apply(bucket.index(), tensor, state.reducer.block)
     return state.reducer.all_reduce(tensor, How.AVERAGE)
 
 
@@ -198,10 +198,6 @@ def _by_torch(state: State, tensor: torch.Tensor) -> torch.futures.Future[torch.
     return future
 
 
-BLOCK = 256
-"""Values of a block; whole blocks are sent or not, as packets are."""
-
-
 class BlockTopK:
     """Keeps the `share` of blocks with the largest norms; what is left out is added next time.
 
@@ -212,16 +208,20 @@ class BlockTopK:
         self.share = share
         self._left: dict[tuple[int, int], torch.Tensor] = {}
 
-    def apply(self, bucket: int, gradient: torch.Tensor) -> None:
-        """Zero the blocks of a flat gradient, in place, that aren't sent this time."""
+    def apply(self, bucket: int, gradient: torch.Tensor, block: int) -> None:
+        """Zero the blocks of a flat gradient, in place, that aren't sent this time.
+
+        block: values of one, as many as are sent together: a block that lies across two packets
+        would have both sent.
+        """
         key = (bucket, gradient.numel())  # DDP makes its buckets anew after the first step
         left = self._left.get(key)
         if left is not None:
             gradient.add_(left)
         size = gradient.numel()
-        blocks = -(-size // BLOCK)
+        blocks = -(-size // block)
         kept = max(1, round(self.share * blocks))
-        padded = torch.nn.functional.pad(gradient, (0, blocks * BLOCK - size)).view(blocks, BLOCK)
+        padded = torch.nn.functional.pad(gradient, (0, blocks * block - size)).view(blocks, block)
         norms = padded.to(torch.float32).square().sum(dim=1)
         sent = torch.zeros(blocks, 1, dtype=gradient.dtype)
         sent[torch.topk(norms, kept).indices] = 1

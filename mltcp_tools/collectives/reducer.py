@@ -21,7 +21,7 @@ import torch
 from mltcp_tools.collectives.adaptive.mesh import Mesh
 from mltcp_tools.collectives.adaptive.session import AdaptiveSession
 from mltcp_tools.collectives.adaptive.stragglers import LeftBehind, StragglerSession
-from mltcp_tools.collectives.blocks import Sum, reduce_union
+from mltcp_tools.collectives.blocks import BLOCK, Sum, reduce_union
 from mltcp_tools.collectives.group import CollectiveError, Group, kind_of, sentence_of
 from mltcp_tools.collectives.library import How, Kind
 from mltcp_tools.collectives.session import Endpoint, Session, SessionError
@@ -98,6 +98,11 @@ class Reducer:
         if isinstance(self._adaptive, StragglerSession):
             return list(self._adaptive.members)
         return list(range(self.world))
+
+    @property
+    def block(self) -> int:
+        """Values that are sent together or not at all: a packet's, or a block's."""
+        return self._session.values if self._session else BLOCK
 
     @property
     def late(self) -> int:

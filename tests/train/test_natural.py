@@ -9,6 +9,7 @@ import torch
 from train.aggregated import STEPS, WORLD, assert_alike, losses, star, train
 from train.aggregated_rank import make_model
 
+from mltcp_tools.collectives.ddp import BlockTopK
 from mltcp_tools.collectives.natural import LEVELS, decode, encode
 
 
@@ -38,6 +39,19 @@ def test_zeros_powers_and_what_is_too_small() -> None:
     found = decode(encode(values, generator()))
     assert found.tolist() == [0.0, 0.0, 4.0, -0.25, 0.0, 0.0]
     assert decode(encode(torch.zeros(3), generator())).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("block", [256, 352])
+def test_the_largest_blocks_are_whole_packets_and_the_rest_comes_next_time(block: int) -> None:
+    values = torch.randn(block * 40 + 7, generator=generator())
+    sent, top_k = values.clone(), BlockTopK(0.1)
+    top_k.apply(0, sent, block)
+    touched = torch.nn.functional.pad(sent, (0, block - 7)).view(-1, block).any(dim=1)
+    assert int(touched.sum()) == 4  # of 41
+    again = torch.zeros_like(values)
+    top_k.apply(0, again, block)
+    assert not (sent.bool() & again.bool()).any()  # what was left out, of which again a tenth
+    assert (again[again != 0] == values[again != 0]).all()
 
 
 def test_what_is_not_finite_is_seen() -> None:
