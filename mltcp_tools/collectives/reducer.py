@@ -25,17 +25,9 @@ from mltcp_tools.collectives.blocks import BLOCK, Sum, reduce_union
 from mltcp_tools.collectives.group import CollectiveError, Group, kind_of, sentence_of
 from mltcp_tools.collectives.library import How, Kind
 from mltcp_tools.collectives.session import Endpoint, Session, SessionError
+from mltcp_tools.collectives.sums import Sums
 from mltcp_tools.errors import UsageError
 
-SPARSE_BELOW = 0.9
-"""Share of chunks with anything in them below which the others are left out."""
-
-_SLOTS = (37, 61, 97, 151, 251)
-"""Slots to choose from where zeros are left out: each costs a packet to agree. The fewest keep a
-path of 50 kB full, and all are prime, so that no pattern of a tensor puts all it has in one slot.
-"""
-
-_ROUNDS = 2  # of a slot, about, where zeros are left out
 _RETRY_EVERY = 64  # reductions by Gloo between looks for the aggregator
 _LOOK_S = 0.5
 
@@ -78,13 +70,13 @@ class Reducer:
         self._adaptive: AdaptiveSession | StragglerSession | None = None
         self._stragglers, self._congestion_control = stragglers, congestion_control
         self._turns, self._silent_s = turns, silent_s
-        self._handed_over = self._iteration_bytes = 0  # of this iteration, of the one before
+        self._sums: Sums | None = None  # of the session
         self.why_gloo: str | None = "No aggregator was named."
         self._last = Sum(torch.empty(0))  # of the reduction before
         self._done = 0  # reductions since the session began
         self._results: list[torch.Tensor] = [torch.empty(0), torch.empty(0)]
         self._by_gloo = 0
-        self._density: dict[tuple[str, int], float] = {}
+        self._density: dict[tuple[str, int], float] = {}  # of blocks, by Gloo
         self._thread = ThreadPoolExecutor(1, "mltcp-reducer")
         atexit.register(self.close)
         if adaptive:
@@ -134,12 +126,13 @@ class Reducer:
         except SessionError as error:
             session, why = None, str(error)
         failed = [each for each in self.group.tell(why) if each]
-        if failed:
+        if failed or session is None:
             if session:
                 session.close()
             self._use_gloo(failed[0])
             return
         self._session, self.why_gloo, self._done = session, None, 0
+        self._sums = Sums(session, self.world, self.timeout_s, self.sparse, self._turns)
 
     def _connect(self) -> None:
         """Measure the links and connect along trees; all ranks do, or none."""
@@ -185,7 +178,7 @@ class Reducer:
         for session in (self._session, self._adaptive):
             if session:
                 session.close()
-        self._session = self._adaptive = None
+        self._session = self._sums = self._adaptive = None
 
     def _look_again(self) -> None:
         """After some reductions by Gloo: join again where rank 0 finds the aggregator there."""
@@ -223,7 +216,8 @@ class Reducer:
         """What follows is of a new iteration, which is taken to be as large as the last one."""
 
         def begin() -> None:
-            self._iteration_bytes, self._handed_over = self._handed_over, 0
+            if self._sums:
+                self._sums.begin_iteration()
 
         self._thread.submit(begin)
 
@@ -253,8 +247,8 @@ class Reducer:
         try:
             if self._adaptive and how is not How.LARGEST:
                 finite = self._along_trees(self._adaptive, tensor, result, how)
-            elif self._session:
-                finite = self._at_aggregator(self._session, tensor, result, kind, how)
+            elif self._sums:
+                finite, self._last = self._sums.reduce(tensor, result, kind, how)
             else:
                 self._reduce_by_gloo(tensor, how)
                 return
@@ -281,33 +275,6 @@ class Reducer:
         ):
             self._results[which] = torch.empty(tensor.numel(), dtype=tensor.dtype)
         return self._results[which][: tensor.numel()]
-
-    def _at_aggregator(
-        self, session: Session, tensor: torch.Tensor, result: torch.Tensor, kind: Kind, how: How
-    ) -> bool:
-        count, name = tensor.numel(), (str(tensor.dtype), tensor.numel())
-        source, target, worker = tensor.data_ptr(), result.data_ptr(), session.worker
-        chunks = None
-        may_be_sparse = self.sparse and how is not How.LARGEST and count > 0
-        density = self._density.get(name, 1.0)
-        if may_be_sparse and density < SPARSE_BELOW:
-            chunks = worker.present(source, count, kind)
-            wanted = density * len(chunks.present) / _ROUNDS
-            chunks.slots = next((slots for slots in _SLOTS if slots >= wanted), 0)
-        if self._turns:
-            session.expect(self._handed_over, self._iteration_bytes)
-            self._handed_over += tensor.nbytes
-        finite = session.reduce(source, target, count, kind, how, self.timeout_s, chunks)
-        self._last = Sum(result, chunks)
-        if may_be_sparse and finite:
-            # Of the result, which is the same everywhere: ranks must decide alike.
-            marks = chunks.summed if chunks else worker.present(target, count, kind).present
-            self._density[name] = sum(marks) / len(marks)
-        if finite and chunks:
-            worker.copy_summed(chunks, target, source, count, kind)
-        elif finite:
-            tensor.copy_(result.view_as(tensor))
-        return finite
 
     def _along_trees(
         self,
