@@ -18,6 +18,8 @@
 
 /* include/net/tcp.h: any user may choose this congestion control */
 #define TCP_CONG_NON_RESTRICTED 1
+/* its connections ask for ECN, and all their segments claim it */
+#define TCP_CONG_NEEDS_ECN 2
 
 /* include/net/tcp_states.h */
 enum { TCP_FIN_WAIT1 = 4, TCP_LAST_ACK = 9, TCP_CLOSING = 11 };
@@ -105,6 +107,7 @@ struct tcp_sock {
 	__u32 srtt_us; /* eighths of a microsecond */
 	__u32 mss_cache;
 	__u32 total_retrans;
+	__u8 ecn_flags;
 	__u64 tcp_clock_cache; /* ns, of the latest packet that came or went */
 	__u64 tcp_mstamp; /* the same in microseconds */
 	__u64 bytes_received;
@@ -131,6 +134,7 @@ struct tcp_congestion_ops {
 #ifdef HAVE_CWND_EVENT_TX_START
 	void (*cwnd_event_tx_start)(struct sock *sk);
 #endif
+	void (*in_ack_event)(struct sock *sk, __u32 flags);
 	void (*pkts_acked)(struct sock *sk, const struct ack_sample *sample);
 	__u32 (*min_tso_segs)(struct sock *sk);
 	__u32 (*undo_cwnd)(struct sock *sk);

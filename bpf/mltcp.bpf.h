@@ -10,7 +10,7 @@
  * and calls, from its callbacks,
  *   mltcp_bpf_init(sk), mltcp_bpf_send(sk) where sending begins, mltcp_bpf_acked(sk, sample),
  *   mltcp_bpf_release(sk), and
- *   mltcp_bpf_loss(sk, base's ssthresh);
+ *   mltcp_bpf_loss(sk, base's ssthresh), or mltcp_bpf_mark() where that follows from marks;
  *   mltcp_bpf_avoid(sk, &acked), which says whether to call the base's cong_avoid, and with which
  *   count of segments; that may be 0.
  * The kernel calls them with the socket locked, so a flow's state needs no lock of its own.
@@ -20,6 +20,7 @@
 
 #include "mltcp_maps.bpf.h"
 #include "../kmod/mltcp_core.h"
+#include "../kmod/mltcp_event.h"
 
 /*
  * Parameters of flows without a job. Alone in its section, so that the loader can replace it
@@ -75,15 +76,7 @@ static __always_inline void mltcp_bpf_report(struct sock *sk, const struct mltcp
 		return;
 	}
 	event->cookie = common->skc_cookie.counter;
-	event->first_ack_ns = flow->start_ns;
-	event->last_ack_ns = flow->last_ns;
-	event->bytes = mltcp_sent(flow);
-	event->job = flow->job;
-	event->iteration = flow->iteration;
-	event->retransmits = flow->retransmits - flow->start_retransmits;
-	event->srtt_us = flow->srtt_us;
-	event->cwnd = flow->cwnd;
-	event->ratio = flow->ratio;
+	mltcp_describe_iteration(event, flow);
 	copy_address(event->local_addr, common->skc_family, common->skc_rcv_saddr,
 		     &common->skc_v6_rcv_saddr);
 	copy_address(event->remote_addr, common->skc_family, common->skc_daddr,
@@ -279,9 +272,10 @@ static __always_inline __u8 mltcp_bpf_avoid(struct sock *sk, __u32 *acked)
 	return 1;
 }
 
-static __always_inline __u32 mltcp_bpf_loss(struct sock *sk, __u32 base)
+static __always_inline __u32 mltcp_bpf_reduce(struct sock *sk, __u32 base, __u8 by_marks)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
+	__u32 cwnd = tp->snd_cwnd, srtt_us = tp->srtt_us >> 3, min_us = tp->rtt_min.s[0].v;
 	struct mltcp_flow *flow;
 	__u32 key, ssthresh;
 	__u64 *path;
@@ -291,9 +285,24 @@ static __always_inline __u32 mltcp_bpf_loss(struct sock *sk, __u32 base)
 	if (!flow || !path)
 		return base;
 	mltcp_delay_ask(&flow->delay, tp->tcp_clock_cache, path, key);
-	ssthresh = mltcp_on_loss(flow, tp->snd_cwnd, base, tp->srtt_us >> 3, tp->rtt_min.s[0].v);
+	if (by_marks)
+		ssthresh = mltcp_on_mark(flow, cwnd, base, srtt_us, min_us);
+	else
+		ssthresh = mltcp_on_loss(flow, cwnd, base, srtt_us, min_us);
 	mltcp_delay_tell(&flow->delay, path, key);
 	return ssthresh;
+}
+
+/* Slow-start threshold after a loss or a mark, where the base's would be `base`; segments. */
+static __always_inline __u32 mltcp_bpf_loss(struct sock *sk, __u32 base)
+{
+	return mltcp_bpf_reduce(sk, base, 0);
+}
+
+/* Likewise, of a base that cuts its window by the share of marks. */
+static __always_inline __u32 mltcp_bpf_mark(struct sock *sk, __u32 base)
+{
+	return mltcp_bpf_reduce(sk, base, 1);
 }
 
 /* The flow closes, or takes another congestion control: nothing of ours stays with it. */

@@ -467,7 +467,7 @@ static inline __u32 mltcp_on_mark(struct mltcp_flow *f, __u32 cwnd, __u32 base, 
 	if (f->keep)
 		cut = cut * (MLTCP_ONE - f->keep) >> (MLTCP_SHIFT - 1);
 	f->resume_ssthresh = 0;
-	return cwnd - cut > MLTCP_CWND_MIN ? (__u32)(cwnd - cut) : MLTCP_CWND_MIN;
+	return cwnd > cut + MLTCP_CWND_MIN ? cwnd - (__u32)cut : MLTCP_CWND_MIN;
 }
 
 #include "mltcp_yield.h"

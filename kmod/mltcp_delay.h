@@ -133,8 +133,8 @@ static inline void mltcp_delay_find_fine(struct mltcp_delay *d, const struct mlt
 /*
  * The queue of the way ahead, of a round trip that is longer than the path's least by queue_us: from
  * the sending of the latest segment by our clock to its receipt by the receiver's, beyond the
- * shortest (LEDBAT: RFC 6817). Linux stamps an ACK with the time at which the segment came, however
- * late the ACK leaves, so what the receiver waits for doesn't count either.
+ * shortest (LEDBAT: RFC 6817). Where an application reads late, Linux stamps the ACK that it sends
+ * for that with the time at which the segment came, so that wait doesn't count either.
  *
  * Clocks drift apart, jump, and lie. The round trip is of one clock, and the way ahead is longer than
  * the shortest by no more than that is: where the stamps say more, the shortest was too short. So a

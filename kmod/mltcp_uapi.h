@@ -304,6 +304,7 @@ enum mltcp_flow_attr {
 	MLTCP_F_ACKS, /* u32, since the flow was tagged, as the two that follow */
 	MLTCP_F_LOSSES, /* u32, window reductions after loss or ECN */
 	MLTCP_F_YIELDS, /* u32, shrinks on queueing delay */
+	MLTCP_F_FINE_STAMPS, /* u8, 1: the queue is the way ahead's alone; 0: the round trip's */
 	MLTCP_F_COUNT
 };
 

@@ -97,6 +97,7 @@ def flow_from(nested: bytes) -> Flow:
         acks=value(FlowAttribute.ACKS),
         losses=value(FlowAttribute.LOSSES),
         yields=value(FlowAttribute.YIELDS),
+        fine_stamps=bool(value(FlowAttribute.FINE_STAMPS)),
     )
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Self
 
 from mltcp_tools.errors import UsageError
+from mltcp_tools.host.closing import Closing
 from mltcp_tools.native.constants import share
 
 SHAPES = ("linear", "quadratic", "concave", "reciprocal", "falling", "falling-quadratic")
@@ -24,13 +24,14 @@ MECHANISMS = ("increase", "decrease", "yield")
 NAMES = ("mltcp", "mltcp_reno", "mltcp_cubic")
 """Congestion controls that every backend offers; `mltcp` is the recommended one."""
 
-BPF_NAMES = (*NAMES, "mltcp_int")
-"""Those of the eBPF backend; mltcp_int needs kernel 6.0, and is loaded where it is asked for."""
-
 MODULE_NAMES = (*NAMES, "mltcp_dctcp")
 """Those of the kernel module, all of which it registers where the kernel has their bases."""
 
-ALL_NAMES = (*MODULE_NAMES, "mltcp_int")
+BPF_NAMES = (*MODULE_NAMES, "mltcp_int")
+"""Those of the eBPF backend, which loads all but NAMES only where they are asked for: mltcp_dctcp
+needs a kernel with dctcp, mltcp_int kernel 6.0."""
+
+ALL_NAMES = BPF_NAMES
 """Congestion controls that some backend offers."""
 
 BASES = {
@@ -75,10 +76,12 @@ class JobParams:
         2402.09589).
     shape: one of SHAPES.
     mechanisms: which of MECHANISMS act; None = the congestion control's own choice: all three
-        for mltcp, the increase alone for mltcp_reno and mltcp_cubic (the published algorithm).
+        for mltcp and mltcp_dctcp, the increase alone for mltcp_reno and mltcp_cubic (the published
+        algorithm).
         None of them: the flow is the base itself, and learned of nevertheless.
     keep_min, keep_max: with `decrease`, the share of the window kept after a loss at ratio 0
-        and at ratio 1, each 0..0.875.
+        and at ratio 1, each 0..0.875. mltcp_dctcp cuts its window after marks by 1 - that share
+        times twice what DCTCP would cut.
     yield_min, yield_max: with `yield`, the queueing delay above which the flow shrinks its
         window, as a share of a full queue's, at ratio 0 and at ratio 1, each 0..1.
     """
@@ -156,6 +159,7 @@ class Flow:
     first. confidence: in these, 0..1; they are used where the job doesn't say and the flow is sure.
     srtt_us: microseconds. retransmits: segments, in the present iteration.
     queue_us: queueing delay of the last RTT sample; full_queue_us: the one found at losses.
+    fine_stamps: both are the way ahead's alone, by the peer's time stamps; else the round trip's.
     active: False while the flow behaves as its base.
     """
 
@@ -185,6 +189,7 @@ class Flow:
     acks: int
     losses: int
     yields: int
+    fine_stamps: bool
 
 
 @dataclass(frozen=True)
@@ -232,7 +237,7 @@ class Status:
     build: str = ""
 
 
-class IterationStream(ABC):
+class IterationStream(Closing):
     """Iterations as they finish. A context manager; only events after it was opened arrive.
 
     One thread may open it and another poll it.
@@ -244,16 +249,6 @@ class IterationStream(ABC):
     @abstractmethod
     def poll(self, timeout_s: float) -> list[IterationEvent]:
         """Wait up to timeout_s seconds for the first event, and return all there are."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Stop listening. Closing twice is fine."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class Backend(ABC):

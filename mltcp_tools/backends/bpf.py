@@ -19,6 +19,7 @@ from pathlib import Path
 
 from mltcp_tools.backends import checks, records, struct_ops
 from mltcp_tools.backends.base import (
+    BASES,
     BPF_NAMES,
     NAMES,
     Backend,
@@ -108,6 +109,11 @@ class BpfBackend(Backend):
                     raise BusyError(
                         f"The name {name} is taken by another congestion control, which keeps it "
                         "until it is unloaded (a kernel module: mltcp unload --backend kmod)."
+                    )
+                if not facts.has_congestion_control(base := BASES.get(name, "reno")):
+                    raise HostError(
+                        f"This kernel has no {base}, which {name} is built on; boot one built with"
+                        f" CONFIG_TCP_CONG_{base.upper()}, or do without {name}."
                     )
             fields = params_fields(defaults or JobParams())
             objects = {name: build.build_object(name) for name in wanted}

@@ -53,8 +53,8 @@ def render(found: Sequence[Cell], given: Sequence[Answer], apart: Sequence[Diffe
             "| --- " * (1 + len(workloads)) + "|",
         ]
         for what in dict.fromkeys(each.what for each in apart):
-            own = [each for each in apart if each.what == what]
-            shown = " | ".join(f"{each.mean:+.3f} ± {each.half:.3f}" for each in own)
+            those = [each for each in apart if each.what == what]
+            shown = " | ".join(f"{each.mean:+.3f} ± {each.half:.3f}" for each in those)
             lines.append(f"| {what} | {shown} |")
     return "\n".join(lines) + "\n"
 

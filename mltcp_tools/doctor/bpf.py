@@ -6,6 +6,7 @@ import os
 import re
 
 from mltcp_tools.doctor.host import Host
+from mltcp_tools.doctor.kmod import bases
 from mltcp_tools.doctor.privileges import capabilities
 from mltcp_tools.doctor.report import Check, install, needed
 from mltcp_tools.host.facts import skips_struct_ops
@@ -31,6 +32,7 @@ def checks(host: Host) -> list[Check]:
         *([_shipped()] if objects_shipped() else [clang(host), _libbpf_headers(host)]),
         libbpf(host),
         _bpftool(host),
+        *bases(host),
     ]
 
 

@@ -16,7 +16,7 @@ def checks(host: Host) -> list[Check]:
         found,
         _headers(host, there),
         _compiler(host, there),
-        *_bases(host),
+        *bases(host),
         _signing(host),
     ]
 
@@ -93,8 +93,8 @@ def _compiler(host: Host, there: bool) -> Check:
     )
 
 
-def _bases(host: Host) -> list[Check]:
-    """The kernel's own algorithms that the module builds on; it does without those not there."""
+def bases(host: Host) -> list[Check]:
+    """The kernel's own algorithms that others build on; a backend does without those not there."""
     available = host.words("/proc/sys/net/ipv4/tcp_available_congestion_control")
     if not available:
         return []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import platform
+import socket
 from pathlib import Path
 
 from mltcp_tools.errors import HostError
@@ -61,6 +63,16 @@ def read_sysctl(key: str) -> str:
 def available_congestion_controls() -> list[str]:
     """Names registered with the kernel now (one may become available by loading its module)."""
     return (_IPV4 / "tcp_available_congestion_control").read_text().split()
+
+
+def has_congestion_control(name: str) -> bool:
+    """Whether the kernel has it; where that is a module, and this process may, it is loaded."""
+    with socket.socket() as probe:
+        try:
+            probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+        except OSError as error:
+            return error.errno != errno.ENOENT
+    return True
 
 
 def default_congestion_control() -> str:

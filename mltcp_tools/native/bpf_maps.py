@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from mltcp_tools.host.closing import Closing
 from mltcp_tools.native.libbpf import BpfError, check, ffi, library
 
 MAP_TYPE_STRUCT_OPS = 26
@@ -17,7 +18,7 @@ STRUCT_OPS_INUSE = 1
 """enum bpf_struct_ops_state: registered with the kernel (include/linux/bpf.h)."""
 
 
-class BpfMap:
+class BpfMap(Closing):
     """A map by file descriptor, with keys and values as bytes."""
 
     def __init__(self, fd: int) -> None:
@@ -96,12 +97,6 @@ class BpfMap:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
-
-    def __enter__(self) -> BpfMap:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def struct_ops_maps() -> Iterator[BpfMap]:

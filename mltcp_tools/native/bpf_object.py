@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from mltcp_tools.host.closing import Closing
 from mltcp_tools.native.bpf_maps import BpfMap
 from mltcp_tools.native.libbpf import BpfError, check, ffi, library
 
@@ -15,7 +16,7 @@ CGROUP_SOCK_OPS = 3
 """enum bpf_attach_type."""
 
 
-class BpfObject:
+class BpfObject(Closing):
     """A loaded object file. A context manager: leaving it closes our handles, not the kernel's
     registrations and pins."""
 
@@ -123,9 +124,3 @@ class BpfObject:
         if self._object:
             library().call.bpf_object__close(self._object)
             self._object = None
-
-    def __enter__(self) -> BpfObject:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

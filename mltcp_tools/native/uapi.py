@@ -107,6 +107,7 @@ class FlowAttribute(IntEnum):
     ACKS = 25
     LOSSES = 26
     YIELDS = 27
+    FINE_STAMPS = 28
 
 
 class IterationAttribute(IntEnum):

@@ -23,7 +23,7 @@ from mltcp_tools.experiments.tasks import Task, parameters_of, tasks_of
 from mltcp_tools.experiments.treatments import WEIGHTS, Feedback, Sincronia
 from mltcp_tools.native.uapi import from_fixed
 from mltcp_tools.runs.recorder import LinkCounters
-from mltcp_tools.simulator.inputs import STAMPS_S, Link, PacketJob, Priorities
+from mltcp_tools.simulator.inputs import Link, PacketJob, Priorities
 from mltcp_tools.simulator.library import Result, Stop, Structs, simulate
 from mltcp_tools.simulator.modelled import SLOW_START_AFTER_IDLE, with_mechanisms
 from mltcp_tools.simulator.programs import HOPS, program_of
@@ -45,15 +45,13 @@ class Settings:
 
     trace_ms: milliseconds between TCP samples in the first repetition, 0 for none. mtu: bytes of a
     packet without Ethernet's own. join_s: seconds within which receivers join segments (GRO), 0 for
-    none. rtt_s: round trip of an empty link without delay, seconds. stamps_s: seconds that the
-    receivers' time stamps count, 0 without.
+    none. rtt_s: round trip of an empty link without delay, seconds.
     """
 
     trace_ms: int = 0
     mtu: int = 1500
     join_s: float = 0.0
     rtt_s: float = BASE_RTT_S
-    stamps_s: float = STAMPS_S
 
 
 @dataclass
@@ -92,7 +90,7 @@ def simulate_arm(
             slow_start_after_idle=experiment.sysctls.get(SLOW_START_AFTER_IDLE, "1") != "0",
             mss=settings.mtu - MSS_BELOW_MTU,
             join=settings.join_s,
-            stamps=settings.stamps_s,
+            fine_stamps=arm.fine_stamps,
             priorities=_priorities(arm),
             stop=stop,
         )

@@ -13,9 +13,6 @@ MSS = 1448
 WINDOW = 4096
 """Segments in flight at most: about what the kernel's default buffers of 6 MB hold."""
 
-STAMPS_S = 1e-3
-"""What time stamps count in Linux, seconds, unless a route says otherwise (kernel 6.7 on)."""
-
 SKEW_PPM = 100
 """By how much clocks of hosts differ at most from the true one, in 10^-6: ordinary quartz."""
 

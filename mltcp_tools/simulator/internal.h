@@ -52,7 +52,7 @@ struct event {
 		said; /* what the worst link told the segment, see mltcp_hop_pass(); ACK: returned */
 	uint32_t owner; /* number of the job (BURST, SAMPLE, COMPUTED), link (SENT), else flow */
 	uint32_t marks; /* ACK: marked segments among those that it is the first to acknowledge */
-	uint32_t stamp; /* ACK: of the receiver's clock, 0: none */
+	uint32_t stamp; /* ACK: of the receiver's clock, microseconds, wraps; 0: none, or coarse */
 	uint64_t seq; /* of a segment; ACK: the first that is still missing; COMPUTED: the task */
 	uint64_t news[2]; /* ACK: segments that came behind a missing one, as SACK blocks say */
 };

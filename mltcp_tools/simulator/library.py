@@ -20,7 +20,6 @@ from mltcp_tools.simulator.inputs import (
     MSS,
     ONE_QUEUE,
     SKEW_PPM,
-    STAMPS_S,
     WINDOW,
     Link,
     PacketJob,
@@ -76,7 +75,7 @@ def simulate(
     slow_start_after_idle: bool = True,
     mss: int = MSS,
     join: float = 0.0,
-    stamps: float = STAMPS_S,
+    fine_stamps: bool = False,
     skew: int = SKEW_PPM,
     priorities: Priorities = ONE_QUEUE,
     stop: Stop | None = None,
@@ -85,9 +84,9 @@ def simulate(
 
     seed: of random losses and of the hosts' jitter, below 2^64. trace: seconds between samples of
     sending flows, 0 for none. mss: payload of a full segment, bytes. join: seconds within which
-    receivers join segments, so that one ACK serves them all (GRO), 0 for none. stamps: seconds that
-    receivers' time stamps count, 0 without; skew: how much too fast or too slow their clocks go at
-    most, in 10^-6. Other threads run meanwhile. Raises Stopped when `stop` is set, and HostError
+    receivers join segments, so that one ACK serves them all (GRO), 0 for none. fine_stamps:
+    receivers' time stamps count microseconds; skew: how much too fast or too slow their clocks go
+    at most, in 10^-6. Other threads run meanwhile. Raises Stopped when `stop` is set, and HostError
     without a C compiler.
     """
     links = [links] if isinstance(links, Link) else links
@@ -189,7 +188,7 @@ def simulate(
                 "slow_start_after_idle": slow_start_after_idle,
                 "mss": mss,
                 "window": _window(links, jobs, mss),
-                "stamp_ns": nanoseconds(stamps),
+                "fine_stamps": fine_stamps,
                 "skew": skew,
                 "join_ns": nanoseconds(join),
                 "levels": priorities.levels,

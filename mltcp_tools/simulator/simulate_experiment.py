@@ -34,7 +34,6 @@ def simulate_experiment(
         mtu=settings.mtu,
         join_s=settings.join_s,
         rtt_s=settings.rtt_s,
-        stamps_s=settings.stamps_s,
     )
     outcome = "interrupted"
     try:

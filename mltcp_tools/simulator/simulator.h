@@ -119,10 +119,10 @@ struct sim_options {
 	uint32_t mss; /* payload of a full segment, bytes */
 	uint32_t window; /* segments in flight at most, a power of two: what the buffers hold */
 	/*
-	 * What the receivers' time stamps count, 0: there are none. Each of their clocks has begun at
-	 * some other time, and goes too fast or too slow by skew at most, in 10^-6.
+	 * 1: the receivers' time stamps count microseconds, of use to the algorithm. Each of their
+	 * clocks has begun at some other time, and goes too fast or too slow by skew at most, in 10^-6.
 	 */
-	uint64_t stamp_ns;
+	uint8_t fine_stamps;
 	uint32_t skew;
 	uint64_t join_ns; /* receivers join segments that come within so long (GRO), 0: none */
 	uint32_t levels; /* of priority, each with a queue of its own at a link; 0: one for all */

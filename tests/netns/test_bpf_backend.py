@@ -22,7 +22,7 @@ from netns.connections import (
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import NAMES, Backend, JobParams
 from mltcp_tools.backends.pins import PIN_ROOT
-from mltcp_tools.errors import BusyError, HostError, UsageError
+from mltcp_tools.errors import BusyError, HostError
 from mltcp_tools.host import facts
 from mltcp_tools.native.bpf_maps import BpfMap, struct_ops_maps
 from mltcp_tools.native.bpf_object import BpfObject
@@ -45,8 +45,27 @@ def test_load_only_what_is_named_then_the_rest(backend: Backend) -> None:
     assert backend.load(["mltcp_reno"]).loaded == ("mltcp_reno",)
     assert backend.load(["mltcp"]).loaded == ("mltcp", "mltcp_reno")
     assert backend.load().loaded == NAMES
-    with pytest.raises(UsageError, match="no mltcp_dctcp \\(another backend has it\\)"):
-        backend.load(["mltcp_dctcp"])
+
+
+def test_a_base_that_the_kernel_lacks_is_named_and_nothing_changes(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As dctcp is lacking here, or made to be."""
+    there = facts.has_congestion_control
+    monkeypatch.setattr(
+        facts, "has_congestion_control", lambda name: name != "dctcp" and there(name)
+    )
+    for loaded in ((), ("mltcp",)):
+        if loaded:
+            backend.load(loaded)
+        with pytest.raises(HostError, match=r"no dctcp.*CONFIG_TCP_CONG_DCTCP"):
+            backend.load(["mltcp_reno", "mltcp_dctcp"])
+        assert backend.status().loaded == loaded
+
+
+def test_what_congestion_controls_the_kernel_has() -> None:
+    assert facts.has_congestion_control("reno")
+    assert not facts.has_congestion_control("no_such_thing")
 
 
 def test_force_unloads_at_once_and_leaves_the_flow_running(backend: Backend) -> None:

@@ -9,12 +9,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from support.waiting import wait_for
 
 from mltcp_tools.backends.base import Flow, Job, JobParams
 from mltcp_tools.backends.struct_ops import ZERO, unregister
@@ -200,20 +201,13 @@ def sent_by_level(network: Network) -> list[int]:
     return [found[f"1:{FIRST_CLASS + level & 0xFFFF:x}"] for level in range(LEVELS)]
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def burst(sock: socket.socket, maps: Maps, job: int) -> None:
     """Send one burst, and wait until the program has seen all of it."""
     seen = maps.burst(job)
     number = seen.number if seen is not None else 0
     sock.sendall(bytes(BURST))
-    wait_for(lambda: (now := maps.burst(job)) is not None and now.number > number)
-    wait_for(lambda: (now := maps.burst(job)) is not None and now.sent >= BURST)
+    wait_for(lambda: (now := maps.burst(job)) is not None and now.number > number, "its start")
+    wait_for(lambda: (now := maps.burst(job)) is not None and now.sent >= BURST, "its end")
 
 
 @pytest.mark.bpf
@@ -224,7 +218,7 @@ def test_packets_take_the_class_of_their_jobs_level() -> None:
         maps.live()
         before = sent_by_level(network)
         sock.sendall(bytes(1000))
-        wait_for(lambda: sent_by_level(network)[3] > before[3])
+        wait_for(lambda: sent_by_level(network)[3] > before[3], "packets of its level")
         assert sent_by_level(network)[:3] == before[:3]
 
 
@@ -236,7 +230,7 @@ def test_without_a_controller_all_are_alike() -> None:
         command = [sys.executable, "-m", "mltcp_tools.cli.main", "prioritise", str(folder)]
         controller = subprocess.Popen([*command, "--with-parent"])
         try:
-            wait_for(lambda: maps.level(1) == 0)
+            wait_for(lambda: maps.level(1) == 0, "the first level")
             burst(sock, maps, 1)
             assert sent_by_level(network)[0] > BURST / 2
         finally:
@@ -246,7 +240,7 @@ def test_without_a_controller_all_are_alike() -> None:
         assert maps.level(1) == 0  # nobody has put it back; it is out of date
         before = sent_by_level(network)
         burst(sock, maps, 1)
-        wait_for(lambda: sent_by_level(network)[-1] > before[-1] + BURST)
+        wait_for(lambda: sent_by_level(network)[-1] > before[-1] + BURST, "the burst")
         assert sent_by_level(network)[0] == before[0]
 
 
@@ -258,12 +252,12 @@ def test_the_controller_puts_the_burst_with_less_left_first() -> None:
         maps.set_job(2, small, [])
         controller = Controller(maps, "none", LEVELS)
         sock.sendall(bytes(1000))
-        wait_for(lambda: maps.burst(1) is not None)
+        wait_for(lambda: maps.burst(1) is not None, "the first burst")
         assert controller.update() == {1: 0, 2: 1}
         # The same socket now sends for the other job.
         maps.set_job(2, small, [socket_cookie(sock.fileno())])
         sock.sendall(bytes(1000))
-        wait_for(lambda: maps.burst(2) is not None)
+        wait_for(lambda: maps.burst(2) is not None, "the second burst")
         assert controller.update() == {2: 0, 1: 1}
         assert (maps.level(1), maps.level(2)) == (1, 0)
 
@@ -289,18 +283,24 @@ def test_live_jobs_send_with_their_priorities_and_alike_without_the_controller()
             Maps(folder) as maps,
         ):
             live.follow([job], [a_flow(socket_cookie(sock.fileno()))])
-            wait_for(lambda: maps.level(1) == 0)
+            wait_for(lambda: maps.level(1) == 0, "the first level")
             before = sent_by_level(network)
             burst(sock, maps, 1)
-            wait_for(lambda: sent_by_level(network)[0] > before[0] + BURST / 2)
+            wait_for(
+                lambda: sent_by_level(network)[0] > before[0] + BURST / 2,
+                "its packets",
+            )
             assert live.alive
             live.controller.kill()
-            wait_for(lambda: not live.alive)
+            wait_for(lambda: not live.alive, "the controller ends")
             # The levels are out of date half a second later, and packets say so.
             time.sleep(1.0)
             before = sent_by_level(network)
             burst(sock, maps, 1)
-            wait_for(lambda: sent_by_level(network)[-1] > before[-1] + BURST)
+            wait_for(
+                lambda: sent_by_level(network)[-1] > before[-1] + BURST,
+                "the burst",
+            )
             assert sent_by_level(network)[0] == before[0]
         with inside(network.senders[0]):
             shown = ["tc", "filter", "show", "dev", "to-router", "egress"]

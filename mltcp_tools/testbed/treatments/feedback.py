@@ -7,6 +7,7 @@ import struct
 
 from mltcp_tools.backends.pins import PIN_ROOT
 from mltcp_tools.experiments.arms import Arm
+from mltcp_tools.experiments.links import Link
 from mltcp_tools.experiments.treatments import Feedback
 from mltcp_tools.host import cgroups
 from mltcp_tools.host.clsact import add_egress
@@ -15,7 +16,7 @@ from mltcp_tools.native.bpf_object import CGROUP_SOCK_OPS, BpfObject
 from mltcp_tools.native.objects import build_object
 from mltcp_tools.native.rate import pack_params
 from mltcp_tools.testbed.namespaces import PREFIX, inside
-from mltcp_tools.testbed.qdiscs import BOTTLENECK
+from mltcp_tools.testbed.qdiscs import BOTTLENECK, burst_bytes
 from mltcp_tools.testbed.treatments.base import Context, Network, Session, Treatment
 
 _ELEMENT = struct.Struct("=I")
@@ -58,14 +59,19 @@ class FeedbackSession(Session):
         if self._settings.source == "host":
             return
         for namespace, link in network.bottlenecks():
-            ns_per_kib = round(1024 * 8e9 / link.rate)
-            initial = {".rodata.link": struct.pack("=Q", ns_per_kib)}
+            initial = {".rodata.link": _hop_link(link)}
             hop = self._stack.enter_context(BpfObject(build_object("hop"), PIN_ROOT, initial))
             with inside(namespace):
                 add_egress(BOTTLENECK, hop.program_fd("hop"), "mltcp_hop")
         programs = self._stack.enter_context(BpfObject(build_object("feedback"), PIN_ROOT))
         cgroup = self._stack.enter_context(cgroups.joined(f"{PREFIX}{self._context.run_id()}"))
         programs.attach_to_cgroup("feedback", cgroup, CGROUP_SOCK_OPS)
+
+
+def _hop_link(link: Link) -> bytes:
+    """What the program at the hop is told of the link: struct mltcp_hop_link."""
+    sizes = (1024, link.queue, burst_bytes(link))
+    return struct.pack("=QQQ", *(round(size * 8e9 / link.rate) for size in sizes))
 
 
 def _set_params(value: bytes) -> None:

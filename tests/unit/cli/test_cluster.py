@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.mistakes import refused
 
 from mltcp_tools.cli.main import main
 
@@ -45,10 +46,7 @@ def test_bad_input_gets_one_sentence_and_2(
 ) -> None:
     file = tmp_path / "w.yaml"
     file.write_text("cluster: {servers: 4}\n" if "--trace" in options else WORKLOAD)
-    assert main(["cluster", "run", str(file), *options]) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1
+    assert said in refused(capsys, "cluster", "run", str(file), *options)
 
 
 def test_a_run_folder_has_jobs_plots_and_a_report(tmp_path: Path) -> None:

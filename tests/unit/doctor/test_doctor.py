@@ -115,6 +115,8 @@ def find(diagnosis, purpose, name):
             "missing",
             "libbpf-dev",
         ),
+        ("bpf", "base dctcp", {}, "ok", ""),
+        ("bpf", "base dctcp", {MODULES: None}, "warning", "CONFIG_TCP_CONG_DCTCP"),
         ("testbed", "qdisc netem", {}, "ok", ""),
         ("testbed", "qdisc red", {}, "unknown", ""),
         ("testbed", "bbr", {}, "ok", ""),

@@ -86,6 +86,11 @@ def lose(flow: Any, cwnd: int, base: int, srtt_us: int = 10**6) -> int:
     return int(lib.mltcp_on_loss(flow, cwnd, base, srtt_us, 0))
 
 
+def mark(flow: Any, cwnd: int, base: int, srtt_us: int = 10**6) -> int:
+    """The slow-start threshold after a mark, of a base that cuts by the share of marks."""
+    return int(lib.mltcp_on_mark(flow, cwnd, base, srtt_us, 0))
+
+
 def avoid(flow: Any, cwnd: int, ssthresh: int, srtt_us: int = 1000) -> tuple[bool, int, int]:
     """What comes before the window's increase: whether it yields, window and threshold."""
     window, threshold = ffi.new("uint32_t *", cwnd), ffi.new("uint32_t *", ssthresh)
@@ -297,6 +302,48 @@ def test_a_loss_never_leaves_less_than_the_smallest_window(cwnd: int, keep: int)
     flow = make_flow()
     flow.keep = keep
     assert lose(flow, cwnd, 77) >= min(lib.MLTCP_CWND_MIN, 77)
+
+
+def test_the_cut_after_marks_is_the_bases_scaled_by_the_ratio() -> None:
+    """As much of DCTCP's as a loss takes of the half that Reno gives up."""
+    params = make_params(keep_min=ONE // 4, keep_max=3 * ONE // 4)
+    cuts = []
+    for sent in (0, 500_000, 1_000_000):
+        flow = make_flow()
+        ack(flow, params, 0, sent)
+        cuts.append(1000 - mark(flow, 1000, 900))
+        assert 2000 - lose(flow, 2000, 1000) == 10 * cuts[-1]
+    assert cuts == [150, 100, 50]
+
+
+@given(st.integers(2, 10**6), st.integers(2, 10**6), st.integers(0, lib.MLTCP_KEEP_MAX))
+def test_no_mark_makes_a_window_larger_or_less_than_the_smallest(
+    cwnd: int, base: int, keep: int
+) -> None:
+    flow = make_flow()
+    flow.keep = keep
+    assert lib.MLTCP_CWND_MIN <= mark(flow, cwnd, base) <= cwnd
+
+
+@given(st.integers(1, 10**6), st.integers(0, 1024))
+def test_without_the_mechanism_the_cut_after_marks_is_the_bases(cwnd: int, alpha: int) -> None:
+    base = max(cwnd - cwnd * alpha // 2048, lib.MLTCP_CWND_MIN)
+    for mechanisms in (ALL & ~DECREASE, ALL):
+        flow, params = make_flow(), make_params(keep_min=ONE // 2, keep_max=ONE // 2)
+        ack(flow, params, 0, 500_000, mechanisms=mechanisms)
+        assert mark(flow, cwnd, base) == base
+
+
+def test_a_mark_is_final_and_tells_the_queue_as_a_loss_does() -> None:
+    flow = behind_and_ahead(sent=0, rtt_us=1100)
+    flow.last_ns = 5 * MS
+    assert avoid(flow, 100, 100)[1] == 50
+    losses, flow.delay.full_us = flow.losses, 0
+    left = mark(flow, 50, 45)
+    assert flow.losses == losses + 1
+    assert flow.delay.full_us == 1000
+    flow.delay.queue_us = 0
+    assert avoid(flow, 50, left) == (False, 50, left)
 
 
 def behind_and_ahead(sent: int, rtt_us: int) -> Any:

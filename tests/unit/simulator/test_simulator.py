@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -244,8 +245,8 @@ def test_both_ways_at_once_take_what_one_way_takes() -> None:
 def test_where_no_ack_waits_fine_time_stamps_change_nothing() -> None:
     """Receivers' clocks run 0.01 % too fast or too slow, and that is no queue either."""
     without, fine = (
-        np.asarray(times(simulate(LINK, jobs(mltcp=params()), seed=1, stamps=stamps)))
-        for stamps in (0, 1e-6)
+        np.asarray(times(simulate(LINK, jobs(mltcp=params()), seed=1, fine_stamps=stamps)))
+        for stamps in (False, True)
     )
     assert fine == pytest.approx(without, rel=0.01)  # but for the rounding of microseconds
 
@@ -258,14 +259,13 @@ def test_with_fine_time_stamps_jobs_that_send_both_ways_yield_and_are_faster() -
         for n in range(2)
     ]  # fmt: skip
     mean = {
-        stamps: np.mean([
+        fine: np.mean([
             (of_job["end_ns"] - of_job["start_ns"]).mean()
-            for of_job in simulate(links, pair, seed=1, stamps=stamps).bursts
+            for of_job in simulate(links, pair, seed=1, fine_stamps=fine).bursts
         ])
-        for stamps in (0, 1e-3, 1e-6)
+        for fine in (False, True)
     }  # fmt: skip
-    assert mean[1e-3] == mean[0]  # too coarse to tell
-    assert mean[1e-6] < 0.9 * mean[0]
+    assert mean[True] < 0.9 * mean[False]
 
 
 def test_with_chunks_each_end_waits_for_the_other() -> None:
@@ -302,6 +302,52 @@ def test_dctcp_keeps_the_link_full_with_marks_at_a_seventh_of_its_path() -> None
         ends[base] = float(burst["end_ns"][0] - burst["start_ns"][0]) * 1e-9
     line = 60_000_000 / MSS * WIRE * 8 / link.rate
     assert ends["dctcp"] < 1.08 * line < ends["reno"]
+
+
+DCTCPS = {"base": "dctcp", "params": None}, {"base": "dctcp", "params": params()}
+"""dctcp, and mltcp_dctcp."""
+
+
+def periodic(start: float, **fields: Any) -> PacketJob:
+    """A job that needs 0.21 s of a link of 50 Mbit/s, and computes as long, more or less."""
+    compute = [0.2 + 0.01 * (number * 7 % 5) for number in range(140)]
+    return PacketJob(start, compute, [[1_250_000]] * 140, **fields)
+
+
+def test_jobs_of_mltcp_dctcp_take_turns_where_dctcp_shares() -> None:
+    """Four jobs that need all of the link together: the last of them is done so much earlier."""
+    link = Link(50e6, 24_000, 2e-3, marks=(6_000, 18_000))
+    ends = []
+    for fields in DCTCPS:
+        each = [
+            replace(periodic(0.1 * n, **fields), compute=[0.68] * 60, bytes=[[1_250_000]] * 60)
+            for n in range(4)
+        ]
+        result = simulate(link, each, seed=1)
+        ends.append(max(float(bursts["end_ns"][-1]) for bursts in result.bursts) * 1e-9)
+        assert result.counters["marked"] > 1000
+    assert ends[1] < 0.9 * ends[0]
+
+
+@pytest.mark.parametrize(
+    ("link", "bulk", "least"),
+    [
+        (Link(50e6, 60_000, 2e-3, marks=(15_000, 45_000)), "dctcp", 0.4),
+        (Link(50e6, 24_000, 2e-3, marks=(6_000, 18_000)), "dctcp", 0.35),
+        # Reno halves its window for marks that dctcp lives with; next to dctcp it has as little.
+        (Link(50e6, 60_000, 2e-3, marks=(15_000, 45_000)), "reno", 0.2),
+        (Link(50e6, 30_000, 2e-3), "reno", 0.4),
+    ],
+)
+def test_next_to_jobs_of_mltcp_dctcp_nobody_starves(link: Link, bulk: str, least: float) -> None:
+    """The share of the link that a bulk flow gets next to two jobs; an equal one is a third."""
+    neighbour = PacketJob(0.0, [0.01], [[60_000_000]], base=bulk)
+    jobs = [periodic(0.1 * number, **DCTCPS[1]) for number in range(2)]
+    (ended, *others) = (
+        of_job["end_ns"] for of_job in simulate(link, [neighbour, *jobs], seed=1).bursts
+    )
+    assert all(ended[0] < each[-1] for each in others)  # it was never alone
+    assert 60e6 * 8 / (ended[0] * 1e-9) / link.rate > least
 
 
 def test_receivers_that_join_segments_send_fewer_acks() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from netns.following import mark  # noqa: F401
 from vm.bridge import GUEST, InGuest, OnHost, suites
 from vm.hostile import Client, module_loaded
 

@@ -1,0 +1,114 @@
+"""mltcp_dctcp on both backends, with what only a guest's kernel has: dctcp, and RED that marks."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from netns.backends_here import LEARNT_GAP_S, fresh
+from netns.connections import connection, send_burst
+from vm.loading import allow, choose, chosen, pair
+
+from mltcp_tools.backends.base import Backend, Job, JobParams
+from mltcp_tools.experiments.links import Link
+from mltcp_tools.host import facts
+from mltcp_tools.testbed.namespaces import inside, write_sysctl
+from mltcp_tools.testbed.network import Network
+
+BASE = Path("/sys/module/tcp_dctcp")
+DEFAULT = "net.ipv4.tcp_congestion_control"
+LINK = Link(20_000_000, 100_000, 0.005, "red", ecn=True)  # a debug kernel can fill that
+BURST = 400_000
+NAME = "mltcp_dctcp"
+
+
+@pytest.fixture(params=[pytest.param("bpf", marks=pytest.mark.bpf), "kmod"])
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    with fresh(request.param) as found:
+        found.load()
+        found.load([NAME])
+        yield found
+
+
+@pytest.fixture
+def network(backend: Backend) -> Iterator[Network]:
+    """A bottleneck that marks, and a receiver of dctcp's kind, which answers its SYN as it asks."""
+    allow(NAME)
+    with Network(f"e{os.getpid()}", LINK, {}, 1) as found:
+        with inside(found.receiver):
+            write_sysctl(DEFAULT, NAME)
+        yield found
+
+
+def test_it_is_loaded_where_it_is_asked_for_and_stays_restricted(backend: Backend) -> None:
+    assert NAME in backend.status().loaded
+    assert NAME not in facts.read_sysctl("net.ipv4.tcp_allowed_congestion_control").split()
+
+
+def test_it_is_marked_where_the_link_marks(network: Network) -> None:
+    with connection(network, NAME) as sender:
+        send_burst(sender, 3_000_000)
+        assert chosen(sender) == NAME
+        counters = network.counters()
+    assert counters.marks > 20
+    assert counters.marks > counters.drops
+
+
+def test_marks_tell_what_a_full_queue_is_before_any_loss(
+    backend: Backend, network: Network
+) -> None:
+    """A flow knows its iteration, and of the queue what marks say; so it holds back, and yields."""
+    backend.set_job(Job(1, "one", JobParams(total_bytes=BURST, gap_s=LEARNT_GAP_S)))
+    with connection(network, NAME) as sender:
+        backend.tag(sender.fileno(), 1)
+        for _ in range(4):
+            send_burst(sender, BURST)
+            time.sleep(4 * LEARNT_GAP_S)
+        (flow,) = backend.flows()
+        counters = network.counters()
+    assert (flow.congestion_control, flow.job_id, flow.iteration) == (NAME, 1, 4)
+    assert flow.losses > 0
+    assert counters.drops == 0
+    # RED marks some from a quarter of the queue on, and all from three quarters on.
+    assert 0.2 < flow.full_queue_us * 1e-6 / (LINK.queue * 8 / LINK.rate) < 0.9
+
+
+def test_a_connection_without_ecn_has_reno_below(backend: Backend) -> None:
+    """What dctcp does for itself there would leave the kernel's count of users wrong."""
+    write_sysctl("net.ipv4.tcp_ecn", "0")
+    try:
+        for _ in range(20):
+            with pair(NAME) as (sender, peer):
+                assert chosen(sender) == {"kmod": NAME, "bpf": "mltcp"}[backend.name]
+                sender.sendall(b"x" * 1000)
+                assert peer.recv(1000, socket.MSG_WAITALL) == b"x" * 1000
+                choose(sender, "reno")
+                choose(sender, NAME)
+                sender.sendall(b"x" * 1000)
+                assert peer.recv(1000, socket.MSG_WAITALL) == b"x" * 1000
+    finally:
+        write_sysctl("net.ipv4.tcp_ecn", "2")
+
+
+def test_nothing_holds_the_base_afterwards(backend: Backend) -> None:
+    for ecn in ("1", "0"):
+        write_sysctl("net.ipv4.tcp_ecn", ecn)
+        with pair(NAME) as (sender, peer):
+            sender.sendall(b"x" * 1000)
+            assert peer.recv(1000, socket.MSG_WAITALL) == b"x" * 1000
+    write_sysctl("net.ipv4.tcp_ecn", "2")
+    deadline = time.monotonic() + 60
+    while backend.flows() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert backend.unload() == 0
+    while users() and time.monotonic() < deadline:
+        time.sleep(0.1)  # programs are freed a little later
+    assert users() == 0
+
+
+def users() -> int:
+    return int((BASE / "refcnt").read_text())
