@@ -27,6 +27,10 @@ The file is YAML (`reading.load_experiment` reads and validates it):
     seed: 1
     alone: {iterations: 20}
 
+In arms with priorities, a job with `compress: {to: 25%, cost: 1ms}` sends only that share of a
+burst that is ready while another job's is under way; compressing takes that long (without `cost`,
+as long as at 44.5 GB/s).
+
 Required are `name`, `jobs` (with `bytes` and `compute`) and `arms` (with `cc`). A `count` above 1
 names the jobs `job-1`, `job-2`, … `start` is a time or `random`: drawn anew in every repetition,
 within one iteration of the job alone. A job may have its own number of `iterations`, so that jobs
@@ -268,6 +272,10 @@ def _job_document(job: ExperimentJob) -> dict[str, Any]:
     document["rate"] = None if job.rate is None else f"{job.rate}bit"
     if job.pattern is None:
         del document["pieces"]
+    if job.compress is not None:
+        cost = job.compress.cost
+        document["compress"] = {"to": job.compress.to}
+        document["compress"] |= {} if cost is None else {"cost": exact_seconds(cost)}
     return _present(document)
 
 

@@ -166,6 +166,10 @@ class RingReader:
         if not self._ring:
             raise BpfError(ffi.errno, f"reading {ring.name}", library().take_log())
 
+    def fileno(self) -> int:
+        """Readable when there are samples."""
+        return int(library().call.ring_buffer__epoll_fd(self._ring))
+
     def poll(self, timeout_s: float) -> list[bytes]:
         """Wait for the first sample at most timeout_s seconds; return all there are."""
         result = library().call.ring_buffer__poll(self._ring, round(timeout_s * 1000))

@@ -68,6 +68,7 @@ int bpf_map_get_fd_by_id(uint32_t id);
 int bpf_obj_get_info_by_fd(int fd, void *info, uint32_t *length);
 void *ring_buffer__new(int fd, int (*sample)(void *context, void *data, size_t size),
                        void *context, const void *opts);
+int ring_buffer__epoll_fd(const void *ring);
 int ring_buffer__poll(void *ring, int timeout_ms);
 void ring_buffer__free(void *ring);
 int vsnprintf(char *to, size_t size, const char *format, void *arguments);

@@ -142,10 +142,13 @@ def _job(experiment: Experiment, arm: Arm, repetition: int, task: Task) -> Packe
     computes = list(compute_times(spec))
     program = program_of(experiment, repetition, task)
     bursts = range(len(computes) * spec.bursts) if program is None else ()
+    shares = [spec.shares(burst + 1) for burst in bursts]
     return PacketJob(
         start=spec.start_delay_s,
         compute=computes,
-        bytes=[spec.shares(burst + 1) for burst in bursts],
+        bytes=shares,
+        compressed=[spec.compress.sizes(each) for each in shares] if spec.compress else None,
+        compress=[spec.compress.seconds(each) for each in shares] if spec.compress else (),
         bursts=spec.bursts,
         params=params,
         rate=feedback.fields() if feedback is not None else None,
@@ -200,7 +203,7 @@ def _iterations(spec: JobSpec, bursts: Structs, start: float) -> list[Iteration]
                 burst=burst + 1,
                 start=start + float(times["start_ns"]) * 1e-9,
                 end=start + float(times["end_ns"]) * 1e-9,
-                bytes=sum(spec.shares(first + burst + 1)),
+                bytes=int(times["bytes"]),
                 late_s=0.0,
                 first_end=start + float(times["first_end_ns"]) * 1e-9,
             )

@@ -80,7 +80,9 @@ class PacketJob:
     numbers of the links that segments and ACKs cross, in order; where none is named back, ACKs
     don't wait. both: as many bytes come back at the same time, by flows numbered behind the others;
     with `chunk`, each end sends so many bytes only when as many have come. program: what its ranks
-    do, in place of `bytes`, `ahead` and `back`; an iteration is then one burst.
+    do, in place of `bytes`, `ahead` and `back`; an iteration is then one burst. compressed: where
+    there are priorities, what each flow sends of a burst that isn't first. compress: the seconds
+    that this takes, of each burst.
     """
 
     start: float
@@ -95,6 +97,8 @@ class PacketJob:
     both: bool = False
     chunk: int = 0
     program: Program | None = None
+    compressed: Sequence[Sequence[int]] | None = None
+    compress: Sequence[float] = ()
 
     @property
     def flows(self) -> int:

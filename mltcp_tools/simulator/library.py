@@ -154,6 +154,10 @@ def simulate(
                 "start_ns": nanoseconds(job.start),
                 "compute_ns": array([nanoseconds(each) for each in job.compute]),
                 "bytes": array([size for burst in job.bytes for size in burst]),
+                "compressed": array([size for burst in job.compressed for size in burst])
+                if job.compressed is not None
+                else ffi.NULL,
+                "compress_ns": array([nanoseconds(each) for each in job.compress]),
                 "params": job.params or {},
                 "follows": job.rate is not None,
                 "rate": job.rate or {},

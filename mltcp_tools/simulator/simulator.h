@@ -105,6 +105,8 @@ struct sim_job {
 	const uint64_t *compute_ns; /* of each iteration, shared equally by its bursts */
 	const uint64_t
 		*bytes; /* of each burst and in it of each flow, 0: it idles; not with tasks */
+	const uint64_t *compressed; /* likewise, of bursts that aren't first; NULL: none are */
+	const uint64_t *compress_ns; /* what that takes, of each burst */
 	uint32_t ranks, task_count; /* of each iteration */
 	const struct sim_task *tasks; /* NULL: none */
 	const struct sim_path *paths; /* of each flow, with tasks */
@@ -136,6 +138,7 @@ struct sim_burst {
 	uint64_t start_ns;
 	uint64_t first_end_ns; /* when the first of its flows was done */
 	uint64_t end_ns; /* when the last one was */
+	uint64_t bytes; /* that its flows sent, one way; not with tasks */
 };
 
 /* A flow at one instant of a burst. */

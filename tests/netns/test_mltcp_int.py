@@ -16,7 +16,7 @@ from netns.connections import connection_here
 from netns.test_base_replay import compile_here
 
 from mltcp_tools.backends.struct_ops import unregister
-from mltcp_tools.native.libbpf import BpfObject
+from mltcp_tools.native.bpf_object import BpfObject
 from mltcp_tools.native.objects import build_object
 from mltcp_tools.testbed.backend import socket_cookie
 

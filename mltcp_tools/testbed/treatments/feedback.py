@@ -15,7 +15,7 @@ from mltcp_tools.native.bpf_maps import BpfMap
 from mltcp_tools.native.bpf_object import CGROUP_SOCK_OPS, BpfObject
 from mltcp_tools.native.objects import build_object
 from mltcp_tools.native.rate import pack_params
-from mltcp_tools.testbed.namespaces import PREFIX, inside
+from mltcp_tools.testbed.namespaces import PREFIX, inside, interfaces
 from mltcp_tools.testbed.qdiscs import BOTTLENECK, burst_bytes
 from mltcp_tools.testbed.treatments.base import Context, Network, Session, Treatment
 
@@ -59,13 +59,27 @@ class FeedbackSession(Session):
         if self._settings.source == "host":
             return
         for namespace, link in network.bottlenecks():
-            initial = {".rodata.link": _hop_link(link)}
-            hop = self._stack.enter_context(BpfObject(build_object("hop"), PIN_ROOT, initial))
             with inside(namespace):
-                add_egress(BOTTLENECK, hop.program_fd("hop"), "mltcp_hop")
+                self._add_hop(BOTTLENECK, _hop_link(link))
+        if uplink := self._settings.uplink:
+            for namespace in network.senders:
+                with inside(namespace):
+                    for interface in interfaces():
+                        self._add_hop(interface, _uplink(uplink))
         programs = self._stack.enter_context(BpfObject(build_object("feedback"), PIN_ROOT))
         cgroup = self._stack.enter_context(cgroups.joined(f"{PREFIX}{self._context.run_id()}"))
         programs.attach_to_cgroup("feedback", cgroup, CGROUP_SOCK_OPS)
+
+    def _add_hop(self, interface: str, link: bytes) -> None:
+        """Have a link say how busy it is; link: struct mltcp_hop_link."""
+        initial = {".rodata.link": link}
+        hop = self._stack.enter_context(BpfObject(build_object("hop"), PIN_ROOT, initial))
+        add_egress(interface, hop.program_fd("hop"), "mltcp_hop")
+
+
+def _uplink(rate: int) -> bytes:
+    """A host's uplink of which the rate alone is known, bit/s."""
+    return struct.pack("=QQQ", round(1024 * 8e9 / rate), 0, 0)
 
 
 def _hop_link(link: Link) -> bytes:

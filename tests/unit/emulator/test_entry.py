@@ -195,6 +195,7 @@ def test_command_line_reaches_the_job(port: int, capsys: pytest.CaptureFixture[s
         "active": 2,
         "chunk": 1000,
         "rate_bps": None,
+        "compress": None,
         "host": "127.0.0.1",
         "port": port,
         "timeout_s": 4.0,

@@ -14,7 +14,7 @@ from mltcp_tools.emulator.job import compute_times
 from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.arms import ALONE
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.jobs import ExperimentJob, Straggler
+from mltcp_tools.experiments.jobs import Compress, ExperimentJob, Straggler
 from mltcp_tools.experiments.links import Link
 from mltcp_tools.experiments.neighbours import Neighbour
 from mltcp_tools.experiments.reading import (
@@ -37,7 +37,7 @@ link: {rate: 200mbit, queue: 30kB, delay: 2ms, aqm: red, ecn: true}
 sysctls: {net.ipv4.tcp_slow_start_after_idle: 1}
 jobs:
   - {name: job, count: 2, bytes: 2.5MB, compute: 340ms, jitter: 5%, flows: 2, bursts: 5,
-     start: random, direction: both, straggler: {every: 20, factor: 2}}
+     start: random, direction: both, straggler: {every: 20, factor: 2}, compress: {cost: 2ms}}
   - {name: other, bytes: 64KiB, compute: 100ms, start: 10ms, iterations: 300, rate: 10mbit}
 neighbours:
   - {name: bulk, cc: bbr, count: 2}
@@ -71,7 +71,17 @@ def test_every_field_is_read() -> None:
     assert experiment.link == Link(200_000_000, 30_000, 0.002, "red", True)
     assert experiment.sysctls == {"net.ipv4.tcp_slow_start_after_idle": "1"}
     assert first == ExperimentJob(
-        "job-1", 2_500_000, 0.34, 0.05, 2, 5, None, "both", Straggler(20, 2.0), None
+        "job-1",
+        2_500_000,
+        0.34,
+        0.05,
+        2,
+        5,
+        None,
+        "both",
+        Straggler(20, 2.0),
+        None,
+        compress=Compress(0.25, 0.002),
     )
     assert second == dataclasses.replace(first, name="job-2")
     assert (other.bytes, other.start, other.iterations) == (65536, 0.01, 300)
@@ -208,6 +218,8 @@ def test_shipped_experiments_are_those_of_the_results(
         "f.yaml:7: jobs[1].direction: 'up' is not one of send",
     ),
     ("factor: 2", "factor: big", "f.yaml:7: jobs[1].straggler.factor: 'big' is not a number."),
+    ("{cost: 2ms", "{to: 100%", "f.yaml:7: jobs[1].compress.to: '100%' is outside 0.001 to"),
+    ("cost: 2ms", "cost: 2", "f.yaml:7: jobs[1].compress.cost: 2 is not a time"),
     ("every: 20, ", "", "f.yaml:7: jobs[1].straggler.every: missing"),
     ("name: other", "name: job-2", "f.yaml:8: jobs[2].name: another one is called 'job-2'"),
     ("cc: bbr, ", "", "f.yaml:10: neighbours[1].cc: missing"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
+from pathlib import Path
 
 import pytest
 from support.simulated import mean_ms
 
+from mltcp_tools.analysis import load_run, make_report
 from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.reading import parse_experiment
 from mltcp_tools.experiments.treatments import WEIGHTS
@@ -16,6 +19,7 @@ from mltcp_tools.simulator.arms import simulate_arm
 from mltcp_tools.simulator.inputs import Link, PacketJob, Priorities
 from mltcp_tools.simulator.library import simulate
 from mltcp_tools.simulator.modelled import modelled
+from mltcp_tools.simulator.simulate_experiment import simulate_experiment
 
 EXPERIMENT = """\
 name: four
@@ -63,6 +67,40 @@ def test_priorities_give_the_link_to_one_burst_at_a_time(weight: str) -> None:
     text = EXPERIMENT.replace("weight: none", f"weight: {weight}")
     experiment, _ = modelled(parse_experiment(text, "four.yaml"))
     assert mean_ms(experiment, "each", 1) < 0.85 * mean_ms(experiment, "reno", 1)
+
+
+COMPRESSED = EXPERIMENT.replace("start: random}", "start: random, compress: {to: 25%, cost: 1ms}}")
+
+
+def test_a_burst_that_isnt_first_is_sent_smaller() -> None:
+    """Only where there are priorities; and an arm may then be faster than the bound."""
+    experiment, _ = modelled(parse_experiment(COMPRESSED, "compressed.yaml"))
+    plain, _ = modelled(parse_experiment(EXPERIMENT, "four.yaml"))
+    assert mean_ms(experiment, "reno", 1) == mean_ms(plain, "reno", 1)
+    assert mean_ms(experiment, "each", 1) < mean_ms(plain, "each", 1)
+    documents = [done for _, done in simulate_arm(experiment, experiment.arm("each"), 1).documents]
+    sent = [each["bytes"] for done in documents for each in done["iterations"]]
+    assert set(sent) == {2_500_000, 625_000}
+
+
+def test_who_compresses_may_be_faster_than_the_bound(tmp_path: Path) -> None:
+    experiment, _ = modelled(parse_experiment(COMPRESSED, "compressed.yaml"))
+    simulate_experiment(experiment.override(arms=["reno", "each"]), tmp_path)
+    assert "The evaluation failed" not in json.dumps(make_report(load_run(tmp_path)).result)
+
+
+def test_compressing_takes_its_time() -> None:
+    """Two bursts begin at once, the second one then waits for its cost before it is sent."""
+    sizes = [2_000_000, 2_000_000]
+    jobs = [
+        PacketJob(0.0, [0.01], [[size]], compressed=[[size // 4]], compress=[0.5]) for size in sizes
+    ]
+    link = Link(200e6, 100_000, 1e-4)
+    first, second = simulate(link, jobs, seed=1, priorities=Priorities(levels=8)).bursts
+    assert [int(each["bytes"][0]) for each in (first, second)] == [2_000_000, 500_000]
+    assert second["end_ns"][0] - second["start_ns"][0] > 500_000_000
+    alike = simulate(link, jobs, seed=1).bursts
+    assert [int(each["bytes"][0]) for each in alike] == sizes
 
 
 @pytest.mark.parametrize("weight", range(3))

@@ -39,6 +39,17 @@ def test_settings_are_what_the_file_says() -> None:
     assert small().arm("alone").treatments == ()
 
 
+def test_an_uplink_may_be_said() -> None:
+    said = small(TEXT.replace("source: host", "source: network, uplink: 10gbit"))
+    settings = said.arm("treated").treatment(Feedback)
+    assert settings is not None
+    assert settings.uplink == 10_000_000_000
+    assert small(said.to_yaml()) == said
+    assert "uplink" not in small().to_yaml()
+    with pytest.raises(UsageError, match=r"host.*doesn't hear"):
+        small(TEXT.replace("source: host", "source: host, uplink: 10gbit"))
+
+
 def test_fields_of_the_kernels_struct() -> None:
     fields = Feedback("host", 1e-3, 0.5, 3000).fields()
     assert fields == {"target_us": 1000, "low": 1 << 15, "add_bytes": 3000, "host": 1}
