@@ -120,7 +120,7 @@ static __always_inline void count(__u32 job, enum counter which, __u64 more)
 		*counter += more;
 }
 
-/* Whether a frame is one of ours at all, from its first HEADERS_BYTES. */
+/* Whether a frame can be one of ours at all, by its first HEADERS_BYTES. */
 static __always_inline int is_ours(const struct agg_frame *frame)
 {
 	__u16 port = bpf_ntohs(frame->destination_port);
@@ -139,7 +139,7 @@ static __always_inline int is_from(const struct agg_frame *frame, const struct a
 	       frame->destination_port == peer->local_port;
 }
 
-/* What is known of a frame that may be taken. */
+/* A frame that may be taken. */
 struct origin {
 	struct agg_job *job;
 	struct agg_parent *parent; /* it came from the aggregator above; else NULL */
@@ -221,7 +221,7 @@ static __always_inline int is_sound(const struct scratch *s, const struct origin
 
 #define MAX_BYTES (AGG_VALUES_MAX * 4)
 
-/* Of the values of a packet, in one register, so that the verifier sees what bounds it. */
+/* Bytes of a packet's values, in one register, so that the verifier sees their bound. */
 static __always_inline __u64 value_bytes(const struct scratch *s)
 {
 	__u64 bytes = s->packet.header.count * 4;

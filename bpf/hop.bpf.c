@@ -27,8 +27,8 @@
 
 char _license[] SEC("license") = "GPL";
 
-/* Nanoseconds that the link takes for 1024 bytes. Set when loading. */
-const volatile __u64 ns_per_kib SEC(".rodata.link") = 0;
+/* What the link is like. Set when loading. */
+const volatile struct mltcp_hop_link hop_link SEC(".rodata.link") = {};
 
 struct locked_hop {
 	struct bpf_spin_lock lock;
@@ -107,15 +107,20 @@ static __always_inline void stamp(struct __sk_buff *skb, __u32 value)
 SEC("tc")
 int hop(struct __sk_buff *skb)
 {
+	const struct mltcp_hop_link link = {
+		.ns_per_kib = hop_link.ns_per_kib,
+		.queue_ns = hop_link.queue_ns,
+		.bucket_ns = hop_link.bucket_ns,
+	};
+	__u64 now = bpf_ktime_get_ns();
 	struct locked_hop *locked;
 	__u32 zero = 0, value;
-	__u64 now = bpf_ktime_get_ns(), link = ns_per_kib;
 
 	locked = bpf_map_lookup_elem(&hops, &zero);
 	if (!locked)
 		return TC_ACT_UNSPEC;
 	bpf_spin_lock(&locked->lock);
-	value = mltcp_hop_pass(&locked->hop, now, skb->len, link);
+	value = mltcp_hop_pass(&locked->hop, &link, now, skb->len);
 	bpf_spin_unlock(&locked->lock);
 	stamp(skb, value);
 	return TC_ACT_UNSPEC; /* others there see the packet, too */

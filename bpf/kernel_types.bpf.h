@@ -90,6 +90,10 @@ struct minmax {
 	struct minmax_sample s[3];
 };
 
+struct tcp_options_received {
+	__u32 rcv_tsval; /* the peer's time stamp in the packet that is looked at */
+};
+
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	__u32 snd_cwnd;
@@ -109,6 +113,8 @@ struct tcp_sock {
 	__u64 bytes_received;
 	__u64 bytes_acked;
 	struct minmax rtt_min; /* microseconds */
+	struct tcp_options_received rx_opt;
+	__u8 tcp_usec_ts : 1; /* own time stamps count microseconds; since 6.7 */
 };
 
 struct ack_sample {

@@ -20,6 +20,7 @@
 
 #include "mltcp_maps.bpf.h"
 #include "../kmod/mltcp_core.h"
+#include "../kmod/mltcp_event.h"
 
 /*
  * Parameters of flows without a job. Alone in its section, so that the loader can replace it
@@ -75,15 +76,7 @@ static __always_inline void mltcp_bpf_report(struct sock *sk, const struct mltcp
 		return;
 	}
 	event->cookie = common->skc_cookie.counter;
-	event->first_ack_ns = flow->start_ns;
-	event->last_ack_ns = flow->last_ns;
-	event->bytes = mltcp_sent(flow);
-	event->job = flow->job;
-	event->iteration = flow->iteration;
-	event->retransmits = flow->retransmits - flow->start_retransmits;
-	event->srtt_us = flow->srtt_us;
-	event->cwnd = flow->cwnd;
-	event->ratio = flow->ratio;
+	mltcp_describe_iteration(event, flow);
 	copy_address(event->local_addr, common->skc_family, common->skc_rcv_saddr,
 		     &common->skc_v6_rcv_saddr);
 	copy_address(event->remote_addr, common->skc_family, common->skc_daddr,
@@ -204,6 +197,12 @@ static __always_inline void mltcp_bpf_params(struct sock *sk, struct mltcp_flow 
 	mltcp_reset(flow, id, flow->acked_bytes, flow->retransmits);
 }
 
+/* Do this end's time stamps count microseconds? Before kernel 6.7 none did. */
+static __always_inline __u8 mltcp_bpf_is_fine(struct tcp_sock *tp)
+{
+	return bpf_core_field_exists(tp->tcp_usec_ts) && BPF_CORE_READ_BITFIELD(tp, tcp_usec_ts);
+}
+
 /* Every ACK that acknowledges data, in every state of the connection. */
 static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sample *sample)
 {
@@ -227,8 +226,7 @@ static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sa
 	rtt.bytes = acked_bytes - flow->acked_bytes;
 	rtt.outstanding = tp->packets_out;
 	rtt.retransmitted = tp->total_retrans;
-	/* No stamp: real receivers' milliseconds mislead, flows yield too little. */
-	rtt.stamp = rtt.since_us = 0;
+	rtt.stamp = mltcp_bpf_is_fine(tp) ? tp->rx_opt.rcv_tsval : 0;
 	mltcp_delay_rtt(&flow->delay, &rtt);
 	if (!mltcp_was_idle(flow) && !mltcp_on_ack(flow, now, acked_bytes))
 		return;

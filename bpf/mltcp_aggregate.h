@@ -50,10 +50,10 @@ struct agg_header {
 	__u16 worker; /* rank within the job */
 	__u64 key; /* the job's, from who admitted it */
 	__u32 job; /* index at the aggregator */
-	__u32 generation; /* of that index; a former job's packets are told by it */
+	__u32 generation; /* of that index; tells packets of a former job */
 	__u32 round; /* of the slot, modulo 2^32 */
 	__u32 operation; /* number of the collective, modulo 2^32 */
-	__u32 chunk; /* of the tensor, that the values are; AGG_END: none */
+	__u32 chunk; /* of the tensor that the values are of; AGG_END: none */
 	__u32 next; /* chunk that follows in this slot; AGG_END: none */
 	__u16 slot; /* within the job */
 	__u16 count; /* of values, a multiple of 4 */
@@ -251,7 +251,7 @@ static inline __attribute__((always_inline)) void agg_merge(struct agg_entry *en
 	entry->count = packet->header.count;
 }
 
-/* The whole of a round is in: on to everyone, or up. */
+/* All packets of a round are in: send the sum on to everyone, or up. */
 static inline __attribute__((always_inline)) enum agg_action
 agg_complete(const struct agg_job *job, struct agg_entry *entry, struct agg_packet *packet)
 {
@@ -264,7 +264,7 @@ agg_complete(const struct agg_job *job, struct agg_entry *entry, struct agg_pack
 	return AGG_UP;
 }
 
-/* A worker's packet of a round whose entry it is, and which had its packet before. */
+/* A worker has sent its packet of the entry's round again. */
 static inline __attribute__((always_inline)) enum agg_action
 agg_repeated(const struct agg_job *job, struct agg_entry *entry, struct agg_packet *packet)
 {
@@ -275,7 +275,7 @@ agg_repeated(const struct agg_job *job, struct agg_entry *entry, struct agg_pack
 		return AGG_REPLY;
 	}
 	if (!missing) {
-		/* The aggregator above may have lost it, or its answer was lost. */
+		/* The aggregator above may have lost the sum, or its answer was lost. */
 		agg_answer(entry, packet, AGG_DATA);
 		return AGG_UP;
 	}
@@ -339,7 +339,7 @@ agg_take_total(const struct agg_job *job, struct agg_entry *entry, struct agg_pa
 	if (header->round != entry->round || entry->seen != job->everyone || entry->final)
 		return AGG_STALE;
 	if (header->type != AGG_RESULT && header->type != AGG_AGAIN)
-		return AGG_DROP; /* what is missing there the workers will ask for again */
+		return AGG_DROP; /* the workers will ask again for what is missing there */
 	if (header->operation != entry->operation || header->chunk != entry->chunk ||
 	    header->flags != entry->flags || (entry->count && header->count != entry->count))
 		return AGG_REFUSE;

@@ -24,7 +24,6 @@ extern void cubictcp_cwnd_event_tx_start(struct sock *sk) __ksym;
 extern void cubictcp_cwnd_event(struct sock *sk, enum tcp_ca_event event) __ksym;
 #endif
 extern void cubictcp_acked(struct sock *sk, const struct ack_sample *sample) __ksym;
-extern __u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
 
 SEC("struct_ops")
 void BPF_PROG(init, struct sock *sk)
@@ -58,24 +57,6 @@ void BPF_PROG(set_state, struct sock *sk, __u8 new_state)
 	cubictcp_state(sk, new_state);
 }
 
-/* 7.1 (commit d1e59a469737) gave the one event that CUBIC looks at an operation of its own. */
-#ifdef HAVE_CWND_EVENT_TX_START
-SEC("struct_ops")
-void BPF_PROG(cwnd_event_tx_start, struct sock *sk)
-{
-	cubictcp_cwnd_event_tx_start(sk);
-	mltcp_bpf_send(sk);
-}
-#else
-SEC("struct_ops")
-void BPF_PROG(cwnd_event, struct sock *sk, enum tcp_ca_event event)
-{
-	cubictcp_cwnd_event(sk, event);
-	if (event == CA_EVENT_TX_START)
-		mltcp_bpf_send(sk);
-}
-#endif
-
 SEC("struct_ops")
 void BPF_PROG(pkts_acked, struct sock *sk, const struct ack_sample *sample)
 {
@@ -83,26 +64,14 @@ void BPF_PROG(pkts_acked, struct sock *sk, const struct ack_sample *sample)
 	mltcp_bpf_acked(sk, sample);
 }
 
-SEC("struct_ops")
-__u32 BPF_PROG(undo_cwnd, struct sock *sk)
-{
-	return tcp_reno_undo_cwnd(sk);
-}
+#define MLTCP_BASE_TX_START(sk) cubictcp_cwnd_event_tx_start(sk)
+#define MLTCP_BASE_EVENT(sk, event) cubictcp_cwnd_event(sk, event)
+#include "callbacks.bpf.h"
 
 SEC(".struct_ops")
 struct tcp_congestion_ops mltcp_cubic = {
-	.init = (void *)init,
-	.release = (void *)release,
-	.ssthresh = (void *)ssthresh,
-	.cong_avoid = (void *)cong_avoid,
+	MLTCP_COMMON_OPS,
+	MLTCP_WINDOW_OPS(),
 	.set_state = (void *)set_state,
-#ifdef HAVE_CWND_EVENT_TX_START
-	.cwnd_event_tx_start = (void *)cwnd_event_tx_start,
-#else
-	.cwnd_event = (void *)cwnd_event,
-#endif
-	.pkts_acked = (void *)pkts_acked,
-	.undo_cwnd = (void *)undo_cwnd,
-	.flags = TCP_CONG_NON_RESTRICTED,
 	.name = "mltcp_cubic",
 };

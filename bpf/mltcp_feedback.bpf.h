@@ -39,7 +39,7 @@ struct mltcp_rate_flow {
 	__u64 asked_ns; /* when the latest packet with the option was sent */
 	__u32 path_key, job_key; /* 0: not known yet */
 	__u32 job; /* that job_key is of */
-	__u32 pad;
+	__u32 paces; /* 1: the connection is paced because we want it, nobody did before */
 };
 
 struct {

@@ -29,7 +29,6 @@ char _license[] SEC("license") = "GPL";
 
 extern __u32 tcp_reno_ssthresh(struct sock *sk) __ksym;
 extern void tcp_reno_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
-extern __u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
 
 /* What applies where user space has said nothing. */
 static const struct mltcp_rate_params standard = {
@@ -50,20 +49,32 @@ static __always_inline struct mltcp_rate_params rate_params(void)
 SEC("struct_ops")
 void BPF_PROG(init, struct sock *sk)
 {
+	struct mltcp_rate_flow *rate;
+
 	mltcp_bpf_init(sk);
-	bpf_sk_storage_get(&mltcp_rates, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	rate = bpf_sk_storage_get(&mltcp_rates, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	/* Where the qdisc paces it says so itself. */
-	if (sk->sk_pacing_status == SK_PACING_NONE)
-		sk->sk_pacing_status = SK_PACING_NEEDED;
+	if (!rate || sk->sk_pacing_status != SK_PACING_NONE)
+		return;
+	sk->sk_pacing_status = SK_PACING_NEEDED;
+	rate->paces = 1;
+}
+
+/* The application has asked for a limit since (SO_MAX_PACING_RATE), which pacing keeps. */
+static __always_inline int is_limited(const struct sock *sk)
+{
+	return sk->sk_max_pacing_rate != ~0UL;
 }
 
 SEC("struct_ops")
 void BPF_PROG(release, struct sock *sk)
 {
+	const struct mltcp_rate_flow *rate = bpf_sk_storage_get(&mltcp_rates, sk, 0, 0);
+
+	if (rate && rate->paces && sk->sk_pacing_status == SK_PACING_NEEDED && !is_limited(sk))
+		sk->sk_pacing_status = SK_PACING_NONE;
 	mltcp_bpf_release(sk);
 	bpf_sk_storage_delete(&mltcp_rates, sk);
-	if (sk->sk_pacing_status == SK_PACING_NEEDED)
-		sk->sk_pacing_status = SK_PACING_NONE;
 }
 
 SEC("struct_ops")
@@ -146,21 +157,6 @@ void BPF_PROG(cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 		tcp_reno_cong_avoid(sk, ack, acked);
 }
 
-#ifdef HAVE_CWND_EVENT_TX_START
-SEC("struct_ops")
-void BPF_PROG(cwnd_event_tx_start, struct sock *sk)
-{
-	mltcp_bpf_send(sk);
-}
-#else
-SEC("struct_ops")
-void BPF_PROG(cwnd_event, struct sock *sk, enum tcp_ca_event event)
-{
-	if (event == CA_EVENT_TX_START)
-		mltcp_bpf_send(sk);
-}
-#endif
-
 SEC("struct_ops")
 void BPF_PROG(pkts_acked, struct sock *sk, const struct ack_sample *sample)
 {
@@ -196,7 +192,8 @@ SEC("struct_ops")
 __u32 BPF_PROG(min_tso_segs, struct sock *sk)
 {
 	struct mltcp_rate_flow *rate = bpf_sk_storage_get(&mltcp_rates, sk, 0, 0);
-	__u64 pace = rate ? mltcp_rate_pacing(&rate->rate) : 0;
+	__u32 mss = tcp_sk(sk)->mss_cache ? tcp_sk(sk)->mss_cache : 1;
+	__u64 pace = rate ? mltcp_rate_pacing(&rate->rate, mss) : 0;
 
 	if (!pace)
 		return TSO_SEGS_MIN;
@@ -204,26 +201,12 @@ __u32 BPF_PROG(min_tso_segs, struct sock *sk)
 	return 1;
 }
 
-SEC("struct_ops")
-__u32 BPF_PROG(undo_cwnd, struct sock *sk)
-{
-	return tcp_reno_undo_cwnd(sk);
-}
+#include "callbacks.bpf.h"
 
 SEC(".struct_ops")
 struct tcp_congestion_ops mltcp_int = {
-	.init = (void *)init,
-	.release = (void *)release,
-	.ssthresh = (void *)ssthresh,
-	.cong_avoid = (void *)cong_avoid,
-#ifdef HAVE_CWND_EVENT_TX_START
-	.cwnd_event_tx_start = (void *)cwnd_event_tx_start,
-#else
-	.cwnd_event = (void *)cwnd_event,
-#endif
-	.pkts_acked = (void *)pkts_acked,
+	MLTCP_COMMON_OPS,
+	MLTCP_WINDOW_OPS(),
 	.min_tso_segs = (void *)min_tso_segs,
-	.undo_cwnd = (void *)undo_cwnd,
-	.flags = TCP_CONG_NON_RESTRICTED,
 	.name = "mltcp_int",
 };

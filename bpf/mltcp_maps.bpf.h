@@ -13,10 +13,10 @@
 /* More jobs than a host has processes to run them is a mistake. */
 #define MLTCP_JOBS_MAX 4096
 
-/* Paths that a host keeps in mind: 8 KiB. */
+/* How many paths a host remembers: 8 KiB. */
 #define MLTCP_PATHS_BITS 10
 
-/* Of the name of a build. */
+/* Bytes of a build's name. */
 #define MLTCP_BUILD_BYTES 32
 
 /* About 10,000 iterations that nobody has read yet; a power of two of pages. */

@@ -3,15 +3,15 @@
  * Calls of NCCL's exported functions, with the arguments that decide how much is sent.
  *
  * Compiled by bcc at run time. Arguments are in registers as the C calling convention of the
- * architecture says (nccl.h has the prototypes); what is beyond the sixth is on the stack on x86-64.
+ * architecture says (nccl.h has the prototypes); on x86-64 those beyond the sixth are on the stack.
  */
 #include "registers.bcc.h"
 
 #ifdef __aarch64__
-/* The 128 bytes of a ncclUniqueId are passed as a pointer, and use up an argument register. */
+/* The 128 bytes of a ncclUniqueId are passed as a pointer, which takes an argument register. */
 #define INIT_RANK(ctx) ((ctx)->x[3])
 #else
-/* ... and on the stack here, where they don't. */
+/* Here they are on the stack, and take none. */
 #define INIT_RANK(ctx) ARGUMENT_3(ctx)
 #endif
 
@@ -51,8 +51,8 @@ BPF_ARRAY(lost, u64, 1);
 
 /*
  * A communicator in the making, by thread. Its handle is there when the function has returned, and
- * is read at the thread's next call: a probe on the return would take a system call of the process's
- * own on some kernels, which a seccomp filter may punish with its end.
+ * is read at the thread's next call: on some kernels a probe on the return would make the process
+ * do a system call, for which a seccomp filter may end it.
  */
 struct making {
 	u64 handles; /* address of the first handle */

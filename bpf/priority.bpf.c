@@ -3,12 +3,12 @@
  * Priorities of jobs on real queues, at the egress (clsact) of interfaces. `mark`, on a sender's
  * host, counts what a job sends, says when its bursts begin and end, and writes the job's level
  * into the packets. `classify`, in front of a queue with classes of HTB, picks the class of it.
- * IPv4 alone, as the testbed's networks are.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
 #include <linux/tcp.h>
 #include <bpf/bpf_endian.h>
@@ -18,6 +18,10 @@
 #define JOBS_MAX 4096
 #define SOCKETS_MAX 65536
 #define ECN_MASK 3
+
+/* IPv6's traffic class, of the first 16 bits of a packet. */
+#define TRAFFIC_CLASS_SHIFT 4
+#define TRAFFIC_CLASS (0xff << TRAFFIC_CLASS_SHIFT)
 
 char _license[] SEC("license") = "GPL";
 
@@ -99,33 +103,77 @@ static __always_inline __u32 level_of(__u32 job, __u64 now)
 	return *level;
 }
 
+/* What the programs look at in a packet. */
+struct packet {
+	__u32 tcp_at; /* where its TCP header is */
+	__u8 version; /* of IP: 4 or 6 */
+	__u8 tos; /* IPv4's type of service or IPv6's traffic class: DSCP and ECN */
+};
+
+/* The IP header of a packet; 0 where it has none. */
+static __always_inline int find_ip(struct __sk_buff *skb, struct packet *found, __u8 *carries)
+{
+	struct ipv6hdr six;
+	struct iphdr four;
+
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &four, sizeof(four)))
+			return 0;
+		found->version = 4;
+		found->tos = four.tos;
+		found->tcp_at = ETH_HLEN + four.ihl * 4;
+		*carries = four.protocol;
+		return 1;
+	}
+	if (skb->protocol != bpf_htons(ETH_P_IPV6) ||
+	    bpf_skb_load_bytes(skb, ETH_HLEN, &six, sizeof(six)))
+		return 0;
+	found->version = 6;
+	found->tos = six.priority << 4 | six.flow_lbl[0] >> 4;
+	found->tcp_at = ETH_HLEN + sizeof(six); /* extension headers aren't looked through */
+	*carries = six.nexthdr;
+	return 1;
+}
+
+static __always_inline void write_tos(struct __sk_buff *skb, const struct packet *found, __u8 tos)
+{
+	__be16 old = bpf_htons(found->tos), new = bpf_htons(tos), first;
+
+	if (found->version == 4) {
+		bpf_l3_csum_replace(skb, ETH_HLEN + offsetof(struct iphdr, check), old, new,
+				    sizeof(new));
+		bpf_skb_store_bytes(skb, ETH_HLEN + offsetof(struct iphdr, tos), &tos, sizeof(tos),
+				    0);
+		return;
+	}
+	/* IPv6 has no checksum, and that of TCP doesn't cover the traffic class. */
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &first, sizeof(first)))
+		return;
+	first = (first & bpf_htons(~TRAFFIC_CLASS)) | bpf_htons(tos << TRAFFIC_CLASS_SHIFT);
+	bpf_skb_store_bytes(skb, ETH_HLEN, &first, sizeof(first), 0);
+}
+
 SEC("tc")
 int mark(struct __sk_buff *skb)
 {
 	__u64 cookie = bpf_get_socket_cookie(skb), now = bpf_ktime_get_ns();
 	const struct mltcp_priority_job *known;
-	__be16 old, new;
+	struct packet found = {};
 	struct tcphdr tcp;
-	struct iphdr ip;
 	__u32 *job, headers;
-	__u8 tos;
+	__u8 tos, carries;
 
 	job = bpf_map_lookup_elem(&priority_sockets, &cookie);
-	if (!job || bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.version != 4 ||
-	    ip.protocol != IPPROTO_TCP ||
-	    bpf_skb_load_bytes(skb, ETH_HLEN + ip.ihl * 4, &tcp, sizeof(tcp)))
+	if (!job || !find_ip(skb, &found, &carries) || carries != IPPROTO_TCP ||
+	    bpf_skb_load_bytes(skb, found.tcp_at, &tcp, sizeof(tcp)))
 		return TC_ACT_UNSPEC;
 	known = bpf_map_lookup_elem(&priority_jobs, job);
-	headers = ETH_HLEN + ip.ihl * 4 + tcp.doff * 4;
+	headers = found.tcp_at + tcp.doff * 4;
 	if (known && skb->len > headers)
 		count(*job, known, skb->len - headers, now);
-	tos = MLTCP_PRIORITY_DSCP(level_of(*job, now)) << 2 | (ip.tos & ECN_MASK);
-	if (tos == ip.tos)
-		return TC_ACT_UNSPEC;
-	old = bpf_htons(ip.tos);
-	new = bpf_htons(tos);
-	bpf_l3_csum_replace(skb, ETH_HLEN + offsetof(struct iphdr, check), old, new, sizeof(new));
-	bpf_skb_store_bytes(skb, ETH_HLEN + offsetof(struct iphdr, tos), &tos, sizeof(tos), 0);
+	tos = MLTCP_PRIORITY_DSCP(level_of(*job, now)) << 2 | (found.tos & ECN_MASK);
+	if (tos != found.tos)
+		write_tos(skb, &found, tos);
 	return TC_ACT_UNSPEC;
 }
 
@@ -133,11 +181,12 @@ SEC("tc")
 int classify(struct __sk_buff *skb)
 {
 	__u32 level = MLTCP_PRIORITY_LEVELS - 1;
-	struct iphdr ip;
+	struct packet found = {};
+	__u8 carries;
 
-	if (!bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) && ip.version == 4 &&
-	    (ip.tos >> 2 & 3) == 3 && ip.tos >> 4 < MLTCP_PRIORITY_LEVELS)
-		level = ip.tos >> 4;
+	if (find_ip(skb, &found, &carries) && (found.tos >> 2 & 3) == 3 &&
+	    found.tos >> 4 < MLTCP_PRIORITY_LEVELS)
+		level = found.tos >> 4;
 	skb->priority = first_class + level;
 	return TC_ACT_UNSPEC;
 }

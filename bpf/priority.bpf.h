@@ -12,7 +12,8 @@
 #define MLTCP_PRIORITY_ALIVE_NS 500000000ULL
 
 /*
- * Level l is DSCP (l << 2) | 3, of the code points for local use (RFC 2474, pool 2). Whatever has
+ * Level l is DSCP (l << 2) | 3, of the code points for local use (RFC 2474, pool 2), in IPv4's type
+ * of service and IPv6's traffic class. Whatever has
  * none of these is of the last level.
  */
 #define MLTCP_PRIORITY_LEVELS 8

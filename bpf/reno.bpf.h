@@ -10,7 +10,6 @@ char _license[] SEC("license") = "GPL";
 
 extern __u32 tcp_reno_ssthresh(struct sock *sk) __ksym;
 extern void tcp_reno_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
-extern __u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
 
 SEC("struct_ops")
 void BPF_PROG(init, struct sock *sk)
@@ -37,49 +36,17 @@ void BPF_PROG(cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 		tcp_reno_cong_avoid(sk, ack, acked);
 }
 
-/* 7.1 (commit d1e59a469737) gave this one event an operation of its own. */
-#ifdef HAVE_CWND_EVENT_TX_START
-SEC("struct_ops")
-void BPF_PROG(cwnd_event_tx_start, struct sock *sk)
-{
-	mltcp_bpf_send(sk);
-}
-#else
-SEC("struct_ops")
-void BPF_PROG(cwnd_event, struct sock *sk, enum tcp_ca_event event)
-{
-	if (event == CA_EVENT_TX_START)
-		mltcp_bpf_send(sk);
-}
-#endif
-
 SEC("struct_ops")
 void BPF_PROG(pkts_acked, struct sock *sk, const struct ack_sample *sample)
 {
 	mltcp_bpf_acked(sk, sample);
 }
 
-SEC("struct_ops")
-__u32 BPF_PROG(undo_cwnd, struct sock *sk)
-{
-	return tcp_reno_undo_cwnd(sk);
-}
-
-/* What tests that replace ssthresh, cong_avoid or undo_cwnd leave as it is. */
-#ifdef HAVE_CWND_EVENT_TX_START
-#define MLTCP_RENO_TX_START .cwnd_event_tx_start = (void *)cwnd_event_tx_start
-#else
-#define MLTCP_RENO_TX_START .cwnd_event = (void *)cwnd_event
-#endif
-#define MLTCP_RENO_OPS                                                         \
-	.init = (void *)init, .release = (void *)release, MLTCP_RENO_TX_START, \
-	.pkts_acked = (void *)pkts_acked, .flags = TCP_CONG_NON_RESTRICTED
+#include "callbacks.bpf.h"
 
 SEC(".struct_ops")
 struct tcp_congestion_ops MLTCP_OPS = {
-	MLTCP_RENO_OPS,
-	.ssthresh = (void *)ssthresh,
-	.cong_avoid = (void *)cong_avoid,
-	.undo_cwnd = (void *)undo_cwnd,
+	MLTCP_COMMON_OPS,
+	MLTCP_WINDOW_OPS(),
 	.name = MLTCP_NAME,
 };

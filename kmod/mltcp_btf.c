@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * How large a struct is that only the kernel's sources have: from the type information that it
- * shows in /sys/kernel/btf (Documentation/bpf/btf.rst). The kernel has the same parsed, but for no
- * module to ask. What isn't as described there, or isn't there, is unknown.
+ * The size of a struct that only the kernel's sources declare, from the type information in
+ * /sys/kernel/btf (Documentation/bpf/btf.rst). The kernel keeps the same information parsed, but
+ * has no function for modules to ask. The size is unknown where a struct isn't described there, or
+ * not as that document says.
  */
 #include <linux/fs.h>
 #include <linux/vmalloc.h>
@@ -65,7 +66,9 @@ static bool open_btf(const char *name, struct btf_file *file)
 	       (u64)header->hdr_len + header->str_off + header->str_len <= file->size;
 }
 
-/* Where the name lies among the strings, from 0 on in a module's; negative: it doesn't. */
+/*
+ * The offset of the name among the strings, from 0 on in a module's file; negative: there is none.
+ */
 static s64 find_name(const struct btf_file *file, const char *name)
 {
 	const char *strings = file->data + file->header->hdr_len + file->header->str_off;
@@ -74,14 +77,14 @@ static s64 find_name(const struct btf_file *file, const char *name)
 	for (at = 0; at + length <= file->header->str_len; at += strlen(strings + at) + 1) {
 		if (!memcmp(strings + at, name, length))
 			return at;
-		/* What isn't terminated would lead out of the file. */
+		/* A string without an end would lead out of the file. */
 		if (strnlen(strings + at, file->header->str_len - at) == file->header->str_len - at)
 			break;
 	}
 	return -ENOENT;
 }
 
-/* Bytes that follow a type's first three words; negative for a kind unheard of. */
+/* Bytes that follow a type's first three words; negative for an unknown kind. */
 static int extra(const struct btf_type *type)
 {
 	u32 n = BTF_INFO_VLEN(type->info);
@@ -119,7 +122,9 @@ static int extra(const struct btf_type *type)
 	}
 }
 
-/* Of the largest struct of that name: files of the kernel may have one each. 0: there is none. */
+/*
+ * The size of the largest struct of that name, as files of the kernel may have one each; 0: none.
+ */
 static u32 find_size(const struct btf_file *file, u32 name)
 {
 	const void *at = file->data + file->header->hdr_len + file->header->type_off;
@@ -145,7 +150,7 @@ u32 mltcp_btf_size(const char *module, const char *name)
 	u32 size = 0;
 	s64 at;
 
-	/* A module's strings go on where the kernel's end. */
+	/* A module's strings continue where the kernel's end. */
 	if (open_btf("vmlinux", &kernel)) {
 		if (!module) {
 			at = find_name(&kernel, name);

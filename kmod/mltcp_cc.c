@@ -228,7 +228,8 @@ static __always_inline void acked(struct sock *sk, struct mltcp_sock *ms,
 			.bytes = bytes - flow->acked_bytes,
 			.outstanding = tp->packets_out,
 			.retransmitted = tp->total_retrans,
-			/* No stamp: real receivers' milliseconds mislead, flows yield too little. */
+			/* Milliseconds are too long to tell a queue. */
+			.stamp = tcp_is_usec_ts(tp) ? tp->rx_opt.rcv_tsval : 0,
 		};
 
 		mltcp_delay_rtt(&flow->delay, &rtt);

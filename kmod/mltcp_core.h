@@ -157,14 +157,6 @@ static inline void mltcp_reset(struct mltcp_flow *f, __u32 job, __u64 acked_byte
 	*f = fresh;
 }
 
-/* Microseconds since the latest ACK, or up to 1 % more: no division, for every ACK asks. */
-static inline __u32 mltcp_since_us(const struct mltcp_flow *f, __u64 now)
-{
-	__u64 since = now > f->last_ns ? (now - f->last_ns) >> 10 : 0;
-
-	return since < MLTCP_QUEUE_MAX_US ? since + since / 32 + 1 : MLTCP_QUEUE_MAX_US;
-}
-
 /* Bytes acknowledged in the present iteration. */
 static inline __u64 mltcp_sent(const struct mltcp_flow *f)
 {
@@ -254,8 +246,7 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 	if (mltcp_is_clean(f))
 		mltcp_delay_rate(&f->delay, 0, 0);
 	f->start_retransmits = f->retransmits;
-	if (f->delay.crossed)
-		f->delay.crossed--;
+	mltcp_delay_cross(&f->delay, f->flags & MLTCP_TWO_WAY);
 }
 
 /*
@@ -286,7 +277,7 @@ static inline __u32 mltcp_yield_target(struct mltcp_flow *f, const struct mltcp_
 
 	if (!mltcp_yields_now(f) || f->delay.full_us < MLTCP_QUEUE_MIN_US)
 		return 0;
-	if ((f->flags & MLTCP_TWO_WAY || f->delay.crossed) && !mltcp_delay_tells(&f->delay))
+	if (f->flags & MLTCP_TWO_WAY && !f->delay.fine)
 		return 0;
 	if (mltcp_yield_is_over(f, now)) {
 		if (f->resume_ssthresh && mltcp_must_yield(f))

@@ -7,7 +7,8 @@
  *
  *   mltcp_delay_rtt()    the round-trip time of an ACK beyond the path's least: the queue now,
  *                        both ways;
- *   mltcp_delay_back()   the receiver's time stamp in it: how much of that is the way back's;
+ *   mltcp_delay_ahead()  the receiver's time stamp in it, where that counts microseconds: how much
+ *                        of that is the way ahead's;
  *   mltcp_delay_full()   a loss, the one time at which a sender knows the queue to be full;
  *   mltcp_delay_ask()    what other flows of the path have found a full queue to be, and a queue that
  *                        is longer than that.
@@ -28,7 +29,7 @@
  *   stretch ACKs       one ACK for many segments (receive offload) came as late as the last of
  *                      them, which waited for the others;
  *   the way back       ACKs wait behind what comes towards the flow. Only the queue that it sends
- *                      into is its business.
+ *                      into is its business; which of the two it is, fine time stamps tell.
  */
 #ifndef MLTCP_DELAY_H
 #define MLTCP_DELAY_H
@@ -50,7 +51,7 @@
 /* No queue that a training job should fill is longer than this. Microseconds. */
 #define MLTCP_QUEUE_MAX_US 1000000
 
-/* Granularity of the time stamps of packets. Microseconds. */
+/* Granularity of the usual time stamps of packets. Microseconds. */
 #define MLTCP_STAMP_US 1000
 
 /* A receiver acknowledges so many full segments at once (RFC 5681, 4.2). */
@@ -80,21 +81,8 @@
 #define MLTCP_PATH_US ((1U << 24) - 1)
 #define MLTCP_PATH_KEY 0xffffff0000000000ULL
 
-/* The receiver's clock is known to count what it counts once so much of it has passed. */
-#define MLTCP_STAMPS_WITHIN_US 65536
-
-/*
- * With stamps of milliseconds, shorter full queues can't be told from those of the way back: ACKs
- * come in bunches that a millisecond is too long for.
- */
-#define MLTCP_STAMPS_TELL_US (2 * MLTCP_STAMP_US)
-
-/* ACKs are taken to wait if they do so for this share of a full queue, in so many iterations. */
-#define MLTCP_CROSSED_SHARE 4
-#define MLTCP_CROSSED_FOR 2
-
-/* Clocks drift apart by one part in 2^this at most, 122 in a million. */
-#define MLTCP_DRIFT_SHIFT 13
+/* The receiver's clock is known to count microseconds once so many of them have passed. */
+#define MLTCP_FINE_WITHIN_US 65536
 
 /* What an ACK says of the round-trip time. */
 struct mltcp_rtt {
@@ -105,8 +93,7 @@ struct mltcp_rtt {
 	__u64 bytes; /* likewise */
 	__u32 outstanding; /* segments that are left; 0: none */
 	__u32 retransmitted; /* segments, ever, by the connection */
-	__u32 stamp; /* the receiver's when it sent the ACK (RFC 7323: TSval); 0: none */
-	__u32 since_us; /* time since the ACK before it, microseconds */
+	__u32 stamp; /* the receiver's (RFC 7323: TSval), where it may be fine; 0: it isn't, or none */
 };
 
 /* Microseconds of the serialisation of what the ACK covers beyond what ACKs usually cover. */
@@ -126,77 +113,44 @@ static inline __u8 mltcp_delay_fits(__u32 counted_us, __u32 passed_us)
 	return counted_us - (passed_us - passed_us / 16) <= passed_us / 8;
 }
 
-/* Find out what the receiver's stamps count; way_us holds the time of the one that is kept. */
-static inline void mltcp_delay_find_stamps(struct mltcp_delay *d, const struct mltcp_rtt *s)
+/*
+ * Find out whether the receiver's stamps count microseconds. Nobody says so: each end of a connection
+ * chooses by its own route (Linux 6.7: tcp_usec_ts). Until then ahead_us is the time of the stamp
+ * that is kept.
+ */
+static inline void mltcp_delay_find_fine(struct mltcp_delay *d, const struct mltcp_rtt *s,
+					 __u32 queue_us)
 {
-	__u32 counted = s->stamp - d->stamp, passed_us = s->now_us - d->way_us;
+	__u32 passed_us = s->now_us - d->ahead_us;
 
-	if (d->stamp && passed_us < MLTCP_STAMPS_WITHIN_US)
+	if (d->stamp && passed_us < MLTCP_FINE_WITHIN_US)
 		return;
-	if (d->stamp && mltcp_delay_fits(counted, passed_us))
-		d->stamps = MLTCP_STAMPS_US;
-	else if (d->stamp && mltcp_delay_fits(counted * MLTCP_STAMP_US, passed_us))
-		d->stamps = MLTCP_STAMPS_MS;
+	d->fine = d->stamp && mltcp_delay_fits(s->stamp - d->stamp, passed_us);
 	d->stamp = s->stamp;
-	d->way_us = s->now_us;
-	if (d->stamps == MLTCP_STAMPS_US)
-		d->way_us -= s->stamp;
-	else if (d->stamps)
-		d->way_us -= s->stamp * MLTCP_STAMP_US;
-}
-
-/* By how much clocks drift apart from one stamp to the next, of which drift low bits are too few. */
-static inline __u32 mltcp_delay_drift(__u32 from, __u32 to, __u32 drift)
-{
-	__u64 counted = to - from; /* over a wrap, too */
-
-	return (counted + (from & ((1U << drift) - 1))) >> drift;
+	d->ahead_us = d->fine ? s->stamp - (s->now_us - s->rtt_us) - queue_us : s->now_us;
 }
 
 /*
- * The receiver's time stamp in an ACK: how long the way back took beyond the shortest, where the
- * round trip was longer than the path's least by queue_us (as LEDBAT does it for the way ahead:
- * RFC 6817).
+ * The queue of the way ahead, of a round trip that is longer than the path's least by queue_us: from
+ * the sending of the latest segment by our clock to its receipt by the receiver's, beyond the
+ * shortest (LEDBAT: RFC 6817). Where an application reads late, Linux stamps the ACK that it sends
+ * for that with the time at which the segment came, so that wait doesn't count either.
  *
- * Clocks drift apart. That is bounded by the round trip, which is of one clock: a way back is longer
- * than the shortest by no more than the round trip is. Between times the shortest one is let grow.
- *
- * A stamp of milliseconds says when its ACK was sent only at the moment at which it counts on: of
- * the ACKs with the same stamp the first one tells, and that as exactly as ACKs follow on each
- * other. What is longer is a queue, and most likely the millisecond began half way between the two.
- * Any other ACK bounds the queue from both sides, a millisecond apart.
+ * Clocks drift apart, jump, and lie. The round trip is of one clock, and the way ahead is longer than
+ * the shortest by no more than that is: where the stamps say more, the shortest was too short. So a
+ * receiver can make a flow yield less than by round trips, but never more.
  */
-static inline void mltcp_delay_back(struct mltcp_delay *d, const struct mltcp_rtt *s,
-				    __u32 queue_us)
+static inline __u32 mltcp_delay_ahead(struct mltcp_delay *d, const struct mltcp_rtt *s,
+				      __u32 queue_us)
 {
-	__u8 fine = d->stamps == MLTCP_STAMPS_US, same = s->stamp == d->stamp;
-	__u32 unit_us = fine ? 1 : MLTCP_STAMP_US, way_us = s->now_us - s->stamp * unit_us;
-	__u32 drift = fine ? MLTCP_DRIFT_SHIFT : MLTCP_DRIFT_SHIFT - 10;
-	__u32 unsure_us = !same && s->since_us < unit_us ? s->since_us : unit_us, late_us;
+	__u32 ahead_us = s->stamp - (s->now_us - s->rtt_us), late_us = ahead_us - d->ahead_us;
 
-	if (!s->stamp)
-		return; /* none */
-	/* Stamps of microseconds look earlier after 36 minutes, too. */
-	if ((__s32)(s->stamp - d->stamp) < 0 && s->since_us < MLTCP_QUEUE_MAX_US)
-		return; /* overtaken */
-	d->way_us += mltcp_delay_drift(d->stamp, s->stamp, drift);
-	d->stamp = s->stamp;
-	late_us = (__s32)(way_us - d->way_us) < 0 ? 0 : way_us - d->way_us;
-	if (late_us > queue_us + unsure_us)
-		late_us = queue_us + unsure_us;
-	d->way_us = way_us - late_us;
-	if (!same && d->crossed)
-		d->back_us = late_us > unsure_us / 2 ? late_us - unsure_us / 2 : 0;
-	else if (d->back_us > late_us)
-		d->back_us = late_us;
-	else if (late_us > d->back_us + unsure_us + MLTCP_QUEUE_MIN_US)
-		d->back_us = late_us - unsure_us / 2;
-	/* Jitter of hosts isn't traffic the other way. */
-	if (d->back_us < MLTCP_QUEUE_MIN_US || d->back_us < d->full_us / MLTCP_CROSSED_SHARE)
-		return;
-	if (!d->crossed)
-		d->standing_us = d->least_us = d->most_us = d->queue_us;
-	d->crossed = MLTCP_CROSSED_FOR;
+	if ((__s32)late_us < 0)
+		late_us = 0;
+	else if (late_us > queue_us)
+		late_us = queue_us;
+	d->ahead_us = ahead_us - late_us;
+	return late_us;
 }
 
 /* The input of each ACK. */
@@ -204,18 +158,13 @@ static inline void mltcp_delay_rtt(struct mltcp_delay *d, const struct mltcp_rtt
 {
 	__u32 rtt_us = s->rtt_us, sent_us = s->now_us - rtt_us, queue_us;
 
-	if (s->rtt_us <= 0) {
-		if (d->stamps && s->stamp)
-			d->stamp = s->stamp; /* it has counted on */
+	if (s->rtt_us <= 0)
 		return;
-	}
 	queue_us = rtt_us > s->min_us ? rtt_us - s->min_us : 0;
-	if (d->stamps)
-		mltcp_delay_back(d, s, queue_us);
+	if (s->stamp && d->fine)
+		queue_us = mltcp_delay_ahead(d, s, queue_us);
 	else if (s->stamp)
-		mltcp_delay_find_stamps(d, s);
-	if (d->back_us >= MLTCP_QUEUE_MIN_US)
-		queue_us -= d->back_us < queue_us ? d->back_us : queue_us;
+		mltcp_delay_find_fine(d, s, queue_us);
 	/* What follows can only make a sample too long. */
 	if (queue_us > d->queue_us) {
 		if (sent_us - d->sent_us + 1 <= 2)
@@ -237,13 +186,6 @@ static inline void mltcp_delay_rtt(struct mltcp_delay *d, const struct mltcp_rtt
 		d->most_us = queue_us;
 }
 
-/* Can the queue of the way ahead be told from that of the way back? */
-static inline __u8 mltcp_delay_tells(const struct mltcp_delay *d)
-{
-	return d->stamps == MLTCP_STAMPS_US ||
-	       (d->stamps == MLTCP_STAMPS_MS && d->full_us >= MLTCP_STAMPS_TELL_US);
-}
-
 /* The queue to act upon, microseconds. */
 static inline __u32 mltcp_delay_queue(const struct mltcp_delay *d)
 {
@@ -260,6 +202,20 @@ static inline void mltcp_delay_passed(struct mltcp_delay *d)
 	d->standing_us = d->least_us;
 	d->least_us = d->queue_us;
 	d->most_us = d->queue_us;
+}
+
+/*
+ * Do ACKs come in bunches, because much comes towards the flow? What else delays them, a host that is
+ * busy, does so for a moment only, and to take that for traffic would make the flow yield too late.
+ * To be called with each iteration.
+ */
+static inline void mltcp_delay_cross(struct mltcp_delay *d, __u8 two_way)
+{
+	__u8 crossed = two_way && d->fine;
+
+	if (crossed && !d->crossed)
+		d->standing_us = d->least_us = d->most_us = d->queue_us;
+	d->crossed = crossed;
 }
 
 /*

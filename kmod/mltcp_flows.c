@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * State of flows, and the tables of them, one per network namespace and in parts. A flow is in its
- * table from its congestion control's init to its release; the lock of its part is what keeps its
- * socket alive for who reads it there.
+ * The state of flows, and their tables: one for each network namespace, in several parts. A flow is
+ * in the table from init to release of its congestion control. The lock of a part keeps the sockets
+ * in it alive for whoever reads there.
  */
 #include <linux/hash.h>
 #include "mltcp.h"
+#include "mltcp_event.h"
 
 static struct kmem_cache *mltcp_cache;
 
@@ -118,7 +119,7 @@ struct mltcp_sock *mltcp_flow_find(const struct sock *sk)
 		if (ms->sk == sk)
 			break;
 	rcu_read_unlock();
-	return ms; /* which only its socket's lock, held, lets go */
+	return ms; /* it stays while its socket is locked */
 }
 
 u32 mltcp_flow_count(const struct mltcp_net *mn)
@@ -157,8 +158,9 @@ static void describe(const struct mltcp_sock *ms, struct mltcp_flow_record *reco
 }
 
 /*
- * Whether there is a flow at exactly this index; describes it. One whose base wrote over our part
- * of the socket is the base's alone, though it may be here for as long as the socket lives.
+ * Whether there is a flow at exactly this index; describes it. A flow whose base wrote over our
+ * part of the socket is the base's alone, though it may stay in the table for as long as the socket
+ * lives.
  */
 static bool describe_at(struct mltcp_shard *shard, unsigned long index,
 			struct mltcp_flow_record *record)
@@ -201,15 +203,7 @@ void mltcp_flow_event(const struct mltcp_sock *ms, struct mltcp_event *event)
 	memset(event, 0, sizeof(*event));
 	event->cookie = socket_cookie(sk);
 	event->netns = sock_net(sk)->ns.inum;
-	event->first_ack_ns = flow->start_ns;
-	event->last_ack_ns = flow->last_ns;
-	event->bytes = mltcp_sent(flow);
-	event->job = flow->job;
-	event->iteration = flow->iteration;
-	event->retransmits = flow->retransmits - flow->start_retransmits;
-	event->srtt_us = flow->srtt_us;
-	event->cwnd = flow->cwnd;
-	event->ratio = flow->ratio;
+	mltcp_describe_iteration(event, flow);
 	copy_address(event->local_addr, sk, sk->sk_rcv_saddr, local_v6(sk));
 	copy_address(event->remote_addr, sk, sk->sk_daddr, remote_v6(sk));
 	event->local_port = ntohs(inet_sk(sk)->inet_sport);
@@ -224,7 +218,7 @@ void mltcp_flows_net_init(struct mltcp_net *mn)
 		xa_init_flags(&mn->shards[i].flows, XA_FLAGS_ALLOC | XA_FLAGS_LOCK_BH);
 }
 
-/* Let those that are left go their own way: sockets of the kernel's own. */
+/* The flows that are left are of the kernel's own sockets: let them go their own way. */
 void mltcp_flows_net_drain(struct mltcp_net *mn)
 {
 	struct mltcp_shard *shard;

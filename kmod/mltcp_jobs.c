@@ -20,7 +20,7 @@ struct mltcp_job_ref *mltcp_job_get(struct net *net, u32 id)
 	return ref;
 }
 
-/* Take the data away, so that its flows have no job, and drop the table's reference. */
+/* Take the data away, so that flows of the job have none, and drop the table's reference. */
 static void mltcp_job_retire(struct mltcp_job_ref *ref)
 {
 	struct mltcp_job_data *data = rcu_replace_pointer(ref->data, NULL, true);
@@ -103,7 +103,7 @@ bool mltcp_job_next(struct net *net, u32 *id, struct mltcp_job *job)
 
 	rcu_read_lock();
 	xa_for_each_start (&mltcp_net(net)->jobs, index, ref, *id) {
-		/* One without was deleted just now, those behind it are still to come. */
+		/* A job without data was deleted just now; those behind it are still to come. */
 		data = rcu_dereference(ref->data);
 		if (data)
 			break;
@@ -122,7 +122,7 @@ void mltcp_jobs_net_init(struct mltcp_net *mn)
 	xa_init_flags(&mn->jobs, XA_FLAGS_ACCOUNT);
 }
 
-/* The namespace goes, and nobody can change its jobs any more. */
+/* The namespace goes away, and nobody can change its jobs any more. */
 void mltcp_jobs_net_retire(struct mltcp_net *mn)
 {
 	struct mltcp_job_ref *ref;

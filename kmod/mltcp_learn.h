@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What an iteration looks like, learned from the flow itself: the paper has flows learn their
- * total bytes in the first iterations (MLTCP, arXiv 2402.09589), this is how it is done here.
+ * What an iteration looks like, learned from the flow itself. In the paper flows learn their total
+ * bytes in the first iterations (MLTCP, arXiv 2402.09589); this file says how flows do it here.
  *
- * A training job sends the same bytes in each iteration, however long these take. So the gaps
- * in which nothing was outstanding are looked at, and the bytes between them: where these come
- * back, that is an iteration, and from then on a boundary is a gap after so many bytes.
+ * A training job sends the same bytes in each iteration, however long the iteration takes. So the
+ * gaps in which nothing was outstanding are looked at, and the bytes between them: bytes that come
+ * back are an iteration, and from then on a boundary is a gap after so many bytes.
  *
  * Not every gap counts. A burst may have gaps, too, between the chunks of a collective or the
- * buckets of a backward pass; those that count are of one kind, at least a third as long as usual.
- * When a kind at least MLTCP_LONGER times as long comes back, iterations end there, and what
- * was taken for bursts were pieces of one.
+ * buckets of a backward pass. The gaps that count are of one kind, at least a third as long as
+ * usual. When a kind at least MLTCP_LONGER times as long comes back, iterations end there, and what
+ * looked like bursts were pieces of one burst.
  *
  * Called once per gap, not per ACK. Sizes are KiB: acknowledged bytes >> MLTCP_KIB_SHIFT.
  */
@@ -32,13 +32,13 @@
 #define MLTCP_LONGER 3
 
 /*
- * It has come back if it does so within this time, or within so many times its own length: large
- * models take minutes for an iteration, much of them without sending. Milliseconds.
+ * A longer gap has come back if another follows within this time, or within so many times its own
+ * length: large models take minutes for an iteration, and send during little of it. Milliseconds.
  */
 #define MLTCP_LONGER_WITHIN_MS 30000
 #define MLTCP_LONGER_WITHIN 8
 
-/* Gaps shorter than this hardly are a compute phase. Microseconds. */
+/* A shorter gap is hardly a compute phase. Microseconds. */
 #define MLTCP_FINE_US 20000
 
 /* What is sent between two gaps is a greeting or a heartbeat if it is less than this. KiB. */
@@ -47,10 +47,10 @@
 /* Smaller bursts are sent within a few windows: nothing to share out. KiB. */
 #define MLTCP_TOTAL_MIN 16
 
-/* Below this, two pieces are the same by chance: three must be. KiB. */
+/* Two pieces smaller than this may be the same by chance: three must be. KiB. */
 #define MLTCP_SMALL 64
 
-/* Sizes are the same that differ by no more than this share (and a rounding of KiB). */
+/* Two sizes are the same if they differ by no more than this share (and a rounding of KiB). */
 #define MLTCP_SIZE_TOLERANCE 32
 
 /* Largest piece: three of them are an iteration that 32 bits hold, 3 TiB. KiB. */
@@ -60,11 +60,11 @@
 #define MLTCP_PIECE_GAP 32
 #define MLTCP_PIECE_GAP_MAX 255
 
-/* A gap that sets iterations of equal pieces apart is longer than the others by 1.4. */
+/* A gap between iterations of equal pieces is at least 1.4 times as long as the others. */
 #define MLTCP_APART_NUM 7
 #define MLTCP_APART_DEN 5
 
-/* Confidence lost by an iteration that isn't as expected; one that is gains 1. */
+/* An unexpected iteration costs so much confidence; an expected one gains 1. */
 #define MLTCP_CONFIDENCE_LOST 4
 
 static inline __u32 mltcp_kib(__u64 bytes)
@@ -72,7 +72,7 @@ static inline __u32 mltcp_kib(__u64 bytes)
 	return (__u32)(bytes >> MLTCP_KIB_SHIFT);
 }
 
-/* Microseconds; gaps longer than any that a job may say are all the same. */
+/* Gaps longer than any that a job may state are all the same. Microseconds. */
 static inline __u32 mltcp_gap_us(__u64 gap_ns)
 {
 	return mltcp_div64(gap_ns < MLTCP_GAP_MAX_NS ? gap_ns : MLTCP_GAP_MAX_NS, 1000);
@@ -91,7 +91,7 @@ static inline __u8 mltcp_is_sure(const struct mltcp_flow *f)
 	return f->confidence >= MLTCP_CONFIDENT;
 }
 
-/* What was learned no longer holds, and gaps of another length count from here on. */
+/* What the flow has learned no longer holds, and gaps of another length count from here on. */
 static inline void mltcp_unlearn(struct mltcp_flow *f, __u32 gap_us)
 {
 	f->gap_us = gap_us;
@@ -117,7 +117,7 @@ static inline void mltcp_add_piece(struct mltcp_flow *f, __u32 size, __u32 gap_u
 		f->piece_count++;
 }
 
-/* Do the latest pieces repeat after each count of them? Two rounds must be there. */
+/* Do the latest pieces repeat every `count` pieces? There must be two rounds of them. */
 static inline __u8 mltcp_repeats(const struct mltcp_flow *f, __u32 count)
 {
 	__u32 i;
@@ -130,7 +130,7 @@ static inline __u8 mltcp_repeats(const struct mltcp_flow *f, __u32 count)
 	return 1;
 }
 
-/* Of the latest pieces, count of them: the one with the longest gap after it, 0 the latest. */
+/* Which of the latest `count` pieces has the longest gap after it; 0 is the latest piece. */
 static inline __u32 mltcp_longest_gap(const struct mltcp_flow *f, __u32 count)
 {
 	__u32 i, longest = 0;
@@ -142,8 +142,8 @@ static inline __u32 mltcp_longest_gap(const struct mltcp_flow *f, __u32 count)
 }
 
 /*
- * Equal pieces: are every count of them set apart by a longer gap? All of the history must show
- * it, for gaps vary by themselves.
+ * Does a longer gap follow every `count` of equal pieces? All of the history must show this, for
+ * gaps vary by themselves.
  */
 static inline __u8 mltcp_set_apart(const struct mltcp_flow *f, __u32 count)
 {
@@ -162,7 +162,7 @@ static inline __u8 mltcp_set_apart(const struct mltcp_flow *f, __u32 count)
 	return 1;
 }
 
-/* How many pieces make up an iteration, by the latest ones; 0: can't be told. */
+/* How many pieces make up an iteration, judged by the latest ones; 0: unknown. */
 static inline __u32 mltcp_pieces_per_iteration(const struct mltcp_flow *f)
 {
 	if (mltcp_repeats(f, 1)) {
@@ -178,7 +178,7 @@ static inline __u32 mltcp_pieces_per_iteration(const struct mltcp_flow *f)
 	return mltcp_repeats(f, 3) ? 3 : 0;
 }
 
-/* Size of the latest pieces, count of them. */
+/* The size of the latest `count` pieces together. */
 static inline __u32 mltcp_latest(const struct mltcp_flow *f, __u32 count)
 {
 	__u32 i, size = 0;
@@ -190,9 +190,9 @@ static inline __u32 mltcp_latest(const struct mltcp_flow *f, __u32 count)
 }
 
 /*
- * A gap far longer than those that count. True when its kind has come back, so that from here on
- * only its kind counts. What is sure of its iterations gives them up only if what lies between
- * the longer gaps is the same twice: a job that saves its state now and then pauses, too.
+ * The gap is far longer than those that count. True when its kind has come back, so that only its
+ * kind counts from here on. A flow that is sure of its iterations gives them up only if the bytes
+ * between the longer gaps are the same twice: a job that saves its state now and then pauses, too.
  */
 static inline __u8 mltcp_longer_gap(struct mltcp_flow *f, __u32 gap_us, __u64 now)
 {
@@ -254,7 +254,7 @@ static inline __u8 mltcp_gap_counts(struct mltcp_flow *f, __u32 gap_us, __u64 no
 		return 0;
 	}
 	f->inner_us = 0;
-	/* Follow what is usual, but no single outlier. */
+	/* Follow the usual value, but no single outlier. */
 	if (!f->gap_us)
 		f->gap_us = gap_us;
 	else if (gap_us / 2 > f->gap_us)
@@ -265,8 +265,8 @@ static inline __u8 mltcp_gap_counts(struct mltcp_flow *f, __u32 gap_us, __u64 no
 }
 
 /*
- * The iteration's bytes are now those of the latest pieces. True when the present gap begins one;
- * else the present iteration began at the longest of their gaps.
+ * The iteration's bytes are now those of the latest pieces. True when the present gap begins an
+ * iteration; otherwise the present iteration began at the longest of the pieces' gaps.
  */
 static inline __u8 mltcp_learned(struct mltcp_flow *f, __u32 count)
 {
@@ -288,7 +288,9 @@ static inline void mltcp_lose_confidence(struct mltcp_flow *f)
 		f->confidence = 0;
 }
 
-/* Is that what the job says an iteration has, or more? Bytes: it may be more than 4 TiB. */
+/*
+ * Has the flow sent what the job says an iteration has? In bytes, as that may be more than 4 TiB.
+ */
 static inline __u8 mltcp_told_is_sent(__u64 sent, __u64 total)
 {
 	__u64 less = total / MLTCP_SIZE_TOLERANCE + (2 << MLTCP_KIB_SHIFT);
@@ -297,8 +299,8 @@ static inline __u8 mltcp_told_is_sent(__u64 sent, __u64 total)
 }
 
 /*
- * A piece has ended at a gap that counts. True when that is an iteration's end: every such gap
- * is one while nothing is known.
+ * A piece has ended at a gap that counts. True when an iteration ends there, too; while nothing is
+ * known, every such gap ends one.
  */
 static inline __u8 mltcp_piece_ended(struct mltcp_flow *f, const struct mltcp_params *p)
 {
@@ -327,11 +329,11 @@ static inline __u8 mltcp_piece_ended(struct mltcp_flow *f, const struct mltcp_pa
 }
 
 /*
- * Sending began at send_ns after nothing was outstanding since last_ns, and what was sent is now
- * acknowledged. True when the gap between begins a new iteration.
+ * Sending began at send_ns, after nothing had been outstanding since last_ns, and the data is now
+ * acknowledged. True when the gap between the two begins a new iteration.
  *
- * What comes after send_ns doesn't count: while packets wait for their ACK the flow isn't
- * computing but stuck, however long that lasts, so a retransmission time-out is never a boundary.
+ * The time after send_ns doesn't count: a flow whose packets wait for their ACK isn't computing but
+ * stuck, however long that lasts, so a retransmission time-out is never a boundary.
  */
 static inline __u8 mltcp_after_gap(struct mltcp_flow *f, const struct mltcp_params *p, __u64 now)
 {
@@ -345,8 +347,8 @@ static inline __u8 mltcp_after_gap(struct mltcp_flow *f, const struct mltcp_para
 	if (gap_ns < MLTCP_GAP_MIN_NS)
 		return 0;
 	/*
-	 * The gap after a greeting says nothing: the pauses while a job starts would be taken for
-	 * the usual ones, which then don't count.
+	 * The gap after a greeting says nothing: the pauses while a job starts would pass for the
+	 * usual gaps, and the usual ones would then not count.
 	 */
 	if (!p->gap_ns && now_kib - f->piece_kib < MLTCP_PIECE_MIN)
 		return 0;
@@ -364,10 +366,7 @@ static inline __u8 mltcp_after_gap(struct mltcp_flow *f, const struct mltcp_para
 	return mltcp_piece_ended(f, p);
 }
 
-/*
- * Bytes of one iteration of the flow, as given or as learned; 0: unknown, or not to be relied
- * on.
- */
+/* Bytes of one iteration of the flow, as given or as learned; 0: unknown, or unreliable. */
 static inline __u64 mltcp_total(const struct mltcp_flow *f, const struct mltcp_params *p)
 {
 	if (p->total_bytes)

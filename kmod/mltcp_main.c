@@ -155,7 +155,7 @@ static int __init mltcp_module_init(void)
 	err = mltcp_netlink_init();
 	if (err)
 		goto undo_nets;
-	/* Last: from here on sockets come. */
+	/* This comes last: from here on sockets may choose our congestion controls. */
 	err = mltcp_variants_init();
 	if (err)
 		goto undo_netlink;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What there is of each network namespace: its jobs and its flows, and the table of namespaces. */
+/* The state of each network namespace, its jobs and flows, and the table of namespaces. */
 #include "mltcp.h"
 
 static unsigned int mltcp_net_id;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Generic netlink family "mltcp": jobs, tags, flows, and the iterations that have ended. The
- * interface is described in mltcp.yaml. Requests come several at once, each under locks of its own:
- * none waits for anything that a user can hold.
+ * Generic netlink family "mltcp": jobs, tags, flows, and the iterations that have ended. mltcp.yaml
+ * describes the interface.
+ *
+ * Several requests run at once, each under locks of its own. None waits for anything that a user
+ * can hold.
  */
 #include "mltcp.h"
 
@@ -48,8 +50,8 @@ static const struct nla_policy tag_policy[] = {
 	} while (0)
 
 /*
- * May a request see the flows of all namespaces? That takes administering the initial one. Everybody
- * may list the sockets of his own namespace, as through sock_diag.
+ * May a request see the flows of all namespaces? Only one by an administrator of the initial
+ * namespace. Everybody may list the sockets of their own namespace, as through sock_diag.
  */
 static bool sees_all(struct sk_buff *request, const struct net *net)
 {
@@ -187,9 +189,9 @@ static int mltcp_nl_job_del(struct sk_buff *request, struct genl_info *info)
 }
 
 /*
- * Not by lock_sock(): whoever has the socket's lock may sleep with it for as long as it likes,
- * such as in a page fault of its own making. Nor by waiting otherwise: who registers a family waits
- * for the requests that are under way, and all of generic netlink for that.
+ * lock_sock() would wait too long: whoever holds a socket's lock may sleep with it at will, for
+ * instance in a page fault of its own making. No other wait is allowed either: registering a family
+ * waits for all requests under way, and meanwhile all of generic netlink waits.
  */
 static int retag_now(struct sock *sk, struct mltcp_job_ref *job)
 {
@@ -202,9 +204,9 @@ static int retag_now(struct sock *sk, struct mltcp_job_ref *job)
 }
 
 /*
- * Replace the tag of the socket behind the caller's descriptor. Takes over the reference to
- * the job (NULL: none) if it succeeds. The namespace of the job and that of the socket may
- * differ: who tags has both, the job by its own and the socket by its descriptor.
+ * Replace the tag of the socket behind the caller's descriptor. Takes over the reference to the job
+ * (NULL: none) if it succeeds. The job and the socket may be of different namespaces: the caller
+ * has the job by its own namespace, and the socket by the descriptor.
  */
 static int retag(struct sk_buff *request, struct genl_info *info, struct mltcp_job_ref *job)
 {
@@ -226,7 +228,10 @@ static int retag(struct sk_buff *request, struct genl_info *info, struct mltcp_j
 		err = -EOPNOTSUPP;
 		goto put;
 	}
-	/* Both who asks and who opened the netlink socket: one of them may be led by the other. */
+	/*
+	 * Check both the caller and the opener of the netlink socket: one of them may act for the
+	 * other.
+	 */
 	if (!netlink_ns_capable(request, sock_net(sk)->user_ns, CAP_NET_ADMIN)) {
 		GENL_SET_ERR_MSG(info, "CAP_NET_ADMIN is lacking in the socket's namespace");
 		err = -EPERM;
@@ -267,7 +272,7 @@ static int mltcp_nl_untag(struct sk_buff *request, struct genl_info *info)
 	return retag(request, info, NULL);
 }
 
-/* How far a dump of the flows has come. */
+/* How far a dump of the flows has got. */
 struct flow_cursor {
 	bool all; /* namespaces, as decided when it began */
 	u32 net, shard, index; /* from here on */
@@ -393,7 +398,7 @@ static struct genl_family mltcp_family __ro_after_init = {
 /* More than the attributes of an iteration take. */
 #define EVENT_BYTES (nla_total_size(0) + MLTCP_I_COUNT * nla_total_size_64bit(16))
 
-/* In softirq, mostly, with the flow's socket locked. */
+/* Mostly in softirq, with the flow's socket locked. */
 void mltcp_netlink_report(struct net *net, const struct mltcp_sock *ms)
 {
 	struct mltcp_event event;
@@ -412,7 +417,10 @@ void mltcp_netlink_report(struct net *net, const struct mltcp_sock *ms)
 		goto dropped;
 	}
 	genlmsg_end(skb, header);
-	/* A listener whose queue is full learns it by itself: its next read fails with ENOBUFS. */
+	/*
+	 * A listener whose queue is full learns of that by itself: its next read fails with
+	 * ENOBUFS.
+	 */
 	if (genlmsg_multicast_netns(&mltcp_family, net, skb, 0, GROUP_ITERATIONS, GFP_ATOMIC) !=
 	    -ENOBUFS)
 		return;

@@ -3,15 +3,15 @@
  * What flows of one path tell each other, see mltcp_delay_ask() in mltcp_delay.h. A path is a pair
  * of addresses in a network namespace.
  *
- * Where a word isn't written at once (32-bit machines), a torn one lasts until the next loss and
- * costs performance alone. So does a value that another user's connection on the path wrote.
+ * On 32-bit machines a word may be torn. A torn word lasts until the next loss, and costs nothing
+ * but performance; the same is true of a value that another user's connection on the path wrote.
  */
 #include <linux/jhash.h>
 #include <net/ipv6.h>
 #include <net/netns/hash.h>
 #include "mltcp.h"
 
-/* Paths that are kept in mind: 8 KiB. */
+/* How many paths are remembered: 8 KiB. */
 #define PATHS_BITS 10
 
 static u64 paths[1 << PATHS_BITS];

@@ -7,7 +7,7 @@
  * flow is entitled to is what it delivered, over how busy the busiest hop was meanwhile; the window
  * is that for as long as a round trip takes with the queue that the flow accepts:
  *
- *     window = delivered / interval / busy * (least round trip + accepted queue)
+ *     window = delivered / interval / busy * (round trip without a queue + accepted queue)
  *
  * The accepted queue is weighted by how far the job is through its iteration (MLTCP). Where flows
  * share a hop, each round trip takes share from those that accept less and gives it to those that
@@ -55,6 +55,10 @@
 /* Utilisation is averaged over the time that a hop takes for so many KiB. */
 #define MLTCP_HOP_KIB 8
 
+/* The longest queue that a hop's word can tell. Nanoseconds. */
+#define MLTCP_HOP_MOST_NS \
+	(1000ULL * (MLTCP_HOP_FINE + (MLTCP_HOP_STEPS - MLTCP_HOP_FINE) * MLTCP_HOP_COARSE))
+
 /* Feedback that is older than so many round trips, and than so many nanoseconds, is none. */
 #define MLTCP_STALE_RTTS 4
 #define MLTCP_STALE_NS 5000000ULL
@@ -80,6 +84,9 @@
 /* A word of a hop counts for at least this share of the average, fixed point. */
 #define MLTCP_RATE_NEWS (MLTCP_ONE / 8)
 
+/* An ACK's delay counts for so much of the average of what hosts take, fixed point. */
+#define MLTCP_RATE_LATE (MLTCP_ONE / 16)
+
 /* So many times in a round trip a packet asks the hops. */
 #define MLTCP_RATE_ASKS 4
 
@@ -101,10 +108,17 @@
 /* The flow gets at least this part of an equal share. */
 #define MLTCP_RATE_SHARE_MIN 4
 
+/* What a hop's link is like. */
+struct mltcp_hop_link {
+	__u64 ns_per_kib; /* that it takes for 1024 bytes */
+	__u64 queue_ns; /* that it takes for what its queue holds, less a packet; 0: not known */
+	__u64 bucket_ns; /* likewise, for what a token bucket passes on at once after a pause */
+};
+
 /* The queue as a hop would have it, counted where packets pass on their way to it. */
 struct mltcp_hop {
 	__u64 seen_ns; /* time of the latest packet */
-	__u64 waits_ns; /* what the hop had left to send then, as time at its rate */
+	__u64 waits_ns; /* what the hop had left to send then, or has sent ahead, at its rate */
 	__u32 busy; /* average utilisation, fixed point */
 	__u32 pad;
 };
@@ -152,6 +166,7 @@ struct mltcp_rate {
 	__u32 steps; /* since the flow began */
 	__u32 fallbacks; /* times that the feedback was found to be gone */
 	__u32 bursts; /* mltcp_rate_job::bursts then */
+	__u32 late_us; /* what round trips take beyond the least and the hops' queues, average */
 	__u8 follows; /* 1: the law has the window; 0: the base has */
 	__u8 pad[3];
 };
@@ -193,22 +208,30 @@ static inline __u32 mltcp_hop_busy(__u32 word)
 }
 
 /*
- * A packet of so many bytes comes to a hop that sends ns_per_kib nanoseconds for each 1024 bytes.
- * Returns what the packet is to be told, above MLTCP_HOP_ASKS and below 1 << 16. The
- * busier of two hops says more, and of two that are always busy the one with the longer queue.
+ * A packet of so many bytes comes to a hop of that link. What finds no room in its queue is dropped,
+ * so it is nothing to wait for. Returns what the packet is to be told, above MLTCP_HOP_ASKS and
+ * below 1 << 16. The busier of two hops says more, and of two that are always busy the one with the
+ * longer queue.
  */
-static inline __u32 mltcp_hop_pass(struct mltcp_hop *h, __u64 now, __u32 bytes, __u64 ns_per_kib)
+static inline __u32 mltcp_hop_pass(struct mltcp_hop *h, const struct mltcp_hop_link *link,
+				   __u64 now, __u32 bytes)
 {
-	__u64 passed = now > h->seen_ns ? now - h->seen_ns : 0, span = ns_per_kib * MLTCP_HOP_KIB;
+	__u64 passed = now > h->seen_ns ? now - h->seen_ns : 0,
+	      span = link->ns_per_kib * MLTCP_HOP_KIB;
 	__u64 worked = h->waits_ns < passed ? h->waits_ns : passed;
+	__u64 most_ns = link->queue_ns && link->queue_ns < MLTCP_HOP_MOST_NS ? link->queue_ns
+									     : MLTCP_HOP_MOST_NS;
+	__u64 queue_ns;
 	__u32 word;
 
 	if (passed)
 		h->busy = mltcp_between(h->busy, mltcp_ratio(worked, passed),
 					mltcp_ratio(passed, span));
 	h->waits_ns -= worked;
-	word = mltcp_hop_word(h->busy, h->waits_ns / 1000);
-	h->waits_ns += bytes * ns_per_kib >> 10;
+	queue_ns = h->waits_ns > link->bucket_ns ? h->waits_ns - link->bucket_ns : 0;
+	word = mltcp_hop_word(h->busy, queue_ns / 1000);
+	if (queue_ns < most_ns)
+		h->waits_ns += bytes * link->ns_per_kib >> 10;
 	h->seen_ns = now;
 	return word > MLTCP_HOP_ASKS ? word : MLTCP_HOP_ASKS + 1;
 }
@@ -373,19 +396,47 @@ static inline __u32 mltcp_rate_guess(const struct mltcp_rate_job *j, const struc
 	return mltcp_hop_word(queue_us > noise_us ? MLTCP_ONE : MLTCP_ONE / 3 * 2, queue_us);
 }
 
-/* Delay of the queue that the flow accepts, microseconds. */
-static inline __u32 mltcp_rate_accepts(const struct mltcp_rate_params *p,
-				       const struct mltcp_rate_job *j, const struct mltcp_flow *f,
-				       const struct mltcp_rate_ack *a)
+/* Delay of the queue that a flow at the end of its burst accepts, microseconds. */
+static inline __u32 mltcp_rate_target(const struct mltcp_rate_params *p,
+				      const struct mltcp_rate_job *j,
+				      const struct mltcp_rate_ack *a)
 {
 	__u32 most = a->min_rtt_us / MLTCP_RATE_RTT_SHARE;
 	__u32 least = mltcp_rate_segments_us(j, a->mss, MLTCP_RATE_SEGMENTS);
 
 	if (most < p->target_us)
 		most = p->target_us;
-	if (most < least)
-		most = least;
-	return mltcp_scale(most, mltcp_between(p->low, MLTCP_ONE, mltcp_rate_progress(j, f)));
+	return most > least ? most : least;
+}
+
+/* Delay of the queue that the flow accepts, microseconds. */
+static inline __u32 mltcp_rate_accepts(const struct mltcp_rate_params *p,
+				       const struct mltcp_rate_job *j, const struct mltcp_flow *f,
+				       const struct mltcp_rate_ack *a)
+{
+	__u32 share = mltcp_between(p->low, MLTCP_ONE, mltcp_rate_progress(j, f));
+
+	return mltcp_scale(mltcp_rate_target(p, j, a), share);
+}
+
+/*
+ * The round trip without a queue, microseconds: the least, and what hosts take longer than that to
+ * answer, for a window that is too small for them leaves the link idle. Hops say what the queues
+ * take; the rest is the hosts', up to a bound, lest a queue that no hop tells of feeds itself. To
+ * a host that goes by round trips all is queue.
+ */
+static inline __u32 mltcp_rate_base(struct mltcp_rate *r, const struct mltcp_rate_params *p,
+				    const struct mltcp_rate_path *path,
+				    const struct mltcp_rate_job *j, const struct mltcp_flow *f,
+				    const struct mltcp_rate_ack *a)
+{
+	__u32 most = mltcp_rate_target(p, j, a), late_us = f->delay.queue_us;
+
+	if (p->host)
+		return a->min_rtt_us;
+	late_us -= path->queue_us < late_us ? path->queue_us : late_us;
+	r->late_us = mltcp_between(r->late_us, late_us < most ? late_us : most, MLTCP_RATE_LATE);
+	return a->min_rtt_us + r->late_us;
 }
 
 /* The smallest window, bytes, 1 at least: from none there would be no way back. */
@@ -408,11 +459,14 @@ static inline void mltcp_rate_note(struct mltcp_rate_job *j, __u64 delivered, __
 		j->kib_ns = kib_ns;
 }
 
-/* The window after so many bytes that the job delivered within so many microseconds, bytes. */
+/*
+ * The window after so many bytes that the job delivered within so many microseconds, bytes.
+ * base_us: the round trip without a queue.
+ */
 static inline __u64 mltcp_rate_step(const struct mltcp_rate *r, const struct mltcp_rate_params *p,
 				    const struct mltcp_rate_path *path,
 				    const struct mltcp_rate_job *j, const struct mltcp_flow *f,
-				    const struct mltcp_rate_ack *a, __u64 delivered,
+				    const struct mltcp_rate_ack *a, __u32 base_us, __u64 delivered,
 				    __u64 interval_us)
 {
 	__u32 accepts = mltcp_rate_accepts(p, j, f, a);
@@ -421,14 +475,14 @@ static inline __u64 mltcp_rate_step(const struct mltcp_rate *r, const struct mlt
 
 	if (path->queue_us > MLTCP_RATE_SURELY * accepts)
 		busy = MLTCP_ONE;
-	window = mltcp_div64(delivered * (a->min_rtt_us + accepts), interval_us);
+	window = mltcp_div64(delivered * (base_us + accepts), interval_us);
 	window = mltcp_div64(window * mltcp_rate_share(j, f), busy);
 	window += mltcp_scale(p->add_bytes, f->gain);
 	if (window > r->window * MLTCP_RATE_STEP)
 		window = r->window * MLTCP_RATE_STEP;
 	if (window < r->window / MLTCP_RATE_STEP)
 		window = r->window / MLTCP_RATE_STEP;
-	least = mltcp_rate_least(j, a->mss, mltcp_rate_rtt(path, a->min_rtt_us));
+	least = mltcp_rate_least(j, a->mss, mltcp_rate_rtt(path, base_us));
 	return window > least ? window : least;
 }
 
@@ -442,7 +496,8 @@ static inline __u32 mltcp_rate_window(struct mltcp_rate *r, const struct mltcp_r
 				      const struct mltcp_flow *f, const struct mltcp_rate_ack *a)
 {
 	__u64 passed_ns = a->now - r->stepped_ns, passed_us, delivered;
-	__u32 rtt_us = mltcp_rate_rtt(path, a->min_rtt_us);
+	__u32 base_us = mltcp_rate_base(r, p, path, j, f, a);
+	__u32 rtt_us = mltcp_rate_rtt(path, base_us);
 
 	/*
 	 * After a pause the path may be another one, and what was delivered says nothing; nor does it
@@ -465,7 +520,7 @@ static inline __u32 mltcp_rate_window(struct mltcp_rate *r, const struct mltcp_r
 	delivered = j->acked - r->stepped_bytes;
 	if (passed_us >= rtt_us && delivered >= a->mss) {
 		mltcp_rate_note(j, delivered, passed_us);
-		r->window = mltcp_rate_step(r, p, path, j, f, a, delivered, passed_us);
+		r->window = mltcp_rate_step(r, p, path, j, f, a, base_us, delivered, passed_us);
 		r->rtt_us = rtt_us;
 		r->stepped_ns = a->now;
 		r->stepped_bytes = j->acked;
@@ -475,12 +530,20 @@ static inline __u32 mltcp_rate_window(struct mltcp_rate *r, const struct mltcp_r
 	return r->cwnd;
 }
 
-/* Bytes per second at which to send; 0: as the kernel does, for the base has the window. */
-static inline __u64 mltcp_rate_pacing(const struct mltcp_rate *r)
+/*
+ * Bytes per second at which to send; 0: as the kernel does, for the base has the window. A window of
+ * some segments is kept to by the ACKs that come back, and timers that fire late would leave the
+ * link idle, so sending is twice as fast then. What is less than two segments pacing alone keeps to.
+ */
+static inline __u64 mltcp_rate_pacing(const struct mltcp_rate *r, __u32 mss)
 {
+	__u64 window = r->window, more = window > mss ? window - mss : 0;
+
 	if (!r->follows || !r->rtt_us)
 		return 0;
-	return mltcp_div64(r->window * 1000000, r->rtt_us);
+	/* As continuous as the window is: all of it twice from two segments on. */
+	window += window < 2ULL * mss ? mltcp_div64(window * more, mss) : window;
+	return mltcp_div64(window * 1000000, r->rtt_us);
 }
 
 /* There is no feedback: the base goes on from the window that the law has left it. */

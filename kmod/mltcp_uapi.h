@@ -107,30 +107,22 @@ struct mltcp_tag {
 #define MLTCP_TWO_WAY 0x08 /* its connection carries much the other way, too */
 #define MLTCP_IN_VAIN 0x10 /* it has yielded as long as it may in this one, to no end */
 
-/* What the receiver's time stamps count. */
-enum mltcp_stamps {
-	MLTCP_STAMPS_UNKNOWN, /* there are none, or they count something else */
-	MLTCP_STAMPS_MS,
-	MLTCP_STAMPS_US
-};
-
-/* What a flow knows of the queue on its path, see mltcp_delay.h. Each ACK needs the first nine. */
+/* What a flow knows of the queue on its path, see mltcp_delay.h. */
 struct mltcp_delay {
 	__u32 queue_us; /* queueing delay of the latest sample that says it, microseconds */
-	__u32 standing_us; /* what of it stays for a round trip where ACKs come in bunches */
-	__u32 least_us; /* the shortest queue for about a round trip, microseconds */
-	__u32 most_us; /* the longest for as long, microseconds */
+	__u32 standing_us; /* what of it stayed for a round trip; kept where ACKs come in bunches */
+	__u32 least_us; /* the shortest queue for about a round trip, microseconds; likewise */
+	__u32 most_us; /* the longest for as long, microseconds; likewise */
 	__u32 sent_us; /* when what the sample is of was sent, microseconds, wraps */
-	__u32 stamp; /* the receiver's, of the latest ACK; MLTCP_STAMPS_UNKNOWN: of an earlier one */
-	__u32 way_us; /* shortest way back, by clocks that have nothing in common, microseconds */
-	__u32 back_us; /* queueing delay of the way back, microseconds */
+	__u32 stamp; /* the receiver's, of an earlier ACK, kept to see what it counts; 0: none */
+	__u32 ahead_us; /* shortest way ahead, by clocks that have nothing in common, microseconds */
 	__u32 full_us; /* delay of the path's full queue, from losses, microseconds; 0: unknown */
 	__u32 kib_ns; /* shortest time in which a KiB was acknowledged, nanoseconds; 0: unknown */
 	__u32 own_us; /* as full_us, from the flow's own losses alone */
 	__u16 full_date; /* of full_us, in units of 2^30 ns, wraps */
 	__u8 own_losses : 4; /* that own_us is of, at most MLTCP_OWN_LOSSES */
-	__u8 stamps : 4; /* enum mltcp_stamps */
-	__u8 crossed; /* iterations until a queue on the way back is forgotten */
+	__u8 fine : 4; /* 1: the receiver's stamps are fine, so queue_us is the way ahead's alone */
+	__u8 crossed; /* 1: and much comes towards the flow, so that ACKs come in bunches */
 };
 
 /*
@@ -312,6 +304,7 @@ enum mltcp_flow_attr {
 	MLTCP_F_ACKS, /* u32, since the flow was tagged, as the two that follow */
 	MLTCP_F_LOSSES, /* u32, window reductions after loss or ECN */
 	MLTCP_F_YIELDS, /* u32, shrinks on queueing delay */
+	MLTCP_F_FINE_STAMPS, /* u8, 1: the queue is the way ahead's alone; 0: the round trip's */
 	MLTCP_F_COUNT
 };
 

@@ -7,12 +7,13 @@ import ctypes
 import os
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 from mltcp_tools.agent.rules import AUTO
 from mltcp_tools.errors import HostError
+from mltcp_tools.host.closing import Closing
 from mltcp_tools.native.tracing import compile_program
 
 POLL_S = 0.05
@@ -28,7 +29,7 @@ _BREATH_S = 0.02
 them ours, as a rule) doesn't keep the follower busy."""
 
 
-class Wakeups(ABC):
+class Wakeups(Closing):
     """A source of wake-ups, a context manager. name: what people call it. why: for what reason."""
 
     name: str
@@ -45,16 +46,6 @@ class Wakeups(ABC):
     @abstractmethod
     def rearm(self) -> None:
         """Called right before it is looked at the sockets: what comes from here on wakes again."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Take back what was set up."""
-
-    def __enter__(self) -> Wakeups:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class Polling(Wakeups):

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mltcp_tools.analysis.metrics import iteration_times
+from mltcp_tools.analysis.metrics import Floats, iteration_times
 
 REPLICATES = 1000
 BLOCK = 10
@@ -30,8 +30,6 @@ BLOCK = 10
 MIN_ROOM = 0.02
 SEED = 20240
 _CHUNK_VALUES = 4_000_000
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,7 @@ class _Side:
         kept = [each for each in found if each is not None]
         return kept if len(kept) == len(found) else None
 
-    def gain(self, arm: str) -> tuple[float, bootstrap.Floats] | None:
+    def gain(self, arm: str) -> tuple[float, metrics.Floats] | None:
         """Captured gain of an arm and its replicates."""
         base, bound = self.run.baseline, self.schedules.get("bound")
         if base is None or base == arm or bound is None or {base, arm} & set(self.void):

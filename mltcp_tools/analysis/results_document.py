@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mltcp_tools.analysis.agreement import agree, agreement_table
 from mltcp_tools.analysis.cells import NONE, interval
 from mltcp_tools.analysis.contenders import TIE, contenders_table, wins
 from mltcp_tools.errors import UsageError
@@ -29,10 +30,14 @@ class MatrixRun:
     environments: Sequence[Mapping[str, Any]]
 
     @property
+    def simulated(self) -> bool:
+        return any(each.get("simulated") for each in self.environments)
+
+    @property
     def name(self) -> str:
-        """The matrix's name, with `-simulated` where no real time passed."""
-        simulated = any(each.get("simulated") for each in self.environments)
-        return f"{self.document['name']}-simulated" if simulated else str(self.document["name"])
+        """The matrix's name, with `-simulated` where the simulator ran it."""
+        name = str(self.document["name"])
+        return f"{name}-simulated" if self.simulated else name
 
     @property
     def algorithms(self) -> list[str]:
@@ -68,6 +73,7 @@ def render_results(runs: Sequence[MatrixRun]) -> str:
         " [experiments](README.md#reading-the-numbers) explains it, and the bound. The command"
         " `scripts/results` makes this file; no table in it is typed.",
         *(_section(run) for run in runs),
+        *_agreements(runs),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -87,6 +93,23 @@ def _section(run: MatrixRun) -> str:
         )
         parts.append(table)
     return "\n\n".join(parts)
+
+
+def _agreements(runs: Sequence[MatrixRun]) -> list[str]:
+    """A section for each matrix that is among the runs both from a kernel and simulated."""
+    sections = []
+    for run in runs:
+        for other in runs:
+            same = run.document["name"] == other.document["name"]
+            if not same or run.simulated or not other.simulated:
+                continue
+            sections.append(
+                f"## {run.name}: kernel and simulator\n\nMean iteration on the kernel / simulated,"
+                " milliseconds, and the difference."
+                f" {agree(run.document, other.document)}\n\n"
+                f"{agreement_table(run.document, other.document)}"
+            )
+    return sections
 
 
 def _made_by(run: MatrixRun) -> str:

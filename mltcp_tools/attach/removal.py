@@ -15,10 +15,11 @@ from mltcp_tools.attach import privileges
 from mltcp_tools.attach.borrow import Gone, set_congestion_control
 from mltcp_tools.attach.every import Found, every_socket
 from mltcp_tools.attach.restore import detach
+from mltcp_tools.attach.stamps import ROUTES_DIR, recorded, take_back
 from mltcp_tools.attach.state import STATE_DIR, StateFiles
 from mltcp_tools.backends import BACKENDS, get_backend, module, struct_ops
 from mltcp_tools.backends.base import ALL_NAMES, BASES
-from mltcp_tools.backends.bpf import PIN_ROOT
+from mltcp_tools.backends.pins import PIN_ROOT
 from mltcp_tools.errors import HostError, MltcpError
 from mltcp_tools.host import facts, namespaces
 from mltcp_tools.host.driven import driven
@@ -55,7 +56,7 @@ def take_off(say: Say, dry_run: bool = False, before: Callable[[], Sequence[str]
         return
     problems: list[str] = []
     _stop_users(say)
-    for step in (before, _default_steps, _detach_attached, _switch_sockets, _unload):
+    for step in (before, _default_steps, _detach_attached, _switch_sockets, _routes, _unload):
         try:
             for sentence in step():
                 say(sentence)
@@ -64,7 +65,7 @@ def take_off(say: Say, dry_run: bool = False, before: Callable[[], Sequence[str]
     left = left_on_host()
     if not left and not problems:
         _remove_records()
-        left = [str(each) for each in (STATE_DIR, LEASES) if each.exists()]
+        left = [str(each) for each in (STATE_DIR, ROUTES_DIR, LEASES) if each.exists()]
     for each in at_boot():
         say(f"Loads MLTCP again at the next boot unless you remove it: {each}.")
     if left or problems:
@@ -98,6 +99,7 @@ def left_on_host() -> list[str]:
     with contextlib.suppress(FileNotFoundError):
         if states := StateFiles().read():
             found.append(f"{STATE_DIR} records {len(states)} jobs.")
+    found += [f"The route to {each.destination} has fine time stamps." for each in recorded()]
     return found
 
 
@@ -185,6 +187,11 @@ def _switch(found: Found) -> bool:
     except (Gone, MltcpError, OSError):
         return False  # seen again, and told, when all is looked at
     return True
+
+
+def _routes() -> list[str]:
+    """Take the fine time stamps off routes."""
+    return [f"The route to {each} has no fine time stamps any more." for each in take_back()]
 
 
 def _unload() -> list[str]:

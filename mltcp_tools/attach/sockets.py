@@ -15,35 +15,25 @@ from pyroute2 import netns
 from mltcp_tools.attach import privileges
 from mltcp_tools.attach.processes import PROC, Process
 from mltcp_tools.errors import HostError
-from mltcp_tools.host.diag import open_diag, tcp_sockets
-from mltcp_tools.host.tcpstates import tcp_state
+from mltcp_tools.host.diag import TcpSocket, open_diag, tcp_sockets, told
 
 CAN_SEND = ("established", "close-wait")
 """States of a connection over which the process can still send."""
 
 
-@dataclass(frozen=True)
-class Socket:
-    """One TCP socket of one process, as the kernel saw it when asked.
+@dataclass(frozen=True, kw_only=True)
+class Socket(TcpSocket):
+    """One TCP socket of one process.
 
-    fd: the (lowest) descriptor by which the process holds it. inode: of the socket file. cookie:
-    the kernel's number for the socket, never given twice. netns: inode of its network namespace.
-    family: 4 or 6; a v4-mapped connection is one of IPv4. local, remote: address and port; the
-    remote one of a listening socket is all zero. state: name of the TCP state, such as
-    established, listen, close-wait. bytes_sent: each byte once, however often it was
-    retransmitted. Both counts are since the connection began.
+    fd: the (lowest) descriptor by which the process holds it. netns: inode of its network
+    namespace. family: 4 or 6; a v4-mapped connection is one of IPv4. bytes_sent: each byte once,
+    however often it was retransmitted. Both counts are since the connection began.
     """
 
     process: Process
     fd: int
-    inode: int
-    cookie: int
     netns: int
     family: int
-    local: tuple[str, int]
-    remote: tuple[str, int]
-    state: str
-    congestion_control: str
     bytes_sent: int
     bytes_received: int
 
@@ -172,23 +162,13 @@ def _diag_socket(process: Process) -> socket.socket:
 
 def _join(process: Process, fd: int, message: Any) -> Socket:
     info = message.get_attr("INET_DIAG_INFO") or {}
-    state = message["idiag_state"]
-    local = ipaddress.ip_address(message["idiag_src"])
-    remote = ipaddress.ip_address(message["idiag_dst"])
-    if isinstance(remote, ipaddress.IPv6Address) and remote.ipv4_mapped:
-        remote = remote.ipv4_mapped
-        local = getattr(local, "ipv4_mapped", None) or local
+    fields = told(message)
     return Socket(
         process=process,
         fd=fd,
-        inode=message["idiag_inode"],
-        cookie=message["idiag_cookie"],
         netns=process.netns,
-        family=remote.version,
-        local=(str(local), message["idiag_sport"]),
-        remote=(str(remote), message["idiag_dport"]),
-        state=tcp_state(state),
-        congestion_control=message.get_attr("INET_DIAG_CONG") or "",
+        family=ipaddress.ip_address(fields["remote"][0]).version,
         bytes_sent=info.get("tcpi_bytes_sent", 0) - info.get("tcpi_bytes_retrans", 0),
         bytes_received=info.get("tcpi_bytes_received", 0),
+        **fields,
     )

@@ -1,21 +1,16 @@
 """What was changed on this host, on disk: recorded before the change, so that it can be undone.
 
-A file per attached job, RUN_DIR/attach/job-ID.json, in a folder that only its owner may enter. A
-file is replaced whole (written aside, synced, renamed); it is believed only if it is a plain file
-of this user that nobody else may write or read, of this boot, and every field in it is valid.
+A file per attached job, RUN_DIR/attach/job-ID.json, in a folder that only its owner may enter (see
+host.trusted). It is believed only if it is of this boot, and every field in it is valid.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import errno
 import ipaddress
 import json
-import os
 import re
-import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +18,9 @@ from typing import Any
 from mltcp_tools.attach.processes import PID_MAX
 from mltcp_tools.backends import BACKENDS
 from mltcp_tools.backends.base import Job, JobParams
-from mltcp_tools.errors import HostError, UsageError
+from mltcp_tools.errors import UsageError
 from mltcp_tools.host.locks import RUN_DIR
+from mltcp_tools.host.trusted import SIZE_MAX, TrustedFolder, boot_id, distrust
 
 STATE_DIR = RUN_DIR / "attach"
 
@@ -34,11 +30,8 @@ LOCK = "attach"
 VERSION = 1
 """Of the files' format; one of another version is refused."""
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _FILE_NAME = re.compile(r"job-([1-9][0-9]{0,9})\.json")
 _CONGESTION_CONTROL = re.compile(r"[A-Za-z0-9_.-]{1,15}")
-_SIZE_MAX = 64 * 2**20
-"""Of a file: about 200,000 sockets, more than a host has ports."""
 
 
 @dataclass(frozen=True)
@@ -80,139 +73,55 @@ class StateFiles:
 
     def __init__(self, directory: Path = STATE_DIR) -> None:
         self.directory = directory
+        self._folder = TrustedFolder(directory)
 
     def read(self) -> list[AttachedJob]:
         """All jobs attached since this boot, by id; none where the folder isn't there yet.
 
         Raises HostError for a folder or file that isn't trusted or valid, with what to do.
         """
-        try:
-            with self._open_directory() as folder:
-                found = [self._read_file(folder, name) for name in os.listdir(folder)]
-        except FileNotFoundError:
-            return []
+        found = [self._read_file(name) for name in self._folder.names()]
         return sorted((each for each in found if each), key=lambda each: each.job.id)
 
     def write(self, state: AttachedJob) -> None:
         """Record the job's state; it is on disk when this returns."""
-        data = json.dumps({"version": VERSION, "boot_id": _boot_id()} | dataclasses.asdict(state))
-        name = _file_name(state.job.id)
-        aside = f".{name}.new"
-        self.directory.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        with suppress(FileExistsError):
-            self.directory.mkdir(mode=0o700)
-        with self._open_directory() as folder:
-            with suppress(FileNotFoundError):
-                os.unlink(aside, dir_fd=folder)  # a crash left it
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with open(os.open(aside, flags, 0o600, dir_fd=folder), "w") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.rename(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
-            os.fsync(folder)
+        head = {"version": VERSION, "boot_id": boot_id()}
+        self._folder.write(_file_name(state.job.id), json.dumps(head | dataclasses.asdict(state)))
 
     def remove(self, job_id: int) -> None:
         """Forget the job. No error where it isn't recorded."""
-        with suppress(FileNotFoundError), self._open_directory() as folder:
-            os.unlink(_file_name(job_id), dir_fd=folder)
-            os.fsync(folder)
+        self._folder.remove(_file_name(job_id))
 
-    @contextmanager
-    def _open_directory(self) -> Iterator[int]:
-        """A descriptor of the folder, once it is known that nobody else can change what is in it.
-
-        FileNotFoundError when there is none.
-        """
-        above = os.stat(self.directory.parent)
-        if above.st_uid not in (0, os.geteuid()) or above.st_mode & 0o022 & ~_sticky(above.st_mode):
-            raise self._distrust(self.directory.parent, "other users may change it")
-        try:
-            folder = os.open(
-                self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-            )
-        except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENOTDIR):
-                raise self._distrust(self.directory, "it is a link or a file") from None
-            raise
-        try:
-            found = os.fstat(folder)
-            if found.st_uid != os.geteuid():
-                raise self._distrust(self.directory, f"it belongs to user {found.st_uid}")
-            if found.st_mode & 0o077:
-                raise self._distrust(self.directory, "users other than its owner may enter it")
-            yield folder
-        finally:
-            os.close(folder)
-
-    def _read_file(self, folder: int, name: str) -> AttachedJob | None:
+    def _read_file(self, name: str) -> AttachedJob | None:
         """The state in a file; None for what is not a state file, or of another boot."""
         match = _FILE_NAME.fullmatch(name)
-        if match is None:
+        data = self._folder.read(name) if match else None
+        if match is None or data is None:
             return None
-        path = self.directory / name
-        try:
-            descriptor = os.open(
-                name,
-                # without O_NONBLOCK, opening a planted pipe would wait for a writer
-                os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
-                dir_fd=folder,
-            )
-        except FileNotFoundError:  # its job was detached meanwhile
-            return None
-        except OSError as error:
-            link = error.errno == errno.ELOOP
-            why = "it is a symbolic link" if link else f"it can't be opened ({error.strerror})"
-            raise self._distrust(path, why) from None
-        with open(descriptor, "rb") as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-                raise self._distrust(path, "it is not a plain file with a single name")
-            if found.st_uid != os.geteuid():
-                raise self._distrust(path, f"it belongs to user {found.st_uid}")
-            if found.st_mode & 0o077:
-                raise self._distrust(path, "users other than its owner may read or write it")
-            data = file.read(_SIZE_MAX + 1)
         try:
             state = _parse(data)
             if state is not None and state.job.id != int(match[1]):
                 raise _Invalid(f"it is about job {state.job.id}")
         except _Invalid as error:
-            raise self._distrust(path, str(error)) from None
+            raise distrust(self.directory / name, str(error)) from None
         return state
-
-    @staticmethod
-    def _distrust(path: Path, why: str) -> HostError:
-        return HostError(
-            f"{path} can't be trusted: {why}; inspect it, then move it away (what it records"
-            " can then not be restored by `mltcp detach`)."
-        )
-
-
-def _sticky(mode: int) -> int:
-    """The permission bits that a sticky folder makes harmless: others can't rename our files."""
-    return 0o022 if mode & stat.S_ISVTX else 0
 
 
 def _file_name(job_id: int) -> str:
     return f"job-{job_id}.json"
 
 
-def _boot_id() -> str:
-    return _BOOT_ID.read_text().strip()
-
-
 def _parse(data: bytes) -> AttachedJob | None:
     """The state in a file's content; None for one of another boot. Raises _Invalid."""
-    if len(data) > _SIZE_MAX:
-        raise _Invalid(f"it is larger than {_SIZE_MAX} bytes")
+    if len(data) > SIZE_MAX:
+        raise _Invalid(f"it is larger than {SIZE_MAX} bytes")
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise _Invalid(f"it is not JSON ({error})") from None
     if not isinstance(document, dict) or document.get("version") != VERSION:
         raise _Invalid(f"it has another version, not {VERSION}")
-    if document.get("boot_id") != _boot_id():
+    if document.get("boot_id") != boot_id():
         return None
     top = _object(
         document, version=int, boot_id=str, job=dict, backend=str, sockets=list, where="the file"

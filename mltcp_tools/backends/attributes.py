@@ -6,7 +6,7 @@ Attributes that a newer module adds are passed over; one that an older module do
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from mltcp_tools.backends.base import Flow, IterationEvent, Job, JobParams
 from mltcp_tools.backends.genl import decode, encode, number, text
@@ -57,17 +57,19 @@ def job_from(attributes: Mapping[int, bytes]) -> Job:
 
 def params_from(nested: bytes) -> JobParams:
     """The parameters that JOB_PARAMS holds."""
+    _, value = _decoded(nested)
+    return params_from_fields({_field(kind): value(kind) for kind in Params})
+
+
+def _decoded(nested: bytes) -> tuple[dict[int, bytes], Callable[[int], int]]:
+    """Nested attributes, and a function for those that are numbers: 0 where there is none."""
     given = decode(nested)
-    return params_from_fields({_field(kind): number(given.get(kind, b"")) for kind in Params})
+    return given, lambda kind: number(given.get(kind, b""))
 
 
 def flow_from(nested: bytes) -> Flow:
     """The flow that FLOW holds."""
-    given = decode(nested)
-
-    def value(kind: FlowAttribute) -> int:
-        return number(given.get(kind, b""))
-
+    given, value = _decoded(nested)
     return Flow(
         cookie=value(FlowAttribute.COOKIE),
         netns=value(FlowAttribute.NETNS),
@@ -95,16 +97,13 @@ def flow_from(nested: bytes) -> Flow:
         acks=value(FlowAttribute.ACKS),
         losses=value(FlowAttribute.LOSSES),
         yields=value(FlowAttribute.YIELDS),
+        fine_stamps=bool(value(FlowAttribute.FINE_STAMPS)),
     )
 
 
 def iteration_from(nested: bytes) -> IterationEvent:
     """The finished iteration that ITERATION holds."""
-    given = decode(nested)
-
-    def value(kind: IterationAttribute) -> int:
-        return number(given.get(kind, b""))
-
+    given, value = _decoded(nested)
     return IterationEvent(
         job_id=value(IterationAttribute.JOB),
         cookie=value(IterationAttribute.COOKIE),

@@ -10,9 +10,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Self
 
 from mltcp_tools.errors import UsageError
+from mltcp_tools.host.closing import Closing
 from mltcp_tools.native.constants import share
 
 SHAPES = ("linear", "quadratic", "concave", "reciprocal", "falling", "falling-quadratic")
@@ -159,6 +159,7 @@ class Flow:
     first. confidence: in these, 0..1; they are used where the job doesn't say and the flow is sure.
     srtt_us: microseconds. retransmits: segments, in the present iteration.
     queue_us: queueing delay of the last RTT sample; full_queue_us: the one found at losses.
+    fine_stamps: both are the way ahead's alone, by the peer's time stamps; else the round trip's.
     active: False while the flow behaves as its base.
     """
 
@@ -188,6 +189,7 @@ class Flow:
     acks: int
     losses: int
     yields: int
+    fine_stamps: bool
 
 
 @dataclass(frozen=True)
@@ -235,7 +237,7 @@ class Status:
     build: str = ""
 
 
-class IterationStream(ABC):
+class IterationStream(Closing):
     """Iterations as they finish. A context manager; only events after it was opened arrive.
 
     One thread may open it and another poll it.
@@ -247,16 +249,6 @@ class IterationStream(ABC):
     @abstractmethod
     def poll(self, timeout_s: float) -> list[IterationEvent]:
         """Wait up to timeout_s seconds for the first event, and return all there are."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Stop listening. Closing twice is fine."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class Backend(ABC):

@@ -9,13 +9,11 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -26,52 +24,38 @@ from mltcp_tools.backends.base import (
     NAMES,
     Backend,
     Flow,
-    IterationEvent,
     IterationStream,
     Job,
     JobParams,
     Status,
 )
+from mltcp_tools.backends.bpf_iterations import BpfIterations
 from mltcp_tools.backends.params import params_fields, params_from_struct
-from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
+from mltcp_tools.backends.pins import (
+    MAPS,
+    NEW_ROOT,
+    OLD_ROOT,
+    OTHER_VERSION,
+    PIN_ROOT,
+    Home,
+    explain,
+    is_pinned,
+    map_key,
+    pinned,
+)
+from mltcp_tools.errors import BusyError, HostError, MltcpError
 from mltcp_tools.host import facts
 from mltcp_tools.host.driven import driven
 from mltcp_tools.host.locks import exclusive
 from mltcp_tools.native import libbpf
 from mltcp_tools.native import objects as build
+from mltcp_tools.native.bpf_maps import BpfMap
+from mltcp_tools.native.bpf_object import BpfObject
+from mltcp_tools.native.libbpf import BpfError
 from mltcp_tools.native.uapi import ffi, pack, unpack
-
-PIN_ROOT = Path("/sys/fs/bpf/mltcp")
-_NEW_ROOT = PIN_ROOT.with_name("mltcp_new")
-_OLD_ROOT = PIN_ROOT.with_name("mltcp_old")
-"""Where maps are while others take their place; bpffs has no names with dots."""
-
-_STRUCTS = {
-    "mltcp_tags": "mltcp_tag",
-    "mltcp_flows": "mltcp_flow",
-    "mltcp_jobs": "mltcp_job",
-}
-"""Maps whose values are structs of the uapi header, and which struct."""
-
-_MAPS = (*_STRUCTS, "mltcp_paths", "mltcp_events", "mltcp_dropped", "mltcp_off")
-"""Maps that the objects share, pinned by these names (bpf/mltcp_maps.bpf.h)."""
 
 _GONE_S = 10.0
 """The kernel frees programs a grace period after the last socket has let them go."""
-
-_OTHER_VERSION = (
-    f"The maps in {PIN_ROOT} are another version's; run `mltcp unload --force`, then load again."
-)
-
-
-_SO_NETNS_COOKIE = 71
-"""asm-generic/socket.h; since kernel 5.14."""
-
-
-def _key(number: int) -> bytes:
-    if not 0 <= number < 2**32:
-        raise UsageError(f"{number} is neither a job's id nor a descriptor.")
-    return struct.pack("=I", number)
 
 
 def _wait_until_gone() -> None:
@@ -89,39 +73,6 @@ def _wait_until_gone() -> None:
         time.sleep(0.05)
 
 
-def _explain(error: libbpf.BpfError, doing: str) -> MltcpError:
-    """One sentence for a libbpf failure."""
-    detail = " ".join(error.log.strip().splitlines()[-3:])
-    if "parameter mismatch" in error.log:  # libbpf's words for pinned maps of other sizes
-        return HostError(_OTHER_VERSION)
-    if error.errno == errno.EEXIST:
-        return BusyError(f"{doing} failed: another congestion control has that name already.")
-    if error.errno == errno.EPERM:
-        return HostError(
-            f"{doing} failed: not permitted; run as root in the initial namespaces, and see "
-            "`mltcp doctor` for lockdown and capabilities."
-        )
-    return HostError(f"{doing} failed: {error} {detail}".rstrip())
-
-
-@dataclass(frozen=True)
-class _Home:
-    """A network namespace: its cookie, which no other ever has, and its inode."""
-
-    cookie: int
-    netns: int
-
-    @classmethod
-    def here(cls) -> _Home:
-        with socket.socket() as probe:
-            data = probe.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)
-        return cls(struct.unpack("=Q", data)[0], os.stat("/proc/thread-self/ns/net").st_ino)
-
-    def key(self, job_id: int) -> bytes:
-        """Of a job in mltcp_jobs."""
-        return pack("mltcp_job_key", {"home": self.cookie, "id": job_id})
-
-
 class BpfBackend(Backend):
     """MLTCP as eBPF struct_ops programs.
 
@@ -133,11 +84,11 @@ class BpfBackend(Backend):
     names = BPF_NAMES
 
     @cached_property
-    def _home(self) -> _Home:
-        return _Home.here()
+    def _home(self) -> Home:
+        return Home.here()
 
     def __init__(self) -> None:
-        self._reader: tuple[int, libbpf.BpfObject, Callable[[], int]] | None = None
+        self._reader: tuple[int, BpfObject, Callable[[], int]] | None = None
 
     def is_present(self) -> bool:
         return os.path.isdir(PIN_ROOT)  # which a user who may not look there is told isn't
@@ -179,23 +130,23 @@ class BpfBackend(Backend):
         return self.status()
 
     @staticmethod
-    def _open(name: str, path: Path, root: Path, fields: dict[str, int]) -> libbpf.BpfObject:
+    def _open(name: str, path: Path, root: Path, fields: dict[str, int]) -> BpfObject:
         """The object in the kernel, not registered yet, its maps pinned below root."""
         initial = {
             ".rodata.defaults": pack("mltcp_params", fields),
             ".rodata.build": struct_ops.build_here().encode().ljust(struct_ops.BUILD_BYTES, b"\0"),
         }
         try:
-            return libbpf.BpfObject(path, root, initial)
-        except libbpf.BpfError as error:
-            raise _explain(error, f"Loading {name}") from error
+            return BpfObject(path, root, initial)
+        except BpfError as error:
+            raise explain(error, f"Loading {name}") from error
 
     @staticmethod
-    def _register(name: str, loaded: libbpf.BpfObject) -> None:
+    def _register(name: str, loaded: BpfObject) -> None:
         try:
             loaded.register_struct_ops(name)
-        except libbpf.BpfError as error:
-            raise _explain(error, f"Registering {name}") from error
+        except BpfError as error:
+            raise explain(error, f"Registering {name}") from error
         # Success of the calls proves little: bpftool 7.1 reports it when the kernel refused.
         if name not in facts.available_congestion_controls():
             raise HostError(f"The kernel took {name} but doesn't list it; nothing is loaded.")
@@ -207,9 +158,9 @@ class BpfBackend(Backend):
         With some of the maps they are another version's, and in use.
         """
         present = struct_ops.registered()
-        pinned = [name for name in _MAPS if (PIN_ROOT / name).exists()]
-        if present and pinned and len(pinned) < len(_MAPS):
-            raise HostError(_OTHER_VERSION)
+        pinned = [name for name in MAPS if (PIN_ROOT / name).exists()]
+        if present and pinned and len(pinned) < len(MAPS):
+            raise HostError(OTHER_VERSION)
         if present and not pinned:
             struct_ops.unregister(present)
         if PIN_ROOT.is_dir() and not (present and pinned):
@@ -232,7 +183,7 @@ class BpfBackend(Backend):
             self._forget_jobs()
             struct_ops.unregister(BPF_NAMES)
             self._close_reader()
-            for root in (PIN_ROOT, _NEW_ROOT, _OLD_ROOT):
+            for root in (PIN_ROOT, NEW_ROOT, OLD_ROOT):
                 if root.is_dir():
                     shutil.rmtree(root)
             left = struct_ops.registered()
@@ -246,20 +197,20 @@ class BpfBackend(Backend):
     def _switch_off() -> None:
         """Sockets keep the code they have: let it do what their base does, and no more."""
         try:
-            with libbpf.BpfMap.pinned(PIN_ROOT / "mltcp_off") as off:
-                off.set(_key(0), struct.pack("=I", 1))
-        except libbpf.BpfError as error:
+            with BpfMap.pinned(PIN_ROOT / "mltcp_off") as off:
+                off.set(map_key(0), struct.pack("=I", 1))
+        except BpfError as error:
             if error.errno != errno.ENOENT:
-                raise _explain(error, "Switching MLTCP off") from error
+                raise explain(error, "Switching MLTCP off") from error
 
     def _forget_jobs(self) -> None:
         try:
-            with libbpf.BpfMap.pinned(PIN_ROOT / "mltcp_jobs") as jobs:
+            with BpfMap.pinned(PIN_ROOT / "mltcp_jobs") as jobs:
                 for key in jobs.all_keys():
                     jobs.delete(key)
-        except libbpf.BpfError as error:
+        except BpfError as error:
             if error.errno != errno.ENOENT:
-                raise _explain(error, "Deleting the jobs") from error
+                raise explain(error, "Deleting the jobs") from error
 
     def status(self) -> Status:
         facts.require_bpf(PIN_ROOT.parent)
@@ -291,71 +242,46 @@ class BpfBackend(Backend):
                 jobs = self.jobs()
             objects = {name: build.build_object(name) for name in names}
             with ExitStack() as stack:
-                for root in (_NEW_ROOT, _OLD_ROOT):
+                for root in (NEW_ROOT, OLD_ROOT):
                     shutil.rmtree(root, ignore_errors=True)  # a crash left it
                     stack.callback(shutil.rmtree, root, ignore_errors=True)
-                _NEW_ROOT.mkdir(mode=0o700)
+                NEW_ROOT.mkdir(mode=0o700)
                 # All are in the kernel, and the verifier has taken them, before anything changes.
                 loaded = {
-                    name: stack.enter_context(self._open(name, path, _NEW_ROOT, fields))
+                    name: stack.enter_context(self._open(name, path, NEW_ROOT, fields))
                     for name, path in objects.items()
                 }
                 for name, each in loaded.items():
                     struct_ops.unregister([name])
                     self._register(name, each)
                 self._close_reader()
-                PIN_ROOT.rename(_OLD_ROOT)
-                _NEW_ROOT.rename(PIN_ROOT)
+                PIN_ROOT.rename(OLD_ROOT)
+                NEW_ROOT.rename(PIN_ROOT)
             for job in jobs:
                 self.set_job(job)
 
-    @contextmanager
-    def _map(self, name: str) -> Iterator[libbpf.BpfMap]:
-        """The pinned map, open; MltcpError when nothing is loaded."""
-        facts.require_bpf_capabilities()
-        try:
-            found = libbpf.BpfMap.pinned(PIN_ROOT / name)
-        except libbpf.BpfError as error:
-            facts.require_bpf(PIN_ROOT.parent)  # only now, as reading all of that takes a while
-            if error.errno == errno.ENOENT:
-                raise checks.not_loaded(self.name) from error
-            raise _explain(error, f"Opening {name}") from error
-        with found:
-            kind = _STRUCTS.get(name)
-            if kind and found.value_size != ffi.sizeof(f"struct {kind}"):
-                raise HostError(_OTHER_VERSION)
-            if name == "mltcp_jobs" and found.key_size != ffi.sizeof("struct mltcp_job_key"):
-                raise HostError(_OTHER_VERSION)
-            yield found
-
-    @staticmethod
-    def _has(name: str) -> bool:
-        """Whether the map is pinned; HostError where this process may not look."""
-        facts.require_bpf(PIN_ROOT.parent)
-        return (PIN_ROOT / name).exists()
-
     def set_job(self, job: Job) -> None:
         value = pack("mltcp_job", {"params": params_fields(job.params), "name": job.name.encode()})
-        with self._map("mltcp_jobs") as jobs:
+        with pinned("mltcp_jobs") as jobs:
             try:
                 jobs.set(self._home.key(job.id), value)
-            except libbpf.BpfError as error:
+            except BpfError as error:
                 if error.errno == errno.E2BIG:
                     raise BusyError(
                         f"The table of jobs is full ({len(jobs.all_keys())}); delete jobs first."
                     ) from error
-                raise _explain(error, f"Setting job {job.id}") from error
+                raise explain(error, f"Setting job {job.id}") from error
 
     def delete_job(self, job_id: int) -> None:
-        with self._map("mltcp_jobs") as jobs:
+        with pinned("mltcp_jobs") as jobs:
             if not 1 <= job_id < 2**32 or not jobs.delete(self._home.key(job_id)):
                 raise checks.no_such_job(job_id)
 
     def jobs(self) -> list[Job]:
-        if not self._has("mltcp_jobs"):
+        if not is_pinned("mltcp_jobs"):
             return []
         found = []
-        with self._map("mltcp_jobs") as jobs:
+        with pinned("mltcp_jobs") as jobs:
             for key in jobs.all_keys():
                 where = unpack("mltcp_job_key", key)
                 value = jobs.get(key) if where.home == self._home.cookie else None
@@ -366,7 +292,7 @@ class BpfBackend(Backend):
         return sorted(found, key=lambda job: job.id)
 
     def tag(self, fd: int, job_id: int) -> None:
-        with self._map("mltcp_jobs") as jobs:
+        with pinned("mltcp_jobs") as jobs:
             if not 1 <= job_id < 2**32 or jobs.get(self._home.key(job_id)) is None:
                 raise checks.no_job(job_id)
         checks.check_taggable(fd, BPF_NAMES)
@@ -374,30 +300,30 @@ class BpfBackend(Backend):
             "mltcp_tag",
             {"job": job_id, "netns": self._home.netns, "home": self._home.cookie},
         )
-        with self._map("mltcp_tags") as tags:
+        with pinned("mltcp_tags") as tags:
             try:
-                tags.set(_key(fd), tag)
-                if tags.get(_key(fd)) != tag:
+                tags.set(map_key(fd), tag)
+                if tags.get(map_key(fd)) != tag:
                     raise MltcpError(f"The kernel didn't keep the tag of descriptor {fd}.")
-            except libbpf.BpfError as error:
-                raise _explain(error, f"Tagging descriptor {fd}") from error
+            except BpfError as error:
+                raise explain(error, f"Tagging descriptor {fd}") from error
 
     def untag(self, fd: int) -> None:
         checks.check_tcp(fd)
-        with self._map("mltcp_tags") as tags:
+        with pinned("mltcp_tags") as tags:
             try:
-                tags.delete(_key(fd))
-            except libbpf.BpfError as error:
-                raise _explain(error, f"Untagging descriptor {fd}") from error
+                tags.delete(map_key(fd))
+            except BpfError as error:
+                raise explain(error, f"Untagging descriptor {fd}") from error
 
     def flows(self) -> list[Flow]:
-        if not self._has("mltcp_flows"):
+        if not is_pinned("mltcp_flows"):
             return []
         try:
-            with self._map("mltcp_flows") as flows:
+            with pinned("mltcp_flows") as flows:
                 descriptor = self._flow_reader(flows)()
-        except libbpf.BpfError as error:
-            raise _explain(error, "Reading the flows") from error
+        except BpfError as error:
+            raise explain(error, "Reading the flows") from error
         with open(descriptor, "rb") as stream:
             data = stream.read()
         size = ffi.sizeof("struct mltcp_flow_record")
@@ -406,12 +332,12 @@ class BpfBackend(Backend):
             for start in range(0, len(data) - size + 1, size)
         ]
 
-    def _flow_reader(self, flows: libbpf.BpfMap) -> Callable[[], int]:
+    def _flow_reader(self, flows: BpfMap) -> Callable[[], int]:
         """Opens a reader of the flows; the iterator program is kept while the map is the same."""
         if self._reader and self._reader[0] == flows.id:
             return self._reader[2]
         self._close_reader()
-        loaded = libbpf.BpfObject(build.build_object("flows"), PIN_ROOT)
+        loaded = BpfObject(build.build_object("flows"), PIN_ROOT)
         try:
             opener = loaded.attach_map_iterator("dump_flows", flows.fd)
         except BaseException:
@@ -426,67 +352,4 @@ class BpfBackend(Backend):
             self._reader = None
 
     def iterations(self) -> IterationStream:
-        return _BpfIterations(self)
-
-
-def _ends(of: Flow | IterationEvent) -> tuple[str, int, str, int]:
-    return of.local_addr, of.local_port, of.remote_addr, of.remote_port
-
-
-class _BpfIterations(IterationStream):
-    """The ring buffer of finished iterations."""
-
-    def __init__(self, backend: BpfBackend) -> None:
-        facts.require_bpf(PIN_ROOT.parent)
-        self._backend = backend
-        self._netns = _Home.here().netns
-        self._lock = exclusive(
-            "iterations", "Another process reads the iterations; stop that first."
-        )
-        self._lock.__enter__()
-        self._ring: libbpf.RingReader | None = None
-        try:
-            with backend._map("mltcp_events") as ring:
-                self._id = ring.id
-                self._ring = libbpf.RingReader(ring)
-            while self._ring.poll(0):
-                pass  # what came before we were here
-            self._dropped_before = self._dropped_total()
-        except BaseException:
-            self.close()
-            raise
-
-    def _dropped_total(self) -> int:
-        with self._backend._map("mltcp_dropped") as dropped:
-            value = dropped.get(_key(0))
-        return struct.unpack("=Q", value)[0] if value else 0
-
-    def poll(self, timeout_s: float) -> list[IterationEvent]:
-        if self._ring is None:
-            return []
-        samples = [unpack("mltcp_event", sample) for sample in self._ring.poll(timeout_s)]
-        events = [records.iteration(event) for event in samples if event.netns == self._netns]
-        if not all(event.cookie for event in events):
-            events = self._with_cookies(events)
-        with self._backend._map("mltcp_events") as ring:
-            if ring.id != self._id and not events:
-                raise MltcpError("The programs that report iterations were replaced.")
-        self.dropped = self._dropped_total() - self._dropped_before
-        return events
-
-    def _with_cookies(self, events: Sequence[IterationEvent]) -> list[IterationEvent]:
-        """A socket that nobody has asked for its cookie has none, and the programs can't give one.
-
-        Reading the flows does. One that has closed already stays without: 0.
-        """
-        known = {_ends(flow): flow.cookie for flow in self._backend.flows()}
-        return [
-            event if event.cookie else replace(event, cookie=known.get(_ends(event), 0))
-            for event in events
-        ]
-
-    def close(self) -> None:
-        if self._ring:
-            self._ring.close()
-            self._ring = None
-        self._lock.__exit__(None, None, None)
+        return BpfIterations(self)

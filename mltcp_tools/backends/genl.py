@@ -15,7 +15,8 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Self
+
+from mltcp_tools.host.closing import Closing
 
 _NETLINK_GENERIC = 16
 _SOL_NETLINK = 270
@@ -124,7 +125,7 @@ def refusal(kind: int, flags: int, payload: bytes) -> NetlinkError | None:
     return NetlinkError(-code, text(told))
 
 
-class GenericSocket:
+class GenericSocket(Closing):
     """A socket of this network namespace that speaks with one generic netlink family.
 
     Several threads may share it: their requests take turns.
@@ -230,9 +231,3 @@ class GenericSocket:
     def close(self) -> None:
         """Close the socket. Closing twice is fine."""
         self._socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -27,8 +27,8 @@ from mltcp_tools.backends.base import (
     JobParams,
     Status,
 )
-from mltcp_tools.backends.bpf import PIN_ROOT
 from mltcp_tools.backends.genl import GenericSocket, NetlinkError, decode, number, text
+from mltcp_tools.backends.pins import PIN_ROOT
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.host import facts
 from mltcp_tools.host.driven import driven

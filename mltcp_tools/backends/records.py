@@ -40,6 +40,7 @@ def flow(data: bytes) -> Flow:
         acks=inner.acks,
         losses=inner.losses,
         yields=inner.yields,
+        fine_stamps=bool(inner.delay.fine),
     )
 
 

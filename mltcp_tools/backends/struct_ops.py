@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from mltcp_tools import __version__
 from mltcp_tools.backends.base import BPF_NAMES, JobParams
 from mltcp_tools.backends.params import params_from_struct
-from mltcp_tools.native import libbpf
+from mltcp_tools.native.bpf_maps import STRUCT_OPS_INUSE, BpfMap, maps_of_programs, struct_ops_maps
 from mltcp_tools.native.csources import digest, program_sources
 from mltcp_tools.native.uapi import ffi, unpack
 
@@ -25,17 +25,17 @@ def build_here() -> str:
     return f"{__version__}+{digest(program_sources())[:8]}"
 
 
-def our_maps() -> Iterator[tuple[libbpf.BpfMap, bool]]:
+def our_maps() -> Iterator[tuple[BpfMap, bool]]:
     """The struct_ops map of each of our congestion controls, and whether it is registered.
 
     A socket or a default holds those that are not registered any more.
     """
-    for found in libbpf.struct_ops_maps():
+    for found in struct_ops_maps():
         value = found.get(ZERO) if found.name in BPF_NAMES else None
         # struct bpf_struct_ops_common_value: reference count, then state; since kernel 5.6
         if value:
             state = struct.unpack_from("=I", value, 4)[0]
-            yield found, state == libbpf.STRUCT_OPS_INUSE
+            yield found, state == STRUCT_OPS_INUSE
 
 
 def registered() -> list[str]:
@@ -66,7 +66,7 @@ def in_force() -> tuple[str, JobParams | None]:
         if not is_registered:
             continue
         build = "unknown"
-        for data in libbpf.maps_of_programs(found):
+        for data in maps_of_programs(found):
             if data.name not in (_BUILD, _DEFAULTS):  # the key of socket storage is a descriptor
                 continue
             value = data.get(ZERO) or b""

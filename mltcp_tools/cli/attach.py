@@ -23,7 +23,7 @@ from mltcp_tools.cli.options import (
     list_option,
     target_argument,
 )
-from mltcp_tools.cli.text import endpoint, printable, say, tally
+from mltcp_tools.cli.text import became, printable, say, tally
 from mltcp_tools.errors import MltcpError
 
 
@@ -192,13 +192,11 @@ def _document(job: Job, changes: list[Change], left_alone: list[Verdict]) -> dic
 
 def _show(job: Job, changes: list[Change], left_alone: list[Verdict]) -> None:
     for change in changes:
-        sock = change.socket
-        reason = f": {change.reason}" if change.reason else ""
+        sock, names = change.socket, f"{change.old} -> {change.new}"
         moved = f"{printable(change.before)} -> " if change.before else ""
-        click.echo(
-            f"{sock.process.pid} fd {sock.fd} to {endpoint(*sock.remote)}: {change.old} ->"
-            f" {change.new}, job {moved}{printable(change.job)}, {change.outcome}{reason}"
-        )
+        found = sock.process.pid, sock.fd, sock.remote
+        job_name = f"{moved}{printable(change.job)}"
+        click.echo(became(*found, names, job_name, change.outcome, change.reason))
     summary = tally(change.outcome for change in changes)
     click.echo(f"Job {printable(job.name)} (id {job.id}): {summary}.", err=True)
     if left_alone:

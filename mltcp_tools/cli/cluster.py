@@ -150,7 +150,13 @@ def _workload(file: Path | None, trace: str | None) -> Workload:
 
 @command.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--trace", required=True, metavar="KIND:FILE", help="Training jobs, as for run.")
+@list_option(
+    "--trace",
+    "traces",
+    required=True,
+    metavar="KIND:FILE,…",
+    help="Training jobs, as for run; a comparison for each.",
+)
 @click.option("--requests", required=True, metavar="azure:FILE", help="Requests to serve.")
 @shown_option(
     "--inference",
@@ -176,7 +182,7 @@ def _workload(file: Path | None, trace: str | None) -> Workload:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def fapes(
     file: Path,
-    trace: str,
+    traces: tuple[str, ...],
     requests: str,
     inference: int,
     tenants: int,
@@ -190,25 +196,32 @@ def fapes(
 
     TENANTS replay the requests until the last job arrives, less SWING of them at night. In the
     static split and as Lyra, inference owns SERVERS of them, and Knative's autoscaler uses these.
+    A table of the goals that are reached comes last.
     """
     from mltcp_tools.clusters.fapes.compare import compare
+    from mltcp_tools.clusters.fapes.goals import goals
     from mltcp_tools.clusters.fapes.inference import replayed
     from mltcp_tools.clusters.requests import Service
     from mltcp_tools.clusters.rules import treatment
     from mltcp_tools.clusters.text import render_loans
     from mltcp_tools.clusters.traces import read_requests
 
-    workload = _workload(file, trace)
-    jobs = [dataclasses.replace(j, arrival_s=j.arrival_s / faster) for j in workload.jobs]
-    workload = dataclasses.replace(workload, jobs=tuple(jobs))
-    hours = workload.jobs[-1].arrival_s / 3600
-    served = replayed(read_requests(requests), hours, tenants, swing, seed)
-    results = compare(workload, served, Service(), treatment(how), inference)
-    summaries = [result.summary() for result in results]
+    asked = read_requests(requests)
+    compared = {}
+    for trace in traces:
+        workload = _workload(file, trace)
+        jobs = [dataclasses.replace(j, arrival_s=j.arrival_s / faster) for j in workload.jobs]
+        workload = dataclasses.replace(workload, jobs=tuple(jobs))
+        served = replayed(asked, jobs[-1].arrival_s / 3600, tenants, swing, seed)
+        results = compare(workload, served, Service(), treatment(how), inference)
+        compared[trace] = {
+            "arms": [result.summary() for result in results],
+            "goals": [goal.document() for goal in goals(results)],
+        }
     if as_json:
-        click.echo(json.dumps({"schema": "mltcp-fapes/1", "arms": summaries}, indent=2))
+        click.echo(json.dumps({"schema": "mltcp-fapes/2", "traces": compared}, indent=2))
     else:
-        click.echo(render_loans(summaries), nl=False)
+        click.echo(render_loans(compared), nl=False)
 
 
 @command.command()

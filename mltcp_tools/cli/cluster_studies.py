@@ -64,6 +64,7 @@ def matrix(
         SMALL,
         answers,
         cells,
+        differences,
         tasks,
     )
     from mltcp_tools.clusters.question_plots import draw, render
@@ -81,7 +82,8 @@ def matrix(
         )
     found = cells(results)
     given = answers(found)
-    text = render(found, given)
+    apart = differences(results)
+    text = render(found, given, apart)
     (output / "matrix.md").write_text(text, encoding="utf-8")
     for name, image in draw(found, given, results).items():
         (output / f"{name}.png").write_bytes(image)
@@ -90,6 +92,7 @@ def matrix(
             "schema": "mltcp-cluster-matrix/1",
             "cells": [dataclasses.asdict(each) for each in found],
             "answers": [dataclasses.asdict(each) for each in given],
+            "differences": [dataclasses.asdict(each) for each in apart],
         }
         click.echo(json.dumps(document, indent=2))
     else:
@@ -148,7 +151,7 @@ def marl(
     ]
     if as_json:
         document = {
-            "schema": "mltcp-cluster-marl/2",
+            "schema": "mltcp-cluster-marl/3",
             "curves": curves,
             "held_out": [result.document() for result in results],
         }

@@ -83,6 +83,16 @@ def command() -> None:
     default="100%",
     help="Share of the tensors' blocks that aren't zero.",
 )
+@click.option(
+    "--replay",
+    type=click.Path(path_type=Path),
+    help="A JSON list of bandwidths in any unit, which the first rank's link has one after the"
+    " other; the median is --rate, and nothing is faster.",
+)
+@shown_option("--replay-step", type=SECONDS, default="5s", help="How long each of these lasts.")
+@shown_option(
+    "--replay-from", type=click.IntRange(0), default=0, help="Which of these comes first."
+)
 @click.option("--aggregator", help="The aggregator, HOST[:PORT]; --namespaces starts one.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def bench(
@@ -96,6 +106,9 @@ def bench(
     algorithms: tuple[str, ...],
     repeats: int,
     density: float,
+    replay: Path | None,
+    replay_step: float,
+    replay_from: int,
     aggregator: str | None,
     as_json: bool,
 ) -> None:
@@ -111,12 +124,18 @@ def bench(
         raise UsageError(f"{wrong[0]} bytes aren't a whole number of float32; use a multiple of 4.")
     plan = Plan(algorithms, list(sizes), repeats, density, aggregator)
     document: dict[str, Any] = {"schema": SCHEMA, "density": density}
+    if replay_step <= 0:
+        raise UsageError("--replay-step is a time above 0.")
+    if replay and not namespaces:
+        raise UsageError("--replay changes the links between --namespaces; say how many.")
     if namespaces:
         from mltcp_tools.collectives.bench_here import bench_here
+        from mltcp_tools.collectives.replay import Replay, read_shares
 
+        replays = Replay(read_shares(replay, replay_from), replay_step) if replay else None
         rates = [slow or rate] + [rate] * (namespaces - 1)
         document |= {"rates": rates, "queue": queue, "mode": mode, "mtu": mtu}
-        document |= bench_here(plan, rates, queue, mode, mtu)
+        document |= bench_here(plan, rates, queue, mode, mtu, replays)
     else:
         document["rows"] = _as_rank(plan)
     if document["rows"]:
@@ -273,15 +292,18 @@ def show(document: dict[str, Any], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(document, indent=2))
         return
-    head = ("size", "algorithm", "time", "bound", "algorithm", "bus", "speed-up", "right", "alike")
-    click.echo("{:>10} {:<12} {:>10} {:>10} {:>13} {:>13} {:>9} {:>6} {:>6}".format(*head))
+    head = ["size", "algorithm", "time", "bound", "algorithm", "bus", "speed-up", "in all"]
+    head += ["right", "alike"]
+    click.echo("{:>10} {:<12} {:>10} {:>10} {:>13} {:>13} {:>9} {:>7} {:>6} {:>6}".format(*head))
     for row in document["rows"]:
         bound = "" if row["bound_s"] is None else format_seconds(row["bound_s"])
-        speedup = "" if row["speedup"] is None else f"{row['speedup']:.2f}"
+        speedup, total = (
+            "" if row[name] is None else f"{row[name]:.2f}" for name in ("speedup", "speedup_total")
+        )
         click.echo(
             f"{format_bytes(row['bytes']):>10} {row['algorithm']:<12}"
             f" {format_seconds(row['seconds']):>10} {bound:>10}"
             f" {format_rate(row['algorithm_rate']):>13}"
-            f" {format_rate(row['bus_rate']):>13} {speedup:>9}"
+            f" {format_rate(row['bus_rate']):>13} {speedup:>9} {total:>7}"
             f" {'yes' if row['correct'] else 'NO':>6} {'yes' if row['identical'] else 'NO':>6}"
         )

@@ -9,7 +9,7 @@ import click
 
 from mltcp_tools.attach.restore import Restoration, detach
 from mltcp_tools.cli import completing
-from mltcp_tools.cli.text import endpoint, printable, tally
+from mltcp_tools.cli.text import became, printable, tally
 from mltcp_tools.errors import MltcpError
 
 
@@ -47,12 +47,8 @@ def command(which: str | None, everything: bool, name: str | None, as_json: bool
 
 def _show(done: list[Restoration]) -> None:
     for each in done:
-        record = each.record
-        now = each.now or "-"
-        reason = f": {each.reason}" if each.reason else ""
-        click.echo(
-            f"{record.pid} fd {record.fd} to {endpoint(*record.remote)}: {record.new} -> {now},"
-            f" job {printable(each.job)}, {each.outcome}{reason}"
-        )
+        record, names = each.record, f"{each.record.new} -> {each.now or '-'}"
+        found = record.pid, record.fd, record.remote
+        click.echo(became(*found, names, printable(each.job), each.outcome, each.reason))
     summary = tally(each.outcome for each in done)
     click.echo(f"Detached: {summary or 'nothing was attached'}.", err=True)

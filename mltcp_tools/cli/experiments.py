@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +50,11 @@ OPTIONS = (
     click.option("--iterations", type=click.IntRange(1), help="Instead of the experiment's."),
     click.option("--repetitions", type=click.IntRange(1), help="Instead of the experiment's."),
     click.option("--seed", type=click.IntRange(0), help="Instead of the experiment's."),
+    click.option(
+        "--fine-stamps",
+        is_flag=True,
+        help="Time stamps of microseconds in all of MLTCP's arms (on real kernels from 6.7).",
+    ),
     click.option("--no-alone", is_flag=True, help="Don't run each job alone on the link."),
     shown_option(
         "--trace",
@@ -62,6 +67,21 @@ OPTIONS = (
 """Those of every command that runs experiments."""
 
 experiment_argument = click.argument("experiment", shell_complete=completing.EXPERIMENTS)
+ARGUMENTS = (experiment_argument, output_option)
+CHOSEN = (output_option, only_option, *OPTIONS)
+EITHER = (experiment_argument, *CHOSEN)
+"""Of a command that runs an experiment or a matrix."""
+
+
+def names_matrix(experiment: str, only: Sequence[str]) -> bool:
+    """Whether it is a matrix, of which alone there can be some mixes `only`."""
+    from mltcp_tools.experiments.matrix import is_matrix
+
+    if is_matrix(experiment):
+        return True
+    if only:
+        raise UsageError(f"--only names mixes of a matrix, and {experiment} is none.")
+    return False
 
 
 def overridden(experiment: Experiment, options: Mapping[str, Any]) -> Experiment:
@@ -72,6 +92,7 @@ def overridden(experiment: Experiment, options: Mapping[str, Any]) -> Experiment
         repetitions=options["repetitions"],
         seed=options["seed"],
         alone=not options["no_alone"],
+        fine_stamps=options["fine_stamps"],
     )
 
 

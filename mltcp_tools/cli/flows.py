@@ -10,7 +10,7 @@ import click
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import Flow
 from mltcp_tools.cli.options import backend_option
-from mltcp_tools.cli.text import endpoint, printable, show_table
+from mltcp_tools.cli.text import endpoint, printable, queue_text, show_table
 from mltcp_tools.columns import Cell, Column, Row, clip
 from mltcp_tools.host.driven import Driven
 from mltcp_tools.host.namespaces import MOUNTED
@@ -32,6 +32,8 @@ _COLUMNS = (
     Column("F"),
     Column("CWND", drop=6),
     Column("SRTT-MS", drop=7),
+    Column("QUEUE-MS", drop=14),
+    Column("BY", left=True, drop=15),
     Column("RETRANS", drop=5),
     Column("SOURCE", left=True, drop=9),
     Column("PERIOD", drop=8),
@@ -56,6 +58,8 @@ def _row(flow: Flow, job: str, known: Metadata | None, owner: Driven | None) -> 
         f"{flow.gain:.2f}" if flow.active else Cell("1", "quiet"),
         str(flow.cwnd),
         f"{flow.srtt_us / 1000:.2f}",
+        queue_text(flow.queue_us, flow.full_queue_us),
+        "fine stamps" if flow.fine_stamps else Cell("round trip", "quiet"),
         Cell(str(flow.retransmits), "warning" if flow.retransmits else ""),
         source if known is None else known.source,
         "-" if known is None else format_seconds(known.period_s),
@@ -89,8 +93,10 @@ def command(backend: str, as_json: bool) -> None:
     local one. A flow that has no job but is sure of its iterations forms a job: what that
     process sends to that peer. SENT, RATIO and RETRANS count in the present iteration. A ratio of -
     means that the flow behaves as its base, because it doesn't know its iterations, or no longer
-    does. SOURCE is who knows of its job's iterations, with their PERIOD and each flow's BYTES;
-    `learned`: only what the flow has learned alone.
+    does. QUEUE-MS is the queueing delay now and that of a full queue. BY is how that is measured:
+    fine stamps tell the queue that the flow sends into, the round trip holds that of its ACKs, too
+    (see `mltcp load --fine-stamps`). SOURCE is who knows of its job's iterations, with their PERIOD
+    and each flow's BYTES; `learned`: only what the flow has learned alone.
     """
     source = get_backend(backend)
     flows = source.flows()

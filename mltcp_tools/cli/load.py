@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import click
 
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import ALL_NAMES, GAIN_MAX, JobParams
-from mltcp_tools.cli.options import GAP, TOTAL, backend_option
+from mltcp_tools.cli.options import GAP, TOTAL, backend_option, list_option
 from mltcp_tools.cli.status import other_build, show_status
 from mltcp_tools.cli.text import say
 
@@ -45,6 +48,12 @@ from mltcp_tools.cli.text import say
     help="Put this tool's build in place of the loaded one; connections, jobs and tags stay, and"
     " so do the defaults, unless the options above change them.",
 )
+@list_option(
+    "--fine-stamps",
+    metavar="ROUTE,…",
+    help="Give new connections over the routes to these addresses or networks, or `default`, time"
+    " stamps of microseconds (kernel 6.7); `mltcp unload` takes them back.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
 def command(
     names: tuple[str, ...],
@@ -54,6 +63,7 @@ def command(
     total_bytes: int | None,
     gap_s: float | None,
     replace: bool,
+    fine_stamps: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Register the MLTCP congestion controls (all, or those NAMEd) and print what is loaded.
@@ -61,6 +71,9 @@ def command(
     Any program can then choose one by setsockopt(TCP_CONGESTION). A flow behaves as its base
     algorithm until it has learned what its iterations look like, or is told. The kernel module
     always registers all of them.
+
+    With fine time stamps at both ends a flow tells the queue that it sends into from the one that
+    its ACKs wait in, so that jobs that send and receive at once interleave, too.
     """
     given = {
         "slope": slope,
@@ -71,15 +84,28 @@ def command(
     chosen = {name: value for name, value in given.items() if value is not None}
     defaults = JobParams(**chosen) if chosen else None  # type: ignore[arg-type]
     kernel = get_backend(backend)
-    if replace:
-        if names:
-            raise click.UsageError("--replace replaces all that is loaded, so it takes no NAME")
-        from mltcp_tools.attach.replacement import replace_build
+    if replace and names:
+        raise click.UsageError("--replace replaces all that is loaded, so it takes no NAME")
+    with _fine_stamps(fine_stamps):
+        if replace:
+            from mltcp_tools.attach.replacement import replace_build
 
-        replace_build(kernel, defaults, say)
-        show_status(kernel.status(), as_json)
-        return
-    status = kernel.load(names or None, defaults)
+            replace_build(kernel, defaults, say)
+            status = kernel.status()
+        else:
+            status = kernel.load(names or None, defaults)
     show_status(status, as_json)
-    if other := other_build(kernel, status):
+    if not replace and (other := other_build(kernel, status)):
         say(other)
+
+
+@contextlib.contextmanager
+def _fine_stamps(destinations: tuple[str, ...]) -> Iterator[None]:
+    if not destinations:
+        yield
+        return
+    from mltcp_tools.attach.stamps import given
+
+    with given(destinations) as routes:
+        yield
+    say(f"Fine time stamps: {', '.join(routes) or 'the routes had them already'}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from mltcp_tools.host.files import replace_file
 if TYPE_CHECKING:
     from mltcp_tools.planning.cluster import Loops, Rank
     from mltcp_tools.planning.coflows_fabric import Policy
+    from mltcp_tools.planning.link import LinkPlan
 
 
 @click.group()
@@ -109,10 +111,7 @@ def score(
             time_limit_s=time_limit,
             report=bar.report,
         )
-    if plots is not None:
-        from mltcp_tools.planning.plots import draw_link
-
-        _write_plots(plots, draw_link(plan))
+    _write_plots(plots, lambda: _drawn(plan))
     _print(plan.to_json(), render_link(plan), output, as_json)
 
 
@@ -171,8 +170,7 @@ def cluster(
             rank=rank,
             done=bar.done,
         )
-    if plots is not None:
-        _write_plots(plots, draw_cluster(plans))
+    _write_plots(plots, lambda: draw_cluster(plans))
     _print(document(plans), render_cluster(plans), output, as_json)
     if all(plan.loop for plan in plans):
         raise MltcpError("Every placement has a loop and was discarded; try --loops joint.")
@@ -221,7 +219,16 @@ def coflows(
     _print(document, render_coflows(document), output, as_json)
 
 
-def _write_plots(folder: Path, images: dict[str, bytes]) -> None:
+def _drawn(plan: LinkPlan) -> dict[str, bytes]:
+    from mltcp_tools.planning.plots import draw_link  # loading matplotlib takes a while
+
+    return draw_link(plan)
+
+
+def _write_plots(folder: Path | None, draw: Callable[[], dict[str, bytes]]) -> None:
+    if folder is None:
+        return
+    images = draw()
     folder.mkdir(parents=True, exist_ok=True)
     for name, image in images.items():
         (folder / f"{name}.png").write_bytes(image)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import shlex
 import signal
+import sys
 from pathlib import Path
 
 import click
 
-from mltcp_tools.cli.options import shown_option
+from mltcp_tools.cli.options import list_option, shown_option
+from mltcp_tools.cli.testbed import SSH
 from mltcp_tools.experiments.treatments import WEIGHTS
 
 
@@ -27,16 +31,40 @@ from mltcp_tools.experiments.treatments import WEIGHTS
     help="Levels of priority; the last is shared.",
 )
 @click.option("--with-parent", is_flag=True, help="End when the process that started this does.")
-def command(folder: Path, weight: str, count: int, with_parent: bool) -> None:
+@list_option(
+    "--host",
+    "hosts",
+    metavar="HOST,…",
+    help="Order the jobs of these machines, as ssh knows them, together.",
+)
+@click.option("--led", is_flag=True, help="What --host starts there: the levels come over stdin.")
+@shown_option("--ssh", default=SSH, help="How to reach the machines.")
+@shown_option("--mltcp", default="mltcp", help="How the tool is called there.")
+def command(
+    folder: Path,
+    weight: str,
+    count: int,
+    with_parent: bool,
+    hosts: tuple[str, ...],
+    led: bool,
+    ssh: str,
+    mltcp: str,
+) -> None:
     """Order the bursts of the jobs in FOLDER (Sincronia), and give each job its priority.
 
     FOLDER has the pinned maps of bpf/priority.bpf.c. `mltcp testbed run` starts this in arms with
     the treatment sincronia. It runs until a signal ends it; then all jobs are alike again. If it
     is killed, they are alike after half a second.
+
+    With --host, FOLDER is that of each machine, and a job has the same id on all of them.
     """
     from mltcp_tools.host.lifetime import die_with_parent
     from mltcp_tools.priorities.controller import run_controller
+    from mltcp_tools.priorities.hub import Host, run_hub
+    from mltcp_tools.priorities.led import run_led
 
+    if led and hosts:
+        raise click.UsageError("--led is what --host starts on a machine; give one of the two.")
     if with_parent:
         die_with_parent()
     ended = False
@@ -47,4 +75,16 @@ def command(folder: Path, weight: str, count: int, with_parent: bool) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
-    run_controller(folder, weight, count, lambda: ended)
+    if led:
+        run_led(folder, sys.stdin.fileno(), sys.stdout.fileno(), lambda: ended)
+        return
+    if not hosts:
+        run_controller(folder, weight, count, lambda: ended)
+        return
+    remote = [*shlex.split(mltcp), "prioritise", str(folder), "--led"]
+    with contextlib.ExitStack() as stack:
+        reached = []
+        for name in hosts:
+            reached.append(Host(name, [*shlex.split(ssh), name, *remote]))
+            stack.callback(reached[-1].close)
+        run_hub(reached, weight, count, lambda: ended, lambda line: click.echo(line, err=True))

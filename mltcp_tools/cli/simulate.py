@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mltcp_tools.cli.experiments import (
-    OPTIONS,
-    experiment_argument,
-    only_option,
-    output_option,
+    EITHER,
+    names_matrix,
     overridden,
     run_and_report,
     run_mixes,
@@ -26,10 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@experiment_argument
-@output_option
-@only_option
-@with_options(OPTIONS)
+@with_options(EITHER)
 @mtu_option(9216)
 @click.option(
     "--join",
@@ -45,13 +40,6 @@ if TYPE_CHECKING:
     metavar="TIME",
     help="Round trip of the empty path, to which a link's delay is added.",
 )
-@shown_option(
-    "--stamps",
-    type=SECONDS,
-    default="1ms",
-    metavar="TIME",
-    help="What receivers' time stamps count, as 1us with fine stamps; 0: they send none.",
-)
 def command(experiment: str, only: tuple[str, ...], **options: Any) -> None:
     """Run EXPERIMENT in virtual time, and report on it as `mltcp testbed run` does.
 
@@ -61,14 +49,11 @@ def command(experiment: str, only: tuple[str, ...], **options: Any) -> None:
     Congestion controls are reno, dctcp, mltcp, mltcp_reno and mltcp_dctcp; arms with others are
     left out, and the baseline is then reno.
     """
-    from mltcp_tools.experiments.matrix import is_matrix
     from mltcp_tools.experiments.reading import find_either, load_experiment
 
-    if is_matrix(experiment):
+    if names_matrix(experiment, only):
         _simulate_matrix(experiment, only, options)
         return
-    if only:
-        raise UsageError(f"--only names mixes of a matrix, and {experiment} is none.")
     described = overridden(load_experiment(find_either(experiment)), options)
     run_and_report(_modelled(described, options["arms"], set()), options, _conduct(options))
 
@@ -77,7 +62,7 @@ def _conduct(options: dict[str, Any]) -> Callable[[Experiment, Path], None]:
     from mltcp_tools.simulator.arms import Settings
     from mltcp_tools.simulator.simulate_experiment import simulate_experiment
 
-    settings = Settings(*(options[name] for name in ("trace", "mtu", "join", "rtt", "stamps")))
+    settings = Settings(*(options[name] for name in ("trace", "mtu", "join", "rtt")))
     return functools.partial(simulate_experiment, settings=settings)
 
 

@@ -13,16 +13,16 @@ import click
 
 from mltcp_tools.cli import completing
 from mltcp_tools.cli.experiments import (
+    ARGUMENTS,
+    CHOSEN,
+    EITHER,
     OPTIONS,
-    experiment_argument,
-    only_option,
-    output_option,
+    names_matrix,
     overridden,
     run_and_report,
     run_mixes,
 )
 from mltcp_tools.cli.options import backend_option, list_option, shown_option, with_options
-from mltcp_tools.errors import UsageError
 
 if TYPE_CHECKING:
     from mltcp_tools.experiments.experiment import Experiment
@@ -42,9 +42,6 @@ attempts_option = shown_option(
     metavar="N",
     help="Run an arm at most this often until nothing else on the host disturbs it.",
 )
-_ACROSS_OPTIONS = (*OPTIONS, backend_option)
-_TESTBED_OPTIONS = (*_ACROSS_OPTIONS, attempts_option)
-_ARGUMENTS = (experiment_argument, output_option)
 
 
 def _run(options: dict[str, Any], conduct: Callable[[Experiment, Path], None]) -> None:
@@ -56,7 +53,7 @@ def _run(options: dict[str, Any], conduct: Callable[[Experiment, Path], None]) -
 
 
 @command.command()
-@with_options((*_ARGUMENTS, only_option, *_TESTBED_OPTIONS))
+@with_options((*EITHER, backend_option, attempts_option))
 def run(only: tuple[str, ...], **options: Any) -> None:
     """Run EXPERIMENT, and report on it; of a matrix, run its mixes and make one table.
 
@@ -67,13 +64,9 @@ def run(only: tuple[str, ...], **options: Any) -> None:
     disturbed arms are run again, and if that doesn't help, they are not compared with others.
     Needs root.
     """
-    from mltcp_tools.experiments.matrix import is_matrix
-
-    if is_matrix(options["experiment"]):
+    if names_matrix(options["experiment"], only):
         _run_matrix(options["experiment"], only, options)
         return
-    if only:
-        raise UsageError(f"--only names mixes of a matrix, and {options['experiment']} is none.")
     _run(options, functools.partial(_conduct, options))
 
 
@@ -91,7 +84,7 @@ def _conduct(options: dict[str, Any], experiment: Experiment, folder: Path) -> N
 
 
 @command.command()
-@with_options((*_ARGUMENTS, *_ACROSS_OPTIONS))
+@with_options((*ARGUMENTS, *OPTIONS, backend_option))
 @list_option(
     "--sender",
     "senders",
@@ -146,9 +139,7 @@ def across(
 
 @command.command()
 @click.argument("matrix", shell_complete=completing.MATRICES)
-@output_option
-@only_option
-@with_options(_TESTBED_OPTIONS)
+@with_options((*CHOSEN, backend_option, attempts_option))
 def matrix(matrix: str, only: tuple[str, ...], **options: Any) -> None:
     """Run the mixes of MATRIX, as `mltcp testbed run` does; an experiment is refused.
 

@@ -14,6 +14,11 @@ from mltcp_tools.columns import Column, Meaning, Row, render
 _COLOURS = {"good": "green", "warning": "yellow", "bad": "red"}
 
 
+def queue_text(queue_us: int, full_us: int) -> str:
+    """A queueing delay and a full queue's, in milliseconds: `0.59/1.20`; `0.59/-`: unknown."""
+    return f"{queue_us / 1000:.2f}/{f'{full_us / 1000:.2f}' if full_us else '-'}"
+
+
 def endpoint(address: str, port: int) -> str:
     """`10.0.0.1:80`, `[::1]:80`."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
@@ -22,6 +27,14 @@ def endpoint(address: str, port: int) -> str:
 def printable(text: str) -> str:
     """Text that others chose (names of processes and jobs), unable to drive the terminal."""
     return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def became(
+    pid: int, fd: int, remote: tuple[str, int], change: str, job: str, outcome: str, reason: str
+) -> str:
+    """What became of a process's socket to `remote`. change: of what it runs, `cubic -> mltcp`."""
+    why = f": {reason}" if reason else ""
+    return f"{pid} fd {fd} to {endpoint(*remote)}: {change}, job {job}, {outcome}{why}"
 
 
 def tally(kinds: Iterable[str]) -> str:

@@ -32,7 +32,7 @@ from mltcp_tools.host.locks import RUN_DIR
 @click.option("--dry-run", is_flag=True, help="With --everything: only show what is there.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was there and what runs on.")
 def command(backend: str, force: bool, everything: bool, dry_run: bool, as_json: bool) -> None:
-    """Unregister the congestion controls and forget all jobs and tags.
+    """Unregister the congestion controls, forget all jobs and tags, take fine time stamps back.
 
     The command refuses, and names what holds them, while a socket, another process or the default
     of any network namespace uses them. It fails if anything of them is left in the kernel. Without
@@ -47,13 +47,20 @@ def command(backend: str, force: bool, everything: bool, dry_run: bool, as_json:
 
         take_off(say, dry_run, before=_testbeds)
         return
+    from mltcp_tools.attach.stamps import take_back
+
     chosen = [get_backend(backend)] if backend != AUTO else _there() or [get_backend()]
     was_there = _there()
     left = sum(each.unload(force) for each in chosen)
+    fine = take_back()
     if as_json:
         names = [each.name for each in was_there]
-        click.echo(json.dumps({"were_loaded": names, "sockets_that_run_on": left}))
-    elif not was_there:
+        document = {"were_loaded": names, "sockets_that_run_on": left, "fine_stamps_off": fine}
+        click.echo(json.dumps(document))
+        return
+    if fine:
+        click.echo(f"Fine time stamps taken off: {', '.join(fine)}.", err=True)
+    if not was_there:
         click.echo("Nothing was loaded.", err=True)
     elif left:
         click.echo(

@@ -13,7 +13,7 @@ import click
 
 from mltcp_tools.backends import get_backend
 from mltcp_tools.cli.options import SECONDS, backend_option, shown_option
-from mltcp_tools.cli.text import printable, show_table
+from mltcp_tools.cli.text import printable, queue_text, show_table
 from mltcp_tools.columns import Cell, Column, Meaning, Row, clip
 from mltcp_tools.observe.view import JobView
 from mltcp_tools.units import format_seconds
@@ -26,6 +26,8 @@ _COLUMNS = (
     Column("CHANGE"),
     Column("TO-BEST", drop=1),
     Column("OVERLAP"),
+    Column("QUEUE-MS", drop=6),
+    Column("BY", left=True, drop=7),
     Column("SOURCE", left=True, drop=5),
     Column("PERIOD", drop=2),
 )
@@ -48,6 +50,8 @@ def _row(view: JobView) -> Row:
         Cell("-" if view.change is None else f"{view.change:+.1%}", _judged(view.change)),
         "-" if view.ratio is None else f"{view.ratio:.2f}",
         Cell("-" if view.overlap is None else f"{view.overlap:.0%}", _judged(view.overlap)),
+        queue_text(view.queue_us, view.full_queue_us),
+        "fine stamps" if view.fine_stamps else Cell("round trip", "quiet"),
         "-" if known is None else known.source,
         "-" if known is None else format_seconds(known.period_s),
     )
@@ -90,8 +94,10 @@ def command(once: bool, as_json: bool, wait_s: float, backend: str) -> None:
 
     TIME is the median of the latest 10 iterations, CHANGE how it compares with the first 5 seen,
     TO-BEST with the fastest tenth; OVERLAP is the share of communication during which another job
-    of this host communicates too; SOURCE tells the job's PERIOD. Jobs are seen from their beginning
-    where `mltcp agent` or `attach --follow` runs, else from now on.
+    of this host communicates too; QUEUE-MS is the longest queueing delay that one of its flows sees
+    and that of a full queue, BY how these are measured (see `mltcp flows`); SOURCE tells the job's
+    PERIOD. Jobs are seen from their beginning where `mltcp agent` or `attach --follow` runs, else
+    from now on.
     """
     from mltcp_tools.observe.watch import Watch
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from mltcp_tools.clusters.intervals import interval
 from mltcp_tools.clusters.sweep import Task
 
 POLICIES = ("random", "packed", "network", "cassini")
@@ -143,6 +144,39 @@ def cells(results: Sequence[Mapping[str, Any]]) -> list[Cell]:
         )
         for key, runs in pooled.items()
     ]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Between two columns' slow-downs on the same draws: `what` minus reno under the same policy,
+    or minus reno under packing; the mean over seeds and half of its 95 % interval."""
+
+    workload: str
+    what: str
+    mean: float
+    half: float
+
+
+def differences(results: Sequence[Mapping[str, Any]]) -> list[Difference]:
+    """What MLTCP changes under each policy, and what Cassini does, paired by draw."""
+    slow = {
+        (each["workload"], each["policy"], each["treatment"], each["seed"]): float(
+            np.mean(each["slowdown"])
+        )
+        for each in results
+    }
+    pairs = {
+        f"{name}, mltcp": ((name, "mltcp"), (name, "reno"))
+        for name in dict.fromkeys(each["policy"] for each in results)
+    }
+    pairs["cassini, turns"] = ("cassini", "turns"), ("packed", "reno")
+    found = []
+    for workload in dict.fromkeys(each["workload"] for each in results):
+        seeds = sorted({seed for name, _, _, seed in slow if name == workload})
+        for what, (one, other) in pairs.items():
+            values = [slow[workload, *one, seed] - slow[workload, *other, seed] for seed in seeds]
+            found.append(Difference(workload, what, *interval(values)))
+    return found
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,15 @@ from typing import Any
 import matplotlib
 
 from mltcp_tools.clusters.drawing import png
-from mltcp_tools.clusters.question import Answer, Cell
+from mltcp_tools.clusters.question import Answer, Cell, Difference
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 
-def render(found: Sequence[Cell], given: Sequence[Answer]) -> str:
-    """Tables in Markdown: slow-downs by workload, policy and treatment, and what they say."""
+def render(found: Sequence[Cell], given: Sequence[Answer], apart: Sequence[Difference] = ()) -> str:
+    """Tables in Markdown: slow-downs by workload, policy and treatment, what they say, and how sure
+    that is."""
     lines = []
     for workload in dict.fromkeys(each.workload for each in found):
         own = {(c.policy, c.treatment): c for c in found if c.workload == workload}
@@ -44,6 +45,17 @@ def render(found: Sequence[Cell], given: Sequence[Answer]) -> str:
             f" {each.placement:.0%} | {each.turns:.0%} | {each.cassini:.0%} | {each.all:.0%} |"
             f" {share} |"
         )
+    if apart:
+        workloads = list(dict.fromkeys(each.workload for each in apart))
+        lines += [
+            "",
+            f"| slow-down, minus reno's | {' | '.join(workloads)} |",
+            "| --- " * (1 + len(workloads)) + "|",
+        ]
+        for what in dict.fromkeys(each.what for each in apart):
+            those = [each for each in apart if each.what == what]
+            shown = " | ".join(f"{each.mean:+.3f} ± {each.half:.3f}" for each in those)
+            lines.append(f"| {what} | {shown} |")
     return "\n".join(lines) + "\n"
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from mltcp_tools.clusters.validate import Case
@@ -39,23 +40,26 @@ def render_summaries(summaries: Sequence[dict[str, Any]]) -> str:
     return _table(rows)
 
 
-def render_loans(summaries: Sequence[dict[str, Any]]) -> str:
-    """A line per way to share a cluster between training and inference."""
-    rows = [
-        (
-            "arm",
-            "completion",
-            "p99",
-            "goodput",
-            "GPUs left",
-            "SLO met",
-            "wait p99",
-            "reclaimed",
-            "restarts",
-        )
-    ]
-    for each in summaries:
-        rows.append(
+def render_loans(compared: Mapping[str, Mapping[str, Any]]) -> str:
+    """For each trace a line per way to share a cluster; then which goals FaPES reaches."""
+    parts = []
+    goals = [("trace", "goal", "wanted", "reached", "possible", "")]
+    for trace, found in compared.items():
+        name = PurePath(trace).stem
+        rows = [
+            (
+                name,
+                "completion",
+                "p99",
+                "goodput",
+                "GPUs left",
+                "SLO met",
+                "wait p99",
+                "reclaimed",
+                "restarts",
+            )
+        ]
+        rows += [
             (
                 each["arm"],
                 long(each["completion_mean_s"]),
@@ -67,8 +71,22 @@ def render_loans(summaries: Sequence[dict[str, Any]]) -> str:
                 str(each["reclaimed"]),
                 str(each["restarts"]),
             )
-        )
-    return _table(rows)
+            for each in found["arms"]
+        ]
+        parts.append(_table(rows))
+        for goal in found["goals"]:
+            shown = "{:.2f}x" if goal["what"].startswith("goodput") else "{:.1%}"
+            goals.append(
+                (
+                    name,
+                    goal["what"],
+                    shown.format(goal["wanted"]),
+                    shown.format(goal["reached"]),
+                    "" if goal["possible"] is None else shown.format(goal["possible"]),
+                    "holds" if goal["holds"] else "missed",
+                )
+            )
+    return "\n".join([*parts, _table(goals)])
 
 
 def render_learned(results: Sequence[dict[str, Any]]) -> str:
@@ -79,14 +97,19 @@ def render_learned(results: Sequence[dict[str, Any]]) -> str:
         times |= {f"marl, seed {seed}": value for seed, value in each["learned_s"].items()}
         rows = [(each["held_out"], "completion")]
         rows += [(name, long(value)) for name, value in sorted(times.items(), key=lambda t: t[1])]
-        interval = ""
-        if each["gain_low"] is not None:
-            interval = f", 95 % interval {each['gain_low']:.1%} to {each['gain_high']:.1%}"
-        parts.append(
-            f"{_table(rows)}{each['gain']:.1%} below {each['best_rival']}{interval};"
-            f" untrained {each['gain_untrained']:.1%}\n"
-        )
+        notes = [
+            _gain(f"{each['gain']:.1%} below {each['best_rival']}", each["gain_half"], "seeds")
+        ]
+        if each["workloads"] > 1:
+            by = f"workload by workload {each['gain_by_workload']:.1%}"
+            notes.append(_gain(by, each["gain_by_workload_half"], "workloads"))
+        notes.append(f"untrained {each['gain_untrained']:.1%}")
+        parts.append(f"{_table(rows)}{'; '.join(notes)}\n")
     return "\n".join(parts)
+
+
+def _gain(words: str, half: float | None, over: str) -> str:
+    return words if half is None else f"{words} ± {100 * half:.1f} (95 %, over {over})"
 
 
 def render_cases(cases: Sequence[Case]) -> str:

@@ -19,8 +19,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +32,8 @@ from mltcp_tools.clusters.topology import FIELDS, Topology, positive, read_topol
 from mltcp_tools.document import Section, read_section
 from mltcp_tools.errors import UsageError
 from mltcp_tools.units import parse_bytes, parse_fraction, parse_seconds
+
+T = TypeVar("T")
 
 _FIELDS = ["cluster", "models", "jobs", "generate", "failures", "stragglers", "seed"]
 _JOB_FIELDS = ["name", "model", "gpus", "iterations", "arrival", "count", "jitter", "deadline"]
@@ -116,7 +120,13 @@ class Workload:
 
 def lone_iteration_s(job: ClusterJob, topology: Topology) -> float:
     """Seconds of an iteration of the job alone on the first servers that hold it."""
-    phases = phases_of(job.model, topology, first_servers(job.gpus, topology), 0)
+    return alone_s(job.model, job.gpus, topology)
+
+
+@lru_cache(maxsize=4096)
+def alone_s(model: Model, gpus: int, topology: Topology) -> float:
+    """Seconds of an iteration of the model on so many GPUs of the first servers, alone."""
+    phases = phases_of(model, topology, first_servers(gpus, topology), 0)
     rates = topology.rates_bps
     sending = 0.0
     for phase in phases:
@@ -227,7 +237,9 @@ def _without_jobs(top: Section) -> Workload:
     topology = Topology() if section is None else read_topology(section)
     placeholder = ClusterJob("none", Model("none", 1.0, 0), 1, 1)
     seed = top.get("seed", whole, 1)
-    return Workload(topology, (placeholder,), _read_failures(top), _read_stragglers(top), seed)
+    failures = _read_rare(top, "failures", Failures, _FAILURES)
+    stragglers = _read_rare(top, "stragglers", Stragglers, _STRAGGLERS)
+    return Workload(topology, (placeholder,), failures, stragglers, seed)
 
 
 def _read_models(top: Section) -> dict[str, Model]:
@@ -321,26 +333,32 @@ def _number(section: Section, key: str) -> int:
     return int(key)
 
 
-def _read_failures(top: Section) -> Failures | None:
-    section = top.section("failures", ["mtbf", "repair", "checkpoint"])
-    if section is None:
-        return None
-    return Failures(
-        section.get("mtbf", _some_time),
-        section.get("repair", _some_time, 1800.0),
-        section.get("checkpoint", _some_time, 600.0),
-    )
+def _some_time(value: object) -> float:
+    found = duration(value)
+    if found <= 0:
+        raise UsageError("must be more than 0.")
+    return found
 
 
-def _read_stragglers(top: Section) -> Stragglers | None:
-    section = top.section("stragglers", ["every", "factor", "duration"])
+_FAILURES = dict.fromkeys(("mtbf_s", "repair_s", "checkpoint_s"), _some_time)
+_STRAGGLERS = {"every_s": _some_time, "factor": positive, "duration_s": _some_time}
+
+
+def _read_rare(
+    top: Section, name: str, kind: Callable[..., T], fields: Mapping[str, Callable[[object], float]]
+) -> T | None:
+    """What happens to servers now and then: how the fields of `kind` are read, which the file names
+    without their unit. Only the first one has no default."""
+    section = top.section(name, [field.removesuffix("_s") for field in fields])
     if section is None:
         return None
-    return Stragglers(
-        section.get("every", _some_time),
-        section.get("factor", positive, 2.0),
-        section.get("duration", _some_time, 600.0),
-    )
+    first = next(iter(fields))
+    given = {}
+    for field_name, parse in fields.items():
+        key = field_name.removesuffix("_s")
+        if key in section.nodes or field_name == first:
+            given[field_name] = section.get(key, parse)
+    return kind(**given)
 
 
 def duration(value: object) -> float:
@@ -349,13 +367,6 @@ def duration(value: object) -> float:
     if match is None:
         return parse_seconds(value)
     return parse_seconds(f"{match[1]}s") * (3600 if match[2] == "h" else 86_400)
-
-
-def _some_time(value: object) -> float:
-    found = duration(value)
-    if found <= 0:
-        raise UsageError("must be more than 0.")
-    return found
 
 
 def names_of(jobs: Sequence[ClusterJob]) -> list[str]:

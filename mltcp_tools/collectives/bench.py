@@ -49,7 +49,8 @@ class Row:
 
     seconds: median of `times`, each the slowest rank's. algorithm_rate, bus_rate: bit/s; the latter
     times 2(n-1)/n, what a ring needs of each link. speedup: median over the repetitions of gloo's
-    time by this one's, None without gloo. correct: as near to the sum in float64 as float32 and
+    time by this one's, None without gloo. speedup_total: all of gloo's time by all of this one's,
+    which counts what is slow now and then. correct: as near to the sum in float64 as float32 and
     quantisation allow, at every rank. identical: the same bits at all ranks. bound_s: seconds that
     none of its kind beats on these links, headers left out; None where their rates aren't known.
     """
@@ -64,6 +65,7 @@ class Row:
     speedup: float | None
     correct: bool
     identical: bool
+    speedup_total: float | None = None
     bound_s: float | None = None
 
 
@@ -159,13 +161,14 @@ def _row(
     name: str, size: int, world: int, times: dict[str, list[float]], right: bool, same: bool
 ) -> Row:
     seconds = statistics.median(times[name])
-    speedup = None
+    speedup = total = None
     if "gloo" in times:
         pairs = zip(times["gloo"], times[name], strict=True)
         speedup = statistics.median(gloo / own for gloo, own in pairs)
+        total = sum(times["gloo"]) / sum(times[name])
     rate = size * 8 / seconds
     bus = rate * 2 * (world - 1) / world
-    return Row(size, name, world, seconds, times[name], rate, bus, speedup, right, same)
+    return Row(size, name, world, seconds, times[name], rate, bus, speedup, right, same, total)
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from mltcp_tools.collectives.adaptive.links import Links, bound_s, ring_s
 from mltcp_tools.collectives.daemon import ask, is_up, run_daemon
+from mltcp_tools.collectives.replay import Replay, replayed
 from mltcp_tools.collectives.session import PORT
 from mltcp_tools.collectives.star import WORKER_INTERFACE, Star
 from mltcp_tools.errors import MltcpError
@@ -32,11 +33,17 @@ _MASTER_PORT = 29400
 
 
 def bench_here(
-    plan: Plan, rates: Sequence[int], queue: int, mode: str, mtu: int = 1500
+    plan: Plan,
+    rates: Sequence[int],
+    queue: int,
+    mode: str,
+    mtu: int = 1500,
+    replay: Replay | None = None,
 ) -> dict[str, Any]:
     """Rows of the plan (bench.Row as dictionaries), and what the aggregator counted.
 
-    rates: of each worker's link in bit/s. queue: bytes, at each end of a link. Needs root.
+    rates: of each worker's link in bit/s. queue: bytes, at each end of a link. replay: how the
+    first worker's link changes meanwhile; then there are no bounds. Needs root.
     """
     require_privileges()
     remove_leftovers()
@@ -45,11 +52,12 @@ def bench_here(
         Star(lock.id, rates, queue, mtu) as star,
         aggregator(star, f"bench-{lock.id}", mode) as name,
     ):
-        rows = run_ranks(star, plan)
+        with replayed(star, 0, replay) as history:
+            rows = run_ranks(star, plan)
         for row in rows:
-            row["bound_s"] = _bound_s(row, rates, plan.density)
+            row["bound_s"] = None if replay else _bound_s(row, rates, plan.density)
         counters = ask(name, "status")
-    return {"rows": rows, "aggregator": counters}
+    return {"rows": rows, "aggregator": counters, "replayed": history}
 
 
 def _bound_s(row: dict[str, Any], rates: Sequence[int], density: float) -> float:

@@ -11,8 +11,9 @@ import torch
 import torch.distributed as dist
 
 from mltcp_tools.collectives import ALGORITHMS
+from mltcp_tools.collectives.group import KINDS
 from mltcp_tools.collectives.library import How
-from mltcp_tools.collectives.reducer import KINDS, Reducer
+from mltcp_tools.collectives.reducer import Reducer
 from mltcp_tools.collectives.session import Endpoint, SessionError, endpoint_from_environment
 from mltcp_tools.errors import UsageError
 from mltcp_tools.hooks import DdpState, Job
@@ -43,6 +44,11 @@ class State:
         """What averages the gradients now: `aggregated`, `adaptive` or `gloo`."""
         return self.reducer.algorithm
 
+    @property
+    def members(self) -> list[int]:
+        """The ranks that take part now; without silent_s it is all of them."""
+        return self.reducer.members
+
     def close(self) -> None:
         """Leave the job at the aggregator. Closing twice is fine."""
         self.reducer.close()
@@ -70,11 +76,12 @@ def enable(
     progress, after which the aggregator is given up. top_k: share of the gradients' blocks that
     are sent, the largest; the rest is added to the next step's (error feedback). stragglers: with
     `adaptive`, don't wait for late ranks longer than that is worth; their gradients count one step
-    later. silent_s: with `stragglers`, after so many seconds of silence a rank far behind is out
-    and the others go on; it catches up when it returns. turns: at the aggregator, grow the window
-    by MLTCP's F, so jobs that meet take turns. congestion_control: of the connections of
-    `adaptive`, such as mltcp; None for the host's. job: what the agent is told of the iterations
-    as (`mltcp_tools.hooks`), else MLTCP_JOB's.
+    later. silent_s: with `stragglers`, a rank is out when its process has died, or hasn't answered
+    for so many seconds, or is far behind and silent for so long, and the others go on; one that
+    was silent catches up when it returns. For models without buffers that DDP would broadcast.
+    turns: at the aggregator, grow the window by MLTCP's F, so jobs that meet take turns.
+    congestion_control: of the connections of `adaptive`, such as mltcp; None for the host's. job:
+    what the agent is told of the iterations as (`mltcp_tools.hooks`), else MLTCP_JOB's.
 
     Gradients in a type that the aggregator can't add go by Gloo. Returns the hook's state, whose
     `close` ends it.
@@ -89,6 +96,11 @@ def enable(
         raise UsageError("Only an aggregator's worker has a window of ours; leave out `turns`.")
     if congestion_control and algorithm != "adaptive":
         raise UsageError("Only `adaptive` has connections of its own; set the host's default.")
+    if silent_s is not None and model.broadcast_buffers and list(model.module.buffers()):
+        raise UsageError(
+            "DDP broadcasts this model's buffers from rank to rank, which ends with any of them;"
+            " give it broadcast_buffers=False, or leave out silent_s."
+        )
     if stragglers and algorithm != "adaptive":
         raise UsageError("Only `adaptive` goes on without stragglers; name that, or wait for them.")
     endpoint = None
@@ -125,7 +137,9 @@ def _hook() -> Hook:
         future = _average(state, bucket)
         if bucket.is_last():
             future.add_done_callback(lambda _: state.end())
-        return future
+        # DDP takes what a failed future of Python's holds for a tensor, but not of one after it.
+        then: torch.futures.Future[torch.Tensor] = future.then(torch.futures.Future.value)
+        return then
 
     hook.__annotations__.clear()  # DDP takes no other than its own types
     return hook
@@ -147,7 +161,7 @@ def _by_torch(state: State, tensor: torch.Tensor) -> torch.futures.Future[torch.
 
     def reduce() -> torch.Tensor:
         tensor.div_(state.reducer.world)
-        dist.all_reduce(tensor, group=state.reducer.gloo)
+        dist.all_reduce(tensor, group=state.reducer.group.gloo)
         return tensor
 
     future: torch.futures.Future[torch.Tensor] = state.reducer.run(reduce)
@@ -208,12 +222,12 @@ def reduce_rows(reducer: Reducer, gradient: torch.Tensor) -> torch.Tensor:
 def _all_rows(reducer: Reducer, rows: torch.Tensor) -> torch.Tensor:
     """The numbers of the rows that each rank has, one after the other."""
     counts = [torch.zeros(1, dtype=torch.int64) for _ in range(reducer.world)]
-    dist.all_gather(counts, torch.tensor([rows.numel()]), group=reducer.gloo)
+    dist.all_gather(counts, torch.tensor([rows.numel()]), group=reducer.group.gloo)
     most = max(int(count) for count in counts)
     mine = torch.zeros(most, dtype=torch.int64)
     mine[: rows.numel()] = rows
     gathered = [torch.zeros(most, dtype=torch.int64) for _ in range(reducer.world)]
     if most:
-        dist.all_gather(gathered, mine, group=reducer.gloo)
+        dist.all_gather(gathered, mine, group=reducer.group.gloo)
     parts = [part[: int(count)] for part, count in zip(gathered, counts, strict=True)]
     return torch.cat(parts)

@@ -8,7 +8,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from mltcp_tools.native.extension import extension
+from mltcp_tools.native.extension import declarations, extension
 
 PACKET = """
 struct agg_header {
@@ -50,42 +50,8 @@ struct agg_entry {
 #define AGG_JOBS_MAX ...
 """
 
-WORKER = """
-struct worker_config {
-    uint64_t key;
-    uint32_t job, generation, slots, values, workers, rank, sender, min_rto_us;
-};
-struct worker_request {
-    const void *from;
-    void *to;
-    uint64_t count;
-    uint32_t kind, how;
-    const uint8_t *present;
-};
-struct worker_counters {
-    uint64_t sent, sent_bytes, repeated, polls, received, ignored, corrupt;
-    uint64_t losses, windows_cut, missing;
-    uint32_t cwnd, srtt_us;
-    int32_t error;
-};
-struct worker;
-struct worker *worker_open(const struct worker_config *config);
-void worker_close(struct worker *worker);
-void worker_counters(const struct worker *worker, struct worker_counters *to);
-enum worker_state { WORKER_IDLE, ... };
-enum worker_state worker_reduce(struct worker *worker, int socket, int control,
-    const struct worker_request *request, uint64_t timeout_ns, const volatile uint32_t *stop);
-void worker_expect(struct worker *worker, uint64_t before, uint64_t total);
-int16_t exponent_of(const void *from, uint32_t kind, uint32_t count);
-void quantise(const void *from, uint32_t kind, uint32_t how, uint32_t count, int32_t power,
-              int32_t *to);
-void restore(const int32_t *from, uint32_t kind, uint32_t how, uint32_t count, int32_t power,
-             uint32_t workers, void *to);
-void mark_present(const void *from, uint32_t kind, uint64_t count, uint32_t values,
-                  uint8_t *present);
-"""
-
 FOLDER = Path(__file__).resolve().parent / "native"
+WORKER = declarations(FOLDER / "worker.h")
 PREAMBLE = '#include "worker.h"\n'
 
 
@@ -155,6 +121,22 @@ class Counters:
     error: int
 
 
+@dataclass
+class Chunks:
+    """A byte for each chunk of a tensor, of `values` elements.
+
+    present: 0 where it is zero here. summed: 1 where a sum came, so that it isn't zero somewhere.
+    negative: chunks of zeros that aren't all positive. slots: to use, the same at all ranks; 0 for
+    all.
+    """
+
+    values: int
+    present: bytearray
+    summed: bytearray
+    negative: int
+    slots: int = 0
+
+
 class Worker:
     """One rank's worker over a connected UDP socket that doesn't block.
 
@@ -179,12 +161,13 @@ class Worker:
         kind: Kind,
         how: How,
         timeout_s: float,
-        present: Any = None,
+        chunks: Chunks | None = None,
     ) -> State:
         """One collective over `count` elements from address `source` into address `target`.
 
-        present: a uint8 array from `present`, to leave out what is zero. Other threads run
-        meanwhile. timeout_s: seconds without progress to give up after.
+        chunks: those that aren't zero, to leave the others out: these are zero in the result and
+        not written, and chunks.summed tells which were. Other threads run meanwhile. timeout_s:
+        seconds without progress to give up after.
         """
         ffi = self._ffi
         request = ffi.new(
@@ -195,9 +178,12 @@ class Worker:
                 "count": count,
                 "kind": int(kind),
                 "how": int(how),
-                "present": ffi.NULL if present is None else ffi.from_buffer("uint8_t[]", present),
             },
         )
+        if chunks:
+            request.present = ffi.from_buffer("uint8_t[]", chunks.present)
+            request.summed = ffi.from_buffer("uint8_t[]", chunks.summed)
+            request.slots = chunks.slots
         ended = self._lib.worker_reduce(
             self._worker, self._socket, self._control, request, int(timeout_s * 1e9), self._stop
         )
@@ -208,17 +194,27 @@ class Worker:
         F. total: 0 where it isn't known."""
         self._lib.worker_expect(self._worker, before, total)
 
-    def present(self, source: int, count: int, kind: Kind) -> bytearray:
-        """A byte for each chunk of the tensor, 0 where all of it is zero."""
+    def present(self, source: int, count: int, kind: Kind) -> Chunks:
+        """Which chunks of the tensor aren't zero."""
         marks = bytearray(-(-count // self.values))
-        self._lib.mark_present(
+        negative = self._lib.mark_present(
             self._ffi.cast("void *", source),
             int(kind),
             count,
             self.values,
             self._ffi.from_buffer("uint8_t[]", marks),
         )
-        return marks
+        return Chunks(self.values, marks, bytearray(len(marks)), int(negative))
+
+    def copy_summed(self, chunks: Chunks, source: int, target: int, count: int, kind: Kind) -> None:
+        """Copy the chunks that were summed, and set those of `target` to zero that are -0."""
+        summed = self._ffi.from_buffer("uint8_t[]", chunks.summed)
+        to = self._ffi.cast("void *", target)
+        self._lib.copy_marked(
+            self._ffi.cast("void *", source), int(kind), count, self.values, summed, to
+        )
+        if chunks.negative:
+            self._lib.clear_unmarked(int(kind), count, self.values, summed, to)
 
     def counters(self) -> Counters:
         """What it counted so far."""

@@ -16,7 +16,8 @@ from pyroute2.netlink.exceptions import NetlinkError
 from mltcp_tools.collectives.library import library
 from mltcp_tools.collectives.session import PORT
 from mltcp_tools.errors import HostError, UsageError
-from mltcp_tools.native.libbpf import BpfMap, BpfObject
+from mltcp_tools.native.bpf_maps import BpfMap
+from mltcp_tools.native.bpf_object import BpfObject
 from mltcp_tools.native.objects import build_object
 
 COUNTERS = (

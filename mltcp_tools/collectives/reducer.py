@@ -10,42 +10,52 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import datetime
-import os
 import secrets
 import socket
 import warnings
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from mltcp_tools.collectives.adaptive.mesh import Mesh
 from mltcp_tools.collectives.adaptive.session import AdaptiveSession
-from mltcp_tools.collectives.adaptive.stragglers import StragglerSession
+from mltcp_tools.collectives.adaptive.stragglers import LeftBehind, StragglerSession
 from mltcp_tools.collectives.blocks import reduce_union
-from mltcp_tools.collectives.library import How, Kind
-from mltcp_tools.collectives.session import Endpoint, Place, Session, SessionError
-from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.collectives.group import CollectiveError, Group, kind_of, sentence_of
+from mltcp_tools.collectives.library import Chunks, How, Kind
+from mltcp_tools.collectives.session import Endpoint, Session, SessionError
+from mltcp_tools.errors import UsageError
 
-KINDS = {
-    torch.float32: Kind.FLOAT32,
-    torch.float16: Kind.FLOAT16,
-    torch.bfloat16: Kind.BFLOAT16,
-    torch.int32: Kind.INT32,
-}
 SPARSE_BELOW = 0.9
 """Share of chunks with anything in them below which the others are left out."""
 
-_GLOO = {How.SUM: dist.ReduceOp.SUM, How.AVERAGE: dist.ReduceOp.SUM, How.LARGEST: dist.ReduceOp.MAX}
+_SLOTS = (37, 61, 97, 151, 251)
+"""Slots to choose from where zeros are left out: each costs a packet to agree. The fewest keep a
+path of 50 kB full, and all are prime, so that no pattern of a tensor puts all it has in one slot.
+"""
+
+_ROUNDS = 2  # of a slot, about, where zeros are left out
 _RETRY_EVERY = 64  # reductions by Gloo between looks for the aggregator
 _LOOK_S = 0.5
 
 
-class CollectiveError(MltcpError):
-    """A reduction could be done neither at the aggregator nor by Gloo."""
+@dataclass
+class _Sum:
+    """Of a reduction. chunks: None, or those that `result` has; the others are zero."""
+
+    result: torch.Tensor
+    chunks: Chunks | None = None
+
+    def whole(self) -> torch.Tensor:
+        """With the zeros."""
+        if self.chunks:
+            marks = torch.frombuffer(self.chunks.summed, dtype=torch.bool)
+            there = marks.repeat_interleave(self.chunks.values)[: self.result.numel()]
+            self.result[~there] = 0
+            self.chunks = None
+        return self.result
 
 
 class Reducer:
@@ -56,7 +66,8 @@ class Reducer:
     sparse_by_gloo: send by Gloo only the blocks that aren't zero at some rank.
     adaptive: along trees for the measured links, instead of at an aggregator.
     stragglers: with `adaptive`, go on without late ranks' values where that is sooner.
-    silent_s: with `stragglers`, seconds after which those far behind are no longer waited for.
+    silent_s: with `stragglers`, seconds after which a rank that is far behind, or doesn't answer,
+    is out; one whose process has died is out at once.
     turns: at the aggregator, grow the window by MLTCP's F, so that jobs that meet take turns.
     congestion_control: of the connections of `adaptive`, such as mltcp; None for the host's.
     `why_gloo` says why neither is used, None while one is.
@@ -76,14 +87,10 @@ class Reducer:
         turns: bool = False,
         congestion_control: str | None = None,
     ) -> None:
-        self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
+        # Ranks notice up to timeout_s one after the other that something failed.
+        self.group = Group(group, 2 * timeout_s + 30)
+        self.rank, self.world = self.group.rank, self.group.world
         self.timeout_s, self.sparse, self.sparse_by_gloo = timeout_s, sparse, sparse_by_gloo
-        members = None if group is None else dist.get_process_group_ranks(group)
-        self._members: Sequence[int] = members or range(self.world)
-        # A group of our own: its collectives are this thread's alone, in one order on every rank.
-        self._gloo = dist.new_group(
-            members, datetime.timedelta(seconds=2 * timeout_s + 30), backend="gloo"
-        )
         self._endpoint = endpoint
         self._session: Session | None = None
         self._adaptive: AdaptiveSession | StragglerSession | None = None
@@ -91,7 +98,7 @@ class Reducer:
         self._turns, self._silent_s = turns, silent_s
         self._handed_over = self._iteration_bytes = 0  # of this iteration, of the one before
         self.why_gloo: str | None = "No aggregator was named."
-        self._last = torch.empty(0)  # result of the reduction before
+        self._last = _Sum(torch.empty(0))  # of the reduction before
         self._done = 0  # reductions since the session began
         self._results: list[torch.Tensor] = [torch.empty(0), torch.empty(0)]
         self._by_gloo = 0
@@ -102,6 +109,13 @@ class Reducer:
             self._connect()
         elif endpoint:
             self._join()
+
+    @property
+    def members(self) -> list[int]:
+        """The ranks that take part now: all, but those that are out (silent_s)."""
+        if isinstance(self._adaptive, StragglerSession):
+            return list(self._adaptive.members)
+        return list(range(self.world))
 
     @property
     def algorithm(self) -> str:
@@ -115,13 +129,11 @@ class Reducer:
     def _join(self) -> None:
         """Join a new job at the aggregator; all ranks do, or none."""
         assert self._endpoint is not None
-        name = [secrets.token_hex(16)]
-        dist.broadcast_object_list(name, self._members[0], group=self._gloo)
-        place, why = self._place(), ""
+        name, place, why = self.group.of_first(secrets.token_hex(16)), self.group.place(), ""
         try:
             session = Session(
                 self._endpoint,
-                name[0],
+                name,
                 self.rank,
                 self.world,
                 timeout_s=self.timeout_s,
@@ -129,9 +141,7 @@ class Reducer:
             )
         except SessionError as error:
             session, why = None, str(error)
-        reasons: list[str] = [""] * self.world
-        dist.all_gather_object(reasons, why, group=self._gloo)
-        failed = [reason for reason in reasons if reason]
+        failed = [each for each in self.group.tell(why) if each]
         if failed:
             if session:
                 session.close()
@@ -139,19 +149,13 @@ class Reducer:
             return
         self._session, self.why_gloo, self._done = session, None, 0
 
-    def _place(self) -> Place:
-        """Ranks with the same MLTCP_RACK are at one aggregator; several are below another one."""
-        racks = self._tell(os.environ.get("MLTCP_RACK", ""))
-        names = sorted(set(racks))
-        mates = [rank for rank, rack in enumerate(racks) if rack == racks[self.rank]]
-        rack = names.index(racks[self.rank])
-        return Place(mates.index(self.rank), len(mates), rack, len(names))
-
     def _connect(self) -> None:
         """Measure the links and connect along trees; all ranks do, or none."""
         why = ""
         try:
-            session = AdaptiveSession(self._mesh(), self._tell, ring=self._ring)
+            # A ring by Gloo ends with any of its ranks.
+            ring = None if self._silent_s is not None else self._ring
+            session = AdaptiveSession(self._mesh(), self.group.tell, ring=ring)
             self._adaptive = (
                 StragglerSession(self._mesh(), session, self._silent_s)
                 if self._stragglers
@@ -159,7 +163,7 @@ class Reducer:
             )
         except SessionError as error:
             why = str(error)
-        failed = [each for each in self._tell(why) if each]
+        failed = [each for each in self.group.tell(why) if each]
         if failed:
             self._use_gloo(failed[0])
             return
@@ -168,32 +172,19 @@ class Reducer:
     def _ring(self, array: Any) -> None:
         """Sum an array by Gloo's ring, for links where no trees are sooner."""
         try:
-            dist.all_reduce(torch.from_numpy(array), group=self._gloo)
+            self.group.all_reduce(torch.from_numpy(array), How.SUM)
         except RuntimeError as error:
-            raise SessionError(f"The ring failed ({_first_line(error)}).") from None
+            raise SessionError(f"The ring failed ({sentence_of(error)}).") from None
 
     def _mesh(self) -> Mesh:
         return Mesh(
             self.rank,
             self.world,
-            self._own_address(),
-            self._tell,
+            self.group.own_address(),
+            self.group.tell,
             self.timeout_s,
             self._congestion_control,
         )
-
-    def _tell(self, what: Any) -> list[Any]:
-        told: list[Any] = [None] * self.world
-        dist.all_gather_object(told, what, group=self._gloo)
-        return told
-
-    def _own_address(self) -> str:
-        """The address from which this host reaches rank 0, or rank 0 itself is reached."""
-        master = os.environ.get("MASTER_ADDR", "127.0.0.1")
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((master, 9))
-            address: str = probe.getsockname()[0]
-        return master if self.rank == 0 else address
 
     def _use_gloo(self, why: str) -> None:
         if self.why_gloo != why and self.rank == 0:
@@ -214,7 +205,7 @@ class Reducer:
             address = (self._endpoint.address, self._endpoint.port)
             with contextlib.suppress(OSError), socket.create_connection(address, _LOOK_S):
                 there[0] = 1
-        dist.broadcast(there, self._members[0], group=self._gloo)
+        self.group.give(there, 0)
         if there[0]:
             self._join()
 
@@ -261,11 +252,6 @@ class Reducer:
         """all_reduce, from within `run`."""
         self._reduce(tensor, kind_of(tensor, how), how)
 
-    @property
-    def gloo(self) -> Any:
-        """The Gloo group for collectives from within `run`."""
-        return self._gloo
-
     def _reduce(self, tensor: torch.Tensor, kind: Kind, how: How) -> None:
         if self._session is None and self._adaptive is None:
             self._reduce_by_gloo(tensor, how)
@@ -280,6 +266,8 @@ class Reducer:
             else:
                 self._reduce_by_gloo(tensor, how)
                 return
+        except LeftBehind as error:
+            raise CollectiveError(str(error)) from None
         except SessionError as error:
             for session in (self._session, self._adaptive):
                 if session:
@@ -290,10 +278,7 @@ class Reducer:
             # Every rank sees the same exponents, so all come here. What an infinity makes of the
             # others' values is Gloo's to say.
             self._meet(tensor, how, "")
-            result.copy_(tensor.view(-1))
-        else:
-            tensor.copy_(result.view_as(tensor))
-        self._last = result
+            self._last = _Sum(result.copy_(tensor.view(-1)))
         self._done += 1
 
     def _room(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -309,21 +294,27 @@ class Reducer:
         self, session: Session, tensor: torch.Tensor, result: torch.Tensor, kind: Kind, how: How
     ) -> bool:
         count, name = tensor.numel(), (str(tensor.dtype), tensor.numel())
-        present = None
+        source, target, worker = tensor.data_ptr(), result.data_ptr(), session.worker
+        chunks = None
         may_be_sparse = self.sparse and how is not How.LARGEST and count > 0
-        if may_be_sparse and self._density.get(name, 1.0) < SPARSE_BELOW:
-            present = session.present(tensor.data_ptr(), count, kind)
-            result.zero_()
+        density = self._density.get(name, 1.0)
+        if may_be_sparse and density < SPARSE_BELOW:
+            chunks = worker.present(source, count, kind)
+            wanted = density * len(chunks.present) / _ROUNDS
+            chunks.slots = next((slots for slots in _SLOTS if slots >= wanted), 0)
         if self._turns:
             session.expect(self._handed_over, self._iteration_bytes)
             self._handed_over += tensor.nbytes
-        finite = session.reduce(
-            tensor.data_ptr(), result.data_ptr(), count, kind, how, self.timeout_s, present
-        )
+        finite = session.reduce(source, target, count, kind, how, self.timeout_s, chunks)
+        self._last = _Sum(result, chunks)
         if may_be_sparse and finite:
             # Of the result, which is the same everywhere: ranks must decide alike.
-            marks = session.present(result.data_ptr(), count, kind)
+            marks = chunks.summed if chunks else worker.present(target, count, kind).present
             self._density[name] = sum(marks) / len(marks)
+        if finite and chunks:
+            worker.copy_summed(chunks, target, source, count, kind)
+        elif finite:
+            tensor.copy_(result.view_as(tensor))
         return finite
 
     def _along_trees(
@@ -339,11 +330,13 @@ class Reducer:
         short = tensor.dtype in (torch.float16, torch.bfloat16)
         flat = tensor.view(-1)
         work = flat.to(torch.float32) if short else result.copy_(flat)
-        session.reduce(work.numpy())
+        ranks = session.reduce(work.numpy())
         if how is How.AVERAGE:
-            work.div_(self.world)
+            work.div_(ranks)
         if short:
             result.copy_(work)
+        tensor.copy_(result.view_as(tensor))
+        self._last = _Sum(result)
         return True
 
     def _reduce_by_gloo(self, tensor: torch.Tensor, how: How) -> None:
@@ -353,12 +346,12 @@ class Reducer:
             if self.sparse_by_gloo and how is not How.LARGEST:
                 name = (str(tensor.dtype), tensor.numel())
                 last = self._density.get(name, 0.0)
-                self._density[name] = reduce_union(tensor, self._gloo, last)
+                self._density[name] = reduce_union(tensor, self.group.gloo, last)
             else:
-                dist.all_reduce(tensor, _GLOO[how], group=self._gloo)
+                self.group.all_reduce(tensor, how)
         except RuntimeError as error:
             raise CollectiveError(
-                f"A reduction by Gloo failed, so a rank is gone or silent: {_first_line(error)}"
+                f"A reduction by Gloo failed, so a rank is gone or silent: {sentence_of(error)}."
             ) from None
 
     def _meet(self, tensor: torch.Tensor, how: How, why: str) -> None:
@@ -372,21 +365,19 @@ class Reducer:
             by_itself = [each for each in reasons if not each.endswith(" left.")]
             self._use_gloo((by_itself or reasons)[0])
         if ahead:
-            giver = self._members[ahead[0]]
             if self._done == first:
-                dist.broadcast(tensor, giver, group=self._gloo)
+                self.group.give(tensor, ahead[0])
                 return  # this rank's next reduction is the one that the others are in
-            dist.broadcast(self._last, giver, group=self._gloo)
+            self.group.give(self._last.whole(), ahead[0])
         self._reduce_by_gloo(tensor, how)
 
     def _tell_progress(self, why: str) -> tuple[int, list[int], list[str]]:
         """Of all ranks: the fewest reductions done, who has one more, and what failed where."""
-        progress: list[Any] = [None] * self.world
         try:
-            dist.all_gather_object(progress, (self._done, why), group=self._gloo)
+            progress = self.group.tell((self._done, why))
         except RuntimeError as error:
             raise CollectiveError(
-                f"A reduction failed ({why}), and so did Gloo: {_first_line(error)}"
+                f"A reduction failed ({why}), and so did Gloo: {sentence_of(error)}."
             ) from None
         first = min(done for done, _ in progress)
         ahead = [rank for rank, (done, _) in enumerate(progress) if done > first]
@@ -404,23 +395,3 @@ class Reducer:
         if self._adaptive:
             self._adaptive.close()
             self._adaptive = None
-
-
-def kind_of(tensor: torch.Tensor, how: How) -> Kind:
-    """What the tensor's elements are; UsageError where they can't be reduced that way."""
-    kind = KINDS.get(tensor.dtype)
-    if kind is None:
-        names = ", ".join(str(each).removeprefix("torch.") for each in KINDS)
-        raise UsageError(
-            f"Tensors of {str(tensor.dtype).removeprefix('torch.')} can't be reduced here, only"
-            f" {names}."
-        )
-    if kind is Kind.INT32 and how is How.AVERAGE:
-        raise UsageError("Integers can't be averaged; sum them and divide.")
-    if tensor.device.type != "cpu" or not tensor.is_contiguous():
-        raise UsageError("Only contiguous tensors in the host's memory can be reduced here.")
-    return kind
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]

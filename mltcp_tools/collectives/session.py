@@ -9,7 +9,7 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
-from mltcp_tools.collectives.library import How, Kind, State, Worker
+from mltcp_tools.collectives.library import Chunks, How, Kind, State, Worker
 from mltcp_tools.errors import MltcpError, UsageError
 
 SLOTS = 256
@@ -176,17 +176,16 @@ class Session:
         kind: Kind,
         how: How,
         timeout_s: float,
-        present: Any = None,
+        chunks: Chunks | None = None,
     ) -> bool:
         """One collective, as Worker.reduce; every rank calls it with the same arguments.
 
         False where an infinity or NaN was among the values: then no rank has a result. Raises
         SessionError where it can't be done; some ranks may have their result then.
         """
-        assert self._worker is not None, "the session is closed"
         if self.broken:
             raise SessionError(self.broken)
-        state = self._worker.reduce(source, target, count, kind, how, timeout_s, present)
+        state = self.worker.reduce(source, target, count, kind, how, timeout_s, chunks)
         if state in (State.DONE, State.NONFINITE):
             return state is State.DONE
         self.broken = self._sentence(state, timeout_s)
@@ -194,13 +193,13 @@ class Session:
 
     def expect(self, before: int, total: int) -> None:
         """Which part of an iteration the next collective is, as Worker.expect."""
-        assert self._worker is not None, "the session is closed"
-        self._worker.expect(before, total)
+        self.worker.expect(before, total)
 
-    def present(self, source: int, count: int, kind: Kind) -> bytearray:
-        """Which chunks of a tensor aren't zero, for `reduce`."""
+    @property
+    def worker(self) -> Worker:
+        """This rank's; AssertionError after `close`."""
         assert self._worker is not None, "the session is closed"
-        return self._worker.present(source, count, kind)
+        return self._worker
 
     def _sentence(self, state: State, timeout_s: float) -> str:
         where = f"the aggregator at {self.endpoint.address}"
@@ -225,8 +224,7 @@ class Session:
 
     def counters(self) -> Any:
         """What the worker counted (library.Counters)."""
-        assert self._worker is not None, "the session is closed"
-        return self._worker.counters()
+        return self.worker.counters()
 
     def stop(self) -> None:
         """End the collective of another thread."""

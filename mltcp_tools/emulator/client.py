@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TextIO
 
+from mltcp_tools.emulator.compression import Compressor
 from mltcp_tools.emulator.control import Control, Stopped
 from mltcp_tools.emulator.flow import Flow, Peer, connect_flows
 from mltcp_tools.emulator.job import JobSpec, compute_times
@@ -84,6 +85,7 @@ class Client:
         self._options = options
         self._out = out
         self._control = control
+        self._compressor = Compressor(spec.compress)
         self._peer = Peer(options.host, options.port, options.timeout_s)
         self._flows: list[Flow] = []
         self._selector = selectors.DefaultSelector()
@@ -103,7 +105,7 @@ class Client:
                 self._reporter = IntervalReporter(
                     self._out, self._options.interval_s, start, self._counters
                 )
-            with suppress(Stopped):
+            with suppress(Stopped), self._compressor:
                 for iteration in self._iterate(start, computes):
                     self.result.iterations.append(iteration)
                     if self._reporter is not None:
@@ -190,8 +192,10 @@ class Client:
                     planned = begin.at_s
                 self._wait_until(planned)
                 burst_number += 1
-                shares = spec.shares(burst_number)
                 burst_start = time.monotonic()
+                shares, cost_s = self._compressor.chosen(spec.shares(burst_number))
+                if cost_s:
+                    self._wait_until(burst_start + cost_s)
                 with self._peer.errors(self._where):
                     first = self._burst(burst_number, number, shares, burst_start)
                 end = time.monotonic()

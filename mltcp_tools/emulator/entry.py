@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mltcp_tools.emulator.assignment import Assignment
 from mltcp_tools.emulator.client import Client, ClientOptions
 from mltcp_tools.emulator.control import Control
 from mltcp_tools.emulator.job import JobSpec
-from mltcp_tools.emulator.ranks import Assignment, Rank
+from mltcp_tools.emulator.ranks import Rank
 from mltcp_tools.emulator.report import Result, check_output, summary_text, write_document
 from mltcp_tools.emulator.server import Server
 from mltcp_tools.errors import MltcpError

@@ -15,6 +15,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from mltcp_tools.emulator.compression import LEAST_SHARE, Compression
 from mltcp_tools.emulator.patterns import Pattern, sizes, split
 from mltcp_tools.emulator.turns import Turns
 from mltcp_tools.errors import UsageError
@@ -25,8 +26,7 @@ DIRECTIONS: tuple[str, ...] = get_args(Direction)
 MAX_FLOWS = 512
 MAX_BURSTS = 1000
 MAX_BYTES = 1 << 40
-# The records that open and close a burst count among its bytes, so a flow's share has to hold them.
-MIN_SHARE = 64
+MIN_SHARE = LEAST_SHARE
 MIN_RATE_BPS = 1000
 # Jitter never shortens a compute phase below this part of its length.
 SHORTEST_COMPUTE = 0.05
@@ -54,6 +54,8 @@ class JobSpec:
     the size; `flows` connections lead from one rank to another. None: a client that sends to a
     server.
 
+    `compress`: a burst that isn't first is sent smaller; None: never.
+
     The job ends after `iterations`, or with the first iteration that ends `duration_s` or more
     after the start, whichever comes first. `jitter` is the standard deviation of the compute time
     as a fraction of it. Every `straggler_every`-th iteration computes `straggler_factor` times as
@@ -79,6 +81,7 @@ class JobSpec:
     rate_bps: int | None = None
     turns: Turns | None = None
     pattern: Pattern | None = None
+    compress: Compression | None = None
 
     def __post_init__(self) -> None:
         _require(1 <= self.flows <= MAX_FLOWS, f"flows must be 1 to {MAX_FLOWS}, not {self.flows}")
@@ -133,6 +136,10 @@ class JobSpec:
             self.turns is None or self.turns.turn_s >= self.compute_s,
             f"no turn can be shorter than the compute time of {self.compute_s:g} s",
         )
+        _require(
+            self.compress is None or 0 < self.compress.to < 1,
+            "what compressing leaves must be more than none and less than all of a burst",
+        )
         self._check_pattern()
 
     def _check_flows(self) -> None:
@@ -168,7 +175,7 @@ class JobSpec:
         plain = self.bursts == 1 and self.direction == "send" and self.iterations is not None
         others = (self.weights, self.active, self.chunk, self.rate_bps, self.turns, self.duration_s)
         _require(
-            plain and all(each is None for each in others),
+            plain and self.compress is None and all(each is None for each in others),
             f"the pattern {self.pattern.kind} has its own bursts and directions, and a number of"
             " iterations",
         )
@@ -188,6 +195,8 @@ class JobSpec:
                 fields["turns"] = Turns(**fields["turns"])
             if fields.get("pattern") is not None:
                 fields["pattern"] = Pattern(**fields["pattern"])
+            if fields.get("compress") is not None:
+                fields["compress"] = Compression(**fields["compress"])
             if fields.get("weights") is not None:
                 fields["weights"] = tuple(fields["weights"])
             return cls(**fields)

@@ -19,17 +19,17 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
 
+from mltcp_tools.emulator.assignment import Assignment
 from mltcp_tools.emulator.control import Control, Stopped
-from mltcp_tools.emulator.job import JobSpec, compute_times
+from mltcp_tools.emulator.job import compute_times
 from mltcp_tools.emulator.patterns import Task, connections, sizes
 from mltcp_tools.emulator.report import Burst, Iteration, Result, Sample
 from mltcp_tools.emulator.sockets import prepare_socket, set_congestion_control
 from mltcp_tools.emulator.stream import Incoming, Outgoing, PeerClosed
 from mltcp_tools.emulator.tcpinfo import read_tcp_info
-from mltcp_tools.errors import HostError, MltcpError, UsageError
+from mltcp_tools.errors import HostError, MltcpError
 
 _OPENING = struct.Struct("!8sI")  # magic, number of the connection
 _HEADER = struct.Struct("!4sIII")  # magic, iteration (from 0), task, size with the header
@@ -38,49 +38,6 @@ _HEADER_MAGIC = b"MLms"
 _TIMEOUT_S = 10.0
 # epoll counts in milliseconds and rounds up; the last stretch of a wait is left to the clock.
 _FINE_S = 0.002
-
-
-@dataclass(frozen=True)
-class Route:
-    """How one of a rank's connections is made: from an address here to one of the peer's."""
-
-    source: str
-    destination: str
-    port: int
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """What a parent tells a rank (control.py): the job, which of its ranks it is, the port that it
-    listens on, and the route of each connection that begins at it, by its number."""
-
-    name: str
-    spec: JobSpec
-    trace_s: float | None
-    rank: int
-    port: int
-    routes: dict[int, Route]
-
-    @classmethod
-    def read(cls, message: dict[str, Any]) -> Assignment:
-        """From a message's fields. Raises UsageError."""
-        try:
-            routes = {int(key): Route(**each) for key, each in message["routes"].items()}
-            trace_s = message["trace_s"]
-            spec = JobSpec.read(message["spec"])
-            found = cls(
-                str(message["name"]),
-                spec,
-                None if trace_s is None else float(trace_s),
-                int(message["rank"]),
-                int(message["port"]),
-                routes,
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UsageError(f"Not a possible rank: {error!r} in what the parent sent.") from error
-        if spec.pattern is None or not 0 <= found.rank < spec.pattern.ranks:
-            raise UsageError(f"Not a possible rank: number {found.rank} of {spec.pattern}.")
-        return found
 
 
 class _Sending:

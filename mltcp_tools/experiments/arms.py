@@ -18,7 +18,7 @@ from mltcp_tools.experiments.treatments import KINDS, Cassini, Feedback, Setting
 ALONE = "alone"
 # Another spelling of `treatment: {cassini: {…}}`, from when there were no other treatments.
 _PLAN_FIELDS = ("plan", "realign", "room")
-_OWN_FIELDS = ("cc", "told", "base", "treatment", *_PLAN_FIELDS)
+_OWN_FIELDS = ("cc", "told", "fine_stamps", "base", "treatment", *_PLAN_FIELDS)
 _Settings = TypeVar("_Settings", bound=Settings)
 _FIELDS = [*_OWN_FIELDS, *(each.name for each in dataclasses.fields(JobParams))]
 
@@ -27,15 +27,17 @@ _FIELDS = [*_OWN_FIELDS, *(each.name for each in dataclasses.fields(JobParams))]
 class Arm:
     """One congestion control with the `JobParams` fields it is run with, and other treatments.
 
-    told: its flows are told the bytes and the gap of their job; else they learn them. base: the
-    arm it is compared with, None for that of the congestion control it builds on. treatments: what
-    else is done to its jobs (treatments.py), at most one of a kind.
+    told: its flows are told the bytes and the gap of their job; else they learn them. fine_stamps:
+    both ends' time stamps count microseconds. base: the arm it is compared with, None for that of
+    the congestion control it builds on. treatments: what else is done to its jobs (treatments.py),
+    at most one of a kind.
     """
 
     name: str
     cc: str
     parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
     told: bool = False
+    fine_stamps: bool = False
     base: str | None = None
     treatments: tuple[Settings, ...] = ()
 
@@ -48,9 +50,16 @@ class Arm:
         """The arm's treatment of that kind, if it has one."""
         return next((each for each in self.treatments if isinstance(each, kind)), None)
 
+    def settings(self, kind: type[_Settings]) -> _Settings:
+        """The same of an arm that is known to have it."""
+        found = self.treatment(kind)
+        assert found is not None
+        return found
+
     def document(self) -> dict[str, Any]:
         """The arm as in an experiment's file, less its name."""
         told = {"told": True} if self.told else {}
+        told |= {"fine_stamps": True} if self.fine_stamps else {}
         treatment = {each.name: each.document() for each in self.treatments}
         treated = {"treatment": treatment} if treatment else {}
         base = {"base": self.base} if self.base is not None else {}
@@ -123,6 +132,7 @@ def _read_arm(name: str, section: Section) -> Arm:
         cc,
         _read_parameters(section),
         told=section.get("told", values.yes_no, False),
+        fine_stamps=section.get("fine_stamps", values.yes_no, False),
         base=section.get("base", values.name, None),
         treatments=treatments,
     )

@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from mltcp_tools.emulator.compression import Compression
 from mltcp_tools.emulator.job import Direction, JobSpec
 from mltcp_tools.emulator.patterns import Pattern
 
@@ -16,6 +17,15 @@ class Straggler:
 
     every: int
     factor: float
+
+
+@dataclass(frozen=True)
+class Compress:
+    """In arms with priorities, a burst that isn't first is sent as the share `to` of its bytes.
+    `cost`: seconds that this takes; None: emulator/compression.py."""
+
+    to: float
+    cost: float | None
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,7 @@ class ExperimentJob:
     hosts: tuple[str, ...] = ()
     pattern: str | None = None
     pieces: int = 1
+    compress: Compress | None = None
 
     @property
     def uneven(self) -> bool:
@@ -74,4 +85,5 @@ class ExperimentJob:
             chunk=self.chunk,
             rate_bps=self.rate,
             pattern=Pattern(self.pattern, len(self.hosts), self.pieces) if self.pattern else None,
+            compress=Compression(self.compress.to, self.compress.cost) if self.compress else None,
         )

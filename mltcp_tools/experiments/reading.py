@@ -18,7 +18,7 @@ from mltcp_tools.experiments import values
 from mltcp_tools.experiments.arms import ALONE, Arm, congestion_control, read_arms
 from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.fabric import check_hosts, read_fabric
-from mltcp_tools.experiments.jobs import ExperimentJob, Straggler
+from mltcp_tools.experiments.jobs import Compress, ExperimentJob, Straggler
 from mltcp_tools.experiments.links import Link, check_paths, read_links
 from mltcp_tools.experiments.neighbours import OWN, Neighbour
 from mltcp_tools.experiments.treatments import Cassini
@@ -231,6 +231,7 @@ def _read_job(section: Section) -> ExperimentJob:
         hosts=section.get("hosts", values.words, ()),
         pattern=section.get("pattern", values.choice(KINDS), None),
         pieces=section.get("pieces", values.whole(1, MAX_PIECES), 1),
+        compress=_read_compress(section.section("compress", _fields(Compress))),
     )
     if job.pattern is None and "pieces" in section:
         raise section.error("belongs to a `pattern`; give that, too.", "pieces")
@@ -266,6 +267,15 @@ def _read_neighbours(top: Section, taken: set[str]) -> tuple[Neighbour, ...]:
         names = _count(section, neighbour.name, taken)
         neighbours += [dataclasses.replace(neighbour, name=name) for name in names]
     return tuple(neighbours)
+
+
+def _read_compress(section: Section | None) -> Compress | None:
+    if section is None:
+        return None
+    return Compress(
+        section.get("to", values.within(parse_fraction, 0.001, 0.999, "(0.1% to 99.9%)"), 0.25),
+        section.get("cost", values.within(parse_seconds, 0.0, 3600.0, "seconds"), None),
+    )
 
 
 def _read_straggler(section: Section | None) -> Straggler | None:

@@ -17,7 +17,7 @@ from mltcp_tools.document import Section
 from mltcp_tools.emulator.turns import REALIGN
 from mltcp_tools.experiments import values
 from mltcp_tools.native.uapi import to_fixed
-from mltcp_tools.units import exact_seconds, parse_bytes, parse_fraction, parse_seconds
+from mltcp_tools.units import exact_seconds, parse_bytes, parse_fraction, parse_rate, parse_seconds
 
 SOURCES = ("network", "host")
 WEIGHTS = ("none", "remaining-more", "remaining-less", "layer", "idle")
@@ -37,6 +37,11 @@ class Settings:
     def read(cls, section: Section) -> Self:
         """The settings in a mapping of the file."""
         raise NotImplementedError
+
+    @classmethod
+    def keys(cls) -> tuple[str, ...]:
+        """What a mapping of the file may say."""
+        return tuple(cls().document())
 
     def document(self) -> dict[str, Any]:
         """The settings as in the file, every default filled in."""
@@ -74,7 +79,9 @@ class Feedback(Settings):
     source: `network`: the bottlenecks stamp packets, and receivers echo that; `host`: the senders'
     own round trips. target_s: delay of the queue that a flow at the end of its burst accepts,
     seconds. low: share of it that one at the beginning accepts. add: bytes that are added to a
-    window per round trip at F = 1.
+    window per round trip at F = 1. uplink: bit/s that each sending host's own uplink carries (the
+    speed of a virtual or limited link can't be read); it then says how busy it is, as a bottleneck
+    does, so that the host's flows share it without a queue. None: it says nothing.
     """
 
     name: ClassVar[str] = "feedback"
@@ -84,9 +91,12 @@ class Feedback(Settings):
     target_s: float = 200e-6
     low: float = 0.4
     add: int = 362
+    uplink: int | None = None
 
     @classmethod
     def read(cls, section: Section) -> Self:
+        if "uplink" in section and section.get("source", str, cls.source) == "host":
+            raise section.error("`source: host` doesn't hear of it; leave one out.", "uplink")
         return cls(
             section.get("source", values.choice(SOURCES), cls.source),
             section.get(
@@ -94,11 +104,19 @@ class Feedback(Settings):
             ),
             section.get("low", values.within(parse_fraction, 0.0, 1.0, "(0% to 100%)"), cls.low),
             section.get("add", values.within(parse_bytes, 1, 10**6, "B (1B to 1MB)"), cls.add),
+            section.get(
+                "uplink", values.within(parse_rate, 10**6, 10**12, "bit/s (1mbit to 1tbit)"), None
+            ),
         )
+
+    @classmethod
+    def keys(cls) -> tuple[str, ...]:
+        return (*super().keys(), "uplink")
 
     def document(self) -> dict[str, Any]:
         target, add = exact_seconds(self.target_s), f"{self.add}B"
-        return {"source": self.source, "target": target, "low": self.low, "add": add}
+        said = {"source": self.source, "target": target, "low": self.low, "add": add}
+        return said | ({} if self.uplink is None else {"uplink": f"{self.uplink}bit"})
 
     def fields(self) -> dict[str, int]:
         """The fields of struct mltcp_rate_params."""
@@ -146,7 +164,7 @@ def read_treatments(section: Section | None) -> tuple[Settings, ...]:
         return ()
     found = {}
     for key in section:
-        own = section.section(key, tuple(KINDS[key]().document()))
+        own = section.section(key, KINDS[key].keys())
         assert own is not None
         found[key] = KINDS[key].read(own)
     return tuple(found[key] for key in KINDS if key in found)

@@ -8,16 +8,19 @@ the kernel sends by their inode, and pyroute2 decodes those.
 from __future__ import annotations
 
 import errno
+import ipaddress
 import os
 import socket
 import struct
 from collections.abc import Collection, Iterator, Set
+from dataclasses import dataclass
 from typing import Any
 
 from pyroute2.netlink import NETLINK_SOCK_DIAG
 from pyroute2.netlink.diag import inet_diag_msg
 
 from mltcp_tools.errors import HostError
+from mltcp_tools.host.tcpstates import tcp_state
 
 _SOCK_DIAG_BY_FAMILY = 20
 _DONE, _ERROR = 3, 2
@@ -41,6 +44,24 @@ _STATES = 0xFFF & ~(1 << 3 | 1 << 6)
 
 _BUFFER = 1 << 17
 """Of one answer; the kernel fills 32 KiB at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TcpSocket:
+    """One TCP socket, as the kernel saw it when asked.
+
+    inode: of the socket file, 0 where no process has it any more. cookie: the kernel's number for
+    the socket, never given twice. local, remote: address and port, those of IPv4 where the
+    connection is a v4-mapped one; the remote one of a listening socket is all zero. state: name of
+    the TCP state, such as established, listen, close-wait.
+    """
+
+    inode: int
+    cookie: int
+    local: tuple[str, int]
+    remote: tuple[str, int]
+    state: str
+    congestion_control: str
 
 
 def open_diag() -> socket.socket:
@@ -80,6 +101,23 @@ def tcp_sockets_running(diag: socket.socket, names: Collection[str]) -> list[Any
             if message.get_attr("INET_DIAG_CONG") in names:
                 found.append(message)
     return found
+
+
+def told(message: Any) -> dict[str, Any]:
+    """The fields of TcpSocket that an inet_diag_msg has."""
+    return {
+        "inode": message["idiag_inode"],
+        "cookie": message["idiag_cookie"],
+        "local": (_address(message["idiag_src"]), message["idiag_sport"]),
+        "remote": (_address(message["idiag_dst"]), message["idiag_dport"]),
+        "state": tcp_state(message["idiag_state"]),
+        "congestion_control": message.get_attr("INET_DIAG_CONG") or "",
+    }
+
+
+def _address(text: str) -> str:
+    address = ipaddress.ip_address(text)
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def _dump(diag: socket.socket) -> Iterator[bytes]:

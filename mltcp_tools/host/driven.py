@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mltcp_tools.host.diag import open_diag, tcp_sockets_running
+from mltcp_tools.host.diag import TcpSocket, open_diag, tcp_sockets_running, told
 from mltcp_tools.host.namespaces import PROC, NetNamespace, in_each, process_name
-from mltcp_tools.host.tcpstates import tcp_state
 
 
-@dataclass(frozen=True)
-class Driven:
+@dataclass(frozen=True, kw_only=True)
+class Driven(TcpSocket):
     """A TCP socket that runs one of the congestion controls asked for.
 
-    inode: of the socket file, 0 where no process has it any more. cookie: the kernel's number for
-    the socket. local, remote: address and port. pid, fd: a process that holds it and by which
-    descriptor; 0 and -1 where none was found.
+    pid, fd: a process that holds it and by which descriptor; 0 and -1 where none was found.
     """
 
     namespace: NetNamespace
-    inode: int
-    cookie: int
-    state: str
-    local: tuple[str, int]
-    remote: tuple[str, int]
-    congestion_control: str
     pid: int = 0
     fd: int = -1
 
@@ -49,25 +39,12 @@ def driven(names: Collection[str]) -> list[Driven]:
         with open_diag() as diag:
             return tcp_sockets_running(diag, names)
 
-    found = [_driven(namespace, each) for namespace, several in in_each(ask) for each in several]
+    found = [
+        Driven(namespace=namespace, **told(message))
+        for namespace, messages in in_each(ask)
+        for message in messages
+    ]
     return _with_holders(found)
-
-
-def _driven(namespace: NetNamespace, message: Any) -> Driven:
-    return Driven(
-        namespace=namespace,
-        inode=message["idiag_inode"],
-        cookie=message["idiag_cookie"],
-        state=tcp_state(message["idiag_state"]),
-        local=(_address(message["idiag_src"]), message["idiag_sport"]),
-        remote=(_address(message["idiag_dst"]), message["idiag_dport"]),
-        congestion_control=message.get_attr("INET_DIAG_CONG"),
-    )
-
-
-def _address(text: str) -> str:
-    address = ipaddress.ip_address(text)
-    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def _with_holders(found: Iterable[Driven]) -> list[Driven]:

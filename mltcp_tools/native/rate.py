@@ -9,6 +9,7 @@ from mltcp_tools.native import uapi
 from mltcp_tools.native.extension import extension
 
 STRUCTS = """
+struct mltcp_hop_link { uint64_t ns_per_kib, queue_ns, bucket_ns; };
 struct mltcp_hop { uint64_t seen_ns, waits_ns; uint32_t busy, pad; };
 struct mltcp_rate_params { uint32_t target_us, low, add_bytes, host; };
 struct mltcp_rate_path { uint64_t heard_ns; uint32_t busy, queue_us, key, pad; };
@@ -18,7 +19,7 @@ struct mltcp_rate_job {
 };
 struct mltcp_rate {
     uint64_t window, stepped_ns, stepped_bytes;
-    uint32_t cwnd, rtt_us, steps, fallbacks, bursts;
+    uint32_t cwnd, rtt_us, steps, fallbacks, bursts, late_us;
     uint8_t follows, pad[3];
 };
 struct mltcp_rate_ack { uint64_t now; uint32_t cwnd, mss, min_rtt_us; };
@@ -27,7 +28,8 @@ _FUNCTIONS = """
 uint32_t mltcp_hop_word(uint32_t busy, uint64_t queue_us);
 uint32_t mltcp_hop_queue_us(uint32_t word);
 uint32_t mltcp_hop_busy(uint32_t word);
-uint32_t mltcp_hop_pass(struct mltcp_hop *h, uint64_t now, uint32_t bytes, uint64_t ns_per_kib);
+uint32_t mltcp_hop_pass(struct mltcp_hop *h, const struct mltcp_hop_link *link, uint64_t now,
+                        uint32_t bytes);
 uint8_t mltcp_rate_path_is(struct mltcp_rate_path *path, uint32_t key, uint64_t now);
 uint8_t mltcp_rate_job_is(struct mltcp_rate_job *j, uint32_t key, uint64_t now);
 void mltcp_rate_job_ack(struct mltcp_rate_job *j, uint64_t now, uint64_t bytes, uint8_t begins,
@@ -46,10 +48,11 @@ uint64_t mltcp_rate_least(const struct mltcp_rate_job *j, uint32_t mss, uint32_t
 uint32_t mltcp_rate_window(struct mltcp_rate *r, const struct mltcp_rate_params *p,
                            const struct mltcp_rate_path *path, struct mltcp_rate_job *j,
                            const struct mltcp_flow *f, const struct mltcp_rate_ack *a);
-uint64_t mltcp_rate_pacing(const struct mltcp_rate *r);
+uint64_t mltcp_rate_pacing(const struct mltcp_rate *r, uint32_t mss);
 void mltcp_rate_lose(struct mltcp_rate *r);
 #define MLTCP_HOP_BUSY ...
 #define MLTCP_HOP_SHIFT ...
+#define MLTCP_HOP_MOST_NS ...
 #define MLTCP_STALE_RTTS ...
 #define MLTCP_STALE_NS ...
 #define MLTCP_RATE_KEPT_NS ...

@@ -107,6 +107,7 @@ class FlowAttribute(IntEnum):
     ACKS = 25
     LOSSES = 26
     YIELDS = 27
+    FINE_STAMPS = 28
 
 
 class IterationAttribute(IntEnum):
@@ -146,10 +147,10 @@ struct mltcp_tag {
     uint64_t home;
 };
 struct mltcp_delay {
-    uint32_t queue_us, standing_us, least_us, most_us, sent_us, stamp, way_us, back_us;
+    uint32_t queue_us, standing_us, least_us, most_us, sent_us, stamp, ahead_us;
     uint32_t full_us, kib_ns, own_us;
     uint16_t full_date;
-    uint8_t own_losses : 4, stamps : 4, crossed;
+    uint8_t own_losses : 4, fine : 4, crossed;
 };
 struct mltcp_flow {
     uint64_t acked_bytes, next_bytes, last_ns, next_ns, send_ns;

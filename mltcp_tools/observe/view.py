@@ -26,6 +26,8 @@ class JobView:
     latest 10; first_s: median of the first 5; best_s: the time that the fastest tenth stays under.
     overlap: share (0..1) of its communication time, over the latest 20 iterations, in which
     another job of this host communicated too. metadata: the source believed, None without any.
+    queue_us, full_queue_us: the largest of its flows, as they are now. fine_stamps: all of these
+    are of the way ahead alone.
     """
 
     id: int
@@ -37,6 +39,9 @@ class JobView:
     best_s: float | None
     overlap: float | None
     metadata: Metadata | None
+    queue_us: int = 0
+    full_queue_us: int = 0
+    fine_stamps: bool = False
 
     @property
     def change(self) -> float | None:

@@ -67,10 +67,23 @@ class Watch:
         flows = self._untagged.flows(flows)
         views = [boards.get(job.id) or self._own(job, flows) for job in jobs]
         found = [self._own(job, flows) for job in self._untagged.jobs]
-        return views + [view for view in found if view.flows]
+        return [_with_queue(each, flows) for each in (*views, *(v for v in found if v.flows))]
 
     def _own(self, job: Job, flows: Sequence[Flow]) -> JobView:
         """A job that nobody follows: nothing is known but what its flows have learned."""
         own = [flow for flow in flows if flow.job_id == job.id]
         view = self._views.of(job, len(own), None)
         return replace(view, metadata=learned_metadata(own, view.iteration_s, view.iterations))
+
+
+def _with_queue(view: JobView, flows: Sequence[Flow]) -> JobView:
+    """With what the job's flows say of the queue now, which followers don't show."""
+    own = [flow for flow in flows if flow.job_id == view.id]
+    if not own:
+        return view
+    return replace(
+        view,
+        queue_us=max(flow.queue_us for flow in own),
+        full_queue_us=max(flow.full_queue_us for flow in own),
+        fine_stamps=all(flow.fine_stamps for flow in own),
+    )

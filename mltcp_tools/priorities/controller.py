@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from mltcp_tools.planning.coflows import Progress, bssi, levels, weight
 from mltcp_tools.priorities.maps import Burst, KnownJob, Maps
 
-_WAKE_S = 0.1
+WAKE_S = 0.1
 """Between signs of life, and looks at what no event tells: progress changes some weights."""
 
 
@@ -40,10 +41,26 @@ def _goes_on(known: KnownJob, burst: Burst, now_ns: int) -> bool:
     return burst.active and now_ns - burst.last_ns <= known.gap_ns
 
 
+class Known(Protocol):
+    """What a controller goes by, and gives levels to: a host's maps, or the hosts (hub.py)."""
+
+    def jobs(self) -> Mapping[int, KnownJob]:
+        """All jobs."""
+        ...
+
+    def burst(self, job: int) -> Burst | None:
+        """Where a job is, None before its first packet."""
+        ...
+
+    def set_level(self, job: int, level: int) -> None:
+        """Give a job a level."""
+        ...
+
+
 class Controller:
     """Keeps the levels of the jobs in `maps` to the order of their bursts."""
 
-    def __init__(self, maps: Maps, weighting: str, count: int) -> None:
+    def __init__(self, maps: Known, weighting: str, count: int) -> None:
         self._maps = maps
         self._weighting = weighting
         self._count = count
@@ -69,20 +86,17 @@ class Controller:
         self._given = wanted
         return wanted
 
-    def run(self, stopped: Callable[[], bool]) -> None:
-        """Work until `stopped` says so, looked at every 100 ms; then all jobs are alike again."""
-        reader = self._maps.reader()
-        try:
-            while not stopped():
-                self._maps.live()
-                self.update()
-                reader.poll(_WAKE_S)
-        finally:
-            self._maps.die()
-            reader.close()
-
 
 def run_controller(folder: Path, weighting: str, count: int, stopped: Callable[[], bool]) -> None:
-    """Serve the maps pinned in `folder` until `stopped` says so."""
+    """Serve the maps pinned in `folder` until `stopped` says so, looked at every 100 ms; then all
+    jobs are alike again."""
     with Maps(folder) as maps:
-        Controller(maps, weighting, count).run(stopped)
+        controller, reader = Controller(maps, weighting, count), maps.reader()
+        try:
+            while not stopped():
+                maps.live()
+                controller.update()
+                reader.poll(WAKE_S)
+        finally:
+            maps.die()
+            reader.close()

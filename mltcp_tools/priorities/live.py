@@ -19,7 +19,7 @@ from pathlib import Path
 from mltcp_tools.backends.base import Flow, Job
 from mltcp_tools.errors import HostError
 from mltcp_tools.host.clsact import add_egress, remove_egress
-from mltcp_tools.native.libbpf import BpfObject
+from mltcp_tools.native.bpf_object import BpfObject
 from mltcp_tools.native.objects import build_object
 from mltcp_tools.priorities.maps import LEVELS, KnownJob, Maps
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mltcp_tools.errors import UsageError
-from mltcp_tools.native.libbpf import BpfError, BpfMap, RingReader
+from mltcp_tools.native.bpf_maps import BpfMap, RingReader
+from mltcp_tools.native.libbpf import BpfError
 
 LEVELS = 8
 """MLTCP_PRIORITY_LEVELS: how many the programs know."""

@@ -8,6 +8,7 @@ job only.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,44 @@ from mltcp_tools.runs.folder import COLUMNS, RARE, write_tables
 TRACED = 3
 
 
+@dataclass(frozen=True)
+class LinkCounters:
+    """What a link, or several, carried, dropped and marked, on the wire."""
+
+    bytes: int = 0
+    packets: int = 0
+    drops: int = 0
+    marks: int = 0
+
+    def __add__(self, other: LinkCounters) -> LinkCounters:
+        return LinkCounters(
+            self.bytes + other.bytes,
+            self.packets + other.packets,
+            self.drops + other.drops,
+            self.marks + other.marks,
+        )
+
+
 class Tables:
     """Rows as they come; `write` puts all tables, complete each, into a folder."""
 
     def __init__(self) -> None:
         self._rows: dict[str, list[dict[str, Any]]] = {name: [] for name in COLUMNS}
 
-    def add_arm(self, **row: Any) -> None:
-        """Add a row to `arms`."""
-        self._rows["arms"].append(row)
+    def add_arm(
+        self,
+        arm: str,
+        repetition: int,
+        position: int,
+        duration: float,
+        counters: LinkCounters,
+        cpu_busy: float | None = None,
+    ) -> None:
+        """Add an arm that ran. position: in its repetition, from 1. duration: seconds. cpu_busy:
+        share of all CPUs' time in use; None in virtual time."""
+        row = {"arm": arm, "repetition": repetition, "order": position, "duration_s": duration}
+        row |= {f"link_{name}": value for name, value in asdict(counters).items()}
+        self._rows["arms"].append(row if cpu_busy is None else row | {"cpu_busy": cpu_busy})
 
     def add_disturbance(
         self, arm: str, repetition: int, attempt: int, rows: Iterable[dict[str, Any]]

@@ -22,16 +22,9 @@ from mltcp_tools.experiments.links import Link as Bottleneck
 from mltcp_tools.experiments.tasks import Task, parameters_of, tasks_of
 from mltcp_tools.experiments.treatments import WEIGHTS, Feedback, Sincronia
 from mltcp_tools.native.uapi import from_fixed
-from mltcp_tools.simulator.library import (
-    STAMPS_S,
-    Link,
-    PacketJob,
-    Priorities,
-    Result,
-    Stop,
-    Structs,
-    simulate,
-)
+from mltcp_tools.runs.recorder import LinkCounters
+from mltcp_tools.simulator.inputs import Link, PacketJob, Priorities
+from mltcp_tools.simulator.library import Result, Stop, Structs, simulate
 from mltcp_tools.simulator.modelled import SLOW_START_AFTER_IDLE, with_mechanisms
 from mltcp_tools.simulator.programs import HOPS, program_of
 
@@ -52,15 +45,13 @@ class Settings:
 
     trace_ms: milliseconds between TCP samples in the first repetition, 0 for none. mtu: bytes of a
     packet without Ethernet's own. join_s: seconds within which receivers join segments (GRO), 0 for
-    none. rtt_s: round trip of an empty link without delay, seconds. stamps_s: seconds that the
-    receivers' time stamps count, 0 without.
+    none. rtt_s: round trip of an empty link without delay, seconds.
     """
 
     trace_ms: int = 0
     mtu: int = 1500
     join_s: float = 0.0
     rtt_s: float = BASE_RTT_S
-    stamps_s: float = STAMPS_S
 
 
 @dataclass
@@ -69,16 +60,13 @@ class SimulatedArm:
 
     documents: of each task, as `mltcp_tools.emulator.report` has them. events: job, flow (those
     that answer are numbered behind the others), and the iteration that MLTCP saw end. duration:
-    until the last job was done. bytes, packets, drops, marks: of the links, on the wire.
+    until the last job was done. counters: of the links.
     """
 
     documents: list[tuple[Task, dict[str, Any]]] = field(default_factory=list)
     events: list[tuple[str, int, IterationEvent]] = field(default_factory=list)
     duration: float = 0.0
-    bytes: int = 0
-    packets: int = 0
-    drops: int = 0
-    marks: int = 0
+    counters: LinkCounters = field(default_factory=LinkCounters)
 
 
 def simulate_arm(
@@ -102,7 +90,7 @@ def simulate_arm(
             slow_start_after_idle=experiment.sysctls.get(SLOW_START_AFTER_IDLE, "1") != "0",
             mss=settings.mtu - MSS_BELOW_MTU,
             join=settings.join_s,
-            stamps=settings.stamps_s,
+            fine_stamps=arm.fine_stamps,
             priorities=_priorities(arm),
             stop=stop,
         )
@@ -156,10 +144,13 @@ def _job(experiment: Experiment, arm: Arm, repetition: int, task: Task) -> Packe
     computes = list(compute_times(spec))
     program = program_of(experiment, repetition, task)
     bursts = range(len(computes) * spec.bursts) if program is None else ()
+    shares = [spec.shares(burst + 1) for burst in bursts]
     return PacketJob(
         start=spec.start_delay_s,
         compute=computes,
-        bytes=[spec.shares(burst + 1) for burst in bursts],
+        bytes=shares,
+        compressed=[spec.compress.sizes(each) for each in shares] if spec.compress else None,
+        compress=[spec.compress.seconds(each) for each in shares] if spec.compress else (),
         bursts=spec.bursts,
         params=params,
         rate=feedback.fields() if feedback is not None else None,
@@ -185,10 +176,12 @@ def _add(done: SimulatedArm, tasks: Sequence[Task], result: Result) -> None:
         for event in result.events
     ]
     done.duration += max(float(bursts["end_ns"][-1]) for bursts in result.bursts) * 1e-9
-    done.bytes += result.counters["forwarded_bytes"]
-    done.packets += result.counters["forwarded"]
-    done.drops += result.counters["dropped"]
-    done.marks += result.counters["marked"]
+    done.counters += LinkCounters(
+        bytes=result.counters["forwarded_bytes"],
+        packets=result.counters["forwarded"],
+        drops=result.counters["dropped"],
+        marks=result.counters["marked"],
+    )
 
 
 def _iterations(spec: JobSpec, bursts: Structs, start: float) -> list[Iteration]:
@@ -212,7 +205,7 @@ def _iterations(spec: JobSpec, bursts: Structs, start: float) -> list[Iteration]
                 burst=burst + 1,
                 start=start + float(times["start_ns"]) * 1e-9,
                 end=start + float(times["end_ns"]) * 1e-9,
-                bytes=sum(spec.shares(first + burst + 1)),
+                bytes=int(times["bytes"]),
                 late_s=0.0,
                 first_end=start + float(times["first_end_ns"]) * 1e-9,
             )

@@ -225,7 +225,6 @@ void account(struct sim *sim, struct flow *flow, uint64_t sent_ns, uint32_t segm
 		.outstanding = flow->nxt - flow->una,
 		.retransmitted = flow->retransmits,
 		.stamp = stamp,
-		.since_us = mltcp_since_us(state, sim->now),
 	};
 
 	bool begins = false;

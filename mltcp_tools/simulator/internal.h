@@ -31,6 +31,7 @@ enum event_kind {
 	DELAYED_ACK_TIMER,
 	JOIN_TIMER,
 	SAMPLE,
+	COMPRESSED, /* a burst, which can be sent now */
 	COMPUTED, /* a rank, what a task told it to */
 	SENT, /* a link has sent a packet, where there are levels of priority */
 	CONTROL /* levels follow the bursts */
@@ -50,9 +51,10 @@ struct event {
 	bool asks; /* the links, what they say to it */
 	uint16_t
 		said; /* what the worst link told the segment, see mltcp_hop_pass(); ACK: returned */
-	uint32_t owner; /* number of the job (BURST, SAMPLE, COMPUTED), link (SENT), else flow */
+	uint32_t
+		owner; /* number of the job (BURST, COMPRESSED, SAMPLE, COMPUTED), link (SENT), else flow */
 	uint32_t marks; /* ACK: marked segments among those that it is the first to acknowledge */
-	uint32_t stamp; /* ACK: of the receiver's clock, 0: none */
+	uint32_t stamp; /* ACK: of the receiver's clock, microseconds, wraps; 0: none, or coarse */
 	uint64_t seq; /* of a segment; ACK: the first that is still missing; COMPUTED: the task */
 	uint64_t news[2]; /* ACK: segments that came behind a missing one, as SACK blocks say */
 };
@@ -173,6 +175,7 @@ struct job {
 	struct sim_burst *bursts;
 	uint32_t number;
 	uint32_t burst; /* the present one, of all of the run */
+	const uint64_t *sizes; /* bytes of each of its flows */
 	uint32_t sending; /* flows that aren't done with it */
 	struct way ways[2]; /* of its flows, and of those that answer */
 	__u64 path; /* what its flows tell each other, see mltcp_delay_ask() */

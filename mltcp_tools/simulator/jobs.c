@@ -73,13 +73,15 @@ void sample_job(struct sim *sim, struct job *job, uint64_t burst)
 				      .seq = burst});
 }
 
-static void begin_burst(struct sim *sim, struct job *job)
+/* The job's flows send its burst, so many bytes each. */
+static void send_sizes(struct sim *sim, struct job *job, const uint64_t *bytes)
 {
 	const struct sim_job *spec = job->spec;
-	const uint64_t *bytes = spec->bytes + (size_t)job->burst * spec->flows;
 	uint32_t i;
 
-	job->bursts[job->burst].start_ns = sim->now;
+	job->sizes = bytes;
+	for (i = 0; i < spec->flows; i++)
+		job->bursts[job->burst].bytes += bytes[i];
 	bursts_changed(sim);
 	for (i = 0; i < flows_of(spec); i++)
 		job->sending += bytes[i % spec->flows] > 0;
@@ -87,6 +89,31 @@ static void begin_burst(struct sim *sim, struct job *job)
 		if (bytes[i % spec->flows])
 			send_burst(sim, &job->flows[i], bytes[i % spec->flows]);
 	sample_job(sim, job, job->burst);
+}
+
+/* Is another job's burst under way? */
+static bool others_send(const struct sim *sim, const struct job *job)
+{
+	uint32_t i;
+
+	for (i = 0; i < sim->job_count; i++)
+		if (&sim->jobs[i] != job && sim->jobs[i].sending)
+			return true;
+	return false;
+}
+
+/* The burst is ready, as it is (see emulator/compression.py) or to be compressed first. */
+static void begin_burst(struct sim *sim, struct job *job)
+{
+	const struct sim_job *spec = job->spec;
+
+	job->bursts[job->burst].start_ns = sim->now;
+	if (spec->compressed && sim->options->levels && others_send(sim, job))
+		add_event(sim, (struct event){.time = sim->now + spec->compress_ns[job->burst],
+					      .kind = COMPRESSED,
+					      .owner = job->number});
+	else
+		send_sizes(sim, job, spec->bytes + (size_t)job->burst * spec->flows);
 }
 
 /* All of the flow's part of the burst is acknowledged. */
@@ -121,6 +148,11 @@ static void handle(struct sim *sim, const struct event *event)
 			begin_program(sim, &sim->jobs[owner]);
 		else
 			begin_burst(sim, &sim->jobs[owner]);
+		break;
+	case COMPRESSED:
+		send_sizes(sim, &sim->jobs[owner],
+			   sim->jobs[owner].spec->compressed +
+				   (size_t)sim->jobs[owner].burst * sim->jobs[owner].spec->flows);
 		break;
 	case COMPUTED:
 		task_done(sim, &sim->jobs[owner], event->seq);

@@ -16,7 +16,7 @@ static uint64_t pace_ns(const struct flow *flow)
 
 	if (!flow->job->spec->follows)
 		return 0;
-	rate = mltcp_rate_pacing(&flow->rate);
+	rate = mltcp_rate_pacing(&flow->rate, flow->mss);
 	if (rate)
 		return flow->mss * NS_PER_MS * 1000 / rate;
 	return flow->cwnd < flow->ssthresh / 2 ? window_ns / 2 : window_ns * 5 / 6;
@@ -110,6 +110,10 @@ void arrive(struct sim *sim, struct flow *flow, const struct event *event)
 	uint32_t number = (ack ? flow->back : flow->ahead)[event->hop];
 	uint32_t payload = carried_by(flow, event), said;
 	const struct sim_link *link = &sim->links[number];
+	const struct mltcp_hop_link told = {
+		.ns_per_kib = 1024 * 8e9 / link->rate,
+		.queue_ns = link->queue * 8e9 / link->rate,
+	};
 	struct event next = *event;
 	uint64_t sent;
 
@@ -117,8 +121,7 @@ void arrive(struct sim *sim, struct flow *flow, const struct event *event)
 		counters->lost++;
 		return;
 	}
-	said = mltcp_hop_pass(&sim->states[number].hop, sim->now, payload + HEADERS,
-			      1024 * 8e9 / link->rate);
+	said = mltcp_hop_pass(&sim->states[number].hop, &told, sim->now, payload + HEADERS);
 	if (event->asks && said > next.said)
 		next.said = said;
 	if (sim->options->levels) {

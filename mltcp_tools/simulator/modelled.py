@@ -82,6 +82,9 @@ def _unknown(experiment: Experiment, arm: Arm) -> str:
     links = experiment.links.values() or [experiment.link]
     if arm.treatment(Sincronia) and any(link.aqm != "none" for link in links):
         return "sincronia with queue management"
+    feedback = arm.treatment(Feedback)
+    if feedback is not None and feedback.uplink is not None:
+        return "an uplink of the hosts"
     return next((each.name for each in arm.treatments if not isinstance(each, _TREATMENTS)), "")
 
 

@@ -56,7 +56,7 @@ static double weight_of(const struct sim *sim, const struct job *job)
 
 	for (i = 0; i < flows_of(spec); i++) {
 		left += left_of(&job->flows[i]);
-		all += spec->bytes[(size_t)job->burst * spec->flows + i % spec->flows];
+		all += job->sizes[i % spec->flows];
 	}
 	switch (sim->options->weight) {
 	case SIM_WEIGHT_REMAINING_MORE:

@@ -13,7 +13,7 @@ from mltcp_tools.emulator.patterns import connections
 from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.tasks import Task, tasks_of
 from mltcp_tools.simulator.fluid import RankedJob
-from mltcp_tools.simulator.library import Program
+from mltcp_tools.simulator.inputs import Program
 
 HOPS = 4
 """Links between two hosts in different racks: between these, the empty round trip is that of a

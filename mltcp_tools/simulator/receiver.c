@@ -22,9 +22,9 @@ static uint32_t stamp(const struct sim *sim, const struct flow *flow)
 {
 	uint64_t passed_ns = sim->now * flow->clock_rate;
 
-	if (!sim->options->stamp_ns)
+	if (!sim->options->fine_stamps)
 		return 0;
-	return (flow->clock_ns + passed_ns) / sim->options->stamp_ns;
+	return (flow->clock_ns + passed_ns) / 1000;
 }
 
 static void send_ack(struct sim *sim, struct flow *flow, bool duplicate)

@@ -34,7 +34,6 @@ def simulate_experiment(
         mtu=settings.mtu,
         join_s=settings.join_s,
         rtt_s=settings.rtt_s,
-        stamps_s=settings.stamps_s,
     )
     outcome = "interrupted"
     try:
@@ -81,13 +80,4 @@ def _add(tables: Tables, key: tuple[str, int, int], done: SimulatedArm) -> None:
         tables.add_job(arm, repetition, 0.0, task, document)
     documents = {task.name: document for task, document in done.documents}
     tables.add_events(arm, repetition, 0.0, done.events, documents)
-    tables.add_arm(
-        arm=arm,
-        repetition=repetition,
-        order=position,
-        duration_s=done.duration,
-        link_bytes=done.bytes,
-        link_packets=done.packets,
-        link_drops=done.drops,
-        link_marks=done.marks,
-    )
+    tables.add_arm(arm, repetition, position, done.duration, done.counters)

@@ -26,7 +26,7 @@
  * time hosts take, but for a little jitter in front of the first link.
  *
  * Times are nanoseconds since the start, sizes bytes of payload unless they say otherwise.
- * library.py declares the same to Python, and the compiler compares.
+ * library.py hands the declarations below to Python.
  */
 #ifndef MLTCP_SIMULATOR_H
 #define MLTCP_SIMULATOR_H
@@ -105,6 +105,8 @@ struct sim_job {
 	const uint64_t *compute_ns; /* of each iteration, shared equally by its bursts */
 	const uint64_t
 		*bytes; /* of each burst and in it of each flow, 0: it idles; not with tasks */
+	const uint64_t *compressed; /* likewise, of bursts that aren't first; NULL: none are */
+	const uint64_t *compress_ns; /* what that takes, of each burst */
 	uint32_t ranks, task_count; /* of each iteration */
 	const struct sim_task *tasks; /* NULL: none */
 	const struct sim_path *paths; /* of each flow, with tasks */
@@ -119,10 +121,10 @@ struct sim_options {
 	uint32_t mss; /* payload of a full segment, bytes */
 	uint32_t window; /* segments in flight at most, a power of two: what the buffers hold */
 	/*
-	 * What the receivers' time stamps count, 0: there are none. Each of their clocks has begun at
-	 * some other time, and goes too fast or too slow by skew at most, in 10^-6.
+	 * 1: the receivers' time stamps count microseconds, of use to the algorithm. Each of their
+	 * clocks has begun at some other time, and goes too fast or too slow by skew at most, in 10^-6.
 	 */
-	uint64_t stamp_ns;
+	uint8_t fine_stamps;
 	uint32_t skew;
 	uint64_t join_ns; /* receivers join segments that come within so long (GRO), 0: none */
 	uint32_t levels; /* of priority, each with a queue of its own at a link; 0: one for all */
@@ -136,6 +138,7 @@ struct sim_burst {
 	uint64_t start_ns;
 	uint64_t first_end_ns; /* when the first of its flows was done */
 	uint64_t end_ns; /* when the last one was */
+	uint64_t bytes; /* that its flows sent, one way; not with tasks */
 };
 
 /* A flow at one instant of a burst. */

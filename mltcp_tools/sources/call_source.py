@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Self
+from abc import abstractmethod
+from typing import Any, ClassVar
 
+from mltcp_tools.host.closing import Closing
 from mltcp_tools.sources.calls import CallLog, Iterations
 from mltcp_tools.sources.metadata import Metadata
 from mltcp_tools.sources.probes import Probes
@@ -15,7 +16,7 @@ _AT_ONCE = 20_000
 """Calls taken in one poll."""
 
 
-class CallSource(ABC):
+class CallSource(Closing):
     """The calls of the processes that are watched. A context manager; for one thread.
 
     source: its name in Metadata. library: names of files with its functions. needs: functions of
@@ -103,9 +104,3 @@ class CallSource(ABC):
         """Take all probes off; closing twice is fine."""
         self._logs.clear()
         self._probes.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from mltcp_tools.errors import HostError, MltcpError
+from mltcp_tools.host.closing import Closing
 from mltcp_tools.sources.call_source import CallSource
 from mltcp_tools.sources.gloo import GlooSource
 from mltcp_tools.sources.metadata import Metadata
@@ -17,7 +18,7 @@ _LOOK_AGAIN_MAX_S = 60.0
 """A process that lacks a library may load it later, though less and less likely."""
 
 
-class CallSources:
+class CallSources(Closing):
     """What processes' calls tell, whatever libraries they use. say: gets a
     sentence for each source that isn't available.
 
@@ -82,9 +83,3 @@ class CallSources:
         for source in self._sources:
             source.close()
         self._sources.clear()
-
-    def __enter__(self) -> CallSources:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -80,6 +80,7 @@ def run_across(
         ("neighbours", experiment.neighbours),
         ("several links", experiment.links),
         ("a link with loss", experiment.link.loss),
+        ("fine time stamps", any(arm.fine_stamps for arm in experiment.arms)),
     ):
         if present:
             raise UsageError(

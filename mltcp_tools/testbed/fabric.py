@@ -20,6 +20,7 @@ from pyroute2.netlink.rtnl.ndmsg import NUD_PERMANENT
 
 from mltcp_tools.experiments.fabric import Fabric, rack_of
 from mltcp_tools.experiments.links import Link
+from mltcp_tools.runs.recorder import LinkCounters
 from mltcp_tools.testbed.namespaces import (
     NAMESPACES,
     PREFIX,
@@ -29,7 +30,6 @@ from mltcp_tools.testbed.namespaces import (
 )
 from mltcp_tools.testbed.network import Namespaces, settings_of
 from mltcp_tools.testbed.qdiscs import (
-    LinkCounters,
     add_bottleneck,
     link_counters,
     needs,

@@ -25,8 +25,7 @@ from mltcp_tools.host.signals import Signals
 from mltcp_tools.runs.disturbance import Disturbance, judge, rows_of
 from mltcp_tools.runs.environment import Environment
 from mltcp_tools.runs.progress import Progress
-from mltcp_tools.runs.recorder import Tables
-from mltcp_tools.testbed.qdiscs import LinkCounters
+from mltcp_tools.runs.recorder import LinkCounters, Tables
 
 CPU_SUSPECT = 0.85
 """Share of all CPUs' time above which an arm's result says more of the machine than of the link."""
@@ -116,25 +115,15 @@ class Loop(ABC):
         title = f"{arm.name} {repetition}/{self.experiment.repetitions}"
         self.progress.begin(title)
         outcome = self.measure(arm, repetition, position)
-        counters = outcome.counters
-        self.tables.add_arm(
-            arm=arm.name,
-            repetition=repetition,
-            order=position,
-            duration_s=outcome.duration,
-            link_bytes=counters.bytes,
-            link_packets=counters.packets,
-            link_drops=counters.drops,
-            link_marks=counters.marks,
-            cpu_busy=outcome.cpu_busy,
-        )
+        counters, duration = outcome.counters, outcome.duration
+        self.tables.add_arm(arm.name, repetition, position, duration, counters, outcome.cpu_busy)
         self.tables.write(self.folder)
         for warning in dict.fromkeys(outcome.warnings):
             self.warn(f"{title}: {warning}")
         if outcome.failure is not None:
             raise outcome.failure
         self.progress.say(
-            f"{title}: {outcome.duration:.1f} s, {counters.drops} of {counters.packets} packets"
+            f"{title}: {duration:.1f} s, {counters.drops} of {counters.packets} packets"
             f" dropped, {self.busiest} {outcome.cpu_busy:.0%} busy"
         )
         if outcome.cpu_busy > CPU_SUSPECT:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from mltcp_tools.experiments.links import Link
 from mltcp_tools.host.clsact import add_egress, egress_programs, remove_egress
-from mltcp_tools.native.libbpf import BpfObject, maps_of_program
+from mltcp_tools.native.bpf_maps import maps_of_program
+from mltcp_tools.native.bpf_object import BpfObject
 from mltcp_tools.native.objects import build_object
 
 THRESHOLD = 4

@@ -26,6 +26,8 @@ from pyroute2.netlink.rtnl.ndmsg import NUD_PERMANENT
 from mltcp_tools.errors import HostError
 from mltcp_tools.experiments.links import Link
 from mltcp_tools.host.facts import read_sysctl
+from mltcp_tools.host.routes import routes, set_fine
+from mltcp_tools.runs.recorder import LinkCounters
 from mltcp_tools.testbed.namespaces import (
     NAMESPACES,
     PREFIX,
@@ -38,7 +40,6 @@ from mltcp_tools.testbed.namespaces import (
 )
 from mltcp_tools.testbed.qdiscs import (
     BOTTLENECK,
-    LinkCounters,
     add_bottleneck,
     add_delay,
     add_loss,
@@ -57,9 +58,14 @@ _NO_IPV6 = {
 class Namespaces:
     """Namespaces that belong together: a context manager that builds them and takes them down.
 
+    receiver, senders: those of the connections' ends.
+
     Entering raises HostError where the kernel lacks something and UsageError where a sysctl of the
     experiment isn't one of a namespace; either way nothing is left behind.
     """
+
+    receiver: str
+    senders: list[str]
 
     def __init__(self, sysctls: Mapping[str, str]) -> None:
         self.sysctls = _NO_IPV6 | dict(sysctls)
@@ -98,6 +104,13 @@ class Namespaces:
         with inside(namespace):
             for key, value in self.sysctls.items():
                 write_sysctl(key, value)
+
+    def stamp_finely(self) -> None:
+        """Have the ends' time stamps count microseconds. HostError before kernel 6.7."""
+        for namespace in {self.receiver, *self.senders}:
+            with inside(namespace):
+                for route in routes():
+                    set_fine(route, True)
 
     def read_back_settings(self) -> dict[str, Any]:
         """`offloads`: per interface those of OFFLOADS that are on; `sysctls`: as set, everywhere.

@@ -21,6 +21,7 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.rtnl.ndmsg import NUD_PERMANENT
 
 from mltcp_tools.experiments.links import Link
+from mltcp_tools.runs.recorder import LinkCounters
 from mltcp_tools.testbed.namespaces import (
     NAMESPACES,
     PREFIX,
@@ -31,7 +32,6 @@ from mltcp_tools.testbed.namespaces import (
 from mltcp_tools.testbed.network import Namespaces, settings_of
 from mltcp_tools.testbed.qdiscs import (
     BOTTLENECK,
-    LinkCounters,
     add_bottleneck,
     link_counters,
     needs,
@@ -72,16 +72,11 @@ class Paths(Namespaces):
 
     def counters(self, *, reverse: bool = False) -> LinkCounters:
         """Sums over the bottlenecks towards the receiver, or (`reverse`) towards the senders."""
-        found = []
+        found = LinkCounters()
         for name, link in self.links.items():
             with inside(self._ends[name][1 if reverse else 0]):
-                found.append(link_counters(BOTTLENECK, link))
-        return LinkCounters(
-            bytes=sum(each.bytes for each in found),
-            packets=sum(each.packets for each in found),
-            drops=sum(each.drops for each in found),
-            marks=sum(each.marks for each in found),
-        )
+                found += link_counters(BOTTLENECK, link)
+        return found
 
     def read_back(self) -> dict[str, Any]:
         """What the kernel says the network is: `links` as `Network`'s, and the settings."""

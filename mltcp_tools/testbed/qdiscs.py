@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from mltcp_tools.errors import HostError, MltcpError
 from mltcp_tools.experiments.links import Link
+from mltcp_tools.runs.recorder import LinkCounters
 from mltcp_tools.testbed.marking import add_marking, marked
 
 BOTTLENECK = "bottleneck"
@@ -29,16 +29,6 @@ _TBF_HANDLE = 0x10000  # 1:
 _ROOT = 0xFFFFFFFF  # TC_H_ROOT
 _ROOT_CLASS = 0x10001  # 1:1
 _PACKET_BYTES = 1514  # a full one, as qdiscs count it
-
-
-@dataclass(frozen=True)
-class LinkCounters:
-    """What a bottleneck qdisc has counted since the network was built."""
-
-    bytes: int
-    packets: int
-    drops: int
-    marks: int
 
 
 def remove_qdisc(interface: str) -> None:

@@ -125,6 +125,8 @@ class _Run(Loop):
         with Watch() as watch, self._network(len(groups[0]) + len(neighbours)) as network:
             if repetition == position == 1:
                 self._describe(network)
+            if arm.fine_stamps:
+                network.stamp_finely()
             with self._treatments.begin(arm) as sessions:
                 sessions.network(network)
                 groups = [[sessions.adapt(task) for task in tasks] for tasks in groups]

@@ -6,8 +6,9 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from netns.connections import send_burst
@@ -35,6 +36,9 @@ def why_not(name: str) -> str:
 
 
 RUNNABLE = tuple(name for name in BACKENDS if not why_not(name))
+
+BPF_IN_GUEST = pytest.param("bpf", marks=(pytest.mark.bpf, pytest.mark.full))
+"""It takes minutes in a guest, and its tests run on the host, too."""
 
 PARAMETERS = [
     pytest.param(name, marks=[pytest.mark.bpf] if name == "bpf" else []) for name in RUNNABLE
@@ -83,6 +87,20 @@ def fresh_and_loaded(name: str) -> Iterator[Backend]:
     assert StateFiles().read() == []
 
 
+def backend_fixture(
+    manage: Callable[[str], contextlib.AbstractContextManager[Backend]] = fresh,
+    names: Iterable[Any] = PARAMETERS,
+) -> Any:
+    """The fixture `backend`: each of these, as `manage` gives and takes it."""
+
+    @pytest.fixture(params=list(names))
+    def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+        with manage(request.param) as found:
+            yield found
+
+    return backend
+
+
 def unload(backend: Backend) -> None:
     """Unload, as soon as sockets that tests have closed are gone."""
     deadline = time.monotonic() + 20
@@ -96,6 +114,14 @@ def unload(backend: Backend) -> None:
             time.sleep(0.1)
     assert not backend.status().loaded
     assert not backend.is_present()
+
+
+def unload_by_force(backend: Backend) -> None:
+    """Unload though sockets are in use, as far as that goes."""
+    try:
+        backend.unload(force=True)
+    except BusyError:
+        assert backend.name == "kmod"  # its jobs are gone, but it can't leave its sockets
 
 
 def collect(stream: IterationStream, count: int, seconds: float = 20) -> list[IterationEvent]:

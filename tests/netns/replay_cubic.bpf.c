@@ -17,15 +17,13 @@ struct tcp_congestion_ops replay_cubic = {
 	.init = (void *)init,
 	.release = (void *)release,
 	.pkts_acked = (void *)replay_pkts_acked,
-	.ssthresh = (void *)replay_ssthresh,
-	.cong_avoid = (void *)replay_cong_avoid,
+	MLTCP_WINDOW_OPS(replay_),
 	.set_state = (void *)replay_set_state,
 #ifdef HAVE_CWND_EVENT_TX_START
 	.cwnd_event_tx_start = (void *)cwnd_event_tx_start,
 #else
 	.cwnd_event = (void *)replay_cwnd_event,
 #endif
-	.undo_cwnd = (void *)replay_undo_cwnd,
 	.flags = TCP_CONG_NON_RESTRICTED,
 	.name = "replay_cubic",
 };

@@ -9,9 +9,7 @@ REPLAY_U32(undo_cwnd, tcp_reno_undo_cwnd)
 
 SEC(".struct_ops")
 struct tcp_congestion_ops replay_reno = {
-	MLTCP_RENO_OPS,
-	.ssthresh = (void *)replay_ssthresh,
-	.cong_avoid = (void *)replay_cong_avoid,
-	.undo_cwnd = (void *)replay_undo_cwnd,
+	MLTCP_COMMON_OPS,
+	MLTCP_WINDOW_OPS(replay_),
 	.name = "replay_reno",
 };

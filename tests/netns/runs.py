@@ -1,10 +1,32 @@
-"""What a run of the testbed leaves to see while it lives."""
+"""A small experiment for tests of the testbed, its command and tables, and the id of a run."""
 
 from __future__ import annotations
 
 import contextlib
+import sys
+from pathlib import Path
 
+import pandas as pd
+import pytest
+
+from mltcp_tools.runs.folder import COLUMNS
 from mltcp_tools.testbed.leftovers import LOCKS
+
+EXPERIMENT = """\
+name: small
+link: {rate: 100mbit, queue: 30kB}
+jobs:
+  - {name: job, count: 2, bytes: 100kB, compute: 20ms, jitter: 10%, start: random}
+  - {name: other, bytes: 60kB, compute: 30ms, flows: 2, bursts: 2, direction: DIRECTION}
+arms:
+  ARMS
+iterations: 9
+repetitions: 2
+alone: {iterations: 3}
+"""
+"""Of three jobs; ARMS and DIRECTION are to be replaced."""
+
+CUBIC_RENO = "cubic: {cc: cubic}\n  reno: {cc: reno}"
 
 
 def run_id(pid: int) -> str:
@@ -14,3 +36,28 @@ def run_id(pid: int) -> str:
             if path.read_text().strip() == str(pid):
                 return path.stem
     return ""
+
+
+def write(folder: Path, arms: str, direction: str = "send", text: str = EXPERIMENT) -> Path:
+    """The experiment with these arms, in a file."""
+    path = folder / "small.yaml"
+    path.write_text(text.replace("ARMS", arms).replace("DIRECTION", direction))
+    return path
+
+
+def table(folder: Path, name: str) -> pd.DataFrame:
+    """A table of a run folder, the same in both formats."""
+    frame = pd.read_parquet(folder / f"{name}.parquet")
+    text = pd.read_csv(folder / f"{name}.csv")
+    assert list(frame.columns) == list(text.columns) == list(COLUMNS[name])
+    assert len(frame) == len(text)
+    for column in frame.select_dtypes("number"):
+        assert text[column].to_numpy() == pytest.approx(frame[column].to_numpy(), rel=1e-6)
+    return frame
+
+
+def command_line(*arguments: str) -> list[str]:
+    """Of `mltcp testbed`."""
+    # What disturbs this host is not what these tests are about.
+    once = ("--attempts", "1") if arguments[0] in ("run", "matrix") else ()
+    return [sys.executable, "-m", "mltcp_tools.cli.main", "testbed", *arguments, *once]

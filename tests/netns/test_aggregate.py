@@ -71,8 +71,8 @@ def reduced(
 ) -> Any:
     result = np.zeros_like(array)
     source, target = array.ctypes.data, result.ctypes.data
-    present = session.present(source, array.size, kind) if sparse else None
-    assert session.reduce(source, target, array.size, kind, how, TIMEOUT_S, present)
+    chunks = session.worker.present(source, array.size, kind) if sparse else None
+    assert session.reduce(source, target, array.size, kind, how, TIMEOUT_S, chunks)
     return result
 
 

@@ -7,13 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from netns.backends_here import PARAMETERS, fresh_and_loaded
-from netns.connected import FIRST_CC, holder, namespace, wait_for
+from netns.backends_here import backend_fixture, fresh_and_loaded
+from netns.connected import holder, namespace
+from support.holding_process import FIRST_CC
+from support.waiting import wait_for
 
 from mltcp_tools.attach.processes import Target, process, select
 from mltcp_tools.attach.restore import detach
@@ -25,10 +27,7 @@ from mltcp_tools.cli.main import main
 Mltcp = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture(params=PARAMETERS)
-def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    with fresh_and_loaded(request.param) as found:
-        yield found
+backend = backend_fixture(fresh_and_loaded)
 
 
 @pytest.fixture

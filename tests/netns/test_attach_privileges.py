@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from netns.backends_here import PARAMETERS, fresh
-from netns.connected import FIRST_CC, Holder, holder
+from netns.connected import Holder, holder
+from support.holding_process import FIRST_CC
 
 from mltcp_tools.attach.restore import detach
 from mltcp_tools.attach.state import STATE_DIR, StateFiles

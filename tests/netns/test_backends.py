@@ -9,12 +9,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from netns.backends_here import PARAMETERS, collect, fresh
+from netns.backends_here import backend_fixture, collect
 from netns.connections import TCP_CONGESTION, bottleneck, connection, send_burst
 
 from mltcp_tools.backends import get_backend
@@ -30,10 +29,7 @@ BURST = 200_000
 STEP = 1 / 64  # a flow's ratio is that of the last step of its burst (MLTCP_STEPS)
 
 
-@pytest.fixture(params=PARAMETERS)
-def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    with fresh(request.param) as found:
-        yield found
+backend = backend_fixture()
 
 
 def current(sender: socket.socket) -> str:
@@ -202,21 +198,6 @@ def test_retagging_starts_afresh_and_untagging_goes_back_to_the_base(backend: Ba
         send_burst(sender, BURST)
         (flow,) = backend.flows()
         assert not flow.active
-
-
-def test_an_iteration_cut_short_by_retagging_is_reported(backend: Backend) -> None:
-    backend.load()
-    for number in (1, 2):
-        backend.set_job(Job(number, f"job {number}", JobParams(total_bytes=BURST, gap_s=10)))
-    with bottleneck() as network, backend.iterations() as stream:
-        with connection(network, "mltcp") as sender:
-            backend.tag(sender.fileno(), 1)
-            send_burst(sender, BURST)
-            backend.tag(sender.fileno(), 2)
-            send_burst(sender, BURST // 2)
-        one, two = collect(stream, 2)
-    assert (one.job_id, one.bytes) == (1, BURST)
-    assert (two.job_id, two.bytes) == (2, BURST // 2)
 
 
 def test_a_job_changed_while_it_runs_takes_effect(backend: Backend) -> None:

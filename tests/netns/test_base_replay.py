@@ -15,7 +15,8 @@ from netns.connections import bottleneck, connection, send_burst
 
 from mltcp_tools.backends.base import JobParams
 from mltcp_tools.backends.params import params_fields
-from mltcp_tools.native import libbpf
+from mltcp_tools.native.bpf_maps import BpfMap, struct_ops_maps
+from mltcp_tools.native.bpf_object import BpfObject
 from mltcp_tools.native.objects import FLAGS, find_clang, kernel_defines, multiarch_include
 from mltcp_tools.native.uapi import pack
 
@@ -66,12 +67,12 @@ def pins() -> Iterator[Path]:
 def registered(name: str, params: JobParams, pins: Path, folder: Path) -> Iterator[None]:
     """The congestion control of that name in the kernel; params: of flows without a job."""
     defaults = pack("mltcp_params", params_fields(params))
-    with libbpf.BpfObject(compile_here(name, folder), pins, {".rodata.defaults": defaults}) as o:
+    with BpfObject(compile_here(name, folder), pins, {".rodata.defaults": defaults}) as o:
         o.register_struct_ops(name)
         try:
             yield
         finally:
-            for found in libbpf.struct_ops_maps():
+            for found in struct_ops_maps():
                 if found.name == name:
                     found.delete(struct.pack("=I", 0))
 
@@ -91,7 +92,7 @@ def replay(base: str, params: JobParams, pins: Path, folder: Path) -> Count:
         for number in range(BURSTS):
             send_burst(sender, BURST + number * BURST // 4)
         assert network.counters().drops > 0, "no losses, so nothing of interest replayed"
-    with libbpf.BpfMap.pinned(pins / "replay_count") as counts:
+    with BpfMap.pinned(pins / "replay_count") as counts:
         value = counts.get(struct.pack("=I", 0))
     assert value is not None
     return Count(*struct.unpack("=QQ", value))

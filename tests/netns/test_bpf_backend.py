@@ -21,10 +21,12 @@ from netns.connections import (
 
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import NAMES, Backend, JobParams
-from mltcp_tools.backends.bpf import PIN_ROOT
+from mltcp_tools.backends.pins import PIN_ROOT
 from mltcp_tools.errors import BusyError, HostError
 from mltcp_tools.host import facts
-from mltcp_tools.native import libbpf
+from mltcp_tools.native.bpf_maps import BpfMap, struct_ops_maps
+from mltcp_tools.native.bpf_object import BpfObject
+from mltcp_tools.native.libbpf import BpfError
 from mltcp_tools.native.uapi import ONE, ffi, unpack
 
 pytestmark = pytest.mark.bpf
@@ -86,7 +88,7 @@ def test_force_leaves_a_flow_that_has_learned_as_its_base(backend: Backend) -> N
     with bottleneck() as network, connection(network, "mltcp") as sender:
         learn(backend, sender)
         key = struct.pack("=I", sender.fileno())
-        with libbpf.BpfMap.pinned(PIN_ROOT / "mltcp_flows") as flows:
+        with BpfMap.pinned(PIN_ROOT / "mltcp_flows") as flows:
             assert backend.unload(force=True) == 1
             for _ in range(2):
                 send_burst(sender, BURST)
@@ -112,7 +114,7 @@ def test_a_kernel_that_skips_programs_is_refused(
 def test_what_a_crash_left_is_removed_by_the_next_load(backend: Backend) -> None:
     # Maps without a registration: killed while loading.
     backend.load()
-    for found in libbpf.struct_ops_maps():
+    for found in struct_ops_maps():
         if found.name in NAMES:
             found.delete(struct.pack("=I", 0))
     assert backend.status().loaded == ()
@@ -152,14 +154,14 @@ def test_a_name_taken_by_another_is_left_alone(
 def test_a_kernel_that_refuses_the_last_name_leaves_nothing(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    register = libbpf.BpfObject.register_struct_ops
+    register = BpfObject.register_struct_ops
 
-    def refuse(loaded: libbpf.BpfObject, name: str) -> None:
+    def refuse(loaded: BpfObject, name: str) -> None:
         register(loaded, name)
         if name == "mltcp_cubic":
-            raise libbpf.BpfError(17, "registering")
+            raise BpfError(17, "registering")
 
-    monkeypatch.setattr(libbpf.BpfObject, "register_struct_ops", refuse)
+    monkeypatch.setattr(BpfObject, "register_struct_ops", refuse)
     with pytest.raises(BusyError, match="has that name already"):
         backend.load()
     monkeypatch.undo()
@@ -183,7 +185,7 @@ def test_events_nobody_read_are_counted_as_dropped(backend: Backend) -> None:
             for _ in range(500):
                 sender.sendall(b"xx")
                 peer.recv(2)
-            with libbpf.BpfMap.pinned(PIN_ROOT / "mltcp_dropped") as dropped:
+            with BpfMap.pinned(PIN_ROOT / "mltcp_dropped") as dropped:
                 if dropped.get(struct.pack("=I", 0)) != bytes(8):
                     break
         events = stream.poll(0.1)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from netns.backends_here import PARAMETERS, collect, fresh
+from netns.backends_here import backend_fixture, collect
 from netns.connections import bottleneck, connection, send_burst
 
 from mltcp_tools.backends import get_backend
@@ -21,10 +21,7 @@ GAP_S = 0.15
 PARAMS = JobParams(total_bytes=BURST, gap_s=GAP_S)
 
 
-@pytest.fixture(params=PARAMETERS)
-def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    with fresh(request.param) as found:
-        yield found
+backend = backend_fixture()
 
 
 def bursts(sender: socket.socket, count: int = 2) -> None:

@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from netns.backends_here import PARAMETERS, RUNNABLE, fresh_and_loaded, in_the_way, why_not
 from netns.runs import run_id
+from support.waiting import wait_for
 
 from mltcp_tools.attach.state import AttachedJob, StateFiles
 from mltcp_tools.backends import get_backend
@@ -154,7 +154,7 @@ def test_a_demo_ends_with_its_headline_when_interrupted(tmp_path: Path) -> None:
         start_new_session=True,
     ) as demo:
         try:
-            wait_for("an arm", (folder / "iterations.csv").exists, demo)
+            wait_for((folder / "iterations.csv").exists, "an arm", beside=demo)
             os.killpg(demo.pid, signal.SIGINT)  # as a terminal does
             out, errors = demo.communicate(timeout=300)
         finally:
@@ -182,14 +182,6 @@ def _children(pid: int) -> str:
     return ""
 
 
-def wait_for(what: str, look: Callable[[], object], process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 120
-    while not look():
-        assert process.poll() is None, f"ended before {what}"
-        assert time.monotonic() < deadline, f"no {what}"
-        time.sleep(0.005)
-
-
 @pytest.mark.parametrize("phase", PHASES)
 def test_ctrl_c_in_every_phase(tmp_path: Path, phase: str) -> None:
     path, folder = write(tmp_path, iterations=100_000), tmp_path / "run"
@@ -199,7 +191,7 @@ def test_ctrl_c_in_every_phase(tmp_path: Path, phase: str) -> None:
         [*RUN, path, "-o", folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
-            wait_for(phase, lambda: PHASES[phase](folder, process.pid), process)
+            wait_for(lambda: PHASES[phase](folder, process.pid), phase, beside=process)
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=120)
         finally:
@@ -217,7 +209,7 @@ def test_a_second_run_is_told_of_the_first(tmp_path: Path) -> None:
     )
     with first:
         try:
-            wait_for("the first", lambda: run_id(first.pid), first)
+            wait_for(lambda: run_id(first.pid), "the first", beside=first)
             second = subprocess.run(
                 [*RUN, write(tmp_path), "-o", tmp_path / "two", "--attempts", "1"],
                 capture_output=True,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from netns.backends_here import PARAMETERS, collect, fresh, fresh_and_loaded
-from netns.connected import FIRST_CC, holder, namespace
+from netns.backends_here import PARAMETERS, backend_fixture, collect, fresh, fresh_and_loaded
+from netns.connected import holder, namespace
 from netns.connections import TCP_CONGESTION, bottleneck, connection, send_burst
+from support.holding_process import FIRST_CC
 
 from mltcp_tools.attach.processes import process
 from mltcp_tools.attach.replacement import replace_build
@@ -31,10 +31,7 @@ DEFAULT = "net.ipv4.tcp_congestion_control"
 TOLD = JobParams(total_bytes=1_000_000, gap_s=0.05, slope=2.0)
 
 
-@pytest.fixture(params=PARAMETERS)
-def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    with fresh_and_loaded(request.param) as found:
-        yield found
+backend = backend_fixture(fresh_and_loaded)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from netns.runs import EXPERIMENT, write
 
 from mltcp_tools.backends import get_backend
 from mltcp_tools.experiments.links import Link
@@ -30,19 +31,10 @@ from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
 
 MLTCP = f"{sys.executable} -m mltcp_tools.cli.main"
 # Three jobs on two senders: the first and the last share one.
-EXPERIMENT = """\
-name: small
-link: {rate: 100mbit, queue: 40kB}
-sysctls: {net.ipv4.tcp_sack: 0}
-jobs:
-  - {name: job, count: 2, bytes: 100kB, compute: 20ms, jitter: 10%, start: 30ms}
-  - {name: other, bytes: 60kB, compute: 30ms, flows: 2, bursts: 2, direction: DIRECTION}
-arms:
-  ARMS
-iterations: 9
-repetitions: 2
-alone: {iterations: 3}
-"""
+SHARING = (
+    EXPERIMENT.replace("queue: 30kB", "queue: 40kB").replace("start: random", "start: 30ms")
+    + "sysctls: {net.ipv4.tcp_sack: 0}\n"
+)
 
 
 @dataclass
@@ -56,8 +48,7 @@ class Bench:
         self, *options: str, arms: str, direction: str = "send", senders: int = 2
     ) -> list[str]:
         """The run's command line, as the router starts it."""
-        experiment = self.folder / "small.yaml"
-        experiment.write_text(EXPERIMENT.replace("ARMS", arms).replace("DIRECTION", direction))
+        experiment = write(self.folder, arms, direction, SHARING)
         return [
             *("nsenter", f"--net=/run/netns/{self.network.router}", *MLTCP.split()),
             *("testbed", "across", str(experiment), "-o", str(self.run)),

@@ -1,148 +1,27 @@
-"""Whole runs of the testbed, small ones: their tables, ways to end early, nothing left behind."""
+"""Whole runs of the testbed, small ones: their tables, their reports, and a matrix of them."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import re
-import signal
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import pandas as pd
 import pytest
 from netns.backends_here import PARAMETERS, RUNNABLE, why_not
-from netns.runs import run_id
+from netns.runs import CUBIC_RENO, command_line, table, write
 
 from mltcp_tools.analysis import load_run, summarise
 from mltcp_tools.backends import get_backend
-from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.arms import ALONE
 from mltcp_tools.experiments.reading import load_experiment, parse_experiment
-from mltcp_tools.host.facts import available_congestion_controls
-from mltcp_tools.runs.folder import COLUMNS
 from mltcp_tools.runs.recorder import TRACED
-from mltcp_tools.testbed.leftovers import LOCKS
-from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, inside
-from mltcp_tools.testbed.run_experiment import check_congestion_controls, run_experiment
-
-EXPERIMENT = """\
-name: small
-link: {rate: 100mbit, queue: 30kB}
-jobs:
-  - {name: job, count: 2, bytes: 100kB, compute: 20ms, jitter: 10%, start: random}
-  - {name: other, bytes: 60kB, compute: 30ms, flows: 2, bursts: 2, direction: DIRECTION}
-arms:
-  ARMS
-iterations: 9
-repetitions: 2
-alone: {iterations: 3}
-"""
-T = TypeVar("T")
-
-CUBIC_RENO = "cubic: {cc: cubic}\n  reno: {cc: reno}"
-ENDLESS = ("--iterations", "100000", "--no-alone", "--arms", "cubic")
+from mltcp_tools.testbed.run_experiment import run_experiment
 
 
 @pytest.fixture
 def experiment(tmp_path: Path) -> Path:
     return write(tmp_path, CUBIC_RENO)
-
-
-def write(folder: Path, arms: str, direction: str = "send") -> Path:
-    path = folder / "small.yaml"
-    path.write_text(EXPERIMENT.replace("ARMS", arms).replace("DIRECTION", direction))
-    return path
-
-
-def table(folder: Path, name: str) -> pd.DataFrame:
-    """A table of a run folder, the same in both formats."""
-    frame = pd.read_parquet(folder / f"{name}.parquet")
-    text = pd.read_csv(folder / f"{name}.csv")
-    assert list(frame.columns) == list(text.columns) == list(COLUMNS[name])
-    assert len(frame) == len(text)
-    for column in frame.select_dtypes("number"):
-        assert text[column].to_numpy() == pytest.approx(frame[column].to_numpy(), rel=1e-6)
-    return frame
-
-
-def command_line(*arguments: str) -> list[str]:
-    # What disturbs this host is not what these tests are about.
-    once = ("--attempts", "1") if arguments[0] in ("run", "matrix") else ()
-    return [sys.executable, "-m", "mltcp_tools.cli.main", "testbed", *arguments, *once]
-
-
-@contextlib.contextmanager
-def running(experiment: Path, folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """A run in another process, ended hard if the test didn't end it."""
-    command = command_line("run", str(experiment), "-o", str(folder), *options)
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
-        with process:
-            try:
-                yield process
-            finally:
-                process.kill()
-    finally:
-        subprocess.run(command_line("clean"), check=True, capture_output=True)
-
-
-def wait_for(what: str, look: Callable[[], T]) -> T:
-    deadline = time.monotonic() + 60
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"no {what}"
-        time.sleep(0.05)
-    return found
-
-
-def namespaces(run: str) -> list[str]:
-    return sorted(path.name for path in NAMESPACES.glob(f"{PREFIX}{run}-*"))
-
-
-def emulators(pid: int) -> dict[str, int]:
-    """The emulators under process `pid`: pids by role, `server` or the job's name."""
-    found = {}
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        with contextlib.suppress(FileNotFoundError):
-            words = Path(f"/proc/{child}/cmdline").read_bytes().decode().split("\0")
-            if "server" in words:
-                found["server"] = int(child)
-            for word in words:
-                if word.startswith("--job="):
-                    found[word.removeprefix("--job=")] = int(child)
-    return found
-
-
-def all_jobs_run(process: subprocess.Popen[str]) -> dict[str, int]:
-    """Wait until all jobs of the run have been started, and return the emulators' pids."""
-    return wait_for(
-        "running jobs",
-        lambda: found if len(found := emulators(process.pid)) == 4 else {},
-    )
-
-
-def sent_bytes(run: str) -> int:
-    """Bytes that have left through the bottleneck of a run's present arm."""
-    with inside(f"{PREFIX}{run}-router"):
-        for line in Path("/proc/thread-self/net/dev").read_text().splitlines():
-            name, _, counters = line.partition(":")
-            if name.strip() == "bottleneck":
-                return int(counters.split()[8])
-    return 0
-
-
-def alive(pid: int) -> bool:
-    with contextlib.suppress(FileNotFoundError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
 
 
 def test_tables_of_a_run(experiment: Path, tmp_path: Path) -> None:
@@ -384,157 +263,6 @@ def test_a_matrix_goes_on_where_it_was(tmp_path: Path) -> None:
     other = run("--iterations", "6")
     assert other.returncode == 2
     assert "one isn't a run of this mix as it is now" in other.stderr
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_keeps_its_tables_and_nothing_else(
-    experiment: Path, tmp_path: Path, number: signal.Signals
-) -> None:
-    folder = tmp_path / "run"
-    with running(experiment, folder, "--iterations", "100000") as process:
-        wait_for("finished arm", (folder / "iterations.csv").exists)
-        pids = all_jobs_run(process).values()
-        run = run_id(process.pid)
-        assert namespaces(run)
-        process.send_signal(number)
-        process.send_signal(number)  # impatience must not cut the clearing up in half
-        _, errors = process.communicate(timeout=60)
-        assert process.returncode == 130, errors
-    assert "Traceback" not in errors
-    assert namespaces(run) == []
-    assert not any(alive(pid) for pid in pids)
-    assert not (LOCKS / f"{run}.lock").exists()
-    assert len(table(folder, "iterations").query("arm == @ALONE")) == 6
-    assert json.loads((folder / "environment.json").read_text())["outcome"] == "interrupted"
-
-
-def test_what_a_killed_run_leaves_is_removed(experiment: Path, tmp_path: Path) -> None:
-    with running(experiment, tmp_path / "run", *ENDLESS) as process:
-        pids = all_jobs_run(process).values()
-        run = run_id(process.pid)
-        process.kill()
-        process.wait()
-        wait_for("end of the emulators", lambda: not any(alive(pid) for pid in pids))
-        left = namespaces(run)
-        assert len(left) == 5
-        done = subprocess.run(
-            command_line("clean", "--json"), capture_output=True, text=True, check=True
-        )
-    assert {f"namespace {name}" for name in left} <= set(json.loads(done.stdout)["removed"])
-    assert namespaces(run) == []
-    assert not (LOCKS / f"{run}.lock").exists()
-
-
-@pytest.mark.parametrize("name", PARAMETERS)
-def test_what_a_killed_run_leaves_in_the_kernel_is_removed(tmp_path: Path, name: str) -> None:
-    backend = get_backend(name)
-    before = backend.status()
-    experiment = write(tmp_path, "mltcp: {cc: mltcp}")
-    options = ("--iterations", "100000", "--no-alone", "--backend", name)
-    with running(experiment, tmp_path / "run", *options) as process:
-        all_jobs_run(process)
-        wait_for("jobs in the kernel", lambda: len(backend.jobs()) >= len(before.jobs) + 3)
-        process.kill()
-        process.wait()
-        assert "mltcp" in backend.status().loaded
-        subprocess.run(command_line("clean"), check=True, capture_output=True)
-        after = backend.status()
-    assert (after.loaded, after.jobs) == (before.loaded, before.jobs)
-
-
-@pytest.mark.skipif("bpf" not in RUNNABLE, reason=why_not("bpf"))
-def test_a_name_the_backend_lacks_ends_the_run_before_anything_is_done(tmp_path: Path) -> None:
-    experiment = load_experiment(write(tmp_path, "mltcp: {cc: mltcp_int}"))
-    with pytest.raises(UsageError, match="kmod backend has no mltcp_int"):
-        run_experiment(experiment, tmp_path / "run", backend="kmod")
-    assert not get_backend("bpf").is_present()
-
-
-def test_two_runs_at_once_and_clean_in_between(experiment: Path, tmp_path: Path) -> None:
-    with (
-        running(experiment, tmp_path / "one", "--repetitions", "1") as one,
-        running(experiment, tmp_path / "two", "--repetitions", "1") as two,
-    ):
-        for process in (one, two):
-            wait_for("run", partial(run_id, process.pid))
-            subprocess.run(command_line("clean"), check=True, capture_output=True)
-        for process in (one, two):
-            _, errors = process.communicate(timeout=120)
-            assert process.returncode == 0, errors
-    for name in ("one", "two"):
-        assert len(table(tmp_path / name, "iterations")) == 2 * 27 + 6
-
-
-@pytest.mark.parametrize(
-    ("role", "sentence"),
-    [
-        ("server", "The emulator of the receiver was killed by SIGKILL before it was done."),
-        ("job-2", "The emulator of job-2 was killed by SIGKILL before it was done."),
-    ],
-)
-def test_a_failing_emulator_ends_the_run_and_keeps_what_was_measured(
-    experiment: Path, tmp_path: Path, role: str, sentence: str
-) -> None:
-    folder = tmp_path / "run"
-    with running(experiment, folder, *ENDLESS) as process:
-        pids = all_jobs_run(process)
-        run = run_id(process.pid)
-        wait_for("some iterations", lambda: sent_bytes(run) > 2_000_000)
-        os.kill(pids[role], signal.SIGKILL)
-        _, errors = process.communicate(timeout=60)
-        assert process.returncode == 1, errors
-    assert sentence in errors
-    assert "Traceback" not in errors
-    assert namespaces(run) == []
-    assert not any(alive(pid) for pid in pids.values())
-    measured = table(folder, "iterations").groupby("job")["iteration"].max()
-    assert set(measured.index) == {"job-1", "job-2", "other"} - {role}
-    assert json.loads((folder / "environment.json").read_text())["outcome"] == sentence
-
-
-def test_an_unknown_congestion_control_is_named_before_anything_is_done(tmp_path: Path) -> None:
-    path = write(tmp_path, "none: {cc: no_such}")
-    done = subprocess.run(
-        command_line("run", str(path), "-o", str(tmp_path / "run")),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 3
-    assert "The arm none can't be run; leave it out with --arms." in done.stderr
-    assert "no congestion control 'no_such'" in done.stderr
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_congestion_control_whose_module_is_not_loaded_yet_is_loaded() -> None:
-    kernel = os.uname().release
-    modules = Path(f"/lib/modules/{kernel}/modules.dep")
-    names = re.findall(r"/net/ipv4/tcp_(\w+)\.ko", modules.read_text() if modules.exists() else "")
-    unloaded = [name for name in names if name in ("bbr", "vegas", "westwood")]
-    unloaded = [name for name in unloaded if name not in available_congestion_controls()]
-    if not unloaded:
-        pytest.skip("every congestion control of this kernel is loaded already or built in")
-    text = EXPERIMENT.replace("ARMS", f"one: {{cc: {unloaded[0]}}}").replace("DIRECTION", "send")
-    check_congestion_controls(parse_experiment(text, "a.yaml"))
-    assert unloaded[0] in available_congestion_controls()
-    subprocess.run(["modprobe", "-r", f"tcp_{unloaded[0]}"], check=True)
-
-
-@pytest.mark.parametrize("arguments", [("run", "two-jobs", "-o", "FOLDER"), ("clean",)])
-def test_missing_privileges_are_named_before_anything_is_done(
-    tmp_path: Path, arguments: tuple[str, ...]
-) -> None:
-    folder = tmp_path / "run"
-    command = command_line(*(word.replace("FOLDER", str(folder)) for word in arguments))
-    done = subprocess.run(
-        ["setpriv", "--bounding-set", "-net_admin", *command],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 3
-    assert "CAP_NET_ADMIN is missing; run it as root" in done.stderr
-    assert not folder.exists()
 
 
 def test_list_names_what_is_shipped() -> None:

@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from netns.backends_here import PARAMETERS, fresh
-from netns.connected import FIRST_CC, holder, namespace, wait_for
+from netns.backends_here import backend_fixture
+from netns.connected import holder, namespace
 from netns.connections import TCP_CONGESTION
+from support.holding_process import FIRST_CC
+from support.waiting import wait_for
 
 from mltcp_tools.attach.removal import left_on_host
 from mltcp_tools.backends.base import ALL_NAMES, Backend
@@ -29,10 +31,7 @@ DEFAULT = "net.ipv4.tcp_congestion_control"
 RUN = "import sys; from mltcp_tools.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
-@pytest.fixture(params=PARAMETERS)
-def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    with fresh(request.param) as found:
-        yield found
+backend = backend_fixture()
 
 
 @contextlib.contextmanager

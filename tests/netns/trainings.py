@@ -7,20 +7,12 @@ import os
 import selectors
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
+from support.waiting import PATIENCE_S, wait_for
+
 SCRIPT = Path(__file__).parents[1] / "support" / "training_process.py"
-DEADLINE_S = 120.0
-
-
-def wait_for(condition: Callable[[], object], what: str) -> None:
-    """Wait until it holds; fail after a generous time."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain: {what}"
-        time.sleep(0.02)
 
 
 class Training:
@@ -49,7 +41,7 @@ class Training:
         assert self.process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
-            assert selector.select(DEADLINE_S), "the training process doesn't answer"
+            assert selector.select(PATIENCE_S), "the training process doesn't answer"
         return self.process.stdout.readline().strip()
 
     def ccs(self) -> list[str]:
@@ -103,7 +95,7 @@ class Agent:
     def stop(self, number: int = 15) -> str:
         """Send the signal and wait for the end; what it wrote."""
         self.process.send_signal(number)
-        self.process.wait(DEADLINE_S)
+        self.process.wait(PATIENCE_S)
         return self.said()
 
 

@@ -6,7 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
+from mltcp_tools.cli.main import main
 from mltcp_tools.errors import UsageError
+
+
+def mistakes(*rows: tuple[str, str, str]) -> pytest.MarkDecorator:
+    """The test once for each mistake: what is replaced, by what, and the complaint about it."""
+    return pytest.mark.parametrize(("old", "new", "complaint"), rows)
 
 
 def refusal(
@@ -18,3 +24,11 @@ def refusal(
         read(text.replace(old, new, 1), name)
     assert "\n" not in str(error.value)
     return str(error.value)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one sentence with which `mltcp` refuses these words."""
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    return said

@@ -53,6 +53,8 @@ def main() -> None:
     straggler = os.environ.get("STRAGGLER")
     if straggler is not None:
         options["stragglers"] = True
+    if "SILENT_S" in os.environ:
+        options |= {"stragglers": True, "silent_s": float(os.environ["SILENT_S"])}
     state = mc.enable(model, algorithm, aggregator=aggregator, timeout_s=5.0, **options)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     data = torch.Generator().manual_seed(100 + int(rank))
@@ -69,7 +71,8 @@ def main() -> None:
         optimizer.step()
         gradients = digest([each.grad for each in model.parameters() if each.grad is not None])
         line = {"step": step, "loss": loss.item(), "gradients": gradients}
-        print(json.dumps(line | {"algorithm": state.algorithm}), flush=True)
+        line |= {"algorithm": state.algorithm, "members": state.members}
+        print(json.dumps(line), flush=True)
         time.sleep(float(os.environ.get("PAUSE", "0")))
     print(json.dumps({"parameters": digest(list(model.parameters()))}), flush=True)
     state.close()

@@ -4,21 +4,19 @@
 
 KIND: `fsdp` (fully_shard), `pipeline` (torch.distributed.pipelining, GPipe) or `experts` (an
 all-to-all in front of each expert and behind it, differentiated through). The rest, and what is
-printed, is ddp.py's. Half of IDLE_S passes before the iteration, the other half in the layers, so
-that communication overlaps computing where the framework lets it.
+printed, is rank_loop.py's. Half of IDLE_S passes before the iteration, the other half in the
+layers, so that communication overlaps computing where the framework lets it.
 """
 
 from __future__ import annotations
 
-import os
-import random
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
+from rank_loop import begin, iterate, step_of
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.nn.functional import all_to_all_single
@@ -52,31 +50,17 @@ class Expert(Layer):
         return all_to_all_single(torch.empty_like(outputs), outputs.contiguous())
 
 
-def of_module(model: torch.nn.Module) -> Step:
-    """A step of training on one module."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-
-    def step(inputs: torch.Tensor) -> float:
-        optimizer.zero_grad()
-        loss = (model(inputs) - inputs).square().mean()
-        loss.backward()
-        optimizer.step()
-        return float(loss.item())
-
-    return step
-
-
 def sharded(layers: list[Layer], rank: int, world: int) -> Step:
     mesh = init_device_mesh("cpu", (world,))
     model = torch.nn.Sequential(*layers)
     for layer in layers:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    return of_module(model)
+    return step_of(model)
 
 
 def experts(layers: list[Layer], rank: int, world: int) -> Step:
-    return of_module(torch.nn.Sequential(*layers))
+    return step_of(torch.nn.Sequential(*layers))
 
 
 def pipeline(layers: list[Layer], rank: int, world: int) -> Step:
@@ -114,32 +98,20 @@ KINDS: dict[str, tuple[type[Layer], Callable[[list[Layer], int, int], Step]]] = 
 
 def main() -> None:
     kind = sys.argv[1]
-    rank, world, iterations, width = (int(word) for word in sys.argv[2:6])
-    idle_s = float(sys.argv[6])
-    jitter = float(sys.argv[7]) if len(sys.argv) > 7 else 0.0
-    torch.set_num_threads(1)
-    torch.manual_seed(7)
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world))
-    dist.init_process_group("gloo", rank=rank, world_size=world)
+    rank = begin(sys.argv[2:])
     layer, make = KINDS[kind]
-    layers: list[Any] = [layer(width) for _ in range(LAYERS)]
-    step = make(layers, rank, world)
-    # In a pipeline all ranks see the same data, as the first one has the inputs and the last one
-    # what they are compared with.
-    data = torch.Generator().manual_seed(0 if kind == "pipeline" else rank)
-    computing = random.Random(os.environ["MASTER_PORT"])  # the same for all ranks of a job
-    print("ready", flush=True)
-    for iteration in range(iterations):
-        inputs = torch.randn(ROWS, width, generator=data)
-        compute_s = max(0.0, computing.gauss(idle_s, jitter * idle_s))
+    layers: list[Any] = [layer(rank.width) for _ in range(LAYERS)]
+    step = make(layers, rank.number, rank.world)
+
+    def compute(seconds: float) -> None:
         for each in layers:
             # Every micro-batch goes through the layers.
-            each.idle_s = compute_s / 2 / LAYERS / (MICRO_BATCHES if kind == "pipeline" else 1)
-        time.sleep(compute_s / 2)
-        computed_s = time.monotonic()
-        loss = step(inputs)
-        print(iteration, computed_s, time.monotonic(), loss.hex(), flush=True)
-    dist.destroy_process_group()
+            each.idle_s = seconds / 2 / LAYERS / (MICRO_BATCHES if kind == "pipeline" else 1)
+        time.sleep(seconds / 2)
+
+    # In a pipeline all ranks see the same data, as the first one has the inputs and the last one
+    # what they are compared with.
+    iterate(rank, ROWS, 0 if kind == "pipeline" else rank.number, compute, step)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from support.waiting import wait_for
 
 from mltcp_tools.clusters.live.report import read
 from mltcp_tools.clusters.live.shares import CpuGroup
@@ -61,15 +61,6 @@ def live(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
     assert not of_run(folder)
 
 
-def wait_for(condition: object, seconds: float = 240) -> None:
-    """Until it holds."""
-    for _ in range(int(seconds * 5)):
-        if condition():  # type: ignore[operator]
-            return
-        time.sleep(0.2)
-    raise AssertionError("it didn't come")
-
-
 def test_cores_are_lent_and_reclaimed(live: tuple[Path, subprocess.Popen[bytes]]) -> None:
     folder, process = live
     assert process.wait(timeout=500) == 0
@@ -89,11 +80,13 @@ def test_a_killed_controller_leaves_both_running(
 ) -> None:
     folder, process = live
     log = folder / "training.jsonl"
-    wait_for(lambda: log.is_file() and log.stat().st_size)
+    wait_for(lambda: log.is_file() and log.stat().st_size, "the first line", 240)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     steps = read(folder, "training.jsonl")[-1]["step"]
-    wait_for(lambda: read(folder, "training.jsonl")[-1]["step"] > steps + 20)
+    wait_for(
+        lambda: read(folder, "training.jsonl")[-1]["step"] > steps + 20, "twenty steps more", 240
+    )
     assert (folder / "state.json").exists()
     assert any("training.py" in each for each in of_run(folder))
 

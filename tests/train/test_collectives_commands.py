@@ -42,6 +42,22 @@ def test_all_algorithms_are_compared_and_right(ranks: int) -> None:
         assert row["bound_s"] == pytest.approx(_bound_s(row["algorithm"], ranks))
 
 
+def test_a_links_bandwidth_is_replayed(tmp_path: Path) -> None:
+    trace = tmp_path / "bandwidth.txt"
+    trace.write_text("[10, 10, 2.5, 20]")
+    words = "bench --namespaces 2 --rate 100mbit --size 100kB --repeats 20 -a gloo,adaptive --json"
+    words += f" --replay {trace} --replay-step 300ms --replay-from 1"
+    document = json.loads(run(*words.split()))
+    shares = [rate / 100e6 for _, rate in document["replayed"]]
+    assert shares[:4] == [1, 0.25, 1, 1]  # and again; the last one is no faster than the link
+    for row in document["rows"]:
+        assert row["correct"]
+        assert row["bound_s"] is None
+    gloo, adaptive = document["rows"]
+    assert gloo["speedup_total"] == 1
+    assert adaptive["speedup_total"] == pytest.approx(sum(gloo["times"]) / sum(adaptive["times"]))
+
+
 @pytest.mark.full
 def test_jobs_that_share_links_leave_a_run_folder(tmp_path: Path) -> None:
     folder = tmp_path / "run"

@@ -63,12 +63,19 @@ def allow(name: str) -> None:
         write_sysctl("net.ipv4.tcp_allowed_congestion_control", f"{allowed} {name}")
 
 
+def connected(name: str, family: int = socket.AF_INET) -> tuple[socket.socket, socket.socket]:
+    """Two ends of a connection; the first has that congestion control."""
+    address = "::1" if family == socket.AF_INET6 else "127.0.0.1"
+    with socket.create_server((address, 0), family=family) as server:
+        sender = socket.socket(family)
+        choose(sender, name)
+        sender.connect(server.getsockname())
+        return sender, server.accept()[0]
+
+
 @contextlib.contextmanager
 def pair(name: str) -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Two ends of a connection over the loopback interface; the first has that control."""
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as client:
-        choose(client, name)
-        client.connect(server.getsockname())
-        peer, _ = server.accept()
-        with peer:
-            yield client, peer
+    """The same, closed afterwards."""
+    sender, peer = connected(name)
+    with sender, peer:
+        yield sender, peer

@@ -111,6 +111,8 @@ static void begin_burst(struct flow *flow, struct job *job, uint64_t now)
 	moment->level = 0;
 	if (job->spec.luck > 0)
 		moment->burst = (moment->burst + 1) % LUCK_BURSTS;
+	draw_fortune(job);
+	ask(flow, job, true);
 	fill_around(flow, (uint32_t)(job - flow->jobs), now);
 }
 
@@ -123,7 +125,9 @@ static void end_burst(struct flow *flow, struct job *job, uint64_t now)
 	moment->left = moment->level = 0;
 	moment->updated = 0;
 	moment->rate = 0;
+	/* Those that the burst slowed are found by links that it made short. */
 	fill_around(flow, (uint32_t)(job - flow->jobs), now);
+	ask(flow, job, false);
 	end_phase(flow, job, now);
 }
 

@@ -22,6 +22,24 @@ static bool sends(const struct job *job)
 	return job->used && job->moment.state == SENDING;
 }
 
+/* Whether those that send ask for more than the link carries. If not, none of them slows another. */
+static bool is_short(const struct link *link)
+{
+	/* Parts are rounded, so that jobs that just fit may seem to ask for a little more. */
+	return link->asked > WHOLE + 4;
+}
+
+void ask(struct flow *flow, const struct job *job, bool begins)
+{
+	uint32_t phase = job->moment.phase;
+
+	for (uint32_t i = job->spec.first[phase]; i < job->spec.first[phase + 1]; i++) {
+		struct link *link = &flow->links[job->spec.link[i]];
+
+		link->asked += begins ? job->asks[i] : -job->asks[i];
+	}
+}
+
 static void find_links(struct flow *flow, uint32_t number)
 {
 	struct job *job = &flow->jobs[number];
@@ -30,7 +48,7 @@ static void find_links(struct flow *flow, uint32_t number)
 	for (uint32_t i = job->spec.first[phase]; i < job->spec.first[phase + 1]; i++) {
 		struct link *link = &flow->links[job->spec.link[i]];
 
-		if (!link->contended || link->mark == flow->mark)
+		if (!is_short(link) || link->mark == flow->mark)
 			continue;
 		link->mark = flow->mark;
 		push(&flow->near_links, job->spec.link[i]);
@@ -75,6 +93,19 @@ static double uniform(uint64_t seed, uint64_t number)
 	return (double)(bits >> 11) * 0x1p-53 + 0x1p-54;
 }
 
+void draw_fortune(struct job *job)
+{
+	uint64_t draw = 2 * (uint64_t)job->moment.burst;
+	double radius, angle;
+
+	job->fortune = 1;
+	if (job->spec.luck <= 0)
+		return;
+	radius = sqrt(-2 * log(uniform(job->spec.seed, draw)));
+	angle = 2 * M_PI * uniform(job->spec.seed, draw + 1);
+	job->fortune = exp(job->spec.luck * radius * cos(angle));
+}
+
 /* What was sent until now at the rate before. Says whether that is all. */
 bool settle(struct job *job, uint64_t now)
 {
@@ -92,21 +123,13 @@ static void refresh(const struct flow *flow, struct job *job, uint64_t now)
 {
 	struct moment *moment = &job->moment;
 	uint64_t total = job->spec.bytes[moment->phase];
-	double luck = job->spec.luck;
 
 	settle(job, now);
 	moment->level = (uint32_t)((double)(total - moment->left) / (double)total *
 				   (flow->rule.levels + 1e-9));
 	if (moment->level >= flow->rule.levels)
 		moment->level = flow->rule.levels - 1;
-	job->weight = job->spec.weight * flow->weights[moment->level];
-	if (luck > 0) {
-		uint64_t draw = 2 * (uint64_t)moment->burst;
-		double radius = sqrt(-2 * log(uniform(job->spec.seed, draw)));
-		double angle = 2 * M_PI * uniform(job->spec.seed, draw + 1);
-
-		job->weight *= exp(luck * radius * cos(angle));
-	}
+	job->weight = job->spec.weight * flow->weights[moment->level] * job->fortune;
 }
 
 /*
@@ -215,8 +238,9 @@ static void fix(struct flow *flow, struct job *job, double rate)
 	job->share = rate;
 	for (uint32_t k = job->spec.first[phase]; k < job->spec.first[phase + 1]; k++) {
 		struct link *link = &flow->links[job->spec.link[k]];
+		double taken = rate * job->spec.crossings[k];
 
-		link->left = fmax(0, link->left - rate * job->spec.crossings[k]);
+		link->left = link->left > taken ? link->left - taken : 0;
 		link->wanted -= job->weight * job->spec.crossings[k];
 		/* What rounding leaves when the last one goes is nobody's. */
 		if (!--link->active)
@@ -261,17 +285,22 @@ static void stop_at(struct flow *flow, double stop)
 	double edge = stop * (1 + 1e-9);
 	uint32_t kept = 0;
 
+	flow->stop++;
 	for (uint32_t i = 0; i < flow->near_links.count; i++) {
 		struct link *link = &flow->links[flow->near_links.items[i]];
 
 		link->full = link->active && link->left <= link->wanted * edge;
+		for (uint32_t j = 0; link->full && j < link->jobs.count; j++)
+			flow->jobs[link->jobs.items[j]].stop = flow->stop;
 	}
 	for (uint32_t i = 0; i < flow->open.count; i++) {
 		struct job *job = &flow->jobs[flow->open.items[i]];
-		double lone = job->lone[job->moment.phase];
+		double lone = job->lone[job->moment.phase], rate = stop * job->weight;
 
-		if (lone <= job->weight * edge || crosses_full(flow, job))
-			fix(flow, job, fmin(stop * job->weight, lone));
+		/* Only those on a full link can cross it in this phase, which takes longer to see. */
+		if (lone <= job->weight * edge ||
+		    (job->stop == flow->stop && crosses_full(flow, job)))
+			fix(flow, job, rate < lone ? rate : lone);
 		else
 			flow->open.items[kept++] = flow->open.items[i];
 	}

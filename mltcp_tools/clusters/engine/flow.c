@@ -74,6 +74,7 @@ static void free_job(struct job *job)
 	free(job->all_links);
 	free(job->lone);
 	free(job->most);
+	free(job->asks);
 	*job = (struct job){.group = NO_GROUP};
 }
 
@@ -114,6 +115,7 @@ static void measure(struct flow *flow, struct job *job)
 	job->lone = must(calloc(spec->phases, sizeof(*job->lone)));
 	job->all_links = must(calloc(total ? total : 1, sizeof(*job->all_links)));
 	job->most = must(calloc(total ? total : 1, sizeof(*job->most)));
+	job->asks = must(calloc(total ? total : 1, sizeof(*job->asks)));
 	for (uint32_t phase = 0; phase < spec->phases; phase++) {
 		double lone = INFINITY;
 
@@ -122,8 +124,10 @@ static void measure(struct flow *flow, struct job *job)
 		/* Bytes that cross no link take the shortest time there is. */
 		job->lone[phase] = lone < INFINITY ? lone : 0x1p60;
 		for (uint32_t i = spec->first[phase]; i < spec->first[phase + 1]; i++) {
+			double part = lone * spec->crossings[i] / flow->links[spec->link[i]].rate;
 			uint32_t at = 0;
 
+			job->asks[i] = (uint64_t)llround(part * (double)WHOLE);
 			while (at < job->link_count && job->all_links[at] != spec->link[i])
 				at++;
 			if (at == job->link_count)

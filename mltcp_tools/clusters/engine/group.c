@@ -54,6 +54,8 @@ void unplaced(struct flow *flow, uint32_t number)
 
 	if (job->group != NO_GROUP)
 		dissolve(flow, job->group);
+	if (job->moment.state == SENDING)
+		ask(flow, job, false);
 	for (uint32_t i = 0; i < job->link_count; i++) {
 		drop(&flow->links[job->all_links[i]].jobs, number);
 		judge(flow, job->all_links[i]);

@@ -9,6 +9,7 @@
 
 #define NEVER UINT64_MAX
 #define NO_GROUP UINT32_MAX
+#define WHOLE (UINT64_C(1) << 32) /* a link's rate: whole numbers add up the same in any order */
 #define LUCK_BURSTS 64 /* after so many bursts a job's luck repeats */
 
 enum state { COMPUTING, SENDING };
@@ -33,6 +34,8 @@ struct job {
 	uint32_t link_count;
 	double *lone; /* of each phase: its rate with all links to itself */
 	double *most; /* of each of all_links: the largest rate at which it can ask for it */
+	uint64_t *
+		asks; /* of each of spec.crossings: the part of the link that it takes alone, WHOLE for all */
 	double slow; /* factor on compute times */
 	struct moment moment;
 	struct flow_stats stats;
@@ -41,6 +44,8 @@ struct job {
 	uint32_t position; /* in its group */
 	uint32_t mark;
 	double share, weight; /* fill.c's */
+	double fortune; /* fill.c's: factor on this burst's weight */
+	uint32_t stop; /* fill.c's: the stop at which a link of its was full */
 	uint32_t rank; /* fill.c's: the class that it is filled in, 0 first */
 	bool used, ended;
 };
@@ -54,6 +59,7 @@ struct link {
 	double rate, packets;
 	struct list jobs; /* that are placed on it */
 	bool contended; /* they could ask for more than it carries */
+	uint64_t asked; /* what those that send would take alone, in parts of WHOLE */
 	bool full; /* fill.c's */
 	uint32_t mark;
 	double left, wanted, flows; /* fill.c's */
@@ -92,7 +98,7 @@ struct flow {
 	struct list near, near_links, stack, open; /* scratch */
 	struct list changed; /* jobs without a group */
 	struct list ended; /* jobs that are done and not yet told */
-	uint32_t mark;
+	uint32_t mark, stop;
 	uint64_t now;
 	struct flow_counters counters;
 };
@@ -104,6 +110,12 @@ void drop(struct list *list, uint32_t item);
 /* fill.c: what a job has sent until now; new shares for the jobs that send and share a link with the job, at `now`. */
 bool settle(struct job *job, uint64_t now);
 void fill_around(struct flow *flow, uint32_t job, uint64_t now);
+
+/* fill.c: the job's burst asks for its links from now on, or no longer. */
+void ask(struct flow *flow, const struct job *job, bool begins);
+
+/* fill.c: how lucky the job's burst is. */
+void draw_fortune(struct job *job);
 
 /* group.c */
 void placed(struct flow *flow, uint32_t job);

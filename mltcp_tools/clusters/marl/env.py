@@ -22,9 +22,9 @@ from mltcp_tools.clusters.marl.features import (
     candidates,
     observe,
 )
-from mltcp_tools.clusters.marl.plan import ROUND_S, decide
 from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.policies.goodput import speed
+from mltcp_tools.clusters.policies.plan import ROUND_S, decide
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.view import Decision, View

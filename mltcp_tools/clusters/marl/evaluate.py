@@ -11,6 +11,7 @@ import matplotlib
 import numpy as np
 
 from mltcp_tools.clusters.drawing import png
+from mltcp_tools.clusters.intervals import interval
 from mltcp_tools.clusters.marl.env import scale_s
 from mltcp_tools.clusters.marl.features import Interference
 from mltcp_tools.clusters.marl.network import Agents
@@ -31,42 +32,59 @@ RIVALS = ("fifo", "srtf", "las", "themis", "packed", "network", "cassini", "good
 
 @dataclass(frozen=True)
 class Result:
-    """Mean completion times in seconds on held-out workloads: by training seed, with agents that
-    weren't trained, and by rival. curves: each seed's learning curve."""
+    """Mean completion times in seconds on held-out workloads, of each: by training seed, with
+    agents that weren't trained, and by rival."""
 
     held_out: str
-    learned_s: dict[int, float]
-    untrained_s: float
-    rivals_s: dict[str, float]
-    curves: dict[int, list[float]]
+    learned: dict[int, list[float]]
+    untrained: list[float]
+    rivals: dict[str, list[float]]
+
+    @property
+    def learned_s(self) -> dict[int, float]:
+        """Over all workloads, by training seed."""
+        return {seed: float(np.mean(each)) for seed, each in self.learned.items()}
+
+    @property
+    def untrained_s(self) -> float:
+        """Over all workloads."""
+        return float(np.mean(self.untrained))
+
+    @property
+    def rivals_s(self) -> dict[str, float]:
+        """Over all workloads, by rival."""
+        return {name: float(np.mean(each)) for name, each in self.rivals.items()}
 
     @property
     def best(self) -> str:
         """The best rival."""
         return min(self.rivals_s, key=lambda name: self.rivals_s[name])
 
-    def gains(self) -> tuple[float, float, float]:
-        """Share below the best rival's completion time: mean over seeds and its 95 % interval, by
-        Student's t."""
-        gains = np.array([1 - each / self.rivals_s[self.best] for each in self.learned_s.values()])
-        if len(gains) < 2:
-            return float(gains.mean()), float("nan"), float("nan")
-        t = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776}.get(len(gains), 2.262)
-        half = t * float(gains.std(ddof=1)) / np.sqrt(len(gains))
-        return float(gains.mean()), float(gains.mean() - half), float(gains.mean() + half)
+    def gain_over_seeds(self) -> tuple[float, float]:
+        """Share below the best rival's completion time: mean over training seeds, and half of its
+        95 % interval."""
+        best_s = self.rivals_s[self.best]
+        return interval([1 - each / best_s for each in self.learned_s.values()])
+
+    def gain_over_workloads(self) -> tuple[float, float]:
+        """The same, workload by workload: each with the seeds' mean against the best rival's."""
+        learned = np.mean(list(self.learned.values()), axis=0)
+        return interval((1 - learned / np.array(self.rivals[self.best])).tolist())
 
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
-        mean, low, high = self.gains()
+        (mean, half), (each, each_half) = self.gain_over_seeds(), self.gain_over_workloads()
         return {
             "held_out": self.held_out,
+            "workloads": len(self.untrained),
             "learned_s": self.learned_s,
             "untrained_s": self.untrained_s,
             "rivals_s": self.rivals_s,
             "best_rival": self.best,
             "gain": mean,
-            "gain_low": None if low != low else low,
-            "gain_high": None if high != high else high,
+            "gain_half": None if half != half else half,
+            "gain_by_workload": each,
+            "gain_by_workload_half": None if each_half != each_half else each_half,
             "gain_untrained": 1 - self.untrained_s / self.rivals_s[self.best],
         }
 
@@ -114,20 +132,18 @@ def evaluate(
 ) -> Result:
     """Trained and untrained agents and every rival on the workloads."""
 
-    def mean_s(policies: Callable[[Workload], Policy]) -> float:
+    def means_s(policies: Callable[[Workload], Policy]) -> list[float]:
         outcomes = [ClusterSimulator(each, policies(each), how).run() for each in workloads]
-        return float(np.mean([each.summary()["completion_mean_s"] for each in outcomes]))
+        return [float(each.summary()["completion_mean_s"]) for each in outcomes]
 
-    def marl_s(each: Trained) -> float:
-        return mean_s(lambda workload: Marl(each.agents, each.interference, scale_s(workload)))
+    def marl_s(each: Trained) -> list[float]:
+        return means_s(lambda workload: Marl(each.agents, each.interference, scale_s(workload)))
 
-    untrained = Trained(Agents(), Interference(), [])
     return Result(
         held_out,
         {seed: marl_s(each) for seed, each in trained.items()},
-        marl_s(untrained),
-        {name: mean_s(lambda _, name=name: policy(name)) for name in rivals},  # type: ignore[misc]
-        {seed: each.curve for seed, each in trained.items()},
+        marl_s(Trained(Agents(), Interference(), [])),
+        {name: means_s(lambda _, name=name: policy(name)) for name in rivals},  # type: ignore[misc]
     )
 
 

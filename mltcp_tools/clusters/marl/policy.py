@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mltcp_tools.clusters.marl.features import WEIGHTS, Interference, candidates, observe
 from mltcp_tools.clusters.marl.network import Agents
-from mltcp_tools.clusters.marl.plan import ROUND_S, decide
 from mltcp_tools.clusters.marl.train import act
+from mltcp_tools.clusters.policies.plan import ROUND_S, decide
 from mltcp_tools.clusters.view import Decision, View
 
 

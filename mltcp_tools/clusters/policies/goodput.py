@@ -13,6 +13,7 @@ import heapq
 from mltcp_tools.clusters.models import Allocation
 from mltcp_tools.clusters.policies.placing import place_counts
 from mltcp_tools.clusters.view import Decision, JobState, View
+from mltcp_tools.clusters.workload import alone_s
 
 NOISE_SCALE = 4.0
 SPREAD = 2
@@ -27,22 +28,14 @@ def efficiency(factor: float) -> float:
 def speed(view: View, state: JobState, gpus: int) -> float:
     """Share of the job's own speed with so many GPUs, 1 with those it asked for.
 
-    Its performance model: computing as alone, sending as alone times what the network is narrower
-    where the job no longer fits below one leaf; nothing is sent inside one server.
+    Its performance model is that of a job alone on neighbouring servers: nothing is sent inside
+    one server, and beyond a leaf the network is as narrow as it is.
     """
     if gpus < 1:
         return 0.0
-    job, topology = state.job, view.topology
-    sending_s = max(0.0, state.lone_s - job.model.compute_s)
-    if not sending_s and gpus > topology.gpus:
-        rate = topology.rates_bps[0] * topology.nics
-        sending_s = 2 * job.model.size * 8 / rate
-    if gpus <= topology.gpus:
-        sending_s = 0.0
-    elif gpus > topology.gpus * topology.leaf:
-        sending_s *= topology.oversubscription
-    factor = gpus / job.gpus
-    return factor * efficiency(factor) * state.lone_s / (job.model.compute_s + sending_s)
+    factor = gpus / state.job.gpus
+    iteration_s = alone_s(state.job.model, min(gpus, view.topology.total_gpus), view.topology)
+    return factor * efficiency(factor) * state.lone_s / iteration_s
 
 
 class Goodput:
@@ -70,7 +63,7 @@ class Goodput:
             for state in view.running
             if between or self._keeps(state, counts[state.number])
         }
-        return place_counts(view, kept, states, counts, lambda state: 1)
+        return place_counts(view, kept, states, counts)
 
     @staticmethod
     def _keeps(state: JobState, count: int) -> bool:

@@ -33,17 +33,16 @@ def place_counts(
     kept: Decision,
     states: Iterable[JobState],
     counts: Mapping[int, int],
-    least: Callable[[JobState], int],
 ) -> Decision:
     """Places near to each other for the jobs that aren't kept, with as many GPUs as are free.
 
-    counts: GPUs that each job should have, by number. least: below which a job isn't run.
+    counts: GPUs that each job should have, by number.
     """
     free = view.free_without(kept)
     decided = dict(kept)
     for state in states:
         want = min(counts[state.number], int(free.sum()))
-        if state.number in kept or want < least(state):
+        if state.number in kept or want < 1:
             continue
         decided[state.number] = near(view, free, state, want)
         for server, gpus in decided[state.number].items():

@@ -7,13 +7,15 @@ import secrets
 import selectors
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from mltcp_tools.collectives.session import SessionError
 
-_HELLO = struct.Struct("=16sIII")  # the mesh's key; purpose, from, to
+_HELLO = struct.Struct("=16sIIII")  # the mesh's key; series, purpose, from, to
+_LOOK_S = 0.2  # how often a rank that awaits calls looks whether it still should
 _TCP_CONGESTION = 13
 
 Gather = Callable[[Any], list[Any]]
@@ -24,7 +26,8 @@ class Mesh:
     """This rank's listener, and connections to the others as `connect` makes them.
 
     gather: for agreeing on addresses and a key. congestion_control: of the connections, such as
-    mltcp; None for the host's default.
+    mltcp; None for the host's default. series: of the connections made now, equal at all ranks that
+    make them: calls of an earlier series, which was given up, are not taken for this one's.
     """
 
     def __init__(
@@ -42,14 +45,18 @@ class Mesh:
         told = gather((address, self._listener.getsockname()[1], secrets.token_bytes(16)))
         self._key: bytes = told[0][2]
         self._addresses = [(each[0], each[1]) for each in told]
+        self.series = 0
+        self._first_series = 0  # those before have been given up
         self._open: list[socket.socket] = []
+        self._lock = threading.Lock()  # of the two above
 
     def connect(
         self, wanted: Iterable[tuple[int, int, int]]
     ) -> dict[tuple[int, int, int], socket.socket]:
         """Connections by (purpose, from, to), of those in which this rank is one end.
 
-        All ranks call it with the same list. The rank that sends connects. Raises SessionError.
+        All ranks in the list call it with the same list. The rank that sends connects. Raises
+        SessionError.
         """
         mine = [each for each in wanted if self.rank in each[1:]]
         outgoing = [each for each in mine if each[1] == self.rank]
@@ -58,16 +65,21 @@ class Mesh:
         try:
             for name in outgoing:
                 made[name] = self._call(name)
-            made |= self._answer(incoming)
+            self._answer(incoming, made)
+            with self._lock:
+                if self.series < self._first_series:
+                    raise OSError("the ranks that take part have changed")
+                self._open += made.values()
         except OSError as error:
+            for connection in made.values():
+                connection.close()
             raise SessionError(f"Rank {self.rank} could not reach all others ({error}).") from None
-        self._open += made.values()
         return made
 
     def _call(self, name: tuple[int, int, int]) -> socket.socket:
         called = socket.create_connection(self._addresses[name[2]], self.timeout_s)
         self._prepare(called)
-        called.sendall(_HELLO.pack(self._key, *name))
+        called.sendall(_HELLO.pack(self._key, self.series, *name))
         return called
 
     def _prepare(self, connection: socket.socket) -> None:
@@ -79,34 +91,49 @@ class Mesh:
             )
 
     def _answer(
-        self, expected: set[tuple[int, int, int]]
-    ) -> dict[tuple[int, int, int], socket.socket]:
-        """Take those expected; whoever doesn't know the key is let go."""
-        made = {}
+        self, expected: set[tuple[int, int, int]], made: dict[tuple[int, int, int], socket.socket]
+    ) -> None:
+        """Take those expected into `made`; whoever doesn't know the key is let go."""
         until = time.monotonic() + self.timeout_s
         with selectors.DefaultSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)
             while expected:
-                if not selector.select(max(0.0, until - time.monotonic())):
+                if self.series < self._first_series:
+                    raise OSError("the ranks that take part have changed")
+                left = until - time.monotonic()
+                if left <= 0:
                     raise TimeoutError(f"no call from rank {min(expected)[1]}")
+                if not selector.select(min(left, _LOOK_S)):
+                    continue
                 connection, _ = self._listener.accept()
-                self._prepare(connection)
-                try:
-                    key, *name = _HELLO.unpack(receive(connection, _HELLO.size))
-                except OSError:
+                name = self._greeted(connection)
+                if name not in expected:
                     connection.close()
                     continue
-                known = (name[0], name[1], name[2])
-                if not secrets.compare_digest(key, self._key) or known not in expected:
-                    connection.close()
-                    continue
-                expected.discard(known)
-                made[known] = connection
-        return made
+                expected.discard(name)
+                made[name] = connection
+
+    def _greeted(self, connection: socket.socket) -> tuple[int, int, int] | None:
+        """What a caller calls for; None where it isn't one of this series."""
+        try:
+            self._prepare(connection)
+            key, series, purpose, source, to = _HELLO.unpack(receive(connection, _HELLO.size))
+        except OSError:
+            return None
+        if not secrets.compare_digest(key, self._key) or series != self.series:
+            return None
+        return purpose, source, to
+
+    def give_up(self, before: int) -> None:
+        """Disconnect, and let no connection of a series before `before` be made any more."""
+        with self._lock:
+            self._first_series = before
+        self.disconnect()
 
     def disconnect(self) -> None:
         """Close the connections, not the listener."""
-        opened, self._open = self._open, []  # another thread may do the same
+        with self._lock:  # another thread may do the same
+            opened, self._open = self._open, []
         for connection in opened:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)  # whoever waits on it wakes up

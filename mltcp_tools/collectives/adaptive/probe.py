@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,21 +19,21 @@ _PINGS = 3
 _PURPOSE = 0xFFFFFFFF
 
 
-def measure(mesh: Mesh, gather: Gather) -> Links:
-    """The links between all ranks; all ranks call it. Takes n - 1 rounds."""
-    world, rank = mesh.world, mesh.rank
-    rates = np.zeros((world, world))
-    latencies = np.zeros((world, world))
-    pairs = [(_PURPOSE, i, j) for i in range(world) for j in range(world) if i != j]
-    connections = mesh.connect(pairs)
+def measure(mesh: Mesh, gather: Gather, members: Sequence[int]) -> Links:
+    """The links between some ranks, in the order of `members`, who call it. Takes n - 1 rounds."""
+    count, own = len(members), members.index(mesh.rank)
+    rates = np.zeros((count, count))
+    latencies = np.zeros((count, count))
+    connections = mesh.connect([(_PURPOSE, i, j) for i in members for j in members if i != j])
     try:
-        for step in range(1, world):
-            to, source = (rank + step) % world, (rank - step) % world
+        for step in range(1, count):
+            to, source = (own + step) % count, (own - step) % count
             gather(None)  # nobody sends before all are ready
             rate, latency = _round(
-                connections[(_PURPOSE, rank, to)], connections[(_PURPOSE, source, rank)]
+                connections[(_PURPOSE, mesh.rank, members[to])],
+                connections[(_PURPOSE, members[source], mesh.rank)],
             )
-            rates[source, rank], latencies[rank, to] = rate, latency
+            rates[source, own], latencies[own, to] = rate, latency
     except OSError as error:
         raise SessionError(f"Probing the links failed ({error}).") from None
     finally:

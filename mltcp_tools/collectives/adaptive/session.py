@@ -6,7 +6,7 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,11 +32,14 @@ TRIAL_BYTES = 1_000_000
 REPLAN_EVERY = 16
 """Collectives between looks at whether the plan is still right."""
 
+_EPOCH_BITS = 16  # of a mesh's series, for the plans of an epoch
+
 WATCHED_BYTES = 500_000
 """Smaller arrays take their time for other reasons than the links' rates."""
 
 REPLAN_FROM = 1.3
-"""How many times longer than at best since the plan was made, for a new one."""
+"""How many times longer than at best since the plan was made, for a new one; or how many times
+sooner than at first, for the links that the plan spares may be as fast as the others again."""
 
 Array = npt.NDArray[Any]
 
@@ -44,11 +47,12 @@ Array = npt.NDArray[Any]
 class AdaptiveSession:
     """Sums of arrays along trees chosen for the links as they were measured.
 
-    All ranks make one, and call `reduce` with arrays of equal size and type. Every rank gets the
-    same bits: a root's sum goes to all.
+    All ranks make one, and those that are members call `reduce` with arrays of equal size and type.
+    Every rank gets the same bits: a root's sum goes to all.
 
-    ring: sums an array in place, where no trees promise to be sooner; None for trees always.
-    plan_bytes: of the array that the plan is made for.
+    gather: told what this member says, it returns what all members say, in their order; may be
+    replaced. ring: sums an array of all ranks in place, where no trees promise to be sooner; None
+    for trees always. plan_bytes: of the array that the plan is made for.
     """
 
     def __init__(
@@ -59,24 +63,39 @@ class AdaptiveSession:
         ring: Callable[[Array], None] | None = None,
         plan_bytes: int = 10_000_000,
     ) -> None:
-        self.mesh, self._gather, self._ring = mesh, gather, ring
+        self.mesh, self.gather, self._ring = mesh, gather, ring
         self._plan_bytes = plan_bytes
-        self._done = 0
         self.plans = 0
+        self.plan(range(mesh.world), 0)
+
+    def plan(self, members: Sequence[int], epoch: int) -> None:
+        """Go on among `members`, who all call it. Raises SessionError.
+
+        epoch: a number from 0 to 65535 that is higher for each set of members.
+        """
+        self.members, self._epoch, self._plans_in_epoch = members, epoch, 0
         self._plan()
 
+    def interrupt(self, epoch: int) -> None:
+        """Fail what goes on in another thread, and all of epochs before this one."""
+        self.mesh.give_up(epoch << _EPOCH_BITS)
+
     def _plan(self) -> None:
-        """Measure, have rank 0 choose the trees, and connect along them."""
-        links = measure(self.mesh, self._gather)
-        chosen = find_strategy(links, self._plan_bytes) if self.mesh.rank == 0 else None
-        strategy: Strategy = self._gather(chosen)[0]
+        """Measure, have the first member choose the trees, and connect along them."""
+        self.mesh.series = self._epoch << _EPOCH_BITS | self._plans_in_epoch
+        self._plans_in_epoch += 1
+        self._done = 0
+        links = measure(self.mesh, self.gather, self.members)
+        chooses = self.mesh.rank == self.members[0]
+        chosen = find_strategy(links, self._plan_bytes) if chooses else None
+        strategy: Strategy = self.gather(chosen)[0]
         self.strategy = strategy
         in_a_ring_s = ring_s(links, self._plan_bytes)
         self.uses_ring = self._ring is not None and in_a_ring_s < TREES_FROM * strategy.seconds
         self.planned_s = in_a_ring_s if self.uses_ring else strategy.seconds
         per_s = self._plan_bytes / strategy.seconds if strategy.seconds else np.inf
         self._chunk_bytes = int(np.clip(CHUNK_S * per_s, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES))
-        self._best_ratio = float("inf")
+        self._first_ratio, self._best_ratio = 0.0, float("inf")
         self._ratios: list[float] = []
         self.plans += 1
         self._parts: list[_Part] = []
@@ -93,34 +112,42 @@ class AdaptiveSession:
             seconds = []
             for _ in range(2):  # the first is to warm up
                 array = np.zeros(TRIAL_BYTES // 4, dtype=np.float32)
-                self._gather(None)
+                self.gather(None)
                 begin = time.monotonic()
                 reduce(array)
                 seconds.append(time.monotonic() - begin)
-            took.append(max(self._gather(seconds[1])))
+            took.append(max(self.gather(seconds[1])))
         return bool(took[0] >= TREES_FROM * took[1])
 
     def _connect(self, strategy: Strategy) -> None:
-        wanted = []
+        """Hosts of the trees are places among the members; connections are between ranks."""
+        wanted, rank_of = [], self.members
         for number, tree in enumerate(strategy.trees):
-            for host in range(self.mesh.world):
+            for host in range(len(rank_of)):
                 if host != tree.root:
-                    wanted.append((2 * number, host, tree.gather[host]))
-                    wanted.append((2 * number + 1, tree.spread[host], host))
-        connections = self.mesh.connect(wanted)
+                    wanted.append((2 * number, rank_of[host], rank_of[tree.gather[host]]))
+                    wanted.append((2 * number + 1, rank_of[tree.spread[host]], rank_of[host]))
+        made = self.mesh.connect(wanted)
+        place = {rank: host for host, rank in enumerate(rank_of)}
+        connections = {(use, place[i], place[j]): each for (use, i, j), each in made.items()}
+        own = place[self.mesh.rank]
         self._parts = [
-            _Part(self.mesh.rank, tree, number, connections, self._chunk_bytes)
+            _Part(own, tree, number, connections, self._chunk_bytes)
             for number, tree in enumerate(strategy.trees)
         ]
 
-    def reduce(self, array: Array) -> None:
-        """Sum a flat array in place. Raises SessionError; some ranks may have the sum then."""
+    def reduce(self, array: Array) -> int:
+        """Sum a flat array in place; returns of how many ranks.
+
+        Raises SessionError; some ranks may have the sum then.
+        """
         begin = time.monotonic()
         if self.uses_ring and self._ring:
             self._ring(array)
         else:
             self._along_trees(array)
         self._watch(array.nbytes, time.monotonic() - begin)
+        return len(self.members)
 
     def _along_trees(self, array: Array) -> None:
         ends = np.cumsum([0.0, *self.strategy.shares])
@@ -138,15 +165,18 @@ class AdaptiveSession:
             raise SessionError(f"A transfer along a tree failed ({errors[0]}).")
 
     def _watch(self, size: int, seconds: float) -> None:
-        """Plan anew where the links have become slower than the plan supposes."""
+        """Plan anew where the links have become slower than the plan supposes, or faster again."""
         predicted = self.planned_s * size / self._plan_bytes
         self._ratios.append(seconds / predicted if predicted else 1.0)
         self._done += 1
         if self._done % REPLAN_EVERY or size < WATCHED_BYTES:
             return
-        slowest = max(self._gather(float(np.median(self._ratios))))
+        slowest = max(self.gather(float(np.median(self._ratios))))
         self._ratios.clear()
-        if slowest > REPLAN_FROM * self._best_ratio:
+        self._first_ratio = self._first_ratio or slowest
+        slower = slowest > REPLAN_FROM * self._best_ratio
+        faster = slowest * REPLAN_FROM < self._first_ratio
+        if slower or faster:
             self.mesh.disconnect()
             self._plan()
         else:
@@ -158,25 +188,24 @@ class AdaptiveSession:
 
 
 class _Part:
-    """One rank in one tree: its connections towards the root, and away from it."""
+    """One host in one tree: its connections towards the root, and away from it."""
 
     def __init__(
         self,
-        rank: int,
+        host: int,
         tree: Tree,
         number: int,
         connections: dict[tuple[int, int, int], socket.socket],
         chunk_bytes: int,
     ) -> None:
         self._chunk_bytes = chunk_bytes
-        hosts = range(len(tree.gather))
         up, down = 2 * number, 2 * number + 1
-        others = [host for host in hosts if host != tree.root]
-        self.is_root = rank == tree.root
-        self.below = [connections[(up, h, rank)] for h in others if tree.gather[h] == rank]
-        self.above = None if self.is_root else connections[(up, rank, tree.gather[rank])]
-        self.source = None if self.is_root else connections[(down, tree.spread[rank], rank)]
-        self.targets = [connections[(down, rank, h)] for h in others if tree.spread[h] == rank]
+        others = [other for other in range(len(tree.gather)) if other != tree.root]
+        self.is_root = host == tree.root
+        self.below = [connections[(up, o, host)] for o in others if tree.gather[o] == host]
+        self.above = None if self.is_root else connections[(up, host, tree.gather[host])]
+        self.source = None if self.is_root else connections[(down, tree.spread[host], host)]
+        self.targets = [connections[(down, host, o)] for o in others if tree.spread[o] == host]
 
     def threads(
         self, array: Array, errors: list[Exception], abort: Callable[[], None]

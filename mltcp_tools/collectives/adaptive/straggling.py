@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from mltcp_tools.collectives.adaptive.coordination import MOST_BEHIND
 from mltcp_tools.collectives.adaptive.coordinator import Costs, decide
 from mltcp_tools.collectives.adaptive.links import Floats
-from mltcp_tools.collectives.adaptive.stragglers import MOST_BEHIND
 from mltcp_tools.errors import UsageError
 
 COLUMNS = ("worker", "time", "batch_time_norm")

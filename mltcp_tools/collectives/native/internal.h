@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What protocol.c and window.c share: a worker and its slots. */
+/* What protocol.c, packets.c and window.c share: a worker and its slots. */
 #ifndef INTERNAL_H
 #define INTERNAL_H
 
@@ -45,6 +45,7 @@ struct worker {
 	struct queue ready, urgent;
 	uint32_t begun; /* collectives, modulo 2^32 */
 	uint32_t operation, chunks, active; /* active: slots not done yet */
+	uint32_t stride; /* slots in use: a slot's chunks are so far apart */
 	int32_t bits; /* of a quantised value, without sign */
 	bool rounds_to_agree; /* begin with a round that carries exponents and chunks alone */
 	bool nonfinite;
@@ -62,6 +63,12 @@ struct worker {
 };
 
 /* protocol.c */
+bool has_exponents(const struct worker *w);
+uint32_t length_of(const struct worker *w, uint32_t chunk); /* values of a chunk */
+const void *values_of(const struct worker *w, uint32_t chunk);
+
+/* packets.c */
+void put_ready(struct worker *w, uint32_t index);
 void make_urgent(struct worker *w, uint32_t index, bool resend);
 
 /* window.c */

@@ -1,33 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A worker's side of the rounds (bpf/mltcp_aggregate.h), its window and its timers.
- *
- * The window is TCP's: slow start, then a packet more in four round trips, half of it on a loss.
- * RFC 5681 adds one in each, but a worker loses less beside TCP: it learns of a loss a round trip
- * later, and what TCP sends then meets a full queue. Packets go out in pairs, as those of a sender
- * whose receiver acknowledges every second one: one by one they would take each place in a full
- * queue before TCP's pairs do. What has no
- * answer while later packets have theirs, or for the retransmission time-out (RFC 6298), is asked
- * for by a packet without values; the aggregator says whether ours is missing (a loss: send it
- * again), its answer got lost (a loss too), or other workers' are missing (no loss: wait).
+ * A worker's side of the rounds (bpf/mltcp_aggregate.h): what each slot is in, and what an answer
+ * makes of it. packets.c sends, window.c says how much and when to ask again.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "internal.h"
-
-static void push(struct queue *queue, uint32_t slot, uint32_t size)
-{
-	queue->slots[(queue->first + queue->count++) % size] = slot;
-}
-
-static uint32_t pop(struct queue *queue, uint32_t size)
-{
-	uint32_t slot = queue->slots[queue->first];
-
-	queue->first = (queue->first + 1) % size;
-	queue->count--;
-	return slot;
-}
 
 struct worker *worker_open(const struct worker_config *config)
 {
@@ -80,12 +58,12 @@ enum worker_state worker_state(const struct worker *w)
 	return w->state;
 }
 
-static bool has_exponents(const struct worker *w)
+bool has_exponents(const struct worker *w)
 {
 	return w->request.kind != KIND_INT32 && w->request.how != HOW_LARGEST;
 }
 
-static uint32_t length_of(const struct worker *w, uint32_t chunk)
+uint32_t length_of(const struct worker *w, uint32_t chunk)
 {
 	uint64_t begin = (uint64_t)chunk * w->config.values;
 	uint64_t rest = w->request.count - begin;
@@ -93,7 +71,7 @@ static uint32_t length_of(const struct worker *w, uint32_t chunk)
 	return rest < w->config.values ? rest : w->config.values;
 }
 
-static const void *values_of(const struct worker *w, uint32_t chunk)
+const void *values_of(const struct worker *w, uint32_t chunk)
 {
 	return (const char *)w->request.from +
 	       (uint64_t)chunk * w->config.values * element_bytes(w->request.kind);
@@ -103,7 +81,7 @@ static const void *values_of(const struct worker *w, uint32_t chunk)
 static void find_own(struct worker *w, struct slot *slot, uint64_t chunk)
 {
 	while (chunk < w->chunks && w->request.present && !w->request.present[chunk])
-		chunk += w->config.slots;
+		chunk += w->stride;
 	slot->own = chunk < w->chunks ? (uint32_t)chunk : AGG_END;
 	slot->own_exponent = AGG_EXPONENT_NONE;
 	if (slot->own != AGG_END && has_exponents(w))
@@ -121,23 +99,25 @@ static void make_ready(struct worker *w, uint32_t index, uint32_t chunk, int16_t
 	slot->length = 0;
 	if (chunk != AGG_END && slot->own == chunk) {
 		slot->length = length_of(w, chunk);
-		find_own(w, slot, (uint64_t)chunk + w->config.slots);
+		find_own(w, slot, (uint64_t)chunk + w->stride);
 	}
 	slot->state = SLOT_READY;
 	slot->held = false;
 	slot->repeated = false;
 	slot->polls = 0;
-	push(&w->ready, index, w->config.slots);
+	put_ready(w, index);
 }
 
 /* A number that ranks agree on only when they ask for the same: which collective of the job it
  * is, and of what. */
-static uint32_t name_operation(uint32_t begun, const struct worker_request *request)
+static uint32_t name_operation(const struct worker *w)
 {
+	const struct worker_request *request = &w->request;
 	uint64_t what = request->count << 8 | request->kind << 4 | request->how << 1 |
 			(request->present != NULL);
 
-	return begun ^ (uint32_t)(what * 0x9e3779b97f4a7c15ull >> 32);
+	what ^= (uint64_t)w->stride << 48;
+	return w->begun ^ (uint32_t)(what * 0x9e3779b97f4a7c15ull >> 32);
 }
 
 void worker_begin(struct worker *w, const struct worker_request *request, uint64_t now)
@@ -146,12 +126,16 @@ void worker_begin(struct worker *w, const struct worker_request *request, uint64
 
 	w->request = *request;
 	w->chunks = (request->count + values - 1) / values;
-	w->active = w->chunks < w->config.slots ? w->chunks : w->config.slots;
+	w->stride = w->config.slots;
+	if (request->slots && request->slots < w->stride)
+		w->stride = request->slots;
+	w->active = w->chunks < w->stride ? w->chunks : w->stride;
 	w->rounds_to_agree = has_exponents(w) || request->present;
+	w->begun++;
 	w->nonfinite = false;
 	w->second = false;
 	w->summed = 0;
-	w->operation = name_operation(++w->begun, request);
+	w->operation = name_operation(w);
 	w->state = w->active ? WORKER_RUNNING : WORKER_DONE;
 	w->heard_ns = w->progress_ns = now;
 	w->wakes_ns = UINT64_MAX;
@@ -170,116 +154,13 @@ void worker_begin(struct worker *w, const struct worker_request *request, uint64
 	}
 }
 
-void make_urgent(struct worker *w, uint32_t index, bool resend)
-{
-	struct slot *slot = &w->slots[index];
-
-	slot->resend |= resend;
-	if (slot->urgent)
-		return;
-	slot->urgent = true;
-	push(&w->urgent, index, w->config.slots);
-}
-
-static void fill_header(struct worker *w, const struct slot *slot, struct agg_packet *packet,
-			uint8_t type)
-{
-	packet->header = (struct agg_header){
-		.magic = AGG_MAGIC,
-		.type = type,
-		.flags = w->request.how == HOW_LARGEST ? AGG_MAX : 0,
-		.worker = w->config.sender,
-		.key = w->config.key,
-		.job = w->config.job,
-		.generation = w->config.generation,
-		.round = slot->round,
-		.operation = w->operation,
-		.chunk = slot->chunk,
-		.next = slot->own,
-		.slot = slot - w->slots,
-		.count = type == AGG_DATA ? (slot->length + 3) / 4 * 4 : 0,
-		.exponent = slot->own_exponent,
-	};
-}
-
-static uint32_t finish_packet(struct worker *w, struct agg_packet *packet)
-{
-	uint32_t length = sizeof(packet->header) + packet->header.count * 4;
-
-	packet->header.check = agg_check(packet, packet->header.count);
-	w->counters.sent++;
-	w->counters.sent_bytes += length;
-	return length;
-}
-
-static uint32_t make_data(struct worker *w, uint32_t index, uint64_t now, struct agg_packet *packet)
-{
-	struct slot *slot = &w->slots[index];
-
-	fill_header(w, slot, packet, AGG_DATA);
-	if (has_exponents(w) &&
-	    (slot->exponent == AGG_EXPONENT_NONFINITE || slot->exponent == AGG_EXPONENT_NONE))
-		memset(packet->values, 0, packet->header.count * 4);
-	else if (slot->length)
-		quantise(values_of(w, slot->chunk), w->request.kind, w->request.how, slot->length,
-			 w->bits - slot->exponent, packet->values);
-	slot->order = w->order++;
-	w->by_order[slot->order % ORDERS] = index;
-	slot->sent_ns = now;
-	set_timer(w, slot, now);
-	return finish_packet(w, packet);
-}
-
-/* Whether the first of a pair waits until the window has room for both. */
-static bool waits_for_pair(const struct worker *w)
-{
-	return !w->second && w->cwnd >= PAIRS_FROM && w->ready.count > 1 &&
-	       w->flying + 2 > (uint32_t)w->cwnd;
-}
-
-/* The next packet that may go out now, and its length in bytes; 0 when none may. */
-uint32_t worker_send(struct worker *w, uint64_t now, struct agg_packet *packet)
-{
-	struct slot *slot;
-	uint32_t index;
-
-	if (w->state != WORKER_RUNNING)
-		return 0;
-	run_timers(w, now);
-	while (w->urgent.count) {
-		index = pop(&w->urgent, w->config.slots);
-		slot = &w->slots[index];
-		slot->urgent = false;
-		if (slot->state != SLOT_FLYING)
-			continue; /* it was answered meanwhile */
-		if (slot->resend) {
-			slot->resend = false;
-			slot->repeated = true;
-			slot->polls = 0;
-			w->counters.repeated++;
-			return make_data(w, index, now, packet);
-		}
-		slot->polls++;
-		set_timer(w, slot, now);
-		w->counters.polls++;
-		fill_header(w, slot, packet, AGG_POLL);
-		return finish_packet(w, packet);
-	}
-	if (!w->ready.count || w->flying >= (uint32_t)w->cwnd || waits_for_pair(w))
-		return 0;
-	w->second = !w->second;
-	index = pop(&w->ready, w->config.slots);
-	w->slots[index].state = SLOT_FLYING;
-	w->slots[index].resend = false;
-	w->flying++;
-	return make_data(w, index, now, packet);
-}
-
 static void put_result(struct worker *w, const struct slot *slot, const struct agg_packet *packet)
 {
 	char *to = (char *)w->request.to +
 		   (uint64_t)slot->chunk * w->config.values * element_bytes(w->request.kind);
 
+	if (w->request.summed)
+		w->request.summed[slot->chunk] = 1;
 	if (slot->exponent == AGG_EXPONENT_NONFINITE)
 		w->nonfinite = true;
 	else
@@ -297,7 +178,7 @@ static bool is_possible(const struct worker *w, uint32_t index, const struct agg
 		return false;
 	if (header->next == AGG_END)
 		return slot->own == AGG_END;
-	return header->next < w->chunks && header->next % w->config.slots == index &&
+	return header->next < w->chunks && header->next % w->stride == index &&
 	       (slot->chunk == AGG_END || header->next > slot->chunk) &&
 	       header->next <= slot->own &&
 	       (header->next < slot->own || header->exponent >= slot->own_exponent) &&

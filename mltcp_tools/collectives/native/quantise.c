@@ -144,34 +144,3 @@ void restore(const int32_t *from, uint32_t kind, uint32_t how, uint32_t count, i
 			store(to, kind, i, from[i] * factor);
 	}
 }
-
-/* present: a byte per chunk of `values` elements, 1 where one of them isn't zero. */
-void mark_present(const void *from, uint32_t kind, uint64_t count, uint32_t values,
-		  uint8_t *present)
-{
-	uint64_t begin, chunk = 0;
-
-	for (begin = 0; begin < count; begin += values, chunk++) {
-		uint32_t length = count - begin < values ? count - begin : values, i;
-		uint32_t any = 0;
-
-		/* The sign alone is not a value: -0 is zero. */
-		if (kind == KIND_FLOAT32) {
-			const uint32_t *bits = (const uint32_t *)from + begin;
-
-			for (i = 0; i < length; i++)
-				any |= bits[i] << 1;
-		} else if (kind == KIND_INT32) {
-			const uint32_t *bits = (const uint32_t *)from + begin;
-
-			for (i = 0; i < length; i++)
-				any |= bits[i];
-		} else {
-			const uint16_t *bits = (const uint16_t *)from + begin;
-
-			for (i = 0; i < length; i++)
-				any |= (uint32_t)bits[i] << 17;
-		}
-		present[chunk] = any != 0;
-	}
-}

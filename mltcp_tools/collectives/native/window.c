@@ -1,5 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* How much a worker has on the way, and when it asks for answers that are late (protocol.c). */
+/*
+ * How much a worker has on the way, and when it asks for answers that are late.
+ *
+ * The window is TCP's: slow start, then a packet more in four round trips, half of it on a loss.
+ * RFC 5681 adds one in each, but a worker loses less beside TCP: it learns of a loss a round trip
+ * later, and what TCP sends then meets a full queue. What has no answer while later packets have
+ * theirs, or for the retransmission time-out (RFC 6298), is asked for by a packet without values;
+ * the aggregator says whether ours is missing (a loss: send it again), its answer got lost (a loss
+ * too), or other workers' are missing (no loss: wait).
+ */
 #include <math.h>
 #include "internal.h"
 #include "mltcp_uapi.h"

@@ -50,6 +50,11 @@ struct worker_request {
 	uint32_t kind, how;
 	/* NULL, or a byte for each chunk of `values` elements: 0 where all of it is zero. */
 	const uint8_t *present;
+	/* NULL, or a byte for each chunk, which becomes 1 when its sum is in `to`: what isn't there
+	 * is zero everywhere, and `to` is left as it is. */
+	uint8_t *summed;
+	/* To use, equal at all ranks; 0 for all. Each has a packet to agree on its first chunk. */
+	uint32_t slots;
 };
 
 struct worker_counters {
@@ -97,7 +102,12 @@ void quantise(const void *from, uint32_t kind, uint32_t how, uint32_t count, int
 void restore(const int32_t *from, uint32_t kind, uint32_t how, uint32_t count, int32_t power,
 	     uint32_t workers, void *to);
 uint32_t element_bytes(uint32_t kind);
-void mark_present(const void *from, uint32_t kind, uint64_t count, uint32_t values,
-		  uint8_t *present);
+/* Returns how many chunks have nothing but zeros, a negative one among them. */
+uint64_t mark_present(const void *from, uint32_t kind, uint64_t count, uint32_t values,
+		      uint8_t *present);
+/* Copy the chunks that are marked, or set those that aren't to zero. */
+void copy_marked(const void *from, uint32_t kind, uint64_t count, uint32_t values,
+		 const uint8_t *marks, void *to);
+void clear_unmarked(uint32_t kind, uint64_t count, uint32_t values, const uint8_t *marks, void *to);
 
 #endif

@@ -104,13 +104,16 @@ class Treatment:
     across: ClassVar[bool] = False
     """Whether it works where jobs run on other machines."""
 
+    settings: ClassVar[type[Any] | None] = None
+    """What an arm that has it has among its treatments (experiments/treatments.py)."""
+
     def __init__(self, context: Context) -> None:
         self.context = context
 
-    @staticmethod
-    def applies(arm: Arm) -> bool:
+    @classmethod
+    def applies(cls, arm: Arm) -> bool:
         """Whether the arm has it."""
-        raise NotImplementedError
+        return cls.settings is not None and arm.treatment(cls.settings) is not None
 
     @classmethod
     def used(cls, experiment: Experiment) -> bool:

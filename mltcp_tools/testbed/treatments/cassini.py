@@ -66,13 +66,11 @@ class ArmPlan:
 class CassiniTreatment(Treatment):
     """Arms whose jobs keep to planned turns; the plans are made after the jobs' first lone runs."""
 
+    settings = Cassini
+
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._plans: dict[str, ArmPlan] = {}
-
-    @staticmethod
-    def applies(arm: Arm) -> bool:
-        return arm.treatment(Cassini) is not None
 
     @staticmethod
     def check(experiment: Experiment) -> None:
@@ -133,8 +131,7 @@ def plan_arm(experiment: Experiment, arm: Arm, profiles: Sequence[Profile]) -> A
     """The plan of one arm; `profiles` has every job's."""
     capacity_bps = _capacities(experiment, {each.name: each for each in profiles})
     fit = _plan(experiment, capacity_bps, profiles)
-    settings = arm.treatment(Cassini)
-    assert settings is not None
+    settings = arm.settings(Cassini)
     stretch = settings.room + max(0.0, 1 - fit.worst)
     kept = _plan(experiment, capacity_bps, profiles, stretch)
     return ArmPlan(

@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import struct
 
-from mltcp_tools.backends.bpf import PIN_ROOT
+from mltcp_tools.backends.pins import PIN_ROOT
 from mltcp_tools.experiments.arms import Arm
+from mltcp_tools.experiments.links import Link
 from mltcp_tools.experiments.treatments import Feedback
 from mltcp_tools.host import cgroups
 from mltcp_tools.host.clsact import add_egress
-from mltcp_tools.native.libbpf import CGROUP_SOCK_OPS, BpfMap, BpfObject
+from mltcp_tools.native.bpf_maps import BpfMap
+from mltcp_tools.native.bpf_object import CGROUP_SOCK_OPS, BpfObject
 from mltcp_tools.native.objects import build_object
 from mltcp_tools.native.rate import pack_params
-from mltcp_tools.testbed.namespaces import PREFIX, inside
-from mltcp_tools.testbed.qdiscs import BOTTLENECK
+from mltcp_tools.testbed.namespaces import PREFIX, inside, interfaces
+from mltcp_tools.testbed.qdiscs import BOTTLENECK, burst_bytes
 from mltcp_tools.testbed.treatments.base import Context, Network, Session, Treatment
 
 _ELEMENT = struct.Struct("=I")
@@ -24,14 +26,10 @@ _HEARD, _LOST = range(2)  # enum mltcp_feedback_count
 class FeedbackTreatment(Treatment):
     """Arms of mltcp_int with feedback, from the network or by the hosts' own round trips."""
 
-    @staticmethod
-    def applies(arm: Arm) -> bool:
-        return arm.treatment(Feedback) is not None
+    settings = Feedback
 
     def begin(self, arm: Arm) -> FeedbackSession:
-        settings = arm.treatment(Feedback)
-        assert settings is not None
-        return FeedbackSession(settings, self.context)
+        return FeedbackSession(arm.settings(Feedback), self.context)
 
 
 class FeedbackSession(Session):
@@ -61,14 +59,33 @@ class FeedbackSession(Session):
         if self._settings.source == "host":
             return
         for namespace, link in network.bottlenecks():
-            ns_per_kib = round(1024 * 8e9 / link.rate)
-            initial = {".rodata.link": struct.pack("=Q", ns_per_kib)}
-            hop = self._stack.enter_context(BpfObject(build_object("hop"), PIN_ROOT, initial))
             with inside(namespace):
-                add_egress(BOTTLENECK, hop.program_fd("hop"), "mltcp_hop")
+                self._add_hop(BOTTLENECK, _hop_link(link))
+        if uplink := self._settings.uplink:
+            for namespace in network.senders:
+                with inside(namespace):
+                    for interface in interfaces():
+                        self._add_hop(interface, _uplink(uplink))
         programs = self._stack.enter_context(BpfObject(build_object("feedback"), PIN_ROOT))
         cgroup = self._stack.enter_context(cgroups.joined(f"{PREFIX}{self._context.run_id()}"))
         programs.attach_to_cgroup("feedback", cgroup, CGROUP_SOCK_OPS)
+
+    def _add_hop(self, interface: str, link: bytes) -> None:
+        """Have a link say how busy it is; link: struct mltcp_hop_link."""
+        initial = {".rodata.link": link}
+        hop = self._stack.enter_context(BpfObject(build_object("hop"), PIN_ROOT, initial))
+        add_egress(interface, hop.program_fd("hop"), "mltcp_hop")
+
+
+def _uplink(rate: int) -> bytes:
+    """A host's uplink of which the rate alone is known, bit/s."""
+    return struct.pack("=QQQ", round(1024 * 8e9 / rate), 0, 0)
+
+
+def _hop_link(link: Link) -> bytes:
+    """What the program at the hop is told of the link: struct mltcp_hop_link."""
+    sizes = (1024, link.queue, burst_bytes(link))
+    return struct.pack("=QQQ", *(round(size * 8e9 / link.rate) for size in sizes))
 
 
 def _set_params(value: bytes) -> None:

@@ -23,8 +23,8 @@ class MltcpTreatment(Treatment):
         super().__init__(context)
         self._backend: Backend | None = None
 
-    @staticmethod
-    def applies(arm: Arm) -> bool:
+    @classmethod
+    def applies(cls, arm: Arm) -> bool:
         return arm.is_mltcp
 
     @classmethod

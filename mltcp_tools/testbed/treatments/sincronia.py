@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from mltcp_tools.experiments.tasks import Task
 from mltcp_tools.experiments.treatments import Sincronia
 from mltcp_tools.host import facts
 from mltcp_tools.host.clsact import add_egress
-from mltcp_tools.native.libbpf import BpfObject
+from mltcp_tools.native.bpf_object import BpfObject
 from mltcp_tools.native.objects import build_object
 from mltcp_tools.priorities.maps import LEVELS, KnownJob, Maps
 from mltcp_tools.testbed.backend import socket_cookie
@@ -33,17 +34,13 @@ _CONTROLLER = (sys.executable, "-m", "mltcp_tools.cli.main", "prioritise")
 class SincroniaTreatment(Treatment):
     """Arms whose jobs have priorities by the order of their bursts."""
 
-    @staticmethod
-    def applies(arm: Arm) -> bool:
-        return arm.treatment(Sincronia) is not None
+    settings = Sincronia
 
     def load(self, stack: contextlib.ExitStack) -> None:
         facts.require_bpf(Path("/sys/fs/bpf"))
 
     def begin(self, arm: Arm) -> SincroniaSession:
-        settings = arm.treatment(Sincronia)
-        assert settings is not None
-        return SincroniaSession(settings, self.context)
+        return SincroniaSession(arm.settings(Sincronia), self.context)
 
 
 class SincroniaSession(Session):
@@ -111,6 +108,18 @@ class SincroniaSession(Session):
                 for interface in interfaces():
                     add_egress(interface, self._programs.program_fd("mark"), "mark", 10)
 
+    def adapt(self, task: Task) -> Task:
+        compress = task.spec.compress
+        if compress is None:
+            return task
+        compress = dataclasses.replace(compress, maps=str(self._folder), number=self._number(task))
+        return dataclasses.replace(task, spec=dataclasses.replace(task.spec, compress=compress))
+
+    def _number(self, task: Task) -> int:
+        """The job's in the maps."""
+        experiment = self._context.experiment
+        return experiment.jobs.index(experiment.job(task.name)) + 1
+
     def connected(self, task: Task, fds: Sequence[int]) -> None:
         experiment = self._context.experiment
         job = experiment.job(task.name)
@@ -118,7 +127,7 @@ class SincroniaSession(Session):
         # A job that sends both ways has bursts in both directions of a link.
         ports = tuple(links.index(name) for name in job.links or ("",))
         self._maps.set_job(
-            experiment.jobs.index(job) + 1,
+            self._number(task),
             KnownJob(_burst_bytes(task.spec), _gap_ns(task.spec), ports),
             [socket_cookie(fd) for fd in fds],
         )

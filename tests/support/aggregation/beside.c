@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "beside.h"
+#include "parties.h"
 
 #define HEADERS 42 /* Ethernet, IPv4 and UDP */
 #define RENO_FRAME 1514
@@ -41,24 +42,13 @@ struct world {
 	const struct beside *beside;
 	struct beside_report *report;
 	struct link *up, *down;
-	struct agg_entry *entries;
-	struct agg_job job;
-	struct worker **workers;
+	struct parties parties;
 	uint64_t *looks_ns; /* when a worker looks at what came, UINT64_MAX: nothing came */
 	struct frame *came; /* at each worker, ROOM of them */
 	uint32_t *waiting;
 	struct reno reno;
 	uint64_t now_ns, random;
 };
-
-static double draw(struct world *w)
-{
-	uint64_t x = w->random += 0x9e3779b97f4a7c15ull;
-
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-	x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-	return ((x ^ x >> 31) >> 11) * 0x1p-53;
-}
 
 static uint64_t later(uint64_t a, uint64_t b)
 {
@@ -78,7 +68,7 @@ static bool send_over(struct world *w, struct link *link, uint32_t bytes, uint64
 	frame = &link->frames[(link->first + link->count++) % ROOM];
 	/* Hosts take their time, which keeps flows from falling into step with a full queue. */
 	link->last_ns = later(link->free_ns + w->beside->delay_ns +
-				      (uint64_t)(w->beside->jitter_ns * draw(w)),
+				      (uint64_t)(w->beside->jitter_ns * draw_share(&w->random)),
 			      link->last_ns);
 	*frame = (struct frame){link->last_ns, bytes, length, order, NULL};
 	if (packet) {
@@ -88,39 +78,24 @@ static bool send_over(struct world *w, struct link *link, uint32_t bytes, uint64
 	return true;
 }
 
-static void answer(struct world *w, uint32_t to, struct agg_packet *packet)
+static void carry_down(void *network, uint32_t rank, const struct agg_packet *packet,
+		       uint32_t length)
 {
-	uint32_t length = sizeof(packet->header) + packet->header.count * 4;
+	struct world *w = network;
 
-	packet->header.check = agg_check(packet, packet->header.count);
-	send_over(w, &w->down[to], length + HEADERS, 0, packet, length);
+	send_over(w, &w->down[rank], length + HEADERS, 0, packet, length);
 }
 
-static void at_aggregator(struct world *w, struct agg_packet *packet)
+static void carry_up(void *network, uint32_t rank, const struct agg_packet *packet, uint32_t length)
 {
-	const struct agg_header *header = &packet->header;
-	uint32_t from = header->worker, i;
+	struct world *w = network;
 
-	switch (agg_take(&w->job, &w->entries[header->slot * 2 + (header->round & 1)], packet)) {
-	case AGG_REPLY:
-		answer(w, from, packet);
-		break;
-	case AGG_BROADCAST:
-		for (i = 0; i < w->job.workers; i++)
-			answer(w, i, packet);
-		break;
-	default:
-		break;
-	}
+	send_over(w, &w->up[rank], length + HEADERS, 0, packet, length);
 }
 
 static void let_send(struct world *w, uint32_t rank)
 {
-	struct agg_packet packet;
-	uint32_t length;
-
-	while ((length = worker_send(w->workers[rank], w->now_ns, &packet)))
-		send_over(w, &w->up[rank], length + HEADERS, 0, &packet, length);
+	parties_let_send(&w->parties, rank, w->now_ns, carry_up, w);
 }
 
 static void reno_send(struct world *w)
@@ -202,7 +177,7 @@ static void arrive_above(struct world *w, uint32_t rank, struct frame *frame)
 	}
 	if (!rank && frame->packet->header.count && counts)
 		w->report->worker_bytes += frame->bytes;
-	at_aggregator(w, frame->packet);
+	parties_take(&w->parties, frame->packet, carry_down, w);
 	free(frame->packet);
 }
 
@@ -217,7 +192,7 @@ static void arrive_below(struct world *w, uint32_t rank, struct frame *frame)
 	}
 	w->came[rank * ROOM + w->waiting[rank]++] = *frame;
 	if (w->looks_ns[rank] == UINT64_MAX)
-		w->looks_ns[rank] = w->now_ns + (uint64_t)(wake * 2 * draw(w));
+		w->looks_ns[rank] = w->now_ns + (uint64_t)(wake * 2 * draw_share(&w->random));
 }
 
 static void look(struct world *w, uint32_t rank, const struct worker_request *requests)
@@ -227,10 +202,10 @@ static void look(struct world *w, uint32_t rank, const struct worker_request *re
 	for (i = 0; i < w->waiting[rank]; i++) {
 		struct frame *frame = &w->came[rank * ROOM + i];
 
-		worker_receive(w->workers[rank], w->now_ns, frame->packet, frame->length);
+		worker_receive(w->parties.workers[rank], w->now_ns, frame->packet, frame->length);
 		free(frame->packet);
-		if (worker_state(w->workers[rank]) == WORKER_DONE) {
-			worker_begin(w->workers[rank], &requests[rank], w->now_ns);
+		if (worker_state(w->parties.workers[rank]) == WORKER_DONE) {
+			worker_begin(w->parties.workers[rank], &requests[rank], w->now_ns);
 			w->report->collectives += !rank;
 		}
 	}
@@ -263,8 +238,8 @@ static enum what find_next(struct world *w, uint64_t *first, uint32_t *rank)
 	enum what what = NOTHING;
 	uint32_t i;
 
-	for (i = 0; i < w->job.workers; i++) {
-		uint64_t timer = worker_wakes_at(w->workers[i]);
+	for (i = 0; i < w->parties.job.workers; i++) {
+		uint64_t timer = worker_wakes_at(w->parties.workers[i]);
 
 		if (is_first(&w->up[i], first)) {
 			what = ABOVE;
@@ -315,40 +290,14 @@ static void make_world(struct world *w)
 	const struct beside *b = w->beside;
 	uint32_t i;
 
-	w->job = (struct agg_job){
-		.key = 0x5eed5eed5eed5eedull,
-		.generation = 1,
-		.slots = b->slots,
-		.values = b->values,
-		.workers = b->workers,
-		.everyone = (1ull << b->workers) - 1,
-	};
-	w->entries = calloc(2 * b->slots, sizeof(*w->entries));
-	for (i = 0; i < 2 * b->slots; i++) {
-		w->entries[i].round = (i & 1) - 2;
-		w->entries[i].final = 1;
-	}
+	parties_open(&w->parties, b->workers, b->slots, b->values, 10000);
 	w->up = calloc(b->workers, sizeof(*w->up));
 	w->down = calloc(b->workers, sizeof(*w->down));
-	w->workers = calloc(b->workers, sizeof(*w->workers));
 	w->looks_ns = calloc(b->workers, sizeof(*w->looks_ns));
 	w->waiting = calloc(b->workers, sizeof(*w->waiting));
 	w->came = calloc((size_t)b->workers * ROOM, sizeof(*w->came));
-	for (i = 0; i < b->workers; i++) {
-		struct worker_config config = {
-			.key = w->job.key,
-			.generation = 1,
-			.slots = b->slots,
-			.values = b->values,
-			.workers = b->workers,
-			.rank = i,
-			.sender = i,
-			.min_rto_us = 10000,
-		};
-
-		w->workers[i] = worker_open(&config);
+	for (i = 0; i < b->workers; i++)
 		w->looks_ns[i] = UINT64_MAX;
-	}
 	w->reno.cwnd = 10;
 	w->reno.ssthresh = 1e9;
 	w->reno.next = w->reno.scanned = 1;
@@ -374,29 +323,27 @@ void beside_run(const struct beside *beside, const struct worker_request *reques
 	w->random = beside->seed;
 	make_world(w);
 	for (i = 0; i < beside->workers; i++) {
-		worker_expect(w->workers[i], beside->before, beside->total);
-		worker_begin(w->workers[i], &requests[i], 0);
+		worker_expect(w->parties.workers[i], beside->before, beside->total);
+		worker_begin(w->parties.workers[i], &requests[i], 0);
 		let_send(w, i);
 	}
 	if (beside->reno)
 		reno_send(w);
 	while (w->now_ns < beside->seconds_ns)
 		step(w, requests);
-	worker_counters(w->workers[0], &counters);
+	worker_counters(w->parties.workers[0], &counters);
 	report->worker_cuts = counters.windows_cut;
 	for (i = 0; i < beside->workers; i++) {
 		end_link(&w->up[i]);
 		end_link(&w->down[i]);
 		for (j = 0; j < w->waiting[i]; j++)
 			free(w->came[i * ROOM + j].packet);
-		worker_close(w->workers[i]);
 	}
+	parties_close(&w->parties);
 	free(w->up);
 	free(w->down);
-	free(w->workers);
 	free(w->looks_ns);
 	free(w->waiting);
 	free(w->came);
-	free(w->entries);
 	free(w);
 }

@@ -2,37 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from support.aggregation.native import with_workers
 
 from mltcp_tools.collectives.library import How, Kind
-
-_DECLARATIONS = """
-struct beside {
-    uint64_t seed;
-    uint32_t workers, slots, values;
-    double rate;
-    uint64_t delay_ns, jitter_ns;
-    uint32_t queue;
-    uint64_t wake_ns, seconds_ns, from_ns;
-    uint64_t before, total;
-    bool reno;
-};
-struct beside_report {
-    uint64_t reno_bytes, worker_bytes, reno_cuts, worker_cuts, collectives;
-};
-void beside_run(const struct beside *beside, const struct worker_request *requests,
-                struct beside_report *report);
-"""
-
-
-@functools.cache
-def library() -> tuple[Any, Any]:
-    return with_workers("beside", _DECLARATIONS)
 
 
 @dataclass(frozen=True)
@@ -67,7 +42,7 @@ def share(
 
     expected: what the workers are told of their iteration (Worker.expect), bytes.
     """
-    lib, ffi = library()
+    lib, ffi = with_workers("beside")
     array = np.ones(count, dtype=np.float32)
     results = [np.empty_like(array) for _ in range(workers)]
     requests = [

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "faults.h"
+#include "parties.h"
 
 struct event {
 	uint64_t at_ns;
@@ -20,23 +21,17 @@ struct network {
 	uint64_t count, room, random, now_ns;
 	struct agg_packet old[64]; /* seen on the way, to be sent again by somebody else */
 	uint32_t old_length[64];
-	struct agg_entry *entries;
-	struct agg_job job;
-	struct worker **workers;
+	struct parties parties;
 };
 
 static uint64_t draw(struct network *n)
 {
-	uint64_t x = n->random += 0x9e3779b97f4a7c15ull;
-
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-	x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-	return x ^ x >> 31;
+	return draw_bits(&n->random);
 }
 
 static bool chance(struct network *n, double share)
 {
-	return (draw(n) >> 11) * 0x1p-53 < share;
+	return draw_share(&n->random) < share;
 }
 
 static bool earlier(const struct event *a, const struct event *b)
@@ -147,44 +142,38 @@ static void transmit(struct network *n, uint32_t to, const struct agg_packet *pa
 	}
 }
 
-static void answer(struct network *n, uint32_t to, struct agg_packet *packet)
+static void carry_down(void *network, uint32_t rank, const struct agg_packet *packet,
+		       uint32_t length)
 {
-	packet->header.check = agg_check(packet, packet->header.count);
-	transmit(n, to, packet, sizeof(packet->header) + packet->header.count * 4);
+	transmit(network, rank, packet, length);
+}
+
+static void carry_up(void *network, uint32_t rank, const struct agg_packet *packet, uint32_t length)
+{
+	struct network *n = network;
+
+	(void)rank;
+	transmit(n, n->faults->workers, packet, length);
 }
 
 static void at_aggregator(struct network *n, struct agg_packet *packet, uint32_t length)
 {
 	const struct agg_header *header = &packet->header;
-	uint32_t from = header->worker, i;
+	const struct agg_job *job = &n->parties.job;
 
-	if (length < sizeof(*header) || header->magic != AGG_MAGIC || header->key != n->job.key ||
-	    header->generation != n->job.generation || from >= n->job.workers ||
-	    !agg_well_formed(&n->job, header, length) ||
+	if (length < sizeof(*header) || header->magic != AGG_MAGIC || header->key != job->key ||
+	    header->generation != job->generation || header->worker >= job->workers ||
+	    !agg_well_formed(job, header, length) ||
 	    agg_check(packet, header->count) != header->check) {
 		n->report->refused++;
 		return;
 	}
-	switch (agg_take(&n->job, &n->entries[header->slot * 2 + (header->round & 1)], packet)) {
-	case AGG_REPLY:
-		answer(n, from, packet);
-		break;
-	case AGG_BROADCAST:
-		for (i = 0; i < n->job.workers; i++)
-			answer(n, i, packet);
-		break;
-	default:
-		break;
-	}
+	parties_take(&n->parties, packet, carry_down, n);
 }
 
 static void let_send(struct network *n, uint32_t rank)
 {
-	struct agg_packet packet;
-	uint32_t length;
-
-	while ((length = worker_send(n->workers[rank], n->now_ns, &packet)))
-		transmit(n, n->faults->workers, &packet, length);
+	parties_let_send(&n->parties, rank, n->now_ns, carry_up, n);
 }
 
 /* The next timer of a worker; its rank in *rank. */
@@ -194,7 +183,7 @@ static uint64_t next_timer(const struct network *n, uint32_t *rank)
 	uint32_t i;
 
 	for (i = 0; i < n->faults->workers; i++) {
-		at = worker_wakes_at(n->workers[i]);
+		at = worker_wakes_at(n->parties.workers[i]);
 		if (at < first) {
 			first = at;
 			*rank = i;
@@ -208,7 +197,7 @@ static bool all_done(const struct network *n)
 	uint32_t i;
 
 	for (i = 0; i < n->faults->workers; i++)
-		if (worker_state(n->workers[i]) == WORKER_RUNNING)
+		if (worker_state(n->parties.workers[i]) == WORKER_RUNNING)
 			return false;
 	return true;
 }
@@ -218,7 +207,7 @@ static void run_once(struct network *n, const struct worker_request *requests)
 	uint32_t i, rank = 0;
 
 	for (i = 0; i < n->faults->workers; i++) {
-		worker_begin(n->workers[i], &requests[i], n->now_ns);
+		worker_begin(n->parties.workers[i], &requests[i], n->now_ns);
 		let_send(n, i);
 	}
 	while (!all_done(n)) {
@@ -237,46 +226,11 @@ static void run_once(struct network *n, const struct worker_request *requests)
 		if (event->to == n->faults->workers) {
 			at_aggregator(n, &event->packet, event->length);
 		} else {
-			worker_receive(n->workers[event->to], n->now_ns, &event->packet,
+			worker_receive(n->parties.workers[event->to], n->now_ns, &event->packet,
 				       event->length);
 			let_send(n, event->to);
 		}
 		free(event);
-	}
-}
-
-static void make_job(struct network *n)
-{
-	const struct faults *faults = n->faults;
-	uint32_t i;
-
-	n->job = (struct agg_job){
-		.key = 0x5eed5eed5eed5eedull,
-		.generation = 1,
-		.slots = faults->slots,
-		.values = faults->values,
-		.workers = faults->workers,
-		.everyone = faults->workers == 64 ? ~0ull : (1ull << faults->workers) - 1,
-	};
-	n->entries = calloc(2 * faults->slots, sizeof(*n->entries));
-	for (i = 0; i < 2 * faults->slots; i++) {
-		n->entries[i].round = (i & 1) - 2;
-		n->entries[i].final = 1;
-	}
-	n->workers = calloc(faults->workers, sizeof(*n->workers));
-	for (i = 0; i < faults->workers; i++) {
-		struct worker_config config = {
-			.key = n->job.key,
-			.generation = 1,
-			.slots = faults->slots,
-			.values = faults->values,
-			.workers = faults->workers,
-			.rank = i,
-			.sender = i,
-			.min_rto_us = 1000,
-		};
-
-		n->workers[i] = worker_open(&config);
 	}
 }
 
@@ -290,18 +244,15 @@ void faults_run(const struct faults *faults, const struct worker_request *reques
 	uint32_t i, rank = 0;
 
 	memset(report, 0, sizeof(*report));
-	make_job(&n);
+	parties_open(&n.parties, faults->workers, faults->slots, faults->values, 1000);
 	for (i = 0; i < collectives; i++) {
 		run_once(&n, requests + i * faults->workers);
 		for (rank = 0; rank < faults->workers; rank++)
-			states[i * faults->workers + rank] = worker_state(n.workers[rank]);
+			states[i * faults->workers + rank] = worker_state(n.parties.workers[rank]);
 	}
 	report->time_ns = n.now_ns;
 	while (n.count)
 		free(take_first(&n));
-	for (i = 0; i < faults->workers; i++)
-		worker_close(n.workers[i]);
-	free(n.workers);
-	free(n.entries);
+	parties_close(&n.parties);
 	free(n.heap);
 }

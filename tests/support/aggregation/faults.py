@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,35 +12,20 @@ from support.aggregation.native import with_workers
 
 from mltcp_tools.collectives.library import How, Kind, State
 
-_DECLARATIONS = """
-struct faults {
-    uint64_t seed;
-    uint32_t workers, slots, values;
-    uint64_t limit_ns;
-    double lose, repeat, delay, corrupt, forge;
-};
-struct faults_report {
-    uint64_t packets, lost, repeated, corrupted, forged, refused, time_ns;
-};
-void faults_run(const struct faults *faults, const struct worker_request *requests,
-                uint32_t collectives, uint32_t *states, struct faults_report *report);
-"""
-
 Array = npt.NDArray[Any]
-
-
-@functools.cache
-def library() -> tuple[Any, Any]:
-    return with_workers("faults", _DECLARATIONS)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """results: of each collective, each rank's array. states: alike. report: of the network."""
+    """results: of each collective, each rank's array. states: alike. report: of the network.
+
+    summed: of each rank in each collective, a byte for each chunk.
+    """
 
     results: list[list[Array]]
     states: list[list[State]]
     report: dict[str, int]
+    summed: list[bytearray]
 
 
 def run(
@@ -51,16 +35,20 @@ def run(
     *,
     sparse: bool = False,
     slots: int = 32,
+    in_use: int = 0,
     values: int = 32,
     seed: int = 1,
     **shares: float,
 ) -> Outcome:
-    """All ranks' collectives, one after the other. shares: of packets that suffer each fault."""
-    lib, ffi = library()
+    """All ranks' collectives, one after the other. shares: of packets that suffer each fault.
+
+    in_use: of the slots; 0 for all.
+    """
+    lib, ffi = with_workers("faults")
     workers = len(collectives[0])
     results = [[np.zeros_like(array) for array in arrays] for arrays in collectives]
     kept: list[Any] = []
-    requests = []
+    requests, marks = [], []
     for arrays, into in zip(collectives, results, strict=True):
         for array, result in zip(arrays, into, strict=True):
             present = bytearray(-(-array.size // values))
@@ -72,7 +60,9 @@ def run(
                     values,
                     ffi.from_buffer("uint8_t[]", present),
                 )
-            kept.append(present)
+            summed = bytearray(len(present))
+            kept += [present, summed]
+            marks.append(summed)
             requests.append(
                 {
                     "from": ffi.cast("void *", array.ctypes.data),
@@ -80,6 +70,8 @@ def run(
                     "count": array.size,
                     "kind": int(kind),
                     "how": int(how),
+                    "slots": in_use,
+                    "summed": ffi.from_buffer("uint8_t[]", summed),
                     "present": ffi.from_buffer("uint8_t[]", present) if sparse else ffi.NULL,
                 }
             )
@@ -100,4 +92,5 @@ def run(
         results,
         [ended[i : i + workers] for i in range(0, len(ended), workers)],
         counted,
+        marks,
     )

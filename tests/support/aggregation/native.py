@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
 from mltcp_tools.collectives.library import FOLDER, PACKET, WORKER
-from mltcp_tools.native.extension import extension
+from mltcp_tools.native.extension import declarations, extension
 
 
-def with_workers(name: str, declarations: str) -> tuple[Any, Any]:
-    """NAME.c of this folder, compiled: (lib, ffi). declarations: what NAME.h has besides theirs."""
-    return extension(
-        name,
-        PACKET + WORKER + declarations,
-        f'#include "{name}.h"\n',
-        FOLDER,
-        Path(__file__).parent,
-    )
+@functools.cache
+def with_workers(name: str) -> tuple[Any, Any]:
+    """NAME.c of this folder, compiled: (lib, ffi) of what NAME.h and worker.h declare."""
+    here = Path(__file__).parent
+    declared = PACKET + WORKER + declarations(here / f"{name}.h")
+    return extension(name, declared, f'#include "{name}.h"\n', FOLDER, here)

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import yaml
 from support.run_folders import BYTES, LONE_COMM_S, experiment, make_run
+from support.shown import fits
 
 from mltcp_tools.analysis import (
     compare_runs,
@@ -198,8 +199,7 @@ def test_jobs_that_do_not_share_a_bottleneck(
 
 
 def test_text_fits_and_says_what_matters(result: dict[str, Any]) -> None:
-    text = render_text(result)
-    assert max(len(line) for line in text.splitlines()) <= 100
+    text = fits(render_text(result))
     lines = {line.split()[0]: line for line in reversed(text.splitlines()) if line.strip()}
     mean_ms = result["arms"]["mltcp"]["iteration_s"]["mean"] * 1e3
     assert f"{mean_ms:.1f}" in lines["mltcp"]
@@ -212,7 +212,7 @@ def test_text_fits_with_long_names_and_many_repetitions(tmp_path: Path) -> None:
     arms = {"cubic": "cubic", "an-arm-whose-name-is-much-too-long-for-a-table": "mltcp"}
     document = experiment(jobs=2, arms=arms, iterations=10, repetitions=12)
     result = summarise(load_run(make_run(tmp_path, document))).document()
-    assert max(len(line) for line in render_text(result).splitlines()) <= 100
+    fits(render_text(result))
 
 
 def test_html_is_complete_in_itself_and_escaped(tmp_path: Path) -> None:
@@ -256,8 +256,7 @@ def test_compare_says_what_changed(folder: Path, tmp_path: Path) -> None:
     keys = {each["key"]: each for each in document["differences"]["experiment"]}
     assert keys["link.queue"] == {"key": "link.queue", "first": "30kB", "second": "100kB"}
     assert document["differences"]["environment"] == []
-    text = render_comparison(document)
-    assert max(len(line) for line in text.splitlines()) <= 100
+    text = fits(render_comparison(document))
     assert "link.queue: 30kB → 100kB" in text
     assert "Only the first run has the arms mltcp." in text
     json.dumps(document, allow_nan=False)

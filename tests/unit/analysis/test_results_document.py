@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,28 @@ def test_the_table_goes_between_the_marks(matrix: Path) -> None:
 def test_what_is_no_matrix_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not the folder of a finished matrix"):
         load_matrix_run(tmp_path)
+
+
+def simulated(folder: Path, factor: float) -> Path:
+    """A copy of a matrix's folder as if simulated; one mean differs by a factor."""
+    other = folder.with_name("simulated")
+    shutil.copytree(folder, other)
+    for path in other.glob("*/environment.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "simulated": True}))
+    document = json.loads((other / "matrix.json").read_text())
+    document["mixes"]["second"]["arms"]["mltcp"]["mean_s"] *= factor
+    (other / "matrix.json").write_text(json.dumps(document))
+    return other
+
+
+@pytest.mark.parametrize(("factor", "agreeing"), [(1.04, 2), (0.94, 1)])
+def test_a_matrix_run_both_ways_says_how_far_the_simulator_is_off(
+    matrix: Path, factor: float, agreeing: int
+) -> None:
+    runs = [load_matrix_run(each) for each in (matrix, simulated(matrix, factor))]
+    text = render_results(runs)
+    assert f"Every arm agrees within 5% in {agreeing} of 2 mixes." in text
+    (row,) = [line for line in text.splitlines() if line.startswith("| `second`") and "%" in line]
+    assert f"({factor - 1:+.1%})" in row
+    assert "(+0.0%)" in row
+    assert "kernel and simulator" not in render_results(runs[:1])

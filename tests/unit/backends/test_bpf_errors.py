@@ -11,18 +11,18 @@ import pytest
 
 from mltcp_tools.backends import get_backend
 from mltcp_tools.backends.base import Backend, Job
-from mltcp_tools.backends.bpf import _explain, _key
 from mltcp_tools.backends.checks import check_tcp
+from mltcp_tools.backends.pins import explain, map_key
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
 from mltcp_tools.host import facts
-from mltcp_tools.native import libbpf
+from mltcp_tools.native.libbpf import BpfError
 
 
 def test_a_failure_of_libbpf_is_one_sentence_for_the_user() -> None:
-    error = libbpf.BpfError(errno.EIO, "reading the ring buffer", "libbpf: much\nmore\n")
+    error = BpfError(errno.EIO, "reading the ring buffer", "libbpf: much\nmore\n")
     assert isinstance(error, MltcpError)
     assert str(error) == "Reading the ring buffer failed: Input/output error."
-    assert "more" in str(_explain(error, "Reading the iterations"))
+    assert "more" in str(explain(error, "Reading the iterations"))
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_failure_of_libbpf_is_one_sentence_for_the_user() -> None:
 def test_known_failures_come_with_the_fix(
     code: int, log: str, kind: type[MltcpError], part: str
 ) -> None:
-    found = _explain(libbpf.BpfError(code, "loading", log), "Loading mltcp")
+    found = explain(BpfError(code, "loading", log), "Loading mltcp")
     assert type(found) is kind
     assert part in str(found)
 
@@ -68,7 +68,7 @@ def test_without_capabilities_every_call_names_them(
 @pytest.mark.parametrize("number", [-1, 2**32])
 def test_what_is_no_32_bit_number_is_refused(number: int) -> None:
     with pytest.raises(UsageError, match=str(number)):
-        _key(number)
+        map_key(number)
 
 
 def test_looking_at_a_descriptor_leaves_none_behind() -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
+from typing import Any
 
 import pytest
 from support.watched_backend import Told, WatchedBackend, event
 
 from mltcp_tools.attach.processes import Target
-from mltcp_tools.backends.base import IterationEvent, Job
-from mltcp_tools.cli import ps, watch
+from mltcp_tools.backends.base import Flow, IterationEvent, Job
+from mltcp_tools.cli import flows, ps, watch
 from mltcp_tools.cli.main import main
 from mltcp_tools.units import counted
 
@@ -68,3 +70,36 @@ def test_ps_with_nothing_to_show_says_so(
 def test_one_is_not_several() -> None:
     assert counted(1, "connection") == "1 connection"
     assert [counted(number, "job") for number in (0, 2)] == ["0 jobs", "2 jobs"]
+
+
+def flow(cookie: int, queue_us: int, fine_stamps: bool) -> Flow:
+    """A flow of job 1."""
+    kinds = {field.name: field.type for field in dataclasses.fields(Flow)}
+    values: dict[str, Any] = {name: "" if kind == "str" else 0 for name, kind in kinds.items()}
+    return Flow(
+        **values
+        | {"cookie": cookie, "job_id": 1, "queue_us": queue_us, "full_queue_us": 1200}
+        | {"active": True, "fine_stamps": fine_stamps}
+    )
+
+
+@pytest.mark.parametrize(("both", "measured"), [(True, "fine stamps"), (False, "round trip")])
+def test_the_queue_is_shown_and_how_it_is_measured(
+    both: bool,
+    measured: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    several = WatchedBackend([Job(1, "a")], [flow(1, 590, True), flow(2, 40, both)], [])
+    monkeypatch.setattr(watch, "get_backend", lambda name: several)
+    monkeypatch.setattr(flows, "get_backend", lambda name: several)
+    assert main(["watch", "--once", "--wait", "1ms"]) == 0
+    (line,) = [each for each in capsys.readouterr().out.splitlines() if "0.59/1.20" in each]
+    assert measured in line
+    assert main(["flows"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "fine stamps" in next(each for each in lines if "0.59/1.20" in each)
+    assert measured in next(each for each in lines if "0.04/1.20" in each)
+    assert main(["flows", "--json"]) == 0
+    documents = json.loads(capsys.readouterr().out)
+    assert [each["fine_stamps"] for each in documents] == [True, both]

@@ -84,7 +84,7 @@ NUMBERS = {
     *("--flows", "--bursts", "--active", "--levels", "--slots", "--quota", "--namespaces"),
     *("--inference", "--tenants", "--jobs", "--rounds", "--held-out", "--workers", "--cores"),
     *("--slope", "--intercept", "--angle", "--straggler-every", "--straggler-factor", "--faster"),
-    *("--settled-from", "--control-fd", "--ranks"),
+    *("--settled-from", "--control-fd", "--ranks", "--replay-from"),
 }
 """Options whose numbers have no unit: counts, seeds, factors, degrees."""
 

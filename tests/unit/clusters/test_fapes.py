@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mltcp_tools.clusters.fapes.compare import compare
+from mltcp_tools.clusters.fapes.goals import MORE, SHORTER, Goal, goals
 from mltcp_tools.clusters.fapes.inference import SLOTS, Kpa, Predictive, replayed, serve
 from mltcp_tools.clusters.fapes.performance import (
     FITTED,
@@ -123,3 +124,15 @@ def test_loans_help_training_and_keep_the_objective() -> None:
     kept = results["fapes"].served.slo_attainment
     assert kept >= results["static"].served.slo_attainment
     assert all(len(each.training.jobs) == 25 for each in results.values())
+    by_what = {goal.what: goal for goal in goals(list(results.values()))}
+    gain = by_what["goodput over static"]
+    assert gain.wanted == MORE
+    assert gain.reached == results["fapes"].goodput / results["static"].goodput
+    below = by_what["completion below Lyra"]
+    assert below.wanted == SHORTER
+    assert below.reached == pytest.approx(1 - completion["fapes"] / completion["lyra"])  # type: ignore[operator]
+
+
+def test_a_goal_holds_from_what_was_wanted_on() -> None:
+    assert Goal("goodput over static", 1.8, 1.8).holds
+    assert not Goal("goodput over static", 1.8, 1.79).holds

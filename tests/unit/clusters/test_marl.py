@@ -118,9 +118,18 @@ def test_untrained_agents_beat_every_rival_where_jobs_fill_narrow_links() -> Non
     assert curriculum.workload(1) != curriculum.workload(2)
 
 
-def test_gains_have_an_interval_over_seeds() -> None:
-    result = Result("drawn", {1: 80.0, 2: 70.0}, 75.0, {"a": 100.0, "b": 120.0}, {})
-    mean, low, high = result.gains()
+def test_gains_have_intervals_over_seeds_and_over_workloads() -> None:
+    result = Result(
+        "drawn",
+        {1: [70.0, 90.0], 2: [60.0, 80.0]},
+        [75.0, 75.0],
+        {"a": [90.0, 110.0], "b": [120.0, 120.0]},
+    )
     assert result.best == "a"
+    mean, half = result.gain_over_seeds()
     assert mean == pytest.approx(0.25)
-    assert low < 0.2 < 0.3 < high
+    # Gains of 0.2 and 0.3; Student's t with one degree of freedom.
+    assert half == pytest.approx(12.71 * 0.05, rel=1e-3)
+    mean, half = result.gain_over_workloads()
+    assert mean == pytest.approx(1 - (65 / 90 + 85 / 110) / 2)
+    assert half == pytest.approx(12.71 * (85 / 110 - 65 / 90) / 2, rel=1e-3)

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from support.mistakes import refusal
+from support.mistakes import mistakes, refusal
 
 from mltcp_tools.clusters.models import MODELS, Model, phases_of
 from mltcp_tools.clusters.outcome import Outcome
@@ -149,29 +149,26 @@ def test_a_workload_is_read() -> None:
     assert workload.jobs[2].arrival_s == 60
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("10gbit", "0gbit", "w.yaml:2: cluster: rate must be more than 0"),
-        ("leaf: 2", "leef: 2", "w.yaml:2: cluster.leef: no such field; did you mean leaf?"),
-        ("oversubscription: 2", "oversubscription: .nan", "more than 0, not nan"),
-        ("gpus: 8", "gpus: 64", "asks for 64 GPUs, and the cluster has 32"),
-        ("vgg16", "vgg61", "w.yaml:4: jobs[1].model: there is no model 'vgg61'"),
-        ("arrival: 1min", "arrival: soon", "w.yaml:5: jobs[2].arrival: 'soon' is not a time"),
-        ("count: 2", "arrival: 2min", "earlier than the job before it"),
-        ("iterations: 20, count", "iterations: 0, count", "whole number of 1 or more"),
-        ("servers: 8", "kind: ring, servers: 8", "the kind is one of leaf-spine"),
-        ("{servers: 8", "&a {queue: *a, servers: 8", "w.yaml:2: cluster.queue: must be a value"),
-        ("jobs:", "models: {a: {like: a}}\njobs:", "w.yaml:3: models.a.compute: model a needs it"),
-        (
-            "jobs:",
-            "models: {a: {like: b}, b: {like: a}}\njobs:",
-            "w.yaml:3: models.a.like: there is no model 'b' above",
-        ),
-    ],
+@mistakes(
+    ("10gbit", "0gbit", "w.yaml:2: cluster: rate must be more than 0"),
+    ("leaf: 2", "leef: 2", "w.yaml:2: cluster.leef: no such field; did you mean leaf?"),
+    ("oversubscription: 2", "oversubscription: .nan", "more than 0, not nan"),
+    ("gpus: 8", "gpus: 64", "asks for 64 GPUs, and the cluster has 32"),
+    ("vgg16", "vgg61", "w.yaml:4: jobs[1].model: there is no model 'vgg61'"),
+    ("arrival: 1min", "arrival: soon", "w.yaml:5: jobs[2].arrival: 'soon' is not a time"),
+    ("count: 2", "arrival: 2min", "earlier than the job before it"),
+    ("iterations: 20, count", "iterations: 0, count", "whole number of 1 or more"),
+    ("servers: 8", "kind: ring, servers: 8", "the kind is one of leaf-spine"),
+    ("{servers: 8", "&a {queue: *a, servers: 8", "w.yaml:2: cluster.queue: must be a value"),
+    ("jobs:", "models: {a: {like: a}}\njobs:", "w.yaml:3: models.a.compute: model a needs it"),
+    (
+        "jobs:",
+        "models: {a: {like: b}, b: {like: a}}\njobs:",
+        "w.yaml:3: models.a.like: there is no model 'b' above",
+    ),
 )
-def test_a_wrong_workload_is_refused_in_one_sentence(old: str, new: str, said: str) -> None:
-    assert said in refusal(parse_workload, WORKLOAD, old, new, "w.yaml")
+def test_a_wrong_workload_is_refused_in_one_sentence(old: str, new: str, complaint: str) -> None:
+    assert complaint in refusal(parse_workload, WORKLOAD, old, new, "w.yaml")
 
 
 def gavel(steps: object = 1, arrival: object = 1, workers: object = 1) -> str:

@@ -12,7 +12,15 @@ from support.killed import killed_once
 
 from mltcp_tools.clusters import sweep as sweeping
 from mltcp_tools.clusters.models import Model, phases_of
-from mltcp_tools.clusters.question import Answer, Cell, Size, answers, cells, tasks
+from mltcp_tools.clusters.question import (
+    Answer,
+    Cell,
+    Size,
+    answers,
+    cells,
+    differences,
+    tasks,
+)
 from mltcp_tools.clusters.question_plots import draw, render
 from mltcp_tools.clusters.sweep import Task, perform, sweep
 from mltcp_tools.clusters.topology import Topology
@@ -91,13 +99,34 @@ def test_answers_are_shares_of_the_excess() -> None:
     assert math.isnan(Answer("w", 0.1, 0.5, 0, 0, 0.0, 0, 0).share)
 
 
+def test_differences_are_between_runs_of_the_same_draw() -> None:
+    """Draws that differ by far more than treatments do don't hide what treatments do."""
+    columns = (("packed", "reno"), ("packed", "mltcp"), ("cassini", "reno"))
+    runs = [
+        {"workload": "w", "policy": policy, "treatment": how, "seed": seed, "slowdown": [slow]}
+        for seed, base in ((1, 1.2), (2, 3.2), (3, 2.2))
+        for (policy, how), slow in zip(
+            (*columns, ("cassini", "mltcp"), ("cassini", "turns")),
+            (base, base - 0.1, base, base - 0.01 * seed, base + 0.2),
+            strict=True,
+        )
+    ]
+    found = {each.what: each for each in differences(runs)}
+    assert found["packed, mltcp"].mean == pytest.approx(-0.1)
+    assert found["packed, mltcp"].half == pytest.approx(0.0, abs=1e-9)
+    # The mean of 0.01, 0.02 and 0.03, and 4.303 times 0.01 over the root of 3.
+    assert found["cassini, mltcp"].half == pytest.approx(4.303 * 0.01 / 3**0.5, rel=1e-3)
+    assert found["cassini, turns"].mean == pytest.approx(0.2)
+
+
 def test_the_small_matrix_has_its_table_and_plots() -> None:
     todo = tasks(TINY, ("packed", "network", "cassini"))
     results = [perform(task) for task in todo]
     found = cells(results)
     given = answers(found)
-    text = render(found, given)
+    text = render(found, given, differences(results))
     assert text.count("| packed |") == 4
+    assert text.count("| packed, mltcp |") == 1
     images = draw(found, given, results)
     assert set(images) == {"slowdown", "gains", "jobs"}
     assert all(image.startswith(b"\x89PNG") for image in images.values())

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.aggregation.faults import Array, Outcome, run
 
-from mltcp_tools.collectives.library import How, Kind, State
+from mltcp_tools.collectives.library import How, Kind, State, Worker
 
 ALL_FAULTS = {"lose": 0.02, "repeat": 0.02, "delay": 0.05, "corrupt": 0.02, "forge": 0.03}
 
@@ -95,10 +95,11 @@ def test_sums_of_integers(
     seed=st.integers(0, 2**32),
     exponent=st.integers(-140, 120),
     sparse=st.booleans(),
+    in_use=st.integers(0, 40),
     lose=st.floats(0, 0.1),
 )
 def test_sums_of_floats_within_the_stated_bound(
-    workers: int, count: int, seed: int, exponent: int, sparse: bool, lose: float
+    workers: int, count: int, seed: int, exponent: int, sparse: bool, in_use: int, lose: float
 ) -> None:
     arrays = floats(count, workers, seed, 2.0**exponent)
     rng = np.random.default_rng(seed)
@@ -106,8 +107,12 @@ def test_sums_of_floats_within_the_stated_bound(
         for begin in range(0, count, 32):
             if rng.random() < 0.6:
                 array[begin : begin + 32] = 0
-    outcome = run([arrays], Kind.FLOAT32, sparse=sparse, seed=seed, lose=lose)
+    outcome = run([arrays], Kind.FLOAT32, sparse=sparse, in_use=in_use, seed=seed, lose=lose)
     assert_float_sums(arrays, outcome)
+    for summed in outcome.summed:  # marked is what isn't zero everywhere, or all of it
+        for chunk, mark in enumerate(summed):
+            rows = [array[32 * chunk : 32 * chunk + 32] for array in arrays]
+            assert mark == (not sparse or any(row.any() for row in rows))
 
 
 def test_only_chunks_that_are_not_zero_are_sent() -> None:
@@ -119,6 +124,31 @@ def test_only_chunks_that_are_not_zero_are_sent() -> None:
     assert_float_sums(arrays, sparse)
     assert sparse.results[0][0].tobytes() == dense.results[0][0].tobytes()
     assert sparse.report["packets"] < 0.1 * dense.report["packets"]
+
+
+def test_agreeing_costs_a_packet_for_each_slot_in_use() -> None:
+    """With one chunk in a hundred, the slots of a dense sum cost more than the sum."""
+    arrays = [np.zeros(32 * 4000, dtype=np.float32) for _ in range(4)]
+    for array in arrays:
+        array.reshape(-1, 32)[::100] = 1
+    outcome = run([arrays], Kind.FLOAT32, sparse=True, slots=256, in_use=23)
+    assert_float_sums(arrays, outcome)
+    all_slots = run([arrays], Kind.FLOAT32, sparse=True, slots=256)
+    assert outcome.report["packets"] < 0.5 * all_slots.report["packets"]
+
+
+def test_zeros_of_either_sign_are_zeros() -> None:
+    array = np.zeros(320, dtype=np.float32)
+    array[40], array[70], array[71] = -0.0, -0.0, -1
+    worker = Worker(-1, -1, values=32, slots=1, workers=1)
+    chunks = worker.present(array.ctypes.data, array.size, Kind.FLOAT32)
+    assert list(chunks.present) == [0, 0, 1] + [0] * 7
+    assert chunks.negative == 1
+    chunks.summed[:] = chunks.present
+    source = np.full(320, 5, dtype=np.float32)
+    worker.copy_summed(chunks, source.ctypes.data, array.ctypes.data, array.size, Kind.FLOAT32)
+    assert (array[64:96] == 5).all()
+    assert not np.delete(array, np.s_[64:96]).view(np.uint32).any()
 
 
 def test_average_and_largest() -> None:

@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.aggregation.threads import Ranks
 
+from mltcp_tools.collectives.adaptive import coordination
+from mltcp_tools.collectives.adaptive.coordination import MOST_BEHIND
 from mltcp_tools.collectives.adaptive.coordinator import Costs, decide, spent_s
 from mltcp_tools.collectives.adaptive.mesh import Mesh
 from mltcp_tools.collectives.adaptive.session import AdaptiveSession
-from mltcp_tools.collectives.adaptive.stragglers import MOST_BEHIND, StragglerSession
+from mltcp_tools.collectives.adaptive.stragglers import LeftBehind, StragglerSession
 from mltcp_tools.collectives.session import SessionError
 
 arrivals = st.lists(st.floats(0, 10), min_size=2, max_size=8)
@@ -135,11 +137,11 @@ def test_who_is_done_first_relays_for_those_that_are_not() -> None:
 
 def test_a_rank_that_is_gone_ends_it_for_all() -> None:
     def work(rank: int, session: StragglerSession) -> Any:
-        session.reduce(np.ones(1000, dtype=np.float32))
         if rank == 1:
+            session.reduce(np.ones(1000, dtype=np.float32))
             return True
         for _ in range(500):
-            try:
+            try:  # the first one, too, may find it gone before its end
                 session.reduce(np.ones(1000, dtype=np.float32))
             except SessionError:
                 return True
@@ -147,3 +149,77 @@ def test_a_rank_that_is_gone_ends_it_for_all() -> None:
         return False
 
     assert run(work) == [True] * 3
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_who_is_gone_amid_a_collective_is_out_and_the_others_agree(seed: int) -> None:
+    pause_s = np.random.default_rng(seed).uniform(0, 0.2)
+
+    def work(rank: int, session: StragglerSession) -> Any:
+        if rank == 3:
+            threading.Timer(pause_s, session.close).start()
+        sums: list[tuple[float, int]] = []
+        last = 0  # steps without it
+        while last < 10:
+            array = np.full(200_000, 10.0**rank, dtype=np.float32)
+            try:
+                ranks = session.reduce(array)
+            except SessionError:
+                if rank == 3:
+                    return None
+                raise
+            assert (array == array[0]).all()
+            sums.append((float(array[0]), ranks))
+            last += ranks == 3
+        session.leave(30)
+        return sums, sum(float(each[0]) for each in session.put_off().values())
+
+    results = run(work, 4, silent_s=5.0)
+    assert results[3] is None
+    assert results[0][0] == results[1][0] == results[2][0]
+    sums = [each for each, _ in results[0][0]]
+    assert sums[-1] < 1000
+    # What the others had is in a sum or put off; what rank 3 had is there whole or not at all.
+    rest = sum(each[1] for each in results[:3])
+    assert (sum(sums) + rest - 111 * len(sums)) % 1000 == 0
+
+
+def be_silent(session: StragglerSession, until: threading.Event) -> None:
+    """As a stopped process: it answers nothing."""
+    with session._saying:
+        assert until.wait(60)
+
+
+@pytest.mark.parametrize("kept_bytes", [None, 0])
+def test_who_does_not_answer_is_out_and_comes_back_while_its_sums_are_kept(
+    kept_bytes: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kept_bytes is not None:
+        monkeypatch.setattr(coordination, "KEPT_BYTES", kept_bytes)
+    others_go_on, steps = threading.Event(), 60
+
+    def work(rank: int, session: StragglerSession) -> Any:
+        sums, since = [], 0
+        for step in range(steps):
+            if rank == 2 and step == 3:
+                be_silent(session, others_go_on)
+            array = np.full(1000, 10.0**rank, dtype=np.float32)
+            ranks = session.reduce(array)
+            since += ranks == 2
+            if since == 5:
+                others_go_on.set()
+            while since >= 5 and rank == 0 and kept_bytes is None and 2 not in session.members:
+                time.sleep(0.01)  # so that it returns before the last step
+            sums.append((float(array[0]), ranks))
+        session.leave(30)
+        return sums
+
+    results = run(work, silent_s=0.5)
+    assert results[0] == results[1]
+    if kept_bytes is None:
+        assert results[2] == results[0]
+        assert {ranks for _, ranks in results[0]} == {2, 3}
+    else:
+        assert isinstance(results[2], LeftBehind)
+        assert "out for too long" in str(results[2])
+        assert results[0][-1] == (11.0, 2)

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.mistakes import refusal
+from support.mistakes import mistakes, refusal
 
 from mltcp_tools.emulator.job import compute_times
 from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.arms import ALONE
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.jobs import ExperimentJob, Straggler
+from mltcp_tools.experiments.jobs import Compress, ExperimentJob, Straggler
 from mltcp_tools.experiments.links import Link
 from mltcp_tools.experiments.neighbours import Neighbour
 from mltcp_tools.experiments.reading import (
@@ -27,7 +27,6 @@ from mltcp_tools.experiments.tasks import (
     neighbour_tasks,
     parameters_of,
     schedule,
-    tasks_of,
     total_iterations,
 )
 
@@ -38,7 +37,7 @@ link: {rate: 200mbit, queue: 30kB, delay: 2ms, aqm: red, ecn: true}
 sysctls: {net.ipv4.tcp_slow_start_after_idle: 1}
 jobs:
   - {name: job, count: 2, bytes: 2.5MB, compute: 340ms, jitter: 5%, flows: 2, bursts: 5,
-     start: random, direction: both, straggler: {every: 20, factor: 2}}
+     start: random, direction: both, straggler: {every: 20, factor: 2}, compress: {cost: 2ms}}
   - {name: other, bytes: 64KiB, compute: 100ms, start: 10ms, iterations: 300, rate: 10mbit}
 neighbours:
   - {name: bulk, cc: bbr, count: 2}
@@ -53,7 +52,6 @@ repetitions: 2
 seed: 7
 alone: {iterations: 10}
 """
-
 SMALL = """\
 name: small
 jobs:
@@ -73,7 +71,17 @@ def test_every_field_is_read() -> None:
     assert experiment.link == Link(200_000_000, 30_000, 0.002, "red", True)
     assert experiment.sysctls == {"net.ipv4.tcp_slow_start_after_idle": "1"}
     assert first == ExperimentJob(
-        "job-1", 2_500_000, 0.34, 0.05, 2, 5, None, "both", Straggler(20, 2.0), None
+        "job-1",
+        2_500_000,
+        0.34,
+        0.05,
+        2,
+        5,
+        None,
+        "both",
+        Straggler(20, 2.0),
+        None,
+        compress=Compress(0.25, 0.002),
     )
     assert second == dataclasses.replace(first, name="job-2")
     assert (other.bytes, other.start, other.iterations) == (65536, 0.01, 300)
@@ -168,95 +176,94 @@ def test_shipped_experiments_are_those_of_the_results(
     assert (experiment.iterations, experiment.repetitions) == (100, 3)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "complaint"),
-    [
-        ("name: full", "", "f.yaml:2: name: missing"),
-        ("name: full", "name: full\nname: again", "f.yaml:2: name: given twice"),
-        ("name: full", "name: a b", "f.yaml:1: name: 'a b' is not a name"),
-        ("200mbit", "200", "f.yaml:3: link.rate: 200 is not a rate, as it has no unit; write"),
-        ("200mbit", "200kbit", "f.yaml:3: link.rate: '200kbit' is outside 1e+06 to 1e+12 bit/s."),
-        ("30kB", "3kB", "f.yaml:3: link.queue: '3kB' is outside 3028 to"),
-        (
-            "aqm: red, ",
-            "",
-            "f.yaml:3: link.ecn: a queue marks only under an `aqm`: red or fq_codel or threshold.",
-        ),
-        (
-            "aqm: red",
-            "aqm: rde",
-            "f.yaml:3: link.aqm: 'rde' is not one of none, red, fq_codel, threshold",
-        ),
-        (
-            "aqm: red, ecn: true",
-            "aqm: threshold",
-            "f.yaml:3: link.aqm: a threshold only marks; say `ecn: true`, too.",
-        ),
-        ("ecn: true", "ecn: maybe", "f.yaml:3: link.ecn: 'maybe' is neither true nor false."),
-        ("ecn: true", "enc: true", "f.yaml:3: link.enc: no such field; did you mean ecn? Allowed"),
-        ("link: {", "link: [{", "f.yaml:"),
-        (
-            "{rate: 200mbit, queue: 30kB, delay: 2ms, aqm: red, ecn: true}",
-            "[1]",
-            "f.yaml:3: link: must be a",
-        ),
-        ("net.ipv4.tcp_slow_start_after_idle", "vm.swappiness", "f.yaml:4: sysctls.vm.swappiness"),
-        (
-            "net.ipv4.tcp_slow_start_after_idle: 1",
-            "net.ipv4.tcp_congestion_control: reno",
-            "f.yaml:4: sysctls.net.ipv4.tcp_congestion_control: a namespace's default is never",
-        ),
-        ("bytes: 2.5MB", "bytes: lots", "f.yaml:6: jobs[1].bytes: 'lots' is not a size"),
-        ("bytes: 2.5MB, ", "", "f.yaml:6: jobs[1].bytes: missing"),
-        ("bytes: 2.5MB", "bytes: 100B", "f.yaml:6: jobs[1]: Not a possible job: bytes per iter"),
-        ("bytes: 2.5MB", "bytes: {a: 1}", "f.yaml:6: jobs[1].bytes: must be a value, not a map"),
-        ("jitter: 5%", "jitter: 200%", "f.yaml:6: jobs[1].jitter: '200%' is outside 0 to 1"),
-        ("count: 2", "count: 0", "f.yaml:6: jobs[1].count: 0 is not a whole number from 1 up."),
-        ("count: 2", "count: 500", "f.yaml:6: jobs[1]: makes more than 200 jobs"),
-        ("flows: 2", "flows: 2.5", "f.yaml:6: jobs[1].flows: 2.5 is not a whole number from 1 to"),
-        ("start: random", "start: later", "f.yaml:7: jobs[1].start: 'later' is neither a time"),
-        (
-            "direction: both",
-            "direction: up",
-            "f.yaml:7: jobs[1].direction: 'up' is not one of send",
-        ),
-        ("factor: 2", "factor: big", "f.yaml:7: jobs[1].straggler.factor: 'big' is not a number."),
-        ("every: 20, ", "", "f.yaml:7: jobs[1].straggler.every: missing"),
-        ("name: other", "name: job-2", "f.yaml:8: jobs[2].name: another one is called 'job-2'"),
-        ("cc: bbr, ", "", "f.yaml:10: neighbours[1].cc: missing"),
-        ("name: rpc", "name: job-1", "f.yaml:11: neighbours[2].name: another one is called 'job-1"),
-        ("size: 20kB, ", "", "f.yaml:11: neighbours[2].think: belongs to requests; give their"),
-        ("size: 20kB", "size: 1B", "f.yaml:11: neighbours[2].size: '1B' is outside 64 to"),
-        ("base: cubic", "base: reno", "f.yaml:14: arms.steep: the base 'reno' of steep is not one"),
-        ("flows: 2", "flows: 2, split: 3", "f.yaml:6: jobs[1].split: 3 is not a list of whole"),
-        ("flows: 2", "flows: 2, split: [1]", "f.yaml:6: jobs[1]: Not a possible job: the split"),
-        ("flows: 2", "flows: 2, active: 3", "f.yaml:6: jobs[1]: Not a possible job: active flow"),
-        ("10mbit}", "10mbit, chunk: 1kB}", "f.yaml:8: jobs[2]: Not a possible job: a chunk must"),
-        ("flows: 2", "flows: 2, rate: 1mbit", "f.yaml:6: jobs[1]: Not a possible job: the rate"),
-        ("{cc: cubic}", "{}", "f.yaml:13: arms.cubic.cc: missing"),
-        ("{cc: cubic}", "{cc: mltcp_}", "f.yaml:13: arms.cubic.cc: 'mltcp_' is not one of mltcp,"),
-        ("{cc: cubic}", "{cc: Cubic!}", "f.yaml:13: arms.cubic.cc: 'Cubic!' is not the name of"),
-        ("{cc: cubic}", "{cc: cubic, slope: 1}", "f.yaml:13: arms.cubic.slope: cubic takes no par"),
-        ("cubic: {cc", "alone: {cc", "f.yaml:13: arms.alone: 'alone' is kept for the jobs' lone"),
-        ("slope: 2", "slop: 2", "f.yaml:14: arms.steep.slop: no such field; did you mean slope?"),
-        ("slope: 2", "slope: 9", "f.yaml:14: arms.steep.slope: slope is 9.0; it must be 0 to 8"),
-        ("slope: 2", "slope: x", "f.yaml:14: arms.steep.slope: 'x' is not a number."),
-        ("quadratic", "cubic", "f.yaml:14: arms.steep.shape: shape is 'cubic'; it must be one of"),
-        ("[increase, yield]", "[grow]", "f.yaml:14: arms.steep.mechanisms: mechanism 'grow' is"),
-        ("[increase, yield]", "[1]", "f.yaml:14: arms.steep.mechanisms: [1] is not a word or a"),
-        ("baseline: steep", "baseline: reno", "f.yaml:16: baseline: 'reno' is not one of cubic, s"),
-        ("iterations: 60", "iterations: -1", "f.yaml:17: iterations: -1 is not a whole number"),
-        ("seed: 7", "sead: 7", "f.yaml:19: sead: no such field; did you mean seed?"),
-        ("name: full", "name: [", "f.yaml:"),
-        ("name: full", "name: \0", "f.yaml: not valid YAML"),
-        ("name: full", "name: " + 2000 * "[", "f.yaml: not readable: lists"),
-        ("seed: 7", "seed: 2001-13-01", "f.yaml:19: seed: '2001-13-01' can't be read as a value."),
-        ("seed: 7", "seed: 1" + 200 * ":59" + ".5", "f.yaml:19: seed: "),
-        ("seed: 7", "seed: " + 5000 * "1", "f.yaml:19: seed: "),
-        ("seed: 7", "seed: !!bool x", "f.yaml:19: seed: 'x' can't be read as a value."),
-        ("seed: 7", "seed: &a [*a]", "f.yaml:19: seed: a list can't be read as a value."),
-        ("seed: 7", "seed: !other 7", "f.yaml:19: seed: '7' can't be read as a value."),
-    ],
+@mistakes(
+    ("name: full", "", "f.yaml:2: name: missing"),
+    ("name: full", "name: full\nname: again", "f.yaml:2: name: given twice"),
+    ("name: full", "name: a b", "f.yaml:1: name: 'a b' is not a name"),
+    ("200mbit", "200", "f.yaml:3: link.rate: 200 is not a rate, as it has no unit; write"),
+    ("200mbit", "200kbit", "f.yaml:3: link.rate: '200kbit' is outside 1e+06 to 1e+12 bit/s."),
+    ("30kB", "3kB", "f.yaml:3: link.queue: '3kB' is outside 3028 to"),
+    (
+        "aqm: red, ",
+        "",
+        "f.yaml:3: link.ecn: a queue marks only under an `aqm`: red or fq_codel or threshold.",
+    ),
+    (
+        "aqm: red",
+        "aqm: rde",
+        "f.yaml:3: link.aqm: 'rde' is not one of none, red, fq_codel, threshold",
+    ),
+    (
+        "aqm: red, ecn: true",
+        "aqm: threshold",
+        "f.yaml:3: link.aqm: a threshold only marks; say `ecn: true`, too.",
+    ),
+    ("ecn: true", "ecn: maybe", "f.yaml:3: link.ecn: 'maybe' is neither true nor false."),
+    ("ecn: true", "enc: true", "f.yaml:3: link.enc: no such field; did you mean ecn? Allowed"),
+    ("link: {", "link: [{", "f.yaml:"),
+    (
+        "{rate: 200mbit, queue: 30kB, delay: 2ms, aqm: red, ecn: true}",
+        "[1]",
+        "f.yaml:3: link: must be a",
+    ),
+    ("net.ipv4.tcp_slow_start_after_idle", "vm.swappiness", "f.yaml:4: sysctls.vm.swappiness"),
+    (
+        "net.ipv4.tcp_slow_start_after_idle: 1",
+        "net.ipv4.tcp_congestion_control: reno",
+        "f.yaml:4: sysctls.net.ipv4.tcp_congestion_control: a namespace's default is never",
+    ),
+    ("bytes: 2.5MB", "bytes: lots", "f.yaml:6: jobs[1].bytes: 'lots' is not a size"),
+    ("bytes: 2.5MB, ", "", "f.yaml:6: jobs[1].bytes: missing"),
+    ("bytes: 2.5MB", "bytes: 100B", "f.yaml:6: jobs[1]: Not a possible job: bytes per iter"),
+    ("bytes: 2.5MB", "bytes: {a: 1}", "f.yaml:6: jobs[1].bytes: must be a value, not a map"),
+    ("jitter: 5%", "jitter: 200%", "f.yaml:6: jobs[1].jitter: '200%' is outside 0 to 1"),
+    ("count: 2", "count: 0", "f.yaml:6: jobs[1].count: 0 is not a whole number from 1 up."),
+    ("count: 2", "count: 500", "f.yaml:6: jobs[1]: makes more than 200 jobs"),
+    ("flows: 2", "flows: 2.5", "f.yaml:6: jobs[1].flows: 2.5 is not a whole number from 1 to"),
+    ("start: random", "start: later", "f.yaml:7: jobs[1].start: 'later' is neither a time"),
+    (
+        "direction: both",
+        "direction: up",
+        "f.yaml:7: jobs[1].direction: 'up' is not one of send",
+    ),
+    ("factor: 2", "factor: big", "f.yaml:7: jobs[1].straggler.factor: 'big' is not a number."),
+    ("{cost: 2ms", "{to: 100%", "f.yaml:7: jobs[1].compress.to: '100%' is outside 0.001 to"),
+    ("cost: 2ms", "cost: 2", "f.yaml:7: jobs[1].compress.cost: 2 is not a time"),
+    ("every: 20, ", "", "f.yaml:7: jobs[1].straggler.every: missing"),
+    ("name: other", "name: job-2", "f.yaml:8: jobs[2].name: another one is called 'job-2'"),
+    ("cc: bbr, ", "", "f.yaml:10: neighbours[1].cc: missing"),
+    ("name: rpc", "name: job-1", "f.yaml:11: neighbours[2].name: another one is called 'job-1"),
+    ("size: 20kB, ", "", "f.yaml:11: neighbours[2].think: belongs to requests; give their"),
+    ("size: 20kB", "size: 1B", "f.yaml:11: neighbours[2].size: '1B' is outside 64 to"),
+    ("base: cubic", "base: reno", "f.yaml:14: arms.steep: the base 'reno' of steep is not one"),
+    ("flows: 2", "flows: 2, split: 3", "f.yaml:6: jobs[1].split: 3 is not a list of whole"),
+    ("flows: 2", "flows: 2, split: [1]", "f.yaml:6: jobs[1]: Not a possible job: the split"),
+    ("flows: 2", "flows: 2, active: 3", "f.yaml:6: jobs[1]: Not a possible job: active flow"),
+    ("10mbit}", "10mbit, chunk: 1kB}", "f.yaml:8: jobs[2]: Not a possible job: a chunk must"),
+    ("flows: 2", "flows: 2, rate: 1mbit", "f.yaml:6: jobs[1]: Not a possible job: the rate"),
+    ("{cc: cubic}", "{}", "f.yaml:13: arms.cubic.cc: missing"),
+    ("{cc: cubic}", "{cc: mltcp_}", "f.yaml:13: arms.cubic.cc: 'mltcp_' is not one of mltcp,"),
+    ("{cc: cubic}", "{cc: Cubic!}", "f.yaml:13: arms.cubic.cc: 'Cubic!' is not the name of"),
+    ("{cc: cubic}", "{cc: cubic, slope: 1}", "f.yaml:13: arms.cubic.slope: cubic takes no par"),
+    ("cubic: {cc", "alone: {cc", "f.yaml:13: arms.alone: 'alone' is kept for the jobs' lone"),
+    ("slope: 2", "slop: 2", "f.yaml:14: arms.steep.slop: no such field; did you mean slope?"),
+    ("slope: 2", "slope: 9", "f.yaml:14: arms.steep.slope: slope is 9.0; it must be 0 to 8"),
+    ("slope: 2", "slope: x", "f.yaml:14: arms.steep.slope: 'x' is not a number."),
+    ("quadratic", "cubic", "f.yaml:14: arms.steep.shape: shape is 'cubic'; it must be one of"),
+    ("[increase, yield]", "[grow]", "f.yaml:14: arms.steep.mechanisms: mechanism 'grow' is"),
+    ("[increase, yield]", "[1]", "f.yaml:14: arms.steep.mechanisms: [1] is not a word or a"),
+    ("baseline: steep", "baseline: reno", "f.yaml:16: baseline: 'reno' is not one of cubic, s"),
+    ("iterations: 60", "iterations: -1", "f.yaml:17: iterations: -1 is not a whole number"),
+    ("seed: 7", "sead: 7", "f.yaml:19: sead: no such field; did you mean seed?"),
+    ("name: full", "name: [", "f.yaml:"),
+    ("name: full", "name: \0", "f.yaml: not valid YAML"),
+    ("name: full", "name: " + 2000 * "[", "f.yaml: not readable: lists"),
+    ("seed: 7", "seed: 2001-13-01", "f.yaml:19: seed: '2001-13-01' can't be read as a value."),
+    ("seed: 7", "seed: 1" + 200 * ":59" + ".5", "f.yaml:19: seed: "),
+    ("seed: 7", "seed: " + 5000 * "1", "f.yaml:19: seed: "),
+    ("seed: 7", "seed: !!bool x", "f.yaml:19: seed: 'x' can't be read as a value."),
+    ("seed: 7", "seed: &a [*a]", "f.yaml:19: seed: a list can't be read as a value."),
+    ("seed: 7", "seed: !other 7", "f.yaml:19: seed: '7' can't be read as a value."),
 )
 def test_a_mistake_is_named_with_file_line_and_field(old: str, new: str, complaint: str) -> None:
     assert refusal(parse_experiment, FULL, old, new).startswith(complaint)
@@ -311,76 +318,6 @@ def test_a_base_that_is_left_out_is_forgotten() -> None:
     experiment = full().override(arms=("steep",))
     assert experiment.arms[0].base is None
     assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
-
-
-UNEVEN = """\
-name: uneven
-jobs:
-  - {bytes: 1MB, compute: 100ms, flows: 3, split: [2, 1, 1], active: 2}
-  - {name: ring, bytes: 1MB, compute: 100ms, direction: both, chunk: 64kB}
-arms:
-  reno: {cc: reno}
-  mltcp: {cc: mltcp}
-"""
-
-
-def test_the_ways_of_a_burst_are_read_and_written() -> None:
-    experiment = parse_experiment(UNEVEN, "u.yaml")
-    uneven, ring = experiment.jobs
-    assert (uneven.split, uneven.active, ring.chunk) == ((2, 1, 1), 2, 64_000)
-    assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
-    spec = uneven.spec(iterations=1, seed=1)
-    assert spec.shares(1) == [666_666, 333_334, 0]
-    assert spec.shares(2) == [666_666, 0, 333_334]
-    assert spec.shares(3) == [0, 500_000, 500_000]
-    with pytest.raises(UsageError, match=r"u\.yaml:6: arms: mltcp can't be `told` a flow's bytes"):
-        parse_experiment(UNEVEN.replace("cc: mltcp", "cc: mltcp, told: true"), "u.yaml")
-
-
-LINKS = """\
-name: links
-links: {one: {rate: 100mbit}, two: {rate: 50mbit, queue: 60kB}}
-jobs:
-  - {name: a, bytes: 1MB, compute: 100ms, links: [one]}
-  - {name: b, bytes: 1MB, compute: 100ms, links: [two, one], start: random}
-arms:
-  reno: {cc: reno}
-"""
-
-
-def test_several_links() -> None:
-    experiment = parse_experiment(LINKS, "l.yaml")
-    assert experiment.links == {"one": Link(100_000_000), "two": Link(50_000_000, 60_000)}
-    assert experiment.link == experiment.links["two"]  # the slowest
-    assert [job.links for job in experiment.jobs] == [("one",), ("two", "one")]
-    assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
-    assert len(experiment.lone_jobs()) == 2
-    groups = tasks_of(experiment, experiment.arm(ALONE), 1)
-    assert [[task.sender for task in tasks] for tasks in groups] == [[0], [1]]  # each its own path
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "complaint"),
-    [
-        ("links: [one]", "links: [none]", "l.yaml:2: links: the `links` of a must be some of one,"),
-        (
-            "links: [two, one]",
-            "links: [two, two]",
-            "l.yaml:2: links: the `links` of b must be some",
-        ),
-        (", links: [one]}", "}", "l.yaml:2: links: the `links` of a are missing; name those it"),
-        (
-            "links: {one",
-            "link: {rate: 1gbit}\nlinks: {one",
-            "l.yaml:2: link: there are `links`, too",
-        ),
-        ("{one: ", "{the-first: ", "l.yaml:2: links.the-first: a link's name has lower-case"),
-        ("queue: 60kB", "delay: 1ms", "l.yaml:2: links.two: one of several links has neither"),
-        ("links: {one: {rate: 100mbit}, two: {rate: 50mbit, queue: 60kB}}\n", "", "l.yaml:1: the"),
-    ],
-)
-def test_mistakes_with_links(old: str, new: str, complaint: str) -> None:
-    assert refusal(parse_experiment, LINKS, old, new, "l.yaml").startswith(complaint)
 
 
 def test_the_command_line_overrides() -> None:

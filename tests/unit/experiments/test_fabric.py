@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from support.mistakes import refusal
+from support.mistakes import mistakes, refusal
 
 from mltcp_tools.emulator.patterns import Pattern
 from mltcp_tools.experiments.arms import ALONE
@@ -59,36 +58,33 @@ def test_connections_spread_over_the_spines_alike_in_every_arm() -> None:
     assert experiment.spines_of(3, job, (0, 1, 0)) == again.spines_of(3, job, (0, 1, 0))
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "complaint"),
-    [
-        ("racks: 2, ", "", "f.yaml:2: fabric.racks: missing"),
-        ("racks: 2", "racks: 0", "f.yaml:2: fabric.racks: 0 is not a whole number from 1 to 8"),
-        ("hosts: 2", "spine: 2, hosts: 2", "f.yaml:2: fabric.spine: "),
-        ("queue: 60kB", "delay: 1ms", "f.yaml:2: fabric.uplink: one of several links has neither"),
-        ("r2h1]", "r3h1]", "f.yaml:4: jobs: the `hosts` of job a have r3h1, and the fabric r1h1"),
-        ("r1h2, r2h1]", "r1h1]", "f.yaml:4: jobs: the `hosts` of job a must be different"),
-        ("pattern: ring, pieces: 2, ", "", "f.yaml:4: jobs: the `pattern` of job a is missing"),
-        ("pattern: ring, ", "", "f.yaml:4: jobs[1].pieces: belongs to a `pattern`"),
-        ("pattern: ring", "pattern: circle", "f.yaml:4: jobs[1].pattern: 'circle' is not one of"),
-        ("pattern: experts", "pattern: pair, pieces: 2", "f.yaml:5: jobs[2]: The pattern pair has"),
-        ("hosts: [r1h1, r2h2], ", "", "f.yaml:5: jobs[2]: The pattern experts takes 2 to 64"),
-        ("bytes: 1MB", "bytes: 300B", "f.yaml:4: jobs[1]: The bytes make messages of 50"),
-        ("start: random", "direction: both", "f.yaml:5: jobs[2]: Not a possible job: the pattern"),
-        ("arms:", "link: {rate: 1gbit}\narms:", "f.yaml:6: link: there is a `fabric`, too"),
-        ("{cc: reno}", "{cc: mltcp, told: true}", "f.yaml:7: arms: reno can't be `told`"),
-        (
-            "{cc: reno}",
-            "{cc: reno, treatment: {cassini: {}}}",
-            "f.yaml:7: arms: reno has cassini, which there isn't in a fabric",
-        ),
-        (
-            "arms:",
-            "neighbours: [{name: n, cc: reno}]\narms:",
-            "f.yaml:6: neighbours: there are none in a fabric",
-        ),
-        (TEXT[TEXT.index("fabric: {") : TEXT.index("jobs:")], "", "f.yaml:3: jobs: the `pattern`"),
-    ],
+@mistakes(
+    ("racks: 2, ", "", "f.yaml:2: fabric.racks: missing"),
+    ("racks: 2", "racks: 0", "f.yaml:2: fabric.racks: 0 is not a whole number from 1 to 8"),
+    ("hosts: 2", "spine: 2, hosts: 2", "f.yaml:2: fabric.spine: "),
+    ("queue: 60kB", "delay: 1ms", "f.yaml:2: fabric.uplink: one of several links has neither"),
+    ("r2h1]", "r3h1]", "f.yaml:4: jobs: the `hosts` of job a have r3h1, and the fabric r1h1"),
+    ("r1h2, r2h1]", "r1h1]", "f.yaml:4: jobs: the `hosts` of job a must be different"),
+    ("pattern: ring, pieces: 2, ", "", "f.yaml:4: jobs: the `pattern` of job a is missing"),
+    ("pattern: ring, ", "", "f.yaml:4: jobs[1].pieces: belongs to a `pattern`"),
+    ("pattern: ring", "pattern: circle", "f.yaml:4: jobs[1].pattern: 'circle' is not one of"),
+    ("pattern: experts", "pattern: pair, pieces: 2", "f.yaml:5: jobs[2]: The pattern pair has"),
+    ("hosts: [r1h1, r2h2], ", "", "f.yaml:5: jobs[2]: The pattern experts takes 2 to 64"),
+    ("bytes: 1MB", "bytes: 300B", "f.yaml:4: jobs[1]: The bytes make messages of 50"),
+    ("start: random", "direction: both", "f.yaml:5: jobs[2]: Not a possible job: the pattern"),
+    ("arms:", "link: {rate: 1gbit}\narms:", "f.yaml:6: link: there is a `fabric`, too"),
+    ("{cc: reno}", "{cc: mltcp, told: true}", "f.yaml:7: arms: reno can't be `told`"),
+    (
+        "{cc: reno}",
+        "{cc: reno, treatment: {cassini: {}}}",
+        "f.yaml:7: arms: reno has cassini, which there isn't in a fabric",
+    ),
+    (
+        "arms:",
+        "neighbours: [{name: n, cc: reno}]\narms:",
+        "f.yaml:6: neighbours: there are none in a fabric",
+    ),
+    (TEXT[TEXT.index("fabric: {") : TEXT.index("jobs:")], "", "f.yaml:3: jobs: the `pattern`"),
 )
 def test_mistakes(old: str, new: str, complaint: str) -> None:
     assert refusal(parse_experiment, TEXT, old, new).startswith(complaint)

@@ -24,6 +24,11 @@ NS_PER_KIB = 40_960  # 200 Mbit/s
 LEAST_WORD = 2  # above that of a packet which asks
 
 
+def link(**fields: int) -> Any:
+    """A hop's, of 200 Mbit/s unless said otherwise."""
+    return ffi.new("struct mltcp_hop_link *", {"ns_per_kib": NS_PER_KIB} | fields)
+
+
 def make_params(**fields: int) -> Any:
     defaults = {"target_us": 200, "low": ONE * 4 // 10, "add_bytes": 0, "host": 0}
     return ffi.new("struct mltcp_rate_params *", defaults | fields)
@@ -70,7 +75,7 @@ def test_a_hop_counts_what_waits(packets: list[tuple[int, int]]) -> None:
     for pause, size in packets:
         now += pause
         waits_ns = max(0, waits_ns - pause)
-        said = lib.mltcp_hop_queue_us(lib.mltcp_hop_pass(hop, now, size, NS_PER_KIB))
+        said = lib.mltcp_hop_queue_us(lib.mltcp_hop_pass(hop, link(), now, size))
         if waits_ns >= 2 * US:
             assert said == lib.mltcp_hop_queue_us(lib.mltcp_hop_word(0, waits_ns // US))
         else:
@@ -101,10 +106,10 @@ def test_the_worst_hop_says_the_largest_word(hops: list[tuple[int, int]]) -> Non
 def test_a_hop_knows_how_busy_it_is(share: float) -> None:
     hop = ffi.new("struct mltcp_hop *")
     step = round(1514 * NS_PER_KIB / 1024 / share)
-    said = [lib.mltcp_hop_pass(hop, n * step, 1514, NS_PER_KIB) for n in range(1, 500)]
+    said = [lib.mltcp_hop_pass(hop, link(), n * step, 1514) for n in range(1, 500)]
     assert lib.mltcp_hop_busy(said[-1]) / ONE == pytest.approx(share, abs=0.02)
     # After a long pause nothing is left of what was.
-    last = lib.mltcp_hop_pass(hop, 501 * step + 10**9, 64, NS_PER_KIB)
+    last = lib.mltcp_hop_pass(hop, link(), 501 * step + 10**9, 64)
     assert lib.mltcp_hop_busy(last) == 0
     assert last == LEAST_WORD
 
@@ -112,9 +117,43 @@ def test_a_hop_knows_how_busy_it_is(share: float) -> None:
 def test_a_hop_with_a_queue_is_always_busy() -> None:
     hop = ffi.new("struct mltcp_hop *")
     for n in range(200):
-        said = lib.mltcp_hop_pass(hop, MS + n * 50 * US, 1514, NS_PER_KIB)
+        said = lib.mltcp_hop_pass(hop, link(), MS + n * 50 * US, 1514)
     assert lib.mltcp_hop_busy(said) == ONE
     assert lib.mltcp_hop_queue_us(said) > 1000
+
+
+@given(st.integers(0, 100 * MS), st.integers(1, 200), st.integers(64, 1514), st.integers(0, MS))
+def test_a_hops_queue_is_no_longer_than_it_can_be(
+    queue_ns: int, packets: int, size: int, bucket_ns: int
+) -> None:
+    """What comes while it is full is dropped, and nothing waits for that."""
+    hop = ffi.new("struct mltcp_hop *")
+    slow = link(ns_per_kib=1000 * NS_PER_KIB, queue_ns=queue_ns, bucket_ns=bucket_ns)
+    for _ in range(packets):
+        lib.mltcp_hop_pass(hop, slow, MS, size)
+    most = min(queue_ns or lib.MLTCP_HOP_MOST_NS, lib.MLTCP_HOP_MOST_NS)
+    takes = size * slow.ns_per_kib // 1024
+    assert hop.waits_ns == min(packets, -(-(bucket_ns + most) // takes)) * takes
+    # As soon as that is sent it is empty.
+    later = MS + hop.waits_ns
+    assert lib.mltcp_hop_queue_us(lib.mltcp_hop_pass(hop, slow, later, size)) <= LEAST_WORD
+    said = lib.mltcp_hop_word(0, lib.MLTCP_HOP_MOST_NS // US)
+    assert lib.mltcp_hop_queue_us(said) == lib.MLTCP_HOP_MOST_NS // US
+
+
+def test_what_a_token_bucket_passes_on_doesnt_wait() -> None:
+    """20 kB at 200 Mbit/s, at once after a pause; but the link is busy with it."""
+    hop, bucket_ns = ffi.new("struct mltcp_hop *"), 800 * US
+    shaped, plain = link(bucket_ns=bucket_ns), link()
+    other = ffi.new("struct mltcp_hop *")
+    for n in range(30):
+        now = MS + n * US
+        told = lib.mltcp_hop_queue_us(lib.mltcp_hop_pass(hop, shaped, now, 1514))
+        waits = lib.mltcp_hop_queue_us(lib.mltcp_hop_pass(other, plain, now, 1514))
+        assert hop.busy == other.busy
+        if waits < 700:
+            assert told <= LEAST_WORD
+    assert told == pytest.approx(waits - bucket_ns // US, abs=64)
 
 
 @given(st.integers(1, ONE), st.integers(0, 1000), st.integers(0, ONE))
@@ -136,13 +175,41 @@ def test_a_step_is_to_what_the_path_has_room_for(busy: int, queue_us: int, progr
     most = lib.MLTCP_RATE_STEP
     exact = min(Fraction(most * 20 * MSS), max(Fraction(20 * MSS, most), exact))
     assert abs(flow.state.window - exact) <= 2 + exact / 1000
-    # Pacing keeps to the window exactly, the window in segments leaves room for one more.
-    pace = Fraction(flow.state.window * 10**6, flow.state.rtt_us)
-    assert abs(lib.mltcp_rate_pacing(flow.state) - pace) <= 1
+    # The window in segments leaves room for one more; pacing keeps to it below two.
+    window = Fraction(flow.state.window)
+    window *= 1 + min(Fraction(1), max(Fraction(0), window / MSS - 1))
+    pace = window * 10**6 / flow.state.rtt_us
+    assert abs(lib.mltcp_rate_pacing(flow.state, MSS) - pace) <= 10**6 / flow.state.rtt_us + 1
     assert flow.cwnd == -(-flow.state.window // MSS) + 1
     # Within the same round trip nothing more happens.
     assert flow.ack(now + 50 * US, MSS) == flow.cwnd
     assert flow.state.steps == 1
+
+
+def late(flow: Flow, samples: int, queue_us: int) -> int:
+    """What it takes for the hosts' part of the round trip, after so many round trips that were
+    longer by this than the least, where hops say that nothing waits."""
+    flow.mltcp.delay.queue_us = queue_us
+    for n in range(samples):
+        flow.hear(MS + n * MS, 0.9, 0)
+        flow.ack(MS + n * MS, 100 * MSS)
+    found: int = flow.state.late_us
+    return found
+
+
+def test_what_hosts_take_is_no_queue() -> None:
+    """Round trips are longer than the least and hops say that nothing waits: the window is for
+    such round trips, up to a bound; to a host that goes by round trips all is queue."""
+    assert late(Flow(), 200, 150) == pytest.approx(150, abs=16)
+    assert late(Flow(), 200, 10_000) == pytest.approx(200, abs=16)
+    assert late(Flow(params=make_params(host=1)), 200, 150) == 0
+    flow = Flow()
+    assert late(flow, 200, 150) > 100
+    flow.hear(S, 0.9, 150)
+    for _ in range(200):
+        flow.hear(S, 0.9, 150)
+        flow.ack(S, MSS)
+    assert flow.state.late_us < 16
 
 
 def test_no_path_takes_more_than_twice_the_window_at_once() -> None:
@@ -174,7 +241,7 @@ def test_a_waiting_flow_sends_less_than_a_segment_in_a_round_trip() -> None:
         flow.hear(now, 1.0, 1000)
         flow.ack(now, MSS)
     assert flow.cwnd == 2
-    assert 4 * lib.mltcp_rate_pacing(flow.state) == pytest.approx(MSS / 2e-3, rel=0.02)
+    assert 4 * lib.mltcp_rate_pacing(flow.state, MSS) == pytest.approx(MSS / 2e-3, rel=0.02)
     assert lib.mltcp_rate_least(flow.job, MSS, 10**6) == 2 * MSS
 
 
@@ -260,7 +327,7 @@ def test_its_loss_is_counted_once() -> None:
     for _ in range(3):
         lib.mltcp_rate_lose(flow.state)
     assert (flow.state.fallbacks, flow.state.follows) == (1, 0)
-    assert lib.mltcp_rate_pacing(flow.state) == 0
+    assert lib.mltcp_rate_pacing(flow.state, MSS) == 0
 
 
 def test_a_slow_link_has_room_for_some_segments() -> None:

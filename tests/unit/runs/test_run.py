@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import yaml
 from support.run_folders import experiment, make_run
+from support.shown import fits
 
 from mltcp_tools.analysis import load_run, render_text, summarise, write_report
 from mltcp_tools.analysis.html import render_html
@@ -226,7 +227,7 @@ def test_damage_is_said_and_the_rest_reported(folder: Path, kind: str) -> None:
     assert any(sentence in problem for problem in result["problems"]), result["problems"]
     text = render_text(result)
     assert sentence.split()[0] in text
-    assert max(len(line) for line in text.splitlines()) <= 100
+    fits(text)
     assert "</html>" in render_html(result, {})
     json.dumps(result, allow_nan=False)
     if kind not in ("no iterations", "alone only"):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from support.simulated import mean_ms
 
 from mltcp_tools.analysis import load_run, make_report, render_text
 from mltcp_tools.cli.main import main
@@ -18,9 +18,6 @@ from mltcp_tools.experiments.experiment import ALONE, Experiment
 from mltcp_tools.experiments.matrix import is_matrix
 from mltcp_tools.experiments.reading import find_experiment, load_experiment, parse_experiment
 from mltcp_tools.experiments.tasks import tasks_of
-from mltcp_tools.experiments.treatments import WEIGHTS
-from mltcp_tools.planning.coflows import Progress, bssi
-from mltcp_tools.planning.coflows import weight as coflow_weight
 from mltcp_tools.simulator import library
 from mltcp_tools.simulator.arms import simulate_arm
 from mltcp_tools.simulator.modelled import modelled
@@ -58,17 +55,6 @@ def small(**fields: str) -> Experiment:
 def shipped(name: str, iterations: int = 60, repetitions: int = 3) -> Experiment:
     experiment, _ = modelled(load_experiment(find_experiment(name)))
     return experiment.override(iterations=iterations, repetitions=repetitions)
-
-
-def mean_ms(experiment: Experiment, arm: str, repetitions: int = 3) -> float:
-    """Mean iteration time over jobs and repetitions."""
-    times = [
-        iteration["end"] - iteration["start"]
-        for repetition in range(1, repetitions + 1)
-        for _, document in simulate_arm(experiment, experiment.arm(arm), repetition).documents
-        for iteration in document["iterations"]
-    ]
-    return 1e3 * sum(times) / len(times)
 
 
 def test_a_run_folder_is_the_testbeds(tmp_path: Path) -> None:
@@ -326,120 +312,3 @@ def test_no_memory_is_misused(tmp_path: Path) -> None:
     done = subprocess.run([program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "timeouts" in done.stdout
-
-
-FOLLOWING = """\
-name: following
-link: {rate: 200mbit, queue: 8kB}
-jobs: [{count: 4, bytes: 2.5MB, compute: 340ms, jitter: 5%, start: random}]
-arms:
-  reno: {cc: reno}
-  base: {cc: mltcp_reno}
-  deaf: {cc: mltcp_int}
-  network: {cc: mltcp_int, treatment: {feedback: {}}}
-  host: {cc: mltcp_int, treatment: {feedback: {source: host, low: 20%}}}
-iterations: 40
-repetitions: 1
-alone: {iterations: 0}
-"""
-
-
-def test_following_feedback_keeps_jobs_apart_in_a_short_queue() -> None:
-    experiment, left_out = modelled(parse_experiment(FOLLOWING, "following.yaml"))
-    assert not left_out
-    arms = {arm.name: simulate_arm(experiment, arm, 1) for arm in experiment.arms}
-    means = {arm: mean_ms(experiment, arm, 1) for arm in arms}
-    assert means["network"] < 0.9 * means["reno"]
-    assert arms["network"].drops < arms["reno"].drops / 3
-
-
-def test_without_feedback_it_is_its_base() -> None:
-    """Two arms with the same window from first to last; only the name differs."""
-    experiment, _ = modelled(parse_experiment(FOLLOWING, "following.yaml"))
-    assert mean_ms(experiment, "deaf", 1) == mean_ms(experiment, "base", 1)
-
-
-def test_feedback_is_for_what_looks_at_it() -> None:
-    with pytest.raises(UsageError, match=r"following.yaml:8: .*feedback is for `cc: mltcp_int`"):
-        parse_experiment(FOLLOWING.replace("cc: mltcp_int, t", "cc: mltcp, t"), "following.yaml")
-    with pytest.raises(UsageError, match="'switch' is not one of network, host"):
-        parse_experiment(FOLLOWING.replace("source: host", "source: switch"), "following.yaml")
-
-
-PRIORITIES = """\
-name: priorities
-link: {rate: 200mbit, queue: 8kB}
-jobs: [{count: 4, bytes: 2.5MB, compute: 340ms, jitter: 5%, start: random}]
-arms:
-  reno: {cc: reno}
-  each: {cc: reno, treatment: {sincronia: {weight: none}}}
-iterations: 40
-repetitions: 1
-alone: {iterations: 0}
-"""
-
-
-@pytest.mark.parametrize("weight", WEIGHTS)
-def test_priorities_give_the_link_to_one_burst_at_a_time(weight: str) -> None:
-    text = PRIORITIES.replace("weight: none", f"weight: {weight}")
-    experiment, _ = modelled(parse_experiment(text, "priorities.yaml"))
-    assert mean_ms(experiment, "each", 1) < 0.85 * mean_ms(experiment, "reno", 1)
-
-
-@pytest.mark.parametrize("weight", range(3))
-def test_the_order_is_sincronias(weight: int) -> None:
-    """Three bursts begin at once; on one link they must end in the order that BSSI gives."""
-    sizes = [3_000_000, 1_000_000, 2_000_000]
-    jobs = [library.PacketJob(start=0.0, compute=[0.01], bytes=[[size]]) for size in sizes]
-    priorities = library.Priorities(levels=8, weight=weight)
-    link = library.Link(200e6, 100_000, 1e-4)
-    done = library.simulate(link, jobs, seed=1, priorities=priorities)
-    ends = [int(bursts["end_ns"][0]) for bursts in done.bursts]
-    weights = [coflow_weight(WEIGHTS[weight], Progress(remaining=1.0)) for _ in sizes]
-    order = bssi([{"link": float(size)} for size in sizes], weights)
-    assert sorted(range(3), key=ends.__getitem__) == order
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_the_order_over_several_links_is_sincronias(seed: int) -> None:
-    """Bursts that begin at once, each over some of three links of different rates; where two of
-    them share a link, the one that BSSI puts first ends first there."""
-    draw = random.Random(seed)
-    links = [library.Link(rate, 300_000, 1e-4) for rate in (100e6, 150e6, 200e6)]
-    back = library.Link(10e9, 10**6, 1e-4)
-    paths = [draw.choice([(0,), (0, 1), (1, 2)]) for _ in range(4)]
-    sizes = [draw.randint(5, 40) * 100_000 for _ in paths]
-    jobs = [
-        library.PacketJob(start=0.0, compute=[0.01], bytes=[[size]], ahead=path, back=(3,))
-        for size, path in zip(sizes, paths, strict=True)
-    ]
-    done = library.simulate([*links, back], jobs, seed=1, priorities=library.Priorities(levels=8))
-    ends = [int(bursts["end_ns"][0]) for bursts in done.bursts]
-    demands = [
-        {link: size * 8 / links[link].rate for link in path}
-        for size, path in zip(sizes, paths, strict=True)
-    ]
-    order = bssi(demands)
-    for place, job in enumerate(order):
-        for later in order[place + 1 :]:
-            if set(paths[job]) == set(paths[later]):
-                assert ends[job] < ends[later]
-
-
-def test_the_last_level_is_sure_of_its_floor() -> None:
-    """Of a link that a longer, earlier level would have all of."""
-
-    def share(floor: float) -> float:
-        jobs = [
-            library.PacketJob(start=0.0, compute=[0.01], bytes=[[8_000_000]]),
-            library.PacketJob(start=0.0, compute=[0.01], bytes=[[16_000_000]]),
-        ]
-        priorities = library.Priorities(levels=8, floor=floor)
-        link = library.Link(200e6, 100_000, 1e-4)
-        done = library.simulate(link, jobs, seed=1, trace=0.05, priorities=priorities)
-        sent = done.samples[done.samples["job"] == 1]
-        while_other_sends = sent[sent["time_ns"] < done.bursts[0]["end_ns"][0]]
-        return float(while_other_sends["acked"].max()) / 8_000_000
-
-    assert share(0.0) < 0.01
-    assert 0.04 < share(0.05) < 0.08

@@ -10,7 +10,8 @@ import pytest
 from mltcp_tools.emulator.patterns import KINDS, Pattern, connections
 from mltcp_tools.simulator.fluid import RankedJob
 from mltcp_tools.simulator.fluid import simulate as schedule
-from mltcp_tools.simulator.library import Link, PacketJob, Program, Result, simulate
+from mltcp_tools.simulator.inputs import Link, PacketJob, Program
+from mltcp_tools.simulator.library import Result, simulate
 
 RATE = 100e6
 PAYLOAD = 1448 / 1514

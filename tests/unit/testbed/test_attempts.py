@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from mltcp_tools.host.disturbance import Second, Watch
-from mltcp_tools.runs.recorder import Tables
+from mltcp_tools.runs.recorder import LinkCounters, Tables
 from mltcp_tools.testbed.loop import Attempts
 
 
@@ -28,7 +28,7 @@ def run(stolen: list[float], most: int, folder: Path) -> tuple[list[int], list[s
     attempts = Attempts(most, tables, said.append)
     ran = []
     for attempt in attempts.of("cubic", 1):
-        tables.add_arm(arm="cubic", repetition=1, order=attempt)
+        tables.add_arm("cubic", 1, attempt, 0.0, LinkCounters())
         attempts.judge(Watched(stolen[attempt - 1]), [(10.0, 15.0)])
         ran.append(attempt)
     kept = tables._rows["arms"]

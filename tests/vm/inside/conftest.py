@@ -5,10 +5,13 @@ Its fixtures and body are never run on the host. The marker `guest` says what a 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from netns.following import mark  # noqa: F401
 from vm.bridge import GUEST, InGuest, OnHost, suites
+from vm.hostile import Client, module_loaded
 
 HERE = Path(__file__).parent
 _HOST = pytest.StashKey[OnHost]()
@@ -49,3 +52,17 @@ def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
+
+
+@pytest.fixture
+def module_leaves_nothing() -> Iterator[None]:
+    """The kernel module is loaded during the test, and leaves nothing in the kernel."""
+    with module_loaded():
+        yield
+
+
+@pytest.fixture
+def client(module_leaves_nothing: None) -> Iterator[Client]:
+    """The module's interface."""
+    with Client() as found:
+        yield found

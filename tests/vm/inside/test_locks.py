@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from vm.inside.test_hostile import Client, connected, elsewhere, exchange, gone
-from vm.loading import MODULE, insert, remove
+from vm.hostile import Client, elsewhere, exchange, gone
+from vm.loading import MODULE, connected, insert, remove
 
 from mltcp_tools.native.uapi import Attribute
 

@@ -12,8 +12,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from vm.inside.test_hostile import Client, connected, exchange, gone, refused
-from vm.loading import FILE, MODULE, insert, registered, remove
+from vm.hostile import Client, exchange, gone, refused
+from vm.loading import FILE, MODULE, connected, insert, registered, remove
 
 from mltcp_tools.backends.base import MODULE_NAMES
 

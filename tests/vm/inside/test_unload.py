@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-from netns.backends_here import fresh
+from netns.backends_here import BPF_IN_GUEST, backend_fixture
 from netns.test_unload import *  # noqa: F403
 
-from mltcp_tools.backends.base import Backend
-
-BPF = (pytest.mark.bpf, pytest.mark.full)
-
-
-@pytest.fixture(params=[pytest.param("bpf", marks=BPF), "kmod"])
-def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    with fresh(request.param) as found:
-        yield found
+backend = backend_fixture(names=[BPF_IN_GUEST, "kmod"])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
+from support.mistakes import mistakes
 from support.run_folders import LONE_COMM_S, experiment, make_run
 
 from mltcp_tools.emulator.turns import Turns
@@ -88,18 +89,15 @@ def test_the_older_spelling_means_the_same() -> None:
     assert small(older) == small()
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "complaint"),
-    [
-        ("{cassini: {}}", "{casini: {}}", r"small.yaml:7: .*did you mean cassini"),
-        ("{cassini: {}}", "{cassini: {rom: 1%}}", r"small.yaml:7: .*did you mean room"),
-        ("{cassini: {}}", "{cassini: {}}, plan: true", "says `plan` again"),
-        ("treatment: {cassini: {}}", "plan: maybe", r"'maybe' is neither true nor false"),
-        ("treatment: {cassini: {}}", "realign: 5%", "belongs to an arm with `plan: true`"),
-        ("room: 3%", "room: -1%", "not a fraction|outside 0 to 1"),
-        ("realign: 10%", "realign: 0%", r"outside 0\.001 to 0\.9"),
-        ("{cc: cubic, treat", "{cc: cubic, slope: 2, treat", "takes no parameters"),
-    ],
+@mistakes(
+    ("{cassini: {}}", "{casini: {}}", r"small.yaml:7: .*did you mean cassini"),
+    ("{cassini: {}}", "{cassini: {rom: 1%}}", r"small.yaml:7: .*did you mean room"),
+    ("{cassini: {}}", "{cassini: {}}, plan: true", "says `plan` again"),
+    ("treatment: {cassini: {}}", "plan: maybe", r"'maybe' is neither true nor false"),
+    ("treatment: {cassini: {}}", "realign: 5%", "belongs to an arm with `plan: true`"),
+    ("room: 3%", "room: -1%", "not a fraction|outside 0 to 1"),
+    ("realign: 10%", "realign: 0%", r"outside 0\.001 to 0\.9"),
+    ("{cc: cubic, treat", "{cc: cubic, slope: 2, treat", "takes no parameters"),
 )
 def test_impossible_plans_in_the_file(old: str, new: str, complaint: str) -> None:
     assert old in TEXT

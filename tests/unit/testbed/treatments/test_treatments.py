@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.mistakes import mistakes, refusal
 
 from mltcp_tools.errors import HostError, UsageError
 from mltcp_tools.experiments.experiment import Experiment
@@ -38,6 +39,17 @@ def test_settings_are_what_the_file_says() -> None:
     assert small().arm("alone").treatments == ()
 
 
+def test_an_uplink_may_be_said() -> None:
+    said = small(TEXT.replace("source: host", "source: network, uplink: 10gbit"))
+    settings = said.arm("treated").treatment(Feedback)
+    assert settings is not None
+    assert settings.uplink == 10_000_000_000
+    assert small(said.to_yaml()) == said
+    assert "uplink" not in small().to_yaml()
+    with pytest.raises(UsageError, match=r"host.*doesn't hear"):
+        small(TEXT.replace("source: host", "source: host, uplink: 10gbit"))
+
+
 def test_fields_of_the_kernels_struct() -> None:
     fields = Feedback("host", 1e-3, 0.5, 3000).fields()
     assert fields == {"target_us": 1000, "low": 1 << 15, "add_bytes": 3000, "host": 1}
@@ -50,20 +62,15 @@ def test_a_treated_arm_may_name_what_it_is_compared_with() -> None:
         small(TEXT.replace("{cc: cubic}", "{cc: cubic, base: order}"))
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "complaint"),
-    [
-        ("weight: idle", "weight: heavy", "'heavy' is not one of none, remaining-more"),
-        ("levels: 4", "levels: 9", "not a whole number from 2 to 8"),
-        ("floor: 2%", "floor: 20%", "outside"),
-        ("target: 1ms", "target: 1s", "outside"),
-        ("low: 50%", "lo: 50%", "did you mean low"),
-    ],
+@mistakes(
+    ("weight: idle", "weight: heavy", "'heavy' is not one of none, remaining-more"),
+    ("levels: 4", "levels: 9", "not a whole number from 2 to 8"),
+    ("floor: 2%", "floor: 20%", "outside"),
+    ("target: 1ms", "target: 1s", "outside"),
+    ("low: 50%", "lo: 50%", "did you mean low"),
 )
 def test_impossible_settings(old: str, new: str, complaint: str) -> None:
-    assert old in TEXT
-    with pytest.raises(UsageError, match=complaint):
-        small(TEXT.replace(old, new))
+    assert complaint in refusal(lambda text, _: small(text), TEXT, old, new)
 
 
 def test_every_kind_in_a_file_has_a_treatment_that_applies_it() -> None:

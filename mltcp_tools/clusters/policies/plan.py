@@ -1,4 +1,5 @@
-"""What agents' weights and bids make of a cluster: how many GPUs each job has, and where.
+"""How many GPUs each job of a cluster has, and where: FaPES' schedule, and what agents' weights and
+bids make of it.
 
 Every job first gets what it asked for but no more than one server, the shortest one first: inside a
 server nothing is sent and nobody contends. What is left goes step by step to where a GPU adds most
@@ -32,9 +33,14 @@ Slowdown = Callable[[View, JobState, Allocation], float]
 
 
 def decide(
-    view: View, weights: Mapping[int, float], bids: npt.NDArray[np.int64], slowdown: Slowdown
+    view: View,
+    weights: Mapping[int, float] | None = None,
+    bids: npt.NDArray[np.int64] | None = None,
+    slowdown: Slowdown = lambda view, state, allocation: 1.0,
 ) -> Decision:
     """Who runs where, with the jobs' weights, 1 for those without one, and each leaf's bid."""
+    weights = {} if weights is None else weights
+    bids = np.zeros(view.topology.leaves, dtype=np.int64) if bids is None else bids
     states = sorted((*view.running, *view.waiting), key=lambda s: s.number)
     remaining = {s.number: max(1.0, view.remaining_s(s)) for s in states}
     counts = _divide(view, states, weights, remaining)

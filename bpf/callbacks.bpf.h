@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The callbacks that our congestion controls on Reno and CUBIC share, and the tables' common lines.
+ * The includer has defined init, release, ssthresh, cong_avoid and pkts_acked, and, where its base
+ * looks at events, MLTCP_BASE_TX_START(sk) and MLTCP_BASE_EVENT(sk, event).
+ */
+extern __u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
+
+SEC("struct_ops")
+__u32 BPF_PROG(undo_cwnd, struct sock *sk)
+{
+	return tcp_reno_undo_cwnd(sk);
+}
+
+#ifndef MLTCP_BASE_EVENT
+#define MLTCP_BASE_TX_START(sk)
+#define MLTCP_BASE_EVENT(sk, event)
+#endif
+
+/* A connection begins to send. 7.1 (commit d1e59a469737) gave this event an operation of its own. */
+#ifdef HAVE_CWND_EVENT_TX_START
+SEC("struct_ops")
+void BPF_PROG(cwnd_event_tx_start, struct sock *sk)
+{
+	MLTCP_BASE_TX_START(sk);
+	mltcp_bpf_send(sk);
+}
+#define MLTCP_TX_START .cwnd_event_tx_start = (void *)cwnd_event_tx_start
+#else
+SEC("struct_ops")
+void BPF_PROG(cwnd_event, struct sock *sk, enum tcp_ca_event event)
+{
+	MLTCP_BASE_EVENT(sk, event);
+	if (event == CA_EVENT_TX_START)
+		mltcp_bpf_send(sk);
+}
+#define MLTCP_TX_START .cwnd_event = (void *)cwnd_event
+#endif
+
+#define MLTCP_COMMON_OPS                                                  \
+	.init = (void *)init, .release = (void *)release, MLTCP_TX_START, \
+	.pkts_acked = (void *)pkts_acked, .flags = TCP_CONG_NON_RESTRICTED
+
+/* prefix: of callbacks that stand in place of ours, in tests. */
+#define MLTCP_WINDOW_OPS(prefix)                                                        \
+	.ssthresh = (void *)prefix##ssthresh, .cong_avoid = (void *)prefix##cong_avoid, \
+	.undo_cwnd = (void *)prefix##undo_cwnd

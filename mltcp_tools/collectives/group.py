@@ -1,0 +1,101 @@
+"""The ranks that reduce together, as Gloo knows them, and the words and tensors it moves."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from mltcp_tools.collectives.library import How, Kind
+from mltcp_tools.collectives.session import Place
+from mltcp_tools.errors import MltcpError, UsageError
+
+KINDS = {
+    torch.float32: Kind.FLOAT32,
+    torch.float16: Kind.FLOAT16,
+    torch.bfloat16: Kind.BFLOAT16,
+    torch.int32: Kind.INT32,
+}
+_GLOO = {How.SUM: dist.ReduceOp.SUM, How.AVERAGE: dist.ReduceOp.SUM, How.LARGEST: dist.ReduceOp.MAX}
+
+
+class CollectiveError(MltcpError):
+    """A reduction could be done neither at the aggregator nor by Gloo."""
+
+
+class Group:
+    """A Gloo group of our own: its collectives are one thread's alone, in one order on every rank.
+
+    group: the process group whose ranks it has, None for all. timeout_s: after which a collective
+    fails. gloo: what torch.distributed calls take as their group.
+    """
+
+    def __init__(self, group: Any, timeout_s: float) -> None:
+        self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
+        members = None if group is None else dist.get_process_group_ranks(group)
+        self._members: Sequence[int] = members or range(self.world)
+        self.gloo = dist.new_group(members, datetime.timedelta(seconds=timeout_s), backend="gloo")
+
+    def tell(self, what: Any) -> list[Any]:
+        """What all ranks say, in their order. RuntimeError where Gloo fails."""
+        told: list[Any] = [None] * self.world
+        dist.all_gather_object(told, what, group=self.gloo)
+        return told
+
+    def of_first(self, what: Any) -> Any:
+        """What the first rank says."""
+        told = [what]
+        dist.broadcast_object_list(told, self._members[0], group=self.gloo)
+        return told[0]
+
+    def give(self, tensor: torch.Tensor, giver: int) -> None:
+        """The tensor of rank `giver`, into everybody's."""
+        dist.broadcast(tensor, self._members[giver], group=self.gloo)
+
+    def all_reduce(self, tensor: torch.Tensor, how: How) -> None:
+        """In place, but the sum for an average. RuntimeError where Gloo fails."""
+        dist.all_reduce(tensor, _GLOO[how], group=self.gloo)
+
+    def place(self) -> Place:
+        """Ranks with the same MLTCP_RACK are at one aggregator; several are below another one."""
+        racks = self.tell(os.environ.get("MLTCP_RACK", ""))
+        names = sorted(set(racks))
+        mates = [rank for rank, rack in enumerate(racks) if rack == racks[self.rank]]
+        rack = names.index(racks[self.rank])
+        return Place(mates.index(self.rank), len(mates), rack, len(names))
+
+    def own_address(self) -> str:
+        """The address from which this host reaches rank 0, or rank 0 itself is reached."""
+        master = os.environ.get("MASTER_ADDR", "127.0.0.1")
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((master, 9))
+            address: str = probe.getsockname()[0]
+        return master if self.rank == 0 else address
+
+
+def kind_of(tensor: torch.Tensor, how: How) -> Kind:
+    """What the tensor's elements are; UsageError where they can't be reduced that way."""
+    kind = KINDS.get(tensor.dtype)
+    if kind is None:
+        names = ", ".join(str(each).removeprefix("torch.") for each in KINDS)
+        raise UsageError(
+            f"Tensors of {str(tensor.dtype).removeprefix('torch.')} can't be reduced here, only"
+            f" {names}."
+        )
+    if kind is Kind.INT32 and how is How.AVERAGE:
+        raise UsageError("Integers can't be averaged; sum them and divide.")
+    if tensor.device.type != "cpu" or not tensor.is_contiguous():
+        raise UsageError("Only contiguous tensors in the host's memory can be reduced here.")
+    return kind
+
+
+def sentence_of(error: BaseException) -> str:
+    """What Gloo says: the first sentence, without its place in Gloo's sources."""
+    line = str(error).strip().partition("\n")[0]
+    return re.sub(r"^\[[^\]]*\]\s*", "", line).partition(". ")[0].rstrip(".")

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What a worker sends next: the packets of slots that are ready, and those asked for again.
+ *
+ * Packets go out in pairs, as those of a sender whose receiver acknowledges every second one: one
+ * by one they would take each place in a full queue before TCP's pairs do.
+ */
+#include <string.h>
+#include "internal.h"
+
+static void push(struct queue *queue, uint32_t slot, uint32_t size)
+{
+	queue->slots[(queue->first + queue->count++) % size] = slot;
+}
+
+static uint32_t pop(struct queue *queue, uint32_t size)
+{
+	uint32_t slot = queue->slots[queue->first];
+
+	queue->first = (queue->first + 1) % size;
+	queue->count--;
+	return slot;
+}
+
+void put_ready(struct worker *w, uint32_t index)
+{
+	push(&w->ready, index, w->config.slots);
+}
+
+void make_urgent(struct worker *w, uint32_t index, bool resend)
+{
+	struct slot *slot = &w->slots[index];
+
+	slot->resend |= resend;
+	if (slot->urgent)
+		return;
+	slot->urgent = true;
+	push(&w->urgent, index, w->config.slots);
+}
+
+static void fill_header(struct worker *w, const struct slot *slot, struct agg_packet *packet,
+			uint8_t type)
+{
+	packet->header = (struct agg_header){
+		.magic = AGG_MAGIC,
+		.type = type,
+		.flags = w->request.how == HOW_LARGEST ? AGG_MAX : 0,
+		.worker = w->config.sender,
+		.key = w->config.key,
+		.job = w->config.job,
+		.generation = w->config.generation,
+		.round = slot->round,
+		.operation = w->operation,
+		.chunk = slot->chunk,
+		.next = slot->own,
+		.slot = slot - w->slots,
+		.count = type == AGG_DATA ? (slot->length + 3) / 4 * 4 : 0,
+		.exponent = slot->own_exponent,
+	};
+}
+
+static uint32_t finish_packet(struct worker *w, struct agg_packet *packet)
+{
+	uint32_t length = sizeof(packet->header) + packet->header.count * 4;
+
+	packet->header.check = agg_check(packet, packet->header.count);
+	w->counters.sent++;
+	w->counters.sent_bytes += length;
+	return length;
+}
+
+static uint32_t make_data(struct worker *w, uint32_t index, uint64_t now, struct agg_packet *packet)
+{
+	struct slot *slot = &w->slots[index];
+
+	fill_header(w, slot, packet, AGG_DATA);
+	if (has_exponents(w) &&
+	    (slot->exponent == AGG_EXPONENT_NONFINITE || slot->exponent == AGG_EXPONENT_NONE))
+		memset(packet->values, 0, packet->header.count * 4);
+	else if (slot->length)
+		quantise(values_of(w, slot->chunk), w->request.kind, w->request.how, slot->length,
+			 w->bits - slot->exponent, packet->values);
+	slot->order = w->order++;
+	w->by_order[slot->order % ORDERS] = index;
+	slot->sent_ns = now;
+	set_timer(w, slot, now);
+	return finish_packet(w, packet);
+}
+
+/* Whether the first of a pair waits until the window has room for both. */
+static bool waits_for_pair(const struct worker *w)
+{
+	return !w->second && w->cwnd >= PAIRS_FROM && w->ready.count > 1 &&
+	       w->flying + 2 > (uint32_t)w->cwnd;
+}
+
+/* The next packet that may go out now, and its length in bytes; 0 when none may. */
+uint32_t worker_send(struct worker *w, uint64_t now, struct agg_packet *packet)
+{
+	struct slot *slot;
+	uint32_t index;
+
+	if (w->state != WORKER_RUNNING)
+		return 0;
+	run_timers(w, now);
+	while (w->urgent.count) {
+		index = pop(&w->urgent, w->config.slots);
+		slot = &w->slots[index];
+		slot->urgent = false;
+		if (slot->state != SLOT_FLYING)
+			continue; /* it was answered meanwhile */
+		if (slot->resend) {
+			slot->resend = false;
+			slot->repeated = true;
+			slot->polls = 0;
+			w->counters.repeated++;
+			return make_data(w, index, now, packet);
+		}
+		slot->polls++;
+		set_timer(w, slot, now);
+		w->counters.polls++;
+		fill_header(w, slot, packet, AGG_POLL);
+		return finish_packet(w, packet);
+	}
+	if (!w->ready.count || w->flying >= (uint32_t)w->cwnd || waits_for_pair(w))
+		return 0;
+	w->second = !w->second;
+	index = pop(&w->ready, w->config.slots);
+	w->slots[index].state = SLOT_FLYING;
+	w->slots[index].resend = false;
+	w->flying++;
+	return make_data(w, index, now, packet);
+}

@@ -1,0 +1,139 @@
+"""The controller across hosts: one order for the jobs of all (led.py is each host's end).
+
+A job that several hosts send for has the same id on each, and its bursts there are one, with all
+that is left to send. When the controller dies, or can't reach a host, the jobs are alike there half
+a second later; the other hosts go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from mltcp_tools.errors import HostError, MltcpError
+from mltcp_tools.priorities.controller import WAKE_S, Controller
+from mltcp_tools.priorities.led import Lines, state_from
+from mltcp_tools.priorities.maps import Burst, KnownJob
+
+_END_S = 5.0
+
+
+class Host:
+    """A host, and the process that serves its maps. command: what starts that, by ssh mostly."""
+
+    def __init__(self, name: str, command: Sequence[str]) -> None:
+        self.name = name
+        self.jobs: dict[int, KnownJob] = {}
+        self.bursts: dict[int, Burst] = {}
+        self.gone = False
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            )
+        except FileNotFoundError:
+            raise HostError(f"The command {command[0]} is missing.") from None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self._lines = Lines(self.fileno())
+
+    def fileno(self) -> int:
+        """Readable when the host has said something, or ended."""
+        return self._stdout.fileno()
+
+    def hear(self) -> None:
+        """Take in what it has said; it is gone where that was its end."""
+        try:
+            messages = self._lines.read()
+        except ValueError:
+            raise MltcpError(f"{self.name} answered nonsense.") from None
+        if messages is None:
+            self.gone, self.jobs, self.bursts = True, {}, {}
+        elif messages:
+            self.jobs, self.bursts = state_from(messages[-1], time.monotonic_ns())
+
+    def tell(self, levels: Mapping[int, int]) -> None:
+        """Give it the levels of its jobs, which says also that the controller lives."""
+        own: dict[str, Any] = {"levels": {job: levels[job] for job in self.jobs if job in levels}}
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.write(json.dumps(own).encode() + b"\n")
+            self._stdin.flush()
+
+    def close(self) -> None:
+        """Let it go: its jobs are alike again."""
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.close()
+        self._stdout.close()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class Hosts:
+    """The jobs of all hosts, as the controller finds those of one in its maps."""
+
+    def __init__(self, hosts: Sequence[Host]) -> None:
+        self._hosts = hosts
+
+    def jobs(self) -> dict[int, KnownJob]:
+        """All jobs, each with what all hosts send for it."""
+        numbers = {job for host in self._hosts for job in host.jobs}
+        return {job: self._known(job) for job in numbers}
+
+    def _known(self, job: int) -> KnownJob:
+        found = [host.jobs[job] for host in self._hosts if job in host.jobs]
+        sizes = [each.bytes for each in found]
+        return KnownJob(
+            sum(sizes) if all(sizes) else 0,
+            max(each.gap_ns for each in found),
+            tuple(sorted({port for each in found for port in each.ports})),
+        )
+
+    def burst(self, job: int) -> Burst | None:
+        """Where the job is: in its burst as long as it is so on some host."""
+        found = [host.bursts[job] for host in self._hosts if job in host.bursts]
+        if not found:
+            return None
+        going = [each for each in found if each.active] or found
+        return Burst(
+            sent=sum(each.sent for each in found),
+            began_ns=min(each.began_ns for each in going),
+            last_ns=max(each.last_ns for each in going),
+            before=sum(each.before for each in found),
+            number=max(each.number for each in found),
+            active=any(each.active for each in found),
+        )
+
+    def set_level(self, job: int, level: int) -> None:
+        """Nothing: `Host.tell` sends them all, again and again."""
+
+
+def run_hub(
+    hosts: Sequence[Host],
+    weighting: str,
+    count: int,
+    stopped: Callable[[], bool],
+    say: Callable[[str], None],
+) -> None:
+    """Order the jobs of `hosts` until `stopped` says so, or none is left; say: warnings."""
+    controller = Controller(Hosts(hosts), weighting, count)
+    while not stopped() and (present := [host for host in hosts if not host.gone]):
+        for host in _speaking(present):
+            host.hear()
+            if host.gone:
+                say(f"{host.name} has gone; its jobs are all alike there.")
+        levels = controller.update()
+        for host in present:
+            host.tell(levels)
+
+
+def _speaking(hosts: Iterable[Host]) -> list[Host]:
+    ready, _, _ = select.select(list(hosts), [], [], WAKE_S)
+    return ready

@@ -1,0 +1,37 @@
+"""What tests see of sockets that are attached."""
+
+from __future__ import annotations
+
+from netns.connected import Holder
+
+from mltcp_tools.attach.processes import process
+from mltcp_tools.attach.sockets import Socket, sockets
+from mltcp_tools.attach.state import STATE_DIR, StateFiles
+from mltcp_tools.attach.switch import Change
+from mltcp_tools.backends.base import Backend, Job, JobParams
+
+JOB = Job(7, "seven", JobParams(total_bytes=1_000_000, gap_s=0.05))
+
+
+def assert_nothing_recorded() -> None:
+    assert not STATE_DIR.exists() or not list(STATE_DIR.iterdir())
+
+
+def connections(held: Holder) -> list[Socket]:
+    """The process's connections, by descriptor."""
+    return [each for each in sockets(process(held.pid)) if each.state == "established"]
+
+
+def outcomes(changes: list[Change]) -> list[str]:
+    return [change.outcome for change in changes]
+
+
+def tags(backend: Backend) -> dict[int, int]:
+    return {flow.cookie: flow.job_id for flow in backend.flows() if flow.job_id}
+
+
+def recorded() -> dict[str, set[int]]:
+    """The recorded sockets of each job, by descriptor."""
+    return {
+        state.job.name: {record.fd for record in state.sockets} for state in StateFiles().read()
+    }

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Which TCP connections of this network namespace are paced: struct pacing of each. */
+#include "../../bpf/kernel_types.bpf.h"
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+struct bpf_iter__tcp {
+	struct bpf_iter_meta *meta;
+	struct sock_common *sk_common;
+};
+#pragma clang attribute pop
+
+char _license[] SEC("license") = "GPL";
+
+struct pacing {
+	__u64 cookie;
+	__u64 status; /* include/net/sock.h: enum sk_pacing */
+};
+
+SEC("iter/tcp")
+int list_pacing(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *common = ctx->sk_common;
+	struct tcp_sock *tp = common ? bpf_skc_to_tcp_sock(common) : NULL;
+	struct pacing found;
+
+	if (!tp)
+		return 0;
+	found.cookie = common->skc_cookie.counter;
+	found.status = tp->inet_conn.icsk_inet.sk.sk_pacing_status;
+	bpf_seq_write(ctx->meta->seq, &found, sizeof(found));
+	return 0;
+}

@@ -1,0 +1,107 @@
+"""What `mltcp_int` does to a connection, and that it leaves the connection as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from netns.connections import connection_here
+from netns.test_base_replay import compile_here
+
+from mltcp_tools.backends.struct_ops import unregister
+from mltcp_tools.native.bpf_object import BpfObject
+from mltcp_tools.native.objects import build_object
+from mltcp_tools.testbed.backend import socket_cookie
+
+SO_MAX_PACING_RATE = 47
+NOBODY, NEEDED = 0, 1
+"""enum sk_pacing of include/net/sock.h."""
+RATE = 10_000_000
+UNLIMITED = 0xFFFFFFFF
+
+pytestmark = pytest.mark.bpf
+
+
+@pytest.fixture
+def registered() -> Iterator[None]:
+    """`mltcp_int`, registered without the other programs."""
+    root = Path(f"/sys/fs/bpf/mltcp-test-int-{uuid.uuid4().hex[:8]}")
+    root.mkdir()
+    try:
+        with BpfObject(build_object("mltcp_int"), root) as programs:
+            programs.register_struct_ops("mltcp_int")
+            try:
+                yield
+            finally:
+                unregister(["mltcp_int"])
+    finally:
+        for pin in root.iterdir():
+            pin.unlink()
+        root.rmdir()
+
+
+@pytest.fixture
+def pacing(tmp_path: Path) -> Iterator[Path]:
+    """A file that lists how each connection here is paced, whenever it is read."""
+    pinned = Path(f"/sys/fs/bpf/mltcp-test-pacing-{uuid.uuid4().hex[:8]}")
+    command = ["bpftool", "iter", "pin", str(compile_here("pacing", tmp_path)), str(pinned)]
+    subprocess.run(command, check=True, capture_output=True)
+    yield pinned
+    pinned.unlink()
+
+
+def status(pacing: Path, sock: socket.socket) -> int:
+    cookie = socket_cookie(sock.fileno())  # which the kernel makes when it is asked for
+    found: dict[int, int] = dict(struct.iter_unpack("=QQ", pacing.read_bytes()))
+    return found[cookie]
+
+
+def choose(sock: socket.socket, name: str) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+
+
+def limit(sock: socket.socket, rate: int) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, rate.to_bytes(4, sys.byteorder))
+
+
+@contextlib.contextmanager
+def following(pacing: Path, rate: int | None = None) -> Iterator[socket.socket]:
+    """A connection that has changed to mltcp_int, limited to a rate before."""
+    with connection_here("reno") as (sender, _):
+        if rate is not None:
+            limit(sender, rate)
+        choose(sender, "mltcp_int")
+        assert status(pacing, sender) == NEEDED
+        yield sender
+
+
+def test_a_connection_is_paced_only_while_it_runs_it(registered: None, pacing: Path) -> None:
+    with following(pacing) as sender:
+        choose(sender, "reno")
+        assert status(pacing, sender) == NOBODY
+
+
+def test_the_pacing_that_a_user_asked_for_before_stays(registered: None, pacing: Path) -> None:
+    with following(pacing, RATE) as sender:
+        choose(sender, "reno")
+        assert status(pacing, sender) == NEEDED
+        assert sender.getsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE) == RATE
+
+
+def test_the_pacing_that_a_user_asked_for_meanwhile_stays(registered: None, pacing: Path) -> None:
+    with following(pacing) as sender:
+        limit(sender, RATE)
+        choose(sender, "reno")
+        assert status(pacing, sender) == NEEDED
+    with following(pacing) as sender:
+        limit(sender, RATE)
+        limit(sender, UNLIMITED)
+        choose(sender, "reno")
+        assert status(pacing, sender) == NOBODY

@@ -1,0 +1,169 @@
+"""Watching, recording and observing jobs that run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from netns.backends_here import backend_fixture, fresh_and_loaded
+from netns.following import BURST, rules, shown
+from netns.trainings import agent, training
+from support.waiting import wait_for
+
+from mltcp_tools import analysis
+from mltcp_tools.attach.restore import detach
+from mltcp_tools.backends.base import Backend
+from mltcp_tools.cli.main import main
+
+backend = backend_fixture(fresh_and_loaded)
+
+AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+
+
+def test_a_recording_is_a_run_folder_that_report_reads(
+    backend: Backend, mark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (
+        agent(tmp_path, rules(mark, more=", total: 200kB, gap: 50ms")) as running,
+        training(mark) as job,
+    ):
+        job.ask("connect")
+        running.wait_for("trained: ")
+        wait_for(lambda: len(backend.flows()) == 2, "attached")
+        job.tell(f"train 60 0.1 {BURST}")
+        assert main(["record", "-o", str(tmp_path / "run"), "--iterations", "20"]) == 0
+        assert "of trained; see them with: mltcp report" in capsys.readouterr().err
+        job.answer()
+    run = analysis.load_run(tmp_path / "run")
+    assert len(run.iterations) >= 20
+    assert set(run.iterations["arm"]) == {"mltcp"}
+    assert set(run.iterations["job"]) == {"trained"}
+    assert (run.iterations["bytes"] == BURST).all()
+    assert (run.iterations["compute_s"] > 0.05).all()
+    assert len(run.flow_events) >= 20
+    assert run.environment["outcome"] == "finished"
+    assert run.problems == []
+    assert "recorded: Attached jobs" in shown(capsys, "report", str(tmp_path / "run"))
+
+
+def test_watching_and_recording_without_an_agent(
+    backend: Backend, mark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with training(mark) as job:
+        job.ask("connect")
+        attached = ["attach", mark, "--job", "alone", "--all-sockets", "--gap", "50ms"]
+        assert main([*attached, "--total", "200kB"]) == 0
+        job.tell(f"train 1000 0.1 {BURST}")  # more than are watched, however slow the machine
+        assert main(["record", "-o", str(tmp_path / "run"), "--duration", "2s"]) == 0
+        assert "iterations of alone" in capsys.readouterr().err
+        views: list[dict[str, Any]] = []
+
+        def watched() -> bool:
+            views[:] = json.loads(shown(capsys, "watch", "--once", "--json", "--wait", "1.5s"))
+            return views[0]["iterations"] > 5
+
+        wait_for(watched, "some iterations while it was watched")
+        (view,) = views
+        assert (view["name"], view["flows"], view["metadata"]) == ("alone", 2, None)
+        assert view["iteration_s"] > 0.095
+        detach(job="alone")
+
+
+def test_flows_that_nobody_attached_are_jobs_of_their_own(
+    backend: Backend, mark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "sure of its iterations yet" in shown(capsys, "watch", "--once", "--wait", "0.1s")
+    with training(mark, "cc=mltcp") as job:
+        _, port = job.ask("connect").split()
+        job.tell(f"train 1000 0.1 {BURST}")
+        wait_for(lambda: json.loads(shown(capsys, "jobs", "--json")), "a flow that is sure")
+        pid = job.process.pid
+        (listed,) = json.loads(shown(capsys, "jobs", "--json"))
+        name = listed["name"]
+        assert name.startswith(f"{pid} (")
+        assert name.endswith(") to 127.0.0.1")
+        assert listed["flows"] == 1
+        (line,) = [each for each in shown(capsys, "flows").splitlines() if name[:10] in each]
+        assert {str(pid), "-", port, "mltcp"} <= set(line.split())
+        by_port = {
+            each["local_port"]: each["pid"] for each in json.loads(shown(capsys, "flows", "--json"))
+        }
+        assert by_port[int(port)] == pid
+        assert main(["record", "-o", str(tmp_path / "run"), "--duration", "2s"]) == 0
+        assert f"iterations of {name}" in capsys.readouterr().err
+        (view,) = json.loads(shown(capsys, "watch", "--once", "--json", "--wait", "2s"))
+        assert (view["name"], view["flows"]) == (name, 1)
+        assert view["iterations"] > 5
+        assert backend.jobs() == []
+    run = analysis.load_run(tmp_path / "run")
+    assert set(run.iterations["job"]) == {name}
+    assert (run.iterations["bytes"] == BURST).all()
+
+
+def test_a_process_per_iteration_is_one_job(backend: Backend, mark: str, tmp_path: Path) -> None:
+    with agent(tmp_path, rules(mark)) as running:
+        for _ in range(8):
+            with training(mark) as job:
+                job.ask("connect")
+                wait_for(lambda job=job: job.ccs() == ["mltcp"], "attached")
+        running.wait_for("it keeps opening connections")
+        running.wait_for("trained has ended")
+        said = running.stop().splitlines()
+    assert sum("has ended" in each for each in said) == 1
+    assert sum("attached" in each for each in said) == 6
+
+
+def test_observing_changes_nothing_and_shows_all(
+    backend: Backend, mark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = "reno"
+    with training(mark, f"cc={base}") as job:
+        job.ask("connect")
+        looking = ["attach", mark, "--job", "seen", "--all-sockets", "--observe"]
+        assert main([*looking, "--gap", "50ms", "--total", "200kB"]) == 0
+        assert job.ccs() == [f"mltcp_{base}"]
+        assert backend.jobs()[0].params.mechanisms == ()
+        job.tell(f"train 60 0.1 {BURST}")
+        assert main(["record", "-o", str(tmp_path / "before"), "--iterations", "10"]) == 0
+        flows = [flow for flow in backend.flows() if flow.sent_bytes]
+        assert {(flow.gain, flow.yields) for flow in flows} == {(1.0, 0)}
+        job.answer()
+        assert main(["attach", mark, "--job", "seen", "--all-sockets"]) == 0
+        assert job.ccs() == ["mltcp"]
+        assert backend.jobs()[0].params.mechanisms is None
+        job.tell(f"train 60 0.1 {BURST}")
+        assert main(["record", "-o", str(tmp_path / "after"), "--iterations", "10"]) == 0
+        job.answer()
+        assert {each.now for each in detach()} == {base}
+        assert job.ccs() == [base]
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "before"), str(tmp_path / "after")]) == 0
+    shown = capsys.readouterr().out
+    assert f"{base} → mltcp" in shown
+    assert "alone is missing" not in shown
+
+
+@pytest.mark.skipif("bbr" not in AVAILABLE, reason="this kernel has no bbr")
+def test_what_can_not_be_observed_is_said(
+    backend: Backend, mark: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with training(mark, "cc=bbr") as job:
+        job.ask("connect")
+        assert main(["attach", mark, "--job", "seen", "--all-sockets", "--observe"]) == 1
+        assert "MLTCP has no variant of bbr to observe it with" in capsys.readouterr().out
+        assert job.ccs() == ["bbr"]
+
+
+def test_mistakes_in_recording(
+    backend: Backend, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["record", "-o", str(tmp_path / "run")]) == 2
+    assert "No job is attached" in capsys.readouterr().err
+    assert main(["record", "-o", str(tmp_path / "run"), "--job", "x"]) == 2
+    assert "There is no job 'x'; there are: none." in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    assert main(["record", "-o", str(tmp_path)]) == 2
+    assert "isn't an empty folder" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

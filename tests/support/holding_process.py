@@ -1,0 +1,99 @@
+"""A process with TCP connections that tests attach to, told over a pipe what to do next.
+
+    a listener that never accepts  <-- connections, over loopback
+
+    python holding_process.py COUNT ADDRESS [FILE_TO_MAP ...]
+
+Each line on its standard input is a command, answered by one line of JSON. It ends with its
+standard input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+FIRST_CC = "reno"
+"""What the connections run before anything is attached."""
+
+
+def _connect(address: tuple[Any, ...], family: socket.AddressFamily) -> socket.socket:
+    found = socket.socket(family)
+    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, FIRST_CC.encode())
+    found.connect(address)
+    return found
+
+
+def _name(sock: socket.socket) -> str:
+    name: bytes = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+    return name.partition(b"\0")[0].decode()
+
+
+def _hold(count: int, address: str, maps: Sequence[str]) -> None:
+    kept = []
+    for path in maps:
+        with open(path, "rb") as file:
+            kept.append(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.create_server(
+        ("::" if family == socket.AF_INET6 else address, 0),
+        family=family,
+        backlog=4096,
+        dualstack_ipv6=family == socket.AF_INET6,
+    )
+    target = (address, listener.getsockname()[1])
+    sockets = [_connect(target, family) for _ in range(count)]
+
+    def say(answer: object) -> None:
+        print(json.dumps(answer), flush=True)
+
+    say({"pid": os.getpid(), "port": target[1], "fds": [each.fileno() for each in sockets]})
+    for line in sys.stdin:
+        match line.split():
+            case ["names"]:
+                say([_name(each) for each in sockets])
+            case ["connect"]:
+                sockets.append(_connect(target, family))
+                say("connected")
+            case ["close", number]:
+                sockets.pop(int(number)).close()
+                say("closed")
+            case ["replace", number]:  # the same descriptor becomes another connection
+                old = sockets[int(number)]
+                with _connect(target, family) as other:
+                    os.dup2(other.fileno(), old.fileno())
+                say("replaced")
+            case ["move", number]:  # the same connection becomes another descriptor
+                old = sockets[int(number)]
+                sockets[int(number)] = old.dup()
+                old.close()
+                say(sockets[int(number)].fileno())
+            case ["choose", number, name]:
+                sockets[int(number)].setsockopt(
+                    socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode()
+                )
+                say("chosen")
+            case ["reset"]:  # of all connections, as nobody has accepted them
+                listener.close()
+                for each in sockets:
+                    with contextlib.suppress(ConnectionResetError):
+                        each.recv(1)
+                say("reset")
+            case ["fork"]:  # a child that has all of the sockets and nothing else
+                if pid := os.fork():
+                    say(pid)
+                else:
+                    os.closerange(0, 3)
+                    signal.alarm(60)  # should the test not end it
+                    signal.pause()
+
+
+if __name__ == "__main__":
+    _hold(int(sys.argv[1]), sys.argv[2], sys.argv[3:])

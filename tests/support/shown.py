@@ -1,0 +1,11 @@
+"""What is shown on a terminal."""
+
+from __future__ import annotations
+
+WIDTH = 100
+
+
+def fits(text: str) -> str:
+    """The text, none of whose lines is wider than our reports are to be."""
+    assert max(map(len, text.splitlines())) <= WIDTH
+    return text

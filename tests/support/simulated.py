@@ -1,0 +1,17 @@
+"""What simulated experiments come to."""
+
+from __future__ import annotations
+
+from mltcp_tools.experiments.experiment import Experiment
+from mltcp_tools.simulator.arms import simulate_arm
+
+
+def mean_ms(experiment: Experiment, arm: str, repetitions: int = 3) -> float:
+    """Mean iteration time over jobs and repetitions."""
+    times = [
+        iteration["end"] - iteration["start"]
+        for repetition in range(1, repetitions + 1)
+        for _, document in simulate_arm(experiment, experiment.arm(arm), repetition).documents
+        for iteration in document["iterations"]
+    ]
+    return 1e3 * sum(times) / len(times)

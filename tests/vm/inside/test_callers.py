@@ -1,0 +1,233 @@
+"""The kernel module against users who ask for what they can't have, or mean harm."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import struct
+import subprocess
+import time
+
+import pytest
+from vm.hostile import (
+    NEWNET,
+    NEWUSER,
+    NOBODY,
+    PROGRAMS,
+    Client,
+    elsewhere,
+    exchange,
+    gone,
+    in_child,
+    refused,
+    unshare,
+)
+from vm.loading import choose, connected
+
+from mltcp_tools.backends import genl
+from mltcp_tools.native.uapi import GENL_NAME, Attribute, Command
+
+pytestmark = [pytest.mark.guest(timeout=1200), pytest.mark.usefixtures("module_leaves_nothing")]
+
+JOBS_MAX = 4096
+
+
+def test_descriptors_that_cannot_be_tagged(client: Client) -> None:
+    client.set_job(1)
+    with contextlib.ExitStack() as stack:
+        enter = stack.enter_context
+        left, right = os.pipe()
+        stack.callback(os.close, left)
+        stack.callback(os.close, right)
+        sender, _ = map(enter, connected("mltcp"))
+        file = os.open("/proc/self/status", os.O_RDONLY)
+        stack.callback(os.close, file)
+        path_only = os.open("/proc/self/status", os.O_PATH)
+        stack.callback(os.close, path_only)
+        event = os.eventfd(0)
+        stack.callback(os.close, event)
+        listener = enter(socket.create_server(("127.0.0.1", 0)))
+        choose(listener, "mltcp")
+        new = enter(socket.socket())
+        choose(new, "mltcp")
+        other = enter(socket.socket())
+        other.connect(listener.getsockname())
+        choose(other, "reno")
+        datagram = enter(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        raw = enter(socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP))
+        local, _ = map(enter, socket.socketpair())
+        netlink = enter(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0))
+        packet = enter(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
+        strangers = [datagram, raw, local, netlink, packet]
+        with contextlib.suppress(OSError):  # where the kernel has it
+            mptcp = enter(socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262))
+            strangers.append(mptcp)
+        for take_off in (False, True):
+
+            def ask(fd: int, take_off: bool = take_off) -> None:
+                if take_off:
+                    client.untag(fd)
+                else:
+                    client.tag(fd, 1)
+
+            for fd in (1000, 2**31 - 1, path_only):
+                with refused(errno.EBADF, "not a socket"):
+                    ask(fd)
+            for fd in (left, right, file, event):
+                with refused(errno.ENOTSOCK, "not a socket"):
+                    ask(fd)
+            for stranger in strangers:
+                with refused(errno.EOPNOTSUPP, "not a TCP socket"):
+                    ask(stranger.fileno())
+            for useless in (listener, new, other):
+                with refused(errno.ENOTCONN, "not connected, or not under MLTCP"):
+                    ask(useless.fileno())
+            with refused(errno.ERANGE):
+                ask(-1)
+            ask(sender.fileno())
+        with refused(errno.ENOENT, "no such job"):
+            client.tag(sender.fileno(), 2)
+
+
+def test_the_callers_that_may_not(client: Client) -> None:
+    client.set_job(1)
+    sender, peer = connected("mltcp")
+    with sender, peer:
+
+        def refuses(asking: Client) -> None:
+            for change in (
+                lambda: asking.set_job(2),
+                lambda: asking.set_job(1),
+                lambda: asking.delete_job(1),
+                lambda: asking.tag(sender.fileno(), 1),
+                lambda: asking.untag(sender.fileno()),
+            ):
+                with refused(errno.EPERM):
+                    change()
+            assert asking.jobs() == [1]
+            assert asking.status(Attribute.JOBS) == 1
+            asking.flows()
+
+        def unprivileged() -> None:
+            os.setresuid(NOBODY, NOBODY, 0)
+            refuses(client)  # root opened it, but doesn't ask
+            with Client() as own:
+                refuses(own)
+                os.setresuid(0, 0, 0)
+                refuses(own)  # root asks, but didn't open it
+
+        def lord_of_another_namespace() -> None:
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+            unshare(NEWUSER)
+            with Client() as there:
+                refuses(there)  # still root's namespace
+            unshare(NEWNET)
+            with Client() as own:
+                own.set_job(1)
+                with refused(errno.EPERM, "socket's namespace"):
+                    own.tag(sender.fileno(), 1)
+                with refused(errno.EPERM, "socket's namespace"):
+                    own.untag(sender.fileno())
+                with socket.create_server(("127.0.0.1", 0)) as server:
+                    choose(server, "mltcp")  # anyone may choose it
+                assert own.flows() == []
+                own.delete_job(1)
+
+        client.tag(sender.fileno(), 1)
+        in_child(unprivileged)
+        in_child(lord_of_another_namespace)
+        (tagged,) = (flow for flow in client.flows() if flow.job_id)
+        assert tagged.job_id == 1
+    assert client.jobs() == [1]
+
+
+def test_who_sees_whose_flows(client: Client) -> None:
+    """The initial namespace's administrator all; others, there too, those of their own."""
+    here, peer_here = connected("mltcp")
+    with elsewhere(), Client() as there:
+        foreign, peer_there = connected("mltcp")
+        (seen,) = (flow.netns for flow in there.flows() if flow.state == "established")
+
+        def unprivileged() -> None:
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+            assert {flow.netns for flow in there.flows()} == {seen}
+
+        in_child(unprivileged)
+
+    def unprivileged_here() -> None:
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+        with Client() as own:
+            assert [flow.netns for flow in own.flows()] == [os.stat("/proc/self/ns/net").st_ino]
+            assert own.status(Attribute.FLOWS) == 1
+
+    with here, peer_here, foreign, peer_there:
+        assert len(client.flows()) == client.status(Attribute.FLOWS) == 2
+        in_child(unprivileged_here)
+    assert gone(client)
+
+
+def test_a_dump_of_the_jobs_takes_no_attribute(client: Client) -> None:
+    client.set_job(1)
+    with refused(errno.EINVAL):  # 6.1 gives such a refusal no text
+        client.socket.dump(Command.JOB_GET, {Attribute.JOB_ID: struct.pack("=I", 1)})
+    assert client.jobs() == [1]
+
+
+def test_the_table_of_jobs_is_full(client: Client) -> None:
+    numbers = [2**32 - 1 - 7919 * number for number in range(JOBS_MAX)]
+    for number in numbers:
+        client.set_job(number)
+    with refused(errno.ENOSPC, "table of jobs is full"):
+        client.set_job(1)
+    client.set_job(numbers[5])  # there is one already
+    assert client.jobs() == sorted(numbers)
+    assert client.status(Attribute.JOBS) == JOBS_MAX
+    with elsewhere(), Client() as there:
+        there.set_job(1)
+        assert there.jobs() == [1]
+    client.delete_job(numbers[0])
+    client.set_job(1)
+    with refused(errno.ENOSPC, "table of jobs is full"):
+        client.set_job(2)
+    for number in [1, *numbers[1:]]:
+        client.delete_job(number)
+    assert client.jobs() == []
+    with refused(errno.ENOENT, "no such job"):
+        client.delete_job(1)
+
+
+def test_a_listener_that_never_reads(client: Client) -> None:
+    client.set_job(1)
+    deaf = genl.GenericSocket(GENL_NAME)
+    deaf.join("iterations", 1)
+    keen = genl.GenericSocket(GENL_NAME)
+    keen.join("iterations", 1 << 20)
+    sender, peer = connected("mltcp")
+    with sender, peer:
+        client.tag(sender.fileno(), 1)
+        for _ in range(100):
+            exchange(sender, peer, 1)
+            time.sleep(0.002)
+    heard = []
+    while more := keen.notifications(0.2):
+        heard += more
+    assert len(heard) > 50
+    assert deaf.dropped() > len(heard) / 2
+    assert client.status(Attribute.DROPPED) >= deaf.dropped()
+    deaf.close()
+    keen.close()
+
+
+@pytest.mark.parametrize(
+    ("count", "user"),
+    [
+        (50_000, 0),
+        pytest.param(1_000_000, 0, marks=pytest.mark.full),
+        pytest.param(1_000_000, NOBODY, marks=pytest.mark.full),
+    ],
+)
+def test_random_messages(count: int, user: int) -> None:
+    done = subprocess.run([PROGRAMS / "fuzz_netlink", str(count), str(count), str(user)])
+    assert done.returncode == 0

@@ -1,0 +1,236 @@
+"""The kernel module on connections in unusual states, and on those that come without memory."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from vm.hostile import PROGRAMS, Client, elsewhere, exchange, gone, libc, refused
+from vm.loading import SLAB, choose, chosen, connected
+
+from mltcp_tools.backends import genl
+from mltcp_tools.backends.base import MODULE_NAMES
+from mltcp_tools.testbed.namespaces import write_sysctl
+
+pytestmark = [pytest.mark.guest(timeout=1200), pytest.mark.usefixtures("module_leaves_nothing")]
+
+FAILSLAB = Path("/sys/kernel/debug/failslab")
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_a_connection_in_every_state(client: Client, family: int) -> None:
+    client.set_job(1)
+
+    def is_tagged(sender: socket.socket) -> bool:
+        port = sender.getsockname()[1]
+        return [flow.job_id for flow in client.flows() if flow.local_port == port] == [1]
+
+    sender, peer = connected("mltcp_cubic", family)
+    with sender, peer:
+        peer.shutdown(socket.SHUT_WR)  # close-wait
+        client.tag(sender.fileno(), 1)
+        exchange(sender, peer)
+        assert is_tagged(sender)
+        client.untag(sender.fileno())
+        sender.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(genl.NetlinkError):  # its last ACK may be on the way
+            client.tag(sender.fileno(), 1)
+    sender, peer = connected("mltcp_cubic", family)
+    with sender, peer:
+        sender.shutdown(socket.SHUT_WR)  # fin-wait
+        client.tag(sender.fileno(), 1)
+        assert is_tagged(sender)
+    sender, peer = connected("mltcp_cubic", family)
+    with sender:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()  # reset: closed without having been closed here
+        with refused(errno.ENOTCONN):
+            client.tag(sender.fileno(), 1)
+        client.untag(sender.fileno())
+        choose(sender, "reno")
+        choose(sender, "mltcp")
+        with refused(errno.ENOTCONN):
+            client.tag(sender.fileno(), 1)
+    assert gone(client)
+
+
+def test_switching_while_it_connects() -> None:
+    """Its state is made when it has connected; see need_state() in kmod/mltcp_cc.c."""
+    loss = ["tc", "qdisc", "add", "dev", "lo", "root", "netem", "loss", "100%"]
+    with elsewhere(), socket.create_server(("127.0.0.1", 0)) as server, Client() as here:
+        here.set_job(1)
+        subprocess.run(loss, check=True)
+        sender = socket.socket()
+        sender.setblocking(False)
+        sender.connect_ex(server.getsockname())
+        choose(sender, "mltcp")
+        with refused(errno.ENOTCONN):
+            here.tag(sender.fileno(), 1)
+        assert here.flows() == []
+        subprocess.run(["tc", "qdisc", "del", "dev", "lo", "root"], check=True)
+        peer, _ = server.accept()  # the SYN comes again after a second
+        sender.setblocking(True)
+        with sender, peer:
+            here.tag(sender.fileno(), 1)
+            (flow,) = here.flows()
+            assert (flow.job_id, flow.state) == (1, "established")
+            exchange(sender, peer)
+            (flow,) = here.flows()
+            assert flow.acks > 0
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("mltcp_cubic", "reno"), ("bbr", "mltcp"), ("mltcp", "mltcp_dctcp")]
+)
+def test_a_route_takes_over_while_the_first_data_is_awaited(
+    client: Client, before: str, after: str
+) -> None:
+    """The kernel then changes the operations without release or init."""
+    with elsewhere():
+        write_sysctl("net.ipv4.tcp_fastopen", "1543")  # 0x607: without cookies
+        route = ["ip", "route", "replace", "local", "127.0.0.1", "dev", "lo", "table", "local"]
+        subprocess.run([*route, "congctl", after], check=True)
+        with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as sender:
+            server.setsockopt(socket.IPPROTO_TCP, socket.TCP_FASTOPEN, 5)
+            sender.setsockopt(socket.IPPROTO_TCP, 30, 1)  # TCP_FASTOPEN_CONNECT
+            sender.connect(server.getsockname())
+            choose(sender, before)
+            sender.sendall(b"first")
+            assert chosen(sender) == after
+            peer, _ = server.accept()
+            with peer:
+                assert peer.recv(5) == b"first"
+                exchange(sender, peer)
+                names = [flow.congestion_control for flow in client.flows()]
+                assert names.count(after) == (2 if after.startswith("mltcp") else 0)
+                assert not [name for name in names if name not in (before, after)]
+        assert gone(client)
+
+
+def test_a_listener_hands_its_congestion_control_on(client: Client) -> None:
+    client.set_job(1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        choose(server, "mltcp_cubic")
+        assert client.flows() == []
+        with contextlib.ExitStack() as stack:
+            for _ in range(20):
+                sender = stack.enter_context(socket.create_connection(server.getsockname()))
+                peer = stack.enter_context(server.accept()[0])
+                assert chosen(peer) == "mltcp_cubic"
+                client.tag(peer.fileno(), 1)
+                exchange(peer, sender)
+                choose(server, "reno")  # doesn't change the children
+                choose(server, "mltcp_cubic")
+            assert [flow.job_id for flow in client.flows()] == [1] * 20
+            # One that nobody accepts, and one that becomes a listener itself.
+            stack.enter_context(socket.create_connection(server.getsockname()))
+            libc.connect(peer.fileno(), b"\0" * 16, 16)  # AF_UNSPEC: disconnect
+            peer.bind(("127.0.0.1", 0))
+            peer.listen()
+            child = stack.enter_context(socket.create_connection(peer.getsockname()))
+            accepted = stack.enter_context(peer.accept()[0])
+            assert chosen(accepted) == "mltcp_cubic"
+            exchange(accepted, child)
+    assert gone(client)
+
+
+@pytest.mark.parametrize("name", MODULE_NAMES)
+def test_the_same_socket_connects_again_and_again(client: Client, name: str) -> None:
+    client.set_job(1)
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as sender:
+        choose(sender, name)
+        for ecn in ("0", "1", "0", "1"):
+            write_sysctl("net.ipv4.tcp_ecn", ecn)
+            sender.connect(server.getsockname())
+            with server.accept()[0] as peer:
+                assert chosen(sender) == name
+                client.tag(sender.fileno(), 1)
+                exchange(sender, peer)
+                assert [flow.job_id for flow in client.flows()] == [1]
+            assert not libc.connect(sender.fileno(), b"\0" * 16, 16)
+            assert client.flows() == []
+            assert chosen(sender) == name
+    write_sysctl("net.ipv4.tcp_ecn", "2")
+
+
+@pytest.mark.parametrize("ecn", ["0", "1"])
+def test_dctcp_with_and_without_ecn(client: Client, ecn: str) -> None:
+    """Its base puts other operations in its place without ECN; references must come out even."""
+    with elsewhere():
+        write_sysctl("net.ipv4.tcp_ecn", ecn)
+        for name in ("mltcp_dctcp", "dctcp"):
+            for _ in range(20):
+                sender, peer = connected(name)
+                with sender, peer:
+                    exchange(sender, peer)
+                    choose(sender, "reno")
+                    choose(sender, "mltcp_dctcp")
+                    exchange(sender, peer)
+                    choose(sender, "dctcp")
+                    choose(sender, name)
+                    exchange(sender, peer)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            choose(server, "mltcp_dctcp")
+            for _ in range(20):
+                with socket.create_connection(server.getsockname()) as sender:
+                    server.accept()[0].close()
+    assert gone(client)
+
+
+@pytest.mark.parametrize("scenario", ["crossed-syns", "connects-again", "receives-only"])
+def test_unusual_handshakes(scenario: str) -> None:
+    """Nothing of a socket stays behind, and DCTCP's peer hears what DCTCP would tell it."""
+    assert subprocess.run([PROGRAMS / "handshakes", scenario]).returncode == 0
+
+
+@contextlib.contextmanager
+def no_memory() -> Iterator[None]:
+    """No flow gets its state."""
+    settings = {"probability": 100, "times": -1, "verbose": 0, "cache-filter": "Y"}
+    for name, value in settings.items():
+        (FAILSLAB / name).write_text(str(value))
+    (SLAB / "failslab").write_text("1")
+    try:
+        yield
+    finally:
+        (SLAB / "failslab").write_text("0")
+        (FAILSLAB / "probability").write_text("0")
+
+
+def test_without_memory_a_flow_is_its_base_and_gets_its_state_later() -> None:
+    if not FAILSLAB.exists():
+        pytest.skip("this kernel fails no allocation on purpose: it takes a debug kernel")
+    cc_info = 26  # TCP_CC_INFO, of DCTCP: enabled, CE state, alpha, bytes marked, bytes
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(elsewhere())
+        here = stack.enter_context(Client())
+        here.set_job(1)
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        choose(server, "dctcp")  # a SYN of DCTCP asks for ECN in a way that only its like answers
+        sender = stack.enter_context(socket.socket())
+        choose(sender, "mltcp_dctcp")
+        with no_memory():
+            sender.connect(server.getsockname())
+            peer = stack.enter_context(server.accept()[0])
+            exchange(sender, peer, 50)
+            assert here.flows() == []
+            with refused(errno.ENOTCONN):
+                here.tag(sender.fileno(), 1)
+            info = sender.getsockopt(socket.IPPROTO_TCP, cc_info, 16)
+            enabled, _, alpha, _, _ = struct.unpack("=HHIII", info)
+            # It starts at 1024, and falls with each window that came without a mark.
+            assert enabled
+            assert alpha < 1024
+        deadline = time.monotonic() + 60
+        while not here.flows() and time.monotonic() < deadline:
+            time.sleep(0.1)  # it asks for memory once a second, when an ACK comes
+            exchange(sender, peer, 1)
+        here.tag(sender.fileno(), 1)
+        assert [flow.job_id for flow in here.flows()] == [1]

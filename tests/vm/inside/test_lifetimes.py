@@ -1,0 +1,120 @@
+"""The kernel module when flows, jobs, namespaces and the module itself go at bad times."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import subprocess
+import time
+
+import pytest
+from vm.hostile import KERNELS_OWN, PROGRAMS, Client, elsewhere, exchange, gone
+from vm.loading import FILE, connected, pair, remove
+
+from mltcp_tools.backends import get_backend
+from mltcp_tools.backends.base import MODULE_NAMES
+from mltcp_tools.native.uapi import Attribute
+
+pytestmark = [pytest.mark.guest(timeout=1200), pytest.mark.usefixtures("module_leaves_nothing")]
+
+
+def test_a_namespace_goes_before_its_flows_and_jobs(client: Client) -> None:
+    """Its sockets are tagged with jobs here, and sockets from here with its jobs."""
+    client.set_job(1)
+    here, peer_here = connected("mltcp")
+    with elsewhere(), Client() as there:
+        there.set_job(1)
+        foreign, peer_there = connected("mltcp_cubic")
+        own, peer_own = connected("mltcp")
+        client.tag(foreign.fileno(), 1)
+        there.tag(here.fileno(), 1)
+        there.tag(own.fileno(), 1)
+        for ends in ((here, peer_here), (foreign, peer_there), (own, peer_own)):
+            exchange(*ends)
+    own.close()
+    peer_own.close()
+    foreign.close()
+    peer_there.close()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        exchange(here, peer_here)
+        (flow,) = (flow for flow in client.flows() if flow.job_id)
+        if not flow.active:
+            break
+        time.sleep(0.1)
+    assert not flow.active, "the namespace's job outlives it"
+    client.tag(here.fileno(), 1)
+    exchange(here, peer_here)
+    client.delete_job(1)
+    exchange(here, peer_here)
+    here.close()
+    peer_here.close()
+    assert gone(client)
+
+
+def test_each_namespace_has_its_own_table(client: Client) -> None:
+    """Dumps of all go from one to the next, whatever comes and goes between."""
+    with contextlib.ExitStack() as stack:
+        inside = set()
+        for _ in range(5):
+            with elsewhere(), Client() as there:
+                assert there.flows() == []
+                for _ in range(40):
+                    sender, peer = map(stack.enter_context, connected("mltcp"))
+                    exchange(sender, peer, 1)
+                inside.add(os.stat("/proc/thread-self/ns/net").st_ino)
+                assert {flow.netns for flow in there.flows()} <= inside
+                assert there.status(Attribute.FLOWS) == len(there.flows()) == 40
+        found = client.flows()
+        assert {flow.netns for flow in found} == inside
+        assert len({flow.cookie for flow in found}) == len(found) == 200
+        assert client.status(Attribute.FLOWS) == 200
+    assert gone(client)
+
+
+def test_unloading_during_a_dump(client: Client) -> None:
+    with contextlib.ExitStack() as stack:
+        for i in range(300):
+            stack.enter_context(pair(MODULE_NAMES[i % 4]))
+        request = struct.pack("=IHHIIBBH", 20, client.socket.id, 0x301, 9, 0, 7, 1, 0)
+        reader = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 16)
+        reader.send(request)
+        assert len(reader.recv(1 << 16)) > 1000
+    assert gone(client)
+    client.socket.close()
+    with pytest.raises(OSError, match="delete_module"):
+        remove(seconds=1)  # the rest of the dump is still to come
+    reader.close()
+    remove()
+
+
+def test_a_sender_that_sleeps_with_its_lock() -> None:
+    assert subprocess.run([PROGRAMS / "stalled_sender"]).returncode == 0
+
+
+def stress(seconds: int, seed: int, *names: str) -> None:
+    words = [str(seconds), str(seed), FILE, *names]
+    done = subprocess.run([PROGRAMS / "stress", *words])
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("seconds", [10, pytest.param(300, marks=pytest.mark.full)])
+def test_everything_at_once(seconds: int) -> None:
+    remove()
+    stress(seconds, seconds, *MODULE_NAMES, *KERNELS_OWN)
+
+
+@pytest.mark.bpf
+@pytest.mark.full
+def test_switching_between_base_bpf_and_module() -> None:
+    """The eBPF backend has one of the names, the module the others."""
+    remove()
+    bpf = get_backend("bpf")
+    bpf.load(["mltcp"])
+    try:
+        stress(120, 120, *MODULE_NAMES, "reno", "cubic")
+        remove()
+    finally:
+        bpf.unload()
