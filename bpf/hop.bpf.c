@@ -118,10 +118,10 @@ int hop(struct __sk_buff *skb)
 
 	locked = bpf_map_lookup_elem(&hops, &zero);
 	if (!locked)
-		return TC_ACT_OK;
+		return TC_ACT_UNSPEC;
 	bpf_spin_lock(&locked->lock);
 	value = mltcp_hop_pass(&locked->hop, &link, now, skb->len);
 	bpf_spin_unlock(&locked->lock);
 	stamp(skb, value);
-	return TC_ACT_OK;
+	return TC_ACT_UNSPEC; /* others there see the packet, too */
 }

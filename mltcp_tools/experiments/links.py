@@ -20,19 +20,21 @@ _LINK = re.compile(r"[a-z0-9]{1,6}")
 MAX_RATE_BPS = 1_000_000_000_000
 """Of a link, bits per second; faster ones than the testbed's are simulated."""
 
-Aqm = Literal["none", "red", "fq_codel"]
+Aqm = Literal["none", "red", "fq_codel", "threshold"]
 AQMS: tuple[Aqm, ...] = get_args(Aqm)
-"""Active queue management of a link, by the name of the kernel's qdisc."""
+"""Active queue management of a link: a qdisc of the kernel by its name, or a threshold, from which
+on a BPF program marks."""
 
 
 @dataclass(frozen=True)
 class Link:
     """The bottleneck: rate in bit/s, queue in bytes, delay added to the round trip in seconds.
 
-    aqm: what manages the queue; "none" drops what finds it full. ecn: it marks packets rather
-    than drop them, and the ends ask for that. loss: share of the senders' packets that are lost at
-    random before they come to the queue. offloads: segmentation and receive offloads stay on, so
-    that the queue holds packets larger than those of a real wire.
+    aqm: what manages the queue; "none" drops what finds it full, "threshold" marks what finds a
+    quarter of it or more. ecn: it marks packets rather than drop them, and the ends ask for that.
+    loss: share of the senders' packets that are lost at random before they come to the queue.
+    offloads: segmentation and receive offloads stay on, so that the queue holds packets larger than
+    those of a real wire.
     """
 
     rate: int = 200_000_000
@@ -109,4 +111,6 @@ def _read_link(section: Section | None) -> Link:
     if link.ecn and link.aqm == "none":
         marking = " or ".join(AQMS[1:])
         raise section.error(f"a queue marks only under an `aqm`: {marking}.", "ecn")
+    if link.aqm == "threshold" and not link.ecn:
+        raise section.error("a threshold only marks; say `ecn: true`, too.", "aqm")
     return link

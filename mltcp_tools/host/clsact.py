@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -48,6 +50,17 @@ def remove_egress(interface: str, priority: int) -> None:
         except NetlinkError as error:
             if error.code not in (errno.ENOENT, errno.EINVAL):
                 raise
+
+
+def egress_programs(interface: str) -> list[int]:
+    """Ids of the programs that see what leaves `interface`, by tc: pyroute2 doesn't decode them."""
+    command = ["tc", "-j", "filter", "show", "dev", interface, "egress"]
+    try:
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise HostError(f"`{' '.join(command)}` failed ({error}); install iproute2.") from None
+    programs = [each.get("options", {}).get("prog", {}) for each in json.loads(said or "[]")]
+    return [program["id"] for program in programs if "id" in program]
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from mltcp_tools.host.closing import Closing
 from mltcp_tools.native.libbpf import BpfError, check, ffi, library
 
 MAP_TYPE_STRUCT_OPS = 26
+PROGRAM_TYPE_SCHED_CLS = 3
 PROGRAM_TYPE_STRUCT_OPS = 27
 STRUCT_OPS_INUSE = 1
 """enum bpf_struct_ops_state: registered with the kernel (include/linux/bpf.h)."""
@@ -121,19 +122,26 @@ def maps_of_programs(struct_ops: BpfMap) -> Iterator[BpfMap]:
     words = struct.unpack(f"={len(value) // 8}Q", value[: len(value) // 8 * 8])
     seen: set[int] = set()
     for word in words:
-        for identifier in _maps_of_program(word) if 0 < word < 2**32 else ():
-            if identifier in seen:
-                continue
-            seen.add(identifier)
-            fd = library().call.bpf_map_get_fd_by_id(identifier)
-            if fd < 0:
-                continue  # gone since
-            with BpfMap(fd) as found:
-                yield found
+        seen.update(_map_ids(word, PROGRAM_TYPE_STRUCT_OPS) if 0 < word < 2**32 else ())
+    yield from _maps(seen)
 
 
-def _maps_of_program(identifier: int) -> list[int]:
-    """Ids of the maps of a struct_ops program; none where that is no such program's id."""
+def maps_of_program(identifier: int) -> Iterator[BpfMap]:
+    """The maps that the `tc` program with this id uses, each open while it is yielded."""
+    yield from _maps(_map_ids(identifier, PROGRAM_TYPE_SCHED_CLS))
+
+
+def _maps(identifiers: Iterable[int]) -> Iterator[BpfMap]:
+    for identifier in identifiers:
+        fd = library().call.bpf_map_get_fd_by_id(identifier)
+        if fd < 0:
+            continue  # gone since
+        with BpfMap(fd) as found:
+            yield found
+
+
+def _map_ids(identifier: int, kind: int) -> list[int]:
+    """Ids of the maps of a program of this kind; none where that is no such program's id."""
     fd = library().call.bpf_prog_get_fd_by_id(identifier)
     if fd < 0:
         return []
@@ -143,7 +151,7 @@ def _maps_of_program(identifier: int) -> list[int]:
         info.nr_map_ids, info.map_ids = 64, int(ffi.cast("uintptr_t", maps))
         length = ffi.new("uint32_t *", ffi.sizeof("struct bpf_prog_info"))
         check(library().call.bpf_obj_get_info_by_fd(fd, info, length), "program info")
-        if info.type != PROGRAM_TYPE_STRUCT_OPS:
+        if info.type != kind:
             return []
         return list(maps[0 : min(info.nr_map_ids, 64)])
     finally:

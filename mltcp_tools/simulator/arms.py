@@ -113,8 +113,10 @@ def _links(experiment: Experiment, rtt_s: float) -> list[Link]:
 
 
 def _link(link: Bottleneck, rtt_s: float) -> Link:
-    # RED acts from a quarter of the queue on, and on all from three quarters on (qdiscs.py).
-    marks = (link.queue // 4, link.queue * 3 // 4) if link.aqm == "red" else None
+    # RED acts from a quarter of the queue on, and on all from three quarters on (qdiscs.py); a
+    # threshold is a quarter (marking.py).
+    low, high = link.queue // 4, link.queue * 3 // 4
+    marks = {"red": (low, high), "threshold": (low, low)}.get(link.aqm)
     return Link(link.rate, link.queue, rtt_s + link.delay, link.loss, marks)
 
 

@@ -33,6 +33,7 @@ from mltcp_tools.testbed.emulators import cpu_busy, cpu_times
 from mltcp_tools.testbed.leftovers import require_privileges
 from mltcp_tools.testbed.loop import Loop, Outcome
 from mltcp_tools.testbed.machines import END_S, Agent, Machines
+from mltcp_tools.testbed.marking import remove_marking
 from mltcp_tools.testbed.namespaces import enabled_offloads
 from mltcp_tools.testbed.network import local_end
 from mltcp_tools.testbed.qdiscs import add_bottleneck, add_delay, link_counters, remove_qdisc
@@ -203,6 +204,7 @@ class _Run(Loop):
         link = self.experiment.link
         for interface in {self._bottleneck} | self._delayed:
             remove_qdisc(interface)
+        remove_marking(self._bottleneck)
         add_bottleneck(self._bottleneck, link)
         for interface in self._delayed if link.delay else ():
             add_delay(interface, link)

@@ -7,10 +7,10 @@
 `===` is the bottleneck: a tbf of the experiment's rate and queue on the egress of both its ends, so
 that each direction has its own. Where the experiment asks for delay, netem holds back what the
 router sends to the senders; where it asks for loss, netem loses some of what the senders send;
-where it asks for ECN, RED under the tbf marks. Unless it wants offloads, those of segmentation and
-receiving are off everywhere, so that the queue holds packets of one MSS and a 64 kB super-packet
-never passes a token bucket at once. ARP's entries are permanent, so that none is lost in a full
-queue; IPv6 is off; metrics aren't kept from one connection to the next.
+where it asks for ECN, RED under the tbf or a BPF program before it marks. Unless it wants offloads,
+those of segmentation and receiving are off everywhere, so that the queue holds packets of one MSS
+and a 64 kB super-packet never passes a token bucket at once. ARP's entries are permanent, so that
+none is lost in a full queue; IPv6 is off; metrics aren't kept from one connection to the next.
 """
 
 from __future__ import annotations

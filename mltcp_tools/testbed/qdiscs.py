@@ -17,6 +17,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from mltcp_tools.errors import HostError, MltcpError
 from mltcp_tools.experiments.links import Link
 from mltcp_tools.runs.recorder import LinkCounters
+from mltcp_tools.testbed.marking import add_marking, marked
 
 BOTTLENECK = "bottleneck"
 """The interface that a bottleneck is on, at both its ends."""
@@ -51,7 +52,9 @@ def add_bottleneck(interface: str, link: Link) -> None:
             burst=burst_bytes(link),
             limit=link.queue,
         )
-    if link.aqm != "none":
+    if link.aqm == "threshold":
+        add_marking(interface, link)
+    elif link.aqm != "none":
         add_aqm(interface, link)
 
 
@@ -127,7 +130,8 @@ def link_counters(interface: str, link: Link) -> LinkCounters:
     """What the bottleneck on `interface` has counted since it was added."""
     stats = _tbf(interface).get_attr("TCA_STATS2")
     basic, queue = stats.get_attr("TCA_STATS_BASIC"), stats.get_attr("TCA_STATS_QUEUE")
-    marks = aqm_marks(interface) if link.ecn else 0
+    count = marked if link.aqm == "threshold" else aqm_marks
+    marks = count(interface) if link.ecn else 0
     return LinkCounters(basic["bytes"], basic["packets"], queue["drops"], marks)
 
 

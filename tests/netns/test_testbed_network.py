@@ -205,6 +205,7 @@ def test_a_sysctl_that_is_no_namespaces_is_refused_and_nothing_stays() -> None:
         (Link(aqm="red"), "CONFIG_NET_SCH_RED"),
         (Link(queue=3_028, aqm="red", ecn=True), "CONFIG_NET_SCH_RED"),
         (Link(queue=1 << 30, aqm="red", ecn=True), "CONFIG_NET_SCH_RED"),
+        (Link(queue=3_028, aqm="threshold", ecn=True), "CONFIG_NET_CLS_BPF"),
         (Link(aqm="fq_codel"), "CONFIG_NET_SCH_FQ_CODEL"),
         (Link(queue=3_028, aqm="fq_codel", ecn=True), "CONFIG_NET_SCH_FQ_CODEL"),
     ],

@@ -186,9 +186,18 @@ def test_shipped_experiments_are_those_of_the_results(
     (
         "aqm: red, ",
         "",
-        "f.yaml:3: link.ecn: a queue marks only under an `aqm`: red or fq_codel.",
+        "f.yaml:3: link.ecn: a queue marks only under an `aqm`: red or fq_codel or threshold.",
     ),
-    ("aqm: red", "aqm: rde", "f.yaml:3: link.aqm: 'rde' is not one of none, red, fq_codel"),
+    (
+        "aqm: red",
+        "aqm: rde",
+        "f.yaml:3: link.aqm: 'rde' is not one of none, red, fq_codel, threshold",
+    ),
+    (
+        "aqm: red, ecn: true",
+        "aqm: threshold",
+        "f.yaml:3: link.aqm: a threshold only marks; say `ecn: true`, too.",
+    ),
     ("ecn: true", "ecn: maybe", "f.yaml:3: link.ecn: 'maybe' is neither true nor false."),
     ("ecn: true", "enc: true", "f.yaml:3: link.enc: no such field; did you mean ecn? Allowed"),
     ("link: {", "link: [{", "f.yaml:"),

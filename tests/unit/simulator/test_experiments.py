@@ -131,6 +131,14 @@ def test_what_is_not_modelled_is_refused(text: str, complaint: str) -> None:
         modelled(parse_experiment(document, "e.yaml"))
 
 
+def test_a_threshold_marks_before_the_queue_is_full() -> None:
+    text = SMALL.replace("queue: 30kB", "queue: 400kB, aqm: threshold, ecn: true")
+    experiment, _ = modelled(parse_experiment(text, "small.yaml"))
+    done = simulate_arm(experiment, experiment.arm("reno"), 1)
+    assert done.marks > 0
+    assert done.drops == 0
+
+
 def test_arms_that_are_not_modelled_are_left_out_unless_named() -> None:
     experiment = parse_experiment(SMALL, "small.yaml")
     kept, left_out = modelled(experiment)

@@ -1,0 +1,68 @@
+"""A queue that marks: what is counted, and what flows learn from it before anything is lost."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+from netns.backends_here import PARAMETERS, fresh
+from netns.connections import connection, send_burst
+
+from mltcp_tools.backends.base import MECHANISMS, NAMES, Backend, Job, JobParams
+from mltcp_tools.experiments.links import Link
+from mltcp_tools.testbed.namespaces import inside, write_sysctl
+from mltcp_tools.testbed.network import Network
+
+LINK = Link(50_000_000, 200_000, aqm="threshold", ecn=True)
+BURST = 1_000_000
+GAP_S = 0.2
+
+pytestmark = pytest.mark.bpf
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    with Network(f"m{os.getpid()}", LINK, {}, 1) as found:
+        yield found
+
+
+@pytest.fixture(params=PARAMETERS)
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    with fresh(request.param) as found:
+        found.load()
+        yield found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_marks_tell_what_a_full_queue_is_before_any_loss(
+    network: Network, backend: Backend, name: str
+) -> None:
+    """On every base; so it knows what to bear of the queue, and yields to whoever is ahead."""
+    params = JobParams(total_bytes=BURST, gap_s=GAP_S, mechanisms=MECHANISMS)
+    backend.set_job(Job(1, "one", params))
+    with connection(network, name) as sender:
+        backend.tag(sender.fileno(), 1)
+        for _ in range(4):
+            send_burst(sender, BURST)
+            time.sleep(2 * GAP_S)
+        (flow,) = backend.flows()
+        counters = network.counters()
+    assert (counters.drops, flow.congestion_control) == (0, name)
+    assert counters.marks > 0
+    assert flow.losses > 0
+    assert flow.full_queue_us > 0
+
+
+def test_a_connection_without_ecn_fills_the_queue_that_others_are_marked_in(
+    network: Network,
+) -> None:
+    """What can't be marked passes, until the queue drops."""
+    with inside(network.senders[0]):
+        write_sysctl("net.ipv4.tcp_ecn", "0")
+    with connection(network, "reno") as sender:
+        send_burst(sender, 5 * BURST)
+        counters = network.counters()
+    assert counters.marks == 0
+    assert counters.drops > 0
