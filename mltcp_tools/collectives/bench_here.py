@@ -126,12 +126,7 @@ def run_ranks(star: Star, plan: Plan) -> list[dict[str, Any]]:
     for rank in range(world):
         here = replace(plan, aggregator=f"{star.gateway(rank)}:{PORT}")
         ranks.append(start_rank(star, rank, "mltcp_tools.collectives.bench", asdict(here)))
-    try:
-        outputs = collect(ranks)
-    finally:
-        for process in ranks:
-            process.kill()
-            process.wait()
+    outputs = collect(ranks)
     rows: list[dict[str, Any]] = json.loads(outputs[0].splitlines()[-1])
     return rows
 
@@ -164,17 +159,25 @@ def start_rank(
 
 
 def collect(ranks: Sequence[subprocess.Popen[str]]) -> list[str]:
-    """What each rank printed, when all have ended; MltcpError with the first one's last words."""
+    """What each rank printed, when all have ended; MltcpError with the first one's last words.
+
+    On every way out the ranks have ended.
+    """
     outputs: list[tuple[str, str]] = [("", "")] * len(ranks)
 
     def read(number: int) -> None:
         outputs[number] = ranks[number].communicate()
 
     threads = [threading.Thread(target=read, args=(number,)) for number in range(len(ranks))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait()
     for number, process in enumerate(ranks):
         if process.returncode:
             words = outputs[number][1].strip().splitlines() or ["no word"]

@@ -50,11 +50,6 @@ def run_here(compute: Floats, setting: Setting) -> dict[str, Any]:
         for rank in range(setting.ranks):
             plan = {"compute_s": list(seconds[:, rank]), "bytes": setting.bytes, "block": BLOCK}
             ranks.append(start_rank(star, rank, "mltcp_tools.collectives.straggling_rank", plan))
-        try:
-            outputs = collect(ranks)
-        finally:
-            for process in ranks:
-                process.kill()
-                process.wait()
+        outputs = collect(ranks)
     found: dict[str, Any] = json.loads(outputs[0].splitlines()[-1])
     return found | {"gain": found["waiting_s"] / found["going_on_s"]}
