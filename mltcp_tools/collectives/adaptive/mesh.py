@@ -140,8 +140,8 @@ class Mesh:
             connection.close()
 
     def close(self) -> None:
-        """Close everything. Closing twice is fine."""
-        self.disconnect()
+        """Close everything, and what another thread is about to open. Closing twice is fine."""
+        self.give_up(2**32)
         self._listener.close()
 
 
