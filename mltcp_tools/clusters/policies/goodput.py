@@ -84,12 +84,12 @@ class Goodput:
                 gain = _gain(view, state, counts[number])
                 heapq.heappush(heap, (-gain, number, state))
         # A step may lose speed that the next ones win back; what isn't won back isn't taken.
-        return {
-            state.number: max(
-                range(counts[state.number] + 1), key=lambda n, s=state: (speed(view, s, n), -n)
-            )
-            for state in states
-        }
+        return {state.number: _fastest(view, state, counts[state.number]) for state in states}
+
+
+def _fastest(view: View, state: JobState, most: int) -> int:
+    """Of 0 to `most` GPUs the number with which the job is fastest, the least of equals."""
+    return max(range(most + 1), key=lambda gpus: (speed(view, state, gpus), -gpus))
 
 
 def _gain(view: View, state: JobState, gpus: int) -> float:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.mistakes import mistakes, refusal
 
 from mltcp_tools.clusters.models import MODELS, Model, phases_of
 from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.policies import POLICIES, policy
+from mltcp_tools.clusters.policies.goodput import Goodput
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.traces import read_jobs, read_requests
+from mltcp_tools.clusters.view import JobState, View
 from mltcp_tools.clusters.workload import (
     ClusterJob,
     Failures,
@@ -252,3 +255,12 @@ def test_a_workload_keeps_order() -> None:
         Workload(SMALL, jobs)
     with pytest.raises(UsageError, match="out of order"):
         Workload(SMALL, (dataclasses.replace(jobs[0], arrival_s=float("nan")),))
+
+
+def test_goodput_gives_no_gpus_that_make_a_job_slower() -> None:
+    """Beyond one server, this job would send for longer than its GPUs save."""
+    topology = Topology(servers=4, gpus=4, leaf=4, rate_bps=25e9)
+    job = ClusterJob("a", MODELS["bert"], 4, 100)
+    state = JobState(0, job, lone_iteration_s(job, topology))
+    view = View(0.0, topology, np.full(4, 4), (state,), (), lambda _: 0.0)
+    assert sum(Goodput().decide(view)[0].values()) == 4
