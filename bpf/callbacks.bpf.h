@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * The callbacks that our congestion controls on Reno and CUBIC share, and the tables' common lines.
- * The includer has defined init, release, ssthresh, cong_avoid and pkts_acked, and, where its base
- * looks at events, MLTCP_BASE_TX_START(sk) and MLTCP_BASE_EVENT(sk, event).
+ * The includer has defined init, MLTCP_CALLBACKS and pkts_acked, and, where its base looks at
+ * events, MLTCP_BASE_TX_START(sk) and MLTCP_BASE_EVENT(sk, event).
  */
 extern __u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
 

@@ -14,7 +14,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include "../kmod/mltcp_uapi.h"
-#include "../kmod/mltcp_rate.h"
+#include "../kmod/mltcp_hop.h"
 
 /* As in mltcp_feedback.bpf.h, whose kernel types clash with these headers'. */
 #define MLTCP_OPTION_KIND 254

@@ -319,4 +319,25 @@ static __always_inline void mltcp_bpf_release(struct sock *sk)
 	bpf_sk_storage_delete(&mltcp_tags, sk);
 }
 
+/* Callbacks that are alike on every base. reduce: mltcp_bpf_loss, or mltcp_bpf_mark. */
+#define MLTCP_CALLBACKS(reduce, base_ssthresh, base_cong_avoid)            \
+	SEC("struct_ops")                                                  \
+	void BPF_PROG(release, struct sock *sk)                            \
+	{                                                                  \
+		mltcp_bpf_release(sk);                                     \
+	}                                                                  \
+                                                                           \
+	SEC("struct_ops")                                                  \
+	__u32 BPF_PROG(ssthresh, struct sock *sk)                          \
+	{                                                                  \
+		return reduce(sk, base_ssthresh(sk));                      \
+	}                                                                  \
+                                                                           \
+	SEC("struct_ops")                                                  \
+	void BPF_PROG(cong_avoid, struct sock *sk, __u32 ack, __u32 acked) \
+	{                                                                  \
+		if (mltcp_bpf_avoid(sk, &acked))                           \
+			base_cong_avoid(sk, ack, acked);                   \
+	}
+
 #endif

@@ -32,24 +32,7 @@ void BPF_PROG(init, struct sock *sk)
 	mltcp_bpf_init(sk);
 }
 
-SEC("struct_ops")
-void BPF_PROG(release, struct sock *sk)
-{
-	mltcp_bpf_release(sk);
-}
-
-SEC("struct_ops")
-__u32 BPF_PROG(ssthresh, struct sock *sk)
-{
-	return mltcp_bpf_loss(sk, cubictcp_recalc_ssthresh(sk));
-}
-
-SEC("struct_ops")
-void BPF_PROG(cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
-{
-	if (mltcp_bpf_avoid(sk, &acked))
-		cubictcp_cong_avoid(sk, ack, acked);
-}
+MLTCP_CALLBACKS(mltcp_bpf_loss, cubictcp_recalc_ssthresh, cubictcp_cong_avoid)
 
 SEC("struct_ops")
 void BPF_PROG(set_state, struct sock *sk, __u8 new_state)

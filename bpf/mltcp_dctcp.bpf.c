@@ -55,25 +55,8 @@ void BPF_PROG(init, struct sock *sk)
 	mltcp_bpf_init(sk);
 }
 
-SEC("struct_ops")
-void BPF_PROG(release, struct sock *sk)
-{
-	mltcp_bpf_release(sk);
-}
-
-/* Of marks; what follows a loss dctcp sets afterwards, as it enters the state. */
-SEC("struct_ops")
-__u32 BPF_PROG(ssthresh, struct sock *sk)
-{
-	return mltcp_bpf_mark(sk, dctcp_ssthresh(sk));
-}
-
-SEC("struct_ops")
-void BPF_PROG(cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
-{
-	if (mltcp_bpf_avoid(sk, &acked))
-		tcp_reno_cong_avoid(sk, ack, acked);
-}
+/* The threshold is that of marks. After a loss dctcp sets it when it enters the state. */
+MLTCP_CALLBACKS(mltcp_bpf_mark, dctcp_ssthresh, tcp_reno_cong_avoid)
 
 SEC("struct_ops")
 void BPF_PROG(set_state, struct sock *sk, __u8 new_state)

@@ -10,7 +10,6 @@
 
 #include <linux/bpf.h>
 #include <linux/delay.h>
-#include <linux/indirect_call_wrapper.h>
 #include <linux/inet_diag.h>
 #include <linux/module.h>
 #include <linux/net.h>

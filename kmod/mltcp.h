@@ -80,12 +80,14 @@ struct mltcp_variant {
 
 /* State of one flow. The private area that its base doesn't use ends in a pointer to it. */
 struct mltcp_sock {
+	/* the base's, while the flow is its base; NULL: it isn't */
+	void (*cong_avoid)(struct sock *sk, u32 ack, u32 acked);
 	const struct tcp_congestion_ops *base; /* what the base's init left in charge */
-	const struct mltcp_variant *variant;
 	u32 watches_queue; /* not 0: the flow may yield, so samples of the delay are looked at */
 	u32 index; /* in the shard */
 	struct mltcp_flow flow; /* protected by the socket's lock */
 	struct sock *sk;
+	const struct mltcp_variant *variant;
 	union {
 		struct {
 			struct mltcp_shard *shard; /* under RCU; NULL once its namespace is going */
@@ -101,12 +103,8 @@ struct mltcp_sock {
  * a copy of another socket's: the second word tells.
  */
 struct mltcp_private {
-	/*
-	 * A struct mltcp_sock. With bit 0 set there is none, for want of memory, and the rest says
-	 * when to ask for it again: jiffies, shifted by one.
-	 */
-	unsigned long word;
-	unsigned long check; /* word ^ socket, once the base was initialised */
+	unsigned long word; /* a struct mltcp_sock, or when to ask for one again: jiffies */
+	unsigned long check; /* word + socket; ~ of that: there is none yet, for want of memory */
 };
 
 static inline struct mltcp_private *mltcp_private(const struct sock *sk)
@@ -114,20 +112,31 @@ static inline struct mltcp_private *mltcp_private(const struct sock *sk)
 	return inet_csk_ca(sk) + ICSK_CA_PRIV_SIZE - sizeof(struct mltcp_private);
 }
 
+/* Is there a struct mltcp_sock? Not while connecting, after release, and where memory is short. */
+static inline bool mltcp_has_state(const struct sock *sk)
+{
+	const struct mltcp_private *end = mltcp_private(sk);
+
+	return end->check == end->word + (unsigned long)sk;
+}
+
 /* Was the base initialised for this connection, and does our part hold? */
 static inline bool mltcp_is_started(const struct sock *sk)
 {
 	const struct mltcp_private *end = mltcp_private(sk);
 
-	return end->check == (end->word ^ (unsigned long)sk);
+	return mltcp_has_state(sk) || end->check == ~(end->word + (unsigned long)sk);
 }
 
-/* NULL while connecting, after release, and where memory is short. */
+/* Where mltcp_has_state() says that there is one. */
+static inline struct mltcp_sock *mltcp_state_of(const struct sock *sk)
+{
+	return (struct mltcp_sock *)mltcp_private(sk)->word;
+}
+
 static inline struct mltcp_sock *mltcp_state(const struct sock *sk)
 {
-	unsigned long word = mltcp_private(sk)->word;
-
-	return mltcp_is_started(sk) && !(word & 1) ? (struct mltcp_sock *)word : NULL;
+	return mltcp_has_state(sk) ? mltcp_state_of(sk) : NULL;
 }
 
 /* mltcp_main.c */
@@ -143,6 +152,7 @@ struct mltcp_variant *mltcp_variant_of(const struct tcp_congestion_ops *ops);
 
 /* mltcp_cc.c */
 extern const struct tcp_congestion_ops mltcp_cc_ops;
+void mltcp_pkts_acked_both(struct sock *sk, const struct ack_sample *sample);
 /*
  * Give a locked socket to a job (NULL: to none), and take over the reference to it. Fails
  * unless one of our congestion controls drives the socket.

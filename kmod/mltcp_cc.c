@@ -80,14 +80,25 @@ static u32 mltcp_ssthresh(struct sock *sk)
 }
 
 /* The base's increase. The most frequent one is called directly: others are guessed anew. */
-static __always_inline void grow(const struct tcp_congestion_ops *base, struct sock *sk, u32 ack,
-				 u32 acked)
+static __always_inline void grow(void (*cong_avoid)(struct sock *sk, u32 ack, u32 acked),
+				 struct sock *sk, u32 ack, u32 acked)
 {
-	INDIRECT_CALL_1(base->cong_avoid, tcp_reno_cong_avoid, sk, ack, acked);
+	if (likely(cong_avoid == tcp_reno_cong_avoid))
+		tcp_reno_cong_avoid(sk, ack, acked);
+	else
+		cong_avoid(sk, ack, acked);
 }
 
-/* Of a flow that isn't its base at present. */
-static noinline void grow_otherwise(struct sock *sk, struct mltcp_sock *ms, u32 ack, u32 acked)
+/* Scaled by F; slow start stays the base's own. */
+static __always_inline void grow_scaled(struct sock *sk, u32 ack, u32 acked, struct mltcp_sock *ms)
+{
+	if (!tcp_in_slow_start(tcp_sk(sk)))
+		acked = mltcp_scaled_acked(&ms->flow, acked);
+	grow(ms->base->cong_avoid, sk, ack, acked);
+}
+
+/* Of a flow that gives way in the queue, or takes its share back. */
+static noinline void grow_aside(struct sock *sk, u32 ack, u32 acked, struct mltcp_sock *ms)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	u32 cwnd = tcp_snd_cwnd(tp), ssthresh = tp->snd_ssthresh;
@@ -95,25 +106,37 @@ static noinline void grow_otherwise(struct sock *sk, struct mltcp_sock *ms, u32 
 
 	tcp_snd_cwnd_set(tp, cwnd);
 	tp->snd_ssthresh = ssthresh;
-	if (yields && ms->variant->yield_holds)
-		return;
-	/* Slow start stays the base's own. */
-	if (!tcp_in_slow_start(tp))
-		acked = mltcp_scaled_acked(&ms->flow, acked);
-	grow(ms->base, sk, ack, acked);
+	if (!yields || !ms->variant->yield_holds)
+		grow_scaled(sk, ack, acked, ms);
+}
+
+/* Of a flow that isn't its base at present. */
+static noinline void grow_otherwise(struct sock *sk, u32 ack, u32 acked, struct mltcp_sock *ms)
+{
+	if (unlikely(mltcp_is_aside(&ms->flow)))
+		grow_aside(sk, ack, acked, ms);
+	else
+		grow_scaled(sk, ack, acked, ms);
+}
+
+/* Of a flow that had no state. */
+static noinline void grow_anew(struct sock *sk, u32 ack, u32 acked)
+{
+	const struct tcp_congestion_ops *base = mltcp_need_anew(sk);
+
+	grow(base ? base->cong_avoid : tcp_reno_cong_avoid, sk, ack, acked);
 }
 
 static void mltcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
 {
-	struct mltcp_sock *ms;
-	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
+	struct mltcp_sock *ms = mltcp_state_of(sk);
 
-	if (unlikely(!ms))
-		(base ? base->cong_avoid : tcp_reno_cong_avoid)(sk, ack, acked);
-	else if (likely(mltcp_is_base(&ms->flow)))
-		grow(base, sk, ack, acked);
+	if (unlikely(!mltcp_has_state(sk)))
+		grow_anew(sk, ack, acked);
+	else if (likely(ms->cong_avoid))
+		grow(ms->cong_avoid, sk, ack, acked);
 	else
-		grow_otherwise(sk, ms, ack, acked);
+		grow_otherwise(sk, ack, acked, ms);
 }
 
 static u32 mltcp_undo_cwnd(struct sock *sk)
@@ -129,8 +152,6 @@ static u64 acked_bytes(const struct sock *sk)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 
-	if (likely(sk->sk_state == TCP_ESTABLISHED))
-		return tp->bytes_acked;
 	if ((1 << sk->sk_state) & (TCPF_FIN_WAIT1 | TCPF_CLOSING | TCPF_LAST_ACK) &&
 	    tp->snd_una == tp->write_seq)
 		return tp->bytes_acked - 1;
@@ -156,7 +177,7 @@ static const struct mltcp_params *params_of(struct mltcp_sock *ms)
  * Sending began anew, or the flow got a step further: once a gap and MLTCP_STEPS times an
  * iteration.
  */
-static void decide(struct mltcp_sock *ms, u64 now, u64 bytes)
+static noinline void decide(struct mltcp_sock *ms, u64 now, u64 bytes)
 {
 	struct mltcp_flow *flow = &ms->flow;
 	const struct mltcp_params *params;
@@ -164,6 +185,8 @@ static void decide(struct mltcp_sock *ms, u64 now, u64 bytes)
 	u64 *path;
 
 	rcu_read_lock();
+	if (!mltcp_was_idle(flow))
+		mltcp_on_ack(flow, now, bytes);
 	params = params_of(ms);
 	if (mltcp_was_idle(flow)) {
 		if (mltcp_is_boundary(flow, params, now)) {
@@ -175,8 +198,7 @@ static void decide(struct mltcp_sock *ms, u64 now, u64 bytes)
 	mechanisms = READ_ONCE(params->mechanisms);
 	if (mechanisms == MLTCP_MECHANISMS_DEFAULT)
 		mechanisms = ms->variant->mechanisms;
-	ms->watches_queue = mechanisms & MLTCP_YIELD;
-	if (ms->watches_queue) {
+	if (mechanisms & MLTCP_YIELD) {
 		path = mltcp_path(ms->sk, &key);
 		mltcp_delay_ask(&flow->delay, now, path, key);
 	} else {
@@ -189,37 +211,20 @@ static void decide(struct mltcp_sock *ms, u64 now, u64 bytes)
 	if (unlikely(!READ_ONCE(mltcp_enabled)))
 		mltcp_be_base(flow);
 	rcu_read_unlock();
+	ms->watches_queue = mechanisms & MLTCP_YIELD;
+	/* Only a decision makes a flow another than its base; what makes it its base again may wait. */
+	ms->cong_avoid = mltcp_is_base(flow) ? ms->base->cong_avoid : NULL;
 }
 
-/* The base's part in an ACK comes last, so that nothing of ours has to be kept meanwhile. */
-static __always_inline void acked_base(struct sock *sk, const struct tcp_congestion_ops *base,
-				       const struct ack_sample *sample)
+/* What the ACK says of the delay. bytes: acknowledged so far. */
+static __always_inline void sample_delay(const struct tcp_sock *tp, struct mltcp_flow *flow,
+					 const struct ack_sample *sample, u64 bytes)
 {
-	if (base && base->pkts_acked)
-		base->pkts_acked(sk, sample);
-}
+	/* Milliseconds are too long to tell a queue. */
+	u32 stamp = tcp_is_usec_ts(tp) ? tp->rx_opt.rcv_tsval : 0;
 
-static noinline void acked_decide(struct mltcp_sock *ms, u64 now, u64 bytes,
-				  const struct ack_sample *sample)
-{
-	decide(ms, now, bytes);
-	acked_base(ms->sk, ms->base, sample);
-}
-
-static __always_inline void acked(struct sock *sk, struct mltcp_sock *ms,
-				  const struct ack_sample *sample, bool watches_queue)
-{
-	const struct tcp_sock *tp = tcp_sk(sk);
-	u64 now = tp->tcp_clock_cache; /* when the ACK came, CLOCK_MONOTONIC */
-	struct mltcp_flow *flow = &ms->flow;
-	u64 bytes = acked_bytes(sk);
-
-	/* The ACK of a FIN alone says nothing of a burst. */
-	if (unlikely(bytes < tp->bytes_acked) && bytes == flow->acked_bytes) {
-		acked_base(sk, ms->base, sample);
-		return;
-	}
-	if (watches_queue) {
+	if (stamp || !mltcp_delay_shorter(&flow->delay, (u32)tp->tcp_mstamp, sample->rtt_us,
+					  tcp_min_rtt(tp))) {
 		const struct mltcp_rtt rtt = {
 			.now_us = (u32)tp->tcp_mstamp,
 			.rtt_us = sample->rtt_us,
@@ -228,36 +233,58 @@ static __always_inline void acked(struct sock *sk, struct mltcp_sock *ms,
 			.bytes = bytes - flow->acked_bytes,
 			.outstanding = tp->packets_out,
 			.retransmitted = tp->total_retrans,
-			/* Milliseconds are too long to tell a queue. */
-			.stamp = tcp_is_usec_ts(tp) ? tp->rx_opt.rcv_tsval : 0,
+			.stamp = stamp,
 		};
 
 		mltcp_delay_rtt(&flow->delay, &rtt);
 	}
-	if (unlikely(mltcp_was_idle(flow) || mltcp_on_ack(flow, now, bytes)))
-		acked_decide(ms, now, bytes, sample);
-	else
-		acked_base(sk, ms->base, sample);
 }
 
-static noinline void acked_watching(struct sock *sk, struct mltcp_sock *ms,
-				    const struct ack_sample *sample)
+/* An ACK whose delay is looked at, or with which the flow decides. */
+static noinline void acked_watching(struct sock *sk, const struct ack_sample *sample, u64 bytes,
+				    struct mltcp_sock *ms)
 {
-	acked(sk, ms, sample, true);
+	u64 now = tcp_sk(sk)->tcp_clock_cache; /* when the ACK came, CLOCK_MONOTONIC */
+
+	sample_delay(tcp_sk(sk), &ms->flow, sample, bytes);
+	if (unlikely(mltcp_is_due(&ms->flow, now, bytes)))
+		decide(ms, now, bytes);
+	else
+		mltcp_on_ack(&ms->flow, now, bytes);
+}
+
+/* A flow that doesn't watch the queue has nothing to decide because time has passed: no next_ns. */
+static __always_inline void acked(struct sock *sk, const struct ack_sample *sample, u64 bytes,
+				  struct mltcp_sock *ms)
+{
+	if (ms->watches_queue || unlikely(bytes >= ms->flow.next_bytes))
+		acked_watching(sk, sample, bytes, ms);
+	else
+		mltcp_on_ack(&ms->flow, tcp_sk(sk)->tcp_clock_cache, bytes);
+}
+
+/* Of a flow that had no state, or a connection that is no longer simply established. */
+static noinline void acked_otherwise(struct sock *sk, const struct ack_sample *sample)
+{
+	struct mltcp_sock *ms;
+	u64 bytes;
+
+	mltcp_need(sk, &ms);
+	if (!ms)
+		return;
+	bytes = acked_bytes(sk);
+	/* The ACK of a FIN alone says nothing of a burst. */
+	if (bytes == tcp_sk(sk)->bytes_acked || bytes != ms->flow.acked_bytes)
+		acked(sk, sample, bytes, ms);
 }
 
 /* Every ACK that acknowledges data, in every state of the connection. */
 static void mltcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 {
-	struct mltcp_sock *ms;
-	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
-
-	if (unlikely(!ms))
-		acked_base(sk, base, sample);
-	else if (ms->watches_queue)
-		acked_watching(sk, ms, sample);
+	if (likely(mltcp_has_state(sk) && sk->sk_state == TCP_ESTABLISHED))
+		acked(sk, sample, tcp_sk(sk)->bytes_acked, mltcp_state_of(sk));
 	else
-		acked(sk, ms, sample, false);
+		acked_otherwise(sk, sample);
 }
 
 /* What follows goes to the base as it is; only what a base has is registered. */
@@ -283,6 +310,7 @@ static void note_send(struct sock *sk, struct mltcp_sock *ms)
 	if (!ms || tp->packets_out)
 		return;
 	mltcp_on_send(&ms->flow, ktime_get_ns(), tp->total_retrans);
+	ms->flow.next_bytes = 0; /* to decide, so no ACK need ask whether it came after a gap */
 	mltcp_begin_small(&ms->flow, tp->srtt_us >> 3, tcp_min_rtt(tp), &cwnd, &tp->snd_ssthresh);
 	tcp_snd_cwnd_set(tp, cwnd);
 }
@@ -311,6 +339,17 @@ static void mltcp_cwnd_event(struct sock *sk, enum tcp_ca_event event)
 #endif
 	if (base && base->cwnd_event)
 		base->cwnd_event(sk, event);
+}
+
+/* In the place of mltcp_pkts_acked() where the base has such an operation, too. */
+void mltcp_pkts_acked_both(struct sock *sk, const struct ack_sample *sample)
+{
+	struct mltcp_sock *ms;
+	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
+
+	if (base && base->pkts_acked)
+		base->pkts_acked(sk, sample);
+	mltcp_pkts_acked(sk, sample);
 }
 
 static void mltcp_in_ack_event(struct sock *sk, u32 flags)

@@ -319,6 +319,7 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 	f->next_ns = MLTCP_NEVER;
 	f->gain = MLTCP_ONE;
 	f->free_gain = MLTCP_ONE;
+	f->free_us = 0;
 	f->keep = 0;
 	if (!f->active || !(mechanisms & MLTCP_YIELD))
 		f->yield_us = 0;
@@ -336,8 +337,11 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 		f->keep = mltcp_bounded_keep(mltcp_between(p->keep_min, p->keep_max, f->ratio));
 	if (mechanisms & MLTCP_YIELD)
 		f->yield_us = mltcp_yield_target(f, p, now);
-	if (f->yield_us)
-		f->next_ns = f->start_ns + 1000ULL * f->idle_us + 1;
+	if (!f->yield_us)
+		return;
+	f->next_ns = f->start_ns + 1000ULL * f->idle_us + 1;
+	if (f->free_gain > f->gain)
+		f->free_us = f->yield_us / 2;
 }
 
 /* For reports, with each decision: window in segments, smoothed RTT, retransmissions in all. */
@@ -354,14 +358,22 @@ static inline void mltcp_be_base(struct mltcp_flow *f)
 	f->active = 0;
 	f->gain = MLTCP_ONE;
 	f->free_gain = MLTCP_ONE;
+	f->free_us = 0;
 	f->keep = 0;
 	f->yield_us = 0;
 }
 
 /*
- * Account for an ACK; true when the flow must decide anew, by mltcp_decide().
- *
- * acked_bytes: the connection's running total. Call mltcp_begin() first where
+ * Must the flow decide anew, by mltcp_decide(), with the ACK at now? Each host decides after a gap,
+ * too. acked_bytes: the connection's running total.
+ */
+static inline __u8 mltcp_is_due(const struct mltcp_flow *f, __u64 now, __u64 acked_bytes)
+{
+	return acked_bytes >= f->next_bytes || now >= f->next_ns;
+}
+
+/*
+ * Account for an ACK; says what mltcp_is_due() does. Call mltcp_begin() first where
  * mltcp_is_boundary() says so.
  */
 static inline __u8 mltcp_on_ack(struct mltcp_flow *f, __u64 now, __u64 acked_bytes)
@@ -371,7 +383,7 @@ static inline __u8 mltcp_on_ack(struct mltcp_flow *f, __u64 now, __u64 acked_byt
 	if (now > f->last_ns)
 		f->last_ns = now;
 	f->acks++;
-	return f->acked_bytes >= f->next_bytes || now >= f->next_ns;
+	return mltcp_is_due(f, now, acked_bytes);
 }
 
 /* May the window grow as the base's does, as far as the flow is concerned? Asked by every ACK. */
@@ -386,9 +398,7 @@ static inline __u8 mltcp_is_base(const struct mltcp_flow *f)
  */
 static inline __u32 mltcp_gain_now(const struct mltcp_flow *f)
 {
-	if (f->free_gain > f->gain && mltcp_delay_queue(&f->delay) < f->yield_us / 2)
-		return f->free_gain;
-	return f->gain;
+	return mltcp_delay_queue(&f->delay) < f->free_us ? f->free_gain : f->gain;
 }
 
 /*

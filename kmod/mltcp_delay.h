@@ -153,12 +153,29 @@ static inline __u32 mltcp_delay_ahead(struct mltcp_delay *d, const struct mltcp_
 	return late_us;
 }
 
+/*
+ * A sample of a queue no longer than the latest one's: there is nothing to doubt about it. Half of
+ * all samples are, so a host may ask this, which needs less, before it calls mltcp_delay_rtt(). False
+ * where the sample isn't one, or more is to be done with it.
+ */
+static inline __u8 mltcp_delay_shorter(struct mltcp_delay *d, __u32 now_us, __s32 rtt_us,
+				       __u32 min_us)
+{
+	__u32 queue_us = (__u32)rtt_us > min_us ? rtt_us - min_us : 0;
+
+	if (rtt_us <= 0 || queue_us > d->queue_us || d->crossed)
+		return 0;
+	d->queue_us = queue_us;
+	d->sent_us = now_us - rtt_us;
+	return 1;
+}
+
 /* The input of each ACK. */
 static inline void mltcp_delay_rtt(struct mltcp_delay *d, const struct mltcp_rtt *s)
 {
 	__u32 rtt_us = s->rtt_us, sent_us = s->now_us - rtt_us, queue_us;
 
-	if (s->rtt_us <= 0)
+	if (s->rtt_us <= 0 || (!s->stamp && mltcp_delay_shorter(d, s->now_us, rtt_us, s->min_us)))
 		return;
 	queue_us = rtt_us > s->min_us ? rtt_us - s->min_us : 0;
 	if (s->stamp && d->fine)

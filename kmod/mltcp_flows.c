@@ -235,7 +235,7 @@ void mltcp_flows_net_drain(struct mltcp_net *mn)
 
 int __init mltcp_flows_init(void)
 {
-	BUILD_BUG_ON(offsetof(struct mltcp_sock, flow.delay.kib_ns) > MLTCP_HOT_BYTES);
+	BUILD_BUG_ON(offsetofend(struct mltcp_sock, flow.delay) > MLTCP_HOT_BYTES);
 	mltcp_cache = KMEM_CACHE(mltcp_sock, SLAB_ACCOUNT | SLAB_HWCACHE_ALIGN);
 	return mltcp_cache ? 0 : -ENOMEM;
 }

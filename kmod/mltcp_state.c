@@ -22,12 +22,13 @@
 /* States in which nothing is begun. While a socket connects its route may still take over. */
 #define WITHOUT (TCPF_CLOSE | TCPF_LISTEN | TCPF_SYN_SENT)
 
-static void set_word(struct sock *sk, unsigned long word)
+static void set_private(struct sock *sk, unsigned long word, bool is_state)
 {
 	struct mltcp_private *end = mltcp_private(sk);
+	unsigned long check = word + (unsigned long)sk;
 
 	end->word = word;
-	end->check = word ^ (unsigned long)sk;
+	end->check = is_state ? check : ~check;
 }
 
 const struct tcp_congestion_ops *mltcp_bare_base(const struct sock *sk)
@@ -71,12 +72,13 @@ static void make_state(struct sock *sk)
 
 	if (!ms) {
 		pr_warn_ratelimited("out of memory: a flow is plain for a while\n");
-		set_word(sk, (jiffies + AGAIN) << 1 | 1);
+		set_private(sk, jiffies + AGAIN, false);
 		return;
 	}
 	ms->variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
 	ms->base = mltcp_bare_base(sk);
-	set_word(sk, (unsigned long)ms);
+	ms->cong_avoid = ms->base->cong_avoid;
+	set_private(sk, (unsigned long)ms, true);
 }
 
 static void start(struct sock *sk)
@@ -127,7 +129,7 @@ const struct tcp_congestion_ops *mltcp_need_anew(struct sock *sk)
 	unsigned long word = mltcp_private(sk)->word;
 
 	if (mltcp_is_started(sk)) {
-		if ((long)((jiffies << 1 | 1) - word) >= 0)
+		if (time_after_eq(jiffies, word))
 			make_state(sk);
 		return mltcp_bare_base(sk);
 	}

@@ -127,7 +127,8 @@ struct mltcp_delay {
 
 /*
  * State of one flow. Written by the congestion control only. What each ACK needs comes first: with
- * the 24 bytes that the module has before it that fills two cache lines.
+ * the 24 bytes that the module has before it that fills two cache lines, of which a flow that is its
+ * base and doesn't watch the queue needs the first.
  */
 struct mltcp_flow {
 	/* where the flow is */
@@ -135,16 +136,17 @@ struct mltcp_flow {
 	__u64 next_bytes; /* acked_bytes at which to decide anew; 0: at the next ACK */
 	__u64 last_ns; /* time of the latest ACK, CLOCK_MONOTONIC */
 	__u64 next_ns; /* time at which to decide anew; the largest number: none */
-	__u64 send_ns; /* time at which sending last began with nothing outstanding */
+	__u32 acks; /* since the flow was tagged */
 	/* what follows from it, decided at every MLTCP_STEPS-th of the burst */
 	__u32 gain; /* F, fixed point; MLTCP_ONE: the base's own increase */
 	__u32 free_gain; /* F while the queue is short, fixed point */
+	__u32 free_us; /* queueing delay below which that holds, microseconds; 0: never */
 	__u32 carry; /* fraction of an acknowledged segment not yet handed to the base */
 	__u32 yield_us; /* queueing delay above which the flow yields, microseconds; 0: it doesn't */
 	__u32 resume_ssthresh; /* slow-start threshold to have back after yielding; 0: not yielding */
-	__u32 acks; /* since the flow was tagged */
 	struct mltcp_delay delay;
 	/* what follows isn't looked at by every ACK */
+	__u64 send_ns; /* time at which sending last began with nothing outstanding */
 	__u64 shrink_ns; /* time of the latest shrink */
 	__u64 start_bytes; /* acked_bytes where the iteration starts */
 	__u64 start_ns; /* time of the iteration's first ACK */

@@ -67,6 +67,8 @@ static void __init wrap(struct mltcp_variant *variant)
 	struct tcp_congestion_ops *ops = &variant->ops;
 
 	*ops = mltcp_cc_ops;
+	if (base->pkts_acked)
+		ops->pkts_acked = mltcp_pkts_acked_both;
 	if (!base->set_state)
 		ops->set_state = NULL;
 	if (!base->in_ack_event)

@@ -21,16 +21,13 @@ static inline __u8 mltcp_has_passed(const struct mltcp_flow *f, __u32 srtt_us)
  * the RTT that is too much, at most by half, at most once per smoothed RTT. The increase goes on
  * meanwhile, so that flows of one job, which yield alike, come to equal windows.
  *
- * Where its ACKs wait, the window holds what makes up for that, too, and there it gives way by the
- * excess alone.
- *
  * ssthresh: the slow-start threshold, segments. A flow that has to yield in slow start hasn't
  * found its share yet, and takes that way up again once it may. passed: that RTT has.
  */
 static inline __u32 mltcp_yield(struct mltcp_flow *f, __u32 cwnd, __u32 ssthresh, __u32 srtt_us,
 				__u8 passed)
 {
-	__u64 excess = mltcp_delay_queue(&f->delay) - f->yield_us;
+	__u64 excess = MLTCP_YIELD_GAIN * (__u64)(mltcp_delay_queue(&f->delay) - f->yield_us);
 	__u32 cut = cwnd / 2;
 
 	if (!f->resume_ssthresh) {
@@ -41,8 +38,6 @@ static inline __u32 mltcp_yield(struct mltcp_flow *f, __u32 cwnd, __u32 ssthresh
 		return cwnd;
 	f->shrink_ns = f->last_ns;
 	f->yields++;
-	if (!f->delay.crossed)
-		excess *= MLTCP_YIELD_GAIN;
 	if (excess < srtt_us / 2)
 		cut = mltcp_div64(cwnd * excess, srtt_us);
 	return cwnd - cut > MLTCP_CWND_MIN ? cwnd - cut : MLTCP_CWND_MIN;
@@ -110,6 +105,19 @@ static inline void mltcp_begin_small(struct mltcp_flow *f, __u32 srtt_us, __u32 
 }
 
 /*
+ * Has mltcp_yield_or_resume() anything to do? Not with a queue between what the flow may make of it
+ * and where it takes its share back, nor where it hasn't yielded.
+ */
+static inline __u8 mltcp_is_aside(const struct mltcp_flow *f)
+{
+	__u32 borne = f->yield_us ? f->yield_us : f->delay.full_us;
+
+	if (f->delay.crossed || mltcp_must_yield(f))
+		return 1;
+	return f->resume_ssthresh && (!borne || f->delay.queue_us < borne / 2);
+}
+
+/*
  * What comes before the base's increase: the window of a flow that must yield shrinks, else one
  * that has yielded may slow-start back. Both in segments. Says whether the flow yields. srtt_us:
  * the connection's smoothed RTT, microseconds.
@@ -117,7 +125,7 @@ static inline void mltcp_begin_small(struct mltcp_flow *f, __u32 srtt_us, __u32 
 static inline __u8 mltcp_yield_or_resume(struct mltcp_flow *f, __u32 srtt_us, __u32 *cwnd,
 					 __u32 *ssthresh)
 {
-	__u8 passed = mltcp_has_passed(f, srtt_us);
+	__u8 passed = (f->delay.crossed || mltcp_must_yield(f)) && mltcp_has_passed(f, srtt_us);
 
 	if (f->delay.crossed && passed) {
 		mltcp_delay_passed(&f->delay);

@@ -8,6 +8,7 @@ The agent's configuration file is a list of such rules:
       interfaces: [eth0]         # by which the jobs send
       weight: none               # what goes first besides short bursts (mltcp prioritise --help)
       levels: 8                  # of priority that the switches have
+      controller: here           # or elsewhere: mltcp prioritise --host
     rules:
       - job: gpt2                # without it: the name that the process tells (MLTCP_JOB)
         cgroup: [job_1234]       # any of: pid, tree, command, cgroup, port, netns, user; all that
@@ -52,7 +53,8 @@ ON_STOP = ("detach", "keep")
 _LARGEST = 1 << 20
 _TARGETS = ("pid", "tree", "command", "cgroup", "port", "netns", "user")
 _GIVEN = ("slope", "intercept")
-_PRIORITIES = ("interfaces", "weight", "levels")
+_PRIORITIES = ("interfaces", "weight", "levels", "controller")
+_CONTROLLERS = ("here", "elsewhere")
 _RULE = ("job", *_TARGETS, "total", "gap", "cc", "observe", "kinds", *_GIVEN)
 _T = TypeVar("_T")
 
@@ -166,6 +168,7 @@ def _priorities(section: Section | None) -> Prioritised | None:
         named,
         section.get("weight", _one_of(WEIGHTS), Prioritised.weight),
         section.get("levels", lambda value: _whole(value, 2, LEVELS, "count of levels"), LEVELS),
+        section.get("controller", _one_of(_CONTROLLERS), "here") == "elsewhere",
     )
 
 

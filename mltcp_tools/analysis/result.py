@@ -17,6 +17,7 @@ import numpy as np
 from mltcp_tools.analysis.bootstrap import Estimate
 from mltcp_tools.analysis.lone import Lone
 from mltcp_tools.analysis.metrics import Distribution, Overlap
+from mltcp_tools.runs.disturbance import Levels
 
 SCHEMA = "mltcp-result/1"
 Document = dict[str, Any]
@@ -236,8 +237,8 @@ class Jain:
 
 
 @dataclass(kw_only=True)
-class Disturbed:
-    """What else on the host disturbed an arm; of what is shown, the worst repetition."""
+class Disturbed(Levels):
+    """What else on the host disturbed an arm: of what is shown, the repetition with the most."""
 
     void: bool
     """Disturbed in every repetition, so that the arm can't be compared."""
@@ -245,13 +246,6 @@ class Disturbed:
     """Disturbed repetitions that are left out."""
     again: int
     """Disturbed runs that were made again."""
-    share: float
-    """Highest share of disturbed seconds; this and the following as in runs/disturbance.py."""
-    stolen: float
-    others: float | None
-    queued: float | None
-    late_s: float
-    latest_s: float
 
 
 @dataclass(kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from mltcp_tools.analysis.result import (
 )
 from mltcp_tools.analysis.soundness import failures, warnings_of
 from mltcp_tools.runs.described import ALONE
+from mltcp_tools.runs.disturbance import Levels
 from mltcp_tools.runs.run import Run
 
 
@@ -226,12 +228,7 @@ def _disturbance(quiet: Quiet, arm: str) -> Disturbed | None:
         void=void,
         left_out=len(known) - len(shown),
         again=sum(each.attempt - 1 for each in known),
-        share=worst.share,
-        stolen=worst.stolen,
-        others=worst.others,
-        queued=worst.queued,
-        late_s=worst.late_s,
-        latest_s=worst.latest_s,
+        **{each.name: getattr(worst, each.name) for each in fields(Levels)},
     )
 
 

@@ -145,16 +145,17 @@ def marl(
     trained = train_seeds(range(1, seeds + 1), rounds, output, said=say)
     curves = {seed: each.curve for seed, each in trained.items()}
     (output / "curves.png").write_bytes(draw_curves(curves))
-    results = [
-        evaluate(name, workloads, trained, treatment(curriculum.treatment))
-        for name, workloads in sets.items()
-    ]
+    results = []
+    for name, workloads in sets.items():
+        result = evaluate(name, workloads, trained, treatment(curriculum.treatment)).document()
+        results.append(result)
+        if not as_json:
+            # Traces take long, so that each is shown as soon as it is done.
+            click.echo(render_learned([result]))
     if as_json:
         document = {
             "schema": "mltcp-cluster-marl/3",
             "curves": curves,
-            "held_out": [result.document() for result in results],
+            "held_out": results,
         }
         click.echo(json.dumps(document, indent=2))
-    else:
-        click.echo(render_learned([result.document() for result in results]), nl=False)

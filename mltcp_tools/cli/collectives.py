@@ -240,12 +240,36 @@ def together(
     default="20%",
     help="What a reduction takes, as a share of the median computation.",
 )
+@click.option(
+    "--namespaces",
+    type=click.IntRange(3, 16),
+    help="Run it as well: so many ranks on this host, each behind a link of its own, compute for"
+    " the times of as many workers of the trace. Needs torch and root.",
+)
+@shown_option("--rate", type=RATE, default="200mbit", help="Rate of each link.")
+@shown_option("--queue", type=BYTES, default="100kB", help="Queue at each end of a link.")
+@shown_option("--bytes", "size", type=BYTES, default="500kB", help="Of the tensor.")
+@shown_option(
+    "--compute", "compute_s", type=SECONDS, default="150ms", help="What the median computation is."
+)
+@shown_option("--iterations", type=click.IntRange(1), default=100, help="Of the trace, to run.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def stragglers(times: Path, share: float, as_json: bool) -> None:
+def stragglers(
+    times: Path,
+    share: float,
+    namespaces: int | None,
+    rate: int,
+    queue: int,
+    size: int,
+    compute_s: float,
+    iterations: int,
+    as_json: bool,
+) -> None:
     """Estimate what `adaptive` with stragglers=True would gain on measured iteration times.
 
     TIMES is a CSV file with the columns worker, time (number of the iteration) and batch_time_norm
-    (what the worker took for it, in any unit). Nothing is run; the rules are the coordinator's.
+    (what the worker took for it, in any unit). The rules are the coordinator's; nothing is run but
+    with --namespaces, where ranks that wait and ranks that go on take turns, block after block.
     """
     from statistics import median
 
@@ -254,8 +278,20 @@ def stragglers(times: Path, share: float, as_json: bool) -> None:
 
     compute = read_times(times)
     found = straggling(compute, share * median(compute.ravel()))
-    document = {"schema": STRAGGLERS_SCHEMA, "ranks": compute.shape[1], "collective": share}
-    document |= {"iterations": len(compute), "gain": found.gain} | vars(found)
+    document: dict[str, Any] = {
+        "schema": STRAGGLERS_SCHEMA,
+        "ranks": compute.shape[1],
+        "collective": share,
+    }
+    document |= {"iterations": len(compute), "gain": found.gain, "most_gain": found.most_gain}
+    document |= vars(found)
+    if namespaces:
+        from mltcp_tools.collectives.straggling_here import Setting, run_here
+
+        if namespaces > compute.shape[1]:
+            raise UsageError(f"{times} has {compute.shape[1]} workers, not {namespaces}.")
+        setting = Setting(namespaces, rate, queue, size // 4 * 4, compute_s, iterations)
+        document["run"] = run_here(compute, setting)
     if as_json:
         click.echo(json.dumps(document, indent=2))
         return
@@ -263,8 +299,16 @@ def stragglers(times: Path, share: float, as_json: bool) -> None:
         f"{len(compute)} iterations of {compute.shape[1]} ranks, a mean iteration of"
         f" {found.waiting:.4g} when all are waited for, {found.going_on:.4g} without the late"
         f" ({found.gain:.2f} times faster, {found.late:.1%} of the gradients a step later);"
-        f" {found.none_late:.4g} if none was."
+        f" {found.none_late:.4g} if none was ({found.most_gain:.2f} times faster, which no rule"
+        " beats that leaves nothing out)."
     )
+    if namespaces:
+        ran = document["run"]
+        click.echo(
+            f"Run with {namespaces} ranks: {format_seconds(ran['waiting_s'])} when all are waited"
+            f" for, {format_seconds(ran['going_on_s'])} without the late ({ran['gain']:.2f} times"
+            f" faster, {ran['late']:.1%} of the gradients a step later)."
+        )
 
 
 def _as_rank(plan: Any) -> list[dict[str, Any]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +63,47 @@ _plan_options = with_options(
 )
 
 
+@dataclass(frozen=True)
+class _Output:
+    """Where a plan goes: a JSON file, the terminal as JSON or text, and a folder of plots."""
+
+    output: Path | None
+    as_json: bool
+    plots: Path | None = None
+
+    def write(
+        self,
+        document: dict[str, Any],
+        text: str,
+        draw: Callable[[], dict[str, bytes]] | None = None,
+    ) -> None:
+        if self.plots is not None and draw is not None:
+            images = draw()
+            self.plots.mkdir(parents=True, exist_ok=True)
+            for name, image in images.items():
+                (self.plots / f"{name}.png").write_bytes(image)
+            names = ", ".join(f"{name}.png" for name in images)
+            click.echo(f"Wrote {names} to {self.plots}.", err=True)
+        written = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+        if self.output is not None:
+            replace_file(self.output, f"{written}\n".encode())
+            click.echo(f"Wrote {self.output}.", err=True)
+        if self.as_json:
+            click.echo(written)
+        else:
+            click.echo(text, nl=False)
+
+
+def _with_output(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, with the options that say where the plan goes as one argument `to`."""
+
+    @functools.wraps(command)
+    def wrapped(output: Path | None, as_json: bool, plots: Path | None, **options: Any) -> None:
+        command(to=_Output(output, as_json, plots), **options)
+
+    return wrapped
+
+
 @command.command()
 @click.argument("jobs", type=click.Path(path_type=Path))
 @click.option("--rate", type=RATE, help="Rate of the link.  [default: the one that JOBS names]")
@@ -76,6 +119,7 @@ _plan_options = with_options(
     " at most]",
 )
 @_plan_options
+@_with_output
 def score(
     jobs: Path,
     rate: float | None,
@@ -83,9 +127,7 @@ def score(
     time_limit: float | None,
     angle: float,
     tolerance: float,
-    plots: Path | None,
-    output: Path | None,
-    as_json: bool,
+    to: _Output,
 ) -> None:
     """Score how well JOBS fit on one link, and by how much to shift each.
 
@@ -111,8 +153,7 @@ def score(
             time_limit_s=time_limit,
             report=bar.report,
         )
-    _write_plots(plots, lambda: _drawn(plan))
-    _print(plan.to_json(), render_link(plan), output, as_json)
+    to.write(plan.to_json(), render_link(plan), lambda: _drawn(plan))
 
 
 @command.command()
@@ -137,6 +178,7 @@ def score(
     help="Time limit of the solver, for all placements together.",
 )
 @_plan_options
+@_with_output
 def cluster(
     file: Path,
     loops: Loops,
@@ -144,9 +186,7 @@ def cluster(
     time_limit: float,
     angle: float,
     tolerance: float,
-    plots: Path | None,
-    output: Path | None,
-    as_json: bool,
+    to: _Output,
 ) -> None:
     """Rank the candidate placements in FILE, and shift the jobs of each.
 
@@ -170,8 +210,7 @@ def cluster(
             rank=rank,
             done=bar.done,
         )
-    _write_plots(plots, lambda: draw_cluster(plans))
-    _print(document(plans), render_cluster(plans), output, as_json)
+    to.write(document(plans), render_cluster(plans), lambda: draw_cluster(plans))
     if all(plan.loop for plan in plans):
         raise MltcpError("Every placement has a loop and was discarded; try --loops joint.")
 
@@ -216,31 +255,10 @@ def coflows(
         raise UsageError("epochs pass only where coflows arrive one by one; add --online.")
     chosen = policies or [each for each in POLICIES if online or each != "epochs"]
     document = plan_coflows(read_trace(file), chosen, rate, online)
-    _print(document, render_coflows(document), output, as_json)
+    _Output(output, as_json).write(document, render_coflows(document))
 
 
 def _drawn(plan: LinkPlan) -> dict[str, bytes]:
     from mltcp_tools.planning.plots import draw_link  # loading matplotlib takes a while
 
     return draw_link(plan)
-
-
-def _write_plots(folder: Path | None, draw: Callable[[], dict[str, bytes]]) -> None:
-    if folder is None:
-        return
-    images = draw()
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, image in images.items():
-        (folder / f"{name}.png").write_bytes(image)
-    click.echo(f"Wrote {', '.join(f'{name}.png' for name in images)} to {folder}.", err=True)
-
-
-def _print(document: dict[str, Any], text: str, output: Path | None, as_json: bool) -> None:
-    written = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
-    if output is not None:
-        replace_file(output, f"{written}\n".encode())
-        click.echo(f"Wrote {output}.", err=True)
-    if as_json:
-        click.echo(written)
-    else:
-        click.echo(text, nl=False)

@@ -14,6 +14,9 @@ from mltcp_tools.cli.options import list_option, shown_option
 from mltcp_tools.cli.testbed import SSH
 from mltcp_tools.experiments.treatments import WEIGHTS
 
+_ID_BITS = 32
+"""Of the ids of jobs on a host."""
+
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
@@ -37,6 +40,11 @@ from mltcp_tools.experiments.treatments import WEIGHTS
     metavar="HOST,…",
     help="Order the jobs of these machines, as ssh knows them, together.",
 )
+@click.option(
+    "--same-ids",
+    is_flag=True,
+    help="With --host, a job that several send for has the same id there.",
+)
 @click.option("--led", is_flag=True, help="What --host starts there: the levels come over stdin.")
 @shown_option("--ssh", default=SSH, help="How to reach the machines.")
 @shown_option("--mltcp", default="mltcp", help="How the tool is called there.")
@@ -46,6 +54,7 @@ def command(
     count: int,
     with_parent: bool,
     hosts: tuple[str, ...],
+    same_ids: bool,
     led: bool,
     ssh: str,
     mltcp: str,
@@ -56,7 +65,7 @@ def command(
     the treatment sincronia. It runs until a signal ends it; then all jobs are alike again. If it
     is killed, they are alike after half a second.
 
-    With --host, FOLDER is that of each machine, and a job has the same id on all of them.
+    With --host, FOLDER is that of each machine.
     """
     from mltcp_tools.host.lifetime import die_with_parent
     from mltcp_tools.priorities.controller import run_controller
@@ -84,7 +93,8 @@ def command(
     remote = [*shlex.split(mltcp), "prioritise", str(folder), "--led"]
     with contextlib.ExitStack() as stack:
         reached = []
-        for name in hosts:
-            reached.append(Host(name, [*shlex.split(ssh), name, *remote]))
+        for place, name in enumerate(hosts):
+            base = 0 if same_ids else place << _ID_BITS
+            reached.append(Host(name, [*shlex.split(ssh), name, *remote], base))
             stack.callback(reached[-1].close)
         run_hub(reached, weight, count, lambda: ended, lambda line: click.echo(line, err=True))

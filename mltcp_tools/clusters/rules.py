@@ -5,7 +5,8 @@ well they do). MLTCP's weight is its own F(progress) = slope x progress + interc
 3), with the published 1.75 and 0.25: next to it yielding changes little that a weight could say.
 What was fitted is `luck`, how unequal windows of equals are, and what a link loses when more flows
 fill it than its queue has room for. mltcp_reno only increases by F, which says less of its share:
-that is F to a power below 1.
+that is F to a power below 1, and its luck lasts, as a window that a job won stays larger for many
+bursts where nobody yields.
 
 `mlcc` shares in proportion to F, as its additive increase is, without losses, and leaves the
 headroom of its law. `priority` is strict: who has least left to send goes first, which on one link
@@ -22,7 +23,9 @@ from mltcp_tools.errors import UsageError
 FAIR = Rule("fair")
 RENO = Rule("reno", luck=0.81, loss=0.76, crowd=1.52)
 MLTCP = Rule("mltcp", intercept=0.25, slope=1.75, levels=16, luck=0.17, loss=1.93, crowd=1.68)
-MLTCP_RENO = replace(MLTCP, name="mltcp_reno", power=0.3, luck=1.56, loss=1.26, crowd=2.14)
+MLTCP_RENO = replace(
+    MLTCP, name="mltcp_reno", power=0.384, luck=2.57, lasting=16, loss=1.41, crowd=2.19
+)
 MLCC = replace(MLTCP, name="mlcc", luck=0.05, loss=0.0, use=0.99)
 PRIORITY = Rule("priority", order=True)
 

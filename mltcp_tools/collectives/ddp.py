@@ -11,12 +11,16 @@ import torch
 import torch.distributed as dist
 
 from mltcp_tools.collectives import ALGORITHMS
-from mltcp_tools.collectives.group import KINDS
+from mltcp_tools.collectives.group import KINDS, CollectiveError, sentence_of
 from mltcp_tools.collectives.library import How
+from mltcp_tools.collectives.natural import Natural
 from mltcp_tools.collectives.reducer import Reducer
 from mltcp_tools.collectives.session import Endpoint, SessionError, endpoint_from_environment
 from mltcp_tools.errors import UsageError
 from mltcp_tools.hooks import DdpState, Job
+
+NATURAL = ("low", "all")
+"""Which gradients are sent as powers of two."""
 
 Hook = Callable[[Any, Any], torch.futures.Future[torch.Tensor]]
 
@@ -24,8 +28,11 @@ Hook = Callable[[Any, Any], torch.futures.Future[torch.Tensor]]
 class State:
     """What DDP hands to the hook: the reducer, and what is left out of gradients."""
 
-    def __init__(self, reducer: Reducer, top_k: BlockTopK | None, job: Job) -> None:
-        self.reducer, self.top_k = reducer, top_k
+    def __init__(
+        self, reducer: Reducer, top_k: BlockTopK | None, natural: str | None, job: Job
+    ) -> None:
+        self.reducer, self.top_k, self._which = reducer, top_k, natural
+        self.natural = Natural(reducer.group.gloo, reducer.rank, reducer.world)
         self._told = DdpState(job)
 
     def begin(self, bucket: Any) -> None:
@@ -38,6 +45,10 @@ class State:
     def end(self) -> None:
         """The last bucket is done: tell the agent, as mltcp_tools.hooks does."""
         self._told.end()
+
+    def is_compressed(self, bucket: Any) -> bool:
+        """Whether a bucket goes as powers of two: `low` spares the one that is needed first."""
+        return self._which == "all" or (self._which == "low" and not bucket.is_last())
 
     @property
     def algorithm(self) -> str:
@@ -61,6 +72,7 @@ def enable(
     aggregator: str | None = None,
     timeout_s: float = 30.0,
     top_k: float | None = None,
+    natural: str | None = None,
     stragglers: bool = False,
     silent_s: float | None = None,
     turns: bool = False,
@@ -74,7 +86,9 @@ def enable(
     `adaptive` is along trees chosen for the links as they are measured now and then.
     aggregator: `HOST[:PORT]`, else the environment's MLTCP_AGGREGATOR. timeout_s: seconds without
     progress, after which the aggregator is given up. top_k: share of the gradients' blocks that
-    are sent, the largest; the rest is added to the next step's (error feedback). stragglers: with
+    are sent, the largest; the rest is added to the next step's (error feedback). natural: `low`
+    sends gradients as powers of two (natural.py, with error feedback) but for those that the next
+    forward pass needs first, which are DDP's last bucket; `all` sends all so. stragglers: with
     `adaptive`, don't wait for late ranks longer than that is worth; their gradients count one step
     later. silent_s: with `stragglers`, a rank is out when its process has died, or hasn't answered
     for so many seconds, or is far behind and silent for so long, and the others go on; one that
@@ -90,6 +104,10 @@ def enable(
         raise UsageError(f"There is no algorithm {algorithm!r}; take {', '.join(ALGORITHMS)}.")
     if top_k is not None and not 0 < top_k <= 1:
         raise UsageError(f"top_k is {top_k}; it is a share, above 0 and at most 1.")
+    if natural not in (None, *NATURAL):
+        raise UsageError(f"natural is {natural!r}; take {' or '.join(NATURAL)}, or leave it out.")
+    if natural and (top_k is not None or stragglers):
+        raise UsageError("natural goes neither with top_k nor with stragglers.")
     if silent_s is not None and not (stragglers and silent_s > 0):
         raise UsageError("silent_s is seconds above 0, and goes with `stragglers`.")
     if turns and algorithm not in ("auto", "aggregated"):
@@ -120,7 +138,7 @@ def enable(
     if algorithm in ("aggregated", "adaptive") and reducer.why_gloo:
         reducer.close()
         raise SessionError(reducer.why_gloo)
-    state = State(reducer, BlockTopK(top_k) if top_k is not None else None, job or Job())
+    state = State(reducer, BlockTopK(top_k) if top_k is not None else None, natural, job or Job())
     model.register_comm_hook(state, _hook())
     return state
 
@@ -151,9 +169,21 @@ def _average(state: State, bucket: Any) -> torch.futures.Future[torch.Tensor]:
         return state.reducer.run(reduce_rows, state.reducer, tensor)
     if tensor.dtype not in KINDS or tensor.device.type != "cpu":
         return _by_torch(state, tensor)
+    if tensor.is_floating_point() and state.is_compressed(bucket):
+        return state.reducer.run(_by_powers, state.natural, bucket.index(), tensor)
     if state.top_k:
-        state.top_k.apply(bucket.index(), tensor)
+        state.top_k.apply(bucket.index(), tensor, state.reducer.block)
     return state.reducer.all_reduce(tensor, How.AVERAGE)
+
+
+def _by_powers(natural: Natural, bucket: int, tensor: torch.Tensor) -> torch.Tensor:
+    try:
+        natural.average(bucket, tensor)
+    except RuntimeError as error:
+        raise CollectiveError(
+            f"A reduction by Gloo failed, so a rank is gone or silent: {sentence_of(error)}."
+        ) from None
+    return tensor
 
 
 def _by_torch(state: State, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
@@ -168,10 +198,6 @@ def _by_torch(state: State, tensor: torch.Tensor) -> torch.futures.Future[torch.
     return future
 
 
-BLOCK = 256
-"""Values of a block; whole blocks are sent or not, as packets are."""
-
-
 class BlockTopK:
     """Keeps the `share` of blocks with the largest norms; what is left out is added next time.
 
@@ -182,16 +208,20 @@ class BlockTopK:
         self.share = share
         self._left: dict[tuple[int, int], torch.Tensor] = {}
 
-    def apply(self, bucket: int, gradient: torch.Tensor) -> None:
-        """Zero the blocks of a flat gradient, in place, that aren't sent this time."""
+    def apply(self, bucket: int, gradient: torch.Tensor, block: int) -> None:
+        """Zero the blocks of a flat gradient, in place, that aren't sent this time.
+
+        block: values of one, as many as are sent together: a block that lies across two packets
+        would have both sent.
+        """
         key = (bucket, gradient.numel())  # DDP makes its buckets anew after the first step
         left = self._left.get(key)
         if left is not None:
             gradient.add_(left)
         size = gradient.numel()
-        blocks = -(-size // BLOCK)
+        blocks = -(-size // block)
         kept = max(1, round(self.share * blocks))
-        padded = torch.nn.functional.pad(gradient, (0, blocks * BLOCK - size)).view(blocks, BLOCK)
+        padded = torch.nn.functional.pad(gradient, (0, blocks * block - size)).view(blocks, block)
         norms = padded.to(torch.float32).square().sum(dim=1)
         sent = torch.zeros(blocks, 1, dtype=gradient.dtype)
         sent[torch.topk(norms, kept).indices] = 1

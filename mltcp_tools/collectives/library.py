@@ -8,6 +8,9 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from mltcp_tools.native.extension import declarations, extension
 
 PACKET = """
@@ -205,6 +208,20 @@ class Worker:
             self._ffi.from_buffer("uint8_t[]", marks),
         )
         return Chunks(self.values, marks, bytearray(len(marks)), int(negative))
+
+    def present_blocks(
+        self, source: int, count: int, kind: Kind, values: int
+    ) -> npt.NDArray[np.bool_]:
+        """Which blocks of `values` elements of a tensor aren't zero."""
+        marks = np.zeros(-(-count // values), dtype=np.bool_)
+        self._lib.mark_present(
+            self._ffi.cast("void *", source),
+            int(kind),
+            count,
+            values,
+            self._ffi.cast("uint8_t *", marks.ctypes.data),
+        )
+        return marks
 
     def copy_summed(self, chunks: Chunks, source: int, target: int, count: int, kind: Kind) -> None:
         """Copy the chunks that were summed, and set those of `target` to zero that are -0."""

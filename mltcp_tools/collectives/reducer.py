@@ -14,7 +14,6 @@ import secrets
 import socket
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,40 +21,15 @@ import torch
 from mltcp_tools.collectives.adaptive.mesh import Mesh
 from mltcp_tools.collectives.adaptive.session import AdaptiveSession
 from mltcp_tools.collectives.adaptive.stragglers import LeftBehind, StragglerSession
-from mltcp_tools.collectives.blocks import reduce_union
+from mltcp_tools.collectives.blocks import BLOCK, Sum, reduce_union
 from mltcp_tools.collectives.group import CollectiveError, Group, kind_of, sentence_of
-from mltcp_tools.collectives.library import Chunks, How, Kind
+from mltcp_tools.collectives.library import How, Kind
 from mltcp_tools.collectives.session import Endpoint, Session, SessionError
+from mltcp_tools.collectives.sums import Sums
 from mltcp_tools.errors import UsageError
 
-SPARSE_BELOW = 0.9
-"""Share of chunks with anything in them below which the others are left out."""
-
-_SLOTS = (37, 61, 97, 151, 251)
-"""Slots to choose from where zeros are left out: each costs a packet to agree. The fewest keep a
-path of 50 kB full, and all are prime, so that no pattern of a tensor puts all it has in one slot.
-"""
-
-_ROUNDS = 2  # of a slot, about, where zeros are left out
 _RETRY_EVERY = 64  # reductions by Gloo between looks for the aggregator
 _LOOK_S = 0.5
-
-
-@dataclass
-class _Sum:
-    """Of a reduction. chunks: None, or those that `result` has; the others are zero."""
-
-    result: torch.Tensor
-    chunks: Chunks | None = None
-
-    def whole(self) -> torch.Tensor:
-        """With the zeros."""
-        if self.chunks:
-            marks = torch.frombuffer(self.chunks.summed, dtype=torch.bool)
-            there = marks.repeat_interleave(self.chunks.values)[: self.result.numel()]
-            self.result[~there] = 0
-            self.chunks = None
-        return self.result
 
 
 class Reducer:
@@ -96,13 +70,13 @@ class Reducer:
         self._adaptive: AdaptiveSession | StragglerSession | None = None
         self._stragglers, self._congestion_control = stragglers, congestion_control
         self._turns, self._silent_s = turns, silent_s
-        self._handed_over = self._iteration_bytes = 0  # of this iteration, of the one before
+        self._sums: Sums | None = None  # of the session
         self.why_gloo: str | None = "No aggregator was named."
-        self._last = _Sum(torch.empty(0))  # of the reduction before
+        self._last = Sum(torch.empty(0))  # of the reduction before
         self._done = 0  # reductions since the session began
         self._results: list[torch.Tensor] = [torch.empty(0), torch.empty(0)]
         self._by_gloo = 0
-        self._density: dict[tuple[str, int], float] = {}
+        self._density: dict[tuple[str, int], float] = {}  # of blocks, by Gloo
         self._thread = ThreadPoolExecutor(1, "mltcp-reducer")
         atexit.register(self.close)
         if adaptive:
@@ -116,6 +90,16 @@ class Reducer:
         if isinstance(self._adaptive, StragglerSession):
             return list(self._adaptive.members)
         return list(range(self.world))
+
+    @property
+    def block(self) -> int:
+        """Values that are sent together or not at all: a packet's, or a block's."""
+        return self._session.values if self._session else BLOCK
+
+    @property
+    def late(self) -> int:
+        """Reductions that this rank was late for (stragglers)."""
+        return self._adaptive.late if isinstance(self._adaptive, StragglerSession) else 0
 
     @property
     def algorithm(self) -> str:
@@ -142,12 +126,13 @@ class Reducer:
         except SessionError as error:
             session, why = None, str(error)
         failed = [each for each in self.group.tell(why) if each]
-        if failed:
+        if failed or session is None:
             if session:
                 session.close()
             self._use_gloo(failed[0])
             return
         self._session, self.why_gloo, self._done = session, None, 0
+        self._sums = Sums(session, self.world, self.timeout_s, self.sparse, self._turns)
 
     def _connect(self) -> None:
         """Measure the links and connect along trees; all ranks do, or none."""
@@ -193,7 +178,7 @@ class Reducer:
         for session in (self._session, self._adaptive):
             if session:
                 session.close()
-        self._session = self._adaptive = None
+        self._session = self._sums = self._adaptive = None
 
     def _look_again(self) -> None:
         """After some reductions by Gloo: join again where rank 0 finds the aggregator there."""
@@ -231,7 +216,8 @@ class Reducer:
         """What follows is of a new iteration, which is taken to be as large as the last one."""
 
         def begin() -> None:
-            self._iteration_bytes, self._handed_over = self._handed_over, 0
+            if self._sums:
+                self._sums.begin_iteration()
 
         self._thread.submit(begin)
 
@@ -261,8 +247,8 @@ class Reducer:
         try:
             if self._adaptive and how is not How.LARGEST:
                 finite = self._along_trees(self._adaptive, tensor, result, how)
-            elif self._session:
-                finite = self._at_aggregator(self._session, tensor, result, kind, how)
+            elif self._sums:
+                finite, self._last = self._sums.reduce(tensor, result, kind, how)
             else:
                 self._reduce_by_gloo(tensor, how)
                 return
@@ -278,7 +264,7 @@ class Reducer:
             # Every rank sees the same exponents, so all come here. What an infinity makes of the
             # others' values is Gloo's to say.
             self._meet(tensor, how, "")
-            self._last = _Sum(result.copy_(tensor.view(-1)))
+            self._last = Sum(result.copy_(tensor.view(-1)))
         self._done += 1
 
     def _room(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -289,33 +275,6 @@ class Reducer:
         ):
             self._results[which] = torch.empty(tensor.numel(), dtype=tensor.dtype)
         return self._results[which][: tensor.numel()]
-
-    def _at_aggregator(
-        self, session: Session, tensor: torch.Tensor, result: torch.Tensor, kind: Kind, how: How
-    ) -> bool:
-        count, name = tensor.numel(), (str(tensor.dtype), tensor.numel())
-        source, target, worker = tensor.data_ptr(), result.data_ptr(), session.worker
-        chunks = None
-        may_be_sparse = self.sparse and how is not How.LARGEST and count > 0
-        density = self._density.get(name, 1.0)
-        if may_be_sparse and density < SPARSE_BELOW:
-            chunks = worker.present(source, count, kind)
-            wanted = density * len(chunks.present) / _ROUNDS
-            chunks.slots = next((slots for slots in _SLOTS if slots >= wanted), 0)
-        if self._turns:
-            session.expect(self._handed_over, self._iteration_bytes)
-            self._handed_over += tensor.nbytes
-        finite = session.reduce(source, target, count, kind, how, self.timeout_s, chunks)
-        self._last = _Sum(result, chunks)
-        if may_be_sparse and finite:
-            # Of the result, which is the same everywhere: ranks must decide alike.
-            marks = chunks.summed if chunks else worker.present(target, count, kind).present
-            self._density[name] = sum(marks) / len(marks)
-        if finite and chunks:
-            worker.copy_summed(chunks, target, source, count, kind)
-        elif finite:
-            tensor.copy_(result.view_as(tensor))
-        return finite
 
     def _along_trees(
         self,
@@ -336,7 +295,7 @@ class Reducer:
         if short:
             result.copy_(work)
         tensor.copy_(result.view_as(tensor))
-        self._last = _Sum(result)
+        self._last = Sum(result)
         return True
 
     def _reduce_by_gloo(self, tensor: torch.Tensor, how: How) -> None:

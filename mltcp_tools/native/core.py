@@ -30,14 +30,17 @@ void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *p, uint64_t no
 void mltcp_on_send(struct mltcp_flow *f, uint64_t now, uint32_t retransmits);
 void mltcp_begin_small(struct mltcp_flow *f, uint32_t srtt_us, uint32_t min_us, uint32_t *cwnd,
                        uint32_t *ssthresh);
+uint8_t mltcp_is_due(const struct mltcp_flow *f, uint64_t now, uint64_t acked_bytes);
 uint8_t mltcp_on_ack(struct mltcp_flow *f, uint64_t now, uint64_t acked_bytes);
 void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params *p, uint32_t mechanisms,
                   uint64_t now);
+void mltcp_be_base(struct mltcp_flow *f);
 void mltcp_note(struct mltcp_flow *f, uint32_t cwnd, uint32_t srtt_us, uint32_t retransmits);
 uint8_t mltcp_is_base(const struct mltcp_flow *f);
 uint32_t mltcp_scaled_acked(struct mltcp_flow *f, uint32_t acked);
 uint32_t mltcp_on_loss(struct mltcp_flow *f, uint32_t cwnd, uint32_t base, uint32_t srtt_us,
                        uint32_t min_us);
+uint8_t mltcp_is_aside(const struct mltcp_flow *f);
 uint32_t mltcp_on_mark(struct mltcp_flow *f, uint32_t cwnd, uint32_t base, uint32_t srtt_us,
                        uint32_t min_us);
 uint8_t mltcp_must_yield(const struct mltcp_flow *f);

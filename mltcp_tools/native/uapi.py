@@ -153,10 +153,10 @@ struct mltcp_delay {
     uint8_t own_losses : 4, fine : 4, crossed;
 };
 struct mltcp_flow {
-    uint64_t acked_bytes, next_bytes, last_ns, next_ns, send_ns;
-    uint32_t gain, free_gain, carry, yield_us, resume_ssthresh, acks;
+    uint64_t acked_bytes, next_bytes, last_ns, next_ns;
+    uint32_t acks, gain, free_gain, free_us, carry, yield_us, resume_ssthresh;
     struct mltcp_delay delay;
-    uint64_t shrink_ns, start_bytes, start_ns, step_bytes, step_ns;
+    uint64_t send_ns, shrink_ns, start_bytes, start_ns, step_bytes, step_ns;
     uint32_t job, iteration, ratio, full_cwnd, idle_us;
     uint32_t total_kib, gap_us, inner_us, piece_kib;
     uint32_t longer_us, longer_ms, longer_kib, longer_size, pieces[6];

@@ -1,8 +1,8 @@
 """The controller across hosts: one order for the jobs of all (led.py is each host's end).
 
-A job that several hosts send for has the same id on each, and its bursts there are one, with all
-that is left to send. When the controller dies, or can't reach a host, the jobs are alike there half
-a second later; the other hosts go on.
+Where ids mean the same on all hosts, a job's bursts there are one, with all that is left to send.
+Else each host's jobs are its own. When the controller dies, or can't reach a host, the jobs are
+alike there half a second later; the other hosts go on.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ _END_S = 5.0
 
 
 class Host:
-    """A host, and the process that serves its maps. command: what starts that, by ssh mostly."""
+    """A host, and the process that serves its maps. command: what starts that, by ssh mostly. base:
+    added to the ids of its jobs, so that they are others than those of other hosts."""
 
-    def __init__(self, name: str, command: Sequence[str]) -> None:
+    def __init__(self, name: str, command: Sequence[str], base: int = 0) -> None:
         self.name = name
+        self._base = base
         self.jobs: dict[int, KnownJob] = {}
         self.bursts: dict[int, Burst] = {}
         self.gone = False
@@ -55,11 +57,15 @@ class Host:
         if messages is None:
             self.gone, self.jobs, self.bursts = True, {}, {}
         elif messages:
-            self.jobs, self.bursts = state_from(messages[-1], time.monotonic_ns())
+            jobs, bursts = state_from(messages[-1], time.monotonic_ns())
+            self.jobs = {self._base + job: known for job, known in jobs.items()}
+            self.bursts = {self._base + job: burst for job, burst in bursts.items()}
 
     def tell(self, levels: Mapping[int, int]) -> None:
         """Give it the levels of its jobs, which says also that the controller lives."""
-        own: dict[str, Any] = {"levels": {job: levels[job] for job in self.jobs if job in levels}}
+        own: dict[str, Any] = {
+            "levels": {job - self._base: levels[job] for job in self.jobs if job in levels}
+        }
         with contextlib.suppress(BrokenPipeError):
             self._stdin.write(json.dumps(own).encode() + b"\n")
             self._stdin.flush()

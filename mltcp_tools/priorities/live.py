@@ -35,11 +35,13 @@ _GAP_S = 0.01
 @dataclass(frozen=True)
 class Prioritised:
     """What an agent gives priorities to. interfaces: by which jobs send. weight: one of
-    experiments.treatments.WEIGHTS. levels: how many the switches have."""
+    experiments.treatments.WEIGHTS. levels: how many the switches have. elsewhere: the controller is
+    not this host's own (`mltcp prioritise --host`)."""
 
     interfaces: tuple[str, ...]
     weight: str = "none"
     levels: int = LEVELS
+    elsewhere: bool = False
 
 
 class LivePriorities:
@@ -73,7 +75,8 @@ class LivePriorities:
                 remove_egress(interface, _PRIORITY)
                 add_egress(interface, programs.program_fd("mark"), "mltcp_mark", _PRIORITY)
                 stack.callback(remove_egress, interface, _PRIORITY)
-            stack.enter_context(self._controller())
+            if not self._settings.elsewhere:
+                stack.enter_context(self._run_controller())
             self._stack = stack.pop_all()
         return self
 
@@ -81,7 +84,7 @@ class LivePriorities:
         self._stack.close()
 
     @contextlib.contextmanager
-    def _controller(self) -> Iterator[None]:
+    def _run_controller(self) -> Iterator[None]:
         """A process of its own, so that it works while the agent looks at processes. It ends with
         the agent, however that ends."""
         options = (f"--weight={self._settings.weight}", f"--levels={self._settings.levels}")
@@ -107,8 +110,8 @@ class LivePriorities:
 
     @property
     def alive(self) -> bool:
-        """Whether the controller runs; when it doesn't all jobs are alike."""
-        return self.controller.poll() is None
+        """Whether the controller runs, if it is ours; when it doesn't all jobs are alike."""
+        return self._settings.elsewhere or self.controller.poll() is None
 
     def follow(self, jobs: Sequence[Job], flows: Sequence[Flow]) -> None:
         """Have the flows send with the levels of their jobs, and the controller know the jobs."""

@@ -27,22 +27,28 @@ CROWDED = 0.5
 MOST = 0.1
 
 
-@dataclass(frozen=True)
-class Disturbance:
-    """What disturbed an arm in a repetition.
+@dataclass(kw_only=True)
+class Levels:
+    """How much disturbed an arm, as in host/disturbance.py: means, but latest_s is the worst."""
 
-    seconds: how many were watched. share: of them disturbed. stolen, others, queued, late_s: means;
-    latest_s: the worst; all as in host/disturbance.py. others and queued are None where they aren't
-    known. attempt: which run of the arm it was, from 1.
-    """
-
-    seconds: int
     share: float
+    """Share of seconds that were disturbed."""
     stolen: float
     others: float | None
+    """None, as in queued, where it isn't known."""
     queued: float | None
     late_s: float
     latest_s: float
+
+
+@dataclass(kw_only=True)
+class Disturbance(Levels):
+    """What disturbed an arm in a repetition.
+
+    seconds: how many were watched. attempt: which run of the arm it was, from 1.
+    """
+
+    seconds: int
     attempt: int = 1
 
     @property

@@ -56,6 +56,7 @@ class Arm:
 ARMS = [
     Arm("reno", "reno"),
     Arm("mltcp_reno", "reno"),
+    Arm("mltcp", "reno"),
     Arm("mltcp_reno", "reno", True),
     Arm("mltcp", "reno", True),
     Arm("cubic", "cubic"),

@@ -57,7 +57,7 @@ def unpin(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def hosts(tmp_path: Path) -> Iterator[tuple[dict[str, Host], subprocess.Popen[bytes]]]:
+def hosts(tmp_path: Path, *more: str) -> Iterator[tuple[dict[str, Host], subprocess.Popen[bytes]]]:
     """Two hosts, and the controller of both."""
     prefix = f"/sys/fs/bpf/mltcp-test-{uuid.uuid4().hex[:8]}-"
     with contextlib.ExitStack() as stack:
@@ -74,7 +74,8 @@ def hosts(tmp_path: Path) -> Iterator[tuple[dict[str, Host], subprocess.Popen[by
         reach.chmod(0o755)
         tool = f"{sys.executable} -m mltcp_tools.cli.main"
         command = [*tool.split(), "prioritise", f"{prefix}HOST", f"--ssh={reach}"]
-        controller = subprocess.Popen([*command, f"--mltcp={tool}", "--host=one", "--host=two"])
+        options = [f"--mltcp={tool}", "--host=one", "--host=two", *more]
+        controller = subprocess.Popen([*command, *options])
         try:
             yield found, controller
         finally:
@@ -90,8 +91,17 @@ def last(one: Maps, two: Maps) -> bool:
     return None not in (first, third) and first < third == two.level(3)  # type: ignore[operator]
 
 
+def test_each_host_has_jobs_of_its_own(tmp_path: Path) -> None:
+    """What both call 1 are two jobs."""
+    with hosts(tmp_path) as (found, _):
+        one, two = found["one"].maps, found["two"].maps
+        found["one"].begin(1, 5_000_000)
+        found["two"].begin(1, 1_000_000)
+        wait_for(lambda: (one.level(1), two.level(1)) == (1, 0), "the shorter burst to be first")
+
+
 def test_jobs_of_all_hosts_have_one_order(tmp_path: Path) -> None:
-    with hosts(tmp_path) as (found, controller):
+    with hosts(tmp_path, "--same-ids") as (found, controller):
         one, two = found["one"].maps, found["two"].maps
         found["one"].begin(1, 5_000_000)
         found["two"].begin(2, 1_000_000)

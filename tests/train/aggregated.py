@@ -70,3 +70,7 @@ def assert_alike(lines: list[list[dict[str, Any]]], steps: int = STEPS) -> None:
             line.get("gradients") for line in lines[0]
         ]
     assert len({each[-1]["parameters"] for each in lines}) == 1
+
+
+def losses(lines: list[list[dict[str, Any]]]) -> list[float]:
+    return [sum(each[step]["loss"] for each in lines) / len(lines) for step in range(STEPS)]

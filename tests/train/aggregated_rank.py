@@ -50,6 +50,8 @@ def main() -> None:
     dist.init_process_group("gloo", rank=int(rank), world_size=int(world))
     model = DistributedDataParallel(make_model(), bucket_cap_mb=0.2)
     options: dict[str, Any] = {"top_k": float(os.environ["TOP_K"])} if "TOP_K" in os.environ else {}
+    if "NATURAL" in os.environ:
+        options["natural"] = os.environ["NATURAL"]
     straggler = os.environ.get("STRAGGLER")
     if straggler is not None:
         options["stragglers"] = True
@@ -74,7 +76,8 @@ def main() -> None:
         line |= {"algorithm": state.algorithm, "members": state.members}
         print(json.dumps(line), flush=True)
         time.sleep(float(os.environ.get("PAUSE", "0")))
-    print(json.dumps({"parameters": digest(list(model.parameters()))}), flush=True)
+    end = {"natural_bytes": state.natural.sent_bytes}
+    print(json.dumps(end | {"parameters": digest(list(model.parameters()))}), flush=True)
     state.close()
     dist.destroy_process_group()
 

@@ -6,16 +6,11 @@ A small network over links of namespaces; the line `mc.enable(model, …)` is al
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
-from train.aggregated import STEPS, WORLD, assert_alike, finish, star, start, train
+from train.aggregated import WORLD, assert_alike, finish, losses, star, start, train
 
 from mltcp_tools.collectives.bench_here import aggregator
-
-
-def losses(lines: list[list[dict[str, Any]]]) -> list[float]:
-    return [sum(each[step]["loss"] for each in lines) / len(lines) for step in range(STEPS)]
 
 
 def test_training_converges_as_with_float32() -> None:

@@ -95,7 +95,7 @@ static double uniform(uint64_t seed, uint64_t number)
 
 void draw_fortune(struct job *job)
 {
-	uint64_t draw = 2 * (uint64_t)job->moment.burst;
+	uint64_t draw = 2 * (uint64_t)(job->moment.burst / job->spec.lasting);
 	double radius, angle;
 
 	job->fortune = 1;

@@ -44,7 +44,8 @@ struct flow_job {
 	uint64_t due_ns; /* its first turn */
 	uint64_t slack_ns; /* how late a burst may be and still take its turn */
 	uint64_t seed; /* of its luck */
-	double luck; /* standard deviation of its weight's logarithm, drawn for every burst */
+	double luck; /* standard deviation of its weight's logarithm */
+	uint32_t lasting; /* bursts for which a draw of it lasts, at least 1 */
 	double flows; /* connections that carry a burst */
 	double weight;
 	uint32_t priority; /* 0 goes first */

@@ -32,8 +32,8 @@ class Rule:
     share of its burst that is sent, in `levels` steps. loss: what a full link loses, times the
     power `crowd` of the flows on it per packet that it holds. luck: standard deviation of the
     logarithm by which the weight of a burst of one connection differs; of n, by the square root of
-    n less. use: share of a link's rate that is used at all. order: who has least left to send goes
-    first, whatever the weights and priorities.
+    n less; lasting: for how many bursts one draw of it holds. use: share of a link's rate that is
+    used at all. order: who has least left to send goes first, whatever the weights and priorities.
     """
 
     name: str = "fair"
@@ -45,6 +45,7 @@ class Rule:
     loss: float = 0.0
     crowd: float = 2.0
     luck: float = 0.0
+    lasting: int = 1
     use: float = 1.0
     order: bool = False
 
@@ -175,6 +176,7 @@ class FlowSimulator:
             "slack_ns": _ns(job.slack_s),
             "seed": job.seed,
             "luck": self._rule.luck / math.sqrt(job.flows),
+            "lasting": self._rule.lasting,
             "flows": job.flows,
             "weight": job.weight,
             "priority": job.priority,

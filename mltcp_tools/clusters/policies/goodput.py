@@ -83,7 +83,13 @@ class Goodput:
             if counts[number] < SPREAD * state.job.gpus:
                 gain = _gain(view, state, counts[number])
                 heapq.heappush(heap, (-gain, number, state))
-        return counts
+        # A step may lose speed that the next ones win back; what isn't won back isn't taken.
+        return {
+            state.number: max(
+                range(counts[state.number] + 1), key=lambda n, s=state: (speed(view, s, n), -n)
+            )
+            for state in states
+        }
 
 
 def _gain(view: View, state: JobState, gpus: int) -> float:

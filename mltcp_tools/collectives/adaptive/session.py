@@ -90,20 +90,26 @@ class AdaptiveSession:
         chosen = find_strategy(links, self._plan_bytes) if chooses else None
         strategy: Strategy = self.gather(chosen)[0]
         self.strategy = strategy
-        in_a_ring_s = ring_s(links, self._plan_bytes)
+        self._in_a_ring_s = in_a_ring_s = ring_s(links, self._plan_bytes)
         self.uses_ring = self._ring is not None and in_a_ring_s < TREES_FROM * strategy.seconds
         self.planned_s = in_a_ring_s if self.uses_ring else strategy.seconds
         per_s = self._plan_bytes / strategy.seconds if strategy.seconds else np.inf
         self._chunk_bytes = int(np.clip(CHUNK_S * per_s, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES))
         self._first_ratio, self._best_ratio = 0.0, float("inf")
+        self._ring_ratio = float("inf")  # of the last one by the ring among those along trees
         self._ratios: list[float] = []
         self.plans += 1
         self._parts: list[_Part] = []
         if not self.uses_ring:
             self._connect(strategy)
             if self._ring is not None and not self._trees_are_sooner(self._ring):
-                self.uses_ring, self.planned_s = True, in_a_ring_s
-                self.mesh.disconnect()
+                self._use_ring()
+
+    def _use_ring(self) -> None:
+        """From now on, until it takes longer than at best."""
+        self.uses_ring, self.planned_s = True, self._in_a_ring_s
+        self._first_ratio, self._best_ratio = 0.0, float("inf")
+        self.mesh.disconnect()
 
     def _trees_are_sooner(self, ring: Callable[[Array], None]) -> bool:
         """Whether they keep their promise: probes may err, and hosts may be slower than links."""
@@ -141,12 +147,16 @@ class AdaptiveSession:
 
         Raises SessionError; some ranks may have the sum then.
         """
+        # One in so many goes by the ring, which tells whether trees are still worth it.
+        tries = self._done % REPLAN_EVERY == REPLAN_EVERY - 2 and array.nbytes >= WATCHED_BYTES
         begin = time.monotonic()
-        if self.uses_ring and self._ring:
+        if self._ring and (self.uses_ring or tries):
             self._ring(array)
         else:
             self._along_trees(array)
-        self._watch(array.nbytes, time.monotonic() - begin)
+        self._watch(
+            array.nbytes, time.monotonic() - begin, by_ring=self._ring is not None and tries
+        )
         return len(self.members)
 
     def _along_trees(self, array: Array) -> None:
@@ -164,15 +174,23 @@ class AdaptiveSession:
         if errors:
             raise SessionError(f"A transfer along a tree failed ({errors[0]}).")
 
-    def _watch(self, size: int, seconds: float) -> None:
+    def _watch(self, size: int, seconds: float, by_ring: bool) -> None:
         """Plan anew where the links have become slower than the plan supposes, or faster again."""
         predicted = self.planned_s * size / self._plan_bytes
-        self._ratios.append(seconds / predicted if predicted else 1.0)
+        ratio = seconds / predicted if predicted else 1.0
         self._done += 1
+        if by_ring and not self.uses_ring:
+            self._ring_ratio = ratio
+        else:
+            self._ratios.append(ratio)
         if self._done % REPLAN_EVERY or size < WATCHED_BYTES:
             return
-        slowest = max(self.gather(float(np.median(self._ratios))))
+        told = self.gather((float(np.median(self._ratios)), self._ring_ratio))
+        slowest, ring = max(each[0] for each in told), max(each[1] for each in told)
         self._ratios.clear()
+        if not self.uses_ring and ring < slowest:
+            self._use_ring()
+            return
         self._first_ratio = self._first_ratio or slowest
         slower = slowest > REPLAN_FROM * self._best_ratio
         faster = slowest * REPLAN_FROM < self._first_ratio

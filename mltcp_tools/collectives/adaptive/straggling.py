@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from mltcp_tools.collectives.adaptive.coordination import MOST_BEHIND
 from mltcp_tools.collectives.adaptive.coordinator import Costs, decide
 from mltcp_tools.collectives.adaptive.links import Floats
 from mltcp_tools.errors import UsageError
+
+Lateness = npt.NDArray[np.bool_]
 
 COLUMNS = ("worker", "time", "batch_time_norm")
 """Of a trace: the rank, the iteration, and what it computed for, in any unit."""
@@ -39,6 +42,11 @@ class Straggling:
     def gain(self) -> float:
         """How many times faster it is to go on."""
         return self.waiting / self.going_on
+
+    @property
+    def most_gain(self) -> float:
+        """How many times faster it would be if no rank was late: no rule gains more."""
+        return self.waiting / self.none_late
 
 
 def read_times(path: Path) -> Floats:
@@ -63,33 +71,42 @@ def read_times(path: Path) -> Floats:
 
 def straggling(compute: Floats, collective: float) -> Straggling:
     """compute: iterations x ranks. collective: what a whole one takes, in the same unit."""
-    ranks = compute.shape[1]
-    costs = Costs(collective, ranks)
+    waiting, _ = run_waiting(compute, collective)
+    sooner, late = run_going_on(compute, collective)
+    none_late = float(compute.mean()) + collective
+    return Straggling(waiting, sooner, none_late, float(late.mean()))
 
-    def going_on(arrivals: Sequence[float]) -> float:
+
+def run_waiting(compute: Floats, collective: float) -> tuple[float, Lateness]:
+    """Mean time of an iteration, and no late values."""
+    return _run(compute, collective, max)
+
+
+def run_going_on(compute: Floats, collective: float) -> tuple[float, Lateness]:
+    """Mean time of an iteration, and whose values came late, iterations x ranks."""
+    costs = Costs(collective, compute.shape[1])
+
+    def start(arrivals: Sequence[float]) -> float:
         return decide(arrivals, costs, silent_s=float("inf")).start_s
 
-    waiting, _ = _run(compute, collective, max)
-    sooner, late = _run(compute, collective, going_on)
-    none_late = float(compute.mean()) + collective
-    return Straggling(waiting, sooner, none_late, late)
+    return _run(compute, collective, start)
 
 
 def _run(
     compute: Floats, collective: float, start: Callable[[Sequence[float]], float]
-) -> tuple[float, float]:
-    """Mean time of an iteration, and the share of late values. start: of the ranks' arrivals."""
+) -> tuple[float, Lateness]:
+    """As run_going_on. start: of the ranks' arrivals."""
     ranks = compute.shape[1]
     finished = np.zeros(ranks)
     arrivals: list[Floats] = []
-    done, late = 0.0, 0
-    for row in compute:
+    done, late = 0.0, np.zeros(compute.shape, dtype=bool)
+    for number, row in enumerate(compute):
         arrived = finished + row
         arrivals.append(arrived)
         begin = max(start(list(arrived)), done)
         if len(arrivals) > MOST_BEHIND:  # ranks further behind are waited for
             begin = max(begin, float(arrivals[-1 - MOST_BEHIND].max()))
-        late += int((arrived > begin).sum())
+        late[number] = arrived > begin
         done = begin + collective
         finished = np.maximum(arrived, done)
-    return float(finished.max()) / len(compute), late / compute.size
+    return float(finished.max()) / len(compute), late

@@ -184,6 +184,8 @@ def test_priorities_name_interfaces() -> None:
     assert parse_config(rules, "f.yaml").priorities is None
     found = parse_config(rules + "priorities: {interfaces: [eth0, eth1], weight: idle}", "f.yaml")
     assert found.priorities == Prioritised(("eth0", "eth1"), "idle", 8)
+    found = parse_config(rules + "priorities: {interfaces: [a], controller: elsewhere}", "f.yaml")
+    assert found.priorities == Prioritised(("a",), elsewhere=True)
 
 
 @pytest.mark.parametrize(
@@ -192,6 +194,7 @@ def test_priorities_name_interfaces() -> None:
         ("{}", "names no interface"),
         ("{interfaces: [eth0], levels: 9}", "9 is not a count of levels, 2 to 8"),
         ("{interfaces: [eth0], weight: size}", "'size' is not one of"),
+        ("{interfaces: [eth0], controller: none}", "'none' is not one of"),
     ],
 )
 def test_wrong_priorities_are_named(section: str, said: str) -> None:

@@ -216,3 +216,31 @@ def test_steps_of_progress_that_are_no_whole_bytes_end() -> None:
         simulator.add(job(0.01, 1_000_003, links, iterations=3))
     finished(simulator, 2)
     assert simulator.counters()["events"] < 200
+
+
+def test_links_that_carry_all_that_is_asked_slow_nobody() -> None:
+    """The second job shares a short link with the first, and a wide one with the third."""
+    simulator = FlowSimulator([GBIT, 2 * GBIT, GBIT / 2], FAIR)
+    numbers = [
+        simulator.add(job(0.0, size, links, iterations=1))
+        for size, links in (
+            (12_500_000, {0: 1.0}),
+            (25_000_000, {0: 1.0, 1: 1.0}),
+            (12_500_000, {1: 1.0, 2: 1.0}),
+        )
+    ]
+    ends = finished(simulator, 3)
+    # Half of the short link each until the first is done; then the second has all of it.
+    assert [ends[number][0] for number in numbers] == pytest.approx([0.2, 0.3, 0.2])
+
+
+@pytest.mark.parametrize(("lasting", "constant"), [(64, True), (1, False)])
+def test_luck_holds_for_as_many_bursts_as_it_lasts(lasting: int, constant: bool) -> None:
+    simulator = FlowSimulator([GBIT], Rule(luck=1.0, lasting=lasting))
+    for seed in (1, 2):
+        simulator.add(job(0.0, 1_000_000, {0: 1.0}, seed=seed, iterations=60), record=True)
+    first = simulator.run(1e9)
+    assert first is not None
+    times = simulator.iterations(first)
+    took = times[:, 1] - times[:, 0]
+    assert (float(np.ptp(took)) < 1e-6) == constant

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.aggregation.threads import Ranks
 
+from mltcp_tools.collectives.adaptive import session as session_module
 from mltcp_tools.collectives.adaptive.links import Links, bound_s, ring_s
 from mltcp_tools.collectives.adaptive.mesh import Mesh
-from mltcp_tools.collectives.adaptive.session import AdaptiveSession
+from mltcp_tools.collectives.adaptive.session import REPLAN_EVERY, WATCHED_BYTES, AdaptiveSession
 from mltcp_tools.collectives.adaptive.strategy import find_strategy
 from mltcp_tools.collectives.adaptive.trees import cheapest_spread
 from mltcp_tools.collectives.session import SessionError
@@ -130,6 +134,37 @@ def test_on_equal_links_a_ring_does_it_and_what_it_sums_is_what_counts() -> None
         assert (array == 6).all()
     assert set(rung) == {0, 1, 2}  # more than once where a trial was held
     assert ring_s(Links.star(np.full(4, 100e6)), SIZE) == pytest.approx(1.5 * SIZE * 8 / 100e6)
+
+
+def test_when_a_ring_is_sooner_again_it_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trees that spare a slow link cost more than a ring when it is as fast as the others."""
+    slow = Links.star(np.array([25e6, 100e6, 100e6]))
+    monkeypatch.setattr(session_module, "measure", lambda mesh, gather, members: slow)
+    recovered = threading.Event()
+
+    class Slower(AdaptiveSession):
+        def _along_trees(self, array: Any) -> None:
+            super()._along_trees(array)
+            time.sleep(0.3 if recovered.is_set() else 0)
+
+    def work(rank: int, gather: Any) -> Any:
+        def ring(array: Any) -> None:
+            array[:] = np.sum(gather(array.copy()), axis=0)
+            time.sleep(0 if recovered.is_set() else 2)
+
+        with contextlib.closing(
+            Slower(Mesh(rank, 3, "127.0.0.1", gather, 20.0), gather, ring=ring)
+        ) as session:
+            before = session.uses_ring
+            gather(None)
+            recovered.set()
+            for _ in range(REPLAN_EVERY):
+                array = np.ones(WATCHED_BYTES // 4, dtype=np.float32)
+                session.reduce(array)
+                assert (array == 3).all()
+            return before, session.uses_ring
+
+    assert Ranks(3).run(work) == [(False, True)] * 3
 
 
 @given(st.integers(2, 5), st.integers(0, 2**32))

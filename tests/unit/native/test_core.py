@@ -1,89 +1,37 @@
-"""The C core against an independent model in exact arithmetic."""
+"""What the core takes off windows and gives back: losses, marks, yielding, sequences of these."""
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.core_flows import (
+    ALL,
+    DECREASE,
+    INCREASE,
+    MS,
+    U32,
+    U64,
+    YIELD,
+    ack,
+    ffi,
+    lib,
+    lose,
+    make_flow,
+    make_params,
+    ratios,
+    sample_rtt,
+    times,
+)
 
-from mltcp_tools.native.core import core
 from mltcp_tools.native.uapi import ONE
 
-lib, ffi = core()
-
-U32 = 2**32 - 1
-U64 = 2**64 - 1
-MS = 1_000_000
-INCREASE, DECREASE, YIELD = 1, 2, 4
-ALL = INCREASE | DECREASE | YIELD
-
-ratios = st.integers(0, ONE)
-gains = st.integers(0, 64 * ONE)
 slopes = st.integers(0, 4 * ONE)
 kept_shares = st.integers(0, ONE // 8 * 7)
-times = st.integers(0, U64)
 fields64 = st.integers(0, U64)
 fields32 = st.integers(0, U32)
-
-
-def make_params(**fields: int) -> Any:
-    defaults = {
-        "total_bytes": 1_000_000,
-        "gap_ns": 100 * MS,
-        "slope": 7 * ONE // 4,
-        "intercept": ONE // 4,
-        "keep_min": ONE // 10,
-        "keep_max": lib.MLTCP_KEEP_MAX,
-        "yield_min": ONE // 5 * 2,
-        "yield_max": ONE,
-    }
-    return ffi.new("struct mltcp_params *", defaults | fields)
-
-
-def make_flow(job: int = 1, acked: int = 0, retransmits: int = 0) -> Any:
-    flow = ffi.new("struct mltcp_flow *")
-    lib.mltcp_reset(flow, job, acked, retransmits)
-    return flow
-
-
-def ack(
-    flow: Any,
-    params: Any,
-    now: int,
-    acked: int,
-    sent: int | None = None,
-    rtt_us: int = 0,
-    min_rtt_us: int = 0,
-    mechanisms: int = ALL,
-) -> bool:
-    """One ACK, as the kernel side feeds it; True when it opens an iteration.
-
-    sent: when, in ns, sending had begun with nothing outstanding; None: it hadn't.
-    """
-    if sent is not None:
-        lib.mltcp_on_send(flow, sent, flow.retransmits)
-    boundary = bool(lib.mltcp_was_idle(flow) and lib.mltcp_is_boundary(flow, params, now))
-    if boundary:
-        lib.mltcp_begin(flow, params, now, 0)
-    sample_rtt(flow, now, rtt_us, min_rtt_us)
-    if lib.mltcp_on_ack(flow, now, acked):
-        lib.mltcp_decide(flow, params, mechanisms, now)
-    return boundary
-
-
-def sample_rtt(flow: Any, now: int, rtt_us: int, min_rtt_us: int) -> None:
-    """A sample of an ACK that nothing is wrong with."""
-    fields = {"now_us": now // 1000 & U32, "rtt_us": rtt_us, "min_us": min_rtt_us}
-    sample = ffi.new("struct mltcp_rtt *", fields | {"segments": 2, "bytes": 2896})
-    lib.mltcp_delay_rtt(ffi.addressof(flow.delay), sample)
-
-
-def lose(flow: Any, cwnd: int, base: int, srtt_us: int = 10**6) -> int:
-    """The slow-start threshold after a loss."""
-    return int(lib.mltcp_on_loss(flow, cwnd, base, srtt_us, 0))
 
 
 def mark(flow: Any, cwnd: int, base: int, srtt_us: int = 10**6) -> int:
@@ -96,185 +44,6 @@ def avoid(flow: Any, cwnd: int, ssthresh: int, srtt_us: int = 1000) -> tuple[boo
     window, threshold = ffi.new("uint32_t *", cwnd), ffi.new("uint32_t *", ssthresh)
     yields = bool(lib.mltcp_yield_or_resume(flow, srtt_us, window, threshold))
     return yields, window[0], threshold[0]
-
-
-def model_gain(shape: int, slope: int, intercept: int, ratio: int) -> Fraction:
-    """F of papers' candidate functions, exactly."""
-    s, i, r = Fraction(slope, ONE), Fraction(intercept, ONE), Fraction(ratio, ONE)
-    if shape == lib.MLTCP_SHAPE_COUNT - 3:  # reciprocal
-        bottom = s + i - s * r
-        return i * (s + i) / bottom if bottom else s + i
-    return {
-        0: s * r + i,
-        1: s * r * r + i,
-        2: s * (2 * r - r * r) + i,
-        4: s * (1 - r) + i,
-        5: s * (1 - r * r) + i,
-    }[shape]
-
-
-@given(st.integers(0, U64), st.integers(0, U64))
-def test_ratio_is_sent_over_total_and_at_most_one(sent: int, total: int) -> None:
-    ratio = lib.mltcp_ratio(sent, total)
-    expected = min(Fraction(1), Fraction(sent, total)) if total else Fraction(0)
-    assert 0 <= ratio <= ONE
-    assert abs(Fraction(ratio, ONE) - expected) <= Fraction(2, ONE)
-
-
-@given(st.integers(1, 2**46), st.integers(0, 2**46))
-def test_ratio_is_exact_to_the_last_bit_for_real_sizes(total: int, sent: int) -> None:
-    assert lib.mltcp_ratio(sent, total) == min(ONE, sent * ONE // total)
-
-
-def test_an_iteration_may_pass_four_gibibytes() -> None:
-    params = make_params(total_bytes=10 * 2**32)
-    flow = make_flow()
-    ack(flow, params, MS, 0)
-    ack(flow, params, 2 * MS, 5 * 2**32)
-    assert flow.ratio == ONE // 2
-    assert lib.mltcp_sent(flow) == 5 * 2**32
-
-
-@given(st.integers(0, lib.MLTCP_SHAPE_COUNT - 1), gains, gains, ratios)
-def test_gain_follows_the_formula(shape: int, slope: int, intercept: int, ratio: int) -> None:
-    params = make_params(shape=shape, slope=slope, intercept=intercept)
-    exact = model_gain(shape, slope, intercept, ratio)
-    got = Fraction(lib.mltcp_gain(params, ratio), ONE)
-    if shape == 3 and exact != 0:
-        # The hyperbola's slope multiplies the rounding of its denominator.
-        bottom = Fraction(slope + intercept, ONE) - Fraction(slope * ratio, ONE * ONE)
-        if bottom > 0:
-            allowed = exact * Fraction(2, ONE) / bottom + Fraction(1, ONE)
-            assert abs(got - exact) <= allowed
-            return
-    assert abs(got - exact) <= 64 * Fraction(3, ONE)
-
-
-@pytest.mark.parametrize("shape", range(4))
-def test_rising_shapes_span_the_published_range(shape: int) -> None:
-    params = make_params(shape=shape)
-    assert lib.mltcp_gain(params, 0) == ONE // 4
-    assert abs(lib.mltcp_gain(params, ONE) - 2 * ONE) <= 2
-    values = [lib.mltcp_gain(params, ratio) for ratio in range(0, ONE + 1, 256)]
-    assert values == sorted(values)
-
-
-@pytest.mark.parametrize("shape", [4, 5])
-def test_falling_shapes_span_the_same_range_downwards(shape: int) -> None:
-    params = make_params(shape=shape)
-    assert lib.mltcp_gain(params, 0) == 2 * ONE
-    assert lib.mltcp_gain(params, ONE) == ONE // 4
-
-
-@given(gains, st.lists(st.integers(0, 10_000), max_size=200))
-def test_scaling_the_increase_loses_nothing_to_rounding(gain: int, counts: list[int]) -> None:
-    flow = make_flow()
-    flow.gain = gain
-    handed = sum(lib.mltcp_scaled_acked(flow, count) for count in counts)
-    exact = Fraction(gain * sum(counts), ONE)
-    assert exact - 1 < handed <= exact
-
-
-@given(st.integers(0, U32), st.integers(0, ONE - 1))
-def test_at_gain_one_the_count_is_the_true_one(acked: int, carry: int) -> None:
-    flow = make_flow()
-    flow.carry = carry
-    assert lib.mltcp_scaled_acked(flow, acked) == acked
-
-
-@given(st.integers(0, U32), gains)
-def test_the_scaled_count_never_overflows(acked: int, gain: int) -> None:
-    flow = make_flow()
-    flow.gain = gain
-    flow.carry = ONE - 1
-    if gain != ONE:
-        assert lib.mltcp_scaled_acked(flow, acked) <= 2**31 - 1
-
-
-@given(st.integers(0, ONE), st.integers(0, ONE), ratios)
-def test_between_is_linear_both_ways(low: int, high: int, ratio: int) -> None:
-    exact = low + Fraction(high - low) * ratio / ONE
-    assert abs(lib.mltcp_between(low, high, ratio) - exact) <= 1
-
-
-def test_the_first_ack_opens_iteration_one_with_its_bytes() -> None:
-    params, flow = make_params(), make_flow(acked=500)
-    assert ack(flow, params, 10 * MS, 2000)
-    assert flow.iteration == 1
-    assert lib.mltcp_sent(flow) == 1500
-
-
-def test_retransmissions_from_before_a_flow_was_tagged_are_not_its_first_iterations() -> None:
-    params, flow = make_params(), make_flow(acked=500, retransmits=40)
-    ack(flow, params, 10 * MS, 2000)
-    flow.retransmits = 43  # what the kernel side notes after each ACK
-    assert flow.retransmits - flow.start_retransmits == 3
-
-
-def test_a_gap_before_sending_again_opens_an_iteration() -> None:
-    params, flow = make_params(), make_flow()
-    ack(flow, params, 0, 1000)
-    ack(flow, params, 1 * MS, 2000)
-    assert not ack(flow, params, 102 * MS, 3000, sent=100 * MS)  # 99 ms: not yet
-    assert ack(flow, params, 203 * MS, 4000, sent=202 * MS)
-    assert flow.iteration == 2
-    assert flow.idle_us == 100_000
-    assert lib.mltcp_sent(flow) == 1000  # the bytes of the opening ACK count
-    assert not ack(flow, params, 204 * MS, 5000)
-
-
-@given(st.integers(1, 2**62), st.none() | st.integers(0, 99 * MS))
-def test_a_retransmission_timeout_never_opens_an_iteration(stall: int, pause: int | None) -> None:
-    # Whether all was acknowledged before it, so that sending began anew within the burst, or not.
-    params, flow = make_params(), make_flow()
-    ack(flow, params, 0, 1000)
-    ack(flow, params, MS, 2000)
-    sent = None if pause is None else MS + pause
-    assert not ack(flow, params, MS + (pause or 0) + stall, 3000, sent=sent)
-    assert flow.iteration == 1
-
-
-@given(times, times, st.none() | times)
-def test_a_clock_that_steps_back_opens_nothing_and_is_not_kept(
-    first: int, second: int, sent: int | None
-) -> None:
-    params, flow = make_params(), make_flow()
-    ack(flow, params, first, 1000)
-    boundary = ack(flow, params, second, 2000, sent=sent)
-    assert boundary == (sent is not None and sent - first >= params.gap_ns)
-    assert flow.last_ns == max(first, second) or boundary
-
-
-@given(st.lists(st.integers(0, U64), min_size=1, max_size=20))
-def test_an_acknowledged_total_that_steps_back_is_ignored(totals: list[int]) -> None:
-    params, flow = make_params(), make_flow()
-    for step, total in enumerate(totals):
-        ack(flow, params, step, total)
-    assert lib.mltcp_sent(flow) == max(totals)
-
-
-@pytest.mark.parametrize("fields", [{"total_bytes": 0}, {"gap_ns": 0}])
-def test_without_total_or_gap_the_flow_is_its_base(fields: dict[str, int]) -> None:
-    params, flow = make_params(**fields), make_flow()
-    flow.delay.full_us = 1000
-    ack(flow, params, 0, 500_000, rtt_us=2000, min_rtt_us=100)
-    assert (flow.active, flow.gain, flow.keep, flow.yield_us) == (0, ONE, 0, 0)
-    assert lose(flow, 40, 20) == 20
-    assert not lib.mltcp_must_yield(flow)
-
-
-def test_without_a_gap_nothing_but_the_first_ack_opens_an_iteration() -> None:
-    params, flow = make_params(gap_ns=0), make_flow()
-    ack(flow, params, 0, 1)
-    assert not ack(flow, params, 2**60, 2, sent=2**59)
-
-
-def test_a_burst_longer_than_any_iteration_falls_back_to_the_base() -> None:
-    params, flow = make_params(total_bytes=1000), make_flow()
-    ack(flow, params, 0, 1500)
-    assert (flow.active, flow.ratio, flow.gain) == (1, ONE, 2 * ONE)
-    ack(flow, params, MS, 1000 * (lib.MLTCP_OVERRUN + 1))
-    assert (flow.active, flow.gain, flow.keep) == (0, ONE, 0)
 
 
 @given(st.integers(0, ALL))
@@ -423,16 +192,16 @@ def test_a_flow_that_receives_much_yields_only_if_stamps_tell_the_way_ahead(
     assert flow.delay.crossed == (received == 200_000 and fine)
 
 
-def test_where_acks_wait_only_a_standing_queue_is_yielded_to_and_by_no_more_than_it() -> None:
+def test_where_acks_wait_only_a_standing_queue_is_yielded_to() -> None:
     flow = behind_and_ahead(sent=0, rtt_us=1100)
     flow.delay.crossed = 1
     flow.delay.standing_us = 0
     flow.delay.least_us = flow.yield_us + 100
     flow.last_ns = 5 * MS
-    assert avoid(flow, 100, 60, srtt_us=1000) == (True, 90, 60)
+    assert avoid(flow, 100, 60, srtt_us=1000) == (True, 70, 60)
     flow.last_ns += 2 * MS
     flow.delay.least_us = 0  # it was short for a moment of that
-    assert avoid(flow, 90, 60, srtt_us=1000)[:2] == (False, 90)
+    assert avoid(flow, 70, 60, srtt_us=1000)[:2] == (False, 70)
 
 
 def test_yielding_shrinks_once_per_rtt_and_ends_with_slow_start_back() -> None:
@@ -511,6 +280,29 @@ def test_what_is_forgotten_of_the_queue_keeps_no_flow_small() -> None:
     assert lib.mltcp_is_base(flow) == (flow.gain == ONE)
 
 
+@given(st.lists(st.integers(0, 6), min_size=6, max_size=6), st.integers(0, 2 * MS))
+def test_a_flow_that_is_not_aside_leaves_its_window_to_its_base(
+    values: list[int], last_ns: int
+) -> None:
+    """So whoever asks mltcp_is_aside() first, because it costs less, misses nothing."""
+    flow = make_flow()
+    flow.last_ns = last_ns
+    flow.yield_us, flow.delay.full_us, flow.delay.queue_us, flow.resume_ssthresh = values[:4]
+    flow.delay.crossed = values[4] // 6
+    before = bytes(ffi.buffer(flow))
+    if not lib.mltcp_is_aside(flow):
+        assert avoid(flow, 5, values[5]) == (False, 5, values[5])
+        assert bytes(ffi.buffer(flow)) == before
+
+
+def test_a_flow_decides_with_each_step_and_when_it_has_yielded_long_enough() -> None:
+    flow = behind_and_ahead(sent=0, rtt_us=110)
+    step = 1_000_000 // lib.MLTCP_STEPS
+    assert not lib.mltcp_is_due(flow, 2, step - 1)
+    assert lib.mltcp_is_due(flow, 2, step)
+    assert lib.mltcp_is_due(flow, 1 + 100 * MS + 1, 0)  # it yields no longer than it was idle
+
+
 @pytest.mark.parametrize("ssthresh", [0x7FFFFFFF, 80])
 def test_a_loss_is_final(ssthresh: int) -> None:
     """Whatever the flow had before it yielded, in recovery and after a time-out alike."""
@@ -548,8 +340,13 @@ def test_flows_behind_grow_as_fast_as_those_ahead_where_nobody_queues() -> None:
     assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 200
     flow.delay.queue_us = flow.yield_us // 2
     assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 25
-    flow.delay.queue_us, flow.yield_us = 0, 0  # it doesn't yield, so the queue isn't looked at
+    flow.delay.queue_us = 0
+    lib.mltcp_decide(flow, make_params(), INCREASE, 2)  # the queue isn't looked at
     assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 25
+    lib.mltcp_decide(flow, make_params(), ALL, 2)
+    assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 200
+    lib.mltcp_be_base(flow)
+    assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 100
 
 
 def test_what_a_burst_has_not_taken_back_the_next_one_does() -> None:
@@ -672,48 +469,3 @@ def test_no_sequence_of_events_leaves_the_defined_range(
         assert flow.gain <= 8 * ONE
         assert flow.keep <= ONE // 8 * 7
         assert flow.carry < ONE
-
-
-@pytest.mark.parametrize(
-    ("field", "most"),
-    [
-        ("total_bytes", lib.MLTCP_TOTAL_MAX),
-        ("gap_ns", lib.MLTCP_GAP_MAX_NS),
-        ("slope", 8 * ONE - ONE // 4),
-        ("intercept", 8 * ONE - 7 * ONE // 4),
-        ("keep_min", ONE // 8 * 7),
-        ("keep_max", ONE // 8 * 7),
-        ("yield_max", ONE),
-    ],
-)
-def test_parameters_are_valid_up_to_their_maximum(field: str, most: int) -> None:
-    assert lib.mltcp_params_valid(make_params(**{field: most}))
-    assert not lib.mltcp_params_valid(make_params(**{field: most + 1}))
-
-
-@pytest.mark.parametrize(
-    "field", ["slope", "intercept", "keep_min", "keep_max", "yield_min", "yield_max", "shape"]
-)
-def test_parameters_out_of_range_are_invalid(field: str) -> None:
-    assert lib.mltcp_params_valid(make_params())
-    assert not lib.mltcp_params_valid(make_params(**{field: U32}))
-
-
-@pytest.mark.parametrize("shape", range(lib.MLTCP_SHAPE_COUNT))
-def test_whoever_sets_what_congestion_control_stays_on(shape: int) -> None:
-    """An eBPF map or a module's parameter has no check of its own."""
-    params, flow = make_params(shape=shape, slope=64 * ONE, intercept=64 * ONE), make_flow()
-    params.keep_min = params.keep_max = ONE
-    assert not lib.mltcp_params_valid(params)
-    flow.delay.full_us = 1000
-    for sent in range(0, 1_100_000, 50_000):
-        ack(flow, params, MS + sent, sent)
-        assert (flow.gain, flow.free_gain) == (8 * ONE, 8 * ONE)
-        assert lose(flow, 80, 40) == 70
-
-
-@pytest.mark.parametrize(
-    ("mechanisms", "valid"), [(0, 1), (7, 1), (8, 0), (1 << 31, 1), (1 << 31 | 1, 0)]
-)
-def test_unknown_mechanisms_are_invalid(mechanisms: int, valid: int) -> None:
-    assert lib.mltcp_params_valid(make_params(mechanisms=mechanisms)) == valid

@@ -1,0 +1,101 @@
+"""Sums of tensors at an aggregator: all of them, without what is zero, or small blocks packed."""
+
+from __future__ import annotations
+
+import torch
+
+from mltcp_tools.collectives.blocks import Sum
+from mltcp_tools.collectives.library import How, Kind
+from mltcp_tools.collectives.packed import Densities, block_of, reduce_packed
+from mltcp_tools.collectives.session import Session
+
+SPARSE_BELOW = 0.9
+"""Share of chunks with anything in them below which the others are left out."""
+
+_SLOTS = (37, 61, 97, 151, 251)
+"""Slots to choose from where zeros are left out: each costs a packet to agree. The fewest keep a
+path of 50 kB full, and all are prime, so that no pattern of a tensor puts all it has in one slot.
+"""
+
+_ROUNDS = 2  # of a slot, about, where zeros are left out
+
+
+class Sums:
+    """Those of a session, and what is known of them.
+
+    sparse: leave zeros out where their share was large the last time, in a tensor of that type and
+    size. turns: grow the window by MLTCP's F.
+    """
+
+    def __init__(
+        self, session: Session, world: int, timeout_s: float, sparse: bool, turns: bool
+    ) -> None:
+        self._session, self._world, self._timeout_s = session, world, timeout_s
+        self._sparse, self._turns = sparse, turns
+        self._handed_over = self._iteration_bytes = 0  # of this iteration, of the one before
+        self._densities: dict[tuple[str, int], Densities] = {}
+
+    def begin_iteration(self) -> None:
+        """What follows is of a new iteration, which is taken to be as large as the last one."""
+        self._iteration_bytes, self._handed_over = self._handed_over, 0
+
+    def reduce(
+        self, tensor: torch.Tensor, result: torch.Tensor, kind: Kind, how: How
+    ) -> tuple[bool, Sum]:
+        """Reduce a tensor in place, by way of `result`; False where it isn't finite somewhere.
+
+        The tensor is as it was then, and where SessionError is raised.
+        """
+        if self._turns:
+            self._session.expect(self._handed_over, self._iteration_bytes)
+            self._handed_over += tensor.nbytes
+        values, count = self._session.values, tensor.numel()
+        if not self._sparse or how is How.LARGEST or not count:
+            return self._whole(tensor, result, kind, how)
+        # What is known is of sums, which are the same everywhere: ranks must decide alike.
+        name = str(tensor.dtype), count
+        known = self._densities.get(name, Densities())
+        if known.pack(tensor.nbytes, self._world):
+            finite, done = self._packed(tensor, result, kind, how)
+        elif known.chunks < SPARSE_BELOW:
+            finite, done = self._without_zeros(tensor, result, kind, how, known.chunks)
+        else:
+            finite, done = self._whole(tensor, result, kind, how)
+        if finite:
+            worker = self._session.worker
+            present = worker.present_blocks(tensor.data_ptr(), count, kind, block_of(values))
+            self._densities[name] = Densities.of(present, values)
+        return finite, done
+
+    def _whole(
+        self, tensor: torch.Tensor, result: torch.Tensor, kind: Kind, how: How
+    ) -> tuple[bool, Sum]:
+        finite = self._session.reduce(
+            tensor.data_ptr(), result.data_ptr(), tensor.numel(), kind, how, self._timeout_s
+        )
+        if finite:
+            tensor.copy_(result.view_as(tensor))
+        return finite, Sum(result)
+
+    def _without_zeros(
+        self, tensor: torch.Tensor, result: torch.Tensor, kind: Kind, how: How, density: float
+    ) -> tuple[bool, Sum]:
+        worker, count = self._session.worker, tensor.numel()
+        source, target = tensor.data_ptr(), result.data_ptr()
+        chunks = worker.present(source, count, kind)
+        wanted = density * len(chunks.present) / _ROUNDS
+        chunks.slots = next((slots for slots in _SLOTS if slots >= wanted), 0)
+        finite = self._session.reduce(source, target, count, kind, how, self._timeout_s, chunks)
+        if finite:
+            worker.copy_summed(chunks, target, source, count, kind)
+        return finite, Sum(result, chunks)
+
+    def _packed(
+        self, tensor: torch.Tensor, result: torch.Tensor, kind: Kind, how: How
+    ) -> tuple[bool, Sum]:
+        result.copy_(tensor.view(-1))  # the tensor has to last until its sum is in
+        bits = result.view(torch.int32 if kind.bytes == 4 else torch.int16).numpy()
+        present = reduce_packed(self._session, bits, kind, how, self._timeout_s)
+        if present is not None:
+            tensor.copy_(result.view_as(tensor))
+        return present is not None, Sum(result)
