@@ -18,13 +18,14 @@ struct settings {
 	__u64 ns_per_kib; /* that the link takes */
 	__u64 mark_ns; /* that a packet waits at the threshold */
 	__u64 full_ns; /* at the end of the queue, where it is dropped */
+	__u64 burst_ns; /* that the bucket's tokens are worth, which the link sends at once */
 };
 
 const volatile struct settings link SEC(".rodata.link") = {};
 
 struct queue {
 	struct bpf_spin_lock lock;
-	__u64 free_ns; /* when the link will have sent what is there, CLOCK_MONOTONIC */
+	__u64 free_ns; /* when the link will have sent what is there, CLOCK_MONOTONIC; earlier: tokens */
 	__u64 marked; /* packets */
 };
 
@@ -47,12 +48,14 @@ int mark(struct __sk_buff *skb)
 	if (!queue)
 		return TC_ACT_UNSPEC;
 	bpf_spin_lock(&queue->lock);
-	if (queue->free_ns > now)
-		waits_ns = queue->free_ns - now;
-	if (waits_ns + takes_ns <= link.full_ns)
-		queue->free_ns = now + waits_ns + takes_ns;
+	if (queue->free_ns + link.burst_ns < now)
+		queue->free_ns = now - link.burst_ns;
+	if (queue->free_ns + takes_ns > now)
+		waits_ns = queue->free_ns + takes_ns - now;
+	if (waits_ns <= link.full_ns)
+		queue->free_ns += takes_ns;
 	bpf_spin_unlock(&queue->lock);
-	if (waits_ns + takes_ns > link.mark_ns && bpf_skb_ecn_set_ce(skb) == 1)
+	if (waits_ns > link.mark_ns && bpf_skb_ecn_set_ce(skb) == 1)
 		__sync_fetch_and_add(&queue->marked, 1);
 	return TC_ACT_UNSPEC;
 }

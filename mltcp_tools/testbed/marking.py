@@ -17,16 +17,17 @@ from mltcp_tools.native.objects import build_object
 THRESHOLD = 4
 """It is so long as this part of the queue."""
 
-_SETTINGS = struct.Struct("=QQQ")  # struct settings of bpf/mark.bpf.c
+_SETTINGS = struct.Struct("=QQQQ")  # struct settings of bpf/mark.bpf.c
 _MARKED = struct.Struct("=16xQ")  # struct queue there
 _MAP = "mltcp_marking"
 _PRIORITY = 5
 _FIRST = struct.pack("=I", 0)
 
 
-def add_marking(interface: str, link: Link) -> None:
+def add_marking(interface: str, link: Link, burst: int) -> None:
     """Have what leaves `interface` marked where the queue of `link` is longer than its threshold.
 
+    burst: bytes of the token bucket that makes the link, which never wait for its rate.
     It goes with the interface, or by `remove_marking`.
     """
     ns_per_byte = 8e9 / link.rate
@@ -34,6 +35,7 @@ def add_marking(interface: str, link: Link) -> None:
         round(1024 * ns_per_byte),
         round(link.queue // THRESHOLD * ns_per_byte),
         round(link.queue * ns_per_byte),
+        round(burst * ns_per_byte),
     )
     with BpfObject(build_object("mark"), Path("/sys/fs/bpf"), {".rodata.link": settings}) as loaded:
         add_egress(interface, loaded.program_fd("mark"), _MAP, _PRIORITY)

@@ -53,7 +53,7 @@ def add_bottleneck(interface: str, link: Link) -> None:
             limit=link.queue,
         )
     if link.aqm == "threshold":
-        add_marking(interface, link)
+        add_marking(interface, link, burst_bytes(link))
     elif link.aqm != "none":
         add_aqm(interface, link)
 
