@@ -2,7 +2,7 @@
 /*
  * The callbacks that our congestion controls on Reno and CUBIC share, and the tables' common lines.
  * The includer has defined init, MLTCP_CALLBACKS and pkts_acked, and, where its base looks at
- * events, MLTCP_BASE_TX_START(sk) and MLTCP_BASE_EVENT(sk, event).
+ * events or states, MLTCP_BASE_TX_START(sk), MLTCP_BASE_EVENT(sk, event), MLTCP_BASE_STATE(sk, state).
  */
 extern __u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
 
@@ -10,6 +10,17 @@ SEC("struct_ops")
 __u32 BPF_PROG(undo_cwnd, struct sock *sk)
 {
 	return tcp_reno_undo_cwnd(sk);
+}
+
+#ifndef MLTCP_BASE_STATE
+#define MLTCP_BASE_STATE(sk, new_state)
+#endif
+
+SEC("struct_ops")
+void BPF_PROG(set_state, struct sock *sk, __u8 new_state)
+{
+	mltcp_bpf_state(sk, new_state);
+	MLTCP_BASE_STATE(sk, new_state);
 }
 
 #ifndef MLTCP_BASE_EVENT
@@ -39,7 +50,8 @@ void BPF_PROG(cwnd_event, struct sock *sk, enum tcp_ca_event event)
 
 #define MLTCP_COMMON_OPS                                                  \
 	.init = (void *)init, .release = (void *)release, MLTCP_TX_START, \
-	.pkts_acked = (void *)pkts_acked, .flags = TCP_CONG_NON_RESTRICTED
+	.pkts_acked = (void *)pkts_acked, .set_state = (void *)set_state, \
+	.flags = TCP_CONG_NON_RESTRICTED
 
 /* prefix: of callbacks that stand in place of ours, in tests. */
 #define MLTCP_WINDOW_OPS(prefix)                                                        \

@@ -9,7 +9,7 @@
  *                      was before, by half a window per RTT;
  * and calls, from its callbacks,
  *   mltcp_bpf_init(sk), mltcp_bpf_send(sk) where sending begins, mltcp_bpf_acked(sk, sample),
- *   mltcp_bpf_release(sk), and
+ *   mltcp_bpf_release(sk), mltcp_bpf_state(sk, new_state) and
  *   mltcp_bpf_loss(sk, base's ssthresh), or mltcp_bpf_mark() where that follows from marks;
  *   mltcp_bpf_avoid(sk, &acked), which says whether to call the base's cong_avoid, and with which
  *   count of segments; that may be 0.
@@ -30,6 +30,12 @@ const volatile struct mltcp_params mltcp_defaults SEC(".rodata.defaults") = {
 	MLTCP_DEFAULTS,
 	.mechanisms = MLTCP_MECHANISMS_DEFAULT,
 };
+
+/* include/net/tcp.h: this state and those after it begin with a cut of the window */
+#define TCP_CA_CWR 2
+
+/* No peer's window is longer than 1 GiB (RFC 7323, 2.3); slow start may pass it by a factor of 2. */
+#define MLTCP_USEFUL_BYTES (1ULL << 31)
 
 #ifndef barrier_var
 #define barrier_var(var) asm volatile("" : "+r"(var))
@@ -203,6 +209,31 @@ static __always_inline __u8 mltcp_bpf_is_fine(struct tcp_sock *tp)
 	return bpf_core_field_exists(tp->tcp_usec_ts) && BPF_CORE_READ_BITFIELD(tp, tcp_usec_ts);
 }
 
+/*
+ * The kernel has just asked for the threshold: whatever the base, that isn't above the window of
+ * then, prior_cwnd. Kernels have been seen to skip a program once in a hundred thousand calls, 6.18
+ * among them, and to take what lies on the stack for its result. Then the threshold is Reno's.
+ */
+static __always_inline void mltcp_bpf_state(struct sock *sk, __u8 new_state)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	__u32 ssthresh = tp->snd_ssthresh, most = tp->prior_cwnd;
+
+	if (new_state < TCP_CA_CWR || ssthresh <= most || ssthresh <= MLTCP_CWND_MIN)
+		return;
+	most /= 2;
+	tp->snd_ssthresh = most > MLTCP_CWND_MIN ? most : MLTCP_CWND_MIN;
+}
+
+/* Likewise a window that nobody can use is none that undo_cwnd() gave back. */
+static __always_inline void mltcp_bpf_mend_cwnd(struct tcp_sock *tp)
+{
+	__u32 prior = tp->prior_cwnd;
+
+	if ((__u64)tp->snd_cwnd * tp->mss_cache > MLTCP_USEFUL_BYTES)
+		tp->snd_cwnd = prior > MLTCP_CWND_MIN ? prior : MLTCP_CWND_MIN;
+}
+
 /* Every ACK that acknowledges data, in every state of the connection. */
 static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sample *sample)
 {
@@ -215,6 +246,7 @@ static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sa
 	__u64 *path;
 	__u32 key;
 
+	mltcp_bpf_mend_cwnd(tp);
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
 	/* The ACK of a FIN alone says nothing of a burst. */
 	if (!flow || (acked_bytes < tp->bytes_acked && acked_bytes == flow->acked_bytes))

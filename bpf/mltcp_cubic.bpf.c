@@ -35,18 +35,13 @@ void BPF_PROG(init, struct sock *sk)
 MLTCP_CALLBACKS(mltcp_bpf_loss, cubictcp_recalc_ssthresh, cubictcp_cong_avoid)
 
 SEC("struct_ops")
-void BPF_PROG(set_state, struct sock *sk, __u8 new_state)
-{
-	cubictcp_state(sk, new_state);
-}
-
-SEC("struct_ops")
 void BPF_PROG(pkts_acked, struct sock *sk, const struct ack_sample *sample)
 {
 	cubictcp_acked(sk, sample);
 	mltcp_bpf_acked(sk, sample);
 }
 
+#define MLTCP_BASE_STATE(sk, new_state) cubictcp_state(sk, new_state)
 #define MLTCP_BASE_TX_START(sk) cubictcp_cwnd_event_tx_start(sk)
 #define MLTCP_BASE_EVENT(sk, event) cubictcp_cwnd_event(sk, event)
 #include "callbacks.bpf.h"
@@ -55,6 +50,5 @@ SEC(".struct_ops")
 struct tcp_congestion_ops mltcp_cubic = {
 	MLTCP_COMMON_OPS,
 	MLTCP_WINDOW_OPS(),
-	.set_state = (void *)set_state,
 	.name = "mltcp_cubic",
 };

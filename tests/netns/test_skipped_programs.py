@@ -1,0 +1,35 @@
+"""Kernels skip a program now and then, and take garbage for what it would have returned."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from pathlib import Path
+
+import pytest
+from netns.connections import bottleneck, connection, send_burst
+from netns.test_base_replay import SSTHRESH_OFFSET, pins, registered
+
+from mltcp_tools.backends.base import JobParams
+
+pytestmark = pytest.mark.bpf
+
+__all__ = ["pins"]
+
+LONGEST = 10_000
+"""Segments; the bottleneck and its queue hold some twenty."""
+
+
+def test_a_window_stays_one_where_programs_are_skipped(pins: Path, tmp_path: Path) -> None:
+    with (
+        registered("skipped", JobParams(), pins, tmp_path),
+        bottleneck() as network,
+        connection(network, "skipped") as sender,
+    ):
+        for _ in range(8):
+            send_burst(sender, 400_000)
+            info = sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
+            ssthresh, cwnd = struct.unpack_from("=II", info, SSTHRESH_OFFSET)
+            assert 2 <= ssthresh < LONGEST
+            assert 1 <= cwnd < LONGEST
+        assert network.counters().drops > 0, "nothing was lost, so nothing was asked for"
