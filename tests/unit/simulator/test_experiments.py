@@ -135,8 +135,8 @@ def test_a_threshold_marks_before_the_queue_is_full() -> None:
     text = SMALL.replace("queue: 30kB", "queue: 400kB, aqm: threshold, ecn: true")
     experiment, _ = modelled(parse_experiment(text, "small.yaml"))
     done = simulate_arm(experiment, experiment.arm("reno"), 1)
-    assert done.marks > 0
-    assert done.drops == 0
+    assert done.counters.marks > 0
+    assert done.counters.drops == 0
 
 
 def test_arms_that_are_not_modelled_are_left_out_unless_named() -> None:
