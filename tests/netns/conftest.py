@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from netns.backends_here import RUNNABLE, in_the_way, why_not
 from netns.following import mark  # noqa: F401
+from netns.own_programs import pins  # noqa: F401
 
 from mltcp_tools.backends import BACKENDS
 

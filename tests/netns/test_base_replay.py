@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
 import struct
-import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from netns.connections import bottleneck, connection, send_burst
+from netns.own_programs import registered
 
 from mltcp_tools.backends.base import JobParams
-from mltcp_tools.backends.params import params_fields
-from mltcp_tools.native.bpf_maps import BpfMap, struct_ops_maps
-from mltcp_tools.native.bpf_object import BpfObject
-from mltcp_tools.native.objects import FLAGS, find_clang, kernel_defines, multiarch_include
-from mltcp_tools.native.uapi import pack
+from mltcp_tools.native.bpf_maps import BpfMap
 
 pytestmark = pytest.mark.bpf
 
-SSTHRESH_OFFSET = 76
-"""Of tcpi_snd_ssthresh in struct tcp_info (linux/tcp.h); tcpi_snd_cwnd follows."""
-
-INFINITE_SSTHRESH = 0x7FFFFFFF
-PINS = Path("/sys/fs/bpf/mltcp-replay")
 BURST = 400_000
 BURSTS = 8
 
@@ -35,46 +23,6 @@ BURSTS = 8
 class Count:
     calls: int
     differences: int
-
-
-def compile_here(name: str, folder: Path) -> Path:
-    clang, _ = find_clang()
-    target = folder / f"{name}.o"
-    source = Path(__file__).parent / f"{name}.bpf.c"
-    command = [
-        clang,
-        *FLAGS,
-        *kernel_defines(),
-        multiarch_include(),
-        "-c",
-        str(source),
-        "-o",
-        str(target),
-    ]
-    subprocess.run(command, check=True)
-    return target
-
-
-@pytest.fixture
-def pins() -> Iterator[Path]:
-    shutil.rmtree(PINS, ignore_errors=True)
-    PINS.mkdir()
-    yield PINS
-    shutil.rmtree(PINS)
-
-
-@contextlib.contextmanager
-def registered(name: str, params: JobParams, pins: Path, folder: Path) -> Iterator[None]:
-    """The congestion control of that name in the kernel; params: of flows without a job."""
-    defaults = pack("mltcp_params", params_fields(params))
-    with BpfObject(compile_here(name, folder), pins, {".rodata.defaults": defaults}) as o:
-        o.register_struct_ops(name)
-        try:
-            yield
-        finally:
-            for found in struct_ops_maps():
-                if found.name == name:
-                    found.delete(struct.pack("=I", 0))
 
 
 def replay(base: str, params: JobParams, pins: Path, folder: Path) -> Count:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from netns.connections import connection_here
-from netns.test_base_replay import compile_here
+from netns.own_programs import compile_here
 
 from mltcp_tools.backends.struct_ops import unregister
 from mltcp_tools.native.bpf_object import BpfObject

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 from netns.connections import bottleneck, connection, send_burst
-from netns.test_base_replay import SSTHRESH_OFFSET, pins, registered
+from netns.own_programs import registered
 
 from mltcp_tools.backends.base import JobParams
 
 pytestmark = pytest.mark.bpf
 
-__all__ = ["pins"]
+SSTHRESH_OFFSET = 76
+"""Of tcpi_snd_ssthresh in struct tcp_info (linux/tcp.h); tcpi_snd_cwnd follows."""
 
 LONGEST = 10_000
 """Segments; the bottleneck and its queue hold some twenty."""
