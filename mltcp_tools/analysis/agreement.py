@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mltcp_tools.analysis.cells import markdown
+
 TOLERANCE = 0.05
 """Share of a kernel's mean iteration by which a simulated one may be off."""
 
@@ -18,11 +20,11 @@ def agreement_table(kernel: Mapping[str, Any], simulated: Mapping[str, Any]) -> 
     arms = dict.fromkeys(arm for means in rows.values() for arm in means)
     if not arms:
         return ""
-    lines = [["", *arms], ["---"] * (1 + len(arms))]
+    lines = [["", *arms]]
     for mix, means in rows.items():
         cells = [_cell(*means[arm]) if arm in means else "" for arm in arms]
         lines.append([f"`{mix}`", *cells])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown(lines)
 
 
 def agree(kernel: Mapping[str, Any], simulated: Mapping[str, Any]) -> str:

@@ -31,6 +31,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str] | None]) -> str:
     return render(columns, rows, WIDTH, rule=True)
 
 
+def markdown(lines: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown; lines: the head first, then its rows."""
+    head, *rows = lines
+    ruled = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in ruled)
+
+
 def clip(name: str, width: int = _NAME_WIDTH) -> str:
     """A name that fits."""
     return cut(name, width)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mltcp_tools.analysis.cells import NONE, number
+from mltcp_tools.analysis.cells import NONE, markdown, number
 
 Entry = Mapping[str, Any]
 
@@ -70,7 +70,6 @@ def contenders_table(document: Entry, reference: str = "mltcp") -> str:
     if len(used) < 2:
         return ""
     lines = [["", "wins", f"less than {reference}", "needs", *used]]
-    lines.append(["---"] * len(lines[0]))
     for mix, arms in mixes.items():
         first, other = winner(arms), arms.get(reference)
         less = NONE
@@ -78,7 +77,7 @@ def contenders_table(document: Entry, reference: str = "mltcp") -> str:
             less = f"{100 * (1 - arms[first]['mean_s'] / other['mean_s']):.1f} %"
         cells = [_best(arms, need) for need in used]
         lines.append([f"`{mix}`", first, less, arms[first]["needs"], *cells])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown(lines)
 
 
 def wins(document: Entry) -> str:

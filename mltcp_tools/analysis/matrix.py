@@ -37,7 +37,7 @@ from typing import Any
 
 import pandas as pd
 
-from mltcp_tools.analysis.cells import NONE, WIDTH, bullets, clip, interval, number, table
+from mltcp_tools.analysis.cells import NONE, WIDTH, bullets, clip, interval, markdown, number, table
 from mltcp_tools.analysis.contenders import needs_of, settled_gain
 from mltcp_tools.analysis.mix_means import means_over_mixes, means_table
 from mltcp_tools.analysis.result import plain
@@ -303,14 +303,14 @@ def render_matrix_markdown(document: Mapping[str, Any]) -> str:
     """The table for a README: milliseconds, mean / p99, a line per mix and MLTCP arm."""
     others = _others(document)
     head = ["mix", "arm", "its mean / p99", *others, "bound", "captured gain [95 %]", "verdict"]
-    lines = [head, ["---"] * len(head)]
+    lines = [head]
     for mix, entry, arm, own in _mltcp_arms(document):
         cells = [_both(entry["arms"].get(other)) for other in others]
         gain = interval(own["captured_gain"])
         lines.append(
             [f"`{mix}`", arm, _both(own), *cells, _both(entry["bound"]), gain, verdict(own)]
         )
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+    return markdown(lines) + "\n"
 
 
 def _both(entry: Mapping[str, Any] | None) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mltcp_tools.analysis.agreement import agree, agreement_table
-from mltcp_tools.analysis.cells import NONE, interval
+from mltcp_tools.analysis.cells import NONE, interval, markdown
 from mltcp_tools.analysis.contenders import TIE, contenders_table, wins
 from mltcp_tools.errors import UsageError
 
@@ -103,12 +103,12 @@ def _agreements(runs: Sequence[MatrixRun]) -> list[str]:
             same = run.document["name"] == other.document["name"]
             if not same or run.simulated or not other.simulated:
                 continue
-            sections.append(
-                f"## {run.name}: kernel and simulator\n\nMean iteration on the kernel / simulated,"
-                " milliseconds, and the difference."
-                f" {agree(run.document, other.document)}\n\n"
-                f"{agreement_table(run.document, other.document)}"
-            )
+            if table := agreement_table(run.document, other.document):
+                sections.append(
+                    f"## {run.name}: kernel and simulator\n\nMean iteration on the kernel /"
+                    " simulated, milliseconds, and the difference."
+                    f" {agree(run.document, other.document)}\n\n{table}"
+                )
     return sections
 
 
@@ -142,7 +142,6 @@ def results_table(document: Mapping[str, Any]) -> str:
     lines = [
         ["", *(f"**{arm}**" if arm == "mltcp" else arm for arm in arms), "bound", "captured gain"]
     ]
-    lines.append(["---"] * len(lines[0]))
     for mix, entry in document["mixes"].items():
         if not entry["arms"]:
             lines.append([f"`{mix}`", entry["problem"], *[""] * len(arms), ""])
@@ -150,7 +149,7 @@ def results_table(document: Mapping[str, Any]) -> str:
         cells = [_times(entry["arms"].get(arm)) for arm in arms]
         gain = (entry["arms"].get("mltcp") or {}).get("captured_gain")
         lines.append([f"`{mix}`", *cells, _times(entry["bound"]), interval(gain)])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown(lines)
 
 
 def _times(entry: Mapping[str, Any] | None) -> str:
