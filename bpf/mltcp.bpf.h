@@ -211,8 +211,8 @@ static __always_inline __u8 mltcp_bpf_is_fine(struct tcp_sock *tp)
 
 /*
  * The kernel has just asked for the threshold: whatever the base, that isn't above the window of
- * then, prior_cwnd. Kernels have been seen to skip a program once in a hundred thousand calls, 6.18
- * among them, and to take what lies on the stack for its result. Then the threshold is Reno's.
+ * then, prior_cwnd. Kernel 6.18 has been seen to skip this program, in three runs of seven, and to
+ * take what lies on the stack for its result. Then the threshold is Reno's.
  */
 static __always_inline void mltcp_bpf_state(struct sock *sk, __u8 new_state)
 {
