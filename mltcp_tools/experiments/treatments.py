@@ -50,7 +50,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Cassini(Settings):
-    """The jobs keep to turns that a planner gives them (testbed/treatments/cassini.py).
+    """The jobs keep to turns that a planner gives them (planning/arms.py).
 
     Turns are longer than the jobs' iterations by the share `room`; a job that drifts by more than
     the share `realign` of one takes the next.
@@ -89,7 +89,7 @@ class Feedback(Settings):
 
     source: str = "network"
     target_s: float = 200e-6
-    low: float = 0.4
+    low: float = 0.2
     add: int = 362
     uplink: int | None = None
 

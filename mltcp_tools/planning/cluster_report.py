@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import networkx as nx
 from matplotlib.figure import Figure
 
-from mltcp_tools.analysis.cells import WIDTH, clip, number, table
+from mltcp_tools.cells import WIDTH, clip, number, table
 from mltcp_tools.figures import INK, png
 from mltcp_tools.planning.affinity import JOB, LINK
 from mltcp_tools.planning.cluster import PlacementPlan

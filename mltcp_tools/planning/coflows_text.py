@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mltcp_tools.analysis.cells import WIDTH, table
+from mltcp_tools.cells import WIDTH, table
 from mltcp_tools.planning.coflows import Floats, bssi
 from mltcp_tools.planning.coflows_fabric import Policy, completion_times
 from mltcp_tools.planning.coflows_trace import Trace

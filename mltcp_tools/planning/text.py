@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from mltcp_tools.analysis.cells import WIDTH, clip, table
+from mltcp_tools.cells import WIDTH, clip, table
 from mltcp_tools.planning.link import LinkPlan
 from mltcp_tools.profiling.profile import Phase, Profile
 from mltcp_tools.units import format_bytes, format_rate, format_seconds

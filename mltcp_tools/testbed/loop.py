@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from mltcp_tools.analysis.soundness import BUSY_CPU
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.experiments.arms import ALONE, Arm
 from mltcp_tools.experiments.experiment import Experiment
@@ -26,9 +27,6 @@ from mltcp_tools.runs.disturbance import Disturbance, judge, rows_of
 from mltcp_tools.runs.environment import Environment
 from mltcp_tools.runs.progress import Progress
 from mltcp_tools.runs.recorder import LinkCounters, Tables
-
-CPU_SUSPECT = 0.85
-"""Share of all CPUs' time above which an arm's result says more of the machine than of the link."""
 
 
 @dataclass
@@ -126,7 +124,7 @@ class Loop(ABC):
             f"{title}: {duration:.1f} s, {counters.drops} of {counters.packets} packets"
             f" dropped, {self.busiest} {outcome.cpu_busy:.0%} busy"
         )
-        if outcome.cpu_busy > CPU_SUSPECT:
+        if outcome.cpu_busy > BUSY_CPU:
             self.warn(
                 f"{title}: the {self.busiest} were {outcome.cpu_busy:.0%} busy, so the result is"
                 " suspect; close other programs, or lower the link's rate."

@@ -5,12 +5,20 @@
         ...     to-router       from-s2 /                 bottleneck    bottleneck
 
 `===` is the bottleneck: a tbf of the experiment's rate and queue on the egress of both its ends, so
-that each direction has its own. Where the experiment asks for delay, netem holds back what the
-router sends to the senders; where it asks for loss, netem loses some of what the senders send;
-where it asks for ECN, RED under the tbf or a BPF program before it marks. Unless it wants offloads,
-those of segmentation and receiving are off everywhere, so that the queue holds packets of one MSS
-and a 64 kB super-packet never passes a token bucket at once. ARP's entries are permanent, so that
-none is lost in a full queue; IPv6 is off; metrics aren't kept from one connection to the next.
+that each direction has its own. Where the receiver sends, too, a second router is between the
+bottleneck and it:
+
+    ... router 10.0.255.254 === 10.0.255.1 mltcp-ID-far 10.0.0.254 --- 10.0.0.1 mltcp-ID-receiver
+        bottleneck               bottleneck             to-receiver    to-router
+
+For a queue of its own host that drops its packets TCP takes as a sign to wait, up to 200 ms for a
+probe where nothing else is on its way; no wire tells it that. Where the experiment asks for delay,
+netem holds back what the router sends to the senders; where it asks for loss, netem loses some of
+what the senders send; where it asks for ECN, RED under the tbf or a BPF program before it marks.
+Unless it wants offloads, those of segmentation and receiving are off everywhere, so that the queue
+holds packets of one MSS and a 64 kB super-packet never passes a token bucket at once. ARP's entries
+are permanent, so that none is lost in a full queue; IPv6 is off; metrics aren't kept from one
+connection to the next.
 """
 
 from __future__ import annotations
@@ -49,6 +57,8 @@ from mltcp_tools.testbed.qdiscs import (
 )
 
 RECEIVER_ADDRESS = "10.0.0.1"
+_BETWEEN = 255
+"""The subnet between two routers."""
 _NO_IPV6 = {
     "net.ipv6.conf.all.disable_ipv6": "1",
     "net.ipv6.conf.default.disable_ipv6": "1",
@@ -132,23 +142,32 @@ class Namespaces:
 class Network(Namespaces):
     """The network for `senders` jobs over one link.
 
-    `run_id` makes the namespaces' names unique.
+    `run_id` makes the namespaces' names unique. both_ways: the receiver sends, too. far: the
+    namespace of the bottleneck's end towards the receiver.
     """
 
-    def __init__(self, run_id: str, link: Link, sysctls: Mapping[str, str], senders: int) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        link: Link,
+        sysctls: Mapping[str, str],
+        senders: int,
+        both_ways: bool = False,
+    ) -> None:
         super().__init__(sysctls_of(link, sysctls))
         self.link = link
         self.router = f"{PREFIX}{run_id}-router"
         self.receiver = f"{PREFIX}{run_id}-receiver"
+        self.far = f"{PREFIX}{run_id}-far" if both_ways else self.receiver
         self.senders = [f"{PREFIX}{run_id}-s{number}" for number in range(1, senders + 1)]
 
     def bottlenecks(self) -> list[tuple[str, Link]]:
         """(namespace, link) of the bottleneck's both directions, that to the receiver first."""
-        return [(self.router, self.link), (self.receiver, self.link)]
+        return [(self.router, self.link), (self.far, self.link)]
 
     def counters(self, *, reverse: bool = False) -> LinkCounters:
         """Counters of the bottleneck towards the receiver, or (`reverse`) towards the senders."""
-        with inside(self.receiver if reverse else self.router):
+        with inside(self.far if reverse else self.router):
             return link_counters(BOTTLENECK, self.link)
 
     def read_back(self) -> dict[str, Any]:
@@ -158,22 +177,30 @@ class Network(Namespaces):
         `read_back_settings`.
         """
         description = self.read_back_settings()
-        for name, namespace in (("bottleneck", self.router), ("reverse", self.receiver)):
+        for name, namespace in (("bottleneck", self.router), ("reverse", self.far)):
             with inside(namespace):
                 description[name] = read_bottleneck()
         return description
 
     def build(self) -> None:
-        for namespace in (self.router, self.receiver, *self.senders):
+        routers = [self.router] if self.far == self.receiver else [self.router, self.far]
+        for namespace in (*routers, self.receiver, *self.senders):
             self.create(namespace)
-        with inside(self.router):
-            write_sysctl("net.ipv4.ip_forward", "1")
-        self._connect(self.receiver, BOTTLENECK, BOTTLENECK, 0)
-        for number, sender in enumerate(self.senders, 1):
-            self._connect(sender, f"from-s{number}", "to-router", number)
-        for namespace in (self.router, self.receiver):
+        for namespace in routers:
             with inside(namespace):
-                add_bottleneck(BOTTLENECK, self.link)
+                write_sysctl("net.ipv4.ip_forward", "1")
+        if self.far == self.receiver:
+            self._connect(self.router, self.receiver, BOTTLENECK, BOTTLENECK, 0)
+        else:
+            self._connect(self.router, self.far, BOTTLENECK, BOTTLENECK, _BETWEEN)
+            self._connect(self.far, self.receiver, "to-receiver", "to-router", 0)
+            with inside(self.router), IPRoute() as ip:
+                ip.route("add", dst="10.0.0.0/24", gateway=f"10.0.{_BETWEEN}.1")
+        for number, sender in enumerate(self.senders, 1):
+            self._connect(self.router, sender, f"from-s{number}", "to-router", number)
+        for namespace, link in self.bottlenecks():
+            with inside(namespace):
+                add_bottleneck(BOTTLENECK, link)
         if self.link.delay:
             with inside(self.router):
                 for number in range(1, len(self.senders) + 1):
@@ -183,11 +210,14 @@ class Network(Namespaces):
                 with inside(sender):
                     add_loss("to-router", self.link)
 
-    def _connect(self, namespace: str, router_end: str, other_end: str, subnet: int) -> None:
-        """A veth pair from the router to an endpoint, with addresses, routes and neighbours."""
+    def _connect(
+        self, router: str, namespace: str, router_end: str, other_end: str, subnet: int
+    ) -> None:
+        """A veth pair from a router to what has its default route there, with addresses, routes
+        and neighbours."""
         router_mac, other_mac = f"02:00:00:00:{subnet:02x}:fe", f"02:00:00:00:{subnet:02x}:01"
         router_ip, other_ip = f"10.0.{subnet}.254", f"10.0.{subnet}.1"
-        with open(NAMESPACES / namespace) as target, inside(self.router), IPRoute() as ip:
+        with open(NAMESPACES / namespace) as target, inside(router), IPRoute() as ip:
             peer = {"ifname": other_end, "address": other_mac, "net_ns_fd": target.fileno()}
             with needs("veth pairs (CONFIG_VETH)"):
                 ip.link("add", ifname=router_end, kind="veth", address=router_mac, peer=peer)

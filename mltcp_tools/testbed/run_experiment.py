@@ -165,7 +165,8 @@ class _Run(Loop):
         if experiment.fabric is not None:
             return FabricNetwork(run_id, experiment.fabric, experiment.sysctls)
         if not experiment.links:
-            return Network(run_id, experiment.link, experiment.sysctls, senders)
+            both_ways = any(job.direction != "send" for job in experiment.jobs)
+            return Network(run_id, experiment.link, experiment.sysctls, senders, both_ways)
         paths = [job.links for job in experiment.jobs]
         paths += [each.links for each in experiment.neighbours]
         return Paths(run_id, experiment.links, experiment.sysctls, paths)

@@ -19,12 +19,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from netns.runs import EXPERIMENT, write
+from netns.runs import EXPERIMENT, measured, write
 
 from mltcp_tools.backends import get_backend
 from mltcp_tools.experiments.links import Link
 from mltcp_tools.host.facts import read_sysctl
-from mltcp_tools.runs.folder import COLUMNS
 from mltcp_tools.testbed.leftovers import RunLock
 from mltcp_tools.testbed.namespaces import inside
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
@@ -63,7 +62,7 @@ class Bench:
 
     def table(self, name: str) -> pd.DataFrame:
         frame = pd.read_parquet(self.run / f"{name}.parquet")
-        assert list(frame.columns) == list(COLUMNS[name])
+        assert list(frame.columns) == measured(name)
         return frame
 
     def processes(self, *machines: str) -> dict[int, list[str]]:

@@ -53,6 +53,21 @@ def test_the_kernel_has_what_was_asked_for(rate: int, queue: int) -> None:
     assert found["sysctls"]["net.ipv4.tcp_sack"] == "0"
 
 
+def test_where_the_receiver_sends_too_no_queue_of_its_own_host_drops() -> None:
+    link, size = Link(100_000_000, 10_000), 4_000_000
+    with RunLock() as lock, Network(lock.id, link, {}, 1, both_ways=True) as network:
+        found = network.read_back()
+        _send(network, size, back=True)
+        there, back = network.counters(), network.counters(reverse=True)
+        with inside(network.receiver), IPRoute() as ip:
+            (interface,) = ip.link_lookup(ifname="to-router")
+            qdiscs = [each for each in ip.get_qdiscs(index=interface) if each["index"] == interface]
+    assert found["reverse"]["queue"] == link.queue
+    assert back.drops > 0, "nothing was dropped, so nothing is shown"
+    assert back.bytes > size > there.bytes
+    assert [each.get_attr("TCA_KIND") for each in qdiscs] == ["noqueue"]
+
+
 @pytest.mark.parametrize(
     ("link", "least"),
     [
@@ -66,17 +81,7 @@ def test_super_packets_stay_whole_where_the_queue_has_room(link: Link, least: in
     """least: packets that pass, as none of them is larger than the queue lets it be."""
     size = 4_000_000
     with RunLock() as lock, Network(lock.id, link, {}, 1) as network:
-        with inside(network.receiver):
-            listener = socket.create_server((RECEIVER_ADDRESS, 0))
-        with listener, inside(network.senders[0]), socket.socket() as sock:
-            sock.connect(listener.getsockname())
-            taken, _ = listener.accept()
-            with taken:
-                reader = threading.Thread(target=_drain, args=(taken,))
-                reader.start()
-                sock.sendall(bytes(size))
-                sock.shutdown(socket.SHUT_WR)
-                reader.join()
+        _send(network, size)
         came = _packets(network)
     if least:
         assert came > least
@@ -90,6 +95,22 @@ def _packets(network: Network) -> int:
     with inside(network.receiver), IPRoute() as ip:
         [link] = ip.get_links(ifname=BOTTLENECK)
         return int(link.get_attr("IFLA_STATS64")["rx_packets"])
+
+
+def _send(network: Network, size: int, back: bool = False) -> None:
+    """Send so many bytes from the first sender to the receiver, or back, until all have come."""
+    with inside(network.receiver):
+        listener = socket.create_server((RECEIVER_ADDRESS, 0))
+    with listener, inside(network.senders[0]), socket.socket() as sock:
+        sock.connect(listener.getsockname())
+        taken, _ = listener.accept()
+        with taken:
+            source, sink = (taken, sock) if back else (sock, taken)
+            reader = threading.Thread(target=_drain, args=(sink,))
+            reader.start()
+            source.sendall(bytes(size))
+            source.shutdown(socket.SHUT_WR)
+            reader.join()
 
 
 def _drain(sock: socket.socket) -> None:

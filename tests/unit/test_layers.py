@@ -19,7 +19,7 @@ FLOORS = (
     {"experiments"},
     {"backends", "emulator"},
     {"native", "host"},
-    {"errors", "units", "document", "columns", "figures", "__init__"},
+    {"errors", "units", "document", "columns", "cells", "figures", "__init__"},
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 STRANGERS = {("testbed", "simulator"), ("simulator", "testbed"), ("analysis", "backends")}

@@ -19,16 +19,16 @@ from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.reading import parse_experiment
 from mltcp_tools.experiments.tasks import schedule, tasks_of
 from mltcp_tools.experiments.treatments import Cassini
-from mltcp_tools.profiling.profile import Phase, Profile
-from mltcp_tools.testbed.treatments import check_treatments
-from mltcp_tools.testbed.treatments.cassini import (
+from mltcp_tools.planning.arms import (
     PAYLOAD,
     ArmPlan,
-    CassiniSession,
     plan_arm,
     plan_arms,
     write_plans,
 )
+from mltcp_tools.profiling.profile import Phase, Profile
+from mltcp_tools.testbed.treatments import check_treatments
+from mltcp_tools.testbed.treatments.cassini import CassiniSession
 
 TEXT = """\
 name: small
