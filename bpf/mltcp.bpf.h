@@ -37,6 +37,9 @@ const volatile struct mltcp_params mltcp_defaults SEC(".rodata.defaults") = {
 /* No peer's window is longer than 1 GiB (RFC 7323, 2.3); slow start may pass it by a factor of 2. */
 #define MLTCP_USEFUL_BYTES (1ULL << 31)
 
+/* Of a connection that has lost nothing yet, segments. */
+#define TCP_INFINITE_SSTHRESH 0x7fffffff
+
 #ifndef barrier_var
 #define barrier_var(var) asm volatile("" : "+r"(var))
 #endif
@@ -209,6 +212,14 @@ static __always_inline __u8 mltcp_bpf_is_fine(struct tcp_sock *tp)
 	return bpf_core_field_exists(tp->tcp_usec_ts) && BPF_CORE_READ_BITFIELD(tp, tcp_usec_ts);
 }
 
+/* The threshold that Reno would set at the window at which the latest cut began, segments. */
+static __always_inline __u32 mltcp_bpf_renos(const struct tcp_sock *tp)
+{
+	__u32 half = tp->prior_cwnd / 2;
+
+	return half > MLTCP_CWND_MIN ? half : MLTCP_CWND_MIN;
+}
+
 /*
  * The kernel has just asked for the threshold: whatever the base, that isn't above the window of
  * then, prior_cwnd. Kernel 6.18 has been seen to skip this program, in three runs of seven, and to
@@ -217,19 +228,24 @@ static __always_inline __u8 mltcp_bpf_is_fine(struct tcp_sock *tp)
 static __always_inline void mltcp_bpf_state(struct sock *sk, __u8 new_state)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
-	__u32 ssthresh = tp->snd_ssthresh, most = tp->prior_cwnd;
+	__u32 ssthresh = tp->snd_ssthresh;
 
-	if (new_state < TCP_CA_CWR || ssthresh <= most || ssthresh <= MLTCP_CWND_MIN)
-		return;
-	most /= 2;
-	tp->snd_ssthresh = most > MLTCP_CWND_MIN ? most : MLTCP_CWND_MIN;
+	if (new_state >= TCP_CA_CWR && ssthresh > tp->prior_cwnd && ssthresh > MLTCP_CWND_MIN)
+		tp->snd_ssthresh = mltcp_bpf_renos(tp);
 }
 
-/* Likewise a window that nobody can use is none that undo_cwnd() gave back. */
-static __always_inline void mltcp_bpf_mend_cwnd(struct tcp_sock *tp)
+/*
+ * Likewise a window that nobody can use is none that undo_cwnd() gave back. Nor is such a threshold
+ * any, unless the kernel has set none yet: mltcp_bpf_state() was seen to be skipped along with the
+ * program for the threshold, and a whole recovery then sends all it has with every ACK.
+ */
+static __always_inline void mltcp_bpf_mend_window(struct tcp_sock *tp)
 {
-	__u32 prior = tp->prior_cwnd;
+	__u32 prior = tp->prior_cwnd, ssthresh = tp->snd_ssthresh;
 
+	if (ssthresh != TCP_INFINITE_SSTHRESH &&
+	    (__u64)ssthresh * tp->mss_cache > MLTCP_USEFUL_BYTES)
+		tp->snd_ssthresh = mltcp_bpf_renos(tp);
 	if ((__u64)tp->snd_cwnd * tp->mss_cache > MLTCP_USEFUL_BYTES)
 		tp->snd_cwnd = prior > MLTCP_CWND_MIN ? prior : MLTCP_CWND_MIN;
 }
@@ -246,7 +262,7 @@ static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sa
 	__u64 *path;
 	__u32 key;
 
-	mltcp_bpf_mend_cwnd(tp);
+	mltcp_bpf_mend_window(tp);
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
 	/* The ACK of a FIN alone says nothing of a burst. */
 	if (!flow || (acked_bytes < tp->bytes_acked && acked_bytes == flow->acked_bytes))

@@ -72,6 +72,9 @@
 /* The window never changes by more than this factor in one step. */
 #define MLTCP_RATE_STEP 2
 
+/* Of a flow to which much comes back, the window goes this part of the way in one step. */
+#define MLTCP_RATE_CAUTION 4
+
 /* Nothing is less busy than this to a step, fixed point. */
 #define MLTCP_RATE_BUSY_MIN (MLTCP_ONE / 16)
 
@@ -385,6 +388,9 @@ static inline __u64 mltcp_rate_step(const struct mltcp_rate *r, const struct mlt
 	window = mltcp_div64(delivered * (base_us + accepts), interval_us);
 	window = mltcp_div64(window * mltcp_rate_share(j, f), busy);
 	window += mltcp_scale(p->add_bytes, f->gain);
+	/* ACKs wait behind what the peer sends, so that what they tell is late, and comes in heaps. */
+	if (f->flags & MLTCP_TWO_WAY)
+		window = (window + (MLTCP_RATE_CAUTION - 1) * r->window) / MLTCP_RATE_CAUTION;
 	if (window > r->window * MLTCP_RATE_STEP)
 		window = r->window * MLTCP_RATE_STEP;
 	if (window < r->window / MLTCP_RATE_STEP)
@@ -420,6 +426,17 @@ static inline __u32 mltcp_rate_window(struct mltcp_rate *r, const struct mltcp_r
 		r->stepped_ns = a->now;
 		r->stepped_bytes = j->acked;
 		return a->cwnd;
+	}
+	/*
+	 * The application had nothing to send: what was delivered meanwhile says nothing of the path.
+	 * A window of two segments or less has pauses of its own, and a queue that is too long in spite
+	 * of a pause must shrink.
+	 */
+	if (f->send_ns > r->stepped_ns && r->window > 2ULL * a->mss &&
+	    path->queue_us <= MLTCP_RATE_SURELY * mltcp_rate_accepts(p, j, f, a)) {
+		r->stepped_ns = a->now;
+		r->stepped_bytes = j->acked;
+		return r->cwnd;
 	}
 	if (a->cwnd < r->cwnd) /* a loss has left less */
 		r->window = mltcp_div64(r->window * a->cwnd, r->cwnd);

@@ -50,7 +50,7 @@ def extension(name: str, declarations: str, preamble: str, *folders: Path) -> tu
                 preamble,
                 sources=[str(source) for source in sources],
                 include_dirs=[str(folder) for folder in (*headers, *folders)],
-                extra_compile_args=["-O2", "-Wall", "-Wextra", "-Werror=sign-compare"],
+                extra_compile_args=["-O3", "-Wall", "-Wextra", "-Werror=sign-compare"],
             )
             _loaded[module] = _load(_built(name, module, builder), module)
     return _loaded[module].lib, _loaded[module].ffi

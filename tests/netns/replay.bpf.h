@@ -52,8 +52,16 @@ static __always_inline void window_restore(struct sock *sk, const struct window 
 		tp->inet_conn.icsk_ca_priv[i] = from->private[i];
 }
 
-static __always_inline void window_compare(struct sock *sk, const struct window *base, __u32 result,
-					   __u64 jiffies)
+/* Kernel 6.18 skips a program at times, and has taken what lay on the stack for its result. */
+static __always_inline __u8 was_skipped(const struct window *before, __u32 mss)
+{
+	return (__u64)before->cwnd * mss > MLTCP_USEFUL_BYTES ||
+	       (before->ssthresh != TCP_INFINITE_SSTHRESH &&
+		(__u64)before->ssthresh * mss > MLTCP_USEFUL_BYTES);
+}
+
+static __always_inline void window_compare(struct sock *sk, const struct window *before,
+					   const struct window *base, __u32 result, __u64 jiffies)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct mltcp_flow *flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
@@ -63,6 +71,9 @@ static __always_inline void window_compare(struct sock *sk, const struct window 
 
 	/* CUBIC reads jiffies: a tick between the two runs makes them incomparable. */
 	if (!count || bpf_jiffies64() != jiffies)
+		return;
+	/* Ours mends that, the base doesn't. */
+	if (was_skipped(before, tp->mss_cache))
 		return;
 	/* Stalls of a busy host may cut pieces that are the same by chance: F is not 1 then. */
 	if (!mltcp_defaults.total_bytes && flow && mltcp_is_sure(flow))
@@ -92,7 +103,7 @@ static __always_inline void window_compare(struct sock *sk, const struct window 
 		base.result = result;                                        \
 		window_restore(sk, &before);                                 \
 		result = ____##callback(ctx, sk);                            \
-		window_compare(sk, &base, result, jiffies);                  \
+		window_compare(sk, &before, &base, result, jiffies);         \
 		return result;                                               \
 	}
 
@@ -104,7 +115,7 @@ static __always_inline void window_compare(struct sock *sk, const struct window 
 		window_save(sk, &base);                                                    \
 		window_restore(sk, &before);                                               \
 		____##callback(ctx, sk, argument);                                         \
-		window_compare(sk, &base, 0, jiffies);                                     \
+		window_compare(sk, &before, &base, 0, jiffies);                            \
 	}
 
 #define REPLAY_AVOID(callback, base_function)                                     \
@@ -116,5 +127,5 @@ static __always_inline void window_compare(struct sock *sk, const struct window 
 		window_save(sk, &base);                                           \
 		window_restore(sk, &before);                                      \
 		____##callback(ctx, sk, ack, acked);                              \
-		window_compare(sk, &base, 0, jiffies);                            \
+		window_compare(sk, &before, &base, 0, jiffies);                   \
 	}

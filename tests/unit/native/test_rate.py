@@ -186,6 +186,50 @@ def test_a_step_is_to_what_the_path_has_room_for(busy: int, queue_us: int, progr
     assert flow.state.steps == 1
 
 
+def test_a_pause_of_the_application_says_nothing_of_the_path() -> None:
+    """As at the end of a chunk of a ring: the round trip begins anew with the next ACK."""
+    flow = Flow(cwnd=20)
+    flow.hear(10 * MS, 1.0, 0)
+    flow.ack(10 * MS, MSS)
+    flow.mltcp.send_ns = 13 * MS
+    assert flow.ack(13 * MS + 100 * US, MSS) == 20
+    assert flow.state.window == 20 * MSS
+    flow.hear(13 * MS + 200 * US, 1.0, 0)
+    flow.ack(13 * MS + 200 * US, 20 * MSS)
+    assert flow.state.steps == 1
+    assert flow.state.window >= 20 * MSS
+
+
+def test_a_flow_that_waits_has_pauses_and_gets_its_turn_all_the_same() -> None:
+    """Less than a segment in a round trip: it sends with nothing outstanding each time."""
+    job = ffi.new("struct mltcp_rate_job *", {"flows": 1, "kib_ns": NS_PER_KIB})
+    flow = Flow(cwnd=2, job=job)
+    now = MS
+    for busy, queue_us in ((1.0, 1000), (0.01, 0)):
+        for _ in range(50):
+            pace = max(1, lib.mltcp_rate_pacing(flow.state, MSS))
+            now += max(200 * US, min(5 * MS, MSS * S // pace))
+            flow.mltcp.send_ns = now - 150 * US
+            flow.hear(now, busy, queue_us)
+            flow.ack(now, MSS)
+        if busy == 1.0:
+            assert flow.state.window < MSS
+    assert flow.state.window > 2 * MSS
+
+
+def test_where_acks_wait_behind_what_comes_back_a_step_is_short() -> None:
+    """It goes a part of the way, so that windows of both directions don't swing."""
+    plain, crossed = Flow(cwnd=20), Flow(cwnd=20)
+    crossed.mltcp.flags = lib.MLTCP_TWO_WAY
+    for flow in (plain, crossed):
+        flow.hear(10 * MS, 1.0, 100)
+        flow.ack(10 * MS, MSS)
+        flow.ack(10 * MS + 400 * US, 30 * MSS)
+    went, whole = 20 * MSS - crossed.state.window, 20 * MSS - plain.state.window
+    assert went * lib.MLTCP_RATE_CAUTION == pytest.approx(whole, abs=4)
+    assert whole > MSS
+
+
 def late(flow: Flow, samples: int, queue_us: int) -> int:
     """What it takes for the hosts' part of the round trip, after so many round trips that were
     longer by this than the least, where hops say that nothing waits."""
