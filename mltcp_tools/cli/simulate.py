@@ -16,7 +16,7 @@ from mltcp_tools.cli.experiments import (
     run_and_report,
     run_mixes,
 )
-from mltcp_tools.cli.options import SECONDS, mtu_option, shown_option, with_options
+from mltcp_tools.cli.options import BYTES, SECONDS, mtu_option, shown_option, with_options
 from mltcp_tools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,14 +40,21 @@ if TYPE_CHECKING:
     metavar="TIME",
     help="Round trip of the empty path, to which a link's delay is added.",
 )
+@click.option(
+    "--bucket",
+    type=BYTES,
+    default="0",
+    metavar="SIZE",
+    help="Links let so much pass at once after idle time; the testbed's, token buckets, 20480B.",
+)
 def command(experiment: str, only: tuple[str, ...], **options: Any) -> None:
     """Run EXPERIMENT in virtual time, and report on it as `mltcp testbed run` does.
 
     EXPERIMENT is the name of a shipped experiment or matrix, or a YAML file of either. Packets,
     queue and senders are simulated, with the algorithm itself compiled in. This
     takes seconds instead of minutes, needs no root, and gives the same result for the same seed.
-    Congestion controls are reno, dctcp, mltcp, mltcp_reno and mltcp_dctcp; arms with others are
-    left out, and the baseline is then reno.
+    Congestion controls are reno, cubic, dctcp and MLTCP's; arms with others are left out, and if
+    the baseline is one of them, reno takes its place.
     """
     from mltcp_tools.experiments.reading import find_either, load_experiment
 
@@ -62,7 +69,7 @@ def _conduct(options: dict[str, Any]) -> Callable[[Experiment, Path], None]:
     from mltcp_tools.simulator.arms import Settings
     from mltcp_tools.simulator.simulate_experiment import simulate_experiment
 
-    settings = Settings(*(options[name] for name in ("trace", "mtu", "join", "rtt")))
+    settings = Settings(*(options[name] for name in ("trace", "mtu", "join", "rtt", "bucket")))
     return functools.partial(simulate_experiment, settings=settings)
 
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Congestion control: Reno (RFC 5681) and DCTCP (RFC 8257), as the kernel has them, and MLTCP on top
- * of them. The functions are those of kmod/mltcp_cc.c with the simulator's flow in place of the
- * kernel's socket.
+ * of them and of CUBIC (cubic.c). The functions are those of kmod/mltcp_cc.c with the simulator's
+ * flow in place of the kernel's socket.
  */
 #include "internal.h"
 
@@ -12,11 +12,17 @@
 #define DCTCP_ALPHA_MAX 1024U
 #define DCTCP_GAIN 16U /* the estimate moves by one part of so many */
 
-void start_congestion_control(struct flow *flow)
+static bool is_cubic(const struct flow *flow)
+{
+	return flow->job->spec->base == SIM_CUBIC;
+}
+
+void start_congestion_control(struct sim *sim, struct flow *flow)
 {
 	flow->cwnd = INITIAL_CWND;
 	flow->ssthresh = MLTCP_SSTHRESH_NONE;
 	flow->dctcp_alpha = DCTCP_ALPHA_MAX;
+	cubic_reset(sim, flow);
 	mltcp_reset(&flow->mltcp, flow->job->number + 1, 0, 0);
 }
 
@@ -53,6 +59,8 @@ uint32_t reduced_ssthresh(struct flow *flow, bool marked)
 	if (marked && dctcp)
 		ssthresh = flow->cwnd -
 			   (uint64_t)flow->cwnd * flow->dctcp_alpha / (2 * DCTCP_ALPHA_MAX);
+	if (is_cubic(flow))
+		ssthresh = cubic_ssthresh(flow);
 	if (ssthresh < 2)
 		ssthresh = 2;
 	if (!flow->job->spec->mltcp)
@@ -65,23 +73,22 @@ uint32_t reduced_ssthresh(struct flow *flow, bool marked)
 	return dctcp && !marked ? ssthresh : own;
 }
 
-/* One segment more for each window that is acknowledged. */
-static void increase_additively(struct flow *flow, uint32_t acked)
+/* One segment more for each `pace` that are acknowledged. */
+static void increase_additively(struct flow *flow, uint32_t pace, uint32_t acked)
 {
-	uint32_t window = flow->cwnd;
-
-	if (flow->acked_in_avoidance >= window) {
+	if (flow->acked_in_avoidance >= pace) {
 		flow->acked_in_avoidance = 0;
 		flow->cwnd++;
 	}
 	flow->acked_in_avoidance += acked;
-	if (flow->acked_in_avoidance >= window) {
-		flow->cwnd += flow->acked_in_avoidance / window;
-		flow->acked_in_avoidance %= window;
+	if (flow->acked_in_avoidance >= pace) {
+		flow->cwnd += flow->acked_in_avoidance / pace;
+		flow->acked_in_avoidance %= pace;
 	}
 }
 
-static void reno(struct flow *flow, uint32_t acked)
+/* Slow start, then congestion avoidance as the base has it. */
+static void increase(struct sim *sim, struct flow *flow, uint32_t acked)
 {
 	uint32_t room;
 
@@ -92,7 +99,8 @@ static void reno(struct flow *flow, uint32_t acked)
 		acked -= room;
 	}
 	if (acked)
-		increase_additively(flow, acked);
+		increase_additively(
+			flow, is_cubic(flow) ? cubic_pace(sim, flow, acked) : flow->cwnd, acked);
 	if (flow->cwnd > flow->window)
 		flow->cwnd = flow->window;
 }
@@ -125,21 +133,25 @@ static bool follow(struct flow *flow)
 }
 
 /* The window may grow: so many segments were delivered. */
-void avoid_congestion(struct flow *flow, uint32_t acked)
+void avoid_congestion(struct sim *sim, struct flow *flow, uint32_t acked)
 {
 	struct mltcp_flow *state = &flow->mltcp;
+	bool yields;
 
 	if (!flow->job->spec->mltcp) {
-		reno(flow, acked);
+		increase(sim, flow, acked);
 		return;
 	}
 	if (flow->job->spec->follows && follow(flow))
 		return;
-	mltcp_yield_or_resume(state, flow->srtt_ns / 1000, &flow->cwnd, &flow->ssthresh);
-	/* Slow start stays Reno's own. */
+	yields = mltcp_yield_or_resume(state, flow->srtt_ns / 1000, &flow->cwnd, &flow->ssthresh);
+	/* CUBIC's window makes for where it was before, so it must not grow meanwhile. */
+	if (yields && is_cubic(flow))
+		return;
+	/* Slow start stays the base's own. */
 	if (flow->cwnd >= flow->ssthresh)
 		acked = mltcp_scaled_acked(state, acked);
-	reno(flow, acked);
+	increase(sim, flow, acked);
 }
 
 /* The iteration that has ended. */
@@ -169,6 +181,8 @@ static void report(struct sim *sim, struct flow *flow)
 /* Sending begins with nothing outstanding; the module learns this from CA_EVENT_TX_START. */
 void begin_sending(struct sim *sim, struct flow *flow)
 {
+	if (is_cubic(flow))
+		cubic_begin_sending(sim, flow);
 	if (!flow->job->spec->mltcp)
 		return;
 	mltcp_on_send(&flow->mltcp, sim->now, flow->retransmits);
@@ -183,6 +197,20 @@ void hear(struct sim *sim, struct flow *flow, uint16_t said)
 
 	if (said && spec->follows && !spec->rate.host)
 		mltcp_rate_hear(&flow->way->path, sim->now, said, flow->min_rtt_ns / 1000);
+}
+
+/* An ACK has given a round-trip time. */
+void hear_rtt(struct sim *sim, struct flow *flow, uint64_t rtt_ns)
+{
+	if (is_cubic(flow))
+		cubic_hear(sim, flow, rtt_ns);
+}
+
+/* A time-out: everything under way is taken for lost, and the threshold is set. */
+void lost_all(struct sim *sim, struct flow *flow)
+{
+	if (is_cubic(flow))
+		cubic_reset(sim, flow);
 }
 
 /* The host's own estimate of the path, from the flow's round trips. */

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mltcp_tools.emulator.patterns import Task
+from mltcp_tools.emulator.turns import Turns
 
 MSS = 1448
 """Payload of a full segment over Ethernet with a MTU of 1500, bytes: IPv4, TCP, time stamps."""
@@ -24,7 +25,8 @@ class Link:
     rate: bit/s on the wire. queue: bytes on the wire. rtt: seconds that the link adds to an empty
     round trip, half of them on the way ahead. loss: share of segments lost at random. marks: bytes
     of the queue from which on a segment may be marked, and from which on it is (RFC 3168); None:
-    none is.
+    none is. bucket: bytes on the wire that pass at once after idle time, a token bucket's; 0 on a
+    real link.
     """
 
     rate: float
@@ -32,6 +34,7 @@ class Link:
     rtt: float
     loss: float = 0.0
     marks: tuple[int, int] | None = None
+    bucket: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,13 +79,15 @@ class PacketJob:
     start: seconds until its first iteration. compute: seconds of each iteration, shared equally by
     its `bursts`. bytes: of each burst, what each flow sends. params: fields of struct mltcp_params,
     with mechanisms of their own; None for the plain base. rate: fields of struct mltcp_rate_params,
-    where windows follow the network's feedback. base: "reno" or "dctcp". ahead, back:
+    where windows follow the network's feedback. base: "reno", "dctcp" or "cubic". ahead, back:
     numbers of the links that segments and ACKs cross, in order; where none is named back, ACKs
     don't wait. both: as many bytes come back at the same time, by flows numbered behind the others;
     with `chunk`, each end sends so many bytes only when as many have come. program: what its ranks
     do, in place of `bytes`, `ahead` and `back`; an iteration is then one burst. compressed: where
     there are priorities, what each flow sends of a burst that isn't first. compress: the seconds
-    that this takes, of each burst.
+    that this takes, of each burst. turns: those that its iterations keep to, of which the first is
+    due at `due` seconds. trace: seconds between samples of its flows, 0 where all jobs have the
+    same. neighbour: nobody waits for its end, and it has the last of the priorities.
     """
 
     start: float
@@ -99,6 +104,10 @@ class PacketJob:
     program: Program | None = None
     compressed: Sequence[Sequence[int]] | None = None
     compress: Sequence[float] = ()
+    turns: Turns | None = None
+    due: float = 0.0
+    trace: float = 0.0
+    neighbour: bool = False
 
     @property
     def flows(self) -> int:

@@ -89,6 +89,27 @@ struct message {
 	uint32_t bytes;
 };
 
+/* What CUBIC knows of a flow (cubic.c). */
+struct cubic {
+	double most; /* window at the latest loss, or less (RFC 9438, 4.7), segments; 0: no loss yet */
+	double plateau; /* where the curve is flat, segments */
+	double rise_s; /* from the epoch until then */
+	double reno_cwnd; /* the window that Reno would have, segments */
+	double acked; /* segments, that it hasn't grown by yet */
+	double pace; /* acknowledged segments for each by which the window grows */
+	uint64_t epoch, looked; /* when the curve began and was last looked at, ticks */
+	uint32_t cwnd; /* then, segments */
+	bool climbs; /* there is a curve */
+
+	/* HyStart */
+	bool found; /* that the path is full */
+	uint64_t round_ns,
+		train_ns; /* when the round began, and its ACKs were last close together */
+	uint64_t round_end; /* the first segment beyond the round */
+	uint64_t round_rtt_ns, least_rtt_ns; /* the least of the round, and of all */
+	uint32_t samples; /* round-trip times of the round */
+};
+
 /* What the flows of a job that send one way know together. */
 struct way {
 	struct mltcp_rate_path path;
@@ -135,6 +156,7 @@ struct flow {
 	uint32_t dctcp_alpha; /* RFC 8257, in 1024ths */
 	uint32_t dctcp_acked, dctcp_marked; /* segments of the present window */
 	uint64_t dctcp_end; /* the first segment beyond that window */
+	struct cubic cubic;
 	uint64_t probe_end; /* nxt at the latest tail loss probe, 0: none under way */
 	bool probe_retransmitted;
 
@@ -181,6 +203,7 @@ struct job {
 	__u64 path; /* what its flows tell each other, see mltcp_delay_ask() */
 	struct program *program; /* NULL without tasks */
 	uint32_t level; /* of priority, 0 the best */
+	uint64_t due_ns; /* when its next turn is, see sim_job.turn_ns */
 };
 
 /* Packets that wait for a link at one level of priority, the first one first. */
@@ -196,11 +219,13 @@ struct link_state {
 	struct mltcp_hop hop;
 	struct waiting waiting[LEVELS_MAX];
 	bool sending;
+	uint64_t watched_ns; /* until when its queue has been watched */
+	double left_ns; /* how long the link needed from then on for what waited */
 };
 
 struct sim {
 	const struct sim_link *links;
-	uint64_t *free_ns; /* when each link has sent all that waits */
+	uint64_t *free_ns; /* by when each link sends, or would have sent, all that has come */
 	struct link_state *states; /* of each link */
 	uint32_t link_count, flow_count;
 	const struct sim_options *options;
@@ -219,6 +244,10 @@ void add_event(struct sim *sim, struct event event);
 bool next_event(struct sim *sim, struct event *event);
 double random_share(struct sim *sim);
 void *grow(void *items, size_t size, uint64_t count, size_t *room);
+
+/* queues.c */
+void watch_queue(struct sim *sim, uint32_t number, uint32_t wire);
+void watch_queues(struct sim *sim);
 
 /* link.c */
 void hand_to_link(struct sim *sim, struct flow *flow, uint64_t seq);
@@ -239,7 +268,7 @@ void delayed_ack(struct sim *sim, struct flow *flow);
 void joined(struct sim *sim, struct flow *flow);
 
 /* sender.c */
-void start_sender(const struct sim *sim, struct flow *flow);
+void start_sender(struct sim *sim, struct flow *flow);
 void forget_transmission(struct flow *flow, uint64_t seq);
 void uncount(struct flow *flow, uint64_t seq);
 void hand_over(struct sim *sim, struct flow *flow, uint64_t allowed);
@@ -258,13 +287,22 @@ void set_time_out(struct sim *sim, struct flow *flow);
 void receive_ack(struct sim *sim, struct flow *flow, const struct event *ack);
 void retransmit_timer(struct sim *sim, struct flow *flow);
 
+/* cubic.c */
+void cubic_reset(struct sim *sim, struct flow *flow);
+uint32_t cubic_ssthresh(struct flow *flow);
+void cubic_begin_sending(struct sim *sim, struct flow *flow);
+void cubic_hear(struct sim *sim, struct flow *flow, uint64_t rtt_ns);
+uint32_t cubic_pace(struct sim *sim, struct flow *flow, uint32_t acked);
+
 /* congestion.c */
-void start_congestion_control(struct flow *flow);
+void start_congestion_control(struct sim *sim, struct flow *flow);
 uint32_t reduced_ssthresh(struct flow *flow, bool marked);
 void count_marks(struct flow *flow, uint32_t delivered, uint32_t marks);
-void avoid_congestion(struct flow *flow, uint32_t acked);
+void avoid_congestion(struct sim *sim, struct flow *flow, uint32_t acked);
 void begin_sending(struct sim *sim, struct flow *flow);
 void hear(struct sim *sim, struct flow *flow, uint16_t said);
+void hear_rtt(struct sim *sim, struct flow *flow, uint64_t rtt_ns);
+void lost_all(struct sim *sim, struct flow *flow);
 void account(struct sim *sim, struct flow *flow, uint64_t sent_ns, uint32_t segments,
 	     uint64_t acked, uint32_t stamp);
 void last_report(struct sim *sim, struct flow *flow);

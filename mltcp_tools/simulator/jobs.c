@@ -26,21 +26,37 @@ static uint32_t burst_total(const struct sim_job *spec)
 	return spec->iterations * spec->bursts;
 }
 
+/* When a burst that has a turn begins, as emulator/turns.py says. */
+static uint64_t wait_for_due(struct job *job, uint64_t ready)
+{
+	const struct sim_job *spec = job->spec;
+	uint64_t begin, turns;
+
+	if (ready > job->due_ns + spec->realign_ns) {
+		turns = (ready - job->due_ns + spec->turn_ns - 1) / spec->turn_ns;
+		job->due_ns += turns * spec->turn_ns;
+	}
+	begin = ready > job->due_ns ? ready : job->due_ns;
+	job->due_ns += spec->turn_ns;
+	return begin;
+}
+
 /* The job computes, from time from on, until its next burst. */
 static void compute(struct sim *sim, struct job *job, uint64_t from)
 {
 	const struct sim_job *spec = job->spec;
-	uint64_t compute_ns = spec->compute_ns[job->burst / spec->bursts] / spec->bursts;
+	uint64_t at = from + spec->compute_ns[job->burst / spec->bursts] / spec->bursts;
 
-	add_event(sim,
-		  (struct event){.time = from + compute_ns, .kind = BURST, .owner = job->number});
+	if (spec->turn_ns && job->burst % spec->bursts == 0)
+		at = wait_for_due(job, at);
+	add_event(sim, (struct event){.time = at, .kind = BURST, .owner = job->number});
 }
 
 static void sample(struct sim *sim, const struct flow *flow)
 {
 	struct sim_result *result = sim->result;
 
-	if (!sim->options->trace_ns)
+	if (!flow->job->spec->trace_ns)
 		return;
 	result->samples = grow(result->samples, sizeof(*result->samples), result->sample_count,
 			       &sim->sample_room);
@@ -62,12 +78,12 @@ void sample_job(struct sim *sim, struct job *job, uint64_t burst)
 {
 	uint32_t i;
 
-	if (!sim->options->trace_ns || !job->sending || job->burst != burst)
+	if (!job->spec->trace_ns || !job->sending || job->burst != burst)
 		return;
 	for (i = 0; i < flows_of(job->spec); i++)
 		if (!job->flows[i].done)
 			sample(sim, &job->flows[i]);
-	add_event(sim, (struct event){.time = sim->now + sim->options->trace_ns,
+	add_event(sim, (struct event){.time = sim->now + job->spec->trace_ns,
 				      .kind = SAMPLE,
 				      .owner = job->number,
 				      .seq = burst});
@@ -97,7 +113,7 @@ static bool others_send(const struct sim *sim, const struct job *job)
 	uint32_t i;
 
 	for (i = 0; i < sim->job_count; i++)
-		if (&sim->jobs[i] != job && sim->jobs[i].sending)
+		if (&sim->jobs[i] != job && sim->jobs[i].sending && !sim->jobs[i].spec->neighbour)
 			return true;
 	return false;
 }
@@ -134,7 +150,7 @@ void burst_done(struct sim *sim, struct flow *flow)
 	bursts_changed(sim);
 	if (++job->burst < burst_total(job->spec))
 		compute(sim, job, sim->now);
-	else
+	else if (!job->spec->neighbour)
 		sim->running--;
 }
 
@@ -230,8 +246,15 @@ static void set_up(struct sim *sim, const struct sim_job *specs)
 	for (i = 0; i < sim->job_count; i++) {
 		struct job *job = &sim->jobs[i];
 
-		*job = (struct job){
-			.spec = &specs[i], .number = i, .flows = flow, .bursts = bursts};
+		*job = (struct job){.spec = &specs[i],
+				    .number = i,
+				    .flows = flow,
+				    .bursts = bursts,
+				    .due_ns = specs[i].due_ns,
+				    .level = specs[i].neighbour && sim->options->levels
+						     ? sim->options->levels - 1
+						     : 0};
+		sim->running += !specs[i].neighbour;
 		bursts += burst_total(&specs[i]);
 		for (k = 0; k < flows_of(&specs[i]); k++, flow++)
 			connect_flow(sim, job, flow, k);
@@ -244,7 +267,6 @@ static void set_up(struct sim *sim, const struct sim_job *specs)
 			compute(sim, job, specs[i].start_ns);
 		}
 	}
-	sim->running = sim->job_count;
 }
 
 struct sim_result *sim_run(const struct sim_link *links, uint32_t link_count,
@@ -269,11 +291,15 @@ struct sim_result *sim_run(const struct sim_link *links, uint32_t link_count,
 	sim.flows = zeroed(sim.flow_count, sizeof(*sim.flows));
 	sim.free_ns = zeroed(link_count, sizeof(*sim.free_ns));
 	sim.states = zeroed(link_count, sizeof(*sim.states));
+	sim.result->queues = zeroed(link_count, sizeof(*sim.result->queues));
+	sim.result->queue_count = link_count;
 	set_up(&sim, jobs);
 	while (sim.running && !*options->stop && next_event(&sim, &event)) {
 		sim.now = event.time;
 		handle(&sim, &event);
 	}
+	sim.result->stopped = sim.running > 0;
+	watch_queues(&sim);
 	for (i = 0; i < sim.flow_count; i++) {
 		last_report(&sim, &sim.flows[i]);
 		free(sim.flows[i].segments);
@@ -298,5 +324,6 @@ void sim_free(struct sim_result *result)
 	free(result->bursts);
 	free(result->samples);
 	free(result->events);
+	free(result->queues);
 	free(result);
 }

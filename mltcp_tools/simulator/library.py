@@ -41,13 +41,17 @@ def _library() -> tuple[Any, Any]:
 class Result:
     """What came of a simulation: the structs of simulator.h as arrays with their fields.
 
-    bursts: of each job, all of its bursts in order.
+    bursts: of each job, all of its bursts in order; `end_ns` is 0 of neighbours' that didn't end.
+    queues: of each link, the queue over the time for which the link was busy: that time in
+    nanoseconds, its product with the mean length in bytes, and the nanoseconds for which it had so
+    many hundredths of the most that the link keeps.
     """
 
     bursts: list[Structs]
     samples: Structs
     events: Structs
     counters: dict[str, int]
+    queues: npt.NDArray[np.float64]
 
 
 class Stop:
@@ -80,11 +84,12 @@ def simulate(
     priorities: Priorities = ONE_QUEUE,
     stop: Stop | None = None,
 ) -> Result:
-    """Run the jobs until all are done; the same arguments give the same result.
+    """Run the jobs until all but neighbours are done; the same arguments give the same result.
 
     seed: of random losses and of the hosts' jitter, below 2^64. trace: seconds between samples of
-    sending flows, 0 for none. mss: payload of a full segment, bytes. join: seconds within which
-    receivers join segments, so that one ACK serves them all (GRO), 0 for none. fine_stamps:
+    sending flows of jobs that don't say it, 0 for none. mss: payload of a full segment, bytes.
+    join: seconds within which receivers join segments, so that one ACK serves them all (GRO), 0 for
+    none. fine_stamps:
     receivers' time stamps count microseconds; skew: how much too fast or too slow their clocks go
     at most, in 10^-6. Other threads run meanwhile. Raises Stopped when `stop` is set, and HostError
     without a C compiler.
@@ -136,6 +141,7 @@ def simulate(
             "paths": array(paths, "struct sim_path[]"),
         }
 
+    bases = {"reno": lib.SIM_RENO, "dctcp": lib.SIM_DCTCP, "cubic": lib.SIM_CUBIC}
     described = ffi.new(
         "struct sim_job[]",
         [
@@ -144,7 +150,7 @@ def simulate(
                 "iterations": len(job.compute),
                 "bursts": job.bursts,
                 "mltcp": job.params is not None,
-                "base": lib.SIM_DCTCP if job.base == "dctcp" else lib.SIM_RENO,
+                "base": bases[job.base],
                 "both": job.both,
                 "ahead": array(job.ahead, "uint32_t[]"),
                 "ahead_count": len(job.ahead),
@@ -152,6 +158,11 @@ def simulate(
                 "back_count": len(job.back),
                 "chunk": job.chunk,
                 "start_ns": nanoseconds(job.start),
+                "due_ns": nanoseconds(job.due),
+                "turn_ns": nanoseconds(job.turns.turn_s) if job.turns else 0,
+                "realign_ns": nanoseconds(job.turns.realign * job.turns.turn_s) if job.turns else 0,
+                "trace_ns": nanoseconds(job.trace or trace),
+                "neighbour": job.neighbour,
                 "compute_ns": array([nanoseconds(each) for each in job.compute]),
                 "bytes": array([size for burst in job.bytes for size in burst]),
                 "compressed": array([size for burst in job.compressed for size in burst])
@@ -174,6 +185,7 @@ def simulate(
                     "rate": link.rate,
                     "loss": link.loss,
                     "queue": link.queue,
+                    "bucket": link.bucket,
                     "mark_min": link.marks[0] if link.marks else 0,
                     "mark_max": link.marks[1] if link.marks else 0,
                     "rtt_ns": nanoseconds(link.rtt),
@@ -188,7 +200,6 @@ def simulate(
             "struct sim_options *",
             {
                 "seed": seed,
-                "trace_ns": nanoseconds(trace),
                 "slow_start_after_idle": slow_start_after_idle,
                 "mss": mss,
                 "window": _window(links, jobs, mss),
@@ -208,13 +219,23 @@ def simulate(
         samples = _copied(ffi, found.samples, found.sample_count)
         events = _copied(ffi, found.events, found.event_count)
         counters = found.counters
+        queues = np.frombuffer(bytes(ffi.buffer(found.queues, found.queue_count * _size(ffi))))
+        stopped = bool(found.stopped)
         counted = {name: int(getattr(counters, name)) for name, _ in ffi.typeof(counters).fields}
     finally:
         lib.sim_free(found)
-    if not bursts["end_ns"].all():
+    if stopped:
         raise Stopped("The simulation was stopped before its jobs were done.")
     upto = np.cumsum([job.burst_count for job in jobs])
-    return Result(np.split(bursts, upto[:-1]), samples, events, counted)
+    return Result(
+        *(np.split(bursts, upto[:-1]), samples, events, counted),
+        queues=queues.reshape(len(links), -1),
+    )
+
+
+def _size(ffi: Any) -> int:
+    """Bytes of what is known of a link's queue."""
+    return int(ffi.sizeof("struct sim_queue"))
 
 
 def _window(links: Sequence[Link], jobs: Sequence[PacketJob], mss: int) -> int:

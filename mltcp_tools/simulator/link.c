@@ -63,10 +63,13 @@ static uint64_t enqueue(struct sim *sim, uint32_t number, uint32_t payload, bool
 {
 	struct sim_counters *counters = &sim->result->counters;
 	const struct sim_link *link = &sim->links[number];
-	uint64_t waits = 0, queued;
+	uint64_t saved_ns = link->bucket * 8e9 / link->rate, waits = 0, queued;
+	uint64_t free_ns = sim->free_ns[number], sent;
 
-	if (sim->free_ns[number] > sim->now)
-		waits = sim->free_ns[number] - sim->now;
+	if (free_ns + saved_ns < sim->now)
+		free_ns = sim->now - saved_ns;
+	if (free_ns > sim->now)
+		waits = free_ns - sim->now;
 	queued = waits * link->rate / 8e9 + payload + HEADERS;
 	if (queued > link->queue) {
 		counters->dropped++;
@@ -76,8 +79,13 @@ static uint64_t enqueue(struct sim *sim, uint32_t number, uint32_t payload, bool
 		counters->largest_queue = queued;
 	*marked =
 		payload && is_marked(sim, link, queued); /* pure ACKs can't be (RFC 3168, 6.1.4) */
-	sim->free_ns[number] = sim->now + waits + wire_ns(link, payload);
-	return sim->free_ns[number];
+	sim->free_ns[number] = free_ns + wire_ns(link, payload);
+	sent = sim->free_ns[number] > sim->now ? sim->free_ns[number] : sim->now;
+	/* What the bucket pays for doesn't wait. */
+	watch_queue(sim, number,
+		    link->bucket ? (sent - sim->now - waits) * link->rate / 8e9
+				 : payload + HEADERS);
+	return sent;
 }
 
 /* A link has sent a packet, or will have by the time `sent`: on to the next one, or its end. */

@@ -10,27 +10,35 @@ from mltcp_tools.backends.base import ALL_NAMES, MECHANISMS, JobParams
 from mltcp_tools.errors import UsageError
 from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.treatments import Feedback, Sincronia
+from mltcp_tools.experiments.neighbours import OWN
+from mltcp_tools.experiments.treatments import Cassini, Feedback, Sincronia
 
 SLOW_START_AFTER_IDLE = "net.ipv4.tcp_slow_start_after_idle"
 
 _MECHANISMS: dict[str, tuple[str, ...]] = {
     "reno": (),
     "dctcp": (),
+    "cubic": (),
     "mltcp": MECHANISMS,
     "mltcp_reno": ("increase",),
+    "mltcp_cubic": ("increase",),
     "mltcp_dctcp": MECHANISMS,
     "mltcp_int": ("increase",),
 }
 """The congestion controls that are simulated, with the mechanisms that each uses by itself."""
 
 
-_TREATMENTS = (Feedback, Sincronia)
+_TREATMENTS = (Cassini, Feedback, Sincronia)
 _OTHERS = {
-    *("bbr", "bic", "cdg", "cubic", "dctcp", "highspeed", "htcp", "hybla", "illinois", "lp", "nv"),
-    *("reno", "scalable", "vegas", "veno", "westwood", "yeah"),
+    *("bbr", "bic", "cdg", "highspeed", "htcp", "hybla", "illinois", "lp", "nv"),
+    *("scalable", "vegas", "veno", "westwood", "yeah"),
 }
 """Those of Linux, net/ipv4/Kconfig."""
+
+
+def base_of(cc: str) -> str:
+    """What the congestion control builds on: cubic, dctcp or reno, which is that itself."""
+    return next((each for each in ("cubic", "dctcp") if cc.endswith(each)), "reno")
 
 
 def with_mechanisms(params: JobParams, cc: str) -> JobParams:
@@ -94,8 +102,9 @@ def _not_modelled(experiment: Experiment) -> Iterator[str]:
             yield f"the queue management {link.aqm}{'' if link.ecn else ' that drops'}"
         if link.offloads:
             yield "`offloads` of the link"
-    if experiment.neighbours:
-        yield "a neighbour"
+    for neighbour in experiment.neighbours:
+        if neighbour.cc not in (*_MECHANISMS, OWN):
+            yield f"{neighbour.cc} of neighbour {neighbour.name}"
     for job in experiment.jobs:
         if job.rate is not None:
             yield f"the limited rate of job {job.name}"

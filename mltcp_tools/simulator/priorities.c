@@ -156,6 +156,8 @@ void assign_levels(struct sim *sim)
 	for (i = 0; i < sim->job_count; i++) {
 		struct job *job = &sim->jobs[i];
 
+		if (job->spec->neighbour)
+			continue;
 		if (!job->sending) {
 			job->level = 0;
 			continue;
@@ -193,6 +195,7 @@ void wait_for_turn(struct sim *sim, uint32_t number, struct flow *flow, const st
 			      &queue->room);
 	queue->packets[queue->first + queue->count++] = *event;
 	queue->bytes += wire;
+	watch_queue(sim, number, wire);
 	if (queue->bytes > counters->largest_queue)
 		counters->largest_queue = queue->bytes;
 	if (!state->sending)

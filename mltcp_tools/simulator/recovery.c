@@ -141,7 +141,8 @@ static void answer_to_probe(struct flow *flow, const struct event *ack)
 }
 
 /* The window after an ACK, and the end of recovery. */
-static void adjust_window(struct flow *flow, const struct news *news, uint32_t marks)
+static void adjust_window(struct sim *sim, struct flow *flow, const struct news *news,
+			  uint32_t marks)
 {
 	if (flow->recovery != OPEN && flow->una >= flow->recovery_point) {
 		if (flow->recovery != LOSS)
@@ -155,7 +156,7 @@ static void adjust_window(struct flow *flow, const struct news *news, uint32_t m
 	if (flow->recovery == RECOVERY || flow->recovery == MARKED)
 		reduce_window(flow, news);
 	else if (news->delivered)
-		avoid_congestion(flow, news->delivered);
+		avoid_congestion(sim, flow, news->delivered);
 }
 
 /* In the order of the kernel's tcp_ack(). */
@@ -169,6 +170,7 @@ void receive_ack(struct sim *sim, struct flow *flow, const struct event *ack)
 		if (!flow->min_rtt_ns || rtt_ns < flow->min_rtt_ns)
 			flow->min_rtt_ns = rtt_ns;
 		sample_rtt(flow, sim->now - news.oldest_ns);
+		hear_rtt(sim, flow, rtt_ns);
 	}
 	if (news.advanced)
 		flow->backoff = 0;
@@ -180,7 +182,7 @@ void receive_ack(struct sim *sim, struct flow *flow, const struct event *ack)
 		answer_to_probe(flow, ack);
 	count_marks(flow, news.delivered, ack->marks);
 	news.lost = find_losses(flow);
-	adjust_window(flow, &news, ack->marks);
+	adjust_window(sim, flow, &news, ack->marks);
 	send_allowed(sim, flow);
 	if (news.delivered)
 		rearm_timer(sim, flow);
@@ -208,6 +210,7 @@ static void time_is_out(struct sim *sim, struct flow *flow)
 	sim->result->counters.timeouts++;
 	if (flow->recovery == OPEN || flow->recovery == MARKED)
 		flow->ssthresh = reduced_ssthresh(flow, false);
+	lost_all(sim, flow);
 	flow->recovery = LOSS;
 	flow->recovery_point = flow->nxt;
 	flow->probe_end = 0;

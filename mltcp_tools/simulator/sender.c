@@ -20,7 +20,7 @@ static uint64_t time_out(const struct flow *flow)
 }
 
 /* A connection has been made, and its handshake has given the first round-trip time. */
-void start_sender(const struct sim *sim, struct flow *flow)
+void start_sender(struct sim *sim, struct flow *flow)
 {
 	uint32_t i;
 
@@ -29,7 +29,7 @@ void start_sender(const struct sim *sim, struct flow *flow)
 	for (i = 0; i < flow->ahead_count; i++)
 		flow->srtt_ns += sim->links[flow->ahead[i]].rtt_ns;
 	flow->rttvar_ns = flow->srtt_ns / 2;
-	start_congestion_control(flow);
+	start_congestion_control(sim, flow);
 }
 
 void sample_rtt(struct flow *flow, uint64_t rtt_ns)

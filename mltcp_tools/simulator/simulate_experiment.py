@@ -6,14 +6,17 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from mltcp_tools.experiments.arms import ALONE
 from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.tasks import schedule, total_iterations
+from mltcp_tools.planning.arms import ArmPlan, check_plans, plan_arms, planned_arms, write_plans
 from mltcp_tools.runs.environment import Environment
 from mltcp_tools.runs.folder import check_folder
 from mltcp_tools.runs.progress import Progress
 from mltcp_tools.runs.recorder import Tables
 from mltcp_tools.simulator.arms import Settings, SimulatedArm, simulate_arm
 from mltcp_tools.simulator.library import Stop
+from mltcp_tools.simulator.queues import mean_bytes, percentile_bytes
 
 
 def simulate_experiment(
@@ -26,6 +29,7 @@ def simulate_experiment(
     Arms run on all CPUs at once; what comes of it doesn't depend on that. Talks on stderr.
     """
     check_folder(folder)
+    check_plans(experiment)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "experiment.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
     environment = Environment(folder)
@@ -34,6 +38,7 @@ def simulate_experiment(
         mtu=settings.mtu,
         join_s=settings.join_s,
         rtt_s=settings.rtt_s,
+        bucket=settings.bucket,
     )
     outcome = "interrupted"
     try:
@@ -51,20 +56,23 @@ def _simulate(experiment: Experiment, folder: Path, settings: Settings) -> None:
     # The library runs without Python's lock, so threads are enough.
     pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
     stop = Stop()
+    plans = _plans(experiment, folder, settings)
+
+    def run(name: str, repetition: int) -> SimulatedArm:
+        turns = plans[name].turns if name in plans else None
+        return simulate_arm(
+            experiment, experiment.arm(name), repetition, settings, stop, turns=turns
+        )
+
     try:
         runs = [
-            (
-                (name, repetition, position),
-                pool.submit(
-                    simulate_arm, experiment, experiment.arm(name), repetition, settings, stop
-                ),
-            )
+            ((name, repetition, position), pool.submit(run, name, repetition))
             for repetition, names in schedule(experiment)
             for position, name in enumerate(names, 1)
         ]
         with Progress(total_iterations(experiment)) as progress:
-            for key, run in runs:
-                done = run.result()
+            for key, future in runs:
+                done = future.result()
                 _add(tables, key, done)
                 for task, document in done.documents:
                     progress.iteration(task.name, len(document["iterations"]))
@@ -74,10 +82,28 @@ def _simulate(experiment: Experiment, folder: Path, settings: Settings) -> None:
     tables.write(folder)
 
 
+def _plans(experiment: Experiment, folder: Path, settings: Settings) -> dict[str, ArmPlan]:
+    """The plans of arms that have one, from what the jobs do alone; the folder gets them, too."""
+    if not planned_arms(experiment):
+        return {}
+    tables = Tables()
+    _add(tables, (ALONE, 1, 1), simulate_arm(experiment, experiment.arm(ALONE), 1, settings))
+    tables.write(folder)
+    plans = plan_arms(experiment, folder)
+    write_plans(folder, plans)
+    return plans
+
+
 def _add(tables: Tables, key: tuple[str, int, int], done: SimulatedArm) -> None:
     arm, repetition, position = key
     for task, document in done.documents:
         tables.add_job(arm, repetition, 0.0, task, document)
+    for task, document in done.neighbours:
+        tables.add_neighbour(arm, repetition, 0.0, task, document)
     documents = {task.name: document for task, document in done.documents}
     tables.add_events(arm, repetition, 0.0, done.events, documents)
-    tables.add_arm(arm, repetition, position, done.duration, done.counters)
+    queue = {
+        "mean": mean_bytes(done.queues),
+        "p99": percentile_bytes(done.queues, 0.99),
+    }
+    tables.add_arm(arm, repetition, position, done.duration, done.counters, queue=queue)

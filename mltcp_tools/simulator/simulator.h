@@ -15,12 +15,13 @@
  *   time stamps         of the receivers' own clocks                           RFC 7323
  *   marks               echoed, and answered once per window                   RFC 3168
  *   DCTCP               the share of marked segments, and what it takes away   RFC 8257
+ *   CUBIC               with HyStart                                           RFC 9438
  *
  * Flows that follow feedback (mltcp_rate.h) hear what the worst link told the latest segment that
  * asked, and are paced by that law, or as the kernel's internal pacing does it. All jobs run on
  * hosts of their own.
  *
- * Left out: cubic, bbr and every other congestion control; other pacing; super-packets in the queue;
+ * Left out: bbr and every other congestion control; other pacing; super-packets in the queue;
  * receive windows, but for sim_options.window; RACK's reordering window and the undoing of
  * reductions, for nothing is reordered here; the handshake; ACKs on the back of data; and whatever
  * time hosts take, but for a little jitter in front of the first link.
@@ -40,6 +41,11 @@ struct sim_link {
 	double rate; /* bits per second, on the wire */
 	double loss; /* share of segments that are lost at random in front of the queue */
 	uint64_t queue; /* bytes on the wire that wait or are being sent, at most */
+	/*
+	 * Bytes on the wire that pass at once after idle time: a token bucket's. 0: none, as on any real
+	 * link, and where there are levels of priority.
+	 */
+	uint64_t bucket;
 	/*
 	 * Bytes of the queue from which on a segment may be marked, and from which on it is, with a
 	 * chance that grows in between as RED's does; 0: none is.
@@ -80,7 +86,7 @@ struct sim_path {
 	const uint32_t *ahead, *back; /* numbers of links */
 };
 
-enum sim_base { SIM_RENO, SIM_DCTCP };
+enum sim_base { SIM_RENO, SIM_DCTCP, SIM_CUBIC };
 
 /*
  * One periodic job. Its flows share a path: segments cross the links ahead, in that order, and ACKs
@@ -102,6 +108,14 @@ struct sim_job {
 	const uint32_t *ahead, *back; /* numbers of links */
 	uint64_t chunk; /* with both: each end sends so many bytes when as many have come; 0: all */
 	uint64_t start_ns; /* of the first iteration */
+	/*
+	 * The first burst of each iteration has a turn: the first is due at due_ns, the others each
+	 * turn_ns after the one before. One that is ready later than by realign_ns waits for the next
+	 * turn (emulator/turns.py). turn_ns 0: bursts begin when they are ready.
+	 */
+	uint64_t due_ns, turn_ns, realign_ns;
+	uint64_t trace_ns; /* between samples of its flows while they send, 0: none */
+	uint32_t neighbour; /* 1: no job, nobody waits for its end, and its priority is the least */
 	const uint64_t *compute_ns; /* of each iteration, shared equally by its bursts */
 	const uint64_t
 		*bytes; /* of each burst and in it of each flow, 0: it idles; not with tasks */
@@ -116,7 +130,6 @@ struct sim_job {
 
 struct sim_options {
 	uint64_t seed; /* of random losses and of the hosts' jitter */
-	uint64_t trace_ns; /* between samples of flows while they send, 0: none */
 	uint32_t slow_start_after_idle; /* net.ipv4.tcp_slow_start_after_idle */
 	uint32_t mss; /* payload of a full segment, bytes */
 	uint32_t window; /* segments in flight at most, a power of two: what the buffers hold */
@@ -168,15 +181,26 @@ struct sim_counters {
 	uint64_t timeouts;
 };
 
+/* The queue of a link, over the time for which the link was busy. */
+enum { SIM_QUEUE_BINS = 800 };
+
+struct sim_queue {
+	double busy_ns;
+	double byte_ns; /* integral of its length over that time, bytes on the wire */
+	double bin_ns[SIM_QUEUE_BINS]; /* how long it had so many 100ths of the link's `queue` */
+};
+
 struct sim_result {
 	struct sim_burst *bursts; /* of all jobs, one job after another; end_ns is 0 if it didn't */
 	struct sim_sample *samples;
 	struct sim_event *events;
-	uint64_t burst_count, sample_count, event_count;
+	struct sim_queue *queues; /* of each link */
+	uint64_t burst_count, sample_count, event_count, queue_count;
+	uint32_t stopped; /* 1: it ended before all jobs were done */
 	struct sim_counters counters;
 };
 
-/* Run count jobs until all are done, or are to stop. To be freed by sim_free(). */
+/* Run count jobs until all but neighbours are done, or are to stop. To be freed by sim_free(). */
 struct sim_result *sim_run(const struct sim_link *links, uint32_t link_count,
 			   const struct sim_job *jobs, uint32_t count,
 			   const struct sim_options *options);

@@ -6,7 +6,7 @@
 
 #define ITERATIONS 12
 #define FLOWS 3
-#define JOBS 3
+#define JOBS 4
 
 int main(void)
 {
@@ -23,8 +23,8 @@ int main(void)
 		{.rate = 100e6, .queue = 50000, .rtt_ns = 100000}, /* the last one's way back */
 	};
 	static const uint32_t never, ahead[] = {0, 1}, back[] = {1};
-	struct sim_options options = {
-		.trace_ns = 1000000, .stop = &never, .mss = 1448, .window = 4096};
+	static const uint32_t bases[JOBS] = {SIM_RENO, SIM_DCTCP, SIM_CUBIC, SIM_CUBIC};
+	struct sim_options options = {.stop = &never, .mss = 1448, .window = 4096};
 	struct sim_job jobs[JOBS];
 	uint32_t i, k;
 
@@ -39,14 +39,19 @@ int main(void)
 			.flows = FLOWS,
 			.iterations = ITERATIONS / (i + 1),
 			.bursts = i + 1,
-			.mltcp = i > 0,
-			.base = i == 1 ? SIM_DCTCP : SIM_RENO,
+			.mltcp = i == 1 || i == 2,
+			.base = bases[i],
+			.neighbour = i == 3,
+			.trace_ns = 1000000,
+			.due_ns = 30000000,
+			.turn_ns = i == 0 ? 100000000 : 0,
+			.realign_ns = 10000000,
 			.both = i == 2,
 			.chunk = i == 2 ? 10000 : 0,
 			.ahead = ahead,
-			.ahead_count = 1 + i / 2,
+			.ahead_count = i == 2 ? 2 : 1,
 			.back = back,
-			.back_count = i / 2,
+			.back_count = i == 2 ? 1 : 0,
 			.compute_ns = compute,
 			.bytes = bytes,
 			.params = {.slope = 2 * MLTCP_ONE,

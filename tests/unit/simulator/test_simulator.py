@@ -130,6 +130,19 @@ def test_a_lone_flow_takes_the_time_of_its_bytes_after_slow_start() -> None:
     assert (end - start) * 1e-9 == pytest.approx(sending + waiting, rel=0.02)
 
 
+def test_what_a_token_bucket_saves_after_idle_time_is_all_that_it_holds() -> None:
+    lone = PacketJob(0.0, [0.1, 0.1], [[2_500_000]] * 2)
+    bucket = 10 * WIRE
+    plain, saving = (
+        [end - start for start, _, end in times(simulate(link, [lone], seed=1))[0]]
+        for link in (LINK, replace(LINK, bucket=bucket))
+    )
+    saved = bucket * 8e9 / LINK.rate
+    assert [first - second for first, second in zip(plain, saving, strict=True)] == pytest.approx(
+        [saved, saved], rel=0.1
+    )
+
+
 def test_slow_start_doubles_the_window_and_restarts_after_idling() -> None:
     wide = Link(rate=1e9, queue=10_000_000, rtt=20e-3)
     lone = PacketJob(0.0, [0.1, 2.0], [[1_000_000]] * 2)
