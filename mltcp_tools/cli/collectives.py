@@ -20,13 +20,24 @@ from mltcp_tools.cli.options import (
 )
 from mltcp_tools.cli.text import say
 from mltcp_tools.collectives import require_packages
+from mltcp_tools.collectives.bench_table import SCHEMA, bounds_table, for_readme, for_terminal, read
+from mltcp_tools.collectives.bounds import most, shares_of
+from mltcp_tools.collectives.replay import Replay, read_shares
 from mltcp_tools.errors import MltcpError, UsageError
-from mltcp_tools.units import format_bytes, format_rate, format_seconds, parse_bytes
+from mltcp_tools.units import format_bytes, format_seconds, parse_bytes, parse_fraction
 
-SCHEMA = "mltcp-collectives-bench/1"
 STRAGGLERS_SCHEMA = "mltcp-collectives-stragglers/1"
+BOUNDS_SCHEMA = "mltcp-collectives-bounds/1"
 TOGETHER_SCHEMA = "mltcp-collectives-together/1"
 _NAMES = ("gloo", "aggregated", "omnireduce", "sparse", "adaptive")
+
+
+_replay_option = click.option(
+    "--replay",
+    type=click.Path(path_type=Path),
+    help="A JSON list of bandwidths in any unit, which a link has one after the other; the median"
+    " is the links' rate, and nothing is faster.",
+)
 
 
 @click.group()
@@ -77,17 +88,33 @@ def command() -> None:
     default=5,
     help="How often each all-reduce is timed; the median counts.",
 )
-@shown_option(
+@list_option(
     "--density",
-    type=FRACTION,
-    default="100%",
-    help="Share of the tensors' blocks that aren't zero.",
+    "densities",
+    parse=parse_fraction,
+    metavar="SHARE,…",
+    default=("100%",),
+    show_default=True,
+    help="Shares of the tensors' blocks that aren't zero at some rank.",
 )
-@click.option(
-    "--replay",
-    type=click.Path(path_type=Path),
-    help="A JSON list of bandwidths in any unit, which the first rank's link has one after the"
-    " other; the median is --rate, and nothing is faster.",
+@shown_option(
+    "--block",
+    type=click.IntRange(1),
+    default=352,
+    help="Values of such a block; 352 are a packet's at 1500 bytes.",
+)
+@shown_option(
+    "--places",
+    type=click.Choice(("scattered", "clustered", "apart")),
+    default="scattered",
+    help="Where these blocks are: anywhere, in ten runs, or anywhere and each at one rank alone.",
+)
+@_replay_option
+@shown_option(
+    "--replay-links",
+    type=click.Choice(("first", "all")),
+    default="first",
+    help="Which links change; with `all`, each starts at another place of the trace.",
 )
 @shown_option("--replay-step", type=SECONDS, default="5s", help="How long each of these lasts.")
 @shown_option(
@@ -105,8 +132,11 @@ def bench(
     sizes: tuple[int, ...],
     algorithms: tuple[str, ...],
     repeats: int,
-    density: float,
+    densities: tuple[float, ...],
+    block: int,
+    places: str,
     replay: Path | None,
+    replay_links: str,
     replay_step: float,
     replay_from: int,
     aggregator: str | None,
@@ -122,24 +152,29 @@ def bench(
     wrong = [size for size in sizes if size < 4 or size % 4]
     if wrong:
         raise UsageError(f"{wrong[0]} bytes aren't a whole number of float32; use a multiple of 4.")
-    plan = Plan(algorithms, list(sizes), repeats, density, aggregator)
-    document: dict[str, Any] = {"schema": SCHEMA, "density": density}
+    if not all(0 < density <= 1 for density in densities):
+        raise UsageError("A --density is a share above 0% and up to 100%.")
+    plan = Plan(algorithms, list(sizes), repeats, densities, block, places, aggregator)
+    document: dict[str, Any] = {"schema": SCHEMA, "block": block, "places": places}
     if replay_step <= 0:
         raise UsageError("--replay-step is a time above 0.")
     if replay and not namespaces:
         raise UsageError("--replay changes the links between --namespaces; say how many.")
     if namespaces:
         from mltcp_tools.collectives.bench_here import bench_here
-        from mltcp_tools.collectives.replay import Replay, read_shares
 
-        replays = Replay(read_shares(replay, replay_from), replay_step) if replay else None
+        replays = (
+            Replay(read_shares(replay, replay_from), replay_step, replay_links == "all")
+            if replay
+            else None
+        )
         rates = [slow or rate] + [rate] * (namespaces - 1)
         document |= {"rates": rates, "queue": queue, "mode": mode, "mtu": mtu}
         document |= bench_here(plan, rates, queue, mode, mtu, replays)
     else:
         document["rows"] = _as_rank(plan)
     if document["rows"]:
-        show(document, as_json)
+        click.echo(json.dumps(document, indent=2) if as_json else for_terminal(document))
     wrong_rows = [row for row in document["rows"] if not (row["correct"] and row["identical"])]
     if wrong_rows:
         first = wrong_rows[0]
@@ -147,6 +182,58 @@ def bench(
             f"A sum was wrong, or not the same at all ranks: {first['algorithm']} at"
             f" {format_bytes(first['bytes'])}."
         )
+
+
+@command.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+def table(files: tuple[Path, ...]) -> None:
+    """Print what `bench --namespaces --json` wrote to FILES as one table in Markdown."""
+    click.echo(for_readme([read(file) for file in files]), nl=False)
+
+
+def _parse_ranks(word: str) -> int:
+    if not word.isdigit() or not 2 <= int(word) <= 64:
+        raise UsageError(f"{word!r} is not a number of ranks from 2 to 64.")
+    return int(word)
+
+
+@command.command()
+@list_option(
+    "--ranks",
+    parse=_parse_ranks,
+    metavar="N,…",
+    default=("2", "3", "4", "8", "16"),
+    show_default=True,
+)
+@shown_option(
+    "--slow",
+    type=FRACTION,
+    default="100%",
+    help="The first link's rate, as a share of the others'.",
+)
+@_replay_option
+@shown_option("--replay-links", type=click.Choice(("first", "all")), default="first")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
+def bounds(
+    ranks: tuple[int, ...], slow: float, replay: Path | None, replay_links: str, as_json: bool
+) -> None:
+    """Print how many times faster than a ring an all-reduce can be at most, as Markdown.
+
+    Ranks are behind links of one rate, around a switch. A gain is the ring's least time by that of
+    the others, for as many reductions in each state of the links; with --replay there are as many
+    states as bandwidths, and the last column is for reductions one after the other in the same
+    time. Nothing is run.
+    """
+    if not 0 < slow <= 1:
+        raise UsageError("--slow is a share above 0% and up to 100%.")
+    every = replay_links == "all"
+    replays = Replay(read_shares(replay), 1.0, every) if replay else None
+    rows = [most(count, shares_of(count, slow, replays)) for count in ranks]
+    if as_json:
+        document = {"schema": BOUNDS_SCHEMA, "rows": [vars(row) for row in rows]}
+        click.echo(json.dumps(document, indent=2))
+    else:
+        click.echo(bounds_table(rows), nl=False)
 
 
 @command.command()
@@ -181,7 +268,12 @@ def bench(
     help="Congestion controls of their connections; under mltcp a worker's window grows by F, too.",
 )
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), required=True, help="The new run folder."
+    "-o", "--output", type=click.Path(path_type=Path), required=True, help="The run folder."
+)
+@click.option(
+    "--go-on",
+    is_flag=True,
+    help="Add the repetitions to those of a run with the same options; else the folder is new.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
 def together(
@@ -200,6 +292,7 @@ def together(
     collectives: tuple[str, ...],
     ccs: tuple[str, ...],
     output: Path,
+    go_on: bool,
     as_json: bool,
 ) -> None:
     """Run jobs that share links, by each collective and congestion control: do the gains add?
@@ -224,7 +317,7 @@ def together(
         collectives=collectives,
         congestion_controls=ccs,
     )
-    rows = run_together(setting, output, say)
+    rows = run_together(setting, output, say, go_on)
     if as_json:
         click.echo(json.dumps({"schema": TOGETHER_SCHEMA, "rows": rows}, indent=2))
     else:
@@ -326,28 +419,8 @@ def _as_rank(plan: Any) -> list[dict[str, Any]]:
         )
     dist.init_process_group("gloo")
     rows = [asdict(row) for row in run_rank(plan)]
+    for row in rows:
+        del row["begun_s"]  # of this rank's clock alone
     rank = dist.get_rank()
     dist.destroy_process_group()
     return rows if rank == 0 else []
-
-
-def show(document: dict[str, Any], as_json: bool) -> None:
-    """Print the document, or a table for people."""
-    if as_json:
-        click.echo(json.dumps(document, indent=2))
-        return
-    head = ["size", "algorithm", "time", "bound", "algorithm", "bus", "speed-up", "in all"]
-    head += ["right", "alike"]
-    click.echo("{:>10} {:<12} {:>10} {:>10} {:>13} {:>13} {:>9} {:>7} {:>6} {:>6}".format(*head))
-    for row in document["rows"]:
-        bound = "" if row["bound_s"] is None else format_seconds(row["bound_s"])
-        speedup, total = (
-            "" if row[name] is None else f"{row[name]:.2f}" for name in ("speedup", "speedup_total")
-        )
-        click.echo(
-            f"{format_bytes(row['bytes']):>10} {row['algorithm']:<12}"
-            f" {format_seconds(row['seconds']):>10} {bound:>10}"
-            f" {format_rate(row['algorithm_rate']):>13}"
-            f" {format_rate(row['bus_rate']):>13} {speedup:>9} {total:>7}"
-            f" {'yes' if row['correct'] else 'NO':>6} {'yes' if row['identical'] else 'NO':>6}"
-        )

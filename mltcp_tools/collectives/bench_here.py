@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
+import statistics
 import subprocess
 import sys
 import threading
@@ -13,9 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from mltcp_tools.collectives.adaptive.links import Links, bound_s, ring_s
+from mltcp_tools.collectives.bounds import Rates, bound_s, least_s
 from mltcp_tools.collectives.daemon import ask, is_up, run_daemon
 from mltcp_tools.collectives.replay import Replay, replayed
 from mltcp_tools.collectives.session import PORT
@@ -42,8 +42,8 @@ def bench_here(
 ) -> dict[str, Any]:
     """Rows of the plan (bench.Row as dictionaries), and what the aggregator counted.
 
-    rates: of each worker's link in bit/s. queue: bytes, at each end of a link. replay: how the
-    first worker's link changes meanwhile; then there are no bounds. Needs root.
+    rates: of each worker's link in bit/s. queue: bytes, at each end of a link. replay: how links
+    change meanwhile. Needs root.
     """
     require_privileges()
     remove_leftovers()
@@ -52,21 +52,38 @@ def bench_here(
         Star(lock.id, rates, queue, mtu) as star,
         aggregator(star, f"bench-{lock.id}", mode) as name,
     ):
-        with replayed(star, 0, replay) as history:
+        with replayed(star, replay) as history:
             rows = run_ranks(star, plan)
-        for row in rows:
-            row["bound_s"] = None if replay else _bound_s(row, rates, plan.density)
+        add_bounds(rows, history or [(0.0, rates)])
         counters = ask(name, "status")
-    return {"rows": rows, "aggregator": counters, "replayed": history}
+    first = history[0][0] if history else 0.0
+    return {
+        "rows": rows,
+        "aggregator": counters,
+        "replayed": [(second - first, rates) for second, rates in history],
+    }
 
 
-def _bound_s(row: dict[str, Any], rates: Sequence[int], density: float) -> float:
-    """Seconds that a row's algorithm takes at least; see bench.Row."""
-    sent = row["bytes"] * (density if row["algorithm"] in ("omnireduce", "sparse") else 1.0)
-    if row["algorithm"] in ("aggregated", "omnireduce"):
-        return float(sent * 8 / min(rates))
-    links = Links.star(np.array(rates, dtype=float))
-    return (bound_s if row["algorithm"] == "adaptive" else ring_s)(links, sent)
+def add_bounds(rows: list[dict[str, Any]], history: Sequence[tuple[float, Rates]]) -> None:
+    """Add bound_s and most_speedup (bench.Row) to rows. history: of the links' rates."""
+    least = []
+    for row in rows:
+        whole_s = functools.partial(_whole_s, row["algorithm"], row["bytes"], row["density"])
+        least.append([least_s(begin, history, whole_s) for begin in row.pop("begun_s")])
+        row["bound_s"] = statistics.median(least[-1])
+    for row, own in zip(rows, least, strict=True):
+        of_gloo = (
+            sum(bounds)
+            for other, bounds in zip(rows, least, strict=True)
+            if other["algorithm"] == "gloo"
+            and (other["bytes"], other["density"]) == (row["bytes"], row["density"])
+        )
+        gloo = next(of_gloo, None)
+        row["most_speedup"] = None if gloo is None else gloo / sum(own)
+
+
+def _whole_s(algorithm: str, size: float, density: float, rates: Rates) -> float:
+    return bound_s(algorithm, rates, size, density)
 
 
 @contextlib.contextmanager

@@ -32,7 +32,7 @@ class Sum:
     def whole(self) -> torch.Tensor:
         """With the zeros."""
         if self.chunks:
-            marks = torch.frombuffer(self.chunks.summed, dtype=torch.bool)
+            marks = torch.from_numpy(self.chunks.summed())
             there = marks.repeat_interleave(self.chunks.values)[: self.result.numel()]
             self.result[~there] = 0
             self.chunks = None

@@ -126,18 +126,26 @@ class Counters:
 
 @dataclass
 class Chunks:
-    """A byte for each chunk of a tensor, of `values` elements.
+    """What became of each chunk of a tensor, of `values` elements, where zeros are left out.
 
-    present: 0 where it is zero here. summed: 1 where a sum came, so that it isn't zero somewhere.
-    negative: chunks of zeros that aren't all positive. slots: to use, the same at all ranks; 0 for
-    all.
+    marks: a byte for each (enum chunk_mark). slots: to use, the same at all ranks; 0 for all.
     """
 
     values: int
-    present: bytearray
-    summed: bytearray
-    negative: int
+    marks: bytearray
     slots: int = 0
+
+    @classmethod
+    def of(cls, count: int, values: int, slots: int = 0) -> Chunks:
+        """For a tensor of `count` elements that is yet to be summed."""
+        return cls(values, bytearray(-(-count // values)), slots)
+
+    def summed(self) -> npt.NDArray[np.bool_]:
+        """Which have a sum, so that they aren't zero at some rank."""
+        return (np.frombuffer(self.marks, dtype=np.uint8) & _SUMMED).astype(bool)
+
+
+_SUMMED = 1  # CHUNK_SUMMED
 
 
 class Worker:
@@ -168,9 +176,9 @@ class Worker:
     ) -> State:
         """One collective over `count` elements from address `source` into address `target`.
 
-        chunks: those that aren't zero, to leave the others out: these are zero in the result and
-        not written, and chunks.summed tells which were. Other threads run meanwhile. timeout_s:
-        seconds without progress to give up after.
+        chunks: to leave zeros out: chunks that are zero everywhere aren't written to, and
+        chunks.summed() tells which were. Other threads run meanwhile. timeout_s: seconds without
+        progress to give up after.
         """
         ffi = self._ffi
         request = ffi.new(
@@ -184,8 +192,7 @@ class Worker:
             },
         )
         if chunks:
-            request.present = ffi.from_buffer("uint8_t[]", chunks.present)
-            request.summed = ffi.from_buffer("uint8_t[]", chunks.summed)
+            request.marks = ffi.from_buffer("uint8_t[]", chunks.marks)
             request.slots = chunks.slots
         ended = self._lib.worker_reduce(
             self._worker, self._socket, self._control, request, int(timeout_s * 1e9), self._stop
@@ -196,18 +203,6 @@ class Worker:
         """Which part of an iteration the next collective is, in bytes: the window grows by MLTCP's
         F. total: 0 where it isn't known."""
         self._lib.worker_expect(self._worker, before, total)
-
-    def present(self, source: int, count: int, kind: Kind) -> Chunks:
-        """Which chunks of the tensor aren't zero."""
-        marks = bytearray(-(-count // self.values))
-        negative = self._lib.mark_present(
-            self._ffi.cast("void *", source),
-            int(kind),
-            count,
-            self.values,
-            self._ffi.from_buffer("uint8_t[]", marks),
-        )
-        return Chunks(self.values, marks, bytearray(len(marks)), int(negative))
 
     def present_blocks(
         self, source: int, count: int, kind: Kind, values: int
@@ -223,15 +218,26 @@ class Worker:
         )
         return marks
 
-    def copy_summed(self, chunks: Chunks, source: int, target: int, count: int, kind: Kind) -> None:
-        """Copy the chunks that were summed, and set those of `target` to zero that are -0."""
-        summed = self._ffi.from_buffer("uint8_t[]", chunks.summed)
-        to = self._ffi.cast("void *", target)
-        self._lib.copy_marked(
-            self._ffi.cast("void *", source), int(kind), count, self.values, summed, to
+    def count_present(
+        self, source: int, count: int, kind: Kind, block: int, chunks: Chunks | None = None
+    ) -> tuple[int, int]:
+        """How many chunks of a tensor aren't zero, and how many of their blocks of `block` values.
+
+        chunks: where there are sums; elsewhere is nothing.
+        """
+        ffi = self._ffi
+        marks = ffi.from_buffer("uint8_t[]", chunks.marks) if chunks else ffi.NULL
+        found = self._lib.count_present(
+            ffi.cast("void *", source), int(kind), count, self.values, block, marks
         )
-        if chunks.negative:
-            self._lib.clear_unmarked(int(kind), count, self.values, summed, to)
+        return int(found.chunks), int(found.blocks)
+
+    def copy_summed(self, chunks: Chunks, source: int, target: int, count: int, kind: Kind) -> None:
+        """Copy the chunks that were summed, and make -0 to 0 in those of `target` that weren't."""
+        marks = self._ffi.from_buffer("uint8_t[]", chunks.marks)
+        to = self._ffi.cast("void *", target)
+        source_at = self._ffi.cast("void *", source)
+        self._lib.copy_summed(source_at, int(kind), count, self.values, marks, to)
 
     def counters(self) -> Counters:
         """What it counted so far."""

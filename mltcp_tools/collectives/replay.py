@@ -20,14 +20,25 @@ LEAST_SHARE = 0.01
 
 @dataclass(frozen=True)
 class Replay:
-    """shares: of the link's rate, one after the other and from the start again. step_s: of each."""
+    """shares: of a link's rate, one after the other and from the start again. step_s: of each.
+
+    every_link: whether all links change, each from another place of the trace on; else the first.
+    """
 
     shares: Sequence[float]
     step_s: float
+    every_link: bool = False
 
-    def at(self, elapsed_s: float) -> float:
-        """The share so many seconds after the start."""
-        return self.shares[int(elapsed_s / self.step_s) % len(self.shares)]
+    def at(self, elapsed_s: float, link: int = 0, links: int = 1) -> float:
+        """The share of a link, of so many that change, so many seconds after the start."""
+        ahead = link * len(self.shares) // links
+        return self.shares[(int(elapsed_s / self.step_s) + ahead) % len(self.shares)]
+
+    def rates(self, elapsed_s: float, whole: Sequence[int]) -> list[int]:
+        """Of all links in bit/s, whose rates are `whole`."""
+        links = len(whole) if self.every_link else 1
+        changed = [round(whole[k] * self.at(elapsed_s, k, links)) for k in range(links)]
+        return [*changed, *whole[links:]]
 
 
 def read_shares(path: Path, first: int = 0) -> list[float]:
@@ -50,28 +61,35 @@ def read_shares(path: Path, first: int = 0) -> list[float]:
 
 
 @contextlib.contextmanager
-def replayed(star: Star, worker: int, replay: Replay | None) -> Iterator[list[tuple[float, int]]]:
-    """Change a worker's link as long as the context lasts; what it was, as (seconds, bit/s)."""
-    history: list[tuple[float, int]] = []
+def replayed(star: Star, replay: Replay | None) -> Iterator[list[tuple[float, list[int]]]]:
+    """Change the links as long as the context lasts.
+
+    Yields what they were: from which second of the monotonic clock on, and each link's bit/s.
+    """
+    history: list[tuple[float, list[int]]] = []
     if replay is None:
         yield history
         return
-    whole, over = star.rates[worker], threading.Event()
+    whole, over = list(star.rates), threading.Event()
     failed: list[BaseException] = []
+
+    def set_rates(rates: Sequence[int]) -> None:
+        for worker, rate in enumerate(rates):
+            if rate != star.rates[worker]:
+                star.set_rate(worker, rate)
 
     def change() -> None:
         begin = time.monotonic()
         while True:
-            elapsed = time.monotonic() - begin
-            rate = round(whole * replay.at(elapsed))
+            now = time.monotonic()
+            rates = replay.rates(now - begin, whole)
             try:
-                if rate != star.rates[worker]:
-                    star.set_rate(worker, rate)
+                set_rates(rates)
             except BaseException as error:
                 failed.append(error)
                 return
-            history.append((elapsed, rate))
-            if over.wait(replay.step_s - elapsed % replay.step_s):
+            history.append((now, rates))
+            if over.wait(replay.step_s - (time.monotonic() - begin) % replay.step_s):
                 return
 
     thread = threading.Thread(target=change)
@@ -83,4 +101,4 @@ def replayed(star: Star, worker: int, replay: Replay | None) -> Iterator[list[tu
         thread.join()
         if failed:
             raise failed[0]
-        star.set_rate(worker, whole)
+        set_rates(whole)

@@ -12,19 +12,21 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from mltcp_tools.cells import markdown
 from mltcp_tools.collectives.bench_here import aggregator, collect, start_rank
 from mltcp_tools.collectives.session import PORT
 from mltcp_tools.collectives.star import Star
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.host.files import replace_file
 from mltcp_tools.runs.environment import Environment
 from mltcp_tools.runs.folder import check_folder, write_tables
+from mltcp_tools.runs.run import load_run
 from mltcp_tools.testbed.backend import use_backend
 from mltcp_tools.testbed.leftovers import LOCKS, RunLock, remove_leftovers, require_privileges
 
@@ -62,14 +64,21 @@ class Together:
 
 
 def run_together(
-    setting: Together, folder: Path, say: Callable[[str], None]
+    setting: Together, folder: Path, say: Callable[[str], None], go_on: bool = False
 ) -> list[dict[str, Any]]:
     """Run every arm in turn, once per repetition; the rows of the table, and a run folder.
 
-    Needs root. What isn't available (a congestion control, an aggregator) raises MltcpError.
+    go_on: add these repetitions to those in the folder, of the same setting. Needs root. What isn't
+    available (a congestion control, an aggregator) raises MltcpError.
     """
     require_privileges()
-    check_folder(folder)
+    iterations: list[dict[str, Any]] = []
+    before = 0
+    if go_on:
+        before, iterations = _earlier(setting, folder)
+        setting = replace(setting, repetitions=before + setting.repetitions)
+    else:
+        check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     environment = Environment(folder)
     replace_file(
@@ -77,11 +86,10 @@ def run_together(
     )
     remove_leftovers()
     ours = {cc for cc in setting.congestion_controls if cc.startswith("mltcp")}
-    iterations: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
         if ours:
             stack.enter_context(use_backend(LOCKS, ours, say))
-        for repetition in range(1, setting.repetitions + 1):
+        for repetition in range(before + 1, setting.repetitions + 1):
             for collective, cc in setting.arms():
                 say(f"{collective} under {cc}, repetition {repetition}")
                 rows = _run_arm(setting, collective, cc, repetition)
@@ -92,6 +100,22 @@ def run_together(
     replace_file(folder / "together.md", render(found).encode())
     environment.finish("complete")
     return found
+
+
+def _earlier(setting: Together, folder: Path) -> tuple[int, list[dict[str, Any]]]:
+    """How many repetitions a folder has, and their iterations; UsageError if of another setting."""
+    try:
+        stored = yaml.safe_load((folder / "experiment.yaml").read_text())
+        count = int(stored["repetitions"])
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{folder} has no run to go on with ({error}).") from None
+    same = describe(replace(setting, repetitions=count))
+    if yaml.safe_load(yaml.safe_dump(same)) != stored:
+        raise UsageError(f"{folder} is of another setting; give the options of its run.")
+    columns = ["arm", "repetition", "job", "iteration", "bytes"]
+    columns += ["start_s", "end_s", "compute_s", "comm_s"]
+    rows = load_run(folder).iterations[columns].to_dict("records")
+    return count, [{str(name): value for name, value in row.items()} for row in rows]
 
 
 def name_of(collective: str, cc: str) -> str:
@@ -187,61 +211,67 @@ def table(setting: Together, iterations: Sequence[dict[str, Any]]) -> list[dict[
 
     Counted are iterations in which all jobs run, without the first, in which they haven't met yet.
 
-    gain: the baseline's mean iteration by this one's. expected: the gain of the collective alone
-    times that of the congestion control alone; None where one of these wasn't run.
+    gain: the baseline's mean iteration by this one's; gains: the same of each repetition, in which
+    all arms draw alike. expected: the gain of the collective alone times that of the congestion
+    control alone; None where one of these wasn't run.
     """
-    means: dict[tuple[str, str], tuple[float, float]] = {}
-    ends: dict[tuple[str, int], dict[str, float]] = {}
-    for row in iterations:
-        ends.setdefault((row["arm"], row["repetition"]), {})[row["job"]] = row["end_s"]
-    for arm in setting.arms():
-        own = [
-            (row["end_s"] - row["start_s"], row["comm_s"])
-            for row in iterations
-            if row["arm"] == name_of(*arm)
-            and row["iteration"] > _SKIPPED
-            and row["end_s"] <= min(ends[row["arm"], row["repetition"]].values())
-        ]
-        means[arm] = (
-            statistics.mean(each[0] for each in own),
-            statistics.mean(each[1] for each in own),
-        )
-    gains = (
-        {arm: means[BASELINE][0] / whole for arm, (whole, _) in means.items()}
-        if (BASELINE in means)
-        else {}
-    )
+    counted = _counted(iterations)
+    means = {arm: _mean_iterations(counted, name_of(*arm)) for arm in setting.arms()}
+    base = means.get(BASELINE)
+    gain = {}
+    if base:
+        gain = {arm: statistics.mean(base) / statistics.mean(own) for arm, own in means.items()}
     rows = []
-    for arm, (whole, comm) in means.items():
+    for arm, own in means.items():
         collective, cc = arm
-        alone = gains.get((collective, BASELINE[1])), gains.get((BASELINE[0], cc))
-        expected = alone[0] * alone[1] if alone[0] and alone[1] else None
+        alone = gain.get((collective, BASELINE[1])), gain.get((BASELINE[0], cc))
+        reductions = [row["comm_s"] for row in counted if row["arm"] == name_of(*arm)]
         rows.append(
             {
                 "collective": collective,
                 "congestion_control": cc,
-                "iteration_s": whole,
-                "communication_s": comm,
-                "gain": gains.get(arm),
-                "expected": expected,
+                "iteration_s": statistics.mean(own),
+                "communication_s": statistics.mean(reductions),
+                "gain": gain.get(arm),
+                "gains": [a / b for a, b in zip(base, own, strict=True)] if base else [],
+                "expected": alone[0] * alone[1] if alone[0] and alone[1] else None,
             }
         )
     return rows
 
 
-def render(rows: Sequence[dict[str, Any]]) -> str:
-    """The table as Markdown."""
-    lines = [
-        "| collective | congestion control | iteration | reduction | gain | if they multiplied |"
+def _counted(iterations: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those in which all jobs run, without the first ones."""
+    ends: dict[tuple[str, int], dict[str, float]] = {}
+    for row in iterations:
+        ends.setdefault((row["arm"], row["repetition"]), {})[row["job"]] = row["end_s"]
+    return [
+        row
+        for row in iterations
+        if row["iteration"] > _SKIPPED
+        and row["end_s"] <= min(ends[row["arm"], row["repetition"]].values())
     ]
-    lines.append("| --- | --- | --- | --- | --- | --- |")
+
+
+def _mean_iterations(counted: Sequence[dict[str, Any]], arm: str) -> list[float]:
+    """Mean seconds of an arm's iterations in each repetition."""
+    own: dict[int, list[float]] = {}
+    for row in counted:
+        if row["arm"] == arm:
+            own.setdefault(row["repetition"], []).append(row["end_s"] - row["start_s"])
+    return [statistics.mean(seconds) for _, seconds in sorted(own.items())]
+
+
+def render(rows: Sequence[dict[str, Any]]) -> str:
+    """The table as Markdown; with several repetitions a gain has its least and most of these."""
+    head = ["collective", "congestion control", "iteration", "reduction", "gain"]
+    lines = [[*head, "if they multiplied"]]
     for row in rows:
         gain, expected = (
             "" if row[each] is None else f"{row[each]:.2f}" for each in ("gain", "expected")
         )
-        lines.append(
-            f"| {row['collective']} | {row['congestion_control']} |"
-            f" {row['iteration_s'] * 1e3:.0f} ms | {row['communication_s'] * 1e3:.0f} ms |"
-            f" {gain} | {expected} |"
-        )
-    return "\n".join(lines) + "\n"
+        if len(row["gains"]) > 1:
+            gain += f" ({min(row['gains']):.2f} to {max(row['gains']):.2f})"
+        times = (f"{row[each] * 1e3:.0f} ms" for each in ("iteration_s", "communication_s"))
+        lines.append([row["collective"], row["congestion_control"], *times, gain, expected])
+    return markdown(lines) + "\n"

@@ -25,7 +25,7 @@ from support.aggregation.sessions import run_ranks
 
 from mltcp_tools.collectives.bench_here import aggregator
 from mltcp_tools.collectives.daemon import ask, is_up
-from mltcp_tools.collectives.library import How, Kind
+from mltcp_tools.collectives.library import Chunks, How, Kind
 from mltcp_tools.collectives.packed import reduce_packed
 from mltcp_tools.collectives.session import PORT, Session, SessionError
 from mltcp_tools.collectives.star import Star
@@ -72,7 +72,7 @@ def reduced(
 ) -> Any:
     result = np.zeros_like(array)
     source, target = array.ctypes.data, result.ctypes.data
-    chunks = session.worker.present(source, array.size, kind) if sparse else None
+    chunks = Chunks.of(array.size, session.values) if sparse else None
     assert session.reduce(source, target, array.size, kind, how, TIMEOUT_S, chunks)
     return result
 

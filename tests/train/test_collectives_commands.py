@@ -48,14 +48,38 @@ def test_a_links_bandwidth_is_replayed(tmp_path: Path) -> None:
     words = "bench --namespaces 2 --rate 100mbit --size 100kB --repeats 20 -a gloo,adaptive --json"
     words += f" --replay {trace} --replay-step 300ms --replay-from 1"
     document = json.loads(run(*words.split()))
-    shares = [rate / 100e6 for _, rate in document["replayed"]]
+    shares = [rates[0] / 100e6 for _, rates in document["replayed"]]
+    assert {rates[1] for _, rates in document["replayed"]} == {100_000_000}
     assert shares[:4] == [1, 0.25, 1, 1]  # and again; the last one is no faster than the link
     for row in document["rows"]:
         assert row["correct"]
-        assert row["bound_s"] is None
+        assert row["bound_s"] >= 100_000 * 8 / 100e6
     gloo, adaptive = document["rows"]
+    assert gloo["most_speedup"] == 1
     assert gloo["speedup_total"] == 1
     assert adaptive["speedup_total"] == pytest.approx(sum(gloo["times"]) / sum(adaptive["times"]))
+
+
+@pytest.mark.parametrize("places", ["scattered", "clustered", "apart"])
+def test_zeros_are_left_out_and_the_table_says_how_well(places: str, tmp_path: Path) -> None:
+    words = "bench --namespaces 2 --rate 200mbit --size 800kB --repeats 1 --json"
+    words += f" -a gloo,sparse,aggregated,omnireduce --density 5%,20% --places {places}"
+    text = run(*words.split())
+    rows = json.loads(text)["rows"]
+    assert [row["density"] for row in rows] == [0.05] * 4 + [0.2] * 4
+    for row in rows:
+        assert row["correct"]
+        assert row["identical"]
+        leaves_out = row["algorithm"] in ("sparse", "omnireduce")
+        assert (row["of_density"] is not None) == leaves_out
+        assert row["bound_s"] == pytest.approx(
+            800_000 * 8 / 200e6 * (row["density"] if leaves_out else 1)
+        )
+    file = tmp_path / "sparse.json"
+    file.write_text(text)
+    lines = run("table", str(file), str(file)).splitlines()
+    assert len(lines) == 2 + 2 * 8
+    assert f"| {places}, 352 values |" in lines[2]
 
 
 @pytest.mark.full
@@ -71,3 +95,6 @@ def test_jobs_that_share_links_leave_a_run_folder(tmp_path: Path) -> None:
     assert loaded.arm_names == [f"{each}-{cc}" for each, cc in arms]
     assert len(loaded.iterations) == len(loaded.bursts) == 4 * 2 * 6
     assert (folder / "together.md").read_text().count("\n") == 6
+    more = json.loads(run(*words.split(), str(folder), "--go-on"))
+    assert [len(row["gains"]) for row in more["rows"]] == [2] * 4
+    assert load_run(folder).iterations["repetition"].max() == 2

@@ -30,7 +30,17 @@ TRIAL_BYTES = 1_000_000
 """Of the array by which that is tried when a plan is made."""
 
 REPLAN_EVERY = 16
-"""Collectives between looks at whether the plan is still right."""
+"""Most collectives between looks at whether the plan is still right."""
+
+_LEAST_EVERY = 3
+"""Fewest: of three, one that was held up doesn't count."""
+
+_LOOK_S = 1.0
+"""Planned seconds of collectives between looks, within these: long ones are looked at sooner."""
+
+_PLANNING_SHARE = 0.1
+"""Of the time, that measuring and planning anew may take: another job's bursts look like a slow
+link, and would have the ranks measure without end."""
 
 _EPOCH_BITS = 16  # of a mesh's series, for the plans of an epoch
 
@@ -84,7 +94,7 @@ class AdaptiveSession:
         """Measure, have the first member choose the trees, and connect along them."""
         self.mesh.series = self._epoch << _EPOCH_BITS | self._plans_in_epoch
         self._plans_in_epoch += 1
-        self._done = 0
+        begin = time.monotonic()
         links = measure(self.mesh, self.gather, self.members)
         chooses = self.mesh.rank == self.members[0]
         chosen = find_strategy(links, self._plan_bytes) if chooses else None
@@ -96,14 +106,17 @@ class AdaptiveSession:
         per_s = self._plan_bytes / strategy.seconds if strategy.seconds else np.inf
         self._chunk_bytes = int(np.clip(CHUNK_S * per_s, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES))
         self._first_ratio, self._best_ratio = 0.0, float("inf")
-        self._ring_ratio = float("inf")  # of the last one by the ring among those along trees
-        self._ratios: list[float] = []
+        self._ring_ratio = float("inf")  # of one by the ring among those along trees
+        self._ratios: list[float] = []  # since the last look, without that one
+        self._unlooked = self._untried = 0  # collectives since a look; since one by the ring
         self.plans += 1
         self._parts: list[_Part] = []
         if not self.uses_ring:
             self._connect(strategy)
             if self._ring is not None and not self._trees_are_sooner(self._ring):
                 self._use_ring()
+        self._planned_at = time.monotonic()
+        self._pause_s = (self._planned_at - begin) / _PLANNING_SHARE
 
     def _use_ring(self) -> None:
         """From now on, until it takes longer than at best."""
@@ -148,7 +161,11 @@ class AdaptiveSession:
         Raises SessionError; some ranks may have the sum then.
         """
         # One in so many goes by the ring, which tells whether trees are still worth it.
-        tries = self._done % REPLAN_EVERY == REPLAN_EVERY - 2 and array.nbytes >= WATCHED_BYTES
+        tries = (
+            self._untried >= REPLAN_EVERY - 2
+            and bool(self._ratios)
+            and array.nbytes >= WATCHED_BYTES
+        )
         begin = time.monotonic()
         if self._ring and (self.uses_ring or tries):
             self._ring(array)
@@ -178,23 +195,29 @@ class AdaptiveSession:
         """Plan anew where the links have become slower than the plan supposes, or faster again."""
         predicted = self.planned_s * size / self._plan_bytes
         ratio = seconds / predicted if predicted else 1.0
-        self._done += 1
+        self._unlooked, self._untried = self._unlooked + 1, self._untried + 1
+        if by_ring:
+            self._untried = 0
         if by_ring and not self.uses_ring:
             self._ring_ratio = ratio
         else:
             self._ratios.append(ratio)
-        if self._done % REPLAN_EVERY or size < WATCHED_BYTES:
+        every = np.clip(_LOOK_S / predicted, _LEAST_EVERY, REPLAN_EVERY) if predicted else 1
+        if (self._unlooked < int(every) and not by_ring) or size < WATCHED_BYTES:
             return
-        told = self.gather((float(np.median(self._ratios)), self._ring_ratio))
+        self._unlooked = 0
+        rested = time.monotonic() - self._planned_at >= self._pause_s
+        told = self.gather((float(np.median(self._ratios)), self._ring_ratio, rested))
         slowest, ring = max(each[0] for each in told), max(each[1] for each in told)
         self._ratios.clear()
+        self._ring_ratio = float("inf")
         if not self.uses_ring and ring < slowest:
             self._use_ring()
             return
         self._first_ratio = self._first_ratio or slowest
         slower = slowest > REPLAN_FROM * self._best_ratio
         faster = slowest * REPLAN_FROM < self._first_ratio
-        if slower or faster:
+        if (slower or faster) and told[0][2]:  # all do as the first one says
             self.mesh.disconnect()
             self._plan()
         else:

@@ -8,51 +8,71 @@ static inline uint32_t length_of_chunk(uint64_t count, uint64_t begin, uint32_t 
 	return count - begin < values ? count - begin : values;
 }
 
-/* present: a byte per chunk of `values` elements, 1 where one of them isn't zero. The sign alone is
- * not a value: -0 is zero. */
-uint64_t mark_present(const void *from, uint32_t kind, uint64_t count, uint32_t values,
-		      uint8_t *present)
+/* The sign alone is not a value: -0 is zero. */
+enum chunk_content content_of(const void *from, uint32_t kind, uint32_t count)
 {
-	uint64_t begin, chunk = 0, negative = 0;
+	uint32_t any = 0, i;
 
-	for (begin = 0; begin < count; begin += values, chunk++) {
-		uint32_t length = length_of_chunk(count, begin, values), any = 0, i;
+	if (element_bytes(kind) == 4) {
+		const uint32_t *bits = from;
 
-		if (element_bytes(kind) == 4) {
-			const uint32_t *bits = (const uint32_t *)from + begin;
+		for (i = 0; i < count; i++)
+			any |= bits[i];
+	} else {
+		const uint16_t *bits = from;
 
-			for (i = 0; i < length; i++)
-				any |= bits[i];
-		} else {
-			const uint16_t *bits = (const uint16_t *)from + begin;
-
-			for (i = 0; i < length; i++)
-				any |= (uint32_t)bits[i] << 16;
-		}
-		/* An OR that is the sign alone is that of zeros, if it isn't of integers. */
-		present[chunk] = kind == KIND_INT32 ? any != 0 : any << 1 != 0;
-		negative += any && !present[chunk];
+		for (i = 0; i < count; i++)
+			any |= bits[i];
+		any <<= 16;
 	}
-	return negative;
+	if (!any)
+		return CONTENT_ZEROS;
+	/* An OR that is the sign alone is that of zeros, if it isn't of integers. */
+	return kind == KIND_INT32 || any << 1 ? CONTENT_VALUES : CONTENT_NEGATIVE_ZEROS;
 }
 
-void copy_marked(const void *from, uint32_t kind, uint64_t count, uint32_t values,
+void mark_present(const void *from, uint32_t kind, uint64_t count, uint32_t values,
+		  uint8_t *present)
+{
+	uint64_t size = element_bytes(kind), begin;
+
+	for (begin = 0; begin < count; begin += values)
+		*present++ = content_of((const char *)from + begin * size, kind,
+					length_of_chunk(count, begin, values)) == CONTENT_VALUES;
+}
+
+struct chunk_counts count_present(const void *from, uint32_t kind, uint64_t count, uint32_t values,
+				  uint32_t block, const uint8_t *marks)
+{
+	uint64_t size = element_bytes(kind), begin;
+	struct chunk_counts found = {0};
+
+	for (begin = 0; begin < count; begin += values) {
+		uint32_t length = length_of_chunk(count, begin, values), at;
+		uint64_t before = found.blocks;
+
+		if (marks && !(*marks++ & CHUNK_SUMMED))
+			continue;
+		for (at = 0; at < length; at += block)
+			found.blocks +=
+				content_of((const char *)from + (begin + at) * size, kind,
+					   length_of_chunk(length, at, block)) == CONTENT_VALUES;
+		found.chunks += found.blocks > before;
+	}
+	return found;
+}
+
+void copy_summed(const void *from, uint32_t kind, uint64_t count, uint32_t values,
 		 const uint8_t *marks, void *to)
 {
-	uint64_t size = element_bytes(kind), begin, chunk = 0;
+	uint64_t size = element_bytes(kind), begin;
 
-	for (begin = 0; begin < count; begin += values, chunk++)
-		if (marks[chunk])
-			memcpy((char *)to + begin * size, (const char *)from + begin * size,
-			       length_of_chunk(count, begin, values) * size);
-}
+	for (begin = 0; begin < count; begin += values, marks++) {
+		uint64_t bytes = length_of_chunk(count, begin, values) * size;
 
-void clear_unmarked(uint32_t kind, uint64_t count, uint32_t values, const uint8_t *marks, void *to)
-{
-	uint64_t size = element_bytes(kind), begin, chunk = 0;
-
-	for (begin = 0; begin < count; begin += values, chunk++)
-		if (!marks[chunk])
-			memset((char *)to + begin * size, 0,
-			       length_of_chunk(count, begin, values) * size);
+		if (*marks & CHUNK_SUMMED)
+			memcpy((char *)to + begin * size, (const char *)from + begin * size, bytes);
+		else if (*marks & CHUNK_NEGATIVE)
+			memset((char *)to + begin * size, 0, bytes);
+	}
 }

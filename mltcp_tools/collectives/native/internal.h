@@ -25,6 +25,7 @@ struct slot {
 	uint32_t length; /* values that we send in this round */
 	int16_t exponent; /* agreed, of `chunk` */
 	int16_t own_exponent; /* ours, of `own` */
+	bool looked; /* `own` is known: the tensor is searched as packets go out */
 	bool urgent, resend; /* waits in the urgent queue; with its values */
 	bool held; /* the aggregator said that it has ours */
 	bool repeated; /* its values were sent more than once: no sample of the RTT (Karn) */
@@ -45,6 +46,7 @@ struct worker {
 	struct queue ready, urgent;
 	uint32_t begun; /* collectives, modulo 2^32 */
 	uint32_t operation, chunks, active; /* active: slots not done yet */
+	uint32_t searched; /* chunks, for what isn't zero */
 	uint32_t stride; /* slots in use: a slot's chunks are so far apart */
 	int32_t bits; /* of a quantised value, without sign */
 	bool rounds_to_agree; /* begin with a round that carries exponents and chunks alone */
@@ -66,6 +68,7 @@ struct worker {
 bool has_exponents(const struct worker *w);
 uint32_t length_of(const struct worker *w, uint32_t chunk); /* values of a chunk */
 const void *values_of(const struct worker *w, uint32_t chunk);
+void find_own(struct worker *w, struct slot *slot, uint64_t chunk);
 
 /* packets.c */
 void put_ready(struct worker *w, uint32_t index);

@@ -73,6 +73,8 @@ static uint32_t make_data(struct worker *w, uint32_t index, uint64_t now, struct
 {
 	struct slot *slot = &w->slots[index];
 
+	if (!slot->looked) /* not before: the first packets go out while the rest is searched */
+		find_own(w, slot, index);
 	fill_header(w, slot, packet, AGG_DATA);
 	if (has_exponents(w) &&
 	    (slot->exponent == AGG_EXPONENT_NONFINITE || slot->exponent == AGG_EXPONENT_NONE))

@@ -77,11 +77,34 @@ const void *values_of(const struct worker *w, uint32_t chunk)
 	       (uint64_t)chunk * w->config.values * element_bytes(w->request.kind);
 }
 
-/* Set `own` to the first chunk from `chunk` on in which we have something, in steps of slots. */
-static void find_own(struct worker *w, struct slot *slot, uint64_t chunk)
+/* Whether a chunk is to be sent. The tensor is read from its beginning to its end, as far as was
+ * needed yet: in steps of slots it would come from memory three times as slowly. */
+static bool has_something(struct worker *w, uint32_t chunk)
 {
-	while (chunk < w->chunks && w->request.present && !w->request.present[chunk])
+	if (!w->request.marks)
+		return true;
+	for (; w->searched <= chunk; w->searched++) {
+		switch (content_of(values_of(w, w->searched), w->request.kind,
+				   length_of(w, w->searched))) {
+		case CONTENT_VALUES:
+			w->request.marks[w->searched] |= CHUNK_PRESENT;
+			break;
+		case CONTENT_NEGATIVE_ZEROS:
+			w->request.marks[w->searched] |= CHUNK_NEGATIVE;
+			break;
+		case CONTENT_ZEROS:
+			break;
+		}
+	}
+	return w->request.marks[chunk] & CHUNK_PRESENT;
+}
+
+/* Set `own` to the first chunk from `chunk` on in which we have something, in steps of slots. */
+void find_own(struct worker *w, struct slot *slot, uint64_t chunk)
+{
+	while (chunk < w->chunks && !has_something(w, chunk))
 		chunk += w->stride;
+	slot->looked = true;
 	slot->own = chunk < w->chunks ? (uint32_t)chunk : AGG_END;
 	slot->own_exponent = AGG_EXPONENT_NONE;
 	if (slot->own != AGG_END && has_exponents(w))
@@ -114,7 +137,7 @@ static uint32_t name_operation(const struct worker *w)
 {
 	const struct worker_request *request = &w->request;
 	uint64_t what = request->count << 8 | request->kind << 4 | request->how << 1 |
-			(request->present != NULL);
+			(request->marks != NULL);
 
 	what ^= (uint64_t)w->stride << 48;
 	return w->begun ^ (uint32_t)(what * 0x9e3779b97f4a7c15ull >> 32);
@@ -130,11 +153,12 @@ void worker_begin(struct worker *w, const struct worker_request *request, uint64
 	if (request->slots && request->slots < w->stride)
 		w->stride = request->slots;
 	w->active = w->chunks < w->stride ? w->chunks : w->stride;
-	w->rounds_to_agree = has_exponents(w) || request->present;
+	w->rounds_to_agree = has_exponents(w) || request->marks;
 	w->begun++;
 	w->nonfinite = false;
 	w->second = false;
 	w->summed = 0;
+	w->searched = 0;
 	w->operation = name_operation(w);
 	w->state = w->active ? WORKER_RUNNING : WORKER_DONE;
 	w->heard_ns = w->progress_ns = now;
@@ -146,11 +170,13 @@ void worker_begin(struct worker *w, const struct worker_request *request, uint64
 		w->cwnd = INITIAL_WINDOW;
 	}
 	for (i = 0; i < w->active; i++) {
-		find_own(w, &w->slots[i], i);
-		if (w->rounds_to_agree)
+		w->slots[i].looked = false;
+		if (w->rounds_to_agree) {
 			make_ready(w, i, AGG_END, AGG_EXPONENT_NONE);
-		else
+		} else {
+			find_own(w, &w->slots[i], i);
 			make_ready(w, i, i, AGG_EXPONENT_NONE);
+		}
 	}
 }
 
@@ -159,8 +185,8 @@ static void put_result(struct worker *w, const struct slot *slot, const struct a
 	char *to = (char *)w->request.to +
 		   (uint64_t)slot->chunk * w->config.values * element_bytes(w->request.kind);
 
-	if (w->request.summed)
-		w->request.summed[slot->chunk] = 1;
+	if (w->request.marks)
+		w->request.marks[slot->chunk] |= CHUNK_SUMMED;
 	if (slot->exponent == AGG_EXPONENT_NONFINITE)
 		w->nonfinite = true;
 	else

@@ -33,6 +33,14 @@ enum worker_state {
 	WORKER_STOPPED, /* the caller said so */
 };
 
+/* What becomes of a chunk where zeros are left out. A chunk without CHUNK_SUMMED is zero at every
+ * worker, and `to` is left as it is there. */
+enum chunk_mark {
+	CHUNK_SUMMED = 1, /* its sum is in `to` */
+	CHUNK_NEGATIVE = 2, /* ours has nothing but zeros, a negative one among them */
+	CHUNK_PRESENT = 4, /* ours has something else */
+};
+
 struct worker_config {
 	uint64_t key;
 	uint32_t job, generation; /* as admitted */
@@ -48,11 +56,9 @@ struct worker_request {
 	void *to;
 	uint64_t count;
 	uint32_t kind, how;
-	/* NULL, or a byte for each chunk of `values` elements: 0 where all of it is zero. */
-	const uint8_t *present;
-	/* NULL, or a byte for each chunk, which becomes 1 when its sum is in `to`: what isn't there
-	 * is zero everywhere, and `to` is left as it is. */
-	uint8_t *summed;
+	/* NULL to send everything. Else chunks of zeros are left out, and this is a byte for each
+	 * chunk of `values` elements, 0 at first (enum chunk_mark). */
+	uint8_t *marks;
 	/* To use, equal at all ranks; 0 for all. Each has a packet to agree on its first chunk. */
 	uint32_t slots;
 };
@@ -102,12 +108,22 @@ void quantise(const void *from, uint32_t kind, uint32_t how, uint32_t count, int
 void restore(const int32_t *from, uint32_t kind, uint32_t how, uint32_t count, int32_t power,
 	     uint32_t workers, void *to);
 uint32_t element_bytes(uint32_t kind);
-/* Returns how many chunks have nothing but zeros, a negative one among them. */
-uint64_t mark_present(const void *from, uint32_t kind, uint64_t count, uint32_t values,
-		      uint8_t *present);
-/* Copy the chunks that are marked, or set those that aren't to zero. */
-void copy_marked(const void *from, uint32_t kind, uint64_t count, uint32_t values,
+
+/* chunks.c */
+enum chunk_content { CONTENT_ZEROS, CONTENT_NEGATIVE_ZEROS, CONTENT_VALUES };
+enum chunk_content content_of(const void *from, uint32_t kind, uint32_t count);
+/* A byte for each block of `values` elements: whether one of them isn't zero. */
+void mark_present(const void *from, uint32_t kind, uint64_t count, uint32_t values,
+		  uint8_t *present);
+/* How many chunks of `values` elements aren't all zero, and how many of their blocks of `block`
+ * elements. marks: NULL, or where sums are: elsewhere is nothing. */
+struct chunk_counts {
+	uint64_t chunks, blocks;
+};
+struct chunk_counts count_present(const void *from, uint32_t kind, uint64_t count, uint32_t values,
+				  uint32_t block, const uint8_t *marks);
+/* Copy the sums that are marked, and make negative zeros positive where there is none. */
+void copy_summed(const void *from, uint32_t kind, uint64_t count, uint32_t values,
 		 const uint8_t *marks, void *to);
-void clear_unmarked(uint32_t kind, uint64_t count, uint32_t values, const uint8_t *marks, void *to);
 
 #endif

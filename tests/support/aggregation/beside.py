@@ -52,7 +52,7 @@ def share(
             "count": count,
             "kind": int(Kind.FLOAT32),
             "how": int(How.SUM),
-            "present": ffi.NULL,
+            "marks": ffi.NULL,
         }
         for result in results
     ]

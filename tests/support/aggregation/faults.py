@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from support.aggregation.native import with_workers
 
-from mltcp_tools.collectives.library import How, Kind, State
+from mltcp_tools.collectives.library import Chunks, How, Kind, State
 
 Array = npt.NDArray[Any]
 
@@ -19,13 +19,13 @@ Array = npt.NDArray[Any]
 class Outcome:
     """results: of each collective, each rank's array. states: alike. report: of the network.
 
-    summed: of each rank in each collective, a byte for each chunk.
+    chunks: of each rank in each collective; marked only where zeros were left out.
     """
 
     results: list[list[Array]]
     states: list[list[State]]
     report: dict[str, int]
-    summed: list[bytearray]
+    chunks: list[Chunks]
 
 
 def run(
@@ -47,22 +47,11 @@ def run(
     lib, ffi = with_workers("faults")
     workers = len(collectives[0])
     results = [[np.zeros_like(array) for array in arrays] for arrays in collectives]
-    kept: list[Any] = []
     requests, marks = [], []
     for arrays, into in zip(collectives, results, strict=True):
         for array, result in zip(arrays, into, strict=True):
-            present = bytearray(-(-array.size // values))
-            if sparse:
-                lib.mark_present(
-                    ffi.from_buffer(array),
-                    int(kind),
-                    array.size,
-                    values,
-                    ffi.from_buffer("uint8_t[]", present),
-                )
-            summed = bytearray(len(present))
-            kept += [present, summed]
-            marks.append(summed)
+            chunks = Chunks.of(array.size, values)
+            marks.append(chunks)
             requests.append(
                 {
                     "from": ffi.cast("void *", array.ctypes.data),
@@ -71,8 +60,7 @@ def run(
                     "kind": int(kind),
                     "how": int(how),
                     "slots": in_use,
-                    "summed": ffi.from_buffer("uint8_t[]", summed),
-                    "present": ffi.from_buffer("uint8_t[]", present) if sparse else ffi.NULL,
+                    "marks": ffi.from_buffer("uint8_t[]", chunks.marks) if sparse else ffi.NULL,
                 }
             )
     described = {"seed": seed, "workers": workers, "slots": slots, "values": values}

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.aggregation.faults import Array, Outcome, run
 
-from mltcp_tools.collectives.library import How, Kind, State, Worker
+from mltcp_tools.collectives.library import Chunks, How, Kind, State, Worker
 
 ALL_FAULTS = {"lose": 0.02, "repeat": 0.02, "delay": 0.05, "corrupt": 0.02, "forge": 0.03}
 
@@ -109,10 +109,10 @@ def test_sums_of_floats_within_the_stated_bound(
                 array[begin : begin + 32] = 0
     outcome = run([arrays], Kind.FLOAT32, sparse=sparse, in_use=in_use, seed=seed, lose=lose)
     assert_float_sums(arrays, outcome)
-    for summed in outcome.summed:  # marked is what isn't zero everywhere, or all of it
-        for chunk, mark in enumerate(summed):
+    for chunks in outcome.chunks:  # marked is what isn't zero everywhere
+        for chunk, summed in enumerate(chunks.summed()):
             rows = [array[32 * chunk : 32 * chunk + 32] for array in arrays]
-            assert mark == (not sparse or any(row.any() for row in rows))
+            assert summed == (sparse and any(row.any() for row in rows))
 
 
 def test_only_chunks_that_are_not_zero_are_sent() -> None:
@@ -140,15 +140,25 @@ def test_agreeing_costs_a_packet_for_each_slot_in_use() -> None:
 def test_zeros_of_either_sign_are_zeros() -> None:
     array = np.zeros(320, dtype=np.float32)
     array[40], array[70], array[71] = -0.0, -0.0, -1
+    outcome = run([[array]], Kind.FLOAT32, sparse=True)
+    chunks, sums = outcome.chunks[0], outcome.results[0][0]
+    assert list(chunks.summed()) == [False, False, True] + [False] * 7
     worker = Worker(-1, -1, values=32, slots=1, workers=1)
-    chunks = worker.present(array.ctypes.data, array.size, Kind.FLOAT32)
-    assert list(chunks.present) == [0, 0, 1] + [0] * 7
-    assert chunks.negative == 1
-    chunks.summed[:] = chunks.present
-    source = np.full(320, 5, dtype=np.float32)
-    worker.copy_summed(chunks, source.ctypes.data, array.ctypes.data, array.size, Kind.FLOAT32)
-    assert (array[64:96] == 5).all()
-    assert not np.delete(array, np.s_[64:96]).view(np.uint32).any()
+    worker.copy_summed(chunks, sums.ctypes.data, array.ctypes.data, array.size, Kind.FLOAT32)
+    assert array[71] == -1
+    assert not np.delete(array, 71).view(np.uint32).any()
+
+
+@pytest.mark.parametrize("kind", [Kind.FLOAT32, Kind.BFLOAT16])
+def test_what_is_not_zero_is_counted_by_chunk_and_block(kind: Kind) -> None:
+    array = np.zeros(325, dtype=np.float32 if kind is Kind.FLOAT32 else np.uint16)
+    array[[64, 80, 100, 324]] = 1
+    worker = Worker(-1, -1, values=32, slots=1, workers=1)
+    at = array.ctypes.data
+    assert worker.count_present(at, array.size, kind, block=16) == (3, 4)
+    chunks = Chunks.of(array.size, 32)
+    chunks.marks[2] = chunks.marks[4] = 1  # there are sums of these alone
+    assert worker.count_present(at, array.size, kind, 16, chunks) == (1, 2)
 
 
 def test_average_and_largest() -> None:

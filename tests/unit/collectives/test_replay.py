@@ -22,6 +22,13 @@ def test_each_lasts_a_step_and_then_it_starts_again() -> None:
     assert [replay.at(second) for second in range(8)] == [1, 1, 0.5, 0.5, 0.25, 0.25, 1, 1]
 
 
+def test_every_link_starts_at_another_place_of_the_trace() -> None:
+    replay = Replay([1, 0.5, 0.25, 0.1], step_s=2, every_link=True)
+    assert replay.rates(0, [100, 100]) == [100, 25]
+    assert replay.rates(2, [100, 100]) == [50, 10]
+    assert Replay([1, 0.5], step_s=2).rates(2, [100, 100]) == [50, 100]
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "[0]", "[1, -1]", '["a"]', "3"])
 def test_what_is_no_list_of_bandwidths_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "trace.txt"

@@ -58,6 +58,19 @@ def test_gains_over_the_baseline_beside_what_they_would_be_multiplied() -> None:
     assert "| aggregated | mltcp | 200 ms | 100 ms | 2.00 | 2.50 |" in render(list(rows.values()))
 
 
+def test_a_gain_has_its_least_and_most_of_several_repetitions() -> None:
+    second = [
+        row | {"repetition": 2, "start_s": row["start_s"] * 2, "end_s": row["end_s"] * 2}
+        if row["arm"] == "gloo-cubic"
+        else row | {"repetition": 2}
+        for row in iterations()
+    ]
+    rows = table(SETTING, [*iterations(), *second])
+    assert rows[2]["gain"] == pytest.approx(3)
+    assert rows[2]["gains"] == pytest.approx([2, 4])
+    assert "| 3.00 (2.00 to 4.00) |" in render(rows)
+
+
 def test_the_run_folder_describes_its_arms_and_jobs() -> None:
     problems: list[str] = []
     view = view_experiment(describe(SETTING), problems)
