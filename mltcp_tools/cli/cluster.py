@@ -50,6 +50,11 @@ def command() -> None:
     metavar="A,B,…",
     help="How jobs share links: reno, mltcp, turns, priority, aggregation and others.",
 )
+@click.option(
+    "--pairs",
+    metavar="gavel:FILE",
+    help="Let jobs share GPUs, with the slow-downs measured there.",
+)
 @click.option("--jobs", type=click.IntRange(1), help="Only the first N jobs.")
 @output_folder("Write a run folder: every job, plots, a report.")
 @shown_option("--seed", type=click.IntRange(0), default=1)
@@ -60,6 +65,7 @@ def run(
     trace: str | None,
     policies: tuple[str, ...],
     treatments: tuple[str, ...],
+    pairs: str | None,
     jobs: int | None,
     output: Path | None,
     seed: int,
@@ -74,6 +80,7 @@ def run(
     from tqdm import tqdm
 
     from mltcp_tools.clusters.outcome import Outcome
+    from mltcp_tools.clusters.pairs import read_pairs
     from mltcp_tools.clusters.report import write_report
     from mltcp_tools.clusters.rules import treatment
     from mltcp_tools.clusters.simulate import ClusterSimulator
@@ -84,18 +91,20 @@ def run(
     workload = _workload(file, trace)
     if jobs is not None:
         workload = dataclasses.replace(workload, jobs=workload.jobs[:jobs])
+    if pairs is not None:
+        workload = workload.with_pairs(read_pairs(pairs))
     if output is not None:
         check_folder(output)
         output.mkdir(parents=True, exist_ok=True)
         environment = Environment(output)
         environment.add(simulated=True)
     outcomes: list[Outcome] = []
-    pairs = [
+    arms = [
         (_policy(name, seed, workload), treatment(how)) for name in policies for how in treatments
     ]
     summaries: list[dict[str, Any]] = []
-    with tqdm(total=len(pairs) * len(workload.jobs), unit=" jobs", disable=None) as bar:
-        for each, how in pairs:
+    with tqdm(total=len(arms) * len(workload.jobs), unit=" jobs", disable=None) as bar:
+        for each, how in arms:
             outcome = ClusterSimulator(
                 workload, each, how, skip=not no_skip, said=lambda done: bar.update() and None
             ).run()

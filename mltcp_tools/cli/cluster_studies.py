@@ -106,12 +106,31 @@ def matrix(
     show_default=True,
 )
 @shown_option("--seeds", type=click.IntRange(1, 10), default=5)
-@shown_option("--rounds", type=click.IntRange(1), default=16)
-@shown_option("--held-out", type=click.IntRange(1), default=10)
+@shown_option("--rounds", type=click.IntRange(1), default=20)
+@shown_option("--held-out", type=click.IntRange(0), default=10, help="Draws to compare on.")
 @list_option(
     "--trace", "traces", metavar="KIND:FILE,…", help="Compare on jobs of these traces, too."
 )
 @shown_option("--jobs", type=click.IntRange(1), default=150, help="Of a trace, the first.")
+@list_option("--rivals", metavar="A,B,…", help="Compare with these alone.  [default: all]")
+@shown_option(
+    "--faster",
+    type=click.FloatRange(0.01),
+    default=1.0,
+    help="Factor by which a trace's jobs arrive faster.",
+)
+@shown_option(
+    "--shorter",
+    type=click.FloatRange(1),
+    default=1.0,
+    help="Factor by which a trace's jobs, and the times between them, are shorter.",
+)
+@click.option(
+    "--pairs",
+    metavar="gavel:FILE",
+    required=True,
+    help="How jobs that share GPUs slow each other down, measured.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def marl(
     output: Path,
@@ -120,42 +139,75 @@ def marl(
     held_out: int,
     traces: tuple[str, ...],
     jobs: int,
+    rivals: tuple[str, ...],
+    faster: float,
+    shorter: float,
+    pairs: str,
     as_json: bool,
 ) -> None:
-    """Train schedulers that learn, and compare them with the others on held-out workloads.
+    """Train schedulers that learn which jobs to let share GPUs, and compare them with the others.
 
-    Those are drawn from seeds that training never uses; jobs of traces come to the same cluster.
+    Held-out workloads are drawn from seeds that training never uses, and larger; jobs of traces
+    come to the same cluster.
     """
-    from mltcp_tools.clusters.marl.evaluate import draw_curves, drawn, evaluate, train_seeds
+    from mltcp_tools.clusters.marl.evaluate import (
+        LARGE,
+        RIVALS,
+        draw_curves,
+        drawn,
+        evaluate,
+        train_seeds,
+    )
     from mltcp_tools.clusters.marl.train import Curriculum
+    from mltcp_tools.clusters.pairs import read_pairs
     from mltcp_tools.clusters.rules import treatment
     from mltcp_tools.clusters.text import render_learned
     from mltcp_tools.clusters.traces import read_jobs
     from mltcp_tools.clusters.workload import Workload
 
-    curriculum = Curriculum()
-    sets = {f"{held_out} drawn": drawn(held_out)}
+    curriculum = Curriculum(read_pairs(pairs))
+    sets = {f"{held_out} drawn": drawn(held_out, curriculum)} if held_out else {}
     for trace in traces:
-        read = read_jobs(trace, curriculum.topology)[:jobs]
-        sets[trace] = [Workload(curriculum.topology, read)]
+        read = [
+            dataclasses.replace(
+                job,
+                arrival_s=job.arrival_s / faster / shorter,
+                iterations=max(1, round(job.iterations / shorter)),
+            )
+            for job in read_jobs(trace, LARGE)[:jobs]
+        ]
+        sets[trace] = [Workload(LARGE, tuple(read)).with_pairs(curriculum.pairs)]
 
     def say(seed: int, number: int, ratio: float) -> None:
-        click.echo(f"seed {seed}, round {number + 1}: {ratio:.3f} of goodput's", err=True)
+        click.echo(f"seed {seed}, round {number + 1}: {ratio:.3f} of elastic's", err=True)
 
-    trained = train_seeds(range(1, seeds + 1), rounds, output, said=say)
+    trained = train_seeds(range(1, seeds + 1), rounds, output, curriculum, said=say)
     curves = {seed: each.curve for seed, each in trained.items()}
     (output / "curves.png").write_bytes(draw_curves(curves))
+    known = [each.interference.pairs for each in trained.values()]
+    off = {
+        "predicted": sum(each.error for each in known) / len(known),
+        "mean_guessed": sum(each.guessed for each in known) / len(known),
+    }
+    if not as_json:
+        click.echo(
+            f"speeds in pairs that were held out: off by {off['predicted']:.3f},"
+            f" by guessing the mean {off['mean_guessed']:.3f}\n"
+        )
     results = []
     for name, workloads in sets.items():
-        result = evaluate(name, workloads, trained, treatment(curriculum.treatment)).document()
+        result = evaluate(
+            name, workloads, trained, treatment(curriculum.treatment), rivals or RIVALS
+        ).document()
         results.append(result)
         if not as_json:
             # Traces take long, so that each is shown as soon as it is done.
             click.echo(render_learned([result]))
     if as_json:
         document = {
-            "schema": "mltcp-cluster-marl/3",
+            "schema": "mltcp-cluster-marl/4",
             "curves": curves,
+            "pairs_off": off,
             "held_out": results,
         }
         click.echo(json.dumps(document, indent=2))

@@ -2,7 +2,8 @@
 
 A policy is asked at every arrival and end, when a server fails or is back, and in its rounds. Jobs
 it moves, grows or shrinks go on from where they are, and wait RESTART_S for that; jobs on a server
-that fails lose what they did since their last checkpoint.
+that fails lose what they did since their last checkpoint. A job whose GPUs get a guest, or lose it,
+goes on at once, slower or faster.
 """
 
 from __future__ import annotations
@@ -22,11 +23,10 @@ from mltcp_tools.clusters.policies.goodput import efficiency
 from mltcp_tools.clusters.rules import Treatment
 from mltcp_tools.clusters.troubles import needed, troubles_of
 from mltcp_tools.clusters.turns import SLACK, Sharing, plan_turns
-from mltcp_tools.clusters.view import Decision, JobState, Policy, View
+from mltcp_tools.clusters.view import RESTART_S, Decision, JobState, Policy, Shared, View
 from mltcp_tools.clusters.workload import Workload, lone_iteration_s
 from mltcp_tools.errors import MltcpError
 
-RESTART_S = 30.0
 _LAST_S = 1e9
 
 
@@ -154,6 +154,7 @@ class ClusterSimulator:
             tuple(self._waiting[number] for number in sorted(self._waiting)),
             tuple(self._running[number] for number in sorted(self._running)),
             self._done_share,
+            self._workload.pairs,
         )
 
     def _done_share(self, state: JobState) -> float:
@@ -196,23 +197,24 @@ class ClusterSimulator:
         self._said(len(self._outcome.jobs))
 
     def _apply(self, decision: Decision) -> None:
-        changed = [
-            number
-            for number, state in self._running.items()
-            if dict(decision.get(number, {})) != dict(state.allocation)
-        ]
+        changed = [number for number, state in self._running.items() if _moves(state, decision)]
         for number in changed:
             self._stop(number)
         begun = [number for number in decision if number not in self._running]
-        for number in begun:
+        # A host must be there before its guest.
+        for number in sorted(begun, key=lambda each: isinstance(decision[each], Shared)):
             self._start(number, decision[number])
         if self._treatment.turns:
             self._plan_turns()
 
     def _start(self, number: int, allocation: Allocation) -> None:
         state, job = self._waiting.pop(number), self._workload.jobs[number]
+        host = allocation.host if isinstance(allocation, Shared) else None
+        if host is not None:
+            self._check_guest(number, host, allocation)
+            state.partner, self._running[host].partner = host, number
         for server, gpus in allocation.items():
-            self._free[server] -= gpus
+            self._free[server] -= gpus if host is None else 0
             if gpus < 1 or self._free[server] < 0 or not self._up[server]:
                 raise MltcpError(
                     f"The policy {self._policy.name} gives {gpus} GPUs of server {server} to job"
@@ -240,6 +242,24 @@ class ClusterSimulator:
         self._by_engine[engine] = number
         self._running[number] = state
         self._slow_down(number)
+        if host is not None:
+            self._slow_down(host)
+
+    def _check_guest(self, number: int, host: int, allocation: Allocation) -> None:
+        """Raises MltcpError where the job can't have the same GPUs as the host."""
+        guest, owner = self._workload.jobs[number], self._running.get(host)
+        pairs = self._workload.pairs
+        if (
+            owner is None
+            or pairs is None
+            or owner.partner is not None
+            or dict(owner.allocation) != dict(allocation)
+            or pairs.slowdowns(guest.model, owner.job.model) is None
+        ):
+            raise MltcpError(
+                f"The policy {self._policy.name} lets job {guest.name} share the GPUs of job"
+                f" {self._workload.jobs[host].name}, which can't be."
+            )
 
     def _stop(self, number: int, lost_s: float = 0.0) -> None:
         """The job has no GPUs from now on; it waits, with what it did but for the last seconds."""
@@ -259,8 +279,17 @@ class ClusterSimulator:
         self._outcome.used_gpu_s += held_s * sum(state.allocation.values())
         if self._outcome.links is not None:
             self._outcome.links.add(run.phases, stats.done, run.begun_s, self._now_s)
-        for server, gpus in state.allocation.items():
-            self._free[server] += gpus
+        partner, state.partner = state.partner, None
+        if partner is None:
+            for server, gpus in state.allocation.items():
+                self._free[server] += gpus
+        else:
+            other = self._running[partner]
+            other.partner = None
+            self._slow_down(partner)
+            # What both held is held once.
+            both_s = self._now_s - max(state.started_s, other.started_s)
+            self._outcome.used_gpu_s -= both_s * sum(state.allocation.values())
         state.allocation = {}
         self._waiting[number] = state
 
@@ -323,11 +352,31 @@ class ClusterSimulator:
         return done
 
     def _slow_down(self, number: int) -> None:
-        """A job goes as fast as the slowest of its servers."""
-        servers = self._running[number].allocation
-        factor = max((self._slow.get(server, 1.0) for server in servers), default=1.0)
-        if self._slow:
+        """A job goes as fast as the slowest of its servers, and as its partner lets it."""
+        state, pairs = self._running[number], self._workload.pairs
+        factor = max((self._slow.get(server, 1.0) for server in state.allocation), default=1.0)
+        if pairs is not None and state.partner is not None:
+            both = pairs.slowdowns(state.job.model, self._workload.jobs[state.partner].model)
+            assert both is not None
+            factor *= both[0]
+        if self._slow or pairs is not None:
             self._engine.slow(self._runs[number].engine, factor)
+
+
+def _moves(state: JobState, decision: Decision) -> bool:
+    """Whether a running job must stop where it is: it goes, or is to be another one's guest. Who
+    shares its GPUs comes and goes without that."""
+    to = decision.get(state.number, {})
+    if dict(to) != dict(state.allocation):
+        return True
+    if isinstance(to, Shared):
+        return to.host != state.partner
+    if state.partner is None or state.partner not in decision:
+        return False
+    # The two part, though both go on where they are: one has to move, and starts again.
+    other = decision[state.partner]
+    stays = isinstance(other, Shared) and other.host == state.number
+    return not stays and state.partner < state.number
 
 
 def _jobs_stopped(view: View, server: int) -> float:

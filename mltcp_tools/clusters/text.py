@@ -93,7 +93,7 @@ def render_learned(results: Sequence[dict[str, Any]]) -> str:
     """Mean completion times of schedulers that learn and of their rivals, set by set."""
     parts = []
     for each in results:
-        times = dict(each["rivals_s"]) | {"marl, untrained": each["untrained_s"]}
+        times = dict(each["rivals_s"]) | each["greedy_s"] | {"marl, untrained": each["untrained_s"]}
         times |= {f"marl, seed {seed}": value for seed, value in each["learned_s"].items()}
         rows = [(each["held_out"], "completion")]
         rows += [(name, long(value)) for name, value in sorted(times.items(), key=lambda t: t[1])]

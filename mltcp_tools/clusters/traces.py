@@ -21,20 +21,12 @@ from pathlib import Path
 
 from mltcp_tools.clusters.fapes.performance import FITTED
 from mltcp_tools.clusters.models import MODELS, Model
+from mltcp_tools.clusters.pairs import GAVEL_MODELS, gavel_model
 from mltcp_tools.clusters.requests import Request
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.workload import ClusterJob, lone_iteration_s, require_model
 from mltcp_tools.errors import UsageError
 
-GAVEL_MODELS = {
-    "ResNet-18": "resnet18",
-    "ResNet-50": "resnet50",
-    "Transformer": "transformer",
-    "LM": "lm",
-    "Recommendation": "recommendation",
-    "CycleGAN": "cyclegan",
-    "A3C": "a3c",
-}
 ELASTICFLOW_MODELS = {
     "vgg16": "vgg16",
     "vgg19": "vgg16",
@@ -146,17 +138,13 @@ def _gavel(file: str, topology: Topology) -> Iterator[tuple[_Row, ClusterJob]]:
             )
         names = ("steps", "arrival", "workers")
         row = _Row(file, number, {"model": fields[0], **dict(zip(names, fields[-3:], strict=True))})
-        kind, _, rest = row.text("model").partition(" (batch size ")
-        if kind not in GAVEL_MODELS:
-            raise row.error("model", f"{kind!r} is not one of {', '.join(GAVEL_MODELS)}")
-        model = MODELS[GAVEL_MODELS[kind]]
-        if rest:
-            row = _Row(
-                file,
-                number,
-                {"batch": rest.removesuffix(")"), **dict(zip(names, fields[-3:], strict=True))},
+        found = gavel_model(row.text("model"))
+        if found is None:
+            raise row.error(
+                "model",
+                f"{fields[0]!r} is not one of {', '.join(GAVEL_MODELS)}, with ` (batch size N)`",
             )
-            model = _scaled(model, row.whole("batch"))
+        model = _scaled(*found)
         yield (
             row,
             ClusterJob(
@@ -172,10 +160,12 @@ def _gavel(file: str, topology: Topology) -> Iterator[tuple[_Row, ClusterJob]]:
 _BATCHES = {"resnet18": 128, "resnet50": 64, "transformer": 64, "lm": 20, "recommendation": 2048}
 
 
-def _scaled(model: Model, batch: int) -> Model:
-    """The model with another batch: half of its time doesn't depend on that."""
-    factor = 0.5 + 0.5 * batch / _BATCHES.get(model.name, batch)
-    return replace(model, compute_s=model.compute_s * factor)
+def _scaled(model: Model, batch: int | None) -> Model:
+    """The model with that batch: half of its time doesn't depend on it."""
+    own = _BATCHES.get(model.name.partition("-")[0], batch)
+    if batch is None or own is None:
+        return model
+    return replace(model, compute_s=model.compute_s * (0.5 + 0.5 * batch / own))
 
 
 def _sia(file: str, topology: Topology) -> Iterator[tuple[_Row, ClusterJob]]:

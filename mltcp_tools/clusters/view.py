@@ -10,10 +10,21 @@ import numpy as np
 import numpy.typing as npt
 
 from mltcp_tools.clusters.models import Allocation
+from mltcp_tools.clusters.pairs import Pairs
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.workload import ClusterJob
 
 Ints = npt.NDArray[np.int64]
+RESTART_S = 30.0
+"""How long a job that starts again computes nothing."""
+
+
+class Shared(dict[int, int]):
+    """GPUs that another job, the host, has as well: each of the two computes more slowly."""
+
+    def __init__(self, allocation: Allocation, host: int) -> None:
+        super().__init__(allocation)
+        self.host = host
 
 
 @dataclass
@@ -22,7 +33,8 @@ class JobState:
 
     number: its place in the workload. allocation: server -> GPUs, empty while it waits. progress:
     share of its work that was done when it last started. started_s: when it did. service_s: GPU
-    seconds until then. lone_s: seconds of an iteration alone.
+    seconds until then. lone_s: seconds of an iteration alone. partner: the job that has the same
+    GPUs, if any.
     """
 
     number: int
@@ -33,6 +45,7 @@ class JobState:
     started_s: float = 0.0
     service_s: float = 0.0
     first_start_s: float | None = None
+    partner: int | None = None
 
     @property
     def running(self) -> bool:
@@ -54,7 +67,8 @@ class View:
     """The cluster at one instant.
 
     free: of each server, GPUs that no job has; 0 where it is down. waiting, running: jobs by
-    arrival. done_share: share of a job's work that is done by now.
+    arrival. done_share: share of a job's work that is done by now. pairs: how jobs that share GPUs
+    slow each other down, None where they may not share.
     """
 
     now_s: float
@@ -63,6 +77,7 @@ class View:
     waiting: tuple[JobState, ...]
     running: tuple[JobState, ...]
     done_share: Callable[[JobState], float]
+    pairs: Pairs | None = None
 
     def remaining_s(self, state: JobState) -> float:
         """How long the job would still run alone with what it asked for."""
@@ -71,15 +86,22 @@ class View:
     def free_without(self, states: Mapping[int, Allocation]) -> Ints:
         """Free GPUs if none of the running jobs ran, but those that are given."""
         free = self.free.copy()
+        released: set[int | None] = set()
         for state in self.running:
-            if state.number not in states:
-                for server, gpus in state.allocation.items():
-                    free[server] += gpus
+            # What two jobs share gets free once, and when neither stays.
+            if state.number in states or (
+                state.partner is not None and (state.partner in states or state.partner in released)
+            ):
+                continue
+            released.add(state.number)
+            for server, gpus in state.allocation.items():
+                free[server] += gpus
         return free
 
 
 Decision = Mapping[int, Allocation]
-"""Job number -> its GPUs, of all jobs that are to run; running ones left out are preempted."""
+"""Job number -> its GPUs, of all jobs that are to run; running ones left out are preempted. A guest
+has its host's, as Shared."""
 
 
 class Policy(Protocol):

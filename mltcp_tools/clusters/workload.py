@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mltcp_tools.clusters.models import MODELS, Model, phases_of
+from mltcp_tools.clusters.pairs import Pairs
 from mltcp_tools.clusters.topology import FIELDS, Topology, positive, read_topology, whole
 from mltcp_tools.document import Section, read_section
 from mltcp_tools.errors import UsageError
@@ -89,13 +90,17 @@ class Stragglers:
 
 @dataclass(frozen=True)
 class Workload:
-    """Jobs in the order in which they arrive, the cluster that they come to, and its troubles."""
+    """Jobs in the order in which they arrive, the cluster that they come to, and its troubles.
+
+    pairs: how jobs that share GPUs slow each other down; None: none may.
+    """
 
     topology: Topology
     jobs: tuple[ClusterJob, ...]
     failures: Failures | None = None
     stragglers: Stragglers | None = None
     seed: int = 1
+    pairs: Pairs | None = None
 
     def __post_init__(self) -> None:
         if not self.jobs:
@@ -116,6 +121,13 @@ class Workload:
     def with_topology(self, topology: Topology) -> Workload:
         """The same jobs on another cluster."""
         return replace(self, topology=topology)
+
+    def with_pairs(self, pairs: Pairs) -> Workload:
+        """The same jobs, with measured models where there are such, and free to share GPUs."""
+        jobs = tuple(
+            replace(job, model=pairs.models.get(job.model.name, job.model)) for job in self.jobs
+        )
+        return replace(self, jobs=jobs, pairs=pairs)
 
 
 def lone_iteration_s(job: ClusterJob, topology: Topology) -> float:

@@ -1,8 +1,9 @@
 """What the cluster simulator takes: seconds of processor time and memory at its two goals.
 
-    python tests/bench/bench_clusters.py [POLICY:TREATMENT ...]
+    python tests/bench/bench_clusters.py [POLICY:TREATMENT[:HOURS] ...]
 
-1,000 GPUs for 1,000 iterations, all contending; then a week of 10,000 jobs on 4,096 GPUs.
+1,000 GPUs for 1,000 iterations, all contending; then a week of 10,000 jobs on 4,096 GPUs, or its
+first HOURS.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from mltcp_tools.clusters.policies import policy
 from mltcp_tools.clusters.rules import TREATMENTS, treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.topology import Topology
+from mltcp_tools.clusters.view import Decision, Policy, View
 from mltcp_tools.clusters.workload import Generated, Workload, generate
 
 KINDS = ("resnet50", "vgg16", "bert", "transformer", "lm")
@@ -48,7 +50,23 @@ def iterations(how: str, jitter: float) -> None:
     print(f"1,000 iterations, {how}, jitter {jitter:.0%}: {took:.1f} s", simulator.counters())
 
 
-def week(name: str, how: str) -> None:
+class Until:
+    """A policy, until an instant at which it ends the simulation."""
+
+    def __init__(self, own: Policy, end_s: float) -> None:
+        self.name, self.round_s = own.name, own.round_s
+        self._own, self._end_s = own, end_s
+        self.most = 0
+
+    def decide(self, view: View) -> Decision:
+        """As its own decides."""
+        self.most = max(self.most, len(view.running))
+        if view.now_s >= self._end_s:
+            raise StopIteration  # which run() takes for the end
+        return self._own.decide(view)
+
+
+def week(name: str, how: str, hours: str = "inf") -> None:
     """10,000 jobs that arrive in five days and a half."""
     topology = Topology(
         servers=512, gpus=8, leaf=16, oversubscription=2.0, spines=8, rate_bps=100e9
@@ -56,13 +74,17 @@ def week(name: str, how: str) -> None:
     gpus = {1: 30.0, 2: 10.0, 4: 15.0, 8: 25.0, 16: 10.0, 32: 7.0, 64: 3.0}
     draws = Generated(jobs=10_000, load=0.8, hours=5, gpus=gpus)
     workload = Workload(topology, generate(topology, draws, 1))
+    scheduler = Until(policy(name), float(hours) * 3600)
+    simulator = ClusterSimulator(workload, scheduler, treatment(how))
     began = time.process_time()
-    outcome = ClusterSimulator(workload, policy(name), treatment(how)).run()
+    simulator.run()
     took = time.process_time() - began
+    outcome = simulator.outcome
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
-        f"{workload.jobs[-1].arrival_s / 86_400:.1f} days, {name}, {how}: {took:.1f} s,"
-        f" {outcome.events} events, {memory:.0f} MB"
+        f"{outcome.makespan_s / 3600:.1f} hours, {name}, {how}: {took:.1f} s,"
+        f" {outcome.events} events, {took / outcome.events * 1e6:.1f} us each,"
+        f" at most {scheduler.most} jobs at once, {memory:.0f} MB"
     )
 
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Shares of links: weighted max-min within a class of priority, the rest to the next class. */
 #include <math.h>
+#include <stdlib.h>
 #include "internal.h"
 
 /* However many flows, a link carries this share of its rate. */
@@ -14,6 +15,37 @@ static void sort(struct list *list)
 		for (; at && list->items[at - 1] > item; at--)
 			list->items[at] = list->items[at - 1];
 		list->items[at] = item;
+	}
+}
+
+static void *resized(void *memory, size_t count, size_t size)
+{
+	return must(realloc(memory, count * size));
+}
+
+/* For all jobs near, and all links that they cross. */
+static void make_room(struct fill *fill, const struct flow *flow)
+{
+	uint32_t crossings = 0;
+
+	for (uint32_t i = 0; i < flow->near.count; i++) {
+		const struct job *job = &flow->jobs[flow->near.items[i]];
+		const uint32_t *first = &job->spec.first[job->moment.phase];
+
+		crossings += first[1] - first[0];
+	}
+	if (flow->near.count >= fill->job_room) {
+		fill->job_room = 2 * flow->near.count + 8;
+		fill->first = resized(fill->first, fill->job_room, sizeof(*fill->first));
+		fill->lone = resized(fill->lone, fill->job_room, sizeof(*fill->lone));
+		fill->weight = resized(fill->weight, fill->job_room, sizeof(*fill->weight));
+	}
+	if (crossings >= fill->crossing_room) {
+		fill->crossing_room = 2 * crossings + 8;
+		fill->crossings =
+			resized(fill->crossings, fill->crossing_room, sizeof(*fill->crossings));
+		fill->links = resized(fill->links, fill->crossing_room, sizeof(*fill->links));
+		fill->asked = resized(fill->asked, fill->crossing_room, sizeof(*fill->asked));
 	}
 }
 
@@ -51,7 +83,6 @@ static void find_links(struct flow *flow, uint32_t number)
 		if (!is_short(link) || link->mark == flow->mark)
 			continue;
 		link->mark = flow->mark;
-		push(&flow->near_links, job->spec.link[i]);
 		for (uint32_t j = 0; j < link->jobs.count; j++) {
 			uint32_t other = link->jobs.items[j];
 
@@ -70,7 +101,7 @@ static void find_links(struct flow *flow, uint32_t number)
  */
 static void find_near(struct flow *flow, uint32_t number)
 {
-	flow->near.count = flow->near_links.count = flow->stack.count = 0;
+	flow->near.count = flow->stack.count = 0;
 	flow->mark++;
 	flow->jobs[number].mark = flow->mark;
 	if (sends(&flow->jobs[number]))
@@ -79,7 +110,42 @@ static void find_near(struct flow *flow, uint32_t number)
 	while (flow->stack.count)
 		find_links(flow, flow->stack.items[--flow->stack.count]);
 	sort(&flow->near);
-	sort(&flow->near_links);
+}
+
+/*
+ * What the filling needs of the jobs near and of the short links between them, side by side in
+ * memory: it goes over them again and again.
+ */
+static void gather(struct flow *flow)
+{
+	struct fill *fill = &flow->fill;
+	uint32_t links = 0, crossings = 0;
+
+	make_room(fill, flow);
+	for (uint32_t i = 0; i < flow->near.count; i++) {
+		const struct job *job = &flow->jobs[flow->near.items[i]];
+		uint32_t phase = job->moment.phase;
+
+		fill->first[i] = crossings;
+		fill->lone[i] = job->lone[phase];
+		fill->weight[i] = job->weight;
+		for (uint32_t k = job->spec.first[phase]; k < job->spec.first[phase + 1]; k++) {
+			struct link *link = &flow->links[job->spec.link[k]];
+
+			if (link->mark != flow->mark)
+				continue;
+			if (link->placed != flow->mark) {
+				link->placed = flow->mark;
+				link->place = links;
+				fill->links[links++] = (struct filled){.rate = link->rate,
+								       .packets = link->packets};
+			}
+			fill->crossings[crossings++] =
+				(struct crossing){job->spec.crossings[k], link->place};
+		}
+	}
+	fill->first[flow->near.count] = crossings;
+	fill->link_count = links;
 }
 
 /* A number from 0 to 1 that depends on seed and burst only (splitmix64's finalizer). */
@@ -138,27 +204,19 @@ static void refresh(const struct flow *flow, struct job *job, uint64_t now)
  */
 static void open_links(struct flow *flow)
 {
-	for (uint32_t i = 0; i < flow->near_links.count; i++) {
-		struct link *link = &flow->links[flow->near_links.items[i]];
+	struct fill *fill = &flow->fill;
 
-		link->active = 0;
-		link->flows = 0;
-		link->wanted = 0;
-	}
 	for (uint32_t i = 0; i < flow->near.count; i++) {
-		struct job *job = &flow->jobs[flow->near.items[i]];
-		uint32_t phase = job->moment.phase;
-
-		for (uint32_t k = job->spec.first[phase]; k < job->spec.first[phase + 1]; k++) {
-			struct link *link = &flow->links[job->spec.link[k]];
+		for (uint32_t k = fill->first[i]; k < fill->first[i + 1]; k++) {
+			struct filled *link = &fill->links[fill->crossings[k].link];
 
 			link->active++;
-			link->flows += job->spec.flows;
-			link->wanted += job->lone[phase] * job->spec.crossings[k];
+			link->flows += flow->jobs[flow->near.items[i]].spec.flows;
+			link->wanted += fill->lone[i] * fill->crossings[k].times;
 		}
 	}
-	for (uint32_t i = 0; i < flow->near_links.count; i++) {
-		struct link *link = &flow->links[flow->near_links.items[i]];
+	for (uint32_t i = 0; i < fill->link_count; i++) {
+		struct filled *link = &fill->links[i];
 
 		link->left = link->rate;
 		if (link->active > 1 && link->wanted > link->rate && flow->rule.loss > 0) {
@@ -204,44 +262,55 @@ static void rank(struct flow *flow)
 		flow->jobs[flow->open.items[i]].rank = i;
 }
 
+/* Keeps those links in `asked` that somebody who takes part is on. */
+static void drop_idle(struct fill *fill)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < fill->asked_count; i++) {
+		struct filled *link = &fill->links[fill->asked[i]];
+
+		link->full = false;
+		if (link->active)
+			fill->asked[kept++] = fill->asked[i];
+	}
+	fill->asked_count = kept;
+}
+
 /* The class's jobs take part in the filling, and their weights are what its links' are divided by. */
 static void open_class(struct flow *flow, uint32_t class)
 {
+	struct fill *fill = &flow->fill;
+
 	flow->open.count = 0;
-	for (uint32_t i = 0; i < flow->near_links.count; i++) {
-		struct link *link = &flow->links[flow->near_links.items[i]];
-
-		link->wanted = 0;
-		link->active = 0;
-	}
+	for (uint32_t i = 0; i < fill->link_count; i++)
+		fill->links[i].wanted = fill->links[i].active = 0;
 	for (uint32_t i = 0; i < flow->near.count; i++) {
-		struct job *job = &flow->jobs[flow->near.items[i]];
-		uint32_t phase = job->moment.phase;
-
-		if (job->rank != class)
+		if (flow->jobs[flow->near.items[i]].rank != class)
 			continue;
-		push(&flow->open, flow->near.items[i]);
-		for (uint32_t k = job->spec.first[phase]; k < job->spec.first[phase + 1]; k++) {
-			struct link *link = &flow->links[job->spec.link[k]];
+		push(&flow->open, i);
+		for (uint32_t k = fill->first[i]; k < fill->first[i + 1]; k++) {
+			struct filled *link = &fill->links[fill->crossings[k].link];
 
 			link->active++;
-			link->wanted += job->weight * job->spec.crossings[k];
+			link->wanted += fill->weight[i] * fill->crossings[k].times;
 		}
 	}
+	for (uint32_t i = 0; i < fill->link_count; i++)
+		fill->asked[i] = i;
+	fill->asked_count = fill->link_count;
+	drop_idle(fill);
 }
 
 /* Takes a job's rate from its links; from then on it takes no part in the filling. */
-static void fix(struct flow *flow, struct job *job, double rate)
+static void fix(struct fill *fill, uint32_t near, double rate)
 {
-	uint32_t phase = job->moment.phase;
-
-	job->share = rate;
-	for (uint32_t k = job->spec.first[phase]; k < job->spec.first[phase + 1]; k++) {
-		struct link *link = &flow->links[job->spec.link[k]];
-		double taken = rate * job->spec.crossings[k];
+	for (uint32_t k = fill->first[near]; k < fill->first[near + 1]; k++) {
+		struct filled *link = &fill->links[fill->crossings[k].link];
+		double taken = rate * fill->crossings[k].times;
 
 		link->left = link->left > taken ? link->left - taken : 0;
-		link->wanted -= job->weight * job->spec.crossings[k];
+		link->wanted -= fill->weight[near] * fill->crossings[k].times;
 		/* What rounding leaves when the last one goes is nobody's. */
 		if (!--link->active)
 			link->wanted = 0;
@@ -251,30 +320,28 @@ static void fix(struct flow *flow, struct job *job, double rate)
 /* The speed per weight at which the first link is full, or the first job has all it can take. */
 static double next_stop(const struct flow *flow)
 {
+	const struct fill *fill = &flow->fill;
 	double stop = INFINITY;
 
 	for (uint32_t i = 0; i < flow->open.count; i++) {
-		const struct job *job = &flow->jobs[flow->open.items[i]];
-		double own = job->lone[job->moment.phase] / job->weight;
+		uint32_t near = flow->open.items[i];
 
-		if (own < stop)
-			stop = own;
+		if (fill->lone[near] < stop * fill->weight[near])
+			stop = fill->lone[near] / fill->weight[near];
 	}
-	for (uint32_t i = 0; i < flow->near_links.count; i++) {
-		const struct link *link = &flow->links[flow->near_links.items[i]];
+	for (uint32_t i = 0; i < fill->asked_count; i++) {
+		const struct filled *link = &fill->links[fill->asked[i]];
 
-		if (link->active && link->left < stop * link->wanted)
+		if (link->left < stop * link->wanted)
 			stop = link->left / link->wanted;
 	}
 	return stop;
 }
 
-static bool crosses_full(const struct flow *flow, const struct job *job)
+static bool crosses_full(const struct fill *fill, uint32_t near)
 {
-	uint32_t phase = job->moment.phase;
-
-	for (uint32_t k = job->spec.first[phase]; k < job->spec.first[phase + 1]; k++)
-		if (flow->links[job->spec.link[k]].full)
+	for (uint32_t k = fill->first[near]; k < fill->first[near + 1]; k++)
+		if (fill->links[fill->crossings[k].link].full)
 			return true;
 	return false;
 }
@@ -282,31 +349,28 @@ static bool crosses_full(const struct flow *flow, const struct job *job)
 /* Fixes those that can't go faster than at the stop; there is always one. */
 static void stop_at(struct flow *flow, double stop)
 {
+	struct fill *fill = &flow->fill;
 	double edge = stop * (1 + 1e-9);
 	uint32_t kept = 0;
 
-	flow->stop++;
-	for (uint32_t i = 0; i < flow->near_links.count; i++) {
-		struct link *link = &flow->links[flow->near_links.items[i]];
+	for (uint32_t i = 0; i < fill->asked_count; i++) {
+		struct filled *link = &fill->links[fill->asked[i]];
 
-		link->full = link->active && link->left <= link->wanted * edge;
-		for (uint32_t j = 0; link->full && j < link->jobs.count; j++)
-			flow->jobs[link->jobs.items[j]].stop = flow->stop;
+		link->full = link->left <= link->wanted * edge;
 	}
 	for (uint32_t i = 0; i < flow->open.count; i++) {
-		struct job *job = &flow->jobs[flow->open.items[i]];
-		double lone = job->lone[job->moment.phase], rate = stop * job->weight;
+		uint32_t near = flow->open.items[i];
+		double lone = fill->lone[near], rate = stop * fill->weight[near];
 
-		/* Only those on a full link can cross it in this phase, which takes longer to see. */
-		if (lone <= job->weight * edge ||
-		    (job->stop == flow->stop && crosses_full(flow, job)))
-			fix(flow, job, rate < lone ? rate : lone);
-		else
-			flow->open.items[kept++] = flow->open.items[i];
+		if (lone <= fill->weight[near] * edge || crosses_full(fill, near)) {
+			flow->jobs[flow->near.items[near]].share = rate < lone ? rate : lone;
+			fix(fill, near, rate < lone ? rate : lone);
+		} else {
+			flow->open.items[kept++] = near;
+		}
 	}
 	flow->open.count = kept;
-	for (uint32_t i = 0; i < flow->near_links.count; i++)
-		flow->links[flow->near_links.items[i]].full = false;
+	drop_idle(fill);
 }
 
 static uint32_t next_class(const struct flow *flow, uint32_t after)
@@ -330,6 +394,7 @@ void fill_around(struct flow *flow, uint32_t number, uint64_t now)
 	find_near(flow, number);
 	for (uint32_t i = 0; i < flow->near.count; i++)
 		refresh(flow, &flow->jobs[flow->near.items[i]], now);
+	gather(flow);
 	open_links(flow);
 	rank(flow);
 	do {

@@ -98,7 +98,12 @@ void flow_free(struct flow *flow)
 	free(flow->free_groups.items);
 	free(flow->heap.items);
 	free(flow->near.items);
-	free(flow->near_links.items);
+	free(flow->fill.first);
+	free(flow->fill.lone);
+	free(flow->fill.weight);
+	free(flow->fill.crossings);
+	free(flow->fill.links);
+	free(flow->fill.asked);
 	free(flow->stack.items);
 	free(flow->open.items);
 	free(flow->changed.items);

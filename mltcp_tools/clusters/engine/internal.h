@@ -43,9 +43,8 @@ struct job {
 	uint32_t group;
 	uint32_t position; /* in its group */
 	uint32_t mark;
-	double share, weight; /* fill.c's */
+	double share, weight; /* fill.c's: bytes per nanosecond; part of a full link */
 	double fortune; /* fill.c's: factor on this burst's weight */
-	uint32_t stop; /* fill.c's: the stop at which a link of its was full */
 	uint32_t rank; /* fill.c's: the class that it is filled in, 0 first */
 	bool used, ended;
 };
@@ -60,10 +59,8 @@ struct link {
 	struct list jobs; /* that are placed on it */
 	bool contended; /* they could ask for more than it carries */
 	uint64_t asked; /* what those that send would take alone, in parts of WHOLE */
-	bool full; /* fill.c's */
 	uint32_t mark;
-	double left, wanted, flows; /* fill.c's */
-	uint32_t active;
+	uint32_t placed, place; /* fill.c's: at that mark, its place among those that are short */
 };
 
 /* Jobs that can meet. */
@@ -82,6 +79,34 @@ struct group {
 	struct flow_stats *round_stats; /* what a round adds */
 };
 
+/* A short link while it is divided. */
+struct filled {
+	double rate, packets; /* as the link's */
+	double left; /* bytes per nanosecond */
+	double wanted; /* by those on it that take part: in all weights, before that speeds */
+	double flows; /* connections on it */
+	uint32_t active; /* jobs on it that take part */
+	bool full;
+};
+
+struct crossing {
+	double times; /* each byte crosses the link */
+	uint32_t link; /* index of a struct filled */
+};
+
+/* What fill.c divides: scratch. */
+struct fill {
+	uint32_t *first; /* of each job near, of its crossings, and the end */
+	double *lone,
+		*weight; /* of each job near: its rate alone, bytes per nanosecond; its weight */
+	uint32_t job_room;
+	struct crossing *crossings;
+	struct filled *links;
+	uint32_t link_count, crossing_room;
+	uint32_t *asked; /* those of links that somebody is on who takes part */
+	uint32_t asked_count;
+};
+
 struct flow {
 	struct flow_rule rule;
 	double *weights; /* of each level */
@@ -95,10 +120,11 @@ struct flow {
 	struct list free_groups;
 	struct list heap; /* groups, the one with the earliest event first */
 	bool heap_is_stale;
-	struct list near, near_links, stack, open; /* scratch */
+	struct list near, stack, open; /* scratch */
+	struct fill fill;
 	struct list changed; /* jobs without a group */
 	struct list ended; /* jobs that are done and not yet told */
-	uint32_t mark, stop;
+	uint32_t mark;
 	uint64_t now;
 	struct flow_counters counters;
 };

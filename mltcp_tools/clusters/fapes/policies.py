@@ -9,8 +9,7 @@ from mltcp_tools.clusters.policies.goodput import speed
 from mltcp_tools.clusters.policies.orders import start_in_order
 from mltcp_tools.clusters.policies.placing import near, pack
 from mltcp_tools.clusters.policies.plan import ROUND_S, decide
-from mltcp_tools.clusters.simulate import RESTART_S
-from mltcp_tools.clusters.view import Decision, View
+from mltcp_tools.clusters.view import RESTART_S, Decision, View
 
 
 class Fapes:

@@ -1,4 +1,4 @@
-"""A cluster as a PettingZoo ParallelEnv: a dispatcher weighs jobs, leaves bid for them."""
+"""A cluster as a PettingZoo ParallelEnv: an agent per leaf says which jobs share its GPUs."""
 
 from __future__ import annotations
 
@@ -10,25 +10,69 @@ from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
 from mltcp_tools.clusters.marl.features import (
-    BIDS,
-    CANDIDATES,
     GLOBAL,
-    JOB,
     LEAF,
+    PAIR,
     SERVER,
-    WEIGHTS,
-    Interference,
     Observation,
-    candidates,
+    Question,
     observe,
 )
+from mltcp_tools.clusters.marl.interference import Interference
 from mltcp_tools.clusters.outcome import Outcome
-from mltcp_tools.clusters.policies.goodput import speed
-from mltcp_tools.clusters.policies.plan import ROUND_S, decide
+from mltcp_tools.clusters.policies.plan import ROUND_S
+from mltcp_tools.clusters.policies.sharing import LOOK, Settled, settle
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
-from mltcp_tools.clusters.view import Decision, View
+from mltcp_tools.clusters.view import Decision, JobState, View
 from mltcp_tools.clusters.workload import Workload
+
+
+class Meeting:
+    """The leaves' agents settle one decision: in each turn, every leaf with a host that has no
+    guest names one of its candidates or declines; where two name the same, the pair that is
+    predicted to do more together gets it, and the other leaf is asked again."""
+
+    def __init__(self, view: View, interference: Interference) -> None:
+        self.settled: Settled = settle(view)
+        self._view, self._interference = view, interference
+        self._declined: set[int] = set()
+        self.asked = self._ask()
+
+    def _ask(self) -> dict[int, Question]:
+        asked: dict[int, Question] = {}
+        for host in self.settled.open:
+            (server,) = self.settled.decided[host.number]
+            leaf = self._view.topology.leaf_of(server)
+            if leaf in asked or host.number in self._declined:
+                continue
+            guests = self.settled.guests(host)
+            if guests:
+                asked[leaf] = Question(host, guests)
+        return asked
+
+    def answer(self, picks: dict[int, int]) -> dict[int, float]:
+        """Leaf -> place of the candidate it names; LOOK, or any beyond its candidates, declines.
+        What each new pair is predicted to do more than its host alone, in speeds."""
+        named: dict[int, tuple[float, int, Question, JobState]] = {}
+        for leaf, question in self.asked.items():
+            pick = picks[leaf]
+            if pick >= len(question.guests):
+                self._declined.add(question.host.number)
+                continue
+            guest = question.guests[pick]
+            slow = self._interference.pairs.slowdowns(question.host, guest)
+            more = 1 / slow[0] + 1 / slow[1] - 1
+            if guest.number not in named or named[guest.number][0] < more:
+                named[guest.number] = more, leaf, question, guest
+        for _, _, question, guest in named.values():
+            self.settled.pair(question.host, guest)
+        self.asked = self._ask()
+        return {leaf: more for more, leaf, _, _ in named.values()}
+
+    def observation(self, scale_s: float) -> Observation:
+        """What the agents see now."""
+        return observe(self._view, self.settled, self.asked, scale_s, self._interference)
 
 
 class Driven:
@@ -43,59 +87,57 @@ class Driven:
 
 
 class ClusterEnv(ParallelEnv):  # type: ignore[misc]
-    """One step is one decision: at an arrival, an end, or in a round of ROUND_S.
+    """One step is one turn of a Meeting; time passes when no leaf has anything left to say.
 
-    The reward is shared: minus the time that all jobs under way spent since the step before, plus
-    PROGRESS times what they are predicted to have done meanwhile, over all jobs' lone time. What
-    they do adds up to the same whoever decides; it tells at once what a decision is worth.
+    All share a reward: minus the time that all jobs under way spent since the step before, over all
+    jobs' lone time. A leaf that pairs has in addition what the pair is predicted to do more than
+    its host alone, less WORTH: those who share start anew when they part, and a better guest may
+    come.
 
-    Agents are `dispatcher`, whose action is a weight (WEIGHTS) for each of the CANDIDATES shortest
-    jobs, and `leaf-0`, `leaf-1`, …, whose action is a bid of 0 to BIDS - 1: who bids more has jobs
-    placed first.
+    Agents are `leaf-0`, `leaf-1`, …; an action is the number of a candidate, or LOOK for none.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"name": "mltcp-cluster-v2"}
-    PROGRESS = 0.5
+    metadata: ClassVar[dict[str, Any]] = {"name": "mltcp-cluster-v3"}
+    WORTH = 0.2
 
     def __init__(self, workload: Workload, how: str, interference: Interference) -> None:
         self._workload, self._how, self._interference = workload, how, interference
         leaves = workload.topology.leaves
-        self.possible_agents = ["dispatcher", *(f"leaf-{n}" for n in range(leaves))]
+        self.possible_agents = [f"leaf-{n}" for n in range(leaves)]
         self.agents: list[str] = []
+        self.shared, self.gains = 0.0, np.zeros(leaves)
+        """Of the last step: the reward that all share, and each leaf's own, shape (leaves,)."""
         sizes = {
             "servers": (leaves, workload.topology.leaf, SERVER),
             "leaves": (leaves, LEAF),
-            "jobs": (CANDIDATES, JOB),
+            "pairs": (LOOK, PAIR),
             "whole": (GLOBAL,),
         }
         boxes = {name: spaces.Box(-np.inf, np.inf, shape) for name, shape in sizes.items()}
         self._sees = {
-            agent: spaces.Dict(boxes | {"present": spaces.MultiBinary(CANDIDATES)})
+            agent: spaces.Dict(boxes | {"present": spaces.MultiBinary(LOOK)})
             for agent in self.possible_agents
         }
-        self._does: dict[str, Any] = {
-            agent: spaces.Discrete(BIDS) for agent in self.possible_agents[1:]
-        }
-        self._does["dispatcher"] = spaces.MultiDiscrete([len(WEIGHTS)] * CANDIDATES)
+        self._does = {agent: spaces.Discrete(LOOK + 1) for agent in self.possible_agents}
         self._scale_s = scale_s(workload)
 
     def observation_space(self, agent: str) -> Any:
-        """All agents see the whole graph."""
+        """The whole graph, and the agent's own pairs."""
         return self._sees[agent]
 
     def action_space(self, agent: str) -> Any:
-        """Weights of jobs for the dispatcher, a bid for a leaf."""
+        """A candidate, or none."""
         return self._does[agent]
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """From the start; the workload is the seed."""
+        """From the start to the first question; the workload is the seed."""
         self._simulator = ClusterSimulator(self._workload, Driven(), treatment(self._how))
         self._asking: Generator[View, Decision, None] = self._simulator.decisions()
-        self._view: View | None = next(self._asking)
         self.agents = list(self.possible_agents)
-        self._look()
+        self._meet(next(self._asking))
+        self._pass()
         return self._seen(), {agent: {} for agent in self.agents}
 
     @property
@@ -111,55 +153,55 @@ class ClusterEnv(ParallelEnv):  # type: ignore[misc]
     def step(
         self, actions: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, Any]]:
-        """Divide the GPUs anew, and go on until something happens."""
-        assert self._view is not None
-        bids = np.array([int(actions[agent]) for agent in self.possible_agents[1:]])
-        weights = {
-            state.number: WEIGHTS[int(each)]
-            for state, each in zip(self._chosen, actions["dispatcher"], strict=False)
-        }
-        decision = decide(self._view, weights, bids, self._interference.slowdown)
-        reward = self._pass(decision)
-        over = self._view is None
+        """Pair, and go on to the next question."""
+        found = self._meeting.answer({n: int(actions[f"leaf-{n}"]) for n in self._meeting.asked})
+        self.shared = self._pass()
+        self.gains = np.zeros(len(self.possible_agents))
+        for leaf, more in found.items():
+            self.gains[leaf] = more - self.WORTH
         agents = list(self.agents)
+        over = self._over
         if over:
             self.agents = []
         return (
             self._seen(agents),
-            dict.fromkeys(agents, reward),
+            {agent: self.shared + float(self.gains[n]) for n, agent in enumerate(agents)},
             dict.fromkeys(agents, over),
             dict.fromkeys(agents, False),
             {agent: {} for agent in agents},
         )
 
-    def _look(self) -> None:
-        assert self._view is not None
-        self._chosen = candidates(self._view)
-        self._observation = observe(self._view, self._chosen, self._scale_s, self._interference)
+    def _meet(self, view: View) -> None:
+        self._over = False
+        self._view = view
+        self._meeting = Meeting(view, self._interference)
 
-    def _pass(self, decision: Decision) -> float:
-        """On to the next decision; the reward of the time until then."""
-        before = self._view
-        assert before is not None
-        states = {s.number: s for s in (*before.running, *before.waiting)}
-        predicted = sum(
-            speed(before, states[number], sum(places.values()))
-            / self._interference.slowdown(before, states[number], places)
-            for number, places in decision.items()
-        )
-        try:
-            self._view = self._asking.send(decision)
-        except StopIteration:
-            self._view = None
-            return 0.0
-        passed_s = self._view.now_s - before.now_s
-        self._look()
-        lost_s = (len(states) - self.PROGRESS * predicted) * passed_s
-        return -lost_s / (self._scale_s * len(self._workload.jobs))
+    def _pass(self) -> float:
+        """On to the next question, or the end; the reward of the time until then."""
+        reward = 0.0
+        while not self._meeting.asked and not self._over:
+            before, decision = self._view, self._meeting.settled.decided
+            under_way = len(before.running) + len(before.waiting)
+            try:
+                self._meet(self._asking.send(decision))
+            except StopIteration:
+                self._over = True
+                break
+            lost_s = under_way * (self._view.now_s - before.now_s)
+            reward -= lost_s / (self._scale_s * len(self._workload.jobs))
+        self._observation = self._meeting.observation(self._scale_s)
+        return reward
 
     def _seen(self, agents: list[str] | None = None) -> dict[str, Any]:
-        seen = vars(self._observation) | {"present": self._observation.present.astype(np.int8)}
-        return dict.fromkeys(self.agents if agents is None else agents, seen)
+        whole = self._observation
+        seen = {}
+        for agent in self.agents if agents is None else agents:
+            number = self.possible_agents.index(agent)
+            seen[agent] = vars(whole) | {
+                "pairs": whole.pairs[number],
+                "present": whole.present[number].astype(np.int8),
+            }
+        return seen
 
 
 def scale_s(workload: Workload) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,14 @@ import numpy as np
 from mltcp_tools.clusters.drawing import png
 from mltcp_tools.clusters.intervals import interval
 from mltcp_tools.clusters.marl.env import scale_s
-from mltcp_tools.clusters.marl.features import Interference
 from mltcp_tools.clusters.marl.network import Agents
 from mltcp_tools.clusters.marl.policy import Marl
 from mltcp_tools.clusters.marl.train import Curriculum, Trained, load, save, train
 from mltcp_tools.clusters.policies import policy
+from mltcp_tools.clusters.policies.sharing import Matched
 from mltcp_tools.clusters.rules import Treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
+from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.view import Policy
 from mltcp_tools.clusters.workload import Workload
 
@@ -27,18 +28,34 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 HELD_OUT = 1_000_000
-RIVALS = ("fifo", "srtf", "las", "themis", "packed", "network", "cassini", "goodput")
+RIVALS = (
+    "fifo",
+    "srtf",
+    "las",
+    "themis",
+    "packed",
+    "network",
+    "cassini",
+    "goodput",
+    "elastic",
+    "shared",
+)
+"""Whom the agents are to beat: nobody of these knows how pairs slow each other down."""
+LARGE = Topology(servers=16, gpus=4, leaf=4, oversubscription=4.0, spines=2, rate_bps=25e9)
+"""The cluster of held-out workloads, larger than the one that agents are trained on."""
+JOBS = 800
 
 
 @dataclass(frozen=True)
 class Result:
     """Mean completion times in seconds on held-out workloads, of each: by training seed, with
-    agents that weren't trained, and by rival."""
+    agents that weren't trained, by rival, and greedily by the true pairs and the predicted ones."""
 
     held_out: str
     learned: dict[int, list[float]]
     untrained: list[float]
     rivals: dict[str, list[float]]
+    greedy: dict[str, list[float]] = field(default_factory=dict)
 
     @property
     def learned_s(self) -> dict[int, float]:
@@ -80,6 +97,7 @@ class Result:
             "learned_s": self.learned_s,
             "untrained_s": self.untrained_s,
             "rivals_s": self.rivals_s,
+            "greedy_s": {name: float(np.mean(each)) for name, each in self.greedy.items()},
             "best_rival": self.best,
             "gain": mean,
             "gain_half": None if half != half else half,
@@ -93,14 +111,13 @@ def train_seeds(
     seeds: Sequence[int],
     rounds: int,
     folder: Path,
-    curriculum: Curriculum | None = None,
+    curriculum: Curriculum,
     said: Callable[[int, int, float], None] = lambda seed, number, ratio: None,
 ) -> dict[int, Trained]:
     """Agents trained with every seed, unless their checkpoint is there.
 
-    said: hears seed, round and completion time over that of `goodput`.
+    said: hears seed, round and completion time over that of `elastic`.
     """
-    curriculum = curriculum or Curriculum()
     folder.mkdir(parents=True, exist_ok=True)
     found = {}
     for seed in seeds:
@@ -109,7 +126,7 @@ def train_seeds(
             trained = train(
                 seed,
                 rounds,
-                curriculum=curriculum,
+                curriculum,
                 said=lambda number, ratio, seed=seed: said(seed, number, ratio),  # type: ignore[misc]
             )
             save(trained, file)
@@ -117,10 +134,10 @@ def train_seeds(
     return found
 
 
-def drawn(held_out: int, curriculum: Curriculum | None = None) -> list[Workload]:
-    """Workloads like those that agents are trained on, of seeds that training never uses."""
-    curriculum = curriculum or Curriculum()
-    return [curriculum.workload(HELD_OUT + n) for n in range(held_out)]
+def drawn(held_out: int, curriculum: Curriculum) -> list[Workload]:
+    """Workloads on the LARGE cluster, of seeds that training never uses."""
+    large = replace(curriculum, topology=LARGE, jobs=JOBS)
+    return [large.workload(HELD_OUT + n) for n in range(held_out)]
 
 
 def evaluate(
@@ -130,7 +147,7 @@ def evaluate(
     how: Treatment,
     rivals: Sequence[str] = RIVALS,
 ) -> Result:
-    """Trained and untrained agents and every rival on the workloads."""
+    """Trained and untrained agents and every rival on the workloads; `trained` isn't empty."""
 
     def means_s(policies: Callable[[Workload], Policy]) -> list[float]:
         outcomes = [ClusterSimulator(each, policies(each), how).run() for each in workloads]
@@ -139,11 +156,17 @@ def evaluate(
     def marl_s(each: Trained) -> list[float]:
         return means_s(lambda workload: Marl(each.agents, each.interference, scale_s(workload)))
 
+    first = next(iter(trained.values()))
+    predicted = first.interference.pairs
     return Result(
         held_out,
         {seed: marl_s(each) for seed, each in trained.items()},
-        marl_s(Trained(Agents(), Interference(), [])),
+        marl_s(Trained(Agents(), first.interference, [])),
         {name: means_s(lambda _, name=name: policy(name)) for name in rivals},  # type: ignore[misc]
+        {
+            "greedy, true pairs": means_s(lambda _: policy("matched")),
+            "greedy, predicted pairs": means_s(lambda _: Matched("predicted", predicted.slowdowns)),
+        },
     )
 
 
@@ -153,6 +176,6 @@ def draw_curves(curves: Mapping[int, Sequence[float]]) -> bytes:
     for seed, curve in curves.items():
         axis.plot(range(1, len(curve) + 1), curve, label=f"seed {seed}", linewidth=1)
     axis.set_xlabel("round")
-    axis.set_ylabel("completion time over goodput's")
+    axis.set_ylabel("completion time over the untrained")
     axis.legend(fontsize=8)
     return png(figure)

@@ -1,144 +1,120 @@
-"""What the agents see, and how much jobs are predicted to slow each other down."""
+"""What the agents see."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from mltcp_tools.clusters.models import Allocation
+from mltcp_tools.clusters.marl.interference import Interference, comm_share
 from mltcp_tools.clusters.policies.goodput import speed
 from mltcp_tools.clusters.policies.placing import uplink_load
+from mltcp_tools.clusters.policies.sharing import LOOK, Settled
 from mltcp_tools.clusters.view import JobState, View
 
 Floats = npt.NDArray[np.float32]
-CANDIDATES = 24
-SERVER, LEAF, JOB, GLOBAL = 3, 3, 10, 5
-WEIGHTS = (0.0, 0.25, 1.0, 4.0)
-"""What the dispatcher can say that a job is worth."""
-USUAL = 2
-"""The weight that is given to jobs beyond the CANDIDATES shortest."""
-BIDS = 4
+SERVER, LEAF, PAIR, GLOBAL = 4, 4, 14, 5
+
+
+@dataclass(frozen=True)
+class Question:
+    """A leaf's host without a guest, and who may be one."""
+
+    host: JobState
+    guests: Sequence[JobState]
 
 
 @dataclass(frozen=True)
 class Observation:
-    """servers: shape (leaves, servers of one, SERVER). leaves: (leaves, LEAF). jobs: (CANDIDATES,
-    JOB). present: which of those are jobs. whole: (GLOBAL,)."""
+    """servers: shape (leaves, servers of one, SERVER). leaves: (leaves, LEAF). pairs: (leaves,
+    LOOK, PAIR), each leaf's host with everyone who may be its guest. present: (leaves, LOOK), which
+    of those are jobs. whole: (GLOBAL,)."""
 
     servers: Floats
     leaves: Floats
-    jobs: Floats
+    pairs: Floats
     present: npt.NDArray[np.bool_]
     whole: Floats
 
 
-def candidates(view: View) -> list[JobState]:
-    """The jobs that the dispatcher weighs: those with the least to do, running or not."""
-    states = sorted((*view.running, *view.waiting), key=lambda s: (view.remaining_s(s), s.number))
-    return states[:CANDIDATES]
-
-
 def observe(
-    view: View, chosen: Sequence[JobState], scale_s: float, interference: Interference
+    view: View,
+    settled: Settled,
+    asked: Mapping[int, Question],
+    scale_s: float,
+    interference: Interference,
 ) -> Observation:
-    """The graph with its features, most of them shares of 1. scale_s: a typical job's length."""
+    """The graph as it is settled so far, most features shares of 1. scale_s: a typical job's
+    length."""
     topology = view.topology
     leaves, leaf = topology.leaves, topology.leaf
-    padded = np.zeros(leaves * leaf)
-    padded[: len(view.free)] = view.free
-    rooms = padded.reshape(leaves, leaf) / topology.gpus
-    servers = np.stack([rooms, rooms == 1.0, rooms == 0.0], axis=2)
+    used, shared = np.zeros((2, leaves * leaf))
+    guests = {each.host for each in settled.decided.values() if hasattr(each, "host")}
+    for number, allocation in settled.decided.items():
+        if not hasattr(allocation, "host"):
+            for server, gpus in allocation.items():
+                used[server] += gpus / topology.gpus
+                shared[server] += gpus / topology.gpus * (number in guests)
+    used, shared = used.reshape(leaves, leaf), shared.reshape(leaves, leaf)
     load = np.asarray(uplink_load(view)) * 8 * topology.oversubscription
     load = load / (topology.rate_bps * topology.nics * leaf)
-    below = np.stack([rooms.mean(axis=1), load, (rooms == 1.0).mean(axis=1)], axis=1)
-    jobs = np.zeros((CANDIDATES, JOB))
-    present = np.zeros(CANDIDATES, dtype=bool)
-    for place, state in enumerate(chosen):
-        present[place] = True
-        jobs[place] = _of_job(view, state, scale_s, interference)
+    servers = np.stack([used, shared, used == 0.0, used - shared], axis=2)
+    below = np.stack(
+        [used.mean(axis=1), shared.mean(axis=1), load, (used == 0.0).mean(axis=1)], axis=1
+    )
+    pairs = np.zeros((leaves, LOOK, PAIR))
+    present = np.zeros((leaves, LOOK), dtype=bool)
+    for number, question in asked.items():
+        for place, guest in enumerate(question.guests):
+            present[number, place] = True
+            pairs[number, place] = _pair(
+                view, settled, question.host, guest, place, scale_s, interference
+            )
     total = topology.total_gpus
-    asked = sum(state.job.gpus for state in (*view.running, *view.waiting))
     whole = (
-        rooms.mean(),
-        len(view.waiting) / 32,
-        len(view.running) / 32,
-        load.mean(),
-        np.log1p(asked / total),
+        used.mean(),
+        shared.mean(),
+        float(np.log1p(len(settled.queue) / total)),
+        float(load.mean()),
+        float(np.log1p(len(settled.open) / total)),
     )
     return Observation(
         servers.astype(np.float32),
         below.astype(np.float32),
-        jobs.astype(np.float32),
+        pairs.astype(np.float32),
         present,
         np.array(whole, dtype=np.float32),
     )
 
 
-def _of_job(
-    view: View, state: JobState, scale_s: float, interference: Interference
+def _pair(
+    view: View,
+    settled: Settled,
+    host: JobState,
+    guest: JobState,
+    place: int,
+    scale_s: float,
+    interference: Interference,
 ) -> tuple[float, ...]:
-    total, server = view.topology.total_gpus, view.topology.gpus
-    left_s, have = view.remaining_s(state), sum(state.allocation.values())
-    slow = interference.slowdown(view, state, state.allocation) if have else 1.0
+    slow, guest_slow = interference.pairs.slowdowns(host, guest)
+    mine, its = settled.left_s[host.number], settled.left_s[guest.number]
+    gpus = sum(settled.decided[host.number].values())
+    contended = interference.contention.slowdown(view, host, settled.decided[host.number])
     return (
-        state.job.gpus / total,
-        float(np.log1p(left_s / scale_s)),
-        float(np.log1p((view.now_s - state.job.arrival_s) / scale_s)),
-        comm_share(state),
-        float(state.running),
-        have / total,
-        min(3.0, slow - 1),
-        min(3.0, speed(view, state, have) / slow),
-        min(3.0, speed(view, state, min(server, state.job.gpus))),
-        float(np.log1p(left_s * state.job.gpus / (scale_s * total))),
+        1 / slow,
+        1 / guest_slow,
+        1 / slow + 1 / guest_slow - 1,
+        float(np.log1p(mine / scale_s)),
+        float(np.log1p(its / scale_s)),
+        float(np.clip(np.log(max(its, 1.0) / max(mine, 1.0)), -3, 3)),
+        float(np.log1p((view.now_s - guest.job.arrival_s) / scale_s)),
+        gpus / view.topology.gpus,
+        place / LOOK,
+        min(2.0, speed(view, guest, gpus)),
+        comm_share(guest),
+        min(3.0, contended - 1),
+        min(3.0, scale_s / max(mine, 1.0)) / 3,
+        min(3.0, scale_s / max(its, 1.0)) / 3,
     )
-
-
-def comm_share(state: JobState) -> float:
-    """Share of its lone iteration in which the job sends."""
-    return max(0.0, 1 - state.job.model.compute_s / state.lone_s)
-
-
-class Interference:
-    """Slow-down of a job's iterations where it is placed: linear in a few products of its share of
-    sending, how it spans leaves, and what others send over their uplinks. Fitted to this
-    simulator's outcomes by ridge regression."""
-
-    def __init__(self, weights: Sequence[float] = (0.0, 0.0, 0.0, 0.0)) -> None:
-        self.weights = np.array(weights)
-
-    @staticmethod
-    def features(view: View, state: JobState, allocation: Allocation) -> npt.NDArray[np.float64]:
-        """Shape (4,)."""
-        topology = view.topology
-        touched = sorted({topology.leaf_of(server) for server in allocation})
-        share = comm_share(state)
-        spans = float(len(touched) > 1)
-        load = np.asarray(uplink_load(view)) * 8 * topology.oversubscription
-        load = load / (topology.rate_bps * topology.nics * topology.leaf)
-        partly = np.mean([gpus < topology.gpus for gpus in allocation.values()])
-        several = float(len(allocation) > 1)
-        return np.array(
-            [
-                share * spans,
-                share * spans * (topology.oversubscription - 1),
-                share * spans * min(3.0, float(load[touched].sum())),
-                share * several * float(partly),
-            ]
-        )
-
-    def fit(self, features: Sequence[npt.NDArray[np.float64]], slowdowns: Sequence[float]) -> float:
-        """Sets the weights; returns the mean absolute error of the slow-downs."""
-        table, target = np.array(features), np.array(slowdowns) - 1
-        gram = table.T @ table + 1e-2 * np.eye(table.shape[1])
-        self.weights = np.linalg.solve(gram, table.T @ target)
-        return float(np.mean(np.abs(table @ self.weights - target)))
-
-    def slowdown(self, view: View, state: JobState, allocation: Allocation) -> float:
-        """At least 1; inside one server nobody contends."""
-        if len(allocation) < 2:
-            return 1.0
-        return 1 + max(0.0, float(self.features(view, state, allocation) @ self.weights))

@@ -8,6 +8,8 @@ from mltcp_tools.clusters.policies.cassini import Cassini
 from mltcp_tools.clusters.policies.goodput import Goodput
 from mltcp_tools.clusters.policies.orders import Fair, Fifo, LeastAttained, ShortestRemaining
 from mltcp_tools.clusters.policies.placing import near, pack, scatter
+from mltcp_tools.clusters.policies.plan import Elastic
+from mltcp_tools.clusters.policies.sharing import Matched, Sharing
 from mltcp_tools.clusters.view import Policy
 from mltcp_tools.errors import UsageError
 
@@ -21,6 +23,9 @@ POLICIES: dict[str, Callable[[int], Policy]] = {
     "network": lambda seed: Fifo("network", near, backfill=True),
     "cassini": lambda seed: Cassini(seed),
     "goodput": lambda seed: Goodput(),
+    "elastic": lambda seed: Elastic(),
+    "shared": lambda seed: Sharing("shared"),
+    "matched": lambda seed: Matched("matched"),
 }
 
 

@@ -1,9 +1,9 @@
-"""How many GPUs each job of a cluster has, and where: FaPES' schedule, and what agents' weights and
-bids make of it.
+"""How many GPUs each job of a cluster has, and where: FaPES' schedule, and what policies that share
+GPUs start from.
 
 Every job first gets what it asked for but no more than one server, the shortest one first: inside a
 server nothing is sent and nobody contends. What is left goes step by step to where a GPU adds most
-speed, times the job's weight, over the root of its remaining time; a job that grows beyond a server
+speed, over the root of its remaining time; a job that grows beyond a server
 has whole servers of one leaf. Jobs move only where that saves PAYS restarts, and shrink only where
 another one needs the room.
 """
@@ -11,16 +11,14 @@ another one needs the room.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from mltcp_tools.clusters.models import Allocation
 from mltcp_tools.clusters.policies.goodput import speed
 from mltcp_tools.clusters.policies.placing import take
-from mltcp_tools.clusters.simulate import RESTART_S
-from mltcp_tools.clusters.view import Decision, Ints, JobState, View
+from mltcp_tools.clusters.view import RESTART_S, Decision, Ints, JobState, View
 
 ROUND_S = 300.0
 """Seconds between decisions where nothing arrives or ends."""
@@ -28,29 +26,19 @@ PAYS = 4
 SPREAD = 2
 """A job gets at most so many times the GPUs it asked for, as under `goodput`."""
 
-Slowdown = Callable[[View, JobState, Allocation], float]
-"""Predicted slow-down of a job's iterations where it is placed, at least 1."""
 
-
-def decide(
-    view: View,
-    weights: Mapping[int, float] | None = None,
-    bids: npt.NDArray[np.int64] | None = None,
-    slowdown: Slowdown = lambda view, state, allocation: 1.0,
-) -> Decision:
-    """Who runs where, with the jobs' weights, 1 for those without one, and each leaf's bid."""
-    weights = {} if weights is None else weights
-    bids = np.zeros(view.topology.leaves, dtype=np.int64) if bids is None else bids
+def decide(view: View) -> Decision:
+    """Who runs where."""
     states = sorted((*view.running, *view.waiting), key=lambda s: s.number)
     remaining = {s.number: max(1.0, view.remaining_s(s)) for s in states}
-    counts = _divide(view, states, weights, remaining)
-    kept = _kept(view, states, counts, remaining, slowdown)
+    counts = _divide(view, states, remaining)
+    kept = _kept(view, states, counts, remaining)
     free = view.free_without(kept)
     coming = [s for s in states if s.number not in kept and counts[s.number]]
     # The larger first, as whole servers are what is short.
     coming.sort(key=lambda s: (-min(counts[s.number], view.topology.gpus), remaining[s.number]))
     for state in coming:
-        allocation = _place(view, free, counts[state.number], bids)
+        allocation = _place(view, free, counts[state.number])
         if allocation:
             kept[state.number] = allocation
             for server, gpus in allocation.items():
@@ -61,31 +49,26 @@ def decide(
 def _divide(
     view: View,
     states: Sequence[JobState],
-    weights: Mapping[int, float],
     remaining: Mapping[int, float],
 ) -> dict[int, int]:
     """Number of GPUs of each job."""
-    worth = {s.number: weights.get(s.number, 1.0) for s in states}
-    if not any(worth.values()):
-        worth = dict.fromkeys(worth, 1.0)  # somebody must run
     left = int(view.free.sum()) + sum(sum(s.allocation.values()) for s in view.running)
-    counts = dict.fromkeys(worth, 0)
-    asking = [s for s in states if worth[s.number]]
-    for state in sorted(asking, key=lambda s: (remaining[s.number] / worth[s.number], s.number)):
+    counts = dict.fromkeys((s.number for s in states), 0)
+    for state in sorted(states, key=lambda s: (remaining[s.number], s.number)):
         base = min(state.job.gpus, view.topology.gpus)
         if base <= left:
             counts[state.number] = base
             left -= base
     heap: list[tuple[float, int, int, JobState]] = []
-    for state in asking:
+    for state in states:
         if counts[state.number]:
-            _push(heap, view, state, counts, worth, remaining)
+            _push(heap, view, state, counts, remaining)
     while heap and left:
         _, number, count, state = heapq.heappop(heap)
         if count - counts[number] <= left:
             left -= count - counts[number]
             counts[number] = count
-            _push(heap, view, state, counts, worth, remaining)
+            _push(heap, view, state, counts, remaining)
     return counts
 
 
@@ -94,7 +77,6 @@ def _push(
     view: View,
     state: JobState,
     counts: Mapping[int, int],
-    worth: Mapping[int, float],
     remaining: Mapping[int, float],
 ) -> None:
     """The step up that adds most speed per GPU."""
@@ -107,7 +89,7 @@ def _push(
     ]
     if steps and max(steps)[0] > 0:
         gain, negative = max(steps)
-        gain *= worth[state.number] / remaining[state.number] ** 0.5
+        gain /= remaining[state.number] ** 0.5
         heapq.heappush(heap, (-gain, state.number, -negative, state))
 
 
@@ -124,18 +106,16 @@ def _kept(
     states: Sequence[JobState],
     counts: Mapping[int, int],
     remaining: Mapping[int, float],
-    slowdown: Slowdown,
 ) -> dict[int, Allocation]:
     """The running jobs that stay where they are."""
     kept: dict[int, Allocation] = {}
     shrinking: list[JobState] = []
     for state in view.running:
         have, want = sum(state.allocation.values()), counts[state.number]
-        slow = slowdown(view, state, state.allocation)
         if want < have:
             shrinking.append(state)
-        elif want > have or slow > 1:
-            now = speed(view, state, have) / slow
+        elif want > have:
+            now = speed(view, state, have)
             saved_s = remaining[state.number] * (1 / now - 1 / speed(view, state, want))
             if saved_s > PAYS * RESTART_S:
                 continue
@@ -151,9 +131,9 @@ def _kept(
     return kept
 
 
-def _place(view: View, free: Ints, gpus: int, bids: npt.NDArray[np.int64]) -> Allocation:
+def _place(view: View, free: Ints, gpus: int) -> Allocation:
     """So many GPUs, or fewer where neither a server nor a leaf's whole servers hold them: the
-    leaves that bid highest first, of equals where least is left."""
+    leaf or server where least is left."""
     topology = view.topology
     leaves = np.arange(len(free)) // topology.leaf
     if gpus > topology.gpus:
@@ -161,7 +141,7 @@ def _place(view: View, free: Ints, gpus: int, bids: npt.NDArray[np.int64]) -> Al
         room = np.bincount(leaves, weights=whole).astype(np.int64)
         holding = np.flatnonzero(room >= gpus)
         if holding.size:
-            leaf = holding[np.lexsort((room[holding], -bids[holding]))[0]]
+            leaf = holding[np.argmin(room[holding])]
         else:
             gpus, leaf = int(room.max()), np.argmax(room)
         if gpus:
@@ -170,4 +150,15 @@ def _place(view: View, free: Ints, gpus: int, bids: npt.NDArray[np.int64]) -> Al
     fits = np.flatnonzero(free >= max(1, gpus))
     if not fits.size:
         return {}
-    return {int(fits[np.lexsort((free[fits], -bids[leaves[fits]]))[0]]): gpus}
+    return {int(fits[np.argmin(free[fits])]): gpus}
+
+
+class Elastic:
+    """The plan as a policy of its own."""
+
+    name = "elastic"
+    round_s: float | None = ROUND_S
+
+    def decide(self, view: View) -> Decision:
+        """Nothing but the plan."""
+        return decide(view)

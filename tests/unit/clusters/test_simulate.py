@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ from support.mistakes import mistakes, refusal
 
 from mltcp_tools.clusters.models import MODELS, Model, phases_of
 from mltcp_tools.clusters.outcome import Outcome
+from mltcp_tools.clusters.pairs import Pairs
 from mltcp_tools.clusters.policies import POLICIES, policy
 from mltcp_tools.clusters.policies.goodput import Goodput
 from mltcp_tools.clusters.rules import treatment
@@ -47,7 +50,10 @@ def run(workload: Workload, name: str = "packed", how: str = "mltcp", **fields: 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_policy_ends_all_jobs_and_again_the_same(name: str) -> None:
-    outcomes = [run(drawn(), name) for _ in range(2)]
+    # Whoever may share GPUs is told how that slows jobs down.
+    slow = {(one, other): 1.5 for one in MODELS for other in MODELS}
+    workload = drawn().with_pairs(Pairs(MODELS, slow))
+    outcomes = [run(workload, name) for _ in range(2)]
     assert len(outcomes[0].jobs) == 30
     assert outcomes[0].jobs == outcomes[1].jobs
     assert 0 < outcomes[0].summary()["utilisation"] <= 1  # type: ignore[operator]
@@ -194,8 +200,8 @@ def test_traces_are_read(tmp_path: Path) -> None:
     text = gavel(steps=100, arrival=5, workers=2) + gavel(steps=50, arrival=65, workers=4)
     jobs = read_jobs(f"gavel:{write(tmp_path, text)}", SMALL)
     assert [(j.model.name, j.gpus, j.iterations, j.arrival_s) for j in jobs] == [
-        ("resnet18", 2, 100, 0.0),
-        ("resnet18", 4, 50, 60.0),
+        ("resnet18-32", 2, 100, 0.0),
+        ("resnet18-32", 4, 50, 60.0),
     ]
     (job,) = read_jobs(f"sia:{write(tmp_path, SIA + 'x,7,bert,4,48')}", SMALL)
     assert (job.gpus, job.iterations) == (4, 5500)
@@ -264,3 +270,9 @@ def test_goodput_gives_no_gpus_that_make_a_job_slower() -> None:
     state = JobState(0, job, lone_iteration_s(job, topology))
     view = View(0.0, topology, np.full(4, 4), (state,), (), lambda _: 0.0)
     assert sum(Goodput().decide(view)[0].values()) == 4
+
+
+@pytest.mark.parametrize("module", ["simulate", "policies", "workload", "view"])
+def test_each_module_can_be_imported_first(module: str) -> None:
+    """As a command does, whatever tests imported before."""
+    subprocess.run([sys.executable, "-c", f"import mltcp_tools.clusters.{module}"], check=True)
