@@ -13,6 +13,7 @@ from mltcp_tools.agent.follow import Follower
 from mltcp_tools.agent.rules import Config, load_config
 from mltcp_tools.attach.privileges import require_capabilities
 from mltcp_tools.attach.restore import detach
+from mltcp_tools.attach.stamps import lent
 from mltcp_tools.backends.base import Backend, Flow, Job
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.host.leases import leased
@@ -48,6 +49,9 @@ def run_agent(path: Path, mailbox: Path, backend: Backend, say: Callable[[str], 
         if config.priorities is not None:
             priorities = Priorities(stack.enter_context(LivePriorities(config.priorities)), say)
             follower.tell_flows(priorities.follow)
+        if config.fine_stamps:
+            routes = stack.enter_context(lent(config.fine_stamps))
+            say(f"Fine time stamps: {', '.join(routes) or 'the routes had them already'}.")
         follower.wait_for(signals.fileno())
         say(f"Following {path}, rules: {len(config.rules)}.")
         notify("READY=1")
@@ -98,7 +102,7 @@ def _read_again(
     else:
         follower.replace_rules(new.rules)
         say(f"Following {path}, rules: {len(new.rules)}.")
-        for what in ("follow", "priorities"):
+        for what in ("follow", "fine_stamps", "priorities"):
             if getattr(new, what) != getattr(config, what):
                 say(f"`{what}` takes effect when the agent restarts.")
         config = new

@@ -4,6 +4,7 @@ The agent's configuration file is a list of such rules:
 
     follow: auto                 # or tracepoint, polling: how new sockets are noticed
     on_stop: detach              # or keep: what becomes of attached sockets when the agent stops
+    fine_stamps: [10.0.0.0/8]    # routes (or default) with time stamps of microseconds meanwhile
     priorities:                  # leave it out for none
       interfaces: [eth0]         # by which the jobs send
       weight: none               # what goes first besides short bursts (mltcp prioritise --help)
@@ -97,11 +98,15 @@ class Rule:
 
 @dataclass(frozen=True)
 class Config:
-    """The agent's configuration: the rules, of which the first that fits a process counts."""
+    """The agent's configuration: the rules, of which the first that fits a process counts.
+
+    fine_stamps: destinations (attach/stamps.py) whose routes have them while the agent runs.
+    """
 
     rules: tuple[Rule, ...]
     follow: str = AUTO
     on_stop: str = "detach"
+    fine_stamps: tuple[str, ...] = ()
     priorities: Prioritised | None = None
 
 
@@ -138,7 +143,7 @@ def _without_waiting(path: str, flags: int) -> int:
 
 def parse_config(text: str, file: str) -> Config:
     """The configuration in the text; `file` is its name for messages."""
-    top = read_section(text, file, ("rules", "follow", "on_stop", "priorities"))
+    top = read_section(text, file, ("rules", "follow", "on_stop", "fine_stamps", "priorities"))
     given: dict[str, dict[str, Any]] = {}
     rules = []
     for section in top.sections("rules", _RULE):
@@ -154,6 +159,7 @@ def parse_config(text: str, file: str) -> Config:
         rules=tuple(rules),
         follow=top.get("follow", _one_of(METHODS), AUTO),
         on_stop=top.get("on_stop", _one_of(ON_STOP), "detach"),
+        fine_stamps=top.get("fine_stamps", _list(_word), ()),
         priorities=_priorities(top.section("priorities", _PRIORITIES)),
     )
 

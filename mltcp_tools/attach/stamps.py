@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,8 +97,20 @@ def given(destinations: Iterable[str], directory: Path = ROUTES_DIR) -> Iterator
             raise
 
 
-def take_back(directory: Path = ROUTES_DIR) -> list[str]:
-    """Take the fine time stamps off all recorded routes; those that had some, as text.
+@contextlib.contextmanager
+def lent(destinations: Iterable[str], directory: Path = ROUTES_DIR) -> Iterator[list[str]]:
+    """As `given`, until the block ends, however it does. What was recorded before stays."""
+    before = recorded(directory)
+    with given(destinations, directory) as names:
+        ours = [each for each in recorded(directory) if each not in before]
+    try:
+        yield names
+    finally:
+        take_back(directory, ours)
+
+
+def take_back(directory: Path = ROUTES_DIR, only: Collection[FineRoute] | None = None) -> list[str]:
+    """Take the fine time stamps off recorded routes, all or `only` some; those, as text.
 
     Raises HostError where a route stays, which then stays recorded.
     """
@@ -108,7 +120,7 @@ def take_back(directory: Path = ROUTES_DIR) -> list[str]:
         left = recorded(directory)
         done = []
         try:
-            for each in list(left):
+            for each in [each for each in left if only is None or each in only]:
                 done += _take_back([each])
                 left.remove(each)
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 from netns.backends_here import PARAMETERS, fresh
 from netns.connections import connection
+from netns.following import rules
+from netns.trainings import agent
 from pyroute2 import IPRoute
 
 from mltcp_tools.attach.stamps import ROUTES_DIR, given, recorded, take_back
@@ -278,6 +281,33 @@ def test_load_gives_them_and_unload_takes_them_back(
     assert "taken off: 0.0.0.0/0." in capfd.readouterr().err
     with inside(network.senders[0]):
         assert fine() == PLAIN
+
+
+def test_the_agent_gives_them_while_it_runs(
+    backend: Backend, sender: str, mark: str, tmp_path: Path
+) -> None:
+    given_by_hand = leading_to("10.0.1.0/24")[0]
+    set_fine(given_by_hand, True)
+    before = fine()
+    text = rules(mark, fine_stamps="[default, 10.0.1.0/24]")
+    with agent(tmp_path, text) as running:
+        running.wait_for("Fine time stamps: 0.0.0.0/0.")
+        assert all(fine().values())
+        assert [each.destination for each in recorded()] == ["0.0.0.0/0"]
+        running.stop()
+    assert fine() == before
+    assert not recorded()
+
+
+def test_what_a_killed_agent_gave_is_taken_back_by_unload(
+    backend: Backend, sender: str, mark: str, tmp_path: Path
+) -> None:
+    with agent(tmp_path, rules(mark, fine_stamps="[default]")) as running:
+        running.stop(signal.SIGKILL)
+    assert fine()["0.0.0.0/0"]
+    assert main(["unload", "--force"]) == 0
+    assert fine() == PLAIN
+    assert not recorded()
 
 
 def test_nothing_is_loaded_where_there_is_no_such_route(

@@ -94,7 +94,8 @@ def test_a_grown_up_process_that_becomes_another_program() -> None:
             assert started.stdin is not None
             started.stdin.write(b"\n")
             started.stdin.flush()
-            while process(started.pid).name != "sleep":
+            # An exec gives it the name first, and the arguments a moment later.
+            while process(started.pid).command[:1] != ("sleep",):
                 pass
             watchlist.look(7)
             assert [each.process.pid for each in watchlist] == [started.pid]

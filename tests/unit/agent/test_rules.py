@@ -18,6 +18,7 @@ from mltcp_tools.priorities.live import Prioritised
 FULL = """\
 follow: polling
 on_stop: keep
+fine_stamps: [default, 10.0.0.0/8]
 rules:
   - job: gpt2
     cgroup: [job_1234, /slurm]
@@ -57,7 +58,9 @@ def test_every_field_arrives() -> None:
         given={"slope": 2.0, "intercept": 0.5},
     )
     short = Rule(job=None, target=Target(patterns=("torchrun",)), kinds=(ALL,))
-    assert parse_config(FULL, "a.yaml") == Config((full, short), "polling", "keep")
+    assert parse_config(FULL, "a.yaml") == Config(
+        (full, short), "polling", "keep", ("default", "10.0.0.0/8")
+    )
     assert full.parameters() == {
         "total_bytes": 2_500_000,
         "gap_s": 0.17,
