@@ -10,6 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
+import tarfile
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +31,9 @@ QEMU_FAILED = 126
 
 QEMU = "qemu-system-x86_64"
 
+LOADED = ("cffi", "click", "numpy", "numpy.libs", "yaml")
+"""Packages that processes of the testbed load beside Python's own and this project's."""
+
 KEPT = 20
 """Folders of failed runs that are kept, for their console logs."""
 
@@ -38,9 +43,10 @@ class Options:
     """How to boot. Times in seconds, memory in QEMU's notation.
 
     cpus: two where this process may use two, so that what races can race.
-    icount: virtual time, one instruction a nanosecond while the guest works; idle, it waits as long
-        as the host's clock says (else that clock leaps with every file read from the host). Slower,
-        but the host's load hardly distorts what the guest measures. One processor only.
+    icount: virtual time, one instruction a nanosecond; idle time is skipped. Slower, but free of
+        the host's load. The clock leaps while the guest waits for a file of the host, by a few
+        ticks each, so what measures must not: what an emulator of the testbed loads is in the
+        guest's memory. One processor only.
     accel: "tcg", QEMU's own emulation, or "kvm"; never chosen by itself, as /dev/kvm exists on
         machines where it doesn't work.
     env: variables of the command. modules: folder to mount as /lib/modules, the kernel's own when
@@ -75,16 +81,19 @@ def run(kernel: Kernel, command: Sequence[str], options: Options) -> int:
             "LEAKS": "1" if kernel.suite in DEBUG else "",
         }
         text = "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in settings.items())
+        in_memory = _put_in_memory(folder) if options.icount else []
         files = {
             "vm/settings": (0o644, text.encode()),
             "vm/command": (0o755, _script(command, options.env).encode()),
+            "vm/memory": (0o644, "".join(f"{each}\n" for each in in_memory).encode()),
         }
         (folder / "initrd").write_bytes(initramfs(kernel, files))
         console = folder / "console.log"
         console.touch()
         returned = _start_and_wait(_qemu(kernel, folder, options), options.timeout)
         status = _judge(returned, folder, options)
-        (folder / "initrd").unlink()
+        for name in ("initrd", "memory.tar"):
+            (folder / name).unlink(missing_ok=True)
         if options.log:
             options.log.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(console, options.log)
@@ -127,6 +136,18 @@ def _script(command: Sequence[str], env: Mapping[str, str]) -> str:
     return f"#!/bin/sh\ncd {shlex.quote(str(folder))} && exec {words} {shlex.join(command)}\n"
 
 
+def _put_in_memory(folder: Path) -> list[Path]:
+    """Write memory.tar for the guest, and return the folders that are in it."""
+    packages = sorted((CHECKOUT / ".venv").glob("lib/python3*/site-packages"))
+    candidates = [Path(sysconfig.get_path("stdlib")), CHECKOUT / "mltcp_tools"]
+    candidates += [each / name for each in packages for name in LOADED]
+    folders = [each for each in candidates if each.is_dir()]
+    with tarfile.open(folder / "memory.tar", "w") as archive:
+        for each in folders:
+            archive.add(each, filter=lambda file: None if file.name.endswith("/tests") else file)
+    return folders
+
+
 def _qemu(kernel: Kernel, folder: Path, options: Options) -> list[str]:
     """QEMU's command line, but for the descriptors of the command's output."""
     if options.accel == "kvm":
@@ -137,7 +158,7 @@ def _qemu(kernel: Kernel, folder: Path, options: Options) -> list[str]:
         speed = ["-accel", f"tcg,thread={'single' if options.icount else 'multi'}"]
         speed += ["-cpu", "max,-erms,-fsrm", "-smp", str(1 if options.icount else options.cpus)]
         if options.icount:
-            speed += ["-icount", "shift=0,sleep=on"]
+            speed += ["-icount", "shift=0,sleep=off"]
     append = " ".join(
         (
             "console=ttyS0 loglevel=5 tsc=reliable",
@@ -145,6 +166,8 @@ def _qemu(kernel: Kernel, folder: Path, options: Options) -> list[str]:
             "slab_nomerge panic=-1 oops=panic",  # a broken kernel ends the run at once
             # The emulation gets as much processor as the host has to spare.
             "watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120",
+            # Without ticks an idle guest's clock leaps to the next timer, which may be far.
+            "nohz=off" if options.icount else "",
             options.append,
         )
     )

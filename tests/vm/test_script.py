@@ -57,6 +57,13 @@ def test_a_command_runs_in_the_checkout_and_its_files_stay() -> None:
 
 
 @pytest.mark.full
+def test_in_virtual_time_idle_time_is_skipped_and_the_testbed_lies_in_memory() -> None:
+    options = ("--icount", "--timeout", "10min")
+    status, out, err = run("sh", "-c", "sleep 900; stat -fc %T ../mltcp_tools", options=options)
+    assert (status, out, err) == (0, "tmpfs\n", "")
+
+
+@pytest.mark.full
 def test_two_at_once_and_nothing_else_of_theirs_stays(tmp_path: Path) -> None:
     place = f"/var/tmp/{uuid.uuid4().hex}"
     script = f"touch {place}; echo $0; sleep 1; cat /proc/sys/kernel/random/boot_id"
