@@ -48,7 +48,7 @@ def loaded() -> Iterator[None]:
 @contextlib.contextmanager
 def bottleneck(senders: int, rate: int, queue: int) -> Iterator[Network]:
     run_id = f"t{os.getpid()}{uuid.uuid4().hex[:4]}"
-    with Network(run_id, Link(rate=rate, queue=queue), {}, senders) as network:
+    with Network(run_id, Link(rate=rate, queue=queue), {}, senders, both_ways=True) as network:
         # A rank meets the others at an address of its own namespace, by way of the loopback.
         for namespace in (network.receiver, *network.senders):
             with inside(namespace), IPRoute() as ip:

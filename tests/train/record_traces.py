@@ -155,7 +155,7 @@ def trained(
             with contextlib.ExitStack() as trainings:
                 for number in range(jobs):
                     own = network.senders[number * (ranks - 1) :][: ranks - 1]
-                    places = [Place(network.receiver, "bottleneck")]
+                    places = [Place(network.receiver, "to-router")]
                     places += [Place(sender, "to-router") for sender in own]
                     running.append(
                         trainings.enter_context(

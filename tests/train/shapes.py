@@ -3,9 +3,10 @@
     python shapes.py KIND RANK WORLD_SIZE ITERATIONS WIDTH IDLE_S [JITTER]
 
 KIND: `fsdp` (fully_shard), `pipeline` (torch.distributed.pipelining, GPipe) or `experts` (an
-all-to-all in front of each expert and behind it, differentiated through). The rest, and what is
-printed, is rank_loop.py's. Half of IDLE_S passes before the iteration, the other half in the
-layers, so that communication overlaps computing where the framework lets it.
+all-to-all in front of each expert and behind it, differentiated through); KIND:ROWS has batches of
+another size than 64. The rest, and what is printed, is rank_loop.py's. Half of IDLE_S passes before
+the iteration, the other half in the layers, so that communication overlaps computing where the
+framework lets it.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ KINDS: dict[str, tuple[type[Layer], Callable[[list[Layer], int, int], Step]]] = 
 
 
 def main() -> None:
-    kind = sys.argv[1]
+    kind, _, rows = sys.argv[1].partition(":")
     rank = begin(sys.argv[2:])
     layer, make = KINDS[kind]
     layers: list[Any] = [layer(rank.width) for _ in range(LAYERS)]
@@ -111,7 +112,7 @@ def main() -> None:
 
     # In a pipeline all ranks see the same data, as the first one has the inputs and the last one
     # what they are compared with.
-    iterate(rank, ROWS, 0 if kind == "pipeline" else rank.number, compute, step)
+    iterate(rank, int(rows or ROWS), 0 if kind == "pipeline" else rank.number, compute, step)
 
 
 if __name__ == "__main__":

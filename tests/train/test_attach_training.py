@@ -33,7 +33,7 @@ def two_jobs(network: Network, iterations: int) -> Iterator[dict[str, list[Rank]
         yield {
             name: stack.enter_context(
                 training(
-                    [Place(network.receiver, "bottleneck"), Place(sender, "to-router")],
+                    [Place(network.receiver, "to-router"), Place(sender, "to-router")],
                     *(RECEIVER_ADDRESS, port, iterations, WIDTH, IDLE_S),
                 )
             )

@@ -19,7 +19,7 @@ WIDTH = 128
 @contextlib.contextmanager
 def job(network: Network, kind: str, port: int) -> Iterator[list[Rank]]:
     """A rank behind the bottleneck, the others in front of it."""
-    places = [Place(network.receiver, "bottleneck")]
+    places = [Place(network.receiver, "to-router")]
     places += [Place(sender, "to-router") for sender in network.senders]
     program = ("shapes.py", kind)
     with training(

@@ -1,0 +1,297 @@
+"""How long iterations of real training jobs on one bottleneck take under each congestion control.
+
+    PYTHONPATH=tests .venv/bin/python tests/bench/bench_training.py ddp fsdp -o runs/training
+    PYTHONPATH=tests .venv/bin/python tests/bench/bench_training.py --into tests/bench/README.md
+
+As root, after `scripts/setup --train`; four minutes for each SHAPE, which the machine must have to
+itself. Two jobs of a framework over Gloo, unmodified, share a link whose both directions are
+limited. The first rank of each job is behind the link, the others are in front of it. Their
+connections are switched to the arm's congestion control once they train; nothing is told or tagged.
+`alone` is one of the jobs with the link to itself.
+
+SHAPE gets a run folder in FOLDER, like that of an experiment (`mltcp report` reads it), with TCP's
+own counters in tcp.json. FOLDER is then that of a matrix with all shapes which it has; --into puts
+its tables between the marks of a document. The bound is that of jobs which compute first, and of
+which one at a time has the link for all the rest of its iteration.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from support.tcp_counters import TCP_COUNTERS, tcp_counters
+from train.jobs import Place, Rank, gradient_bytes, switch, training, wait_for_more
+from train.mltcp import bottleneck, loaded
+
+from mltcp_tools.analysis import render_matrix_text, render_text, save_matrix, write_report
+from mltcp_tools.analysis.results_document import load_matrix_run, put_between, put_table
+from mltcp_tools.cells import markdown
+from mltcp_tools.experiments.arms import ALONE, Arm, is_mltcp
+from mltcp_tools.experiments.experiment import Experiment
+from mltcp_tools.experiments.reading import parse_experiment
+from mltcp_tools.experiments.tasks import tasks_of, total_iterations
+from mltcp_tools.host.disturbance import Watch
+from mltcp_tools.host.files import replace_file
+from mltcp_tools.host.signals import Signals
+from mltcp_tools.runs.folder import check_folder
+from mltcp_tools.runs.progress import Progress
+from mltcp_tools.testbed.emulators import cpu_busy, cpu_times
+from mltcp_tools.testbed.loop import Loop, Outcome
+from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
+
+PORT = 29800
+NAME = "training"
+TCP = "tcp.json"
+LAYERS, VALUE_BYTES = 4, 4  # of shapes.py
+ARMS: dict[str, dict[str, Any]] = {
+    "cubic": {"cc": "cubic"},
+    "reno": {"cc": "reno"},
+    "mltcp": {"cc": "mltcp"},
+    "fine": {"cc": "mltcp", "fine_stamps": True},
+}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a rank runs, how large it is, and the bytes that the first rank sends per iteration.
+
+    sent: from width, rows and ranks. before: share of the computing that comes before the first
+    message.
+    """
+
+    program: tuple[str, ...]
+    width: int
+    rows: int
+    sent: Callable[[int, int, int], float]
+    description: str
+    before: float = 0.5
+
+    def words(self) -> tuple[str, ...]:
+        """The program, and what goes before its other arguments."""
+        script, *kind = self.program
+        return (script, *(f"{each}:{self.rows}" for each in kind))
+
+
+def _layers(width: int) -> int:
+    return LAYERS * (width * width + width) * VALUE_BYTES
+
+
+SHAPES = {
+    "ddp": Shape(
+        *(("ddp.py",), 512, 8),
+        lambda width, rows, ranks: 2 * (ranks - 1) / ranks * gradient_bytes(width),
+        "DDP: an all-reduce of the gradients behind the backward pass",
+        before=1.0,
+    ),
+    "fsdp": Shape(
+        *(("shapes.py", "fsdp"), 288, 64),
+        lambda width, rows, ranks: 3 * (ranks - 1) / ranks * _layers(width),
+        "FSDP: per layer two all-gathers and a reduce-scatter",
+    ),
+    "pipeline": Shape(
+        *(("shapes.py", "pipeline"), 128, 4096),
+        lambda width, rows, ranks: rows * width * VALUE_BYTES,
+        "a pipeline (GPipe) of four micro-batches",
+    ),
+    "experts": Shape(
+        *(("shapes.py", "experts"), 128, 512),
+        lambda width, rows, ranks: 4 * LAYERS * (ranks - 1) / ranks * rows * width * VALUE_BYTES,
+        "experts: per layer four all-to-alls",
+    ),
+}
+
+
+def experiment_of(name: str, shape: Shape, options: argparse.Namespace) -> Experiment:
+    """What is measured, in an experiment's terms."""
+    job = {
+        "count": 2,
+        "bytes": f"{shape.sent(shape.width, shape.rows, options.ranks):.0f}B",
+        "compute": options.idle,
+        "jitter": options.jitter,
+        "start": "random",
+        "direction": "both",
+    }
+    document = {
+        "name": name,
+        "description": f"two jobs of {options.ranks} ranks, {shape.description}",
+        "link": {"rate": options.rate, "queue": options.queue},
+        "jobs": [job],
+        "arms": {arm: ARMS[arm] for arm in options.arms},
+        "baseline": options.arms[0],
+        "iterations": options.iterations,
+        "repetitions": options.repetitions,
+        "alone": {"iterations": options.iterations // 2},
+    }
+    found: Experiment = parse_experiment(json.dumps(document), "bench_training.py")
+    return found
+
+
+class _Run(Loop):
+    """The arms of one shape."""
+
+    busiest = "CPUs"
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        shape: Shape,
+        options: argparse.Namespace,
+        folder: Path,
+        interrupts: Signals,
+        progress: Progress,
+    ) -> None:
+        super().__init__(experiment, folder, interrupts, progress)
+        self._shape = shape
+        self._options = options
+        self._counted: list[dict[str, Any]] = []
+
+    def load(self, stack: contextlib.ExitStack) -> None:
+        if any(is_mltcp(arm.cc) for arm in self.experiment.arms):
+            stack.enter_context(loaded())
+
+    def alone_ran(self) -> None:
+        """Nothing here looks at it."""
+
+    def measure(self, arm: Arm, repetition: int, position: int) -> Outcome:
+        tasks = tasks_of(self.experiment, arm, repetition)[0]
+        others = self._options.ranks - 1
+        link = self.experiment.link
+        with (
+            Watch() as watch,
+            bottleneck(len(tasks) * others, link.rate, link.queue) as network,
+            contextlib.ExitStack() as stack,
+        ):
+            if arm.fine_stamps:
+                network.stamp_finely()
+            jobs = [
+                stack.enter_context(self._training(network, number, repetition))
+                for number in range(len(tasks))
+            ]
+            switch([rank for ranks in jobs for rank in ranks], arm.cc)
+            first = [ranks[0] for ranks in jobs]
+            begin_s = wait_for_more(first, self._options.settle)
+            counted, carried, cpu = tcp_counters(network.names), network.counters(), cpu_times()
+            alone = arm.name == ALONE
+            count = self.experiment.alone_iterations if alone else self.experiment.iterations
+            # The iteration in which it begins is not counted.
+            end_s = wait_for_more(first, count + 1)
+            busy = cpu_busy(cpu, cpu_times())
+            counted = tcp_counters(network.names) - counted
+            carried = network.counters() - carried
+            self.attempts.judge(watch, [(begin_s, end_s)])
+        for task, rank in zip(tasks, first, strict=True):
+            document = self._document(rank, begin_s, count)
+            self.tables.add_job(arm.name, repetition, begin_s, task, document)
+        self._count(arm.name, repetition, count * len(tasks), counted)
+        return Outcome(end_s - begin_s, carried, busy)
+
+    @contextlib.contextmanager
+    def _training(self, network: Network, number: int, repetition: int) -> Iterator[list[Rank]]:
+        others = self._options.ranks - 1
+        places = [Place(network.receiver, "to-router")]
+        places += [
+            Place(sender, "to-router") for sender in network.senders[number * others :][:others]
+        ]
+        # The port is also the seed of the job's compute times: the same in all arms.
+        port = PORT + 10 * repetition + number
+        job = self.experiment.jobs[number]
+        with training(
+            *(places, RECEIVER_ADDRESS, port, 10_000, self._shape.width),
+            *(job.compute, job.jitter, self._shape.words()),
+        ) as ranks:
+            yield ranks
+
+    def _document(self, rank: Rank, begin_s: float, count: int) -> dict[str, Any]:
+        """The iterations that began after `begin_s`, as the emulator's clients tell theirs."""
+        size = self.experiment.jobs[0].bytes
+        first = next(k for k, end_s in enumerate(rank.ends_s) if end_s >= begin_s)
+        iterations = []
+        for number, k in enumerate(range(first + 1, first + 1 + count), 1):
+            start_s, end_s = rank.ends_s[k - 1], rank.ends_s[k]
+            # What is computed between messages counts as computed before them all.
+            compute_s = (rank.computed_s[k] - start_s) / self._shape.before
+            burst = {"burst": 1, "start": min(start_s + compute_s, end_s), "end": end_s}
+            iterations.append(
+                {
+                    "iteration": number,
+                    "start": start_s,
+                    "end": end_s,
+                    "compute": compute_s,
+                    "bytes": size,
+                    "bursts": [burst | {"bytes": size, "first_end": end_s}],
+                }
+            )
+        return {"iterations": iterations, "samples": []}
+
+    def _count(self, arm: str, repetition: int, iterations: int, counted: Counter[str]) -> None:
+        row = {"arm": arm, "repetition": repetition, "iterations": iterations}
+        self._counted.append(row | {name: counted[name] for name in TCP_COUNTERS})
+        replace_file(self.folder / TCP, json.dumps(self._counted, indent=1).encode())
+        told = ", ".join(f"{name} {counted[name]}" for name in TCP_COUNTERS)
+        self.progress.say(f"{arm} {repetition}, {iterations} iterations: {told}")
+
+
+def tcp_table(folder: Path, shapes: Sequence[str]) -> str:
+    """What TCP counted per 100 iterations of a job, in Markdown: a row per shape and arm."""
+    lines = [["", "arm", *TCP_COUNTERS.values()]]
+    for shape in shapes:
+        rows = json.loads((folder / shape / TCP).read_text())
+        for arm in dict.fromkeys(row["arm"] for row in rows):
+            own = [row for row in rows if row["arm"] == arm]
+            iterations = sum(row["iterations"] for row in own)
+            cells = [f"{sum(r[name] for r in own) * 100 / iterations:.1f}" for name in TCP_COUNTERS]
+            lines.append([f"`{shape}`", f"**{arm}**" if arm == "mltcp" else arm, *cells])
+    return markdown(lines)
+
+
+def measure(name: str, options: argparse.Namespace) -> None:
+    """Run a shape's arms into its folder, and report."""
+    shape, folder = SHAPES[name], options.output / name
+    experiment = experiment_of(name, shape, options)
+    check_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "experiment.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
+    with Signals() as interrupts, Progress(total_iterations(experiment)) as progress:
+        _Run(experiment, shape, options, folder, interrupts, progress).run()
+    print(render_text(write_report(folder)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("shapes", metavar="SHAPE", nargs="*", help=f"of {', '.join(SHAPES)}")
+    parser.add_argument("-o", "--output", type=Path, metavar="FOLDER", default=Path("runs", NAME))
+    parser.add_argument("--into", type=Path, metavar="FILE", help="whose tables are made anew")
+    parser.add_argument("--arms", default="cubic,reno,mltcp", help=f"of {','.join(ARMS)}")
+    parser.add_argument("--ranks", type=int, default=2, help="of each job")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--iterations", type=int, default=50, help="per job, after settling")
+    parser.add_argument("--settle", type=int, default=10, help="iterations left out")
+    parser.add_argument("--rate", default="200mbit", help="in each direction")
+    parser.add_argument("--queue", default="30kB")
+    parser.add_argument("--idle", default="150ms", help="of computing")
+    parser.add_argument("--jitter", default="5%", help="of it, standard deviation")
+    options = parser.parse_args()
+    options.arms = options.arms.split(",")
+    if unknown := (set(options.shapes) - SHAPES.keys()) | (set(options.arms) - ARMS.keys()):
+        parser.error(f"there is no {', '.join(sorted(unknown))}")
+    for name in options.shapes:
+        measure(name, options)
+    folder = options.output
+    there = [name for name in SHAPES if (folder / name / TCP).is_file()]
+    document = save_matrix(folder, NAME, {name: SHAPES[name].description for name in there}, {})
+    print(render_matrix_text(document))
+    if options.into is not None:
+        text = put_table(options.into.read_text(encoding="utf-8"), load_matrix_run(folder))
+        text = put_between(text, f"{NAME}, TCP", tcp_table(folder, there))
+        replace_file(options.into, text.encode())
+
+
+if __name__ == "__main__":
+    main()
