@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mltcp_tools.analysis.cells import markdown
+from mltcp_tools.cells import markdown
 
 TOLERANCE = 0.05
 """Share of a kernel's mean iteration by which a simulated one may be off."""

@@ -32,11 +32,11 @@ import numpy as np
 import pandas as pd
 
 from mltcp_tools.analysis import bootstrap, metrics
-from mltcp_tools.analysis.cells import WIDTH, bullets, clip, interval, number, table
 from mltcp_tools.analysis.quiet import Quiet, undisturbed
 from mltcp_tools.analysis.reference import Reference, make_reference
 from mltcp_tools.analysis.result import Result, plain
 from mltcp_tools.analysis.summary import summarise_with
+from mltcp_tools.cells import WIDTH, bullets, clip, interval, number, table
 from mltcp_tools.runs.run import Run
 
 SCHEMA = "mltcp-comparison/1"

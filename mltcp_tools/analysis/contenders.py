@@ -6,10 +6,11 @@ needs less. What it needs follows from its congestion control and its treatments
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from mltcp_tools.analysis.cells import NONE, markdown, number
+from mltcp_tools.cells import NONE, markdown, number
 
 Entry = Mapping[str, Any]
 
@@ -85,6 +86,39 @@ def wins(document: Entry) -> str:
     won = [arms[winner(arms)]["needs"] for arms in _measured(document).values()]
     counts = [f"by {need}: {won.count(need)}" for need in NEEDS if need in won]
     return f"Situations won, of {len(won)}: {', '.join(counts)}."
+
+
+def queues_table(document: Entry, reference: str = "reno") -> str:
+    """A row for each arm (`mltcp-matrix/1`): how long its queues were over those of `reference`,
+    mean and 99th percentile while links were busy, and its mean iteration over that arm's: the
+    median of the mixes where queues only drop, and the lowest and highest. "" where queues weren't
+    seen.
+    """
+    ratios: dict[str, list[tuple[float, float, float]]] = {}
+    for arms in _measured(document).values():
+        other = arms.get(reference)
+        if not other or not other.get("queue") or other["marks"]:
+            continue
+        for name, each in arms.items():
+            if name != reference and each.get("queue"):
+                queue, queued = each["queue"], other["queue"]
+                ratios.setdefault(name, []).append(
+                    (
+                        queue["mean_bytes"] / queued["mean_bytes"],
+                        queue["p99_bytes"] / queued["p99_bytes"],
+                        each["mean_s"] / other["mean_s"],
+                    )
+                )
+    if not ratios:
+        return ""
+    lines = [["", "mixes", "mean queue", "p99 queue", "mean iteration"]]
+    for name, found in ratios.items():
+        cells = [
+            f"{statistics.median(column):.2f} ({min(column):.2f} to {max(column):.2f})"
+            for column in zip(*found, strict=True)
+        ]
+        lines.append([name, str(len(found)), *cells])
+    return markdown(lines)
 
 
 def _measured(document: Entry) -> dict[str, dict[str, Entry]]:

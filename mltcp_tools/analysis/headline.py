@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mltcp_tools.analysis.quiet import INSTEAD
 from mltcp_tools.analysis.result import ArmResult, Result, ScheduleResult
+from mltcp_tools.analysis.soundness import BUSY_CPU
 
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
@@ -85,9 +86,16 @@ def _trust(result: Result, arm: str, baseline: str) -> str:
         said.append(f"disturbed repetitions left out: {left_out}")
     if others:
         said.append(f"disturbed, so not compared: {', '.join(others)}")
+    busy = [name for name in dict.fromkeys((arm, baseline)) if _busy(result.arms[name])]
+    if busy:
+        said.append(f"CPUs more than {BUSY_CPU:.0%} busy, so doubtful: {', '.join(busy)}")
     if not said:
         return "Nothing else on this host disturbed it."
     return f"What is compared was not disturbed: {'; '.join(said)}."
+
+
+def _busy(entry: ArmResult) -> bool:
+    return (entry.cpu_busy or 0.0) > BUSY_CPU
 
 
 def _inner(sentence: str) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 import jinja2
 import yaml
 
-from mltcp_tools.analysis import cells, metrics, plots, text
+from mltcp_tools import cells
+from mltcp_tools.analysis import metrics, plots, text
 
 _TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("mltcp_tools.analysis", "templates"),

@@ -21,6 +21,8 @@ The document, schema `mltcp-matrix/1` (times in seconds; `estimate` as in result
             requests_over_base  longest mean completion time of a neighbour's requests over that
                                 next to the base, or null
             drops, marks        packets per iteration of a job, or null
+            queue               {mean_bytes, p99_bytes} of the bottlenecks while they were busy, or
+                                null
             plan                {score, realigned_per_minute} of a planned arm (result.py), or null
             slower              over_base is above SLOWER
             best_mean, best_p99 at least as fast as every arm that isn't MLTCP's; null for those
@@ -37,11 +39,11 @@ from typing import Any
 
 import pandas as pd
 
-from mltcp_tools.analysis.cells import NONE, WIDTH, bullets, clip, interval, markdown, number, table
 from mltcp_tools.analysis.contenders import needs_of, settled_gain
 from mltcp_tools.analysis.mix_means import means_over_mixes, means_table
 from mltcp_tools.analysis.result import plain
 from mltcp_tools.analysis.soundness import BUSY_CPU
+from mltcp_tools.cells import NONE, WIDTH, bullets, clip, interval, markdown, number, table
 
 SCHEMA = "mltcp-matrix/1"
 SLOWER = 1.02
@@ -120,6 +122,7 @@ def _arm(name: str, entry: Mapping[str, Any], result: Mapping[str, Any]) -> Entr
         "requests_over_base": max(requests, default=None),
         "drops": _per_iteration(entry, "drops"),
         "marks": _per_iteration(entry, "marks"),
+        "queue": entry["link"].get("queue"),
         "plan": {key: entry["plan"][key] for key in ("score", "realigned_per_minute")}
         if entry["plan"]
         else None,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mltcp_tools.analysis.cells import clip, number, table
+from mltcp_tools.cells import clip, number, table
 
 Entry = dict[str, Any]
 

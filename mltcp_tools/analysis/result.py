@@ -119,6 +119,17 @@ class Link:
     drops: int | None
     marks: int | None
     packets: int | None
+    queue: Queue | None
+    """Null where queues weren't seen, as on the testbed."""
+
+
+@dataclass(kw_only=True)
+class Queue:
+    """What waited for the bottleneck or was being sent, over the time for which it was busy, means
+    over repetitions."""
+
+    mean_bytes: float
+    p99_bytes: float
 
 
 @dataclass(kw_only=True)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from mltcp_tools.analysis.agreement import agree, agreement_table
-from mltcp_tools.analysis.cells import NONE, interval, markdown
-from mltcp_tools.analysis.contenders import TIE, contenders_table, wins
+from mltcp_tools.analysis.contenders import TIE, contenders_table, queues_table, wins
+from mltcp_tools.cells import NONE, interval, markdown
 from mltcp_tools.errors import UsageError
 
 TITLE = "# Results"
@@ -92,6 +92,12 @@ def _section(run: MatrixRun) -> str:
             f" run and from iteration 10 on. {wins(run.document)}"
         )
         parts.append(table)
+        if queues := queues_table(run.document):
+            parts.append(
+                "Queues over reno's in the same mix, measured from themselves while their links"
+                " were busy: the median of the mixes without marks (lowest to highest)."
+            )
+            parts.append(queues)
     return "\n\n".join(parts)
 
 
@@ -119,7 +125,7 @@ def _made_by(run: MatrixRun) -> str:
     when = starts[0] if starts[0] == starts[-1] else f"{starts[0]} to {starts[-1]}"
     words = [
         "Simulated by" if first.get("simulated") else "Measured by",
-        f"`mltcp {_arguments(first['command'])}`, {when};",
+        f"`{_typed(first['command'])}`, {when};",
         f"mltcp-tools {first['versions']['mltcp-tools']}, algorithm {', '.join(run.algorithms)}.",
     ]
     if not first.get("simulated"):
@@ -129,9 +135,10 @@ def _made_by(run: MatrixRun) -> str:
     return " ".join(words)
 
 
-def _arguments(command: str) -> str:
-    """What was typed behind `mltcp`, wherever that is installed."""
-    return command.partition(" ")[2]
+def _typed(command: str) -> str:
+    """What was typed, wherever the program is installed."""
+    program, _, arguments = command.partition(" ")
+    return f"{Path(program).name} {arguments}"
 
 
 def results_table(document: Mapping[str, Any]) -> str:
@@ -170,13 +177,20 @@ def stale(text: str, algorithm: str) -> list[str]:
 
 
 def put_table(text: str, run: MatrixRun) -> str:
-    """`text` with `run`'s table between `<!-- results: MATRIX -->` and `<!-- end -->`.
+    """`text` with `run`'s table between `<!-- results: MATRIX -->` and `<!-- end -->`."""
+    return put_between(
+        text, str(run.document["name"]), f"{results_table(run.document)}\n\n{_made_by(run)}"
+    )
+
+
+def put_between(text: str, name: str, content: str) -> str:
+    """`text` with the content between `<!-- results: NAME -->` and the `<!-- end -->` after it.
 
     Raises UsageError where `text` has no such pair of marks.
     """
-    begin, end = f"<!-- results: {run.document['name']} -->\n", "<!-- end -->"
+    begin, end = f"<!-- results: {name} -->\n", "<!-- end -->"
     before, mark, rest = text.partition(begin)
     _, closing, after = rest.partition(end)
     if not mark or not closing:
         raise UsageError(f"The document has no place for a table ({begin.strip()} … {end}).")
-    return f"{before}{begin}{results_table(run.document)}\n\n{_made_by(run)}\n{end}{after}"
+    return f"{before}{begin}{content}\n{end}{after}"

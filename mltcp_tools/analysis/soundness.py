@@ -28,6 +28,7 @@ BUSY_PROCESSORS = 0.7
 """Processors in use while it sends, from which on these are what limits it: the work of one flow is
 hardly ever spread over several."""
 BUSY_CPU = 0.85
+"""Share of all CPUs' time above which an arm's result says more of the machine than of the link."""
 FEW_ITERATIONS = 40
 MANY_REALIGNED = 0.1
 

@@ -28,6 +28,7 @@ from mltcp_tools.analysis.result import (
     Kernel,
     Link,
     Packets,
+    Queue,
     Repetition,
     Result,
     ScheduleResult,
@@ -200,12 +201,18 @@ def _arm(
         link=Link(
             utilisation=metrics.utilisation(rows, run.experiment.rate_bps),
             **fields_of(_packets(rows)),
+            queue=_queue(rows),
         ),
         cpu_busy=rows["cpu_busy"].max() if len(rows) else None,
         kernel=_kernel(run, arm),
         phases=phases_of(table, reference.iterations.get("bound")),
         spread_of_completion=_spread_of_completion(run, arm),
     )
+
+
+def _queue(rows: pd.DataFrame) -> Queue | None:
+    mean, p99 = rows["queue_mean_bytes"].mean(), rows["queue_p99_bytes"].mean()
+    return None if pd.isna(mean) or pd.isna(p99) else Queue(mean_bytes=mean, p99_bytes=p99)
 
 
 def _packets(rows: pd.DataFrame) -> Packets:

@@ -36,7 +36,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "arms": _KEY
     | {"order": "int64", "duration_s": "float64", "link_bytes": "int64"}
     | {"link_packets": "int64", "link_drops": "int64", "link_marks": "int64"}
-    | {"cpu_busy": "float64"},
+    | {"cpu_busy": "float64", "queue_mean_bytes": "float64", "queue_p99_bytes": "float64"},
     "disturbance": _KEY
     | {"attempt": "int64", "time_s": "float64", "length_s": "float64"}
     | {
@@ -58,13 +58,15 @@ COLUMNS: dict[str, dict[str, str]] = {
 `waited_s` is how long the job was ready before its communication was due, and `realigned` is 1
 where it was too late and took a later turn. `back` is 1 of flows that answer others of their job,
 which a recording sees where both ends are on its host. `bulk` has the bytes that neighbours' bulk
-flows had got across at some instants. `disturbance` has a row per second, of every run of an arm
+flows had got across at some instants. `queue_mean_bytes` and
+`queue_p99_bytes` are of what waits or is being sent, on the wire, over the time for which links
+were busy; a simulation has them. `disturbance` has a row per second, of every run of an arm
 (`attempt`, from 1), the last of which the other tables are of; its columns are those of
 host/disturbance.py."""
 
 PLAN = "plan.json"
 PLAN_SCHEMA = "mltcp-run-plan/1"
-"""When the jobs of planned arms communicate (testbed/treatments/cassini.py); absent where no arm is
+"""When the jobs of planned arms communicate (planning/arms.py); absent where no arm is
 planned."""
 
 RARE = ("flow_events", "bulk", "requests", "disturbance")

@@ -7,7 +7,7 @@ job only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,14 @@ class LinkCounters:
             self.marks + other.marks,
         )
 
+    def __sub__(self, other: LinkCounters) -> LinkCounters:
+        return LinkCounters(
+            self.bytes - other.bytes,
+            self.packets - other.packets,
+            self.drops - other.drops,
+            self.marks - other.marks,
+        )
+
 
 class Tables:
     """Rows as they come; `write` puts all tables, complete each, into a folder."""
@@ -51,12 +59,17 @@ class Tables:
         duration: float,
         counters: LinkCounters,
         cpu_busy: float | None = None,
+        queue: Mapping[str, float] | None = None,
     ) -> None:
         """Add an arm that ran. position: in its repetition, from 1. duration: seconds. cpu_busy:
-        share of all CPUs' time in use; None in virtual time."""
+        share of all CPUs' time in use; None in virtual time. queue: `mean` and `p99` of the bytes
+        that waited or were being sent, over the time for which links were busy; None where queues
+        aren't seen."""
         row = {"arm": arm, "repetition": repetition, "order": position, "duration_s": duration}
         row |= {f"link_{name}": value for name, value in asdict(counters).items()}
-        self._rows["arms"].append(row if cpu_busy is None else row | {"cpu_busy": cpu_busy})
+        row |= {} if cpu_busy is None else {"cpu_busy": cpu_busy}
+        row |= {f"queue_{name}_bytes": value for name, value in (queue or {}).items()}
+        self._rows["arms"].append(row)
 
     def add_disturbance(
         self, arm: str, repetition: int, attempt: int, rows: Iterable[dict[str, Any]]

@@ -64,6 +64,8 @@ OPTIONAL: dict[str, tuple[str, ...]] = {
         "link_drops",
         "link_marks",
         "cpu_busy",
+        "queue_mean_bytes",
+        "queue_p99_bytes",
     ),
     "disturbance": ("length_s", "own", "others", "pressure", "queued"),
     "bulk": ("cwnd", "rtt_us", "retransmits"),
@@ -193,6 +195,7 @@ def _clean(raw: pd.DataFrame, name: str, source: str, problems: list[str]) -> pd
     for column in _WHOLE:
         if column in table.columns and table[column].notna().all():
             table[column] = table[column].round().astype("int64")
-    if table.empty:
+    # A run without `--trace` samples nothing.
+    if table.empty and name != "samples":
         problems.append(f"The table {name} holds no rows.")
     return table.reset_index(drop=True)

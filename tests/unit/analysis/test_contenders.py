@@ -10,6 +10,7 @@ from mltcp_tools.analysis.contenders import (
     NEEDS,
     contenders_table,
     needs_of,
+    queues_table,
     settled_gain,
     winner,
     wins,
@@ -105,3 +106,21 @@ def test_documents_of_earlier_versions_have_no_table() -> None:
     for arm in document["mixes"]["two"]["arms"].values():
         del arm["needs"]
     assert contenders_table(document) == ""
+
+
+def test_queues_are_compared_where_they_only_drop() -> None:
+    def arm(mean_s: float, mean: float, p99: float, marks: float = 0.0) -> dict[str, Any]:
+        queue = {"mean_bytes": mean, "p99_bytes": p99}
+        return {"mean_s": mean_s, "needs": NEEDS[0], "queue": queue, "marks": marks}
+
+    mixes = {
+        "one": {"arms": {"reno": arm(1.0, 20e3, 30e3), "mlcc": arm(0.8, 4e3, 15e3)}},
+        "other": {"arms": {"reno": arm(2.0, 10e3, 30e3), "mlcc": arm(2.0, 4e3, 9e3)}},
+        "marked": {"arms": {"reno": arm(1.0, 1e3, 1e3, 5.0), "mlcc": arm(0.5, 9e3, 9e3)}},
+        "unseen": {"arms": {"reno": arm(1.0, 1.0, 1.0) | {"queue": None}}},
+    }
+    table = queues_table({"mixes": mixes})
+    row = next(line for line in table.splitlines() if line.startswith("| mlcc"))
+    assert row == ("| mlcc | 2 | 0.30 (0.20 to 0.40) | 0.40 (0.30 to 0.50) | 0.90 (0.80 to 1.00) |")
+    assert "reno |" not in table
+    assert queues_table({"mixes": {"unseen": mixes["unseen"]}}) == ""

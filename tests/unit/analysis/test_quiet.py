@@ -57,6 +57,14 @@ def test_a_calm_run_says_so(folder: Path) -> None:
     assert result["warnings"] == []
 
 
+def test_busy_cpus_are_not_called_calm(folder: Path) -> None:
+    disturb(folder)
+    path = folder / "arms.parquet"
+    pd.read_parquet(path).assign(cpu_busy=0.93).to_parquet(path)
+    result = summarise(load_run(folder)).document()
+    assert "CPUs more than 85% busy, so doubtful: mltcp, cubic" in result["headline"][2]
+
+
 def test_a_disturbed_repetition_is_left_out(folder: Path) -> None:
     one = make_run(folder.parent / "one")
     for path in one.glob("*.parquet"):

@@ -84,7 +84,7 @@ NUMBERS = {
     *("--flows", "--bursts", "--active", "--levels", "--slots", "--quota", "--namespaces"),
     *("--inference", "--tenants", "--jobs", "--rounds", "--held-out", "--workers", "--cores"),
     *("--slope", "--intercept", "--angle", "--straggler-every", "--straggler-factor", "--faster"),
-    *("--settled-from", "--control-fd", "--ranks", "--replay-from"),
+    *("--settled-from", "--control-fd", "--ranks", "--replay-from", "--block", "--shorter"),
 }
 """Options whose numbers have no unit: counts, seeds, factors, degrees."""
 
@@ -105,8 +105,9 @@ def test_a_packet_size_has_a_unit_and_limits(mtu: str, capsys: pytest.CaptureFix
 
 
 def test_what_is_shown_is_there_for_programs_too() -> None:
-    # They run until they are stopped, or print what is not data.
+    # They run until they are stopped, or print what is not data, or what they read as data.
     others = {"completion", "prioritise", "testbed agent", "emulate rank", "emulate server"}
+    others |= {"collectives table"}
     for words, command in COMMANDS.items():
         assert words in others or "--json" in options(command), f"mltcp {words}"
 

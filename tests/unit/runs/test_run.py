@@ -112,9 +112,12 @@ def _without_a_column(folder: Path) -> None:
     (folder / "bursts.csv").unlink()
 
 
-def _no_rows(folder: Path) -> None:
-    table = pd.read_parquet(folder / "samples.parquet")
-    table.iloc[:0].to_parquet(folder / "samples.parquet")
+def _empty(name: str) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        path = folder / f"{name}.parquet"
+        pd.read_parquet(path).iloc[:0].to_parquet(path)
+
+    return damage
 
 
 def _with(name: str, column: str, value: float | str) -> Callable[[Path], None]:
@@ -162,7 +165,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "unusable line": (_strange_lines, "1 line without usable values"),
     "line twice": (_strange_lines, "1 line twice"),
     "missing column": (_without_a_column, "bursts.parquet lacks the columns end_s."),
-    "no rows": (_no_rows, "The table samples holds no rows."),
+    "no rows": (_empty("bursts"), "The table bursts holds no rows."),
     "cut yaml": (_write("experiment.yaml", "name: [unclosed"), "not readable YAML"),
     "strange yaml": (_write("experiment.yaml", "- 1\n"), "describes no experiment"),
     "yaml of no month": (_write("experiment.yaml", "seed: 2001-13-01"), "not readable YAML"),
@@ -217,6 +220,11 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
         "Arm cubic, repetition 1 lacks 2 iterations in between.",
     ),
 }
+
+
+def test_a_run_without_a_trace_has_no_problems(folder: Path) -> None:
+    _empty("samples")(folder)
+    assert load_run(folder).problems == []
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
