@@ -213,9 +213,10 @@ class Session:
         if state is State.SILENT:
             return f"Nothing came from {where} for {timeout_s:g} s."
         if state is State.WAITING:
-            missing = self.counters().missing
-            ranks = [str(rank) for rank in range(self.workers) if missing >> rank & 1]
-            return f"Ranks {', '.join(ranks) or '?'} sent nothing for {timeout_s:g} s."
+            counted = self.counters()
+            numbers = [str(each) for each in range(64) if counted.missing >> each & 1]
+            what = "Racks" if counted.missing_above else "Ranks"
+            return f"{what} {', '.join(numbers) or '?'} sent nothing for {timeout_s:g} s."
         if state is State.MISMATCH:
             return "Ranks asked for different collectives: other sizes, types or an other order."
         if state is State.STOPPED:
