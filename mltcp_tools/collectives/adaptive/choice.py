@@ -59,6 +59,11 @@ class Choice:
         self._fruitless = 0  # plans in a row
         self._planned_s = self._took_s = 0.0
 
+    @property
+    def trying(self) -> bool:
+        """Whether the next reductions are a try, or are to be compared with one."""
+        return self._paces is not None
+
     def planned(self, now_s: float, took_s: float, trees: bool, *, tried: bool) -> None:
         """A plan was made, which took took_s until now_s. trees: whether it has some that are worth
         a try. tried: whether that is over."""

@@ -29,8 +29,12 @@ TRIAL_BYTES = 1_000_000
 
 _TRIALS = 3  # of each way; the first is to warm up, and of the others the sooner one counts
 
-_LOOK_S = 0.25
+_LOOK_S, _MOST_LOOK_S = 0.25, 4.0
 """Of reductions between looks at how long they took, and one reduction at least."""
+
+_LOOKING_SHARE = 0.01
+"""Of the time, that looks take at most within these: beside another job, the few packets by which
+ranks agree wait behind its packets, or are lost."""
 
 _MOST_UNLOOKED = 64  # reductions
 
@@ -101,6 +105,7 @@ class AdaptiveSession:
         per_s = 1 / pace if pace else np.inf
         self._chunk_bytes = int(np.clip(CHUNK_S * per_s, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES))
         self._unlooked: list[tuple[int, float]] = []  # bytes and seconds
+        self._looking_s, self._until_look_s = 0.0, _LOOK_S
         self.plans += 1
         if promising:
             self._connect(strategy)
@@ -188,10 +193,15 @@ class AdaptiveSession:
         self._unlooked.append((size, seconds))
         sizes = np.array([each[0] for each in self._unlooked])
         way = self.choice.way
-        if sizes.sum() * self._paces[way] < _LOOK_S and len(sizes) < _MOST_UNLOOKED:
+        until_s = _LOOK_S if self.choice.trying else self._until_look_s
+        if sizes.sum() * self._paces[way] < until_s and len(sizes) < _MOST_UNLOOKED:
             return
-        told = self.gather(([each[1] for each in self._unlooked], time.monotonic()))
+        begin = time.monotonic()
+        told = self.gather(([each[1] for each in self._unlooked], begin, self._looking_s))
+        self._looking_s = time.monotonic() - begin
         self._unlooked.clear()
+        looking_s = min(each[2] for each in told)  # the last time, of the last rank to come
+        self._until_look_s = float(np.clip(looking_s / _LOOKING_SHARE, _LOOK_S, _MOST_LOOK_S))
         # The last rank to come waited for nobody.
         took = np.min([each[0] for each in told], axis=0)
         self._paces[way] = float(took.sum() / sizes.sum())
