@@ -117,7 +117,8 @@ def test_racks_refuse_nothing_where_nobody_forges() -> None:
 
 @settings(max_examples=60)
 @given(
-    workers=st.integers(1, 9),
+    racks=st.integers(1, 3),
+    in_rack=st.integers(1, 4),
     count=st.integers(1, 3000),
     seed=st.integers(0, 2**32),
     exponent=st.integers(-140, 120),
@@ -126,15 +127,24 @@ def test_racks_refuse_nothing_where_nobody_forges() -> None:
     lose=st.floats(0, 0.1),
 )
 def test_sums_of_floats_within_the_stated_bound(
-    workers: int, count: int, seed: int, exponent: int, sparse: bool, in_use: int, lose: float
+    racks: int,
+    in_rack: int,
+    count: int,
+    seed: int,
+    exponent: int,
+    sparse: bool,
+    in_use: int,
+    lose: float,
 ) -> None:
-    arrays = floats(count, workers, seed, 2.0**exponent)
+    arrays = floats(count, racks * in_rack, seed, 2.0**exponent)
     rng = np.random.default_rng(seed)
     for array in arrays:
         for begin in range(0, count, 32):
             if rng.random() < 0.6:
                 array[begin : begin + 32] = 0
-    outcome = run([arrays], Kind.FLOAT32, sparse=sparse, in_use=in_use, seed=seed, lose=lose)
+    outcome = run(
+        [arrays], Kind.FLOAT32, racks=racks, sparse=sparse, in_use=in_use, seed=seed, lose=lose
+    )
     assert_float_sums(arrays, outcome)
     for chunks in outcome.chunks:  # marked is what isn't zero everywhere
         for chunk, summed in enumerate(chunks.summed()):
