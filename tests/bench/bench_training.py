@@ -290,11 +290,12 @@ def main() -> None:
         measure(name, options)
     folder = options.output
     there = [name for name in SHAPES if (folder / name / TCP).is_file()]
-    document = save_matrix(folder, NAME, {name: SHAPES[name].description for name in there}, {})
+    table = f"{NAME}, time-outs from {options.rto_min}" if options.rto_min else NAME
+    document = save_matrix(folder, table, {name: SHAPES[name].description for name in there}, {})
     print(render_matrix_text(document))
     if options.into is not None:
         text = put_table(options.into.read_text(encoding="utf-8"), load_matrix_run(folder))
-        text = put_between(text, f"{NAME}, TCP", tcp_table(folder, there))
+        text = put_between(text, f"{table}, TCP", tcp_table(folder, there))
         replace_file(options.into, text.encode())
 
 
