@@ -27,7 +27,12 @@ from mltcp_tools.runs.recorder import LinkCounters
 from mltcp_tools.simulator.documents import document_of, event_of
 from mltcp_tools.simulator.inputs import Link, PacketJob, Priorities
 from mltcp_tools.simulator.library import Result, Stop, simulate
-from mltcp_tools.simulator.modelled import SLOW_START_AFTER_IDLE, base_of, with_mechanisms
+from mltcp_tools.simulator.modelled import (
+    SLOW_START_AFTER_IDLE,
+    base_of,
+    rto_min_s,
+    with_mechanisms,
+)
 from mltcp_tools.simulator.programs import HOPS, program_of
 from mltcp_tools.simulator.queues import WatchedQueue
 
@@ -107,6 +112,7 @@ def simulate_arm(
                 [*jobs, *others],
                 seed=experiment.link_seed(repetition),
                 slow_start_after_idle=experiment.sysctls.get(SLOW_START_AFTER_IDLE, "1") != "0",
+                rto_min=rto_min_s(experiment),
                 mss=settings.mtu - MSS_BELOW_MTU,
                 join=settings.join_s,
                 fine_stamps=arm.fine_stamps,

@@ -14,6 +14,9 @@ MSS = 1448
 WINDOW = 4096
 """Segments in flight at most: about what the kernel's default buffers of 6 MB hold."""
 
+RTO_MIN_S = 0.2
+"""The kernel's shortest time-out (TCP_RTO_MIN), unless net.ipv4.tcp_rto_min_us says another."""
+
 SKEW_PPM = 100
 """By how much clocks of hosts differ at most from the true one, in 10^-6: ordinary quartz."""
 

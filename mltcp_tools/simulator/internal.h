@@ -16,9 +16,6 @@
 /* Bytes that a receiver joins at most: what a packet holds (GRO_LEGACY_MAX_SIZE). */
 #define JOINED_MAX 65536
 
-/* The kernel's shortest time-out (TCP_RTO_MIN). */
-#define RTO_MIN_NS (200 * NS_PER_MS)
-
 #define INITIAL_CWND 10
 
 enum event_kind {

@@ -19,6 +19,7 @@ from mltcp_tools.native.extension import declarations, extension
 from mltcp_tools.simulator.inputs import (
     MSS,
     ONE_QUEUE,
+    RTO_MIN_S,
     SKEW_PPM,
     WINDOW,
     Link,
@@ -77,6 +78,7 @@ def simulate(
     seed: int,
     trace: float = 0.0,
     slow_start_after_idle: bool = True,
+    rto_min: float = RTO_MIN_S,
     mss: int = MSS,
     join: float = 0.0,
     fine_stamps: bool = False,
@@ -87,10 +89,10 @@ def simulate(
     """Run the jobs until all but neighbours are done; the same arguments give the same result.
 
     seed: of random losses and of the hosts' jitter, below 2^64. trace: seconds between samples of
-    sending flows of jobs that don't say it, 0 for none. mss: payload of a full segment, bytes.
-    join: seconds within which receivers join segments, so that one ACK serves them all (GRO), 0 for
-    none. fine_stamps:
-    receivers' time stamps count microseconds; skew: how much too fast or too slow their clocks go
+    sending flows of jobs that don't say it, 0 for none. rto_min: shortest time-out, seconds.
+    mss: payload of a full segment, bytes. join: seconds within which receivers join segments, so
+    that one ACK serves them all (GRO), 0 for none. fine_stamps: receivers' time stamps count
+    microseconds; skew: how much too fast or too slow their clocks go
     at most, in 10^-6. Other threads run meanwhile. Raises Stopped when `stop` is set, and HostError
     without a C compiler.
     """
@@ -201,6 +203,7 @@ def simulate(
             {
                 "seed": seed,
                 "slow_start_after_idle": slow_start_after_idle,
+                "rto_min_ns": nanoseconds(rto_min),
                 "mss": mss,
                 "window": _window(links, jobs, mss),
                 "fine_stamps": fine_stamps,

@@ -12,8 +12,11 @@ from mltcp_tools.experiments.arms import Arm
 from mltcp_tools.experiments.experiment import Experiment
 from mltcp_tools.experiments.neighbours import OWN
 from mltcp_tools.experiments.treatments import Cassini, Feedback, Sincronia
+from mltcp_tools.simulator.inputs import RTO_MIN_S
 
 SLOW_START_AFTER_IDLE = "net.ipv4.tcp_slow_start_after_idle"
+_RTO_MIN = "net.ipv4.tcp_rto_min_us"
+_RTO_MAX_S = 120.0  # the kernel's TCP_RTO_MAX
 
 _MECHANISMS: dict[str, tuple[str, ...]] = {
     "reno": (),
@@ -34,6 +37,14 @@ _OTHERS = {
     *("scalable", "vegas", "veno", "westwood", "yeah"),
 }
 """Those of Linux, net/ipv4/Kconfig."""
+
+
+def rto_min_s(experiment: Experiment) -> float:
+    """TCP's shortest time-out, seconds; 0 where it isn't written as microseconds."""
+    value = experiment.sysctls.get(_RTO_MIN)
+    if value is None:
+        return RTO_MIN_S
+    return int(value) / 1e6 if value.isascii() and value.isdigit() else 0.0
 
 
 def base_of(cc: str) -> str:
@@ -108,6 +119,8 @@ def _not_modelled(experiment: Experiment) -> Iterator[str]:
     for job in experiment.jobs:
         if job.rate is not None:
             yield f"the limited rate of job {job.name}"
-    for name in experiment.sysctls:
-        if name != SLOW_START_AFTER_IDLE:
+    for name, value in experiment.sysctls.items():
+        if name == _RTO_MIN and not 0 < rto_min_s(experiment) <= _RTO_MAX_S:
+            yield f"{name} = {value}"
+        elif name not in (SLOW_START_AFTER_IDLE, _RTO_MIN):
             yield f"the sysctl {name}"

@@ -131,7 +131,7 @@ void receive(struct sim *sim, struct flow *flow, uint64_t seq, bool marked)
 {
 	bool out_of_order, turned = marked != flow->last_marked;
 
-	if (!flow->last_received_ns || sim->now - flow->last_received_ns > RTO_MIN_NS)
+	if (!flow->last_received_ns || sim->now - flow->last_received_ns > sim->options->rto_min_ns)
 		flow->quick_acks = QUICK_ACKS;
 	flow->last_received_ns = sim->now;
 	if (seq < flow->expected || segment_at(flow, seq)->received) {

@@ -3,19 +3,19 @@
 #include "internal.h"
 
 /*
- * What a tail loss probe waits beyond two round trips: as long as a receiver may delay the ACK of
- * a lone segment, else two ticks of a kernel of 250 Hz (TCP_TIMEOUT_MIN).
+ * What a tail loss probe waits beyond two round trips: two ticks of a kernel of 250 Hz
+ * (TCP_TIMEOUT_MIN); for the ACK of a lone segment, which a receiver may delay, the shortest
+ * time-out.
  */
-#define PROBE_LONE_NS (200 * NS_PER_MS)
 #define PROBE_NS (8 * NS_PER_MS)
 
 /* RFC 6298, with the kernel's bound on the variation rather than on the sum. */
-static uint64_t time_out(const struct flow *flow)
+static uint64_t time_out(const struct sim *sim, const struct flow *flow)
 {
 	uint64_t variation = 4 * flow->rttvar_ns;
 
-	if (variation < RTO_MIN_NS)
-		variation = RTO_MIN_NS;
+	if (variation < sim->options->rto_min_ns)
+		variation = sim->options->rto_min_ns;
 	return (flow->srtt_ns + variation) << flow->backoff;
 }
 
@@ -59,7 +59,7 @@ static void set_timer(struct sim *sim, struct flow *flow, uint64_t deadline, boo
 
 void set_time_out(struct sim *sim, struct flow *flow)
 {
-	set_timer(sim, flow, sim->now + time_out(flow), false);
+	set_timer(sim, flow, sim->now + time_out(sim, flow), false);
 }
 
 /*
@@ -68,9 +68,9 @@ void set_time_out(struct sim *sim, struct flow *flow)
  */
 void rearm_timer(struct sim *sim, struct flow *flow)
 {
-	uint64_t wait = time_out(flow), probe = 2 * flow->srtt_ns;
+	uint64_t wait = time_out(sim, flow), probe = 2 * flow->srtt_ns;
 
-	probe += flow->nxt - flow->una == 1 ? PROBE_LONE_NS : PROBE_NS;
+	probe += flow->nxt - flow->una == 1 ? sim->options->rto_min_ns : PROBE_NS;
 	if (flow->una == flow->nxt)
 		flow->deadline_ns = 0;
 	else if (flow->recovery == OPEN && !flow->sacked)
@@ -183,7 +183,7 @@ void send_allowed(struct sim *sim, struct flow *flow)
 /* RFC 5681, 4.1, as tcp_cwnd_restart(): half the window for each time-out without sending. */
 static void restart_after_idle(struct sim *sim, struct flow *flow)
 {
-	uint64_t step = time_out(flow), idle = sim->now - flow->last_sent_ns;
+	uint64_t step = time_out(sim, flow), idle = sim->now - flow->last_sent_ns;
 	uint32_t restart = flow->cwnd < INITIAL_CWND ? flow->cwnd : INITIAL_CWND;
 	uint32_t share = flow->cwnd / 2 + flow->cwnd / 4;
 

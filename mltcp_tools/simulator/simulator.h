@@ -130,6 +130,7 @@ struct sim_job {
 
 struct sim_options {
 	uint64_t seed; /* of random losses and of the hosts' jitter */
+	uint64_t rto_min_ns; /* net.ipv4.tcp_rto_min_us, the shortest time-out */
 	uint32_t slow_start_after_idle; /* net.ipv4.tcp_slow_start_after_idle */
 	uint32_t mss; /* payload of a full segment, bytes */
 	uint32_t window; /* segments in flight at most, a power of two: what the buffers hold */

@@ -154,6 +154,21 @@ def test_slow_start_doubles_the_window_and_restarts_after_idling() -> None:
     assert kept[kept["iteration"] == 2]["cwnd"][0] == first[-1]
 
 
+def test_the_shortest_time_out_is_waited_for() -> None:
+    """A lone segment that is lost is sent again by the probe, which waits as long at least."""
+    link = Link(rate=50e6, queue=100_000, rtt=1e-3, loss=0.3)
+    job = PacketJob(0.0, [0.1] * 20, [[1000]] * 20)
+
+    def bursts(rto_min: float) -> Any:
+        done = simulate(link, [job], seed=1, rto_min=rto_min).bursts[0]
+        return (done["end_ns"] - done["start_ns"]) / 1e9
+
+    usual, short = bursts(0.2), bursts(0.02)
+    assert usual.max() > 0.2
+    assert 0.02 < short.max() < 0.2
+    assert (usual < 0.02).sum() == (short < 0.02).sum()  # those without a loss
+
+
 def test_single_losses_are_repaired_without_a_time_out() -> None:
     link = Link(rate=50e6, queue=100_000, rtt=5e-3)
     long = PacketJob(0.0, [0.1], [[30_000_000]])
