@@ -208,6 +208,7 @@ class Reducer:
                 future.set_exception(error)
             else:
                 future.set_result(tensor)
+                self._look()
 
         self._thread.submit(run)
         return future
@@ -230,9 +231,16 @@ class Reducer:
                 future.set_result(work(*arguments))
             except Exception as error:
                 future.set_exception(error)
+            else:
+                self._look()
 
         self._thread.submit(do)
         return future
+
+    def _look(self) -> None:
+        """Between reductions, for nobody waits then."""
+        if isinstance(self._adaptive, AdaptiveSession):
+            self._adaptive.look()
 
     def reduce_now(self, tensor: torch.Tensor, how: How) -> None:
         """all_reduce, from within `run`."""

@@ -36,7 +36,8 @@ _LOOKING_SHARE = 0.01
 """Of the time, that looks take at most within these: beside another job, the few packets by which
 ranks agree wait behind its packets, or are lost."""
 
-_MOST_UNLOOKED = 64  # reductions
+MOST_UNLOOKED = 64
+"""Reductions between looks."""
 
 _EPOCH_BITS = 16  # of a mesh's series, for the plans of an epoch
 
@@ -77,6 +78,7 @@ class AdaptiveSession:
         epoch: a number from 0 to 65535 that is higher for each set of members.
         """
         self.members, self._epoch, self._plans_in_epoch = members, epoch, 0
+        self._error: SessionError | None = None  # of the last look
         self._plan(with_trial=True)
 
     def interrupt(self, epoch: int) -> None:
@@ -106,6 +108,7 @@ class AdaptiveSession:
         self._chunk_bytes = int(np.clip(CHUNK_S * per_s, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES))
         self._unlooked: list[tuple[int, float]] = []  # bytes and seconds
         self._looking_s, self._until_look_s = 0.0, _LOOK_S
+        self._is_due = False
         self.plans += 1
         if promising:
             self._connect(strategy)
@@ -159,16 +162,21 @@ class AdaptiveSession:
         ]
 
     def reduce(self, array: Array) -> int:
-        """Sum a flat array in place; returns of how many ranks.
+        """Sum a flat array in place; returns of how many ranks. Then `look` is to be called.
 
         Raises SessionError; some ranks may have the sum then.
         """
+        if self._error:
+            raise self._error
+        if self._is_due:
+            self._plan(with_trial=False)
         begin = time.monotonic()
         if self._ring and self.choice.way is Way.RING:
             self._ring(array)
         else:
             self._along_trees(array)
-        self._watch(array.nbytes, time.monotonic() - begin)
+        if array.nbytes >= WATCHED_BYTES:
+            self._unlooked.append((array.nbytes, time.monotonic() - begin))
         return len(self.members)
 
     def _along_trees(self, array: Array) -> None:
@@ -186,16 +194,23 @@ class AdaptiveSession:
         if errors:
             raise SessionError(f"A transfer along a tree failed ({errors[0]}).")
 
-    def _watch(self, size: int, seconds: float) -> None:
-        """Now and then, agree on how long reductions take, and choose by that how to go on."""
-        if size < WATCHED_BYTES:
-            return
-        self._unlooked.append((size, seconds))
+    def look(self) -> None:
+        """Now and then, agree on how long reductions take, and choose by that how to go on.
+
+        All members call it after each reduction, as soon as its sum was handed on: what they say to
+        each other may wait behind another job's packets. The next reduction raises what fails here.
+        """
         sizes = np.array([each[0] for each in self._unlooked])
-        way = self.choice.way
         until_s = _LOOK_S if self.choice.trying else self._until_look_s
-        if sizes.sum() * self._paces[way] < until_s and len(sizes) < _MOST_UNLOOKED:
+        soon = sizes.sum() * self._paces[self.choice.way] < until_s
+        if not self._unlooked or (soon and len(sizes) < MOST_UNLOOKED):
             return
+        try:
+            self._agree(sizes)
+        except (SessionError, RuntimeError) as error:
+            self._error = SessionError(f"Ranks could not agree on how to go on ({error}).")
+
+    def _agree(self, sizes: npt.NDArray[np.int64]) -> None:
         begin = time.monotonic()
         told = self.gather(([each[1] for each in self._unlooked], begin, self._looking_s))
         self._looking_s = time.monotonic() - begin
@@ -204,10 +219,9 @@ class AdaptiveSession:
         self._until_look_s = float(np.clip(looking_s / _LOOKING_SHARE, _LOOK_S, _MOST_LOOK_S))
         # The last rank to come waited for nobody.
         took = np.min([each[0] for each in told], axis=0)
-        self._paces[way] = float(took.sum() / sizes.sum())
-        if self.choice.look(self._paces[way], float((took / sizes).min()), told[0][1]):
-            self._plan(with_trial=False)
-        elif self._parts and not self.choice.has_trees:
+        pace = self._paces[self.choice.way] = float(took.sum() / sizes.sum())
+        self._is_due = self.choice.look(pace, float((took / sizes).min()), told[0][1])
+        if self._parts and not self.choice.has_trees:
             self._drop_trees()
 
     def close(self) -> None:

@@ -240,6 +240,7 @@ class StragglerSession:
             self.coordinator.note(go.size, time.monotonic() - begin)
         if go.number == self._finished:
             self._finish(go, array, counted)
+        self._session.look()
 
     def _finish(self, message: Message, array: Array, counted: bool) -> None:
         self._finished, self._last = message.number + 1, array

@@ -20,7 +20,11 @@ from mltcp_tools.collectives.adaptive import session as session_module
 from mltcp_tools.collectives.adaptive.choice import PERIOD, Way
 from mltcp_tools.collectives.adaptive.links import Links, bound_s, ring_s
 from mltcp_tools.collectives.adaptive.mesh import Mesh
-from mltcp_tools.collectives.adaptive.session import WATCHED_BYTES, AdaptiveSession
+from mltcp_tools.collectives.adaptive.session import (
+    MOST_UNLOOKED,
+    WATCHED_BYTES,
+    AdaptiveSession,
+)
 from mltcp_tools.collectives.adaptive.strategy import find_strategy
 from mltcp_tools.collectives.adaptive.trees import cheapest_spread
 from mltcp_tools.collectives.session import SessionError
@@ -174,12 +178,55 @@ def test_when_a_ring_is_sooner_again_it_is_used_again(monkeypatch: pytest.Monkey
                 after.append(session.choice.way)
                 array = np.ones(WATCHED_BYTES // 4, dtype=np.float32)
                 session.reduce(array)
+                session.look()
                 assert (array == 3).all()
             return before, after
 
     before, after = Ranks(3).run(work)[0]
     assert before is Way.TREES
     assert after.count(Way.RING) > PERIOD  # but until it is noticed, and tries of trees since
+
+
+def test_where_ranks_could_not_agree_the_next_reduction_says_so() -> None:
+    def work(rank: int, session: AdaptiveSession) -> Any:
+        array = np.ones(WATCHED_BYTES // 4, dtype=np.float32)
+        for _ in range(MOST_UNLOOKED):
+            session.reduce(array)
+
+        def gone(what: Any) -> Any:
+            raise RuntimeError("a rank is gone")
+
+        session.gather = gone
+        session.look()
+        with pytest.raises(SessionError, match="a rank is gone"):
+            session.reduce(array)
+        return True
+
+    assert run(2, work) == [True] * 2
+
+
+def test_anothers_bursts_are_no_reason_to_measure_the_links_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    equal = Links.star(np.full(3, 100e6))
+    monkeypatch.setattr(session_module, "measure", lambda mesh, gather, members: equal)
+
+    def work(rank: int, gather: Any) -> int:
+        numbers = itertools.count()
+
+        def ring(array: Any) -> None:
+            gather(None)
+            number = next(numbers)
+            time.sleep(0.04 if number >= 20 and number % 4 else 0.02)
+
+        mesh = Mesh(rank, 3, "127.0.0.1", gather, 20.0)
+        with contextlib.closing(AdaptiveSession(mesh, gather, ring=ring)) as session:
+            for _ in range(80):
+                session.reduce(np.ones(WATCHED_BYTES // 4, dtype=np.float32))
+                session.look()
+            return session.plans
+
+    assert Ranks(3).run(work) == [1] * 3
 
 
 @given(st.integers(2, 5), st.integers(0, 2**32))
