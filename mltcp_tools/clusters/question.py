@@ -1,10 +1,10 @@
 """The question it is for: what do a scheduler and a congestion control gain, each and together?
 
 Schedulers times treatments, over some seeds: on three workloads that are drawn, on one in which
-jobs wait, and on one whose jobs never change places. From their slow-downs (iteration times over
-those alone) follows which share of Cassini's gain, over packing under reno, MLTCP has by itself,
-and what each adds to the other; completion times say the same of schedulers that learn, whose jobs
-have other numbers of GPUs than they ask for.
+jobs wait, and on one whose jobs never change places. Slow-downs (iteration times over those alone)
+say how much of what packing under reno leaves to gain MLTCP and Cassini take away. Completion times
+say that of schedulers that learn as well, whose jobs have other numbers of GPUs than they ask for:
+which share of a scheduler's gain MLTCP has by itself, and what each adds to the other.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ a batch size do, so that jobs are the same whoever schedules them."""
 
 @dataclass(frozen=True)
 class _Mix:
-    """NICs, oversubscription of leaves, and how jobs are drawn; many: so many times as many jobs,
-    which arrive at so many times the load."""
+    """NICs, oversubscription of leaves, and how jobs are drawn; many: so many times as many."""
 
     rate: str
     narrow: int
     models: Mapping[str, float]
     gpus: Mapping[int, float]
     many: int = 1
+    load: float = 0.9
 
     def text(self, size: Size, seed: int) -> str:
         """As YAML."""
         draws = {
             "jobs": size.jobs * self.many,
-            "load": 0.9 * self.many,
+            "load": self.load,
             "hours": size.hours,
             "jitter": "3%",
             "models": self.models,
@@ -92,7 +92,8 @@ _MIXES = {
             "cyclegan": 1,
         },
         {1: 2, 2: 1, 4: 2, 6: 2, 12: 2, 20: 1},
-        many=4,
+        many=2,
+        load=4.0,
     ),
 }
 """Communication fills links, matters, or hardly does; and jobs of measured models queue up."""
@@ -112,7 +113,7 @@ class Size:
     rounds: int
 
 
-FULL = Size(servers=32, jobs=100, hours=0.2, seeds=10, agents=5, rounds=20)
+FULL = Size(servers=32, jobs=100, hours=0.2, seeds=5, agents=5, rounds=20)
 SMALL = Size(servers=16, jobs=30, hours=0.05, seeds=2, agents=1, rounds=4)
 
 
@@ -334,8 +335,8 @@ class Answer:
     """Of a workload: the excess of slow-down over 1 that each takes away, from 0, none of it, to 1.
 
     mltcp: under packing, instead of reno. placement: Cassini's placement under reno, instead of
-    packing. turns: its shifts, under packing. cassini: both. all: all and MLTCP. share: MLTCP's
-    gain over Cassini's, NaN where that has none.
+    packing. turns: its shifts, under packing. cassini: both. all: all and MLTCP. network: MLTCP
+    with network-aware packing.
     """
 
     workload: str
@@ -346,11 +347,6 @@ class Answer:
     cassini: float
     all: float
     network: float
-
-    @property
-    def share(self) -> float:
-        """MLTCP's part of Cassini's gain."""
-        return self.mltcp / self.cassini if self.cassini > 0.01 else float("nan")
 
 
 def answers(found: Sequence[Cell]) -> list[Answer]:

@@ -94,15 +94,11 @@ def _shares(given: Sequence[Answer]) -> list[str]:
     lines = _head(
         "of packing's excess under reno",
         *("excess", "mltcp", "network + mltcp", "placement", "turns", "cassini (both)", "all"),
-        "mltcp / cassini",
     )
     for each in given:
         parts = (each.mltcp, each.network, each.placement, each.turns, each.cassini, each.all)
         # Parts of hardly anything are noise.
-        shown = [
-            "-" if part != part or each.excess < LEAST else f"{part:.0%}"
-            for part in (*parts, each.share)
-        ]
+        shown = ["-" if each.excess < LEAST else f"{part:.0%}" for part in parts]
         lines.append(f"| {each.workload} | {each.excess:.3f} | {' | '.join(shown)} |")
     return lines
 
