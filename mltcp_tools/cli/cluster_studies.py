@@ -45,6 +45,7 @@ def validate(experiments: tuple[str, ...], as_json: bool) -> None:
 @click.option("--small", is_flag=True, help="Run a small matrix, of about two minutes.")
 @click.option("--seeds", type=click.IntRange(1), help="How many draws of each workload.")
 @list_option("--policy", "policies", metavar="A,B", help="Only these schedulers besides the rest.")
+@list_option("--workload", "workloads", metavar="A,B", help="Only these workloads.")
 @click.option(
     "--pairs",
     metavar="gavel:FILE",
@@ -66,6 +67,7 @@ def matrix(
     small: bool,
     seeds: int | None,
     policies: tuple[str, ...],
+    workloads: tuple[str, ...],
     pairs: str | None,
     agents: tuple[Path, ...],
     executor: str,
@@ -98,7 +100,8 @@ def matrix(
     checkpoints: list[bytes] = []
     if measured is not None and "marl" in chosen:
         checkpoints = _checkpoints(agents, size, output, measured)
-    todo = question.tasks(size, chosen, pairs=measured, agents=checkpoints)
+    asked = workloads or question.WORKLOADS
+    todo = question.tasks(size, chosen, pairs=measured, agents=checkpoints, workloads=asked)
     with tqdm(total=len(todo), unit=" runs", disable=None) as bar:
         results = sweep(
             todo, output / "runs", executor, workers, lambda done: bar.update(done - bar.n) and None
@@ -107,7 +110,7 @@ def matrix(
     given = question.answers(found)
     apart = question.differences(results)
     saved = question.savings(results)
-    left_out = question.missing(chosen, measured)
+    left_out = question.missing(chosen, measured, asked)
     text = render(found, given, apart, saved, left_out)
     (output / "matrix.md").write_text(text, encoding="utf-8")
     for name, image in draw(found, saved, results).items():

@@ -19,6 +19,7 @@ import numpy as np
 from mltcp_tools.clusters.intervals import interval
 from mltcp_tools.clusters.pairs import Pairs
 from mltcp_tools.clusters.sweep import Task
+from mltcp_tools.errors import UsageError
 
 POLICIES = ("random", "packed", "network", "cassini", "elastic", "marl")
 TREATMENTS = (
@@ -149,11 +150,15 @@ class Missing:
     reason: str
 
 
-def missing(policies: Sequence[str] = POLICIES, pairs: Pairs | None = None) -> list[Missing]:
+def missing(
+    policies: Sequence[str] = POLICIES,
+    pairs: Pairs | None = None,
+    workloads: Sequence[str] = WORKLOADS,
+) -> list[Missing]:
     """What of the matrix can't be. pairs: who may share GPUs, None: nobody."""
     found = []
     for policy in policies:
-        for workload in WORKLOADS:
+        for workload in workloads:
             if policy in SHARING and pairs is None:
                 reason = "nobody may share GPUs without measured pairs (--pairs)"
             elif policy in ELASTIC and workload == "fixed":
@@ -177,12 +182,16 @@ def tasks(
     treatments: Sequence[str] = TREATMENTS,
     pairs: Pairs | None = None,
     agents: Sequence[bytes] = (),
+    workloads: Sequence[str] = WORKLOADS,
 ) -> list[Task]:
     """All runs of the matrix that can be. agents: checkpoints, for one draw after the other in
-    turn; needed where `marl` can be."""
-    impossible = {(each.workload, each.policy) for each in missing(policies, pairs)}
+    turn; needed where `marl` can be. Raises UsageError for a workload that there isn't."""
+    for name in workloads:
+        if name not in WORKLOADS:
+            raise UsageError(f"there is no workload {name!r}; there are {', '.join(WORKLOADS)}.")
+    impossible = {(each.workload, each.policy) for each in missing(policies, pairs, workloads)}
     found = []
-    for workload in WORKLOADS:
+    for workload in workloads:
         for seed in range(1, size.seeds + 1):
             text = _fixed(size, seed) if workload == "fixed" else _MIXES[workload].text(size, seed)
             for policy in policies:

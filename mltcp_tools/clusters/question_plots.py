@@ -23,6 +23,7 @@ from mltcp_tools.clusters.question import (
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.ticker import NullFormatter
 
 LEAST = 0.01
 """No shares are given of an excess below it."""
@@ -173,7 +174,7 @@ def _gains(saved: Sequence[Difference]) -> bytes:
     axis.set_xticks([n + 0.32 for n in range(len(workloads))], workloads)
     axis.set_ylabel("of packing's completion\ntime under reno saved, %")
     axis.axhline(0, color="black", linewidth=0.5)
-    axis.legend(ncols=3, fontsize=8)
+    axis.legend(ncols=5, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.1))
     return png(figure)
 
 
@@ -200,6 +201,7 @@ def _cdf(results: Sequence[Mapping[str, Any]]) -> bytes:
                 axis.plot(minutes, shares, label=f"{policy}, {how}", linewidth=width)
         axis.set_title(workload)
         axis.set_xscale("log")
+        axis.xaxis.set_minor_formatter(NullFormatter())
         axis.set_xlabel("completion time, minutes")
         axis.set_ylabel("share of jobs")
     axes[0][-1].legend(fontsize=8)

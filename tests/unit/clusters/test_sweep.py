@@ -241,8 +241,11 @@ def test_the_matrix_writes_what_it_finds_and_goes_on(
 ) -> None:
     monkeypatch.setattr(question, "SMALL", TINY)
     words = ("cluster", "matrix", "--small", "-o", str(tmp_path), "--json")
+    words = (*words, "--workload", "fixed,light")
     assert main(words) == 0
     document = json.loads(capsys.readouterr().out)
+    assert {each["workload"] for each in document["cells"]} == {"fixed", "light"}
+    assert {each["workload"] for each in document["missing"]} == {"fixed", "light"}
     assert {each["policy"] for each in document["missing"]} == {"elastic", "marl"}
     assert {each["slowdown"] for each in document["cells"] if each["policy"] == "elastic"} == {None}
     assert {each["half"] for each in document["savings"]} == {None}
@@ -260,6 +263,7 @@ def test_the_matrix_writes_what_it_finds_and_goes_on(
         (["--agents", "x.pt"], "--agents needs --pairs"),
         (["--pairs", "gavel:/nowhere"], "can't be read"),
         (["--policy", "lifo"], "there is no policy 'lifo'"),
+        (["--workload", "sparse"], "there is no workload 'sparse'"),
     ],
 )
 def test_a_matrix_that_cant_be_gets_one_sentence_and_2(
