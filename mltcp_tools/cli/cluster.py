@@ -128,16 +128,9 @@ def _policy(name: str, seed: int, workload: Workload) -> Policy:
     kind, _, checkpoint = name.partition(":")
     if kind != "marl":
         return policy(name, seed)
-    if not Path(checkpoint).is_file():
-        raise UsageError(
-            f"{checkpoint or 'marl:'} is not a checkpoint; `mltcp cluster marl` makes one."
-        )
-    from mltcp_tools.clusters.marl.env import scale_s
-    from mltcp_tools.clusters.marl.policy import Marl
-    from mltcp_tools.clusters.marl.train import load
+    from mltcp_tools.clusters.marl.policy import of_checkpoint
 
-    trained = load(Path(checkpoint))
-    return Marl(trained.agents, trained.interference, scale_s(workload))
+    return of_checkpoint(Path(checkpoint), name, workload)
 
 
 def _workload(file: Path | None, trace: str | None) -> Workload:

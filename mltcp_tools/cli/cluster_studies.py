@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mltcp_tools.cli.options import list_option, output_folder, shown_option
+from mltcp_tools.errors import UsageError
+
+if TYPE_CHECKING:
+    from mltcp_tools.clusters.pairs import Pairs
+    from mltcp_tools.clusters.question import Size
 
 
 @click.command()
@@ -38,6 +45,18 @@ def validate(experiments: tuple[str, ...], as_json: bool) -> None:
 @click.option("--small", is_flag=True, help="Run a small matrix, of about two minutes.")
 @click.option("--seeds", type=click.IntRange(1), help="How many draws of each workload.")
 @list_option("--policy", "policies", metavar="A,B", help="Only these schedulers besides the rest.")
+@list_option("--workload", "workloads", metavar="A,B", help="Only these workloads.")
+@click.option(
+    "--pairs",
+    metavar="gavel:FILE",
+    help="Let schedulers that learn take part: how jobs that share GPUs slow each other down.",
+)
+@list_option(
+    "--agents",
+    metavar="FILE,…",
+    parse=Path,
+    help="Their checkpoints, for one draw after the other.  [default: they are trained]",
+)
 @shown_option(
     "--executor", default="processes", help="processes, ray (a local cluster) or ray:ADDRESS."
 )
@@ -48,55 +67,88 @@ def matrix(
     small: bool,
     seeds: int | None,
     policies: tuple[str, ...],
+    workloads: tuple[str, ...],
+    pairs: str | None,
+    agents: tuple[Path, ...],
     executor: str,
     workers: int | None,
     as_json: bool,
 ) -> None:
-    """Run every scheduler with every treatment on three workloads: who gains what, and together.
+    """Run every scheduler with every treatment on some workloads: who gains what, and together.
 
     Writes matrix.md and three plots next to the runs. Started again, it goes on where it stopped.
     """
     from tqdm import tqdm
 
-    from mltcp_tools.clusters.question import (
-        FULL,
-        POLICIES,
-        SMALL,
-        answers,
-        cells,
-        differences,
-        tasks,
-    )
+    from mltcp_tools.clusters import question
+    from mltcp_tools.clusters.pairs import read_pairs
+    from mltcp_tools.clusters.policies import policy
     from mltcp_tools.clusters.question_plots import draw, render
     from mltcp_tools.clusters.sweep import sweep
 
-    chosen = policies or POLICIES
-    needed = tuple(name for name in ("packed", "network", "cassini") if name not in chosen)
-    size = SMALL if small else FULL
+    if agents and pairs is None:
+        raise UsageError("--agents needs --pairs: agents say which jobs are to share GPUs.")
+    needed = ("packed", "network", "cassini")
+    chosen = tuple(dict.fromkeys((*(policies or question.POLICIES), *needed)))
+    for name in chosen:
+        if name != "marl":
+            policy(name)
+    size = question.SMALL if small else question.FULL
     if seeds is not None:
         size = dataclasses.replace(size, seeds=seeds)
-    todo = tasks(size, (*chosen, *needed))
+    measured = None if pairs is None else read_pairs(pairs)
+    checkpoints: list[bytes] = []
+    if measured is not None and "marl" in chosen:
+        checkpoints = _checkpoints(agents, size, output, measured)
+    asked = workloads or question.WORKLOADS
+    todo = question.tasks(size, chosen, pairs=measured, agents=checkpoints, workloads=asked)
     with tqdm(total=len(todo), unit=" runs", disable=None) as bar:
         results = sweep(
             todo, output / "runs", executor, workers, lambda done: bar.update(done - bar.n) and None
         )
-    found = cells(results)
-    given = answers(found)
-    apart = differences(results)
-    text = render(found, given, apart)
+    found = question.cells(results)
+    given = question.answers(found)
+    apart = question.differences(results)
+    saved = question.savings(results)
+    left_out = question.missing(chosen, measured, asked)
+    text = render(found, given, apart, saved, left_out)
     (output / "matrix.md").write_text(text, encoding="utf-8")
-    for name, image in draw(found, given, results).items():
+    for name, image in draw(found, saved, results).items():
         (output / f"{name}.png").write_bytes(image)
     if as_json:
-        document = {
-            "schema": "mltcp-cluster-matrix/1",
-            "cells": [dataclasses.asdict(each) for each in found],
-            "answers": [dataclasses.asdict(each) for each in given],
-            "differences": [dataclasses.asdict(each) for each in apart],
+        parts: dict[str, Sequence[Any]] = {
+            "cells": found,
+            "answers": given,
+            "differences": apart,
+            "savings": saved,
+            "missing": left_out,
         }
+        document: dict[str, object] = {"schema": "mltcp-cluster-matrix/2"}
+        for part, entries in parts.items():
+            document[part] = [dataclasses.asdict(each) for each in entries]
         click.echo(json.dumps(document, indent=2))
     else:
         click.echo(text, nl=False)
+
+
+def _checkpoints(files: tuple[Path, ...], size: Size, output: Path, pairs: Pairs) -> list[bytes]:
+    """The agents' checkpoints; those that aren't given are trained, unless they are there."""
+    from mltcp_tools.clusters.marl.evaluate import checkpoint, train_seeds
+    from mltcp_tools.clusters.marl.train import Curriculum, load
+
+    if not files:
+        seeds = range(1, min(size.agents, size.seeds) + 1)
+        folder = output / "agents"
+        curriculum = Curriculum(pairs)
+        train_seeds(seeds, size.rounds, folder, curriculum, said=_say_round)
+        files = tuple(checkpoint(folder, seed, size.rounds, curriculum) for seed in seeds)
+    for file in files:
+        load(file, str(file))
+    return [file.read_bytes() for file in files]
+
+
+def _say_round(seed: int, number: int, ratio: float) -> None:
+    click.echo(f"seed {seed}, round {number + 1}: {ratio:.3f} of elastic's", err=True)
 
 
 @click.command()
@@ -108,6 +160,12 @@ def matrix(
 @shown_option("--seeds", type=click.IntRange(1, 10), default=5)
 @shown_option("--rounds", type=click.IntRange(1), default=20)
 @shown_option("--held-out", type=click.IntRange(0), default=10, help="Draws to compare on.")
+@shown_option(
+    "--first-draw",
+    type=click.IntRange(0),
+    default=100,
+    help="Number of the first of them; training was tuned on some below 100.",
+)
 @list_option(
     "--trace", "traces", metavar="KIND:FILE,…", help="Compare on jobs of these traces, too."
 )
@@ -137,6 +195,7 @@ def marl(
     seeds: int,
     rounds: int,
     held_out: int,
+    first_draw: int,
     traces: tuple[str, ...],
     jobs: int,
     rivals: tuple[str, ...],
@@ -166,7 +225,8 @@ def marl(
     from mltcp_tools.clusters.workload import Workload
 
     curriculum = Curriculum(read_pairs(pairs))
-    sets = {f"{held_out} drawn": drawn(held_out, curriculum)} if held_out else {}
+    draws = drawn(held_out, curriculum, first_draw)
+    sets = {f"{held_out} drawn": draws} if draws else {}
     for trace in traces:
         read = [
             dataclasses.replace(
@@ -178,10 +238,7 @@ def marl(
         ]
         sets[trace] = [Workload(LARGE, tuple(read)).with_pairs(curriculum.pairs)]
 
-    def say(seed: int, number: int, ratio: float) -> None:
-        click.echo(f"seed {seed}, round {number + 1}: {ratio:.3f} of elastic's", err=True)
-
-    trained = train_seeds(range(1, seeds + 1), rounds, output, curriculum, said=say)
+    trained = train_seeds(range(1, seeds + 1), rounds, output, curriculum, said=_say_round)
     curves = {seed: each.curve for seed, each in trained.items()}
     (output / "curves.png").write_bytes(draw_curves(curves))
     known = [each.interference.pairs for each in trained.values()]

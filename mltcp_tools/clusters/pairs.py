@@ -7,6 +7,7 @@ a GPU doesn't hold both.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -37,6 +38,12 @@ class Pairs:
 
     models: Mapping[str, Model]
     slow: Mapping[tuple[str, str], float]
+
+    @property
+    def digest(self) -> str:
+        """Twelve hexadecimal digits that say which pairs these are."""
+        whole = sorted(self.models.items()), sorted(self.slow.items())
+        return hashlib.sha256(repr(whole).encode()).hexdigest()[:12]
 
     def slowdowns(self, one: Model, other: Model) -> tuple[float, float] | None:
         """Of both, if they share their GPUs; None where that is unknown or can't be."""

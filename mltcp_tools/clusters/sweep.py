@@ -13,15 +13,18 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from mltcp_tools.clusters.pairs import Pairs
 from mltcp_tools.clusters.policies import policy
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
-from mltcp_tools.clusters.workload import parse_workload
+from mltcp_tools.clusters.view import Policy
+from mltcp_tools.clusters.workload import Workload, parse_workload
 from mltcp_tools.errors import HostError, MltcpError, UsageError
 
 TRIES = 3
@@ -29,27 +32,37 @@ TRIES = 3
 
 @dataclass(frozen=True)
 class Task:
-    """One run: a workload's name and YAML text, a policy and a treatment by name."""
+    """One run: a workload's name and YAML text, a policy and a treatment by name.
+
+    pairs: how jobs that share GPUs slow each other down; None: none may. agents: the checkpoint of
+    the policy `marl`. Both travel with the task, as workers on other machines have no file of ours.
+    """
 
     workload: str
     text: str
     policy: str
     treatment: str
     seed: int
+    pairs: Pairs | None = None
+    agents: bytes | None = None
 
     @property
     def key(self) -> str:
         """A name for its file that says what makes it."""
-        digest = hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:12]
-        return f"{self.workload}-{self.policy}-{self.treatment}-{self.seed}-{digest}"
+        words = [self.workload, self.text, self.policy, self.treatment, self.seed]
+        digest = hashlib.sha256(json.dumps(words).encode())
+        if self.pairs is not None:
+            digest.update(self.pairs.digest.encode())
+        digest.update(self.agents or b"")
+        return (
+            f"{self.workload}-{self.policy}-{self.treatment}-{self.seed}-{digest.hexdigest()[:12]}"
+        )
 
 
 def perform(task: Task) -> dict[str, Any]:
     """The run's summary, and every job's completion time and slow-down."""
-    workload = parse_workload(task.text, task.workload)
-    outcome = ClusterSimulator(
-        workload, policy(task.policy, task.seed), treatment(task.treatment)
-    ).run()
+    workload = replace(parse_workload(task.text, task.workload), pairs=task.pairs)
+    outcome = ClusterSimulator(workload, _policy(task, workload), treatment(task.treatment)).run()
     return {
         "workload": task.workload,
         "seed": task.seed,
@@ -57,6 +70,15 @@ def perform(task: Task) -> dict[str, Any]:
         "completion_s": [job.completion_s for job in outcome.jobs],
         "slowdown": [job.slowdown for job in outcome.jobs],
     }
+
+
+def _policy(task: Task, workload: Workload) -> Policy:
+    if task.agents is None:
+        return policy(task.policy, task.seed)
+    # torch takes a while to import, and most tasks need none of it.
+    from mltcp_tools.clusters.marl.policy import of_checkpoint
+
+    return of_checkpoint(BytesIO(task.agents), f"the checkpoint of {task.key}", workload)
 
 
 def sweep(

@@ -7,13 +7,25 @@ from pathlib import Path
 import pytest
 import ray
 from support import killed
+from support.pairs import write_pairs
 
 from mltcp_tools.clusters import sweep as sweeping
+from mltcp_tools.clusters.marl.train import Curriculum, save, train
+from mltcp_tools.clusters.pairs import read_pairs
 from mltcp_tools.clusters.question import Size, tasks
-from mltcp_tools.clusters.sweep import perform, sweep
+from mltcp_tools.clusters.sweep import Task, perform, sweep
 
-# More than Ray is given at a time, so that some are handed over later.
-TODO = tasks(Size(servers=16, jobs=4, hours=0.01, seeds=1), ("packed", "network"), ("reno",))
+TINY = Size(servers=16, jobs=4, hours=0.01, seeds=1, agents=1, rounds=1)
+
+
+def some(folder: Path) -> list[Task]:
+    """More than Ray is given at a time, so that some are handed over later. Agents' runs take
+    pairs and a checkpoint along."""
+    pairs = read_pairs(write_pairs(folder / "pairs.json"))
+    trained = train(1, 1, Curriculum(pairs, jobs=30), episodes=1)
+    save(trained, folder / "agents.pt")
+    agents = [(folder / "agents.pt").read_bytes()]
+    return tasks(TINY, ("packed", "network", "marl"), ("reno",), pairs, agents)
 
 
 def test_a_sweep_over_ray_survives_a_killed_worker_and_goes_on(
@@ -24,12 +36,15 @@ def test_a_sweep_over_ray_survives_a_killed_worker_and_goes_on(
     # Workers can't import the tests' modules.
     ray.cloudpickle.register_pickle_by_value(killed)
     folder = tmp_path / "runs"
-    expected = [perform(task) for task in TODO]
-    assert sweep(TODO, folder, "ray") == expected
+    todo = some(tmp_path)
+    expected = [perform(task) for task in todo]
+    (tmp_path / "pairs.json").unlink()
+    (tmp_path / "agents.pt").unlink()
+    assert sweep(todo, folder, "ray") == expected
     assert (tmp_path / "flag").exists()
-    missing = TODO[:3]
+    missing = todo[:3]
     for task in missing:
         (folder / f"{task.key}.json").unlink()
     counts: list[int] = []
-    assert sweep(TODO, folder, "ray", said=counts.append) == expected
-    assert counts == list(range(len(TODO) - len(missing), len(TODO) + 1))
+    assert sweep(todo, folder, "ray", said=counts.append) == expected
+    assert counts == list(range(len(todo) - len(missing), len(todo) + 1))

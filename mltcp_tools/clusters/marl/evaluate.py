@@ -26,8 +26,10 @@ from mltcp_tools.clusters.workload import Workload
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.ticker import MaxNLocator
 
-HELD_OUT = 1_000_000
+HELD_OUT, FRESH = 1_000_000, 100
+"""The seed of draw 0, and the first draw that took no part in tuning the training either."""
 RIVALS = (
     "fifo",
     "srtf",
@@ -107,6 +109,11 @@ class Result:
         }
 
 
+def checkpoint(folder: Path, seed: int, rounds: int, curriculum: Curriculum) -> Path:
+    """Where the agents of that training seed are kept; those of other pairs have another name."""
+    return folder / f"agents-{seed}-{rounds}-{curriculum.pairs.digest}.pt"
+
+
 def train_seeds(
     seeds: Sequence[int],
     rounds: int,
@@ -121,7 +128,7 @@ def train_seeds(
     folder.mkdir(parents=True, exist_ok=True)
     found = {}
     for seed in seeds:
-        file = folder / f"agents-{seed}-{rounds}.pt"
+        file = checkpoint(folder, seed, rounds, curriculum)
         if not file.is_file():
             trained = train(
                 seed,
@@ -130,14 +137,15 @@ def train_seeds(
                 said=lambda number, ratio, seed=seed: said(seed, number, ratio),  # type: ignore[misc]
             )
             save(trained, file)
-        found[seed] = load(file)
+        found[seed] = load(file, str(file))
     return found
 
 
-def drawn(held_out: int, curriculum: Curriculum) -> list[Workload]:
-    """Workloads on the LARGE cluster, of seeds that training never uses."""
+def drawn(held_out: int, curriculum: Curriculum, first: int = FRESH) -> list[Workload]:
+    """So many workloads on the LARGE cluster, from number `first` on, of seeds that training never
+    uses."""
     large = replace(curriculum, topology=LARGE, jobs=JOBS)
-    return [large.workload(HELD_OUT + n) for n in range(held_out)]
+    return [large.workload(HELD_OUT + first + n) for n in range(held_out)]
 
 
 def evaluate(
@@ -176,6 +184,7 @@ def draw_curves(curves: Mapping[int, Sequence[float]]) -> bytes:
     for seed, curve in curves.items():
         axis.plot(range(1, len(curve) + 1), curve, label=f"seed {seed}", linewidth=1)
     axis.set_xlabel("round")
-    axis.set_ylabel("completion time over the untrained")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_ylabel("completion time over the plan's")
     axis.legend(fontsize=8)
     return png(figure)

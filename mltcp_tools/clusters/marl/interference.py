@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -158,11 +159,15 @@ class Interference:
         }
 
     @staticmethod
-    def of(state: Mapping[str, object]) -> Interference:
-        """From a checkpoint."""
-        names, slow = state["names"], state["slow"]
-        assert isinstance(names, list)
+    def of(state: Mapping[str, Any]) -> Interference:
+        """From a checkpoint; a ValueError, KeyError or TypeError where it is none."""
+        names = tuple(str(name) for name in state["names"])
+        weights, slow = np.array(state["contention"], float), np.array(state["slow"], float)
+        if weights.shape != (4,) or slow.shape != (len(names), len(names)):
+            raise ValueError("weights or slow-downs of another shape")
+        if not (np.isfinite(weights).all() and (slow >= 1).all() and np.isfinite(slow).all()):
+            raise ValueError("weights or slow-downs that can't be")
         return Interference(
-            Contention(state["contention"]),  # type: ignore[arg-type]
-            PairModel(tuple(names), np.array(slow), state["error"], state["guessed"]),  # type: ignore[arg-type]
+            Contention(weights.tolist()),
+            PairModel(names, slow, float(state["error"]), float(state["guessed"])),
         )

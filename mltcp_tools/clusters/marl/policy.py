@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from mltcp_tools.clusters.marl.env import Meeting
+from pathlib import Path
+from typing import BinaryIO
+
+from mltcp_tools.clusters.marl.env import Meeting, scale_s
 from mltcp_tools.clusters.marl.interference import Interference
 from mltcp_tools.clusters.marl.network import Agents
-from mltcp_tools.clusters.marl.train import act
+from mltcp_tools.clusters.marl.train import act, load
 from mltcp_tools.clusters.policies.plan import ROUND_S
 from mltcp_tools.clusters.view import Decision, View
+from mltcp_tools.clusters.workload import Workload
 
 
 class Marl:
@@ -26,3 +30,9 @@ class Marl:
             picks, _, _ = act(self._agents, meeting.observation(self._scale_s), None)
             meeting.answer(dict(enumerate(picks.tolist())))
         return meeting.settled.decided
+
+
+def of_checkpoint(file: Path | BinaryIO, name: str, workload: Workload) -> Marl:
+    """The agents that a checkpoint holds, for this workload; a UsageError calls the file `name`."""
+    trained = load(file, name)
+    return Marl(trained.agents, trained.interference, scale_s(workload))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.view import Ints, JobState, View
 from mltcp_tools.clusters.workload import Generated, Workload, generate
+from mltcp_tools.errors import UsageError
 
 CLIP, EPOCHS, RATE, ENTROPY, LAMBDA = 0.2, 8, 5e-3, 0.002, 0.97
 TEAM = 0.2
@@ -234,9 +236,26 @@ def save(trained: Trained, file: Path) -> None:
     part.replace(file)
 
 
-def load(file: Path) -> Trained:
-    """A checkpoint; only tensors, names and numbers are read, no code."""
-    state = torch.load(file, weights_only=True)
-    agents = Agents()
-    agents.load_state_dict(state["agents"])
-    return Trained(agents, Interference.of(state["interference"]), state["curve"])
+def load(file: Path | BinaryIO, name: str) -> Trained:
+    """A checkpoint; only tensors, names and numbers are read, no code. A UsageError calls the file
+    `name`."""
+    try:
+        state = torch.load(file, weights_only=True)
+        agents = Agents()
+        agents.load_state_dict(state["agents"])
+        curve = [float(ratio) for ratio in state["curve"]]
+        return Trained(agents, Interference.of(state["interference"]), curve)
+    except _NO_CHECKPOINT:
+        raise UsageError(f"{name} is not a checkpoint; `mltcp cluster marl` makes those.") from None
+
+
+_NO_CHECKPOINT = (
+    pickle.UnpicklingError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    LookupError,
+    TypeError,
+    EOFError,
+)
+"""What torch raises, a file that can't be read, and parts of a state that are missing or wrong."""

@@ -12,10 +12,20 @@ pytest.importorskip("torch")
 pytest.importorskip("pettingzoo")
 
 import torch
+from matplotlib.figure import Figure
 from pettingzoo.test import parallel_api_test
 
+from mltcp_tools.clusters.marl import evaluate as evaluating
 from mltcp_tools.clusters.marl.env import ClusterEnv, scale_s
-from mltcp_tools.clusters.marl.evaluate import RIVALS, Result, drawn, evaluate
+from mltcp_tools.clusters.marl.evaluate import (
+    FRESH,
+    HELD_OUT,
+    RIVALS,
+    Result,
+    draw_curves,
+    drawn,
+    evaluate,
+)
 from mltcp_tools.clusters.marl.interference import Contention, Interference, fit_pairs
 from mltcp_tools.clusters.marl.network import Agents, batch
 from mltcp_tools.clusters.marl.policy import Marl
@@ -36,6 +46,7 @@ from mltcp_tools.clusters.policies.sharing import LOOK
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.topology import Topology
+from mltcp_tools.errors import UsageError
 
 CALM, LOUD = ("a3c", "lm", "resnet18"), ("vgg16", "bert", "cyclegan")
 SLOW = {
@@ -104,7 +115,7 @@ def test_the_same_seed_trains_the_same_agents() -> None:
 def test_a_checkpoint_decides_as_what_was_saved(tmp_path: Path) -> None:
     trained = train(1, 1, TINY, episodes=1)
     save(trained, tmp_path / "a.pt")
-    again = load(tmp_path / "a.pt")
+    again = load(tmp_path / "a.pt", "a.pt")
     assert again.interference.pairs.slow == pytest.approx(trained.interference.pairs.slow)
     assert again.interference.contention.weights == pytest.approx(
         trained.interference.contention.weights
@@ -119,6 +130,47 @@ def test_a_checkpoint_decides_as_what_was_saved(tmp_path: Path) -> None:
     ]
     assert outcomes[0].jobs == outcomes[1].jobs
     assert len(outcomes[0].jobs) == 30
+
+
+@pytest.mark.parametrize(
+    ("part", "wrong"),
+    [
+        (None, b"no checkpoint"),
+        ("agents", {}),
+        ("curve", ["slow"]),
+        ("interference", {"names": []}),
+        ("contention", [1.0]),
+        ("contention", [float("nan")] * 4),
+        ("slow", [[1.0]]),
+        ("slow", (-KNOWN.pairs.slow).tolist()),
+    ],
+)
+def test_a_file_that_is_no_checkpoint_is_refused(
+    tmp_path: Path, part: str | None, wrong: object
+) -> None:
+    file = tmp_path / "a.pt"
+    save(Trained(Agents(), KNOWN, [1.0]), file)
+    assert load(file, "a.pt").curve == [1.0]
+    if part is None:
+        assert isinstance(wrong, bytes)
+        file.write_bytes(wrong)
+    else:
+        state = torch.load(file, weights_only=True)
+        (state if part in state else state["interference"])[part] = wrong
+        torch.save(state, file)
+    with pytest.raises(UsageError, match=r"a\.pt is not a checkpoint"):
+        load(file, "a.pt")
+    with pytest.raises(UsageError, match=r"b\.pt is not a checkpoint"):
+        load(tmp_path / "b.pt", "b.pt")
+
+
+def test_learning_curves_are_over_whole_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(evaluating, "png", lambda figure: drawn.append(figure) or b"")
+    for rounds in (2, 7, 20):
+        draw_curves({1: [1.0] * rounds})
+        ticks = drawn[-1].axes[0].get_xticks()
+        assert all(tick == round(tick) for tick in ticks)
 
 
 def test_training_changes_what_agents_prefer() -> None:
@@ -159,6 +211,8 @@ def test_agents_learn_to_let_the_right_jobs_share() -> None:
 def test_every_rival_is_compared_on_workloads_that_training_never_sees() -> None:
     held_out = drawn(2, TINY)
     assert held_out[0] != held_out[1]
+    assert drawn(1, TINY, FRESH + 1) == held_out[1:]
+    assert not {HELD_OUT + n for n in range(FRESH)} & {each.seed for each in held_out}
     assert held_out[0].topology.total_gpus == 64
     trained = {1: Trained(Agents(), KNOWN, [])}
     result = evaluate("drawn", [TINY.workload(7)], trained, treatment("reno"))
