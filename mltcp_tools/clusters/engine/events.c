@@ -100,9 +100,19 @@ static void end_phase(struct flow *flow, struct job *job, uint64_t now)
 		begin_phase(flow, job, now);
 }
 
+/* The job's short links have another sender, or one less. */
+static void change_links(struct flow *flow, uint32_t number)
+{
+	const struct job *job = &flow->jobs[number];
+
+	for (uint32_t i = 0; i < job->short_count; i++)
+		measure_room(flow, &flow->links[job->shorts[i]]);
+}
+
 static void begin_burst(struct flow *flow, struct job *job, uint64_t now)
 {
 	struct moment *moment = &job->moment;
+	uint32_t number = (uint32_t)(job - flow->jobs);
 
 	moment->state = SENDING;
 	moment->left = job->spec.bytes[moment->phase];
@@ -112,13 +122,16 @@ static void begin_burst(struct flow *flow, struct job *job, uint64_t now)
 	if (job->spec.luck > 0)
 		moment->burst = (moment->burst + 1) % LUCK_BURSTS;
 	draw_fortune(job);
-	ask(flow, job, true);
-	fill_around(flow, (uint32_t)(job - flow->jobs), now);
+	job->weight = NAN;
+	enter(flow, number);
+	change_links(flow, number);
+	fill_around(flow, number, now);
 }
 
 static void end_burst(struct flow *flow, struct job *job, uint64_t now)
 {
 	struct moment *moment = &job->moment;
+	uint32_t number = (uint32_t)(job - flow->jobs);
 
 	moment->state = COMPUTING;
 	moment->sending += now - moment->asked;
@@ -126,8 +139,11 @@ static void end_burst(struct flow *flow, struct job *job, uint64_t now)
 	moment->updated = 0;
 	moment->rate = 0;
 	/* Those that the burst slowed are found by links that it made short. */
-	fill_around(flow, (uint32_t)(job - flow->jobs), now);
-	ask(flow, job, false);
+	stop_sending(flow, number);
+	change_links(flow, number);
+	push(&flow->changing, number);
+	fill_around(flow, number, now);
+	leave(flow, number);
 	end_phase(flow, job, now);
 }
 

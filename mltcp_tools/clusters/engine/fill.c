@@ -49,69 +49,6 @@ static void make_room(struct fill *fill, const struct flow *flow)
 	}
 }
 
-static bool sends(const struct job *job)
-{
-	return job->used && job->moment.state == SENDING;
-}
-
-/* Whether those that send ask for more than the link carries. If not, none of them slows another. */
-static bool is_short(const struct link *link)
-{
-	/* Parts are rounded, so that jobs that just fit may seem to ask for a little more. */
-	return link->asked > WHOLE + 4;
-}
-
-void ask(struct flow *flow, const struct job *job, bool begins)
-{
-	uint32_t phase = job->moment.phase;
-
-	for (uint32_t i = job->spec.first[phase]; i < job->spec.first[phase + 1]; i++) {
-		struct link *link = &flow->links[job->spec.link[i]];
-
-		link->asked += begins ? job->asks[i] : -job->asks[i];
-	}
-}
-
-static void find_links(struct flow *flow, uint32_t number)
-{
-	struct job *job = &flow->jobs[number];
-	uint32_t phase = job->moment.phase;
-
-	for (uint32_t i = job->spec.first[phase]; i < job->spec.first[phase + 1]; i++) {
-		struct link *link = &flow->links[job->spec.link[i]];
-
-		if (!is_short(link) || link->mark == flow->mark)
-			continue;
-		link->mark = flow->mark;
-		for (uint32_t j = 0; j < link->jobs.count; j++) {
-			uint32_t other = link->jobs.items[j];
-
-			if (flow->jobs[other].mark == flow->mark || !sends(&flow->jobs[other]))
-				continue;
-			flow->jobs[other].mark = flow->mark;
-			push(&flow->near, other);
-			push(&flow->stack, other);
-		}
-	}
-}
-
-/*
- * Those that send and that a chain of short links joins to the job, in ascending order: the order
- * of sums must not depend on how they were found, or a state that comes back wouldn't be the same.
- */
-static void find_near(struct flow *flow, uint32_t number)
-{
-	flow->near.count = flow->stack.count = 0;
-	flow->mark++;
-	flow->jobs[number].mark = flow->mark;
-	if (sends(&flow->jobs[number]))
-		push(&flow->near, number);
-	push(&flow->stack, number);
-	while (flow->stack.count)
-		find_links(flow, flow->stack.items[--flow->stack.count]);
-	sort(&flow->near);
-}
-
 /*
  * What the filling needs of the jobs near and of the short links between them, side by side in
  * memory: it goes over them again and again.
@@ -132,13 +69,14 @@ static void gather(struct flow *flow)
 		for (uint32_t k = job->spec.first[phase]; k < job->spec.first[phase + 1]; k++) {
 			struct link *link = &flow->links[job->spec.link[k]];
 
-			if (link->mark != flow->mark)
+			if (!link->is_short)
 				continue;
 			if (link->placed != flow->mark) {
 				link->placed = flow->mark;
 				link->place = links;
 				fill->links[links++] = (struct filled){.rate = link->rate,
-								       .packets = link->packets};
+								       .packets = link->packets,
+								       .level = INFINITY};
 			}
 			fill->crossings[crossings++] =
 				(struct crossing){job->spec.crossings[k], link->place};
@@ -199,9 +137,17 @@ static void refresh(const struct flow *flow, struct job *job, uint64_t now)
 }
 
 /*
- * What links carry. One that isn't full, or that one job fills, loses nothing; else the windows of
- * many flows don't fit its queue, and it idles while some of them wait for a time-out.
+ * What a link carries. One that isn't full, or that one job fills, loses nothing; else the windows
+ * of many flows don't fit its queue, and it idles while some of them wait for a time-out.
  */
+static double room(const struct flow_rule *rule, double rate, double packets, double flows,
+		   bool crowded)
+{
+	if (!crowded || rule->loss <= 0)
+		return rate;
+	return rate * fmax(LEAST_USE, 1 - rule->loss * pow(flows / packets, rule->crowd));
+}
+
 static void open_links(struct flow *flow)
 {
 	struct fill *fill = &flow->fill;
@@ -218,14 +164,24 @@ static void open_links(struct flow *flow)
 	for (uint32_t i = 0; i < fill->link_count; i++) {
 		struct filled *link = &fill->links[i];
 
-		link->left = link->rate;
-		if (link->active > 1 && link->wanted > link->rate && flow->rule.loss > 0) {
-			double crowd = link->flows / link->packets;
-
-			link->left *=
-				fmax(LEAST_USE, 1 - flow->rule.loss * pow(crowd, flow->rule.crowd));
-		}
+		link->room = room(&flow->rule, link->rate, link->packets, link->flows,
+				  link->active > 1 && link->wanted > link->rate);
+		link->left = link->room;
 	}
+}
+
+void measure_room(const struct flow *flow, struct link *link)
+{
+	double flows = 0, wanted = 0;
+
+	for (uint32_t i = 0; i < link->sender_count; i++) {
+		const struct job *job = &flow->jobs[link->senders[i].job];
+
+		flows += job->spec.flows;
+		wanted += job->lone[job->moment.phase] * link->senders[i].times;
+	}
+	link->room = room(&flow->rule, link->rate, link->packets, flows,
+			  link->sender_count > 1 && wanted > link->rate);
 }
 
 /* With the links to themselves, who would be done first? Of equals, who asked first. */
@@ -338,33 +294,79 @@ static double next_stop(const struct flow *flow)
 	return stop;
 }
 
-static bool crosses_full(const struct fill *fill, uint32_t near)
+/* How many full links the job crosses. */
+static uint32_t count_full(const struct fill *fill, uint32_t near)
 {
+	uint32_t count = 0;
+
 	for (uint32_t k = fill->first[near]; k < fill->first[near + 1]; k++)
-		if (fill->links[fill->crossings[k].link].full)
-			return true;
-	return false;
+		count += fill->links[fill->crossings[k].link].full;
+	return count;
+}
+
+/*
+ * Notes links that are full at nearly the same level. False: no job crosses all of them, so that
+ * change.c, which goes from jobs to their links, wouldn't find the one from the other.
+ */
+static bool note_tie(struct flow *flow, double stop, double edge)
+{
+	struct fill *fill = &flow->fill;
+	uint32_t full = 0, capped = 0;
+	bool exact = true, joined = false;
+
+	for (uint32_t i = 0; i < fill->asked_count; i++) {
+		const struct filled *link = &fill->links[fill->asked[i]];
+
+		full += link->full;
+		exact = exact && (!link->full || link->left / link->wanted == stop);
+	}
+	for (uint32_t i = 0; i < flow->open.count; i++) {
+		uint32_t near = flow->open.items[i];
+
+		if (fill->lone[near] > fill->weight[near] * edge)
+			continue;
+		capped++;
+		exact = exact && fill->lone[near] / fill->weight[near] == stop;
+	}
+	if (exact)
+		return true;
+	for (uint32_t i = 0; i < fill->asked_count; i++)
+		fill->links[fill->asked[i]].tied = fill->links[fill->asked[i]].full;
+	for (uint32_t i = 0; i < flow->open.count && capped < 2 && !joined; i++) {
+		uint32_t near = flow->open.items[i];
+
+		joined = count_full(fill, near) == full &&
+			 (!capped || fill->lone[near] <= fill->weight[near] * edge);
+	}
+	return joined;
 }
 
 /* Fixes those that can't go faster than at the stop; there is always one. */
 static void stop_at(struct flow *flow, double stop)
 {
 	struct fill *fill = &flow->fill;
-	double edge = stop * (1 + 1e-9);
+	double edge = stop * (1 + TIE);
 	uint32_t kept = 0;
 
 	for (uint32_t i = 0; i < fill->asked_count; i++) {
 		struct filled *link = &fill->links[fill->asked[i]];
 
 		link->full = link->left <= link->wanted * edge;
+		if (link->full)
+			link->level = stop;
 	}
+	fill->tied = !note_tie(flow, stop, edge) || stop <= fill->last * (1 + NEARLY) || fill->tied;
+	fill->last = stop;
 	for (uint32_t i = 0; i < flow->open.count; i++) {
 		uint32_t near = flow->open.items[i];
 		double lone = fill->lone[near], rate = stop * fill->weight[near];
 
-		if (lone <= fill->weight[near] * edge || crosses_full(fill, near)) {
-			flow->jobs[flow->near.items[near]].share = rate < lone ? rate : lone;
-			fix(fill, near, rate < lone ? rate : lone);
+		if (lone <= fill->weight[near] * edge || count_full(fill, near)) {
+			struct job *job = &flow->jobs[flow->near.items[near]];
+
+			job->share = rate < lone ? rate : lone;
+			job->level = stop;
+			fix(fill, near, job->share);
 		} else {
 			flow->open.items[kept++] = near;
 		}
@@ -386,17 +388,22 @@ static uint32_t next_class(const struct flow *flow, uint32_t after)
 	return next;
 }
 
-void fill_around(struct flow *flow, uint32_t number, uint64_t now)
+/* Shares of all jobs of the chain from nothing. */
+static void fill_whole(struct flow *flow, const struct list *chain)
 {
+	struct fill *fill = &flow->fill;
 	uint32_t class = 0;
 
-	flow->counters.fills++;
-	find_near(flow, number);
-	for (uint32_t i = 0; i < flow->near.count; i++)
-		refresh(flow, &flow->jobs[flow->near.items[i]], now);
+	flow->near.count = 0;
+	for (uint32_t i = 0; i < chain->count; i++)
+		push(&flow->near, chain->items[i]);
+	sort(&flow->near);
+	flow->mark++;
 	gather(flow);
 	open_links(flow);
 	rank(flow);
+	fill->last = 0;
+	fill->tied = false;
 	do {
 		open_class(flow, class);
 		while (flow->open.count)
@@ -406,7 +413,44 @@ void fill_around(struct flow *flow, uint32_t number, uint64_t now)
 	for (uint32_t i = 0; i < flow->near.count; i++) {
 		struct job *job = &flow->jobs[flow->near.items[i]];
 
+		job->whole = fill->tied;
+		for (uint32_t k = 0; k < job->short_count; k++) {
+			struct link *link = &flow->links[job->shorts[k]];
+
+			link->room = fill->links[link->place].room;
+			link->level = fill->links[link->place].level;
+			link->tied = fill->links[link->place].tied;
+		}
+	}
+}
+
+/*
+ * Sums go over jobs in ascending order: they must not depend on how jobs were found, or a state
+ * that comes back wouldn't be the same.
+ */
+void fill_around(struct flow *flow, uint32_t number, uint64_t now)
+{
+	const struct list *chain = &flow->chains[flow->jobs[number].chain];
+	bool whole = flow->rule.order;
+
+	flow->counters.fills++;
+	for (uint32_t i = 0; i < chain->count; i++) {
+		struct job *job = &flow->jobs[chain->items[i]];
+		double weight = job->weight;
+
+		refresh(flow, job, now);
+		if (job->weight != weight || job->again)
+			push(&flow->changing, chain->items[i]);
+		job->again = false;
+		whole = whole || job->whole || job->spec.priority;
+	}
+	if (whole || !change_shares(flow, chain))
+		fill_whole(flow, chain);
+	flow->changing.count = 0;
+	for (uint32_t i = 0; i < chain->count; i++) {
+		struct job *job = &flow->jobs[chain->items[i]];
+
 		job->moment.rate = job->share;
-		set_next(flow, job, now, flow->near.count == 1);
+		set_next(flow, job, now, chain->count == 1);
 	}
 }

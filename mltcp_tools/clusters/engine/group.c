@@ -54,8 +54,10 @@ void unplaced(struct flow *flow, uint32_t number)
 
 	if (job->group != NO_GROUP)
 		dissolve(flow, job->group);
-	if (job->moment.state == SENDING)
-		ask(flow, job, false);
+	if (job->moment.state == SENDING) {
+		stop_sending(flow, number);
+		leave(flow, number);
+	}
 	for (uint32_t i = 0; i < job->link_count; i++) {
 		drop(&flow->links[job->all_links[i]].jobs, number);
 		judge(flow, job->all_links[i]);
@@ -155,6 +157,7 @@ static void make_group(struct flow *flow, uint32_t number)
 		job->group = at;
 		job->position = i;
 		job->share = NAN;
+		job->whole = true;
 	}
 	if (group->count > flow->counters.largest_group)
 		flow->counters.largest_group = group->count;
