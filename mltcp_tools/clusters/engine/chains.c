@@ -45,7 +45,7 @@ static void drop_short(struct job *job, uint32_t link)
 {
 	uint32_t at = 0;
 
-	while (job->shorts[at] != link)
+	while (job->shorts[at].link != link)
 		at++;
 	job->shorts[at] = job->shorts[--job->short_count];
 }
@@ -57,10 +57,13 @@ static void become_short(struct flow *flow, uint32_t number)
 	link->is_short = true;
 	link->level = INFINITY;
 	link->tied = false;
+	link->used = 0;
 	for (uint32_t i = 0; i < link->sender_count; i++) {
-		struct job *job = &flow->jobs[link->senders[i].job];
+		const struct sender *sender = &link->senders[i];
+		struct job *job = &flow->jobs[sender->job];
 
-		job->shorts[job->short_count++] = number;
+		job->shorts[job->short_count++] = (struct use){sender->times, number};
+		link->used += job->counted * sender->times;
 	}
 }
 
@@ -127,20 +130,22 @@ void enter(struct flow *flow, uint32_t number)
 	uint32_t phase = job->moment.phase;
 
 	job->short_count = 0;
+	job->counted = 0;
 	for (uint32_t i = job->spec.first[phase]; i < job->spec.first[phase + 1]; i++) {
 		struct link *link = &flow->links[job->spec.link[i]];
 
 		link->asked += job->asks[i];
 		add_sender(link, (struct sender){job->spec.crossings[i], number, i});
 		if (link->is_short)
-			job->shorts[job->short_count++] = job->spec.link[i];
+			job->shorts[job->short_count++] =
+				(struct use){job->spec.crossings[i], job->spec.link[i]};
 		else if (asks_too_much(link))
 			become_short(flow, job->spec.link[i]);
 	}
 	flow->joined.count = 0;
 	enter_chain(flow, number, new_chain(flow));
 	for (uint32_t i = 0; i < job->short_count; i++) {
-		const struct link *link = &flow->links[job->shorts[i]];
+		const struct link *link = &flow->links[job->shorts[i].link];
 
 		for (uint32_t j = 0; j < link->sender_count; j++) {
 			uint32_t other = flow->jobs[link->senders[j].job].chain;
@@ -158,6 +163,8 @@ void stop_sending(struct flow *flow, uint32_t number)
 
 	for (uint32_t i = job->spec.first[phase]; i < job->spec.first[phase + 1]; i++)
 		drop_sender(&flow->links[job->spec.link[i]], number);
+	for (uint32_t i = 0; i < job->short_count; i++)
+		flow->links[job->shorts[i].link].used -= job->counted * job->shorts[i].times;
 	leave_chain(flow, number);
 	flow->joined.count = 0;
 }
@@ -176,7 +183,7 @@ static bool is_whole_chain(struct flow *flow, uint32_t number)
 		const struct job *job = &flow->jobs[found->items[i]];
 
 		for (uint32_t j = 0; j < job->short_count; j++) {
-			struct link *link = &flow->links[job->shorts[j]];
+			struct link *link = &flow->links[job->shorts[j].link];
 
 			if (link->mark == flow->mark)
 				continue;
@@ -219,7 +226,7 @@ void leave(struct flow *flow, uint32_t number)
 
 	flow->near.count = 0;
 	for (uint32_t i = 0; i < job->short_count; i++) {
-		const struct link *link = &flow->links[job->shorts[i]];
+		const struct link *link = &flow->links[job->shorts[i].link];
 
 		for (uint32_t j = 0; j < link->sender_count; j++)
 			push(&flow->near, link->senders[j].job);

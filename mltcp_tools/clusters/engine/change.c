@@ -11,11 +11,14 @@
 #include <math.h>
 #include "internal.h"
 
-static void look_again(struct flow *flow, uint32_t number)
+/* Only links that are full, or that were found to be fuller than they can be, decide. */
+static void look_again(struct flow *flow, uint32_t number, bool asked)
 {
 	struct change *change = &flow->change;
 	struct link *link = &flow->links[number];
 
+	if (link->mark != flow->mark && link->level == INFINITY && !asked)
+		return;
 	if (link->mark != flow->mark) {
 		link->mark = flow->mark;
 		link->done = link->pending = false;
@@ -35,19 +38,23 @@ static void reopen(struct flow *flow, uint32_t number)
 	job->mark = flow->mark;
 	job->level = INFINITY;
 	push(&flow->change.open, number);
+	push(&flow->change.touched, number);
 	for (uint32_t i = 0; i < job->short_count; i++)
-		look_again(flow, job->shorts[i]);
+		look_again(flow, job->shorts[i].link, false);
 }
 
-static void settle_at(struct flow *flow, struct job *job, double level)
+static void settle_at(struct flow *flow, uint32_t number, double level)
 {
+	struct job *job = &flow->jobs[number];
 	double lone = job->lone[job->moment.phase], rate = level * job->weight;
 
+	if (job->mark != flow->mark)
+		push(&flow->change.touched, number);
 	job->mark = flow->mark;
 	job->level = level;
 	job->share = rate < lone ? rate : lone;
 	for (uint32_t i = 0; i < job->short_count; i++)
-		look_again(flow, job->shorts[i]);
+		look_again(flow, job->shorts[i].link, false);
 }
 
 /* Jobs on a link that stop below its level, by their levels. */
@@ -277,17 +284,17 @@ static bool stop_at_level(struct flow *flow, double level)
 		struct link *link = &flow->links[change->tie.items[i]];
 
 		for (uint32_t j = 0; j < link->sender_count; j++) {
-			struct job *job = &flow->jobs[link->senders[j].job];
+			uint32_t number = link->senders[j].job;
 
-			if (job->level > stop)
-				settle_at(flow, job, stop);
+			if (flow->jobs[number].level > stop)
+				settle_at(flow, number, stop);
 		}
 	}
 	for (uint32_t i = 0; i < change->open.count; i++) {
-		struct job *job = &flow->jobs[change->open.items[i]];
+		const struct job *job = &flow->jobs[change->open.items[i]];
 
 		if (job->level == INFINITY && most_of(job) <= level * (1 + NEARLY))
-			settle_at(flow, job, stop);
+			settle_at(flow, change->open.items[i], stop);
 	}
 	change->levels[change->level_count++] = stop;
 	return true;
@@ -313,24 +320,43 @@ static bool levels_meet(struct flow *flow, const struct list *chain)
 	return false;
 }
 
-bool change_shares(struct flow *flow, const struct list *chain)
+void count_share(struct flow *flow, uint32_t number)
+{
+	struct job *job = &flow->jobs[number];
+	double more = job->share - job->counted;
+
+	job->counted = job->share;
+	for (uint32_t i = 0; i < job->short_count; i++)
+		flow->links[job->shorts[i].link].used += more * job->shorts[i].times;
+}
+
+/* Collects links that weren't full and now may be more than that. */
+static void find_full(struct flow *flow)
+{
+	struct change *change = &flow->change;
+
+	change->full.count = 0;
+	for (uint32_t i = 0; i < change->touched.count; i++)
+		count_share(flow, change->touched.items[i]);
+	for (uint32_t i = 0; i < change->touched.count; i++) {
+		const struct job *job = &flow->jobs[change->touched.items[i]];
+
+		for (uint32_t j = 0; j < job->short_count; j++) {
+			const struct link *link = &flow->links[job->shorts[j].link];
+
+			if (link->level == INFINITY && link->mark != flow->mark &&
+			    link->used > link->room * (1 - SPARE))
+				push(&change->full, job->shorts[j].link);
+		}
+	}
+}
+
+/* Levels are found from the lowest on until nobody is without one. False: all is to be filled. */
+static bool find_levels(struct flow *flow)
 {
 	struct change *change = &flow->change;
 	double last = 0;
 
-	flow->mark++;
-	change->links.count = change->pending.count = change->open.count = 0;
-	change->level_count = 0;
-	for (uint32_t i = 0; i < flow->changing.count; i++) {
-		const struct job *job = &flow->jobs[flow->changing.items[i]];
-
-		if (job->moment.state == SENDING) {
-			reopen(flow, flow->changing.items[i]);
-			continue;
-		}
-		for (uint32_t j = 0; j < job->short_count; j++)
-			look_again(flow, job->shorts[j]);
-	}
 	while (fill_pending(flow)) {
 		double level = lowest(flow);
 
@@ -341,7 +367,7 @@ bool change_shares(struct flow *flow, const struct list *chain)
 				if (!link->done)
 					link->level = INFINITY;
 			}
-			return !levels_meet(flow, chain);
+			return true;
 		}
 		if (level <= last * (1 + NEARLY) || change->level_count == MOST_LEVELS ||
 		    !stop_at_level(flow, level))
@@ -349,4 +375,41 @@ bool change_shares(struct flow *flow, const struct list *chain)
 		last = change->levels[change->level_count - 1];
 	}
 	return false;
+}
+
+static void begin_change(struct flow *flow)
+{
+	struct change *change = &flow->change;
+
+	flow->mark++;
+	change->links.count = change->pending.count = change->open.count = 0;
+	change->touched.count = 0;
+}
+
+bool change_shares(struct flow *flow, const struct list *chain)
+{
+	struct change *change = &flow->change;
+
+	begin_change(flow);
+	change->level_count = 0;
+	for (uint32_t i = 0; i < flow->changing.count; i++) {
+		const struct job *job = &flow->jobs[flow->changing.items[i]];
+
+		if (job->moment.state == SENDING) {
+			reopen(flow, flow->changing.items[i]);
+			continue;
+		}
+		for (uint32_t j = 0; j < job->short_count; j++)
+			look_again(flow, job->shorts[j].link, false);
+	}
+	for (;;) {
+		if (!find_levels(flow))
+			return false;
+		find_full(flow);
+		if (!change->full.count)
+			return !levels_meet(flow, chain);
+		begin_change(flow);
+		for (uint32_t i = 0; i < change->full.count; i++)
+			look_again(flow, change->full.items[i], true);
+	}
 }

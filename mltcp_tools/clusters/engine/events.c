@@ -106,7 +106,7 @@ static void change_links(struct flow *flow, uint32_t number)
 	const struct job *job = &flow->jobs[number];
 
 	for (uint32_t i = 0; i < job->short_count; i++)
-		measure_room(flow, &flow->links[job->shorts[i]]);
+		measure_room(flow, &flow->links[job->shorts[i].link]);
 }
 
 static void begin_burst(struct flow *flow, struct job *job, uint64_t now)

@@ -414,8 +414,9 @@ static void fill_whole(struct flow *flow, const struct list *chain)
 		struct job *job = &flow->jobs[flow->near.items[i]];
 
 		job->whole = fill->tied;
+		count_share(flow, flow->near.items[i]);
 		for (uint32_t k = 0; k < job->short_count; k++) {
-			struct link *link = &flow->links[job->shorts[k]];
+			struct link *link = &flow->links[job->shorts[k].link];
 
 			link->room = fill->links[link->place].room;
 			link->level = fill->links[link->place].level;

@@ -113,6 +113,8 @@ void flow_free(struct flow *flow)
 	free(flow->change.pending.items);
 	free(flow->change.open.items);
 	free(flow->change.slower.items);
+	free(flow->change.touched.items);
+	free(flow->change.full.items);
 	free(flow->change.tie.items);
 	free(flow->changing.items);
 	free(flow->chains);

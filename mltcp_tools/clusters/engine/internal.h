@@ -14,9 +14,16 @@
 #define LUCK_BURSTS 64 /* after so many bursts a job's luck repeats */
 #define TIE 1e-9 /* fill.c takes levels that are as close as that for one */
 #define NEARLY (4 * TIE) /* and levels as close as that might be one */
-#define MOST_LEVELS 16 /* that change.c changes */
+#define SPARE 1e-6 /* a link with as much of its room unused isn't full */
+#define MOST_LEVELS 512 /* that change.c changes */
 
 enum state { COMPUTING, SENDING };
+
+/* A link that a job crosses while it sends. */
+struct use {
+	double times; /* that each byte does */
+	uint32_t link;
+};
 
 /* Where a job stands. All that decides what comes, and nothing else: skip.c compares these. */
 struct moment {
@@ -55,8 +62,9 @@ struct job {
 	bool again; /* its own are at the next event */
 	bool used, ended;
 	/* chains.c's, while it sends */
-	uint32_t *shorts; /* its links that are short */
+	struct use *shorts; /* its links that are short */
 	uint32_t short_count;
+	double counted; /* of its share: in its short links' `used` */
 	uint32_t chain, chain_place;
 };
 
@@ -83,6 +91,7 @@ struct link {
 	uint32_t sender_count, sender_room;
 	uint32_t mark;
 	uint32_t placed, place; /* fill.c's: at that mark, its place among those that are short */
+	double used; /* all but exactly: what shares take of it while it is short */
 	double room; /* fill.c's: its rate less what a crowd of flows loses */
 	double level; /* fill.c's: speed per weight at which it was full; INFINITY: it wasn't */
 	double next, left,
@@ -141,6 +150,8 @@ struct change {
 	struct list links; /* that are filled again */
 	struct list pending; /* of these, those to be looked at */
 	struct list open; /* jobs without a level */
+	struct list touched; /* jobs that had none */
+	struct list full; /* links that are fuller than they can be */
 	struct list slower;
 	struct list tie; /* links that are full next */
 	double levels[MOST_LEVELS]; /* that are new */
@@ -186,6 +197,7 @@ void measure_room(const struct flow *flow, struct link *link);
 
 /* change.c: the same for the jobs that are `changing` and those whose share that changes. False: all is to be filled. */
 bool change_shares(struct flow *flow, const struct list *chain);
+void count_share(struct flow *flow, uint32_t job);
 
 /* chains.c: the job's burst begins; no longer sends; no longer asks for its links either. */
 void enter(struct flow *flow, uint32_t job);
