@@ -169,17 +169,32 @@ void stop_sending(struct flow *flow, uint32_t number)
 	flow->joined.count = 0;
 }
 
-/* Moves all that short links join to the job into `stack`, unless that is the whole chain. */
-static bool is_whole_chain(struct flow *flow, uint32_t number)
+/* Marks those near that are still of the chain, and counts them. */
+static uint32_t mark_near(struct flow *flow, uint32_t chain)
 {
-	struct list *found = &flow->stack;
-	uint32_t all = flow->chains[flow->jobs[number].chain].count;
+	uint32_t count = 0;
 
 	flow->mark++;
+	for (uint32_t i = 0; i < flow->near.count; i++) {
+		struct job *job = &flow->jobs[flow->near.items[i]];
+
+		count += job->chain == chain && job->mark != flow->mark;
+		if (job->chain == chain)
+			job->mark = flow->mark;
+	}
+	return count;
+}
+
+/* Whether short links join the job to all those near of its chain; if not, `stack` has all it is joined to. */
+static bool is_joined(struct flow *flow, uint32_t number)
+{
+	struct list *found = &flow->stack;
+	uint32_t missing = mark_near(flow, flow->jobs[number].chain) - 1, near = flow->mark++;
+
 	flow->jobs[number].mark = flow->mark;
 	found->count = 0;
 	push(found, number);
-	for (uint32_t i = 0; i < found->count && found->count < all; i++) {
+	for (uint32_t i = 0; i < found->count && missing; i++) {
 		const struct job *job = &flow->jobs[found->items[i]];
 
 		for (uint32_t j = 0; j < job->short_count; j++) {
@@ -189,16 +204,17 @@ static bool is_whole_chain(struct flow *flow, uint32_t number)
 				continue;
 			link->mark = flow->mark;
 			for (uint32_t k = 0; k < link->sender_count; k++) {
-				uint32_t other = link->senders[k].job;
+				struct job *other = &flow->jobs[link->senders[k].job];
 
-				if (flow->jobs[other].mark == flow->mark)
+				if (other->mark == flow->mark)
 					continue;
-				flow->jobs[other].mark = flow->mark;
-				push(found, other);
+				missing -= other->mark == near;
+				other->mark = flow->mark;
+				push(found, link->senders[k].job);
 			}
 		}
 	}
-	return found->count == all;
+	return !missing;
 }
 
 /* What the job was the only joint of falls apart; near: those that it shared short links with. */
@@ -209,7 +225,7 @@ static void part(struct flow *flow, uint32_t chain)
 
 		if (flow->jobs[flow->near.items[i]].chain != chain)
 			continue;
-		if (is_whole_chain(flow, flow->near.items[i]))
+		if (is_joined(flow, flow->near.items[i]))
 			return;
 		to = new_chain(flow);
 		for (uint32_t j = 0; j < flow->stack.count; j++) {

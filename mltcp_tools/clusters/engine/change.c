@@ -9,6 +9,7 @@
  * Filling takes levels that are nearly equal for one. Where that could matter, all is filled.
  */
 #include <math.h>
+#include <string.h>
 #include "internal.h"
 
 /* Only links that are full, or that were found to be fuller than they can be, decide. */
@@ -37,6 +38,7 @@ static void reopen(struct flow *flow, uint32_t number)
 
 	job->mark = flow->mark;
 	job->level = INFINITY;
+	job->top = job->alone / job->weight;
 	push(&flow->change.open, number);
 	push(&flow->change.touched, number);
 	for (uint32_t i = 0; i < job->short_count; i++)
@@ -46,13 +48,13 @@ static void reopen(struct flow *flow, uint32_t number)
 static void settle_at(struct flow *flow, uint32_t number, double level)
 {
 	struct job *job = &flow->jobs[number];
-	double lone = job->lone[job->moment.phase], rate = level * job->weight;
+	double rate = level * job->weight;
 
 	if (job->mark != flow->mark)
 		push(&flow->change.touched, number);
 	job->mark = flow->mark;
 	job->level = level;
-	job->share = rate < lone ? rate : lone;
+	job->share = rate < job->alone ? rate : job->alone;
 	for (uint32_t i = 0; i < job->short_count; i++)
 		look_again(flow, job->shorts[i].link, false);
 }
@@ -139,11 +141,6 @@ static bool fill_pending(struct flow *flow)
 	return true;
 }
 
-static double most_of(const struct job *job)
-{
-	return job->lone[job->moment.phase] / job->weight;
-}
-
 /* The lowest level at which a link is full or a job has all it can take. */
 static double lowest(struct flow *flow)
 {
@@ -163,8 +160,8 @@ static double lowest(struct flow *flow)
 		if (job->level != INFINITY)
 			continue;
 		change->open.items[kept++] = change->open.items[i];
-		if (most_of(job) < least)
-			least = most_of(job);
+		if (job->top < least)
+			least = job->top;
 	}
 	change->open.count = kept;
 	return least;
@@ -214,7 +211,7 @@ static bool goes_first(const struct link *a, const struct link *b)
 static double tied_level(struct flow *flow, uint32_t capped)
 {
 	const struct list *tie = &flow->change.tie;
-	double stop = capped == NOBODY ? INFINITY : most_of(&flow->jobs[capped]);
+	double stop = capped == NOBODY ? INFINITY : flow->jobs[capped].top;
 
 	for (uint32_t i = 0; i < tie->count; i++) {
 		const struct link *link = &flow->links[tie->items[i]];
@@ -237,7 +234,7 @@ static double find_tie(struct flow *flow, double level)
 
 	change->tie.count = 0;
 	for (uint32_t i = 0; i < change->open.count; i++) {
-		double most = most_of(&flow->jobs[change->open.items[i]]);
+		double most = flow->jobs[change->open.items[i]].top;
 
 		if (most > level * (1 + NEARLY))
 			continue;
@@ -293,26 +290,42 @@ static bool stop_at_level(struct flow *flow, double level)
 	for (uint32_t i = 0; i < change->open.count; i++) {
 		const struct job *job = &flow->jobs[change->open.items[i]];
 
-		if (job->level == INFINITY && most_of(job) <= level * (1 + NEARLY))
+		if (job->level == INFINITY && job->top <= level * (1 + NEARLY))
 			settle_at(flow, change->open.items[i], stop);
 	}
 	change->levels[change->level_count++] = stop;
 	return true;
 }
 
+/* Levels that are nearly equal are in the same bucket, or in neighbouring ones. */
+static uint64_t bucket(double level)
+{
+	uint64_t bits;
+
+	memcpy(&bits, &level, sizeof(bits));
+	return bits >> 26;
+}
+
 /* Whether a level that is new, or that came to the chain, is close to another one's of the chain. */
 static bool levels_meet(struct flow *flow, const struct list *chain)
 {
 	struct change *change = &flow->change;
+	uint64_t marks[16] = {0};
 
 	for (uint32_t i = 0; i < flow->joined.count; i++) {
 		if (change->level_count == MOST_LEVELS)
 			return true;
 		change->levels[change->level_count++] = flow->jobs[flow->joined.items[i]].level;
 	}
+	for (uint32_t i = 0; i < change->level_count; i++)
+		for (uint64_t at = bucket(change->levels[i]) - 1, end = at + 3; at < end; at++)
+			marks[at / 64 % 16] |= UINT64_C(1) << at % 64;
 	for (uint32_t i = 0; i < chain->count; i++) {
 		double level = flow->jobs[chain->items[i]].level;
+		uint64_t at = bucket(level);
 
+		if (!(marks[at / 64 % 16] >> at % 64 & 1))
+			continue;
 		for (uint32_t j = 0; j < change->level_count; j++)
 			if (nearly(level, change->levels[j]))
 				return true;

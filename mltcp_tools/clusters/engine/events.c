@@ -10,11 +10,17 @@ static void set_at(struct flow *flow, struct job *job, uint64_t at)
 		flow->groups[job->group].at[job->position] = at;
 }
 
+/* The first whole nanosecond, at least one from now, at which so many bytes are sent. */
 static uint64_t after(uint64_t now, double bytes, double rate)
 {
-	double wait = ceil(bytes / rate);
+	double wait = bytes / rate;
+	uint64_t whole;
 
-	return wait < 0x1p62 ? now + (wait < 1 ? 1 : (uint64_t)wait) : NEVER;
+	if (!(wait < 0x1p52))
+		return wait < 0x1p62 ? now + (uint64_t)wait : NEVER;
+	whole = (uint64_t)wait;
+	whole += (double)whole < wait;
+	return now + (whole ? whole : 1);
 }
 
 /* When a job that sends is done, or where others are near, when its weight changes. */
@@ -123,6 +129,7 @@ static void begin_burst(struct flow *flow, struct job *job, uint64_t now)
 		moment->burst = (moment->burst + 1) % LUCK_BURSTS;
 	draw_fortune(job);
 	job->weight = NAN;
+	job->alone = job->lone[moment->phase];
 	enter(flow, number);
 	change_links(flow, number);
 	fill_around(flow, number, now);

@@ -64,7 +64,7 @@ static void gather(struct flow *flow)
 		uint32_t phase = job->moment.phase;
 
 		fill->first[i] = crossings;
-		fill->lone[i] = job->lone[phase];
+		fill->lone[i] = job->alone;
 		fill->weight[i] = job->weight;
 		for (uint32_t k = job->spec.first[phase]; k < job->spec.first[phase + 1]; k++) {
 			struct link *link = &flow->links[job->spec.link[k]];
@@ -113,10 +113,14 @@ void draw_fortune(struct job *job)
 /* What was sent until now at the rate before. Says whether that is all. */
 bool settle(struct job *job, uint64_t now)
 {
-	uint64_t sent = (uint64_t)llround(job->moment.rate * (double)(now - job->moment.updated));
+	double exact = job->moment.rate * (double)(now - job->moment.updated);
+	uint64_t sent = exact < 0x1p62 ? (uint64_t)exact : NEVER;
+	bool all;
 
-	bool all = sent >= job->moment.left;
-
+	/* To the nearest whole number, as llround() does, which takes longer. */
+	if (exact < 0x1p52)
+		sent += exact - (double)sent >= 0.5;
+	all = sent >= job->moment.left;
 	job->moment.left = all ? 1 : job->moment.left - sent;
 	job->moment.updated = now;
 	return all;
@@ -129,6 +133,10 @@ static void refresh(const struct flow *flow, struct job *job, uint64_t now)
 	uint64_t total = job->spec.bytes[moment->phase];
 
 	settle(job, now);
+	if (flow->rule.levels == 1) {
+		job->weight = job->spec.weight * flow->weights[0] * job->fortune;
+		return;
+	}
 	moment->level = (uint32_t)((double)(total - moment->left) / (double)total *
 				   (flow->rule.levels + 1e-9));
 	if (moment->level >= flow->rule.levels)
@@ -178,7 +186,7 @@ void measure_room(const struct flow *flow, struct link *link)
 		const struct job *job = &flow->jobs[link->senders[i].job];
 
 		flows += job->spec.flows;
-		wanted += job->lone[job->moment.phase] * link->senders[i].times;
+		wanted += job->alone * link->senders[i].times;
 	}
 	link->room = room(&flow->rule, link->rate, link->packets, flows,
 			  link->sender_count > 1 && wanted > link->rate);
@@ -187,8 +195,8 @@ void measure_room(const struct flow *flow, struct link *link)
 /* With the links to themselves, who would be done first? Of equals, who asked first. */
 static bool goes_before(const struct job *a, const struct job *b)
 {
-	double one = (double)a->moment.left / a->lone[a->moment.phase];
-	double other = (double)b->moment.left / b->lone[b->moment.phase];
+	double one = (double)a->moment.left / a->alone;
+	double other = (double)b->moment.left / b->alone;
 
 	if (one != other)
 		return one < other;
@@ -432,7 +440,7 @@ static void fill_whole(struct flow *flow, const struct list *chain)
 void fill_around(struct flow *flow, uint32_t number, uint64_t now)
 {
 	const struct list *chain = &flow->chains[flow->jobs[number].chain];
-	bool whole = flow->rule.order;
+	bool whole = flow->rule.order || flow->rule.whole;
 
 	flow->counters.fills++;
 	for (uint32_t i = 0; i < chain->count; i++) {

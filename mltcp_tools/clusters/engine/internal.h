@@ -40,6 +40,24 @@ struct moment {
 };
 
 struct job {
+	/* First what every event near the job asks for: a line of a processor's cache. */
+	double level; /* fill.c's: speed per weight at which it stopped */
+	double weight, share; /* fill.c's: part of a full link; bytes per nanosecond */
+	double alone; /* its rate with this phase's links to itself */
+	double counted; /* of its share: in its short links' `used` */
+	struct use *shorts; /* chains.c's, while it sends: its links that are short */
+	uint32_t short_count;
+	uint32_t mark;
+	struct moment moment;
+	double top; /* change.c's: the level at which it has all it can take */
+	double fortune; /* fill.c's: factor on this burst's weight */
+	bool whole; /* its chain's next shares are worked out as a whole */
+	bool again; /* its own are at the next event */
+	bool used, ended;
+	uint32_t group;
+	uint32_t position; /* in its group */
+	uint32_t chain, chain_place; /* chains.c's, while it sends */
+	uint32_t rank; /* fill.c's: the class that it is filled in, 0 first */
 	struct flow_job spec; /* with copies of its arrays */
 	uint32_t *all_links; /* each once, of all phases */
 	uint32_t link_count;
@@ -48,24 +66,8 @@ struct job {
 	uint64_t *
 		asks; /* of each of spec.crossings: the part of the link that it takes alone, WHOLE for all */
 	double slow; /* factor on compute times */
-	struct moment moment;
 	struct flow_stats stats;
 	struct flow_iteration *record;
-	uint32_t group;
-	uint32_t position; /* in its group */
-	uint32_t mark;
-	double share, weight; /* fill.c's: bytes per nanosecond; part of a full link */
-	double level; /* fill.c's: speed per weight at which it stopped */
-	double fortune; /* fill.c's: factor on this burst's weight */
-	uint32_t rank; /* fill.c's: the class that it is filled in, 0 first */
-	bool whole; /* its chain's next shares are worked out as a whole */
-	bool again; /* its own are at the next event */
-	bool used, ended;
-	/* chains.c's, while it sends */
-	struct use *shorts; /* its links that are short */
-	uint32_t short_count;
-	double counted; /* of its share: in its short links' `used` */
-	uint32_t chain, chain_place;
 };
 
 struct list {
