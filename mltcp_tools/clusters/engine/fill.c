@@ -7,17 +7,6 @@
 /* However many flows, a link carries this share of its rate. */
 #define LEAST_USE 0.3
 
-static void sort(struct list *list)
-{
-	for (uint32_t i = 1; i < list->count; i++) {
-		uint32_t item = list->items[i], at = i;
-
-		for (; at && list->items[at - 1] > item; at--)
-			list->items[at] = list->items[at - 1];
-		list->items[at] = item;
-	}
-}
-
 static void *resized(void *memory, size_t count, size_t size)
 {
 	return must(realloc(memory, count * size));
@@ -39,6 +28,7 @@ static void make_room(struct fill *fill, const struct flow *flow)
 		fill->first = resized(fill->first, fill->job_room, sizeof(*fill->first));
 		fill->lone = resized(fill->lone, fill->job_room, sizeof(*fill->lone));
 		fill->weight = resized(fill->weight, fill->job_room, sizeof(*fill->weight));
+		fill->turns = resized(fill->turns, fill->job_room, sizeof(*fill->turns));
 	}
 	if (crossings >= fill->crossing_room) {
 		fill->crossing_room = 2 * crossings + 8;
@@ -192,40 +182,6 @@ void measure_room(const struct flow *flow, struct link *link)
 			  link->sender_count > 1 && wanted > link->rate);
 }
 
-/* With the links to themselves, who would be done first? Of equals, who asked first. */
-static bool goes_before(const struct job *a, const struct job *b)
-{
-	double one = (double)a->moment.left / a->alone;
-	double other = (double)b->moment.left / b->alone;
-
-	if (one != other)
-		return one < other;
-	return a->moment.asked < b->moment.asked;
-}
-
-/* Each job's class: its priority, or its place in the order of what they have left. */
-static void rank(struct flow *flow)
-{
-	uint32_t *order;
-
-	flow->open.count = 0;
-	for (uint32_t i = 0; i < flow->near.count; i++) {
-		struct job *job = &flow->jobs[flow->near.items[i]];
-		uint32_t place = flow->open.count;
-
-		job->rank = job->spec.priority;
-		if (!flow->rule.order)
-			continue;
-		push(&flow->open, flow->near.items[i]);
-		order = flow->open.items;
-		for (; place && goes_before(job, &flow->jobs[order[place - 1]]); place--)
-			order[place] = order[place - 1];
-		order[place] = flow->near.items[i];
-	}
-	for (uint32_t i = 0; i < flow->open.count; i++)
-		flow->jobs[flow->open.items[i]].rank = i;
-}
-
 /* Keeps those links in `asked` that somebody who takes part is on. */
 static void drop_idle(struct fill *fill)
 {
@@ -250,7 +206,7 @@ static void open_class(struct flow *flow, uint32_t class)
 	for (uint32_t i = 0; i < fill->link_count; i++)
 		fill->links[i].wanted = fill->links[i].active = 0;
 	for (uint32_t i = 0; i < flow->near.count; i++) {
-		if (flow->jobs[flow->near.items[i]].rank != class)
+		if (flow->jobs[flow->near.items[i]].spec.priority != class)
 			continue;
 		push(&flow->open, i);
 		for (uint32_t k = fill->first[i]; k < fill->first[i + 1]; k++) {
@@ -388,7 +344,7 @@ static uint32_t next_class(const struct flow *flow, uint32_t after)
 	uint32_t next = UINT32_MAX;
 
 	for (uint32_t i = 0; i < flow->near.count; i++) {
-		uint32_t class = flow->jobs[flow->near.items[i]].rank;
+		uint32_t class = flow->jobs[flow->near.items[i]].spec.priority;
 
 		if (class > after && class < next)
 			next = class;
@@ -396,11 +352,68 @@ static uint32_t next_class(const struct flow *flow, uint32_t after)
 	return next;
 }
 
+static void fill_by_class(struct flow *flow)
+{
+	uint32_t class = 0;
+
+	do {
+		open_class(flow, class);
+		while (flow->open.count)
+			stop_at(flow, next_stop(flow));
+		class = next_class(flow, class);
+	} while (class != UINT32_MAX);
+}
+
+/* With the links to themselves, who would be done first? Of equals, who asked first. */
+static int goes_before(const void *a, const void *b)
+{
+	const struct turn *x = a, *y = b;
+
+	if (x->wait != y->wait)
+		return x->wait < y->wait ? -1 : 1;
+	if (x->asked != y->asked)
+		return x->asked < y->asked ? -1 : 1;
+	return (x->near > y->near) - (x->near < y->near);
+}
+
+/* All that the job can take of what those before it left. */
+static void fill_one(struct flow *flow, uint32_t near)
+{
+	struct fill *fill = &flow->fill;
+	double weight = fill->weight[near], stop = fill->lone[near] / weight, rate;
+
+	for (uint32_t k = fill->first[near]; k < fill->first[near + 1]; k++) {
+		double wanted = weight * fill->crossings[k].times;
+		double left = fill->links[fill->crossings[k].link].left;
+
+		if (left < stop * wanted)
+			stop = left / wanted;
+	}
+	rate = stop * weight;
+	rate = rate < fill->lone[near] ? rate : fill->lone[near];
+	flow->jobs[flow->near.items[near]].share = rate;
+	fix(fill, near, rate);
+}
+
+static void fill_in_order(struct flow *flow)
+{
+	struct fill *fill = &flow->fill;
+
+	for (uint32_t i = 0; i < flow->near.count; i++) {
+		const struct job *job = &flow->jobs[flow->near.items[i]];
+
+		fill->turns[i] =
+			(struct turn){(double)job->moment.left / job->alone, job->moment.asked, i};
+	}
+	qsort(fill->turns, flow->near.count, sizeof(*fill->turns), goes_before);
+	for (uint32_t i = 0; i < flow->near.count; i++)
+		fill_one(flow, fill->turns[i].near);
+}
+
 /* Shares of all jobs of the chain from nothing. */
 static void fill_whole(struct flow *flow, const struct list *chain)
 {
 	struct fill *fill = &flow->fill;
-	uint32_t class = 0;
 
 	flow->near.count = 0;
 	for (uint32_t i = 0; i < chain->count; i++)
@@ -409,15 +422,12 @@ static void fill_whole(struct flow *flow, const struct list *chain)
 	flow->mark++;
 	gather(flow);
 	open_links(flow);
-	rank(flow);
 	fill->last = 0;
 	fill->tied = false;
-	do {
-		open_class(flow, class);
-		while (flow->open.count)
-			stop_at(flow, next_stop(flow));
-		class = next_class(flow, class);
-	} while (class != UINT32_MAX);
+	if (flow->rule.order)
+		fill_in_order(flow);
+	else
+		fill_by_class(flow);
 	for (uint32_t i = 0; i < flow->near.count; i++) {
 		struct job *job = &flow->jobs[flow->near.items[i]];
 

@@ -24,6 +24,18 @@ void push(struct list *list, uint32_t item)
 	list->items[list->count++] = item;
 }
 
+static int ascending(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+void sort(struct list *list)
+{
+	qsort(list->items, list->count, sizeof(*list->items), ascending);
+}
+
 void drop(struct list *list, uint32_t item)
 {
 	uint32_t kept = 0;
@@ -106,6 +118,7 @@ void flow_free(struct flow *flow)
 	free(flow->fill.first);
 	free(flow->fill.lone);
 	free(flow->fill.weight);
+	free(flow->fill.turns);
 	free(flow->fill.crossings);
 	free(flow->fill.links);
 	free(flow->fill.asked);

@@ -129,20 +129,13 @@ static void collect(struct flow *flow, uint32_t number)
 	}
 }
 
-static int ascending(const void *a, const void *b)
-{
-	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 static void make_group(struct flow *flow, uint32_t number)
 {
 	uint32_t at;
 	struct group *group;
 
 	collect(flow, number);
-	qsort(flow->near.items, flow->near.count, sizeof(uint32_t), ascending);
+	sort(&flow->near);
 	at = new_group(flow);
 	group = &flow->groups[at];
 	*group = (struct group){.count = flow->near.count, .used = true, .save_next = 1};

@@ -57,7 +57,6 @@ struct job {
 	uint32_t group;
 	uint32_t position; /* in its group */
 	uint32_t chain, chain_place; /* chains.c's, while it sends */
-	uint32_t rank; /* fill.c's: the class that it is filled in, 0 first */
 	struct flow_job spec; /* with copies of its arrays */
 	uint32_t *all_links; /* each once, of all phases */
 	uint32_t link_count;
@@ -132,11 +131,19 @@ struct crossing {
 	uint32_t link; /* index of a struct filled */
 };
 
+/* A job in the order of what they have left: scratch of fill.c. */
+struct turn {
+	double wait; /* nanoseconds until it is done with its links to itself */
+	uint64_t asked; /* since when it wants to send */
+	uint32_t near;
+};
+
 /* What fill.c divides: scratch. */
 struct fill {
 	uint32_t *first; /* of each job near, of its crossings, and the end */
 	double *lone,
 		*weight; /* of each job near: its rate alone, bytes per nanosecond; its weight */
+	struct turn *turns;
 	uint32_t job_room;
 	struct crossing *crossings;
 	struct filled *links;
@@ -190,6 +197,7 @@ struct flow {
 
 void *must(void *memory);
 void push(struct list *list, uint32_t item);
+void sort(struct list *list);
 void drop(struct list *list, uint32_t item);
 
 /* fill.c: what a job has sent until now; new shares for all of the job's chain, at `now`; what a short link carries. */
