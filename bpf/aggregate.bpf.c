@@ -55,7 +55,7 @@ static __always_inline long write_xdp(struct xdp_md *ctx, struct scratch *s, __u
 /* Whether the answer to a packet without values may have some. */
 static __always_inline int may_grow(const struct agg_header *header)
 {
-	return !header->count && header->chunk != AGG_END;
+	return !header->count && header->chunk != AGG_END && header->type != AGG_HELD;
 }
 
 SEC("xdp.frags")
@@ -87,13 +87,8 @@ int aggregate_xdp(struct xdp_md *ctx)
 	if (action == AGG_DROP || write_xdp(ctx, s, length))
 		return XDP_DROP;
 	/* Not XDP_TX: veth wakes the other end for that only where it runs XDP itself. */
-	if (action == AGG_REPLY)
-		return bpf_redirect(ctx->ingress_ifindex, 0);
-	if (action == AGG_UP) {
-		struct agg_parent *parent = bpf_map_lookup_elem(&agg_parents, &origin.index);
-
-		return parent ? bpf_redirect(parent->peer.interface, 0) : XDP_DROP;
-	}
+	if (action != AGG_BROADCAST)
+		return bpf_redirect(origin.to->interface, 0);
 	ports = bpf_map_lookup_elem(&agg_ports, &origin.index);
 	return ports ? bpf_redirect_map(ports, 0, BPF_F_BROADCAST) : XDP_DROP;
 }
@@ -186,10 +181,5 @@ int aggregate_tc(struct __sk_buff *skb)
 		send_to_all(skb, s, &origin);
 		return TC_ACT_SHOT;
 	}
-	if (action == AGG_UP) {
-		struct agg_parent *parent = bpf_map_lookup_elem(&agg_parents, &origin.index);
-
-		return parent ? bpf_redirect(parent->peer.interface, 0) : TC_ACT_SHOT;
-	}
-	return bpf_redirect(skb->ifindex, 0);
+	return bpf_redirect(origin.to->interface, 0);
 }

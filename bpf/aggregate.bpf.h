@@ -144,6 +144,7 @@ struct origin {
 	struct agg_job *job;
 	struct agg_parent *parent; /* it came from the aggregator above; else NULL */
 	struct agg_peer *peer; /* whom it came from */
+	struct agg_peer *to; /* whom the answer is for, unless that is everyone */
 	__u32 index; /* of the job here */
 };
 
@@ -175,7 +176,7 @@ static __always_inline int find_origin(struct scratch *s, struct origin *origin)
 		origin->peer = &origin->parent->peer;
 		if (header->key != origin->parent->key || header->job != origin->parent->job ||
 		    header->generation != origin->parent->generation ||
-		    header->worker != origin->parent->worker) {
+		    !agg_is_for(header, origin->parent->worker)) {
 			count(index, COUNT_KEY, 1);
 			return 0;
 		}
@@ -268,12 +269,23 @@ static __always_inline void address_frame(struct agg_frame *frame, const struct 
 	set_ip_check(frame);
 }
 
+/* The worker that an answer of the aggregator above is for. */
+static __always_inline struct agg_peer *worker_of(const struct origin *origin,
+						  const struct agg_header *header)
+{
+	__u32 worker = header->worker;
+
+	if (worker >= AGG_WORKERS_MAX || worker >= origin->job->workers)
+		return NULL;
+	worker += origin->index * AGG_WORKERS_MAX;
+	return bpf_map_lookup_elem(&agg_workers, &worker);
+}
+
 /* Take a frame whose values are in; the answer is in `s`, addressed unless it goes to everyone. */
-static __always_inline enum agg_action take(struct scratch *s, const struct origin *origin)
+static __always_inline enum agg_action take(struct scratch *s, struct origin *origin)
 {
 	struct agg_header *header = &s->packet.header;
 	__u32 values = header->count, index;
-	struct agg_peer *to = origin->peer;
 	enum agg_action action;
 	struct agg_slot *slot;
 
@@ -305,20 +317,18 @@ static __always_inline enum agg_action take(struct scratch *s, const struct orig
 
 		if (!parent)
 			return AGG_DROP;
-		header->key = parent->key;
-		header->generation = parent->generation;
-		header->job = parent->job;
-		header->worker = parent->worker;
-		to = &parent->peer;
+		agg_sign_up(parent, header);
+		origin->to = &parent->peer;
 	} else {
-		header->key = origin->job->key;
-		header->generation = origin->job->generation;
-		header->job = origin->index;
+		agg_sign_down(origin->job, origin->index, header);
+		origin->to = origin->peer;
+		if (origin->parent && action == AGG_REPLY)
+			origin->to = worker_of(origin, header);
 	}
-	if (header->count > AGG_VALUES_MAX)
+	if (!origin->to || header->count > AGG_VALUES_MAX)
 		return AGG_DROP; /* never; the verifier can't know */
 	header->check = agg_check(&s->packet, header->count);
-	address_frame(&s->frame, to, header->count);
+	address_frame(&s->frame, origin->to, header->count);
 	count(origin->index,
 	      action == AGG_BROADCAST ? COUNT_RESULTS
 	      : action == AGG_UP      ? COUNT_UP

@@ -14,6 +14,9 @@
  * answer has the smallest chunk named, and the largest exponent named for that chunk. So all
  * workers quantise the next chunk alike, and skip chunks that are zero everywhere (OmniReduce,
  * SIGCOMM'21, section 3). A worker that has nothing in a chunk sends a packet without values.
+ *
+ * An aggregator may be a worker of one above it, which adds up the sums of several racks. What its
+ * own workers ask for while all of theirs is in, it asks the one above, and hands on the answer.
  */
 #ifndef MLTCP_AGGREGATE_H
 #define MLTCP_AGGREGATE_H
@@ -36,6 +39,7 @@ enum agg_type {
 	AGG_HELD = 5, /* aggregator: yours is in, others' are not; chunk, next: agg_missing() */
 	AGG_MISSING = 6, /* aggregator: yours is not in */
 	AGG_MISMATCH = 7, /* aggregator: another worker sent something else for this round */
+	AGG_HELD_ABOVE = 8, /* aggregator: as AGG_HELD, of the racks at the aggregator above */
 };
 
 enum agg_flag {
@@ -58,7 +62,7 @@ struct agg_header {
 	__u16 slot; /* within the job */
 	__u16 count; /* of values, a multiple of 4 */
 	__s16 exponent; /* of the chunk `next`: all its values are below 2^exponent */
-	__u16 reserved; /* 0 */
+	__u16 below; /* between aggregators: the worker of the rack that asks, or is answered */
 	__u64 check; /* agg_check() */
 };
 
@@ -124,6 +128,13 @@ enum agg_action {
 
 typedef __u64 __attribute__((may_alias)) agg_word;
 
+/* Whether an answer is for this worker: a sum is, whoever's packet was the last of it. */
+static inline __attribute__((always_inline)) int agg_is_for(const struct agg_header *header,
+							    __u16 worker)
+{
+	return header->type == AGG_RESULT || header->worker == worker;
+}
+
 /* Whether a packet of `length` bytes from a worker has sizes that can be. */
 static inline __attribute__((always_inline)) int
 agg_well_formed(const struct agg_job *job, const struct agg_header *header, __u32 length)
@@ -132,7 +143,7 @@ agg_well_formed(const struct agg_job *job, const struct agg_header *header, __u3
 		return 0;
 	return header->count % 4 == 0 && header->count <= job->values &&
 	       header->count <= AGG_VALUES_MAX && length == sizeof(*header) + header->count * 4 &&
-	       header->slot < job->slots && !header->reserved && !(header->flags & ~AGG_MAX);
+	       header->slot < job->slots && !(header->flags & ~AGG_MAX);
 }
 
 /* A 64-bit check over a packet: header without `check`, then values. Each step is a bijection of
@@ -275,8 +286,8 @@ agg_repeated(const struct agg_job *job, struct agg_entry *entry, struct agg_pack
 		return AGG_REPLY;
 	}
 	if (!missing) {
-		/* The aggregator above may have lost the sum, or its answer was lost. */
-		agg_answer(entry, packet, AGG_DATA);
+		/* The aggregator above knows: the sum or its answer was lost, or others' are missing. */
+		agg_short(packet, AGG_POLL);
 		return AGG_UP;
 	}
 	packet->header.chunk = missing >> 32;
@@ -330,7 +341,8 @@ agg_take(const struct agg_job *job, struct agg_entry *entry, struct agg_packet *
 	return agg_complete(job, entry, packet);
 }
 
-/* Take the total of a round from the aggregator above. */
+/* Take an answer of the aggregator above, whose sender, sizes and check are known to be right. A
+ * reply is for the worker that the header names then, if there is one of that number. */
 static inline __attribute__((always_inline)) enum agg_action
 agg_take_total(const struct agg_job *job, struct agg_entry *entry, struct agg_packet *packet)
 {
@@ -338,8 +350,21 @@ agg_take_total(const struct agg_job *job, struct agg_entry *entry, struct agg_pa
 
 	if (header->round != entry->round || entry->seen != job->everyone || entry->final)
 		return AGG_STALE;
-	if (header->type != AGG_RESULT && header->type != AGG_AGAIN)
-		return AGG_DROP; /* the workers will ask again for what is missing there */
+	header->worker = header->below;
+	switch (header->type) {
+	case AGG_RESULT:
+	case AGG_AGAIN:
+		break;
+	case AGG_HELD:
+		return agg_short(packet, AGG_HELD_ABOVE);
+	case AGG_MISSING:
+		agg_answer(entry, packet, AGG_DATA);
+		return AGG_UP;
+	case AGG_MISMATCH:
+		return agg_short(packet, AGG_MISMATCH);
+	default:
+		return AGG_REFUSE;
+	}
 	if (header->operation != entry->operation || header->chunk != entry->chunk ||
 	    header->flags != entry->flags || (entry->count && header->count != entry->count))
 		return AGG_REFUSE;
@@ -350,6 +375,26 @@ agg_take_total(const struct agg_job *job, struct agg_entry *entry, struct agg_pa
 	entry->final = 1;
 	header->type = AGG_RESULT;
 	return AGG_BROADCAST;
+}
+
+/* Whose a packet is that goes to workers. index: of the job here. */
+static inline __attribute__((always_inline)) void
+agg_sign_down(const struct agg_job *job, __u32 index, struct agg_header *header)
+{
+	header->key = job->key;
+	header->generation = job->generation;
+	header->job = index;
+}
+
+/* The same of one that goes up, for the worker of the rack that it names. */
+static inline __attribute__((always_inline)) void agg_sign_up(const struct agg_parent *parent,
+							      struct agg_header *header)
+{
+	header->key = parent->key;
+	header->generation = parent->generation;
+	header->job = parent->job;
+	header->below = header->worker;
+	header->worker = parent->worker;
 }
 
 #endif

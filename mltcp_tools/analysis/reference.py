@@ -49,6 +49,8 @@ def make_reference(run: Run) -> Reference:
     """
     if "fabric" in run.experiment.document:
         return _over_fabric(run)
+    if run.experiment.reduces:
+        return Reference()  # what a job needs is its collective's affair
     jobs = run.job_names
     reference = Reference(lone_jobs(run, {job: _bursts_of(run, job) for job in jobs}))
     without = [job for job in jobs if job not in reference.lone]

@@ -119,13 +119,14 @@ def _agreements(runs: Sequence[MatrixRun]) -> list[str]:
 
 
 def _made_by(run: MatrixRun) -> str:
-    """How the table came about, one sentence each: command, host, version, date."""
+    """How the table came about, one sentence each: commands, host, version, date."""
     first = run.environments[0]
+    commands = dict.fromkeys(f"`{_typed(each['command'])}`" for each in run.environments)
     starts = sorted(str(each["start"])[:10] for each in run.environments)
     when = starts[0] if starts[0] == starts[-1] else f"{starts[0]} to {starts[-1]}"
     words = [
         "Simulated by" if first.get("simulated") else "Measured by",
-        f"`{_typed(first['command'])}`, {when};",
+        f"{' and '.join(commands)}, {when};",
         f"mltcp-tools {first['versions']['mltcp-tools']}, algorithm {', '.join(run.algorithms)}.",
     ]
     if not first.get("simulated"):

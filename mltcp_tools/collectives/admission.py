@@ -121,6 +121,7 @@ class Admission:
         if job.complete or request.rank in job.ranks:
             raise Refused(f"Rank {request.rank} of job {job.name!r} is here already.")
         job.values = min(job.values, request.values)
+        job.slots = min(job.slots, request.slots)  # a rack may have no more of its own
         job.ranks[request.rank] = who
         job.requests[request.rank] = request
         return job

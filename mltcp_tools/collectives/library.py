@@ -18,7 +18,7 @@ struct agg_header {
     uint32_t magic; uint8_t type, flags; uint16_t worker;
     uint64_t key;
     uint32_t job, generation, round, operation, chunk, next;
-    uint16_t slot, count; int16_t exponent; uint16_t reserved;
+    uint16_t slot, count; int16_t exponent; uint16_t below;
     uint64_t check;
 };
 struct agg_packet { struct agg_header header; int32_t values[1024]; };
@@ -105,8 +105,8 @@ def library() -> tuple[Any, Any]:
 class Counters:
     """What a worker has sent and seen since it was opened (struct worker_counters).
 
-    Packets, but sent_bytes (with our header, without UDP's), missing (bitmap of ranks), srtt_us
-    and error (errno).
+    Packets, but sent_bytes (with our header, without UDP's), missing (bitmap of ranks, of racks
+    where missing_above), srtt_us and error (errno).
     """
 
     sent: int
@@ -119,6 +119,7 @@ class Counters:
     losses: int
     windows_cut: int
     missing: int
+    missing_above: int
     cwnd: int
     srtt_us: int
     error: int

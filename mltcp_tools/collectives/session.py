@@ -84,6 +84,7 @@ class Session:
         place = place or Place(rank, workers, 0, 1)
         self.endpoint, self.rank, self.workers = endpoint, rank, workers
         self.broken: str | None = None
+        self._racks = place.racks
         self._worker: Worker | None = None
         self._control = self._connect(timeout_s)
         self._data = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -213,9 +214,14 @@ class Session:
         if state is State.SILENT:
             return f"Nothing came from {where} for {timeout_s:g} s."
         if state is State.WAITING:
-            missing = self.counters().missing
-            ranks = [str(rank) for rank in range(self.workers) if missing >> rank & 1]
-            return f"Ranks {', '.join(ranks) or '?'} sent nothing for {timeout_s:g} s."
+            counted = self.counters()
+            numbers = [str(each) for each in range(64) if counted.missing >> each & 1]
+            who = f"Ranks {', '.join(numbers) or '?'}"
+            if counted.missing_above:
+                who = f"Racks {', '.join(numbers)}"
+            elif self._racks > 1:
+                who += " of this rack"
+            return f"{who} sent nothing for {timeout_s:g} s."
         if state is State.MISMATCH:
             return "Ranks asked for different collectives: other sizes, types or an other order."
         if state is State.STOPPED:

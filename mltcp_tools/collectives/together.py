@@ -95,10 +95,12 @@ def run_together(
                 rows = _run_arm(setting, collective, cc, repetition)
                 arm = {"arm": name_of(collective, cc), "repetition": repetition}
                 iterations += [arm | row for row in rows]
-    write_tables(folder, {"iterations": iterations, "bursts": [_burst(row) for row in iterations]})
+    write_tables(
+        folder, {"iterations": iterations, "bursts": [burst_of(row) for row in iterations]}
+    )
     found = table(setting, iterations)
     replace_file(folder / "together.md", render(found).encode())
-    environment.finish("complete")
+    environment.finish("finished")
     return found
 
 
@@ -196,7 +198,8 @@ def _let_go(meeting: Path, jobs: int, ranks: Sequence[Any]) -> None:
     replace_file(meeting / "go", str(time.monotonic() + _AHEAD_S).encode())
 
 
-def _burst(row: dict[str, Any]) -> dict[str, Any]:
+def burst_of(row: dict[str, Any]) -> dict[str, Any]:
+    """An iteration's reduction, as the table of bursts has it."""
     return {
         **{name: row[name] for name in ("arm", "repetition", "job", "iteration", "bytes")},
         "burst": 1,

@@ -102,6 +102,11 @@ class DescribedExperiment:
         return self.document.get("recorded") is True
 
     @property
+    def reduces(self) -> bool:
+        """Whether jobs reduced tensors by collectives: links don't carry each job's bytes once."""
+        return "collectives" in self.document
+
+    @property
     def lone_cc(self) -> str | None:
         """The congestion control of the arm `alone`: the baseline's."""
         cc = self.arms.get(self.baseline or "", {}).get("cc")
@@ -224,8 +229,8 @@ def _connections(entry: dict[str, Any], size: int | None) -> int | None:
 
 
 def _link_rates(document: dict[str, Any], problems: list[str]) -> dict[str, int]:
-    """The rate of each link, bit/s; {} where one of them can't be read, or nobody knows any."""
-    if document.get("recorded") is True:
+    """The rate of each link, bit/s; {} where one can't be read, or none says what jobs need."""
+    if document.get("recorded") is True or "collectives" in document:
         return {}
     fabric = document.get("fabric")
     if isinstance(fabric, dict):

@@ -104,10 +104,13 @@ def _expects(name: str, folder: Path, experiment: DescribedExperiment) -> bool:
     """Whether the run has, or should have, the table.
 
     Events of the kernel come from MLTCP arms only, bulk flows and requests from neighbours, and TCP
-    samples from a testbed, not from a recording of attached jobs.
+    samples from a testbed, not from a recording of attached jobs. Of jobs that reduce tensors there
+    are iterations and bursts alone.
     """
     if any((folder / f"{name}{end}").is_file() for end in (".parquet", ".csv")):
         return True
+    if experiment.reduces:
+        return name in ("iterations", "bursts")
     if name == "flow_events":
         return any(str(arm.get("cc", "")).startswith("mltcp") for arm in experiment.arms.values())
     if name in ("bulk", "requests"):
@@ -155,8 +158,9 @@ def _incomplete(run: Run) -> list[str]:
     sentences = [f"The arm {arm} has no iterations." for arm in experiment.arms if arm not in arms]
     if experiment.baseline and experiment.baseline not in arms and run.baseline:
         sentences.append(f"The arm {run.baseline} stands in for the baseline.")
-    # A recording of jobs as they run can't have one.
-    if ALONE not in set(run.iterations["arm"]) and not experiment.recorded:
+    # Jobs that were recorded as they ran, or that reduce tensors, have none.
+    expects_alone = not experiment.recorded and not experiment.reduces
+    if ALONE not in set(run.iterations["arm"]) and expects_alone:
         without = "" if experiment.link_rates else ", and with it bound, fair and captured gains"
         sentences.append(f"The arm alone is missing{without}.")
     tables = {

@@ -45,10 +45,12 @@ from mltcp_tools.runs.progress import Progress
 from mltcp_tools.testbed.emulators import cpu_busy, cpu_times
 from mltcp_tools.testbed.loop import Loop, Outcome
 from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.units import parse_seconds
 
 PORT = 29800
 NAME = "training"
 TCP = "tcp.json"
+RTO_MIN = "net.ipv4.tcp_rto_min_us"
 LAYERS, VALUE_BYTES = 4, 4  # of shapes.py
 ARMS: dict[str, dict[str, Any]] = {
     "cubic": {"cc": "cubic"},
@@ -118,12 +120,14 @@ def experiment_of(name: str, shape: Shape, options: argparse.Namespace) -> Exper
         "start": "random",
         "direction": "both",
     }
+    sysctls = {RTO_MIN: round(parse_seconds(options.rto_min) * 1e6)} if options.rto_min else {}
     document = {
         "name": name,
         "description": f"two jobs of {options.ranks} ranks, {shape.description}",
         "link": {"rate": options.rate, "queue": options.queue},
         "jobs": [job],
         "arms": {arm: ARMS[arm] for arm in options.arms},
+        "sysctls": sysctls,
         "baseline": options.arms[0],
         "iterations": options.iterations,
         "repetitions": options.repetitions,
@@ -162,10 +166,10 @@ class _Run(Loop):
     def measure(self, arm: Arm, repetition: int, position: int) -> Outcome:
         tasks = tasks_of(self.experiment, arm, repetition)[0]
         others = self._options.ranks - 1
-        link = self.experiment.link
+        link, sysctls = self.experiment.link, self.experiment.sysctls
         with (
             Watch() as watch,
-            bottleneck(len(tasks) * others, link.rate, link.queue) as network,
+            bottleneck(len(tasks) * others, link.rate, link.queue, sysctls) as network,
             contextlib.ExitStack() as stack,
         ):
             if arm.fine_stamps:
@@ -277,6 +281,7 @@ def main() -> None:
     parser.add_argument("--queue", default="30kB")
     parser.add_argument("--idle", default="150ms", help="of computing")
     parser.add_argument("--jitter", default="5%", help="of it, standard deviation")
+    parser.add_argument("--rto-min", metavar="TIME", help="TCP's shortest time-out")
     options = parser.parse_args()
     options.arms = options.arms.split(",")
     if unknown := (set(options.shapes) - SHAPES.keys()) | (set(options.arms) - ARMS.keys()):
@@ -285,11 +290,12 @@ def main() -> None:
         measure(name, options)
     folder = options.output
     there = [name for name in SHAPES if (folder / name / TCP).is_file()]
-    document = save_matrix(folder, NAME, {name: SHAPES[name].description for name in there}, {})
+    table = f"{NAME}, time-outs from {options.rto_min}" if options.rto_min else NAME
+    document = save_matrix(folder, table, {name: SHAPES[name].description for name in there}, {})
     print(render_matrix_text(document))
     if options.into is not None:
         text = put_table(options.into.read_text(encoding="utf-8"), load_matrix_run(folder))
-        text = put_between(text, f"{NAME}, TCP", tcp_table(folder, there))
+        text = put_between(text, f"{table}, TCP", tcp_table(folder, there))
         replace_file(options.into, text.encode())
 
 

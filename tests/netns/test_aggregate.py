@@ -327,8 +327,8 @@ def test_a_killed_aggregator_is_noticed_and_replaced(mode: str) -> None:
 
 
 @contextmanager
-def two_racks() -> Iterator[list[Star]]:
-    """Two stars of two workers, and a spine that both switches have a port to.
+def two_racks(mode: str = "xdp", queue: int = 100_000) -> Iterator[list[tuple[Star, str]]]:
+    """Two stars of two workers below a spine, with an aggregator each; the stars' names of it.
 
     10.2.RACK.1 up --- rackRACK 10.2.RACK.254
     """
@@ -336,9 +336,10 @@ def two_racks() -> Iterator[list[Star]]:
         RunLock() as one,
         RunLock() as two,
         RunLock() as three,
-        Star(one.id, [RATE] * 2) as left,
-        Star(two.id, [RATE] * 2) as right,
+        Star(one.id, [RATE] * 2, queue) as left,
+        Star(two.id, [RATE] * 2, queue) as right,
         Star(three.id, []) as spine,
+        ExitStack() as stack,
     ):
         for number, star in enumerate((left, right)):
             with (
@@ -351,7 +352,17 @@ def two_racks() -> Iterator[list[Star]]:
                 bring_up(ip, f"rack{number}", f"10.2.{number}.254")
             with inside(star.switch), IPRoute() as ip:
                 bring_up(ip, "up", f"10.2.{number}.1")
-        yield [left, right, spine]
+        ups = [(spine, ("rack0", "rack1"), ())]
+        ups += [
+            (star, ("port0", "port1", "up"), ("--above", f"10.2.{rack}.254"))
+            for rack, star in enumerate((left, right))
+        ]
+        for star, interfaces, above in ups:
+            named = [word for each in interfaces for word in ("--interface", each)]
+            with inside(star.switch):
+                mltcp("up", "--name", name_at(star), "--mode", mode, *named, *above)
+            stack.callback(mltcp, "down", "--name", name_at(star))
+        yield [(star, name_at(star)) for star in (left, right)]
 
 
 def bring_up(ip: Any, interface: str, address: str) -> None:
@@ -360,42 +371,78 @@ def bring_up(ip: Any, interface: str, address: str) -> None:
     ip.link("set", index=index, state="up")
 
 
-def test_two_racks_below_a_spine() -> None:
+def name_at(star: Star) -> str:
+    """Of the aggregator at a star's switch."""
+    return f"test-{star.switch.split('-')[1]}"
+
+
+def run_racks(racks: list[tuple[Star, str]], work: Any) -> list[Any]:
+    """What work(session, rank, name of its aggregator) returns or raises at each rank of a job."""
+    results: list[Any] = [None] * len(racks)
+
+    def run(rack: int, star: Star, name: str) -> None:
+        results[rack] = run_ranks(
+            star, lambda s, r: work(s, 2 * rack + r, name), rack=rack, racks=len(racks)
+        )
+
+    threads = [threading.Thread(target=run, args=(rack, *each)) for rack, each in enumerate(racks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [each for rack in results for each in rack]
+
+
+@pytest.mark.parametrize("mode", ["xdp", "tc"])
+def test_two_racks_below_a_spine(mode: str) -> None:
     arrays = [values(rank, 100_000, Kind.FLOAT32) for rank in range(4)]
-    with two_racks() as (left, right, spine), ExitStack() as stack:
-        ups = [(spine, ("rack0", "rack1"), None)]
-        ups += [
-            (star, ("port0", "port1", "up"), f"10.2.{rack}.254")
-            for rack, star in enumerate((left, right))
-        ]
-        for star_, interfaces, above in ups:
-            name = f"test-{star_.switch[6:12]}"
-            with inside(star_.switch):
-                named = [word for each in interfaces for word in ("--interface", each)]
-                mltcp("up", "--name", name, *named, *(("--above", above) if above else ()))
-            stack.callback(mltcp, "down", "--name", name)
-        results: list[Any] = [None] * 2
 
-        def run(rack: int, star: Star) -> None:
-            results[rack] = run_ranks(
-                star,
-                lambda s, r: [reduced(s, arrays[2 * rack + r]) for _ in range(3)],
-                rack=rack,
-                racks=2,
-            )
+    def work(session: Session, rank: int, name: str) -> Any:
+        return [reduced(session, arrays[rank]) for _ in range(3)], counters(name)
 
-        threads = [
-            threading.Thread(target=run, args=(rack, star))
-            for rack, star in enumerate((left, right))
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        found = results[0] + results[1]
-        assert not [each for each in found if isinstance(each, Exception)], found
-        for turn in range(3):
-            assert_sums([each[turn] for each in found], arrays)
+    with two_racks(mode) as racks:
+        found = run_racks(racks, work)
+    assert not [each for each in found if isinstance(each, Exception)], found
+    for turn in range(3):
+        assert_sums([results[turn] for results, _ in found], arrays)
+    assert not any(counted["wrong_key"] for _, counted in found)  # of sums from above
+
+
+def test_full_queues_of_two_racks_lose_packets_and_no_sum() -> None:
+    """Windows of racks that lose other packets come to hold other slots."""
+    arrays = [values(rank, 800_000, Kind.INT32) for rank in range(4)]
+
+    def work(session: Session, rank: int, name: str) -> Any:
+        return reduced(session, arrays[rank], Kind.INT32), session.counters()
+
+    with two_racks(queue=10_000) as racks:
+        found = run_racks(racks, work)
+    assert not [each for each in found if isinstance(each, Exception)], found
+    assert_sums([result for result, _ in found], arrays)
+    assert sum(counted.losses for _, counted in found) > 0
+
+
+@pytest.mark.parametrize(
+    ("silent", "sentence"), [((2, 3), "Racks 1"), ((1, 2, 3), "Ranks 1 of this rack")]
+)
+def test_whoever_is_silent_in_racks_is_named(silent: tuple[int, ...], sentence: str) -> None:
+    array = values(0, 1000, Kind.INT32)
+    over = threading.Barrier(4)
+
+    def work(session: Session, rank: int, name: str) -> None:
+        try:
+            if rank not in silent:
+                target = np.zeros_like(array)
+                session.reduce(
+                    array.ctypes.data, target.ctypes.data, array.size, Kind.INT32, How.SUM, 1.0
+                )
+        finally:
+            over.wait()
+
+    with two_racks() as racks:
+        found = run_racks(racks, work)
+    sentences = {str(each) for each in found if isinstance(each, SessionError)}
+    assert sentences == {f"{sentence} sent nothing for 1 s."}
 
 
 def mltcp(*arguments: str) -> str:

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +46,12 @@ def loaded() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def bottleneck(senders: int, rate: int, queue: int) -> Iterator[Network]:
+def bottleneck(
+    senders: int, rate: int, queue: int, sysctls: Mapping[str, str] | None = None
+) -> Iterator[Network]:
     run_id = f"t{os.getpid()}{uuid.uuid4().hex[:4]}"
-    with Network(run_id, Link(rate=rate, queue=queue), {}, senders, both_ways=True) as network:
+    link = Link(rate=rate, queue=queue)
+    with Network(run_id, link, sysctls or {}, senders, both_ways=True) as network:
         # A rank meets the others at an address of its own namespace, by way of the loopback.
         for namespace in (network.receiver, *network.senders):
             with inside(namespace), IPRoute() as ip:

@@ -92,6 +92,7 @@ def test_jobs_that_share_links_leave_a_run_folder(tmp_path: Path) -> None:
     assert arms == [(a, cc) for a in ("gloo", "aggregated") for cc in ("cubic", "mltcp")]
     assert all(row["iteration_s"] > row["communication_s"] > 0 for row in document["rows"])
     loaded = load_run(folder)
+    assert not loaded.problems
     assert loaded.arm_names == [f"{each}-{cc}" for each, cc in arms]
     assert len(loaded.iterations) == len(loaded.bursts) == 4 * 2 * 6
     assert (folder / "together.md").read_text().count("\n") == 6

@@ -42,6 +42,11 @@ class Links:
         pairs = np.where(np.eye(len(rates), dtype=bool), 0.0, _levelled(rates))
         return cls(pairs, pairs.max(axis=1), pairs.max(axis=0), latencies)
 
+    def at_best(self, other: Links) -> Links:
+        """Of two measurements of the same links, the faster one of each pair."""
+        latencies = np.minimum(self.latencies, other.latencies)
+        return Links.measured(np.maximum(self.rates, other.rates), latencies)
+
     @classmethod
     def star(cls, rates: Floats, latency: float = 1e-4) -> Links:
         """Hosts around a switch, each behind a link of its rate, both ways."""

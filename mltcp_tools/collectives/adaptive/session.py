@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mltcp_tools.collectives.adaptive.links import ring_s
+from mltcp_tools.collectives.adaptive.choice import SOONER, Choice, Way
+from mltcp_tools.collectives.adaptive.links import Links, ring_s
 from mltcp_tools.collectives.adaptive.mesh import Gather, Mesh, receive_into
 from mltcp_tools.collectives.adaptive.probe import measure
 from mltcp_tools.collectives.adaptive.strategy import Strategy, find_strategy
@@ -23,33 +24,24 @@ CHUNK_S = 0.004
 """Of the planned time of a chunk: short, for each hop begins when a chunk has come whole."""
 
 LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES = 8_192, 65_536
-TREES_FROM = 1.1
-"""How many times a ring's time must be the trees', to be worth more connections than a ring's."""
-
 TRIAL_BYTES = 1_000_000
 """Of the array by which that is tried when a plan is made."""
 
-REPLAN_EVERY = 16
-"""Most collectives between looks at whether the plan is still right."""
+_TRIALS = 3  # of each way; the first is to warm up, and of the others the sooner one counts
 
-_LEAST_EVERY = 3
-"""Fewest: of three, one that was held up doesn't count."""
+_LOOK_S, _MOST_LOOK_S = 0.25, 4.0
+"""Of reductions between looks at how long they took, and one reduction at least."""
 
-_LOOK_S = 1.0
-"""Planned seconds of collectives between looks, within these: long ones are looked at sooner."""
+_LOOKING_SHARE = 0.01
+"""Of the time, that looks take at most within these: beside another job, the few packets by which
+ranks agree wait behind its packets, or are lost."""
 
-_PLANNING_SHARE = 0.1
-"""Of the time, that measuring and planning anew may take: another job's bursts look like a slow
-link, and would have the ranks measure without end."""
+_MOST_UNLOOKED = 64  # reductions
 
 _EPOCH_BITS = 16  # of a mesh's series, for the plans of an epoch
 
 WATCHED_BYTES = 500_000
 """Smaller arrays take their time for other reasons than the links' rates."""
-
-REPLAN_FROM = 1.3
-"""How many times longer than at best since the plan was made, for a new one; or how many times
-sooner than at first, for the links that the plan spares may be as fast as the others again."""
 
 Array = npt.NDArray[Any]
 
@@ -75,6 +67,7 @@ class AdaptiveSession:
     ) -> None:
         self.mesh, self.gather, self._ring = mesh, gather, ring
         self._plan_bytes = plan_bytes
+        self.choice = Choice(ring is not None)
         self.plans = 0
         self.plan(range(mesh.world), 0)
 
@@ -84,59 +77,69 @@ class AdaptiveSession:
         epoch: a number from 0 to 65535 that is higher for each set of members.
         """
         self.members, self._epoch, self._plans_in_epoch = members, epoch, 0
-        self._plan()
+        self._plan(with_trial=True)
 
     def interrupt(self, epoch: int) -> None:
         """Fail what goes on in another thread, and all of epochs before this one."""
         self.mesh.give_up(epoch << _EPOCH_BITS)
 
-    def _plan(self) -> None:
-        """Measure, have the first member choose the trees, and connect along them."""
+    def _plan(self, with_trial: bool) -> None:
+        """Measure, have the first member choose the trees, and connect along them.
+
+        with_trial: whether trees are tried here, rather than by the next reductions.
+        """
+        self.mesh.disconnect()
+        self._parts: list[_Part] = []
         self.mesh.series = self._epoch << _EPOCH_BITS | self._plans_in_epoch
         self._plans_in_epoch += 1
         begin = time.monotonic()
         links = measure(self.mesh, self.gather, self.members)
+        strategy, promising = self._find(links)
+        if promising and self._ring:
+            # Another job's burst looks like a slow link, but hardly twice at the same one.
+            links = links.at_best(measure(self.mesh, self.gather, self.members))
+            strategy, promising = self._find(links)
+        self.strategy = strategy
+        pace = strategy.seconds / self._plan_bytes
+        self._paces = dict.fromkeys(Way, pace)  # as last seen
+        per_s = 1 / pace if pace else np.inf
+        self._chunk_bytes = int(np.clip(CHUNK_S * per_s, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES))
+        self._unlooked: list[tuple[int, float]] = []  # bytes and seconds
+        self._looking_s, self._until_look_s = 0.0, _LOOK_S
+        self.plans += 1
+        if promising:
+            self._connect(strategy)
+            if with_trial and self._ring:
+                promising = self._trees_are_sooner(self._ring)
+                if not promising:
+                    self._drop_trees()
+        began, ended = self.gather((begin, time.monotonic()))[0]
+        self.choice.planned(ended, ended - began, promising, tried=with_trial)
+
+    def _find(self, links: Links) -> tuple[Strategy, bool]:
+        """Trees for the links, and whether they promise to be worth it."""
         chooses = self.mesh.rank == self.members[0]
         chosen = find_strategy(links, self._plan_bytes) if chooses else None
         strategy: Strategy = self.gather(chosen)[0]
-        self.strategy = strategy
-        self._in_a_ring_s = in_a_ring_s = ring_s(links, self._plan_bytes)
-        self.uses_ring = self._ring is not None and in_a_ring_s < TREES_FROM * strategy.seconds
-        self.planned_s = in_a_ring_s if self.uses_ring else strategy.seconds
-        per_s = self._plan_bytes / strategy.seconds if strategy.seconds else np.inf
-        self._chunk_bytes = int(np.clip(CHUNK_S * per_s, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES))
-        self._first_ratio, self._best_ratio = 0.0, float("inf")
-        self._ring_ratio = float("inf")  # of one by the ring among those along trees
-        self._ratios: list[float] = []  # since the last look, without that one
-        self._unlooked = self._untried = 0  # collectives since a look; since one by the ring
-        self.plans += 1
-        self._parts: list[_Part] = []
-        if not self.uses_ring:
-            self._connect(strategy)
-            if self._ring is not None and not self._trees_are_sooner(self._ring):
-                self._use_ring()
-        self._planned_at = time.monotonic()
-        self._pause_s = (self._planned_at - begin) / _PLANNING_SHARE
+        by_ring_s = ring_s(links, self._plan_bytes)
+        return strategy, self._ring is None or by_ring_s >= SOONER * strategy.seconds
 
-    def _use_ring(self) -> None:
-        """From now on, until it takes longer than at best."""
-        self.uses_ring, self.planned_s = True, self._in_a_ring_s
-        self._first_ratio, self._best_ratio = 0.0, float("inf")
+    def _drop_trees(self) -> None:
+        self._parts = []
         self.mesh.disconnect()
 
     def _trees_are_sooner(self, ring: Callable[[Array], None]) -> bool:
         """Whether they keep their promise: probes may err, and hosts may be slower than links."""
-        took = []
-        for reduce in (ring, self._along_trees):
-            seconds = []
-            for _ in range(2):  # the first is to warm up
+        took: list[list[float]] = [[], []]
+        for _ in range(_TRIALS):
+            for seconds, reduce in zip(took, (ring, self._along_trees), strict=True):
                 array = np.zeros(TRIAL_BYTES // 4, dtype=np.float32)
                 self.gather(None)
                 begin = time.monotonic()
                 reduce(array)
-                seconds.append(time.monotonic() - begin)
-            took.append(max(self.gather(seconds[1])))
-        return bool(took[0] >= TREES_FROM * took[1])
+                seconds.append(max(self.gather(time.monotonic() - begin)))
+        by_ring_s, by_trees_s = (min(seconds[1:]) for seconds in took)
+        return by_ring_s >= SOONER * by_trees_s
 
     def _connect(self, strategy: Strategy) -> None:
         """Hosts of the trees are places among the members; connections are between ranks."""
@@ -160,20 +163,12 @@ class AdaptiveSession:
 
         Raises SessionError; some ranks may have the sum then.
         """
-        # One in so many goes by the ring, which tells whether trees are still worth it.
-        tries = (
-            self._untried >= REPLAN_EVERY - 2
-            and bool(self._ratios)
-            and array.nbytes >= WATCHED_BYTES
-        )
         begin = time.monotonic()
-        if self._ring and (self.uses_ring or tries):
+        if self._ring and self.choice.way is Way.RING:
             self._ring(array)
         else:
             self._along_trees(array)
-        self._watch(
-            array.nbytes, time.monotonic() - begin, by_ring=self._ring is not None and tries
-        )
+        self._watch(array.nbytes, time.monotonic() - begin)
         return len(self.members)
 
     def _along_trees(self, array: Array) -> None:
@@ -191,37 +186,29 @@ class AdaptiveSession:
         if errors:
             raise SessionError(f"A transfer along a tree failed ({errors[0]}).")
 
-    def _watch(self, size: int, seconds: float, by_ring: bool) -> None:
-        """Plan anew where the links have become slower than the plan supposes, or faster again."""
-        predicted = self.planned_s * size / self._plan_bytes
-        ratio = seconds / predicted if predicted else 1.0
-        self._unlooked, self._untried = self._unlooked + 1, self._untried + 1
-        if by_ring:
-            self._untried = 0
-        if by_ring and not self.uses_ring:
-            self._ring_ratio = ratio
-        else:
-            self._ratios.append(ratio)
-        every = np.clip(_LOOK_S / predicted, _LEAST_EVERY, REPLAN_EVERY) if predicted else 1
-        if (self._unlooked < int(every) and not by_ring) or size < WATCHED_BYTES:
+    def _watch(self, size: int, seconds: float) -> None:
+        """Now and then, agree on how long reductions take, and choose by that how to go on."""
+        if size < WATCHED_BYTES:
             return
-        self._unlooked = 0
-        rested = time.monotonic() - self._planned_at >= self._pause_s
-        told = self.gather((float(np.median(self._ratios)), self._ring_ratio, rested))
-        slowest, ring = max(each[0] for each in told), max(each[1] for each in told)
-        self._ratios.clear()
-        self._ring_ratio = float("inf")
-        if not self.uses_ring and ring < slowest:
-            self._use_ring()
+        self._unlooked.append((size, seconds))
+        sizes = np.array([each[0] for each in self._unlooked])
+        way = self.choice.way
+        until_s = _LOOK_S if self.choice.trying else self._until_look_s
+        if sizes.sum() * self._paces[way] < until_s and len(sizes) < _MOST_UNLOOKED:
             return
-        self._first_ratio = self._first_ratio or slowest
-        slower = slowest > REPLAN_FROM * self._best_ratio
-        faster = slowest * REPLAN_FROM < self._first_ratio
-        if (slower or faster) and told[0][2]:  # all do as the first one says
-            self.mesh.disconnect()
-            self._plan()
-        else:
-            self._best_ratio = min(self._best_ratio, slowest)
+        begin = time.monotonic()
+        told = self.gather(([each[1] for each in self._unlooked], begin, self._looking_s))
+        self._looking_s = time.monotonic() - begin
+        self._unlooked.clear()
+        looking_s = min(each[2] for each in told)  # the last time, of the last rank to come
+        self._until_look_s = float(np.clip(looking_s / _LOOKING_SHARE, _LOOK_S, _MOST_LOOK_S))
+        # The last rank to come waited for nobody.
+        took = np.min([each[0] for each in told], axis=0)
+        self._paces[way] = float(took.sum() / sizes.sum())
+        if self.choice.look(self._paces[way], float((took / sizes).min()), told[0][1]):
+            self._plan(with_trial=False)
+        elif self._parts and not self.choice.has_trees:
+            self._drop_trees()
 
     def close(self) -> None:
         """Close the connections; others' reductions fail. Closing twice is fine."""

@@ -280,11 +280,11 @@ void worker_receive(struct worker *w, uint64_t now, struct agg_packet *packet, u
 		return;
 	}
 	if (header->type != AGG_MISMATCH && header->type != AGG_HELD &&
-	    header->chunk != slot->chunk) {
+	    header->type != AGG_HELD_ABOVE && header->chunk != slot->chunk) {
 		w->state = WORKER_BROKEN;
 		return;
 	}
-	if (header->type != AGG_RESULT && header->worker != w->config.sender) {
+	if (!agg_is_for(header, w->config.sender)) {
 		w->counters.ignored++; /* said to another worker */
 		return;
 	}
@@ -294,6 +294,7 @@ void worker_receive(struct worker *w, uint64_t now, struct agg_packet *packet, u
 		finish_round(w, header->slot, now, packet);
 		break;
 	case AGG_HELD:
+	case AGG_HELD_ABOVE:
 		/* Arrived, so no longer in the window: or workers whose windows hold different
 		 * slots would wait for each other for ever. */
 		if (!slot->held)
@@ -302,6 +303,7 @@ void worker_receive(struct worker *w, uint64_t now, struct agg_packet *packet, u
 		if (w->later < MOST_LATER_ANSWERS)
 			w->later += w->later / 2;
 		w->counters.missing = agg_missing(header);
+		w->counters.missing_above = header->type == AGG_HELD_ABOVE;
 		break;
 	case AGG_MISSING:
 		if (slot->held)

@@ -68,7 +68,10 @@ struct worker_counters {
 		polls; /* packets; bytes with our header, without UDP's */
 	uint64_t received, ignored, corrupt; /* packets */
 	uint64_t losses, windows_cut;
-	uint64_t missing; /* bitmap of the ranks that weren't there, as last heard */
+	/* Bitmap of the ranks at our aggregator that weren't there, as last heard; of the racks where
+	 * missing_above. */
+	uint64_t missing;
+	uint32_t missing_above;
 	uint32_t cwnd, srtt_us;
 	int32_t error; /* errno of the call that failed */
 };

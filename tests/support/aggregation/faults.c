@@ -10,7 +10,7 @@
 
 struct event {
 	uint64_t at_ns;
-	uint32_t to, length; /* to: worker, or `workers` for the aggregator */
+	uint32_t to, length; /* to: a party (parties.h) */
 	struct agg_packet packet;
 };
 
@@ -104,7 +104,7 @@ static void forge(struct network *n, uint32_t to)
 		deliver(n, to, &packet, length);
 	} else {
 		packet.header.magic = AGG_MAGIC;
-		packet.header.type = 1 + draw(n) % 7;
+		packet.header.type = 1 + draw(n) % 8;
 		packet.header.flags = 0;
 		packet.header.worker = draw(n) % n->faults->workers;
 		packet.header.key = draw(n); /* that is what it can't know */
@@ -113,7 +113,7 @@ static void forge(struct network *n, uint32_t to)
 		packet.header.round = draw(n) % 8;
 		packet.header.slot = draw(n) % n->faults->slots;
 		packet.header.count = 4;
-		packet.header.reserved = 0;
+		packet.header.below = 0;
 		packet.header.check = agg_check(&packet, 4);
 		deliver(n, to, &packet, sizeof(packet.header) + 16);
 	}
@@ -142,33 +142,25 @@ static void transmit(struct network *n, uint32_t to, const struct agg_packet *pa
 	}
 }
 
-static void carry_down(void *network, uint32_t rank, const struct agg_packet *packet,
-		       uint32_t length)
+static void carry_answer(void *network, uint32_t party, const struct agg_packet *packet,
+			 uint32_t length)
 {
-	transmit(network, rank, packet, length);
+	transmit(network, party, packet, length);
 }
 
 static void carry_up(void *network, uint32_t rank, const struct agg_packet *packet, uint32_t length)
 {
 	struct network *n = network;
 
-	(void)rank;
-	transmit(n, n->faults->workers, packet, length);
+	transmit(n, parties_above(&n->parties, rank), packet, length);
 }
 
-static void at_aggregator(struct network *n, struct agg_packet *packet, uint32_t length)
+static void at_aggregator(struct network *n, struct event *event)
 {
-	const struct agg_header *header = &packet->header;
-	const struct agg_job *job = &n->parties.job;
-
-	if (length < sizeof(*header) || header->magic != AGG_MAGIC || header->key != job->key ||
-	    header->generation != job->generation || header->worker >= job->workers ||
-	    !agg_well_formed(job, header, length) ||
-	    agg_check(packet, header->count) != header->check) {
+	if (parties_accept(&n->parties, event->to, &event->packet, event->length))
+		parties_take(&n->parties, event->to, &event->packet, carry_answer, n);
+	else
 		n->report->refused++;
-		return;
-	}
-	parties_take(&n->parties, packet, carry_down, n);
 }
 
 static void let_send(struct network *n, uint32_t rank)
@@ -223,8 +215,8 @@ static void run_once(struct network *n, const struct worker_request *requests)
 		}
 		event = take_first(n);
 		n->now_ns = event->at_ns;
-		if (event->to == n->faults->workers) {
-			at_aggregator(n, &event->packet, event->length);
+		if (event->to >= n->faults->workers) {
+			at_aggregator(n, event);
 		} else {
 			worker_receive(n->parties.workers[event->to], n->now_ns, &event->packet,
 				       event->length);
@@ -244,7 +236,8 @@ void faults_run(const struct faults *faults, const struct worker_request *reques
 	uint32_t i, rank = 0;
 
 	memset(report, 0, sizeof(*report));
-	parties_open(&n.parties, faults->workers, faults->slots, faults->values, 1000);
+	parties_open(&n.parties, faults->workers, faults->racks, faults->slots, faults->values,
+		     1000);
 	for (i = 0; i < collectives; i++) {
 		run_once(&n, requests + i * faults->workers);
 		for (rank = 0; rank < faults->workers; rank++)

@@ -16,34 +16,63 @@ double draw_share(uint64_t *state)
 	return (draw_bits(state) >> 11) * 0x1p-53;
 }
 
-void parties_open(struct parties *p, uint32_t workers, uint32_t slots, uint32_t values,
-		  uint32_t min_rto_us)
+static bool has_parent(const struct parties *p, uint32_t which)
 {
-	uint32_t i;
+	return which != p->aggregators - 1;
+}
 
-	p->job = (struct agg_job){
-		.key = 0x5eed5eed5eed5eedull,
-		.generation = 1,
+static void open_aggregator(struct parties *p, uint32_t which, uint32_t slots, uint32_t values)
+{
+	struct aggregator *a = &p->at[which];
+	uint32_t workers = p->count / p->racks, i;
+
+	if (p->racks > 1 && !has_parent(p, which))
+		workers = p->racks;
+	a->job = (struct agg_job){
+		.key = 0x5eed5eed5eed5eedull + which,
+		.generation = 1 + which,
 		.slots = slots,
 		.values = values,
 		.workers = workers,
 		.everyone = workers == 64 ? ~0ull : (1ull << workers) - 1,
+		.parent = has_parent(p, which),
 	};
-	p->entries = calloc(2 * slots, sizeof(*p->entries));
+	a->entries = calloc(2 * slots, sizeof(*a->entries));
 	for (i = 0; i < 2 * slots; i++) {
-		p->entries[i].round = (i & 1) - 2;
-		p->entries[i].final = 1;
+		a->entries[i].round = (i & 1) - 2;
+		a->entries[i].final = 1;
+	}
+}
+
+void parties_open(struct parties *p, uint32_t workers, uint32_t racks, uint32_t slots,
+		  uint32_t values, uint32_t min_rto_us)
+{
+	uint32_t i;
+
+	p->count = workers;
+	p->racks = racks;
+	p->aggregators = racks > 1 ? racks + 1 : 1;
+	p->at = calloc(p->aggregators, sizeof(*p->at));
+	for (i = 0; i < p->aggregators; i++)
+		open_aggregator(p, i, slots, values);
+	for (i = 0; racks > 1 && i < racks; i++) {
+		p->at[i].parent.key = p->at[racks].job.key;
+		p->at[i].parent.generation = p->at[racks].job.generation;
+		p->at[i].parent.job = racks;
+		p->at[i].parent.worker = i;
 	}
 	p->workers = calloc(workers, sizeof(*p->workers));
 	for (i = 0; i < workers; i++) {
+		uint32_t rack = i / (workers / racks);
 		struct worker_config config = {
-			.key = p->job.key,
-			.generation = 1,
+			.key = p->at[rack].job.key,
+			.job = rack,
+			.generation = p->at[rack].job.generation,
 			.slots = slots,
 			.values = values,
 			.workers = workers,
 			.rank = i,
-			.sender = i,
+			.sender = i % (workers / racks),
 			.min_rto_us = min_rto_us,
 		};
 
@@ -55,10 +84,39 @@ void parties_close(struct parties *p)
 {
 	uint32_t i;
 
-	for (i = 0; i < p->job.workers; i++)
+	for (i = 0; i < p->count; i++)
 		worker_close(p->workers[i]);
 	free(p->workers);
-	free(p->entries);
+	for (i = 0; i < p->aggregators; i++)
+		free(p->at[i].entries);
+	free(p->at);
+}
+
+uint32_t parties_above(const struct parties *p, uint32_t rank)
+{
+	return p->count + rank / (p->count / p->racks);
+}
+
+bool parties_accept(const struct parties *p, uint32_t party, const struct agg_packet *packet,
+		    uint32_t length)
+{
+	uint32_t which = (party - p->count) % p->aggregators;
+	const struct agg_header *header = &packet->header;
+	const struct aggregator *a = &p->at[which];
+
+	if (length < sizeof(*header) || header->magic != AGG_MAGIC)
+		return false;
+	if (party < p->count + p->aggregators) {
+		if (header->key != a->job.key || header->generation != a->job.generation ||
+		    header->worker >= a->job.workers || !agg_well_formed(&a->job, header, length))
+			return false;
+	} else if (header->key != a->parent.key || header->generation != a->parent.generation ||
+		   !agg_is_for(header, a->parent.worker) || header->slot >= a->job.slots ||
+		   header->count % 4 || header->count > a->job.values ||
+		   length != sizeof(*header) + header->count * 4) {
+		return false;
+	}
+	return agg_check(packet, header->count) == header->check;
 }
 
 static void answer(struct agg_packet *packet, uint32_t to, carry_fn *carry, void *network)
@@ -67,22 +125,33 @@ static void answer(struct agg_packet *packet, uint32_t to, carry_fn *carry, void
 	carry(network, to, packet, sizeof(packet->header) + packet->header.count * 4);
 }
 
-void parties_take(struct parties *p, struct agg_packet *packet, carry_fn *carry, void *network)
+void parties_take(struct parties *p, uint32_t party, struct agg_packet *packet, carry_fn *carry,
+		  void *network)
 {
-	const struct agg_header *header = &packet->header;
-	uint32_t from = header->worker, i;
+	uint32_t which = (party - p->count) % p->aggregators, below, i;
+	struct agg_header *header = &packet->header;
+	struct aggregator *a = &p->at[which];
+	struct agg_entry *entry = &a->entries[header->slot * 2 + (header->round & 1)];
+	enum agg_action action;
 
-	switch (agg_take(&p->job, &p->entries[header->slot * 2 + (header->round & 1)], packet)) {
-	case AGG_REPLY:
-		answer(packet, from, carry, network);
-		break;
-	case AGG_BROADCAST:
-		for (i = 0; i < p->job.workers; i++)
-			answer(packet, i, carry, network);
-		break;
-	default:
-		break;
+	if (party < p->count + p->aggregators)
+		action = agg_take(&a->job, entry, packet);
+	else
+		action = agg_take_total(&a->job, entry, packet);
+	if (action == AGG_UP) {
+		agg_sign_up(&a->parent, header);
+		answer(packet, p->count + p->racks, carry, network);
+		return;
 	}
+	/* The first of those below it. */
+	below = has_parent(p, which) ? which * (p->count / p->racks) : 0;
+	if (p->racks > 1 && !has_parent(p, which))
+		below = p->count + p->aggregators;
+	agg_sign_down(&a->job, which, header);
+	if (action == AGG_REPLY && header->worker < a->job.workers)
+		answer(packet, below + header->worker, carry, network);
+	for (i = 0; action == AGG_BROADCAST && i < a->job.workers; i++)
+		answer(packet, below + i, carry, network);
 }
 
 void parties_let_send(struct parties *p, uint32_t rank, uint64_t now_ns, carry_fn *carry,

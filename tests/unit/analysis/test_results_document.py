@@ -48,6 +48,13 @@ def test_a_section_says_what_made_it(matrix: Path) -> None:
     assert all(row.rstrip(" |").endswith("1.00 [1.00, 1.00]") for row in rows)
 
 
+def test_a_section_of_runs_by_several_commands_says_each(matrix: Path) -> None:
+    file = matrix / "second" / "environment.json"
+    file.write_text(file.read_text().replace("matrix small", "matrix small --only second"))
+    text = render_results([load_matrix_run(matrix)])
+    assert "by `mltcp testbed matrix small` and `mltcp testbed matrix small --only second`, " in text
+
+
 def test_figures_are_those_of_the_matrix(matrix: Path) -> None:
     run = load_matrix_run(matrix)
     own = run.document["mixes"]["first"]["arms"]["mltcp"]

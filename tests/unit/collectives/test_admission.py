@@ -18,12 +18,12 @@ def request(job: str = "a", rank: int = 0, **fields: Any) -> Request:
     return Request.parse(line, 64, 1024)
 
 
-def test_a_job_is_complete_with_its_last_rank_and_sends_what_fits_all() -> None:
+def test_a_job_is_complete_with_its_last_rank_and_has_what_fits_all() -> None:
     admission = Admission(jobs=4, slots=256, quota=128)
     assert not admission.join(request(rank=1, values=200), "one").complete
-    job = admission.join(request(rank=0), "zero")
+    job = admission.join(request(rank=0, slots=16), "zero")
     assert job.complete
-    assert job.values == 200
+    assert (job.values, job.slots) == (200, 16)
     assert job.ranks == {1: "one", 0: "zero"}
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from mltcp_tools.collectives.together import Together, describe, render, table
+from mltcp_tools.analysis import summarise
+from mltcp_tools.collectives.together import Together, burst_of, describe, name_of, render, table
 from mltcp_tools.runs.described import view_experiment
+from mltcp_tools.runs.environment import Environment
+from mltcp_tools.runs.folder import write_tables
+from mltcp_tools.runs.run import load_run
 
 SETTING = Together(
     jobs=2,
@@ -69,6 +75,24 @@ def test_a_gain_has_its_least_and_most_of_several_repetitions() -> None:
     assert rows[2]["gain"] == pytest.approx(3)
     assert rows[2]["gains"] == pytest.approx([2, 4])
     assert "| 3.00 (2.00 to 4.00) |" in render(rows)
+
+
+def test_a_report_compares_no_arm_with_what_the_links_carry_of_dense_bytes(tmp_path: Path) -> None:
+    """An iteration of 120 ms has 20 ms for reductions; the tensor alone would take a link 80 ms."""
+    rows = [
+        row
+        | {"bytes": SETTING.bytes, "compute_s": 0.1, "comm_s": 0.02}
+        | {"start_s": row["end_s"] - 0.12}
+        for row in iterations()
+    ]
+    write_tables(tmp_path, {"iterations": rows, "bursts": [burst_of(row) for row in rows]})
+    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(describe(SETTING), sort_keys=False))
+    Environment(tmp_path).finish("finished")
+    result = summarise(load_run(tmp_path))
+    assert list(result.arms) == [name_of(*arm) for arm in SETTING.arms()]
+    assert not result.failures
+    assert not result.problems
+    assert not result.schedules
 
 
 def test_the_run_folder_describes_its_arms_and_jobs() -> None:
