@@ -4,7 +4,8 @@
  * per weight, the level, until links are full, one after the other. What an event changes is felt
  * from the level on at which a link of its job's is or was full, and only by links that jobs with
  * another level than before cross. These are filled again in the order of their levels, to the last
- * bit as if all were: a link's sums go over the same jobs in the same order.
+ * bit as if all were: a link's sums go over the same jobs in the same order. A link that wasn't full
+ * is left out until shares would take more of it than there is.
  *
  * Filling takes levels that are nearly equal for one. Where that could matter, all is filled.
  */

@@ -95,8 +95,8 @@ struct link {
 	double used; /* all but exactly: what shares take of it while it is short */
 	double room; /* fill.c's: its rate less what a crowd of flows loses */
 	double level; /* fill.c's: speed per weight at which it was full; INFINITY: it wasn't */
-	double next, left,
-		wanted; /* change.c's: the same, as things stand, and what it is the ratio of */
+	/* change.c's: the same as things stand, and what it is the ratio of */
+	double next, left, wanted;
 };
 
 /* Jobs that can meet. */
@@ -161,7 +161,7 @@ struct change {
 	struct list open; /* jobs without a level */
 	struct list touched; /* jobs that had none */
 	struct list full; /* links that are fuller than they can be */
-	struct list slower;
+	struct list slower; /* places of a link's senders that stop below its level */
 	struct list tie; /* links that are full next */
 	double levels[MOST_LEVELS]; /* that are new */
 	uint32_t level_count;
@@ -200,12 +200,18 @@ void push(struct list *list, uint32_t item);
 void sort(struct list *list);
 void drop(struct list *list, uint32_t item);
 
-/* fill.c: what a job has sent until now; new shares for all of the job's chain, at `now`; what a short link carries. */
+/*
+ * fill.c: what a job has sent until now; new shares where the job's chain needs them, at `now`;
+ * what a short link carries.
+ */
 bool settle(struct job *job, uint64_t now);
 void fill_around(struct flow *flow, uint32_t job, uint64_t now);
 void measure_room(const struct flow *flow, struct link *link);
 
-/* change.c: the same for the jobs that are `changing` and those whose share that changes. False: all is to be filled. */
+/*
+ * change.c: new shares for the jobs that are `changing` and for those whose share that changes, or
+ * false where all of the chain is to be filled; the job's share, in what its links have used.
+ */
 bool change_shares(struct flow *flow, const struct list *chain);
 void count_share(struct flow *flow, uint32_t job);
 
