@@ -1,9 +1,10 @@
 """What the cluster simulator takes: seconds of processor time and memory at its two goals.
 
-    python tests/bench/bench_clusters.py [POLICY:TREATMENT[:HOURS] ...]
+    python tests/bench/bench_clusters.py [POLICY:TREATMENT[:HOURS] | full:TREATMENT:SECONDS ...]
 
 1,000 GPUs for 1,000 iterations, all contending; then a week of 10,000 jobs on 4,096 GPUs, or its
-first HOURS.
+first HOURS. full: SECONDS of virtual time of that cluster when it is full of jobs that are strewn
+over it, as it is on all but the first day of a week with random placement.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import time
 import numpy as np
 
 from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator
-from mltcp_tools.clusters.models import MODELS, phases_of
+from mltcp_tools.clusters.models import MODELS, Allocation, phases_of
 from mltcp_tools.clusters.policies import policy
+from mltcp_tools.clusters.policies.placing import take
 from mltcp_tools.clusters.rules import TREATMENTS, treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.topology import Topology
@@ -66,14 +68,62 @@ class Until:
         return self._own.decide(view)
 
 
-def week(name: str, how: str, hours: str = "inf") -> None:
+def arrivals() -> Workload:
     """10,000 jobs that arrive in five days and a half."""
     topology = Topology(
         servers=512, gpus=8, leaf=16, oversubscription=2.0, spines=8, rate_bps=100e9
     )
     gpus = {1: 30.0, 2: 10.0, 4: 15.0, 8: 25.0, 16: 10.0, 32: 7.0, 64: 3.0}
     draws = Generated(jobs=10_000, load=0.8, hours=5, gpus=gpus)
-    workload = Workload(topology, generate(topology, draws, 1))
+    return Workload(topology, generate(topology, draws, 1))
+
+
+def strewn(workload: Workload) -> dict[int, Allocation]:
+    """Places of jobs after thousands came and went, each taking any GPUs that were free."""
+    topology = workload.topology
+    free = np.full(topology.servers, topology.gpus, dtype=np.int64)
+    draw = np.random.default_rng(5)
+    placed: dict[int, Allocation] = {}
+    number = 0
+    for _ in range(60):
+        for gone in [each for each in placed if draw.random() < 0.15]:
+            for server, gpus in placed.pop(gone).items():
+                free[server] += gpus
+        while free.sum() >= workload.jobs[number].gpus:
+            order = np.random.default_rng((1, number)).permutation(topology.servers)
+            placed[number] = take(free, order, workload.jobs[number].gpus)
+            for server, gpus in placed[number].items():
+                free[server] -= gpus
+            number += 1
+    return placed
+
+
+def full(how: str, seconds: str) -> None:
+    """A full cluster, from its third second on; and the events that a week of such jobs has."""
+    workload = arrivals()
+    topology = workload.topology
+    simulator = FlowSimulator(topology.rates_bps, TREATMENTS[how].rule, packets=topology.packets)
+    draw = np.random.default_rng(1)
+    for number, allocation in strewn(workload).items():
+        job = workload.jobs[number]
+        phases = phases_of(job.model, topology, allocation, number)
+        start_s = float(draw.uniform(0, 1))
+        simulator.add(FlowJob(phases, 10**7, start_s, job.compute_rows(), seed=job.seed))
+    simulator.run(2.0)
+    before, began = simulator.counters()["events"], time.process_time()
+    simulator.run(2.0 + float(seconds))
+    took, events = time.process_time() - began, simulator.counters()["events"] - before
+    bursts = sum(2 * job.iterations * job.model.phases for job in workload.jobs if job.gpus > 1)
+    print(
+        f"{seconds} s, full, {how}: {took:.1f} s, {events} events,"
+        f" {took / events * 1e6:.1f} us each;"
+        f" bursts of jobs of two GPUs or more begin and end {bursts / 1e6:.0f} million times a week"
+    )
+
+
+def week(name: str, how: str, hours: str = "inf") -> None:
+    """The jobs until the last one ends, or so many hours of them."""
+    workload = arrivals()
     scheduler = Until(policy(name), float(hours) * 3600)
     simulator = ClusterSimulator(workload, scheduler, treatment(how))
     began = time.process_time()
@@ -89,7 +139,11 @@ def week(name: str, how: str, hours: str = "inf") -> None:
 
 
 if __name__ == "__main__":
-    for each, spread in (("reno", 0.05), ("mltcp", 0.05), ("mltcp", 0.0), ("fair", 0.0)):
-        iterations(each, spread)
-    for pair in sys.argv[1:] or ("fifo:reno", "network:mltcp"):
-        week(*pair.split(":"))
+    for rule, spread in (("reno", 0.05), ("mltcp", 0.05), ("mltcp", 0.0), ("fair", 0.0)):
+        iterations(rule, spread)
+    for each in sys.argv[1:] or ("fifo:reno", "network:mltcp"):
+        first, *others = each.split(":")
+        if first == "full":
+            full(*others)
+        else:
+            week(first, *others)

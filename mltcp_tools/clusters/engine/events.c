@@ -10,11 +10,17 @@ static void set_at(struct flow *flow, struct job *job, uint64_t at)
 		flow->groups[job->group].at[job->position] = at;
 }
 
+/* The first whole nanosecond, at least one from now, at which so many bytes are sent. */
 static uint64_t after(uint64_t now, double bytes, double rate)
 {
-	double wait = ceil(bytes / rate);
+	double wait = bytes / rate;
+	uint64_t whole;
 
-	return wait < 0x1p62 ? now + (wait < 1 ? 1 : (uint64_t)wait) : NEVER;
+	if (!(wait < 0x1p52))
+		return wait < 0x1p62 ? now + (uint64_t)wait : NEVER;
+	whole = (uint64_t)wait;
+	whole += (double)whole < wait;
+	return now + (whole ? whole : 1);
 }
 
 /* When a job that sends is done, or where others are near, when its weight changes. */
@@ -100,9 +106,19 @@ static void end_phase(struct flow *flow, struct job *job, uint64_t now)
 		begin_phase(flow, job, now);
 }
 
+/* The job's short links have another sender, or one less. */
+static void change_links(struct flow *flow, uint32_t number)
+{
+	const struct job *job = &flow->jobs[number];
+
+	for (uint32_t i = 0; i < job->short_count; i++)
+		measure_room(flow, &flow->links[job->shorts[i].link]);
+}
+
 static void begin_burst(struct flow *flow, struct job *job, uint64_t now)
 {
 	struct moment *moment = &job->moment;
+	uint32_t number = (uint32_t)(job - flow->jobs);
 
 	moment->state = SENDING;
 	moment->left = job->spec.bytes[moment->phase];
@@ -112,13 +128,17 @@ static void begin_burst(struct flow *flow, struct job *job, uint64_t now)
 	if (job->spec.luck > 0)
 		moment->burst = (moment->burst + 1) % LUCK_BURSTS;
 	draw_fortune(job);
-	ask(flow, job, true);
-	fill_around(flow, (uint32_t)(job - flow->jobs), now);
+	job->weight = NAN;
+	job->alone = job->lone[moment->phase];
+	enter(flow, number);
+	change_links(flow, number);
+	fill_around(flow, number, now);
 }
 
 static void end_burst(struct flow *flow, struct job *job, uint64_t now)
 {
 	struct moment *moment = &job->moment;
+	uint32_t number = (uint32_t)(job - flow->jobs);
 
 	moment->state = COMPUTING;
 	moment->sending += now - moment->asked;
@@ -126,8 +146,11 @@ static void end_burst(struct flow *flow, struct job *job, uint64_t now)
 	moment->updated = 0;
 	moment->rate = 0;
 	/* Those that the burst slowed are found by links that it made short. */
-	fill_around(flow, (uint32_t)(job - flow->jobs), now);
-	ask(flow, job, false);
+	stop_sending(flow, number);
+	change_links(flow, number);
+	push(&flow->changing, number);
+	fill_around(flow, number, now);
+	leave(flow, number);
 	end_phase(flow, job, now);
 }
 

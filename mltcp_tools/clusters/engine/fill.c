@@ -7,17 +7,6 @@
 /* However many flows, a link carries this share of its rate. */
 #define LEAST_USE 0.3
 
-static void sort(struct list *list)
-{
-	for (uint32_t i = 1; i < list->count; i++) {
-		uint32_t item = list->items[i], at = i;
-
-		for (; at && list->items[at - 1] > item; at--)
-			list->items[at] = list->items[at - 1];
-		list->items[at] = item;
-	}
-}
-
 static void *resized(void *memory, size_t count, size_t size)
 {
 	return must(realloc(memory, count * size));
@@ -39,6 +28,7 @@ static void make_room(struct fill *fill, const struct flow *flow)
 		fill->first = resized(fill->first, fill->job_room, sizeof(*fill->first));
 		fill->lone = resized(fill->lone, fill->job_room, sizeof(*fill->lone));
 		fill->weight = resized(fill->weight, fill->job_room, sizeof(*fill->weight));
+		fill->turns = resized(fill->turns, fill->job_room, sizeof(*fill->turns));
 	}
 	if (crossings >= fill->crossing_room) {
 		fill->crossing_room = 2 * crossings + 8;
@@ -47,69 +37,6 @@ static void make_room(struct fill *fill, const struct flow *flow)
 		fill->links = resized(fill->links, fill->crossing_room, sizeof(*fill->links));
 		fill->asked = resized(fill->asked, fill->crossing_room, sizeof(*fill->asked));
 	}
-}
-
-static bool sends(const struct job *job)
-{
-	return job->used && job->moment.state == SENDING;
-}
-
-/* Whether those that send ask for more than the link carries. If not, none of them slows another. */
-static bool is_short(const struct link *link)
-{
-	/* Parts are rounded, so that jobs that just fit may seem to ask for a little more. */
-	return link->asked > WHOLE + 4;
-}
-
-void ask(struct flow *flow, const struct job *job, bool begins)
-{
-	uint32_t phase = job->moment.phase;
-
-	for (uint32_t i = job->spec.first[phase]; i < job->spec.first[phase + 1]; i++) {
-		struct link *link = &flow->links[job->spec.link[i]];
-
-		link->asked += begins ? job->asks[i] : -job->asks[i];
-	}
-}
-
-static void find_links(struct flow *flow, uint32_t number)
-{
-	struct job *job = &flow->jobs[number];
-	uint32_t phase = job->moment.phase;
-
-	for (uint32_t i = job->spec.first[phase]; i < job->spec.first[phase + 1]; i++) {
-		struct link *link = &flow->links[job->spec.link[i]];
-
-		if (!is_short(link) || link->mark == flow->mark)
-			continue;
-		link->mark = flow->mark;
-		for (uint32_t j = 0; j < link->jobs.count; j++) {
-			uint32_t other = link->jobs.items[j];
-
-			if (flow->jobs[other].mark == flow->mark || !sends(&flow->jobs[other]))
-				continue;
-			flow->jobs[other].mark = flow->mark;
-			push(&flow->near, other);
-			push(&flow->stack, other);
-		}
-	}
-}
-
-/*
- * Those that send and that a chain of short links joins to the job, in ascending order: the order
- * of sums must not depend on how they were found, or a state that comes back wouldn't be the same.
- */
-static void find_near(struct flow *flow, uint32_t number)
-{
-	flow->near.count = flow->stack.count = 0;
-	flow->mark++;
-	flow->jobs[number].mark = flow->mark;
-	if (sends(&flow->jobs[number]))
-		push(&flow->near, number);
-	push(&flow->stack, number);
-	while (flow->stack.count)
-		find_links(flow, flow->stack.items[--flow->stack.count]);
-	sort(&flow->near);
 }
 
 /*
@@ -127,18 +54,19 @@ static void gather(struct flow *flow)
 		uint32_t phase = job->moment.phase;
 
 		fill->first[i] = crossings;
-		fill->lone[i] = job->lone[phase];
+		fill->lone[i] = job->alone;
 		fill->weight[i] = job->weight;
 		for (uint32_t k = job->spec.first[phase]; k < job->spec.first[phase + 1]; k++) {
 			struct link *link = &flow->links[job->spec.link[k]];
 
-			if (link->mark != flow->mark)
+			if (!link->is_short)
 				continue;
 			if (link->placed != flow->mark) {
 				link->placed = flow->mark;
 				link->place = links;
 				fill->links[links++] = (struct filled){.rate = link->rate,
-								       .packets = link->packets};
+								       .packets = link->packets,
+								       .level = INFINITY};
 			}
 			fill->crossings[crossings++] =
 				(struct crossing){job->spec.crossings[k], link->place};
@@ -175,10 +103,14 @@ void draw_fortune(struct job *job)
 /* What was sent until now at the rate before. Says whether that is all. */
 bool settle(struct job *job, uint64_t now)
 {
-	uint64_t sent = (uint64_t)llround(job->moment.rate * (double)(now - job->moment.updated));
+	double exact = job->moment.rate * (double)(now - job->moment.updated);
+	uint64_t sent = exact < 0x1p62 ? (uint64_t)exact : NEVER;
+	bool all;
 
-	bool all = sent >= job->moment.left;
-
+	/* To the nearest whole number, as llround() does, which takes longer. */
+	if (exact < 0x1p52)
+		sent += exact - (double)sent >= 0.5;
+	all = sent >= job->moment.left;
 	job->moment.left = all ? 1 : job->moment.left - sent;
 	job->moment.updated = now;
 	return all;
@@ -191,6 +123,10 @@ static void refresh(const struct flow *flow, struct job *job, uint64_t now)
 	uint64_t total = job->spec.bytes[moment->phase];
 
 	settle(job, now);
+	if (flow->rule.levels == 1) {
+		job->weight = job->spec.weight * flow->weights[0] * job->fortune;
+		return;
+	}
 	moment->level = (uint32_t)((double)(total - moment->left) / (double)total *
 				   (flow->rule.levels + 1e-9));
 	if (moment->level >= flow->rule.levels)
@@ -199,9 +135,17 @@ static void refresh(const struct flow *flow, struct job *job, uint64_t now)
 }
 
 /*
- * What links carry. One that isn't full, or that one job fills, loses nothing; else the windows of
- * many flows don't fit its queue, and it idles while some of them wait for a time-out.
+ * What a link carries. One that isn't full, or that one job fills, loses nothing; else the windows
+ * of many flows don't fit its queue, and it idles while some of them wait for a time-out.
  */
+static double room(const struct flow_rule *rule, double rate, double packets, double flows,
+		   bool crowded)
+{
+	if (!crowded || rule->loss <= 0)
+		return rate;
+	return rate * fmax(LEAST_USE, 1 - rule->loss * pow(flows / packets, rule->crowd));
+}
+
 static void open_links(struct flow *flow)
 {
 	struct fill *fill = &flow->fill;
@@ -218,48 +162,24 @@ static void open_links(struct flow *flow)
 	for (uint32_t i = 0; i < fill->link_count; i++) {
 		struct filled *link = &fill->links[i];
 
-		link->left = link->rate;
-		if (link->active > 1 && link->wanted > link->rate && flow->rule.loss > 0) {
-			double crowd = link->flows / link->packets;
-
-			link->left *=
-				fmax(LEAST_USE, 1 - flow->rule.loss * pow(crowd, flow->rule.crowd));
-		}
+		link->room = room(&flow->rule, link->rate, link->packets, link->flows,
+				  link->active > 1 && link->wanted > link->rate);
+		link->left = link->room;
 	}
 }
 
-/* With the links to themselves, who would be done first? Of equals, who asked first. */
-static bool goes_before(const struct job *a, const struct job *b)
+void measure_room(const struct flow *flow, struct link *link)
 {
-	double one = (double)a->moment.left / a->lone[a->moment.phase];
-	double other = (double)b->moment.left / b->lone[b->moment.phase];
+	double flows = 0, wanted = 0;
 
-	if (one != other)
-		return one < other;
-	return a->moment.asked < b->moment.asked;
-}
+	for (uint32_t i = 0; i < link->sender_count; i++) {
+		const struct job *job = &flow->jobs[link->senders[i].job];
 
-/* Each job's class: its priority, or its place in the order of what they have left. */
-static void rank(struct flow *flow)
-{
-	uint32_t *order;
-
-	flow->open.count = 0;
-	for (uint32_t i = 0; i < flow->near.count; i++) {
-		struct job *job = &flow->jobs[flow->near.items[i]];
-		uint32_t place = flow->open.count;
-
-		job->rank = job->spec.priority;
-		if (!flow->rule.order)
-			continue;
-		push(&flow->open, flow->near.items[i]);
-		order = flow->open.items;
-		for (; place && goes_before(job, &flow->jobs[order[place - 1]]); place--)
-			order[place] = order[place - 1];
-		order[place] = flow->near.items[i];
+		flows += job->spec.flows;
+		wanted += job->alone * link->senders[i].times;
 	}
-	for (uint32_t i = 0; i < flow->open.count; i++)
-		flow->jobs[flow->open.items[i]].rank = i;
+	link->room = room(&flow->rule, link->rate, link->packets, flows,
+			  link->sender_count > 1 && wanted > link->rate);
 }
 
 /* Keeps those links in `asked` that somebody who takes part is on. */
@@ -286,7 +206,7 @@ static void open_class(struct flow *flow, uint32_t class)
 	for (uint32_t i = 0; i < fill->link_count; i++)
 		fill->links[i].wanted = fill->links[i].active = 0;
 	for (uint32_t i = 0; i < flow->near.count; i++) {
-		if (flow->jobs[flow->near.items[i]].rank != class)
+		if (flow->jobs[flow->near.items[i]].spec.priority != class)
 			continue;
 		push(&flow->open, i);
 		for (uint32_t k = fill->first[i]; k < fill->first[i + 1]; k++) {
@@ -338,33 +258,79 @@ static double next_stop(const struct flow *flow)
 	return stop;
 }
 
-static bool crosses_full(const struct fill *fill, uint32_t near)
+/* How many full links the job crosses. */
+static uint32_t count_full(const struct fill *fill, uint32_t near)
 {
+	uint32_t count = 0;
+
 	for (uint32_t k = fill->first[near]; k < fill->first[near + 1]; k++)
-		if (fill->links[fill->crossings[k].link].full)
-			return true;
-	return false;
+		count += fill->links[fill->crossings[k].link].full;
+	return count;
+}
+
+/*
+ * Notes links that are full at nearly the same level. False: no job crosses all of them, so that
+ * change.c, which goes from jobs to their links, wouldn't find the one from the other.
+ */
+static bool note_tie(struct flow *flow, double stop, double edge)
+{
+	struct fill *fill = &flow->fill;
+	uint32_t full = 0, capped = 0;
+	bool exact = true, joined = false;
+
+	for (uint32_t i = 0; i < fill->asked_count; i++) {
+		const struct filled *link = &fill->links[fill->asked[i]];
+
+		full += link->full;
+		exact = exact && (!link->full || link->left / link->wanted == stop);
+	}
+	for (uint32_t i = 0; i < flow->open.count; i++) {
+		uint32_t near = flow->open.items[i];
+
+		if (fill->lone[near] > fill->weight[near] * edge)
+			continue;
+		capped++;
+		exact = exact && fill->lone[near] / fill->weight[near] == stop;
+	}
+	if (exact)
+		return true;
+	for (uint32_t i = 0; i < fill->asked_count; i++)
+		fill->links[fill->asked[i]].tied = fill->links[fill->asked[i]].full;
+	for (uint32_t i = 0; i < flow->open.count && capped < 2 && !joined; i++) {
+		uint32_t near = flow->open.items[i];
+
+		joined = count_full(fill, near) == full &&
+			 (!capped || fill->lone[near] <= fill->weight[near] * edge);
+	}
+	return joined;
 }
 
 /* Fixes those that can't go faster than at the stop; there is always one. */
 static void stop_at(struct flow *flow, double stop)
 {
 	struct fill *fill = &flow->fill;
-	double edge = stop * (1 + 1e-9);
+	double edge = stop * (1 + TIE);
 	uint32_t kept = 0;
 
 	for (uint32_t i = 0; i < fill->asked_count; i++) {
 		struct filled *link = &fill->links[fill->asked[i]];
 
 		link->full = link->left <= link->wanted * edge;
+		if (link->full)
+			link->level = stop;
 	}
+	fill->tied = !note_tie(flow, stop, edge) || stop <= fill->last * (1 + NEARLY) || fill->tied;
+	fill->last = stop;
 	for (uint32_t i = 0; i < flow->open.count; i++) {
 		uint32_t near = flow->open.items[i];
 		double lone = fill->lone[near], rate = stop * fill->weight[near];
 
-		if (lone <= fill->weight[near] * edge || crosses_full(fill, near)) {
-			flow->jobs[flow->near.items[near]].share = rate < lone ? rate : lone;
-			fix(fill, near, rate < lone ? rate : lone);
+		if (lone <= fill->weight[near] * edge || count_full(fill, near)) {
+			struct job *job = &flow->jobs[flow->near.items[near]];
+
+			job->share = rate < lone ? rate : lone;
+			job->level = stop;
+			fix(fill, near, job->share);
 		} else {
 			flow->open.items[kept++] = near;
 		}
@@ -378,7 +344,7 @@ static uint32_t next_class(const struct flow *flow, uint32_t after)
 	uint32_t next = UINT32_MAX;
 
 	for (uint32_t i = 0; i < flow->near.count; i++) {
-		uint32_t class = flow->jobs[flow->near.items[i]].rank;
+		uint32_t class = flow->jobs[flow->near.items[i]].spec.priority;
 
 		if (class > after && class < next)
 			next = class;
@@ -386,27 +352,124 @@ static uint32_t next_class(const struct flow *flow, uint32_t after)
 	return next;
 }
 
-void fill_around(struct flow *flow, uint32_t number, uint64_t now)
+static void fill_by_class(struct flow *flow)
 {
 	uint32_t class = 0;
 
-	flow->counters.fills++;
-	find_near(flow, number);
-	for (uint32_t i = 0; i < flow->near.count; i++)
-		refresh(flow, &flow->jobs[flow->near.items[i]], now);
-	gather(flow);
-	open_links(flow);
-	rank(flow);
 	do {
 		open_class(flow, class);
 		while (flow->open.count)
 			stop_at(flow, next_stop(flow));
 		class = next_class(flow, class);
 	} while (class != UINT32_MAX);
+}
+
+/* With the links to themselves, who would be done first? Of equals, who asked first. */
+static int goes_before(const void *a, const void *b)
+{
+	const struct turn *x = a, *y = b;
+
+	if (x->wait != y->wait)
+		return x->wait < y->wait ? -1 : 1;
+	if (x->asked != y->asked)
+		return x->asked < y->asked ? -1 : 1;
+	return (x->near > y->near) - (x->near < y->near);
+}
+
+/* All that the job can take of what those before it left. */
+static void fill_one(struct flow *flow, uint32_t near)
+{
+	struct fill *fill = &flow->fill;
+	double weight = fill->weight[near], stop = fill->lone[near] / weight, rate;
+
+	for (uint32_t k = fill->first[near]; k < fill->first[near + 1]; k++) {
+		double wanted = weight * fill->crossings[k].times;
+		double left = fill->links[fill->crossings[k].link].left;
+
+		if (left < stop * wanted)
+			stop = left / wanted;
+	}
+	rate = stop * weight;
+	rate = rate < fill->lone[near] ? rate : fill->lone[near];
+	flow->jobs[flow->near.items[near]].share = rate;
+	fix(fill, near, rate);
+}
+
+static void fill_in_order(struct flow *flow)
+{
+	struct fill *fill = &flow->fill;
+
+	for (uint32_t i = 0; i < flow->near.count; i++) {
+		const struct job *job = &flow->jobs[flow->near.items[i]];
+
+		fill->turns[i] =
+			(struct turn){(double)job->moment.left / job->alone, job->moment.asked, i};
+	}
+	qsort(fill->turns, flow->near.count, sizeof(*fill->turns), goes_before);
+	for (uint32_t i = 0; i < flow->near.count; i++)
+		fill_one(flow, fill->turns[i].near);
+}
+
+/* Shares of all jobs of the chain from nothing. */
+static void fill_whole(struct flow *flow, const struct list *chain)
+{
+	struct fill *fill = &flow->fill;
+
+	flow->near.count = 0;
+	for (uint32_t i = 0; i < chain->count; i++)
+		push(&flow->near, chain->items[i]);
+	sort(&flow->near);
+	flow->mark++;
+	gather(flow);
+	open_links(flow);
+	fill->last = 0;
+	fill->tied = false;
+	if (flow->rule.order)
+		fill_in_order(flow);
+	else
+		fill_by_class(flow);
 	for (uint32_t i = 0; i < flow->near.count; i++) {
 		struct job *job = &flow->jobs[flow->near.items[i]];
 
+		job->whole = fill->tied;
+		count_share(flow, flow->near.items[i]);
+		for (uint32_t k = 0; k < job->short_count; k++) {
+			struct link *link = &flow->links[job->shorts[k].link];
+
+			link->room = fill->links[link->place].room;
+			link->level = fill->links[link->place].level;
+			link->tied = fill->links[link->place].tied;
+		}
+	}
+}
+
+/*
+ * Sums go over jobs in ascending order: they must not depend on how jobs were found, or a state
+ * that comes back wouldn't be the same.
+ */
+void fill_around(struct flow *flow, uint32_t number, uint64_t now)
+{
+	const struct list *chain = &flow->chains[flow->jobs[number].chain];
+	bool whole = flow->rule.order || flow->rule.whole;
+
+	flow->counters.fills++;
+	for (uint32_t i = 0; i < chain->count; i++) {
+		struct job *job = &flow->jobs[chain->items[i]];
+		double weight = job->weight;
+
+		refresh(flow, job, now);
+		if (job->weight != weight || job->again)
+			push(&flow->changing, chain->items[i]);
+		job->again = false;
+		whole = whole || job->whole || job->spec.priority;
+	}
+	if (whole || !change_shares(flow, chain))
+		fill_whole(flow, chain);
+	flow->changing.count = 0;
+	for (uint32_t i = 0; i < chain->count; i++) {
+		struct job *job = &flow->jobs[chain->items[i]];
+
 		job->moment.rate = job->share;
-		set_next(flow, job, now, flow->near.count == 1);
+		set_next(flow, job, now, chain->count == 1);
 	}
 }

@@ -24,6 +24,18 @@ void push(struct list *list, uint32_t item)
 	list->items[list->count++] = item;
 }
 
+static int ascending(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+void sort(struct list *list)
+{
+	qsort(list->items, list->count, sizeof(*list->items), ascending);
+}
+
 void drop(struct list *list, uint32_t item)
 {
 	uint32_t kept = 0;
@@ -75,6 +87,7 @@ static void free_job(struct job *job)
 	free(job->lone);
 	free(job->most);
 	free(job->asks);
+	free(job->shorts);
 	*job = (struct job){.group = NO_GROUP};
 }
 
@@ -88,8 +101,12 @@ void flow_free(struct flow *flow)
 		free(flow->groups[i].jobs);
 		free(flow->groups[i].at);
 	}
-	for (uint32_t i = 0; i < flow->link_count; i++)
+	for (uint32_t i = 0; i < flow->link_count; i++) {
 		free(flow->links[i].jobs.items);
+		free(flow->links[i].senders);
+	}
+	for (uint32_t i = 0; i < flow->chain_count; i++)
+		free(flow->chains[i].items);
 	free(flow->links);
 	free(flow->weights);
 	free(flow->jobs);
@@ -101,9 +118,21 @@ void flow_free(struct flow *flow)
 	free(flow->fill.first);
 	free(flow->fill.lone);
 	free(flow->fill.weight);
+	free(flow->fill.turns);
 	free(flow->fill.crossings);
 	free(flow->fill.links);
 	free(flow->fill.asked);
+	free(flow->change.links.items);
+	free(flow->change.pending.items);
+	free(flow->change.open.items);
+	free(flow->change.slower.items);
+	free(flow->change.touched.items);
+	free(flow->change.full.items);
+	free(flow->change.tie.items);
+	free(flow->changing.items);
+	free(flow->chains);
+	free(flow->free_chains.items);
+	free(flow->joined.items);
 	free(flow->stack.items);
 	free(flow->open.items);
 	free(flow->changed.items);
@@ -121,6 +150,7 @@ static void measure(struct flow *flow, struct job *job)
 	job->all_links = must(calloc(total ? total : 1, sizeof(*job->all_links)));
 	job->most = must(calloc(total ? total : 1, sizeof(*job->most)));
 	job->asks = must(calloc(total ? total : 1, sizeof(*job->asks)));
+	job->shorts = must(calloc(total ? total : 1, sizeof(*job->shorts)));
 	for (uint32_t phase = 0; phase < spec->phases; phase++) {
 		double lone = INFINITY;
 

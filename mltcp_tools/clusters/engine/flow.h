@@ -4,10 +4,12 @@
  *
  * A job computes, then sends what its phase says over all links of that phase at the same speed, as
  * a ring does whose steps wait for each other. Between two events every speed is constant: weighted
- * max-min shares within a class of priority, what is left to the next class (fill.c). Jobs that
- * share no link which could be short never meet and are simulated apart (group.c); where such a
- * group comes back to a state it was in before, it goes round for ever, and whole rounds are added
- * instead of simulated (skip.c).
+ * max-min shares within a class of priority, what is left to the next class (fill.c). An event
+ * concerns only jobs that a chain of short links joins to its own (chains.c), and of their shares
+ * only those that it changes are worked out again (change.c). Jobs that share no link which could
+ * be short never meet and are simulated apart (group.c); where such a group comes back to a state
+ * it was in before, it goes round for ever, and whole rounds are added instead of simulated
+ * (skip.c).
  *
  * Times are nanoseconds since the start, sizes bytes, speeds bytes per nanosecond. All of it is
  * integers but the speeds, which depend on nothing but the present state, so that a state that
@@ -26,6 +28,7 @@ struct flow_rule {
 	double crowd;
 	uint32_t levels; /* steps in which progress is known, at least 1 */
 	uint32_t skip; /* 1: rounds that repeat are added, not simulated */
+	uint32_t whole; /* 1: an event fills all that it could touch, not only what it changes */
 	uint32_t order; /* 1: who has least to send goes first, instead of priorities */
 };
 

@@ -54,8 +54,10 @@ void unplaced(struct flow *flow, uint32_t number)
 
 	if (job->group != NO_GROUP)
 		dissolve(flow, job->group);
-	if (job->moment.state == SENDING)
-		ask(flow, job, false);
+	if (job->moment.state == SENDING) {
+		stop_sending(flow, number);
+		leave(flow, number);
+	}
 	for (uint32_t i = 0; i < job->link_count; i++) {
 		drop(&flow->links[job->all_links[i]].jobs, number);
 		judge(flow, job->all_links[i]);
@@ -127,20 +129,13 @@ static void collect(struct flow *flow, uint32_t number)
 	}
 }
 
-static int ascending(const void *a, const void *b)
-{
-	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 static void make_group(struct flow *flow, uint32_t number)
 {
 	uint32_t at;
 	struct group *group;
 
 	collect(flow, number);
-	qsort(flow->near.items, flow->near.count, sizeof(uint32_t), ascending);
+	sort(&flow->near);
 	at = new_group(flow);
 	group = &flow->groups[at];
 	*group = (struct group){.count = flow->near.count, .used = true, .save_next = 1};
@@ -155,6 +150,7 @@ static void make_group(struct flow *flow, uint32_t number)
 		job->group = at;
 		job->position = i;
 		job->share = NAN;
+		job->whole = true;
 	}
 	if (group->count > flow->counters.largest_group)
 		flow->counters.largest_group = group->count;

@@ -9,10 +9,21 @@
 
 #define NEVER UINT64_MAX
 #define NO_GROUP UINT32_MAX
+#define NOBODY UINT32_MAX
 #define WHOLE (UINT64_C(1) << 32) /* a link's rate: whole numbers add up the same in any order */
 #define LUCK_BURSTS 64 /* after so many bursts a job's luck repeats */
+#define TIE 1e-9 /* fill.c takes levels that are as close as that for one */
+#define NEARLY (4 * TIE) /* and levels as close as that might be one */
+#define SPARE 1e-6 /* a link with as much of its room unused isn't full */
+#define MOST_LEVELS 512 /* that change.c changes */
 
 enum state { COMPUTING, SENDING };
+
+/* A link that a job crosses while it sends. */
+struct use {
+	double times; /* that each byte does */
+	uint32_t link;
+};
 
 /* Where a job stands. All that decides what comes, and nothing else: skip.c compares these. */
 struct moment {
@@ -29,6 +40,23 @@ struct moment {
 };
 
 struct job {
+	/* First what every event near the job asks for: a line of a processor's cache. */
+	double level; /* fill.c's: speed per weight at which it stopped */
+	double weight, share; /* fill.c's: part of a full link; bytes per nanosecond */
+	double alone; /* its rate with this phase's links to itself */
+	double counted; /* of its share: in its short links' `used` */
+	struct use *shorts; /* chains.c's, while it sends: its links that are short */
+	uint32_t short_count;
+	uint32_t mark;
+	struct moment moment;
+	double top; /* change.c's: the level at which it has all it can take */
+	double fortune; /* fill.c's: factor on this burst's weight */
+	bool whole; /* its chain's next shares are worked out as a whole */
+	bool again; /* its own are at the next event */
+	bool used, ended;
+	uint32_t group;
+	uint32_t position; /* in its group */
+	uint32_t chain, chain_place; /* chains.c's, while it sends */
 	struct flow_job spec; /* with copies of its arrays */
 	uint32_t *all_links; /* each once, of all phases */
 	uint32_t link_count;
@@ -37,16 +65,8 @@ struct job {
 	uint64_t *
 		asks; /* of each of spec.crossings: the part of the link that it takes alone, WHOLE for all */
 	double slow; /* factor on compute times */
-	struct moment moment;
 	struct flow_stats stats;
 	struct flow_iteration *record;
-	uint32_t group;
-	uint32_t position; /* in its group */
-	uint32_t mark;
-	double share, weight; /* fill.c's: bytes per nanosecond; part of a full link */
-	double fortune; /* fill.c's: factor on this burst's weight */
-	uint32_t rank; /* fill.c's: the class that it is filled in, 0 first */
-	bool used, ended;
 };
 
 struct list {
@@ -54,13 +74,29 @@ struct list {
 	uint32_t count, room;
 };
 
+struct sender {
+	double times; /* each byte crosses the link */
+	uint32_t job;
+	uint32_t place; /* of the link in the job's spec */
+};
+
 struct link {
 	double rate, packets;
 	struct list jobs; /* that are placed on it */
 	bool contended; /* they could ask for more than it carries */
+	bool is_short; /* those that send do */
+	bool tied; /* fill.c's: it was full together with others, at nearly the same level */
+	bool done, pending; /* change.c's */
 	uint64_t asked; /* what those that send would take alone, in parts of WHOLE */
+	struct sender *senders; /* in ascending order */
+	uint32_t sender_count, sender_room;
 	uint32_t mark;
 	uint32_t placed, place; /* fill.c's: at that mark, its place among those that are short */
+	double used; /* all but exactly: what shares take of it while it is short */
+	double room; /* fill.c's: its rate less what a crowd of flows loses */
+	double level; /* fill.c's: speed per weight at which it was full; INFINITY: it wasn't */
+	/* change.c's: the same as things stand, and what it is the ratio of */
+	double next, left, wanted;
 };
 
 /* Jobs that can meet. */
@@ -82,11 +118,12 @@ struct group {
 /* A short link while it is divided. */
 struct filled {
 	double rate, packets; /* as the link's */
-	double left; /* bytes per nanosecond */
+	double room, left; /* bytes per nanosecond */
 	double wanted; /* by those on it that take part: in all weights, before that speeds */
 	double flows; /* connections on it */
+	double level; /* as the link's */
 	uint32_t active; /* jobs on it that take part */
-	bool full;
+	bool full, tied;
 };
 
 struct crossing {
@@ -94,17 +131,40 @@ struct crossing {
 	uint32_t link; /* index of a struct filled */
 };
 
+/* A job in the order of what they have left: scratch of fill.c. */
+struct turn {
+	double wait; /* nanoseconds until it is done with its links to itself */
+	uint64_t asked; /* since when it wants to send */
+	uint32_t near;
+};
+
 /* What fill.c divides: scratch. */
 struct fill {
 	uint32_t *first; /* of each job near, of its crossings, and the end */
 	double *lone,
 		*weight; /* of each job near: its rate alone, bytes per nanosecond; its weight */
+	struct turn *turns;
 	uint32_t job_room;
 	struct crossing *crossings;
 	struct filled *links;
 	uint32_t link_count, crossing_room;
 	uint32_t *asked; /* those of links that somebody is on who takes part */
 	uint32_t asked_count;
+	double last; /* level */
+	bool tied; /* levels were nearly equal of links that have no job in common */
+};
+
+/* What change.c works on: scratch. */
+struct change {
+	struct list links; /* that are filled again */
+	struct list pending; /* of these, those to be looked at */
+	struct list open; /* jobs without a level */
+	struct list touched; /* jobs that had none */
+	struct list full; /* links that are fuller than they can be */
+	struct list slower; /* places of a link's senders that stop below its level */
+	struct list tie; /* links that are full next */
+	double levels[MOST_LEVELS]; /* that are new */
+	uint32_t level_count;
 };
 
 struct flow {
@@ -122,6 +182,12 @@ struct flow {
 	bool heap_is_stale;
 	struct list near, stack, open; /* scratch */
 	struct fill fill;
+	struct change change;
+	struct list changing; /* jobs whose weight or links are others than at the last event */
+	struct list *chains; /* jobs that send and that short links join, in any order */
+	uint32_t chain_count, chain_room;
+	struct list free_chains;
+	struct list joined; /* jobs whose chain joined a longer one at this event */
 	struct list changed; /* jobs without a group */
 	struct list ended; /* jobs that are done and not yet told */
 	uint32_t mark;
@@ -131,14 +197,28 @@ struct flow {
 
 void *must(void *memory);
 void push(struct list *list, uint32_t item);
+void sort(struct list *list);
 void drop(struct list *list, uint32_t item);
 
-/* fill.c: what a job has sent until now; new shares for the jobs that send and share a link with the job, at `now`. */
+/*
+ * fill.c: what a job has sent until now; new shares where the job's chain needs them, at `now`;
+ * what a short link carries.
+ */
 bool settle(struct job *job, uint64_t now);
 void fill_around(struct flow *flow, uint32_t job, uint64_t now);
+void measure_room(const struct flow *flow, struct link *link);
 
-/* fill.c: the job's burst asks for its links from now on, or no longer. */
-void ask(struct flow *flow, const struct job *job, bool begins);
+/*
+ * change.c: new shares for the jobs that are `changing` and for those whose share that changes, or
+ * false where all of the chain is to be filled; the job's share, in what its links have used.
+ */
+bool change_shares(struct flow *flow, const struct list *chain);
+void count_share(struct flow *flow, uint32_t job);
+
+/* chains.c: the job's burst begins; no longer sends; no longer asks for its links either. */
+void enter(struct flow *flow, uint32_t job);
+void stop_sending(struct flow *flow, uint32_t job);
+void leave(struct flow *flow, uint32_t job);
 
 /* fill.c: how lucky the job's burst is. */
 void draw_fortune(struct job *job);

@@ -113,8 +113,13 @@ class FlowSimulator:
         *,
         packets: Sequence[float] | None = None,
         skip: bool = True,
+        whole: bool = False,
     ) -> None:
-        """Links of these rates that carry these numbers of packets when full (None: any)."""
+        """Links of these rates that carry these numbers of packets when full (None: any).
+
+        skip: rounds that repeat are added. whole: every event fills all links near it again. Both
+        change how long it takes and nothing else.
+        """
         for number, rate in enumerate(rates_bps):
             if not (math.isfinite(rate) and rate > 0):
                 raise UsageError(f"link {number} must have more than 0 bit/s, not {rate:g}.")
@@ -129,6 +134,7 @@ class FlowSimulator:
             "crowd": rule.crowd,
             "levels": rule.levels,
             "skip": skip,
+            "whole": whole,
             "order": rule.order,
         }
         self._flow = self._ffi.gc(

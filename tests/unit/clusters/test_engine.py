@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -173,6 +175,90 @@ def test_skipped_rounds_change_nothing(seed: int, rule: Rule) -> None:
         found.append((story, simulator.counters()))
     assert found[0][0] == found[1][0]
     assert found[0][1]["rounds_skipped"] == 0
+
+
+def strewn_jobs(seed: int, links: int) -> list[FlowJob]:
+    """Jobs that each cross many of the links, some of them more than once, so that all contend."""
+    draw = np.random.default_rng(seed)
+    jobs = []
+    for number in range(24):
+        crossed = draw.choice(links, int(draw.integers(2, links // 3)), replace=False)
+        crossings = {int(each): float(draw.integers(1, 4)) for each in crossed}
+        phases = (Phase(0.05 * float(draw.uniform(0.5, 2)), 4_000_000, crossings),)
+        start_s, weight = float(draw.uniform(0, 0.2)), float(draw.choice([1.0, 1.0, 0.5]))
+        jobs.append(FlowJob(phases, 30, start_s=start_s, seed=number, weight=weight))
+    return jobs
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("rule", [FAIR, F, *MEASURED.values()], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("spread", [0.0, 2e-9, 1.0])
+def test_shares_that_change_are_those_of_filling_all_links(
+    seed: int, rule: Rule, spread: float
+) -> None:
+    """To the last bit, where links' levels are the same, nearly the same, or all different."""
+    found = []
+    rates = GBIT * (1 + np.random.default_rng(seed).random(16) * spread)
+    for whole in (False, True):
+        simulator = FlowSimulator(rates.tolist(), rule, packets=[200.0] * 16, whole=whole)
+        for each in strewn_jobs(seed, 16):
+            simulator.add(each)
+        simulator.run(1.0)
+        simulator.remove(3)
+        simulator.slow(7, 1.5)
+        found.append((finished(simulator, 23), simulator.counters()))
+    assert found[0] == found[1]
+
+
+def naive_ends(jobs: list[FlowJob], rates: list[float]) -> list[float]:
+    """When each job ends that sends one burst: links are filled from nothing at every event."""
+    left = [float(each.phases[0].size) for each in jobs]
+    begins = [each.start_s + each.phases[0].compute_s for each in jobs]
+    ends = [0.0] * len(jobs)
+    now = 0.0
+    while any(left):
+        sending = [n for n in range(len(jobs)) if left[n] and begins[n] <= now]
+        speed = naive_shares(jobs, rates, sending)
+        done = [(now + left[n] / speed[n], n) for n in sending]
+        following = min([at for at, _ in done] + [at for at in begins if at > now])
+        for at, number in done:
+            left[number] -= speed[number] * (following - now)
+            if at <= following:
+                left[number], ends[number] = 0.0, at
+        now = following
+    return ends
+
+
+def naive_shares(jobs: list[FlowJob], rates: list[float], sending: list[int]) -> dict[int, float]:
+    """Bytes per second: all that send speed up until a link is full; its jobs stop there."""
+    room = [rate / 8 for rate in rates]
+    speed: dict[int, float] = {}
+    while len(speed) < len(sending):
+        asked = [0.0] * len(rates)
+        for number in sending:
+            for link, times in jobs[number].phases[0].crossings.items():
+                asked[link] += times * jobs[number].weight * (number not in speed)
+        levels = [room[link] / each if each else np.inf for link, each in enumerate(asked)]
+        full = int(np.argmin(levels))
+        for number in sending:
+            if number in speed or full not in jobs[number].phases[0].crossings:
+                continue
+            speed[number] = levels[full] * jobs[number].weight
+            for link, times in jobs[number].phases[0].crossings.items():
+                room[link] -= times * speed[number]
+    return speed
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_shares_are_those_of_a_naive_filling(seed: int) -> None:
+    rates = [GBIT * each for each in np.random.default_rng(seed).choice([1.0, 2.0, 2.5], 12)]
+    jobs = [replace(each, iterations=1) for each in strewn_jobs(seed, 12)]
+    simulator = FlowSimulator(rates, FAIR)
+    numbers = [simulator.add(each) for each in jobs]
+    ends = finished(simulator, len(jobs))
+    assert [ends[number][0] for number in numbers] == pytest.approx(
+        naive_ends(jobs, rates), abs=1e-6
+    )
 
 
 def test_rounds_are_skipped_where_jobs_repeat() -> None:
