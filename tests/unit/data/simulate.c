@@ -24,7 +24,8 @@ int main(void)
 	};
 	static const uint32_t never, ahead[] = {0, 1}, back[] = {1};
 	static const uint32_t bases[JOBS] = {SIM_RENO, SIM_DCTCP, SIM_CUBIC, SIM_CUBIC};
-	struct sim_options options = {.stop = &never, .mss = 1448, .window = 4096, .rto_min_ns = 200000000};
+	struct sim_options options = {
+		.stop = &never, .mss = 1448, .window = 4096, .rto_min_ns = 200000000};
 	struct sim_job jobs[JOBS];
 	uint32_t i, k;
 
