@@ -82,7 +82,8 @@ def test_what_is_written_to_a_file_is_written_with_o() -> None:
 NUMBERS = {
     *("--port", "--seed", "--seeds", "--iterations", "--repetitions", "--attempts", "--repeats"),
     *("--flows", "--bursts", "--active", "--levels", "--slots", "--quota", "--namespaces"),
-    *("--inference", "--tenants", "--jobs", "--rounds", "--held-out", "--workers", "--cores"),
+    *("--inference", "--tenants", "--jobs", "--rounds", "--held-out", "--first-draw"),
+    *("--workers", "--cores"),
     *("--slope", "--intercept", "--angle", "--straggler-every", "--straggler-factor", "--faster"),
     *("--settled-from", "--control-fd", "--ranks", "--replay-from", "--block", "--shorter"),
 }
