@@ -359,6 +359,7 @@ agg_take_total(const struct agg_job *job, struct agg_entry *entry, struct agg_pa
 		return agg_short(packet, AGG_HELD_ABOVE);
 	case AGG_MISSING:
 		agg_answer(entry, packet, AGG_DATA);
+		header->operation = entry->operation;
 		return AGG_UP;
 	case AGG_MISMATCH:
 		return agg_short(packet, AGG_MISMATCH);

@@ -206,6 +206,12 @@ class Daemon:
         joined = await join_above(
             self.above, job, request, self.programs.port + 1 + job.index, self.wait_s
         )
+        if joined.slots > job.slots or joined.values > job.values:
+            joined.close()
+            raise Refused(
+                "The aggregator above grants more than it was asked for; run the same version of"
+                " MLTCP on both."
+            )
         job.slots, job.values = joined.slots, joined.values
 
         async def watch() -> None:

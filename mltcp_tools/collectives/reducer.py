@@ -30,6 +30,7 @@ from mltcp_tools.errors import UsageError
 
 _RETRY_EVERY = 64  # reductions by Gloo between looks for the aggregator
 _LOOK_S = 0.5
+_OF_LINKS, _OF_PROGRESS = "links", "progress"  # what ranks say something of
 
 
 class Reducer:
@@ -140,7 +141,7 @@ class Reducer:
         try:
             # A ring by Gloo ends with any of its ranks.
             ring = None if self._silent_s is not None else self._ring
-            session = AdaptiveSession(self._mesh(), self.group.tell, ring=ring)
+            session = AdaptiveSession(self._mesh(), self._tell_of_links, ring=ring)
             self._adaptive = (
                 StragglerSession(self._mesh(), session, self._silent_s)
                 if self._stragglers
@@ -338,10 +339,26 @@ class Reducer:
             self.group.give(self._last.whole(), ahead[0])
         self._reduce_by_gloo(tensor, how)
 
+    def _tell_of_links(self, what: Any) -> list[Any]:
+        """What all ranks say while they measure, plan or choose; SessionError where one says that a
+        reduction failed at it."""
+        told = self.group.tell((_OF_LINKS, what))
+        if any(subject != _OF_LINKS for subject, _ in told):
+            raise SessionError("a reduction failed at another rank")
+        return [each for _, each in told]
+
     def _tell_progress(self, why: str) -> tuple[int, list[int], list[str]]:
-        """Of all ranks: the fewest reductions done, who has one more, and what failed where."""
+        """Of all ranks: the fewest reductions done, who has one more, and what failed where.
+
+        A rank at which nothing failed may still be about to choose how to go on; it hears of it,
+        and comes here with its next reduction.
+        """
         try:
-            progress = self.group.tell((self._done, why))
+            while True:
+                told = self.group.tell((_OF_PROGRESS, (self._done, why)))
+                if all(subject == _OF_PROGRESS for subject, _ in told):
+                    break
+            progress = [each for _, each in told]
         except RuntimeError as error:
             raise CollectiveError(
                 f"A reduction failed ({why}), and so did Gloo: {sentence_of(error)}."

@@ -216,10 +216,9 @@ class Session:
         if state is State.WAITING:
             counted = self.counters()
             numbers = [str(each) for each in range(64) if counted.missing >> each & 1]
-            who = f"Ranks {', '.join(numbers) or '?'}"
-            if counted.missing_above:
-                who = f"Racks {', '.join(numbers)}"
-            elif self._racks > 1:
+            who = "Racks" if counted.missing_above else "Ranks"
+            who += f" {', '.join(numbers) or '?'}"
+            if self._racks > 1 and not counted.missing_above:
                 who += " of this rack"
             return f"{who} sent nothing for {timeout_s:g} s."
         if state is State.MISMATCH:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Collection, Iterator
 
 from mltcp_tools.backends.base import ALL_NAMES, MECHANISMS, JobParams
@@ -16,6 +17,7 @@ from mltcp_tools.simulator.inputs import RTO_MIN_S
 
 SLOW_START_AFTER_IDLE = "net.ipv4.tcp_slow_start_after_idle"
 _RTO_MIN = "net.ipv4.tcp_rto_min_us"
+_DECIMAL = re.compile("[1-9][0-9]{0,8}")
 _RTO_MAX_S = 120.0  # the kernel's TCP_RTO_MAX
 
 _MECHANISMS: dict[str, tuple[str, ...]] = {
@@ -44,7 +46,8 @@ def rto_min_s(experiment: Experiment) -> float:
     value = experiment.sysctls.get(_RTO_MIN)
     if value is None:
         return RTO_MIN_S
-    return int(value) / 1e6 if value.isascii() and value.isdigit() else 0.0
+    # The kernel takes a leading 0 for octal.
+    return int(value) / 1e6 if _DECIMAL.fullmatch(value) else 0.0
 
 
 def base_of(cc: str) -> str:

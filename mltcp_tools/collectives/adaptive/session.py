@@ -108,7 +108,6 @@ class AdaptiveSession:
         self._chunk_bytes = int(np.clip(CHUNK_S * per_s, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES))
         self._unlooked: list[tuple[int, float]] = []  # bytes and seconds
         self._looking_s, self._until_look_s = 0.0, _LOOK_S
-        self._is_due = False
         self.plans += 1
         if promising:
             self._connect(strategy)
@@ -118,14 +117,17 @@ class AdaptiveSession:
                     self._drop_trees()
         began, ended = self.gather((begin, time.monotonic()))[0]
         self.choice.planned(ended, ended - began, promising, tried=with_trial)
+        self._is_due = False  # where anything before this fails, the next reduction plans again
 
     def _find(self, links: Links) -> tuple[Strategy, bool]:
         """Trees for the links, and whether they promise to be worth it."""
-        chooses = self.mesh.rank == self.members[0]
-        chosen = find_strategy(links, self._plan_bytes) if chooses else None
-        strategy: Strategy = self.gather(chosen)[0]
-        by_ring_s = ring_s(links, self._plan_bytes)
-        return strategy, self._ring is None or by_ring_s >= SOONER * strategy.seconds
+        chosen = None
+        if self.mesh.rank == self.members[0]:
+            strategy = find_strategy(links, self._plan_bytes)
+            by_ring_s = ring_s(links, self._plan_bytes)
+            chosen = strategy, self._ring is None or by_ring_s >= SOONER * strategy.seconds
+        found: tuple[Strategy, bool] = self.gather(chosen)[0]
+        return found
 
     def _drop_trees(self) -> None:
         self._parts = []
@@ -180,6 +182,8 @@ class AdaptiveSession:
         return len(self.members)
 
     def _along_trees(self, array: Array) -> None:
+        if len(self.members) > 1 and not self._parts:
+            raise SessionError("There are no connections along trees, as planning failed.")
         ends = np.cumsum([0.0, *self.strategy.shares])
         places = np.round(ends / ends[-1] * array.size).astype(int)
         errors: list[Exception] = []

@@ -164,6 +164,7 @@ void worker_begin(struct worker *w, const struct worker_request *request, uint64
 	w->heard_ns = w->progress_ns = now;
 	w->wakes_ns = UINT64_MAX;
 	w->counters.missing = 0;
+	w->counters.missing_above = 0;
 	/* The path may have been idle for long: grow again, up to what it bore. */
 	if (w->cwnd > INITIAL_WINDOW) {
 		w->ssthresh = w->cwnd;
