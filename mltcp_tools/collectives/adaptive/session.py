@@ -90,8 +90,7 @@ class AdaptiveSession:
 
         with_trial: whether trees are tried here, rather than by the next reductions.
         """
-        self.mesh.disconnect()
-        self._parts: list[_Part] = []
+        self._drop_trees()
         self.mesh.series = self._epoch << _EPOCH_BITS | self._plans_in_epoch
         self._plans_in_epoch += 1
         begin = time.monotonic()
@@ -130,7 +129,7 @@ class AdaptiveSession:
         return found
 
     def _drop_trees(self) -> None:
-        self._parts = []
+        self._parts: list[_Part] = []
         self.mesh.disconnect()
 
     def _trees_are_sooner(self, ring: Callable[[Array], None]) -> bool:
