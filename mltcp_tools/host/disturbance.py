@@ -3,8 +3,9 @@
 A thread sleeps PROBE_S over and over and notes how much later than asked for it woke up; ten times
 a second it reads the kernel's own counters: stolen time (/proc/stat, proc(5)), the time during
 which some task waited for a CPU (/proc/pressure/cpu, the kernel's Documentation/accounting/psi),
-and how long the processes started by this one ran and waited (/proc/PID/schedstat,
-Documentation/scheduler/sched-stats). The watch takes about 1 % of a CPU.
+and how long the threads of the processes started by this one ran and waited
+(/proc/PID/task/TID/schedstat, Documentation/scheduler/sched-stats). The watch takes about 1 % of a
+CPU.
 """
 
 from __future__ import annotations
@@ -174,15 +175,15 @@ class _Children:
     """How long this process's children ran and waited for a CPU, those that ended included."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, tuple[int, int]] = {}
+        self._seen: dict[str, tuple[int, int]] = {}
         self._ended = (0, 0)
 
     def ran_and_queued_s(self) -> tuple[float, float] | tuple[None, None]:
         """Seconds summed over all children so far; None where the kernel doesn't tell."""
-        if _ran_and_queued_ns("self") is None:
+        if _ran_and_queued_ns("/proc/self/schedstat") is None:
             return None, None
-        now = {pid: each for pid in _children() if (each := _ran_and_queued_ns(pid)) is not None}
-        ended = [each for pid, each in self._seen.items() if pid not in now]
+        now = {path: each for path in _threads() if (each := _ran_and_queued_ns(path)) is not None}
+        ended = [each for path, each in self._seen.items() if path not in now]
         self._ended, self._seen = _sum([self._ended, *ended]), now
         ran, queued = _sum([self._ended, *now.values()])
         return ran / 1e9, queued / 1e9
@@ -199,10 +200,19 @@ def _children() -> Iterable[int]:
             yield from map(int, (task / "children").read_text().split())
 
 
-def _ran_and_queued_ns(pid: int | str) -> tuple[int, int] | None:
-    """Nanoseconds that a process's first thread ran, and that it was ready and had no CPU."""
+def _threads() -> Iterable[str]:
+    """Where the kernel tells of each thread of the children."""
+    for pid in _children():
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                yield f"/proc/{pid}/task/{thread}/schedstat"
+
+
+def _ran_and_queued_ns(path: str) -> tuple[int, int] | None:
+    """Nanoseconds that a thread ran, and that it was ready and had no CPU."""
     try:
-        ran, queued, *_ = (_PROC / str(pid) / "schedstat").read_text().split()
+        with open(path) as file:
+            ran, queued, *_ = file.read().split()
         return int(ran), int(queued)
     except (OSError, ValueError):
         return None

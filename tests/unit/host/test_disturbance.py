@@ -72,3 +72,31 @@ def test_a_host_is_watched_and_children_are_told_from_others() -> None:
         assert 0 <= each.late_s <= each.latest_s
     if before is not None and own is not None:  # a kernel without schedstat tells neither
         assert own > before
+
+
+def test_what_any_thread_of_a_child_used_is_its_own() -> None:
+    """Frameworks compute and communicate in threads of their own."""
+    spin = (
+        "import threading, time\n"
+        "def spin():\n"
+        "    end = time.thread_time() + 0.3\n"
+        "    while time.thread_time() < end: pass\n"
+        "    print(flush=True)\n"
+        "    input()\n"
+        "threading.Thread(target=spin).start()\n"
+    )
+    children = disturbance._Children()
+    before = children.ran_and_queued_s()[0]
+    if before is None:
+        pytest.skip("this kernel has no schedstat")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", spin], text=True, **pipes) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        running = children.ran_and_queued_s()[0]
+        child.communicate("\n")
+    ended = children.ran_and_queued_s()[0]
+    assert running is not None
+    assert ended is not None
+    assert running - before >= 0.3
+    assert ended >= running
