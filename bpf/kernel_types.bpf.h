@@ -36,8 +36,22 @@ struct ns_common {
 	unsigned int inum;
 };
 
+struct ipstats_mib {
+	__u64 mibs[3]; /* one for each IPSTATS_MIB_…, of which the first three never changed */
+};
+
+struct netns_mib {
+	struct ipstats_mib *ip_statistics; /* these two for each CPU */
+	struct ipstats_mib *ipv6_statistics;
+};
+
+struct bpf_array {
+	void *pptrs[1]; /* of a map with values for each CPU, what bpf_map_lookup_percpu_elem() adds to */
+};
+
 struct net {
 	struct ns_common ns;
+	struct netns_mib mib;
 };
 
 typedef struct {

@@ -226,6 +226,75 @@ static __always_inline void mltcp_bpf_mend_window(struct tcp_sock *tp)
 		tp->snd_cwnd = prior > MLTCP_CWND_MIN ? prior : MLTCP_CWND_MIN;
 }
 
+/* include/uapi/linux/snmp.h */
+#define IPSTATS_MIB_INPKTS 1
+#define IPSTATS_MIB_INOCTETS 2
+
+/* More CPUs than any kernel has. */
+#define MLTCP_CPUS_MAX 8192
+
+/* What has come to a namespace by IP, in all, and the counters to sum up; either may be NULL. */
+struct mltcp_bpf_came {
+	__u64 octets, packets;
+	const struct ipstats_mib *v4, *v6;
+	__u64 cpu_probe; /* what pointers to memory of all CPUs say of the map's element */
+};
+
+static __always_inline void mltcp_bpf_add(struct mltcp_bpf_came *came,
+					  const struct ipstats_mib *mib, __u64 offset)
+{
+	__u64 counts[IPSTATS_MIB_INOCTETS + 1];
+
+	if (!mib || bpf_probe_read_kernel(counts, sizeof(counts), (void *)mib + offset))
+		return;
+	came->octets += counts[IPSTATS_MIB_INOCTETS];
+	came->packets += counts[IPSTATS_MIB_INPKTS];
+}
+
+/* An address as a number, which the verifier lets nobody make of a pointer directly. */
+static __always_inline __u64 mltcp_bpf_number(const void *pointer)
+{
+	__u64 number = 0;
+
+	bpf_probe_read_kernel(&number, sizeof(number), &pointer);
+	return number;
+}
+
+/*
+ * Adds one CPU's; 1: there is none. The memory of a CPU lies as far from what pointers to memory of
+ * all CPUs say as this CPU's value of the map does. Not every kernel names these distances.
+ */
+static long mltcp_bpf_add_cpu(__u32 cpu, struct mltcp_bpf_came *came)
+{
+	__u32 zero = 0;
+	void *own = bpf_map_lookup_percpu_elem(&mltcp_cpus, &zero, cpu);
+	__u64 offset;
+
+	if (!own)
+		return 1;
+	offset = mltcp_bpf_number(own) - came->cpu_probe;
+	mltcp_bpf_add(came, came->v4, offset);
+	mltcp_bpf_add(came, came->v6, offset);
+	return 0;
+}
+
+/* For mltcp_begin(): all that the socket's host receives. */
+static __always_inline __u64 mltcp_bpf_host(struct sock *sk)
+{
+	struct net *net = sk->__sk_common.skc_net.net;
+	struct mltcp_bpf_came came = {};
+
+	if (bpf_probe_read_kernel(&came.cpu_probe, sizeof(came.cpu_probe),
+				  (void *)mltcp_bpf_number(&mltcp_cpus) +
+					  bpf_core_field_offset(struct bpf_array, pptrs)))
+		return 0;
+	came.v4 = BPF_CORE_READ(net, mib.ip_statistics);
+	if (bpf_core_field_exists(net->mib.ipv6_statistics))
+		came.v6 = BPF_CORE_READ(net, mib.ipv6_statistics);
+	bpf_loop(MLTCP_CPUS_MAX, mltcp_bpf_add_cpu, &came, 0);
+	return mltcp_host_bytes(came.octets, came.packets);
+}
+
 /* Every ACK that acknowledges data, in every state of the connection. */
 static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sample *sample)
 {
@@ -259,7 +328,7 @@ static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sa
 	if (mltcp_was_idle(flow)) {
 		if (mltcp_is_boundary(flow, &params, now)) {
 			mltcp_bpf_report(sk, flow);
-			mltcp_begin(flow, &params, now, tp->bytes_received);
+			mltcp_begin(flow, &params, now, tp->bytes_received, mltcp_bpf_host(sk));
 		}
 		mltcp_on_ack(flow, now, acked_bytes);
 	}

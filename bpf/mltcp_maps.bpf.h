@@ -46,6 +46,14 @@ struct {
 	__type(value, struct mltcp_job);
 } mltcp_jobs SEC(".maps");
 
+/* One value, of which only the addresses matter, see mltcp_bpf_add_cpu(). */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} mltcp_cpus SEC(".maps");
+
 /* What is known of paths, see mltcp_delay_ask(). */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

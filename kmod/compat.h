@@ -19,6 +19,7 @@
 #include <linux/sock_diag.h>
 #include <linux/xarray.h>
 #include <net/genetlink.h>
+#include <net/ip.h>
 #include <net/net_namespace.h>
 #include <net/netns/generic.h>
 #include <net/tcp.h>

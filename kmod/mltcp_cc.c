@@ -173,6 +173,28 @@ static const struct mltcp_params *params_of(struct mltcp_sock *ms)
 	return data ? &data->job.params : &mltcp_defaults;
 }
 
+/* Packets and octets of IP that have come to a namespace, in all, taken from its counters. */
+static u64 host_bytes(const struct net *net)
+{
+	const size_t sync = offsetof(struct ipstats_mib, syncp);
+	void __percpu *mibs[] = {
+		net->mib.ip_statistics,
+#if IS_ENABLED(CONFIG_IPV6)
+		net->mib.ipv6_statistics, /* NULL without the module ipv6 */
+#endif
+	};
+	u64 octets = 0, packets = 0;
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(mibs); i++) {
+		if (!mibs[i])
+			continue;
+		octets += snmp_fold_field64(mibs[i], IPSTATS_MIB_INOCTETS, sync);
+		packets += snmp_fold_field64(mibs[i], IPSTATS_MIB_INPKTS, sync);
+	}
+	return mltcp_host_bytes(octets, packets);
+}
+
 /*
  * Sending began anew, or the flow got a step further: once a gap and MLTCP_STEPS times an
  * iteration.
@@ -191,7 +213,8 @@ static noinline void decide(struct mltcp_sock *ms, u64 now, u64 bytes)
 	if (mltcp_was_idle(flow)) {
 		if (mltcp_is_boundary(flow, params, now)) {
 			report(ms);
-			mltcp_begin(flow, params, now, tcp_sk(ms->sk)->bytes_received);
+			mltcp_begin(flow, params, now, tcp_sk(ms->sk)->bytes_received,
+				    host_bytes(sock_net(ms->sk)));
 		}
 		mltcp_on_ack(flow, now, bytes);
 	}

@@ -42,10 +42,13 @@
 #define MLTCP_NEVER 0xffffffffffffffffULL
 
 /*
- * A flow that receives more than this share of what it sends doesn't yield where nothing tells the
- * queue that it sends into from the one that its ACKs wait in.
+ * A flow that receives more than this share of what it sends, or whose host does, doesn't yield where
+ * nothing tells the queue that it sends into from the one that its ACKs wait in.
  */
 #define MLTCP_TWO_WAY_SHARE 8
+
+/* The largest ACK, bytes of IP: IPv6's header, TCP's, its time stamps and three SACK blocks. */
+#define MLTCP_ACK_BYTES 112
 
 /* A flow next to which yielding is in vain still tries it once in 2^this iterations. */
 #define MLTCP_RARELY_MAX 5
@@ -224,15 +227,42 @@ static inline void mltcp_on_send(struct mltcp_flow *f, __u64 now, __u32 retransm
 }
 
 /*
+ * What a host has received, without what ACKs take of it at most, from its running totals of octets
+ * and packets of IP. It falls, below 0, with every ACK that is shorter.
+ */
+static inline __u64 mltcp_host_bytes(__u64 octets, __u64 packets)
+{
+	return octets - packets * MLTCP_ACK_BYTES;
+}
+
+/*
+ * Has the flow's host received more than a share of what the flow sent in the iteration that ends?
+ * ACKs also wait behind what comes on other connections, such as another stage's of a pipeline, or
+ * the neighbour's in a ring whose connections each carry data one way.
+ *
+ * came_kib: what mltcp_host_bytes() rose by since that iteration began; wraps below 0.
+ */
+static inline __u8 mltcp_host_receives(const struct mltcp_flow *f, __u32 came_kib)
+{
+	return f->iteration && came_kib <= 0x7fffffffU &&
+	       came_kib > mltcp_kib(mltcp_sent(f)) / MLTCP_TWO_WAY_SHARE;
+}
+
+/*
  * Start the next iteration with the ACK at now. The bytes it acknowledges belong to it.
- * received_bytes: the connection's running total.
+ * received_bytes: the connection's running total. host_bytes: that of its host, mltcp_host_bytes();
+ * only how much it rises means something.
  */
 static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *p, __u64 now,
-			       __u64 received_bytes)
+			       __u64 received_bytes, __u64 host_bytes)
 {
 	__u64 idle_ns = f->iteration ? f->send_ns - f->last_ns : p->gap_ns;
+	__u32 came_kib = mltcp_kib(host_bytes) - f->host_kib;
 
 	f->flags = mltcp_next_rarely(f);
+	if (mltcp_host_receives(f, came_kib))
+		f->flags |= MLTCP_HOST_TWO_WAY;
+	f->host_kib += came_kib;
 	if (received_bytes > f->acked_bytes / MLTCP_TWO_WAY_SHARE)
 		f->flags |= MLTCP_TWO_WAY;
 	f->idle_us = mltcp_gap_us(idle_ns);
@@ -277,7 +307,7 @@ static inline __u32 mltcp_yield_target(struct mltcp_flow *f, const struct mltcp_
 
 	if (!mltcp_yields_now(f) || f->delay.full_us < MLTCP_QUEUE_MIN_US)
 		return 0;
-	if (f->flags & MLTCP_TWO_WAY && !f->delay.fine)
+	if (f->flags & (MLTCP_TWO_WAY | MLTCP_HOST_TWO_WAY) && !f->delay.fine)
 		return 0;
 	if (mltcp_yield_is_over(f, now)) {
 		if (f->resume_ssthresh && mltcp_must_yield(f))

@@ -106,6 +106,7 @@ struct mltcp_tag {
 #define MLTCP_RARELY 0x07 /* it yields in one iteration of 2^this */
 #define MLTCP_TWO_WAY 0x08 /* its connection carries much the other way, too */
 #define MLTCP_IN_VAIN 0x10 /* it has yielded as long as it may in this one, to no end */
+#define MLTCP_HOST_TWO_WAY 0x20 /* its host receives much, on whatever connections */
 
 /* What a flow knows of the queue on its path, see mltcp_delay.h. */
 struct mltcp_delay {
@@ -171,7 +172,7 @@ struct mltcp_flow {
 	__u8 piece_count; /* how many of them there are */
 	__u8 confidence; /* in what was learned; below MLTCP_CONFIDENT it isn't used */
 	__u8 active; /* 1: the iteration is known, the algorithm acts; 0: the flow is its base */
-	__u8 flags; /* MLTCP_RARELY, MLTCP_TWO_WAY, MLTCP_IN_VAIN */
+	__u8 flags; /* MLTCP_RARELY, MLTCP_TWO_WAY, MLTCP_IN_VAIN, MLTCP_HOST_TWO_WAY */
 	__u16 keep; /* share of the window kept after a loss, fixed point; 0: the base's own */
 	/* for reports, as of the latest step; exact where an iteration ends: retransmits */
 	__u32 cwnd; /* segments */
@@ -180,6 +181,7 @@ struct mltcp_flow {
 	__u32 start_retransmits; /* the same where the iteration starts */
 	__u32 losses; /* window reductions after loss or ECN since the flow was tagged */
 	__u32 yields; /* shrinks on queueing delay since the flow was tagged */
+	__u32 host_kib; /* that its host has received in all where the iteration starts, KiB, wraps */
 };
 
 /* One finished iteration of one flow. */

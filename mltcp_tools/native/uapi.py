@@ -163,6 +163,7 @@ struct mltcp_flow {
     uint8_t piece_gaps[6], piece_count, confidence, active, flags;
     uint16_t keep;
     uint32_t cwnd, srtt_us, retransmits, start_retransmits, losses, yields;
+    uint32_t host_kib;
 };
 struct mltcp_event {
     uint64_t cookie, first_ack_ns, last_ack_ns, bytes;

@@ -261,7 +261,8 @@ void account(struct sim *sim, struct flow *flow, uint64_t sent_ns, uint32_t segm
 		return;
 	if (mltcp_was_idle(state) && mltcp_is_boundary(state, params, sim->now)) {
 		report(sim, flow);
-		mltcp_begin(state, params, sim->now, flow->peer ? flow->peer->received_bytes : 0);
+		mltcp_begin(state, params, sim->now, flow->peer ? flow->peer->received_bytes : 0,
+			    flow->host ? *flow->host : 0);
 		begins = true;
 	}
 	mltcp_rate_job_ack(&flow->way->sent, sim->now, flow->acked_bytes - state->acked_bytes,

@@ -67,12 +67,13 @@ Route = tuple[tuple[int, ...], tuple[int, ...]]
 class Program:
     """What the `ranks` ranks of a job do in an iteration, see emulator/patterns.py.
 
-    paths: of each of the tasks' connections, in the order in which these are first used.
+    hosts: numbers of the hosts that the ranks are on, the same for all jobs. paths: of each of the tasks' connections, in the order in which these are first used.
     """
 
     ranks: int
     tasks: Sequence[Task]
     paths: Sequence[Route]
+    hosts: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,11 @@ class PacketJob:
     def burst_count(self) -> int:
         """Bursts of all its iterations."""
         return len(self.compute) * self.bursts
+
+    @property
+    def hosts(self) -> Sequence[int]:
+        """Numbers of the hosts that its ranks are on; none without a program."""
+        return self.program.hosts if self.program else ()
 
     @property
     def paths(self) -> Sequence[Route]:

@@ -121,6 +121,8 @@ struct flow {
 	bool done; /* with the burst */
 	uint32_t ahead_count, back_count;
 	const uint32_t *ahead, *back; /* numbers of the links that its segments and ACKs cross */
+	/* With tasks, what the sender's host and the receiver's have received in all, payload bytes. */
+	uint64_t *host, *peer_host;
 
 	/* sender */
 	uint64_t una, nxt; /* the first unacknowledged, the next new segment */
@@ -230,6 +232,7 @@ struct sim {
 	struct event_queue events;
 	struct job *jobs;
 	struct flow *flows;
+	uint64_t *hosts; /* bytes of payload that each of those of jobs with tasks has received */
 	uint32_t job_count, running;
 	uint64_t now;
 	uint64_t random;

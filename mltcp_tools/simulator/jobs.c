@@ -225,6 +225,8 @@ static void connect_flow(struct sim *sim, struct job *job, struct flow *flow, ui
 		flow->ahead_count = spec->paths[number].ahead_count;
 		flow->back = spec->paths[number].back;
 		flow->back_count = spec->paths[number].back_count;
+		flow->host = &sim->hosts[spec->paths[number].from];
+		flow->peer_host = &sim->hosts[spec->paths[number].to];
 		flow->path = &flow->own_path;
 		flow->way = &flow->own_way;
 	}
@@ -291,6 +293,7 @@ struct sim_result *sim_run(const struct sim_link *links, uint32_t link_count,
 	sim.flows = zeroed(sim.flow_count, sizeof(*sim.flows));
 	sim.free_ns = zeroed(link_count, sizeof(*sim.free_ns));
 	sim.states = zeroed(link_count, sizeof(*sim.states));
+	sim.hosts = zeroed(options->hosts, sizeof(*sim.hosts));
 	sim.result->queues = zeroed(link_count, sizeof(*sim.result->queues));
 	sim.result->queue_count = link_count;
 	set_up(&sim, jobs);
@@ -311,6 +314,7 @@ struct sim_result *sim_run(const struct sim_link *links, uint32_t link_count,
 		free(sim.states[i / LEVELS_MAX].waiting[i % LEVELS_MAX].packets);
 	free(sim.states);
 	free(sim.free_ns);
+	free(sim.hosts);
 	free(sim.events.heap);
 	free(sim.jobs);
 	free(sim.flows);

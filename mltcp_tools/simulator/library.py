@@ -127,14 +127,17 @@ def simulate(
             }
             for task in job.program.tasks
         ]
+        hosts = job.program.hosts
         paths = [
             {
+                "from": hosts[rank],
+                "to": hosts[to],
                 "ahead": array(ahead, "uint32_t[]"),
                 "ahead_count": len(ahead),
                 "back": array(back, "uint32_t[]"),
                 "back_count": len(back),
             }
-            for ahead, back in job.program.paths
+            for (rank, to, _), (ahead, back) in zip(number, job.program.paths, strict=True)
         ]
         return {
             "ranks": job.program.ranks,
@@ -209,6 +212,7 @@ def simulate(
                 "fine_stamps": fine_stamps,
                 "skew": skew,
                 "join_ns": nanoseconds(join),
+                "hosts": 1 + max((n for job in jobs for n in job.hosts), default=0),
                 "levels": priorities.levels,
                 "weight": priorities.weight,
                 "floor": priorities.floor,

@@ -40,7 +40,8 @@ def program_of(experiment: Experiment, repetition: int, task: Task) -> Program |
         ahead, back = experiment.spines_of(repetition, job, connection)
         rank, to, _ = connection
         paths.append((route(rank, to, ahead), route(to, rank, back)))
-    return Program(pattern.ranks, steps, paths)
+    every = fabric.host_names()
+    return Program(pattern.ranks, steps, paths, [every.index(host) for host in job.hosts])
 
 
 def ranked_jobs(

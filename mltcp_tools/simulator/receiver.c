@@ -134,6 +134,8 @@ void receive(struct sim *sim, struct flow *flow, uint64_t seq, bool marked)
 	if (!flow->last_received_ns || sim->now - flow->last_received_ns > sim->options->rto_min_ns)
 		flow->quick_acks = QUICK_ACKS;
 	flow->last_received_ns = sim->now;
+	if (flow->peer_host)
+		*flow->peer_host += segment_at(flow, seq)->bytes;
 	if (seq < flow->expected || segment_at(flow, seq)->received) {
 		send_ack(sim, flow, true);
 		return;

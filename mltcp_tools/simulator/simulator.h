@@ -82,6 +82,7 @@ struct sim_task {
 
 /* The links that a flow's segments cross, in order, and its ACKs. */
 struct sim_path {
+	uint32_t from, to; /* numbers of hosts */
 	uint32_t ahead_count, back_count;
 	const uint32_t *ahead, *back; /* numbers of links */
 };
@@ -145,6 +146,7 @@ struct sim_options {
 	uint32_t weight; /* enum sim_weight, where there are levels */
 	double floor; /* share of a link that each level is sure of; 0: of none */
 	uint64_t control_ns; /* from the beginning or end of a burst until levels follow it */
+	uint32_t hosts; /* of jobs with tasks */
 	const volatile uint32_t *stop; /* when this is no longer 0, the run ends early */
 };
 

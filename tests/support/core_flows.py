@@ -59,7 +59,7 @@ def ack(
         lib.mltcp_on_send(flow, sent, flow.retransmits)
     boundary = bool(lib.mltcp_was_idle(flow) and lib.mltcp_is_boundary(flow, params, now))
     if boundary:
-        lib.mltcp_begin(flow, params, now, 0)
+        lib.mltcp_begin(flow, params, now, 0, 0)
     sample_rtt(flow, now, rtt_us, min_rtt_us)
     if lib.mltcp_on_ack(flow, now, acked):
         lib.mltcp_decide(flow, params, mechanisms, now)

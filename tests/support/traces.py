@@ -80,7 +80,7 @@ def replay(pieces: Iterable[Piece], params: Any = None, acks_per_piece: int = 20
                 now += round(piece.stall_ms * MS)
             now += max(1, round(piece.length_ms * MS / acks_per_piece))
             if lib.mltcp_was_idle(flow) and lib.mltcp_is_boundary(flow, params, now):
-                lib.mltcp_begin(flow, params, now, 0)
+                lib.mltcp_begin(flow, params, now, 0, 0)
                 boundary = True
             acked += piece.bytes * k // acks_per_piece - piece.bytes * (k - 1) // acks_per_piece
             if lib.mltcp_on_ack(flow, now, acked):

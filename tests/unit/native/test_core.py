@@ -147,7 +147,7 @@ def run_iteration(flow: Any, start: int, rtts_us: list[int]) -> bool:
     params = make_params(gap_ns=100 * MS)
     flow.delay.full_us = 1000
     flow.last_ns, flow.send_ns = start - 100 * MS, start
-    lib.mltcp_begin(flow, params, start, 0)
+    lib.mltcp_begin(flow, params, start, 0, 0)
     yielded = False
     for i, rtt_us in enumerate(rtts_us):
         now = start + i * 60 * MS
@@ -184,7 +184,7 @@ def test_a_flow_that_receives_much_yields_only_if_stamps_tell_the_way_ahead(
     flow.delay.fine = fine
     flow.acked_bytes = 1_000_000
     flow.send_ns = 100 * MS
-    lib.mltcp_begin(flow, params, 100 * MS, received)
+    lib.mltcp_begin(flow, params, 100 * MS, received, 0)
     sample_rtt(flow, 101 * MS, 4000, 0)
     lib.mltcp_on_ack(flow, 101 * MS, 1_000_000)
     lib.mltcp_decide(flow, params, ALL, 101 * MS)
@@ -354,7 +354,7 @@ def test_what_a_burst_has_not_taken_back_the_next_one_does() -> None:
     flow.last_ns = 5 * MS
     _, cwnd, ssthresh = avoid(flow, 20, 80)
     lib.mltcp_on_send(flow, 1000 * MS, 0)
-    lib.mltcp_begin(flow, params, 1001 * MS, 0)
+    lib.mltcp_begin(flow, params, 1001 * MS, 0, 0)
     flow.delay.queue_us = 0
     assert avoid(flow, cwnd, ssthresh, srtt_us=50)[2] == 80
 

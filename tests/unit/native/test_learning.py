@@ -160,7 +160,7 @@ def test_the_iteration_at_whose_end_a_flow_is_sure_is_reported() -> None:
         if lib.mltcp_was_idle(flow) and lib.mltcp_is_boundary(flow, params, now):
             if lib.mltcp_is_reported(flow, 0):
                 reported.append(flow.acked_bytes - flow.start_bytes)
-            lib.mltcp_begin(flow, params, now, 0)
+            lib.mltcp_begin(flow, params, now, 0, 0)
         lib.mltcp_on_ack(flow, now, flow.acked_bytes + 2_500_000)
     # Of the first one nothing is known yet at its end, and the last one hasn't ended.
     assert reported == [2_500_000] * 4
@@ -177,7 +177,7 @@ def test_the_usual_gap_may_be_longer_than_35_minutes() -> None:
     for _ in range(12):
         lib.mltcp_on_send(flow, now, 0)
         if lib.mltcp_was_idle(flow) and lib.mltcp_is_boundary(flow, params, now + MS):
-            lib.mltcp_begin(flow, params, now + MS, 0)
+            lib.mltcp_begin(flow, params, now + MS, 0, 0)
         lib.mltcp_on_ack(flow, now + MS, flow.acked_bytes + 2_500_000)
         now += MS + 1000 * gap_us
     assert flow.gap_us == pytest.approx(gap_us, rel=0.001)
@@ -187,7 +187,7 @@ def test_the_usual_gap_may_be_longer_than_35_minutes() -> None:
 def test_what_is_told_may_be_more_than_four_tebibytes(total: int) -> None:
     params, flow = make_params(total_bytes=total), ffi.new("struct mltcp_flow *")
     lib.mltcp_reset(flow, 1, 0, 0)
-    lib.mltcp_begin(flow, params, MS, 0)
+    lib.mltcp_begin(flow, params, MS, 0, 0)
 
     def ends(sent: int) -> bool:
         """A gap of 100 ms after so many bytes of the iteration."""
@@ -232,7 +232,7 @@ def test_no_sequence_of_gaps_leaves_the_defined_range(
     for sent, now, acked in steps:
         lib.mltcp_on_send(flow, sent, 0)
         if lib.mltcp_was_idle(flow) and lib.mltcp_is_boundary(flow, params, now):
-            lib.mltcp_begin(flow, params, now, acked)
+            lib.mltcp_begin(flow, params, now, acked, 0)
         if lib.mltcp_on_ack(flow, now, acked):
             lib.mltcp_decide(flow, params, 7, now)
         assert flow.confidence <= CONFIDENCE_MAX
