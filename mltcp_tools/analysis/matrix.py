@@ -16,6 +16,7 @@ The document, schema `mltcp-matrix/1` (times in seconds; `estimate` as in result
             settled_gain        the same of the settled iterations, without an interval, or null
             needs               what of the network and its hosts, one of contenders.NEEDS
             over_base           estimate: mean over the base's, on the iterations both have, or null
+            bulk_bps            {neighbour: mean throughput of its bulk flow, bit/s}
             bulk_over_base      lowest throughput of a neighbour's bulk flow over that next to the
                                 base, or null
             requests_over_base  longest mean completion time of a neighbour's requests over that
@@ -105,7 +106,8 @@ def _arm(name: str, entry: Mapping[str, Any], result: Mapping[str, Any]) -> Entr
             for key, of in (("value", "value"), ("low", "high"), ("high", "low"))
         }
     beside = entry["neighbours"].values()
-    bulk = _known(n["ratio_to_base"] for n in beside if n["kind"] == "bulk")
+    bulk = {name: n for name, n in entry["neighbours"].items() if n["kind"] == "bulk"}
+    ratios = _known(n["ratio_to_base"] for n in bulk.values())
     requests = _known(
         (n["ratio_to_base"] or {}).get("mean") for n in beside if n["kind"] == "requests"
     )
@@ -118,7 +120,8 @@ def _arm(name: str, entry: Mapping[str, Any], result: Mapping[str, Any]) -> Entr
         "settled_gain": settled_gain(name, result),
         "needs": needs_of(result["experiment"]["arms"][name]),
         "over_base": over or None,
-        "bulk_over_base": min(bulk, default=None),
+        "bulk_bps": {name: n["throughput_bps"]["mean"] for name, n in bulk.items()},
+        "bulk_over_base": min(ratios, default=None),
         "requests_over_base": max(requests, default=None),
         "drops": _per_iteration(entry, "drops"),
         "marks": _per_iteration(entry, "marks"),

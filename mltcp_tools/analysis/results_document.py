@@ -85,6 +85,12 @@ def _section(run: MatrixRun) -> str:
         _made_by(run),
         results_table(run.document),
     ]
+    if table := neighbours_table(run.document):
+        parts.append(
+            "Throughput of the bulk flows next to the jobs, Mbit/s, and that over what they get"
+            " next to the arm's base."
+        )
+        parts.append(table)
     if table := contenders_table(run.document):
         parts.append(
             f"An arm wins that has the shortest mean iteration, or one within {TIE:.1%} of it while"
@@ -144,9 +150,7 @@ def _typed(command: str) -> str:
 
 def results_table(document: Mapping[str, Any]) -> str:
     """A row for each mix, a column for each arm, the bound, and the gain of the arm `mltcp`."""
-    arms: dict[str, None] = {}
-    for entry in document["mixes"].values():
-        arms |= dict.fromkeys(entry["arms"])
+    arms = _arms(document)
     lines = [
         ["", *(f"**{arm}**" if arm == "mltcp" else arm for arm in arms), "bound", "captured gain"]
     ]
@@ -158,6 +162,30 @@ def results_table(document: Mapping[str, Any]) -> str:
         gain = (entry["arms"].get("mltcp") or {}).get("captured_gain")
         lines.append([f"`{mix}`", *cells, _times(entry["bound"]), interval(gain)])
     return markdown(lines)
+
+
+def neighbours_table(document: Mapping[str, Any]) -> str:
+    """A row for each mix and bulk flow next to its jobs, a column for each arm: what the flow gets,
+    and that over what it gets in the arm's base; "" where there are none."""
+    arms = _arms(document)
+    lines = [["", "bulk flow", *arms]]
+    for mix, entry in document["mixes"].items():
+        got = {arm: own["bulk_bps"] for arm, own in entry["arms"].items()}
+        for flow in dict.fromkeys(flow for flows in got.values() for flow in flows):
+            cells = []
+            for arm in arms:
+                own = got.get(arm, {}).get(flow)
+                base = entry["arms"][arm]["base"] if arm in got else None
+                beside = got.get(base, {}).get(flow)
+                over = f" ({own / beside:.2f})" if own is not None and beside else ""
+                cells.append(NONE if own is None else f"{own / 1e6:.1f}{over}")
+            lines.append([f"`{mix}`", flow, *cells])
+    return markdown(lines) if len(lines) > 1 else ""
+
+
+def _arms(document: Mapping[str, Any]) -> list[str]:
+    """Names of the arms of all mixes, in the order in which they come."""
+    return list(dict.fromkeys(arm for entry in document["mixes"].values() for arm in entry["arms"]))
 
 
 def _times(entry: Mapping[str, Any] | None) -> str:

@@ -13,7 +13,9 @@ from support.shown import fits
 
 from mltcp_tools.analysis import load_run, render_text, summarise
 from mltcp_tools.analysis.html import render_html
+from mltcp_tools.analysis.matrix import summarise_matrix
 from mltcp_tools.analysis.neighbours import jain_index
+from mltcp_tools.analysis.results_document import neighbours_table
 
 ARMS = {"cubic": "cubic", "reno": "reno", "mltcp": "mltcp", "mltcp_cubic": "mltcp_cubic"}
 NEIGHBOURS = [
@@ -108,6 +110,20 @@ def test_the_reports_show_them(result: dict[str, Any]) -> None:
     html = render_html(result, {})
     assert "<h2>Neighbours</h2>" in html
     assert "bulk-2" in html
+
+
+def test_a_results_table_has_what_each_gets_next_to_each_arm(folder: Path) -> None:
+    result = summarise(load_run(folder)).document()
+    document = summarise_matrix("small", {"one": "", "lacking": ""}, {"one": result}, {})
+    assert neighbours_table(document).splitlines() == [
+        "|  | bulk flow | cubic | reno | mltcp | mltcp_cubic |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| `one` | bulk-1 | 20.0 | 30.0 | 27.0 (0.90) | 10.0 (0.50) |",
+        "| `one` | bulk-2 | 20.0 | 10.0 | 9.0 (0.90) | 30.0 (1.50) |",
+    ]
+    for entry in result["arms"].values():
+        entry["neighbours"].clear()
+    assert neighbours_table(summarise_matrix("small", {"one": ""}, {"one": result}, {})) == ""
 
 
 def test_a_run_without_their_tables_says_so(folder: Path, tmp_path: Path) -> None:
