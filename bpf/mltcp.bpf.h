@@ -9,7 +9,7 @@
  *                      was before, by half a window per RTT;
  * and calls, from its callbacks,
  *   mltcp_bpf_init(sk), mltcp_bpf_send(sk) where sending begins, mltcp_bpf_acked(sk, sample),
- *   mltcp_bpf_release(sk), mltcp_bpf_state(sk, new_state) and
+ *   mltcp_bpf_release(sk) and
  *   mltcp_bpf_loss(sk, base's ssthresh), or mltcp_bpf_mark() where that follows from marks;
  *   mltcp_bpf_avoid(sk, &acked), which says whether to call the base's cong_avoid, and with which
  *   count of segments; that may be 0.
@@ -30,9 +30,6 @@ const volatile struct mltcp_params mltcp_defaults SEC(".rodata.defaults") = {
 	MLTCP_DEFAULTS,
 	.mechanisms = MLTCP_MECHANISMS_DEFAULT,
 };
-
-/* include/net/tcp.h: this state and those after it begin with a cut of the window */
-#define TCP_CA_CWR 2
 
 /* No peer's window is longer than 1 GiB (RFC 7323, 2.3); slow start may pass it by a factor of 2. */
 #define MLTCP_USEFUL_BYTES (1ULL << 31)
@@ -212,32 +209,11 @@ static __always_inline __u8 mltcp_bpf_is_fine(struct tcp_sock *tp)
 	return bpf_core_field_exists(tp->tcp_usec_ts) && BPF_CORE_READ_BITFIELD(tp, tcp_usec_ts);
 }
 
-/* The threshold that Reno would set at the window at which the latest cut began, segments. */
-static __always_inline __u32 mltcp_bpf_renos(const struct tcp_sock *tp)
-{
-	__u32 half = tp->prior_cwnd / 2;
-
-	return half > MLTCP_CWND_MIN ? half : MLTCP_CWND_MIN;
-}
-
 /*
- * The kernel has just asked for the threshold: whatever the base, that isn't above the window of
- * then, prior_cwnd. Kernel 6.18 has been seen to skip this program, in three runs of seven, and to
- * take what lies on the stack for its result. Then the threshold is Reno's.
- */
-static __always_inline void mltcp_bpf_state(struct sock *sk, __u8 new_state)
-{
-	struct tcp_sock *tp = tcp_sk(sk);
-	__u32 ssthresh = tp->snd_ssthresh;
-
-	if (new_state >= TCP_CA_CWR && ssthresh > tp->prior_cwnd && ssthresh > MLTCP_CWND_MIN)
-		tp->snd_ssthresh = mltcp_bpf_renos(tp);
-}
-
-/*
- * Likewise a window that nobody can use is none that undo_cwnd() gave back. Nor is such a threshold
- * any, unless the kernel has set none yet: mltcp_bpf_state() was seen to be skipped along with the
- * program for the threshold, and a whole recovery then sends all it has with every ACK.
+ * A kernel may skip the program for the threshold or for undoing, and take what lies on the stack for
+ * its result (README.md says which do). A threshold or window that nobody can use is such a one,
+ * unless the kernel has set no threshold yet. The threshold is then Reno's at the window at which
+ * the latest cut began, and the window that one.
  */
 static __always_inline void mltcp_bpf_mend_window(struct tcp_sock *tp)
 {
@@ -245,7 +221,7 @@ static __always_inline void mltcp_bpf_mend_window(struct tcp_sock *tp)
 
 	if (ssthresh != TCP_INFINITE_SSTHRESH &&
 	    (__u64)ssthresh * tp->mss_cache > MLTCP_USEFUL_BYTES)
-		tp->snd_ssthresh = mltcp_bpf_renos(tp);
+		tp->snd_ssthresh = prior / 2 > MLTCP_CWND_MIN ? prior / 2 : MLTCP_CWND_MIN;
 	if ((__u64)tp->snd_cwnd * tp->mss_cache > MLTCP_USEFUL_BYTES)
 		tp->snd_cwnd = prior > MLTCP_CWND_MIN ? prior : MLTCP_CWND_MIN;
 }

@@ -61,7 +61,6 @@ MLTCP_CALLBACKS(mltcp_bpf_mark, dctcp_ssthresh, tcp_reno_cong_avoid)
 SEC("struct_ops")
 void BPF_PROG(set_state, struct sock *sk, __u8 new_state)
 {
-	mltcp_bpf_state(sk, new_state);
 	dctcp_state(sk, new_state);
 }
 

@@ -40,12 +40,19 @@ def _seen(result: Result, arm: str, baseline: str) -> str:
     sentence = f"Under {arm} {jobs} finished an iteration in {_mean(entry)} on average"
     if arm == baseline:
         return f"{sentence}."
+    # Arms of one congestion control differ in something else: none of them stands for all.
+    alike = [
+        f"; under {name} in {_mean(other)}"
+        for name, other in result.arms.items()
+        if name not in (arm, baseline) and other.cc == entry.cc and comparable(other)
+    ]
+    end = f"{''.join(alike)}."
     speedup = result.speedup.get(arm, {}).get(baseline, {}).get("mean")
     if speedup is None:
-        return f"{sentence}, under {baseline} in {_mean(base)}."
+        return f"{sentence}, under {baseline} in {_mean(base)}{end}"
     times = speedup.value
     how = "as fast as" if times >= 1 else "the speed of"
-    return f"{sentence}, {times:.2f} times {how} under {baseline} ({_mean(base)})."
+    return f"{sentence}, {times:.2f} times {how} under {baseline} ({_mean(base)}){end}"
 
 
 def _possible(result: Result, arm: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,10 +98,18 @@ def matrix(
     if seeds is not None:
         size = dataclasses.replace(size, seeds=seeds)
     measured = None if pairs is None else read_pairs(pairs)
-    checkpoints: list[bytes] = []
-    if measured is not None and "marl" in chosen:
-        checkpoints = _checkpoints(agents, size, output, measured)
     asked = workloads or question.WORKLOADS
+    left_out = question.missing(chosen, measured, asked)
+    impossible = {each.workload for each in left_out if each.policy == "marl"}
+    checkpoints: list[bytes] = []
+    if measured is not None and "marl" in chosen and impossible != set(asked):
+        if len(agents) > size.seeds:
+            raise UsageError(f"--agents names more checkpoints than there are draws, {size.seeds}.")
+        checkpoints = _checkpoints(agents, size, output, measured)
+    elif agents:
+        raise UsageError(
+            "--agents needs `marl` among the policies, and a workload that it can be had on."
+        )
     todo = question.tasks(size, chosen, pairs=measured, agents=checkpoints, workloads=asked)
     with tqdm(total=len(todo), unit=" runs", disable=None) as bar:
         results = sweep(
@@ -110,7 +119,6 @@ def matrix(
     given = question.answers(found)
     apart = question.differences(results)
     saved = question.savings(results)
-    left_out = question.missing(chosen, measured, asked)
     text = render(found, given, apart, saved, left_out)
     (output / "matrix.md").write_text(text, encoding="utf-8")
     for name, image in draw(found, saved, results).items():
@@ -142,9 +150,14 @@ def _checkpoints(files: tuple[Path, ...], size: Size, output: Path, pairs: Pairs
         curriculum = Curriculum(pairs)
         train_seeds(seeds, size.rounds, folder, curriculum, said=_say_round)
         files = tuple(checkpoint(folder, seed, size.rounds, curriculum) for seed in seeds)
+    contents = []
     for file in files:
-        load(file, str(file))
-    return [file.read_bytes() for file in files]
+        try:
+            contents.append(file.read_bytes())
+        except OSError as error:
+            raise UsageError(f"{file} can't be read: {error.strerror}.") from None
+        load(BytesIO(contents[-1]), str(file))
+    return contents
 
 
 def _say_round(seed: int, number: int, ratio: float) -> None:

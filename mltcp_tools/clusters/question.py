@@ -155,7 +155,13 @@ def missing(
     pairs: Pairs | None = None,
     workloads: Sequence[str] = WORKLOADS,
 ) -> list[Missing]:
-    """What of the matrix can't be. pairs: who may share GPUs, None: nobody."""
+    """What of the matrix can't be. pairs: who may share GPUs, None: nobody.
+
+    Raises UsageError for a workload that there isn't.
+    """
+    for name in workloads:
+        if name not in WORKLOADS:
+            raise UsageError(f"there is no workload {name!r}; there are {', '.join(WORKLOADS)}.")
     found = []
     for policy in policies:
         for workload in workloads:
@@ -185,10 +191,7 @@ def tasks(
     workloads: Sequence[str] = WORKLOADS,
 ) -> list[Task]:
     """All runs of the matrix that can be. agents: checkpoints, for one draw after the other in
-    turn; needed where `marl` can be. Raises UsageError for a workload that there isn't."""
-    for name in workloads:
-        if name not in WORKLOADS:
-            raise UsageError(f"there is no workload {name!r}; there are {', '.join(WORKLOADS)}.")
+    turn; needed where `marl` can be. Raises UsageError as `missing` does."""
     impossible = {(each.workload, each.policy) for each in missing(policies, pairs, workloads)}
     found = []
     for workload in workloads:

@@ -5,11 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 from typing import Any
 
 from mltcp_tools.collectives.admission import LINE_BYTES, AdmittedJob, Refused, Request
 from mltcp_tools.collectives.programs import KernelParent, find_peer
 from mltcp_tools.collectives.session import LEAVE, Endpoint
+
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 3), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 3))
+
+
+def keep_alive(writer: asyncio.StreamWriter) -> None:
+    """Have the kernel notice within seconds that the host at the other end is gone."""
+    connection = writer.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE:
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 class Joined:
@@ -20,13 +31,14 @@ class Joined:
 
     def __init__(
         self,
+        above: Endpoint,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         parent: KernelParent,
         slots: int,
         values: int,
     ) -> None:
-        self._reader, self._writer = reader, writer
+        self._above, self._reader, self._writer = above, reader, writer
         self.parent, self.slots, self.values = parent, slots, values
         self.task: asyncio.Task[None] | None = None
 
@@ -35,7 +47,7 @@ class Joined:
         with contextlib.suppress(OSError, ValueError):
             answer = json.loads(await self._reader.readline())
             return f"Above: {answer['ended']}"
-        return "The aggregator above is gone."
+        return f"The aggregator above, {self._above.address}:{self._above.port}, is gone."
 
     def close(self, *, in_peace: bool = False) -> None:
         """Leave the job there, which ends it for all racks. Closing twice is fine.
@@ -61,6 +73,7 @@ async def join_above(
         raise Refused(
             f"The aggregator above, {above.address}:{above.port}, doesn't answer ({error})."
         ) from None
+    keep_alive(writer)
     asked = {
         "job": job.name,
         "workers": request.racks,
@@ -84,4 +97,4 @@ async def join_above(
     parent = KernelParent(
         admitted["key"], admitted["generation"], admitted["job"], request.rack, peer
     )
-    return Joined(reader, writer, parent, admitted["slots"], admitted["values"])
+    return Joined(above, reader, writer, parent, admitted["slots"], admitted["values"])

@@ -16,7 +16,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from mltcp_tools.collectives.above import Joined, join_above
+from mltcp_tools.collectives.above import Joined, join_above, keep_alive
 from mltcp_tools.collectives.admission import LINE_BYTES, Admission, AdmittedJob, Refused, Request
 from mltcp_tools.collectives.programs import (
     KernelJob,
@@ -36,7 +36,6 @@ LINGER_S = 3.0
 """How long a job goes on after a rank has left it in peace."""
 
 _REQUEST_S = 10.0
-_KEEPALIVE = ((socket.TCP_KEEPIDLE, 3), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 3))
 
 
 def control_path(name: str) -> Path:
@@ -106,7 +105,7 @@ class Daemon:
             await asyncio.sleep(0.05)
 
     async def _rank(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        _keep_alive(writer)
+        keep_alive(writer)
         rank = Rank(writer)
         job, why = None, ""
         try:
@@ -279,14 +278,6 @@ class Daemon:
 
 def _rank_of(job: AdmittedJob, rank: Rank) -> str:
     return next((str(number) for number, each in job.ranks.items() if each is rank), "?")
-
-
-def _keep_alive(writer: asyncio.StreamWriter) -> None:
-    """Have the kernel notice within seconds that a rank's host is gone."""
-    connection = writer.get_extra_info("socket")
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in _KEEPALIVE:
-        connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 async def _line(reader: asyncio.StreamReader) -> bytes:

@@ -212,7 +212,8 @@ class Session:
                     return f"The job at {where} is over: {answer['ended']}"
             return f"The connection to {where} ended: it is gone."
         if state is State.SILENT:
-            return f"Nothing came from {where} for {timeout_s:g} s."
+            above = ", or from the one above it," if self._racks > 1 else ""
+            return f"Nothing came from {where}{above} for {timeout_s:g} s."
         if state is State.WAITING:
             counted = self.counters()
             numbers = [str(each) for each in range(64) if counted.missing >> each & 1]

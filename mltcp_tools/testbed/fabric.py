@@ -1,10 +1,12 @@
 """The network of an experiment over a fabric of leaves and spines, as namespaces.
 
-    r1h1 --- leaf1 === spine1 === leaf2 --- r2h1
-    r1h2 ---/      \\=== spine2 ===/      \\--- r2h2
+    r1h1 --- r1h1-nic === leaf1 === spine1 === leaf2 === r2h1-nic --- r2h1
+    r1h2 --- r1h2-nic ===/     \\=== spine2 ===/     \\=== r2h2-nic --- r2h2
 
-Every line is a veth pair with a tbf of its rate and queue on both ends. Host h of rack r has an
-address for each spine s, 10.s.r.h, and what goes to it takes that spine: so a connection's two
+`===` is a veth pair with a tbf of its link's rate and queue on both ends, `---` one that holds
+nothing back: a queue of a host's own that drops its packets TCP takes as a sign to wait (see
+network.py), so a host's first link begins at a router. Host h of rack r has an address for each
+spine s, 10.s.r.h, and what goes to it takes that spine: so a connection's two
 addresses say its paths ahead and back, plain routes lead it, and every arm of a repetition takes
 the same paths, which the flow's hash chooses (experiments/fabric.py). The kernel's own multipath
 routes hash with a key drawn at boot and with ports that change from run to run.
@@ -59,6 +61,7 @@ class FabricNetwork(Namespaces):
         self.receiver = self.senders[-1]
         self.up: dict[str, tuple[str, str]] = {}
         self.down: dict[str, tuple[str, str]] = {}
+        self._pairs = 0
 
     def host(self, name: str) -> str:
         """The namespace of a host."""
@@ -108,20 +111,25 @@ class FabricNetwork(Namespaces):
         fabric = self._fabric
         leaves = {rack: f"{self._begin}leaf{rack}" for rack in range(1, fabric.racks + 1)}
         spines = {spine: f"{self._begin}spine{spine}" for spine in range(1, fabric.spines + 1)}
-        for namespace in (*leaves.values(), *spines.values(), *self.senders):
+        nics = {name: f"{self.host(name)}-nic" for name in fabric.host_names()}
+        routers = (*leaves.values(), *spines.values(), *nics.values())
+        for namespace in (*routers, *self.senders):
             self.create(namespace)
-        for namespace in (*leaves.values(), *spines.values()):
+        for namespace in routers:
             with inside(namespace), IPRoute() as ip:
                 write_sysctl("net.ipv4.ip_forward", "1")
                 # With no address at all the kernel refuses gateways that are on a link.
                 ip.link("set", index=ip.link_lookup(ifname="lo")[0], state="up")
-        for name in fabric.host_names():
+        for name, nic in nics.items():
             rack = rack_of(name)
-            self._connect(name, self.host(name), "to-leaf", leaves[rack], f"to-{name}")
-            addresses = [self.address(name, spine) for spine in spines]
-            _address(self.host(name), "to-leaf", addresses)
-            _lead(self.host(name), "to-leaf", ["0.0.0.0/0"])
-            _lead(leaves[rack], f"to-{name}", [f"{each}/32" for each in addresses])
+            host, addresses = self.host(name), [self.address(name, spine) for spine in spines]
+            self._pair(host, "to-nic", nic, "to-host", self._links[name].offloads)
+            self._connect(name, nic, "to-leaf", leaves[rack], f"to-{name}")
+            _address(host, "to-nic", addresses)
+            _lead(host, "to-nic", ["0.0.0.0/0"])
+            _lead(nic, "to-leaf", ["0.0.0.0/0"])
+            for namespace, interface in ((nic, "to-host"), (leaves[rack], f"to-{name}")):
+                _lead(namespace, interface, [f"{each}/32" for each in addresses])
         for rack, leaf in leaves.items():
             for spine, namespace in spines.items():
                 self._connect(f"r{rack}s{spine}", leaf, f"to-spine{spine}", namespace, f"to-{rack}")
@@ -131,7 +139,16 @@ class FabricNetwork(Namespaces):
 
     def _connect(self, name: str, lower: str, up: str, upper: str, down: str) -> None:
         """The link `name`: a veth pair from the lower to the upper end, shaped at both."""
-        link, number = self._links[name], len(self.up)
+        link = self._links[name]
+        self._pair(lower, up, upper, down, link.offloads)
+        self.up[name], self.down[name] = (lower, up), (upper, down)
+        for namespace, interface in (self.up[name], self.down[name]):
+            with inside(namespace):
+                add_bottleneck(interface, link)
+
+    def _pair(self, lower: str, up: str, upper: str, down: str, offloads: bool) -> None:
+        """A veth pair with the other end as the neighbour of each end."""
+        number, self._pairs = self._pairs, self._pairs + 1
         macs = [f"02:00:00:{number >> 8:02x}:{number & 255:02x}:{end:02x}" for end in (1, 2)]
         with open(NAMESPACES / upper) as target, inside(lower), IPRoute() as ip:
             peer = {"ifname": down, "address": macs[1], "net_ns_fd": target.fileno()}
@@ -140,13 +157,10 @@ class FabricNetwork(Namespaces):
         for namespace, interface, peer_mac in ((lower, up, macs[1]), (upper, down, macs[0])):
             with inside(namespace), IPRoute() as ip:
                 index = ip.link_lookup(ifname=interface)[0]
-                if not link.offloads:
+                if not offloads:
                     switch_off_offloads(interface)
                 ip.link("set", index=index, state="up")
                 ip.neigh("add", dst=_NEIGHBOUR, lladdr=peer_mac, ifindex=index, state=NUD_PERMANENT)
-                add_bottleneck(interface, link)
-        self.up[name] = (lower, up)
-        self.down[name] = (upper, down)
 
 
 def _address(namespace: str, interface: str, addresses: Sequence[str]) -> None:

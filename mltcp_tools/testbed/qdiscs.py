@@ -25,6 +25,8 @@ BOTTLENECK = "bottleneck"
 BURST_BYTES = 20 * 1024  # tc's "20k"
 WHOLE_BYTES = 68 * 1024
 """A burst that lets the largest super-packet (64 KiB and headers) pass in one piece."""
+LATE_S = 100e-6
+"""How late the host's timer may let the next super-packet go without the link carrying less."""
 _TBF_HANDLE = 0x10000  # 1:
 _ROOT = 0xFFFFFFFF  # TC_H_ROOT
 _ROOT_CLASS = 0x10001  # 1:1
@@ -60,8 +62,12 @@ def add_bottleneck(interface: str, link: Link) -> None:
 
 def burst_bytes(link: Link) -> int:
     """The token bucket's size. tbf segments packets that are larger, at the processor's cost, so
-    with offloads it holds a super-packet, where the queue has room for several."""
-    return WHOLE_BYTES if link.offloads and link.queue >= 2 * WHOLE_BYTES else BURST_BYTES
+    with offloads it holds a super-packet, where the queue has room for several, and what comes in
+    while a timer is late, as far as the queue has room for that, too."""
+    room = link.queue - 2 * WHOLE_BYTES
+    if not link.offloads or room < 0:
+        return BURST_BYTES
+    return WHOLE_BYTES + min(round(link.rate / 8 * LATE_S), room)
 
 
 FIRST_CLASS = 0x10010  # 1:10

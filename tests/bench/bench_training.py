@@ -290,7 +290,11 @@ def main() -> None:
         measure(name, options)
     folder = options.output
     there = [name for name in SHAPES if (folder / name / TCP).is_file()]
-    table = f"{NAME}, time-outs from {options.rto_min}" if options.rto_min else NAME
+    table = NAME
+    if options.ranks != 2:
+        table += f", {options.ranks} ranks"
+    if options.rto_min:
+        table += f", time-outs from {options.rto_min}"
     document = save_matrix(folder, table, {name: SHAPES[name].description for name in there}, {})
     print(render_matrix_text(document))
     if options.into is not None:

@@ -17,31 +17,15 @@ __u32 BPF_PROG(skipped_undo_cwnd, struct sock *sk)
 	return GARBAGE;
 }
 
-/* Nor that for the change of state, if asked for, which would notice it at once. */
-#ifndef SKIPPED
-#define SKIPPED skipped
-#define STATE set_state
-#else
-#define STATE skipped_set_state
-SEC("struct_ops")
-void BPF_PROG(skipped_set_state, struct sock *sk, __u8 new_state)
-{
-}
-#endif
-
-#define TEXT_OF(name) #name
-#define NAME_OF(name) TEXT_OF(name)
-
 SEC(".struct_ops")
-struct tcp_congestion_ops SKIPPED = {
+struct tcp_congestion_ops skipped = {
 	.init = (void *)init,
 	.release = (void *)release,
 	MLTCP_TX_START,
 	.pkts_acked = (void *)pkts_acked,
-	.set_state = (void *)STATE,
 	.flags = TCP_CONG_NON_RESTRICTED,
 	.ssthresh = (void *)skipped_ssthresh,
 	.cong_avoid = (void *)cong_avoid,
 	.undo_cwnd = (void *)skipped_undo_cwnd,
-	.name = NAME_OF(SKIPPED),
+	.name = "skipped",
 };

@@ -445,6 +445,29 @@ def test_whoever_is_silent_in_racks_is_named(silent: tuple[int, ...], sentence: 
     assert sentences == {f"{sentence} sent nothing for 1 s."}
 
 
+def test_an_unreachable_spine_is_named() -> None:
+    """Nothing says that it is gone; its rack's own aggregator answers on."""
+    array = values(0, 1000, Kind.INT32)
+    admitted = threading.Barrier(4)
+
+    with two_racks() as racks:
+
+        def work(session: Session, rank: int, name: str) -> None:
+            admitted.wait()
+            if rank == 0:
+                with inside(racks[0][0].switch), IPRoute() as ip:
+                    ip.link("set", index=ip.link_lookup(ifname="up")[0], state="down")
+            admitted.wait()
+            reduced(session, array, Kind.INT32)
+
+        found = run_racks(racks, work)
+    assert all(isinstance(each, SessionError) for each in found), found
+    sentences = [str(each) for each in found]
+    for sentence in sentences[:2]:
+        assert sentence.endswith(f"is over: The aggregator above, 10.2.0.254:{PORT}, is gone.")
+    assert all("is over: Above: " in sentence for sentence in sentences[2:]), sentences
+
+
 def mltcp(*arguments: str) -> str:
     return subprocess.run(
         ["mltcp", "aggregate", *arguments],

@@ -21,15 +21,11 @@ LONGEST = 10_000
 """Segments; the bottleneck and its queue hold some twenty."""
 
 
-@pytest.mark.parametrize("name", ["skipped", "unnoticed"])
-def test_a_window_stays_one_where_programs_are_skipped(
-    name: str, pins: Path, tmp_path: Path
-) -> None:
-    """unnoticed: even the program that would notice it at once."""
+def test_a_window_stays_one_where_programs_are_skipped(pins: Path, tmp_path: Path) -> None:
     with (
-        registered(name, JobParams(), pins, tmp_path),
+        registered("skipped", JobParams(), pins, tmp_path),
         bottleneck() as network,
-        connection(network, name) as sender,
+        connection(network, "skipped") as sender,
     ):
         for _ in range(8):
             send_burst(sender, 400_000)

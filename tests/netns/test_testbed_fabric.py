@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import socket
+import threading
 from pathlib import Path
+
+from pyroute2 import IPRoute
 
 from mltcp_tools.analysis import load_run
 from mltcp_tools.analysis.reference import make_reference
@@ -13,7 +16,7 @@ from mltcp_tools.experiments.links import Link
 from mltcp_tools.experiments.reading import parse_experiment
 from mltcp_tools.testbed.fabric import FabricNetwork
 from mltcp_tools.testbed.leftovers import RunLock
-from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, inside
+from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, inside, interfaces
 from mltcp_tools.testbed.qdiscs import link_counters
 from mltcp_tools.testbed.run_experiment import run_experiment
 
@@ -35,7 +38,9 @@ alone: {iterations: 2}
 """
 
 
-def crossed(network: FabricNetwork, source: tuple[str, int], to: tuple[str, int]) -> set[str]:
+def crossed(
+    network: FabricNetwork, source: tuple[str, int], to: tuple[str, int], size: int = SIZE
+) -> set[str]:
     """The interfaces over which a transfer's packets left leaves and spines."""
     before = counters(network)
     with inside(network.host(to[0])):
@@ -45,12 +50,18 @@ def crossed(network: FabricNetwork, source: tuple[str, int], to: tuple[str, int]
         sock.connect((network.address(*to), listener.getsockname()[1]))
         taken, _ = listener.accept()
         with taken:
-            sock.sendall(bytes(SIZE))
+            reader = threading.Thread(target=drain, args=(taken,))
+            reader.start()
+            sock.sendall(bytes(size))
             sock.shutdown(socket.SHUT_WR)
-            while taken.recv(1 << 16):
-                pass
+            reader.join()
     after = counters(network)
-    return {name for name in after if after[name] - before[name] > SIZE}
+    return {name for name in after if after[name] - before[name] > size}
+
+
+def drain(sock: socket.socket) -> None:
+    while sock.recv(1 << 16):
+        pass
 
 
 def counters(network: FabricNetwork) -> dict[str, int]:
@@ -80,6 +91,26 @@ def test_a_connection_takes_the_spine_that_its_addresses_say() -> None:
         assert found["links"]["r2s1"][end]["rate"] == 50_000_000
         assert found["links"]["r2h1"][end]["queue"] == 30_000
     assert not any(found["offloads"].values())
+
+
+def test_no_queue_of_a_host_drops_its_own_packets() -> None:
+    """Access links are the bottleneck here, and drop on their way up."""
+    fabric = Fabric(1, 2, 1, Link(50_000_000, 10_000), Link(100_000_000))
+    with RunLock() as lock, FabricNetwork(lock.id, fabric, {}) as network:
+        crossed(network, ("r1h1", 1), ("r1h2", 1), 4_000_000)
+        up, interface = network.up["r1h1"]
+        with inside(up):
+            assert link_counters(interface, Link()).drops > 0, "nothing was dropped"
+        for host in network.senders:
+            with inside(host):
+                assert kinds(interfaces()) <= {"noqueue"}
+
+
+def kinds(names: list[str]) -> set[str]:
+    """Of the queueing disciplines of these interfaces."""
+    with IPRoute() as ip:
+        found = {ip.link_lookup(ifname=name)[0] for name in names}
+        return {each.get_attr("TCA_KIND") for each in ip.get_qdiscs() if each["index"] in found}
 
 
 def test_a_run(tmp_path: Path) -> None:

@@ -1,10 +1,14 @@
 """Traces of flows, made by hand and recorded, and their replay through the core's learning.
 
-`python tests/support/traces.py` prints what is found in each.
+    PYTHONPATH=tests .venv/bin/python tests/support/traces.py [--into FILE]
+
+It prints what is found in each; --into puts a table of the recorded ones between the marks of a
+document.
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
 import random
 from collections import defaultdict
@@ -15,7 +19,11 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from mltcp_tools.analysis.results_document import put_between
+from mltcp_tools.cells import markdown
+from mltcp_tools.host.files import replace_file
 from mltcp_tools.native.core import core
+from mltcp_tools.native.csources import algorithm
 
 lib, ffi = core()
 
@@ -350,8 +358,28 @@ def _show(name: str, outcome: Outcome) -> None:
     )
 
 
+def recorded_table(outcomes: dict[str, Outcome]) -> str:
+    """A row for each recorded trace with the sums of its flows, in Markdown.
+
+    outcomes: by trace and flow, as recorded() has them. before: iterations that were over when a
+    flow had learned, all of one that never did.
+    """
+    lines = [["trace", "flows", "iterations", "before", "found", "missed", "false"]]
+    for trace, names in groupby(outcomes, lambda name: name.partition(" ")[0]):
+        own = [outcomes[name] for name in names]
+        found, missed = sum(o.found for o in own), sum(o.missed for o in own)
+        iterations = sum(o.iterations for o in own)
+        before = iterations - found - missed
+        numbers = (len(own), iterations, before, found, missed, sum(o.false for o in own))
+        lines.append([f"`{trace}`", *map(str, numbers)])
+    return f"{markdown(lines)}\n\nMade with algorithm {algorithm()}."
+
+
 def main() -> None:
     """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--into", type=Path, metavar="FILE", help="whose table is made anew")
+    into = parser.parse_args().into
     print(f"{'trace':28} after  found missed false acting      total")
     for name, make in MADE.items():
         o = replay(islice(make(random.Random(1)), 3000))
@@ -363,8 +391,12 @@ def main() -> None:
     for name, make in NOT_PERIODIC.items():
         o = replay(islice(make(random.Random(1)), 3000))
         _show(name, o)
-    for name, pieces in recorded().items():
-        _show(name, replay(pieces))
+    outcomes = {name: replay(pieces) for name, pieces in recorded().items()}
+    for name, outcome in outcomes.items():
+        _show(name, outcome)
+    if into is not None:
+        text = put_between(into.read_text(encoding="utf-8"), "traces", recorded_table(outcomes))
+        replace_file(into, text.encode())
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import math
 from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from support.wire import Capture, Sent, captured
@@ -41,6 +42,9 @@ WARM_UP = 10
 
 SHORT_S = 50e-6
 """Shorter moments without anything outstanding are the sending process's own, and left out."""
+
+ONE = "job-1-rank-1"
+"""Of ranks that are alike one is enough: this one sends to rank 0, over the link."""
 
 CARRIES_DATA = 0.05
 """Share of the busiest flow's bytes below which a flow is not one of the job's data."""
@@ -140,11 +144,11 @@ def trained(
     idle_s: float,
     iterations: int,
     program: Sequence[str] = ("ddp.py",),
-    kept: int | None = None,
+    kept: str = "",
 ) -> list[Recorded]:
     """Training jobs; each rank but a job's first one has a sender's namespace of its own.
 
-    kept: of how many ranks the flows are kept; None: of all.
+    kept: how the names of the ranks begin whose flows are kept.
     """
     with contextlib.ExitStack() as stack:
         if cc.startswith("mltcp"):
@@ -176,7 +180,8 @@ def trained(
     ]
     return [
         of_address(name, capture, *known_iterations(job))
-        for (name, job), capture in list(zip(senders, captures, strict=True))[:kept]
+        for (name, job), capture in zip(senders, captures, strict=True)
+        if name.startswith(kept)
     ]
 
 
@@ -200,20 +205,12 @@ SCENARIOS: dict[str, Callable[[], list[Recorded]]] = {
     "irregular-cubic": lambda: emulated(IRREGULAR, "cubic"),
     "irregular-mltcp": lambda: emulated(IRREGULAR, "mltcp"),
     "ddp-cubic": lambda: trained("cubic", 2, 2, 512, 40_000_000, 0.45, 30),
-    "ddp-mltcp": lambda: trained("mltcp", 2, 2, 512, 40_000_000, 0.45, 30),
     "ddp-ring-cubic": lambda: trained("cubic", 1, 3, 1024, 200_000_000, 0.4, 30),
-    # Of ranks that are alike, one is enough.
     "fsdp-cubic": lambda: trained(
-        "cubic", 2, 2, 256, 40_000_000, 0.6, 20, ("shapes.py", "fsdp"), 1
-    ),
-    "fsdp-mltcp": lambda: trained(
-        "mltcp", 2, 2, 256, 40_000_000, 0.6, 20, ("shapes.py", "fsdp"), 1
-    ),
-    "fsdp-four-cubic": lambda: trained(
-        "cubic", 1, 4, 256, 100_000_000, 0.6, 20, ("shapes.py", "fsdp"), 1
+        "cubic", 2, 2, 256, 40_000_000, 0.6, 20, ("shapes.py", "fsdp"), ONE
     ),
     "experts-cubic": lambda: trained(
-        "cubic", 1, 4, 512, 100_000_000, 0.6, 20, ("shapes.py", "experts"), 1
+        "cubic", 1, 4, 512, 100_000_000, 0.6, 20, ("shapes.py", "experts"), ONE
     ),
     "pipeline-cubic": lambda: trained(
         "cubic", 1, 4, 1024, 100_000_000, 0.6, 20, ("shapes.py", "pipeline")
@@ -221,6 +218,28 @@ SCENARIOS: dict[str, Callable[[], list[Recorded]]] = {
     "pipeline-two-cubic": lambda: trained(
         "cubic", 2, 2, 1024, 40_000_000, 0.6, 20, ("shapes.py", "pipeline")
     ),
+}
+SHAPES: dict[str, tuple[int, tuple[str, ...]]] = {
+    "ddp": (512, ("ddp.py",)),
+    "fsdp": (256, ("shapes.py", "fsdp")),
+    "pipeline": (128, ("shapes.py", "pipeline:4096")),
+    "experts": (128, ("shapes.py", "experts:512")),
+}
+"""The width of each framework's model, and its program."""
+
+
+def with_mltcp(shape: str, jobs: int, ranks: int) -> list[Recorded]:
+    """One job with a link to itself or two that fill it, in about equal parts of an iteration."""
+    width, program = SHAPES[shape]
+    rate = 40_000_000 if ranks == 2 else 60_000_000
+    return trained("mltcp", jobs, ranks, width, rate, 0.6, 25, program, ONE)
+
+
+SCENARIOS |= {
+    f"{shape}-{name}-{beside}-mltcp": partial(with_mltcp, shape, jobs, ranks)
+    for shape in SHAPES
+    for name, ranks in (("two", 2), ("four", 4))
+    for beside, jobs in (("alone", 1), ("beside", 2))
 }
 
 

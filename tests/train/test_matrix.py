@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -35,20 +37,28 @@ def test_the_small_matrix_trains_its_agents_and_goes_on_where_it_stopped(
     assert main(words) == 0
     assert json.loads(capsys.readouterr().out) == document
     assert {file: file.stat().st_mtime_ns for file in kept} == kept
-    # A checkpoint that is given isn't trained, and decides the same.
-    again = tmp_path / "again"
-    given = ("--agents", str(checkpoint), "-o", str(again))
+    # A checkpoint that is given isn't trained, and decides the same; a pipe can be read once.
+    again, pipe = tmp_path / "again", tmp_path / "agents.pt"
+    os.mkfifo(pipe)
+    content = checkpoint.read_bytes()
+    threading.Thread(target=pipe.write_bytes, args=(content,), daemon=True).start()
+    given = ("--agents", str(pipe), "-o", str(again))
     assert main((*words[:5], *given, "--json")) == 0
     assert json.loads(capsys.readouterr().out) == document
     assert not (again / "agents").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("pairs.json", "is not a checkpoint; `mltcp cluster marl` makes those.\n"),
+        ("none.pt", "can't be read: No such file or directory.\n"),
+    ],
+)
 def test_no_checkpoint_gets_one_sentence_and_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, said: str
 ) -> None:
     pairs = write_pairs(tmp_path / "pairs.json")
-    options = ("-o", str(tmp_path / "matrix"), "--pairs", pairs, "--agents", pairs[6:])
+    options = ("-o", str(tmp_path / "matrix"), "--pairs", pairs, "--agents", str(tmp_path / name))
     assert main(("cluster", "matrix", *options)) == 2
-    assert capsys.readouterr().err.endswith(
-        "is not a checkpoint; `mltcp cluster marl` makes those.\n"
-    )
+    assert capsys.readouterr().err.endswith(said)

@@ -53,12 +53,11 @@ def debian() -> str:
     """The kernel's release that the Debian and the guest have in common."""
     if reason := unavailable(SUITE):
         pytest.skip(reason)
-    for tool in ("mmdebstrap", "vagrant", "rsync"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"vagrant/try --box takes {tool}")
     done = subprocess.run(
         [CHECKOUT / "vagrant/try", "--box"], check=False, capture_output=True, text=True
     )
+    if "Debian packages are missing" in done.stderr:
+        pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr
     release = next((ROOT / "lib/modules").iterdir()).name
     kernel = kernels.require(SUITE)

@@ -273,6 +273,28 @@ def test_a_matrix_that_cant_be_gets_one_sentence_and_2(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--policy", "elastic"], "--agents needs `marl` among the policies"),
+        (["--workload", "fixed"], "and a workload that it can be had on"),
+        ([], "more checkpoints than there are draws, 1."),
+    ],
+)
+def test_checkpoints_that_nobody_would_use_are_refused(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    said: str,
+) -> None:
+    monkeypatch.setattr(question, "FULL", TINY)
+    pairs = write_pairs(tmp_path / "pairs.json")
+    given = ("--pairs", pairs, "--agents", "1.pt,2.pt", *options)
+    assert said in refused(capsys, "cluster", "matrix", "-o", str(tmp_path / "m"), *given)
+    assert not (tmp_path / "m").exists()
+
+
 def test_turns_are_planned_for_jobs_that_fit_and_for_no_others() -> None:
     topology = Topology(servers=8, gpus=1, leaf=2, oversubscription=2.0, spines=1, rate_bps=10e9)
 

@@ -93,6 +93,11 @@ def test_a_report_compares_no_arm_with_what_the_links_carry_of_dense_bytes(tmp_p
     assert not result.failures
     assert not result.problems
     assert not result.schedules
+    # Both arms with MLTCP are in what is said in short.
+    assert result.headline[0] == (
+        "Under gloo-mltcp the two jobs finished an iteration in 120 ms on average, 1.00 times as"
+        " fast as under gloo-cubic (120 ms); under aggregated-mltcp in 120 ms."
+    )
 
 
 def test_the_run_folder_describes_its_arms_and_jobs() -> None:

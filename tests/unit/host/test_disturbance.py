@@ -72,3 +72,30 @@ def test_a_host_is_watched_and_children_are_told_from_others() -> None:
         assert 0 <= each.late_s <= each.latest_s
     if before is not None and own is not None:  # a kernel without schedstat tells neither
         assert own > before
+
+
+def test_all_threads_of_children_count() -> None:
+    """The first one of this child only waits for another."""
+    spin = """
+import sys, threading, time
+def spin():
+    while time.thread_time() < 1: pass
+thread = threading.Thread(target=lambda: (spin(), print(flush=True), sys.stdin.read()))
+thread.start()
+thread.join()
+"""
+    children = disturbance._Children()
+    before, _ = children.ran_and_queued_s()
+    if before is None:
+        pytest.skip("this kernel has no schedstat")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", spin], **pipes) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        alive, _ = children.ran_and_queued_s()
+        child.communicate()
+    ended, _ = children.ran_and_queued_s()
+    assert alive is not None
+    assert ended is not None
+    assert alive - before >= 1
+    assert ended >= alive
