@@ -221,7 +221,7 @@ SCENARIOS: dict[str, Callable[[], list[Recorded]]] = {
 }
 SHAPES: dict[str, tuple[int, tuple[str, ...]]] = {
     "ddp": (512, ("ddp.py",)),
-    "fsdp": (256, ("shapes.py", "fsdp")),
+    "fsdp": (288, ("shapes.py", "fsdp")),
     "pipeline": (128, ("shapes.py", "pipeline:4096")),
     "experts": (128, ("shapes.py", "experts:512")),
 }
@@ -229,10 +229,10 @@ SHAPES: dict[str, tuple[int, tuple[str, ...]]] = {
 
 
 def with_mltcp(shape: str, jobs: int, ranks: int) -> list[Recorded]:
-    """One job with a link to itself or two that fill it, in about equal parts of an iteration."""
+    """One job with a link to itself, or two that need it for most of their iterations."""
     width, program = SHAPES[shape]
-    rate = 40_000_000 if ranks == 2 else 60_000_000
-    return trained("mltcp", jobs, ranks, width, rate, 0.6, 25, program, ONE)
+    rate = 100_000_000 if ranks == 2 else 150_000_000
+    return trained("mltcp", jobs, ranks, width, rate, 0.3, 25, program, ONE)
 
 
 SCENARIOS |= {
