@@ -107,7 +107,8 @@ int mltcp_put_flow(struct sk_buff *skb, const struct mltcp_flow_record *record)
 	    nla_put_u32(skb, MLTCP_F_ACKS, flow->acks) ||
 	    nla_put_u32(skb, MLTCP_F_LOSSES, flow->losses) ||
 	    nla_put_u32(skb, MLTCP_F_YIELDS, flow->yields) ||
-	    nla_put_u8(skb, MLTCP_F_FINE_STAMPS, flow->delay.fine))
+	    nla_put_u8(skb, MLTCP_F_FINE_STAMPS, flow->delay.fine) ||
+	    nla_put_u8(skb, MLTCP_F_TWO_WAY, !!(flow->flags & MLTCP_ANY_TWO_WAY)))
 		return -EMSGSIZE;
 	nla_nest_end(skb, nest);
 	return 0;

@@ -307,7 +307,7 @@ static inline __u32 mltcp_yield_target(struct mltcp_flow *f, const struct mltcp_
 
 	if (!mltcp_yields_now(f) || f->delay.full_us < MLTCP_QUEUE_MIN_US)
 		return 0;
-	if (f->flags & (MLTCP_TWO_WAY | MLTCP_HOST_TWO_WAY) && !f->delay.fine)
+	if (f->flags & MLTCP_ANY_TWO_WAY && !f->delay.fine)
 		return 0;
 	if (mltcp_yield_is_over(f, now)) {
 		if (f->resume_ssthresh && mltcp_must_yield(f))

@@ -107,6 +107,7 @@ struct mltcp_tag {
 #define MLTCP_TWO_WAY 0x08 /* its connection carries much the other way, too */
 #define MLTCP_IN_VAIN 0x10 /* it has yielded as long as it may in this one, to no end */
 #define MLTCP_HOST_TWO_WAY 0x20 /* its host receives much, on whatever connections */
+#define MLTCP_ANY_TWO_WAY (MLTCP_TWO_WAY | MLTCP_HOST_TWO_WAY)
 
 /* What a flow knows of the queue on its path, see mltcp_delay.h. */
 struct mltcp_delay {
@@ -309,6 +310,7 @@ enum mltcp_flow_attr {
 	MLTCP_F_LOSSES, /* u32, window reductions after loss or ECN */
 	MLTCP_F_YIELDS, /* u32, shrinks on queueing delay */
 	MLTCP_F_FINE_STAMPS, /* u8, 1: the queue is the way ahead's alone; 0: the round trip's */
+	MLTCP_F_TWO_WAY, /* u8, 1: much comes towards the flow or its host; then it yields only if fine */
 	MLTCP_F_COUNT
 };
 

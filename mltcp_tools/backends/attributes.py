@@ -98,6 +98,7 @@ def flow_from(nested: bytes) -> Flow:
         losses=value(FlowAttribute.LOSSES),
         yields=value(FlowAttribute.YIELDS),
         fine_stamps=bool(value(FlowAttribute.FINE_STAMPS)),
+        two_way=bool(value(FlowAttribute.TWO_WAY)),
     )
 
 

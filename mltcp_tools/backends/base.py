@@ -160,6 +160,7 @@ class Flow:
     srtt_us: microseconds. retransmits: segments, in the present iteration.
     queue_us: queueing delay of the last RTT sample; full_queue_us: the one found at losses.
     fine_stamps: both are the way ahead's alone, by the peer's time stamps; else the round trip's.
+    two_way: much comes towards the flow or its host, so that without fine stamps it doesn't yield.
     active: False while the flow behaves as its base.
     """
 
@@ -190,6 +191,7 @@ class Flow:
     losses: int
     yields: int
     fine_stamps: bool
+    two_way: bool
 
 
 @dataclass(frozen=True)

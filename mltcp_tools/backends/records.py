@@ -6,7 +6,7 @@ from typing import Any
 
 from mltcp_tools.backends.base import Flow, IterationEvent
 from mltcp_tools.host.tcpstates import tcp_state
-from mltcp_tools.native.uapi import CONFIDENCE_MAX, address_text, ffi, from_fixed, unpack
+from mltcp_tools.native.uapi import ANY_TWO_WAY, CONFIDENCE_MAX, address_text, ffi, from_fixed, unpack
 
 
 def flow(data: bytes) -> Flow:
@@ -41,6 +41,7 @@ def flow(data: bytes) -> Flow:
         losses=inner.losses,
         yields=inner.yields,
         fine_stamps=bool(inner.delay.fine),
+        two_way=bool(inner.flags & ANY_TWO_WAY),
     )
 
 

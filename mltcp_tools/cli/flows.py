@@ -59,13 +59,19 @@ def _row(flow: Flow, job: str, known: Metadata | None, owner: Driven | None) -> 
         str(flow.cwnd),
         f"{flow.srtt_us / 1000:.2f}",
         queue_text(flow.queue_us, flow.full_queue_us),
-        "fine stamps" if flow.fine_stamps else Cell("round trip", "quiet"),
+        _by(flow),
         Cell(str(flow.retransmits), "warning" if flow.retransmits else ""),
         source if known is None else known.source,
         "-" if known is None else format_seconds(known.period_s),
         "-" if not size else format_bytes(size),
         Cell(flow.state, "" if flow.state == "established" else "quiet"),
     )
+
+
+def _by(flow: Flow) -> str | Cell:
+    if flow.fine_stamps:
+        return "fine stamps"
+    return Cell("two ways" if flow.two_way else "round trip", "quiet")
 
 
 def _namespace(flow: Flow, owner: Driven | None) -> str:
@@ -95,7 +101,8 @@ def command(backend: str, as_json: bool) -> None:
     means that the flow behaves as its base, because it doesn't know its iterations, or no longer
     does. QUEUE-MS is the queueing delay now and that of a full queue. BY is how that is measured:
     fine stamps tell the queue that the flow sends into, the round trip holds that of its ACKs, too
-    (see `mltcp load --fine-stamps`). SOURCE is who knows of its job's iterations, with their PERIOD
+    (see `mltcp load --fine-stamps`). Where it says `two ways`, so much comes towards the host that
+    the flow doesn't go by it, and doesn't yield. SOURCE is who knows of its job's iterations, with their PERIOD
     and each flow's BYTES; `learned`: only what the flow has learned alone.
     """
     source = get_backend(backend)

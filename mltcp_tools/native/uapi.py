@@ -27,6 +27,9 @@ CONFIDENT = 4
 CONFIDENCE_MAX = 11
 """Of what a flow has learned: enough to act (MLTCP_CONFIDENT), and the most there is."""
 
+ANY_TWO_WAY = 0x28
+"""Flags of a flow towards which, or towards whose host, much comes (MLTCP_ANY_TWO_WAY)."""
+
 GENL_NAME = "mltcp"
 GENL_VERSION = 2
 GENL_GROUP = "iterations"
@@ -108,6 +111,7 @@ class FlowAttribute(IntEnum):
     LOSSES = 26
     YIELDS = 27
     FINE_STAMPS = 28
+    TWO_WAY = 29
 
 
 class IterationAttribute(IntEnum):

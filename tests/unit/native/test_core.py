@@ -192,6 +192,41 @@ def test_a_flow_that_receives_much_yields_only_if_stamps_tell_the_way_ahead(
     assert flow.delay.crossed == (received == 200_000 and fine)
 
 
+@pytest.mark.parametrize(
+    ("data", "acks", "fine", "two_way"),
+    [
+        (0, 0, 0, False),
+        (0, 1_000_000, 0, False),  # of other connections
+        (100_000, 500, 0, False),
+        (200_000, 500, 0, True),
+        (200_000, 500, 1, True),
+    ],
+)
+def test_a_flow_whose_host_receives_much_yields_only_if_stamps_tell_the_way_ahead(
+    data: int, acks: int, fine: int, two_way: bool
+) -> None:
+    """Its own connection carries nothing towards it; what counts is the latest iteration."""
+    params, flow = make_params(), make_flow()
+    flow.delay.full_us = 1000
+    flow.delay.fine = fine
+    host = lib.mltcp_host_bytes(10**12, 10**9)  # before; ACKs of 52 octets
+    for iteration in range(1, 4):
+        flow.acked_bytes = iteration * 1_000_000
+        flow.send_ns = iteration * 100 * MS
+        lib.mltcp_begin(flow, params, iteration * 100 * MS, 0, host)
+        assert bool(flow.flags & lib.MLTCP_HOST_TWO_WAY) == (two_way and iteration > 1)
+        more = lib.mltcp_host_bytes(data + data // 1448 * 52 + acks * 52, data // 1448 + acks)
+        host = (host + more) % 2**64
+    sample_rtt(flow, 301 * MS, 4000, 0)
+    lib.mltcp_on_ack(flow, 301 * MS, 3_000_000)
+    lib.mltcp_decide(flow, params, ALL, 301 * MS)
+    assert bool(flow.yield_us) == (fine or not two_way)
+    flow.acked_bytes += 1_000_000
+    flow.send_ns = 400 * MS
+    lib.mltcp_begin(flow, params, 400 * MS, 0, (host - more) % 2**64)
+    assert not flow.flags & lib.MLTCP_HOST_TWO_WAY
+
+
 def test_where_acks_wait_only_a_standing_queue_is_yielded_to() -> None:
     flow = behind_and_ahead(sent=0, rtt_us=1100)
     flow.delay.crossed = 1

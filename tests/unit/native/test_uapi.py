@@ -39,6 +39,7 @@ def test_constants_are_the_headers() -> None:
     header = (source_root() / "kmod" / "mltcp_uapi.h").read_text()
     assert uapi.to_fixed(GAIN_MAX) == lib.MLTCP_GAIN_MAX
     assert uapi.to_fixed(KEEP_MAX) == lib.MLTCP_KEEP_MAX
+    assert uapi.ANY_TWO_WAY == lib.MLTCP_ANY_TWO_WAY
     assert len(SHAPES) == lib.MLTCP_SHAPE_COUNT
     shapes = re.findall(r"MLTCP_SHAPE_(\w+),", header)
     assert [name.lower().replace("_", "-") for name in shapes] == list(SHAPES)
