@@ -46,7 +46,8 @@ struct netns_mib {
 };
 
 struct bpf_array {
-	void *pptrs[1]; /* of a map with values for each CPU, what bpf_map_lookup_percpu_elem() adds to */
+	void *pptrs
+		[1]; /* of a map with values for each CPU, what bpf_map_lookup_percpu_elem() adds to */
 };
 
 struct net {

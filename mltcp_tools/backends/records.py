@@ -6,7 +6,14 @@ from typing import Any
 
 from mltcp_tools.backends.base import Flow, IterationEvent
 from mltcp_tools.host.tcpstates import tcp_state
-from mltcp_tools.native.uapi import ANY_TWO_WAY, CONFIDENCE_MAX, address_text, ffi, from_fixed, unpack
+from mltcp_tools.native.uapi import (
+    ANY_TWO_WAY,
+    CONFIDENCE_MAX,
+    address_text,
+    ffi,
+    from_fixed,
+    unpack,
+)
 
 
 def flow(data: bytes) -> Flow:

@@ -24,7 +24,9 @@ def job(pattern: Pattern, iterations: int = 4, start: float = 0.01) -> PacketJob
     tasks = pattern.tasks(SIZE)
     count = pattern.ranks
     paths = [((a, count + b), (b, count + a)) for a, b, _ in connections(tasks)]
-    return PacketJob(start, [0.1] * iterations, (), program=Program(count, tasks, paths, range(count)))
+    return PacketJob(
+        start, [0.1] * iterations, (), program=Program(count, tasks, paths, range(count))
+    )
 
 
 def links(ranks: int = RANKS, slow: int | None = None) -> list[Link]:
