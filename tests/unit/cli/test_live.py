@@ -83,6 +83,21 @@ def flow(cookie: int, queue_us: int, fine_stamps: bool) -> Flow:
     )
 
 
+def test_a_flow_that_goes_by_nothing_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where its host receives much, and no stamps tell the way ahead, it doesn't yield."""
+    several = [
+        dataclasses.replace(flow(1, 590, True), two_way=True),
+        dataclasses.replace(flow(2, 40, False), two_way=True),
+    ]
+    monkeypatch.setattr(flows, "get_backend", lambda name: WatchedBackend([], several, []))
+    assert main(["flows"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "fine stamps" in next(each for each in lines if "0.59/1.20" in each)
+    assert "two ways" in next(each for each in lines if "0.04/1.20" in each)
+
+
 @pytest.mark.parametrize(("both", "measured"), [(True, "fine stamps"), (False, "round trip")])
 def test_the_queue_is_shown_and_how_it_is_measured(
     both: bool,
