@@ -44,18 +44,21 @@ def _pair(network: Network, congestion_control: str) -> Iterator[tuple[socket.so
 
 @pytest.mark.parametrize("came", [0, BURST // 20, BURST], ids=["nothing", "little", "much"])
 def test_a_flow_knows_what_comes_on_other_connections(backend: Backend, came: int) -> None:
-    with bottleneck() as network, _pair(network, "mltcp") as (sender, peer):
-        with _pair(network, "reno") as (mine, theirs):
-            for reader in (peer, mine):
-                threading.Thread(target=_discard, args=(reader,), daemon=True).start()
-            for _ in range(4):
-                time.sleep(0.05)
-                if came:
-                    send_burst(theirs, came)
-                send_burst(sender, BURST)
-            address = sender.getsockname()
-            flow = next(each for each in backend.flows() if each.local_port == address[1])
-            theirs.shutdown(socket.SHUT_WR)
-            sender.shutdown(socket.SHUT_WR)
+    with (
+        bottleneck() as network,
+        _pair(network, "mltcp") as (sender, peer),
+        _pair(network, "reno") as (mine, theirs),
+    ):
+        for reader in (peer, mine):
+            threading.Thread(target=_discard, args=(reader,), daemon=True).start()
+        for _ in range(4):
+            time.sleep(0.05)
+            if came:
+                send_burst(theirs, came)
+            send_burst(sender, BURST)
+        port = sender.getsockname()[1]
+        flow = next(each for each in backend.flows() if each.local_port == port)
+        theirs.shutdown(socket.SHUT_WR)
+        sender.shutdown(socket.SHUT_WR)
     assert flow.iteration >= 3
     assert flow.two_way == (came == BURST)
