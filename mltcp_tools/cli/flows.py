@@ -102,8 +102,8 @@ def command(backend: str, as_json: bool) -> None:
     does. QUEUE-MS is the queueing delay now and that of a full queue. BY is how that is measured:
     fine stamps tell the queue that the flow sends into, the round trip holds that of its ACKs, too
     (see `mltcp load --fine-stamps`). Where it says `two ways`, so much comes towards the host that
-    the flow doesn't go by it, and doesn't yield. SOURCE is who knows of its job's iterations, with their PERIOD
-    and each flow's BYTES; `learned`: only what the flow has learned alone.
+    the flow doesn't go by it, and doesn't yield. SOURCE is who knows of its job's iterations, with
+    their PERIOD and each flow's BYTES; `learned`: only what the flow has learned alone.
     """
     source = get_backend(backend)
     flows = source.flows()

@@ -67,7 +67,8 @@ Route = tuple[tuple[int, ...], tuple[int, ...]]
 class Program:
     """What the `ranks` ranks of a job do in an iteration, see emulator/patterns.py.
 
-    hosts: numbers of the hosts that the ranks are on, the same for all jobs. paths: of each of the tasks' connections, in the order in which these are first used.
+    hosts: numbers of the hosts that the ranks are on, the same for all jobs. paths: of each of the
+    tasks' connections, in the order in which these are first used.
     """
 
     ranks: int
