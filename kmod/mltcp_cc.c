@@ -173,10 +173,9 @@ static const struct mltcp_params *params_of(struct mltcp_sock *ms)
 	return data ? &data->job.params : &mltcp_defaults;
 }
 
-/* Packets and octets of IP that have come to a namespace, in all, taken from its counters. */
+/* For mltcp_begin(): what has come to a network namespace in all, by its counters of IP. */
 static u64 host_bytes(const struct net *net)
 {
-	const size_t sync = offsetof(struct ipstats_mib, syncp);
 	void __percpu *mibs[] = {
 		net->mib.ip_statistics,
 #if IS_ENABLED(CONFIG_IPV6)
@@ -189,8 +188,10 @@ static u64 host_bytes(const struct net *net)
 	for (i = 0; i < ARRAY_SIZE(mibs); i++) {
 		if (!mibs[i])
 			continue;
-		octets += snmp_fold_field64(mibs[i], IPSTATS_MIB_INOCTETS, sync);
-		packets += snmp_fold_field64(mibs[i], IPSTATS_MIB_INPKTS, sync);
+		octets += snmp_fold_field64(mibs[i], IPSTATS_MIB_INOCTETS,
+					    offsetof(struct ipstats_mib, syncp));
+		packets += snmp_fold_field64(mibs[i], IPSTATS_MIB_INPKTS,
+					     offsetof(struct ipstats_mib, syncp));
 	}
 	return mltcp_host_bytes(octets, packets);
 }
