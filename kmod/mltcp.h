@@ -83,11 +83,11 @@ struct mltcp_sock {
 	/* the base's, while the flow is its base; NULL: it isn't */
 	void (*cong_avoid)(struct sock *sk, u32 ack, u32 acked);
 	const struct tcp_congestion_ops *base; /* what the base's init left in charge */
-	u32 watches_queue; /* not 0: the flow may yield, so samples of the delay are looked at */
+	u16 watches_queue; /* not 0: the flow may yield, so samples of the delay are looked at */
+	u16 variant; /* its number, see mltcp_variant_at() */
 	u32 index; /* in the shard */
 	struct mltcp_flow flow; /* protected by the socket's lock */
 	struct sock *sk;
-	const struct mltcp_variant *variant;
 	union {
 		struct {
 			struct mltcp_shard *shard; /* under RCU; NULL once its namespace is going */
@@ -144,6 +144,8 @@ extern struct mltcp_params mltcp_defaults; /* of flows without a job; fields cha
 extern unsigned int mltcp_enabled; /* 0: every flow is its base */
 
 /* mltcp_variants.c */
+const struct mltcp_variant *mltcp_variant_at(u16 number);
+u16 mltcp_variant_number(const struct mltcp_variant *variant);
 int mltcp_variants_init(void);
 void mltcp_variants_exit(void);
 size_t mltcp_variants_names(char *to, size_t size);

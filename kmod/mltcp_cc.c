@@ -62,6 +62,7 @@ static u32 mltcp_ssthresh(struct sock *sk)
 	const struct tcp_sock *tp = tcp_sk(sk);
 	struct mltcp_sock *ms;
 	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
+	const struct mltcp_variant *variant;
 	u32 key, ssthresh, cwnd = tcp_snd_cwnd(tp), srtt_us = tp->srtt_us >> 3;
 	u64 *path;
 
@@ -71,7 +72,8 @@ static u32 mltcp_ssthresh(struct sock *sk)
 	mltcp_delay_ask(&ms->flow.delay, tp->tcp_clock_cache, path, key);
 	ssthresh = base->ssthresh(sk);
 	/* Without ECN, dctcp has put Reno in its place. */
-	if (ms->variant->cuts_by_marks && base == ms->variant->base)
+	variant = mltcp_variant_at(ms->variant);
+	if (variant->cuts_by_marks && base == variant->base)
 		ssthresh = mltcp_on_mark(&ms->flow, cwnd, ssthresh, srtt_us, tcp_min_rtt(tp));
 	else
 		ssthresh = mltcp_on_loss(&ms->flow, cwnd, ssthresh, srtt_us, tcp_min_rtt(tp));
@@ -106,7 +108,7 @@ static noinline void grow_aside(struct sock *sk, u32 ack, u32 acked, struct mltc
 
 	tcp_snd_cwnd_set(tp, cwnd);
 	tp->snd_ssthresh = ssthresh;
-	if (!yields || !ms->variant->yield_holds)
+	if (!yields || !mltcp_variant_at(ms->variant)->yield_holds)
 		grow_scaled(sk, ack, acked, ms);
 }
 
@@ -221,7 +223,7 @@ static noinline void decide(struct mltcp_sock *ms, u64 now, u64 bytes)
 	}
 	mechanisms = READ_ONCE(params->mechanisms);
 	if (mechanisms == MLTCP_MECHANISMS_DEFAULT)
-		mechanisms = ms->variant->mechanisms;
+		mechanisms = mltcp_variant_at(ms->variant)->mechanisms;
 	if (mechanisms & MLTCP_YIELD) {
 		path = mltcp_path(ms->sk, &key);
 		mltcp_delay_ask(&flow->delay, now, path, key);
@@ -235,7 +237,7 @@ static noinline void decide(struct mltcp_sock *ms, u64 now, u64 bytes)
 	if (unlikely(!READ_ONCE(mltcp_enabled)))
 		mltcp_be_base(flow);
 	rcu_read_unlock();
-	ms->watches_queue = mechanisms & MLTCP_YIELD;
+	ms->watches_queue = !!(mechanisms & MLTCP_YIELD);
 	/* Only a decision makes a flow another than its base; what makes it its base again may wait. */
 	ms->cong_avoid = mltcp_is_base(flow) ? ms->base->cong_avoid : NULL;
 }

@@ -147,6 +147,17 @@ release:
 	return err;
 }
 
+/* A flow keeps the number of its variant, which takes less room than a pointer. */
+const struct mltcp_variant *mltcp_variant_at(u16 number)
+{
+	return &mltcp_variants[number];
+}
+
+u16 mltcp_variant_number(const struct mltcp_variant *variant)
+{
+	return variant - mltcp_variants;
+}
+
 /* Those whose base this kernel has; an error if that is none. */
 int __init mltcp_variants_init(void)
 {
