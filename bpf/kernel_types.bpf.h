@@ -45,9 +45,9 @@ struct netns_mib {
 	struct ipstats_mib *ipv6_statistics;
 };
 
+/* A map; with values for each CPU, what bpf_map_lookup_percpu_elem() adds to. */
 struct bpf_array {
-	void *pptrs
-		[1]; /* of a map with values for each CPU, what bpf_map_lookup_percpu_elem() adds to */
+	void *pptrs[1];
 };
 
 struct net {
