@@ -71,7 +71,7 @@ int aggregate_xdp(struct xdp_md *ctx)
 	if (!s || length < HEADERS_BYTES || bpf_xdp_load_bytes(ctx, 0, &s->frame, HEADERS_BYTES) ||
 	    !is_ours(&s->frame))
 		return XDP_PASS;
-	if (!find_origin(s, &origin) || !is_sound(s, &origin, length))
+	if (!find_origin(s, &origin) || !is_sound(s, &origin, ctx->ingress_ifindex, length))
 		return XDP_DROP;
 	if (may_grow(&s->packet.header)) {
 		more = origin.job->values * 4;
@@ -168,7 +168,7 @@ int aggregate_tc(struct __sk_buff *skb)
 	if (!s || length < HEADERS_BYTES || bpf_skb_load_bytes(skb, 0, &s->frame, HEADERS_BYTES) ||
 	    !is_ours(&s->frame))
 		return TC_ACT_UNSPEC;
-	if (!find_origin(s, &origin) || !is_sound(s, &origin, length))
+	if (!find_origin(s, &origin) || !is_sound(s, &origin, skb->ingress_ifindex, length))
 		return TC_ACT_SHOT;
 	bytes = value_bytes(s);
 	if (bytes &&

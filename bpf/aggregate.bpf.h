@@ -23,6 +23,14 @@
 /* UDP port of the workers' packets; the one of job j's aggregator above is 1 + j further. */
 const volatile __u16 agg_port = 17749;
 
+/* This host's addresses: frames for others only pass through. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __be32);
+	__type(value, __u8);
+} agg_addresses SEC(".maps");
+
 struct agg_frame {
 	__u8 to[6], from[6];
 	__be16 protocol;
@@ -60,7 +68,7 @@ enum counter {
 	COUNT_STALE,
 	COUNT_FOREIGN, /* wrong magic, or no such job */
 	COUNT_KEY, /* wrong key or generation */
-	COUNT_SENDER, /* not the address its worker has */
+	COUNT_SENDER, /* not the address or the port of this host that its worker has */
 	COUNT_MALFORMED, /* sizes that can't be */
 	COUNT_CORRUPT, /* wrong check */
 	COUNT_REFUSED, /* breaks the rules of rounds */
@@ -129,13 +137,15 @@ static __always_inline int is_ours(const struct agg_frame *frame)
 	       frame->version_and_length == VERSION_AND_LENGTH &&
 	       frame->ip_protocol == PROTOCOL_UDP &&
 	       !(frame->fragment & bpf_htons(MORE_FRAGMENTS_OR_OFFSET)) && port >= agg_port &&
-	       port <= agg_port + AGG_JOBS_MAX;
+	       port <= agg_port + AGG_JOBS_MAX &&
+	       bpf_map_lookup_elem(&agg_addresses, &frame->destination);
 }
 
-static __always_inline int is_from(const struct agg_frame *frame, const struct agg_peer *peer)
+static __always_inline int is_from(const struct agg_frame *frame, __u32 interface,
+				   const struct agg_peer *peer)
 {
-	return frame->source == peer->address && frame->source_port == peer->port &&
-	       frame->destination == peer->local_address &&
+	return interface == peer->interface && frame->source == peer->address &&
+	       frame->source_port == peer->port && frame->destination == peer->local_address &&
 	       frame->destination_port == peer->local_port;
 }
 
@@ -196,15 +206,16 @@ static __always_inline int find_origin(struct scratch *s, struct origin *origin)
 	return origin->peer != NULL;
 }
 
-/* Whether sender and sizes of a frame of `length` bytes are right; counted where not. */
+/* Whether sender and sizes of a frame of `length` bytes are right, which came by an interface of
+ * this host; counted where not. */
 static __always_inline int is_sound(const struct scratch *s, const struct origin *origin,
-				    __u32 length)
+				    __u32 interface, __u32 length)
 {
 	const struct agg_header *header = &s->packet.header;
 	__u32 bytes = bpf_ntohs(s->frame.length), ours = bytes - (OVERHEAD_BYTES - sizeof(*header));
 	int fine;
 
-	if (!is_from(&s->frame, origin->peer)) {
+	if (!is_from(&s->frame, interface, origin->peer)) {
 		count(origin->index, COUNT_SENDER, 1);
 		return 0;
 	}
@@ -285,11 +296,14 @@ static __always_inline struct agg_peer *worker_of(const struct origin *origin,
 static __always_inline enum agg_action take(struct scratch *s, struct origin *origin)
 {
 	struct agg_header *header = &s->packet.header;
+	const struct agg_secret *secret = &origin->job->secret;
 	__u32 values = header->count, index;
 	enum agg_action action;
 	struct agg_slot *slot;
 
-	if (agg_check(&s->packet, values) != header->check) {
+	if (origin->parent)
+		secret = &origin->parent->secret;
+	if (agg_check(secret, &s->packet, values) != header->check) {
 		count(origin->index, COUNT_CORRUPT, 1);
 		return AGG_DROP;
 	}
@@ -318,16 +332,18 @@ static __always_inline enum agg_action take(struct scratch *s, struct origin *or
 		if (!parent)
 			return AGG_DROP;
 		agg_sign_up(parent, header);
+		secret = &parent->secret;
 		origin->to = &parent->peer;
 	} else {
 		agg_sign_down(origin->job, origin->index, header);
+		secret = &origin->job->secret;
 		origin->to = origin->peer;
 		if (origin->parent && action == AGG_REPLY)
 			origin->to = worker_of(origin, header);
 	}
 	if (!origin->to || header->count > AGG_VALUES_MAX)
 		return AGG_DROP; /* never; the verifier can't know */
-	header->check = agg_check(&s->packet, header->count);
+	header->check = agg_check(secret, &s->packet, header->count);
 	address_frame(&s->frame, origin->to, header->count);
 	count(origin->index,
 	      action == AGG_BROADCAST ? COUNT_RESULTS

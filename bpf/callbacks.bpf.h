@@ -9,19 +9,20 @@ extern __u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
 SEC("struct_ops")
 __u32 BPF_PROG(undo_cwnd, struct sock *sk)
 {
+	mltcp_bpf_undo(sk);
 	return tcp_reno_undo_cwnd(sk);
 }
 
-#ifdef MLTCP_BASE_STATE
+#ifndef MLTCP_BASE_STATE
+#define MLTCP_BASE_STATE(sk, new_state)
+#endif
+
 SEC("struct_ops")
 void BPF_PROG(set_state, struct sock *sk, __u8 new_state)
 {
 	MLTCP_BASE_STATE(sk, new_state);
+	mltcp_bpf_state(sk, new_state);
 }
-#define MLTCP_STATE .set_state = (void *)set_state,
-#else
-#define MLTCP_STATE
-#endif
 
 #ifndef MLTCP_BASE_EVENT
 #define MLTCP_BASE_TX_START(sk)
@@ -50,7 +51,8 @@ void BPF_PROG(cwnd_event, struct sock *sk, enum tcp_ca_event event)
 
 #define MLTCP_COMMON_OPS                                                  \
 	.init = (void *)init, .release = (void *)release, MLTCP_TX_START, \
-	.pkts_acked = (void *)pkts_acked, MLTCP_STATE.flags = TCP_CONG_NON_RESTRICTED
+	.pkts_acked = (void *)pkts_acked, .set_state = (void *)set_state, \
+	.flags = TCP_CONG_NON_RESTRICTED
 
 /* prefix: of callbacks that stand in place of ours, in tests. */
 #define MLTCP_WINDOW_OPS(prefix)                                                        \

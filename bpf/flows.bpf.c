@@ -21,7 +21,7 @@ int dump_flows(struct bpf_iter__bpf_sk_storage_map *ctx)
 	const struct sock_common *common;
 	struct mltcp_tag *tag;
 	struct tcp_sock *tp;
-	__u32 zero = 0;
+	__u32 zero = 0, i;
 
 	if (!sk || !flow)
 		return 0;
@@ -43,8 +43,8 @@ int dump_flows(struct bpf_iter__bpf_sk_storage_map *ctx)
 	record->local_port = common->skc_num;
 	record->remote_port = __builtin_bswap16(common->skc_dport);
 	record->state = common->skc_state;
-	bpf_probe_read_kernel_str(record->ca_name, sizeof(record->ca_name),
-				  tp->inet_conn.icsk_ca_ops->name);
+	for (i = 0; i < sizeof(record->ca_name); i++)
+		record->ca_name[i] = tp->inet_conn.icsk_ca_ops->name[i];
 	record->flow = *flow;
 	record->flow.cwnd = tp->snd_cwnd;
 	record->flow.srtt_us = tp->srtt_us >> 3;

@@ -4,12 +4,15 @@
  * core around a base algorithm's own functions.
  *
  * A base algorithm includes this file after defining
- *   MLTCP_MECHANISMS   the mechanisms it uses where a job doesn't say;
+ *   MLTCP_MECHANISMS   the mechanisms it uses where a job doesn't say; without a job those of
+ *                      MLTCP_OPEN_MECHANISMS, fewer unless it is restricted;
  *   MLTCP_YIELD_HOLDS  1: its window must not grow while the flow yields; CUBIC's makes for where it
  *                      was before, by half a window per RTT;
+ *   MLTCP_WATCHES      1: it goes by the queue, whether its flows may yield or not; where it says
+ *                      nothing, only those that may yield look;
  * and calls, from its callbacks,
  *   mltcp_bpf_init(sk), mltcp_bpf_send(sk) where sending begins, mltcp_bpf_acked(sk, sample),
- *   mltcp_bpf_release(sk) and
+ *   mltcp_bpf_release(sk), mltcp_bpf_undo(sk), mltcp_bpf_state(sk, state) after the base's own, and
  *   mltcp_bpf_loss(sk, base's ssthresh), or mltcp_bpf_mark() where that follows from marks;
  *   mltcp_bpf_avoid(sk, &acked), which says whether to call the base's cong_avoid, and with which
  *   count of segments; that may be 0.
@@ -21,6 +24,9 @@
 #include "mltcp_maps.bpf.h"
 #include "../kmod/mltcp_core.h"
 #include "../kmod/mltcp_event.h"
+#include "../kmod/mltcp_loss.h"
+#include "../kmod/mltcp_step.h"
+#include "../kmod/mltcp_yield.h"
 
 /*
  * Parameters of flows without a job. Alone in its section, so that the loader can replace it
@@ -31,11 +37,27 @@ const volatile struct mltcp_params mltcp_defaults SEC(".rodata.defaults") = {
 	.mechanisms = MLTCP_MECHANISMS_DEFAULT,
 };
 
+#ifndef MLTCP_OPEN_MECHANISMS
+#define MLTCP_OPEN_MECHANISMS mltcp_open_mechanisms(MLTCP_MECHANISMS)
+#endif
+
+/*
+ * Where this kernel counts the octets that were sent by IP (IPSTATS_MIB_OUTOCTETS, whose number changes);
+ * 0: counters are not to be read. The loader says so where the kernel forbids BPF to read its memory
+ * (lockdown=confidentiality), and where the numbers of its CPUs have holes: nothing tells the program
+ * which are missing. A flow then doesn't know what its host receives.
+ */
+const volatile __u32 mltcp_sent_octets SEC(".rodata.counters") = 0;
+
 /* No peer's window is longer than 1 GiB (RFC 7323, 2.3); slow start may pass it by a factor of 2. */
 #define MLTCP_USEFUL_BYTES (1ULL << 31)
 
 /* Of a connection that has lost nothing yet, segments. */
 #define TCP_INFINITE_SSTHRESH 0x7fffffff
+
+#ifndef MLTCP_WATCHES
+#define MLTCP_WATCHES 0
+#endif
 
 #ifndef barrier_var
 #define barrier_var(var) asm volatile("" : "+r"(var))
@@ -165,44 +187,6 @@ static __always_inline void mltcp_bpf_note(const struct tcp_sock *tp, struct mlt
 	mltcp_note(flow, tp->snd_cwnd, tp->srtt_us >> 3, tp->total_retrans);
 }
 
-/*
- * What only some ACKs need: the parameters of the flow's job, or of flows without one. User space
- * may have changed the tag, or deleted the job.
- */
-static __always_inline void mltcp_bpf_params(struct sock *sk, struct mltcp_flow *flow,
-					     struct mltcp_params *params)
-{
-	const struct mltcp_params *defaults = (const struct mltcp_params *)&mltcp_defaults;
-	struct mltcp_tag *tag = bpf_sk_storage_get(&mltcp_tags, sk, 0, 0);
-	struct mltcp_job *job = NULL;
-	__u32 id = 0;
-
-	/* clang may take the initial values for the loaded ones when a whole struct is copied. */
-	barrier_var(defaults);
-	if (tag) {
-		struct mltcp_job_key key = {.home = tag->home, .id = tag->job};
-
-		id = tag->job;
-		job = bpf_map_lookup_elem(&mltcp_jobs, &key);
-	}
-	if (job) {
-		*params = job->params;
-	} else {
-		id = 0;
-		*params = *defaults;
-	}
-	if (params->mechanisms == MLTCP_MECHANISMS_DEFAULT)
-		params->mechanisms = MLTCP_MECHANISMS;
-	if (flow->job == id)
-		return;
-	mltcp_bpf_note(tcp_sk(sk), flow);
-	/* Of a job that was deleted nobody is told any more. */
-	if (job || !tag || tag->job != flow->job)
-		mltcp_bpf_report(sk, flow);
-	/* The bytes of this ACK already belong to the new job. */
-	mltcp_reset(flow, id, flow->acked_bytes, flow->retransmits);
-}
-
 /* Do this end's time stamps count microseconds? Before kernel 6.7 none did. */
 static __always_inline __u8 mltcp_bpf_is_fine(struct tcp_sock *tp)
 {
@@ -226,29 +210,48 @@ static __always_inline void mltcp_bpf_mend_window(struct tcp_sock *tp)
 		tp->snd_cwnd = prior > MLTCP_CWND_MIN ? prior : MLTCP_CWND_MIN;
 }
 
-/* include/uapi/linux/snmp.h */
+/* include/uapi/linux/snmp.h; these never changed */
 #define IPSTATS_MIB_INPKTS 1
 #define IPSTATS_MIB_INOCTETS 2
 
 /* More CPUs than any kernel has. */
 #define MLTCP_CPUS_MAX 8192
 
-/* What has come to a namespace by IP, in all, and the counters to sum up; either may be NULL. */
-struct mltcp_bpf_came {
-	__u64 octets, packets;
+/* What a namespace has received and sent by IP, in all, and the counters to sum up; any may be NULL. */
+struct mltcp_bpf_counted {
+	__u64 in_octets, in_packets, out_octets, out_packets;
 	const struct ipstats_mib *v4, *v6;
+	const struct pcpu_lstats *loopback;
 	__u64 cpu_probe; /* what pointers to memory of all CPUs say of the map's element */
 };
 
-static __always_inline void mltcp_bpf_add(struct mltcp_bpf_came *came,
+static __always_inline void mltcp_bpf_add(struct mltcp_bpf_counted *sum,
 					  const struct ipstats_mib *mib, __u64 offset)
 {
-	__u64 counts[IPSTATS_MIB_INOCTETS + 1];
+	__u64 came[IPSTATS_MIB_INOCTETS + 1], sent[2]; /* packets, then octets, as of what came */
+	void *counts = (void *)mib + offset;
 
-	if (!mib || bpf_probe_read_kernel(counts, sizeof(counts), (void *)mib + offset))
+	if (!mib || bpf_probe_read_kernel(came, sizeof(came), counts) ||
+	    bpf_probe_read_kernel(sent, sizeof(sent), counts + 8 * (mltcp_sent_octets - 1)))
 		return;
-	came->octets += counts[IPSTATS_MIB_INOCTETS];
-	came->packets += counts[IPSTATS_MIB_INPKTS];
+	sum->in_octets += came[IPSTATS_MIB_INOCTETS];
+	sum->in_packets += came[IPSTATS_MIB_INPKTS];
+	sum->out_octets += sent[1];
+	sum->out_packets += sent[0];
+}
+
+/* What comes by loopback was sent by it, so one count serves both. */
+static __always_inline void mltcp_bpf_add_loopback(struct mltcp_bpf_counted *sum, __u64 offset)
+{
+	__u64 counts[2]; /* packets, bytes */
+
+	if (!sum->loopback ||
+	    bpf_probe_read_kernel(counts, sizeof(counts), (void *)sum->loopback + offset))
+		return;
+	sum->in_octets -= counts[1];
+	sum->in_packets -= counts[0];
+	sum->out_octets -= counts[1];
+	sum->out_packets -= counts[0];
 }
 
 /* An address as a number, which the verifier lets nobody make of a pointer directly. */
@@ -264,7 +267,7 @@ static __always_inline __u64 mltcp_bpf_number(const void *pointer)
  * Adds one CPU's; 1: there is none. The memory of a CPU lies as far from what pointers to memory of
  * all CPUs say as this CPU's value of the map does. Not every kernel names these distances.
  */
-static long mltcp_bpf_add_cpu(__u32 cpu, struct mltcp_bpf_came *came)
+static long mltcp_bpf_add_cpu(__u32 cpu, struct mltcp_bpf_counted *sum)
 {
 	__u32 zero = 0;
 	void *own = bpf_map_lookup_percpu_elem(&mltcp_cpus, &zero, cpu);
@@ -272,27 +275,152 @@ static long mltcp_bpf_add_cpu(__u32 cpu, struct mltcp_bpf_came *came)
 
 	if (!own)
 		return 1;
-	offset = mltcp_bpf_number(own) - came->cpu_probe;
-	mltcp_bpf_add(came, came->v4, offset);
-	mltcp_bpf_add(came, came->v6, offset);
+	offset = mltcp_bpf_number(own) - sum->cpu_probe;
+	mltcp_bpf_add(sum, sum->v4, offset);
+	mltcp_bpf_add(sum, sum->v6, offset);
+	mltcp_bpf_add_loopback(sum, offset);
 	return 0;
 }
 
-/* For mltcp_begin(): all that the socket's host receives. */
-static __always_inline __u64 mltcp_bpf_host(struct sock *sk)
+static __always_inline void mltcp_bpf_count(struct net *net, struct mltcp_host *host)
 {
-	struct net *net = sk->__sk_common.skc_net.net;
-	struct mltcp_bpf_came came = {};
+	struct mltcp_bpf_counted sum = {};
 
-	if (bpf_probe_read_kernel(&came.cpu_probe, sizeof(came.cpu_probe),
+	if (!bpf_core_field_exists(((struct bpf_array *)0)->pptrs) ||
+	    !bpf_core_field_exists(((struct ipstats_mib *)0)->mibs) ||
+	    bpf_core_field_size(((struct ipstats_mib *)0)->mibs) <= 8 * mltcp_sent_octets ||
+	    !bpf_core_field_exists(net->mib.ip_statistics))
+		return;
+	if (bpf_probe_read_kernel(&sum.cpu_probe, sizeof(sum.cpu_probe),
 				  (void *)mltcp_bpf_number(&mltcp_cpus) +
 					  bpf_core_field_offset(struct bpf_array, pptrs)))
-		return 0;
-	came.v4 = BPF_CORE_READ(net, mib.ip_statistics);
+		return;
+	sum.v4 = BPF_CORE_READ(net, mib.ip_statistics);
 	if (bpf_core_field_exists(net->mib.ipv6_statistics))
-		came.v6 = BPF_CORE_READ(net, mib.ipv6_statistics);
-	bpf_loop(MLTCP_CPUS_MAX, mltcp_bpf_add_cpu, &came, 0);
-	return mltcp_host_bytes(came.octets, came.packets);
+		sum.v6 = BPF_CORE_READ(net, mib.ipv6_statistics);
+	if (bpf_core_field_exists(((struct net_device *)0)->lstats))
+		sum.loopback = BPF_CORE_READ(net, loopback_dev, lstats);
+	bpf_loop(MLTCP_CPUS_MAX, mltcp_bpf_add_cpu, &sum, 0);
+	host->came_kib = mltcp_host_kib(sum.in_octets, sum.in_packets);
+	host->sent_kib = mltcp_host_kib(sum.out_octets, sum.out_packets);
+}
+
+/* Of those who ask at the same time several may count, all the same. */
+static __always_inline struct mltcp_host mltcp_bpf_host(struct sock *sk, __u64 now)
+{
+	struct net *net = sk->__sk_common.skc_net.net;
+	__u32 inum = net->ns.inum, slot = inum & (MLTCP_HOSTS - 1);
+	struct mltcp_bpf_counts *counts = bpf_map_lookup_elem(&mltcp_hosts, &slot);
+
+	if (!counts || !mltcp_sent_octets)
+		return (struct mltcp_host){};
+	if (counts->netns != inum || now - counts->counted_ns >= MLTCP_HOST_AGAIN_NS) {
+		mltcp_bpf_count(net, &counts->host);
+		counts->netns = inum;
+		counts->counted_ns = now;
+	}
+	return counts->host;
+}
+
+/* What mltcp_step() asks of the programs. */
+struct mltcp_env {
+	struct sock *sk;
+	const struct ack_sample *sample;
+	struct mltcp_params params;
+};
+
+static __always_inline struct mltcp_rtt mltcp_env_rtt(const struct mltcp_env *env)
+{
+	struct tcp_sock *tp = tcp_sk(env->sk);
+
+	return (struct mltcp_rtt){
+		.now_us = (__u32)tp->tcp_mstamp,
+		.rtt_us = env->sample->rtt_us,
+		.min_us = tp->rtt_min.s[0].v,
+		.stamp = mltcp_bpf_is_fine(tp) ? tp->rx_opt.rcv_tsval : 0,
+	};
+}
+
+static __always_inline void mltcp_env_covered(const struct mltcp_env *env, struct mltcp_rtt *rtt)
+{
+	const struct tcp_sock *tp = tcp_sk(env->sk);
+
+	rtt->segments = env->sample->pkts_acked;
+	rtt->outstanding = tp->packets_out;
+	rtt->retransmitted = tp->total_retrans;
+}
+
+static __always_inline void mltcp_env_note(const struct mltcp_env *env, struct mltcp_flow *flow)
+{
+	mltcp_bpf_note(tcp_sk(env->sk), flow);
+}
+
+static __always_inline void mltcp_env_report(struct mltcp_env *env, const struct mltcp_flow *flow)
+{
+	mltcp_bpf_report(env->sk, flow);
+}
+
+/* User space may have changed the tag, or deleted the job. */
+static __always_inline const struct mltcp_params *
+mltcp_env_params(struct mltcp_env *env, struct mltcp_flow *flow, __u32 *mechanisms)
+{
+	const struct mltcp_params *defaults = (const struct mltcp_params *)&mltcp_defaults;
+	struct mltcp_tag *tag = bpf_sk_storage_get(&mltcp_tags, env->sk, 0, 0);
+	struct mltcp_job *job = NULL;
+	__u32 id = 0;
+
+	/* clang may take the initial values for the loaded ones when a whole struct is copied. */
+	barrier_var(defaults);
+	if (tag) {
+		struct mltcp_job_key key = {.home = tag->home, .id = tag->job};
+
+		id = tag->job;
+		job = bpf_map_lookup_elem(&mltcp_jobs, &key);
+	}
+	if (job) {
+		env->params = job->params;
+	} else {
+		id = 0;
+		env->params = *defaults;
+	}
+	*mechanisms = env->params.mechanisms;
+	/* Nobody but the host's administrator can set a job. */
+	if (*mechanisms == MLTCP_MECHANISMS_DEFAULT)
+		*mechanisms = job ? MLTCP_MECHANISMS : MLTCP_OPEN_MECHANISMS;
+	if (flow->job == id)
+		return &env->params;
+	mltcp_env_note(env, flow);
+	/* Of a job that was deleted nobody is told any more. */
+	if (job || !tag || tag->job != flow->job)
+		mltcp_env_report(env, flow);
+	mltcp_reset(flow, id, flow->acked_bytes, flow->retransmits);
+	return &env->params;
+}
+
+static __always_inline __u8 mltcp_env_watches(const struct mltcp_env *env)
+{
+	return MLTCP_WATCHES;
+}
+
+static __always_inline __u64 mltcp_env_received(const struct mltcp_env *env)
+{
+	return tcp_sk(env->sk)->bytes_received;
+}
+
+static __always_inline struct mltcp_host mltcp_env_host(const struct mltcp_env *env, __u64 now)
+{
+	return mltcp_bpf_host(env->sk, now);
+}
+
+static __always_inline __u64 *mltcp_env_path(const struct mltcp_env *env, __u32 *key)
+{
+	return mltcp_bpf_path(env->sk, key);
+}
+
+/* Was unloading forced? Then every flow is its base, from its next decision on. */
+static __always_inline __u8 mltcp_env_is_off(const struct mltcp_env *env)
+{
+	return mltcp_bpf_is_off();
 }
 
 /* Every ACK that acknowledges data, in every state of the connection. */
@@ -301,44 +429,15 @@ static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sa
 	struct tcp_sock *tp = tcp_sk(sk);
 	__u64 now = tp->tcp_clock_cache; /* when the ACK came, CLOCK_MONOTONIC */
 	__u64 acked_bytes = mltcp_bpf_acked_bytes(sk);
-	struct mltcp_params params;
+	struct mltcp_env env = {.sk = sk, .sample = sample};
 	struct mltcp_flow *flow;
-	struct mltcp_rtt rtt;
-	__u64 *path;
-	__u32 key;
 
 	mltcp_bpf_mend_window(tp);
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
 	/* The ACK of a FIN alone says nothing of a burst. */
 	if (!flow || (acked_bytes < tp->bytes_acked && acked_bytes == flow->acked_bytes))
 		return;
-	rtt.now_us = tp->tcp_mstamp;
-	rtt.rtt_us = sample->rtt_us;
-	rtt.min_us = tp->rtt_min.s[0].v;
-	rtt.segments = sample->pkts_acked;
-	rtt.bytes = acked_bytes - flow->acked_bytes;
-	rtt.outstanding = tp->packets_out;
-	rtt.retransmitted = tp->total_retrans;
-	rtt.stamp = mltcp_bpf_is_fine(tp) ? tp->rx_opt.rcv_tsval : 0;
-	mltcp_delay_rtt(&flow->delay, &rtt);
-	if (!mltcp_was_idle(flow) && !mltcp_on_ack(flow, now, acked_bytes))
-		return;
-
-	mltcp_bpf_params(sk, flow, &params);
-	if (mltcp_was_idle(flow)) {
-		if (mltcp_is_boundary(flow, &params, now)) {
-			mltcp_bpf_report(sk, flow);
-			mltcp_begin(flow, &params, now, tp->bytes_received, mltcp_bpf_host(sk));
-		}
-		mltcp_on_ack(flow, now, acked_bytes);
-	}
-	path = params.mechanisms & MLTCP_YIELD ? mltcp_bpf_path(sk, &key) : NULL;
-	if (path)
-		mltcp_delay_ask(&flow->delay, now, path, key);
-	mltcp_bpf_note(tp, flow);
-	mltcp_decide(flow, &params, params.mechanisms, now);
-	if (mltcp_bpf_is_off())
-		mltcp_be_base(flow);
+	mltcp_step(&env, flow, now, acked_bytes);
 }
 
 /* Sets *acked to the count to hand to the base's cong_avoid; 0: that isn't to be called. */
@@ -354,7 +453,8 @@ static __always_inline __u8 mltcp_bpf_avoid(struct sock *sk, __u32 *acked)
 		return 1;
 	cwnd = tp->snd_cwnd;
 	ssthresh = tp->snd_ssthresh;
-	yields = mltcp_yield_or_resume(flow, tp->srtt_us >> 3, &cwnd, &ssthresh);
+	yields =
+		mltcp_yield_or_resume(flow, tp->srtt_us >> 3, tp->rtt_min.s[0].v, &cwnd, &ssthresh);
 	tp->snd_cwnd = cwnd;
 	tp->snd_ssthresh = ssthresh;
 	if (yields && MLTCP_YIELD_HOLDS)
@@ -396,6 +496,33 @@ static __always_inline __u32 mltcp_bpf_loss(struct sock *sk, __u32 base)
 static __always_inline __u32 mltcp_bpf_mark(struct sock *sk, __u32 base)
 {
 	return mltcp_bpf_reduce(sk, base, 1);
+}
+
+/* Nothing was lost after all. To be called before the base's own. */
+static __always_inline void mltcp_bpf_undo(struct sock *sk)
+{
+	struct mltcp_flow *flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
+	__u32 key;
+	__u64 *path = mltcp_bpf_path(sk, &key);
+
+	if (flow && path)
+		mltcp_on_undo(flow, path, key);
+}
+
+/*
+ * The kernel asks for the threshold before it says whether it is for a loss or for a time-out, and
+ * after a loss it doesn't ask again for the time-out that may follow.
+ */
+static __always_inline void mltcp_bpf_state(struct sock *sk, __u8 new_state)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct mltcp_flow *flow;
+
+	if (new_state != TCP_CA_Loss)
+		return;
+	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
+	if (flow)
+		tp->snd_ssthresh = mltcp_on_time_out(flow, tp->snd_ssthresh);
 }
 
 /* The flow closes, or takes another congestion control: nothing of ours stays with it. */

@@ -52,7 +52,7 @@ struct agg_header {
 	__u8 type; /* enum agg_type */
 	__u8 flags; /* enum agg_flag */
 	__u16 worker; /* rank within the job */
-	__u64 key; /* the job's, from who admitted it */
+	__u64 key; /* the job's, from who admitted it: cheap to compare, and no secret */
 	__u32 job; /* index at the aggregator */
 	__u32 generation; /* of that index; tells packets of a former job */
 	__u32 round; /* of the slot, modulo 2^32 */
@@ -71,8 +71,14 @@ struct agg_packet {
 	__s32 values[AGG_VALUES_MAX];
 };
 
+/* What the workers of a job and their aggregator know; no packet carries it, the admission does. */
+struct agg_secret {
+	__u64 word[2];
+};
+
 /* A job as the aggregator knows it. */
 struct agg_job {
+	struct agg_secret secret;
 	__u64 key; /* 0: there is no job at this index */
 	__u64 everyone; /* bitmap of its workers */
 	__u32 generation;
@@ -93,6 +99,7 @@ struct agg_peer {
 
 /* The aggregator above, as a job's leaf knows it: it is a worker there. */
 struct agg_parent {
+	struct agg_secret secret;
 	__u64 key;
 	__u32 generation;
 	__u32 job; /* index there */
@@ -146,30 +153,64 @@ agg_well_formed(const struct agg_job *job, const struct agg_header *header, __u3
 	       header->slot < job->slots && !(header->flags & ~AGG_MAX);
 }
 
-/* A 64-bit check over a packet: header without `check`, then values. Each step is a bijection of
- * its lane, so no change within one word goes unseen, and others do once in about 2^64. */
-static inline __attribute__((always_inline)) __u64 agg_check(const struct agg_packet *packet,
-							     __u32 count)
+struct agg_sip {
+	__u64 a, b, c, d;
+};
+
+static inline __attribute__((always_inline)) __u64 agg_turn(__u64 word, int bits)
 {
-	const __u64 prime = 0x9e3779b97f4a7c15ull;
+	return word << bits | word >> (64 - bits);
+}
+
+static inline __attribute__((always_inline)) void agg_sip_round(struct agg_sip *s)
+{
+	s->a += s->b;
+	s->c += s->d;
+	s->b = agg_turn(s->b, 13) ^ s->a;
+	s->d = agg_turn(s->d, 16) ^ s->c;
+	s->a = agg_turn(s->a, 32);
+	s->c += s->b;
+	s->a += s->d;
+	s->b = agg_turn(s->b, 17) ^ s->c;
+	s->d = agg_turn(s->d, 21) ^ s->a;
+	s->c = agg_turn(s->c, 32);
+}
+
+static inline __attribute__((always_inline)) void agg_sip_word(struct agg_sip *s, __u64 word)
+{
+	s->d ^= word;
+	agg_sip_round(s);
+	s->a ^= word;
+}
+
+/* SipHash-1-3 (Aumasson and Bernstein, 2012) over a packet: the header without `check`, then the
+ * values; the round is in the header. Who doesn't know the secret can neither make up a packet nor
+ * change one. */
+static inline __attribute__((always_inline)) __u64
+agg_check(const struct agg_secret *secret, const struct agg_packet *packet, __u32 count)
+{
 	const agg_word *word = (const agg_word *)packet;
-	__u64 a = 0x243f6a8885a308d3ull, b = 0x13198a2e03707344ull;
+	struct agg_sip s = {
+		.a = secret->word[0] ^ 0x736f6d6570736575ull,
+		.b = secret->word[1] ^ 0x646f72616e646f6dull,
+		.c = secret->word[0] ^ 0x6c7967656e657261ull,
+		.d = secret->word[1] ^ 0x7465646279746573ull,
+	};
 	__u32 i;
 
-	for (i = 0; i < (sizeof(struct agg_header) - 8) / 8; i++) {
-		a = (a ^ word[i]) * prime;
-		a ^= a >> 29;
-	}
+	for (i = 0; i < (sizeof(struct agg_header) - 8) / 8; i++)
+		agg_sip_word(&s, word[i]);
 	word = (const agg_word *)packet->values;
-	for (i = 0; i < AGG_VALUES_MAX / 2; i += 2) {
+	for (i = 0; i < AGG_VALUES_MAX / 2; i++) {
 		if (i >= count / 2)
 			break;
-		a = (a ^ word[i]) * prime;
-		b = (b ^ word[i + 1]) * prime;
-		a ^= a >> 29;
-		b ^= b >> 29;
+		agg_sip_word(&s, word[i]);
 	}
-	return (a ^ (b << 32 | b >> 32)) * prime;
+	agg_sip_word(&s, (__u64)(sizeof(struct agg_header) - 8 + count * 4) << 56);
+	s.c ^= 0xff;
+	for (i = 0; i < 3; i++)
+		agg_sip_round(&s);
+	return s.a ^ s.b ^ s.c ^ s.d;
 }
 
 static inline __attribute__((always_inline)) void agg_copy(__s32 *to, const __s32 *from,

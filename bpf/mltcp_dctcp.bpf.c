@@ -10,6 +10,7 @@
 #include "../kmod/mltcp_uapi.h"
 
 #define MLTCP_MECHANISMS (MLTCP_SCALE_INCREASE | MLTCP_SCALE_DECREASE | MLTCP_YIELD)
+#define MLTCP_OPEN_MECHANISMS MLTCP_MECHANISMS
 #define MLTCP_YIELD_HOLDS 0
 
 #include "mltcp.bpf.h"
@@ -62,6 +63,7 @@ SEC("struct_ops")
 void BPF_PROG(set_state, struct sock *sk, __u8 new_state)
 {
 	dctcp_state(sk, new_state);
+	mltcp_bpf_state(sk, new_state);
 }
 
 SEC("struct_ops")
@@ -98,6 +100,7 @@ void BPF_PROG(pkts_acked, struct sock *sk, const struct ack_sample *sample)
 SEC("struct_ops")
 __u32 BPF_PROG(undo_cwnd, struct sock *sk)
 {
+	mltcp_bpf_undo(sk);
 	return dctcp_cwnd_undo(sk);
 }
 

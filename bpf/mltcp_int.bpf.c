@@ -9,6 +9,7 @@
 
 #define MLTCP_MECHANISMS MLTCP_SCALE_INCREASE
 #define MLTCP_YIELD_HOLDS 0
+#define MLTCP_WATCHES 1
 #include "mltcp.bpf.h"
 #include "mltcp_feedback.bpf.h"
 
@@ -30,11 +31,10 @@ char _license[] SEC("license") = "GPL";
 extern __u32 tcp_reno_ssthresh(struct sock *sk) __ksym;
 extern void tcp_reno_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
 
-/* What applies where user space has said nothing. */
 static const struct mltcp_rate_params standard = {
-	.target_us = 200,
-	.low = MLTCP_ONE / 10 * 4,
-	.add_bytes = 362,
+	.target_us = MLTCP_RATE_DEFAULT_TARGET_US,
+	.low = MLTCP_RATE_DEFAULT_LOW,
+	.add_bytes = MLTCP_RATE_DEFAULT_ADD_BYTES,
 };
 
 static __always_inline struct mltcp_rate_params rate_params(void)

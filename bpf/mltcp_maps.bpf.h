@@ -54,6 +54,22 @@ struct {
 	__type(value, __u64);
 } mltcp_cpus SEC(".maps");
 
+/* What hosts have received and sent, where their namespaces' numbers say. */
+#define MLTCP_HOSTS 64
+
+struct mltcp_bpf_counts {
+	__u64 counted_ns;
+	__u32 netns; /* its inode */
+	struct mltcp_host host;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MLTCP_HOSTS);
+	__type(key, __u32);
+	__type(value, struct mltcp_bpf_counts);
+} mltcp_hosts SEC(".maps");
+
 /* What is known of paths, see mltcp_delay_ask(). */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

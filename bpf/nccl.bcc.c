@@ -15,7 +15,7 @@
 #define INIT_RANK(ctx) ARGUMENT_3(ctx)
 #endif
 
-/* Index into KINDS of mltcp_tools/sources/nccl.py. */
+/* Index into KINDS of mltcp_tools/live/sources/nccl.py. */
 enum kind {
 	ALL_REDUCE,
 	REDUCE_SCATTER,

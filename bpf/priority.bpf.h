@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Priorities of jobs: what user space and the programs in priority.bpf.c agree on.
- * mltcp_tools/priorities/maps.py declares the same structs to Python.
+ * mltcp_tools/live/priorities/maps.py declares the same structs to Python.
  */
 #ifndef MLTCP_PRIORITY_BPF_H
 #define MLTCP_PRIORITY_BPF_H

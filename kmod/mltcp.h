@@ -26,6 +26,7 @@
 /* What user space may replace of a job while flows use it. */
 struct mltcp_job_data {
 	struct rcu_head rcu;
+	bool trusted; /* the host's administrator set it, not a container's */
 	struct mltcp_job job;
 };
 
@@ -45,7 +46,7 @@ struct mltcp_job_ref {
 struct mltcp_shard {
 	struct xarray flows; /* its lock keeps the sockets of those in it alive */
 	u32 count; /* of them; changed under the lock, read without */
-};
+} ____cacheline_aligned_in_smp; /* for connections come and go on all CPUs at once */
 
 /* What there is of a network namespace. */
 struct mltcp_net {
@@ -55,6 +56,8 @@ struct mltcp_net {
 	struct xarray jobs; /* id -> struct mltcp_job_ref; read under RCU */
 	u32 job_count;
 	atomic64_t dropped; /* iterations that found a listener's receive queue full */
+	atomic64_t counted_ns; /* when host was counted last */
+	atomic64_t host; /* what has come by IP, KiB, and in the upper half what was sent */
 	struct mltcp_shard shards[MLTCP_SHARDS];
 };
 
@@ -63,7 +66,7 @@ struct mltcp_variant {
 	const char *name;
 	const char *base_name;
 	const char *base_struct; /* what the base keeps in the private area; NULL: nothing */
-	u32 mechanisms; /* where a job doesn't say */
+	u32 mechanisms; /* where a job of the host's administrator doesn't say */
 	u32 flags; /* TCP_CONG_*, besides the base's */
 	bool yield_holds; /* no increase while yielding: the base's makes for where it was */
 	bool cuts_by_marks; /* the base's ssthresh is for marks, and a share of what it measures */
@@ -155,6 +158,7 @@ struct mltcp_variant *mltcp_variant_of(const struct tcp_congestion_ops *ops);
 /* mltcp_cc.c */
 extern const struct tcp_congestion_ops mltcp_cc_ops;
 void mltcp_pkts_acked_both(struct sock *sk, const struct ack_sample *sample);
+void mltcp_set_state_both(struct sock *sk, u8 new_state);
 /*
  * Give a locked socket to a job (NULL: to none), and take over the reference to it. Fails
  * unless one of our congestion controls drives the socket.
@@ -164,24 +168,11 @@ int mltcp_cc_retag(struct sock *sk, struct mltcp_job_ref *job);
 /* mltcp_state.c */
 /* Begin with the base, and with our part if there is memory, where the kernel calls init. */
 void mltcp_start(struct sock *sk);
-/* As mltcp_need(), for a socket without our part, which it may have afterwards. */
-const struct tcp_congestion_ops *mltcp_need_anew(struct sock *sk);
 /*
- * Whose operations act on a locked socket, begun with now if they weren't; NULL: nobody's yet. *ms:
- * our part, NULL without. Inline, for each ACK comes here more than once.
+ * Whose operations act on a locked socket without our part, begun with now if they weren't; NULL:
+ * nobody's yet. It may have our part afterwards.
  */
-static __always_inline const struct tcp_congestion_ops *mltcp_need(struct sock *sk,
-								   struct mltcp_sock **ms)
-{
-	const struct tcp_congestion_ops *base;
-
-	*ms = mltcp_state(sk);
-	if (likely(*ms))
-		return (*ms)->base;
-	base = mltcp_need_anew(sk);
-	*ms = mltcp_state(sk);
-	return base;
-}
+const struct tcp_congestion_ops *mltcp_need_anew(struct sock *sk);
 /*
  * Was the base initialised for a locked socket? If it wrote over our part since, then that part is
  * gone.
@@ -219,7 +210,13 @@ u64 *mltcp_path(const struct sock *sk, u32 *key);
 /* mltcp_net.c */
 int mltcp_nets_init(void);
 void mltcp_nets_exit(void);
-struct mltcp_net *mltcp_net(const struct net *net);
+extern unsigned int mltcp_net_id;
+static inline struct mltcp_net *mltcp_net(const struct net *net)
+{
+	return net_generic(net, mltcp_net_id);
+}
+/* What the namespace has received and sent by IP in all, without loopback's. */
+struct mltcp_host mltcp_net_host(const struct net *net, u64 now);
 /* The namespace at *id or the first after it, and set *id to it; under RCU. NULL: there is none. */
 struct mltcp_net *mltcp_net_from(u32 *id);
 
@@ -227,7 +224,7 @@ struct mltcp_net *mltcp_net_from(u32 *id);
 void mltcp_jobs_net_init(struct mltcp_net *mn);
 void mltcp_jobs_net_retire(struct mltcp_net *mn);
 void mltcp_jobs_net_exit(struct mltcp_net *mn);
-int mltcp_job_set(struct net *net, u32 id, const struct mltcp_job *job,
+int mltcp_job_set(struct net *net, u32 id, const struct mltcp_job *job, bool trusted,
 		  struct netlink_ext_ack *extack);
 int mltcp_job_delete(struct net *net, u32 id);
 struct mltcp_job_ref *mltcp_job_get(struct net *net, u32 id);
@@ -244,10 +241,13 @@ int mltcp_put_job(struct sk_buff *skb, u32 id, const struct mltcp_job *job);
 int mltcp_put_flow(struct sk_buff *skb, const struct mltcp_flow_record *record);
 int mltcp_put_event(struct sk_buff *skb, const struct mltcp_event *event);
 
+/* mltcp_reports.c */
+extern struct genl_family mltcp_family; /* whose requests mltcp_netlink.c answers */
+/* Tell listeners of the flow's iteration that has ended. */
+void mltcp_report(const struct mltcp_sock *ms);
+
 /* mltcp_netlink.c */
 int mltcp_netlink_init(void);
 void mltcp_netlink_exit(void);
-/* Tell the namespace's listeners of the iteration that has ended. */
-void mltcp_netlink_report(struct net *net, const struct mltcp_sock *ms);
 
 #endif

@@ -6,27 +6,30 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include "mltcp.h"
+#include "mltcp_loss.h"
+#include "mltcp_step.h"
+#include "mltcp_yield.h"
 
 static void mltcp_init(struct sock *sk)
 {
 	mltcp_start(sk);
 }
 
-/* The iteration that has ended. */
-static void report(const struct mltcp_sock *ms)
+/*
+ * Whose operations act on a locked socket, begun with now if they weren't; NULL: nobody's yet. *ms:
+ * our part, NULL without. Inline, for each ACK comes here more than once.
+ */
+static __always_inline const struct tcp_congestion_ops *mltcp_need(struct sock *sk,
+								   struct mltcp_sock **ms)
 {
-	const struct mltcp_job_ref *job;
+	const struct tcp_congestion_ops *base;
 
-	if (!mltcp_is_reported(&ms->flow, READ_ONCE(mltcp_defaults.gap_ns)))
-		return;
-	rcu_read_lock();
-	job = rcu_dereference(ms->job);
-	/* A job without data may have lost its namespace, too. */
-	if (!job)
-		mltcp_netlink_report(sock_net(ms->sk), ms);
-	else if (rcu_access_pointer(job->data))
-		mltcp_netlink_report(job->net, ms);
-	rcu_read_unlock();
+	*ms = mltcp_state(sk);
+	if (likely(*ms))
+		return (*ms)->base;
+	base = mltcp_need_anew(sk);
+	*ms = mltcp_state(sk);
+	return base;
 }
 
 /* Where the connection is now, for reports. */
@@ -46,7 +49,7 @@ static void mltcp_release(struct sock *sk)
 
 	if (ms) {
 		note(ms);
-		report(ms);
+		mltcp_report(ms);
 	}
 	if (begun && base->release)
 		base->release(sk);
@@ -104,7 +107,8 @@ static noinline void grow_aside(struct sock *sk, u32 ack, u32 acked, struct mltc
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	u32 cwnd = tcp_snd_cwnd(tp), ssthresh = tp->snd_ssthresh;
-	bool yields = mltcp_yield_or_resume(&ms->flow, tp->srtt_us >> 3, &cwnd, &ssthresh);
+	bool yields = mltcp_yield_or_resume(&ms->flow, tp->srtt_us >> 3, tcp_min_rtt(tp), &cwnd,
+					    &ssthresh);
 
 	tcp_snd_cwnd_set(tp, cwnd);
 	tp->snd_ssthresh = ssthresh;
@@ -145,7 +149,13 @@ static u32 mltcp_undo_cwnd(struct sock *sk)
 {
 	struct mltcp_sock *ms;
 	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
+	u32 key;
+	u64 *path;
 
+	if (ms) {
+		path = mltcp_path(sk, &key);
+		mltcp_on_undo(&ms->flow, path, key);
+	}
 	return base ? base->undo_cwnd(sk) : tcp_reno_undo_cwnd(sk);
 }
 
@@ -160,133 +170,131 @@ static u64 acked_bytes(const struct sock *sk)
 	return tp->bytes_acked;
 }
 
-/*
- * The parameters of the flow's job, or of flows without one. Under RCU, for they may be replaced.
- * The job may also have been deleted; a tag that changes is seen to in mltcp_cc_retag().
- */
-static const struct mltcp_params *params_of(struct mltcp_sock *ms)
+/* What mltcp_step() asks of the module. */
+struct mltcp_env {
+	struct mltcp_sock *ms;
+	const struct ack_sample *sample; /* NULL for the second part of a step */
+};
+
+static __always_inline struct mltcp_rtt mltcp_env_rtt(const struct mltcp_env *env)
 {
-	const struct mltcp_job_ref *job = rcu_dereference(ms->job);
+	const struct tcp_sock *tp = tcp_sk(env->ms->sk);
+
+	return (struct mltcp_rtt){
+		.now_us = (u32)tp->tcp_mstamp,
+		.rtt_us = env->sample->rtt_us,
+		.min_us = tcp_min_rtt(tp),
+		/* Milliseconds are too long to tell a queue. */
+		.stamp = tcp_is_usec_ts(tp) ? tp->rx_opt.rcv_tsval : 0,
+	};
+}
+
+static __always_inline void mltcp_env_covered(const struct mltcp_env *env, struct mltcp_rtt *rtt)
+{
+	const struct tcp_sock *tp = tcp_sk(env->ms->sk);
+
+	rtt->segments = env->sample->pkts_acked;
+	rtt->outstanding = tp->packets_out;
+	rtt->retransmitted = tp->total_retrans;
+}
+
+/*
+ * Under RCU, for the parameters may be replaced. The job may also have been deleted; a tag that
+ * changes is seen to in mltcp_cc_retag().
+ */
+static const struct mltcp_params *mltcp_env_params(struct mltcp_env *env, struct mltcp_flow *flow,
+						   u32 *mechanisms)
+{
+	const struct mltcp_job_ref *job = rcu_dereference(env->ms->job);
 	const struct mltcp_job_data *data = job ? rcu_dereference(job->data) : NULL;
+	const struct mltcp_params *params = data ? &data->job.params : &mltcp_defaults;
+	const struct mltcp_variant *variant;
 	u32 id = data ? job->id : 0;
 
-	if (unlikely(ms->flow.job != id))
-		mltcp_reset(&ms->flow, id, ms->flow.acked_bytes, ms->flow.retransmits);
-	return data ? &data->job.params : &mltcp_defaults;
+	if (unlikely(flow->job != id))
+		mltcp_reset(flow, id, flow->acked_bytes, flow->retransmits);
+	*mechanisms = READ_ONCE(params->mechanisms);
+	if (*mechanisms != MLTCP_MECHANISMS_DEFAULT)
+		return params;
+	variant = mltcp_variant_at(env->ms->variant);
+	*mechanisms = variant->mechanisms;
+	if (variant->flags & TCP_CONG_NON_RESTRICTED && !(data && data->trusted))
+		*mechanisms = mltcp_open_mechanisms(*mechanisms);
+	return params;
 }
 
-/* For mltcp_begin(): what has come to a network namespace in all, by its counters of IP. */
-static u64 host_bytes(const struct net *net)
+static void mltcp_env_report(struct mltcp_env *env, const struct mltcp_flow *flow)
 {
-	void __percpu *mibs[] = {
-		net->mib.ip_statistics,
-#if IS_ENABLED(CONFIG_IPV6)
-		net->mib.ipv6_statistics, /* NULL without the module ipv6 */
-#endif
-	};
-	u64 octets = 0, packets = 0;
-	size_t i;
-
-	for (i = 0; i < ARRAY_SIZE(mibs); i++) {
-		if (!mibs[i])
-			continue;
-		octets += snmp_fold_field64(mibs[i], IPSTATS_MIB_INOCTETS,
-					    offsetof(struct ipstats_mib, syncp));
-		packets += snmp_fold_field64(mibs[i], IPSTATS_MIB_INPKTS,
-					     offsetof(struct ipstats_mib, syncp));
-	}
-	return mltcp_host_bytes(octets, packets);
+	mltcp_report(env->ms);
 }
 
-/*
- * Sending began anew, or the flow got a step further: once a gap and MLTCP_STEPS times an
- * iteration.
- */
+/* No law but yielding needs the queue. */
+static u8 mltcp_env_watches(const struct mltcp_env *env)
+{
+	return 0;
+}
+
+static u64 mltcp_env_received(const struct mltcp_env *env)
+{
+	return tcp_sk(env->ms->sk)->bytes_received;
+}
+
+static struct mltcp_host mltcp_env_host(const struct mltcp_env *env, u64 now)
+{
+	return mltcp_net_host(sock_net(env->ms->sk), now);
+}
+
+static u64 *mltcp_env_path(const struct mltcp_env *env, u32 *key)
+{
+	return mltcp_path(env->ms->sk, key);
+}
+
+static void mltcp_env_note(const struct mltcp_env *env, struct mltcp_flow *flow)
+{
+	note(env->ms);
+}
+
+static u8 mltcp_env_is_off(const struct mltcp_env *env)
+{
+	return !READ_ONCE(mltcp_enabled);
+}
+
+/* Once a gap and MLTCP_STEPS times an iteration. */
 static noinline void decide(struct mltcp_sock *ms, u64 now, u64 bytes)
 {
-	struct mltcp_flow *flow = &ms->flow;
-	const struct mltcp_params *params;
-	u32 mechanisms, key;
-	u64 *path;
+	struct mltcp_env env = {.ms = ms};
 
 	rcu_read_lock();
-	if (!mltcp_was_idle(flow))
-		mltcp_on_ack(flow, now, bytes);
-	params = params_of(ms);
-	if (mltcp_was_idle(flow)) {
-		if (mltcp_is_boundary(flow, params, now)) {
-			report(ms);
-			mltcp_begin(flow, params, now, tcp_sk(ms->sk)->bytes_received,
-				    host_bytes(sock_net(ms->sk)));
-		}
-		mltcp_on_ack(flow, now, bytes);
-	}
-	mechanisms = READ_ONCE(params->mechanisms);
-	if (mechanisms == MLTCP_MECHANISMS_DEFAULT)
-		mechanisms = mltcp_variant_at(ms->variant)->mechanisms;
-	if (mechanisms & MLTCP_YIELD) {
-		path = mltcp_path(ms->sk, &key);
-		mltcp_delay_ask(&flow->delay, now, path, key);
-	} else {
-		/* No sample follows: a loss would take the last one for the queue that it found. */
-		flow->delay.queue_us = 0;
-		flow->delay.crossed = 0;
-	}
-	note(ms);
-	mltcp_decide(flow, params, mechanisms, now);
-	if (unlikely(!READ_ONCE(mltcp_enabled)))
-		mltcp_be_base(flow);
+	mltcp_step_decide(&env, &ms->flow, now, bytes);
 	rcu_read_unlock();
-	ms->watches_queue = !!(mechanisms & MLTCP_YIELD);
+	ms->watches_queue = ms->flow.delay.watched;
 	/* Only a decision makes a flow another than its base; what makes it its base again may wait. */
-	ms->cong_avoid = mltcp_is_base(flow) ? ms->base->cong_avoid : NULL;
-}
-
-/* What the ACK says of the delay. bytes: acknowledged so far. */
-static __always_inline void sample_delay(const struct tcp_sock *tp, struct mltcp_flow *flow,
-					 const struct ack_sample *sample, u64 bytes)
-{
-	/* Milliseconds are too long to tell a queue. */
-	u32 stamp = tcp_is_usec_ts(tp) ? tp->rx_opt.rcv_tsval : 0;
-
-	if (stamp || !mltcp_delay_shorter(&flow->delay, (u32)tp->tcp_mstamp, sample->rtt_us,
-					  tcp_min_rtt(tp))) {
-		const struct mltcp_rtt rtt = {
-			.now_us = (u32)tp->tcp_mstamp,
-			.rtt_us = sample->rtt_us,
-			.min_us = tcp_min_rtt(tp),
-			.segments = sample->pkts_acked,
-			.bytes = bytes - flow->acked_bytes,
-			.outstanding = tp->packets_out,
-			.retransmitted = tp->total_retrans,
-			.stamp = stamp,
-		};
-
-		mltcp_delay_rtt(&flow->delay, &rtt);
-	}
+	ms->cong_avoid = mltcp_is_base(&ms->flow) ? ms->base->cong_avoid : NULL;
 }
 
 /* An ACK whose delay is looked at, or with which the flow decides. */
-static noinline void acked_watching(struct sock *sk, const struct ack_sample *sample, u64 bytes,
+static noinline void acked_watching(const struct ack_sample *sample, u64 now, u64 bytes,
 				    struct mltcp_sock *ms)
 {
-	u64 now = tcp_sk(sk)->tcp_clock_cache; /* when the ACK came, CLOCK_MONOTONIC */
+	struct mltcp_env env = {.ms = ms, .sample = sample};
 
-	sample_delay(tcp_sk(sk), &ms->flow, sample, bytes);
-	if (unlikely(mltcp_is_due(&ms->flow, now, bytes)))
+	if (unlikely(mltcp_step_is_due(&env, &ms->flow, now, bytes)))
 		decide(ms, now, bytes);
-	else
-		mltcp_on_ack(&ms->flow, now, bytes);
 }
 
-/* A flow that doesn't watch the queue has nothing to decide because time has passed: no next_ns. */
+/*
+ * A flow that doesn't watch the queue has no sample to take: what is left of a step takes one cache
+ * line.
+ */
 static __always_inline void acked(struct sock *sk, const struct ack_sample *sample, u64 bytes,
 				  struct mltcp_sock *ms)
 {
-	if (ms->watches_queue || unlikely(bytes >= ms->flow.next_bytes))
-		acked_watching(sk, sample, bytes, ms);
+	u64 now = tcp_sk(sk)->tcp_clock_cache; /* when the ACK came, CLOCK_MONOTONIC */
+
+	if (ms->watches_queue || unlikely(mltcp_is_due(&ms->flow, now, bytes)))
+		acked_watching(sample, now, bytes, ms);
 	else
-		mltcp_on_ack(&ms->flow, tcp_sk(sk)->tcp_clock_cache, bytes);
+		mltcp_count(&ms->flow, now, bytes);
 }
 
 /* Of a flow that had no state, or a connection that is no longer simply established. */
@@ -313,16 +321,30 @@ static void mltcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 		acked_otherwise(sk, sample);
 }
 
-/* What follows goes to the base as it is; only what a base has is registered. */
-
+/*
+ * The kernel asks for the threshold before it says whether it is for a loss or for a time-out, and
+ * after a loss it doesn't ask again for the time-out that may follow.
+ */
 static void mltcp_set_state(struct sock *sk, u8 new_state)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+
+	if (new_state == TCP_CA_Loss && mltcp_has_state(sk))
+		tp->snd_ssthresh = mltcp_on_time_out(&mltcp_state_of(sk)->flow, tp->snd_ssthresh);
+}
+
+/* In its place where the base has such an operation, too. */
+void mltcp_set_state_both(struct sock *sk, u8 new_state)
 {
 	struct mltcp_sock *ms;
 	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
 
 	if (base && base->set_state)
 		base->set_state(sk, new_state);
+	mltcp_set_state(sk, new_state);
 }
+
+/* What follows goes to the base as it is; only what a base has is registered. */
 
 /*
  * Sending begins. The kernel says so also for a retransmission when all is taken for lost; then
@@ -336,7 +358,6 @@ static void note_send(struct sock *sk, struct mltcp_sock *ms)
 	if (!ms || tp->packets_out)
 		return;
 	mltcp_on_send(&ms->flow, ktime_get_ns(), tp->total_retrans);
-	ms->flow.next_bytes = 0; /* to decide, so no ACK need ask whether it came after a gap */
 	mltcp_begin_small(&ms->flow, tp->srtt_us >> 3, tcp_min_rtt(tp), &cwnd, &tp->snd_ssthresh);
 	tcp_snd_cwnd_set(tp, cwnd);
 }
@@ -436,7 +457,7 @@ int mltcp_cc_retag(struct sock *sk, struct mltcp_job_ref *job)
 	old = rcu_dereference_protected(ms->job, lockdep_sock_is_held(sk));
 	if (old != job) {
 		note(ms);
-		report(ms);
+		mltcp_report(ms);
 		rcu_assign_pointer(ms->job, job);
 		/* What the next ACK acknowledges already belongs to the new job. */
 		mltcp_reset(&ms->flow, job ? job->id : 0, ms->flow.acked_bytes,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * MLTCP: the algorithm, as integer functions without a kernel type.
+ * MLTCP: the algorithm, as integer functions without a kernel type: where a flow is in its iteration,
+ * and what it may do there. mltcp_step.h has what an ACK goes through, mltcp_yield.h and mltcp_loss.h
+ * what becomes of the window.
  *
  * A training job's flow sends a burst of total_bytes, is silent while the job computes, and
  * starts again. The share of the burst already acknowledged, the bytes ratio, says how far
@@ -14,7 +16,7 @@
  *           Not in the paper; the idea of LEDBAT (RFC 6817) with a target that follows the
  *           ratio.
  *
- * The kernel module, the BPF programs and a user-space library compile this same file. The
+ * The kernel module, the BPF programs, the simulator and the tests compile these same files. The
  * includer defines __u8 ... __u64 and, where plain 64-bit division isn't available,
  * mltcp_div64(n, d), and where it has its own, MLTCP_READ_ONCE and MLTCP_WRITE_ONCE. No function
  * but those of mltcp_learn.h loops, and those a few times. Times are nanoseconds of a monotonic
@@ -26,8 +28,12 @@
 #include "mltcp_learn.h"
 #include "mltcp_delay.h"
 
-/* A burst this many times longer than total_bytes is not an iteration of that job. */
-#define MLTCP_OVERRUN 2
+/*
+ * A burst that is longer than total_bytes by more than one part of so many is no iteration of that
+ * job. Flows that go on at the end's F for as long as they have ramped up to it would get up to 1.44
+ * times their share.
+ */
+#define MLTCP_OVERRUN 8
 
 /*
  * What a flow may do is decided anew each time it has sent this share of total_bytes, not at
@@ -35,10 +41,10 @@
  */
 #define MLTCP_STEPS 64
 
-/* A flow that has nothing to decide looks again after that many bytes: parameters change. */
-#define MLTCP_LOOK_AGAIN 65536
+/* A flow that has nothing to decide looks again after that time: parameters change. Nanoseconds. */
+#define MLTCP_LOOK_AGAIN_NS 10000000
 
-/* next_ns where time alone changes nothing. */
+/* next_ns where time alone changes nothing, next_bytes where bytes don't. */
 #define MLTCP_NEVER 0xffffffffffffffffULL
 
 /*
@@ -49,6 +55,9 @@
 
 /* The largest ACK, bytes of IP: IPv6's header, TCP's, its time stamps and three SACK blocks. */
 #define MLTCP_ACK_BYTES 112
+
+/* What a host receives and sends is counted at most that often. Nanoseconds. */
+#define MLTCP_HOST_AGAIN_NS 1000000
 
 /* A flow next to which yielding is in vain still tries it once in 2^this iterations. */
 #define MLTCP_RARELY_MAX 5
@@ -93,6 +102,27 @@ static inline __u8 mltcp_params_valid(const struct mltcp_params *p)
 	       (!(p->mechanisms & ~known) || p->mechanisms == MLTCP_MECHANISMS_DEFAULT);
 }
 
+/*
+ * The mechanisms of a congestion control that a flow uses where neither the host's administrator nor
+ * a job of his says more. Anyone may choose such a congestion control and send what he likes, so it
+ * keeps no more than its base after a loss: a seventh of the window lost at each loss instead of a
+ * half would give a flow twice its share of the link. The increase alone doesn't, for F is as often
+ * below 1 as above.
+ */
+static inline __u32 mltcp_open_mechanisms(__u32 mechanisms)
+{
+	return mechanisms & ~MLTCP_SCALE_DECREASE;
+}
+
+/* May somebody set a job with these parameters who isn't the host's administrator? */
+static inline __u8 mltcp_params_open(const struct mltcp_params *p, const struct mltcp_params *most)
+{
+	if (p->mechanisms != MLTCP_MECHANISMS_DEFAULT && p->mechanisms & MLTCP_SCALE_DECREASE)
+		return 0;
+	return p->slope <= most->slope && p->intercept <= most->intercept &&
+	       p->shape == most->shape;
+}
+
 /* min(1, sent / total) in fixed point; total 0 gives 0. */
 static inline __u32 mltcp_ratio(__u64 sent, __u64 total)
 {
@@ -106,6 +136,12 @@ static inline __u32 mltcp_ratio(__u64 sent, __u64 total)
 		total >>= MLTCP_SHIFT;
 	}
 	return mltcp_div64(sent << MLTCP_SHIFT, total);
+}
+
+/* Is a burst of which so many bytes were sent longer than an iteration? total: at most 2^63 - 1. */
+static inline __u8 mltcp_overruns(__u64 sent, __u64 total)
+{
+	return sent > total + total / MLTCP_OVERRUN;
 }
 
 /* F at a ratio of at most MLTCP_ONE, fixed point. */
@@ -124,10 +160,6 @@ static inline __u32 mltcp_gain(const struct mltcp_params *p, __u32 ratio)
 		top = (__u64)p->intercept * (p->slope + p->intercept);
 		bottom = p->slope + p->intercept - mltcp_scale(p->slope, ratio);
 		return bottom ? mltcp_div64(top, bottom) : p->slope + p->intercept;
-	case MLTCP_SHAPE_FALLING:
-		return mltcp_scale(p->slope, MLTCP_ONE - ratio) + p->intercept;
-	case MLTCP_SHAPE_FALLING_QUADRATIC:
-		return mltcp_scale(p->slope, MLTCP_ONE - square) + p->intercept;
 	default:
 		return mltcp_scale(p->slope, ratio) + p->intercept;
 	}
@@ -175,7 +207,7 @@ static inline __u8 mltcp_is_clean(const struct mltcp_flow *f)
 	return f->retransmits == f->start_retransmits;
 }
 
-/* Does the present ACK come after a gap? Then mltcp_is_boundary() must be asked. */
+/* Does the present ACK come after a gap? */
 static inline __u8 mltcp_was_idle(const struct mltcp_flow *f)
 {
 	return f->send_ns > f->last_ns;
@@ -224,45 +256,63 @@ static inline void mltcp_on_send(struct mltcp_flow *f, __u64 now, __u32 retransm
 {
 	f->send_ns = now ? now : 1; /* no sending is earlier than the first ACK's last_ns, 0 */
 	f->retransmits = retransmits;
+	/* To decide, so no ACK need ask whether it came after a gap that may be a boundary. */
+	if (now < f->last_ns || now - f->last_ns >= MLTCP_GAP_MIN_NS)
+		f->next_bytes = 0;
 }
 
 /*
- * What a host has received, without what ACKs take of it at most, from its running totals of octets
- * and packets of IP. It falls, below 0, with every ACK that is shorter.
+ * What a host has received, or sent, without what ACKs take of it at most, from its running totals of
+ * octets and packets of IP. It falls with every ACK that is shorter.
  */
-static inline __u64 mltcp_host_bytes(__u64 octets, __u64 packets)
+static inline __u32 mltcp_host_kib(__u64 octets, __u64 packets)
 {
-	return octets - packets * MLTCP_ACK_BYTES;
+	return mltcp_kib(octets - packets * MLTCP_ACK_BYTES);
 }
 
 /*
- * Has the flow's host received more than a share of what the flow sent in the iteration that ends?
- * ACKs also wait behind what comes on other connections, such as another stage's of a pipeline, or
- * the neighbour's in a ring whose connections each carry data one way.
- *
- * came_kib: what mltcp_host_bytes() rose by since that iteration began; wraps below 0.
+ * Has the flow's host received more than a share of what it sent in the iteration that ends? ACKs
+ * also wait behind what comes on other connections, such as another stage's of a pipeline, or the
+ * neighbour's in a ring whose connections each carry data one way. Both are the host's, for what
+ * comes to many flows is much to each of them alone.
  */
-static inline __u8 mltcp_host_receives(const struct mltcp_flow *f, __u32 came_kib)
+static inline __u8 mltcp_host_receives(const struct mltcp_flow *f, const struct mltcp_host *host)
 {
-	return f->iteration && came_kib <= 0x7fffffffU &&
-	       came_kib > mltcp_kib(mltcp_sent(f)) / MLTCP_TWO_WAY_SHARE;
+	__u32 came_kib = host->came_kib - f->host.came_kib;
+	__u32 sent_kib = host->sent_kib - f->host.sent_kib;
+
+	if (!(f->flags & MLTCP_HOST_KNOWN) || came_kib > 0x7fffffffU || sent_kib > 0x7fffffffU)
+		return 0;
+	return came_kib > sent_kib / MLTCP_TWO_WAY_SHARE;
+}
+
+/*
+ * Does it matter to the flow what its host receives? Not to one without an iteration to yield in, nor
+ * to one whose stamps tell the way ahead. To count it takes a while.
+ */
+static inline __u8 mltcp_asks_host(const struct mltcp_flow *f, const struct mltcp_params *p)
+{
+	return f->delay.watched && !f->delay.fine && mltcp_total(f, p);
 }
 
 /*
  * Start the next iteration with the ACK at now. The bytes it acknowledges belong to it.
- * received_bytes: the connection's running total. host_bytes: that of its host, mltcp_host_bytes();
- * only how much it rises means something.
+ * received_bytes: the connection's running total. host: what its host has, if mltcp_asks_host();
+ * else NULL.
  */
 static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *p, __u64 now,
-			       __u64 received_bytes, __u64 host_bytes)
+			       __u64 received_bytes, const struct mltcp_host *host)
 {
 	__u64 idle_ns = f->iteration ? f->send_ns - f->last_ns : p->gap_ns;
-	__u32 came_kib = mltcp_kib(host_bytes) - f->host_kib;
+	__u8 host_receives = host && mltcp_host_receives(f, host);
 
 	f->flags = mltcp_next_rarely(f);
-	if (mltcp_host_receives(f, came_kib))
+	if (host_receives)
 		f->flags |= MLTCP_HOST_TWO_WAY;
-	f->host_kib += came_kib;
+	if (host) {
+		f->flags |= MLTCP_HOST_KNOWN;
+		f->host = *host;
+	}
 	if (received_bytes > f->acked_bytes / MLTCP_TWO_WAY_SHARE)
 		f->flags |= MLTCP_TWO_WAY;
 	f->idle_us = mltcp_gap_us(idle_ns);
@@ -270,7 +320,6 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 	f->start_bytes = f->acked_bytes;
 	f->start_ns = now;
 	f->last_ns = now;
-	f->next_bytes = 0;
 	f->step_bytes = f->acked_bytes;
 	f->step_ns = now;
 	if (mltcp_is_clean(f))
@@ -315,7 +364,7 @@ static inline __u32 mltcp_yield_target(struct mltcp_flow *f, const struct mltcp_
 		return 0;
 	}
 	target = mltcp_scale(f->delay.full_us, mltcp_between(p->yield_min, p->yield_max, f->ratio));
-	return target ? target : 1;
+	return target > MLTCP_QUEUE_MIN_US ? target : MLTCP_QUEUE_MIN_US;
 }
 
 /* F and the share of the window kept are within their bounds, whoever set the parameters. */
@@ -344,9 +393,9 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 	f->step_ns = now;
 	f->ratio = mltcp_ratio(sent, total);
 	/* No iteration known, or longer than any: behave like the base. */
-	f->active = total && (p->gap_ns || f->gap_us) && sent / MLTCP_OVERRUN <= total;
-	f->next_bytes = f->acked_bytes + MLTCP_LOOK_AGAIN;
-	f->next_ns = MLTCP_NEVER;
+	f->active = total && (p->gap_ns || f->gap_us) && !mltcp_overruns(sent, total);
+	f->next_bytes = MLTCP_NEVER;
+	f->next_ns = now + MLTCP_LOOK_AGAIN_NS;
 	f->gain = MLTCP_ONE;
 	f->free_gain = MLTCP_ONE;
 	f->free_us = 0;
@@ -355,6 +404,7 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 		f->yield_us = 0;
 	if (!f->active)
 		return;
+	f->next_ns = MLTCP_NEVER;
 	/* The last step ends where the burst does. */
 	f->next_bytes = f->acked_bytes + total / MLTCP_STEPS;
 	if (sent < total && f->next_bytes > f->start_bytes + total)
@@ -393,29 +443,6 @@ static inline void mltcp_be_base(struct mltcp_flow *f)
 	f->yield_us = 0;
 }
 
-/*
- * Must the flow decide anew, by mltcp_decide(), with the ACK at now? Each host decides after a gap,
- * too. acked_bytes: the connection's running total.
- */
-static inline __u8 mltcp_is_due(const struct mltcp_flow *f, __u64 now, __u64 acked_bytes)
-{
-	return acked_bytes >= f->next_bytes || now >= f->next_ns;
-}
-
-/*
- * Account for an ACK; says what mltcp_is_due() does. Call mltcp_begin() first where
- * mltcp_is_boundary() says so.
- */
-static inline __u8 mltcp_on_ack(struct mltcp_flow *f, __u64 now, __u64 acked_bytes)
-{
-	if (acked_bytes > f->acked_bytes)
-		f->acked_bytes = acked_bytes;
-	if (now > f->last_ns)
-		f->last_ns = now;
-	f->acks++;
-	return mltcp_is_due(f, now, acked_bytes);
-}
-
 /* May the window grow as the base's does, as far as the flow is concerned? Asked by every ACK. */
 static inline __u8 mltcp_is_base(const struct mltcp_flow *f)
 {
@@ -448,68 +475,5 @@ static inline __u32 mltcp_scaled_acked(struct mltcp_flow *f, __u32 acked)
 	scaled >>= MLTCP_SHIFT;
 	return scaled > 0x7fffffff ? 0x7fffffff : scaled;
 }
-
-/*
- * Note a loss, or a mark: the queue was as long as it may become.
- *
- * srtt_us, min_us: smoothed and least RTT of the connection, microseconds.
- */
-static inline void mltcp_note_full(struct mltcp_flow *f, __u32 srtt_us, __u32 min_us)
-{
-	f->losses++;
-	f->next_bytes = 0; /* what to bear of the queue follows from what the loss found */
-	mltcp_delay_full(&f->delay, f->last_ns, srtt_us, min_us);
-}
-
-/*
- * Slow-start threshold after a loss (or ECN mark) at window cwnd, where the base would set
- * base; segments. Notes the queue that the loss found.
- *
- * A loss is final: what the flow would have taken back after yielding is gone. But it has given up
- * part of the window already, for the same queue, so what it keeps is of the window that it had
- * before, though no more than what it has now.
- *
- * srtt_us, min_us: smoothed and least RTT of the connection, microseconds.
- */
-static inline __u32 mltcp_on_loss(struct mltcp_flow *f, __u32 cwnd, __u32 base, __u32 srtt_us,
-				  __u32 min_us)
-{
-	__u32 from = cwnd;
-	__u64 kept;
-
-	mltcp_note_full(f, srtt_us, min_us);
-	if (f->resume_ssthresh && f->full_cwnd > cwnd)
-		from = f->full_cwnd;
-	f->resume_ssthresh = 0;
-	if (!f->keep)
-		return base;
-	kept = mltcp_scale(from, f->keep);
-	if (kept > cwnd)
-		kept = cwnd;
-	return kept > MLTCP_CWND_MIN ? (__u32)kept : MLTCP_CWND_MIN;
-}
-
-/*
- * As mltcp_on_loss(), for a base that measures congestion by the share of marked segments and cuts
- * its window in proportion (DCTCP, RFC 8257). What it has measured stays its own; its cut is scaled
- * by what the flow gives up of the window after a loss, as a multiple of the half that Reno gives
- * up. So a flow that is to keep half its window cuts as its base does.
- *
- * A mark is as final as a loss: taking back the window after marks fills the queue past the
- * threshold again, and gained nothing.
- */
-static inline __u32 mltcp_on_mark(struct mltcp_flow *f, __u32 cwnd, __u32 base, __u32 srtt_us,
-				  __u32 min_us)
-{
-	__u64 cut = cwnd > base ? cwnd - base : 0;
-
-	mltcp_note_full(f, srtt_us, min_us);
-	if (f->keep)
-		cut = cut * (MLTCP_ONE - f->keep) >> (MLTCP_SHIFT - 1);
-	f->resume_ssthresh = 0;
-	return cwnd > cut + MLTCP_CWND_MIN ? cwnd - (__u32)cut : MLTCP_CWND_MIN;
-}
-
-#include "mltcp_yield.h"
 
 #endif

@@ -327,10 +327,44 @@ static inline void mltcp_delay_heard(struct mltcp_delay *d, __u64 now, const __u
 	d->full_date = date;
 }
 
+/* What is told of a path. */
+static inline __u64 mltcp_delay_word(const struct mltcp_delay *d, __u32 key)
+{
+	return d->full_us ? (__u64)key << 40 | (__u64)d->full_date << 24 | d->full_us : 0;
+}
+
 static inline void mltcp_delay_tell(const struct mltcp_delay *d, __u64 *slot, __u32 key)
 {
 	if (d->full_us)
-		MLTCP_WRITE_ONCE(*slot, (__u64)key << 40 | (__u64)d->full_date << 24 | d->full_us);
+		MLTCP_WRITE_ONCE(*slot, mltcp_delay_word(d, key));
+}
+
+/*
+ * The queue wasn't full when it was taken for that: what was known before holds again. For the path's
+ * other flows, too, where what they know is what this one said.
+ */
+static inline void mltcp_delay_recall(struct mltcp_delay *d, __u64 *slot, __u32 key, __u32 full_us,
+				      __u16 full_date)
+{
+	__u64 told = mltcp_delay_word(d, key);
+
+	d->full_us = full_us;
+	d->full_date = full_date;
+	if (told && MLTCP_READ_ONCE(*slot) == told)
+		MLTCP_WRITE_ONCE(*slot, mltcp_delay_word(d, key));
+}
+
+/*
+ * Take samples from now on, or none: then no queue is seen, for nothing would ever say that it has
+ * gone.
+ */
+static inline void mltcp_delay_watch(struct mltcp_delay *d, __u8 watched)
+{
+	d->watched = watched;
+	if (watched)
+		return;
+	d->queue_us = 0;
+	d->crossed = 0;
 }
 
 /* What is taken for full, where the present queue is longer: nearer to that by an eighth. */

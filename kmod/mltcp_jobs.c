@@ -30,7 +30,7 @@ static void mltcp_job_retire(struct mltcp_job_ref *ref)
 	mltcp_job_put(ref);
 }
 
-int mltcp_job_set(struct net *net, u32 id, const struct mltcp_job *job,
+int mltcp_job_set(struct net *net, u32 id, const struct mltcp_job *job, bool trusted,
 		  struct netlink_ext_ack *extack)
 {
 	struct mltcp_net *mn = mltcp_net(net);
@@ -42,6 +42,7 @@ int mltcp_job_set(struct net *net, u32 id, const struct mltcp_job *job,
 	if (!data)
 		return -ENOMEM;
 	data->job = *job;
+	data->trusted = trusted;
 
 	mutex_lock(&mn->job_lock);
 	ref = xa_load(&mn->jobs, id);

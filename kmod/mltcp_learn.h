@@ -25,7 +25,7 @@
 
 #define MLTCP_KIB_SHIFT 10
 
-/* Shorter gaps are the network's or the scheduler's, not a job's computing. */
+/* Shorter gaps are the network's or the scheduler's, not a job's computing, whatever a job says. */
 #define MLTCP_GAP_MIN_NS 1000000ULL
 
 /* A gap this many times as long as those that count is of another kind. */
@@ -340,12 +340,10 @@ static inline __u8 mltcp_after_gap(struct mltcp_flow *f, const struct mltcp_para
 	__u64 gap_ns = f->send_ns - f->last_ns;
 	__u32 now_kib = mltcp_kib(f->acked_bytes), gap_us;
 
-	if (p->gap_ns && gap_ns < p->gap_ns)
+	if (gap_ns < MLTCP_GAP_MIN_NS || gap_ns < p->gap_ns)
 		return 0;
 	if (p->gap_ns && p->total_bytes)
 		return 1;
-	if (gap_ns < MLTCP_GAP_MIN_NS)
-		return 0;
 	/*
 	 * The gap after a greeting says nothing: the pauses while a job starts would pass for the
 	 * usual gaps, and the usual ones would then not count.

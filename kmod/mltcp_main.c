@@ -14,7 +14,8 @@
  * mltcp_flows.c     its table of flows
  * mltcp_jobs.c      its jobs
  * mltcp_paths.c     what flows of one path tell each other
- * mltcp_netlink.c   control from user space, and reports to it
+ * mltcp_netlink.c   control from user space
+ * mltcp_reports.c   reports to it
  * mltcp_attrs.c     the attributes that these are made of
  * This file: parameters of the module, its start and its end.
  */
@@ -184,8 +185,3 @@ module_exit(mltcp_module_exit);
 MODULE_DESCRIPTION("MLTCP: TCP congestion control for training jobs");
 MODULE_LICENSE("GPL");
 MODULE_VERSION(MLTCP_VERSION);
-/* Choosing an unknown congestion control asks for tcp_NAME. */
-MODULE_ALIAS("tcp_mltcp_reno");
-MODULE_ALIAS("tcp_mltcp_cubic");
-MODULE_ALIAS("tcp_mltcp_dctcp");
-MODULE_SOFTDEP("pre: tcp_cubic tcp_dctcp");

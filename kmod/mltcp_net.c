@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* The state of each network namespace, its jobs and flows, and the table of namespaces. */
+#include <linux/netdevice.h>
+#include <net/ip.h>
 #include "mltcp.h"
 
-static unsigned int mltcp_net_id;
-static DEFINE_XARRAY_ALLOC(mltcp_nets);
+/* Packets stand before their octets, under a name that changed. */
+#define OUT_PACKETS (IPSTATS_MIB_OUTOCTETS - 1)
 
-struct mltcp_net *mltcp_net(const struct net *net)
-{
-	return net_generic(net, mltcp_net_id);
-}
+unsigned int mltcp_net_id;
+static DEFINE_XARRAY_ALLOC(mltcp_nets);
 
 struct mltcp_net *mltcp_net_from(u32 *id)
 {
@@ -17,6 +17,66 @@ struct mltcp_net *mltcp_net_from(u32 *id)
 
 	*id = index;
 	return mn;
+}
+
+/* Octets and packets, that came and that were sent. */
+struct traffic {
+	u64 in_octets, in_packets, out_octets, out_packets;
+};
+
+static void add_of_cpu(struct traffic *sum, void __percpu *mib, int cpu)
+{
+	/* 32-bit machines read these under a lock of the CPU's, whose counters are 64 bits all the same. */
+	const size_t lock = offsetof(struct ipstats_mib, syncp);
+
+	sum->in_octets += snmp_get_cpu_field64(mib, cpu, IPSTATS_MIB_INOCTETS, lock);
+	sum->in_packets += snmp_get_cpu_field64(mib, cpu, IPSTATS_MIB_INPKTS, lock);
+	sum->out_octets += snmp_get_cpu_field64(mib, cpu, IPSTATS_MIB_OUTOCTETS, lock);
+	sum->out_packets += snmp_get_cpu_field64(mib, cpu, OUT_PACKETS, lock);
+}
+
+/* By the counters of IP. What comes by loopback was sent by it, so one count serves both. */
+static struct traffic count_traffic(const struct net *net)
+{
+	void __percpu *v6 = NULL;
+	struct traffic sum = {};
+	u64 packets, octets;
+	int cpu;
+
+#if IS_ENABLED(CONFIG_IPV6)
+	v6 = net->mib.ipv6_statistics; /* NULL without the module ipv6 */
+#endif
+	for_each_possible_cpu (cpu) {
+		add_of_cpu(&sum, net->mib.ip_statistics, cpu);
+		if (v6)
+			add_of_cpu(&sum, v6, cpu);
+	}
+	dev_lstats_read(net->loopback_dev, &packets, &octets);
+	sum.in_octets -= octets;
+	sum.in_packets -= packets;
+	sum.out_octets -= octets;
+	sum.out_packets -= packets;
+	return sum;
+}
+
+/* One of those who ask at the same time counts; the others take what was counted before. */
+struct mltcp_host mltcp_net_host(const struct net *net, u64 now)
+{
+	struct mltcp_net *mn = mltcp_net(net);
+	s64 counted_ns = atomic64_read(&mn->counted_ns);
+	struct traffic sum;
+	u64 host;
+
+	if (now - counted_ns < MLTCP_HOST_AGAIN_NS ||
+	    !atomic64_try_cmpxchg(&mn->counted_ns, &counted_ns, now)) {
+		host = atomic64_read(&mn->host);
+	} else {
+		sum = count_traffic(net);
+		host = mltcp_host_kib(sum.in_octets, sum.in_packets) |
+		       (u64)mltcp_host_kib(sum.out_octets, sum.out_packets) << 32;
+		atomic64_set(&mn->host, host);
+	}
+	return (struct mltcp_host){.came_kib = (u32)host, .sent_kib = host >> 32};
 }
 
 static int __net_init mltcp_net_init(struct net *net)

@@ -1,20 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Generic netlink family "mltcp": jobs, tags, flows, and the iterations that have ended. mltcp.yaml
- * describes the interface.
+ * What user space asks of the generic netlink family "mltcp": jobs, tags, flows. mltcp.yaml
+ * describes the interface, mltcp_reports.c has the family and what it tells unasked.
  *
  * Several requests run at once, each under locks of its own. None waits for anything that a user
  * can hold.
  */
 #include "mltcp.h"
-
-enum { GROUP_ITERATIONS };
-
-static const struct genl_multicast_group mltcp_groups[] = {
-	[GROUP_ITERATIONS] = {.name = MLTCP_GENL_GROUP},
-};
-
-static struct genl_family mltcp_family;
 
 /* The policies also say which attributes a command takes: any other is refused. */
 static const struct nla_policy no_policy[] = {
@@ -100,6 +92,7 @@ static int mltcp_nl_status_get(struct sk_buff *request, struct genl_info *info)
 static int mltcp_nl_job_set(struct sk_buff *request, struct genl_info *info)
 {
 	struct mltcp_job job = {.params = mltcp_defaults};
+	bool trusted;
 	int err;
 
 	require(info, MLTCP_A_JOB_ID, "the job's id is missing");
@@ -114,8 +107,14 @@ static int mltcp_nl_job_set(struct sk_buff *request, struct genl_info *info)
 				    "a parameter is out of range");
 		return -ERANGE;
 	}
+	/* Of both the sender and the opener of the netlink socket, in the first user namespace. */
+	trusted = netlink_capable(request, CAP_NET_ADMIN);
+	if (!trusted && !mltcp_params_open(&job.params, &mltcp_defaults)) {
+		GENL_SET_ERR_MSG(info, "pushier than without a job: only for the host's own root");
+		return -EACCES;
+	}
 	return mltcp_job_set(genl_info_net(info), nla_get_u32(info->attrs[MLTCP_A_JOB_ID]), &job,
-			     info->extack);
+			     trusted, info->extack);
 }
 
 static int mltcp_nl_job_get(struct sk_buff *request, struct genl_info *info)
@@ -383,53 +382,10 @@ static const struct genl_ops mltcp_ops[] = {
 	},
 };
 
-static struct genl_family mltcp_family __ro_after_init = {
-	.name = MLTCP_GENL_NAME,
-	.version = MLTCP_GENL_VERSION,
-	.module = THIS_MODULE,
-	.netnsok = true,
-	.parallel_ops = true,
-	.ops = mltcp_ops,
-	.n_ops = ARRAY_SIZE(mltcp_ops),
-	.mcgrps = mltcp_groups,
-	.n_mcgrps = ARRAY_SIZE(mltcp_groups),
-};
-
-/* More than the attributes of an iteration take. */
-#define EVENT_BYTES (nla_total_size(0) + MLTCP_I_COUNT * nla_total_size_64bit(16))
-
-/* Mostly in softirq, with the flow's socket locked. */
-void mltcp_netlink_report(struct net *net, const struct mltcp_sock *ms)
-{
-	struct mltcp_event event;
-	struct sk_buff *skb;
-	void *header;
-
-	if (!genl_has_listeners(&mltcp_family, net, GROUP_ITERATIONS))
-		return;
-	mltcp_flow_event(ms, &event);
-	skb = genlmsg_new(EVENT_BYTES, GFP_ATOMIC);
-	if (!skb)
-		goto dropped;
-	header = genlmsg_put(skb, 0, 0, &mltcp_family, 0, MLTCP_CMD_ITERATION);
-	if (!header || mltcp_put_event(skb, &event)) {
-		nlmsg_free(skb);
-		goto dropped;
-	}
-	genlmsg_end(skb, header);
-	/*
-	 * A listener whose queue is full learns of that by itself: its next read fails with
-	 * ENOBUFS.
-	 */
-	if (genlmsg_multicast_netns(&mltcp_family, net, skb, 0, GROUP_ITERATIONS, GFP_ATOMIC) !=
-	    -ENOBUFS)
-		return;
-dropped:
-	atomic64_inc(&mltcp_net(net)->dropped);
-}
-
 int __init mltcp_netlink_init(void)
 {
+	mltcp_family.ops = mltcp_ops;
+	mltcp_family.n_ops = ARRAY_SIZE(mltcp_ops);
 	return genl_register_family(&mltcp_family);
 }
 

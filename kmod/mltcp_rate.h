@@ -38,6 +38,11 @@
 #define MLTCP_ADD(to, count) (*(to) += (count))
 #endif
 
+/* What applies where user space has said nothing: struct mltcp_rate_params. */
+#define MLTCP_RATE_DEFAULT_TARGET_US 200
+#define MLTCP_RATE_DEFAULT_LOW (MLTCP_ONE / 5)
+#define MLTCP_RATE_DEFAULT_ADD_BYTES 362
+
 /* Feedback that is older than so many round trips, and than so many nanoseconds, is none. */
 #define MLTCP_STALE_RTTS 4
 #define MLTCP_STALE_NS 5000000ULL
@@ -211,7 +216,7 @@ static inline __u32 mltcp_rate_progress(const struct mltcp_rate_job *j, const st
 {
 	__u64 sent = j->acked - j->begun;
 
-	if (!f->active || !j->total || sent / MLTCP_OVERRUN > j->total)
+	if (!f->active || !j->total || mltcp_overruns(sent, j->total))
 		return f->ratio;
 	return mltcp_ratio(sent, j->total);
 }

@@ -154,7 +154,9 @@ bool mltcp_has_begun(struct sock *sk)
 {
 	const struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
 
-	return mltcp_is_started(sk) || is_overwritten(sk) || READ_ONCE(variant->lacks_room);
+	/* Nothing was begun, or overwritten, where the kernel never called init. */
+	return mltcp_is_started(sk) || (inet_csk(sk)->icsk_ca_initialized && is_overwritten(sk)) ||
+	       READ_ONCE(variant->lacks_room);
 }
 
 void mltcp_stop(struct sock *sk)

@@ -3,7 +3,7 @@
  * What kernel and user space agree on: constants, and the structs that cross between them.
  *
  * Plain C types only, and no include: whoever includes this file has __u8 ... __u64 defined.
- * mltcp_tools/native/uapi.py declares the same structs to Python; a unit test compares the two, and
+ * mltcp_tools/kernel/native/uapi.py declares the same structs to Python; a unit test compares the two, and
  * the BPF backend refuses a map whose value size differs.
  */
 #ifndef MLTCP_UAPI_H
@@ -52,8 +52,6 @@ enum mltcp_shape {
 	MLTCP_SHAPE_QUADRATIC, /* slope * r^2 + intercept */
 	MLTCP_SHAPE_CONCAVE, /* slope * (2 r - r^2) + intercept */
 	MLTCP_SHAPE_RECIPROCAL, /* hyperbola through the same two end points */
-	MLTCP_SHAPE_FALLING, /* slope * (1 - r) + intercept */
-	MLTCP_SHAPE_FALLING_QUADRATIC, /* slope * (1 - r^2) + intercept */
 	MLTCP_SHAPE_COUNT
 };
 
@@ -107,6 +105,7 @@ struct mltcp_tag {
 #define MLTCP_TWO_WAY 0x08 /* its connection carries much the other way, too */
 #define MLTCP_IN_VAIN 0x10 /* it has yielded as long as it may in this one, to no end */
 #define MLTCP_HOST_TWO_WAY 0x20 /* its host receives much, on whatever connections */
+#define MLTCP_HOST_KNOWN 0x40 /* what its host had received and sent where the iteration starts */
 #define MLTCP_ANY_TWO_WAY (MLTCP_TWO_WAY | MLTCP_HOST_TWO_WAY)
 
 /* What a flow knows of the queue on its path, see mltcp_delay.h. */
@@ -124,7 +123,24 @@ struct mltcp_delay {
 	__u16 full_date; /* of full_us, in units of 2^30 ns, wraps */
 	__u8 own_losses : 4; /* that own_us is of, at most MLTCP_OWN_LOSSES */
 	__u8 fine : 4; /* 1: the receiver's stamps are fine, so queue_us is the way ahead's alone */
-	__u8 crossed; /* 1: and much comes towards the flow, so that ACKs come in bunches */
+	__u8 crossed : 4; /* 1: and much comes towards the flow, so that ACKs come in bunches */
+	__u8 watched : 4; /* 1: something goes by the queue, so samples are taken */
+};
+
+/* What the latest loss changed of a flow, and what the base would have set. */
+struct mltcp_before {
+	__u32 resume_ssthresh; /* as in struct mltcp_flow, as the others */
+	__u32 full_us;
+	__u32 own_us;
+	__u32 base_ssthresh; /* the base's slow-start threshold after that loss, segments; 0: none */
+	__u16 full_date;
+	__u16 own_losses;
+};
+
+/* What a host has received and sent in all, KiB, wraps; see mltcp_host_kib(). */
+struct mltcp_host {
+	__u32 came_kib;
+	__u32 sent_kib;
 };
 
 /*
@@ -149,7 +165,7 @@ struct mltcp_flow {
 	struct mltcp_delay delay;
 	/* what follows isn't looked at by every ACK */
 	__u64 send_ns; /* time at which sending last began with nothing outstanding */
-	__u64 shrink_ns; /* time of the latest shrink */
+	__u64 turn_ns; /* time at which the flow last yielded, or took a share back */
 	__u64 start_bytes; /* acked_bytes where the iteration starts */
 	__u64 start_ns; /* time of the iteration's first ACK */
 	__u64 step_bytes; /* acked_bytes when it was last decided */
@@ -173,7 +189,7 @@ struct mltcp_flow {
 	__u8 piece_count; /* how many of them there are */
 	__u8 confidence; /* in what was learned; below MLTCP_CONFIDENT it isn't used */
 	__u8 active; /* 1: the iteration is known, the algorithm acts; 0: the flow is its base */
-	__u8 flags; /* MLTCP_RARELY, MLTCP_TWO_WAY, MLTCP_IN_VAIN, MLTCP_HOST_TWO_WAY */
+	__u8 flags; /* MLTCP_RARELY and those that follow it */
 	__u16 keep; /* share of the window kept after a loss, fixed point; 0: the base's own */
 	/* for reports, as of the latest step; exact where an iteration ends: retransmits */
 	__u32 cwnd; /* segments */
@@ -182,7 +198,8 @@ struct mltcp_flow {
 	__u32 start_retransmits; /* the same where the iteration starts */
 	__u32 losses; /* window reductions after loss or ECN since the flow was tagged */
 	__u32 yields; /* shrinks on queueing delay since the flow was tagged */
-	__u32 host_kib; /* that its host has received in all where the iteration starts, KiB, wraps */
+	struct mltcp_host host; /* where the iteration starts, if MLTCP_HOST_KNOWN */
+	struct mltcp_before before;
 };
 
 /* One finished iteration of one flow. */

@@ -32,6 +32,12 @@ static struct mltcp_variant mltcp_variants[] = {
 	 .cuts_by_marks = true},
 };
 
+/* Choosing an unknown congestion control asks for tcp_NAME; tcp_mltcp is the module's own name. */
+MODULE_ALIAS("tcp_mltcp_reno");
+MODULE_ALIAS("tcp_mltcp_cubic");
+MODULE_ALIAS("tcp_mltcp_dctcp");
+MODULE_SOFTDEP("pre: tcp_cubic tcp_dctcp");
+
 struct mltcp_variant *mltcp_variant_of(const struct tcp_congestion_ops *ops)
 {
 	int i;
@@ -69,8 +75,8 @@ static void __init wrap(struct mltcp_variant *variant)
 	*ops = mltcp_cc_ops;
 	if (base->pkts_acked)
 		ops->pkts_acked = mltcp_pkts_acked_both;
-	if (!base->set_state)
-		ops->set_state = NULL;
+	if (base->set_state)
+		ops->set_state = mltcp_set_state_both;
 	if (!base->in_ack_event)
 		ops->in_ack_event = NULL;
 	if (!base->min_tso_segs)

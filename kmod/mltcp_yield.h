@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * MLTCP: what a flow does to its window before the base's increase. Part of mltcp_core.h, which
- * decides how much of the queue the flow may bear.
+ * MLTCP: what a flow does to its window before the base's increase. mltcp_core.h decides how much of
+ * the queue the flow may bear.
  */
 #ifndef MLTCP_YIELD_H
 #define MLTCP_YIELD_H
 
 #include "mltcp_core.h"
 
-/* Has a smoothed RTT passed since the window shrank or, where ACKs wait, might have? */
+/*
+ * Has a smoothed RTT passed since the flow last yielded, took a share back or, where ACKs wait, might
+ * have? Until then the queue doesn't show what came of that.
+ */
 static inline __u8 mltcp_has_passed(const struct mltcp_flow *f, __u32 srtt_us)
 {
 	__u64 now = f->last_ns;
 
-	return now < f->shrink_ns || now - f->shrink_ns > (__u64)srtt_us * 1000;
+	return now < f->turn_ns || now - f->turn_ns > (__u64)srtt_us * 1000;
 }
 
 /*
@@ -36,7 +39,7 @@ static inline __u32 mltcp_yield(struct mltcp_flow *f, __u32 cwnd, __u32 ssthresh
 	}
 	if (!passed)
 		return cwnd;
-	f->shrink_ns = f->last_ns;
+	f->turn_ns = f->last_ns;
 	f->yields++;
 	if (excess < srtt_us / 2)
 		cut = mltcp_div64(cwnd * excess, srtt_us);
@@ -44,15 +47,28 @@ static inline __u32 mltcp_yield(struct mltcp_flow *f, __u32 cwnd, __u32 ssthresh
 }
 
 /*
+ * The round trip at present, microseconds: the smoothed one still tells of a queue that has gone. Fine
+ * stamps tell the way ahead's queue alone, and the round trip may hold another.
+ */
+static inline __u32 mltcp_present_rtt(const struct mltcp_flow *f, __u32 srtt_us, __u32 min_us)
+{
+	__u32 rtt_us = min_us + f->delay.queue_us;
+
+	return f->delay.fine || rtt_us > srtt_us ? srtt_us : rtt_us;
+}
+
+/*
  * The slow-start threshold, segments, of a flow that has yielded and may take its share back, at
- * window cwnd and threshold ssthresh: once the queue is well below what it may make of it.
+ * window cwnd and threshold ssthresh: once the queue is well below what it may make of it. To be
+ * called when a round trip, of rtt_us microseconds, has passed: by each ACK, slow start would double the window in the time
+ * that the queue takes to show it.
  *
  * It takes back no more than the queue has room for: flows that yielded together may do so
  * together, too, when their time is over. If each of them grows by the share of the round trip
  * that is missing to that queue, all of them together make just that. Where what is known of a full
  * queue has grown old there is nothing to share, and the flow has all of it back.
  */
-static inline __u32 mltcp_resume(struct mltcp_flow *f, __u32 cwnd, __u32 ssthresh, __u32 srtt_us)
+static inline __u32 mltcp_resume(struct mltcp_flow *f, __u32 cwnd, __u32 ssthresh, __u32 rtt_us)
 {
 	__u32 borne = f->yield_us ? f->yield_us : f->delay.full_us, back = f->resume_ssthresh;
 	__u64 most;
@@ -65,7 +81,8 @@ static inline __u32 mltcp_resume(struct mltcp_flow *f, __u32 cwnd, __u32 ssthres
 		return ssthresh;
 	most = cwnd + 1ULL;
 	most += mltcp_div64((__u64)cwnd * (borne - mltcp_delay_queue(&f->delay)),
-			    srtt_us ? srtt_us : 1);
+			    rtt_us ? rtt_us : 1);
+	f->turn_ns = f->last_ns;
 	if (back <= most)
 		f->resume_ssthresh = 0;
 	else
@@ -119,17 +136,18 @@ static inline __u8 mltcp_is_aside(const struct mltcp_flow *f)
 
 /*
  * What comes before the base's increase: the window of a flow that must yield shrinks, else one
- * that has yielded may slow-start back. Both in segments. Says whether the flow yields. srtt_us:
- * the connection's smoothed RTT, microseconds.
+ * that has yielded may slow-start back. Both in segments. Says whether the flow yields. srtt_us,
+ * min_us: smoothed and least RTT of the connection, microseconds.
  */
-static inline __u8 mltcp_yield_or_resume(struct mltcp_flow *f, __u32 srtt_us, __u32 *cwnd,
-					 __u32 *ssthresh)
+static inline __u8 mltcp_yield_or_resume(struct mltcp_flow *f, __u32 srtt_us, __u32 min_us,
+					 __u32 *cwnd, __u32 *ssthresh)
 {
-	__u8 passed = (f->delay.crossed || mltcp_must_yield(f)) && mltcp_has_passed(f, srtt_us);
+	__u32 rtt_us = mltcp_present_rtt(f, srtt_us, min_us);
+	__u8 passed = mltcp_has_passed(f, srtt_us), resumes = mltcp_has_passed(f, rtt_us);
 
 	if (f->delay.crossed && passed) {
 		mltcp_delay_passed(&f->delay);
-		f->shrink_ns = f->last_ns;
+		f->turn_ns = f->last_ns;
 	}
 	if (mltcp_must_yield(f)) {
 		*cwnd = mltcp_yield(f, *cwnd, *ssthresh, srtt_us, passed);
@@ -137,7 +155,8 @@ static inline __u8 mltcp_yield_or_resume(struct mltcp_flow *f, __u32 srtt_us, __
 			*ssthresh = *cwnd;
 		return 1;
 	}
-	*ssthresh = mltcp_resume(f, *cwnd, *ssthresh, srtt_us);
+	if (resumes)
+		*ssthresh = mltcp_resume(f, *cwnd, *ssthresh, rtt_us);
 	return 0;
 }
 

@@ -1,4 +1,4 @@
-"""What reports as text are made of: numbers, tables and lists, at most WIDTH columns wide."""
+"""The parts of reports as text: numbers, tables and lists, at most WIDTH columns wide."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import textwrap
 from collections.abc import Callable, Collection, Iterator
@@ -72,7 +73,7 @@ class Section:
         try:
             return parse(self._value(key))
         except UsageError as error:
-            raise self._error(node, self._name(key), str(error)) from None
+            raise self._error(node, self._name(key), str(error)) from error
 
     def section(self, key: str, allowed: Collection[str] | None) -> Section | None:
         """The mapping under `key`, or None where the field is absent."""
@@ -80,12 +81,15 @@ class Section:
             return None
         return Section(self.file, self.nodes[key], self._name(key), allowed)
 
-    def sections(self, key: str, allowed: Collection[str] | None) -> list[Section]:
-        """The list of mappings under `key`; it must be there and not empty."""
+    def sections(
+        self, key: str, allowed: Collection[str] | None, empty: bool = False
+    ) -> list[Section]:
+        """The list of mappings under `key`; it must be there, and have some unless it may be
+        empty."""
         node = self.nodes.get(key)
         if node is None:
             raise self._error(self.node, self._name(key), "missing, and it has no default.")
-        if not isinstance(node, yaml.SequenceNode) or not node.value:
+        if not isinstance(node, yaml.SequenceNode) or not (node.value or empty):
             raise self._error(
                 node,
                 self._name(key),
@@ -105,6 +109,16 @@ class Section:
         if key is None:
             return self._error(self.node, self.path, message)
         return self._error(self.nodes.get(key, self.node), self._name(key), message)
+
+    @contextlib.contextmanager
+    def complaints(self, key: str | None = None) -> Iterator[None]:
+        """Put file, line and `key`, or the section, before a UsageError that doesn't have them."""
+        try:
+            yield
+        except UsageError as error:
+            if str(error).startswith(f"{self.file}:"):
+                raise
+            raise self.error(str(error), key) from None
 
     def _value(self, key: str) -> object:
         node = self.nodes[key]
@@ -127,8 +141,8 @@ class Section:
         return UsageError(f"{self.file}:{line}: {name + ': ' if name else ''}{message}")
 
 
-def read_section(text: str, file: str, allowed: Collection[str]) -> Section:
-    """The top mapping of the YAML `text`; `file` is its name for messages."""
+def read_section(text: str, file: str, allowed: Collection[str] | None) -> Section:
+    """The top mapping of the YAML `text`; `file` is its name for messages, `allowed` as above."""
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -139,7 +153,7 @@ def read_section(text: str, file: str, allowed: Collection[str]) -> Section:
     except RecursionError:
         raise UsageError(f"{file}: not readable: lists within lists without end.") from None
     if node is None:
-        raise UsageError(f"{file}:1: the file is empty; it needs {', '.join(allowed)}.")
+        raise UsageError(f"{file}:1: the file is empty; it needs {', '.join(allowed or [])}.")
     return Section(file, node, "", allowed)
 
 

@@ -28,3 +28,11 @@ class BusyError(MltcpError):
     """A name is taken or something is still in use (exit code 4)."""
 
     exit_code = 4
+
+
+def reason(error: MltcpError | OSError) -> str:
+    """Return an error's text for people: the kernel's words on a file, not Python's."""
+    if not isinstance(error, OSError):
+        return str(error)
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}."

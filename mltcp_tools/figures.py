@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -12,6 +13,14 @@ from matplotlib.figure import Figure
 COLOURS = ("#440154", "#3b528b", "#21918c", "#5ec962", "#c8b400", "#7a5195", "#003f5c", "#9aa5b1")
 INK = "#222222"
 _DPI = 130
+
+
+def subplots(
+    rows: int = 1, columns: int = 1, *, figsize: tuple[float, float], **how: Any
+) -> tuple[Figure, Any]:
+    """A figure of `figsize` inches and its axes, as Figure.subplots() gives them."""
+    figure = Figure(figsize=figsize, layout="tight")
+    return figure, figure.subplots(rows, columns, **how)
 
 
 def png(figure: Figure) -> bytes:

@@ -142,7 +142,7 @@ class Job:
 
 
 class Iteration:
-    """What Job.iteration() returns; an iteration left by an exception is not reported."""
+    """Context that Job.iteration() returns; an iteration left by an exception is not reported."""
 
     def __init__(self, job: Job, bytes: int | None) -> None:
         self._job = job
@@ -159,7 +159,7 @@ class Iteration:
 
 
 class DdpState:
-    """What ddp_hook() hands to DDP: the job, and how its present iteration communicates.
+    """The state that ddp_hook() hands to DDP: the job, and how its present iteration communicates.
 
     Buckets overlap, so what counts is the time from the first one's start to the last one's end.
     """

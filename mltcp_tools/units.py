@@ -35,7 +35,7 @@ _BYTES = {
 }
 # What a number that floating point can't hold may be off by.
 _WHOLE = 1e-9
-_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "min": 60.0}
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "m": 60.0, "min": 60.0}
 
 
 def _parse(text: object, units: dict[str, float], what: str, examples: str) -> float:
@@ -66,7 +66,7 @@ def parse_bytes(text: object) -> int:
 
 
 def parse_seconds(text: object) -> float:
-    """Seconds from `340ms`, `0.34s`, `200us`, `2min`."""
+    """Seconds from `340ms`, `0.34s`, `200us`, `2min` or `2m`."""
     return _parse(text, _SECONDS, "time", "340ms, 0.34s or 200us")
 
 
@@ -78,6 +78,11 @@ def parse_fraction(text: object) -> float:
 def counted(count: int, what: str) -> str:
     """`1 connection`, `3 connections`; `what` is one of them."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def endpoint(address: str, port: int) -> str:
+    """`10.0.0.1:80`, `[::1]:80`."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def exact_bytes(size: int) -> str:

@@ -1,4 +1,6 @@
-"""Puts the eBPF programs, compiled, into the wheel: a host that has it needs no compiler.
+"""Puts the algorithm's headers and the eBPF programs, compiled, into the wheel.
+
+A host that has the programs needs no compiler.
 
 hatchling calls this (pyproject.toml). CO-RE makes an object fit every kernel, but for members that
 only some kernels' structs have: there is one object for each. The environment's
@@ -17,15 +19,18 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class ObjectsHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Adds csrc/objects to a wheel that isn't editable."""
+    """Adds csrc/kmod and csrc/objects to a wheel that isn't editable."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel" or version == "editable":
             return
         sys.path.insert(0, self.root)
         from mltcp_tools.errors import HostError
-        from mltcp_tools.native.objects import compile_all
+        from mltcp_tools.kernel.native.csources import algorithm_headers
+        from mltcp_tools.kernel.native.objects import compile_all
 
+        for path in algorithm_headers():
+            build_data["force_include"][str(path)] = f"mltcp_tools/csrc/kmod/{path.name}"
         folder = Path(self.directory) / "objects"
         try:
             made = compile_all(folder)

@@ -1,4 +1,4 @@
-"""What holds for all tests: markers by folder, and the rule that BPF tests may not hide.
+"""Rules of all tests: markers by folder, and the rule that BPF tests may not hide.
 
 A test in tests/FOLDER gets the marker FOLDER. Tests marked `bpf` may be skipped only where the
 kernel can't run congestion controls in BPF or nobody is root; elsewhere such a skip is a failure.
@@ -22,7 +22,7 @@ FOLDERS = {"unit", "netns", "vm", "train"}
 
 
 def can_run_struct_ops() -> bool:
-    """Whether this process may load BPF and the kernel has the type information for it."""
+    """Return whether this process may load BPF and the kernel has the type information for it."""
     return os.geteuid() == 0 and Path("/sys/kernel/btf/vmlinux").exists()
 
 

@@ -11,12 +11,15 @@ from pathlib import Path
 
 import click
 
-from mltcp_tools.agent.rules import CONFIG
-from mltcp_tools.backends import get_backend
 from mltcp_tools.cli.options import backend_option, shown_option
 from mltcp_tools.cli.text import say
 from mltcp_tools.errors import UsageError
 from mltcp_tools.hooks import AGENT_SOCKET
+from mltcp_tools.kernel.backends import get_backend
+from mltcp_tools.live.agent.rules import CONFIG
+
+METRICS = "127.0.0.1:9477"
+"""Where metrics are published unless told."""
 
 
 @click.command()
@@ -30,6 +33,14 @@ from mltcp_tools.hooks import AGENT_SOCKET
 @click.option("--check", is_flag=True, help="Only read the rules and say whether they are valid.")
 @click.option("--print-unit", is_flag=True, help="Print the unit for systemd, and end.")
 @click.option("--print-example", is_flag=True, help="Print an example of FILE, and end.")
+@click.option(
+    "--metrics",
+    is_flag=False,
+    flag_value=METRICS,
+    metavar="[ADDRESS]",
+    help=f"Publish metrics for Prometheus at ADDRESS (default {METRICS}).",
+)
+@click.option("--print-alerts", is_flag=True, help="Print alert rules for Prometheus, and end.")
 @backend_option
 @click.option("--json", "as_json", is_flag=True, help="With --check: print the rules as JSON.")
 def command(
@@ -37,6 +48,8 @@ def command(
     check: bool,
     print_unit: bool,
     print_example: bool,
+    metrics: str | None,
+    print_alerts: bool,
     backend: str,
     as_json: bool,
 ) -> None:
@@ -47,12 +60,13 @@ def command(
     wrong, the old ones stay. SIGTERM ends the agent, which detaches all connections or leaves them
     attached, as the rules say. One agent runs per host; MLTCP must be loaded (`mltcp load`).
     """
-    from mltcp_tools.agent.agent import run_agent
-    from mltcp_tools.agent.rules import load_config
+    from mltcp_tools.live.agent.agent import run_agent
+    from mltcp_tools.live.agent.rules import load_config
 
-    if print_unit or print_example:
+    if print_unit or print_example or print_alerts:
         name = "mltcp-agent.service" if print_unit else "agent.yaml"
-        text = (resources.files("mltcp_tools.agent") / name).read_text()
+        name = "alerts.yaml" if print_alerts else name
+        text = (resources.files("mltcp_tools.live.agent") / name).read_text()
         click.echo(text.replace("@MLTCP@", str(Path(sys.argv[0]).resolve())), nl=False)
         return
     if as_json and not check:
@@ -63,6 +77,8 @@ def command(
             click.echo(json.dumps(dataclasses.asdict(found), indent=2, default=str))
         else:
             click.echo(f"{config}: valid, rules: {len(found.rules)}.")
+        for doubt in found.doubts:
+            say(f"{config}: {doubt}")
         return
     mailbox = Path(os.environ.get("MLTCP_AGENT_SOCKET") or AGENT_SOCKET)
-    run_agent(config, mailbox, get_backend(backend), say)
+    run_agent(config, mailbox, get_backend(backend), say, metrics)

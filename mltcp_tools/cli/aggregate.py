@@ -15,6 +15,7 @@ import click
 
 from mltcp_tools.cli.options import SECONDS, list_option, shown_option
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
+from mltcp_tools.kernel.host.programs import module_command
 from mltcp_tools.units import format_bytes
 
 _START_S = 60.0  # the programs are compiled the first time
@@ -64,6 +65,12 @@ def command() -> None:
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     help="What workers must have in MLTCP_AGGREGATOR_TOKEN.",
 )
+@click.option(
+    "--open",
+    "is_open",
+    is_flag=True,
+    help="Take jobs of everybody who reaches the ports, instead of --token-file.",
+)
 @shown_option(
     "--wait",
     "wait_s",
@@ -86,6 +93,7 @@ def up(
     slots: int,
     quota: int,
     token_file: Path | None,
+    is_open: bool,
     wait_s: float,
     above: str | None,
     name: str,
@@ -95,16 +103,23 @@ def up(
     """Start the aggregator on these interfaces. It needs root."""
     from mltcp_tools.collectives.daemon import is_up, run_daemon
     from mltcp_tools.collectives.session import PORT, Endpoint
-    from mltcp_tools.host.facts import require_bpf_capabilities
+    from mltcp_tools.kernel.host.facts import require_bpf_capabilities
 
     require_bpf_capabilities()
     _check_name(name)
+    if is_open == bool(token_file):
+        raise UsageError(
+            "Say who may have sums made: those with the token of --token-file, or everybody by"
+            " --open."
+        )
     if not foreground:
         if is_up(name):
             raise BusyError(f"An aggregator called {name!r} is up; `mltcp aggregate down` ends it.")
         _start(name, as_json)
         return
-    token = token_file.read_text().strip() if token_file else ""
+    token = token_file.read_text().strip() if token_file else None
+    if token == "":
+        raise UsageError(f"{token_file} is empty; write the workers' token into it.")
     run_daemon(
         list(interfaces),
         name=name,
@@ -115,7 +130,7 @@ def up(
         token=token,
         wait_s=wait_s,
         ready=lambda: None,
-        above=Endpoint.parse(above, token) if above else None,
+        above=Endpoint.parse(above, token or "") if above else None,
     )
 
 
@@ -127,7 +142,7 @@ def _check_name(name: str) -> None:
 def _start(name: str, as_json: bool) -> None:
     """Start this very command in the background, and return when its aggregator answers."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "mltcp_tools.cli.main", *sys.argv[1:], "--foreground"],
+        module_command("mltcp_tools.cli.main", *sys.argv[1:], "--foreground"),
         start_new_session=True,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

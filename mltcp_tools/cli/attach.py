@@ -8,12 +8,6 @@ from typing import Any
 
 import click
 
-from mltcp_tools.attach.processes import Target, select
-from mltcp_tools.attach.switch import DONE, Change, attach_by_name, require_ready
-from mltcp_tools.attach.targets import sockets_to_attach
-from mltcp_tools.attach.verdict import KINDS, Verdict
-from mltcp_tools.backends import get_backend
-from mltcp_tools.backends.base import ALL_NAMES, GAIN_MAX, NAMES, OBSERVED, SHAPES, Job, JobParams
 from mltcp_tools.cli import completing
 from mltcp_tools.cli.options import (
     GAP,
@@ -25,6 +19,13 @@ from mltcp_tools.cli.options import (
 )
 from mltcp_tools.cli.text import became, printable, say, tally
 from mltcp_tools.errors import MltcpError
+from mltcp_tools.kernel.backends import get_backend
+from mltcp_tools.kernel.backends.base import GAIN_MAX, SHAPES, Job, JobParams
+from mltcp_tools.kernel.variants import NAMES, OBSERVED, RECOMMENDED
+from mltcp_tools.live.attach.selection import Target, select
+from mltcp_tools.live.attach.switch import DONE, Change, attach_by_name, require_ready
+from mltcp_tools.live.attach.targets import sockets_to_attach
+from mltcp_tools.live.attach.verdict import ALL, KINDS, Verdict
 
 
 @click.command(epilog=TARGET_HELP)
@@ -65,23 +66,19 @@ from mltcp_tools.errors import MltcpError
 @click.option(
     "--cc",
     "congestion_control",
-    type=click.Choice(ALL_NAMES),
-    help=f"The congestion control to give the sockets.  [default: {NAMES[0]}]",
-)
-@click.option(
-    "--observe",
-    is_flag=True,
-    help="Only look: the sockets get the variant of their congestion control that changes nothing,"
-    " so that watch and record show the state before any change.",
+    type=click.Choice((*NAMES, OBSERVED)),
+    default=RECOMMENDED,
+    help="The congestion control to give the sockets; observe: only look, by the variant of their"
+    f" own one that changes nothing.  [default: {RECOMMENDED}]",
 )
 @list_option(
     "--kind",
     "kinds",
-    allowed=KINDS,
+    allowed=(ALL, *KINDS),
     metavar="KIND,…",
-    help=f"Take connections of these kinds ({', '.join(KINDS)}) instead of data connections.",
+    help=f"Take connections of these kinds ({', '.join((ALL, *KINDS))}) instead of data"
+    " connections.",
 )
-@click.option("--all-sockets", is_flag=True, help="Take every connection, whatever its kind.")
 @backend_option
 @click.option(
     "--follow",
@@ -104,10 +101,8 @@ def command(
     slope: float | None,
     intercept: float | None,
     shape: str | None,
-    congestion_control: str | None,
-    observe: bool,
+    congestion_control: str,
     kinds: tuple[str, ...],
-    all_sockets: bool,
     backend: str,
     follow: bool,
     move: bool,
@@ -119,8 +114,6 @@ def command(
     Prints each socket with its peer and its congestion control before and after. A job keeps its
     earlier parameters unless new ones are given. `mltcp detach` restores everything.
     """
-    if kinds and all_sockets:
-        raise click.UsageError("--kind and --all-sockets exclude each other")
     chosen = {
         "total_bytes": total_bytes,
         "gap_s": gap_s,
@@ -131,14 +124,14 @@ def command(
     if follow and (dry_run or as_json or move):
         raise click.UsageError("--follow can't be combined with --dry-run, --json or --move")
     given: dict[str, Any] = {field: each for field, each in chosen.items() if each is not None}
-    if observe and (congestion_control or given.keys() & {"slope", "intercept", "shape"}):
-        raise click.UsageError("--observe changes nothing, so leave out --cc, --slope, …")
+    observe = congestion_control == OBSERVED
+    if observe and given.keys() & {"slope", "intercept", "shape"}:
+        raise click.UsageError("--cc observe changes nothing, so leave out --slope, …")
     given["mechanisms"] = () if observe else None
-    congestion_control = OBSERVED if observe else congestion_control or NAMES[0]
     if follow:
-        _follow(target, name, given, congestion_control, kinds, all_sockets, backend)
+        _follow(target, name, given, congestion_control, kinds, backend)
         return
-    sockets, left_alone = sockets_to_attach(target, kinds, all_sockets)
+    sockets, left_alone = sockets_to_attach(target, kinds)
     job, changes = attach_by_name(
         sockets, name, given, congestion_control, get_backend(backend), dry_run, move=move
     )
@@ -158,18 +151,17 @@ def _follow(
     given: dict[str, Any],
     congestion_control: str,
     kinds: tuple[str, ...],
-    all_sockets: bool,
     backend: str,
 ) -> None:
-    from mltcp_tools.agent.follow import (
+    from mltcp_tools.live.agent.follow import (
         follow,  # which the other ways to attach don't need
     )
-    from mltcp_tools.agent.rules import ALL, Rule
+    from mltcp_tools.live.agent.rules import Rule
 
     rule = Rule(
         job=name,
         target=target,
-        kinds=(ALL,) if all_sockets else kinds,
+        kinds=kinds,
         congestion_control=congestion_control,
         total_bytes=given.pop("total_bytes", None) or None,
         gap_s=given.pop("gap_s", None) or None,

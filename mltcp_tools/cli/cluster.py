@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mltcp_tools.cli.cluster_studies import marl, matrix, validate
+from mltcp_tools.cli.cluster_own import ask, import_, replay
+from mltcp_tools.cli.cluster_studies import marl, matrix, results, validate
 from mltcp_tools.cli.options import FRACTION, Quantity, list_option, output_folder, shown_option
 from mltcp_tools.cli.text import show_table
 from mltcp_tools.columns import Column
@@ -30,17 +31,16 @@ def command() -> None:
 @command.command()
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option(
-    "--trace",
+    "--workload",
+    "trace",
     metavar="KIND:FILE",
     help="Take the jobs from a public trace: gavel:FILE, sia:FILE or elasticflow:FILE.",
 )
 @list_option(
     "--policy",
     "policies",
-    default=("fifo",),
-    show_default=True,
     metavar="A,B,…",
-    help="Schedulers to compare.",
+    help="Schedulers to compare.  [default: fifo; with --pairs predicted]",
 )
 @list_option(
     "--treatment",
@@ -48,7 +48,7 @@ def command() -> None:
     default=("mltcp",),
     show_default=True,
     metavar="A,B,…",
-    help="How jobs share links: reno, mltcp, turns, priority, aggregation and others.",
+    help="How jobs share links: reno, mltcp, turns, rates, priorities, aggregation and others.",
 )
 @click.option(
     "--pairs",
@@ -58,7 +58,6 @@ def command() -> None:
 @click.option("--jobs", type=click.IntRange(1), help="Only the first N jobs.")
 @output_folder("Write a run folder: every job, plots, a report.")
 @shown_option("--seed", type=click.IntRange(0), default=1)
-@click.option("--no-skip", is_flag=True, help="Simulate repeated rounds instead of counting them.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def run(
     file: Path | None,
@@ -69,12 +68,11 @@ def run(
     jobs: int | None,
     output: Path | None,
     seed: int,
-    no_skip: bool,
     as_json: bool,
 ) -> None:
     """Run the workload in FILE, or of a trace, under every policy and treatment named.
 
-    FILE is YAML with the cluster and, without --trace, its jobs;
+    FILE is YAML with the cluster and, without --workload, its jobs;
     mltcp_tools/clusters/workload.py describes it.
     """
     from tqdm import tqdm
@@ -85,10 +83,12 @@ def run(
     from mltcp_tools.clusters.rules import treatment
     from mltcp_tools.clusters.simulate import ClusterSimulator
     from mltcp_tools.clusters.text import render_summaries
-    from mltcp_tools.runs.environment import Environment
-    from mltcp_tools.runs.folder import check_folder
+    from mltcp_tools.clusters.traces import read_workload
+    from mltcp_tools.live.observe.environment import Environment
+    from mltcp_tools.live.observe.tables import check_folder
 
-    workload = _workload(file, trace)
+    workload = read_workload(file, trace)
+    policies = policies or (("predicted",) if pairs else ("fifo",))
     if jobs is not None:
         workload = dataclasses.replace(workload, jobs=workload.jobs[:jobs])
     if pairs is not None:
@@ -106,7 +106,7 @@ def run(
     with tqdm(total=len(arms) * len(workload.jobs), unit=" jobs", disable=None) as bar:
         for each, how in arms:
             outcome = ClusterSimulator(
-                workload, each, how, skip=not no_skip, said=lambda done: bar.update() and None
+                workload, each, how, said=lambda done: bar.update() and None
             ).run()
             outcomes.append(outcome)
             summaries.append(outcome.summary())
@@ -133,27 +133,10 @@ def _policy(name: str, seed: int, workload: Workload) -> Policy:
     return of_checkpoint(Path(checkpoint), name, workload)
 
 
-def _workload(file: Path | None, trace: str | None) -> Workload:
-    from mltcp_tools.clusters.topology import Topology
-    from mltcp_tools.clusters.traces import read_jobs
-    from mltcp_tools.clusters.workload import Workload, parse_cluster, parse_workload
-    from mltcp_tools.planning.reading import read_text
-
-    if trace is None:
-        if file is None:
-            raise UsageError("name a FILE with a workload, or a --trace.")
-        return parse_workload(read_text(file), str(file))
-    if file is None:
-        topology = Topology()
-        return Workload(topology, read_jobs(trace, topology))
-    base = parse_cluster(read_text(file), str(file))
-    return dataclasses.replace(base, jobs=read_jobs(trace, base.topology))
-
-
 @command.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @list_option(
-    "--trace",
+    "--workload",
     "traces",
     required=True,
     metavar="KIND:FILE,…",
@@ -174,7 +157,8 @@ def _workload(file: Path | None, trace: str | None) -> Workload:
     "--swing", type=FRACTION, default="70%", help="How many fewer requests they send at night."
 )
 @shown_option("--treatment", "how", default="mltcp", help="How jobs share links, as for run.")
-@shown_option("--seed", type=click.IntRange(0), default=1, help="Of the tenants' draws.")
+@shown_option("--seed", type=click.IntRange(0), default=1, help="Of the tenants' first draw.")
+@shown_option("--draws", type=click.IntRange(1), default=3, help="How many, for intervals.")
 @shown_option(
     "--faster",
     type=click.FloatRange(0.01),
@@ -192,9 +176,12 @@ def fapes(
     faster: float,
     how: str,
     seed: int,
+    draws: int,
     as_json: bool,
 ) -> None:
     """Share the cluster in FILE between training and inference: statically, as Lyra, as FaPES.
+
+    Figures are means over draws of the tenants' requests.
 
     TENANTS replay the requests until the last job arrives, less SWING of them at night. In the
     static split and as Lyra, inference owns SERVERS of them, and Knative's autoscaler uses these.
@@ -206,22 +193,31 @@ def fapes(
     from mltcp_tools.clusters.requests import Service
     from mltcp_tools.clusters.rules import treatment
     from mltcp_tools.clusters.text import render_loans
-    from mltcp_tools.clusters.traces import read_requests
+    from mltcp_tools.clusters.traces import read_requests, read_workload
 
     asked = read_requests(requests)
     compared = {}
     for trace in traces:
-        workload = _workload(file, trace)
+        workload = read_workload(file, trace)
         jobs = [dataclasses.replace(j, arrival_s=j.arrival_s / faster) for j in workload.jobs]
         workload = dataclasses.replace(workload, jobs=tuple(jobs))
-        served = replayed(asked, jobs[-1].arrival_s / 3600, tenants, swing, seed)
-        results = compare(workload, served, Service(), treatment(how), inference)
+        hours = jobs[-1].arrival_s / 3600
+        results = [
+            compare(
+                workload,
+                replayed(asked, hours, tenants, swing, draw),
+                Service(),
+                treatment(how),
+                inference,
+            )
+            for draw in range(seed, seed + draws)
+        ]
         compared[trace] = {
-            "arms": [result.summary() for result in results],
+            "draws": [[result.summary() for result in each] for each in results],
             "goals": [goal.document() for goal in goals(results)],
         }
     if as_json:
-        click.echo(json.dumps({"schema": "mltcp-fapes/2", "traces": compared}, indent=2))
+        click.echo(json.dumps({"schema": "mltcp-fapes/3", "traces": compared}, indent=2))
     else:
         click.echo(render_loans(compared), nl=False)
 
@@ -294,7 +290,7 @@ def live(
     from mltcp_tools.clusters.live import controller
     from mltcp_tools.clusters.live.report import draw, summary
     from mltcp_tools.clusters.traces import read_requests
-    from mltcp_tools.runs.folder import check_folder
+    from mltcp_tools.live.observe.tables import check_folder
 
     if stop:
         controller.stop(output)
@@ -331,5 +327,5 @@ def policies_command(as_json: bool) -> None:
     click.echo(f"treatments: {', '.join(TREATMENTS)}")
 
 
-for each in (validate, matrix, marl):
+for each in (validate, matrix, marl, import_, replay, ask, results):
     command.add_command(each)

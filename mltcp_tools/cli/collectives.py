@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from mltcp_tools.cli.collectives_studies import stragglers, together
+from mltcp_tools.cli.collectives_together import collectives, together
 from mltcp_tools.cli.options import (
     BYTES,
     FRACTION,
@@ -17,18 +17,13 @@ from mltcp_tools.cli.options import (
     SECONDS,
     list_option,
     mtu_option,
+    output_file,
     shown_option,
 )
-from mltcp_tools.collectives import require_packages
-from mltcp_tools.collectives.bench_table import SCHEMA, bounds_table, for_readme, for_terminal, read
-from mltcp_tools.collectives.bounds import most, shares_of
-from mltcp_tools.collectives.replay import Replay, read_shares
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.units import format_bytes, parse_bytes, parse_fraction
 
 BOUNDS_SCHEMA = "mltcp-collectives-bounds/1"
-_NAMES = ("gloo", "aggregated", "omnireduce", "sparse", "adaptive")
-
 
 _replay_option = click.option(
     "--replay",
@@ -74,10 +69,9 @@ def command() -> None:
     "-a",
     "--algorithm",
     "algorithms",
-    allowed=_NAMES,
+    allowed=collectives,
     metavar="NAME,…",
-    default=_NAMES,
-    show_default=True,
+    show_default="all",
     help="What to compare.",
 )
 @shown_option(
@@ -144,22 +138,36 @@ def bench(
 
     The algorithms take turns within each repetition. Needs torch; with --namespaces also root.
     """
+    from mltcp_tools.collectives import require_packages
+    from mltcp_tools.lab.collectives.bench_table import SCHEMA, for_terminal
+    from mltcp_tools.lab.collectives.made import made
+    from mltcp_tools.lab.collectives.replay import Replay, read_shares
+
     require_packages()
-    from mltcp_tools.collectives.bench import Plan
+    from mltcp_tools.lab.collectives.bench import Plan
 
     wrong = [size for size in sizes if size < 4 or size % 4]
     if wrong:
         raise UsageError(f"{wrong[0]} bytes aren't a whole number of float32; use a multiple of 4.")
     if not all(0 < density <= 1 for density in densities):
         raise UsageError("A --density is a share above 0% and up to 100%.")
-    plan = Plan(algorithms, list(sizes), repeats, densities, block, places, aggregator)
+    plan = Plan(
+        algorithms or tuple(collectives()),
+        list(sizes),
+        repeats,
+        densities,
+        block,
+        places,
+        aggregator,
+    )
     document: dict[str, Any] = {"schema": SCHEMA, "block": block, "places": places}
+    document["made"] = made()
     if replay_step <= 0:
         raise UsageError("--replay-step is a time above 0.")
     if replay and not namespaces:
         raise UsageError("--replay changes the links between --namespaces; say how many.")
     if namespaces:
-        from mltcp_tools.collectives.bench_here import bench_here
+        from mltcp_tools.lab.collectives.bench_here import bench_here
 
         replays = (
             Replay(read_shares(replay, replay_from), replay_step, replay_links == "all")
@@ -183,10 +191,36 @@ def bench(
 
 
 @command.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-def table(files: tuple[Path, ...]) -> None:
-    """Print what `bench --namespaces --json` wrote to FILES as one table in Markdown."""
-    click.echo(for_readme([read(file) for file in files]), nl=False)
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@output_file("Write the page there.  [default: standard output]")
+@click.option(
+    "--check",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Name the tables of FILE that another version made; exit code 1 if there are any.",
+)
+@click.pass_context
+def table(
+    context: click.Context, files: tuple[Path, ...], output: Path | None, check: Path | None
+) -> None:
+    """Make one page of what `bench --namespaces --json` wrote to FILES, a section for each."""
+    from mltcp_tools.kernel.host.files import replace_file
+    from mltcp_tools.lab.analysis.results_document import stale
+    from mltcp_tools.lab.collectives.bench_table import for_results, read
+    from mltcp_tools.lab.collectives.made import version
+
+    if check is not None:
+        old = stale(check.read_text(encoding="utf-8"), version())
+        for name in old:
+            click.echo(f"{check}: {name} was made by another version of the collectives.")
+        context.exit(1 if old else 0)
+    if not files:
+        raise UsageError("No file is named; `mltcp collectives table FILE...`, or --check FILE.")
+    page = for_results({file.stem: read(file) for file in files})
+    if output is None:
+        click.echo(page, nl=False)
+    else:
+        replace_file(output, page.encode())
 
 
 def _parse_ranks(word: str) -> int:
@@ -222,6 +256,10 @@ def bounds(
     states as bandwidths, and the last column is for reductions one after the other in the same
     time. Nothing is run.
     """
+    from mltcp_tools.lab.collectives.bench_table import bounds_table
+    from mltcp_tools.lab.collectives.most import most, shares_of
+    from mltcp_tools.lab.collectives.replay import Replay, read_shares
+
     if not 0 < slow <= 1:
         raise UsageError("--slow is a share above 0% and up to 100%.")
     every = replay_links == "all"
@@ -240,7 +278,7 @@ def _as_rank(plan: Any) -> list[dict[str, Any]]:
 
     import torch.distributed as dist
 
-    from mltcp_tools.collectives.bench import run_rank
+    from mltcp_tools.lab.collectives.bench import run_rank
 
     if "RANK" not in os.environ:
         raise UsageError(
@@ -256,5 +294,4 @@ def _as_rank(plan: Any) -> list[dict[str, Any]]:
     return rows if rank == 0 else []
 
 
-for each in (together, stragglers):
-    command.add_command(each)
+command.add_command(together)

@@ -1,4 +1,4 @@
-"""What a shell may offer where a command takes a name; nothing where that can't be told.
+"""The names that a shell may offer where a command takes one; nothing where that can't be told.
 
 Completion runs while a user types, with that user's rights: it prints nothing and fails silently.
 """
@@ -36,21 +36,21 @@ def offering(names: Callable[[click.Context], Iterable[str]]) -> Completer:
 
 
 def _jobs(ctx: click.Context) -> Iterable[str]:
-    from mltcp_tools.attach.targets import attached_jobs
-    from mltcp_tools.backends import get_backend
+    from mltcp_tools.kernel.backends import get_backend
+    from mltcp_tools.live.attach.targets import attached_jobs
 
     yield from attached_jobs()[0].values()
     yield from (job.name for job in get_backend(ctx.params.get("backend") or "auto").jobs())
 
 
 def _experiments(ctx: click.Context) -> Iterable[str]:
-    from mltcp_tools.experiments.reading import shipped_experiments
+    from mltcp_tools.lab.experiments.reading import shipped_experiments
 
     return shipped_experiments()
 
 
 def _matrices(ctx: click.Context) -> Iterable[str]:
-    from mltcp_tools.experiments.reading import shipped_matrices
+    from mltcp_tools.lab.experiments.reading import shipped_matrices
 
     return shipped_matrices()
 
@@ -67,8 +67,8 @@ def _named(ctx: click.Context) -> str:
 
 
 def _arms(ctx: click.Context) -> Iterable[str]:
-    from mltcp_tools.experiments.matrix import find_matrix, is_matrix, load_matrix
-    from mltcp_tools.experiments.reading import find_either, load_experiment
+    from mltcp_tools.lab.experiments.matrix import find_matrix, is_matrix, load_matrix
+    from mltcp_tools.lab.experiments.reading import find_either, load_experiment
 
     name = _named(ctx)
     if not is_matrix(name):
@@ -79,13 +79,13 @@ def _arms(ctx: click.Context) -> Iterable[str]:
 
 
 def _mixes(ctx: click.Context) -> Iterable[str]:
-    from mltcp_tools.experiments.matrix import find_matrix, load_matrix
+    from mltcp_tools.lab.experiments.matrix import find_matrix, load_matrix
 
     return load_matrix(find_matrix(_named(ctx))).mixes
 
 
 def _arms_of_run(ctx: click.Context) -> Iterable[str]:
-    from mltcp_tools.runs.described import read_experiment
+    from mltcp_tools.lab.runs.described import read_experiment
 
     named = ctx.params.get("source") or ctx.params.get("jobs")
     run = named or next(iter(ctx.args), None)

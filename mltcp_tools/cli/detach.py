@@ -7,10 +7,10 @@ import json
 
 import click
 
-from mltcp_tools.attach.restore import Restoration, detach
 from mltcp_tools.cli import completing
 from mltcp_tools.cli.text import became, printable, tally
 from mltcp_tools.errors import MltcpError
+from mltcp_tools.live.attach.restore import Restoration, detach
 
 
 @click.command()

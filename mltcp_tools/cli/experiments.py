@@ -1,4 +1,4 @@
-"""What the commands that run experiments have in common, on the testbed or simulated."""
+"""The common part of the commands that run experiments, on the testbed or simulated."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.units import parse_seconds
 
 if TYPE_CHECKING:
-    from mltcp_tools.experiments.experiment import Experiment
-    from mltcp_tools.experiments.matrix import Matrix
+    from mltcp_tools.lab.experiments.experiment import Experiment
+    from mltcp_tools.lab.experiments.matrix import Matrix
 
 
 def _milliseconds(text: object) -> int:
@@ -50,11 +50,6 @@ OPTIONS = (
     click.option("--iterations", type=click.IntRange(1), help="Instead of the experiment's."),
     click.option("--repetitions", type=click.IntRange(1), help="Instead of the experiment's."),
     click.option("--seed", type=click.IntRange(0), help="Instead of the experiment's."),
-    click.option(
-        "--fine-stamps",
-        is_flag=True,
-        help="Time stamps of microseconds in all of MLTCP's arms (on real kernels from 6.7).",
-    ),
     click.option("--no-alone", is_flag=True, help="Don't run each job alone on the link."),
     shown_option(
         "--trace",
@@ -74,8 +69,8 @@ EITHER = (experiment_argument, *CHOSEN)
 
 
 def names_matrix(experiment: str, only: Sequence[str]) -> bool:
-    """Whether it is a matrix, of which alone there can be some mixes `only`."""
-    from mltcp_tools.experiments.matrix import is_matrix
+    """Return whether it is a matrix, of which alone there can be some mixes `only`."""
+    from mltcp_tools.lab.experiments.matrix import is_matrix
 
     if is_matrix(experiment):
         return True
@@ -92,7 +87,6 @@ def overridden(experiment: Experiment, options: Mapping[str, Any]) -> Experiment
         repetitions=options["repetitions"],
         seed=options["seed"],
         alone=not options["no_alone"],
-        fine_stamps=options["fine_stamps"],
     )
 
 
@@ -113,7 +107,7 @@ def run_and_report(
             click.echo(f"what was measured until then: mltcp report {folder}", err=True)
         raise
 
-    from mltcp_tools.analysis import render_text, write_report
+    from mltcp_tools.lab.analysis import render_text, write_report
 
     result = write_report(folder)
     click.echo(json.dumps(result) if options["as_json"] else render_text(result))
@@ -123,7 +117,7 @@ def run_and_report(
 def _run_mix(
     conduct: Callable[[Experiment, Path], None], experiment: Experiment, folder: Path
 ) -> None:
-    from mltcp_tools.analysis import write_report
+    from mltcp_tools.lab.analysis import write_report
 
     conduct(experiment, folder)
     write_report(folder)
@@ -144,8 +138,8 @@ def run_mixes(
     simulated: whether it simulates them. problems: mixes that can't be run at all, and why. Raises
     MltcpError at the end where a mix has no result.
     """
-    from mltcp_tools.analysis import render_matrix_text, save_matrix
-    from mltcp_tools.experiments.matrix import run_matrix
+    from mltcp_tools.lab.analysis import render_matrix_text, save_matrix
+    from mltcp_tools.lab.experiments.matrix import run_matrix
 
     missing = dict(problems or {})
     possible = {mix: each for mix, each in mixes.items() if mix not in missing}

@@ -7,17 +7,17 @@ import json
 
 import click
 
-from mltcp_tools.backends import get_backend
-from mltcp_tools.backends.base import Flow
 from mltcp_tools.cli.options import backend_option
-from mltcp_tools.cli.text import endpoint, printable, queue_text, show_table
+from mltcp_tools.cli.text import printable, queue_text, show_table
 from mltcp_tools.columns import Cell, Column, Row, clip
-from mltcp_tools.host.driven import Driven
-from mltcp_tools.host.namespaces import MOUNTED
-from mltcp_tools.observe.board import read_boards
-from mltcp_tools.observe.untagged import Untagged, owners
-from mltcp_tools.sources.metadata import Metadata
-from mltcp_tools.units import format_bytes, format_seconds
+from mltcp_tools.kernel.backends import get_backend
+from mltcp_tools.kernel.backends.base import Flow
+from mltcp_tools.kernel.host.driven import Driven
+from mltcp_tools.kernel.host.namespaces import MOUNTED
+from mltcp_tools.live.observe.board import read_boards
+from mltcp_tools.live.observe.untagged import Untagged, owners
+from mltcp_tools.live.sources.metadata import Metadata
+from mltcp_tools.units import endpoint, format_bytes, format_seconds
 
 _COLUMNS = (
     Column("JOB", left=True),
@@ -85,7 +85,7 @@ def _namespace(flow: Flow, owner: Driven | None) -> str:
 
 
 def as_document(known: Metadata | None) -> dict[str, object] | None:
-    """What is known of a job's iterations, as `--json` shows it."""
+    """Return the knowledge of a job's iterations, as `--json` shows it."""
     return None if known is None else dataclasses.asdict(known)
 
 

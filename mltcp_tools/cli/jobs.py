@@ -7,15 +7,15 @@ import json
 
 import click
 
-from mltcp_tools.backends import get_backend
-from mltcp_tools.backends.base import Job
 from mltcp_tools.cli.flows import as_document
 from mltcp_tools.cli.options import backend_option
 from mltcp_tools.cli.text import printable, show_table
 from mltcp_tools.columns import Cell, Column, Row, clip
-from mltcp_tools.observe.board import read_boards
-from mltcp_tools.observe.untagged import Untagged
-from mltcp_tools.sources.metadata import CONFIDENT, Metadata
+from mltcp_tools.kernel.backends import get_backend
+from mltcp_tools.kernel.backends.base import Job
+from mltcp_tools.live.observe.board import read_boards
+from mltcp_tools.live.observe.untagged import Untagged
+from mltcp_tools.live.sources.metadata import CONFIDENT, Metadata
 from mltcp_tools.units import format_bytes, format_seconds
 
 _COLUMNS = (
@@ -66,6 +66,7 @@ def command(backend: str, as_json: bool) -> None:
     flows = [flow.job_id for flow in untagged.flows(there)]
     boards = read_boards()
     known = {job_id: view.metadata for job_id, view in boards.items()}
+    gains = {job_id: dataclasses.asdict(view.gain) for job_id, view in boards.items() if view.gain}
     jobs = [*source.jobs(), *untagged.jobs]
     if as_json:
         found = [(job, known.get(job.id)) for job in jobs]
@@ -74,7 +75,7 @@ def command(backend: str, as_json: bool) -> None:
                 [
                     dataclasses.asdict(job)
                     | {"flows": flows.count(job.id)}
-                    | {"metadata": as_document(metadata)}
+                    | {"metadata": as_document(metadata), "gain": gains.get(job.id)}
                     for job, metadata in found
                 ],
                 indent=2,

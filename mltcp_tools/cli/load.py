@@ -7,15 +7,19 @@ from collections.abc import Iterator
 
 import click
 
-from mltcp_tools.backends import get_backend
-from mltcp_tools.backends.base import ALL_NAMES, GAIN_MAX, JobParams
 from mltcp_tools.cli.options import GAP, TOTAL, backend_option, list_option
-from mltcp_tools.cli.status import other_build, show_status
+from mltcp_tools.cli.status import show_status
 from mltcp_tools.cli.text import say
+from mltcp_tools.kernel.backends import checks, get_backend
+from mltcp_tools.kernel.backends.base import GAIN_MAX, JobParams
+from mltcp_tools.kernel.variants import NAMES, STANDARD
 
 
-@click.command()
-@click.argument("names", nargs=-1, type=click.Choice(ALL_NAMES), metavar="[NAME]...")
+@click.command(
+    epilog=f"NAME is one of {', '.join(NAMES)}. Without any, {', '.join(STANDARD)} are loaded,"
+    " which every kernel has the bases of."
+)
+@click.argument("names", nargs=-1, type=click.Choice(NAMES), metavar="[NAME]...")
 @backend_option
 @click.option(
     "--slope",
@@ -48,6 +52,12 @@ from mltcp_tools.cli.text import say
     help="Put this tool's build in place of the loaded one; connections, jobs and tags stay, and"
     " so do the defaults, unless the options above change them.",
 )
+@click.option(
+    "--ensure",
+    is_flag=True,
+    help="Load what isn't loaded, replace another build or what sockets run of an earlier load, and"
+    " do nothing where all is as this tool would have it: for units and packages.",
+)
 @list_option(
     "--fine-stamps",
     metavar="ROUTE,…",
@@ -63,6 +73,7 @@ def command(
     total_bytes: int | None,
     gap_s: float | None,
     replace: bool,
+    ensure: bool,
     fine_stamps: tuple[str, ...],
     as_json: bool,
 ) -> None:
@@ -86,16 +97,22 @@ def command(
     kernel = get_backend(backend)
     if replace and names:
         raise click.UsageError("--replace replaces all that is loaded, so it takes no NAME")
+    if ensure and (replace or defaults is not None):
+        raise click.UsageError("--ensure can't be combined with --replace or parameters")
     with _fine_stamps(fine_stamps):
         if replace:
-            from mltcp_tools.attach.replacement import replace_build
+            from mltcp_tools.live.attach.replacement import replace_build
 
             replace_build(kernel, defaults, say)
             status = kernel.status()
+        elif ensure:
+            from mltcp_tools.live.attach.replacement import ensure_build
+
+            status = ensure_build(kernel, names or None, say)
         else:
             status = kernel.load(names or None, defaults)
     show_status(status, as_json)
-    if not replace and (other := other_build(kernel, status)):
+    if not replace and (other := checks.other_build(kernel, status)):
         say(other)
 
 
@@ -104,7 +121,7 @@ def _fine_stamps(destinations: tuple[str, ...]) -> Iterator[None]:
     if not destinations:
         yield
         return
-    from mltcp_tools.attach.stamps import given
+    from mltcp_tools.live.attach.stamps import given
 
     with given(destinations) as routes:
         yield

@@ -6,19 +6,17 @@ is run, so that help is quick and a package missing for one command does not bre
 
 from __future__ import annotations
 
-import errno
 import importlib
 import os
 import shlex
 import sys
-import traceback
 from collections.abc import Sequence
 
 import click
 from click.shell_completion import CompletionItem
 
 from mltcp_tools import __version__
-from mltcp_tools.errors import HostError, MltcpError
+from mltcp_tools.running import complain, run
 
 COMMANDS = {
     "doctor": "Say what this host has and lacks, with the fix for each.",
@@ -39,7 +37,8 @@ COMMANDS = {
     "report": "Evaluate or compare run folders.",
     "results": "Write the tables of matrices into one document.",
     "profile": "Show what jobs send per iteration, from runs or captures.",
-    "prioritise": "Order jobs' bursts, and give each its priority.",
+    "trial": "Prove on running jobs whether mltcp helps them.",
+    "priorities": "Order jobs' bursts, and give each its priority.",
     "aggregate": "Run the aggregator, which sums up gradients in the network.",
     "collectives": "Compare all-reduces on links of this host's own.",
     "plan": "Say which jobs fit together, and when each should start.",
@@ -58,7 +57,8 @@ GROUPS = {
         "flows",
         "watch",
         "record",
-        "prioritise",
+        "trial",
+        "priorities",
     ),
     "Experiments": (
         "testbed",
@@ -97,10 +97,11 @@ class LazyGroup(click.Group):
         try:
             module = importlib.import_module(f"mltcp_tools.cli.{cmd_name}")
         except ModuleNotFoundError as error:
-            package = (error.name or "").partition(".")[0]
-            if package in ("", "mltcp_tools"):
+            from mltcp_tools.cli.extras import lacks_package
+
+            if (lacking := lacks_package(cmd_name, error)) is None:
                 raise
-            raise lacks_package(cmd_name, package) from error
+            raise lacking from error
         command = module.command
         if not isinstance(command, click.Command):
             raise TypeError(f"{module.__name__}.command is not a click command")
@@ -120,30 +121,6 @@ class LazyGroup(click.Group):
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
 
-EXTRAS = {
-    "highspy": "plan",
-    "jinja2": "report",
-    "matplotlib": "report",
-    "networkx": "plan",
-    "numpy": "report",
-    "pandas": "report",
-    "pyarrow": "report",
-    "scapy": "capture",
-    "tqdm": "report",
-}
-"""The extra of mltcp-tools that brings a package which not every host has."""
-
-
-def lacks_package(name: str, package: str) -> HostError:
-    """What to say where the command `name` needs a package that isn't installed."""
-    extra = EXTRAS.get(package)
-    fix = f"pip install 'mltcp-tools[{extra}]'" if extra else "install mltcp-tools anew"
-    return HostError(
-        f"`mltcp {name}` needs the Python package {package}, which is not installed; {fix}, or run"
-        " scripts/setup in a checkout."
-    )
-
-
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="mltcp", message="%(prog)s %(version)s")
 def cli() -> None:
@@ -156,45 +133,29 @@ def cli() -> None:
 def main(args: Sequence[str] | None = None) -> int:
     """Run `mltcp` with `args` (default: the process's) and return its exit code."""
     args = list(sys.argv[1:] if args is None else args)
+    return run(lambda: _run(args), shlex.join(["mltcp", *args]))
+
+
+def _run(args: list[str]) -> object:
     try:
         # https://no-color.org; what isn't a terminal gets no colours anyway.
         colour = False if os.environ.get("NO_COLOR") else None
-        result = cli.main(args=args, prog_name="mltcp", standalone_mode=False, color=colour)
-        sys.stdout.flush()
+        # Without standalone mode, ctx.exit(code) comes back as the result.
+        return cli.main(args=args, prog_name="mltcp", standalone_mode=False, color=colour)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return error.exit_code
     except click.ClickException as error:
-        _say(error, _usage_sentence(error))
+        complain(error, _usage_sentence(error))
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        _say(None, "interrupted")
-        return 130
-    except MltcpError as error:
-        _say(error, str(error))
-        return error.exit_code
-    except BrokenPipeError:
-        # The reader of our output has gone; keep the interpreter's last flush from complaining.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    except click.Abort:
+        raise KeyboardInterrupt from None
     except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in EXTRAS:
-            return _unexpected(error, args)
-        _say(error, str(lacks_package(next(iter(args), ""), package)))
-        return HostError.exit_code
-    except OSError as error:
-        if error.filename is not None:
-            _say(error, f"{error.filename}: {error.strerror}.")
-        elif error.errno in (errno.ENOSPC, errno.EDQUOT):  # write(2) knows no file name
-            _say(error, f"{error.strerror}.")
-        else:
-            return _unexpected(error, args)
-        return 1
-    except Exception as error:
-        return _unexpected(error, args)
-    # Without standalone mode, ctx.exit(code) comes back as the result.
-    return result if isinstance(result, int) else 0
+        from mltcp_tools.cli.extras import lacks_package
+
+        if (lacking := lacks_package(next(iter(args), ""), error)) is None:
+            raise
+        raise lacking from error
 
 
 def _usage_sentence(error: click.ClickException) -> str:
@@ -202,21 +163,6 @@ def _usage_sentence(error: click.ClickException) -> str:
     if isinstance(error, click.UsageError) and error.ctx is not None:
         message = message.removesuffix(".") + f"; try `{error.ctx.command_path} --help`."
     return message
-
-
-def _say(error: BaseException | None, message: str) -> None:
-    if error is not None and os.environ.get("MLTCP_DEBUG"):
-        traceback.print_exception(error)
-    print(f"mltcp: error: {message}", file=sys.stderr)
-
-
-def _unexpected(error: Exception, args: Sequence[str]) -> int:
-    _say(
-        error,
-        f"this should not have happened ({type(error).__name__}: {error}); please report it with"
-        f" what `MLTCP_DEBUG=1 mltcp {shlex.join(args)}` prints.",
-    )
-    return 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Manual pages, made of the commands: `python -m mltcp_tools.cli.manual` renews those in man/.
+"""Manual pages, made of the commands: `python -m mltcp_tools.cli.manual` renews those in man/, and
+the table of a job's fields in README, which some of them have as options.
 
 One page per command, its sub-commands among it, and one of them all. A test fails where a page
 isn't what its command says. (click-man leaves out epilogs: exit codes and what a TARGET is.)
@@ -16,9 +17,13 @@ import click
 
 from mltcp_tools import __version__
 from mltcp_tools.cli.main import COMMANDS, EPILOG, GROUPS, cli
-from mltcp_tools.host.files import replace_file
+from mltcp_tools.kernel.host.files import replace_file
+from mltcp_tools.lab.experiments.fields import fields_table
+from mltcp_tools.lab.experiments.jobs import ExperimentJob
 
 FOLDER = Path(__file__).parent / "man"
+README = FOLDER.parents[1] / "lab/experiments/README.md"
+_FIELDS = ("<!-- job fields -->\n", "<!-- end -->")
 
 _VERBATIM = "\b"
 
@@ -44,6 +49,13 @@ def write(folder: Path = FOLDER) -> list[str]:
         if path.name not in written:
             path.unlink()
     return list(written)
+
+
+def with_fields(text: str) -> str:
+    """README's `text` with the present table of a job's fields."""
+    begin, end = _FIELDS
+    before, _, rest = text.partition(begin)
+    return f"{before}{begin}{fields_table(ExperimentJob)}\n{end}{rest.partition(end)[2]}"
 
 
 def _overview(ctx: click.Context) -> str:
@@ -160,4 +172,6 @@ def _joined(lines: list[str]) -> str:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
+    if folder == FOLDER:
+        replace_file(README, with_fields(README.read_text(encoding="utf-8")).encode())
     click.echo(f"Wrote {len(write(folder))} pages to {folder}.")

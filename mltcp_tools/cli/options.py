@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from mltcp_tools.attach.processes import Target
-from mltcp_tools.backends import AUTO, BACKENDS
 from mltcp_tools.cli import completing
 from mltcp_tools.errors import UsageError
+from mltcp_tools.kernel.backends import AUTO, BACKENDS
+from mltcp_tools.live.attach.selection import Target
 from mltcp_tools.units import exact_bytes, parse_bytes, parse_fraction, parse_rate, parse_seconds
 
 
@@ -110,29 +110,33 @@ GAP = Quantity("time", _gap)
 
 def list_option(
     *names: str,
-    allowed: Collection[str] = (),
+    allowed: Collection[str] | Callable[[], Collection[str]] = (),
     parse: Callable[[str], Any] = str,
     **settings: Any,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """An option that takes a list: with commas, given again, or both.
 
-    allowed: what may be in it, if not anything. parse: makes an entry of its word, or raises
-    UsageError. The command gets a tuple, each entry once.
+    allowed: what may be in it, if not anything; a function is called when that is needed. parse:
+    makes an entry of its word, or raises UsageError. The command gets a tuple, each entry once.
     """
+
+    def known() -> Collection[str]:
+        return allowed() if callable(allowed) else allowed
 
     def read(ctx: click.Context, param: click.Parameter, words: Sequence[str]) -> tuple[Any, ...]:
         parts = (part.strip() for word in words for part in word.split(","))
         found = tuple(dict.fromkeys(part for part in parts if part))
+        entries = known()
         for each in found:
-            if allowed and each not in allowed:
-                raise click.BadParameter(f"{each!r} is not one of {', '.join(allowed)}.")
+            if entries and each not in entries:
+                raise click.BadParameter(f"{each!r} is not one of {', '.join(entries)}.")
         try:
             return tuple(parse(each) for each in found)
         except UsageError as error:
             raise click.BadParameter(str(error)) from None
 
     if allowed:
-        settings.setdefault("shell_complete", completing.offering(lambda ctx: allowed))
+        settings.setdefault("shell_complete", completing.offering(lambda ctx: known()))
     return click.option(*names, multiple=True, callback=read, **settings)
 
 
@@ -165,3 +169,14 @@ def target_argument(required: bool) -> Callable[[Any], Any]:
 
     metavar = "TARGET..." if required else "[TARGET]..."
     return click.argument("target", nargs=-1, required=required, metavar=metavar, callback=read)
+
+
+def jobs_and_targets(words: Sequence[str]) -> dict[str, list[str]]:
+    """The targets of each job, by name, of words NAME and NAME=TARGET."""
+    found: dict[str, list[str]] = {}
+    for each in words:
+        name, equals, target = each.partition("=")
+        if not name or (equals and not target):
+            raise UsageError(f"--job {each!r} is neither NAME nor NAME=TARGET.")
+        found.setdefault(name, []).extend([target] if target else [])
+    return found

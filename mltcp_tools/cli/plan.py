@@ -22,12 +22,12 @@ from mltcp_tools.cli.options import (
     with_options,
 )
 from mltcp_tools.errors import MltcpError, UsageError
-from mltcp_tools.host.files import replace_file
+from mltcp_tools.kernel.host.files import replace_file
 
 if TYPE_CHECKING:
-    from mltcp_tools.planning.cluster import Loops, Rank
-    from mltcp_tools.planning.coflows_fabric import Policy
-    from mltcp_tools.planning.link import LinkPlan
+    from mltcp_tools.lab.planning.cluster import Loops, Rank
+    from mltcp_tools.lab.planning.coflows_fabric import Policy
+    from mltcp_tools.lab.planning.link import LinkPlan
 
 
 @click.group()
@@ -65,7 +65,7 @@ _plan_options = with_options(
 
 @dataclass(frozen=True)
 class _Output:
-    """Where a plan goes: a JSON file, the terminal as JSON or text, and a folder of plots."""
+    """The outputs of a plan: a JSON file, the terminal as JSON or text, and a folder of plots."""
 
     output: Path | None
     as_json: bool
@@ -135,10 +135,10 @@ def score(
     (`mltcp profile` makes one). A score of 1 means that their bursts never ask for more than the
     link's rate.
     """
-    from mltcp_tools.planning.link import score_link
-    from mltcp_tools.planning.reading import read_source
-    from mltcp_tools.planning.text import render_link
-    from mltcp_tools.profiling.progress import SolverBar
+    from mltcp_tools.lab.planning.link import score_link
+    from mltcp_tools.lab.planning.reading import read_source
+    from mltcp_tools.lab.planning.text import render_link
+    from mltcp_tools.lab.profiling.progress import SolverBar
 
     profiles, known_rate = read_source(jobs, arm)
     capacity = known_rate if rate is None else rate
@@ -190,14 +190,14 @@ def cluster(
 ) -> None:
     """Rank the candidate placements in FILE, and shift the jobs of each.
 
-    FILE is YAML with links, jobs and placements; mltcp_tools/planning/topology.py describes it.
+    FILE is YAML with links, jobs and placements; mltcp_tools/lab/planning/topology.py describes it.
     """
-    from mltcp_tools.planning.cluster import plan_cluster
-    from mltcp_tools.planning.cluster import to_json as document
-    from mltcp_tools.planning.cluster_report import draw_cluster, render_cluster
-    from mltcp_tools.planning.reading import read_text
-    from mltcp_tools.planning.topology import parse_cluster
-    from mltcp_tools.profiling.progress import PartsBar
+    from mltcp_tools.lab.planning.cluster import plan_cluster
+    from mltcp_tools.lab.planning.cluster import to_json as document
+    from mltcp_tools.lab.planning.cluster_report import draw_cluster, render_cluster
+    from mltcp_tools.lab.planning.reading import read_text
+    from mltcp_tools.lab.planning.topology import parse_cluster
+    from mltcp_tools.lab.profiling.progress import PartsBar
 
     parsed = parse_cluster(read_text(file), str(file))
     with PartsBar() as bar:
@@ -222,10 +222,10 @@ def cluster(
     "--online", is_flag=True, help="Coflows arrive when FILE says; else all are there at the start."
 )
 @list_option(
-    "--policy",
+    "--order",
     "policies",
     allowed=("BSSI", "epochs", "FIFO", "SEBF", "SEBF greedy", "fair"),
-    metavar="POLICY,…",
+    metavar="ORDER,…",
     help="Compute only these: BSSI, epochs, FIFO, SEBF, SEBF greedy, fair.  [default: all; epochs"
     " only with --online]",
 )
@@ -243,11 +243,11 @@ def coflows(
 
     FILE is a trace in the format of coflow-benchmark. BSSI is Sincronia's order, epochs its variant
     for many arrivals, SEBF that of Varys, and fair what fair sharing gives; see
-    mltcp_tools/planning/coflows_fabric.py.
+    mltcp_tools/lab/planning/coflows_fabric.py.
     """
-    from mltcp_tools.planning.coflows_fabric import POLICIES
-    from mltcp_tools.planning.coflows_text import plan_coflows, render_coflows
-    from mltcp_tools.planning.coflows_trace import read_trace
+    from mltcp_tools.lab.planning.coflows_fabric import POLICIES
+    from mltcp_tools.lab.planning.coflows_text import plan_coflows, render_coflows
+    from mltcp_tools.lab.planning.coflows_trace import read_trace
 
     if rate <= 0:
         raise UsageError("--rate is 0; give the ports a rate, like 1gbit.")
@@ -259,6 +259,6 @@ def coflows(
 
 
 def _drawn(plan: LinkPlan) -> dict[str, bytes]:
-    from mltcp_tools.planning.plots import draw_link  # loading matplotlib takes a while
+    from mltcp_tools.lab.planning.plots import draw_link  # loading matplotlib takes a while
 
     return draw_link(plan)

@@ -17,8 +17,8 @@ from mltcp_tools.errors import UsageError
 from mltcp_tools.units import counted, format_bytes
 
 if TYPE_CHECKING:
-    from mltcp_tools.profiling.capture import By
-    from mltcp_tools.profiling.profile import Profile
+    from mltcp_tools.lab.profiling.capture import By
+    from mltcp_tools.lab.profiling.profile import Profile
 
 
 # A job that never computes may be two jobs that compute in turn.
@@ -80,7 +80,7 @@ def command(
     checked. Bytes are TCP payload; in a capture, retransmitted bytes count once. The two
     directions are never added up, because a link carries its full rate in each.
     """
-    from mltcp_tools.planning.reading import read_source, write_profiles
+    from mltcp_tools.lab.planning.reading import read_source, write_profiles
 
     if (source is None) == (pcap is None):
         raise UsageError("Name either a RUN or a capture with --pcap.")
@@ -102,7 +102,7 @@ def command(
         output.write_text(write_profiles(profiles, rate), encoding="utf-8")
         say(f"Wrote {output}; see which jobs fit with: mltcp plan score {output}")
     # Imported only now: it takes memory that reading a capture needs.
-    from mltcp_tools.planning.text import profiles_json, render_profiles
+    from mltcp_tools.lab.planning.text import profiles_json, render_profiles
 
     if as_json:
         document = profiles_json(profiles)
@@ -114,11 +114,11 @@ def command(
 def _from_capture(
     path: Path, by: By, selected: tuple[str, ...], near: float | None
 ) -> list[Profile]:
-    from mltcp_tools.profiling.capture import Capture, read_capture
-    from mltcp_tools.profiling.from_capture import profiles_of_capture
-    from mltcp_tools.profiling.mixed import separate
-    from mltcp_tools.profiling.progress import FileBar
-    from mltcp_tools.profiling.selector import Selector
+    from mltcp_tools.lab.profiling.capture import Capture, read_capture
+    from mltcp_tools.lab.profiling.from_capture import profiles_of_capture
+    from mltcp_tools.lab.profiling.mixed import separate
+    from mltcp_tools.lab.profiling.progress import FileBar
+    from mltcp_tools.lab.profiling.selector import Selector
 
     def read(selectors: Sequence[Selector]) -> Capture:
         with FileBar(path.name) as bar:

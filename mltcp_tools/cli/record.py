@@ -7,10 +7,16 @@ from pathlib import Path
 
 import click
 
-from mltcp_tools.backends import get_backend
 from mltcp_tools.cli import completing
-from mltcp_tools.cli.options import SECONDS, backend_option, list_option, output_folder
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.cli.options import (
+    SECONDS,
+    backend_option,
+    jobs_and_targets,
+    list_option,
+    output_folder,
+)
+from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.units import counted
 
 
@@ -19,8 +25,8 @@ from mltcp_tools.units import counted
 @list_option(
     "--job",
     "names",
-    metavar="NAME,…",
-    help="Only these jobs.",
+    metavar="NAME[=TARGET],…",
+    help="Only these jobs; with a TARGET (see `mltcp attach --help`) one that needn't be attached.",
     shell_complete=completing.JOBS,
 )
 @click.option("--duration", type=SECONDS, help="End after this time, such as 60s.")
@@ -41,15 +47,25 @@ def command(
 
     Without --duration and --iterations, recording goes on until Ctrl-C. An iteration is counted
     when two later ones of its job have begun.
+
+    Jobs with a TARGET are seen from outside, whatever congestion control they run, such as bbr: the
+    kernel is asked how far their connections have come. Nothing needs to be loaded for that.
     """
-    from mltcp_tools.observe.record import record
+    from mltcp_tools.live.observe.record import record
+    from mltcp_tools.live.observe.record_outside import record_outside
 
     def until(counts: dict[str, int], elapsed_s: float) -> bool:
         if duration is not None and elapsed_s >= duration:
             return True
         return iterations is not None and all(n >= iterations for n in counts.values())
 
-    counts = record(folder, get_backend(backend), names, until)
+    if any("=" in each for each in names):
+        wanted = jobs_and_targets(names)
+        if plain := [name for name, targets in wanted.items() if not targets]:
+            raise UsageError(f"Give a TARGET for {plain[0]}, too: all jobs are seen alike.")
+        counts = record_outside(folder, wanted, until)
+    else:
+        counts = record(folder, get_backend(backend), names, until)
     if not any(counts.values()):
         raise MltcpError(
             f"No iteration was seen, so {folder} holds none: the jobs may have ended, or their gap"

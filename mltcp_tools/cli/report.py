@@ -48,8 +48,8 @@ def command(
     what is missing or damaged, and reports the rest.
     """
     # pandas takes longer to load than --help may take
-    from mltcp_tools import analysis
-    from mltcp_tools.analysis.metrics import SETTLED_FROM
+    from mltcp_tools.lab import analysis
+    from mltcp_tools.lab.analysis.metrics import SETTLED_FROM
 
     if other is not None:
         if html or write or settled_from:

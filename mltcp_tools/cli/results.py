@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
 from mltcp_tools.cli.options import output_file
 from mltcp_tools.errors import UsageError
+from mltcp_tools.lab.experiments.reading import read_file
 
 
 @click.command()
-@click.argument("folders", nargs=-1, type=click.Path(file_okay=False, path_type=Path))
-@output_file("Write the document there.  [default: standard output]")
+@click.argument("folders", nargs=-1, type=click.Path(path_type=Path))
+@output_file(
+    "Write the document there; tables of other matrices that it has already stay.  [default:"
+    " standard output]"
+)
 @click.option(
     "--into",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -22,9 +27,9 @@ from mltcp_tools.errors import UsageError
 )
 @click.option(
     "--check",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Name the tables of FILE that an older algorithm made; exit code 1 if there are any.",
+    is_flag=True,
+    help="Write nothing: name the tables in these documents that an older algorithm made, and what"
+    " these or matrices' folders say that is not as expected; exit code 1 if there is anything.",
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the tables, or what --check finds, as JSON."
@@ -35,7 +40,7 @@ def command(
     folders: tuple[Path, ...],
     output: Path | None,
     into: Path | None,
-    check: Path | None,
+    check: bool,
     as_json: bool,
 ) -> None:
     """Write the tables of matrices' FOLDERS into one document, with what made each.
@@ -43,24 +48,26 @@ def command(
     FOLDERS are those that `mltcp testbed matrix` and `mltcp simulate` with a matrix write.
     `scripts/results` runs the matrices and then this.
     """
-    from mltcp_tools.analysis.results_document import (
+    from mltcp_tools.kernel.host.files import replace_file
+    from mltcp_tools.kernel.native.csources import algorithm
+    from mltcp_tools.lab.analysis.results_document import (
         load_matrix_run,
         put_table,
         render_results,
-        stale,
     )
-    from mltcp_tools.host.files import replace_file
-    from mltcp_tools.native.csources import algorithm
 
-    if check is not None:
-        old = stale(check.read_text(encoding="utf-8"), algorithm())
-        if as_json:
-            click.echo(json.dumps({"file": str(check), "stale": old}, indent=2))
-        for name in () if as_json else old:
-            click.echo(f"{check}: {name} was made by another version of the algorithm.")
-        context.exit(1 if old else 0)
     if not folders:
-        raise UsageError("No folder is named; `mltcp results FOLDER...`, or --check FILE.")
+        raise UsageError("Nothing is named; `mltcp results FOLDER...`, or --check with FILES, too.")
+    if check:
+        found = [_checked(path) for path in folders]
+        if as_json:
+            click.echo(json.dumps(found, indent=2))
+        for each in [] if as_json else found:
+            for name in each["stale"]:
+                click.echo(f"{each['file']}: {name} was made by another version of the algorithm.")
+            for sentence in each["missed"]:
+                click.echo(f"{each['file']}: {sentence}")
+        context.exit(1 if any(each["stale"] or each["missed"] for each in found) else 0)
     runs = [load_matrix_run(folder) for folder in folders]
     if into is not None:
         text = put_table(into.read_text(encoding="utf-8"), runs[0])
@@ -70,4 +77,24 @@ def command(
     elif output is None:
         click.echo(render_results(runs), nl=False)
     if output is not None:
-        replace_file(output, render_results(runs).encode())
+        former = read_file(output) if output.exists() else ""
+        replace_file(output, render_results(runs, former, algorithm()).encode())
+
+
+def _checked(path: Path) -> dict[str, Any]:
+    """The tables of a document or a matrix's folder that are stale, and what isn't as expected."""
+    from mltcp_tools.kernel.native.csources import algorithm
+    from mltcp_tools.lab.analysis.results_document import (
+        load_matrix_run,
+        missed,
+        stale,
+        unexpected,
+    )
+
+    if not path.is_dir():
+        text = read_file(path)
+        return {"file": str(path), "stale": stale(text, algorithm()), "missed": unexpected(text)}
+    run = load_matrix_run(path)
+    old = [run.name] if run.algorithms != [algorithm()] else []
+    sentences = [f"{mix}: {sentence}" for mix, sentence in missed(run.document)]
+    return {"file": str(path), "stale": old, "missed": sentences}

@@ -20,7 +20,7 @@ from mltcp_tools.cli.options import BYTES, SECONDS, mtu_option, shown_option, wi
 from mltcp_tools.errors import UsageError
 
 if TYPE_CHECKING:
-    from mltcp_tools.experiments.experiment import Experiment
+    from mltcp_tools.lab.experiments.experiment import Experiment
 
 
 @click.command()
@@ -32,6 +32,13 @@ if TYPE_CHECKING:
     default="0",
     metavar="TIME",
     help="Receivers join segments that arrive within this time, as GRO does, such as 20us.",
+)
+@click.option(
+    "--moderation",
+    type=SECONDS,
+    default="0",
+    metavar="TIME",
+    help="Hosts hear of packets up to this much later, and of several at once, such as 100us.",
 )
 @shown_option(
     "--rtt",
@@ -56,7 +63,7 @@ def command(experiment: str, only: tuple[str, ...], **options: Any) -> None:
     Congestion controls are reno, cubic, dctcp and MLTCP's; arms with others are left out, and if
     the baseline is one of them, reno takes its place.
     """
-    from mltcp_tools.experiments.reading import find_either, load_experiment
+    from mltcp_tools.lab.experiments.reading import find_either, load_experiment
 
     if names_matrix(experiment, only):
         _simulate_matrix(experiment, only, options)
@@ -66,10 +73,11 @@ def command(experiment: str, only: tuple[str, ...], **options: Any) -> None:
 
 
 def _conduct(options: dict[str, Any]) -> Callable[[Experiment, Path], None]:
-    from mltcp_tools.simulator.arms import Settings
-    from mltcp_tools.simulator.simulate_experiment import simulate_experiment
+    from mltcp_tools.lab.simulator.arms import Settings
+    from mltcp_tools.lab.simulator.simulate_experiment import simulate_experiment
 
-    settings = Settings(*(options[name] for name in ("trace", "mtu", "join", "rtt", "bucket")))
+    names = ("trace", "mtu", "join", "moderation", "rtt", "bucket")
+    settings = Settings(*(options[name] for name in names))
     return functools.partial(simulate_experiment, settings=settings)
 
 
@@ -78,7 +86,7 @@ def _modelled(experiment: Experiment, named: tuple[str, ...], said: set[str]) ->
 
     Names those that can't unless `said` has them, and adds them to it.
     """
-    from mltcp_tools.simulator.modelled import modelled
+    from mltcp_tools.lab.simulator.modelled import modelled
 
     kept, left_out = modelled(experiment, named)
     if ccs := {arm.cc: None for arm in left_out if arm.cc not in said}:
@@ -88,7 +96,7 @@ def _modelled(experiment: Experiment, named: tuple[str, ...], said: set[str]) ->
 
 
 def _simulate_matrix(name: str, only: tuple[str, ...], options: dict[str, Any]) -> None:
-    from mltcp_tools.experiments.matrix import chosen, find_matrix, load_matrix
+    from mltcp_tools.lab.experiments.matrix import chosen, find_matrix, load_matrix
 
     matrix = load_matrix(find_matrix(name))
     mixes: dict[str, Experiment] = {}

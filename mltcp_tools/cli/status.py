@@ -9,14 +9,16 @@ from contextlib import suppress
 
 import click
 
-from mltcp_tools.backends import AUTO, BACKENDS, get_backend
-from mltcp_tools.backends.base import ALL_NAMES, Backend, JobParams, Status
 from mltcp_tools.cli.options import shown_option
 from mltcp_tools.cli.text import printable, show_table
 from mltcp_tools.columns import Cell, Column, Row, clip
 from mltcp_tools.errors import HostError
-from mltcp_tools.host.leases import leases
-from mltcp_tools.host.namespaces import defaults
+from mltcp_tools.kernel.backends import AUTO, BACKENDS, checks, get_backend
+from mltcp_tools.kernel.backends.base import JobParams, Status
+from mltcp_tools.kernel.backends.pins import loaded_elsewhere
+from mltcp_tools.kernel.host.leases import leases
+from mltcp_tools.kernel.host.namespaces import defaults
+from mltcp_tools.kernel.variants import NAMES
 from mltcp_tools.units import format_bytes, format_seconds
 
 _KERNEL = (
@@ -43,17 +45,6 @@ def show_status(status: Status, as_json: bool) -> None:
         _show([status])
 
 
-def other_build(backend: Backend, status: Status) -> str:
-    """A sentence where what is loaded isn't what this tool would load; empty where it is."""
-    here = backend.build_here()
-    if not status.build or not here or status.build == here:
-        return ""
-    return (
-        f"{status.backend}: loaded is build {status.build}, and this tool's is {here}: `mltcp load"
-        f" --replace --backend {status.backend}` puts that in its place."
-    )
-
-
 def _parameters(params: JobParams) -> tuple[str, str, str]:
     """Burst, gap and F of flows, as people read them."""
     return (
@@ -76,6 +67,9 @@ def _show(found: Sequence[Status]) -> None:
             click.echo(f"{status.backend}: {error}")
         elif not status.loaded:
             click.echo(f"{status.backend}: nothing is loaded")
+        foreign = status.details.get("elsewhere")
+        if isinstance(foreign, list) and foreign:
+            click.echo(f"{status.backend}: {loaded_elsewhere(foreign)}")
         unregistered = status.details.get("unregistered")
         if isinstance(unregistered, list) and unregistered:
             click.echo(
@@ -113,8 +107,23 @@ def _status_of(name: str) -> Status:
     help="Show the eBPF programs (bpf) or the kernel module (kmod) only; auto: both.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array, an object per backend.")
-def command(backend: str, as_json: bool) -> None:
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Print only what needs doing, and end with exit code 10 where nothing is loaded, 11 where"
+    " another build is, or one from elsewhere, 12 where sockets run programs of an earlier load, 13"
+    " where the agent is enabled or was killed, and doesn't run; the first of these that holds. 0:"
+    " all is well.",
+)
+def command(backend: str, as_json: bool, check: bool) -> None:
     """Show the congestion controls in the kernel, the sockets that use them, and the jobs."""
+    if check:
+        from mltcp_tools.live.agent.health import problems
+
+        found_wrong = problems(backend)
+        for _, sentence in found_wrong:
+            click.echo(sentence)
+        click.get_current_context().exit(found_wrong[0][0] if found_wrong else 0)
     if backend == AUTO:
         found = [_status_of(name) for name in BACKENDS]
     else:
@@ -124,11 +133,11 @@ def command(backend: str, as_json: bool) -> None:
         return
     _show(found)
     for status in found:
-        if other := other_build(get_backend(status.backend), status):
+        if other := checks.other_build(get_backend(status.backend), status):
             click.echo(other)
     with suppress(HostError):  # others' namespaces are root's to look into
         for namespace, name in defaults():
-            if name in ALL_NAMES:
+            if name in NAMES:
                 click.echo(f"{name} is the default of {namespace.name}")
     for lease in leases():
         click.echo(f"{lease} uses {lease.backend}")

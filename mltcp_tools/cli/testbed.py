@@ -25,7 +25,7 @@ from mltcp_tools.cli.experiments import (
 from mltcp_tools.cli.options import backend_option, list_option, shown_option, with_options
 
 if TYPE_CHECKING:
-    from mltcp_tools.experiments.experiment import Experiment
+    from mltcp_tools.lab.experiments.experiment import Experiment
 
 SSH = "ssh -o BatchMode=yes -o LogLevel=ERROR -o ServerAliveInterval=10"
 
@@ -46,7 +46,7 @@ attempts_option = shown_option(
 
 def _run(options: dict[str, Any], conduct: Callable[[Experiment, Path], None]) -> None:
     """Have `conduct` run the experiment that the options name, and report on it."""
-    from mltcp_tools.experiments.reading import find_experiment, load_experiment
+    from mltcp_tools.lab.experiments.reading import find_experiment, load_experiment
 
     experiment = overridden(load_experiment(find_experiment(options["experiment"])), options)
     run_and_report(experiment, options, conduct)
@@ -72,7 +72,7 @@ def run(only: tuple[str, ...], **options: Any) -> None:
 
 def _conduct(options: dict[str, Any], experiment: Experiment, folder: Path) -> None:
     """Run an experiment on this host as the options want it."""
-    from mltcp_tools.testbed.run_experiment import run_experiment
+    from mltcp_tools.lab.testbed.run_experiment import run_experiment
 
     run_experiment(
         experiment,
@@ -119,8 +119,8 @@ def across(
     with a `delay` also those towards the senders; they are not restored. The senders load
     MLTCP where the experiment needs it, and unload what they loaded.
     """
-    from mltcp_tools.testbed.across import run_across
-    from mltcp_tools.testbed.machines import Machines
+    from mltcp_tools.lab.testbed.across import run_across
+    from mltcp_tools.lab.testbed.machines import Machines
 
     machines = Machines(
         senders=senders,
@@ -151,8 +151,8 @@ def matrix(matrix: str, only: tuple[str, ...], **options: Any) -> None:
 
 
 def _run_matrix(matrix: str, only: tuple[str, ...], options: dict[str, Any]) -> None:
-    from mltcp_tools.experiments.matrix import chosen, find_matrix, load_matrix
-    from mltcp_tools.testbed.leftovers import require_privileges
+    from mltcp_tools.lab.experiments.matrix import chosen, find_matrix, load_matrix
+    from mltcp_tools.lab.testbed.leftovers import require_privileges
 
     require_privileges()
     described = load_matrix(find_matrix(matrix))
@@ -173,7 +173,7 @@ def _run_matrix(matrix: str, only: tuple[str, ...], options: dict[str, Any]) -> 
 @command.command(hidden=True)
 def agent() -> None:
     """Serve `mltcp testbed across` on this machine, over stdin and stdout."""
-    from mltcp_tools.testbed.remote import run_agent
+    from mltcp_tools.lab.testbed.remote import run_agent
 
     run_agent()
 
@@ -182,8 +182,8 @@ def agent() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def list_experiments(as_json: bool) -> None:
     """List the shipped experiments, and the shipped matrices with their mixes."""
-    from mltcp_tools.experiments.matrix import load_matrix
-    from mltcp_tools.experiments.reading import (
+    from mltcp_tools.lab.experiments.matrix import load_matrix
+    from mltcp_tools.lab.experiments.reading import (
         load_experiment,
         shipped_experiments,
         shipped_matrices,
@@ -224,7 +224,7 @@ def list_experiments(as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def clean(as_json: bool) -> None:
     """Remove what killed runs left behind; living runs are not touched. Needs root."""
-    from mltcp_tools.testbed.leftovers import remove_leftovers, require_privileges
+    from mltcp_tools.lab.testbed.leftovers import remove_leftovers, require_privileges
 
     require_privileges()
     removed = remove_leftovers()

@@ -1,4 +1,4 @@
-"""How things are written in the commands' output."""
+"""The wording of the commands' output."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 import click
 
 from mltcp_tools.columns import Column, Meaning, Row, render
+from mltcp_tools.units import endpoint
 
 _COLOURS = {"good": "green", "warning": "yellow", "bad": "red"}
 
@@ -17,11 +18,6 @@ _COLOURS = {"good": "green", "warning": "yellow", "bad": "red"}
 def queue_text(queue_us: int, full_us: int) -> str:
     """A queueing delay and a full queue's, in milliseconds: `0.59/1.20`; `0.59/-`: unknown."""
     return f"{queue_us / 1000:.2f}/{f'{full_us / 1000:.2f}' if full_us else '-'}"
-
-
-def endpoint(address: str, port: int) -> str:
-    """`10.0.0.1:80`, `[::1]:80`."""
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def printable(text: str) -> str:
@@ -32,13 +28,15 @@ def printable(text: str) -> str:
 def became(
     pid: int, fd: int, remote: tuple[str, int], change: str, job: str, outcome: str, reason: str
 ) -> str:
-    """What became of a process's socket to `remote`. change: of what it runs, `cubic -> mltcp`."""
+    """Return the line on what became of a process's socket to `remote`. change: of what it runs,
+    `cubic -> mltcp`.
+    """
     why = f": {reason}" if reason else ""
     return f"{pid} fd {fd} to {endpoint(*remote)}: {change}, job {job}, {outcome}{why}"
 
 
 def tally(kinds: Iterable[str]) -> str:
-    """How many of each kind: `3 switched, 1 failed`."""
+    """Return the counts of each kind: `3 switched, 1 failed`."""
     return ", ".join(f"{count} {kind}" for kind, count in Counter(kinds).items())
 
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import click
 
-from mltcp_tools.backends import AUTO, BACKENDS, get_backend
-from mltcp_tools.backends.base import Backend
 from mltcp_tools.cli.options import backend_option
 from mltcp_tools.cli.text import say
 from mltcp_tools.errors import HostError, MltcpError
-from mltcp_tools.host.locks import RUN_DIR
+from mltcp_tools.kernel.backends import AUTO, BACKENDS, get_backend
+from mltcp_tools.kernel.backends.base import Backend
+from mltcp_tools.kernel.host.locks import RUN_DIR
 
 
 @click.command()
@@ -43,11 +43,11 @@ def command(backend: str, force: bool, everything: bool, dry_run: bool, as_json:
     if everything:
         if force or as_json or backend != AUTO:
             raise click.UsageError("--everything excludes --force, --json and --backend")
-        from mltcp_tools.attach.removal import take_off
+        from mltcp_tools.live.attach.removal import take_off
 
         take_off(say, dry_run, before=_testbeds)
         return
-    from mltcp_tools.attach.stamps import take_back
+    from mltcp_tools.live.attach.stamps import take_back
 
     chosen = [get_backend(backend)] if backend != AUTO else _there() or [get_backend()]
     was_there = _there()
@@ -76,7 +76,7 @@ def _testbeds() -> Sequence[str]:
     if not (RUN_DIR / "testbed").is_dir():
         return []
     try:
-        from mltcp_tools.testbed.leftovers import remove_leftovers
+        from mltcp_tools.lab.testbed.leftovers import remove_leftovers
     except ModuleNotFoundError as error:
         raise MltcpError(
             f"What testbeds left stays, as the Python package {error.name} is missing; run: pip"
@@ -91,7 +91,7 @@ def _there() -> list[Backend]:
 
 
 def _haunts(backend: Backend) -> bool:
-    """Whether the kernel still has what was unregistered earlier."""
+    """Return whether the kernel still has what was unregistered earlier."""
     try:
         return bool(backend.status().details.get("unregistered"))
     except HostError:

@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 
-from mltcp_tools.backends import get_backend
 from mltcp_tools.cli.options import SECONDS, backend_option, shown_option
 from mltcp_tools.cli.text import printable, queue_text, show_table
 from mltcp_tools.columns import Cell, Column, Meaning, Row, clip
-from mltcp_tools.observe.view import JobView
+from mltcp_tools.kernel.backends import get_backend
+from mltcp_tools.live.observe.view import Gain, JobView
 from mltcp_tools.units import format_seconds
 
 _COLUMNS = (
@@ -26,6 +26,7 @@ _COLUMNS = (
     Column("CHANGE"),
     Column("TO-BEST", drop=1),
     Column("OVERLAP"),
+    Column("GAIN", drop=8),
     Column("QUEUE-MS", drop=6),
     Column("BY", left=True, drop=7),
     Column("SOURCE", left=True, drop=5),
@@ -50,6 +51,7 @@ def _row(view: JobView) -> Row:
         Cell("-" if view.change is None else f"{view.change:+.1%}", _judged(view.change)),
         "-" if view.ratio is None else f"{view.ratio:.2f}",
         Cell("-" if view.overlap is None else f"{view.overlap:.0%}", _judged(view.overlap)),
+        _gain(view.gain),
         queue_text(view.queue_us, view.full_queue_us),
         "fine stamps" if view.fine_stamps else Cell("round trip", "quiet"),
         "-" if known is None else known.source,
@@ -57,8 +59,18 @@ def _row(view: JobView) -> Row:
     )
 
 
+def _gain(gain: Gain | None) -> Cell:
+    """`+4.5% [2.8, 6.4]`, by the agent's standing proof; open ends are `?`."""
+    if gain is None:
+        return Cell("-", "quiet")
+    ends = ("?" if each is None else f"{100 * each:.1f}" for each in (gain.low, gain.high))
+    proven = gain.low is not None and gain.high is not None and gain.low * gain.high > 0
+    meaning: Meaning = ("good" if gain.mean > 0 else "bad") if proven else "quiet"
+    return Cell(f"{gain.mean:+.1%} [{', '.join(ends)}]", meaning)
+
+
 def _judged(share: float | None) -> Meaning:
-    """What a share means; the larger, the worse."""
+    """Return the meaning of a share; the larger, the worse."""
     if share is None:
         return "quiet"
     if share > _BAD:
@@ -89,17 +101,21 @@ def document(view: JobView) -> dict[str, Any]:
 def command(once: bool, as_json: bool, wait_s: float, backend: str) -> None:
     """Show the jobs: how long iterations take, and whether other jobs are in the way.
 
+    CHANGE compares with the time before attaching, which is known of jobs that were observed first
+    (attach --observe) while this command, or the agent, was looking; else it is `-`.
+
     The list has attached jobs, and what processes send to a peer over flows that have no job but
     have learned their iterations.
 
     TIME is the median of the latest 10 iterations, CHANGE how it compares with the first 5 seen,
     TO-BEST with the fastest tenth; OVERLAP is the share of communication during which another job
-    of this host communicates too; QUEUE-MS is the longest queueing delay that one of its flows sees
-    and that of a full queue, BY how these are measured (see `mltcp flows`); SOURCE tells the job's
-    PERIOD. Jobs are seen from their beginning where `mltcp agent` or `attach --follow` runs, else
-    from now on.
+    of this host communicates too; GAIN is by how much iterations are shorter than without mltcp,
+    with the interval of 95 %, where the agent proves it (`prove` in its rules); QUEUE-MS is the
+    longest queueing delay that one of its flows sees and that of a full queue, BY how these are
+    measured (see `mltcp flows`); SOURCE tells the job's PERIOD. Jobs are seen from their beginning
+    where `mltcp agent` or `attach --follow` runs, else from now on.
     """
-    from mltcp_tools.observe.watch import Watch
+    from mltcp_tools.live.observe.watch import Watch
 
     # Ctrl-C is how watching ends.
     with contextlib.suppress(KeyboardInterrupt), Watch(get_backend(backend)) as watch:

@@ -1,4 +1,4 @@
-"""What links carried, by time."""
+"""The traffic of links over time."""
 
 from __future__ import annotations
 

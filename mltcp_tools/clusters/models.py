@@ -31,7 +31,7 @@ class Model:
 
     pattern: how. phases: into how many parts the iteration splits, each computing and then sending
     its share. parallel: GPUs that hold one copy of the model together, whose traffic stays in the
-    server.
+    server. flows: connections between two servers.
     """
 
     name: str
@@ -40,11 +40,12 @@ class Model:
     pattern: Pattern = "ring"
     phases: int = 1
     parallel: int = 1
+    flows: int = 4
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.compute_s) and self.compute_s > 0):
             raise UsageError(f"model {self.name} must compute for more than 0 s.")
-        if self.size < 0 or self.phases < 1 or self.parallel < 1:
+        if self.size < 0 or min(self.phases, self.parallel, self.flows) < 1:
             raise UsageError(f"model {self.name} has a negative size, or no phase.")
         if self.pattern not in PATTERNS:
             raise UsageError(
@@ -80,6 +81,21 @@ MODELS: dict[str, Model] = {
 
 Allocation = Mapping[int, int]
 """Server -> GPUs of it that a job has."""
+
+
+def lag_s(model: Model, topology: Topology, allocation: Allocation) -> float:
+    """Seconds of a phase in which nothing is sent, as the steps of its collective wait for each
+    other: a round trip for each."""
+    servers = sum(gpus > 0 for gpus in allocation.values())
+    if servers < 2:
+        return 0.0
+    steps = {
+        "ring": 2 * (servers - 1),
+        "tree": 2 * math.ceil(math.log2(servers)),
+        "all-to-all": 1,
+        "pipeline": 2 * (servers - 1),
+    }
+    return steps[model.pattern] * topology.rtt_s
 
 
 def phases_of(

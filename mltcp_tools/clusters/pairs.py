@@ -1,4 +1,4 @@
-"""How much two jobs that share the same GPUs slow each other down: measured pairs, `gavel:FILE`.
+"""The slow-down of two jobs that share the same GPUs: measured pairs, `gavel:FILE`.
 
 gavel: `simulation_throughputs.json` of stanford-futuredata/gavel: iterations per second of each of
 its job configurations on one GPU of a kind, alone and beside each other one; 0 where the memory of

@@ -27,14 +27,14 @@ TREATMENTS = (
     "mltcp",
     "turns",
     "mltcp+turns",
-    "mlcc",
-    "priority",
+    "rates",
+    "priorities",
     "aggregation",
     "mltcp+aggregation",
 )
-ELASTIC = ("goodput", "elastic", "shared", "matched", "marl")
+ELASTIC = ("marginal", "elastic", "elastic-estimated", "shared", "matched", "predicted", "marl")
 """Policies that give jobs other numbers of GPUs than they ask for."""
-SHARING = ("shared", "matched", "marl")
+SHARING = ("shared", "matched", "predicted", "marl")
 """Policies that let two jobs share GPUs."""
 
 _LIKE = ("transformer-64", "recommendation-512", "resnet50-64", "resnet18-128")
@@ -103,8 +103,9 @@ WORKLOADS = ("fixed", *_MIXES)
 
 @dataclass(frozen=True)
 class Size:
-    """How much: servers, jobs and their mean hours, draws; and by how many training seeds agents
-    are trained that go with these in turn, for so many rounds."""
+    """The size of a comparison: servers, jobs and their mean hours, draws; and by how many training
+    seeds agents are trained that go with these in turn, for so many rounds.
+    """
 
     servers: int
     jobs: int
@@ -155,7 +156,7 @@ def missing(
     pairs: Pairs | None = None,
     workloads: Sequence[str] = WORKLOADS,
 ) -> list[Missing]:
-    """What of the matrix can't be. pairs: who may share GPUs, None: nobody.
+    """Return what of the matrix can't be. pairs: who may share GPUs, None: nobody.
 
     Raises UsageError for a workload that there isn't.
     """
@@ -332,8 +333,9 @@ def savings(results: Sequence[Mapping[str, Any]]) -> list[Difference]:
 
 
 def free(saved: Sequence[Difference], workload: str, of: str) -> Difference | None:
-    """Which share of what `of` saves MLTCP saves by itself, at no scheduler's cost; None where `of`
-    is missing or its gain can't be told from none. The interval is MLTCP's."""
+    """Return which share of what `of` saves MLTCP saves by itself, at no scheduler's cost; None
+    where `of` is missing or its gain can't be told from none. The interval is MLTCP's.
+    """
     found = {each.what: each for each in saved if each.workload == workload}
     alone, other = found.get(ALONE), found.get(of)
     if alone is None or other is None or other.mean <= (other.half or 0.0):
@@ -362,7 +364,9 @@ class Answer:
 
 
 def answers(found: Sequence[Cell]) -> list[Answer]:
-    """What slow-downs say, for each workload, with the cells of packing, network and Cassini."""
+    """Return what slow-downs say, for each workload, with the cells of packing, network and
+    Cassini.
+    """
     slow = {
         (each.workload, each.policy, each.treatment): each.slowdown
         for each in found

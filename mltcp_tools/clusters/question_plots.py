@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib
 import numpy as np
+from matplotlib.ticker import NullFormatter
 
-from mltcp_tools.clusters.drawing import png
 from mltcp_tools.clusters.question import (
     ADDED,
     AGENTS,
@@ -20,10 +19,7 @@ from mltcp_tools.clusters.question import (
     Missing,
     free,
 )
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-from matplotlib.ticker import NullFormatter
+from mltcp_tools.figures import png, subplots
 
 LEAST = 0.01
 """No shares are given of an excess below it."""
@@ -135,7 +131,7 @@ def _heat(found: Sequence[Cell]) -> bytes:
     workloads = list(dict.fromkeys(each.workload for each in found))
     policies = list(dict.fromkeys(each.policy for each in found))
     treatments = list(dict.fromkeys(each.treatment for each in found))
-    figure, axes = plt.subplots(
+    figure, axes = subplots(
         1, len(workloads), figsize=(4.2 * len(workloads), 3.6), squeeze=False, sharey=True
     )
     for axis, workload in zip(axes[0], workloads, strict=True):
@@ -160,7 +156,7 @@ def _heat(found: Sequence[Cell]) -> bytes:
 
 def _gains(saved: Sequence[Difference]) -> bytes:
     workloads = list(dict.fromkeys(each.workload for each in saved))
-    figure, axis = plt.subplots(figsize=(8, 3.6))
+    figure, axis = subplots(figsize=(8, 3.6))
     for place, what in enumerate(SAVED):
         own = {each.workload: each for each in saved if each.what == what}
         axis.bar(
@@ -184,9 +180,7 @@ def _cdf(results: Sequence[Mapping[str, Any]]) -> bytes:
         *(("elastic", "reno"), ("marl", "reno"), ("marl", "mltcp")),
     ]
     workloads = list(dict.fromkeys(each["workload"] for each in results))
-    figure, axes = plt.subplots(
-        1, len(workloads), figsize=(4.2 * len(workloads), 3.2), squeeze=False
-    )
+    figure, axes = subplots(1, len(workloads), figsize=(4.2 * len(workloads), 3.2), squeeze=False)
     for axis, workload in zip(axes[0], workloads, strict=True):
         # What coincides with a line before it is seen beneath it.
         for width, (policy, how) in zip(np.linspace(4, 1, len(shown)), shown, strict=True):

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-import matplotlib
 import numpy as np
 import pandas as pd
 
-from mltcp_tools.clusters.drawing import png
 from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.text import render_summaries
+from mltcp_tools.figures import png, subplots
+from mltcp_tools.pages import embedded, templates
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-
-_TEMPLATES = jinja2.Environment(
-    loader=jinja2.PackageLoader("mltcp_tools.clusters", "templates"),
-    autoescape=True,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    undefined=jinja2.StrictUndefined,
-)
+_TEMPLATES = templates(__package__)
 _CAPTIONS = {
     "completion": "Further left is faster: share of jobs that took no longer, from arrival to end.",
     "timeline": "GPUs that jobs under way asked for, by model. The line is what there is; above it"
@@ -80,14 +69,14 @@ def _page(
         environment=environment,
         table=render_summaries([dict(each) for each in summaries]),
         figures=[
-            (name, _CAPTIONS[name.partition("-")[0]], base64.b64encode(image).decode("ascii"))
+            (name, _CAPTIONS[name.partition("-")[0]], embedded(image))
             for name, image in images.items()
         ],
     )
 
 
 def _completion(outcomes: Sequence[Outcome]) -> bytes:
-    figure, axis = plt.subplots(figsize=(6, 3.4))
+    figure, axis = subplots(figsize=(6, 3.4))
     for outcome in outcomes:
         times = sorted(job.completion_s for job in outcome.jobs)
         shares = np.arange(1, len(times) + 1) / len(times)
@@ -107,7 +96,7 @@ def _timeline(outcome: Outcome) -> bytes:
     for job in outcome.jobs:
         first, last = np.searchsorted(ends, [job.start_s, job.end_s])
         held[job.model][first:last] += job.gpus
-    figure, axis = plt.subplots(figsize=(8, 3.2))
+    figure, axis = subplots(figsize=(8, 3.2))
     hours = np.array(ends) / 3600
     axis.stackplot(hours, *held.values(), labels=models, step="post")
     axis.axhline(outcome.total_gpus, color="black", linewidth=0.5)
@@ -118,7 +107,7 @@ def _timeline(outcome: Outcome) -> bytes:
 
 
 def _links(outcome: Outcome) -> bytes:
-    figure, axis = plt.subplots(figsize=(8, 4))
+    figure, axis = subplots(figsize=(8, 4))
     if outcome.links is not None:
         used = outcome.links.utilisation()
         bins = max(1, int(np.ceil(outcome.makespan_s / outcome.links.bin_s)))

@@ -17,9 +17,9 @@ import numpy as np
 
 from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Phase
 from mltcp_tools.clusters.links import LinkUse
-from mltcp_tools.clusters.models import Allocation, phases_of
+from mltcp_tools.clusters.models import Allocation, lag_s, phases_of
 from mltcp_tools.clusters.outcome import Done, Outcome
-from mltcp_tools.clusters.policies.goodput import efficiency
+from mltcp_tools.clusters.policies.marginal import efficiency
 from mltcp_tools.clusters.rules import Treatment
 from mltcp_tools.clusters.troubles import needed, troubles_of
 from mltcp_tools.clusters.turns import SLACK, Sharing, plan_turns
@@ -61,7 +61,7 @@ class ClusterSimulator:
         policy: Policy,
         treatment: Treatment,
         *,
-        skip: bool = True,
+        count: bool = True,
         needs: Iterable[tuple[float, int]] = (),
         mark_s: float | None = None,
         said: Callable[[int], None] = lambda done: None,
@@ -74,10 +74,10 @@ class ClusterSimulator:
             self._topology.rates_bps,
             treatment.rule,
             packets=self._topology.packets,
-            skip=skip,
+            count=count,
         )
         self._said = said
-        self._free = np.full(self._topology.servers, self._topology.gpus, dtype=np.int64)
+        self._free = self._topology.gpus_of.copy()
         self._up = np.ones(self._topology.servers, dtype=bool)
         self._waiting: dict[int, JobState] = {}
         self._running: dict[int, JobState] = {}
@@ -103,7 +103,7 @@ class ClusterSimulator:
 
     @property
     def outcome(self) -> Outcome:
-        """What has come of it so far."""
+        """Return the outcome so far."""
         return self._outcome
 
     def decisions(self) -> Generator[View, Decision, None]:
@@ -236,12 +236,20 @@ class ClusterSimulator:
         left = (1 - state.progress) * job.iterations / (factor * efficiency(factor))
         iterations = max(1, math.ceil(left - 1e-6))
         engine = self._engine.add(
-            FlowJob(phases, iterations, begun_s, job.compute_rows(), seed=job.seed)
+            FlowJob(
+                phases,
+                iterations,
+                begun_s,
+                job.compute_rows(),
+                lag_s=lag_s(job.model, self._topology, allocation),
+                seed=job.seed,
+                flows=job.model.flows,
+                slow=self._slowness(state),
+            )
         )
         self._runs[number] = _Run(engine, phases, iterations, begun_s)
         self._by_engine[engine] = number
         self._running[number] = state
-        self._slow_down(number)
         if host is not None:
             self._slow_down(host)
 
@@ -352,20 +360,23 @@ class ClusterSimulator:
         return done
 
     def _slow_down(self, number: int) -> None:
+        self._engine.slow(self._runs[number].engine, self._slowness(self._running[number]))
+
+    def _slowness(self, state: JobState) -> float:
         """A job goes as fast as the slowest of its servers, and as its partner lets it."""
-        state, pairs = self._running[number], self._workload.pairs
-        factor = max((self._slow.get(server, 1.0) for server in state.allocation), default=1.0)
+        own, pairs = self._topology.slowness, self._workload.pairs
+        factor = max(self._slow.get(server, 1.0) * own[server] for server in state.allocation)
         if pairs is not None and state.partner is not None:
             both = pairs.slowdowns(state.job.model, self._workload.jobs[state.partner].model)
             assert both is not None
             factor *= both[0]
-        if self._slow or pairs is not None:
-            self._engine.slow(self._runs[number].engine, factor)
+        return factor
 
 
 def _moves(state: JobState, decision: Decision) -> bool:
-    """Whether a running job must stop where it is: it goes, or is to be another one's guest. Who
-    shares its GPUs comes and goes without that."""
+    """Return whether a running job must stop where it is: it goes, or is to be another one's
+    guest. Who shares its GPUs comes and goes without that.
+    """
     to = decision.get(state.number, {})
     if dict(to) != dict(state.allocation):
         return True

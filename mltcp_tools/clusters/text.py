@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from mltcp_tools.clusters.validate import Case
+from mltcp_tools.clusters.intervals import interval
+from mltcp_tools.clusters.validate import FITTED, Case, Gain
+from mltcp_tools.columns import Column, render
 from mltcp_tools.units import format_seconds
 
 
@@ -20,6 +22,8 @@ def render_summaries(summaries: Sequence[dict[str, Any]]) -> str:
             "p99",
             "queueing",
             "slow-down",
+            "unfairness",
+            "worst",
             "utilisation",
             "restarts",
         )
@@ -33,60 +37,55 @@ def render_summaries(summaries: Sequence[dict[str, Any]]) -> str:
                 long(each["completion_p99_s"]),
                 long(each["queueing_mean_s"]),
                 f"{each['slowdown_mean']:.3f}",
+                f"{each['fairness_mean']:.2f}",
+                f"{each['fairness_worst']:.1f}",
                 f"{each['utilisation']:.1%}",
                 str(each["restarts"]),
             )
         )
-    return _table(rows)
+    return table(rows)
+
+
+_LOANS: Mapping[str, tuple[str, Callable[[float], str]]] = {
+    "completion": ("completion_mean_s", lambda value: long(value)),
+    "p99": ("completion_p99_s", lambda value: long(value)),
+    "unfairness": ("fairness_mean", "{:.2f}".format),
+    "work done": ("work_done", "{:.1f} GPUs".format),
+    "GPUs left": ("left_gpus", "{:.1f}".format),
+    "inference": ("inference_gpus_mean", "{:.1f} GPUs".format),
+    "SLO met": ("slo_attainment", "{:.2%}".format),
+    "wait p99": ("wait_p99_s", format_seconds),
+    "restarts": ("restarts", "{:.0f}".format),
+}
 
 
 def render_loans(compared: Mapping[str, Mapping[str, Any]]) -> str:
     """For each trace a line per way to share a cluster; then which goals FaPES reaches."""
     parts = []
-    goals = [("trace", "goal", "wanted", "reached", "possible", "")]
+    goals = [["trace", "goal", "wanted", "reached", "95 %", "possible", ""]]
     for trace, found in compared.items():
         name = PurePath(trace).stem
-        rows = [
-            (
-                name,
-                "completion",
-                "p99",
-                "goodput",
-                "GPUs left",
-                "SLO met",
-                "wait p99",
-                "reclaimed",
-                "restarts",
-            )
-        ]
-        rows += [
-            (
-                each["arm"],
-                long(each["completion_mean_s"]),
-                long(each["completion_p99_s"]),
-                f"{each['goodput']:.1f} GPUs",
-                f"{each['left_gpus']:.1f}",
-                f"{each['slo_attainment']:.2%}",
-                format_seconds(each["wait_p99_s"]),
-                str(each["reclaimed"]),
-                str(each["restarts"]),
-            )
-            for each in found["arms"]
-        ]
-        parts.append(_table(rows))
+        rows = [[name, *_LOANS]]
+        for arm in zip(*found["draws"], strict=True):
+            means = [
+                shown(sum(draw[key] for draw in arm) / len(arm)) for key, shown in _LOANS.values()
+            ]
+            rows.append([arm[0]["arm"], *means])
+        parts.append(table(rows))
         for goal in found["goals"]:
-            shown = "{:.2f}x" if goal["what"].startswith("goodput") else "{:.1%}"
+            form = "{:.2f}x" if goal["what"].startswith("work done") else "{:.1%}"
             goals.append(
-                (
+                [
                     name,
                     goal["what"],
-                    shown.format(goal["wanted"]),
-                    shown.format(goal["reached"]),
-                    "" if goal["possible"] is None else shown.format(goal["possible"]),
+                    form.format(goal["wanted"]),
+                    form.format(goal["reached"]),
+                    "" if goal["half"] is None else f"± {form.format(goal['half'])}",
+                    "" if goal["possible"] is None else form.format(goal["possible"]),
                     "holds" if goal["holds"] else "missed",
-                )
+                ]
             )
-    return "\n".join([*parts, _table(goals)])
+    return "\n".join([*parts, table(goals)])
 
 
 def render_learned(results: Sequence[dict[str, Any]]) -> str:
@@ -97,15 +96,19 @@ def render_learned(results: Sequence[dict[str, Any]]) -> str:
         times |= {f"marl, seed {seed}": value for seed, value in each["learned_s"].items()}
         rows = [(each["held_out"], "completion")]
         rows += [(name, long(value)) for name, value in sorted(times.items(), key=lambda t: t[1])]
-        notes = [
-            _gain(f"{each['gain']:.1%} below {each['best_rival']}", each["gain_half"], "seeds")
-        ]
-        if each["workloads"] > 1:
-            by = f"workload by workload {each['gain_by_workload']:.1%}"
-            notes.append(_gain(by, each["gain_by_workload_half"], "workloads"))
+        below = f"{each['gain_by_workload']:.1%} below {each['best_rival']}"
+        notes = [_gain(below, each["gain_by_workload_half"], "workloads")]
         notes.append(f"untrained {each['gain_untrained']:.1%}")
-        parts.append(f"{_table(rows)}{'; '.join(notes)}\n")
+        parts.append(f"{table(rows)}{'; '.join(notes)}\n")
     return "\n".join(parts)
+
+
+def render_over_traces(results: Sequence[dict[str, Any]]) -> str:
+    """Return the gain over the best rival of each trace, with its interval over traces."""
+    alone = [each["gain_by_workload"] for each in results if each["workloads"] == 1]
+    mean, half = interval(alone)
+    best = f"{mean:.1%} below the best rivals"
+    return _gain(best, None if len(alone) < 2 else half, "traces") + "\n"
 
 
 def _gain(words: str, half: float | None, over: str) -> str:
@@ -128,7 +131,26 @@ def render_cases(cases: Sequence[Case]) -> str:
                 note,
             )
         )
-    return _table(rows)
+    return table(rows)
+
+
+def render_gains(gains: Sequence[Gain]) -> str:
+    """Return the gain of each arm over reno by packets and by flows; then by how much that is off
+    for each rule, on what it was fitted to and on what was held out.
+    """
+    rows = [["experiment", "arm", "rule", "gain, packets", "gain, flows", "error", ""]]
+    off: dict[tuple[str, str], list[float]] = {}
+    for gain in gains:
+        note = "fitted" if gain.experiment in FITTED else "held out"
+        off.setdefault((gain.rule, note), []).append(gain.error)
+        figures = [f"{each:+.1%}" for each in (gain.packets, gain.flows, gain.error)]
+        rows.append([gain.experiment, gain.arm, gain.rule, *figures, note])
+    lines = [
+        f"{rule}, {note}: gains are off by {(sum(e * e for e in errors) / len(errors)) ** 0.5:.1%}"
+        f" (root mean square of {len(errors)}), at most {max(map(abs, errors)):.1%}\n"
+        for (rule, note), errors in off.items()
+    ]
+    return table(rows) + "\n" + "".join(lines)
 
 
 def long(seconds: float) -> str:
@@ -140,10 +162,7 @@ def long(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    return "\n".join(lines) + "\n"
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows in columns as wide as their widest cell; the first is their head."""
+    head, *rest = rows
+    return render([Column(title, left=True) for title in head], rest) + "\n"

@@ -23,9 +23,18 @@ from mltcp_tools.clusters.fapes.performance import FITTED
 from mltcp_tools.clusters.models import MODELS, Model
 from mltcp_tools.clusters.pairs import GAVEL_MODELS, gavel_model
 from mltcp_tools.clusters.requests import Request
-from mltcp_tools.clusters.topology import Topology
-from mltcp_tools.clusters.workload import ClusterJob, lone_iteration_s, require_model
+from mltcp_tools.clusters.topology import Topology, regular
+from mltcp_tools.clusters.workload import (
+    SEEDS,
+    ClusterJob,
+    Workload,
+    lone_iteration_s,
+    parse_cluster,
+    parse_workload,
+    require_model,
+)
 from mltcp_tools.errors import UsageError
+from mltcp_tools.lab.planning.reading import read_text
 
 ELASTICFLOW_MODELS = {
     "vgg16": "vgg16",
@@ -83,8 +92,8 @@ class _Row:
         return UsageError(f"{self._file}:{self._line}: {name}: {what}.")
 
 
-def read_jobs(spec: str, topology: Topology) -> tuple[ClusterJob, ...]:
-    """Jobs from `KIND:FILE`; jobs larger than the cluster are refused."""
+def read_jobs(spec: str, topology: Topology, seed: int = 1) -> tuple[ClusterJob, ...]:
+    """Jobs from `KIND:FILE`; jobs larger than the cluster are refused. seed: of their luck."""
     kind, _, file = spec.partition(":")
     if kind not in _READERS or not file:
         raise UsageError(
@@ -99,7 +108,7 @@ def read_jobs(spec: str, topology: Topology) -> tuple[ClusterJob, ...]:
             raise row.error(
                 _GPUS[kind], f"{job.gpus} GPUs, and the cluster has {topology.total_gpus}"
             )
-        jobs.append(replace(job, seed=len(jobs) + 1))
+        jobs.append(replace(job, seed=seed * SEEDS + len(jobs)))
     if not jobs:
         raise UsageError(f"{file}:1: the trace has no job.")
     first = jobs[0].arrival_s
@@ -239,3 +248,16 @@ def read_requests(spec: str) -> tuple[Request, ...]:
     if not requests:
         raise UsageError(f"{file}:1: the trace has no request.")
     return tuple(requests)
+
+
+def read_workload(file: Path | None, trace: str | None) -> Workload:
+    """The workload of a YAML file, or the jobs of a trace on the file's cluster."""
+    if trace is None:
+        if file is None:
+            raise UsageError("name a FILE with a workload, or a --workload.")
+        return parse_workload(read_text(file), str(file))
+    if file is None:
+        topology = regular()
+        return Workload(topology, read_jobs(trace, topology))
+    base = parse_cluster(read_text(file), str(file))
+    return replace(base, jobs=read_jobs(trace, base.topology, base.seed))

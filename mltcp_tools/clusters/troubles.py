@@ -1,4 +1,4 @@
-"""What happens to servers besides jobs: failures, slowness, loans to something else."""
+"""Events of servers besides jobs: failures, slowness, loans to something else."""
 
 from __future__ import annotations
 

@@ -10,11 +10,13 @@ from functools import lru_cache
 from mltcp_tools.clusters.engine.library import Phase
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.errors import UsageError
-from mltcp_tools.planning.circle import make_circle
-from mltcp_tools.planning.optimise import optimise
-from mltcp_tools.planning.rotations import Problem, SharedLink
-from mltcp_tools.profiling.profile import Phase as Burst
-from mltcp_tools.profiling.profile import Profile
+from mltcp_tools.lab.planning.affinity import JOB, Members, affinity_graph, components
+from mltcp_tools.lab.planning.circle import make_circle
+from mltcp_tools.lab.planning.cluster import plan_cluster
+from mltcp_tools.lab.planning.network import Link
+from mltcp_tools.lab.planning.topology import Cluster, Placement
+from mltcp_tools.lab.profiling.profile import Phase as Burst
+from mltcp_tools.lab.profiling.profile import Profile
 
 ANGLE_DEG = 15.0
 TOLERANCE = 0.02
@@ -25,6 +27,9 @@ MOST_STEPS = 1000
 """Groups of more jobs that links connect, or whose circle has more steps, are left without turns: a
 plan would take longer than the jobs that it is for stay together."""
 SLACK = 0.05
+ROOM = 0.03
+"""Share by which turns are longer than iterations alone, which absorbs delays: with jitter of 3 %,
+a turn that is missed costs more than longer ones."""
 
 
 @dataclass(frozen=True)
@@ -44,153 +49,109 @@ class Turn:
 
 
 def score(topology: Topology, jobs: Sequence[Sharing], around: int) -> float:
-    """How well job number `around` fits with those it shares links with: 1 is best (Cassini)."""
-    shared = _shared(topology, jobs)
-    mine = [members for members in shared.values() if around in members]
-    if not mine:
-        return 1.0
+    """Return the score of job number `around` with those it shares links with: 1 is best
+    (Cassini).
+    """
+    mine, worst = jobs[around].name, 1.0
     # Its own links only; what is further away was decided before.
-    worst = 1.0
-    for members in {tuple(sorted(each)) for each in mine}:
-        plan = _plan(topology, jobs, members) if len(members) <= MOST_JOBS else None
-        worst = min(worst, plan[0] if plan else 0.0)
+    for on in _shared(topology, jobs).values():
+        if mine in on:
+            plan = _planned(topology, [job for job in jobs if job.name in on])
+            worst = min(worst, plan[0] if plan else 0.0)
     return worst
 
 
 def plan_turns(topology: Topology, jobs: Sequence[Sharing]) -> dict[str, Turn]:
     """Turns of all jobs that share a link which they can fill; others have none."""
-    shared = _shared(topology, jobs)
     turns: dict[str, Turn] = {}
-    for group in _groups(shared, len(jobs)):
-        if 1 < len(group) <= MOST_JOBS:
-            plan = _plan(topology, jobs, tuple(group))
-            if plan and plan[0] >= FITS:
-                turns |= plan[1]
+    shared = _shared(topology, jobs)
+    for part in components(affinity_graph(shared, list(shared))):
+        plan = _planned(topology, [job for job in jobs if (JOB, job.name) in part])
+        if plan and plan[0] >= FITS:
+            turns |= plan[1]
     return turns
 
 
-def _shared(topology: Topology, jobs: Sequence[Sharing]) -> dict[int, set[int]]:
-    """Link -> numbers of the jobs that could fill it together."""
+def _shared(topology: Topology, jobs: Sequence[Sharing]) -> Members:
+    """The links that jobs could fill together."""
     rates = topology.rates_bps
     wanted: dict[int, float] = defaultdict(float)
-    members: dict[int, set[int]] = defaultdict(set)
-    for number, job in enumerate(jobs):
+    members: dict[int, dict[str, int]] = defaultdict(dict)
+    for job in jobs:
         seen: dict[int, float] = defaultdict(float)
         for phase in job.phases:
-            if phase.crossings:
-                lone = min(rates[link] / times for link, times in phase.crossings.items())
-                for link, times in phase.crossings.items():
-                    seen[link] = max(seen[link], lone * times)
+            for link, times in phase.crossings.items():
+                seen[link] = max(seen[link], _lone_bps(phase, rates) * times)
+                members[link][job.name] = max(round(times), members[link].get(job.name, 0))
         for link, rate in seen.items():
             wanted[link] += rate
-            members[link].add(number)
     return {
-        link: numbers
-        for link, numbers in members.items()
-        if len(numbers) > 1 and wanted[link] > rates[link] * (1 + 1e-9)
+        str(link): on
+        for link, on in members.items()
+        if len(on) > 1 and wanted[link] > rates[link] * (1 + 1e-9)
     }
 
 
-def _groups(shared: dict[int, set[int]], count: int) -> list[list[int]]:
-    leader = list(range(count))
-
-    def find(number: int) -> int:
-        while leader[number] != number:
-            leader[number] = leader[leader[number]]
-            number = leader[number]
-        return number
-
-    for members in shared.values():
-        first, *rest = sorted(members)
-        for other in rest:
-            leader[find(other)] = find(first)
-    groups: dict[int, list[int]] = defaultdict(list)
-    for number in range(count):
-        groups[find(number)].append(number)
-    return list(groups.values())
+def _lone_bps(phase: Phase, rates: Sequence[float]) -> float:
+    return min(rates[link] / times for link, times in phase.crossings.items())
 
 
-def _plan(
-    topology: Topology, jobs: Sequence[Sharing], members: tuple[int, ...]
-) -> tuple[float, dict[str, Turn]] | None:
-    rates = topology.rates_bps
-    described = []
-    for number in members:
-        phases = tuple(
-            (phase.compute_s, phase.size, tuple(sorted(phase.crossings.items())))
-            for phase in jobs[number].phases
-        )
-        described.append(phases)
-    links = sorted({link for job in described for _, _, crossed in job for link, _ in crossed})
-    found = _plan_of(tuple(described), tuple((link, rates[link]) for link in links))
-    if found is None:
+def _planned(topology: Topology, jobs: Sequence[Sharing]) -> tuple[float, dict[str, Turn]] | None:
+    """The least score of a link that the jobs share, and their turns; None without a plan."""
+    if len(jobs) > MOST_JOBS:
         return None
-    worst, timed = found
-    return worst, {
-        jobs[number].name: Turn(turn_s, due_s)
-        for number, (turn_s, due_s) in zip(members, timed, strict=True)
-    }
-
-
-_Described = tuple[tuple[float, int, tuple[tuple[int, float], ...]], ...]
+    rates = topology.rates_bps
+    # Jobs that are alike have the same plan, whatever their names.
+    profiles = tuple(_profile(str(n), job.phases, rates) for n, job in enumerate(jobs))
+    numbered = [Sharing(str(number), job.phases) for number, job in enumerate(jobs)]
+    crossed = tuple(
+        (link, rates[int(link)], tuple(on.items()))
+        for link, on in _shared(topology, numbered).items()
+    )
+    plan = _plan(profiles, crossed)
+    if plan is None:
+        return None
+    return plan[0], {job.name: turn for job, turn in zip(jobs, plan[1], strict=True)}
 
 
 @lru_cache(maxsize=4096)
-def _plan_of(
-    jobs: tuple[_Described, ...], rates: tuple[tuple[int, float], ...]
-) -> tuple[float, list[tuple[float, float]]] | None:
-    """The least score of a link, and (turn, first due) of each job; None without a circle."""
-    rate = dict(rates)
-    profiles = [_profile(str(number), job, rate) for number, job in enumerate(jobs)]
+def _plan(
+    profiles: tuple[Profile, ...],
+    crossed: tuple[tuple[str, float, tuple[tuple[str, int], ...]], ...],
+) -> tuple[float, list[Turn]] | None:
+    """Of jobs and (link, its rate in bit/s, crossings by job): what `_planned` gives."""
+    placement: dict[str, dict[str, int]] = {profile.name: {} for profile in profiles}
+    for link, _, on in crossed:
+        for job, times in on:
+            placement[job][link] = times
+    links = {link: Link(link, rate_bps, None) for link, rate_bps, _ in crossed}
+    cluster = Cluster(links, {p.name: p for p in profiles}, (Placement("", placement),))
     try:
-        circle = make_circle(profiles, ANGLE_DEG, TOLERANCE)
+        if make_circle(profiles, ANGLE_DEG, TOLERANCE).steps > MOST_STEPS:
+            return None
+        (plan,) = plan_cluster(
+            cluster, angle_deg=ANGLE_DEG, tolerance=TOLERANCE, time_limit_s=0.0, loops="joint"
+        )
     except UsageError:
         return None
-    if circle.steps > MOST_STEPS:
-        return None
-    links = []
-    for link, capacity in rates:
-        crossing = [_most(job, link, rate) for job in jobs]
-        on = tuple(number for number, most in enumerate(crossing) if most > 0)
-        if len(on) > 1 and sum(crossing) > capacity * (1 + 1e-9):
-            links.append(SharedLink(capacity, on, tuple(_times(jobs[n], link) for n in on)))
-    if not links:
-        return 1.0, [(0.0, 0.0)] * len(jobs)
-    problem = Problem([circle.demand[profile.name] for profile in profiles], links)
-    optimum = optimise(problem, 0.0)
-    worst = min(problem.link_score(number, optimum.shifts) for number in range(len(links)))
-    stretch = 1 + 0.01 + max(0.0, 1 - worst)
-    timed = []
-    for profile, shift in zip(profiles, optimum.shifts, strict=True):
-        period_s = circle.perimeter_s / circle.repeats[profile.name] * stretch
-        first_s = profile.phases[0].start_s
-        timed.append((period_s, shift * circle.step_s * stretch + first_s))
-    return worst, timed
+    stretch = 1 + ROOM + max(0.0, 1 - plan.worst)
+    return plan.worst, [
+        Turn(
+            plan.periods[profile.name] * stretch,
+            plan.shifts[profile.name] * stretch + profile.phases[0].start_s,
+        )
+        for profile in profiles
+    ]
 
 
-def _times(job: _Described, link: int) -> int:
-    """How often the job's traffic crosses the link, in the phase where it does so most."""
-    return max(round(times) for _, _, crossed in job for each, times in crossed if each == link)
-
-
-def _most(job: _Described, link: int, rate: dict[int, float]) -> float:
-    most = 0.0
-    for _, _, crossed in job:
-        times = dict(crossed)
-        if link in times:
-            most = max(most, min(rate[each] / t for each, t in crossed) * times[link])
-    return most
-
-
-def _profile(name: str, job: _Described, rate: dict[int, float]) -> Profile:
+def _profile(name: str, phases: Sequence[Phase], rates: Sequence[float]) -> Profile:
     """The job's iteration alone, begun with computing."""
     bursts = []
     at_s = 0.0
-    for compute_s, size, crossed in job:
-        at_s += compute_s
-        if crossed:
-            lone = min(rate[link] / times for link, times in crossed)
-            took_s = size * 8 / lone
-            bursts.append(Burst(at_s, took_s, lone))
-            at_s += took_s
+    for phase in phases:
+        at_s += phase.compute_s
+        if phase.crossings:
+            lone_bps = _lone_bps(phase, rates)
+            bursts.append(Burst(at_s, phase.size * 8 / lone_bps, lone_bps))
+            at_s += phase.size * 8 / lone_bps
     return Profile(name, at_s, tuple(bursts))

@@ -1,9 +1,10 @@
-"""What a scheduling policy sees of a cluster, and what it says."""
+"""A scheduling policy's view of a cluster, and its decision."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -49,7 +50,7 @@ class JobState:
 
     @property
     def running(self) -> bool:
-        """Whether it has GPUs."""
+        """Return whether it has GPUs."""
         return bool(self.allocation)
 
     def attained_s(self, now_s: float) -> float:
@@ -58,8 +59,13 @@ class JobState:
 
     @property
     def lone_total_s(self) -> float:
-        """How long it takes alone with what it asked for."""
+        """Return its time alone with what it asked for."""
         return self.lone_s * self.job.iterations
+
+
+@lru_cache(maxsize=65_536)
+def _normal(seed: int) -> float:
+    return float(np.random.default_rng((seed, 11)).standard_normal())
 
 
 @dataclass(frozen=True)
@@ -78,10 +84,18 @@ class View:
     running: tuple[JobState, ...]
     done_share: Callable[[JobState], float]
     pairs: Pairs | None = None
+    blur: float = 0.0
 
     def remaining_s(self, state: JobState) -> float:
-        """How long the job would still run alone with what it asked for."""
-        return (1 - self.done_share(state)) * state.lone_total_s
+        """Return the job's remaining time alone with what it asked for, as far as that is
+        known.
+
+        With `blur`, estimated: off by a factor that each job has, log-normal with that deviation.
+        """
+        left_s = (1 - self.done_share(state)) * state.lone_total_s
+        if not self.blur:
+            return left_s
+        return left_s * float(np.exp(self.blur * _normal(state.job.seed)))
 
     def free_without(self, states: Mapping[int, Allocation]) -> Ints:
         """Free GPUs if none of the running jobs ran, but those that are given."""
@@ -111,5 +125,5 @@ class Policy(Protocol):
     round_s: float | None
 
     def decide(self, view: View) -> Decision:
-        """Who runs where from now on."""
+        """Return the jobs that run from now on, and their places."""
         ...

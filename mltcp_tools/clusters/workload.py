@@ -1,8 +1,8 @@
-"""What a cluster has to do: jobs with their arrivals, and what goes wrong meanwhile.
+"""The work of a cluster: jobs with their arrivals, and what goes wrong meanwhile.
 
     cluster: {servers: 32, gpus: 8, rate: 50gbit, leaf: 8, oversubscription: 4}
     models:                               # besides those of models.py, or other values for them
-      mine: {compute: 150ms, size: 400MB, pattern: ring, phases: 1, parallel: 1}
+      mine: {compute: 150ms, size: 400MB, pattern: ring, phases: 1, parallel: 1, flows: 4}
     jobs:                                 # either a list
       - {name: a, model: vgg16, gpus: 16, iterations: 2000, arrival: 0s, count: 3}
     generate:                             # or draws
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypeVar
@@ -27,9 +27,16 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from mltcp_tools.clusters.models import MODELS, Model, phases_of
+from mltcp_tools.clusters.models import MODELS, Model, lag_s, phases_of
 from mltcp_tools.clusters.pairs import Pairs
-from mltcp_tools.clusters.topology import FIELDS, Topology, positive, read_topology, whole
+from mltcp_tools.clusters.topology import (
+    FIELDS,
+    Topology,
+    positive,
+    read_topology,
+    regular,
+    whole,
+)
 from mltcp_tools.document import Section, read_section
 from mltcp_tools.errors import UsageError
 from mltcp_tools.units import parse_bytes, parse_fraction, parse_seconds
@@ -37,8 +44,23 @@ from mltcp_tools.units import parse_bytes, parse_fraction, parse_seconds
 T = TypeVar("T")
 
 _FIELDS = ["cluster", "models", "jobs", "generate", "failures", "stragglers", "seed"]
-_JOB_FIELDS = ["name", "model", "gpus", "iterations", "arrival", "count", "jitter", "deadline"]
+_JOB_FIELDS = [
+    "name",
+    "model",
+    "gpus",
+    "iterations",
+    "arrival",
+    "count",
+    "jitter",
+    "deadline",
+    "start",
+    "took",
+    "placement",
+]
+_MODEL_FIELDS = ["compute", "size", "pattern", "phases", "parallel", "flows", "like"]
 _GENERATE_FIELDS = ["jobs", "load", "models", "gpus", "hours", "jitter"]
+SEEDS = 1_000_003
+"""What a workload's seed is multiplied by, so that no two of its jobs' seeds are another's."""
 _ROWS = 64
 """Iterations after which a job's jitter repeats."""
 
@@ -48,7 +70,9 @@ class ClusterJob:
     """A training job.
 
     iterations: with `gpus` GPUs; with others it needs fewer or more. jitter: standard deviation of
-    its compute times as a share of them. deadline_s: seconds since the start, None for none.
+    its compute times as a share of them. deadline_s: seconds since the start, None for none. Of a
+    job that was observed: start_s, when it started; took_s, how long it ran; placement, its GPUs by
+    server; guessed, that its iterations follow from how long it ran.
     """
 
     name: str
@@ -59,6 +83,10 @@ class ClusterJob:
     jitter: float = 0.0
     deadline_s: float | None = None
     seed: int = 1
+    start_s: float | None = None
+    took_s: float | None = None
+    placement: tuple[tuple[int, int], ...] = ()
+    guessed: bool = False
 
     def compute_rows(self) -> npt.NDArray[np.float64] | None:
         """Seconds of each phase of `_ROWS` iterations; None without jitter."""
@@ -118,9 +146,10 @@ class Workload:
             if job.iterations < 1:
                 raise UsageError(f"job {job.name} has no iteration.")
 
-    def with_topology(self, topology: Topology) -> Workload:
-        """The same jobs on another cluster."""
-        return replace(self, topology=topology)
+    @property
+    def observed(self) -> bool:
+        """Return whether it is known of any job how long it ran."""
+        return any(job.took_s is not None for job in self.jobs)
 
     def with_pairs(self, pairs: Pairs) -> Workload:
         """The same jobs, with measured models where there are such, and free to share GPUs."""
@@ -140,26 +169,30 @@ def alone_s(model: Model, gpus: int, topology: Topology) -> float:
     """Seconds of an iteration of the model on so many GPUs of the first servers, alone."""
     phases = phases_of(model, topology, first_servers(gpus, topology), 0)
     rates = topology.rates_bps
-    sending = 0.0
+    sending, lag = 0.0, lag_s(model, topology, first_servers(gpus, topology))
     for phase in phases:
         if phase.crossings:
-            slowest = max(times / rates[link] for link, times in phase.crossings.items())
-            sending += phase.size * 8 * slowest
-    return sum(phase.compute_s for phase in phases) + sending
+            sending += lag
+            narrowest = max(times / rates[link] for link, times in phase.crossings.items())
+            sending += phase.size * 8 * narrowest
+    slowest = max(topology.slowness[server] for server in first_servers(gpus, topology))
+    return sum(phase.compute_s for phase in phases) * slowest + sending
 
 
 def first_servers(gpus: int, topology: Topology) -> dict[int, int]:
     """So many GPUs of the first servers."""
-    full, rest = divmod(gpus, topology.gpus)
-    allocation = dict.fromkeys(range(full), topology.gpus)
-    if rest:
-        allocation[full] = rest
+    allocation: dict[int, int] = {}
+    for server, most in enumerate(topology.gpus_of.tolist()):
+        if gpus <= 0:
+            break
+        allocation[server] = min(gpus, most)
+        gpus -= most
     return allocation
 
 
 @dataclass(frozen=True)
 class Generated:
-    """Which jobs to draw; see the module. models, gpus: what to draw from, by weight."""
+    """The jobs to draw; see the module. models, gpus: what to draw from, by weight."""
 
     jobs: int = 100
     load: float = 0.7
@@ -197,7 +230,7 @@ def generate(
             1,
             round(float(arrivals[number]), 6),
             draws.jitter,
-            seed=seed * 1_000_003 + number,
+            seed=seed * SEEDS + number,
         )
         count = round(float(lengths_s[number]) / lone_iteration_s(job, topology))
         jobs.append(replace(job, iterations=max(1, count)))
@@ -228,7 +261,7 @@ def parse_workload(text: str, file: str) -> Workload:
     key = "jobs" if "jobs" in set(top) else "generate"
     try:
         if key == "jobs":
-            jobs = _read_jobs(top, models)
+            jobs = _read_jobs(top, models, base.topology, base.seed)
         else:
             jobs = generate(base.topology, _read_draws(top), base.seed, models)
         return replace(base, jobs=jobs)
@@ -246,9 +279,9 @@ def parse_cluster(text: str, file: str) -> Workload:
 
 def _without_jobs(top: Section) -> Workload:
     section = top.section("cluster", FIELDS)
-    topology = Topology() if section is None else read_topology(section)
-    placeholder = ClusterJob("none", Model("none", 1.0, 0), 1, 1)
     seed = top.get("seed", whole, 1)
+    topology = regular(seed=seed) if section is None else read_topology(section, seed)
+    placeholder = ClusterJob("none", Model("none", 1.0, 0), 1, 1)
     failures = _read_rare(top, "failures", Failures, _FAILURES)
     stragglers = _read_rare(top, "stragglers", Stragglers, _STRAGGLERS)
     return Workload(topology, (placeholder,), failures, stragglers, seed)
@@ -259,7 +292,7 @@ def _read_models(top: Section) -> dict[str, Model]:
     models: dict[str, Model] = {}
     for name in section or ():
         assert section is not None
-        each = section.section(name, ["compute", "size", "pattern", "phases", "parallel", "like"])
+        each = section.section(name, _MODEL_FIELDS)
         assert each is not None
         base = _base(each, name, MODELS | models)
         try:
@@ -270,6 +303,7 @@ def _read_models(top: Section) -> dict[str, Model]:
                 each.get("pattern", str, base.pattern),  # type: ignore[arg-type]
                 each.get("phases", whole, base.phases),
                 each.get("parallel", whole, base.parallel),
+                each.get("flows", whole, base.flows),
             )
         except UsageError as error:
             if str(error).startswith(f"{top.file}:"):
@@ -279,7 +313,7 @@ def _read_models(top: Section) -> dict[str, Model]:
 
 
 def _base(section: Section, name: str, known: Mapping[str, Model]) -> Model:
-    """What a model's missing fields are taken from."""
+    """Return the model from which missing fields are taken."""
     like = section.get("like", str, name)
     if like in known:
         return known[like]
@@ -293,7 +327,9 @@ def _base(section: Section, name: str, known: Mapping[str, Model]) -> Model:
     return Model(name, 1.0, 0)
 
 
-def _read_jobs(top: Section, models: Mapping[str, Model]) -> tuple[ClusterJob, ...]:
+def _read_jobs(
+    top: Section, models: Mapping[str, Model], topology: Topology, seed: int
+) -> tuple[ClusterJob, ...]:
     jobs: list[ClusterJob] = []
     for section in top.sections("jobs", _JOB_FIELDS):
         name = section.get("name", str, f"job-{len(jobs) + 1}")
@@ -307,20 +343,47 @@ def _read_jobs(top: Section, models: Mapping[str, Model]) -> tuple[ClusterJob, .
         arrival_s = section.get("arrival", duration, 0.0)
         if jobs and arrival_s < jobs[-1].arrival_s:
             raise section.error("is earlier than the job before it; put jobs in order.", "arrival")
+        took_s = section.get("took", _some_time, None)
+        known = took_s is None or "iterations" in set(section)
         for number in range(count):
-            jobs.append(
-                ClusterJob(
-                    name if count == 1 else f"{name}-{number + 1}",
-                    model,
-                    section.get("gpus", whole),
-                    section.get("iterations", whole),
-                    arrival_s,
-                    section.get("jitter", parse_fraction, 0.0),
-                    section.get("deadline", duration, None),
-                    seed=len(jobs) + 1,
-                )
+            job = ClusterJob(
+                name if count == 1 else f"{name}-{number + 1}",
+                model,
+                section.get("gpus", whole),
+                section.get("iterations", whole) if known else 1,
+                arrival_s,
+                section.get("jitter", parse_fraction, 0.0),
+                section.get("deadline", duration, None),
+                seed * SEEDS + len(jobs),
+                section.get("start", duration, None),
+                took_s,
+                _read_placement(section, topology),
+                not known,
             )
+            if took_s is not None and not known:
+                times = round(took_s / lone_iteration_s(job, topology))
+                job = replace(job, iterations=max(1, times))
+            jobs.append(job)
     return tuple(jobs)
+
+
+def _read_placement(section: Section, topology: Topology) -> tuple[tuple[int, int], ...]:
+    """(server, its GPUs) of an observed job; empty where that isn't known."""
+    found = section.section("placement", None)
+    if found is None:
+        return ()
+    numbers = {server.name: number for number, server in enumerate(topology.machines)}
+    placed = []
+    for name in found:
+        if name not in numbers:
+            raise found.error("the cluster has no such server.", name)
+        gpus = found.get(name, whole)
+        if gpus > topology.machines[numbers[name]].gpus:
+            raise found.error(f"the server has {topology.machines[numbers[name]].gpus}.", name)
+        placed.append((numbers[name], gpus))
+    if sum(gpus for _, gpus in placed) != section.get("gpus", whole):
+        raise section.error("must have as many GPUs as the job.", "placement")
+    return tuple(sorted(placed))
 
 
 def _read_draws(top: Section) -> Generated:
@@ -359,8 +422,9 @@ _STRAGGLERS = {"every_s": _some_time, "factor": positive, "duration_s": _some_ti
 def _read_rare(
     top: Section, name: str, kind: Callable[..., T], fields: Mapping[str, Callable[[object], float]]
 ) -> T | None:
-    """What happens to servers now and then: how the fields of `kind` are read, which the file names
-    without their unit. Only the first one has no default."""
+    """Return what happens to servers now and then: how the fields of `kind` are read, which the
+    file names without their unit. Only the first one has no default.
+    """
     section = top.section(name, [field.removesuffix("_s") for field in fields])
     if section is None:
         return None
@@ -379,8 +443,3 @@ def duration(value: object) -> float:
     if match is None:
         return parse_seconds(value)
     return parse_seconds(f"{match[1]}s") * (3600 if match[2] == "h" else 86_400)
-
-
-def names_of(jobs: Sequence[ClusterJob]) -> list[str]:
-    """The jobs' names, in order."""
-    return [job.name for job in jobs]

@@ -12,13 +12,10 @@ from typing import Any
 
 from mltcp_tools.errors import HostError
 
-__all__ = ["ALGORITHMS", "PACKAGES", "enable", "require_packages"]
+__all__ = ["PACKAGES", "enable", "require_packages"]
 
 PACKAGES = ("torch", "highspy", "networkx")
 """What reducing needs beside mltcp-tools itself: its extra `collectives`."""
-
-ALGORITHMS = ("auto", "gloo", "aggregated", "sparse", "adaptive")
-"""What `enable` can be asked for."""
 
 
 def require_packages() -> None:

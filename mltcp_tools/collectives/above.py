@@ -95,6 +95,11 @@ async def join_above(
         find_peer, writer.get_extra_info("peername")[0], above.port, local, udp_port
     )
     parent = KernelParent(
-        admitted["key"], admitted["generation"], admitted["job"], request.rack, peer
+        admitted["key"],
+        bytes.fromhex(admitted["secret"]),
+        admitted["generation"],
+        admitted["job"],
+        request.rack,
+        peer,
     )
     return Joined(above, reader, writer, parent, admitted["slots"], admitted["values"])

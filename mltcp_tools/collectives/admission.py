@@ -1,9 +1,10 @@
-"""Which jobs an aggregator serves: ranks, slots and keys. Knows of no socket and no kernel."""
+"""Jobs that an aggregator serves: ranks, slots and keys. Knows of no socket and no kernel."""
 
 from __future__ import annotations
 
 import json
 import secrets
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,48 +71,69 @@ class Request:
 
 @dataclass
 class AdmittedJob:
-    """A job, complete when every rank has joined. leaving: how many ranks are done. ranks: what
-    the caller knows a rank by."""
+    """A job, admitted when every rank has joined; before that it holds nothing.
+
+    leaving: how many ranks are done. ranks: what the caller keeps of each. index, generation,
+    first, slots: at the aggregator. key, secret: what all packets show, and what none does.
+    """
 
     name: str
-    index: int
-    key: int
-    generation: int
     workers: int
-    first: int
     slots: int
     values: int
     leaving: int = 0
     ranks: dict[int, Any] = field(default_factory=dict)
     requests: dict[int, Request] = field(default_factory=dict)
+    index: int = -1
+    generation: int = 0
+    first: int = 0
+    key: int = 0
+    secret: bytes = b""
 
     @property
     def complete(self) -> bool:
-        """Whether all ranks are there."""
+        """Tell whether all ranks are there."""
         return len(self.ranks) == self.workers
+
+    @property
+    def is_admitted(self) -> bool:
+        """Tell whether it has a place at the aggregator."""
+        return self.index >= 0
 
 
 class Admission:
-    """Jobs and the slots they hold. quota: most slots of a job; token: empty for none."""
+    """Jobs and the slots they hold. quota: most slots of a job.
 
-    def __init__(self, jobs: int, slots: int, quota: int, token: str = "") -> None:
+    token: what ranks must know; None for an aggregator that is open to all.
+    """
+
+    def __init__(self, jobs: int, slots: int, quota: int, token: str | None) -> None:
         self.slots, self.quota = slots, quota
         self._token = token
         self._generation = secrets.randbelow(_GENERATIONS)
+        self._waiting: dict[str, AdmittedJob] = {}
         self._by_index: list[AdmittedJob | None] = [None] * jobs
 
     @property
     def jobs(self) -> list[AdmittedJob]:
-        """Those admitted or being joined."""
-        return [job for job in self._by_index if job]
+        """Return the jobs admitted or being joined."""
+        return [*(job for job in self._by_index if job), *self._waiting.values()]
 
     def join(self, request: Request, who: Any) -> AdmittedJob:
-        """The job, with the rank in it; Refused where that can't be."""
-        if not secrets.compare_digest(self._token.encode(), request.token.encode()):
-            raise Refused("The aggregator's token is another one.")
+        """The job, with the rank in it; Refused where that can't be.
+
+        The last rank's job is admitted. Where it can't be, its ranks are those of a job that ends.
+        """
+        if self._token is not None and not secrets.compare_digest(
+            self._token.encode(), request.token.encode()
+        ):
+            raise Refused("The aggregator's token is another one; set MLTCP_AGGREGATOR_TOKEN.")
         job = next((job for job in self.jobs if job.name == request.job), None)
         if job is None:
-            job = self._open(request)
+            job = AdmittedJob(
+                request.job, request.workers, min(request.slots, self.quota), request.values
+            )
+            self._waiting[job.name] = job
         if job.workers != request.workers:
             raise Refused(
                 f"Job {job.name!r} has {job.workers} workers here, not {request.workers}."
@@ -126,39 +148,62 @@ class Admission:
         job.requests[request.rank] = request
         return job
 
-    def end(self, job: AdmittedJob) -> None:
-        """Give back what the job held. Ending it twice is fine."""
-        if self._by_index[job.index] is job:
-            self._by_index[job.index] = None
-
-    def _open(self, request: Request) -> AdmittedJob:
-        index = next((i for i, job in enumerate(self._by_index) if job is None), None)
+    def admit(self, job: AdmittedJob) -> None:
+        """Give a complete job its place, slots and keys; Refused where there are none."""
+        index = next((i for i, each in enumerate(self._by_index) if each is None), None)
         if index is None:
             raise Refused(f"The aggregator has {len(self._by_index)} jobs, and takes no more.")
         first, free = self._largest_gap()
-        slots = min(request.slots, self.quota, free)
-        if slots < 1:
+        if free < 1:
             raise Refused(f"All {self.slots} slots of the aggregator are in use.")
         self._generation = (self._generation + 1) % _GENERATIONS
-        key = 1 + secrets.randbelow(2**64 - 1)
-        job = AdmittedJob(
-            request.job,
-            index,
-            key,
-            self._generation,
-            request.workers,
-            first,
-            slots,
-            request.values,
-        )
+        job.index, job.generation, job.first = index, self._generation, first
+        job.slots = min(job.slots, free)
+        job.key = 1 + secrets.randbelow(2**64 - 1)
+        job.secret = secrets.token_bytes(16)
+        del self._waiting[job.name]
         self._by_index[index] = job
-        return job
+
+    def end(self, job: AdmittedJob) -> None:
+        """Give back what the job held. Ending it twice is fine."""
+        if self._waiting.get(job.name) is job:
+            del self._waiting[job.name]
+        if job.is_admitted and self._by_index[job.index] is job:
+            self._by_index[job.index] = None
 
     def _largest_gap(self) -> tuple[int, int]:
-        taken = sorted((job.first, job.first + job.slots) for job in self.jobs)
+        """The begin of the most free slots in a row, and their number."""
+        admitted = [job for job in self._by_index if job]
+        taken = sorted((job.first, job.first + job.slots) for job in admitted)
         gaps, end = [], 0
         for first, after in taken:
             gaps.append((first - end, end))
             end = after
         size, first = max([*gaps, (self.slots - end, end)])
         return first, size
+
+
+class Callers:
+    """Counts of connections, all in all and of each address; it lets no more in.
+
+    Many ranks may be behind one address, but none has a use for more connections than this.
+    """
+
+    MOST, MOST_OF_ADDRESS = 2048, 256
+
+    def __init__(self) -> None:
+        self._of_address: Counter[str] = Counter()
+
+    def enter(self, address: str) -> None:
+        """One more; Refused where there are too many."""
+        if self._of_address[address] >= self.MOST_OF_ADDRESS:
+            raise Refused(f"{address} has {self.MOST_OF_ADDRESS} connections here already.")
+        if self._of_address.total() >= self.MOST:
+            raise Refused(f"The aggregator has {self.MOST} connections, and takes no more.")
+        self._of_address[address] += 1
+
+    def leave(self, address: str) -> None:
+        """One less."""
+        self._of_address[address] -= 1
+        if not self._of_address[address]:
+            del self._of_address[address]

@@ -7,36 +7,15 @@ beforehand, by a bitmap of 1/1024 of the tensor's size, and sum up what is left 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from mltcp_tools.collectives.library import Chunks
-
-BLOCK = 256
-"""Values of a block."""
+from mltcp_tools.collectives.collective import BLOCK
 
 DENSE_FROM = 0.95
 """Share of blocks from which on packing them costs more than it saves."""
-
-
-@dataclass
-class Sum:
-    """Of a reduction. chunks: None, or those that `result` has; the others are zero."""
-
-    result: torch.Tensor
-    chunks: Chunks | None = None
-
-    def whole(self) -> torch.Tensor:
-        """With the zeros."""
-        if self.chunks:
-            marks = torch.from_numpy(self.chunks.summed())
-            there = marks.repeat_interleave(self.chunks.values)[: self.result.numel()]
-            self.result[~there] = 0
-            self.chunks = None
-        return self.result
 
 
 def reduce_union(tensor: torch.Tensor, group: Any, expected: float = 0.0) -> float:

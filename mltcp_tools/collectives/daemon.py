@@ -11,13 +11,21 @@ import asyncio
 import contextlib
 import json
 import os
+import resource
 import signal
 import socket
 from pathlib import Path
 from typing import Any
 
 from mltcp_tools.collectives.above import Joined, join_above, keep_alive
-from mltcp_tools.collectives.admission import LINE_BYTES, Admission, AdmittedJob, Refused, Request
+from mltcp_tools.collectives.admission import (
+    LINE_BYTES,
+    Admission,
+    AdmittedJob,
+    Callers,
+    Refused,
+    Request,
+)
 from mltcp_tools.collectives.programs import (
     KernelJob,
     Peer,
@@ -29,7 +37,7 @@ from mltcp_tools.collectives.programs import (
 )
 from mltcp_tools.collectives.session import LEAVE, Endpoint
 from mltcp_tools.errors import BusyError, MltcpError
-from mltcp_tools.host.locks import RUN_DIR
+from mltcp_tools.kernel.host.locks import RUN_DIR
 
 SCHEMA = "mltcp-aggregate/1"
 LINGER_S = 3.0
@@ -75,6 +83,7 @@ class Daemon:
     ) -> None:
         self.programs, self.admission, self.wait_s = programs, admission, wait_s
         self.above = above
+        self._callers = Callers()
         self._joined: dict[int, Joined] = {}
         self._in_kernel: dict[int, KernelJob] = {}
         self._stop = asyncio.Event()
@@ -105,14 +114,28 @@ class Daemon:
             await asyncio.sleep(0.05)
 
     async def _rank(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        keep_alive(writer)
         rank = Rank(writer)
-        job, why = None, ""
+        try:
+            self._callers.enter(rank.address)
+        except Refused as error:
+            rank.tell(refused=str(error))
+            writer.close()
+            return
+        try:
+            keep_alive(writer)
+            await self._serve_rank(rank, reader)
+        finally:
+            self._callers.leave(rank.address)
+
+    async def _serve_rank(self, rank: Rank, reader: asyncio.StreamReader) -> None:
+        """From a rank's request to its end."""
+        writer, job, why = rank.writer, None, ""
         try:
             line = await asyncio.wait_for(_line(reader), _REQUEST_S)
             request = Request.parse(line, max_workers(), max_values())
             job = self.admission.join(request, rank)
             if job.complete:
+                self.admission.admit(job)
                 await self._admit(job)
             await self._stay(job, request, rank, reader)
         except (MltcpError, TimeoutError) as error:
@@ -176,6 +199,7 @@ class Daemon:
         kernel = KernelJob(
             job.index,
             job.key,
+            job.secret,
             job.generation,
             job.first,
             job.slots,
@@ -190,6 +214,7 @@ class Daemon:
                 admitted={
                     "job": job.index,
                     "key": job.key,
+                    "secret": job.secret.hex(),
                     "generation": job.generation,
                     "slots": job.slots,
                     "values": job.values,
@@ -252,7 +277,7 @@ class Daemon:
         writer.close()
 
     def status(self) -> dict[str, Any]:
-        """What `mltcp aggregate status --json` prints; counters are read from the kernel."""
+        """Document of `mltcp aggregate status --json`; counters are read from the kernel."""
         return {
             "schema": SCHEMA,
             "process": os.getpid(),
@@ -267,9 +292,9 @@ class Daemon:
                     "name": job.name,
                     "workers": job.workers,
                     "joined": len(job.ranks),
-                    "slots": job.slots,
+                    "slots": job.slots if job.is_admitted else 0,
                     "values": job.values,
-                    "counters": self.programs.counters(job.index),
+                    "counters": self.programs.counters(job.index if job.is_admitted else None),
                 }
                 for job in self.admission.jobs
             ],
@@ -298,17 +323,18 @@ def run_daemon(
     port: int,
     slots: int,
     quota: int,
-    token: str,
+    token: str | None,
     wait_s: float,
     ready: Any,
     above: Endpoint | None = None,
 ) -> None:
-    """Run an aggregator until it is told to end."""
+    """Run an aggregator until it is told to end. token: None for one that is open to all."""
     if is_up(name):
         raise BusyError(
             f"An aggregator called {name!r} is up; `mltcp aggregate down` ends it, --name makes"
             " another."
         )
+    _allow_connections()
     programs = Programs(interfaces, mode, slots, port)
     try:
 
@@ -321,8 +347,16 @@ def run_daemon(
         programs.close()
 
 
+def _allow_connections() -> None:
+    """As many descriptors as callers may have, and some; the usual limit is half of that."""
+    wanted = 2 * Callers.MOST
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, max(hard, wanted)))
+
+
 def ask(name: str, word: str) -> dict[str, Any] | None:
-    """What the aggregator says to a command, None when none is up."""
+    """The aggregator's answer to a command, None when none is up."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_REQUEST_S)
         try:
@@ -336,5 +370,5 @@ def ask(name: str, word: str) -> dict[str, Any] | None:
 
 
 def is_up(name: str) -> bool:
-    """Whether an aggregator of that name is up on this host."""
+    """Tell whether an aggregator of that name is up on this host."""
     return ask(name, "status") is not None

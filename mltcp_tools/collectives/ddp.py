@@ -9,138 +9,155 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
 
-from mltcp_tools.collectives import ALGORITHMS
-from mltcp_tools.collectives.group import KINDS, CollectiveError, sentence_of
+from mltcp_tools.collectives.aggregated import Aggregated
+from mltcp_tools.collectives.auto import LEAST_RANKS, Auto
+from mltcp_tools.collectives.collective import CollectiveError, Setting, sentence_of
+from mltcp_tools.collectives.gloo import Gloo
+from mltcp_tools.collectives.group import KINDS, Group
 from mltcp_tools.collectives.library import How
 from mltcp_tools.collectives.natural import Natural
 from mltcp_tools.collectives.reducer import Reducer
+from mltcp_tools.collectives.registry import AUTO, COLLECTIVES
 from mltcp_tools.collectives.session import Endpoint, SessionError, endpoint_from_environment
 from mltcp_tools.errors import UsageError
 from mltcp_tools.hooks import DdpState, Job
-
-NATURAL = ("low", "all")
-"""Which gradients are sent as powers of two."""
 
 Hook = Callable[[Any, Any], torch.futures.Future[torch.Tensor]]
 
 
 class State:
-    """What DDP hands to the hook: the reducer, and what is left out of gradients."""
+    """State that DDP hands to the hook: how buckets go, and what is left out of gradients.
+
+    reducer: None where all go the job's own way. group: the job's own. auto: None where the user
+    has chosen the way.
+    """
 
     def __init__(
-        self, reducer: Reducer, top_k: BlockTopK | None, natural: str | None, job: Job
+        self,
+        reducer: Reducer | None,
+        group: Any,
+        job: Job,
+        auto: Auto | None = None,
+        top_k: BlockTopK | None = None,
+        natural: bool = False,
     ) -> None:
-        self.reducer, self.top_k, self._which = reducer, top_k, natural
-        self.natural = Natural(reducer.group.gloo, reducer.rank, reducer.world)
+        self.reducer, self.group, self.auto, self.top_k = reducer, group, auto, top_k
+        self.natural = (
+            Natural(reducer.group.gloo, reducer.rank, reducer.world)
+            if natural and reducer
+            else None
+        )
         self._told = DdpState(job)
 
     def begin(self, bucket: Any) -> None:
         """A bucket is handed over; the first one of a backward pass begins an iteration."""
         if bucket.index() == 0:
-            self.reducer.begin_iteration()
+            if self.auto:
+                self.auto.begin()
+            if self.reducer:
+                self.reducer.begin_iteration()
         with contextlib.suppress(Exception):  # what goes wrong in telling must not reach training
             self._told.begin(bucket)
 
     def end(self) -> None:
         """The last bucket is done: tell the agent, as mltcp_tools.hooks does."""
-        self._told.end()
+        with contextlib.suppress(Exception):
+            self._told.end()
 
-    def is_compressed(self, bucket: Any) -> bool:
-        """Whether a bucket goes as powers of two: `low` spares the one that is needed first."""
-        return self._which == "all" or (self._which == "low" and not bucket.is_last())
+    def takes(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor goes our way; others keep the job's own process group."""
+        if self.reducer is None or not is_ours(tensor):
+            return False
+        return self.auto is None or self.auto.takes(tensor)
 
     @property
     def algorithm(self) -> str:
-        """What averages the gradients now: `aggregated`, `adaptive` or `gloo`."""
+        """The name of the collective that averages the gradients now, or `own`: the job's own."""
+        if self.reducer is None or (self.auto and not self.auto.ours):
+            return "own"
         return self.reducer.algorithm
-
-    @property
-    def members(self) -> list[int]:
-        """The ranks that take part now; without silent_s it is all of them."""
-        return self.reducer.members
 
     def close(self) -> None:
         """Leave the job at the aggregator. Closing twice is fine."""
-        self.reducer.close()
+        if self.reducer:
+            self.reducer.close()
 
 
 def enable(
     model: Any,
-    algorithm: str = "auto",
+    algorithm: str = AUTO,
     *,
     aggregator: str | None = None,
     timeout_s: float = 30.0,
     top_k: float | None = None,
-    natural: str | None = None,
-    stragglers: bool = False,
-    silent_s: float | None = None,
-    turns: bool = False,
+    natural: bool = False,
+    mltcp: bool = False,
     congestion_control: str | None = None,
     job: Job | None = None,
 ) -> State:
     """Have `model`, a DistributedDataParallel, average its gradients so; call it on every rank.
 
-    algorithm: `auto` is the aggregator where one is named and admits the job, else Gloo;
-    `aggregated` raises where that isn't so; `sparse` is Gloo for what isn't zero at some rank;
-    `adaptive` is along trees chosen for the links as they are measured now and then.
+    algorithm: one of registry.COLLECTIVES, and SessionError where that can't be. Or `auto`: from
+    three ranks on, where an aggregator is named, the job's iterations are tried by turns at the
+    aggregator and as they were, and go there for as long as that is sooner (trial.py); else they
+    keep the job's own process group. The logger `mltcp_tools.collectives` says which and why.
     aggregator: `HOST[:PORT]`, else the environment's MLTCP_AGGREGATOR. timeout_s: seconds without
     progress, after which the aggregator is given up. top_k: share of the gradients' blocks that
-    are sent, the largest; the rest is added to the next step's (error feedback). natural: `low`
-    sends gradients as powers of two (natural.py, with error feedback) but for those that the next
-    forward pass needs first, which are DDP's last bucket; `all` sends all so. stragglers: with
-    `adaptive`, don't wait for late ranks longer than that is worth; their gradients count one step
-    later. silent_s: with `stragglers`, a rank is out when its process has died, or hasn't answered
-    for so many seconds, or is far behind and silent for so long, and the others go on; one that
-    was silent catches up when it returns. For models without buffers that DDP would broadcast.
-    turns: at the aggregator, grow the window by MLTCP's F, so jobs that meet take turns.
-    congestion_control: of the connections of `adaptive`, such as mltcp; None for the host's. job:
-    what the agent is told of the iterations as (`mltcp_tools.hooks`), else MLTCP_JOB's.
+    are sent, the largest; the rest is added to the next step's (error feedback). natural: send
+    gradients by Gloo as powers of two (natural.py, with error feedback). mltcp: at the aggregator,
+    grow the window by MLTCP's F, so jobs that meet take turns. congestion_control: of the
+    connections of `adaptive`, such as mltcp; None for the host's. job: what the agent is told of
+    the iterations as (`mltcp_tools.hooks`), else MLTCP_JOB's.
 
-    Gradients in a type that the aggregator can't add go by Gloo. Returns the hook's state, whose
-    `close` ends it.
+    Gradients on other devices than the processor, or in other types than the aggregator adds, keep
+    the job's own way whatever is asked for. Returns the hook's state, whose `close` ends it.
     """
-    if algorithm not in ALGORITHMS:
-        raise UsageError(f"There is no algorithm {algorithm!r}; take {', '.join(ALGORITHMS)}.")
+    if algorithm != AUTO and algorithm not in COLLECTIVES:
+        names = ", ".join((AUTO, *COLLECTIVES))
+        raise UsageError(f"There is no algorithm {algorithm!r}; take {names}.")
+    if not isinstance(model, DistributedDataParallel):
+        raise UsageError(
+            f"{type(model).__name__} isn't a DistributedDataParallel, and only its all-reduces go"
+            " this way; reduce-scatter and all-gather, as of FSDP, keep theirs."
+        )
     if top_k is not None and not 0 < top_k <= 1:
         raise UsageError(f"top_k is {top_k}; it is a share, above 0 and at most 1.")
-    if natural not in (None, *NATURAL):
-        raise UsageError(f"natural is {natural!r}; take {' or '.join(NATURAL)}, or leave it out.")
-    if natural and (top_k is not None or stragglers):
-        raise UsageError("natural goes neither with top_k nor with stragglers.")
-    if silent_s is not None and not (stragglers and silent_s > 0):
-        raise UsageError("silent_s is seconds above 0, and goes with `stragglers`.")
-    if turns and algorithm not in ("auto", "aggregated"):
-        raise UsageError("Only an aggregator's worker has a window of ours; leave out `turns`.")
-    if congestion_control and algorithm != "adaptive":
-        raise UsageError("Only `adaptive` has connections of its own; set the host's default.")
-    if silent_s is not None and model.broadcast_buffers and list(model.module.buffers()):
-        raise UsageError(
-            "DDP broadcasts this model's buffers from rank to rank, which ends with any of them;"
-            " give it broadcast_buffers=False, or leave out silent_s."
-        )
-    if stragglers and algorithm != "adaptive":
-        raise UsageError("Only `adaptive` goes on without stragglers; name that, or wait for them.")
-    endpoint = None
-    if algorithm in ("auto", "aggregated"):
-        endpoint = _endpoint(aggregator)
-    reducer = Reducer(
-        endpoint,
-        group=model.process_group,
-        timeout_s=timeout_s,
-        sparse_by_gloo=algorithm == "sparse",
-        adaptive=algorithm == "adaptive",
-        stragglers=stragglers,
-        silent_s=silent_s,
-        turns=turns,
-        congestion_control=congestion_control,
-    )
-    if algorithm in ("aggregated", "adaptive") and reducer.why_gloo:
+    if natural and top_k is not None:
+        raise UsageError("natural doesn't go with top_k.")
+    collective = COLLECTIVES[Aggregated.name if algorithm == AUTO else algorithm]
+    named = {"aggregator": aggregator, "mltcp": mltcp, "congestion_control": congestion_control}
+    for option, value in named.items():
+        if value and option not in collective.options:
+            takers = ", ".join(each.name for each in COLLECTIVES.values() if option in each.options)
+            raise UsageError(f"{option} isn't for {algorithm}, only for {takers}.")
+    endpoint = _endpoint(aggregator) if collective.at_aggregator else None
+    why = _why_not(model, endpoint) if algorithm == AUTO else ""
+    reducer = None
+    if not why or top_k or natural:
+        # Ranks notice up to timeout_s one after the other that something failed.
+        group = Group(model.process_group, 2 * timeout_s + 30)
+        setting = Setting(group, timeout_s, endpoint, mltcp, congestion_control)
+        reducer = Reducer(Gloo if why else collective, setting)
+    if reducer and algorithm != AUTO and reducer.why_gloo:
         reducer.close()
         raise SessionError(reducer.why_gloo)
-    state = State(reducer, BlockTopK(top_k) if top_k is not None else None, natural, job or Job())
+    auto = Auto(None if why else reducer, why) if algorithm == AUTO else None
+    kept = BlockTopK(top_k) if top_k is not None else None
+    state = State(reducer, model.process_group, job or Job(), auto, kept, natural)
     model.register_comm_hook(state, _hook())
     return state
+
+
+def _why_not(model: Any, endpoint: Endpoint | None) -> str:
+    """Say why `auto` has nothing to try; empty where it has."""
+    if endpoint is None:
+        return "no aggregator is named, so they keep the job's own way"
+    if dist.get_world_size(model.process_group) < LEAST_RANKS:
+        return "with two ranks an aggregator saves nothing, so they keep the job's own way"
+    return ""
 
 
 def _endpoint(named: str | None) -> Endpoint | None:
@@ -152,11 +169,21 @@ def _endpoint(named: str | None) -> Endpoint | None:
 def _hook() -> Hook:
     def hook(state: State, bucket: Any) -> torch.futures.Future[torch.Tensor]:
         state.begin(bucket)
-        future = _average(state, bucket)
-        if bucket.is_last():
-            future.add_done_callback(lambda _: state.end())
+        future, is_last = _average(state, bucket), bucket.is_last()
+        if bucket.buffer().device.type != "cpu":  # whose futures know the device's streams
+            if is_last:
+                future.add_done_callback(lambda _: state.end())
+            return future
+
+        def done(future: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
+            if state.auto:
+                state.auto.note_end()
+            if is_last:
+                state.end()
+            return future.value()
+
         # DDP takes what a failed future of Python's holds for a tensor, but not of one after it.
-        then: torch.futures.Future[torch.Tensor] = future.then(torch.futures.Future.value)
+        then: torch.futures.Future[torch.Tensor] = future.then(done)
         return then
 
     hook.__annotations__.clear()  # DDP takes no other than its own types
@@ -164,16 +191,23 @@ def _hook() -> Hook:
 
 
 def _average(state: State, bucket: Any) -> torch.futures.Future[torch.Tensor]:
-    tensor = bucket.buffer()
+    tensor, reducer, number = bucket.buffer(), state.reducer, bucket.index()
+    if reducer and state.natural and is_ours(tensor) and tensor.is_floating_point():
+        natural = state.natural
+        return reducer.run(reducer.by_group, lambda: _by_powers(natural, number, tensor))
+    if reducer and state.top_k and not tensor.is_sparse:
+        state.top_k.apply(number, tensor, reducer.block)
+    if reducer is None or not state.takes(tensor):
+        future: torch.futures.Future[torch.Tensor] = allreduce_hook(state.group, bucket)
+        return future
     if tensor.is_sparse:
-        return state.reducer.run(reduce_rows, state.reducer, tensor)
-    if tensor.dtype not in KINDS or tensor.device.type != "cpu":
-        return _by_torch(state, tensor)
-    if tensor.is_floating_point() and state.is_compressed(bucket):
-        return state.reducer.run(_by_powers, state.natural, bucket.index(), tensor)
-    if state.top_k:
-        state.top_k.apply(bucket.index(), tensor, state.reducer.block)
-    return state.reducer.all_reduce(tensor, How.AVERAGE)
+        return reducer.run(reduce_rows, reducer, tensor)
+    return reducer.all_reduce(tensor, How.AVERAGE)
+
+
+def is_ours(tensor: torch.Tensor) -> bool:
+    """Tell whether reducers take such tensors."""
+    return tensor.dtype in KINDS and tensor.device.type == "cpu"
 
 
 def _by_powers(natural: Natural, bucket: int, tensor: torch.Tensor) -> torch.Tensor:
@@ -184,18 +218,6 @@ def _by_powers(natural: Natural, bucket: int, tensor: torch.Tensor) -> torch.Ten
             f"A reduction by Gloo failed, so a rank is gone or silent: {sentence_of(error)}."
         ) from None
     return tensor
-
-
-def _by_torch(state: State, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
-    """By the reducer's Gloo, in its turn: types that the worker doesn't know."""
-
-    def reduce() -> torch.Tensor:
-        tensor.div_(state.reducer.world)
-        dist.all_reduce(tensor, group=state.reducer.group.gloo)
-        return tensor
-
-    future: torch.futures.Future[torch.Tensor] = state.reducer.run(reduce)
-    return future
 
 
 class BlockTopK:
@@ -237,7 +259,8 @@ def reduce_rows(reducer: Reducer, gradient: torch.Tensor) -> torch.Tensor:
     """
     own = gradient.coalesce()
     rows = own.indices()[0]
-    union = torch.unique(_all_rows(reducer, rows))
+    rows_of_all = reducer.by_group(lambda: reducer.group.gather(rows))
+    union = torch.unique(torch.cat(rows_of_all))
     values = torch.zeros(
         union.numel(), *gradient.shape[1:], dtype=gradient.dtype, device=gradient.device
     )
@@ -247,17 +270,3 @@ def reduce_rows(reducer: Reducer, gradient: torch.Tensor) -> torch.Tensor:
     return torch.sparse_coo_tensor(
         union.unsqueeze(0), values, gradient.shape, is_coalesced=True, check_invariants=False
     )
-
-
-def _all_rows(reducer: Reducer, rows: torch.Tensor) -> torch.Tensor:
-    """The numbers of the rows that each rank has, one after the other."""
-    counts = [torch.zeros(1, dtype=torch.int64) for _ in range(reducer.world)]
-    dist.all_gather(counts, torch.tensor([rows.numel()]), group=reducer.group.gloo)
-    most = max(int(count) for count in counts)
-    mine = torch.zeros(most, dtype=torch.int64)
-    mine[: rows.numel()] = rows
-    gathered = [torch.zeros(most, dtype=torch.int64) for _ in range(reducer.world)]
-    if most:
-        dist.all_gather(gathered, mine, group=reducer.group.gloo)
-    parts = [part[: int(count)] for part, count in zip(gathered, counts, strict=True)]
-    return torch.cat(parts)

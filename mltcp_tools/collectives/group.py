@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
-import re
 import socket
 from collections.abc import Sequence
 from typing import Any
@@ -12,9 +12,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from mltcp_tools.collectives.agreement import Agreement
 from mltcp_tools.collectives.library import How, Kind
 from mltcp_tools.collectives.session import Place
-from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.errors import UsageError
 
 KINDS = {
     torch.float32: Kind.FLOAT32,
@@ -25,34 +26,53 @@ KINDS = {
 _GLOO = {How.SUM: dist.ReduceOp.SUM, How.AVERAGE: dist.ReduceOp.SUM, How.LARGEST: dist.ReduceOp.MAX}
 
 
-class CollectiveError(MltcpError):
-    """A reduction could be done neither at the aggregator nor by Gloo."""
-
-
 class Group:
     """A Gloo group of our own: its collectives are one thread's alone, in one order on every rank.
 
     group: the process group whose ranks it has, None for all. timeout_s: after which a collective
-    fails. gloo: what torch.distributed calls take as their group.
+    fails. gloo: what torch.distributed calls take as their group. agreement: what comes before
+    each use while reductions may fail.
     """
 
     def __init__(self, group: Any, timeout_s: float) -> None:
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
         members = None if group is None else dist.get_process_group_ranks(group)
         self._members: Sequence[int] = members or range(self.world)
-        self.gloo = dist.new_group(members, datetime.timedelta(seconds=timeout_s), backend="gloo")
+        self.gloo = dist.new_group(
+            members,
+            datetime.timedelta(seconds=timeout_s),
+            backend="gloo",
+            # Ranks outside of a sub-group don't call this.
+            use_local_synchronization=self.world < dist.get_world_size(),
+        )
+        self.agreement = Agreement(self.world, self._count, self.tell)
+
+    def _count(self, true: bool) -> int:
+        """At how many ranks it is true."""
+        flag = torch.tensor([int(true)], dtype=torch.int32)
+        dist.all_reduce(flag, group=self.gloo)
+        return int(flag)
 
     def tell(self, what: Any) -> list[Any]:
-        """What all ranks say, in their order. RuntimeError where Gloo fails."""
-        told: list[Any] = [None] * self.world
-        dist.all_gather_object(told, what, group=self.gloo)
-        return told
+        """Return all ranks' messages in JSON, in order. RuntimeError where Gloo fails."""
+        text = torch.frombuffer(bytearray(json.dumps(what).encode()), dtype=torch.uint8)
+        return [json.loads(bytes(each.numpy())) for each in self.gather(text)]
+
+    def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """The tensors of all ranks, which have one dimension and one type, of any sizes."""
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.world)]
+        dist.all_gather(sizes, torch.tensor([tensor.numel()]), group=self.gloo)
+        most = max(int(size) for size in sizes)
+        mine = torch.zeros(most, dtype=tensor.dtype)
+        mine[: tensor.numel()] = tensor
+        gathered = [torch.zeros(most, dtype=tensor.dtype) for _ in range(self.world)]
+        if most:
+            dist.all_gather(gathered, mine, group=self.gloo)
+        return [each[: int(size)] for each, size in zip(gathered, sizes, strict=True)]
 
     def of_first(self, what: Any) -> Any:
-        """What the first rank says."""
-        told = [what]
-        dist.broadcast_object_list(told, self._members[0], group=self.gloo)
-        return told[0]
+        """Return the message of the first rank."""
+        return self.tell(what)[0]
 
     def give(self, tensor: torch.Tensor, giver: int) -> None:
         """The tensor of rank `giver`, into everybody's."""
@@ -71,16 +91,18 @@ class Group:
         return Place(mates.index(self.rank), len(mates), rack, len(names))
 
     def own_address(self) -> str:
-        """The address from which this host reaches rank 0, or rank 0 itself is reached."""
+        """The address from which this host reaches the job's master, or by which it is reached."""
         master = os.environ.get("MASTER_ADDR", "127.0.0.1")
+        if dist.get_rank() == 0:
+            return master
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((master, 9))
             address: str = probe.getsockname()[0]
-        return master if self.rank == 0 else address
+        return address
 
 
 def kind_of(tensor: torch.Tensor, how: How) -> Kind:
-    """What the tensor's elements are; UsageError where they can't be reduced that way."""
+    """The kind of the tensor's elements; UsageError where they can't be reduced that way."""
     kind = KINDS.get(tensor.dtype)
     if kind is None:
         names = ", ".join(str(each).removeprefix("torch.") for each in KINDS)
@@ -93,9 +115,3 @@ def kind_of(tensor: torch.Tensor, how: How) -> Kind:
     if tensor.device.type != "cpu" or not tensor.is_contiguous():
         raise UsageError("Only contiguous tensors in the host's memory can be reduced here.")
     return kind
-
-
-def sentence_of(error: BaseException) -> str:
-    """What Gloo says: the first sentence, without its place in Gloo's sources."""
-    line = str(error).strip().partition("\n")[0]
-    return re.sub(r"^\[[^\]]*\]\s*", "", line).partition(". ")[0].rstrip(".")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mltcp_tools.native.extension import declarations, extension
+from mltcp_tools.kernel.native.extension import declarations, extension
 
 PACKET = """
 struct agg_header {
@@ -22,7 +22,9 @@ struct agg_header {
     uint64_t check;
 };
 struct agg_packet { struct agg_header header; int32_t values[1024]; };
+struct agg_secret { unsigned long long word[2]; };
 struct agg_job {
+    struct agg_secret secret;
     uint64_t key, everyone;
     uint32_t generation, first, slots, values, workers, parent;
 };
@@ -33,6 +35,7 @@ struct agg_peer {
     uint32_t interface;
 };
 struct agg_parent {
+    struct agg_secret secret;
     uint64_t key;
     uint32_t generation, job;
     uint16_t worker;
@@ -59,7 +62,7 @@ PREAMBLE = '#include "worker.h"\n'
 
 
 class Kind(IntEnum):
-    """What the elements are (enum worker_kind)."""
+    """Kinds of elements (enum worker_kind)."""
 
     FLOAT32 = 0
     FLOAT16 = 1
@@ -73,7 +76,7 @@ class Kind(IntEnum):
 
 
 class How(IntEnum):
-    """What is done with them (enum worker_how)."""
+    """Operations on them (enum worker_how)."""
 
     SUM = 0
     AVERAGE = 1
@@ -81,7 +84,7 @@ class How(IntEnum):
 
 
 class State(IntEnum):
-    """How a collective ended (enum worker_state)."""
+    """Ends of a collective (enum worker_state)."""
 
     IDLE = 0
     RUNNING = 1
@@ -93,6 +96,7 @@ class State(IntEnum):
     CONTROL = 7
     BROKEN = 8
     STOPPED = 9
+    TOO_LONG = 10
 
 
 @functools.cache
@@ -103,7 +107,7 @@ def library() -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class Counters:
-    """What a worker has sent and seen since it was opened (struct worker_counters).
+    """Counts of what a worker has sent and seen since it was opened (struct worker_counters).
 
     Packets, but sent_bytes (with our header, without UDP's), missing (bitmap of ranks, of racks
     where missing_above), srtt_us and error (errno).
@@ -127,7 +131,7 @@ class Counters:
 
 @dataclass
 class Chunks:
-    """What became of each chunk of a tensor, of `values` elements, where zeros are left out.
+    """Marks of each chunk of a tensor, of `values` elements, where zeros are left out.
 
     marks: a byte for each (enum chunk_mark). slots: to use, the same at all ranks; 0 for all.
     """
@@ -142,7 +146,7 @@ class Chunks:
         return cls(values, bytearray(-(-count // values)), slots)
 
     def summed(self) -> npt.NDArray[np.bool_]:
-        """Which have a sum, so that they aren't zero at some rank."""
+        """Tell which have a sum, so that they aren't zero at some rank."""
         return (np.frombuffer(self.marks, dtype=np.uint8) & _SUMMED).astype(bool)
 
 
@@ -155,7 +159,7 @@ class Worker:
     Not for several threads at once. Addresses of buffers are the caller's to keep alive.
     """
 
-    def __init__(self, socket: int, control: int, **config: int) -> None:
+    def __init__(self, socket: int, control: int, **config: Any) -> None:
         """socket, control: descriptors (control: -1 for none). config: of struct worker_config."""
         self._lib, self._ffi = library()
         self._socket, self._control = socket, control
@@ -201,14 +205,14 @@ class Worker:
         return State(ended)
 
     def expect(self, before: int, total: int) -> None:
-        """Which part of an iteration the next collective is, in bytes: the window grows by MLTCP's
+        """Say which part of an iteration comes next, in bytes: the window grows by MLTCP's
         F. total: 0 where it isn't known."""
         self._lib.worker_expect(self._worker, before, total)
 
     def present_blocks(
         self, source: int, count: int, kind: Kind, values: int
     ) -> npt.NDArray[np.bool_]:
-        """Which blocks of `values` elements of a tensor aren't zero."""
+        """Tell which blocks of `values` elements of a tensor aren't zero."""
         marks = np.zeros(-(-count // values), dtype=np.bool_)
         self._lib.mark_present(
             self._ffi.cast("void *", source),
@@ -222,7 +226,7 @@ class Worker:
     def count_present(
         self, source: int, count: int, kind: Kind, block: int, chunks: Chunks | None = None
     ) -> tuple[int, int]:
-        """How many chunks of a tensor aren't zero, and how many of their blocks of `block` values.
+        """Count a tensor's chunks that aren't zero, and their blocks of `block` values.
 
         chunks: where there are sums; elsewhere is nothing.
         """
@@ -241,7 +245,7 @@ class Worker:
         self._lib.copy_summed(source_at, int(kind), count, self.values, marks, to)
 
     def counters(self) -> Counters:
-        """What it counted so far."""
+        """Its counts so far."""
         to = self._ffi.new("struct worker_counters *")
         self._lib.worker_counters(self._worker, to)
         return Counters(**{name: int(getattr(to, name)) for name in Counters.__annotations__})

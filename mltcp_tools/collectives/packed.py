@@ -45,7 +45,7 @@ class Densities:
         return cls(float(padded.reshape(-1, each).any(axis=1).mean()), float(present.mean()))
 
     def pack(self, size: int, ranks: int) -> bool:
-        """Whether packing blocks sends less of a tensor of `size` bytes than leaving out chunks."""
+        """Tell whether packing blocks of `size` bytes sends less than leaving out chunks."""
         agreeing = size / _MOST_VALUES / _PER_WORD + _WORTH_BYTES
         return ranks <= MOST_RANKS and self.blocks * size + agreeing < self.chunks * size
 

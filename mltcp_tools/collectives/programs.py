@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
+import socket
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,9 +17,9 @@ from pyroute2.netlink.exceptions import NetlinkError
 from mltcp_tools.collectives.library import library
 from mltcp_tools.collectives.session import PORT
 from mltcp_tools.errors import HostError, UsageError
-from mltcp_tools.native.bpf_maps import BpfMap
-from mltcp_tools.native.bpf_object import BpfObject
-from mltcp_tools.native.objects import build_object
+from mltcp_tools.kernel.native.bpf_maps import BpfMap
+from mltcp_tools.kernel.native.bpf_object import BpfObject
+from mltcp_tools.kernel.native.objects import build_object
 
 COUNTERS = (
     "taken",
@@ -37,6 +38,7 @@ COUNTERS = (
 """enum counter of bpf/aggregate.bpf.h."""
 
 _MAPS = (
+    "agg_addresses",
     "agg_jobs",
     "agg_workers",
     "agg_parents",
@@ -70,6 +72,7 @@ class KernelJob:
 
     index: int
     key: int
+    secret: bytes
     generation: int
     first: int
     slots: int
@@ -83,6 +86,7 @@ class KernelParent:
     """The aggregator above: what our packets to it carry (struct agg_parent)."""
 
     key: int
+    secret: bytes
     generation: int
     job: int
     worker: int
@@ -95,6 +99,10 @@ def _be32(address: str) -> int:
 
 def _be16(port: int) -> int:
     return int.from_bytes(port.to_bytes(2, "big"), "little")
+
+
+def _secret_fields(secret: bytes) -> dict[str, Any]:
+    return {"word": struct.unpack("<QQ", secret)}
 
 
 def _peer_fields(peer: Peer) -> dict[str, Any]:
@@ -137,6 +145,8 @@ class Programs:
         try:
             self._maps = {name: self._object.map(name) for name in _MAPS}
             with IPRoute() as ip:
+                for each in ip.get_addr(family=socket.AF_INET):
+                    self._take_to(each.get_attr("IFA_LOCAL") or each.get_attr("IFA_ADDRESS"))
                 for interface in interfaces:
                     self._attach(ip, interface)
         except BaseException:
@@ -165,8 +175,15 @@ class Programs:
         )
         self._filtered.append(found[0])
 
+    def _take_to(self, address: str) -> None:
+        """Have the programs take what is sent to an address of this host; the rest passes."""
+        self._maps["agg_addresses"].set(_u32(_be32(address)), b"\1")
+
     def add(self, job: KernelJob) -> None:
         """Have the programs take a job's packets from now on."""
+        above = [job.parent.peer] if job.parent else []
+        for peer in (*job.peers, *above):
+            self._take_to(peer.local_address)
         empty = [
             bytes(_LOCK_BYTES) + _struct("agg_entry", {"round": (v - 2) & 0xFFFFFFFF, "final": 1})
             for v in (0, 1)
@@ -181,6 +198,7 @@ class Programs:
             self._set_ports(job, places)
         if job.parent:
             fields = {
+                "secret": _secret_fields(job.parent.secret),
                 "key": job.parent.key,
                 "generation": job.parent.generation,
                 "job": job.parent.job,
@@ -189,6 +207,7 @@ class Programs:
             }
             self._maps["agg_parents"].set(_u32(job.index), _struct("agg_parent", fields))
         fields = {
+            "secret": _secret_fields(job.secret),
             "key": job.key,
             "everyone": (1 << len(job.peers)) - 1,
             "generation": job.generation,
@@ -223,8 +242,13 @@ class Programs:
         """The descriptor of the XDP program, for test runs."""
         return self._object.program_fd("aggregate_xdp")
 
-    def counters(self, index: int) -> dict[str, int]:
-        """COUNTERS of a job's packets, since the programs were loaded; packets, but `bytes`."""
+    def counters(self, index: int | None) -> dict[str, int]:
+        """COUNTERS of a job's packets, since the programs were loaded; packets, but `bytes`.
+
+        index: None of a job that isn't admitted yet.
+        """
+        if index is None:
+            return dict.fromkeys(COUNTERS, 0)
         counters = self._maps["agg_counters"]
         return {
             name: sum(counters.get_per_cpu(_u32(index * len(COUNTERS) + which)))
@@ -288,15 +312,15 @@ def _constant(name: str) -> int:
 
 
 def max_jobs() -> int:
-    """How many jobs an aggregator can have at once."""
+    """The most jobs that an aggregator has at once."""
     return _constant("AGG_JOBS_MAX")
 
 
 def max_workers() -> int:
-    """How many workers a job can have at one aggregator."""
+    """The most workers of a job at one aggregator."""
     return _constant("AGG_WORKERS_MAX")
 
 
 def max_values() -> int:
-    """How many values a packet can have."""
+    """The most values of a packet."""
     return _constant("AGG_VALUES_MAX")

@@ -5,9 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import socket
+import struct
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from mltcp_tools.collectives.library import Chunks, How, Kind, State, Worker
 from mltcp_tools.errors import MltcpError, UsageError
@@ -18,7 +22,10 @@ SLOTS = 256
 _SO_NO_CHECK = 11
 _IP_MTU, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO = 14, 10, 2
 _OVERHEAD_BYTES = 20 + 8 + 56  # IPv4, UDP and ours
+_FIELDS_BYTES = 320 + 64  # that the kernel keeps behind a packet, and room before it
 _MIN_RTO_US = 10_000
+_PROBE_S = 3.0
+_LINE_BYTES = 4096  # the longest message of the admission's protocol
 PORT = 17749
 """UDP port of the packets, and TCP port of the admission."""
 
@@ -49,7 +56,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a rank is in a job of several racks, each with an aggregator of its own.
+    """Place of a rank in a job of several racks, each with an aggregator of its own.
 
     rank, workers: within the rack. racks: how many; rack: which.
     """
@@ -63,7 +70,8 @@ class Place:
 class Session:
     """A rank of an admitted job; joining waits until all ranks have joined.
 
-    place: where the job has several racks; rank and workers are of the whole job.
+    place: where the job has several racks; rank and workers are of the whole job. data_port: UDP
+    port of its packets. admitted: what the aggregator granted.
 
     Raises SessionError where the aggregator refuses, or doesn't answer for timeout_s. A session
     that failed once can't be used again: join another job.
@@ -93,23 +101,25 @@ class Session:
             self._data.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
             self._data.connect((endpoint.address, endpoint.port))
             fits = (self._data.getsockopt(socket.IPPROTO_IP, _IP_MTU) - _OVERHEAD_BYTES) // 4
+            self.data_port: int = self._data.getsockname()[1]
             request = {
                 "job": job,
                 "workers": place.workers,
                 "rank": place.rank,
                 "racks": place.racks,
                 "rack": place.rack,
-                "udp_port": self._data.getsockname()[1],
+                "udp_port": self.data_port,
                 "values": min(fits, values or fits),
                 "slots": slots,
                 "token": endpoint.token,
             }
-            admitted = self._join(request, timeout_s)
-            self._widen(admitted["slots"])
+            admitted = self.admitted = self._join(request, timeout_s)
+            self._widen(admitted["slots"], admitted["values"])
             self.values: int = admitted["values"]
             self._worker = Worker(
                 self._data.fileno(),
                 self._control.fileno(),
+                secret={"word": struct.unpack("<QQ", bytes.fromhex(admitted["secret"]))},
                 key=admitted["key"],
                 job=admitted["job"],
                 generation=admitted["generation"],
@@ -120,9 +130,25 @@ class Session:
                 sender=place.rank,
                 min_rto_us=_MIN_RTO_US,
             )
+            self._probe(min(_PROBE_S, timeout_s))
         except BaseException:
             self.close()
             raise
+
+    def _probe(self, timeout_s: float) -> None:
+        """Have packets of the size that will be used go both ways; SessionError if they don't."""
+        array = np.zeros(4 * self.values, dtype=np.int32)
+        at = array.ctypes.data
+        state = self.worker.reduce(at, at, array.size, Kind.INT32, How.SUM, timeout_s)
+        # Where short packets pass, the aggregator says that this rank's are missing.
+        if state is State.SILENT or (state is State.WAITING and not self.counters().missing):
+            raise SessionError(
+                f"UDP packets of {4 * self.values + _OVERHEAD_BYTES} bytes don't pass to the"
+                f" aggregator at {self.endpoint.address} and back: a filter drops them, or the"
+                " path's MTU is smaller than this host's."
+            )
+        if state is not State.DONE:
+            raise SessionError(self._sentence(state, timeout_s))
 
     def _connect(self, timeout_s: float) -> socket.socket:
         address = (self.endpoint.address, self.endpoint.port)
@@ -151,7 +177,7 @@ class Session:
 
     def _read_line(self) -> dict[str, Any]:
         line = b""
-        while not line.endswith(b"\n"):
+        while not line.endswith(b"\n") and len(line) < _LINE_BYTES:
             byte = self._control.recv(1)  # what follows is for another time
             if not byte:
                 return {}
@@ -162,9 +188,11 @@ class Session:
             return {}
         return answer
 
-    def _widen(self, slots: int) -> None:
+    def _widen(self, slots: int, values: int) -> None:
         """Room for an answer to every slot, as far as this process may have it."""
-        wanted = slots * 2304  # what the kernel counts for a packet of 1500 bytes
+        # The kernel counts the power of two that a packet and its own fields fit into, and more.
+        packet = 4 * values + _OVERHEAD_BYTES + _FIELDS_BYTES
+        wanted = slots * ((1 << packet.bit_length()) + 256)
         for option in (socket.SO_RCVBUF, 33):  # 33: SO_RCVBUFFORCE, for root
             with contextlib.suppress(PermissionError):
                 self._data.setsockopt(socket.SOL_SOCKET, option, wanted)
@@ -193,7 +221,7 @@ class Session:
         raise SessionError(self.broken)
 
     def expect(self, before: int, total: int) -> None:
-        """Which part of an iteration the next collective is, as Worker.expect."""
+        """Say which part of an iteration comes next, as Worker.expect."""
         self.worker.expect(before, total)
 
     @property
@@ -217,19 +245,31 @@ class Session:
         if state is State.WAITING:
             counted = self.counters()
             numbers = [str(each) for each in range(64) if counted.missing >> each & 1]
+            if not numbers:
+                return f"No packet with values reached {where} from here for {timeout_s:g} s."
             who = "Racks" if counted.missing_above else "Ranks"
-            who += f" {', '.join(numbers) or '?'}"
+            who += f" {', '.join(numbers)}"
             if self._racks > 1 and not counted.missing_above:
                 who += " of this rack"
             return f"{who} sent nothing for {timeout_s:g} s."
         if state is State.MISMATCH:
             return "Ranks asked for different collectives: other sizes, types or an other order."
+        if state is State.TOO_LONG:
+            return f"The path to {where} takes no packets as large as it did; its MTU has changed."
         if state is State.STOPPED:
             return "The collective was stopped."
         return f"The worker ended in state {state.name}: an answer of {where} can't be right."
 
+    def over(self) -> str:
+        """Reason why the job has ended: the aggregator's, or that it is gone; else empty."""
+        if self.broken or self._worker is None:
+            return self.broken or ""
+        if select.select([self._control], [], [], 0)[0]:
+            self.broken = self._sentence(State.CONTROL, 0.0)
+        return self.broken or ""
+
     def counters(self) -> Any:
-        """What the worker counted (library.Counters)."""
+        """The worker's counts (library.Counters)."""
         return self.worker.counters()
 
     def stop(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from mltcp_tools.collectives.blocks import Sum
+from mltcp_tools.collectives.collective import Sum
 from mltcp_tools.collectives.library import Chunks, How, Kind
 from mltcp_tools.collectives.packed import Densities, block_of, reduce_packed
 from mltcp_tools.collectives.session import Session
@@ -22,22 +22,22 @@ _ROUNDS = 24
 
 
 class Sums:
-    """Those of a session, and what is known of them.
+    """The sums of a session, and the knowledge of them.
 
     sparse: leave zeros out where their share was large the last time, in a tensor of that type and
-    size. turns: grow the window by MLTCP's F.
+    size. mltcp: grow the window by MLTCP's F.
     """
 
     def __init__(
-        self, session: Session, world: int, timeout_s: float, sparse: bool, turns: bool
+        self, session: Session, world: int, timeout_s: float, sparse: bool, mltcp: bool
     ) -> None:
         self._session, self._world, self._timeout_s = session, world, timeout_s
-        self._sparse, self._turns = sparse, turns
+        self._sparse, self._mltcp = sparse, mltcp
         self._handed_over = self._iteration_bytes = 0  # of this iteration, of the one before
         self._densities: dict[tuple[str, int], Densities] = {}
 
     def begin_iteration(self) -> None:
-        """What follows is of a new iteration, which is taken to be as large as the last one."""
+        """Begin an iteration, which is taken to be as large as the last one."""
         self._iteration_bytes, self._handed_over = self._handed_over, 0
 
     def reduce(
@@ -47,7 +47,7 @@ class Sums:
 
         The tensor is as it was then, and where SessionError is raised.
         """
-        if self._turns:
+        if self._mltcp:
             self._session.expect(self._handed_over, self._iteration_bytes)
             self._handed_over += tensor.nbytes
         count = tensor.numel()

@@ -1,4 +1,4 @@
-"""What this host has and lacks, for each thing one may want to do with MLTCP, and the fix for each.
+"""Checks of this host: what it has and lacks for each use of MLTCP, and the fix for each.
 
 `diagnose` looks at everything and changes nothing that stays: the one thing it tries out, network
 namespaces and queueing disciplines, it tries in a namespace that dies with the probe.

@@ -1,4 +1,4 @@
-"""What reaching into the sockets of running jobs, and tracing these jobs, needs."""
+"""The needs of reaching into the sockets of running jobs, and of tracing these jobs."""
 
 from __future__ import annotations
 

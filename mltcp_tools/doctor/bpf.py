@@ -1,4 +1,4 @@
-"""What loading congestion controls written in BPF needs."""
+"""The needs of loading congestion controls written in BPF."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from mltcp_tools.doctor.host import Host
 from mltcp_tools.doctor.kmod import bases
 from mltcp_tools.doctor.privileges import capabilities
 from mltcp_tools.doctor.report import Check, install, needed
-from mltcp_tools.host.facts import skips_struct_ops
-from mltcp_tools.native.objects import CLANG_MIN, objects_shipped
+from mltcp_tools.kernel.host.facts import skips_struct_ops
+from mltcp_tools.kernel.native.objects import CLANG_MIN, objects_shipped
 
 MIN_KERNEL = (5, 15)  # the first long-term kernel with socket options in struct_ops programs
 BTF = "/sys/kernel/btf/vmlinux"
@@ -142,15 +142,15 @@ def _lockdown(host: Host) -> Check:
     if host.lockdown == "confidentiality":
         return Check(
             "lockdown",
-            "missing",
-            "confidentiality, which forbids BPF programs to read kernel memory",
-            "Boot with lockdown=integrity or without lockdown.",
+            "warning",
+            "confidentiality: flows can't know what their hosts receive on other connections",
+            "Where much comes towards senders, boot with lockdown=integrity or use fine stamps.",
         )
     return Check("lockdown", "ok", host.lockdown or "the kernel reports none")
 
 
 def clang(host: Host) -> Check:
-    """Whether a clang compiles BPF programs here."""
+    """Return whether a clang compiles BPF programs here."""
     # clang 13 is the first to write type information for the kernel functions a program calls.
     clang = os.environ.get("CLANG") or "clang"
     result = host.run([clang, "--version"])
@@ -186,7 +186,7 @@ def _libbpf_headers(host: Host) -> Check:
 
 
 def libbpf(host: Host) -> Check:
-    """Whether libbpf.so.1 can be loaded."""
+    """Return whether libbpf.so.1 can be loaded."""
     number = host.libbpf_version()
     return needed(
         "libbpf",

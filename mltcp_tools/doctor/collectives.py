@@ -1,4 +1,4 @@
-"""What summing up gradients in the network needs: at the aggregator, and at a worker."""
+"""The needs of summing up gradients in the network: at the aggregator, and at a worker."""
 
 from __future__ import annotations
 

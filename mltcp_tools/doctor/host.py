@@ -1,4 +1,4 @@
-"""What can be read off a host: files under /proc and /sys, tools, capabilities, kernel options.
+"""Facts read off a host: files under /proc and /sys, tools, capabilities, kernel options.
 
 Everything here only looks. `Host(root)` reads files below `root`, so that tests can hand it a
 made-up tree; such a host is not live: it runs no command and makes no system call.
@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from mltcp_tools.host.descriptors import pidfd_getfd
-from mltcp_tools.host.facts import CAPABILITIES
+from mltcp_tools.kernel.host.descriptors import pidfd_getfd
+from mltcp_tools.kernel.host.facts import CAPABILITIES
 
 _ADMIN_PATH = "/usr/local/sbin:/usr/sbin:/sbin"  # tools live here that a plain user's PATH lacks
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a command that ran has left: its exit code and both outputs as one text."""
+    """The outcome of a command: its exit code and both outputs as one text."""
 
     code: int
     output: str
@@ -44,7 +44,7 @@ class Host:
         return self.root / name.lstrip("/")
 
     def exists(self, name: str) -> bool:
-        """Whether the file is there, as far as this user can see."""
+        """Return whether the file is there, as far as this user can see."""
         try:
             return self.path(name).exists()
         except OSError:
@@ -62,7 +62,9 @@ class Host:
         return (self.read(name) or "").split()
 
     def which(self, tool: str) -> str | None:
-        """Where the command is found, in the folders for administrators too; None if nowhere."""
+        """Return the path of the command, found in the folders for administrators too; None if
+        nowhere.
+        """
         if not self.live:
             return None
         return shutil.which(tool, path=f"{os.environ.get('PATH', os.defpath)}:{_ADMIN_PATH}")
@@ -109,7 +111,7 @@ class Host:
 
     @cached_property
     def capabilities(self) -> set[str]:
-        """Those of CAPABILITIES that this process has and that count for the whole host."""
+        """Return those of CAPABILITIES that this process has and that count for the whole host."""
         status = self.read("/proc/self/status") or ""
         match = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
         mask = int(match.group(1), 16) if match and not self.in_user_namespace else 0
@@ -117,11 +119,15 @@ class Host:
 
     @cached_property
     def in_user_namespace(self) -> bool:
-        """Whether this process lives in a user namespace of its own (a rootless container)."""
+        """Return whether this process lives in a user namespace of its own (a rootless
+        container).
+        """
         return self.words("/proc/self/uid_map") not in ([], ["0", "0", "4294967295"])
 
     def unloaded_module(self, name: str) -> bool:
-        """Whether `name` is a kernel module that is on disk and waits to be loaded on first use."""
+        """Return whether `name` is a kernel module that is on disk and waits to be loaded on
+        first use.
+        """
         on_disk = self.read(f"/lib/modules/{self.kernel}/modules.dep") or ""
         return f"/{name}.ko" in on_disk and not self.exists(f"/sys/module/{name}")
 
@@ -139,7 +145,7 @@ class Host:
 
     @cached_property
     def secure_boot(self) -> bool:
-        """Whether the firmware checks signatures of what it boots."""
+        """Return whether the firmware checks signatures of what it boots."""
         variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
         try:
             return self.path(variable).read_bytes()[-1:] == b"\x01"

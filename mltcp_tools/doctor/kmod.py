@@ -1,10 +1,11 @@
-"""What loading the kernel module needs, and building it where that is still to be done."""
+"""The needs of loading the kernel module, and of building it where that is still to be done."""
 
 from __future__ import annotations
 
-from mltcp_tools.backends import module
 from mltcp_tools.doctor.host import Host
 from mltcp_tools.doctor.report import Check, install
+from mltcp_tools.kernel.backends import module
+from mltcp_tools.kernel.variants import built_on
 
 
 def checks(host: Host) -> list[Check]:
@@ -99,17 +100,18 @@ def bases(host: Host) -> list[Check]:
     if not available:
         return []
     found = []
-    for base in ("cubic", "dctcp"):
+    for base, names in built_on().items():
+        built = " and ".join(names)
         if base in available or host.unloaded_module(f"tcp_{base}"):
-            found.append(Check(f"base {base}", "ok", f"there, for mltcp_{base}"))
+            found.append(Check(f"base {base}", "ok", f"there, for {built}"))
         else:
             option = f"CONFIG_TCP_CONG_{base.upper()}"
             found.append(
                 Check(
                     f"base {base}",
                     "warning",
-                    f"the kernel lacks it, so there will be no mltcp_{base}",
-                    f"Boot a kernel built with {option}, or do without mltcp_{base}.",
+                    f"the kernel lacks it, so there will be no {built}",
+                    f"Boot a kernel built with {option}, or do without {built}.",
                 )
             )
     return found

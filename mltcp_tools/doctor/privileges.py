@@ -1,4 +1,4 @@
-"""Whether this process has the capabilities that a purpose needs."""
+"""Checks of this process's capabilities against those that a purpose needs."""
 
 from __future__ import annotations
 

@@ -52,7 +52,9 @@ class Diagnosis:
 
     @property
     def ready(self) -> bool:
-        """Whether nothing known stands in the way of one of the backends and of the testbed."""
+        """Return whether nothing known stands in the way of one of the backends and of the
+        testbed.
+        """
         backend = any(not self.lacking(purpose) for purpose in BACKENDS)
         return backend and not self.lacking("testbed")
 

@@ -1,19 +1,20 @@
-"""What building links out of network namespaces and running jobs over them needs."""
+"""The needs of building links out of network namespaces and of running jobs over them."""
 
 from __future__ import annotations
 
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 from mltcp_tools.doctor.host import Host
 from mltcp_tools.doctor.privileges import capabilities
 from mltcp_tools.doctor.report import Check, State, install
-from mltcp_tools.host.disturbance import Second, Watch
-from mltcp_tools.runs.disturbance import OTHERS, judge, rows_of
+from mltcp_tools.kernel.host.disturbance import Second, Watch
+from mltcp_tools.kernel.variants import STANDARD, built_on
+from mltcp_tools.lab.runs.disturbance import OTHERS, judge, rows_of
 
 WATCHED_S = 1.0
 """How long the host is watched, seconds."""
@@ -140,13 +141,7 @@ def _congestion_controls(host: Host) -> Iterable[Check]:
         if available
         else "no net.ipv4.tcp_available_congestion_control to be seen",
     )
-    uses: dict[str, tuple[State, str]] = {
-        "reno": ("missing", "the base of mltcp_reno"),
-        "cubic": ("missing", "the base of mltcp_cubic and the usual baseline"),
-        "dctcp": ("warning", "arms that name it"),
-        "bbr": ("warning", "arms that name it, as the shipped experiments do"),
-    }
-    for name, (worst, use) in uses.items() if available else ():
+    for name, worst, use in _uses() if available else ():
         if name in available:
             continue
         if host.unloaded_module(f"tcp_{name}"):
@@ -154,6 +149,14 @@ def _congestion_controls(host: Host) -> Iterable[Check]:
         else:
             option = f"TCP_CONG_{name.upper()}"
             yield _not_in_kernel(name, worst, use, option)
+
+
+def _uses() -> Iterator[tuple[str, State, str]]:
+    """Each congestion control of the kernel that something needs: how badly, and for what."""
+    for base, names in built_on().items():
+        worst: State = "missing" if {*names} & {*STANDARD} else "warning"
+        yield base, worst, f"the base of {' and '.join(names)}"
+    yield "bbr", "warning", "arms that name it, as the shipped experiments do"
 
 
 def _processors() -> Check:
@@ -169,7 +172,7 @@ def _processors() -> Check:
 
 
 def _quiet(host: Host) -> Check:
-    """Whether anything else works on this host now: what disturbs a run."""
+    """Return whether anything else works on this host now: what disturbs a run."""
     if not host.live:
         return Check("quiet", "unknown", "not tried")
     with Watch() as watch:
@@ -180,7 +183,7 @@ def _quiet(host: Host) -> Check:
 
 
 def quiet_check(seconds: list[Second]) -> Check:
-    """What a while of watching an idle host says of it."""
+    """Return the finding of a while of watching an idle host."""
     found = judge(rows_of(seconds, 0.0))
     if found is None:
         return Check("quiet", "unknown", "nothing could be watched")

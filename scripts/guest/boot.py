@@ -40,7 +40,7 @@ KEPT = 20
 
 @dataclass(frozen=True)
 class Options:
-    """How to boot. Times in seconds, memory in QEMU's notation.
+    """The settings of a boot. Times in seconds, memory in QEMU's notation.
 
     cpus: two where this process may use two, so that what races can race.
     icount: virtual time, one instruction a nanosecond; idle time is skipped. Slower, but free of

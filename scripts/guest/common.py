@@ -1,4 +1,4 @@
-"""What the parts of scripts/vm share: places, errors, running a tool."""
+"""The common part of scripts/vm: places, errors, running a tool."""
 
 from __future__ import annotations
 

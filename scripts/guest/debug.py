@@ -140,7 +140,7 @@ def _configure(tree: Path) -> None:
 
 
 def _remove_objects(tree: Path) -> None:
-    """What the build leaves and building a module doesn't need: most of its size."""
+    """Remove what the build leaves and building a module doesn't need: most of its size."""
     for path in tree.rglob("*.o"):
         if path.relative_to(tree).parts[0] not in ("scripts", "tools"):
             path.unlink()

@@ -53,7 +53,7 @@ class Kernel:
 
     @property
     def build(self) -> Path:
-        """What KDIR is for an out-of-tree build."""
+        """Return the KDIR of an out-of-tree build."""
         return self.modules / self.version / "build"
 
     @property

@@ -1,4 +1,4 @@
-"""What a kernel's console says about its own mistakes."""
+"""A kernel's mistakes, as its console tells them."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ def problems(log: str) -> list[str]:
 
 
 def panic(log: str) -> str | None:
-    """What the kernel panicked about, None when it did not."""
+    """Return the message of the kernel's panic, None when it did not."""
     match = PANIC.search(log)
     return match[1].strip() if match else None

@@ -1,4 +1,4 @@
-"""What one core of an aggregator takes in: nanoseconds per packet, by the kernel's own test run.
+"""The cost of one core of an aggregator: nanoseconds per packet, by the kernel's own test run.
 
 Run as root: .venv/bin/python tests/bench/bench_aggregate.py. Four workers' packets go through the
 XDP program one by one, round after round: of four, three are added up, and one is answered too.
@@ -13,28 +13,44 @@ from cffi import FFI
 from pyroute2 import netns
 
 from mltcp_tools.collectives.programs import KernelJob, Peer, Programs
-from mltcp_tools.testbed.namespaces import inside
+from mltcp_tools.lab.testbed.namespaces import inside
 
 NAMESPACE = "mltcp-bench-aggregate"
 KEY, GENERATION = 0x1234, 1
+SECRET = bytes(range(16))
 WORDS = struct.Struct("<IBBHQIIIIIIHHhH")
 WORKERS = 4
 DROP, REDIRECT = 1, 4  # enum xdp_action
 MASK = 2**64 - 1
-PRIME = 0x9E3779B97F4A7C15
 
 
 def check(packet: bytes, count: int) -> int:
-    """agg_check() of bpf/mltcp_aggregate.h."""
-    a, b = 0x243F6A8885A308D3, 0x13198A2E03707344
-    for (word,) in struct.iter_unpack("<Q", packet[:48]):
-        a = (a ^ word) * PRIME & MASK
-        a ^= a >> 29
-    for first, second in struct.iter_unpack("<QQ", packet[56 : 56 + 4 * count]):
-        a = (a ^ first) * PRIME & MASK
-        b = (b ^ second) * PRIME & MASK
-        a, b = a ^ a >> 29, b ^ b >> 29
-    return (a ^ (b << 32 & MASK | b >> 32)) * PRIME & MASK
+    """agg_check() of bpf/mltcp_aggregate.h: SipHash-1-3 under SECRET."""
+    first, second = struct.unpack("<QQ", SECRET)
+    a, b = first ^ 0x736F6D6570736575, second ^ 0x646F72616E646F6D
+    c, d = first ^ 0x6C7967656E657261, second ^ 0x7465646279746573
+    body = packet[:48] + packet[56 : 56 + 4 * count]
+    words = [word for (word,) in struct.iter_unpack("<Q", body)]
+    for word in (*words, len(body) << 56 & MASK):
+        a, b, c, d = sip_round(a, b, c, d ^ word)
+        a ^= word
+    c ^= 0xFF
+    for _ in range(3):
+        a, b, c, d = sip_round(a, b, c, d)
+    return a ^ b ^ c ^ d
+
+
+def sip_round(a: int, b: int, c: int, d: int) -> tuple[int, int, int, int]:
+    a, c = a + b & MASK, c + d & MASK
+    b, d = turned(b, 13) ^ a, turned(d, 16) ^ c
+    a = turned(a, 32)
+    c, a = c + b & MASK, a + d & MASK
+    b, d = turned(b, 17) ^ c, turned(d, 21) ^ a
+    return a, b, turned(c, 32), d
+
+
+def turned(word: int, bits: int) -> int:
+    return (word << bits | word >> 64 - bits) & MASK
 
 
 def frame(values: int, peer: Peer, worker: int, number: int) -> bytes:
@@ -96,7 +112,7 @@ def measure(values: int, rounds: int = 200) -> tuple[float, float]:
             Peer(f"10.0.0.{w + 1}", 5000, "10.0.0.254", 17749, b"\2" * 6, b"\4" * 6, 1)
             for w in range(WORKERS)
         ]
-        programs.add(KernelJob(0, KEY, GENERATION, 0, 16, values, peers))
+        programs.add(KernelJob(0, KEY, SECRET, GENERATION, 0, 16, values, peers))
         took: dict[int, list[int]] = {DROP: [], REDIRECT: []}
         for number in range(rounds):
             for worker, peer in enumerate(peers):

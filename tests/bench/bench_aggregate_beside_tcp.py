@@ -1,4 +1,4 @@
-"""How a worker shares its link with one reno flow: bytes of each over the same seconds.
+"""The shares of a link between a worker and one reno flow: bytes of each over the same seconds.
 
 Run as root: .venv/bin/python tests/bench/bench_aggregate_beside_tcp.py [SECONDS]. The reno flow
 goes from worker 0 to the switch, so it meets the job on that worker's uplink.
@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from mltcp_tools.collectives.bench_here import aggregator
 from mltcp_tools.collectives.library import How, Kind
 from mltcp_tools.collectives.session import PORT, Endpoint, Session
-from mltcp_tools.collectives.star import Star
-from mltcp_tools.testbed.leftovers import RunLock
-from mltcp_tools.testbed.namespaces import inside
+from mltcp_tools.lab.collectives.bench_here import aggregator
+from mltcp_tools.lab.collectives.star import Star
+from mltcp_tools.lab.testbed.leftovers import RunLock
+from mltcp_tools.lab.testbed.namespaces import inside
 
 RATE = 100_000_000
 WORKERS = 3

@@ -27,8 +27,8 @@ from pathlib import Path
 
 from netns.connections import bottleneck, connection, send_burst
 
-from mltcp_tools.backends import get_backend
-from mltcp_tools.backends.base import Backend, Job, JobParams
+from mltcp_tools.kernel.backends import get_backend
+from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 
 TRACING = Path("/sys/kernel/tracing")
 ACK, WAY = "tcp_ack", "tcp_v4_rcv"
@@ -121,7 +121,7 @@ def transfer(backend: Backend, arm: Arm, rate: int, size: int, trace: Sequence[s
 
 
 def tracer_ns(backend: Backend, repetitions: int) -> float:
-    """What tracing one function adds to the time of the one that calls it."""
+    """Return what tracing one function adds to the time of the one that calls it."""
     without, within = (
         statistics.median(
             transfer(backend, ARMS[0], SLOW, ACK_BYTES, (ACK, *others)) for _ in range(repetitions)

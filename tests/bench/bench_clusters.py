@@ -1,4 +1,4 @@
-"""What the cluster simulator takes: seconds of processor time and memory at its two goals.
+"""The cost of the cluster simulator: seconds of processor time and memory at its two goals.
 
     python tests/bench/bench_clusters.py [POLICY:TREATMENT[:HOURS] | full:TREATMENT:SECONDS ...]
 
@@ -21,7 +21,7 @@ from mltcp_tools.clusters.policies import policy
 from mltcp_tools.clusters.policies.placing import take
 from mltcp_tools.clusters.rules import TREATMENTS, treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
-from mltcp_tools.clusters.topology import Topology
+from mltcp_tools.clusters.topology import regular
 from mltcp_tools.clusters.view import Decision, Policy, View
 from mltcp_tools.clusters.workload import Generated, Workload, generate
 
@@ -30,7 +30,7 @@ KINDS = ("resnet50", "vgg16", "bert", "transformer", "lm")
 
 def iterations(how: str, jitter: float) -> None:
     """41 jobs of three servers each, strewn over a network that is four times too narrow."""
-    topology = Topology(servers=125, gpus=8, leaf=16, oversubscription=4.0, spines=4, rate_bps=25e9)
+    topology = regular(servers=125, gpus=8, leaf=16, oversubscription=4.0, spines=4, rate_bps=25e9)
     simulator = FlowSimulator(topology.rates_bps, TREATMENTS[how].rule, packets=topology.packets)
     draw = np.random.default_rng(1)
     servers = draw.permutation(topology.servers)
@@ -70,9 +70,7 @@ class Until:
 
 def arrivals() -> Workload:
     """10,000 jobs that arrive in five days and a half."""
-    topology = Topology(
-        servers=512, gpus=8, leaf=16, oversubscription=2.0, spines=8, rate_bps=100e9
-    )
+    topology = regular(servers=512, gpus=8, leaf=16, oversubscription=2.0, spines=8, rate_bps=100e9)
     gpus = {1: 30.0, 2: 10.0, 4: 15.0, 8: 25.0, 16: 10.0, 32: 7.0, 64: 3.0}
     draws = Generated(jobs=10_000, load=0.8, hours=5, gpus=gpus)
     return Workload(topology, generate(topology, draws, 1))

@@ -20,11 +20,12 @@ from pathlib import Path
 import numpy as np
 from support.captures import MSS, segments, write_capture
 
-from mltcp_tools.emulator.job import JobSpec
-from mltcp_tools.planning.cluster import plan_cluster
-from mltcp_tools.planning.link import score_link
-from mltcp_tools.planning.topology import Cluster, Link, Placement
-from mltcp_tools.profiling.profile import Phase, Profile
+from mltcp_tools.lab.emulator.job import JobSpec
+from mltcp_tools.lab.planning.cluster import plan_cluster
+from mltcp_tools.lab.planning.link import score_link
+from mltcp_tools.lab.planning.network import Link
+from mltcp_tools.lab.planning.topology import Cluster, Placement
+from mltcp_tools.lab.profiling.profile import Phase, Profile
 
 LOAD = 0.94
 RATE_BPS = 10e9
@@ -56,7 +57,8 @@ def random_jobs(count: int, seed: int) -> list[Profile]:
 def show_link(what: str, jobs: Sequence[Profile], angle_deg: float = 5.0) -> None:
     """Plan a link that the jobs need LOAD of."""
     start_s = time.monotonic()
-    plan = score_link(jobs, sum(job.mean_bps() for job in jobs) / LOAD, angle_deg=angle_deg)
+    needed_bps = sum(sum(phase.bytes for phase in job.phases) * 8 / job.period_s for job in jobs)
+    plan = score_link(jobs, needed_bps / LOAD, angle_deg=angle_deg)
     print(
         f"{what}: {time.monotonic() - start_s:.2f} s, score {plan.score:.4f} of at most"
         f" {plan.optimum.bound:.4f}{', proven' if plan.optimum.proven else ''}",

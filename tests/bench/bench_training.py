@@ -1,4 +1,4 @@
-"""How long iterations of real training jobs on one bottleneck take under each congestion control.
+"""The time per iteration of real training jobs on one bottleneck, by congestion control.
 
     PYTHONPATH=tests .venv/bin/python tests/bench/bench_training.py ddp fsdp -o runs/training
     PYTHONPATH=tests .venv/bin/python tests/bench/bench_training.py --into tests/bench/README.md
@@ -30,21 +30,21 @@ from support.tcp_counters import TCP_COUNTERS, tcp_counters
 from train.jobs import Place, Rank, gradient_bytes, switch, training, wait_for_more
 from train.mltcp import bottleneck, loaded
 
-from mltcp_tools.analysis import render_matrix_text, render_text, save_matrix, write_report
-from mltcp_tools.analysis.results_document import load_matrix_run, put_between, put_table
 from mltcp_tools.cells import markdown
-from mltcp_tools.experiments.arms import ALONE, Arm, is_mltcp
-from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.reading import parse_experiment
-from mltcp_tools.experiments.tasks import tasks_of, total_iterations
-from mltcp_tools.host.disturbance import Watch
-from mltcp_tools.host.files import replace_file
-from mltcp_tools.host.signals import Signals
-from mltcp_tools.runs.folder import check_folder
-from mltcp_tools.runs.progress import Progress
-from mltcp_tools.testbed.emulators import cpu_busy, cpu_times
-from mltcp_tools.testbed.loop import Loop, Outcome
-from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.kernel.host.disturbance import Watch
+from mltcp_tools.kernel.host.files import replace_file
+from mltcp_tools.kernel.host.signals import Signals
+from mltcp_tools.lab.analysis import render_matrix_text, render_text, save_matrix, write_report
+from mltcp_tools.lab.analysis.results_document import load_matrix_run, put_between, put_table
+from mltcp_tools.lab.experiments.arms import ALONE, Arm, is_mltcp
+from mltcp_tools.lab.experiments.experiment import Experiment
+from mltcp_tools.lab.experiments.reading import parse_experiment
+from mltcp_tools.lab.experiments.tasks import tasks_of, total_iterations
+from mltcp_tools.lab.runs.progress import Progress
+from mltcp_tools.lab.testbed.emulators import cpu_busy, cpu_times
+from mltcp_tools.lab.testbed.loop import Loop, Outcome
+from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.live.observe.tables import check_folder
 from mltcp_tools.units import parse_seconds
 
 PORT = 29800
@@ -62,7 +62,7 @@ ARMS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Shape:
-    """What a rank runs, how large it is, and the bytes that the first rank sends per iteration.
+    """The program of a rank, its size, and the bytes that the first rank sends per iteration.
 
     sent: from width, rows and ranks. before: share of the computing that comes before the first
     message.
@@ -111,7 +111,7 @@ SHAPES = {
 
 
 def experiment_of(name: str, shape: Shape, options: argparse.Namespace) -> Experiment:
-    """What is measured, in an experiment's terms."""
+    """Return what is measured, in an experiment's terms."""
     job = {
         "count": 2,
         "bytes": f"{shape.sent(shape.width, shape.rows, options.ranks):.0f}B",
@@ -243,7 +243,7 @@ class _Run(Loop):
 
 
 def tcp_table(folder: Path, shapes: Sequence[str]) -> str:
-    """What TCP counted per 100 iterations of a job, in Markdown: a row per shape and arm."""
+    """Return what TCP counted per 100 iterations of a job, in Markdown: a row per shape and arm."""
     lines = [["", "arm", *TCP_COUNTERS.values()]]
     for shape in shapes:
         rows = json.loads((folder / shape / TCP).read_text())

@@ -1,20 +1,20 @@
-"""What tests see of sockets that are attached."""
+"""Sockets that are attached, as tests see them."""
 
 from __future__ import annotations
 
 from netns.connected import Holder
 
-from mltcp_tools.attach.processes import process
-from mltcp_tools.attach.sockets import Socket, sockets
-from mltcp_tools.attach.state import STATE_DIR, StateFiles
-from mltcp_tools.attach.switch import Change
-from mltcp_tools.backends.base import Backend, Job, JobParams
+from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
+from mltcp_tools.live.attach.processes import process
+from mltcp_tools.live.attach.sockets import Socket, sockets
+from mltcp_tools.live.attach.state import STATE_DIR, StateFiles
+from mltcp_tools.live.attach.switch import Change
 
 JOB = Job(7, "seven", JobParams(total_bytes=1_000_000, gap_s=0.05))
 
 
 def assert_nothing_recorded() -> None:
-    assert not STATE_DIR.exists() or not list(STATE_DIR.iterdir())
+    assert not STATE_DIR.exists() or not list(STATE_DIR.glob("*.json"))
 
 
 def connections(held: Holder) -> list[Socket]:

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from netns.connections import send_burst
 
-from mltcp_tools.attach.restore import detach
-from mltcp_tools.attach.state import StateFiles
-from mltcp_tools.backends import BACKENDS, get_backend, module
-from mltcp_tools.backends.base import Backend, IterationEvent, IterationStream
 from mltcp_tools.errors import BusyError, HostError, MltcpError
+from mltcp_tools.kernel.backends import BACKENDS, get_backend, module
+from mltcp_tools.kernel.backends.base import Backend, IterationEvent, IterationStream
+from mltcp_tools.live.attach.restore import detach
+from mltcp_tools.live.attach.state import StateFiles
 
 
 def why_not(name: str) -> str:
-    """Why this process can't run the backend on this kernel; empty when it can."""
+    """Return why this process can't run the backend on this kernel; empty when it can."""
     if os.geteuid() != 0:
         return "nobody but root can load it"
     if name == "bpf":
@@ -46,7 +46,9 @@ PARAMETERS = [
 
 
 def in_the_way() -> str:
-    """What the tests would change on this host, and what to do about it; empty where nothing is."""
+    """Return what the tests would change on this host, and what to do about it; empty where
+    nothing is.
+    """
     if not RUNNABLE:
         return ""
     try:

@@ -13,7 +13,7 @@ from netns.backends_here import RUNNABLE, in_the_way, why_not
 from netns.following import mark  # noqa: F401
 from netns.own_programs import pins  # noqa: F401
 
-from mltcp_tools.backends import BACKENDS
+from mltcp_tools.kernel.backends import BACKENDS
 
 collect_ignore = [] if "kmod" in RUNNABLE else ["test_kmod_backend.py"]
 

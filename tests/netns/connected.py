@@ -62,7 +62,7 @@ class Holder:
         return json.loads(line)
 
     def congestion_controls(self) -> list[str]:
-        """What the open connections run, by their own account."""
+        """Return what the open connections run, by their own account."""
         names: list[str] = self.ask("names")
         return names
 

@@ -13,9 +13,9 @@ import time
 import uuid
 from collections.abc import Iterator
 
-from mltcp_tools.experiments.links import Link
-from mltcp_tools.testbed.namespaces import inside
-from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.lab.experiments.links import Link
+from mltcp_tools.lab.testbed.namespaces import inside
+from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
 
 TCP_CONGESTION = socket.TCP_CONGESTION
 

@@ -15,7 +15,7 @@ BURST = 200_000
 
 @pytest.fixture
 def mark() -> str:
-    """What tells this test's processes from all others."""
+    """A mark that tells this test's processes from all others."""
     return f"mark-{uuid.uuid4().hex}"
 
 
@@ -27,7 +27,7 @@ def rules(mark: str, job: str | None = "trained", more: str = "", **top: str) ->
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """What `mltcp` prints."""
+    """Return what `mltcp` prints."""
     capsys.readouterr()
     assert main(arguments) == 0
     return capsys.readouterr().out

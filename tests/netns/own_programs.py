@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from mltcp_tools.backends.base import JobParams
-from mltcp_tools.backends.params import params_fields
-from mltcp_tools.native.bpf_maps import struct_ops_maps
-from mltcp_tools.native.bpf_object import BpfObject
-from mltcp_tools.native.objects import FLAGS, find_clang, kernel_defines, multiarch_include
-from mltcp_tools.native.uapi import pack
+from mltcp_tools.kernel.backends.base import JobParams
+from mltcp_tools.kernel.backends.params import params_fields
+from mltcp_tools.kernel.native.bpf_maps import struct_ops_maps
+from mltcp_tools.kernel.native.bpf_object import BpfObject
+from mltcp_tools.kernel.native.objects import FLAGS, find_clang, kernel_defines, multiarch_include
+from mltcp_tools.kernel.native.uapi import pack
 
 PINS = Path("/sys/fs/bpf/mltcp-replay")
 

@@ -2,13 +2,6 @@
 /* Which TCP connections of this network namespace are paced: struct pacing of each. */
 #include "../../bpf/kernel_types.bpf.h"
 
-#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-struct bpf_iter__tcp {
-	struct bpf_iter_meta *meta;
-	struct sock_common *sk_common;
-};
-#pragma clang attribute pop
-
 char _license[] SEC("license") = "GPL";
 
 struct pacing {

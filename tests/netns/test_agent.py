@@ -19,11 +19,11 @@ from netns.trainings import Agent, agent, training
 from support.holding_process import FIRST_CC
 from support.waiting import wait_for
 
-from mltcp_tools.agent import follow
-from mltcp_tools.attach.restore import detach
-from mltcp_tools.backends.base import Backend
 from mltcp_tools.cli.main import main
 from mltcp_tools.errors import BusyError, HostError
+from mltcp_tools.kernel.backends.base import Backend
+from mltcp_tools.live.agent import follow
+from mltcp_tools.live.attach.restore import detach
 
 backend = backend_fixture(fresh_and_loaded)
 
@@ -42,7 +42,7 @@ def test_what_is_detached_by_hand_is_told_survives_sighup_and_has_a_way_back(
         job.ask("connect")
         wait_for(lambda: job.ccs()[1] == "mltcp", "the next one, by the new rules")
         assert job.ccs() == [DEFAULT, "mltcp"]
-        back = ["attach", mark, "--job", "trained", "--all-sockets"]
+        back = ["attach", mark, "--job", "trained", "--kind", "all"]
         assert main(back) == 0
         running.wait_for("given back")
         assert job.ccs() == ["mltcp"] * 2
@@ -56,7 +56,7 @@ def test_what_is_moved_from_the_agents_job_is_told(
     with agent(tmp_path, rules(mark)) as running, training(mark) as job:
         job.ask("connect")
         wait_for(lambda: job.ccs() == ["mltcp"], "attached")
-        taking = ["attach", mark, "--job", "gamma", "--all-sockets"]
+        taking = ["attach", mark, "--job", "gamma", "--kind", "all"]
         assert main(taking) == BusyError.exit_code
         assert "trained -> gamma" in capsys.readouterr().err
         assert main([*taking, "--move"]) == 0
@@ -189,6 +189,21 @@ def test_it_survives_an_unload(backend: Backend, mark: str, tmp_path: Path) -> N
         assert job.ccs() == [DEFAULT] * 2
 
 
+def test_it_takes_in_again_what_an_unload_took(backend: Backend, mark: str, tmp_path: Path) -> None:
+    if backend.name == "kmod":
+        return  # it stays while sockets use it
+    with agent(tmp_path, rules(mark)) as running, training(mark) as job:
+        job.ask("connect")
+        wait_for(lambda: job.ccs() == ["mltcp"], "attached")
+        backend.unload(force=True)
+        backend.load()
+        running.wait_for("taking them in again")
+        both_ends = [True, True]
+        wait_for(lambda: [each.job_id > 0 for each in backend.flows()] == both_ends, "tags")
+        running.stop()
+        assert job.ccs() == [DEFAULT]
+
+
 def unloaded(backend: Backend) -> bool:
     try:
         backend.unload(force=True)
@@ -250,7 +265,7 @@ def test_without_privilege_nothing_happens(backend: Backend, mark: str, tmp_path
 def test_the_agent_observes_where_its_rule_says_so(
     backend: Backend, mark: str, tmp_path: Path
 ) -> None:
-    observing = rules(mark, more=", observe: true")
+    observing = rules(mark, more=", cc: observe")
     with agent(tmp_path, observing) as running, training(mark, "cc=reno") as job:
         job.ask("connect")
         wait_for(lambda: job.ccs() == ["mltcp_reno"], "observed")

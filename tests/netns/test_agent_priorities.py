@@ -14,11 +14,11 @@ from netns.trainings import agent
 from support.emulator_processes import Emulator
 from support.waiting import wait_for
 
-from mltcp_tools.backends.base import Backend
-from mltcp_tools.priorities.live import FOLDER
-from mltcp_tools.priorities.maps import LEVELS, Maps
-from mltcp_tools.testbed.namespaces import inside
-from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.kernel.backends.base import Backend
+from mltcp_tools.lab.testbed.namespaces import inside
+from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.live.priorities.live import FOLDER
+from mltcp_tools.live.priorities.maps import LEVELS, Maps
 
 RULES = """\
 rules:
@@ -48,19 +48,19 @@ def jobs() -> Iterator[tuple[Backend, Network]]:
 
 
 def grows(read: Callable[[], int], by: int) -> Callable[[], bool]:
-    """Whether a count has grown by so much since this call."""
+    """Return whether a count has grown by so much since this call."""
     before = read()
     return lambda: read() >= before + by
 
 
 def bursts_of(maps: Maps, job: int) -> int:
-    """How many bursts of a job were heard."""
+    """Return how many bursts of a job were heard."""
     burst = maps.burst(job)
     return burst.number if burst else 0
 
 
 def filters(network: Network) -> str:
-    """What looks at the packets that the jobs' host sends."""
+    """Return what looks at the packets that the jobs' host sends."""
     with inside(network.senders[0]):
         show = ["tc", "filter", "show", "dev", "to-router", "egress"]
         return subprocess.run(show, capture_output=True, text=True, check=False).stdout

@@ -15,7 +15,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -23,14 +23,14 @@ import pytest
 from pyroute2 import IPRoute
 from support.aggregation.sessions import run_ranks
 
-from mltcp_tools.collectives.bench_here import aggregator
 from mltcp_tools.collectives.daemon import ask, is_up
 from mltcp_tools.collectives.library import Chunks, How, Kind
 from mltcp_tools.collectives.packed import reduce_packed
 from mltcp_tools.collectives.session import PORT, Session, SessionError
-from mltcp_tools.collectives.star import Star
-from mltcp_tools.testbed.leftovers import RunLock
-from mltcp_tools.testbed.namespaces import NAMESPACES, inside
+from mltcp_tools.lab.collectives.bench_here import aggregator
+from mltcp_tools.lab.collectives.star import Star
+from mltcp_tools.lab.testbed.leftovers import RunLock
+from mltcp_tools.lab.testbed.namespaces import NAMESPACES, inside
 
 pytestmark = pytest.mark.bpf
 
@@ -155,7 +155,7 @@ def test_small_blocks_far_apart_share_packets() -> None:
 
 
 def array_blocks(array: Any) -> Any:
-    """Which of its blocks have anything in them."""
+    """Return which of its blocks have anything in them."""
     padded = np.pad(array, (0, -array.size % 32))
     return padded.reshape(-1, 32).any(axis=1)
 
@@ -252,6 +252,146 @@ def test_who_has_no_key_changes_nothing() -> None:
         assert results[0][1]["foreign"] > 10
 
 
+def test_who_lacks_the_secret_or_comes_by_another_port_changes_nothing() -> None:
+    """It has read a packet, so it knows the key; and it can take a worker's address."""
+    arrays = [values(rank, 100_000, Kind.INT32) for rank in range(3)]
+    with star(3, "xdp") as (net, name):
+
+        def work(session: Session, rank: int) -> Any:
+            if rank == 0:
+                seen = session.admitted
+                fields = {name: seen[name] for name in ("job", "generation")}
+                packet = forged(seen["key"], worker=0, **fields)
+                own_port = session.data_port
+                with (
+                    inside(net.workers[1]),
+                    raw_socket() as out,
+                ):
+                    for _ in range(20):  # rank 0's address, by rank 1's port
+                        out.sendto(framed(net, own_port, packet), (net.gateway(0), 0))
+                with inside(net.workers[0]), raw_socket() as out:
+                    for _ in range(20):
+                        out.sendto(framed(net, own_port, packet), (net.gateway(0), 0))
+            return reduced(session, arrays[rank], Kind.INT32), counters(name)
+
+        results = run_ranks(net, work)
+        assert_sums([result for result, _ in results], arrays)
+        assert results[0][1]["wrong_sender"] > 10
+        assert results[0][1]["corrupt"] > 10
+
+
+def raw_socket() -> socket.socket:
+    return socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+
+
+def framed(net: Star, port: int, payload: bytes) -> bytes:
+    """A UDP packet from rank 0's socket, for a raw one."""
+    udp = struct.pack("!HHHH", port, PORT, 8 + len(payload), 0) + payload
+    head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0)
+    return head + socket.inet_aton(net.address(0)) + socket.inet_aton(net.gateway(0)) + udp
+
+
+@pytest.mark.parametrize("mode", ["xdp", "tc"])
+def test_what_only_crosses_the_aggregators_host_passes(mode: str) -> None:
+    with star(2, mode) as (net, _):
+        with inside(net.workers[1]):
+            there = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with there, inside(net.workers[0]), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+            there.settimeout(10)
+            there.bind((net.address(1), PORT))
+            for payload in (b"hello", forged(1), bytes(300)):
+                out.sendto(payload, (net.address(1), PORT))
+                assert there.recv(2000) == payload
+
+
+def test_a_path_that_drops_large_packets_is_noticed_when_joining() -> None:
+    with star(2, "xdp") as (net, _):
+        with inside(net.wires), IPRoute() as ip:
+            ip.link("set", index=ip.link_lookup(ifname="w0")[0], mtu=600)
+        results = run_ranks(net, lambda session, rank: None)
+    assert "UDP packets of 1492 bytes don't pass to the aggregator" in str(results[0])
+    assert isinstance(results[1], SessionError)
+
+
+def test_an_mtu_that_has_shrunk_is_named() -> None:
+    array = values(0, 10_000, Kind.INT32)
+    joined = threading.Barrier(2)
+    with star(2, "xdp") as (net, _):
+
+        def work(session: Session, rank: int) -> None:
+            joined.wait()
+            if rank == 0:
+                with inside(net.workers[0]), IPRoute() as ip:
+                    ip.link("set", index=ip.link_lookup(ifname="to-switch")[0], mtu=1200)
+            joined.wait()
+            reduced(session, array, Kind.INT32)
+
+        results = run_ranks(net, work)
+    assert "takes no packets as large as it did; its MTU has changed" in str(results[0])
+    assert "Rank 0 left" in str(results[1])
+
+
+def test_four_hostile_clients_leave_the_others_working() -> None:
+    """One holds connections, one begins jobs, one sends what is no request, one never reads."""
+    arrays = [values(rank, 50_000, Kind.INT32) for rank in range(2)]
+    with star(6, "xdp") as (net, name):
+        stop, held = threading.Event(), list[socket.socket]()
+
+        def call(worker: int) -> socket.socket:
+            with inside(net.workers[worker]):
+                out = socket.socket()
+                out.settimeout(5)
+                out.connect((net.gateway(worker), PORT))
+            held.append(out)
+            return out
+
+        def holds(number: int) -> None:
+            call(2)
+
+        def begins(number: int) -> None:
+            asked = {"job": f"hostile-{number}", "workers": 64, "rank": 0, "udp_port": 5000}
+            asked |= {"values": 352, "slots": 65536, "token": ""}
+            call(3).sendall(json.dumps({"join": asked}).encode() + b"\n")
+
+        def babbles(number: int) -> None:
+            with call(4) as out:
+                out.sendall(os.urandom(20_000))
+
+        def deaf(number: int) -> None:
+            call(5).sendall(b'{"join": {}}\n' * 50)
+
+        def attack(what: Any) -> None:
+            for number in range(600):
+                if stop.is_set():
+                    return
+                with suppress(OSError):
+                    what(number)
+
+        attackers = [
+            threading.Thread(target=attack, args=(a,)) for a in (holds, begins, babbles, deaf)
+        ]
+        for attacker in attackers:
+            attacker.start()
+        try:
+            for turn in range(5):
+                results = run_ranks(
+                    net,
+                    lambda s, r: reduced(s, arrays[r], Kind.INT32),
+                    job=f"job-{turn}",
+                    workers=range(2),
+                )
+                assert_sums(results, arrays)
+        finally:
+            stop.set()
+            for attacker in attackers:
+                attacker.join()
+            for each in held:
+                each.close()
+        document = ask(name, "status")
+        assert document is not None
+        assert not any(job["slots"] for job in document["jobs"])
+
+
 def test_when_a_rank_dies_the_others_are_told_at_once() -> None:
     array = values(0, 1_000_000, Kind.INT32)
     with star(3, "xdp") as (net, _):
@@ -297,7 +437,18 @@ def test_a_killed_aggregator_is_noticed_and_replaced(mode: str) -> None:
     array = values(0, 3_000_000, Kind.INT32)
     with RunLock() as lock, Star(lock.id, [RATE] * 2) as net:
         name = f"test-{lock.id}"
-        up = ("up", "--name", name, "--mode", mode, "--interface", "port0", "--interface", "port1")
+        up = (
+            "up",
+            "--open",
+            "--name",
+            name,
+            "--mode",
+            mode,
+            "--interface",
+            "port0",
+            "--interface",
+            "port1",
+        )
         with inside(net.switch):
             mltcp(*up)
         pid = int(json.loads(mltcp("status", "--name", name, "--json"))["process"])
@@ -360,7 +511,7 @@ def two_racks(mode: str = "xdp", queue: int = 100_000) -> Iterator[list[tuple[St
         for star, interfaces, above in ups:
             named = [word for each in interfaces for word in ("--interface", each)]
             with inside(star.switch):
-                mltcp("up", "--name", name_at(star), "--mode", mode, *named, *above)
+                mltcp("up", "--open", "--name", name_at(star), "--mode", mode, *named, *above)
             stack.callback(mltcp, "down", "--name", name_at(star))
         yield [(star, name_at(star)) for star in (left, right)]
 
@@ -377,7 +528,9 @@ def name_at(star: Star) -> str:
 
 
 def run_racks(racks: list[tuple[Star, str]], work: Any) -> list[Any]:
-    """What work(session, rank, name of its aggregator) returns or raises at each rank of a job."""
+    """Return what work(session, rank, name of its aggregator) returns or raises at each rank of
+    a job.
+    """
     results: list[Any] = [None] * len(racks)
 
     def run(rack: int, star: Star, name: str) -> None:

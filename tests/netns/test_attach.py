@@ -17,14 +17,15 @@ from netns.backends_here import backend_fixture, fresh_and_loaded, unload_by_for
 from netns.connected import holder, with_pid
 from support.holding_process import FIRST_CC
 
-from mltcp_tools.attach.jobs import change_parameters, named_job
-from mltcp_tools.attach.processes import process
-from mltcp_tools.attach.restore import detach
-from mltcp_tools.attach.sockets import sockets
-from mltcp_tools.attach.state import StateFiles
-from mltcp_tools.attach.switch import attach
-from mltcp_tools.backends.base import Backend, Job, JobParams
 from mltcp_tools.errors import BusyError
+from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
+from mltcp_tools.kernel.variants import OBSERVED
+from mltcp_tools.live.attach.jobs import change_parameters, named_job
+from mltcp_tools.live.attach.processes import process
+from mltcp_tools.live.attach.restore import detach
+from mltcp_tools.live.attach.sockets import sockets
+from mltcp_tools.live.attach.state import StateFiles
+from mltcp_tools.live.attach.switch import attach
 
 backend = backend_fixture(fresh_and_loaded)
 
@@ -184,7 +185,8 @@ def test_a_thousand_sockets_with_few_descriptors_of_our_own(backend: Backend) ->
         few = max(int(each) for each in os.listdir("/proc/self/fd")) + 40
         resource.setrlimit(resource.RLIMIT_NOFILE, (few, before[1]))
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
-        backend.flows()  # which keeps what it reads them with
+        attach(found[:1], JOB, "mltcp", backend)  # what it works with is kept
+        detach()
         open_before = len(os.listdir("/proc/self/fd"))
         assert outcomes(attach(found, JOB, "mltcp", backend)) == ["switched"] * 1000
         assert held.congestion_controls() == ["mltcp"] * 1000
@@ -216,12 +218,8 @@ def test_a_socket_that_processes_share_is_changed_once(backend: Backend) -> None
 def test_a_socket_moved_to_another_descriptor_is_found(backend: Backend) -> None:
     with holder(2) as held:
         attach(connections(held), JOB, "mltcp", backend)
-        moved = held.ask("move", 0)
-        done = detach(job="seven")
-        assert [(each.outcome, each.record.fd) for each in done] == [
-            ("restored", moved),
-            ("restored", held.fds[1]),
-        ]
+        held.ask("move", 0)
+        assert [each.outcome for each in detach(job="seven")] == ["restored"] * 2
         assert held.congestion_controls() == [FIRST_CC] * 2
 
 
@@ -324,3 +322,12 @@ def test_parameters_change_as_long_as_the_job_is_attached(backend: Backend) -> N
         assert not change_parameters(changed, backend)
     assert backend.jobs() == []
     assert_nothing_recorded()
+
+
+def test_what_is_attached_is_observed_by_what_it_ran_before(backend: Backend) -> None:
+    with holder(1) as held:
+        held.ask("choose", 0, "cubic")
+        attach(connections(held), JOB, "mltcp", backend)
+        (change,) = attach(connections(held), JOB, OBSERVED, backend)
+        assert (change.old, change.new) == ("mltcp", "mltcp_cubic")
+        assert [each.now for each in detach()] == ["cubic"]

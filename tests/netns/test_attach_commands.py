@@ -17,12 +17,13 @@ from netns.connected import holder, namespace
 from support.holding_process import FIRST_CC
 from support.waiting import wait_for
 
-from mltcp_tools.attach.processes import Target, process, select
-from mltcp_tools.attach.restore import detach
-from mltcp_tools.attach.sockets import sockets, sockets_of
-from mltcp_tools.attach.state import STATE_DIR
-from mltcp_tools.backends.base import Backend
 from mltcp_tools.cli.main import main
+from mltcp_tools.kernel.backends.base import Backend
+from mltcp_tools.live.attach.processes import process
+from mltcp_tools.live.attach.restore import detach
+from mltcp_tools.live.attach.selection import Target, select
+from mltcp_tools.live.attach.sockets import sockets, sockets_of
+from mltcp_tools.live.attach.state import STATE_DIR
 
 Mltcp = Callable[..., tuple[int, str, str]]
 
@@ -299,8 +300,8 @@ def test_unload_while_attached_says_to_detach(backend: Backend, mltcp: Mltcp) ->
         (["attach", "PID", "--job", "a", "--gap", "7200s"], 2, "0 to 3600 seconds"),
         (["attach", "PID", "--job", "a", "--slope", "65"], 2, "not in the range"),
         (["attach", "PID", "--job", "a", "--cc", "bbr"], 2, "is not one of"),
-        (["attach", "PID", "--job", "a", "--kind", "gloo", "--all-sockets"], 2, "exclude"),
-        (["attach", "PID", "--job", "a", "--kind", "gloo"], 1, "--all-sockets"),
+        (["attach", "PID", "--job", "a", "--slope", "2", "--cc", "observe"], 2, "changes nothing"),
+        (["attach", "PID", "--job", "a", "--kind", "gloo"], 1, "--kind all"),
         (["attach", "PID", "--job", "a", "--follow", "--json"], 2, "--follow can't be combined"),
         (["detach"], 2, "say what to detach"),
         (["detach", "a", "--all"], 2, "say what to detach"),

@@ -14,12 +14,15 @@ from netns.backends_here import backend_fixture, fresh_and_loaded, unload_by_for
 from netns.connected import holder, namespace
 from support.holding_process import FIRST_CC
 
-from mltcp_tools.attach.processes import process
-from mltcp_tools.attach.restore import detach
-from mltcp_tools.attach.sockets import sockets
-from mltcp_tools.attach.switch import attach
-from mltcp_tools.backends.base import Backend
 from mltcp_tools.errors import BusyError, MltcpError, UsageError
+from mltcp_tools.kernel.backends.base import Backend
+from mltcp_tools.live.attach import switch
+from mltcp_tools.live.attach.by_borrowing import Borrowing
+from mltcp_tools.live.attach.processes import process
+from mltcp_tools.live.attach.restore import detach
+from mltcp_tools.live.attach.sockets import sockets
+from mltcp_tools.live.attach.switch import attach
+from mltcp_tools.live.attach.ways import reach_for
 
 backend = backend_fixture(fresh_and_loaded)
 
@@ -37,7 +40,10 @@ def failing_at(backend: Backend, number: int) -> Backend:
     return Failing()
 
 
-def test_a_tag_that_fails_puts_the_congestion_control_back(backend: Backend) -> None:
+def test_a_tag_that_fails_puts_the_congestion_control_back(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(switch, "reach_for", Borrowing)
     with holder(3) as held:
         changes = attach(connections(held), JOB, "mltcp", failing_at(backend, 2))
         assert outcomes(changes) == ["switched", "failed", "switched"]
@@ -82,11 +88,15 @@ def test_a_namespace_whose_route_fixes_another_congestion_control(backend: Backe
 
 CRASHING = """
 import os, signal, sys
-from mltcp_tools.attach.processes import process
-from mltcp_tools.attach.sockets import sockets
-from mltcp_tools.attach.switch import attach
-from mltcp_tools.backends import get_backend
-from mltcp_tools.backends.base import Job
+from mltcp_tools.live.attach.processes import process
+from mltcp_tools.live.attach.sockets import sockets
+from mltcp_tools.live.attach.switch import attach
+from mltcp_tools.live.attach import switch
+from mltcp_tools.live.attach.by_borrowing import Borrowing
+from mltcp_tools.kernel.backends import get_backend
+from mltcp_tools.kernel.backends.base import Job
+
+switch.reach_for = Borrowing  # one socket after the other
 
 class Crashing(type(get_backend(sys.argv[1]))):
     calls = 0
@@ -220,6 +230,7 @@ for _ in range({size} // len(block)):
                 count += len(data)
         received.extend(str(count).encode())
 
+    reach_for(backend)  # what loads, loads before the transfer
     with socket.create_server(("127.0.0.1", 0)) as listener:
         reader = threading.Thread(target=read, args=(listener,))
         reader.start()

@@ -16,13 +16,14 @@ import pytest
 from netns.backends_here import backend_fixture, collect
 from netns.connections import TCP_CONGESTION, bottleneck, connection, send_burst
 
-from mltcp_tools.backends import get_backend
-from mltcp_tools.backends.base import NAMES, Backend, IterationEvent, Job, JobParams
 from mltcp_tools.cli.main import main
-from mltcp_tools.emulator.tcpinfo import read_tcp_info
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
-from mltcp_tools.host import facts
-from mltcp_tools.testbed.namespaces import inside
+from mltcp_tools.kernel.backends import get_backend
+from mltcp_tools.kernel.backends.base import Backend, IterationEvent, Job, JobParams
+from mltcp_tools.kernel.host import facts
+from mltcp_tools.kernel.variants import STANDARD
+from mltcp_tools.lab.emulator.tcpinfo import read_tcp_info
+from mltcp_tools.lab.testbed.namespaces import inside
 
 GAP_S = 0.15
 BURST = 200_000
@@ -40,7 +41,7 @@ def current(sender: socket.socket) -> str:
 def test_load_status_unload(backend: Backend) -> None:
     assert not backend.is_present()
     status = backend.load()
-    assert set(NAMES) <= set(status.loaded) <= set(backend.names)
+    assert set(STANDARD) <= set(status.loaded) <= set(backend.names)
     assert set(status.loaded) <= set(facts.available_congestion_controls())
     assert status.sockets == dict.fromkeys(status.loaded, 0)
     assert backend.is_present()
@@ -396,12 +397,13 @@ def test_the_commands(
 
 
 def test_loading_in_parallel_ends_loaded_once(backend: Backend) -> None:
-    code = f"from mltcp_tools.backends import get_backend; get_backend({backend.name!r}).load()"
+    code = "from mltcp_tools.kernel.backends import get_backend"
+    code += f"; get_backend({backend.name!r}).load()"
     with ExitStack() as stack:
         loads = [
             stack.enter_context(subprocess.Popen([sys.executable, "-c", code])) for _ in range(3)
         ]
     assert [load.returncode for load in loads] == [0] * 3
-    assert set(NAMES) <= set(backend.status().loaded)
+    assert set(STANDARD) <= set(backend.status().loaded)
     listed = facts.available_congestion_controls()
     assert sorted(set(listed)) == sorted(listed)

@@ -10,8 +10,8 @@ import pytest
 from netns.connections import bottleneck, connection, send_burst
 from netns.own_programs import registered
 
-from mltcp_tools.backends.base import JobParams
-from mltcp_tools.native.bpf_maps import BpfMap
+from mltcp_tools.kernel.backends.base import JobParams
+from mltcp_tools.kernel.native.bpf_maps import BpfMap
 
 pytestmark = pytest.mark.bpf
 

@@ -1,4 +1,4 @@
-"""What every backend does alike, one row each of a table: what is done, and what is seen then."""
+"""Behaviour that all backends share, a table's row each: what is done, and what is seen then."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from netns.backends_here import backend_fixture, collect
 from netns.connections import bottleneck, connection, send_burst
 
-from mltcp_tools.backends import get_backend
-from mltcp_tools.backends.base import Backend, Job, JobParams
-from mltcp_tools.testbed.namespaces import inside
+from mltcp_tools.kernel.backends import get_backend
+from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
+from mltcp_tools.lab.testbed.namespaces import inside
 
 SO_COOKIE = 57
 BURST = 200_000

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from support.emulator_processes import Emulator, read_document
 
-from mltcp_tools.host.facts import available_congestion_controls
+from mltcp_tools.kernel.host.facts import available_congestion_controls
 
 CLIENT, SERVER = "10.88.0.1", "10.88.0.2"
 PORT = 5301
@@ -73,7 +73,7 @@ def link() -> Iterator[Link]:
 
 
 def sockets(namespace: str) -> str:
-    """What `ss` says about the established connections of a namespace."""
+    """Return what `ss` says about the established connections of a namespace."""
     command = ["ip", "netns", "exec", namespace, "ss", "-tniH", "state", "established"]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
@@ -100,7 +100,7 @@ def test_restricted_congestion_control_without_privilege() -> None:
         pytest.skip("this kernel lets everybody use every congestion control")
     code = (
         "import os, socket\n"
-        "from mltcp_tools.emulator.sockets import set_congestion_control\n"
+        "from mltcp_tools.lab.emulator.sockets import set_congestion_control\n"
         "os.setuid(65534)\n"
         f"set_congestion_control(socket.socket(), {restricted[0]!r})\n"
     )

@@ -19,16 +19,16 @@ from netns.trainings import training
 from support.holding_process import FIRST_CC
 from support.waiting import wait_for
 
-from mltcp_tools.agent.attaching import forget_closed
-from mltcp_tools.agent.follow import Follower
-from mltcp_tools.agent.rules import ALL, Rule
-from mltcp_tools.agent.wakeups import Tracepoint
-from mltcp_tools.attach.processes import Target
-from mltcp_tools.attach.restore import detach
-from mltcp_tools.attach.state import StateFiles
-from mltcp_tools.backends.base import Backend, Job
 from mltcp_tools.errors import HostError
-from mltcp_tools.sources.messages import Mailbox
+from mltcp_tools.kernel.backends.base import Backend, Job
+from mltcp_tools.live.agent.attaching import forget_closed
+from mltcp_tools.live.agent.follow import Follower
+from mltcp_tools.live.agent.rules import ALL, Rule
+from mltcp_tools.live.agent.wakeups import Tracepoint
+from mltcp_tools.live.attach.restore import detach
+from mltcp_tools.live.attach.selection import Target
+from mltcp_tools.live.attach.state import StateFiles
+from mltcp_tools.live.sources.messages import Mailbox
 
 backend = backend_fixture(fresh_and_loaded)
 
@@ -140,7 +140,7 @@ def test_a_pid_of_the_rule_that_is_another_process_by_now(backend: Backend) -> N
 def test_a_flood_does_not_keep_it_from_its_work(
     backend: Backend, mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mltcp_tools.agent.follow._HEARD_MOST", 100)
+    monkeypatch.setattr("mltcp_tools.live.agent.follow._HEARD_MOST", 100)
     flood = (
         "import socket, sys; s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
         "s.connect(sys.argv[1])\nwhile True: s.send(bytes(128))"

@@ -14,7 +14,7 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet
 
-from mltcp_tools.native.objects import build_object
+from mltcp_tools.kernel.native.objects import build_object
 
 KIND, ID = 254, b"MF"
 NOTHING, ASKS, FIRST_WORD = 0, 1, 2

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 import pytest
 from netns.backends_here import backend_fixture, fresh_and_loaded
 from netns.connections import TCP_CONGESTION, bottleneck, send_burst
+from pyroute2 import IPRoute
 
-from mltcp_tools.backends.base import Backend
-from mltcp_tools.testbed.namespaces import inside
-from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
+from mltcp_tools.lab.testbed.namespaces import inside
+from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
 
 backend = backend_fixture(fresh_and_loaded)
 
@@ -42,23 +43,55 @@ def _pair(network: Network, congestion_control: str) -> Iterator[tuple[socket.so
             yield sender, peer
 
 
-@pytest.mark.parametrize("came", [0, BURST // 20, BURST], ids=["nothing", "little", "much"])
-def test_a_flow_knows_what_comes_on_other_connections(backend: Backend, came: int) -> None:
+@contextlib.contextmanager
+def _loopback(network: Network) -> Iterator[socket.socket]:
+    """A connection of the sender's host with itself."""
+    with inside(network.senders[0]):
+        with IPRoute() as ip:
+            ip.link("set", index=ip.link_lookup(ifname="lo")[0], state="up")
+        listener = socket.create_server(("127.0.0.1", 0))
+        sender = socket.create_connection(listener.getsockname())
+    with listener, sender:
+        peer, _ = listener.accept()
+        with peer:
+            threading.Thread(target=_discard, args=(peer,), daemon=True).start()
+            yield sender
+            sender.shutdown(socket.SHUT_WR)
+
+
+@pytest.mark.parametrize(
+    ("came", "sent", "within", "two_way"),
+    [
+        pytest.param(0, 0, 0, False, id="nothing"),
+        pytest.param(BURST // 20, 0, 0, False, id="little"),
+        pytest.param(BURST, 0, 0, True, id="much"),
+        pytest.param(BURST // 4, 4 * BURST, 0, False, id="little-to-what-the-host-sends"),
+        pytest.param(0, 0, 10 * BURST, False, id="loopback"),
+    ],
+)
+def test_a_flow_knows_what_comes_on_other_connections(
+    backend: Backend, came: int, sent: int, within: int, two_way: bool
+) -> None:
     with (
         bottleneck() as network,
         _pair(network, "mltcp") as (sender, peer),
         _pair(network, "reno") as (mine, theirs),
+        _pair(network, "reno") as (other, others_peer),
+        _loopback(network) as own,
     ):
-        for reader in (peer, mine):
+        backend.set_job(Job(1, "a", JobParams(total_bytes=BURST, gap_s=0.02)))
+        backend.tag(sender.fileno(), 1)
+        for reader in (peer, mine, others_peer):
             threading.Thread(target=_discard, args=(reader,), daemon=True).start()
-        for _ in range(4):
+        for _ in range(5):
             time.sleep(0.05)
-            if came:
-                send_burst(theirs, came)
+            for sock, size in ((theirs, came), (other, sent), (own, within)):
+                if size:
+                    send_burst(sock, size)
             send_burst(sender, BURST)
         port = sender.getsockname()[1]
         flow = next(each for each in backend.flows() if each.local_port == port)
-        theirs.shutdown(socket.SHUT_WR)
-        sender.shutdown(socket.SHUT_WR)
-    assert flow.iteration >= 3
-    assert flow.two_way == (came == BURST)
+        for each in (theirs, other, sender):
+            each.shutdown(socket.SHUT_WR)
+    assert flow.iteration >= 4
+    assert flow.two_way == two_way

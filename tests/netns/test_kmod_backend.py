@@ -1,4 +1,4 @@
-"""What holds for the kernel module alone: the tests of every backend are in test_backends.py.
+"""Properties of the kernel module alone: the tests of every backend are in test_backends.py.
 
 Left out, with a line in the report's header, where this kernel can't load the module.
 """
@@ -24,11 +24,11 @@ from netns.connections import (
     send_burst,
 )
 
-from mltcp_tools.backends import get_backend, kmod, module
-from mltcp_tools.backends.base import Backend, Job, JobParams
 from mltcp_tools.errors import BusyError, HostError, UsageError
-from mltcp_tools.host import facts
-from mltcp_tools.testbed.namespaces import inside
+from mltcp_tools.kernel.backends import get_backend, kmod, module
+from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
+from mltcp_tools.kernel.host import facts
+from mltcp_tools.lab.testbed.namespaces import inside
 
 pytestmark = pytest.mark.skipif(bool(why_not("kmod")), reason=why_not("kmod"))  # named by hand
 
@@ -239,6 +239,7 @@ def test_iterations_nobody_read_are_counted_as_dropped(
     rounds = 300
     with backend.iterations() as stream, connection_here("mltcp") as (sender, peer):
         for _ in range(rounds):
+            time.sleep(0.0011)  # no iteration ends at a shorter gap
             sender.sendall(b"xx")
             peer.recv(2)
             peer.sendall(b"y")  # and with it the acknowledgement, at once
@@ -251,6 +252,7 @@ def test_iterations_nobody_read_are_counted_as_dropped(
         assert backend.status().details["dropped"] == stream.dropped
         # The reader has caught up, so what comes next arrives.
         for _ in range(2):
+            time.sleep(0.0011)
             sender.sendall(b"xx")
             peer.recv(2)
             peer.sendall(b"y")
@@ -262,7 +264,7 @@ def test_tagging_needs_capabilities(backend: Backend) -> None:
     backend.load()
     backend.set_job(Job(1, "a"))
     code = (
-        "import socket; from mltcp_tools.backends import get_backend;"
+        "import socket; from mltcp_tools.kernel.backends import get_backend;"
         "backend = get_backend('kmod'); print(len(backend.flows()), len(backend.jobs()));"
         "backend.tag(0, 1)"
     )
@@ -270,6 +272,11 @@ def test_tagging_needs_capabilities(backend: Backend) -> None:
     run = subprocess.run(bare, capture_output=True, text=True)
     assert run.stdout == "0 1\n"
     assert "lacks CAP_NET_ADMIN" in run.stderr
+    hearing = (
+        "from mltcp_tools.kernel.backends import get_backend; get_backend('kmod').iterations()"
+    )
+    run = subprocess.run([*bare[:-1], hearing], capture_output=True, text=True)
+    assert "Hearing of iterations failed: this process lacks CAP_NET_ADMIN" in run.stderr
 
 
 def test_no_module_loading_is_said_first(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:

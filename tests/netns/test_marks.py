@@ -10,10 +10,11 @@ import pytest
 from netns.backends_here import PARAMETERS, fresh
 from netns.connections import connection, send_burst
 
-from mltcp_tools.backends.base import MECHANISMS, NAMES, Backend, Job, JobParams
-from mltcp_tools.experiments.links import Link
-from mltcp_tools.testbed.namespaces import inside, write_sysctl
-from mltcp_tools.testbed.network import Network
+from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
+from mltcp_tools.kernel.variants import MECHANISMS, STANDARD
+from mltcp_tools.lab.experiments.links import Link
+from mltcp_tools.lab.testbed.namespaces import inside, write_sysctl
+from mltcp_tools.lab.testbed.network import Network
 
 LINK = Link(50_000_000, 200_000, aqm="threshold", ecn=True)
 BURST = 1_000_000
@@ -35,7 +36,7 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
         yield found
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", STANDARD)
 def test_marks_tell_what_a_full_queue_is_before_any_loss(
     network: Network, backend: Backend, name: str
 ) -> None:
@@ -58,7 +59,7 @@ def test_marks_tell_what_a_full_queue_is_before_any_loss(
 def test_a_connection_without_ecn_fills_the_queue_that_others_are_marked_in(
     network: Network,
 ) -> None:
-    """What can't be marked passes, until the queue drops."""
+    """Packets that can't be marked pass, until the queue drops."""
     with inside(network.senders[0]):
         write_sysctl("net.ipv4.tcp_ecn", "0")
     with connection(network, "reno") as sender:

@@ -1,4 +1,4 @@
-"""What goes wrong by mistake ends in one sentence, and leaves nothing behind."""
+"""Mistakes end in one sentence, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from netns.backends_here import PARAMETERS, RUNNABLE, fresh_and_loaded, in_the_w
 from netns.runs import run_id
 from support.waiting import wait_for
 
-from mltcp_tools.attach.state import AttachedJob, StateFiles
-from mltcp_tools.backends import get_backend
-from mltcp_tools.backends.base import Job
-from mltcp_tools.testbed.backend import try_lock
-from mltcp_tools.testbed.leftovers import LOCKS
-from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX
+from mltcp_tools.kernel.backends import get_backend
+from mltcp_tools.kernel.backends.base import Job
+from mltcp_tools.lab.testbed.backend import try_lock
+from mltcp_tools.lab.testbed.leftovers import LOCKS
+from mltcp_tools.lab.testbed.namespaces import NAMESPACES, PREFIX
+from mltcp_tools.live.attach.state import AttachedJob, StateFiles
 
 EXPERIMENT = """\
 name: small
@@ -64,7 +64,7 @@ def left() -> set[str]:
 
 
 def lives(mark: Path) -> bool:
-    """Whether the run with this mark holds it."""
+    """Return whether the run with this mark holds it."""
     with contextlib.suppress(FileNotFoundError), open(mark) as file:
         return not try_lock(file.fileno())
     return False

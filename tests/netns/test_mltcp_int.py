@@ -1,4 +1,4 @@
-"""What `mltcp_int` does to a connection, and that it leaves the connection as it was."""
+"""Effects of `mltcp_int` on a connection, which it leaves as it was."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import pytest
 from netns.connections import connection_here
 from netns.own_programs import compile_here
 
-from mltcp_tools.backends.struct_ops import unregister
-from mltcp_tools.native.bpf_object import BpfObject
-from mltcp_tools.native.objects import build_object
-from mltcp_tools.testbed.backend import socket_cookie
+from mltcp_tools.kernel.backends.struct_ops import unregister
+from mltcp_tools.kernel.native.bpf_object import BpfObject
+from mltcp_tools.kernel.native.objects import build_object
+from mltcp_tools.lab.testbed.backend import socket_cookie
 
 SO_MAX_PACING_RATE = 47
 NOBODY, NEEDED = 0, 1

@@ -12,10 +12,10 @@ from netns.following import BURST, rules, shown
 from netns.trainings import agent, training
 from support.waiting import wait_for
 
-from mltcp_tools import analysis
-from mltcp_tools.attach.restore import detach
-from mltcp_tools.backends.base import Backend
 from mltcp_tools.cli.main import main
+from mltcp_tools.kernel.backends.base import Backend
+from mltcp_tools.lab import analysis
+from mltcp_tools.live.attach.restore import detach
 
 backend = backend_fixture(fresh_and_loaded)
 
@@ -53,7 +53,7 @@ def test_watching_and_recording_without_an_agent(
 ) -> None:
     with training(mark) as job:
         job.ask("connect")
-        attached = ["attach", mark, "--job", "alone", "--all-sockets", "--gap", "50ms"]
+        attached = ["attach", mark, "--job", "alone", "--kind", "all", "--gap", "50ms"]
         assert main([*attached, "--total", "200kB"]) == 0
         job.tell(f"train 1000 0.1 {BURST}")  # more than are watched, however slow the machine
         assert main(["record", "-o", str(tmp_path / "run"), "--duration", "2s"]) == 0
@@ -108,7 +108,7 @@ def test_a_process_per_iteration_is_one_job(backend: Backend, mark: str, tmp_pat
             with training(mark) as job:
                 job.ask("connect")
                 wait_for(lambda job=job: job.ccs() == ["mltcp"], "attached")
-        running.wait_for("it keeps opening connections")
+        running.wait_for("without a message for each")
         running.wait_for("trained has ended")
         said = running.stop().splitlines()
     assert sum("has ended" in each for each in said) == 1
@@ -121,7 +121,7 @@ def test_observing_changes_nothing_and_shows_all(
     base = "reno"
     with training(mark, f"cc={base}") as job:
         job.ask("connect")
-        looking = ["attach", mark, "--job", "seen", "--all-sockets", "--observe"]
+        looking = ["attach", mark, "--job", "seen", "--kind", "all", "--cc", "observe"]
         assert main([*looking, "--gap", "50ms", "--total", "200kB"]) == 0
         assert job.ccs() == [f"mltcp_{base}"]
         assert backend.jobs()[0].params.mechanisms == ()
@@ -130,7 +130,7 @@ def test_observing_changes_nothing_and_shows_all(
         flows = [flow for flow in backend.flows() if flow.sent_bytes]
         assert {(flow.gain, flow.yields) for flow in flows} == {(1.0, 0)}
         job.answer()
-        assert main(["attach", mark, "--job", "seen", "--all-sockets"]) == 0
+        assert main(["attach", mark, "--job", "seen", "--kind", "all"]) == 0
         assert job.ccs() == ["mltcp"]
         assert backend.jobs()[0].params.mechanisms is None
         job.tell(f"train 60 0.1 {BURST}")
@@ -151,9 +151,36 @@ def test_what_can_not_be_observed_is_said(
 ) -> None:
     with training(mark, "cc=bbr") as job:
         job.ask("connect")
-        assert main(["attach", mark, "--job", "seen", "--all-sockets", "--observe"]) == 1
+        assert main(["attach", mark, "--job", "seen", "--kind", "all", "--cc", "observe"]) == 1
         assert "MLTCP has no variant of bbr to observe it with" in capsys.readouterr().out
         assert job.ccs() == ["bbr"]
+
+
+@pytest.mark.skipif("bbr" not in AVAILABLE, reason="this kernel has no bbr")
+def test_any_congestion_control_is_recorded_from_outside(
+    mark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with training(mark, "cc=bbr") as job:
+        job.ask("connect")
+        job.tell(f"train 400 0.1 {BURST}")
+        run = tmp_path / "run"
+        assert main(["record", "-o", str(run), "--job", f"a={mark}", "--iterations", "20"]) == 0
+        assert "iterations of a; see them with" in capsys.readouterr().err
+    found = analysis.load_run(run)
+    assert set(found.iterations["arm"]) == {"bbr"}
+    # It computes for 0.1 s, and both ends are its own: what one sends the other receives.
+    assert (found.iterations["compute_s"].median()) > 0.08
+    assert found.iterations["bytes"].median() == pytest.approx(2 * BURST, rel=0.05)
+    assert found.problems == []
+    conditions = found.environment["conditions"]
+    assert conditions["jobs"] == []
+    assert conditions["links"]["lo"] > 0
+    assert "bbr" in shown(capsys, "report", str(run))
+
+
+def test_jobs_seen_from_outside_need_a_target_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["record", "-o", "x", "--job", "a=command:x,b"]) == 2
+    assert "Give a TARGET for b" in capsys.readouterr().err
 
 
 def test_mistakes_in_recording(

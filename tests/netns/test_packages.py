@@ -85,7 +85,7 @@ def test_install_upgrade_remove_purge(
     assert list((root / "usr/share/man/man1").glob("mltcp*.1.gz"))
     asked = (
         "import sys; sys.path.insert(0, '/usr/lib/mltcp-tools');"
-        "from mltcp_tools.native.objects import shipped_object as shipped;"
+        "from mltcp_tools.kernel.native.objects import shipped_object as shipped;"
         "assert all(shipped(name, ()) for name in ('mltcp', 'mltcp_reno', 'mltcp_cubic', 'flows'))"
     )
     done = inside("python3", "-I", "-c", asked)

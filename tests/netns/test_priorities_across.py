@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 from netns.connected import wait_for
 
-from mltcp_tools.native.bpf_maps import BpfMap
-from mltcp_tools.native.bpf_object import BpfObject
-from mltcp_tools.native.objects import build_object
-from mltcp_tools.priorities.maps import KnownJob, Maps
+from mltcp_tools.kernel.native.bpf_maps import BpfMap
+from mltcp_tools.kernel.native.bpf_object import BpfObject
+from mltcp_tools.kernel.native.objects import build_object
+from mltcp_tools.live.priorities.maps import KnownJob, Maps
 
 ALIVE_NS = 500_000_000
 """MLTCP_PRIORITY_ALIVE_NS of bpf/priority.bpf.h."""
@@ -45,7 +45,7 @@ class Host:
         self._bursts.set(struct.pack("=I", job), struct.pack("=QQQQII", 0, now, now, 0, 1, 1))
 
     def alike(self) -> bool:
-        """Whether the programs treat all jobs alike."""
+        """Return whether the programs treat all jobs alike."""
         value = self._alive.get(bytes(4))
         assert value is not None
         return time.monotonic_ns() - int.from_bytes(value, sys.byteorder) > ALIVE_NS
@@ -73,7 +73,7 @@ def hosts(tmp_path: Path, *more: str) -> Iterator[tuple[dict[str, Host], subproc
         reach.write_text('#!/bin/bash\nname=$1\nshift\nexec "${@/HOST/$name}"\n')
         reach.chmod(0o755)
         tool = f"{sys.executable} -m mltcp_tools.cli.main"
-        command = [*tool.split(), "prioritise", f"{prefix}HOST", f"--ssh={reach}"]
+        command = [*tool.split(), "priorities", f"{prefix}HOST", f"--ssh={reach}"]
         options = [f"--mltcp={tool}", "--host=one", "--host=two", *more]
         controller = subprocess.Popen([*command, *options])
         try:
@@ -86,13 +86,13 @@ def hosts(tmp_path: Path, *more: str) -> Iterator[tuple[dict[str, Host], subproc
 
 
 def last(one: Maps, two: Maps) -> bool:
-    """Whether job 3 is behind job 1, on both hosts alike."""
+    """Return whether job 3 is behind job 1, on both hosts alike."""
     first, third = one.level(1), one.level(3)
     return None not in (first, third) and first < third == two.level(3)  # type: ignore[operator]
 
 
 def test_each_host_has_jobs_of_its_own(tmp_path: Path) -> None:
-    """What both call 1 are two jobs."""
+    """The jobs that both hosts call 1 are two."""
     with hosts(tmp_path) as (found, _):
         one, two = found["one"].maps, found["two"].maps
         found["one"].begin(1, 5_000_000)

@@ -20,10 +20,10 @@ from scapy.utils import RawPcapWriter
 from support.emulator_processes import Emulator
 
 from mltcp_tools.cli.main import main
-from mltcp_tools.experiments.experiment import Link
-from mltcp_tools.testbed.leftovers import RunLock
-from mltcp_tools.testbed.namespaces import inside
-from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.lab.experiments.experiment import Link
+from mltcp_tools.lab.testbed.leftovers import RunLock
+from mltcp_tools.lab.testbed.namespaces import inside
+from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
 
 ETH_P_ALL = 3
 SO_TIMESTAMPNS = 35
@@ -105,7 +105,7 @@ def test_period_and_bytes_of_captured_jobs(
         profiles.values(), documents, JOBS.values(), strict=True
     ):
         # A busy host makes iterations longer and releases what a link held back at once, so that
-        # only what holds for any schedule is asked; rates are those of tests/unit/profiling.
+        # only what holds for any schedule is asked; rates are those of tests/unit/lab/profiling.
         periods = np.diff([each["bursts"][0]["start"] for each in document["iterations"]])
         assert 0.98 * min(periods) <= profile["period_s"] <= 1.02 * max(periods)
         for phases, used in (("phases", True), ("back", direction == "both")):

@@ -1,4 +1,4 @@
-"""What is in force is read back from the kernel, and replaced under connections that run."""
+"""Programs in force are read back from the kernel, and replaced under connections that run."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from netns.connected import holder, namespace
 from netns.connections import TCP_CONGESTION, bottleneck, connection, send_burst
 from support.holding_process import FIRST_CC
 
-from mltcp_tools.attach.processes import process
-from mltcp_tools.attach.replacement import replace_build
-from mltcp_tools.attach.restore import detach
-from mltcp_tools.attach.sockets import sockets
-from mltcp_tools.attach.switch import attach
-from mltcp_tools.backends import module, struct_ops
-from mltcp_tools.backends.base import Backend, Job, JobParams
 from mltcp_tools.cli.main import main
 from mltcp_tools.errors import HostError, MltcpError
-from mltcp_tools.host.facts import available_congestion_controls, read_sysctl
-from mltcp_tools.native import csources
-from mltcp_tools.testbed.namespaces import inside, write_sysctl
+from mltcp_tools.kernel.backends import module, struct_ops
+from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
+from mltcp_tools.kernel.host.facts import available_congestion_controls, read_sysctl
+from mltcp_tools.kernel.native import csources
+from mltcp_tools.lab.testbed.namespaces import inside, write_sysctl
+from mltcp_tools.live.attach.processes import process
+from mltcp_tools.live.attach.replacement import replace_build
+from mltcp_tools.live.attach.restore import detach
+from mltcp_tools.live.attach.sockets import sockets
+from mltcp_tools.live.attach.switch import attach
 
 BURST = 200_000
 DEFAULT = "net.ipv4.tcp_congestion_control"
@@ -46,7 +46,7 @@ def edited(backend: Backend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     with open(tmp_path / "kmod" / "mltcp_core.h", "a") as core:
         core.write("/* edited */\n")
     monkeypatch.setattr(csources, "source_root", lambda: tmp_path)
-    monkeypatch.setattr("mltcp_tools.native.objects.source_root", lambda: tmp_path)
+    monkeypatch.setattr("mltcp_tools.kernel.native.objects.source_root", lambda: tmp_path)
 
 
 def test_parameters_and_build_are_read_back(
@@ -154,7 +154,7 @@ def test_programs_that_the_kernel_refuses_replace_nothing(
     before = backend.status()
     broken = tmp_path / "broken.bpf.o"
     broken.write_bytes(b"no object")
-    monkeypatch.setattr("mltcp_tools.native.objects.build_object", lambda name: broken)
+    monkeypatch.setattr("mltcp_tools.kernel.native.objects.build_object", lambda name: broken)
     with holder(1) as held:
         held.ask("choose", 0, "mltcp")
         with pytest.raises(HostError, match="Loading mltcp"):

@@ -18,15 +18,15 @@ from netns.following import rules
 from netns.trainings import agent
 from pyroute2 import IPRoute
 
-from mltcp_tools.attach.stamps import ROUTES_DIR, given, recorded, take_back
-from mltcp_tools.backends.base import Backend, Flow
 from mltcp_tools.cli.main import main
 from mltcp_tools.errors import HostError, UsageError
-from mltcp_tools.experiments.links import Link
-from mltcp_tools.host.routes import leading_to, routes, set_fine
-from mltcp_tools.testbed.leftovers import RunLock
-from mltcp_tools.testbed.namespaces import inside, remove_namespace
-from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.kernel.backends.base import Backend, Flow
+from mltcp_tools.kernel.host.routes import leading_to, routes, set_fine
+from mltcp_tools.lab.experiments.links import Link
+from mltcp_tools.lab.testbed.leftovers import RunLock
+from mltcp_tools.lab.testbed.namespaces import inside, remove_namespace
+from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.live.attach.stamps import ROUTES_DIR, given, recorded, take_back
 
 TCP_INFO_OPTIONS = 5  # offset of tcpi_options in struct tcp_info
 TCPI_OPT_USEC_TS = 64
@@ -35,7 +35,7 @@ PLAIN = {"10.0.1.0/24": False, "0.0.0.0/0": False}
 
 
 def _have() -> bool:
-    """Whether this kernel has fine time stamps."""
+    """Return whether this kernel has fine time stamps."""
     release = os.uname().release.split(".")
     return (int(release[0]), int(release[1])) >= (6, 7)
 
@@ -202,7 +202,7 @@ def test_a_kernel_that_knows_no_such_feature_says_so_and_nothing_changes(
     sender: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As those before 6.7; none has this one."""
-    monkeypatch.setattr("mltcp_tools.host.routes._TCP_USEC_TS", 1 << 30)
+    monkeypatch.setattr("mltcp_tools.kernel.host.routes._TCP_USEC_TS", 1 << 30)
     with pytest.raises(HostError, match=r"kernels before 6\.7"), given(["default"]):
         pytest.fail("it was accepted")
     assert fine() == PLAIN

@@ -10,7 +10,7 @@ import pytest
 from netns.connections import bottleneck, connection, send_burst
 from netns.own_programs import registered
 
-from mltcp_tools.backends.base import JobParams
+from mltcp_tools.kernel.backends.base import JobParams
 
 pytestmark = pytest.mark.bpf
 

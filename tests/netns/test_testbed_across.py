@@ -21,12 +21,12 @@ import pandas as pd
 import pytest
 from netns.runs import EXPERIMENT, measured, write
 
-from mltcp_tools.backends import get_backend
-from mltcp_tools.experiments.links import Link
-from mltcp_tools.host.facts import read_sysctl
-from mltcp_tools.testbed.leftovers import RunLock
-from mltcp_tools.testbed.namespaces import inside
-from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.kernel.backends import get_backend
+from mltcp_tools.kernel.host.facts import read_sysctl
+from mltcp_tools.lab.experiments.links import Link
+from mltcp_tools.lab.testbed.leftovers import RunLock
+from mltcp_tools.lab.testbed.namespaces import inside
+from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
 
 MLTCP = f"{sys.executable} -m mltcp_tools.cli.main"
 # Three jobs on two senders: the first and the last share one.
@@ -118,7 +118,8 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         bench = Bench(network, tmp_path)
         yield bench
         left = bench.processes()
-        assert [words for words in left.values() if {"agent", "emulate"} & set(words)] == []
+        ours = {"agent", "mltcp_tools.lab.emulator"}
+        assert [words for words in left.values() if ours & set(words)] == []
 
 
 def run(command: list[str]) -> subprocess.CompletedProcess[str]:
@@ -231,7 +232,7 @@ def test_interrupted_it_leaves_what_was_measured_and_no_process(bench: Bench) ->
             2,
             "across machines jobs can only",
         ),
-        ([], {"arms": "x: {cc: cubic, plan: true}"}, 2, "an arm with a plan"),
+        ([], {"arms": "x: {cc: cubic, treatment: {turns: {}}}"}, 2, "an arm with turns"),
         ([], {"arms": "x: {cc: nosuch}"}, 1, "nosuch"),
         (["--mltcp=no-such-command"], {"arms": "x: {cc: cubic}"}, 1, "no-such-command"),
         (["--address=192.0.2.1"], {"arms": "x: {cc: cubic}"}, 3, "no route to 192.0.2.1"),

@@ -17,14 +17,14 @@ from netns.backends_here import PARAMETERS, RUNNABLE, why_not
 from netns.runs import CUBIC_RENO, EXPERIMENT, command_line, run_id, table, write
 from support.waiting import wait_for
 
-from mltcp_tools.backends import get_backend
 from mltcp_tools.errors import UsageError
-from mltcp_tools.experiments.arms import ALONE
-from mltcp_tools.experiments.reading import load_experiment, parse_experiment
-from mltcp_tools.host.facts import available_congestion_controls
-from mltcp_tools.testbed.leftovers import LOCKS
-from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, inside
-from mltcp_tools.testbed.run_experiment import check_congestion_controls, run_experiment
+from mltcp_tools.kernel.backends import get_backend
+from mltcp_tools.kernel.host.facts import available_congestion_controls
+from mltcp_tools.lab.experiments.arms import ALONE
+from mltcp_tools.lab.experiments.reading import load_experiment, parse_experiment
+from mltcp_tools.lab.testbed.leftovers import LOCKS
+from mltcp_tools.lab.testbed.namespaces import NAMESPACES, PREFIX, inside
+from mltcp_tools.lab.testbed.run_experiment import check_congestion_controls, run_experiment
 
 ENDLESS = ("--iterations", "100000", "--no-alone", "--arms", "cubic")
 

@@ -8,17 +8,17 @@ from pathlib import Path
 
 from pyroute2 import IPRoute
 
-from mltcp_tools.analysis import load_run
-from mltcp_tools.analysis.reference import make_reference
-from mltcp_tools.experiments.arms import ALONE
-from mltcp_tools.experiments.fabric import Fabric
-from mltcp_tools.experiments.links import Link
-from mltcp_tools.experiments.reading import parse_experiment
-from mltcp_tools.testbed.fabric import FabricNetwork
-from mltcp_tools.testbed.leftovers import RunLock
-from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, inside, interfaces
-from mltcp_tools.testbed.qdiscs import link_counters
-from mltcp_tools.testbed.run_experiment import run_experiment
+from mltcp_tools.lab.analysis import load_run
+from mltcp_tools.lab.analysis.reference import make_reference
+from mltcp_tools.lab.experiments.arms import ALONE
+from mltcp_tools.lab.experiments.fabric import Fabric
+from mltcp_tools.lab.experiments.links import Link
+from mltcp_tools.lab.experiments.reading import parse_experiment
+from mltcp_tools.lab.testbed.fabric import FabricNetwork
+from mltcp_tools.lab.testbed.leftovers import RunLock
+from mltcp_tools.lab.testbed.namespaces import NAMESPACES, PREFIX, inside, interfaces
+from mltcp_tools.lab.testbed.qdiscs import link_counters
+from mltcp_tools.lab.testbed.run_experiment import run_experiment
 
 FABRIC = Fabric(2, 2, 2, Link(100_000_000), Link(50_000_000, 60_000))
 SIZE = 200_000

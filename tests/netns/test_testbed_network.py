@@ -15,13 +15,13 @@ import pytest
 from pyroute2 import IPRoute
 
 from mltcp_tools.errors import HostError, UsageError
-from mltcp_tools.experiments.links import Link
-from mltcp_tools.host.facts import read_sysctl
-from mltcp_tools.testbed.leftovers import LOCKS, RunLock, remove_leftovers
-from mltcp_tools.testbed.namespaces import NAMESPACES, PREFIX, inside
-from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network, local_end
-from mltcp_tools.testbed.paths import ANY_ADDRESS, Paths
-from mltcp_tools.testbed.qdiscs import (
+from mltcp_tools.kernel.host.facts import read_sysctl
+from mltcp_tools.lab.experiments.links import Link
+from mltcp_tools.lab.testbed.leftovers import LOCKS, RunLock, remove_leftovers
+from mltcp_tools.lab.testbed.namespaces import NAMESPACES, PREFIX, inside
+from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network, local_end
+from mltcp_tools.lab.testbed.paths import ANY_ADDRESS, Paths
+from mltcp_tools.lab.testbed.qdiscs import (
     BOTTLENECK,
     BURST_BYTES,
     add_bottleneck,
@@ -150,7 +150,7 @@ def test_paths_cross_their_links_and_no_others() -> None:
 
 
 def _bytes(network: Paths, link: str) -> int:
-    """What a link has carried towards the receiver."""
+    """Return what a link has carried towards the receiver."""
     run_id = network.receiver.removeprefix(PREFIX).partition("-")[0]
     with inside(f"{PREFIX}{run_id}-{link}-in"):
         return link_counters("bottleneck", network.links[link]).bytes

@@ -8,11 +8,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from mltcp_tools.analysis import load_run, render_text, summarise
-from mltcp_tools.analysis.quiet import undisturbed
 from mltcp_tools.cli.main import main
-from mltcp_tools.experiments.reading import load_experiment
-from mltcp_tools.testbed.run_experiment import run_experiment
+from mltcp_tools.lab.analysis import load_run, render_text, summarise
+from mltcp_tools.lab.analysis.quiet import undisturbed
+from mltcp_tools.lab.experiments.reading import load_experiment
+from mltcp_tools.lab.testbed.run_experiment import run_experiment
 
 # Bursts of 42 ms in iterations of 0.2 s: planned, there are about 60 ms between two of them.
 EXPERIMENT = """\
@@ -21,7 +21,7 @@ link: {rate: 100mbit, queue: 30kB}
 jobs: [{count: 2, bytes: 500kB, compute: 160ms}]
 arms:
   cubic: {cc: cubic}
-  cassini: {cc: cubic, treatment: {cassini: {}}}
+  planned: {cc: cubic, treatment: {turns: {}}}
 iterations: 10
 repetitions: 1
 alone: {iterations: 4}
@@ -36,7 +36,7 @@ def experiment(tmp_path: Path) -> Path:
 
 
 def overlapping(bursts: pd.DataFrame) -> int:
-    """How many bursts of job-1 overlap with one of job-2."""
+    """Return how many bursts of job-1 overlap with one of job-2."""
     one, other = (bursts[bursts["job"] == job] for job in ("job-1", "job-2"))
     return sum(
         bool(((other["start_s"] < burst.end_s) & (other["end_s"] > burst.start_s)).any())
@@ -52,26 +52,26 @@ def test_planned_bursts_do_not_overlap(experiment: Path, tmp_path: Path) -> None
     if not any(each.disturbed for each in undisturbed(run).found.values()):
         # Both jobs start at the same instant, so that without a plan they collide.
         assert overlapping(bursts[(bursts["arm"] == "cubic") & (bursts["iteration"] == 1)]) == 1
-        assert overlapping(bursts[bursts["arm"] == "cassini"]) <= 1
+        assert overlapping(bursts[bursts["arm"] == "planned"]) <= 1
 
-    plan = json.loads((folder / "plan.json").read_text())["arms"]["cassini"]
+    plan = json.loads((folder / "plan.json").read_text())["arms"]["planned"]
     assert 0 < plan["score"] <= plan["bound"]
     turns = plan["turns"]
     assert set(turns) == {"job-1", "job-2"}
     result = summarise(run).document()
-    shown = result["arms"]["cassini"]["plan"]
+    shown = result["arms"]["planned"]["plan"]
     for job, each in shown["jobs"].items():
         assert (each["shift_s"], each["turn_s"]) == (turns[job]["shift_s"], turns[job]["turn_s"])
         assert each["realigned"] >= 0
-    assert f"cassini: score {plan['score']:.3f} of at most {plan['bound']:.3f}" in render_text(
+    assert f"planned: score {plan['score']:.3f} of at most {plan['bound']:.3f}" in render_text(
         result
     )
     iterations = pd.read_parquet(folder / "iterations.parquet")
-    planned = iterations[iterations["arm"] == "cassini"]
+    planned = iterations[iterations["arm"] == "planned"]
     assert (planned["waited_s"] > 0).any()
     for job, own in planned[planned["iteration"] == 1].groupby("job"):
         assert (own["start_s"] >= turns[job]["shift_s"] - 1e-6).all()  # delayed, never hastened
-    unplanned = iterations[iterations["arm"] != "cassini"]
+    unplanned = iterations[iterations["arm"] != "planned"]
     assert (unplanned["realigned"] == 0).all()
     assert (unplanned["waited_s"] == 0).all()
 
@@ -81,5 +81,5 @@ def test_a_plan_without_the_jobs_alone_is_refused(
 ) -> None:
     folder = tmp_path / "run"
     assert main(["testbed", "run", str(experiment), "-o", str(folder), "--no-alone"]) == 2
-    assert "The plan of arm cassini" in capsys.readouterr().err
+    assert "The plan of arm planned" in capsys.readouterr().err
     assert not folder.exists()

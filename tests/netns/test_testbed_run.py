@@ -11,12 +11,12 @@ import pytest
 from netns.backends_here import PARAMETERS, RUNNABLE, why_not
 from netns.runs import CUBIC_RENO, command_line, table, write
 
-from mltcp_tools.analysis import load_run, summarise
-from mltcp_tools.backends import get_backend
-from mltcp_tools.experiments.arms import ALONE
-from mltcp_tools.experiments.reading import load_experiment, parse_experiment
-from mltcp_tools.runs.recorder import TRACED
-from mltcp_tools.testbed.run_experiment import run_experiment
+from mltcp_tools.kernel.backends import get_backend
+from mltcp_tools.lab.analysis import load_run, summarise
+from mltcp_tools.lab.experiments.arms import ALONE
+from mltcp_tools.lab.experiments.reading import load_experiment, parse_experiment
+from mltcp_tools.lab.runs.recorder import TRACED
+from mltcp_tools.lab.testbed.run_experiment import run_experiment
 
 
 @pytest.fixture

@@ -15,31 +15,34 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from support.rate_law import rate
 from support.waiting import wait_for
 
-from mltcp_tools.backends.base import Flow, Job, JobParams
-from mltcp_tools.backends.struct_ops import ZERO, unregister
-from mltcp_tools.emulator.compression import Compression, Compressor
-from mltcp_tools.experiments.links import Link
-from mltcp_tools.experiments.reading import parse_experiment
-from mltcp_tools.host import cgroups
-from mltcp_tools.host.clsact import add_egress
-from mltcp_tools.host.facts import available_congestion_controls
-from mltcp_tools.native.bpf_maps import BpfMap
-from mltcp_tools.native.bpf_object import BpfObject
-from mltcp_tools.native.objects import build_object
-from mltcp_tools.native.rate import pack_params, rate
-from mltcp_tools.priorities.controller import Controller
-from mltcp_tools.priorities.live import LivePriorities, Prioritised
-from mltcp_tools.priorities.maps import LEVELS, KnownJob, Maps
-from mltcp_tools.runs.folder import COLUMNS
-from mltcp_tools.runs.run import load_run
-from mltcp_tools.testbed.backend import socket_cookie
-from mltcp_tools.testbed.leftovers import RunLock, priorities_folder
-from mltcp_tools.testbed.namespaces import PREFIX, inside, write_sysctl
-from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
-from mltcp_tools.testbed.qdiscs import BOTTLENECK, FIRST_CLASS, add_classes, remove_qdisc
-from mltcp_tools.testbed.run_experiment import run_experiment
+from mltcp_tools.kernel.backends.base import Flow, Job, JobParams
+from mltcp_tools.kernel.backends.struct_ops import ZERO, unregister
+from mltcp_tools.kernel.host import cgroups
+from mltcp_tools.kernel.host.clsact import add_egress
+from mltcp_tools.kernel.host.facts import available_congestion_controls
+from mltcp_tools.kernel.host.programs import module_command
+from mltcp_tools.kernel.native.bpf_maps import BpfMap
+from mltcp_tools.kernel.native.bpf_object import BpfObject
+from mltcp_tools.kernel.native.objects import build_object
+from mltcp_tools.kernel.native.rate import pack_params
+from mltcp_tools.kernel.native.uapi import unpack
+from mltcp_tools.lab.emulator.compression import Compression, Compressor
+from mltcp_tools.lab.experiments.links import Link
+from mltcp_tools.lab.experiments.reading import parse_experiment
+from mltcp_tools.lab.runs.run import load_run
+from mltcp_tools.lab.testbed.backend import socket_cookie
+from mltcp_tools.lab.testbed.leftovers import RunLock, priorities_folder
+from mltcp_tools.lab.testbed.namespaces import PREFIX, inside, write_sysctl
+from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.lab.testbed.qdiscs import BOTTLENECK, FIRST_CLASS, add_classes, remove_qdisc
+from mltcp_tools.lab.testbed.run_experiment import run_experiment
+from mltcp_tools.live.observe.tables import COLUMNS
+from mltcp_tools.live.priorities.controller import Controller
+from mltcp_tools.live.priorities.live import LivePriorities, Prioritised
+from mltcp_tools.live.priorities.maps import LEVELS, KnownJob, Maps
 
 PORT = 5001
 BURST = 300_000
@@ -61,7 +64,7 @@ COMPRESSING = EXPERIMENT.replace("60ms}", "60ms, compress: {to: 50%}}")
 
 
 def left_behind() -> list[str]:
-    """What treatments make on the host and must take away again."""
+    """Return what treatments make on the host and must take away again."""
     found = [str(path) for path in Path("/sys/fs/bpf").glob(f"{PREFIX}priorities-*")]
     found += [str(path) for path in cgroups.root().glob(f"{PREFIX}*")]
     return found + [name for name in available_congestion_controls() if name == "mltcp_int"]
@@ -71,9 +74,9 @@ def left_behind() -> list[str]:
 @pytest.mark.parametrize(
     ("arm", "warned"),
     [
-        ("{cc: mltcp_int, treatment: {feedback: {}}}", False),
-        ("{cc: mltcp_int, treatment: {feedback: {source: host}}}", False),
-        ("{cc: reno, treatment: {sincronia: {weight: idle, floor: 2%}}}", False),
+        ("{cc: mltcp_int, treatment: {rates: {}}}", False),
+        ("{cc: mltcp_int, treatment: {rates: {source: host}}}", False),
+        ("{cc: reno, treatment: {priorities: {weight: idle, floor: 2%}}}", False),
     ],
 )
 def test_a_treated_arm_runs_to_its_end_and_leaves_nothing(
@@ -96,7 +99,7 @@ def test_flows_keep_to_the_uplink_that_is_said(tmp_path: Path) -> None:
     """Five times as slow as the link: what needs 480 ms at that rate takes longer than half of
     them, whatever the host does, and 96 ms would do on the link."""
     text = EXPERIMENT.replace("200kB", "600kB").replace("reno: {cc: reno}", "other: {cc: reno}")
-    text = text.replace("ARM", "{cc: mltcp_int, treatment: {feedback: {uplink: 10mbit}}}")
+    text = text.replace("ARM", "{cc: mltcp_int, treatment: {rates: {uplink: 10mbit}}}")
     text = text.replace("count: 2, ", "")
     run_experiment(parse_experiment(text, "small.yaml"), tmp_path / "run")
     iterations = pd.read_parquet(tmp_path / "run" / "iterations.parquet")
@@ -105,7 +108,7 @@ def test_flows_keep_to_the_uplink_that_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.bpf
 def test_jobs_that_compress_run_to_their_end(tmp_path: Path) -> None:
-    arm = "{cc: reno, treatment: {sincronia: {}}}"
+    arm = "{cc: reno, treatment: {priorities: {}}}"
     text = COMPRESSING.replace("ARM", arm)
     run_experiment(parse_experiment(text, "small.yaml"), tmp_path / "run")
     iterations = pd.read_parquet(tmp_path / "run" / "iterations.parquet")
@@ -116,8 +119,9 @@ def test_jobs_that_compress_run_to_their_end(tmp_path: Path) -> None:
 
 
 @contextlib.contextmanager
-def law_of_round_trips() -> Iterator[BpfMap]:
-    """`mltcp_int` registered, with the host's round trips as feedback; what its flows keep."""
+def law_of_round_trips() -> Iterator[tuple[BpfMap, BpfMap]]:
+    """`mltcp_int` registered, with the host's round trips as feedback; what the law keeps of each
+    flow, and what the algorithm does."""
     root = Path("/sys/fs/bpf") / f"{PREFIX}law"
     root.mkdir()
     stack = contextlib.ExitStack()
@@ -128,8 +132,11 @@ def law_of_round_trips() -> Iterator[BpfMap]:
             with BpfMap.pinned(root / "mltcp_feedback") as settings:
                 fields = {"target_us": 200, "low": 1 << 15, "add_bytes": 362, "host": 1}
                 settings.set(ZERO, pack_params(fields))
-            with BpfMap.pinned(root / "mltcp_rates") as kept:
-                yield kept
+            with (
+                BpfMap.pinned(root / "mltcp_rates") as rates,
+                BpfMap.pinned(root / "mltcp_flows") as flows,
+            ):
+                yield rates, flows
     finally:
         stack.close()
         for pin in root.iterdir():
@@ -139,11 +146,12 @@ def law_of_round_trips() -> Iterator[BpfMap]:
 
 @pytest.mark.bpf
 def test_a_flow_takes_the_steps_that_it_hears_of() -> None:
-    """A word is heard a moment after its ACK came: to the kernel's clocks that is not its age."""
+    """A word is heard a moment after its ACK came: to the kernel's clocks that is not its age. And
+    the words are of round trips: the flow takes their samples, though it never yields."""
     _, ffi = rate()
     state = ffi.new("struct mltcp_rate *")
     deadline = time.monotonic() + 60
-    with law_of_round_trips() as kept, contextlib.ExitStack() as stack:
+    with law_of_round_trips() as (rates, flows), contextlib.ExitStack() as stack:
         server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         sender = stack.enter_context(socket.socket())
         sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"mltcp_int")
@@ -153,12 +161,18 @@ def test_a_flow_takes_the_steps_that_it_hears_of() -> None:
         reading.start()
         stack.callback(reading.join)
         stack.callback(sender.shutdown, socket.SHUT_WR)
+        key = sender.fileno().to_bytes(4, sys.byteorder)
         while state.steps < 3 and time.monotonic() < deadline:
             sender.sendall(bytes(1 << 16))
-            found = kept.get(sender.fileno().to_bytes(4, sys.byteorder))
+            found = rates.get(key)
             assert found is not None
             ffi.memmove(state, found, ffi.sizeof("struct mltcp_rate"))
+        found = flows.get(key)
+        assert found is not None
+        delay = unpack("mltcp_flow", found).delay
     assert state.steps >= 3
+    assert delay.watched
+    assert delay.sent_us > 0  # when the latest sample's segment was
 
 
 def drain(receiver: socket.socket) -> None:
@@ -281,8 +295,9 @@ def test_without_a_controller_all_are_alike() -> None:
     """It says that it lives, is killed, and its levels hold no longer than half a second."""
     with prioritised() as (network, maps, folder), connection(network) as sock:
         maps.set_job(1, KnownJob(BURST, 10_000_000), [socket_cookie(sock.fileno())])
-        command = [sys.executable, "-m", "mltcp_tools.cli.main", "prioritise", str(folder)]
-        controller = subprocess.Popen([*command, "--with-parent"])
+        controller = subprocess.Popen(
+            module_command("mltcp_tools.live.priorities", str(folder), "none", str(LEVELS))
+        )
         try:
             wait_for(lambda: maps.level(1) == 0, "the first level")
             burst(sock, maps, 1)

@@ -18,14 +18,15 @@ from netns.connections import TCP_CONGESTION
 from support.holding_process import FIRST_CC
 from support.waiting import wait_for
 
-from mltcp_tools.attach.removal import left_on_host
-from mltcp_tools.backends.base import ALL_NAMES, Backend
 from mltcp_tools.cli.main import main
 from mltcp_tools.errors import BusyError
-from mltcp_tools.host import facts
-from mltcp_tools.host.facts import read_sysctl
-from mltcp_tools.host.leases import LEASES, leased, leases
-from mltcp_tools.testbed.namespaces import inside, write_sysctl
+from mltcp_tools.kernel.backends.base import Backend
+from mltcp_tools.kernel.host import facts
+from mltcp_tools.kernel.host.facts import read_sysctl
+from mltcp_tools.kernel.host.leases import LEASES, leased, leases
+from mltcp_tools.kernel.variants import NAMES, VARIANTS, base_of
+from mltcp_tools.lab.testbed.namespaces import inside, write_sysctl
+from mltcp_tools.live.attach.removal import left_on_host
 
 DEFAULT = "net.ipv4.tcp_congestion_control"
 RUN = "import sys; from mltcp_tools.cli.main import main; sys.exit(main(sys.argv[1:]))"
@@ -169,7 +170,7 @@ def test_everything_is_taken_off(
                 f"process {attached.pid} runs mltcp",
                 f"process {by_itself.pid} runs mltcp_cubic",
                 f"process {os.getpid()} runs mltcp ",
-                "records 1 jobs",
+                "records 1 job.",
             ):
                 assert each in said
             assert attached.congestion_controls() == ["mltcp"] * 2
@@ -185,10 +186,29 @@ def test_everything_is_taken_off(
         with inside(name):
             assert read_sysctl(DEFAULT) == "reno"
         assert left_on_host() == []
-    assert not set(ALL_NAMES) & set(facts.available_congestion_controls())
+    assert not set(NAMES) & set(facts.available_congestion_controls())
     assert not backend.is_present()
     assert not Path("/run/mltcp").exists() or not list(Path("/run/mltcp").iterdir())
     assert main(["unload", "--everything"]) == 0  # again is no error
+
+
+@pytest.mark.bpf
+def test_every_congestion_control_is_taken_off(backend: Backend) -> None:
+    names = [each for each in backend.names if facts.has_congestion_control(base_of(each))]
+    backend.load(names)
+    # A restricted one as a namespace's default would leak a reference.
+    default = [each for each in names if not VARIANTS[each].restricted][-1]
+    with holder(len(names)) as held, namespace() as name:
+        for number, cc in enumerate(names):
+            held.ask("choose", number, cc)
+        with inside(name):
+            write_sysctl(DEFAULT, default)
+        running = held.congestion_controls()
+        assert main(["unload", "--everything"]) == 0
+        assert held.congestion_controls() == [base_of(cc) for cc in running]
+        with inside(name):
+            assert read_sysctl(DEFAULT) == base_of(default)
+    assert left_on_host() == []
 
 
 def test_a_host_without_the_testbeds_packages_is_cleared_too(backend: Backend) -> None:
@@ -210,7 +230,7 @@ def test_a_host_without_the_testbeds_packages_is_cleared_too(backend: Backend) -
 def test_what_can_not_be_taken_off_is_named(
     backend: Backend, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mltcp_tools.attach import removal
+    from mltcp_tools.live.attach import removal
 
     backend.load()
     with holder(1) as held:

@@ -7,7 +7,7 @@ import os
 import selectors
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from support.waiting import PATIENCE_S, wait_for
@@ -18,9 +18,11 @@ SCRIPT = Path(__file__).parents[1] / "support" / "training_process.py"
 class Training:
     """One such process. `ask` sends it a line and returns its answer."""
 
-    def __init__(self, mark: str, *arguments: str, **environment: str) -> None:
+    def __init__(
+        self, mark: str, *arguments: str, through: Sequence[str] = (), **environment: str
+    ) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, SCRIPT, mark, *arguments],
+            [*through, sys.executable, SCRIPT, mark, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -54,9 +56,14 @@ class Training:
 
 
 @contextlib.contextmanager
-def training(mark: str, *arguments: str, **environment: str) -> Iterator[Training]:
-    """Start one, told from others by `mark` in its command line; end it."""
-    started = Training(mark, *arguments, **environment)
+def training(
+    mark: str, *arguments: str, through: Sequence[str] = (), **environment: str
+) -> Iterator[Training]:
+    """Start one, told from others by `mark` in its command line; end it.
+
+    through: what comes before its command, such as `ip netns exec NAME`.
+    """
+    started = Training(mark, *arguments, through=through, **environment)
     try:
         yield started
     finally:

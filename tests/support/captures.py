@@ -14,7 +14,7 @@ from scapy.layers.l2 import CookedLinux, CookedLinuxV2, Dot1Q, Ether
 from scapy.packet import Packet, Raw
 from scapy.utils import RawPcapNgWriter, RawPcapWriter
 
-from mltcp_tools.emulator.job import JobSpec, compute_times
+from mltcp_tools.lab.emulator.job import JobSpec, compute_times
 
 MSS = 1448
 START_S = 1_700_000_000.0

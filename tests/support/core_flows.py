@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
+from support.core import core
 
-from mltcp_tools.native.core import core
-from mltcp_tools.native.uapi import ONE
+from mltcp_tools.kernel.native.uapi import ONE
 
 lib, ffi = core()
 
@@ -38,6 +38,7 @@ def make_params(**fields: int) -> Any:
 def make_flow(job: int = 1, acked: int = 0, retransmits: int = 0) -> Any:
     flow = ffi.new("struct mltcp_flow *")
     lib.mltcp_reset(flow, job, acked, retransmits)
+    flow.delay.watched = 1  # as its first decision leaves it
     return flow
 
 
@@ -57,20 +58,30 @@ def ack(
     """
     if sent is not None:
         lib.mltcp_on_send(flow, sent, flow.retransmits)
-    boundary = bool(lib.mltcp_was_idle(flow) and lib.mltcp_is_boundary(flow, params, now))
-    if boundary:
-        lib.mltcp_begin(flow, params, now, 0, 0)
-    sample_rtt(flow, now, rtt_us, min_rtt_us)
-    if lib.mltcp_on_ack(flow, now, acked):
-        lib.mltcp_decide(flow, params, mechanisms, now)
-    return boundary
+    env = make_env(flow, params, mechanisms)
+    env.rtt = make_sample(now, rtt_us, min_rtt_us)[0]
+    iteration = flow.iteration
+    lib.mltcp_step(env, flow, now, acked)
+    return bool(flow.iteration != iteration)
+
+
+def make_env(flow: Any, params: Any, mechanisms: int = ALL) -> Any:
+    """Return what a flow's step asks for; no sample, and the connection is where it was."""
+    fields = {name: getattr(flow, name) for name in ("cwnd", "srtt_us", "retransmits")}
+    return ffi.new("struct mltcp_env *", {"params": params, "mechanisms": mechanisms} | fields)
 
 
 def sample_rtt(flow: Any, now: int, rtt_us: int, min_rtt_us: int) -> None:
     """A sample of an ACK that nothing is wrong with."""
-    fields = {"now_us": now // 1000 & U32, "rtt_us": rtt_us, "min_us": min_rtt_us}
-    sample = ffi.new("struct mltcp_rtt *", fields | {"segments": 2, "bytes": 2896})
+    sample = make_sample(now, rtt_us, min_rtt_us)
+    sample.bytes = 2896
     lib.mltcp_delay_rtt(ffi.addressof(flow.delay), sample)
+
+
+def make_sample(now: int, rtt_us: int, min_rtt_us: int) -> Any:
+    """What an ACK at `now` says of the round trip."""
+    fields = {"now_us": now // 1000 & U32, "rtt_us": rtt_us, "min_us": min_rtt_us, "segments": 2}
+    return ffi.new("struct mltcp_rtt *", fields)
 
 
 def lose(flow: Any, cwnd: int, base: int, srtt_us: int = 10**6) -> int:

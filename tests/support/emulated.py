@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mltcp_tools.emulator.client import Client, ClientOptions
-from mltcp_tools.emulator.job import JobSpec
-from mltcp_tools.emulator.report import Result
+from mltcp_tools.lab.emulator.client import Client, ClientOptions
+from mltcp_tools.lab.emulator.job import JobSpec
+from mltcp_tools.lab.emulator.report import Result
 
 
 def run(port: int, host: str = "127.0.0.1", **changes: Any) -> Result:

@@ -5,28 +5,37 @@ from __future__ import annotations
 import json
 import re
 import select
+import socket
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-EMULATE = [sys.executable, "-m", "mltcp_tools.cli.main", "emulate"]
+from mltcp_tools.kernel.host.programs import module_command
+
+EMULATE = module_command("mltcp_tools.cli.main", "emulate")
+PROGRAM = module_command("mltcp_tools.lab.emulator")
+"""What a parent starts and drives over a descriptor."""
 PATIENCE_S = 30.0
 
 
 class Emulator:
     """A running `mltcp emulate …`, killed at the end of the `with` block if it still runs.
 
-    `prefix` goes before the command, such as `ip netns exec NAME`.
+    `prefix` goes before the command, such as `ip netns exec NAME`. `control`: the end of a socket
+    pair by which the test drives it, as a parent does.
     """
 
     def __init__(
-        self, *arguments: str, prefix: Sequence[str] = (), pass_fds: Sequence[int] = ()
+        self, *arguments: str, prefix: Sequence[str] = (), control: socket.socket | None = None
     ) -> None:
+        command, pass_fds = EMULATE, []
+        if control is not None:
+            pass_fds = [control.fileno()]
+            command, arguments = PROGRAM, (*arguments, f"--control-fd={control.fileno()}")
         self.process = subprocess.Popen(
-            [*prefix, *EMULATE, *arguments],
+            [*prefix, *command, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -17,6 +17,7 @@ import os
 import signal
 import socket
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,6 +35,20 @@ def _connect(address: tuple[Any, ...], family: socket.AddressFamily) -> socket.s
 def _name(sock: socket.socket) -> str:
     name: bytes = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
     return name.partition(b"\0")[0].decode()
+
+
+def _churn(
+    near: tuple[Any, ...], family: socket.AddressFamily, count: int
+) -> dict[str, dict[str, int]]:
+    ran: dict[str, Counter[str]] = {"connected": Counter(), "accepted": Counter()}
+    with socket.create_server((near[0], 0), family=family) as listener:
+        for _ in range(count):
+            with _connect((near[0], listener.getsockname()[1]), family) as ours:
+                ran["connected"][_name(ours)] += 1
+                theirs, _ = listener.accept()
+                with theirs:
+                    ran["accepted"][_name(theirs)] += 1
+    return {end: dict(names) for end, names in ran.items()}
 
 
 def _hold(count: int, address: str, maps: Sequence[str]) -> None:
@@ -62,6 +77,8 @@ def _hold(count: int, address: str, maps: Sequence[str]) -> None:
             case ["connect"]:
                 sockets.append(_connect(target, family))
                 say("connected")
+            case ["churn", number]:  # connections that end at once, and what both ends of each ran
+                say(_churn(target, family, int(number)))
             case ["close", number]:
                 sockets.pop(int(number)).close()
                 say("closed")

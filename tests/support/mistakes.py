@@ -18,7 +18,9 @@ def mistakes(*rows: tuple[str, str, str]) -> pytest.MarkDecorator:
 def refusal(
     read: Callable[[str, str], object], text: str, old: str, new: str, name: str = "f.yaml"
 ) -> str:
-    """What `read`, given the text with `new` in the place of `old` and `name`, refuses it with."""
+    """Return what `read`, given the text with `new` in the place of `old` and `name`, refuses it
+    with.
+    """
     assert old in text
     with pytest.raises(UsageError) as error:
         read(text.replace(old, new, 1), name)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from mltcp_tools.simulator.schedules import Schedule, ScheduledJob, iterations_of, simulate
+from mltcp_tools.lab.simulator.schedules import Schedule, ScheduledJob, iterations_of, simulate
 
 BYTES = 2_500_000
 LONE_COMM_S = BYTES * (1514 / 1448) * 8 / 200e6

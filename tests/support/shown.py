@@ -1,4 +1,4 @@
-"""What is shown on a terminal."""
+"""Texts as a terminal shows them."""
 
 from __future__ import annotations
 

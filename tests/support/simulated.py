@@ -1,9 +1,9 @@
-"""What simulated experiments come to."""
+"""The results of simulated experiments."""
 
 from __future__ import annotations
 
-from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.simulator.arms import simulate_arm
+from mltcp_tools.lab.experiments.experiment import Experiment
+from mltcp_tools.lab.simulator.arms import simulate_arm
 
 
 def mean_ms(experiment: Experiment, arm: str, repetitions: int = 3) -> float:

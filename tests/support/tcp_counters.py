@@ -1,4 +1,4 @@
-"""What the kernel's TCP counted in network namespaces (/proc/net/netstat; see nstat(8))."""
+"""The counters of the kernel's TCP in network namespaces (/proc/net/netstat; see nstat(8))."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from mltcp_tools.testbed.namespaces import inside
+from mltcp_tools.lab.testbed.namespaces import inside
 
 TCP_COUNTERS = {
     "TCPTimeouts": "time-outs",

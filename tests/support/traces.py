@@ -19,15 +19,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from mltcp_tools.analysis.results_document import put_between
+from support.core_flows import MS, ack, ffi, lib
+
 from mltcp_tools.cells import markdown
-from mltcp_tools.host.files import replace_file
-from mltcp_tools.native.core import core
-from mltcp_tools.native.csources import algorithm
+from mltcp_tools.kernel.host.files import replace_file
+from mltcp_tools.kernel.native.csources import algorithm
+from mltcp_tools.lab.analysis.results_document import put_between
 
-lib, ffi = core()
-
-MS = 1_000_000
 MSS = 1448
 RECORDED = Path(__file__).parents[1] / "unit" / "data" / "traces"
 COLUMNS = ("iteration", "send_us", "last_ack_us", "bytes")
@@ -35,7 +33,9 @@ COLUMNS = ("iteration", "send_us", "last_ack_us", "bytes")
 
 @dataclass(frozen=True)
 class Piece:
-    """What is sent without a gap, and the gap before it. first: it is an iteration's first one."""
+    """Bytes that are sent without a gap, and the gap before them. first: it is an iteration's first
+    one.
+    """
 
     gap_ms: float
     bytes: int
@@ -46,7 +46,7 @@ class Piece:
 
 @dataclass
 class Outcome:
-    """How a replay went.
+    """The result of a replay.
 
     learned_after: whole iterations that had been seen when the flow had learned what it knew in the
     end; None: never. found, missed, false: boundaries from then on. acting, acting_pieces: share of
@@ -79,12 +79,8 @@ def replay(pieces: Iterable[Piece], params: Any = None, acks_per_piece: int = 20
             if k == acks_per_piece // 2:
                 now += round(piece.stall_ms * MS)
             now += max(1, round(piece.length_ms * MS / acks_per_piece))
-            if lib.mltcp_was_idle(flow) and lib.mltcp_is_boundary(flow, params, now):
-                lib.mltcp_begin(flow, params, now, 0, 0)
-                boundary = True
             acked += piece.bytes * k // acks_per_piece - piece.bytes * (k - 1) // acks_per_piece
-            if lib.mltcp_on_ack(flow, now, acked):
-                lib.mltcp_decide(flow, params, 7, now)
+            boundary |= ack(flow, params, now, acked)
         seen.append((piece, boundary, total))
     return _outcome(seen, lib.mltcp_total(flow, params), flow.confidence)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from mltcp_tools.backends.base import Backend, Flow, IterationEvent, IterationStream, Job
+from mltcp_tools.kernel.backends.base import Backend, Flow, IterationEvent, IterationStream, Job
 
 
 def event(

@@ -14,7 +14,7 @@ from socket import inet_ntoa
 
 import dpkt
 
-from mltcp_tools.testbed.namespaces import inside
+from mltcp_tools.lab.testbed.namespaces import inside
 
 Connection = tuple[str, int, str, int]
 """Address and port that send, then those that are sent to."""
@@ -22,7 +22,7 @@ Connection = tuple[str, int, str, int]
 
 @dataclass
 class Sent:
-    """What a flow sent without a moment at which nothing was outstanding.
+    """Bytes that a flow sent without a moment at which nothing was outstanding.
 
     send_s: when sending began. first_ack_s, last_ack_s: when ACKs of its data came. Seconds of
     CLOCK_MONOTONIC. bytes: acknowledged.
@@ -68,7 +68,7 @@ class _Flow:
 
 
 def flows_of(packets: Iterable[tuple[float, bytes]], address: str) -> dict[Connection, list[Sent]]:
-    """What each flow sent from an address, as the host with that address saw it.
+    """Return what each flow sent from an address, as the host with that address saw it.
 
     packets: times in seconds and Ethernet frames, which may be cut after the TCP header.
     """
@@ -94,7 +94,7 @@ def flows_of(packets: Iterable[tuple[float, bytes]], address: str) -> dict[Conne
 
 @dataclass
 class Capture:
-    """What tcpdump sees at a host's interface. flows: by connection, once it has ended."""
+    """The view of tcpdump at a host's interface. flows: by connection, once it has ended."""
 
     address: str
     flows: dict[Connection, list[Sent]] = field(default_factory=dict)

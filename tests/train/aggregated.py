@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mltcp_tools.collectives.star import WORKER_INTERFACE, Star
-from mltcp_tools.host.lifetime import die_with_parent
-from mltcp_tools.testbed.leftovers import RunLock
-from mltcp_tools.testbed.namespaces import inside
+from mltcp_tools.kernel.host.lifetime import die_with_parent
+from mltcp_tools.lab.collectives.star import WORKER_INTERFACE, Star
+from mltcp_tools.lab.testbed.leftovers import RunLock
+from mltcp_tools.lab.testbed.namespaces import inside
 
 RANK = Path(__file__).with_name("aggregated_rank.py")
 WORLD = 3

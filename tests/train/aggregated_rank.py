@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import sys
 import time
@@ -31,10 +32,24 @@ def make_model() -> torch.nn.Module:
     )
 
 
+class Recommender(torch.nn.Module):
+    """Sums of rows of a table, whose gradients are sparse, before the model above."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(8)
+        self.table = torch.nn.EmbeddingBag(1000, 64, mode="sum", sparse=True)
+        self.head = make_model()
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        rows = (inputs[:, :8].abs() * 500).long() % 1000
+        return self.head(inputs + 0.1 * self.table(rows))
+
+
 def digest(tensors: list[torch.Tensor]) -> str:
     state = hashlib.sha256()
     for tensor in tensors:
-        state.update(tensor.detach().contiguous().numpy().tobytes())
+        state.update(tensor.detach().contiguous().view(torch.uint8).numpy().tobytes())
     return state.hexdigest()[:16]
 
 
@@ -48,35 +63,34 @@ def main() -> None:
         "GLOO_SOCKET_IFNAME": interface,
     }
     dist.init_process_group("gloo", rank=int(rank), world_size=int(world))
-    model = DistributedDataParallel(make_model(), bucket_cap_mb=0.2)
+    logging.basicConfig(level=logging.INFO)
+    dtype = getattr(torch, os.environ.get("DTYPE", "float32"))
+    network = Recommender() if "ROWS" in os.environ else make_model()
+    model = DistributedDataParallel(network.to(dtype), bucket_cap_mb=0.2)
     options: dict[str, Any] = {"top_k": float(os.environ["TOP_K"])} if "TOP_K" in os.environ else {}
-    if "NATURAL" in os.environ:
-        options["natural"] = os.environ["NATURAL"]
-    straggler = os.environ.get("STRAGGLER")
-    if straggler is not None:
-        options["stragglers"] = True
-    if "SILENT_S" in os.environ:
-        options |= {"stragglers": True, "silent_s": float(os.environ["SILENT_S"])}
-    state = mc.enable(model, algorithm, aggregator=aggregator, timeout_s=5.0, **options)
+    options["natural"] = "NATURAL" in os.environ
+    if aggregator and algorithm in ("auto", "aggregated"):
+        options["aggregator"] = aggregator
+    state = mc.enable(model, algorithm, timeout_s=5.0, **options)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     data = torch.Generator().manual_seed(100 + int(rank))
     teacher = torch.randn(64, 10, generator=torch.Generator().manual_seed(3))
     for step in range(int(steps)):
         inputs = torch.randn(64, 64, generator=data)
-        loss = torch.nn.functional.cross_entropy(model(inputs), (inputs @ teacher).argmax(1))
+        loss = torch.nn.functional.cross_entropy(
+            model(inputs.to(dtype)), (inputs @ teacher).argmax(1)
+        )
         optimizer.zero_grad()
         if os.environ.get("FAULT") == f"{rank}:{step}":
             os._exit(9)
-        if rank == straggler and step % 5 == 4:
-            time.sleep(0.3)
         loss.backward()
         optimizer.step()
-        gradients = digest([each.grad for each in model.parameters() if each.grad is not None])
+        gradients = digest([each.grad.to_dense() for each in model.parameters()])
         line = {"step": step, "loss": loss.item(), "gradients": gradients}
-        line |= {"algorithm": state.algorithm, "members": state.members}
+        line |= {"algorithm": state.algorithm}
         print(json.dumps(line), flush=True)
         time.sleep(float(os.environ.get("PAUSE", "0")))
-    end = {"natural_bytes": state.natural.sent_bytes}
+    end = {"natural_bytes": state.natural.sent_bytes if state.natural else 0}
     print(json.dumps(end | {"parameters": digest(list(model.parameters()))}), flush=True)
     state.close()
     dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""What tests on real training need, and what they report besides passing."""
+"""The needs of tests on real training, and their reports besides passing."""
 
 from __future__ import annotations
 

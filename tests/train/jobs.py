@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mltcp_tools.attach.borrow import borrowed, set_congestion_control
-from mltcp_tools.attach.processes import Target
-from mltcp_tools.attach.targets import look
-from mltcp_tools.testbed.namespaces import inside
+from mltcp_tools.lab.testbed.namespaces import inside
+from mltcp_tools.live.attach.borrow import borrowed, set_congestion_control
+from mltcp_tools.live.attach.selection import Target
+from mltcp_tools.live.attach.targets import look
 
 SCRIPTS = Path(__file__).parent
 PARAMETER_BYTES = 4
@@ -29,7 +29,7 @@ def gradient_bytes(width: int) -> int:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a rank runs. namespace: None for this one. interface: what Gloo is to use."""
+    """The place where a rank runs. namespace: None for this one. interface: what Gloo is to use."""
 
     namespace: str | None
     interface: str
@@ -66,7 +66,7 @@ class Rank:
         self.ready.set()
 
     def durations_s(self, since_s: float = 0.0, until_s: float = float("inf")) -> list[float]:
-        """How long the iterations took that began and ended between two points in time."""
+        """Return how long the iterations took that began and ended between two points in time."""
         return [
             end - begin
             for begin, end in zip(self.ends_s, self.ends_s[1:], strict=False)

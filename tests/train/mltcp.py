@@ -14,15 +14,15 @@ from typing import Any
 
 from pyroute2 import IPRoute
 
-from mltcp_tools.experiments.links import Link
-from mltcp_tools.testbed.namespaces import inside
-from mltcp_tools.testbed.network import Network
+from mltcp_tools.lab.experiments.links import Link
+from mltcp_tools.lab.testbed.namespaces import inside
+from mltcp_tools.lab.testbed.network import Network
 
 MLTCP = Path(sys.executable).with_name("mltcp")
 
 
 def mltcp(*words: object) -> str:
-    """What the command prints; it must succeed."""
+    """Return what the command prints; it must succeed."""
     done = subprocess.run([MLTCP, *map(str, words)], capture_output=True, text=True)
     assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
     return done.stdout

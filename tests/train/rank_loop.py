@@ -1,4 +1,4 @@
-"""What the ranks of all training jobs do: how they begin, and what they print.
+"""The work of all training jobs' ranks: how they begin, and what they print.
 
 Where to meet comes from MASTER_ADDR, MASTER_PORT and GLOO_SOCKET_IFNAME. A rank prints `ready`,
 then per iteration its number, when it had computed and when it ended (CLOCK_MONOTONIC), and the

@@ -27,12 +27,12 @@ from support.wire import Capture, Sent, captured
 from train.jobs import Place, Rank, switch, training, wait_for_more
 from train.mltcp import bottleneck, loaded
 
-from mltcp_tools.experiments.experiment import Experiment
-from mltcp_tools.experiments.reading import parse_experiment
-from mltcp_tools.experiments.tasks import tasks_of
-from mltcp_tools.host.signals import Signals
-from mltcp_tools.testbed import emulators
-from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.kernel.host.signals import Signals
+from mltcp_tools.lab.experiments.experiment import Experiment
+from mltcp_tools.lab.experiments.reading import parse_experiment
+from mltcp_tools.lab.experiments.tasks import tasks_of
+from mltcp_tools.lab.testbed import emulators
+from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
 
 TRACES = Path(__file__).parent.parent / "unit" / "data" / "traces"
 QUEUE = 30_000
@@ -52,7 +52,7 @@ CARRIES_DATA = 0.05
 
 @dataclass
 class Recorded:
-    """What the flows of a sender's namespace sent.
+    """The bursts that the flows of a sender's namespace sent.
 
     begins_s: when its job's iterations began (CLOCK_MONOTONIC). What is sent from then on belongs
     to them.
@@ -186,7 +186,9 @@ def trained(
 
 
 def known_iterations(ranks: list[Rank]) -> tuple[list[float], float]:
-    """When a job's iterations began to communicate, with its first rank, and when all ended."""
+    """Return when a job's iterations began to communicate, with its first rank, and when all
+    ended.
+    """
     known = min(len(rank.ends_s) for rank in ranks)
     begins_s = [min(rank.computed_s[k] for rank in ranks) for k in range(known)]
     return begins_s, max(rank.ends_s[known - 1] for rank in ranks)

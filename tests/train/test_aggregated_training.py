@@ -6,11 +6,13 @@ A small network over links of namespaces; the line `mc.enable(model, …)` is al
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
-from train.aggregated import WORLD, assert_alike, finish, losses, star, start, train
+from train.aggregated import STEPS, WORLD, assert_alike, finish, losses, star, start, train
 
-from mltcp_tools.collectives.bench_here import aggregator
+from mltcp_tools.collectives.trial import BLOCKS, ROUNDS, SETTLE
+from mltcp_tools.lab.collectives.bench_here import aggregator
 
 
 def test_training_converges_as_with_float32() -> None:
@@ -33,13 +35,6 @@ def test_along_trees_for_the_links_as_measured() -> None:
     assert losses(lines)[-1] < losses(lines)[0]
 
 
-def test_going_on_without_a_straggler_still_trains_one_model() -> None:
-    with star() as (net, _):
-        lines = train(net, "adaptive", STRAGGLER="2")
-    assert_alike(lines)
-    assert losses(lines)[-1] < losses(lines)[0]
-
-
 def test_with_error_feedback_a_tenth_of_the_gradients_still_trains() -> None:
     with star() as (net, name), aggregator(net, name, "xdp"):
         lines = train(net, "aggregated", TOP_K="0.1")
@@ -47,33 +42,71 @@ def test_with_error_feedback_a_tenth_of_the_gradients_still_trains() -> None:
     assert losses(lines)[-1] < losses(lines)[0]
 
 
-def test_without_an_aggregator_it_is_gloo_and_says_so() -> None:
+def used(lines: list[list[dict[str, Any]]]) -> list[list[str]]:
+    return [[line["algorithm"] for line in each[:-1]] for each in lines]
+
+
+def test_auto_tries_the_aggregator_by_turns_with_what_was_there() -> None:
+    with star() as (net, name), aggregator(net, name, "xdp"):
+        ranks = start(net, "auto")
+        lines, errors = finish(ranks)
+    assert not any(process.returncode for process in ranks), errors
+    assert_alike(lines)
+    ways = used(lines)
+    assert ways[1:] == ways[:-1]  # all ranks decide alike
+    blocks = [SETTLE + ROUNDS * turn for turn in range(3)]
+    assert ways[0][: blocks[1]] == ["own"] * blocks[1]
+    assert ways[0][blocks[1] : blocks[2]] == ["aggregated"] * ROUNDS
+    assert set(ways[0][SETTLE + ROUNDS * len(BLOCKS) :]) in ({"own"}, {"aggregated"})
+    assert "at the aggregator iterations communicate for" in errors[0]
+
+
+def test_auto_leaves_short_floats_alone() -> None:
+    with star() as (net, name), aggregator(net, name, "xdp"):
+        ranks = start(net, "auto", steps=5, DTYPE="bfloat16")
+        lines, errors = finish(ranks)
+    assert not any(process.returncode for process in ranks), errors
+    assert_alike(lines, 5)
+    assert used(lines) == [["own"] * 5] * WORLD
+    assert "none of the gradients is of a type that an aggregator adds as it is" in errors[0]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_short_floats_along_trees_go_by_gloo_as_they_are(dtype: str) -> None:
+    with star() as (net, _):
+        ranks = start(net, "adaptive", steps=5, DTYPE=dtype)
+        lines, errors = finish(ranks)
+    assert not any(process.returncode for process in ranks), errors
+    assert_alike(lines, 5)
+
+
+def test_without_an_aggregator_auto_keeps_what_was_there_and_says_why() -> None:
     with star() as (net, _):
         ranks = start(net, "auto")
         lines, errors = finish(ranks)
     assert_alike(lines)
-    assert {line["algorithm"] for line in lines[0][:-1]} == {"gloo"}
-    assert "by Gloo: No aggregator answers at" in errors[0]
+    assert used(lines) == [["own"] * STEPS] * WORLD
+    assert "keep the job's own way: No aggregator answers at" in errors[0]
 
 
 def test_the_aggregator_dies_and_training_goes_on() -> None:
     with star() as (net, name):
         with aggregator(net, name, "tc"):
-            ranks = start(net, "auto", PAUSE="0.1")
+            ranks = start(net, "aggregated", PAUSE="0.1")
             begun = [ranks[0].stdout.readline() for _ in range(5)]
         lines, errors = finish(ranks)
     assert not any(process.returncode for process in ranks), errors
     lines[0] = [json.loads(line) for line in begun] + lines[0]
     assert_alike(lines)
-    used = [line["algorithm"] for line in lines[0][:-1]]
-    assert used[0] == "aggregated"
-    assert used[-1] == "gloo"
-    assert "by Gloo: The" in errors[0]
+    ways = used(lines)[0]
+    assert ways[0] == "aggregated"
+    assert ways[-1] == "gloo"
+    assert "`aggregated` isn't used: The" in errors[0]
 
 
 def test_a_rank_that_dies_ends_the_training_with_its_name() -> None:
     with star() as (net, name), aggregator(net, name, "xdp"):
-        ranks = start(net, "auto", FAULT="1:5")
+        ranks = start(net, "aggregated", FAULT="1:5")
         lines, errors = finish(ranks)
     assert [process.returncode != 0 for process in ranks] == [True] * WORLD
     assert len(lines[0]) == 5

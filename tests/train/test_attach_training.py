@@ -15,7 +15,7 @@ from train.conftest import Report
 from train.jobs import Place, Rank, finish, gradient_bytes, training, wait_for_more
 from train.mltcp import MLTCP, bottleneck, loaded, mltcp_json
 
-from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
 
 pytestmark = pytest.mark.bpf
 
@@ -57,7 +57,7 @@ def all_ranks(jobs: dict[str, list[Rank]]) -> list[Rank]:
 
 
 def congestion_controls(jobs: dict[str, list[Rank]]) -> set[str]:
-    """What `mltcp ps` reads of the jobs' Gloo connections."""
+    """Return what `mltcp ps` reads of the jobs' Gloo connections."""
     return {
         sock["congestion_control"]
         for process in mltcp_json("ps", *(rank.pid for rank in all_ranks(jobs)))

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from mltcp_tools.runs.run import load_run
+from mltcp_tools.lab.runs.run import load_run
 
 COMMAND = (sys.executable, "-m", "mltcp_tools.cli.main", "collectives")
-ALGORITHMS = ["gloo", "aggregated", "omnireduce", "sparse", "adaptive"]
+ALGORITHMS = ["gloo", "aggregated", "aggregated-dense", "sparse", "adaptive"]
 
 
 def run(*arguments: str) -> str:
@@ -23,7 +23,7 @@ def run(*arguments: str) -> str:
 
 def _bound_s(algorithm: str, ranks: int) -> float:
     """400 kB once over 200 Mbit/s where an aggregator helps, else 2(n-1)/n times."""
-    crossings = 1 if algorithm in ("aggregated", "omnireduce") else 2 * (ranks - 1) / ranks
+    crossings = 1 if algorithm.startswith("aggregated") else 2 * (ranks - 1) / ranks
     return 400_000 * 8 / 200e6 * crossings
 
 
@@ -31,7 +31,7 @@ def _bound_s(algorithm: str, ranks: int) -> float:
 def test_all_algorithms_are_compared_and_right(ranks: int) -> None:
     words = f"bench --namespaces {ranks} --rate 200mbit --size 400kB --repeats 1 --json"
     document = json.loads(run(*words.split()))
-    assert document["schema"] == "mltcp-collectives-bench/1"
+    assert document["schema"] == "mltcp-collectives-bench/2"
     assert document["rates"] == [200_000_000] * ranks
     assert [row["algorithm"] for row in document["rows"]] == ALGORITHMS
     for row in document["rows"]:
@@ -64,14 +64,14 @@ def test_a_links_bandwidth_is_replayed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("places", ["scattered", "clustered", "apart"])
 def test_zeros_are_left_out_and_the_table_says_how_well(places: str, tmp_path: Path) -> None:
     words = "bench --namespaces 2 --rate 200mbit --size 800kB --repeats 1 --json"
-    words += f" -a gloo,sparse,aggregated,omnireduce --density 5%,20% --places {places}"
+    words += f" -a gloo,sparse,aggregated-dense,aggregated --density 5%,20% --places {places}"
     text = run(*words.split())
     rows = json.loads(text)["rows"]
     assert [row["density"] for row in rows] == [0.05] * 4 + [0.2] * 4
     for row in rows:
         assert row["correct"]
         assert row["identical"]
-        leaves_out = row["algorithm"] in ("sparse", "omnireduce")
+        leaves_out = row["algorithm"] in ("sparse", "aggregated")
         assert (row["of_density"] is not None) == leaves_out
         assert row["bound_s"] == pytest.approx(
             800_000 * 8 / 200e6 * (row["density"] if leaves_out else 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mltcp_tools.sources.messages import Mailbox
+from mltcp_tools.live.sources.messages import Mailbox
 
 RANK = Path(__file__).parent / "ddp_hook_rank.py"
 PARAMETERS = 256 * 1024 + 1024 + 1024 * 256 + 256

@@ -10,7 +10,7 @@ import pytest
 from train.conftest import Report
 from train.jobs import Place, finish, gradient_bytes, training
 
-from mltcp_tools.sources.gloo import GlooSource
+from mltcp_tools.live.sources.gloo import GlooSource
 
 HERE = [Place(None, "lo")] * 2
 WIDTH = 256
@@ -79,7 +79,7 @@ def test_an_exception_passes_through_probed_code() -> None:
 
 
 def test_three_ranks_in_a_ring() -> None:
-    """What is sent to each peer is told apart."""
+    """Bytes to each peer are told apart."""
     with (
         GlooSource() as source,
         training(HERE[:1] * 3, "127.0.0.1", 29714, 25, WIDTH) as ranks,

@@ -14,8 +14,8 @@ import pytest
 from train.conftest import Report
 from train.mltcp import bottleneck, loaded, mltcp_json
 
-from mltcp_tools.testbed.namespaces import inside
-from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.lab.testbed.namespaces import inside
+from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
 
 pytestmark = pytest.mark.bpf
 
@@ -75,7 +75,7 @@ def test_transfer_goes_on(streams: int, report: Report) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.1)
         before = {sock["cookie"]: sock["congestion_control"] for sock in data_sockets(client.pid)}
-        done = mltcp_json("attach", client.pid, "--job", "iperf3", "--all-sockets")
+        done = mltcp_json("attach", client.pid, "--job", "iperf3", "--kind", "all")
         assert {change["outcome"] for change in done["changes"]} == {"switched"}
         assert {sock["congestion_control"] for sock in data_sockets(client.pid)} == {"mltcp"}
         sent = sum(int(str(sock["bytes_sent"])) for sock in data_sockets(client.pid))

@@ -14,19 +14,19 @@ torch = pytest.importorskip("torch", reason="torch is not installed; run scripts
 def _meet(rank: int, store: Path, answers: Any) -> None:
     import torch.distributed as dist
 
-    from mltcp_tools.collectives.reducer import Reducer
+    from mltcp_tools.collectives.group import Group
     from mltcp_tools.collectives.session import SessionError
 
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    reducer = Reducer(None, timeout_s=5.0)
+    agreement = Group(None, 30.0).agreement
     refused = ""
     if rank == 1:
         try:
-            reducer._tell_of_links("how long it took")
+            agreement.tell("how long it took")
         except SessionError as error:
             refused = str(error)
-    answers.put((rank, refused, reducer._tell_progress("" if rank else "a link stalled")))
-    reducer.close()
+    progress = agreement.meet(4 + rank, refused or "A link stalled.", "the sum of 3 float32")
+    answers.put((rank, refused, progress.first, progress.ahead, progress.reasons))
     dist.destroy_process_group()
 
 
@@ -44,8 +44,6 @@ def test_a_rank_that_chooses_meets_one_at_which_a_reduction_failed(tmp_path: Pat
         for each in ranks:
             each.join(30)
             each.kill()
-    assert [(rank, refused) for rank, refused, _ in told] == [
-        (0, ""),
-        (1, "a reduction failed at another rank"),
-    ]
-    assert [progress for *_, progress in told] == [(0, [], ["a link stalled"])] * 2
+    elsewhere = "A reduction failed at another rank."
+    assert [(rank, refused) for rank, refused, *_ in told] == [(0, ""), (1, elsewhere)]
+    assert [each[2:] for each in told] == [(4, [1], ["A link stalled.", elsewhere])] * 2

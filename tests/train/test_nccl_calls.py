@@ -16,9 +16,9 @@ import pytest
 from train.conftest import Report
 
 from mltcp_tools.errors import MltcpError
-from mltcp_tools.sources.call_source import CallSource
-from mltcp_tools.sources.call_sources import CallSources
-from mltcp_tools.sources.nccl import KINDS, Communicator, NcclSource
+from mltcp_tools.live.sources.call_source import CallSource
+from mltcp_tools.live.sources.call_sources import CallSources
+from mltcp_tools.live.sources.nccl import KINDS, Communicator, NcclSource
 
 CALLER = Path(__file__).parent / "caller.py"
 COUNT = 1_000_000
@@ -128,7 +128,7 @@ class Recorder(NcclSource):
 def test_a_process_that_calls_without_end_is_not_all_that_is_seen(
     nccl_library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mltcp_tools.sources.call_source._AT_ONCE", 10)
+    monkeypatch.setattr("mltcp_tools.live.sources.call_source._AT_ONCE", 10)
     with Recorder() as source, caller(nccl_library, pause_s=0, idle_s=0) as running:
         assert source.watch(running.pid)
         running.start()
@@ -312,7 +312,7 @@ def test_nothing_is_left_in_a_process(nccl_library: Path) -> None:
 
 
 def breakpoint_at_all_reduce(pid: int, library: Path) -> bool:
-    """Whether the process's code of ncclAllReduce differs from the file's."""
+    """Return whether the process's code of ncclAllReduce differs from the file's."""
     symbols = subprocess.run(["nm", "-D", library], capture_output=True, text=True, check=True)
     line = next(line for line in symbols.stdout.splitlines() if line.endswith(" ncclAllReduce"))
     address = int(line.split()[0], 16)
@@ -377,8 +377,8 @@ def test_all_sources_at_once(nccl_library: Path) -> None:
 def test_without_privilege_nothing_is_probed(nccl_library: Path) -> None:
     code = (
         "import os, re, sys; os.setuid(65534)\n"
-        "from mltcp_tools.sources.call_sources import CallSources\n"
-        "from mltcp_tools.sources.libraries import mapped_libraries\n"
+        "from mltcp_tools.live.sources.call_sources import CallSources\n"
+        "from mltcp_tools.live.sources.libraries import mapped_libraries\n"
         "from mltcp_tools.errors import HostError\n"
         "with CallSources(print) as sources: sources.watch(int(sys.argv[1]), 0.0)\n"
         "try: mapped_libraries(int(sys.argv[1]), re.compile('libnccl'))\n"
@@ -395,7 +395,7 @@ def test_without_privilege_nothing_is_probed(nccl_library: Path) -> None:
 
 
 def test_cost_of_a_probe(nccl_library: Path, report: Report) -> None:
-    """How much longer a call takes that is seen."""
+    """Report how much longer a call takes that is seen."""
     code = (
         "import ctypes, sys, time\n"
         "nccl = ctypes.CDLL(sys.argv[1])\n"

@@ -13,14 +13,14 @@ import pytest
 from train.conftest import Report
 from train.mltcp import loaded, mltcp_json
 
-from mltcp_tools.sources.nccl import NcclSource
+from mltcp_tools.live.sources.nccl import NcclSource
 
 RANK = Path(__file__).parent / "nccl_rank.py"
 COUNT, ITERATIONS, IDLE_S = 4_000_000, 80, 0.2
 
 
 def gpus() -> int:
-    """How many GPUs NCCL could use here."""
+    """Return how many GPUs NCCL could use here."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -9,7 +9,7 @@ import pytest
 from train.jobs import Place, Rank, finish, switch, training, wait_for_more
 from train.mltcp import bottleneck, loaded
 
-from mltcp_tools.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
 
 PORT = 29860
 ITERATIONS = 30

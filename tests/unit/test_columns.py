@@ -70,7 +70,7 @@ def test_colours_mean_something_and_take_no_room() -> None:
 
 
 def on_a_terminal(**environment: str) -> str:
-    """What `mltcp doctor` prints on a terminal."""
+    """Return what `mltcp doctor` prints on a terminal."""
     ours, theirs = pty.openpty()
     known = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
     with subprocess.Popen(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
+from mltcp_tools.cli.main import cli
 from mltcp_tools.doctor import troubleshooting
 
 CHECKOUT = Path(__file__).parents[2]
@@ -15,11 +19,26 @@ DOCUMENTS = sorted(
     for path in CHECKOUT.rglob("*.md")
     if not {".venv", ".cache", "runs"} & set(path.relative_to(CHECKOUT).parts[:1])
 )
+PACKAGE = CHECKOUT / "mltcp_tools"
+COMMANDED = [path for path in DOCUMENTS if path.name != "CHANGELOG.md"] + sorted(
+    path
+    for wing in ("bpf", "kmod", "mltcp_tools", "vagrant")
+    for path in (CHECKOUT / wing).rglob("*")
+    if path.suffix in {".1", ".yaml", ".service", ".conf"}
+)
+"""Files that tell users what to type. CHANGELOG names what there was, too."""
+FENCE = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+QUOTED = re.compile(r"`mltcp ([a-z][^`]*)`")
+TYPED = re.compile(
+    r"^(?:ExecStart(?:Pre)?=\S*@MLTCP@|[ #]*(?:sudo )?mltcp) ([a-z][^#|>&;\n]*)", re.MULTILINE
+)
+ASKING = {"What", "Which", "Whether", "Who", "Whose", "Where", "How", "When", "Why"}
+DESCRIBED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 
 
 def anchors(document: Path) -> set[str]:
-    """Those that GitHub gives to the document's headings."""
+    """Return the anchors that GitHub gives to the document's headings."""
     titles = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}
 
@@ -44,3 +63,68 @@ def test_readme_takes_four_minutes() -> None:
     text = (CHECKOUT / "README.md").read_text()
     assert len(text.splitlines()) <= 150
     assert len(re.findall(r"\w+", text)) <= 1500
+
+
+def test_docstrings_begin_with_the_thing_or_a_verb() -> None:
+    asking = [
+        f"{path.relative_to(CHECKOUT)}: {text.splitlines()[0]}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, DESCRIBED)
+        and (text := ast.get_docstring(node))
+        and re.split(r"\W", text, maxsplit=1)[0] in ASKING
+    ]
+    assert not asking, "\n".join(asking)
+
+
+def command_lines(path: Path) -> Iterator[str]:
+    """Yield what follows `mltcp` in a document's command lines."""
+    text = path.read_text()
+    examples = "".join(FENCE.findall(text)) if path.suffix == ".md" else text
+    yield from QUOTED.findall(text)
+    yield from TYPED.findall(examples.replace("\\\n", " "))
+
+
+def unknown_words(line: str) -> list[str]:
+    """Return the commands and options in the line that `mltcp` doesn't have."""
+    command: click.Command = cli
+    ctx = click.Context(cli, **cli.context_settings)
+    unknown = []
+    for word in line.replace("\\-", "-").split():
+        option = re.match(r"\[?(--[a-z][a-z-]*)", word)
+        if option:
+            names = [name for each in command.get_params(ctx) for name in each.opts]
+            names += [name for each in command.get_params(ctx) for name in each.secondary_opts]
+            unknown += [option[1]] if option[1] not in names else []
+        elif isinstance(command, click.Group):
+            inner = command.get_command(ctx, word)
+            if inner is None:  # a placeholder, such as COMMAND, ends the line
+                return unknown + ([word] if re.fullmatch(r"[a-z-]+", word) else [])
+            command = inner
+    return unknown
+
+
+def test_command_lines_in_documents_have_commands_and_options_that_exist() -> None:
+    lines = [(path, line) for path in COMMANDED for line in command_lines(path)]
+    assert len(lines) > 100
+    wrong = [
+        f"{path.relative_to(CHECKOUT)}: mltcp {line.strip()}: {' '.join(words)}"
+        for path, line in lines
+        if (words := unknown_words(line))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("load --ensure mltcp", []),
+        ("testbed matrix headline --arms cubic", []),
+        ("COMMAND --anything", []),
+        ("prioritise --host a", ["prioritise"]),
+        ("testbed rum four-jobs", ["rum"]),
+        ("load --insure mltcp", ["--insure"]),
+    ],
+)
+def test_a_command_line_is_compared_with_the_commands(line: str, words: list[str]) -> None:
+    assert unknown_words(line) == words

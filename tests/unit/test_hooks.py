@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from mltcp_tools import hooks
-from mltcp_tools.sources.messages import Mailbox, Message
+from mltcp_tools.live.sources.messages import Mailbox, Message
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def test_quantities_are_read(parse: Callable[[object], float], text: str, value:
         (parse_rate, "25MB/s", "is not a rate"),
         (parse_seconds, "170", "has no unit"),
         (parse_seconds, 0.17, "has no unit"),
-        (parse_seconds, "170m", "is not a time"),
+        (parse_seconds, "170M", "is not a time"),
     ],
 )
 def test_what_could_mean_two_things_is_refused(

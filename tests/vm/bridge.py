@@ -52,7 +52,7 @@ def suites(config: pytest.Config) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Needs:
-    """What the tests of a file want of their guest: arguments of the marker `guest`.
+    """The demands of a file's tests on their guest: arguments of the marker `guest`.
 
     timeout: seconds for the tests of the file; a guest for several files has the sum of theirs.
     """
@@ -106,7 +106,7 @@ class OnHost:
         return self._reports[item.nodeid]
 
     def _shares(self, item: pytest.Item, other: pytest.Item) -> bool:
-        """Whether another test without reports yet can run in the same guest."""
+        """Return whether another test without reports yet can run in the same guest."""
         return (
             INSIDE in other.path.parents
             and not other.get_closest_marker("skip")
@@ -191,7 +191,7 @@ def suite_of(item: pytest.Item) -> str:
 
 @functools.cache
 def unavailable(suite: str) -> str | None:
-    """Why there is no such guest here; None when there is. Brings its kernel up to date."""
+    """Return why there is no such guest here; None when there is. Brings its kernel up to date."""
     if shutil.which(boot.QEMU) is None:
         return f"{boot.QEMU} is not installed; run scripts/setup --dev"
     if suite in kernels.DEBUG:
@@ -212,11 +212,11 @@ def unavailable(suite: str) -> str | None:
 @functools.cache
 def _compile_for_guests() -> None:
     """Fill the caches of compiled objects, which guests see: compiling there takes minutes."""
-    from mltcp_tools.native import (
-        core,  # noqa: F401  compiles the core when imported
-        objects,
-    )
+    from support import recorded_steps  # compiles the core when imported
 
+    from mltcp_tools.kernel.native import objects
+
+    recorded_steps.simulator()
     for source in (CHECKOUT / "bpf").glob("*.bpf.c"):
         objects.build_object(source.name.removesuffix(".bpf.c"))
     folder = CHECKOUT / "tests" / "guest"

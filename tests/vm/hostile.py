@@ -1,4 +1,5 @@
-"""What tests share that treat the kernel module badly: its raw interface, and its state afterwards.
+"""The common part of tests that treat the kernel module badly: its raw interface, and its state
+afterwards.
 
 The kernel must stay free of complaints (the bridge fails a test during which it had one), and
 after each test the module must unload and leave nothing behind.
@@ -22,9 +23,9 @@ import pytest
 from guest.common import CACHE
 from vm.loading import MODULE, SLAB, insert, remove
 
-from mltcp_tools.backends import attributes, genl
-from mltcp_tools.backends.base import Flow, Job, JobParams
-from mltcp_tools.native.uapi import GENL_NAME, Attribute, Command
+from mltcp_tools.kernel.backends import attributes, genl
+from mltcp_tools.kernel.backends.base import Flow, Job, JobParams
+from mltcp_tools.kernel.native.uapi import GENL_NAME, Attribute, Command
 
 PROGRAMS = CACHE / "programs"
 NOBODY = 65534
@@ -56,7 +57,7 @@ def module_loaded() -> Iterator[None]:
 
 
 def references() -> dict[str, int]:
-    """How many hold the congestion controls that are modules of the kernel."""
+    """Return how many hold the congestion controls that are modules of the kernel."""
     counts = {}
     for name in KERNELS_OWN:
         path = Path(f"/sys/module/tcp_{name}/refcnt")
@@ -173,7 +174,7 @@ def exchange(sender: socket.socket, peer: socket.socket, times: int = 5) -> None
 
 
 def gone(client: Client, seconds: float = 20) -> bool:
-    """Whether all flows go, after all sockets were closed."""
+    """Return whether all flows go, after all sockets were closed."""
     deadline = time.monotonic() + seconds
     while client.flows() and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from netns.connections import TCP_CONGESTION
 
-from mltcp_tools.backends.base import ALL_NAMES
-from mltcp_tools.host import facts
-from mltcp_tools.host.facts import read_sysctl
-from mltcp_tools.testbed.namespaces import write_sysctl
+from mltcp_tools.kernel.host import facts
+from mltcp_tools.kernel.host.facts import read_sysctl
+from mltcp_tools.kernel.variants import NAMES
+from mltcp_tools.lab.testbed.namespaces import write_sysctl
 
 MODULE = Path("/sys/module/tcp_mltcp")
 FILE = Path("/lib/modules", os.uname().release, "updates/tcp_mltcp.ko")
@@ -44,7 +44,7 @@ def remove(seconds: float = 20, name: str = "tcp_mltcp") -> None:
 
 
 def registered() -> set[str]:
-    return set(ALL_NAMES) & set(facts.available_congestion_controls())
+    return set(NAMES) & set(facts.available_congestion_controls())
 
 
 def chosen(sock: socket.socket) -> str:

@@ -3,7 +3,6 @@
  * Who slows whom now: chains of jobs that send, joined by links that are short. They change only
  * where a burst begins or ends, and are kept rather than looked for.
  */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "internal.h"
@@ -15,39 +14,14 @@ static bool asks_too_much(const struct link *link)
 	return link->asked > WHOLE + 4;
 }
 
-static void add_sender(struct link *link, struct sender sender)
+/* The job's crossing of a link in this phase. */
+static uint32_t crossing_of(const struct job *job, uint32_t link)
 {
-	uint32_t at = link->sender_count;
+	uint32_t at = job->spec.first[job->moment.phase];
 
-	if (link->sender_count == link->sender_room) {
-		link->sender_room = link->sender_room ? 2 * link->sender_room : 4;
-		link->senders =
-			must(realloc(link->senders, link->sender_room * sizeof(*link->senders)));
-	}
-	for (; at && link->senders[at - 1].job > sender.job; at--)
-		link->senders[at] = link->senders[at - 1];
-	link->senders[at] = sender;
-	link->sender_count++;
-}
-
-static void drop_sender(struct link *link, uint32_t job)
-{
-	uint32_t at = 0;
-
-	while (link->senders[at].job != job)
+	while (job->spec.link[at] != link)
 		at++;
-	link->sender_count--;
-	memmove(&link->senders[at], &link->senders[at + 1],
-		(link->sender_count - at) * sizeof(*link->senders));
-}
-
-static void drop_short(struct job *job, uint32_t link)
-{
-	uint32_t at = 0;
-
-	while (job->shorts[at].link != link)
-		at++;
-	job->shorts[at] = job->shorts[--job->short_count];
+	return at;
 }
 
 static void become_short(struct flow *flow, uint32_t number)
@@ -55,15 +29,10 @@ static void become_short(struct flow *flow, uint32_t number)
 	struct link *link = &flow->links[number];
 
 	link->is_short = true;
-	link->level = INFINITY;
-	link->tied = false;
-	link->used = 0;
-	for (uint32_t i = 0; i < link->sender_count; i++) {
-		const struct sender *sender = &link->senders[i];
-		struct job *job = &flow->jobs[sender->job];
+	for (uint32_t i = 0; i < link->senders.count; i++) {
+		struct job *job = &flow->jobs[link->senders.items[i]];
 
-		job->shorts[job->short_count++] = (struct use){sender->times, number};
-		link->used += job->counted * sender->times;
+		push(&job->shorts, crossing_of(job, number));
 	}
 }
 
@@ -72,12 +41,10 @@ static void become_wide(struct flow *flow, uint32_t number)
 	struct link *link = &flow->links[number];
 
 	link->is_short = false;
-	for (uint32_t i = 0; i < link->sender_count; i++) {
-		struct job *job = &flow->jobs[link->senders[i].job];
+	for (uint32_t i = 0; i < link->senders.count; i++) {
+		struct job *job = &flow->jobs[link->senders.items[i]];
 
-		drop_short(job, number);
-		/* The next filling is without the link, though by rounding only it may have decided. */
-		job->again = job->again || job->level == link->level;
+		drop(&job->shorts, crossing_of(job, number));
 	}
 }
 
@@ -111,15 +78,13 @@ static void leave_chain(struct flow *flow, uint32_t number)
 	flow->jobs[last].chain_place = place;
 }
 
-/* One chain of two; those that came to the longer one are noted. */
+/* One chain of two. */
 static void join(struct flow *flow, uint32_t a, uint32_t b)
 {
 	uint32_t to = flow->chains[a].count < flow->chains[b].count ? b : a, from = a ^ b ^ to;
 
-	for (uint32_t i = 0; i < flow->chains[from].count; i++) {
+	for (uint32_t i = 0; i < flow->chains[from].count; i++)
 		enter_chain(flow, flow->chains[from].items[i], to);
-		push(&flow->joined, flow->chains[from].items[i]);
-	}
 	flow->chains[from].count = 0;
 	push(&flow->free_chains, from);
 }
@@ -129,44 +94,28 @@ void enter(struct flow *flow, uint32_t number)
 	struct job *job = &flow->jobs[number];
 	uint32_t phase = job->moment.phase;
 
-	job->short_count = 0;
-	job->counted = 0;
+	job->shorts.count = 0;
 	for (uint32_t i = job->spec.first[phase]; i < job->spec.first[phase + 1]; i++) {
 		struct link *link = &flow->links[job->spec.link[i]];
 
 		link->asked += job->asks[i];
-		add_sender(link, (struct sender){job->spec.crossings[i], number, i});
+		push(&link->senders, number);
 		if (link->is_short)
-			job->shorts[job->short_count++] =
-				(struct use){job->spec.crossings[i], job->spec.link[i]};
+			push(&job->shorts, i);
 		else if (asks_too_much(link))
 			become_short(flow, job->spec.link[i]);
 	}
-	flow->joined.count = 0;
 	enter_chain(flow, number, new_chain(flow));
-	for (uint32_t i = 0; i < job->short_count; i++) {
-		const struct link *link = &flow->links[job->shorts[i].link];
+	for (uint32_t i = 0; i < job->shorts.count; i++) {
+		const struct link *link = &flow->links[job->spec.link[job->shorts.items[i]]];
 
-		for (uint32_t j = 0; j < link->sender_count; j++) {
-			uint32_t other = flow->jobs[link->senders[j].job].chain;
+		for (uint32_t j = 0; j < link->senders.count; j++) {
+			uint32_t other = flow->jobs[link->senders.items[j]].chain;
 
 			if (other != job->chain)
 				join(flow, other, job->chain);
 		}
 	}
-}
-
-void stop_sending(struct flow *flow, uint32_t number)
-{
-	const struct job *job = &flow->jobs[number];
-	uint32_t phase = job->moment.phase;
-
-	for (uint32_t i = job->spec.first[phase]; i < job->spec.first[phase + 1]; i++)
-		drop_sender(&flow->links[job->spec.link[i]], number);
-	for (uint32_t i = 0; i < job->short_count; i++)
-		flow->links[job->shorts[i].link].used -= job->counted * job->shorts[i].times;
-	leave_chain(flow, number);
-	flow->joined.count = 0;
 }
 
 /* Marks those near that are still of the chain, and counts them. */
@@ -197,20 +146,20 @@ static bool is_joined(struct flow *flow, uint32_t number)
 	for (uint32_t i = 0; i < found->count && missing; i++) {
 		const struct job *job = &flow->jobs[found->items[i]];
 
-		for (uint32_t j = 0; j < job->short_count; j++) {
-			struct link *link = &flow->links[job->shorts[j].link];
+		for (uint32_t j = 0; j < job->shorts.count; j++) {
+			struct link *link = &flow->links[job->spec.link[job->shorts.items[j]]];
 
 			if (link->mark == flow->mark)
 				continue;
 			link->mark = flow->mark;
-			for (uint32_t k = 0; k < link->sender_count; k++) {
-				struct job *other = &flow->jobs[link->senders[k].job];
+			for (uint32_t k = 0; k < link->senders.count; k++) {
+				struct job *other = &flow->jobs[link->senders.items[k]];
 
 				if (other->mark == flow->mark)
 					continue;
 				missing -= other->mark == near;
 				other->mark = flow->mark;
-				push(found, link->senders[k].job);
+				push(found, link->senders.items[k]);
 			}
 		}
 	}
@@ -240,12 +189,15 @@ void leave(struct flow *flow, uint32_t number)
 	struct job *job = &flow->jobs[number];
 	uint32_t phase = job->moment.phase, chain = job->chain;
 
+	leave_chain(flow, number);
+	for (uint32_t i = job->spec.first[phase]; i < job->spec.first[phase + 1]; i++)
+		drop(&flow->links[job->spec.link[i]].senders, number);
 	flow->near.count = 0;
-	for (uint32_t i = 0; i < job->short_count; i++) {
-		const struct link *link = &flow->links[job->shorts[i].link];
+	for (uint32_t i = 0; i < job->shorts.count; i++) {
+		const struct link *link = &flow->links[job->spec.link[job->shorts.items[i]]];
 
-		for (uint32_t j = 0; j < link->sender_count; j++)
-			push(&flow->near, link->senders[j].job);
+		for (uint32_t j = 0; j < link->senders.count; j++)
+			push(&flow->near, link->senders.items[j]);
 	}
 	for (uint32_t i = job->spec.first[phase]; i < job->spec.first[phase + 1]; i++) {
 		struct link *link = &flow->links[job->spec.link[i]];
@@ -254,7 +206,6 @@ void leave(struct flow *flow, uint32_t number)
 		if (link->is_short && !asks_too_much(link))
 			become_wide(flow, job->spec.link[i]);
 	}
-	job->short_count = 0;
 	part(flow, chain);
 	if (!flow->chains[chain].count)
 		push(&flow->free_chains, chain);

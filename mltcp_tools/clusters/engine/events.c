@@ -3,15 +3,8 @@
 #include <math.h>
 #include "internal.h"
 
-static void set_at(struct flow *flow, struct job *job, uint64_t at)
-{
-	job->moment.at = at;
-	if (job->group != NO_GROUP)
-		flow->groups[job->group].at[job->position] = at;
-}
-
 /* The first whole nanosecond, at least one from now, at which so many bytes are sent. */
-static uint64_t after(uint64_t now, double bytes, double rate)
+uint64_t after(uint64_t now, double bytes, double rate)
 {
 	double wait = bytes / rate;
 	uint64_t whole;
@@ -24,8 +17,9 @@ static uint64_t after(uint64_t now, double bytes, double rate)
 }
 
 /* When a job that sends is done, or where others are near, when its weight changes. */
-void set_next(struct flow *flow, struct job *job, uint64_t now, bool alone)
+static void set_next(struct flow *flow, uint32_t number, uint64_t now, bool alone)
 {
+	const struct job *job = &flow->jobs[number];
 	const struct moment *moment = &job->moment;
 	uint64_t total = job->spec.bytes[moment->phase], at = NEVER;
 
@@ -41,7 +35,54 @@ void set_next(struct flow *flow, struct job *job, uint64_t now, bool alone)
 				at = step;
 		}
 	}
-	set_at(flow, job, at);
+	set_at(flow, number, at);
+}
+
+/* What was sent until now at the rate before. Says whether that is all. */
+static bool settle(struct job *job, uint64_t now)
+{
+	double exact = job->moment.rate * (double)(now - job->moment.updated);
+	uint64_t sent = exact < 0x1p62 ? (uint64_t)exact : NEVER;
+	bool all;
+
+	/* To the nearest whole number, as llround() does, which takes longer. */
+	if (exact < 0x1p52)
+		sent += exact - (double)sent >= 0.5;
+	all = sent >= job->moment.left;
+	job->moment.left = all ? 1 : job->moment.left - sent;
+	job->moment.updated = now;
+	return all;
+}
+
+/* A job's weight, and before that what it has sent and how far that brought it. */
+static void refresh(const struct flow *flow, struct job *job, uint64_t now)
+{
+	struct moment *moment = &job->moment;
+	uint64_t total = job->spec.bytes[moment->phase];
+
+	settle(job, now);
+	if (flow->rule.levels > 1) {
+		moment->level = (uint32_t)((double)(total - moment->left) / (double)total *
+					   (flow->rule.levels + 1e-9));
+		if (moment->level >= flow->rule.levels)
+			moment->level = flow->rule.levels - 1;
+	}
+	job->weight = flow->weights[moment->level] * job->fortune;
+}
+
+/* New speeds for all jobs of the chain, from now on. */
+static void refill(struct flow *flow, const struct list *chain, uint64_t now)
+{
+	for (uint32_t i = 0; i < chain->count; i++)
+		refresh(flow, &flow->jobs[chain->items[i]], now);
+	fill_chain(flow, chain);
+	for (uint32_t i = 0; i < chain->count; i++) {
+		struct job *job = &flow->jobs[chain->items[i]];
+
+		job->moment.rate = job->share;
+		job->filled = flow->counters.fills;
+		set_next(flow, chain->items[i], now, chain->count == 1);
+	}
 }
 
 /* The instant at which a burst that is ready may begin. */
@@ -56,144 +97,119 @@ static uint64_t take_turn(struct job *job, uint64_t ready)
 	return at;
 }
 
-void begin_phase(struct flow *flow, struct job *job, uint64_t now)
+void begin_phase(struct flow *flow, uint32_t number, uint64_t now)
 {
+	struct job *job = &flow->jobs[number];
 	struct moment *moment = &job->moment;
 	const struct flow_job *spec = &job->spec;
 	uint64_t compute = spec->compute_ns[moment->row * spec->phases + moment->phase];
 
 	moment->state = COMPUTING;
-	moment->asked = now + (uint64_t)llround((double)compute * job->slow);
+	moment->asked = now + (uint64_t)llround((double)compute * job->spec.slow);
 	if (!moment->phase && spec->turn_ns)
 		moment->asked = take_turn(job, moment->asked);
-	set_at(flow, job, moment->asked + (spec->bytes[moment->phase] ? spec->lag_ns : 0));
+	set_at(flow, number, moment->asked + (spec->bytes[moment->phase] ? spec->lag_ns : 0));
 }
 
-static void end_iteration(struct flow *flow, struct job *job, uint64_t now)
+static void end_iteration(struct flow *flow, uint32_t number, uint64_t now)
 {
+	struct job *job = &flow->jobs[number];
 	struct moment *moment = &job->moment;
 	struct flow_stats *stats = &job->stats;
-	uint64_t took = now - moment->began;
 
 	if (job->record)
-		job->record[stats->done] =
-			(struct flow_iteration){moment->began, now, moment->sending};
+		job->record[stats->done] = (struct flow_iteration){moment->began, now};
 	stats->done++;
-	stats->sum_ns += took;
-	stats->sending_ns += moment->sending;
-	stats->last_end_ns = now;
-	if (took < stats->least_ns)
-		stats->least_ns = took;
-	if (took > stats->most_ns)
-		stats->most_ns = took;
+	stats->sum_ns += now - moment->began;
 	moment->phase = 0;
 	moment->row = (moment->row + 1) % job->spec.rows;
 	moment->began = now;
-	moment->sending = 0;
 	if (stats->done == job->spec.iterations) {
-		moment->state = COMPUTING;
 		job->ended = true;
-		set_at(flow, job, NEVER);
-		push(&flow->ended, (uint32_t)(job - flow->jobs));
+		set_at(flow, number, NEVER);
+		push(&flow->ended, number);
 	}
 }
 
-static void end_phase(struct flow *flow, struct job *job, uint64_t now)
+static void end_phase(struct flow *flow, uint32_t number, uint64_t now)
 {
+	struct job *job = &flow->jobs[number];
+
 	if (++job->moment.phase == job->spec.phases)
-		end_iteration(flow, job, now);
+		end_iteration(flow, number, now);
 	if (!job->ended)
-		begin_phase(flow, job, now);
+		begin_phase(flow, number, now);
 }
 
-/* The job's short links have another sender, or one less. */
-static void change_links(struct flow *flow, uint32_t number)
+/* A number from 0 to 1 that depends on seed and burst only (splitmix64's finalizer). */
+static double uniform(uint64_t seed, uint64_t number)
 {
-	const struct job *job = &flow->jobs[number];
+	uint64_t bits = seed + number * 0x9e3779b97f4a7c15ULL;
 
-	for (uint32_t i = 0; i < job->short_count; i++)
-		measure_room(flow, &flow->links[job->shorts[i].link]);
+	bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9ULL;
+	bits = (bits ^ (bits >> 27)) * 0x94d049bb133111ebULL;
+	bits ^= bits >> 31;
+	return (double)(bits >> 11) * 0x1p-53 + 0x1p-54;
 }
 
-static void begin_burst(struct flow *flow, struct job *job, uint64_t now)
+static void draw_fortune(struct job *job)
 {
+	uint64_t draw = 2 * (uint64_t)(job->moment.burst / job->spec.lasting);
+	double radius, angle;
+
+	job->fortune = 1;
+	if (job->spec.luck <= 0)
+		return;
+	radius = sqrt(-2 * log(uniform(job->spec.seed, draw)));
+	angle = 2 * M_PI * uniform(job->spec.seed, draw + 1);
+	job->fortune = exp(job->spec.luck * radius * cos(angle));
+}
+
+static void begin_burst(struct flow *flow, uint32_t number, uint64_t now)
+{
+	struct job *job = &flow->jobs[number];
 	struct moment *moment = &job->moment;
-	uint32_t number = (uint32_t)(job - flow->jobs);
 
 	moment->state = SENDING;
 	moment->left = job->spec.bytes[moment->phase];
 	moment->updated = now;
 	moment->rate = 0;
 	moment->level = 0;
-	if (job->spec.luck > 0)
-		moment->burst = (moment->burst + 1) % LUCK_BURSTS;
+	moment->burst = (moment->burst + 1) % LUCK_BURSTS;
 	draw_fortune(job);
-	job->weight = NAN;
-	job->alone = job->lone[moment->phase];
 	enter(flow, number);
-	change_links(flow, number);
-	fill_around(flow, number, now);
+	refill(flow, &flow->chains[job->chain], now);
 }
 
-static void end_burst(struct flow *flow, struct job *job, uint64_t now)
+void stop_burst(struct flow *flow, uint32_t number, uint64_t now)
 {
-	struct moment *moment = &job->moment;
-	uint32_t number = (uint32_t)(job - flow->jobs);
+	uint64_t fills = flow->counters.fills;
 
-	moment->state = COMPUTING;
-	moment->sending += now - moment->asked;
-	moment->left = moment->level = 0;
-	moment->updated = 0;
-	moment->rate = 0;
-	/* Those that the burst slowed are found by links that it made short. */
-	stop_sending(flow, number);
-	change_links(flow, number);
-	push(&flow->changing, number);
-	fill_around(flow, number, now);
+	flow->jobs[number].moment.state = COMPUTING;
 	leave(flow, number);
-	end_phase(flow, job, now);
+	/* Those that it slowed go faster, each chain that is left of its own. */
+	for (uint32_t i = 0; i < flow->near.count; i++) {
+		const struct job *job = &flow->jobs[flow->near.items[i]];
+
+		if (job->filled <= fills)
+			refill(flow, &flow->chains[job->chain], now);
+	}
 }
 
-static void happen(struct flow *flow, struct job *job, uint64_t now)
+void happen(struct flow *flow, uint32_t number, uint64_t now)
 {
+	struct job *job = &flow->jobs[number];
+
 	flow->counters.events++;
 	if (job->moment.state == COMPUTING) {
 		if (job->spec.bytes[job->moment.phase])
-			begin_burst(flow, job, now);
+			begin_burst(flow, number, now);
 		else
-			end_phase(flow, job, now);
+			end_phase(flow, number, now);
 	} else if (settle(job, now)) {
-		end_burst(flow, job, now);
+		stop_burst(flow, number, now);
+		end_phase(flow, number, now);
 	} else {
-		fill_around(flow, (uint32_t)(job - flow->jobs), now);
-	}
-}
-
-uint64_t earliest(const struct group *group, uint32_t *position)
-{
-	uint64_t least = NEVER;
-
-	*position = 0;
-	for (uint32_t i = 0; i < group->count; i++) {
-		if (group->at[i] < least) {
-			least = group->at[i];
-			*position = i;
-		}
-	}
-	return least;
-}
-
-/* Everything of the group up to and with that time. */
-void run_group(struct flow *flow, struct group *group, uint64_t until, bool may_sleep)
-{
-	uint32_t position;
-
-	while (!group->asleep && (group->next = earliest(group, &position)) <= until) {
-		struct job *job = &flow->jobs[group->jobs[position]];
-		uint64_t now = group->next, done = job->stats.done;
-
-		happen(flow, job, now);
-		if (may_sleep && !position && job->stats.done > done)
-			consider_sleep(flow, group, now);
+		refill(flow, &flow->chains[job->chain], now);
 	}
 }

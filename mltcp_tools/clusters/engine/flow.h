@@ -4,16 +4,11 @@
  *
  * A job computes, then sends what its phase says over all links of that phase at the same speed, as
  * a ring does whose steps wait for each other. Between two events every speed is constant: weighted
- * max-min shares within a class of priority, what is left to the next class (fill.c). An event
- * concerns only jobs that a chain of short links joins to its own (chains.c), and of their shares
- * only those that it changes are worked out again (change.c). Jobs that share no link which could
- * be short never meet and are simulated apart (group.c); where such a group comes back to a state
- * it was in before, it goes round for ever, and whole rounds are added instead of simulated
- * (skip.c).
+ * max-min shares (fill.c). An event concerns only jobs that a chain of short links joins to its own
+ * (chains.c). A job none of whose links could be short repeats itself: its iterations are counted,
+ * not simulated (alone.c).
  *
- * Times are nanoseconds since the start, sizes bytes, speeds bytes per nanosecond. All of it is
- * integers but the speeds, which depend on nothing but the present state, so that a state that
- * comes back exactly is followed by exactly the same.
+ * Times are nanoseconds since the start, sizes bytes, speeds bytes per nanosecond.
  */
 #ifndef MLTCP_CLUSTERS_FLOW_H
 #define MLTCP_CLUSTERS_FLOW_H
@@ -27,9 +22,8 @@ struct flow_rule {
 	double loss; /* of a full link that jobs share: times (their flows / its packets)^crowd */
 	double crowd;
 	uint32_t levels; /* steps in which progress is known, at least 1 */
-	uint32_t skip; /* 1: rounds that repeat are added, not simulated */
-	uint32_t whole; /* 1: an event fills all that it could touch, not only what it changes */
-	uint32_t order; /* 1: who has least to send goes first, instead of priorities */
+	uint32_t count; /* 1: iterations of jobs that meet nobody are counted, not simulated */
+	uint32_t order; /* 1: who has least to send goes first, whatever the weights */
 };
 
 struct flow_job {
@@ -50,21 +44,20 @@ struct flow_job {
 	double luck; /* standard deviation of its weight's logarithm */
 	uint32_t lasting; /* bursts for which a draw of it lasts, at least 1 */
 	double flows; /* connections that carry a burst */
-	double weight;
-	uint32_t priority; /* 0 goes first */
+	double slow; /* factor on compute times */
 };
 
-/* Of iterations that are done; times are whole nanoseconds. */
+/* Of iterations that are done. */
 struct flow_stats {
-	uint64_t done, sum_ns, sending_ns, least_ns, most_ns, last_end_ns;
+	uint64_t done, sum_ns;
 };
 
 struct flow_iteration {
-	uint64_t start_ns, end_ns, sending_ns;
+	uint64_t start_ns, end_ns;
 };
 
 struct flow_counters {
-	uint64_t events, fills, rounds_skipped, groups, largest_group;
+	uint64_t events, fills, counted;
 };
 
 struct flow;
@@ -80,7 +73,6 @@ void flow_free(struct flow *flow);
 /* A number for the job; record, if not NULL, has room for its iterations. */
 uint32_t flow_add(struct flow *flow, const struct flow_job *job, struct flow_iteration *record);
 void flow_remove(struct flow *flow, uint32_t job);
-void flow_set(struct flow *flow, uint32_t job, double weight, uint32_t priority);
 
 /* Turns from the next iteration on; turn_ns 0: none. */
 void flow_turns(struct flow *flow, uint32_t job, uint64_t turn_ns, uint64_t due_ns,

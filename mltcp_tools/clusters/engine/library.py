@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mltcp_tools.errors import UsageError
-from mltcp_tools.native.extension import declarations, extension
+from mltcp_tools.kernel.native.extension import declarations, extension
+from mltcp_tools.lab.planning import filling
 
 NANOSECONDS = 1_000_000_000
 
@@ -21,19 +22,21 @@ NANOSECONDS = 1_000_000_000
 @functools.cache
 def _library() -> tuple[Any, Any]:
     folder = Path(__file__).resolve().parent
-    return extension("flows", declarations(folder / "flow.h"), '#include "flow.h"\n', folder)
+    return extension(
+        "flows", declarations(folder / "flow.h"), '#include "flow.h"\n', folder, filling.FOLDER
+    )
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How jobs share a link that is full.
+    """The rule by which jobs share a link that is full.
 
     A job's weight is (intercept + slope x progress)^power, at least `floor`, where progress is the
     share of its burst that is sent, in `levels` steps. loss: what a full link loses, times the
     power `crowd` of the flows on it per packet that it holds. luck: standard deviation of the
     logarithm by which the weight of a burst of one connection differs; of n, by the square root of
     n less; lasting: for how many bursts one draw of it holds. use: share of a link's rate that is
-    used at all. order: who has least left to send goes first, whatever the weights and priorities.
+    used at all. order: who has least left to send goes first, whatever the weights.
     """
 
     name: str = "fair"
@@ -68,7 +71,7 @@ class FlowJob:
     iteration and phase, taken again from the first when used up; None: the phases' own. lag_s: from
     a burst's begin until it has its speed. turn_s, due_s, slack_s: its turns, 0 for none, the first
     of them, and how late a burst may be and still take its turn. flows: connections that carry a
-    burst. priority: 0 goes first.
+    burst. slow: how many times as long it computes.
     """
 
     phases: tuple[Phase, ...]
@@ -81,21 +84,15 @@ class FlowJob:
     slack_s: float = 0.0
     seed: int = 1
     flows: int = 1
-    weight: float = 1.0
-    priority: int = 0
+    slow: float = 1.0
 
 
 @dataclass(frozen=True)
 class Stats:
-    """Of a job's iterations that are done: their number, times in seconds."""
+    """Of a job's iterations that are done: their number, and seconds that they took together."""
 
     done: int
     sum_s: float
-    sending_s: float
-    least_s: float
-    most_s: float
-    last_end_s: float
-    exact: tuple[int, ...] = field(default=(), repr=False)
 
     @property
     def mean_s(self) -> float:
@@ -112,13 +109,12 @@ class FlowSimulator:
         rule: Rule,
         *,
         packets: Sequence[float] | None = None,
-        skip: bool = True,
-        whole: bool = False,
+        count: bool = True,
     ) -> None:
         """Links of these rates that carry these numbers of packets when full (None: any).
 
-        skip: rounds that repeat are added. whole: every event fills all links near it again. Both
-        change how long it takes and nothing else.
+        count: iterations of jobs that meet nobody are counted instead of simulated, which changes
+        how long it takes and nothing else.
         """
         for number, rate in enumerate(rates_bps):
             if not (math.isfinite(rate) and rate > 0):
@@ -133,8 +129,7 @@ class FlowSimulator:
             "loss": rule.loss,
             "crowd": rule.crowd,
             "levels": rule.levels,
-            "skip": skip,
-            "whole": whole,
+            "count": count,
             "order": rule.order,
         }
         self._flow = self._ffi.gc(
@@ -184,8 +179,7 @@ class FlowSimulator:
             "luck": self._rule.luck / math.sqrt(job.flows),
             "lasting": self._rule.lasting,
             "flows": job.flows,
-            "weight": job.weight,
-            "priority": job.priority,
+            "slow": job.slow,
         }
         kept = new("struct flow_iteration[]", job.iterations) if record else self._ffi.NULL
         number = int(self._lib.flow_add(self._flow, new("struct flow_job *", described), kept))
@@ -197,10 +191,6 @@ class FlowSimulator:
         """Take a job away, done or not; its number may be given to another."""
         self._lib.flow_remove(self._flow, job)
         self._records.pop(job, None)
-
-    def set(self, job: int, *, weight: float = 1.0, priority: int = 0) -> None:
-        """Change what a job gets of full links, from now on."""
-        self._lib.flow_set(self._flow, job, weight, priority)
 
     def turns(self, job: int, turn_s: float, due_s: float, slack_s: float) -> None:
         """Give the job turns from its next iteration on; a `turn_s` of 0 takes them away."""
@@ -216,27 +206,19 @@ class FlowSimulator:
         return None if done < 0 else done
 
     def stats(self, job: int) -> Stats:
-        """What the job has done until now."""
+        """Return the job's statistics until now."""
         found = self._ffi.new("struct flow_stats *")
         self._lib.flow_stats(self._flow, job, found)
-        exact = tuple(
-            int(getattr(found, name))
-            for name in ("done", "sum_ns", "sending_ns", "least_ns", "most_ns", "last_end_ns")
-        )
-        done, *times = exact
-        if not done:
-            return Stats(0, 0.0, 0.0, math.nan, math.nan, 0.0, exact)
-        total, sending, least, most, end = (each / NANOSECONDS for each in times)
-        return Stats(done, total, sending, least, most, end, exact)
+        return Stats(int(found.done), found.sum_ns / NANOSECONDS)
 
     def iterations(self, job: int) -> npt.NDArray[np.float64]:
-        """Start, end and time of sending of each iteration done, of a job that is recorded."""
+        """Start and end, seconds, of each iteration of a recorded job: shape (iterations, 2)."""
         done = self.stats(job).done
-        raw = self._ffi.buffer(self._records[job], done * 24)
-        return np.frombuffer(raw, dtype=np.uint64).reshape(done, 3) / NANOSECONDS
+        raw = self._ffi.buffer(self._records[job], done * 16)
+        return np.frombuffer(raw, dtype=np.uint64).reshape(done, 2) / NANOSECONDS
 
     def counters(self) -> dict[str, int]:
-        """Events, fills, rounds that were added, groups made and the largest."""
+        """Events, fills, and iterations that were counted."""
         found = self._ffi.new("struct flow_counters *")
         self._lib.flow_counters(self._flow, found)
         names = [name for name, _ in self._ffi.typeof(found).item.fields]

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mltcp_tools.clusters.fapes.inference import Kpa, Predictive, Scaler, Served, serve
+from mltcp_tools.clusters.fapes.inference import Kpa, Predictive, Scaler, Served, serve, tuned
 from mltcp_tools.clusters.fapes.policies import Fapes, Lyra
 from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.policies.orders import Fifo
 from mltcp_tools.clusters.policies.placing import pack
+from mltcp_tools.clusters.policies.plan import Elastic
 from mltcp_tools.clusters.requests import Request, Service
 from mltcp_tools.clusters.rules import Treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
@@ -20,19 +21,19 @@ from mltcp_tools.clusters.view import Policy
 from mltcp_tools.clusters.workload import Workload
 from mltcp_tools.errors import UsageError
 
-ARMS = ("static", "lyra", "fapes")
+ARMS = ("static", "static-elastic", "lyra", "fapes-kpa", "fapes")
 
 
 @dataclass(frozen=True)
 class Result:
-    """An arm: its training outcome and what its requests waited. goodput: work that jobs did per
+    """An arm: its training outcome and what its requests waited. work_done: what that jobs did per
     second until the last one arrived, in GPU seconds of the jobs alone. left_gpus: what inference
-    left of the cluster until then, in mean: about as much as goodput can be."""
+    left of the cluster until then, in mean: about as much as that can be."""
 
     arm: str
     training: Outcome
     served: Served
-    goodput: float
+    work_done: float
     left_gpus: float
 
     def summary(self) -> dict[str, float | str | int]:
@@ -41,7 +42,7 @@ class Result:
             "arm": self.arm,
             **{k: v for k, v in self.training.summary().items() if k not in ("policy",)},
             "reclaimed": self.training.reclaimed,
-            "goodput": self.goodput,
+            "work_done": self.work_done,
             "left_gpus": self.left_gpus,
             "slo_attainment": self.served.slo_attainment,
             "wait_p99_s": float(np.percentile(self.served.waits_s, 99)),
@@ -57,8 +58,10 @@ def compare(
     inference_servers: int,
     said: Callable[[str], None] = lambda arm: None,
 ) -> list[Result]:
-    """All arms. In `static` inference owns `inference_servers` and training the others; in `lyra`
-    training borrows what KPA leaves of them; in `fapes` each may have all but one of the other's.
+    """All arms. In `static` inference owns `inference_servers` and training the others, which go to
+    jobs first come first served, in `static-elastic` as FaPES gives them; in `lyra` training
+    borrows what KPA leaves of them; in `fapes` each may have all but one of the other's, and
+    `fapes-kpa` has a tuned KPA (`tuned`) in place of its prediction.
     """
     topology = workload.topology
     if not 0 < inference_servers < topology.servers:
@@ -71,11 +74,15 @@ def compare(
     results = []
     for arm in ARMS:
         said(arm)
+        wide = topology.total_gpus - topology.gpus
+        limit = wide if arm.startswith("fapes") else own
         scaler: Scaler = Predictive(mean_s) if arm == "fapes" else Kpa()
-        limit = topology.total_gpus - topology.gpus if arm == "fapes" else own
+        if arm == "fapes-kpa":
+            scaler = tuned(requests, service, limit)
         served = serve(requests, scaler, service, limit)
-        needs = [(0.0, inference_servers)] if arm == "static" else list(served.needs(topology.gpus))
-        policy: Policy = {"static": _static, "lyra": Lyra, "fapes": Fapes}[arm]()
+        split = arm.startswith("static")
+        needs = [(0.0, inference_servers)] if split else list(served.needs(topology.gpus))
+        policy = _POLICIES[arm]()
         outcome = ClusterSimulator(workload, policy, treatment, needs=needs, mark_s=until_s).run()
         left = topology.total_gpus - topology.gpus * _mean(needs, until_s)
         results.append(Result(arm, outcome, served, outcome.marked_gpu_s / until_s, left))
@@ -94,3 +101,12 @@ def _mean(needs: Sequence[tuple[float, int]], until_s: float) -> float:
 
 def _static() -> Policy:
     return Fifo("static", pack, backfill=True)
+
+
+_POLICIES: dict[str, Callable[[], Policy]] = {
+    "static": _static,
+    "static-elastic": Elastic,
+    "lyra": Lyra,
+    "fapes-kpa": Fapes,
+    "fapes": Fapes,
+}

@@ -25,6 +25,10 @@ SLO_WAIT_S = 2.0
 """A request meets its objective if it waits no longer than this for a slot."""
 
 
+UTILISATIONS, WINDOWS_S = (0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.7), (30.0, 60.0, 120.0)
+"""What KPA is tuned over."""
+
+
 class Scaler(Protocol):
     """Says how many replicas there should be, every TICK_S."""
 
@@ -39,15 +43,17 @@ class Scaler(Protocol):
 class Kpa:
     """Knative's pod autoscaler: a stable window of 60 s, a panic window of 6 s.
 
-    Wanted are concurrency / (target x 0.7); at twice the ready pods or more it panics, and while it
-    does, for a stable window, it only scales up. At most half is scaled down at a time.
+    Wanted are concurrency / (target x utilisation), which is 0.7 unless given; at twice the ready
+    pods or more it panics, and while it does, for a stable window, it only scales up. At most half
+    is scaled down at a time.
     """
 
     name = "kpa"
-    UTILISATION = 0.7
 
-    def __init__(self, slots: int = SLOTS, stable_s: float = 60.0) -> None:
-        self._target, self._stable_s = slots * self.UTILISATION, stable_s
+    def __init__(
+        self, slots: int = SLOTS, stable_s: float = 60.0, utilisation: float = 0.7
+    ) -> None:
+        self._target, self._stable_s = slots * utilisation, stable_s
         self._stable: deque[float] = deque(maxlen=int(stable_s / TICK_S))
         self._panic: deque[float] = deque(maxlen=max(1, int(stable_s / 10 / TICK_S)))
         self._panic_until_s = -math.inf
@@ -67,6 +73,23 @@ class Kpa:
             self._most = max(self._most, panic, replicas)
             return self._most
         return max(1, stable, math.ceil(replicas / 2))
+
+
+def tuned(requests: Sequence[Request], service: Service, limit: int) -> Kpa:
+    """KPA with the utilisation and window that meet the most objectives of the requests' first
+    tenth with no more servers than prediction has there: what an operator would try."""
+    first = requests[: max(1, len(requests) // 10)]
+    mean_s = float(np.mean([service.seconds(each) for each in first]))
+    most = float(np.mean(serve(first, Predictive(mean_s), service, limit).replicas or [1]))
+
+    def score(ways: tuple[float, float]) -> tuple[bool, float, float]:
+        served = serve(first, Kpa(stable_s=ways[1], utilisation=ways[0]), service, limit)
+        mean = float(np.mean(served.replicas or [1]))
+        return mean <= most * 1.02, served.slo_attainment, -mean
+
+    ways = [(utilisation, stable_s) for utilisation in UTILISATIONS for stable_s in WINDOWS_S]
+    utilisation, stable_s = max(ways, key=score)
+    return Kpa(stable_s=stable_s, utilisation=utilisation)
 
 
 class Predictive:
@@ -108,7 +131,7 @@ class Predictive:
 
 @dataclass
 class Served:
-    """What came of the requests. waits_s: of each; replicas: wanted at each tick."""
+    """The outcome of the requests. waits_s: of each; replicas: wanted at each tick."""
 
     waits_s: npt.NDArray[np.float64]
     replicas: list[int] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""How long a step takes with so many GPUs: Pollux's model, fitted to measurements.
+"""The time of a step by the number of GPUs: Pollux's model, fitted to measurements.
 
 step = (compute^g + sync^g)^(1/g), compute = a + b x local batch, sync = 0 on one GPU, c + d (k - 2)
 on k GPUs of a server and e + f (k - 2) across servers; g from 1, nothing overlaps, to 10,
@@ -58,10 +58,6 @@ class Performance:
             self.overlap,
         )
         return float(values[0])
-
-    def samples_per_s(self, gpus: int, servers: int, batch: float) -> float:
-        """Throughput."""
-        return gpus * batch / self.step_s(gpus, servers, batch) if gpus else 0.0
 
 
 FITTED = {

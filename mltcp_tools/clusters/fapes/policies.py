@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mltcp_tools.clusters.models import Allocation
-from mltcp_tools.clusters.policies.goodput import speed
+from mltcp_tools.clusters.policies.marginal import speed
 from mltcp_tools.clusters.policies.orders import start_in_order
 from mltcp_tools.clusters.policies.placing import near, pack
 from mltcp_tools.clusters.policies.plan import ROUND_S, decide
@@ -13,7 +13,7 @@ from mltcp_tools.clusters.view import RESTART_S, Decision, View
 
 
 class Fapes:
-    """Loans, marginal goodput and restarts only where they pay: `policies/plan.py` says how many
+    """Loans, marginal gains and restarts only where they pay: `policies/plan.py` says how many
     GPUs each job has, and a server that is reclaimed is the one whose jobs lose least."""
 
     name = "fapes"

@@ -16,7 +16,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -26,6 +25,7 @@ from typing import Any
 from mltcp_tools.clusters.fapes.inference import TICK_S, Predictive
 from mltcp_tools.clusters.live.shares import CpuGroup
 from mltcp_tools.errors import BusyError, MltcpError
+from mltcp_tools.kernel.host.programs import module_command
 
 UNITS = 4
 HOLD_S = 10.0
@@ -61,13 +61,14 @@ class Controller:
         try:
             self._lend(1)
             self._start(
-                "inference", [sys.executable, "-m", f"{__package__}.server", f"{self._port}"]
+                "inference", module_command("mltcp_tools.clusters.live.server", f"{self._port}")
             )
             self._resize(UNITS - 1)
             self._until_ready()
             load = [trace, str(self._port), str(faster), str(seconds)]
             client = self._start(
-                None, [sys.executable, "-m", f"{__package__}.load", *load, self._file("load.jsonl")]
+                None,
+                module_command("mltcp_tools.clusters.live.load", *load, self._file("load.jsonl")),
             )
             before, began = 0, time.monotonic()
             for tick in range(int(seconds / TICK_S)):
@@ -127,7 +128,7 @@ class Controller:
             "--max-restarts=1000000",
         ]
         script = [str(Path(__file__).parent / "training.py"), self._file("")]
-        return [sys.executable, "-m", "torch.distributed.run", *options, *script]
+        return module_command("torch.distributed.run", *options, *script)
 
     def _start(self, group: str | None, command: list[str]) -> subprocess.Popen[bytes]:
         out = (self._folder / "output.log").open("ab")
@@ -196,7 +197,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _began(pid: int) -> int | None:
-    """When a process began, clock ticks since boot; None if there is none."""
+    """Return the start of a process, clock ticks since boot; None if there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

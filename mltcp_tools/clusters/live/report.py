@@ -1,4 +1,4 @@
-"""What a live run did: cores, workers, steps and latencies over time."""
+"""The report of a live run: cores, workers, steps and latencies over time."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 
-from mltcp_tools.clusters.drawing import png
 from mltcp_tools.errors import UsageError
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
+from mltcp_tools.figures import png, subplots
 
 
 def read(folder: Path, name: str) -> list[dict[str, Any]]:
@@ -60,7 +56,7 @@ def draw(folder: Path, slo_s: float) -> bytes:
     controller = read(folder, "controller.jsonl")
     training, load = read(folder, "training.jsonl"), read(folder, "load.jsonl")
     began = controller[0]["time"]
-    figure, (cores, workers, latency) = plt.subplots(3, 1, figsize=(8, 6), sharex=True)
+    figure, (cores, workers, latency) = subplots(3, 1, figsize=(8, 6), sharex=True)
     times = [each["time"] - began for each in controller]
     for name in ("inference", "training"):
         values = [each["cores"][name] for each in controller]

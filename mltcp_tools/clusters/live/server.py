@@ -39,7 +39,7 @@ class Model(torch.nn.Module):  # type: ignore[misc]
 
 
 class Counts:
-    """How many requests have arrived, and how many are in the server."""
+    """The numbers of requests that have arrived and that are in the server."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

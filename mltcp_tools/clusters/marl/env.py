@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
+from mltcp_tools.clusters.interference import PairModel
 from mltcp_tools.clusters.marl.features import (
     GLOBAL,
     LEAF,
@@ -18,7 +19,6 @@ from mltcp_tools.clusters.marl.features import (
     Question,
     observe,
 )
-from mltcp_tools.clusters.marl.interference import Interference
 from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.policies.plan import ROUND_S
 from mltcp_tools.clusters.policies.sharing import LOOK, Settled, settle
@@ -33,9 +33,9 @@ class Meeting:
     guest names one of its candidates or declines; where two name the same, the pair that is
     predicted to do more together gets it, and the other leaf is asked again."""
 
-    def __init__(self, view: View, interference: Interference) -> None:
+    def __init__(self, view: View, known: PairModel) -> None:
         self.settled: Settled = settle(view)
-        self._view, self._interference = view, interference
+        self._view, self._known = view, known
         self._declined: set[int] = set()
         self.asked = self._ask()
 
@@ -61,7 +61,7 @@ class Meeting:
                 self._declined.add(question.host.number)
                 continue
             guest = question.guests[pick]
-            slow = self._interference.pairs.slowdowns(question.host, guest)
+            slow = self._known.slowdowns(question.host, guest)
             more = 1 / slow[0] + 1 / slow[1] - 1
             if guest.number not in named or named[guest.number][0] < more:
                 named[guest.number] = more, leaf, question, guest
@@ -71,8 +71,8 @@ class Meeting:
         return {leaf: more for more, leaf, _, _ in named.values()}
 
     def observation(self, scale_s: float) -> Observation:
-        """What the agents see now."""
-        return observe(self._view, self.settled, self.asked, scale_s, self._interference)
+        """Return the agents' present view."""
+        return observe(self._view, self.settled, self.asked, scale_s, self._known)
 
 
 class Driven:
@@ -97,11 +97,11 @@ class ClusterEnv(ParallelEnv):  # type: ignore[misc]
     Agents are `leaf-0`, `leaf-1`, …; an action is the number of a candidate, or LOOK for none.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"name": "mltcp-cluster-v3"}
+    metadata: ClassVar[dict[str, Any]] = {"name": "mltcp-cluster-v4"}
     WORTH = 0.2
 
-    def __init__(self, workload: Workload, how: str, interference: Interference) -> None:
-        self._workload, self._how, self._interference = workload, how, interference
+    def __init__(self, workload: Workload, how: str, known: PairModel) -> None:
+        self._workload, self._how, self._known = workload, how, known
         leaves = workload.topology.leaves
         self.possible_agents = [f"leaf-{n}" for n in range(leaves)]
         self.agents: list[str] = []
@@ -174,7 +174,7 @@ class ClusterEnv(ParallelEnv):  # type: ignore[misc]
     def _meet(self, view: View) -> None:
         self._over = False
         self._view = view
-        self._meeting = Meeting(view, self._interference)
+        self._meeting = Meeting(view, self._known)
 
     def _pass(self) -> float:
         """On to the next question, or the end; the reward of the time until then."""

@@ -7,26 +7,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
+from matplotlib.ticker import MaxNLocator
 
-from mltcp_tools.clusters.drawing import png
 from mltcp_tools.clusters.intervals import interval
 from mltcp_tools.clusters.marl.env import scale_s
 from mltcp_tools.clusters.marl.network import Agents
 from mltcp_tools.clusters.marl.policy import Marl
 from mltcp_tools.clusters.marl.train import Curriculum, Trained, load, save, train
 from mltcp_tools.clusters.policies import policy
+from mltcp_tools.clusters.policies.oracle import WAYS, Oracle
 from mltcp_tools.clusters.policies.sharing import Matched
 from mltcp_tools.clusters.rules import Treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
-from mltcp_tools.clusters.topology import Topology
+from mltcp_tools.clusters.topology import regular
 from mltcp_tools.clusters.view import Policy
 from mltcp_tools.clusters.workload import Workload
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-from matplotlib.ticker import MaxNLocator
+from mltcp_tools.figures import png, subplots
 
 HELD_OUT, FRESH = 1_000_000, 100
 """The seed of draw 0, and the first draw that took no part in tuning the training either."""
@@ -38,12 +35,12 @@ RIVALS = (
     "packed",
     "network",
     "cassini",
-    "goodput",
+    "marginal",
     "elastic",
     "shared",
 )
 """Whom the agents are to beat: nobody of these knows how pairs slow each other down."""
-LARGE = Topology(servers=16, gpus=4, leaf=4, oversubscription=4.0, spines=2, rate_bps=25e9)
+LARGE = regular(servers=16, gpus=4, leaf=4, oversubscription=4.0, spines=2, rate_bps=25e9)
 """The cluster of held-out workloads, larger than the one that agents are trained on."""
 JOBS = 800
 
@@ -110,7 +107,9 @@ class Result:
 
 
 def checkpoint(folder: Path, seed: int, rounds: int, curriculum: Curriculum) -> Path:
-    """Where the agents of that training seed are kept; those of other pairs have another name."""
+    """Return the folder of that training seed's agents; those of other pairs have another
+    name.
+    """
     return folder / f"agents-{seed}-{rounds}-{curriculum.pairs.digest}.pt"
 
 
@@ -154,33 +153,42 @@ def evaluate(
     trained: Mapping[int, Trained],
     how: Treatment,
     rivals: Sequence[str] = RIVALS,
+    pace: float = 1.0,
 ) -> Result:
-    """Trained and untrained agents and every rival on the workloads; `trained` isn't empty."""
+    """Trained and untrained agents, every rival and an oracle on the workloads; `trained` isn't
+    empty. pace: by how much rivals' rounds are shorter than usual, as workloads are."""
 
     def means_s(policies: Callable[[Workload], Policy]) -> list[float]:
         outcomes = [ClusterSimulator(each, policies(each), how).run() for each in workloads]
         return [float(each.summary()["completion_mean_s"]) for each in outcomes]
 
     def marl_s(each: Trained) -> list[float]:
-        return means_s(lambda workload: Marl(each.agents, each.interference, scale_s(workload)))
+        return means_s(lambda workload: Marl(each.agents, each.known, scale_s(workload)))
 
     first = next(iter(trained.values()))
-    predicted = first.interference.pairs
+    predicted = first.known
     return Result(
         held_out,
         {seed: marl_s(each) for seed, each in trained.items()},
-        marl_s(Trained(Agents(), first.interference, [])),
-        {name: means_s(lambda _, name=name: policy(name)) for name in rivals},  # type: ignore[misc]
+        marl_s(Trained(Agents(), first.known, [])),
+        {
+            name: means_s(lambda _, name=name: policy(name, pace=pace))  # type: ignore[misc]
+            for name in rivals
+        },
         {
             "greedy, true pairs": means_s(lambda _: policy("matched")),
             "greedy, predicted pairs": means_s(lambda _: Matched("predicted", predicted.slowdowns)),
+            "oracle, in hindsight": np.min(
+                [means_s(lambda _, way=way: Oracle(*way)) for way in WAYS],  # type: ignore[misc]
+                axis=0,
+            ).tolist(),
         },
     )
 
 
 def draw_curves(curves: Mapping[int, Sequence[float]]) -> bytes:
     """Learning curves as PNG."""
-    figure, axis = plt.subplots(figsize=(6, 3.2))
+    figure, axis = subplots(figsize=(6, 3.2))
     for seed, curve in curves.items():
         axis.plot(range(1, len(curve) + 1), curve, label=f"seed {seed}", linewidth=1)
     axis.set_xlabel("round")

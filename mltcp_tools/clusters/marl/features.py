@@ -1,4 +1,4 @@
-"""What the agents see."""
+"""The agents' view."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from mltcp_tools.clusters.marl.interference import Interference, comm_share
-from mltcp_tools.clusters.policies.goodput import speed
-from mltcp_tools.clusters.policies.placing import uplink_load
+from mltcp_tools.clusters.interference import PairModel
+from mltcp_tools.clusters.policies.marginal import speed
 from mltcp_tools.clusters.policies.sharing import LOOK, Settled
 from mltcp_tools.clusters.view import JobState, View
 
 Floats = npt.NDArray[np.float32]
-SERVER, LEAF, PAIR, GLOBAL = 4, 4, 14, 5
+SERVER, LEAF, PAIR, GLOBAL = 4, 3, 12, 4
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ def observe(
     settled: Settled,
     asked: Mapping[int, Question],
     scale_s: float,
-    interference: Interference,
+    known: PairModel,
 ) -> Observation:
     """The graph as it is settled so far, most features shares of 1. scale_s: a typical job's
     length."""
@@ -58,26 +57,19 @@ def observe(
                 used[server] += gpus / topology.gpus
                 shared[server] += gpus / topology.gpus * (number in guests)
     used, shared = used.reshape(leaves, leaf), shared.reshape(leaves, leaf)
-    load = np.asarray(uplink_load(view)) * 8 * topology.oversubscription
-    load = load / (topology.rate_bps * topology.nics * leaf)
     servers = np.stack([used, shared, used == 0.0, used - shared], axis=2)
-    below = np.stack(
-        [used.mean(axis=1), shared.mean(axis=1), load, (used == 0.0).mean(axis=1)], axis=1
-    )
+    below = np.stack([used.mean(axis=1), shared.mean(axis=1), (used == 0.0).mean(axis=1)], axis=1)
     pairs = np.zeros((leaves, LOOK, PAIR))
     present = np.zeros((leaves, LOOK), dtype=bool)
     for number, question in asked.items():
         for place, guest in enumerate(question.guests):
             present[number, place] = True
-            pairs[number, place] = _pair(
-                view, settled, question.host, guest, place, scale_s, interference
-            )
+            pairs[number, place] = _pair(view, settled, question.host, guest, place, scale_s, known)
     total = topology.total_gpus
     whole = (
         used.mean(),
         shared.mean(),
         float(np.log1p(len(settled.queue) / total)),
-        float(load.mean()),
         float(np.log1p(len(settled.open) / total)),
     )
     return Observation(
@@ -96,12 +88,11 @@ def _pair(
     guest: JobState,
     place: int,
     scale_s: float,
-    interference: Interference,
+    known: PairModel,
 ) -> tuple[float, ...]:
-    slow, guest_slow = interference.pairs.slowdowns(host, guest)
+    slow, guest_slow = known.slowdowns(host, guest)
     mine, its = settled.left_s[host.number], settled.left_s[guest.number]
     gpus = sum(settled.decided[host.number].values())
-    contended = interference.contention.slowdown(view, host, settled.decided[host.number])
     return (
         1 / slow,
         1 / guest_slow,
@@ -113,8 +104,6 @@ def _pair(
         gpus / view.topology.gpus,
         place / LOOK,
         min(2.0, speed(view, guest, gpus)),
-        comm_share(guest),
-        min(3.0, contended - 1),
         min(3.0, scale_s / max(mine, 1.0)) / 3,
         min(3.0, scale_s / max(its, 1.0)) / 3,
     )

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import torch
 
+from mltcp_tools.clusters.interference import PairModel, fit_pairs, pairs_of
 from mltcp_tools.clusters.marl.env import ClusterEnv
 from mltcp_tools.clusters.marl.features import Observation
-from mltcp_tools.clusters.marl.interference import Contention, Interference, fit_pairs
 from mltcp_tools.clusters.marl.network import Agents, batch
-from mltcp_tools.clusters.models import Allocation
 from mltcp_tools.clusters.pairs import Pairs
-from mltcp_tools.clusters.policies.orders import start_in_order
-from mltcp_tools.clusters.policies.placing import scatter
 from mltcp_tools.clusters.policies.plan import Elastic
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
-from mltcp_tools.clusters.topology import Topology
-from mltcp_tools.clusters.view import Ints, JobState, View
+from mltcp_tools.clusters.topology import Topology, regular
 from mltcp_tools.clusters.workload import Generated, Workload, generate
 from mltcp_tools.errors import UsageError
 
@@ -34,12 +30,13 @@ TEAM = 0.2
 
 @dataclass(frozen=True)
 class Curriculum:
-    """What is trained on: pairs, a cluster, how jobs of the pairs' models are drawn, and how links
-    are shared."""
+    """The curriculum of training: pairs, a cluster, how jobs of the pairs' models are drawn, and
+    how links are shared.
+    """
 
     pairs: Pairs
     topology: Topology = field(
-        default_factory=lambda: Topology(
+        default_factory=lambda: regular(
             servers=8, gpus=4, leaf=2, oversubscription=4.0, spines=2, rate_bps=25e9
         )
     )
@@ -59,11 +56,11 @@ class Curriculum:
 
 @dataclass(frozen=True)
 class Trained:
-    """Agents, the interference model, and the learning curve: mean completion time per round, while
+    """Agents, predicted slow-downs, and the learning curve: mean completion time per round, while
     exploring, over that of `elastic` on the same workloads."""
 
     agents: Agents
-    interference: Interference
+    known: PairModel
     curve: list[float]
 
 
@@ -85,8 +82,9 @@ class Rollout:
 
 
 def act(agents: Agents, seen: Observation, generator: Any | None) -> tuple[Any, Any, float]:
-    """What each leaf picks, the logarithm of its probability, and the value; the likeliest without
-    a generator."""
+    """Return what each leaf picks, the logarithm of its probability, and the value; the
+    likeliest without a generator.
+    """
     with torch.no_grad():
         logits, value = agents(batch([seen]))
         picks = _pick(logits, generator)
@@ -105,42 +103,6 @@ def _log(logits: Any, picked: Any) -> Any:
     return torch.log_softmax(logits, dim=-1).gather(-1, picked.unsqueeze(-1)).squeeze(-1)
 
 
-def fit_contention(curriculum: Curriculum, seeds: range) -> tuple[Contention, float]:
-    """The model of contention from random placements' outcomes, and its mean absolute error."""
-    features, slowdowns = [], []
-    for seed in seeds:
-        workload = curriculum.workload(seed)
-        policy = _Noting(seed)
-        outcome = ClusterSimulator(workload, policy, treatment(curriculum.treatment)).run()
-        for job in outcome.jobs:
-            features.append(policy.noted[job.name])
-            slowdowns.append(job.slowdown)
-    model = Contention()
-    return model, model.fit(features, slowdowns)
-
-
-class _Noting:
-    """First come first served at random places, with the features of each noted."""
-
-    name = "noting"
-    round_s: float | None = None
-
-    def __init__(self, seed: int) -> None:
-        self._scatter = scatter(seed)
-        self.noted: dict[str, Any] = {}
-
-    def decide(self, view: View) -> dict[int, Allocation]:
-        """As Fifo with backfilling."""
-
-        def place(view: View, free: Ints, state: JobState, gpus: int) -> Allocation:
-            allocation = self._scatter(view, free, state, gpus)
-            self.noted[state.job.name] = Contention.features(view, state, allocation)
-            return allocation
-
-        kept = {state.number: state.allocation for state in view.running}
-        return kept | start_in_order(view, view.free.copy(), view.waiting, place, backfill=True)
-
-
 def train(
     seed: int,
     rounds: int,
@@ -153,16 +115,14 @@ def train(
     generator = torch.Generator().manual_seed(seed)
     agents = Agents()
     optimiser = torch.optim.Adam(agents.parameters(), lr=RATE)
-    few = replace(curriculum, jobs=min(60, curriculum.jobs))
-    contention, _ = fit_contention(few, range(seed * 1000 + 900, seed * 1000 + 903))
-    interference = Interference(contention, fit_pairs(curriculum.pairs, seed))
+    known = fit_pairs(curriculum.pairs, seed)
     curve = []
     for number in range(rounds):
         rollouts, ratios = [], []
         for episode in range(episodes):
             workload = curriculum.workload(seed * 1000 + (number * episodes + episode) % 900)
             rollout, completion_s = _rollout(
-                agents, ClusterEnv(workload, curriculum.treatment, interference), generator
+                agents, ClusterEnv(workload, curriculum.treatment, known), generator
             )
             rollouts.append(rollout)
             plain = ClusterSimulator(workload, Elastic(), treatment(curriculum.treatment)).run()
@@ -170,7 +130,7 @@ def train(
         improve(agents, optimiser, rollouts)
         curve.append(float(np.mean(ratios)))
         said(number, curve[-1])
-    return Trained(agents, interference, curve)
+    return Trained(agents, known, curve)
 
 
 def _rollout(agents: Agents, env: ClusterEnv, generator: Any) -> tuple[Rollout, float]:
@@ -229,10 +189,10 @@ def _entropy(logits: Any) -> Any:
 
 
 def save(trained: Trained, file: Path) -> None:
-    """A checkpoint: weights, the interference model's, and the learning curve."""
+    """A checkpoint: weights, predicted slow-downs, and the learning curve."""
     state = {"agents": trained.agents.state_dict(), "curve": trained.curve}
     part = file.with_suffix(".part")
-    torch.save(state | {"interference": trained.interference.state()}, part)
+    torch.save(state | {"pairs": trained.known.state()}, part)
     part.replace(file)
 
 
@@ -244,7 +204,7 @@ def load(file: Path | BinaryIO, name: str) -> Trained:
         agents = Agents()
         agents.load_state_dict(state["agents"])
         curve = [float(ratio) for ratio in state["curve"]]
-        return Trained(agents, Interference.of(state["interference"]), curve)
+        return Trained(agents, pairs_of(state["pairs"]), curve)
     except _NO_CHECKPOINT:
         raise UsageError(f"{name} is not a checkpoint; `mltcp cluster marl` makes those.") from None
 

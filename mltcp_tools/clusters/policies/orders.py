@@ -91,14 +91,17 @@ class LeastAttained(Preemptive):
     """Tiresias: queues by attained GPU time, first come first served within one (NSDI 2019)."""
 
     round_s: float | None = 360.0
-    QUEUES_S = (3600.0, 10 * 3600.0)
+
+    def __init__(self, name: str, place: Place) -> None:
+        super().__init__(name, place)
+        self.queues_s = (3600.0, 10 * 3600.0)
 
     def order(self, view: View) -> Sequence[JobState]:
         """By queue, then arrival."""
 
         def key(state: JobState) -> tuple[int, float, int]:
             attained = state.attained_s(view.now_s)
-            queue = sum(attained >= edge for edge in self.QUEUES_S)
+            queue = sum(attained >= edge for edge in self.queues_s)
             return queue, state.job.arrival_s, state.number
 
         return sorted((*view.running, *view.waiting), key=key)

@@ -1,4 +1,4 @@
-"""Where a job goes: ways to choose GPUs among the free ones."""
+"""Placing jobs: ways to choose GPUs among the free ones."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def near(view: View, free: Ints, state: JobState, gpus: int) -> Allocation:
     if (server := _fullest(free, gpus)) is not None:
         return {server: gpus}
     leaves, room = _leaves(view, free)
-    whole = -np.where(free == view.topology.gpus, free, 0)
+    whole = -np.where(free == view.topology.gpus_of, free, 0)
     if (leaf := _fullest(room, gpus)) is not None:
         servers = np.flatnonzero(leaves == leaf)
         order = np.lexsort((-free[servers], whole[servers]))
@@ -99,7 +99,7 @@ def _fullest(room: npt.NDArray[Any], gpus: int) -> int | None:
 
 def _leaves(view: View, free: Ints) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """The leaf of each server, and how many GPUs are free below each leaf."""
-    leaves = np.arange(len(free)) // view.topology.leaf
+    leaves = view.topology.leaf_index
     return leaves, np.bincount(leaves, weights=free)
 
 

@@ -1,5 +1,5 @@
-"""How many GPUs each job of a cluster has, and where: FaPES' schedule, and what policies that share
-GPUs start from.
+"""The number of GPUs of each job of a cluster, and their places: FaPES' schedule, and what policies
+that share GPUs start from.
 
 Every job first gets what it asked for but no more than one server, the shortest one first: inside a
 server nothing is sent and nobody contends. What is left goes step by step to where a GPU adds most
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from mltcp_tools.clusters.models import Allocation
-from mltcp_tools.clusters.policies.goodput import speed
+from mltcp_tools.clusters.policies.marginal import speed
 from mltcp_tools.clusters.policies.placing import take
 from mltcp_tools.clusters.view import RESTART_S, Decision, Ints, JobState, View
 
@@ -24,11 +24,11 @@ ROUND_S = 300.0
 """Seconds between decisions where nothing arrives or ends."""
 PAYS = 4
 SPREAD = 2
-"""A job gets at most so many times the GPUs it asked for, as under `goodput`."""
+"""A job gets at most so many times the GPUs it asked for, as under `marginal`."""
 
 
 def decide(view: View) -> Decision:
-    """Who runs where."""
+    """Return the jobs that run, and their places."""
     states = sorted((*view.running, *view.waiting), key=lambda s: s.number)
     remaining = {s.number: max(1.0, view.remaining_s(s)) for s in states}
     counts = _divide(view, states, remaining)
@@ -135,9 +135,9 @@ def _place(view: View, free: Ints, gpus: int) -> Allocation:
     """So many GPUs, or fewer where neither a server nor a leaf's whole servers hold them: the
     leaf or server where least is left."""
     topology = view.topology
-    leaves = np.arange(len(free)) // topology.leaf
+    leaves = topology.leaf_index
     if gpus > topology.gpus:
-        whole = np.where(free == topology.gpus, free, 0)
+        whole = np.where(free == topology.gpus_of, free, 0)
         room = np.bincount(leaves, weights=whole).astype(np.int64)
         holding = np.flatnonzero(room >= gpus)
         if holding.size:

@@ -21,7 +21,7 @@ LOOK = 16
 
 @dataclass
 class Settled:
-    """What is decided before anybody new is paired. open: hosts without a guest. queue: who waits;
+    """The decisions before anybody new is paired. open: hosts without a guest. queue: who waits;
     both with the least to do first. left_s: what each has to do, alone."""
 
     decided: dict[int, Allocation]
@@ -50,7 +50,7 @@ class Settled:
 
 
 def settle(view: View) -> Settled:
-    """What the plan says of those who aren't guests; guests stay where their hosts do."""
+    """Return the plan's decisions on those who aren't guests; guests stay where their hosts do."""
     if view.pairs is None:
         raise UsageError("policies that share GPUs need measured pairs: add --pairs gavel:FILE.")
     states = {state.number: state for state in (*view.running, *view.waiting)}
@@ -99,7 +99,7 @@ class Sharing:
         return guests[0]
 
     def decide(self, view: View) -> Decision:
-        """Who has GPUs, and who shares them."""
+        """Return the jobs that have GPUs, and those that share them."""
         settled = settle(view)
         for host in list(settled.open):
             guests = settled.guests(host)

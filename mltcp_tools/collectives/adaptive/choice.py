@@ -1,4 +1,4 @@
-"""Whether the ring or trees reduce, and when to plan anew, by how long reductions take.
+"""Choose the ring or trees, and when to plan anew, by the time that reductions take.
 
 Another job's bursts make a link look slower for a while, as does a link that has become slower. The
 cheapest way to tell is to try: where reductions take longer than before (or, along trees, less
@@ -34,7 +34,7 @@ _NEVER = float("inf")
 
 
 class Way(Enum):
-    """How reductions go."""
+    """Ways of reductions."""
 
     RING = auto()
     TREES = auto()
@@ -61,7 +61,7 @@ class Choice:
 
     @property
     def trying(self) -> bool:
-        """Whether the next reductions are a try, or are to be compared with one."""
+        """Tell whether the next reductions are a try, or are to be compared with one."""
         return self._paces is not None
 
     def planned(self, now_s: float, took_s: float, trees: bool, *, tried: bool) -> None:

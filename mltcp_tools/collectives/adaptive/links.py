@@ -29,7 +29,7 @@ class Links:
 
     @property
     def hosts(self) -> int:
-        """How many there are."""
+        """The number of hosts."""
         return int(self.rates.shape[0])
 
     @classmethod

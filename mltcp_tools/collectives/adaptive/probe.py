@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import threading
 import time
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,27 +19,28 @@ _PINGS = 3
 _PURPOSE = 0xFFFFFFFF
 
 
-def measure(mesh: Mesh, gather: Gather, members: Sequence[int]) -> Links:
-    """The links between some ranks, in the order of `members`, who call it. Takes n - 1 rounds."""
-    count, own = len(members), members.index(mesh.rank)
+def measure(mesh: Mesh, gather: Gather) -> Links:
+    """The links between all ranks, who call it. Takes n - 1 rounds."""
+    count, own = mesh.world, mesh.rank
     rates = np.zeros((count, count))
     latencies = np.zeros((count, count))
-    connections = mesh.connect([(_PURPOSE, i, j) for i in members for j in members if i != j])
+    pairs = itertools.permutations(range(count), 2)
+    connections = mesh.connect([(_PURPOSE, *pair) for pair in pairs])
     try:
         for step in range(1, count):
             to, source = (own + step) % count, (own - step) % count
             gather(None)  # nobody sends before all are ready
             rate, latency = _round(
-                connections[(_PURPOSE, mesh.rank, members[to])],
-                connections[(_PURPOSE, members[source], mesh.rank)],
+                connections[(_PURPOSE, own, to)],
+                connections[(_PURPOSE, source, own)],
             )
             rates[source, own], latencies[own, to] = rate, latency
     except OSError as error:
         raise SessionError(f"Probing the links failed ({error}).") from None
     finally:
         mesh.disconnect()
-    told = gather((rates, latencies))
-    return Links.measured(sum(each[0] for each in told), sum(each[1] for each in told))
+    told = gather([rates.tolist(), latencies.tolist()])
+    return Links.measured(*(np.sum([each[part] for each in told], axis=0) for part in (0, 1)))
 
 
 def _round(out: socket.socket, come: socket.socket) -> tuple[float, float]:

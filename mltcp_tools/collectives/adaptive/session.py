@@ -6,7 +6,8 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -39,8 +40,6 @@ ranks agree wait behind its packets, or are lost."""
 MOST_UNLOOKED = 64
 """Reductions between looks."""
 
-_EPOCH_BITS = 16  # of a mesh's series, for the plans of an epoch
-
 WATCHED_BYTES = 500_000
 """Smaller arrays take their time for other reasons than the links' rates."""
 
@@ -50,12 +49,12 @@ Array = npt.NDArray[Any]
 class AdaptiveSession:
     """Sums of arrays along trees chosen for the links as they were measured.
 
-    All ranks make one, and those that are members call `reduce` with arrays of equal size and type.
-    Every rank gets the same bits: a root's sum goes to all.
+    All ranks make one, and call `reduce` with arrays of equal size and type. Every rank gets the
+    same bits: a root's sum goes to all.
 
-    gather: told what this member says, it returns what all members say, in their order; may be
-    replaced. ring: sums an array of all ranks in place, where no trees promise to be sooner; None
-    for trees always. plan_bytes: of the array that the plan is made for.
+    gather: told what this rank says, it returns what all ranks say, in their order. ring: sums an
+    array of all ranks in place, where no trees promise to be sooner; None for trees always.
+    plan_bytes: of the array that the plan is made for.
     """
 
     def __init__(
@@ -70,35 +69,26 @@ class AdaptiveSession:
         self._plan_bytes = plan_bytes
         self.choice = Choice(ring is not None)
         self.plans = 0
-        self.plan(range(mesh.world), 0)
-
-    def plan(self, members: Sequence[int], epoch: int) -> None:
-        """Go on among `members`, who all call it. Raises SessionError.
-
-        epoch: a number from 0 to 65535 that is higher for each set of members.
-        """
-        self.members, self._epoch, self._plans_in_epoch = members, epoch, 0
         self._error: SessionError | None = None  # of the last look
-        self._plan(with_trial=True)
-
-    def interrupt(self, epoch: int) -> None:
-        """Fail what goes on in another thread, and all of epochs before this one."""
-        self.mesh.give_up(epoch << _EPOCH_BITS)
+        try:
+            self._plan(with_trial=True)
+        except BaseException:
+            mesh.close()
+            raise
 
     def _plan(self, with_trial: bool) -> None:
-        """Measure, have the first member choose the trees, and connect along them.
+        """Measure, have the first rank choose the trees, and connect along them.
 
         with_trial: whether trees are tried here, rather than by the next reductions.
         """
         self._drop_trees()
-        self.mesh.series = self._epoch << _EPOCH_BITS | self._plans_in_epoch
-        self._plans_in_epoch += 1
+        self.mesh.series += 1
         begin = time.monotonic()
-        links = measure(self.mesh, self.gather, self.members)
+        links = measure(self.mesh, self.gather)
         strategy, promising = self._find(links)
         if promising and self._ring:
             # Another job's burst looks like a slow link, but hardly twice at the same one.
-            links = links.at_best(measure(self.mesh, self.gather, self.members))
+            links = links.at_best(measure(self.mesh, self.gather))
             strategy, promising = self._find(links)
         self.strategy = strategy
         pace = strategy.seconds / self._plan_bytes
@@ -114,26 +104,27 @@ class AdaptiveSession:
                 promising = self._trees_are_sooner(self._ring)
                 if not promising:
                     self._drop_trees()
-        began, ended = self.gather((begin, time.monotonic()))[0]
+        began, ended = self.gather([begin, time.monotonic()])[0]
         self.choice.planned(ended, ended - began, promising, tried=with_trial)
         self._is_due = False  # where anything before this fails, the next reduction plans again
 
     def _find(self, links: Links) -> tuple[Strategy, bool]:
         """Trees for the links, and whether they promise to be worth it."""
         chosen = None
-        if self.mesh.rank == self.members[0]:
+        if self.mesh.rank == 0:
             strategy = find_strategy(links, self._plan_bytes)
             by_ring_s = ring_s(links, self._plan_bytes)
-            chosen = strategy, self._ring is None or by_ring_s >= SOONER * strategy.seconds
-        found: tuple[Strategy, bool] = self.gather(chosen)[0]
-        return found
+            promising = self._ring is None or by_ring_s >= SOONER * strategy.seconds
+            chosen = [asdict(strategy), promising]
+        fields, promising = self.gather(chosen)[0]
+        return Strategy.from_fields(fields), promising
 
     def _drop_trees(self) -> None:
         self._parts: list[_Part] = []
         self.mesh.disconnect()
 
     def _trees_are_sooner(self, ring: Callable[[Array], None]) -> bool:
-        """Whether they keep their promise: probes may err, and hosts may be slower than links."""
+        """Try whether they keep their promise: probes err, and hosts may be slower than links."""
         took: list[list[float]] = [[], []]
         for _ in range(_TRIALS):
             for seconds, reduce in zip(took, (ring, self._along_trees), strict=True):
@@ -146,24 +137,20 @@ class AdaptiveSession:
         return by_ring_s >= SOONER * by_trees_s
 
     def _connect(self, strategy: Strategy) -> None:
-        """Hosts of the trees are places among the members; connections are between ranks."""
-        wanted, rank_of = [], self.members
+        wanted = []
         for number, tree in enumerate(strategy.trees):
-            for host in range(len(rank_of)):
+            for host in range(self.mesh.world):
                 if host != tree.root:
-                    wanted.append((2 * number, rank_of[host], rank_of[tree.gather[host]]))
-                    wanted.append((2 * number + 1, rank_of[tree.spread[host]], rank_of[host]))
-        made = self.mesh.connect(wanted)
-        place = {rank: host for host, rank in enumerate(rank_of)}
-        connections = {(use, place[i], place[j]): each for (use, i, j), each in made.items()}
-        own = place[self.mesh.rank]
+                    wanted.append((2 * number, host, tree.gather[host]))
+                    wanted.append((2 * number + 1, tree.spread[host], host))
+        connections = self.mesh.connect(wanted)
         self._parts = [
-            _Part(own, tree, number, connections, self._chunk_bytes)
+            _Part(self.mesh.rank, tree, number, connections, self._chunk_bytes)
             for number, tree in enumerate(strategy.trees)
         ]
 
-    def reduce(self, array: Array) -> int:
-        """Sum a flat array in place; returns of how many ranks. Then `look` is to be called.
+    def reduce(self, array: Array) -> None:
+        """Sum a flat array in place. Then `look` is to be called.
 
         Raises SessionError; some ranks may have the sum then.
         """
@@ -178,10 +165,9 @@ class AdaptiveSession:
             self._along_trees(array)
         if array.nbytes >= WATCHED_BYTES:
             self._unlooked.append((array.nbytes, time.monotonic() - begin))
-        return len(self.members)
 
     def _along_trees(self, array: Array) -> None:
-        if len(self.members) > 1 and not self._parts:
+        if self.mesh.world > 1 and not self._parts:
             raise SessionError("There are no connections along trees, as planning failed.")
         ends = np.cumsum([0.0, *self.strategy.shares])
         places = np.round(ends / ends[-1] * array.size).astype(int)
@@ -200,7 +186,7 @@ class AdaptiveSession:
     def look(self) -> None:
         """Now and then, agree on how long reductions take, and choose by that how to go on.
 
-        All members call it after each reduction, as soon as its sum was handed on: what they say to
+        All ranks call it after each reduction, as soon as its sum was handed on: what they say to
         each other may wait behind another job's packets. The next reduction raises what fails here.
         """
         sizes = np.array([each[0] for each in self._unlooked])
@@ -215,7 +201,7 @@ class AdaptiveSession:
 
     def _agree(self, sizes: npt.NDArray[np.int64]) -> None:
         begin = time.monotonic()
-        told = self.gather(([each[1] for each in self._unlooked], begin, self._looking_s))
+        told = self.gather([[each[1] for each in self._unlooked], begin, self._looking_s])
         self._looking_s = time.monotonic() - begin
         self._unlooked.clear()
         looking_s = min(each[2] for each in told)  # the last time, of the last rank to come

@@ -1,4 +1,4 @@
-"""Which trees carry how much of a tensor, so that the busiest link is done as early as can be.
+"""Shares of a tensor for trees, so that the busiest link is done as early as can be.
 
 The shares of all trees there are is a linear program with far too many columns; those that matter
 are generated: the prices of the links (its dual) say which tree would help most, and the cheapest
@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import highspy
 import numpy as np
@@ -44,6 +45,15 @@ class Strategy:
     shares: tuple[float, ...]
     seconds: float
     bound_s: float
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> Strategy:
+        """From what `asdict` made of one, and JSON of that."""
+        trees = tuple(
+            Tree(each["root"], tuple(each["gather"]), tuple(each["spread"]))
+            for each in fields["trees"]
+        )
+        return cls(trees, tuple(fields["shares"]), fields["seconds"], fields["bound_s"])
 
 
 def find_strategy(
@@ -125,7 +135,7 @@ def _shares(links: Links, size: int, trees: Sequence[Tree]) -> tuple[float, list
 
 
 def _prices(links: Links, size: int, duals: Floats) -> Floats:
-    """What a tensor over each pair costs in seconds, n x n."""
+    """The price of a tensor over each pair in seconds, n x n."""
     count = links.hosts
     pairs = duals[: count**2].reshape(count, count)
     up, down = duals[count**2 : count**2 + count], duals[count**2 + count :]

@@ -24,14 +24,14 @@ class Tree:
     spread: Parents
 
     def gathers(self) -> Floats:
-        """How often each link i to j carries a partial sum, n x n."""
+        """Partial sums that each link i to j carries, n x n."""
         used = np.zeros((len(self.gather),) * 2)
         for host, parent in enumerate(self.gather):
             used[host, parent] += host != self.root
         return used
 
     def uses(self) -> Floats:
-        """How often each link i to j is used, n x n."""
+        """Uses of each link i to j, n x n."""
         used = self.gathers()
         for host, parent in enumerate(self.spread):
             used[parent, host] += host != self.root

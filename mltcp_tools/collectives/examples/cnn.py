@@ -37,7 +37,7 @@ def main() -> None:
         nn.Linear(128, 10),
     )
     model = DistributedDataParallel(network)
-    mc.enable(model, "auto")
+    mc.enable(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     generator = torch.Generator().manual_seed(1 + dist.get_rank())
     for step in range(STEPS):

@@ -32,7 +32,7 @@ def main() -> None:
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     model = DistributedDataParallel(Recommender())
-    mc.enable(model, "auto")
+    mc.enable(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=5.0)
     generator = torch.Generator().manual_seed(1 + dist.get_rank())
     for step in range(STEPS):

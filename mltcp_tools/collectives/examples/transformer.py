@@ -37,7 +37,7 @@ def main() -> None:
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     model = DistributedDataParallel(Predictor())
-    mc.enable(model, "auto")
+    mc.enable(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     generator = torch.Generator().manual_seed(1 + dist.get_rank())
     for step in range(STEPS):

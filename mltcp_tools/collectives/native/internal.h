@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What protocol.c, packets.c and window.c share: a worker and its slots. */
+/* What a worker's files share: its slots, and what is below protocol.c, the lowest first. */
 #ifndef INTERNAL_H
 #define INTERNAL_H
 
@@ -64,15 +64,17 @@ struct worker {
 	uint64_t wakes_ns, heard_ns, progress_ns;
 };
 
-/* protocol.c */
+/* tensor.c */
 bool has_exponents(const struct worker *w);
 uint32_t length_of(const struct worker *w, uint32_t chunk); /* values of a chunk */
 const void *values_of(const struct worker *w, uint32_t chunk);
 void find_own(struct worker *w, struct slot *slot, uint64_t chunk);
 
-/* packets.c */
+/* queues.c */
 void put_ready(struct worker *w, uint32_t index);
+uint32_t take_ready(struct worker *w);
 void make_urgent(struct worker *w, uint32_t index, bool resend);
+uint32_t take_urgent(struct worker *w);
 
 /* window.c */
 void sample_rtt(struct worker *w, double rtt);

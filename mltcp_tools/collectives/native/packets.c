@@ -1,42 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What a worker sends next: the packets of slots that are ready, and those asked for again.
+ * What a worker sends next: the packets of slots that wait for it, within its window.
  *
  * Packets go out in pairs, as those of a sender whose receiver acknowledges every second one: one
  * by one they would take each place in a full queue before TCP's pairs do.
  */
 #include <string.h>
 #include "internal.h"
-
-static void push(struct queue *queue, uint32_t slot, uint32_t size)
-{
-	queue->slots[(queue->first + queue->count++) % size] = slot;
-}
-
-static uint32_t pop(struct queue *queue, uint32_t size)
-{
-	uint32_t slot = queue->slots[queue->first];
-
-	queue->first = (queue->first + 1) % size;
-	queue->count--;
-	return slot;
-}
-
-void put_ready(struct worker *w, uint32_t index)
-{
-	push(&w->ready, index, w->config.slots);
-}
-
-void make_urgent(struct worker *w, uint32_t index, bool resend)
-{
-	struct slot *slot = &w->slots[index];
-
-	slot->resend |= resend;
-	if (slot->urgent)
-		return;
-	slot->urgent = true;
-	push(&w->urgent, index, w->config.slots);
-}
 
 static void fill_header(struct worker *w, const struct slot *slot, struct agg_packet *packet,
 			uint8_t type)
@@ -63,7 +33,7 @@ static uint32_t finish_packet(struct worker *w, struct agg_packet *packet)
 {
 	uint32_t length = sizeof(packet->header) + packet->header.count * 4;
 
-	packet->header.check = agg_check(packet, packet->header.count);
+	packet->header.check = agg_check(&w->config.secret, packet, packet->header.count);
 	w->counters.sent++;
 	w->counters.sent_bytes += length;
 	return length;
@@ -106,9 +76,8 @@ uint32_t worker_send(struct worker *w, uint64_t now, struct agg_packet *packet)
 		return 0;
 	run_timers(w, now);
 	while (w->urgent.count) {
-		index = pop(&w->urgent, w->config.slots);
+		index = take_urgent(w);
 		slot = &w->slots[index];
-		slot->urgent = false;
 		if (slot->state != SLOT_FLYING)
 			continue; /* it was answered meanwhile */
 		if (slot->resend) {
@@ -127,7 +96,7 @@ uint32_t worker_send(struct worker *w, uint64_t now, struct agg_packet *packet)
 	if (!w->ready.count || w->flying >= (uint32_t)w->cwnd || waits_for_pair(w))
 		return 0;
 	w->second = !w->second;
-	index = pop(&w->ready, w->config.slots);
+	index = take_ready(w);
 	w->slots[index].state = SLOT_FLYING;
 	w->slots[index].resend = false;
 	w->flying++;

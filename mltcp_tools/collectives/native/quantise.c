@@ -4,6 +4,17 @@
 #include <string.h>
 #include "worker.h"
 
+/* The compiler makes loops for AVX2 as well, with its conversions of short floats; which are used is
+ * decided when the library is loaded. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#define FOR_EACH_PROCESSOR __attribute__((target_clones("avx2,f16c", "default")))
+#else
+#define FOR_EACH_PROCESSOR
+#endif
+
+/* What a double is above when its last bit is worth 1. */
+#define ONES 0x1.8p52
+
 uint32_t element_bytes(uint32_t kind)
 {
 	return kind == KIND_FLOAT16 || kind == KIND_BFLOAT16 ? 2 : 4;
@@ -23,6 +34,16 @@ static inline uint32_t bits_of(float value)
 
 	memcpy(&bits, &value, sizeof(bits));
 	return bits;
+}
+
+/* To nearest, ties to even, of a value below 2^31: it is in the last bits of the sum. */
+static inline int32_t rounded(double value)
+{
+	double sum = value + ONES;
+	uint64_t bits;
+
+	memcpy(&bits, &sum, sizeof(bits));
+	return (int32_t)(uint32_t)bits;
 }
 
 static inline float load(const void *from, uint32_t kind, uint32_t i)
@@ -111,10 +132,10 @@ void quantise(const void *from, uint32_t kind, uint32_t how, uint32_t count, int
 		const float *values = from;
 
 		for (i = 0; i < count; i++)
-			to[i] = (int32_t)__builtin_lrint(values[i] * factor);
+			to[i] = rounded(values[i] * factor);
 	} else {
 		for (i = 0; i < count; i++)
-			to[i] = (int32_t)__builtin_lrint(load(from, kind, i) * factor);
+			to[i] = rounded(load(from, kind, i) * factor);
 	}
 	for (i = count; i % 4; i++)
 		to[i] = 0;

@@ -41,8 +41,10 @@ static struct batch *new_batch(void)
 	return batch;
 }
 
-/* Send what the window allows; false when the socket takes no more for now. */
-static bool send_all(struct worker *worker, int socket, struct batch *out)
+enum sending { SENT_ALL, SENT_LATER, SENT_TOO_LONG };
+
+/* Send what the window allows, as far as the socket takes it for now. */
+static enum sending send_all(struct worker *worker, int socket, struct batch *out)
 {
 	for (;;) {
 		int sent;
@@ -57,10 +59,12 @@ static bool send_all(struct worker *worker, int socket, struct batch *out)
 				out->parts[out->count++].iov_len = length;
 		}
 		if (!out->count)
-			return true;
+			return SENT_ALL;
 		sent = sendmmsg(socket, out->messages + out->first, out->count, MSG_DONTWAIT);
 		if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-			return false;
+			return SENT_LATER;
+		if (sent < 0 && errno == EMSGSIZE)
+			return SENT_TOO_LONG;
 		if (sent < 0) /* as good as lost on the way, and found out in the same way */
 			sent = 1;
 		out->first += sent;
@@ -109,8 +113,12 @@ enum worker_state worker_reduce(struct worker *worker, int socket, int control,
 		goto end;
 	worker_begin(worker, request, clock_ns());
 	for (;;) {
-		bool sent = send_all(worker, socket, out);
+		enum sending sent = send_all(worker, socket, out);
 
+		if (sent == SENT_TOO_LONG) {
+			state = WORKER_TOO_LONG;
+			break;
+		}
 		state = worker_silence(worker, clock_ns(), timeout_ns);
 		if (state != WORKER_RUNNING)
 			break;
@@ -118,7 +126,7 @@ enum worker_state worker_reduce(struct worker *worker, int socket, int control,
 			state = WORKER_STOPPED;
 			break;
 		}
-		if (wait_for_more(worker, socket, control, !sent)) {
+		if (wait_for_more(worker, socket, control, sent == SENT_LATER)) {
 			/* What is in the socket may yet finish it. */
 			receive_all(worker, socket, in);
 			state = worker_state(worker);

@@ -31,6 +31,7 @@ enum worker_state {
 	WORKER_CONTROL, /* the control connection has something to say, or ended */
 	WORKER_BROKEN, /* an answer that can't be, with the right key; or a system call failed */
 	WORKER_STOPPED, /* the caller said so */
+	WORKER_TOO_LONG, /* the path takes no packets of this size any more */
 };
 
 /* What becomes of a chunk where zeros are left out. A chunk without CHUNK_SUMMED is zero at every
@@ -42,6 +43,7 @@ enum chunk_mark {
 };
 
 struct worker_config {
+	struct agg_secret secret;
 	uint64_t key;
 	uint32_t job, generation; /* as admitted */
 	uint32_t slots, values; /* values: in a packet, a multiple of 4 */

@@ -12,7 +12,7 @@ from mltcp_tools.collectives.library import How, Kind
 
 @dataclass(frozen=True)
 class Shares:
-    """What the uplink carried of each: bit/s; and how often each backed off."""
+    """The rates at which the uplink carried each, bit/s; and how often each backed off."""
 
     reno: float
     worker: float

@@ -99,6 +99,7 @@ static void forge(struct network *n, uint32_t to)
 	uint64_t which = draw(n) % 64;
 	struct agg_packet packet = n->old[which];
 	uint32_t length = n->old_length[which];
+	struct agg_secret guessed = {{0, 7}};
 
 	if (length && chance(n, 0.5)) {
 		deliver(n, to, &packet, length);
@@ -107,14 +108,15 @@ static void forge(struct network *n, uint32_t to)
 		packet.header.type = 1 + draw(n) % 8;
 		packet.header.flags = 0;
 		packet.header.worker = draw(n) % n->faults->workers;
-		packet.header.key = draw(n); /* that is what it can't know */
+		packet.header.key = n->parties.at[0].job.key; /* every packet shows it */
 		packet.header.job = 0;
 		packet.header.generation = 1;
 		packet.header.round = draw(n) % 8;
 		packet.header.slot = draw(n) % n->faults->slots;
 		packet.header.count = 4;
 		packet.header.below = 0;
-		packet.header.check = agg_check(&packet, 4);
+		guessed.word[0] = draw(n); /* that is what it can't know */
+		packet.header.check = agg_check(&guessed, &packet, 4);
 		deliver(n, to, &packet, sizeof(packet.header) + 16);
 	}
 	n->report->forged++;

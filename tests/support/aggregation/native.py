@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mltcp_tools.collectives.library import FOLDER, PACKET, WORKER
-from mltcp_tools.native.extension import declarations, extension
+from mltcp_tools.kernel.native.extension import declarations, extension
 
 
 @functools.cache

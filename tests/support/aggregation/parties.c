@@ -29,6 +29,7 @@ static void open_aggregator(struct parties *p, uint32_t which, uint32_t slots, u
 	if (p->racks > 1 && !has_parent(p, which))
 		workers = p->racks;
 	a->job = (struct agg_job){
+		.secret = {{0x5ec2e75ec2e7ull + which, 7}},
 		.key = 0x5eed5eed5eed5eedull + which,
 		.generation = 1 + which,
 		.slots = slots,
@@ -56,6 +57,7 @@ void parties_open(struct parties *p, uint32_t workers, uint32_t racks, uint32_t 
 	for (i = 0; i < p->aggregators; i++)
 		open_aggregator(p, i, slots, values);
 	for (i = 0; racks > 1 && i < racks; i++) {
+		p->at[i].parent.secret = p->at[racks].job.secret;
 		p->at[i].parent.key = p->at[racks].job.key;
 		p->at[i].parent.generation = p->at[racks].job.generation;
 		p->at[i].parent.job = racks;
@@ -65,6 +67,7 @@ void parties_open(struct parties *p, uint32_t workers, uint32_t racks, uint32_t 
 	for (i = 0; i < workers; i++) {
 		uint32_t rack = i / (workers / racks);
 		struct worker_config config = {
+			.secret = p->at[rack].job.secret,
 			.key = p->at[rack].job.key,
 			.job = rack,
 			.generation = p->at[rack].job.generation,
@@ -103,6 +106,7 @@ bool parties_accept(const struct parties *p, uint32_t party, const struct agg_pa
 	uint32_t which = (party - p->count) % p->aggregators;
 	const struct agg_header *header = &packet->header;
 	const struct aggregator *a = &p->at[which];
+	const struct agg_secret *secret = &a->job.secret;
 
 	if (length < sizeof(*header) || header->magic != AGG_MAGIC)
 		return false;
@@ -115,13 +119,16 @@ bool parties_accept(const struct parties *p, uint32_t party, const struct agg_pa
 		   header->count % 4 || header->count > a->job.values ||
 		   length != sizeof(*header) + header->count * 4) {
 		return false;
+	} else {
+		secret = &a->parent.secret;
 	}
-	return agg_check(packet, header->count) == header->check;
+	return agg_check(secret, packet, header->count) == header->check;
 }
 
-static void answer(struct agg_packet *packet, uint32_t to, carry_fn *carry, void *network)
+static void answer(const struct agg_secret *secret, struct agg_packet *packet, uint32_t to,
+		   carry_fn *carry, void *network)
 {
-	packet->header.check = agg_check(packet, packet->header.count);
+	packet->header.check = agg_check(secret, packet, packet->header.count);
 	carry(network, to, packet, sizeof(packet->header) + packet->header.count * 4);
 }
 
@@ -140,7 +147,7 @@ void parties_take(struct parties *p, uint32_t party, struct agg_packet *packet, 
 		action = agg_take_total(&a->job, entry, packet);
 	if (action == AGG_UP) {
 		agg_sign_up(&a->parent, header);
-		answer(packet, p->count + p->racks, carry, network);
+		answer(&a->parent.secret, packet, p->count + p->racks, carry, network);
 		return;
 	}
 	/* The first of those below it. */
@@ -149,9 +156,9 @@ void parties_take(struct parties *p, uint32_t party, struct agg_packet *packet, 
 		below = p->count + p->aggregators;
 	agg_sign_down(&a->job, which, header);
 	if (action == AGG_REPLY && header->worker < a->job.workers)
-		answer(packet, below + header->worker, carry, network);
+		answer(&a->job.secret, packet, below + header->worker, carry, network);
 	for (i = 0; action == AGG_BROADCAST && i < a->job.workers; i++)
-		answer(packet, below + i, carry, network);
+		answer(&a->job.secret, packet, below + i, carry, network);
 }
 
 void parties_let_send(struct parties *p, uint32_t rank, uint64_t now_ns, carry_fn *carry,

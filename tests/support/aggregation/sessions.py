@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from mltcp_tools.collectives.session import PORT, Endpoint, Place, Session
-from mltcp_tools.collectives.star import Star
-from mltcp_tools.testbed.namespaces import inside
+from mltcp_tools.lab.collectives.star import Star
+from mltcp_tools.lab.testbed.namespaces import inside
 
 
 def run_ranks(
@@ -21,7 +21,7 @@ def run_ranks(
     racks: int = 1,
     **options: Any,
 ) -> list[Any]:
-    """What `work` returns, or raises, at each rank. workers: of the star, the job's ranks.
+    """Return what `work` returns, or raises, at each rank. workers: of the star, the job's ranks.
 
     rack, racks: of a job that has as many ranks in each of several stars.
     """

@@ -47,7 +47,7 @@ class Ranks:
         return self.run(be)
 
     def run(self, work: Callable[[int, Gather], Any]) -> list[Any]:
-        """What `work`, given its rank and a gather, returns or raises at each rank."""
+        """Return what `work`, given its rank and a gather, returns or raises at each rank."""
         results: list[Any] = [None] * self.world
 
         def be(rank: int) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from mltcp_tools import __version__
 from mltcp_tools.cli import main as main_module
-from mltcp_tools.cli.main import COMMANDS, EXTRAS, main
+from mltcp_tools.cli.main import COMMANDS, main
 from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
 
 MLTCP = [sys.executable, "-m", "mltcp_tools.cli.main"]
@@ -186,28 +186,3 @@ def test_completion_offers_commands_and_options():
     assert {f"plain,{name}" for name in COMMANDS} <= set(complete("mltcp ", 1))
     assert "plain,--json" in complete("mltcp doctor --", 2)
     assert set(complete("mltcp completion ", 2)) == {"plain,bash", "plain,zsh", "plain,fish"}
-
-
-@pytest.mark.parametrize(("package", "extra"), [("highspy", "plan"), ("scapy.utils", "capture")])
-def test_a_missing_extra_is_named(raising, capsys, package, extra):
-    raising(ModuleNotFoundError(f"No module named '{package}'", name=package))
-    assert main(["report"]) == 3
-    assert f"pip install 'mltcp-tools[{extra}]'" in capsys.readouterr().err
-
-
-def test_a_training_host_needs_no_extra():
-    program = (
-        "import sys\n"
-        "class Lacking:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        f"        if name.partition('.')[0] in {sorted(EXTRAS)}:\n"
-        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
-        "sys.meta_path.insert(0, Lacking())\n"
-        "import mltcp_tools.hooks\n"
-        "from mltcp_tools.cli import agent, attach, detach, doctor, flows, jobs, load, ps, status\n"
-        "from mltcp_tools.cli import unload, watch\n"
-        "from mltcp_tools.agent import agent as following\n"
-        "from mltcp_tools.observe import watch as watching\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

@@ -9,6 +9,7 @@ import pytest
 from support.mistakes import refused
 
 from mltcp_tools.cli.main import main
+from mltcp_tools.clusters.fapes.compare import ARMS
 
 WORKLOAD = """
 cluster: {servers: 4, gpus: 4, rate: 10gbit, leaf: 2}
@@ -38,14 +39,14 @@ def test_run_prints_every_policy_and_treatment(
     [
         (["--policy", "lifo"], "there is no policy 'lifo'"),
         (["--treatment", "magic"], "there is no treatment 'magic'"),
-        (["--trace", "sia:/nowhere"], "can't be read"),
+        (["--workload", "sia:/nowhere"], "can't be read"),
     ],
 )
 def test_bad_input_gets_one_sentence_and_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: str
 ) -> None:
     file = tmp_path / "w.yaml"
-    file.write_text("cluster: {servers: 4}\n" if "--trace" in options else WORKLOAD)
+    file.write_text("cluster: {servers: 4}\n" if "--workload" in options else WORKLOAD)
     assert said in refused(capsys, "cluster", "run", str(file), *options)
 
 
@@ -76,14 +77,14 @@ def test_loans_are_compared_without_options(
     jobs.write_text("\n".join(["name,time,application,num_replicas,batch_size", *lines]))
     lines = [f"2023-11-16 18:{n // 60:02}:{n % 60:02}.0000000,100,20" for n in range(300)]
     requests.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *lines]))
-    options = ["--trace", f"sia:{jobs}", "--requests", f"azure:{requests}", "--json"]
+    options = ["--workload", f"sia:{jobs}", "--requests", f"azure:{requests}", "--json"]
     found = {}
     for faster in ("1", "2"):
         assert main(["cluster", "fapes", str(file), *options, "--faster", faster]) == 0
         (compared,) = json.loads(capsys.readouterr().out)["traces"].values()
-        found[faster] = {arm["arm"]: arm for arm in compared["arms"]}
-        assert set(found[faster]) == {"static", "lyra", "fapes"}
+        found[faster] = {arm["arm"]: arm for arm in compared["draws"][0]}
+        assert set(found[faster]) == set(ARMS)
     # Inference owns 4 of 8 servers; what it lends is left to training.
     assert found["1"]["static"]["left_gpus"] == 16
     assert found["1"]["lyra"]["left_gpus"] > 16
-    assert found["2"]["static"]["goodput"] > found["1"]["static"]["goodput"]
+    assert found["2"]["static"]["work_done"] > found["1"]["static"]["work_done"]

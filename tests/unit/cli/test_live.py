@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from support.watched_backend import Told, WatchedBackend, event
 
-from mltcp_tools.attach.processes import Target
-from mltcp_tools.backends.base import Flow, IterationEvent, Job
 from mltcp_tools.cli import flows, ps, watch
 from mltcp_tools.cli.main import main
+from mltcp_tools.kernel.backends.base import Flow, IterationEvent, Job
+from mltcp_tools.live.attach.selection import Target
 from mltcp_tools.units import counted
 
 
@@ -86,7 +86,7 @@ def flow(cookie: int, queue_us: int, fine_stamps: bool) -> Flow:
 def test_a_flow_that_goes_by_nothing_is_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where its host receives much, and no stamps tell the way ahead, it doesn't yield."""
+    """It doesn't yield while its host receives much and no stamps tell the way ahead."""
     several = [
         dataclasses.replace(flow(1, 590, True), two_way=True),
         dataclasses.replace(flow(2, 40, False), two_way=True),

@@ -26,6 +26,12 @@ def test_pages_are_what_the_commands_say(pages: dict[str, str]) -> None:
     assert not stale, RENEW
 
 
+def test_readme_has_the_fields_of_a_job() -> None:
+    text = manual.README.read_text()
+    assert manual.with_fields(text) == text, RENEW
+    assert text.count("| `straggler.every` |") == 1
+
+
 def test_there_is_a_page_for_every_command(pages: dict[str, str]) -> None:
     assert set(pages) == {"mltcp.1", *(f"mltcp-{name}.1" for name in COMMANDS)}
     for name in COMMANDS:

@@ -12,11 +12,11 @@ from click.shell_completion import ShellComplete
 from support.run_folders import make_run
 from support.watched_backend import WatchedBackend, event
 
-from mltcp_tools.attach.verdict import KINDS
-from mltcp_tools.backends.base import Job
 from mltcp_tools.cli import record
 from mltcp_tools.cli.main import cli, main
 from mltcp_tools.cli.options import list_option
+from mltcp_tools.kernel.backends.base import Job
+from mltcp_tools.live.attach.verdict import ALL, KINDS
 
 
 def walked(
@@ -70,7 +70,7 @@ def test_job_is_the_name_of_a_job_in_every_command() -> None:
     assert {"attach", "detach", "record", "profile", "emulate client"} <= set(found)
     for words in found:
         metavar = options(COMMANDS[words])["--job"].metavar
-        assert metavar in (None, "NAME", "NAME,…"), words
+        assert metavar in (None, "NAME", "NAME,…", "NAME[=TARGET],…"), words
 
 
 def test_what_is_written_to_a_file_is_written_with_o() -> None:
@@ -83,9 +83,9 @@ NUMBERS = {
     *("--port", "--seed", "--seeds", "--iterations", "--repetitions", "--attempts", "--repeats"),
     *("--flows", "--bursts", "--active", "--levels", "--slots", "--quota", "--namespaces"),
     *("--inference", "--tenants", "--jobs", "--rounds", "--held-out", "--first-draw"),
-    *("--workers", "--cores"),
+    *("--workers", "--cores", "--draws"),
     *("--slope", "--intercept", "--angle", "--straggler-every", "--straggler-factor", "--faster"),
-    *("--settled-from", "--control-fd", "--ranks", "--replay-from", "--block", "--shorter"),
+    *("--settled-from", "--ranks", "--replay-from", "--block", "--shorter"),
 }
 """Options whose numbers have no unit: counts, seeds, factors, degrees."""
 
@@ -98,6 +98,18 @@ def test_every_number_with_a_unit_is_written_with_it() -> None:
                 assert name in NUMBERS, f"mltcp {words} {name}: give it a unit, or add it there"
 
 
+def test_a_name_means_one_thing() -> None:
+    found = {
+        name: {
+            words: options(each)[name] for words, each in COMMANDS.items() if name in options(each)
+        }
+        for name in ("--trace", "--policy")
+    }
+    # Time between samples of TCP's state, and a cluster's schedulers.
+    assert {option.type.name for option in found["--trace"].values()} == {"time"}
+    assert {words.split()[0] for words in found["--policy"]} == {"cluster"}
+
+
 @pytest.mark.parametrize("mtu", ["1500", "100B", "9217B", "1MB"])
 def test_a_packet_size_has_a_unit_and_limits(mtu: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "four-jobs", "--mtu", mtu]) == 2
@@ -107,14 +119,14 @@ def test_a_packet_size_has_a_unit_and_limits(mtu: str, capsys: pytest.CaptureFix
 
 def test_what_is_shown_is_there_for_programs_too() -> None:
     # They run until they are stopped, or print what is not data, or what they read as data.
-    others = {"completion", "prioritise", "testbed agent", "emulate rank", "emulate server"}
-    others |= {"collectives table"}
+    others = {"completion", "cluster import", "priorities", "testbed agent", "emulate server"}
+    others |= {"collectives table", "cluster results"}
     for words, command in COMMANDS.items():
         assert words in others or "--json" in options(command), f"mltcp {words}"
 
 
 def completed(*words: str) -> list[str]:
-    """What a shell offers in the place of the last word."""
+    """Return what a shell offers in the place of the last word."""
     completion = ShellComplete(cli, {}, "mltcp", "_MLTCP_COMPLETE")
     return [each.value for each in completion.get_completions(list(words[:-1]), words[-1])]
 
@@ -127,7 +139,8 @@ def test_names_are_completed() -> None:
     assert completed("simulate", "four-jobs", "--arms", "cubic,ml") == ["cubic,mltcp"]
     assert "four-jobs" in completed("simulate", "headline", "--only", "")
     assert completed("simulate", "no-such", "--arms", "") == []
-    assert completed("attach", "1", "--kind", "") == list(KINDS)
+    assert completed("attach", "1", "--kind", "") == [ALL, *KINDS]
+    assert completed("emulate", "client", "h", "--direction", "b") == ["both"]
 
 
 def test_arms_of_a_run_are_completed(tmp_path: Path) -> None:
@@ -137,8 +150,8 @@ def test_arms_of_a_run_are_completed(tmp_path: Path) -> None:
 
 def test_jobs_are_completed(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = WatchedBackend([Job(1, "bert"), Job(2, "gpt2")], [], [])
-    monkeypatch.setattr("mltcp_tools.backends.get_backend", lambda name: backend)
-    monkeypatch.setattr("mltcp_tools.attach.targets.attached_jobs", lambda: ({}, []))
+    monkeypatch.setattr("mltcp_tools.kernel.backends.get_backend", lambda name: backend)
+    monkeypatch.setattr("mltcp_tools.live.attach.targets.attached_jobs", lambda: ({}, []))
     assert completed("detach", "") == ["bert", "gpt2"]
     assert completed("record", "--job", "bert,g") == ["bert,gpt2"]
 
@@ -173,13 +186,13 @@ def test_a_run_of_a_matrix_makes_its_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As `simulate` conducts its mixes, so that it needs neither root nor time."""
-    from mltcp_tools.simulator.simulate_experiment import simulate_experiment
+    from mltcp_tools.lab.simulator.simulate_experiment import simulate_experiment
 
     def simulated(experiment, folder, **settings):  # type: ignore[no-untyped-def]
         simulate_experiment(experiment, folder)
 
-    monkeypatch.setattr("mltcp_tools.testbed.leftovers.require_privileges", lambda: None)
-    monkeypatch.setattr("mltcp_tools.testbed.run_experiment.run_experiment", simulated)
+    monkeypatch.setattr("mltcp_tools.lab.testbed.leftovers.require_privileges", lambda: None)
+    monkeypatch.setattr("mltcp_tools.lab.testbed.run_experiment.run_experiment", simulated)
     path = tmp_path / "two.yaml"
     path.write_text(
         "name: two\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from mltcp_tools.clusters.fapes.compare import compare
 from mltcp_tools.clusters.fapes.goals import MORE, SHORTER, Goal, goals
-from mltcp_tools.clusters.fapes.inference import SLOTS, Kpa, Predictive, replayed, serve
+from mltcp_tools.clusters.fapes.inference import SLOTS, Kpa, Predictive, replayed, serve, tuned
 from mltcp_tools.clusters.fapes.performance import (
     FITTED,
     Measured,
@@ -21,7 +22,7 @@ from mltcp_tools.clusters.fapes.performance import (
 )
 from mltcp_tools.clusters.requests import Request, Service
 from mltcp_tools.clusters.rules import treatment
-from mltcp_tools.clusters.topology import Topology
+from mltcp_tools.clusters.topology import regular
 from mltcp_tools.clusters.workload import Generated, Workload, generate
 from mltcp_tools.errors import UsageError
 
@@ -91,7 +92,7 @@ def test_the_performance_model_is_found_again() -> None:
     ]
     found = fit(measured)
     assert error(found, measured) < 0.01
-    assert found.samples_per_s(16, 4, 8) == pytest.approx(true.samples_per_s(16, 4, 8), rel=0.02)
+    assert found.step_s(16, 4, 8) == pytest.approx(true.step_s(16, 4, 8), rel=0.02)
 
 
 def test_steps_overlap_between_their_sum_and_their_maximum() -> None:
@@ -108,7 +109,7 @@ def test_placements_name_line_and_field(tmp_path: Path) -> None:
 
 
 def test_loans_help_training_and_keep_the_objective() -> None:
-    topology = Topology(servers=8, gpus=4, leaf=4, rate_bps=25e9)
+    topology = regular(servers=8, gpus=4, leaf=4, rate_bps=25e9)
     draws = Generated(jobs=25, load=1.2, hours=0.1, gpus={4: 1, 8: 1})
     workload = Workload(topology, generate(topology, draws, 1))
     hours = workload.jobs[-1].arrival_s / 3600
@@ -124,15 +125,30 @@ def test_loans_help_training_and_keep_the_objective() -> None:
     kept = results["fapes"].served.slo_attainment
     assert kept >= results["static"].served.slo_attainment
     assert all(len(each.training.jobs) == 25 for each in results.values())
-    by_what = {goal.what: goal for goal in goals(list(results.values()))}
-    gain = by_what["goodput over static"]
+    by_what = {goal.what: goal for goal in goals([list(results.values())])}
+    gain = by_what["work done over static"]
     assert gain.wanted == MORE
-    assert gain.reached == results["fapes"].goodput / results["static"].goodput
-    below = by_what["completion below Lyra"]
+    assert gain.reached == results["fapes"].work_done / results["static"].work_done
+    below = by_what["completion below lyra"]
     assert below.wanted == SHORTER
     assert below.reached == pytest.approx(1 - completion["fapes"] / completion["lyra"])  # type: ignore[operator]
 
 
 def test_a_goal_holds_from_what_was_wanted_on() -> None:
-    assert Goal("goodput over static", 1.8, 1.8).holds
-    assert not Goal("goodput over static", 1.8, 1.79).holds
+    assert Goal("work done over static", 1.8, 1.8, math.nan).holds
+    assert not Goal("work done over static", 1.8, 1.79, math.nan).holds
+
+
+def test_a_goal_within_its_interval_of_none_is_missed() -> None:
+    assert Goal("SLO met, above static", 0.0, 0.02, 0.01).holds
+    assert not Goal("SLO met, above static", 0.0, 0.02, 0.03).holds
+
+
+def test_kpa_is_tuned_to_what_prediction_may_use() -> None:
+    # A minute of many requests in every four.
+    rate = np.where(np.arange(30_000) % 2000 < 1500, 80.0, 5.0)
+    at = np.cumsum(np.random.default_rng(3).exponential(1 / rate))
+    requests = [Request(float(each), 1, 1) for each in at]
+    plain = serve(requests, Kpa(), ONE_SECOND, 100)
+    best = serve(requests, tuned(requests, ONE_SECOND, 100), ONE_SECOND, 100)
+    assert best.slo_attainment > plain.slo_attainment

@@ -15,6 +15,7 @@ import torch
 from matplotlib.figure import Figure
 from pettingzoo.test import parallel_api_test
 
+from mltcp_tools.clusters.interference import fit_pairs
 from mltcp_tools.clusters.marl import evaluate as evaluating
 from mltcp_tools.clusters.marl.env import ClusterEnv, scale_s
 from mltcp_tools.clusters.marl.evaluate import (
@@ -26,14 +27,12 @@ from mltcp_tools.clusters.marl.evaluate import (
     drawn,
     evaluate,
 )
-from mltcp_tools.clusters.marl.interference import Contention, Interference, fit_pairs
 from mltcp_tools.clusters.marl.network import Agents, batch
 from mltcp_tools.clusters.marl.policy import Marl
 from mltcp_tools.clusters.marl.train import (
     Curriculum,
     Rollout,
     Trained,
-    fit_contention,
     improve,
     load,
     save,
@@ -45,7 +44,7 @@ from mltcp_tools.clusters.policies.plan import Elastic
 from mltcp_tools.clusters.policies.sharing import LOOK
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
-from mltcp_tools.clusters.topology import Topology
+from mltcp_tools.clusters.topology import regular
 from mltcp_tools.errors import UsageError
 
 CALM, LOUD = ("a3c", "lm", "resnet18"), ("vgg16", "bert", "cyclegan")
@@ -57,11 +56,11 @@ SLOW = {
 PAIRS = Pairs({name: MODELS[name] for name in CALM + LOUD}, SLOW)
 TINY = Curriculum(
     PAIRS,
-    Topology(servers=2, gpus=4, leaf=1, oversubscription=4.0, spines=1, rate_bps=25e9),
+    regular(servers=2, gpus=4, leaf=1, oversubscription=4.0, spines=1, rate_bps=25e9),
     jobs=30,
     hours=0.1,
 )
-KNOWN = Interference(Contention(), fit_pairs(PAIRS, 1))
+KNOWN = fit_pairs(PAIRS, 1)
 
 
 def test_the_environment_is_a_parallel_env() -> None:
@@ -93,14 +92,6 @@ def test_agents_that_decline_leave_everything_to_the_plan() -> None:
     assert env.outcome.jobs == plain.jobs
 
 
-def test_interference_on_links_is_found_from_outcomes() -> None:
-    model, error = fit_contention(
-        Curriculum(PAIRS, jobs=40, gpus={4: 1, 8: 1, 16: 1}), range(900, 902)
-    )
-    assert model.weights.max() > 0
-    assert error < 2
-
-
 def test_pairs_that_were_held_out_are_predicted_from_the_others() -> None:
     model = fit_pairs(PAIRS, 3)
     assert model.error < model.guessed / 2
@@ -116,16 +107,11 @@ def test_a_checkpoint_decides_as_what_was_saved(tmp_path: Path) -> None:
     trained = train(1, 1, TINY, episodes=1)
     save(trained, tmp_path / "a.pt")
     again = load(tmp_path / "a.pt", "a.pt")
-    assert again.interference.pairs.slow == pytest.approx(trained.interference.pairs.slow)
-    assert again.interference.contention.weights == pytest.approx(
-        trained.interference.contention.weights
-    )
+    assert again.known.slow == pytest.approx(trained.known.slow)
     assert again.curve == trained.curve
     workload = TINY.workload(5)
     outcomes = [
-        ClusterSimulator(
-            workload, Marl(each.agents, each.interference, 60.0), treatment("reno")
-        ).run()
+        ClusterSimulator(workload, Marl(each.agents, each.known, 60.0), treatment("reno")).run()
         for each in (trained, again)
     ]
     assert outcomes[0].jobs == outcomes[1].jobs
@@ -138,11 +124,9 @@ def test_a_checkpoint_decides_as_what_was_saved(tmp_path: Path) -> None:
         (None, b"no checkpoint"),
         ("agents", {}),
         ("curve", ["slow"]),
-        ("interference", {"names": []}),
-        ("contention", [1.0]),
-        ("contention", [float("nan")] * 4),
+        ("pairs", {"names": []}),
         ("slow", [[1.0]]),
-        ("slow", (-KNOWN.pairs.slow).tolist()),
+        ("slow", (-KNOWN.slow).tolist()),
     ],
 )
 def test_a_file_that_is_no_checkpoint_is_refused(
@@ -156,7 +140,7 @@ def test_a_file_that_is_no_checkpoint_is_refused(
         file.write_bytes(wrong)
     else:
         state = torch.load(file, weights_only=True)
-        (state if part in state else state["interference"])[part] = wrong
+        (state if part in state else state["pairs"])[part] = wrong
         torch.save(state, file)
     with pytest.raises(UsageError, match=r"a\.pt is not a checkpoint"):
         load(file, "a.pt")

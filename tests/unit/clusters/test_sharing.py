@@ -10,14 +10,17 @@ import pytest
 from mltcp_tools.clusters.models import Allocation, Model
 from mltcp_tools.clusters.pairs import Pairs, read_pairs
 from mltcp_tools.clusters.policies import policy
+from mltcp_tools.clusters.policies.oracle import Oracle
+from mltcp_tools.clusters.policies.orders import LeastAttained
+from mltcp_tools.clusters.policies.sharing import Matched
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
-from mltcp_tools.clusters.topology import Topology
+from mltcp_tools.clusters.topology import regular
 from mltcp_tools.clusters.view import Decision, Shared, View
 from mltcp_tools.clusters.workload import ClusterJob, Workload
 from mltcp_tools.errors import MltcpError, UsageError
 
-ONE = Topology(servers=1, gpus=1, leaf=1, oversubscription=1.0, spines=1, rate_bps=10e9)
+ONE = regular(servers=1, gpus=1, leaf=1, oversubscription=1.0, spines=1, rate_bps=10e9)
 CALM, LOUD, THIRD = (Model(name, 0.1, 0) for name in ("calm", "loud", "third"))
 PAIRS = Pairs(
     {each.name: each for each in (CALM, LOUD, THIRD)},
@@ -150,3 +153,30 @@ def test_a_wrong_table_of_pairs_is_told_where(tmp_path: Path, text: str, wrong: 
         read_pairs(f"gavel:{tmp_path}/nothing")
     with pytest.raises(UsageError, match="write gavel:FILE"):
         read_pairs(str(file))
+
+
+def test_rounds_and_queues_are_as_short_as_a_trace() -> None:
+    plain, paced = policy("las"), policy("las", pace=10.0)
+    assert isinstance(plain, LeastAttained)
+    assert isinstance(paced, LeastAttained)
+    assert paced.round_s == pytest.approx((plain.round_s or 0) / 10)
+    assert paced.queues_s == pytest.approx(tuple(each / 10 for each in plain.queues_s))
+
+
+def test_an_oracle_pairs_those_that_do_most_together() -> None:
+    """Of two hosts and two guests, greedy takes the best pair and leaves the worst."""
+    names = ("a", "b", "c", "d")
+    models = {name: Model(name, 0.1, 0) for name in names}
+    slow = dict.fromkeys(((x, y) for x in names for y in names), 1.6)
+    for pair, both in ((("a", "c"), 1.25), (("a", "d"), 1.3), (("b", "c"), 1.3)):
+        slow[pair] = slow[pair[::-1]] = both
+    topology = regular(servers=2, gpus=1, leaf=1, spines=1)
+    jobs = tuple(
+        ClusterJob(name, models[name], 1, 1000 + 100 * n, seed=n) for n, name in enumerate(names)
+    )
+    workload = Workload(topology, jobs, pairs=Pairs(models, slow))
+    ends = {
+        each.name: ClusterSimulator(workload, each, treatment("fair")).run().makespan_s
+        for each in (Matched("greedy"), Oracle(1.2, 0.0))
+    }
+    assert ends["oracle-1.2-0"] < ends["greedy"]

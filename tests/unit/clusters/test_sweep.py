@@ -33,7 +33,7 @@ from mltcp_tools.clusters.question import (
 )
 from mltcp_tools.clusters.question_plots import draw, render
 from mltcp_tools.clusters.sweep import Task, perform, sweep
-from mltcp_tools.clusters.topology import Topology
+from mltcp_tools.clusters.topology import regular
 from mltcp_tools.clusters.turns import Sharing, plan_turns
 from mltcp_tools.errors import MltcpError, UsageError
 
@@ -296,7 +296,7 @@ def test_checkpoints_that_nobody_would_use_are_refused(
 
 
 def test_turns_are_planned_for_jobs_that_fit_and_for_no_others() -> None:
-    topology = Topology(servers=8, gpus=1, leaf=2, oversubscription=2.0, spines=1, rate_bps=10e9)
+    topology = regular(servers=8, gpus=1, leaf=2, oversubscription=2.0, spines=1, rate_bps=10e9)
 
     def sharing(compute_s: float) -> list[Sharing]:
         model = Model("m", compute_s, 50_000_000)

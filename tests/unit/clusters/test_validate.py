@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mltcp_tools.clusters.validate import CONTENDED, validate
+from mltcp_tools.clusters.rules import UNTOLD
+from mltcp_tools.clusters.validate import CONTENDED, FITTED, gains, validate
 
 
 @pytest.mark.parametrize("name", ["two-jobs", "unequal-jobs", "different-periods", "arrivals"])
@@ -12,6 +13,19 @@ def test_iteration_times_are_within_their_limits(name: str) -> None:
     cases = validate([name])
     assert {case.rule for case in cases} >= {"fair", "reno", "mltcp"}
     if name in CONTENDED:
-        assert {case.arm for case in cases} >= {"mlcc", "priority", "aggregation"}
+        assert {case.arm for case in cases} >= {"rates", "priorities", "aggregation"}
     for case in cases:
         assert abs(case.error) <= case.limit, case
+
+
+def test_gains_on_networks_that_nothing_was_fitted_on_are_off_by_what_is_said() -> None:
+    names = ["circle", "experts", "ring", "sharded"]
+    assert not FITTED & set(names)
+    off = [gain.error for gain in gains(validate(names))]
+    assert len(off) == len(names)
+    assert sum(each**2 for each in off) / len(off) <= UNTOLD**2
+
+
+def test_a_mix_of_a_matrix_can_be_named() -> None:
+    (gain,) = gains(validate(["agreement/short-queue"]))
+    assert gain.experiment == "agreement/short-queue"

@@ -154,7 +154,7 @@ def test_on_equal_links_a_ring_does_it_and_what_it_sums_is_what_counts() -> None
 def test_when_a_ring_is_sooner_again_it_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trees that spare a slow link cost more than a ring when it is as fast as the others."""
     slow = Links.star(np.array([25e6, 100e6, 100e6]))
-    monkeypatch.setattr(session_module, "measure", lambda mesh, gather, members: slow)
+    monkeypatch.setattr(session_module, "measure", lambda mesh, gather: slow)
     recovered = threading.Event()
 
     class Slower(AdaptiveSession):
@@ -209,7 +209,7 @@ def test_anothers_bursts_are_no_reason_to_measure_the_links_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     equal = Links.star(np.full(3, 100e6))
-    monkeypatch.setattr(session_module, "measure", lambda mesh, gather, members: equal)
+    monkeypatch.setattr(session_module, "measure", lambda mesh, gather: equal)
 
     def work(rank: int, gather: Any) -> int:
         numbers = itertools.count()

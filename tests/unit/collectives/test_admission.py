@@ -1,4 +1,4 @@
-"""Who may join which job at an aggregator, and what it is told."""
+"""Admission of workers to a job at an aggregator, and the answer they get."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltcp_tools.collectives.admission import Admission, Refused, Request
+from mltcp_tools.collectives.admission import (
+    Admission,
+    AdmittedJob,
+    Callers,
+    Refused,
+    Request,
+)
 
 
 def request(job: str = "a", rank: int = 0, **fields: Any) -> Request:
@@ -19,7 +25,7 @@ def request(job: str = "a", rank: int = 0, **fields: Any) -> Request:
 
 
 def test_a_job_is_complete_with_its_last_rank_and_has_what_fits_all() -> None:
-    admission = Admission(jobs=4, slots=256, quota=128)
+    admission = Admission(jobs=4, slots=256, quota=128, token=None)
     assert not admission.join(request(rank=1, values=200), "one").complete
     job = admission.join(request(rank=0, slots=16), "zero")
     assert job.complete
@@ -27,20 +33,54 @@ def test_a_job_is_complete_with_its_last_rank_and_has_what_fits_all() -> None:
     assert job.ranks == {1: "one", 0: "zero"}
 
 
+def admitted(admission: Admission, name: str, **fields: Any) -> AdmittedJob:
+    for rank in range(2):
+        job = admission.join(request(job=name, rank=rank, **fields), None)
+    admission.admit(job)
+    return job
+
+
 def test_jobs_have_slots_keys_and_generations_of_their_own() -> None:
-    admission = Admission(jobs=4, slots=256, quota=128)
-    jobs = [admission.join(request(job=name, slots=200), None) for name in "abc"[:2]]
+    admission = Admission(jobs=4, slots=256, quota=128, token=None)
+    jobs = [admitted(admission, name, slots=200) for name in "ab"]
     assert [(job.first, job.slots) for job in jobs] == [(0, 128), (128, 128)]  # the quota
     assert jobs[0].key != jobs[1].key
+    assert jobs[0].secret != jobs[1].secret
     with pytest.raises(Refused, match="All 256 slots"):
-        admission.join(request(job="c"), None)
+        admitted(admission, "c")
     admission.end(jobs[0])
-    again = admission.join(request(job="a", slots=100), None)
+    again = admitted(admission, "a", slots=100)
     assert (again.index, again.first, again.slots) == (jobs[0].index, 0, 100)
     assert again.key != jobs[0].key
     assert again.generation != jobs[0].generation
     admission.end(jobs[0])  # ending the old one again leaves the new one alone
     assert again in admission.jobs
+
+
+def test_jobs_that_wait_for_ranks_hold_nothing() -> None:
+    admission = Admission(jobs=2, slots=256, quota=128, token=None)
+    for number in range(100):
+        admission.join(request(job=f"hostile-{number}", slots=128), None)
+    job = admitted(admission, "honest", slots=128)
+    assert (job.index, job.slots) == (0, 128)
+    for each in admission.jobs:
+        admission.end(each)
+    assert not admission.jobs
+
+
+def test_an_address_has_so_many_connections_and_leaves_others_theirs() -> None:
+    callers = Callers()
+    for _ in range(Callers.MOST_OF_ADDRESS):
+        callers.enter("10.0.0.1")
+    with pytest.raises(Refused, match=r"10\.0\.0\.1 has 256 connections"):
+        callers.enter("10.0.0.1")
+    callers.enter("10.0.0.2")
+    callers.leave("10.0.0.1")
+    callers.enter("10.0.0.1")
+    for number in range(Callers.MOST - Callers.MOST_OF_ADDRESS - 1):
+        callers.enter(f"10.1.{number % 200}.{number // 200}")
+    with pytest.raises(Refused, match="takes no more"):
+        callers.enter("10.0.0.3")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +91,7 @@ def test_jobs_have_slots_keys_and_generations_of_their_own() -> None:
     ],
 )
 def test_a_rank_that_does_not_belong_is_refused(second: dict[str, Any], sentence: str) -> None:
-    admission = Admission(jobs=4, slots=256, quota=128)
+    admission = Admission(jobs=4, slots=256, quota=128, token=None)
     admission.join(request(), None)
     with pytest.raises(Refused, match=sentence):
         admission.join(request(**{"rank": 1, **second}), None)
@@ -65,11 +105,11 @@ def test_who_lacks_the_token_is_refused() -> None:
 
 
 def test_there_is_an_end_to_jobs() -> None:
-    admission = Admission(jobs=2, slots=256, quota=16)
+    admission = Admission(jobs=2, slots=256, quota=16, token=None)
     for name in "ab":
-        admission.join(request(job=name), None)
+        admitted(admission, name)
     with pytest.raises(Refused, match="has 2 jobs"):
-        admission.join(request(job="c"), None)
+        admitted(admission, "c")
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ class Training:
 
 
 def bursts(seed: int) -> Callable[[float], float]:
-    """What another job leaves: half, for as long as its bursts last."""
+    """Return what another job leaves: half, for as long as its bursts last."""
     draws = np.random.default_rng(seed)
     ends = np.cumsum(draws.normal([0.15, 0.13], [0.01, 0.03], (20_000, 2)).clip(0.02).ravel())
 

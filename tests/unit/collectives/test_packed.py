@@ -1,4 +1,4 @@
-"""When small blocks are packed, and what is known of a sum's zeros."""
+"""Packing of small blocks, and the knowledge of a sum's zeros."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def assert_int_sums(collectives: list[list[Array]], outcome: Outcome) -> None:
 
 
 def error_bound(arrays: list[Array], values: int) -> Array:
-    """What worker.h promises for each value of a sum, before it is rounded to float32."""
+    """Return what worker.h promises for each value of a sum, before it is rounded to float32."""
     workers = len(arrays)
     bits = 30 - int(np.ceil(np.log2(workers)))
     largest = np.max(np.abs(np.array(arrays, dtype=np.float64)), axis=0)
@@ -101,7 +101,7 @@ def test_sums_of_integers(
 def test_racks_with_other_slots_in_their_windows_do_not_wait_for_ever(
     fault: dict[str, float],
 ) -> None:
-    """What lies at the aggregator above is out of the window, or nothing else would be sent."""
+    """The block at the aggregator above is out of the window, or nothing else would be sent."""
     collectives = integers(20_000, workers=4, collectives=3)
     outcome = run(collectives, Kind.INT32, racks=2, slots=256, limit_ns=60 * 10**9, **fault)
     assert_int_sums(collectives, outcome)

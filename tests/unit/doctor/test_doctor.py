@@ -10,11 +10,11 @@ import sys
 
 import pytest
 
-from mltcp_tools.backends import module
 from mltcp_tools.cli.main import main
 from mltcp_tools.doctor import Host, diagnose, kmod
 from mltcp_tools.doctor.host import Result
 from mltcp_tools.doctor.report import PURPOSES, Check, Diagnosis
+from mltcp_tools.kernel.backends import module
 
 ALL_CAPABILITIES = "000001ffffffffff"
 SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
@@ -104,7 +104,7 @@ def find(diagnosis, purpose, name):
             "bpf",
             "lockdown",
             {"/sys/kernel/security/lockdown": "none integrity [confidentiality]"},
-            "missing",
+            "warning",
             "lockdown=integrity",
         ),
         ("bpf", "libbpf headers", {}, "ok", ""),

@@ -1,4 +1,4 @@
-"""What flows sent, put together from packets."""
+"""Sends of flows, put together from packets."""
 
 from __future__ import annotations
 

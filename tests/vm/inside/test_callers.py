@@ -26,8 +26,9 @@ from vm.hostile import (
 )
 from vm.loading import choose, connected
 
-from mltcp_tools.backends import genl
-from mltcp_tools.native.uapi import GENL_NAME, Attribute, Command
+from mltcp_tools.kernel.backends import genl
+from mltcp_tools.kernel.backends.base import JobParams
+from mltcp_tools.kernel.native.uapi import GENL_NAME, Attribute, Command
 
 pytestmark = [pytest.mark.guest(timeout=1200), pytest.mark.usefixtures("module_leaves_nothing")]
 
@@ -125,7 +126,16 @@ def test_the_callers_that_may_not(client: Client) -> None:
                 refuses(there)  # still root's namespace
             unshare(NEWNET)
             with Client() as own:
-                own.set_job(1)
+                for pushy in (
+                    JobParams(mechanisms=("decrease",)),
+                    JobParams(slope=2),
+                    JobParams(slope=0, intercept=1),
+                    JobParams(shape="concave"),
+                ):
+                    with refused(errno.EACCES, "pushier"):
+                        own.set_job(1, pushy)
+                own.set_job(1, JobParams(mechanisms=("increase", "yield"), slope=1))
+                own.set_job(1, JobParams())
                 with refused(errno.EPERM, "socket's namespace"):
                     own.tag(sender.fileno(), 1)
                 with refused(errno.EPERM, "socket's namespace"):

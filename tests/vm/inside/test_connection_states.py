@@ -15,9 +15,11 @@ import pytest
 from vm.hostile import PROGRAMS, Client, elsewhere, exchange, gone, libc, refused
 from vm.loading import SLAB, choose, chosen, connected
 
-from mltcp_tools.backends import genl
-from mltcp_tools.backends.base import MODULE_NAMES
-from mltcp_tools.testbed.namespaces import write_sysctl
+from mltcp_tools.kernel.backends import genl
+from mltcp_tools.kernel.variants import offered_by
+from mltcp_tools.lab.testbed.namespaces import write_sysctl
+
+MODULE_NAMES = offered_by("kmod")
 
 pytestmark = [pytest.mark.guest(timeout=1200), pytest.mark.usefixtures("module_leaves_nothing")]
 

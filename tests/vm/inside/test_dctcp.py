@@ -13,11 +13,11 @@ from netns.backends_here import LEARNT_GAP_S, fresh
 from netns.connections import connection, send_burst
 from vm.loading import allow, choose, chosen, pair
 
-from mltcp_tools.backends.base import Backend, Job, JobParams
-from mltcp_tools.experiments.links import Link
-from mltcp_tools.host import facts
-from mltcp_tools.testbed.namespaces import inside, write_sysctl
-from mltcp_tools.testbed.network import Network
+from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
+from mltcp_tools.kernel.host import facts
+from mltcp_tools.lab.experiments.links import Link
+from mltcp_tools.lab.testbed.namespaces import inside, write_sysctl
+from mltcp_tools.lab.testbed.network import Network
 
 BASE = Path("/sys/module/tcp_dctcp")
 DEFAULT = "net.ipv4.tcp_congestion_control"
@@ -77,7 +77,7 @@ def test_marks_tell_what_a_full_queue_is_before_any_loss(
 
 
 def test_a_connection_without_ecn_has_reno_below(backend: Backend) -> None:
-    """What dctcp does for itself there would leave the kernel's count of users wrong."""
+    """dctcp's own switch to reno there would leave the kernel's count of users wrong."""
     write_sysctl("net.ipv4.tcp_ecn", "0")
     try:
         for _ in range(20):

@@ -13,9 +13,11 @@ import pytest
 from vm.hostile import KERNELS_OWN, PROGRAMS, Client, elsewhere, exchange, gone
 from vm.loading import FILE, connected, pair, remove
 
-from mltcp_tools.backends import get_backend
-from mltcp_tools.backends.base import MODULE_NAMES
-from mltcp_tools.native.uapi import Attribute
+from mltcp_tools.kernel.backends import get_backend
+from mltcp_tools.kernel.native.uapi import Attribute
+from mltcp_tools.kernel.variants import offered_by
+
+MODULE_NAMES = offered_by("kmod")
 
 pytestmark = [pytest.mark.guest(timeout=1200), pytest.mark.usefixtures("module_leaves_nothing")]
 

@@ -1,4 +1,4 @@
-"""Which locks the module takes: those of one network namespace are no other's.
+"""The locks that the module takes: those of one network namespace are no other's.
 
 Counted by a probe on the kernel's function that takes them (Documentation/trace/kprobetrace.rst).
 """
@@ -14,7 +14,7 @@ import pytest
 from vm.hostile import Client, elsewhere, exchange, gone
 from vm.loading import MODULE, connected, insert, remove
 
-from mltcp_tools.native.uapi import Attribute
+from mltcp_tools.kernel.native.uapi import Attribute
 
 TRACING = Path("/sys/kernel/tracing")
 EVENT = TRACING / "events/mltcp/lock"
@@ -54,7 +54,7 @@ def taken() -> Iterator[Callable[[], list[int]]]:
 
 
 def module_text() -> tuple[int, int]:
-    """Where the module lies, and how many bytes it has there."""
+    """Return where the module lies, and how many bytes it has there."""
     for line in Path("/proc/modules").read_text().splitlines():
         name, size, *_, address = line.split("(")[0].split()
         if name == "tcp_mltcp":

@@ -1,4 +1,4 @@
-"""What is in force and replacing it, with the kernel module; tests/netns' tests."""
+"""Programs in force and their replacement, with the kernel module; tests/netns' tests."""
 
 from __future__ import annotations
 

@@ -15,7 +15,9 @@ import pytest
 from vm.hostile import Client, exchange, gone, refused
 from vm.loading import FILE, MODULE, connected, insert, registered, remove
 
-from mltcp_tools.backends.base import MODULE_NAMES
+from mltcp_tools.kernel.variants import offered_by
+
+MODULE_NAMES = offered_by("kmod")
 
 NAME = "mltcp_fake_base"
 FAKE = FILE.with_name(f"{NAME}.ko")
@@ -42,7 +44,7 @@ def undescribed(tmp_path: Path) -> Path:
 
 
 def said(text: str) -> int:
-    """How many lines of the kernel's log have this."""
+    """Return how many lines of the kernel's log have this."""
     log = subprocess.run(["dmesg"], check=True, capture_output=True, text=True).stdout
     return sum(text in line for line in log.splitlines())
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from mltcp_tools.backends import get_backend
-from mltcp_tools.experiments.reading import load_experiment
-from mltcp_tools.testbed.run_experiment import run_experiment
+from mltcp_tools.kernel.backends import get_backend
+from mltcp_tools.lab.experiments.reading import load_experiment
+from mltcp_tools.lab.testbed.run_experiment import run_experiment
 
 pytestmark = pytest.mark.guest(timeout=1800)
 BPF = (pytest.mark.bpf, pytest.mark.full)

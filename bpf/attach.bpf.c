@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Makes sockets flows of jobs without touching the processes that hold them: existing ones while an
+ * iterator walks over all sockets of a network namespace, new ones as a cgroup's processes open
+ * them. What a socket ran before stays with it, until it is put back.
+ */
+#include "kernel_types.bpf.h"
+#include "attach.bpf.h"
+
+#define SOL_TCP 6
+#define TCP_CONGESTION 13
+#define TCP_ESTABLISHED 1
+#define TCP_CLOSE_WAIT 8
+#define EINVAL 22
+#define EBUSY 16
+#define ENOTCONN 107
+#define SOCKETS_MAX (1 << 20)
+
+char _license[] SEC("license") = "GPL";
+
+/* Those of the congestion controls, where they are loaded. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct mltcp_tag);
+} mltcp_tags SEC(".maps");
+
+/* What each attached socket ran before. It outlives the congestion controls. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct mltcp_first);
+} mltcp_first SEC(".maps");
+
+/* By cookie. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, SOCKETS_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u64);
+	__type(value, struct mltcp_wish);
+} mltcp_wishes SEC(".maps");
+
+/* One for each cgroup that the program is attached to. */
+struct {
+	__uint(type, BPF_MAP_TYPE_CGROUP_STORAGE);
+	__type(key, struct bpf_cgroup_storage_key);
+	__type(value, struct mltcp_rule);
+} mltcp_rules SEC(".maps");
+
+static __always_inline int is_same(const struct mltcp_ca_name *a, const struct mltcp_ca_name *b)
+{
+	const __u64 *left = (const void *)a, *right = (const void *)b;
+
+	return left[0] == right[0] && left[1] == right[1];
+}
+
+/* All of our congestion controls' names begin so, and nobody else's. */
+static __always_inline int is_ours(const struct mltcp_ca_name *name)
+{
+	const char *text = name->text;
+
+	return text[0] == 'm' && text[1] == 'l' && text[2] == 't' && text[3] == 'c' &&
+	       text[4] == 'p';
+}
+
+/* Read the name that a socket's algorithm has, filled up with zeros. */
+#define READ_NAME(to, socket)                                                                 \
+	({                                                                                    \
+		__builtin_memset((to), 0, sizeof(*(to)));                                     \
+		bpf_getsockopt((socket), SOL_TCP, TCP_CONGESTION, (to)->text, sizeof(*(to))); \
+	})
+
+/* Give the socket the tag and keep what it ran before; 0: there is no memory for that. */
+#define TAG(socket, its_tag, was)                                                      \
+	({                                                                             \
+		struct mltcp_first none = {.name = *(was)};                            \
+		struct mltcp_first *first;                                             \
+		struct mltcp_tag *held;                                                \
+                                                                                       \
+		first = bpf_sk_storage_get(&mltcp_first, (socket), &none,              \
+					   BPF_SK_STORAGE_GET_F_CREATE);               \
+		held = first ? bpf_sk_storage_get(&mltcp_tags, (socket), 0,            \
+						  BPF_SK_STORAGE_GET_F_CREATE)         \
+			     : NULL;                                                   \
+		if (held) {                                                            \
+			*held = *(its_tag);                                            \
+			first->job = held->job;                                        \
+			if (!is_ours(was)) /* else it stays what it was before that */ \
+				first->name = *(was);                                  \
+		}                                                                      \
+		held != NULL;                                                          \
+	})
+
+/* Has its process closed it, so that what is left of the connection ends by itself? */
+static __always_inline int is_closed(const struct sock *sk)
+{
+	__u8 state = sk->__sk_common.skc_state;
+
+	return !sk->sk_socket && state != TCP_ESTABLISHED && state != TCP_CLOSE_WAIT;
+}
+
+static __always_inline int give(struct tcp_sock *tp, struct mltcp_wish *wish,
+				struct mltcp_ca_name *was)
+{
+	struct mltcp_ca_name name = wish->name;
+	int error;
+
+	if (!is_same(was, &wish->expected))
+		return EBUSY;
+	/* Of the same name the present one, should the socket run one that was unloaded. */
+	error = -bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, name.text, sizeof(name));
+	if (error || !wish->tag.job)
+		return error;
+	if (TAG(tp, &wish->tag, was))
+		return 0;
+	bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, was->text, sizeof(*was));
+	return EINVAL;
+}
+
+static __always_inline int take(struct tcp_sock *tp, struct mltcp_wish *wish,
+				const struct mltcp_ca_name *was)
+{
+	struct mltcp_ca_name name = wish->name;
+	int error = 0;
+
+	if (is_ours(was) && !is_same(was, &name))
+		error = -bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, name.text, sizeof(name));
+	if (error)
+		return error;
+	bpf_sk_storage_delete(&mltcp_tags, tp);
+	bpf_sk_storage_delete(&mltcp_first, tp);
+	return 0;
+}
+
+SEC("iter/tcp")
+int fulfil(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *common = ctx->sk_common;
+	struct mltcp_found found = {};
+	struct mltcp_first *first;
+	struct mltcp_wish *wish;
+	struct mltcp_tag *tag;
+	struct tcp_sock *tp;
+	__u8 state;
+
+	tp = common ? bpf_skc_to_tcp_sock(common) : NULL;
+	if (!tp || is_closed((struct sock *)tp))
+		return 0;
+	found.cookie = bpf_get_socket_cookie(tp);
+	wish = bpf_map_lookup_elem(&mltcp_wishes, &found.cookie);
+	if (!wish)
+		return 0;
+	first = bpf_sk_storage_get(&mltcp_first, tp, 0, 0);
+	if (first)
+		found.first = first->name;
+	tag = bpf_sk_storage_get(&mltcp_tags, tp, 0, 0);
+	if (tag)
+		found.job = tag->job;
+	state = common->skc_state;
+	READ_NAME(&found.was, tp);
+	if (wish->action != MLTCP_TAKE && state != TCP_ESTABLISHED && state != TCP_CLOSE_WAIT)
+		found.error = ENOTCONN;
+	else if (wish->action == MLTCP_GIVE)
+		found.error = give(tp, wish, &found.was);
+	else if (wish->action == MLTCP_TAKE)
+		found.error = take(tp, wish, &found.was);
+	READ_NAME(&found.now, tp);
+	bpf_seq_write(ctx->meta->seq, &found, sizeof(found));
+	return 0;
+}
+
+SEC("iter/bpf_sk_storage_map")
+int list_attached(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	struct mltcp_first *first = ctx->value;
+	struct mltcp_attached found = {};
+	const struct sock_common *common;
+	struct sock *sk = ctx->sk;
+	struct tcp_sock *tp;
+
+	if (!sk || !first || is_closed(sk))
+		return 0;
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!tp)
+		return 0;
+	common = &sk->__sk_common;
+	found.cookie = bpf_get_socket_cookie(sk);
+	found.netns = common->skc_net.net->ns.inum;
+	found.job = first->job;
+	copy_address(found.local_addr, common->skc_family, common->skc_rcv_saddr,
+		     &common->skc_v6_rcv_saddr);
+	copy_address(found.remote_addr, common->skc_family, common->skc_daddr,
+		     &common->skc_v6_daddr);
+	found.local_port = common->skc_num;
+	found.remote_port = __builtin_bswap16(common->skc_dport);
+	found.first = first->name;
+	bpf_probe_read_kernel_str(found.now.text, sizeof(found.now.text),
+				  tp->inet_conn.icsk_ca_ops->name);
+	bpf_seq_write(ctx->meta->seq, &found, sizeof(found));
+	return 0;
+}
+
+SEC("iter/task_file")
+int list_held(struct bpf_iter__task_file *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+	struct mltcp_held held = {};
+	struct socket *sock;
+	struct tcp_sock *tp;
+
+	if (!task || !file || task->pid != task->tgid)
+		return 0;
+	sock = bpf_sock_from_file(file);
+	if (!sock || !sock->sk)
+		return 0;
+	tp = bpf_skc_to_tcp_sock(sock->sk);
+	if (!tp)
+		return 0;
+	held.cookie = bpf_get_socket_cookie(tp);
+	held.inode = file->f_inode->i_ino;
+	held.tgid = task->tgid;
+	held.fd = ctx->fd;
+	held.netns = sock->sk->__sk_common.skc_net.net->ns.inum;
+	bpf_seq_write(ctx->meta->seq, &held, sizeof(held));
+	return 0;
+}
+
+/* Is the connection one of those that the rule leaves alone? */
+static __always_inline int is_left_alone(const struct bpf_sock_ops *ctx,
+					 const struct mltcp_rule *rule)
+{
+	__u32 local = ctx->local_port, remote = __builtin_bswap32(ctx->remote_port);
+	int i;
+
+	if (local < rule->lowest_port || remote < rule->lowest_port)
+		return 1;
+#pragma unroll
+	for (i = 0; i < MLTCP_PORTS; i++) {
+		if (rule->ports[i] && (rule->ports[i] == local || rule->ports[i] == remote))
+			return 1;
+	}
+	return 0;
+}
+
+/* What a socket that runs `was` gets by the rule; empty: nothing fits. */
+static __always_inline void choose(const struct mltcp_rule *rule, const struct mltcp_ca_name *was,
+				   struct mltcp_ca_name *name)
+{
+	int i;
+
+	*name = rule->name;
+#pragma unroll
+	for (i = 0; i < MLTCP_CHOICES; i++) {
+		if (!name->text[0] && is_same(&rule->choices[i].base, was))
+			*name = rule->choices[i].name;
+	}
+}
+
+/*
+ * A process of the cgroup connects, or a connection of one is established, before its first data.
+ * The algorithm is chosen at connect(), as it decides on ECN. A peer's connection is established in
+ * place of its listener, and belongs to the listener's cgroup.
+ */
+SEC("sockops")
+int catch_new(struct bpf_sock_ops *ctx)
+{
+	struct mltcp_ca_name was, name;
+	struct mltcp_rule *rule;
+	struct mltcp_tag tag;
+	struct bpf_sock *sk;
+
+	if (ctx->op != BPF_SOCK_OPS_TCP_CONNECT_CB &&
+	    ctx->op != BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB &&
+	    ctx->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
+		return 1;
+	rule = bpf_get_local_storage(&mltcp_rules, 0);
+	sk = ctx->sk;
+	if (!sk || !rule->tag.job || is_left_alone(ctx, rule))
+		return 1;
+	if (bpf_sk_storage_get(&mltcp_first, sk, 0, 0)) /* caught at connect() */
+		return 1;
+	if (READ_NAME(&was, ctx))
+		return 1;
+	choose(rule, &was, &name);
+	if (!name.text[0])
+		return 1;
+	if (!is_same(&was, &name) &&
+	    bpf_setsockopt(ctx, SOL_TCP, TCP_CONGESTION, name.text, sizeof(name)))
+		return 1;
+	tag = rule->tag;
+	if (!TAG(sk, &tag, &was))
+		bpf_setsockopt(ctx, SOL_TCP, TCP_CONGESTION, was.text, sizeof(was));
+	return 1;
+}

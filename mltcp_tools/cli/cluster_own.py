@@ -1,0 +1,210 @@
+"""`mltcp cluster import`, `replay` and `ask`: one's own cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from mltcp_tools.cli.options import output_file, shown_option
+from mltcp_tools.errors import UsageError
+
+
+@click.command("import")
+@click.argument("log", type=click.Path(path_type=Path))
+@output_file("Write the workload to this YAML file, for `cluster replay` and `ask`.")
+@click.option(
+    "--cluster",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="YAML with a section `cluster`: its servers and links.",
+)
+@click.option(
+    "--topology", type=click.Path(path_type=Path), metavar="FILE", help="Slurm's topology.conf."
+)
+@shown_option("--rate", default="100gbit", help="Rate of a server's link, with --topology.")
+@click.option(
+    "--uplink",
+    metavar="RATE",
+    help="Rate of a link between switches, with --topology.  [default: what is below may ask]",
+)
+@click.option(
+    "--models",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="YAML with a section `models`: bytes and computing time of models by job name.",
+)
+@click.option(
+    "--profiles",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The same from `mltcp profile -o`.",
+)
+@click.option(
+    "--recorded",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="The same, and jobs' iterations, from what `mltcp record` or a run wrote.",
+)
+@click.option("--arm", help="The arm of a run whose iterations jobs had.")
+def import_(
+    log: Path,
+    output: Path | None,
+    cluster: Path | None,
+    topology: Path | None,
+    rate: str,
+    uplink: str | None,
+    models: Path | None,
+    profiles: Path | None,
+    recorded: Path | None,
+    arm: str | None,
+) -> None:
+    """Read the jobs of a scheduler's LOG.
+
+    LOG is Slurm's (sacct -aPX -o JobID,JobName,Submit,Start,End,State,AllocTRES,NodeList), a list
+    of Kueue's workloads or Volcano's jobs (kubectl get … -o json), or a CSV with name, submitted,
+    start, end, gpus and, where known, nodes, model, iterations or iteration. Jobs are of a model by
+    their names without numbers at the end. What is missing is asked for at once.
+    """
+    import yaml
+
+    from mltcp_tools.clusters.own import importing
+    from mltcp_tools.clusters.own.logs import read_log
+    from mltcp_tools.clusters.own.slurm import read_conf
+    from mltcp_tools.clusters.workload import parse_cluster, parse_workload
+    from mltcp_tools.lab.planning.reading import read_source, read_text
+
+    if output is None:
+        raise UsageError("name the file to write with -o.")
+    if cluster is not None and topology is not None:
+        raise UsageError("--cluster and --topology both describe the network; give one.")
+    read = read_log(log)
+    section = None
+    if cluster is not None:
+        parse_cluster(read_text(cluster), str(cluster))
+        section = yaml.safe_load(read_text(cluster))["cluster"]
+    elif topology is not None:
+        section = read_conf(topology, rate, uplink, importing.gpus_of_servers(read.jobs))
+    known = {} if models is None else importing.models_of_table(models)
+    if profiles is not None:
+        known |= importing.models_of_profiles(read_source(profiles)[0], read)
+    if recorded is not None:
+        described, read = importing.recorded(recorded, arm, read)
+        known |= described
+    text = importing.document(read, section, known)
+    parse_workload(text, str(output))
+    output.write_text(text, encoding="utf-8")
+    left_out = "".join(f"; left out: {n} {reason}" for reason, n in read.left_out.items())
+    click.echo(f"{len(read.jobs)} jobs{left_out}. See how well they are predicted with:", err=True)
+    click.echo(f"mltcp cluster replay {output}", err=True)
+
+
+@click.command()
+@click.argument("data", type=click.Path(path_type=Path))
+@shown_option("--treatment", "how", default="reno", help="How jobs shared links, as for run.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def replay(data: Path, how: str, as_json: bool) -> None:
+    """Predict the recorded jobs of DATA, and hold that against what was observed.
+
+    Computing times of models are fitted to the first half of each model's jobs; the other half says
+    how far to trust this model of the cluster.
+    """
+    from mltcp_tools.clusters.own.page import render_trust
+    from mltcp_tools.clusters.own.replay import calibrated, compare, error, trust
+    from mltcp_tools.clusters.rules import treatment
+    from mltcp_tools.clusters.traces import read_workload
+
+    now = treatment(how)
+    workload = read_workload(data, None)
+    if not workload.observed:
+        raise UsageError(
+            f"{data} has no job that was observed; make it with `mltcp cluster import`."
+        )
+    workload, held_out = calibrated(workload, now)
+    compared = compare(workload, held_out, now)
+    found = trust(compared)
+    if as_json:
+        document = {
+            "schema": "mltcp-cluster-replay/1",
+            "models": [vars(each) for each in found],
+            "error": error(compared),
+            "jobs": [
+                {
+                    "name": each.job.name,
+                    "model": each.job.model.name,
+                    "predicted_s": each.predicted_s,
+                    "observed_s": each.observed_s,
+                    "held_out": each.held_out,
+                }
+                for each in compared
+            ],
+        }
+        click.echo(json.dumps(document, indent=2))
+    else:
+        click.echo(render_trust(found, compared), nl=False)
+
+
+@click.command()
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option(
+    "--workload",
+    "trace",
+    metavar="KIND:FILE",
+    help="Take the jobs from a public trace, as for run.",
+)
+@click.option("--jobs", type=click.IntRange(1), help="Only the first N jobs.")
+@shown_option("--treatment", "how", default="reno", help="How jobs share links now, as for run.")
+@shown_option("--draws", type=click.IntRange(2), default=5, help="Of paths and luck.")
+@output_file("Write one page of HTML.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def ask(
+    data: Path,
+    trace: str | None,
+    jobs: int | None,
+    how: str,
+    draws: int,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Ask what would help the cluster of DATA: places, uplinks, congestion control, aggregation.
+
+    DATA is what `mltcp cluster import` wrote, or any workload. First comes how far to trust the
+    answers, then each with the GPU hours that it saves and its interval.
+    """
+    import dataclasses
+    from importlib.metadata import version
+
+    from mltcp_tools.clusters.own import page
+    from mltcp_tools.clusters.own.ask import ask as answers_of
+    from mltcp_tools.clusters.own.replay import calibrated, compare, error, trust
+    from mltcp_tools.clusters.rules import treatment
+    from mltcp_tools.clusters.traces import read_workload
+
+    workload = read_workload(data, trace)
+    if jobs is not None:
+        workload = dataclasses.replace(workload, jobs=workload.jobs[:jobs])
+    workload, held_out = calibrated(workload, treatment(how))
+    compared = compare(workload, held_out, treatment(how)) if workload.observed else []
+    found = trust(compared)
+    sentences = page.unexplained(compared)
+    if not as_json:
+        click.echo(page.render_trust(found, compared))
+    answers = answers_of(
+        workload, how, error(compared), draws, lambda said: click.echo(f"{said}…", err=True)
+    )
+    if output is not None:
+        source = str(data) if trace is None else f"{data}, {trace}"
+        text = page.page(
+            source, version("mltcp-tools"), len(workload.jobs), found, answers, sentences
+        )
+        output.write_text(text, encoding="utf-8")
+    if as_json:
+        document = {
+            "schema": "mltcp-cluster-ask/1",
+            "error": error(compared),
+            "answers": [each.to_json() for each in answers],
+        }
+        click.echo(json.dumps(document, indent=2))
+    else:
+        click.echo(page.render_answers(answers), nl=False)

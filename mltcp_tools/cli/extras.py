@@ -1,0 +1,64 @@
+"""The extra of mltcp-tools that brings a package not every host has, as its metadata says."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from importlib import metadata
+
+from mltcp_tools.errors import HostError
+
+_DISTRIBUTION = "mltcp-tools"
+_NAMES = {"yaml": "pyyaml"}
+"""Packages whose distribution is called otherwise."""
+_REQUIREMENT = re.compile(r"""([\w.-]+)(?:.*\bextra\s*==\s*['"]([\w.-]+)['"])?""")
+
+
+def lacks_package(command: str, error: ModuleNotFoundError) -> HostError | None:
+    """Say what to do where `mltcp COMMAND` lacks a package of ours; None where it isn't one."""
+    package = (error.name or "").partition(".")[0]
+    extras = extras_with(package)
+    if extras is None:
+        return None
+    extra = _best(extras, error)
+    fix = f"pip install '{_DISTRIBUTION}[{extra}]'" if extra else f"install {_DISTRIBUTION} anew"
+    return HostError(
+        f"`mltcp {command}` needs the Python package {package}, which is not installed; {fix}, or"
+        " run scripts/setup in a checkout."
+    )
+
+
+def extras_with(package: str) -> dict[str, set[str]] | None:
+    """Map the extras that bring a package to the distributions of each.
+
+    Empty where every installation has it, None where mltcp-tools has no use for it.
+    """
+    brought: dict[str, set[str]] = {}
+    for requirement in _requirements():
+        if match := _REQUIREMENT.match(requirement):
+            name = re.sub("[-_.]+", "-", match[1]).lower()
+            brought.setdefault(match[2] or "", set()).add(name)
+    wanted = _NAMES.get(package, package.replace("_", "-").lower())
+    if wanted in brought.pop("", set()):
+        return {}
+    return {extra: names for extra, names in brought.items() if wanted in names} or None
+
+
+def _requirements() -> list[str]:
+    try:
+        return metadata.requires(_DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:  # sources that were never installed
+        return []
+
+
+def _best(extras: dict[str, set[str]], error: ModuleNotFoundError) -> str:
+    """Choose the extra named as what imports the package, else the largest that holds no other."""
+    least = [
+        extra
+        for extra, names in extras.items()
+        if not any(other < names for other in extras.values())
+    ]
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    importing = {part for each in frames for part in each.f_globals["__name__"].split(".")}
+    named = [extra for extra in least if extra in importing]
+    return max(named or least, key=lambda extra: len(extras[extra]), default="")

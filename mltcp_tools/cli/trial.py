@@ -1,0 +1,106 @@
+"""`mltcp trial`: a controlled experiment on running jobs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from mltcp_tools.cli import completing
+from mltcp_tools.cli.options import (
+    FRACTION,
+    SECONDS,
+    backend_option,
+    jobs_and_targets,
+    list_option,
+    output_file,
+    shown_option,
+)
+from mltcp_tools.cli.text import printable, say, show_table
+from mltcp_tools.errors import MltcpError
+from mltcp_tools.kernel.backends import get_backend
+from mltcp_tools.kernel.variants import NAMES, RECOMMENDED
+
+
+@click.command()
+@list_option(
+    "--job",
+    "jobs",
+    required=True,
+    metavar="NAME[=TARGET],…",
+    help="A job that is attached, or a name and its processes (see `mltcp attach --help`); again"
+    " for others, or for further targets of one.",
+    shell_complete=completing.JOBS,
+)
+@shown_option("--rounds", type=click.IntRange(1), default=8, help="Of two turns each.")
+@shown_option(
+    "--every", type=SECONDS, default="3min", metavar="TIME", help="How long a turn takes."
+)
+@shown_option(
+    "--cc", "name", type=click.Choice(NAMES), default=RECOMMENDED, help="What the jobs get."
+)
+@shown_option(
+    "--slower",
+    type=FRACTION,
+    default="20%",
+    metavar="SHARE",
+    help="A job that becomes slower by more ends the trial at once.",
+)
+@shown_option(
+    "--look",
+    type=SECONDS,
+    default="60s",
+    metavar="TIME",
+    help="How long iterations are looked for, at most.",
+)
+@click.option("--seed", type=click.IntRange(0), help="Of the order; another one each time.")
+@output_file("Write a report to FILE, a page in HTML.")
+@backend_option
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def command(
+    jobs: tuple[str, ...],
+    rounds: int,
+    every: float,
+    name: str,
+    slower: float,
+    look: float,
+    seed: int | None,
+    output: Path | None,
+    backend: str,
+    as_json: bool,
+) -> None:
+    """Prove on running jobs whether mltcp helps them.
+
+    The jobs, all together, are switched between what they run and mltcp and back, in a random
+    balanced order; their iterations are timed in both. It says how much shorter or longer they are
+    with mltcp, how sure that is, and what to do. Give all jobs of this host that share a link.
+
+    A round in which a job or what is around it changes is void, and repeated. A job that stalls or
+    becomes too slow gets its own congestion control back at once. Whatever ends the trial, even
+    kill -9, puts everything back. Other hosts of a job keep what they run.
+
+    The exit code is 1 where the trial ended early.
+    """
+    from mltcp_tools.live.trial import html, text
+    from mltcp_tools.live.trial.conduct import conduct
+    from mltcp_tools.live.trial.trial import Plan
+
+    found = conduct(
+        jobs_and_targets(jobs),
+        Plan(rounds, every, slower),
+        name,
+        get_backend(backend),
+        say,
+        look,
+        seed,
+    )
+    if output is not None:
+        output.write_text(html.page(found))
+    if as_json:
+        click.echo(json.dumps(text.document(found), indent=2))
+    else:
+        show_table(text.COLUMNS, text.rows(found))
+        click.echo(f"\nIn short: {printable(text.in_short(found))}")
+    if found.course.ended:
+        raise MltcpError(f"The trial ended early: {found.course.ended}")

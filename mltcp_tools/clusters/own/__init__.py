@@ -1,0 +1,1 @@
+"""An operator's own cluster: its logs read, replayed against what was observed, and asked about."""

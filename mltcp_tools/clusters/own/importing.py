@@ -1,0 +1,161 @@
+"""A log, a network and what is known of models, as a workload that can be replayed and asked about.
+
+Models that nobody described are asked for all at once. What a job computes follows from its own
+iterations where the log has them (replay.py fits that); else from its duration, which then nothing
+can be held against.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from mltcp_tools.clusters.models import MODELS
+from mltcp_tools.clusters.own.logs import Log, LoggedJob, model_of
+from mltcp_tools.document import read_section
+from mltcp_tools.errors import UsageError
+from mltcp_tools.lab.planning.reading import read_text
+from mltcp_tools.lab.profiling.profile import Phase, Profile
+
+if TYPE_CHECKING:
+    from mltcp_tools.lab.runs.described import DescribedExperiment
+
+
+def models_of_table(path: Path) -> dict[str, Any]:
+    """The section `models` of a YAML file, as a workload has it."""
+    text = read_text(path)
+    read_section(text, str(path), ["models"])
+    return dict(yaml.safe_load(text).get("models") or {})
+
+
+def models_of_profiles(profiles: Iterable[Profile], log: Log) -> dict[str, Any]:
+    """Models of profiles, by their names without numbers at the end.
+
+    A profile has what one rank of a ring sends: 2 (n - 1) / n of the gradient, for the n servers
+    that most of the model's jobs have. Of several profiles of one model the first counts.
+    """
+    found: dict[str, Any] = {}
+    for profile in profiles:
+        name = model_of(profile.name)
+        ranks = Counter(len(job.nodes) for job in log.jobs if job.model == name)
+        n = max(2, ranks.most_common(1)[0][0] if ranks else 2)
+        sent = sum(phase.bytes for phase in profile.phases or profile.back)
+        compute_s = max(profile.period_s - profile.communication_s, 1e-3 * profile.period_s)
+        described = {
+            "compute": f"{compute_s:.6f}s",
+            "size": f"{round(sent * n / (2 * (n - 1)))}B",
+        }
+        found.setdefault(name, described)
+    return found
+
+
+def recorded(path: Path, arm: str | None, log: Log) -> tuple[dict[str, Any], Log]:
+    """Models and jobs' iterations of a folder that `mltcp record` wrote, or of a run.
+
+    arm: whose iterations jobs had, None where there is one. Models come from jobs alone where these
+    were recorded. A job of the log that was recorded under its name has as many iterations as fit
+    its time.
+    """
+    from mltcp_tools.lab.profiling.from_run import profiles_of_run
+    from mltcp_tools.lab.runs.run import load_run
+
+    run = load_run(path)
+    profiles = [
+        replace(each, phases=_of_a_rank(each.phases, _ranks(run.experiment, each.name)))
+        for each in profiles_of_run(run)
+    ]
+    own = run.iterations if arm is None else run.iterations[run.iterations["arm"] == arm]
+    if own.empty:
+        raise UsageError(f"{path} has no iterations of an arm {arm}.")
+    took = (own["end_s"] - own["start_s"]).groupby(own["job"]).mean()
+    jobs = [
+        replace(job, iterations=max(1, round((job.end_s - job.start_s) / took[job.name])))
+        if job.name in took and job.iterations is None
+        else job
+        for job in log.jobs
+    ]
+    return models_of_profiles(profiles, log), replace(log, jobs=tuple(jobs))
+
+
+def _ranks(experiment: DescribedExperiment, job: str) -> int:
+    """Return how many ranks a recorded job's bytes are of: one, but for emulated patterns."""
+    described = experiment.jobs.get(job)
+    return 1 if described is None else max(1, len(described.hosts))
+
+
+def _of_a_rank(phases: Sequence[Phase], ranks: int) -> tuple[Phase, ...]:
+    return tuple(replace(phase, rate_bps=phase.rate_bps / ranks) for phase in phases)
+
+
+def document(log: Log, cluster: Mapping[str, object] | None, models: Mapping[str, Any]) -> str:
+    """The workload as YAML. cluster: None for one switch with a 100 Gbit/s link to each server."""
+    unknown = sorted({job.model for job in log.jobs} - set(models) - set(MODELS))
+    if unknown:
+        asked = "".join(f"  {name}: {{size: 500MB}}\n" for name in unknown)
+        raise UsageError(
+            "Nothing says how many bytes these models send in an iteration: profile or record a job"
+            " of each, and give that with --profiles or --recorded; or write a table for --models,"
+            f" here with a size that is made up:\nmodels:\n{asked.rstrip()}"
+        )
+    origin_s = min(job.submitted_s for job in log.jobs)
+    jobs = [_job(job, origin_s) for job in log.jobs]
+    used = {job.model for job in log.jobs}
+    described = {
+        name: {"compute": "100ms", **each} for name, each in models.items() if name in used
+    }
+    whole: dict[str, object] = {"cluster": dict(cluster or _one_switch(log.jobs))}
+    if described:
+        whole["models"] = described
+    whole["jobs"] = jobs
+    return yaml.safe_dump(whole, sort_keys=False, default_flow_style=None, width=120)
+
+
+def gpus_of_servers(jobs: Iterable[LoggedJob]) -> dict[str, int]:
+    """GPUs of each server, as far as jobs show: the most that one job had on it."""
+    found: dict[str, int] = {}
+    for job in jobs:
+        for node, gpus in placement(job).items():
+            found[node] = max(gpus, found.get(node, 0))
+    return found
+
+
+def placement(job: LoggedJob) -> dict[str, int]:
+    """The job's GPUs on each of its nodes; where they can't be equal, the first have one more."""
+    if not job.nodes:
+        return {}
+    each, more = divmod(job.gpus, len(job.nodes))
+    return {node: each + (number < more) for number, node in enumerate(job.nodes)}
+
+
+def _one_switch(jobs: Sequence[LoggedJob]) -> dict[str, object]:
+    servers = gpus_of_servers(jobs)
+    if not servers:
+        raise UsageError(
+            "The log doesn't say where jobs ran: describe the cluster with --cluster, or with"
+            " --topology and a log that has nodes."
+        )
+    return {
+        "links": [{"name": s, "ends": [s, "switch"], "rate": "100gbit"} for s in servers],
+        "servers": [{"name": name, "gpus": gpus} for name, gpus in servers.items()],
+    }
+
+
+def _job(job: LoggedJob, origin_s: float) -> dict[str, object]:
+    found: dict[str, object] = {
+        "name": job.name,
+        "model": job.model,
+        "gpus": job.gpus,
+        "arrival": f"{job.submitted_s - origin_s:.3f}s",
+        "start": f"{job.start_s - origin_s:.3f}s",
+        "took": f"{job.end_s - job.start_s:.3f}s",
+    }
+    if job.iterations is not None:
+        found["iterations"] = job.iterations
+    if job.nodes:
+        found["placement"] = placement(job)
+    return found

@@ -1,0 +1,115 @@
+"""The findings about an own cluster, as text and as one page of HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mltcp_tools.clusters.own.ask import Answer
+from mltcp_tools.clusters.own.replay import Compared, Trust
+from mltcp_tools.clusters.text import table
+from mltcp_tools.figures import png, subplots
+from mltcp_tools.pages import embedded, templates
+from mltcp_tools.units import counted
+
+_TEMPLATES = templates("mltcp_tools.clusters")
+
+
+def trust_rows(found: Sequence[Trust]) -> list[list[str]]:
+    """A head and a row per model."""
+    rows = [
+        ["model", "jobs held out", "predicted / observed", "80 % of them", "equal jobs, observed"]
+    ]
+    for each in found:
+        alike = "-" if each.alike is None else f"{each.alike[0]:.2f} to {each.alike[1]:.2f}"
+        spread = f"{each.low:.2f} to {each.high:.2f}"
+        rows.append([each.model, str(each.jobs), f"{each.median:.3f}", spread, alike])
+    return rows
+
+
+def unexplained(compared: Sequence[Compared]) -> list[str]:
+    """Sentences on what no prediction was made of, or held against anything."""
+    said = []
+    guessed = sum(each.job.guessed for each in compared)
+    if guessed:
+        said.append(
+            f"Of {counted(guessed, 'job')} the log doesn't say how many iterations they had; their"
+            " durations say nothing of this model."
+        )
+    if not any(each.held_out for each in compared):
+        said.append(
+            "No job is left to hold a prediction against: nothing says how far to trust what"
+            " follows. Iterations in the log, or recordings of jobs, would."
+        )
+    return said
+
+
+def render_trust(found: Sequence[Trust], compared: Sequence[Compared]) -> str:
+    """As text."""
+    lines = "".join(f"{sentence}\n" for sentence in unexplained(compared))
+    return (table(trust_rows(found)) if found else "") + lines
+
+
+def answer_rows(answers: Sequence[Answer]) -> list[list[str]]:
+    """A head and a row per question."""
+    rows = [["question", "change", "GPU hours saved", "95 % over draws", "told from", "answer"]]
+    for each in answers:
+        rows.append(
+            [
+                each.question,
+                each.change,
+                f"{each.saved:+.1%}",
+                f"± {100 * each.half:.1f}",
+                f"{each.untold:.0%}",
+                each.verdict,
+            ]
+        )
+    return rows
+
+
+def render_answers(answers: Sequence[Answer]) -> str:
+    """As text."""
+    return table(answer_rows(answers))
+
+
+def page(
+    data: str,
+    version: str,
+    jobs: int,
+    found: Sequence[Trust],
+    answers: Sequence[Answer],
+    sentences: Sequence[str],
+) -> str:
+    """One file that needs nothing else."""
+    values: dict[str, Any] = {
+        "data": data,
+        "version": version,
+        "jobs": jobs,
+        "trust": trust_rows(found) if found else [],
+        "answers": answer_rows(answers),
+        "told": [each.told for each in answers],
+        "sentences": sentences,
+        "figure": embedded(_bars(answers)),
+    }
+    return _TEMPLATES.get_template("ask.html.j2").render(values)
+
+
+def _bars(answers: Sequence[Answer]) -> bytes:
+    figure, axis = subplots(figsize=(7, 2.9))
+    places = range(len(answers))
+    untold = 100 * max(each.untold for each in answers)
+    axis.axvspan(-untold, untold, color="#ddd", label="below what this model can tell")
+    axis.barh(
+        places,
+        [100 * each.saved for each in answers],
+        xerr=[100 * each.half for each in answers],
+        color=["#2a6f97" if each.told else "#9fb6c3" for each in answers],
+        height=0.55,
+        capsize=3,
+    )
+    axis.axvline(0, color="black", linewidth=0.6)
+    axis.set_yticks(places, [each.question for each in answers])
+    axis.invert_yaxis()
+    axis.set_xlabel("GPU hours saved, %, with 95 % interval")
+    axis.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.25))
+    return png(figure)

@@ -1,0 +1,162 @@
+"""Recorded jobs where and when they ran, simulated, and held against what was observed.
+
+Computing times of models are fitted to iterations of the first half of each model's jobs; the other
+half is predicted. What is off there says how far to trust the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mltcp_tools.clusters.outcome import Outcome
+from mltcp_tools.clusters.policies import policy
+from mltcp_tools.clusters.rules import Treatment, treatment
+from mltcp_tools.clusters.simulate import ClusterSimulator
+from mltcp_tools.clusters.workload import ClusterJob, Workload
+
+BASE = "reno"
+"""What jobs are taken to run over where nothing else is said."""
+_ROUNDS = 4
+_LEAST_COMPUTE = 0.02
+"""A model's computing is fitted to no less than this share of what it was described with."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A job that was observed: seconds that it ran, as simulated and as seen. held_out: nothing was
+    fitted to it."""
+
+    job: ClusterJob
+    predicted_s: float
+    observed_s: float
+    held_out: bool
+
+    @property
+    def ratio(self) -> float:
+        """Predicted over observed."""
+        return self.predicted_s / self.observed_s
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Predicted over observed on jobs of a model that nothing was fitted to: how many, the median,
+    where 80 % of them lie. alike: where 80 % of observed iteration times lie of jobs with as many
+    GPUs on as many servers, over their mean: no prediction is closer; None where no two are."""
+
+    model: str
+    jobs: int
+    median: float
+    low: float
+    high: float
+    alike: tuple[float, float] | None
+
+
+def by_start(workload: Workload) -> Workload:
+    """The same jobs, arriving when they started."""
+    jobs = [
+        replace(job, arrival_s=job.arrival_s if job.start_s is None else job.start_s)
+        for job in workload.jobs
+    ]
+    return replace(workload, jobs=tuple(sorted(jobs, key=lambda job: job.arrival_s)))
+
+
+def shortened(workload: Workload, iterations: int = 1_000_000, least: int = 20) -> Workload:
+    """The same cluster and overlap with about so many iterations in all: every time and every
+    number of iterations is divided by one factor; no job has fewer than `least`."""
+    factor = max(1.0, sum(job.iterations for job in workload.jobs) / iterations)
+    jobs = [
+        replace(
+            job,
+            iterations=max(min(least, job.iterations), round(job.iterations / factor)),
+            arrival_s=job.arrival_s / factor,
+        )
+        for job in workload.jobs
+    ]
+    return replace(workload, jobs=tuple(jobs))
+
+
+def simulated(
+    workload: Workload, name: str = "replay", how: Treatment | None = None, seed: int = 1
+) -> Outcome:
+    """The outcome under a policy and a treatment, BASE where none is given."""
+    return ClusterSimulator(workload, policy(name, seed), how or treatment(BASE)).run()
+
+
+def calibrated(workload: Workload, how: Treatment | None = None) -> tuple[Workload, set[str]]:
+    """The workload with computing times that fit observed iterations, and names of the jobs that
+    nothing was fitted to."""
+    halves: dict[str, list[ClusterJob]] = defaultdict(list)
+    for job in by_start(workload).jobs:
+        if job.took_s is not None and not job.guessed:
+            halves[job.model.name].append(job)
+    fitted = {job.name for own in halves.values() for job in own[: math.ceil(len(own) / 2)]}
+    for _ in range(_ROUNDS if fitted else 0):
+        off: dict[str, list[float]] = defaultdict(list)
+        for each in compare(workload, set(), how):
+            if each.job.name in fitted:
+                missing_s = (each.observed_s - each.predicted_s) / each.job.iterations
+                off[each.job.model.name].append(missing_s)
+        models = {job.model.name: job.model for job in workload.jobs}
+        for name, missing in off.items():
+            model = models[name]
+            compute_s = model.compute_s + float(np.median(missing))
+            least_s = _LEAST_COMPUTE * model.compute_s
+            models[name] = replace(model, compute_s=max(least_s, compute_s))
+        jobs = tuple(replace(job, model=models[job.model.name]) for job in workload.jobs)
+        workload = replace(workload, jobs=jobs)
+    return workload, {job.name for own in halves.values() for job in own} - fitted
+
+
+def compare(
+    workload: Workload, held_out: Iterable[str], how: Treatment | None = None
+) -> list[Compared]:
+    """All jobs of which the log says how long they ran."""
+    ran = {done.name: done.running_s for done in simulated(by_start(workload), how=how).jobs}
+    held = set(held_out)
+    return [
+        Compared(job, ran[job.name], job.took_s, job.name in held)
+        for job in workload.jobs
+        if job.took_s is not None
+    ]
+
+
+def trust(compared: Sequence[Compared]) -> list[Trust]:
+    """Of each model with jobs that nothing was fitted to."""
+    by_model: dict[str, list[Compared]] = defaultdict(list)
+    for each in compared:
+        by_model[each.job.model.name].append(each)
+    found = []
+    for name, own in sorted(by_model.items()):
+        ratios = [each.ratio for each in own if each.held_out]
+        if ratios:
+            low, high = np.percentile(ratios, [10, 90])
+            middle = float(np.median(ratios))
+            found.append(Trust(name, len(ratios), middle, float(low), float(high), _alike(own)))
+    return found
+
+
+def _alike(compared: Sequence[Compared]) -> tuple[float, float] | None:
+    equal: Mapping[tuple[int, int], list[float]] = defaultdict(list)
+    for each in compared:
+        if not each.job.guessed:
+            shape = each.job.gpus, len(each.job.placement)
+            equal[shape].append(each.observed_s / each.job.iterations)
+    spread = [each / np.mean(own) for own in equal.values() if len(own) > 1 for each in own]
+    if not spread:
+        return None
+    low, high = np.percentile(spread, [10, 90])
+    return float(low), float(high)
+
+
+def error(compared: Sequence[Compared]) -> float | None:
+    """By how much a mean over many jobs may be off, as a share: what predictions of held-out jobs
+    are off in mean, and twice its standard error. None with fewer than two such jobs."""
+    off = [each.ratio - 1 for each in compared if each.held_out]
+    if len(off) < 2:
+        return None
+    return float(abs(np.mean(off)) + 2 * np.std(off, ddof=1) / math.sqrt(len(off)))

@@ -1,0 +1,101 @@
+"""Collectives at an aggregator, a host or switch that sums up what all ranks send it."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from typing import TYPE_CHECKING, ClassVar
+
+from mltcp_tools.collectives.bounds import Rates, aggregated_bound_s
+from mltcp_tools.collectives.collective import Collective, Setting, Sum
+from mltcp_tools.collectives.library import How
+from mltcp_tools.collectives.session import Session, SessionError
+
+if TYPE_CHECKING:
+    import torch
+
+    from mltcp_tools.collectives.sums import Sums
+
+
+class Aggregated(Collective):
+    """Sums at an aggregator, without what is zero everywhere (SwitchML, OmniReduce)."""
+
+    name = "aggregated"
+    about = "sums at an aggregator, without what is zero at all ranks"
+    at_aggregator = True
+    dense: ClassVar[str | None] = "aggregated-dense"
+    options = frozenset({"aggregator", "mltcp"})
+    _leaves_zeros_out: ClassVar[bool] = True
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        self._session: Session | None = None
+        self._sums: Sums | None = None
+
+    @classmethod
+    def bound_s(cls, rates: Rates, size: float, density: float) -> float:
+        return aggregated_bound_s(rates, size * density)
+
+    @property
+    def block(self) -> int:
+        return self._session.values if self._session else super().block
+
+    def join(self) -> None:
+        from mltcp_tools.collectives.sums import Sums
+
+        setting, group = self.setting, self.setting.group
+        name, place = group.of_first(secrets.token_hex(16)), group.place()
+        if setting.endpoint is None:
+            raise SessionError("No aggregator was named.")
+        self._session = Session(
+            setting.endpoint,
+            name,
+            group.rank,
+            group.world,
+            timeout_s=setting.timeout_s,
+            place=place,
+        )
+        self._sums = Sums(
+            self._session, group.world, setting.timeout_s, self._leaves_zeros_out, setting.mltcp
+        )
+
+    def takes(self, tensor: torch.Tensor, how: How) -> bool:
+        from mltcp_tools.collectives.group import KINDS
+
+        return tensor.dtype in KINDS
+
+    def reduce(self, tensor: torch.Tensor, result: torch.Tensor, how: How) -> Sum | None:
+        from mltcp_tools.collectives.group import kind_of
+
+        assert self._sums is not None, "the job hasn't been joined"
+        finite, done = self._sums.reduce(tensor, result, kind_of(tensor, how), how)
+        return done if finite else None
+
+    def begin_iteration(self) -> None:
+        if self._sums:
+            self._sums.begin_iteration()
+
+    def over(self) -> str:
+        return self._session.over() if self._session else ""
+
+    def leave(self) -> None:
+        if self._session:
+            with contextlib.suppress(OSError):
+                self._session.leave()
+
+    def close(self) -> None:
+        if self._session:
+            self._session.close()
+
+
+class AggregatedDense(Aggregated):
+    """Sums at an aggregator of all there is, zeros too (SwitchML)."""
+
+    name = "aggregated-dense"
+    about = "sums at an aggregator, of zeros too"
+    dense = None
+    _leaves_zeros_out = False
+
+    @classmethod
+    def bound_s(cls, rates: Rates, size: float, density: float) -> float:
+        return aggregated_bound_s(rates, size)

@@ -1,0 +1,95 @@
+"""One use of the ranks' Gloo at a time: before each, all agree on whether a reduction failed.
+
+Reductions that don't go by Gloo may fail at one rank while another one has finished them and is
+about to use Gloo for something else. So each use begins with a count of the ranks at which a
+reduction failed. Where that is some but not all, those at which none failed learn of it here, and
+come back as ranks with a failure; then all have come, and tell how far they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from mltcp_tools.collectives.session import SessionError
+
+IDLE = "nothing"
+"""What a rank is to reduce that has come by itself, having heard that reductions have ended."""
+
+ELSEWHERE = "A reduction failed at another rank."
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Words of all ranks in their order. done: steps that each has finished. reasons: what failed
+    there, empty where nothing did. doing: what each was to reduce."""
+
+    done: list[int]
+    reasons: list[str]
+    doing: list[str]
+
+    @property
+    def first(self) -> int:
+        """The fewest steps: those of the ranks for which the others have a sum."""
+        return min(self.done)
+
+    @property
+    def ahead(self) -> list[int]:
+        """The ranks that have finished one step more."""
+        return [rank for rank, done in enumerate(self.done) if done > self.first]
+
+    @property
+    def reason(self) -> str:
+        """Of a rank that failed by itself, rather than that another one left; empty without any."""
+        reasons = [each for each in self.reasons if each]
+        by_itself = [each for each in reasons if each != ELSEWHERE and not has_left(each)]
+        return (by_itself or reasons or [""])[0]
+
+    @property
+    def mismatch(self) -> str:
+        """A sentence on two ranks that were to reduce different things; empty where all agree."""
+        here = [
+            rank
+            for rank, done in enumerate(self.done)
+            if done == self.first and self.doing[rank] != IDLE
+        ]
+        for rank in here[1:]:
+            if self.doing[rank] != self.doing[here[0]]:
+                return (
+                    f"Ranks asked for different reductions: rank {here[0]} for"
+                    f" {self.doing[here[0]]}, rank {rank} for {self.doing[rank]}."
+                )
+        return ""
+
+
+def has_left(reason: str) -> bool:
+    """Tell whether a rank isn't there any more, so that none can meet it."""
+    return reason.endswith(" left.")
+
+
+class Agreement:
+    """Meetings of ranks. count: told whether a reduction failed here, it returns at how many
+    ranks one did. tell: told what this rank says, it returns what all say, in their order."""
+
+    def __init__(
+        self, world: int, count: Callable[[bool], int], tell: Callable[[Any], list[Any]]
+    ) -> None:
+        self._world, self._count, self._tell = world, count, tell
+
+    def go_on(self) -> None:
+        """Agree that Gloo may be used; SessionError where a reduction failed at another rank."""
+        if self._count(False):
+            raise SessionError(ELSEWHERE)
+
+    def tell(self, what: Any) -> list[Any]:
+        """Return the messages of all ranks. SessionError as for `go_on`."""
+        self.go_on()
+        return self._tell(what)
+
+    def meet(self, done: int, reason: str, doing: str) -> Progress:
+        """Come together after a failure, or learning of one; all ranks do."""
+        while self._count(True) < self._world:
+            pass
+        told = self._tell([done, reason, doing])
+        return Progress(*(list(each) for each in zip(*told, strict=True)))

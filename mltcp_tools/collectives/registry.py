@@ -1,0 +1,15 @@
+"""The collectives there are, by name; a new one is its class and its line here."""
+
+from __future__ import annotations
+
+from mltcp_tools.collectives.adaptive.collective import Adaptive
+from mltcp_tools.collectives.aggregated import Aggregated, AggregatedDense
+from mltcp_tools.collectives.collective import Collective
+from mltcp_tools.collectives.gloo import Gloo, Sparse
+
+COLLECTIVES: dict[str, type[Collective]] = {
+    each.name: each for each in (Gloo, Aggregated, AggregatedDense, Sparse, Adaptive)
+}
+
+AUTO = "auto"
+"""What `enable` takes where no name is given."""

@@ -1,0 +1,234 @@
+"""Sockets seen, switched and tagged by BPF programs (bpf/attach.bpf.c), no process being touched.
+
+An iterator walks over a network namespace's TCP sockets and fulfils a wish for each that has one.
+What a socket ran before its first wish stays in socket storage, in a map of its own that outlives
+the congestion controls' maps, so that it can be put back after they are gone.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from mltcp_tools.errors import HostError
+from mltcp_tools.kernel.backends.pins import PIN_ROOT, Home, explain
+from mltcp_tools.kernel.host import facts
+from mltcp_tools.kernel.host.closing import Closing
+from mltcp_tools.kernel.host.namespaces import inside
+from mltcp_tools.kernel.native import objects
+from mltcp_tools.kernel.native.bpf_maps import BpfMap
+from mltcp_tools.kernel.native.bpf_object import BpfObject
+from mltcp_tools.kernel.native.libbpf import BpfError
+from mltcp_tools.kernel.native.uapi import address_text
+
+FIRST_PIN = PIN_ROOT.with_name("mltcp_first")
+"""The map of what attached sockets ran before. A user who may not look there is told that there is
+none, as os.path.exists does."""
+
+WISH = struct.Struct("=I4x16s16sIIQ")  # struct mltcp_wish
+FOUND = struct.Struct("=QII16s16s16s")  # struct mltcp_found
+ATTACHED = struct.Struct("=QII16s16sHH4x16s16s")  # struct mltcp_attached
+HELD = struct.Struct("=QQIII4x")  # struct mltcp_held
+_COOKIE = struct.Struct("=Q")
+
+_CHUNK = 1 << 14
+"""Bytes to read at once. An iterator's buffer has 32 KiB; it runs the program once more for the
+socket whose record found that full, which then isn't what was expected any more."""
+
+_FIRST_PIDS = 0xEFFFFFFC
+"""Inode of the first pid namespace (PROC_PID_INIT_INO), whose pids the programs see."""
+
+
+class Action(IntEnum):
+    """enum mltcp_action."""
+
+    LOOK = 0
+    GIVE = 1
+    TAKE = 2
+
+
+@dataclass(frozen=True)
+class Wish:
+    """An order for a socket. expected: GIVE leaves a socket alone that runs another one.
+    job: id of the one to tag it with, 0 for none."""
+
+    action: Action
+    name: str = ""
+    expected: str = ""
+    job: int = 0
+
+
+@dataclass(frozen=True)
+class Found:
+    """The answer of a socket. error: an errno, 0 where the wish is fulfilled; ENOTCONN where it
+    can't send any more, EBUSY where it ran another one than expected. was, now: what it ran before
+    and after the wish. first: before it was attached; empty where that isn't known. job: the one of
+    the tag that it had."""
+
+    error: int
+    job: int
+    was: str
+    now: str
+    first: str
+
+
+@dataclass(frozen=True)
+class Attached:
+    """An attached socket of any namespace. job: id of the one that it was attached to last."""
+
+    cookie: int
+    netns: int
+    job: int
+    local: tuple[str, int]
+    remote: tuple[str, int]
+    first: str
+    now: str
+
+
+class Held(NamedTuple):
+    """A descriptor of a TCP socket. netns: inode of the socket's namespace."""
+
+    cookie: int
+    inode: int
+    pid: int
+    fd: int
+    netns: int
+
+
+class KernelSockets(Closing):
+    """The programs, in the kernel until this is closed. HostError where it doesn't take them.
+
+    tags: the id of the map of tags that they write; 0 where nothing is loaded.
+    """
+
+    def __init__(self) -> None:
+        facts.require_bpf(PIN_ROOT.parent)
+        with ExitStack() as stack:
+            shared = {}
+            with suppress(BpfError):
+                tags = stack.enter_context(BpfMap.pinned(PIN_ROOT / "mltcp_tags"))
+                shared["mltcp_tags"] = tags.fd
+            try:
+                self.object = BpfObject(
+                    objects.build_object("attach"),
+                    None,
+                    shared=shared,
+                    pins={"mltcp_first": FIRST_PIN},
+                )
+            except BpfError as error:
+                raise explain(error, "Loading the programs that attach") from error
+            self.tags = tags.id if shared else 0
+        self._openers: dict[str, Callable[[], int]] = {}
+
+    def fulfil(
+        self, wishes: Mapping[int, Wish], home: Home, netns: int, by: Iterable[int] = ()
+    ) -> dict[int, Found]:
+        """Fulfil the wishes for sockets of one network namespace, by cookie; say what they are.
+
+        Sockets that aren't there (any more) are left out. home: the namespace that the jobs belong
+        to. netns: inode of the sockets' namespace; by: pids of processes that may be in it. Raises
+        Unreachable.
+        """
+        with self.object.map("mltcp_wishes") as wanted, inside(netns, by):
+            for cookie, wish in wishes.items():
+                tag = (wish.job, home.netns, home.cookie)
+                names = wish.expected.encode(), wish.name.encode()
+                wanted.set(_COOKIE.pack(cookie), WISH.pack(wish.action, *names, *tag))
+            try:
+                found = {
+                    each[0]: Found(each[1], each[2], _text(each[3]), _text(each[4]), _text(each[5]))
+                    for each in self._read("fulfil", FOUND)
+                }
+            finally:
+                for cookie in wishes:
+                    wanted.delete(_COOKIE.pack(cookie))
+        return found
+
+    def attached(self) -> list[Attached]:
+        """All attached sockets, of every network namespace."""
+        with self.object.map("mltcp_first") as first:
+            return [
+                Attached(
+                    cookie,
+                    netns,
+                    job,
+                    (address_text(local), local_port),
+                    (address_text(remote), remote_port),
+                    _text(before),
+                    _text(now),
+                )
+                for (
+                    cookie,
+                    netns,
+                    job,
+                    local,
+                    remote,
+                    local_port,
+                    remote_port,
+                    before,
+                    now,
+                ) in self._read("list_attached", ATTACHED, first.fd)
+            ]
+
+    def held(self) -> list[Held]:
+        """The TCP sockets that processes hold, by descriptor.
+
+        HostError in a pid namespace of this process's own.
+        """
+        if os.stat("/proc/self/ns/pid").st_ino != _FIRST_PIDS:
+            raise HostError("This process has pids of its own, which the kernel's programs ignore.")
+        return [Held(*each) for each in self._read("list_held", HELD)]
+
+    def _read(
+        self, program: str, record: struct.Struct, map_fd: int | None = None
+    ) -> Iterator[tuple[Any, ...]]:
+        try:
+            if program not in self._openers:
+                self._openers[program] = self.object.attach_iterator(program, map_fd)
+            with open(self._openers[program](), "rb", buffering=0) as stream:
+                data = b"".join(iter(lambda: stream.read(_CHUNK), b""))
+        except BpfError as error:
+            raise explain(error, "Walking over the sockets") from error
+        return record.iter_unpack(data[: len(data) // record.size * record.size])
+
+    def close(self) -> None:
+        self.object.close()
+
+
+def _text(name: bytes) -> str:
+    return name.partition(b"\0")[0].decode(errors="replace")
+
+
+_kept: list[KernelSockets] = []
+
+
+def kernel_sockets() -> KernelSockets:
+    """The programs of this process, loaded when first asked for, and anew after another load."""
+    tags = 0
+    with suppress(BpfError), BpfMap.pinned(PIN_ROOT / "mltcp_tags") as present:
+        tags = present.id
+    if _kept and (_kept[0].tags != tags or not os.path.exists(FIRST_PIN)):
+        _kept.pop().close()
+    if not _kept:
+        _kept.append(KernelSockets())
+    return _kept[0]
+
+
+def forget_first() -> bool:
+    """Remove the map of what attached sockets ran before, unless one of them is still there."""
+    if not os.path.exists(FIRST_PIN):
+        return True
+    try:
+        if kernel_sockets().attached():
+            return False
+    except HostError:  # no program reads it on this host, so none has written it
+        pass
+    while _kept:
+        _kept.pop().close()
+    FIRST_PIN.unlink(missing_ok=True)
+    return True

@@ -1,0 +1,72 @@
+"""The reports of both kinds of kernel side, structs of kmod/mltcp_uapi.h, as Python's objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mltcp_tools.kernel.backends.base import Flow, IterationEvent
+from mltcp_tools.kernel.host.tcpstates import tcp_state
+from mltcp_tools.kernel.native.uapi import (
+    ANY_TWO_WAY,
+    CONFIDENCE_MAX,
+    address_text,
+    ffi,
+    from_fixed,
+    unpack,
+)
+
+
+def flow(data: bytes) -> Flow:
+    """The flow of a struct mltcp_flow_record."""
+    record = unpack("mltcp_flow_record", data)
+    inner = record.flow
+    return Flow(
+        cookie=record.cookie,
+        netns=record.netns,
+        congestion_control=ffi.string(record.ca_name).decode(errors="replace"),
+        state=tcp_state(record.state),
+        local_addr=address_text(bytes(record.local_addr)),
+        local_port=record.local_port,
+        remote_addr=address_text(bytes(record.remote_addr)),
+        remote_port=record.remote_port,
+        job_id=record.tagged_job,
+        iteration=inner.iteration,
+        sent_bytes=inner.acked_bytes - inner.start_bytes,
+        ratio=from_fixed(inner.ratio),
+        learned_bytes=inner.total_kib * 1024,
+        learned_gap_s=inner.gap_us / 1e6,
+        confidence=inner.confidence / CONFIDENCE_MAX,
+        gain=from_fixed(inner.gain),
+        active=bool(inner.active),
+        cwnd=record.snd_cwnd,
+        ssthresh=record.snd_ssthresh,
+        srtt_us=inner.srtt_us,
+        retransmits=(inner.retransmits - inner.start_retransmits) % 2**32 if inner.iteration else 0,
+        queue_us=inner.delay.queue_us,
+        full_queue_us=inner.delay.full_us,
+        acks=inner.acks,
+        losses=inner.losses,
+        yields=inner.yields,
+        fine_stamps=bool(inner.delay.fine),
+        two_way=bool(inner.flags & ANY_TWO_WAY),
+    )
+
+
+def iteration(event: Any) -> IterationEvent:
+    """The finished iteration of a cffi `struct mltcp_event`."""
+    return IterationEvent(
+        job_id=event.job,
+        cookie=event.cookie,
+        local_addr=address_text(bytes(event.local_addr)),
+        local_port=event.local_port,
+        remote_addr=address_text(bytes(event.remote_addr)),
+        remote_port=event.remote_port,
+        iteration=event.iteration,
+        first_ack_s=event.first_ack_ns / 1e9,
+        last_ack_s=event.last_ack_ns / 1e9,
+        bytes=event.bytes,
+        retransmits=event.retransmits,
+        srtt_us=event.srtt_us,
+        cwnd=event.cwnd,
+        ratio=from_fixed(event.ratio),
+    )

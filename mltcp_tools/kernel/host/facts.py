@@ -1,0 +1,170 @@
+"""Facts about this host that decide whether something can work, read from /proc and /sys."""
+
+from __future__ import annotations
+
+import errno
+import platform
+import socket
+import struct
+from pathlib import Path
+
+from mltcp_tools.errors import HostError
+
+CAPABILITIES = {
+    "CAP_NET_ADMIN": 12,
+    "CAP_SYS_MODULE": 16,
+    "CAP_SYS_PTRACE": 19,
+    "CAP_SYS_ADMIN": 21,
+    "CAP_PERFMON": 38,
+    "CAP_BPF": 39,
+}
+"""Bits of the capabilities this project asks for (linux/capability.h)."""
+
+_IPV4 = Path("/proc/sys/net/ipv4")
+
+
+def effective_capabilities(status: Path = Path("/proc/self/status")) -> set[str]:
+    """Names, out of CAPABILITIES, of those this process has in effect."""
+    for line in status.read_text().splitlines():
+        if line.startswith("CapEff:"):
+            bits = int(line.split()[1], 16)
+            return {name for name, number in CAPABILITIES.items() if bits >> number & 1}
+    return set()
+
+
+def mounts(kind: str, mountinfo: Path = Path("/proc/self/mountinfo")) -> list[Path]:
+    """Return the mount points of file systems of that kind (proc_pid_mountinfo(5))."""
+    found = []
+    for line in mountinfo.read_text().splitlines():
+        head, _, tail = line.partition(" - ")
+        if tail.split(" ")[0] == kind:
+            found.append(Path(head.split(" ")[4]))
+    return found
+
+
+def lockdown(path: Path = Path("/sys/kernel/security/lockdown")) -> str:
+    """The kernel's lockdown mode: none, integrity, confidentiality; none without the file."""
+    try:
+        text = path.read_text()
+    except OSError:
+        return "none"
+    return text.partition("[")[2].partition("]")[0] or "none"
+
+
+def sysctl_path(key: str) -> Path:
+    """The file of a sysctl such as net.ipv4.tcp_ecn."""
+    return Path("/proc/sys") / key.replace(".", "/")
+
+
+def read_sysctl(key: str) -> str:
+    """A sysctl as the calling thread's namespace has it, lists separated by single spaces."""
+    return " ".join(sysctl_path(key).read_text().split())
+
+
+def available_congestion_controls() -> list[str]:
+    """Names registered with the kernel now (one may become available by loading its module)."""
+    return (_IPV4 / "tcp_available_congestion_control").read_text().split()
+
+
+def has_congestion_control(name: str) -> bool:
+    """Return whether the kernel has it; where that is a module, and this process may, it is
+    loaded.
+    """
+    with socket.socket() as probe:
+        try:
+            probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+        except OSError as error:
+            return error.errno != errno.ENOENT
+    return True
+
+
+def default_congestion_control() -> str:
+    """The default of this process's network namespace."""
+    return (_IPV4 / "tcp_congestion_control").read_text().strip()
+
+
+def require_bpf_capabilities() -> None:
+    """Raise HostError unless this process has what BPF congestion controls take."""
+    needed = {"CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"}
+    has = effective_capabilities()
+    missing = set() if "CAP_SYS_ADMIN" in has else needed - has
+    if "CAP_NET_ADMIN" not in has:
+        missing.add("CAP_NET_ADMIN")
+    if missing:
+        raise HostError(
+            f"This process lacks {', '.join(sorted(missing))}, which BPF congestion controls need; "
+            "run it as root (sudo)."
+        )
+
+
+def skips_struct_ops(btf: str) -> bool:
+    """Return whether a kernel with that type information (its text) skips struct_ops programs at
+    times.
+
+    Before Linux 6.1 (commit 64696c40d03c) one that interrupts itself isn't run, and its caller
+    takes what lies on the stack for the window it returned. The fix, and what became of it in 6.2
+    (271de525e1d7), has functions of its own, by which distributions' backports are known, too.
+    """
+    return not any(
+        f"\0{name}\0" in btf for name in ("__bpf_prog_enter_struct_ops", "__bpf_prog_enter_recur")
+    )
+
+
+def require_whole_struct_ops(btf: Path = Path("/sys/kernel/btf/vmlinux")) -> None:
+    """Raise HostError on a kernel on which a congestion control in BPF may return anything."""
+    if skips_struct_ops(btf.read_text(errors="replace")):
+        raise HostError(
+            f"This kernel ({platform.release()}) skips congestion controls in BPF at times, and "
+            "then takes chance numbers for their windows; boot Linux 6.1 or newer, or use the "
+            "kernel module (mltcp load --backend kmod)."
+        )
+
+
+def counter_of_sent_octets(
+    lockdown_file: Path = Path("/sys/kernel/security/lockdown"),
+    possible: Path = Path("/sys/devices/system/cpu/possible"),
+    btf: Path = Path("/sys/kernel/btf/vmlinux"),
+) -> int:
+    """Number of the kernel's counter IPSTATS_MIB_OUTOCTETS; 0 where BPF can't sum up counters.
+
+    It can't where the kernel forbids it to read memory, nor where the CPUs' numbers have holes.
+    """
+    first, _, rest = possible.read_text(encoding="ascii").strip().partition("-")
+    if first != "0" or (rest and not rest.isdigit()):
+        return 0
+    if lockdown(lockdown_file) == "confidentiality":
+        return 0
+    return enumerator(btf.read_bytes(), b"IPSTATS_MIB_OUTOCTETS")
+
+
+def enumerator(btf: bytes, name: bytes) -> int:
+    """Value of an enumerator by type information (BTF); 0 without it.
+
+    It isn't its enum's first, and the name before it begins alike, to the underscore.
+    """
+    length, types, types_length, strings, _ = struct.unpack_from("=5I", btf, 4)
+    types, strings = length + types, length + strings
+    found = btf.find(b"\0" + name + b"\0", strings)
+    if found < 0:
+        return 0
+    needle = struct.pack("=I", found + 1 - strings)
+    at = btf.find(needle, types, types + types_length)
+    while at >= 0:
+        before, _, _, value = struct.unpack_from("=IiIi", btf, at - 8)
+        start = strings + before
+        if (at - types) % 4 == 0 and btf.startswith(name.partition(b"_")[0] + b"_", start):
+            return int(value)
+        at = btf.find(needle, at + 1, types + types_length)
+    return 0
+
+
+def require_bpf(bpffs: Path = Path("/sys/fs/bpf")) -> None:
+    """Raise HostError, with the fix, unless struct_ops programs can be loaded from here."""
+    require_bpf_capabilities()
+    if not Path("/sys/kernel/btf/vmlinux").exists():
+        raise HostError(
+            "The kernel has no BTF (/sys/kernel/btf/vmlinux), so BPF can't know its structs; use a "
+            "kernel built with CONFIG_DEBUG_INFO_BTF."
+        )
+    if bpffs not in mounts("bpf"):
+        raise HostError(f"No BPF file system is mounted at {bpffs}: mount -t bpf bpf {bpffs}")

@@ -1,0 +1,76 @@
+"""Programs, on other machines mostly, that speak JSON objects, one a line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import IO, Any
+
+from mltcp_tools.errors import HostError
+from mltcp_tools.kernel.host.programs import wait_or_kill
+
+
+class Lines:
+    """JSON objects, one a line, from a descriptor."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._left = b""
+
+    def read(self) -> list[dict[str, Any]] | None:
+        """Return the messages that are complete after reading once; None at the end.
+
+        Raises ValueError with the beginning of what is none.
+        """
+        data = os.read(self._descriptor, 1 << 20)
+        if not data:
+            return None
+        *lines, self._left = (self._left + data).split(b"\n")
+        try:
+            return [dict(json.loads(line)) for line in lines]
+        except (TypeError, ValueError):
+            raise ValueError(f"{lines[0][:100]!r}") from None
+
+
+class Peer(Lines):
+    """A program that `command` starts, by ssh mostly, and what it says."""
+
+    def __init__(self, command: Sequence[str], stderr: IO[bytes] | None = None) -> None:
+        try:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,  # signals of the terminal are for the one that starts it
+            )
+        except FileNotFoundError:
+            raise HostError(f"The command {command[0]} is missing.") from None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._stdin, self._stdout = self.process.stdin, self.process.stdout
+        super().__init__(self.fileno())
+
+    def fileno(self) -> int:
+        """Readable when the program has said something, or ended."""
+        return self._stdout.fileno()
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send a message; a program that is gone is noticed when it is listened to."""
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.write(json.dumps(message).encode() + b"\n")
+            self._stdin.flush()
+
+    def end(self) -> None:
+        """Tell the program to end, by closing its stdin."""
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.close()
+
+    def close(self, timeout_s: float) -> int:
+        """Return the exit code, once it has ended; it is killed after so long."""
+        self.end()
+        self._stdout.close()
+        return wait_or_kill(self.process, timeout_s)

@@ -1,0 +1,190 @@
+"""The time a job's communication needs with the link to itself, and what it took alone.
+
+What a burst needs follows from its bytes and what the link carries: a lone run in which the
+congestion control lost packets shows what that congestion control makes of an empty link, and is
+no bound for others. Where the link's rate isn't known (recorded jobs), or doesn't tell (jobs that
+send both ways share the link with their own acknowledgements), the best lone iterations stand for
+it. Where the best lone iterations were quicker than the bytes say, the computation is wrong, and
+they stand, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from mltcp_tools.lab.experiments.jobs import ExperimentJob
+from mltcp_tools.lab.runs.described import ALONE
+from mltcp_tools.lab.runs.run import Run
+
+MTU = 1500
+"""Bytes of a full packet, unless the run was simulated with others."""
+HEADER_BYTES = 52
+"""Of these, IPv4 (20), TCP (20) and time stamps (12) are no payload."""
+ETHERNET_BYTES = 14
+"""What a qdisc counts on top of a packet."""
+BEST = 0.1
+"""The quantile of lone communication times that stands for the best ones: a single one that a late
+time stamp shortened decides nothing."""
+ROUNDING = 1e-6
+"""The share by which sums of times may differ."""
+MUCH_LOST = 1.1
+"""A job that took longer than this alone, times what it needs, loses much to its own congestion
+control."""
+TOO_FAST = 0.95
+"""Below this share of what the bytes need, the bottleneck can't have been what it should be."""
+
+
+@dataclass(frozen=True)
+class Lone:
+    """A job with the link to itself; times are seconds of communication per iteration.
+
+    needs_s: what it needs, `latency_s` not counted. latency_s: seconds per burst that pass after
+    the link has carried it, until its sender knows. how: where needs_s comes from. stands_for_it:
+    the job of the arm `alone` that was measured for it, or None; best_s, mean_s, median_s: of that
+    one's iterations, latency counted.
+    """
+
+    needs_s: float
+    latency_s: float
+    how: Literal["computed", "measured"]
+    stands_for_it: str | None
+    best_s: float | None
+    mean_s: float | None
+    median_s: float | None
+    bursts: int
+    alone_s: float = field(init=False)
+    """Communication time of an iteration to which nothing comes in the way, seconds."""
+    loss: float | None = field(init=False)
+    """How many times as long the lone iterations took as they need, on average."""
+
+    def __post_init__(self) -> None:
+        alone_s = self.needs_s + self.bursts * self.latency_s
+        object.__setattr__(self, "alone_s", alone_s)
+        loss = self.mean_s / alone_s if self.mean_s and alone_s > 0 else None
+        object.__setattr__(self, "loss", loss)
+
+
+def lone_jobs(run: Run, bursts: Mapping[str, int]) -> dict[str, Lone]:
+    """Job -> what it needs, for the jobs of which that is known. bursts: per iteration, by job."""
+    standing = match_lone_jobs(run)
+    alone = run.iterations[run.iterations["arm"] == ALONE]
+    measured = {str(job): rows["comm_s"] for job, rows in alone.groupby("job")}
+    found = {}
+    for job in run.job_names:
+        view = run.experiment.jobs.get(job)
+        times = measured.get(standing.get(job, ""))
+        latency_s = run.experiment.delay_s + setting(run, "rtt_s", 0.0) if view else 0.0
+        least_s = _least_s(run, view) if view else None
+        best_s = float(times.quantile(BEST)) if times is not None else None
+        count = view.bursts if view else bursts.get(job, 1)
+        if least_s is None and best_s is None:
+            continue
+        computed_s = None if least_s is None else least_s + count * latency_s
+        if computed_s is None or (best_s is not None and best_s < (1 - ROUNDING) * computed_s):
+            assert best_s is not None
+            needs_s, how = max(0.0, best_s - count * latency_s), "measured"
+        else:
+            assert least_s is not None
+            needs_s, how = least_s, "computed"
+        found[job] = Lone(
+            needs_s=needs_s,
+            latency_s=latency_s,
+            how="computed" if how == "computed" else "measured",
+            stands_for_it=standing.get(job),
+            best_s=best_s,
+            mean_s=float(times.mean()) if times is not None else None,
+            median_s=float(times.median()) if times is not None else None,
+            bursts=count,
+        )
+    return found
+
+
+def _least_s(run: Run, view: ExperimentJob) -> float | None:
+    """Seconds that the job's bytes take on the slowest of its links, None where that isn't known.
+
+    All flows of a burst share the link, so their number and shares don't matter.
+    """
+    rates = run.experiment.link_rates
+    if view.connections:
+        return None  # patterned.py knows
+    crossed = [rates.get(name) for name in view.links] or list(rates.values())
+    if not view.bytes or not crossed or not all(crossed) or view.direction == "both":
+        return None
+    payload_bps = min(rate for rate in crossed if rate) * payload_share(run)
+    own_bps = view.rate or payload_bps
+    return view.bytes * 8 / min(payload_bps, own_bps)
+
+
+def payload_share(run: Run) -> float:
+    """Share of a link's bytes that is payload."""
+    mtu = setting(run, "mtu", MTU)
+    return (mtu - HEADER_BYTES) / (mtu + ETHERNET_BYTES)
+
+
+def setting(run: Run, name: str, default: float) -> float:
+    """Return a setting of the simulation, as environment.json has it."""
+    value = run.environment.get(name)
+    usable = run.environment.get("simulated") and isinstance(value, (int, float)) and value > 0
+    return float(value) if usable and value is not None else default
+
+
+def match_lone_jobs(run: Run) -> dict[str, str]:
+    """Return the job of the arm `alone` that stands for each job: itself, else one with equal
+    parameters.
+
+    Without an experiment only equal names match.
+    """
+    measured = list(dict.fromkeys(run.iterations.loc[run.iterations["arm"] == ALONE, "job"]))
+    jobs, matches = run.experiment.jobs, {}
+    for job in run.job_names:
+        if job in measured:
+            matches[job] = job
+        elif job in jobs:
+            alike = [m for m in measured if m in jobs and jobs[m].demand() == jobs[job].demand()]
+            if alike:
+                matches[job] = alike[0]
+    return matches
+
+
+def findings(run: Run, lone: Mapping[str, Lone]) -> list[str]:
+    """Sentences on jobs that lose much although they have the link to themselves, and on links
+    that carry more than they should."""
+    cc = run.experiment.lone_cc or "its congestion control"
+    return [
+        sentence
+        for job, each in measured_once(lone)
+        for sentence in (_lost(run, job, each, cc), _too_fast(job, each, run))
+        if sentence
+    ]
+
+
+def measured_once(lone: Mapping[str, Lone]) -> Iterable[tuple[str, Lone]]:
+    """Per job that ran alone, itself or one that it stands for."""
+    once = {each.stands_for_it: each for each in lone.values() if each.stands_for_it}
+    return [(str(job), each) for job, each in once.items()]
+
+
+def _lost(run: Run, job: str, lone: Lone, cc: str) -> str | None:
+    if lone.loss is None or lone.mean_s is None or lone.loss < MUCH_LOST:
+        return None
+    rows = run.arms[run.arms["arm"] == ALONE]
+    packets, drops = rows["link_packets"].sum(), rows["link_drops"].sum()
+    dropped = f", and the link dropped {drops / packets:.1%} of all packets" if drops else ""
+    return (
+        f"{job} alone under {cc} communicated {lone.mean_s * 1e3:.1f} ms per iteration, "
+        f"{lone.loss:.2f} times the {lone.alone_s * 1e3:.1f} ms that it needs{dropped}: it loses "
+        "that with nobody else there."
+    )
+
+
+def _too_fast(job: str, lone: Lone, run: Run) -> str | None:
+    view = run.experiment.jobs.get(job)
+    least_s = _least_s(run, view) if view else None
+    if least_s is None or lone.median_s is None or lone.median_s >= TOO_FAST * least_s:
+        return None
+    return (
+        f"{job} alone communicated faster ({lone.median_s * 1e3:.1f} ms) than the link's "
+        f"rate allows ({least_s * 1e3:.1f} ms): check the bottleneck."
+    )

@@ -1,0 +1,369 @@
+"""The table of a matrix: its mixes' results side by side, with a verdict on every MLTCP arm.
+
+The document, schema `mltcp-matrix/1` (times in seconds; `estimate` as in result.py):
+
+    schema      "mltcp-matrix/1"
+    name        the matrix's
+    mixes       {mix: entry}, in the matrix's order
+        description     of the mix
+        problem         null, or why there is no result of it, one sentence
+        bound           {mean_s, p99_s}, or null
+        expected        whether the mix says what it expects
+        missed          [sentence on what of that didn't come out]
+        arms            {arm: entry}
+            cc, base            congestion control; the arm it is compared with, or null
+            mean_s, p99_s       of iteration times
+            spread_s            {min, max} of the repetitions' means
+            captured_gain       estimate, or null
+            settled_gain        the same of the settled iterations, without an interval, or null
+            needs               what of the network and its hosts, one of contenders.NEEDS
+            over_base           estimate: mean over the base's, on the iterations both have, or null
+            bulk_bps            {neighbour: mean throughput of its bulk flow, bit/s}
+            bulk_over_base      lowest throughput of a neighbour's bulk flow over that next to the
+                                base, or null
+            requests_over_base  longest mean completion time of a neighbour's requests over that
+                                next to the base, or null
+            drops, marks        packets per iteration of a job, or null
+            queue               {mean_bytes, p99_bytes} of the bottlenecks while they were busy, or
+                                null
+            plan                {score, realigned_per_minute} of a planned arm (result.py), or null
+            slower              over_base is above SLOWER
+            best_mean, best_p99 at least as fast as every arm that isn't MLTCP's; null for those
+            cpu_busy            highest share of CPU time in use over repetitions
+    over_mixes  {arm: {mean_to_bound, p99_to_bound, gain, lowest_gain}}: arms that all mixes have
+                (mix_means.py)
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from mltcp_tools.cells import NONE, WIDTH, bullets, clip, interval, markdown, number, table
+from mltcp_tools.kernel.variants import is_mltcp
+from mltcp_tools.lab.analysis.contenders import needs_of, settled_gain
+from mltcp_tools.lab.analysis.mix_means import means_over_mixes, means_table
+from mltcp_tools.lab.analysis.result import plain
+from mltcp_tools.lab.runs.disturbance import BUSY_CPU
+
+SCHEMA = "mltcp-matrix/1"
+SLOWER = 1.02
+"""An arm that takes more than this times its base's mean is slower than its base."""
+
+Entry = dict[str, Any]
+
+
+def summarise_matrix(
+    name: str,
+    descriptions: Mapping[str, str],
+    results: Mapping[str, Mapping[str, Any]],
+    problems: Mapping[str, str],
+) -> Entry:
+    """The document of a matrix from its mixes' results (`mltcp-result/1`).
+
+    descriptions: of all mixes, in order. problems: why a mix has no result.
+    """
+    mixes = {}
+    for mix, description in descriptions.items():
+        result = results.get(mix)
+        bound = result["schedules"].get("bound") if result else None
+        mixes[mix] = {
+            "description": description,
+            "problem": None if result else problems.get(mix, "It has not been run."),
+            "bound": _times(bound) if bound else None,
+            "arms": _arms(result) if result else {},
+            "expected": bool(result and result["experiment"].get("expect")),
+            "missed": result["missed"] if result else [],
+        }
+    over = means_over_mixes(mixes)
+    return plain({"schema": SCHEMA, "name": name, "mixes": mixes, "over_mixes": over})
+
+
+def _times(entry: Mapping[str, Any]) -> Entry:
+    times = entry["iteration_s"] or {}
+    return {"mean_s": times.get("mean"), "p99_s": times.get("p99")}
+
+
+def _arms(result: Mapping[str, Any]) -> dict[str, Entry]:
+    arms = {name: _arm(name, entry, result) for name, entry in result["arms"].items()}
+    others = [entry for entry in arms.values() if not _is_mltcp(entry)]
+    for entry in arms.values():
+        for key in ("mean", "p99"):
+            entry[f"best_{key}"] = (
+                all(entry[f"{key}_s"] <= other[f"{key}_s"] for other in others)
+                if _is_mltcp(entry) and others
+                else None
+            )
+    return arms
+
+
+def _arm(name: str, entry: Mapping[str, Any], result: Mapping[str, Any]) -> Entry:
+    base = entry["base"]
+    faster = ((result["speedup"].get(name) or {}).get(base) or {}).get("mean")
+    over: dict[str, Any] = {}
+    if faster and faster["value"]:
+        # A speed-up is the base's time over the arm's; its upper limit is the lower one here.
+        over = {
+            key: 1 / faster[of] if faster[of] else None
+            for key, of in (("value", "value"), ("low", "high"), ("high", "low"))
+        }
+    beside = entry["neighbours"].values()
+    bulk = {name: n for name, n in entry["neighbours"].items() if n["kind"] == "bulk"}
+    ratios = _known(n["ratio_to_base"] for n in bulk.values())
+    requests = _known(
+        (n["ratio_to_base"] or {}).get("mean") for n in beside if n["kind"] == "requests"
+    )
+    return {
+        "cc": entry["cc"],
+        "base": base,
+        **_times(entry),
+        "spread_s": entry["spread_s"],
+        "captured_gain": entry["captured_gain"],
+        "settled_gain": settled_gain(name, result),
+        "needs": needs_of(result["experiment"]["arms"][name]),
+        "over_base": over or None,
+        "bulk_bps": {name: n["throughput_bps"]["mean"] for name, n in bulk.items()},
+        "bulk_over_base": min(ratios, default=None),
+        "requests_over_base": max(requests, default=None),
+        "drops": _per_iteration(entry, "drops"),
+        "marks": _per_iteration(entry, "marks"),
+        "queue": entry["link"].get("queue"),
+        "plan": {key: entry["plan"][key] for key in ("score", "realigned_per_minute")}
+        if entry["plan"]
+        else None,
+        "slower": over["value"] > SLOWER if over else None,
+        "cpu_busy": entry["cpu_busy"],
+    }
+
+
+def _per_iteration(entry: Mapping[str, Any], key: str) -> float | None:
+    count, iterations = entry["link"][key], (entry["iteration_s"] or {}).get("count")
+    return None if count is None or not iterations else count / iterations
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _is_mltcp(entry: Mapping[str, Any]) -> bool:
+    return is_mltcp(str(entry["cc"]))
+
+
+def verdict(entry: Mapping[str, Any]) -> str:
+    """Return the verdict on an MLTCP arm, in a few words; a dash where nothing is."""
+    words = []
+    if entry["slower"]:
+        words.append(f"{entry['over_base']['value'] - 1:.1%} slower than {entry['base']}")
+    best = [what for what in ("mean", "p99") if entry[f"best_{what}"]]
+    if best:
+        words.append("best " + " and ".join(best))
+    return ", ".join(words) or NONE
+
+
+def render_matrix_text(document: Mapping[str, Any]) -> str:
+    """Tables of means and of p99s, a line for each MLTCP arm, and what failed."""
+    parts = []
+    for key, title in (("mean", "mean ms"), ("p99", "p99 ms")):
+        head, rows = _wide(document, key)
+        more = "captured gain" if key == "mean" else "verdict"
+        if rows:
+            parts.append(table(["mix", "arm", title, *head, "bound", more], rows))
+    more_parts = (
+        _plans(document),
+        _neighbours(document),
+        means_table(document),
+        _conclusion(document),
+    )
+    parts += [each for each in more_parts if each]
+    failed = [f"{mix}: {e['problem']}" for mix, e in document["mixes"].items() if e["problem"]]
+    if failed:
+        parts.append("\n".join(["No result", *bullets(failed)]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _wide(document: Mapping[str, Any], key: str) -> tuple[list[str], list[list[str] | None]]:
+    """Rows of the text tables: a line per MLTCP arm, next to the other arms of its mix."""
+    others = _others(document)
+    rows: list[list[str] | None] = []
+    for mix, entry, arm, own in _mltcp_arms(document):
+        bound = entry["bound"] or {}
+        last = interval(own["captured_gain"]) if key == "mean" else verdict(own)
+        cells = [_ms(entry["arms"].get(other, {}).get(f"{key}_s")) for other in others]
+        rows.append(
+            [mix, clip(arm), _ms(own[f"{key}_s"]), *cells, _ms(bound.get(f"{key}_s")), last]
+        )
+    return [clip(other) for other in others], rows
+
+
+def _others(document: Mapping[str, Any]) -> list[str]:
+    """Names of the arms that aren't MLTCP's, of all mixes."""
+    names: dict[str, None] = {}
+    for entry in document["mixes"].values():
+        names |= {name: None for name, arm in entry["arms"].items() if not _is_mltcp(arm)}
+    return list(names)
+
+
+def _mltcp_arms(document: Mapping[str, Any]) -> Iterable[tuple[str, Entry, str, Entry]]:
+    for mix, entry in document["mixes"].items():
+        for arm, own in entry["arms"].items():
+            if _is_mltcp(own):
+                yield mix, entry, arm, own
+
+
+def _ms(seconds: float | None) -> str:
+    if seconds is None:
+        return NONE
+    return f"{seconds * 1e3:.0f}" if seconds >= 0.1 else f"{seconds * 1e3:.1f}"
+
+
+def _plans(document: Mapping[str, Any]) -> str:
+    """A line per arm, of the mixes in which an arm has a plan."""
+    rows: list[list[str] | None] = []
+    for mix, entry in document["mixes"].items():
+        if not any(own["plan"] for own in entry["arms"].values()):
+            continue
+        if rows:
+            rows.append(None)
+        for arm, own in entry["arms"].items():
+            plan = own["plan"] or {}
+            rows.append(
+                [
+                    mix,
+                    clip(arm),
+                    number(plan.get("score"), ".3f"),
+                    *(_ms(own[f"{key}_s"]) for key in ("mean", "p99")),
+                    interval(own["captured_gain"]),
+                    number(own["drops"], ".1f"),
+                    number(plan.get("realigned_per_minute"), ".1f"),
+                ]
+            )
+    if not rows:
+        return ""
+    head = ["plans of", "arm", "score", "mean ms", "p99", "captured gain", "drops", "re-aligned"]
+    return (
+        table(head, rows)
+        + "\n"
+        + textwrap.fill(
+            "score: of the jobs on the link. drops: packets per iteration of a job. re-aligned: "
+            "per minute and job.",
+            WIDTH,
+        )
+    )
+
+
+def _neighbours(document: Mapping[str, Any]) -> str:
+    rows: list[list[str] | None] = [
+        [
+            mix,
+            clip(arm),
+            own["base"] or NONE,
+            number(own["bulk_over_base"], ".2f"),
+            number(own["requests_over_base"], ".2f"),
+        ]
+        for mix, _, arm, own in _mltcp_arms(document)
+        if own["bulk_over_base"] is not None or own["requests_over_base"] is not None
+    ]
+    if not rows:
+        return ""
+    return table(
+        ["neighbours of", "arm", "base", "lowest bulk /base", "requests' time /base"], rows
+    )
+
+
+def _conclusion(document: Mapping[str, Any]) -> str:
+    """Per MLTCP arm how many mixes it is the best in, and which it is slower in than its base; and
+    which mixes say more of the host than of the link."""
+    of: dict[str, list[tuple[str, Entry]]] = {}
+    for mix, _, arm, own in _mltcp_arms(document):
+        of.setdefault(arm, []).append((mix, own))
+    lines = []
+    for arm, entries in of.items():
+        ranked = [own for _, own in entries if own["best_mean"] is not None]
+        compared = [(mix, own) for mix, own in entries if own["slower"] is not None]
+        slower = [mix for mix, own in compared if own["slower"]]
+        words = []
+        if ranked:
+            words.append(
+                f"best mean in {sum(own['best_mean'] for own in ranked)} and best p99 in "
+                f"{sum(own['best_p99'] for own in ranked)} of {len(ranked)} mixes"
+            )
+        if compared:
+            words.append(
+                f"slower than its base by more than {SLOWER - 1:.0%} in {len(slower)} of "
+                f"{len(compared)}" + (f" ({', '.join(slower)})" if slower else "")
+            )
+        if words and len(entries) > 1:
+            lines.append(f"{arm}: {'; '.join(words)}.")
+    busy = [mix for mix, entry in document["mixes"].items() if _busy(entry)]
+    if busy:
+        lines.append(
+            f"Doubtful, as the CPUs were more than {BUSY_CPU:.0%} busy in an arm: "
+            f"{', '.join(busy)}."
+        )
+    return "\n".join(textwrap.fill(line, WIDTH) for line in lines)
+
+
+def _busy(entry: Mapping[str, Any]) -> bool:
+    return any((arm["cpu_busy"] or 0.0) > BUSY_CPU for arm in entry["arms"].values())
+
+
+def render_matrix_markdown(document: Mapping[str, Any]) -> str:
+    """The table for a README: milliseconds, mean / p99, a line per mix and MLTCP arm."""
+    others = _others(document)
+    head = ["mix", "arm", "its mean / p99", *others, "bound", "captured gain [95 %]", "verdict"]
+    lines = [head]
+    for mix, entry, arm, own in _mltcp_arms(document):
+        cells = [_both(entry["arms"].get(other)) for other in others]
+        gain = interval(own["captured_gain"])
+        lines.append(
+            [f"`{mix}`", arm, _both(own), *cells, _both(entry["bound"]), gain, verdict(own)]
+        )
+    return markdown(lines) + "\n"
+
+
+def _both(entry: Mapping[str, Any] | None) -> str:
+    return f"{_ms(entry['mean_s'])} / {_ms(entry['p99_s'])}" if entry else NONE
+
+
+def matrix_table(document: Mapping[str, Any]) -> pd.DataFrame:
+    """The document as one tidy table, a row per mix and arm, for CSV."""
+    rows = []
+    for mix, entry in document["mixes"].items():
+        bound = entry["bound"] or {}
+        for arm, own in entry["arms"].items():
+            gain, over = own["captured_gain"] or {}, own["over_base"] or {}
+            spread = own["spread_s"] or {}
+            rows.append(
+                {
+                    "mix": mix,
+                    "arm": arm,
+                    "cc": own["cc"],
+                    "mean_s": own["mean_s"],
+                    "p99_s": own["p99_s"],
+                    "lowest_mean_s": spread.get("min"),
+                    "highest_mean_s": spread.get("max"),
+                    "bound_mean_s": bound.get("mean_s"),
+                    "bound_p99_s": bound.get("p99_s"),
+                    "captured_gain": gain.get("value"),
+                    "captured_gain_low": gain.get("low"),
+                    "captured_gain_high": gain.get("high"),
+                    "base": own["base"],
+                    "over_base": over.get("value"),
+                    "over_base_low": over.get("low"),
+                    "over_base_high": over.get("high"),
+                    "bulk_over_base": own["bulk_over_base"],
+                    "requests_over_base": own["requests_over_base"],
+                    "drops_per_iteration": own["drops"],
+                    "marks_per_iteration": own["marks"],
+                    "score": (own["plan"] or {}).get("score"),
+                    "realigned_per_minute": (own["plan"] or {}).get("realigned_per_minute"),
+                    "slower": own["slower"],
+                    "best_mean": own["best_mean"],
+                    "best_p99": own["best_p99"],
+                    "cpu_busy": own["cpu_busy"],
+                }
+            )
+    return pd.DataFrame(rows)

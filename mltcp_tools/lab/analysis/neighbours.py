@@ -1,0 +1,135 @@
+"""The results of the traffic that shares the jobs' link: bulk flows and requests.
+
+throughput
+    Bits per second that a bulk flow got across while all jobs of the repetition ran, so that a
+    quicker arm isn't credited with an emptier link at its end.
+completion time
+    Seconds from a request's start until the receiver has confirmed it; those that began while all
+    jobs ran.
+Jain index
+    (Σ x)² / (n Σ x²) of the throughputs of all n bulk flows of a repetition: 1 where all are equal,
+    1/n where one has everything (Jain, Chiu and Hawe, DEC-TR-301, 1984).
+ratio to base
+    The arm's value over that of the same neighbour in the arm's base: the arm with the congestion
+    control that it builds on, unless the experiment names another.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from mltcp_tools.lab.analysis.metrics import distribution
+from mltcp_tools.lab.analysis.result import BulkResult, Jain, RequestsResult, Throughput
+from mltcp_tools.lab.experiments.neighbours import OWN
+from mltcp_tools.lab.runs.run import Run
+
+Neighbours = dict[str, BulkResult | RequestsResult]
+
+
+def neighbours_of(run: Run) -> dict[str, Neighbours]:
+    """Arm -> its neighbours by name, for the arms of a run that has neighbours."""
+    found = {arm: _requests(run, arm) | _bulk(run, arm) for arm in run.arm_names}
+    for arm, neighbours in found.items():
+        base = found.get(run.base_of(arm) or "", {})
+        for name, each in neighbours.items():
+            _compare(each, base.get(name))
+    return {arm: neighbours for arm, neighbours in found.items() if neighbours}
+
+
+def jains_of(run: Run) -> dict[str, Jain]:
+    """Arm -> Jain index of its bulk flows, for the arms with two or more of them."""
+    indices = {arm: _jain(run, arm) for arm in run.arm_names}
+    found = {arm: jain for arm, jain in indices.items() if jain}
+    for arm, jain in found.items():
+        if base := found.get(run.base_of(arm) or ""):
+            jain.ratio_to_base = jain.value / base.value
+    return found
+
+
+def jain_index(values: np.typing.ArrayLike) -> float | None:
+    """Jain's fairness index of some throughputs; None where there are none, or all are 0."""
+    array = np.asarray(values, dtype=float)
+    squares = float((array**2).sum())
+    return float(array.sum()) ** 2 / (array.size * squares) if squares > 0 else None
+
+
+def _while_all_run(run: Run, arm: str) -> dict[int, float]:
+    """Repetition -> seconds from the arm's start until the first job had ended."""
+    rows = run.iterations[run.iterations["arm"] == arm]
+    ends = rows.groupby(["repetition", "job"])["end_s"].max()
+    return {int(str(r)): float(each.min()) for r, each in ends.groupby("repetition")}
+
+
+def throughputs(run: Run, arm: str) -> pd.DataFrame:
+    """Throughput of each bulk flow in each repetition, bit/s: repetition, neighbour, bps."""
+    until = _while_all_run(run, arm)
+    rows = []
+    table = run.bulk[run.bulk["arm"] == arm]
+    for (repetition, name), own in table.groupby(["repetition", "neighbour"]):
+        if repetition not in until or len(own) < 2:
+            continue
+        own = own.sort_values("time_s")
+        begin, end = float(own["time_s"].iloc[0]), until[int(repetition)]
+        if end > begin:
+            size = np.interp(end, own["time_s"], own["bytes"])
+            bps = 8 * float(size - own["bytes"].iloc[0]) / (end - begin)
+            rows.append({"repetition": int(repetition), "neighbour": str(name), "bps": bps})
+    return pd.DataFrame(rows, columns=["repetition", "neighbour", "bps"])
+
+
+def _bulk(run: Run, arm: str) -> Neighbours:
+    return {
+        str(name): BulkResult(
+            cc=_cc(run, arm, str(name)),
+            throughput_bps=Throughput(
+                mean=float(own.mean()), min=float(own.min()), max=float(own.max())
+            ),
+        )
+        for name, own in throughputs(run, arm).groupby("neighbour", sort=False)["bps"]
+    }
+
+
+def _requests(run: Run, arm: str) -> Neighbours:
+    table = run.requests[run.requests["arm"] == arm]
+    until = table["repetition"].map(_while_all_run(run, arm))
+    table = table[table["start_s"] < until]
+    return {
+        str(name): RequestsResult(
+            cc=_cc(run, arm, str(name)), completion_s=distribution(own["end_s"] - own["start_s"])
+        )
+        for name, own in table.groupby("neighbour", sort=False)
+    }
+
+
+def _jain(run: Run, arm: str) -> Jain | None:
+    table = throughputs(run, arm)
+    if table["neighbour"].nunique() < 2:
+        return None
+    each = [jain_index(own["bps"]) for _, own in table.groupby("repetition")]
+    known = [value for value in each if value is not None]
+    return Jain(value=float(np.mean(known)), per_repetition=each) if known else None
+
+
+def _compare(entry: BulkResult | RequestsResult, base: BulkResult | RequestsResult | None) -> None:
+    """Fill in `ratio_to_base` where the base has that neighbour, and of the same kind."""
+    match entry, base:
+        case BulkResult(), BulkResult():
+            other = base.throughput_bps.mean
+            entry.ratio_to_base = entry.throughput_bps.mean / other if other > 0 else None
+        case RequestsResult(completion_s=own), RequestsResult(completion_s=others):
+            if not (own and others):
+                return
+            entry.ratio_to_base = {
+                key: getattr(own, key) / getattr(others, key)
+                for key in ("mean", "p50", "p99")
+                if getattr(others, key) > 0
+            }
+
+
+def _cc(run: Run, arm: str, name: str) -> str | None:
+    """The neighbour's congestion control in the arm."""
+    neighbour = run.experiment.neighbours.get(name)
+    if neighbour is None or neighbour.cc != OWN:
+        return None if neighbour is None else neighbour.cc
+    return run.experiment.arms.get(arm, {}).get("cc")

@@ -1,0 +1,80 @@
+"""Arms whose jobs keep to planned turns: what was planned, and how often jobs re-aligned."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from mltcp_tools.lab.analysis.result import PlannedJob, PlanResult, Realigned, fields_of
+from mltcp_tools.lab.experiments.treatments import TurnsSettings
+from mltcp_tools.lab.runs.folder import PLAN, PLAN_SCHEMA
+from mltcp_tools.lab.runs.run import Run
+
+
+def planned_of(run: Run, problems: list[str]) -> dict[str, PlanResult]:
+    """Arm -> how its jobs kept to their plan, for arms with a plan; `problems` gets why not."""
+    arms = [arm for arm in run.arm_names if TurnsSettings.name in run.experiment.treatments_of(arm)]
+    if not arms:
+        return {}
+    plans = _read_plans(run.path / PLAN, problems)
+    table = run.iterations
+    return {arm: _entry(plans.get(arm), table[table["arm"] == arm]) for arm in arms}
+
+
+def _read_plans(path: Path, problems: list[str]) -> dict[str, Any]:
+    """The arms' plans in the file; {} where it can't be read."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+    except (OSError, ValueError) as error:
+        why = "is missing" if isinstance(error, FileNotFoundError) else "can't be read"
+        problems.append(f"{path.name} {why}, so scores and shifts aren't known.")
+        return {}
+    plans = document.get("arms") if isinstance(document, dict) else None
+    if not isinstance(plans, dict) or document.get("schema") != PLAN_SCHEMA:
+        problems.append(f"{path.name} isn't a {PLAN_SCHEMA}, so scores and shifts aren't known.")
+        return {}
+    return plans
+
+
+def _entry(plan: object, table: pd.DataFrame) -> PlanResult:
+    known = plan if isinstance(plan, dict) else {}
+    turns = known.get("turns")
+    jobs = {}
+    for job, rows in table.groupby("job", sort=False):
+        turn = turns.get(job) if isinstance(turns, dict) else None
+        described = turn if isinstance(turn, dict) else {}
+        jobs[str(job)] = PlannedJob(
+            shift_s=_number(described.get("shift_s")),
+            turn_s=_number(described.get("turn_s")),
+            **fields_of(_realigned(rows)),
+        )
+    return PlanResult(
+        score=_number(known.get("score")),
+        worst=_number(known.get("worst")),
+        bound=_number(known.get("bound")),
+        stretch=_number(known.get("stretch")),
+        **fields_of(_realigned(table)),
+        jobs=jobs,
+    )
+
+
+def _realigned(table: pd.DataFrame) -> Realigned:
+    """Return how often jobs re-aligned and how long they waited, over the time that each job
+    ran.
+    """
+    ran = table.groupby(["repetition", "job"]).agg({"start_s": "min", "end_s": "max"})
+    minutes = float((ran["end_s"] - ran["start_s"]).sum()) / 60
+    counted = table["realigned"].notna().any()
+    realigned = int(table["realigned"].sum()) if counted else None
+    return Realigned(
+        realigned=realigned,
+        realigned_per_minute=realigned / minutes if realigned is not None and minutes else None,
+        waited_s=table["waited_s"].mean(),
+    )
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None

@@ -1,0 +1,188 @@
+"""Checks of a run's numbers: errors (`failures`), and what makes them doubtful (`warnings_of`).
+
+The schedule alone bounds every job: no congestion control carries bytes faster than the link. The
+schedule bound also bounds the mean of equal jobs; with unequal ones an arm that prefers the short
+ones can undercut first come, first served. An arm beyond that shows a mistake in the bound, the
+bottleneck or the clock, never a good congestion control; unless its jobs sent less than they have.
+
+And the link must be what limits the jobs, not the host: where a lone job doesn't fill FILLS of the
+link although a processor is as good as busy while it sends, arms say more of the host than of
+congestion control.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mltcp_tools.lab.analysis.bootstrap import MIN_ROOM
+from mltcp_tools.lab.analysis.lone import Lone, findings, measured_once
+from mltcp_tools.lab.analysis.result import ArmResult, Result
+from mltcp_tools.lab.runs.described import ALONE
+from mltcp_tools.lab.runs.disturbance import BUSY_CPU
+from mltcp_tools.lab.runs.run import Run
+
+TOLERANCE = 0.01
+"""The share by which an arm may be faster: time stamps, and the bottleneck's bucket of 20 KiB."""
+FILLS = 0.8
+"""Share of the link that a lone job's best iterations must fill."""
+BUSY_PROCESSORS = 0.7
+"""Processors in use while it sends, from which on these are what limits it: the work of one flow is
+hardly ever spread over several."""
+FEW_ITERATIONS = 40
+MANY_REALIGNED = 0.1
+
+
+def failures(run: Run, arms: Mapping[str, ArmResult], lone: Mapping[str, Lone]) -> list[str]:
+    """One sentence per arm that is faster than possible, and per lone job that the host kept from
+    filling the link."""
+    return [*_too_fast(run, arms), *_host_limits(run, lone)]
+
+
+def _host_limits(run: Run, lone: Mapping[str, Lone]) -> list[str]:
+    rows = run.arms[run.arms["arm"] == ALONE]
+    busy, cpus = rows["cpu_busy"].mean(), run.environment.get("cpus")
+    alone = run.iterations[run.iterations["arm"] == ALONE]
+    if run.environment.get("simulated") or not isinstance(cpus, int) or not busy > 0:
+        return []
+    if alone.empty:
+        return []
+    sending = alone["comm_s"].sum() / (alone["end_s"] - alone["start_s"]).sum()
+    processors = min(float(cpus), busy * cpus / sending) if sending > 0 else 0.0
+    return [
+        f"The host, not the link, limits the jobs: {job} alone filled"
+        f" {each.alone_s / each.best_s:.0%} of the link at best, where {FILLS:.0%} is the least,"
+        f" with {processors:.1f} of {cpus} processors busy while it sent; see that the link's"
+        " `offloads` are on and its queue holds 136 KiB, lower its rate, or use a guest in virtual"
+        " time."
+        for job, each in measured_once(lone)
+        if each.best_s and each.alone_s < FILLS * each.best_s and processors >= BUSY_PROCESSORS
+    ]
+
+
+def _too_fast(run: Run, arms: Mapping[str, ArmResult]) -> list[str]:
+    named = run.experiment.jobs
+    known = {named[job].demand() for job in run.job_names if job in named}
+    equal = len(known) == 1 and all(job in named for job in run.job_names)
+    sentences = []
+    for arm, entry in arms.items():
+        if _sends_less(run, arm):
+            continue
+        for schedule, ratio in (
+            ("each job alone", entry.ratio_to_alone),
+            ("the bound", entry.ratio_to_bound if equal else None),
+        ):
+            if ratio is not None and ratio < 1 - TOLERANCE:
+                sentences.append(
+                    f"The evaluation failed: arm {arm} took {ratio:.3f} times as long as "
+                    f"{schedule}, and nothing can be faster than that; check what the link "
+                    "carries, and that all clocks are one."
+                )
+                break
+    return sentences
+
+
+def _sends_less(run: Run, arm: str) -> bool:
+    """Return whether jobs of the arm sent fewer bytes than they have, as those do that compress."""
+    rows = run.iterations[run.iterations["arm"] == arm]
+    sent = rows.groupby("job", observed=True)["bytes"].mean()
+    described = {name: run.experiment.jobs.get(name) for name in sent.index}
+    return any(
+        job is not None and job.bytes is not None and sent[name] < job.bytes * (1 - TOLERANCE)
+        for name, job in described.items()
+    )
+
+
+def warnings_of(run: Run, result: Result) -> list[str]:
+    """Sentences: what the testbed noted, a busy host, jobs that lose much alone, and the like.
+
+    The result's own warnings needn't be filled in yet.
+    """
+    noted = run.environment.get("warnings")
+    recorded = [str(each) for each in noted] if isinstance(noted, list) else []
+    return [
+        *recorded,
+        *_busy(run, recorded),
+        *findings(run, result.lone),
+        *_no_room(result),
+        *_no_jitter(run),
+        *_few(result),
+        *_blind_backend(result),
+        *_missed_turns(result),
+    ]
+
+
+def _busy(run: Run, recorded: list[str]) -> list[str]:
+    rows = run.arms[run.arms["cpu_busy"] > BUSY_CPU]
+    return [
+        f"The CPU was {row.cpu_busy:.0%} busy in arm {row.arm}, repetition {row.repetition}: the "
+        "host, not the link, may have set the pace."
+        for row in rows.itertuples()
+        # The testbed has said so already: "cubic 1/3: the CPUs were ...".
+        if not any(each.startswith(f"{row.arm} {row.repetition}/") for each in recorded)
+    ]
+
+
+def _no_room(result: Result) -> list[str]:
+    bound = result.schedules.get("bound")
+    baseline = result.arms.get(result.baseline or "")
+    if not bound or not baseline:
+        return []
+    ratio = baseline.ratio_to_bound
+    if ratio is not None and ratio < 1 + MIN_ROOM:
+        return [
+            f"The baseline is within {MIN_ROOM:.0%} of the bound ({ratio:.3f} times): there is "
+            "next to nothing to capture, so captured gain is left out."
+        ]
+    return []
+
+
+def _no_jitter(run: Run) -> list[str]:
+    rows = run.iterations[run.iterations["arm"] != ALONE]
+    spread = rows.groupby(["arm", "repetition", "job"])["compute_s"].agg(["std", "mean", "count"])
+    spread = spread[(spread["count"] >= 10) & (spread["mean"] > 0)]
+    if len(spread) and (spread["std"] / spread["mean"]).max() < 0.005:
+        return [
+            "The compute times don't vary: jobs that happen not to collide stay apart under any "
+            "congestion control, so arms can look interleaved by luck."
+        ]
+    return []
+
+
+def _few(result: Result) -> list[str]:
+    few = []
+    for arm, entry in result.arms.items():
+        times_of_jobs = [job.iteration_s for job in entry.jobs.values()]
+        if times_of_jobs and min(times.count for times in times_of_jobs if times) < FEW_ITERATIONS:
+            few.append(arm)
+    if not few:
+        return []
+    return [
+        f"Fewer than {FEW_ITERATIONS} iterations per job in {', '.join(few)}: percentiles and "
+        "intervals are rough."
+    ]
+
+
+def _blind_backend(result: Result) -> list[str]:
+    sentences = []
+    for arm, entry in result.arms.items():
+        seen = entry.kernel.events_per_burst if entry.kernel else None
+        if seen is not None and not 0.9 <= seen <= 1.1:
+            sentences.append(
+                f"In arm {arm} the kernel ended {seen:.2f} iterations per burst sent, where 1 is "
+                "right: it takes the jobs' bursts for something else."
+            )
+    return sentences
+
+
+def _missed_turns(result: Result) -> list[str]:
+    sentences = []
+    for arm, entry in result.arms.items():
+        realigned = entry.plan.realigned if entry.plan else None
+        iterations = entry.iteration_s.count if entry.iteration_s else None
+        if realigned and iterations and realigned > MANY_REALIGNED * iterations:
+            sentences.append(
+                f"In arm {arm} {realigned} of {iterations} iterations came too late for their turn,"
+                " which cost most of one each: the jobs vary more than the plan allows for; more"
+                " `room` gives longer turns and fewer of these."
+            )
+    return sentences

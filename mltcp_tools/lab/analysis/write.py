@@ -1,0 +1,117 @@
+"""Makes the whole report of a run and writes it: result.json, report.html and plots/*.png; and the
+table of a matrix."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mltcp_tools.errors import MltcpError
+from mltcp_tools.kernel.host.files import replace_file
+from mltcp_tools.lab.analysis.matrix import (
+    matrix_table,
+    render_matrix_markdown,
+    render_matrix_text,
+    summarise_matrix,
+)
+from mltcp_tools.lab.analysis.metrics import SETTLED_FROM
+from mltcp_tools.lab.analysis.mix_means import as_result
+from mltcp_tools.lab.analysis.quiet import undisturbed
+from mltcp_tools.lab.analysis.reference import make_reference
+from mltcp_tools.lab.analysis.summary import summarise, summarise_with
+from mltcp_tools.lab.runs.run import Run, load_run
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result (`mltcp-result/1`), the plots (name -> PNG) and the HTML page of a run."""
+
+    result: dict[str, Any]
+    images: dict[str, bytes]
+    html: str
+
+
+def make_report(run: Run, settled_from: int = SETTLED_FROM) -> Report:
+    """The whole report of a run; the result's problems name the plots that are left out."""
+    # matplotlib takes longer to load than a text report takes to make.
+    from mltcp_tools.lab.analysis.heatmap import draw_parameters
+    from mltcp_tools.lab.analysis.html import render_html
+    from mltcp_tools.lab.analysis.plots import draw_plots
+
+    quiet = undisturbed(run)
+    reference = make_reference(quiet.run)
+    result = summarise_with(quiet, reference, settled_from)
+    images, missing = draw_plots(quiet.run, reference)
+    result.problems.extend(missing)
+    document = result.document()
+    if (image := draw_parameters(document)) is not None:
+        images["parameters"] = image
+    return Report(document, images, render_html(document, images))
+
+
+def save_report(report: Report, run_dir: str | Path) -> None:
+    """Write a report into a run folder, in place of an earlier one.
+
+    Raises MltcpError when the folder can't be written.
+    """
+    folder = Path(run_dir)
+    plots = folder / "plots"
+    document = json.dumps(report.result, indent=2, ensure_ascii=False, allow_nan=False)
+    try:
+        plots.mkdir(exist_ok=True)
+        for old in ("iterations", "timeline", "cdf", "windows", "parameters"):
+            if old not in report.images:
+                (plots / f"{old}.png").unlink(missing_ok=True)
+        for name, image in report.images.items():
+            replace_file(plots / f"{name}.png", image)
+        replace_file(folder / "report.html", report.html.encode())
+        replace_file(folder / "result.json", document.encode() + b"\n")
+    except OSError as error:
+        raise MltcpError(f"The report can't be written to {folder}: {error.strerror}.") from error
+
+
+def write_report(run_dir: str | Path, settled_from: int = SETTLED_FROM) -> dict[str, Any]:
+    """Write result.json, report.html and plots/*.png into a run folder; returns the result.
+
+    Raises UsageError when `run_dir` is not a run folder and MltcpError when it can't be written.
+    """
+    report = make_report(load_run(run_dir), settled_from)
+    save_report(report, run_dir)
+    return report.result
+
+
+def save_matrix(
+    folder: Path, name: str, descriptions: Mapping[str, str], problems: Mapping[str, str]
+) -> dict[str, Any]:
+    """Write matrix.json, .csv, .txt and .md into a matrix's folder; returns the document.
+
+    descriptions: of all mixes, whose run folders bear their names. problems: why a mix has no run.
+    Where the arms of all mixes differ in two parameters, a heat map comes with it, matrix.png.
+    """
+    from mltcp_tools.lab.analysis.heatmap import draw_parameters
+
+    results = {}
+    for mix in descriptions:
+        if mix in problems or not (folder / mix).is_dir():
+            continue
+        run = load_run(folder / mix)
+        if run.environment.get("outcome") == "finished":
+            results[mix] = summarise(run).document()
+    document = summarise_matrix(name, descriptions, results, problems)
+    described = [result["experiment"].get("arms") or {} for result in results.values()]
+    image = draw_parameters(as_result(document, described[0])) if described else None
+    try:
+        text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+        replace_file(folder / "matrix.json", text.encode() + b"\n")
+        replace_file(folder / "matrix.txt", render_matrix_text(document).encode())
+        replace_file(folder / "matrix.md", render_matrix_markdown(document).encode())
+        (folder / "matrix.png").unlink(missing_ok=True)
+        if image is not None:
+            replace_file(folder / "matrix.png", image)
+        replace_file(folder / "matrix.csv", matrix_table(document).to_csv(index=False).encode())
+    except OSError as error:
+        raise MltcpError(f"The table can't be written to {folder}: {error.strerror}.") from error
+    return document

@@ -1,0 +1,1 @@
+"""Collectives measured and compared: ranks in namespaces, jobs that share links."""

@@ -1,0 +1,209 @@
+"""The comparison of collectives on one host: ranks and aggregator in namespaces of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from mltcp_tools.collectives.bounds import Rates
+from mltcp_tools.collectives.daemon import ask, is_up, run_daemon
+from mltcp_tools.collectives.registry import COLLECTIVES
+from mltcp_tools.collectives.session import PORT
+from mltcp_tools.errors import MltcpError
+from mltcp_tools.kernel.host.lifetime import die_with_parent
+from mltcp_tools.kernel.host.programs import module_command
+from mltcp_tools.lab.collectives.most import least_s
+from mltcp_tools.lab.collectives.replay import Replay, replayed
+from mltcp_tools.lab.collectives.star import WORKER_INTERFACE, Star
+from mltcp_tools.lab.testbed.leftovers import RunLock, remove_leftovers, require_privileges
+from mltcp_tools.lab.testbed.namespaces import inside
+
+if TYPE_CHECKING:
+    from mltcp_tools.lab.collectives.bench import Plan  # needs torch, which the aggregator doesn't
+
+OFFLOADS_FROM = 500_000_000
+"""Rate of links from which on TCP, so Gloo, is a fair rival only with offloads."""
+
+_START_S = 60.0
+_MASTER_PORT = 29400
+
+
+def bench_here(
+    plan: Plan,
+    rates: Sequence[int],
+    queue: int,
+    mode: str,
+    mtu: int = 1500,
+    replay: Replay | None = None,
+) -> dict[str, Any]:
+    """Rows of the plan (bench.Row as dictionaries), and what the aggregator counted.
+
+    rates: of each worker's link in bit/s. queue: bytes, at each end of a link. replay: how links
+    change meanwhile. Needs root.
+    """
+    require_privileges()
+    remove_leftovers()
+    with (
+        RunLock() as lock,
+        Star(lock.id, rates, queue, mtu, offloads=min(rates) >= OFFLOADS_FROM) as star,
+        aggregator(star, f"bench-{lock.id}", mode) as name,
+    ):
+        with replayed(star, replay) as history:
+            rows = run_ranks(star, plan)
+        add_bounds(rows, history or [(0.0, rates)])
+        counters = ask(name, "status")
+    first = history[0][0] if history else 0.0
+    return {
+        "rows": rows,
+        "aggregator": counters,
+        "replayed": [(second - first, rates) for second, rates in history],
+    }
+
+
+def add_bounds(rows: list[dict[str, Any]], history: Sequence[tuple[float, Rates]]) -> None:
+    """Add bound_s and most_speedup (bench.Row) to rows. history: of the links' rates."""
+    least = []
+    for row in rows:
+        whole_s = functools.partial(_whole_s, row["algorithm"], row["bytes"], row["density"])
+        least.append([least_s(begin, history, whole_s) for begin in row.pop("begun_s")])
+        row["bound_s"] = statistics.median(least[-1])
+    for row, own in zip(rows, least, strict=True):
+        of_gloo = (
+            sum(bounds)
+            for other, bounds in zip(rows, least, strict=True)
+            if other["algorithm"] == "gloo"
+            and (other["bytes"], other["density"]) == (row["bytes"], row["density"])
+        )
+        gloo = next(of_gloo, None)
+        row["most_speedup"] = None if gloo is None else gloo / sum(own)
+
+
+def _whole_s(algorithm: str, size: float, density: float, rates: Rates) -> float:
+    return COLLECTIVES[algorithm].bound_s(rates, size, density)
+
+
+@contextlib.contextmanager
+def aggregator(star: Star, name: str, mode: str) -> Iterator[str]:
+    """An aggregator in the star's switch, as long as the context lasts."""
+    with inside(star.switch):
+        pid = os.fork()
+        if not pid:
+            _be_aggregator(star.ports, name, mode)
+    try:
+        _wait_until_up(name, pid)
+        yield name
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, 15)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+
+
+def _be_aggregator(ports: list[str], name: str, mode: str) -> None:
+    """The child's life; it never returns."""
+    code = 1
+    try:
+        die_with_parent()
+        run_daemon(
+            ports,
+            name=name,
+            mode=mode,
+            port=PORT,
+            slots=1024,
+            quota=256,
+            token=None,
+            wait_s=_START_S,
+            ready=lambda: None,
+        )
+        code = 0
+    except MltcpError as error:
+        print(f"mltcp: error: {error}", file=sys.stderr)
+    finally:
+        os._exit(code)
+
+
+def _wait_until_up(name: str, pid: int) -> None:
+    deadline = time.monotonic() + _START_S
+    while not is_up(name):
+        if os.waitpid(pid, os.WNOHANG)[0]:
+            raise MltcpError("The aggregator ended as it began; its message is above.")
+        if time.monotonic() > deadline:
+            raise MltcpError(f"The aggregator did not answer within {_START_S:g} s.")
+        time.sleep(0.05)
+
+
+def run_ranks(star: Star, plan: Plan) -> list[dict[str, Any]]:
+    """Run the plan with a rank in each worker's namespace; the rows that rank 0 prints."""
+    world = len(star.workers)
+    ranks = []
+    for rank in range(world):
+        here = replace(plan, aggregator=f"{star.gateway(rank)}:{PORT}")
+        ranks.append(start_rank(star, rank, "mltcp_tools.lab.collectives.bench", asdict(here)))
+    outputs = collect(ranks)
+    rows: list[dict[str, Any]] = json.loads(outputs[0].splitlines()[-1])
+    return rows
+
+
+def start_rank(
+    star: Star, rank: int, module: str, plan: Any, job: int = 0
+) -> subprocess.Popen[str]:
+    """A process of a training in a worker's namespace, with torchrun's environment.
+
+    job: which training, of several in the same namespaces.
+    """
+    environment = os.environ | {
+        "MASTER_ADDR": star.address(0),
+        "MASTER_PORT": str(_MASTER_PORT + job),
+        "RANK": str(rank),
+        "WORLD_SIZE": str(len(star.workers)),
+        "GLOO_SOCKET_IFNAME": WORKER_INTERFACE,
+        "OMP_NUM_THREADS": "1",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+    }
+    with inside(star.workers[rank]):
+        return subprocess.Popen(
+            module_command(module, json.dumps(plan)),
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=die_with_parent,
+        )
+
+
+def collect(ranks: Sequence[subprocess.Popen[str]]) -> list[str]:
+    """Return the output of each rank, when all have ended; MltcpError with the first one's last
+    words.
+
+    On every way out the ranks have ended.
+    """
+    outputs: list[tuple[str, str]] = [("", "")] * len(ranks)
+
+    def read(number: int) -> None:
+        outputs[number] = ranks[number].communicate()
+
+    threads = [threading.Thread(target=read, args=(number,)) for number in range(len(ranks))]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait()
+    for number, process in enumerate(ranks):
+        if process.returncode:
+            words = outputs[number][1].strip().splitlines() or ["no word"]
+            raise MltcpError(f"Rank {number} ended with code {process.returncode}: {words[-1]}")
+    return [out for out, _ in outputs]

@@ -1,0 +1,106 @@
+"""One run of the server or the client from start to end, for the command line or a parent."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mltcp_tools.errors import MltcpError
+from mltcp_tools.lab.emulator.assignment import Assignment
+from mltcp_tools.lab.emulator.client import Client, ClientOptions
+from mltcp_tools.lab.emulator.control import Control
+from mltcp_tools.lab.emulator.job import JobSpec
+from mltcp_tools.lab.emulator.ranks import Rank
+from mltcp_tools.lab.emulator.report import Result, check_output, summary_text, write_document
+from mltcp_tools.lab.emulator.server import Server
+
+SILENCE_S = 10.0
+"""How long the other end may be silent, where nobody says otherwise; seconds."""
+
+
+def run_server(
+    port: int,
+    bind: str | None,
+    *,
+    timeout_s: float,
+    one_off: bool,
+    cc: str | None,
+    log: Callable[[str], None],
+    control: Control | None = None,
+) -> None:
+    """Serve until interrupted (KeyboardInterrupt), or until the first client is done."""
+    server = Server(
+        port, bind, timeout_s=timeout_s, one_off=one_off, cc=cc, log=log, control=control
+    )
+    server.serve()
+
+
+def run_client(
+    spec: JobSpec,
+    options: ClientOptions,
+    *,
+    output: Path | None,
+    as_json: bool,
+    control: Control | None = None,
+) -> None:
+    """Run a job and write its result: to `output`, and to stdout as JSON or as text.
+
+    A run that fails or is interrupted writes what it measured, then raises what ended it. Under a
+    parent's control only the result document is written, no text.
+    """
+    if output is not None:
+        check_output(output)
+    lines = None if as_json or control is not None else sys.stdout
+    client = Client(spec, options, lines, control)
+    _run(client, control, lambda: _write(client.result, output, as_json, text=lines is not None))
+
+
+def run_rank(control: Control) -> None:
+    """Run one rank of a job with a pattern, which the parent describes; the result to stdout."""
+    assignment = Assignment.read(control.read_rank())
+    rank = Rank(assignment, control)
+    _run(rank, control, lambda: _write(rank.result, None, True, text=False))
+
+
+def _run(job: Client | Rank, control: Control | None, write: Callable[[], None]) -> None:
+    """Run a job, write what it measured however it ended, and tell the parent."""
+    result = job.result
+    try:
+        job.run()
+    except MltcpError as error:
+        result.error = str(error)
+        raise
+    except KeyboardInterrupt:
+        result.error = "Interrupted."
+        raise
+    finally:
+        with _uninterrupted():
+            write()
+        if control is not None:
+            if result.error is None:
+                control.done()
+            else:
+                control.failed(result.error)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Delay Ctrl-C until the end of the block, so that the document is written whole."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _write(result: Result, output: Path | None, as_json: bool, *, text: bool) -> None:
+    if output is not None:
+        write_document(result.document(), output)
+    if as_json:
+        print(json.dumps(result.document()))
+    elif text and (result.iterations or result.error is None):
+        print(summary_text(result))

@@ -1,0 +1,84 @@
+"""A job's turns: the instants at which its communication is due, and how it keeps to them.
+
+This is what an agent of Cassini does on a job's host (Rajasekaran et al., NSDI 2024): it can delay
+a communication, never hasten one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mltcp_tools.errors import UsageError
+
+REALIGN = 0.05
+
+
+@dataclass(frozen=True)
+class Turns:
+    """The times at which a job's iterations are due; seconds. Raises UsageError where that makes no
+    sense.
+
+    The first one is due `shift_s` after the start that all jobs have in common, the others each
+    `turn_s` after the one before. `realign`: the share of a turn by which a communication may drift
+    from when it is due, which is to be late, before the job takes another turn.
+    """
+
+    turn_s: float
+    shift_s: float = 0.0
+    realign: float = REALIGN
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.turn_s) and self.turn_s > 0):
+            raise UsageError(f"A turn must be more than 0 s, not {self.turn_s}.")
+        if not (math.isfinite(self.shift_s) and self.shift_s >= 0):
+            raise UsageError(f"A shift must be 0 s or more, not {self.shift_s}.")
+        if not 0 < self.realign < 1:
+            raise UsageError(
+                f"The drift that makes a job re-align must be more than 0 and less than 100 % of a"
+                f" turn, not {self.realign:.4g}."
+            )
+
+    def first(self, common_s: float, ready_s: float) -> float:
+        """Return the start of the first iteration of a job that is ready at `ready_s`.
+
+        common_s: the start that all jobs have in common, on the same clock.
+        """
+        due_s = common_s + self.shift_s
+        missed = max(0, math.ceil((ready_s - due_s) / self.turn_s))
+        return due_s + missed * self.turn_s
+
+
+class Begin(NamedTuple):
+    """The start of a communication, and how long the job has waited for it; `drift_s`: how long
+    after it was due the job was ready for it (negative: before); `realigned`: whether it was too
+    late for this turn. Seconds."""
+
+    at_s: float
+    waited_s: float
+    drift_s: float
+    realigned: bool
+
+
+class Pace:
+    """Says when each communication of a job begins, the first of which is due at `due_s`."""
+
+    def __init__(self, turns: Turns, due_s: float) -> None:
+        self._turns = turns
+        self._due_s = due_s
+
+    def begin(self, ready_s: float) -> Begin:
+        """The next communication, for which the job is ready at `ready_s`.
+
+        One that is early waits until it is due. One that is late begins at once, or where it is
+        later than the drift allowed, when the next one is due.
+        """
+        turn_s = self._turns.turn_s
+        drift_s = ready_s - self._due_s
+        realigned = drift_s > self._turns.realign * turn_s
+        if realigned:
+            self._due_s += math.ceil(drift_s / turn_s) * turn_s
+        at_s = max(ready_s, self._due_s)
+        self._due_s += turn_s
+        return Begin(at_s, at_s - ready_s, drift_s, realigned)

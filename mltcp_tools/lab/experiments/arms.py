@@ -1,0 +1,146 @@
+"""The arms of an experiment: what they are, and reading them from its file."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from mltcp_tools import values
+from mltcp_tools.document import Section
+from mltcp_tools.errors import UsageError
+from mltcp_tools.kernel.backends.base import JobParams
+from mltcp_tools.kernel.variants import NAMES, is_mltcp
+from mltcp_tools.lab.experiments.each import EACH, expand
+from mltcp_tools.lab.experiments.treatments import TREATMENTS, Settings, read_treatments
+
+ALONE = "alone"
+_OWN_FIELDS = ("cc", "told", "fine_stamps", "base", "treatment")
+_Settings = TypeVar("_Settings", bound=Settings)
+_FIELDS = [*_OWN_FIELDS, *(each.name for each in dataclasses.fields(JobParams))]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One congestion control with the `JobParams` fields it is run with, and other treatments.
+
+    told: its flows are told the bytes and the gap of their job; else they learn them. fine_stamps:
+    both ends' time stamps count microseconds. base: the arm it is compared with, None for that of
+    the congestion control it builds on. treatments: what else is done to its jobs (treatments.py),
+    at most one of a kind.
+    """
+
+    name: str
+    cc: str
+    parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
+    told: bool = False
+    fine_stamps: bool = False
+    base: str | None = None
+    treatments: tuple[Settings, ...] = ()
+
+    @property
+    def is_mltcp(self) -> bool:
+        """Return whether the arm runs through an MLTCP backend."""
+        return is_mltcp(self.cc)
+
+    def treatment(self, kind: type[_Settings]) -> _Settings | None:
+        """The arm's treatment of that kind, if it has one."""
+        return next((each for each in self.treatments if isinstance(each, kind)), None)
+
+    def settings(self, kind: type[_Settings]) -> _Settings:
+        """The same of an arm that is known to have it."""
+        found = self.treatment(kind)
+        assert found is not None
+        return found
+
+    def document(self) -> dict[str, Any]:
+        """The arm as in an experiment's file, less its name."""
+        told = {"told": True} if self.told else {}
+        told |= {"fine_stamps": True} if self.fine_stamps else {}
+        treatment = {each.name: each.document() for each in self.treatments}
+        treated = {"treatment": treatment} if treatment else {}
+        base = {"base": self.base} if self.base is not None else {}
+        given = {key: value for key, value in self.parameters.items() if value is not None}
+        return {"cc": self.cc} | given | told | treated | base
+
+
+def read_arms(top: Section) -> tuple[Arm, ...]:
+    """The arms of an experiment, those that `each` stands for among them."""
+    section = top.section("arms", None)
+    if section is None or not list(section):
+        raise top.error(
+            "missing; name at least one, for example `arms: {cubic: {cc: cubic}}`.", "arms"
+        )
+    arms: list[Arm] = []
+    for entry in section:
+        described = section.section(entry, [*_FIELDS, EACH])
+        assert described is not None
+        for name, node in expand(entry, described):
+            if name == ALONE or not values.NAME.fullmatch(name):
+                raise section.error(
+                    f"{ALONE!r} is kept for the jobs' lone runs."
+                    if name == ALONE
+                    else f"an arm's name ({name}) has {values.NAME_IS}.",
+                    entry,
+                )
+            if any(other.name == name for other in arms):
+                raise section.error(f"another arm is called {name!r} already.", entry)
+            arms.append(_read_arm(name, section.of(node, described.path, _FIELDS)))
+    for arm in arms:
+        others = [other.name for other in arms if other is not arm]
+        if arm.base is not None and arm.base not in others:
+            raise section.error(
+                f"the base {arm.base!r} of {arm.name} is not one of the other arms"
+                f" ({', '.join(others)}).",
+                arm.name,
+            )
+    return tuple(arms)
+
+
+def _read_arm(name: str, section: Section) -> Arm:
+    cc = section.get("cc", congestion_control)
+    for key in section:
+        if key not in ("cc", "treatment") and not is_mltcp(cc):
+            if key == "base" and "treatment" in section:
+                continue
+            raise section.error(
+                f"{cc} takes no parameters; only congestion controls named mltcp… do.", key
+            )
+    treatments = read_treatments(section.section("treatment", tuple(TREATMENTS)))
+    for each in treatments:
+        if each.cc not in (None, cc):
+            raise section.error(
+                f"{each.name} is for `cc: {each.cc}`; {cc} doesn't look at it.", "treatment"
+            )
+    return Arm(
+        name,
+        cc,
+        _read_parameters(section),
+        told=section.get("told", values.yes_no, False),
+        fine_stamps=section.get("fine_stamps", values.yes_no, False),
+        base=section.get("base", values.name, None),
+        treatments=treatments,
+    )
+
+
+def _read_parameters(section: Section) -> dict[str, Any]:
+    types = typing.get_type_hints(JobParams)
+    parameters: dict[str, Any] = {}
+    for key in section:
+        if key in _OWN_FIELDS:
+            continue
+        parameters[key] = section.get(key, values.of_type(types[key]))
+        with section.complaints(key):
+            JobParams(**{key: parameters[key]})
+    return parameters
+
+
+def congestion_control(value: object) -> str:
+    """The name of a congestion control, or a UsageError."""
+    if not isinstance(value, str) or not re.fullmatch(r"[a-z0-9_]{1,15}", value):
+        raise UsageError(f"{value!r} is not the name of a congestion control, like cubic or mltcp.")
+    if is_mltcp(value) and value not in NAMES:
+        raise UsageError(f"{value!r} is not one of {', '.join(NAMES)}.")
+    return value

@@ -1,0 +1,278 @@
+"""Experiments: what an experiment file says, and the random draws that follow from it.
+
+The file is YAML (`reading.load_experiment` reads and validates it):
+
+    name: four-jobs
+    description: one line
+    link: {rate: 200mbit, queue: 30kB, delay: 0ms, aqm: none, ecn: false}
+    sysctls: {net.ipv4.tcp_slow_start_after_idle: 1}
+    jobs:
+      - {name: job, count: 4, bytes: 2.5MB, compute: 340ms, jitter: 5%, flows: 1, bursts: 1,
+         start: random, direction: send, straggler: {every: 20, factor: 2}}
+      - {name: uneven, bytes: 2.5MB, compute: 340ms, flows: 4, split: [4, 2, 1, 1], active: 3}
+      - {name: ring, bytes: 2.5MB, compute: 340ms, direction: both, chunk: 256kB}
+      - {name: slow, bytes: 2.5MB, compute: 340ms, rate: 100mbit, start: 8s, iterations: 20}
+    neighbours:
+      - {name: bulk, cc: cubic, count: 2}
+      - {name: rpc, cc: arm, size: 20kB, think: 30ms, jitter: 20%}
+    arms:
+      cubic: {cc: cubic}
+      mltcp: {cc: mltcp, slope: 1.75, intercept: 0.25, base: cubic}
+      told: {cc: mltcp, told: true}
+      fine: {cc: mltcp, fine_stamps: true}
+      planned: {cc: cubic, treatment: {turns: {realign: 5%, room: 1%}}}
+    baseline: cubic
+    iterations: 100
+    repetitions: 3
+    seed: 1
+    alone: {iterations: 20}
+    expect: {gain: {mltcp: 80%}, order: [mltcp, cubic]}    # see expect.py
+
+In arms with priorities, a job with `compress: {to: 25%, cost: 1ms}` sends only that share of a
+burst that is ready while another job's is under way; compressing takes that long (without `cost`,
+as long as at 44.5 GB/s).
+
+Required are `name`, `jobs` (with `bytes` and `compute`) and `arms` (with `cc`). A `count` above 1
+names the jobs `job-1`, `job-2`, … `start` is a time or `random`: drawn anew in every repetition,
+within one iteration of the job alone. A job may have its own number of `iterations`, so that jobs
+of different periods share the link for the same time, or leave early; with a late `start` it comes
+late. `split`, `active`, `chunk` and `rate` are the weights, active, chunk and rate_bps of
+`emulator.job.JobSpec`. An arm whose `cc` begins with `mltcp` takes
+any field of `JobParams` besides, and learns what an iteration looks like, unless these say it or
+`told` does: then it gets the job's bytes and half its compute time; with `fine_stamps` both ends'
+time stamps count microseconds (kernel 6.7). `base` names the arm with whose
+neighbours its neighbours are compared; unless given, that is the arm with the congestion control
+that it builds on. `treatment` is what else is done to the arm's jobs (treatments.py). With `each`
+an arm stands for several (each.py). `alone: {iterations: 0}` leaves the jobs' lone runs out.
+
+In place of `link` there may be several bottlenecks, `links: {one: {rate: …}, two: …}`, without
+delay or loss; then each job and neighbour names those it crosses, in order: `links: [one, two]`.
+
+In place of `link` there may be a fabric of leaves and spines (fabric.py), `fabric: {racks: 2,
+hosts: 4, spines: 2, access: {rate: …}, uplink: {rate: …}}`; then each job has a `pattern`, the
+`hosts` of its ranks, and where the pattern has them `pieces` (emulator/patterns.py):
+`{name: a, pattern: ring, hosts: [r1h1, r1h2, r2h1, r2h2], bytes: 1MB, compute: 90ms}`.
+
+Neighbours are other traffic on the link (neighbours.py): bulk flows, and with `size` requests. They
+run in every arm but `alone`, from its start until the last job has ended, with the same congestion
+control in all of them or, with `cc: arm`, with the arm's own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import yaml
+
+from mltcp_tools.errors import UsageError
+from mltcp_tools.lab.emulator.patterns import Connection
+from mltcp_tools.lab.experiments.arms import ALONE, Arm
+from mltcp_tools.lab.experiments.expect import Expect
+from mltcp_tools.lab.experiments.fabric import Fabric
+from mltcp_tools.lab.experiments.fields import document_of
+from mltcp_tools.lab.experiments.jobs import ExperimentJob
+from mltcp_tools.lab.experiments.links import Link
+from mltcp_tools.lab.experiments.neighbours import OWN, Neighbour
+from mltcp_tools.units import exact_bytes, exact_seconds
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A whole experiment; `load_experiment` makes one, `to_yaml` writes it back in full.
+
+    link: the bottleneck; where there are several, `links`, the slowest of them. fabric: what these
+    links are, where they are a fabric's.
+    """
+
+    name: str
+    description: str
+    link: Link
+    links: dict[str, Link]
+    fabric: Fabric | None
+    sysctls: dict[str, str]
+    jobs: tuple[ExperimentJob, ...]
+    neighbours: tuple[Neighbour, ...]
+    arms: tuple[Arm, ...]
+    baseline: str
+    iterations: int
+    repetitions: int
+    seed: int
+    alone_iterations: int
+    expect: Expect = dataclasses.field(default_factory=Expect)
+
+    def arm(self, name: str) -> Arm:
+        """The arm called `name`; `alone` is the baseline's congestion control under that name."""
+        if name == ALONE:
+            return dataclasses.replace(self.arm(self.baseline), name=ALONE, treatments=())
+        return next(arm for arm in self.arms if arm.name == name)
+
+    def job(self, name: str) -> ExperimentJob:
+        """The job called `name`."""
+        return next(job for job in self.jobs if job.name == name)
+
+    def congestion_controls(self) -> dict[str, str]:
+        """All congestion controls that run, each with what asks for it first, for messages."""
+        asked = {arm.cc: f"arm {arm.name}" for arm in reversed(self.arms)}
+        for neighbour in self.neighbours:
+            if neighbour.cc != OWN:
+                asked.setdefault(neighbour.cc, f"neighbour {neighbour.name}")
+        return asked
+
+    def iterations_of(self, job: ExperimentJob) -> int:
+        """Return how many iterations `job` runs in every arm but `alone`."""
+        return job.iterations or self.iterations
+
+    def lone_jobs(self) -> list[ExperimentJob]:
+        """One job of each kind: those whose demand no earlier job has."""
+        kinds: dict[tuple[Any, ...], ExperimentJob] = {}
+        for job in self.jobs:
+            kinds.setdefault(job.demand(), job)
+        return list(kinds.values())
+
+    def spines_of(
+        self, repetition: int, job: ExperimentJob, connection: Connection
+    ) -> tuple[int, int]:
+        """The spines (from 1) that packets of the job's connection take ahead and back: the same in
+        every arm of a repetition."""
+        assert self.fabric is not None
+        key = (self.seed, repetition, job.name, *connection)
+        return self.fabric.spine(*key, "ahead"), self.fabric.spine(*key, "back")
+
+    def job_seed(self, repetition: int, job: ExperimentJob) -> int:
+        """Seed of the job's compute times: the same in every arm of a repetition."""
+        return int(self._draws(repetition, job).generate_state(1)[0])
+
+    def neighbour_seed(self, repetition: int, neighbour: Neighbour) -> int:
+        """Seed of the neighbour's pauses: the same in every arm of a repetition."""
+        number = len(self.jobs) + self.neighbours.index(neighbour)
+        return int(self._sequence(repetition, number).generate_state(1)[0])
+
+    def link_seed(self, repetition: int) -> int:
+        """Seed of what happens on the link at random where it is simulated: the same in every arm
+        of a repetition."""
+        number = len(self.jobs) + len(self.neighbours)
+        return int(self._sequence(repetition, number).generate_state(1)[0])
+
+    def start_delay(self, repetition: int, job: ExperimentJob) -> float:
+        """Seconds from the arm's start to the job's first iteration: the same in every arm."""
+        if job.start is not None:
+            return job.start
+        rate = min((self.links[name].rate for name in job.links), default=self.link.rate)
+        lone = job.compute + job.bytes * 8 / rate
+        generator = np.random.default_rng(self._draws(repetition, job).spawn(1)[0])
+        return float(generator.uniform(0.0, lone))
+
+    def _draws(self, repetition: int, job: ExperimentJob) -> np.random.SeedSequence:
+        return self._sequence(repetition, self.jobs.index(job))
+
+    def _sequence(self, repetition: int, number: int) -> np.random.SeedSequence:
+        return np.random.SeedSequence(self.seed, spawn_key=(repetition, number))
+
+    def override(
+        self,
+        *,
+        arms: Collection[str] = (),
+        iterations: int | None = None,
+        repetitions: int | None = None,
+        seed: int | None = None,
+        alone: bool = True,
+    ) -> Experiment:
+        """A copy with what the command line asks for; jobs' own `iterations` scale along.
+
+        Where `arms` leaves the baseline out, its first arm becomes the baseline.
+        """
+        changed = self
+        if arms:
+            known = [arm.name for arm in self.arms]
+            for name in arms:
+                if name not in known:
+                    raise UsageError(
+                        f"experiment {self.name} has no arm {name!r}; it has {', '.join(known)}."
+                    )
+            kept = tuple(
+                dataclasses.replace(arm, base=arm.base if arm.base in arms else None)
+                for arm in changed.arms
+                if arm.name in arms
+            )
+            baseline = self.baseline if self.baseline in arms else kept[0].name
+            expect = self.expect.of(arms)
+            changed = dataclasses.replace(changed, arms=kept, baseline=baseline, expect=expect)
+        if iterations is not None:
+            jobs = tuple(
+                dataclasses.replace(
+                    job, iterations=max(1, round(job.iterations * iterations / self.iterations))
+                )
+                if job.iterations
+                else job
+                for job in self.jobs
+            )
+            changed = dataclasses.replace(
+                changed,
+                jobs=jobs,
+                iterations=iterations,
+                alone_iterations=min(self.alone_iterations, iterations),
+            )
+        if repetitions is not None:
+            changed = dataclasses.replace(changed, repetitions=repetitions)
+        if seed is not None:
+            changed = dataclasses.replace(changed, seed=seed)
+        if not alone:
+            changed = dataclasses.replace(changed, alone_iterations=0)
+        return changed
+
+    def to_yaml(self) -> str:
+        """The experiment with every default filled in; loading it gives an equal one."""
+        document: dict[str, Any] = {
+            "name": self.name,
+            "description": self.description,
+            "link": _link_document(self.link),
+            "links": {name: _link_document(link) for name, link in self.links.items()},
+            "sysctls": dict(self.sysctls),
+            "jobs": [_job_document(job) for job in self.jobs],
+            "neighbours": [_neighbour_document(each) for each in self.neighbours],
+            "arms": {arm.name: arm.document() for arm in self.arms},
+            "baseline": self.baseline,
+            "iterations": self.iterations,
+            "repetitions": self.repetitions,
+            "seed": self.seed,
+            "alone": {"iterations": self.alone_iterations},
+        }
+        if expected := self.expect.document():
+            document["expect"] = expected
+        if self.fabric is not None:
+            parts = {"access": self.fabric.access, "uplink": self.fabric.uplink}
+            shown = {key: _link_document(each) for key, each in parts.items()}
+            document["fabric"] = self.fabric.document(shown)
+            del document["links"]
+        del document["link" if self.links else "links"]
+        if not self.neighbours:
+            del document["neighbours"]
+        return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _link_document(link: Link) -> dict[str, Any]:
+    rate = f"{link.rate}bit"
+    if link.rate % 1_000_000 == 0:
+        rate = f"{link.rate // 1_000_000}mbit"
+    queue, delay = exact_bytes(link.queue), exact_seconds(link.delay)
+    return dataclasses.asdict(link) | {"rate": rate, "queue": queue, "delay": delay}
+
+
+def _job_document(job: ExperimentJob) -> dict[str, Any]:
+    return document_of(job) | ({"start": "random"} if job.start is None else {})
+
+
+def _neighbour_document(neighbour: Neighbour) -> dict[str, Any]:
+    document = dataclasses.asdict(neighbour)
+    document["size"] = None if neighbour.size is None else exact_bytes(neighbour.size)
+    document["think"] = exact_seconds(neighbour.think)
+    document["start"] = exact_seconds(neighbour.start)
+    return _present(document)
+
+
+def _present(document: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in document.items() if value is not None and value != ()}

@@ -1,0 +1,98 @@
+"""The order in which an experiment's arms run, and each arm's tasks: jobs and neighbours as tasks.
+
+Testbed and simulator run the same tasks, so both face the same jobs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mltcp_tools.kernel.backends.base import JobParams
+from mltcp_tools.lab.emulator.job import JobSpec
+from mltcp_tools.lab.experiments.arms import ALONE, Arm
+from mltcp_tools.lab.experiments.experiment import Experiment
+from mltcp_tools.lab.experiments.jobs import ExperimentJob
+from mltcp_tools.lab.experiments.neighbours import SAMPLES_MS
+
+
+@dataclass(frozen=True)
+class Task:
+    """One client: its name, the sender (from 0) it runs in, and what it is told to do.
+
+    trace_ms: milliseconds between samples of its sockets, 0 for none.
+    """
+
+    name: str
+    sender: int
+    spec: JobSpec
+    trace_ms: int = 0
+
+
+def schedule(experiment: Experiment) -> list[tuple[int, list[str]]]:
+    """The arms of each repetition (from 1), in the order in which they run."""
+    names = [arm.name for arm in experiment.arms]
+    if experiment.alone_iterations:
+        names.insert(0, ALONE)
+    order = []
+    for repetition in range(experiment.repetitions):
+        turn = repetition // 2 % len(names)
+        rotated = names[turn:] + names[:turn]
+        order.append((repetition + 1, rotated[::-1] if repetition % 2 else rotated))
+    return order
+
+
+def total_iterations(experiment: Experiment) -> int:
+    """Iterations of all jobs in all arms and repetitions."""
+    arm = sum(experiment.iterations_of(job) for job in experiment.jobs)
+    alone = len(experiment.lone_jobs()) * experiment.alone_iterations
+    return experiment.repetitions * (arm * len(experiment.arms) + alone)
+
+
+def tasks_of(
+    experiment: Experiment,
+    arm: Arm,
+    repetition: int,
+    trace_ms: int = 0,
+) -> list[list[Task]]:
+    """The jobs that run in the arm: all at once, or in `alone` one of each kind after another.
+
+    trace_ms: milliseconds between TCP samples in the first repetition, 0 for none.
+    """
+    alone = arm.name == ALONE
+    tasks = []
+    for sender, job in enumerate(experiment.lone_jobs() if alone else experiment.jobs):
+        spec = job.spec(
+            iterations=experiment.alone_iterations if alone else experiment.iterations_of(job),
+            seed=experiment.job_seed(repetition, job),
+            start_delay=0.0 if alone else experiment.start_delay(repetition, job),
+            cc=arm.cc,
+        )
+        trace = trace_ms if repetition == 1 else 0
+        # Alone all may come from one sender, unless each has its own path.
+        own = experiment.jobs.index(job) if experiment.links else 0 if alone else sender
+        tasks.append(Task(job.name, own, spec, trace))
+    return [[task] for task in tasks] if alone else [tasks]
+
+
+def neighbour_tasks(experiment: Experiment, arm: Arm, repetition: int) -> list[Task]:
+    """The neighbours that run in the arm, behind the jobs' senders; none in `alone`."""
+    tasks: list[Task] = []
+    for sender, each in enumerate(experiment.neighbours, len(experiment.jobs)):
+        spec = each.spec(cc=each.cc_in(arm.cc), seed=experiment.neighbour_seed(repetition, each))
+        tasks.append(Task(each.name, sender, spec, SAMPLES_MS if each.size is None else 0))
+    return [] if arm.name == ALONE else tasks
+
+
+def parameters_of(arm: Arm, job: ExperimentJob) -> JobParams:
+    """The arm's parameters; where its flows are told, with the job's size and gap.
+
+    A burst's bytes are split evenly over its flows. The gap that ends an iteration is half of the
+    compute time between two bursts.
+    """
+    told: dict[str, Any] = {
+        "total_bytes": job.bytes // (job.bursts * job.flows),
+        "gap_s": job.compute / job.bursts / 2,
+    }
+    params = told if arm.told else {}
+    return JobParams(**(params | arm.parameters))

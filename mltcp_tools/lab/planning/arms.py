@@ -1,0 +1,166 @@
+"""Planned turns of an experiment's arms: when each job communicates, from what the jobs do alone.
+
+The reference that MLTCP is compared with, after Cassini (Rajasekaran et al., NSDI 2024). Profiles
+come from the run's own arm `alone`; the planner shifts them against each other at the rate at which
+the links carry payload. Jobs that don't fit take longer than alone, whatever their shifts: what is
+missing to a score of 1 is the share of the time for which the link is short, and turns are longer
+by that share, as no job could keep shorter ones. A job's random start doesn't count; one that
+comes late takes the first turn from then on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mltcp_tools.errors import UsageError
+from mltcp_tools.lab.emulator.turns import Turns
+from mltcp_tools.lab.experiments.arms import ALONE, Arm
+from mltcp_tools.lab.experiments.experiment import Experiment
+from mltcp_tools.lab.experiments.jobs import ExperimentJob
+from mltcp_tools.lab.experiments.tasks import Task
+from mltcp_tools.lab.experiments.treatments import TurnsSettings
+from mltcp_tools.lab.planning.cluster import PlacementPlan, plan_cluster
+from mltcp_tools.lab.planning.network import PAYLOAD, Link
+from mltcp_tools.lab.planning.topology import Cluster, Placement
+from mltcp_tools.lab.profiling.from_run import profiles_of_run
+from mltcp_tools.lab.profiling.profile import Profile
+from mltcp_tools.lab.runs.folder import PLAN, PLAN_SCHEMA
+from mltcp_tools.lab.runs.run import load_run
+
+ANGLE_DEG = 1.0
+# Jobs that are equal but for their links are measured one by one; what a busy machine makes their
+# iterations differ by must not pass for different periods.
+TOLERANCE = 0.03
+_ONLY = "link"
+
+
+@dataclass(frozen=True)
+class ArmPlan:
+    """The times at which the jobs of an arm communicate, and how good these can be.
+
+    score, worst: of the jobs as they are, over all shared links and on the worst of them. bound: a
+    score that no shifts exceed. stretch: share by which turns are longer than iterations alone,
+    before they get a common multiple. turns: job -> its turns.
+    """
+
+    score: float
+    worst: float
+    bound: float
+    stretch: float
+    capacity_bps: Mapping[str, float]
+    turns: Mapping[str, Turns]
+
+    def to_json(self) -> dict[str, Any]:
+        """The arm's entry in the run folder's plan; times in seconds, rates in bit/s."""
+        return dataclasses.asdict(self)
+
+
+def planned_arms(experiment: Experiment) -> list[Arm]:
+    """The arms that keep to a plan."""
+    return [arm for arm in experiment.arms if arm.treatment(TurnsSettings) is not None]
+
+
+def check_plans(experiment: Experiment) -> None:
+    """Raise UsageError where an arm's plan has nothing to be made of."""
+    planned = planned_arms(experiment)
+    if planned and experiment.alone_iterations < 2:
+        raise UsageError(
+            f"The plan of arm {planned[0].name} is made from what the jobs do alone, so"
+            f" {experiment.name} needs `alone` with 2 iterations or more, and no --no-alone; or"
+            " leave the arm out with --arms."
+        )
+
+
+def with_turns(experiment: Experiment, task: Task, turns: Mapping[str, Turns]) -> Task:
+    """The task with its job's turns; one whose start is random then starts with its first turn."""
+    start_s = experiment.job(task.name).start or 0.0
+    spec = dataclasses.replace(task.spec, turns=turns[task.name], start_delay_s=start_s)
+    return dataclasses.replace(task, spec=spec)
+
+
+def plan_arms(experiment: Experiment, folder: Path) -> dict[str, ArmPlan]:
+    """A plan for each arm that is to have one, from the arm alone in the run folder.
+
+    Raises UsageError where the iteration times have no common multiple that can be planned with.
+    """
+    planned = planned_arms(experiment)
+    if not planned:
+        return {}
+    profiles = profiles_of_run(load_run(folder), ALONE)
+    return {arm.name: plan_arm(experiment, arm, profiles) for arm in planned}
+
+
+def plan_arm(experiment: Experiment, arm: Arm, profiles: Sequence[Profile]) -> ArmPlan:
+    """The plan of one arm; `profiles` has every job's."""
+    capacity_bps = _capacities(experiment, {each.name: each for each in profiles})
+    fit = _plan(experiment, capacity_bps, profiles)
+    settings = arm.settings(TurnsSettings)
+    stretch = settings.room + max(0.0, 1 - fit.worst)
+    kept = _plan(experiment, capacity_bps, profiles, stretch)
+    return ArmPlan(
+        score=fit.score,
+        worst=fit.worst,
+        bound=fit.bound,
+        stretch=stretch,
+        capacity_bps=capacity_bps,
+        turns={
+            job: Turns(kept.periods[job], shift_s, settings.realign)
+            for job, shift_s in kept.shifts.items()
+        },
+    )
+
+
+def write_plans(folder: Path, plans: Mapping[str, ArmPlan]) -> None:
+    """Write the arms' plans into the run folder."""
+    document = {"schema": PLAN_SCHEMA, "arms": {arm: plan.to_json() for arm, plan in plans.items()}}
+    (folder / PLAN).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+def _plan(
+    experiment: Experiment,
+    capacity_bps: Mapping[str, float],
+    profiles: Iterable[Profile],
+    stretch: float = 0.0,
+) -> PlacementPlan:
+    # Each direction of a link is a link here, so every job goes one way only.
+    stretched = {
+        each.name: dataclasses.replace(
+            each, period_s=each.period_s * (1 + stretch), phases=each.phases or each.back, back=()
+        )
+        for each in profiles
+    }
+    links = {name: Link(name, rate_bps, None) for name, rate_bps in capacity_bps.items()}
+    crossings = {job.name: dict.fromkeys(_crossed(job), 1) for job in experiment.jobs}
+    cluster = Cluster(links, stretched, (Placement(experiment.name, crossings),))
+    (plan,) = plan_cluster(cluster, angle_deg=ANGLE_DEG, tolerance=TOLERANCE, loops="joint")
+    return plan
+
+
+def _crossed(job: ExperimentJob) -> list[str]:
+    """The links that a job sends over, each direction of one a link of its own."""
+    ways = {"send": ("",), "receive": (" back",), "both": ("", " back")}[job.direction]
+    return [name + way for name in job.links or (_ONLY,) for way in ways]
+
+
+def _capacities(experiment: Experiment, profiles: Mapping[str, Profile]) -> dict[str, float]:
+    """Payload in bit/s that each direction of a link in use can carry.
+
+    Short bursts may be a little faster than the rate allows in the long run, by what the link lets
+    through at once; what a job alone gets across is never too much.
+    """
+    rates = {name: link.rate for name, link in experiment.links.items()} or {
+        _ONLY: experiment.link.rate
+    }
+    found: dict[str, float] = {}
+    for job in experiment.jobs:
+        profile = profiles[job.name]
+        fastest = max(phase.rate_bps for phase in profile.phases or profile.back)
+        for link in _crossed(job):
+            carried = rates[link.removesuffix(" back")] * PAYLOAD
+            found[link] = max(found.get(link, carried), fastest)
+    return found

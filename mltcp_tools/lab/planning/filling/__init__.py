@@ -1,0 +1,8 @@
+"""Max-min shares of links, in C, for whatever simulates flows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+"""Where filling.h and filling.c are, for `native.extension`."""

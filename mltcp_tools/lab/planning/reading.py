@@ -1,0 +1,176 @@
+"""Profiles as YAML files: what people write, and what `mltcp profile -o` does.
+
+    link: {rate: 50gbit}               # optional: the link that all jobs share
+    jobs:
+      - name: vgg16
+        count: 2                       # vgg16-1 and vgg16-2
+        period: 255ms
+        phases:
+          - {start: 114ms, duration: 141ms, rate: 40gbit}
+      - name: bert
+        period: 150ms
+        phases:
+          - {start: 90ms, duration: 20ms, bytes: 85MB}
+        back:                          # optional: what goes the other way
+          - {start: 90ms, duration: 20ms, bytes: 85MB}
+      - {name: other, like: bert, period: 160ms}
+
+`like` takes over what the job doesn't say itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from mltcp_tools.document import Section, read_section
+from mltcp_tools.errors import UsageError
+from mltcp_tools.lab.profiling.profile import Phase, Profile, require_jobs
+from mltcp_tools.units import parse_bytes, parse_rate, parse_seconds
+from mltcp_tools.values import whole
+
+MAX_COUNT = 10_000
+JOB_FIELDS = ("name", "count", "like", "period", "phases", "back")
+_PHASE_FIELDS = ("start", "duration", "rate", "bytes")
+
+
+def read_source(path: Path, arm: str | None = None) -> tuple[list[Profile], float | None]:
+    """The profiles in a run folder or a YAML file, and the rate of their link in bit/s, if known.
+
+    arm: of the run, see `profiles_of_run`.
+    """
+    if path.is_dir():
+        # pandas, which YAML needs no more than captures do
+        from mltcp_tools.lab.profiling.from_run import profiles_of_run
+        from mltcp_tools.lab.runs.run import load_run
+
+        run = load_run(path)
+        rate = run.experiment.rate_bps
+        return profiles_of_run(run, arm), None if rate is None else float(rate)
+    if arm is not None:
+        raise UsageError(f"{path} is not a run folder, so it has no arm {arm!r}; leave out --arm.")
+    return parse_profiles(read_text(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    """A file's text; raises UsageError where it can't be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UsageError(f"{path} doesn't exist; name a YAML file.") from None
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is not text, as a YAML file is.") from None
+
+
+def parse_profiles(text: str, file: str) -> tuple[list[Profile], float | None]:
+    """Profiles and the link's rate from YAML `text`; `file` is its name for messages."""
+    top = read_section(text, file, ["link", "jobs"])
+    link = top.section("link", ["rate"])
+    rate = None if link is None else positive_rate(link, "rate")
+    return list(require_jobs(read_jobs(top))), rate
+
+
+def positive_rate(section: Section, key: str) -> float:
+    """A rate in bit/s that isn't zero."""
+    rate = float(section.get(key, parse_rate))
+    if rate <= 0:
+        raise section.error("must be more than 0.", key)
+    return rate
+
+
+def read_jobs(top: Section) -> list[Profile]:
+    """The profiles under `jobs`, with every `like` and `count` resolved."""
+    entries = {}
+    for section in top.sections("jobs", JOB_FIELDS):
+        name = section.get("name", job_name)
+        if name in entries:
+            raise section.error(f"another job is called {name!r} already.", "name")
+        entries[name] = section
+    profiles = []
+    for name, section in entries.items():
+        period_s = _inherited(entries, name, "period").get("period", parse_seconds)
+        back = _read_phases(_inherited(entries, name, "back"), "back", needed=False)
+        phases = _read_phases(_inherited(entries, name, "phases"), "phases", needed=not back)
+        count = section.get("count", whole(1, MAX_COUNT), 1)
+        names = [name] if count == 1 else [f"{name}-{number}" for number in range(1, count + 1)]
+        with section.complaints():
+            profiles += [Profile(each, period_s, phases, back) for each in names]
+    return profiles
+
+
+def job_name(value: object) -> str:
+    """A name that fits in a table."""
+    name = str(value)
+    if not (0 < len(name) <= 60 and name.isprintable()):
+        raise UsageError("must be 1 to 60 printable characters.")
+    return name
+
+
+def _inherited(entries: dict[str, Section], name: str, field: str) -> Section:
+    """The entry that says `field` for the job `name`: its own, or one that it is like."""
+    seen = [name]
+    while field not in set(entries[seen[-1]]) and "like" in set(entries[seen[-1]]):
+        section = entries[seen[-1]]
+        other = section.get("like", str)
+        if other not in entries:
+            raise section.error(f"there is no job {other!r}.", "like")
+        if other in seen:
+            chain = " -> ".join([*seen, other])
+            raise section.error(f"refers to itself: {chain}; give one of them its own.", "like")
+        seen.append(other)
+    return entries[seen[-1]]
+
+
+def _read_phases(job: Section, field: str, needed: bool) -> tuple[Phase, ...]:
+    if not needed and field not in set(job):
+        return ()
+    phases = []
+    for section in job.sections(field, _PHASE_FIELDS):
+        start_s = section.get("start", parse_seconds)
+        duration_s = section.get("duration", parse_seconds)
+        if duration_s <= 0:
+            raise section.error("must be more than 0.", "duration")
+        if ("rate" in set(section)) == ("bytes" in set(section)):
+            raise section.error("needs either a rate or bytes.")
+        if "rate" in set(section):
+            rate = float(section.get("rate", parse_rate))
+        else:
+            rate = section.get("bytes", parse_bytes) * 8 / duration_s
+        phases.append(Phase(start_s, duration_s, rate))
+    return tuple(sorted(phases, key=lambda phase: phase.start_s))
+
+
+def write_profiles(profiles: Sequence[Profile], rate_bps: float | None) -> str:
+    """Profiles as YAML that `parse_profiles` reads, to a nanosecond and a bit per second."""
+    document: dict[str, object] = {}
+    if rate_bps is not None:
+        document["link"] = {"rate": f"{rate_bps:.0f}bit"}
+    document["jobs"] = [
+        {
+            "name": profile.name,
+            "period": _milliseconds(profile.period_s),
+            **{
+                field: [_phase(phase) for phase in phases]
+                for field, phases in (("phases", profile.phases), ("back", profile.back))
+                if phases
+            },
+        }
+        for profile in profiles
+    ]
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _phase(phase: Phase) -> dict[str, str]:
+    return {
+        "start": _milliseconds(phase.start_s),
+        "duration": _milliseconds(phase.duration_s),
+        "rate": f"{phase.rate_bps:.0f}bit",
+    }
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.6f}ms"

@@ -1,0 +1,162 @@
+"""The analysis's view of an experiment, read tolerantly from a run folder.
+
+It is read by those who read it for the run; here a part that they refuse costs only the measures
+that need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from mltcp_tools import values
+from mltcp_tools.document import Section, read_section
+from mltcp_tools.errors import UsageError
+from mltcp_tools.kernel.variants import VARIANTS
+from mltcp_tools.lab.experiments.expect import Expect, read_expect
+from mltcp_tools.lab.experiments.fabric import read_fabric
+from mltcp_tools.lab.experiments.jobs import ExperimentJob
+from mltcp_tools.lab.experiments.links import Link, read_links
+from mltcp_tools.lab.experiments.neighbours import Neighbour
+from mltcp_tools.lab.experiments.reading import read_jobs, read_neighbours
+from mltcp_tools.lab.runs.older import modern
+
+ALONE = "alone"
+_Part = TypeVar("_Part")
+
+
+@dataclass(frozen=True)
+class DescribedExperiment:
+    """An experiment as far as it could be read; `document` is the file's content, or {}.
+
+    rate_bps: the bottleneck's rate in bits per second, the sum where there are several, and None
+    in a fabric. link_rates: name of a link ("" for the only one) -> its rate, bit/s. delay_s: what
+    the link adds to the round trip, seconds. arms: name -> congestion control and its parameters as
+    written, without `alone`. iterations: of jobs that don't say how many they run.
+    """
+
+    name: str = "unnamed"
+    description: str = ""
+    rate_bps: int | None = None
+    link_rates: dict[str, int] = field(default_factory=dict)
+    delay_s: float = 0.0
+    jobs: dict[str, ExperimentJob] = field(default_factory=dict)
+    neighbours: dict[str, Neighbour] = field(default_factory=dict)
+    arms: dict[str, dict[str, Any]] = field(default_factory=dict)
+    baseline: str | None = None
+    iterations: int | None = None
+    repetitions: int | None = None
+    expect: Expect = field(default_factory=Expect)
+    document: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def recorded(self) -> bool:
+        """Return whether attached jobs were recorded, over a network of which nothing is known."""
+        return self.document.get("recorded") is True
+
+    @property
+    def reduces(self) -> bool:
+        """Return whether jobs reduced tensors by collectives: links don't carry each job's bytes
+        once.
+        """
+        return "collectives" in self.document
+
+    @property
+    def lone_cc(self) -> str | None:
+        """The congestion control of the arm `alone`: the baseline's."""
+        cc = self.arms.get(self.baseline or "", {}).get("cc")
+        return str(cc) if cc else None
+
+    def base_of(self, arm: str) -> str | None:
+        """The arm that `arm` is compared with: the one it names, else the first one without a
+        treatment that has the congestion control its own builds on; None for an arm that builds on
+        none."""
+        described = self.arms.get(arm, {})
+        if described.get("base") in self.arms:
+            return str(described["base"])
+        variant = VARIANTS.get(str(described.get("cc")))
+        if variant is None:
+            return None
+        plain = (name for name in self.arms if not self.treatments_of(name))
+        return next((name for name in plain if self.arms[name].get("cc") == variant.base), None)
+
+    def treatments_of(self, arm: str) -> dict[str, Any]:
+        """The treatments of an arm, name -> settings."""
+        treatment = self.arms.get(arm, {}).get("treatment")
+        return dict(treatment) if isinstance(treatment, dict) else {}
+
+    def iterations_of(self, job: str) -> int | None:
+        """Return the number of the job's iterations; None where that isn't known."""
+        return self.jobs[job].iterations or self.iterations if job in self.jobs else None
+
+
+def read_experiment(path: Path, problems: list[str]) -> DescribedExperiment:
+    """The experiment in `path`; what can't be read is appended to `problems`, never raised."""
+    if not path.is_file():
+        problems.append(f"{path.name} is missing; names and parameters come from the tables alone.")
+        return DescribedExperiment()
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8", errors="replace"))
+    except (yaml.YAMLError, OSError, ValueError, LookupError, ArithmeticError, RecursionError):
+        # PyYAML leaves the 13th month, numbers of 5000 digits and the like to Python.
+        problems.append(f"{path.name} is not readable YAML; the tables alone are used.")
+        return DescribedExperiment()
+    if not isinstance(document, dict):
+        problems.append(f"{path.name} describes no experiment; the tables alone are used.")
+        return DescribedExperiment()
+    return view_experiment(document, problems)
+
+
+def view_experiment(document: dict[str, Any], problems: list[str]) -> DescribedExperiment:
+    """An experiment's document (the YAML file's content) as the analysis sees it."""
+    document = modern(document)
+    top = read_section(yaml.safe_dump(document, sort_keys=False), "experiment.yaml", None)
+
+    def part(read: Callable[[], _Part]) -> _Part | None:
+        try:
+            return read()
+        except UsageError as error:
+            problems.append(f"Part of the experiment can't be read: {error}")
+            return None
+
+    jobs = part(lambda: read_jobs(top)) or ()
+    neighbours = part(lambda: read_neighbours(top, set())) or ()
+    links, delay_s = part(lambda: _links(top)) or ({}, 0.0)
+    rates = {name: link.rate for name, link in links.items()}
+    arms = document.get("arms")
+    return DescribedExperiment(
+        name=str(document.get("name") or "unnamed"),
+        description=str(document.get("description") or ""),
+        rate_bps=None if "fabric" in document else sum(rates.values()) or None,
+        link_rates=rates,
+        delay_s=delay_s,
+        jobs={job.name: job for job in jobs},
+        neighbours={each.name: each for each in neighbours},
+        arms={
+            str(name): dict(arm) if isinstance(arm, dict) else {}
+            for name, arm in (arms.items() if isinstance(arms, dict) else ())
+            if name != ALONE
+        },
+        baseline=str(document["baseline"]) if document.get("baseline") else None,
+        iterations=part(lambda: top.get("iterations", values.whole(1), None)),
+        repetitions=part(lambda: top.get("repetitions", values.whole(1), None)),
+        expect=part(lambda: read_expect(top, list(arms or {}))) or Expect(),
+        document=document,
+    )
+
+
+def _links(top: Section) -> tuple[dict[str, Link], float]:
+    """The links by name, and the delay of the only one; none where these don't say what jobs need:
+    those of a recording, which aren't known, and those of collectives."""
+    if "recorded" in top or "collectives" in top:
+        return {}, 0.0
+    fabric = read_fabric(top)
+    if fabric is not None:
+        # The slowest link of each kind is enough; patterned.py knows the whole fabric.
+        return {"access": fabric.access, "uplink": fabric.uplink}, 0.0
+    link, links = read_links(top)
+    return links or {"": link}, link.delay

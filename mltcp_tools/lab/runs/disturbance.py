@@ -1,0 +1,130 @@
+"""The rule by which an arm counts as disturbed, which runs and reports share.
+
+A second is disturbed when the hypervisor took more than STOLEN of all CPUs' time, when timers fired
+later than LATE_S on average or LATEST_S at worst, or when the jobs' processes together waited for a
+CPU for more than QUEUED of it. Waiting, and late timers where the run itself used more than CROWDED
+of all CPUs' time, count only while others' processes used more than OTHERS of it: jobs that are
+only in each other's way have a host that is too small, and running them again doesn't help. A burst
+of 100 ms that starts 1 ms late is 1 % slower by that alone, which is what arms differ by when they
+are close. An arm is disturbed when more than MOST of its seconds are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mltcp_tools.kernel.host.disturbance import Second
+
+STOLEN = 0.05
+LATE_S = 0.001
+LATEST_S = 0.02
+QUEUED = 0.25
+OTHERS = 0.1
+CROWDED = 0.5
+MOST = 0.1
+BUSY_CPU = 0.85
+"""Share of all CPUs' time above which an arm's result says more of the machine than of the link."""
+
+
+@dataclass(kw_only=True)
+class Levels:
+    """Amounts that disturbed an arm, as in host/disturbance.py: means, but latest_s the worst."""
+
+    share: float
+    """Share of seconds that were disturbed."""
+    stolen: float
+    others: float | None
+    """None, as in queued, where it isn't known."""
+    queued: float | None
+    late_s: float
+    latest_s: float
+
+
+@dataclass(kw_only=True)
+class Disturbance(Levels):
+    """The disturbance of an arm in a repetition.
+
+    seconds: how many were watched. attempt: which run of the arm it was, from 1.
+    """
+
+    seconds: int
+    attempt: int = 1
+
+    @property
+    def disturbed(self) -> bool:
+        """Return whether the arm can't be compared with others."""
+        return self.share > MOST
+
+    def sentence(self) -> str:
+        """Return the sentence on what disturbed it, without a full stop."""
+        causes = [f"{self.share:.0%} of its seconds were disturbed"]
+        if self.stolen > STOLEN / 2:
+            causes.append(f"the hypervisor took {self.stolen:.0%} of the CPUs' time")
+        if self.others is not None and self.others > OTHERS / 2:
+            causes.append(f"other processes used {self.others:.0%} of the CPUs")
+        if self.queued is not None and self.queued > QUEUED / 2:
+            causes.append(f"the jobs waited {self.queued:.2f} s per second for a CPU")
+        if self.late_s > LATE_S / 2 or self.latest_s > LATEST_S:
+            causes.append(
+                f"timers fired {self.late_s * 1e3:.1f} ms late, at worst {self.latest_s * 1e3:.0f}"
+            )
+        return ", ".join(causes)
+
+
+def rows_of(seconds: Iterable[Second], start: float) -> list[dict[str, Any]]:
+    """Rows of the table `disturbance`, less what names the arm; times count from `start`."""
+    return [
+        {
+            "time_s": each.at - start,
+            "length_s": each.length_s,
+            "stolen": each.stolen,
+            "own": each.own,
+            "others": each.others,
+            "pressure": each.pressure,
+            "queued": each.queued,
+            "late_s": each.late_s,
+            "latest_s": each.latest_s,
+        }
+        for each in seconds
+    ]
+
+
+def judge(rows: Sequence[Mapping[Any, Any]], attempt: int = 1) -> Disturbance | None:
+    """The verdict on one run of an arm from its rows; None where nothing was watched."""
+    if not rows:
+        return None
+    late_s = _known(rows, "late_s")
+    return Disturbance(
+        seconds=len(rows),
+        share=sum(map(_is_bad, rows)) / len(rows),
+        stolen=_mean(_known(rows, "stolen")) or 0.0,
+        others=_mean(_known(rows, "others")),
+        queued=_mean(_known(rows, "queued")),
+        late_s=_mean(late_s) or 0.0,
+        latest_s=max(_known(rows, "latest_s"), default=0.0),
+        attempt=attempt,
+    )
+
+
+def _is_bad(row: Mapping[Any, Any]) -> bool:
+    # A column that the kernel couldn't fill is None, or not a number where it was read from a file:
+    # no comparison with that is true.
+    queued, own, others = (row.get(name) or 0.0 for name in ("queued", "own", "others"))
+    late = row["late_s"] > LATE_S or row["latest_s"] > LATEST_S
+    return bool(
+        row["stolen"] > STOLEN
+        or (late and not (own > CROWDED and others <= OTHERS))
+        or (queued > QUEUED and others > OTHERS)
+    )
+
+
+def _known(rows: Sequence[Mapping[Any, Any]], column: str) -> list[float]:
+    values = [row.get(column) for row in rows]
+    return [float(each) for each in values if each is not None and not math.isnan(each)]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,41 @@
+"""Run folders: what measurements write into them and `mltcp report` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from mltcp_tools.kernel.host.files import replace_file
+from mltcp_tools.live.observe.tables import COLUMNS
+
+_FLOAT = "%.9g"
+PLAN = "plan.json"
+PLAN_SCHEMA = "mltcp-run-plan/1"
+"""When the jobs of planned arms communicate (planning/arms.py); absent where no arm is
+planned."""
+
+RARE = ("flow_events", "bulk", "requests", "disturbance")
+"""Tables that are absent where they would have no rows."""
+
+
+def write_tables(folder: Path, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """Write these tables, as Parquet and CSV; a reader finds old ones or new ones, never halves.
+
+    Rows may lack columns that nobody could fill in; those are left out of the file.
+    """
+    for name, rows in tables.items():
+        _write(folder, name, _table(name, rows))
+
+
+def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    present = {c: kind for c, kind in COLUMNS[name].items() if not rows or c in rows[0]}
+    return pd.DataFrame(rows, columns=list(present)).astype(present)
+
+
+def _write(folder: Path, name: str, table: pd.DataFrame) -> None:
+    replace_file(folder / f"{name}.parquet", table.to_parquet(index=False))
+    text = table.to_csv(index=False, float_format=_FLOAT)
+    replace_file(folder / f"{name}.csv", text.encode())

@@ -1,0 +1,51 @@
+"""The progress of a run on stderr: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Self, TextIO
+
+from tqdm import tqdm
+
+
+class Bar:
+    """A bar of tqdm's, shown on a terminal only. A context manager.
+
+    stream: where it is drawn, the standard error output unless told. options: of tqdm.
+    """
+
+    def __init__(self, stream: TextIO | None = None, **options: Any) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._bar = tqdm(
+            file=self._stream,
+            disable=not self._stream.isatty(),
+            dynamic_ncols=True,
+            leave=False,
+            **options,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+
+class Progress(Bar):
+    """Counts iterations over all arms of a run."""
+
+    def __init__(self, total: int, stream: TextIO | None = None) -> None:
+        super().__init__(stream, total=total, unit="it")
+
+    def begin(self, title: str) -> None:
+        """An arm begins."""
+        self._bar.set_description(title)
+
+    def iteration(self, job: str, count: int = 1) -> None:
+        """So many iterations of `job` have ended."""
+        self._bar.update(count)
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+        with self._bar.external_write_mode(self._stream):
+            print(line, file=self._stream, flush=True)

@@ -1,0 +1,249 @@
+"""One arm of an experiment, simulated: its jobs as the emulator would run them, and what it says.
+
+Compute times, starts and shares are drawn by the emulator's own functions from the experiment's
+seeds, so a simulated and a measured arm face the same jobs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mltcp_tools.kernel.backends.base import IterationEvent, JobParams
+from mltcp_tools.kernel.backends.params import params_fields
+from mltcp_tools.kernel.variants import base_of, is_mltcp
+from mltcp_tools.lab.emulator.job import compute_times
+from mltcp_tools.lab.experiments.arms import Arm
+from mltcp_tools.lab.experiments.experiment import Experiment
+from mltcp_tools.lab.experiments.links import Link as Bottleneck
+from mltcp_tools.lab.experiments.neighbours import Neighbour
+from mltcp_tools.lab.experiments.tasks import Task, neighbour_tasks, parameters_of, tasks_of
+from mltcp_tools.lab.runs.recorder import LinkCounters
+from mltcp_tools.lab.simulator.documents import document_of, event_of
+from mltcp_tools.lab.simulator.inputs import Link, PacketJob
+from mltcp_tools.lab.simulator.library import Result, Stop, simulate
+from mltcp_tools.lab.simulator.modelled import (
+    SLOW_START_AFTER_IDLE,
+    rto_min_s,
+    with_mechanisms,
+)
+from mltcp_tools.lab.simulator.programs import HOPS, program_of
+from mltcp_tools.lab.simulator.queues import WatchedQueue
+from mltcp_tools.lab.simulator.treatments import Treatments
+
+BASE_RTT_S = 100e-6
+"""Round trip of an empty link without delay, as between the testbed's namespaces."""
+
+
+MSS_BELOW_MTU = 52
+"""What IPv4 and TCP with time stamps take of a packet, bytes."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a simulation.
+
+    trace_ms: milliseconds between TCP samples in the first repetition, 0 for none. mtu: bytes of a
+    packet without Ethernet's own. join_s: seconds within which receivers join segments (GRO), 0 for
+    none. moderation_s: seconds by which hosts hear of packets later at most. rtt_s: round trip of
+    an empty link without delay, seconds. bucket: bytes that pass a link at once after idle time, 0
+    but for links that are token buckets.
+    """
+
+    trace_ms: int = 0
+    mtu: int = 1500
+    join_s: float = 0.0
+    moderation_s: float = 0.0
+    rtt_s: float = BASE_RTT_S
+    bucket: int = 0
+
+
+@dataclass
+class SimulatedArm:
+    """The reports of an arm's jobs; times are seconds from the arm's start.
+
+    documents: of each task, as `mltcp_tools.lab.emulator.report` has them. neighbours: likewise of
+    each neighbour. events: job, flow (those that answer are numbered behind the others), and the
+    iteration that MLTCP saw end. duration: until the last job was done. counters: of the links.
+    queues: of those that jobs send over, in each run.
+    """
+
+    documents: list[tuple[Task, dict[str, Any]]] = field(default_factory=list)
+    neighbours: list[tuple[Task, dict[str, Any]]] = field(default_factory=list)
+    events: list[tuple[str, int, IterationEvent]] = field(default_factory=list)
+    duration: float = 0.0
+    counters: LinkCounters = field(default_factory=LinkCounters)
+    queues: list[WatchedQueue] = field(default_factory=list)
+
+
+def simulate_arm(
+    experiment: Experiment,
+    arm: Arm,
+    repetition: int,
+    settings: Settings = Settings(),
+    stop: Stop | None = None,
+    treatments: Treatments | None = None,
+) -> SimulatedArm:
+    """Simulate the arm, in `alone` one job of each kind after another.
+
+    treatments: those of the run, where they know more than the experiment says. Raises Stopped
+    when `stop` is set meanwhile.
+    """
+    treatments = treatments or Treatments(experiment, [arm])
+    done = SimulatedArm()
+    links = _links(experiment, settings)
+    neighbours = neighbour_tasks(experiment, arm, repetition)
+    for tasks in tasks_of(experiment, arm, repetition, settings.trace_ms):
+        tasks = [treatments.adapt(arm, task) for task in tasks]
+        jobs = [_job(experiment, arm, repetition, task, treatments) for task in tasks]
+        requests = _requests_at_first(experiment)
+        while True:
+            others = [
+                _neighbour(experiment, arm, each, task, requests, treatments)
+                for each, task in zip(experiment.neighbours, neighbours, strict=False)
+            ]
+            result = simulate(
+                links,
+                [*jobs, *others],
+                seed=experiment.link_seed(repetition),
+                slow_start_after_idle=experiment.sysctls.get(SLOW_START_AFTER_IDLE, "1") != "0",
+                rto_min=rto_min_s(experiment),
+                mss=settings.mtu - MSS_BELOW_MTU,
+                join=settings.join_s,
+                moderation=settings.moderation_s,
+                fine_stamps=arm.fine_stamps,
+                stop=stop,
+                **treatments.of_run(arm),
+            )
+            if not any(bursts["end_ns"][-1] for bursts in result.bursts[len(jobs) :]):
+                break
+            requests *= 2  # some neighbour had no more of them
+        _add(done, tasks, neighbours, result)
+        ahead = len(links) // 2
+        receiving = all(job.direction == "receive" for job in experiment.jobs)
+        sending = range(ahead, len(links)) if receiving else range(ahead)
+        done.queues += [WatchedQueue(links[n].queue, result.queues[n]) for n in sending]
+    return done
+
+
+def _requests_at_first(experiment: Experiment) -> int:
+    """Return the number of a neighbour's requests to draw for a run as long as we guess."""
+    link = min(link.rate for link in experiment.links.values() or [experiment.link])
+    run_s = 2 * max(
+        experiment.iterations_of(job) * (job.compute + len(experiment.jobs) * 8 * job.bytes / link)
+        for job in experiment.jobs
+    )
+    pauses = [max(each.think, 1e-3) for each in experiment.neighbours if each.size is not None]
+    return int(run_s / min(pauses)) + 2 if pauses else 1
+
+
+def _links(experiment: Experiment, settings: Settings) -> list[Link]:
+    """The links towards the receiver, and as many back: link n leads back as n + half of them."""
+    rtt_s = settings.rtt_s / (HOPS if experiment.fabric else 1)
+    bottlenecks = experiment.links.values() or [experiment.link]
+    ahead = [_link(link, rtt_s, settings.bucket) for link in bottlenecks]
+    return [*ahead, *(dataclasses.replace(link, loss=0.0) for link in ahead)]
+
+
+def _link(link: Bottleneck, rtt_s: float, bucket: int) -> Link:
+    # RED acts from a quarter of the queue on, and on all from three quarters on (qdiscs.py); a
+    # threshold is a quarter (marking.py).
+    low, high = link.queue // 4, link.queue * 3 // 4
+    marks = {"red": (low, high), "threshold": (low, low)}.get(link.aqm)
+    return Link(link.rate, link.queue, rtt_s + link.delay, link.loss, marks, bucket)
+
+
+def _path(experiment: Experiment, names: Sequence[str], direction: str) -> dict[str, Any]:
+    """The links that segments and ACKs cross, over the links with these names.
+
+    Over one link, ACKs of jobs that only send meet no queue that matters.
+    """
+    known = list(experiment.links)
+    ahead = tuple(known.index(name) for name in names) or (0,)
+    back = tuple(number + max(1, len(known)) for number in reversed(ahead))
+    if direction == "receive":
+        return {"ahead": back, "back": ahead}
+    two_way = any(job.direction != "send" for job in experiment.jobs)
+    return {"ahead": ahead, "back": back if known or two_way else ()}
+
+
+def _job(
+    experiment: Experiment, arm: Arm, repetition: int, task: Task, treatments: Treatments
+) -> PacketJob:
+    spec, job = task.spec, experiment.job(task.name)
+    computes = list(compute_times(spec))
+    program = program_of(experiment, repetition, task)
+    bursts = range(len(computes) * spec.bursts) if program is None else ()
+    shares = [spec.shares(burst + 1) for burst in bursts]
+    start = spec.start_delay_s if spec.turns is None else spec.turns.first(0.0, spec.start_delay_s)
+    return PacketJob(
+        start=start,
+        compute=computes,
+        bytes=shares,
+        compressed=[spec.compress.sizes(each) for each in shares] if spec.compress else None,
+        compress=[spec.compress.seconds(each) for each in shares] if spec.compress else (),
+        bursts=spec.bursts,
+        both=spec.direction == "both",
+        chunk=spec.chunk or 0,
+        program=program,
+        turns=spec.turns,
+        due=start + spec.compute_s / spec.bursts,
+        trace=task.trace_ms / 1000,
+        **_congestion_control(arm.cc, parameters_of(arm, job)),
+        **treatments.of_job(arm, arm.cc),
+        **({} if program else _path(experiment, job.links, spec.direction)),
+    )
+
+
+def _neighbour(
+    experiment: Experiment,
+    arm: Arm,
+    neighbour: Neighbour,
+    task: Task,
+    requests: int,
+    treatments: Treatments,
+) -> PacketJob:
+    """The neighbour, with so many requests; a bulk flow has one, which doesn't end."""
+    count = 1 if neighbour.size is None else requests
+    cc = neighbour.cc_in(arm.cc)
+    return PacketJob(
+        start=task.spec.start_delay_s,
+        compute=list(itertools.islice(compute_times(task.spec), count)),
+        bytes=[[task.spec.bytes_per_iteration]] * count,
+        trace=task.trace_ms / 1000,
+        neighbour=True,
+        **_congestion_control(cc, JobParams(), is_open=True),
+        **treatments.of_job(arm, cc),
+        **_path(experiment, neighbour.links, "send"),
+    )
+
+
+def _congestion_control(cc: str, params: JobParams, *, is_open: bool = False) -> dict[str, Any]:
+    own = with_mechanisms(params, cc, is_open=is_open)
+    return {"base": base_of(cc), "params": params_fields(own) if is_mltcp(cc) else None}
+
+
+def _add(
+    done: SimulatedArm, tasks: Sequence[Task], neighbours: Sequence[Task], result: Result
+) -> None:
+    """Add what ran after the rest of the arm."""
+    start = done.duration
+    for number, task in enumerate((*tasks, *neighbours)):
+        document = document_of(task, number, result, start)
+        (done.documents if number < len(tasks) else done.neighbours).append((task, document))
+    done.events += [
+        (tasks[event["job"]].name, int(event["flow"]), event_of(event, start))
+        for event in result.events
+        if event["job"] < len(tasks)
+    ]
+    ends = [float(bursts["end_ns"][-1]) for bursts in result.bursts[: len(tasks)]]
+    done.duration += max(ends) * 1e-9
+    done.counters += LinkCounters(
+        bytes=result.counters["forwarded_bytes"],
+        packets=result.counters["forwarded"],
+        drops=result.counters["dropped"],
+        marks=result.counters["marked"],
+    )

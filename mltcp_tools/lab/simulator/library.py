@@ -1,0 +1,280 @@
+"""The simulator (simulator.h and the C files beside it) called from Python, through cffi."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mltcp_tools.errors import MltcpError
+from mltcp_tools.kernel.native import rate, uapi
+from mltcp_tools.kernel.native.extension import declarations, extension
+from mltcp_tools.lab.emulator.patterns import connection_of, connections
+from mltcp_tools.lab.simulator.inputs import (
+    MSS,
+    ONE_QUEUE,
+    RTO_MIN_S,
+    SKEW_PPM,
+    WINDOW,
+    Link,
+    PacketJob,
+    Priorities,
+)
+
+Structs = npt.NDArray[Any]
+
+
+@functools.cache
+def _library() -> tuple[Any, Any]:
+    folder = Path(__file__).resolve().parent
+    declared = declarations(folder / "simulator.h") + "#define SIM_COMPUTES ...\n"
+    structs = uapi.STRUCTS + rate.STRUCTS
+    return extension("simulator", structs + declared, '#include "simulator.h"\n', folder)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of a simulation: the structs of simulator.h as arrays with their fields.
+
+    bursts: of each job, all of its bursts in order; `end_ns` is 0 of neighbours' that didn't end.
+    queues: of each link, the queue over the time for which the link was busy: that time in
+    nanoseconds, its product with the mean length in bytes, and the nanoseconds for which it had so
+    many hundredths of the most that the link keeps.
+    """
+
+    bursts: list[Structs]
+    samples: Structs
+    events: Structs
+    counters: dict[str, int]
+    queues: npt.NDArray[np.float64]
+
+
+class Stop:
+    """Ends simulations early, from another thread."""
+
+    def __init__(self) -> None:
+        _, ffi = _library()
+        self.flag: Any = ffi.new("uint32_t *", 0)
+
+    def set(self) -> None:
+        """Have those that were given this raise Stopped, now or when they begin."""
+        self.flag[0] = 1
+
+
+class Stopped(MltcpError):
+    """A simulation was stopped before its jobs were done."""
+
+
+def simulate(
+    links: Link | Sequence[Link],
+    jobs: Sequence[PacketJob],
+    *,
+    seed: int,
+    trace: float = 0.0,
+    slow_start_after_idle: bool = True,
+    rto_min: float = RTO_MIN_S,
+    mss: int = MSS,
+    join: float = 0.0,
+    moderation: float = 0.0,
+    fine_stamps: bool = False,
+    skew: int = SKEW_PPM,
+    priorities: Priorities = ONE_QUEUE,
+    stop: Stop | None = None,
+) -> Result:
+    """Run the jobs until all but neighbours are done; the same arguments give the same result.
+
+    seed: of random losses and of the hosts' jitter, below 2^64. trace: seconds between samples of
+    sending flows of jobs that don't say it, 0 for none. rto_min: shortest time-out, seconds.
+    mss: payload of a full segment, bytes. join: seconds within which receivers join segments, so
+    that one ACK serves them all (GRO), 0 for none. moderation: seconds by which hosts hear of
+    packets later at most. fine_stamps: receivers' time stamps count microseconds; skew: how much
+    too fast or too slow their clocks go at most, in 10^-6. Other threads run meanwhile. Raises
+    Stopped when `stop` is set, and HostError without a C compiler.
+    """
+    links = [links] if isinstance(links, Link) else links
+    for job in jobs:
+        for ahead, back in job.paths:
+            if not ahead or not all(0 <= n < len(links) for n in (*ahead, *back)):
+                raise ValueError(f"a job crosses {ahead} and {back} of {len(links)} links")
+        if (job.both and not job.back) or (job.chunk and not job.both):
+            raise ValueError("a job that sends both ways needs links back, and one with chunks too")
+    stop = stop or Stop()
+    lib, ffi = _library()
+    arrays: list[Any] = []  # cffi frees what nobody holds
+
+    def array(values: Sequence[Any], kind: str = "uint64_t[]") -> Any:
+        arrays.append(ffi.new(kind, list(values)))
+        return arrays[-1]
+
+    def program(job: PacketJob) -> dict[str, Any]:
+        if job.program is None:
+            return {}
+        number = {connection: n for n, connection in enumerate(connections(job.program.tasks))}
+        tasks = [
+            {
+                "rank": task.rank,
+                "ends_at": task.ends_at,
+                "flow": lib.SIM_COMPUTES if task.to is None else number[connection_of(task)],
+                "bytes": task.size,
+                "share": task.share,
+                "after_count": len(task.after),
+                "after": array(task.after, "uint32_t[]"),
+            }
+            for task in job.program.tasks
+        ]
+        hosts = job.program.hosts
+        paths = [
+            {
+                "from": hosts[rank],
+                "to": hosts[to],
+                "ahead": array(ahead, "uint32_t[]"),
+                "ahead_count": len(ahead),
+                "back": array(back, "uint32_t[]"),
+                "back_count": len(back),
+            }
+            for (rank, to, _), (ahead, back) in zip(number, job.program.paths, strict=True)
+        ]
+        return {
+            "ranks": job.program.ranks,
+            "task_count": len(tasks),
+            "tasks": array(tasks, "struct sim_task[]"),
+            "paths": array(paths, "struct sim_path[]"),
+        }
+
+    bases = {"reno": lib.SIM_RENO, "dctcp": lib.SIM_DCTCP, "cubic": lib.SIM_CUBIC}
+    described = ffi.new(
+        "struct sim_job[]",
+        [
+            {
+                "flows": job.flows,
+                "iterations": len(job.compute),
+                "bursts": job.bursts,
+                "mltcp": job.params is not None,
+                "base": bases[job.base],
+                "both": job.both,
+                "ahead": array(job.ahead, "uint32_t[]"),
+                "ahead_count": len(job.ahead),
+                "back": array(job.back, "uint32_t[]"),
+                "back_count": len(job.back),
+                "chunk": job.chunk,
+                "start_ns": nanoseconds(job.start),
+                "due_ns": nanoseconds(job.due),
+                "turn_ns": nanoseconds(job.turns.turn_s) if job.turns else 0,
+                "realign_ns": nanoseconds(job.turns.realign * job.turns.turn_s) if job.turns else 0,
+                "trace_ns": nanoseconds(job.trace or trace),
+                "neighbour": job.neighbour,
+                "compute_ns": array([nanoseconds(each) for each in job.compute]),
+                "bytes": array([size for burst in job.bytes for size in burst]),
+                "compressed": array([size for burst in job.compressed for size in burst])
+                if job.compressed is not None
+                else ffi.NULL,
+                "compress_ns": array([nanoseconds(each) for each in job.compress]),
+                "params": job.params or {},
+                "follows": job.rate is not None,
+                "rate": job.rate or {},
+            }
+            | program(job)
+            for job in jobs
+        ],
+    )
+    found = lib.sim_run(
+        ffi.new(
+            "struct sim_link[]",
+            [
+                {
+                    "rate": link.rate,
+                    "loss": link.loss,
+                    "queue": link.queue,
+                    "bucket": link.bucket,
+                    "mark_min": link.marks[0] if link.marks else 0,
+                    "mark_max": link.marks[1] if link.marks else 0,
+                    "rtt_ns": nanoseconds(link.rtt),
+                }
+                for link in links
+            ],
+        ),
+        len(links),
+        described,
+        len(jobs),
+        ffi.new(
+            "struct sim_options *",
+            {
+                "seed": seed,
+                "slow_start_after_idle": slow_start_after_idle,
+                "rto_min_ns": nanoseconds(rto_min),
+                "mss": mss,
+                "window": _window(links, jobs, mss),
+                "fine_stamps": fine_stamps,
+                "skew": skew,
+                "join_ns": nanoseconds(join),
+                "moderation_ns": nanoseconds(moderation),
+                "hosts": 1 + max((n for job in jobs for n in job.hosts), default=0),
+                "levels": priorities.levels,
+                "weight": priorities.weight,
+                "floor": priorities.floor,
+                "control_ns": nanoseconds(priorities.control),
+                "stop": stop.flag,
+            },
+        ),
+    )
+    try:
+        bursts = _copied(ffi, found.bursts, found.burst_count)
+        samples = _copied(ffi, found.samples, found.sample_count)
+        events = _copied(ffi, found.events, found.event_count)
+        counters = found.counters
+        queues = np.frombuffer(bytes(ffi.buffer(found.queues, found.queue_count * _size(ffi))))
+        stopped = bool(found.stopped)
+        counted = {name: int(getattr(counters, name)) for name, _ in ffi.typeof(counters).fields}
+    finally:
+        lib.sim_free(found)
+    if stopped:
+        raise Stopped("The simulation was stopped before its jobs were done.")
+    upto = np.cumsum([job.burst_count for job in jobs])
+    return Result(
+        *(np.split(bursts, upto[:-1]), samples, events, counted),
+        queues=queues.reshape(len(links), -1),
+    )
+
+
+def _size(ffi: Any) -> int:
+    """Bytes of what is known of a link's queue."""
+    return int(ffi.sizeof("struct sim_queue"))
+
+
+def _window(links: Sequence[Link], jobs: Sequence[PacketJob], mss: int) -> int:
+    """Segments in flight at most: WINDOW, or where a path holds more, what it holds twice over.
+
+    So much is what people give to the buffers of hosts on such links.
+    """
+    most = WINDOW
+    for job in jobs:
+        for ahead, back in job.paths:
+            rtt = sum(links[number].rtt for number in ahead)
+            held = max(links[number].rate for number in ahead) / 8 * rtt
+            held += sum(links[number].queue for number in (*ahead, *back))
+            most = max(most, 2 ** math.ceil(math.log2(2 * held / mss + 1)))
+    return most
+
+
+def _copied(ffi: Any, first: Any, count: int) -> Structs:
+    """An array of `count` structs from `first` on, which may be NULL where there are none."""
+    struct = ffi.typeof(first).item
+    kinds = {
+        "names": [name for name, _ in struct.fields],
+        "formats": [f"u{ffi.sizeof(field.type)}" for _, field in struct.fields],
+        "offsets": [field.offset for _, field in struct.fields],
+        "itemsize": ffi.sizeof(struct),
+    }
+    memory = bytes(ffi.buffer(first, count * ffi.sizeof(struct))) if count else b""
+    return np.frombuffer(memory, dtype=np.dtype(kinds))  # type: ignore[call-overload]
+
+
+def nanoseconds(seconds: float) -> int:
+    """Whole nanoseconds of a time in seconds."""
+    return round(seconds * 1e9)

@@ -1,0 +1,109 @@
+"""The experiments that can be simulated, and which of their arms."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Collection, Iterator
+
+from mltcp_tools.errors import UsageError
+from mltcp_tools.kernel.backends.base import JobParams
+from mltcp_tools.kernel.variants import NAMES, VARIANTS, mechanisms_of
+from mltcp_tools.lab.experiments.arms import Arm
+from mltcp_tools.lab.experiments.experiment import Experiment
+from mltcp_tools.lab.experiments.fields import not_simulated
+from mltcp_tools.lab.experiments.neighbours import OWN
+from mltcp_tools.lab.experiments.treatments import TREATMENTS
+from mltcp_tools.lab.simulator.inputs import RTO_MIN_S
+from mltcp_tools.lab.simulator.treatments import is_modelled, unknown
+
+SLOW_START_AFTER_IDLE = "net.ipv4.tcp_slow_start_after_idle"
+_RTO_MIN = "net.ipv4.tcp_rto_min_us"
+_DECIMAL = re.compile("[1-9][0-9]{0,8}")
+_RTO_MAX_S = 120.0  # the kernel's TCP_RTO_MAX
+
+_BASES = ("reno", "dctcp", "cubic")
+_SIMULATED = (*_BASES, *(each.name for each in VARIANTS.values() if each.base in _BASES))
+_OTHERS = {
+    *("bbr", "bic", "cdg", "highspeed", "htcp", "hybla", "illinois", "lp", "nv"),
+    *("scalable", "vegas", "veno", "westwood", "yeah"),
+}
+"""Those of Linux, net/ipv4/Kconfig."""
+
+
+def rto_min_s(experiment: Experiment) -> float:
+    """TCP's shortest time-out, seconds; 0 where it isn't written as microseconds."""
+    value = experiment.sysctls.get(_RTO_MIN)
+    if value is None:
+        return RTO_MIN_S
+    # The kernel takes a leading 0 for octal.
+    return int(value) / 1e6 if _DECIMAL.fullmatch(value) else 0.0
+
+
+def with_mechanisms(params: JobParams, cc: str, *, is_open: bool = False) -> JobParams:
+    """The parameters with the congestion control's own mechanisms where they name none.
+
+    is_open: those of flows without a job.
+    """
+    if params.mechanisms is not None:
+        return params
+    return dataclasses.replace(params, mechanisms=mechanisms_of(cc, is_open=is_open))
+
+
+def modelled(experiment: Experiment, named: Collection[str] = ()) -> tuple[Experiment, list[Arm]]:
+    """The experiment with those of its arms that can be simulated, and the others.
+
+    named: arms that were asked for by name. Where the baseline can't be simulated, an arm of reno
+    takes its place. Raises UsageError where an arm asked for can't be simulated, where none can, or
+    where the experiment has anything else that isn't modelled.
+    """
+    for what in _not_modelled(experiment):
+        raise UsageError(
+            f"experiment {experiment.name} can't be simulated: {what} isn't modelled; `mltcp"
+            " testbed run` measures it."
+        )
+    left_out = [arm for arm in experiment.arms if _unknown(experiment, arm)]
+    kept = [arm for arm in experiment.arms if arm not in left_out]
+    for arm in left_out:
+        if arm.cc not in {*_OTHERS, *NAMES, *_SIMULATED}:
+            near = difflib.get_close_matches(arm.cc, [*_SIMULATED, *NAMES, *_OTHERS], 1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise UsageError(
+                f"arm {arm.name} of experiment {experiment.name} has `cc: {arm.cc}`, which is no"
+                f" congestion control of Linux or MLTCP{meant or '.'}"
+            )
+        if arm.name in named or not kept:
+            known = (*_SIMULATED, *filter(is_modelled, TREATMENTS))
+            raise UsageError(
+                f"arm {arm.name} of experiment {experiment.name} can't be simulated:"
+                f" {_unknown(experiment, arm)} isn't modelled, only {', '.join(known)} are."
+            )
+    changed = experiment.override(arms=[arm.name for arm in kept])
+    if any(arm.name == experiment.baseline for arm in left_out):
+        plain = [arm.name for arm in kept if arm.cc == "reno"]
+        changed = dataclasses.replace(changed, baseline=(plain or [kept[0].name])[0])
+    return changed, left_out
+
+
+def _unknown(experiment: Experiment, arm: Arm) -> str:
+    """Return the feature of the arm that isn't modelled; nothing where all is."""
+    return arm.cc if arm.cc not in _SIMULATED else unknown(experiment, arm)
+
+
+def _not_modelled(experiment: Experiment) -> Iterator[str]:
+    for link in experiment.links.values() or [experiment.link]:
+        if link.aqm == "fq_codel" or (link.aqm == "red" and not link.ecn):
+            yield f"the queue management {link.aqm}{'' if link.ecn else ' that drops'}"
+        if link.offloads:
+            yield "`offloads` of the link"
+    for neighbour in experiment.neighbours:
+        if neighbour.cc not in (*_SIMULATED, OWN):
+            yield f"{neighbour.cc} of neighbour {neighbour.name}"
+    for job in experiment.jobs:
+        yield from (f"`{field}` of job {job.name}" for field in not_simulated(job))
+    for name, value in experiment.sysctls.items():
+        if name == _RTO_MIN and not 0 < rto_min_s(experiment) <= _RTO_MAX_S:
+            yield f"{name} = {value}"
+        elif name not in (SLOW_START_AFTER_IDLE, _RTO_MIN):
+            yield f"the sysctl {name}"

@@ -1,0 +1,109 @@
+"""Simulating an experiment into a run folder, with the tables that the testbed writes."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from mltcp_tools.lab.experiments.arms import ALONE
+from mltcp_tools.lab.experiments.experiment import Experiment
+from mltcp_tools.lab.experiments.tasks import schedule, total_iterations
+from mltcp_tools.lab.runs.progress import Progress
+from mltcp_tools.lab.runs.recorder import Tables
+from mltcp_tools.lab.simulator.arms import Settings, SimulatedArm, simulate_arm
+from mltcp_tools.lab.simulator.library import Stop
+from mltcp_tools.lab.simulator.queues import mean_bytes, percentile_bytes
+from mltcp_tools.lab.simulator.treatments import Treatments
+from mltcp_tools.live.observe.environment import Environment
+from mltcp_tools.live.observe.tables import check_folder
+
+
+def simulate_experiment(
+    experiment: Experiment,
+    folder: Path,
+    settings: Settings = Settings(trace_ms=2),  # noqa: B008 - frozen
+) -> None:
+    """Simulate `experiment`, as `modelled` gives it, into `folder`, which must be new or empty.
+
+    Arms run on all CPUs at once; what comes of it doesn't depend on that. Talks on stderr.
+    """
+    check_folder(folder)
+    treatments = Treatments(experiment, experiment.arms)
+    treatments.check()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "experiment.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
+    environment = Environment(folder)
+    environment.add(
+        simulated=True,
+        mtu=settings.mtu,
+        join_s=settings.join_s,
+        moderation_s=settings.moderation_s,
+        rtt_s=settings.rtt_s,
+        bucket=settings.bucket,
+    )
+    outcome = "interrupted"
+    try:
+        _simulate(experiment, folder, settings, treatments)
+        outcome = "finished"
+    except Exception as error:
+        outcome = str(error)
+        raise
+    finally:
+        environment.finish(outcome)
+
+
+def _simulate(
+    experiment: Experiment, folder: Path, settings: Settings, treatments: Treatments
+) -> None:
+    tables = Tables()
+    # The library runs without Python's lock, so threads are enough.
+    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+    stop = Stop()
+    if treatments.wait_for_alone:
+        _run_alone(experiment, folder, settings)
+        treatments.alone_ran(folder)
+
+    def run(name: str, repetition: int) -> SimulatedArm:
+        return simulate_arm(
+            experiment, experiment.arm(name), repetition, settings, stop, treatments=treatments
+        )
+
+    try:
+        runs = [
+            ((name, repetition, position), pool.submit(run, name, repetition))
+            for repetition, names in schedule(experiment)
+            for position, name in enumerate(names, 1)
+        ]
+        with Progress(total_iterations(experiment)) as progress:
+            for key, future in runs:
+                done = future.result()
+                _add(tables, key, done)
+                for task, document in done.documents:
+                    progress.iteration(task.name, len(document["iterations"]))
+    finally:
+        stop.set()  # all are done, unless something ended them early
+        pool.shutdown(cancel_futures=True)
+    tables.write(folder)
+
+
+def _run_alone(experiment: Experiment, folder: Path, settings: Settings) -> None:
+    """Write what the jobs do alone in the first repetition into the folder."""
+    tables = Tables()
+    _add(tables, (ALONE, 1, 1), simulate_arm(experiment, experiment.arm(ALONE), 1, settings))
+    tables.write(folder)
+
+
+def _add(tables: Tables, key: tuple[str, int, int], done: SimulatedArm) -> None:
+    arm, repetition, position = key
+    for task, document in done.documents:
+        tables.add_job(arm, repetition, 0.0, task, document)
+    for task, document in done.neighbours:
+        tables.add_neighbour(arm, repetition, 0.0, task, document)
+    documents = {task.name: document for task, document in done.documents}
+    tables.add_events(arm, repetition, 0.0, done.events, documents)
+    queue = {
+        "mean": mean_bytes(done.queues),
+        "p99": percentile_bytes(done.queues, 0.99),
+    }
+    tables.add_arm(arm, repetition, position, done.duration, done.counters, queue=queue)

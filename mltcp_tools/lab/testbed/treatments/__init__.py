@@ -1,0 +1,120 @@
+"""Treatments: what arms do to their jobs (base.py). The loop over arms knows none of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Self
+
+from mltcp_tools.errors import UsageError
+from mltcp_tools.kernel.backends.base import IterationEvent
+from mltcp_tools.kernel.variants import is_mltcp
+from mltcp_tools.lab.experiments.arms import Arm
+from mltcp_tools.lab.experiments.experiment import Experiment
+from mltcp_tools.lab.experiments.tasks import Task
+from mltcp_tools.lab.experiments.treatments import TREATMENTS
+from mltcp_tools.lab.testbed.treatments.base import Context, Network, Session, Treatment
+
+MLTCP = "mltcp"
+"""The treatment of arms whose congestion control is one of MLTCP's; it has no settings."""
+
+
+def kind(name: str) -> type[Treatment]:
+    """The treatment of that name: the class `Treatment` of the module called so in this package."""
+    found: type[Treatment] = import_module(f"{__name__}.{name}").Treatment
+    return found
+
+
+def names_in(arm: Arm) -> list[str]:
+    """The arm's treatments, in the order in which they are applied."""
+    own = [each.name for each in arm.treatments]
+    return [MLTCP, *own] if arm.is_mltcp else own
+
+
+def _used(experiment: Experiment) -> list[str]:
+    """All treatments that the experiment needs; for MLTCP it is enough that a neighbour does."""
+    mltcp = any(is_mltcp(cc) for cc in experiment.congestion_controls())
+    own = {name for arm in experiment.arms for name in names_in(arm)}
+    return [name for name in (MLTCP, *TREATMENTS) if name in own or (name == MLTCP and mltcp)]
+
+
+def check_treatments(experiment: Experiment, *, across: bool = False) -> None:
+    """Raise UsageError or HostError where a treatment of some arm can't be applied.
+
+    across: the jobs run on several machines.
+    """
+    for name in _used(experiment):
+        if across and not kind(name).across:
+            raise UsageError(
+                f"{experiment.name} has an arm with {name}, which doesn't work across machines: run"
+                " it with `mltcp testbed run`."
+            )
+        kind(name).check(experiment)
+
+
+class Treatments:
+    """The treatments of a run."""
+
+    def __init__(self, context: Context) -> None:
+        self._all = {name: kind(name)(context) for name in _used(context.experiment)}
+
+    def load(self, stack: contextlib.ExitStack) -> None:
+        """Do what all arms need, once; `stack` undoes it at the run's end."""
+        for each in self._all.values():
+            each.load(stack)
+
+    def alone_ran(self) -> None:
+        """The jobs have run alone for the first time, and the run's folder has the tables."""
+        for each in self._all.values():
+            each.alone_ran()
+
+    def begin(self, arm: Arm) -> Sessions:
+        """The sessions of all treatments that the arm has."""
+        return Sessions([self._all[name].begin(arm) for name in names_in(arm)], arm.name)
+
+
+class Sessions:
+    """The sessions of one arm's run, used as one; see `Session`."""
+
+    def __init__(self, sessions: Sequence[Session], arm: str) -> None:
+        self._sessions = sessions
+        self._arm = arm
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            for session in self._sessions:
+                stack.enter_context(session)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+    def network(self, network: Network) -> None:
+        for session in self._sessions:
+            session.network(network)
+
+    def adapt(self, task: Task) -> Task:
+        for session in self._sessions:
+            task = session.adapt(task)
+        return task
+
+    def connected(self, task: Task, fds: Sequence[int]) -> None:
+        for session in self._sessions:
+            session.connected(task, fds)
+
+    def record(self, folder: Path, repetition: int, start_s: float) -> None:
+        for session in self._sessions:
+            session.record(folder, self._arm, repetition, start_s)
+
+    @property
+    def events(self) -> list[tuple[str, int, IterationEvent]]:
+        return [event for session in self._sessions for event in session.events]
+
+    @property
+    def warnings(self) -> list[str]:
+        """Return the warnings for the user, after leaving."""
+        return [session.warning for session in self._sessions if session.warning]

@@ -1,0 +1,48 @@
+"""Planned turns as a treatment: the jobs wait for theirs (planning/arms.py says when they are)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mltcp_tools.lab.emulator.turns import Turns
+from mltcp_tools.lab.experiments.arms import Arm
+from mltcp_tools.lab.experiments.experiment import Experiment
+from mltcp_tools.lab.experiments.tasks import Task
+from mltcp_tools.lab.planning.arms import ArmPlan, check_plans, plan_arms, with_turns, write_plans
+from mltcp_tools.lab.testbed.treatments import base
+
+
+class Treatment(base.Treatment):
+    """Arms whose jobs keep to planned turns; the plans are made after the jobs' first lone runs."""
+
+    def __init__(self, context: base.Context) -> None:
+        super().__init__(context)
+        self._plans: dict[str, ArmPlan] = {}
+
+    @staticmethod
+    def check(experiment: Experiment) -> None:
+        check_plans(experiment)
+
+    def alone_ran(self) -> None:
+        assert self.context.folder is not None
+        self._plans = plan_arms(self.context.experiment, self.context.folder)
+        write_plans(self.context.folder, self._plans)
+        for arm, plan in self._plans.items():
+            self.context.say(
+                f"{arm}: score {plan.score:.3f}, turns {plan.stretch:.1%} longer than iterations"
+                " alone"
+            )
+
+    def begin(self, arm: Arm) -> Session:
+        return Session(self.context.experiment, self._plans[arm.name].turns)
+
+
+class Session(base.Session):
+    """Gives each job its turns."""
+
+    def __init__(self, experiment: Experiment, turns: Mapping[str, Turns]) -> None:
+        self._experiment = experiment
+        self._turns = turns
+
+    def adapt(self, task: Task) -> Task:
+        return with_turns(self._experiment, task, self._turns)

@@ -1,0 +1,127 @@
+"""New connections of followed cgroups are attached in the kernel, before their first data.
+
+That is so where a rule names nothing but cgroups, so that whatever happens in them is meant. What
+the kernel doesn't take, and what a rule leaves to a closer look, is attached by looking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from mltcp_tools.errors import MltcpError, reason
+from mltcp_tools.kernel.backends.base import Backend
+from mltcp_tools.kernel.backends.bpf import BpfBackend
+from mltcp_tools.kernel.backends.bpf_catch import PORTS, Catch, Catcher, folder_of
+from mltcp_tools.kernel.backends.bpf_sockets import KernelSockets, kernel_sockets
+from mltcp_tools.kernel.variants import NAMES, OBSERVED, built_on, observer_of
+from mltcp_tools.live.agent.naming import is_template
+from mltcp_tools.live.agent.notices import Notices
+from mltcp_tools.live.agent.watchlist import Watched
+from mltcp_tools.live.attach.jobs import announce
+from mltcp_tools.live.attach.selection import Target, matching_part
+from mltcp_tools.live.attach.verdict import ALL, ports_of_others
+
+
+class Catching:
+    """Keeps the kernel catching what the watched processes' cgroups open. A context manager."""
+
+    def __init__(self, backend: Backend, notices: Notices) -> None:
+        self._backend = backend
+        self._notices = notices
+        self._catcher: Catcher | None = None
+        self._kernel: KernelSockets | None = None
+        self._wanted: dict[Path, Catch] = {}
+        self._known: dict[Path, tuple[object, Catch]] = {}
+        """What was found of each cgroup, with the processes for which that holds."""
+
+    def __enter__(self) -> Catching:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def update(self, watched: Iterable[Watched]) -> None:
+        """Catch for the cgroups of these, and for no others any more."""
+        if not isinstance(self._backend, BpfBackend):
+            return
+        try:
+            jobs, wanted = self._find([each for each in watched if each.job is not None])
+            if not wanted and self._catcher is None:
+                return
+            kernel = kernel_sockets()
+            if kernel is not self._kernel:  # MLTCP was loaded anew
+                self._close()
+                self._kernel, self._catcher = kernel, Catcher(kernel, self._backend.home)
+            assert self._catcher is not None
+            if wanted != self._wanted:
+                for each in jobs:
+                    announce(each.job.job, self._backend)  # type: ignore[union-attr]
+            self._catcher.set(wanted)
+        except (MltcpError, OSError) as error:
+            self._notices.warn(f"New connections are attached by looking alone: {reason(error)}")
+            return
+        for path in wanted.keys() - self._wanted.keys():
+            self._notices.say(f"New connections of {path} are attached before their first data.")
+        self._wanted = wanted
+
+    def _find(self, watched: list[Watched]) -> tuple[list[Watched], dict[Path, Catch]]:
+        """A process of each job whose cgroups are caught, and what to catch for each cgroup."""
+        by_folder: dict[Path, list[Watched]] = {}
+        folders: dict[str, Path | None] = {}
+        for each in watched:
+            part = _part(each)
+            if part not in folders:
+                folders[part] = folder_of(part) if part else None
+            if (folder := folders[part]) is not None:
+                by_folder.setdefault(folder, []).append(each)
+        jobs: dict[int, Watched] = {}
+        wanted: dict[Path, Catch] = {}
+        known: dict[Path, tuple[object, Catch]] = {}
+        for folder, own in by_folder.items():
+            if len({id(each.job) for each in own}) > 1:
+                continue
+            jobs.setdefault(id(own[0].job), own[0])
+            holds_for = [(each.process, each.rule, each.job and each.job.job.id) for each in own]
+            if folder not in self._known or self._known[folder][0] != holds_for:
+                known[folder] = holds_for, _catch(own)
+            else:
+                known[folder] = self._known[folder]
+            wanted[folder] = known[folder][1]
+        self._known = known
+        return [*jobs.values()], wanted
+
+    def _close(self) -> None:
+        if self._catcher is not None:
+            self._catcher.close()
+        self._catcher, self._kernel, self._wanted = None, None, {}
+
+
+def _part(watched: Watched) -> str:
+    """The path of the cgroup all of whose processes the rule means, if its target and kinds say so
+    much; empty if not."""
+    rule = watched.rule
+    if rule.target != Target(cgroups=rule.target.cgroups) or rule.kinds not in ((), (ALL,)):
+        return ""
+    if rule.job is not None and is_template(rule.job):  # other parts of it may be other jobs
+        return watched.process.cgroup
+    return matching_part(watched.process.cgroup, rule.target.cgroups)
+
+
+def _catch(own: list[Watched]) -> Catch:
+    job, rule = own[0].job, own[0].rule
+    assert job is not None
+    observes = rule.congestion_control == OBSERVED
+    lowest, ports = (0, ()) if ALL in rule.kinds else ports_of_others(each.process for each in own)
+    return Catch(
+        job=job.job.id,
+        name="" if observes else rule.congestion_control,
+        choices=_observers() if observes else {},
+        lowest_port=lowest,
+        ports=tuple(ports)[:PORTS],
+    )
+
+
+def _observers() -> dict[str, str]:
+    """Return what a socket is observed with, by what it runs."""
+    return {name: found for name in (*built_on(), *NAMES) if (found := observer_of(name))}

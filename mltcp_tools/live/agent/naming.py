@@ -1,0 +1,125 @@
+"""Names of jobs that follow from their processes: what a rule's `job` may hold besides plain text.
+
+{cgroup:REGEX}   what the expression finds in the path of the cgroup: its group, if it has one
+{env:NAME}       what the process's environment had at its start
+{pod}            the id of the Kubernetes pod, by its cgroup
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from mltcp_tools.errors import UsageError
+from mltcp_tools.kernel.backends.base import Job
+from mltcp_tools.live.attach.processes import PROC, Process
+
+_LONGEST = 1 << 20
+"""Bytes of an environment that are read."""
+
+_POD = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
+
+
+def check_template(text: str) -> str:
+    """The text, if names can be made of it; UsageError says what is wrong."""
+    parts = list(_parts(text))
+    for part in parts:
+        if not isinstance(part, str):
+            part.check()
+    if all(isinstance(part, str) for part in parts):
+        Job(1, text)
+    return text
+
+
+def is_template(text: str) -> bool:
+    """Return whether names depend on the process."""
+    return any(not isinstance(part, str) for part in _parts(text))
+
+
+def name_of(text: str, process: Process) -> str:
+    """The name of the process's job. Empty where the process lacks what the template asks for, or
+    where that makes no valid name."""
+    found = []
+    for part in _parts(text):
+        value = part if isinstance(part, str) else part.of(process)
+        if not value:
+            return ""
+        found.append(value)
+    try:
+        return Job(1, "".join(found)).name
+    except UsageError:
+        return ""
+
+
+class _Field:
+    """One field in braces."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._kind, _, self._value = text.partition(":")
+
+    def check(self) -> None:
+        """UsageError unless this is a field that there is."""
+        if self._kind not in _KINDS or (self._value == "") != (self._kind == "pod"):
+            raise UsageError(
+                f"{{{self._text}}} is none of {{cgroup:REGEX}}, {{env:NAME}} and {{pod}}."
+            )
+        if self._kind == "cgroup":
+            try:
+                groups = re.compile(self._value).groups
+            except re.error as error:
+                raise UsageError(f"{self._value!r} is not a regular expression: {error}.") from None
+            if groups > 1:
+                raise UsageError(f"{self._value!r} has {groups} groups; one names the job.")
+
+    def of(self, process: Process) -> str:
+        """Return what it stands for in this process's name; empty where that is nothing."""
+        return _KINDS[self._kind](self._value, process)
+
+
+def _parts(text: str) -> list[str | _Field]:
+    """Plain text and fields, in turn; braces within a field belong to it."""
+    found: list[str | _Field] = []
+    begin = depth = 0
+    for at, char in enumerate(text):
+        if char == "{":
+            if depth == 0:
+                found += [text[begin:at]] if at > begin else []
+                begin = at + 1
+            depth += 1
+        elif char == "}" and depth:
+            depth -= 1
+            if depth == 0:
+                found.append(_Field(text[begin:at]))
+                begin = at + 1
+    if depth:
+        raise UsageError(f"{text!r} has a brace that nothing closes.")
+    return [*found, text[begin:]] if begin < len(text) else found
+
+
+def _by_cgroup(pattern: str, process: Process) -> str:
+    found = re.search(pattern, process.cgroup)
+    return "" if found is None else (found[1] or "") if found.re.groups else found[0]
+
+
+def _by_environment(name: str, process: Process) -> str:
+    try:
+        with open(PROC / str(process.pid) / "environ", "rb") as file:
+            environment = file.read(_LONGEST)
+    except OSError:  # out of reach, or ended
+        return ""
+    head = name.encode() + b"="
+    values = [each[len(head) :] for each in environment.split(b"\0") if each.startswith(head)]
+    return values[0].decode(errors="replace") if values and process.is_running() else ""
+
+
+def _by_pod(_: str, process: Process) -> str:
+    found = _POD.search(process.cgroup)
+    return "" if found is None else found[1].replace("_", "-")
+
+
+_KINDS: dict[str, Callable[[str, Process], str]] = {
+    "cgroup": _by_cgroup,
+    "env": _by_environment,
+    "pod": _by_pod,
+}

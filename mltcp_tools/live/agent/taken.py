@@ -1,0 +1,104 @@
+"""Attached connections that somebody else detaches, moves to another job, or gives back.
+
+What an operator does by hand overrides the rules: the agent reports it and leaves it so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import replace
+
+from mltcp_tools.kernel.backends.base import Job
+from mltcp_tools.live.agent.notices import Notices
+from mltcp_tools.live.agent.watchlist import Watched
+from mltcp_tools.live.attach.sockets import CAN_SEND, sockets_of
+from mltcp_tools.live.attach.state import StateFiles
+
+
+def notice_taken(
+    watched: Iterable[Watched],
+    tags: Mapping[int, int],
+    notices: Notices,
+    files: StateFiles | None = None,
+) -> None:
+    """Compare what is attached, as known here, with what the kernel shows and what is on record.
+
+    tags: the job of each flow by its cookie, as just read. The records are read only where these
+    differ from what is expected, or something is left alone.
+    """
+    known = [each for each in watched if each.job is not None]
+    if not any(each.left or _missing(each, tags) for each in known):
+        return
+    owners = {
+        record.cookie: state.job
+        for state in (files or StateFiles()).read()
+        for record in state.sockets
+    }
+    for each in known:
+        _notice(each, tags, owners, notices)
+
+
+def _missing(watched: Watched, tags: Mapping[int, int]) -> set[int]:
+    """Cookies of attached connections that the kernel doesn't show as this job's."""
+    assert watched.job is not None
+    return {cookie for cookie in watched.ours if tags.get(cookie) != watched.job.job.id}
+
+
+def _notice(
+    watched: Watched, tags: Mapping[int, int], owners: Mapping[int, Job], notices: Notices
+) -> None:
+    assert watched.job is not None
+    job, pid = watched.job.job, watched.process.pid
+    # What is on record as this job's is so, though the kernel has lost its tag by an unload.
+    taken = {
+        cookie
+        for cookie in _missing(watched, tags)
+        if cookie not in owners or owners[cookie].name != job.name
+    }
+    watched.ours -= taken
+    # What is missing may have closed since it was looked at, which is nobody's doing.
+    taken = {each for each in taken if each in owners} | _open(watched, taken - owners.keys())
+    watched.left |= taken
+    missing = _missing(watched, tags)
+    watched.ours -= missing
+    if lost := _open(watched, missing):
+        watched.settled -= lost
+        watched.known = set()
+        notices.say(
+            f"{job.name}: the kernel has lost {_connections(len(lost))} of process {pid}, as by an"
+            " unload; taking them in again."
+        )
+    where = Counter(owners[cookie].name if cookie in owners else "" for cookie in taken)
+    for other, count in where.items():
+        what = f"{job.name}: {_connections(count)} of process {pid}"
+        if other:
+            notices.say(
+                f"{what} moved by hand to job {other}, job {job.name} -> {other};"
+                f" `mltcp detach {other}` restores the original."
+            )
+        else:
+            notices.say(
+                f"{what} detached by hand, and left detached; `mltcp attach {pid} --job"
+                f" {job.name}` gives them back."
+            )
+    back = {
+        cookie for cookie in watched.left if cookie in owners and owners[cookie].name == job.name
+    }
+    if back:
+        watched.left -= back
+        watched.ours |= back
+        watched.job.job = replace(job, id=owners[next(iter(back))].id)
+        notices.say(f"{job.name}: {_connections(len(back))} of process {pid} given back.")
+
+
+def _open(watched: Watched, cookies: Set[int]) -> set[int]:
+    """Return those of the process's connections that are there now."""
+    if not cookies:
+        return set()
+    found, _ = sockets_of([watched.process])
+    return {each.cookie for each in found if each.state in CAN_SEND} & cookies
+
+
+def _connections(count: int) -> str:
+    return "1 connection" if count == 1 else f"{count} connections"

@@ -1,0 +1,129 @@
+"""Noticing new connections of processes: the follower is woken, or looks often."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from mltcp_tools.errors import HostError
+from mltcp_tools.kernel.host.closing import Closing
+from mltcp_tools.kernel.native.tracing import compile_program
+from mltcp_tools.live.agent.rules import AUTO
+
+POLL_S = 0.05
+"""Polling looks so often: with one scan in between, a socket is switched within 100 ms."""
+
+FOLLOW_UPS_S = (0.0, 0.02, 0.06, 0.14)
+"""After a wake-up it is looked at once and again: a connection is established before the program
+has accepted it, and only then can it be reached."""
+
+_THREAD_POLL_MS = 200
+_BREATH_S = 0.02
+"""Between two looks at least, so that a host with thousands of new connections a second (none of
+them ours, as a rule) doesn't keep the follower busy."""
+
+
+class Wakeups(Closing):
+    """A source of wake-ups, a context manager. name: what people call it. why: for what reason."""
+
+    name: str
+    why: str
+
+    @abstractmethod
+    def fileno(self) -> int:
+        """A descriptor that is readable after a wake-up; -1 where there is none to wait for."""
+
+    @abstractmethod
+    def scan_times(self, now_s: float) -> list[float]:
+        """Called when it was woken, and at the start: when to look at the sockets."""
+
+    @abstractmethod
+    def rearm(self) -> None:
+        """Called right before it is looked at the sockets: what comes from here on wakes again."""
+
+
+class Polling(Wakeups):
+    """Looks every POLL_S seconds, and nothing wakes it."""
+
+    name = "polling"
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+    def fileno(self) -> int:
+        return -1
+
+    def scan_times(self, now_s: float) -> list[float]:
+        return [now_s + POLL_S]
+
+    def rearm(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Tracepoint(Wakeups):
+    """Woken by the tracepoint sock:inet_sock_set_state, through bcc (bpf/follow.bcc.c).
+
+    Raises HostError where that isn't available.
+    """
+
+    name = "tracepoint"
+    why = "sock:inet_sock_set_state through bcc"
+
+    def __init__(self) -> None:
+        self._program = compile_program("follow")
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._looked_s = 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._wait, daemon=True)
+        self._program[b"established"].open_perf_buffer(self._wake, page_cnt=1)
+        self._thread.start()
+
+    def fileno(self) -> int:
+        return self._event
+
+    def scan_times(self, now_s: float) -> list[float]:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._event)
+        begin_s = max(now_s, self._looked_s + _BREATH_S)
+        return [begin_s + delay for delay in FOLLOW_UPS_S]
+
+    def rearm(self) -> None:
+        self._looked_s = time.monotonic()
+        self._program[b"awake"][ctypes.c_int(0)] = ctypes.c_uint32(0)
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._program.cleanup()
+        os.close(self._event)
+
+    def _wake(self, cpu: int, data: Any, size: int) -> None:
+        os.eventfd_write(self._event, 1)
+
+    def _wait(self) -> None:
+        while not self._stop.is_set():
+            self._program.perf_buffer_poll(_THREAD_POLL_MS)
+
+
+def open_wakeups(method: str, say: Callable[[str], None]) -> Wakeups:
+    """The source of that name (rules.METHODS), and a sentence on which it is and why.
+
+    Raises HostError where the tracepoint was asked for by name and isn't available.
+    """
+    try:
+        found: Wakeups = Polling("as asked for") if method == "polling" else Tracepoint()
+    except HostError as error:
+        if method != AUTO:
+            raise
+        found = Polling(f"the tracepoint isn't available: {error}")
+    say(f"New connections are noticed by {found.name} ({found.why}).")
+    return found

@@ -1,0 +1,135 @@
+"""Sockets are switched, tagged and put back in the kernel, and no process is touched."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from mltcp_tools.kernel.backends.base import Job
+from mltcp_tools.kernel.backends.bpf import BpfBackend
+from mltcp_tools.kernel.backends.bpf_sockets import (
+    Action,
+    Found,
+    KernelSockets,
+    Wish,
+)
+from mltcp_tools.kernel.host.namespaces import Unreachable
+from mltcp_tools.live.attach.borrow import refusal
+from mltcp_tools.live.attach.by_borrowing import Borrowing, switched_to
+from mltcp_tools.live.attach.reach import Gift, Reach, Result, Sight
+from mltcp_tools.live.attach.sockets import Socket
+from mltcp_tools.live.attach.state import SocketRecord
+
+_ENDED = "the connection has ended"
+_FEW = 8
+"""Processes by which to enter a network namespace."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A socket, the inode of its namespace, a process that has it (0: none), and what is wanted."""
+
+    cookie: int
+    netns: int
+    pid: int
+    wish: Wish
+
+    @classmethod
+    def of(cls, sock: Socket, wish: Wish) -> _Asked:
+        return cls(sock.cookie, sock.netns, sock.process.pid, wish)
+
+
+class Iterating(Reach):
+    """Through the programs in the kernel; what these don't find is borrowed, if at all.
+
+    A namespace that nothing but a descriptor keeps alive can't be walked through.
+    """
+
+    def __init__(self, backend: BpfBackend, kernel: KernelSockets) -> None:
+        self._backend = backend
+        self._kernel = kernel
+        self._borrowing = Borrowing(backend if backend.is_present() else None)
+
+    def look(self, sockets: Sequence[Socket]) -> dict[int, Sight]:
+        found = self._fulfil([_Asked.of(each, Wish(Action.LOOK)) for each in sockets])
+        missing = [each for each in sockets if each.cookie not in found]
+        return {cookie: _sight(each) for cookie, each in found.items()} | (
+            self._borrowing.look(missing) if missing else {}
+        )
+
+    def give(self, gifts: Sequence[Gift], job: Job) -> dict[int, Result]:
+        by_cookie = {each.socket.cookie: each for each in gifts}
+        found = self._fulfil(
+            [
+                _Asked.of(each.socket, Wish(Action.GIVE, each.name, each.expected, job.id))
+                for each in gifts
+            ]
+        )
+        missing = [each for each in gifts if each.socket.cookie not in found]
+        return {cookie: _given(each, by_cookie[cookie]) for cookie, each in found.items()} | (
+            self._borrowing.give(missing, job) if missing else {}
+        )
+
+    def tags(self, sockets: Sequence[Socket]) -> Mapping[int, int]:
+        found = self._fulfil([_Asked.of(each, Wish(Action.LOOK)) for each in sockets])
+        if len(found) < len(sockets):
+            return self._borrowing.tags(sockets)
+        return {cookie: each.job for cookie, each in found.items() if each.job}
+
+    def restore(self, records: Sequence[SocketRecord]) -> dict[int, Result]:
+        found = self._fulfil(
+            [
+                _Asked(each.cookie, each.netns, each.pid, Wish(Action.TAKE, each.old))
+                for each in records
+            ]
+        )
+        missing = [each for each in records if each.cookie not in found and each.pid]
+        done = self._borrowing.restore(missing) if missing else {}
+        for each in records:
+            if each.cookie in found:
+                done[each.cookie] = _restored(found[each.cookie], each.old)
+            else:
+                done.setdefault(each.cookie, Result("gone", reason="the socket was closed"))
+        return done
+
+    def _fulfil(self, asked: Sequence[_Asked]) -> dict[int, Found]:
+        """Walk through each namespace of these once; one that can't be reached is left out."""
+        by_netns: defaultdict[int, list[_Asked]] = defaultdict(list)
+        for each in asked:
+            by_netns[each.netns].append(each)
+        found: dict[int, Found] = {}
+        for netns, some in by_netns.items():
+            wishes = {each.cookie: each.wish for each in some}
+            pids = sorted({each.pid for each in some} - {0})[:_FEW]
+            with suppress(Unreachable):  # borrowing says why that fails, if it does
+                found |= self._kernel.fulfil(wishes, self._backend.home, netns, pids)
+        return found
+
+
+def _sight(found: Found) -> Sight:
+    gone = _ENDED if found.error == errno.ENOTCONN else ""
+    return Sight(found.was, gone, found.job, found.first)
+
+
+def _given(found: Found, gift: Gift) -> Result:
+    if found.error == errno.ENOTCONN:
+        return Result("gone", reason=_ENDED)
+    if found.error == errno.EBUSY:
+        return Result("failed", found.now, switched_to(found.now))
+    if found.error:
+        reason = refusal(found.error, gift.name, os.strerror(found.error))
+        return Result("failed", found.now, reason, changed=found.now != found.was)
+    if found.now != gift.name:
+        reason = f"the kernel accepted {gift.name} but the socket runs {found.now}"
+        return Result("failed", found.now, reason, changed=True)
+    return Result("done", found.now)
+
+
+def _restored(found: Found, old: str) -> Result:
+    if found.error:
+        return Result("failed", found.now, refusal(found.error, old, os.strerror(found.error)))
+    return Result("done", found.now) if found.now == old else Result("left", found.now)

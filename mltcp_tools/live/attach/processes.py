@@ -1,0 +1,151 @@
+"""The processes of this host.
+
+Everything is read from /proc, which shows what belongs to others only in part: what may not be
+read is left empty here, and is an error where it is needed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mltcp_tools.errors import MltcpError
+
+PROC = Path("/proc")
+PID_MAX = 2**22
+"""Largest pid of any Linux (PID_MAX_LIMIT in linux/threads.h)."""
+
+COMMAND_MAX = 4096
+"""Bytes of a command line that are read, as its process may make it any length to keep a pattern
+busy with it."""
+
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD of linux/sched.h
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process (a thread group) of this host.
+
+    start_ticks: when it began, in clock ticks since boot (field 22 of /proc/PID/stat); with the pid
+        it names a process for good, as pids are given anew.
+    uid: effective user. name: as the kernel calls it, at most 15 characters, `?` for those that
+    don't print. command: its arguments, up to COMMAND_MAX bytes.
+    cgroup: path of its control group (v2; where that is the root, the longest of v1).
+    netns: inode of its network namespace; 0 where this user may not look.
+    """
+
+    pid: int
+    start_ticks: int
+    ppid: int
+    uid: int
+    name: str
+    command: tuple[str, ...]
+    cgroup: str
+    netns: int
+
+    def is_running(self) -> bool:
+        """Return whether it is still there: another one with its pid is another process."""
+        return is_running(self.pid, self.start_ticks)
+
+
+def is_running(pid: int, start_ticks: int) -> bool:
+    """Return whether the process that has the pid now is the one that began then."""
+    stat = _read_stat(pid)
+    return stat is not None and stat.start_ticks == start_ticks
+
+
+def parent_of(pid: int) -> int:
+    """The pid of a process's parent; 0 where there is none to be seen."""
+    stat = _read_stat(pid)
+    return stat.ppid if stat else 0
+
+
+def processes(known: Mapping[tuple[int, int], Process] | None = None) -> list[Process]:
+    """Every process but the kernel's own threads, by pid.
+
+    known: by pid and start, those that need not be read again as long as they run and are called
+    the same; becoming another program changes the name.
+    """
+    found = (_read_process(int(name), known or {}) for name in os.listdir(PROC) if name.isdecimal())
+    return sorted((each for each in found if each is not None), key=lambda each: each.pid)
+
+
+def process(pid: int) -> Process:
+    """The process of that pid; MltcpError when there is none."""
+    found = _read_process(pid, {})
+    if found is None:
+        raise MltcpError(f"There is no process {pid}; `mltcp ps` shows training processes.")
+    return found
+
+
+@dataclass(frozen=True)
+class _Stat:
+    """The fields of /proc/PID/stat that matter here (proc_pid_stat(5))."""
+
+    name: str
+    ppid: int
+    flags: int
+    start_ticks: int
+
+
+def _read_stat(pid: int) -> _Stat | None:
+    try:
+        text = (PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:  # it has ended, or hidepid keeps it from us
+        return None
+    head, _, tail = text.rpartition(")")  # the name may hold blanks and parentheses
+    values = tail.split()
+    if values[0] in ("Z", "X"):  # ended, and only its parent has yet to notice
+        return None
+    name = "".join(char if char.isprintable() else "?" for char in head.partition("(")[2])
+    return _Stat(name, int(values[1]), int(values[6]), int(values[19]))
+
+
+def _read_process(pid: int, known: Mapping[tuple[int, int], Process]) -> Process | None:
+    stat = _read_stat(pid)
+    if stat is None or stat.flags & _KERNEL_THREAD:
+        return None
+    before = known.get((pid, stat.start_ticks))
+    if before is not None and before.name == stat.name:
+        return before
+    folder = PROC / str(pid)
+    try:
+        with open(folder / "cmdline", "rb") as file:
+            command = file.read(COMMAND_MAX).decode(errors="replace")
+        status = (folder / "status").read_text(errors="replace")
+        cgroup = (folder / "cgroup").read_text(errors="replace")
+    except OSError:
+        return None
+    found = Process(
+        pid,
+        stat.start_ticks,
+        stat.ppid,
+        _effective_uid(status),
+        stat.name,
+        tuple(command.rstrip("\0").split("\0")) if command else (),
+        _cgroup(cgroup),
+        _inode_of_link(folder / "ns/net"),
+    )
+    # The pid may have passed to another process between these files.
+    return found if found.is_running() else None
+
+
+def _effective_uid(status: str) -> int:
+    (line,) = (line for line in status.splitlines() if line.startswith("Uid:"))
+    return int(line.split()[2])
+
+
+def _cgroup(text: str) -> str:
+    paths = {line.split(":", 2)[0]: line.split(":", 2)[2] for line in text.splitlines()}
+    unified = paths.get("0", "/")
+    return unified if unified != "/" else max(paths.values(), key=len, default="/")
+
+
+def _inode_of_link(link: Path) -> int:
+    """The number in `net:[4026531840]`; 0 where it may not be read."""
+    try:
+        return int(os.readlink(link).partition("[")[2].rstrip("]"))
+    except OSError:
+        return 0

@@ -1,0 +1,190 @@
+"""A follower's knowledge of its jobs, for other commands to show: a file that it renews.
+
+RUN_DIR/followers/PID.json, written whole, readable by everybody. A file is believed only if it is a
+plain file of root or of this user that others may not write, and its writer still runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import stat
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mltcp_tools.errors import MltcpError
+from mltcp_tools.kernel.host.files import replace_file
+from mltcp_tools.kernel.host.locks import RUN_DIR
+from mltcp_tools.live.attach.processes import PROC, is_running, process
+from mltcp_tools.live.observe.view import Gain, JobView
+from mltcp_tools.live.sources.metadata import SOURCES, Metadata
+
+BOARDS = RUN_DIR / "followers"
+SCHEMA = "mltcp-followed/1"
+FRESH_S = 30.0
+"""A board is renewed every second; one this old is of a follower that hangs."""
+
+_LARGEST = 1 << 22
+
+
+class Board:
+    """The file of this process. A context manager; leaving it removes the file."""
+
+    def __init__(self, folder: Path = BOARDS) -> None:
+        self._path = folder / f"{os.getpid()}.json"
+        self._start = process(os.getpid()).start_ticks
+
+    def __enter__(self) -> Board:
+        folder = self._path.parent
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        _remove_orphans(folder)
+        self.write([])
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._path.unlink(missing_ok=True)
+
+    def write(self, views: Sequence[JobView]) -> None:
+        """Show these jobs; a reader finds the old ones or the new ones, never half of them."""
+        document = {
+            "schema": SCHEMA,
+            "pid": os.getpid(),
+            "start_ticks": self._start,
+            "written_s": time.monotonic(),
+            "jobs": [dataclasses.asdict(view) for view in views],
+        }
+        replace_file(self._path, json.dumps(document).encode())
+
+
+def read_boards(folder: Path = BOARDS) -> dict[int, JobView]:
+    """The jobs that living followers show, by id; where two show one, the one that knows more."""
+    found: dict[int, JobView] = {}
+    for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
+        for view in _read(path):
+            known = found.get(view.id)
+            if known is None or (known.metadata is None and view.metadata is not None):
+                found[view.id] = view
+    return found
+
+
+def killed_followers(folder: Path = BOARDS) -> list[int]:
+    """Pids of followers that ended without taking leave, since the last one began."""
+    paths = sorted(folder.glob("*.json")) if folder.is_dir() else []
+    return [int(p.stem) for p in paths if p.stem.isdecimal() and not _writer_runs(p)]
+
+
+def _read(path: Path) -> list[JobView]:
+    """The jobs of one file; none when it isn't to be believed."""
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, MltcpError):
+        with open(path, "rb", opener=_no_link) as file:
+            info = os.fstat(file.fileno())
+            if not stat.S_ISREG(info.st_mode) or info.st_uid not in (0, os.geteuid()):
+                return []
+            if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                return []
+            document = json.loads(file.read(_LARGEST))
+        if document["schema"] != SCHEMA or f"{document['pid']}.json" != path.name:
+            return []
+        age_s = time.monotonic() - document["written_s"]
+        if not 0 <= age_s <= FRESH_S:
+            return []
+        if process(document["pid"]).start_ticks != document["start_ticks"]:
+            return []
+        return [_view(entry) for entry in document["jobs"]]
+    return []
+
+
+def _remove_orphans(folder: Path) -> None:
+    """Remove the files of writers that have ended without doing so."""
+    for path in folder.glob("*.json") if folder.is_dir() else []:
+        if not _writer_runs(path):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _writer_runs(path: Path) -> bool:
+    """Return whether the process that the file is called after runs, and not another with its
+    pid.
+    """
+    if not (path.stem.isdecimal() and (PROC / path.stem).exists()):
+        return False
+    with (
+        contextlib.suppress(OSError, ValueError, TypeError, KeyError),
+        open(path, "rb", opener=_no_link) as file,
+    ):
+        return is_running(int(path.stem), int(json.loads(file.read(_LARGEST))["start_ticks"]))
+    return True  # nobody's that could be told
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def _view(entry: dict[str, Any]) -> JobView:
+    """A job's view from its document; ValueError, TypeError or KeyError for one that is none."""
+    metadata, gain = entry["metadata"], entry["gain"]
+    if not (1 <= _whole(entry["id"]) < 2**32 and str(entry["name"]).isprintable()):
+        raise ValueError("no job")
+    return JobView(
+        id=entry["id"],
+        name=str(entry["name"]),
+        flows=_whole(entry["flows"]),
+        iterations=_whole(entry["iterations"]),
+        iteration_s=_maybe(entry["iteration_s"]),
+        first_s=_maybe(entry["first_s"]),
+        best_s=_maybe(entry["best_s"]),
+        overlap=_maybe(entry["overlap"]),
+        before_s=_maybe(entry.get("before_s")),
+        metadata=None if metadata is None else _metadata(metadata),
+        gain=None if gain is None else _gain(gain),
+    )
+
+
+def _metadata(entry: dict[str, Any]) -> Metadata:
+    if entry["source"] not in SOURCES:
+        raise ValueError("no source")
+    size = entry["bytes_per_iteration"]
+    return Metadata(
+        source=entry["source"],
+        period_s=_number(entry["period_s"]),
+        bytes_per_iteration=None if size is None else _whole(size),
+        gap_s=_number(entry["gap_s"]),
+        confidence=_number(entry["confidence"]),
+        iterations_seen=_whole(entry["iterations_seen"]),
+    )
+
+
+def _gain(entry: dict[str, Any]) -> Gain:
+    return Gain(
+        mean=_share(entry["mean"]),
+        low=None if entry["low"] is None else _share(entry["low"]),
+        high=None if entry["high"] is None else _share(entry["high"]),
+        p=_number(entry["p"]),
+        rounds=_whole(entry["rounds"]),
+    )
+
+
+def _share(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 1e9:
+        raise ValueError("no share")
+    return float(value)
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError("no whole number")
+    return value
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9:
+        raise ValueError("no number")
+    return float(value)
+
+
+def _maybe(value: object) -> float | None:
+    return None if value is None else _number(value)

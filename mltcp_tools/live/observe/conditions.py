@@ -1,0 +1,262 @@
+"""The conditions of a host's jobs: traffic on its interfaces, its processors, who else trains.
+
+Counters are read at two instants; what happened in between is their difference. Two such spans are
+alike, or a comparison between them says nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyroute2 import IPRoute
+from pyroute2.netlink import nlmsg
+
+from mltcp_tools.kernel.host.disturbance import cpu_ticks
+from mltcp_tools.kernel.host.namespaces import in_each
+from mltcp_tools.live.attach.processes import processes
+from mltcp_tools.live.attach.sockets import sockets_of
+from mltcp_tools.units import counted, format_rate
+
+ELSEWHERE = " elsewhere"
+_DEVICES = Path("/proc/thread-self/net/dev")
+_ROOT = 0xFFFFFFFF
+"""The parent of an interface's root queueing discipline (TC_H_ROOT)."""
+
+_EMPTY = nlmsg()
+_BUSIEST = 8
+_STOLEN = 0.05
+"""Share of all processors' time that a hypervisor may take."""
+
+_BUSY = 0.25
+"""Share of all processors' time by which what others compute may change."""
+
+_TRAFFIC = 0.1
+"""Share of the jobs' own bytes by which other traffic may change."""
+
+
+@dataclass(frozen=True)
+class Counters:
+    """The counters of a host at an instant (CLOCK_MONOTONIC seconds).
+
+    links: bytes in and out by interface; those of that name in all other network namespaces as
+    `eth0 elsewhere`, as namespaces come and go. drops: packets that queueing disciplines there
+    dropped. stolen, worked, ticks: of all processors (see disturbance.cpu_ticks). jobs: names of
+    those attached.
+    """
+
+    at_s: float
+    links: Mapping[str, int]
+    drops: Mapping[str, int]
+    stolen: int
+    worked: int
+    ticks: int
+    jobs: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Span:
+    """A span of time, as two readings show it.
+
+    links: bytes per second; drops: packets per second. stolen, worked: shares. jobs: names of those
+    attached in it; came, went: those that were not from its beginning, or not to its end.
+    """
+
+    length_s: float
+    links: dict[str, float]
+    drops: dict[str, float]
+    stolen: float
+    worked: float
+    jobs: frozenset[str]
+    came: frozenset[str]
+    went: frozenset[str]
+
+
+def read_counters(jobs: Iterable[str]) -> Counters:
+    """Read them now, which takes root: other network namespaces are entered.
+
+    jobs: names of those attached.
+    """
+    links: Counter[str] = Counter()
+    drops: Counter[str] = Counter()
+    for namespace, (table, dropped) in in_each(_read_here):
+        suffix = "" if namespace.is_here else ELSEWHERE
+        # The table has two lines of head (proc_pid_net(5)).
+        for line in table.splitlines()[2:]:
+            name, _, rest = line.partition(":")
+            words = rest.split()
+            links[name.strip() + suffix] += int(words[0]) + int(words[8])
+        drops.update({name + suffix: count for name, count in dropped.items()})
+    return Counters(time.monotonic(), links, drops, *cpu_ticks(), frozenset(jobs))
+
+
+def _read_here() -> tuple[str, dict[str, int]]:
+    """The table of interfaces of this thread's network namespace, and what each has dropped."""
+    dropped: dict[str, int] = {}
+    with IPRoute() as netlink:
+        names = {link["index"]: link.get_attr("IFLA_IFNAME") for link in netlink.get_links()}
+        for each in netlink.get_qdiscs():
+            queue = (each.get_attr("TCA_STATS2") or _EMPTY).get_attr("TCA_STATS_QUEUE")
+            # The root's count has its children's in it.
+            if queue and each["parent"] == _ROOT and each["index"] in names:
+                dropped[names[each["index"]]] = queue["drops"]
+    return _DEVICES.read_text(), dropped
+
+
+def span(before: Counters, after: Counters) -> Span:
+    """Return the span between two readings."""
+    length_s = max(after.at_s - before.at_s, 1e-9)
+    ticks = max(after.ticks - before.ticks, 1)
+    return Span(
+        length_s=length_s,
+        links=_rates(before.links, after.links, length_s),
+        drops=_rates(before.drops, after.drops, length_s),
+        stolen=(after.stolen - before.stolen) / ticks,
+        worked=(after.worked - before.worked) / ticks,
+        jobs=before.jobs | after.jobs,
+        came=after.jobs - before.jobs,
+        went=before.jobs - after.jobs,
+    )
+
+
+def _other_traffic(one: Span, other: Span, own: tuple[float, float]) -> list[str]:
+    """Return the change of others' traffic, on the interface where it changed most; a sentence, or
+    none.
+    """
+    extra: dict[str, float] = {}
+    for name in sorted(one.links.keys() | other.links.keys()):
+        change = other.links.get(name, 0.0) - one.links.get(name, 0.0) * _scale(own)
+        if abs(change) > _TRAFFIC * max(own):
+            extra[name] = abs(change)
+    if not extra:
+        return []
+    most = max(extra, key=lambda name: extra[name])
+    told = " and ".join(format_rate(8 * each.links.get(most, 0.0)) for each in (one, other))
+    more = f", and on {counted(len(extra) - 1, 'more interface')}" if len(extra) > 1 else ""
+    return [f"Other traffic on {most} changed ({told} with the jobs' own){more}."]
+
+
+def _scale(own: tuple[float, float]) -> float:
+    """By how much what the jobs send themselves has grown."""
+    return own[1] / own[0] if own[0] else 1.0
+
+
+def _rates(
+    before: Mapping[str, int], after: Mapping[str, int], length_s: float
+) -> dict[str, float]:
+    """Per second; what was not there before begins at nothing."""
+    return {name: max(0, count - before.get(name, 0)) / length_s for name, count in after.items()}
+
+
+def differences(one: Span, other: Span, own: tuple[float, float]) -> list[str]:
+    """Return sentences on the differences of two spans.
+
+    own: bytes per second of the jobs compared, in each. What they send alone may differ: that is
+    what a comparison is about.
+    """
+    found = [
+        f"The hypervisor took {each.stolen:.0%} of the processors' time."
+        for each in (one, other)
+        if each.stolen >= _STOLEN
+    ]
+    if abs(one.worked - other.worked) >= _BUSY:
+        found.append(f"The processors were {one.worked:.0%} and {other.worked:.0%} busy.")
+    lasting = (one.jobs ^ other.jobs) - one.came - other.came - one.went - other.went
+    found += [f"Job {name} was there in one of them only." for name in sorted(lasting)]
+    for each in (one, other):
+        found += [f"Job {name} began meanwhile." for name in sorted(each.came)]
+        found += [f"Job {name} ended meanwhile." for name in sorted(each.went)]
+    found += _other_traffic(one, other, own)
+    return found
+
+
+class Conditions:
+    """Keeps what a recording runs under, as a document that grows. attached: names, whenever asked.
+
+    Unattached traffic is told by the connections that moved most meanwhile, whoever has them.
+    """
+
+    def __init__(self, attached: Callable[[], Iterable[str]]) -> None:
+        self._attached = attached
+        self._begun = read_counters(attached())
+        self._moved = _connections()
+        self._seen = set(self._begun.jobs)
+
+    def look(self) -> None:
+        """Notice jobs that come and go between beginning and end."""
+        self._seen |= set(self._attached())
+
+    def document(self, own_cookies: Collection[int], own_bytes: int) -> dict[str, Any]:
+        """Return the conditions so far. own_cookies, own_bytes: of the jobs recorded."""
+        now = read_counters(self._attached())
+        self._seen |= now.jobs
+        found = span(self._begun, now)
+        passing = self._seen - self._begun.jobs - now.jobs
+        return {
+            "length_s": found.length_s,
+            "links": dict(found.links),
+            "drops": dict(found.drops),
+            "stolen": found.stolen,
+            "worked": found.worked,
+            "jobs": sorted(self._seen),
+            "came": sorted(found.came | passing),
+            "went": sorted(found.went | passing),
+            "own": own_bytes / found.length_s,
+            "others": self._others(own_cookies, found.length_s),
+        }
+
+    def _others(self, own_cookies: Collection[int], length_s: float) -> list[dict[str, Any]]:
+        """The busiest connections that aren't the jobs': who has them, to where, bytes a second."""
+        moved_by: Counter[tuple[str, str]] = Counter()
+        for cookie, (who, remote, moved) in _connections().items():
+            before = self._moved[cookie][2] if cookie in self._moved else 0
+            if cookie not in own_cookies and moved > before:
+                moved_by[who, remote] += moved - before
+        return [
+            {"process": who, "to": remote, "bytes_per_s": size / length_s}
+            for (who, remote), size in moved_by.most_common(_BUSIEST)
+        ]
+
+
+def _connections() -> dict[int, tuple[str, str, int]]:
+    """By cookie: the process that has a connection, where to, and the bytes it has moved."""
+    return {
+        each.cookie: (each.process.name, each.remote[0], each.bytes_sent + each.bytes_received)
+        for each in sockets_of(processes())[0]
+        if each.state == "established"
+    }
+
+
+def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return sentences on the differing conditions of two recordings, by their documents."""
+    spans = [
+        Span(
+            length_s=each["length_s"],
+            links=each["links"],
+            drops=each["drops"],
+            stolen=each["stolen"],
+            worked=each["worked"],
+            jobs=frozenset(each["jobs"]),
+            came=frozenset(each["came"]),
+            went=frozenset(each["went"]),
+        )
+        for each in (one, other)
+    ]
+    own = (one["own"], other["own"])
+    found = differences(spans[0], spans[1], own)
+    rates = [
+        {(each["process"], each["to"]): each["bytes_per_s"] for each in document["others"]}
+        for document in (one, other)
+    ]
+    for who in sorted(rates[0].keys() | rates[1].keys()):
+        first, second = (each.get(who, 0.0) for each in rates)
+        if abs(second - first * _scale(own)) > _TRAFFIC * max(own):
+            found.append(
+                f"{who[0]} moved {format_rate(8 * first)} to {who[1]} in the first,"
+                f" {format_rate(8 * second)} in the second."
+            )
+    return found

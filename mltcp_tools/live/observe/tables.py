@@ -1,0 +1,123 @@
+"""The tables of a run folder: their columns, and their rows as CSV.
+
+An operator's host has no pandas, so what records there writes CSV by the standard library; the lab
+writes Parquet beside it (lab/runs/folder.py), and reads whichever is there.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mltcp_tools.errors import UsageError
+from mltcp_tools.kernel.host.files import replace_file
+
+_EXACT = ".12g"
+_KEY = {"arm": "str", "repetition": "int64"}
+_JOB = _KEY | {"job": "str"}
+_NEIGHBOUR = _KEY | {"neighbour": "str"}
+COLUMNS: dict[str, dict[str, str]] = {
+    "iterations": _JOB
+    | {"iteration": "int64", "start_s": "float64", "end_s": "float64"}
+    | {"compute_s": "float64", "comm_s": "float64", "bytes": "int64"}
+    | {"waited_s": "float64", "realigned": "int64"},
+    "bursts": _JOB
+    | {"iteration": "int64", "burst": "int64"}
+    | {"start_s": "float64", "end_s": "float64", "first_end_s": "float64", "bytes": "int64"},
+    "samples": _JOB
+    | {"flow": "int64", "iteration": "int64", "time_s": "float64", "cwnd": "int64"}
+    | {"ssthresh": "int64", "rtt_us": "int64", "retransmits": "int64"}
+    | {"bytes_acked": "int64", "total_bytes": "int64"},
+    "flow_events": _JOB
+    | {"flow": "int64", "back": "int64", "iteration": "int64"}
+    | {"first_ack_s": "float64", "last_ack_s": "float64"}
+    | {"bytes": "int64", "retransmits": "int64", "srtt_us": "int64"}
+    | {"cwnd": "int64", "ratio": "float64"},
+    "arms": _KEY
+    | {"order": "int64", "duration_s": "float64", "link_bytes": "int64"}
+    | {"link_packets": "int64", "link_drops": "int64", "link_marks": "int64"}
+    | {"cpu_busy": "float64", "queue_mean_bytes": "float64", "queue_p99_bytes": "float64"},
+    "disturbance": _KEY
+    | {"attempt": "int64", "time_s": "float64", "length_s": "float64"}
+    | {
+        "stolen": "float64",
+        "own": "float64",
+        "others": "float64",
+        "pressure": "float64",
+        "queued": "float64",
+    }
+    | {"late_s": "float64", "latest_s": "float64"},
+    "bulk": _NEIGHBOUR
+    | {"time_s": "float64", "bytes": "int64", "cwnd": "int64", "rtt_us": "int64"}
+    | {"retransmits": "int64"},
+    "requests": _NEIGHBOUR
+    | {"request": "int64", "start_s": "float64", "end_s": "float64", "bytes": "int64"},
+}
+"""Columns of each table and their types. Seconds count from the start of the arm. A burst's
+`first_end_s` is when the first of its flows was done, `end_s` when the last was. In planned arms
+`waited_s` is how long the job was ready before its communication was due, and `realigned` is 1
+where it was too late and took a later turn. `back` is 1 of flows that answer others of their job,
+which a recording sees where both ends are on its host. `bulk` has the bytes that neighbours' bulk
+flows had got across at some instants. `queue_mean_bytes` and
+`queue_p99_bytes` are of what waits or is being sent, on the wire, over the time for which links
+were busy; a simulation has them. `disturbance` has a row per second, of every run of an arm
+(`attempt`, from 1), the last of which the other tables are of; its columns are those of
+host/disturbance.py."""
+
+
+def check_folder(folder: Path) -> None:
+    """Raise UsageError unless `folder` is new or empty."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} exists and isn't an empty folder; name another with -o.")
+
+
+def write_csv(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a table as NAME.csv; a reader finds the old one or the new one, never a half.
+
+    Rows may lack columns that nobody could fill in; those are left out of the file.
+    """
+    header = [column for column in COLUMNS[name] if not rows or column in rows[0]]
+    replace_file(folder / f"{name}.csv", _lines(header, rows, with_header=True).encode())
+
+
+def append_csv(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Add rows to the end of NAME.csv, which is made with the first ones.
+
+    Whoever reads it, or is left with it after a crash, has all rows added until then. All rows must
+    have the columns of the first.
+    """
+    if not rows:
+        return
+    path = folder / f"{name}.csv"
+    header = [column for column in COLUMNS[name] if column in rows[0]]
+    text = _lines(header, rows, with_header=not path.exists())
+    with path.open("a", encoding="utf-8", newline="") as file:
+        file.write(text)
+
+
+def rename_arm(folder: Path, arm: str) -> None:
+    """Give all rows of all tables that are there the arm `arm`."""
+    for name in COLUMNS:
+        path = folder / f"{name}.csv"
+        if not path.is_file():
+            continue
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            rows = [row | {"arm": arm} for row in reader]
+        replace_file(path, _lines(reader.fieldnames or [], rows, with_header=True).encode())
+
+
+def _lines(header: Sequence[str], rows: Sequence[Mapping[str, Any]], *, with_header: bool) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    if with_header:
+        writer.writerow(header)
+    writer.writerows([_cell(row[column]) for column in header] for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    return format(value, _EXACT) if isinstance(value, float) else value

@@ -1,0 +1,1 @@
+"""Sources of knowledge of a job's iterations, and which of them to believe."""

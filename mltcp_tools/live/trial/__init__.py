@@ -1,0 +1,1 @@
+"""Controlled experiments on live jobs: the same jobs with and without MLTCP, in random order."""

@@ -1,0 +1,180 @@
+"""Nothing outlives a trial: what it changed is on record, and a guardian puts it back.
+
+The guardian is a process of its own, in a session of its own. It holds the other end of a pipe on
+which the trial gives a sign of life. Where that ends, or is silent for too long, and the record is
+still there, the guardian puts everything back. Should both be killed at once, the next trial or
+agent does it. A reboot leaves no connection to put back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from mltcp_tools.errors import BusyError, MltcpError
+from mltcp_tools.kernel.host.closing import Closing
+from mltcp_tools.kernel.host.locks import RUN_DIR, exclusive
+from mltcp_tools.kernel.host.programs import module_command
+from mltcp_tools.kernel.host.trusted import TrustedFolder, boot_id
+from mltcp_tools.live.attach.processes import is_running, process
+from mltcp_tools.live.attach.state import AttachedJob, StateFiles
+from mltcp_tools.live.trial.subjects import reattach, restore
+
+TRIAL_DIR = RUN_DIR / "trial"
+SILENCE_S = 20.0
+"""The guardian's patience."""
+
+_SIGN_S = 1.0
+_RECORD = "trial.json"
+_LOCK = "trial"
+"""Of whoever changes the record, or puts back what it says."""
+
+
+class Lease(Closing):
+    """The record of a trial and its guardian. Closing it puts everything back.
+
+    before: the jobs that were attached already; names: of all. Raises BusyError where another trial
+    runs on this host.
+    """
+
+    def __init__(
+        self, names: Sequence[str], before: Sequence[AttachedJob], folder: Path = TRIAL_DIR
+    ) -> None:
+        self._folder = folder
+        self._sign_s = 0.0
+        settle(folder)
+        with exclusive(_LOCK):
+            if _read(folder) is not None:
+                raise BusyError("Another trial runs on this host; wait until it has ended.")
+            for state in before:
+                StateFiles(folder).write(state)
+            # Its own session: what is sent to the terminal's processes doesn't reach it.
+            self._guardian = subprocess.Popen(
+                module_command("mltcp_tools.live.trial.lease", str(folder)),
+                stdin=subprocess.PIPE,
+                start_new_session=True,
+                cwd="/",
+            )
+            owners = [[pid, process(pid).start_ticks] for pid in (os.getpid(), self._guardian.pid)]
+            document = {"boot_id": boot_id(), "owners": owners, "jobs": list(names)}
+            TrustedFolder(folder).write(_RECORD, json.dumps(document))
+        self._open = True
+        self.renew()
+
+    def renew(self) -> None:
+        """Give a sign of life, often. MltcpError where the guardian is gone or has put all back."""
+        now_s = time.monotonic()
+        if now_s - self._sign_s < _SIGN_S:
+            return
+        self._sign_s = now_s
+        assert self._guardian.stdin is not None
+        try:
+            os.write(self._guardian.stdin.fileno(), b".")
+        except BrokenPipeError:
+            raise MltcpError("The trial's guardian has ended, and so does the trial.") from None
+        if _read(self._folder) is None:
+            raise MltcpError("The trial was held up for so long that its jobs were put back.")
+
+    def close(self) -> None:
+        """Put everything back. MltcpError names what could not be."""
+        if not self._open:
+            return
+        self._open = False
+        try:
+            put_back(self._folder)
+        finally:
+            assert self._guardian.stdin is not None
+            self._guardian.stdin.close()
+            self._guardian.wait()
+
+
+def put_back(folder: Path = TRIAL_DIR) -> None:
+    """Give the jobs on record back what they ran before the trial, and remove the record.
+
+    MltcpError names what could not be put back; the record goes all the same, as attached
+    connections have one of their own.
+    """
+    with exclusive(_LOCK):
+        record = _read(folder)
+        if record is None:
+            return
+        files = StateFiles(folder)
+        before = {state.job.name: state for state in files.read()}
+        bad = []
+        for name in record.jobs:
+            try:
+                state = before.get(name)
+                found = reattach(state) if state is not None else restore(name)
+                bad += [f"{name}: {each}" for each in found]
+            except MltcpError as error:
+                bad.append(f"{name}: {str(error).rstrip('.')}")
+        for state in before.values():
+            files.remove(state.job.id)
+        TrustedFolder(folder).remove(_RECORD)
+    if bad:
+        raise MltcpError(f"Not everything could be put back: {'; '.join(bad)}.")
+
+
+def settle(folder: Path = TRIAL_DIR) -> bool:
+    """Put back what a trial left whose every process was killed; whether there was one."""
+    record = _read(folder)
+    if record is None or any(is_running(pid, start) for pid, start in record.owners):
+        return False
+    put_back(folder)
+    return True
+
+
+def jobs_on_trial(folder: Path = TRIAL_DIR) -> frozenset[str]:
+    """Names of the jobs that a trial switches now."""
+    record = _read(folder)
+    return frozenset(record.jobs) if record is not None else frozenset()
+
+
+def guard(folder: Path) -> None:
+    """Act as the guardian, `python -m mltcp_tools.live.trial.lease FOLDER`.
+
+    The pipe is its standard input.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    while select.select([0], [], [], SILENCE_S)[0]:
+        if not os.read(0, 4096):
+            break
+    with suppress(MltcpError):  # whoever looks next finds what is left attached on record
+        put_back(folder)
+
+
+@dataclass(frozen=True)
+class _Record:
+    """Pid and start of the processes of a trial, and the names of its jobs."""
+
+    owners: tuple[tuple[int, int], ...]
+    jobs: tuple[str, ...]
+
+
+def _read(folder: Path) -> _Record | None:
+    """The record; None where there is none, of this boot, that can be believed."""
+    data = TrustedFolder(folder).read(_RECORD)
+    if data is None:
+        return None
+    try:
+        document = json.loads(data)
+        if document["boot_id"] != boot_id():
+            return None
+        owners = tuple((int(pid), int(start)) for pid, start in document["owners"])
+        return _Record(owners, tuple(str(each) for each in document["jobs"]))
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+if __name__ == "__main__":
+    guard(Path(sys.argv[1]))

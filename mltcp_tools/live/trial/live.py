@@ -1,0 +1,153 @@
+"""Live jobs on this host, as a trial acts on them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from mltcp_tools.errors import MltcpError
+from mltcp_tools.kernel.backends.base import Backend
+from mltcp_tools.live.attach.sockets import sockets_of
+from mltcp_tools.live.attach.state import StateFiles
+from mltcp_tools.live.observe.conditions import Counters, Span, differences, read_counters, span
+from mltcp_tools.live.observe.meter import Meter
+from mltcp_tools.live.observe.outside import Outside
+from mltcp_tools.live.observe.pulse import Beat
+from mltcp_tools.live.trial.lease import Lease
+from mltcp_tools.live.trial.subjects import Subject
+from mltcp_tools.live.trial.turn import Turn
+from mltcp_tools.live.trial.world import JobEnded, World
+
+_CHECK_S = 1.0
+_MUCH = 0.01
+"""Share of a job's bytes that a connection has moved whose coming or going counts."""
+
+
+@dataclass(frozen=True)
+class _Edge:
+    """The counts at the beginning or the end of a turn. moved: by job, of each connection."""
+
+    counters: Counters
+    moved: dict[str, dict[int, int]]
+    retransmits: dict[str, int]
+
+
+class LiveWorld(World):
+    """The subjects, by way of live/attach. interrupted: whether somebody ends the trial.
+
+    congestion_control: what the other arm runs. patience_s: how long a rhythm is looked for.
+    """
+
+    def __init__(
+        self,
+        subjects: Sequence[Subject],
+        congestion_control: str,
+        backend: Backend,
+        lease: Lease,
+        meter: Meter,
+        interrupted: Callable[[], bool],
+        patience_s: float,
+    ) -> None:
+        self._subjects = subjects
+        self._name = congestion_control
+        self._backend = backend
+        self._lease = lease
+        self._meter = meter
+        self._interrupted = interrupted
+        self._patience_s = patience_s
+        self._arm = ""
+        self._outside = Outside(meter, self._alive)
+        self._check_at_s = 0.0
+        self._begun: _Edge | None = None
+        self._spans: dict[int, tuple[Span, float]] = {}
+        """Of each turn, by its identity, with the jobs' own bytes per second."""
+
+    def now_s(self) -> float:
+        return time.monotonic()
+
+    # Iterations
+
+    def learn(self) -> Mapping[str, Sequence[Beat]]:
+        for each in self._subjects:
+            try:
+                each.look_again()
+            except MltcpError as error:
+                raise JobEnded(str(error)) from None
+        sockets = {each.name: each.sockets for each in self._subjects}
+        return self._outside.learn(sockets, self._patience_s)
+
+    def wait(self) -> list[tuple[str, Beat]]:
+        beats = self._outside.wait()
+        for job in self._outside.closed():
+            raise JobEnded(f"{job} has closed its connections.")
+        return beats
+
+    def _alive(self) -> None:
+        """Check now and then: our own lease, signals, and the processes."""
+        if self._interrupted():
+            raise KeyboardInterrupt
+        now_s = self.now_s()
+        if now_s < self._check_at_s:
+            return
+        self._check_at_s = now_s + _CHECK_S
+        self._lease.renew()
+        for each in self._subjects:
+            if ended := [one.pid for one in each.processes if not one.is_running()]:
+                raise JobEnded(f"{each.name} has ended (process {ended[0]}).")
+
+    # Arms
+
+    def switch(self, arm: str) -> None:
+        if arm == self._arm:
+            return
+        self._arm = arm
+        for each in self._subjects:
+            each.switch(arm, self._name, self._backend)
+        self._lease.renew()
+
+    # What is around them
+
+    def begin_turn(self) -> None:
+        self._begun = self._count()
+
+    def end_turn(self, turn: Turn) -> None:
+        assert self._begun is not None
+        before, after = self._begun, self._count()
+        seen = span(before.counters, after.counters)
+        total = 0
+        for name, measured in turn.jobs.items():
+            moved = {
+                cookie: count - before.moved[name].get(cookie, 0)
+                for cookie, count in after.moved[name].items()
+            }
+            whole = sum(moved.values())
+            total += whole
+            measured.retransmits = max(0, after.retransmits[name] - before.retransmits[name])
+            new = moved.keys() - before.moved[name].keys()
+            if sum(moved[cookie] for cookie in new) > _MUCH * whole:
+                turn.notes.append(f"{name} opened connections.")
+            if before.moved[name].keys() - after.moved[name].keys():
+                turn.notes.append(f"{name} closed connections.")
+        self._spans[id(turn)] = seen, total / seen.length_s
+
+    def unlike(self, one: Turn, other: Turn) -> list[str]:
+        (first, own), (second, other_own) = self._spans[id(one)], self._spans[id(other)]
+        return differences(first, second, (own, other_own))
+
+    def _count(self) -> _Edge:
+        names = {each.name for each in self._subjects}
+        others = [state.job.name for state in StateFiles().read()]
+        moved, again = {}, {}
+        for each in self._subjects:
+            # All connections of its processes, as new ones may have come.
+            own = [one for one in sockets_of(each.processes)[0] if one.state == "established"]
+            found = self._meter.read(own)
+            ours = {one.cookie for one in each.sockets}
+            moved[each.name] = {
+                cookie: one.acknowledged + one.received for cookie, one in found.items()
+            }
+            again[each.name] = sum(
+                one.retransmits for cookie, one in found.items() if cookie in ours
+            )
+        return _Edge(read_counters(name for name in others if name not in names), moved, again)

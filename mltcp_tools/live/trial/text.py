@@ -1,0 +1,120 @@
+"""The findings of a trial, as text and as a document."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from mltcp_tools import __version__
+from mltcp_tools.columns import Cell, Column, Meaning, Row
+from mltcp_tools.live.trial.conduct import Conducted
+from mltcp_tools.live.trial.evidence import Difference
+from mltcp_tools.live.trial.trial import Round
+from mltcp_tools.live.trial.turn import BASE, MLTCP
+from mltcp_tools.live.trial.verdict import interval, share
+from mltcp_tools.units import format_seconds
+
+SCHEMA = "mltcp-trial/1"
+COLUMNS = (
+    Column("JOB", left=True),
+    Column("RUNS", left=True),
+    Column("ITERATIONS", drop=2),
+    Column("MEAN"),
+    Column("P50", drop=3),
+    Column("P99", drop=1),
+    Column("RETRANSMITS", drop=4),
+    Column("CHANGE [95 %]"),
+    Column("P"),
+)
+
+
+def rows(found: Conducted) -> list[Row]:
+    """Two for each job, of the columns COLUMNS."""
+    table: list[Row] = []
+    for each in found.verdict.jobs:
+        for name, arm in ((found.base, each.base), (found.mltcp, each.mltcp)):
+            ours = arm is each.mltcp
+            table.append(
+                (
+                    "" if ours else each.job,
+                    name,
+                    str(arm.iterations),
+                    *(format_seconds(time) for time in (arm.mean_s, arm.p50_s, arm.p99_s)),
+                    str(arm.retransmits),
+                    Cell(interval(each.longer), _meaning(each.longer)) if ours else "",
+                    f"{each.longer.p:.3f}" if ours else "",
+                )
+            )
+    return table
+
+
+def _meaning(longer: Difference) -> Meaning:
+    if not longer.proven:
+        return "quiet"
+    return "bad" if longer.mean > 0 else "good"
+
+
+def in_short(found: Conducted) -> str:
+    """The verdict and what to do, and how sure that is; a paragraph."""
+    course = found.course
+    void = [each for each in course.rounds if each.void]
+    note = f" {len(void)} of {len(course.rounds)} rounds were void." if void else ""
+    return f"{found.verdict.sentence}{note} {found.verdict.advice}"
+
+
+def document(found: Conducted) -> dict[str, Any]:
+    """All of it, for programs; times in seconds, changes as shares, None for an open end."""
+    course, verdict = found.course, found.verdict
+    return {
+        "schema": SCHEMA,
+        "version": __version__,
+        "base": found.base,
+        "congestion_control": found.mltcp,
+        "plan": dataclasses.asdict(course.plan),
+        "seed": course.seed,
+        "visible": course.visible,
+        "ended": course.ended,
+        "verdict": verdict.kind,
+        "in_short": in_short(found),
+        "together": _difference(verdict.together),
+        "jobs": [
+            {
+                "job": each.job,
+                "base": dataclasses.asdict(each.base),
+                "mltcp": dataclasses.asdict(each.mltcp),
+                "change": _difference(each.longer),
+            }
+            for each in verdict.jobs
+        ],
+        "rounds": [_round(each) for each in course.rounds],
+    }
+
+
+def _difference(longer: Difference) -> dict[str, float | int | bool | None]:
+    ends = {
+        name: share(value) if math.isfinite(value) else None
+        for name, value in (("low", longer.low), ("high", longer.high))
+    }
+    return {
+        "mean": share(longer.mean),
+        **ends,
+        "p": longer.p,
+        "rounds": longer.rounds,
+        "proven": longer.proven,
+    }
+
+
+def _round(each: Round) -> dict[str, Any]:
+    return {
+        "round": each.number,
+        "order": each.arms,
+        "void": each.void,
+        "mean_s": {
+            arm: {
+                job: measured.mean_s for job, measured in turn.jobs.items() if measured.iterations
+            }
+            for arm, turn in each.turns.items()
+            if arm in (BASE, MLTCP)
+        },
+    }

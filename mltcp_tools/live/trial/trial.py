@@ -1,0 +1,254 @@
+"""The trial: rounds of two turns each in a random balanced order, until they suffice or must stop.
+
+A round is void where the jobs or what is around them changed in it; another one takes its place. A
+job that mltcp slows down too much, or that stalls under it, gets its own congestion control back at
+once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.live.observe.pulse import Beat
+from mltcp_tools.live.trial.evidence import spread_of_turns, visible
+from mltcp_tools.live.trial.order import Order, draw
+from mltcp_tools.live.trial.turn import BASE, MLTCP, Ended, Slower, Stalled, Turn, changes
+from mltcp_tools.live.trial.world import JobEnded, World
+from mltcp_tools.units import counted, format_seconds
+
+LEAST_ROUNDS = 8
+"""With fewer, chance makes any difference in more than a twentieth of the orders."""
+
+SETTLE = 0.25
+"""Share of a turn that is left out of it: mltcp learns anew after each switch, and bursts slide."""
+
+LEAST_ITERATIONS = 40
+"""Of a turn, some of which are left out."""
+
+_SETTLE_ITERATIONS = 10
+_STALLS = 2
+"""Stalls under mltcp that end the trial; one may be a checkpoint."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """rounds: valid ones wanted. every_s: length of a turn. slower: share that is tolerated."""
+
+    rounds: int
+    every_s: float
+    slower: float
+
+    def __post_init__(self) -> None:
+        if self.rounds < LEAST_ROUNDS or self.rounds % 2:
+            raise UsageError(
+                f"{self.rounds} rounds can't prove anything: give an even number from"
+                f" {LEAST_ROUNDS} on."
+            )
+
+    @property
+    def most_rounds(self) -> int:
+        """With those that take the place of void ones."""
+        return self.rounds + self.rounds // 2
+
+
+@dataclass
+class Round:
+    """One round: its turns by arm, and why it is void, if it is."""
+
+    number: int
+    arms: tuple[str, str]
+    turns: dict[str, Turn] = field(default_factory=dict)
+    void: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Course:
+    """The course of a trial. ended: why it stopped early; empty where it didn't. stopped: by a
+    guard.
+
+    visible: the smallest difference (a share) that so many rounds find in four of five trials, as
+    far as the iterations before it tell.
+    """
+
+    plan: Plan
+    seed: int
+    order: Order
+    periods_s: dict[str, float]
+    visible: float
+    rounds: list[Round] = field(default_factory=list)
+    ended: str = ""
+    stopped: bool = False
+
+    @property
+    def valid(self) -> list[Round]:
+        """The rounds that count."""
+        return [each for each in self.rounds if not each.void and len(each.turns) == 2]
+
+
+Say = Callable[[str], None]
+
+
+class Trial:
+    """Runs a plan in a world. `say` gets a sentence for each thing that happens."""
+
+    def __init__(self, plan: Plan, world: World, seed: int, say: Say) -> None:
+        self._plan = plan
+        self._world = world
+        self._say = say
+        self._source = random.Random(seed)
+        self._stalls = 0
+        world.switch(BASE)
+        seen = world.learn()
+        self._periods_s = periods_of(seen)
+        self._check_length()
+        order = draw(plan.rounds, self._source)
+        self.course = Course(plan, seed, order, dict(self._periods_s), self._visible(seen))
+        self._base_s = dict(self._periods_s)
+        """By job, how long its iterations took when it last ran the base."""
+
+    def run(self) -> Course:
+        """Go through the rounds; how it went. The jobs are left in the last turn's arm."""
+        course = self.course
+        try:
+            while len(course.valid) < self._plan.rounds:
+                number = len(course.rounds)
+                if number == self._plan.most_rounds:
+                    course.ended = "Too many rounds were void."
+                    break
+                if number == len(course.order.first):
+                    course.order = course.order.more(self._source)
+                self._round(number)
+        except (Slower, Stalled) as stop:
+            course.ended, course.stopped = str(stop), True
+        except (JobEnded, MltcpError) as end:
+            course.ended = str(end)
+        except KeyboardInterrupt:
+            course.ended = "It was interrupted."
+        return course
+
+    def _round(self, number: int) -> None:
+        first = (MLTCP, BASE) if self.course.order.first[number] else (BASE, MLTCP)
+        each = Round(number + 1, first)
+        self.course.rounds.append(each)
+        try:
+            for arm in each.arms:
+                each.turns[arm] = self._turn(arm)
+        except Stalled as stall:
+            each.void.append(str(stall))
+        except (Slower, JobEnded, KeyboardInterrupt) as end:
+            each.void.append(str(end) or "It was interrupted.")
+            raise
+        else:
+            each.void = what_changed([each.turns[arm] for arm in each.arms], self._world)
+        if each.void:
+            self._say(f"Round {each.number} is void: {' '.join(each.void)}")
+            self._world.switch(BASE)
+            self._look_again()
+        else:
+            base, mltcp = each.turns[BASE], each.turns[MLTCP]
+            told = ", ".join(
+                f"{job} {format_seconds(base.jobs[job].mean_s)} without,"
+                f" {format_seconds(mltcp.jobs[job].mean_s)} with"
+                for job in base.jobs
+            )
+            self._say(f"Round {each.number}: {told}.")
+
+    def _turn(self, arm: str) -> Turn:
+        """One turn to its end. Raises Slower and Stalled, with the base put back before."""
+        limits_s = {job: (1 + self._plan.slower) * time for job, time in self._base_s.items()}
+        try:
+            turn = take_turn(
+                self._world,
+                arm,
+                self._plan.every_s,
+                self._periods_s,
+                limits_s if arm == MLTCP else {},
+            )
+        except Ended as end:
+            self._world.switch(BASE)
+            if arm == MLTCP and isinstance(end, Stalled):
+                self._stalls += 1
+                if self._stalls == _STALLS:
+                    raise Slower(f"{end} That was the second time with mltcp.") from None
+            raise
+        if arm == BASE:
+            self._base_s |= {
+                job: measured.mean_s for job, measured in turn.jobs.items() if measured.beats
+            }
+        return turn
+
+    def _look_again(self) -> None:
+        """Look again at the jobs, whose iterations and neighbours may have changed."""
+        self._periods_s = periods_of(self._world.learn())
+        self._base_s = dict(self._periods_s)
+        self._check_length()
+
+    def _check_length(self) -> None:
+        for job, period_s in self._periods_s.items():
+            least_s = LEAST_ITERATIONS * period_s
+            if least_s > self._plan.every_s:
+                raise MltcpError(
+                    f"A turn of {format_seconds(self._plan.every_s)} is too short: an iteration of"
+                    f" {job} takes {format_seconds(period_s)}, so give at least --every"
+                    f" {least_s:.0f}s."
+                )
+
+    def _visible(self, seen: Mapping[str, Sequence[Beat]]) -> float:
+        """Of all jobs together, whose noises add up as far as they are each other's own."""
+        spreads = []
+        for job, beats in seen.items():
+            times_s = [each.duration_s for each in beats for _ in range(each.count)]
+            per_turn = round((1 - SETTLE) * self._plan.every_s / self._periods_s[job])
+            spreads.append(spread_of_turns(times_s, per_turn))
+        # Jobs on one link disturb each other, so that none of this evens out for sure.
+        return visible(fmean(spreads), self._plan.rounds)
+
+
+def take_turn(
+    world: World,
+    arm: str,
+    every_s: float,
+    periods_s: Mapping[str, float],
+    limits_s: Mapping[str, float],
+) -> Turn:
+    """One turn to its end. Raises turn.Ended where a job is slower than its limit, or stalls."""
+    world.switch(arm)
+    world.begin_turn()
+    begin_s = world.now_s()
+    settle_s = max(SETTLE * every_s, _SETTLE_ITERATIONS * max(periods_s.values()))
+    turn = Turn(arm, begin_s, settle_s, periods_s, limits_s)
+    while world.now_s() < begin_s + every_s:
+        for job, beat in world.wait():
+            turn.add(job, beat)
+        turn.check(world.now_s())
+    world.end_turn(turn)
+    return turn
+
+
+def what_changed(turns: Sequence[Turn], world: World) -> list[str]:
+    """Return sentences on why two turns can't be compared, if so; each once."""
+    notes = [note for turn in turns for note in turn.notes]
+    notes += changes(turns) + world.unlike(*turns)
+    return list(dict.fromkeys(notes))
+
+
+def periods_of(seen: Mapping[str, Sequence[Beat]]) -> dict[str, float]:
+    return {
+        job: fmean(each.duration_s for each in beats for _ in range(each.count))
+        for job, beats in seen.items()
+    }
+
+
+def announcement(course: Course) -> str:
+    """Return sentences on the trial that is to come, and what it can show."""
+    plan = course.plan
+    length = f"{2 * plan.rounds * plan.every_s / 60:.0f} minutes"
+    return (
+        f"{counted(plan.rounds, 'round')} of two turns of {format_seconds(plan.every_s)}, together"
+        f" {length}; void ones are repeated. By the iterations seen so far, this finds a difference"
+        f" of {max(course.visible, 0.001):.1%} in four of five trials."
+    )

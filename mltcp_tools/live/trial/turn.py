@@ -1,0 +1,165 @@
+"""One turn of a trial: what its iterations were, and whether it may go on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, median
+
+from mltcp_tools.live.observe.pulse import Beat
+from mltcp_tools.units import format_seconds
+
+BASE, MLTCP = "base", "mltcp"
+
+_LATEST = 10
+"""Iterations whose median is held against the limit."""
+
+_FIRST = 5
+"""Of a turn, which aren't: the switch itself, and what collided because of it."""
+
+_STALLED_S = 10.0
+_STALLED_PERIODS = 10.0
+_CHANGED = 0.2
+"""Share by which the compute time or the bytes of a job's iterations are no longer the same."""
+
+_LOOKS_S = 0.02
+"""A compute time is known that well."""
+
+
+class Ended(Exception):
+    """The turn can't go on. str(): why, a sentence."""
+
+
+class Slower(Ended):
+    """A job is slower than the limit allows."""
+
+
+class Stalled(Ended):
+    """A job has stopped sending."""
+
+
+@dataclass
+class Measured:
+    """A job's iterations in a turn, those while it settled left out."""
+
+    beats: list[Beat] = field(default_factory=list)
+    retransmits: int = 0
+
+    @property
+    def iterations(self) -> int:
+        """Return the number of iterations."""
+        return sum(each.count for each in self.beats)
+
+    @property
+    def mean_s(self) -> float:
+        """Of their durations; what was missed between two of them counts."""
+        return sum(each.duration_s * each.count for each in self.beats) / self.iterations
+
+    @property
+    def times_s(self) -> list[float]:
+        """The duration of each."""
+        return [each.duration_s for each in self.beats for _ in range(each.count)]
+
+    @property
+    def silent_s(self) -> float:
+        """The usual compute time."""
+        return median(each.silent_s for each in self.beats)
+
+    @property
+    def size(self) -> float:
+        """The usual bytes of one."""
+        return median(each.size / each.count for each in self.beats)
+
+
+class Turn:
+    """The jobs for a while under one arm. limits_s: a job's longest tolerable iteration time."""
+
+    def __init__(
+        self,
+        arm: str,
+        begin_s: float,
+        settle_s: float,
+        periods_s: Mapping[str, float],
+        limits_s: Mapping[str, float],
+    ) -> None:
+        self.arm = arm
+        self.begin_s = begin_s
+        self.jobs = {job: Measured() for job in periods_s}
+        self.notes: list[str] = []
+        """What makes the turn, and so its round, void."""
+        self._settled_s = begin_s + settle_s
+        self._periods_s = periods_s
+        self._limits_s = limits_s
+        self._latest: dict[str, list[float]] = {job: [] for job in periods_s}
+        self._last_s = dict.fromkeys(periods_s, begin_s)
+
+    def add(self, job: str, beat: Beat) -> None:
+        """Take an iteration. Raises Slower."""
+        self._last_s[job] = max(beat.end_s, self.begin_s)
+        if beat.start_s < self.begin_s:
+            return
+        if beat.start_s >= self._settled_s:
+            self.jobs[job].beats.append(beat)
+        latest = self._latest[job]
+        latest += [beat.duration_s] * beat.count
+        limit_s = self._limits_s.get(job, math.inf)
+        if len(latest) >= _FIRST + _LATEST and median(latest[-_LATEST:]) > limit_s:
+            raise Slower(
+                f"{job} took {format_seconds(median(latest[-_LATEST:]))} an iteration with mltcp,"
+                f" and {format_seconds(limit_s)} is the limit."
+            )
+
+    def check(self, now_s: float) -> None:
+        """Raise Stalled where a job hasn't ended an iteration for too long."""
+        for job, last_s in self._last_s.items():
+            patience_s = max(_STALLED_S, _STALLED_PERIODS * self._periods_s[job])
+            if now_s - last_s > patience_s:
+                raise Stalled(f"{job} ended no iteration for {format_seconds(patience_s)}.")
+
+
+def changes(turns: Sequence[Turn]) -> list[str]:
+    """Return sentences on the jobs' own changes from one turn to the next, or within one.
+
+    The bytes of an iteration and its compute time are the job's own doing, whichever congestion
+    control it runs.
+    """
+    found = []
+    for job in turns[0].jobs:
+        spans = [half for turn in turns for half in _halves(turn.jobs[job])]
+        if len(spans) < 2 * len(turns):
+            found.append(f"{job} made too few iterations to compare.")
+            continue
+        sizes = [each.size for each in spans]
+        if max(sizes) > (1 + _CHANGED) * min(sizes):
+            found.append(f"{job} changed the bytes of its iterations.")
+        quiet = [each.silent_s for each in spans]
+        if max(quiet) > (1 + _CHANGED) * min(quiet) + _LOOKS_S:
+            found.append(
+                f"{job} changed how long it computes, from {format_seconds(min(quiet))} to"
+                f" {format_seconds(max(quiet))}."
+            )
+    return found
+
+
+def _halves(whole: Measured) -> Iterable[Measured]:
+    middle = len(whole.beats) // 2
+    if middle:
+        yield Measured(whole.beats[:middle])
+        yield Measured(whole.beats[middle:])
+
+
+def log_ratio(base: Measured, mltcp: Measured) -> float:
+    """Return the logarithm of the ratio of iterations with mltcp to those without."""
+    return math.log(mltcp.mean_s / base.mean_s)
+
+
+def percentile(times_s: Sequence[float], share: float) -> float:
+    """The time that the share of them doesn't exceed."""
+    ordered = sorted(times_s)
+    return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)]
+
+
+def mean(turns: Iterable[Measured]) -> float:
+    """Of the iterations of several turns."""
+    return fmean(time for turn in turns for time in turn.times_s)

@@ -1,0 +1,149 @@
+"""Measures attaching many sockets, catching short ones, and an agent that follows many jobs.
+
+    PYTHONPATH=tests .venv/bin/python tests/bench/bench_attach.py
+
+Each job is a process with idle connections over loopback in a cgroup of its own. First all
+connections are looked at, attached and detached at once; then `mltcp agent` follows the jobs by a
+rule on their cgroups, and its processor time and memory are read while nothing happens and while
+each job's process opens and closes connections one after the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from netns.backends_here import fresh_and_loaded
+from netns.connected import Holder, holder
+from netns.trainings import Agent, agent
+
+from mltcp_tools.kernel.backends.base import Backend, Job
+from mltcp_tools.kernel.host import cgroups
+from mltcp_tools.live.attach.processes import process
+from mltcp_tools.live.attach.restore import detach
+from mltcp_tools.live.attach.sockets import CAN_SEND, sockets_of
+from mltcp_tools.live.attach.switch import DONE, attach
+from mltcp_tools.live.attach.ways import reach_for
+
+RULES = """\
+rules:
+  - job: '{{cgroup:{prefix}-(\\d+)}}'
+    cgroup: ['{prefix}-*']
+    kinds: all
+    total: 1MB
+    gap: 100ms
+"""
+
+
+@contextmanager
+def job(name: str, connections: int) -> Iterator[Holder]:
+    """A process with connections in a new cgroup of that name."""
+    path = cgroups.root() / name
+    path.mkdir()
+    try:
+        within = ("sh", "-c", f'echo $$ >{path}/cgroup.procs; exec "$@"', "sh")
+        with holder(connections, through=within) as held:
+            yield held
+    finally:
+        cgroups.remove(name)
+
+
+def measure_attaching(held: Sequence[Holder], backend: Backend, rounds: int) -> None:
+    reach_for(backend)  # loads the programs, as the first command does
+    found = [process(each.pid) for each in held]
+    times: dict[str, list[float]] = {"look": [], "attach": [], "detach": []}
+    count = 0
+    for _ in range(rounds):
+        begin_s = time.perf_counter()
+        chosen = [each for each in sockets_of(found)[0] if each.state in CAN_SEND]
+        looked_s = time.perf_counter()
+        changes = attach(chosen, Job(1, "bench"), "mltcp", backend)
+        attached_s = time.perf_counter()
+        restored = detach(job="bench")
+        times["look"].append(looked_s - begin_s)
+        times["attach"].append(attached_s - looked_s)
+        times["detach"].append(time.perf_counter() - attached_s)
+        count = sum(each.outcome in DONE for each in changes)
+        assert count == sum(each.outcome == "restored" for each in restored)
+    for what, seconds in times.items():
+        print(
+            f"{what} {count} sockets: median {statistics.median(seconds):.3f} s,"
+            f" {min(seconds):.3f} to {max(seconds):.3f} in {rounds} rounds",
+            flush=True,
+        )
+
+
+def processor_s(running: Agent) -> float:
+    """Processor time that the agent has taken so far."""
+    fields = Path(f"/proc/{running.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_mb(running: Agent) -> float:
+    """Resident memory of the agent."""
+    pages = int(Path(f"/proc/{running.process.pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def measure_agent(held: Sequence[Holder], prefix: str, seconds: float, churn: int) -> None:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        agent(Path(folder), RULES.format(prefix=prefix)) as running,
+    ):
+        last = held[-1]
+        begin_s = time.perf_counter()
+        while set(last.congestion_controls()) != {"mltcp"}:
+            time.sleep(0.1)
+        print(f"attached the last job's after {time.perf_counter() - begin_s:.1f} s")
+        time.sleep(10)
+        before_s, begin_s = processor_s(running), time.perf_counter()
+        time.sleep(seconds)
+        share = (processor_s(running) - before_s) / (time.perf_counter() - begin_s)
+        print(f"steady: {share:.1%} of a processor, {resident_mb(running):.0f} MB", flush=True)
+        before_s, begin_s = processor_s(running), time.perf_counter()
+        opened, caught = 0, 0
+        while time.perf_counter() - begin_s < seconds:
+            ran = last.ask("churn", churn)["connected"]
+            opened, caught = opened + churn, caught + ran.get("mltcp", 0)
+        length_s = time.perf_counter() - begin_s
+        share = (processor_s(running) - before_s) / length_s
+        print(
+            f"{opened / length_s:.0f} connections a second: {caught} of {opened} caught,"
+            f" {share:.1%} of a processor, {resident_mb(running):.0f} MB",
+            flush=True,
+        )
+        running.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--backend", default="bpf", help="bpf or kmod")
+    parser.add_argument("--jobs", type=int, default=200)
+    parser.add_argument("--connections", type=int, default=50, help="of each job")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--churn", type=int, default=1000)
+    args = parser.parse_args()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
+    load = os.getloadavg()[0]
+    print(f"{os.cpu_count()} processors, load average {load:.1f}", flush=True)
+    prefix = f"mltcp-bench-{os.getpid()}"
+    with fresh_and_loaded(args.backend) as backend, ExitStack() as stack:
+        held = [
+            stack.enter_context(job(f"{prefix}-{number}", args.connections))
+            for number in range(args.jobs)
+        ]
+        measure_attaching(held, backend, args.rounds)
+        measure_agent(held, prefix, args.seconds, args.churn)
+
+
+if __name__ == "__main__":
+    main()

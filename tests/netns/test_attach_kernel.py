@@ -1,0 +1,180 @@
+"""Attaching in the kernel alone (eBPF): without ptrace, by cgroup, and before the first data."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from netns.attached import JOB, assert_nothing_recorded, connections, outcomes, tags
+from netns.backends_here import backend_fixture, fresh_and_loaded, unload_by_force
+from netns.connected import holder, namespace
+from netns.trainings import agent
+from support.holding_process import FIRST_CC
+from support.waiting import wait_for
+
+from mltcp_tools.errors import BusyError
+from mltcp_tools.kernel.backends.base import Backend, Job
+from mltcp_tools.kernel.backends.bpf import BpfBackend
+from mltcp_tools.kernel.backends.bpf_catch import Catch, Catcher
+from mltcp_tools.kernel.backends.bpf_sockets import FIRST_PIN, kernel_sockets
+from mltcp_tools.kernel.host import cgroups
+from mltcp_tools.live.attach import by_iterator
+from mltcp_tools.live.attach.jobs import announce
+from mltcp_tools.live.attach.restore import detach
+from mltcp_tools.live.attach.state import StateFiles
+from mltcp_tools.live.attach.switch import attach
+
+pytestmark = pytest.mark.bpf
+backend = backend_fixture(fresh_and_loaded, ["bpf"])
+
+CODE = "import sys; from mltcp_tools.cli.main import main; sys.exit(main(sys.argv[1:]))"
+WITHOUT_PTRACE = ("setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-all")
+
+
+@pytest.fixture
+def cgroup() -> Iterator[Path]:
+    path = cgroups.root() / f"mltcp-test-{os.getpid()}-{uuid.uuid4().hex[:4]}"
+    path.mkdir()
+    yield path
+    cgroups.remove(path.name)
+
+
+def within(path: Path) -> tuple[str, ...]:
+    """Starts a command in the cgroup."""
+    return ("sh", "-c", f'echo $$ >{path}/cgroup.procs; exec "$@"', "sh")
+
+
+@contextlib.contextmanager
+def catching(backend: Backend, rules: dict[Path, Catch]) -> Iterator[Catcher]:
+    assert isinstance(backend, BpfBackend)
+    announce(JOB, backend)
+    with Catcher(kernel_sockets(), backend.home) as found:
+        found.set(rules)
+        yield found
+
+
+def test_no_process_is_touched(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither attaching nor detaching borrows anything, in whichever network namespace."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("borrowed")
+
+    with namespace() as other:
+        through = ("ip", "netns", "exec", other)
+        with holder(3) as here, holder(2, through=through) as there:
+            found = [*connections(here), *connections(there)]
+            assert len({each.netns for each in found}) == 2
+            monkeypatch.setattr(by_iterator.Borrowing, "look", refuse)
+            monkeypatch.setattr(by_iterator.Borrowing, "give", refuse)
+            monkeypatch.setattr(by_iterator.Borrowing, "restore", refuse)
+            monkeypatch.setattr(by_iterator.Borrowing, "tags", refuse)
+            assert outcomes(attach(found, JOB, "mltcp", backend)) == ["switched"] * 5
+            assert here.congestion_controls() == ["mltcp"] * 3
+            assert there.congestion_controls() == ["mltcp"] * 2
+            assert tags(backend) == {each.cookie: JOB.id for each in found}
+            assert [each.outcome for each in detach(job="seven")] == ["restored"] * 5
+            assert here.congestion_controls() == [FIRST_CC] * 3
+            assert there.congestion_controls() == [FIRST_CC] * 2
+    assert tags(backend) == {}
+    assert_nothing_recorded()
+
+
+def test_processes_that_cannot_be_opened(backend: Backend, cgroup: Path) -> None:
+    def mltcp(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [*WITHOUT_PTRACE, sys.executable, "-c", CODE, *arguments]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    with holder(2, through=within(cgroup)) as held:
+        opened = [*WITHOUT_PTRACE, "readlink", f"/proc/{held.pid}/fd/0"]
+        assert subprocess.run(opened, capture_output=True).returncode != 0
+        run = mltcp("attach", f"cgroup:{cgroup.name}", "--job", "a")
+        assert (run.returncode, run.stderr.count("switched")) == (0, 1), run
+        assert held.congestion_controls() == ["mltcp"] * 2
+        run = mltcp("detach", "a")
+        assert run.returncode == 0, run
+        assert held.congestion_controls() == [FIRST_CC] * 2
+
+
+def test_a_connection_as_short_as_can_be_is_caught_at_both_ends(
+    backend: Backend, cgroup: Path
+) -> None:
+    with (
+        holder(1, through=within(cgroup)) as inside,
+        holder(1) as outside,
+        catching(backend, {cgroup: Catch(JOB.id, "mltcp")}),
+    ):
+        all_caught = {"connected": {"mltcp": 1000}, "accepted": {"mltcp": 1000}}
+        assert inside.ask("churn", 1000) == all_caught
+        assert outside.ask("churn", 10)["connected"] == {FIRST_CC: 10}
+        assert inside.congestion_controls() == [FIRST_CC]
+        inside.ask("connect")
+        assert [*tags(backend).values()].count(JOB.id) >= 1
+        with pytest.raises(BusyError, match="seven -> eight"):  # though it isn't on record yet
+            attach(connections(inside)[1:], Job(8, "eight"), "mltcp", backend)
+        assert {each.outcome for each in detach(job="seven")} == {"restored"}
+        assert inside.congestion_controls() == [FIRST_CC] * 2
+    assert tags(backend) == {}
+    assert_nothing_recorded()
+
+
+def test_ports_that_are_left_alone(backend: Backend, cgroup: Path) -> None:
+    with holder(1, through=within(cgroup)) as inside:
+        alone = Catch(JOB.id, "mltcp", ports=(inside.port,))
+        with catching(backend, {cgroup: alone}) as catcher:
+            inside.ask("connect")
+            assert inside.congestion_controls() == [FIRST_CC] * 2
+            catcher.set({cgroup: Catch(JOB.id, "mltcp", lowest_port=65535)})
+            inside.ask("connect")
+            assert inside.congestion_controls() == [FIRST_CC] * 3
+            catcher.set({cgroup: Catch(JOB.id, choices={"cubic": "mltcp_cubic"})})
+            inside.ask("connect")
+            assert inside.congestion_controls() == [FIRST_CC] * 4
+            catcher.set({cgroup: Catch(JOB.id, choices={FIRST_CC: "mltcp_reno"})})
+            inside.ask("connect")
+            assert inside.congestion_controls() == [FIRST_CC] * 4 + ["mltcp_reno"]
+            catcher.set({})
+            inside.ask("connect")
+            assert inside.congestion_controls()[-1] == FIRST_CC
+        detach(job="seven")
+
+
+def test_what_an_unload_by_force_leaves_is_put_back(backend: Backend, cgroup: Path) -> None:
+    with holder(1, through=within(cgroup)) as inside:
+        with catching(backend, {cgroup: Catch(JOB.id, "mltcp")}):
+            inside.ask("connect")
+        unload_by_force(backend)
+        assert FIRST_PIN.exists()
+        assert inside.congestion_controls() == [FIRST_CC, "mltcp"]
+        assert [each.outcome for each in detach()] == ["restored"] * 2  # both ends
+        assert inside.congestion_controls() == [FIRST_CC] * 2
+
+
+RULES = "rules:\n  - {{job: caught, cgroup: {}, kinds: all{}}}\n"
+
+
+@pytest.mark.parametrize(("more", "name"), [("", "mltcp"), (", cc: observe", "mltcp_reno")])
+def test_the_agent_catches_and_a_kill_leaves_what_detach_restores(
+    backend: Backend, cgroup: Path, tmp_path: Path, more: str, name: str
+) -> None:
+    with (
+        holder(1, through=within(cgroup)) as inside,
+        agent(tmp_path, RULES.format(cgroup.name, more)) as running,
+    ):
+        running.wait_for("are attached before their first data")
+        wait_for(lambda: inside.congestion_controls() == [name], "the first connection")
+        assert inside.ask("churn", 100)["connected"] == {name: 100}
+        inside.ask("connect")
+        assert inside.congestion_controls() == [name] * 2
+        running.process.send_signal(signal.SIGKILL)
+        running.process.wait()
+        assert inside.ask("churn", 10)["connected"] == {FIRST_CC: 10}
+        assert {each.outcome for each in detach(job="caught")} == {"restored"}
+        assert inside.congestion_controls() == [FIRST_CC] * 2
+    assert StateFiles().read() == []

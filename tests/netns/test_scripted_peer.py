@@ -1,0 +1,160 @@
+"""What a flow makes of ACKs, losses and delays, several in a row, which a scripted peer sends."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from netns.backends_here import backend_fixture, fresh_and_loaded
+from support.scripted_peer import LOSS, RECOVERY, Peer, scripted_peer
+
+from mltcp_tools.kernel.backends.base import Backend, Flow, Job, JobParams
+
+backend = backend_fixture(fresh_and_loaded)
+
+EMPTY_S, SHORT_S, LONG_S, FULL_S = 0.1, 0.13, 0.165, 0.18
+"""Round trips over a path with an empty queue, a short one, a long one, and a full one."""
+
+BURST = 600_000
+BEGINNING = JobParams(
+    total_bytes=1000 * BURST,
+    gap_s=30,
+    slope=0,
+    intercept=1,
+    mechanisms=("increase", "decrease", "yield"),
+)
+"""Of a flow at the beginning of its iteration, which yields for as long as a test takes. F is 1, so
+that what it grows by is either the base's increase or what it takes back."""
+
+NAMES = pytest.mark.parametrize("name", ["mltcp", "mltcp_cubic"])
+
+
+def flow_of(backend: Backend) -> Flow:
+    (flow,) = (each for each in backend.flows() if each.job_id)
+    return flow
+
+
+@contextlib.contextmanager
+def started(
+    backend: Backend, name: str, params: JobParams, size: int = 10 * BURST
+) -> Iterator[Peer]:
+    """A flow that sends so many bytes, has found the queue full by a loss, and has recovered."""
+    backend.set_job(Job(1, "scripted", params))
+    with scripted_peer(name, EMPTY_S) as peer:
+        backend.tag(peer.sender.fileno(), 1)
+        peer.send(size)
+        for _ in range(2):
+            peer.round_trip(EMPTY_S)
+        peer.round_trip(FULL_S)
+        peer.round_trip(FULL_S, lose=[0])
+        while peer.info().ca_state == RECOVERY:
+            peer.round_trip(FULL_S)
+        yield peer
+
+
+@contextlib.contextmanager
+def yielded(backend: Backend, name: str, share: float = 1 / 2) -> Iterator[tuple[Peer, int]]:
+    """A flow that has at most that share left of its window, and that window, segments."""
+    with started(backend, name, BEGINNING) as peer:
+        full = peer.info().ssthresh
+        while peer.info().cwnd > share * full:
+            peer.round_trip(FULL_S)
+        assert flow_of(backend).yields
+        yield peer, full
+
+
+@NAMES
+def test_what_was_yielded_comes_back_by_the_round_trip(backend: Backend, name: str) -> None:
+    """Two fifths of the full queue may be borne: a third of a round trip, and no more at once."""
+    with yielded(backend, name, 1 / 5) as (peer, full):
+        peer.round_trip(EMPTY_S)  # whose ACKs may still be about the long queue
+        began_s, windows = time.monotonic(), [peer.info().cwnd]
+        while windows[-1] < full * 3 / 4:
+            peer.round_trip(EMPTY_S)
+            windows.append(peer.info().cwnd)
+            assert len(windows) < 100, f"the flow takes nothing back: {windows}"
+        trips = 1 + (time.monotonic() - began_s) / EMPTY_S  # on a busy host fewer, of longer ones
+        assert windows[-1] <= (windows[0] + 2) * 1.4**trips, windows
+
+
+@NAMES
+def test_a_loss_takes_an_eighth_of_a_window_that_has_yielded(backend: Backend, name: str) -> None:
+    with yielded(backend, name) as (peer, _):
+        before = peer.info().cwnd
+        peer.round_trip(EMPTY_S, lose=[0])
+        assert peer.info().ca_state == RECOVERY
+        assert peer.info().ssthresh <= before * 7 / 8
+
+
+@NAMES
+def test_a_loss_takes_an_eighth_of_a_window_that_began_small(backend: Backend, name: str) -> None:
+    with started(backend, name, replace(BEGINNING, total_bytes=BURST), BURST) as peer:
+        while peer.under_way:
+            peer.round_trip(LONG_S)
+        ended = peer.info().cwnd
+        peer.send(BURST)
+        began = peer.info().cwnd
+        assert began < 3 / 4 * ended, flow_of(backend)
+        peer.round_trip(EMPTY_S, lose=[0])
+        assert peer.info().ca_state == RECOVERY
+        assert peer.info().ssthresh <= began * 7 / 8
+
+
+def takes_back(peer: Peer) -> bool:
+    """Whether the flow slow-starts again: nothing else raises the threshold."""
+    before = peer.info().ssthresh
+    for _ in range(30):
+        peer.round_trip(EMPTY_S)
+        if peer.info().ssthresh > before:
+            return True
+    return False
+
+
+@NAMES
+def test_a_recovery_without_a_loss_leaves_no_trace(backend: Backend, name: str) -> None:
+    """A segment was late. DSACK says that it came twice."""
+    with yielded(backend, name) as (peer, _):
+        before = flow_of(backend)
+        peer.round_trip(SHORT_S, late=[0])
+        peer.round_trip(SHORT_S)
+        after = flow_of(backend)
+        assert peer.info().retransmits > before.retransmits
+        assert peer.info().cwnd >= before.cwnd
+        assert after.losses == before.losses
+        assert after.full_queue_us > 0.95 * before.full_queue_us
+        assert takes_back(peer)
+
+
+@NAMES
+def test_a_time_out_without_a_loss_leaves_no_trace(backend: Backend, name: str) -> None:
+    """All ACKs were late. Those of data that wasn't sent again say so (F-RTO, RFC 5682)."""
+    with yielded(backend, name) as (peer, _):
+        before = flow_of(backend)
+        peer.wait_for(LOSS)
+        peer.round_trip(0)
+        peer.round_trip(SHORT_S)
+        after = flow_of(backend)
+        assert peer.info().ca_state < RECOVERY
+        assert peer.info().cwnd >= before.cwnd
+        assert after.losses == before.losses
+        assert takes_back(peer)
+
+
+@NAMES
+@pytest.mark.parametrize("in_recovery", [False, True], ids=["at-once", "in-recovery"])
+def test_a_time_out_leaves_what_the_base_would(
+    backend: Backend, name: str, in_recovery: bool
+) -> None:
+    keeps = replace(BEGINNING, mechanisms=("decrease",), keep_min=0.875, keep_max=0.875)
+    with started(backend, name, keeps) as peer:
+        before = peer.info().cwnd
+        if in_recovery:
+            peer.round_trip(EMPTY_S, lose=[0])
+            assert peer.info().ca_state == RECOVERY
+            assert peer.info().ssthresh > 0.8 * before
+        peer.forget()
+        peer.wait_for(LOSS)
+        assert peer.info().ssthresh <= (0.5 if name == "mltcp" else 0.7) * before

@@ -1,0 +1,271 @@
+"""Trials on live jobs: what they switch, what ends them, and that everything is put back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from netns.backends_here import backend_fixture, fresh_and_loaded
+from netns.following import BURST, rules, shown
+from netns.trainings import Training, agent, training
+from support.waiting import wait_for
+
+from mltcp_tools.cli.main import main
+from mltcp_tools.kernel.backends.base import Backend
+from mltcp_tools.live.attach.state import StateFiles
+from mltcp_tools.live.trial.lease import TRIAL_DIR
+
+backend = backend_fixture(fresh_and_loaded)
+
+QUICK = ("--every", "7s", "--look", "30s", "--slower", "300%")
+ENDLESS = 100_000
+
+
+@contextmanager
+def slow_link(name: str) -> Iterator[tuple[str, ...]]:
+    """A network namespace whose loopback is a bottleneck; what runs a command there."""
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        link = f"-n {name} link set lo mtu 1500 up"
+        subprocess.run(["ip", *link.split()], check=True)
+        shaping = f"-n {name} qdisc add dev lo root tbf rate 50mbit burst 20k limit 30k"
+        subprocess.run(["tc", *shaping.split()], check=True)
+        yield ("ip", "netns", "exec", name)
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=True)
+
+
+@contextmanager
+def job(mark: str, compute_s: float = 0.12, through: Sequence[str] = ()) -> Iterator[Training]:
+    """One that trains over two connections from now on, under reno."""
+    with training(mark, "cc=reno", through=through) as started:
+        started.ask("connect")
+        started.ask("connect")
+        started.tell(f"train {ENDLESS} {compute_s} {BURST}")
+        yield started
+
+
+@contextmanager
+def trial(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "mltcp_tools.cli.main", "trial", *arguments]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def runs(backend: Backend) -> set[str]:
+    return {flow.congestion_control for flow in backend.flows()}
+
+
+def nothing_left(backend: Backend) -> bool:
+    return not (runs(backend) or StateFiles().read() or list(TRIAL_DIR.glob("*")))
+
+
+def result(process: subprocess.Popen[str]) -> tuple[int, dict[str, Any], str]:
+    out, err = process.communicate(timeout=400)
+    return process.returncode, json.loads(out), err
+
+
+def test_a_trial_switches_to_and_fro_and_says_what_it_found(
+    backend: Backend, mark: str, tmp_path: Path
+) -> None:
+    page = tmp_path / "report.html"
+    with (
+        job(mark),
+        trial("--job", f"a={mark}", *QUICK, "--json", "-o", str(page)) as process,
+    ):
+        wait_for(lambda: runs(backend) == {"mltcp"}, "a turn with mltcp", beside=process)
+        wait_for(lambda: not runs(backend), "a turn without", beside=process)
+        code, found, err = result(process)
+        assert nothing_left(backend)
+    # What else runs on this host may make too many rounds void.
+    assert code == (1 if found["ended"] else 0), err
+    valid = [each for each in found["rounds"] if not each["void"]]
+    assert len(valid) == 8 or found["ended"] == "Too many rounds were void."
+    assert valid
+    (row,) = found["jobs"]
+    assert row["job"] == "a"
+    # What the connections showed is what the program did: it computes for 120 ms, then sends.
+    assert row["base"]["mean_s"] > 0.12
+    assert found["verdict"] in ("none", "faster", "slower", "short")
+    assert "http" not in page.read_text()
+    assert "finds a difference of" in err
+
+
+def test_an_attached_job_is_attached_as_before_in_the_end(backend: Backend, mark: str) -> None:
+    with job(mark):
+        attached = ["attach", mark, "--job", "a", "--kind", "all", "--slope", "1.5"]
+        assert main(attached) == 0
+        before = StateFiles().read()
+        with trial("--job", "a", *QUICK) as process:
+            wait_for(lambda: not runs(backend), "a turn without", beside=process)
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=30)
+            assert process.returncode
+        assert runs(backend) == {"mltcp"}
+        (after,) = StateFiles().read()
+        assert after.job == before[0].job
+        assert {each.old for each in after.sockets} == {"reno"}
+        assert main(["detach", "a"]) == 0
+
+
+def test_what_kills_a_trial_puts_everything_back(backend: Backend, mark: str) -> None:
+    with job(mark), trial("--job", f"a={mark}", *QUICK) as process:
+        wait_for(lambda: runs(backend) == {"mltcp"}, "a turn with mltcp", beside=process)
+        process.kill()
+        process.wait()
+        wait_for(lambda: nothing_left(backend), "everything to be put back")
+
+
+def test_a_trial_whose_guardian_was_killed_too_is_put_back_by_the_next(
+    backend: Backend, mark: str
+) -> None:
+    with job(mark), trial("--job", f"a={mark}", *QUICK) as process:
+        wait_for(lambda: runs(backend) == {"mltcp"}, "a turn with mltcp", beside=process)
+        for pid, _ in json.loads((TRIAL_DIR / "trial.json").read_text())["owners"]:
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+        assert runs(backend) == {"mltcp"}
+        assert main(["trial", "--job", "nobody"]) == 2
+        assert nothing_left(backend)
+
+
+def test_a_trial_that_is_stopped_loses_its_lease(backend: Backend, mark: str) -> None:
+    with job(mark), trial("--job", f"a={mark}", *QUICK) as process:
+        wait_for(lambda: runs(backend) == {"mltcp"}, "a turn with mltcp", beside=process)
+        time.sleep(1)  # whoever is stopped while it switches holds everybody up
+        process.send_signal(signal.SIGSTOP)
+        wait_for(lambda: nothing_left(backend), "everything to be put back")
+        process.send_signal(signal.SIGCONT)
+        _, err = process.communicate(timeout=30)
+        assert "was held up for so long" in err
+        assert nothing_left(backend)
+
+
+def test_a_second_trial_is_refused(backend: Backend, mark: str) -> None:
+    with job(mark), trial("--job", f"a={mark}", *QUICK):
+        wait_for(lambda: (TRIAL_DIR / "trial.json").exists(), "the trial")
+        with trial("--job", f"b={mark}", *QUICK) as second:
+            _, err = second.communicate(timeout=30)
+        assert (second.returncode, "Another trial runs" in err) == (4, True)
+
+
+def test_a_job_without_iterations_is_refused(backend: Backend, mark: str) -> None:
+    with training(mark, "cc=reno") as silent:
+        silent.ask("connect")
+        with trial("--job", f"a={mark}", "--look", "4s", "--every", "7s") as process:
+            _, err = process.communicate(timeout=60)
+        assert (process.returncode, "No iterations of a are known" in err) == (1, True), err
+        assert nothing_left(backend)
+
+
+def test_a_job_that_runs_mltcp_by_itself_is_refused(backend: Backend, mark: str) -> None:
+    with training(mark, "cc=mltcp") as own:
+        own.ask("connect")
+        with trial("--job", f"a={mark}", *QUICK) as process:
+            _, err = process.communicate(timeout=60)
+        assert (process.returncode, "runs mltcp by itself" in err) == (1, True), err
+
+
+def test_a_job_that_ends_ends_the_trial(backend: Backend, mark: str) -> None:
+    with job(mark) as running, trial("--job", f"a={mark}", *QUICK, "--json") as process:
+        wait_for(lambda: runs(backend) == {"mltcp"}, "a turn with mltcp", beside=process)
+        running.end()
+        code, found, _ = result(process)
+    assert (code, found["verdict"]) == (1, "short")
+    assert "a has" in found["ended"]
+    assert nothing_left(backend)
+
+
+def test_a_third_job_that_starts_half_way_voids_its_round(backend: Backend, mark: str) -> None:
+    def arms(found: dict[str, Any]) -> Sequence[list[str]]:
+        return [each["void"] for each in found["rounds"]]
+
+    with job(mark), trial("--job", f"a={mark}", *QUICK, "--json") as process:
+        assert process.stderr is not None
+        # After a valid round the next one begins at once.
+        assert any(line.startswith("Round ") and ": a " in line for line in process.stderr)
+        time.sleep(1)
+        with training(mark.replace("mark", "third"), "cc=reno") as third:
+            third.ask("connect")
+            third.tell(f"train {ENDLESS} 0.12 {4 * BURST}")
+            code, found, err = result(process)
+    told = [note for void in arms(found) for note in void]
+    assert any("Other traffic on lo changed" in note for note in told), found["rounds"]
+    assert code == (1 if found["ended"] else 0), err
+
+
+def test_an_agent_lets_its_jobs_be_tried(backend: Backend, mark: str, tmp_path: Path) -> None:
+    with agent(tmp_path, rules(mark)) as running, job(mark):
+        running.wait_for("attached (reno -> mltcp)")
+        wait_for(lambda: len(backend.flows()) == 4, "all of its connections")
+        with trial("--job", "trained", *QUICK) as process:
+            wait_for(lambda: not runs(backend), "a turn without", beside=process)
+            wait_for(lambda: runs(backend) == {"mltcp"}, "a turn with mltcp", beside=process)
+            wait_for(lambda: not runs(backend), "a turn without", beside=process)
+            process.kill()
+            process.wait()
+            wait_for(lambda: len(backend.flows()) == 4, "the guardian to put them back")
+        wait_for(lambda: not list(TRIAL_DIR.glob("*")), "the guardian's end")
+        said = running.said()
+        assert "by hand" not in said
+        assert "given back" not in said
+
+
+def test_a_job_for_which_it_is_worse_gets_back_what_it_had(backend: Backend, mark: str) -> None:
+    with (
+        slow_link(f"t{os.getpid()}") as through,
+        # A neighbour that always sends takes what the job's window doesn't claim.
+        job(mark.replace("mark", "greedy"), 0.0, through),
+        job(mark, 0.1, through),
+    ):
+        attached = ["attach", mark, "--job", "a", "--kind", "all", "--cc", "observe"]
+        assert main(attached) == 0
+        (state,) = StateFiles().read()
+        # With mltcp its window grows at a fiftieth of the pace of reno's.
+        params = replace(state.job.params, slope=0.0, intercept=0.02)
+        StateFiles().write(replace(state, job=replace(state.job, params=params)))
+        with trial("--job", "a", "--every", "30s", "--slower", "30%", "--json") as process:
+            code, found, err = result(process)
+        assert (code, found["verdict"]) == (1, "stopped"), err
+        assert "is the limit" in found["ended"]
+        assert "Leave these jobs" in found["in_short"]
+        assert [each.job.params for each in StateFiles().read()] == [params]
+        assert runs(backend) == {"mltcp_reno"}
+        assert main(["detach", "a"]) == 0
+
+
+@pytest.mark.full
+def test_the_agent_takes_it_off_a_job_that_it_slows_down(
+    backend: Backend, mark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # With mltcp the job's window grows at a fiftieth of the pace of reno's.
+    worse = rules(mark, more=", slope: 0, intercept: 0.02", prove="{share: 50%, turn: 6s}")
+    with (
+        slow_link(f"t{os.getpid()}") as through,
+        agent(tmp_path, worse) as running,
+        job(mark.replace("mark", "greedy"), 0.0, through),
+        job(mark, 0.1, through) as slowed,
+    ):
+        running.wait_for("attached (reno -> mltcp)")
+        wait_for(lambda: "gain" in shown(capsys, "jobs", "--json"), "the agent's board")
+        while "slower with mltcp" not in running.said():
+            assert running.process.poll() is None
+            time.sleep(1)
+        wait_for(lambda: nothing_left(backend), "the job to be detached")
+        assert "it is detached until the rules are read again" in running.said()
+        assert slowed.process.poll() is None

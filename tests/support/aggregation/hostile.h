@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef HOSTILE_H
+#define HOSTILE_H
+
+#include "worker.h"
+
+/* What became of the answers: how many there were, collectives that went on to their end, and those
+ * that the worker gave up for an answer that can't be. */
+struct hostile_report {
+	uint64_t answers, done, broken;
+};
+
+/* A worker's collective, over and over, with answers that are well signed and otherwise made up. */
+void hostile_run(uint64_t seed, uint64_t answers, const struct worker_request *request,
+		 struct hostile_report *report);
+
+#endif

@@ -1,0 +1,88 @@
+"""Jobs whose iterations are drawn, for trials in virtual time."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from mltcp_tools.live.observe.pulse import Beat
+from mltcp_tools.live.trial.turn import BASE, MLTCP, Turn
+from mltcp_tools.live.trial.world import JobEnded, World
+
+
+@dataclass
+class Simulated:
+    """A job. effect: log ratio of mltcp to the base. noise, slow: standard deviations (shares) of
+    each iteration, and of what lasts for tens of them. drift: share per hour.
+    """
+
+    period_s: float = 0.5
+    effect: float = 0.0
+    noise: float = 0.05
+    slow: float = 0.02
+    drift: float = 0.1
+    size: int = 1_000_000
+    silent: float = 0.4
+    ends_s: float = math.inf
+    stalls: Callable[[float, str], bool] = lambda now_s, arm: False
+
+
+class SimulatedWorld(World):
+    """The jobs, one iteration of each at a time. spoil: what makes two turns unlike, by times."""
+
+    def __init__(self, seed: int, jobs: Mapping[str, Simulated]) -> None:
+        self.jobs = dict(jobs)
+        self.arm = BASE
+        self.switches: list[tuple[float, str]] = []
+        self.third_s = math.inf
+        """When other traffic begins."""
+        self._source = random.Random(seed)
+        self._now = 1000.0
+        self._slow = dict.fromkeys(jobs, 0.0)
+
+    def now_s(self) -> float:
+        return self._now
+
+    def learn(self) -> Mapping[str, Sequence[Beat]]:
+        found: dict[str, list[Beat]] = {job: [] for job in self.jobs}
+        for _ in range(40):
+            for job, beat in self.wait():
+                found[job].append(beat)
+        return found
+
+    def switch(self, arm: str) -> None:
+        if arm != self.arm:
+            self.switches.append((self._now, arm))
+        self.arm = arm
+
+    def wait(self) -> list[tuple[str, Beat]]:
+        longest = 0.0
+        found = []
+        for name, job in self.jobs.items():
+            if self._now > job.ends_s:
+                raise JobEnded(f"{name} has ended.")
+            slow = self._slow[name] = 0.97 * self._slow[name] + 0.24 * self._source.gauss(
+                0, job.slow
+            )
+            effect = job.effect if self.arm == MLTCP else 0.0
+            change = effect + slow + self._source.gauss(0, job.noise)
+            length = job.period_s * math.exp(change + job.drift * self._now / 3600)
+            longest = max(longest, length)
+            if not job.stalls(self._now, self.arm):
+                begin = self._now + job.silent * job.period_s
+                found.append((name, Beat(self._now, begin, self._now + length, job.size, 1)))
+        self._now += longest
+        return found
+
+    def begin_turn(self) -> None:
+        self._began = self._now
+
+    def end_turn(self, turn: Turn) -> None:
+        if self._began < self.third_s < self._now:
+            turn.notes.append("Job third began meanwhile.")
+
+    def unlike(self, one: Turn, other: Turn) -> list[str]:
+        first, second = sorted((one.begin_s, other.begin_s))
+        return ["Other traffic changed."] if first < self.third_s <= second else []

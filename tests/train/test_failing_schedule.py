@@ -1,0 +1,224 @@
+"""A collective that fails at some ranks, in each step of a mix of reductions: nothing is mispaired.
+
+Ranks are threads, and their group a rendezvous that says so where two of them do different things.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import warnings
+from typing import Any
+
+import pytest
+from support.aggregation.threads import Ranks
+
+torch = pytest.importorskip("torch", reason="torch is not installed; run scripts/setup --train")
+
+from mltcp_tools.collectives import reducer as reducer_module  # noqa: E402
+from mltcp_tools.collectives.agreement import Agreement  # noqa: E402
+from mltcp_tools.collectives.collective import (  # noqa: E402
+    Collective,
+    CollectiveError,
+    Setting,
+    Sum,
+)
+from mltcp_tools.collectives.ddp import reduce_rows  # noqa: E402
+from mltcp_tools.collectives.library import How  # noqa: E402
+from mltcp_tools.collectives.reducer import Reducer  # noqa: E402
+from mltcp_tools.collectives.session import Endpoint, SessionError  # noqa: E402
+
+WORLD = 3
+STEPS = 9
+"""Reductions of the mix below that go by the collective."""
+
+
+class MeetingGroup:
+    """Group among threads."""
+
+    def __init__(self, rank: int, gather: Any) -> None:
+        self.rank, self.world, self._gather = rank, WORLD, gather
+        self.agreement = Agreement(WORLD, lambda true: sum(self._meet("count", true)), self.tell)
+
+    def _meet(self, what: str, value: Any) -> list[Any]:
+        told = self._gather((what, value))
+        assert len({each for each, _ in told}) == 1, f"mispaired: {[each for each, _ in told]}"
+        return [each for _, each in told]
+
+    def tell(self, what: Any) -> list[Any]:
+        return self._meet("tell", what)
+
+    def of_first(self, what: Any) -> Any:
+        return self.tell(what)[0]
+
+    def gather(self, tensor: Any) -> list[Any]:
+        return self._meet(f"gather {tensor.dtype}", tensor.clone())
+
+    def give(self, tensor: Any, giver: int) -> None:
+        tensor.copy_(self._meet(f"give {giver} {tensor.numel()}", tensor.clone())[giver])
+
+    def all_reduce(self, tensor: Any, how: How) -> None:
+        told = self._meet(f"all_reduce {tensor.numel()} {tensor.dtype}", tensor.clone())
+        tensor.copy_(sum(told[1:], start=told[0]))
+
+
+class Plan:
+    """A failure: its step, and the ranks that have its sum all the same."""
+
+    def __init__(self, step: int, finish: set[int]) -> None:
+        self.step, self.finish = step, finish
+        self.parts: dict[int, dict[int, Any]] = {}
+        self.came = threading.Condition()
+        self.broken = False
+
+    def sum_of(self, step: int, rank: int, tensor: Any) -> Any:
+        """The sum of all ranks' parts of a step; SessionError once it is broken."""
+        with self.came:
+            self.parts.setdefault(step, {})[rank] = tensor.clone()
+            self.came.notify_all()
+            self.came.wait_for(lambda: self.broken or len(self.parts[step]) == WORLD, 10)
+            if len(self.parts[step]) < WORLD:
+                raise SessionError("The aggregator is gone.")
+            if step == self.step and rank not in self.finish:
+                self.broken = True
+                self.came.notify_all()
+                raise SessionError("The aggregator is gone.")
+            parts = [self.parts[step][each] for each in range(WORLD)]
+            return sum(parts[1:], start=parts[0])
+
+
+def failing(plan: Plan, rank: int) -> type[Collective]:
+    class Failing(Collective):
+        name = "failing"
+        at_aggregator = True
+        joins = 0
+
+        def __init__(self, setting: Setting) -> None:
+            super().__init__(setting)
+            type(self).joins += 1
+            self._step = 0 if self.joins == 1 else 1000  # a new job, which doesn't fail
+
+        def join(self) -> None:
+            if self.joins > 1:
+                plan.broken = False
+
+        def over(self) -> str:
+            return "The aggregator is gone." if plan.broken and self._step < 1000 else ""
+
+        def takes(self, tensor: Any, how: How) -> bool:
+            return bool(tensor.dtype != torch.float64)
+
+        def reduce(self, tensor: Any, result: Any, how: How) -> Sum | None:
+            total = plan.sum_of(self._step, rank, tensor)
+            self._step += 1
+            result.copy_(total.view(-1))
+            tensor.copy_(total / WORLD if how is How.AVERAGE else total)
+            result.copy_(tensor.view(-1))
+            return Sum(result)
+
+    return Failing
+
+
+def mix(reducer: Reducer, rank: int) -> list[Any]:
+    """Dense, rows, words by the group: what a training may have, one after the other."""
+    found: list[Any] = []
+    for turn in range(3):
+        dense = torch.arange(5.0) + rank + turn
+        found.append(reducer.all_reduce(dense, How.SUM))
+        rows = torch.sparse_coo_tensor(
+            [[rank, rank + turn + 1]], torch.ones(2, 2), (9, 2), check_invariants=True
+        )
+        found.append(reducer.run(reduce_rows, reducer, rows))
+        found.append(reducer.run(reducer.by_group, lambda: reducer.group.tell("natural")))
+        found.append(reducer.all_reduce(torch.arange(7, dtype=torch.int32) * rank, How.SUM))
+    found += [reducer.all_reduce(torch.ones(3), How.SUM) for _ in range(8)]
+    return [
+        each.to_dense() if isinstance(each, torch.Tensor) else each
+        for each in (future.wait() for future in found)
+    ]
+
+
+def with_others(reducer: Reducer, rank: int, others: threading.Barrier) -> list[Any]:
+    """A dense reduction per step, after which all ranks meet elsewhere, as for DDP's buffers."""
+    found = []
+    for turn in range(STEPS):
+        found.append(reducer.all_reduce(torch.arange(4.0) + rank * turn, How.SUM).wait())
+        others.wait(20)
+    return found
+
+
+def run(plan: Plan, others: threading.Barrier | None = None) -> list[Any]:
+    def work(rank: int, gather: Any) -> Any:
+        group: Any = MeetingGroup(rank, gather)
+        setting = Setting(group, 5.0, Endpoint("127.0.0.1", 1))
+        reducer = Reducer(failing(plan, rank), setting)
+        try:
+            found = with_others(reducer, rank, others) if others else mix(reducer, rank)
+            return found, reducer.algorithm, reducer.why_gloo
+        finally:
+            reducer.close()
+
+    return Ranks(WORLD).run(work)
+
+
+def same(one: list[Any], other: list[Any]) -> bool:
+    return all(
+        torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for the aggregator again after few reductions, and find it."""
+    monkeypatch.setattr(reducer_module, "LEAST_PAUSE", 4)
+    monkeypatch.setattr(reducer_module, "MOST_PAUSE", 4)
+    monkeypatch.setattr(reducer_module, "_answers", lambda endpoint: True)
+
+
+FINISHERS = [
+    set(some) for size in range(WORLD) for some in itertools.combinations(range(WORLD), size)
+]
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+@pytest.mark.parametrize("finish", FINISHERS, ids=str)
+def test_wherever_it_fails_all_sums_are_right(step: int, finish: set[int]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        well = run(Plan(-1, set()))
+        ranks = run(Plan(step, finish))
+    assert not [each for each in (*well, *ranks) if isinstance(each, Exception)], ranks
+    for found, algorithm, _ in ranks:
+        assert same(found, well[0][0])
+        assert algorithm == "failing"  # it was found again
+
+
+@pytest.mark.parametrize("step", [0, 4, STEPS - 1])
+@pytest.mark.parametrize("finish", FINISHERS, ids=str)
+def test_ranks_that_wait_elsewhere_come_to_those_that_lack_a_sum(
+    step: int, finish: set[int]
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        ranks = run(Plan(step, finish), threading.Barrier(WORLD))
+    assert not [each for each in ranks if isinstance(each, Exception)], ranks
+    for found, *_ in ranks:
+        assert same(found, [3 * torch.arange(4.0) + 3 * turn for turn in range(STEPS)])
+
+
+def test_unequal_sizes_end_in_a_sentence_on_every_rank() -> None:
+    plan = Plan(0, set())
+
+    def work(rank: int, gather: Any) -> str:
+        group: Any = MeetingGroup(rank, gather)
+        reducer = Reducer(failing(plan, rank), Setting(group, 5.0))
+        try:
+            with pytest.raises(CollectiveError) as caught:
+                reducer.all_reduce(torch.ones(10 + (rank == 2)), How.SUM).wait()
+            return str(caught.value)
+        finally:
+            reducer.close()
+
+    for sentence in Ranks(WORLD).run(work):
+        assert "rank 0 for the sum of 10 float32, rank 2 for the sum of 11 float32" in sentence

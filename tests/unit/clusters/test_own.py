@@ -1,0 +1,246 @@
+"""Logs of schedulers read, replayed and asked about."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from mltcp_tools.cli.cluster_own import ask, import_, replay
+from mltcp_tools.cli.main import main
+from mltcp_tools.clusters.own.ask import widened
+from mltcp_tools.clusters.own.logs import model_of, read_log
+from mltcp_tools.clusters.own.replay import calibrated, compare, error, simulated, trust
+from mltcp_tools.clusters.own.slurm import hosts, read_conf
+from mltcp_tools.clusters.rules import treatment
+from mltcp_tools.clusters.topology import regular
+from mltcp_tools.clusters.workload import parse_workload
+from mltcp_tools.errors import UsageError
+from mltcp_tools.lab.runs.run import load_run
+
+SACCT = """\
+JobID|JobName|Submit|Start|End|State|AllocTRES|NodeList
+7|vgg16-1|2026-03-01T10:00:00|2026-03-01T10:01:00|2026-03-01T11:01:00|COMPLETED|cpu=64,gres/gpu=8|n[1-2]
+7.0|python|2026-03-01T10:01:00|2026-03-01T10:01:00|2026-03-01T11:01:00|COMPLETED|gres/gpu=8|n[1-2]
+8|bert|2026-03-01T10:00:30|2026-03-01T10:02:00|2026-03-01T10:32:00|COMPLETED|gres/gpu:a100=8|n3,n4
+9|bert|2026-03-01T10:05:00|2026-03-01T10:06:00|2026-03-01T10:07:00|CANCELLED by 0|gres/gpu=8|n3
+10|prep|2026-03-01T10:05:00|2026-03-01T10:06:00|2026-03-01T10:07:00|COMPLETED|cpu=8|n3
+"""
+CONF = """\
+# two racks
+SwitchName=rack1 Nodes=n[1-2]
+SwitchName=rack2 Nodes=n[3-4]
+SwitchName=spine Switches=rack[1-2]
+"""
+CSV = "name,submitted,start,end,gpus,nodes,model,iterations\n"
+
+
+def text_of(kind: str) -> str:
+    """A list of one job of 2 pods with 4 GPUs each."""
+    times = ["2026-03-01T10:00:00Z", "2026-03-01T10:01:00Z", "2026-03-01T11:01:00Z"]
+    container = {"resources": {"requests": {"nvidia.com/gpu": "4", "cpu": "8"}}}
+    template = {"spec": {"containers": [container]}}
+    if kind == "Workload":
+        spec = {"podSets": [{"count": 2, "template": template}]}
+        conditions = [
+            {"type": "Admitted", "status": "True", "lastTransitionTime": times[1]},
+            {"type": "Finished", "status": "True", "lastTransitionTime": times[2]},
+        ]
+    else:
+        spec = {"tasks": [{"replicas": 2, "template": template}]}
+        conditions = [
+            {"status": "Running", "lastTransitionTime": times[1]},
+            {"status": "Completed", "lastTransitionTime": times[2]},
+        ]
+    meta = {"name": "bert-5", "creationTimestamp": times[0]}
+    item = {"kind": kind, "metadata": meta, "spec": spec, "status": {"conditions": conditions}}
+    return json.dumps({"items": [item]})
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("n1", ["n1"]),
+        ("n[1-3],m7", ["n1", "n2", "n3", "m7"]),
+        ("gpu[08-10,12]-ib", ["gpu08-ib", "gpu09-ib", "gpu10-ib", "gpu12-ib"]),
+        ("r[1-2]n[1,3]", ["r1n1", "r1n3", "r2n1", "r2n3"]),
+    ],
+)
+def test_lists_of_hosts(text: str, found: list[str]) -> None:
+    assert hosts(text) == found
+
+
+@pytest.mark.parametrize("text", ["n[1-", "n[a-b]", "n[1-999999999]", "a b", "n[1-90000]m[1-9]"])
+def test_lists_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        hosts(text)
+
+
+def test_names_without_numbers_are_models() -> None:
+    names = ["vgg16-1", "bert", "bert_007", "llama-3.2-12", "42"]
+    assert [model_of(name) for name in names] == ["vgg16", "bert", "bert", "llama", "42"]
+
+
+def test_jobs_of_sacct(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(SACCT)
+    log = read_log(tmp_path / "log")
+    assert [(job.name, job.gpus, job.nodes) for job in log.jobs] == [
+        ("vgg16-1", 8, ("n1", "n2")),
+        ("bert", 8, ("n3", "n4")),
+    ]
+    assert log.jobs[0].end_s - log.jobs[0].start_s == 3600
+    assert log.left_out == {"cancelled": 1, "without GPUs": 1}
+
+
+@pytest.mark.parametrize("kind", ["Workload", "Job"])
+def test_jobs_of_kubernetes(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "log").write_text(text_of(kind))
+    (job,) = read_log(tmp_path / "log").jobs
+    assert (job.model, job.gpus, job.end_s - job.start_s) == ("bert", 8, 3600)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("a,0,1,soon,8,,m,1", "2: end: 'soon' is neither"),
+        ("a,5,1,9,8,,m,1", "2: start: is before"),
+        ("a,0,1,9,-8,,m,1", "2: gpus: must be a whole number"),
+        ("a,0,1,9,1,n1;n2,m,1", "2: nodes: 2 of them, and 1 GPUs"),
+        ("a,0,1,9,8,,m,0", "2: iterations: must be 1"),
+        ("a,0,1,1,8,,m,3", "no job that ran to its end"),
+        ("a,0,inf,1,8,,m,3", "2: start: 'inf' is no time"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, line: str, said: str) -> None:
+    (tmp_path / "log").write_text(CSV + line + "\n")
+    with pytest.raises(UsageError, match=said):
+        read_log(tmp_path / "log")
+
+
+def test_switches_of_slurm(tmp_path: Path) -> None:
+    (tmp_path / "topology.conf").write_text(CONF)
+    gpus = dict.fromkeys(("n1", "n2", "n3", "n4"), 4)
+    cluster = read_conf(tmp_path / "topology.conf", "100gbit", None, gpus)
+    text = json.dumps(
+        {"cluster": cluster, "jobs": [{"model": "bert", "gpus": 16, "iterations": 1}]}
+    )
+    topology = parse_workload(text, "w.yaml").topology
+    assert (topology.total_gpus, topology.leaves, topology.oversubscription) == (16, 2, 1.0)
+    with pytest.raises(UsageError, match="no switch has n9"):
+        read_conf(tmp_path / "topology.conf", "100gbit", None, {"n9": 4})
+
+
+def test_models_that_nobody_described_are_asked_for_at_once(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(SACCT.replace("bert", "mine"))
+    asked = CliRunner().invoke(import_, [str(tmp_path / "log"), "-o", str(tmp_path / "data.yaml")])
+    assert "models:\n  mine: {size: 500MB}" in str(asked.exception)
+
+
+def observed(tmp_path: Path) -> Path:
+    """A workload that was run by this simulator with models that compute for longer than said."""
+    topology = regular(servers=4, gpus=4, leaf=2, oversubscription=4.0, spines=1, rate_bps=25e9)
+    text = "cluster: {servers: 4, gpus: 4, leaf: 2, oversubscription: 4, spines: 1, rate: 25gbit}\n"
+    text += "models: {mine: {compute: %s, size: 300MB}}\njobs:\n"
+    jobs = [
+        f"{{name: j{n}, model: mine, gpus: 4, iterations: {500 + 20 * n}, arrival: {n * 40}s,"
+        f" placement: {{s{n % 2}: 2, s{2 + n % 2}: 2}}%s}}"
+        for n in range(12)
+    ]
+    whole = text % "300ms" + "".join(f"  - {each % ''}\n" for each in jobs)
+    ran = {job.name: job.running_s for job in simulated(parse_workload(whole, "w")).jobs}
+    assert topology.total_gpus == 16
+    lines = [each % f", took: {ran[f'j{n}']:.3f}s, start: {n * 40}s" for n, each in enumerate(jobs)]
+    path = tmp_path / "data.yaml"
+    path.write_text(text % "100ms" + "".join(f"  - {line}\n" for line in lines))
+    return path
+
+
+def test_an_emulated_cluster_that_was_recorded_is_predicted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From Slurm's log and recordings alone: jobs as the packet simulator runs them."""
+    run_folder, log, data = tmp_path / "run", tmp_path / "log", tmp_path / "data.yaml"
+    options = ["--arms", "reno", "--iterations", "100", "--repetitions", "1", "--trace", "0"]
+    assert main(["simulate", "rings", *options, "-o", str(run_folder)]) == 0
+    run = load_run(run_folder)
+    own = run.iterations[run.iterations["arm"] == "reno"]
+    lines = [SACCT.splitlines()[0]]
+    for number, (job, rows) in enumerate(own.groupby("job")):
+        hosts = ",".join(run.experiment.jobs[str(job)].hosts)
+        start_s, end_s = rows["start_s"].min(), rows["end_s"].max()
+        times = "|".join(str(each) for each in (start_s, start_s, end_s))
+        lines.append(f"{number}|{job}|{times}|COMPLETED|gres/gpu=4|{hosts}")
+    # Both are of one model: one is fitted to, the other predicted.
+    log.write_text("\n".join(lines).replace("|a|", "|ring-1|").replace("|b|", "|ring-2|") + "\n")
+    table = own["end_s"] - own["start_s"]
+    counted = {"ring-1": table[own["job"] == "a"], "ring-2": table[own["job"] == "b"]}
+    conf = (
+        "".join(f"SwitchName=leaf{rack} Nodes=r{rack}h[1-4]\n" for rack in (1, 2))
+        + "SwitchName=spine Switches=leaf[1-2]\n"
+    )
+    (tmp_path / "topology.conf").write_text(conf)
+    (tmp_path / "models.yaml").write_text("models: {ring: {compute: 100ms, size: 1MB}}\n")
+    arguments = ["--topology", str(tmp_path / "topology.conf"), "--rate", "200mbit"]
+    # Two uplinks of 100 Mbit/s, which four connections of each pair share.
+    arguments += ["--uplink", "200mbit", "--models", str(tmp_path / "models.yaml")]
+    assert main(["cluster", "import", str(log), "-o", str(data), *arguments]) == 0
+    described = yaml.safe_load(data.read_text())
+    for job in described["jobs"]:
+        job["iterations"] = len(counted[job["name"]])
+    data.write_text(yaml.safe_dump(described))
+    capsys.readouterr()
+    assert main(["cluster", "replay", str(data), "--json"]) == 0
+    (model,) = json.loads(capsys.readouterr().out)["models"]
+    assert model["jobs"] == 1
+    assert model["median"] == pytest.approx(1, abs=0.1)
+
+
+def test_what_was_observed_is_predicted(tmp_path: Path) -> None:
+    workload, held_out = calibrated(parse_workload(observed(tmp_path).read_text(), "w"))
+    assert len(held_out) == 6
+    compared = compare(workload, held_out)
+    (found,) = trust(compared)
+    assert found.jobs == 6
+    assert found.median == pytest.approx(1, abs=0.05)
+    assert (error(compared) or 1) < 0.1
+
+
+def test_answers_say_what_they_can_tell(tmp_path: Path) -> None:
+    data, page = observed(tmp_path), tmp_path / "page.html"
+    said = CliRunner().invoke(ask, [str(data), "--draws", "2", "-o", str(page), "--json"])
+    assert said.exception is None, said.output
+    answers = {each["question"]: each for each in json.loads(said.stdout)["answers"]}
+    assert len(answers) == 4
+    # All jobs cross the uplinks; they wait less where these are wider, or jobs stay in a rack.
+    assert answers["More uplinks?"]["verdict"] == "saves"
+    assert answers["Place jobs better?"]["verdict"] == "saves"
+    for each in answers.values():
+        assert each["told"] == (abs(each["saved"]) > max(each["half"], each["untold"]))
+    assert "More uplinks?" in page.read_text()
+
+
+def test_predictions_need_observations(tmp_path: Path) -> None:
+    path = tmp_path / "w.yaml"
+    path.write_text("jobs: [{model: bert, gpus: 16, iterations: 10}]\n")
+    said = CliRunner().invoke(replay, [str(path)])
+    assert "no job that was observed" in str(said.exception)
+
+
+def test_uplinks_alone_are_widened() -> None:
+    topology = regular(servers=4, leaf=2, spines=1, rate_bps=10e9)
+    wide = widened(topology, 2.0)
+    rates = dict(zip(topology.names, topology.rates_bps, strict=True))
+    for name, rate in zip(wide.names, wide.rates_bps, strict=True):
+        assert rate == rates[name] * (2 if "leaf" in name else 1)
+
+
+def test_a_job_whose_place_is_taken_waits_for_it() -> None:
+    text = "cluster: {servers: 2, gpus: 4}\njobs:\n" + "".join(
+        f"  - {{name: j{n}, model: bert, gpus: 4, iterations: 10, placement: {{s1: 4}}}}\n"
+        for n in range(2)
+    )
+    first, second = simulated(parse_workload(text, "w"), how=treatment("fair")).jobs
+    assert second.start_s == pytest.approx(first.end_s)

@@ -1,0 +1,32 @@
+"""Published tables say which version made them."""
+
+from __future__ import annotations
+
+import pytest
+
+from mltcp_tools.clusters.results import DOCUMENT, digest, put, section, stale
+from mltcp_tools.errors import UsageError
+
+
+def test_a_section_is_put_in_the_place_of_its_name() -> None:
+    text = put("", "one", section("one", ["run", "/tmp/x/w.yaml"], "a  b\n"))
+    text = put(
+        text, "two", section("two", ["fapes", "--trace", "sia:/t/e.csv,sia:/t/f.csv"], "| a |\n")
+    )
+    text = put(text, "one", section("one", ["run", "w.yaml"], "c  d\n"))
+    assert text.index("## one") < text.index("## two")
+    assert "a  b" not in text
+    assert "`mltcp cluster run w.yaml`" in text
+    assert "`mltcp cluster fapes --trace sia:e.csv,sia:f.csv`" in text
+    assert stale(text) == []
+    assert stale(text.replace(f"one clusters {digest()}", "one clusters 00000000")) == ["one"]
+
+
+def test_names_of_sections_are_plain() -> None:
+    with pytest.raises(UsageError, match="section's name"):
+        section("Some thing", ["run"], "")
+
+
+def test_the_document_is_one_of_sections() -> None:
+    text = DOCUMENT.read_text()
+    assert text.count("\n## ") == text.count("<!-- ") > 0

@@ -1,0 +1,50 @@
+"""Python's copies of the structs of bpf/attach.bpf.h against the header as the compiler sees it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from mltcp_tools.kernel.backends import bpf_catch, bpf_sockets
+from mltcp_tools.kernel.backends.bpf_catch import Catch
+from mltcp_tools.kernel.backends.pins import Home
+from mltcp_tools.kernel.native.csources import source_root
+
+STRUCTS = {
+    "wish": bpf_sockets.WISH,
+    "found": bpf_sockets.FOUND,
+    "attached": bpf_sockets.ATTACHED,
+    "held": bpf_sockets.HELD,
+    "rule": bpf_catch.RULE,
+}
+OFFSETS = {
+    "found": {"error": 8, "was": 16, "now": 32, "first": 48},
+    "attached": {"netns": 8, "local_addr": 16, "local_port": 48, "first": 56, "now": 72},
+    "rule": {"name": 16, "choices": 32, "lowest_port": 32 + 32 * bpf_catch.CHOICES},
+    "wish": {"expected": 8, "name": 24, "tag": 40},
+}
+
+
+def test_layouts(tmp_path: Path) -> None:
+    lines = ["#include <linux/types.h>", "#include <stddef.h>", '#include "attach.bpf.h"']
+    for name, layout in STRUCTS.items():
+        lines.append(f'_Static_assert(sizeof(struct mltcp_{name}) == {layout.size}, "{name}");')
+        for field, offset in OFFSETS.get(name, {}).items():
+            at = f"offsetof(struct mltcp_{name}, {field})"
+            lines.append(f'_Static_assert({at} == {offset}, "{name}.{field}");')
+    source = tmp_path / "layouts.c"
+    source.write_text("\n".join([*lines, ""]))
+    command = ["gcc", "-fsyntax-only", "-I", str(source_root() / "bpf"), str(source)]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_a_rule_that_does_not_fit_is_refused() -> None:
+    home = Home(1, 2)
+    assert len(Catch(1, "mltcp", ports=(1, 2, 3, 4)).packed(home)) == bpf_catch.RULE.size
+    with pytest.raises(ValueError, match="at most"):
+        Catch(1, "mltcp", ports=(1, 2, 3, 4, 5)).packed(home)
+    with pytest.raises(ValueError, match="at most"):
+        Catch(1, choices={str(n): "mltcp" for n in range(17)}).packed(home)

@@ -1,0 +1,334 @@
+"""The kernel module's control: messages against the kernel and another encoder, and its errors."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroute2.netlink import NLA_F_NESTED, ctrlmsg, genlmsg, nla
+
+from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
+from mltcp_tools.kernel.backends import attributes, checks, genl, get_backend, kmod, module
+from mltcp_tools.kernel.backends.base import Job, JobParams, Status
+from mltcp_tools.kernel.backends.bpf import BpfBackend
+from mltcp_tools.kernel.backends.genl import GenericSocket, NetlinkError
+from mltcp_tools.kernel.backends.params import params_fields
+from mltcp_tools.kernel.native import uapi
+
+GETFAMILY = 3
+FAMILY_ID = 1
+FAMILY_NAME = 2
+
+
+class Ours(genlmsg):  # type: ignore[misc]
+    """The attributes of a JOB_SET and of a TAG as pyroute2 encodes them."""
+
+    nla_map = (
+        ("MLTCP_A_UNSPEC", "none"),
+        ("MLTCP_A_PAD", "none"),
+        ("MLTCP_A_JOB_ID", "uint32"),
+        ("MLTCP_A_JOB_NAME", "asciiz"),
+        ("MLTCP_A_JOB_PARAMS", "Params"),
+        ("MLTCP_A_FD", "int32"),
+    )
+
+    class Params(nla):  # type: ignore[misc]
+        nla_flags = NLA_F_NESTED
+        nla_map = (
+            ("MLTCP_P_UNSPEC", "none"),
+            ("MLTCP_P_PAD", "none"),
+            ("total_bytes", "uint64"),
+            ("gap_ns", "uint64"),
+            *((kind.name.lower(), "uint32") for kind in uapi.Params if kind >= uapi.Params.SLOPE),
+        )
+
+
+def test_attributes_are_encoded_as_pyroute2_does() -> None:
+    job = Job(70_000, "seven", JobParams(total_bytes=123_456, gap_s=0.17))
+    given = attributes.job_attributes(job) | {uapi.Attribute.FD: struct.pack("=i", 5)}
+    message = Ours()
+    message["attrs"] = [
+        ("MLTCP_A_JOB_ID", job.id),
+        ("MLTCP_A_JOB_NAME", job.name),
+        ("MLTCP_A_JOB_PARAMS", {"attrs": list(params_fields(job.params).items())}),
+        ("MLTCP_A_FD", 5),
+    ]
+    message.encode()
+    headers = 16 + 4
+    assert genl.encode(given) == bytes(message.data[headers:])
+
+
+def test_a_job_survives_the_way_to_the_kernel_and_back() -> None:
+    job = Job(2**32 - 1, "jöb", JobParams(total_bytes=5, gap_s=3, mechanisms=("yield",)))
+    data = genl.encode(attributes.job_attributes(job))
+    assert len(data) % 4 == 0
+    assert attributes.job_from(genl.decode(data)) == job
+
+
+def test_names_that_other_programs_gave_can_be_shown() -> None:
+    given = genl.decode(genl.encode(attributes.job_attributes(Job(1, "a"))))
+    for given_name, shown in ((b"", "?"), (b"a\nb\xff\0c", "a?b\N{REPLACEMENT CHARACTER}")):
+        assert attributes.job_from({**given, uapi.Attribute.JOB_NAME: given_name}).name == shown
+
+
+def test_what_another_version_sends_is_passed_over_or_zero() -> None:
+    """A newer module may say more of a flow, and an older one less."""
+    known = {
+        uapi.FlowAttribute.CA_NAME: b"mltcp\0",
+        uapi.FlowAttribute.LOCAL_ADDR: bytes(16),
+        uapi.FlowAttribute.REMOTE_ADDR: bytes(16),
+        uapi.FlowAttribute.STATE: b"\1",
+        uapi.FlowAttribute.ACKS: struct.pack("=I", 7),
+    }
+    flow = attributes.flow_from(genl.encode({**known, 500: b"of the future"}))
+    assert (flow.congestion_control, flow.state, flow.acks) == ("mltcp", "established", 7)
+    assert (flow.losses, flow.full_queue_us) == (0, 0)
+
+
+def test_usage_is_told_by_name_whatever_order_the_kernel_dumps_in() -> None:
+    reno, cubic = (
+        attributes.flow_from(
+            genl.encode(
+                {
+                    uapi.FlowAttribute.CA_NAME: name,
+                    uapi.FlowAttribute.LOCAL_ADDR: bytes(16),
+                    uapi.FlowAttribute.REMOTE_ADDR: bytes(16),
+                }
+            )
+        )
+        for name in (b"mltcp\0", b"mltcp_cubic\0")
+    )
+    told = "2 by mltcp, 1 by mltcp_cubic"
+    assert checks.usage([reno, cubic, reno]) == checks.usage([cubic, reno, reno]) == told
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_another_version_of_the_protocol_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    class Module:
+        def __init__(self, _family: str) -> None:
+            self.version = version
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(kmod, "GenericSocket", Module)
+    monkeypatch.setattr(module, "generation", lambda: 1)
+    with pytest.raises(HostError, match=rf"speaks version {version} of its protocol and this tool"):
+        kmod.KmodBackend().set_job(Job(1, "a"))
+
+
+@given(st.dictionaries(st.integers(1, 0x3FFF), st.binary(max_size=40)))
+def test_attributes_survive(attributes: dict[int, bytes]) -> None:
+    assert genl.decode(genl.encode(attributes)) == attributes
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_make_the_decoders_hang_or_read_on(data: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        assert sum(4 + len(value) for value in genl.decode(data).values()) <= len(data)
+    with contextlib.suppress(ValueError):
+        assert sum(16 + len(payload) for *_, payload in genl.messages(data)) <= len(data)
+
+
+def test_nested_attributes_lose_their_flag() -> None:
+    assert genl.decode(struct.pack("=HHI", 8, 3 | 0x8000, 9)) == {3: struct.pack("=I", 9)}
+
+
+def test_the_kernel_answers_a_request() -> None:
+    with GenericSocket("nlctrl") as control:
+        assert control.id == 16
+        answer = control.request(GETFAMILY, {FAMILY_NAME: b"nlctrl\0"})
+        assert genl.number(answer[FAMILY_ID]) == 16
+        assert genl.text(answer[FAMILY_NAME]) == "nlctrl"
+
+
+def test_the_kernel_answers_a_dump_as_pyroute2_reads_it() -> None:
+    with GenericSocket("nlctrl") as control:
+        dumped = control.dump(GETFAMILY)
+    names = [genl.text(genl.decode(data)[FAMILY_NAME]) for data in dumped]
+    assert "nlctrl" in names
+    for data in dumped:
+        message = ctrlmsg(struct.pack("=IHHIIBBH", 20 + len(data), 16, 0, 0, 0, 1, 2, 0) + data)
+        message.decode()
+        name = message.get_attr("CTRL_ATTR_FAMILY_NAME")
+        assert name == genl.text(genl.decode(data)[FAMILY_NAME])
+
+
+def test_what_the_kernel_refuses_is_an_error_and_the_socket_goes_on() -> None:
+    with pytest.raises(NetlinkError) as absent:
+        GenericSocket("no such family")
+    assert absent.value.errno == errno.ENOENT
+    with GenericSocket("nlctrl") as control:
+        for _ in range(2):
+            with pytest.raises(NetlinkError) as unknown:
+                control.request(200, {})
+            assert unknown.value.errno == errno.EOPNOTSUPP
+        with pytest.raises(NetlinkError, match="not supported"):
+            control.dump(200)
+        assert control.dump(GETFAMILY)
+        # Longer than any family's name: refused by policy, in the kernel's words.
+        with pytest.raises(NetlinkError) as long:
+            control.request(GETFAMILY, {FAMILY_NAME: b"x" * 100})
+        assert long.value.errno in (errno.EINVAL, errno.ERANGE)
+        assert "policy validation" in long.value.text
+
+
+def test_a_group_is_joined_and_silence_is_nothing() -> None:
+    with GenericSocket("nlctrl") as control:
+        control.join("notify", 1 << 16)
+        control.notifications(0)  # families of other tests' modules may come and go
+        assert control.dropped() == 0
+        with pytest.raises(KeyError):
+            control.join("no such group", 1 << 16)
+
+
+def error_bytes(code: int, said: str, echoed: bytes) -> bytes:
+    header = struct.pack("=IHHII", 16 + len(echoed), 20, 5, 1, 0)
+    return struct.pack("=i", -code) + header + echoed + genl.encode({1: said.encode() + b"\0"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "payload", "text"),
+    [
+        (2, 0x300, error_bytes(errno.EINVAL, "why", b""), "why"),  # the request's header alone
+        (2, 0x200, error_bytes(errno.EINVAL, "why", b"abcd" * 3), "why"),  # all of it
+        (2, 0, struct.pack("=i", -errno.EINVAL), ""),
+        (3, 0x202, struct.pack("=i", -errno.EINVAL) + genl.encode({1: b"why\0"}), "why"),
+        (3, 2, struct.pack("=i", -errno.EINVAL), ""),
+    ],
+)
+def test_the_words_of_the_kernel_are_found(
+    kind: int, flags: int, payload: bytes, text: str
+) -> None:
+    error = genl.refusal(kind, flags, payload)
+    assert error is not None
+    assert (error.errno, error.text) == (errno.EINVAL, text)
+    assert error.strerror == (text or "Invalid argument")
+
+
+def test_success_is_no_error() -> None:
+    assert genl.refusal(2, 0x100, struct.pack("=i", 0) + bytes(16)) is None
+    # A warning: success with a text.
+    assert genl.refusal(3, 0x202, struct.pack("=i", 0) + genl.encode({1: b"mind\0"})) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "says"),
+    [
+        (errno.EPERM, HostError, "lacks CAP_NET_ADMIN"),
+        (errno.ENOSPC, BusyError, "table of jobs is full"),
+        (errno.EBUSY, BusyError, "kept the socket locked for a second; retry."),
+        (errno.ERANGE, MltcpError, "Doing it failed: because of this."),
+    ],
+)
+def test_refusals_become_sentences(code: int, kind: type[MltcpError], says: str) -> None:
+    error = kmod.explain(NetlinkError(code, "because of this"), "Doing it")
+    assert type(error) is kind
+    assert says in str(error)
+
+
+INSMOD = "insmod: ERROR: could not insert module x.ko: "
+MODPROBE = "modprobe: ERROR: could not insert 'tcp_mltcp': "
+
+
+# What the tools of kmod 30 printed on Debian's 6.1 for each cause.
+@pytest.mark.parametrize(
+    ("said", "kind", "says"),
+    [
+        ("rmmod: ERROR: Module tcp_mltcp is in use", BusyError, "in use"),
+        (INSMOD + "File exists", BusyError, "could not be loaded"),
+        (
+            INSMOD + "Key was rejected by service",
+            HostError,
+            "mokutil",
+        ),
+        (
+            MODPROBE + "Required key not available",
+            HostError,
+            "mokutil",
+        ),
+        (INSMOD + "Invalid module format", HostError, "fit"),
+        (MODPROBE + "Exec format error", HostError, "fit"),
+        (
+            MODPROBE + "Numerical result out of range",
+            HostError,
+            "modprobe failed: modprobe: ERROR: could not insert 'tcp_mltcp': Numerical",
+        ),
+    ],
+)
+def test_failures_of_tools_become_sentences(said: str, kind: type[MltcpError], says: str) -> None:
+    error = module.explain("modprobe", said)
+    assert type(error) is kind
+    assert says in str(error)
+
+
+@pytest.mark.parametrize(("mode", "says"), [("none", "container"), ("integrity", "mokutil")])
+def test_no_permission_means_lockdown_or_a_container(
+    monkeypatch: pytest.MonkeyPatch, mode: str, says: str
+) -> None:
+    monkeypatch.setattr(module.facts, "lockdown", lambda: mode)
+    said = MODPROBE + "Operation not permitted"
+    assert says in str(module.explain("modprobe", said))
+
+
+def test_defaults_become_parameters_of_the_module() -> None:
+    assert kmod.module_arguments(None) == []
+    told = kmod.module_arguments(JobParams(total_bytes=7, gap_s=1e-9, slope=0.0004))
+    assert told == [
+        *("slope=0", "intercept=250", "keep_min=500", "keep_max=875"),
+        *("yield_min=400", "yield_max=1000", "total_bytes=7", "gap_us=1"),
+    ]
+    assert "gap_us=0" in kmod.module_arguments(JobParams())
+    for unfit in (JobParams(shape="concave"), JobParams(mechanisms=())):
+        with pytest.raises(UsageError, match="neither shape nor mechanisms"):
+            kmod.module_arguments(unfit)
+
+
+@pytest.mark.skipif(module.is_loaded(), reason="the kernel module is loaded")
+def test_without_the_module_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = kmod.KmodBackend()
+    status = backend.status()
+    assert (status.loaded, status.sockets, status.jobs) == ((), {}, ())
+    assert backend.unload() == 0
+    assert backend.flows() == backend.jobs() == []
+    with pytest.raises(UsageError, match="no bbr"):
+        backend.load(["bbr"])
+    monkeypatch.setattr(module.facts, "effective_capabilities", lambda: set())
+    with pytest.raises(HostError, match=r"can't load modules|switched off|CAP_SYS_MODULE"):
+        module.require_loading()
+
+
+@pytest.mark.parametrize(
+    ("bpf", "loaded", "installed", "chosen"),
+    [
+        (False, (), False, "bpf"),
+        (False, (), True, "kmod"),
+        (True, (), True, "bpf"),
+        (False, ("mltcp",), False, "kmod"),
+        (True, ("mltcp", "mltcp_dctcp"), True, "kmod"),
+        (True, ("mltcp_dctcp",), True, "bpf"),
+    ],
+)
+def test_auto_is_what_is_loaded_else_what_is_installed(
+    monkeypatch: pytest.MonkeyPatch,
+    bpf: bool,
+    loaded: tuple[str, ...],
+    installed: bool,
+    chosen: str,
+) -> None:
+    monkeypatch.setattr(BpfBackend, "is_present", lambda _: bpf)
+    monkeypatch.setattr(kmod.KmodBackend, "is_present", lambda _: bool(loaded))
+    monkeypatch.setattr(kmod.KmodBackend, "status", lambda _: Status("kmod", loaded, {}, (), {}))
+    monkeypatch.setattr(module, "installed", lambda: installed)
+    assert get_backend("auto").name == chosen
+
+
+def test_a_backend_nobody_knows() -> None:
+    with pytest.raises(UsageError, match="there is: auto, bpf, kmod"):
+        get_backend("xdp")

@@ -1,0 +1,58 @@
+"""Programs that speak JSON objects, one a line."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+
+from mltcp_tools.errors import HostError
+from mltcp_tools.kernel.host.peers import Peer
+
+
+def heard(peer: Peer) -> list[dict[str, Any]] | None:
+    """The first messages that are complete."""
+    while (messages := peer.read()) == []:
+        pass
+    return messages
+
+
+def test_what_it_is_told_and_says_are_messages() -> None:
+    peer = Peer(["cat"])
+    peer.send({"event": "clock"})
+    assert heard(peer) == [{"event": "clock"}]
+    assert peer.close(60.0) == 0
+    assert peer.close(60.0) == 0
+
+
+def test_a_message_may_come_in_pieces() -> None:
+    peer = Peer(["sh", "-c", """printf '{"a"'; sleep 0.1; printf ': 1}\\n'"""])
+    assert heard(peer) == [{"a": 1}]
+    assert heard(peer) is None
+    assert peer.close(60.0) == 0
+
+
+@pytest.mark.parametrize("line", ["what?", "17"])
+def test_nonsense_is_shown(line: str) -> None:
+    peer = Peer(["echo", line])
+    with pytest.raises(ValueError, match=f"b'{line[:4]}".replace("?", r"\?")):
+        heard(peer)
+    peer.close(60.0)
+
+
+def test_a_program_that_has_gone_may_be_told_something() -> None:
+    peer = Peer(["true"])
+    assert heard(peer) is None
+    peer.send({"event": "clock"})
+    assert peer.close(60.0) == 0
+
+
+def test_a_program_that_stays_is_killed() -> None:
+    peer = Peer(["sleep", "600"])
+    assert peer.close(0.01) == -signal.SIGKILL
+
+
+def test_a_command_that_is_not_there_is_told() -> None:
+    with pytest.raises(HostError, match="The command no-such-command is missing"):
+        Peer(["no-such-command"])

@@ -1,0 +1,54 @@
+"""Constants that stand in C alone and are read from there, against a compiler's values."""
+
+from __future__ import annotations
+
+import pytest
+
+from mltcp_tools.kernel.backends.base import JobParams
+from mltcp_tools.kernel.backends.params import params_fields
+from mltcp_tools.kernel.native.constants import constant, share
+from mltcp_tools.kernel.native.extension import extension
+from mltcp_tools.lab.experiments.treatments import RatesSettings
+
+NAMES = ("ONE", "GAIN_MAX", "KEEP_MAX", "TOTAL_MAX", "GAP_MAX_NS", "MECHANISMS_DEFAULT")
+RATES = ("TARGET_US", "LOW", "ADD_BYTES")
+DEFAULTS = ("SLOPE", "INTERCEPT", "KEEP_MIN", "KEEP_MAX", "YIELD_MIN", "YIELD_MAX")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *NAMES,
+        *(f"DEFAULT_{name}" for name in DEFAULTS),
+        *(f"RATE_DEFAULT_{name}" for name in RATES),
+    ],
+)
+def test_a_constant_is_what_the_compiler_says(name: str) -> None:
+    library, _ = extension(
+        f"constant_{name.lower()}",
+        "uint64_t value(void);",
+        '#include <linux/types.h>\n#include "mltcp_rate.h"\n'
+        f"uint64_t value(void) {{ return MLTCP_{name}; }}\n",
+    )
+    assert constant(name) == library.value()
+
+
+def test_the_defaults_reach_the_kernel_as_they_stand_in_c() -> None:
+    fields = params_fields(JobParams())
+    assert {name: fields[name.lower()] for name in DEFAULTS} == {
+        name: pytest.approx(constant(f"DEFAULT_{name}"), abs=2) for name in DEFAULTS
+    }
+
+
+def test_feedback_starts_from_what_the_program_starts_from() -> None:
+    assert RatesSettings().fields() == {
+        "target_us": constant("RATE_DEFAULT_TARGET_US"),
+        "low": constant("RATE_DEFAULT_LOW"),
+        "add_bytes": constant("RATE_DEFAULT_ADD_BYTES"),
+        "host": 0,
+    }
+
+
+def test_what_is_not_there_is_a_key_error() -> None:
+    with pytest.raises(KeyError):
+        share("NO_SUCH")

@@ -1,0 +1,644 @@
+"""Reductions of windows by the core, and what it gives back: losses, marks, yielding, sequences of
+these.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.core_flows import (
+    ALL,
+    DECREASE,
+    INCREASE,
+    MS,
+    U32,
+    U64,
+    YIELD,
+    ack,
+    ffi,
+    lib,
+    lose,
+    make_env,
+    make_flow,
+    make_params,
+    make_sample,
+    ratios,
+    sample_rtt,
+    times,
+)
+
+from mltcp_tools.kernel.native.uapi import ONE
+
+slopes = st.integers(0, 4 * ONE)
+kept_shares = st.integers(0, ONE // 8 * 7)
+fields64 = st.integers(0, U64)
+fields32 = st.integers(0, U32)
+
+
+def mark(flow: Any, cwnd: int, base: int, srtt_us: int = 10**6) -> int:
+    """The slow-start threshold after a mark, of a base that cuts by the share of marks."""
+    return int(lib.mltcp_on_mark(flow, cwnd, base, srtt_us, 0))
+
+
+def avoid(flow: Any, cwnd: int, ssthresh: int, srtt_us: int = 1000) -> tuple[bool, int, int]:
+    """Return what comes before the window's increase: whether it yields, window and threshold.
+
+    srtt_us: what a round trip takes, and has taken.
+    """
+    window, threshold = ffi.new("uint32_t *", cwnd), ffi.new("uint32_t *", ssthresh)
+    yields = bool(lib.mltcp_yield_or_resume(flow, srtt_us, srtt_us, window, threshold))
+    return yields, window[0], threshold[0]
+
+
+@given(st.integers(0, ALL))
+def test_each_mechanism_acts_only_when_asked_for(mechanisms: int) -> None:
+    params, flow = make_params(), make_flow()
+    flow.delay.full_us = 1000
+    ack(flow, params, 0, 500_000, rtt_us=2000, mechanisms=mechanisms)
+    assert (flow.gain != ONE) == bool(mechanisms & INCREASE)
+    assert (flow.keep != 0) == bool(mechanisms & DECREASE)
+    assert (flow.yield_us != 0) == bool(mechanisms & YIELD)
+
+
+@pytest.mark.parametrize("mechanisms", [0, INCREASE, INCREASE | YIELD])
+@pytest.mark.parametrize("watches", [False, True])
+def test_samples_are_taken_where_something_goes_by_it(mechanisms: int, watches: bool) -> None:
+    """The flow that may yield, or its host; only what yields asks path and host what they know."""
+    params, flow = make_params(), ffi.new("struct mltcp_flow *")
+    lib.mltcp_reset(flow, 1, 0, 0)
+    path = ffi.new("unsigned long long *", 1 << 40 | 1234)  # a full queue, by a flow with key 1
+    for number in range(0, 900, 300):
+        lib.mltcp_on_send(flow, number * MS, 0)
+        env = make_env(flow, params, mechanisms)
+        env.watches, env.path, env.path_key = watches, path, 1
+        now = (number + 1) * MS
+        env.rtt = make_sample(now, 700, 200)[0]
+        lib.mltcp_step(env, flow, now, number * 1000)
+    assert flow.iteration == 3
+    assert flow.delay.queue_us == (500 if watches or mechanisms & YIELD else 0)
+    assert flow.delay.full_us == (1234 if mechanisms & YIELD else 0)
+    assert bool(flow.flags & lib.MLTCP_HOST_KNOWN) == bool(mechanisms & YIELD)
+
+
+def test_the_share_kept_after_a_loss_grows_with_the_ratio() -> None:
+    params = make_params()
+    kept = []
+    for sent in (0, 250_000, 500_000, 1_000_000):
+        flow = make_flow()
+        ack(flow, params, 0, sent)
+        kept.append(lose(flow, 100, 50))
+    assert kept in ([10, 29, 48, 87], [9, 29, 48, 87])
+
+
+@given(st.integers(0, U32), st.integers(0, lib.MLTCP_KEEP_MAX))
+def test_a_loss_never_leaves_less_than_the_smallest_window(cwnd: int, keep: int) -> None:
+    flow = make_flow()
+    flow.keep = keep
+    assert lose(flow, cwnd, 77) >= min(lib.MLTCP_CWND_MIN, 77)
+
+
+def test_the_cut_after_marks_is_the_bases_scaled_by_the_ratio() -> None:
+    """As much of DCTCP's as a loss takes of the half that Reno gives up."""
+    params = make_params(keep_min=ONE // 4, keep_max=3 * ONE // 4)
+    cuts = []
+    for sent in (0, 500_000, 1_000_000):
+        flow = make_flow()
+        ack(flow, params, 0, sent)
+        cuts.append(1000 - mark(flow, 1000, 900))
+        assert 2000 - lose(flow, 2000, 1000) == 10 * cuts[-1]
+    assert cuts == [150, 100, 50]
+
+
+@given(st.integers(2, 10**6), st.integers(2, 10**6), st.integers(0, lib.MLTCP_KEEP_MAX))
+def test_no_mark_makes_a_window_larger_or_less_than_the_smallest(
+    cwnd: int, base: int, keep: int
+) -> None:
+    flow = make_flow()
+    flow.keep = keep
+    assert lib.MLTCP_CWND_MIN <= mark(flow, cwnd, base) <= cwnd
+
+
+@given(st.integers(1, 10**6), st.integers(0, 1024))
+def test_without_the_mechanism_the_cut_after_marks_is_the_bases(cwnd: int, alpha: int) -> None:
+    base = max(cwnd - cwnd * alpha // 2048, lib.MLTCP_CWND_MIN)
+    for mechanisms in (ALL & ~DECREASE, ALL):
+        flow, params = make_flow(), make_params(keep_min=ONE // 2, keep_max=ONE // 2)
+        ack(flow, params, 0, 500_000, mechanisms=mechanisms)
+        assert mark(flow, cwnd, base) == base
+
+
+def test_a_mark_is_final_and_tells_the_queue_as_a_loss_does() -> None:
+    flow = behind_and_ahead(sent=0, rtt_us=1100)
+    flow.last_ns = 5 * MS
+    assert avoid(flow, 100, 100)[1] == 50
+    losses, flow.delay.full_us = flow.losses, 0
+    left = mark(flow, 50, 45)
+    assert flow.losses == losses + 1
+    assert flow.delay.full_us == 1000
+    flow.delay.queue_us = 0
+    assert avoid(flow, 50, left) == (False, 50, left)
+
+
+def behind_and_ahead(sent: int, rtt_us: int) -> Any:
+    params, flow = make_params(), make_flow()
+    flow.delay.full_us = 1000
+    ack(flow, params, 1, sent, rtt_us=rtt_us, min_rtt_us=100)
+    return flow
+
+
+def test_the_flow_behind_yields_where_the_one_ahead_does_not() -> None:
+    assert lib.mltcp_must_yield(behind_and_ahead(sent=0, rtt_us=700))
+    assert not lib.mltcp_must_yield(behind_and_ahead(sent=900_000, rtt_us=700))
+
+
+def test_before_the_first_loss_nobody_yields() -> None:
+    params, flow = make_params(), make_flow()
+    ack(flow, params, 1, 0, rtt_us=10**6)
+    assert not lib.mltcp_must_yield(flow)
+
+
+def test_a_flow_yields_no_longer_than_it_was_idle() -> None:
+    params, flow = make_params(gap_ns=100 * MS), make_flow()
+    flow.delay.full_us = 1000
+    ack(flow, params, 0, 0, rtt_us=2000)
+    assert lib.mltcp_must_yield(flow)
+    ack(flow, params, 101 * MS, 0, rtt_us=2000)
+    assert not lib.mltcp_must_yield(flow)
+
+
+def run_iteration(flow: Any, start: int, rtts_us: list[int]) -> bool:
+    """One iteration after a gap of 100 ms, an ACK every 60 ms; whether the flow yielded in it."""
+    params = make_params(gap_ns=100 * MS)
+    flow.delay.full_us = 1000
+    flow.last_ns = start - 100 * MS
+    lib.mltcp_on_send(flow, start, 0)
+    lib.mltcp_begin(flow, params, start, 0, ffi.NULL)
+    yielded = False
+    for i, rtt_us in enumerate(rtts_us):
+        now = start + i * 60 * MS
+        sample_rtt(flow, now, rtt_us, 100)
+        lib.mltcp_count(flow, now, flow.acked_bytes + 1)
+        if lib.mltcp_is_due(flow, now, flow.acked_bytes):
+            lib.mltcp_decide(flow, params, ALL, now)
+        yields, _, ssthresh = avoid(flow, 100, 100)
+        yielded |= yields
+        assert ssthresh <= 100
+    return yielded
+
+
+def test_where_yielding_is_in_vain_it_is_tried_ever_more_rarely() -> None:
+    """Next to a flow that keeps the queue full for ever; and every time again once that is gone."""
+    flow = make_flow()
+    full, empty = 1100, 100
+    yielded = [run_iteration(flow, i * 1000 * MS, [full] * 4) for i in range(1, 97)]
+    assert yielded[0]
+    assert [i for i in range(1, 97) if yielded[i - 1]] == [1, 2, 4, 8, 16, 32, 64, 96]
+    later = [run_iteration(flow, i * 1000 * MS, [full, empty, empty]) for i in range(97, 140)]
+    assert [i for i, one in enumerate(later, start=97) if one] == list(range(128, 140))
+
+
+@pytest.mark.parametrize(
+    ("received", "fine", "yields"),
+    [(0, 0, True), (100_000, 0, True), (200_000, 0, False), (200_000, 1, True)],
+)
+def test_a_flow_that_receives_much_yields_only_if_stamps_tell_the_way_ahead(
+    received: int, fine: int, yields: bool
+) -> None:
+    """Else its RTT is all there is, and that holds the queue of what comes towards it."""
+    params, flow = make_params(), make_flow()
+    flow.delay.full_us = 1000
+    flow.delay.fine = fine
+    flow.acked_bytes = 1_000_000
+    flow.send_ns = 100 * MS
+    lib.mltcp_begin(flow, params, 100 * MS, received, ffi.NULL)
+    sample_rtt(flow, 101 * MS, 4000, 0)
+    lib.mltcp_count(flow, 101 * MS, 1_000_000)
+    lib.mltcp_decide(flow, params, ALL, 101 * MS)
+    assert bool(flow.yield_us) == yields
+    assert flow.delay.crossed == (received == 200_000 and fine)
+
+
+KIB = 1024
+
+
+@pytest.mark.parametrize(
+    ("came", "sent", "fine", "two_way"),
+    [
+        (0, 1000, 0, False),
+        (100, 1000, 0, False),
+        (200, 1000, 0, True),
+        (200, 1000, 1, False),  # the stamps tell, so nobody counts
+        (1250, 64_000, 0, False),  # to 64 flows of a mebibyte each
+        (-5, 1000, 0, False),  # nothing but short ACKs
+    ],
+)
+def test_a_flow_whose_host_receives_much_yields_only_if_stamps_tell_the_way_ahead(
+    came: int, sent: int, fine: int, two_way: bool
+) -> None:
+    """Its own connection carries nothing towards it; what counts is the latest iteration."""
+    params, flow = make_params(), make_flow()
+    env = make_env(flow, params)
+    env.host.came_kib, env.host.sent_kib = U32 - 100, U32 - 100  # they wrap
+    flow.delay.full_us = 1000
+    flow.delay.fine = fine
+
+    def iteration(number: int) -> None:
+        lib.mltcp_on_send(flow, number * 200 * MS, 0)
+        lib.mltcp_step(env, flow, number * 200 * MS + MS, number * 1_000_000 - 500_000)
+        lib.mltcp_step(env, flow, number * 200 * MS + 2 * MS, number * 1_000_000)
+
+    for number in range(1, 4):
+        iteration(number)
+        assert bool(flow.flags & lib.MLTCP_HOST_TWO_WAY) == (two_way and number > 1)
+        assert bool(flow.flags & lib.MLTCP_HOST_KNOWN) == (not fine)
+        env.host.came_kib = (env.host.came_kib + came) & U32
+        env.host.sent_kib = (env.host.sent_kib + sent) & U32
+    assert bool(flow.yield_us) == (not two_way)
+    env.host.came_kib = (env.host.came_kib - came) & U32
+    iteration(4)
+    assert not flow.flags & lib.MLTCP_HOST_TWO_WAY
+
+
+def test_what_a_host_receives_is_counted_without_its_acks() -> None:
+    assert lib.mltcp_host_kib(1000 * 1448 + 1000 * 112, 1000) == 1448 * 1000 // KIB
+    assert lib.mltcp_host_kib(1000 * 52, 1000) == (-1000 * 60 // KIB) & U32
+
+
+@pytest.mark.parametrize("fields", [{"total_bytes": 0, "gap_ns": 0}, {"mechanisms": INCREASE}])
+def test_a_flow_that_acts_on_nothing_its_host_receives_never_asks(fields: dict[str, int]) -> None:
+    mechanisms = fields.pop("mechanisms", ALL)
+    params, flow = make_params(**fields), make_flow()
+    for number in range(1, 4):
+        now = number * 200 * MS
+        ack(flow, params, now, 100_000 * 3**number, now - 1, mechanisms=mechanisms)
+        assert flow.iteration == number
+    assert not flow.flags & lib.MLTCP_HOST_KNOWN
+
+
+def test_a_flow_that_knows_no_iteration_decides_a_hundred_times_a_second() -> None:
+    """Whatever it sends meanwhile, and though it pauses for less; not at every idle restart."""
+    params, flow = make_params(total_bytes=0, gap_ns=0), make_flow()
+    ack(flow, params, 100 * MS, 1000)
+    decided = set()
+    for k in range(1, 400):
+        now = 100 * MS + k * MS // 4  # a hundred milliseconds
+        sent = now - 5000 if k % 4 == 0 else None
+        ack(flow, params, now, 1000 + k * 65536, sent)
+        decided.add(flow.step_ns)
+    assert len(decided) in (10, 11)
+
+
+def test_no_gap_shorter_than_a_millisecond_ends_an_iteration() -> None:
+    """Else a job that says so has its listeners told of an iteration for each segment."""
+    params, flow = make_params(gap_ns=1, total_bytes=1000), make_flow()
+    ack(flow, params, 100 * MS, 1000)
+    for k in range(1, 50):
+        now = 100 * MS + k * MS
+        assert not ack(flow, params, now, 1000 + k * 1000, now - MS // 10)
+    assert ack(flow, params, 152 * MS, 60_000, 151 * MS)
+
+
+def test_where_acks_wait_only_a_standing_queue_is_yielded_to() -> None:
+    flow = behind_and_ahead(sent=0, rtt_us=1100)
+    flow.delay.crossed = 1
+    flow.delay.standing_us = 0
+    flow.delay.least_us = flow.yield_us + 100
+    flow.last_ns = 5 * MS
+    assert avoid(flow, 100, 60, srtt_us=1000) == (True, 70, 60)
+    flow.last_ns += 2 * MS
+    flow.delay.least_us = 0  # it was short for a moment of that
+    assert avoid(flow, 70, 60, srtt_us=1000)[:2] == (False, 70)
+
+
+def test_yielding_shrinks_once_per_rtt_and_ends_with_slow_start_back() -> None:
+    flow = behind_and_ahead(sent=0, rtt_us=1100)
+    flow.last_ns = 5 * MS
+    assert avoid(flow, 100, 60) == (True, 50, 50)  # at most half
+    flow.last_ns += 1
+    assert avoid(flow, 50, 50) == (True, 50, 50)
+    flow.last_ns = 7 * MS
+    assert avoid(flow, 50, 50) == (True, 25, 25)
+    flow.delay.queue_us = flow.yield_us // 2
+    assert avoid(flow, 25, 25) == (False, 25, 25)  # the queue is still long
+    flow.delay.queue_us = 0
+    assert avoid(flow, 25, 25, srtt_us=100) == (False, 25, 25)  # the queue doesn't show the cut yet
+    flow.last_ns = 9 * MS
+    assert avoid(flow, 25, 25, srtt_us=100) == (False, 25, 100)
+    assert avoid(flow, 25, 25) == (False, 25, 25)
+
+
+def test_a_flow_that_yields_in_slow_start_takes_it_up_again() -> None:
+    """With long round trips it would else stay where it was, far from its share."""
+    flow = behind_and_ahead(sent=0, rtt_us=1100)
+    flow.last_ns = 5 * MS
+    assert avoid(flow, 20, 80) == (True, 10, 10)
+    flow.delay.queue_us = 0
+    flow.last_ns = 7 * MS
+    assert avoid(flow, 10, 10, srtt_us=50) == (False, 10, 80)
+
+
+def test_what_is_yielded_is_a_share_of_the_round_trip_not_of_the_queue() -> None:
+    """Flows don't yield what fills the pipe: 0.6 ms too much of 30 ms, taken three times."""
+    flow = behind_and_ahead(sent=0, rtt_us=1100)
+    flow.last_ns = 50 * MS
+    assert flow.delay.queue_us - flow.yield_us == 601
+    assert avoid(flow, 1000, 1000, srtt_us=30_000) == (True, 940, 940)
+
+
+@pytest.mark.parametrize("sisters", [1, 8])
+def test_flows_that_take_back_together_make_no_more_queue_than_they_may(sisters: int) -> None:
+    """Their time to yield is over at the same instant, whether others left the queue or not."""
+    flow = behind_and_ahead(sent=0, rtt_us=1100)
+    flow.last_ns = 5 * MS
+    before = 64 // sisters
+    _, cwnd, ssthresh = avoid(flow, before, before)
+    flow.yield_us = 0  # its time is over
+    assert avoid(flow, cwnd, ssthresh) == (False, cwnd, ssthresh)  # the queue is still full
+    base_us, queue_us, full_us = 1000, 400, 1000
+    flow.delay.queue_us = queue_us
+    flow.last_ns = 8 * MS
+    srtt_us = base_us + queue_us
+    _, cwnd, ssthresh = avoid(flow, cwnd, ssthresh, srtt_us)
+    assert ssthresh > cwnd
+    # The link carries `sisters` windows in srtt_us; with those of ssthresh the queue holds so much:
+    then_us = srtt_us * (ssthresh - 1) / cwnd - base_us
+    assert then_us <= full_us
+
+
+def test_what_is_taken_back_step_by_step_is_all_in_the_end() -> None:
+    flow = behind_and_ahead(sent=0, rtt_us=1100)
+    flow.last_ns = 5 * MS
+    _, cwnd, ssthresh = avoid(flow, 100, 100, srtt_us=10_000)
+    flow.last_ns += 50 * MS
+    _, cwnd, ssthresh = avoid(flow, cwnd, ssthresh, srtt_us=2000)
+    flow.delay.queue_us, steps = 0, 0
+    while flow.resume_ssthresh:
+        flow.last_ns += 11 * MS
+        _, cwnd, ssthresh = avoid(flow, cwnd, ssthresh, srtt_us=10_000)
+        cwnd, steps = ssthresh, steps + 1
+    assert ssthresh == 100
+    assert steps > 1
+
+
+def test_what_is_taken_back_in_a_round_trip_does_not_grow_with_its_acks() -> None:
+    flow = behind_and_ahead(sent=0, rtt_us=1100)
+    flow.last_ns = 5 * MS
+    assert avoid(flow, 200, 200, srtt_us=1000) == (True, 100, 100)
+    flow.delay.queue_us, cwnd, ssthresh = 0, 100, 100
+    share = flow.yield_us / 1000
+    for _ in range(3):
+        begun = cwnd
+        flow.last_ns += 1001 * 1000
+        for _ in range(begun):
+            flow.last_ns += 1
+            _, cwnd, ssthresh = avoid(flow, cwnd, ssthresh, srtt_us=1000)
+            cwnd = min(cwnd + 1, max(cwnd, ssthresh))  # slow start
+        assert begun < cwnd <= begun * (1 + share) + 1
+
+
+def test_what_is_forgotten_of_the_queue_keeps_no_flow_small() -> None:
+    """After 280 s without a loss nobody knows what to share; what was yielded comes back then."""
+    flow = behind_and_ahead(sent=0, rtt_us=1100)
+    flow.last_ns = 5 * MS
+    _, cwnd, ssthresh = avoid(flow, 100, 100)
+    assert (cwnd, ssthresh) == (50, 50)
+    flow.delay.full_us = flow.yield_us = 0
+    flow.last_ns += 300_000 * MS
+    assert avoid(flow, cwnd, ssthresh) == (False, 50, 100)
+    assert lib.mltcp_is_base(flow) == (flow.gain == ONE)
+
+
+@given(st.lists(st.integers(0, 6), min_size=6, max_size=6), st.integers(0, 2 * MS))
+def test_a_flow_that_is_not_aside_leaves_its_window_to_its_base(
+    values: list[int], last_ns: int
+) -> None:
+    """So whoever asks mltcp_is_aside() first, because it costs less, misses nothing."""
+    flow = make_flow()
+    flow.last_ns = last_ns
+    flow.yield_us, flow.delay.full_us, flow.delay.queue_us, flow.resume_ssthresh = values[:4]
+    flow.delay.crossed = values[4] // 6
+    before = bytes(ffi.buffer(flow))
+    if not lib.mltcp_is_aside(flow):
+        assert avoid(flow, 5, values[5]) == (False, 5, values[5])
+        assert bytes(ffi.buffer(flow)) == before
+
+
+def test_a_flow_decides_with_each_step_and_when_it_has_yielded_long_enough() -> None:
+    flow = behind_and_ahead(sent=0, rtt_us=110)
+    step = 1_000_000 // lib.MLTCP_STEPS
+    assert not lib.mltcp_is_due(flow, 2, step - 1)
+    assert lib.mltcp_is_due(flow, 2, step)
+    assert lib.mltcp_is_due(flow, 1 + 100 * MS + 1, 0)  # it yields no longer than it was idle
+
+
+@pytest.mark.parametrize("ssthresh", [0x7FFFFFFF, 80])
+def test_a_loss_is_final(ssthresh: int) -> None:
+    """Nothing yielded before a loss is taken back after it, in recovery or after a time-out."""
+    flow = behind_and_ahead(sent=0, rtt_us=1100)
+    flow.last_ns = 5 * MS
+    _, cwnd, _ = avoid(flow, 20, ssthresh)
+    left = lose(flow, cwnd, cwnd // 2)
+    assert left <= cwnd
+    flow.delay.queue_us = 0
+    for window in (1, left, 4 * left):
+        assert avoid(flow, window, left) == (False, window, left)
+    # It may yield again below what the loss has left, and take that back, but no more.
+    flow.delay.queue_us = 1000
+    flow.last_ns = 50 * MS
+    assert avoid(flow, 1, left)[0]
+    flow.delay.queue_us = 0
+    assert avoid(flow, 1, 1, srtt_us=1)[2] <= left
+
+
+def test_what_was_yielded_counts_towards_what_a_loss_takes() -> None:
+    """The same queue isn't paid for twice; but each loss takes an eighth."""
+    flow = behind_and_ahead(sent=0, rtt_us=1100)
+    flow.last_ns, flow.keep = 5 * MS, ONE // 2
+    assert avoid(flow, 100, 100)[1] == 50
+    assert lose(flow, 50, 25) == 43
+    assert lose(flow, 50, 25) == 25
+    flow.last_ns += 50 * MS
+    assert avoid(flow, 40, 40, srtt_us=100_000)[1] == 40 - 40 * 3 * 601 // 100_000
+    assert lose(flow, 39, 19) == 20
+
+
+def test_after_a_time_out_the_threshold_is_the_bases_however_much_a_loss_leaves() -> None:
+    flow = behind_and_ahead(sent=1_000_000, rtt_us=1100)
+    assert lib.mltcp_on_time_out(flow, 70) == 70  # nobody has asked the base
+    assert lose(flow, 80, 40) == 70
+    assert lib.mltcp_on_time_out(flow, 70) == 40
+    assert lib.mltcp_on_time_out(flow, 30) == 30
+
+
+SLOT = "unsigned long long *"
+
+
+def test_where_nothing_was_lost_a_flow_and_its_sisters_know_what_they_knew() -> None:
+    flow, sister, slot = behind_and_ahead(sent=0, rtt_us=1100), make_flow(), ffi.new(SLOT)
+    lib.mltcp_delay_tell(ffi.addressof(flow.delay), slot, 7)
+    flow.last_ns = 5 * MS
+    assert avoid(flow, 100, 100)[1] == 50
+    known = flow.delay.full_us, flow.delay.own_us, flow.delay.own_losses, flow.losses
+    flow.delay.queue_us = 100
+    lose(flow, 50, 25)
+    lib.mltcp_delay_tell(ffi.addressof(flow.delay), slot, 7)
+    assert (flow.delay.full_us, flow.delay.own_us) != known[:2]
+    assert flow.resume_ssthresh == 0
+    lib.mltcp_on_undo(flow, slot, 7)
+    assert known == (flow.delay.full_us, flow.delay.own_us, flow.delay.own_losses, flow.losses)
+    assert flow.resume_ssthresh == 100
+    lib.mltcp_delay_ask(ffi.addressof(sister.delay), flow.last_ns, slot, 7)
+    assert sister.delay.full_us == flow.delay.full_us
+    lib.mltcp_on_undo(flow, slot, 7)  # there is nothing left to undo
+    assert flow.losses == known[-1]
+
+
+def test_what_a_sister_has_told_since_stays() -> None:
+    flow, slot = behind_and_ahead(sent=0, rtt_us=1100), ffi.new(SLOT)
+    lose(flow, 50, 25)
+    lib.mltcp_delay_tell(ffi.addressof(flow.delay), slot, 7)
+    slot[0] += 1
+    told = slot[0]
+    lib.mltcp_on_undo(flow, slot, 7)
+    assert slot[0] == told
+
+
+def test_flows_behind_grow_as_fast_as_those_ahead_where_nobody_queues() -> None:
+    flow = behind_and_ahead(sent=0, rtt_us=110)
+    assert flow.gain == ONE // 4
+    assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 200
+    flow.delay.queue_us = flow.yield_us // 2
+    assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 25
+    flow.delay.queue_us = 0
+    lib.mltcp_decide(flow, make_params(), INCREASE, 2)  # the queue isn't looked at
+    assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 25
+    lib.mltcp_decide(flow, make_params(), ALL, 2)
+    assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 200
+    lib.mltcp_be_base(flow)
+    assert sum(lib.mltcp_scaled_acked(flow, 1) for _ in range(100)) == 100
+
+
+def test_what_a_burst_has_not_taken_back_the_next_one_does() -> None:
+    params, flow = make_params(), behind_and_ahead(sent=0, rtt_us=1100)
+    flow.last_ns = 5 * MS
+    _, cwnd, ssthresh = avoid(flow, 20, 80)
+    lib.mltcp_on_send(flow, 1000 * MS, 0)
+    lib.mltcp_begin(flow, params, 1001 * MS, 0, ffi.NULL)
+    flow.delay.queue_us = 0
+    assert avoid(flow, cwnd, ssthresh, srtt_us=50)[2] == 80
+
+
+def begin_small(flow: Any, cwnd: int, ssthresh: int, srtt_us: int, min_us: int) -> tuple[int, int]:
+    """Window and threshold with which sending begins anew."""
+    window, threshold = ffi.new("uint32_t *", cwnd), ffi.new("uint32_t *", ssthresh)
+    flow.cwnd = flow.cwnd or cwnd
+    lib.mltcp_begin_small(flow, srtt_us, min_us, window, threshold)
+    return window[0], threshold[0]
+
+
+def test_an_iteration_begins_with_what_the_path_holds_and_has_the_rest_when_the_queue_allows() -> (
+    None
+):
+    flow = behind_and_ahead(sent=1_000_000, rtt_us=700)
+    assert begin_small(flow, 80, 60, srtt_us=800, min_us=100) == (10, 10)
+    flow.last_ns = 5 * MS
+    flow.delay.queue_us = flow.yield_us // 2
+    assert avoid(flow, 10, 10)[2] == 10
+    flow.delay.queue_us = 0
+    assert avoid(flow, 10, 10, srtt_us=100)[2] == 80
+
+
+def test_a_window_that_the_base_has_restarted_is_not_made_smaller_still() -> None:
+    """With long round trips the path holds more than the base begins with after a pause."""
+    flow = behind_and_ahead(sent=1_000_000, rtt_us=700)
+    flow.cwnd = 80
+    assert begin_small(flow, 20, 60, srtt_us=800, min_us=200) == (20, 60)
+    assert begin_small(flow, 21, 60, srtt_us=800, min_us=200) == (20, 20)
+
+
+@pytest.mark.parametrize(("cwnd", "left"), [(8, 4), (4, 4), (3, 3)])
+def test_the_loss_of_one_segment_of_the_first_window_is_told_by_the_others(
+    cwnd: int, left: int
+) -> None:
+    flow = behind_and_ahead(sent=1_000_000, rtt_us=700)
+    assert begin_small(flow, cwnd, cwnd, srtt_us=800, min_us=10)[0] == left
+
+
+@pytest.mark.parametrize(
+    ("sent", "full_us", "srtt_us"),
+    [(900_000, 1000, 800), (1_000_000, 0, 800), (1_000_000, 1000, 100), (1_000_000, 1000, 0)],
+    ids=["within an iteration", "nothing is known of the queue", "no queue", "no round trip yet"],
+)
+def test_sending_begins_with_the_window_it_had(sent: int, full_us: int, srtt_us: int) -> None:
+    params, flow = make_params(), make_flow()
+    flow.delay.full_us = full_us
+    ack(flow, params, 1, sent, rtt_us=700, min_rtt_us=100)
+    assert begin_small(flow, 80, 60, srtt_us, min_us=100) == (80, 60)
+    assert not flow.resume_ssthresh
+
+
+def test_an_iteration_in_which_something_was_sent_twice_says_nothing_of_the_rate() -> None:
+    """The ACK that fills a hole covers a window, however slow the link is."""
+    params, flow = make_params(), make_flow()
+    ack(flow, params, MS, 0)
+    ack(flow, params, 11 * MS, 100 << 10)
+    assert flow.delay.kib_ns == 10 * MS // 100
+    lib.mltcp_note(flow, 10, 1000, 1)
+    ack(flow, params, 12 * MS, 200 << 10)
+    assert flow.delay.kib_ns == 10 * MS // 100
+    ack(flow, params, 1000 * MS, 201 << 10, sent=900 * MS)
+    assert flow.delay.kib_ns == 10 * MS // 100  # nothing was learned, so nothing fades
+    ack(flow, params, 1001 * MS, 401 << 10)
+    assert flow.delay.kib_ns == 1 * MS // 200
+
+
+@given(st.tuples(fields32, fields32), st.integers(0, U32), st.integers(1, U32), fields32, times)
+def test_yielding_is_defined_for_any_state(
+    window: tuple[int, int], queue: int, target: int, srtt: int, now: int
+) -> None:
+    flow = make_flow()
+    flow.delay.queue_us, flow.yield_us, flow.last_ns = queue, target, now
+    yields, left, ssthresh = avoid(flow, *window, srtt)
+    if yields:
+        assert left <= max(window[0], lib.MLTCP_CWND_MIN)
+        assert left >= min(window[0], window[0] // 2)
+        assert ssthresh <= left
+
+
+@given(
+    st.builds(dict, total_bytes=st.integers(0, lib.MLTCP_TOTAL_MAX),
+              gap_ns=st.integers(0, lib.MLTCP_GAP_MAX_NS),
+              slope=slopes, intercept=slopes,
+              keep_min=kept_shares, keep_max=kept_shares, yield_min=ratios, yield_max=ratios,
+              shape=st.integers(0, lib.MLTCP_SHAPE_COUNT - 1)),
+    st.lists(
+        st.tuples(times, fields64, st.none() | times, st.integers(-(2**31), 2**31 - 1), fields32,
+                  st.sampled_from(["ack", "loss", "avoid", "send"])),
+        max_size=30,
+    ),
+)  # fmt: skip
+def test_no_sequence_of_events_leaves_the_defined_range(
+    fields: dict[str, int], events: list[tuple[int, int, int | None, int, int, str]]
+) -> None:
+    params, flow, slot = make_params(**fields), make_flow(), ffi.new("unsigned long long *")
+    assert lib.mltcp_params_valid(params)
+    for now, acked, sent, rtt_us, number, kind in events:
+        if kind == "ack":
+            ack(flow, params, now, acked, sent, rtt_us, number)
+        elif kind == "loss":
+            assert lose(flow, number, 2, acked & U32) >= 2
+            lib.mltcp_delay_tell(ffi.addressof(flow.delay), slot, number)
+        elif kind == "send":
+            cwnd, _ = begin_small(flow, number, acked & U32, now & U32, rtt_us & U32)
+            assert min(number, lib.MLTCP_CWND_BEGIN) <= cwnd <= number
+        else:
+            lib.mltcp_delay_ask(ffi.addressof(flow.delay), now, slot, number)
+            avoid(flow, number, acked & U32, now & U32)
+            lib.mltcp_scaled_acked(flow, number)
+        assert flow.ratio <= ONE
+        assert flow.gain <= 8 * ONE
+        assert flow.keep <= ONE // 8 * 7
+        assert flow.carry < ONE

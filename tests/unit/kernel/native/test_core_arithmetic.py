@@ -1,0 +1,177 @@
+"""The core's formulas against an independent model in exact arithmetic; its parameters' ranges."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.core_flows import (
+    DECREASE,
+    INCREASE,
+    MS,
+    U32,
+    U64,
+    YIELD,
+    ack,
+    lib,
+    lose,
+    make_flow,
+    make_params,
+    ratios,
+)
+
+from mltcp_tools.kernel.native.uapi import MECHANISMS_DEFAULT, ONE
+
+gains = st.integers(0, 64 * ONE)
+
+
+def model_gain(shape: int, slope: int, intercept: int, ratio: int) -> Fraction:
+    """F of papers' candidate functions, exactly."""
+    s, i, r = Fraction(slope, ONE), Fraction(intercept, ONE), Fraction(ratio, ONE)
+    if shape == 3:  # reciprocal
+        bottom = s + i - s * r
+        return i * (s + i) / bottom if bottom else s + i
+    return {
+        0: s * r + i,
+        1: s * r * r + i,
+        2: s * (2 * r - r * r) + i,
+    }[shape]
+
+
+@given(st.integers(0, U64), st.integers(0, U64))
+def test_ratio_is_sent_over_total_and_at_most_one(sent: int, total: int) -> None:
+    ratio = lib.mltcp_ratio(sent, total)
+    expected = min(Fraction(1), Fraction(sent, total)) if total else Fraction(0)
+    assert 0 <= ratio <= ONE
+    assert abs(Fraction(ratio, ONE) - expected) <= Fraction(2, ONE)
+
+
+@given(st.integers(1, 2**46), st.integers(0, 2**46))
+def test_ratio_is_exact_to_the_last_bit_for_real_sizes(total: int, sent: int) -> None:
+    assert lib.mltcp_ratio(sent, total) == min(ONE, sent * ONE // total)
+
+
+@given(st.integers(0, lib.MLTCP_SHAPE_COUNT - 1), gains, gains, ratios)
+def test_gain_follows_the_formula(shape: int, slope: int, intercept: int, ratio: int) -> None:
+    params = make_params(shape=shape, slope=slope, intercept=intercept)
+    exact = model_gain(shape, slope, intercept, ratio)
+    got = Fraction(lib.mltcp_gain(params, ratio), ONE)
+    if shape == 3 and exact != 0:
+        # The hyperbola's slope multiplies the rounding of its denominator.
+        bottom = Fraction(slope + intercept, ONE) - Fraction(slope * ratio, ONE * ONE)
+        if bottom > 0:
+            allowed = exact * Fraction(2, ONE) / bottom + Fraction(1, ONE)
+            assert abs(got - exact) <= allowed
+            return
+    assert abs(got - exact) <= 64 * Fraction(3, ONE)
+
+
+@pytest.mark.parametrize("shape", range(lib.MLTCP_SHAPE_COUNT))
+def test_shapes_span_the_published_range(shape: int) -> None:
+    params = make_params(shape=shape)
+    assert lib.mltcp_gain(params, 0) == ONE // 4
+    assert abs(lib.mltcp_gain(params, ONE) - 2 * ONE) <= 2
+    values = [lib.mltcp_gain(params, ratio) for ratio in range(0, ONE + 1, 256)]
+    assert values == sorted(values)
+
+
+@given(gains, st.lists(st.integers(0, 10_000), max_size=200))
+def test_scaling_the_increase_loses_nothing_to_rounding(gain: int, counts: list[int]) -> None:
+    flow = make_flow()
+    flow.gain = gain
+    handed = sum(lib.mltcp_scaled_acked(flow, count) for count in counts)
+    exact = Fraction(gain * sum(counts), ONE)
+    assert exact - 1 < handed <= exact
+
+
+@given(st.integers(0, U32), st.integers(0, ONE - 1))
+def test_at_gain_one_the_count_is_the_true_one(acked: int, carry: int) -> None:
+    flow = make_flow()
+    flow.carry = carry
+    assert lib.mltcp_scaled_acked(flow, acked) == acked
+
+
+@given(st.integers(0, U32), gains)
+def test_the_scaled_count_never_overflows(acked: int, gain: int) -> None:
+    flow = make_flow()
+    flow.gain = gain
+    flow.carry = ONE - 1
+    if gain != ONE:
+        assert lib.mltcp_scaled_acked(flow, acked) <= 2**31 - 1
+
+
+@given(st.integers(0, ONE), st.integers(0, ONE), ratios)
+def test_between_is_linear_both_ways(low: int, high: int, ratio: int) -> None:
+    exact = low + Fraction(high - low) * ratio / ONE
+    assert abs(lib.mltcp_between(low, high, ratio) - exact) <= 1
+
+
+@pytest.mark.parametrize(
+    ("field", "most"),
+    [
+        ("total_bytes", lib.MLTCP_TOTAL_MAX),
+        ("gap_ns", lib.MLTCP_GAP_MAX_NS),
+        ("slope", 8 * ONE - ONE // 4),
+        ("intercept", 8 * ONE - 7 * ONE // 4),
+        ("keep_min", ONE // 8 * 7),
+        ("keep_max", ONE // 8 * 7),
+        ("yield_max", ONE),
+    ],
+)
+def test_parameters_are_valid_up_to_their_maximum(field: str, most: int) -> None:
+    assert lib.mltcp_params_valid(make_params(**{field: most}))
+    assert not lib.mltcp_params_valid(make_params(**{field: most + 1}))
+
+
+@pytest.mark.parametrize(
+    "field", ["slope", "intercept", "keep_min", "keep_max", "yield_min", "yield_max", "shape"]
+)
+def test_parameters_out_of_range_are_invalid(field: str) -> None:
+    assert lib.mltcp_params_valid(make_params())
+    assert not lib.mltcp_params_valid(make_params(**{field: U32}))
+
+
+@pytest.mark.parametrize("shape", range(lib.MLTCP_SHAPE_COUNT))
+def test_whoever_sets_what_congestion_control_stays_on(shape: int) -> None:
+    """An eBPF map or a module's parameter has no check of its own."""
+    params, flow = make_params(shape=shape, slope=64 * ONE, intercept=64 * ONE), make_flow()
+    params.keep_min = params.keep_max = ONE
+    assert not lib.mltcp_params_valid(params)
+    flow.delay.full_us = 1000
+    for sent in range(0, 1_100_000, 50_000):
+        ack(flow, params, MS + sent, sent)
+        assert (flow.gain, flow.free_gain) == (8 * ONE, 8 * ONE)
+        assert lose(flow, 80, 40) == 70
+
+
+@pytest.mark.parametrize(
+    ("mechanisms", "valid"), [(0, 1), (7, 1), (8, 0), (1 << 31, 1), (1 << 31 | 1, 0)]
+)
+def test_unknown_mechanisms_are_invalid(mechanisms: int, valid: int) -> None:
+    assert lib.mltcp_params_valid(make_params(mechanisms=mechanisms)) == valid
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_open"),
+    [
+        ({}, True),
+        ({"slope": 7 * ONE // 4 + 1}, False),
+        ({"intercept": ONE // 4 + 1, "slope": 0}, False),
+        ({"intercept": 0, "slope": 0}, True),
+        ({"shape": 1}, False),
+        ({"mechanisms": INCREASE | YIELD}, True),
+        ({"mechanisms": DECREASE}, False),
+        ({"keep_max": ONE // 8 * 7}, True),
+    ],
+)
+def test_who_is_not_the_hosts_administrator_sets_nothing_pushier_than_the_defaults(
+    fields: dict[str, int], is_open: bool
+) -> None:
+    params = make_params(**({"mechanisms": MECHANISMS_DEFAULT} | fields))
+    assert bool(lib.mltcp_params_open(params, make_params())) == is_open
+
+
+def test_without_a_job_a_flow_keeps_what_its_base_keeps() -> None:
+    assert lib.mltcp_open_mechanisms(INCREASE | DECREASE | YIELD) == INCREASE | YIELD

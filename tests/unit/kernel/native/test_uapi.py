@@ -1,0 +1,163 @@
+"""Python's copy of the uapi structs against the header as the compiler sees it."""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+
+import pytest
+import yaml
+from support.core import core
+
+from mltcp_tools.errors import UsageError
+from mltcp_tools.kernel.backends.base import GAIN_MAX, KEEP_MAX, SHAPES, Job, JobParams
+from mltcp_tools.kernel.backends.params import params_fields, params_from_struct
+from mltcp_tools.kernel.native import uapi
+from mltcp_tools.kernel.native.csources import source_root
+from mltcp_tools.kernel.variants import MECHANISMS
+
+STRUCTS = re.findall(r"struct (mltcp_\w+) \{", uapi.STRUCTS)
+
+
+@pytest.mark.parametrize("name", STRUCTS)
+def test_struct_has_the_compilers_layout(name: str) -> None:
+    _, compiled = core()
+    ours = uapi.ffi.typeof(f"struct {name}")
+    theirs = compiled.typeof(f"struct {name}")
+    assert uapi.ffi.sizeof(ours) == compiled.sizeof(theirs)
+    assert [(field, info.offset) for field, info in ours.fields] == [
+        (field, info.offset) for field, info in theirs.fields
+    ]
+
+
+def test_every_struct_of_the_header_is_declared() -> None:
+    header = (source_root() / "kmod" / "mltcp_uapi.h").read_text()
+    assert re.findall(r"^struct (mltcp_\w+) \{", header, re.MULTILINE) == STRUCTS
+
+
+def test_constants_are_the_headers() -> None:
+    lib, _ = core()
+    header = (source_root() / "kmod" / "mltcp_uapi.h").read_text()
+    assert uapi.to_fixed(GAIN_MAX) == lib.MLTCP_GAIN_MAX
+    assert uapi.to_fixed(KEEP_MAX) == lib.MLTCP_KEEP_MAX
+    assert uapi.ANY_TWO_WAY == lib.MLTCP_ANY_TWO_WAY
+    assert len(SHAPES) == lib.MLTCP_SHAPE_COUNT
+    shapes = re.findall(r"MLTCP_SHAPE_(\w+),", header)
+    assert [name.lower().replace("_", "-") for name in shapes] == list(SHAPES)
+    for name, bit in (("SCALE_INCREASE", 0), ("SCALE_DECREASE", 1), ("YIELD", 2)):
+        assert f"#define MLTCP_{name} (1U << {bit})" in header
+        assert getattr(uapi, name) == 1 << bit
+
+
+NETLINK = (
+    ("cmd", "MLTCP_CMD_", uapi.Command),
+    ("attr", "MLTCP_A_", uapi.Attribute),
+    ("params_attr", "MLTCP_P_", uapi.Params),
+    ("flow_attr", "MLTCP_F_", uapi.FlowAttribute),
+    ("iteration_attr", "MLTCP_I_", uapi.IterationAttribute),
+)
+
+
+def header_names(kind: str, prefix: str) -> list[str]:
+    """Return what an enum of the header numbers, in its order."""
+    header = (source_root() / "kmod" / "mltcp_uapi.h").read_text()
+    body = header.partition(f"enum mltcp_{kind} {{")[2].partition("};")[0]
+    names = re.findall(rf"^\t{prefix}(\w+)", body, re.MULTILINE)
+    assert (names[0], names[-1]) == ("UNSPEC", "COUNT")
+    return names[1:-1]
+
+
+@pytest.mark.parametrize(("kind", "prefix", "ours"), NETLINK)
+def test_netlink_numbers_are_the_headers(kind: str, prefix: str, ours: type[IntEnum]) -> None:
+    numbers = {name: number for number, name in enumerate(header_names(kind, prefix), 1)}
+    if "PAD" in numbers and ours is not uapi.Attribute:
+        assert numbers.pop("PAD") == 1
+    assert {each.name: each.value for each in ours} == numbers
+
+
+def test_netlink_names_are_the_headers() -> None:
+    header = (source_root() / "kmod" / "mltcp_uapi.h").read_text()
+    for name in ("NAME", "GROUP"):
+        assert f'#define MLTCP_GENL_{name} "{getattr(uapi, f"GENL_{name}")}"' in header
+    assert f"#define MLTCP_GENL_VERSION {uapi.GENL_VERSION}\n" in header
+
+
+@pytest.mark.parametrize("mechanisms", [None, (), ("increase",), MECHANISMS])
+def test_params_survive_the_way_to_the_kernel_and_back(mechanisms: tuple[str, ...] | None) -> None:
+    params = JobParams(
+        total_bytes=5 * 2**32,
+        gap_s=0.17,
+        slope=4.0,
+        intercept=0.3,
+        shape="reciprocal",
+        mechanisms=mechanisms,
+        yield_min=0.1,
+    )
+    packed = uapi.pack("mltcp_params", params_fields(params))
+    assert params_from_struct(uapi.unpack("mltcp_params", packed)) == params
+
+
+def test_the_netlink_specification_is_the_headers() -> None:
+    spec = yaml.safe_load((source_root() / "kmod" / "mltcp.yaml").read_text())
+    operations = [entry["name"].removesuffix("-ntf") for entry in spec["operations"]["list"]]
+    described = [operations] + [
+        [entry["name"] for entry in each["attributes"]] for each in spec["attribute-sets"]
+    ]
+    assert described == [
+        [name.lower().replace("_", "-") for name in header_names(kind, prefix)]
+        for kind, prefix, _ in NETLINK
+    ]
+
+
+def test_parameters_are_the_structs_fields() -> None:
+    """Their 32-bit ones follow each other in the same order: genl.h of the tests relies on that."""
+    fields = [name for name, _ in uapi.ffi.typeof("struct mltcp_params").fields]
+    assert [kind.name.lower() for kind in uapi.Params] == fields
+
+
+def test_params_of_other_programs_can_be_shown() -> None:
+    packed = uapi.pack("mltcp_params", {"total_bytes": 2**64 - 1, "gap_ns": 2**64 - 1})
+    params = params_from_struct(uapi.unpack("mltcp_params", packed))
+    assert (params.total_bytes, params.gap_s) == (2**63 - 1, 3600)
+
+
+def test_struct_of_another_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="3 bytes"):
+        uapi.unpack("mltcp_tag", b"abc")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"total_bytes": -1},
+        {"gap_s": -0.1},
+        {"gap_s": float("nan")},
+        {"slope": 8.1, "intercept": 0.0},
+        {"slope": 7.0, "intercept": 1.1},
+        {"intercept": -1.0},
+        {"keep_min": 0.9},
+        {"keep_max": 1.0},
+        {"yield_min": -0.1},
+        {"shape": "round"},
+        {"mechanisms": ("magic",)},
+    ],
+)
+def test_parameters_out_of_range_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong)).removesuffix("s")):
+        JobParams(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("number", "name"), [(0, "a"), (2**32, "a"), (1, ""), (1, "x" * 64), (1, "a\n"), (1, "\udcff")]
+)
+def test_jobs_out_of_range_are_refused(number: int, name: str) -> None:
+    with pytest.raises(UsageError, match="job"):
+        Job(number, name)
+
+
+def test_addresses() -> None:
+    record = uapi.ffi.new("struct mltcp_event *")
+    record.local_addr = bytes([0] * 10 + [255, 255, 10, 0, 0, 1])
+    record.remote_addr = bytes([0] * 15 + [1])
+    assert uapi.address_text(bytes(record.local_addr)) == "10.0.0.1"
+    assert uapi.address_text(bytes(record.remote_addr)) == "::1"

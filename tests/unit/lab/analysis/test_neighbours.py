@@ -1,0 +1,145 @@
+"""Bulk flows and requests: their measures from made-up tables, and how they are shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.run_folders import experiment, make_run
+from support.shown import fits
+
+from mltcp_tools.lab.analysis import load_run, render_text, summarise
+from mltcp_tools.lab.analysis.html import render_html
+from mltcp_tools.lab.analysis.matrix import summarise_matrix
+from mltcp_tools.lab.analysis.neighbours import jain_index
+from mltcp_tools.lab.analysis.results_document import neighbours_table
+
+ARMS = {"cubic": "cubic", "reno": "reno", "mltcp": "mltcp", "mltcp_cubic": "mltcp_cubic"}
+NEIGHBOURS = [
+    {"name": "bulk", "cc": "reno", "count": 2},
+    {"name": "rpc", "cc": "arm", "size": "20kB", "think": "20ms"},
+]
+# What each arm's neighbours get: bit/s of the two bulk flows, seconds of a request.
+GOT = {
+    "cubic": (20e6, 20e6, 0.010),
+    "reno": (30e6, 10e6, 0.008),
+    "mltcp": (27e6, 9e6, 0.012),
+    "mltcp_cubic": (10e6, 30e6, 0.010),
+}
+
+
+def bulk(arm: str, repetition: int, name: str, bps: float) -> pd.DataFrame:
+    """A bulk flow's bytes each 0.1 s, for longer than any arm runs."""
+    time_s = np.arange(0.0, 100.0, 0.1)
+    key = {"arm": arm, "repetition": repetition, "neighbour": name}
+    table = pd.DataFrame({"time_s": time_s, "bytes": (bps / 8 * time_s).astype("int64")})
+    return table.assign(**key, cwnd=10, rtt_us=1000, retransmits=0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    document = experiment(jobs=2, arms=ARMS, neighbours=NEIGHBOURS)
+    folder = make_run(tmp_path_factory.mktemp("runs") / "run", document)
+    flows, requests = [], []
+    for arm, (first, second, seconds) in GOT.items():
+        for repetition in (1, 2):
+            flows += [
+                bulk(arm, repetition, "bulk-1", first),
+                bulk(arm, repetition, "bulk-2", second),
+            ]
+            start_s = np.arange(0.0, 100.0, 0.05)
+            table = pd.DataFrame({"request": np.arange(len(start_s)) + 1, "start_s": start_s})
+            table["end_s"] = start_s + seconds
+            # What begins after the jobs have ended doesn't count.
+            table.loc[start_s > 50, "end_s"] += 1.0
+            key = {"arm": arm, "repetition": repetition, "neighbour": "rpc", "bytes": 20_000}
+            requests.append(table.assign(**key))
+    pd.concat(flows).to_parquet(folder / "bulk.parquet", index=False)
+    pd.concat(requests).to_parquet(folder / "requests.parquet", index=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def result(folder: Path) -> dict[str, Any]:
+    return summarise(load_run(folder)).document()
+
+
+def test_throughput_and_completion_times(result: dict[str, Any]) -> None:
+    for arm, (first, second, seconds) in GOT.items():
+        got = result["arms"][arm]["neighbours"]
+        assert list(got) == ["rpc", "bulk-1", "bulk-2"]
+        assert got["bulk-1"]["throughput_bps"]["mean"] == pytest.approx(first, rel=1e-3)
+        assert got["bulk-2"]["throughput_bps"]["max"] == pytest.approx(second, rel=1e-3)
+        assert got["rpc"]["completion_s"]["p99"] == pytest.approx(seconds)
+        assert got["bulk-1"]["cc"] == "reno"
+        assert got["rpc"]["cc"] == ARMS[arm]
+
+
+def test_an_arm_is_compared_with_its_base(result: dict[str, Any]) -> None:
+    arms = result["arms"]
+    assert [arms[arm]["base"] for arm in ARMS] == [None, None, "reno", "cubic"]
+    assert arms["cubic"]["neighbours"]["bulk-1"]["ratio_to_base"] is None
+    assert arms["mltcp"]["neighbours"]["bulk-1"]["ratio_to_base"] == pytest.approx(0.9, rel=1e-3)
+    assert arms["mltcp"]["neighbours"]["rpc"]["ratio_to_base"]["p99"] == pytest.approx(1.5)
+    assert arms["mltcp_cubic"]["neighbours"]["bulk-2"]["ratio_to_base"] == pytest.approx(1.5)
+    assert arms["reno"]["jain"]["value"] == pytest.approx(0.8, rel=1e-3)
+    assert arms["mltcp"]["jain"]["ratio_to_base"] == pytest.approx(1.0, rel=1e-3)
+    assert arms["mltcp_cubic"]["jain"]["ratio_to_base"] == pytest.approx(0.8, rel=1e-3)
+
+
+def test_a_named_base_comes_first(folder: Path) -> None:
+    run = load_run(folder)
+    run.experiment.arms["mltcp"]["base"] = "cubic"
+    got = summarise(run).document()["arms"]["mltcp"]
+    assert got["base"] == "cubic"
+    assert got["neighbours"]["bulk-1"]["ratio_to_base"] == pytest.approx(27 / 20, rel=1e-3)
+
+
+def test_schedules_are_not_computed_next_to_neighbours(result: dict[str, Any]) -> None:
+    assert list(result["schedules"]) == ["alone"]
+    assert any("Neighbours share the link" in each for each in result["problems"])
+
+
+def test_the_reports_show_them(result: dict[str, Any]) -> None:
+    text = fits(render_text(result))
+    assert "Jain index of the bulk flows: cubic 1.000; reno 0.800; mltcp 0.800 (1.00 of its" in text
+    assert "mltcp: reno, mltcp_cubic: cubic" in text
+    html = render_html(result, {})
+    assert "<h2>Neighbours</h2>" in html
+    assert "bulk-2" in html
+
+
+def test_a_results_table_has_what_each_gets_next_to_each_arm(folder: Path) -> None:
+    result = summarise(load_run(folder)).document()
+    document = summarise_matrix("small", {"one": "", "lacking": ""}, {"one": result}, {})
+    assert neighbours_table(document).splitlines() == [
+        "|  | bulk flow | cubic | reno | mltcp | mltcp_cubic |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| `one` | bulk-1 | 20.0 | 30.0 | 27.0 (0.90) | 10.0 (0.50) |",
+        "| `one` | bulk-2 | 20.0 | 10.0 | 9.0 (0.90) | 30.0 (1.50) |",
+    ]
+    for entry in result["arms"].values():
+        entry["neighbours"].clear()
+    assert neighbours_table(summarise_matrix("small", {"one": ""}, {"one": result}, {})) == ""
+
+
+def test_a_run_without_their_tables_says_so(folder: Path, tmp_path: Path) -> None:
+    document = experiment(jobs=2, arms=ARMS, neighbours=NEIGHBOURS)
+    run = load_run(make_run(tmp_path / "run", document))
+    assert {"The table bulk is missing.", "The table requests is missing."} <= set(run.problems)
+    result = summarise(run).document()
+    assert result["arms"]["mltcp"]["neighbours"] == {}
+    assert "Neighbours" not in render_html(result, {}).split("<h2>Experiment</h2>")[0].replace(
+        "Neighbours share the link", ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "index"),
+    [([1, 1, 1], 1.0), ([1, 0, 0, 0], 0.25), ([3, 1], 0.8), ([], None), ([0, 0], None)],
+)
+def test_jain_index(values: list[float], index: float | None) -> None:
+    assert jain_index(values) == (None if index is None else pytest.approx(index))

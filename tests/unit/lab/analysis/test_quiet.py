@@ -1,0 +1,201 @@
+"""Comparisons where something disturbed a run, and the bound of an arm."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from support.run_folders import BYTES, LONE_COMM_S, experiment, make_run
+
+from mltcp_tools.cli.main import main
+from mltcp_tools.lab.analysis import compare_runs, load_run, render_text, summarise
+
+CALM = {"stolen": 0.0, "others": 0.0, "queued": 0.0, "late_s": 0.0, "latest_s": 0.0}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return make_run(tmp_path / "run")
+
+
+def disturb(folder: Path, *keys: tuple[str, int], again: bool = False) -> None:
+    """Write the table `disturbance`: of these (arm, repetition) half of the time was stolen; where
+    they were run `again`, of the first run only."""
+    rows = []
+    for arm in ("alone", "cubic", "mltcp"):
+        for repetition in (1, 2):
+            bad = (arm, repetition) in keys
+            for attempt in (1, 2) if bad and again else (1,):
+                stolen = 0.5 if bad and attempt == 1 else 0.0
+                key = {"arm": arm, "repetition": repetition, "attempt": attempt}
+                rows += [key | CALM | {"time_s": n, "stolen": stolen} for n in range(10)]
+    pd.DataFrame(rows).to_parquet(folder / "disturbance.parquet")
+
+
+def change(folder: Path, name: str, arm: str, **factors: float) -> None:
+    """Multiply columns of an arm's rows."""
+    path = folder / f"{name}.parquet"
+    table = pd.read_parquet(path)
+    for column, factor in factors.items():
+        table.loc[table["arm"] == arm, column] *= factor
+    table.to_parquet(path)
+
+
+def gains(result: dict[str, Any]) -> dict[str, Any]:
+    return {arm: entry["captured_gain"] for arm, entry in result["arms"].items()}
+
+
+def test_a_calm_run_says_so(folder: Path) -> None:
+    disturb(folder)
+    result = summarise(load_run(folder)).document()
+    assert gains(result)["mltcp"]["value"] == pytest.approx(1)
+    assert result["arms"]["mltcp"]["disturbance"]["void"] is False
+    assert result["headline"][2] == "Nothing else on this host disturbed it."
+    assert result["warnings"] == []
+
+
+def test_busy_cpus_are_not_called_calm(folder: Path) -> None:
+    disturb(folder)
+    path = folder / "arms.parquet"
+    pd.read_parquet(path).assign(cpu_busy=0.93).to_parquet(path)
+    result = summarise(load_run(folder)).document()
+    assert "CPUs more than 85% busy, so doubtful: mltcp, cubic" in result["headline"][2]
+
+
+def test_a_disturbed_repetition_is_left_out(folder: Path) -> None:
+    one = make_run(folder.parent / "one")
+    for path in one.glob("*.parquet"):
+        table = pd.read_parquet(path)
+        table[(table["arm"] != "cubic") | (table["repetition"] != 2)].to_parquet(path)
+    disturb(folder, ("cubic", 2))
+    result, expected = summarise(load_run(folder)).document(), summarise(load_run(one)).document()
+    assert gains(result) == gains(expected)
+    assert result["speedup"] == expected["speedup"]
+    assert result["arms"]["cubic"]["disturbance"]["left_out"] == 1
+    assert any("cubic, repetition 2, is left out" in each for each in result["warnings"])
+    assert "left out: 1" in result["headline"][2]
+
+
+def test_a_run_that_was_made_again_counts_by_its_last(folder: Path) -> None:
+    disturb(folder, ("cubic", 1), ("mltcp", 2), again=True)
+    result = summarise(load_run(folder)).document()
+    assert gains(result)["mltcp"]["value"] == pytest.approx(1)
+    assert result["arms"]["cubic"]["disturbance"]["again"] == 1
+    assert result["headline"][2].endswith("disturbed runs made again: 2.")
+
+
+@pytest.mark.parametrize("arm", ["cubic", "mltcp"])
+def test_an_arm_that_was_never_quiet_is_compared_with_nothing(folder: Path, arm: str) -> None:
+    disturb(folder, (arm, 1), (arm, 2))
+    result = summarise(load_run(folder)).document()
+    assert gains(result) == {"cubic": None, "mltcp": None}
+    assert not result["speedup"].get("mltcp")
+    assert result["arms"][arm]["iteration_s"]["count"] == 320  # to look at
+    assert any(f"{arm} can't be compared" in each for each in result["warnings"])
+    text = render_text(result)
+    assert (
+        f"No verdict is possible, as something else on this host disturbed {arm}"
+        in text.replace("\n    ", " ")
+    )
+    assert "mltcp simulate" in text
+    calm = make_run(folder.parent / "calm")
+    document = compare_runs(load_run(folder), load_run(calm))
+    assert document["arms"][arm]["speedup"] is None
+    assert document["arms"]["mltcp"]["gain_difference"] is None
+
+
+def test_the_bound_follows_from_bytes_and_link_not_from_a_lossy_lone_run(folder: Path) -> None:
+    before = summarise(load_run(folder)).document()
+    path = folder / "iterations.parquet"
+    table = pd.read_parquet(path)
+    slow = (table["arm"] == "alone") & (table["iteration"] > 4)
+    table.loc[slow, "comm_s"] *= 3
+    table.to_parquet(path)
+    change(folder, "arms", "alone", link_drops=50.0)
+    result = summarise(load_run(folder)).document()
+    assert result["schedules"] == before["schedules"]
+    assert gains(result) == gains(before)
+    lone = result["lone"]["job-1"]
+    assert (lone["how"], lone["loss"]) == ("computed", pytest.approx(0.2 + 0.8 * 3))
+    (finding,) = result["warnings"]
+    assert finding.startswith("job-1 alone under cubic communicated 271.9 ms")
+    assert "2.60 times the 104.6 ms that it needs, and the link dropped 1." in finding
+    assert "alone (cubic)" in render_text(result)
+
+
+def test_without_a_lone_run_the_bound_is_the_same(folder: Path) -> None:
+    before = summarise(load_run(folder)).document()
+    path = folder / "iterations.parquet"
+    table = pd.read_parquet(path)
+    table[table["arm"] != "alone"].to_parquet(path)
+    result = summarise(load_run(folder)).document()
+    assert result["schedules"] == before["schedules"]
+    assert result["alone"] is None
+    assert result["problems"] == ["The arm alone is missing."]
+
+
+def test_lone_iterations_quicker_than_computed_are_the_bound(folder: Path) -> None:
+    change(folder, "iterations", "alone", comm_s=0.98)
+    lone = summarise(load_run(folder)).document()["lone"]["job-1"]
+    assert (lone["how"], lone["needs_s"]) == ("measured", pytest.approx(0.98 * LONE_COMM_S))
+
+
+def test_a_delay_comes_after_the_burst_has_left_the_link(tmp_path: Path) -> None:
+    document = experiment(link={"rate": "200mbit", "queue": "30kB", "delay": "20ms"})
+    folder = make_run(tmp_path, document)
+    change(folder, "iterations", "alone", comm_s=1.3)
+    lone = summarise(load_run(folder)).document()["lone"]["job-1"]
+    assert lone["needs_s"] == pytest.approx(LONE_COMM_S)
+    assert lone["alone_s"] == pytest.approx(LONE_COMM_S + 0.02)
+
+
+def test_what_a_run_was_simulated_with_counts(folder: Path) -> None:
+    document = {"schema": "mltcp-environment/1", "simulated": True, "mtu": 9000, "rtt_s": 0.001}
+    (folder / "environment.json").write_text(json.dumps(document))
+    lone = summarise(load_run(folder)).document()["lone"]["job-1"]
+    assert lone["needs_s"] == pytest.approx(BYTES * 8 / 200e6 * 9014 / 8948)
+    assert lone["latency_s"] == 0.001
+
+
+def test_an_arm_faster_than_the_bound_is_a_failure(folder: Path) -> None:
+    for name in ("iterations", "bursts"):
+        change(folder, name, "mltcp", start_s=0.9, end_s=0.9)
+    result = summarise(load_run(folder)).document()
+    assert gains(result) == {"cubic": None, "mltcp": None}
+    (failure,) = result["failures"]
+    assert failure.startswith("The evaluation failed: arm mltcp took 0.9")
+    assert failure in result["problems"]
+    assert result["headline"][2].startswith("No verdict is possible: the evaluation failed")
+
+
+def test_a_host_that_keeps_a_lone_job_from_filling_the_link_gives_no_verdict(folder: Path) -> None:
+    change(folder, "iterations", "alone", comm_s=1.5)
+    result = summarise(load_run(folder)).document()
+    (failure,) = result["failures"]
+    assert failure.startswith(
+        "The host, not the link, limits the jobs: job-1 alone filled 67% of the link at best"
+    )
+    assert gains(result) == {"cubic": None, "mltcp": None}
+    assert result["headline"][2].startswith("No verdict is possible: the host, not the link")
+
+
+def test_an_idle_host_is_not_to_blame_for_a_link_that_isnt_filled(folder: Path) -> None:
+    change(folder, "iterations", "alone", comm_s=1.5)
+    change(folder, "arms", "alone", cpu_busy=0.1)
+    assert summarise(load_run(folder)).failures == []
+
+
+def test_the_headline_is_for_somebody_who_knows_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(folder)]) == 0
+    said = capsys.readouterr().out.rpartition("In short")[2]
+    first, second, third = (each.replace("\n    ", " ").strip() for each in said.split("  - ")[1:])
+    assert first.startswith("Under mltcp the four jobs finished an iteration in ")
+    assert " times as fast as under cubic (" in first
+    assert second.startswith("The best possible is ")
+    assert second.endswith("of what there was to gain mltcp gained 100%.")
+    assert third == "Whether something else on the host disturbed it was not recorded."

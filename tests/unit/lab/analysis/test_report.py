@@ -1,0 +1,414 @@
+"""From a run folder to what people read: result, text, HTML, comparison and the command."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from support.run_folders import BYTES, LONE_COMM_S, experiment, make_run
+from support.shown import fits
+
+from mltcp_tools.cli.main import main
+from mltcp_tools.lab.analysis import (
+    compare_runs,
+    load_run,
+    make_report,
+    render_comparison,
+    render_text,
+    summarise,
+    write_report,
+)
+from mltcp_tools.lab.analysis.compare import differences
+from mltcp_tools.lab.runs.run import Run
+
+GOLDEN = Path(__file__).parents[2] / "data" / "golden-run"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    arms = {"cubic": "cubic", "reno": "reno", "mltcp": "mltcp"}
+    return make_run(tmp_path_factory.mktemp("runs") / "first", experiment(arms=arms))
+
+
+@pytest.fixture(scope="module")
+def result(folder: Path) -> dict[str, Any]:
+    return summarise(load_run(folder)).document()
+
+
+def test_arms_that_follow_the_schedules_score_like_them(result: dict[str, Any]) -> None:
+    arms, schedules = result["arms"], result["schedules"]
+    assert list(arms) == ["cubic", "reno", "mltcp"]
+    assert arms["mltcp"]["iteration_s"] == pytest.approx(schedules["bound"]["iteration_s"])
+    assert arms["cubic"]["iteration_s"] == pytest.approx(schedules["fair"]["iteration_s"])
+    assert arms["mltcp"]["captured_gain"] == pytest.approx({"value": 1, "low": 1, "high": 1})
+    assert arms["reno"]["captured_gain"] == pytest.approx({"value": 0, "low": 0, "high": 0})
+    assert arms["cubic"]["captured_gain"] is None
+    assert arms["mltcp"]["ratio_to_bound"] == pytest.approx(1)
+    assert arms["mltcp"]["overlap"] == pytest.approx(schedules["bound"]["overlap"])
+    assert arms["mltcp"]["interleaved_from"]["per_repetition"] == [1, 1]
+    assert arms["cubic"]["interleaved_from"]["typical"] is None
+    assert result["lone_comm_s"] == pytest.approx({f"job-{i}": LONE_COMM_S for i in range(1, 5)})
+    assert result["problems"] == result["warnings"] == []
+
+
+def test_values_follow_from_the_tables(folder: Path, result: dict[str, Any]) -> None:
+    table = pd.read_parquet(folder / "iterations.parquet")
+    times = (table["end_s"] - table["start_s"])[table["arm"] == "cubic"]
+    entry = result["arms"]["cubic"]
+    assert entry["iteration_s"]["count"] == 4 * 40 * 2 == len(times)
+    assert entry["iteration_s"]["mean"] == pytest.approx(times.mean())
+    assert entry["iteration_s"]["p99"] == pytest.approx(times.quantile(0.99))
+    late = times[table["iteration"] >= 10]
+    assert entry["settled_mean_s"] == pytest.approx(late.mean())
+    assert entry["settled_p99_s"] == pytest.approx(late.quantile(0.99))
+    fast = (table["end_s"] - table["start_s"])[table["arm"] == "mltcp"]
+    speedup = result["speedup"]["mltcp"]["cubic"]
+    assert speedup["mean"]["value"] == pytest.approx(times.mean() / fast.mean())
+    assert speedup["p99"]["value"] == pytest.approx(times.quantile(0.99) / fast.quantile(0.99))
+    assert speedup["mean"]["low"] < speedup["mean"]["value"] < speedup["mean"]["high"]
+    means = times.groupby(table["repetition"]).mean()
+    assert entry["spread_s"] == pytest.approx({"min": means.min(), "max": means.max()})
+    durations = [each["duration_s"] for each in entry["per_repetition"]]
+    used = sum(4 * 40 * BYTES * 8 / duration / 200e6 for duration in durations) / 2
+    assert entry["link"]["utilisation"] == pytest.approx(used)
+    kernel = result["arms"]["mltcp"]["kernel"]
+    assert kernel == {
+        "events": 320,
+        "events_per_burst": 1.0,
+        "retransmits": 640,
+        "final_ratio": 1.0,
+    }
+
+
+def test_the_result_is_reproducible_json(folder: Path, result: dict[str, Any]) -> None:
+    assert summarise(load_run(folder)).document() == result
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    assert result["schema"] == "mltcp-result/1"
+
+
+def test_the_golden_run_still_reads_the_same() -> None:
+    run = load_run(GOLDEN)
+    assert run.problems == []
+    result = summarise(run).document()
+    expected = json.loads((GOLDEN / "expected.json").read_text())
+    for arm, values in expected["arms"].items():
+        entry = result["arms"][arm]
+        for key, value in values.items():
+            assert entry[key] == (value and pytest.approx(value, rel=1e-6)), (arm, key)
+    for name, value in expected["schedules"].items():
+        assert result["schedules"][name]["iteration_s"]["mean"] == pytest.approx(value, rel=1e-6)
+    assert set(expected["fields"]) == set(result["arms"]["mltcp"])
+
+
+def damaged(folder: Path, tmp_path: Path, change: Callable[[pd.DataFrame], None]) -> Path:
+    """A copy of the tables with `arms` changed."""
+    for path in folder.iterdir():
+        if path.is_file():
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    arms = pd.read_parquet(folder / "arms.parquet")
+    change(arms)
+    arms.to_parquet(tmp_path / "arms.parquet")
+    return tmp_path
+
+
+def test_a_busy_cpu_is_warned_of(folder: Path, tmp_path: Path) -> None:
+    def busy(arms: pd.DataFrame) -> None:
+        arms.loc[(arms["arm"] == "reno") & (arms["repetition"] == 2), "cpu_busy"] = 0.97
+
+    damaged(folder, tmp_path, busy)
+    warnings = summarise(load_run(tmp_path)).document()["warnings"]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("The CPU was 97% busy in arm reno, repetition 2")
+    # Not again where the testbed has recorded it.
+    noted = ["reno 2/2: the CPUs were 97% busy."]
+    document = {"schema": "mltcp-environment/1", "warnings": noted}
+    (tmp_path / "environment.json").write_text(json.dumps(document))
+    assert summarise(load_run(tmp_path)).document()["warnings"] == noted
+
+
+def test_runs_that_prove_little_are_warned_of(tmp_path: Path) -> None:
+    make_run(tmp_path, experiment(jobs=2, iterations=12, repetitions=1), jitter=0.0)
+    warnings = " ".join(summarise(load_run(tmp_path)).document()["warnings"])
+    assert "The compute times don't vary" in warnings
+    assert "Fewer than 40 iterations" in warnings
+
+
+def test_a_baseline_without_room_is_warned_of(tmp_path: Path) -> None:
+    make_run(tmp_path, experiment(jobs=2, arms={"mltcp": "mltcp"}, baseline="mltcp"))
+    result = summarise(load_run(tmp_path)).document()
+    assert any("next to nothing to capture" in each for each in result["warnings"])
+    assert result["schedules"]["fair"]["captured_gain"] is None
+
+
+def test_what_the_testbed_recorded_is_passed_on(folder: Path, tmp_path: Path) -> None:
+    make_run(tmp_path)
+    document = {
+        "schema": "mltcp-environment/1",
+        "outcome": "interrupted",
+        "warnings": ["Odd clock."],
+    }
+    (tmp_path / "environment.json").write_text(json.dumps(document))
+    result = summarise(load_run(tmp_path)).document()
+    assert "Odd clock." in result["warnings"]
+    assert "The run ended early: interrupted." in result["problems"]
+
+
+@pytest.mark.parametrize(
+    ("directions", "problem"),
+    [
+        (["send", "receive"], "No two jobs share the link in one direction"),
+        (["send", "both"], "Some jobs use the link in one direction and some in both"),
+    ],
+)
+def test_jobs_that_do_not_share_a_bottleneck(
+    tmp_path: Path, directions: list[str], problem: str
+) -> None:
+    make_run(tmp_path, experiment(jobs=2, iterations=20, repetitions=1))
+    job = {"bytes": "2.5MB", "compute": "340ms"}
+    document = experiment(
+        iterations=20,
+        repetitions=1,
+        jobs=0,
+    ) | {
+        "jobs": [
+            {"name": f"job-{i}", "direction": direction, **job}
+            for i, direction in enumerate(directions, start=1)
+        ]
+    }
+    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(document))
+    path = tmp_path / "iterations.parquet"
+    table = pd.read_parquet(path)
+    second = table[table["arm"] == "alone"].assign(job="job-2")
+    pd.concat([table, second]).to_parquet(path)
+    result = summarise(load_run(tmp_path)).document()
+    assert any(problem in each for each in result["problems"])
+    if "both" in directions:
+        assert set(result["schedules"]) == {"alone"}
+        assert result["arms"]["mltcp"]["captured_gain"] is None
+        assert result["arms"]["mltcp"]["ratio_to_bound"] is None
+    else:
+        schedules = result["schedules"]
+        assert schedules["bound"]["iteration_s"] == pytest.approx(schedules["alone"]["iteration_s"])
+    assert result["arms"]["mltcp"]["iteration_s"]["mean"] > 0.4
+
+
+def test_text_fits_and_says_what_matters(result: dict[str, Any]) -> None:
+    text = fits(render_text(result))
+    lines = {line.split()[0]: line for line in reversed(text.splitlines()) if line.strip()}
+    mean_ms = result["arms"]["mltcp"]["iteration_s"]["mean"] * 1e3
+    assert f"{mean_ms:.1f}" in lines["mltcp"]
+    assert "1.00 [1.00, 1.00]" in lines["mltcp"]
+    assert "never" in lines["cubic"]
+    assert {"bound", "fair", "alone"} <= set(lines)
+
+
+def test_text_fits_with_long_names_and_many_repetitions(tmp_path: Path) -> None:
+    arms = {"cubic": "cubic", "an-arm-whose-name-is-much-too-long-for-a-table": "mltcp"}
+    document = experiment(jobs=2, arms=arms, iterations=10, repetitions=12)
+    result = summarise(load_run(make_run(tmp_path, document))).document()
+    fits(render_text(result))
+
+
+def test_html_is_complete_in_itself_and_escaped(tmp_path: Path) -> None:
+    document = experiment(jobs=2, iterations=20, description="<b>bold</b> & 'quoted'")
+    page = make_report(load_run(make_run(tmp_path, document))).html
+    assert "<script" not in page
+    assert "<b>bold" not in page
+    assert "&lt;b&gt;bold" in page
+    sources = re.findall(r'(?:src|href)="([^"]*)"', page)
+    assert len(sources) == 4
+    assert all(source.startswith("data:image/png;base64,") for source in sources)
+    for word in ("captured gain", "interleaved from", "6.18.0", "bootstrap"):
+        assert word in page.lower()
+
+
+def test_write_report_replaces_an_earlier_one(tmp_path: Path) -> None:
+    make_run(tmp_path, experiment(jobs=2, iterations=20))
+    write_report(tmp_path)
+    assert (tmp_path / "plots" / "windows.png").read_bytes().startswith(b"\x89PNG")
+    for suffix in (".parquet", ".csv"):
+        (tmp_path / f"samples{suffix}").unlink()
+    result = write_report(tmp_path)
+    assert not (tmp_path / "plots" / "windows.png").exists()
+    assert json.loads((tmp_path / "result.json").read_text()) == result
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_compare_says_what_changed(folder: Path, tmp_path: Path) -> None:
+    other = experiment(arms={"cubic": "cubic", "reno": "mltcp"})
+    other["link"]["queue"] = "100kB"
+    make_run(tmp_path / "second", other)
+    document = compare_runs(load_run(folder), load_run(tmp_path / "second"))
+    assert document["schema"] == "mltcp-comparison/1"
+    assert list(document["arms"]) == ["cubic", "reno"]
+    assert document["only_in"] == [["mltcp"], []]
+    same, better = document["arms"]["cubic"], document["arms"]["reno"]
+    assert same["speedup"]["mean"]["value"] == pytest.approx(1)
+    assert same["speedup"]["mean"]["low"] < 1 < same["speedup"]["mean"]["high"]
+    assert better["speedup"]["mean"]["low"] > 1.05
+    assert better["gain_difference"]["value"] == pytest.approx(1)
+    keys = {each["key"]: each for each in document["differences"]["experiment"]}
+    assert keys["link.queue"] == {"key": "link.queue", "first": "30kB", "second": "100kB"}
+    assert document["differences"]["environment"] == []
+    text = fits(render_comparison(document))
+    assert "link.queue: 30kB → 100kB" in text
+    assert "Only the first run has the arms mltcp." in text
+    json.dumps(document, allow_nan=False)
+
+
+def test_compare_says_nothing_of_jobs_that_only_one_run_has(folder: Path, tmp_path: Path) -> None:
+    run = load_run(folder)
+    others = run.iterations.assign(job=run.iterations["job"] + "-else")
+    document = compare_runs(run, replace(run, iterations=others))
+    assert (document["arms"], document["jobs"]) == ({}, [])
+    text = render_comparison(document)
+    assert "The runs have no job in common, so nothing is compared." in text
+    assert "faster" not in text
+    # One job less: compared is what both have.
+    make_run(tmp_path / "fewer", experiment(jobs=3, arms={"cubic": "cubic"}))
+    document = compare_runs(load_run(folder), load_run(tmp_path / "fewer"))
+    assert document["jobs"] == ["job-1", "job-2", "job-3"]
+    assert "Only jobs that both runs have are compared, not job-4." in document["warnings"]
+
+
+def test_two_recordings_are_compared_though_their_arms_differ(tmp_path: Path) -> None:
+    runs = []
+    for cc in ("cubic", "mltcp"):
+        recorded = experiment(arms={cc: cc}, recorded=True, baseline=cc)
+        runs.append(load_run(make_run(tmp_path / cc, recorded)))
+        assert not any("alone" in sentence for sentence in runs[-1].problems)
+    (entry,) = (document := compare_runs(*runs))["arms"].values()
+    assert list(document["arms"]) == ["cubic → mltcp"]
+    assert entry["speedup"]["mean"]["low"] > 1
+
+
+def recordings(tmp_path: Path, **changed: Any) -> list[Run]:
+    """Two, before and after. changed: in the conditions of the second."""
+    same = {
+        "length_s": 10.0,
+        "links": {"eth0": 1e7},
+        "drops": {"eth0": 5.0},
+        "stolen": 0.0,
+        "worked": 0.5,
+        "jobs": ["job-1"],
+        "came": [],
+        "went": [],
+        "own": 1e7,
+        "others": [],
+    }
+    runs = []
+    for cc, told in (("cubic", same), ("mltcp", same | changed)):
+        recorded = experiment(arms={cc: cc}, recorded=True, baseline=cc)
+        run = load_run(make_run(tmp_path / cc, recorded))
+        runs.append(replace(run, environment=dict(run.environment) | {"conditions": told}))
+    return runs
+
+
+def test_under_the_same_conditions_there_is_a_verdict_for_each_job(tmp_path: Path) -> None:
+    # Four per cent more of their own bytes, and the link with them, is what is compared.
+    document = compare_runs(*recordings(tmp_path, own=1.04e7, links={"eth0": 1.04e7}))
+    (entry,) = document["arms"].values()
+    assert document["conditions"] == []
+    assert list(entry["jobs"]) == document["jobs"]
+    assert all(each["speedup"]["mean"]["low"] > 1 for each in entry["jobs"].values())
+    (said,) = document["verdict"]
+    assert said.startswith("cubic → mltcp: the second run is faster, x 1.")
+    assert "job-4 faster" in said
+    text = fits(render_comparison(document))
+    assert text.rstrip().splitlines()[-1].strip()
+    assert "In short\n  - cubic → mltcp: the second run is faster" in text
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"links": {"eth0": 2e7}}, "Other traffic on eth0 changed (80 Mbit/s and 160 Mbit/s"),
+        ({"jobs": ["job-1", "third"]}, "Job third was there in one of them only."),
+        ({"jobs": ["job-1", "third"], "came": ["third"]}, "Job third began meanwhile."),
+        ({"stolen": 0.1}, "The hypervisor took 10% of the processors' time."),
+        ({"worked": 0.9}, "The processors were 50% and 90% busy."),
+        (
+            {"others": [{"process": "iperf3", "to": "10.0.0.9", "bytes_per_s": 1e7}]},
+            "iperf3 moved 0 bit/s to 10.0.0.9 in the first, 80 Mbit/s in the second.",
+        ),
+        ({"links": []}, "What is recorded of the conditions is damaged"),
+    ],
+)
+def test_changed_conditions_leave_no_verdict(
+    tmp_path: Path, changed: dict[str, Any], said: str
+) -> None:
+    document = compare_runs(*recordings(tmp_path, **changed))
+    assert any(said in each for each in document["conditions"]), document["conditions"]
+    assert document["verdict"] == ["The conditions changed, so there is no verdict."]
+    assert "no verdict" in render_comparison(document)
+
+
+def test_compare_copes_with_an_empty_run(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "experiment.yaml").write_text("name: nothing\n")
+    document = compare_runs(load_run(folder), load_run(tmp_path))
+    assert document["arms"] == {}
+    assert "The runs have no arm in common." in render_comparison(document)
+
+
+def test_command_prints_text_or_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(folder.rglob("*"))
+    assert main(["report", str(folder)]) == 0
+    assert "captured gain" in capsys.readouterr().out
+    assert main(["report", str(folder), "--json", "--settled-from", "20"]) == 0
+    assert json.loads(capsys.readouterr().out)["settled_from"] == 20
+    # A comparison has no such column: refused rather than ignored.
+    assert main(["report", str(folder), str(folder), "--settled-from", "20"]) == 2
+    assert "--settled-from" in capsys.readouterr().err
+    assert main(["report", str(folder), str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["schema"] == "mltcp-comparison/1"
+    assert main(["report", str(folder), str(folder)]) == 0
+    assert "No differences in the experiment." in capsys.readouterr().out
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_command_writes_where_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make_run(tmp_path / "run", experiment(jobs=2, iterations=12, repetitions=1))
+    page = tmp_path / "page.html"
+    assert main(["report", str(folder), "--write", "--html", str(page), "--json"]) == 0
+    out = capsys.readouterr().out
+    assert json.loads((folder / "result.json").read_text()) == json.loads(out)
+    assert page.read_text().endswith("</html>\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["{}/none"], ["{}"], ["{}/none", "{}"], ["{}", "{}", "--write"], []],
+)
+def test_command_refuses_what_is_no_run(
+    tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", *(each.format(tmp_path) for each in arguments)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert len(captured.err.strip().splitlines()) == 1
+
+
+def test_command_says_where_it_can_not_write(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(folder), "--html", str(folder / "no" / "page.html")]) == 1
+    assert "page.html can't be written" in capsys.readouterr().err
+
+
+def test_differences_name_what_changed() -> None:
+    one = {"a": 1, "jobs": [{"name": "x", "bytes": 1}, {"name": "y", "bytes": 1}], "list": [1, 2]}
+    two = {"a": 1, "jobs": [{"name": "x", "bytes": 2}], "list": [1, 3], "new": {"b": None}}
+    assert differences(one, two) == [
+        {"key": "jobs.x.bytes", "first": 1, "second": 2},
+        {"key": "jobs.y", "first": {"name": "y", "bytes": 1}, "second": None},
+        {"key": "list.2", "first": 2, "second": 3},
+        {"key": "new", "first": None, "second": {"b": None}},
+    ]
+    assert differences(one, one) == []

@@ -1,0 +1,27 @@
+"""The page of measured collectives: what made each table, and whether that is still so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mltcp_tools.lab.analysis.results_document import stale
+from mltcp_tools.lab.collectives.bench_table import for_results
+from mltcp_tools.lab.collectives.made import made, version
+
+
+def document(by: dict[str, Any]) -> dict[str, Any]:
+    row = {"bytes": 1_000_000, "density": 1.0, "ranks": 4, "seconds": 0.08, "bound_s": 0.08}
+    row |= {"algorithm_rate": 1e8, "bus_rate": 1.5e8, "most_speedup": 1.5, "of_density": None}
+    row |= {"algorithm": "aggregated", "speedup": 1.48, "speedup_range": [1.4, 1.5]}
+    row |= {"speedup_total": 1.47, "correct": True, "identical": True}
+    links = {"rates": [100_000_000] * 4, "replayed": [], "places": "scattered", "block": 352}
+    return links | {"rows": [row], "made": by}
+
+
+def test_a_table_says_what_made_it_and_when_that_has_changed() -> None:
+    by = made()
+    page = for_results({"now": document(by), "before": document(by | {"collectives": "0123abcd"})})
+    assert f"`{by['command']}`" in page
+    assert f"collectives {version()}. {by['cpus']} CPUs" in page
+    assert "| 1.48 (1.40 to 1.50) | 1.47 | 1.50 |" in page
+    assert stale(page, version()) == ["before"]

@@ -1,0 +1,136 @@
+"""The description of a periodic job: what it allows, its shares, its compute times."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mltcp_tools.errors import UsageError
+from mltcp_tools.lab.emulator.job import SHORTEST_COMPUTE, JobSpec, compute_times
+from mltcp_tools.lab.emulator.models import MODELS, resolve
+from mltcp_tools.lab.emulator.patterns import split
+
+
+def spec(**changes: Any) -> JobSpec:
+    values: dict[str, Any] = {"bytes_per_iteration": 1_000_000, "compute_s": 0.1, "iterations": 50}
+    return JobSpec(**(values | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"bytes_per_iteration": 63}, "bytes per iteration must be 64"),
+        ({"bytes_per_iteration": 1000, "flows": 4, "bursts": 4}, "must be 1024"),
+        ({"bytes_per_iteration": 1 << 41}, "bytes per iteration"),
+        ({"compute_s": -1.0}, "compute time"),
+        ({"compute_s": float("nan")}, "compute time"),
+        ({"iterations": None}, "number of iterations or a duration"),
+        ({"iterations": 0}, "iterations must be 1"),
+        ({"duration_s": 0.0}, "duration"),
+        ({"jitter": -0.1}, "jitter"),
+        ({"seed": -1}, "seed"),
+        ({"flows": 0}, "flows"),
+        ({"flows": 513}, "flows"),
+        ({"bursts": 0}, "bursts"),
+        ({"start_delay_s": float("inf")}, "start delay"),
+        ({"cc": "a-name-with-hyphens"}, "congestion control"),
+        ({"cc": ""}, "congestion control"),
+        ({"direction": "sideways"}, "direction"),
+        ({"straggler_every": 0}, "stragglers"),
+        ({"straggler_factor": 0.0}, "straggler factor"),
+    ],
+)
+def test_impossible_job_is_a_usage_error(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        spec(**changes)
+
+
+@given(st.integers(0, 10**12), st.integers(1, 1000))
+def test_split_is_whole_and_even(total: int, parts: int) -> None:
+    shares = split(total, [1] * parts)
+    assert sum(shares) == total
+    assert len(shares) == parts
+    assert max(shares) - min(shares) <= 1
+
+
+@given(st.integers(1, 20), st.integers(1, 20), st.integers(0, 10**6))
+def test_shares_add_up_and_hold_the_records(flows: int, bursts: int, extra: int) -> None:
+    job = spec(bytes_per_iteration=64 * flows * bursts + extra, flows=flows, bursts=bursts)
+    shares = [job.shares(burst) for burst in range(1, bursts + 1)]
+    assert sum(map(sum, shares)) == job.bytes_per_iteration
+    assert min(map(min, shares)) >= 64
+
+
+def test_without_jitter_every_compute_is_the_same() -> None:
+    assert list(compute_times(spec())) == [0.1] * 50
+
+
+def test_seed_decides_the_jitter() -> None:
+    first, again = (list(compute_times(spec(jitter=0.05, seed=3))) for _ in range(2))
+    other = list(compute_times(spec(jitter=0.05, seed=4)))
+    assert first == again
+    assert first != other
+
+
+def test_jitter_has_the_size_asked_for() -> None:
+    times = list(compute_times(spec(jitter=0.05, iterations=4000)))
+    assert statistics.mean(times) == pytest.approx(0.1, rel=0.01)
+    assert statistics.stdev(times) == pytest.approx(0.005, rel=0.1)
+
+
+def test_jitter_leaves_some_compute() -> None:
+    assert min(compute_times(spec(jitter=5.0, iterations=500))) == 0.1 * SHORTEST_COMPUTE
+
+
+def test_stragglers() -> None:
+    times = list(compute_times(spec(straggler_every=10, straggler_factor=3.0, iterations=20)))
+    assert [n for n, t in enumerate(times, 1) if t != 0.1] == [10, 20]
+    assert times[9] == pytest.approx(0.3)
+
+
+def test_stragglers_leave_the_draws_alone() -> None:
+    plain = list(compute_times(spec(jitter=0.05)))
+    straggling = list(compute_times(spec(jitter=0.05, straggler_every=7)))
+    assert [a == b for a, b in zip(plain, straggling, strict=True)] == [
+        n % 7 != 0 for n in range(1, 51)
+    ]
+
+
+def test_compute_times_without_a_number_never_end() -> None:
+    endless = compute_times(spec(iterations=None, duration_s=1.0))
+    assert len(list(itertools.islice(endless, 1000))) == 1000
+
+
+def test_models_have_the_published_sizes() -> None:
+    assert MODELS["resnet50"].bytes_per_iteration == 4 * 25_600_000
+    assert MODELS["vgg16"].bytes_per_iteration == 4 * 138_000_000
+    assert MODELS["bert-large"].bytes_per_iteration == 4 * 340_000_000
+    assert MODELS["gpt2"].bytes_per_iteration == 2 * 1_500_000_000
+    assert MODELS["dlrm"].parameters == 2_368_897
+    assert all(model.source and 0 < model.compute_s < 10 for model in MODELS.values())
+
+
+def test_model_yields_to_what_is_given() -> None:
+    vgg = MODELS["vgg16"]
+    assert resolve("vgg16", None, None) == (vgg.bytes_per_iteration, vgg.compute_s)
+    assert resolve("vgg16", 1000, None) == (1000, vgg.compute_s)
+    assert resolve("vgg16", None, 0.5) == (vgg.bytes_per_iteration, 0.5)
+    assert resolve(None, 1000, 0.5) == (1000, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ((None, None, 0.5), "--bytes or --model"),
+        ((None, 1000, None), "--compute or --model"),
+        (("nosuch", 1000, 0.5), "no model 'nosuch'"),
+    ],
+)
+def test_missing_sizes_are_usage_errors(arguments: tuple[Any, ...], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        resolve(*arguments)

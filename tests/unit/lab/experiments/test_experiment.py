@@ -1,0 +1,439 @@
+"""Experiment files: what they mean, what is refused and how, and the draws that follow."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.mistakes import mistakes, refusal
+
+from mltcp_tools.document import read_section
+from mltcp_tools.errors import UsageError
+from mltcp_tools.lab.emulator.job import compute_times
+from mltcp_tools.lab.experiments.arms import ALONE
+from mltcp_tools.lab.experiments.expect import Expect
+from mltcp_tools.lab.experiments.experiment import Experiment
+from mltcp_tools.lab.experiments.fields import (
+    declared,
+    document_of,
+    fields_table,
+    names,
+    read_fields,
+)
+from mltcp_tools.lab.experiments.jobs import Compress, ExperimentJob, Straggler
+from mltcp_tools.lab.experiments.links import Link
+from mltcp_tools.lab.experiments.neighbours import Neighbour
+from mltcp_tools.lab.experiments.reading import (
+    find_experiment,
+    load_experiment,
+    parse_experiment,
+    shipped_experiments,
+)
+from mltcp_tools.lab.experiments.tasks import (
+    neighbour_tasks,
+    parameters_of,
+    schedule,
+    total_iterations,
+)
+from mltcp_tools.lab.simulator.modelled import modelled
+
+FULL = """\
+name: full
+description: every field
+link: {rate: 200mbit, queue: 30kB, delay: 2ms, aqm: red, ecn: true}
+sysctls: {net.ipv4.tcp_slow_start_after_idle: 1}
+jobs:
+  - {name: job, count: 2, bytes: 2.5MB, compute: 340ms, jitter: 5%, flows: 2, bursts: 5,
+     start: random, direction: both, straggler: {every: 20, factor: 2}, compress: {cost: 2ms}}
+  - {name: other, bytes: 64KiB, compute: 100ms, start: 10ms, iterations: 300, rate: 10mbit}
+neighbours:
+  - {name: bulk, cc: bbr, count: 2}
+  - {name: rpc, cc: arm, size: 20kB, think: 30ms, jitter: 20%, start: 1s}
+arms:
+  cubic: {cc: cubic}
+  steep: {cc: mltcp, slope: 2, intercept: 0.5, shape: quadratic, mechanisms: [increase, yield],
+          base: cubic}
+baseline: steep
+iterations: 60
+repetitions: 2
+seed: 7
+alone: {iterations: 10}
+"""
+SMALL = """\
+name: small
+jobs:
+  - {bytes: 1MB, compute: 100ms}
+arms:
+  reno: {cc: reno}
+"""
+
+
+def full() -> Experiment:
+    return parse_experiment(FULL, "full.yaml")
+
+
+def test_every_field_is_read() -> None:
+    experiment = full()
+    first, second, other = experiment.jobs
+    assert experiment.link == Link(200_000_000, 30_000, 0.002, "red", True)
+    assert experiment.sysctls == {"net.ipv4.tcp_slow_start_after_idle": "1"}
+    assert first == ExperimentJob(
+        "job-1",
+        2_500_000,
+        0.34,
+        0.05,
+        2,
+        5,
+        None,
+        "both",
+        Straggler(20, 2.0),
+        None,
+        compress=Compress(0.25, 0.002),
+    )
+    assert second == dataclasses.replace(first, name="job-2")
+    assert (other.bytes, other.start, other.iterations) == (65536, 0.01, 300)
+    assert experiment.arms[1].parameters == {
+        "slope": 2.0,
+        "intercept": 0.5,
+        "shape": "quadratic",
+        "mechanisms": ("increase", "yield"),
+    }
+    assert other.rate == 10_000_000
+    assert [arm.base for arm in experiment.arms] == [None, "cubic"]
+    assert experiment.neighbours == (
+        Neighbour("bulk-1", "bbr"),
+        Neighbour("bulk-2", "bbr"),
+        Neighbour("rpc", "arm", 20_000, 0.03, 0.2, 1.0),
+    )
+    assert (experiment.baseline, experiment.iterations, experiment.repetitions) == ("steep", 60, 2)
+    assert (experiment.seed, experiment.alone_iterations) == (7, 10)
+
+
+def test_what_is_left_out_has_a_default() -> None:
+    experiment = parse_experiment(SMALL, "small.yaml")
+    assert experiment.link == Link()
+    assert experiment.jobs == (ExperimentJob("job", 1_000_000, 0.1),)
+    assert experiment.baseline == "reno"  # there is no cubic
+    assert (experiment.iterations, experiment.repetitions, experiment.alone_iterations) == (
+        100,
+        3,
+        20,
+    )
+
+
+@pytest.mark.parametrize("text", [FULL, SMALL])
+def test_the_resolved_file_loads_again_and_is_equal(text: str) -> None:
+    experiment = parse_experiment(text, "a.yaml")
+    again = parse_experiment(experiment.to_yaml(), "b.yaml")
+    assert again == experiment
+    assert again.to_yaml() == experiment.to_yaml()
+
+
+@given(
+    rate=st.integers(1_000_000, 30_000_000_000),
+    queue=st.integers(3_028, 1 << 30),
+    delay=st.floats(0, 10),
+    compute=st.floats(0.001, 3600),
+    jitter=st.floats(0, 1),
+    start=st.none() | st.floats(0, 3600),
+)
+def test_any_number_survives_the_way_through_the_file(
+    rate: int, queue: int, delay: float, compute: float, jitter: float, start: float | None
+) -> None:
+    small = parse_experiment(SMALL, "small.yaml")
+    job = dataclasses.replace(small.jobs[0], compute=compute, jitter=jitter, start=start)
+    link = Link(rate, queue, delay, "fq_codel", False)
+    experiment = dataclasses.replace(small, link=link, jobs=(job,))
+    assert parse_experiment(experiment.to_yaml(), "a.yaml") == experiment
+
+
+@pytest.mark.parametrize("path", shipped_experiments().values(), ids=lambda path: path.stem)
+def test_shipped_experiments_are_valid_and_named_like_their_files(path: Path) -> None:
+    experiment = load_experiment(path)
+    assert experiment.name == path.stem
+    assert experiment.description
+    assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
+
+
+@pytest.mark.parametrize(
+    ("name", "jobs", "compute", "queue", "jitter", "start"),
+    [
+        ("two-jobs", 2, 0.125, 30_000, 0.05, None),
+        ("four-jobs", 4, 0.34, 30_000, 0.05, None),
+        ("six-jobs", 6, 0.56, 30_000, 0.05, None),
+        ("lockstep", 4, 0.34, 30_000, 0.0, 0.0),
+        ("deep-queue", 4, 0.34, 100_000, 0.05, None),
+    ],
+)
+def test_shipped_experiments_are_those_of_the_results(
+    name: str, jobs: int, compute: float, queue: int, jitter: float, start: float | None
+) -> None:
+    experiment = load_experiment(find_experiment(name))
+    assert len(experiment.jobs) == jobs
+    for job in experiment.jobs:
+        assert (job.bytes, job.compute, job.jitter, job.start) == (
+            2_500_000,
+            compute,
+            jitter,
+            start,
+        )
+    assert experiment.link == Link(200_000_000, queue)
+    assert [arm.cc for arm in experiment.arms] == ["cubic", "reno", "bbr", "mltcp", "mltcp"]
+    assert [arm.told for arm in experiment.arms] == [False] * 4 + [True]
+    assert (experiment.iterations, experiment.repetitions) == (100, 3)
+
+
+@mistakes(
+    ("name: full", "", "f.yaml:2: name: missing"),
+    ("name: full", "name: full\nname: again", "f.yaml:2: name: given twice"),
+    ("name: full", "name: a b", "f.yaml:1: name: 'a b' is not a name"),
+    ("200mbit", "200", "f.yaml:3: link.rate: 200 is not a rate, as it has no unit; write"),
+    ("200mbit", "200kbit", "f.yaml:3: link.rate: '200kbit' is outside 1e+06 to 1e+12 bit/s."),
+    ("30kB", "3kB", "f.yaml:3: link.queue: '3kB' is outside 3028 to"),
+    (
+        "aqm: red, ",
+        "",
+        "f.yaml:3: link.ecn: a queue marks only under an `aqm`: red or fq_codel or threshold.",
+    ),
+    (
+        "aqm: red",
+        "aqm: rde",
+        "f.yaml:3: link.aqm: 'rde' is not one of none, red, fq_codel, threshold",
+    ),
+    (
+        "aqm: red, ecn: true",
+        "aqm: threshold",
+        "f.yaml:3: link.aqm: a threshold only marks; say `ecn: true`, too.",
+    ),
+    ("ecn: true", "ecn: maybe", "f.yaml:3: link.ecn: 'maybe' is neither true nor false."),
+    ("ecn: true", "enc: true", "f.yaml:3: link.enc: no such field; did you mean ecn? Allowed"),
+    ("link: {", "link: [{", "f.yaml:"),
+    (
+        "{rate: 200mbit, queue: 30kB, delay: 2ms, aqm: red, ecn: true}",
+        "[1]",
+        "f.yaml:3: link: must be a",
+    ),
+    ("net.ipv4.tcp_slow_start_after_idle", "vm.swappiness", "f.yaml:4: sysctls.vm.swappiness"),
+    (
+        "net.ipv4.tcp_slow_start_after_idle: 1",
+        "net.ipv4.tcp_congestion_control: reno",
+        "f.yaml:4: sysctls.net.ipv4.tcp_congestion_control: a namespace's default is never",
+    ),
+    ("bytes: 2.5MB", "bytes: lots", "f.yaml:6: jobs[1].bytes: 'lots' is not a size"),
+    ("bytes: 2.5MB, ", "", "f.yaml:6: jobs[1].bytes: missing"),
+    ("bytes: 2.5MB", "bytes: 100B", "f.yaml:6: jobs[1]: Not a possible job: bytes per iter"),
+    ("bytes: 2.5MB", "bytes: {a: 1}", "f.yaml:6: jobs[1].bytes: must be a value, not a map"),
+    ("jitter: 5%", "jitter: 200%", "f.yaml:6: jobs[1].jitter: '200%' is outside 0 to 1"),
+    ("count: 2", "count: 0", "f.yaml:6: jobs[1].count: 0 is not a whole number from 1 up."),
+    ("count: 2", "count: 500", "f.yaml:6: jobs[1]: makes more than 200 jobs"),
+    ("flows: 2", "flows: 2.5", "f.yaml:6: jobs[1].flows: 2.5 is not a whole number from 1 to"),
+    ("start: random", "start: later", "f.yaml:7: jobs[1].start: 'later' is neither a time"),
+    (
+        "direction: both",
+        "direction: up",
+        "f.yaml:7: jobs[1].direction: 'up' is not one of send",
+    ),
+    ("factor: 2", "factor: big", "f.yaml:7: jobs[1].straggler.factor: 'big' is not a number."),
+    ("{cost: 2ms", "{to: 100%", "f.yaml:7: jobs[1].compress.to: '100%' is outside 0.001 to"),
+    ("cost: 2ms", "cost: 2", "f.yaml:7: jobs[1].compress.cost: 2 is not a time"),
+    ("every: 20, ", "", "f.yaml:7: jobs[1].straggler.every: missing"),
+    ("name: other", "name: job-2", "f.yaml:8: jobs[2].name: another one is called 'job-2'"),
+    ("cc: bbr, ", "", "f.yaml:10: neighbours[1].cc: missing"),
+    ("name: rpc", "name: job-1", "f.yaml:11: neighbours[2].name: another one is called 'job-1"),
+    ("size: 20kB, ", "", "f.yaml:11: neighbours[2].think: belongs to requests; give their"),
+    ("size: 20kB", "size: 1B", "f.yaml:11: neighbours[2].size: '1B' is outside 64 to"),
+    ("base: cubic", "base: reno", "f.yaml:14: arms.steep: the base 'reno' of steep is not one"),
+    ("flows: 2", "flows: 2, split: 3", "f.yaml:6: jobs[1].split: 3 is not a list of whole"),
+    ("flows: 2", "flows: 2, split: [1]", "f.yaml:6: jobs[1]: Not a possible job: the split"),
+    ("flows: 2", "flows: 2, active: 3", "f.yaml:6: jobs[1]: Not a possible job: active flow"),
+    ("10mbit}", "10mbit, chunk: 1kB}", "f.yaml:8: jobs[2]: Not a possible job: a chunk must"),
+    ("flows: 2", "flows: 2, rate: 1mbit", "f.yaml:6: jobs[1]: Not a possible job: the rate"),
+    ("{cc: cubic}", "{}", "f.yaml:13: arms.cubic.cc: missing"),
+    ("{cc: cubic}", "{cc: mltcp_}", "f.yaml:13: arms.cubic.cc: 'mltcp_' is not one of mltcp,"),
+    ("{cc: cubic}", "{cc: Cubic!}", "f.yaml:13: arms.cubic.cc: 'Cubic!' is not the name of"),
+    ("{cc: cubic}", "{cc: cubic, slope: 1}", "f.yaml:13: arms.cubic.slope: cubic takes no par"),
+    ("cubic: {cc", "alone: {cc", "f.yaml:13: arms.alone: 'alone' is kept for the jobs' lone"),
+    ("slope: 2", "slop: 2", "f.yaml:14: arms.steep.slop: no such field; did you mean slope?"),
+    ("slope: 2", "slope: 9", "f.yaml:14: arms.steep.slope: slope is 9.0; it must be 0 to 8"),
+    ("slope: 2", "slope: x", "f.yaml:14: arms.steep.slope: 'x' is not a number."),
+    ("quadratic", "cubic", "f.yaml:14: arms.steep.shape: shape is 'cubic'; it must be one of"),
+    ("[increase, yield]", "[grow]", "f.yaml:14: arms.steep.mechanisms: mechanism 'grow' is"),
+    ("[increase, yield]", "[1]", "f.yaml:14: arms.steep.mechanisms: [1] is not a word or a"),
+    ("baseline: steep", "baseline: reno", "f.yaml:16: baseline: 'reno' is not one of cubic, s"),
+    ("iterations: 60", "iterations: -1", "f.yaml:17: iterations: -1 is not a whole number"),
+    ("seed: 7", "sead: 7", "f.yaml:19: sead: no such field; did you mean seed?"),
+    ("name: full", "name: [", "f.yaml:"),
+    ("name: full", "name: \0", "f.yaml: not valid YAML"),
+    ("name: full", "name: " + 2000 * "[", "f.yaml: not readable: lists"),
+    ("seed: 7", "seed: 2001-13-01", "f.yaml:19: seed: '2001-13-01' can't be read as a value."),
+    ("seed: 7", "seed: 1" + 200 * ":59" + ".5", "f.yaml:19: seed: "),
+    ("seed: 7", "seed: " + 5000 * "1", "f.yaml:19: seed: "),
+    ("seed: 7", "seed: !!bool x", "f.yaml:19: seed: 'x' can't be read as a value."),
+    ("seed: 7", "seed: &a [*a]", "f.yaml:19: seed: a list can't be read as a value."),
+    ("seed: 7", "seed: !other 7", "f.yaml:19: seed: '7' can't be read as a value."),
+)
+def test_a_mistake_is_named_with_file_line_and_field(old: str, new: str, complaint: str) -> None:
+    assert refusal(parse_experiment, FULL, old, new).startswith(complaint)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "just a word", "name: x", "name: x\njobs: []\n"])
+def test_a_file_that_is_no_experiment_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^f\.yaml:\d+: "):
+        parse_experiment(text, "f.yaml")
+
+
+@dataclasses.dataclass(frozen=True)
+class NewJob(ExperimentJob):
+    """A job with a field that nobody has said more of than how it is read."""
+
+    colour: str = declared(str, "word", "What it looks like.", default="blue")
+
+
+def test_a_new_field_is_read_and_written_and_refused_where_nobody_knows_it() -> None:
+    section = read_section("{bytes: 1MB, compute: 1s, colour: red}", "f.yaml", names(NewJob))
+    job = NewJob(**read_fields(section, NewJob))
+    assert (job.colour, job.name) == ("red", "job")
+    assert document_of(job)["colour"] == "red"
+    assert "| `colour` | word | blue | What it looks like. (measured only) |" in fields_table(
+        NewJob
+    )
+    small = parse_experiment(SMALL, "small.yaml")
+    modelled(dataclasses.replace(small, jobs=(dataclasses.replace(job, colour="blue"),)))
+    with pytest.raises(UsageError, match="`colour` of job job isn't modelled"):
+        modelled(dataclasses.replace(small, jobs=(job,)))
+
+
+EXPECTING = FULL + "expect: {gain: {steep: 80%, cubic: [0%, 5%]}, order: [steep, cubic]}\n"
+
+
+def test_expectations_are_of_the_arms_that_run() -> None:
+    experiment = parse_experiment(EXPECTING, "f.yaml")
+    assert experiment.expect == Expect(
+        {"steep": (0.8, 100.0), "cubic": (0.0, 0.05)}, (("steep",), ("cubic",))
+    )
+    assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
+    alone = experiment.override(arms=["cubic"])
+    assert alone.expect == Expect({"cubic": (0.0, 0.05)})
+    assert parse_experiment(alone.to_yaml(), "again.yaml") == alone
+
+
+def test_what_did_not_come_out_is_said() -> None:
+    expect = parse_experiment(EXPECTING, "f.yaml").expect
+    assert expect.missed({"steep": 1.0, "cubic": 1.1}, {"steep": 0.8, "cubic": 0.0}) == []
+    assert expect.missed({"steep": 1.1, "cubic": 1.1}, {"steep": 0.79, "cubic": 0.06}) == [
+        "The gain of steep is 79%, and at least 80% is expected.",
+        "The gain of cubic is 6%, and at most 5% is expected.",
+        "steep isn't faster than cubic, as is expected.",
+    ]
+    assert expect.missed({"steep": 1.0}, {}) == [
+        "The gain of steep isn't known, and 80% is expected.",
+        "The gain of cubic isn't known, and 0% is expected.",
+        "steep isn't faster than cubic, as is expected.",
+    ]
+
+
+@mistakes(
+    ("gain: {steep", "gains: {steep", "f.yaml:21: expect.gains: no such field; did you mean gain"),
+    ("{steep: 80%", "{stee: 80%", "f.yaml:21: expect.gain.stee: no such field"),
+    ("80%", "much", "f.yaml:21: expect.gain.steep: 'much' is not a fraction"),
+    ("[0%, 5%]", "[0%]", "f.yaml:21: expect.gain.cubic: ['0%'] is not the least gain"),
+    ("[steep, cubic]", "steep", "f.yaml:21: expect.order: 'steep' is not a list"),
+    ("[steep, cubic]", "[steep, bbr]", "f.yaml:21: expect.order: 'bbr' must be one of"),
+    ("[steep, cubic]", "[[steep, cubic]]", "f.yaml:21: expect.order: one group of arms has no"),
+)
+def test_impossible_expectations(old: str, new: str, complaint: str) -> None:
+    assert refusal(parse_experiment, EXPECTING, old, new).startswith(complaint)
+
+
+def test_an_unknown_experiment_lists_the_shipped_ones() -> None:
+    with pytest.raises(UsageError, match=r"'none'; shipped are .*four-jobs"):
+        find_experiment("none")
+
+
+def test_draws_depend_on_repetition_and_job_only() -> None:
+    experiment = parse_experiment(FULL.replace("count: 2", "count: 3"), "f.yaml")
+    job, twin = experiment.jobs[0], experiment.jobs[1]
+    seeds = {experiment.job_seed(r, j) for r in (1, 2) for j in experiment.jobs}
+    assert len(seeds) == 2 * len(experiment.jobs)
+    delays = [experiment.start_delay(1, job), experiment.start_delay(1, twin)]
+    assert delays[0] != delays[1]
+    assert experiment.start_delay(1, job) == delays[0] != experiment.start_delay(2, job)
+    lone = job.compute + job.bytes * 8 / experiment.link.rate
+    assert all(0 <= delay < lone for delay in delays)
+    assert experiment.override(seed=8).job_seed(1, job) != experiment.job_seed(1, job)
+    spec = job.spec(iterations=5, seed=experiment.job_seed(1, job))
+    assert list(compute_times(spec)) == list(compute_times(spec))
+
+
+def test_neighbours_run_in_every_arm_but_alone_behind_the_jobs() -> None:
+    experiment = full()
+    cubic, steep = experiment.arms
+    tasks = neighbour_tasks(experiment, cubic, 1)
+    assert [(task.name, task.sender, task.spec.cc) for task in tasks] == [
+        ("bulk-1", 3, "bbr"),
+        ("bulk-2", 4, "bbr"),
+        ("rpc", 5, "cubic"),
+    ]
+    assert [task.spec.cc for task in neighbour_tasks(experiment, steep, 1)] == [
+        "bbr",
+        "bbr",
+        "mltcp",
+    ]
+    assert neighbour_tasks(experiment, experiment.arm(ALONE), 1) == []
+    assert len({task.spec.seed for task in tasks}) == 3
+    assert list(experiment.congestion_controls()) == ["mltcp", "cubic", "bbr"]
+
+
+def test_a_base_that_is_left_out_is_forgotten() -> None:
+    experiment = full().override(arms=("steep",))
+    assert experiment.arms[0].base is None
+    assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
+
+
+def test_the_command_line_overrides() -> None:
+    experiment = full().override(arms=("cubic",), iterations=6, repetitions=1, seed=3, alone=False)
+    assert [arm.name for arm in experiment.arms] == ["cubic"]
+    assert experiment.baseline == "cubic"  # the one the file names was left out
+    assert (experiment.iterations, experiment.repetitions, experiment.seed) == (6, 1, 3)
+    assert experiment.alone_iterations == 0
+    assert [experiment.iterations_of(job) for job in experiment.jobs] == [6, 6, 30]
+    assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
+    with pytest.raises(UsageError, match="no arm 'bbr'; it has cubic, steep"):
+        full().override(arms=("bbr",))
+
+
+def test_equal_jobs_are_measured_alone_once() -> None:
+    assert [job.name for job in full().lone_jobs()] == ["job-1", "other"]
+
+
+def test_arms_take_turns_in_alternating_order() -> None:
+    experiment = full().override(repetitions=4)
+    order = [names for _, names in schedule(experiment)]
+    assert order == [
+        [ALONE, "cubic", "steep"],
+        ["steep", "cubic", ALONE],
+        ["cubic", "steep", ALONE],
+        [ALONE, "steep", "cubic"],
+    ]
+    assert next(names for _, names in schedule(experiment.override(alone=False))) == [
+        "cubic",
+        "steep",
+    ]
+    assert total_iterations(experiment) == 4 * (2 * (60 + 60 + 300) + 2 * 10)
+
+
+def test_an_arm_is_told_size_and_gap_of_the_job_only_where_it_says_so() -> None:
+    experiment = full()
+    job, arm = experiment.jobs[0], experiment.arms[1]
+    params = parameters_of(arm, job)
+    assert (params.total_bytes, params.gap_s, params.slope) == (0, 0.0, 2.0)  # to be learned
+    arm = dataclasses.replace(arm, told=True)
+    params = parameters_of(arm, job)
+    assert params.total_bytes == 250_000  # 2.5 MB over 5 bursts of 2 flows
+    assert params.gap_s == pytest.approx(0.034)  # half of 340 ms / 5
+    assert params.slope == 2.0
+    own = dataclasses.replace(arm, parameters={"gap_s": 0.5})
+    assert parameters_of(own, job).gap_s == 0.5

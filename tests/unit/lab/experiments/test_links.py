@@ -1,0 +1,78 @@
+"""Experiments with several links, and bursts of several ways."""
+
+from __future__ import annotations
+
+import pytest
+from support.mistakes import mistakes, refusal
+
+from mltcp_tools.errors import UsageError
+from mltcp_tools.lab.experiments.arms import ALONE
+from mltcp_tools.lab.experiments.links import Link
+from mltcp_tools.lab.experiments.reading import parse_experiment
+from mltcp_tools.lab.experiments.tasks import tasks_of
+
+UNEVEN = """\
+name: uneven
+jobs:
+  - {bytes: 1MB, compute: 100ms, flows: 3, split: [2, 1, 1], active: 2}
+  - {name: ring, bytes: 1MB, compute: 100ms, direction: both, chunk: 64kB}
+arms:
+  reno: {cc: reno}
+  mltcp: {cc: mltcp}
+"""
+
+
+def test_the_ways_of_a_burst_are_read_and_written() -> None:
+    experiment = parse_experiment(UNEVEN, "u.yaml")
+    uneven, ring = experiment.jobs
+    assert (uneven.split, uneven.active, ring.chunk) == ((2, 1, 1), 2, 64_000)
+    assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
+    spec = uneven.spec(iterations=1, seed=1)
+    assert spec.shares(1) == [666_666, 333_334, 0]
+    assert spec.shares(2) == [666_666, 0, 333_334]
+    assert spec.shares(3) == [0, 500_000, 500_000]
+    with pytest.raises(UsageError, match=r"u\.yaml:6: arms: mltcp can't be `told` a flow's bytes"):
+        parse_experiment(UNEVEN.replace("cc: mltcp", "cc: mltcp, told: true"), "u.yaml")
+
+
+LINKS = """\
+name: links
+links: {one: {rate: 100mbit}, two: {rate: 50mbit, queue: 60kB}}
+jobs:
+  - {name: a, bytes: 1MB, compute: 100ms, links: [one]}
+  - {name: b, bytes: 1MB, compute: 100ms, links: [two, one], start: random}
+arms:
+  reno: {cc: reno}
+"""
+
+
+def test_several_links() -> None:
+    experiment = parse_experiment(LINKS, "l.yaml")
+    assert experiment.links == {"one": Link(100_000_000), "two": Link(50_000_000, 60_000)}
+    assert experiment.link == experiment.links["two"]  # the slowest
+    assert [job.links for job in experiment.jobs] == [("one",), ("two", "one")]
+    assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
+    assert len(experiment.lone_jobs()) == 2
+    groups = tasks_of(experiment, experiment.arm(ALONE), 1)
+    assert [[task.sender for task in tasks] for tasks in groups] == [[0], [1]]  # each its own path
+
+
+@mistakes(
+    ("links: [one]", "links: [none]", "l.yaml:2: links: the `links` of a must be some of one,"),
+    (
+        "links: [two, one]",
+        "links: [two, two]",
+        "l.yaml:2: links: the `links` of b must be some",
+    ),
+    (", links: [one]}", "}", "l.yaml:2: links: the `links` of a are missing; name those it"),
+    (
+        "links: {one",
+        "link: {rate: 1gbit}\nlinks: {one",
+        "l.yaml:2: link: there are `links`, too",
+    ),
+    ("{one: ", "{the-first: ", "l.yaml:2: links.the-first: a link's name has lower-case"),
+    ("queue: 60kB", "delay: 1ms", "l.yaml:2: links.two: one of several links has neither"),
+    ("links: {one: {rate: 100mbit}, two: {rate: 50mbit, queue: 60kB}}\n", "", "l.yaml:1: the"),
+)
+def test_mistakes_with_links(old: str, new: str, complaint: str) -> None:
+    assert refusal(parse_experiment, LINKS, old, new, "l.yaml").startswith(complaint)

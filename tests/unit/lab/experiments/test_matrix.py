@@ -1,0 +1,353 @@
+"""Matrices: how mixes are made, what is refused, what is run again, and the table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from support.mistakes import mistakes, refusal
+from support.run_folders import experiment as run_document
+from support.run_folders import make_run
+from support.shown import fits
+
+from mltcp_tools.errors import HostError, UsageError
+from mltcp_tools.lab.analysis.heatmap import draw_parameters
+from mltcp_tools.lab.analysis.matrix import render_matrix_markdown, render_matrix_text, verdict
+from mltcp_tools.lab.analysis.mix_means import as_result, means_over_mixes, means_table
+from mltcp_tools.lab.analysis.write import save_matrix
+from mltcp_tools.lab.experiments.experiment import Experiment
+from mltcp_tools.lab.experiments.matrix import (
+    Matrix,
+    chosen,
+    find_matrix,
+    load_matrix,
+    parse_matrix,
+    run_matrix,
+)
+from mltcp_tools.lab.experiments.reading import (
+    find_experiment,
+    load_experiment,
+    parse_experiment,
+    shipped_matrices,
+)
+
+TEXT = """\
+name: few
+description: a few
+defaults:
+  link: {rate: 100mbit, queue: 60kB}
+  jobs: [{count: 2, bytes: 1MB, compute: 100ms}]
+  arms: {reno: {cc: reno}, mltcp: {cc: mltcp}}
+  iterations: 7
+mixes:
+  same: {}
+  other: {link: {queue: 30kB}, iterations: 9}
+  many: {each: {link.rate: [50mbit, 1gbit], jobs.count: [1, 3]}}
+  shipped: {experiment: delay, repetitions: 1}
+  sweep: {arms: {reno: {cc: reno}, s: {each: {cc: [mltcp], slope: [1, 2], shape: [linear]}}}}
+"""
+
+
+def few() -> Matrix:
+    return parse_matrix(TEXT, "few.yaml")
+
+
+def test_a_mix_is_the_defaults_then_what_it_says_itself() -> None:
+    mixes = few().mixes
+    assert mixes["same"].name == "same"
+    assert (mixes["same"].link.rate, mixes["same"].link.queue) == (100_000_000, 60_000)
+    assert (mixes["other"].link.rate, mixes["other"].link.queue) == (100_000_000, 30_000)
+    assert (mixes["same"].iterations, mixes["other"].iterations) == (7, 9)
+    assert len(mixes["other"].jobs) == 2
+
+
+def test_each_stands_for_all_combinations() -> None:
+    mixes = few().mixes
+    named = ["many-50mbit-1", "many-50mbit-3", "many-1gbit-1", "many-1gbit-3"]
+    assert [name for name in mixes if name.startswith("many")] == named
+    last = mixes["many-1gbit-3"]
+    assert (last.link.rate, last.link.queue, len(last.jobs)) == (1_000_000_000, 60_000, 3)
+    assert [arm.name for arm in mixes["sweep"].arms] == [
+        "reno",
+        "s-mltcp-1-linear",
+        "s-mltcp-2-linear",
+    ]
+    assert mixes["sweep"].arms[2].parameters == {"slope": 2.0, "shape": "linear"}
+
+
+def test_a_mix_of_a_shipped_experiment() -> None:
+    delay = load_experiment(find_experiment("delay"))
+    mix = few().mixes["shipped"]
+    assert (mix.link, mix.jobs, mix.arms) == (delay.link, delay.jobs, delay.arms)
+    assert (mix.repetitions, mix.seed) == (1, delay.seed)
+
+
+def test_how_much_is_run_is_the_defaults_matter_also_of_a_named_experiment() -> None:
+    mixes = few().mixes
+    assert mixes["shipped"].iterations == 7
+    text = "name: m\ndefaults: {experiment: two-jobs, repetitions: 2}\n"
+    text += "mixes: {one: {experiment: delay}}\n"
+    one, delay = (
+        parse_matrix(text, "m.yaml").mixes["one"],
+        load_experiment(find_experiment("delay")),
+    )
+    assert (one.repetitions, one.iterations) == (2, delay.iterations)
+
+
+def test_what_an_experiment_expects_is_of_its_own_jobs_and_arms() -> None:
+    text = """
+name: m
+defaults: {repetitions: 1}
+mixes:
+  same: {experiment: four-jobs, iterations: 20}
+  other: {experiment: four-jobs, link: {queue: 100kB}}
+  own: {experiment: four-jobs, link: {queue: 100kB}, expect: {order: [mltcp, cubic]}}
+"""
+    mixes = parse_matrix(text, "m.yaml").mixes
+    assert mixes["same"].expect.gain
+    assert mixes["other"].expect.document() == {}
+    assert mixes["own"].expect.order == (("mltcp",), ("cubic",))
+    arms = ", arms: {cubic: {cc: cubic}, mltcp: {cc: mltcp}}"
+    others = text.replace("iterations: 20", f"iterations: 20{arms}")
+    assert parse_matrix(others, "m.yaml").mixes["same"].expect.document() == {}
+
+
+def test_several_links_take_the_place_of_the_one_of_the_defaults() -> None:
+    mix = "round: {links: {one: {rate: 10mbit}}, jobs: [{bytes: 1MB, compute: 1s, links: [one]}]}"
+    experiment = parse_matrix(TEXT.replace("same: {}", mix), "few.yaml").mixes["round"]
+    assert experiment.links["one"].rate == experiment.link.rate == 10_000_000
+
+
+def test_a_fabric_takes_the_place_of_the_link_of_the_defaults() -> None:
+    text = "name: m\ndefaults: {experiment: two-jobs}\nmixes: {one: {experiment: rings}}\n"
+    assert parse_matrix(text, "m.yaml").mixes["one"].fabric is not None
+
+
+@pytest.mark.parametrize("path", shipped_matrices().values(), ids=lambda path: path.stem)
+def test_shipped_matrices_are_valid_and_named_like_their_files(path: Path) -> None:
+    matrix = load_matrix(path)
+    assert matrix.name == path.stem
+    assert matrix.description
+    for experiment in matrix.mixes.values():
+        assert parse_experiment(experiment.to_yaml(), "again.yaml") == experiment
+
+
+@mistakes(
+    ("mixes:", "mix:", "f.yaml:8: mix: no such field; did you mean mixes?"),
+    ("  same: {}", "  same: []", "f.yaml:9: mixes.same: must be a mapping"),
+    ("  same: {}", "  a b: {}", "f.yaml:9: mixes.a b: 'a b' is taken already, or no name"),
+    ("queue: 30kB", "queue: x", "f.yaml:10: mixes.other.link.queue: 'x' is not a size"),
+    ("bytes: 1MB", "bytes: x", "f.yaml:5: mixes.same.jobs[1].bytes: 'x' is not a size"),
+    ("1gbit]", "1]", "f.yaml:11: mixes.many.link.rate: 1 is not a rate"),
+    ("[1, 3]", "3", "f.yaml:11: mixes.many.each.jobs.count: must be a list of values."),
+    ("[1, 3]", "[3, 3]", "f.yaml:11: mixes.many: 'many-50mbit-3' is taken already"),
+    ("experiment: delay", "experiment: none", "no experiment file or shipped experiment is"),
+    ("slope: [1, 2]", "slope: [1, 99]", "f.yaml:13: mixes.sweep.arms.s.slope: slope is 99.0"),
+    ("slope: [1, 2]", "slop: [1, 2]", "f.yaml:13: mixes.sweep.arms.s.slop: no such field"),
+    ("each: {link.rate", "each: {link.rat", "f.yaml:11: mixes.many.link.rat: no such field"),
+)
+def test_a_mistake_is_named_with_file_line_and_field(old: str, new: str, complaint: str) -> None:
+    assert refusal(parse_matrix, TEXT, old, new).startswith(complaint)
+
+
+def test_unknown_names_are_refused_with_those_there_are() -> None:
+    with pytest.raises(UsageError, match=r"'none'; shipped are .*hard-mixes"):
+        find_matrix("none")
+    with pytest.raises(UsageError, match="run it with `mltcp testbed matrix hard-mixes`"):
+        find_experiment("hard-mixes")
+    with pytest.raises(UsageError, match="no mix 'none'; it has same, other"):
+        chosen(few(), ["none"], [])
+    with pytest.raises(UsageError, match="mix same has none of the arms bbr"):
+        chosen(few(), ["same"], ["bbr"])
+    assert [each[0] for each in chosen(few(), ["other"], [])] == ["other"]
+    assert {tuple(arms) for _, _, arms in chosen(few(), [], ["reno"])} == {("reno",)}
+
+
+def write_run(experiment: Experiment, folder: Path, outcome: str = "finished") -> None:
+    """A run folder of an experiment, as far as a matrix looks into it."""
+    make_run(folder, yaml.safe_load(experiment.to_yaml()) | {"jobs": run_document(2)["jobs"]})
+    (folder / "experiment.yaml").write_text(experiment.to_yaml())
+    environment = {"schema": "mltcp-environment/1", "outcome": outcome}
+    (folder / "environment.json").write_text(json.dumps(environment))
+
+
+def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
+    mixes = {name: few().mixes[name] for name in ("same", "other", "many-1gbit-3")}
+    ran: list[str] = []
+
+    def run(experiment: Experiment, folder: Path) -> None:
+        assert not folder.exists()
+        ran.append(experiment.name)
+        if experiment.name == "other":
+            raise HostError("It isn't available.")
+        write_run(experiment, folder)
+
+    said: list[str] = []
+    problems: dict[str, str] = {}
+    run_matrix(mixes, tmp_path, run, said.append, problems)
+    assert ran == ["same", "other", "many-1gbit-3"]
+    assert problems == {"other": "It isn't available."}
+    write_run(mixes["same"], tmp_path / "same", outcome="interrupted")
+    run_matrix(mixes, tmp_path, run, said.append, problems)
+    assert ran[3:] == ["same", "other"]
+    assert said[-1] != said[-2]
+    changed = mixes | {"same": few().mixes["same"].override(iterations=8)}
+    with pytest.raises(UsageError, match="same isn't a run of this mix as it is now"):
+        run_matrix(changed, tmp_path, run, said.append, problems)
+    assert len(ran) == 5
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A matrix of two mixes that were run and one that couldn't be."""
+    folder = tmp_path_factory.mktemp("runs")
+    arms = {"cubic": "cubic", "reno": "reno", "mltcp": "mltcp"}
+    for name, jobs in (("two", 2), ("four", 4)):
+        make_run(folder / name, run_document(jobs, arms))
+        environment = {"schema": "mltcp-environment/1", "outcome": "finished"}
+        (folder / name / "environment.json").write_text(json.dumps(environment))
+    descriptions = {"two": "", "four": "four of them", "none": ""}
+    return folder, save_matrix(folder, "made-up", descriptions, {"none": "No netem here."})
+
+
+def test_the_table_of_a_matrix(matrix: tuple[Path, dict[str, Any]]) -> None:
+    _, document = matrix
+    assert list(document["mixes"]) == ["two", "four", "none"]
+    assert document["mixes"]["none"]["problem"] == "No netem here."
+    entry = document["mixes"]["four"]
+    own, reno = entry["arms"]["mltcp"], entry["arms"]["reno"]
+    assert own["mean_s"] == pytest.approx(entry["bound"]["mean_s"])
+    assert own["captured_gain"]["value"] == pytest.approx(1.0)
+    assert own["base"] == "reno"
+    assert own["over_base"]["value"] == pytest.approx(own["mean_s"] / reno["mean_s"])
+    assert own["over_base"]["low"] < own["over_base"]["value"] < own["over_base"]["high"]
+    assert (own["slower"], own["best_mean"], own["best_p99"]) == (False, True, True)
+    assert (reno["slower"], reno["best_mean"], reno["over_base"]) == (None, None, None)
+
+
+def test_what_is_written(matrix: tuple[Path, dict[str, Any]]) -> None:
+    folder, document = matrix
+    table = pd.read_csv(folder / "matrix.csv")
+    assert list(zip(table["mix"], table["arm"], strict=True)) == [
+        (mix, arm) for mix in ("two", "four") for arm in ("cubic", "reno", "mltcp")
+    ]
+    assert json.loads((folder / "matrix.json").read_text()) == document
+    text = (folder / "matrix.txt").read_text()
+    assert text == render_matrix_text(document)
+    fits(text)
+    assert "mltcp: best mean in 2 and best p99 in 2 of 2 mixes" in text
+    assert "No netem here." in text
+    lines = (folder / "matrix.md").read_text().splitlines()
+    assert lines == render_matrix_markdown(document).splitlines()
+    assert len(lines) == 2 + 2
+    assert {line.count("|") for line in lines} == {9}
+
+
+def test_verdicts() -> None:
+    entry = {"over_base": {"value": 1.034}, "base": "reno", "slower": True}
+    assert verdict(entry | {"best_mean": False, "best_p99": True}) == (
+        "3.4% slower than reno, best p99"
+    )
+    assert verdict(entry | {"slower": False, "best_mean": None, "best_p99": None}) == "-"
+
+
+def result_of(arms: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    gains = {name: {"captured_gain": {"value": 0.5}} for name in arms}
+    return {"experiment": {"arms": arms}, "arms": gains}
+
+
+def test_a_heat_map_where_arms_differ_in_two_parameters() -> None:
+    grid = {
+        f"{slope}-{shape}": {"cc": "mltcp", "slope": slope, "shape": shape}
+        for slope in (1, 2)
+        for shape in ("linear", "concave")
+    }
+    image = draw_parameters(result_of(grid | {"cubic": {"cc": "cubic"}}))
+    assert image is not None
+    assert image.startswith(b"\x89PNG")
+    assert (
+        draw_parameters(result_of({f"{n}": {"cc": "mltcp", "slope": n} for n in range(9)})) is None
+    )
+    grid.popitem()
+    assert draw_parameters(result_of(grid)) is None
+
+
+OTHER = """\
+name: other
+mixes: few.yaml
+defaults: {iterations: 3, arms: {reno: {cc: reno}, steep: {cc: mltcp, slope: 3}}, baseline: reno}
+"""
+
+
+def test_mixes_of_another_matrix_with_own_defaults_over_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("few.yaml").write_text(TEXT)
+    other = parse_matrix(OTHER, "other.yaml")
+    assert other.name == "other"
+    assert list(other.mixes) == list(few().mixes)
+    for name, mix in other.mixes.items():
+        assert [arm.name for arm in mix.arms] == ["reno", "steep"]
+        assert mix.iterations == 3
+        assert (mix.link, mix.jobs) == (few().mixes[name].link, few().mixes[name].jobs)
+
+
+@mistakes(
+    ("few.yaml", "none", "no matrix file or shipped matrix is called 'none'"),
+    ("few.yaml", "other.yaml", "other.yaml:2: mixes: other.yaml has no mixes of its own."),
+    ("few.yaml", "broken.yaml", "broken.yaml:9: mixes.same: must be a mapping"),
+    ("slope: 3", "slope: 99", "other.yaml:3: mixes.same.arms.steep.slope: slope is 99.0"),
+)
+def test_mistakes_with_the_mixes_of_another_matrix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, complaint: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("few.yaml").write_text(TEXT)
+    Path("broken.yaml").write_text(TEXT.replace("same: {}", "same: []"))
+    Path("other.yaml").write_text(OTHER.replace(old, new))
+    with pytest.raises(UsageError) as error:
+        load_matrix("other.yaml")
+    assert str(error.value).startswith(complaint)
+
+
+def mix_of(bound: float | None, **arms: tuple[str, float, float | None]) -> dict[str, Any]:
+    """An entry of a mix: per arm its congestion control, mean and captured gain; p99 is twice."""
+    return {
+        "bound": {"mean_s": bound, "p99_s": bound} if bound else None,
+        "arms": {
+            name: {
+                "cc": cc,
+                "mean_s": mean,
+                "p99_s": 2 * mean,
+                "captured_gain": None if gain is None else {"value": gain},
+            }
+            for name, (cc, mean, gain) in arms.items()
+        },
+    }
+
+
+def test_arms_over_all_mixes() -> None:
+    mixes = {
+        "a": mix_of(1.0, reno=("reno", 2.0, None), x=("mltcp", 1.2, 0.8), y=("mltcp", 1.4, 0.6)),
+        "b": mix_of(2.0, reno=("reno", 4.0, None), x=("mltcp", 3.6, 0.2), y=("mltcp", 2.4, 0.8)),
+        "c": mix_of(1.0, x=("mltcp", 1.0, None), y=("mltcp", 1.0, None), z=("mltcp", 9.0, None)),
+        "failed": mix_of(None),
+    }
+    over = means_over_mixes(mixes)
+    assert list(over) == ["x", "y"]  # reno is not one of MLTCP's, and not all have z
+    assert over["x"]["mean_to_bound"] == pytest.approx((1.2 + 1.8 + 1.0) / 3)
+    assert over["x"]["p99_to_bound"] == pytest.approx(2 * (1.2 + 1.8 + 1.0) / 3)
+    assert over["x"]["gain"] == pytest.approx(0.5)
+    assert over["x"]["lowest_gain"] == {"value": 0.2, "mix": "b"}
+    lines = means_table({"over_mixes": over}).splitlines()
+    assert [line.split()[0] for line in lines[2:]] == ["y", "x"]  # the best first
+    assert means_over_mixes({"a": mixes["a"]}) == {}
+    assert means_table({"over_mixes": {}}) == ""
+    described = {"x": {"cc": "mltcp", "slope": 1}, "y": {"cc": "mltcp", "slope": 2}}
+    result = as_result({"over_mixes": over}, described)
+    assert result["arms"]["y"]["captured_gain"]["value"] == pytest.approx(0.7)

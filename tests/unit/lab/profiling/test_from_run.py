@@ -1,0 +1,120 @@
+"""Profiles from run folders."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from support.run_folders import BYTES, LONE_COMM_S, experiment, make_run
+
+from mltcp_tools.cli.main import main
+from mltcp_tools.errors import UsageError
+from mltcp_tools.lab.analysis import load_run
+from mltcp_tools.lab.planning.link import score_link
+from mltcp_tools.lab.profiling.from_run import profiles_of_run
+
+GOLDEN = Path(__file__).parents[2] / "data" / "golden-run"
+
+
+@pytest.mark.parametrize("jitter", [0.0, 0.05, 0.1])
+def test_all_jobs_get_the_profile_of_the_one_measured_alone(tmp_path: Path, jitter: float) -> None:
+    run = load_run(make_run(tmp_path / "run", jitter=jitter))
+    alone = run.iterations[(run.iterations["arm"] == "alone") & (run.iterations["iteration"] > 1)]
+    profiles = profiles_of_run(run)
+    assert [profile.name for profile in profiles] == ["job-1", "job-2", "job-3", "job-4"]
+    for profile in profiles:
+        (phase,) = profile.phases
+        period_s = float((alone["end_s"] - alone["start_s"]).mean())
+        assert profile.period_s == pytest.approx(period_s, rel=0.001)
+        assert profile.bytes == pytest.approx(BYTES)
+        assert phase.duration_s == pytest.approx(LONE_COMM_S)
+        assert phase.end_s == pytest.approx(profile.period_s)
+
+
+def test_from_a_run_to_shifts(tmp_path: Path) -> None:
+    profiles = profiles_of_run(load_run(make_run(tmp_path / "run")))
+    plan = score_link(profiles, 200e6)
+    assert plan.score == pytest.approx(1.0)
+    starts = sorted(plan.shifts.values())
+    assert all(b - a > LONE_COMM_S for a, b in itertools.pairwise(starts))
+
+
+def test_a_named_arm_shows_jobs_as_others_slowed_them_down(tmp_path: Path) -> None:
+    run = load_run(make_run(tmp_path / "run"))
+    for name in ("cubic", "mltcp"):
+        for profile in profiles_of_run(run, name):
+            assert profile.bytes == pytest.approx(BYTES)
+    slow, quick = profiles_of_run(run, "cubic")[0], profiles_of_run(run)[0]
+    assert slow.phases[0].duration_s > 1.2 * quick.phases[0].duration_s
+
+
+def test_a_recording_has_one_arm(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    make_run(folder, experiment(arms={"mltcp": "mltcp"}, recorded=True, baseline="mltcp"))
+    for name in ("iterations", "bursts"):
+        table = pd.read_parquet(folder / f"{name}.parquet")
+        table[table["arm"] != "alone"].to_parquet(folder / f"{name}.parquet", index=False)
+    profiles = profiles_of_run(load_run(folder))
+    assert len(profiles) == 4
+    assert main(["plan", "score", str(folder)]) == 2  # a recording knows no link's rate
+    assert main(["plan", "score", str(folder), "--rate", "200mbit"]) == 0
+
+
+def test_several_bursts_are_several_phases(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run")
+    table = pd.read_parquet(folder / "bursts.parquet")
+    half = (table["end_s"] - table["start_s"]) / 2
+    first = table.assign(end_s=table["start_s"] + 0.8 * half, bytes=BYTES // 2)
+    second = table.assign(start_s=table["start_s"] + half, bytes=BYTES // 2, burst=2)
+    pd.concat([first, second]).to_parquet(folder / "bursts.parquet", index=False)
+    profile = profiles_of_run(load_run(folder))[0]
+    assert len(profile.phases) == 2
+    assert profile.bytes == pytest.approx(BYTES)
+    assert profile.phases[1].start_s - profile.phases[0].end_s == pytest.approx(
+        0.1 * LONE_COMM_S, rel=0.01
+    )
+
+
+@pytest.mark.parametrize(
+    ("keep", "arm", "complaint"),
+    [
+        ("iteration < 2", None, "job job-1 has one iteration only"),
+        ("iteration < 0", None, "holds no iterations"),
+        ("arm != 'alone'", None, "lacks the arm alone"),
+        ("iteration > 0", "bbr", "has no arm 'bbr'; it has alone, cubic, mltcp"),
+        ("arm == 'cubic' and job == 'job-1'", "cubic", "iterations of job"),
+    ],
+)
+def test_what_makes_no_profile(tmp_path: Path, keep: str, arm: str | None, complaint: str) -> None:
+    document = experiment()
+    if "job-1" in keep:  # jobs that are told apart, so that none stands in for another
+        document["jobs"] = [dict(document["jobs"][0], count=4)]
+    folder = make_run(tmp_path / "run", document)
+    if "job-1" in keep:
+        (folder / "experiment.yaml").unlink()
+        (folder / "iterations.csv").unlink()
+    table = pd.read_parquet(folder / "iterations.parquet")
+    if "job-1" in keep:
+        other = table[(table["arm"] == "mltcp")]
+        table = pd.concat([table.query(keep), other])
+    else:
+        table = table.query(keep)
+    table.to_parquet(folder / "iterations.parquet", index=False)
+    with pytest.raises(UsageError, match=complaint):
+        profiles_of_run(load_run(folder), arm)
+
+
+def test_zero_bytes_are_no_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make_run(tmp_path / "run")
+    table = pd.read_parquet(folder / "bursts.parquet")
+    table.assign(bytes=0).to_parquet(folder / "bursts.parquet", index=False)
+    assert main(["profile", str(folder)]) == 2
+    assert "zero bytes" in capsys.readouterr().err
+
+
+def test_golden_run() -> None:
+    profile = profiles_of_run(load_run(GOLDEN))[0]
+    assert profile.bytes == pytest.approx(2_500_000)
+    assert profile.communication_s == pytest.approx(0.1046, rel=1e-3)

@@ -1,0 +1,309 @@
+"""Loading run folders: whole, damaged, truncated, and not run folders at all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from support.run_folders import experiment, make_run
+from support.shown import fits
+
+from mltcp_tools.errors import UsageError
+from mltcp_tools.lab.analysis import load_run, render_text, summarise, write_report
+from mltcp_tools.lab.analysis.html import render_html
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("runs") / "run", experiment(jobs=2, iterations=30))
+
+
+@pytest.fixture
+def folder(whole_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole_run, tmp_path / "run"))
+
+
+def test_a_whole_run_has_no_problems(folder: Path) -> None:
+    run = load_run(folder)
+    assert run.problems == []
+    assert run.arm_names == ["cubic", "mltcp"]
+    assert run.job_names == ["job-1", "job-2"]
+    assert run.baseline == "cubic"
+    assert len(run.iterations) == 2 * 2 * 2 * 30 + 20
+    assert run.experiment.rate_bps == 200_000_000
+    assert run.experiment.jobs["job-2"].bytes == 2_500_000
+    assert run.experiment.jobs["job-2"].compute == pytest.approx(0.34)
+
+
+def test_csv_alone_gives_the_same(folder: Path) -> None:
+    parquet = summarise(load_run(folder)).document()
+    for path in folder.glob("*.parquet"):
+        path.unlink()
+    run = load_run(folder)
+    assert run.problems == []
+    result = summarise(run).document()
+    for arm, entry in result["arms"].items():
+        expected = parquet["arms"][arm]
+        assert entry["iteration_s"] == pytest.approx(expected["iteration_s"], abs=1e-5)
+        assert entry["overlap"] == pytest.approx(expected["overlap"], abs=1e-3)
+
+
+def test_an_unknown_field_is_said_as_in_a_run(folder: Path) -> None:
+    document = experiment(jobs=2, iterations=30)
+    document["jobs"][0]["colour"] = "red"
+    (folder / "experiment.yaml").write_text(yaml.safe_dump(document))
+    run = load_run(folder)
+    assert run.experiment.jobs == {}
+    assert any("jobs[1].colour: no such field" in each for each in run.problems)
+    assert run.experiment.rate_bps == 200_000_000
+
+
+def test_bare_numbers_of_older_runs_are_bytes_seconds_and_bits(folder: Path) -> None:
+    older = experiment(jobs=2, iterations=30, link={"rate": 200_000_000, "queue": 30_000})
+    older["jobs"][0] |= {"bytes": 2_500_000, "compute": 0.34}
+    whole = load_run(folder).experiment
+    (folder / "experiment.yaml").write_text(yaml.safe_dump(older))
+    run = load_run(folder)
+    assert run.problems == []
+    assert (run.experiment.jobs, run.experiment.link_rates) == (whole.jobs, whole.link_rates)
+
+
+@pytest.mark.parametrize("content", [None, {"notes.txt": "hello"}, {"result.json": "{}"}])
+def test_what_is_no_run_folder(tmp_path: Path, content: dict[str, str] | None) -> None:
+    path = tmp_path / "other"
+    if content is not None:
+        path.mkdir()
+        for name, text in content.items():
+            (path / name).write_text(text)
+    with pytest.raises(UsageError, match="mltcp testbed run"):
+        load_run(path)
+
+
+def test_a_file_is_no_run_folder(folder: Path) -> None:
+    with pytest.raises(UsageError, match="is not a folder"):
+        load_run(folder / "experiment.yaml")
+
+
+def _remove(*names: str) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        for name in names:
+            (folder / name).unlink()
+
+    return damage
+
+
+def _write(name: str, content: str | bytes) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    return damage
+
+
+def _cut(name: str, size: int) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        data = (folder / name).read_bytes()
+        (folder / name).write_bytes(data[:size])
+
+    return damage
+
+
+def _half_a_csv(folder: Path) -> None:
+    (folder / "iterations.parquet").unlink()
+    _cut("iterations.csv", 4321)(folder)
+
+
+def _strange_lines(folder: Path) -> None:
+    (folder / "bursts.parquet").unlink()
+    lines = (folder / "bursts.csv").read_text().splitlines()
+    lines[5] += ",1,2,3"
+    lines[9] = lines[9].replace(".", "x")
+    lines.append(lines[20])
+    (folder / "bursts.csv").write_text("\n".join(lines) + "\n")
+
+
+def _without_a_column(folder: Path) -> None:
+    table = pd.read_parquet(folder / "bursts.parquet")
+    table.drop(columns="end_s").to_parquet(folder / "bursts.parquet")
+    (folder / "bursts.csv").unlink()
+
+
+def _empty(name: str) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        path = folder / f"{name}.parquet"
+        pd.read_parquet(path).iloc[:0].to_parquet(path)
+
+    return damage
+
+
+def _with(name: str, column: str, value: float | str) -> Callable[[Path], None]:
+    """One value of a table replaced."""
+
+    def damage(folder: Path) -> None:
+        path = folder / f"{name}.parquet"
+        kind = "str" if isinstance(value, str) else "float64"
+        table = pd.read_parquet(path).astype({column: kind}).reset_index(drop=True)
+        table.loc[60, column] = value
+        table.to_parquet(path)
+
+    return damage
+
+
+def _only(keep: Callable[[pd.DataFrame], pd.Series]) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        table = pd.read_parquet(folder / "iterations.parquet")
+        table[keep(table)].to_parquet(folder / "iterations.parquet")
+
+    return damage
+
+
+def _an_experiment(**changes: object) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        document = experiment(jobs=2, iterations=30, **changes)
+        (folder / "experiment.yaml").write_text(yaml.safe_dump(document))
+
+    return damage
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
+    "no bursts": (_remove("bursts.parquet", "bursts.csv"), "The table bursts is missing."),
+    "no iterations": (_remove("iterations.parquet", "iterations.csv"), "iterations is missing"),
+    "no arms": (_remove("arms.parquet", "arms.csv"), "The table arms is missing."),
+    "no samples": (_remove("samples.parquet", "samples.csv"), "The table samples is missing."),
+    "no events": (_remove("flow_events.parquet", "flow_events.csv"), "flow_events is missing"),
+    "no experiment": (_remove("experiment.yaml"), "experiment.yaml is missing"),
+    "no environment": (_remove("environment.json"), "environment.json is missing"),
+    "cut parquet": (_cut("iterations.parquet", 3000), "iterations.csv is used in place"),
+    "empty parquet": (_cut("bursts.parquet", 0), "bursts.csv is used in place"),
+    "no parquet": (_write("arms.parquet", "garbage"), "arms.parquet can't be read"),
+    "half a csv": (_half_a_csv, "ends in the middle of a line"),
+    "strange lines": (_strange_lines, "1 line with too many fields"),
+    "unusable line": (_strange_lines, "1 line without usable values"),
+    "line twice": (_strange_lines, "1 line twice"),
+    "missing column": (_without_a_column, "bursts.parquet lacks the columns end_s."),
+    "no rows": (_empty("bursts"), "The table bursts holds no rows."),
+    "cut yaml": (_write("experiment.yaml", "name: [unclosed"), "not readable YAML"),
+    "strange yaml": (_write("experiment.yaml", "- 1\n"), "describes no experiment"),
+    "yaml of no month": (_write("experiment.yaml", "seed: 2001-13-01"), "not readable YAML"),
+    "endless yaml": (_write("experiment.yaml", 2000 * "["), "not readable YAML"),
+    "a number cut in two": (
+        _with("iterations", "iteration", 2.5),
+        "iterations.parquet has 1 line without usable values.",
+    ),
+    "a number far out": (
+        _with("iterations", "iteration", 1e11),
+        "iterations.parquet has 1 line without usable values.",
+    ),
+    "a time far out": (
+        _with("iterations", "end_s", 1e300),
+        "iterations.parquet has 1 line without usable values.",
+    ),
+    "a time before": (
+        _with("iterations", "compute_s", -1.0),
+        "iterations.parquet has 1 line without usable values.",
+    ),
+    "a burst far out": (
+        _with("bursts", "end_s", 1e300),
+        "bursts.parquet has 1 line without usable values.",
+    ),
+    "binary yaml": (_write("experiment.yaml", b"\xff\xfe\x00"), "experiment.yaml"),
+    "cut json": (_write("environment.json", '{"schema": "mltcp'), "not readable JSON"),
+    "strange json": (_write("environment.json", "[]"), "describes no environment"),
+    "later schema": (
+        _write("environment.json", json.dumps({"schema": "mltcp-environment/9"})),
+        "has the schema 'mltcp-environment/9'",
+    ),
+    "strange rate": (_an_experiment(link={"rate": "fast"}), "link.rate: 'fast' is not a rate"),
+    "other baseline": (_an_experiment(baseline="bbr"), "cubic stands in for the baseline"),
+    "no alone": (_only(lambda t: t["arm"] != "alone"), "The arm alone is missing"),
+    "alone only": (_only(lambda t: t["arm"] == "alone"), "The arm cubic has no iterations."),
+    "an arm less": (_only(lambda t: t["arm"] != "mltcp"), "The arm mltcp has no iterations."),
+    "no baseline": (_only(lambda t: t["arm"] != "cubic"), "mltcp stands in for the baseline"),
+    "a repetition less": (
+        _only(lambda t: (t["arm"] != "mltcp") | (t["repetition"] != 2)),
+        "Arm mltcp lacks repetition 2.",
+    ),
+    "stopped": (
+        _only(lambda t: (t["arm"] != "mltcp") | (t["repetition"] != 2) | (t["iteration"] < 8)),
+        "Arm mltcp, repetition 2 stops at iteration 7 of 30 (job-1).",
+    ),
+    "a job less": (
+        _only(lambda t: (t["arm"] != "mltcp") | (t["repetition"] != 2) | (t["job"] != "job-2")),
+        "Arm mltcp, repetition 2 lacks job-2.",
+    ),
+    "holes": (
+        _only(lambda t: (t["arm"] != "cubic") | (t["iteration"] != 5)),
+        "Arm cubic, repetition 1 lacks 2 iterations in between.",
+    ),
+}
+
+
+def test_a_run_without_a_trace_has_no_problems(folder: Path) -> None:
+    _empty("samples")(folder)
+    assert load_run(folder).problems == []
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damage_is_said_and_the_rest_reported(folder: Path, kind: str) -> None:
+    damage, sentence = DAMAGE[kind]
+    damage(folder)
+    result = summarise(load_run(folder)).document()
+    assert any(sentence in problem for problem in result["problems"]), result["problems"]
+    text = render_text(result)
+    assert sentence.split()[0] in text
+    fits(text)
+    assert "</html>" in render_html(result, {})
+    json.dumps(result, allow_nan=False)
+    if kind not in ("no iterations", "alone only"):
+        for entry in result["arms"].values():
+            assert entry["iteration_s"]["mean"] > 0.3
+
+
+@pytest.mark.parametrize(
+    "kind", ["no bursts", "no samples", "alone only", "stopped", "a strange job"]
+)
+def test_a_damaged_run_gets_the_plots_it_allows(folder: Path, kind: str) -> None:
+    damage = _with("samples", "job", "nobody") if kind == "a strange job" else DAMAGE[kind][0]
+    damage(folder)
+    result = write_report(folder)
+    images = {path.stem for path in (folder / "plots").iterdir()}
+    left_out = {
+        "no bursts": {"timeline"},
+        "no samples": {"windows"},
+        "alone only": {"iterations", "timeline", "cdf", "windows"},
+    }.get(kind, set())
+    assert images == {"iterations", "timeline", "cdf", "windows"} - left_out
+    assert len([each for each in result["problems"] if "No plot" in each]) == len(left_out)
+    written = json.loads((folder / "result.json").read_text())
+    assert written == result
+
+
+def test_an_experiment_alone_is_still_reported(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.name != "experiment.yaml":
+            path.unlink()
+    result = write_report(folder)
+    assert result["arms"] == {}
+    assert "No iterations were recorded." in render_text(result)
+    assert not list((folder / "plots").iterdir())
+
+
+def test_an_aborted_arm_is_compared_on_what_both_have(folder: Path) -> None:
+    whole = summarise(load_run(folder)).document()
+    path = folder / "iterations.parquet"
+    table = pd.read_parquet(path)
+    table[(table["arm"] != "mltcp") | (table["iteration"] <= 12)].to_parquet(path)
+    cut = summarise(load_run(folder)).document()
+    # mltcp follows the bound, so it captures everything however long it ran.
+    for result in (whole, cut):
+        assert result["arms"]["mltcp"]["captured_gain"]["value"] == pytest.approx(1.0)
+        assert result["arms"]["mltcp"]["ratio_to_bound"] == pytest.approx(1.0)
+    early = table[(table["iteration"] <= 12) & (table["arm"] != "alone")]
+    means = (early["end_s"] - early["start_s"]).groupby(early["arm"]).mean()
+    assert cut["speedup"]["mltcp"]["cubic"]["mean"]["value"] == pytest.approx(
+        means["cubic"] / means["mltcp"]
+    )

@@ -1,0 +1,130 @@
+"""Jobs whose ranks wait for each other: the packet simulator against the schedules."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import pytest
+
+from mltcp_tools.lab.emulator.patterns import KINDS, Pattern, connections
+from mltcp_tools.lab.simulator.fluid import RankedJob
+from mltcp_tools.lab.simulator.fluid import simulate as schedule
+from mltcp_tools.lab.simulator.inputs import Link, PacketJob, Program
+from mltcp_tools.lab.simulator.library import Result, simulate
+
+RATE = 100e6
+PAYLOAD = 1448 / 1514
+SIZE = 1_000_000
+RANKS = 4
+
+
+def job(pattern: Pattern, iterations: int = 4, start: float = 0.01) -> PacketJob:
+    """Every rank on a link of its own, up and down."""
+    tasks = pattern.tasks(SIZE)
+    count = pattern.ranks
+    paths = [((a, count + b), (b, count + a)) for a, b, _ in connections(tasks)]
+    return PacketJob(
+        start, [0.1] * iterations, (), program=Program(count, tasks, paths, range(count))
+    )
+
+
+def links(ranks: int = RANKS, slow: int | None = None) -> list[Link]:
+    every = [Link(RATE, 60_000, 50e-6) for _ in range(2 * ranks)]
+    if slow is not None:
+        every[slow] = dataclasses.replace(every[slow], rate=RATE / 2)
+    return every
+
+
+def ranked(one: PacketJob, name: str = "job") -> RankedJob:
+    assert one.program is not None
+    return RankedJob(
+        name=name,
+        start_s=one.start,
+        compute_s=one.compute,
+        tasks=one.program.tasks,
+        paths=[ahead for ahead, _ in one.program.paths],
+        latencies_s=[0.0] * len(one.program.paths),
+    )
+
+
+def fluid(kind: str, jobs: Sequence[PacketJob], ranks: int = RANKS) -> list[float]:
+    """Mean seconds of an iteration of each job under a schedule."""
+    rates = dict.fromkeys(range(2 * ranks), RATE * PAYLOAD / 8)
+    named = [ranked(each, str(number)) for number, each in enumerate(jobs)]
+    table = schedule(kind, named, rates)  # type: ignore[arg-type]
+    lengths = (table["end_s"] - table["start_s"]).groupby(table["job"]).mean()
+    return [float(value) for value in lengths]
+
+
+def iteration_s(result: Result, of_job: int = 0, start: float = 0.01) -> float:
+    ends = result.bursts[of_job]["end_ns"] * 1e-9
+    return float((ends[-1] - start) / len(ends))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_alone_takes_at_least_what_its_bytes_need(kind: str) -> None:
+    pieces = {"pair": 1, "ring": 2}.get(kind, 4)
+    one = job(Pattern(kind, 2 if kind == "pair" else RANKS, pieces))
+    [needed] = fluid("alone", [one])
+    took = iteration_s(simulate(links(), [one], seed=1))
+    assert needed <= took < 1.6 * needed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_bytes_arrive_once(kind: str) -> None:
+    one = job(Pattern(kind, 2 if kind == "pair" else RANKS), iterations=3)
+    assert one.program is not None
+    sent = sum(task.size for task in one.program.tasks)
+    result = simulate(links(), [one], seed=1)
+    assert result.counters["received_bytes"] == 3 * sent
+
+
+def test_a_ring_is_as_slow_as_its_slowest_link() -> None:
+    one = job(Pattern("ring", RANKS))
+    even = iteration_s(simulate(links(), [one], seed=1)) - 0.1
+    uneven = iteration_s(simulate(links(slow=2), [one], seed=1)) - 0.1
+    assert uneven > 1.5 * even
+
+
+def test_ranks_of_experts_wait_for_everybody() -> None:
+    one = job(Pattern("experts", RANKS, 4))
+    even = iteration_s(simulate(links(), [one], seed=1)) - 0.1
+    uneven = iteration_s(simulate(links(slow=RANKS + 1), [one], seed=1)) - 0.1
+    assert uneven > 1.5 * even
+
+
+def test_the_same_seed_gives_the_same_result() -> None:
+    two = [job(Pattern("sharded", RANKS, 4), start=start) for start in (0.01, 0.05)]
+    first, second = (simulate(links(), two, seed=3, trace=0.01) for _ in range(2))
+    assert all((a == b).all() for a, b in zip(first.bursts, second.bursts, strict=True))
+    assert (first.samples == second.samples).all()
+
+
+def test_iterations_follow_each_other_and_are_all_there() -> None:
+    bursts = simulate(links(), [job(Pattern("pipeline", RANKS, 4))], seed=1).bursts[0]
+    assert (bursts["start_ns"][1:] > bursts["start_ns"][:-1]).all()
+    assert (bursts["first_end_ns"] <= bursts["end_ns"]).all()
+
+
+def test_schedules_of_a_ring() -> None:
+    one = job(Pattern("ring", RANKS))
+    steps = SIZE * 6 / 4 * 8 / (RATE * PAYLOAD)
+    assert fluid("alone", [one]) == [pytest.approx(0.1 + steps)]
+    # At the same time: turns let one pass unhindered, fair shares make both wait.
+    first, second = fluid("bound", [one, one])
+    assert 0.1 + steps <= first < second < 0.1 + 2 * steps
+    assert fluid("fair", [one, one]) == [pytest.approx(0.1 + 2 * steps)] * 2
+
+
+def test_turns_leave_others_what_they_dont_need() -> None:
+    """Two pairs on links of their own don't wait for each other, whoever is first."""
+    one = job(Pattern("pair", 2))
+    assert one.program is not None
+    other = dataclasses.replace(
+        one,
+        program=dataclasses.replace(
+            one.program, paths=[((2, RANKS + 3), (3,)), ((3, RANKS + 2), (2,))]
+        ),
+    )
+    assert fluid("bound", [one, other]) == fluid("alone", [one, other])

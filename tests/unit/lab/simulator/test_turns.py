@@ -1,0 +1,77 @@
+"""Planned turns in virtual time: the plan is the planner's, jobs wait as the emulator's do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mltcp_tools.errors import UsageError
+from mltcp_tools.lab.analysis import load_run, make_report
+from mltcp_tools.lab.emulator.turns import Pace, Turns
+from mltcp_tools.lab.experiments.reading import parse_experiment
+from mltcp_tools.lab.planning.arms import plan_arms
+from mltcp_tools.lab.simulator.inputs import Link, PacketJob
+from mltcp_tools.lab.simulator.library import simulate
+from mltcp_tools.lab.simulator.modelled import modelled
+from mltcp_tools.lab.simulator.simulate_experiment import simulate_experiment
+
+TEXT = """\
+name: turns
+link: {rate: 200mbit, queue: 30kB}
+jobs: [{count: 3, bytes: 2.5MB, compute: 250ms, start: random}]
+arms:
+  cubic: {cc: cubic}
+  planned: {cc: cubic, treatment: {turns: {}}}
+iterations: 12
+repetitions: 2
+alone: {iterations: 5}
+"""
+
+
+def test_bursts_wait_for_their_turns_and_late_ones_for_the_next() -> None:
+    """As `emulator.turns.Pace` has it, with compute times that make the job early and late."""
+    turns = Turns(0.3, 0.02, realign=0.1)
+    computes = [0.2, 0.25, 0.29, 0.2, 0.6, 0.1, 0.27]
+    start = turns.first(0.0, 0.0)
+    due = start + 0.2
+    job = PacketJob(start, computes, [[500_000]] * 7, turns=turns, due=due)
+    (bursts,) = simulate(Link(200e6, 1_000_000, 1e-4), [job], seed=1).bursts
+    pace, before, begins = Pace(turns, due), start, []
+    for compute, burst in zip(computes, bursts, strict=True):
+        begins.append(pace.begin(before + compute))
+        assert burst["start_ns"] * 1e-9 == pytest.approx(begins[-1].at_s, abs=1e-8)
+        before = burst["end_ns"] * 1e-9
+    assert [each.realigned for each in begins] == [False] * 4 + [True, False, False]
+    assert sum(each.waited_s > 0 for each in begins) >= 4
+
+
+def test_a_planned_arm_keeps_jobs_apart(tmp_path: Path) -> None:
+    experiment, left_out = modelled(parse_experiment(TEXT, "turns.yaml"))
+    assert not left_out
+    simulate_experiment(experiment, tmp_path)
+    run = load_run(tmp_path)
+    assert run.problems == []
+    planned = run.iterations[
+        (run.iterations["arm"] == "planned") & (run.iterations["iteration"] > 1)
+    ]
+    assert (planned["end_s"] - planned["start_s"]).max() < 0.365
+    assert planned["waited_s"].max() > 0
+    bursts = run.bursts[(run.bursts["arm"] == "planned") & (run.bursts["iteration"] > 1)]
+    for _, own in bursts.groupby("repetition"):
+        own = own.sort_values("start_s")
+        assert (own["start_s"].to_numpy()[1:] >= own["end_s"].to_numpy()[:-1]).all()
+    written = json.loads((tmp_path / "plan.json").read_text())["arms"]["planned"]["turns"]
+    again = plan_arms(experiment, tmp_path)["planned"].turns
+    assert {job: each["turn_s"] for job, each in written.items()} == pytest.approx(
+        {job: each.turn_s for job, each in again.items()}, rel=0.01
+    )
+    assert make_report(run).result["arms"]["planned"]["plan"]["score"] == pytest.approx(1.0)
+
+
+def test_a_plan_needs_the_jobs_alone(tmp_path: Path) -> None:
+    text = TEXT.replace("{iterations: 5}", "{iterations: 1}")
+    experiment, _ = modelled(parse_experiment(text, "turns.yaml"))
+    with pytest.raises(UsageError, match=r"arm planned .*`alone` with 2 iterations or more"):
+        simulate_experiment(experiment, tmp_path)

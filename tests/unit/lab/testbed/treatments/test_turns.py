@@ -1,0 +1,226 @@
+"""Arms with a plan: what an experiment may say, and turns from made-up profiles."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from support.mistakes import mistakes
+from support.run_folders import LONE_COMM_S, experiment, make_run
+
+from mltcp_tools.errors import UsageError
+from mltcp_tools.lab.emulator.turns import Turns
+from mltcp_tools.lab.experiments.arms import ALONE
+from mltcp_tools.lab.experiments.experiment import Experiment
+from mltcp_tools.lab.experiments.reading import parse_experiment
+from mltcp_tools.lab.experiments.tasks import schedule, tasks_of
+from mltcp_tools.lab.experiments.treatments import TurnsSettings
+from mltcp_tools.lab.planning.arms import (
+    PAYLOAD,
+    ArmPlan,
+    plan_arm,
+    plan_arms,
+    write_plans,
+)
+from mltcp_tools.lab.profiling.profile import Phase, Profile
+from mltcp_tools.lab.testbed.treatments import check_treatments
+from mltcp_tools.lab.testbed.treatments.turns import Session
+
+TEXT = """\
+name: small
+link: {rate: 100mbit}
+jobs:
+  - {name: job, count: 2, bytes: 1MB, compute: 100ms, start: random}
+arms:
+  cubic: {cc: cubic}
+  planned: {cc: cubic, treatment: {turns: {}}}
+  mltcp+planned: {cc: mltcp, treatment: {turns: {realign: 10%, room: 3%}}, slope: 2}
+"""
+TWO_LINKS = TEXT.replace("link: {rate: 100mbit}", "links: {one: {rate: 100mbit}, two: {}}")
+
+
+def small(text: str = TEXT) -> Experiment:
+    return parse_experiment(text, "small.yaml")
+
+
+def profile(name: str, compute_s: float, communication_s: float, rate_bps: float) -> Profile:
+    phase = Phase(compute_s, communication_s, rate_bps)
+    return Profile(name, compute_s + communication_s, (phase,))
+
+
+def plan(
+    compute_s: float, communication_s: float, text: str = TEXT, arm: str = "planned"
+) -> ArmPlan:
+    experiment = small(text)
+    profiles = [
+        profile(job.name, compute_s, communication_s, 100e6 * PAYLOAD) for job in experiment.jobs
+    ]
+    return plan_arm(experiment, experiment.arm(arm), profiles)
+
+
+def apart(turns: dict[str, Turns] | ArmPlan) -> float:
+    """Seconds between the starts of the two jobs' nearest iterations."""
+    found = turns.turns if isinstance(turns, ArmPlan) else turns
+    one, other = found.values()
+    ahead = (other.shift_s - one.shift_s) % one.turn_s
+    return min(ahead, one.turn_s - ahead)
+
+
+def test_an_arm_says_whether_it_has_a_plan() -> None:
+    arms = {arm.name: arm for arm in small().arms}
+    assert arms["cubic"].treatments == ()
+    assert arms["planned"].treatments == (TurnsSettings(realign=0.05, room=0.01),)
+    both = arms["mltcp+planned"]
+    assert both.treatment(TurnsSettings) == TurnsSettings(realign=0.1, room=0.03)
+    assert both.parameters == {"slope": 2.0}
+    assert small(small().to_yaml()) == small()
+    assert "treatment" not in yaml.safe_load(small().to_yaml())["arms"]["cubic"]
+
+
+@mistakes(
+    ("{turns: {}}", "{turn: {}}", r"small.yaml:7: .*did you mean turns"),
+    ("{turns: {}}", "{turns: {rom: 1%}}", r"small.yaml:7: .*did you mean room"),
+    ("treatment: {turns: {}}", "plan: true", r"small.yaml:7: .*plan"),
+    ("room: 3%", "room: -1%", "not a fraction|outside 0 to 1"),
+    ("realign: 10%", "realign: 0%", r"outside 0\.001 to 0\.9"),
+    ("{cc: cubic, treat", "{cc: cubic, slope: 2, treat", "takes no parameters"),
+)
+def test_impossible_plans_in_the_file(old: str, new: str, complaint: str) -> None:
+    assert old in TEXT
+    with pytest.raises(UsageError, match=complaint):
+        small(TEXT.replace(old, new, 1))
+
+
+def test_many_jobs_over_several_links_have_no_plan() -> None:
+    text = TWO_LINKS.replace("count: 2", "count: 33, links: [one]")
+    with pytest.raises(UsageError, match="takes 32 jobs at most, and there are 33"):
+        small(text)
+    assert len(small(text.replace("33", "32")).jobs) == 32
+
+
+@pytest.mark.parametrize("iterations", [0, 1])
+def test_a_plan_needs_the_jobs_alone(iterations: int) -> None:
+    text = TEXT + f"alone: {{iterations: {iterations}}}\n"
+    with pytest.raises(UsageError, match=r"arm planned .*`alone` with 2 iterations or more"):
+        check_treatments(small(text))
+    check_treatments(small(text).override(arms=["cubic"]))
+    check_treatments(small())
+
+
+def test_the_jobs_run_alone_before_any_other_arm() -> None:
+    for repetitions in (1, 2, 5):
+        text = TEXT + f"repetitions: {repetitions}\nbaseline: planned\n"
+        assert schedule(small(text))[0][1][0] == ALONE
+    assert not small(text).arm(ALONE).treatments
+
+
+def test_jobs_that_fit_are_shifted_apart() -> None:
+    found = plan(0.1, 0.08)
+    assert found.score == found.worst == pytest.approx(1.0)
+    assert found.stretch == pytest.approx(0.01)
+    assert found.capacity_bps == {"link": pytest.approx(100e6 * PAYLOAD)}
+    assert all(turn.turn_s == pytest.approx(0.18 * 1.01) for turn in found.turns.values())
+    assert all(turn.realign == 0.05 for turn in found.turns.values())
+    assert apart(found) > 0.08
+    generous = plan(0.1, 0.08, arm="mltcp+planned")
+    assert all(turn.turn_s == pytest.approx(0.18 * 1.03) for turn in generous.turns.values())
+    assert all(turn.realign == 0.1 for turn in generous.turns.values())
+
+
+def test_what_a_job_alone_got_across_is_never_too_much() -> None:
+    experiment = small()
+    fast = 100e6 * PAYLOAD * 1.02
+    profiles = [profile(job.name, 0.1, 0.08, fast) for job in experiment.jobs]
+    found = plan_arm(experiment, experiment.arm("planned"), profiles)
+    assert found.capacity_bps == {"link": pytest.approx(fast)}
+    assert found.score == pytest.approx(1.0)
+
+
+def test_turns_of_jobs_that_do_not_fit_are_longer_by_what_is_missing() -> None:
+    # Two thirds of the time each: a third of it the link would have to carry twice its rate.
+    found = plan(0.05, 0.1)
+    assert found.score == pytest.approx(2 / 3, abs=0.01)
+    assert found.stretch == pytest.approx(0.01 + 1 / 3, abs=0.01)
+    assert all(
+        turn.turn_s == pytest.approx(0.15 * (1 + found.stretch)) for turn in found.turns.values()
+    )
+    assert apart(found) == pytest.approx(0.1, abs=0.005)
+
+
+def test_jobs_in_opposite_directions_need_no_shift() -> None:
+    text = TEXT.replace(
+        "count: 2, bytes: 1MB, compute: 100ms, start: random}",
+        "bytes: 1MB, compute: 100ms}\n"
+        "  - {name: other, bytes: 1MB, compute: 100ms, direction: receive}",
+    )
+    found = plan(0.02, 0.1, text)
+    assert found.score == 1.0
+    assert set(found.capacity_bps) == {"link", "link back"}
+    assert {turn.shift_s for turn in found.turns.values()} == {0.0}
+
+
+def test_each_pair_of_jobs_on_a_link_of_its_own_is_planned_jointly() -> None:
+    text = TEXT.replace("link: {rate: 100mbit}", "links: {one: {}, two: {}, three: {}}")
+    jobs = "".join(
+        f"  - {{name: {name}, bytes: 1MB, compute: 100ms, links: [{links}]}}\n"
+        for name, links in (("a", "three, one"), ("b", "one, two"), ("c", "two, three"))
+    )
+    head, _, tail = text.partition("  - {name: job")
+    experiment = small(head + jobs + tail.partition("\n")[2])
+    profiles = [profile(name, 0.2, 0.09, 100e6) for name in "abc"]
+    found = plan_arm(experiment, experiment.arm("planned"), profiles)
+    assert set(found.capacity_bps) == {"one", "two", "three"}
+    assert found.worst == pytest.approx(1.0)
+    starts = sorted(turn.shift_s for turn in found.turns.values())
+    starts.append(starts[0] + found.turns["a"].turn_s)
+    assert all(b - a >= 0.09 for a, b in itertools.pairwise(starts))
+
+
+def test_periods_that_differ_by_their_measurement_are_one() -> None:
+    experiment = small()
+    profiles = [
+        profile(job.name, compute_s, 0.08, 90e6)
+        for job, compute_s in zip(experiment.jobs, (0.1, 0.103), strict=True)
+    ]
+    one, other = plan_arm(experiment, experiment.arm("planned"), profiles).turns.values()
+    assert one.turn_s == other.turn_s == pytest.approx(0.183 * 1.01)
+
+
+def test_a_plan_from_the_arm_alone_of_a_run_folder(tmp_path: Path) -> None:
+    document = experiment(arms={"cubic": "cubic"})
+    document["arms"]["planned"] = {"cc": "cubic", "treatment": {"turns": {}}}
+    folder = make_run(tmp_path / "run", document)
+    for name in ("iterations", "bursts"):  # as it is when the arm alone is done, and no other
+        table = pd.read_parquet(folder / f"{name}.parquet")
+        table[table["arm"] == ALONE].to_parquet(folder / f"{name}.parquet", index=False)
+    planned = small(yaml.safe_dump(document))
+    plans = plan_arms(planned, folder)
+    assert list(plans) == ["planned"]
+    starts = sorted(turn.shift_s for turn in plans["planned"].turns.values())
+    assert len(starts) == 4
+    assert all(b - a > LONE_COMM_S for a, b in itertools.pairwise(starts))
+    write_plans(folder, plans)
+    written = json.loads((folder / "plan.json").read_text())
+    assert written["schema"] == "mltcp-run-plan/1"
+    assert written["arms"]["planned"]["turns"]["job-2"].keys() == {"turn_s", "shift_s", "realign"}
+    assert plan_arms(planned.override(arms=["cubic"]), folder) == {}
+
+
+def test_planned_jobs_start_with_their_turns_and_late_ones_when_they_come() -> None:
+    text = TEXT.replace(
+        "arms:\n", "  - {name: late, bytes: 1MB, compute: 100ms, start: 7s}\narms:\n"
+    )
+    experiment = small(text)
+    turns = {job.name: Turns(0.2, 0.01) for job in experiment.jobs}
+    session = Session(experiment, turns)
+    (group,) = tasks_of(experiment, experiment.arm("planned"), 1)
+    tasks = [session.adapt(each) for each in group]
+    assert [each.spec.start_delay_s for each in tasks] == [0.0, 0.0, 7.0]
+    assert all(each.spec.turns == Turns(0.2, 0.01) for each in tasks)
+    (unplanned,) = tasks_of(experiment, experiment.arm("cubic"), 1)
+    assert all(each.spec.turns is None for each in unplanned)
+    assert unplanned[0].spec.start_delay_s > 0

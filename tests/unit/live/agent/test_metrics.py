@@ -1,0 +1,223 @@
+"""The agent's metrics, as Prometheus reads them; its own programs run where they are installed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.watched_backend import WatchedBackend, event
+
+from mltcp_tools.cli.main import main
+from mltcp_tools.errors import HostError, UsageError
+from mltcp_tools.kernel.backends.base import Job, Status
+from mltcp_tools.live.agent.metrics import Metrics, parse_address
+from mltcp_tools.live.observe.iterations import JobIteration
+from mltcp_tools.live.observe.view import Gain, JobView
+
+ALERTS = resources.files("mltcp_tools.live.agent") / "alerts.yaml"
+NAMES = {1: "gpt2"}
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port: int = found.getsockname()[1]
+    return port
+
+
+def view(name: str = "gpt2") -> JobView:
+    gain = Gain(0.05, 0.02, 0.08, 0.01, 9)
+    return JobView(1, name, 4, 20, 0.5, 0.6, 0.4, 0.25, None, gain=gain)
+
+
+def iteration(number: int) -> JobIteration:
+    ends = ("10.0.0.1", "10.0.0.2")
+    return JobIteration(
+        1, number, 10.0, 10.25, 10.5, 1_000_000, (event(1, 7, 1, 10.25, 10.5, 1_000_000, ends),)
+    )
+
+
+class Loaded(WatchedBackend):
+    """As if an older build were in the kernel."""
+
+    def status(self) -> Status:
+        return Status("bpf", ("mltcp",), {}, (), {}, build="1+old")
+
+    def build_here(self) -> str:
+        return "1+new"
+
+
+@pytest.fixture
+def served() -> Iterator[tuple[Metrics, str]]:
+    address = f"127.0.0.1:{free_port()}"
+    with Metrics(address, Loaded([Job(1, "gpt2")], [], [])) as metrics:
+        metrics.iterated([iteration(n) for n in (1, 2, 3)], NAMES)
+        metrics.lost(2)
+        metrics.show([view()], [], now_s=1.0)
+        yield metrics, address
+
+
+def page(address: str) -> str:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+def test_every_metric_of_a_job_is_there(served: tuple[Metrics, str]) -> None:
+    text = page(served[1])
+    for line in (
+        'mltcp_job_iteration_seconds_count{training_job="gpt2"} 3.0',
+        'mltcp_job_iteration_seconds_sum{training_job="gpt2"} 1.5',
+        'mltcp_job_acknowledged_bytes_total{training_job="gpt2"} 3e+06',
+        'mltcp_job_communication_ratio{training_job="gpt2"} 0.5',
+        'mltcp_job_overlap_ratio{training_job="gpt2"} 0.25',
+        'mltcp_job_flows{training_job="gpt2"} 4.0',
+        'mltcp_job_gain_ratio{training_job="gpt2"} 0.05',
+        'mltcp_job_gain_high_ratio{training_job="gpt2"} 0.08',
+        "mltcp_agent_events_lost_total 2.0",
+        "mltcp_backend_stale 1.0",
+    ):
+        assert line in text.splitlines()
+    assert "port=" not in text
+
+
+def test_a_job_that_has_ended_is_published_no_more(served: tuple[Metrics, str]) -> None:
+    metrics, address = served
+    metrics.show([], [], now_s=2.0)
+    assert 'training_job="gpt2"' not in page(address)
+    metrics.show([], [], now_s=3.0)
+
+
+def test_what_belongs_to_no_followed_job_is_left_out(served: tuple[Metrics, str]) -> None:
+    metrics, address = served
+    metrics.iterated([iteration(9)], {2: "other"})
+    assert 'count{training_job="gpt2"} 3.0' in page(address)
+
+
+@pytest.mark.parametrize("address", ["", "9477", "localhost:9477", "127.0.0.1:0", "1.2.3.4:70000"])
+def test_addresses_that_are_none_are_refused(address: str) -> None:
+    with pytest.raises(UsageError, match="is no address and port"):
+        parse_address(address)
+
+
+def test_an_address_that_is_taken_is_said(served: tuple[Metrics, str]) -> None:
+    assert parse_address("[::1]:9477") == ("::1", 9477)
+    with pytest.raises(HostError, match="can't serve metrics"):
+        Metrics(served[1], Loaded([], [], []))
+
+
+def test_the_command_prints_the_alerts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["agent", "--print-alerts"]) == 0
+    (group,) = yaml.safe_load(capsys.readouterr().out)["groups"]
+    assert [each["alert"] for each in group["rules"]] == list(SERIES)
+
+
+needs_prometheus = pytest.mark.skipif(
+    not (shutil.which("prometheus") and shutil.which("promtool")),
+    reason="Prometheus isn't installed (apt install prometheus)",
+)
+
+
+@needs_prometheus
+def test_promtool_has_nothing_to_say_about_names_and_units(served: tuple[Metrics, str]) -> None:
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input=page(served[1]), capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@needs_prometheus
+def test_a_real_prometheus_scrapes_it_and_takes_the_alerts(
+    served: tuple[Metrics, str], tmp_path: Path
+) -> None:
+    port = free_port()
+    (tmp_path / "alerts.yaml").write_text(ALERTS.read_text())
+    scrape = {"job_name": "mltcp", "static_configs": [{"targets": [served[1]]}]}
+    config = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": ["alerts.yaml"],
+        "scrape_configs": [scrape],
+    }
+    (tmp_path / "prometheus.yml").write_text(json.dumps(config))
+    command = ["prometheus", "--config.file=prometheus.yml", "--storage.tsdb.path=data"]
+    command.append(f"--web.listen-address=127.0.0.1:{port}")
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) as server:
+        try:
+            for query in ("mltcp_job_iteration_seconds_count", "mltcp_backend_info", "up"):
+                (found,) = asked(port, query)
+                assert found["metric"]["job"] == "mltcp"
+            assert asked(port, "mltcp_job_flows")[0]["metric"]["training_job"] == "gpt2"
+        finally:
+            server.terminate()
+
+
+def asked(port: int, query: str) -> list[dict[str, Any]]:
+    """What the query gives, once there is something."""
+    words = urllib.parse.urlencode({"query": query})
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            url = f"http://127.0.0.1:{port}/api/v1/query?{words}"
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+            if found:
+                return found
+        except OSError:
+            pass  # it has only begun
+        time.sleep(0.2)
+    raise AssertionError(f"{query} gives nothing")
+
+
+SERIES = {
+    "MltcpAgentDown": ('up{job="mltcp", instance="a"}', "0x60", "10m"),
+    "MltcpBackendStale": ('mltcp_backend_stale{instance="a"}', "1x60", "15m"),
+    "MltcpEventsLost": ('mltcp_agent_events_lost_total{instance="a"}', "0+10x60", "15m"),
+    "MltcpJobSlower": (
+        'mltcp_job_gain_high_ratio{training_job="x", instance="a"}',
+        "-0.01x60",
+        "5m",
+    ),
+    "MltcpJobCollides": (
+        'mltcp_job_overlap_ratio{training_job="x", instance="a"}',
+        "0.8x60",
+        "40m",
+    ),
+}
+
+
+@needs_prometheus
+@pytest.mark.parametrize("alert", SERIES)
+def test_each_alert_fires(alert: str, tmp_path: Path) -> None:
+    (tmp_path / "alerts.yaml").write_text(ALERTS.read_text())
+    series, values, when = SERIES[alert]
+    rounds = {"series": 'mltcp_job_gain_rounds{training_job="x", instance="a"}', "values": "8x60"}
+    quiet = {"interval": "1m", "input_series": [rounds]}
+
+    def outcome(fires: bool) -> int:
+        case = quiet | {"promql_expr_test": []}
+        if fires:
+            case["input_series"] = [rounds, {"series": series, "values": values}]
+        expr = f'count(ALERTS{{alertname="{alert}", alertstate="firing"}})'
+        samples = [{"labels": "{}", "value": 1}] if fires else []
+        case["promql_expr_test"] = [{"expr": expr, "eval_time": when, "exp_samples": samples}]
+        (tmp_path / "test.yaml").write_text(
+            json.dumps(
+                {"rule_files": ["alerts.yaml"], "evaluation_interval": "1m", "tests": [case]}
+            )
+        )
+        done = subprocess.run(
+            ["promtool", "test", "rules", "test.yaml"], cwd=tmp_path, capture_output=True
+        )
+        return done.returncode
+
+    assert (outcome(fires=True), outcome(fires=False)) == (0, 0)

@@ -1,0 +1,68 @@
+"""Names of jobs that follow from their processes."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mltcp_tools.errors import UsageError
+from mltcp_tools.live.agent.naming import check_template, is_template, name_of
+from mltcp_tools.live.attach.processes import process
+
+PODS = "/kubepods.slice/kubepods-pod0a1b2c3d_4e5f_6071_8293_a4b5c6d7e8f9.slice/cri-x.scope"
+
+
+@pytest.mark.parametrize(
+    ("template", "cgroup", "name"),
+    [
+        ("plain", "/", "plain"),
+        (r"{cgroup:job_(\d+)}", "/slurm/uid_7/job_123/step_0", "123"),
+        (r"slurm-{cgroup:job_\d+}", "/slurm/job_123", "slurm-job_123"),
+        (r"{cgroup:job_(\d{2,})}", "/slurm/job_123", "123"),
+        (r"{cgroup:job_(\d+)}", "/system.slice", ""),
+        ("{cgroup:(x)?/}", "/", ""),
+        (r"{cgroup:.*}", "/" + "n" * 64, ""),  # longer than names are
+        ("{pod}", PODS, "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"),
+        ("{pod}", "/", ""),
+        ("{env:NO_SUCH_VARIABLE}", "/", ""),
+    ],
+)
+def test_names(template: str, cgroup: str, name: str) -> None:
+    assert check_template(template) == template
+    assert is_template(template) == ("{" in template)
+    assert name_of(template, dataclasses.replace(process(os.getpid()), cgroup=cgroup)) == name
+
+
+def test_the_environment_of_the_process() -> None:
+    command = [sys.executable, "-c", "print(flush=True); input()"]
+    environment = os.environ | {"SLURM_JOB_ID": "77", "SLURM_JOB_IDS": "78"}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe) as child:
+        assert child.stdin
+        assert child.stdout
+        child.stdout.readline()
+        found = process(child.pid)
+        assert name_of("{env:SLURM_JOB_ID}-{env:SLURM_JOB_IDS}", found) == "77-78"
+        child.stdin.close()
+    assert name_of("{env:SLURM_JOB_ID}", found) == ""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ("{host}", "none of"),
+        ("{env:}", "none of"),
+        ("{pod:x}", "none of"),
+        ("{cgroup:(}", "not a regular expression"),
+        ("{cgroup:(a)(b)}", "2 groups"),
+        ("{cgroup:x", "nothing closes"),
+        ("n" * 64, "63 printable bytes"),
+    ],
+)
+def test_what_is_no_template(wrong: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        check_template(wrong)

@@ -1,0 +1,162 @@
+"""Verdicts on sockets, from evidence like that of real training processes."""
+
+from __future__ import annotations
+
+import pytest
+
+from mltcp_tools.live.attach.processes import Process
+from mltcp_tools.live.attach.sockets import Socket
+from mltcp_tools.live.attach.verdict import ALL, Evidence, gather, judge, wanted
+
+PROCESS = Process(1, 1, 0, 0, "python3", ("python3",), "/", 1)
+TORCH = frozenset({"torch"})
+NCCL = frozenset({"nccl"})
+BOTH = frozenset({"nccl", "torch"})
+
+
+def a_socket(fd, local=40000, remote=50000, sent=0, received=0, state="established"):
+    return Socket(
+        process=PROCESS,
+        fd=fd,
+        inode=fd,
+        cookie=fd,
+        netns=1,
+        family=4,
+        local=("10.0.0.1", local),
+        remote=("10.0.0.2", remote),
+        state=state,
+        congestion_control="cubic",
+        bytes_sent=sent,
+        bytes_received=received,
+    )
+
+
+def evidence(libraries, threads=(), master_port=0):
+    return Evidence(frozenset(libraries), frozenset(threads), master_port)
+
+
+def kinds(found):
+    return [(each.kind, each.carries_data) for each in found]
+
+
+def test_nccl_with_helper_threads():
+    """Two data sockets and a control one to each neighbour, and the bootstrap's ring."""
+    found = judge(
+        evidence(NCCL),
+        [
+            a_socket(1, sent=900_000_000, received=400),
+            a_socket(2, sent=900_000_000, received=400),
+            a_socket(3, sent=40_000, received=40_000),
+            a_socket(4, received=1_800_000_000),
+            a_socket(5, sent=3_000, received=3_000),
+        ],
+    )
+    assert kinds(found) == [
+        ("nccl-data", True),
+        ("nccl-data", True),
+        ("nccl-control", False),
+        ("nccl-data", True),
+        ("nccl-control", False),
+    ]
+    assert "80 kB, the busiest one 1.8 GB" in found[2].reason
+
+
+def test_nccl_before_the_first_collective():
+    found = judge(evidence(NCCL), [a_socket(1, sent=100), a_socket(2, received=100)])
+    assert kinds(found) == [("nccl-data", True)] * 2
+    assert "too little has moved" in found[0].reason
+
+
+def test_gloo_and_its_store():
+    sockets = [
+        a_socket(1, remote=29500, sent=9_000),
+        a_socket(2, sent=50_000_000, received=50_000_000),
+        a_socket(3, sent=2_000, received=2_000),
+        a_socket(4, remote=443, sent=5_000_000),
+        a_socket(5, local=41000, remote=0, state="listen"),
+    ]
+    assert kinds(judge(evidence(TORCH), sockets)) == [
+        ("store", False),
+        ("gloo", True),
+        ("gloo", True),
+        ("other", False),
+        ("other", False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("port", "master_port", "kind"),
+    [(45678, 45678, "store"), (45678, 0, "gloo"), (29500, 45678, "other"), (29400, 0, "store")],
+)
+def test_the_store_by_its_port(port, master_port, kind):
+    connecting = a_socket(1, remote=port)
+    (found,) = judge(evidence(TORCH, master_port=master_port), [connecting])
+    assert found.kind == kind
+    assert str(port) in found.reason or kind == "gloo"
+    if kind == "store":  # and the same seen from the process that has the store
+        listener = a_socket(2, local=port, remote=0, state="listen")
+        accepted = a_socket(3, local=port)
+        both = judge(evidence(TORCH, master_port=master_port), [listener, accepted])
+        assert [each.kind for each in both] == ["store", "store"]
+
+
+@pytest.mark.parametrize(
+    ("threads", "socket", "kind"),
+    [
+        (["pt_nccl_watchdg"], a_socket(1, sent=10**9, received=10**9), "nccl-data"),
+        (["gloo_tcp_loop"], a_socket(1, sent=10**9), "gloo"),
+        (["pt_nccl_watchdg", "pt_gloo_runloop"], a_socket(1, sent=10**9), "nccl-data"),
+        ([], a_socket(1, sent=10**9, received=10**9), "gloo"),
+        ([], a_socket(1, sent=10**9, received=10**5), "nccl-data"),
+        ([], a_socket(1), "nccl-data"),
+    ],
+)
+def test_torch_with_both_libraries(threads, socket, kind):
+    (found,) = judge(evidence(BOTH, threads), [socket])
+    assert found.kind == kind
+
+
+def test_a_pair_accepted_on_a_port_that_still_listens_is_gloos():
+    listener = a_socket(1, local=41000, remote=0, state="listen")
+    found = judge(evidence(BOTH), [listener, a_socket(2, local=41000)])
+    assert [each.kind for each in found] == ["other", "gloo"]
+
+
+def test_a_process_without_a_training_library():
+    found = judge(evidence([]), [a_socket(1), a_socket(2, remote=0, state="listen")])
+    assert kinds(found) == [("other", True), ("other", False)]
+
+
+def test_a_process_that_can_not_be_read():
+    found = judge(None, [a_socket(1), a_socket(2, remote=22), a_socket(3, remote=29500)])
+    assert [(each.kind, each.carries_data) for each in found] == [
+        ("other", True),  # as far as its ports say
+        ("other", False),
+        ("other", False),
+    ]
+    assert all("CAP_SYS_PTRACE" in each.reason for each in found)
+
+
+def test_which_are_wanted():
+    found = judge(
+        evidence(TORCH),
+        [
+            a_socket(1, remote=29500),
+            a_socket(2),
+            a_socket(3, state="close-wait"),
+            a_socket(4, state="fin-wait-2"),
+            a_socket(5, local=41000, remote=0, state="listen"),
+        ],
+    )
+
+    def fds(*arguments, **options):
+        return [each.fd for each in wanted(found, *arguments, **options)]
+
+    assert fds() == [2, 3]
+    assert fds(["store"]) == [1]
+    assert fds(["store", "gloo"]) == [1, 2, 3]
+    assert fds([ALL]) == [1, 2, 3]
+
+
+def test_a_process_that_is_not_there_shows_nothing():
+    assert gather(Process(2**22, 1, 0, 0, "", (), "/", 1)) is None

@@ -1,0 +1,75 @@
+"""Conditions that jobs run under, as counters tell it."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from mltcp_tools.live.observe import conditions
+from mltcp_tools.live.observe.conditions import Conditions, Counters, differences, span
+
+
+@pytest.fixture(autouse=True)
+def here_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entering other network namespaces takes root."""
+
+    class Here:
+        is_here = True
+
+    monkeypatch.setattr(conditions, "in_each", lambda do: [(Here(), do())])
+
+
+def counters(at_s: float, link: int, **changed: object) -> Counters:
+    values = {"drops": {"eth0": 0}, "stolen": 0, "worked": 0, "ticks": 0, "jobs": frozenset()}
+    return Counters(at_s, {"eth0": link}, **(values | changed))  # type: ignore[arg-type]
+
+
+def test_a_span_is_the_difference_of_two_readings() -> None:
+    before = counters(10.0, 1000, ticks=100, jobs=frozenset({"a", "b"}))
+    after = counters(
+        12.0, 5000, drops={"eth0": 6}, stolen=5, worked=50, ticks=200, jobs=frozenset({"b", "c"})
+    )
+    found = span(before, after)
+    assert (found.length_s, found.links, found.drops) == (2.0, {"eth0": 2000.0}, {"eth0": 3.0})
+    assert (found.stolen, found.worked) == (0.05, 0.5)
+    assert (found.came, found.went) == ({"c"}, {"a"})
+
+
+def test_what_the_jobs_send_themselves_is_no_other_traffic() -> None:
+    slow = span(counters(0.0, 0), counters(1.0, 1_050_000))
+    fast = span(counters(0.0, 0), counters(1.0, 1_260_000))
+    assert differences(slow, fast, (1e6, 1.2e6)) == []
+    (said,) = differences(slow, fast, (1e6, 1e6))
+    assert "Other traffic on eth0 changed (8.4 Mbit/s and 10.08 Mbit/s" in said
+
+
+def test_an_interface_that_comes_with_traffic_is_other_traffic() -> None:
+    alone = span(counters(0.0, 0), counters(1.0, 10**6))
+    more = Counters(1.0, {"eth0": 10**6, "veth1": 10**6}, {}, 0, 0, 0, frozenset())
+    (said,) = differences(alone, span(counters(0.0, 0), more), (1e6, 1e6))
+    assert "veth1" in said
+
+
+def test_a_recording_names_the_busiest_connections_and_jobs_that_passed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        sender = socket.create_connection(listener.getsockname())
+        peer, _ = listener.accept()
+        names = ["a"]
+        with sender, peer:
+            kept = Conditions(lambda: names)
+            sender.sendall(bytes(500_000))
+            received = 0
+            while received < 500_000:
+                received += len(peer.recv(1 << 16))
+            names[:] = ["a", "passing"]
+            kept.look()
+            names[:] = ["a"]
+            found = kept.document(set(), 1_000_000)
+    assert found["jobs"] == ["a", "passing"]
+    assert (found["came"], found["went"]) == (["passing"], ["passing"])
+    assert round(found["links"]["lo"] * found["length_s"]) >= 500_000
+    assert found["own"] * found["length_s"] == pytest.approx(1_000_000)
+    moved = [each["bytes_per_s"] * found["length_s"] for each in found["others"]]
+    # Sent by one end, received by the other; a rate times its time may be short by its last bit.
+    assert round(sum(moved)) >= 1_000_000

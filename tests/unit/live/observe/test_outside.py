@@ -1,0 +1,91 @@
+"""Iterations of real connections, seen from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from mltcp_tools.live.attach.processes import process
+from mltcp_tools.live.attach.sockets import Socket, sockets
+from mltcp_tools.live.observe.meter import Meter
+from mltcp_tools.live.observe.outside import NoIterations, Outside
+
+BURST = 300_000
+
+
+@contextlib.contextmanager
+def sending(pause_s: float) -> Iterator[tuple[Socket, list[float]]]:
+    """A connection over which a thread sends bursts with pauses; when each had arrived."""
+    stop = threading.Event()
+    done: list[float] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        sender = socket.create_connection(listener.getsockname())
+        peer, _ = listener.accept()
+    with sender, peer:
+
+        def work() -> None:
+            while not stop.wait(pause_s):
+                sender.sendall(bytes(BURST))
+                left = BURST
+                while left:
+                    left -= len(peer.recv(left))
+                done.append(time.monotonic())
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            own = sockets(process(os.getpid()))
+            (found,) = [each for each in own if each.local == sender.getsockname()]
+            yield found, done
+        finally:
+            stop.set()
+            thread.join()
+
+
+def test_iterations_are_those_that_were_sent() -> None:
+    with sending(0.25) as (sock, done), Meter() as meter:
+        outside = Outside(meter, lambda: None)
+        learned = outside.learn({"a": [sock]}, 60.0)["a"]
+        assert len(learned) >= 7
+        assert {round(each.size / BURST) for each in learned} == {1}
+        begun_s = time.monotonic()
+        seen = []
+        while sum(each.count for _, each in seen) < 20:
+            seen += outside.wait()
+        beats = [each for _, each in seen if each.start_s >= begun_s]
+        sent = [at_s for at_s in done if beats[0].start_s + 0.01 < at_s < beats[-1].end_s + 0.01]
+        assert abs(sum(each.count for each in beats) - len(sent)) <= 1
+        assert outside.closed() == []
+
+
+def test_a_connection_that_is_silent_has_none() -> None:
+    with (
+        sending(1000.0) as (sock, _),
+        Meter() as meter,
+        pytest.raises(NoIterations, match="No iterations of a are known"),
+    ):
+        Outside(meter, lambda: None).learn({"a": [sock]}, 1.0)
+
+
+def test_a_connection_that_closes_is_noticed() -> None:
+    with Meter() as meter:
+        outside = Outside(meter, lambda: None)
+        with sending(0.25) as (sock, _):
+            outside.learn({"a": [sock]}, 60.0)
+        while not outside.closed():
+            outside.wait()
+        assert outside.closed() == ["a"]
+
+
+def test_what_is_called_in_between_ends_the_looking() -> None:
+    def enough() -> None:
+        raise KeyboardInterrupt
+
+    with sending(1000.0) as (sock, _), Meter() as meter, pytest.raises(KeyboardInterrupt):
+        Outside(meter, enough).learn({"a": [sock]}, 60.0)

@@ -1,0 +1,62 @@
+"""The order that the controller makes of bursts as the programs report them."""
+
+from __future__ import annotations
+
+import pytest
+
+from mltcp_tools.live.priorities.controller import order
+from mltcp_tools.live.priorities.maps import Burst, KnownJob
+
+MS = 1_000_000
+NOW = 1000 * MS
+JOB = KnownJob(bytes=1_000_000, gap_ns=50 * MS)
+
+
+def burst(sent: int, began_ms: int = 900, last_ms: int = 999, active: bool = True) -> Burst:
+    return Burst(sent, began_ms * MS, last_ms * MS, 0, 1, active)
+
+
+def test_the_burst_with_least_left_goes_first() -> None:
+    bursts = {1: burst(100_000), 2: burst(900_000), 3: burst(500_000)}
+    assert order(dict.fromkeys(bursts, JOB), bursts, "none", NOW) == [2, 3, 1]
+
+
+def test_equals_go_as_they_came() -> None:
+    bursts = {1: burst(0, began_ms=990), 2: burst(0, began_ms=980), 3: burst(0, began_ms=985)}
+    assert order(dict.fromkeys(bursts, JOB), bursts, "none", NOW) == [2, 3, 1]
+
+
+def test_idle_time_weighs_for_who_has_waited_long() -> None:
+    bursts = {1: burst(200_000, began_ms=400), 2: burst(500_000, began_ms=900)}
+    jobs = dict.fromkeys(bursts, JOB)
+    assert order(jobs, bursts, "none", NOW) == [2, 1]
+    assert order(jobs, bursts, "idle", NOW) == [1, 2]
+
+
+def test_jobs_that_do_not_send_have_no_place() -> None:
+    bursts = {1: burst(0, active=False), 2: burst(0, last_ms=900), 3: burst(0)}
+    assert order(dict.fromkeys(bursts, JOB), bursts, "none", NOW) == [3]
+    assert order({1: JOB}, {}, "none", NOW) == []
+
+
+def test_a_size_that_nobody_told_is_that_of_the_burst_before() -> None:
+    unknown = KnownJob(bytes=0, gap_ns=50 * MS)
+    bursts = {1: Burst(300_000, 900 * MS, NOW, 400_000, 2, True), 2: burst(800_000)}
+    assert order({1: unknown, 2: JOB}, bursts, "none", NOW) == [1, 2]
+
+
+def test_jobs_that_share_no_link_do_not_matter_to_each_other() -> None:
+    """Sincronia's order over two links: what is alone on its link is never in the way."""
+    jobs = {
+        1: KnownJob(3_000_000, 50 * MS, (0,)),
+        2: KnownJob(1_000_000, 50 * MS, (0,)),
+        3: KnownJob(9_000_000, 50 * MS, (1,)),
+    }
+    found = order(jobs, {1: burst(0), 2: burst(0), 3: burst(0)}, "none", NOW)
+    assert found.index(2) < found.index(1)
+
+
+@pytest.mark.parametrize("weighting", ["none", "remaining-more", "remaining-less", "layer", "idle"])
+def test_a_burst_that_sent_more_than_was_told_still_has_a_place(weighting: str) -> None:
+    bursts = {1: burst(2_000_000), 2: burst(10)}
+    assert sorted(order(dict.fromkeys(bursts, JOB), bursts, weighting, NOW)) == [1, 2]

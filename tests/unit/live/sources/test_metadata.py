@@ -1,0 +1,246 @@
+"""Knowledge of a job's iterations: from hooks, from flows, and whom to believe."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mltcp_tools.kernel.backends import records
+from mltcp_tools.kernel.backends.base import Flow, Job, JobParams
+from mltcp_tools.kernel.native.uapi import ffi
+from mltcp_tools.live.agent.followed import Followed
+from mltcp_tools.live.agent.rules import Rule
+from mltcp_tools.live.attach.selection import Target
+from mltcp_tools.live.sources.learned import learned_metadata
+from mltcp_tools.live.sources.messages import Message
+from mltcp_tools.live.sources.metadata import Chooser, Metadata
+from mltcp_tools.live.sources.rhythm import Rhythm
+
+
+def known(source: str, period_s: float = 0.5, **more: float) -> Metadata:
+    fields = {"bytes_per_iteration": None, "gap_s": 0.0, "confidence": 1.0, "iterations_seen": 20}
+    return Metadata(source, period_s, **(fields | more))  # type: ignore[arg-type]
+
+
+def period_of(rhythm: Rhythm) -> float:
+    found = rhythm.metadata()
+    assert found is not None
+    return found.period_s
+
+
+# Whom to believe
+
+
+def test_the_best_source_is_believed_and_the_next_when_it_goes_silent() -> None:
+    chooser = Chooser()
+    assert chooser.best(0) is None
+    for source in ("gloo", "nccl", "hooks"):
+        chooser.tell(known(source), heard_s=0)
+        best = chooser.best(1)
+        assert best is not None
+        assert best.source == source
+    chooser.tell(known("gloo"), heard_s=6)
+    best = chooser.best(6)
+    assert best is not None
+    assert best.source == "gloo"
+    assert chooser.best(20) is None
+    chooser.tell(known("hooks"), heard_s=20)
+    best = chooser.best(20)
+    assert best is not None
+    assert best.source == "hooks"
+
+
+def test_a_slow_job_is_not_silent_between_iterations() -> None:
+    chooser = Chooser()
+    chooser.tell(known("hooks", period_s=60), heard_s=0)
+    assert chooser.best(599) is not None
+    assert chooser.best(601) is None
+
+
+def test_a_source_without_confidence_is_not_believed() -> None:
+    chooser = Chooser()
+    chooser.tell(known("hooks", confidence=0.2), 0)
+    assert chooser.best(0) is None
+    chooser.tell(known("gloo"), 0)
+    best = chooser.best(0)
+    assert best is not None
+    assert best.source == "gloo"
+
+
+def test_what_the_best_source_cannot_tell_comes_from_one_that_agrees() -> None:
+    chooser = Chooser()
+    chooser.tell(known("hooks"), 0)
+    chooser.tell(known("gloo", period_s=0.52, bytes_per_iteration=1000, gap_s=0.2), 0)
+    assert chooser.best(0) == known("hooks", bytes_per_iteration=1000, gap_s=0.2)
+    chooser.tell(known("gloo", period_s=0.25, bytes_per_iteration=500, gap_s=0.1), 0)
+    assert chooser.best(0) == known("hooks")
+
+
+# Hooks
+
+
+def told(
+    number: int, begin_s: float, end_s: float, pid: int = 1, busy_s: float | None = None
+) -> Message:
+    return Message(pid, 0, "job", number, begin_s, end_s, busy_s, None)
+
+
+def test_hooks_give_the_period_and_half_the_idle_time_as_gap() -> None:
+    rhythm = Rhythm()
+    assert rhythm.metadata() is None
+    for number in range(1, 21):
+        for pid in (1, 2):
+            rhythm.add(told(number, number * 0.5, number * 0.5 + 0.4, pid, busy_s=0.1))
+    found = rhythm.metadata()
+    assert found is not None
+    assert (found.source, found.iterations_seen) == ("hooks", 20)
+    assert found.period_s == pytest.approx(0.5)
+    assert found.gap_s == pytest.approx((0.5 - 0.1) / 2)
+    assert found.confidence == pytest.approx(1)
+    assert found.bytes_per_iteration is None
+
+
+def test_hooks_that_do_not_know_communication_leave_the_gap_open() -> None:
+    rhythm = Rhythm()
+    for number in range(1, 10):
+        rhythm.add(told(number, number * 0.5, number * 0.5 + 0.4))
+    found = rhythm.metadata()
+    assert found is not None
+    assert found.gap_s == 0
+
+
+def test_lost_messages_do_not_change_the_period() -> None:
+    rhythm = Rhythm()
+    for number in (1, 2, 5, 6, 9, 11, 30):
+        rhythm.add(told(number, number * 0.5, number * 0.5 + 0.1))
+    assert period_of(rhythm) == pytest.approx(0.5)
+
+
+def test_a_loop_that_begins_anew_forgets_what_was() -> None:
+    rhythm = Rhythm()
+    for number in range(1, 20):
+        rhythm.add(told(number, number * 0.5, number * 0.5 + 0.1))
+    rhythm.add(told(1, 100, 100.1))
+    assert rhythm.metadata() is None
+    rhythm.add(told(2, 102, 102.1))
+    assert period_of(rhythm) == pytest.approx(2)
+
+
+def test_one_lying_process_does_not_shift_the_job() -> None:
+    rhythm = Rhythm()
+    for number in range(1, 30):
+        for pid in range(1, 5):
+            rhythm.add(told(number, number * 0.5, number * 0.5, pid))
+        rhythm.add(told(number, number * 1e-6, number * 1e-6, pid=9))
+    assert period_of(rhythm) == pytest.approx(0.5)
+    rhythm.forget(9)
+    assert rhythm.metadata() is not None
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.floats(0, 1e6), st.floats(0, 1e5))))
+def test_any_messages_give_a_period_or_none(rows: list[tuple[int, float, float]]) -> None:
+    rhythm = Rhythm()
+    for number, begin_s, length_s in rows:
+        rhythm.add(told(number, begin_s, begin_s + length_s, busy_s=length_s / 2))
+    found = rhythm.metadata()
+    assert found is None or (found.period_s > 0 and 0 <= found.confidence <= 1 and found.gap_s >= 0)
+
+
+# Flows
+
+
+def flow(learned_bytes: int, confidence: float, learned_gap_s: float = 0.3) -> Flow:
+    record = ffi.new("struct mltcp_flow_record *")
+    made = records.flow(bytes(ffi.buffer(record)))
+    return replace(
+        made, learned_bytes=learned_bytes, learned_gap_s=learned_gap_s, confidence=confidence
+    )
+
+
+def test_the_flow_that_sends_most_tells_what_flows_have_learned() -> None:
+    found = learned_metadata([flow(1000, 1.0), flow(5000, 0.5), flow(9000, 0.2)], 0.5, 30)
+    assert found == Metadata("learned", 0.5, 5000, 0.15, 0.5, 30)
+
+
+@pytest.mark.parametrize("confidence", [0.0, 3 / 11])
+def test_a_flow_that_is_not_sure_tells_nothing(confidence: float) -> None:
+    assert learned_metadata([flow(5000, confidence)], 0.5, 30) is None
+
+
+def test_without_a_period_nothing_is_told() -> None:
+    assert learned_metadata([flow(5000, 4 / 11)], None, 0) is None
+    assert learned_metadata([flow(5000, 4 / 11)], 0.5, 2) is not None
+
+
+# A followed job
+
+
+def followed(**rule: object) -> Followed:
+    made = Rule("job", Target(patterns=("x",)), **rule)  # type: ignore[arg-type]
+    return Followed(Job(1, "job", JobParams(**made.parameters())), made, 0)
+
+
+def test_of_what_nobody_tells_nothing_is_told() -> None:
+    job = followed()
+    job.see(known("learned", bytes_per_iteration=1000, gap_s=0.1))
+    assert job.learn(1) is None
+    assert job.job.params == JobParams()
+    best = job.best(1)
+    assert best is not None
+    assert best.source == "learned"
+
+
+def test_news_is_who_knows_and_how_many_bytes() -> None:
+    job = followed()
+    assert job.news(0) is None
+    first, alike, other = (
+        known("learned", bytes_per_iteration=size, gap_s=gap_s)
+        for size, gap_s in ((1000, 0.1), (1001, 0.2), (3000, 0.1))
+    )
+    for learned, is_news in ((first, True), (alike, False), (other, True), (None, False)):
+        job.see(learned)
+        assert job.news(1) == (learned if is_news else None)
+    job.tell(known("gloo", bytes_per_iteration=3000), 2)
+    news = job.news(2)
+    assert news is not None
+    assert news.source == "gloo"
+    assert job.news(3) is None
+
+
+def test_calls_are_told_and_stay_when_they_end() -> None:
+    job = followed()
+    job.see(known("learned", bytes_per_iteration=1000, gap_s=0.1))
+    job.tell(known("gloo", bytes_per_iteration=2000, gap_s=0.2), 0)
+    changed = job.learn(0)
+    assert changed is not None
+    assert (changed.params.total_bytes, changed.params.gap_s) == (2000, 0.2)
+    assert job.learn(1) is None  # no news
+    assert job.learn(1000) is None  # silence is no reason to forget
+    best = job.best(1000)
+    assert best is not None
+    assert best.source == "learned"
+
+
+def test_what_the_rule_fixes_stays() -> None:
+    job = followed(total_bytes=7, gap_s=0.3, given={"slope": 2.0})
+    job.tell(known("gloo", bytes_per_iteration=2000, gap_s=0.2), 0)
+    assert job.learn(1) is None
+    assert job.job.params == JobParams(total_bytes=7, gap_s=0.3, slope=2.0)
+    job = followed(gap_s=0.3)
+    job.tell(known("gloo", bytes_per_iteration=2000, gap_s=0.2), 0)
+    changed = job.learn(1)
+    assert changed is not None
+    assert (changed.params.total_bytes, changed.params.gap_s) == (2000, 0.3)
+
+
+def test_hooks_that_know_the_gap_leave_the_bytes_to_be_learned() -> None:
+    job = followed()
+    for number in range(1, 40):
+        job.hear(told(number, number * 0.5, number * 0.5 + 0.4, busy_s=0.1))
+    changed = job.learn(1)
+    assert changed is not None
+    assert changed.params.total_bytes == 0
+    assert changed.params.gap_s == pytest.approx(0.2)

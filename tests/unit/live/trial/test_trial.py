@@ -1,0 +1,130 @@
+"""Whole trials, of jobs in virtual time."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from support.simulated_jobs import Simulated, SimulatedWorld
+
+from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.live.trial.trial import Course, Plan, Trial
+from mltcp_tools.live.trial.turn import BASE, MLTCP
+from mltcp_tools.live.trial.verdict import Verdict, judge
+
+TRIALS = 200
+PLAN = Plan(rounds=8, every_s=60.0, slower=0.2)
+
+
+def run(world: SimulatedWorld, seed: int = 1, plan: Plan = PLAN) -> tuple[Course, Verdict]:
+    course = Trial(plan, world, seed, lambda _: None).run()
+    return course, judge(course)
+
+
+def kinds(effect: float) -> list[str]:
+    found = []
+    for seed in range(TRIALS):
+        jobs = {"a": Simulated(effect=effect), "b": Simulated(effect=effect, period_s=0.7)}
+        found.append(run(SimulatedWorld(seed, jobs), seed)[1].kind)
+    return found
+
+
+def test_few_trials_without_an_effect_claim_one() -> None:
+    claimed = sum(kind != "none" for kind in kinds(0.0))
+    assert 0 < claimed <= 0.05 * TRIALS
+
+
+def test_most_trials_with_an_effect_of_five_percent_find_it() -> None:
+    assert kinds(math.log(0.95)).count("faster") >= 0.8 * TRIALS
+
+
+def test_what_was_announced_as_visible_is_found_about_that_often() -> None:
+    found = 0
+    for seed in range(60):
+        noisy = {"a": Simulated(slow=0.0, noise=0.2, drift=0.0)}
+        trial = Trial(PLAN, world := SimulatedWorld(seed, noisy), seed, lambda _: None)
+        world.jobs["a"].effect = -trial.course.visible
+        found += judge(trial.run()).kind == "faster"
+    assert 0.6 * 60 <= found <= 0.97 * 60
+
+
+def test_the_interval_holds_the_effect() -> None:
+    held = 0
+    for seed in range(100):
+        verdict = run(SimulatedWorld(seed, {"a": Simulated(effect=-0.03)}), seed)[1]
+        held += verdict.together.low <= -0.03 <= verdict.together.high
+    assert held >= 90
+
+
+def test_each_job_has_its_own_row_and_advice() -> None:
+    jobs = {"wins": Simulated(effect=-0.1), "loses": Simulated(effect=0.06)}
+    verdict = run(SimulatedWorld(3, jobs))[1]
+    assert [each.job for each in verdict.jobs] == ["wins", "loses"]
+    assert [each.longer.mean < 0 for each in verdict.jobs] == [True, False]
+    assert "loses" in verdict.advice
+    assert verdict.jobs[0].mltcp.p99_s > verdict.jobs[0].mltcp.p50_s > 0
+
+
+def test_a_job_that_gets_much_slower_ends_the_trial_at_once() -> None:
+    world = SimulatedWorld(1, {"a": Simulated(effect=math.log(1.5))})
+    course, verdict = run(world)
+    assert verdict.kind == "stopped"
+    assert "a took 7" in course.ended
+    (begun, _), (ended, arm) = world.switches
+    assert (arm, ended - begun < 15) == (BASE, True)  # of a turn of 60 s
+
+
+def test_a_stall_puts_back_and_the_second_one_ends_the_trial() -> None:
+    world = SimulatedWorld(1, {"a": Simulated(stalls=lambda now, arm: arm == MLTCP)})
+    course, verdict = run(world)
+    assert verdict.kind == "stopped"
+    assert "ended no iteration" in course.ended
+    assert [arm for _, arm in world.switches] == [MLTCP, BASE, MLTCP, BASE]
+
+
+def test_a_pause_of_the_job_itself_voids_its_round_only() -> None:
+    paused = Simulated(effect=-0.1, stalls=lambda now, arm: 1200 < now < 1225)
+    course, verdict = run(SimulatedWorld(1, {"a": paused}))
+    assert verdict.kind == "faster"
+    assert [bool(each.void) for each in course.rounds].count(True) == 1
+    assert len(course.valid) == 8
+
+
+def test_a_third_job_voids_the_round_in_which_it_starts() -> None:
+    world = SimulatedWorld(1, {"a": Simulated(effect=-0.05)})
+    world.third_s = 1290.0
+    course, verdict = run(world)
+    (void,) = [each for each in course.rounds if each.void]
+    assert void.turns[BASE].begin_s <= 1290 or void.turns[MLTCP].begin_s <= 1290
+    assert "began meanwhile" in void.void[0]
+    assert (len(course.valid), verdict.kind) == (8, "faster")
+
+
+def test_a_job_that_changes_voids_its_round() -> None:
+    class Changing(SimulatedWorld):
+        def begin_turn(self) -> None:
+            super().begin_turn()
+            if self.now_s() > 1400:
+                self.jobs["a"].size = 2_000_000
+
+    course = run(Changing(1, {"a": Simulated(effect=-0.05)}))[0]
+    (void,) = [each for each in course.rounds if each.void]
+    assert void.void == ["a changed the bytes of its iterations."]
+
+
+def test_a_job_that_ends_leaves_too_little() -> None:
+    course, verdict = run(SimulatedWorld(1, {"a": Simulated(effect=-0.05, ends_s=1300.0)}))
+    assert (verdict.kind, course.stopped) == ("short", False)
+    assert "a has ended" in verdict.sentence
+    assert "?" in verdict.sentence  # the interval is open
+
+
+def test_turns_too_short_for_the_job_are_refused() -> None:
+    with pytest.raises(MltcpError, match="give at least --every 4"):
+        Trial(PLAN, SimulatedWorld(1, {"a": Simulated(period_s=10.0)}), 1, lambda _: None)
+
+
+@pytest.mark.parametrize("rounds", [6, 9])
+def test_rounds_that_can_not_prove_anything_are_refused(rounds: int) -> None:
+    with pytest.raises(UsageError, match="even number from 8 on"):
+        Plan(rounds, 60.0, 0.2)

@@ -1,0 +1,11 @@
+"""What flows make of a scripted peer's ACKs, on both backends."""
+
+from __future__ import annotations
+
+import pytest
+from netns.backends_here import BPF_IN_GUEST, backend_fixture, fresh_and_loaded
+from netns.test_scripted_peer import *  # noqa: F403
+
+pytestmark = pytest.mark.guest(icount=True)
+
+backend = backend_fixture(fresh_and_loaded, [BPF_IN_GUEST, "kmod"])
