@@ -156,6 +156,25 @@ def test_what_an_unload_by_force_leaves_is_put_back(backend: Backend, cgroup: Pa
         assert inside.congestion_controls() == [FIRST_CC] * 2
 
 
+def test_what_they_ran_before_is_forgotten_with_the_last_of_them(
+    backend: Backend, cgroup: Path
+) -> None:
+    with holder(1, through=within(cgroup)) as inside:
+        attach(connections(inside), JOB, "mltcp", backend)
+        assert FIRST_PIN.exists()
+        inside.ask("choose", 0, FIRST_CC)  # nobody detaches it, and it is none of ours any more
+        backend.unload()
+        assert not FIRST_PIN.exists()
+        assert kernel_sockets().held()
+        assert not FIRST_PIN.exists()  # looking leaves nothing
+        backend.load()
+        attach(connections(inside), JOB, "mltcp", backend)
+        unload_by_force(backend)
+        assert FIRST_PIN.exists()
+        detach()
+        assert not FIRST_PIN.exists()
+
+
 RULES = "rules:\n  - {{job: caught, cgroup: {}, kinds: all{}}}\n"
 
 
