@@ -43,9 +43,9 @@ _NAMELESS_S = 10.0
 _LOOK_S = 1.0
 """All processes are looked at so often; new ones at every wake-up besides."""
 
-_LOOK_MOST_S = 15.0
-_SPARE = 50
-"""Where there is much to look at, that takes at most every fiftieth of a processor's time, but is
+_LOOK_MOST_S = 30.0
+_SPARE = 80
+"""Where there is much to look at, that takes at most an eightieth of a processor's time, but is
 done after so many seconds at the latest."""
 
 
@@ -202,7 +202,10 @@ class Follower:
         known = self._untried()
         if thorough:
             self._catching.update(known)
-        attach_new(known if thorough else have_new(known), self._backend, self._notices, now)
+            new = known
+        else:
+            new = have_new(each for each in known if not self._catching.covers(each))
+        attach_new(new, self._backend, self._notices, now)
         if now >= self._tidy_at and any(each.closed for each in known):
             self._tidy_at = now + _TIDY_S
             self._forget_closed()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
@@ -115,9 +116,12 @@ class Learning:
         if self.heeds is not None:
             self.heeds(jobs, flows)
         followed = {each.job.id: each for each in self._jobs.values()}
+        by_job: defaultdict[int, list[Flow]] = defaultdict(list)
+        for flow in flows:
+            by_job[flow.job_id].append(flow)
         views = []
         for job in jobs:
-            own = [flow for flow in flows if flow.job_id == job.id]
+            own = by_job[job.id]
             view = self._views.of(job, len(own), None)
             if job.id in followed:
                 each = followed[job.id]
