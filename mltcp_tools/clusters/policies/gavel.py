@@ -38,7 +38,7 @@ class Gavel:
         self._had: Counter[int] = Counter()
 
     def decide(self, view: View) -> Decision:
-        """Who runs this round, and who shares GPUs with whom."""
+        """Return the jobs that run this round, and those that share GPUs."""
         assert self.round_s is not None
         this = int(view.now_s / self.round_s + 1e-6)
         states = (*view.running, *view.waiting)
@@ -115,7 +115,7 @@ def _running(view: View) -> dict[int, Allocation]:
 
 
 def _shares(view: View, states: Sequence[JobState], room: int) -> dict[Combination, float]:
-    """How many of each combination run in a mean round."""
+    """Return how many of each combination run in a mean round."""
     from scipy.optimize import linprog
 
     counts = Counter((state.job.model, state.job.gpus) for state in states)
