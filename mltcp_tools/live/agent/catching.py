@@ -6,7 +6,7 @@ the kernel doesn't take, and what a rule leaves to a closer look, is attached by
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from pathlib import Path
 
 from mltcp_tools.errors import MltcpError, reason
@@ -46,13 +46,17 @@ class Catching:
         """Return whether what this process opens is caught, so that nobody has to hurry."""
         return watched.key in self._covered
 
-    def update(self, watched: Iterable[Watched]) -> None:
-        """Catch for the cgroups of these, and for no others any more."""
+    def update(self, watched: Iterable[Watched], declined: Iterable[Watched] = ()) -> None:
+        """Catch for the cgroups of these, but for those with declined ones, and for no others any
+        more.
+        """
         if not isinstance(self._backend, BpfBackend):
             return
         self._covered = frozenset()
+        alone = {each.process.cgroup for each in declined}
         try:
-            jobs, wanted, covered = self._find([each for each in watched if each.job is not None])
+            own = [each for each in watched if each.job is not None]
+            jobs, wanted, covered = self._find(own, alone)
             if not wanted and self._catcher is None:
                 return
             kernel = kernel_sockets()
@@ -73,7 +77,7 @@ class Catching:
         self._wanted = wanted
 
     def _find(
-        self, watched: list[Watched]
+        self, watched: list[Watched], declined: Set[str]
     ) -> tuple[list[Watched], dict[Path, Catch], frozenset[tuple[int, int]]]:
         """A process of each job whose cgroups are caught, what to catch for each cgroup, and the
         processes that are in these."""
@@ -82,7 +86,7 @@ class Catching:
         for each in watched:
             part = _part(each)
             if part not in folders:
-                folders[part] = folder_of(part) if part else None
+                folders[part] = _folder(part, declined)
             if (folder := folders[part]) is not None:
                 by_folder.setdefault(folder, []).append(each)
         jobs: dict[int, Watched] = {}
@@ -107,6 +111,13 @@ class Catching:
         if self._catcher is not None:
             self._catcher.close()
         self._catcher, self._kernel, self._wanted = None, None, {}
+
+
+def _folder(part: str, declined: Set[str]) -> Path | None:
+    """The folder of a cgroup, unless one of the declined ones is in it."""
+    if not part or any(f"{each}/".startswith(f"{part.rstrip('/')}/") for each in declined):
+        return None
+    return folder_of(part)
 
 
 def _part(watched: Watched) -> str:

@@ -21,7 +21,7 @@ from mltcp_tools.live.agent.catching import Catching
 from mltcp_tools.live.agent.followed import Followed
 from mltcp_tools.live.agent.learning import Learning
 from mltcp_tools.live.agent.metrics import Metrics
-from mltcp_tools.live.agent.naming import is_template, name_of
+from mltcp_tools.live.agent.naming import declines, is_template, name_of
 from mltcp_tools.live.agent.notices import Notices
 from mltcp_tools.live.agent.rules import AUTO, Rule
 from mltcp_tools.live.agent.taken import notice_taken
@@ -191,7 +191,9 @@ class Follower:
             elif id(job) in alive or now - self._empty_s.setdefault(name, now) >= self._linger_s:
                 self._close(name, ended=id(job) not in alive)
         for watched in self._watchlist:
-            if watched.job is None and watched.rule.job is not None:
+            if watched.job is None:
+                watched.declined = declines(watched.process, watched.rule.opt_in)
+            if watched.job is None and watched.rule.job is not None and not watched.declined:
                 name = name_of(watched.rule.job, watched.process)
                 if name and is_template(watched.rule.job):
                     self._name(watched, name)
@@ -201,7 +203,7 @@ class Follower:
             self._warn_of_nameless(now)
         known = self._untried()
         if thorough:
-            self._catching.update(known)
+            self._catching.update(known, [each for each in self._watchlist if each.declined])
             new = known
         else:
             new = have_new(each for each in known if not self._catching.covers(each))
@@ -214,14 +216,14 @@ class Follower:
 
     def _warn_of_nameless(self, now: float) -> None:
         """Say which rules fit processes and attach none of them, as no name of a job is known."""
-        nameless = [each for each in self._watchlist if each.job is None]
+        nameless = [each for each in self._watchlist if each.job is None and not each.declined]
         self._nameless_s = {each.key: self._nameless_s.get(each.key, now) for each in nameless}
         for number, rule in enumerate(self._watchlist.rules, 1):
             own = [each for each in self._watchlist if each.rule == rule]
             waiting = [
                 each
                 for each in own
-                if each.job is None and now - self._nameless_s[each.key] >= _NAMELESS_S
+                if each.key in self._nameless_s and now - self._nameless_s[each.key] >= _NAMELESS_S
             ]
             if not waiting:
                 continue
@@ -345,7 +347,7 @@ class Follower:
         by_pid = {each.process.pid: each for each in self._watchlist}
         for message in self._mailbox.receive():
             watched = by_pid.get(message.pid)
-            if watched is None:
+            if watched is None or watched.declined:
                 continue  # no rule fits it, whatever it says
             if watched.job is None and watched.rule.job is None and message.job:
                 self._name(watched, message.job)
