@@ -55,7 +55,7 @@ class TrustedFolder:
             return file.read(SIZE_MAX + 1)
 
     def parsed(self, name: str, parse: Callable[[bytes], _T]) -> _T | None:
-        """What `parse` makes of the content that `read` gives; None where there is no file.
+        """The result of `parse` on the content that `read` gives; None where there is no file.
 
         It must not change, as it is kept for as long as the file is the same.
         """

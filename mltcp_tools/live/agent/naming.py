@@ -1,4 +1,4 @@
-"""What processes say of their jobs: names, and whether they want to be attached.
+"""The words of processes on their jobs: names, and whether they want to be attached.
 
 A process whose environment has MLTCP_ATTACH=off is left alone, whatever the rules say. A rule with
 `opt_in` takes only those that have MLTCP_ATTACH=on. Names are what a rule's `job` may hold besides
