@@ -9,6 +9,7 @@ from mltcp_tools.errors import UsageError
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.host.locks import exclusive
 from mltcp_tools.live.attach import privileges
+from mltcp_tools.live.attach.audit import Changed, audit
 from mltcp_tools.live.attach.jobs import forget
 from mltcp_tools.live.attach.reach import Result
 from mltcp_tools.live.attach.state import LOCK, AttachedJob, SocketRecord, StateFiles
@@ -54,6 +55,19 @@ def detach(
         for state, records in chosen:
             if records or job == state.job.name or (job is None and pid is None):
                 done += _restore_some(state, records, files)
+    audit(
+        Changed(
+            each.job,
+            each.record.pid,
+            each.record.local,
+            each.record.remote,
+            each.record.new,
+            each.now,
+            each.outcome,
+            each.reason,
+        )
+        for each in done
+    )
     return done
 
 
