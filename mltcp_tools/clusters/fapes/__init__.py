@@ -2,6 +2,6 @@
 
 After the abstract of FaPES (SoCC 2024), whose text and code aren't public: loans between virtual
 clusters, reclaim by preemption cost, elastic GPU counts by what they gain in speed, and a
-prediction of use. What the abstract leaves open follows Lyra (EuroSys 2023), Pollux (OSDI 2021) and Knative's
-autoscaler, each where it is named.
+prediction of use. What the abstract leaves open follows Lyra (EuroSys 2023), Pollux (OSDI 2021) and
+Knative's autoscaler, each where it is named.
 """
