@@ -181,7 +181,7 @@ def _details_table(result: Mapping[str, Any]) -> str:
 
 
 def _host_table(result: Mapping[str, Any]) -> str:
-    """How far the host went, and the link; nothing where neither CPUs nor seconds were watched."""
+    """The use of the link and the processors; nothing where nobody watched."""
     shown = {name: entry["disturbance"] or {} for name, entry in result["arms"].items()}
     if not any(shown.values()) and all(e["cpu_busy"] is None for e in result["arms"].values()):
         return ""
