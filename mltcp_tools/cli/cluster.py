@@ -40,7 +40,7 @@ def command() -> None:
     "--policy",
     "policies",
     metavar="A,B,…",
-    help="Schedulers to compare.  [default: fifo; with --pairs predicted]",
+    help="Schedulers to compare; NAME-estimated estimates lengths.  [default: fifo or predicted]",
 )
 @list_option(
     "--treatment",
@@ -56,6 +56,12 @@ def command() -> None:
     help="Let jobs share GPUs, with the slow-downs measured there.",
 )
 @click.option("--jobs", type=click.IntRange(1), help="Only the first N jobs.")
+@shown_option(
+    "--shorter",
+    type=click.FloatRange(1),
+    default=1.0,
+    help="Factor by which jobs, the times between them, and schedulers' rounds are shorter.",
+)
 @output_folder("Write a run folder: every job, plots, a report.")
 @shown_option("--seed", type=click.IntRange(0), default=1)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
@@ -66,6 +72,7 @@ def run(
     treatments: tuple[str, ...],
     pairs: str | None,
     jobs: int | None,
+    shorter: float,
     output: Path | None,
     seed: int,
     as_json: bool,
@@ -91,6 +98,7 @@ def run(
     policies = policies or (("predicted",) if pairs else ("fifo",))
     if jobs is not None:
         workload = dataclasses.replace(workload, jobs=workload.jobs[:jobs])
+    workload = workload.shorter(shorter)
     if pairs is not None:
         workload = workload.with_pairs(read_pairs(pairs))
     if output is not None:
@@ -100,7 +108,9 @@ def run(
         environment.add(simulated=True)
     outcomes: list[Outcome] = []
     arms = [
-        (_policy(name, seed, workload), treatment(how)) for name in policies for how in treatments
+        (_policy(name, seed, shorter, workload), treatment(how))
+        for name in policies
+        for how in treatments
     ]
     summaries: list[dict[str, Any]] = []
     with tqdm(total=len(arms) * len(workload.jobs), unit=" jobs", disable=None) as bar:
@@ -121,13 +131,13 @@ def run(
         click.echo(render_summaries(summaries), nl=False)
 
 
-def _policy(name: str, seed: int, workload: Workload) -> Policy:
+def _policy(name: str, seed: int, pace: float, workload: Workload) -> Policy:
     """The policy of that name, or the agents of a checkpoint as `marl:FILE`."""
     from mltcp_tools.clusters.policies import policy
 
     kind, _, checkpoint = name.partition(":")
     if kind != "marl":
-        return policy(name, seed)
+        return policy(name, seed, pace)
     from mltcp_tools.clusters.marl.policy import of_checkpoint
 
     return of_checkpoint(Path(checkpoint), name, workload)

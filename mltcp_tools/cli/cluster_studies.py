@@ -249,14 +249,10 @@ def marl(
     sets = {f"{held_out} drawn": draws} if draws else {}
     for trace in traces:
         read = [
-            dataclasses.replace(
-                job,
-                arrival_s=job.arrival_s / faster / shorter,
-                iterations=max(1, round(job.iterations / shorter)),
-            )
+            dataclasses.replace(job, arrival_s=job.arrival_s / faster)
             for job in read_jobs(trace, LARGE)[:jobs]
         ]
-        sets[trace] = [Workload(LARGE, tuple(read)).with_pairs(curriculum.pairs)]
+        sets[trace] = [Workload(LARGE, tuple(read)).shorter(shorter).with_pairs(curriculum.pairs)]
 
     trained = train_seeds(range(1, seeds + 1), rounds, output, curriculum, said=_say_round)
     curves = {seed: each.curve for seed, each in trained.items()}

@@ -18,6 +18,7 @@ import numpy as np
 
 from mltcp_tools.clusters.intervals import interval
 from mltcp_tools.clusters.pairs import Pairs
+from mltcp_tools.clusters.policies import POLICIES as KNOWN
 from mltcp_tools.clusters.sweep import Task
 from mltcp_tools.errors import UsageError
 
@@ -32,9 +33,9 @@ TREATMENTS = (
     "aggregation",
     "mltcp+aggregation",
 )
-ELASTIC = ("marginal", "elastic", "elastic-estimated", "shared", "matched", "predicted", "marl")
+ELASTIC = (*(name for name, each in KNOWN.items() if each.resizes), "marl")
 """Policies that give jobs other numbers of GPUs than they ask for."""
-SHARING = ("shared", "matched", "predicted", "marl")
+SHARING = (*(name for name, each in KNOWN.items() if each.shares), "marl")
 """Policies that let two jobs share GPUs."""
 
 _LIKE = ("transformer-64", "recommendation-512", "resnet50-64", "resnet18-128")

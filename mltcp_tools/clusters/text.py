@@ -7,44 +7,48 @@ from pathlib import PurePath
 from typing import Any
 
 from mltcp_tools.clusters.intervals import interval
+from mltcp_tools.clusters.policies.estimated import SUFFIX
 from mltcp_tools.clusters.validate import FITTED, Case, Gain
 from mltcp_tools.columns import Column, render
 from mltcp_tools.units import format_seconds
 
 
 def render_summaries(summaries: Sequence[dict[str, Any]]) -> str:
-    """A line per policy and treatment."""
-    rows = [
-        (
-            "policy",
-            "treatment",
-            "completion",
-            "p99",
-            "queueing",
-            "slow-down",
-            "unfairness",
-            "worst",
-            "utilisation",
-            "restarts",
-        )
-    ]
+    """A line per policy and treatment; completion times of policies that ran with estimates, too,
+    are in a column of their own."""
+    estimated = {
+        (each["policy"].removesuffix(SUFFIX), each["treatment"]): long(each["completion_mean_s"])
+        for each in summaries
+        if each["policy"].endswith(SUFFIX)
+    }
+    known = {(each["policy"], each["treatment"]) for each in summaries}
+    beside = estimated.keys() & known
+    rows = [["policy", "treatment", *_OUTCOMES]]
+    if beside:
+        rows[0].insert(3, "estimated")
     for each in summaries:
-        rows.append(
-            (
-                each["policy"],
-                each["treatment"],
-                long(each["completion_mean_s"]),
-                long(each["completion_p99_s"]),
-                long(each["queueing_mean_s"]),
-                f"{each['slowdown_mean']:.3f}",
-                f"{each['fairness_mean']:.2f}",
-                f"{each['fairness_worst']:.1f}",
-                f"{each['utilisation']:.1%}",
-                str(each["restarts"]),
-            )
-        )
+        key = each["policy"].removesuffix(SUFFIX), each["treatment"]
+        if key in beside and key[0] != each["policy"]:
+            continue
+        row = [each["policy"], each["treatment"]]
+        row += [shown(each[name]) for name, shown in _OUTCOMES.values()]
+        if beside:
+            row.insert(3, estimated[key] if key in beside else "")
+        rows.append(row)
     return table(rows)
 
+
+_OUTCOMES: Mapping[str, tuple[str, Callable[[Any], str]]] = {
+    "completion": ("completion_mean_s", lambda value: long(value)),
+    "p99": ("completion_p99_s", lambda value: long(value)),
+    "queueing": ("queueing_mean_s", lambda value: long(value)),
+    "slow-down": ("slowdown_mean", "{:.3f}".format),
+    "unfairness": ("fairness_mean", "{:.2f}".format),
+    "worst": ("fairness_worst", "{:.1f}".format),
+    "utilisation": ("utilisation", "{:.1%}".format),
+    "restarts": ("restarts", str),
+}
+"""Column -> field of a summary, and how it is shown."""
 
 _LOANS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "completion": ("completion_mean_s", lambda value: long(value)),

@@ -111,6 +111,7 @@ class Learning:
             self._notices.warn(str(error))
             return None
         if not self._backend.is_present():
+            self._publish([], [], now_s)
             return None
         if self.heeds is not None:
             self.heeds(jobs, flows)
@@ -128,13 +129,20 @@ class Learning:
                     view, metadata=each.best(now_s), gain=self.gains.get(job.name)
                 )
             views.append(view)
-        if self.metrics is not None:
-            self.metrics.show(views, flows, now_s)
+        self._publish(views, flows, now_s)
         try:
             self._board.write(views)
         except OSError as error:
             self._notices.warn(f"Other commands can't see what the agent knows: {reason(error)}")
         return {flow.cookie: flow.job_id for flow in flows}
+
+    def _publish(self, views: Sequence[JobView], flows: Sequence[Flow], now_s: float) -> None:
+        if self.metrics is None:
+            return
+        try:
+            self.metrics.show(views, flows, now_s)
+        except MltcpError as error:
+            self._notices.warn(str(error))
 
 
 def _news(job: Job, known: Metadata | None) -> str:
