@@ -331,7 +331,7 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 	f->step_bytes = f->acked_bytes;
 	f->step_ns = now;
 	if (mltcp_is_clean(f))
-		mltcp_delay_rate(&f->delay, 0, 0);
+		mltcp_delay_fade(&f->delay);
 	f->start_retransmits = f->retransmits;
 	mltcp_delay_cross(&f->delay, f->flags & MLTCP_TWO_WAY);
 }

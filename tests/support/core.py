@@ -75,6 +75,7 @@ void mltcp_delay_rtt(struct mltcp_delay *d, const struct mltcp_rtt *s);
 void mltcp_delay_passed(struct mltcp_delay *d);
 void mltcp_delay_cross(struct mltcp_delay *d, uint8_t two_way);
 void mltcp_delay_rate(struct mltcp_delay *d, uint64_t bytes, uint64_t ns);
+void mltcp_delay_fade(struct mltcp_delay *d);
 void mltcp_delay_full(struct mltcp_delay *d, uint64_t now, uint32_t srtt_us, uint32_t min_us);
 void mltcp_delay_ask(struct mltcp_delay *d, uint64_t now, unsigned long long *slot, uint32_t key);
 void mltcp_delay_tell(const struct mltcp_delay *d, unsigned long long *slot, uint32_t key);
