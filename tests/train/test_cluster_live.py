@@ -116,7 +116,7 @@ def test_a_killed_controller_leaves_both_running(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("live", [300], indirect=True)
+@pytest.mark.parametrize("live", [480], indirect=True)
 def test_whoever_is_killed_is_started_again(live: tuple[Path, subprocess.Popen[bytes]]) -> None:
     folder, process = live
     log = folder / "training.jsonl"
@@ -135,9 +135,13 @@ def test_whoever_is_killed_is_started_again(live: tuple[Path, subprocess.Popen[b
 
     # A worker, the agent that came last, the server, and the agent that keeps the rendezvous.
     for kind, place in ((workers, 0), (agents, -1), (servers, 0), (agents, 0)):
-        wait_for(lambda kind=kind: bool(kind()), "somebody to kill", 60)
+        wait_for(kind, "somebody to kill", 60)
+        victim = kind()[place]
         with contextlib.suppress(ProcessLookupError):
-            os.kill(kind()[place], signal.SIGKILL)
+            os.kill(victim, signal.SIGKILL)
+        wait_for(
+            lambda kind=kind, victim=victim: kind() and victim not in kind(), "another one", 120
+        )
         goes_on(folder)
     assert process.wait(timeout=500) in (0, 1)
     found = json.loads((folder / "summary.json").read_text())

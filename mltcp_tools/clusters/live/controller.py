@@ -4,9 +4,9 @@ Cores are lent in UNITS; every tick the guard of FaPES (inference.Predictive) sa
 server is to have. Training has the others: for each, an agent of torchrun with one worker is member
 of one elastic job. When a change has lasted for HOLD_S, agents join or leave; torchrun's rendezvous
 tells the others, and all workers go on together from their last checkpoint. What dies is started
-again: an agent alone, the first one, who keeps the rendezvous, with all others. Everything the
-controller starts has a session of its own: if it is killed, server and training go on with what
-they have, and `stop` ends them later.
+again: an agent alone, the first one, who keeps the rendezvous, with all others, and all of them if
+training hangs. Everything the controller starts has a session of its own: if it is killed, server
+and training go on with what they have, and `stop` ends them later.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ from mltcp_tools.kernel.host.programs import module_command
 
 UNITS = 4
 HOLD_S = 10.0
+STALL_S = 45.0
+"""Training that has done no step for so long hangs: torchrun's rendezvous may, when members die
+while others leave."""
 STATE = "state.json"
 _RENDEZVOUS = {
     "join_timeout": 300,
@@ -58,6 +61,7 @@ class Controller:
         self._asked = UNITS - 1
         self._since = 0.0
         self._revived = 0
+        self._seen, self._moved = -1, time.monotonic()
 
     def run(self, trace: str, seconds: float, faster: float) -> None:
         """Serve the trace for so long. Ends what it started however it ends, but by SIGKILL."""
@@ -110,6 +114,8 @@ class Controller:
         """Agents join or leave until there are so many. The first one, who keeps the rendezvous,
         always stays."""
         while len(self._agents) < workers:
+            # Whoever joins needs a while.
+            self._moved = time.monotonic()
             self._agents.append(self._start("training", self._agent(first=not self._agents)))
         while len(self._agents) > workers:
             leaving = self._agents.pop()
@@ -125,10 +131,15 @@ class Controller:
         """Start again what died since the last tick."""
         if self._server.poll() is not None:
             self._server, self._revived = self._serve(), self._revived + 1
+        done, now = (self._folder / "training.jsonl").stat().st_size, time.monotonic()
+        if done != self._seen:
+            self._seen, self._moved = done, now
         dead = [agent for agent in self._agents if agent.poll() is not None]
-        if dead:
-            self._revived += len(dead)
-            for agent in list(self._agents) if self._agents[0] in dead else dead:
+        hangs = now - self._moved > STALL_S
+        if dead or hangs:
+            self._moved = now
+            self._revived += len(dead) + hangs
+            for agent in list(self._agents) if hangs or self._agents[0] in dead else dead:
                 self._agents.remove(agent)
                 for pid, began in [
                     (agent.pid, _began(agent.pid)),
