@@ -46,6 +46,11 @@ METRICS = "127.0.0.1:9477"
     metavar="FILE",
     help="Write them to FILE, NAME.prom in the folder of node_exporter's textfile collector.",
 )
+@click.option(
+    "--print-slurm",
+    type=click.Choice(["task-prolog", "epilog"]),
+    help="Print that script for slurm.conf, and end.",
+)
 @click.option("--print-alerts", is_flag=True, help="Print alert rules for Prometheus, and end.")
 @click.option("--print-dashboard", is_flag=True, help="Print a dashboard for Grafana, and end.")
 @backend_option
@@ -55,6 +60,7 @@ def command(
     check: bool,
     print_unit: bool,
     print_example: bool,
+    print_slurm: str | None,
     metrics: str | None,
     metrics_file: Path | None,
     print_alerts: bool,
@@ -77,6 +83,7 @@ def command(
         "agent.yaml": print_example,
         "alerts.yaml": print_alerts,
         "dashboard.json": print_dashboard,
+        f"slurm/{print_slurm}": bool(print_slurm),
     }
     for name in (name for name, wanted in shipped.items() if wanted):
         text = (resources.files("mltcp_tools.live.agent") / name).read_text()

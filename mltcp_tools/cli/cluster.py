@@ -6,7 +6,7 @@ import dataclasses
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -17,10 +17,6 @@ from mltcp_tools.cli.text import show_table
 from mltcp_tools.columns import Column
 from mltcp_tools.errors import UsageError
 from mltcp_tools.units import exact_seconds, parse_seconds
-
-if TYPE_CHECKING:
-    from mltcp_tools.clusters.view import Policy
-    from mltcp_tools.clusters.workload import Workload
 
 
 @click.group()
@@ -86,6 +82,7 @@ def run(
 
     from mltcp_tools.clusters.outcome import Outcome
     from mltcp_tools.clusters.pairs import read_pairs
+    from mltcp_tools.clusters.policies import policy
     from mltcp_tools.clusters.report import write_report
     from mltcp_tools.clusters.rules import treatment
     from mltcp_tools.clusters.simulate import ClusterSimulator
@@ -108,9 +105,7 @@ def run(
         environment.add(simulated=True)
     outcomes: list[Outcome] = []
     arms = [
-        (_policy(name, seed, shorter, workload), treatment(how))
-        for name in policies
-        for how in treatments
+        (policy(name, seed, shorter), treatment(how)) for name in policies for how in treatments
     ]
     summaries: list[dict[str, Any]] = []
     with tqdm(total=len(arms) * len(workload.jobs), unit=" jobs", disable=None) as bar:
@@ -129,18 +124,6 @@ def run(
         click.echo(json.dumps({"schema": "mltcp-cluster/1", "runs": summaries}, indent=2))
     else:
         click.echo(render_summaries(summaries), nl=False)
-
-
-def _policy(name: str, seed: int, pace: float, workload: Workload) -> Policy:
-    """The policy of that name, or the agents of a checkpoint as `marl:FILE`."""
-    from mltcp_tools.clusters.policies import policy
-
-    kind, _, checkpoint = name.partition(":")
-    if kind != "marl":
-        return policy(name, seed, pace)
-    from mltcp_tools.clusters.marl.policy import of_checkpoint
-
-    return of_checkpoint(Path(checkpoint), name, workload)
 
 
 @command.command()
@@ -230,29 +213,6 @@ def fapes(
         click.echo(json.dumps({"schema": "mltcp-fapes/3", "traces": compared}, indent=2))
     else:
         click.echo(render_loans(compared), nl=False)
-
-
-@command.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def fit(files: tuple[Path, ...], as_json: bool) -> None:
-    """Fit Pollux's performance model to tables of measured placements (adaptdl's)."""
-    from mltcp_tools.clusters.fapes.performance import error, fit, read_placements
-
-    found = {}
-    for file in files:
-        measured = read_placements(file)
-        model = fit(measured)
-        found[file.name] = dataclasses.asdict(model) | {
-            "measurements": len(measured),
-            "mean_error": error(model, measured),
-        }
-    if as_json:
-        click.echo(json.dumps(found, indent=2))
-        return
-    for name, values in found.items():
-        numbers = ", ".join(f"{key} {value:.4g}" for key, value in values.items())
-        click.echo(f"{name}: {numbers}")
 
 
 @command.command()

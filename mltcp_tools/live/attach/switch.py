@@ -15,7 +15,6 @@ from typing import Any
 from mltcp_tools.errors import BusyError, MltcpError, UsageError
 from mltcp_tools.kernel.backends import checks
 from mltcp_tools.kernel.backends.base import Backend, Job
-from mltcp_tools.kernel.backends.pins import loaded_elsewhere
 from mltcp_tools.kernel.host.locks import exclusive
 from mltcp_tools.kernel.variants import NAMES, OBSERVED, observer_of
 from mltcp_tools.live.attach import privileges
@@ -126,10 +125,7 @@ def _attach(
 def require_ready(name: str, backend: Backend) -> None:
     """Raise, as `attach` does, unless sockets can be given the congestion control here and now."""
     privileges.require_capabilities()
-    status = backend.status()
-    loaded = status.loaded
-    if isinstance(foreign := status.details.get("elsewhere"), list) and foreign:
-        raise BusyError(loaded_elsewhere(foreign))
+    loaded = backend.loaded()
     if name == OBSERVED and loaded:
         return  # which of them it takes is each socket's own
     if name != OBSERVED:

@@ -9,7 +9,7 @@ from bench.bench_cc import ACK_BYTES, ARMS, SENDING, SLOW, WAY, Arm, measure, tr
 
 from mltcp_tools.kernel.backends import get_backend
 
-pytestmark = pytest.mark.guest(icount=True, timeout=1200)
+pytestmark = pytest.mark.guest(icount=True)
 
 BOUNDS = {
     Arm("mltcp_reno", "reno"): 1.04,
