@@ -3,7 +3,7 @@ Slurm and the agent would have written of them is imported, and predicted.
 
     python tests/bench/bench_emulated_cluster.py FOLDER [MINUTES]
 
-Twelve hosts of one GPU in two racks with two spines; rings of four on any hosts that are free, of
+Twelve hosts of one GPU in two racks below one switch; rings of four on any hosts that are free, of
 three models. FOLDER gets the run, jobs.txt (sacct's), topology.conf and mine.yaml, for `mltcp
 cluster replay` and `ask`.
 """
@@ -64,9 +64,9 @@ def written(folder: Path, minutes: float) -> None:
         "fabric": {
             "racks": 2,
             "hosts": len(HOSTS) // 2,
-            "spines": 2,
+            "spines": 1,
             "access": {"rate": "20mbit", "queue": "60kB"},
-            "uplink": {"rate": "10mbit", "queue": "40kB"},
+            "uplink": {"rate": "20mbit", "queue": "60kB"},
         },
         "jobs": jobs(minutes, np.random.default_rng(1)),
         "arms": {"reno": {"cc": "reno"}},

@@ -26,6 +26,7 @@ from typing import Any
 from mltcp_tools.clusters.fapes.inference import TICK_S, Predictive
 from mltcp_tools.clusters.live.shares import CpuGroup
 from mltcp_tools.errors import BusyError, MltcpError
+from mltcp_tools.kernel.host.files import replace_file
 from mltcp_tools.kernel.host.programs import module_command
 
 UNITS = 4
@@ -184,7 +185,8 @@ class Controller:
         if group is not None:
             self._groups[group].add(process.pid)
         pids = [[each.pid, _began(each.pid)] for each in self._others]
-        (self._folder / STATE).write_text(json.dumps({"processes": pids}), encoding="utf-8")
+        # Whoever ends this later, after a kill at any moment, needs it whole.
+        replace_file(self._folder / STATE, json.dumps({"processes": pids}).encode())
         return process
 
     def _load(self) -> dict[str, Any]:
