@@ -99,9 +99,7 @@ def show(
     else:
         show_table(_SHOWN, [row for each in seen for row in _rows(each)])
     if bad := [each.host for each in seen if each.alarms]:
-        raise MltcpError(
-            f"{len(bad)} of {counted(len(seen), 'host')} need looking after: {', '.join(bad)}."
-        )
+        raise MltcpError(f"{len(bad)} of {counted(len(seen), 'host')} not well: {', '.join(bad)}.")
 
 
 def _rows(seen: PublishedHost) -> list[Row]:

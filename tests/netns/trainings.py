@@ -71,16 +71,24 @@ def training(
 
 
 class Agent:
-    """`mltcp agent` as a process. `said()`: what it wrote so far."""
+    """`mltcp agent` as a process. `said()`: what it wrote so far. through: as of `training`."""
 
-    def __init__(self, folder: Path, rules: str, **environment: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        rules: str,
+        through: Sequence[str] = (),
+        options: Sequence[str] = (),
+        **environment: str,
+    ) -> None:
         self.config = folder / "agent.yaml"
         self.socket = folder / "agent.sock"
         self._log = folder / "agent.log"
         self.write(rules)
         with open(self._log, "w") as log:
+            command = [sys.executable, "-m", "mltcp_tools.cli.main", "agent", *options]
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "mltcp_tools.cli.main", "agent", "--config", self.config],
+                [*through, *command, "--config", self.config],
                 stderr=log,
                 env=os.environ | {"MLTCP_AGENT_SOCKET": str(self.socket)} | environment,
             )

@@ -109,7 +109,7 @@ def test_a_host_that_does_not_answer_is_named(capsys: pytest.CaptureFixture[str]
         code, seen, err = shown(capsys, one, nobody)
     assert code == 1
     assert seen[1]["alarms"] == ["unreachable: Connection refused"]
-    assert f"1 of 2 hosts need looking after: {nobody}" in err
+    assert f"1 of 2 hosts not well: {nobody}" in err
 
 
 @pytest.mark.parametrize("text", ["", "<html>", "up 1\n", "a{b} c d\n"])

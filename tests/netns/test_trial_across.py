@@ -1,0 +1,62 @@
+"""Trials across hosts, which are namespaces with clocks of their own, on live jobs."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from netns.apart import Apart, apart
+from netns.backends_here import backend_fixture, fresh_and_loaded
+from netns.following import BURST
+from netns.test_trial import QUICK, runs, trial
+from netns.trainings import training
+from support.waiting import wait_for
+
+from mltcp_tools.kernel.backends.base import Backend
+
+backend = backend_fixture(fresh_and_loaded)
+
+TOOL = [sys.executable, "-m", "mltcp_tools.cli.main"]
+JOBS = ("--job", "job-one", "--job", "job-two")
+
+
+@contextlib.contextmanager
+def jobs(folder: Path) -> Iterator[tuple[dict[str, Apart], list[str]]]:
+    """Two hosts with an attached job each, which ran reno, and the options that reach them."""
+    with contextlib.ExitStack() as stack:
+        hosts, ssh = stack.enter_context(apart(folder, "one", "two", apart_s=10_000))
+        for name, host in hosts.items():
+            mark = f"mark-{uuid.uuid4().hex}"
+            started = stack.enter_context(training(mark, "cc=reno", through=host.enter))
+            started.ask("connect")
+            started.tell(f"train 100000 0.12 {BURST}")
+            attach = ["attach", mark, "--job", f"job-{name}", "--kind", "all"]
+            subprocess.run([*host.enter, *TOOL, *attach], check=True)
+        yield hosts, ["--host", "one,two", f"--ssh={ssh}", f"--mltcp={' '.join(TOOL)}"]
+
+
+def is_as_before(backend: Backend, hosts: dict[str, Apart]) -> bool:
+    """Whether all is attached, and no host has a record of a trial."""
+    records = [
+        [*each.enter, "test", "-e", "/run/mltcp/trial/trial.json"] for each in hosts.values()
+    ]
+    left = any(subprocess.run(each).returncode == 0 for each in records)
+    return not left and len(backend.flows()) == 4 and runs(backend) == {"mltcp"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_the_end_of_the_trial_puts_everything_back_on_all_hosts(
+    backend: Backend, tmp_path: Path, number: signal.Signals
+) -> None:
+    with jobs(tmp_path) as (hosts, reach), trial(*reach, *JOBS, *QUICK) as process:
+        wait_for(lambda: not runs(backend), "a turn without", beside=process)
+        process.send_signal(number)
+        process.communicate(timeout=60)
+        assert process.returncode
+        wait_for(lambda: is_as_before(backend, hosts), "everything to be put back")
