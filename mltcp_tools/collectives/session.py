@@ -7,19 +7,17 @@ import json
 import os
 import select
 import socket
-import struct
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from mltcp_tools.collectives.library import Chunks, How, Kind, State, Worker
+from mltcp_tools.collectives.library import Chunks, How, Kind, State, Worker, secret_of
 from mltcp_tools.errors import MltcpError, UsageError
 
 SLOTS = 256
 """Slots asked for: they cover 0.4 MB on the way."""
 
-_SO_NO_CHECK = 11
 _IP_MTU, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO = 14, 10, 2
 _OVERHEAD_BYTES = 20 + 8 + 56  # IPv4, UDP and ours
 _FIELDS_BYTES = 320 + 64  # that the kernel keeps behind a packet, and room before it
@@ -97,7 +95,6 @@ class Session:
         self._control = self._connect(timeout_s)
         self._data = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
-            self._data.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 1)  # ours covers more
             self._data.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
             self._data.connect((endpoint.address, endpoint.port))
             fits = (self._data.getsockopt(socket.IPPROTO_IP, _IP_MTU) - _OVERHEAD_BYTES) // 4
@@ -119,7 +116,7 @@ class Session:
             self._worker = Worker(
                 self._data.fileno(),
                 self._control.fileno(),
-                secret={"word": struct.unpack("<QQ", bytes.fromhex(admitted["secret"]))},
+                secret=secret_of(bytes.fromhex(admitted["secret"])),
                 key=admitted["key"],
                 job=admitted["job"],
                 generation=admitted["generation"],
