@@ -229,14 +229,17 @@ static inline __attribute__((always_inline)) __u64
 agg_check(const struct agg_secret *secret, const struct agg_packet *packet, __u32 count)
 {
 	const agg_word *word = (const agg_word *)packet->values;
+	__u32 words = count < AGG_VALUES_MAX ? count / 2 : AGG_VALUES_MAX / 2, most = words, i;
 	__u64 digest = 0;
 	struct agg_sip s;
-	__u32 i;
 
-	for (i = 0; i < AGG_VALUES_MAX / 2; i++) {
+#ifdef __bpf__
+	most = AGG_VALUES_MAX / 2; /* a bound that the verifier sees */
+#endif
+	for (i = 0; i < most; i++) {
 		__u64 low, high;
 
-		if (i >= count / 2)
+		if (i >= words)
 			break;
 		low = (__u32)(word[i] + secret->pad[i]);
 		high = (__u32)((word[i] >> 32) + (secret->pad[i] >> 32));

@@ -31,7 +31,7 @@ def _bound_s(algorithm: str, ranks: int) -> float:
 def test_all_algorithms_are_compared_and_right(ranks: int) -> None:
     words = f"bench --namespaces {ranks} --rate 200mbit --size 400kB --repeats 1 --json"
     document = json.loads(run(*words.split()))
-    assert document["schema"] == "mltcp-collectives-bench/2"
+    assert document["schema"] == "mltcp-collectives-bench/3"
     assert document["rates"] == [200_000_000] * ranks
     assert [row["algorithm"] for row in document["rows"]] == ALGORITHMS
     for row in document["rows"]:
@@ -86,7 +86,8 @@ def test_zeros_are_left_out_and_the_table_says_how_well(places: str, tmp_path: P
 @pytest.mark.full
 def test_jobs_that_share_links_leave_a_run_folder(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    words = "together --ranks 2 --iterations 6 --repetitions 1 -a gloo,aggregated --cc cubic,mltcp --json -o"
+    words = "together --ranks 2 --iterations 6 --repetitions 1 -a gloo,aggregated"
+    words += " --cc cubic,mltcp --json -o"
     document = json.loads(run(*words.split(), str(folder)))
     assert document["schema"] == "mltcp-collectives-together/1"
     arms = [(row["collective"], row["congestion_control"]) for row in document["rows"]]

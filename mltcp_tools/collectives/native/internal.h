@@ -13,6 +13,8 @@
 #define GROWTH 0.25 /* packets in a round trip */
 #define PAIRS_FROM 8 /* packets of window, from which on new ones go out in pairs */
 #define DEAF_POLLS 3
+#define USUAL_SLOTS 256 /* 0.4 MB on the way at an MTU of 1500 */
+#define ROUNDS_OF_SLOT 24
 #define MOST_SHORT_WORKERS 16 /* whose sums leave 10 bits to a value of 16 */
 #define ORDERS 4096 /* a power of two, more than packets in flight */
 

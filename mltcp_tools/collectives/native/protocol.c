@@ -98,6 +98,17 @@ static uint32_t name_operation(const struct worker *w)
 	return w->begun ^ (uint32_t)(what * 0x9e3779b97f4a7c15ull >> 32);
 }
 
+/* Each slot costs a packet to agree on its first chunk, which shows where it has few of them; beyond
+ * a window's worth on usual paths a large tensor alone gets more. */
+static uint32_t slots_for(const struct worker *w, const struct worker_request *request)
+{
+	uint32_t wanted = request->slots ? request->slots : w->chunks / ROUNDS_OF_SLOT;
+
+	if (!request->slots && wanted < USUAL_SLOTS)
+		wanted = USUAL_SLOTS;
+	return wanted < w->config.slots ? wanted : w->config.slots;
+}
+
 void worker_begin(struct worker *w, const struct worker_request *request, uint64_t now)
 {
 	uint32_t i;
@@ -109,9 +120,7 @@ void worker_begin(struct worker *w, const struct worker_request *request, uint64
 		w->bits--;
 	w->values = worker_chunk(w, request->kind, request->how);
 	w->chunks = (request->count + w->values - 1) / w->values;
-	w->stride = w->config.slots;
-	if (request->slots && request->slots < w->stride)
-		w->stride = request->slots;
+	w->stride = slots_for(w, request);
 	w->active = w->chunks < w->stride ? w->chunks : w->stride;
 	w->rounds_to_agree = has_exponents(w) || request->marks;
 	w->begun++;

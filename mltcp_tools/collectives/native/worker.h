@@ -70,7 +70,7 @@ struct worker_request {
 	/* NULL to send everything. Else chunks of zeros are left out, and this is a byte for each
 	 * chunk of worker_chunk() elements, 0 at first (enum chunk_mark). */
 	uint8_t *marks;
-	/* To use, equal at all ranks; 0 for all. Each has a packet to agree on its first chunk. */
+	/* To use, equal at all ranks; 0 for as many as go with `count`. */
 	uint32_t slots;
 };
 

@@ -65,9 +65,11 @@ class Row:
     algorithm that leaves zeros out, the time of the one that doesn't by its own (median), as a
     share of 1/density; None without that one. correct: as near to the sum in float64 as float32 and
     quantisation allow, at every rank. identical: the same bits at all ranks. begun_s: when each
-    repetition began, of rank 0's monotonic clock. bound_s: seconds that none of its kind beats on
-    these links, headers left out; most_speedup: gloo's bounds by these; None where the links' rates
-    aren't known.
+    repetition began, of rank 0's monotonic clock. cpu_s: of a rank's processor, the median of the
+    repetitions' means over the ranks; what packets cost on their way, at an aggregator on the same
+    host, too, the kernel counts for whoever runs then. bound_s: seconds that none of its kind beats
+    on these links, headers left out; most_speedup: gloo's bounds by these; None where the links'
+    rates aren't known.
     """
 
     bytes: int
@@ -77,6 +79,7 @@ class Row:
     seconds: float
     times: list[float]
     begun_s: list[float]
+    cpu_s: float
     algorithm_rate: float
     bus_rate: float
     speedup: float | None
@@ -161,6 +164,7 @@ def _rows(
     rank, world = dist.get_rank(), dist.get_world_size()
     times: dict[str, list[float]] = {name: [] for name in calls}
     begun: dict[str, list[float]] = {name: [] for name in calls}
+    cpu: dict[str, list[float]] = {name: [] for name in calls}
     right, same = dict.fromkeys(calls, True), dict.fromkeys(calls, True)
 
     def tensor_of(each: int) -> torch.Tensor:
@@ -173,18 +177,22 @@ def _rows(
         for name in names:
             tensor = own.clone()
             dist.barrier()
-            begin = time.monotonic()
+            cpu_begin, begin = time.process_time(), time.monotonic()
             calls[name](tensor)
             took = torch.tensor([time.monotonic() - begin], dtype=torch.float64)
+            used = torch.tensor([time.process_time() - cpu_begin], dtype=torch.float64)
             dist.all_reduce(took, dist.ReduceOp.MAX)
+            dist.all_reduce(used)
             if turn >= 0:
                 times[name].append(float(took))
                 begun[name].append(begin)
+                cpu[name].append(float(used) / world)
             if turn == -1:
                 right[name] = _everywhere(is_right(tensor, map(tensor_of, range(world)), world))
             same[name] &= _same_everywhere(tensor, world)
     return [
-        _row(name, size, density, times, begun[name], right[name], same[name]) for name in calls
+        _row(name, size, density, times, begun[name], cpu[name], right[name], same[name])
+        for name in calls
     ]
 
 
@@ -206,6 +214,7 @@ def _row(
     density: float,
     times: dict[str, list[float]],
     begun: list[float],
+    cpu: list[float],
     right: bool,
     same: bool,
 ) -> Row:
@@ -222,6 +231,7 @@ def _row(
         seconds=seconds,
         times=times[name],
         begun_s=begun,
+        cpu_s=statistics.median(cpu),
         algorithm_rate=rate,
         bus_rate=rate * 2 * (world - 1) / world,
         speedup=_gain(times, "gloo", name),

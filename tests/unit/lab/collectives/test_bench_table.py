@@ -10,7 +10,14 @@ from mltcp_tools.lab.collectives.made import made, version
 
 
 def document(by: dict[str, Any]) -> dict[str, Any]:
-    row = {"bytes": 1_000_000, "density": 1.0, "ranks": 4, "seconds": 0.08, "bound_s": 0.08}
+    row = {
+        "bytes": 1_000_000,
+        "density": 1.0,
+        "ranks": 4,
+        "seconds": 0.08,
+        "cpu_s": 0.004,
+        "bound_s": 0.08,
+    }
     row |= {"algorithm_rate": 1e8, "bus_rate": 1.5e8, "most_speedup": 1.5, "of_density": None}
     row |= {"algorithm": "aggregated", "speedup": 1.48, "speedup_range": [1.4, 1.5]}
     row |= {"speedup_total": 1.47, "correct": True, "identical": True}
@@ -23,5 +30,5 @@ def test_a_table_says_what_made_it_and_when_that_has_changed() -> None:
     page = for_results({"now": document(by), "before": document(by | {"collectives": "0123abcd"})})
     assert f"`{by['command']}`" in page
     assert f"collectives {version()}. {by['cpus']} CPUs" in page
-    assert "| 1.48 (1.40 to 1.50) | 1.47 | 1.50 |" in page
+    assert "| 2 Gbit/s | 1.48 (1.40 to 1.50) | 1.47 | 1.50 |" in page
     assert stale(page, version()) == ["before"]
