@@ -199,16 +199,29 @@ def bench(
     metavar="FILE",
     help="Name the tables of FILE that another version made; exit code 1 if there are any.",
 )
+@click.option(
+    "--mark",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Have FILE say of its tables which ones another version made.",
+)
 @click.pass_context
 def table(
-    context: click.Context, files: tuple[Path, ...], output: Path | None, check: Path | None
+    context: click.Context,
+    files: tuple[Path, ...],
+    output: Path | None,
+    check: Path | None,
+    mark: Path | None,
 ) -> None:
     """Make one page of what `bench --namespaces --json` wrote to FILES, a section for each."""
     from mltcp_tools.kernel.host.files import replace_file
     from mltcp_tools.lab.analysis.results_document import stale
-    from mltcp_tools.lab.collectives.bench_table import for_results, read
+    from mltcp_tools.lab.collectives.bench_table import for_results, marked, read
     from mltcp_tools.lab.collectives.made import version
 
+    if mark is not None:
+        replace_file(mark, marked(mark.read_text(encoding="utf-8"), version()).encode())
+        return
     if check is not None:
         old = stale(check.read_text(encoding="utf-8"), version())
         for name in old:

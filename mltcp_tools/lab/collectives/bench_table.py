@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,19 @@ def for_results(documents: dict[str, dict[str, Any]]) -> str:
             markdown(_lines([document], {**_LINKS, **_WHAT, **_GAINS})),
         ]
     return "\n\n".join(parts) + "\n"
+
+
+_MADE_BY = re.compile(r"<!-- \S+ algorithm (?P<by>\w+) -->\n")
+_STALE = "\n**Stale:** the collectives have changed since.\n"
+
+
+def marked(page: str, version: str) -> str:
+    """The page, each of whose sections says so where it is of another version."""
+
+    def mark(made: re.Match[str]) -> str:
+        return made[0] + (_STALE if made["by"] != version else "")
+
+    return _MADE_BY.sub(mark, page.replace(_STALE, ""))
 
 
 def _lines(documents: Sequence[dict[str, Any]], cells: dict[str, _Cell]) -> list[list[str]]:
