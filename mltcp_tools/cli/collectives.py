@@ -96,6 +96,13 @@ def command() -> None:
     help="Values of such a block; 352 are a packet's at 1500 bytes.",
 )
 @shown_option(
+    "--type",
+    "value_type",
+    type=click.Choice(["float32", "bfloat16", "float16"]),
+    default="float32",
+    help="Type of the tensors' values.",
+)
+@shown_option(
     "--places",
     type=click.Choice(("scattered", "clustered", "apart")),
     default="scattered",
@@ -126,6 +133,7 @@ def bench(
     repeats: int,
     densities: tuple[float, ...],
     block: int,
+    value_type: str,
     places: str,
     replay: Path | None,
     replay_links: str,
@@ -159,8 +167,10 @@ def bench(
         block,
         places,
         aggregator,
+        type=value_type,
     )
     document: dict[str, Any] = {"schema": SCHEMA, "block": block, "places": places}
+    document |= {"type": value_type}
     document["made"] = made()
     if replay_step <= 0:
         raise UsageError("--replay-step is a time above 0.")

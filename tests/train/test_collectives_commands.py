@@ -61,6 +61,16 @@ def test_a_links_bandwidth_is_replayed(tmp_path: Path) -> None:
     assert adaptive["speedup_total"] == pytest.approx(sum(gloo["times"]) / sum(adaptive["times"]))
 
 
+@pytest.mark.parametrize("value_type", ["bfloat16", "float16"])
+def test_short_floats_are_compared(value_type: str, tmp_path: Path) -> None:
+    words = "bench --namespaces 3 --rate 200mbit --size 200kB --repeats 1 --json"
+    text = run(*words.split(), "-a", "gloo,sparse,aggregated,adaptive", "--type", value_type)
+    assert all(row["correct"] and row["identical"] for row in json.loads(text)["rows"])
+    file = tmp_path / "short.json"
+    file.write_text(text)
+    assert f"| {value_type} | 200 kB | aggregated |" in run("table", str(file))
+
+
 @pytest.mark.parametrize("places", ["scattered", "clustered", "apart"])
 def test_zeros_are_left_out_and_the_table_says_how_well(places: str, tmp_path: Path) -> None:
     words = "bench --namespaces 2 --rate 200mbit --size 800kB --repeats 1 --json"

@@ -48,6 +48,7 @@ _LINKS = {
     "blocks": lambda document, row: f"{document['places']}, {document['block']} values",
 }
 _WHAT: dict[str, _Cell] = {
+    "type": lambda document, row: document["type"] if document["type"] != "float32" else "",
     "density": lambda document, row: f"{row['density']:.0%}",
     "size": lambda document, row: format_bytes(row["bytes"]),
     "algorithm": lambda document, row: row["algorithm"],

@@ -25,7 +25,13 @@ def document(by: dict[str, Any]) -> dict[str, Any]:
     row |= {"algorithm_rate": 1e8, "bus_rate": 1.5e8, "most_speedup": 1.5, "of_density": None}
     row |= {"algorithm": "aggregated", "speedup": 1.48, "speedup_range": [1.4, 1.5]}
     row |= {"speedup_total": 1.47, "correct": True, "identical": True}
-    links = {"rates": [100_000_000] * 4, "replayed": [], "places": "scattered", "block": 352}
+    links = {
+        "rates": [100_000_000] * 4,
+        "replayed": [],
+        "places": "scattered",
+        "block": 352,
+        "type": "float32",
+    }
     return links | {"rows": [row], "made": by}
 
 
