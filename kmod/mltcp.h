@@ -79,6 +79,7 @@ struct mltcp_variant {
 	struct tcp_congestion_ops ops; /* registered */
 	struct tcp_congestion_ops
 		ops_without_ecn; /* for a base that found no ECN on a connection */
+	struct tcp_congestion_ops ops_quiet; /* for flows that need not hear of ACKs */
 };
 
 /* State of one flow. The private area that its base doesn't use ends in a pointer to it. */
@@ -148,6 +149,8 @@ extern unsigned int mltcp_enabled; /* 0: every flow is its base */
 
 /* mltcp_variants.c */
 const struct mltcp_variant *mltcp_variant_at(u16 number);
+/* Do the flow's ACKs go to its base alone? See settle() in mltcp_cc.c. */
+bool mltcp_is_quiet(const struct mltcp_sock *ms);
 u16 mltcp_variant_number(const struct mltcp_variant *variant);
 int mltcp_variants_init(void);
 void mltcp_variants_exit(void);
@@ -157,6 +160,8 @@ struct mltcp_variant *mltcp_variant_of(const struct tcp_congestion_ops *ops);
 
 /* mltcp_cc.c */
 extern const struct tcp_congestion_ops mltcp_cc_ops;
+/* What the flow of a quiet socket didn't hear: what was acknowledged, and when the latest was. */
+void mltcp_catch_up(struct mltcp_flow *flow, const struct sock *sk);
 void mltcp_pkts_acked_both(struct sock *sk, const struct ack_sample *sample);
 void mltcp_set_state_both(struct sock *sk, u8 new_state);
 /*

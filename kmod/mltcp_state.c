@@ -36,7 +36,8 @@ const struct tcp_congestion_ops *mltcp_bare_base(const struct sock *sk)
 	const struct tcp_congestion_ops *ops = inet_csk(sk)->icsk_ca_ops;
 	const struct mltcp_variant *variant = mltcp_variant_of(ops);
 
-	return ops == &variant->ops ? variant->base : READ_ONCE(variant->base_without_ecn);
+	return ops != &variant->ops_without_ecn ? variant->base
+						: READ_ONCE(variant->base_without_ecn);
 }
 
 /*

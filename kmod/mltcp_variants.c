@@ -43,7 +43,8 @@ struct mltcp_variant *mltcp_variant_of(const struct tcp_congestion_ops *ops)
 	int i;
 
 	for (i = 0; i < ARRAY_SIZE(mltcp_variants); i++)
-		if (ops == &mltcp_variants[i].ops || ops == &mltcp_variants[i].ops_without_ecn)
+		if (ops == &mltcp_variants[i].ops || ops == &mltcp_variants[i].ops_quiet ||
+		    ops == &mltcp_variants[i].ops_without_ecn)
 			return &mltcp_variants[i];
 	return NULL;
 }
@@ -91,6 +92,10 @@ static void __init wrap(struct mltcp_variant *variant)
 	variant->ops_without_ecn = *ops;
 	variant->ops_without_ecn.flags &= ~TCP_CONG_NEEDS_ECN;
 	variant->ops_without_ecn.get_info = NULL;
+
+	variant->ops_quiet = *ops;
+	variant->ops_quiet.cong_avoid = base->cong_avoid;
+	variant->ops_quiet.pkts_acked = base->pkts_acked;
 }
 
 /*
@@ -145,6 +150,7 @@ static int __init add(struct mltcp_variant *variant)
 		goto release;
 	}
 	variant->ops_without_ecn.key = variant->ops.key;
+	variant->ops_quiet.key = variant->ops.key;
 	variant->holder = holder;
 	return 0;
 
@@ -157,6 +163,11 @@ release:
 const struct mltcp_variant *mltcp_variant_at(u16 number)
 {
 	return &mltcp_variants[number];
+}
+
+bool mltcp_is_quiet(const struct mltcp_sock *ms)
+{
+	return READ_ONCE(inet_csk(ms->sk)->icsk_ca_ops) == &mltcp_variants[ms->variant].ops_quiet;
 }
 
 u16 mltcp_variant_number(const struct mltcp_variant *variant)

@@ -18,7 +18,7 @@ from hypothesis import settings
 settings.register_profile("mltcp", deadline=None)
 settings.load_profile("mltcp")
 
-FOLDERS = {"unit", "netns", "vm", "train"}
+FOLDERS = {"unit", "netns", "vm", "train", "web"}
 
 
 def can_run_struct_ops() -> bool:

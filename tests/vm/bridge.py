@@ -207,7 +207,7 @@ def unavailable(suite: str) -> str | None:
     if suite in kernels.DEBUG:
         if kernels.cached(suite) is None:
             return f"there is no kernel {suite}; run scripts/vm debug-kernel {suite}"
-        _compile_for_guests()
+        _compile_for_guests(suite)
         return None
     done = subprocess.run([VM, "fetch", suite], stdin=subprocess.DEVNULL, capture_output=True)
     said = done.stderr.decode().strip()
@@ -215,12 +215,11 @@ def unavailable(suite: str) -> str | None:
         return said
     if done.returncode:
         pytest.exit(f"scripts/vm fetch {suite} failed: {said}", returncode=1)
-    _compile_for_guests()
+    _compile_for_guests(suite)
     return None
 
 
-@functools.cache
-def _compile_for_guests() -> None:
+def _compile_for_guests(suite: str) -> None:
     """Fill the caches of compiled objects, which guests see: compiling there takes minutes."""
     from support import recorded_steps  # compiles the core when imported
 
@@ -228,7 +227,7 @@ def _compile_for_guests() -> None:
 
     recorded_steps.simulator()
     for source in (CHECKOUT / "bpf").glob("*.bpf.c"):
-        objects.build_object(source.name.removesuffix(".bpf.c"))
+        objects.build_object(source.name.removesuffix(".bpf.c"), kernels.require(suite).image)
     folder = CHECKOUT / "tests" / "guest"
     subprocess.run(["make", "-s", "-C", folder, f"OUT={CACHE / 'programs'}"], check=True)
 

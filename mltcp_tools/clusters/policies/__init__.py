@@ -26,18 +26,19 @@ from mltcp_tools.errors import UsageError
 @dataclass(frozen=True)
 class Known:
     """A policy. make: from a seed. resizes: jobs have other numbers of GPUs than they ask for.
-    shares: it needs measured pairs."""
+    shares: it needs measured pairs. lengths: it goes by how long jobs last."""
 
     make: Callable[[int], Policy]
     resizes: bool = False
     shares: bool = False
+    lengths: bool = False
 
 
 POLICIES = {
     "fifo": Known(lambda seed: Fifo("fifo", pack)),
-    "srtf": Known(lambda seed: ShortestRemaining("srtf", pack)),
+    "srtf": Known(lambda seed: ShortestRemaining("srtf", pack), lengths=True),
     "las": Known(lambda seed: LeastAttained("las", pack)),
-    "themis": Known(lambda seed: Fair("themis", pack)),
+    "themis": Known(lambda seed: Fair("themis", pack), lengths=True),
     "random": Known(lambda seed: Fifo("random", scatter(seed))),
     "packed": Known(lambda seed: Fifo("packed", pack, backfill=True)),
     "network": Known(lambda seed: Fifo("network", near, backfill=True)),
@@ -46,10 +47,10 @@ POLICIES = {
     "gavel": Known(lambda seed: Gavel()),
     "marginal": Known(lambda seed: Marginal(), resizes=True),
     "sia": Known(lambda seed: Sia(), resizes=True),
-    "elastic": Known(lambda seed: Elastic(), resizes=True),
-    "shared": Known(lambda seed: Sharing("shared"), resizes=True, shares=True),
-    "matched": Known(lambda seed: Matched("matched"), resizes=True, shares=True),
-    "predicted": Known(lambda seed: Predicted(seed), resizes=True, shares=True),
+    "elastic": Known(lambda seed: Elastic(), resizes=True, lengths=True),
+    "shared": Known(lambda seed: Sharing("shared"), resizes=True, shares=True, lengths=True),
+    "matched": Known(lambda seed: Matched("matched"), resizes=True, shares=True, lengths=True),
+    "predicted": Known(lambda seed: Predicted(seed), resizes=True, shares=True, lengths=True),
 }
 
 
@@ -58,9 +59,11 @@ def known(name: str) -> Known:
     found = POLICIES.get(name.removesuffix(SUFFIX))
     if found is None:
         raise UsageError(
-            f"there is no policy {name!r}; there are {', '.join(POLICIES)}, each also as"
+            f"there is no policy {name!r}; there are {', '.join(POLICIES)}; some also as"
             f" NAME{SUFFIX}."
         )
+    if name.endswith(SUFFIX) and not found.lengths:
+        raise UsageError(f"{name.removesuffix(SUFFIX)} doesn't go by how long jobs last.")
     return found
 
 

@@ -11,6 +11,7 @@ from mltcp_tools.kernel.backends.bpf import BpfBackend
 from mltcp_tools.kernel.backends.bpf_sockets import forget_first
 from mltcp_tools.kernel.host.locks import exclusive
 from mltcp_tools.live.attach import privileges
+from mltcp_tools.live.attach.audit import Changed, audit
 from mltcp_tools.live.attach.jobs import forget
 from mltcp_tools.live.attach.reach import Result
 from mltcp_tools.live.attach.state import LOCK, AttachedJob, SocketRecord, StateFiles
@@ -58,6 +59,19 @@ def detach(
                 done += _restore_some(state, records, files)
         if not get_backend(BpfBackend.name).is_present():
             forget_first()  # kept for these by an unload
+    audit(
+        Changed(
+            each.job,
+            each.record.pid,
+            each.record.local,
+            each.record.remote,
+            each.record.new,
+            each.now,
+            each.outcome,
+            each.reason,
+        )
+        for each in done
+    )
     return done
 
 

@@ -18,6 +18,7 @@ from mltcp_tools.kernel.backends.base import Backend, Job
 from mltcp_tools.kernel.host.locks import exclusive
 from mltcp_tools.kernel.variants import NAMES, OBSERVED, observer_of
 from mltcp_tools.live.attach import privileges
+from mltcp_tools.live.attach.audit import Changed, audit
 from mltcp_tools.live.attach.jobs import forget, named_job
 from mltcp_tools.live.attach.processes import is_running, process, processes
 from mltcp_tools.live.attach.reach import Gift, Reach, Result, Sight
@@ -119,6 +120,19 @@ def _attach(
         steps.record([each for each in found if not each.outcome])
         changes = _read_back(steps.change(found, reach), job, reach)
         steps.settle()
+    audit(
+        Changed(
+            each.job,
+            each.socket.process.pid,
+            each.socket.local,
+            each.socket.remote,
+            each.old,
+            each.new,
+            each.outcome,
+            each.reason,
+        )
+        for each in changes
+    )
     return job, changes
 
 

@@ -179,7 +179,7 @@ def test_the_command_prints_the_alerts(capsys: pytest.CaptureFixture[str]) -> No
 
 needs_prometheus = pytest.mark.skipif(
     not (shutil.which("prometheus") and shutil.which("promtool")),
-    reason="Prometheus isn't installed (apt install prometheus)",
+    reason="Prometheus isn't installed (scripts/test web)",
 )
 
 
