@@ -240,6 +240,7 @@ def fapes(
     metavar="TIME",
     help="The latency that requests should keep to.",
 )
+@shown_option("--goal", type=FRACTION, default="95%", help="How many of them at least.")
 @click.option("--stop", is_flag=True, help="End what a killed controller left running.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def live(
@@ -249,13 +250,15 @@ def live(
     faster: float,
     cores: float,
     slo: float,
+    goal: float,
     stop: bool,
     as_json: bool,
 ) -> None:
     """Share this host's cores between an elastic training job and an inference server.
 
     Both are real: torchrun over Gloo, and a small model behind HTTP. The load is a trace, replayed
-    FASTER than recorded. Needs root for control groups.
+    FASTER than recorded. Exits with 1 where fewer requests than GOAL kept to SLO. Needs root for
+    control groups.
     """
     from mltcp_tools.clusters.live import controller
     from mltcp_tools.clusters.live.report import draw, summary
@@ -273,13 +276,14 @@ def live(
     output.mkdir(parents=True, exist_ok=True)
     controller.Controller(output, cores).run(requests, seconds, faster)
     (output / "live.png").write_bytes(draw(output, slo))
-    document = summary(output, slo)
+    document = summary(output, slo, goal)
     (output / "summary.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     if as_json:
         click.echo(json.dumps(document, indent=2))
-        return
-    shown = [(key, str(value)) for key, value in document.items() if key != "schema"]
-    show_table((Column("MEASURE", left=True), Column("VALUE")), shown)
+    else:
+        shown = [(key, str(value)) for key, value in document.items() if key != "schema"]
+        show_table((Column("MEASURE", left=True), Column("VALUE")), shown)
+    click.get_current_context().exit(0 if document["slo_kept"] else 1)
 
 
 @command.command("policies")

@@ -19,6 +19,7 @@ from mltcp_tools.clusters.question import (
     Missing,
     free,
 )
+from mltcp_tools.clusters.rules import UNTOLD
 from mltcp_tools.figures import png, subplots
 
 LEAST = 0.01
@@ -112,12 +113,15 @@ def _differences(title: str, those: Sequence[Difference], form: str, factor: flo
 
 
 def _sure(each: Difference | None, form: str, factor: float) -> str:
-    """With its interval, if it has one; `-` for what is missing."""
+    """With its interval, if it has one; `-` for what is missing. What can't be told from none, by
+    the interval or by the error of MLTCP's rule, is called that."""
     if each is None:
         return "-"
     if each.half is None:
         return form.partition(" ±")[0].format(each.mean * factor)
-    return form.format(each.mean * factor, each.half * factor)
+    shown = form.format(each.mean * factor, each.half * factor)
+    untold = UNTOLD if "mltcp" in each.what else 0.0
+    return shown if abs(each.mean) > max(each.half, untold) else f"none ({shown})"
 
 
 def draw(

@@ -10,8 +10,8 @@
     …
     ```
 
-The digest is of what decides on figures (version.py), and on those by packets also of the
-algorithm. `stale` names the sections that other versions of these made.
+The digest is of what decides on the command's figures (version.py). `stale` names the sections
+that other versions of these made.
 """
 
 from __future__ import annotations
@@ -26,10 +26,8 @@ from pathlib import Path
 
 from mltcp_tools.clusters.version import version
 from mltcp_tools.errors import UsageError
-from mltcp_tools.kernel.native import csources
 
 DOCUMENT = Path(__file__).resolve().parent / "RESULTS.md"
-_BY_PACKETS = ("validate",)
 _HEAD = """\
 # Results of clusters
 
@@ -43,17 +41,12 @@ _SECTION = re.compile(
 )
 
 
-def digest(command: str) -> str:
-    """Hexadecimal digits that say which version decides on what the command prints."""
-    return version() + (csources.algorithm() if command in _BY_PACKETS else "")
-
-
 def stale(text: str) -> list[str]:
     """Names of the sections that another version made."""
     return [
         each["name"]
         for each in _SECTION.finditer(text)
-        if each["digest"] != digest(each["command"])
+        if each["digest"] != version(each["command"])
     ]
 
 
@@ -74,7 +67,7 @@ def section(name: str, command: Sequence[str], printed: str) -> str:
     )
     body = printed.strip("\n")
     shown = body if body.startswith("|") else f"```\n{body}\n```"
-    return f"## {name}\n\n<!-- {name} clusters {digest(command[0])} -->\n\n{made}\n\n{shown}\n"
+    return f"## {name}\n\n<!-- {name} clusters {version(command[0])} -->\n\n{made}\n\n{shown}\n"
 
 
 def put(text: str, name: str, content: str) -> str:

@@ -47,7 +47,14 @@ class Task:
     @property
     def key(self) -> str:
         """A name for its file that says what makes it, the version that runs it included."""
-        words = [version(), self.workload, self.text, self.policy, self.treatment, self.seed]
+        words = [
+            version("matrix"),
+            self.workload,
+            self.text,
+            self.policy,
+            self.treatment,
+            self.seed,
+        ]
         digest = hashlib.sha256(json.dumps(words).encode())
         if self.pairs is not None:
             digest.update(self.pairs.digest.encode())

@@ -1,5 +1,5 @@
-"""The version of what decides on figures: a digest of engine, rules, policies, and what describes
-jobs and networks; tables and sweeps say which one made them."""
+"""The version of what decides on figures: a digest of engine, rules, policies, what describes jobs
+and networks, and of a command's own files; tables and sweeps say which one made them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,27 @@ from pathlib import Path
 from mltcp_tools.kernel.native import csources
 
 _FOLDER = Path(__file__).resolve().parent
-_DECIDE = (
-    "engine/*.[ch]",
-    "policies/*.py",
-    "fapes/*.py",
-    "marl/*.py",
-    "own/replay.py",
-    "own/ask.py",
+_ALL = (
+    *("engine/*.[ch]", "policies/*.py", "interference.py", "models.py", "outcome.py", "pairs.py"),
+    *("rules.py", "simulate.py", "topology.py", "troubles.py", "turns.py", "view.py"),
+    "workload.py",
 )
-_ALONE = (
-    *("as_flows", "interference", "models", "outcome", "pairs", "question", "rules", "simulate"),
-    *("topology", "troubles", "turns", "validate", "workload"),
-)
+_OWN = {
+    "ask": ("own/ask.py", "own/replay.py"),
+    "fapes": ("fapes/*.py", "traces.py"),
+    "marl": ("marl/*.py",),
+    "matrix": ("question.py",),
+    "replay": ("own/replay.py",),
+    "run": ("traces.py",),
+    "validate": ("as_flows.py", "validate.py"),
+}
+_BY_PACKETS = ("validate",)
 
 
 @cache
-def version() -> str:
-    """Eight hexadecimal digits."""
-    files = [file for pattern in _DECIDE for file in _FOLDER.glob(pattern)]
-    return csources.digest([*files, *(_FOLDER / f"{name}.py" for name in _ALONE)])[:8]
+def version(command: str) -> str:
+    """Hexadecimal digits, of what decides on the figures of `mltcp cluster COMMAND`."""
+    patterns = (*_ALL, *_OWN.get(command, ()))
+    files = [file for pattern in patterns for file in _FOLDER.glob(pattern)]
+    packets = [csources.algorithm()] if command in _BY_PACKETS else []
+    return csources.digest(files, *packets)[:8]

@@ -222,7 +222,7 @@ def test_whatever_makes_a_result_is_in_the_name_of_its_file(
     keys = {task.key, replace(task, pairs=read_pairs(write_pairs(tmp_path / "o.json", CALM))).key}
     assert len(keys) == 2
     # What another version of the code found isn't taken for this one's.
-    monkeypatch.setattr(sweeping, "version", lambda: "another")
+    monkeypatch.setattr(sweeping, "version", lambda command: "another")
     assert task.key not in keys
 
 
