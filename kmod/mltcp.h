@@ -65,12 +65,11 @@ struct mltcp_net {
 struct mltcp_variant {
 	const char *name;
 	const char *base_name;
-	const char *base_struct; /* what the base keeps in the private area; NULL: nothing */
 	u32 mechanisms; /* where a job of the host's administrator doesn't say */
 	u32 flags; /* TCP_CONG_*, besides the base's */
 	bool yield_holds; /* no increase while yielding: the base's makes for where it was */
 	bool cuts_by_marks; /* the base's ssthresh is for marks, and a share of what it measures */
-	bool has_room; /* the base is known to write nothing where our pointer is */
+	bool has_room; /* the base is known to write nothing in the private area */
 	int lacks_room; /* 1: it was seen to write there, so no flow gets one */
 	struct socket *holder; /* keeps the base; NULL: this kernel lacks it */
 	const struct tcp_congestion_ops *base;
@@ -79,6 +78,7 @@ struct mltcp_variant {
 	struct tcp_congestion_ops ops; /* registered */
 	struct tcp_congestion_ops
 		ops_without_ecn; /* for a base that found no ECN on a connection */
+	struct tcp_congestion_ops ops_quiet; /* for flows that need not hear of ACKs */
 };
 
 /* State of one flow. The private area that its base doesn't use ends in a pointer to it. */
@@ -148,6 +148,8 @@ extern unsigned int mltcp_enabled; /* 0: every flow is its base */
 
 /* mltcp_variants.c */
 const struct mltcp_variant *mltcp_variant_at(u16 number);
+/* Do the flow's ACKs go to its base alone? See settle() in mltcp_cc.c. */
+bool mltcp_is_quiet(const struct mltcp_sock *ms);
 u16 mltcp_variant_number(const struct mltcp_variant *variant);
 int mltcp_variants_init(void);
 void mltcp_variants_exit(void);
@@ -157,6 +159,8 @@ struct mltcp_variant *mltcp_variant_of(const struct tcp_congestion_ops *ops);
 
 /* mltcp_cc.c */
 extern const struct tcp_congestion_ops mltcp_cc_ops;
+/* What the flow of a quiet socket didn't hear: what was acknowledged, and when the latest was. */
+void mltcp_catch_up(struct mltcp_flow *flow, const struct sock *sk);
 void mltcp_pkts_acked_both(struct sock *sk, const struct ack_sample *sample);
 void mltcp_set_state_both(struct sock *sk, u8 new_state);
 /*
@@ -182,10 +186,6 @@ bool mltcp_has_begun(struct sock *sk);
 void mltcp_stop(struct sock *sk);
 /* The base that a socket without our part has. */
 const struct tcp_congestion_ops *mltcp_bare_base(const struct sock *sk);
-
-/* mltcp_btf.c */
-/* Size of a struct of the kernel or of one of its modules (NULL: the kernel); 0: not to be told. */
-u32 mltcp_btf_size(const char *module, const char *name);
 
 /* mltcp_flows.c */
 int mltcp_flows_init(void);

@@ -40,6 +40,45 @@ static void note(struct mltcp_sock *ms)
 	mltcp_note(&ms->flow, tcp_snd_cwnd(tp), tp->srtt_us >> 3, tp->total_retrans);
 }
 
+/* Bytes of data acknowledged so far. bytes_acked has one more once our FIN is acknowledged. */
+static u64 acked_bytes(const struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	if ((1 << sk->sk_state) & (TCPF_FIN_WAIT1 | TCPF_CLOSING | TCPF_LAST_ACK) &&
+	    tp->snd_una == tp->write_seq)
+		return tp->bytes_acked - 1;
+	return tp->bytes_acked;
+}
+
+void mltcp_catch_up(struct mltcp_flow *flow, const struct sock *sk)
+{
+	mltcp_count(flow, tcp_sk(sk)->delivered_mstamp * NSEC_PER_USEC, acked_bytes(sk));
+}
+
+/*
+ * A flow without a job of which no iteration is known is its base, and learns from nothing but gaps.
+ * Until one has passed its ACKs are its base's alone. Its operations then aren't those that are
+ * registered, so whoever chooses the same congestion control once more makes it begin anew.
+ */
+static void settle(struct mltcp_sock *ms)
+{
+	const struct mltcp_variant *variant = mltcp_variant_at(ms->variant);
+	struct inet_connection_sock *icsk = inet_csk(ms->sk);
+
+	if (icsk->icsk_ca_ops == &variant->ops && ms->cong_avoid && !ms->watches_queue &&
+	    !rcu_access_pointer(ms->job) && !mltcp_defaults.gap_ns &&
+	    !mltcp_total(&ms->flow, &mltcp_defaults))
+		WRITE_ONCE(icsk->icsk_ca_ops, &variant->ops_quiet);
+}
+
+/* From now on the flow hears of ACKs again. */
+static void rouse(struct mltcp_sock *ms)
+{
+	mltcp_catch_up(&ms->flow, ms->sk);
+	WRITE_ONCE(inet_csk(ms->sk)->icsk_ca_ops, &mltcp_variant_at(ms->variant)->ops);
+}
+
 static void mltcp_release(struct sock *sk)
 {
 	const struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
@@ -71,6 +110,8 @@ static u32 mltcp_ssthresh(struct sock *sk)
 
 	if (!ms)
 		return base ? base->ssthresh(sk) : tcp_reno_ssthresh(sk);
+	if (mltcp_is_quiet(ms))
+		mltcp_catch_up(&ms->flow, sk);
 	path = mltcp_path(sk, &key);
 	mltcp_delay_ask(&ms->flow.delay, tp->tcp_clock_cache, path, key);
 	ssthresh = base->ssthresh(sk);
@@ -157,17 +198,6 @@ static u32 mltcp_undo_cwnd(struct sock *sk)
 		mltcp_on_undo(&ms->flow, path, key);
 	}
 	return base ? base->undo_cwnd(sk) : tcp_reno_undo_cwnd(sk);
-}
-
-/* Bytes of data acknowledged so far. bytes_acked has one more once our FIN is acknowledged. */
-static u64 acked_bytes(const struct sock *sk)
-{
-	const struct tcp_sock *tp = tcp_sk(sk);
-
-	if ((1 << sk->sk_state) & (TCPF_FIN_WAIT1 | TCPF_CLOSING | TCPF_LAST_ACK) &&
-	    tp->snd_una == tp->write_seq)
-		return tp->bytes_acked - 1;
-	return tp->bytes_acked;
 }
 
 /* What mltcp_step() asks of the module. */
@@ -270,6 +300,7 @@ static noinline void decide(struct mltcp_sock *ms, u64 now, u64 bytes)
 	ms->watches_queue = ms->flow.delay.watched;
 	/* Only a decision makes a flow another than its base; what makes it its base again may wait. */
 	ms->cong_avoid = mltcp_is_base(&ms->flow) ? ms->base->cong_avoid : NULL;
+	settle(ms);
 }
 
 /* An ACK whose delay is looked at, or with which the flow decides. */
@@ -354,10 +385,17 @@ static void note_send(struct sock *sk, struct mltcp_sock *ms)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	u32 cwnd = tcp_snd_cwnd(tp);
+	u64 now;
 
 	if (!ms || tp->packets_out)
 		return;
-	mltcp_on_send(&ms->flow, ktime_get_ns(), tp->total_retrans);
+	now = ktime_get_ns();
+	if (mltcp_is_quiet(ms)) {
+		if (now - tp->delivered_mstamp * NSEC_PER_USEC < MLTCP_GAP_MIN_NS)
+			return;
+		rouse(ms);
+	}
+	mltcp_on_send(&ms->flow, now, tp->total_retrans);
 	mltcp_begin_small(&ms->flow, tp->srtt_us >> 3, tcp_min_rtt(tp), &cwnd, &tp->snd_ssthresh);
 	tcp_snd_cwnd_set(tp, cwnd);
 }
@@ -456,6 +494,8 @@ int mltcp_cc_retag(struct sock *sk, struct mltcp_job_ref *job)
 		return -ENOTCONN;
 	old = rcu_dereference_protected(ms->job, lockdep_sock_is_held(sk));
 	if (old != job) {
+		if (mltcp_is_quiet(ms))
+			rouse(ms);
 		note(ms);
 		mltcp_report(ms);
 		rcu_assign_pointer(ms->job, job);

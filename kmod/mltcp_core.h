@@ -63,6 +63,14 @@
 #define MLTCP_RARELY_MAX 5
 
 /*
+ * A flow of which so many more losses turned out to be none than not has delays that are no queue's:
+ * segments or ACKs come late or in another order. The most that is counted is what so many real
+ * losses more take back.
+ */
+#define MLTCP_UNDONE_MANY 4
+#define MLTCP_UNDONE_MAX 7
+
+/*
  * How many times the excess of the queueing delay a flow takes off its window: all flows that are
  * behind must make up for the one ahead, which keeps increasing.
  */
@@ -323,7 +331,7 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 	f->step_bytes = f->acked_bytes;
 	f->step_ns = now;
 	if (mltcp_is_clean(f))
-		mltcp_delay_rate(&f->delay, 0, 0);
+		mltcp_delay_fade(&f->delay);
 	f->start_retransmits = f->retransmits;
 	mltcp_delay_cross(&f->delay, f->flags & MLTCP_TWO_WAY);
 }
@@ -347,7 +355,8 @@ static inline __u8 mltcp_must_yield(const struct mltcp_flow *f)
  * Queueing delay above which a flow at this ratio yields, microseconds; 0: it doesn't.
  *
  * A loss is the only time at which a sender knows the queue to be full, so without one there
- * is nothing to share out.
+ * is nothing to share out. Nor is there where most losses are none: hosts that can't keep up delay
+ * what they send and receive, and whoever makes room for others there only leaves time unused.
  */
 static inline __u32 mltcp_yield_target(struct mltcp_flow *f, const struct mltcp_params *p,
 				       __u64 now)
@@ -355,6 +364,8 @@ static inline __u32 mltcp_yield_target(struct mltcp_flow *f, const struct mltcp_
 	__u32 target;
 
 	if (!mltcp_yields_now(f) || f->delay.full_us < MLTCP_QUEUE_MIN_US)
+		return 0;
+	if (f->undone >= MLTCP_UNDONE_MANY)
 		return 0;
 	if (f->flags & MLTCP_ANY_TWO_WAY && !f->delay.fine)
 		return 0;

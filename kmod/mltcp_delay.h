@@ -237,20 +237,21 @@ static inline void mltcp_delay_cross(struct mltcp_delay *d, __u8 two_way)
 
 /*
  * So many bytes were acknowledged within so many nanoseconds: the shortest time that a KiB took says
- * what sending takes. Without bytes: time passes, routes may change.
+ * what sending takes.
  */
 static inline void mltcp_delay_rate(struct mltcp_delay *d, __u64 bytes, __u64 ns)
 {
-	__u64 kib = bytes >> 10, each_ns;
+	__u64 kib = bytes >> 10, each_ns = kib ? mltcp_div64(ns, kib) : 0;
 
-	if (!kib) {
-		if (d->kib_ns < MLTCP_KIB_NS_MAX)
-			d->kib_ns += d->kib_ns / 8;
-		return;
-	}
-	each_ns = mltcp_div64(ns, kib);
 	if (each_ns && each_ns <= MLTCP_KIB_NS_MAX && (!d->kib_ns || each_ns < d->kib_ns))
 		d->kib_ns = each_ns;
+}
+
+/* An iteration has passed: the route may have changed. */
+static inline void mltcp_delay_fade(struct mltcp_delay *d)
+{
+	if (d->kib_ns < MLTCP_KIB_NS_MAX)
+		d->kib_ns += d->kib_ns / 8;
 }
 
 static inline __u16 mltcp_date(__u64 now)

@@ -154,6 +154,8 @@ static void describe(const struct mltcp_sock *ms, struct mltcp_flow_record *reco
 	record->state = sk->sk_state;
 	strscpy(record->ca_name, inet_csk(sk)->icsk_ca_ops->name, sizeof(record->ca_name));
 	record->flow = ms->flow;
+	if (mltcp_is_quiet(ms))
+		mltcp_catch_up(&record->flow, sk);
 	mltcp_note(&record->flow, tcp_snd_cwnd(tp), tp->srtt_us >> 3, tp->total_retrans);
 }
 

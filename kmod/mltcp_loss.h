@@ -22,6 +22,9 @@ static inline void mltcp_note_full(struct mltcp_flow *f, __u32 base, __u32 srtt_
 	f->before.own_us = f->delay.own_us;
 	f->before.own_losses = f->delay.own_losses;
 	f->before.base_ssthresh = base;
+	f->before.undone = f->undone;
+	if (f->undone)
+		f->undone--;
 	f->losses++;
 	f->next_bytes = 0; /* what to bear of the queue follows from what the loss found */
 	mltcp_delay_full(&f->delay, f->last_ns, srtt_us, min_us);
@@ -103,6 +106,9 @@ static inline void mltcp_on_undo(struct mltcp_flow *f, __u64 *slot, __u32 key)
 	f->delay.own_us = f->before.own_us;
 	f->delay.own_losses = f->before.own_losses;
 	f->before.base_ssthresh = 0;
+	f->undone = f->before.undone;
+	if (f->undone < MLTCP_UNDONE_MAX)
+		f->undone++;
 	f->losses--;
 	f->next_bytes = 0;
 }

@@ -120,7 +120,9 @@ static inline void mltcp_step_decide(struct mltcp_env *env, struct mltcp_flow *f
 		mltcp_step_begin(env, f, p, mechanisms, now);
 	}
 	mltcp_count(f, now, acked_bytes);
-	mltcp_delay_watch(&f->delay, mechanisms & MLTCP_YIELD || mltcp_env_watches(env));
+	/* Without an iteration there is nothing to yield in. */
+	mltcp_delay_watch(&f->delay, (mechanisms & MLTCP_YIELD && mltcp_total(f, p)) ||
+					     mltcp_env_watches(env));
 	if (mechanisms & MLTCP_YIELD)
 		path = mltcp_env_path(env, &key);
 	if (path)

@@ -134,7 +134,8 @@ struct mltcp_before {
 	__u32 own_us;
 	__u32 base_ssthresh; /* the base's slow-start threshold after that loss, segments; 0: none */
 	__u16 full_date;
-	__u16 own_losses;
+	__u8 own_losses;
+	__u8 undone;
 };
 
 /* What a host has received and sent in all, KiB, wraps; see mltcp_host_kib(). */
@@ -190,6 +191,7 @@ struct mltcp_flow {
 	__u8 confidence; /* in what was learned; below MLTCP_CONFIDENT it isn't used */
 	__u8 active; /* 1: the iteration is known, the algorithm acts; 0: the flow is its base */
 	__u8 flags; /* MLTCP_RARELY and those that follow it */
+	__u8 undone; /* how many more losses turned out to be none than not, see mltcp_loss.h */
 	__u16 keep; /* share of the window kept after a loss, fixed point; 0: the base's own */
 	/* for reports, as of the latest step; exact where an iteration ends: retransmits */
 	__u32 cwnd; /* segments */

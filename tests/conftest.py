@@ -18,7 +18,7 @@ from hypothesis import settings
 settings.register_profile("mltcp", deadline=None)
 settings.load_profile("mltcp")
 
-FOLDERS = {"unit", "netns", "vm", "train"}
+FOLDERS = {"unit", "netns", "vm", "train", "web"}
 
 
 def can_run_struct_ops() -> bool:
@@ -52,6 +52,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         folder = item.path.relative_to(tests).parts[0]
         if folder in FOLDERS:
             item.add_marker(folder)
+        if item.get_closest_marker("full") or folder in ("train", "bench"):
+            item.add_marker(pytest.mark.timeout(4 * 3600))
         if folder in ("netns", "vm", "train") and os.geteuid() != 0:
             item.add_marker(pytest.mark.skip(reason=f"tests/{folder} needs root"))
 

@@ -40,7 +40,19 @@ METRICS = "127.0.0.1:9477"
     metavar="[ADDRESS]",
     help=f"Publish metrics for Prometheus at ADDRESS (default {METRICS}).",
 )
+@click.option(
+    "--metrics-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write them to FILE, NAME.prom in the folder of node_exporter's textfile collector.",
+)
+@click.option(
+    "--print-slurm",
+    type=click.Choice(["task-prolog", "epilog"]),
+    help="Print that script for slurm.conf, and end.",
+)
 @click.option("--print-alerts", is_flag=True, help="Print alert rules for Prometheus, and end.")
+@click.option("--print-dashboard", is_flag=True, help="Print a dashboard for Grafana, and end.")
 @backend_option
 @click.option("--json", "as_json", is_flag=True, help="With --check: print the rules as JSON.")
 def command(
@@ -48,8 +60,11 @@ def command(
     check: bool,
     print_unit: bool,
     print_example: bool,
+    print_slurm: str | None,
     metrics: str | None,
+    metrics_file: Path | None,
     print_alerts: bool,
+    print_dashboard: bool,
     backend: str,
     as_json: bool,
 ) -> None:
@@ -63,9 +78,14 @@ def command(
     from mltcp_tools.live.agent.agent import run_agent
     from mltcp_tools.live.agent.rules import load_config
 
-    if print_unit or print_example or print_alerts:
-        name = "mltcp-agent.service" if print_unit else "agent.yaml"
-        name = "alerts.yaml" if print_alerts else name
+    shipped = {
+        "mltcp-agent.service": print_unit,
+        "agent.yaml": print_example,
+        "alerts.yaml": print_alerts,
+        "dashboard.json": print_dashboard,
+        f"slurm/{print_slurm}": bool(print_slurm),
+    }
+    for name in (name for name, wanted in shipped.items() if wanted):
         text = (resources.files("mltcp_tools.live.agent") / name).read_text()
         click.echo(text.replace("@MLTCP@", str(Path(sys.argv[0]).resolve())), nl=False)
         return
@@ -81,4 +101,4 @@ def command(
             say(f"{config}: {doubt}")
         return
     mailbox = Path(os.environ.get("MLTCP_AGENT_SOCKET") or AGENT_SOCKET)
-    run_agent(config, mailbox, get_backend(backend), say, metrics)
+    run_agent(config, mailbox, get_backend(backend), say, metrics, metrics_file)

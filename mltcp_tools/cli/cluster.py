@@ -6,7 +6,7 @@ import dataclasses
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -17,10 +17,6 @@ from mltcp_tools.cli.text import show_table
 from mltcp_tools.columns import Column
 from mltcp_tools.errors import UsageError
 from mltcp_tools.units import exact_seconds, parse_seconds
-
-if TYPE_CHECKING:
-    from mltcp_tools.clusters.view import Policy
-    from mltcp_tools.clusters.workload import Workload
 
 
 @click.group()
@@ -40,7 +36,7 @@ def command() -> None:
     "--policy",
     "policies",
     metavar="A,B,…",
-    help="Schedulers to compare.  [default: fifo; with --pairs predicted]",
+    help="Schedulers to compare; NAME-estimated estimates lengths.  [default: fifo or predicted]",
 )
 @list_option(
     "--treatment",
@@ -56,6 +52,12 @@ def command() -> None:
     help="Let jobs share GPUs, with the slow-downs measured there.",
 )
 @click.option("--jobs", type=click.IntRange(1), help="Only the first N jobs.")
+@shown_option(
+    "--shorter",
+    type=click.FloatRange(1),
+    default=1.0,
+    help="Factor by which jobs, the times between them, and schedulers' rounds are shorter.",
+)
 @output_folder("Write a run folder: every job, plots, a report.")
 @shown_option("--seed", type=click.IntRange(0), default=1)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
@@ -66,6 +68,7 @@ def run(
     treatments: tuple[str, ...],
     pairs: str | None,
     jobs: int | None,
+    shorter: float,
     output: Path | None,
     seed: int,
     as_json: bool,
@@ -79,6 +82,7 @@ def run(
 
     from mltcp_tools.clusters.outcome import Outcome
     from mltcp_tools.clusters.pairs import read_pairs
+    from mltcp_tools.clusters.policies import policy
     from mltcp_tools.clusters.report import write_report
     from mltcp_tools.clusters.rules import treatment
     from mltcp_tools.clusters.simulate import ClusterSimulator
@@ -91,6 +95,7 @@ def run(
     policies = policies or (("predicted",) if pairs else ("fifo",))
     if jobs is not None:
         workload = dataclasses.replace(workload, jobs=workload.jobs[:jobs])
+    workload = workload.shorter(shorter)
     if pairs is not None:
         workload = workload.with_pairs(read_pairs(pairs))
     if output is not None:
@@ -100,7 +105,7 @@ def run(
         environment.add(simulated=True)
     outcomes: list[Outcome] = []
     arms = [
-        (_policy(name, seed, workload), treatment(how)) for name in policies for how in treatments
+        (policy(name, seed, shorter), treatment(how)) for name in policies for how in treatments
     ]
     summaries: list[dict[str, Any]] = []
     with tqdm(total=len(arms) * len(workload.jobs), unit=" jobs", disable=None) as bar:
@@ -119,18 +124,6 @@ def run(
         click.echo(json.dumps({"schema": "mltcp-cluster/1", "runs": summaries}, indent=2))
     else:
         click.echo(render_summaries(summaries), nl=False)
-
-
-def _policy(name: str, seed: int, workload: Workload) -> Policy:
-    """The policy of that name, or the agents of a checkpoint as `marl:FILE`."""
-    from mltcp_tools.clusters.policies import policy
-
-    kind, _, checkpoint = name.partition(":")
-    if kind != "marl":
-        return policy(name, seed)
-    from mltcp_tools.clusters.marl.policy import of_checkpoint
-
-    return of_checkpoint(Path(checkpoint), name, workload)
 
 
 @command.command()
@@ -223,29 +216,6 @@ def fapes(
 
 
 @command.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def fit(files: tuple[Path, ...], as_json: bool) -> None:
-    """Fit Pollux's performance model to tables of measured placements (adaptdl's)."""
-    from mltcp_tools.clusters.fapes.performance import error, fit, read_placements
-
-    found = {}
-    for file in files:
-        measured = read_placements(file)
-        model = fit(measured)
-        found[file.name] = dataclasses.asdict(model) | {
-            "measurements": len(measured),
-            "mean_error": error(model, measured),
-        }
-    if as_json:
-        click.echo(json.dumps(found, indent=2))
-        return
-    for name, values in found.items():
-        numbers = ", ".join(f"{key} {value:.4g}" for key, value in values.items())
-        click.echo(f"{name}: {numbers}")
-
-
-@command.command()
 @output_folder("Run folder, new or empty.", default=Path("runs/cluster-live"), show_default=True)
 @click.option("--requests", metavar="azure:FILE", help="The load.")
 @shown_option(
@@ -270,6 +240,7 @@ def fit(files: tuple[Path, ...], as_json: bool) -> None:
     metavar="TIME",
     help="The latency that requests should keep to.",
 )
+@shown_option("--goal", type=FRACTION, default="95%", help="How many of them at least.")
 @click.option("--stop", is_flag=True, help="End what a killed controller left running.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def live(
@@ -279,13 +250,15 @@ def live(
     faster: float,
     cores: float,
     slo: float,
+    goal: float,
     stop: bool,
     as_json: bool,
 ) -> None:
     """Share this host's cores between an elastic training job and an inference server.
 
     Both are real: torchrun over Gloo, and a small model behind HTTP. The load is a trace, replayed
-    FASTER than recorded. Needs root for control groups.
+    FASTER than recorded. Exits with 1 where fewer requests than GOAL kept to SLO. Needs root for
+    control groups.
     """
     from mltcp_tools.clusters.live import controller
     from mltcp_tools.clusters.live.report import draw, summary
@@ -303,13 +276,14 @@ def live(
     output.mkdir(parents=True, exist_ok=True)
     controller.Controller(output, cores).run(requests, seconds, faster)
     (output / "live.png").write_bytes(draw(output, slo))
-    document = summary(output, slo)
+    document = summary(output, slo, goal)
     (output / "summary.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     if as_json:
         click.echo(json.dumps(document, indent=2))
-        return
-    shown = [(key, str(value)) for key, value in document.items() if key != "schema"]
-    show_table((Column("MEASURE", left=True), Column("VALUE")), shown)
+    else:
+        shown = [(key, str(value)) for key, value in document.items() if key != "schema"]
+        show_table((Column("MEASURE", left=True), Column("VALUE")), shown)
+    click.get_current_context().exit(0 if document["slo_kept"] else 1)
 
 
 @command.command("policies")

@@ -5,18 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from mltcp_tools.cli.options import list_option, output_folder, shown_option
 from mltcp_tools.errors import UsageError
-
-if TYPE_CHECKING:
-    from mltcp_tools.clusters.pairs import Pairs
-    from mltcp_tools.clusters.question import Size
 
 
 @click.command()
@@ -57,13 +52,7 @@ def validate(experiments: tuple[str, ...], as_json: bool) -> None:
 @click.option(
     "--pairs",
     metavar="gavel:FILE",
-    help="Let schedulers that learn take part: how jobs that share GPUs slow each other down.",
-)
-@list_option(
-    "--agents",
-    metavar="FILE,…",
-    parse=Path,
-    help="Their checkpoints, for one draw after the other.  [default: they are trained]",
+    help="Let jobs share GPUs: how that slows them down.",
 )
 @shown_option(
     "--executor", default="processes", help="processes, ray (a local cluster) or ray:ADDRESS."
@@ -77,7 +66,6 @@ def matrix(
     policies: tuple[str, ...],
     workloads: tuple[str, ...],
     pairs: str | None,
-    agents: tuple[Path, ...],
     executor: str,
     workers: int | None,
     as_json: bool,
@@ -90,34 +78,21 @@ def matrix(
 
     from mltcp_tools.clusters import question
     from mltcp_tools.clusters.pairs import read_pairs
-    from mltcp_tools.clusters.policies import policy
+    from mltcp_tools.clusters.policies import known
     from mltcp_tools.clusters.question_plots import draw, render
     from mltcp_tools.clusters.sweep import sweep
 
-    if agents and pairs is None:
-        raise UsageError("--agents needs --pairs: agents say which jobs are to share GPUs.")
     needed = ("packed", "network", "cassini")
     chosen = tuple(dict.fromkeys((*(policies or question.POLICIES), *needed)))
     for name in chosen:
-        if name != "marl":
-            policy(name)
+        known(name)
     size = question.SMALL if small else question.FULL
     if seeds is not None:
         size = dataclasses.replace(size, seeds=seeds)
     measured = None if pairs is None else read_pairs(pairs)
     asked = workloads or question.WORKLOADS
     left_out = question.missing(chosen, measured, asked)
-    impossible = {each.workload for each in left_out if each.policy == "marl"}
-    checkpoints: list[bytes] = []
-    if measured is not None and "marl" in chosen and impossible != set(asked):
-        if len(agents) > size.seeds:
-            raise UsageError(f"--agents names more checkpoints than there are draws, {size.seeds}.")
-        checkpoints = _checkpoints(agents, size, output, measured)
-    elif agents:
-        raise UsageError(
-            "--agents needs `marl` among the policies, and a workload that it can be had on."
-        )
-    todo = question.tasks(size, chosen, pairs=measured, agents=checkpoints, workloads=asked)
+    todo = question.tasks(size, chosen, pairs=measured, workloads=asked)
     with tqdm(total=len(todo), unit=" runs", disable=None) as bar:
         results = sweep(
             todo, output / "runs", executor, workers, lambda done: bar.update(done - bar.n) and None
@@ -146,63 +121,11 @@ def matrix(
         click.echo(text, nl=False)
 
 
-def _checkpoints(files: tuple[Path, ...], size: Size, output: Path, pairs: Pairs) -> list[bytes]:
-    """The agents' checkpoints; those that aren't given are trained, unless they are there."""
-    from mltcp_tools.clusters.marl.evaluate import checkpoint, train_seeds
-    from mltcp_tools.clusters.marl.train import Curriculum, load
-
-    if not files:
-        seeds = range(1, min(size.agents, size.seeds) + 1)
-        folder = output / "agents"
-        curriculum = Curriculum(pairs)
-        train_seeds(seeds, size.rounds, folder, curriculum, said=_say_round)
-        files = tuple(checkpoint(folder, seed, size.rounds, curriculum) for seed in seeds)
-    contents = []
-    for file in files:
-        try:
-            contents.append(file.read_bytes())
-        except OSError as error:
-            raise UsageError(f"{file} can't be read: {error.strerror}.") from None
-        load(BytesIO(contents[-1]), str(file))
-    return contents
-
-
-def _say_round(seed: int, number: int, ratio: float) -> None:
-    click.echo(f"seed {seed}, round {number + 1}: {ratio:.3f} of elastic's", err=True)
-
-
 @click.command()
-@output_folder(
-    "Folder of checkpoints; those that are there aren't trained again.",
-    default=Path("runs/cluster-marl"),
-    show_default=True,
-)
-@shown_option("--seeds", type=click.IntRange(1, 10), default=5)
-@shown_option("--rounds", type=click.IntRange(1), default=20)
-@shown_option("--held-out", type=click.IntRange(0), default=10, help="Draws to compare on.")
-@shown_option(
-    "--first-draw",
-    type=click.IntRange(0),
-    default=100,
-    help="Number of the first of them; training was tuned on some below 100.",
-)
-@list_option(
-    "--workload", "traces", metavar="KIND:FILE,…", help="Compare on jobs of these traces, too."
-)
-@shown_option("--jobs", type=click.IntRange(1), default=150, help="Of a trace, the first.")
+@shown_option("--seeds", type=click.IntRange(0, 10), default=3, help="Trainings; 0: none.")
+@shown_option("--rounds", type=click.IntRange(1), default=20, help="Of each training.")
+@shown_option("--held-out", type=click.IntRange(1), default=5, help="Draws to compare on.")
 @list_option("--rivals", metavar="A,B,…", help="Compare with these alone.  [default: all]")
-@shown_option(
-    "--faster",
-    type=click.FloatRange(0.01),
-    default=1.0,
-    help="Factor by which a trace's jobs arrive faster.",
-)
-@shown_option(
-    "--shorter",
-    type=click.FloatRange(1),
-    default=1.0,
-    help="Factor by which a trace's jobs, and the times between them, are shorter.",
-)
 @click.option(
     "--pairs",
     metavar="gavel:FILE",
@@ -211,86 +134,42 @@ def _say_round(seed: int, number: int, ratio: float) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def marl(
-    output: Path,
-    seeds: int,
-    rounds: int,
-    held_out: int,
-    first_draw: int,
-    traces: tuple[str, ...],
-    jobs: int,
-    rivals: tuple[str, ...],
-    faster: float,
-    shorter: float,
-    pairs: str,
-    as_json: bool,
+    seeds: int, rounds: int, held_out: int, rivals: tuple[str, ...], pairs: str, as_json: bool
 ) -> None:
-    """Train schedulers that learn which jobs to let share GPUs, and compare them with the others.
+    """Train schedulers that learn which jobs share GPUs, and compare them with all others.
 
-    Held-out workloads are drawn from seeds that training never uses, and larger; jobs of traces
-    come to the same cluster.
+    An experiment: `predicted` does as well without learning, and is the default. Held-out workloads
+    are of seeds that training never uses, and larger; an oracle says how much there is to win.
     """
-    from mltcp_tools.clusters.marl.evaluate import (
-        LARGE,
-        RIVALS,
-        draw_curves,
-        drawn,
-        evaluate,
-        train_seeds,
-    )
-    from mltcp_tools.clusters.marl.train import Curriculum
+    from mltcp_tools.clusters.interference import fit_pairs
+    from mltcp_tools.clusters.marl.evaluate import RIVALS, drawn, evaluate
+    from mltcp_tools.clusters.marl.train import Curriculum, train
     from mltcp_tools.clusters.pairs import read_pairs
-    from mltcp_tools.clusters.rules import treatment
-    from mltcp_tools.clusters.text import render_learned, render_over_traces
-    from mltcp_tools.clusters.traces import read_jobs
-    from mltcp_tools.clusters.workload import Workload
+    from mltcp_tools.clusters.text import render_learned
+
+    def say(what: str) -> None:
+        click.echo(f"{what}…", err=True)
 
     curriculum = Curriculum(read_pairs(pairs))
-    draws = drawn(held_out, curriculum, first_draw)
-    sets = {f"{held_out} drawn": draws} if draws else {}
-    for trace in traces:
-        read = [
-            dataclasses.replace(
-                job,
-                arrival_s=job.arrival_s / faster / shorter,
-                iterations=max(1, round(job.iterations / shorter)),
-            )
-            for job in read_jobs(trace, LARGE)[:jobs]
-        ]
-        sets[trace] = [Workload(LARGE, tuple(read)).with_pairs(curriculum.pairs)]
-
-    trained = train_seeds(range(1, seeds + 1), rounds, output, curriculum, said=_say_round)
-    curves = {seed: each.curve for seed, each in trained.items()}
-    (output / "curves.png").write_bytes(draw_curves(curves))
-    known = [each.known for each in trained.values()]
-    off = {
-        "predicted": sum(each.error for each in known) / len(known),
-        "mean_guessed": sum(each.guessed for each in known) / len(known),
-    }
-    if not as_json:
-        click.echo(
-            f"speeds in pairs that were held out: off by {off['predicted']:.3f},"
-            f" by guessing the mean {off['mean_guessed']:.3f}\n"
+    trained = {}
+    for seed in range(1, seeds + 1):
+        trained[seed] = train(
+            seed,
+            rounds,
+            curriculum,
+            said=lambda n, seed=seed: say(f"seed {seed}, round {n}"),  # type: ignore[misc]
         )
-    results = []
-    for name, workloads in sets.items():
-        pace = shorter if name in traces else 1.0
-        result = evaluate(
-            name, workloads, trained, treatment(curriculum.treatment), rivals or RIVALS, pace
-        ).document()
-        results.append(result)
-        if not as_json:
-            # Traces take long, so that each is shown as soon as it is done.
-            click.echo(render_learned([result]))
-    if len(traces) > 1 and not as_json:
-        click.echo(render_over_traces(results), nl=False)
+    known = fit_pairs(curriculum.pairs, 1)
+    off = {"predicted": known.error, "mean_guessed": known.guessed}
+    workloads = drawn(held_out, curriculum)
+    rows = evaluate(workloads, trained, rivals or RIVALS, say)
     if as_json:
-        document = {
-            "schema": "mltcp-cluster-marl/4",
-            "curves": curves,
-            "pairs_off": off,
-            "held_out": results,
+        document = {"schema": "mltcp-cluster-marl/5", "draws": held_out, "policies": rows} | {
+            "pairs_off": off
         }
         click.echo(json.dumps(document, indent=2))
+    else:
+        click.echo(render_learned(rows, held_out, off), nl=False)
 
 
 @click.command()

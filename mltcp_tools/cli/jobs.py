@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 
 import click
 
@@ -15,8 +16,9 @@ from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Job
 from mltcp_tools.live.observe.board import read_boards
 from mltcp_tools.live.observe.untagged import Untagged
+from mltcp_tools.live.observe.view import summary
 from mltcp_tools.live.sources.metadata import CONFIDENT, Metadata
-from mltcp_tools.units import format_bytes, format_seconds
+from mltcp_tools.units import counted, format_bytes, format_seconds
 
 _COLUMNS = (
     Column("ID", drop=3),
@@ -48,10 +50,33 @@ def _row(job: Job, flows: int, known: Metadata | None) -> Row:
     )
 
 
+def _show_mine(name: str | None, as_json: bool) -> None:
+    views = [
+        each
+        for each in read_boards().values()
+        if os.geteuid() in (0, each.uid) and name in (None, each.name)
+    ]
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(each) for each in views], indent=2))
+        return
+    for each in views:
+        flows = counted(each.flows, "connection")
+        click.echo(f"{printable(each.name)}: {flows}; {summary(each)}.")
+    if not views:
+        click.echo("No agent follows such a job of yours.", err=True)
+
+
 @click.command()
 @backend_option
+@click.option(
+    "--mine",
+    is_flag=True,
+    help="Only jobs of your own processes (for root: all) that the agent follows, and how they go;"
+    " needs no privilege.",
+)
+@click.option("--job", "name", metavar="NAME", help="With --mine: only this one.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
-def command(backend: str, as_json: bool) -> None:
+def command(backend: str, mine: bool, name: str | None, as_json: bool) -> None:
     """List the jobs: the parameters their flows have, and who knows what of their iterations.
 
     BURST and GAP are in force: bytes of a burst of one flow, and the silence that ends an
@@ -60,6 +85,11 @@ def command(backend: str, as_json: bool) -> None:
     that it found; finding sources takes `mltcp agent` or `attach --follow`. Flows without a job
     that have learned their iterations are listed by process and peer.
     """
+    if name and not mine:
+        raise click.UsageError("--job needs --mine")
+    if mine:
+        _show_mine(name, as_json)
+        return
     source = get_backend(backend)
     untagged = Untagged()
     untagged.update(there := source.flows(), source.jobs())

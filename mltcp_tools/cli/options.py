@@ -95,6 +95,16 @@ def with_options(options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
     return decorate
 
 
+SSH = "ssh -o BatchMode=yes -o LogLevel=ERROR -o ServerAliveInterval=10"
+
+ssh_options = with_options(
+    [
+        shown_option("--ssh", default=SSH, help="How to reach the machines."),
+        shown_option("--mltcp", default="mltcp", help="How the tool is called there."),
+    ]
+)
+
+
 def _total(text: object) -> int:
     return 0 if text == "auto" else parse_bytes(text)
 

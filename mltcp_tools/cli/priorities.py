@@ -9,8 +9,7 @@ from pathlib import Path
 
 import click
 
-from mltcp_tools.cli.options import list_option, shown_option
-from mltcp_tools.cli.testbed import SSH
+from mltcp_tools.cli.options import list_option, shown_option, ssh_options
 from mltcp_tools.live.priorities.coflows import WEIGHTS
 
 _ID_BITS = 32
@@ -44,8 +43,7 @@ _ID_BITS = 32
     help="With --host, a job that several send for has the same id there.",
 )
 @click.option("--led", is_flag=True, help="What --host starts there: the levels come over stdin.")
-@shown_option("--ssh", default=SSH, help="How to reach the machines.")
-@shown_option("--mltcp", default="mltcp", help="How the tool is called there.")
+@ssh_options
 def command(
     folder: Path,
     weight: str,

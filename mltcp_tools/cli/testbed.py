@@ -22,12 +22,10 @@ from mltcp_tools.cli.experiments import (
     run_and_report,
     run_mixes,
 )
-from mltcp_tools.cli.options import backend_option, list_option, shown_option, with_options
+from mltcp_tools.cli.options import SSH, backend_option, list_option, shown_option, with_options
 
 if TYPE_CHECKING:
     from mltcp_tools.lab.experiments.experiment import Experiment
-
-SSH = "ssh -o BatchMode=yes -o LogLevel=ERROR -o ServerAliveInterval=10"
 
 
 @click.group()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import click
@@ -16,23 +17,32 @@ from mltcp_tools.cli.options import (
     list_option,
     output_file,
     shown_option,
+    ssh_options,
 )
 from mltcp_tools.cli.text import printable, say, show_table
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.variants import NAMES, RECOMMENDED
+from mltcp_tools.live.fleet.reach import Remote
 
 
 @click.command()
 @list_option(
     "--job",
     "jobs",
-    required=True,
     metavar="NAME[=TARGET],…",
     help="A job that is attached, or a name and its processes (see `mltcp attach --help`); again"
     " for others, or for further targets of one.",
     shell_complete=completing.JOBS,
 )
+@list_option(
+    "--host",
+    "hosts",
+    metavar="HOST,…",
+    help="Jobs of these machines, as ssh knows them, instead of this one's.",
+)
+@ssh_options
+@click.option("--part", is_flag=True, hidden=True, help="What --host starts there.")
 @shown_option("--rounds", type=click.IntRange(1), default=8, help="Of two turns each.")
 @shown_option(
     "--every", type=SECONDS, default="3min", metavar="TIME", help="How long a turn takes."
@@ -60,6 +70,10 @@ from mltcp_tools.kernel.variants import NAMES, RECOMMENDED
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     jobs: tuple[str, ...],
+    hosts: tuple[str, ...],
+    ssh: str,
+    mltcp: str,
+    part: bool,
     rounds: int,
     every: float,
     name: str,
@@ -74,27 +88,37 @@ def command(
 
     The jobs, all together, are switched between what they run and mltcp and back, in a random
     balanced order; their iterations are timed in both. It says how much shorter or longer they are
-    with mltcp, how sure that is, and what to do. Give all jobs of this host that share a link.
+    with mltcp, how sure that is, and what to do. Give all jobs that share a link.
 
     A round in which a job or what is around it changes is void, and repeated. A job that stalls or
     becomes too slow gets its own congestion control back at once. Whatever ends the trial, even
-    kill -9, puts everything back. Other hosts of a job keep what they run.
+    kill -9, puts everything back.
+
+    Other hosts of a job keep what they run, unless --host names all of them: then all switch
+    together, and what a host sees of a job is a row of its own, JOB@HOST. Their clocks needn't
+    agree.
 
     The exit code is 1 where the trial ended early.
     """
     from mltcp_tools.live.trial import html, text
+    from mltcp_tools.live.trial.across import conduct_across
     from mltcp_tools.live.trial.conduct import conduct
+    from mltcp_tools.live.trial.part import take_part
     from mltcp_tools.live.trial.trial import Plan
 
-    found = conduct(
-        jobs_and_targets(jobs),
-        Plan(rounds, every, slower),
-        name,
-        get_backend(backend),
-        say,
-        look,
-        seed,
-    )
+    if part:
+        take_part(get_backend(backend))
+        return
+    if not jobs:
+        raise UsageError("Which jobs? Give --job NAME, or --job NAME=TARGET.")
+    wanted, plan = jobs_and_targets(jobs), Plan(rounds, every, slower)
+    if hosts:
+        remote = Remote(shlex.split(ssh), shlex.split(mltcp))
+        words = ("trial", "--part", "--backend", backend)
+        commands = {host: remote.command(host, *words) for host in hosts}
+        found = conduct_across(commands, wanted, plan, name, say, look, seed)
+    else:
+        found = conduct(wanted, plan, name, get_backend(backend), say, look, seed)
     if output is not None:
         output.write_text(html.page(found))
     if as_json:

@@ -30,7 +30,9 @@ from mltcp_tools.kernel.host.locks import RUN_DIR
     " every socket, unload both backends, remove pins and records; then check the result.",
 )
 @click.option("--dry-run", is_flag=True, help="With --everything: only show what is there.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was there and what runs on.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print what was there, or done, and what is left."
+)
 def command(backend: str, force: bool, everything: bool, dry_run: bool, as_json: bool) -> None:
     """Unregister the congestion controls, forget all jobs and tags, take fine time stamps back.
 
@@ -41,11 +43,9 @@ def command(backend: str, force: bool, everything: bool, dry_run: bool, as_json:
     if dry_run and not everything:
         raise click.UsageError("--dry-run needs --everything")
     if everything:
-        if force or as_json or backend != AUTO:
-            raise click.UsageError("--everything excludes --force, --json and --backend")
-        from mltcp_tools.live.attach.removal import take_off
-
-        take_off(say, dry_run, before=_testbeds)
+        if force or backend != AUTO:
+            raise click.UsageError("--everything excludes --force and --backend")
+        _take_off(dry_run, as_json)
         return
     from mltcp_tools.live.attach.stamps import take_back
 
@@ -69,6 +69,19 @@ def command(backend: str, force: bool, everything: bool, dry_run: bool, as_json:
         )
     else:
         click.echo("Unloaded.", err=True)
+
+
+def _take_off(dry_run: bool, as_json: bool) -> None:
+    """Take everything off, and say what was done, or print it with what is left then."""
+    from mltcp_tools.live.attach.removal import left_on_host, take_off
+
+    done: list[str] = []
+    try:
+        take_off(done.append if as_json else say, dry_run, before=_testbeds)
+    finally:
+        if done and as_json:
+            document = {"done": [] if dry_run else done, "left": left_on_host()}
+            click.echo(json.dumps(document))
 
 
 def _testbeds() -> Sequence[str]:

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
+import platform
+import shlex
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
-from mltcp_tools.cli.options import SECONDS, backend_option, shown_option
+from mltcp_tools.cli.options import (
+    SECONDS,
+    backend_option,
+    list_option,
+    shown_option,
+    ssh_options,
+)
 from mltcp_tools.cli.text import printable, queue_text, show_table
 from mltcp_tools.columns import Cell, Column, Meaning, Row, clip
 from mltcp_tools.kernel.backends import get_backend
+from mltcp_tools.kernel.backends.base import Backend
+from mltcp_tools.live.agent.metrics import parse_address
+from mltcp_tools.live.fleet.reach import Remote
+from mltcp_tools.live.observe.feed import job_document, looks
+from mltcp_tools.live.observe.feeds import show_all
+from mltcp_tools.live.observe.page import Page
 from mltcp_tools.live.observe.view import Gain, JobView
 from mltcp_tools.units import format_seconds
 
@@ -32,6 +44,9 @@ _COLUMNS = (
     Column("SOURCE", left=True, drop=5),
     Column("PERIOD", drop=2),
 )
+WEB = "127.0.0.1:9478"
+"""Where the page is unless told."""
+
 # Iterations that are longer by this share, or that overlap with others by this share, are worth a
 # look; half of it is not.
 _NOTABLE = 0.1
@@ -80,11 +95,6 @@ def _judged(share: float | None) -> Meaning:
     return "good" if share < _NOTABLE / 2 else ""
 
 
-def document(view: JobView) -> dict[str, Any]:
-    """A job as `--json` shows it: its view with the two figures derived from it."""
-    return dataclasses.asdict(view) | {"change": view.change, "ratio": view.ratio}
-
-
 @click.command()
 @click.option("--once", is_flag=True, help="Print what there is after --wait, and end.")
 @click.option(
@@ -97,8 +107,33 @@ def document(view: JobView) -> dict[str, Any]:
     default="1s",
     help="Time between two looks; with --once before the only one.",
 )
+@click.option(
+    "--web",
+    is_flag=False,
+    flag_value=WEB,
+    metavar="[ADDRESS]",
+    help=f"Serve a live page at ADDRESS (default {WEB}) instead.",
+)
+@list_option(
+    "--host",
+    "hosts",
+    metavar="HOST,…",
+    help="With --web, the jobs of these machines, as ssh knows them, instead of this one's.",
+)
+@ssh_options
+@click.option("--feed", is_flag=True, hidden=True, help="What --host starts there.")
 @backend_option
-def command(once: bool, as_json: bool, wait_s: float, backend: str) -> None:
+def command(
+    once: bool,
+    as_json: bool,
+    wait_s: float,
+    web: str | None,
+    hosts: tuple[str, ...],
+    ssh: str,
+    mltcp: str,
+    feed: bool,
+    backend: str,
+) -> None:
     """Show the jobs: how long iterations take, and whether other jobs are in the way.
 
     CHANGE compares with the time before attaching, which is known of jobs that were observed first
@@ -114,9 +149,25 @@ def command(once: bool, as_json: bool, wait_s: float, backend: str) -> None:
     longest queueing delay that one of its flows sees and that of a full queue, BY how these are
     measured (see `mltcp flows`); SOURCE tells the job's PERIOD. Jobs are seen from their beginning
     where `mltcp agent` or `attach --follow` runs, else from now on.
+
+    --web prints the address of a page with the bursts and iterations of each job. Who has that
+    address, with its token, can see the page; nothing encrypts it, so that beyond loopback it is
+    for trusted networks.
     """
     from mltcp_tools.live.observe.watch import Watch
 
+    if hosts and web is None:
+        raise click.UsageError("--host needs --web")
+    if feed or web is not None:
+        # Ctrl-C is how both end.
+        with contextlib.suppress(KeyboardInterrupt):
+            if feed:
+                for look in looks(get_backend(backend), wait_s):
+                    click.echo(json.dumps(look))
+            else:
+                remote = Remote(shlex.split(ssh), shlex.split(mltcp))
+                _serve(str(web), hosts, remote, get_backend(backend), wait_s)
+        return
     # Ctrl-C is how watching ends.
     with contextlib.suppress(KeyboardInterrupt), Watch(get_backend(backend)) as watch:
         if watch.blind:
@@ -128,10 +179,21 @@ def command(once: bool, as_json: bool, wait_s: float, backend: str) -> None:
                 return
 
 
+def _serve(web: str, hosts: Sequence[str], remote: Remote, backend: Backend, wait_s: float) -> None:
+    """Serve the page until a signal ends it."""
+    here = [] if hosts else [platform.node() or "this host"]
+    with Page(parse_address(web), [*hosts, *here]) as page:
+        click.echo(page.url)
+        if hosts:
+            show_all(page, {host: remote.command(host, "watch", "--feed") for host in hosts})
+        for look in looks(backend, wait_s):
+            page.show(here[0], look)
+
+
 def _show(views: Sequence[JobView], as_json: bool, screen: bool) -> None:
     """One look; where it is one of many and for programs, on one line."""
     if as_json:
-        click.echo(json.dumps([document(view) for view in views]))
+        click.echo(json.dumps([job_document(view) for view in views]))
         return
     if screen:
         click.clear()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,27 +32,12 @@ class PairModel:
 
     def slowdowns(self, host: JobState, guest: JobState) -> tuple[float, float]:
         """Of both; models that the pairs don't have are taken for typical ones."""
-        a, b = self._place(host), self._place(guest)
-        if a is None or b is None:
+        try:
+            a, b = (self.names.index(each.job.model.name) for each in (host, guest))
+        except ValueError:
             typical = float(np.median(self.slow))
             return typical, typical
         return float(self.slow[a, b]), float(self.slow[b, a])
-
-    def state(self) -> Mapping[str, object]:
-        """As a checkpoint has it: numbers and names only."""
-        return vars(self) | {"names": list(self.names), "slow": self.slow.tolist()}
-
-    def _place(self, state: JobState) -> int | None:
-        name = state.job.model.name
-        return self.names.index(name) if name in self.names else None
-
-
-def pairs_of(state: Mapping[str, Any]) -> PairModel:
-    """From a checkpoint; a ValueError, KeyError or TypeError where it is none."""
-    names, slow = tuple(str(name) for name in state["names"]), np.array(state["slow"], float)
-    if slow.shape != (len(names), len(names)) or not ((slow >= 1) & np.isfinite(slow)).all():
-        raise ValueError("slow-downs that can't be")
-    return PairModel(names, slow, float(state["error"]), float(state["guessed"]))
 
 
 def fit_pairs(pairs: Pairs, seed: int) -> PairModel:

@@ -3,8 +3,8 @@
 Schedulers times treatments, over some seeds: on three workloads that are drawn, on one in which
 jobs wait, and on one whose jobs never change places. Slow-downs (iteration times over those alone)
 say how much of what packing under reno leaves to gain MLTCP and Cassini take away. Completion times
-say that of schedulers that learn as well, whose jobs have other numbers of GPUs than they ask for:
-which share of a scheduler's gain MLTCP has by itself, and what each adds to the other.
+say that of elastic schedulers as well, whose jobs have other numbers of GPUs than they ask for, and
+share them: which share of their gain MLTCP has by itself, and what each adds to the other.
 """
 
 from __future__ import annotations
@@ -16,26 +16,17 @@ from typing import Any
 
 import numpy as np
 
+from mltcp_tools.clusters import rules
 from mltcp_tools.clusters.intervals import interval
 from mltcp_tools.clusters.pairs import Pairs
+from mltcp_tools.clusters.policies import known
 from mltcp_tools.clusters.sweep import Task
 from mltcp_tools.errors import UsageError
+from mltcp_tools.lab.experiments.treatments import TurnsSettings
 
-POLICIES = ("random", "packed", "network", "cassini", "elastic", "marl")
-TREATMENTS = (
-    "reno",
-    "mltcp",
-    "turns",
-    "mltcp+turns",
-    "rates",
-    "priorities",
-    "aggregation",
-    "mltcp+aggregation",
-)
-ELASTIC = ("marginal", "elastic", "elastic-estimated", "shared", "matched", "predicted", "marl")
-"""Policies that give jobs other numbers of GPUs than they ask for."""
-SHARING = ("shared", "matched", "predicted", "marl")
-"""Policies that let two jobs share GPUs."""
+POLICIES = ("random", "packed", "network", "cassini", "elastic", "predicted")
+TREATMENTS = tuple(name for name in rules.TREATMENTS if name != rules.FAIR.name)
+_TURNS = TurnsSettings.name
 
 _LIKE = ("transformer-64", "recommendation-512", "resnet50-64", "resnet18-128")
 """Models by the names that measured pairs have for them; they compute and send as the ones without
@@ -103,20 +94,16 @@ WORKLOADS = ("fixed", *_MIXES)
 
 @dataclass(frozen=True)
 class Size:
-    """The size of a comparison: servers, jobs and their mean hours, draws; and by how many training
-    seeds agents are trained that go with these in turn, for so many rounds.
-    """
+    """The size of a comparison: servers, jobs and their mean hours, draws."""
 
     servers: int
     jobs: int
     hours: float
     seeds: int
-    agents: int
-    rounds: int
 
 
-FULL = Size(servers=32, jobs=100, hours=0.2, seeds=5, agents=5, rounds=20)
-SMALL = Size(servers=16, jobs=30, hours=0.05, seeds=2, agents=1, rounds=4)
+FULL = Size(servers=32, jobs=100, hours=0.2, seeds=5)
+SMALL = Size(servers=16, jobs=30, hours=0.05, seeds=2)
 
 
 def _yaml(sections: Mapping[str, Any]) -> str:
@@ -166,11 +153,11 @@ def missing(
     found = []
     for policy in policies:
         for workload in workloads:
-            if policy in SHARING and pairs is None:
+            if known(policy).shares and pairs is None:
                 reason = "nobody may share GPUs without measured pairs (--pairs)"
-            elif policy in ELASTIC and workload == "fixed":
+            elif known(policy).resizes and workload == "fixed":
                 reason = "its jobs keep the GPUs that they ask for, and this gives them others"
-            elif policy in SHARING and not _measured(workload, pairs):
+            elif known(policy).shares and not _measured(workload, pairs):
                 reason = "no two of its models are among the measured pairs"
             else:
                 continue
@@ -188,11 +175,9 @@ def tasks(
     policies: Sequence[str] = POLICIES,
     treatments: Sequence[str] = TREATMENTS,
     pairs: Pairs | None = None,
-    agents: Sequence[bytes] = (),
     workloads: Sequence[str] = WORKLOADS,
 ) -> list[Task]:
-    """All runs of the matrix that can be. agents: checkpoints, for one draw after the other in
-    turn; needed where `marl` can be. Raises UsageError as `missing` does."""
+    """All runs of the matrix that can be. Raises UsageError as `missing` does."""
     impossible = {(each.workload, each.policy) for each in missing(policies, pairs, workloads)}
     found = []
     for workload in workloads:
@@ -202,10 +187,8 @@ def tasks(
                 if (workload, policy) in impossible:
                     continue
                 task = Task(workload, text, policy, "", seed)
-                if policy in SHARING:
+                if known(policy).shares:
                     task = replace(task, pairs=pairs)
-                if policy == "marl":
-                    task = replace(task, agents=agents[(seed - 1) % len(agents)])
                 found += [replace(task, treatment=how) for how in treatments]
     return found
 
@@ -234,7 +217,7 @@ def cells(results: Sequence[Mapping[str, Any]]) -> list[Cell]:
     found = []
     for key, runs in pooled.items():
         slow = p99 = None
-        if key[1] not in ELASTIC:
+        if not known(key[1]).resizes:
             slow = float(np.mean([np.mean(each["slowdown"]) for each in runs]))
             p99 = float(np.percentile(np.concatenate([each["slowdown"] for each in runs]), 99))
         completion_s = float(np.mean([np.mean(each["completion_s"]) for each in runs]))
@@ -288,39 +271,39 @@ def _compared(
 
 def differences(results: Sequence[Mapping[str, Any]]) -> list[Difference]:
     """Of slow-downs: what MLTCP changes under each policy, and what Cassini does."""
-    slowed = [each for each in results if each["policy"] not in ELASTIC]
+    slowed = [each for each in results if not known(each["policy"]).resizes]
     pairs = {
         f"{name}, mltcp": ((name, "mltcp"), (name, "reno"))
         for name in dict.fromkeys(each["policy"] for each in slowed)
     }
-    pairs["cassini, turns"] = ("cassini", "turns"), ("packed", "reno")
+    pairs[f"cassini, {_TURNS}"] = ("cassini", _TURNS), ("packed", "reno")
     return _compared(slowed, "slowdown", pairs, relative=False)
 
 
-ALONE, CASSINI, PLAN, AGENTS, ALL = (
+ALONE, CASSINI, PLAN, SHARED, ALL = (
     "mltcp",
     "cassini with turns",
-    "the agents' plan alone",
-    "agents",
-    "agents and mltcp",
+    "elastic alone",
+    "sharing",
+    "sharing and mltcp",
 )
 _BASE = ("packed", "reno")
+_CASSINI = ("cassini", _TURNS)
 SAVED: Mapping[str, tuple[Column, Column]] = {
     ALONE: (("packed", "mltcp"), _BASE),
-    CASSINI: (("cassini", "turns"), _BASE),
+    CASSINI: (_CASSINI, _BASE),
     PLAN: (("elastic", "reno"), _BASE),
-    AGENTS: (("marl", "reno"), _BASE),
-    ALL: (("marl", "mltcp"), _BASE),
+    SHARED: (("predicted", "reno"), _BASE),
+    ALL: (("predicted", "mltcp"), _BASE),
 }
 """Name -> a column, and the one whose completion times it shortens: packing under reno."""
 ADDED: Mapping[str, tuple[Column, Column]] = {
-    "mltcp to cassini with turns": (("cassini", "mltcp+turns"), ("cassini", "turns")),
-    "cassini with turns to mltcp": (("cassini", "mltcp+turns"), ("packed", "mltcp")),
-    "mltcp to agents": (("marl", "mltcp"), ("marl", "reno")),
-    "turns to agents": (("marl", "turns"), ("marl", "reno")),
-    "aggregation to agents": (("marl", "aggregation"), ("marl", "reno")),
-    "agents to mltcp": (("marl", "mltcp"), ("packed", "mltcp")),
-    "agents to their plan": (("marl", "reno"), ("elastic", "reno")),
+    "mltcp to cassini with turns": (("cassini", f"mltcp+{_TURNS}"), _CASSINI),
+    "cassini with turns to mltcp": (("cassini", f"mltcp+{_TURNS}"), ("packed", "mltcp")),
+    "mltcp to sharing": (("predicted", "mltcp"), ("predicted", "reno")),
+    "aggregation to sharing": (("predicted", "aggregation"), ("predicted", "reno")),
+    "sharing to mltcp": (("predicted", "mltcp"), ("packed", "mltcp")),
+    "sharing to elastic": (("predicted", "reno"), ("elastic", "reno")),
     "mltcp to random places": (("random", "mltcp"), ("random", "reno")),
     "aggregation to packing": (("packed", "aggregation"), _BASE),
 }
@@ -385,9 +368,9 @@ def answers(found: Sequence[Cell]) -> list[Answer]:
                 base,
                 gain("packed", "mltcp"),
                 gain("cassini", "reno"),
-                gain("packed", "turns"),
-                gain("cassini", "turns"),
-                gain("cassini", "mltcp+turns"),
+                gain("packed", _TURNS),
+                gain("cassini", _TURNS),
+                gain("cassini", f"mltcp+{_TURNS}"),
                 gain("network", "mltcp"),
             )
         )

@@ -10,15 +10,16 @@ from matplotlib.ticker import NullFormatter
 
 from mltcp_tools.clusters.question import (
     ADDED,
-    AGENTS,
     CASSINI,
     SAVED,
+    SHARED,
     Answer,
     Cell,
     Difference,
     Missing,
     free,
 )
+from mltcp_tools.clusters.rules import UNTOLD
 from mltcp_tools.figures import png, subplots
 
 LEAST = 0.01
@@ -62,8 +63,8 @@ def render(
         lines += ["", *_differences("slow-down, minus reno's", apart, "{:+.3f} ± {:.3f}", 1)]
     if saved:
         workloads = list(dict.fromkeys(each.workload for each in saved))
-        of = {what: [free(saved, each, what) for each in workloads] for what in (CASSINI, AGENTS)}
-        parts = {f"mltcp's part of what {what} save": each for what, each in of.items()}
+        of = {what: [free(saved, each, what) for each in workloads] for what in (CASSINI, SHARED)}
+        parts = {f"mltcp's part of what {what} saves": each for what, each in of.items()}
         title = "completion time of packing under reno, saved by"
         first = [each for each in saved if each.what in SAVED]
         lines += ["", *_differences(title, first, "{:+.1f}% ± {:.1f}", 100)]
@@ -112,12 +113,15 @@ def _differences(title: str, those: Sequence[Difference], form: str, factor: flo
 
 
 def _sure(each: Difference | None, form: str, factor: float) -> str:
-    """With its interval, if it has one; `-` for what is missing."""
+    """With its interval, if it has one; `-` for what is missing. What can't be told from none, by
+    the interval or by the error of MLTCP's rule, is called that."""
     if each is None:
         return "-"
     if each.half is None:
         return form.partition(" ±")[0].format(each.mean * factor)
-    return form.format(each.mean * factor, each.half * factor)
+    shown = form.format(each.mean * factor, each.half * factor)
+    untold = UNTOLD if "mltcp" in each.what else 0.0
+    return shown if abs(each.mean) > max(each.half, untold) else f"none ({shown})"
 
 
 def draw(
@@ -175,10 +179,7 @@ def _gains(saved: Sequence[Difference]) -> bytes:
 
 
 def _cdf(results: Sequence[Mapping[str, Any]]) -> bytes:
-    shown = [
-        *(("random", "reno"), ("packed", "reno"), ("packed", "mltcp"), ("cassini", "turns")),
-        *(("elastic", "reno"), ("marl", "reno"), ("marl", "mltcp")),
-    ]
+    shown = [("random", "reno"), ("packed", "reno"), *(column for column, _ in SAVED.values())]
     workloads = list(dict.fromkeys(each["workload"] for each in results))
     figure, axes = subplots(1, len(workloads), figsize=(4.2 * len(workloads), 3.2), squeeze=False)
     for axis, workload in zip(axes[0], workloads, strict=True):

@@ -10,8 +10,8 @@
     …
     ```
 
-The digest is of the files that decide on figures: engine, rules, policies and what describes jobs
-and networks. `stale` names the sections that other versions of these made.
+The digest is of what decides on the command's figures (version.py). `stale` names the sections
+that other versions of these made.
 """
 
 from __future__ import annotations
@@ -21,15 +21,13 @@ import platform
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib import metadata
 from pathlib import Path
 
+from mltcp_tools.clusters.version import version
 from mltcp_tools.errors import UsageError
-from mltcp_tools.kernel.native import csources
 
 DOCUMENT = Path(__file__).resolve().parent / "RESULTS.md"
-_DECIDE = ("engine/*.[ch]", "policies/*.py", "fapes/*.py", "own/replay.py", "own/ask.py")
-_DECIDE_ALONE = ("rules", "models", "simulate", "topology", "turns", "validate", "workload")
 _HEAD = """\
 # Results of clusters
 
@@ -37,21 +35,19 @@ Each section is what its command printed; `mltcp cluster results NAME -- COMMAND
 and `mltcp cluster results --check` says which were made by another version.
 """
 _SECTION = re.compile(
-    r"^## (?P<name>.+)\n\n<!-- (?P=name) clusters (?P<digest>[0-9a-f]+) -->", re.M
+    r"^## (?P<name>.+)\n\n<!-- (?P=name) clusters (?P<digest>[0-9a-f]+) -->\n\n"
+    r"Made by `mltcp cluster (?P<command>[a-z]+)",
+    re.M,
 )
-
-
-def digest() -> str:
-    """Eight hexadecimal digits that say which version decides on figures."""
-    folder = DOCUMENT.parent
-    files = [file for pattern in _DECIDE for file in folder.glob(pattern)]
-    files += [folder / f"{name}.py" for name in _DECIDE_ALONE]
-    return csources.digest(files)[:8]
 
 
 def stale(text: str) -> list[str]:
     """Names of the sections that another version made."""
-    return [each["name"] for each in _SECTION.finditer(text) if each["digest"] != digest()]
+    return [
+        each["name"]
+        for each in _SECTION.finditer(text)
+        if each["digest"] != version(each["command"])
+    ]
 
 
 def section(name: str, command: Sequence[str], printed: str) -> str:
@@ -66,12 +62,12 @@ def section(name: str, command: Sequence[str], printed: str) -> str:
     typed = re.sub(r"([a-z]+:)[^\s,]*/", r"\1", typed)
     made = (
         f"Made by `mltcp cluster {typed}`, {datetime.now(UTC):%Y-%m-%d}; mltcp-tools"
-        f" {version('mltcp-tools')}, {os.cpu_count()} CPUs, {platform.machine()},"
+        f" {metadata.version('mltcp-tools')}, {os.cpu_count()} CPUs, {platform.machine()},"
         f" Python {platform.python_version()}."
     )
     body = printed.strip("\n")
     shown = body if body.startswith("|") else f"```\n{body}\n```"
-    return f"## {name}\n\n<!-- {name} clusters {digest()} -->\n\n{made}\n\n{shown}\n"
+    return f"## {name}\n\n<!-- {name} clusters {version(command[0])} -->\n\n{made}\n\n{shown}\n"
 
 
 def put(text: str, name: str, content: str) -> str:

@@ -15,13 +15,16 @@ link is Sincronia's order. `fair` is what ideal fairness gives.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from mltcp_tools.clusters.engine.library import Rule
 from mltcp_tools.errors import UsageError
+from mltcp_tools.lab.experiments.treatments import TREATMENTS as REGISTRY
 from mltcp_tools.lab.experiments.treatments import (
     PrioritiesSettings,
     RatesSettings,
+    Settings,
     TurnsSettings,
 )
 
@@ -64,18 +67,33 @@ class Treatment:
     aggregated: bool = False
 
 
+_RENO, _MLTCP = Treatment("reno", RENO), Treatment("mltcp", TWO_WAY["mltcp"])
+_APPLIED: dict[type[Settings], Callable[[Treatment], Treatment]] = {
+    TurnsSettings: lambda base: replace(base, turns=True),
+    RatesSettings: lambda base: replace(base, rule=RATES),
+    PrioritiesSettings: lambda base: replace(base, rule=PRIORITIES),
+}
+"""What each treatment of an arm makes of jobs over a congestion control."""
+
+
+def _registered() -> Iterator[Treatment]:
+    """All treatments of arms, over reno, and over mltcp where that still decides who gets what."""
+    for name, settings in REGISTRY.items():
+        for base in (_RENO, _MLTCP):
+            found = _APPLIED[settings](base)
+            if base is _RENO or found.rule is base.rule:
+                yield replace(found, name=name if base is _RENO else f"{base.name}+{name}")
+
+
 TREATMENTS = {
     each.name: each
     for each in (
         Treatment("fair", FAIR),
-        Treatment("reno", RENO),
-        Treatment("mltcp", TWO_WAY["mltcp"]),
-        Treatment(RatesSettings.name, RATES),
-        Treatment(TurnsSettings.name, RENO, turns=True),
-        Treatment(f"mltcp+{TurnsSettings.name}", TWO_WAY["mltcp"], turns=True),
-        Treatment(PrioritiesSettings.name, PRIORITIES),
+        _RENO,
+        _MLTCP,
+        *_registered(),
         Treatment("aggregation", RENO, aggregated=True),
-        Treatment("mltcp+aggregation", TWO_WAY["mltcp"], aggregated=True),
+        replace(_MLTCP, name="mltcp+aggregation", aggregated=True),
     )
 }
 

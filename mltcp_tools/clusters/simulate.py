@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,22 +92,6 @@ class ClusterSimulator:
 
     def run(self) -> Outcome:
         """Until every job is done. Raises MltcpError where the policy starves a job for good."""
-        asking = self.decisions()
-        view = next(asking, None)
-        while view is not None:
-            try:
-                view = asking.send(self._policy.decide(view))
-            except StopIteration:
-                break
-        return self._outcome
-
-    @property
-    def outcome(self) -> Outcome:
-        """Return the outcome so far."""
-        return self._outcome
-
-    def decisions(self) -> Generator[View, Decision, None]:
-        """The same, asking whoever drives it: gives a view, wants a decision."""
         jobs = self._workload.jobs
         troubles = heapq.merge(
             troubles_of(self._workload),
@@ -139,12 +123,13 @@ class ClusterSimulator:
                 trouble = next(troubles, None)
             self._outcome.makespan_s = self._now_s
             self._outcome.events = self._engine.counters()["events"]
-            self._apply((yield self._view()))
+            self._apply(self._policy.decide(self._view()))
             every_s = self._policy.round_s
             if every_s is not None:
                 # A round that nobody waits for or runs in can be left out.
                 busy = bool(self._waiting or self._running)
                 round_at = (math.floor(self._now_s / every_s) + 1) * every_s if busy else math.inf
+        return self._outcome
 
     def _view(self) -> View:
         return View(

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
-from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,9 @@ from mltcp_tools.clusters.pairs import Pairs
 from mltcp_tools.clusters.policies import policy
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
-from mltcp_tools.clusters.view import Policy
-from mltcp_tools.clusters.workload import Workload, parse_workload
-from mltcp_tools.errors import HostError, MltcpError, UsageError
+from mltcp_tools.clusters.version import version
+from mltcp_tools.clusters.workload import parse_workload
+from mltcp_tools.errors import MltcpError, UsageError
 
 TRIES = 3
 
@@ -34,8 +33,8 @@ TRIES = 3
 class Task:
     """One run: a workload's name and YAML text, a policy and a treatment by name.
 
-    pairs: how jobs that share GPUs slow each other down; None: none may. agents: the checkpoint of
-    the policy `marl`. Both travel with the task, as workers on other machines have no file of ours.
+    pairs: how jobs that share GPUs slow each other down; None: none may. They travel with the task,
+    as workers on other machines have no file of ours.
     """
 
     workload: str
@@ -44,16 +43,21 @@ class Task:
     treatment: str
     seed: int
     pairs: Pairs | None = None
-    agents: bytes | None = None
 
     @property
     def key(self) -> str:
-        """A name for its file that says what makes it."""
-        words = [self.workload, self.text, self.policy, self.treatment, self.seed]
+        """A name for its file that says what makes it, the version that runs it included."""
+        words = [
+            version("matrix"),
+            self.workload,
+            self.text,
+            self.policy,
+            self.treatment,
+            self.seed,
+        ]
         digest = hashlib.sha256(json.dumps(words).encode())
         if self.pairs is not None:
             digest.update(self.pairs.digest.encode())
-        digest.update(self.agents or b"")
         return (
             f"{self.workload}-{self.policy}-{self.treatment}-{self.seed}-{digest.hexdigest()[:12]}"
         )
@@ -62,7 +66,8 @@ class Task:
 def perform(task: Task) -> dict[str, Any]:
     """The run's summary, and every job's completion time and slow-down."""
     workload = replace(parse_workload(task.text, task.workload), pairs=task.pairs)
-    outcome = ClusterSimulator(workload, _policy(task, workload), treatment(task.treatment)).run()
+    scheduler = policy(task.policy, task.seed)
+    outcome = ClusterSimulator(workload, scheduler, treatment(task.treatment)).run()
     return {
         "workload": task.workload,
         "seed": task.seed,
@@ -70,15 +75,6 @@ def perform(task: Task) -> dict[str, Any]:
         "completion_s": [job.completion_s for job in outcome.jobs],
         "slowdown": [job.slowdown for job in outcome.jobs],
     }
-
-
-def _policy(task: Task, workload: Workload) -> Policy:
-    if task.agents is None:
-        return policy(task.policy, task.seed)
-    # torch takes a while to import, and most tasks need none of it.
-    from mltcp_tools.clusters.marl.policy import of_checkpoint
-
-    return of_checkpoint(BytesIO(task.agents), f"the checkpoint of {task.key}", workload)
 
 
 def sweep(
@@ -150,10 +146,7 @@ def _over_processes(tasks: list[Task], workers: int) -> Iterator[tuple[Task, dic
 
 
 def _over_ray(tasks: list[Task], address: str) -> Iterator[tuple[Task, dict[str, Any]]]:
-    try:
-        ray: Any = importlib.import_module("ray")
-    except ModuleNotFoundError:
-        raise HostError("Ray isn't installed: pip install 'mltcp-tools[ray]'") from None
+    ray: Any = importlib.import_module("ray")
     ray.init(address=address or None, ignore_reinit_error=True, log_to_driver=False)
     remote = ray.remote(max_retries=TRIES)(perform)
     try:

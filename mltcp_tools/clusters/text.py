@@ -6,45 +6,48 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from mltcp_tools.clusters.intervals import interval
+from mltcp_tools.clusters.policies.estimated import SUFFIX
 from mltcp_tools.clusters.validate import FITTED, Case, Gain
 from mltcp_tools.columns import Column, render
 from mltcp_tools.units import format_seconds
 
 
 def render_summaries(summaries: Sequence[dict[str, Any]]) -> str:
-    """A line per policy and treatment."""
-    rows = [
-        (
-            "policy",
-            "treatment",
-            "completion",
-            "p99",
-            "queueing",
-            "slow-down",
-            "unfairness",
-            "worst",
-            "utilisation",
-            "restarts",
-        )
-    ]
+    """A line per policy and treatment; completion times of policies that ran with estimates, too,
+    are in a column of their own."""
+    estimated = {
+        (each["policy"].removesuffix(SUFFIX), each["treatment"]): long(each["completion_mean_s"])
+        for each in summaries
+        if each["policy"].endswith(SUFFIX)
+    }
+    known = {(each["policy"], each["treatment"]) for each in summaries}
+    beside = estimated.keys() & known
+    rows = [["policy", "treatment", *_OUTCOMES]]
+    if beside:
+        rows[0].insert(3, "estimated")
     for each in summaries:
-        rows.append(
-            (
-                each["policy"],
-                each["treatment"],
-                long(each["completion_mean_s"]),
-                long(each["completion_p99_s"]),
-                long(each["queueing_mean_s"]),
-                f"{each['slowdown_mean']:.3f}",
-                f"{each['fairness_mean']:.2f}",
-                f"{each['fairness_worst']:.1f}",
-                f"{each['utilisation']:.1%}",
-                str(each["restarts"]),
-            )
-        )
+        key = each["policy"].removesuffix(SUFFIX), each["treatment"]
+        if key in beside and key[0] != each["policy"]:
+            continue
+        row = [each["policy"], each["treatment"]]
+        row += [shown(each[name]) for name, shown in _OUTCOMES.values()]
+        if beside:
+            row.insert(3, estimated[key] if key in beside else "")
+        rows.append(row)
     return table(rows)
 
+
+_OUTCOMES: Mapping[str, tuple[str, Callable[[Any], str]]] = {
+    "completion": ("completion_mean_s", lambda value: long(value)),
+    "p99": ("completion_p99_s", lambda value: long(value)),
+    "queueing": ("queueing_mean_s", lambda value: long(value)),
+    "slow-down": ("slowdown_mean", "{:.3f}".format),
+    "unfairness": ("fairness_mean", "{:.2f}".format),
+    "worst": ("fairness_worst", "{:.1f}".format),
+    "utilisation": ("utilisation", "{:.1%}".format),
+    "restarts": ("restarts", str),
+}
+"""Column -> field of a summary, and how it is shown."""
 
 _LOANS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "completion": ("completion_mean_s", lambda value: long(value)),
@@ -88,31 +91,25 @@ def render_loans(compared: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join([*parts, table(goals)])
 
 
-def render_learned(results: Sequence[dict[str, Any]]) -> str:
-    """Mean completion times of schedulers that learn and of their rivals, set by set."""
-    parts = []
-    for each in results:
-        times = dict(each["rivals_s"]) | each["greedy_s"] | {"marl, untrained": each["untrained_s"]}
-        times |= {f"marl, seed {seed}": value for seed, value in each["learned_s"].items()}
-        rows = [(each["held_out"], "completion")]
-        rows += [(name, long(value)) for name, value in sorted(times.items(), key=lambda t: t[1])]
-        below = f"{each['gain_by_workload']:.1%} below {each['best_rival']}"
-        notes = [_gain(below, each["gain_by_workload_half"], "workloads")]
-        notes.append(f"untrained {each['gain_untrained']:.1%}")
-        parts.append(f"{table(rows)}{'; '.join(notes)}\n")
-    return "\n".join(parts)
-
-
-def render_over_traces(results: Sequence[dict[str, Any]]) -> str:
-    """Return the gain over the best rival of each trace, with its interval over traces."""
-    alone = [each["gain_by_workload"] for each in results if each["workloads"] == 1]
-    mean, half = interval(alone)
-    best = f"{mean:.1%} below the best rivals"
-    return _gain(best, None if len(alone) < 2 else half, "traces") + "\n"
-
-
-def _gain(words: str, half: float | None, over: str) -> str:
-    return words if half is None else f"{words} ± {100 * half:.1f} (95 %, over {over})"
+def render_learned(rows: Sequence[Mapping[str, Any]], draws: int, off: Mapping[str, float]) -> str:
+    """Completion times of schedulers that learn, of their rivals, and of an oracle."""
+    found = [["policy", "completion", "estimated", "p99", "unfairness", "below predicted", "95 %"]]
+    for row in rows:
+        found.append(
+            [
+                row["policy"],
+                long(row["completion_s"]),
+                "" if row["estimated_s"] is None else long(row["estimated_s"]),
+                long(row["p99_s"]),
+                f"{row['unfairness']:.2f}",
+                f"{row['below']:+.1%}",
+                "" if row["below_half"] is None else f"± {100 * row['below_half']:.1f}",
+            ]
+        )
+    return (
+        f"{table(found)}Means over {draws} held-out draws. Speeds in pairs that no model saw are"
+        f" off by {off['predicted']:.3f}, by guessing the mean {off['mean_guessed']:.3f}.\n"
+    )
 
 
 def render_cases(cases: Sequence[Case]) -> str:

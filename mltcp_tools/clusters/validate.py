@@ -30,7 +30,11 @@ from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.matrix import find_matrix, load_matrix
 from mltcp_tools.lab.experiments.reading import find_either, load_experiment
 from mltcp_tools.lab.experiments.tasks import Task, parameters_of, tasks_of
-from mltcp_tools.lab.experiments.treatments import PrioritiesSettings, RatesSettings
+from mltcp_tools.lab.experiments.treatments import (
+    PrioritiesSettings,
+    RatesSettings,
+    TurnsSettings,
+)
 from mltcp_tools.lab.planning.network import PAYLOAD
 from mltcp_tools.lab.simulator.arms import simulate_arm
 from mltcp_tools.lab.simulator.modelled import modelled, with_mechanisms
@@ -260,7 +264,7 @@ def _turns_case(experiment: Experiment) -> Case | None:
                 slack_s=SLACK * turn.turn_s,
             )
         )
-    arm, rule = Arm("turns", "reno"), MEASURED["reno"]
+    arm, rule = Arm(TurnsSettings.name, "reno"), MEASURED["reno"]
     in_turns = dataclasses.replace(experiment, jobs=tuple(timed))
     return Case(
         experiment.name,

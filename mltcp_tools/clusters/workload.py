@@ -158,6 +158,18 @@ class Workload:
         )
         return replace(self, jobs=jobs, pairs=pairs)
 
+    def shorter(self, factor: float) -> Workload:
+        """The same with jobs, and the times between them, shorter by the factor."""
+        jobs = (
+            replace(
+                job,
+                arrival_s=job.arrival_s / factor,
+                iterations=max(1, round(job.iterations / factor)),
+            )
+            for job in self.jobs
+        )
+        return replace(self, jobs=tuple(jobs))
+
 
 def lone_iteration_s(job: ClusterJob, topology: Topology) -> float:
     """Seconds of an iteration of the job alone on the first servers that hold it."""

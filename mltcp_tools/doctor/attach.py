@@ -4,13 +4,33 @@ from __future__ import annotations
 
 import os
 
+from mltcp_tools.doctor.bpf import BTF
 from mltcp_tools.doctor.host import Host
 from mltcp_tools.doctor.report import Check, install, needed
+
+_ITERATOR = "bpf_iter_tcp_get_func_proto"
+"""The kernel's function (5.15) that lets programs change the sockets they walk over."""
 
 
 def checks(host: Host) -> list[Check]:
     """The findings, for switching sockets and for tracing."""
-    return [_pidfd_getfd(host), _ptrace(host), _bcc(host)]
+    return [_iterators(host), _pidfd_getfd(host), _ptrace(host), _bcc(host)]
+
+
+def _in_kernel(host: Host) -> bool:
+    """Return whether programs in the kernel can switch sockets, so that nobody borrows them."""
+    return f"\0{_ITERATOR}\0" in (host.read(BTF) or "")
+
+
+def _iterators(host: Host) -> Check:
+    if _in_kernel(host):
+        return Check("in the kernel", "ok", "BPF programs switch sockets; no process is touched")
+    return Check(
+        "in the kernel",
+        "warning",
+        "BPF programs can't switch sockets here, so they are borrowed from their processes",
+        "Boot Linux 6.1 or newer, built with CONFIG_DEBUG_INFO_BTF=y.",
+    )
 
 
 def _pidfd_getfd(host: Host) -> Check:
@@ -29,17 +49,18 @@ def _pidfd_getfd(host: Host) -> Check:
 def _ptrace(host: Host) -> Check:
     scope = host.read("/proc/sys/kernel/yama/ptrace_scope")
     if scope == "3":
-        return Check(
-            "ptrace",
-            "missing",
-            "kernel.yama.ptrace_scope = 3: nobody may reach into a process until reboot",
-            "Remove that setting from /etc/sysctl.d and reboot.",
-        )
+        limit = "kernel.yama.ptrace_scope = 3: nobody may reach into a process until reboot"
+        fix = "Remove that setting from /etc/sysctl.d and reboot."
+        if _in_kernel(host):
+            return Check("ptrace", "warning", f"{limit}, which only the module needs", fix)
+        return Check("ptrace", "missing", limit, fix)
     if "CAP_SYS_PTRACE" not in host.capabilities:
         return Check(
             "ptrace",
             "warning",
-            "this process lacks CAP_SYS_PTRACE, so it can only reach its own children",
+            "this process lacks CAP_SYS_PTRACE, without which the kind of a connection is guessed"
+            if _in_kernel(host)
+            else "this process lacks CAP_SYS_PTRACE, so it can only reach its own children",
             "Run it as root.",
         )
     setting = f"kernel.yama.ptrace_scope = {scope}" if scope else "no limit by Yama"

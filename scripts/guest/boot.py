@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import selectors
 import shlex
@@ -49,6 +50,7 @@ class Options:
         guest's memory. One processor only.
     accel: "tcg", QEMU's own emulation, or "kvm"; never chosen by itself, as /dev/kvm exists on
         machines where it doesn't work.
+    silence: end the guest when the command writes nothing for so long.
     env: variables of the command. modules: folder to mount as /lib/modules, the kernel's own when
         None. log: where the console log is kept; without it, it is kept only after a failure.
     """
@@ -58,6 +60,7 @@ class Options:
     cpus: int = field(default_factory=lambda: min(2, len(os.sched_getaffinity(0))))
     mem: str = "2G"
     timeout: float = 300
+    silence: float = math.inf
     append: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     modules: Path | None = None
@@ -90,7 +93,7 @@ def run(kernel: Kernel, command: Sequence[str], options: Options) -> int:
         (folder / "initrd").write_bytes(initramfs(kernel, files))
         console = folder / "console.log"
         console.touch()
-        returned = _start_and_wait(_qemu(kernel, folder, options), options.timeout)
+        returned = _start_and_wait(_qemu(kernel, folder, options), options)
         status = _judge(returned, folder, options)
         for name in ("initrd", "memory.tar"):
             (folder / name).unlink(missing_ok=True)
@@ -190,8 +193,8 @@ def _escape(path: Path) -> str:
     return str(path).replace(",", ",,")
 
 
-def _start_and_wait(command: list[str], timeout: float) -> int | None:
-    """QEMU's exit status, None after the time-out; its streams go to ours as they come."""
+def _start_and_wait(command: list[str], options: Options) -> int | None:
+    """QEMU's exit status, None after a time-out; its streams go to ours as they come."""
     command = [*command, "-device", "virtio-serial-pci"]
     streams = {}
     ends = []
@@ -207,16 +210,18 @@ def _start_and_wait(command: list[str], timeout: float) -> int | None:
     qemu = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=ends)
     for end in ends:
         os.close(end)
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + options.timeout
+    heard = time.monotonic()
     try:
         with selectors.DefaultSelector() as selector:
             for reader in streams:
                 selector.register(reader, selectors.EVENT_READ)
             while selector.get_map():
-                left = deadline - time.monotonic()
+                left = min(deadline, heard + options.silence) - time.monotonic()
                 if left <= 0:
                     return None
                 for key, _ in selector.select(left):
+                    heard = time.monotonic()
                     data = os.read(key.fd, 65536)
                     if data:
                         _write(streams[key.fd], data)
@@ -247,7 +252,10 @@ def _judge(returned: int | None, folder: Path, options: Options) -> int:
         say(f"in the kernel's log: {line}")
     if returned is None:
         ready = "didn't finish its command" if "vm: ready" in text else "didn't come up"
-        say(f"The guest {ready} within {options.timeout:g} s; see {console}")
+        limit = f"{options.timeout:g} s"
+        if options.silence < math.inf:
+            limit += f", or was silent for {options.silence:g} s"
+        say(f"The guest {ready} within {limit}; see {console}")
         return TIMEOUT
     if returned < 0:
         say(f"QEMU was ended by {signal.Signals(-returned).name}; see {console}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -154,6 +155,52 @@ def test_what_an_unload_by_force_leaves_is_put_back(backend: Backend, cgroup: Pa
         assert inside.congestion_controls() == [FIRST_CC, "mltcp"]
         assert [each.outcome for each in detach()] == ["restored"] * 2  # both ends
         assert inside.congestion_controls() == [FIRST_CC] * 2
+
+
+def test_what_they_ran_before_is_forgotten_with_the_last_of_them(
+    backend: Backend, cgroup: Path
+) -> None:
+    with holder(1, through=within(cgroup)) as inside:
+        attach(connections(inside), JOB, "mltcp", backend)
+        assert FIRST_PIN.exists()
+        inside.ask("choose", 0, FIRST_CC)  # nobody detaches it, and it is none of ours any more
+        backend.unload()
+        assert not FIRST_PIN.exists()
+        assert kernel_sockets().held()
+        assert not FIRST_PIN.exists()  # looking leaves nothing
+        backend.load()
+        attach(connections(inside), JOB, "mltcp", backend)
+        unload_by_force(backend)
+        assert FIRST_PIN.exists()
+        detach()
+        assert not FIRST_PIN.exists()
+
+
+def test_who_declines_is_left_alone_and_so_is_what_is_caught_beside_it(
+    backend: Backend, cgroup: Path, tmp_path: Path
+) -> None:
+    off = {"MLTCP_ATTACH": "off"}
+    with (
+        holder(1, through=within(cgroup), environment=off) as declining,
+        holder(1, through=within(cgroup)) as inside,
+        agent(tmp_path, RULES.format(cgroup.name, "")) as running,
+    ):
+        wait_for(lambda: inside.congestion_controls() == ["mltcp"], "the other one")
+        declining.ask("connect")
+        inside.ask("connect")
+        wait_for(lambda: inside.congestion_controls() == ["mltcp"] * 2, "its next one")
+        assert declining.congestion_controls() == [FIRST_CC] * 2
+        assert "before their first data" not in running.said()
+        views = json.loads(shown(["jobs", "--mine", "--job", "caught", "--json"]))
+        assert [(each["name"], each["uid"]) for each in views] == [("caught", os.geteuid())]
+        assert json.loads(shown(["jobs", "--mine", "--json"], user=65534)) == []
+        running.stop()
+
+
+def shown(arguments: list[str], user: int | None = None) -> str:
+    """What the command prints, as that user."""
+    command = [sys.executable, "-c", CODE, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, user=user, check=True).stdout
 
 
 RULES = "rules:\n  - {{job: caught, cgroup: {}, kinds: all{}}}\n"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from support.waiting import wait_for
 
-from mltcp_tools.clusters.live.report import read
+from mltcp_tools.clusters.live.report import read, summary
 from mltcp_tools.clusters.live.shares import CpuGroup
 from mltcp_tools.errors import BusyError
 
@@ -44,14 +44,38 @@ def of_run(folder: Path) -> list[str]:
     return found
 
 
+def steps(folder: Path) -> int:
+    """The last step of the training job."""
+    return int(read(folder, "training.jsonl")[-1]["step"])
+
+
+def goes_on(folder: Path) -> None:
+    """Waits until training has done twenty steps more."""
+    done = steps(folder)
+    wait_for(lambda: steps(folder) > done + 20, "twenty steps more", 240)
+
+
+def pids_of(folder: Path, word: str) -> list[int]:
+    """Processes that a live run started whose command line has that word, the first first."""
+    found = []
+    for pid, _ in json.loads((folder / "state.json").read_text())["processes"]:
+        with contextlib.suppress(OSError):
+            if word.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(int(pid))
+    return found
+
+
 @pytest.fixture
-def live(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
-    """A live run of a minute and a half, and its folder."""
+def live(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+    """A live run of a minute and a half, or as many seconds as are asked for, and its folder."""
+    seconds = getattr(request, "param", 90)
     trace, folder = tmp_path / "trace.csv", tmp_path / "run"
-    write_trace(trace, 90)
+    write_trace(trace, seconds)
     command = [sys.executable, "-m", "mltcp_tools.cli.main", "cluster", "live"]
-    options = ["-o", str(folder), "--requests", f"azure:{trace}", "--duration", "90s"]
-    process = subprocess.Popen([*command, *options, "--faster", "1", "--slo", "5s"])
+    options = ["-o", str(folder), "--requests", f"azure:{trace}", "--duration", f"{seconds}s"]
+    process = subprocess.Popen([*command, *options, "--faster", "1", "--slo", "60s"])
     yield folder, process
     process.kill()
     process.wait()
@@ -71,6 +95,9 @@ def test_cores_are_lent_and_reclaimed(live: tuple[Path, subprocess.Popen[bytes]]
     assert units[-1] < max(units), "no core came back"
     assert found["resizes"] >= 1
     assert found["steps_lost"] == 0
+    for line in read(folder, "training.jsonl"):
+        assert line["batch"] == 256 * line["world"]
+        assert line["rate"] == pytest.approx(1e-3 * line["world"] ** 0.5)
     assert (folder / "live.png").read_bytes().startswith(b"\x89PNG")
     assert not (folder / "state.json").exists()
 
@@ -83,12 +110,58 @@ def test_a_killed_controller_leaves_both_running(
     wait_for(lambda: log.is_file() and log.stat().st_size, "the first line", 240)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    steps = read(folder, "training.jsonl")[-1]["step"]
-    wait_for(
-        lambda: read(folder, "training.jsonl")[-1]["step"] > steps + 20, "twenty steps more", 240
-    )
+    goes_on(folder)
     assert (folder / "state.json").exists()
     assert any("training.py" in each for each in of_run(folder))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("live", [480], indirect=True)
+def test_whoever_is_killed_is_started_again(live: tuple[Path, subprocess.Popen[bytes]]) -> None:
+    folder, process = live
+    log = folder / "training.jsonl"
+    wait_for(lambda: log.is_file() and log.stat().st_size, "the first line", 240)
+    goes_on(folder)
+
+    def agents() -> list[int]:
+        return pids_of(folder, "torch.distributed.run")
+
+    def workers() -> list[int]:
+        children = [Path(f"/proc/{pid}/task/{pid}/children") for pid in agents()]
+        return [int(n) for each in children if each.exists() for n in each.read_text().split()]
+
+    def servers() -> list[int]:
+        return pids_of(folder, "clusters.live.server")
+
+    # A worker, the agent that came last, the server, and the agent that keeps the rendezvous.
+    for kind, place in ((workers, 0), (agents, -1), (servers, 0), (agents, 0)):
+        wait_for(kind, "somebody to kill", 60)
+        victim = kind()[place]
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
+        wait_for(
+            lambda kind=kind, victim=victim: kind() and victim not in kind(), "another one", 120
+        )
+        goes_on(folder)
+    assert process.wait(timeout=500) in (0, 1)
+    found = json.loads((folder / "summary.json").read_text())
+    assert found["revived"] >= 2
+    assert found["steps_lost"] == 0
+    assert not (folder / "state.json").exists()
+
+
+def test_a_run_says_whether_requests_kept_to_their_objective(tmp_path: Path) -> None:
+    def lines(name: str, *each: dict[str, object]) -> None:
+        (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in each))
+
+    lines("load.jsonl", *({"time": 0, "took": took} for took in (0.1, 0.2, 2.0, None)))
+    lines("training.jsonl", *({"step": n, "world": 1} for n in (1, 2, 2, 3)))
+    lines("controller.jsonl", *({"units": n, "revived": 0} for n in (1, 2)))
+    found = summary(tmp_path, 1.0, 0.5)
+    assert found["slo_attainment"] == 0.5
+    assert found["slo_kept"]
+    assert found["failed"] == found["steps_repeated"] == found["loans_and_reclaims"] == 1
+    assert not summary(tmp_path, 1.0, 0.6)["slo_kept"]
 
 
 def test_a_group_has_what_it_was_given() -> None:

@@ -10,22 +10,18 @@ from support import killed
 from support.pairs import write_pairs
 
 from mltcp_tools.clusters import sweep as sweeping
-from mltcp_tools.clusters.marl.train import Curriculum, save, train
 from mltcp_tools.clusters.pairs import read_pairs
 from mltcp_tools.clusters.question import Size, tasks
 from mltcp_tools.clusters.sweep import Task, perform, sweep
 
-TINY = Size(servers=16, jobs=4, hours=0.01, seeds=1, agents=1, rounds=1)
+TINY = Size(servers=16, jobs=4, hours=0.01, seeds=1)
 
 
 def some(folder: Path) -> list[Task]:
-    """More than Ray is given at a time, so that some are handed over later. Agents' runs take
-    pairs and a checkpoint along."""
+    """More than Ray is given at a time, so that some are handed over later. Where GPUs are shared,
+    runs take pairs along."""
     pairs = read_pairs(write_pairs(folder / "pairs.json"))
-    trained = train(1, 1, Curriculum(pairs, jobs=30), episodes=1)
-    save(trained, folder / "agents.pt")
-    agents = [(folder / "agents.pt").read_bytes()]
-    return tasks(TINY, ("packed", "network", "marl"), ("reno",), pairs, agents)
+    return tasks(TINY, ("packed", "network", "predicted"), ("reno",), pairs)
 
 
 def test_a_sweep_over_ray_survives_a_killed_worker_and_goes_on(
@@ -39,7 +35,6 @@ def test_a_sweep_over_ray_survives_a_killed_worker_and_goes_on(
     todo = some(tmp_path)
     expected = [perform(task) for task in todo]
     (tmp_path / "pairs.json").unlink()
-    (tmp_path / "agents.pt").unlink()
     assert sweep(todo, folder, "ray") == expected
     assert (tmp_path / "flag").exists()
     missing = todo[:3]

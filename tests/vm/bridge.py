@@ -16,8 +16,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,10 @@ VM = CHECKOUT / "scripts" / "vm"
 
 INSIDE = Path(__file__).parent / "inside"
 
+SILENCE_S, LONG_S = 1200, 5 * 3600
+"""A guest in which no test ends for so long is ended, the latter where tests are marked full. A
+test by itself ends sooner, by pytest's `timeout`."""
+
 _MARK = "mltcp-test: "
 
 
@@ -52,14 +57,10 @@ def suites(config: pytest.Config) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Needs:
-    """The demands of a file's tests on their guest: arguments of the marker `guest`.
-
-    timeout: seconds for the tests of the file; a guest for several files has the sum of theirs.
-    """
+    """The demands of a file's tests on their guest: arguments of the marker `guest`."""
 
     cpus: int = 2
     mem: str = "2G"
-    timeout: int = 1200
     icount: bool = False
 
     @classmethod
@@ -68,7 +69,7 @@ class Needs:
         return cls(**mark.kwargs) if mark else cls()
 
     def options(self) -> list[str]:
-        options = [f"--cpus={self.cpus}", f"--mem={self.mem}", f"--timeout={self.timeout}s"]
+        options = [f"--cpus={self.cpus}", f"--mem={self.mem}"]
         return [*options, *(["--icount"] if self.icount else [])]
 
     @property
@@ -99,9 +100,10 @@ class OnHost:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._reports: dict[str, list[pytest.TestReport]] = {}
+        self._again: set[str] = set()
 
     def reports(self, item: pytest.Item) -> list[pytest.TestReport]:
-        if item.nodeid not in self._reports:
+        while item.nodeid not in self._reports:
             self._boot([other for other in item.session.items if self._shares(item, other)])
         return self._reports[item.nodeid]
 
@@ -127,17 +129,16 @@ class OnHost:
         runs = CACHE / "tests"
         runs.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f"{items[0].path.stem}-{suite}-", dir=runs))
-        timeout = sum({item.path: Needs.of(item).timeout for item in items}.values())
-        needs = replace(Needs.of(items[0]), timeout=timeout)
-        done = _run_guest(suite, folder, needs, [item.nodeid for item in items])
+        done = _run_guest(suite, folder, items)
         console = folder / "console.log"
         self._take_over(folder / "reports.jsonl")
         log = console.read_text(errors="replace") if console.exists() else ""
         self._blame_absence(items, log, done)
         items = [item for item in items if item.nodeid in self._reports]
-        self._blame_problems(items, log, console)
+        if items:
+            self._blame_problems(items, log, console)
         bad = any(report.failed for item in items for report in self._reports[item.nodeid])
-        if not bad:
+        if items and not bad:
             shutil.rmtree(folder)
 
     def _take_over(self, path: Path) -> None:
@@ -166,12 +167,21 @@ class OnHost:
     ) -> None:
         """Fail the test during which the guest ended, and leave those behind it to another guest.
 
-        Where no test was begun, pytest didn't start, and all fail.
+        Where no test was begun, pytest didn't start, and all fail. A test ends by itself after
+        pytest's `timeout`; where the whole guest fell silent and its kernel complained of nothing,
+        it is the emulation that hung, and the test gets a second guest, with a warning.
         """
+        hung = done.returncode == boot.TIMEOUT and not problems(log)
         last = re.findall(rf"{_MARK}(.*)", log)[-1:]
+        if hung:
+            warnings.warn(f"A guest fell silent during {last or items[0].nodeid}", stacklevel=1)
         for item in items:
             if not any(report.when == "teardown" for report in self._reports[item.nodeid]):
                 if last and item.nodeid not in last and not self._reports[item.nodeid]:
+                    del self._reports[item.nodeid]
+                    continue
+                if hung and item.nodeid not in self._again:
+                    self._again.add(item.nodeid)
                     del self._reports[item.nodeid]
                     continue
                 when = "while this test ran" if item.nodeid in last else "before any test ran"
@@ -197,7 +207,7 @@ def unavailable(suite: str) -> str | None:
     if suite in kernels.DEBUG:
         if kernels.cached(suite) is None:
             return f"there is no kernel {suite}; run scripts/vm debug-kernel {suite}"
-        _compile_for_guests()
+        _compile_for_guests(suite)
         return None
     done = subprocess.run([VM, "fetch", suite], stdin=subprocess.DEVNULL, capture_output=True)
     said = done.stderr.decode().strip()
@@ -205,12 +215,11 @@ def unavailable(suite: str) -> str | None:
         return said
     if done.returncode:
         pytest.exit(f"scripts/vm fetch {suite} failed: {said}", returncode=1)
-    _compile_for_guests()
+    _compile_for_guests(suite)
     return None
 
 
-@functools.cache
-def _compile_for_guests() -> None:
+def _compile_for_guests(suite: str) -> None:
     """Fill the caches of compiled objects, which guests see: compiling there takes minutes."""
     from support import recorded_steps  # compiles the core when imported
 
@@ -218,22 +227,32 @@ def _compile_for_guests() -> None:
 
     recorded_steps.simulator()
     for source in (CHECKOUT / "bpf").glob("*.bpf.c"):
-        objects.build_object(source.name.removesuffix(".bpf.c"))
+        objects.build_object(source.name.removesuffix(".bpf.c"), kernels.require(suite).image)
     folder = CHECKOUT / "tests" / "guest"
     subprocess.run(["make", "-s", "-C", folder, f"OUT={CACHE / 'programs'}"], check=True)
 
 
 def _run_guest(
-    suite: str, folder: Path, needs: Needs, nodeids: Sequence[str]
+    suite: str, folder: Path, items: Sequence[pytest.Item]
 ) -> subprocess.CompletedProcess[str]:
+    silence = LONG_S if any(item.get_closest_marker("full") for item in items) else SILENCE_S
     settings = {"MLTCP_GUEST": suite, REPORTS: str(folder / "reports.jsonl")}
     return subprocess.run(
         [
             *(VM, "run", suite, "--module", "--allow-log-problems"),
-            *needs.options(),
+            *("--timeout=86400s", f"--silence={silence}s"),
+            *Needs.of(items[0]).options(),
             *(f"--env={name}={value}" for name, value in settings.items()),
             *("--log", folder / "console.log", "--"),
-            *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--full", *nodeids),
+            *(
+                sys.executable,
+                "-m",
+                "pytest",
+                "-p",
+                "no:cacheprovider",
+                "--full",
+                *(item.nodeid for item in items),
+            ),
         ],
         cwd=CHECKOUT,
         stdin=subprocess.DEVNULL,

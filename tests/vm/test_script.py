@@ -103,6 +103,16 @@ def test_a_command_that_never_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
+def test_a_command_that_falls_silent(tmp_path: Path) -> None:
+    log = tmp_path / "console.log"
+    script = "for each in 1 2 3 4 5 6 7 8; do echo $each; sleep 2; done; sleep 1000"
+    options = ("--silence", "15s", "--log", str(log))
+    status, out, err = run("sh", "-c", script, options=options)
+    assert (status, out.split()[-1]) == (TIMEOUT, "8")
+    assert f"or was silent for 15 s; see {log}" in err
+
+
+@pytest.mark.full
 def test_a_kernel_that_complains(tmp_path: Path) -> None:
     log = tmp_path / "console.log"
     script = "echo '<4>WARNING: CPU: 0 PID: 1 at net/x.c:1' >/dev/kmsg; exit 5"

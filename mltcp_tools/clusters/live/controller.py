@@ -3,9 +3,10 @@
 Cores are lent in UNITS; every tick the guard of FaPES (inference.Predictive) says how many the
 server is to have. Training has the others: for each, an agent of torchrun with one worker is member
 of one elastic job. When a change has lasted for HOLD_S, agents join or leave; torchrun's rendezvous
-tells the others, and all workers go on together from their last checkpoint. Everything the
-controller starts has a session of its own: if it is killed, server and training go on with what
-they have, and `stop` ends them later.
+tells the others, and all workers go on together from their last checkpoint. What dies is started
+again: an agent alone, the first one, who keeps the rendezvous, with all others, and all of them if
+training hangs. Everything the controller starts has a session of its own: if it is killed, server
+and training go on with what they have, and `stop` ends them later.
 """
 
 from __future__ import annotations
@@ -25,10 +26,14 @@ from typing import Any
 from mltcp_tools.clusters.fapes.inference import TICK_S, Predictive
 from mltcp_tools.clusters.live.shares import CpuGroup
 from mltcp_tools.errors import BusyError, MltcpError
+from mltcp_tools.kernel.host.files import replace_file
 from mltcp_tools.kernel.host.programs import module_command
 
 UNITS = 4
 HOLD_S = 10.0
+STALL_S = 45.0
+"""Training that has done no step for so long hangs: torchrun's rendezvous may, when members die
+while others leave."""
 STATE = "state.json"
 _RENDEZVOUS = {
     "join_timeout": 300,
@@ -53,16 +58,17 @@ class Controller:
         # A compressed trace rises and falls faster than a day does.
         self._scaler = Predictive(service_s, slots=1, hold_s=HOLD_S, stable_s=2 * HOLD_S)
         self._log = (folder / "controller.jsonl").open("w", buffering=1)
+        self._workers: dict[int, list[tuple[int, int | None]]] = {}
         self._asked = UNITS - 1
         self._since = 0.0
+        self._revived = 0
+        self._seen, self._moved = -1, time.monotonic()
 
     def run(self, trace: str, seconds: float, faster: float) -> None:
         """Serve the trace for so long. Ends what it started however it ends, but by SIGKILL."""
         try:
             self._lend(1)
-            self._start(
-                "inference", module_command("mltcp_tools.clusters.live.server", f"{self._port}")
-            )
+            self._server = self._serve()
             self._resize(UNITS - 1)
             self._until_ready()
             load = [trace, str(self._port), str(faster), str(seconds)]
@@ -73,8 +79,14 @@ class Controller:
             before, began = 0, time.monotonic()
             for tick in range(int(seconds / TICK_S)):
                 time.sleep(max(0.0, began + (tick + 1) * TICK_S - time.monotonic()))
-                seen = self._load()
-                arrived, before = seen["arrived"] - before, seen["arrived"]
+                self._revive()
+                try:
+                    seen = self._load()
+                except OSError:
+                    # A server that was just started isn't there yet.
+                    continue
+                # A new one counts from 0.
+                arrived, before = max(0, seen["arrived"] - before), seen["arrived"]
                 have = UNITS - self._asked
                 wanted = self._scaler.wanted((tick + 1) * TICK_S, seen["inside"], arrived, have)
                 self._lend(max(1, min(UNITS - 1, wanted)))
@@ -89,6 +101,7 @@ class Controller:
             "training": self._groups["training"].limit((UNITS - units) * self._unit),
         }
         line = {"time": time.time(), "units": units, "cores": cores, "workers": len(self._agents)}
+        line["revived"] = self._revived
         self._log.write(json.dumps(line) + "\n")
         if UNITS - units != self._asked:
             self._asked, self._since = UNITS - units, time.monotonic()
@@ -102,6 +115,8 @@ class Controller:
         """Agents join or leave until there are so many. The first one, who keeps the rendezvous,
         always stays."""
         while len(self._agents) < workers:
+            # Whoever joins needs a while.
+            self._moved = time.monotonic()
             self._agents.append(self._start("training", self._agent(first=not self._agents)))
         while len(self._agents) > workers:
             leaving = self._agents.pop()
@@ -112,6 +127,37 @@ class Controller:
                 for pid in [*_children(leaving.pid), leaving.pid]:
                     _kill(pid)
                 leaving.wait()
+
+    def _revive(self) -> None:
+        """Start again what died since the last tick."""
+        if self._server.poll() is not None:
+            self._server, self._revived = self._serve(), self._revived + 1
+        done, now = (self._folder / "training.jsonl").stat().st_size, time.monotonic()
+        if done != self._seen:
+            self._seen, self._moved = done, now
+        dead = [agent for agent in self._agents if agent.poll() is not None]
+        hangs = now - self._moved > STALL_S
+        if dead or hangs:
+            self._moved = now
+            self._revived += len(dead) + hangs
+            for agent in list(self._agents) if hangs or self._agents[0] in dead else dead:
+                self._agents.remove(agent)
+                for pid, began in [
+                    (agent.pid, _began(agent.pid)),
+                    *self._workers.get(agent.pid, []),
+                ]:
+                    if _began(pid) == began:
+                        _kill(pid)
+                agent.wait()
+            self._resize(self._asked)
+        for agent in self._agents:
+            # Whoever kills an agent leaves its worker, who is nobody's child then.
+            own = [(pid, _began(pid)) for pid in _children(agent.pid)]
+            self._workers[agent.pid] = own or self._workers.get(agent.pid, [])
+
+    def _serve(self) -> subprocess.Popen[bytes]:
+        command = module_command("mltcp_tools.clusters.live.server", f"{self._port}")
+        return self._start("inference", command)
 
     def _agent(self, *, first: bool) -> list[str]:
         """torchrun's agent of one worker, member of a job of 1 to UNITS - 1."""
@@ -139,7 +185,8 @@ class Controller:
         if group is not None:
             self._groups[group].add(process.pid)
         pids = [[each.pid, _began(each.pid)] for each in self._others]
-        (self._folder / STATE).write_text(json.dumps({"processes": pids}), encoding="utf-8")
+        # Whoever ends this later, after a kill at any moment, needs it whole.
+        replace_file(self._folder / STATE, json.dumps({"processes": pids}).encode())
         return process
 
     def _load(self) -> dict[str, Any]:

@@ -27,22 +27,27 @@ def read(folder: Path, name: str) -> list[dict[str, Any]]:
     return found
 
 
-def summary(folder: Path, slo_s: float) -> dict[str, Any]:
-    """Latencies, loans, and steps lost by restarts: those that were done more than once."""
+def summary(folder: Path, slo_s: float, goal: float) -> dict[str, Any]:
+    """Latencies, whether a share `goal` of requests kept to the objective, loans, and steps that
+    restarts cost: those that were done more than once."""
     took = [each["took"] for each in read(folder, "load.jsonl")]
     steps = [each["step"] for each in read(folder, "training.jsonl")]
-    units = [each["units"] for each in read(folder, "controller.jsonl")]
+    controller = read(folder, "controller.jsonl")
+    units = [each["units"] for each in controller]
     worlds = [each["world"] for each in read(folder, "training.jsonl")]
     answered = [each for each in took if each is not None]
+    attained = sum(each <= slo_s for each in answered) / len(took)
     return {
-        "schema": "mltcp-cluster-live/1",
+        "schema": "mltcp-cluster-live/2",
         "requests": len(took),
         "failed": took.count(None),
         "latency_p50_s": float(np.percentile(answered, 50)),
         "latency_p99_s": float(np.percentile(answered, 99)),
         "slo_s": slo_s,
-        "slo_attainment": sum(each <= slo_s for each in answered) / len(took),
+        "slo_attainment": attained,
+        "slo_kept": attained >= goal,
         "loans_and_reclaims": int(np.count_nonzero(np.diff(units))),
+        "revived": controller[-1]["revived"],
         "worlds": sorted(set(worlds)),
         "resizes": int(np.count_nonzero(np.diff(worlds))),
         "steps": max(steps),

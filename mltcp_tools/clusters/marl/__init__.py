@@ -1,6 +1,6 @@
-"""Several schedulers as cooperating agents that learn (after Zhao and Wu, TNSM 2021).
+"""An experiment: do schedulers that learn beat greedy sharing with the same predictions?
 
-An agent per leaf says which of the jobs that wait share the GPUs of those that run below it; all
-have one network over a graph of servers, leaves and the spine, and one critic. Only the paper's
-abstract was at hand: what it leaves open is decided here and said where it is.
+After Zhao and Wu (TNSM 2021), of which only the abstract was at hand: an agent per leaf says which
+of the jobs that wait share the GPUs of those that run below it; all have one network and one
+critic. What that gains over `predicted`, and what an oracle does, `mltcp cluster marl` says.
 """

@@ -21,8 +21,6 @@ from mltcp_tools.clusters.workload import SEEDS, Workload
 from mltcp_tools.lab.planning.network import Network
 
 DRAWS = 5
-_JITTER = 0.03
-"""Of computing, where a job doesn't say: without any, jobs would stay as they happen to begin."""
 
 
 @dataclass(frozen=True)
@@ -112,10 +110,7 @@ def widened(topology: Topology, factor: float) -> Topology:
 
 
 def _seeded(workload: Workload, draw: int) -> Workload:
-    jobs = [
-        replace(job, seed=draw * SEEDS + number, jitter=job.jitter or _JITTER)
-        for number, job in enumerate(workload.jobs)
-    ]
+    jobs = [replace(job, seed=draw * SEEDS + number) for number, job in enumerate(workload.jobs)]
     return replace(workload, topology=replace(workload.topology, seed=draw), jobs=tuple(jobs))
 
 

@@ -21,6 +21,9 @@ from mltcp_tools.clusters.workload import ClusterJob, Workload
 
 BASE = "reno"
 """What jobs are taken to run over where nothing else is said."""
+JITTER = 0.03
+"""Of computing, where a job doesn't say: without any, jobs would stay as they happen to begin, and
+keep out of each other's way or not for ever."""
 _ROUNDS = 4
 _LEAST_COMPUTE = 0.02
 """A model's computing is fitted to no less than this share of what it was described with."""
@@ -57,9 +60,13 @@ class Trust:
 
 
 def by_start(workload: Workload) -> Workload:
-    """The same jobs, arriving when they started."""
+    """The same jobs, arriving when they started, with JITTER where they have none."""
     jobs = [
-        replace(job, arrival_s=job.arrival_s if job.start_s is None else job.start_s)
+        replace(
+            job,
+            arrival_s=job.arrival_s if job.start_s is None else job.start_s,
+            jitter=job.jitter or JITTER,
+        )
         for job in workload.jobs
     ]
     return replace(workload, jobs=tuple(sorted(jobs, key=lambda job: job.arrival_s)))

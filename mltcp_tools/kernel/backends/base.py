@@ -263,6 +263,13 @@ class Backend(ABC):
         """Return the backend's state in the kernel. Never raises because nothing is loaded."""
 
     @abstractmethod
+    def loaded(self) -> tuple[str, ...]:
+        """Names of its congestion controls that the kernel lists, as in `status`, but at once.
+
+        BusyError where somebody loaded them whom this process can't see.
+        """
+
+    @abstractmethod
     def build_here(self) -> str:
         """The build that `load` would put into the kernel; empty where this host has none.
 

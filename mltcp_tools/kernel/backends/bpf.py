@@ -211,7 +211,7 @@ class BpfBackend(Backend):
 
     def status(self) -> Status:
         facts.require_bpf(PIN_ROOT.parent)
-        loaded = tuple(name for name in _NAMES if name in struct_ops.registered())
+        loaded = self._registered()
         sockets = Counter(dict.fromkeys(loaded, 0))
         sockets.update(flow.congestion_control for flow in self.flows())
         details: dict[str, object] = {
@@ -224,6 +224,17 @@ class BpfBackend(Backend):
         build_name, defaults = struct_ops.in_force()
         jobs = tuple(self.jobs())
         return Status(self.name, loaded, dict(sockets), jobs, details, defaults, build_name)
+
+    def loaded(self) -> tuple[str, ...]:
+        facts.require_bpf(PIN_ROOT.parent)
+        if foreign := elsewhere():
+            raise BusyError(loaded_elsewhere(foreign))
+        return self._registered()
+
+    @staticmethod
+    def _registered() -> tuple[str, ...]:
+        present = struct_ops.registered()
+        return tuple(name for name in _NAMES if name in present)
 
     def build_here(self) -> str:
         return struct_ops.build_here()

@@ -25,6 +25,7 @@ from mltcp_tools.kernel.native.bpf_maps import BpfMap
 from mltcp_tools.kernel.native.bpf_object import BpfObject
 from mltcp_tools.kernel.native.libbpf import BpfError
 from mltcp_tools.kernel.native.uapi import address_text
+from mltcp_tools.kernel.variants import NAMES
 
 FIRST_PIN = PIN_ROOT.with_name("mltcp_first")
 """The map of what attached sockets ran before. A user who may not look there is told that there is
@@ -103,7 +104,8 @@ class Held(NamedTuple):
 class KernelSockets(Closing):
     """The programs, in the kernel until this is closed. HostError where it doesn't take them.
 
-    tags: the id of the map of tags that they write; 0 where nothing is loaded.
+    tags: the id of the map of tags that they write; 0 where nothing is loaded. pinned: whether what
+    sockets ran before outlives this process; there is no need where nothing is loaded nor left.
     """
 
     def __init__(self) -> None:
@@ -113,12 +115,13 @@ class KernelSockets(Closing):
             with suppress(BpfError):
                 tags = stack.enter_context(BpfMap.pinned(PIN_ROOT / "mltcp_tags"))
                 shared["mltcp_tags"] = tags.fd
+            self.pinned = bool(shared) or os.path.exists(FIRST_PIN)
             try:
                 self.object = BpfObject(
                     objects.build_object("attach"),
                     None,
                     shared=shared,
-                    pins={"mltcp_first": FIRST_PIN},
+                    pins={"mltcp_first": FIRST_PIN} if self.pinned else None,
                 )
             except BpfError as error:
                 raise explain(error, "Loading the programs that attach") from error
@@ -212,7 +215,7 @@ def kernel_sockets() -> KernelSockets:
     tags = 0
     with suppress(BpfError), BpfMap.pinned(PIN_ROOT / "mltcp_tags") as present:
         tags = present.id
-    if _kept and (_kept[0].tags != tags or not os.path.exists(FIRST_PIN)):
+    if _kept and (_kept[0].tags != tags or _kept[0].pinned != os.path.exists(FIRST_PIN)):
         _kept.pop().close()
     if not _kept:
         _kept.append(KernelSockets())
@@ -220,11 +223,11 @@ def kernel_sockets() -> KernelSockets:
 
 
 def forget_first() -> bool:
-    """Remove the map of what attached sockets ran before, unless one of them is still there."""
+    """Remove the map of what attached sockets ran before, unless one of them still runs ours."""
     if not os.path.exists(FIRST_PIN):
         return True
     try:
-        if kernel_sockets().attached():
+        if any(each.now in NAMES for each in kernel_sockets().attached()):
             return False
     except HostError:  # no program reads it on this host, so none has written it
         pass

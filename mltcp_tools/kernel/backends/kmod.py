@@ -251,6 +251,9 @@ class KmodBackend(Backend):
             self.name, loaded, dict(sockets), jobs, details, defaults, module.build_loaded()
         )
 
+    def loaded(self) -> tuple[str, ...]:
+        return self._registered() if module.is_loaded() else ()
+
     def build_here(self) -> str:
         return module.build_here()
 

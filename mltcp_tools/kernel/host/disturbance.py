@@ -11,6 +11,7 @@ CPU.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import threading
 import time
@@ -28,16 +29,19 @@ class Second:
     """One second, or the rest of one, of what was watched.
 
     at: when it began, CLOCK_MONOTONIC seconds. length_s: its length, seconds. stolen: share of all
-    CPUs' time that the hypervisor took. own: share that this process and its children used; others:
-    that all other processes did; interrupts aren't counted in either. pressure: share of the time
-    during which some task of the host waited for a CPU. queued: seconds per second that this
-    process's children waited for a CPU, summed over them. late_s, latest_s: how late the probe's
-    timers fired, on average and at worst, seconds. None: the kernel doesn't tell.
+    CPUs' time that the hypervisor took. busiest: share of its time for which the busiest CPU was in
+    use, which may be another one each tenth of a second. own: share that this process and its
+    children used; others: that all other processes did; interrupts aren't counted in either.
+    pressure: share of the time during which some task of the host waited for a CPU. queued: seconds
+    per second that this process's children waited for a CPU, summed over them. late_s, latest_s:
+    how late the probe's timers fired, on average and at worst, seconds. None: the kernel doesn't
+    tell.
     """
 
     at: float
     length_s: float
     stolen: float
+    busiest: float | None
     own: float | None
     others: float | None
     pressure: float | None
@@ -50,15 +54,17 @@ class Second:
 class Sample:
     """Counters since the start of the watch, at one instant (CLOCK_MONOTONIC seconds).
 
-    stolen, worked, ticks: of all CPUs, in ticks; worked by processes. own_s: CPU time of this
-    process and its children. own_s, pressure_s, queued_s, late_s: seconds. probes: how many timers
-    fired. latest_s: the latest timer since the sample before, seconds.
+    stolen, worked, ticks: of all CPUs, in ticks; worked by processes. each: of each CPU, ticks in
+    use, and all. own_s: CPU time of this process and its children. own_s, pressure_s, queued_s,
+    late_s: seconds. probes: how many timers fired. latest_s: the latest timer since the sample
+    before, seconds.
     """
 
     at: float
     stolen: int
     worked: int
     ticks: int
+    each: Sequence[tuple[int, int]]
     own_s: float | None
     pressure_s: float | None
     queued_s: float | None
@@ -102,13 +108,14 @@ class Watch:
         self._samples.append(self._sample(late_s, probes, latest_s))
 
     def _sample(self, late_s: float, probes: int, latest_s: float) -> Sample:
-        stolen, worked, ticks = cpu_ticks()
+        stolen, worked, ticks, each = cpu_ticks()
         ran_s, queued_s = self._children.ran_and_queued_s()
         return Sample(
             at=time.monotonic(),
             stolen=stolen,
             worked=worked,
             ticks=ticks,
+            each=each,
             own_s=None if ran_s is None else ran_s + time.process_time(),
             pressure_s=_pressure_s(),
             queued_s=queued_s,
@@ -146,6 +153,7 @@ def _second(samples: Sequence[Sample]) -> Second:
         at=begin.at,
         length_s=length_s,
         stolen=(end.stolen - begin.stolen) / ticks,
+        busiest=_busiest(samples),
         own=own,
         others=None if own is None else max(0.0, (end.worked - begin.worked) / ticks - own),
         pressure=rate(begin.pressure_s, end.pressure_s),
@@ -155,11 +163,29 @@ def _second(samples: Sequence[Sample]) -> Second:
     )
 
 
-def cpu_ticks(stat: Path = _PROC / "stat") -> tuple[int, int, int]:
-    """Ticks of all CPUs since boot: stolen by a hypervisor, used by processes, and all of them."""
+def _busiest(samples: Sequence[Sample]) -> float | None:
+    """The mean, over the times between samples, of the busiest CPU's share of its time in use."""
+    shares = []
+    for begin, end in itertools.pairwise(samples):
+        each = [
+            (used - used_before) / (ticks - ticks_before)
+            for (used_before, ticks_before), (used, ticks) in zip(
+                begin.each, end.each, strict=False
+            )
+            if ticks > ticks_before
+        ]
+        shares += [max(each)] if each else []
+    return sum(shares) / len(shares) if shares else None
+
+
+def cpu_ticks(stat: Path = _PROC / "stat") -> tuple[int, int, int, list[tuple[int, int]]]:
+    """Ticks since boot: stolen from all CPUs by a hypervisor, used by processes, and all of them;
+    and of each CPU those in use, by whomever, and all."""
     with open(stat) as file:
-        ticks = [int(word) for word in file.readline().split()[1:9]]
-    return ticks[7], sum(ticks[:3]), sum(ticks)
+        ticks, *each = [
+            [int(word) for word in line.split()[1:9]] for line in file if line.startswith("cpu")
+        ]
+    return ticks[7], sum(ticks[:3]), sum(ticks), [(sum(t) - t[3] - t[4], sum(t)) for t in each]
 
 
 def _pressure_s(path: Path = _PROC / "pressure" / "cpu") -> float | None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
 
 from mltcp_tools.errors import HostError
 
@@ -19,6 +20,10 @@ SIZE_MAX = 64 * 2**20
 """Of a file: about 200,000 sockets, more than a host has ports."""
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_T = TypeVar("_T")
+
+_parsed: dict[Path, tuple[tuple[int, ...], Any]] = {}
+"""What was made of files last, with what told each from any other file then."""
 
 
 class TrustedFolder:
@@ -43,6 +48,32 @@ class TrustedFolder:
 
         Of a file that is longer than SIZE_MAX one byte more.
         """
+        opened = self._open_file(name)
+        if opened is None:
+            return None
+        with opened as file:
+            return file.read(SIZE_MAX + 1)
+
+    def parsed(self, name: str, parse: Callable[[bytes], _T]) -> _T | None:
+        """The result of `parse` on the content that `read` gives; None where there is no file.
+
+        It must not change, as it is kept for as long as the file is the same.
+        """
+        path = self.directory / name
+        opened = self._open_file(name)
+        if opened is None:
+            _parsed.pop(path, None)
+            return None
+        with opened as file:
+            found = os.fstat(file.fileno())
+            stamp = (found.st_dev, found.st_ino, found.st_ctime_ns, found.st_size)
+            if path not in _parsed or _parsed[path][0] != stamp:
+                _parsed[path] = stamp, parse(file.read(SIZE_MAX + 1))
+            made: _T = _parsed[path][1]
+        return made
+
+    def _open_file(self, name: str) -> BinaryIO | None:
+        """The file, once it is known that nobody else can have written it; None without one."""
         path = self.directory / name
         # without O_NONBLOCK, opening a planted pipe would wait for a writer
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -55,15 +86,17 @@ class TrustedFolder:
             link = error.errno == errno.ELOOP
             why = "it is a symbolic link" if link else f"it can't be opened ({error.strerror})"
             raise distrust(path, why) from None
-        with open(descriptor, "rb") as file:
-            found = os.fstat(file.fileno())
+        with ExitStack() as stack:
+            file = stack.enter_context(open(descriptor, "rb"))
+            found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
                 raise distrust(path, "it is not a plain file with a single name")
             if found.st_uid != os.geteuid():
                 raise distrust(path, f"it belongs to user {found.st_uid}")
             if found.st_mode & 0o077:
                 raise distrust(path, "users other than its owner may read or write it")
-            return file.read(SIZE_MAX + 1)
+            stack.pop_all()
+            return file
 
     def write(self, name: str, data: str) -> None:
         """Put a file in place; it is on disk when this returns."""

@@ -153,7 +153,7 @@ def _map_ids(identifier: int, kind: int) -> list[int]:
         os.close(fd)
 
 
-class RingReader:
+class RingReader(Closing):
     """Reads a ring buffer; one reader at a time, which is the caller's to see to."""
 
     def __init__(self, ring: BpfMap) -> None:

@@ -125,6 +125,13 @@ class BpfObject(Closing):
         """The descriptor of a program, as long as the object is open."""
         return check(library().call.bpf_program__fd(self._program(name)), f"program {name}")
 
+    def attach_to_tracepoint(self, program: str, tracepoint: str) -> None:
+        """Attach a program to a raw tracepoint, until the object is closed."""
+        call = library().call
+        found = self._program(program)
+        link = call.bpf_program__attach_raw_tracepoint(found, tracepoint.encode())
+        self._kept(link, program)
+
     def attach_xdp(self, name: str, interface: int) -> None:
         """Attach a program to an interface by its index, until the object is closed."""
         call = library().call

@@ -51,6 +51,7 @@ int bpf_map__set_pin_path(void *map, const char *path);
 void *bpf_program__attach_cgroup(const void *program, int cgroup_fd);
 int libbpf_num_possible_cpus(void);
 int bpf_program__fd(const void *program);
+void *bpf_program__attach_raw_tracepoint(const void *program, const char *name);
 void *bpf_program__attach_xdp(const void *program, int ifindex);
 int bpf_map_create(int type, const char *name, uint32_t key_size, uint32_t value_size,
                    uint32_t max_entries, const void *opts);

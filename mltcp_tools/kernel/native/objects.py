@@ -73,8 +73,12 @@ _OF_SOURCES = "sources"
 """The file there with the digest of their sources."""
 
 
-def kernel_defines(btf: Path = Path("/sys/kernel/btf/vmlinux")) -> tuple[str, ...]:
-    """Options for the OPTIONAL_MEMBERS that this kernel has."""
+RUNNING = Path("/sys/kernel/btf/vmlinux")
+"""The running kernel's type information; another's is in its file vmlinux."""
+
+
+def kernel_defines(btf: Path = RUNNING) -> tuple[str, ...]:
+    """Options for the OPTIONAL_MEMBERS that a kernel has."""
     names = btf.read_bytes()
     return _defines([name for name in OPTIONAL_MEMBERS if b"\0%b\0" % name.encode() in names])
 
@@ -133,9 +137,9 @@ def _without_debugging(path: Path) -> None:
         subprocess.run([strip, "-g", path], check=True)
 
 
-def build_object(name: str) -> Path:
+def build_object(name: str, btf: Path = RUNNING) -> Path:
     """The compiled bpf/NAME.bpf.c: the package's, or from the cache, or compiled now."""
-    defines = kernel_defines()
+    defines = kernel_defines(btf)
     if shipped := shipped_object(name, defines):
         return shipped
     clang, version = find_clang()

@@ -158,7 +158,8 @@ struct mltcp_delay {
 };
 struct mltcp_before {
     uint32_t resume_ssthresh, full_us, own_us, base_ssthresh;
-    uint16_t full_date, own_losses;
+    uint16_t full_date;
+    uint8_t own_losses, undone;
 };
 struct mltcp_host {
     uint32_t came_kib, sent_kib;
@@ -171,7 +172,7 @@ struct mltcp_flow {
     uint32_t job, iteration, ratio, full_cwnd, idle_us;
     uint32_t total_kib, gap_us, inner_us, piece_kib;
     uint32_t longer_us, longer_ms, longer_kib, longer_size, pieces[6];
-    uint8_t piece_gaps[6], piece_count, confidence, active, flags;
+    uint8_t piece_gaps[6], piece_count, confidence, active, flags, undone;
     uint16_t keep;
     uint32_t cwnd, srtt_us, retransmits, start_retransmits, losses, yields;
     struct mltcp_host host;

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mltcp_tools.kernel.variants import is_mltcp
 from mltcp_tools.lab.analysis.quiet import INSTEAD
 from mltcp_tools.lab.analysis.result import ArmResult, Result, ScheduleResult
+from mltcp_tools.lab.analysis.soundness import host_limits
 from mltcp_tools.lab.runs.disturbance import BUSY_CPU
 
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -97,6 +98,9 @@ def _trust(result: Result, arm: str, baseline: str) -> str:
     busy = [name for name in dict.fromkeys((arm, baseline)) if _busy(result.arms[name])]
     if busy:
         said.append(f"CPUs more than {BUSY_CPU:.0%} busy, so doubtful: {', '.join(busy)}")
+    slow = [name for name in dict.fromkeys((arm, baseline)) if host_limits(result.arms[name])]
+    if slow:
+        said.append(f"a processor was full and the link wasn't, so doubtful: {', '.join(slow)}")
     if not said:
         return "Nothing else on this host disturbed it."
     return f"What is compared was not disturbed: {'; '.join(said)}."

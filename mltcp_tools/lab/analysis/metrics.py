@@ -185,6 +185,18 @@ def typical(values: list[int | None]) -> float | None:
     return median if np.isfinite(median) else None
 
 
+def sending_rate(bursts: pd.DataFrame) -> float | None:
+    """Bits per second of one arm's bursts, over the time in which any job communicates, or None."""
+    bits = busy_s = 0.0
+    for _, rows in bursts.groupby("repetition"):
+        ordered = rows.sort_values("start_s")
+        end = ordered["end_s"].cummax().to_numpy(float)
+        before = np.concatenate([[-np.inf], end[:-1]])
+        busy_s += float((end - np.maximum(ordered["start_s"], before)).clip(lower=0).sum())
+        bits += 8 * float(rows["bytes"].sum())
+    return bits / busy_s if busy_s > 0 and bits > 0 else None
+
+
 def utilisation(arms: pd.DataFrame, rate_bps: int | None) -> float | None:
     """Bits the bottleneck carried over what its rate allows, mean over repetitions, or None."""
     rows = arms[(arms["duration_s"] > 0) & arms["link_bytes"].notna()]

@@ -116,6 +116,8 @@ class Link:
 
     utilisation: float | None
     """Share of its rate that was used, mean over repetitions."""
+    sending: float | None
+    """The same of the jobs' bytes, over the time in which any job communicated."""
     drops: int | None
     marks: int | None
     packets: int | None

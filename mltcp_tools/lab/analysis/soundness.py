@@ -28,6 +28,8 @@ FILLS = 0.8
 BUSY_PROCESSORS = 0.7
 """Processors in use while it sends, from which on these are what limits it: the work of one flow is
 hardly ever spread over several."""
+FULL_CORE = 0.85
+"""Share of its time in use from which on a processor is as good as full."""
 FEW_ITERATIONS = 40
 MANY_REALIGNED = 0.1
 
@@ -102,6 +104,7 @@ def warnings_of(run: Run, result: Result) -> list[str]:
     return [
         *recorded,
         *_busy(run, recorded),
+        *_full_core(result),
         *findings(run, result.lone),
         *_no_room(result),
         *_no_jitter(run),
@@ -119,6 +122,24 @@ def _busy(run: Run, recorded: list[str]) -> list[str]:
         for row in rows.itertuples()
         # The testbed has said so already: "cubic 1/3: the CPUs were ...".
         if not any(each.startswith(f"{row.arm} {row.repetition}/") for each in recorded)
+    ]
+
+
+def host_limits(entry: ArmResult) -> bool:
+    """Return whether a processor was full in the arm while the link wasn't: what one processor does
+    for the jobs then limits them, however idle the others are."""
+    busiest = entry.disturbance.busiest if entry.disturbance else None
+    sending = entry.link.sending
+    return busiest is not None and busiest >= FULL_CORE and sending is not None and sending < FILLS
+
+
+def _full_core(result: Result) -> list[str]:
+    return [
+        f"In arm {arm} a processor was {entry.disturbance.busiest:.0%} busy, and the jobs filled"
+        f" {entry.link.sending:.0%} of the link while any of them sent, where {FILLS:.0%} is the"
+        " least: the host, not the link, was the bottleneck."
+        for arm, entry in result.arms.items()
+        if host_limits(entry) and entry.disturbance
     ]
 
 

@@ -204,6 +204,7 @@ def _arm(
         **fields_of(common) | {"per_repetition": repetitions},
         link=Link(
             utilisation=metrics.utilisation(rows, run.experiment.rate_bps),
+            sending=_sending(run, bursts),
             **fields_of(_packets(rows)),
             queue=_queue(rows),
         ),
@@ -212,6 +213,11 @@ def _arm(
         phases=phases_of(table, reference.iterations.get("bound")),
         spread_of_completion=_spread_of_completion(run, arm),
     )
+
+
+def _sending(run: Run, bursts: pd.DataFrame) -> float | None:
+    rate = metrics.sending_rate(bursts)
+    return None if rate is None or not run.experiment.rate_bps else rate / run.experiment.rate_bps
 
 
 def _queue(rows: pd.DataFrame) -> Queue | None:

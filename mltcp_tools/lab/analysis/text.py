@@ -41,6 +41,7 @@ def render_text(result: Mapping[str, Any]) -> str:
         parts += [arms_table(result), _legend(result)]
         more = (
             _details_table(result),
+            _host_table(result),
             _jobs_table(result),
             plans_table(result),
             phases_table(result),
@@ -168,17 +169,35 @@ def _details_table(result: Mapping[str, Any]) -> str:
                 number(overlap.get("first_third"), ".0%"),
                 number(overlap.get("last_third"), ".0%"),
                 number(loss, ".2%"),
-                number(entry["cpu_busy"], ".0%"),
-                number((entry["disturbance"] or {}).get("share"), ".0%"),
                 *(seconds(completion[key]) for key in ("mean", "p99") if spread),
             ]
         )
-    head = ["arm", "x mean [95 %]", "x p99 [95 %]", "olap 1st third", "last", "drops", "CPU"]
-    head.append("disturbed")
+    head = ["arm", "x mean [95 %]", "x p99 [95 %]", "olap 1st third", "last", "drops"]
     if not spread:
         return table(head, rows)
     return table([*head, f"spread {unit}", "p99"], rows) + (
         "\nspread: time between the first and the last flow of a burst to be done."
+    )
+
+
+def _host_table(result: Mapping[str, Any]) -> str:
+    """The use of the link and the processors; nothing where nobody watched."""
+    shown = {name: entry["disturbance"] or {} for name, entry in result["arms"].items()}
+    if not any(shown.values()) and all(e["cpu_busy"] is None for e in result["arms"].values()):
+        return ""
+    rows = [
+        [
+            clip(name),
+            number(result["arms"][name]["link"]["sending"], ".0%"),
+            number(result["arms"][name]["cpu_busy"], ".0%"),
+            number(disturbance.get("busiest"), ".0%"),
+            number(disturbance.get("share"), ".0%"),
+        ]
+        for name, disturbance in shown.items()
+    ]
+    return table(["arm", "link while sending", "CPUs", "busiest", "disturbed"], rows) + (
+        "\nlink while sending: share of its rate that jobs reached while any of them sent. CPUs,"
+        " busiest: share\nof the time in use, of all and of the busiest one."
     )
 
 

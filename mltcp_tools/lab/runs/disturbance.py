@@ -41,6 +41,8 @@ class Levels:
     queued: float | None
     late_s: float
     latest_s: float
+    busiest: float | None = None
+    """Share of its time for which the busiest CPU was in use, by the jobs or others."""
 
 
 @dataclass(kw_only=True)
@@ -81,6 +83,7 @@ def rows_of(seconds: Iterable[Second], start: float) -> list[dict[str, Any]]:
             "time_s": each.at - start,
             "length_s": each.length_s,
             "stolen": each.stolen,
+            "busiest": each.busiest,
             "own": each.own,
             "others": each.others,
             "pressure": each.pressure,
@@ -105,6 +108,7 @@ def judge(rows: Sequence[Mapping[Any, Any]], attempt: int = 1) -> Disturbance | 
         queued=_mean(_known(rows, "queued")),
         late_s=_mean(late_s) or 0.0,
         latest_s=max(_known(rows, "latest_s"), default=0.0),
+        busiest=_mean(_known(rows, "busiest")),
         attempt=attempt,
     )
 

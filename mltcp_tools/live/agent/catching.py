@@ -6,7 +6,7 @@ the kernel doesn't take, and what a rule leaves to a closer look, is attached by
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from pathlib import Path
 
 from mltcp_tools.errors import MltcpError, reason
@@ -34,6 +34,7 @@ class Catching:
         self._wanted: dict[Path, Catch] = {}
         self._known: dict[Path, tuple[object, Catch]] = {}
         """What was found of each cgroup, with the processes for which that holds."""
+        self._covered: frozenset[tuple[int, int]] = frozenset()
 
     def __enter__(self) -> Catching:
         return self
@@ -41,12 +42,21 @@ class Catching:
     def __exit__(self, *_: object) -> None:
         self._close()
 
-    def update(self, watched: Iterable[Watched]) -> None:
-        """Catch for the cgroups of these, and for no others any more."""
+    def covers(self, watched: Watched) -> bool:
+        """Return whether what this process opens is caught, so that nobody has to hurry."""
+        return watched.key in self._covered
+
+    def update(self, watched: Iterable[Watched], declined: Iterable[Watched] = ()) -> None:
+        """Catch for the cgroups of these, but for those with declined ones, and for no others any
+        more.
+        """
         if not isinstance(self._backend, BpfBackend):
             return
+        self._covered = frozenset()
+        alone = {each.process.cgroup for each in declined}
         try:
-            jobs, wanted = self._find([each for each in watched if each.job is not None])
+            own = [each for each in watched if each.job is not None]
+            jobs, wanted, covered = self._find(own, alone)
             if not wanted and self._catcher is None:
                 return
             kernel = kernel_sockets()
@@ -58,6 +68,7 @@ class Catching:
                 for each in jobs:
                     announce(each.job.job, self._backend)  # type: ignore[union-attr]
             self._catcher.set(wanted)
+            self._covered = covered
         except (MltcpError, OSError) as error:
             self._notices.warn(f"New connections are attached by looking alone: {reason(error)}")
             return
@@ -65,19 +76,23 @@ class Catching:
             self._notices.say(f"New connections of {path} are attached before their first data.")
         self._wanted = wanted
 
-    def _find(self, watched: list[Watched]) -> tuple[list[Watched], dict[Path, Catch]]:
-        """A process of each job whose cgroups are caught, and what to catch for each cgroup."""
+    def _find(
+        self, watched: list[Watched], declined: Set[str]
+    ) -> tuple[list[Watched], dict[Path, Catch], frozenset[tuple[int, int]]]:
+        """A process of each job whose cgroups are caught, what to catch for each cgroup, and the
+        processes that are in these."""
         by_folder: dict[Path, list[Watched]] = {}
         folders: dict[str, Path | None] = {}
         for each in watched:
             part = _part(each)
             if part not in folders:
-                folders[part] = folder_of(part) if part else None
+                folders[part] = _folder(part, declined)
             if (folder := folders[part]) is not None:
                 by_folder.setdefault(folder, []).append(each)
         jobs: dict[int, Watched] = {}
         wanted: dict[Path, Catch] = {}
         known: dict[Path, tuple[object, Catch]] = {}
+        covered: set[tuple[int, int]] = set()
         for folder, own in by_folder.items():
             if len({id(each.job) for each in own}) > 1:
                 continue
@@ -88,13 +103,21 @@ class Catching:
             else:
                 known[folder] = self._known[folder]
             wanted[folder] = known[folder][1]
+            covered |= {each.key for each in own}
         self._known = known
-        return [*jobs.values()], wanted
+        return [*jobs.values()], wanted, frozenset(covered)
 
     def _close(self) -> None:
         if self._catcher is not None:
             self._catcher.close()
         self._catcher, self._kernel, self._wanted = None, None, {}
+
+
+def _folder(part: str, declined: Set[str]) -> Path | None:
+    """The folder of a cgroup, unless one of the declined ones is in it."""
+    if not part or any(f"{each}/".startswith(f"{part.rstrip('/')}/") for each in declined):
+        return None
+    return folder_of(part)
 
 
 def _part(watched: Watched) -> str:

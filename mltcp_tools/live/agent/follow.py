@@ -21,7 +21,7 @@ from mltcp_tools.live.agent.catching import Catching
 from mltcp_tools.live.agent.followed import Followed
 from mltcp_tools.live.agent.learning import Learning
 from mltcp_tools.live.agent.metrics import Metrics
-from mltcp_tools.live.agent.naming import is_template, name_of
+from mltcp_tools.live.agent.naming import declines, is_template, name_of
 from mltcp_tools.live.agent.notices import Notices
 from mltcp_tools.live.agent.rules import AUTO, Rule
 from mltcp_tools.live.agent.taken import notice_taken
@@ -43,9 +43,9 @@ _NAMELESS_S = 10.0
 _LOOK_S = 1.0
 """All processes are looked at so often; new ones at every wake-up besides."""
 
-_LOOK_MOST_S = 15.0
-_SPARE = 50
-"""Where there is much to look at, that takes at most every fiftieth of a processor's time, but is
+_LOOK_MOST_S = 30.0
+_SPARE = 80
+"""Where there is much to look at, that takes at most an eightieth of a processor's time, but is
 done after so many seconds at the latest."""
 
 
@@ -191,7 +191,9 @@ class Follower:
             elif id(job) in alive or now - self._empty_s.setdefault(name, now) >= self._linger_s:
                 self._close(name, ended=id(job) not in alive)
         for watched in self._watchlist:
-            if watched.job is None and watched.rule.job is not None:
+            if watched.job is None:
+                watched.declined = declines(watched.process, watched.rule.opt_in)
+            if watched.job is None and watched.rule.job is not None and not watched.declined:
                 name = name_of(watched.rule.job, watched.process)
                 if name and is_template(watched.rule.job):
                     self._name(watched, name)
@@ -201,8 +203,11 @@ class Follower:
             self._warn_of_nameless(now)
         known = self._untried()
         if thorough:
-            self._catching.update(known)
-        attach_new(known if thorough else have_new(known), self._backend, self._notices, now)
+            self._catching.update(known, [each for each in self._watchlist if each.declined])
+            new = known
+        else:
+            new = have_new(each for each in known if not self._catching.covers(each))
+        attach_new(new, self._backend, self._notices, now)
         if now >= self._tidy_at and any(each.closed for each in known):
             self._tidy_at = now + _TIDY_S
             self._forget_closed()
@@ -211,14 +216,14 @@ class Follower:
 
     def _warn_of_nameless(self, now: float) -> None:
         """Say which rules fit processes and attach none of them, as no name of a job is known."""
-        nameless = [each for each in self._watchlist if each.job is None]
+        nameless = [each for each in self._watchlist if each.job is None and not each.declined]
         self._nameless_s = {each.key: self._nameless_s.get(each.key, now) for each in nameless}
         for number, rule in enumerate(self._watchlist.rules, 1):
             own = [each for each in self._watchlist if each.rule == rule]
             waiting = [
                 each
                 for each in own
-                if each.job is None and now - self._nameless_s[each.key] >= _NAMELESS_S
+                if each.key in self._nameless_s and now - self._nameless_s[each.key] >= _NAMELESS_S
             ]
             if not waiting:
                 continue
@@ -342,7 +347,7 @@ class Follower:
         by_pid = {each.process.pid: each for each in self._watchlist}
         for message in self._mailbox.receive():
             watched = by_pid.get(message.pid)
-            if watched is None:
+            if watched is None or watched.declined:
                 continue  # no rule fits it, whatever it says
             if watched.job is None and watched.rule.job is None and message.job:
                 self._name(watched, message.job)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
@@ -16,11 +17,11 @@ from mltcp_tools.live.attach.jobs import change_parameters
 from mltcp_tools.live.observe.board import Board
 from mltcp_tools.live.observe.iterations import Whole
 from mltcp_tools.live.observe.relay import open_iterations
-from mltcp_tools.live.observe.view import Gain, JobView, Views
+from mltcp_tools.live.observe.view import Gain, JobView, Views, summary
 from mltcp_tools.live.sources.call_sources import CallSources
 from mltcp_tools.live.sources.learned import learned_metadata
 from mltcp_tools.live.sources.metadata import Metadata
-from mltcp_tools.units import counted, format_bytes, format_seconds
+from mltcp_tools.units import format_bytes, format_seconds
 
 
 class Learning:
@@ -111,13 +112,17 @@ class Learning:
             self._notices.warn(str(error))
             return None
         if not self._backend.is_present():
+            self._publish([], [], now_s)
             return None
         if self.heeds is not None:
             self.heeds(jobs, flows)
         followed = {each.job.id: each for each in self._jobs.values()}
+        by_job: defaultdict[int, list[Flow]] = defaultdict(list)
+        for flow in flows:
+            by_job[flow.job_id].append(flow)
         views = []
         for job in jobs:
-            own = [flow for flow in flows if flow.job_id == job.id]
+            own = by_job[job.id]
             view = self._views.of(job, len(own), None)
             if job.id in followed:
                 each = followed[job.id]
@@ -125,16 +130,26 @@ class Learning:
                 if known := each.news(now_s):
                     self._notices.say(_news(job, known))
                 view = dataclasses.replace(
-                    view, metadata=each.best(now_s), gain=self.gains.get(job.name)
+                    view,
+                    metadata=each.best(now_s),
+                    gain=self.gains.get(job.name),
+                    uid=each.owner,
                 )
             views.append(view)
-        if self.metrics is not None:
-            self.metrics.show(views, flows, now_s)
+        self._publish(views, flows, now_s)
         try:
             self._board.write(views)
         except OSError as error:
             self._notices.warn(f"Other commands can't see what the agent knows: {reason(error)}")
         return {flow.cookie: flow.job_id for flow in flows}
+
+    def _publish(self, views: Sequence[JobView], flows: Sequence[Flow], now_s: float) -> None:
+        if self.metrics is None:
+            return
+        try:
+            self.metrics.show(views, flows, now_s)
+        except MltcpError as error:
+            self._notices.warn(str(error))
 
 
 def _news(job: Job, known: Metadata | None) -> str:
@@ -146,16 +161,6 @@ def _news(job: Job, known: Metadata | None) -> str:
         source = f"; {known.source}: period {format_seconds(known.period_s)}"
     size = f"{format_bytes(total)} per burst of a flow" if total else "bytes learned"
     return f"{job.name}: {size}, gap {format_seconds(gap_s) if gap_s else 'learned'}{source}."
-
-
-def summary(view: JobView) -> str:
-    """Return the course of a job, in a few words."""
-    if view.iteration_s is None or view.first_s is None or view.best_s is None:
-        return "no iterations were seen"
-    return (
-        f"{counted(view.iterations, 'iteration')}, {format_seconds(view.first_s)} each at first,"
-        f" {format_seconds(view.iteration_s)} at last, {format_seconds(view.best_s)} at best"
-    )
 
 
 _RETRY_S = 5.0

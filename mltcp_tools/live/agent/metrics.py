@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mltcp_tools.errors import HostError, UsageError
@@ -23,6 +24,7 @@ _BUCKETS = tuple(round(0.01 * 2 ** (step / 2), 4) for step in range(28))
 """Upper ends of the histogram's buckets, seconds: 10 ms to 2 minutes, each 41 % above the last."""
 
 _BUILD_EVERY_S = 60.0
+_WRITE_EVERY_S = 5.0
 _LABELS = ("training_job",)
 """Not `job`, which Prometheus itself gives to what it scrapes."""
 
@@ -40,9 +42,15 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 class Metrics(Closing):
-    """The metrics that the agent publishes at an address. A context manager."""
+    """The metrics that the agent publishes. A context manager.
 
-    def __init__(self, address: str, backend: Backend) -> None:
+    address: to serve them at, None for nowhere. file: to write them to every few seconds, for
+    node_exporter's textfile collector, None for none; it goes when the agent ends.
+    """
+
+    def __init__(self, address: str | None, backend: Backend, file: Path | None = None) -> None:
+        if file is not None and file.suffix != ".prom":
+            raise UsageError(f"{file}: node_exporter reads only files whose names end in .prom.")
         try:
             import prometheus_client as prometheus
         except ModuleNotFoundError as error:
@@ -81,6 +89,12 @@ class Metrics(Closing):
             ("backend", "build", "agents_build"),
             registry=self.registry,
         )
+        self._sockets = prometheus.Gauge(
+            "mltcp_backend_sockets",
+            "Sockets that run each of the congestion controls that are loaded.",
+            ("congestion_control",),
+            registry=self.registry,
+        )
         self._stale = prometheus.Gauge(
             "mltcp_backend_stale",
             "1 where the build in the kernel isn't the agent's, or none is loaded.",
@@ -88,11 +102,26 @@ class Metrics(Closing):
         )
         self._known: set[str] = set()
         self._yielded: dict[int, int] = {}
-        host, port = parse_address(address)
+        self._file, self._write_at_s = file, 0.0
+        self._write()
+        self._serving = None
+        if address is not None:
+            host, port = parse_address(address)
+            try:
+                self._serving = prometheus.start_http_server(port, host, self.registry)
+            except OSError as error:
+                raise HostError(f"{address} can't serve metrics: {error.strerror}.") from error
+
+    def _write(self) -> None:
+        """Renew the file; a reader finds the old one or the new one."""
+        if self._file is None:
+            return
         try:
-            self._server, self._thread = prometheus.start_http_server(port, host, self.registry)
+            self._prometheus.write_to_textfile(str(self._file), self.registry)
         except OSError as error:
-            raise HostError(f"{address} can't serve metrics: {error.strerror}.") from error
+            raise HostError(
+                f"Metrics can't be written to {self._file}: {error.strerror}."
+            ) from None
 
     def _counter(self, name: str, text: str) -> Counter:
         return self._prometheus.Counter(name, text, _LABELS, registry=self.registry)
@@ -142,6 +171,9 @@ class Metrics(Closing):
         if now_s >= self._build_at_s:
             self._build_at_s = now_s + _BUILD_EVERY_S
             self._show_build()
+        if now_s >= self._write_at_s:
+            self._write_at_s = now_s + _WRITE_EVERY_S
+            self._write()
 
     def _count_yields(self, flows: Sequence[Flow], names: Mapping[int, str]) -> None:
         """Add what each flow yielded since the last look; a flow's own count ends with it."""
@@ -156,6 +188,9 @@ class Metrics(Closing):
         self._info.clear()
         self._info.labels(self._backend.name, status.build, own).set(1)
         self._stale.set(float(status.build != own))
+        self._sockets.clear()
+        for name in status.loaded:
+            self._sockets.labels(name).set(status.sockets.get(name, 0))
 
     def _forget(self, name: str) -> None:
         for metric in (*self._gauges.values(), self._iteration, self._sent, self._again):
@@ -163,10 +198,14 @@ class Metrics(Closing):
         self._yields.remove(name)
 
     def close(self) -> None:
-        """Serve no longer; closing twice is fine."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        """Serve no longer, and remove the file; closing twice is fine."""
+        if self._serving is not None:
+            server, thread = self._serving
+            server.shutdown()
+            server.server_close()
+            thread.join()
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
 
 
 _GAUGES = {

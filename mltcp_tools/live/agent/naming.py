@@ -1,4 +1,8 @@
-"""Names of jobs that follow from their processes: what a rule's `job` may hold besides plain text.
+"""The words of processes on their jobs: names, and whether they want to be attached.
+
+A process whose environment has MLTCP_ATTACH=off is left alone, whatever the rules say. A rule with
+`opt_in` takes only those that have MLTCP_ATTACH=on. Names are what a rule's `job` may hold besides
+plain text.
 
 {cgroup:REGEX}   what the expression finds in the path of the cgroup: its group, if it has one
 {env:NAME}       what the process's environment had at its start
@@ -13,6 +17,9 @@ from collections.abc import Callable
 from mltcp_tools.errors import UsageError
 from mltcp_tools.kernel.backends.base import Job
 from mltcp_tools.live.attach.processes import PROC, Process
+
+_ON = ("1", "on", "true", "yes")
+_OFF = ("0", "off", "false", "no")
 
 _LONGEST = 1 << 20
 """Bytes of an environment that are read."""
@@ -49,6 +56,12 @@ def name_of(text: str, process: Process) -> str:
         return Job(1, "".join(found)).name
     except UsageError:
         return ""
+
+
+def declines(process: Process, opt_in: bool) -> bool:
+    """Return whether the process is to be left alone, by what its environment had at its start."""
+    said = _by_environment("MLTCP_ATTACH", process).lower()
+    return said in _OFF or (opt_in and said not in _ON)
 
 
 class _Field:

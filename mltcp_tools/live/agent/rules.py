@@ -23,6 +23,7 @@ The agent's configuration file is a list of such rules:
         gap: auto                # silence that ends an iteration, such as 170ms
         cc: mltcp                # observe: only look, and change nothing
         kinds: [nccl-data]       # default: those that carry data; all: every socket
+        opt_in: true             # only processes with MLTCP_ATTACH=on in their environment
         slope: 1.75
         intercept: 0.25
 """
@@ -66,7 +67,7 @@ _PROVE = ("share", "slower", "then", "turn")
 _THEN = ("detach", "report")
 _PRIORITIES = ("interfaces", "weight", "levels", "controller")
 _CONTROLLERS = ("here", "elsewhere")
-_RULE = ("job", *_TARGETS, "total", "gap", "cc", "kinds", *_GIVEN)
+_RULE = ("job", *_TARGETS, "total", "gap", "cc", "kinds", "opt_in", *_GIVEN)
 _T = TypeVar("_T")
 
 
@@ -77,8 +78,8 @@ class Rule:
     job: its name, or a template of one (naming.py); None: the one each process tells through the
     hooks, and none until it does. kinds: kinds of sockets
     (verdict.KINDS) to attach, ALL for every one; none: those that carry data. total_bytes: of one
-    burst of one flow; gap_s: seconds; None: what the metadata sources find out. given: other
-    fields of JobParams.
+    burst of one flow; gap_s: seconds; None: what the metadata sources find out. opt_in: only
+    processes that ask for it (naming.py). given: other fields of JobParams.
     """
 
     job: str | None
@@ -87,6 +88,7 @@ class Rule:
     congestion_control: str = RECOMMENDED
     total_bytes: int | None = None
     gap_s: float | None = None
+    opt_in: bool = False
     given: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -237,6 +239,7 @@ def _rule(section: Section) -> Rule:
             congestion_control=_congestion_control(section),
             total_bytes=section.get("total", _auto(parse_bytes), None),
             gap_s=section.get("gap", _auto(parse_seconds), None),
+            opt_in=section.get("opt_in", _yes_or_no, False),
             given={name: section.get(name, number) for name in section if name in _GIVEN},
         )
     except UsageError as error:
@@ -276,6 +279,12 @@ def _auto(parse: Callable[[object], _T]) -> Callable[[object], _T | None]:
 def _whole(value: object, low: int, high: int, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise UsageError(f"{value!r} is not a {what}, {low} to {high}.")
+    return value
+
+
+def _yes_or_no(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"{value!r} is neither true nor false.")
     return value
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import os
-import threading
+import struct
 import time
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from contextlib import ExitStack
 
 from mltcp_tools.errors import HostError
+from mltcp_tools.kernel.host import facts
 from mltcp_tools.kernel.host.closing import Closing
-from mltcp_tools.kernel.native.tracing import compile_program
+from mltcp_tools.kernel.native.bpf_maps import RingReader
+from mltcp_tools.kernel.native.bpf_object import BpfObject
+from mltcp_tools.kernel.native.objects import build_object
 from mltcp_tools.live.agent.rules import AUTO
 
 POLL_S = 0.05
@@ -23,10 +23,11 @@ FOLLOW_UPS_S = (0.0, 0.02, 0.06, 0.14)
 """After a wake-up it is looked at once and again: a connection is established before the program
 has accepted it, and only then can it be reached."""
 
-_THREAD_POLL_MS = 200
 _BREATH_S = 0.02
 """Between two looks at least, so that a host with thousands of new connections a second (none of
 them ours, as a rule) doesn't keep the follower busy."""
+
+_FIRST = _ASLEEP = struct.pack("=I", 0)
 
 
 class Wakeups(Closing):
@@ -70,48 +71,39 @@ class Polling(Wakeups):
 
 
 class Tracepoint(Wakeups):
-    """Woken by the tracepoint sock:inet_sock_set_state, through bcc (bpf/follow.bcc.c).
+    """Woken by the tracepoint sock:inet_sock_set_state (bpf/follow.bpf.c).
 
-    Raises HostError where that isn't available.
+    Raises HostError where the kernel doesn't take the program.
     """
 
     name = "tracepoint"
-    why = "sock:inet_sock_set_state through bcc"
+    why = "sock:inet_sock_set_state"
 
     def __init__(self) -> None:
-        self._program = compile_program("follow")
-        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        facts.require_bpf()
         self._looked_s = 0.0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._wait, daemon=True)
-        self._program[b"established"].open_perf_buffer(self._wake, page_cnt=1)
-        self._thread.start()
+        with ExitStack() as stack:
+            program = stack.enter_context(BpfObject(build_object("follow"), None))
+            self._awake = stack.enter_context(program.map("mltcp_awake"))
+            with program.map("mltcp_woken") as woken:
+                self._ring = stack.enter_context(RingReader(woken))
+            program.attach_to_tracepoint("wake", "inet_sock_set_state")
+            self._stack = stack.pop_all()
 
     def fileno(self) -> int:
-        return self._event
+        return self._ring.fileno()
 
     def scan_times(self, now_s: float) -> list[float]:
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._event)
+        self._ring.poll(0)
         begin_s = max(now_s, self._looked_s + _BREATH_S)
         return [begin_s + delay for delay in FOLLOW_UPS_S]
 
     def rearm(self) -> None:
         self._looked_s = time.monotonic()
-        self._program[b"awake"][ctypes.c_int(0)] = ctypes.c_uint32(0)
+        self._awake.set(_FIRST, _ASLEEP)
 
     def close(self) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._program.cleanup()
-        os.close(self._event)
-
-    def _wake(self, cpu: int, data: Any, size: int) -> None:
-        os.eventfd_write(self._event, 1)
-
-    def _wait(self) -> None:
-        while not self._stop.is_set():
-            self._program.perf_buffer_poll(_THREAD_POLL_MS)
+        self._stack.close()
 
 
 def open_wakeups(method: str, say: Callable[[str], None]) -> Wakeups:

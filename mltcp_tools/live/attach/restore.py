@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 
 from mltcp_tools.errors import UsageError
 from mltcp_tools.kernel.backends import get_backend
+from mltcp_tools.kernel.backends.bpf import BpfBackend
+from mltcp_tools.kernel.backends.bpf_sockets import forget_first
 from mltcp_tools.kernel.host.locks import exclusive
 from mltcp_tools.live.attach import privileges
+from mltcp_tools.live.attach.audit import Changed, audit
 from mltcp_tools.live.attach.jobs import forget
 from mltcp_tools.live.attach.reach import Result
 from mltcp_tools.live.attach.state import LOCK, AttachedJob, SocketRecord, StateFiles
@@ -54,6 +57,21 @@ def detach(
         for state, records in chosen:
             if records or job == state.job.name or (job is None and pid is None):
                 done += _restore_some(state, records, files)
+        if not get_backend(BpfBackend.name).is_present():
+            forget_first()  # kept for these by an unload
+    audit(
+        Changed(
+            each.job,
+            each.record.pid,
+            each.record.local,
+            each.record.remote,
+            each.record.new,
+            each.now,
+            each.outcome,
+            each.reason,
+        )
+        for each in done
+    )
     return done
 
 

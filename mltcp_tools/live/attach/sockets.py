@@ -106,12 +106,12 @@ def socket_descriptors(process: Process) -> dict[int, int]:
 
     Nothing for a process that has ended. Raises HostError where this user may not look.
     """
-    folder = PROC / str(process.pid) / "fd"
+    folder = f"{PROC}/{process.pid}/fd"
     found: dict[int, int] = {}
     try:
         for name in sorted(os.listdir(folder), key=int):
             try:
-                link = os.readlink(folder / name)
+                link = os.readlink(f"{folder}/{name}")
             except FileNotFoundError:  # closed meanwhile
                 continue
             if link.startswith("socket:["):

@@ -7,9 +7,9 @@ host.trusted). It is believed only if it is of this boot, and every field in it 
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import json
 import re
+import socket
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +34,7 @@ _FILE_NAME = re.compile(r"job-([1-9][0-9]{0,9})\.json")
 _CONGESTION_CONTROL = re.compile(r"[A-Za-z0-9_.-]{1,15}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SocketRecord:
     """A socket that is attached or was about to be, and what it ran before.
 
@@ -96,11 +96,10 @@ class StateFiles:
     def _read_file(self, name: str) -> AttachedJob | None:
         """The state in a file; None for what is not a state file, or of another boot."""
         match = _FILE_NAME.fullmatch(name)
-        data = self._folder.read(name) if match else None
-        if match is None or data is None:
+        if match is None:
             return None
         try:
-            state = _parse(data)
+            state = self._folder.parsed(name, _parse)
             if state is not None and state.job.id != int(match[1]):
                 raise _Invalid(f"it is about job {state.job.id}")
         except _Invalid as error:
@@ -179,8 +178,9 @@ _RANGES = {
 def _endpoint(value: list[Any]) -> tuple[str, int]:
     match value:
         case [str(address), int(port)] if 0 <= port <= 65535:
-            with suppress(ValueError):
-                return str(ipaddress.ip_address(address)), port
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            with suppress(OSError, ValueError):
+                return socket.inet_ntop(family, socket.inet_pton(family, address)), port
     raise _Invalid(f"{value!r} is not an address and port")
 
 

@@ -15,10 +15,10 @@ from typing import Any
 from mltcp_tools.errors import BusyError, MltcpError, UsageError
 from mltcp_tools.kernel.backends import checks
 from mltcp_tools.kernel.backends.base import Backend, Job
-from mltcp_tools.kernel.backends.pins import loaded_elsewhere
 from mltcp_tools.kernel.host.locks import exclusive
 from mltcp_tools.kernel.variants import NAMES, OBSERVED, observer_of
 from mltcp_tools.live.attach import privileges
+from mltcp_tools.live.attach.audit import Changed, audit
 from mltcp_tools.live.attach.jobs import forget, named_job
 from mltcp_tools.live.attach.processes import is_running, process, processes
 from mltcp_tools.live.attach.reach import Gift, Reach, Result, Sight
@@ -120,16 +120,26 @@ def _attach(
         steps.record([each for each in found if not each.outcome])
         changes = _read_back(steps.change(found, reach), job, reach)
         steps.settle()
+    audit(
+        Changed(
+            each.job,
+            each.socket.process.pid,
+            each.socket.local,
+            each.socket.remote,
+            each.old,
+            each.new,
+            each.outcome,
+            each.reason,
+        )
+        for each in changes
+    )
     return job, changes
 
 
 def require_ready(name: str, backend: Backend) -> None:
     """Raise, as `attach` does, unless sockets can be given the congestion control here and now."""
     privileges.require_capabilities()
-    status = backend.status()
-    loaded = status.loaded
-    if isinstance(foreign := status.details.get("elsewhere"), list) and foreign:
-        raise BusyError(loaded_elsewhere(foreign))
+    loaded = backend.loaded()
     if name == OBSERVED and loaded:
         return  # which of them it takes is each socket's own
     if name != OBSERVED:

@@ -25,8 +25,9 @@ from mltcp_tools.live.sources.metadata import SOURCES, Metadata
 
 BOARDS = RUN_DIR / "followers"
 SCHEMA = "mltcp-followed/1"
-FRESH_S = 30.0
-"""A board is renewed every second; one this old is of a follower that hangs."""
+FRESH_S = 60.0
+"""A board is renewed every second, with many flows every half minute; one this old is of a follower
+that hangs."""
 
 _LARGEST = 1 << 22
 
@@ -141,6 +142,7 @@ def _view(entry: dict[str, Any]) -> JobView:
         before_s=_maybe(entry.get("before_s")),
         metadata=None if metadata is None else _metadata(metadata),
         gain=None if gain is None else _gain(gain),
+        uid=None if entry.get("uid") is None else _whole(entry["uid"]),
     )
 
 

@@ -91,7 +91,7 @@ def read_counters(jobs: Iterable[str]) -> Counters:
             words = rest.split()
             links[name.strip() + suffix] += int(words[0]) + int(words[8])
         drops.update({name + suffix: count for name, count in dropped.items()})
-    return Counters(time.monotonic(), links, drops, *cpu_ticks(), frozenset(jobs))
+    return Counters(time.monotonic(), links, drops, *cpu_ticks()[:3], frozenset(jobs))
 
 
 def _read_here() -> tuple[str, dict[str, int]]:

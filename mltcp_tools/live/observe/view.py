@@ -10,6 +10,7 @@ from statistics import median
 from mltcp_tools.kernel.backends.base import IterationEvent, Job
 from mltcp_tools.live.observe.iterations import JobIteration, JobIterations
 from mltcp_tools.live.sources.metadata import Metadata
+from mltcp_tools.units import counted, format_seconds
 
 _KEPT = 1000
 _FIRST = 5
@@ -44,7 +45,7 @@ class JobView:
     queue_us, full_queue_us: the largest of its flows, as they are now. fine_stamps: all of these
     are of the way ahead alone. gain: what the agent's standing proof found, None without one.
     before_s: as iteration_s, while the job was only observed; None where that isn't known, or it
-    still is.
+    still is. uid: whose it is, where a follower knows.
     """
 
     id: int
@@ -61,6 +62,7 @@ class JobView:
     fine_stamps: bool = False
     gain: Gain | None = None
     before_s: float | None = None
+    uid: int | None = None
 
     @property
     def change(self) -> float | None:
@@ -77,6 +79,16 @@ class JobView:
         if not self.iteration_s or not self.best_s:
             return None
         return self.iteration_s / self.best_s
+
+
+def summary(view: JobView) -> str:
+    """Return the course of a job, in a few words."""
+    if view.iteration_s is None or view.first_s is None or view.best_s is None:
+        return "no iterations were seen"
+    return (
+        f"{counted(view.iterations, 'iteration')}, {format_seconds(view.first_s)} each at first,"
+        f" {format_seconds(view.iteration_s)} at last, {format_seconds(view.best_s)} at best"
+    )
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,11 +12,13 @@ from mltcp_tools.errors import BusyError
 from mltcp_tools.kernel.backends.base import Backend, Flow, IterationStream, Job
 from mltcp_tools.kernel.host.leases import leased
 from mltcp_tools.live.observe.board import read_boards
-from mltcp_tools.live.observe.iterations import Whole
+from mltcp_tools.live.observe.iterations import JobIteration, Whole
 from mltcp_tools.live.observe.relay import open_iterations
 from mltcp_tools.live.observe.untagged import Untagged
 from mltcp_tools.live.observe.view import JobView, Views
 from mltcp_tools.live.sources.learned import learned_metadata
+
+_ENDED = 10_000
 
 
 class Watch:
@@ -32,6 +35,7 @@ class Watch:
         self._views = Views()
         self._whole = Whole()
         self._untagged = Untagged()
+        self._ended: deque[JobIteration] = deque(maxlen=_ENDED)
         self._stream: IterationStream | None = None
         self._stack = ExitStack()
 
@@ -56,7 +60,13 @@ class Watch:
                 time.sleep(left)
             else:
                 events = self._untagged.events(self._stream.poll(left))
-                self._views.add(self._whole.of(events, jobs))
+                self._ended += self._views.add(self._whole.of(events, jobs))
+
+    def take_ended(self) -> list[JobIteration]:
+        """The iterations that ended since the last call, the latest of very many."""
+        ended = list(self._ended)
+        self._ended.clear()
+        return ended
 
     def look(self) -> list[JobView]:
         """The jobs as they stand, by id."""

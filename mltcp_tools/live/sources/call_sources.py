@@ -8,8 +8,10 @@ from mltcp_tools.errors import HostError, MltcpError
 from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.live.sources.call_source import CallSource
 from mltcp_tools.live.sources.gloo import GlooSource
+from mltcp_tools.live.sources.libraries import mapped_libraries
 from mltcp_tools.live.sources.metadata import Metadata
 from mltcp_tools.live.sources.nccl import NcclSource
+from mltcp_tools.live.sources.probes import require_capabilities
 
 _KINDS: tuple[type[NcclSource] | type[GlooSource], ...] = (NcclSource, GlooSource)
 
@@ -22,20 +24,22 @@ class CallSources(Closing):
     """Iterations from processes' calls, whatever libraries they use. say: gets a
     sentence for each source that isn't available.
 
-    All sources are opened at once, as that takes half a second each, in which nothing is followed.
-    One that can't be opened here is left out.
+    A source is opened when the first process has its library, as that takes bcc: 100 MB, and half a
+    second in which nothing is followed. One that can't be opened here is left out.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._sources: list[CallSource] = []
+        self._unopened: list[type[NcclSource] | type[GlooSource]] = []
         self._look_at: dict[int, tuple[float, float]] = {}
         """By pid, when to look for libraries again, and after how long the next time."""
         for kind in _KINDS:
             try:
-                self._sources.append(kind())
+                require_capabilities()
+                self._unopened.append(kind)
             except HostError as error:
-                say(f"Iterations can't be told from {kind.source}'s calls: {error}")
+                self._refuse(kind, error)
 
     def watch(self, pid: int, now_s: float) -> None:
         """See the process's calls from now on, or as soon as it has a library; call it often."""
@@ -43,11 +47,27 @@ class CallSources(Closing):
         if now_s < due:
             return
         self._look_at[pid] = now_s + wait, min(2 * wait, _LOOK_AGAIN_MAX_S)
+        self._open_for(pid)
         for source in self._sources:
             try:
                 source.watch(pid)
             except MltcpError as error:
                 self._say(f"The {source.source} calls of process {pid} aren't seen: {error}")
+
+    def _open_for(self, pid: int) -> None:
+        """Open the sources whose libraries the process has."""
+        for kind in [*self._unopened]:
+            try:
+                if not mapped_libraries(pid, kind.library):
+                    continue
+                self._unopened.remove(kind)
+                self._sources.append(kind())
+            except MltcpError as error:
+                if kind not in self._unopened:  # else it is the process that can't be looked into
+                    self._refuse(kind, error)
+
+    def _refuse(self, kind: type[NcclSource] | type[GlooSource], error: MltcpError) -> None:
+        self._say(f"Iterations can't be told from {kind.source}'s calls: {error}")
 
     def forget(self, pid: int) -> None:
         """Stop watching; a process that isn't watched is no error."""

@@ -18,7 +18,8 @@ _File = tuple[str, int]
 """Device and inode."""
 
 
-def _require_capabilities() -> None:
+def require_capabilities() -> None:
+    """Raise HostError unless this process may probe others."""
     has = effective_capabilities()
     missing = {"CAP_BPF", "CAP_PERFMON"} - has
     if missing and "CAP_SYS_ADMIN" not in has:
@@ -40,7 +41,7 @@ class Probes:
         self._library = library
         self._symbols = dict(symbols)
         self._events: dict[int, dict[_File, list[bytes]]] = {}
-        _require_capabilities()
+        require_capabilities()
         self.bpf = compile_program(program)
         # bcc would do it when this process ends, with complaints; the kernel does it all the same.
         atexit.unregister(self.bpf.cleanup)

@@ -1,10 +1,9 @@
-"""Loans between training and inference: autoscalers, the performance model, and the comparison."""
+"""Loans between training and inference: autoscalers, and the comparison."""
 
 from __future__ import annotations
 
 import math
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,19 +11,10 @@ import pytest
 from mltcp_tools.clusters.fapes.compare import compare
 from mltcp_tools.clusters.fapes.goals import MORE, SHORTER, Goal, goals
 from mltcp_tools.clusters.fapes.inference import SLOTS, Kpa, Predictive, replayed, serve, tuned
-from mltcp_tools.clusters.fapes.performance import (
-    FITTED,
-    Measured,
-    Performance,
-    error,
-    fit,
-    read_placements,
-)
 from mltcp_tools.clusters.requests import Request, Service
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.topology import regular
 from mltcp_tools.clusters.workload import Generated, Workload, generate
-from mltcp_tools.errors import UsageError
 
 ONE_SECOND = Service(context_s=0.0, generated_s=0.0, base_s=1.0)
 
@@ -80,32 +70,6 @@ def test_tenants_replay_the_trace() -> None:
     assert len(found) == pytest.approx(3 * 7200, rel=0.01)
     assert all(0 <= each.arrival_s < 7200 for each in found)
     assert len(replayed(base, 2.0, 3, 0.7, 1)) < len(found)
-
-
-def test_the_performance_model_is_found_again() -> None:
-    pytest.importorskip("scipy")
-    true = FITTED["bert"]
-    measured = [
-        Measured(gpus, servers, batch, true.step_s(gpus, servers, batch))
-        for gpus, servers in ((1, 1), (2, 1), (4, 1), (4, 2), (8, 2), (12, 3), (16, 4))
-        for batch in (4, 8, 12)
-    ]
-    found = fit(measured)
-    assert error(found, measured) < 0.01
-    assert found.step_s(16, 4, 8) == pytest.approx(true.step_s(16, 4, 8), rel=0.02)
-
-
-def test_steps_overlap_between_their_sum_and_their_maximum() -> None:
-    for overlap, step_s in ((1.0, 5.0), (10.0, 4.0)):
-        model = Performance(1.0, 1.0, 0.0, 0.0, 2.0, 0.0, overlap)
-        assert model.step_s(2, 2, 2) == pytest.approx(step_s if overlap == 1 else 3.005, rel=0.01)
-
-
-def test_placements_name_line_and_field(tmp_path: Path) -> None:
-    file = tmp_path / "placements.csv"
-    file.write_text("placement,local_bsz,step_time,sync_time\n44,8,0.5,0.1\n4x,8,0.5,0.1\n")
-    with pytest.raises(UsageError, match=r"placements\.csv:3: placement: '4x' is not digits"):
-        read_placements(file)
 
 
 def test_loans_help_training_and_keep_the_objective() -> None:

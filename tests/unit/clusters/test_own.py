@@ -208,6 +208,36 @@ def test_what_was_observed_is_predicted(tmp_path: Path) -> None:
     assert (error(compared) or 1) < 0.1
 
 
+def test_jobs_drift_apart_and_together_in_a_replay_as_they_did() -> None:
+    """What three jobs lose to each other isn't taken for the computing time of their model."""
+    head = (
+        "cluster:\n  links:\n"
+        + "".join(f"    - {{name: h{n}, ends: [h{n}, r{n % 2}], rate: 20mbit}}\n" for n in range(8))
+        + "".join(f"    - {{name: r{n}, ends: [r{n}, top], rate: 20mbit}}\n" for n in range(2))
+        + "  servers: ["
+        + ", ".join(f"{{name: h{n}, gpus: 1}}" for n in range(8))
+        + "]\nmodels: {ring: {compute: 1.6s, size: 900kB}}\njobs:\n"
+    )
+
+    def text(took_s: dict[str, float] | None, jitter: str) -> str:
+        lines = []
+        for n, (start_s, first) in enumerate(((0, 0), (1, 2), (2, 4), (2000, 0), (4000, 2))):
+            took = "" if took_s is None else f", took: {took_s[f'ring-{n}']}s"
+            lines.append(
+                f"  - {{name: ring-{n}, model: ring, gpus: 2, iterations: 300, start: {start_s}s,"
+                f" arrival: {start_s}s,"
+                f" placement: {{h{first}: 1, h{first + 1}: 1}}{jitter}{took}}}\n"
+            )
+        return head + "".join(lines)
+
+    seen = simulated(parse_workload(text(None, ", jitter: 5%"), "w")).jobs
+    took_s = {job.name: job.running_s for job in seen}
+    workload, held_out = calibrated(parse_workload(text(took_s, ""), "w"))
+    assert held_out == {"ring-3", "ring-4"}
+    for each in compare(workload, held_out):
+        assert each.ratio == pytest.approx(1, abs=0.03), each.job.name
+
+
 def test_answers_say_what_they_can_tell(tmp_path: Path) -> None:
     data, page = observed(tmp_path), tmp_path / "page.html"
     said = CliRunner().invoke(ask, [str(data), "--draws", "2", "-o", str(page), "--json"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mltcp_tools.clusters.results import DOCUMENT, digest, put, section, stale
+from mltcp_tools.clusters.results import DOCUMENT, put, section, stale
+from mltcp_tools.clusters.version import version
 from mltcp_tools.errors import UsageError
 
 
@@ -19,7 +20,20 @@ def test_a_section_is_put_in_the_place_of_its_name() -> None:
     assert "`mltcp cluster run w.yaml`" in text
     assert "`mltcp cluster fapes --trace sia:e.csv,sia:f.csv`" in text
     assert stale(text) == []
-    assert stale(text.replace(f"one clusters {digest()}", "one clusters 00000000")) == ["one"]
+    assert stale(text.replace(f"one clusters {version('run')}", "one clusters 00000000")) == ["one"]
+
+
+def test_what_is_by_packets_is_stale_with_another_algorithm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = put("", "one", section("one", ["run", "w.yaml"], "a\n"))
+    text = put(text, "two", section("two", ["validate"], "b\n"))
+    assert stale(text) == []
+    monkeypatch.setattr("mltcp_tools.kernel.native.csources.algorithm", lambda: "another")
+    version.cache_clear()
+    assert stale(text) == ["two"]
+    monkeypatch.undo()
+    version.cache_clear()
 
 
 def test_names_of_sections_are_plain() -> None:

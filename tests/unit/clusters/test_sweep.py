@@ -37,7 +37,7 @@ from mltcp_tools.clusters.topology import regular
 from mltcp_tools.clusters.turns import Sharing, plan_turns
 from mltcp_tools.errors import MltcpError, UsageError
 
-TINY = Size(servers=16, jobs=4, hours=0.01, seeds=1, agents=1, rounds=1)
+TINY = Size(servers=16, jobs=4, hours=0.01, seeds=1)
 
 
 def some() -> list[Task]:
@@ -135,8 +135,8 @@ def test_savings_are_shares_of_the_completion_time_of_the_same_draw() -> None:
     columns = {
         ("packed", "reno"): (100.0, 1000.0, 10.0),
         ("packed", "mltcp"): (95.0, 960.0, 9.4),
-        ("marl", "reno"): (50.0, 600.0, 4.0),
-        ("marl", "mltcp"): (50.0, 540.0, 4.0),
+        ("predicted", "reno"): (50.0, 600.0, 4.0),
+        ("predicted", "mltcp"): (50.0, 540.0, 4.0),
         ("cassini", "turns"): (90.0, 1150.0, 10.5),
     }
     runs = [
@@ -155,36 +155,36 @@ def test_savings_are_shares_of_the_completion_time_of_the_same_draw() -> None:
     assert found["mltcp"].mean == pytest.approx(0.05)
     # The mean of 0.05, 0.04 and 0.06, and 4.303 times 0.01 over the root of 3.
     assert found["mltcp"].half == pytest.approx(4.303 * 0.01 / 3**0.5, rel=1e-3)
-    assert found["agents"].mean == pytest.approx(0.5)
-    assert found["mltcp to agents"].mean == pytest.approx(0.1 / 3)
+    assert found["sharing"].mean == pytest.approx(0.5)
+    assert found["mltcp to sharing"].mean == pytest.approx(0.1 / 3)
     # Nothing is said of columns that aren't there.
-    assert "the agents' plan alone" not in found
-    assert "agents to their plan" not in found
-    part = free(saved, "w", "agents")
+    assert "elastic alone" not in found
+    assert "sharing to elastic" not in found
+    part = free(saved, "w", "sharing")
     assert part is not None
     assert part.mean == pytest.approx(0.1)
     assert part.half == pytest.approx(found["mltcp"].half / 0.5)  # type: ignore[operator]
     # Cassini's gain is lost in its interval, the plan's is missing.
     assert free(saved, "w", "cassini with turns") is None
-    assert free(saved, "w", "the agents' plan alone") is None
-    assert "| mltcp's part of what agents save | 10% ± 5 |" in render([], [], (), saved)
+    assert free(saved, "w", "elastic alone") is None
+    assert "| mltcp's part of what sharing saves | 10% ± 5 |" in render([], [], (), saved)
 
 
 def test_the_matrix_has_its_tables_and_plots_and_says_what_is_missing() -> None:
-    policies = ("packed", "network", "cassini", "elastic", "marl")
+    policies = ("packed", "network", "cassini", "elastic", "predicted")
     results = [perform(task) for task in tasks(TINY, policies)]
     found = cells(results)
     saved = savings(results)
     text = render(found, answers(found), differences(results), saved, missing(policies))
     # A row in the table of each workload, whether the cells can be or not.
-    assert text.count("| packed |") == text.count("| marl |") == len(WORKLOADS)
-    assert text.count("| marl |" + " - |" * len(TREATMENTS)) == len(WORKLOADS)
-    assert f"- No marl on {', '.join(WORKLOADS)}: nobody may share GPUs without" in text
+    assert text.count("| packed |") == text.count("| predicted |") == len(WORKLOADS)
+    assert text.count("| predicted |" + " - |" * len(TREATMENTS)) == len(WORKLOADS)
+    assert f"- No predicted on {', '.join(WORKLOADS)}: nobody may share GPUs without" in text
     assert "- No elastic on fixed: its jobs keep the GPUs" in text
     assert "- No slow-downs of elastic: " in text
     assert text.count("| packed, mltcp |") == 1
-    assert "| agents |" not in text
-    assert text.count("| the agents' plan alone | - |") == 1
+    assert "| sharing |" not in text
+    assert text.count("| elastic alone | - |") == 1
     images = draw(found, saved, results)
     assert set(images) == {"completion", "gains", "jobs"}
     assert all(image.startswith(b"\x89PNG") for image in images.values())
@@ -192,42 +192,44 @@ def test_the_matrix_has_its_tables_and_plots_and_says_what_is_missing() -> None:
 
 def test_what_can_be_of_the_matrix_has_tasks_and_the_rest_a_reason(tmp_path: Path) -> None:
     pairs = read_pairs(write_pairs(tmp_path / "pairs.json"))
-    policies = ("packed", "shared", "marl")
-    todo = tasks(TINY, policies, ("reno",), pairs, [b"agents"])
+    policies = ("packed", "shared", "predicted")
+    todo = tasks(TINY, policies, ("reno",), pairs)
     there = {(task.workload, task.policy) for task in todo}
     gone = {(each.workload, each.policy) for each in missing(policies, pairs)}
-    assert gone == {("fixed", "shared"), ("fixed", "marl")}
+    assert gone == {("fixed", "shared"), ("fixed", "predicted")}
     assert there | gone == {(workload, name) for workload in WORKLOADS for name in policies}
     assert not there & gone
     # Whom nobody measured nobody may share with: `light` has one of these two models only.
     few = read_pairs(write_pairs(tmp_path / "few.json", ("CycleGAN", "ResNet-18 (batch size 128)")))
-    lone = {each.workload: each.reason for each in missing(("marl",), few)}
+    lone = {each.workload: each.reason for each in missing(("predicted",), few)}
     assert lone["heavy"] == lone["mixed"] == "no two of its models are among the measured pairs"
     assert "crowded" not in lone
 
 
-def test_tasks_carry_pairs_and_agents_where_they_are_needed(tmp_path: Path) -> None:
+def test_tasks_carry_pairs_where_they_are_needed(tmp_path: Path) -> None:
     pairs = read_pairs(write_pairs(tmp_path / "pairs.json"))
-    size = replace(TINY, seeds=3)
-    todo = tasks(size, ("packed", "shared", "marl"), ("reno",), pairs, [b"one", b"two"])
-    crowded = {(t.policy, t.seed): t for t in todo if t.workload == "crowded"}
-    assert [crowded["marl", seed].agents for seed in (1, 2, 3)] == [b"one", b"two", b"one"]
-    assert crowded["marl", 1].pairs == crowded["shared", 1].pairs == pairs
-    assert crowded["packed", 1].pairs is None
-    assert crowded["shared", 1].agents is None
-    # Whatever makes a result is in the name of its file.
-    task = crowded["marl", 1]
-    others = read_pairs(write_pairs(tmp_path / "other.json", CALM))
-    keys = {
-        each.key for each in (task, replace(task, agents=b"three"), replace(task, pairs=others))
-    }
-    assert len(keys) == 3
+    todo = tasks(TINY, ("packed", "shared"), ("reno",), pairs)
+    crowded = {t.policy: t for t in todo if t.workload == "crowded"}
+    assert crowded["shared"].pairs == pairs
+    assert crowded["packed"].pairs is None
 
 
-def test_runs_without_checkpoints_share_gpus_by_the_pairs_they_carry(tmp_path: Path) -> None:
+def test_whatever_makes_a_result_is_in_the_name_of_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = read_pairs(write_pairs(tmp_path / "pairs.json"))
+    task = tasks(TINY, ("shared",), ("reno",), pairs)[0]
+    keys = {task.key, replace(task, pairs=read_pairs(write_pairs(tmp_path / "o.json", CALM))).key}
+    assert len(keys) == 2
+    # What another version of the code found isn't taken for this one's.
+    monkeypatch.setattr(sweeping, "version", lambda command: "another")
+    assert task.key not in keys
+
+
+def test_runs_share_gpus_by_the_pairs_they_carry(tmp_path: Path) -> None:
     """The jobs are the same as those of runs that share none."""
     pairs = read_pairs(write_pairs(tmp_path / "pairs.json"))
-    size = Size(servers=4, jobs=40, hours=0.1, seeds=1, agents=1, rounds=1)
+    size = Size(servers=4, jobs=40, hours=0.1, seeds=1)
     todo = tasks(size, ("elastic", "shared", "matched"), ("reno",), pairs)
     alone, shared, matched = (perform(task) for task in todo if task.workload == "crowded")
     assert alone["jobs"] == shared["jobs"] == matched["jobs"] == 80
@@ -246,7 +248,7 @@ def test_the_matrix_writes_what_it_finds_and_goes_on(
     document = json.loads(capsys.readouterr().out)
     assert {each["workload"] for each in document["cells"]} == {"fixed", "light"}
     assert {each["workload"] for each in document["missing"]} == {"fixed", "light"}
-    assert {each["policy"] for each in document["missing"]} == {"elastic", "marl"}
+    assert {each["policy"] for each in document["missing"]} == {"elastic", "predicted"}
     assert {each["slowdown"] for each in document["cells"] if each["policy"] == "elastic"} == {None}
     assert {each["half"] for each in document["savings"]} == {None}
     names = {each.name for each in tmp_path.iterdir()}
@@ -260,7 +262,6 @@ def test_the_matrix_writes_what_it_finds_and_goes_on(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--agents", "x.pt"], "--agents needs --pairs"),
         (["--pairs", "gavel:/nowhere"], "can't be read"),
         (["--policy", "lifo"], "there is no policy 'lifo'"),
         (["--workload", "sparse"], "there is no workload 'sparse'"),
@@ -271,28 +272,6 @@ def test_a_matrix_that_cant_be_gets_one_sentence_and_2(
 ) -> None:
     assert said in refused(capsys, "cluster", "matrix", "-o", str(tmp_path), *options)
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--policy", "elastic"], "--agents needs `marl` among the policies"),
-        (["--workload", "fixed"], "and a workload that it can be had on"),
-        ([], "more checkpoints than there are draws, 1."),
-    ],
-)
-def test_checkpoints_that_nobody_would_use_are_refused(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    options: list[str],
-    said: str,
-) -> None:
-    monkeypatch.setattr(question, "FULL", TINY)
-    pairs = write_pairs(tmp_path / "pairs.json")
-    given = ("--pairs", pairs, "--agents", "1.pt,2.pt", *options)
-    assert said in refused(capsys, "cluster", "matrix", "-o", str(tmp_path / "m"), *given)
-    assert not (tmp_path / "m").exists()
 
 
 def test_turns_are_planned_for_jobs_that_fit_and_for_no_others() -> None:

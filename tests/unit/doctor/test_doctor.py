@@ -37,7 +37,12 @@ GOOD = {
     "/proc/sys/net/ipv4/tcp_congestion_control": "cubic\n",
     "/proc/sys/net/ipv4/tcp_no_metrics_save": "0\n",
     "/proc/sys/net/ipv4/tcp_slow_start_after_idle": "1\n",
-    "/sys/kernel/btf/vmlinux": "\0__bpf_prog_enter\0__bpf_prog_enter_recur\0",
+    "/sys/kernel/btf/vmlinux": "\0".join(
+        (
+            *("", "__bpf_prog_enter", "__bpf_prog_enter_recur", "bpf_sk_setsockopt"),
+            *("bpf_struct_ops_tcp_congestion_ops", "bpf_iter_tcp_get_func_proto", ""),
+        )
+    ),
     "/sys/kernel/security/lockdown": "[none] integrity confidentiality\n",
     "/lib/modules/6.1.0-49-amd64/build/Makefile": "",
     "/lib/modules/6.1.0-49-amd64/modules.dep": "kernel/net/ipv4/tcp_bbr.ko:\n"
@@ -45,6 +50,9 @@ GOOD = {
     "updates/dkms/tcp_mltcp.ko:\n",
     "/usr/include/bpf/bpf_helpers.h": "",
 }
+
+
+BTF_5_10 = "\0__bpf_prog_enter\0bpf_struct_ops_tcp_congestion_ops\0"
 
 
 @pytest.fixture
@@ -72,8 +80,11 @@ def find(diagnosis, purpose, name):
     ("purpose", "name", "changes", "state", "fix"),
     [
         ("bpf", "kernel", {}, "ok", ""),
-        ("bpf", "kernel", {"/proc/sys/kernel/osrelease": "5.10.0-1"}, "missing", "5.15"),
-        ("bpf", "kernel", {"/proc/sys/kernel/osrelease": None}, "unknown", ""),
+        ("bpf", "kernel", {"/proc/sys/kernel/osrelease": "5.14.0-427.el9"}, "ok", ""),
+        ("bpf", "kernel", {"/sys/kernel/btf/vmlinux": BTF_5_10}, "missing", "6.1 or newer"),
+        ("bpf", "kernel", {"/sys/kernel/btf/vmlinux": None}, "unknown", ""),
+        ("attach", "in the kernel", {}, "ok", ""),
+        ("attach", "in the kernel", {"/sys/kernel/btf/vmlinux": BTF_5_10}, "warning", "6.1"),
         ("bpf", "BTF", {"/sys/kernel/btf/vmlinux": None}, "missing", "CONFIG_DEBUG_INFO_BTF"),
         ("bpf", "struct_ops", {}, "ok", ""),
         (
@@ -180,7 +191,7 @@ def find(diagnosis, purpose, name):
             "mokutil",
         ),
         ("attach", "ptrace", {}, "ok", ""),
-        ("attach", "ptrace", {"/proc/sys/kernel/yama/ptrace_scope": "3"}, "missing", "reboot"),
+        ("attach", "ptrace", {"/proc/sys/kernel/yama/ptrace_scope": "3"}, "warning", "reboot"),
         (
             "attach",
             "ptrace",

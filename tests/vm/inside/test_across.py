@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from netns.test_testbed_across import Bench, bench, run_with_mltcp
 
-pytestmark = [pytest.mark.guest(timeout=900), pytest.mark.full]
+pytestmark = pytest.mark.full
 
 __all__ = ["bench"]
 

@@ -10,7 +10,7 @@ from netns.test_attach_failures import *  # noqa: F403
 from netns.test_follow import *  # noqa: F403
 from netns.test_observing import *  # noqa: F403
 
-pytestmark = [pytest.mark.guest(timeout=3600), pytest.mark.full]
+pytestmark = pytest.mark.full
 
 
 backend = backend_fixture(fresh_and_loaded, [pytest.param("bpf", marks=pytest.mark.bpf), "kmod"])

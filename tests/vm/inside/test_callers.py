@@ -30,7 +30,7 @@ from mltcp_tools.kernel.backends import genl
 from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.native.uapi import GENL_NAME, Attribute, Command
 
-pytestmark = [pytest.mark.guest(timeout=1200), pytest.mark.usefixtures("module_leaves_nothing")]
+pytestmark = pytest.mark.usefixtures("module_leaves_nothing")
 
 JOBS_MAX = 4096
 

@@ -21,7 +21,7 @@ from mltcp_tools.lab.testbed.namespaces import write_sysctl
 
 MODULE_NAMES = offered_by("kmod")
 
-pytestmark = [pytest.mark.guest(timeout=1200), pytest.mark.usefixtures("module_leaves_nothing")]
+pytestmark = pytest.mark.usefixtures("module_leaves_nothing")
 
 FAILSLAB = Path("/sys/kernel/debug/failslab")
 

@@ -19,7 +19,7 @@ from mltcp_tools.kernel.variants import offered_by
 
 MODULE_NAMES = offered_by("kmod")
 
-pytestmark = [pytest.mark.guest(timeout=1200), pytest.mark.usefixtures("module_leaves_nothing")]
+pytestmark = pytest.mark.usefixtures("module_leaves_nothing")
 
 
 def test_a_namespace_goes_before_its_flows_and_jobs(client: Client) -> None:

@@ -19,7 +19,7 @@ from mltcp_tools.kernel.native.bpf_maps import RingReader
 from mltcp_tools.kernel.native.bpf_object import BpfObject
 from mltcp_tools.kernel.native.libbpf import ffi, library
 
-pytestmark = [pytest.mark.bpf, pytest.mark.guest(timeout=900)]
+pytestmark = pytest.mark.bpf
 
 ffi.cdef("void *bpf_program__attach(const void *program);")
 

@@ -14,7 +14,6 @@ from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.lab.experiments.reading import load_experiment
 from mltcp_tools.lab.testbed.run_experiment import run_experiment
 
-pytestmark = pytest.mark.guest(timeout=1800)
 BPF = (pytest.mark.bpf, pytest.mark.full)
 
 EXPERIMENT = """\

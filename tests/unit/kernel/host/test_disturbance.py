@@ -20,6 +20,7 @@ def samples(count: int, every_s: float = 0.1) -> list[Sample]:
             stolen=2 * index,
             worked=9 * index,
             ticks=20 * index,
+            each=[(9 * index, 10 * index), (2 * index, 10 * index)],
             own_s=0.05 * index,
             pressure_s=0.03 * index,
             queued_s=0.02 * index,
@@ -38,6 +39,7 @@ def test_counters_become_shares_of_each_second(monkeypatch: pytest.MonkeyPatch) 
     assert [each.length_s for each in found] == pytest.approx([1.0, 1.0, 0.5])
     for each in found:
         assert each.stolen == pytest.approx(0.1)
+        assert each.busiest == pytest.approx(0.9)
         assert each.own == pytest.approx(0.25)
         assert each.others == pytest.approx(0.2)
         assert each.pressure == pytest.approx(0.3)
@@ -48,12 +50,29 @@ def test_counters_become_shares_of_each_second(monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_the_kernel_does_not_tell_is_unknown() -> None:
     blind = [
-        Sample(each.at, 0, 0, each.ticks, None, None, None, 0.0, each.probes, 0.0)
+        Sample(each.at, 0, 0, each.ticks, [], None, None, None, 0.0, each.probes, 0.0)
         for each in samples(11)
     ]
     (second,) = seconds_of(blind, 100.0, 101.0)
     assert (second.others, second.pressure, second.queued) == (None, None, None)
+    assert second.busiest is None
     assert seconds_of(blind, 200.0, 201.0) == []
+
+
+def test_the_busiest_processor_may_be_another_one_each_time() -> None:
+    """What a flow needs moves with it, so each processor alone is half busy."""
+    used = [0, 10, 10, 20, 20, 30, 30, 40, 40, 50, 50]
+    moving = [
+        Sample(
+            each.at,
+            *(0, 0, each.ticks),
+            [(used[n], 10 * n), (10 * n - used[n], 10 * n)],
+            *(None, None, None, 0.0, n, 0.0),
+        )
+        for n, each in enumerate(samples(11))
+    ]
+    (second,) = seconds_of(moving, 100.0, 101.0)
+    assert second.busiest == pytest.approx(1)
 
 
 def test_a_host_is_watched_and_children_are_told_from_others() -> None:
@@ -68,6 +87,8 @@ def test_a_host_is_watched_and_children_are_told_from_others() -> None:
     assert sum(each.length_s for each in found) <= end - start
     for each in found:
         assert 0 <= each.stolen <= 1
+        assert each.busiest is not None
+        assert 0 < each.busiest <= 1
         assert each.others is None or 0 <= each.others <= 1.1
         assert 0 <= each.late_s <= each.latest_s
     if before is not None and own is not None:  # a kernel without schedstat tells neither

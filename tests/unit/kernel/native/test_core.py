@@ -496,6 +496,33 @@ def test_where_nothing_was_lost_a_flow_and_its_sisters_know_what_they_knew() -> 
     assert flow.losses == known[-1]
 
 
+def test_a_flow_most_of_whose_losses_are_none_yields_no_longer() -> None:
+    """Its delays are the hosts', which making room for others doesn't shorten."""
+    params, flow, slot = make_params(), behind_and_ahead(sent=0, rtt_us=1100), ffi.new(SLOT)
+
+    def target() -> int:
+        lib.mltcp_decide(flow, params, ALL, 2)
+        return int(flow.yield_us)
+
+    borne = target()
+    for _ in range(lib.MLTCP_UNDONE_MANY):
+        assert target() == borne > 0
+        lose(flow, 50, 25)
+        lib.mltcp_on_undo(flow, slot, 7)
+    assert target() == 0
+    assert flow.gain == ONE // 4  # all else stays
+    lose(flow, 50, 25)
+    assert target() > 0
+    for _ in range(100):
+        lose(flow, 50, 25)
+        lib.mltcp_on_undo(flow, slot, 7)
+    losses = 0
+    while not target():
+        lose(flow, 50, 25)
+        losses += 1
+    assert losses == 1 + lib.MLTCP_UNDONE_MAX - lib.MLTCP_UNDONE_MANY
+
+
 def test_what_a_sister_has_told_since_stays() -> None:
     flow, slot = behind_and_ahead(sent=0, rtt_us=1100), ffi.new(SLOT)
     lose(flow, 50, 25)

@@ -112,7 +112,9 @@ def test_the_rate_is_the_fastest_seen_and_fades() -> None:
     for ns in (4000, 1600, 2400):
         lib.mltcp_delay_rate(delay, 1 << 20, ns << 10)
     assert delay.kib_ns == 1600
-    lib.mltcp_delay_rate(delay, 0, 0)
+    lib.mltcp_delay_rate(delay, 1023, 1)  # less than a KiB says nothing
+    assert delay.kib_ns == 1600
+    lib.mltcp_delay_fade(delay)
     assert delay.kib_ns == 1800
 
 

@@ -156,6 +156,20 @@ def test_typical_counts_none_as_later_than_all() -> None:
     assert metrics.typical([]) is None
 
 
+def test_the_rate_of_sending_counts_no_time_twice_and_no_silence() -> None:
+    bursts = pd.DataFrame(
+        [
+            {"repetition": 1, "start_s": 0.0, "end_s": 2.0, "bytes": 10e6},
+            {"repetition": 1, "start_s": 0.5, "end_s": 1.0, "bytes": 10e6},
+            {"repetition": 1, "start_s": 1.5, "end_s": 3.0, "bytes": 10e6},
+            {"repetition": 1, "start_s": 5.0, "end_s": 6.0, "bytes": 10e6},
+            {"repetition": 2, "start_s": 0.0, "end_s": 1.0, "bytes": 10e6},
+        ]
+    )
+    assert metrics.sending_rate(bursts) == pytest.approx(8 * 50e6 / 5)
+    assert metrics.sending_rate(bursts[:0]) is None
+
+
 def test_utilisation() -> None:
     arms = pd.DataFrame({"duration_s": [1.0, 2.0, 0.0], "link_bytes": [12.5e6, 12.5e6, np.nan]})
     assert metrics.utilisation(arms, 200_000_000) == pytest.approx((0.5 + 0.25) / 2)

@@ -65,6 +65,31 @@ def test_busy_cpus_are_not_called_calm(folder: Path) -> None:
     assert "CPUs more than 85% busy, so doubtful: mltcp, cubic" in result["headline"][2]
 
 
+def make_core_full(folder: Path) -> None:
+    path = folder / "disturbance.parquet"
+    pd.read_parquet(path).assign(busiest=0.97).to_parquet(path)
+
+
+def test_a_full_processor_beside_an_idle_one_is_named_where_the_link_isnt_full(
+    folder: Path,
+) -> None:
+    disturb(folder)
+    make_core_full(folder)
+    filled = summarise(load_run(folder)).document()
+    for arm in ("cubic", "mltcp"):
+        change(folder, "bursts", arm, bytes=0.7)
+    result = summarise(load_run(folder)).document()
+    assert [each for each in filled["warnings"] if "bottleneck" in each] == []
+    named = [each for each in result["warnings"] if "bottleneck" in each]
+    assert [each.split()[2] for each in named] == ["cubic", "mltcp"]
+    assert all("a processor was 97% busy" in each for each in named)
+    assert "a processor was full and the link wasn't" in result["headline"][2]
+    assert result["arms"]["mltcp"]["link"]["sending"] == pytest.approx(
+        0.7 * filled["arms"]["mltcp"]["link"]["sending"]
+    )
+    assert "97%" in render_text(result)
+
+
 def test_a_disturbed_repetition_is_left_out(folder: Path) -> None:
     one = make_run(folder.parent / "one")
     for path in one.glob("*.parquet"):

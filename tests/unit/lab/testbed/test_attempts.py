@@ -19,7 +19,9 @@ class Watched(Watch):
         self.stolen = stolen
 
     def seconds(self, start: float, end: float) -> list[Second]:
-        return [Second(start + n, 1.0, self.stolen, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0) for n in range(5)]
+        return [
+            Second(start + n, 1.0, self.stolen, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0) for n in range(5)
+        ]
 
 
 def run(stolen: list[float], most: int, folder: Path) -> tuple[list[int], list[str], pd.DataFrame]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import socket
@@ -16,14 +17,18 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client import generate_latest
 from support.watched_backend import WatchedBackend, event
 
 from mltcp_tools.cli.main import main
 from mltcp_tools.errors import HostError, UsageError
-from mltcp_tools.kernel.backends.base import Job, Status
+from mltcp_tools.kernel.backends.base import Flow, Job, Status
+from mltcp_tools.live.agent.learning import Learning
 from mltcp_tools.live.agent.metrics import Metrics, parse_address
+from mltcp_tools.live.agent.notices import Notices
 from mltcp_tools.live.observe.iterations import JobIteration
 from mltcp_tools.live.observe.view import Gain, JobView
+from mltcp_tools.live.sources.metadata import Metadata
 
 ALERTS = resources.files("mltcp_tools.live.agent") / "alerts.yaml"
 NAMES = {1: "gpt2"}
@@ -37,7 +42,13 @@ def free_port() -> int:
 
 def view(name: str = "gpt2") -> JobView:
     gain = Gain(0.05, 0.02, 0.08, 0.01, 9)
-    return JobView(1, name, 4, 20, 0.5, 0.6, 0.4, 0.25, None, gain=gain)
+    known = Metadata("learned", 0.5, 1_000_000, 0.2, 0.75, 20)
+    return JobView(1, name, 4, 20, 0.5, 0.6, 0.4, 0.25, known, gain=gain)
+
+
+def flow(yields: int) -> Flow:
+    empty = {each.name: "" if each.type == "str" else 0 for each in dataclasses.fields(Flow)}
+    return Flow(**empty | {"cookie": 7, "job_id": 1, "yields": yields})  # type: ignore[arg-type]
 
 
 def iteration(number: int) -> JobIteration:
@@ -51,7 +62,7 @@ class Loaded(WatchedBackend):
     """As if an older build were in the kernel."""
 
     def status(self) -> Status:
-        return Status("bpf", ("mltcp",), {}, (), {}, build="1+old")
+        return Status("bpf", ("mltcp",), {"mltcp": 4}, (), {}, build="1+old")
 
     def build_here(self) -> str:
         return "1+new"
@@ -63,7 +74,7 @@ def served() -> Iterator[tuple[Metrics, str]]:
     with Metrics(address, Loaded([Job(1, "gpt2")], [], [])) as metrics:
         metrics.iterated([iteration(n) for n in (1, 2, 3)], NAMES)
         metrics.lost(2)
-        metrics.show([view()], [], now_s=1.0)
+        metrics.show([view()], [flow(yields=3)], now_s=1.0)
         yield metrics, address
 
 
@@ -81,14 +92,58 @@ def test_every_metric_of_a_job_is_there(served: tuple[Metrics, str]) -> None:
         'mltcp_job_acknowledged_bytes_total{training_job="gpt2"} 3e+06',
         'mltcp_job_communication_ratio{training_job="gpt2"} 0.5',
         'mltcp_job_overlap_ratio{training_job="gpt2"} 0.25',
+        'mltcp_job_iteration_seconds_bucket{le="0.64",training_job="gpt2"} 3.0',
+        'mltcp_job_retransmitted_segments_total{training_job="gpt2"} 0.0',
+        'mltcp_job_yields_total{training_job="gpt2"} 3.0',
+        'mltcp_job_confidence_ratio{training_job="gpt2"} 0.75',
         'mltcp_job_flows{training_job="gpt2"} 4.0',
         'mltcp_job_gain_ratio{training_job="gpt2"} 0.05',
+        'mltcp_job_gain_low_ratio{training_job="gpt2"} 0.02',
         'mltcp_job_gain_high_ratio{training_job="gpt2"} 0.08',
+        'mltcp_job_gain_rounds{training_job="gpt2"} 9.0',
         "mltcp_agent_events_lost_total 2.0",
+        'mltcp_backend_info{agents_build="1+new",backend="told",build="1+old"} 1.0',
+        'mltcp_backend_sockets{congestion_control="mltcp"} 4.0',
         "mltcp_backend_stale 1.0",
     ):
         assert line in text.splitlines()
     assert "port=" not in text
+
+
+def test_node_exporter_finds_the_same_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "mltcp.prom"
+    backend = Loaded([Job(1, "gpt2")], [], [])
+    with Metrics(None, backend, file) as metrics:
+        metrics.iterated([iteration(1)], NAMES)
+        metrics.show([view()], [], now_s=1.0)
+        written = file.read_text()
+        assert written == generate_latest(metrics.registry).decode()
+        assert 'mltcp_job_flows{training_job="gpt2"} 4.0' in written
+        metrics.show([], [], now_s=100.0)
+        assert "gpt2" not in file.read_text()
+    assert list(tmp_path.iterdir()) == []  # what an agent that has ended knew is no news
+
+
+def test_a_file_that_node_exporter_would_not_read_is_refused(tmp_path: Path) -> None:
+    backend = Loaded([], [], [])
+    with pytest.raises(UsageError, match=r"end in \.prom"):
+        Metrics(None, backend, tmp_path / "mltcp.txt")
+    with pytest.raises(HostError, match="can't be written"):
+        Metrics(None, backend, tmp_path / "none" / "mltcp.prom")
+
+
+def test_what_was_unloaded_is_published_as_stale() -> None:
+    class Gone(Loaded):
+        def is_present(self) -> bool:
+            return False
+
+    backend = Gone([Job(1, "gpt2")], [], [])
+    with Metrics(None, backend) as metrics:
+        metrics.show([view()], [], now_s=1.0)
+        learning = Learning({}, backend, Notices(print))
+        learning.metrics = metrics
+        assert learning.show(now_s=2.0) is None
+        assert b"gpt2" not in generate_latest(metrics.registry)
 
 
 def test_a_job_that_has_ended_is_published_no_more(served: tuple[Metrics, str]) -> None:
@@ -124,7 +179,7 @@ def test_the_command_prints_the_alerts(capsys: pytest.CaptureFixture[str]) -> No
 
 needs_prometheus = pytest.mark.skipif(
     not (shutil.which("prometheus") and shutil.which("promtool")),
-    reason="Prometheus isn't installed (apt install prometheus)",
+    reason="Prometheus isn't installed (scripts/test web)",
 )
 
 
@@ -157,6 +212,9 @@ def test_a_real_prometheus_scrapes_it_and_takes_the_alerts(
                 (found,) = asked(port, query)
                 assert found["metric"]["job"] == "mltcp"
             assert asked(port, "mltcp_job_flows")[0]["metric"]["training_job"] == "gpt2"
+            for panel, query in queries().items():
+                served[0].iterated([iteration(9)], NAMES)
+                assert float(asked(port, query)[0]["value"][1]) >= 0, panel
         finally:
             server.terminate()
 
@@ -176,6 +234,30 @@ def asked(port: int, query: str) -> list[dict[str, Any]]:
             pass  # it has only begun
         time.sleep(0.2)
     raise AssertionError(f"{query} gives nothing")
+
+
+def queries() -> dict[str, str]:
+    """Every query of the dashboard, as Grafana would ask it for all hosts and jobs."""
+    board = json.loads((ALERTS.parent / "dashboard.json").read_text())  # type: ignore[attr-defined]
+    given = {"$__rate_interval": "10s", "$training_job": ".*", "$instance": ".*"}
+    found = {}
+    for panel in board["panels"]:
+        for target in panel["targets"]:
+            query = target["expr"]
+            for name, value in given.items():
+                query = query.replace(name, value)
+            found[f"{panel['title']} {target['refId']}"] = query
+    return found
+
+
+def test_the_dashboard_shows_every_metric(
+    served: tuple[Metrics, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["agent", "--print-dashboard"]) == 0
+    printed = capsys.readouterr().out
+    names = [each.name for each in served[0].registry.collect()]
+    assert len(names) > 10
+    assert [each for each in names if each not in printed] == []
 
 
 SERIES = {

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from mltcp_tools.errors import UsageError
-from mltcp_tools.live.agent.naming import check_template, is_template, name_of
+from mltcp_tools.live.agent.naming import check_template, declines, is_template, name_of
 from mltcp_tools.live.attach.processes import process
 
 PODS = "/kubepods.slice/kubepods-pod0a1b2c3d_4e5f_6071_8293_a4b5c6d7e8f9.slice/cri-x.scope"
@@ -49,6 +49,31 @@ def test_the_environment_of_the_process() -> None:
         assert name_of("{env:SLURM_JOB_ID}-{env:SLURM_JOB_IDS}", found) == "77-78"
         child.stdin.close()
     assert name_of("{env:SLURM_JOB_ID}", found) == ""
+
+
+@pytest.mark.parametrize(
+    ("said", "opt_in", "left_alone"),
+    [
+        (None, False, False),
+        (None, True, True),
+        ("off", False, True),
+        ("OFF", True, True),
+        ("on", False, False),
+        ("on", True, False),
+        ("perhaps", False, False),
+        ("perhaps", True, True),
+    ],
+)
+def test_who_wants_to_be_left_alone(said: str | None, opt_in: bool, left_alone: bool) -> None:
+    command = [sys.executable, "-c", "print(flush=True); input()"]
+    environment = os.environ | ({} if said is None else {"MLTCP_ATTACH": said})
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe) as child:
+        assert child.stdin
+        assert child.stdout
+        child.stdout.readline()
+        assert declines(process(child.pid), opt_in) == left_alone
+        child.stdin.close()
 
 
 @pytest.mark.parametrize(

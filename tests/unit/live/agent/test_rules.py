@@ -31,6 +31,7 @@ rules:
     gap: 170ms
     cc: mltcp_reno
     kinds: [nccl-data, gloo]
+    opt_in: true
     slope: 2
     intercept: 0.5
   - command: [torchrun]
@@ -55,6 +56,7 @@ def test_every_field_arrives() -> None:
         congestion_control="mltcp_reno",
         total_bytes=2_500_000,
         gap_s=0.17,
+        opt_in=True,
         given={"slope": 2.0, "intercept": 0.5},
     )
     short = Rule(job=None, target=Target(patterns=("torchrun",)), kinds=(ALL,))
@@ -124,6 +126,7 @@ def test_defaults() -> None:
         ("rules: [{command: x, gap: 5000s}]", r"gap_s is 5000"),
         ("rules: [{command: x, cc: bbr}]", r"cc: 'bbr' is not one of mltcp"),
         ("rules: [{command: x, kinds: [nccl]}]", r"kinds: 'nccl' is not one of all, nccl-data"),
+        ("rules: [{command: x, opt_in: maybe}]", r"'maybe' is neither true nor false"),
         ("rules: [{command: x, slope: 1000}]", r"slope is 1000"),
         ("rules: [{command: x, slope: fast}]", r"slope: 'fast' is not a number"),
         ("rules: [{command: x, job: ''}]", r"job: '' is not a name"),

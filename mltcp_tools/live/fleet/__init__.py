@@ -1,0 +1,1 @@
+"""Many hosts at once: what their agents publish, and taking all of MLTCP off them."""

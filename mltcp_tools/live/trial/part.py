@@ -1,0 +1,207 @@
+"""A host's part in a trial across hosts: it does what `across.py` asks, over stdin and stdout.
+
+JSON objects, one a line; each request is answered by one of the same event, or by `failed`:
+
+    <- {"event": "begin", "version": V, "jobs": {NAME: [TARGET, ...]}, "cc": NAME, "patience_s": s}
+    -> {"event": "begin", "jobs": [NAME, ...]: those that this host has, "base": names}
+    <- {"event": "learn"} -> {"event": "learn", "now_s": s, "beats": [[JOB, Beat's fields...]...]}
+    <- {"event": "switch", "arm": ARM}; {"event": "turn"}: a turn begins
+    <- {"event": "end", "turn": n} -> {..., "notes": [SENTENCE...], "retransmits": {JOB: segments}}
+    <- {"event": "unlike", "turns": [n, n]} -> {..., "notes": [SENTENCE...]}
+
+Unasked, once it has learned: {"event": "beats"} as with `learn`. Times are of this host's clock,
+which needn't agree with any other. Both sides say {"event": "alive"} once a second; where this one
+hears nothing for long, or stdin ends, it puts everything back. Its lease does so when it is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import astuple
+from typing import Any
+
+from mltcp_tools import __version__
+from mltcp_tools.errors import HostError, MltcpError, UsageError
+from mltcp_tools.kernel.backends.base import Backend
+from mltcp_tools.kernel.host.leases import leased
+from mltcp_tools.kernel.host.peers import Lines
+from mltcp_tools.kernel.host.signals import Signals
+from mltcp_tools.live.attach.selection import Target
+from mltcp_tools.live.attach.state import StateFiles
+from mltcp_tools.live.attach.switch import require_ready
+from mltcp_tools.live.attach.targets import sockets_to_attach
+from mltcp_tools.live.observe.meter import Meter
+from mltcp_tools.live.observe.pulse import Beat
+from mltcp_tools.live.trial.lease import SILENCE_S, Lease, settle
+from mltcp_tools.live.trial.live import LiveWorld
+from mltcp_tools.live.trial.subjects import find_subjects, original_names
+from mltcp_tools.live.trial.turn import Turn
+from mltcp_tools.live.trial.world import JobEnded
+
+ALIVE_S = 1.0
+"""Between two signs of life."""
+
+
+class _Requests:
+    """The requests, as they come; the other side's signs of life, and ours."""
+
+    def __init__(self, signals: Signals) -> None:
+        self._lines = Lines(sys.stdin.fileno())
+        self._signals = signals
+        self._waiting: list[dict[str, Any]] = []
+        self._heard_s = time.monotonic()
+        self._said_s = 0.0
+
+    def gone(self) -> bool:
+        """Return whether nobody asks any more; called often, and never waits."""
+        now_s = time.monotonic()
+        if now_s - self._said_s >= ALIVE_S:
+            self._said_s = now_s
+            answer("alive")
+        if select.select([sys.stdin], [], [], 0)[0]:
+            messages = self._lines.read()
+            if messages is None:
+                return True
+            self._heard_s = now_s
+            self._waiting += [each for each in messages if each["event"] != "alive"]
+        return bool(self._signals.take()) or now_s - self._heard_s > SILENCE_S
+
+    def take(self) -> dict[str, Any] | None:
+        """The next request, None where there is none yet. KeyboardInterrupt where all is over."""
+        if self.gone():
+            raise KeyboardInterrupt
+        return self._waiting.pop(0) if self._waiting else None
+
+    def wait(self) -> dict[str, Any]:
+        """The next request, once it is there; it waits for a moment at a time."""
+        while (request := self.take()) is None:
+            select.select([sys.stdin], [], [], ALIVE_S / 2)
+        return request
+
+
+def answer(event: str, **content: Any) -> None:
+    """Say something to who asks."""
+    sys.stdout.write(json.dumps({"event": event} | content) + "\n")
+    sys.stdout.flush()
+
+
+def _say_beats(event: str, beats: Sequence[tuple[str, Beat]]) -> None:
+    told = [[job, *astuple(beat)] for job, beat in beats]
+    answer(event, now_s=time.monotonic(), beats=told)
+
+
+class _Part:
+    """The jobs of this host, which a trial switches."""
+
+    def __init__(
+        self, world: LiveWorld, lease: Lease, requests: _Requests, jobs: list[str]
+    ) -> None:
+        self._world, self._lease, self._requests = world, lease, requests
+        self._jobs = jobs
+        self._turns: dict[int, Turn] = {}
+        self._watching = False
+        self._handlers: Mapping[str, Callable[[dict[str, Any]], None]] = {
+            "learn": self._learn,
+            "switch": self._switch,
+            "turn": self._turn,
+            "end": self._end,
+            "unlike": self._unlike,
+        }
+
+    def serve(self) -> None:
+        """Do what is asked for, until KeyboardInterrupt."""
+        while True:
+            request = self._requests.take()
+            try:
+                if request is not None:
+                    self._handlers[request["event"]](request)
+                elif self._watching:
+                    if beats := self._world.wait():
+                        _say_beats("beats", beats)
+                else:
+                    self._lease.renew()
+                    select.select([sys.stdin], [], [], ALIVE_S / 2)
+            except (JobEnded, MltcpError) as error:
+                self._watching = False
+                answer("failed", reason=str(error), ended=isinstance(error, JobEnded))
+
+    def _learn(self, request: dict[str, Any]) -> None:
+        seen = self._world.learn()
+        self._watching = True
+        _say_beats("learn", [(job, beat) for job, beats in seen.items() for beat in beats])
+
+    def _switch(self, request: dict[str, Any]) -> None:
+        self._world.switch(request["arm"])
+        answer("switch")
+
+    def _turn(self, request: dict[str, Any]) -> None:
+        self._world.begin_turn()
+        answer("turn")
+
+    def _end(self, request: dict[str, Any]) -> None:
+        turn = Turn("", 0.0, 0.0, dict.fromkeys(self._jobs, 1.0), {})
+        self._turns[request["turn"]] = turn
+        self._world.end_turn(turn)
+        again = {job: measured.retransmits for job, measured in turn.jobs.items()}
+        answer("end", notes=turn.notes, retransmits=again)
+
+    def _unlike(self, request: dict[str, Any]) -> None:
+        one, other = (self._turns[number] for number in request["turns"])
+        answer("unlike", notes=self._world.unlike(one, other))
+
+
+def _here(jobs: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    """Those of the jobs that this host has connections of."""
+    attached = {state.job.name for state in StateFiles().read()}
+
+    def is_here(name: str, words: Sequence[str]) -> bool:
+        if not words or name in attached:
+            return name in attached
+        try:
+            return bool(sockets_to_attach(Target.parse(words), ())[0])
+        except (UsageError, HostError):
+            raise
+        except MltcpError:  # no process matches
+            return False
+
+    return {name: words for name, words in jobs.items() if is_here(name, words)}
+
+
+def take_part(backend: Backend) -> None:
+    """Take part in one trial, until whoever asks goes. Everything is put back when this returns.
+
+    Raises MltcpError where this host can't take part, or not everything could be put back.
+    """
+    with ExitStack() as stack:
+        signals = stack.enter_context(Signals(signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+        requests = _Requests(signals)
+        try:
+            hello = requests.wait()
+            if hello["version"] != __version__:
+                raise HostError(
+                    f"this host has mltcp-tools {__version__} and the trial {hello['version']};"
+                    " install the same version on all."
+                )
+            require_ready(hello["cc"], backend)
+            settle()
+            subjects = find_subjects(_here(hello["jobs"]))
+            if not subjects:
+                raise MltcpError("none of the jobs has a connection on this host.")
+            before = [each.before for each in subjects if each.before is not None]
+            names = [each.name for each in subjects]
+            stack.enter_context(leased("mltcp trial", backend.name))
+            meter = stack.enter_context(Meter())
+            lease = stack.enter_context(Lease(names, before))
+            world = LiveWorld(
+                subjects, hello["cc"], backend, lease, meter, requests.gone, hello["patience_s"]
+            )
+            answer("begin", jobs=names, base=original_names(subjects))
+            _Part(world, lease, requests, names).serve()
+        except (KeyboardInterrupt, BrokenPipeError):
+            return

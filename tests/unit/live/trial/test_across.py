@@ -1,0 +1,126 @@
+"""What the hosts of a trial say, as the trial takes it: names, times, notes, failures, silence."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from mltcp_tools import __version__
+from mltcp_tools.cli.main import main
+from mltcp_tools.errors import MltcpError
+from mltcp_tools.live.trial import across
+from mltcp_tools.live.trial.across import AcrossWorld, _Part
+from mltcp_tools.live.trial.turn import BASE, Turn
+from mltcp_tools.live.trial.world import JobEnded
+
+HOST = f'''
+import json, sys, time
+AHEAD_S = float(sys.argv[1])
+def say(event, **more):
+    print(json.dumps({{"event": event}} | more), flush=True)
+def beats(event, *ends):
+    now = time.monotonic() + AHEAD_S
+    told = [["gpt2", now - each - 0.5, now - each - 0.1, now - each, 1000, 1] for each in ends]
+    say(event, now_s=now, beats=told)
+for line in sys.stdin:
+    asked = json.loads(line)
+    event = asked["event"]
+    if event == "begin":
+        assert asked["version"] == "{__version__}"
+        say("begin", jobs=["gpt2"], base="reno")
+    elif event == "learn":
+        beats("learn", 2.0, 1.5)
+        say("alive")
+        beats("beats", 0.25)
+    elif event == "end":
+        say("end", notes=["gpt2 opened connections."], retransmits={{"gpt2": int(AHEAD_S) + 7}})
+    elif event == "unlike":
+        say("unlike", notes=[f"turns {{asked['turns']}} differ."] if AHEAD_S else [])
+    elif event == "switch" and asked["arm"] == "bad":
+        say("failed", reason="gpt2 has ended.", ended=True)
+    elif event == "switch" and asked["arm"] == "die":
+        sys.exit("mltcp: error: out of order.")
+    elif event != "alive":
+        say(event)
+'''
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[AcrossWorld]:
+    """Hosts one and two, the second of which has a clock of its own."""
+    script = tmp_path / "host.py"
+    script.write_text(HOST)
+    with ExitStack() as stack:
+        parts = [_Part(name, [sys.executable, str(script), ahead]) for name, ahead in HOSTS.items()]
+        yield AcrossWorld([stack.enter_context(each) for each in parts], lambda: False)
+
+
+HOSTS = {"one": "0", "two": "50000"}
+
+
+def test_iterations_of_all_hosts_are_in_our_time(world: AcrossWorld) -> None:
+    before_s = time.monotonic()
+    seen = world.learn()
+    assert list(seen) == ["gpt2@one", "gpt2@two"]
+    for beats in seen.values():
+        assert [each.duration_s for each in beats] == pytest.approx([0.5, 0.5])
+        assert [each.silent_s for each in beats] == pytest.approx([0.4, 0.4])
+        assert before_s - 2.5 < beats[0].end_s < time.monotonic() - 2.0
+    later = []
+    while len(later) < 2:
+        later += world.wait()
+    assert {job for job, _ in later} == {"gpt2@one", "gpt2@two"}
+
+
+def test_turns_get_what_their_hosts_counted(world: AcrossWorld) -> None:
+    periods_s = {"gpt2@one": 1.0, "gpt2@two": 1.0}
+    turns = [Turn(BASE, 0.0, 0.0, periods_s, {}) for _ in range(2)]
+    for turn in turns:
+        world.switch(BASE)
+        world.begin_turn()
+        world.end_turn(turn)
+    assert turns[0].notes == [f"{host}: gpt2 opened connections." for host in HOSTS]
+    assert [each.retransmits for each in turns[1].jobs.values()] == [7, 50007]
+    assert world.unlike(turns[1], turns[0]) == ["two: turns [1, 0] differ."]
+
+
+def test_who_can_not_go_on_is_named(world: AcrossWorld) -> None:
+    with pytest.raises(JobEnded, match=r"(one|two): gpt2 has ended"):
+        world.switch("bad")
+
+
+def test_a_host_that_dies_is_named_with_its_reason(world: AcrossWorld) -> None:
+    with pytest.raises(MltcpError, match=r"(one|two): out of order"):
+        world.switch("die")
+    for part in world._parts:
+        with pytest.raises(MltcpError, match="out of order"):
+            part.close()
+
+
+def test_silence_ends_a_trial(world: AcrossWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.switch(BASE)
+    monkeypatch.setattr(across, "SILENCE_S", 0.0)
+    time.sleep(0.01)
+    with pytest.raises(MltcpError, match="has been silent for"):
+        world.wait()
+
+
+def test_other_versions_and_hosts_out_of_reach_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ssh = tmp_path / "ssh"
+    ssh.write_text("#!/bin/sh\necho 'no route to host' >&2\nexit 255\n")
+    ssh.chmod(0o755)
+    assert main(["trial", "--host", "a", "--job", "x", f"--ssh={ssh}"]) == 1
+    assert "a: no route to host" in capsys.readouterr().err
+    ssh.write_text('#!/bin/sh\nshift\nexec "$@"\n')
+    monkeypatch.setattr(across, "__version__", "0")
+    tool = f"--mltcp={sys.executable} -m mltcp_tools.cli.main"
+    assert main(["trial", "--host", "a", "--job", "x", f"--ssh={ssh}", tool]) == 1
+    assert f"this host has mltcp-tools {__version__} and the trial 0" in capsys.readouterr().err
+    assert main(["trial"]) == 2

@@ -1,0 +1,255 @@
+"""The live page in a real browser: what it shows, by keyboard, on small screens and in the dark."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from support.watched_backend import event
+
+from mltcp_tools.kernel.backends.base import Job
+from mltcp_tools.live.observe.feed import look_document
+from mltcp_tools.live.observe.page import SHOWN, Page
+from mltcp_tools.live.observe.view import Views
+
+selenium = pytest.importorskip("selenium", reason="Selenium isn't installed (scripts/test web)")
+from selenium import webdriver  # noqa: E402
+from selenium.webdriver.chrome.service import Service  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+
+pytestmark = pytest.mark.skipif(
+    not (shutil.which("chromium") and shutil.which("chromedriver")),
+    reason="Chromium isn't installed (scripts/test web)",
+)
+
+PERIOD_S = 0.5
+
+
+class Jobs:
+    """Jobs of a host, each with some flows, whose bursts slide from one another's."""
+
+    def __init__(self, names: list[str], flows: int) -> None:
+        self._jobs = [Job(number, name) for number, name in enumerate(names, 1)]
+        self._flows = flows
+        self._views = Views()
+        self._number = 0
+
+    def look(self, iterations: int = 2) -> dict[str, Any]:
+        ended = []
+        for _ in range(iterations):
+            self._number += 1
+            for place, job in enumerate(self._jobs):
+                begin = PERIOD_S * self._number + 0.02 * place * min(1.0, self._number / 30)
+                length = 0.2 - 0.05 * min(1.0, self._number / 30)
+                for flow in range(self._flows):
+                    one = event(job.id, 1000 * job.id + flow, self._number, begin, begin + length)
+                    ended += self._views.add([one])
+        views = [self._views.of(job, self._flows, None) for job in self._jobs]
+        return look_document(views, ended, "", time.time() - PERIOD_S * self._number)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[webdriver.Chrome]:
+    options = webdriver.ChromeOptions()
+    for each in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage"):
+        options.add_argument(f"--{each}")
+    options.add_argument("--js-flags=--expose-gc")
+    options.binary_location = shutil.which("chromium")
+    service = Service(shutil.which("chromedriver"))
+    driver = webdriver.Chrome(service=service, options=options)
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    with Page(("127.0.0.1", 0), ["one", "two"]) as found:
+        yield found
+
+
+def opened(browser: webdriver.Chrome, page: Page, width: int = 1200, height: int = 900) -> None:
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get(page.url)
+    shown(browser, lambda: "host" in status(browser))
+
+
+def shown(browser: webdriver.Chrome, asked: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not asked():
+        assert time.monotonic() < deadline, browser.page_source
+        time.sleep(0.1)
+
+
+def status(browser: webdriver.Chrome) -> str:
+    text: str = browser.execute_script("return document.getElementById('status').textContent")
+    return text
+
+
+def drawn(browser: webdriver.Chrome, selector: str) -> int:
+    """How many pixels of the first such canvas are not empty."""
+    script = """const canvas = document.querySelector(arguments[0]);
+        const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+        return data.filter((value, place) => place % 4 === 3 && value).length;"""
+    count: int = browser.execute_script(script, selector)
+    return count
+
+
+def picture(browser: webdriver.Chrome, name: str) -> None:
+    """Keep a picture for people, where MLTCP_PICTURES names a folder."""
+    if folder := os.environ.get("MLTCP_PICTURES"):
+        browser.save_screenshot(str(Path(folder) / f"{name}.png"))
+
+
+def test_bursts_and_iterations_of_all_hosts_are_there(
+    browser: webdriver.Chrome, page: Page
+) -> None:
+    page.show("one", Jobs(["gpt2", "<b>bert</b>"], 2).look(60))
+    page.show("two", Jobs(["resnet"], 4).look(60))
+    opened(browser, page)
+    assert status(browser) == "2 hosts, 3 jobs, 8 connections"
+    strips = [each.text for each in browser.find_elements("css selector", ".strip a")]
+    assert strips == ["gpt2", "<b>bert</b>", "resnet"]
+    card, *others = [each.text for each in browser.find_elements("css selector", ".card")]
+    assert len(others) == 2
+    # Bursts get shorter in the first 30 iterations, by less than 2 ms each.
+    figures = ("time\n500 ms", "first\n498 ms", "bound\n498 ms", "connections\n2")
+    for figure in ("gpt2 on one", *figures):
+        assert figure in card
+    assert drawn(browser, ".strip canvas") > 100
+    assert drawn(browser, ".card canvas") > 100
+    assert "Bursts of gpt2" in browser.execute_script(
+        "return document.querySelector('.strip canvas').getAttribute('aria-label')"
+    )
+    picture(browser, "wide")
+    severe = [each for each in browser.get_log("browser") if each["level"] == "SEVERE"]
+    assert severe == []
+
+
+def test_what_fails_and_what_ends_is_seen(browser: webdriver.Chrome, page: Page) -> None:
+    page.show("one", Jobs(["gpt2", "bert"], 1).look(20))
+    page.fail("two", "Connection refused")
+    opened(browser, page)
+    assert "two: Connection refused" in browser.page_source
+    page.show("one", Jobs(["gpt2"], 1).look(20))
+    shown(browser, lambda: "1 job," in status(browser))
+    assert len(browser.find_elements("css selector", ".card")) == 1
+    page.close()
+    shown(browser, lambda: "No answer" in status(browser))
+
+
+def test_keys_do_all_that_the_mouse_does(browser: webdriver.Chrome, page: Page) -> None:
+    page.show("one", Jobs(["gpt2"], 1).look(20))
+    opened(browser, page)
+    body = browser.find_element("tag name", "body")
+    body.send_keys(Keys.SPACE)
+    assert status(browser).endswith("paused")
+    page.show("one", Jobs(["gpt2", "bert"], 1).look(20))
+    body.send_keys("+")
+    window = "return document.getElementById('window').value"
+    assert browser.execute_script(window) == "60"
+    body.send_keys("--")
+    assert browser.execute_script(window) == "15"
+    assert "1 job," in status(browser)
+    body.send_keys(Keys.SPACE)
+    shown(browser, lambda: "2 jobs," in status(browser))
+    reached = set()
+    for _ in range(8):
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+        active = browser.switch_to.active_element
+        reached.add(active.get_attribute("id") or active.tag_name)
+    assert reached >= {"pause", "window", "a", "one%2F1", "one%2F2"}
+
+
+def luminance(colour: str) -> float:
+    """Of a colour `rgb(r, g, b)`, by WCAG 2.1."""
+    parts = [int(each) / 255 for each in colour.split("(")[1].rstrip(")").split(",")[:3]]
+    red, green, blue = (
+        each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_small_screens_and_dark_ones(browser: webdriver.Chrome, page: Page, scheme: str) -> None:
+    page.show("one", Jobs([f"a-job-with-quite-a-long-name-{n}" for n in range(6)], 2).look(60))
+    feature = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", feature)
+    opened(browser, page, 360, 740)
+    wide = "return document.documentElement.scrollWidth"
+    assert browser.execute_script(wide) <= 360
+    style = "return getComputedStyle(document.body)[arguments[0]]"
+    paper = luminance(browser.execute_script(style, "background-color"))
+    assert (paper > 0.8) == (scheme == "light")
+    probe = """const each = document.createElement('i'); document.body.append(each);
+        each.style.color = `var(${arguments[0]})`;
+        const found = getComputedStyle(each).color; each.remove(); return found;"""
+    names = ["--ink", "--quiet", "--bad", *(f"--job-{n}" for n in range(6))]
+    for name in names:
+        other = luminance(browser.execute_script(probe, name))
+        contrast = (max(paper, other) + 0.05) / (min(paper, other) + 0.05)
+        assert contrast >= (4.5 if name in ("--ink", "--quiet", "--bad") else 3), name
+    picture(browser, f"small-{scheme}")
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_a_thousand_flows_and_an_hour_of_looks_take_no_more(
+    browser: webdriver.Chrome, page: Page
+) -> None:
+    jobs = Jobs([f"job-{n}" for n in range(50)], 20)
+    page.show("one", jobs.look(SHOWN + 20))
+    page.fail("two", "")
+    opened(browser, page)
+    assert "50 jobs, 1000 connections" in status(browser)
+    picture(browser, "thousand")
+    browser.set_script_timeout(600)
+    many = """const done = arguments[arguments.length - 1];
+        (async () => { for (let n = 0; n < arguments[0]; n++) await update(); done(); })();"""
+
+    def taken() -> tuple[int, int, int]:
+        browser.execute_script("gc()")
+        heap = browser.execute_cdp_cmd("Runtime.getHeapUsage", {})["usedSize"]
+        elements = browser.execute_script("return document.getElementsByTagName('*').length")
+        address = urlsplit(page.url)
+        connection = http.client.HTTPConnection(address.netloc)
+        connection.request("GET", f"/data?{address.query}")
+        return heap, elements, len(connection.getresponse().read())
+
+    browser.execute_async_script(many, 20)
+    heap, elements, size = taken()
+    for _ in range(20):  # 3,600 looks in a minute
+        page.show("one", jobs.look(1))
+        browser.execute_async_script(many, 180)
+    later_heap, later_elements, later_size = taken()
+    assert later_elements == elements
+    assert later_size < 1.05 * size
+    assert later_heap < 1.2 * heap + 1_000_000
+
+
+def test_only_who_has_the_token_sees_it(page: Page) -> None:
+    address = urlsplit(page.url)
+
+    def asked(path: str) -> tuple[int, str, bytes]:
+        connection = http.client.HTTPConnection(address.netloc)
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.headers["Content-Security-Policy"], answer.read()
+
+    assert asked("/")[0] == asked("/data?token=wrong")[0] == asked("/data?token=%C3%A4")[0] == 403
+    assert asked(f"/none?{address.query}")[0] == 404
+    status_, policy, content = asked(f"/?{address.query}")
+    assert status_ == 200
+    assert "default-src 'none'" in policy
+    assert b"http" not in content.replace(b"http-equiv", b"")  # nothing comes from elsewhere
+    hosts = json.loads(asked(f"/data?{address.query}")[2])["hosts"]
+    assert [each["error"] for each in hosts] == ["not looked at yet"] * 2
