@@ -65,12 +65,11 @@ struct mltcp_net {
 struct mltcp_variant {
 	const char *name;
 	const char *base_name;
-	const char *base_struct; /* what the base keeps in the private area; NULL: nothing */
 	u32 mechanisms; /* where a job of the host's administrator doesn't say */
 	u32 flags; /* TCP_CONG_*, besides the base's */
 	bool yield_holds; /* no increase while yielding: the base's makes for where it was */
 	bool cuts_by_marks; /* the base's ssthresh is for marks, and a share of what it measures */
-	bool has_room; /* the base is known to write nothing where our pointer is */
+	bool has_room; /* the base is known to write nothing in the private area */
 	int lacks_room; /* 1: it was seen to write there, so no flow gets one */
 	struct socket *holder; /* keeps the base; NULL: this kernel lacks it */
 	const struct tcp_congestion_ops *base;
@@ -187,10 +186,6 @@ bool mltcp_has_begun(struct sock *sk);
 void mltcp_stop(struct sock *sk);
 /* The base that a socket without our part has. */
 const struct tcp_congestion_ops *mltcp_bare_base(const struct sock *sk);
-
-/* mltcp_btf.c */
-/* Size of a struct of the kernel or of one of its modules (NULL: the kernel); 0: not to be told. */
-u32 mltcp_btf_size(const char *module, const char *name);
 
 /* mltcp_flows.c */
 int mltcp_flows_init(void);

@@ -9,7 +9,6 @@
  * mltcp_variants.c  the congestion controls, and which of the kernel's own they are around
  * mltcp_cc.c        what they do
  * mltcp_state.c     where a flow's state comes from and goes to
- * mltcp_btf.c       how much of a socket's private area a base takes
  * mltcp_net.c       network namespaces; of each:
  * mltcp_flows.c     its table of flows
  * mltcp_jobs.c      its jobs

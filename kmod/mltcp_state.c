@@ -6,8 +6,8 @@
  * connected to from both sides at once, and closed before it was told, never gets.
  *
  * The base keeps its own state at the start of the socket's private area (cubic 60 of 104 bytes,
- * dctcp 56 in 7.x, reno none), ours is behind a pointer at the end, 16 bytes. That there is room
- * is looked into when the module loads, see mltcp_variants.c, and here.
+ * dctcp 56 in 7.x, reno none), ours is behind a pointer at the end, 16 bytes. Whether there is
+ * room shows when the base begins with a flow, or writes there later.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -108,7 +108,7 @@ static void start(struct sock *sk)
  * the table knows the socket; whatever it wrote, for zeros are what a new socket has, too. Otherwise
  * nothing was begun, or another congestion control wrote there, in whose place a route put ours
  * without a word: TCP's release and init aren't called where a connect() waited for its first data
- * (TCP_FASTOPEN_CONNECT). The table is looked through only where the base's size isn't known.
+ * (TCP_FASTOPEN_CONNECT). The table is looked through only where the base keeps anything.
  */
 static bool is_overwritten(struct sock *sk)
 {

@@ -12,22 +12,22 @@
 static struct mltcp_variant mltcp_variants[] = {
 	{.name = "mltcp",
 	 .base_name = "reno",
+	 .has_room = true,
 	 .mechanisms = SCALE_ALL,
 	 .flags = TCP_CONG_NON_RESTRICTED},
 	{.name = "mltcp_reno",
 	 .base_name = "reno",
+	 .has_room = true,
 	 .mechanisms = MLTCP_SCALE_INCREASE,
 	 .flags = TCP_CONG_NON_RESTRICTED},
 	{.name = "mltcp_cubic",
 	 .base_name = "cubic",
-	 .base_struct = "bictcp",
 	 .mechanisms = MLTCP_SCALE_INCREASE,
 	 .yield_holds = true,
 	 .flags = TCP_CONG_NON_RESTRICTED},
 	/* For whom the administrator allows it, as dctcp: it pushes others aside (RFC 8257, 5). */
 	{.name = "mltcp_dctcp",
 	 .base_name = "dctcp",
-	 .base_struct = "dctcp",
 	 .mechanisms = SCALE_ALL,
 	 .cuts_by_marks = true},
 };
@@ -98,22 +98,6 @@ static void __init wrap(struct mltcp_variant *variant)
 	variant->ops_quiet.pkts_acked = base->pkts_acked;
 }
 
-/*
- * Whether the base leaves room for our end of the private area: sets has_room, and says whether
- * flows may be given state, as they may where that isn't to be told.
- */
-static bool __init look_for_room(struct mltcp_variant *variant)
-{
-	const struct module *owner = variant->base->owner;
-	u32 size = 0;
-
-	if (variant->base_struct)
-		size = mltcp_btf_size(owner ? owner->name : NULL, variant->base_struct);
-	variant->has_room = (size || !variant->base_struct) &&
-			    size <= ICSK_CA_PRIV_SIZE - sizeof(struct mltcp_private);
-	return variant->has_room || !size;
-}
-
 static int __init add(struct mltcp_variant *variant)
 {
 	struct socket *holder = hold_base(variant->base_name);
@@ -137,12 +121,6 @@ static int __init add(struct mltcp_variant *variant)
 		goto release;
 	}
 	variant->base = base;
-	if (!look_for_room(variant)) {
-		pr_warn("no %s: %s leaves no room in a socket here\n", variant->name,
-			variant->base_name);
-		err = -EOPNOTSUPP;
-		goto release;
-	}
 	wrap(variant);
 	err = tcp_register_congestion_control(&variant->ops);
 	if (err) {

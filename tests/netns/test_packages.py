@@ -1,12 +1,16 @@
-"""The Debian package of the tools in a system that has nothing else: installed, upgraded, removed.
+"""The packages of the tools in a system that has nothing else: installed, upgraded, removed.
 
 Takes minutes and a Debian mirror, so it comes with --full only.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
+import tarfile
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -67,7 +71,8 @@ def inside(root: Path) -> Iterator[Inside]:
     try:
         yield run
     finally:
-        subprocess.run(["umount", root / "proc"], check=True)
+        if (root / "proc/self").exists():
+            umount_proc(root)
 
 
 def test_install_upgrade_remove_purge(
@@ -104,3 +109,90 @@ def test_install_upgrade_remove_purge(
     assert inside("apt-get", "purge", "-y", "mltcp-tools").returncode == 0
     for gone in ("etc/mltcp", "var/cache/mltcp"):
         assert not (root / gone).exists()
+
+
+@pytest.mark.skipif(shutil.which("rpmbuild") is None, reason="takes rpm: scripts/setup --full")
+def test_rpm_install_upgrade_remove(inside: Inside, root: Path, tmp_path: Path) -> None:
+    """By rpm of this host, into that system, which knows of no RPM packages."""
+    packages = []
+    for release in ("1", "2"):
+        build = ["env", f"RPM_RELEASE={release}", CHECKOUT / "scripts/build-tools-rpm", tmp_path]
+        done = subprocess.run(build, check=True, capture_output=True, text=True)
+        packages.append(done.stdout.splitlines()[-1])
+
+    def rpm(*words: str) -> str:
+        command = ["rpm", f"--root={root}", "--nodeps", *words]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done
+        return done.stdout
+
+    assert f"/usr/bin/python3.{sys.version_info.minor}\n" in rpm("-qp", "--requires", packages[0])
+    rpm("-i", packages[0])
+    assert inside("mltcp", "--version").stdout == f"mltcp {__version__}\n"
+    assert "valid, rules: 2" in inside("mltcp", "agent", "--check").stdout
+    rules = root / "etc/mltcp/agent.yaml"
+    rules.write_text(rules.read_text() + "# the operator's\n")
+    rpm("-U", packages[1])
+    assert rules.read_text().endswith("# the operator's\n")
+    assert rpm("-q", "mltcp-tools").startswith(f"mltcp-tools-{__version__}-2.")
+    unit = (root / "usr/lib/systemd/system/mltcp-agent.service").read_text()
+    assert unit == inside("mltcp", "agent", "--print-unit").stdout
+    umount_proc(root)  # as in an image that is being made: what runs on this host isn't its own
+    rpm("-e", "mltcp-tools")
+    left = [*root.glob("usr/**/*mltcp*"), *root.glob("etc/mltcp/*")]
+    assert [each.name for each in left] == ["agent.yaml.rpmsave"]
+    left[0].unlink()
+
+
+def umount_proc(root: Path) -> None:
+    subprocess.run(["umount", root / "proc"], check=True)
+
+
+def test_the_wheel_comes_from_the_source_distribution_alone(tmp_path: Path) -> None:
+    """What the wheel of an unpacked source distribution has is what the checkout's has."""
+    build = [sys.executable, "-m", "build", "--outdir", tmp_path]
+    subprocess.run([*build, "--sdist", CHECKOUT], check=True, capture_output=True)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        opened.extractall(tmp_path, filter="data")
+    source = tmp_path / archive.name.removesuffix(".tar.gz")
+    environment = os.environ | {"MLTCP_REQUIRE_OBJECTS": "1"}
+    names = []
+    for where in (source, CHECKOUT):
+        subprocess.run(
+            [*build, "--wheel", where], check=True, capture_output=True, env=environment, cwd="/"
+        )
+        (wheel,) = tmp_path.glob("*.whl")
+        with zipfile.ZipFile(wheel) as opened_wheel:
+            names.append(sorted(opened_wheel.namelist()))
+        wheel.unlink()
+    assert names[0] == names[1]
+    for wanted in (
+        "live/agent/slurm/epilog",
+        "csrc/objects/follow.bpf.o",
+        "csrc/kmod/mltcp_step.h",
+    ):
+        assert f"mltcp_tools/{wanted}" in names[0]
+
+
+def test_the_ansible_role_installs_again_and_removes(
+    inside: Inside, root: Path, packages: tuple[str, str]
+) -> None:
+    done = inside("apt-get", "install", "-y", "--no-install-recommends", "ansible-core")
+    assert done.returncode == 0, done.stderr
+    shutil.copytree(CHECKOUT / "scripts/ansible", root / "root/ansible", dirs_exist_ok=True)
+
+    def play(*more: str) -> str:
+        given = ("-e", "ansible_become=false", "-e", f"mltcp_package={packages[0]}", *more)
+        book = ("ansible-playbook", "-i", "localhost,", "-c", "local", "/root/ansible/mltcp.yml")
+        done = inside("env", "LC_ALL=C.UTF-8", *book, *given)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    rules = "{mltcp_rules: {rules: [{job: a, cgroup: [a]}]}}"
+    assert "changed=0" not in play("-e", rules)
+    assert "valid, rules: 1" in inside("mltcp", "agent", "--check").stdout
+    assert "changed=0" in play("-e", rules)
+    assert "changed=0" not in play("-e", "mltcp_state=absent")
+    assert not (root / "usr/bin/mltcp").exists()
+    assert "changed=0" in play("-e", "mltcp_state=absent")

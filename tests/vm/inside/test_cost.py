@@ -12,14 +12,15 @@ from mltcp_tools.kernel.backends import get_backend
 pytestmark = pytest.mark.guest(icount=True)
 
 BOUNDS = {
-    Arm("mltcp_reno", "reno"): 1.04,
-    Arm("mltcp", "reno"): 1.055,
+    Arm("mltcp_reno", "reno"): 1.01,
+    Arm("mltcp", "reno"): 1.01,
     Arm("mltcp_reno", "reno", True): 1.045,
     Arm("mltcp", "reno", True): 1.09,
-    Arm("mltcp_cubic", "cubic"): 1.055,
+    Arm("mltcp_cubic", "cubic"): 1.01,
     Arm("mltcp_cubic", "cubic", True): 1.055,
 }
-"""Times the base's, little above what was seen on kernel 6.1."""
+"""Times the base's. A flow without a job costs nothing; the others, little more than was seen on
+kernel 6.1: two indirect calls for each ACK, and what a sample of the delay takes."""
 
 
 def test_no_ack_costs_more_instructions_than_it_did() -> None:

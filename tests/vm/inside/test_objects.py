@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from mltcp_tools.kernel.native.bpf_object import BpfObject
 from mltcp_tools.kernel.native.csources import source_root
 from mltcp_tools.kernel.native.objects import build_object
 
-pytestmark = [pytest.mark.bpf, pytest.mark.guest(timeout=900)]
+pytestmark = pytest.mark.bpf
 
 OBJECTS = sorted(
     path.name.removesuffix(".bpf.c") for path in (source_root() / "bpf").glob("*.bpf.c")
@@ -21,6 +22,8 @@ OBJECTS = sorted(
 
 @pytest.mark.parametrize("name", OBJECTS)
 def test_the_kernel_takes_the_object(name: str, pins: Path) -> None:  # noqa: F811
+    if name == "aggregate" and platform.release().startswith("6.1."):
+        pytest.xfail("the verifier of 6.1 refuses the aggregator; that of 6.12 takes it")
     if name == "mltcp_dctcp":
         subprocess.run(["modprobe", "tcp_dctcp"], check=True)
     with BpfObject(build_object(name), pins):

@@ -59,6 +59,17 @@ def test_systemd_takes_the_unit(
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd-analyze")
+def test_the_unit_exposes_as_little_as_the_agent_can_do_with(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    unit = tmp_path / "mltcp-agent.service"
+    unit.write_text(printed(capsys, "--print-unit"))
+    command = ["systemd-analyze", "security", "--offline=true", "--threshold=45", unit]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
 def test_an_agent_needs_its_rules(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["agent", "--config", str(tmp_path / "absent")]) in (
         MltcpError.exit_code + 1,  # wrong usage
