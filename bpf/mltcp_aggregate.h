@@ -44,6 +44,7 @@ enum agg_type {
 
 enum agg_flag {
 	AGG_MAX = 1, /* the largest instead of the sum */
+	AGG_SHORT = 2, /* two values of 16 bits in each word, the first in its lower half */
 };
 
 /* All fields little-endian. */
@@ -60,7 +61,7 @@ struct agg_header {
 	__u32 chunk; /* of the tensor that the values are of; AGG_END: none */
 	__u32 next; /* chunk that follows in this slot; AGG_END: none */
 	__u16 slot; /* within the job */
-	__u16 count; /* of values, a multiple of 4 */
+	__u16 count; /* of values' words, a multiple of 4 */
 	__s16 exponent; /* of the chunk `next`: all its values are below 2^exponent */
 	__u16 below; /* between aggregators: the worker of the rack that asks, or is answered */
 	__u64 check; /* agg_check() */
@@ -74,6 +75,7 @@ struct agg_packet {
 /* What the workers of a job and their aggregator know; no packet carries it, the admission does. */
 struct agg_secret {
 	__u64 word[2];
+	__u64 pad[AGG_VALUES_MAX / 2]; /* agg_expand() makes it of the words */
 };
 
 /* A job as the aggregator knows it. */
@@ -150,7 +152,7 @@ agg_well_formed(const struct agg_job *job, const struct agg_header *header, __u3
 		return 0;
 	return header->count % 4 == 0 && header->count <= job->values &&
 	       header->count <= AGG_VALUES_MAX && length == sizeof(*header) + header->count * 4 &&
-	       header->slot < job->slots && !(header->flags & ~AGG_MAX);
+	       header->slot < job->slots && !(header->flags & ~(AGG_MAX | AGG_SHORT));
 }
 
 struct agg_sip {
@@ -183,34 +185,72 @@ static inline __attribute__((always_inline)) void agg_sip_word(struct agg_sip *s
 	s->a ^= word;
 }
 
-/* SipHash-1-3 (Aumasson and Bernstein, 2012) over a packet: the header without `check`, then the
- * values; the round is in the header. Who doesn't know the secret can neither make up a packet nor
- * change one. */
-static inline __attribute__((always_inline)) __u64
-agg_check(const struct agg_secret *secret, const struct agg_packet *packet, __u32 count)
+static inline __attribute__((always_inline)) struct agg_sip
+agg_sip_begin(const struct agg_secret *secret)
 {
-	const agg_word *word = (const agg_word *)packet;
-	struct agg_sip s = {
+	return (struct agg_sip){
 		.a = secret->word[0] ^ 0x736f6d6570736575ull,
 		.b = secret->word[1] ^ 0x646f72616e646f6dull,
 		.c = secret->word[0] ^ 0x6c7967656e657261ull,
 		.d = secret->word[1] ^ 0x7465646279746573ull,
 	};
+}
+
+/* bytes: of the message, whose words are all in. */
+static inline __attribute__((always_inline)) __u64 agg_sip_end(struct agg_sip *s, __u32 bytes)
+{
 	__u32 i;
 
+	agg_sip_word(s, (__u64)bytes << 56);
+	s->c ^= 0xff;
+	for (i = 0; i < 3; i++)
+		agg_sip_round(s);
+	return s->a ^ s->b ^ s->c ^ s->d;
+}
+
+/* Make the pad, each word of it SipHash's of its number. */
+static inline void agg_expand(struct agg_secret *secret)
+{
+	__u32 i;
+
+	for (i = 0; i < AGG_VALUES_MAX / 2; i++) {
+		struct agg_sip s = agg_sip_begin(secret);
+
+		agg_sip_word(&s, i);
+		secret->pad[i] = agg_sip_end(&s, 8);
+	}
+}
+
+/* SipHash-1-3 (Aumasson and Bernstein, 2012) over the header without `check`, in which the round is
+ * and how many values there are, and over NH of the values (Black and others, 1999), which takes a
+ * multiplication for two of them. Who doesn't know the secret can make up no header, and other
+ * values that have the same NH but with a chance of 2^-32. */
+static inline __attribute__((always_inline)) __u64
+agg_check(const struct agg_secret *secret, const struct agg_packet *packet, __u32 count)
+{
+	const agg_word *word = (const agg_word *)packet->values;
+	__u32 words = count < AGG_VALUES_MAX ? count / 2 : AGG_VALUES_MAX / 2, most = words, i;
+	__u64 digest = 0;
+	struct agg_sip s;
+
+#ifdef __bpf__
+	most = AGG_VALUES_MAX / 2; /* a bound that the verifier sees */
+#endif
+	for (i = 0; i < most; i++) {
+		__u64 low, high;
+
+		if (i >= words)
+			break;
+		low = (__u32)(word[i] + secret->pad[i]);
+		high = (__u32)((word[i] >> 32) + (secret->pad[i] >> 32));
+		digest += low * high;
+	}
+	s = agg_sip_begin(secret);
+	word = (const agg_word *)packet;
 	for (i = 0; i < (sizeof(struct agg_header) - 8) / 8; i++)
 		agg_sip_word(&s, word[i]);
-	word = (const agg_word *)packet->values;
-	for (i = 0; i < AGG_VALUES_MAX / 2; i++) {
-		if (i >= count / 2)
-			break;
-		agg_sip_word(&s, word[i]);
-	}
-	agg_sip_word(&s, (__u64)(sizeof(struct agg_header) - 8 + count * 4) << 56);
-	s.c ^= 0xff;
-	for (i = 0; i < 3; i++)
-		agg_sip_round(&s);
-	return s.a ^ s.b ^ s.c ^ s.d;
+	agg_sip_word(&s, digest);
+	return agg_sip_end(&s, sizeof(struct agg_header));
 }
 
 static inline __attribute__((always_inline)) void agg_copy(__s32 *to, const __s32 *from,
@@ -241,6 +281,23 @@ static inline __attribute__((always_inline)) void agg_add(__s32 *to, const __s32
 		to[i + 1] = (__s32)((__u32)to[i + 1] + (__u32)values[i + 1]);
 		to[i + 2] = (__s32)((__u32)to[i + 2] + (__u32)values[i + 2]);
 		to[i + 3] = (__s32)((__u32)to[i + 3] + (__u32)values[i + 3]);
+	}
+}
+
+/* Sums of 16 bits wrap, too; none carries into the next one's. */
+static inline __attribute__((always_inline)) void agg_add_short(__s32 *to, const __s32 *values,
+								__u32 count)
+{
+	const __u64 signs = 0x8000800080008000ull;
+	agg_word *target = (agg_word *)to;
+	const agg_word *source = (const agg_word *)values;
+	__u32 i;
+
+	for (i = 0; i < AGG_VALUES_MAX / 2; i++) {
+		if (i >= count / 2)
+			break;
+		target[i] = ((target[i] & ~signs) + (source[i] & ~signs)) ^
+			    ((target[i] ^ source[i]) & signs);
 	}
 }
 
@@ -298,6 +355,8 @@ static inline __attribute__((always_inline)) void agg_merge(struct agg_entry *en
 		agg_copy(entry->values, packet->values, count);
 	else if (entry->flags & AGG_MAX)
 		agg_largest(entry->values, packet->values, count);
+	else if (entry->flags & AGG_SHORT)
+		agg_add_short(entry->values, packet->values, count);
 	else
 		agg_add(entry->values, packet->values, count);
 	entry->count = packet->header.count;

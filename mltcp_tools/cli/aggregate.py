@@ -54,11 +54,11 @@ def command() -> None:
 @shown_option(
     "--slots",
     type=click.IntRange(1, 65536),
-    default=1024,
+    default=4096,
     help="Packets' worth of memory for all jobs together, 8 kB each.",
 )
 @shown_option(
-    "--quota", type=click.IntRange(1, 65536), default=256, help="Most slots that one job gets."
+    "--quota", type=click.IntRange(1, 65536), default=1024, help="Most slots that one job gets."
 )
 @click.option(
     "--token-file",

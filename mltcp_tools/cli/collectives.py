@@ -96,6 +96,13 @@ def command() -> None:
     help="Values of such a block; 352 are a packet's at 1500 bytes.",
 )
 @shown_option(
+    "--type",
+    "value_type",
+    type=click.Choice(["float32", "bfloat16", "float16"]),
+    default="float32",
+    help="Type of the tensors' values.",
+)
+@shown_option(
     "--places",
     type=click.Choice(("scattered", "clustered", "apart")),
     default="scattered",
@@ -126,6 +133,7 @@ def bench(
     repeats: int,
     densities: tuple[float, ...],
     block: int,
+    value_type: str,
     places: str,
     replay: Path | None,
     replay_links: str,
@@ -159,8 +167,10 @@ def bench(
         block,
         places,
         aggregator,
+        type=value_type,
     )
     document: dict[str, Any] = {"schema": SCHEMA, "block": block, "places": places}
+    document |= {"type": value_type}
     document["made"] = made()
     if replay_step <= 0:
         raise UsageError("--replay-step is a time above 0.")
@@ -199,16 +209,29 @@ def bench(
     metavar="FILE",
     help="Name the tables of FILE that another version made; exit code 1 if there are any.",
 )
+@click.option(
+    "--mark",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Have FILE say of its tables which ones another version made.",
+)
 @click.pass_context
 def table(
-    context: click.Context, files: tuple[Path, ...], output: Path | None, check: Path | None
+    context: click.Context,
+    files: tuple[Path, ...],
+    output: Path | None,
+    check: Path | None,
+    mark: Path | None,
 ) -> None:
     """Make one page of what `bench --namespaces --json` wrote to FILES, a section for each."""
     from mltcp_tools.kernel.host.files import replace_file
     from mltcp_tools.lab.analysis.results_document import stale
-    from mltcp_tools.lab.collectives.bench_table import for_results, read
+    from mltcp_tools.lab.collectives.bench_table import for_results, marked, read
     from mltcp_tools.lab.collectives.made import version
 
+    if mark is not None:
+        replace_file(mark, marked(mark.read_text(encoding="utf-8"), version()).encode())
+        return
     if check is not None:
         old = stale(check.read_text(encoding="utf-8"), version())
         for name in old:

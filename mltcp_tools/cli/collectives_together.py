@@ -32,7 +32,7 @@ def collectives() -> Collection[str]:
 @shown_option("--compute", "compute_s", type=SECONDS, default="150ms")
 @shown_option("--jitter", type=FRACTION, default="5%")
 @shown_option("--iterations", type=click.IntRange(5), default=30)
-@shown_option("--repetitions", type=click.IntRange(1), default=1)
+@shown_option("--repetitions", type=click.IntRange(1), default=5)
 @shown_option("--seed", type=int, default=1)
 @list_option(
     "-a",

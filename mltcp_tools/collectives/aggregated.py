@@ -36,9 +36,13 @@ class Aggregated(Collective):
     def bound_s(cls, rates: Rates, size: float, density: float) -> float:
         return aggregated_bound_s(rates, size * density)
 
-    @property
-    def block(self) -> int:
-        return self._session.values if self._session else super().block
+    def block(self, tensor: torch.Tensor) -> int:
+        from mltcp_tools.collectives.group import KINDS
+
+        kind = KINDS.get(tensor.dtype)
+        if self._session is None or kind is None:
+            return super().block(tensor)
+        return self._session.worker.chunk(kind)
 
     def join(self) -> None:
         from mltcp_tools.collectives.sums import Sums

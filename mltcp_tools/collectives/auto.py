@@ -13,8 +13,8 @@ from mltcp_tools.collectives.trial import Trial
 LEAST_RANKS = 3
 """With two, an aggregator saves nothing: each sends and receives the tensor once either way."""
 
-TYPES = (torch.float32, torch.int32)
-"""What an aggregator adds without making it longer."""
+TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int32)
+"""What an aggregator adds; short floats go there as 16 bits (native/worker.h)."""
 
 log = logging.getLogger(__package__)
 

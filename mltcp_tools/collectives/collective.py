@@ -90,9 +90,8 @@ class Collective:
         """Seconds that it takes at least for `size` bytes, of whose blocks a share isn't zero."""
         raise NotImplementedError
 
-    @property
-    def block(self) -> int:
-        """Values that are sent together or not at all."""
+    def block(self, tensor: torch.Tensor) -> int:
+        """Values of a tensor that are sent together or not at all."""
         return BLOCK
 
     def join(self) -> None:

@@ -196,7 +196,7 @@ def _average(state: State, bucket: Any) -> torch.futures.Future[torch.Tensor]:
         natural = state.natural
         return reducer.run(reducer.by_group, lambda: _by_powers(natural, number, tensor))
     if reducer and state.top_k and not tensor.is_sparse:
-        state.top_k.apply(number, tensor, reducer.block)
+        state.top_k.apply(number, tensor, reducer.block(tensor))
     if reducer is None or not state.takes(tensor):
         future: torch.futures.Future[torch.Tensor] = allreduce_hook(state.group, bucket)
         return future

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import struct
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -22,7 +23,7 @@ struct agg_header {
     uint64_t check;
 };
 struct agg_packet { struct agg_header header; int32_t values[1024]; };
-struct agg_secret { unsigned long long word[2]; };
+struct agg_secret { unsigned long long word[2], pad[512]; };
 struct agg_job {
     struct agg_secret secret;
     uint64_t key, everyone;
@@ -105,6 +106,15 @@ def library() -> tuple[Any, Any]:
     return extension("worker", PACKET + WORKER, PREAMBLE, FOLDER)
 
 
+def secret_of(text: bytes) -> Any:
+    """The 16 bytes that an admission carries, as struct agg_secret."""
+    lib, ffi = library()
+    secret = ffi.new("struct agg_secret *")
+    secret.word = struct.unpack("<QQ", text)
+    lib.expand_secret(secret)
+    return secret[0]
+
+
 @dataclass(frozen=True)
 class Counters:
     """Counts of what a worker has sent and seen since it was opened (struct worker_counters).
@@ -163,7 +173,6 @@ class Worker:
         """socket, control: descriptors (control: -1 for none). config: of struct worker_config."""
         self._lib, self._ffi = library()
         self._socket, self._control = socket, control
-        self.values = config["values"]
         self._stop = self._ffi.new("uint32_t *", 0)
         self._worker = self._lib.worker_open(self._ffi.new("struct worker_config *", config))
         if self._worker == self._ffi.NULL:
@@ -204,6 +213,10 @@ class Worker:
         )
         return State(ended)
 
+    def chunk(self, kind: Kind, how: How = How.SUM) -> int:
+        """Count a packet's elements of a kind."""
+        return int(self._lib.worker_chunk(self._worker, int(kind), int(how)))
+
     def expect(self, before: int, total: int) -> None:
         """Say which part of an iteration comes next, in bytes: the window grows by MLTCP's
         F. total: 0 where it isn't known."""
@@ -233,7 +246,7 @@ class Worker:
         ffi = self._ffi
         marks = ffi.from_buffer("uint8_t[]", chunks.marks) if chunks else ffi.NULL
         found = self._lib.count_present(
-            ffi.cast("void *", source), int(kind), count, self.values, block, marks
+            ffi.cast("void *", source), int(kind), count, self.chunk(kind), block, marks
         )
         return int(found.chunks), int(found.blocks)
 
@@ -242,7 +255,7 @@ class Worker:
         marks = self._ffi.from_buffer("uint8_t[]", chunks.marks)
         to = self._ffi.cast("void *", target)
         source_at = self._ffi.cast("void *", source)
-        self._lib.copy_summed(source_at, int(kind), count, self.values, marks, to)
+        self._lib.copy_summed(source_at, int(kind), count, chunks.values, marks, to)
 
     def counters(self) -> Counters:
         """Its counts so far."""

@@ -63,7 +63,7 @@ def reduce_packed(
     bits: the values, as an array of any type of their size. The array is as it was where it isn't
     finite, or SessionError is raised.
     """
-    block = block_of(session.values)
+    block = block_of(session.worker.chunk(kind))
     present = session.worker.present_blocks(bits.ctypes.data, bits.size, kind, block)
     counts = np.pad(present, (0, -present.size % _PER_WORD)).astype(np.uint32)
     shifts = np.arange(_PER_WORD, dtype=np.uint32) * 4

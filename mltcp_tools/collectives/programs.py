@@ -14,7 +14,7 @@ from typing import Any
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from mltcp_tools.collectives.library import library
+from mltcp_tools.collectives.library import library, secret_of
 from mltcp_tools.collectives.session import PORT
 from mltcp_tools.errors import HostError, UsageError
 from mltcp_tools.kernel.native.bpf_maps import BpfMap
@@ -99,10 +99,6 @@ def _be32(address: str) -> int:
 
 def _be16(port: int) -> int:
     return int.from_bytes(port.to_bytes(2, "big"), "little")
-
-
-def _secret_fields(secret: bytes) -> dict[str, Any]:
-    return {"word": struct.unpack("<QQ", secret)}
 
 
 def _peer_fields(peer: Peer) -> dict[str, Any]:
@@ -198,7 +194,7 @@ class Programs:
             self._set_ports(job, places)
         if job.parent:
             fields = {
-                "secret": _secret_fields(job.parent.secret),
+                "secret": secret_of(job.parent.secret),
                 "key": job.parent.key,
                 "generation": job.parent.generation,
                 "job": job.parent.job,
@@ -207,7 +203,7 @@ class Programs:
             }
             self._maps["agg_parents"].set(_u32(job.index), _struct("agg_parent", fields))
         fields = {
-            "secret": _secret_fields(job.secret),
+            "secret": secret_of(job.secret),
             "key": job.key,
             "everyone": (1 << len(job.peers)) - 1,
             "generation": job.generation,

@@ -66,10 +66,9 @@ class Reducer:
         atexit.register(self.close)
         self._thread.start()
 
-    @property
-    def block(self) -> int:
-        """Values that are sent together or not at all."""
-        return self._way.block
+    def block(self, tensor: torch.Tensor) -> int:
+        """Values of a tensor that are sent together or not at all."""
+        return self._way.block(tensor)
 
     @property
     def algorithm(self) -> str:

@@ -67,7 +67,7 @@ class Sums:
 
     def _note(self, tensor: torch.Tensor, kind: Kind, chunks: Chunks | None = None) -> None:
         """Keep how much of a sum isn't zero. chunks: where there is something."""
-        count, values = tensor.numel(), self._session.values
+        count, values = tensor.numel(), self._session.worker.chunk(kind)
         block = block_of(values)
         found = self._session.worker.count_present(tensor.data_ptr(), count, kind, block, chunks)
         self._densities[str(tensor.dtype), count] = Densities(
@@ -87,7 +87,7 @@ class Sums:
     def _without_zeros(
         self, tensor: torch.Tensor, result: torch.Tensor, kind: Kind, how: How, density: float
     ) -> tuple[bool, Sum]:
-        count, values = tensor.numel(), self._session.values
+        count, values = tensor.numel(), self._session.worker.chunk(kind)
         source, target = tensor.data_ptr(), result.data_ptr()
         wanted = density * -(-count // values) / _ROUNDS
         slots = next((slots for slots in _SLOTS if slots >= wanted), 0)
@@ -107,6 +107,6 @@ class Sums:
         if present is None:
             return False, Sum(result)
         tensor.copy_(result.view_as(tensor))
-        known = Densities.of(present, self._session.values)
+        known = Densities.of(present, self._session.worker.chunk(kind))
         self._densities[str(tensor.dtype), tensor.numel()] = known
         return True, Sum(result)

@@ -12,6 +12,7 @@ import struct
 from cffi import FFI
 from pyroute2 import netns
 
+from mltcp_tools.collectives.library import library, secret_of
 from mltcp_tools.collectives.programs import KernelJob, Peer, Programs
 from mltcp_tools.lab.testbed.namespaces import inside
 
@@ -21,36 +22,15 @@ SECRET = bytes(range(16))
 WORDS = struct.Struct("<IBBHQIIIIIIHHhH")
 WORKERS = 4
 DROP, REDIRECT = 1, 4  # enum xdp_action
-MASK = 2**64 - 1
+secret = secret_of(SECRET)
 
 
-def check(packet: bytes, count: int) -> int:
-    """agg_check() of bpf/mltcp_aggregate.h: SipHash-1-3 under SECRET."""
-    first, second = struct.unpack("<QQ", SECRET)
-    a, b = first ^ 0x736F6D6570736575, second ^ 0x646F72616E646F6D
-    c, d = first ^ 0x6C7967656E657261, second ^ 0x7465646279746573
-    body = packet[:48] + packet[56 : 56 + 4 * count]
-    words = [word for (word,) in struct.iter_unpack("<Q", body)]
-    for word in (*words, len(body) << 56 & MASK):
-        a, b, c, d = sip_round(a, b, c, d ^ word)
-        a ^= word
-    c ^= 0xFF
-    for _ in range(3):
-        a, b, c, d = sip_round(a, b, c, d)
-    return a ^ b ^ c ^ d
-
-
-def sip_round(a: int, b: int, c: int, d: int) -> tuple[int, int, int, int]:
-    a, c = a + b & MASK, c + d & MASK
-    b, d = turned(b, 13) ^ a, turned(d, 16) ^ c
-    a = turned(a, 32)
-    c, a = c + b & MASK, a + d & MASK
-    b, d = turned(b, 17) ^ c, turned(d, 21) ^ a
-    return a, b, turned(c, 32), d
-
-
-def turned(word: int, bits: int) -> int:
-    return (word << bits | word >> 64 - bits) & MASK
+def check(packet: bytes) -> int:
+    """What a worker signs the packet with."""
+    lib, own = library()
+    room = own.new("struct agg_packet *")
+    own.memmove(room, packet, len(packet))
+    return int(lib.check_of(own.addressof(secret), room))
 
 
 def frame(values: int, peer: Peer, worker: int, number: int) -> bytes:
@@ -61,7 +41,7 @@ def frame(values: int, peer: Peer, worker: int, number: int) -> bytes:
     )
     body = bytes(range(256)) * 16
     packet = head + bytes(8) + body[: 4 * values]
-    packet = head + struct.pack("<Q", check(packet, values)) + packet[56:]
+    packet = head + struct.pack("<Q", check(packet)) + packet[56:]
     udp = struct.pack("!HHHH", peer.port, peer.local_port, 8 + len(packet), 0) + packet
     address = bytes(map(int, peer.address.split(".")))
     local = bytes(map(int, peer.local_address.split(".")))

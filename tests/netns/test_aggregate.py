@@ -193,7 +193,7 @@ def test_two_jobs_at_once_each_with_its_quota() -> None:
             return [reduced(session, arrays[rank], Kind.INT32) for _ in range(3)]
 
         def run(job: str, workers: range) -> None:
-            found[job] = run_ranks(net, work, job=job, workers=workers, slots=1000)
+            found[job] = run_ranks(net, work, job=job, workers=workers, slots=2000)
 
         threads = [
             threading.Thread(target=run, args=(job, workers))

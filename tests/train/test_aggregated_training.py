@@ -46,9 +46,10 @@ def used(lines: list[list[dict[str, Any]]]) -> list[list[str]]:
     return [[line["algorithm"] for line in each[:-1]] for each in lines]
 
 
-def test_auto_tries_the_aggregator_by_turns_with_what_was_there() -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_auto_tries_the_aggregator_by_turns_with_what_was_there(dtype: str) -> None:
     with star() as (net, name), aggregator(net, name, "xdp"):
-        ranks = start(net, "auto")
+        ranks = start(net, "auto", DTYPE=dtype)
         lines, errors = finish(ranks)
     assert not any(process.returncode for process in ranks), errors
     assert_alike(lines)
@@ -61,14 +62,27 @@ def test_auto_tries_the_aggregator_by_turns_with_what_was_there() -> None:
     assert "at the aggregator iterations communicate for" in errors[0]
 
 
-def test_auto_leaves_short_floats_alone() -> None:
+def test_auto_leaves_long_floats_alone() -> None:
     with star() as (net, name), aggregator(net, name, "xdp"):
-        ranks = start(net, "auto", steps=5, DTYPE="bfloat16")
+        ranks = start(net, "auto", steps=5, DTYPE="float64")
         lines, errors = finish(ranks)
     assert not any(process.returncode for process in ranks), errors
     assert_alike(lines, 5)
     assert used(lines) == [["own"] * 5] * WORLD
     assert "none of the gradients is of a type that an aggregator adds as it is" in errors[0]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_short_floats_train_at_the_aggregator_as_by_gloo(dtype: str) -> None:
+    found = {}
+    with star() as (net, name), aggregator(net, name, "xdp"):
+        for way in ("gloo", "aggregated"):
+            ranks = start(net, way, DTYPE=dtype)
+            found[way], errors = finish(ranks)
+            assert not any(process.returncode for process in ranks), errors
+    assert_alike(found["aggregated"])
+    assert {line["algorithm"] for line in found["aggregated"][0][:-1]} == {"aggregated"}
+    assert losses(found["aggregated"]) == pytest.approx(losses(found["gloo"]), rel=0.02)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

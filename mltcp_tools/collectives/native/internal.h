@@ -13,6 +13,9 @@
 #define GROWTH 0.25 /* packets in a round trip */
 #define PAIRS_FROM 8 /* packets of window, from which on new ones go out in pairs */
 #define DEAF_POLLS 3
+#define USUAL_SLOTS 256 /* 0.4 MB on the way at an MTU of 1500 */
+#define ROUNDS_OF_SLOT 24
+#define MOST_SHORT_WORKERS 16 /* whose sums leave 10 bits to a value of 16 */
 #define ORDERS 4096 /* a power of two, more than packets in flight */
 
 enum slot_state { SLOT_IDLE, SLOT_READY, SLOT_FLYING };
@@ -49,6 +52,8 @@ struct worker {
 	uint32_t searched; /* chunks, for what isn't zero */
 	uint32_t stride; /* slots in use: a slot's chunks are so far apart */
 	int32_t bits; /* of a quantised value, without sign */
+	bool is_short; /* these travel as 16 bits */
+	uint32_t values; /* of a chunk */
 	bool rounds_to_agree; /* begin with a round that carries exponents and chunks alone */
 	bool nonfinite;
 	double cwnd, ssthresh; /* packets */
@@ -62,11 +67,13 @@ struct worker {
 	uint32_t by_order[ORDERS];
 	double srtt_ns, rttvar_ns;
 	uint64_t wakes_ns, heard_ns, progress_ns;
+	struct ends *ends; /* sockets.c's */
 };
 
 /* tensor.c */
 bool has_exponents(const struct worker *w);
 uint32_t length_of(const struct worker *w, uint32_t chunk); /* values of a chunk */
+uint32_t words_of(const struct worker *w, uint32_t length); /* of so many values, in a packet */
 const void *values_of(const struct worker *w, uint32_t chunk);
 void find_own(struct worker *w, struct slot *slot, uint64_t chunk);
 

@@ -14,7 +14,8 @@ static void fill_header(struct worker *w, const struct slot *slot, struct agg_pa
 	packet->header = (struct agg_header){
 		.magic = AGG_MAGIC,
 		.type = type,
-		.flags = w->request.how == HOW_LARGEST ? AGG_MAX : 0,
+		.flags = (w->request.how == HOW_LARGEST ? AGG_MAX : 0) |
+			 (w->is_short ? AGG_SHORT : 0),
 		.worker = w->config.sender,
 		.key = w->config.key,
 		.job = w->config.job,
@@ -24,7 +25,7 @@ static void fill_header(struct worker *w, const struct slot *slot, struct agg_pa
 		.chunk = slot->chunk,
 		.next = slot->own,
 		.slot = slot - w->slots,
-		.count = type == AGG_DATA ? (slot->length + 3) / 4 * 4 : 0,
+		.count = type == AGG_DATA ? words_of(w, slot->length) : 0,
 		.exponent = slot->own_exponent,
 	};
 }
@@ -33,7 +34,7 @@ static uint32_t finish_packet(struct worker *w, struct agg_packet *packet)
 {
 	uint32_t length = sizeof(packet->header) + packet->header.count * 4;
 
-	packet->header.check = agg_check(&w->config.secret, packet, packet->header.count);
+	packet->header.check = check_of(&w->config.secret, packet);
 	w->counters.sent++;
 	w->counters.sent_bytes += length;
 	return length;
@@ -49,6 +50,9 @@ static uint32_t make_data(struct worker *w, uint32_t index, uint64_t now, struct
 	if (has_exponents(w) &&
 	    (slot->exponent == AGG_EXPONENT_NONFINITE || slot->exponent == AGG_EXPONENT_NONE))
 		memset(packet->values, 0, packet->header.count * 4);
+	else if (slot->length && w->is_short)
+		quantise_short(values_of(w, slot->chunk), w->request.kind, slot->length,
+			       w->bits - slot->exponent, (int16_t *)packet->values);
 	else if (slot->length)
 		quantise(values_of(w, slot->chunk), w->request.kind, w->request.how, slot->length,
 			 w->bits - slot->exponent, packet->values);

@@ -11,8 +11,6 @@
 struct worker *worker_open(const struct worker_config *config)
 {
 	struct worker *w = calloc(1, sizeof(*w));
-	uint32_t i;
-
 	if (!w)
 		return NULL;
 	w->config = *config;
@@ -23,8 +21,6 @@ struct worker *worker_open(const struct worker_config *config)
 		worker_close(w);
 		return NULL;
 	}
-	for (i = 1, w->bits = 30; i < config->workers; i *= 2)
-		w->bits--;
 	w->cwnd = INITIAL_WINDOW;
 	w->ssthresh = config->slots;
 	w->later = LATER_ANSWERS;
@@ -35,6 +31,7 @@ void worker_close(struct worker *w)
 {
 	if (!w)
 		return;
+	free(w->ends);
 	free(w->slots);
 	free(w->ready.slots);
 	free(w->urgent.slots);
@@ -46,6 +43,17 @@ void worker_counters(const struct worker *w, struct worker_counters *to)
 	*to = w->counters;
 	to->cwnd = (uint32_t)w->cwnd;
 	to->srtt_us = (uint32_t)(w->srtt_ns / 1000);
+}
+
+static bool travels_short(const struct worker *w, uint32_t kind, uint32_t how)
+{
+	return element_bytes(kind) == 2 && how != HOW_LARGEST &&
+	       w->config.workers <= MOST_SHORT_WORKERS;
+}
+
+uint32_t worker_chunk(const struct worker *w, uint32_t kind, uint32_t how)
+{
+	return travels_short(w, kind, how) ? 2 * w->config.values : w->config.values;
 }
 
 void worker_expect(struct worker *w, uint64_t before, uint64_t total)
@@ -90,15 +98,29 @@ static uint32_t name_operation(const struct worker *w)
 	return w->begun ^ (uint32_t)(what * 0x9e3779b97f4a7c15ull >> 32);
 }
 
+/* Each slot costs a packet to agree on its first chunk, which shows where it has few of them; beyond
+ * a window's worth on usual paths a large tensor alone gets more. */
+static uint32_t slots_for(const struct worker *w, const struct worker_request *request)
+{
+	uint32_t wanted = request->slots ? request->slots : w->chunks / ROUNDS_OF_SLOT;
+
+	if (!request->slots && wanted < USUAL_SLOTS)
+		wanted = USUAL_SLOTS;
+	return wanted < w->config.slots ? wanted : w->config.slots;
+}
+
 void worker_begin(struct worker *w, const struct worker_request *request, uint64_t now)
 {
-	uint32_t values = w->config.values, i;
+	uint32_t i;
 
 	w->request = *request;
-	w->chunks = (request->count + values - 1) / values;
-	w->stride = w->config.slots;
-	if (request->slots && request->slots < w->stride)
-		w->stride = request->slots;
+	w->is_short = travels_short(w, request->kind, request->how);
+	w->bits = w->is_short ? 14 : 30;
+	for (i = 1; i < w->config.workers; i *= 2)
+		w->bits--;
+	w->values = worker_chunk(w, request->kind, request->how);
+	w->chunks = (request->count + w->values - 1) / w->values;
+	w->stride = slots_for(w, request);
 	w->active = w->chunks < w->stride ? w->chunks : w->stride;
 	w->rounds_to_agree = has_exponents(w) || request->marks;
 	w->begun++;
@@ -131,12 +153,16 @@ void worker_begin(struct worker *w, const struct worker_request *request, uint64
 static void put_result(struct worker *w, const struct slot *slot, const struct agg_packet *packet)
 {
 	char *to = (char *)w->request.to +
-		   (uint64_t)slot->chunk * w->config.values * element_bytes(w->request.kind);
+		   (uint64_t)slot->chunk * w->values * element_bytes(w->request.kind);
 
 	if (w->request.marks)
 		w->request.marks[slot->chunk] |= CHUNK_SUMMED;
 	if (slot->exponent == AGG_EXPONENT_NONFINITE)
 		w->nonfinite = true;
+	else if (w->is_short)
+		restore_short((const int16_t *)packet->values, w->request.kind, w->request.how,
+			      length_of(w, slot->chunk), slot->exponent - w->bits,
+			      w->config.workers, to);
 	else
 		restore(packet->values, w->request.kind, w->request.how, length_of(w, slot->chunk),
 			slot->exponent - w->bits, w->config.workers, to);
@@ -146,7 +172,7 @@ static void put_result(struct worker *w, const struct slot *slot, const struct a
 static bool is_possible(const struct worker *w, uint32_t index, const struct agg_header *header)
 {
 	const struct slot *slot = &w->slots[index];
-	uint32_t count = slot->chunk == AGG_END ? 0 : (length_of(w, slot->chunk) + 3) / 4 * 4;
+	uint32_t count = slot->chunk == AGG_END ? 0 : words_of(w, length_of(w, slot->chunk));
 
 	if (header->count != count)
 		return false;
@@ -216,7 +242,7 @@ void worker_receive(struct worker *w, uint64_t now, struct agg_packet *packet, u
 		w->counters.ignored++;
 		return;
 	}
-	if (agg_check(&w->config.secret, packet, header->count) != header->check) {
+	if (check_of(&w->config.secret, packet) != header->check) {
 		w->counters.corrupt++;
 		return;
 	}

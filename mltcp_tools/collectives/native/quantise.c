@@ -4,14 +4,6 @@
 #include <string.h>
 #include "worker.h"
 
-/* The compiler makes loops for AVX2 as well, with its conversions of short floats; which are used is
- * decided when the library is loaded. */
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
-#define FOR_EACH_PROCESSOR __attribute__((target_clones("avx2,f16c", "default")))
-#else
-#define FOR_EACH_PROCESSOR
-#endif
-
 /* What a double is above when its last bit is worth 1. */
 #define ONES 0x1.8p52
 
@@ -46,12 +38,37 @@ static inline int32_t rounded(double value)
 	return (int32_t)(uint32_t)bits;
 }
 
+/* Loops of these two are loops of vectors on every processor, as the compiler's own aren't. */
+
+/* The exponents' biases differ by 112; a multiplication makes subnormals right, too. */
+static inline float from_half(uint16_t half)
+{
+	uint32_t magnitude = (uint32_t)(half & 0x7fff) << 13;
+	uint32_t bits = bits_of(from_bits(magnitude) * 0x1p112f);
+
+	return from_bits(bits | (magnitude >= 0x0f800000 ? 0x7f800000 : 0) |
+			 (uint32_t)(half & 0x8000) << 16);
+}
+
+/* To nearest, ties to even. */
+static inline uint16_t to_half(float value)
+{
+	uint32_t bits = bits_of(value), magnitude = bits & 0x7fffffff;
+	/* What a half's last bit is worth while it is subnormal, a float's at 0.5 is, too. */
+	uint32_t small = bits_of(from_bits(magnitude) + 0.5f) - 0x3f000000;
+	uint32_t large = (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13;
+	uint32_t half = magnitude < 0x38800000 ? small : large;
+
+	half = magnitude >= 0x47800000 || half > 0x7c00 ? 0x7c00 : half;
+	return (magnitude > 0x7f800000 ? 0x7e00 : half) | (bits >> 16 & 0x8000);
+}
+
 static inline float load(const void *from, uint32_t kind, uint32_t i)
 {
 	if (kind == KIND_FLOAT32)
 		return ((const float *)from)[i];
 	if (kind == KIND_FLOAT16)
-		return (float)((const _Float16 *)from)[i];
+		return from_half(((const uint16_t *)from)[i]);
 	return from_bits((uint32_t)((const uint16_t *)from)[i] << 16);
 }
 
@@ -70,12 +87,13 @@ static inline void store(void *to, uint32_t kind, uint32_t i, double value)
 	if (kind == KIND_FLOAT32)
 		((float *)to)[i] = (float)value;
 	else if (kind == KIND_FLOAT16)
-		((_Float16 *)to)[i] = (_Float16)value;
+		((uint16_t *)to)[i] = to_half((float)value);
 	else
 		((uint16_t *)to)[i] = to_bfloat16((float)value);
 }
 
 /* The smallest e such that every value is below 2^e, from the largest bits without sign. */
+FOR_EACH_PROCESSOR
 int16_t exponent_of(const void *from, uint32_t kind, uint32_t count)
 {
 	uint32_t largest = 0, i;
@@ -117,6 +135,7 @@ static inline float unordered(int32_t value)
 }
 
 /* power: of two, that values are multiplied by. Unused for int32 and for the largest. */
+FOR_EACH_PROCESSOR
 void quantise(const void *from, uint32_t kind, uint32_t how, uint32_t count, int32_t power,
 	      int32_t *to)
 {
@@ -141,7 +160,33 @@ void quantise(const void *from, uint32_t kind, uint32_t how, uint32_t count, int
 		to[i] = 0;
 }
 
+FOR_EACH_PROCESSOR
+void quantise_short(const void *from, uint32_t kind, uint32_t count, int32_t power, int16_t *to)
+{
+	double factor = ldexp(1.0, power);
+	uint32_t i;
+
+	for (i = 0; i < count; i++)
+		to[i] = (int16_t)rounded(load(from, kind, i) * factor);
+	for (i = count; i % 8; i++)
+		to[i] = 0;
+}
+
+FOR_EACH_PROCESSOR
+void restore_short(const int16_t *from, uint32_t kind, uint32_t how, uint32_t count, int32_t power,
+		   uint32_t workers, void *to)
+{
+	double factor = ldexp(1.0, power);
+	uint32_t i;
+
+	if (how == HOW_AVERAGE)
+		factor /= workers;
+	for (i = 0; i < count; i++)
+		store(to, kind, i, from[i] * factor);
+}
+
 /* power: of two, that sums are multiplied by. */
+FOR_EACH_PROCESSOR
 void restore(const int32_t *from, uint32_t kind, uint32_t how, uint32_t count, int32_t power,
 	     uint32_t workers, void *to)
 {

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
-#include "worker.h"
+#include "internal.h"
 
 #define BATCH 32 /* packets in a call */
 #define STOP_NS 200000000ull /* how often *stop is looked at */
@@ -19,6 +19,11 @@ struct batch {
 	uint32_t first, count; /* those that wait to be sent */
 };
 
+/* What a worker keeps from collective to collective. */
+struct ends {
+	struct batch out, in;
+};
+
 static uint64_t clock_ns(void)
 {
 	struct timespec time;
@@ -27,25 +32,38 @@ static uint64_t clock_ns(void)
 	return (uint64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-static struct batch *new_batch(void)
+static void begin_batch(struct batch *batch)
 {
-	struct batch *batch = calloc(1, sizeof(*batch));
 	uint32_t i;
 
-	for (i = 0; batch && i < BATCH; i++) {
+	batch->first = batch->count = 0;
+	for (i = 0; i < BATCH; i++) {
 		batch->parts[i].iov_base = &batch->packets[i];
-		batch->parts[i].iov_len = sizeof(batch->packets[i]);
-		batch->messages[i].msg_hdr.msg_iov = &batch->parts[i];
-		batch->messages[i].msg_hdr.msg_iovlen = 1;
+		batch->messages[i].msg_hdr = (struct msghdr){
+			.msg_iov = &batch->parts[i],
+			.msg_iovlen = 1,
+		};
 	}
-	return batch;
+}
+
+static struct ends *ends_of(struct worker *w)
+{
+	if (!w->ends)
+		w->ends = calloc(1, sizeof(*w->ends));
+	if (w->ends) {
+		begin_batch(&w->ends->out);
+		begin_batch(&w->ends->in);
+	}
+	return w->ends;
 }
 
 enum sending { SENT_ALL, SENT_LATER, SENT_TOO_LONG };
 
 /* Send what the window allows, as far as the socket takes it for now. */
-static enum sending send_all(struct worker *worker, int socket, struct batch *out)
+static enum sending send_all(struct worker *worker, int socket, struct ends *ends)
 {
+	struct batch *out = &ends->out;
+
 	for (;;) {
 		int sent;
 
@@ -106,14 +124,14 @@ enum worker_state worker_reduce(struct worker *worker, int socket, int control,
 				const struct worker_request *request, uint64_t timeout_ns,
 				const volatile uint32_t *stop)
 {
-	struct batch *out = new_batch(), *in = new_batch();
-	enum worker_state state = WORKER_BROKEN;
+	struct ends *ends = ends_of(worker);
+	enum worker_state state;
 
-	if (!out || !in)
-		goto end;
+	if (!ends)
+		return WORKER_BROKEN;
 	worker_begin(worker, request, clock_ns());
 	for (;;) {
-		enum sending sent = send_all(worker, socket, out);
+		enum sending sent = send_all(worker, socket, ends);
 
 		if (sent == SENT_TOO_LONG) {
 			state = WORKER_TOO_LONG;
@@ -128,16 +146,13 @@ enum worker_state worker_reduce(struct worker *worker, int socket, int control,
 		}
 		if (wait_for_more(worker, socket, control, sent == SENT_LATER)) {
 			/* What is in the socket may yet finish it. */
-			receive_all(worker, socket, in);
+			receive_all(worker, socket, &ends->in);
 			state = worker_state(worker);
 			if (state == WORKER_RUNNING)
 				state = WORKER_CONTROL;
 			break;
 		}
-		receive_all(worker, socket, in);
+		receive_all(worker, socket, &ends->in);
 	}
-end:
-	free(out);
-	free(in);
 	return state;
 }

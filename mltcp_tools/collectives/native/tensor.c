@@ -9,16 +9,21 @@ bool has_exponents(const struct worker *w)
 
 uint32_t length_of(const struct worker *w, uint32_t chunk)
 {
-	uint64_t begin = (uint64_t)chunk * w->config.values;
+	uint64_t begin = (uint64_t)chunk * w->values;
 	uint64_t rest = w->request.count - begin;
 
-	return rest < w->config.values ? rest : w->config.values;
+	return rest < w->values ? rest : w->values;
+}
+
+uint32_t words_of(const struct worker *w, uint32_t length)
+{
+	return w->is_short ? (length + 7) / 8 * 4 : (length + 3) / 4 * 4;
 }
 
 const void *values_of(const struct worker *w, uint32_t chunk)
 {
 	return (const char *)w->request.from +
-	       (uint64_t)chunk * w->config.values * element_bytes(w->request.kind);
+	       (uint64_t)chunk * w->values * element_bytes(w->request.kind);
 }
 
 /* Whether a chunk is to be sent. The tensor is read from its beginning to its end, as far as was

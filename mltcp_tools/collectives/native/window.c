@@ -111,6 +111,6 @@ void grow_window(struct worker *w)
 	if (w->flying + w->urgent.count + 1 < (uint32_t)w->cwnd)
 		return; /* it wasn't the window that held us back */
 	w->cwnd += w->cwnd < w->ssthresh ? 1 : GROWTH * aggressiveness(w) / w->cwnd;
-	if (w->cwnd > w->config.slots)
-		w->cwnd = w->config.slots;
+	if (w->cwnd > w->stride)
+		w->cwnd = w->stride;
 }

@@ -8,7 +8,9 @@
  * k = 30 - ceil(log2 n), a value x of a chunk whose largest is below 2^e becomes
  * round(x * 2^(k - e)), and the sum s of these becomes s * 2^(e - k): each worker's value is off
  * by at most 2^(e - k - 1), so the sum of n by at most n * 2^(e - k - 1) before it is rounded to
- * the type of the tensor (SwitchML, NSDI'21, section 5.1, with powers of two as factors).
+ * the type of the tensor (SwitchML, NSDI'21, section 5.1, with powers of two as factors). Sums of
+ * short floats travel as 16 bits where there are at most 16 workers: then k = 14 - ceil(log2 n), and
+ * a packet has twice as many.
  */
 #ifndef WORKER_H
 #define WORKER_H
@@ -16,6 +18,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "mltcp_aggregate.h"
+
+/* The compiler makes loops for AVX2 as well; which are used is decided when the library is loaded. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#define FOR_EACH_PROCESSOR __attribute__((target_clones("avx2", "default")))
+#else
+#define FOR_EACH_PROCESSOR
+#endif
 
 enum worker_kind { KIND_FLOAT32, KIND_FLOAT16, KIND_BFLOAT16, KIND_INT32, KINDS };
 enum worker_how { HOW_SUM, HOW_AVERAGE, HOW_LARGEST };
@@ -46,7 +55,7 @@ struct worker_config {
 	struct agg_secret secret;
 	uint64_t key;
 	uint32_t job, generation; /* as admitted */
-	uint32_t slots, values; /* values: in a packet, a multiple of 4 */
+	uint32_t slots, values; /* values: of 32 bits in a packet, a multiple of 4 */
 	uint32_t workers, rank; /* of the whole job; `sender` is the rank at our aggregator */
 	uint32_t sender;
 	uint32_t min_rto_us;
@@ -59,9 +68,9 @@ struct worker_request {
 	uint64_t count;
 	uint32_t kind, how;
 	/* NULL to send everything. Else chunks of zeros are left out, and this is a byte for each
-	 * chunk of `values` elements, 0 at first (enum chunk_mark). */
+	 * chunk of worker_chunk() elements, 0 at first (enum chunk_mark). */
 	uint8_t *marks;
-	/* To use, equal at all ranks; 0 for all. Each has a packet to agree on its first chunk. */
+	/* To use, equal at all ranks; 0 for as many as go with `count`. */
 	uint32_t slots;
 };
 
@@ -82,6 +91,8 @@ struct worker;
 
 struct worker *worker_open(const struct worker_config *config);
 void worker_close(struct worker *worker);
+/* How many elements a packet has. */
+uint32_t worker_chunk(const struct worker *worker, uint32_t kind, uint32_t how);
 void worker_counters(const struct worker *worker, struct worker_counters *to);
 
 /* Which part of a job's iteration the next collective is, in bytes: what of it came before, and all
@@ -106,12 +117,20 @@ enum worker_state worker_reduce(struct worker *worker, int socket, int control,
 				const struct worker_request *request, uint64_t timeout_ns,
 				const volatile uint32_t *stop);
 
+/* check.c */
+void expand_secret(struct agg_secret *secret);
+uint64_t check_of(const struct agg_secret *secret, const struct agg_packet *packet);
+
 /* quantise.c */
 int16_t exponent_of(const void *from, uint32_t kind, uint32_t count);
 void quantise(const void *from, uint32_t kind, uint32_t how, uint32_t count, int32_t power,
 	      int32_t *to);
 void restore(const int32_t *from, uint32_t kind, uint32_t how, uint32_t count, int32_t power,
 	     uint32_t workers, void *to);
+/* The same for values of 16 bits. */
+void quantise_short(const void *from, uint32_t kind, uint32_t count, int32_t power, int16_t *to);
+void restore_short(const int16_t *from, uint32_t kind, uint32_t how, uint32_t count, int32_t power,
+		   uint32_t workers, void *to);
 uint32_t element_bytes(uint32_t kind);
 
 /* chunks.c */

@@ -39,9 +39,9 @@ WARM_UP = 2
 
 @dataclass(frozen=True)
 class Plan:
-    """The comparison to make. sizes: bytes of float32 tensors. densities: shares of blocks that
-    aren't zero at some rank; block: their values; places: one of PLACES. aggregator: HOST[:PORT]
-    for those who need one.
+    """The comparison to make. sizes: bytes of tensors; type: of their values, as torch calls it.
+    densities: shares of blocks that aren't zero at some rank; block: their values; places: one of
+    PLACES. aggregator: HOST[:PORT] for those who need one.
     """
 
     algorithms: Sequence[str]
@@ -52,6 +52,7 @@ class Plan:
     places: str = PLACES[0]
     aggregator: str | None = None
     timeout_s: float = 30.0
+    type: str = "float32"
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,11 @@ class Row:
     algorithm that leaves zeros out, the time of the one that doesn't by its own (median), as a
     share of 1/density; None without that one. correct: as near to the sum in float64 as float32 and
     quantisation allow, at every rank. identical: the same bits at all ranks. begun_s: when each
-    repetition began, of rank 0's monotonic clock. bound_s: seconds that none of its kind beats on
-    these links, headers left out; most_speedup: gloo's bounds by these; None where the links' rates
-    aren't known.
+    repetition began, of rank 0's monotonic clock. cpu_s: of a rank's processor, the median of the
+    repetitions' means over the ranks; what packets cost on their way, at an aggregator on the same
+    host, too, the kernel counts for whoever runs then. bound_s: seconds that none of its kind beats
+    on these links, headers left out; most_speedup: gloo's bounds by these; None where the links'
+    rates aren't known.
     """
 
     bytes: int
@@ -77,6 +80,7 @@ class Row:
     seconds: float
     times: list[float]
     begun_s: list[float]
+    cpu_s: float
     algorithm_rate: float
     bus_rate: float
     speedup: float | None
@@ -97,10 +101,11 @@ def make_tensor(
     world: int = 1,
     block: int = BLOCK,
     places: str = PLACES[0],
+    dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:
-    """Return a rank's tensor: `size` bytes of float32, the same in every call (see Plan)."""
-    count = size // 4
-    tensor = torch.randn(count, generator=torch.Generator().manual_seed(rank))
+    """Return a rank's tensor of `size` bytes, the same in every call (see Plan)."""
+    count = size // dtype.itemsize
+    tensor = torch.randn(count, generator=torch.Generator().manual_seed(rank)).to(dtype)
     if density < 1:
         blocks = -(-count // block)
         chosen = max(1, round(density * blocks))
@@ -116,14 +121,17 @@ def make_tensor(
 
 
 def is_right(result: torch.Tensor, tensors: Iterable[torch.Tensor], world: int) -> bool:
-    """Return whether a sum of all ranks' tensors is as near to that in float64 as float32 and
-    quantisation allow.
+    """Return whether a sum of all ranks' tensors is as near to that in float64 as quantisation
+    allows, and its type: Gloo rounds to a short one at each rank.
     """
     exact, largest = torch.zeros(result.numel(), dtype=torch.float64), 0.0
     for tensor in tensors:
         exact += tensor
         largest = max(largest, float(tensor.abs().max()))
-    return bool(((result - exact).abs() <= world * largest * 2.0**-22).all())
+    step = 2.0**-22
+    if result.dtype.itemsize == 2:
+        step = world * torch.finfo(result.dtype).eps
+    return bool(((result - exact).abs() <= world * largest * step).all())
 
 
 def reducers(plan: Plan) -> dict[str, Callable[[torch.Tensor], Any]]:
@@ -161,10 +169,19 @@ def _rows(
     rank, world = dist.get_rank(), dist.get_world_size()
     times: dict[str, list[float]] = {name: [] for name in calls}
     begun: dict[str, list[float]] = {name: [] for name in calls}
+    cpu: dict[str, list[float]] = {name: [] for name in calls}
     right, same = dict.fromkeys(calls, True), dict.fromkeys(calls, True)
 
     def tensor_of(each: int) -> torch.Tensor:
-        return make_tensor(each, size, density, world=world, block=plan.block, places=plan.places)
+        return make_tensor(
+            each,
+            size,
+            density,
+            world=world,
+            block=plan.block,
+            places=plan.places,
+            dtype=getattr(torch, plan.type),
+        )
 
     own = tensor_of(rank)
     for turn in range(-WARM_UP, plan.repeats):
@@ -173,24 +190,30 @@ def _rows(
         for name in names:
             tensor = own.clone()
             dist.barrier()
-            begin = time.monotonic()
+            cpu_begin, begin = time.process_time(), time.monotonic()
             calls[name](tensor)
             took = torch.tensor([time.monotonic() - begin], dtype=torch.float64)
+            used = torch.tensor([time.process_time() - cpu_begin], dtype=torch.float64)
             dist.all_reduce(took, dist.ReduceOp.MAX)
+            dist.all_reduce(used)
             if turn >= 0:
                 times[name].append(float(took))
                 begun[name].append(begin)
+                cpu[name].append(float(used) / world)
             if turn == -1:
                 right[name] = _everywhere(is_right(tensor, map(tensor_of, range(world)), world))
             same[name] &= _same_everywhere(tensor, world)
     return [
-        _row(name, size, density, times, begun[name], right[name], same[name]) for name in calls
+        _row(name, size, density, times, begun[name], cpu[name], right[name], same[name])
+        for name in calls
     ]
 
 
 def _same_everywhere(tensor: torch.Tensor, world: int) -> bool:
     digests: list[Any] = [None] * world
-    dist.all_gather_object(digests, hashlib.sha256(tensor.numpy().tobytes()).hexdigest())
+    dist.all_gather_object(
+        digests, hashlib.sha256(tensor.view(torch.uint8).numpy().tobytes()).hexdigest()
+    )
     return len(set(digests)) == 1
 
 
@@ -206,6 +229,7 @@ def _row(
     density: float,
     times: dict[str, list[float]],
     begun: list[float],
+    cpu: list[float],
     right: bool,
     same: bool,
 ) -> Row:
@@ -222,6 +246,7 @@ def _row(
         seconds=seconds,
         times=times[name],
         begun_s=begun,
+        cpu_s=statistics.median(cpu),
         algorithm_rate=rate,
         bus_rate=rate * 2 * (world - 1) / world,
         speedup=_gain(times, "gloo", name),

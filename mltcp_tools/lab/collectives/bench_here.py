@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from mltcp_tools.collectives.bounds import Rates
 from mltcp_tools.collectives.daemon import ask, is_up, run_daemon
 from mltcp_tools.collectives.registry import COLLECTIVES
-from mltcp_tools.collectives.session import PORT
+from mltcp_tools.collectives.session import PORT, SLOTS
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.kernel.host.lifetime import die_with_parent
 from mltcp_tools.kernel.host.programs import module_command
@@ -119,8 +119,8 @@ def _be_aggregator(ports: list[str], name: str, mode: str) -> None:
             name=name,
             mode=mode,
             port=PORT,
-            slots=1024,
-            quota=256,
+            slots=4096,
+            quota=SLOTS,
             token=None,
             wait_s=_START_S,
             ready=lambda: None,

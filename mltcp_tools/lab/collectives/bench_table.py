@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from mltcp_tools.lab.collectives.made import sentence
 from mltcp_tools.lab.collectives.most import Most
 from mltcp_tools.units import format_bytes, format_rate, format_seconds
 
-SCHEMA = "mltcp-collectives-bench/2"
+SCHEMA = "mltcp-collectives-bench/3"
 
 _Cell = Callable[[dict[str, Any], dict[str, Any]], str]
 
@@ -47,11 +48,13 @@ _LINKS = {
     "blocks": lambda document, row: f"{document['places']}, {document['block']} values",
 }
 _WHAT: dict[str, _Cell] = {
+    "type": lambda document, row: document["type"] if document["type"] != "float32" else "",
     "density": lambda document, row: f"{row['density']:.0%}",
     "size": lambda document, row: format_bytes(row["bytes"]),
     "algorithm": lambda document, row: row["algorithm"],
     "time": lambda document, row: format_seconds(row["seconds"]),
     "bound": lambda document, row: _form(row["bound_s"], format_seconds),
+    "per core": lambda document, row: format_rate(8 * row["bytes"] / row["cpu_s"]),
 }
 _RATES: dict[str, _Cell] = {
     "rate": lambda document, row: format_rate(row["algorithm_rate"]),
@@ -99,10 +102,12 @@ def for_results(documents: dict[str, dict[str, Any]]) -> str:
     parts = [
         "# Results of collectives",
         "Times are medians of the slowest rank's; `bound` is the least time that an algorithm of"
-        " its kind can take on these links. `speed-up`: gloo's time by the algorithm's, the median"
-        " over the repetitions (lowest to highest); `in all`: all of gloo's time by all of its;"
-        " `at most`: gloo's bound by its own. `scripts/results collectives` makes this page, with"
-        " ranks of real-time priority (`chrt -r 1`); no table in it is typed.",
+        " its kind can take on these links. `per core`: the tensor's bits by the seconds of a"
+        " rank's processor, to which this host counts links and aggregator, too. `speed-up`: gloo's"
+        " time by the algorithm's, the median over the repetitions (lowest to highest); `in all`:"
+        " all of gloo's time by all of its; `at most`: gloo's bound by its own. `scripts/results"
+        " collectives` makes this page, with ranks of real-time priority (`chrt -r 1`); no table in"
+        " it is typed.",
     ]
     for name, document in documents.items():
         by = document["made"]
@@ -113,6 +118,19 @@ def for_results(documents: dict[str, dict[str, Any]]) -> str:
             markdown(_lines([document], {**_LINKS, **_WHAT, **_GAINS})),
         ]
     return "\n\n".join(parts) + "\n"
+
+
+_MADE_BY = re.compile(r"<!-- \S+ algorithm (?P<by>\w+) -->\n")
+_STALE = "\n**Stale:** the collectives have changed since.\n"
+
+
+def marked(page: str, version: str) -> str:
+    """The page, each of whose sections says so where it is of another version."""
+
+    def mark(made: re.Match[str]) -> str:
+        return made[0] + (_STALE if made["by"] != version else "")
+
+    return _MADE_BY.sub(mark, page.replace(_STALE, ""))
 
 
 def _lines(documents: Sequence[dict[str, Any]], cells: dict[str, _Cell]) -> list[list[str]]:

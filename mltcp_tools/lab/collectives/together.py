@@ -219,18 +219,23 @@ def table(setting: Together, iterations: Sequence[dict[str, Any]]) -> list[dict[
 
     gain: the baseline's mean iteration by this one's; gains: the same of each repetition, in which
     all arms draw alike. expected: the gain of the collective alone times that of the congestion
-    control alone; None where one of these wasn't run.
+    control alone, None where one of these wasn't run; of_expected: gain by that in each repetition,
+    so below 1 in all of them where gains don't multiply.
     """
     counted = _counted(iterations)
     means = {arm: _mean_iterations(counted, name_of(*arm)) for arm in setting.arms()}
     base = means.get(BASELINE)
-    gain = {}
+    gain, gains = {}, {}
     if base:
         gain = {arm: statistics.mean(base) / statistics.mean(own) for arm, own in means.items()}
+        gains = {arm: [a / b for a, b in zip(base, own, strict=True)] for arm, own in means.items()}
     rows = []
     for arm, own in means.items():
         collective, cc = arm
-        alone = gain.get((collective, BASELINE[1])), gain.get((BASELINE[0], cc))
+        both = (collective, BASELINE[1]), (BASELINE[0], cc)
+        alone = [gain[each] for each in both if each in gain]
+        each_alone = [gains[each] for each in both if each in gains]
+        products = [a * b for a, b in zip(*each_alone, strict=True)] if len(alone) == 2 else []
         reductions = [row["comm_s"] for row in counted if row["arm"] == name_of(*arm)]
         rows.append(
             {
@@ -239,8 +244,11 @@ def table(setting: Together, iterations: Sequence[dict[str, Any]]) -> list[dict[
                 "iteration_s": statistics.mean(own),
                 "communication_s": statistics.mean(reductions),
                 "gain": gain.get(arm),
-                "gains": [a / b for a, b in zip(base, own, strict=True)] if base else [],
-                "expected": alone[0] * alone[1] if alone[0] and alone[1] else None,
+                "gains": gains.get(arm, []),
+                "expected": alone[0] * alone[1] if len(alone) == 2 else None,
+                "of_expected": [a / b for a, b in zip(gains[arm], products, strict=True)]
+                if products
+                else [],
             }
         )
     return rows
@@ -271,13 +279,19 @@ def _mean_iterations(counted: Sequence[dict[str, Any]], arm: str) -> list[float]
 def render(rows: Sequence[dict[str, Any]]) -> str:
     """The table as Markdown; with several repetitions a gain has its least and most of these."""
     head = ["collective", "congestion control", "iteration", "reduction", "gain"]
-    lines = [[*head, "if they multiplied"]]
+    lines = [[*head, "if they multiplied", "gain by that"]]
     for row in rows:
         gain, expected = (
             "" if row[each] is None else f"{row[each]:.2f}" for each in ("gain", "expected")
         )
         if len(row["gains"]) > 1:
-            gain += f" ({min(row['gains']):.2f} to {max(row['gains']):.2f})"
+            gain += f" ({_interval(row['gains'])})"
+        by_that = _interval(row["of_expected"]) if row["of_expected"] else ""
         times = (f"{row[each] * 1e3:.0f} ms" for each in ("iteration_s", "communication_s"))
-        lines.append([row["collective"], row["congestion_control"], *times, gain, expected])
+        arm = row["collective"], row["congestion_control"]
+        lines.append([*arm, *times, gain, expected, by_that])
     return markdown(lines) + "\n"
+
+
+def _interval(values: Sequence[float]) -> str:
+    return f"{min(values):.2f} to {max(values):.2f}"

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from support.aggregation.native import with_workers
 
-from mltcp_tools.collectives.library import Chunks, How, Kind, State
+from mltcp_tools.collectives.library import Chunks, How, Kind, State, Worker
 
 Array = npt.NDArray[Any]
 
@@ -26,6 +26,15 @@ class Outcome:
     states: list[list[State]]
     report: dict[str, int]
     chunks: list[Chunks]
+
+
+def chunk_of(values: int, workers: int, kind: Kind, how: How = How.SUM) -> int:
+    """Count a packet's elements where it has `values` of 32 bits."""
+    worker = Worker(-1, -1, values=values, slots=1, workers=workers)
+    try:
+        return worker.chunk(kind, how)
+    finally:
+        worker.close()
 
 
 def run(
@@ -51,7 +60,7 @@ def run(
     requests, marks = [], []
     for arrays, into in zip(collectives, results, strict=True):
         for array, result in zip(arrays, into, strict=True):
-            chunks = Chunks.of(array.size, values)
+            chunks = Chunks.of(array.size, chunk_of(values, workers, kind, how))
             marks.append(chunks)
             requests.append(
                 {

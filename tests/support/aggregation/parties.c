@@ -38,6 +38,7 @@ static void open_aggregator(struct parties *p, uint32_t which, uint32_t slots, u
 		.everyone = workers == 64 ? ~0ull : (1ull << workers) - 1,
 		.parent = has_parent(p, which),
 	};
+	agg_expand(&a->job.secret);
 	a->entries = calloc(2 * slots, sizeof(*a->entries));
 	for (i = 0; i < 2 * slots; i++) {
 		a->entries[i].round = (i & 1) - 2;

@@ -39,10 +39,13 @@ def assert_int_sums(collectives: list[list[Array]], outcome: Outcome) -> None:
             assert (result == exact.astype(np.int32)).all()  # modulo 2^32, as int32 is
 
 
-def error_bound(arrays: list[Array], values: int) -> Array:
-    """Return what worker.h promises for each value of a sum, before it is rounded to float32."""
+def error_bound(arrays: list[Array], values: int, width: int = 32) -> Array:
+    """Return what worker.h promises for each value of a sum, before it is rounded to its type.
+
+    values: of a packet. width: bits of each.
+    """
     workers = len(arrays)
-    bits = 30 - int(np.ceil(np.log2(workers)))
+    bits = width - 2 - int(np.ceil(np.log2(workers)))
     largest = np.max(np.abs(np.array(arrays, dtype=np.float64)), axis=0)
     bound = np.empty(largest.size)
     for begin in range(0, largest.size, values):
@@ -190,7 +193,7 @@ def test_zeros_of_either_sign_are_zeros() -> None:
 def test_what_is_not_zero_is_counted_by_chunk_and_block(kind: Kind) -> None:
     array = np.zeros(325, dtype=np.float32 if kind is Kind.FLOAT32 else np.uint16)
     array[[64, 80, 100, 324]] = 1
-    worker = Worker(-1, -1, values=32, slots=1, workers=1)
+    worker = Worker(-1, -1, values=8 * kind.bytes, slots=1, workers=1)  # chunks of 32
     at = array.ctypes.data
     assert worker.count_present(at, array.size, kind, block=16) == (3, 4)
     chunks = Chunks.of(array.size, 32)
@@ -206,23 +209,69 @@ def test_average_and_largest() -> None:
     assert (largest == np.max(arrays, axis=0)).all()
 
 
-@pytest.mark.parametrize("kind", [Kind.FLOAT16, Kind.BFLOAT16])
-def test_short_floats_are_the_exact_sum_rounded_once(kind: Kind) -> None:
-    rng = np.random.default_rng(3)
-    halves = [(rng.standard_normal(2000)).astype(np.float16) for _ in range(4)]
+def shorts(count: int, workers: int, kind: Kind) -> tuple[list[Array], list[Array]]:
+    """Arrays of a short kind, some values of which are small, and the same in float64."""
+    scale = 2.0 ** np.random.default_rng(7).integers(-20, 4, -(-count // 8)).repeat(8)[:count]
+    arrays = [(array * scale).astype(np.float32) for array in floats(count, workers, seed=3)]
     if kind is Kind.FLOAT16:
-        raw, wide = halves, [half.astype(np.float64) for half in halves]
-    else:
-        bits = [(half.astype(np.float32).view(np.uint32) >> 16) for half in halves]
-        raw = [each.astype(np.uint16) for each in bits]
-        wide = [(each << 16).astype(np.uint32).view(np.float32).astype(np.float64) for each in bits]
-    outcome = run([raw], kind)
+        halves = [array.astype(np.float16) for array in arrays]
+        return halves, [half.astype(np.float64) for half in halves]
+    bits = [(array.view(np.uint32) >> 16).astype(np.uint16) for array in arrays]
+    return bits, [widened(each) for each in bits]
+
+
+def widened(bits: Array) -> Array:
+    """What bfloat16s are in float64."""
+    return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+
+
+@pytest.mark.parametrize("kind", [Kind.FLOAT16, Kind.BFLOAT16])
+@pytest.mark.parametrize("workers", [1, 3, 4, 16, 17])
+@pytest.mark.parametrize("racks", [1, 2])
+def test_short_floats_are_as_near_as_promised(kind: Kind, workers: int, racks: int) -> None:
+    workers *= racks
+    arrays, wide = shorts(2003, workers, kind)
+    outcome = run([arrays], kind, racks=racks, **ALL_FAULTS)
+    assert set(outcome.states[0]) == {State.DONE}
+    assert all((result == outcome.results[0][0]).all() for result in outcome.results[0])
     result = outcome.results[0][0]
-    if kind is Kind.BFLOAT16:
-        result = (result.astype(np.uint32) << 16).view(np.float32)
+    found = result.astype(np.float64) if kind is Kind.FLOAT16 else widened(result)
     exact = np.sum(wide, axis=0)
+    # 16 bits for up to 16 workers, so twice as many values in a packet.
+    bound = error_bound(wide, 64, 16) if workers <= 16 else error_bound(wide, 32)
     step = 2.0**-10 if kind is Kind.FLOAT16 else 2.0**-7
-    assert (np.abs(result.astype(np.float64) - exact) <= np.abs(exact) * step / 2 + 1e-6).all()
+    assert (np.abs(found - exact) <= bound + (np.abs(exact) + bound) * step / 2 + 2.0**-25).all()
+
+
+def test_short_floats_take_half_the_packets() -> None:
+    arrays, _ = shorts(20_000, 4, Kind.BFLOAT16)
+    long = run([floats(20_000, 4)], Kind.FLOAT32).report["packets"]
+    assert run([arrays], Kind.BFLOAT16).report["packets"] < 0.55 * long
+
+
+@pytest.mark.parametrize("kind", [Kind.FLOAT16, Kind.BFLOAT16])
+def test_short_floats_without_zeros(kind: Kind) -> None:
+    arrays, wide = shorts(4000, 3, kind)
+    for array, same in zip(arrays, wide, strict=True):
+        array[300:3900] = 0
+        same[300:3900] = 0
+    outcome = run([arrays], kind, sparse=True, lose=0.05)
+    chunks, result = outcome.chunks[0], outcome.results[0][0]
+    assert chunks.values == 64
+    assert list(np.flatnonzero(chunks.summed())) == [0, 1, 2, 3, 4, 60, 61, 62]
+    found = result.astype(np.float64) if kind is Kind.FLOAT16 else widened(result)
+    there = np.repeat(chunks.summed(), 64)[:4000]
+    step = 2.0**-10 if kind is Kind.FLOAT16 else 2.0**-7
+    bound = error_bound(wide, 64, 16) + np.abs(np.sum(wide, axis=0)) * step + 2.0**-25
+    assert (np.abs(found - np.sum(wide, axis=0)) <= bound)[there].all()
+
+
+@pytest.mark.parametrize("kind", [Kind.FLOAT16, Kind.BFLOAT16])
+def test_the_largest_of_short_floats_is_exact(kind: Kind) -> None:
+    arrays, wide = shorts(2000, 4, kind)
+    result = run([arrays], kind, How.LARGEST, lose=0.05).results[0][0]
+    found = result.astype(np.float64) if kind is Kind.FLOAT16 else widened(result)
+    assert (found == np.max(wide, axis=0)).all()
 
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from mltcp_tools import collectives
 from mltcp_tools.lab.analysis.results_document import stale
-from mltcp_tools.lab.collectives.bench_table import for_results
+from mltcp_tools.lab.collectives.bench_table import for_results, marked
 from mltcp_tools.lab.collectives.made import made, version
+
+RESULTS = Path(collectives.__file__).with_name("RESULTS.md")
 
 
 def document(by: dict[str, Any]) -> dict[str, Any]:
-    row = {"bytes": 1_000_000, "density": 1.0, "ranks": 4, "seconds": 0.08, "bound_s": 0.08}
+    row = {
+        "bytes": 1_000_000,
+        "density": 1.0,
+        "ranks": 4,
+        "seconds": 0.08,
+        "cpu_s": 0.004,
+        "bound_s": 0.08,
+    }
     row |= {"algorithm_rate": 1e8, "bus_rate": 1.5e8, "most_speedup": 1.5, "of_density": None}
     row |= {"algorithm": "aggregated", "speedup": 1.48, "speedup_range": [1.4, 1.5]}
     row |= {"speedup_total": 1.47, "correct": True, "identical": True}
-    links = {"rates": [100_000_000] * 4, "replayed": [], "places": "scattered", "block": 352}
+    links = {
+        "rates": [100_000_000] * 4,
+        "replayed": [],
+        "places": "scattered",
+        "block": 352,
+        "type": "float32",
+    }
     return links | {"rows": [row], "made": by}
 
 
@@ -23,5 +40,16 @@ def test_a_table_says_what_made_it_and_when_that_has_changed() -> None:
     page = for_results({"now": document(by), "before": document(by | {"collectives": "0123abcd"})})
     assert f"`{by['command']}`" in page
     assert f"collectives {version()}. {by['cpus']} CPUs" in page
-    assert "| 1.48 (1.40 to 1.50) | 1.47 | 1.50 |" in page
+    assert "| 2 Gbit/s | 1.48 (1.40 to 1.50) | 1.47 | 1.50 |" in page
     assert stale(page, version()) == ["before"]
+    said = marked(page, version())
+    assert said.index("## before") < said.index("**Stale:**")
+    assert said.count("**Stale:**") == 1
+    assert marked(said, version()) == said
+    assert marked(said, "0123abcd").index("**Stale:**") < said.index("## before")
+
+
+def test_the_published_page_says_which_of_its_tables_are_stale() -> None:
+    """`mltcp collectives table --mark FILE` does it, after whatever changes the version."""
+    page = RESULTS.read_text()
+    assert page == marked(page, version())

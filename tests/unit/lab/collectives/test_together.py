@@ -82,6 +82,9 @@ def test_a_gain_has_its_least_and_most_of_several_repetitions() -> None:
     assert rows[2]["gain"] == pytest.approx(3)
     assert rows[2]["gains"] == pytest.approx([2, 4])
     assert "| 3.00 (2.00 to 4.00) |" in render(rows)
+    # Both: 2.00 where they would be 2.00 * 1.25, then 4.00 where they would be 4.00 * 2.50.
+    assert rows[3]["of_expected"] == pytest.approx([0.8, 0.4])
+    assert render(rows).rstrip().endswith("| 0.40 to 0.80 |")
 
 
 def test_a_report_compares_no_arm_with_what_the_links_carry_of_dense_bytes(tmp_path: Path) -> None:
