@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -121,18 +120,18 @@ def test_rpm_install_upgrade_remove(inside: Inside, root: Path, tmp_path: Path) 
         packages.append(done.stdout.splitlines()[-1])
 
     def rpm(*words: str) -> str:
-        command = ["rpm", f"--root={root}", "--nodeps", *words]
+        command = ["rpm", f"--root={root}", *words]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done
         return done.stdout
 
     assert f"/usr/bin/python3.{sys.version_info.minor}\n" in rpm("-qp", "--requires", packages[0])
-    rpm("-i", packages[0])
+    rpm("-i", "--nodeps", packages[0])
     assert inside("mltcp", "--version").stdout == f"mltcp {__version__}\n"
     assert "valid, rules: 2" in inside("mltcp", "agent", "--check").stdout
     rules = root / "etc/mltcp/agent.yaml"
     rules.write_text(rules.read_text() + "# the operator's\n")
-    rpm("-U", packages[1])
+    rpm("-U", "--nodeps", packages[1])
     assert rules.read_text().endswith("# the operator's\n")
     assert rpm("-q", "mltcp-tools").startswith(f"mltcp-tools-{__version__}-2.")
     unit = (root / "usr/lib/systemd/system/mltcp-agent.service").read_text()
@@ -153,8 +152,7 @@ def test_the_wheel_comes_from_the_source_distribution_alone(tmp_path: Path) -> N
     build = [sys.executable, "-m", "build", "--outdir", tmp_path]
     subprocess.run([*build, "--sdist", CHECKOUT], check=True, capture_output=True)
     (archive,) = tmp_path.glob("*.tar.gz")
-    with tarfile.open(archive) as opened:
-        opened.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(archive, tmp_path)
     source = tmp_path / archive.name.removesuffix(".tar.gz")
     environment = os.environ | {"MLTCP_REQUIRE_OBJECTS": "1"}
     names = []
