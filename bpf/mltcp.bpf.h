@@ -314,7 +314,7 @@ static __always_inline struct mltcp_host mltcp_bpf_host(struct sock *sk, __u64 n
 
 	if (!counts || !mltcp_sent_octets)
 		return (struct mltcp_host){};
-	if (counts->netns != inum || now - counts->counted_ns >= MLTCP_HOST_AGAIN_NS) {
+	if (counts->netns != inum || mltcp_host_is_due(counts->counted_ns, now)) {
 		mltcp_bpf_count(net, &counts->host);
 		counts->netns = inum;
 		counts->counted_ns = now;

@@ -267,6 +267,14 @@ def test_what_a_host_receives_is_counted_without_its_acks() -> None:
     assert lib.mltcp_host_kib(1000 * 52, 1000) == (-1000 * 60 // KIB) & U32
 
 
+def test_what_a_host_receives_is_counted_once_a_millisecond_by_all_processors() -> None:
+    """One of them may have the ACK that came before the other's, who has counted already."""
+    counted = 500 * MS
+    assert not lib.mltcp_host_is_due(counted, counted - 1000)
+    assert not lib.mltcp_host_is_due(counted, counted + MS - 1)
+    assert lib.mltcp_host_is_due(counted, counted + MS)
+
+
 @pytest.mark.parametrize("fields", [{"total_bytes": 0, "gap_ns": 0}, {"mechanisms": INCREASE}])
 def test_a_flow_that_acts_on_nothing_its_host_receives_never_asks(fields: dict[str, int]) -> None:
     mechanisms = fields.pop("mechanisms", ALL)
