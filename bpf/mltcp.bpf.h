@@ -518,11 +518,11 @@ static __always_inline void mltcp_bpf_state(struct sock *sk, __u8 new_state)
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct mltcp_flow *flow;
 
-	if (new_state != TCP_CA_Loss)
-		return;
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
-	if (flow)
+	if (flow && new_state == TCP_CA_Loss)
 		tp->snd_ssthresh = mltcp_on_time_out(flow, tp->snd_ssthresh);
+	else if (flow && new_state < TCP_CA_CWR)
+		mltcp_on_repaired(flow);
 }
 
 /* The flow closes, or takes another congestion control: nothing of ours stays with it. */

@@ -359,9 +359,12 @@ static void mltcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 static void mltcp_set_state(struct sock *sk, u8 new_state)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
+	struct mltcp_sock *ms = mltcp_state(sk);
 
-	if (new_state == TCP_CA_Loss && mltcp_has_state(sk))
-		tp->snd_ssthresh = mltcp_on_time_out(&mltcp_state_of(sk)->flow, tp->snd_ssthresh);
+	if (ms && new_state == TCP_CA_Loss)
+		tp->snd_ssthresh = mltcp_on_time_out(&ms->flow, tp->snd_ssthresh);
+	else if (ms && new_state < TCP_CA_CWR)
+		mltcp_on_repaired(&ms->flow);
 }
 
 /* In its place where the base has such an operation, too. */

@@ -479,6 +479,10 @@ def test_after_a_time_out_the_threshold_is_the_bases_however_much_a_loss_leaves(
     assert lose(flow, 80, 40) == 70
     assert lib.mltcp_on_time_out(flow, 70) == 40
     assert lib.mltcp_on_time_out(flow, 30) == 30
+    lib.mltcp_on_repaired(flow)
+    assert lib.mltcp_on_time_out(flow, 70) == 70  # without a word the path carries less
+    lose(flow, 60, 30)
+    assert lib.mltcp_on_time_out(flow, 50) == 30
 
 
 SLOT = "unsigned long long *"
