@@ -380,6 +380,13 @@ void mltcp_set_state_both(struct sock *sk, u8 new_state)
 
 /* What follows goes to the base as it is; only what a base has is registered. */
 
+/* Does a gap of a flow that is quiet tell it nothing, so that it need not hear of it? */
+static bool learns_nothing(const struct mltcp_sock *ms)
+{
+	return mltcp_is_greeting(&ms->flow, tcp_sk(ms->sk)->bytes_acked) &&
+	       !READ_ONCE(mltcp_defaults.gap_ns);
+}
+
 /*
  * Sending begins. The kernel says so also for a retransmission when all is taken for lost; then
  * packets are outstanding, which new data is not counted among before it has left.
@@ -392,9 +399,10 @@ static void note_send(struct sock *sk, struct mltcp_sock *ms)
 
 	if (!ms || tp->packets_out)
 		return;
-	now = ktime_get_ns();
+	now = tp->tcp_clock_cache; /* read where sending began */
 	if (mltcp_is_quiet(ms)) {
-		if (now - tp->delivered_mstamp * NSEC_PER_USEC < MLTCP_GAP_MIN_NS)
+		if (now - tp->delivered_mstamp * NSEC_PER_USEC < MLTCP_GAP_MIN_NS ||
+		    learns_nothing(ms))
 			return;
 		rouse(ms);
 	}
