@@ -1,4 +1,4 @@
-"""What an ACK costs, in instructions on its whole way through TCP, next to the base's."""
+"""The cost of an ACK, in instructions on its whole way through TCP, next to the base's."""
 
 from __future__ import annotations
 
