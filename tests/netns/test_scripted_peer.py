@@ -1,4 +1,4 @@
-"""What a flow makes of ACKs, losses and delays, several in a row, which a scripted peer sends."""
+"""A flow's answers to ACKs, losses and delays, several in a row, which a scripted peer sends."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_loss_takes_an_eighth_of_a_window_that_began_small(backend: Backend, n
 
 
 def takes_back(peer: Peer) -> bool:
-    """Whether the flow slow-starts again: nothing else raises the threshold."""
+    """True: the flow slow-starts again; nothing else raises the threshold."""
     before = peer.info().ssthresh
     for _ in range(30):
         peer.round_trip(EMPTY_S)

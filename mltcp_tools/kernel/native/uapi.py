@@ -197,7 +197,7 @@ struct mltcp_flow_record {
 """
 
 _V4_MAPPED = bytes(10) + b"\xff\xff"
-"""What the 16 bytes of an IPv4-mapped IPv6 address start with (RFC 4291, 2.5.5.2)."""
+"""The first of the 16 bytes of an IPv4-mapped IPv6 address (RFC 4291, 2.5.5.2)."""
 
 ffi = FFI()
 ffi.cdef(STRUCTS)

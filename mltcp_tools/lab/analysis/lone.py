@@ -21,7 +21,7 @@ from mltcp_tools.lab.runs.run import Run
 HEADER_BYTES, STAMP_BYTES = 40, 12
 """Bytes of a packet that are no payload: those of IPv4 (20) and TCP (20), and its time stamps."""
 ETHERNET_BYTES = 14
-"""What a qdisc counts on top of a packet."""
+"""A qdisc counts this on top of a packet."""
 BEST = 0.1
 """The quantile of lone communication times that stands for the best ones: a single one that a late
 time stamp shortened decides nothing."""
@@ -55,7 +55,7 @@ class Lone:
     alone_s: float = field(init=False)
     """Communication time of an iteration to which nothing comes in the way, seconds."""
     loss: float | None = field(init=False)
-    """How many times as long the lone iterations took as they need, on average."""
+    """The lone iterations' time over what they need, on average."""
 
     def __post_init__(self) -> None:
         alone_s = self.needs_s + self.bursts * self.latency_s

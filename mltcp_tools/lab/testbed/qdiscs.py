@@ -26,7 +26,7 @@ BURST_BYTES = 20 * 1024  # tc's "20k"
 WHOLE_BYTES = 68 * 1024
 """A burst that lets the largest super-packet (64 KiB and headers) pass in one piece."""
 LATE_S = 100e-6
-"""How late the host's timer may let the next super-packet go without the link carrying less. With
+"""The host's timer may let the next super-packet go so late without the link carrying less. With
 one super-packet alone in the bucket, a lone burst filled 77 % of 10 Gbit/s on idle processors."""
 _TBF_HANDLE = 0x10000  # 1:
 _ROOT = 0xFFFFFFFF  # TC_H_ROOT

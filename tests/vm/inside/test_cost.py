@@ -1,4 +1,4 @@
-"""What the module costs beyond its bases, in instructions: ACKs, short connections, counters."""
+"""The cost of the module beyond its bases, in instructions: ACKs, short connections, counters."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class Treatment:
     """One kind of treatment for a whole run. Only those that some arm of it has are made."""
 
     across: ClassVar[bool] = False
-    """Whether it works where jobs run on other machines."""
+    """True: it works where jobs run on other machines."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
