@@ -43,9 +43,9 @@ BOUNDS = {
 kernel 6.1: two indirect calls for each ACK, and what a sample of the delay takes."""
 
 SHORT = {"connect": (9, 200, 1.055), "request": (9, 100, 1.025)}
-"""Rounds, how many in each, and times the base's at most, where both ends have the module's. Each end
-of a connection takes 2,000 instructions for its state, from memory for it to its place in a table; a
-request, 900 where it ends a gap that may teach the flow something."""
+"""Rounds, how many in each, and times the base's at most, with the module's at both ends. An end of
+a connection takes 2,000 instructions for its state: memory, and a place in a table. A request takes
+900 where it ends a gap that may teach the flow something."""
 
 BASES = {"mltcp_reno": "reno", "mltcp": "reno", "mltcp_cubic": "cubic"}
 
