@@ -83,7 +83,7 @@ def read_log(path: Path) -> Log:
 
 
 def _text(path: Path) -> str:
-    """What the file says, in UTF-8 or UTF-16, as spreadsheets and PowerShell write."""
+    """Text of a file in UTF-8 or UTF-16, as spreadsheets and PowerShell write it."""
     try:
         read = path.read_bytes()
     except OSError as error:
