@@ -25,7 +25,7 @@ HEAD = """\
 
 
 def lint(values: dict[str, Any]) -> str:
-    """What Helm finds in the chart, as JSON."""
+    """Return what Helm finds in the chart, as JSON."""
     return _call("helm_lint", paths=[str(CHART)], values=values, strict=True)
 
 

@@ -1,4 +1,4 @@
-"""Which cgroups the kernel may be told to attach all of."""
+"""The cgroups of which the kernel may be told to attach all."""
 
 from __future__ import annotations
 
