@@ -102,7 +102,9 @@ def import_(
 
 @click.command()
 @click.argument("data", type=click.Path(path_type=Path))
-@shown_option("--treatment", "how", default="reno", help="How jobs shared links, as for run.")
+@shown_option(
+    "--treatment", "how", default="reno", help="Rule by which jobs shared links, as for run."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def replay(data: Path, how: str, as_json: bool) -> None:
     """Predict the recorded jobs of DATA, and hold that against what was observed.
@@ -154,7 +156,9 @@ def replay(data: Path, how: str, as_json: bool) -> None:
     help="Take the jobs from a public trace, as for run.",
 )
 @click.option("--jobs", type=click.IntRange(1), help="Only the first N jobs.")
-@shown_option("--treatment", "how", default="reno", help="How jobs share links now, as for run.")
+@shown_option(
+    "--treatment", "how", default="reno", help="Rule by which jobs share links now, as for run."
+)
 @shown_option("--draws", type=click.IntRange(2), default=5, help="Of paths and luck.")
 @output_file("Write one page of HTML.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
