@@ -19,6 +19,7 @@ DOCUMENTS = sorted(
     for path in CHECKOUT.rglob("*.md")
     if not {".venv", ".cache", "runs"} & set(path.relative_to(CHECKOUT).parts[:1])
 )
+READMES = [path for path in DOCUMENTS if path.name == "README.md"]
 PACKAGE = CHECKOUT / "mltcp_tools"
 COMMANDED = [path for path in DOCUMENTS if path.name != "CHANGELOG.md"] + sorted(
     path
@@ -28,6 +29,7 @@ COMMANDED = [path for path in DOCUMENTS if path.name != "CHANGELOG.md"] + sorted
 )
 """Files that tell users what to type. CHANGELOG names what there was, too."""
 FENCE = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+GENERATED = re.compile(r"<!-- .*?<!-- end -->", re.DOTALL)
 QUOTED = re.compile(r"`mltcp ([a-z][^`]*)`")
 TYPED = re.compile(
     r"^(?:ExecStart(?:Pre)?=\S*@MLTCP@|[ #]*(?:sudo )?mltcp) ([a-z][^#|>&;\n]*)", re.MULTILINE
@@ -59,10 +61,15 @@ def test_links_lead_somewhere(document: Path) -> None:
         assert not anchor or anchor in anchors(path), f"{document}: no heading {anchor} in {path}"
 
 
-def test_readme_takes_four_minutes() -> None:
-    text = (CHECKOUT / "README.md").read_text()
-    assert len(text.splitlines()) <= 150
-    assert len(re.findall(r"\w+", text)) <= 1500
+def test_the_readme_is_short() -> None:
+    assert len((CHECKOUT / "README.md").read_text().splitlines()) <= 150
+
+
+@pytest.mark.parametrize("document", READMES, ids=lambda path: str(path.relative_to(CHECKOUT)))
+def test_a_readme_takes_minutes(document: Path) -> None:
+    """Commands, and tables that are made by one, aren't read through."""
+    text = GENERATED.sub("", FENCE.sub("", document.read_text()))
+    assert len(text.split()) <= 1500
 
 
 def test_docstrings_begin_with_the_thing_or_a_verb() -> None:
