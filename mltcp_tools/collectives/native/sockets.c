@@ -80,7 +80,7 @@ static void cut_into(struct msghdr *message, union cut *cut, uint16_t bytes)
 }
 
 /* Packets of one size after each other are a message: they pass the kernel's layers as one. */
-static void make_messages(struct ends *ends, uint32_t packets)
+static void make_messages(struct ends *ends, uint32_t packets, uint32_t train)
 {
 	struct batch *out = &ends->out;
 	uint32_t i = 0, next;
@@ -90,11 +90,10 @@ static void make_messages(struct ends *ends, uint32_t packets)
 		uint64_t bytes = out->parts[i].iov_len;
 		struct msghdr *message = &out->messages[out->count].msg_hdr;
 
-		for (next = i + 1; next < packets && !ends->alone; next++) {
+		for (next = i + 1; next < packets && next < i + train && !ends->alone; next++)
 			if (out->parts[next].iov_len != bytes ||
 			    (next + 1 - i) * bytes > TRAIN_BYTES)
 				break;
-		}
 		*message = (struct msghdr){
 			.msg_iov = &out->parts[i],
 			.msg_iovlen = next - i,
@@ -144,7 +143,7 @@ static enum sending send_all(struct worker *worker, int socket, struct ends *end
 			while (packets < BATCH &&
 			       (length = worker_send(worker, now, &out->packets[packets])))
 				out->parts[packets++].iov_len = length;
-			make_messages(ends, packets);
+			make_messages(ends, packets, worker_train(worker));
 		}
 		if (!out->count)
 			return SENT_ALL;

@@ -10,14 +10,14 @@ import pytest
 
 from mltcp_tools.collectives.library import How, Kind, State, Worker, secret_of
 
-VALUES, WINDOW = 352, 16
+VALUES, WINDOW, TRAIN = 352, 16, 5  # TRAIN: of packets, a third of the window
 DATA_BYTES, POLL_BYTES = 56 + 4 * VALUES, 56
 SO_NO_CHECK = 11  # with which the kernel cuts no messages into packets
 SOL_UDP, UDP_GRO = 17, 104  # a message that nothing on the way has cut comes as it was sent
 
 
 @pytest.mark.parametrize("cuts", [True, False])
-def test_a_window_of_packets_goes_in_few_messages_where_the_kernel_cuts_them(cuts: bool) -> None:
+def test_a_window_of_packets_goes_in_messages_where_the_kernel_cuts_them(cuts: bool) -> None:
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here,
@@ -40,17 +40,17 @@ def test_a_window_of_packets_goes_in_few_messages_where_the_kernel_cuts_them(cut
         finally:
             worker.close()
         there.setblocking(False)
-        came, chunks, messages = Counter[int](), set(), 0
+        came, chunks, largest = Counter[int](), set(), 0
         while came.total() < counted.sent:
             message = there.recv(65536)
-            messages += 1
             size = DATA_BYTES if len(message) % DATA_BYTES == 0 else POLL_BYTES
             assert len(message) % size == 0
             came[size] += len(message) // size
+            largest = max(largest, len(message) // size)
             for begin in range(0, len(message) if size == DATA_BYTES else 0, DATA_BYTES):
                 values = message[begin + 56 : begin + DATA_BYTES]
                 first = int.from_bytes(values[:4], "little")
                 assert values == array[first : first + VALUES].tobytes()
                 chunks.add(first // VALUES)
         assert chunks == set(range(WINDOW))
-        assert (messages < counted.sent / 4) if cuts else (messages == counted.sent)
+        assert largest == (TRAIN if cuts else 1)
