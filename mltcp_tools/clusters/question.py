@@ -307,7 +307,7 @@ ADDED: Mapping[str, tuple[Column, Column]] = {
     "mltcp to random places": (("random", "mltcp"), ("random", "reno")),
     "aggregation to packing": (("packed", "aggregation"), _BASE),
 }
-"""What one adds to the other, in the same way."""
+"""The part that one adds to the other, in the same way."""
 
 
 def savings(results: Sequence[Mapping[str, Any]]) -> list[Difference]:

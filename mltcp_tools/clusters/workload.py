@@ -60,7 +60,7 @@ _JOB_FIELDS = [
 _MODEL_FIELDS = ["compute", "size", "pattern", "phases", "parallel", "flows", "like"]
 _GENERATE_FIELDS = ["jobs", "load", "models", "gpus", "hours", "jitter"]
 SEEDS = 1_000_003
-"""What a workload's seed is multiplied by, so that no two of its jobs' seeds are another's."""
+"""A workload's seed is multiplied by this, so that no two of its jobs' seeds are another's."""
 _ROWS = 64
 """Iterations after which a job's jitter repeats."""
 

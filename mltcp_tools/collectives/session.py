@@ -29,7 +29,7 @@ PORT = 17749
 """UDP port of the packets, and TCP port of the admission."""
 
 LEAVE = b"leave"
-"""What a rank says to the aggregator when it is done."""
+"""A rank's word to the aggregator when it is done."""
 
 
 class SessionError(MltcpError):

@@ -91,7 +91,7 @@ SENDINGS = {
 
 @dataclass(frozen=True)
 class Place:
-    """What the flow shares. rtts: seconds, the flow's and the others'; queue: bytes."""
+    """The link that the flow shares. rtts: seconds, the flow's and the others'; queue: bytes."""
 
     others: str
     count: int

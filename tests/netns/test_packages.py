@@ -148,7 +148,7 @@ def umount_proc(root: Path) -> None:
 
 
 def test_the_wheel_comes_from_the_source_distribution_alone(tmp_path: Path) -> None:
-    """What the wheel of an unpacked source distribution has is what the checkout's has."""
+    """The wheel of an unpacked source distribution has what the checkout's has."""
     build = [sys.executable, "-m", "build", "--outdir", tmp_path]
     subprocess.run([*build, "--sdist", CHECKOUT], check=True, capture_output=True)
     (archive,) = tmp_path.glob("*.tar.gz")

@@ -297,7 +297,7 @@ CHANGES: dict[str, tuple[Maker, Maker, int]] = {
     "0.6 times the bytes": (bursts(), bursts(size=1_500_000, length_ms=60), 1_500_000),
     "one burst to two": (bursts(size=2_000_000), two_bursts, 2_500_000),
 }
-"""What a job does before it changes and after, and the bytes of an iteration then."""
+"""The pieces of a job before it changes and after, and the bytes of an iteration then."""
 
 NOT_PERIODIC: dict[str, Maker] = {}
 

@@ -35,7 +35,6 @@ TYPED = re.compile(
     r"^(?:ExecStart(?:Pre)?=\S*@MLTCP@|[ #]*(?:sudo )?mltcp) ([a-z][^#|>&;\n]*)", re.MULTILINE
 )
 ASKING = {"What", "Which", "Whether", "Who", "Whose", "Where", "How", "When", "Why"}
-DESCRIBED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 
 
@@ -72,14 +71,20 @@ def test_a_readme_takes_minutes(document: Path) -> None:
     assert len(text.split()) <= 1500
 
 
+def described_by(node: ast.AST) -> str:
+    """Return a docstring, or one of an attribute: a string that is a statement; else nothing."""
+    value = node.value if isinstance(node, ast.Expr) else None
+    is_text = isinstance(value, ast.Constant) and isinstance(value.value, str)
+    return str(value.value).strip() if is_text else ""
+
+
 def test_docstrings_begin_with_the_thing_or_a_verb() -> None:
     asking = [
         f"{path.relative_to(CHECKOUT)}: {text.splitlines()[0]}"
-        for path in sorted(PACKAGE.rglob("*.py"))
+        for wing in ("mltcp_tools", "scripts", "tests")
+        for path in sorted((CHECKOUT / wing).rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, DESCRIBED)
-        and (text := ast.get_docstring(node))
-        and re.split(r"\W", text, maxsplit=1)[0] in ASKING
+        if (text := described_by(node)) and re.split(r"\W", text, maxsplit=1)[0] in ASKING
     ]
     assert not asking, "\n".join(asking)
 

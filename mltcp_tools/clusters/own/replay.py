@@ -20,7 +20,7 @@ from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.workload import ClusterJob, Workload
 
 BASE = "reno"
-"""What jobs are taken to run over where nothing else is said."""
+"""The congestion control that jobs are taken to run over where nothing else is said."""
 JITTER = 0.03
 """Of computing, where a job doesn't say: without any, jobs would stay as they happen to begin, and
 keep out of each other's way or not for ever."""

@@ -33,7 +33,7 @@ class Catching:
         self._kernel: KernelSockets | None = None
         self._wanted: dict[Path, Catch] = {}
         self._known: dict[Path, tuple[object, Catch]] = {}
-        """What was found of each cgroup, with the processes for which that holds."""
+        """The findings on each cgroup, with the processes for which they hold."""
         self._covered: frozenset[tuple[int, int]] = frozenset()
 
     def __enter__(self) -> Catching:

@@ -209,7 +209,7 @@ def test_what_was_observed_is_predicted(tmp_path: Path) -> None:
 
 
 def test_jobs_drift_apart_and_together_in_a_replay_as_they_did() -> None:
-    """What three jobs lose to each other isn't taken for the computing time of their model."""
+    """The time that three jobs lose to each other isn't taken for their model's computing time."""
     head = (
         "cluster:\n  links:\n"
         + "".join(f"    - {{name: h{n}, ends: [h{n}, r{n % 2}], rate: 20mbit}}\n" for n in range(8))

@@ -16,7 +16,7 @@ int b = '"'; /* said */ int c;
 
 """
 PYTHON = '''\
-"""What this is."""
+"""Said."""
 
 # said
 NAMES = ("a", "#b")  # said
