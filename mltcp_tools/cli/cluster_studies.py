@@ -97,22 +97,20 @@ def matrix(
             todo, output / "runs", executor, workers, lambda done: bar.update(done - bar.n) and None
         )
     found = question.cells(results)
-    given = question.answers(found)
     apart = question.differences(results)
     saved = question.savings(results)
-    text = render(found, given, apart, saved, left_out)
+    text = render(found, apart, saved, left_out)
     (output / "matrix.md").write_text(text, encoding="utf-8")
     for name, image in draw(found, saved, results).items():
         (output / f"{name}.png").write_bytes(image)
     if as_json:
         parts: dict[str, Sequence[Any]] = {
             "cells": found,
-            "answers": given,
             "differences": apart,
             "savings": saved,
             "missing": left_out,
         }
-        document: dict[str, object] = {"schema": "mltcp-cluster-matrix/2"}
+        document: dict[str, object] = {"schema": "mltcp-cluster-matrix/3"}
         for part, entries in parts.items():
             document[part] = [dataclasses.asdict(each) for each in entries]
         click.echo(json.dumps(document, indent=2))

@@ -176,6 +176,9 @@ def test_the_wheel_comes_from_the_source_distribution_alone(tmp_path: Path) -> N
 def test_the_ansible_role_installs_again_and_removes(
     inside: Inside, root: Path, packages: tuple[str, str]
 ) -> None:
+    # A clean system comes without lists of packages.
+    done = inside("apt-get", "update")
+    assert done.returncode == 0, done.stderr
     done = inside("apt-get", "install", "-y", "--no-install-recommends", "ansible-core")
     assert done.returncode == 0, done.stderr
     shutil.copytree(CHECKOUT / "scripts/ansible", root / "root/ansible", dirs_exist_ok=True)

@@ -159,7 +159,7 @@ struct mltcp_delay {
 struct mltcp_before {
     uint32_t resume_ssthresh, full_us, own_us, base_ssthresh;
     uint16_t full_date;
-    uint8_t own_losses, undone;
+    uint8_t own_losses : 4, over : 4, undone;
 };
 struct mltcp_host {
     uint32_t came_kib, sent_kib;

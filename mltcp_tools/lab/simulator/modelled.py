@@ -13,6 +13,7 @@ from mltcp_tools.kernel.variants import NAMES, VARIANTS, mechanisms_of
 from mltcp_tools.lab.experiments.arms import Arm
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.fields import not_simulated
+from mltcp_tools.lab.experiments.links import MTU
 from mltcp_tools.lab.experiments.neighbours import OWN
 from mltcp_tools.lab.experiments.treatments import TREATMENTS
 from mltcp_tools.lab.simulator.inputs import RTO_MIN_S
@@ -101,6 +102,10 @@ def _not_modelled(experiment: Experiment) -> Iterator[str]:
             yield f"the queue management {link.aqm}{'' if link.ecn else ' that drops'}"
         if link.offloads:
             yield "`offloads` of the link"
+        if link.mtu != MTU:
+            yield "`mtu` of the link (`mltcp simulate --mtu` is)"
+        if link.qdisc != "none":
+            yield "`qdisc` of the hosts"
     for neighbour in experiment.neighbours:
         if neighbour.cc not in (*_SIMULATED, OWN):
             yield f"{neighbour.cc} of neighbour {neighbour.name}"

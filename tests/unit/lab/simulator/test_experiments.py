@@ -112,6 +112,8 @@ def test_a_folder_is_the_same_however_many_threads_made_it(
     [
         ("link: {aqm: red}", "queue management red that drops"),
         ("link: {offloads: true}", "offloads"),
+        ("link: {mtu: 9kB}", "`mtu` of the link"),
+        ("link: {qdisc: fq}", "`qdisc` of the hosts"),
         ("sysctls: {net.ipv4.tcp_sack: 0}", "sysctl net.ipv4.tcp_sack"),
         ("sysctls: {net.ipv4.tcp_rto_min_us: soon}", "tcp_rto_min_us = soon"),
         ("sysctls: {net.ipv4.tcp_rto_min_us: 0}", "tcp_rto_min_us = 0"),
