@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import yaml
 from prometheus_client import generate_latest
+from prometheus_client.metrics import MetricWrapperBase
 from support.watched_backend import WatchedBackend, event
 
 from mltcp_tools.cli.main import main
@@ -152,6 +153,28 @@ def test_a_job_that_has_ended_is_published_no_more(served: tuple[Metrics, str]) 
     metrics.show([], [], now_s=2.0)
     assert 'training_job="gpt2"' not in page(address)
     metrics.show([], [], now_s=3.0)
+
+
+def test_what_is_no_longer_known_is_published_no_more(served: tuple[Metrics, str]) -> None:
+    metrics, address = served
+    metrics.show([dataclasses.replace(view(), overlap=None, gain=None)], [], now_s=2.0)
+    text = page(address)
+    assert "mltcp_job_overlap_ratio{" not in text
+    assert "mltcp_job_gain_ratio{" not in text
+    assert 'mltcp_job_flows{training_job="gpt2"} 4.0' in text
+
+
+def test_a_job_of_which_little_was_known_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the package of Debian 12, too, which minds what isn't there."""
+
+    def remove(metric: Any, *values: str) -> None:
+        del metric._metrics[values]
+
+    monkeypatch.setattr(MetricWrapperBase, "remove", remove)
+    with Metrics(None, Loaded([], [], [])) as metrics:
+        metrics.show([dataclasses.replace(view(), overlap=None)], [], now_s=1.0)
+        metrics.show([], [], now_s=2.0)
+        assert b"gpt2" not in generate_latest(metrics.registry)
 
 
 def test_what_belongs_to_no_followed_job_is_left_out(served: tuple[Metrics, str]) -> None:
