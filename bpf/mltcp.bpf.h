@@ -314,7 +314,7 @@ static __always_inline struct mltcp_host mltcp_bpf_host(struct sock *sk, __u64 n
 
 	if (!counts || !mltcp_sent_octets)
 		return (struct mltcp_host){};
-	if (counts->netns != inum || now - counts->counted_ns >= MLTCP_HOST_AGAIN_NS) {
+	if (counts->netns != inum || mltcp_host_is_due(counts->counted_ns, now)) {
 		mltcp_bpf_count(net, &counts->host);
 		counts->netns = inum;
 		counts->counted_ns = now;
@@ -518,11 +518,11 @@ static __always_inline void mltcp_bpf_state(struct sock *sk, __u8 new_state)
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct mltcp_flow *flow;
 
-	if (new_state != TCP_CA_Loss)
-		return;
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
-	if (flow)
+	if (flow && new_state == TCP_CA_Loss)
 		tp->snd_ssthresh = mltcp_on_time_out(flow, tp->snd_ssthresh);
+	else if (flow && new_state < TCP_CA_CWR)
+		mltcp_on_repaired(flow);
 }
 
 /* The flow closes, or takes another congestion control: nothing of ours stays with it. */

@@ -55,7 +55,7 @@ struct {
 } mltcp_cpus SEC(".maps");
 
 /* What hosts have received and sent, where their namespaces' numbers say. */
-#define MLTCP_HOSTS 64
+#define MLTCP_HOSTS 256
 
 struct mltcp_bpf_counts {
 	__u64 counted_ns;

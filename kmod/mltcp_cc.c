@@ -359,9 +359,12 @@ static void mltcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 static void mltcp_set_state(struct sock *sk, u8 new_state)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
+	struct mltcp_sock *ms = mltcp_state(sk);
 
-	if (new_state == TCP_CA_Loss && mltcp_has_state(sk))
-		tp->snd_ssthresh = mltcp_on_time_out(&mltcp_state_of(sk)->flow, tp->snd_ssthresh);
+	if (ms && new_state == TCP_CA_Loss)
+		tp->snd_ssthresh = mltcp_on_time_out(&ms->flow, tp->snd_ssthresh);
+	else if (ms && new_state < TCP_CA_CWR)
+		mltcp_on_repaired(&ms->flow);
 }
 
 /* In its place where the base has such an operation, too. */
@@ -377,6 +380,13 @@ void mltcp_set_state_both(struct sock *sk, u8 new_state)
 
 /* What follows goes to the base as it is; only what a base has is registered. */
 
+/* Does a gap of a flow that is quiet tell it nothing, so that it need not hear of it? */
+static bool learns_nothing(const struct mltcp_sock *ms)
+{
+	return mltcp_is_greeting(&ms->flow, tcp_sk(ms->sk)->bytes_acked) &&
+	       !READ_ONCE(mltcp_defaults.gap_ns);
+}
+
 /*
  * Sending begins. The kernel says so also for a retransmission when all is taken for lost; then
  * packets are outstanding, which new data is not counted among before it has left.
@@ -389,9 +399,10 @@ static void note_send(struct sock *sk, struct mltcp_sock *ms)
 
 	if (!ms || tp->packets_out)
 		return;
-	now = ktime_get_ns();
+	now = tp->tcp_clock_cache; /* read where sending began */
 	if (mltcp_is_quiet(ms)) {
-		if (now - tp->delivered_mstamp * NSEC_PER_USEC < MLTCP_GAP_MIN_NS)
+		if (now - tp->delivered_mstamp * NSEC_PER_USEC < MLTCP_GAP_MIN_NS ||
+		    learns_nothing(ms))
 			return;
 		rouse(ms);
 	}

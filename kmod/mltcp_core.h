@@ -279,6 +279,15 @@ static inline __u32 mltcp_host_kib(__u64 octets, __u64 packets)
 }
 
 /*
+ * Is what a host has received and sent to be counted again? The latest count may be of a later time
+ * than the present ACK, which another processor has.
+ */
+static inline __u8 mltcp_host_is_due(__u64 counted_ns, __u64 now)
+{
+	return now >= counted_ns + MLTCP_HOST_AGAIN_NS;
+}
+
+/*
  * Has the flow's host received more than a share of what it sent in the iteration that ends? ACKs
  * also wait behind what comes on other connections, such as another stage's of a pipeline, or the
  * neighbour's in a ring whose connections each carry data one way. Both are the host's, for what

@@ -51,13 +51,17 @@ static struct mltcp_shard *mltcp_shard(const struct sock *sk)
  */
 struct mltcp_sock *mltcp_flow_new(struct sock *sk)
 {
-	struct mltcp_sock *ms = kmem_cache_zalloc(mltcp_cache, GFP_ATOMIC);
+	struct mltcp_sock *ms = kmem_cache_alloc(mltcp_cache, GFP_ATOMIC);
 	struct mltcp_shard *shard;
 	int err = 0;
 
 	if (!ms)
 		return NULL;
 	ms->sk = sk;
+	ms->variant = mltcp_variant_number(mltcp_variant_of(inet_csk(sk)->icsk_ca_ops));
+	ms->watches_queue = 0;
+	ms->shard = NULL;
+	RCU_INIT_POINTER(ms->job, NULL);
 	mltcp_reset(&ms->flow, 0, tcp_sk(sk)->bytes_acked, tcp_sk(sk)->total_retrans);
 	rcu_read_lock();
 	if (check_net(sock_net(sk))) {

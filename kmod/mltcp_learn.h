@@ -85,6 +85,16 @@ static inline __u8 mltcp_same_size(__u32 a, __u32 b)
 	return larger - smaller <= larger / MLTCP_SIZE_TOLERANCE + 2;
 }
 
+/*
+ * Is what was sent since the latest gap that counts a greeting or a heartbeat? The gap after it says
+ * nothing: the pauses while a job starts would pass for the usual gaps, and the usual ones would then
+ * not count.
+ */
+static inline __u8 mltcp_is_greeting(const struct mltcp_flow *f, __u64 acked_bytes)
+{
+	return mltcp_kib(acked_bytes) - f->piece_kib < MLTCP_PIECE_MIN;
+}
+
 /* Does the flow know what an iteration is? */
 static inline __u8 mltcp_is_sure(const struct mltcp_flow *f)
 {
@@ -344,11 +354,7 @@ static inline __u8 mltcp_after_gap(struct mltcp_flow *f, const struct mltcp_para
 		return 0;
 	if (p->gap_ns && p->total_bytes)
 		return 1;
-	/*
-	 * The gap after a greeting says nothing: the pauses while a job starts would pass for the
-	 * usual gaps, and the usual ones would then not count.
-	 */
-	if (!p->gap_ns && now_kib - f->piece_kib < MLTCP_PIECE_MIN)
+	if (!p->gap_ns && mltcp_is_greeting(f, f->acked_bytes))
 		return 0;
 	gap_us = mltcp_gap_us(gap_ns);
 	if (!p->gap_ns && f->gap_us && gap_us / MLTCP_LONGER > f->gap_us) {

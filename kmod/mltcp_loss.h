@@ -23,6 +23,7 @@ static inline void mltcp_note_full(struct mltcp_flow *f, __u32 base, __u32 srtt_
 	f->before.own_losses = f->delay.own_losses;
 	f->before.base_ssthresh = base;
 	f->before.undone = f->undone;
+	f->before.over = 0;
 	if (f->undone)
 		f->undone--;
 	f->losses++;
@@ -83,12 +84,21 @@ static inline __u32 mltcp_on_mark(struct mltcp_flow *f, __u32 cwnd, __u32 base, 
  * Slow-start threshold after a time-out, which mltcp_on_loss() was asked for when there was, as yet,
  * nothing but a loss: what the base would set (RFC 5681, 3.1). Nothing has come back of what was sent,
  * so there is nothing by which to tell how much of the window the path still carries.
+ *
+ * All is also taken for lost where the path turns out to carry shorter packets only, and nobody is
+ * asked for a threshold. What the base set for a loss that is over isn't for that.
  */
 static inline __u32 mltcp_on_time_out(const struct mltcp_flow *f, __u32 ssthresh)
 {
 	__u32 base = f->before.base_ssthresh;
 
-	return base && base < ssthresh ? base : ssthresh;
+	return base && !f->before.over && base < ssthresh ? base : ssthresh;
+}
+
+/* Whatever was lost is repaired. That it was late may still turn out. */
+static inline void mltcp_on_repaired(struct mltcp_flow *f)
+{
+	f->before.over = 1;
 }
 
 /*

@@ -67,7 +67,7 @@ struct mltcp_host mltcp_net_host(const struct net *net, u64 now)
 	struct traffic sum;
 	u64 host;
 
-	if (now - counted_ns < MLTCP_HOST_AGAIN_NS ||
+	if (!mltcp_host_is_due(counted_ns, now) ||
 	    !atomic64_try_cmpxchg(&mn->counted_ns, &counted_ns, now)) {
 		host = atomic64_read(&mn->host);
 	} else {

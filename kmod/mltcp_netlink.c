@@ -32,14 +32,15 @@ static const struct nla_policy tag_policy[] = {
 	[MLTCP_A_FD] = NLA_POLICY_MIN(NLA_S32, 0),
 };
 
-/* GENL_SET_ERR_MSG takes a literal only, hence a macro. */
-#define require(info, attr, message)                       \
-	do {                                               \
-		if (!(info)->attrs[attr]) {                \
-			GENL_SET_ERR_MSG((info), message); \
-			return -EINVAL;                    \
-		}                                          \
-	} while (0)
+/* Is the attribute given? If not, the message, a literal, says so. */
+static bool has(const struct genl_info *info, int attr, const char *message)
+{
+	if (info->attrs[attr])
+		return true;
+	if (info->extack)
+		info->extack->_msg = message;
+	return false;
+}
 
 /*
  * May a request see the flows of all namespaces? Only one by an administrator of the initial
@@ -53,13 +54,17 @@ static bool sees_all(struct sk_buff *request, const struct net *net)
 static u32 count_flows(struct net *net, bool all)
 {
 	struct mltcp_net *mn;
-	u32 count = 0, id;
+	u32 count = 0, id = 0;
 
 	if (!all)
 		return mltcp_flow_count(mltcp_net(net));
 	rcu_read_lock();
-	for (id = 0; (mn = mltcp_net_from(&id)); id++)
+	mn = mltcp_net_from(&id);
+	while (mn) {
 		count += mltcp_flow_count(mn);
+		id++;
+		mn = mltcp_net_from(&id);
+	}
 	rcu_read_unlock();
 	return count;
 }
@@ -95,9 +100,12 @@ static int mltcp_nl_job_set(struct sk_buff *request, struct genl_info *info)
 	bool trusted;
 	int err;
 
-	require(info, MLTCP_A_JOB_ID, "the job's id is missing");
-	require(info, MLTCP_A_JOB_NAME, "the job's name is missing");
-	require(info, MLTCP_A_JOB_PARAMS, "the job's parameters are missing");
+	if (!has(info, MLTCP_A_JOB_ID, "the job's id is missing"))
+		return -EINVAL;
+	if (!has(info, MLTCP_A_JOB_NAME, "the job's name is missing"))
+		return -EINVAL;
+	if (!has(info, MLTCP_A_JOB_PARAMS, "the job's parameters are missing"))
+		return -EINVAL;
 	err = mltcp_get_params(info->attrs[MLTCP_A_JOB_PARAMS], &job.params, info->extack);
 	if (err)
 		return err;
@@ -124,8 +132,10 @@ static int mltcp_nl_job_get(struct sk_buff *request, struct genl_info *info)
 	void *header;
 	u32 id, wanted;
 
-	require(info, MLTCP_A_JOB_ID, "the job's id is missing");
-	id = wanted = nla_get_u32(info->attrs[MLTCP_A_JOB_ID]);
+	if (!has(info, MLTCP_A_JOB_ID, "the job's id is missing"))
+		return -EINVAL;
+	wanted = nla_get_u32(info->attrs[MLTCP_A_JOB_ID]);
+	id = wanted;
 	if (!mltcp_job_next(genl_info_net(info), &id, &job) || id != wanted) {
 		GENL_SET_ERR_MSG(info, "there is no such job");
 		return -ENOENT;
@@ -180,7 +190,8 @@ static int mltcp_nl_job_del(struct sk_buff *request, struct genl_info *info)
 {
 	int err;
 
-	require(info, MLTCP_A_JOB_ID, "the job's id is missing");
+	if (!has(info, MLTCP_A_JOB_ID, "the job's id is missing"))
+		return -EINVAL;
 	err = mltcp_job_delete(genl_info_net(info), nla_get_u32(info->attrs[MLTCP_A_JOB_ID]));
 	if (err)
 		GENL_SET_ERR_MSG(info, "there is no such job");
@@ -252,8 +263,10 @@ static int mltcp_nl_tag(struct sk_buff *request, struct genl_info *info)
 	struct mltcp_job_ref *job;
 	int err;
 
-	require(info, MLTCP_A_FD, "the descriptor is missing");
-	require(info, MLTCP_A_JOB_ID, "the job's id is missing");
+	if (!has(info, MLTCP_A_FD, "the descriptor is missing"))
+		return -EINVAL;
+	if (!has(info, MLTCP_A_JOB_ID, "the job's id is missing"))
+		return -EINVAL;
 	job = mltcp_job_get(genl_info_net(info), nla_get_u32(info->attrs[MLTCP_A_JOB_ID]));
 	if (!job) {
 		GENL_SET_ERR_MSG(info, "there is no such job");
@@ -267,7 +280,8 @@ static int mltcp_nl_tag(struct sk_buff *request, struct genl_info *info)
 
 static int mltcp_nl_untag(struct sk_buff *request, struct genl_info *info)
 {
-	require(info, MLTCP_A_FD, "the descriptor is missing");
+	if (!has(info, MLTCP_A_FD, "the descriptor is missing"))
+		return -EINVAL;
 	return retag(request, info, NULL);
 }
 
@@ -295,14 +309,18 @@ static bool next_flow(struct flow_cursor *at, struct mltcp_flow_record *record)
 	bool found = false;
 
 	rcu_read_lock();
-	while (!found && (mn = mltcp_net_from(&id)) && (at->all || id == at->net)) {
+	mn = mltcp_net_from(&id);
+	while (mn && (at->all || id == at->net)) {
 		if (id != at->net) {
 			at->net = id;
 			at->shard = 0;
 			at->index = 0;
 		}
 		found = mltcp_flow_next(mn, &at->shard, &at->index, record);
-		id += !found;
+		if (found)
+			break;
+		id++;
+		mn = mltcp_net_from(&id);
 	}
 	rcu_read_unlock();
 	return found;

@@ -76,7 +76,6 @@ static void make_state(struct sock *sk)
 		set_private(sk, jiffies + AGAIN, false);
 		return;
 	}
-	ms->variant = mltcp_variant_number(mltcp_variant_of(inet_csk(sk)->icsk_ca_ops));
 	ms->base = mltcp_bare_base(sk);
 	ms->cong_avoid = ms->base->cong_avoid;
 	set_private(sk, (unsigned long)ms, true);

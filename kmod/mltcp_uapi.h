@@ -134,7 +134,8 @@ struct mltcp_before {
 	__u32 own_us;
 	__u32 base_ssthresh; /* the base's slow-start threshold after that loss, segments; 0: none */
 	__u16 full_date;
-	__u8 own_losses;
+	__u8 own_losses : 4;
+	__u8 over : 4; /* 1: what was lost then is repaired, so base_ssthresh is for no other loss */
 	__u8 undone;
 };
 

@@ -24,7 +24,7 @@ import time
 from typing import Any
 
 AGENT_SOCKET = "/run/mltcp/agent.sock"
-"""Where the agent listens unless MLTCP_AGENT_SOCKET says otherwise."""
+"""The agent's socket unless MLTCP_AGENT_SOCKET names another."""
 
 MESSAGE = struct.Struct("=4sHHQQQQQ64s")
 """One iteration: MAGIC, VERSION, 0, its number from 1, when it began and ended (nanoseconds of

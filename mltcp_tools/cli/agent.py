@@ -19,7 +19,7 @@ from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.live.agent.rules import CONFIG
 
 METRICS = "127.0.0.1:9477"
-"""Where metrics are published unless told."""
+"""The address at which metrics are published unless told."""
 
 
 @click.command()

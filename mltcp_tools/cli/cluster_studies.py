@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from mltcp_tools.cli.options import list_option, output_folder, shown_option
-from mltcp_tools.errors import UsageError
 
 
 @click.command()
@@ -98,22 +97,20 @@ def matrix(
             todo, output / "runs", executor, workers, lambda done: bar.update(done - bar.n) and None
         )
     found = question.cells(results)
-    given = question.answers(found)
     apart = question.differences(results)
     saved = question.savings(results)
-    text = render(found, given, apart, saved, left_out)
+    text = render(found, apart, saved, left_out)
     (output / "matrix.md").write_text(text, encoding="utf-8")
     for name, image in draw(found, saved, results).items():
         (output / f"{name}.png").write_bytes(image)
     if as_json:
         parts: dict[str, Sequence[Any]] = {
             "cells": found,
-            "answers": given,
             "differences": apart,
             "savings": saved,
             "missing": left_out,
         }
-        document: dict[str, object] = {"schema": "mltcp-cluster-matrix/2"}
+        document: dict[str, object] = {"schema": "mltcp-cluster-matrix/3"}
         for part, entries in parts.items():
             document[part] = [dataclasses.asdict(each) for each in entries]
         click.echo(json.dumps(document, indent=2))
@@ -173,26 +170,18 @@ def marl(
 
 
 @click.command()
-@click.argument("name", required=False)
-@click.argument("words", nargs=-1, metavar="[-- COMMAND…]")
-@click.option("--check", is_flag=True, help="Run nothing: say which sections are stale.")
+@click.argument("name")
+@click.argument("words", nargs=-1, required=True, metavar="-- COMMAND…")
 @click.pass_context
-def results(context: click.Context, name: str | None, words: tuple[str, ...], check: bool) -> None:
+def results(context: click.Context, name: str, words: tuple[str, ...]) -> None:
     """Run a COMMAND of `mltcp cluster` and put what it prints into RESULTS.md as section NAME."""
     import contextlib
     import io
 
-    from mltcp_tools.clusters.results import DOCUMENT, put, section, stale
+    from mltcp_tools.clusters.results import DOCUMENT, put, section
     from mltcp_tools.kernel.host.files import replace_file
 
     text = DOCUMENT.read_text(encoding="utf-8") if DOCUMENT.is_file() else ""
-    if check:
-        found = stale(text)
-        for each in found:
-            click.echo(f"{each} was made by another version.")
-        context.exit(1 if found else 0)
-    if name is None or not words:
-        raise UsageError("name a section and a command: `mltcp cluster results NAME -- COMMAND…`.")
     assert context.parent is not None
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):

@@ -203,42 +203,13 @@ def bench(
 @command.command()
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @output_file("Write the page there.  [default: standard output]")
-@click.option(
-    "--check",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Name the tables of FILE that another version made; exit code 1 if there are any.",
-)
-@click.option(
-    "--mark",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Have FILE say of its tables which ones another version made.",
-)
-@click.pass_context
-def table(
-    context: click.Context,
-    files: tuple[Path, ...],
-    output: Path | None,
-    check: Path | None,
-    mark: Path | None,
-) -> None:
+def table(files: tuple[Path, ...], output: Path | None) -> None:
     """Make one page of what `bench --namespaces --json` wrote to FILES, a section for each."""
     from mltcp_tools.kernel.host.files import replace_file
-    from mltcp_tools.lab.analysis.results_document import stale
-    from mltcp_tools.lab.collectives.bench_table import for_results, marked, read
-    from mltcp_tools.lab.collectives.made import version
+    from mltcp_tools.lab.collectives.bench_table import for_results, read
 
-    if mark is not None:
-        replace_file(mark, marked(mark.read_text(encoding="utf-8"), version()).encode())
-        return
-    if check is not None:
-        old = stale(check.read_text(encoding="utf-8"), version())
-        for name in old:
-            click.echo(f"{check}: {name} was made by another version of the collectives.")
-        context.exit(1 if old else 0)
     if not files:
-        raise UsageError("No file is named; `mltcp collectives table FILE...`, or --check FILE.")
+        raise UsageError("No file is named; `mltcp collectives table FILE...`.")
     page = for_results({file.stem: read(file) for file in files})
     if output is None:
         click.echo(page, nl=False)

@@ -84,14 +84,14 @@ def _conduct(options: dict[str, Any]) -> Callable[[Experiment, Path], None]:
 def _modelled(experiment: Experiment, named: tuple[str, ...], said: set[str]) -> Experiment:
     """The experiment with the arms that can be simulated.
 
-    Names those that can't unless `said` has them, and adds them to it.
+    Names what isn't simulated of the others, unless `said` has it, and adds it to that.
     """
     from mltcp_tools.lab.simulator.modelled import modelled
 
     kept, left_out = modelled(experiment, named)
-    if ccs := {arm.cc: None for arm in left_out if arm.cc not in said}:
-        click.echo(f"warning: left out because they aren't simulated: {', '.join(ccs)}", err=True)
-        said.update(ccs)
+    if new := dict.fromkeys(what for what in left_out.values() if what not in said):
+        click.echo(f"warning: arms left out as these aren't simulated: {', '.join(new)}", err=True)
+        said.update(new)
     return kept
 
 

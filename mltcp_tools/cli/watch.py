@@ -45,7 +45,7 @@ _COLUMNS = (
     Column("PERIOD", drop=2),
 )
 WEB = "127.0.0.1:9478"
-"""Where the page is unless told."""
+"""The address of the page unless told."""
 
 # Iterations that are longer by this share, or that overlap with others by this share, are worth a
 # look; half of it is not.

@@ -307,7 +307,7 @@ ADDED: Mapping[str, tuple[Column, Column]] = {
     "mltcp to random places": (("random", "mltcp"), ("random", "reno")),
     "aggregation to packing": (("packed", "aggregation"), _BASE),
 }
-"""What one adds to the other, in the same way."""
+"""The part that one adds to the other, in the same way."""
 
 
 def savings(results: Sequence[Mapping[str, Any]]) -> list[Difference]:
@@ -325,53 +325,3 @@ def free(saved: Sequence[Difference], workload: str, of: str) -> Difference | No
         return None
     half = None if alone.half is None else alone.half / other.mean
     return Difference(workload, f"mltcp's part of {of}", alone.mean / other.mean, half)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Of a workload: the excess of slow-down over 1 that each takes away, from 0, none of it, to 1.
-
-    mltcp: under packing, instead of reno. placement: Cassini's placement under reno, instead of
-    packing. turns: its shifts, under packing. cassini: both. all: all and MLTCP. network: MLTCP
-    with network-aware packing.
-    """
-
-    workload: str
-    excess: float
-    mltcp: float
-    placement: float
-    turns: float
-    cassini: float
-    all: float
-    network: float
-
-
-def answers(found: Sequence[Cell]) -> list[Answer]:
-    """Return what slow-downs say, for each workload, with the cells of packing, network and
-    Cassini.
-    """
-    slow = {
-        (each.workload, each.policy, each.treatment): each.slowdown
-        for each in found
-        if each.slowdown is not None
-    }
-    given = []
-    for workload in dict.fromkeys(each.workload for each in found):
-        base = slow[workload, "packed", "reno"] - 1
-
-        def gain(policy: str, how: str, workload: str = workload, base: float = base) -> float:
-            return 1 - (slow[workload, policy, how] - 1) / base if base > 0 else 0.0
-
-        given.append(
-            Answer(
-                workload,
-                base,
-                gain("packed", "mltcp"),
-                gain("cassini", "reno"),
-                gain("packed", _TURNS),
-                gain("cassini", _TURNS),
-                gain("cassini", f"mltcp+{_TURNS}"),
-                gain("network", "mltcp"),
-            )
-        )
-    return given

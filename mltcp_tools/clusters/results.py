@@ -2,7 +2,7 @@
 
     ## NAME
 
-    <!-- NAME clusters DIGEST -->
+    <!-- NAME clusters/COMMAND VERSION -->
 
     Made by `mltcp cluster …`, DATE; mltcp-tools VERSION, HOST.
 
@@ -10,8 +10,7 @@
     …
     ```
 
-The digest is of what decides on the command's figures (version.py). `stale` names the sections
-that other versions of these made.
+The version is that of what decides on the command's figures (version.py).
 """
 
 from __future__ import annotations
@@ -26,28 +25,15 @@ from pathlib import Path
 
 from mltcp_tools.clusters.version import version
 from mltcp_tools.errors import UsageError
+from mltcp_tools.lab.analysis.published import made_by, put_section
 
 DOCUMENT = Path(__file__).resolve().parent / "RESULTS.md"
 _HEAD = """\
 # Results of clusters
 
 Each section is what its command printed; `mltcp cluster results NAME -- COMMAND…` makes it again,
-and `mltcp cluster results --check` says which were made by another version.
+and `scripts/results --check` says which were made by another version.
 """
-_SECTION = re.compile(
-    r"^## (?P<name>.+)\n\n<!-- (?P=name) clusters (?P<digest>[0-9a-f]+) -->\n\n"
-    r"Made by `mltcp cluster (?P<command>[a-z]+)",
-    re.M,
-)
-
-
-def stale(text: str) -> list[str]:
-    """Names of the sections that another version made."""
-    return [
-        each["name"]
-        for each in _SECTION.finditer(text)
-        if each["digest"] != version(each["command"])
-    ]
 
 
 def section(name: str, command: Sequence[str], printed: str) -> str:
@@ -67,17 +53,10 @@ def section(name: str, command: Sequence[str], printed: str) -> str:
     )
     body = printed.strip("\n")
     shown = body if body.startswith("|") else f"```\n{body}\n```"
-    return f"## {name}\n\n<!-- {name} clusters {version(command[0])} -->\n\n{made}\n\n{shown}\n"
+    comment = made_by(name, f"clusters/{command[0]}", version(command[0]))
+    return f"## {name}\n\n{comment}\n\n{made}\n\n{shown}\n"
 
 
 def put(text: str, name: str, content: str) -> str:
     """`text` with the section in the place of the one of that name, or at its end."""
-    parts = re.split(r"(?m)^(?=## )", text or _HEAD)
-    kept = [part.rstrip("\n") + "\n" for part in parts]
-    for place, part in enumerate(kept):
-        if part.startswith(f"## {name}\n"):
-            kept[place] = content
-            break
-    else:
-        kept.append(content)
-    return "\n".join(kept)
+    return put_section(text or _HEAD, name, content)

@@ -73,7 +73,7 @@ _APPLIED: dict[type[Settings], Callable[[Treatment], Treatment]] = {
     RatesSettings: lambda base: replace(base, rule=RATES),
     PrioritiesSettings: lambda base: replace(base, rule=PRIORITIES),
 }
-"""What each treatment of an arm makes of jobs over a congestion control."""
+"""The effect of each treatment of an arm on jobs over a congestion control."""
 
 
 def _registered() -> Iterator[Treatment]:

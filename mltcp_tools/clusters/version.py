@@ -1,5 +1,5 @@
-"""The version of what decides on figures: a digest of engine, rules, policies, what describes jobs
-and networks, and of a command's own files; tables and sweeps say which one made them."""
+"""The version of what decides on figures: engine, rules, policies, what describes jobs and
+networks, and a command's own files; tables and sweeps say which one made them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from mltcp_tools.kernel.native import csources
+from mltcp_tools.kernel.native.bare import version_of
 
 _FOLDER = Path(__file__).resolve().parent
 _ALL = (
@@ -17,6 +18,7 @@ _ALL = (
 _OWN = {
     "ask": ("own/ask.py", "own/replay.py"),
     "fapes": ("fapes/*.py", "traces.py"),
+    "live": ("live/*.py", "fapes/inference.py", "traces.py"),
     "marl": ("marl/*.py",),
     "matrix": ("question.py",),
     "replay": ("own/replay.py",),
@@ -32,4 +34,4 @@ def version(command: str) -> str:
     patterns = (*_ALL, *_OWN.get(command, ()))
     files = [file for pattern in patterns for file in _FOLDER.glob(pattern)]
     packets = [csources.algorithm()] if command in _BY_PACKETS else []
-    return csources.digest(files, *packets)[:8]
+    return version_of(files, *packets)

@@ -17,7 +17,7 @@ from mltcp_tools.clusters.workload import ClusterJob
 
 Ints = npt.NDArray[np.int64]
 RESTART_S = 30.0
-"""How long a job that starts again computes nothing."""
+"""The time for which a job that starts again computes nothing."""
 
 
 class Shared(dict[int, int]):

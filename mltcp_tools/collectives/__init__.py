@@ -15,7 +15,7 @@ from mltcp_tools.errors import HostError
 __all__ = ["PACKAGES", "enable", "require_packages"]
 
 PACKAGES = ("torch", "highspy", "networkx")
-"""What reducing needs beside mltcp-tools itself: its extra `collectives`."""
+"""The needs of reducing beside mltcp-tools itself: its extra `collectives`."""
 
 
 def require_packages() -> None:

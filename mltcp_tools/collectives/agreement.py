@@ -15,7 +15,7 @@ from typing import Any
 from mltcp_tools.collectives.session import SessionError
 
 IDLE = "nothing"
-"""What a rank is to reduce that has come by itself, having heard that reductions have ended."""
+"""The tensor of a rank that has come by itself, having heard that reductions have ended."""
 
 ELSEWHERE = "A reduction failed at another rank."
 

@@ -14,7 +14,7 @@ LEAST_RANKS = 3
 """With two, an aggregator saves nothing: each sends and receives the tensor once either way."""
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int32)
-"""What an aggregator adds; short floats go there as 16 bits (native/worker.h)."""
+"""The types that an aggregator adds; short floats go there as 16 bits (native/worker.h)."""
 
 log = logging.getLogger(__package__)
 

@@ -41,7 +41,7 @@ from mltcp_tools.kernel.host.locks import RUN_DIR
 
 SCHEMA = "mltcp-aggregate/1"
 LINGER_S = 3.0
-"""How long a job goes on after a rank has left it in peace."""
+"""The time for which a job goes on after a rank has left it in peace."""
 
 _REQUEST_S = 10.0
 
@@ -219,6 +219,8 @@ class Daemon:
                     "slots": job.slots,
                     "values": job.values,
                     "port": self.programs.port,
+                    # A port with XDP takes no message that isn't cut into packets before.
+                    "cuts": self.programs.mode == "xdp",
                 }
             )
 

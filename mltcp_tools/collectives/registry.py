@@ -12,4 +12,4 @@ COLLECTIVES: dict[str, type[Collective]] = {
 }
 
 AUTO = "auto"
-"""What `enable` takes where no name is given."""
+"""The collective of `enable` where no name is given."""

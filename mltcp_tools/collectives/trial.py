@@ -9,16 +9,16 @@ SETTLE = 2
 """Iterations before a trial: after the first one DDP makes its buckets anew."""
 
 BLOCKS = (False, True, True, False)
-"""Who goes when in a trial, ours or what was there, so that a drift is the same for both."""
+"""The order of turns in a trial, ours or what was there, by which a drift is the same for both."""
 
 ROUNDS = 3
 """Iterations of each block; the first one doesn't count, for connections and windows grow in it."""
 
 SOONER = 1.05
-"""How many times our iteration's time the other's must be, at the median, for ours to win."""
+"""The other's iteration time over ours, at the median, from which ours wins."""
 
 HOPELESS = 2.0
-"""How many times longer one iteration of ours may take before the trial is over."""
+"""The times longer that one iteration of ours may take before the trial is over."""
 
 LEAST_PAUSE, MOST_PAUSE = 512, 16_384
 """Iterations between trials; twice as many after each with the same end."""

@@ -17,7 +17,7 @@ from mltcp_tools.kernel.variants import STANDARD, built_on
 from mltcp_tools.lab.runs.disturbance import OTHERS, judge, rows_of
 
 WATCHED_S = 1.0
-"""How long the host is watched, seconds."""
+"""The time for which the host is watched, seconds."""
 
 
 class KernelPart(NamedTuple):

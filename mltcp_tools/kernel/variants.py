@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MECHANISMS = ("increase", "decrease", "yield")
-"""What the algorithm may change of its base: MLTCP_SCALE_INCREASE, _DECREASE, MLTCP_YIELD."""
+"""The algorithm may change these of its base: MLTCP_SCALE_INCREASE, _DECREASE, MLTCP_YIELD."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ secret = secret_of(SECRET)
 
 
 def check(packet: bytes) -> int:
-    """What a worker signs the packet with."""
+    """The key with which a worker signs the packet."""
     lib, own = library()
     room = own.new("struct agg_packet *")
     own.memmove(room, packet, len(packet))

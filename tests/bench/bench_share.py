@@ -1,6 +1,6 @@
 """Measures what a flow of MLTCP's takes of a link beside others, and what is left to it, simulated.
 
-    PYTHONPATH=tests .venv/bin/python tests/bench/bench_share.py [--into tests/bench/README.md]
+    PYTHONPATH=tests .venv/bin/python tests/bench/bench_share.py [--into tests/bench/RESULTS.md]
 
 One flow sends beside one or four bulk flows of Reno or CUBIC (BBR isn't simulated), as anyone may,
 and for comparison as one in a job. It learns its iterations, unless it is told. What it sends:
@@ -41,7 +41,7 @@ from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.backends.params import params_fields
 from mltcp_tools.kernel.host.files import replace_file
 from mltcp_tools.kernel.native.csources import algorithm
-from mltcp_tools.lab.analysis.results_document import put_between
+from mltcp_tools.lab.analysis.published import put_between
 from mltcp_tools.lab.simulator.inputs import Link, PacketJob
 from mltcp_tools.lab.simulator.library import simulate
 from mltcp_tools.lab.simulator.modelled import with_mechanisms
@@ -91,7 +91,7 @@ SENDINGS = {
 
 @dataclass(frozen=True)
 class Place:
-    """What the flow shares. rtts: seconds, the flow's and the others'; queue: bytes."""
+    """The link that the flow shares. rtts: seconds, the flow's and the others'; queue: bytes."""
 
     others: str
     count: int

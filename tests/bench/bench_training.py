@@ -1,7 +1,7 @@
 """The time per iteration of real training jobs on one bottleneck, by congestion control.
 
     PYTHONPATH=tests .venv/bin/python tests/bench/bench_training.py ddp fsdp -o runs/training
-    PYTHONPATH=tests .venv/bin/python tests/bench/bench_training.py --into tests/bench/README.md
+    PYTHONPATH=tests .venv/bin/python tests/bench/bench_training.py --into tests/bench/RESULTS.md
 
 As root, after `scripts/setup --train`; four minutes for each SHAPE, which the machine must have to
 itself. Two jobs of a framework over Gloo, unmodified, share a link whose both directions are
@@ -35,7 +35,8 @@ from mltcp_tools.kernel.host.disturbance import Watch
 from mltcp_tools.kernel.host.files import replace_file
 from mltcp_tools.kernel.host.signals import Signals
 from mltcp_tools.lab.analysis import render_matrix_text, render_text, save_matrix, write_report
-from mltcp_tools.lab.analysis.results_document import load_matrix_run, put_between, put_table
+from mltcp_tools.lab.analysis.published import put_between
+from mltcp_tools.lab.analysis.results_document import load_matrix_run, put_table
 from mltcp_tools.lab.experiments.arms import ALONE, Arm, is_mltcp
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.reading import parse_experiment

@@ -198,7 +198,7 @@ def test_who_declines_is_left_alone_and_so_is_what_is_caught_beside_it(
 
 
 def shown(arguments: list[str], user: int | None = None) -> str:
-    """What the command prints, as that user."""
+    """Run the command as that user and return its output."""
     command = [sys.executable, "-c", CODE, *arguments]
     return subprocess.run(command, capture_output=True, text=True, user=user, check=True).stdout
 

@@ -39,7 +39,7 @@ ELSEWHERE = ("unshare", "--mount", "sh", "-c", 'mount -t bpf bpf /sys/fs/bpf && 
 
 
 def elsewhere(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """What `mltcp` does where another file system of pins is mounted."""
+    """Run `mltcp` where another file system of pins is mounted."""
     command = [*ELSEWHERE, sys.executable, "-c", CODE, *arguments]
     return subprocess.run(command, capture_output=True, text=True)
 

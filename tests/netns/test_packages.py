@@ -148,7 +148,7 @@ def umount_proc(root: Path) -> None:
 
 
 def test_the_wheel_comes_from_the_source_distribution_alone(tmp_path: Path) -> None:
-    """What the wheel of an unpacked source distribution has is what the checkout's has."""
+    """The wheel of an unpacked source distribution has what the checkout's has."""
     build = [sys.executable, "-m", "build", "--outdir", tmp_path]
     subprocess.run([*build, "--sdist", CHECKOUT], check=True, capture_output=True)
     (archive,) = tmp_path.glob("*.tar.gz")
@@ -176,6 +176,9 @@ def test_the_wheel_comes_from_the_source_distribution_alone(tmp_path: Path) -> N
 def test_the_ansible_role_installs_again_and_removes(
     inside: Inside, root: Path, packages: tuple[str, str]
 ) -> None:
+    # A clean system comes without lists of packages.
+    done = inside("apt-get", "update")
+    assert done.returncode == 0, done.stderr
     done = inside("apt-get", "install", "-y", "--no-install-recommends", "ansible-core")
     assert done.returncode == 0, done.stderr
     shutil.copytree(CHECKOUT / "scripts/ansible", root / "root/ansible", dirs_exist_ok=True)

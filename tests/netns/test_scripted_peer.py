@@ -1,4 +1,4 @@
-"""What a flow makes of ACKs, losses and delays, several in a row, which a scripted peer sends."""
+"""A flow's answers to ACKs, losses and delays, several in a row, which a scripted peer sends."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_loss_takes_an_eighth_of_a_window_that_began_small(backend: Backend, n
 
 
 def takes_back(peer: Peer) -> bool:
-    """Whether the flow slow-starts again: nothing else raises the threshold."""
+    """True: the flow slow-starts again; nothing else raises the threshold."""
     before = peer.info().ssthresh
     for _ in range(30):
         peer.round_trip(EMPTY_S)
@@ -175,3 +175,17 @@ def test_a_time_out_leaves_what_the_base_would(
         peer.forget()
         peer.wait_for(LOSS)
         assert peer.info().ssthresh <= (0.5 if name == "mltcp" else 0.7) * before
+
+
+@NAMES
+def test_a_path_that_carries_less_has_no_threshold_of_an_old_loss(
+    backend: Backend, name: str
+) -> None:
+    """Then all is taken for lost, too, but nobody is asked for a threshold."""
+    keeps = replace(BEGINNING, mechanisms=("decrease",), keep_min=0.875, keep_max=0.875)
+    with started(backend, name, keeps) as peer:
+        peer.round_trip(EMPTY_S)
+        before = peer.info()
+        peer.carry_less(600)
+        assert peer.info().ssthresh >= before.ssthresh
+        assert flow_of(backend).losses == 1

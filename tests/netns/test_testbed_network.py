@@ -162,6 +162,17 @@ def test_offloads_stay_on_where_they_are_wanted() -> None:
     assert all("tx-tcp-segmentation" in enabled for enabled in found.values()), found
 
 
+def test_every_interface_has_the_mtu_that_is_wanted() -> None:
+    with RunLock() as lock, Network(lock.id, Link(mtu=9000), {}, 1, both_ways=True) as network:
+        for namespace in (network.router, network.far, network.receiver, *network.senders):
+            with inside(namespace), IPRoute() as ip:
+                links = {
+                    link.get_attr("IFLA_IFNAME"): link.get_attr("IFLA_MTU")
+                    for link in ip.get_links()
+                }
+            assert {mtu for name, mtu in links.items() if name != "lo"} == {9000}, links
+
+
 def test_a_qdisc_that_someone_else_set_is_replaced() -> None:
     with (
         RunLock() as lock,

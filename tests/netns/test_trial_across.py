@@ -42,7 +42,7 @@ def jobs(folder: Path) -> Iterator[tuple[dict[str, Apart], list[str]]]:
 
 
 def is_as_before(backend: Backend, hosts: dict[str, Apart]) -> bool:
-    """Whether all is attached, and no host has a record of a trial."""
+    """True: all is attached, and no host has a record of a trial."""
     records = [
         [*each.enter, "test", "-e", "/run/mltcp/trial/trial.json"] for each in hosts.values()
     ]

@@ -30,6 +30,7 @@ uint8_t mltcp_is_reported(const struct mltcp_flow *f, uint64_t default_gap_ns);
 void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *p, uint64_t now,
                  uint64_t received_bytes, const struct mltcp_host *host);
 uint32_t mltcp_host_kib(uint64_t octets, uint64_t packets);
+uint8_t mltcp_host_is_due(uint64_t counted_ns, uint64_t now);
 void mltcp_on_send(struct mltcp_flow *f, uint64_t now, uint32_t retransmits);
 void mltcp_begin_small(struct mltcp_flow *f, uint32_t srtt_us, uint32_t min_us, uint32_t *cwnd,
                        uint32_t *ssthresh);
@@ -44,6 +45,7 @@ uint32_t mltcp_scaled_acked(struct mltcp_flow *f, uint32_t acked);
 uint32_t mltcp_on_loss(struct mltcp_flow *f, uint32_t cwnd, uint32_t base, uint32_t srtt_us,
                        uint32_t min_us);
 uint32_t mltcp_on_time_out(const struct mltcp_flow *f, uint32_t ssthresh);
+void mltcp_on_repaired(struct mltcp_flow *f);
 void mltcp_on_undo(struct mltcp_flow *f, unsigned long long *slot, uint32_t key);
 uint8_t mltcp_is_aside(const struct mltcp_flow *f);
 uint32_t mltcp_on_mark(struct mltcp_flow *f, uint32_t cwnd, uint32_t base, uint32_t srtt_us,

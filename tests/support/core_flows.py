@@ -79,7 +79,7 @@ def sample_rtt(flow: Any, now: int, rtt_us: int, min_rtt_us: int) -> None:
 
 
 def make_sample(now: int, rtt_us: int, min_rtt_us: int) -> Any:
-    """What an ACK at `now` says of the round trip."""
+    """The round trip as an ACK at `now` says it."""
     fields = {"now_us": now // 1000 & U32, "rtt_us": rtt_us, "min_us": min_rtt_us, "segments": 2}
     return ffi.new("struct mltcp_rtt *", fields)
 

@@ -16,7 +16,7 @@ from mltcp_tools.kernel.host.programs import module_command
 
 EMULATE = module_command("mltcp_tools.cli.main", "emulate")
 PROGRAM = module_command("mltcp_tools.lab.emulator")
-"""What a parent starts and drives over a descriptor."""
+"""The program that a parent starts and drives over a descriptor."""
 PATIENCE_S = 30.0
 
 

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Any
 
 FIRST_CC = "reno"
-"""What the connections run before anything is attached."""
+"""The connections' congestion control before anything is attached."""
 
 
 def _connect(address: tuple[Any, ...], family: socket.AddressFamily) -> socket.socket:

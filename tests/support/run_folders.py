@@ -15,7 +15,7 @@ from mltcp_tools.lab.simulator.schedules import Schedule, ScheduledJob, iteratio
 
 BYTES = 2_500_000
 LONE_COMM_S = BYTES * (1514 / 1448) * 8 / 200e6
-"""What the bytes take on the link of `experiment`, with all headers."""
+"""The time that the bytes take on the link of `experiment`, with all headers."""
 
 
 def experiment(

@@ -146,6 +146,18 @@ class Peer:
         self._wait(lambda: self.info().ca_state == ca_state)
         self.take()
 
+    def carry_less(self, mtu: int) -> None:
+        """Tell the kernel, as a router does, that the path carries packets of so many bytes only;
+        it sends again what was longer."""
+        longer = self.under_way[0]
+        tcp = dpkt.tcp.TCP(sport=self._port, dport=PORT, seq=self._sequence(longer.begin))
+        quoted = self._packet(ADDRESS, PEER, dpkt.ip.IP_PROTO_TCP, tcp)[:28]
+        unreachable = struct.pack(">BBHHH", 3, 4, 0, 0, mtu) + quoted  # RFC 1191
+        unreachable = struct.pack(">BBHHH", 3, 4, dpkt.in_cksum(unreachable), 0, mtu) + quoted
+        self.forget()
+        os.write(self._tun, self._packet(PEER, ADDRESS, dpkt.ip.IP_PROTO_ICMP, unreachable))
+        self.wait_for(LOSS)
+
     def take(self) -> None:
         """Read all that the kernel has sent."""
 
@@ -195,12 +207,15 @@ class Peer:
             opts=options,
         )
         tcp.off = (20 + len(options)) // 4
-        addresses = {"src": socket.inet_aton(PEER), "dst": socket.inet_aton(ADDRESS)}
-        packet = dpkt.ip.IP(p=dpkt.ip.IP_PROTO_TCP, ttl=64, data=tcp, **addresses)
-        packet.len = len(packet)
-        os.write(self._tun, bytes(packet))
+        os.write(self._tun, self._packet(PEER, ADDRESS, dpkt.ip.IP_PROTO_TCP, tcp))
         if flags & dpkt.tcp.TH_SYN:
             self._sent += 1
+
+    def _packet(self, source: str, destination: str, protocol: int, data: object) -> bytes:
+        addresses = {"src": socket.inet_aton(source), "dst": socket.inet_aton(destination)}
+        packet = dpkt.ip.IP(p=protocol, ttl=64, data=data, **addresses)
+        packet.len = len(packet)
+        return bytes(packet)
 
 
 def _merged(span: tuple[int, int], spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -37,7 +37,7 @@ class SimulatedWorld(World):
         self.arm = BASE
         self.switches: list[tuple[float, str]] = []
         self.third_s = math.inf
-        """When other traffic begins."""
+        """The time at which other traffic begins."""
         self._source = random.Random(seed)
         self._now = 1000.0
         self._slow = dict.fromkeys(jobs, 0.0)

@@ -24,7 +24,7 @@ from support.core_flows import MS, ack, ffi, lib
 from mltcp_tools.cells import markdown
 from mltcp_tools.kernel.host.files import replace_file
 from mltcp_tools.kernel.native.csources import algorithm
-from mltcp_tools.lab.analysis.results_document import put_between
+from mltcp_tools.lab.analysis.published import put_between
 
 MSS = 1448
 RECORDED = Path(__file__).parents[1] / "unit" / "data" / "traces"
@@ -297,7 +297,7 @@ CHANGES: dict[str, tuple[Maker, Maker, int]] = {
     "0.6 times the bytes": (bursts(), bursts(size=1_500_000, length_ms=60), 1_500_000),
     "one burst to two": (bursts(size=2_000_000), two_bursts, 2_500_000),
 }
-"""What a job does before it changes and after, and the bytes of an iteration then."""
+"""The pieces of a job before it changes and after, and the bytes of an iteration then."""
 
 NOT_PERIODIC: dict[str, Maker] = {}
 

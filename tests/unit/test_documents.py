@@ -19,6 +19,7 @@ DOCUMENTS = sorted(
     for path in CHECKOUT.rglob("*.md")
     if not {".venv", ".cache", "runs"} & set(path.relative_to(CHECKOUT).parts[:1])
 )
+READMES = [path for path in DOCUMENTS if path.name == "README.md"]
 PACKAGE = CHECKOUT / "mltcp_tools"
 COMMANDED = [path for path in DOCUMENTS if path.name != "CHANGELOG.md"] + sorted(
     path
@@ -28,12 +29,12 @@ COMMANDED = [path for path in DOCUMENTS if path.name != "CHANGELOG.md"] + sorted
 )
 """Files that tell users what to type. CHANGELOG names what there was, too."""
 FENCE = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+GENERATED = re.compile(r"<!-- .*?<!-- end -->", re.DOTALL)
 QUOTED = re.compile(r"`mltcp ([a-z][^`]*)`")
 TYPED = re.compile(
     r"^(?:ExecStart(?:Pre)?=\S*@MLTCP@|[ #]*(?:sudo )?mltcp) ([a-z][^#|>&;\n]*)", re.MULTILINE
 )
 ASKING = {"What", "Which", "Whether", "Who", "Whose", "Where", "How", "When", "Why"}
-DESCRIBED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 
 
@@ -59,20 +60,31 @@ def test_links_lead_somewhere(document: Path) -> None:
         assert not anchor or anchor in anchors(path), f"{document}: no heading {anchor} in {path}"
 
 
-def test_readme_takes_four_minutes() -> None:
-    text = (CHECKOUT / "README.md").read_text()
-    assert len(text.splitlines()) <= 150
-    assert len(re.findall(r"\w+", text)) <= 1500
+def test_the_readme_is_short() -> None:
+    assert len((CHECKOUT / "README.md").read_text().splitlines()) <= 150
+
+
+@pytest.mark.parametrize("document", READMES, ids=lambda path: str(path.relative_to(CHECKOUT)))
+def test_a_readme_takes_minutes(document: Path) -> None:
+    """Commands, and tables that are made by one, aren't read through."""
+    text = GENERATED.sub("", FENCE.sub("", document.read_text()))
+    assert len(text.split()) <= 1500
+
+
+def described_by(node: ast.AST) -> str:
+    """Return a docstring, or one of an attribute: a string that is a statement; else nothing."""
+    value = node.value if isinstance(node, ast.Expr) else None
+    is_text = isinstance(value, ast.Constant) and isinstance(value.value, str)
+    return str(value.value).strip() if is_text else ""
 
 
 def test_docstrings_begin_with_the_thing_or_a_verb() -> None:
     asking = [
         f"{path.relative_to(CHECKOUT)}: {text.splitlines()[0]}"
-        for path in sorted(PACKAGE.rglob("*.py"))
+        for wing in ("mltcp_tools", "scripts", "tests")
+        for path in sorted((CHECKOUT / wing).rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, DESCRIBED)
-        and (text := ast.get_docstring(node))
-        and re.split(r"\W", text, maxsplit=1)[0] in ASKING
+        if (text := described_by(node)) and re.split(r"\W", text, maxsplit=1)[0] in ASKING
     ]
     assert not asking, "\n".join(asking)
 

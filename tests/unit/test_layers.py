@@ -32,7 +32,6 @@ WINGS = (
         "cells",
         "figures",
         "pages",
-        "running",
         "values",
         "hooks",
         "__init__",
@@ -40,7 +39,7 @@ WINGS = (
 )
 FLOOR = {part: number for number, parts in enumerate(WINGS) for part in parts}
 STARTERS = {"lab.collectives.bench_here"}
-"""Who passes on a name that its own callers write out."""
+"""Modules that pass on a name which their own callers write out."""
 STRANGERS = {
     ("lab.testbed", "lab.simulator"),
     ("lab.simulator", "lab.testbed"),

@@ -62,6 +62,7 @@ class Needs:
     cpus: int = 2
     mem: str = "2G"
     icount: bool = False
+    append: str = ""  # to the kernel's command line
 
     @classmethod
     def of(cls, item: pytest.Item) -> Needs:
@@ -70,12 +71,13 @@ class Needs:
 
     def options(self) -> list[str]:
         options = [f"--cpus={self.cpus}", f"--mem={self.mem}"]
+        options += [f"--append={self.append}"] if self.append else []
         return [*options, *(["--icount"] if self.icount else [])]
 
     @property
-    def machine(self) -> tuple[int, str, bool]:
+    def machine(self) -> tuple[int, str, bool, str]:
         """Tests that agree on this can share a guest."""
-        return self.cpus, self.mem, self.icount
+        return self.cpus, self.mem, self.icount, self.append
 
 
 class InGuest:

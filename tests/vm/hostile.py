@@ -31,7 +31,7 @@ PROGRAMS = CACHE / "programs"
 NOBODY = 65534
 PARAMS = JobParams(total_bytes=20_000, gap_s=0.001, mechanisms=("increase", "decrease", "yield"))
 ORPHANS_S = 60
-"""How long closed sockets may hold a congestion control."""
+"""The time for which closed sockets may hold a congestion control."""
 
 KERNELS_OWN = ("reno", "cubic", "dctcp", "bbr")
 

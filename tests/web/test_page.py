@@ -97,7 +97,7 @@ def status(browser: webdriver.Chrome) -> str:
 
 
 def drawn(browser: webdriver.Chrome, selector: str) -> int:
-    """How many pixels of the first such canvas are not empty."""
+    """The number of pixels of the first such canvas that are not empty."""
     script = """const canvas = document.querySelector(arguments[0]);
         const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
         return data.filter((value, place) => place % 4 === 3 && value).length;"""

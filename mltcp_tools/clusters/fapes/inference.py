@@ -26,7 +26,7 @@ SLO_WAIT_S = 2.0
 
 
 UTILISATIONS, WINDOWS_S = (0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.7), (30.0, 60.0, 120.0)
-"""What KPA is tuned over."""
+"""The values that KPA is tuned over."""
 
 
 class Scaler(Protocol):

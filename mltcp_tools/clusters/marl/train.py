@@ -19,7 +19,7 @@ from mltcp_tools.clusters.workload import Generated, Workload, generate
 CLIP, EPOCHS, RATE, ENTROPY, LAMBDA = 0.2, 8, 5e-3, 0.002, 0.97
 TREATMENT = "reno"
 TEAM, WORTH = 0.2, 0.2
-"""How much what all share counts besides a leaf's own gain; and what a pair must do more than its
+"""The weight of what all share besides a leaf's own gain; and what a pair must do more than its
 host alone, as those who share start anew when they part, and a better guest may come."""
 
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 from enum import Enum, auto
 
 SOONER = 1.1
-"""How many times a ring's time must be the trees', to be worth more connections than a ring's."""
+"""A ring's time over the trees', from which these are worth more connections than a ring's."""
 
 CHANGED = 1.3
-"""How many times longer than at best: slower; how many times sooner than at first: faster."""
+"""So many times longer than at best is slower; so many times sooner than at first is faster."""
 
 SLOW_LOOKS = 4
 """In a row, after which it is time to plan anew."""

@@ -31,7 +31,7 @@ _SLACK = 0.02
 """By which a plan of fewer trees may take longer."""
 _CHOOSE_S = 2.0
 _FROM_THE_START = 20.0
-"""How many trees it is worth that no link waits for sums to come down."""
+"""The number of trees it is worth that no link waits for sums to come down."""
 
 
 @dataclass(frozen=True)

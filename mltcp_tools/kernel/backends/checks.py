@@ -17,7 +17,7 @@ from mltcp_tools.kernel.host.namespaces import defaults
 from mltcp_tools.kernel.variants import NAMES
 
 _FEW = 3
-"""How many of what holds something an error names."""
+"""An error names so many of what holds something."""
 
 
 def check_offered(backend: str, names: Sequence[str], offered: Sequence[str]) -> None:

@@ -54,12 +54,12 @@ _UNREAD_BYTES = 8 << 20
 
 _BUSY_S = 1.0
 _ASK_AGAIN_S = 0.0002
-"""How long a socket may be in use when it is to be tagged, and how often it is looked at."""
+"""The time for which a socket to be tagged may be in use, and that between two looks at it."""
 
 _LET_GO_S = 10.0
 
 _SHOWN = 3
-"""How many of the flows that hold the module an error names."""
+"""An error names so many of the flows that hold the module."""
 
 
 def module_arguments(defaults: JobParams | None) -> list[str]:

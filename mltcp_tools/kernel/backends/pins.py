@@ -24,7 +24,7 @@ from mltcp_tools.kernel.native.uapi import ffi, pack
 PIN_ROOT = Path("/sys/fs/bpf/mltcp")
 NEW_ROOT = PIN_ROOT.with_name("mltcp_new")
 OLD_ROOT = PIN_ROOT.with_name("mltcp_old")
-"""Where maps are while others take their place; bpffs has no names with dots."""
+"""The folder of maps while others take their place; bpffs has no names with dots."""
 
 _STRUCTS = {
     "mltcp_tags": "mltcp_tag",

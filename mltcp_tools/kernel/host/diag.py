@@ -50,19 +50,19 @@ _MESSAGE_SIZE = _HEADER.size + 72
 """struct inet_diag_msg, whose last field is the inode."""
 
 _MESSAGE = struct.Struct("=BB2x2s2s16s16s4xQ16xI")
-"""What matters of struct inet_diag_msg (linux/inet_diag.h): family, state, ports and addresses as
-on the wire, cookie, inode."""
+"""The parts of struct inet_diag_msg (linux/inet_diag.h) that matter: family, state, ports and
+addresses as on the wire, cookie, inode."""
 
 _ATTRIBUTE = struct.Struct("=HH")
 """struct nlattr: its length with this head, and its type."""
 
 _BYTES_RECEIVED, _BYTES_SENT, _BYTES_RETRANS = 128, 200, 208
-"""Where struct tcp_info (linux/tcp.h) has these counters."""
+"""The places of these counters in struct tcp_info (linux/tcp.h)."""
 
 _V4_MAPPED = bytes(10) + b"\xff\xff"
 
 _TOLD = 1 << 1 | 1 << 3
-"""What to tell of each socket: INET_DIAG_INFO and INET_DIAG_CONG."""
+"""The kernel is to tell INET_DIAG_INFO and INET_DIAG_CONG of each socket."""
 
 _STATES = 0xFFF & ~(1 << 3 | 1 << 6)
 """All but those in which nobody has a descriptor of the socket: SYN-RECV and TIME-WAIT."""

@@ -19,7 +19,7 @@ _HOME = "/proc/thread-self/ns/net"
 DEFAULT = "net.ipv4.tcp_congestion_control"
 _ALLOWED = "net.ipv4.tcp_allowed_congestion_control"
 MOUNTED = "network namespace "
-"""What the name of one begins with that is mounted, before that name."""
+"""The name of a mounted one begins with this."""
 
 _T = TypeVar("_T")
 

@@ -23,7 +23,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _T = TypeVar("_T")
 
 _parsed: dict[Path, tuple[tuple[int, ...], Any]] = {}
-"""What was made of files last, with what told each from any other file then."""
+"""The last results of files, each with what told the file from any other then."""
 
 
 class TrustedFolder:

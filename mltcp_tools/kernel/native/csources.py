@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mltcp_tools.errors import HostError
+from mltcp_tools.kernel.native.bare import version_of
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 
@@ -53,7 +54,7 @@ def cache_dir() -> Path:
 
 
 def digest(files: Iterable[Path], *more: str) -> str:
-    """A short name for the contents of files and other strings that decide a build."""
+    """A short name for all that files contain and for other strings that decide on a build."""
     state = hashlib.sha256()
     for file in sorted(files):
         state.update(file.name.encode() + b"\0" + file.read_bytes())
@@ -74,4 +75,4 @@ def program_sources() -> list[Path]:
 
 def algorithm() -> str:
     """A short name for the algorithm's version."""
-    return digest(algorithm_headers())[:8]
+    return version_of(algorithm_headers())

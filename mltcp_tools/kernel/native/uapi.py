@@ -159,7 +159,7 @@ struct mltcp_delay {
 struct mltcp_before {
     uint32_t resume_ssthresh, full_us, own_us, base_ssthresh;
     uint16_t full_date;
-    uint8_t own_losses, undone;
+    uint8_t own_losses : 4, over : 4, undone;
 };
 struct mltcp_host {
     uint32_t came_kib, sent_kib;
@@ -197,7 +197,7 @@ struct mltcp_flow_record {
 """
 
 _V4_MAPPED = bytes(10) + b"\xff\xff"
-"""What the 16 bytes of an IPv4-mapped IPv6 address start with (RFC 4291, 2.5.5.2)."""
+"""The first of the 16 bytes of an IPv4-mapped IPv6 address (RFC 4291, 2.5.5.2)."""
 
 ffi = FFI()
 ffi.cdef(STRUCTS)

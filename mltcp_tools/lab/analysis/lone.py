@@ -18,12 +18,10 @@ from mltcp_tools.lab.experiments.jobs import ExperimentJob
 from mltcp_tools.lab.runs.described import ALONE
 from mltcp_tools.lab.runs.run import Run
 
-MTU = 1500
-"""Bytes of a full packet, unless the run was simulated with others."""
-HEADER_BYTES = 52
-"""Of these, IPv4 (20), TCP (20) and time stamps (12) are no payload."""
+HEADER_BYTES, STAMP_BYTES = 40, 12
+"""Bytes of a packet that are no payload: those of IPv4 (20) and TCP (20), and its time stamps."""
 ETHERNET_BYTES = 14
-"""What a qdisc counts on top of a packet."""
+"""A qdisc counts this on top of a packet."""
 BEST = 0.1
 """The quantile of lone communication times that stands for the best ones: a single one that a late
 time stamp shortened decides nothing."""
@@ -57,7 +55,7 @@ class Lone:
     alone_s: float = field(init=False)
     """Communication time of an iteration to which nothing comes in the way, seconds."""
     loss: float | None = field(init=False)
-    """How many times as long the lone iterations took as they need, on average."""
+    """The lone iterations' time over what they need, on average."""
 
     def __post_init__(self) -> None:
         alone_s = self.needs_s + self.bursts * self.latency_s
@@ -119,8 +117,9 @@ def _least_s(run: Run, view: ExperimentJob) -> float | None:
 
 def payload_share(run: Run) -> float:
     """Share of a link's bytes that is payload."""
-    mtu = setting(run, "mtu", MTU)
-    return (mtu - HEADER_BYTES) / (mtu + ETHERNET_BYTES)
+    mtu = setting(run, "mtu", run.experiment.mtu)
+    header = HEADER_BYTES + (STAMP_BYTES if run.experiment.stamps else 0)
+    return (mtu - header) / (mtu + ETHERNET_BYTES)
 
 
 def setting(run: Run, name: str, default: float) -> float:

@@ -19,7 +19,7 @@ from mltcp_tools.lab.runs.tables import TABLES
 
 Key = tuple[str, int]
 INSTEAD = "`mltcp simulate` or a guest in virtual time shows it without the host"
-"""What a host that is never quiet leaves to do."""
+"""The ways left on a host that is never quiet."""
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,7 @@ class Realigned:
     """The jobs' keeping of their turns."""
 
     realigned: int | None
-    """How often jobs re-aligned."""
+    """The times that jobs re-aligned."""
     realigned_per_minute: float | None
     """The same per minute and job."""
     waited_s: float | None
@@ -333,13 +333,13 @@ class Result:
     """Arm -> other arm -> mean, p99: how many times faster (above 1) or slower the arm is than the
     other, on the iterations both have; only arms that can be compared."""
     failures: list[str] = field(default_factory=list)
-    """Why the evaluation can't be right, one sentence each; there are no captured gains then."""
+    """Sentences on why the evaluation can't be right; there are no captured gains then."""
     problems: list[str] = field(default_factory=list)
-    """What is missing or damaged, one sentence each."""
+    """Sentences on what is missing or damaged."""
     warnings: list[str] = field(default_factory=list)
-    """What makes the numbers doubtful, one sentence each."""
+    """Sentences on what makes the numbers doubtful."""
     missed: list[str] = field(default_factory=list)
-    """What the experiment expects and didn't come out, one sentence each."""
+    """Sentences on what the experiment expects and didn't come out."""
     headline: list[str] = field(default_factory=list)
     """The run in three sentences."""
 

@@ -1,7 +1,7 @@
 """RESULTS.md: the tables of several matrices in one document, each with what made it.
 
 A table is never typed: every section comes from one matrix's folder, made by one version of the
-algorithm on one host. A section whose algorithm isn't the present one says so when it is checked.
+algorithm on one host.
 """
 
 from __future__ import annotations
@@ -17,16 +17,11 @@ from mltcp_tools.cells import NONE, interval, markdown
 from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.analysis.agreement import agree, agreement_table
 from mltcp_tools.lab.analysis.contenders import TIE, contenders_table, queues_table, wins
+from mltcp_tools.lab.analysis.published import joined, made_by, put_between, sections
 
 TITLE = "# Results"
 _MISSED = "Not as expected in"
-_OLD = "**Another version of the algorithm than the present one made this table.**"
 _UNEXPECTED = re.compile(rf"^- {_MISSED} `(?P<mix>[^`]+)`: (?P<sentence>.+)$", re.MULTILINE)
-_MARKED = re.compile(
-    r"<!-- results: (?P<name>[\w.-]+) -->\n(?P<content>.*?)<!-- end -->", re.DOTALL
-)
-_BY = re.compile(r"\balgorithm (\w+(?:, \w+)*)\.")
-_MADE = re.compile(r"^<!-- (?P<name>[\w.-]+) algorithm (?P<algorithm>[\w, ]+) -->$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -73,47 +68,25 @@ def load_matrix_run(folder: Path) -> MatrixRun:
     return MatrixRun(document, environments)
 
 
-def render_results(runs: Sequence[MatrixRun], former: str = "", present: str = "") -> str:
+def render_results(runs: Sequence[MatrixRun], former: str = "") -> str:
     """The whole document as Markdown.
 
     former: the document as it was; the sections of it that none of the runs makes anew stay.
-    present: the algorithm's version; sections of another one say so.
     """
+    head = (
+        f"{TITLE}\n\nMilliseconds per iteration: mean (lowest to highest mean of a repetition) /"
+        " p99. The captured gain is that of the arm `mltcp` over the baseline, with its 95 %"
+        " interval; [experiments](README.md#reading-the-numbers) explains it, and the bound. The"
+        " command `scripts/results` makes this file; no table in it is typed."
+    )
     made = "\n\n".join([*(_section(run) for run in runs), *_agreements(runs)])
-    sections = _sections(former) | _sections(made)
-    old = {title for title, text in sections.items() if present and stale(text, present)}
-    for title in sections:
-        # A comparison is as old as what it compares.
-        name, colon, _ = title.partition(":")
-        if colon and {name, f"{name}-simulated"} & old:
-            old.add(title)
-    parts = [
-        TITLE,
-        "Milliseconds per iteration: mean (lowest to highest mean of a repetition) / p99. The"
-        " captured gain is that of the arm `mltcp` over the baseline, with its 95 % interval;"
-        " [experiments](README.md#reading-the-numbers) explains it, and the bound. The command"
-        " `scripts/results` makes this file; no table in it is typed.",
-        *(_dated(title, text, title in old) for title, text in sections.items()),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _sections(text: str) -> dict[str, str]:
-    """The document's sections by their titles."""
-    parts = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
-    return {part.partition("\n")[0]: f"## {part.strip()}" for part in parts}
-
-
-def _dated(title: str, text: str, old: bool) -> str:
-    """The section, which says below its title whether another version of the algorithm made it."""
-    text = text.replace(f"\n\n{_OLD}", "")
-    return text.replace(f"## {title}", f"## {title}\n\n{_OLD}", 1) if old else text
+    return joined(sections(former) | sections(made) | {"": head})
 
 
 def _section(run: MatrixRun) -> str:
     parts = [
         f"## {run.name}",
-        f"<!-- {run.name} algorithm {', '.join(run.algorithms)} -->",
+        made_by(run.name, "algorithm", ", ".join(run.algorithms)),
         _made_by(run),
         results_table(run.document),
         *_expected(run.document),
@@ -250,15 +223,6 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.0f}" if seconds >= 0.1 else f"{seconds * 1e3:.1f}"
 
 
-def stale(text: str, algorithm: str) -> list[str]:
-    """Tables of a document, sections of results or between marks, that another version of the
-    algorithm made."""
-    made = [(each["name"], each["algorithm"]) for each in _MADE.finditer(text)]
-    for each in _MARKED.finditer(text):
-        made += [(each["name"], by) for by in _BY.findall(each["content"])]
-    return [name for name, by in made if by != algorithm]
-
-
 def unexpected(text: str) -> list[str]:
     """Return the lines of a results document on what didn't come out as expected."""
     return [f"{each['mix']}: {each['sentence']}" for each in _UNEXPECTED.finditer(text)]
@@ -269,16 +233,3 @@ def put_table(text: str, run: MatrixRun) -> str:
     return put_between(
         text, str(run.document["name"]), f"{results_table(run.document)}\n\n{_made_by(run)}"
     )
-
-
-def put_between(text: str, name: str, content: str) -> str:
-    """`text` with the content between `<!-- results: NAME -->` and the `<!-- end -->` after it.
-
-    Raises UsageError where `text` has no such pair of marks.
-    """
-    begin, end = f"<!-- results: {name} -->\n", "<!-- end -->"
-    before, mark, rest = text.partition(begin)
-    _, closing, after = rest.partition(end)
-    if not mark or not closing:
-        raise UsageError(f"The document has no place for a table ({begin.strip()} … {end}).")
-    return f"{before}{begin}{content}\n{end}{after}"

@@ -25,7 +25,7 @@ SCHEDULES = {
 }
 
 SIMULATED = "Simulated, not measured; `mltcp simulate --help` says what is modelled."
-"""What a report says of a run that was simulated."""
+"""A report's words on a run that was simulated."""
 
 
 def render_text(result: Mapping[str, Any]) -> str:

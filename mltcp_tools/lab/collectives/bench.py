@@ -28,8 +28,8 @@ from mltcp_tools.collectives.session import Endpoint
 BLOCK = 352  # values that are zero together where density is below 1: a packet's at 1500 bytes
 
 PLACES = ("scattered", "clustered", "apart")
-"""Where blocks with values are. scattered: anywhere. clustered: in ten runs. apart: anywhere, each
-at one rank alone; else they are the same at all ranks."""
+"""The places of blocks with values. scattered: anywhere. clustered: in ten runs. apart: anywhere,
+each at one rank alone; else they are the same at all ranks."""
 
 _RUNS = 10
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from mltcp_tools.cells import markdown
 from mltcp_tools.columns import Column, render
 from mltcp_tools.errors import UsageError
+from mltcp_tools.lab.analysis.published import made_by
 from mltcp_tools.lab.collectives.made import sentence
 from mltcp_tools.lab.collectives.most import Most
 from mltcp_tools.units import format_bytes, format_rate, format_seconds
@@ -95,10 +95,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def for_results(documents: dict[str, dict[str, Any]]) -> str:
-    """Documents by their names, as a page in Markdown: each a section with what made it.
-
-    results_document.stale finds sections that another version made.
-    """
+    """Documents by their names, as a page in Markdown: each a section with what made it."""
     parts = [
         "# Results of collectives",
         "Times are medians of the slowest rank's; `bound` is the least time that an algorithm of"
@@ -113,24 +110,11 @@ def for_results(documents: dict[str, dict[str, Any]]) -> str:
         by = document["made"]
         parts += [
             f"## {name}",
-            f"<!-- {name} algorithm {by['collectives']} -->",
+            made_by(name, "collectives", by["collectives"]),
             sentence(by),
             markdown(_lines([document], {**_LINKS, **_WHAT, **_GAINS})),
         ]
     return "\n\n".join(parts) + "\n"
-
-
-_MADE_BY = re.compile(r"<!-- \S+ algorithm (?P<by>\w+) -->\n")
-_STALE = "\n**Stale:** the collectives have changed since.\n"
-
-
-def marked(page: str, version: str) -> str:
-    """The page, each of whose sections says so where it is of another version."""
-
-    def mark(made: re.Match[str]) -> str:
-        return made[0] + (_STALE if made["by"] != version else "")
-
-    return _MADE_BY.sub(mark, page.replace(_STALE, ""))
 
 
 def _lines(documents: Sequence[dict[str, Any]], cells: dict[str, _Cell]) -> list[list[str]]:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mltcp_tools import __version__, collectives
-from mltcp_tools.kernel.native.csources import digest, source_root
+from mltcp_tools.kernel.native.bare import version_of
+from mltcp_tools.kernel.native.csources import source_root
 from mltcp_tools.live.observe.environment import cpu_model
 
 _DECIDING = ("native/*.[ch]", "adaptive/*.py", "sums.py", "packed.py", "blocks.py")
@@ -22,7 +23,7 @@ def version() -> str:
     package = Path(collectives.__file__).parent
     files = [file for pattern in _DECIDING for file in package.glob(pattern)]
     files += (source_root() / "bpf").glob("*aggregate*.[ch]")
-    return digest(files)[:8]
+    return version_of(files)
 
 
 def made() -> dict[str, Any]:

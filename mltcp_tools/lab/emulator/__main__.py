@@ -6,10 +6,10 @@ import argparse
 import shlex
 import sys
 
+from mltcp_tools.errors import run
 from mltcp_tools.lab.emulator.client import ClientOptions
 from mltcp_tools.lab.emulator.control import Control
 from mltcp_tools.lab.emulator.entry import SILENCE_S, run_client, run_rank, run_server
-from mltcp_tools.running import run
 
 
 def _arguments() -> argparse.Namespace:

@@ -18,10 +18,10 @@ from typing import Self
 from mltcp_tools.kernel.native.bpf_maps import BpfMap
 
 BYTES_PER_S = 44.5e9
-"""How fast the original's simulator compresses, bytes per second."""
+"""The speed at which the original's simulator compresses, bytes per second."""
 
 LEAST_SHARE = 64
-"""What a flow carries at least, bytes: the records that open and close a burst count among it."""
+"""The least that a flow carries, bytes: the records that open and close a burst count, too."""
 
 _U32, _U64 = struct.Struct("=I"), struct.Struct("=Q")
 

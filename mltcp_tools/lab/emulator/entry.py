@@ -19,7 +19,7 @@ from mltcp_tools.lab.emulator.report import Result, check_output, summary_text, 
 from mltcp_tools.lab.emulator.server import Server
 
 SILENCE_S = 10.0
-"""How long the other end may be silent, where nobody says otherwise; seconds."""
+"""The time for which the other end may be silent, where nobody says otherwise; seconds."""
 
 
 def run_server(

@@ -258,8 +258,8 @@ def _link_document(link: Link) -> dict[str, Any]:
     rate = f"{link.rate}bit"
     if link.rate % 1_000_000 == 0:
         rate = f"{link.rate // 1_000_000}mbit"
-    queue, delay = exact_bytes(link.queue), exact_seconds(link.delay)
-    return dataclasses.asdict(link) | {"rate": rate, "queue": queue, "delay": delay}
+    exact = {"queue": exact_bytes(link.queue), "delay": exact_seconds(link.delay)}
+    return dataclasses.asdict(link) | {"rate": rate, "mtu": exact_bytes(link.mtu)} | exact
 
 
 def _job_document(job: ExperimentJob) -> dict[str, Any]:

@@ -299,4 +299,4 @@ def read_job(section: Section) -> ExperimentJob:
 
 
 JOB_FIELDS = [*names(ExperimentJob), "count"]
-"""What a job's mapping may say."""
+"""The fields that a job's mapping may have."""

@@ -25,6 +25,13 @@ AQMS: tuple[Aqm, ...] = get_args(Aqm)
 """Active queue management of a link: a qdisc of the kernel by its name, or a threshold, from which
 on a BPF program marks."""
 
+Qdisc = Literal["none", "fq", "fq_codel"]
+QDISCS: tuple[Qdisc, ...] = get_args(Qdisc)
+"""The qdisc of the hosts that send, by the kernel's name; with none their packets go at once."""
+
+MTU = 1500
+"""Of Ethernet, bytes of IP."""
+
 
 @dataclass(frozen=True)
 class Link:
@@ -34,7 +41,7 @@ class Link:
     quarter of it or more. ecn: it marks packets rather than drop them, and the ends ask for that.
     loss: share of the senders' packets that are lost at random before they come to the queue.
     offloads: segmentation and receive offloads stay on, so that the queue holds packets larger than
-    those of a real wire.
+    those of a real wire. mtu: of all interfaces, bytes. qdisc: of the senders' hosts.
     """
 
     rate: int = 200_000_000
@@ -44,6 +51,8 @@ class Link:
     ecn: bool = False
     loss: float = 0.0
     offloads: bool = False
+    mtu: int = MTU
+    qdisc: Qdisc = "none"
 
 
 _FIELDS = [field.name for field in dataclasses.fields(Link)]
@@ -89,6 +98,8 @@ def read_one_of_several(section: Section, name: str) -> Link:
     link = _read_link(section.section(name, _FIELDS))
     if link.delay or link.loss:
         raise section.error("one of several links has neither `delay` nor `loss`.", name)
+    if link.mtu != MTU or link.qdisc != "none":
+        raise section.error("one of several links has neither `mtu` nor `qdisc`.", name)
     return link
 
 
@@ -96,6 +107,7 @@ def _read_link(section: Section | None) -> Link:
     if section is None:
         return Link()
     default_aqm: Aqm = Link.aqm
+    default_qdisc: Qdisc = Link.qdisc
     link = Link(
         rate=section.get(
             "rate", values.within(parse_rate, 1_000_000, MAX_RATE_BPS, "bit/s"), Link.rate
@@ -107,10 +119,19 @@ def _read_link(section: Section | None) -> Link:
         ecn=section.get("ecn", values.yes_no, Link.ecn),
         loss=section.get("loss", values.within(parse_fraction, 0.0, 0.5, "(0% to 50%)"), Link.loss),
         offloads=section.get("offloads", values.yes_no, Link.offloads),
+        # 576: what every host takes (RFC 791); 9 kB and more: jumbo frames
+        mtu=section.get("mtu", values.within(parse_bytes, 576, 16_000, "bytes"), Link.mtu),
+        qdisc=section.get("qdisc", values.choice(QDISCS), default_qdisc),
     )
     if link.ecn and link.aqm == "none":
         marking = " or ".join(AQMS[1:])
         raise section.error(f"a queue marks only under an `aqm`: {marking}.", "ecn")
+    if link.queue < 2 * (link.mtu + 14):
+        raise section.error("must hold two packets of the link's `mtu`.", "queue")
+    if link.qdisc != "none" and link.loss:
+        raise section.error(
+            "the hosts' `qdisc` is where `loss` is made; keep one of them.", "qdisc"
+        )
     if link.aqm == "threshold" and not link.ecn:
         raise section.error("a threshold only marks; say `ecn: true`, too.", "aqm")
     return link

@@ -33,7 +33,7 @@ SENDERS, MARKS, STAMPS, PLAN, CONTROLLER = NEEDS = (
     "a plan and clocks",
     "priorities and a controller",
 )
-"""What arms need, the least first."""
+"""The needs of arms, the least first."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from mltcp_tools.kernel.variants import VARIANTS
 from mltcp_tools.lab.experiments.expect import Expect, read_expect
 from mltcp_tools.lab.experiments.fabric import read_fabric
 from mltcp_tools.lab.experiments.jobs import ExperimentJob
-from mltcp_tools.lab.experiments.links import Link, read_links
+from mltcp_tools.lab.experiments.links import MTU, Link, read_links
 from mltcp_tools.lab.experiments.neighbours import Neighbour
 from mltcp_tools.lab.experiments.reading import read_jobs, read_neighbours
 from mltcp_tools.lab.runs.older import modern
@@ -35,8 +35,9 @@ class DescribedExperiment:
 
     rate_bps: the bottleneck's rate in bits per second, the sum where there are several, and None
     in a fabric. link_rates: name of a link ("" for the only one) -> its rate, bit/s. delay_s: what
-    the link adds to the round trip, seconds. arms: name -> congestion control and its parameters as
-    written, without `alone`. iterations: of jobs that don't say how many they run.
+    the link adds to the round trip, seconds. mtu: of the links, bytes. arms: name -> congestion
+    control and its parameters as written, without `alone`. iterations: of jobs that don't say how
+    many they run.
     """
 
     name: str = "unnamed"
@@ -44,6 +45,7 @@ class DescribedExperiment:
     rate_bps: int | None = None
     link_rates: dict[str, int] = field(default_factory=dict)
     delay_s: float = 0.0
+    mtu: int = MTU
     jobs: dict[str, ExperimentJob] = field(default_factory=dict)
     neighbours: dict[str, Neighbour] = field(default_factory=dict)
     arms: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -57,6 +59,13 @@ class DescribedExperiment:
     def recorded(self) -> bool:
         """Return whether attached jobs were recorded, over a network of which nothing is known."""
         return self.document.get("recorded") is True
+
+    @property
+    def stamps(self) -> bool:
+        """Return whether TCP's segments carry time stamps, as they do by default."""
+        sysctls = self.document.get("sysctls")
+        settings = sysctls if isinstance(sysctls, dict) else {}
+        return str(settings.get("net.ipv4.tcp_timestamps", "1")) != "0"
 
     @property
     def reduces(self) -> bool:
@@ -134,6 +143,7 @@ def view_experiment(document: dict[str, Any], problems: list[str]) -> DescribedE
         rate_bps=None if "fabric" in document else sum(rates.values()) or None,
         link_rates=rates,
         delay_s=delay_s,
+        mtu=min((link.mtu for link in links.values()), default=MTU),
         jobs={job.name: job for job in jobs},
         neighbours={each.name: each for each in neighbours},
         arms={

@@ -14,7 +14,7 @@ from mltcp_tools.live.observe.tables import COLUMNS
 _FLOAT = "%.9g"
 PLAN = "plan.json"
 PLAN_SCHEMA = "mltcp-run-plan/1"
-"""When the jobs of planned arms communicate (planning/arms.py); absent where no arm is
+"""The times at which jobs of planned arms communicate (planning/arms.py); absent where no arm is
 planned."""
 
 RARE = ("flow_events", "bulk", "requests", "disturbance")

@@ -39,7 +39,7 @@ BASE_RTT_S = 100e-6
 
 
 MSS_BELOW_MTU = 52
-"""What IPv4 and TCP with time stamps take of a packet, bytes."""
+"""The part of a packet that IPv4 and TCP with time stamps take, bytes."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from mltcp_tools.kernel.variants import NAMES, VARIANTS, mechanisms_of
 from mltcp_tools.lab.experiments.arms import Arm
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.fields import not_simulated
+from mltcp_tools.lab.experiments.links import MTU
 from mltcp_tools.lab.experiments.neighbours import OWN
 from mltcp_tools.lab.experiments.treatments import TREATMENTS
 from mltcp_tools.lab.simulator.inputs import RTO_MIN_S
@@ -51,8 +52,11 @@ def with_mechanisms(params: JobParams, cc: str, *, is_open: bool = False) -> Job
     return dataclasses.replace(params, mechanisms=mechanisms_of(cc, is_open=is_open))
 
 
-def modelled(experiment: Experiment, named: Collection[str] = ()) -> tuple[Experiment, list[Arm]]:
-    """The experiment with those of its arms that can be simulated, and the others.
+def modelled(
+    experiment: Experiment, named: Collection[str] = ()
+) -> tuple[Experiment, dict[str, str]]:
+    """The experiment with those of its arms that can be simulated, and the others' names, each with
+    what can't.
 
     named: arms that were asked for by name. Where the baseline can't be simulated, an arm of reno
     takes its place. Raises UsageError where an arm asked for can't be simulated, where none can, or
@@ -63,9 +67,10 @@ def modelled(experiment: Experiment, named: Collection[str] = ()) -> tuple[Exper
             f"experiment {experiment.name} can't be simulated: {what} isn't modelled; `mltcp"
             " testbed run` measures it."
         )
-    left_out = [arm for arm in experiment.arms if _unknown(experiment, arm)]
-    kept = [arm for arm in experiment.arms if arm not in left_out]
-    for arm in left_out:
+    unknowns = {arm.name: _unknown(experiment, arm) for arm in experiment.arms}
+    left_out = {name: what for name, what in unknowns.items() if what}
+    kept = [arm for arm in experiment.arms if arm.name not in left_out]
+    for arm in (each for each in experiment.arms if each.name in left_out):
         if arm.cc not in {*_OTHERS, *NAMES, *_SIMULATED}:
             near = difflib.get_close_matches(arm.cc, [*_SIMULATED, *NAMES, *_OTHERS], 1)
             meant = f"; did you mean {near[0]}?" if near else ""
@@ -77,10 +82,10 @@ def modelled(experiment: Experiment, named: Collection[str] = ()) -> tuple[Exper
             known = (*_SIMULATED, *filter(is_modelled, TREATMENTS))
             raise UsageError(
                 f"arm {arm.name} of experiment {experiment.name} can't be simulated:"
-                f" {_unknown(experiment, arm)} isn't modelled, only {', '.join(known)} are."
+                f" {left_out[arm.name]} isn't modelled, only {', '.join(known)} are."
             )
     changed = experiment.override(arms=[arm.name for arm in kept])
-    if any(arm.name == experiment.baseline for arm in left_out):
+    if experiment.baseline in left_out:
         plain = [arm.name for arm in kept if arm.cc == "reno"]
         changed = dataclasses.replace(changed, baseline=(plain or [kept[0].name])[0])
     return changed, left_out
@@ -97,6 +102,10 @@ def _not_modelled(experiment: Experiment) -> Iterator[str]:
             yield f"the queue management {link.aqm}{'' if link.ecn else ' that drops'}"
         if link.offloads:
             yield "`offloads` of the link"
+        if link.mtu != MTU:
+            yield "`mtu` of the link (`mltcp simulate --mtu` is)"
+        if link.qdisc != "none":
+            yield "`qdisc` of the hosts"
     for neighbour in experiment.neighbours:
         if neighbour.cc not in (*_SIMULATED, OWN):
             yield f"{neighbour.cc} of neighbour {neighbour.name}"

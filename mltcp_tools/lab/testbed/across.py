@@ -26,6 +26,7 @@ from mltcp_tools.kernel.backends.base import IterationEvent
 from mltcp_tools.kernel.host.signals import Signals
 from mltcp_tools.lab.experiments.arms import Arm
 from mltcp_tools.lab.experiments.experiment import Experiment
+from mltcp_tools.lab.experiments.links import MTU
 from mltcp_tools.lab.experiments.tasks import Task, tasks_of, total_iterations
 from mltcp_tools.lab.runs.progress import Progress
 from mltcp_tools.lab.testbed.emulators import cpu_busy, cpu_times
@@ -80,6 +81,8 @@ def run_across(
         ("neighbours", experiment.neighbours),
         ("several links", experiment.links),
         ("a link with loss", experiment.link.loss),
+        ("an `mtu` of its own", experiment.link.mtu != MTU),
+        ("hosts with a `qdisc`", experiment.link.qdisc != "none"),
         ("fine time stamps", any(arm.fine_stamps for arm in experiment.arms)),
     ):
         if present:

@@ -47,7 +47,7 @@ class Loop(ABC):
     """The arms of a run, and what they share."""
 
     busiest: ClassVar[str]
-    """Whose `cpu_busy` an outcome has: "CPUs"."""
+    """The owner of an outcome's `cpu_busy`: "CPUs"."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from mltcp_tools.kernel.host.peers import Peer
 from mltcp_tools.kernel.host.programs import wait_or_kill
 
 END_S = 15.0
-"""How long an agent has to write what it measured, and to end."""
+"""The time that an agent has to write what it measured, and to end."""
 
 _CLOCK_EXCHANGES = 10
 

@@ -50,6 +50,7 @@ from mltcp_tools.lab.testbed.qdiscs import (
     BOTTLENECK,
     add_bottleneck,
     add_delay,
+    add_host_qdisc,
     add_loss,
     link_counters,
     needs,
@@ -205,10 +206,18 @@ class Network(Namespaces):
             with inside(self.router):
                 for number in range(1, len(self.senders) + 1):
                     add_delay(f"from-s{number}", self.link)
+        if self.link.qdisc != "none":
+            for sender in self._sending():
+                with inside(sender):
+                    add_host_qdisc("to-router", self.link)
         if self.link.loss:
             for sender in self.senders:
                 with inside(sender):
                     add_loss("to-router", self.link)
+
+    def _sending(self) -> list[str]:
+        """Hosts that send data through an interface of their own."""
+        return [*self.senders, *([] if self.far == self.receiver else [self.receiver])]
 
     def _connect(
         self, router: str, namespace: str, router_end: str, other_end: str, subnet: int
@@ -231,7 +240,7 @@ class Network(Namespaces):
         if not self.link.offloads:
             switch_off_offloads(interface)
         ip.addr("add", index=index, address=address, prefixlen=24)
-        ip.link("set", index=index, state="up")
+        ip.link("set", index=index, mtu=self.link.mtu, state="up")
         ip.neigh("add", dst=peer, lladdr=peer_mac, ifindex=index, state=NUD_PERMANENT)
 
 

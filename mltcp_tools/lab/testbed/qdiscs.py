@@ -26,7 +26,7 @@ BURST_BYTES = 20 * 1024  # tc's "20k"
 WHOLE_BYTES = 68 * 1024
 """A burst that lets the largest super-packet (64 KiB and headers) pass in one piece."""
 LATE_S = 100e-6
-"""How late the host's timer may let the next super-packet go without the link carrying less. With
+"""The host's timer may let the next super-packet go so late without the link carrying less. With
 one super-packet alone in the bucket, a lone burst filled 77 % of 10 Gbit/s on idle processors."""
 _TBF_HANDLE = 0x10000  # 1:
 _ROOT = 0xFFFFFFFF  # TC_H_ROOT
@@ -113,6 +113,11 @@ def add_classes(interface: str, link: Link, levels: int, floor: float) -> None:
         ) from None
 
 
+def add_host_qdisc(interface: str, link: Link) -> None:
+    """Have what leaves `interface` pass the qdisc that hosts of `link` have."""
+    _add_of_kind("qdisc", link.qdisc, "dev", interface, "root", link.qdisc)
+
+
 def add_delay(interface: str, link: Link) -> None:
     """Have netem hold back what leaves `interface` by the delay of `link`."""
     _add_netem(interface, "delay", round(link.delay * 1e6))
@@ -158,20 +163,25 @@ def _tbf(interface: str) -> Any:
 
 def add_aqm(interface: str, link: Link) -> None:
     """The link's queue management under the tbf of `interface`, through tc: pyroute2 has no RED."""
-    under = ("qdisc", "add", "dev", interface, "parent", "1:1", "handle", "2:", link.aqm)
+    under = ("dev", interface, "parent", "1:1", "handle", "2:", link.aqm)
     if link.aqm == "red":
         options = _red(link)
     else:
         options = ["limit", str(max(1, link.queue // _PACKET_BYTES))]
     marks = ["ecn"] if link.ecn else ["noecn"] if link.aqm == "fq_codel" else []
+    _add_of_kind("aqm", link.aqm, *under, *options, *marks)
+
+
+def _add_of_kind(field: str, kind: str, *arguments: str) -> None:
+    """Add a qdisc through tc, which a field of the experiment's link names."""
     try:
-        _tc(*under, *options, *marks)
+        _tc("qdisc", "add", *arguments)
     except MltcpError as error:
         if "kind is unknown" not in str(error):
             raise
         raise HostError(
-            f"This kernel lacks the qdisc {link.aqm} (CONFIG_NET_SCH_{link.aqm.upper()}), which is"
-            " the `aqm` of the experiment's `link`."
+            f"This kernel lacks the qdisc {kind} (CONFIG_NET_SCH_{kind.upper()}), which is the"
+            f" `{field}` of the experiment's `link`."
         ) from None
 
 

@@ -6,6 +6,7 @@ the kernel doesn't take, and what a rule leaves to a closer look, is attached by
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Set
 from pathlib import Path
 
@@ -15,10 +16,12 @@ from mltcp_tools.kernel.backends.bpf import BpfBackend
 from mltcp_tools.kernel.backends.bpf_catch import PORTS, Catch, Catcher, folder_of
 from mltcp_tools.kernel.backends.bpf_sockets import KernelSockets, kernel_sockets
 from mltcp_tools.kernel.variants import NAMES, OBSERVED, built_on, observer_of
-from mltcp_tools.live.agent.naming import is_template
+from mltcp_tools.live.agent.naming import is_template, name_of
 from mltcp_tools.live.agent.notices import Notices
+from mltcp_tools.live.agent.rules import Rule
 from mltcp_tools.live.agent.watchlist import Watched
 from mltcp_tools.live.attach.jobs import announce
+from mltcp_tools.live.attach.processes import Process
 from mltcp_tools.live.attach.selection import Target, matching_part
 from mltcp_tools.live.attach.verdict import ALL, ports_of_others
 
@@ -33,7 +36,7 @@ class Catching:
         self._kernel: KernelSockets | None = None
         self._wanted: dict[Path, Catch] = {}
         self._known: dict[Path, tuple[object, Catch]] = {}
-        """What was found of each cgroup, with the processes for which that holds."""
+        """The findings on each cgroup, with the processes for which they hold."""
         self._covered: frozenset[tuple[int, int]] = frozenset()
 
     def __enter__(self) -> Catching:
@@ -127,8 +130,19 @@ def _part(watched: Watched) -> str:
     if rule.target != Target(cgroups=rule.target.cgroups) or rule.kinds not in ((), (ALL,)):
         return ""
     if rule.job is not None and is_template(rule.job):  # other parts of it may be other jobs
-        return watched.process.cgroup
+        return watched.process.cgroup if _is_by_v2(watched.process, rule) else ""
     return matching_part(watched.process.cgroup, rule.target.cgroups)
+
+
+def _is_by_v2(process: Process, rule: Rule) -> bool:
+    """Return whether the rule fits, and names the job, by the cgroup that the kernel sees here: one
+    of v2 may hold many jobs that hierarchies of v1 tell apart."""
+    if not process.more_cgroups:
+        return True
+    alone = dataclasses.replace(process, more_cgroups=())
+    fits = not rule.target.cgroups or matching_part(process.cgroup, rule.target.cgroups)
+    assert rule.job is not None
+    return bool(fits) and name_of(rule.job, alone) == name_of(rule.job, process)
 
 
 def _catch(own: list[Watched]) -> Catch:

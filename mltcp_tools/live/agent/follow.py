@@ -45,8 +45,8 @@ _LOOK_S = 1.0
 
 _LOOK_MOST_S = 30.0
 _SPARE = 80
-"""Where there is much to look at, that takes at most an eightieth of a processor's time, but is
-done after so many seconds at the latest."""
+"""Looks at much take at most an eightieth of a processor's time, but follow each other after so
+many seconds at the latest."""
 
 
 def pause_s(*costs_s: float) -> float:

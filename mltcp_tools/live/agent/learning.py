@@ -37,10 +37,10 @@ class Learning:
         self._views = Views()
         self._whole = Whole()
         self.heeds: Callable[[Sequence[Job], Sequence[Flow]], None] | None = None
-        """Who else wants to know of the jobs and flows that there are, whenever they are read."""
+        """Others that want to know of the jobs and flows that there are, whenever they are read."""
         self.metrics: Metrics | None = None
         self.gains: Mapping[str, Gain] = {}
-        """What the standing proof has found of jobs, by name."""
+        """The standing proof's findings on jobs, by name."""
         self._stack = ExitStack()
 
     def __enter__(self) -> Learning:

@@ -111,8 +111,13 @@ def _parts(text: str) -> list[str | _Field]:
 
 
 def _by_cgroup(pattern: str, process: Process) -> str:
-    found = re.search(pattern, process.cgroup)
+    found = _in_cgroups(pattern, process)
     return "" if found is None else (found[1] or "") if found.re.groups else found[0]
+
+
+def _in_cgroups(pattern: str | re.Pattern[str], process: Process) -> re.Match[str] | None:
+    searched = (re.search(pattern, path) for path in process.cgroups)
+    return next((found for found in searched if found), None)
 
 
 def _by_environment(name: str, process: Process) -> str:
@@ -127,7 +132,7 @@ def _by_environment(name: str, process: Process) -> str:
 
 
 def _by_pod(_: str, process: Process) -> str:
-    found = _POD.search(process.cgroup)
+    found = _in_cgroups(_POD, process)
     return "" if found is None else found[1].replace("_", "-")
 
 

@@ -55,7 +55,7 @@ from mltcp_tools.values import choice, number
 AUTO = "auto"
 CONFIG = Path("/etc/mltcp/agent.yaml")
 METHODS = (AUTO, "tracepoint", "polling")
-"""How new sockets are noticed; auto: the tracepoint where it is available."""
+"""The ways to notice new sockets; auto: the tracepoint where it is available."""
 
 ON_STOP = ("detach", "keep")
 

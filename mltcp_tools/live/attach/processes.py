@@ -34,6 +34,7 @@ class Process:
     don't print. command: its arguments, up to COMMAND_MAX bytes.
     cgroup: path of its control group (v2; where that is the root, the longest of v1).
     netns: inode of its network namespace; 0 where this user may not look.
+    more_cgroups: its other paths, in hierarchies of v1; Slurm and others may use one of them alone.
     """
 
     pid: int
@@ -44,6 +45,12 @@ class Process:
     command: tuple[str, ...]
     cgroup: str
     netns: int
+    more_cgroups: tuple[str, ...] = ()
+
+    @property
+    def cgroups(self) -> tuple[str, ...]:
+        """All of its paths, `cgroup` first."""
+        return (self.cgroup, *self.more_cgroups)
 
     def is_running(self) -> bool:
         """Return whether it is still there: another one with its pid is another process."""
@@ -118,6 +125,7 @@ def _read_process(pid: int, known: Mapping[tuple[int, int], Process]) -> Process
         cgroup = (folder / "cgroup").read_text(errors="replace")
     except OSError:
         return None
+    first, *more = _cgroups(cgroup)
     found = Process(
         pid,
         stat.start_ticks,
@@ -125,8 +133,9 @@ def _read_process(pid: int, known: Mapping[tuple[int, int], Process]) -> Process
         _effective_uid(status),
         stat.name,
         tuple(command.rstrip("\0").split("\0")) if command else (),
-        _cgroup(cgroup),
+        first,
         _inode_of_link(folder / "ns/net"),
+        tuple(more),
     )
     # The pid may have passed to another process between these files.
     return found if found.is_running() else None
@@ -137,10 +146,13 @@ def _effective_uid(status: str) -> int:
     return int(line.split()[2])
 
 
-def _cgroup(text: str) -> str:
+def _cgroups(text: str) -> list[str]:
+    """The paths of /proc/PID/cgroup, each once: that of v2, then the longest first; no roots,
+    unless there is nothing else."""
     paths = {line.split(":", 2)[0]: line.split(":", 2)[2] for line in text.splitlines()}
-    unified = paths.get("0", "/")
-    return unified if unified != "/" else max(paths.values(), key=len, default="/")
+    unified = paths.pop("0", "/")
+    found = dict.fromkeys([unified, *sorted(paths.values(), key=len, reverse=True)])
+    return [each for each in found if each != "/"] or ["/"]
 
 
 def _inode_of_link(link: Path) -> int:

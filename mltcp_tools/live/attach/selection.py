@@ -162,7 +162,9 @@ def _conditions(target: Target) -> list[Callable[[Process], bool]]:
             )
         )
     if target.cgroups:
-        conditions.append(lambda each: bool(matching_part(each.cgroup, target.cgroups)))
+        conditions.append(
+            lambda each: any(matching_part(path, target.cgroups) for path in each.cgroups)
+        )
     if target.netns:
         inodes = {netns_inode(name) for name in target.netns}
         conditions.append(lambda each: each.netns in inodes)

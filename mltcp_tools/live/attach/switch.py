@@ -271,9 +271,9 @@ class _Steps:
         self._kept: dict[int, SocketRecord] = {}
         """By cookie, what the job's file had before."""
         self._recorded: dict[int, SocketRecord] = {}
-        """What was added to it before any change."""
+        """The bytes that were added to it before any change."""
         self._new_here = True
-        """Whether the job had no file."""
+        """True: the job had no file."""
         self._unchanged: set[int] = set()
         """The cookies of those that then were not changed, or put back at once."""
 

@@ -97,7 +97,7 @@ class _Seen:
     count: int = 0
     first: list[float] = field(default_factory=list)
     observed_s: float | None = None
-    """What iterations took while the job was only observed."""
+    """The time of iterations while the job was only observed."""
     kept: deque[JobIteration] = field(default_factory=lambda: deque(maxlen=_KEPT))
 
 

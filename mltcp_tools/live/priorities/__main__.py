@@ -6,10 +6,10 @@ import shlex
 import sys
 from pathlib import Path
 
+from mltcp_tools.errors import run
 from mltcp_tools.kernel.host.lifetime import die_with_parent
 from mltcp_tools.kernel.host.signals import noted_end
 from mltcp_tools.live.priorities.controller import run_controller
-from mltcp_tools.running import run
 
 
 def _main() -> None:

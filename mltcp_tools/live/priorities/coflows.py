@@ -18,7 +18,7 @@ from mltcp_tools.errors import UsageError
 Each = TypeVar("Each", bound=Hashable)
 
 WEIGHTS = ("none", "remaining-more", "remaining-less", "layer", "idle")
-"""What coflows may be weighted by, in the order of the simulator's enum sim_weight."""
+"""Coflows may be weighted by these, in the order of the simulator's enum sim_weight."""
 
 # A coflow whose weight were zero would go last whatever it asks for.
 _LEAST_WEIGHT = 1e-6

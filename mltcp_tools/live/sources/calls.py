@@ -37,7 +37,7 @@ _PIECES = 3
 """Pieces that a rule must make at least."""
 
 _ALIKE = 0.25
-"""How far the bytes and the number of calls of a typical piece may be from the median: calls get
+"""The distance from the median that a typical piece's bytes and number of calls may have: calls get
 lost, batches are ragged."""
 
 _SHORTER, _LONGER = 0.4, 2.5

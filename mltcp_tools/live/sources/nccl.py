@@ -57,7 +57,7 @@ _SYMBOLS = {
 }
 
 _WORLD_SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
-"""Where torchrun, Open MPI, MPICH and Slurm tell a process how many ranks there are."""
+"""The variables in which torchrun, Open MPI, MPICH and Slurm tell the number of ranks."""
 
 _ANY = 0
 """The handle, which is not a communicator's, that stands for those whose creation wasn't seen."""

@@ -87,7 +87,7 @@ class Turn:
         self.begin_s = begin_s
         self.jobs = {job: Measured() for job in periods_s}
         self.notes: list[str] = []
-        """What makes the turn, and so its round, void."""
+        """The reason why the turn, and so its round, is void."""
         self._settled_s = begin_s + settle_s
         self._periods_s = periods_s
         self._limits_s = limits_s

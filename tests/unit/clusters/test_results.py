@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mltcp_tools.clusters.results import DOCUMENT, put, section, stale
+from mltcp_tools.cli.results import present_version
+from mltcp_tools.clusters.results import DOCUMENT, put, section
 from mltcp_tools.clusters.version import version
 from mltcp_tools.errors import UsageError
+from mltcp_tools.lab.analysis.published import stale
 
 
 def test_a_section_is_put_in_the_place_of_its_name() -> None:
@@ -19,8 +21,9 @@ def test_a_section_is_put_in_the_place_of_its_name() -> None:
     assert "a  b" not in text
     assert "`mltcp cluster run w.yaml`" in text
     assert "`mltcp cluster fapes --trace sia:e.csv,sia:f.csv`" in text
-    assert stale(text) == []
-    assert stale(text.replace(f"one clusters {version('run')}", "one clusters 00000000")) == ["one"]
+    assert stale(text, present_version) == []
+    old = text.replace(f"one clusters/run {version('run')}", "one clusters/run 00000000")
+    assert stale(old, present_version) == ["one"]
 
 
 def test_what_is_by_packets_is_stale_with_another_algorithm(
@@ -28,10 +31,10 @@ def test_what_is_by_packets_is_stale_with_another_algorithm(
 ) -> None:
     text = put("", "one", section("one", ["run", "w.yaml"], "a\n"))
     text = put(text, "two", section("two", ["validate"], "b\n"))
-    assert stale(text) == []
+    assert stale(text, present_version) == []
     monkeypatch.setattr("mltcp_tools.kernel.native.csources.algorithm", lambda: "another")
     version.cache_clear()
-    assert stale(text) == ["two"]
+    assert stale(text, present_version) == ["two"]
     monkeypatch.undo()
     version.cache_clear()
 

@@ -221,7 +221,7 @@ def shorts(count: int, workers: int, kind: Kind) -> tuple[list[Array], list[Arra
 
 
 def widened(bits: Array) -> Array:
-    """What bfloat16s are in float64."""
+    """The values of bfloat16s in float64."""
     return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
 
 

@@ -18,7 +18,7 @@ _HOST = pytest.StashKey[OnHost]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "guest(cpus, mem, icount): what its guest needs")
+    config.addinivalue_line("markers", "guest(cpus, mem, icount, append): what its guest needs")
     if GUEST:
         config.pluginmanager.register(InGuest(config))
     else:

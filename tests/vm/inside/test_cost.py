@@ -1,15 +1,35 @@
-"""What an ACK costs, in instructions on its whole way through TCP, next to the base's."""
+"""The cost of the module beyond its bases, in instructions: ACKs, short connections, counters."""
 
 from __future__ import annotations
 
+import contextlib
+import re
 import statistics
+import subprocess
+import time
+from collections.abc import Iterator
 
 import pytest
-from bench.bench_cc import ACK_BYTES, ARMS, SENDING, SLOW, WAY, Arm, measure, tracer_ns
+from bench.bench_cc import (
+    ACK_BYTES,
+    ARMS,
+    SENDING,
+    SLOW,
+    TRACING,
+    WAY,
+    Arm,
+    measure,
+    tracer_ns,
+    write,
+)
+from netns.connections import bottleneck, connection, send_burst
+from vm.hostile import PROGRAMS
 
 from mltcp_tools.kernel.backends import get_backend
+from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 
 pytestmark = pytest.mark.guest(icount=True)
+MANY_CPUS = pytest.mark.guest(icount=True, append="possible_cpus=256")
 
 BOUNDS = {
     Arm("mltcp_reno", "reno"): 1.01,
@@ -22,13 +42,89 @@ BOUNDS = {
 """Times the base's. A flow without a job costs nothing; the others, little more than was seen on
 kernel 6.1: two indirect calls for each ACK, and what a sample of the delay takes."""
 
+SHORT = {"connect": (9, 200, 1.055), "request": (9, 100, 1.025)}
+"""Rounds, how many in each, and times the base's at most, with the module's at both ends. An end of
+a connection takes 2,000 instructions for its state: memory, and a place in a table. A request takes
+900 where it ends a gap that may teach the flow something."""
 
-def test_no_ack_costs_more_instructions_than_it_did() -> None:
-    backend = get_backend("kmod")
-    backend.load()
+BASES = {"mltcp_reno": "reno", "mltcp": "reno", "mltcp_cubic": "cubic"}
+
+
+@pytest.fixture
+def backend() -> Iterator[Backend]:
+    found = get_backend("kmod")
+    found.load()
+    yield found
+    found.unload()
+
+
+def test_no_ack_costs_more_instructions_than_it_did(backend: Backend) -> None:
     less = 2 * tracer_ns(backend, 3)
     found = measure(backend, 3, SLOW, ACK_BYTES, (WAY, SENDING))
     took = {arm: statistics.median(found[arm]) - less for arm in ARMS}
     ratios = {arm: took[arm] / took[Arm(arm.base, arm.base)] for arm in BOUNDS}
+    print({str(arm): round(ratio, 4) for arm, ratio in ratios.items()})
     assert {str(arm): ratio for arm, ratio in ratios.items() if ratio > BOUNDS[arm]} == {}
-    backend.unload()
+
+
+@pytest.mark.parametrize("way", SHORT)
+def test_connections_that_carry_little_cost_what_their_base_costs(
+    backend: Backend, way: str
+) -> None:
+    rounds, count, bound = SHORT[way]
+    names = [*BASES, *sorted(set(BASES.values()))]
+    command = [PROGRAMS / "short_flows", way, str(rounds), str(count), *names]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    print(done.stdout)
+    took = {name: float(ns) for name, ns, *_ in map(str.split, done.stdout.splitlines())}
+    ratios = {name: took[name] / took[base] for name, base in BASES.items()}
+    print(ratios)
+    assert {name: ratio for name, ratio in ratios.items() if ratio > bound} == {}
+
+
+@contextlib.contextmanager
+def counts() -> Iterator[list[float]]:
+    """Nanoseconds that each count of the host's traffic took; filled in at the end."""
+    found: list[float] = []
+    write("set_ftrace_filter", "mltcp_net_host")
+    write("set_ftrace_filter", "mltcp_net_host dev_lstats_read")
+    write("set_graph_function", "mltcp_net_host")
+    write("current_tracer", "function_graph")
+    write("trace", "")
+    try:
+        yield found
+    finally:
+        write("tracing_on", "0")
+        trace = (TRACING / "trace").read_text()
+        write("current_tracer", "nop")
+        write("tracing_on", "1")
+        write("set_graph_function", "")
+        write("set_ftrace_filter", "")
+        found += [float(us) * 1000 for us in re.findall(r"([\d.]+) us +\| +\}", trace)]
+
+
+@MANY_CPUS
+@pytest.mark.parametrize("name", ["mltcp_reno", "mltcp"])
+def test_counters_of_the_host_are_read_where_a_flow_yields_once_a_millisecond(
+    backend: Backend, name: str
+) -> None:
+    """Two flows, a burst of 20 kB after each 2 ms, on a host that may have 256 processors."""
+    backend.set_job(Job(1, "often", JobParams(total_bytes=20_000, gap_s=0.001)))
+    with contextlib.ExitStack() as stack:
+        network = stack.enter_context(bottleneck())
+        senders = [stack.enter_context(connection(network, name)) for _ in range(2)]
+        for sender in senders:
+            backend.tag(sender.fileno(), 1)
+        with counts() as found:
+            began_s = time.monotonic()
+            for _ in range(30):
+                time.sleep(0.002)
+                for sender in senders:
+                    send_burst(sender, 20_000)
+            took_ms = (time.monotonic() - began_s) * 1000
+    print(f"{len(found)} counts in {took_ms:.0f} ms, of {sorted(found)[-3:]} ns at most")
+    if name == "mltcp_reno":
+        assert found == []
+        return
+    assert 10 < len(found) <= took_ms + 1
+    assert max(found) < 100_000

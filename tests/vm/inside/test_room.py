@@ -24,7 +24,7 @@ FAKE = FILE.with_name(f"{NAME}.ko")
 PARAMETERS = Path("/sys/module", NAME, "parameters")
 
 IN_INIT, LATER, LATER_ZEROS, IN_RELEASE = range(4)
-"""When it writes there."""
+"""The times at which it may write there."""
 
 
 @pytest.fixture(autouse=True)

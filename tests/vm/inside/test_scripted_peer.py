@@ -1,4 +1,4 @@
-"""What flows make of a scripted peer's ACKs, on both backends."""
+"""The answers of flows to a scripted peer's ACKs, on both backends."""
 
 from __future__ import annotations
 

@@ -5,4 +5,4 @@ from __future__ import annotations
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
-"""Where filling.h and filling.c are, for `native.extension`."""
+"""The folder of filling.h and filling.c, for `native.extension`."""

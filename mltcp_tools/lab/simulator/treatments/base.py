@@ -15,7 +15,7 @@ class Treatment:
     """One kind of treatment for a whole run. Only those that some arm of it has are made."""
 
     waits_for_alone: ClassVar[bool] = False
-    """Whether it needs what the jobs do alone before any arm runs that has it."""
+    """True: it needs what the jobs do alone before any arm runs that has it."""
 
     def __init__(self, experiment: Experiment) -> None:
         self.experiment = experiment

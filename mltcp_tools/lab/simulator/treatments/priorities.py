@@ -12,7 +12,7 @@ from mltcp_tools.lab.simulator.treatments import base
 from mltcp_tools.live.priorities.coflows import WEIGHTS
 
 CONTROL_S = 1e-3
-"""What a controller takes to hear of a burst and to change priorities."""
+"""The time that a controller takes to hear of a burst and to change priorities."""
 
 
 class Treatment(base.Treatment):

@@ -10,8 +10,8 @@ runs it makes a session, which does five things in this order, each of which may
 4. record what it saw (`record`),
 5. undo what it did (`__exit__`, on every way out).
 
-To add one: its settings in experiments/treatments.py, and a module here of the same name with a
-Treatment and a Session.
+To add one: its settings in experiments/treatments.py, a module here of the same name with a
+Treatment and a Session, and its effect on the jobs of whole clusters in clusters/rules.py.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Treatment:
     """One kind of treatment for a whole run. Only those that some arm of it has are made."""
 
     across: ClassVar[bool] = False
-    """Whether it works where jobs run on other machines."""
+    """True: it works where jobs run on other machines."""
 
     def __init__(self, context: Context) -> None:
         self.context = context

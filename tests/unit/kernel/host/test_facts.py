@@ -1,4 +1,4 @@
-"""What a host is, read from its files."""
+"""Facts of a host, read from its files."""
 
 from __future__ import annotations
 

@@ -267,6 +267,14 @@ def test_what_a_host_receives_is_counted_without_its_acks() -> None:
     assert lib.mltcp_host_kib(1000 * 52, 1000) == (-1000 * 60 // KIB) & U32
 
 
+def test_what_a_host_receives_is_counted_once_a_millisecond_by_all_processors() -> None:
+    """One of them may have the ACK that came before the other's, who has counted already."""
+    counted = 500 * MS
+    assert not lib.mltcp_host_is_due(counted, counted - 1000)
+    assert not lib.mltcp_host_is_due(counted, counted + MS - 1)
+    assert lib.mltcp_host_is_due(counted, counted + MS)
+
+
 @pytest.mark.parametrize("fields", [{"total_bytes": 0, "gap_ns": 0}, {"mechanisms": INCREASE}])
 def test_a_flow_that_acts_on_nothing_its_host_receives_never_asks(fields: dict[str, int]) -> None:
     mechanisms = fields.pop("mechanisms", ALL)
@@ -471,6 +479,10 @@ def test_after_a_time_out_the_threshold_is_the_bases_however_much_a_loss_leaves(
     assert lose(flow, 80, 40) == 70
     assert lib.mltcp_on_time_out(flow, 70) == 40
     assert lib.mltcp_on_time_out(flow, 30) == 30
+    lib.mltcp_on_repaired(flow)
+    assert lib.mltcp_on_time_out(flow, 70) == 70  # without a word the path carries less
+    lose(flow, 60, 30)
+    assert lib.mltcp_on_time_out(flow, 50) == 30
 
 
 SLOT = "unsigned long long *"

@@ -208,6 +208,18 @@ def test_shipped_experiments_are_those_of_the_results(
         "aqm: threshold",
         "f.yaml:3: link.aqm: a threshold only marks; say `ecn: true`, too.",
     ),
+    ("aqm: red", "qdisc: pfifo", "f.yaml:3: link.qdisc: 'pfifo' is not one of none, fq, fq_codel"),
+    (
+        "delay: 2ms",
+        "loss: 1%, qdisc: fq",
+        "f.yaml:3: link.qdisc: the hosts' `qdisc` is where `loss` is made; keep one of them.",
+    ),
+    ("aqm: red", "mtu: 20kB, aqm: red", "f.yaml:3: link.mtu: '20kB' is outside 576 to 16000 bytes"),
+    (
+        "delay: 2ms",
+        "mtu: 15kB",
+        "f.yaml:3: link.queue: must hold two packets of the link's `mtu`.",
+    ),
     ("ecn: true", "ecn: maybe", "f.yaml:3: link.ecn: 'maybe' is neither true nor false."),
     ("ecn: true", "enc: true", "f.yaml:3: link.enc: no such field; did you mean ecn? Allowed"),
     ("link: {", "link: [{", "f.yaml:"),

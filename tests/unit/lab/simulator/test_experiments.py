@@ -112,6 +112,8 @@ def test_a_folder_is_the_same_however_many_threads_made_it(
     [
         ("link: {aqm: red}", "queue management red that drops"),
         ("link: {offloads: true}", "offloads"),
+        ("link: {mtu: 9kB}", "`mtu` of the link"),
+        ("link: {qdisc: fq}", "`qdisc` of the hosts"),
         ("sysctls: {net.ipv4.tcp_sack: 0}", "sysctl net.ipv4.tcp_sack"),
         ("sysctls: {net.ipv4.tcp_rto_min_us: soon}", "tcp_rto_min_us = soon"),
         ("sysctls: {net.ipv4.tcp_rto_min_us: 0}", "tcp_rto_min_us = 0"),
@@ -147,7 +149,7 @@ def test_arms_that_are_not_modelled_are_left_out_unless_named() -> None:
     kept, left_out = modelled(experiment)
     assert [arm.name for arm in kept.arms] == ["reno", "mltcp"]
     assert kept.baseline == "reno"
-    assert [arm.name for arm in left_out] == ["bbr"]
+    assert left_out == {"bbr": "bbr"}
     with pytest.raises(UsageError, match="bbr isn't modelled"):
         modelled(experiment, named=["bbr", "mltcp"])
 
@@ -196,7 +198,7 @@ def test_the_command(
     assert main(["simulate", "small.yaml", "--iterations", "5", "-o", "out", "--json"]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["arms"]["mltcp"]["iteration_s"]["count"] == 2 * (5 + 4)
-    assert "left out because they aren't simulated: bbr" in said.err
+    assert "warning: arms left out as these aren't simulated: bbr\n" in said.err
     assert pd.read_csv("out/iterations.csv")["iteration"].max() == 5
     assert main(["simulate", "small.yaml", "--arms", "bbr"]) == 2
     assert "bbr isn't modelled" in capsys.readouterr().err

@@ -220,7 +220,7 @@ def test_a_real_prometheus_scrapes_it_and_takes_the_alerts(
 
 
 def asked(port: int, query: str) -> list[dict[str, Any]]:
-    """What the query gives, once there is something."""
+    """The query's answer, once there is one."""
     words = urllib.parse.urlencode({"query": query})
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""What the agent says of connections whose tags the kernel doesn't show as they were."""
+"""The agent's words on connections whose tags the kernel doesn't show as they were."""
 
 from __future__ import annotations
 

@@ -12,7 +12,14 @@ import pytest
 
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.live.attach import privileges
-from mltcp_tools.live.attach.processes import COMMAND_MAX, PID_MAX, Process, process, processes
+from mltcp_tools.live.attach.processes import (
+    COMMAND_MAX,
+    PID_MAX,
+    Process,
+    _cgroups,
+    process,
+    processes,
+)
 from mltcp_tools.live.attach.selection import Target, netns_inode, select
 
 
@@ -120,8 +127,29 @@ def test_words_that_mean_nothing(word, why):
         Target.parse([word])
 
 
-def a_process(pid=1, command=(), cgroup="/", netns=1, ppid=0, uid=0):
-    return Process(pid, 1, ppid, uid, "name", command, cgroup, netns)
+@pytest.mark.parametrize(
+    ("text", "cgroup", "more"),
+    [
+        ("0::/user.slice/a.scope\n", "/user.slice/a.scope", ()),
+        ("0::/\n", "/", ()),
+        (
+            "5:freezer:/slurm/job_1\n4:memory:/other/and/longer\n3:cpu:/\n0::/\n",
+            "/other/and/longer",
+            ("/slurm/job_1",),
+        ),
+        (
+            "5:freezer:/slurm/job_1\n4:memory:/a:b\n3:cpu:/a:b\n0::/v2\n",
+            "/v2",
+            ("/slurm/job_1", "/a:b"),
+        ),
+    ],
+)
+def test_cgroups_of_either_version(text, cgroup, more):
+    assert _cgroups(text) == [cgroup, *more]
+
+
+def a_process(pid=1, command=(), cgroup="/", netns=1, ppid=0, uid=0, more=()):
+    return Process(pid, 1, ppid, uid, "name", command, cgroup, netns, more)
 
 
 def test_each_kind_of_condition_must_fit():
@@ -145,6 +173,9 @@ def test_each_kind_of_condition_must_fit():
     assert chosen(cgroups=("/slurm/job_12/", "step_0")) == [1, 2, 3]
     assert chosen(cgroups=("/",)) == [1, 2, 3]
     assert chosen(netns=("2",)) == [3]
+    four = a_process(base + 4, (), "/system.slice/slurmd", more=("/other/longer", "/slurm/job_14"))
+    assert select(Target(cgroups=("job_14",)), [one, four]) == [four]
+    assert select(Target(cgroups=("job_*", "slurmd")), [one, four]) == [one, four]
     assert chosen(patterns=("train",), users=(0, 6)) == [1]
     assert chosen(pids=(base + 1, base + 2), patterns=("train",), cgroups=("job_12",)) == [1]
 

@@ -1,4 +1,4 @@
-"""What the hosts of a trial say, as the trial takes it: names, times, notes, failures, silence."""
+"""The hosts' words, as a trial takes them: names, times, notes, failures, silence."""
 
 from __future__ import annotations
 

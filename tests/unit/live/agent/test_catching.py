@@ -1,0 +1,32 @@
+"""The cgroups of which the kernel may be told to attach all."""
+
+from __future__ import annotations
+
+import pytest
+
+from mltcp_tools.live.agent.catching import _part
+from mltcp_tools.live.agent.rules import parse_config
+from mltcp_tools.live.agent.watchlist import Watched
+from mltcp_tools.live.attach.processes import Process
+
+SLURM = "/slurm/uid_0/job_7/step_0"
+SERVICE = "/system.slice/slurmd.service"
+
+
+@pytest.mark.parametrize(
+    ("rule", "cgroups", "part"),
+    [
+        (r"{job: a, cgroup: ['job_*']}", (SLURM,), "/slurm/uid_0/job_7"),
+        (r"{job: '{cgroup:job_(\d+)}', cgroup: ['job_*']}", (SLURM,), SLURM),
+        (r"{job: '{cgroup:job_(\d+)}', cgroup: ['job_*']}", (SLURM, "/other"), SLURM),
+        # The job is in a hierarchy of v1; slurmd's cgroup of v2 has every job of the host.
+        (r"{job: a, cgroup: ['job_*']}", (SERVICE, SLURM), ""),
+        (r"{job: '{cgroup:job_(\d+)}', cgroup: ['job_*']}", (SERVICE, SLURM), ""),
+        (r"{job: '{cgroup:job_(\d+)}', cgroup: ['*']}", (SERVICE, SLURM), ""),
+        (r"{job: a, cgroup: ['job_*'], command: [x]}", (SLURM,), ""),
+    ],
+)
+def test_whatever_is_in_it_is_the_jobs(rule: str, cgroups: tuple[str, ...], part: str) -> None:
+    (found,) = parse_config(f"rules:\n  - {rule}\n", "agent.yaml").rules
+    process = Process(2**22, 1, 1, 0, "rank", ("rank",), cgroups[0], 1, cgroups[1:])
+    assert _part(Watched(process, found)) == part
