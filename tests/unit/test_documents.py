@@ -126,7 +126,7 @@ MENTIONED = re.compile(rf"(?<![\w,=/+-])((?:{'|'.join(names(cli))}) --[a-z][a-z-
 
 
 def command_lines(path: Path) -> Iterator[str]:
-    """Yield a document's command lines without `mltcp`, and options beside a command in its text."""
+    """Yield command lines of a document without `mltcp`, and options beside a command in text."""
     text = path.read_text()
     yield from MENTIONED.findall(" ".join(text.replace("\\-", "-").split()))
     examples = "".join(FENCE.findall(text)) if path.suffix == ".md" else text
