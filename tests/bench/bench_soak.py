@@ -102,7 +102,7 @@ def counted_in_kernel(what: str) -> int:
 
 
 def sample(soaked: Soaked) -> dict[str, float]:
-    """What must not grow."""
+    """Figures that must not grow."""
     pid = soaked.agent.process.pid
     return {
         "MB": resident_mb(soaked.agent),
