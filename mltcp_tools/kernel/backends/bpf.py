@@ -49,8 +49,6 @@ from mltcp_tools.kernel.native.uapi import ffi, pack, unpack
 from mltcp_tools.kernel.variants import STANDARD, base_of, offered_by
 
 _NAMES = offered_by("bpf")
-_READS_MEMORY = "bpf_probe_read_kernel#"
-"""The verifier's word for what lockdown=confidentiality lets no program do."""
 _GONE_S = 10.0
 """The kernel frees programs a grace period after the last socket has let them go."""
 
@@ -134,13 +132,7 @@ class BpfBackend(Backend):
             ".rodata.build": struct_ops.build_here().encode().ljust(struct_ops.BUILD_BYTES, b"\0"),
         }
         try:
-            try:
-                return BpfObject(path, root, initial)
-            except BpfError as error:
-                if _READS_MEMORY not in error.log:
-                    raise
-                # lockdown=confidentiality, which containers without securityfs aren't told of
-                return BpfObject(path, root, initial | {".rodata.counters": bytes(4)})
+            return BpfObject(path, root, initial)
         except BpfError as error:
             raise explain(error, f"Loading {name}") from error
 
