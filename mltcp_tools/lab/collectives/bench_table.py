@@ -126,8 +126,8 @@ def _aggregator(document: dict[str, Any]) -> list[str]:
         return []
     ns = counted["busy_s"] * 1e9 / counted["bytes"]
     return [
-        f"The aggregator's programs ran {ns:.2f} ns for a byte that they added up, which is"
-        f" {format_rate(8e9 / ns)} for a core."
+        f"The aggregator's programs ran {ns:.2f} ns for a byte that they added up, what passed"
+        f" through them included; that is {format_rate(8e9 / ns)} for a core."
     ]
 
 
