@@ -1,4 +1,4 @@
-"""What `enable` refuses, and a job that is some of the ranks of a training."""
+"""The refusals of `enable`, and a job that is some of the ranks of a training."""
 
 from __future__ import annotations
 
