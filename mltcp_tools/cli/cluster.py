@@ -43,7 +43,7 @@ def command() -> None:
     default=("mltcp",),
     show_default=True,
     metavar="A,B,…",
-    help="How jobs share links: reno, mltcp, turns, rates, priorities, aggregation and others.",
+    help="Rule for jobs on a link: reno, mltcp, turns, rates, priorities, aggregation and others.",
 )
 @click.option(
     "--pairs",
@@ -63,7 +63,7 @@ def command() -> None:
     type=click.IntRange(1),
     help="Of the first draw of jobs, paths, luck and random policies.  [default: FILE's, or 1]",
 )
-@shown_option("--draws", type=click.IntRange(1), default=1, help="How many, for intervals.")
+@shown_option("--draws", type=click.IntRange(1), default=1, help="Number of draws, for intervals.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def run(
     file: Path | None,
@@ -151,22 +151,24 @@ def run(
     type=click.IntRange(1),
     default=4,
     metavar="SERVERS",
-    help="How many servers inference owns.",
+    help="Number of servers that inference owns.",
 )
 @shown_option(
-    "--tenants", type=click.IntRange(1), default=12, help="How many tenants replay the requests."
+    "--tenants", type=click.IntRange(1), default=12, help="Tenants that replay the requests."
 )
 @shown_option(
-    "--swing", type=FRACTION, default="70%", help="How many fewer requests they send at night."
+    "--swing", type=FRACTION, default="70%", help="Share of their requests missing at night."
 )
-@shown_option("--treatment", "how", default="mltcp", help="How jobs share links, as for run.")
+@shown_option(
+    "--treatment", "how", default="mltcp", help="Rule by which jobs share links, as for run."
+)
 @shown_option(
     "--seed",
     type=click.IntRange(1),
     default=1,
     help="Of the first draw: tenants' requests, jobs' paths and luck.",
 )
-@shown_option("--draws", type=click.IntRange(1), default=3, help="How many, for intervals.")
+@shown_option("--draws", type=click.IntRange(1), default=3, help="Number of draws, for intervals.")
 @shown_option(
     "--faster",
     type=click.FloatRange(0.01),
@@ -232,7 +234,7 @@ def fapes(
     type=Quantity("time", parse_seconds, 10, shown=exact_seconds),
     default="120s",
     metavar="TIME",
-    help="How long it runs.",
+    help="Time that it runs.",
 )
 @shown_option(
     "--faster",
@@ -248,7 +250,7 @@ def fapes(
     metavar="TIME",
     help="The latency that requests should keep to.",
 )
-@shown_option("--goal", type=FRACTION, default="95%", help="How many of them at least.")
+@shown_option("--goal", type=FRACTION, default="95%", help="Least share of requests within it.")
 @click.option("--stop", is_flag=True, help="End what a killed controller left running.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def live(

@@ -35,7 +35,7 @@ from mltcp_tools.units import counted
 @click.option(
     "--queue",
     metavar="BYTES",
-    help="What a switch's port holds, where no --cluster says: less loses more.  [default: 1MB]",
+    help="Queue of a switch's port, where no --cluster says: less loses more.  [default: 1MB]",
 )
 @click.option(
     "--models",
@@ -123,7 +123,9 @@ def import_(
 
 @click.command()
 @click.argument("data", type=click.Path(path_type=Path))
-@shown_option("--treatment", "how", default="reno", help="How jobs shared links, as for run.")
+@shown_option(
+    "--treatment", "how", default="reno", help="Rule by which jobs shared links, as for run."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def replay(data: Path, how: str, as_json: bool) -> None:
     """Predict the recorded jobs of DATA, and hold that against what was observed.
@@ -180,7 +182,7 @@ def replay(data: Path, how: str, as_json: bool) -> None:
     "how",
     type=click.Choice(["reno", "mltcp"]),
     default="reno",
-    help="What jobs run over now.",
+    help="Congestion control that jobs run over now.",
 )
 @shown_option("--draws", type=click.IntRange(2), default=5, help="Of paths and luck.")
 @output_file("Write one page of HTML.")

@@ -45,13 +45,13 @@ def validate(experiments: tuple[str, ...], as_json: bool) -> None:
     show_default=True,
 )
 @click.option("--small", is_flag=True, help="Run a small matrix, of about two minutes.")
-@click.option("--seeds", type=click.IntRange(1), help="How many draws of each workload.")
+@click.option("--seeds", type=click.IntRange(1), help="Draws of each workload.")
 @list_option("--policy", "policies", metavar="A,B", help="Only these schedulers besides the rest.")
 @list_option("--workload", "workloads", metavar="A,B", help="Only these workloads.")
 @click.option(
     "--pairs",
     metavar="gavel:FILE",
-    help="Let jobs share GPUs: how that slows them down.",
+    help="Let jobs share GPUs, with the slow-downs measured there.",
 )
 @shown_option(
     "--executor", default="processes", help="processes, ray (a local cluster) or ray:ADDRESS."
@@ -127,7 +127,7 @@ def matrix(
     "--pairs",
     metavar="gavel:FILE",
     required=True,
-    help="How jobs that share GPUs slow each other down, measured.",
+    help="Measured slow-downs of jobs that share GPUs.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def marl(

@@ -19,17 +19,29 @@ from mltcp_tools.cli.options import (
     mtu_option,
     output_file,
     shown_option,
+    with_options,
 )
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.units import format_bytes, parse_bytes, parse_fraction
 
 BOUNDS_SCHEMA = "mltcp-collectives-bounds/1"
 
-_replay_option = click.option(
-    "--replay",
-    type=click.Path(path_type=Path),
-    help="A JSON list of bandwidths in any unit, which a link has one after the other; the median"
-    " is the links' rate, and nothing is faster.",
+_replay_options = with_options(
+    [
+        click.option(
+            "--replay",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="A JSON list of bandwidths in any unit, which a link has one after the other; the"
+            " median is the links' rate, and nothing is faster.",
+        ),
+        shown_option(
+            "--replay-links",
+            type=click.Choice(("first", "all")),
+            default="first",
+            help="Links that change; with `all`, each starts at another place of the trace.",
+        ),
+    ]
 )
 
 
@@ -52,7 +64,7 @@ def command() -> None:
     "--mode",
     type=click.Choice(("xdp", "tc")),
     default="xdp",
-    help="Where the aggregator's programs are, as for `mltcp aggregate up`.",
+    help="Place of the aggregator's programs, as for `mltcp aggregate up`.",
 )
 @mtu_option(9000)
 @list_option(
@@ -72,13 +84,13 @@ def command() -> None:
     allowed=collectives,
     metavar="NAME,…",
     show_default="all",
-    help="What to compare.",
+    help="Algorithms to compare.",
 )
 @shown_option(
     "--repeats",
     type=click.IntRange(1),
     default=5,
-    help="How often each all-reduce is timed; the median counts.",
+    help="Repeats of each all-reduce; the median counts.",
 )
 @list_option(
     "--density",
@@ -106,18 +118,12 @@ def command() -> None:
     "--places",
     type=click.Choice(("scattered", "clustered", "apart")),
     default="scattered",
-    help="Where these blocks are: anywhere, in ten runs, or anywhere and each at one rank alone.",
+    help="Places of these blocks: anywhere, in ten runs, or anywhere and each at one rank alone.",
 )
-@_replay_option
+@_replay_options
+@shown_option("--replay-step", type=SECONDS, default="5s", help="Time that each of these lasts.")
 @shown_option(
-    "--replay-links",
-    type=click.Choice(("first", "all")),
-    default="first",
-    help="Which links change; with `all`, each starts at another place of the trace.",
-)
-@shown_option("--replay-step", type=SECONDS, default="5s", help="How long each of these lasts.")
-@shown_option(
-    "--replay-from", type=click.IntRange(0), default=0, help="Which of these comes first."
+    "--replay-from", type=click.IntRange(0), default=0, help="Number of the one that comes first."
 )
 @click.option("--aggregator", help="The aggregator, HOST[:PORT]; --namespaces starts one.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -230,6 +236,7 @@ def _parse_ranks(word: str) -> int:
     metavar="N,…",
     default=("2", "3", "4", "8", "16"),
     show_default=True,
+    help="Numbers of ranks.",
 )
 @shown_option(
     "--slow",
@@ -237,8 +244,7 @@ def _parse_ranks(word: str) -> int:
     default="100%",
     help="The first link's rate, as a share of the others'.",
 )
-@_replay_option
-@shown_option("--replay-links", type=click.Choice(("first", "all")), default="first")
+@_replay_options
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
 def bounds(
     ranks: tuple[int, ...], slow: float, replay: Path | None, replay_links: str, as_json: bool

@@ -129,7 +129,9 @@ def server(
 
 @command.command()
 @click.argument("host")
-@shown_option("--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT)
+@shown_option(
+    "--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, help="Port of the server."
+)
 @with_options([_option(*each) for each in _flat(ExperimentJob)])
 @click.option(
     "--model",
@@ -148,9 +150,7 @@ def server(
     type=SECONDS,
     help="Communicate once per this time, as `mltcp plan` says; bursts that are early wait.",
 )
-@click.option(
-    "--shift", type=SECONDS, help="When the first turn begins after the start; with --turn."
-)
+@click.option("--shift", type=SECONDS, help="Time from the start to the first turn; with --turn.")
 @click.option(
     "--realign",
     type=FRACTION,

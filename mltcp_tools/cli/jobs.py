@@ -14,9 +14,9 @@ from mltcp_tools.cli.text import printable, show_table
 from mltcp_tools.columns import Cell, Column, Row, clip
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Job
-from mltcp_tools.live.observe.board import read_boards
+from mltcp_tools.live.observe.board import read_boards, read_ended
 from mltcp_tools.live.observe.untagged import Untagged
-from mltcp_tools.live.observe.view import summary
+from mltcp_tools.live.observe.view import JobView, summary
 from mltcp_tools.live.sources.metadata import CONFIDENT, Metadata
 from mltcp_tools.units import counted, format_bytes, format_seconds
 
@@ -51,18 +51,26 @@ def _row(job: Job, flows: int, known: Metadata | None) -> Row:
 
 
 def _show_mine(name: str | None, as_json: bool) -> None:
-    views = [
-        each
-        for each in read_boards().values()
-        if os.geteuid() in (0, each.uid) and name in (None, each.name)
-    ]
+    running = list(read_boards().values())
+    names = {each.name for each in running}
+    ended = [each for each in read_ended() if each.name not in names]
+
+    def mine(views: list[JobView]) -> list[JobView]:
+        own = (each for each in views if os.geteuid() in (0, each.uid))
+        return [each for each in own if name in (None, each.name)]
+
+    running, ended = mine(running), mine(ended)
     if as_json:
-        click.echo(json.dumps([dataclasses.asdict(each) for each in views], indent=2))
+        documents = [dataclasses.asdict(each) | {"ended": False} for each in running]
+        documents += [dataclasses.asdict(each) | {"ended": True} for each in ended]
+        click.echo(json.dumps(documents, indent=2))
         return
-    for each in views:
+    for each in running:
         flows = counted(each.flows, "connection")
         click.echo(f"{printable(each.name)}: {flows}; {summary(each)}.")
-    if not views:
+    for each in ended:
+        click.echo(f"{printable(each.name)}: ended; {summary(each)}.")
+    if not running and not ended:
         click.echo("No agent follows such a job of yours.", err=True)
 
 
@@ -72,7 +80,7 @@ def _show_mine(name: str | None, as_json: bool) -> None:
     "--mine",
     is_flag=True,
     help="Only jobs of your own processes (for root: all) that the agent follows, and how they go;"
-    " needs no privilege.",
+    " also those that ended in the last minutes; needs no privilege.",
 )
 @click.option("--job", "name", metavar="NAME", help="With --mine: only this one.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")

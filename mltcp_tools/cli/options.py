@@ -81,6 +81,7 @@ def output_file(help: str) -> Callable[[Any], Any]:
 def output_folder(help: str, *names: str, **settings: Any) -> Callable[[Any], Any]:
     """The option -o of commands that write a folder. names: of the command's argument."""
     kind = click.Path(path_type=Path, file_okay=False)
+    settings = {"metavar": "FOLDER"} | settings
     return click.option("-o", "--output", *names, type=kind, help=help, **settings)
 
 
@@ -99,8 +100,8 @@ SSH = "ssh -o BatchMode=yes -o LogLevel=ERROR -o ServerAliveInterval=10"
 
 ssh_options = with_options(
     [
-        shown_option("--ssh", default=SSH, help="How to reach the machines."),
-        shown_option("--mltcp", default="mltcp", help="How the tool is called there."),
+        shown_option("--ssh", default=SSH, help="Command that reaches the machines."),
+        shown_option("--mltcp", default="mltcp", help="Command of the tool there."),
     ]
 )
 

@@ -219,6 +219,8 @@ class Daemon:
                     "slots": job.slots,
                     "values": job.values,
                     "port": self.programs.port,
+                    # A port with XDP takes no message that isn't cut into packets before.
+                    "cuts": self.programs.mode == "xdp",
                 }
             )
 
@@ -287,6 +289,8 @@ class Daemon:
             "slots": self.admission.slots,
             "quota": self.admission.quota,
             "foreign": self.programs.counters(0)["foreign"],
+            "busy_s": self.programs.busy_s(),
+            "bytes": self.programs.added_bytes(),
             "jobs": [
                 {
                     "name": job.name,

@@ -96,7 +96,6 @@ class Session:
         self._control = self._connect(timeout_s)
         self._data = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
-            self._data.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 1)  # ours covers more
             self._data.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
             self._data.connect((endpoint.address, endpoint.port))
             fits = (self._data.getsockopt(socket.IPPROTO_IP, _IP_MTU) - _OVERHEAD_BYTES) // 4
@@ -113,6 +112,9 @@ class Session:
                 "token": endpoint.token,
             }
             admitted = self.admitted = self._join(request, timeout_s)
+            if not admitted.get("cuts"):
+                # Our own check covers more; what the kernel cuts into packets needs UDP's, too.
+                self._data.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 1)
             self._widen(admitted["slots"], admitted["values"])
             self.values: int = admitted["values"]
             self._worker = Worker(
@@ -139,13 +141,16 @@ class Session:
         array = np.zeros(4 * self.values, dtype=np.int32)
         at = array.ctypes.data
         state = self.worker.reduce(at, at, array.size, Kind.INT32, How.SUM, timeout_s)
+        packets = f"UDP packets of {4 * self.values + _OVERHEAD_BYTES} bytes"
         # Where short packets pass, the aggregator says that this rank's are missing.
         if state is State.SILENT or (state is State.WAITING and not self.counters().missing):
             raise SessionError(
-                f"UDP packets of {4 * self.values + _OVERHEAD_BYTES} bytes don't pass to the"
-                f" aggregator at {self.endpoint.address} and back: a filter drops them, or the"
-                " path's MTU is smaller than this host's."
+                f"{packets} don't pass to the aggregator at {self.endpoint.address} and back: a"
+                " filter drops them, or the path's MTU is smaller than this host's."
             )
+        if state is State.WAITING:
+            who = self._sentence(state, timeout_s).rstrip(".")
+            raise SessionError(f"{who}; {packets} may not pass from there to the aggregator.")
         if state is not State.DONE:
             raise SessionError(self._sentence(state, timeout_s))
 

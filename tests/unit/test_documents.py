@@ -89,9 +89,46 @@ def test_docstrings_begin_with_the_thing_or_a_verb() -> None:
     assert not asking, "\n".join(asking)
 
 
+def test_helps_of_options_begin_with_the_thing_or_a_verb() -> None:
+    helps = [
+        f"{' '.join(option.opts)}: {option.help or 'What is it?'}"
+        for command in commands(cli)
+        for option in command.params
+        if isinstance(option, click.Option)
+    ]
+    assert len(helps) > 300
+    asking = [each for each in helps if re.split(r"\W", each.partition(": ")[2])[0] in ASKING]
+    assert not asking, "\n".join(asking)
+
+
+def commands(group: click.Command) -> Iterator[click.Command]:
+    """Yield a command and all below it."""
+    yield group
+    if isinstance(group, click.Group):
+        ctx = click.Context(group)
+        for name in group.list_commands(ctx):
+            command = group.get_command(ctx, name)
+            assert command is not None
+            yield from commands(command)
+
+
+def names(group: click.Group, before: str = "") -> Iterator[str]:
+    """Yield the full names of all commands below a group, the longest of a beginning first."""
+    ctx = click.Context(group)
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        if isinstance(command, click.Group):
+            yield from names(command, f"{before}{name} ")
+        yield before + name
+
+
+MENTIONED = re.compile(rf"(?<![\w,=/+-])((?:{'|'.join(names(cli))}) --[a-z][a-z-]*)")
+
+
 def command_lines(path: Path) -> Iterator[str]:
-    """Yield what follows `mltcp` in a document's command lines."""
+    """Yield command lines of a document without `mltcp`, and options beside a command in text."""
     text = path.read_text()
+    yield from MENTIONED.findall(" ".join(text.replace("\\-", "-").split()))
     examples = "".join(FENCE.findall(text)) if path.suffix == ".md" else text
     yield from QUOTED.findall(text)
     yield from TYPED.findall(examples.replace("\\\n", " "))

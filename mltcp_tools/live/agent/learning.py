@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
@@ -23,6 +23,10 @@ from mltcp_tools.live.sources.learned import learned_metadata
 from mltcp_tools.live.sources.metadata import Metadata
 from mltcp_tools.units import format_bytes, format_seconds
 
+_ENDED_S = 120.0
+"""For how long jobs that have ended are shown: who asks then, as Slurm's epilog, may be slow."""
+_ENDED = 200
+
 
 class Learning:
     """The sources of all followed jobs but their hooks. A context manager; nothing here waits.
@@ -41,6 +45,7 @@ class Learning:
         self.metrics: Metrics | None = None
         self.gains: Mapping[str, Gain] = {}
         """The standing proof's findings on jobs, by name."""
+        self._ended: deque[tuple[float, JobView]] = deque(maxlen=_ENDED)
         self._stack = ExitStack()
 
     def __enter__(self) -> Learning:
@@ -60,8 +65,13 @@ class Learning:
 
     def end(self, job: Followed, now_s: float) -> str:
         """The job has ended; how it went, in a few words."""
-        view = self._views.of(job.job, 0, job.best(now_s))
+        view = dataclasses.replace(
+            self._views.of(job.job, 0, job.best(now_s)),
+            gain=self.gains.get(job.job.name),
+            uid=job.owner,
+        )
         self._views.forget(job.job.id)
+        self._ended.append((now_s, view))
         return summary(view)
 
     def read(self, now_s: float) -> None:
@@ -138,7 +148,8 @@ class Learning:
             views.append(view)
         self._publish(views, flows, now_s)
         try:
-            self._board.write(views)
+            ended = [view for at_s, view in self._ended if at_s > now_s - _ENDED_S]
+            self._board.write(views, ended)
         except OSError as error:
             self._notices.warn(f"Other commands can't see what the agent knows: {reason(error)}")
         return {flow.cookie: flow.job_id for flow in flows}

@@ -6,6 +6,7 @@ Names and units follow Prometheus's conventions (prometheus.io/docs/practices/na
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from mltcp_tools.live.observe.view import JobView
 
 if TYPE_CHECKING:
     from prometheus_client import Counter, Histogram
+    from prometheus_client.metrics import MetricWrapperBase
 
 _BUCKETS = tuple(round(0.01 * 2 ** (step / 2), 4) for step in range(28))
 """Upper ends of the histogram's buckets, seconds: 10 ms to 2 minutes, each 41 % above the last."""
@@ -164,6 +166,8 @@ class Metrics(Closing):
             for name, value in values.items():
                 if value is not None:
                     self._gauges[name].labels(view.name).set(value)
+                else:  # what was known is no longer so
+                    _remove(self._gauges[name], view.name)
         self._count_yields(flows, names)
         for name in self._known - set(names.values()):
             self._forget(name)
@@ -193,9 +197,9 @@ class Metrics(Closing):
             self._sockets.labels(name).set(status.sockets.get(name, 0))
 
     def _forget(self, name: str) -> None:
-        for metric in (*self._gauges.values(), self._iteration, self._sent, self._again):
-            metric.remove(name)
-        self._yields.remove(name)
+        counters = (self._iteration, self._sent, self._again, self._yields)
+        for metric in (*self._gauges.values(), *counters):
+            _remove(metric, name)
 
     def close(self) -> None:
         """Serve no longer, and remove the file; closing twice is fine."""
@@ -206,6 +210,12 @@ class Metrics(Closing):
             thread.join()
         if self._file is not None:
             self._file.unlink(missing_ok=True)
+
+
+def _remove(metric: MetricWrapperBase, name: str) -> None:
+    """Publish the job's metric no longer."""
+    with contextlib.suppress(KeyError):  # older versions mind what isn't there
+        metric.remove(name)
 
 
 _GAUGES = {

@@ -62,6 +62,13 @@ def fetch(host: str) -> str:
 def read(host: str, text: str) -> PublishedHost:
     """The host as the text of metrics has it. MltcpError where it is no agent's."""
     samples = _Samples(text)
+    try:
+        return _host(host, samples)
+    except (KeyError, ValueError, OverflowError):  # labels that lack, numbers that are none
+        raise MltcpError("what answers publishes other metrics than agents do") from None
+
+
+def _host(host: str, samples: _Samples) -> PublishedHost:
     infos = list(samples.all("mltcp_backend_info"))
     if not infos:
         raise MltcpError("what answers is no agent of MLTCP")

@@ -12,7 +12,7 @@ import json
 import os
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,21 +42,25 @@ class Board:
     def __enter__(self) -> Board:
         folder = self._path.parent
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        _remove_orphans(folder)
+        forget_killed(folder)
         self.write([])
         return self
 
     def __exit__(self, *_: object) -> None:
         self._path.unlink(missing_ok=True)
 
-    def write(self, views: Sequence[JobView]) -> None:
-        """Show these jobs; a reader finds the old ones or the new ones, never half of them."""
+    def write(self, views: Sequence[JobView], ended: Iterable[JobView] = ()) -> None:
+        """Show these jobs, and those that have ended of late.
+
+        A reader finds the old ones or the new ones, never half of them.
+        """
         document = {
             "schema": SCHEMA,
             "pid": os.getpid(),
             "start_ticks": self._start,
             "written_s": time.monotonic(),
             "jobs": [dataclasses.asdict(view) for view in views],
+            "ended": [dataclasses.asdict(view) for view in ended],
         }
         replace_file(self._path, json.dumps(document).encode())
 
@@ -72,14 +76,28 @@ def read_boards(folder: Path = BOARDS) -> dict[int, JobView]:
     return found
 
 
+def read_ended(folder: Path = BOARDS) -> list[JobView]:
+    """The jobs that living followers saw end of late."""
+    paths = sorted(folder.glob("*.json")) if folder.is_dir() else []
+    return [view for path in paths for view in _read(path, "ended")]
+
+
 def killed_followers(folder: Path = BOARDS) -> list[int]:
     """Pids of followers that ended without taking leave, since the last one began."""
     paths = sorted(folder.glob("*.json")) if folder.is_dir() else []
     return [int(p.stem) for p in paths if p.stem.isdecimal() and not _writer_runs(p)]
 
 
-def _read(path: Path) -> list[JobView]:
-    """The jobs of one file; none when it isn't to be believed."""
+def forget_killed(folder: Path = BOARDS) -> None:
+    """Remove the files of writers that have ended without doing so."""
+    for path in folder.glob("*.json") if folder.is_dir() else []:
+        if not _writer_runs(path):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _read(path: Path, which: str = "jobs") -> list[JobView]:
+    """The jobs of one file, or the `ended` ones; none when it isn't to be believed."""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, MltcpError):
         with open(path, "rb", opener=_no_link) as file:
             info = os.fstat(file.fileno())
@@ -95,16 +113,8 @@ def _read(path: Path) -> list[JobView]:
             return []
         if process(document["pid"]).start_ticks != document["start_ticks"]:
             return []
-        return [_view(entry) for entry in document["jobs"]]
+        return [_view(entry) for entry in document.get(which, [])]
     return []
-
-
-def _remove_orphans(folder: Path) -> None:
-    """Remove the files of writers that have ended without doing so."""
-    for path in folder.glob("*.json") if folder.is_dir() else []:
-        if not _writer_runs(path):
-            with contextlib.suppress(OSError):
-                path.unlink()
 
 
 def _writer_runs(path: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import shutil
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 import yaml
 from prometheus_client import generate_latest
+from prometheus_client.metrics import MetricWrapperBase
 from support.watched_backend import WatchedBackend, event
 
 from mltcp_tools.cli.main import main
@@ -153,6 +155,28 @@ def test_a_job_that_has_ended_is_published_no_more(served: tuple[Metrics, str]) 
     metrics.show([], [], now_s=3.0)
 
 
+def test_what_is_no_longer_known_is_published_no_more(served: tuple[Metrics, str]) -> None:
+    metrics, address = served
+    metrics.show([dataclasses.replace(view(), overlap=None, gain=None)], [], now_s=2.0)
+    text = page(address)
+    assert "mltcp_job_overlap_ratio{" not in text
+    assert "mltcp_job_gain_ratio{" not in text
+    assert 'mltcp_job_flows{training_job="gpt2"} 4.0' in text
+
+
+def test_a_job_of_which_little_was_known_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the package of Debian 12, too, which minds what isn't there."""
+
+    def remove(metric: Any, *values: str) -> None:
+        del metric._metrics[values]
+
+    monkeypatch.setattr(MetricWrapperBase, "remove", remove)
+    with Metrics(None, Loaded([], [], [])) as metrics:
+        metrics.show([dataclasses.replace(view(), overlap=None)], [], now_s=1.0)
+        metrics.show([], [], now_s=2.0)
+        assert b"gpt2" not in generate_latest(metrics.registry)
+
+
 def test_what_belongs_to_no_followed_job_is_left_out(served: tuple[Metrics, str]) -> None:
     metrics, address = served
     metrics.iterated([iteration(9)], {2: "other"})
@@ -195,26 +219,68 @@ def test_promtool_has_nothing_to_say_about_names_and_units(served: tuple[Metrics
 def test_a_real_prometheus_scrapes_it_and_takes_the_alerts(
     served: tuple[Metrics, str], tmp_path: Path
 ) -> None:
-    port = free_port()
     (tmp_path / "alerts.yaml").write_text(ALERTS.read_text())
     scrape = {"job_name": "mltcp", "static_configs": [{"targets": [served[1]]}]}
+    with prometheus(tmp_path, scrape) as port:
+        for query in ("mltcp_job_iteration_seconds_count", "mltcp_backend_info", "up"):
+            (found,) = asked(port, query)
+            assert found["metric"]["job"] == "mltcp"
+        assert asked(port, "mltcp_job_flows")[0]["metric"]["training_job"] == "gpt2"
+        for panel, query in queries().items():
+            served[0].iterated([iteration(9)], NAMES)
+            assert float(asked(port, query)[0]["value"][1]) >= 0, panel
+
+
+class Well(Loaded):
+    def build_here(self) -> str:
+        return self.status().build
+
+
+@needs_prometheus
+def test_a_real_prometheus_fires_each_alert_for_what_is_wrong_alone(tmp_path: Path) -> None:
+    """The rules as they are shipped, but that they wait for seconds instead of minutes."""
+    rules = yaml.safe_load(ALERTS.read_text())
+    for rule in rules["groups"][0]["rules"]:
+        rule["for"] = "2s"
+    (tmp_path / "alerts.yaml").write_text(json.dumps(rules))
+    well, ill, nobody = (f"127.0.0.1:{free_port()}" for _ in range(3))
+    scrape = {"job_name": "mltcp", "static_configs": [{"targets": [well, ill, nobody]}]}
+    backend = Well([Job(1, "gpt2")], [], [])
+    slower = dataclasses.replace(view(), overlap=0.8, gain=Gain(-0.05, -0.08, -0.02, 0.01, 8))
+    with (
+        Metrics(well, backend) as quiet,
+        Metrics(ill, Loaded([Job(1, "gpt2")], [], [])) as loud,
+        prometheus(tmp_path, scrape) as port,
+    ):
+        quiet.show([view()], [], now_s=1.0)
+        loud.show([slower], [], now_s=1.0)
+        deadline = time.monotonic() + 120
+        firing: set[tuple[str, str]] = set()
+        while {name for name, _ in firing} != set(SERIES):
+            assert time.monotonic() < deadline, firing
+            loud.lost(1)
+            time.sleep(0.2)
+            expr = 'ALERTS{alertstate="firing"}'
+            found = [each["metric"] for each in asked(port, f"{expr} or on() vector(0)")]
+            firing = {(each["alertname"], each["instance"]) for each in found if each}
+    assert firing == {(name, nobody if name == "MltcpAgentDown" else ill) for name in SERIES}
+
+
+@contextlib.contextmanager
+def prometheus(folder: Path, scrape: dict[str, Any]) -> Iterator[int]:
+    """The port of a Prometheus that scrapes every second, with the rules in the folder."""
+    port = free_port()
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": ["alerts.yaml"],
         "scrape_configs": [scrape],
     }
-    (tmp_path / "prometheus.yml").write_text(json.dumps(config))
+    (folder / "prometheus.yml").write_text(json.dumps(config))
     command = ["prometheus", "--config.file=prometheus.yml", "--storage.tsdb.path=data"]
     command.append(f"--web.listen-address=127.0.0.1:{port}")
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) as server:
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL) as server:
         try:
-            for query in ("mltcp_job_iteration_seconds_count", "mltcp_backend_info", "up"):
-                (found,) = asked(port, query)
-                assert found["metric"]["job"] == "mltcp"
-            assert asked(port, "mltcp_job_flows")[0]["metric"]["training_job"] == "gpt2"
-            for panel, query in queries().items():
-                served[0].iterated([iteration(9)], NAMES)
-                assert float(asked(port, query)[0]["value"][1]) >= 0, panel
+            yield port
         finally:
             server.terminate()
 

@@ -118,6 +118,21 @@ def test_what_is_no_agent_is_told(text: str) -> None:
         read("one", text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mltcp_backend_info 1\n",
+        'mltcp_backend_info{build="1"} 1\nmltcp_backend_stale 1\n',
+        'mltcp_backend_info{build="1",backend="bpf"} 1\nmltcp_job_flows 2\n',
+        'mltcp_backend_info{build="1",backend="bpf"} 1\nmltcp_job_flows{training_job="a"} NaN\n',
+        'mltcp_backend_info{build="1",backend="bpf"} 1\nmltcp_job_flows{training_job="a"} +Inf\n',
+    ],
+)
+def test_metrics_that_lie_are_no_agents(text: str) -> None:
+    with pytest.raises(MltcpError, match="other metrics than agents"):
+        read("one", text)
+
+
 def test_over_ssh_failures_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     ssh = tmp_path / "ssh"
     ssh.write_text(

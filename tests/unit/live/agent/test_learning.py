@@ -1,0 +1,49 @@
+"""Views of its jobs that the agent lets others have."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from support.watched_backend import WatchedBackend
+
+from mltcp_tools.cli import jobs
+from mltcp_tools.cli.main import main
+from mltcp_tools.kernel.backends.base import Job
+from mltcp_tools.live.agent.followed import Followed
+from mltcp_tools.live.agent.learning import Learning
+from mltcp_tools.live.agent.notices import Notices
+from mltcp_tools.live.agent.rules import parse_config
+from mltcp_tools.live.observe.board import Board, read_boards, read_ended
+
+
+class Present(WatchedBackend):
+    def is_present(self) -> bool:
+        return True
+
+
+def test_who_asks_late_how_a_job_went_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (rule,) = parse_config("rules: [{job: slurm-7, cgroup: [a]}]", "agent.yaml").rules
+    monkeypatch.setattr(jobs, "read_boards", lambda: read_boards(tmp_path))
+    monkeypatch.setattr(jobs, "read_ended", lambda: read_ended(tmp_path))
+
+    def told() -> str:
+        assert main(["jobs", "--mine", "--job", "slurm-7"]) == 0
+        return capsys.readouterr().out
+
+    job = Job(1, "slurm-7")
+    followed = {"slurm-7": Followed(job, rule, os.geteuid())}
+    backend = Present([job], [], [])
+    learning = Learning(followed, backend, Notices(print))
+    with Board(tmp_path) as learning._board:
+        learning.show(1.0)
+        assert told() == "slurm-7: 0 connections; no iterations were seen.\n"
+        backend.jobs().clear()
+        learning.end(followed.pop("slurm-7"), 2.0)
+        learning.show(3.0)
+        assert told() == "slurm-7: ended; no iterations were seen.\n"
+        learning.show(300.0)
+        assert told() == ""
