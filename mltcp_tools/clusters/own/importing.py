@@ -17,10 +17,12 @@ import yaml
 
 from mltcp_tools.clusters.models import MODELS
 from mltcp_tools.clusters.own.logs import Log, LoggedJob, model_of
+from mltcp_tools.clusters.workload import parse_cluster
 from mltcp_tools.document import read_section
 from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.planning.reading import read_text
 from mltcp_tools.lab.profiling.profile import Phase, Profile
+from mltcp_tools.units import counted
 
 if TYPE_CHECKING:
     from mltcp_tools.lab.runs.described import DescribedExperiment
@@ -117,6 +119,25 @@ def document(log: Log, cluster: Mapping[str, object], models: Mapping[str, Any])
         whole["models"] = described
     whole["jobs"] = jobs
     return yaml.safe_dump(whole, sort_keys=False, default_flow_style=None, width=120)
+
+
+def require_places(cluster: Mapping[str, object], jobs: Iterable[LoggedJob], source: str) -> None:
+    """Raise a UsageError where a job ran on what the section `cluster` of `source` hasn't."""
+    text = yaml.safe_dump({"cluster": dict(cluster)})
+    machines = {each.name: each for each in parse_cluster(text, source).topology.machines}
+    for job in jobs:
+        for node, gpus in placement(job).items():
+            if node not in machines:
+                some = ", ".join(list(machines)[:3])
+                raise UsageError(
+                    f"{source} has no server {node}, where {job.name} ran; its servers are {some}"
+                    f"{' and others' if len(machines) > 3 else ''}."
+                )
+            if gpus > machines[node].gpus:
+                raise UsageError(
+                    f"{source} gives {node} {counted(machines[node].gpus, 'GPU')}, and {job.name}"
+                    f" had {gpus} there."
+                )
 
 
 def gpus_of_servers(jobs: Iterable[LoggedJob]) -> dict[str, int]:
