@@ -80,13 +80,11 @@ def import_(
     start, end, gpus and, where known, nodes, model, iterations or iteration. Jobs are of a model by
     their names without numbers at the end. What is missing is asked for at once.
     """
-    import yaml
-
     from mltcp_tools.clusters.own import importing
     from mltcp_tools.clusters.own.logs import read_log
     from mltcp_tools.clusters.own.slurm import read_conf
-    from mltcp_tools.clusters.workload import parse_cluster, parse_workload
-    from mltcp_tools.lab.planning.reading import read_source, read_text
+    from mltcp_tools.clusters.workload import parse_workload
+    from mltcp_tools.lab.planning.reading import read_source
 
     if output is None:
         raise UsageError("name the file to write with -o.")
@@ -99,8 +97,7 @@ def import_(
         raise UsageError("--uplink is of links between switches; name these with --topology.")
     read = read_log(log)
     if cluster is not None:
-        parse_cluster(read_text(cluster), str(cluster))
-        section = yaml.safe_load(read_text(cluster))["cluster"]
+        section = importing.cluster_of(cluster)
     elif topology is not None:
         gpus = importing.gpus_of_servers(read.jobs)
         section = read_conf(topology, rate or "100gbit", uplink, gpus)

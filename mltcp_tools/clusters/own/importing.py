@@ -18,7 +18,7 @@ import yaml
 from mltcp_tools.clusters.models import MODELS
 from mltcp_tools.clusters.own.logs import Log, LoggedJob, model_of
 from mltcp_tools.clusters.workload import parse_cluster
-from mltcp_tools.document import read_section
+from mltcp_tools.document import Section, read_section
 from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.planning.reading import read_text
 from mltcp_tools.lab.profiling.profile import Phase, Profile
@@ -30,13 +30,25 @@ if TYPE_CHECKING:
 
 def models_of_table(path: Path) -> dict[str, Any]:
     """The section `models` of a YAML file, as a workload has it."""
-    text = read_text(path)
-    section = read_section(text, str(path), ["models"]).section("models", None)
-    if section is None:
-        raise UsageError(f"{path} has no section `models`.")
+    section, found = _only(path, "models")
     for name in section:
         section.section(name, None)
-    return dict(yaml.safe_load(text)["models"])
+    return found
+
+
+def cluster_of(path: Path) -> dict[str, object]:
+    """The section `cluster` of a YAML file that has nothing else."""
+    _, found = _only(path, "cluster")
+    parse_cluster(read_text(path), str(path))
+    return found
+
+
+def _only(path: Path, name: str) -> tuple[Section, dict[str, Any]]:
+    text = read_text(path)
+    section = read_section(text, str(path), [name]).section(name, None)
+    if section is None:
+        raise UsageError(f"{path} has no section `{name}`.")
+    return section, dict(yaml.safe_load(text)[name])
 
 
 def models_of_profiles(profiles: Iterable[Profile], log: Log) -> dict[str, Any]:

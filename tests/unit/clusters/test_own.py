@@ -16,6 +16,7 @@ from mltcp_tools.cli.main import main
 from mltcp_tools.clusters.own.ask import ask as answers_of
 from mltcp_tools.clusters.own.ask import widened
 from mltcp_tools.clusters.own.importing import (
+    cluster_of,
     document,
     gpus_of_servers,
     models_of_table,
@@ -285,6 +286,13 @@ def test_a_log_is_imported_first(tmp_path: Path, command: click.Command, text: s
     (tmp_path / "log").write_text("cluster: {servers: 1}\n")
     said = CliRunner().invoke(command, [str(tmp_path / "log")])
     assert "needs either jobs or generate" in str(said.exception)
+
+
+@pytest.mark.parametrize("text", ["{}", "seed: 1", "cluster: 4", "cluster: {servers: 0}"])
+def test_files_of_clusters_that_are_none_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(UsageError, match=r"c\.yaml"):
+        cluster_of(tmp_path / "c.yaml")
 
 
 @pytest.mark.parametrize("text", ["models: [1]", "models: {a: 1}", "{}", "modells: {}"])
