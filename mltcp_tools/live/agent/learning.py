@@ -62,6 +62,7 @@ class Learning:
         """The job has ended; how it went, in a few words."""
         view = self._views.of(job.job, 0, job.best(now_s))
         self._views.forget(job.job.id)
+        self._whole.forget(job.job.id)
         return summary(view)
 
     def read(self, now_s: float) -> None:
