@@ -71,6 +71,7 @@ class Learning:
             uid=job.owner,
         )
         self._views.forget(job.job.id)
+        self._whole.forget(job.job.id)
         self._ended.append((now_s, view))
         return summary(view)
 
