@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,11 @@ RENEW = "renew them with: .venv/bin/python -m mltcp_tools.cli.manual"
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
-    return manual.pages()
+    """The pages of a new process: click keeps the help option of a command that a test called alone."""
+    code = "import json; from mltcp_tools.cli import manual; print(json.dumps(manual.pages()))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found: dict[str, str] = json.loads(run.stdout)
+    return found
 
 
 def test_pages_are_what_the_commands_say(pages: dict[str, str]) -> None:
