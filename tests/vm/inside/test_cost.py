@@ -15,12 +15,11 @@ from bench.bench_cc import (
     ARMS,
     SENDING,
     SLOW,
-    TRACING,
     WAY,
     Arm,
+    graphed,
     measure,
     tracer_ns,
-    write,
 )
 from netns.connections import bottleneck, connection, send_burst
 from vm.hostile import PROGRAMS
@@ -87,21 +86,9 @@ def test_connections_that_carry_little_cost_what_their_base_costs(
 def counts() -> Iterator[list[float]]:
     """Nanoseconds that each count of the host's traffic took; filled in at the end."""
     found: list[float] = []
-    write("set_ftrace_filter", "mltcp_net_host")
-    write("set_ftrace_filter", "mltcp_net_host dev_lstats_read")
-    write("set_graph_function", "mltcp_net_host")
-    write("current_tracer", "function_graph")
-    write("trace", "")
-    try:
+    with graphed("mltcp_net_host", "dev_lstats_read") as trace:
         yield found
-    finally:
-        write("tracing_on", "0")
-        trace = (TRACING / "trace").read_text()
-        write("current_tracer", "nop")
-        write("tracing_on", "1")
-        write("set_graph_function", "")
-        write("set_ftrace_filter", "")
-        found += [float(us) * 1000 for us in re.findall(r"([\d.]+) us +\| +\}", trace)]
+    found += [float(us) * 1000 for us in re.findall(r"([\d.]+) us +\| +\}", trace[0])]
 
 
 @MANY_CPUS
