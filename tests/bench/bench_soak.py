@@ -6,7 +6,8 @@ Each job is a process with idle connections in a cgroup of its own, which the ag
 rule. One of them opens and closes connections at a steady pace; another one trains, and is tried
 again and again. Now and then the rules are read again, the trial is killed, and the agent is
 stopped or killed and started anew. A line a minute says what has grown: the agent's memory and
-descriptors, records on disk, and the kernel's BPF maps, programs and pins. `--into tests/bench/RESULTS.md` makes its table anew.
+descriptors, records on disk, and the kernel's BPF maps, programs and pins.
+`--into tests/bench/RESULTS.md` makes its table anew.
 """
 
 from __future__ import annotations

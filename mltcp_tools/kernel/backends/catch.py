@@ -48,7 +48,7 @@ class Catcher(Closing):
     """Catches new connections of cgroups for as long as this process lives, and no longer."""
 
     switches: bool
-    """Whether connections are given the congestion control, too, so that none need be looked at."""
+    """True: connections are given the congestion control, too, so that none need be looked at."""
 
     @abstractmethod
     def set(self, wanted: Mapping[Path, Catch]) -> None:

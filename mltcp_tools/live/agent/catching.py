@@ -37,7 +37,7 @@ class Catching:
         self._notices = notices
         self._catcher: Catcher | None = None
         self._loaded: object = None
-        """What the catcher is of: another object, once MLTCP was loaded anew."""
+        """The load that the catcher is of: another object, once MLTCP was loaded anew."""
         self._wanted: dict[Path, Catch] = {}
         self._known: dict[Path, tuple[object, Catch]] = {}
         """The findings on each cgroup, with the processes for which they hold."""
