@@ -49,7 +49,7 @@ struct mltcp_job_ref {
 /* Connections that a rule leaves alone, by their ports at either end. */
 struct mltcp_rule_ports {
 	u16 lowest; /* and all below */
-	u16 not [MLTCP_RULE_PORTS]; /* 0: none */
+	u16 spared[MLTCP_RULE_PORTS]; /* 0: none */
 };
 
 /* A rule as it is told. */

@@ -71,7 +71,7 @@ int mltcp_put_rule(struct sk_buff *skb, const struct mltcp_rule_record *record)
 	if (nla_put_u64_64bit(skb, MLTCP_A_CGROUP, record->cgroup, MLTCP_A_PAD) ||
 	    nla_put_u32(skb, MLTCP_A_JOB_ID, record->job) ||
 	    nla_put_u16(skb, MLTCP_A_LOWEST_PORT, record->ports.lowest) ||
-	    nla_put(skb, MLTCP_A_NOT_PORTS, sizeof(record->ports.not ), record->ports.not ))
+	    nla_put(skb, MLTCP_A_NOT_PORTS, sizeof(record->ports.spared), record->ports.spared))
 		return -EMSGSIZE;
 	return 0;
 }

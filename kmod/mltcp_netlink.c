@@ -309,7 +309,7 @@ static int mltcp_nl_rule_set(struct sk_buff *request, struct genl_info *info)
 	if (info->attrs[MLTCP_A_LOWEST_PORT])
 		ports.lowest = nla_get_u16(info->attrs[MLTCP_A_LOWEST_PORT]);
 	if (info->attrs[MLTCP_A_NOT_PORTS])
-		nla_memcpy(ports.not, info->attrs[MLTCP_A_NOT_PORTS], sizeof(ports.not ));
+		nla_memcpy(ports.spared, info->attrs[MLTCP_A_NOT_PORTS], sizeof(ports.spared));
 	job = mltcp_job_get(genl_info_net(info), nla_get_u32(info->attrs[MLTCP_A_JOB_ID]));
 	if (!job) {
 		GENL_SET_ERR_MSG(info, "there is no such job");

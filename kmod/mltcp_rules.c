@@ -137,7 +137,7 @@ static bool is_left_alone(const struct sock *sk, const struct mltcp_rule_ports *
 	if (local < ports->lowest || remote < ports->lowest)
 		return true;
 	for (i = 0; i < MLTCP_RULE_PORTS; i++)
-		if (ports->not [i] && (ports->not [i] == local || ports->not [i] == remote))
+		if (ports->spared[i] && (ports->spared[i] == local || ports->spared[i] == remote))
 			return true;
 	return false;
 }
