@@ -12,9 +12,9 @@
 /* Ports that a rule names. */
 #define MLTCP_RULE_PORTS 4
 
+/* MLTCP_A_FD is of a cgroup's folder here. */
 enum mltcp_rule_cmd {
-	MLTCP_CMD_RULE_SET =
-		MLTCP_CMD_COUNT, /* do: flows of the cgroup behind A_FD are the job's */
+	MLTCP_CMD_RULE_SET = MLTCP_CMD_COUNT, /* do: flows of a cgroup are the job's */
 	MLTCP_CMD_RULE_GET, /* dump: the rules for jobs of the namespace */
 	MLTCP_CMD_RULE_DEL, /* do: the rule for the cgroup MLTCP_A_CGROUP */
 	MLTCP_CMDS
