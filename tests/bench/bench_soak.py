@@ -38,9 +38,6 @@ from mltcp_tools.kernel.host import cgroups
 from mltcp_tools.kernel.host.locks import RUN_DIR
 
 SAMPLE_S, REREAD_S, TRIAL_S, KILL_TRIAL_S = 60.0, 20.0, 10.0, 45.0
-AGENT_S = 240.0
-"""For which one agent lives; every other one is killed."""
-
 CHUNK = 100
 """Connections opened and closed before anything else is done."""
 
@@ -141,7 +138,9 @@ class Minute(NamedTuple):
     busy: float | None
 
 
-def soak(soaked: Soaked, churning: Holder, minutes: float, pace: float) -> Iterator[Minute]:
+def soak(
+    soaked: Soaked, churning: Holder, minutes: float, pace: float, agent_s: float
+) -> Iterator[Minute]:
     """The figures of each minute."""
     begin_s = minute_s = time.monotonic()
     due = {
@@ -149,7 +148,7 @@ def soak(soaked: Soaked, churning: Holder, minutes: float, pace: float) -> Itera
         "reread": REREAD_S,
         "trial": TRIAL_S,
         "kill": KILL_TRIAL_S,
-        "agent": AGENT_S,
+        "agent": agent_s,
     }
     opened, caught, before_s = 0, 0, processor_s(soaked.agent)
     owner = soaked.agent
@@ -182,7 +181,7 @@ def soak(soaked: Soaked, churning: Holder, minutes: float, pace: float) -> Itera
             minute_s, opened, caught = time.monotonic(), 0, 0
             owner, before_s = soaked.agent, processor_s(soaked.agent)
         if passed_s >= due["agent"]:
-            due["agent"] += AGENT_S
+            due["agent"] += agent_s
             soaked.change_agent()
         behind_s = opened / pace - (time.monotonic() - minute_s)
         time.sleep(max(0.0, behind_s))
@@ -216,6 +215,9 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=50, help="of each job")
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--pace", type=float, default=1000.0, help="connections a second, at most")
+    parser.add_argument(
+        "--agents", type=float, default=240.0, help="seconds of one; every other one is killed"
+    )
     parser.add_argument("--into", type=Path, metavar="FILE", help="whose table is made anew")
     args = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -233,7 +235,7 @@ def main() -> None:
         stack.callback(soaked.close)
         while set(held[-1].congestion_controls()) != {"mltcp"}:
             time.sleep(0.1)
-        found = [*soak(soaked, held[-1], args.minutes, args.pace)]
+        found = [*soak(soaked, held[-1], args.minutes, args.pace, args.agents)]
         print(", ".join(f"{what}: {count}" for what, count in soaked.happened.items()))
     head = (
         f"{args.minutes:g} minutes, {args.connections} connections of each of {args.jobs} jobs",

@@ -65,9 +65,8 @@ class Catching:
             if not wanted and self._catcher is None:
                 return
             catcher = self._present()
-            if wanted != self._wanted:
-                for each in jobs:
-                    announce(each.job.job, self._backend)  # type: ignore[union-attr]
+            if wanted != self._wanted and self._announce(jobs):
+                jobs, wanted, covered = self._find(own, alone)
             catcher.set(wanted)
             if catcher.switches:
                 self._covered = covered
@@ -78,6 +77,16 @@ class Catching:
             what = "New connections" if catcher.switches else "New connections under MLTCP"
             self._notices.say(f"{what} of {path} are attached before their first data.")
         self._wanted = wanted
+
+    def _announce(self, jobs: Iterable[Watched]) -> bool:
+        """Have the kernel know the jobs; return whether an id turned out to be another's."""
+        changed = False
+        for each in jobs:
+            assert each.job is not None
+            job = announce(each.job.job, self._backend)
+            changed |= job.id != each.job.job.id
+            each.job.job = job
+        return changed
 
     def _present(self) -> Catcher:
         """The catcher of what is loaded now."""
