@@ -269,20 +269,30 @@ put:
 	return err;
 }
 
-static int mltcp_nl_tag(struct sk_buff *request, struct genl_info *info)
+/* The job that what is behind the descriptor is to have, with a reference, or an error. */
+static struct mltcp_job_ref *job_to_give(const struct genl_info *info)
 {
 	struct mltcp_job_ref *job;
-	int err;
 
 	if (!has(info, MLTCP_A_FD, "the descriptor is missing"))
-		return -EINVAL;
+		return ERR_PTR(-EINVAL);
 	if (!has(info, MLTCP_A_JOB_ID, "the job's id is missing"))
-		return -EINVAL;
+		return ERR_PTR(-EINVAL);
 	job = mltcp_job_get(genl_info_net(info), nla_get_u32(info->attrs[MLTCP_A_JOB_ID]));
 	if (!job) {
 		GENL_SET_ERR_MSG(info, "there is no such job");
-		return -ENOENT;
+		return ERR_PTR(-ENOENT);
 	}
+	return job;
+}
+
+static int mltcp_nl_tag(struct sk_buff *request, struct genl_info *info)
+{
+	struct mltcp_job_ref *job = job_to_give(info);
+	int err;
+
+	if (IS_ERR(job))
+		return PTR_ERR(job);
 	err = retag(request, info, job);
 	if (err)
 		mltcp_job_put(job);
@@ -299,22 +309,15 @@ static int mltcp_nl_untag(struct sk_buff *request, struct genl_info *info)
 static int mltcp_nl_rule_set(struct sk_buff *request, struct genl_info *info)
 {
 	struct mltcp_rule_ports ports = {};
-	struct mltcp_job_ref *job;
+	struct mltcp_job_ref *job = job_to_give(info);
 	int err;
 
-	if (!has(info, MLTCP_A_FD, "the descriptor is missing"))
-		return -EINVAL;
-	if (!has(info, MLTCP_A_JOB_ID, "the job's id is missing"))
-		return -EINVAL;
+	if (IS_ERR(job))
+		return PTR_ERR(job);
 	if (info->attrs[MLTCP_A_LOWEST_PORT])
 		ports.lowest = nla_get_u16(info->attrs[MLTCP_A_LOWEST_PORT]);
 	if (info->attrs[MLTCP_A_NOT_PORTS])
 		nla_memcpy(ports.spared, info->attrs[MLTCP_A_NOT_PORTS], sizeof(ports.spared));
-	job = mltcp_job_get(genl_info_net(info), nla_get_u32(info->attrs[MLTCP_A_JOB_ID]));
-	if (!job) {
-		GENL_SET_ERR_MSG(info, "there is no such job");
-		return -ENOENT;
-	}
 	err = mltcp_rule_set(nla_get_s32(info->attrs[MLTCP_A_FD]), job, &ports, genl_info_net(info),
 			     info->snd_portid, info->extack);
 	if (err)
