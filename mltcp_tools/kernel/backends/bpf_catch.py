@@ -13,15 +13,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from mltcp_tools.kernel.backends.bpf_sockets import KernelSockets
-from mltcp_tools.kernel.backends.catch import PORTS, Catch, Catcher
+from mltcp_tools.kernel.backends.catch import Catch, Catcher
 from mltcp_tools.kernel.backends.pins import Home, explain
 from mltcp_tools.kernel.native.bpf_object import CGROUP_SOCK_OPS
 from mltcp_tools.kernel.native.libbpf import BpfError
+from mltcp_tools.kernel.native.uapi import RULE_PORTS
 
 CHOICES = 16
 """MLTCP_CHOICES of bpf/attach.bpf.h."""
 
-RULE = struct.Struct(f"=IIQ16s{32 * CHOICES}sI4x{PORTS}I")  # struct mltcp_rule
+RULE = struct.Struct(f"=IIQ16s{32 * CHOICES}sI4x{RULE_PORTS}I")  # struct mltcp_rule
 _CHOICE = struct.Struct("=16s16s")  # struct mltcp_choice
 _KEY = struct.Struct("=QI4x")  # struct bpf_cgroup_storage_key
 

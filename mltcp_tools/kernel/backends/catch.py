@@ -14,9 +14,7 @@ from pathlib import Path
 from mltcp_tools.errors import HostError
 from mltcp_tools.kernel.host import cgroups
 from mltcp_tools.kernel.host.closing import Closing
-
-PORTS = 4
-"""MLTCP_PORTS of bpf/attach.bpf.h, MLTCP_RULE_PORTS of kmod/rules.h."""
+from mltcp_tools.kernel.native.uapi import RULE_PORTS
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,7 @@ class Catch:
 
     name: the congestion control that they get; empty: the one that `choices` has for what they run,
     and none where it has none. lowest_port, ports: connections with a port below, or with one of
-    these, are left alone; at most PORTS of them.
+    these, are left alone; at most RULE_PORTS of them.
     """
 
     job: int
@@ -35,13 +33,13 @@ class Catch:
     ports: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if len(self.ports) > PORTS:
-            raise ValueError(f"at most {PORTS} ports")
+        if len(self.ports) > RULE_PORTS:
+            raise ValueError(f"at most {RULE_PORTS} ports")
 
     @property
     def padded_ports(self) -> tuple[int, ...]:
-        """All PORTS of them; 0: none."""
-        return (*self.ports, *[0] * (PORTS - len(self.ports)))
+        """All RULE_PORTS of them; 0: none."""
+        return (*self.ports, *[0] * (RULE_PORTS - len(self.ports)))
 
 
 class Catcher(Closing):

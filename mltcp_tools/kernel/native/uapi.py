@@ -36,7 +36,7 @@ GENL_GROUP = "iterations"
 """The generic netlink family of the kernel module, and its multicast group."""
 
 RULE_PORTS = 4
-"""Ports that a rule of the kernel module names (MLTCP_RULE_PORTS)."""
+"""Ports that a rule names: MLTCP_RULE_PORTS of the module, MLTCP_PORTS of bpf/attach.bpf.h."""
 
 
 class Command(IntEnum):

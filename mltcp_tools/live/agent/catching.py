@@ -16,8 +16,9 @@ from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.backends.bpf import BpfBackend
 from mltcp_tools.kernel.backends.bpf_catch import BpfCatcher
 from mltcp_tools.kernel.backends.bpf_sockets import kernel_sockets
-from mltcp_tools.kernel.backends.catch import PORTS, Catch, Catcher, folder_of
+from mltcp_tools.kernel.backends.catch import Catch, Catcher, folder_of
 from mltcp_tools.kernel.backends.kmod import KmodBackend
+from mltcp_tools.kernel.native.uapi import RULE_PORTS
 from mltcp_tools.kernel.variants import NAMES, OBSERVED, built_on, observer_of
 from mltcp_tools.live.agent.naming import is_template, name_of
 from mltcp_tools.live.agent.notices import Notices
@@ -178,7 +179,7 @@ def _catch(own: list[Watched]) -> Catch:
         name="" if observes else rule.congestion_control,
         choices=_observers() if observes else {},
         lowest_port=lowest,
-        ports=tuple(ports)[:PORTS],
+        ports=tuple(ports)[:RULE_PORTS],
     )
 
 
