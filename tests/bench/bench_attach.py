@@ -72,11 +72,12 @@ def told(rows: Iterable[Row]) -> Iterator[Row]:
 
 def published(rows: Iterable[Row], head: Row, into: Path | None, name: str) -> None:
     """Make the page's table of that name anew, with the command that made it."""
-    lines = [f"| {what} | {figures} |" for what, figures in (head, ("---", "---"), *rows)]
-    words = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
     if into is None:
         return
-    del words[words.index("--into") : words.index("--into") + 2]
+    option = argparse.ArgumentParser(add_help=False)
+    option.add_argument("--into")
+    words = [os.path.basename(sys.argv[0]), *option.parse_known_args(sys.argv[1:])[1]]
+    lines = [f"| {what} | {figures} |" for what, figures in (head, ("---", "---"), *rows)]
     made = (
         f"Measured by `{' '.join(words)}`, {time.strftime('%Y-%m-%d')}; mltcp-tools {__version__}."
         f" {os.cpu_count()} processors, kernel {os.uname().release}."
