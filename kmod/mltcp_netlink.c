@@ -270,7 +270,7 @@ put:
 }
 
 /* The job that what is behind the descriptor is to have, with a reference, or an error. */
-static struct mltcp_job_ref *job_to_give(const struct genl_info *info)
+static struct mltcp_job_ref *job_to_give(struct genl_info *info)
 {
 	struct mltcp_job_ref *job;
 
