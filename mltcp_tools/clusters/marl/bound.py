@@ -28,8 +28,9 @@ TANGENTS = (0.0, 0.15, 0.3, 0.5, 0.7, 1.0)
 
 @dataclass(frozen=True)
 class Grown:
-    """The best that a job can do alone. lone_s: seconds with its own GPUs. fastest: by how much it is
-    faster at most, with more. slope: what one of those more brings at most, over one of its own."""
+    """The best that a job can do alone. lone_s: seconds with its own GPUs. fastest: how many times
+    as fast it is at most, with more. slope: what one of those brings at most, over one of its
+    own."""
 
     lone_s: float
     fastest: float

@@ -46,10 +46,10 @@ def evaluate(
     rivals: Sequence[str] = RIVALS,
     said: Callable[[str], None] = lambda name: None,
 ) -> list[dict[str, Any]]:
-    """Of everyone, and of the bounds in LEAST, the means over workloads: `completion_s` of jobs, `estimated_s`, where lengths
-    are estimated, `p99_s`, `unfairness`; and `below`: by which share completion is below that of
-    `predicted` with known lengths (of the bound where nobody shares, below that of `elastic`), with
-    half of its 95 % interval over workloads."""
+    """Of everyone, and of the bounds in LEAST, the means over workloads: `completion_s` of jobs,
+    `estimated_s`, where lengths are estimated, `p99_s`, `unfairness`; and `below`: by which share
+    completion is below that of the policy `against`, `predicted` for all but a bound, with known
+    lengths; and half of its 95 % interval over workloads."""
 
     def run(make: Callable[[Workload], Policy]) -> list[dict[str, Any]]:
         how = treatment(TREATMENT)
