@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from mltcp_tools.clusters.bound import least_mean_s
 from mltcp_tools.clusters.interference import PairModel
 from mltcp_tools.clusters.intervals import interval
 from mltcp_tools.clusters.marl.agents import Agents, Marl
-from mltcp_tools.clusters.marl.bound import least_mean_s
 from mltcp_tools.clusters.marl.train import TREATMENT, Curriculum
 from mltcp_tools.clusters.policies import POLICIES, policy
 from mltcp_tools.clusters.policies.estimated import SUFFIX

@@ -1,7 +1,7 @@
 """An oracle of who shares GPUs and how far jobs may grow: matchings with all pairs and lengths
 known, and the best of several ways to weigh them and to size jobs, chosen in hindsight.
 
-It says what can be won for sure; `marl/bound.py` says what nobody can win.
+It says what can be won for sure; `clusters/bound.py` says what nobody can win.
 """
 
 from __future__ import annotations

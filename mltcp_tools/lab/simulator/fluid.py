@@ -75,7 +75,7 @@ class _State:
 
 
 def _links(jobs: Sequence[RankedJob], rates: Mapping[Any, float]) -> Filling:
-    """What gives connections of all jobs their rates, bytes per second."""
+    """Links that give connections of all jobs their rates, bytes per second."""
     numbers = {name: number for number, name in enumerate(rates)}
     paths = [[numbers[link] for link in path] for job in jobs for path in job.paths]
     return Filling(paths, np.array(list(rates.values()), dtype=float))

@@ -12,9 +12,9 @@ pytest.importorskip("torch")
 
 import torch
 
+from mltcp_tools.clusters.bound import grown, least_mean_s
 from mltcp_tools.clusters.interference import fit_pairs
 from mltcp_tools.clusters.marl.agents import Agents, Marl, Step
-from mltcp_tools.clusters.marl.bound import grown, least_mean_s
 from mltcp_tools.clusters.marl.evaluate import LARGE, LEAST, ORACLE, drawn, evaluate
 from mltcp_tools.clusters.marl.train import Curriculum, improve, train
 from mltcp_tools.clusters.models import MODELS
