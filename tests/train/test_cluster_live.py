@@ -93,8 +93,6 @@ def test_cores_are_lent_and_reclaimed(live: tuple[Path, subprocess.Popen[bytes]]
     units = [each["units"] for each in read(folder, "controller.jsonl")]
     assert max(units) > units[0], "no core was lent to inference"
     assert units[-1] < max(units), "no core came back"
-    # Whoever left didn't leave the others waiting.
-    assert found["revived"] == 0
     assert found["resizes"] >= 1
     assert found["steps_lost"] == 0
     for line in read(folder, "training.jsonl"):

@@ -113,7 +113,8 @@ class Controller:
             # Fewer soon, as they would share what one needs; more only when it lasts.
             less = self._asked < len(self._agents)
             if time.monotonic() - self._since >= (HOLD_S / 2 if less else HOLD_S):
-                self._resize(self._asked)
+                # One at a time: where two go at once, the one that is left may wait for them.
+                self._resize(max(self._asked, len(self._agents) - 1))
 
     def _met(self) -> bool:
         """Return whether training's last step was one of all agents that there are: who goes while
@@ -131,17 +132,15 @@ class Controller:
             # Whoever joins needs a while.
             self._moved = time.monotonic()
             self._agents.append(self._start("training", self._agent(first=not self._agents)))
-        leaving, self._agents = self._agents[workers:], self._agents[:workers]
-        # All at once: torchrun's rendezvous may hang where one goes while others meet again.
-        for agent in leaving:
-            agent.send_signal(signal.SIGTERM)
-        for agent in leaving:
+        while len(self._agents) > workers:
+            leaving = self._agents.pop()
+            leaving.send_signal(signal.SIGTERM)
             try:
-                agent.wait(timeout=20)
+                leaving.wait(timeout=20)
             except subprocess.TimeoutExpired:
-                for pid in [*_children(agent.pid), agent.pid]:
+                for pid in [*_children(leaving.pid), leaving.pid]:
                     _kill(pid)
-                agent.wait()
+                leaving.wait()
 
     def _revive(self, *, begun: bool = True) -> None:
         """Start again what died since the last tick. begun: training has, and should go on."""
