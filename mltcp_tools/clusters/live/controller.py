@@ -113,8 +113,7 @@ class Controller:
             # Fewer soon, as they would share what one needs; more only when it lasts.
             less = self._asked < len(self._agents)
             if time.monotonic() - self._since >= (HOLD_S / 2 if less else HOLD_S):
-                # One at a time: where two go at once, the one that is left may wait for them.
-                self._resize(max(self._asked, len(self._agents) - 1))
+                self._resize(self._asked)
 
     def _met(self) -> bool:
         """Return whether training's last step was one of all agents that there are: who goes while
@@ -132,15 +131,17 @@ class Controller:
             # Whoever joins needs a while.
             self._moved = time.monotonic()
             self._agents.append(self._start("training", self._agent(first=not self._agents)))
-        while len(self._agents) > workers:
-            leaving = self._agents.pop()
-            leaving.send_signal(signal.SIGTERM)
+        leaving, self._agents = self._agents[workers:], self._agents[:workers]
+        # All at once: torchrun's rendezvous may hang where one goes while others meet again.
+        for agent in leaving:
+            agent.send_signal(signal.SIGTERM)
+        for agent in leaving:
             try:
-                leaving.wait(timeout=20)
+                agent.wait(timeout=20)
             except subprocess.TimeoutExpired:
-                for pid in [*_children(leaving.pid), leaving.pid]:
+                for pid in [*_children(agent.pid), agent.pid]:
                     _kill(pid)
-                leaving.wait()
+                agent.wait()
 
     def _revive(self, *, begun: bool = True) -> None:
         """Start again what died since the last tick. begun: training has, and should go on."""
