@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -16,6 +17,13 @@ from mltcp_tools.cli.text import show_table
 from mltcp_tools.columns import Column
 from mltcp_tools.errors import UsageError
 from mltcp_tools.units import exact_seconds, parse_seconds
+
+windows_option = click.option(
+    "--windows",
+    "parts",
+    type=click.IntRange(2),
+    help="Cut the jobs into so many disjoint windows, for intervals over these.",
+)
 
 
 @click.group()
@@ -64,6 +72,7 @@ def command() -> None:
     help="Of the first draw of jobs, paths, luck and random policies.  [default: FILE's, or 1]",
 )
 @shown_option("--draws", type=click.IntRange(1), default=1, help="Number of draws, for intervals.")
+@windows_option
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def run(
     file: Path | None,
@@ -76,13 +85,15 @@ def run(
     output: Path | None,
     seed: int | None,
     draws: int,
+    parts: int | None,
     as_json: bool,
 ) -> None:
     """Run the workload in FILE, or of a trace, under every policy and treatment named.
 
     FILE is YAML with the cluster and, without --workload, its jobs;
     mltcp_tools/clusters/workload.py describes it. With several draws, figures are means, and each
-    line says what it saves of the first one's completion times, with an interval.
+    line says what it saves of the first one's completion times, with an interval; with --windows,
+    that goes over disjoint parts of a trace.
     """
     from tqdm import tqdm
 
@@ -93,11 +104,13 @@ def run(
     from mltcp_tools.clusters.rules import treatment
     from mltcp_tools.clusters.simulate import ClusterSimulator
     from mltcp_tools.clusters.text import render_summaries
-    from mltcp_tools.clusters.traces import read_workload
+    from mltcp_tools.clusters.traces import read_workload, windows
     from mltcp_tools.clusters.workload import Workload
     from mltcp_tools.live.observe.environment import Environment
     from mltcp_tools.live.observe.tables import check_folder
 
+    if parts and draws > 1:
+        raise UsageError("--windows take the place of --draws; leave one of them out.")
     policies = policies or (("predicted",) if pairs else ("fifo",))
     for name in policies:
         if known(name).shares and pairs is None:
@@ -111,6 +124,10 @@ def run(
         found = dataclasses.replace(found, jobs=found.jobs[:jobs]).shorter(shorter)
         return found if measured is None else found.with_pairs(measured)
 
+    if parts:
+        workloads: Iterable[Workload] = windows(drawn(first.seed), parts)
+    else:
+        workloads = map(drawn, range(first.seed, first.seed + draws))
     if output is not None:
         check_folder(output)
         output.mkdir(parents=True, exist_ok=True)
@@ -119,7 +136,7 @@ def run(
     outcomes: list[Outcome] = []
     total = draws * len(arms) * min(len(first.jobs), jobs or len(first.jobs))
     with tqdm(total=total, unit=" jobs", disable=None) as bar:
-        for workload in map(drawn, range(first.seed, first.seed + draws)):
+        for workload in workloads:
             for name, how in arms:
                 each = policy(name, workload.seed, shorter)
                 outcomes.append(
@@ -171,12 +188,21 @@ def run(
     default=1,
     help="Of the first draw: tenants' requests, jobs' paths and luck.",
 )
-@shown_option("--draws", type=click.IntRange(1), default=3, help="Number of draws, for intervals.")
+@click.option(
+    "--draws", type=click.IntRange(1), help="Number of draws, for intervals.  [default: 3]"
+)
+@windows_option
 @shown_option(
     "--faster",
     type=click.FloatRange(0.01),
     default=1.0,
     help="Factor by which training jobs arrive faster.",
+)
+@shown_option(
+    "--shorter",
+    type=click.FloatRange(1),
+    default=1.0,
+    help="Factor by which training jobs, and the times between them, are shorter.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def fapes(
@@ -187,14 +213,17 @@ def fapes(
     tenants: int,
     swing: float,
     faster: float,
+    shorter: float,
     how: str,
     seed: int,
-    draws: int,
+    draws: int | None,
+    parts: int | None,
     as_json: bool,
 ) -> None:
     """Share the cluster in FILE between training and inference: statically, as Lyra, as FaPES.
 
-    Figures are means over draws of the tenants' requests, and of jobs' paths and luck.
+    Figures are means over draws of the tenants' requests, and of jobs' paths and luck; with
+    --windows, over disjoint parts of each trace.
 
     TENANTS replay the requests until the last job arrives, less SWING of them at night. In the
     static split and as Lyra, inference owns SERVERS of them, and Knative's autoscaler uses these.
@@ -206,17 +235,27 @@ def fapes(
     from mltcp_tools.clusters.requests import Service
     from mltcp_tools.clusters.rules import treatment
     from mltcp_tools.clusters.text import render_loans
-    from mltcp_tools.clusters.traces import read_requests, read_workload
+    from mltcp_tools.clusters.traces import read_requests, read_workload, windows
+    from mltcp_tools.clusters.workload import Workload
+
+    if parts and draws:
+        raise UsageError("--windows take the place of --draws; leave one of them out.")
+
+    def drawn(trace: str, draw: int) -> Workload:
+        found = read_workload(file, trace, draw).shorter(shorter)
+        jobs = (dataclasses.replace(j, arrival_s=j.arrival_s / faster) for j in found.jobs)
+        return dataclasses.replace(found, jobs=tuple(jobs))
 
     asked = read_requests(requests)
     compared = {}
     for trace in traces:
         results = []
-        for draw in range(seed, seed + draws):
-            workload = read_workload(file, trace, draw)
-            jobs = [dataclasses.replace(j, arrival_s=j.arrival_s / faster) for j in workload.jobs]
-            workload = dataclasses.replace(workload, jobs=tuple(jobs))
-            served = replayed(asked, jobs[-1].arrival_s / 3600, tenants, swing, draw)
+        if parts:
+            workloads = windows(drawn(trace, seed), parts)
+        else:
+            workloads = [drawn(trace, draw) for draw in range(seed, seed + (draws or 3))]
+        for draw, workload in enumerate(workloads, seed):
+            served = replayed(asked, workload.jobs[-1].arrival_s / 3600, tenants, swing, draw)
             results.append(compare(workload, served, Service(), treatment(how), inference))
         compared[trace] = {
             "draws": [[result.summary() for result in each] for each in results],

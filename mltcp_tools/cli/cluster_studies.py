@@ -181,12 +181,13 @@ def results(context: click.Context, name: str, words: tuple[str, ...]) -> None:
     from mltcp_tools.clusters.results import DOCUMENT, put, section
     from mltcp_tools.kernel.host.files import replace_file
 
-    text = DOCUMENT.read_text(encoding="utf-8") if DOCUMENT.is_file() else ""
     assert context.parent is not None
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         group = context.parent.command
         group.main(list(words), prog_name="mltcp cluster", standalone_mode=False)
+    # Read only now, so that two of these may run at a time.
+    text = DOCUMENT.read_text(encoding="utf-8") if DOCUMENT.is_file() else ""
     made = put(text, name, section(name, words, printed.getvalue()))
     replace_file(DOCUMENT, made.encode())
     click.echo(printed.getvalue(), nl=False)

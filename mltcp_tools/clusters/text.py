@@ -126,9 +126,10 @@ def render_learned(rows: Sequence[Mapping[str, Any]], draws: int, off: Mapping[s
                 row["policy"],
                 long(row["completion_s"]),
                 "" if row["estimated_s"] is None else long(row["estimated_s"]),
-                long(row["p99_s"]),
-                f"{row['unfairness']:.2f}",
-                f"{row['below']:+.1%}",
+                "" if row["p99_s"] is None else long(row["p99_s"]),
+                "" if row["unfairness"] is None else f"{row['unfairness']:.2f}",
+                f"{row['below']:+.1%}"
+                + ("" if row["against"] == "predicted" else f" of {row['against']}"),
                 "" if row["below_half"] is None else f"± {100 * row['below_half']:.1f}",
             ]
         )

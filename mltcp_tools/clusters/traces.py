@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 
 from mltcp_tools.clusters.models import MODELS, Model
@@ -274,3 +275,18 @@ def read_workload(file: Path | None, trace: str | None, seed: int | None = None)
         return Workload(topology, read_jobs(trace, topology, seed or 1), seed=seed or 1)
     base = parse_cluster(read_text(file), str(file), seed)
     return replace(base, jobs=read_jobs(trace, base.topology, base.seed))
+
+
+def windows(workload: Workload, count: int) -> list[Workload]:
+    """Disjoint parts of the workload's jobs, one after the other, of equally many jobs (or one
+    more); each begins with its first job."""
+    jobs = workload.jobs
+    if len(jobs) < count:
+        raise UsageError(f"{len(jobs)} jobs can't be cut into {count} windows.")
+    edges = [round(each * len(jobs) / count) for each in range(count + 1)]
+    parts = []
+    for first, end in pairwise(edges):
+        begun_s = jobs[first].arrival_s
+        own = (replace(job, arrival_s=job.arrival_s - begun_s) for job in jobs[first:end])
+        parts.append(replace(workload, jobs=tuple(own)))
+    return parts

@@ -19,7 +19,7 @@ _OWN = {
     "ask": ("own/ask.py", "own/replay.py"),
     "fapes": ("fapes/*.py", "traces.py"),
     "live": ("live/*.py", "fapes/inference.py", "traces.py"),
-    "marl": ("marl/*.py",),
+    "marl": ("bound.py", "marl/*.py"),
     "matrix": ("question.py",),
     "replay": ("own/replay.py",),
     "run": ("traces.py",),

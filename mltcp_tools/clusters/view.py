@@ -97,6 +97,10 @@ class View:
             return left_s
         return left_s * float(np.exp(self.blur * _normal(state.job.seed)))
 
+    def remaining_gpu_s(self, state: JobState) -> float:
+        """Return the GPU seconds that this takes."""
+        return self.remaining_s(state) * state.job.gpus
+
     def free_without(self, states: Mapping[int, Allocation]) -> Ints:
         """Free GPUs if none of the running jobs ran, but those that are given."""
         free = self.free.copy()

@@ -2,11 +2,12 @@
 
 Cores are lent in UNITS; every tick the guard of FaPES (inference.Predictive) says how many the
 server is to have. Training has the others: for each, an agent of torchrun with one worker is member
-of one elastic job. When a change has lasted for HOLD_S, agents join or leave; torchrun's rendezvous
-tells the others, and all workers go on together from their last checkpoint. What dies is started
-again: an agent alone, the first one, who keeps the rendezvous, with all others, and all of them if
-training hangs. Everything the controller starts has a session of its own: if it is killed, server
-and training go on with what they have, and `stop` ends them later.
+of one elastic job. When a change has lasted for HOLD_S, and all members have met, agents join or
+leave; torchrun's rendezvous tells the others, and all workers go on together from their last
+checkpoint. What dies is started again: an agent alone, the first one, who keeps the rendezvous,
+with all others, and all of them if training hangs. Everything the controller starts has a session
+of its own: if it is killed, server and training go on with what they have, and `stop` ends them
+later.
 """
 
 from __future__ import annotations
@@ -108,11 +109,20 @@ class Controller:
         self._log.write(json.dumps(line) + "\n")
         if UNITS - units != self._asked:
             self._asked, self._since = UNITS - units, time.monotonic()
-        elif self._agents and len(self._agents) != self._asked:
+        elif self._agents and len(self._agents) != self._asked and self._met():
             # Fewer soon, as they would share what one needs; more only when it lasts.
             less = self._asked < len(self._agents)
             if time.monotonic() - self._since >= (HOLD_S / 2 if less else HOLD_S):
                 self._resize(self._asked)
+
+    def _met(self) -> bool:
+        """Return whether training's last step was one of all agents that there are: who goes while
+        the others still meet leaves them waiting for him."""
+        steps = self._folder / "training.jsonl"
+        lines = steps.read_text(encoding="utf-8").splitlines() if steps.is_file() else []
+        with contextlib.suppress(IndexError, ValueError):
+            return bool(json.loads(lines[-1])["world"] == len(self._agents))
+        return False
 
     def _resize(self, workers: int) -> None:
         """Agents join or leave until there are so many. The first one, who keeps the rendezvous,
@@ -121,15 +131,17 @@ class Controller:
             # Whoever joins needs a while.
             self._moved = time.monotonic()
             self._agents.append(self._start("training", self._agent(first=not self._agents)))
-        while len(self._agents) > workers:
-            leaving = self._agents.pop()
-            leaving.send_signal(signal.SIGTERM)
+        leaving, self._agents = self._agents[workers:], self._agents[:workers]
+        # All at once: torchrun's rendezvous may hang where one goes while others meet again.
+        for agent in leaving:
+            agent.send_signal(signal.SIGTERM)
+        for agent in leaving:
             try:
-                leaving.wait(timeout=20)
+                agent.wait(timeout=20)
             except subprocess.TimeoutExpired:
-                for pid in [*_children(leaving.pid), leaving.pid]:
+                for pid in [*_children(agent.pid), agent.pid]:
                     _kill(pid)
-                leaving.wait()
+                agent.wait()
 
     def _revive(self, *, begun: bool = True) -> None:
         """Start again what died since the last tick. begun: training has, and should go on."""

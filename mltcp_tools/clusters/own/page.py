@@ -67,7 +67,8 @@ def answer_rows(answers: Sequence[Answer]) -> list[list[str]]:
             [
                 each.question,
                 each.change,
-                f"{each.saved:+.1%}",
+                # Without a sign of its own, as -0.04 % has.
+                f"{round(each.saved, 3) + 0.0:+.1%}",
                 f"± {100 * each.half:.1f}",
                 f"{each.untold:.0%}",
                 each.verdict,

@@ -1,17 +1,25 @@
-"""The most that deciding better who shares GPUs could win: matchings with all pairs and lengths
-known, and the best of several ways to weigh them, chosen in hindsight.
+"""An oracle of who shares GPUs and how far jobs may grow: matchings with all pairs and lengths
+known, and the best of several ways to weigh them and to size jobs, chosen in hindsight.
+
+It says what can be won for sure; `clusters/bound.py` says what nobody can win.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from mltcp_tools.clusters.policies.plan import ROUND_S
+from mltcp_tools.clusters.policies.plan import ROUND_S, SPREAD
 from mltcp_tools.clusters.policies.sharing import settle
 from mltcp_tools.clusters.view import Decision, View
 
-WAYS = tuple((worth, short) for worth in (1.0, 1.1, 1.2, 1.3, 1.45) for short in (0.0, 0.25, 0.5))
-"""From which sum of speeds on sharing is worth it, and how much more a short job's speed counts."""
+WAYS = tuple(
+    (worth, short, spread)
+    for worth in (1.1, 1.2, 1.3, 1.45)
+    for short in (0.25, 0.5, 0.75)
+    for spread in (2, 4)
+)
+"""From which sum of speeds on sharing is worth it, how much more a short job's speed counts, and
+how many times the GPUs that it asked for a job gets at most."""
 
 
 class Oracle:
@@ -20,15 +28,15 @@ class Oracle:
 
     round_s: float | None = ROUND_S
 
-    def __init__(self, worth: float, short: float) -> None:
-        self.name = f"oracle-{worth:g}-{short:g}"
-        self._worth, self._short = worth, short
+    def __init__(self, worth: float, short: float, spread: int = SPREAD) -> None:
+        self.name = f"oracle-{worth:g}-{short:g}-{spread}"
+        self._worth, self._short, self._spread = worth, short, spread
 
     def decide(self, view: View) -> Decision:
         """The plan, with the best matching of guests to hosts."""
         from scipy.optimize import linear_sum_assignment
 
-        settled = settle(view)
+        settled = settle(view, self._spread)
         hosts = list(settled.open)
         waiting = {state.number: place for place, state in enumerate(settled.queue)}
         gain = np.zeros((len(hosts), len(waiting)))

@@ -1,8 +1,9 @@
 """The number of GPUs of each job of a cluster, and their places: FaPES' schedule, and what policies
 that share GPUs start from.
 
-Every job first gets what it asked for but no more than one server, the shortest one first: inside a
-server nothing is sent and nobody contends. What is left goes step by step to where a GPU adds most
+Every job first gets what it asked for but no more than one server, the one with the fewest GPU
+seconds to do first, as Smith's rule (1956) orders machines' work: inside a server nothing is sent
+and nobody contends. What is left goes step by step to where a GPU adds most
 speed, over the root of its remaining time; a job that grows beyond a server
 has whole servers of one leaf. Jobs move only where that saves PAYS restarts, and shrink only where
 another one needs the room.
@@ -24,14 +25,15 @@ ROUND_S = 300.0
 """Seconds between decisions where nothing arrives or ends."""
 PAYS = 4
 SPREAD = 2
-"""A job gets at most so many times the GPUs it asked for, as under `marginal`."""
+"""As under `marginal`, a job gets at most so many times the GPUs it asked for."""
 
 
-def decide(view: View) -> Decision:
-    """Return the jobs that run, and their places."""
+def decide(view: View, spread: int = SPREAD) -> Decision:
+    """Return the jobs that run, and their places. spread: how many times the GPUs that it asked for
+    a job gets at most."""
     states = sorted((*view.running, *view.waiting), key=lambda s: s.number)
     remaining = {s.number: max(1.0, view.remaining_s(s)) for s in states}
-    counts = _divide(view, states, remaining)
+    counts = _divide(view, states, remaining, spread)
     kept = _kept(view, states, counts, remaining)
     free = view.free_without(kept)
     coming = [s for s in states if s.number not in kept and counts[s.number]]
@@ -50,11 +52,12 @@ def _divide(
     view: View,
     states: Sequence[JobState],
     remaining: Mapping[int, float],
+    spread: int,
 ) -> dict[int, int]:
     """Number of GPUs of each job."""
     left = int(view.free.sum()) + sum(sum(s.allocation.values()) for s in view.running)
     counts = dict.fromkeys((s.number for s in states), 0)
-    for state in sorted(states, key=lambda s: (remaining[s.number], s.number)):
+    for state in sorted(states, key=lambda s: (view.remaining_gpu_s(s), s.number)):
         base = min(state.job.gpus, view.topology.gpus)
         if base <= left:
             counts[state.number] = base
@@ -62,13 +65,13 @@ def _divide(
     heap: list[tuple[float, int, int, JobState]] = []
     for state in states:
         if counts[state.number]:
-            _push(heap, view, state, counts, remaining)
+            _push(heap, view, state, counts, remaining, spread)
     while heap and left:
         _, number, count, state = heapq.heappop(heap)
         if count - counts[number] <= left:
             left -= count - counts[number]
             counts[number] = count
-            _push(heap, view, state, counts, remaining)
+            _push(heap, view, state, counts, remaining, spread)
     return counts
 
 
@@ -78,13 +81,14 @@ def _push(
     state: JobState,
     counts: Mapping[int, int],
     remaining: Mapping[int, float],
+    spread: int,
 ) -> None:
     """The step up that adds most speed per GPU."""
     have = counts[state.number]
     before = speed(view, state, have)
     steps = [
         ((speed(view, state, count) - before) / (count - have), -count)
-        for count in sizes(view, state)
+        for count in sizes(view, state, spread)
         if count > have
     ]
     if steps and max(steps)[0] > 0:
@@ -93,11 +97,11 @@ def _push(
         heapq.heappush(heap, (-gain, state.number, -negative, state))
 
 
-def sizes(view: View, state: JobState) -> list[int]:
+def sizes(view: View, state: JobState, spread: int = SPREAD) -> list[int]:
     """GPU counts to choose from: parts of a server, and whole servers up to a leaf's."""
     server, own = view.topology.gpus, state.job.gpus
     parts = {1, 2, server // 2, own} | {server * n for n in range(1, view.topology.leaf + 1)}
-    most = min(SPREAD * own, server * view.topology.leaf)
+    most = min(spread * own, server * view.topology.leaf)
     return sorted(n for n in parts if 0 < n <= most and (n <= server or n % server == 0))
 
 

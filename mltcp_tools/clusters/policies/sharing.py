@@ -1,7 +1,8 @@
 """Policies that let two jobs share the same GPUs where `pairs` says how that slows them down.
 
-The plan (plan.py) says who has GPUs, the shortest jobs first; then each of those inside one server
-may have a guest of those that wait. Who shares stays together until one of the two ends or goes.
+The plan (plan.py) says who has GPUs, those with the least work first; then each of those inside one
+server may have a guest of those that wait. Who shares stays together until one of both ends or
+goes.
 """
 
 from __future__ import annotations
@@ -22,20 +23,22 @@ LOOK = 16
 @dataclass
 class Settled:
     """The decisions before anybody new is paired. open: hosts without a guest. queue: who waits;
-    both with the least to do first. left_s: what each has to do, alone."""
+    both with the fewest GPU seconds to do first. left_s: what each has to do, alone. spread: how
+    many times the GPUs that it asked for a guest may have."""
 
     decided: dict[int, Allocation]
     open: list[JobState]
     queue: list[JobState]
     left_s: dict[int, float]
     pairs: Pairs
+    spread: int
 
     def guests(self, host: JobState) -> list[JobState]:
         """The first LOOK jobs that the host could share its GPUs with."""
         gpus = sum(self.decided[host.number].values())
         found: list[JobState] = []
         for state in self.queue:
-            fits = gpus <= SPREAD * state.job.gpus
+            fits = gpus <= self.spread * state.job.gpus
             if fits and self.pairs.slowdowns(host.job.model, state.job.model) is not None:
                 found.append(state)
                 if len(found) == LOOK:
@@ -49,7 +52,7 @@ class Settled:
         self.queue.remove(guest)
 
 
-def settle(view: View) -> Settled:
+def settle(view: View, spread: int = SPREAD) -> Settled:
     """Return the plan's decisions on those who aren't guests; guests stay where their hosts do."""
     if view.pairs is None:
         raise UsageError("policies that share GPUs need measured pairs: add --pairs gavel:FILE.")
@@ -63,22 +66,24 @@ def settle(view: View) -> Settled:
         and (left_s[state.partner], state.partner) < (left_s[state.number], state.number)
     }
     owners = tuple(state for state in view.running if state.number not in guests)
-    decided: dict[int, Allocation] = dict(decide(replace(view, running=owners)))
+    decided: dict[int, Allocation] = dict(decide(replace(view, running=owners), spread))
     for guest, host in guests.items():
         if decided.get(host) == states[guest].allocation:
             decided[guest] = Shared(decided[host], host)
     alone = decided.keys() - guests.values() - guests.keys()
 
-    def shortest(numbers: Iterable[int]) -> list[JobState]:
-        return [states[n] for n in sorted(numbers, key=lambda n: (left_s[n], n))]
+    def least(numbers: Iterable[int]) -> list[JobState]:
+        key = {n: (view.remaining_gpu_s(states[n]), n) for n in numbers}
+        return [states[n] for n in sorted(key, key=key.__getitem__)]
 
     return Settled(
         decided,
         # Across servers, a guest would contend with its host for the network as well.
-        shortest(number for number in alone if len(decided[number]) == 1),
-        shortest(states.keys() - decided.keys()),
+        least(number for number in alone if len(decided[number]) == 1),
+        least(states.keys() - decided.keys()),
         left_s,
         view.pairs,
+        spread,
     )
 
 

@@ -25,6 +25,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mltcp_tools.lab.emulator.patterns import Task, connection_of, connections
+from mltcp_tools.lab.planning.filling import Filling
 from mltcp_tools.lab.simulator.schedules import Schedule
 
 Floats = npt.NDArray[np.float64]
@@ -73,33 +74,11 @@ class _State:
         self.done = 0  # iterations
 
 
-class _Links:
-    """Rates of messages, one per connection of all jobs, bytes per second."""
-
-    def __init__(self, jobs: Sequence[RankedJob], rates: Mapping[Any, float]) -> None:
-        names = list(rates)
-        rows = [path for job in jobs for path in job.paths]
-        self._capacity = np.array([rates[name] for name in names])
-        self._crosses = np.zeros((len(rows), len(names)))
-        for row, path in zip(self._crosses, rows, strict=True):
-            row[[names.index(link) for link in path]] = 1.0
-
-    def shares(self, classes: Sequence[npt.NDArray[np.intp]]) -> Floats:
-        """Max-min fair rates of the connections in the first class, then in the next one with what
-        is left, and so on; 0 for those in none."""
-        rates = np.zeros(len(self._crosses))
-        capacity = self._capacity.copy()
-        for members in classes:
-            rising = members
-            while len(rising):
-                load = self._crosses[rising].sum(axis=0)
-                used = load > 0
-                step = np.min(capacity[used] / load[used])
-                rates[rising] += step
-                capacity = np.maximum(0.0, capacity - step * load)
-                full = used & (capacity <= _EPSILON * self._capacity)
-                rising = rising[~self._crosses[rising][:, full].any(axis=1)]
-        return rates
+def _links(jobs: Sequence[RankedJob], rates: Mapping[Any, float]) -> Filling:
+    """Links that give connections of all jobs their rates, bytes per second."""
+    numbers = {name: number for number, name in enumerate(rates)}
+    paths = [[numbers[link] for link in path] for job in jobs for path in job.paths]
+    return Filling(paths, np.array(list(rates.values()), dtype=float))
 
 
 class _Run:
@@ -109,7 +88,7 @@ class _Run:
         self, jobs: Sequence[RankedJob], rates: Mapping[Any, float], *, turns: bool
     ) -> None:
         self.states = [_State(job) for job in jobs]
-        self._links = _Links(jobs, rates)
+        self._links = _links(jobs, rates)
         self._turns = turns
         self._first = np.cumsum([0, *(len(job.paths) for job in jobs)])
         self._left = np.zeros(self._first[-1])  # bytes of each connection's present message

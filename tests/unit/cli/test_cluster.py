@@ -40,6 +40,8 @@ def test_run_prints_every_policy_and_treatment(
         (["--policy", "lifo"], "there is no policy 'lifo'"),
         (["--treatment", "magic"], "there is no treatment 'magic'"),
         (["--workload", "sia:/nowhere"], "can't be read"),
+        (["--windows", "7"], "6 jobs can't be cut into 7 windows"),
+        (["--windows", "2", "--draws", "2"], "leave one of them out"),
     ],
 )
 def test_bad_input_gets_one_sentence_and_2(
@@ -48,6 +50,19 @@ def test_bad_input_gets_one_sentence_and_2(
     file = tmp_path / "w.yaml"
     file.write_text("cluster: {servers: 4}\n" if "--workload" in options else WORKLOAD)
     assert said in refused(capsys, "cluster", "run", str(file), *options)
+
+
+def test_windows_are_disjoint_and_take_the_place_of_draws(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "w.yaml"
+    file.write_text(WORKLOAD)
+    command = ["cluster", "run", str(file), "--policy", "fifo,srtf", "--windows", "2"]
+    assert main([*command, "--json"]) == 0
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert [run["jobs"] for run in runs] == [3] * 4
+    assert main(command) == 0
+    assert "below the first" in capsys.readouterr().out
 
 
 def test_a_run_folder_has_jobs_plots_and_a_report(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from click.testing import CliRunner
 
 from mltcp_tools.cli.cluster_own import ask, import_, replay
 from mltcp_tools.cli.main import main
+from mltcp_tools.clusters.models import Model
+from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.own.ask import ask as answers_of
 from mltcp_tools.clusters.own.ask import widened
 from mltcp_tools.clusters.own.importing import (
@@ -26,9 +28,9 @@ from mltcp_tools.clusters.own.logs import model_of, read_log
 from mltcp_tools.clusters.own.page import unexplained
 from mltcp_tools.clusters.own.replay import calibrated, compare, error, simulated, trust
 from mltcp_tools.clusters.own.slurm import hosts, read_conf
-from mltcp_tools.clusters.rules import treatment
+from mltcp_tools.clusters.rules import Treatment, treatment
 from mltcp_tools.clusters.topology import regular
-from mltcp_tools.clusters.workload import parse_workload
+from mltcp_tools.clusters.workload import ClusterJob, Workload, parse_workload
 from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.runs.run import load_run
 
@@ -497,3 +499,24 @@ def test_a_job_whose_place_is_taken_waits_for_it() -> None:
     )
     first, second = simulated(parse_workload(text, "w"), how=treatment("fair")).jobs
     assert second.start_s == pytest.approx(first.end_s)
+
+
+def test_a_log_of_many_iterations_is_replayed_shortened(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model("a", 0.1, 0)
+    jobs = tuple(
+        ClusterJob(
+            f"job-{n}", model, 1, 3_000_000, start_s=0.0, took_s=310_000.0, placement=((0, 1),)
+        )
+        for n in range(2)
+    )
+    ran: list[int] = []
+
+    def noted(workload: Workload, how: Treatment | None = None) -> Outcome:
+        ran.append(sum(job.iterations for job in workload.jobs))
+        return simulated(workload, how=how)
+
+    monkeypatch.setattr("mltcp_tools.clusters.own.replay.simulated", noted)
+    found = compare(Workload(regular(servers=1, gpus=4, leaf=1, spines=1), jobs), ())
+    assert ran == [1_000_000]
+    assert [each.predicted_s for each in found] == pytest.approx([300_000] * 2, rel=0.01)
+    assert [each.observed_s for each in found] == [310_000.0] * 2

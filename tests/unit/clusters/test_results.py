@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from mltcp_tools.cli.results import present_version
@@ -47,3 +50,11 @@ def test_names_of_sections_are_plain() -> None:
 def test_the_document_is_one_of_sections() -> None:
     text = DOCUMENT.read_text()
     assert text.count("\n## ") == text.count("<!-- ") > 0
+
+
+def test_every_section_that_the_script_makes_is_there() -> None:
+    script = (Path(__file__).parents[3] / "scripts" / "results").read_text()
+    made = re.findall(r"^\ttable ([a-z-]+) ", script, re.MULTILINE)
+    assert len(made) > 5
+    there = re.findall(r"^## (\S+)$", DOCUMENT.read_text(), re.MULTILINE)
+    assert sorted(there) == sorted(made)

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import pytest
+
+from mltcp_tools.clusters import rules
 from mltcp_tools.clusters.question import TREATMENTS as ASKED
 from mltcp_tools.clusters.rules import TREATMENTS, TWO_WAY
+from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.experiments.treatments import TREATMENTS as REGISTRY
+from mltcp_tools.lab.experiments.treatments import Settings
 
 
 def test_every_treatment_of_arms_has_a_rule_and_is_asked_about() -> None:
@@ -14,3 +21,16 @@ def test_every_treatment_of_arms_has_a_rule_and_is_asked_about() -> None:
     assert TREATMENTS["mltcp+turns"].rule is TWO_WAY["mltcp"]
     assert TREATMENTS["mltcp+turns"].turns
     assert "mltcp+rates" not in TREATMENTS
+
+
+def test_a_treatment_without_a_rule_is_refused_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @dataclass(frozen=True)
+    class Unruled(Settings):
+        name = "unruled"
+
+    monkeypatch.setitem(REGISTRY, "unruled", Unruled)
+    assert {each.name for each in rules._registered()} >= {"turns", "rates", "priorities"}
+    with pytest.raises(UsageError, match="unruled has no rule for whole clusters yet"):
+        rules.treatment("unruled")

@@ -179,4 +179,20 @@ def test_an_oracle_pairs_those_that_do_most_together() -> None:
         each.name: ClusterSimulator(workload, each, treatment("fair")).run().makespan_s
         for each in (Matched("greedy"), Oracle(1.2, 0.0))
     }
-    assert ends["oracle-1.2-0"] < ends["greedy"]
+    assert ends["oracle-1.2-0-2"] < ends["greedy"]
+
+
+def test_of_those_that_wait_the_one_with_the_fewest_gpu_seconds_goes_first() -> None:
+    """Not the shortest one, which holds four times the GPUs."""
+    model = Model("a", 0.1, 0)
+    jobs = (
+        ClusterJob("first", model, 4, 1000),
+        ClusterJob("wide", model, 4, 1000, 1.0),
+        *(ClusterJob(f"narrow-{n}", model, 1, 1500, 2.0) for n in range(4)),
+    )
+    topology = regular(servers=1, gpus=4, leaf=1, spines=1)
+    done = (
+        ClusterSimulator(Workload(topology, jobs), policy("elastic"), treatment("fair")).run().jobs
+    )
+    ends = {each.name: each.end_s for each in done}
+    assert max(ends[f"narrow-{n}"] for n in range(4)) < ends["wide"]
