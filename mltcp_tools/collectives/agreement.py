@@ -1,13 +1,15 @@
-"""One use of the ranks' Gloo at a time: before each, all agree on whether a reduction failed.
+"""One use of the ranks' Gloo at a time: before each, all agree on what is next.
 
 Reductions that don't go by Gloo may fail at one rank while another one has finished them and is
-about to use Gloo for something else. So each use begins with a count of the ranks at which a
-reduction failed. Where that is some but not all, those at which none failed learn of it here, and
-come back as ranks with a failure; then all have come, and tell how far they are.
+about to use Gloo for something else. So each use begins with two numbers of each rank: whether a
+reduction failed there, and what it is about to do. Where some but not all failed, those at which
+none did learn of it here, and come back as ranks with a failure; then all have come, and tell how
+far they are. Ranks that are about to do different things come back in the same way.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +20,7 @@ IDLE = "nothing"
 """The tensor of a rank that has come by itself, having heard that reductions have ended."""
 
 ELSEWHERE = "A reduction failed at another rank."
+DIFFERENT = "Ranks asked for different reductions."
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Progress:
         for rank in here[1:]:
             if self.doing[rank] != self.doing[here[0]]:
                 return (
-                    f"Ranks asked for different reductions: rank {here[0]} for"
+                    f"{DIFFERENT.rstrip('.')}: rank {here[0]} for"
                     f" {self.doing[here[0]]}, rank {rank} for {self.doing[rank]}."
                 )
         return ""
@@ -69,18 +72,26 @@ def has_left(reason: str) -> bool:
 
 
 class Agreement:
-    """Meetings of ranks. count: told whether a reduction failed here, it returns at how many
-    ranks one did. tell: told what this rank says, it returns what all say, in their order."""
+    """Meetings of ranks. exchange: told two numbers of this rank, it returns those of all. tell:
+    told what this rank says, it returns what all say. Both in the ranks' order."""
 
     def __init__(
-        self, world: int, count: Callable[[bool], int], tell: Callable[[Any], list[Any]]
+        self,
+        exchange: Callable[[int, int], list[tuple[int, int]]],
+        tell: Callable[[Any], list[Any]],
     ) -> None:
-        self._world, self._count, self._tell = world, count, tell
+        self._exchange, self._tell = exchange, tell
 
-    def go_on(self) -> None:
-        """Agree that Gloo may be used; SessionError where a reduction failed at another rank."""
-        if self._count(False):
+    def go_on(self, doing: str = "") -> None:
+        """Agree that Gloo may be used, and for what.
+
+        SessionError where a reduction failed at another rank, or another does something else.
+        """
+        told = self._exchange(0, zlib.crc32(doing.encode()))
+        if any(failed for failed, _ in told):
             raise SessionError(ELSEWHERE)
+        if len(set(told)) > 1:
+            raise SessionError(DIFFERENT)
 
     def tell(self, what: Any) -> list[Any]:
         """Return the messages of all ranks. SessionError as for `go_on`."""
@@ -89,7 +100,7 @@ class Agreement:
 
     def meet(self, done: int, reason: str, doing: str) -> Progress:
         """Come together after a failure, or learning of one; all ranks do."""
-        while self._count(True) < self._world:
+        while not all(failed for failed, _ in self._exchange(1, 0)):
             pass
         told = self._tell([done, reason, doing])
         return Progress(*(list(each) for each in zip(*told, strict=True)))

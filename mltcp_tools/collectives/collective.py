@@ -30,6 +30,12 @@ def sentence_of(error: BaseException) -> str:
     return re.sub(r"^\[[^\]]*\]\s*", "", line).partition(". ")[0].rstrip(".")
 
 
+def name_of(tensor: torch.Tensor, how: How) -> str:
+    """A reduction, as a sentence names it."""
+    kind = str(tensor.dtype).removeprefix("torch.")
+    return f"the {how.name.lower()} of {tensor.numel()} {kind}"
+
+
 @dataclass
 class Sum:
     """Of a reduction. chunks: None, or those that `result` has; the others are zero."""

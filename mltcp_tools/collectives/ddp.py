@@ -192,7 +192,8 @@ def _hook() -> Hook:
 
 def _average(state: State, bucket: Any) -> torch.futures.Future[torch.Tensor]:
     tensor, reducer, number = bucket.buffer(), state.reducer, bucket.index()
-    if reducer and state.natural and is_ours(tensor) and tensor.is_floating_point():
+    by_powers = is_ours(tensor) and tensor.is_floating_point() and not tensor.is_sparse
+    if reducer and state.natural and by_powers:
         natural = state.natural
         return reducer.run(reducer.by_group, lambda: _by_powers(natural, number, tensor))
     if reducer and state.top_k and not tensor.is_sparse:

@@ -45,13 +45,13 @@ class Group:
             # Ranks outside of a sub-group don't call this.
             use_local_synchronization=self.world < dist.get_world_size(),
         )
-        self.agreement = Agreement(self.world, self._count, self.tell)
+        self.agreement = Agreement(self._exchange, self.tell)
 
-    def _count(self, true: bool) -> int:
-        """At how many ranks it is true."""
-        flag = torch.tensor([int(true)], dtype=torch.int32)
-        dist.all_reduce(flag, group=self.gloo)
-        return int(flag)
+    def _exchange(self, first: int, second: int) -> list[tuple[int, int]]:
+        """Return two numbers of each rank."""
+        told = [torch.zeros(2, dtype=torch.int64) for _ in range(self.world)]
+        dist.all_gather(told, torch.tensor([first, second]), group=self.gloo)
+        return [(int(each[0]), int(each[1])) for each in told]
 
     def tell(self, what: Any) -> list[Any]:
         """Return all ranks' messages in JSON, in order. RuntimeError where Gloo fails."""

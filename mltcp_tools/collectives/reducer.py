@@ -25,6 +25,7 @@ from mltcp_tools.collectives.collective import (
     CollectiveError,
     Setting,
     Sum,
+    name_of,
     sentence_of,
 )
 from mltcp_tools.collectives.gloo import Gloo
@@ -179,13 +180,13 @@ class Reducer:
         kind_of(tensor, how)
         self._reduce(tensor, how)
 
-    def by_group(self, work: Callable[[], Any]) -> Any:
+    def by_group(self, work: Callable[[], Any], doing: str = "something by Gloo") -> Any:
         """Return the result of `work`, which uses the ranks' Gloo; within `run`, on all ranks."""
         if not self._way.by_group:
             try:
-                self.group.agreement.go_on()
+                self.group.agreement.go_on(doing)
             except SessionError as error:
-                self._give(self._told(str(error), "something by Gloo"))
+                self._give(self._told(str(error), doing))
         found = work()
         self._done += 1
         return found
@@ -198,11 +199,15 @@ class Reducer:
                 self.look_again()
             return
         if not self._way.takes(tensor, how):
-            self.by_group(lambda: self._gloo.reduce(tensor, tensor, how))
+            self.by_group(lambda: self._gloo.reduce(tensor, tensor, how), name_of(tensor, how))
             return
         result = self._room(tensor)
         why = ""
         try:
+            if not self._way.at_aggregator:
+                # An aggregator notices ranks that ask for different things; ring and trees wait, or
+                # fail in words of their own.
+                self.group.agreement.go_on(name_of(tensor, how))
             done = self._way.reduce(tensor, result, how)
         except (SessionError, RuntimeError) as error:
             done, why = None, str(error)
@@ -230,8 +235,7 @@ class Reducer:
         why: what failed at this rank; empty where nothing did but values that aren't finite. All
         ranks see these in the same reduction; what they make of the others is Gloo's to say.
         """
-        kind = str(tensor.dtype).removeprefix("torch.")
-        progress = self._told(why, f"the {how.name.lower()} of {tensor.numel()} {kind}")
+        progress = self._told(why, name_of(tensor, how))
         if self._done > progress.first:
             self._give(progress)
             self._reduce(tensor, how)

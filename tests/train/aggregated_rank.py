@@ -95,7 +95,8 @@ def main() -> None:
     if "UNEQUAL" in os.environ:
         said = ""
         try:
-            state.reducer.all_reduce(torch.ones(1000 + (rank == "2")), How.SUM).wait()
+            own = torch.ones(1000 + (rank == "2"), dtype=getattr(torch, os.environ["UNEQUAL"]))
+            state.reducer.all_reduce(own, How.SUM).wait()
         except CollectiveError as error:
             said = str(error)
         print(json.dumps({"said": said}), flush=True)

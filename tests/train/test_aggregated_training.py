@@ -118,13 +118,15 @@ def test_the_aggregator_dies_and_training_goes_on() -> None:
     assert "`aggregated` isn't used: The" in errors[0]
 
 
-def test_unequal_sizes_are_named_on_every_rank() -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("algorithm", ["aggregated", "adaptive"])
+def test_unequal_sizes_are_named_on_every_rank(algorithm: str, dtype: str) -> None:
     with star() as (net, name), aggregator(net, name, "xdp"):
-        lines, errors = finish(start(net, "aggregated", steps=2, UNEQUAL="1"))
+        lines, errors = finish(start(net, algorithm, steps=2, UNEQUAL=dtype))
     for each in lines:
         said = [line["said"] for line in each if "said" in line]
         assert len(said) == 1, errors
-        assert "rank 0 for the sum of 1000 float32, rank 2 for the sum of 1001" in said[0]
+        assert f"rank 0 for the sum of 1000 {dtype}, rank 2 for the sum of 1001 {dtype}" in said[0]
 
 
 def test_the_first_rank_dies_that_plans_the_trees() -> None:

@@ -38,7 +38,7 @@ class MeetingGroup:
 
     def __init__(self, rank: int, gather: Any) -> None:
         self.rank, self.world, self._gather = rank, WORLD, gather
-        self.agreement = Agreement(WORLD, lambda true: sum(self._meet("count", true)), self.tell)
+        self.agreement = Agreement(lambda *two: self._meet("exchange", two), self.tell)
 
     def _meet(self, what: str, value: Any) -> list[Any]:
         told = self._gather((what, value))

@@ -70,3 +70,8 @@ def test_training_converges_as_with_whole_values() -> None:
     values = sum(each.numel() for each in make_model().parameters())
     most = 2 * (WORLD - 1) / WORLD * values * STEPS  # a byte for each value that a ring sends
     assert most <= sent < 1.01 * most
+
+
+def test_sparse_gradients_go_as_they_do_without_it() -> None:
+    with star() as (net, _):
+        assert_alike(train(net, "gloo", NATURAL="1", ROWS="1"))
