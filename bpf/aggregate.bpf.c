@@ -47,7 +47,7 @@ static __always_inline long write_xdp(struct xdp_md *ctx, struct scratch *s, __u
 	if (more && bpf_xdp_adjust_tail(ctx, more))
 		return -1;
 	failed = bpf_xdp_store_bytes(ctx, 0, &s->frame, HEADERS_BYTES);
-	if (failed || !bytes || bytes > MAX_BYTES)
+	if (failed || bytes < MIN_BYTES || bytes > MAX_BYTES)
 		return failed;
 	return bpf_xdp_store_bytes(ctx, HEADERS_BYTES, s->packet.values, bytes);
 }
@@ -80,7 +80,7 @@ int aggregate_xdp(struct xdp_md *ctx)
 		length += more;
 	}
 	bytes = value_bytes(s);
-	if (bytes &&
+	if (bytes >= MIN_BYTES &&
 	    (bytes > MAX_BYTES || bpf_xdp_load_bytes(ctx, HEADERS_BYTES, s->packet.values, bytes)))
 		return XDP_DROP;
 	action = take(s, &origin);
@@ -130,7 +130,7 @@ static __always_inline long write_skb(struct __sk_buff *skb, struct scratch *s)
 	if (bpf_skb_change_tail(skb, HEADERS_BYTES + bytes, 0))
 		return -1;
 	failed = bpf_skb_store_bytes(skb, 0, &s->frame, HEADERS_BYTES, 0);
-	if (failed || !bytes || bytes > MAX_BYTES)
+	if (failed || bytes < MIN_BYTES || bytes > MAX_BYTES)
 		return failed;
 	return bpf_skb_store_bytes(skb, HEADERS_BYTES, s->packet.values, bytes, 0);
 }
@@ -171,7 +171,7 @@ int aggregate_tc(struct __sk_buff *skb)
 	if (!find_origin(s, &origin) || !is_sound(s, &origin, skb->ingress_ifindex, length))
 		return TC_ACT_SHOT;
 	bytes = value_bytes(s);
-	if (bytes &&
+	if (bytes >= MIN_BYTES &&
 	    (bytes > MAX_BYTES || bpf_skb_load_bytes(skb, HEADERS_BYTES, s->packet.values, bytes)))
 		return TC_ACT_SHOT;
 	action = take(s, &origin);

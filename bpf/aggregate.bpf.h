@@ -231,6 +231,8 @@ static __always_inline int is_sound(const struct scratch *s, const struct origin
 	return 0;
 }
 
+/* Of a packet that has values. The verifier of 6.1 doesn't take bytes that aren't 0 for more. */
+#define MIN_BYTES 4
 #define MAX_BYTES (AGG_VALUES_MAX * 4)
 
 /* Bytes of a packet's values, in one register, so that the verifier sees their bound. */

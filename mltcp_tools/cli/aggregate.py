@@ -21,7 +21,7 @@ from mltcp_tools.units import format_bytes
 _START_S = 60.0  # the programs are compiled the first time
 _DOWN_S = 10.0
 
-name_option = shown_option("--name", default="default", help="Which aggregator of this host.")
+name_option = shown_option("--name", default="default", help="Name of an aggregator of this host.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
@@ -63,7 +63,7 @@ def command() -> None:
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="What workers must have in MLTCP_AGGREGATOR_TOKEN.",
+    help="Secret that workers must have in MLTCP_AGGREGATOR_TOKEN.",
 )
 @click.option(
     "--open",
@@ -76,7 +76,7 @@ def command() -> None:
     "wait_s",
     type=SECONDS,
     default="60s",
-    help="How long a job's first rank waits for its last.",
+    help="Time that a job's first rank waits for its last.",
 )
 @click.option(
     "--above",

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -44,7 +43,7 @@ def command() -> None:
     default=("mltcp",),
     show_default=True,
     metavar="A,B,…",
-    help="How jobs share links: reno, mltcp, turns, rates, priorities, aggregation and others.",
+    help="Rule for jobs on a link: reno, mltcp, turns, rates, priorities, aggregation and others.",
 )
 @click.option(
     "--pairs",
@@ -59,7 +58,12 @@ def command() -> None:
     help="Factor by which jobs, the times between them, and schedulers' rounds are shorter.",
 )
 @output_folder("Write a run folder: every job, plots, a report.")
-@shown_option("--seed", type=click.IntRange(0), default=1)
+@click.option(
+    "--seed",
+    type=click.IntRange(1),
+    help="Of the first draw of jobs, paths, luck and random policies.  [default: FILE's, or 1]",
+)
+@shown_option("--draws", type=click.IntRange(1), default=1, help="Number of draws, for intervals.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def run(
     file: Path | None,
@@ -70,13 +74,15 @@ def run(
     jobs: int | None,
     shorter: float,
     output: Path | None,
-    seed: int,
+    seed: int | None,
+    draws: int,
     as_json: bool,
 ) -> None:
     """Run the workload in FILE, or of a trace, under every policy and treatment named.
 
     FILE is YAML with the cluster and, without --workload, its jobs;
-    mltcp_tools/clusters/workload.py describes it.
+    mltcp_tools/clusters/workload.py describes it. With several draws, figures are means, and each
+    line says what it saves of the first one's completion times, with an interval.
     """
     from tqdm import tqdm
 
@@ -88,33 +94,37 @@ def run(
     from mltcp_tools.clusters.simulate import ClusterSimulator
     from mltcp_tools.clusters.text import render_summaries
     from mltcp_tools.clusters.traces import read_workload
+    from mltcp_tools.clusters.workload import Workload
     from mltcp_tools.live.observe.environment import Environment
     from mltcp_tools.live.observe.tables import check_folder
 
-    workload = read_workload(file, trace)
     policies = policies or (("predicted",) if pairs else ("fifo",))
-    if jobs is not None:
-        workload = dataclasses.replace(workload, jobs=workload.jobs[:jobs])
-    workload = workload.shorter(shorter)
-    if pairs is not None:
-        workload = workload.with_pairs(read_pairs(pairs))
+    first = read_workload(file, trace, seed)
+    measured = None if pairs is None else read_pairs(pairs)
+
+    def drawn(seed: int) -> Workload:
+        found = first if seed == first.seed else read_workload(file, trace, seed)
+        found = dataclasses.replace(found, jobs=found.jobs[:jobs]).shorter(shorter)
+        return found if measured is None else found.with_pairs(measured)
+
     if output is not None:
         check_folder(output)
         output.mkdir(parents=True, exist_ok=True)
         environment = Environment(output)
         environment.add(simulated=True)
     outcomes: list[Outcome] = []
-    arms = [
-        (policy(name, seed, shorter), treatment(how)) for name in policies for how in treatments
-    ]
-    summaries: list[dict[str, Any]] = []
-    with tqdm(total=len(arms) * len(workload.jobs), unit=" jobs", disable=None) as bar:
-        for each, how in arms:
-            outcome = ClusterSimulator(
-                workload, each, how, said=lambda done: bar.update() and None
-            ).run()
-            outcomes.append(outcome)
-            summaries.append(outcome.summary())
+    arms = [(name, treatment(how)) for name in policies for how in treatments]
+    total = draws * len(arms) * min(len(first.jobs), jobs or len(first.jobs))
+    with tqdm(total=total, unit=" jobs", disable=None) as bar:
+        for workload in map(drawn, range(first.seed, first.seed + draws)):
+            for name, how in arms:
+                each = policy(name, workload.seed, shorter)
+                outcomes.append(
+                    ClusterSimulator(
+                        workload, each, how, said=lambda done: bar.update() and None
+                    ).run()
+                )
+    summaries = [outcome.summary() for outcome in outcomes]
     if output is not None:
         if file is not None:
             shutil.copyfile(file, output / "workload.yaml")
@@ -141,17 +151,24 @@ def run(
     type=click.IntRange(1),
     default=4,
     metavar="SERVERS",
-    help="How many servers inference owns.",
+    help="Number of servers that inference owns.",
 )
 @shown_option(
-    "--tenants", type=click.IntRange(1), default=12, help="How many tenants replay the requests."
+    "--tenants", type=click.IntRange(1), default=12, help="Tenants that replay the requests."
 )
 @shown_option(
-    "--swing", type=FRACTION, default="70%", help="How many fewer requests they send at night."
+    "--swing", type=FRACTION, default="70%", help="Share of their requests missing at night."
 )
-@shown_option("--treatment", "how", default="mltcp", help="How jobs share links, as for run.")
-@shown_option("--seed", type=click.IntRange(0), default=1, help="Of the tenants' first draw.")
-@shown_option("--draws", type=click.IntRange(1), default=3, help="How many, for intervals.")
+@shown_option(
+    "--treatment", "how", default="mltcp", help="Rule by which jobs share links, as for run."
+)
+@shown_option(
+    "--seed",
+    type=click.IntRange(1),
+    default=1,
+    help="Of the first draw: tenants' requests, jobs' paths and luck.",
+)
+@shown_option("--draws", type=click.IntRange(1), default=3, help="Number of draws, for intervals.")
 @shown_option(
     "--faster",
     type=click.FloatRange(0.01),
@@ -174,7 +191,7 @@ def fapes(
 ) -> None:
     """Share the cluster in FILE between training and inference: statically, as Lyra, as FaPES.
 
-    Figures are means over draws of the tenants' requests.
+    Figures are means over draws of the tenants' requests, and of jobs' paths and luck.
 
     TENANTS replay the requests until the last job arrives, less SWING of them at night. In the
     static split and as Lyra, inference owns SERVERS of them, and Knative's autoscaler uses these.
@@ -191,26 +208,19 @@ def fapes(
     asked = read_requests(requests)
     compared = {}
     for trace in traces:
-        workload = read_workload(file, trace)
-        jobs = [dataclasses.replace(j, arrival_s=j.arrival_s / faster) for j in workload.jobs]
-        workload = dataclasses.replace(workload, jobs=tuple(jobs))
-        hours = jobs[-1].arrival_s / 3600
-        results = [
-            compare(
-                workload,
-                replayed(asked, hours, tenants, swing, draw),
-                Service(),
-                treatment(how),
-                inference,
-            )
-            for draw in range(seed, seed + draws)
-        ]
+        results = []
+        for draw in range(seed, seed + draws):
+            workload = read_workload(file, trace, draw)
+            jobs = [dataclasses.replace(j, arrival_s=j.arrival_s / faster) for j in workload.jobs]
+            workload = dataclasses.replace(workload, jobs=tuple(jobs))
+            served = replayed(asked, jobs[-1].arrival_s / 3600, tenants, swing, draw)
+            results.append(compare(workload, served, Service(), treatment(how), inference))
         compared[trace] = {
             "draws": [[result.summary() for result in each] for each in results],
             "goals": [goal.document() for goal in goals(results)],
         }
     if as_json:
-        click.echo(json.dumps({"schema": "mltcp-fapes/3", "traces": compared}, indent=2))
+        click.echo(json.dumps({"schema": "mltcp-fapes/4", "traces": compared}, indent=2))
     else:
         click.echo(render_loans(compared), nl=False)
 
@@ -224,7 +234,7 @@ def fapes(
     type=Quantity("time", parse_seconds, 10, shown=exact_seconds),
     default="120s",
     metavar="TIME",
-    help="How long it runs.",
+    help="Time that it runs.",
 )
 @shown_option(
     "--faster",
@@ -240,7 +250,7 @@ def fapes(
     metavar="TIME",
     help="The latency that requests should keep to.",
 )
-@shown_option("--goal", type=FRACTION, default="95%", help="How many of them at least.")
+@shown_option("--goal", type=FRACTION, default="95%", help="Least share of requests within it.")
 @click.option("--stop", is_flag=True, help="End what a killed controller left running.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def live(

@@ -9,6 +9,7 @@ import click
 
 from mltcp_tools.cli.options import output_file, shown_option
 from mltcp_tools.errors import UsageError
+from mltcp_tools.units import counted
 
 
 @click.command("import")
@@ -23,11 +24,18 @@ from mltcp_tools.errors import UsageError
 @click.option(
     "--topology", type=click.Path(path_type=Path), metavar="FILE", help="Slurm's topology.conf."
 )
-@shown_option("--rate", default="100gbit", help="Rate of a server's link, with --topology.")
+@click.option(
+    "--rate", help="Rate of a server's link, where no --cluster says.  [default: 100gbit]"
+)
 @click.option(
     "--uplink",
     metavar="RATE",
     help="Rate of a link between switches, with --topology.  [default: what is below may ask]",
+)
+@click.option(
+    "--queue",
+    metavar="BYTES",
+    help="Queue of a switch's port, where no --cluster says: less loses more.  [default: 1MB]",
 )
 @click.option(
     "--models",
@@ -53,8 +61,9 @@ def import_(
     output: Path | None,
     cluster: Path | None,
     topology: Path | None,
-    rate: str,
+    rate: str | None,
     uplink: str | None,
+    queue: str | None,
     models: Path | None,
     profiles: Path | None,
     recorded: Path | None,
@@ -77,15 +86,24 @@ def import_(
 
     if output is None:
         raise UsageError("name the file to write with -o.")
-    if cluster is not None and topology is not None:
-        raise UsageError("--cluster and --topology both describe the network; give one.")
+    if cluster is not None and (topology, rate, uplink, queue) != (None,) * 4:
+        raise UsageError(
+            "--cluster describes the whole network; leave out --topology, --rate, --uplink and"
+            " --queue, or it."
+        )
+    if uplink is not None and topology is None:
+        raise UsageError("--uplink is of links between switches; name these with --topology.")
     read = read_log(log)
-    section = None
     if cluster is not None:
         parse_cluster(read_text(cluster), str(cluster))
         section = yaml.safe_load(read_text(cluster))["cluster"]
     elif topology is not None:
-        section = read_conf(topology, rate, uplink, importing.gpus_of_servers(read.jobs))
+        gpus = importing.gpus_of_servers(read.jobs)
+        section = read_conf(topology, rate or "100gbit", uplink, gpus)
+    else:
+        section = importing.one_switch(read.jobs, rate or "100gbit")
+    if queue is not None:
+        section["queue"] = queue
     known = {} if models is None else importing.models_of_table(models)
     if profiles is not None:
         known |= importing.models_of_profiles(read_source(profiles)[0], read)
@@ -96,13 +114,18 @@ def import_(
     parse_workload(text, str(output))
     output.write_text(text, encoding="utf-8")
     left_out = "".join(f"; left out: {n} {reason}" for reason, n in read.left_out.items())
-    click.echo(f"{len(read.jobs)} jobs{left_out}. See how well they are predicted with:", err=True)
+    click.echo(
+        f"{counted(len(read.jobs), 'job')}{left_out}. See how well they are predicted with:",
+        err=True,
+    )
     click.echo(f"mltcp cluster replay {output}", err=True)
 
 
 @click.command()
 @click.argument("data", type=click.Path(path_type=Path))
-@shown_option("--treatment", "how", default="reno", help="How jobs shared links, as for run.")
+@shown_option(
+    "--treatment", "how", default="reno", help="Rule by which jobs shared links, as for run."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def replay(data: Path, how: str, as_json: bool) -> None:
     """Predict the recorded jobs of DATA, and hold that against what was observed.
@@ -154,7 +177,13 @@ def replay(data: Path, how: str, as_json: bool) -> None:
     help="Take the jobs from a public trace, as for run.",
 )
 @click.option("--jobs", type=click.IntRange(1), help="Only the first N jobs.")
-@shown_option("--treatment", "how", default="reno", help="How jobs share links now, as for run.")
+@shown_option(
+    "--treatment",
+    "how",
+    type=click.Choice(["reno", "mltcp"]),
+    default="reno",
+    help="Congestion control that jobs run over now.",
+)
 @shown_option("--draws", type=click.IntRange(2), default=5, help="Of paths and luck.")
 @output_file("Write one page of HTML.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")

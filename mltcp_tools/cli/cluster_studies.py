@@ -45,7 +45,7 @@ def validate(experiments: tuple[str, ...], as_json: bool) -> None:
     show_default=True,
 )
 @click.option("--small", is_flag=True, help="Run a small matrix, of about two minutes.")
-@click.option("--seeds", type=click.IntRange(1), help="How many draws of each workload.")
+@click.option("--seeds", type=click.IntRange(1), help="Draws of each workload.")
 @list_option("--policy", "policies", metavar="A,B", help="Only these schedulers besides the rest.")
 @list_option("--workload", "workloads", metavar="A,B", help="Only these workloads.")
 @click.option(
@@ -97,22 +97,20 @@ def matrix(
             todo, output / "runs", executor, workers, lambda done: bar.update(done - bar.n) and None
         )
     found = question.cells(results)
-    given = question.answers(found)
     apart = question.differences(results)
     saved = question.savings(results)
-    text = render(found, given, apart, saved, left_out)
+    text = render(found, apart, saved, left_out)
     (output / "matrix.md").write_text(text, encoding="utf-8")
     for name, image in draw(found, saved, results).items():
         (output / f"{name}.png").write_bytes(image)
     if as_json:
         parts: dict[str, Sequence[Any]] = {
             "cells": found,
-            "answers": given,
             "differences": apart,
             "savings": saved,
             "missing": left_out,
         }
-        document: dict[str, object] = {"schema": "mltcp-cluster-matrix/2"}
+        document: dict[str, object] = {"schema": "mltcp-cluster-matrix/3"}
         for part, entries in parts.items():
             document[part] = [dataclasses.asdict(each) for each in entries]
         click.echo(json.dumps(document, indent=2))
@@ -129,7 +127,7 @@ def matrix(
     "--pairs",
     metavar="gavel:FILE",
     required=True,
-    help="How jobs that share GPUs slow each other down, measured.",
+    help="Measured slow-downs of jobs that share GPUs.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def marl(

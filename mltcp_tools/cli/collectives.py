@@ -52,7 +52,7 @@ def command() -> None:
     "--mode",
     type=click.Choice(("xdp", "tc")),
     default="xdp",
-    help="Where the aggregator's programs are, as for `mltcp aggregate up`.",
+    help="Place of the aggregator's programs, as for `mltcp aggregate up`.",
 )
 @mtu_option(9000)
 @list_option(
@@ -72,13 +72,13 @@ def command() -> None:
     allowed=collectives,
     metavar="NAME,…",
     show_default="all",
-    help="What to compare.",
+    help="Algorithms to compare.",
 )
 @shown_option(
     "--repeats",
     type=click.IntRange(1),
     default=5,
-    help="How often each all-reduce is timed; the median counts.",
+    help="Repeats of each all-reduce; the median counts.",
 )
 @list_option(
     "--density",
@@ -106,18 +106,18 @@ def command() -> None:
     "--places",
     type=click.Choice(("scattered", "clustered", "apart")),
     default="scattered",
-    help="Where these blocks are: anywhere, in ten runs, or anywhere and each at one rank alone.",
+    help="Places of these blocks: anywhere, in ten runs, or anywhere and each at one rank alone.",
 )
 @_replay_option
 @shown_option(
     "--replay-links",
     type=click.Choice(("first", "all")),
     default="first",
-    help="Which links change; with `all`, each starts at another place of the trace.",
+    help="Links that change; with `all`, each starts at another place of the trace.",
 )
-@shown_option("--replay-step", type=SECONDS, default="5s", help="How long each of these lasts.")
+@shown_option("--replay-step", type=SECONDS, default="5s", help="Time that each of these lasts.")
 @shown_option(
-    "--replay-from", type=click.IntRange(0), default=0, help="Which of these comes first."
+    "--replay-from", type=click.IntRange(0), default=0, help="Number of the one that comes first."
 )
 @click.option("--aggregator", help="The aggregator, HOST[:PORT]; --namespaces starts one.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

@@ -41,7 +41,7 @@ def collectives() -> Collection[str]:
     allowed=collectives,
     metavar="NAME,…",
     show_default="all",
-    help="What the jobs reduce by.",
+    help="Collectives that the jobs reduce by.",
 )
 @list_option(
     "--cc",

@@ -11,6 +11,7 @@ from mltcp_tools.cli import completing
 from mltcp_tools.cli.text import became, printable, tally
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.live.attach.restore import Restoration, detach
+from mltcp_tools.live.observe.board import forget_killed
 
 
 @click.command()
@@ -35,6 +36,8 @@ def command(which: str | None, everything: bool, name: str | None, as_json: bool
         done = detach(pid=int(which))
     else:
         done = detach(job=which or name)
+    if everything:
+        forget_killed()  # `mltcp status --check` has no reason left to miss them
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(each) for each in done], indent=2))
     else:

@@ -148,9 +148,7 @@ def server(
     type=SECONDS,
     help="Communicate once per this time, as `mltcp plan` says; bursts that are early wait.",
 )
-@click.option(
-    "--shift", type=SECONDS, help="When the first turn begins after the start; with --turn."
-)
+@click.option("--shift", type=SECONDS, help="Time from the start to the first turn; with --turn.")
 @click.option(
     "--realign",
     type=FRACTION,

@@ -99,8 +99,8 @@ SSH = "ssh -o BatchMode=yes -o LogLevel=ERROR -o ServerAliveInterval=10"
 
 ssh_options = with_options(
     [
-        shown_option("--ssh", default=SSH, help="How to reach the machines."),
-        shown_option("--mltcp", default="mltcp", help="How the tool is called there."),
+        shown_option("--ssh", default=SSH, help="Command that reaches the machines."),
+        shown_option("--mltcp", default="mltcp", help="Command of the tool there."),
     ]
 )
 

@@ -22,7 +22,7 @@ _ID_BITS = 32
     "--weight",
     type=click.Choice(WEIGHTS),
     default="none",
-    help="What puts a burst first, besides being short.",
+    help="Reason to put a burst first, besides being short.",
 )
 @shown_option(
     "--levels",
@@ -42,7 +42,9 @@ _ID_BITS = 32
     is_flag=True,
     help="With --host, a job that several send for has the same id there.",
 )
-@click.option("--led", is_flag=True, help="What --host starts there: the levels come over stdin.")
+@click.option(
+    "--led", is_flag=True, hidden=True, help="Started there by --host: levels come by stdin."
+)
 @ssh_options
 def command(
     folder: Path,

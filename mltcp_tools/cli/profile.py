@@ -43,7 +43,7 @@ _RESTLESS = 0.95
     "--by",
     type=click.Choice(["host", "port"]),
     default="host",
-    help="What makes flows of a capture one job: the host that sends, or the port.",
+    help="Mark of one job's flows in a capture: the host that sends, or the port.",
 )
 @click.option(
     "--select",
@@ -59,7 +59,7 @@ _RESTLESS = 0.95
     type=RATE,
     help="Rate of the link; phases that exceed it in one direction are pointed out.",
 )
-@click.option("--near", type=SECONDS, help="How long an iteration takes, give or take a fifth.")
+@click.option("--near", type=SECONDS, help="Time of an iteration, give or take a fifth.")
 @output_file("Write the profiles to this YAML file, which `mltcp plan` reads.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def command(

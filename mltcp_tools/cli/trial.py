@@ -42,13 +42,11 @@ from mltcp_tools.live.fleet.reach import Remote
     help="Jobs of these machines, as ssh knows them, instead of this one's.",
 )
 @ssh_options
-@click.option("--part", is_flag=True, hidden=True, help="What --host starts there.")
+@click.option("--part", is_flag=True, hidden=True, help="Started there by --host.")
 @shown_option("--rounds", type=click.IntRange(1), default=8, help="Of two turns each.")
+@shown_option("--every", type=SECONDS, default="3min", metavar="TIME", help="Time of a turn.")
 @shown_option(
-    "--every", type=SECONDS, default="3min", metavar="TIME", help="How long a turn takes."
-)
-@shown_option(
-    "--cc", "name", type=click.Choice(NAMES), default=RECOMMENDED, help="What the jobs get."
+    "--cc", "name", type=click.Choice(NAMES), default=RECOMMENDED, help="Congestion control to try."
 )
 @shown_option(
     "--slower",
@@ -62,7 +60,7 @@ from mltcp_tools.live.fleet.reach import Remote
     type=SECONDS,
     default="60s",
     metavar="TIME",
-    help="How long iterations are looked for, at most.",
+    help="Time for which iterations are looked for, at most.",
 )
 @click.option("--seed", type=click.IntRange(0), help="Of the order; another one each time.")
 @output_file("Write a report to FILE, a page in HTML.")

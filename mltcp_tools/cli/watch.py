@@ -121,7 +121,7 @@ def _judged(share: float | None) -> Meaning:
     help="With --web, the jobs of these machines, as ssh knows them, instead of this one's.",
 )
 @ssh_options
-@click.option("--feed", is_flag=True, hidden=True, help="What --host starts there.")
+@click.option("--feed", is_flag=True, hidden=True, help="Started there by --host.")
 @backend_option
 def command(
     once: bool,

@@ -43,7 +43,8 @@ class Done:
 
 @dataclass
 class Outcome:
-    """Outcome of a workload. used_gpu_s: GPU seconds that jobs held; events: of the simulator."""
+    """Outcome of a workload. used_gpu_s: GPU seconds that jobs held; events: of the simulator;
+    seed: the workload's."""
 
     policy: str
     treatment: str
@@ -55,6 +56,7 @@ class Outcome:
     links: LinkUse | None = None
     reclaimed: int = 0
     marked_gpu_s: float = 0.0
+    seed: int = 1
 
     def fairness(self) -> npt.NDArray[np.float64]:
         """Finish-time fairness of each job (Themis, NSDI 2020): its completion time over what it
@@ -83,6 +85,7 @@ class Outcome:
         return {
             "policy": self.policy,
             "treatment": self.treatment,
+            "seed": self.seed,
             "jobs": len(self.jobs),
             "completion_mean_s": float(completion.mean()),
             "completion_p99_s": float(np.percentile(completion, 99)),

@@ -13,7 +13,6 @@ from mltcp_tools.clusters.question import (
     CASSINI,
     SAVED,
     SHARED,
-    Answer,
     Cell,
     Difference,
     Missing,
@@ -22,13 +21,9 @@ from mltcp_tools.clusters.question import (
 from mltcp_tools.clusters.rules import UNTOLD
 from mltcp_tools.figures import png, subplots
 
-LEAST = 0.01
-"""No shares are given of an excess below it."""
-
 
 def render(
     found: Sequence[Cell],
-    given: Sequence[Answer],
     apart: Sequence[Difference] = (),
     saved: Sequence[Difference] = (),
     left_out: Sequence[Missing] = (),
@@ -58,7 +53,6 @@ def render(
             f"- No slow-downs of {', '.join(others)}: jobs have other numbers of GPUs than they ask"
             " for, so that their iterations are others than those alone."
         )
-    lines += ["", *_shares(given)] if reasons or others else _shares(given)
     if apart:
         lines += ["", *_differences("slow-down, minus reno's", apart, "{:+.3f} ± {:.3f}", 1)]
     if saved:
@@ -88,19 +82,6 @@ def _cell(cell: Cell | None) -> str:
     return minutes if cell.slowdown is None else f"{cell.slowdown:.3f} {minutes}"
 
 
-def _shares(given: Sequence[Answer]) -> list[str]:
-    lines = _head(
-        "of packing's excess under reno",
-        *("excess", "mltcp", "network + mltcp", "placement", "turns", "cassini (both)", "all"),
-    )
-    for each in given:
-        parts = (each.mltcp, each.network, each.placement, each.turns, each.cassini, each.all)
-        # Parts of hardly anything are noise.
-        shown = ["-" if each.excess < LEAST else f"{part:.0%}" for part in parts]
-        lines.append(f"| {each.workload} | {each.excess:.3f} | {' | '.join(shown)} |")
-    return lines
-
-
 def _differences(title: str, those: Sequence[Difference], form: str, factor: float) -> list[str]:
     """A row for each difference, a column for each workload."""
     workloads = list(dict.fromkeys(each.workload for each in those))
@@ -113,12 +94,12 @@ def _differences(title: str, those: Sequence[Difference], form: str, factor: flo
 
 
 def _sure(each: Difference | None, form: str, factor: float) -> str:
-    """With its interval, if it has one; `-` for what is missing. What can't be told from none, by
-    the interval or by the error of MLTCP's rule, is called that."""
+    """With its interval, which one draw hasn't; `-` for what is missing. What can't be told from
+    none, by the interval or by the error of MLTCP's rule, is called that."""
     if each is None:
         return "-"
     if each.half is None:
-        return form.partition(" ±")[0].format(each.mean * factor)
+        return form.partition(" ±")[0].format(each.mean * factor) + " (one draw)"
     shown = form.format(each.mean * factor, each.half * factor)
     untold = UNTOLD if "mltcp" in each.what else 0.0
     return shown if abs(each.mean) > max(each.half, untold) else f"none ({shown})"

@@ -18,9 +18,9 @@ from mltcp_tools.pages import embedded, templates
 _TEMPLATES = templates(__package__)
 _CAPTIONS = {
     "completion": "Further left is faster: share of jobs that took no longer, from arrival to end.",
-    "timeline": "GPUs that jobs under way asked for, by model. The line is what there is; above it"
-    " jobs are preempted.",
-    "links": "Share of its rate that each link carried; those that carried most.",
+    "timeline": "GPUs that jobs under way asked for, by model, in the first draw. The line is what"
+    " there is; above it jobs are preempted.",
+    "links": "Share of its rate that each link carried in the first draw; those that carried most.",
 }
 _LINKS = 40
 """The links shown in a heat map: those that carried most of their rate."""
@@ -36,7 +36,7 @@ def write_report(folder: Path, outcomes: Sequence[Outcome]) -> None:
     document = {"schema": "mltcp-cluster/1", "runs": summaries}
     (folder / "summary.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     images = {"completion": _completion(outcomes)}
-    for outcome in outcomes:
+    for outcome in (each for each in outcomes if each.seed == outcomes[0].seed):
         name = f"{outcome.policy}-{outcome.treatment}"
         images[f"timeline-{name}"] = _timeline(outcome)
         images[f"links-{name}"] = _links(outcome)
@@ -50,7 +50,7 @@ def write_report(folder: Path, outcomes: Sequence[Outcome]) -> None:
 def jobs_table(outcomes: Sequence[Outcome]) -> pd.DataFrame:
     """A row per job of each run; times in seconds since the start."""
     rows = [
-        {"policy": outcome.policy, "treatment": outcome.treatment}
+        {"policy": outcome.policy, "treatment": outcome.treatment, "seed": outcome.seed}
         | vars(job)
         | {"completion_s": job.completion_s, "queueing_s": job.queueing_s}
         for outcome in outcomes
@@ -67,7 +67,7 @@ def _page(
     """One file that needs nothing else, as reports of the testbed."""
     return _TEMPLATES.get_template("report.html.j2").render(
         environment=environment,
-        table=render_summaries([dict(each) for each in summaries]),
+        table=render_summaries(summaries),
         figures=[
             (name, _CAPTIONS[name.partition("-")[0]], embedded(image))
             for name, image in images.items()
@@ -77,10 +77,13 @@ def _page(
 
 def _completion(outcomes: Sequence[Outcome]) -> bytes:
     figure, axis = subplots(figsize=(6, 3.4))
+    found: dict[str, list[float]] = {}
     for outcome in outcomes:
-        times = sorted(job.completion_s for job in outcome.jobs)
+        label = f"{outcome.policy}, {outcome.treatment}"
+        found.setdefault(label, []).extend(job.completion_s for job in outcome.jobs)
+    for label, times in found.items():
         shares = np.arange(1, len(times) + 1) / len(times)
-        axis.step(times, shares, where="post", label=f"{outcome.policy}, {outcome.treatment}")
+        axis.step(sorted(times), shares, where="post", label=label)
     axis.set_xscale("log")
     axis.set_xlabel("completion time, s")
     axis.set_ylabel("share of jobs")

@@ -88,6 +88,7 @@ class ClusterSimulator:
         self._lone: dict[tuple[object, int], float] = {}
         self._now_s = 0.0
         self._outcome = Outcome(policy.name, treatment.name, total_gpus=self._topology.total_gpus)
+        self._outcome.seed = workload.seed
         self._outcome.links = LinkUse(self._topology)
 
     def run(self) -> Outcome:

@@ -70,8 +70,8 @@ def perform(task: Task) -> dict[str, Any]:
     outcome = ClusterSimulator(workload, scheduler, treatment(task.treatment)).run()
     return {
         "workload": task.workload,
-        "seed": task.seed,
         **outcome.summary(),
+        "seed": task.seed,
         "completion_s": [job.completion_s for job in outcome.jobs],
         "slowdown": [job.slowdown for job in outcome.jobs],
     }

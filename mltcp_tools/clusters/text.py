@@ -6,35 +6,61 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
+from mltcp_tools.clusters.intervals import interval
 from mltcp_tools.clusters.policies.estimated import SUFFIX
+from mltcp_tools.clusters.rules import UNTOLD
 from mltcp_tools.clusters.validate import FITTED, Case, Gain
 from mltcp_tools.columns import Column, render
 from mltcp_tools.units import format_seconds
 
 
-def render_summaries(summaries: Sequence[dict[str, Any]]) -> str:
-    """A line per policy and treatment; completion times of policies that ran with estimates, too,
-    are in a column of their own."""
-    estimated = {
-        (each["policy"].removesuffix(SUFFIX), each["treatment"]): long(each["completion_mean_s"])
-        for each in summaries
-        if each["policy"].endswith(SUFFIX)
-    }
-    known = {(each["policy"], each["treatment"]) for each in summaries}
-    beside = estimated.keys() & known
-    rows = [["policy", "treatment", *_OUTCOMES]]
-    if beside:
-        rows[0].insert(3, "estimated")
+def render_summaries(summaries: Sequence[Mapping[str, Any]]) -> str:
+    """A line per policy and treatment, with means over draws; completion times of policies that ran
+    with estimates, too, are in a column of their own. Of several draws a column says which share of
+    the first line's completion times each saves, in mean over draws with its 95 % interval."""
+    drawn: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for each in summaries:
-        key = each["policy"].removesuffix(SUFFIX), each["treatment"]
-        if key in beside and key[0] != each["policy"]:
-            continue
-        row = [each["policy"], each["treatment"]]
-        row += [shown(each[name]) for name, shown in _OUTCOMES.values()]
-        if beside:
-            row.insert(3, estimated[key] if key in beside else "")
+        drawn.setdefault((each["policy"], each["treatment"]), []).append(each)
+    beside = [key for key in drawn if (key[0].removesuffix(SUFFIX), key[1]) in drawn]
+    estimated = {
+        (name.removesuffix(SUFFIX), how): long(_mean(drawn[name, how], "completion_mean_s"))
+        for name, how in beside
+        if name.endswith(SUFFIX)
+    }
+    shown = [key for key in drawn if key not in beside or not key[0].endswith(SUFFIX)]
+    (name, how), *others = shown
+    several = len(drawn[name, how]) > 1 and others
+    head = ["policy", "treatment", *_OUTCOMES]
+    head[3:3] = [*(["estimated"] if estimated else []), *(["below the first"] if several else [])]
+    rows = [head]
+    for key in shown:
+        row = [*key, *(form(_mean(drawn[key], each)) for each, form in _OUTCOMES.values())]
+        row[3:3] = [
+            *([estimated.get(key, "")] if estimated else []),
+            *([_below(drawn[key], drawn[name, how])] if several else []),
+        ]
         rows.append(row)
     return table(rows)
+
+
+def _mean(draws: Sequence[Mapping[str, Any]], field: str) -> float:
+    return sum(float(each[field]) for each in draws) / len(draws)
+
+
+def _below(draws: Sequence[Mapping[str, Any]], first: Sequence[Mapping[str, Any]]) -> str:
+    """The share of the first's completion times that is saved; none where that can't be told."""
+    if draws is first:
+        return ""
+    both = zip(draws, first, strict=True)
+    mean, half = interval([1 - a["completion_mean_s"] / b["completion_mean_s"] for a, b in both])
+    untold = UNTOLD if draws[0]["treatment"] != first[0]["treatment"] else 0.0
+    return effect(mean, half, untold)
+
+
+def effect(mean: float, half: float, untold: float = 0.0) -> str:
+    """A share with half of its 95 % interval, in %; none where that or `untold` is larger."""
+    shown = f"{100 * mean:+.1f}% ± {100 * half:.1f}"
+    return shown if abs(mean) > max(half, untold) else f"none ({shown})"
 
 
 _OUTCOMES: Mapping[str, tuple[str, Callable[[Any], str]]] = {
@@ -45,7 +71,7 @@ _OUTCOMES: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "unfairness": ("fairness_mean", "{:.2f}".format),
     "worst": ("fairness_worst", "{:.1f}".format),
     "utilisation": ("utilisation", "{:.1%}".format),
-    "restarts": ("restarts", str),
+    "restarts": ("restarts", "{:.0f}".format),
 }
 """Column -> field of a summary, and how it is shown."""
 
@@ -85,7 +111,7 @@ def render_loans(compared: Mapping[str, Mapping[str, Any]]) -> str:
                     form.format(goal["reached"]),
                     "" if goal["half"] is None else f"± {form.format(goal['half'])}",
                     "" if goal["possible"] is None else form.format(goal["possible"]),
-                    "holds" if goal["holds"] else "missed",
+                    goal["verdict"],
                 ]
             )
     return "\n".join([*parts, table(goals)])

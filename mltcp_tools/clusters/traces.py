@@ -260,14 +260,17 @@ def read_requests(spec: str) -> tuple[Request, ...]:
     return tuple(requests)
 
 
-def read_workload(file: Path | None, trace: str | None) -> Workload:
-    """The workload of a YAML file, or the jobs of a trace on the file's cluster."""
+def read_workload(file: Path | None, trace: str | None, seed: int | None = None) -> Workload:
+    """The workload of a YAML file, or the jobs of a trace on the file's cluster.
+
+    seed: of all that is drawn, in place of the file's own.
+    """
     if trace is None:
         if file is None:
             raise UsageError("name a FILE with a workload, or a --workload.")
-        return parse_workload(read_text(file), str(file))
+        return parse_workload(read_text(file), str(file), seed)
     if file is None:
-        topology = regular()
-        return Workload(topology, read_jobs(trace, topology))
-    base = parse_cluster(read_text(file), str(file))
+        topology = regular(seed=seed or 1)
+        return Workload(topology, read_jobs(trace, topology, seed or 1), seed=seed or 1)
+    base = parse_cluster(read_text(file), str(file), seed)
     return replace(base, jobs=read_jobs(trace, base.topology, base.seed))

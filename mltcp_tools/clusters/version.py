@@ -18,6 +18,7 @@ _ALL = (
 _OWN = {
     "ask": ("own/ask.py", "own/replay.py"),
     "fapes": ("fapes/*.py", "traces.py"),
+    "live": ("live/*.py", "fapes/inference.py", "traces.py"),
     "marl": ("marl/*.py",),
     "matrix": ("question.py",),
     "replay": ("own/replay.py",),

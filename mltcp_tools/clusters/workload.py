@@ -263,12 +263,15 @@ def require_model(name: str, models: Mapping[str, Model]) -> Model:
     return models[name]
 
 
-def parse_workload(text: str, file: str) -> Workload:
-    """The workload that YAML `text` describes; a UsageError names file, line and field."""
+def parse_workload(text: str, file: str, seed: int | None = None) -> Workload:
+    """The workload that YAML `text` describes; a UsageError names file, line and field.
+
+    seed: in place of the text's own.
+    """
     top = read_section(text, file, _FIELDS)
     if ("jobs" in set(top)) == ("generate" in set(top)):
         raise top.error("needs either jobs or generate.")
-    base = _without_jobs(top)
+    base = _without_jobs(top, seed)
     models = MODELS | _read_models(top)
     key = "jobs" if "jobs" in set(top) else "generate"
     try:
@@ -283,15 +286,15 @@ def parse_workload(text: str, file: str) -> Workload:
         raise top.error(str(error), key) from None
 
 
-def parse_cluster(text: str, file: str) -> Workload:
-    """The cluster alone, with one job that stands for those of a trace."""
+def parse_cluster(text: str, file: str, seed: int | None = None) -> Workload:
+    """The cluster alone, with one job that stands for those of a trace; seed as above."""
     top = read_section(text, file, [each for each in _FIELDS if each not in ("jobs", "generate")])
-    return _without_jobs(top)
+    return _without_jobs(top, seed)
 
 
-def _without_jobs(top: Section) -> Workload:
+def _without_jobs(top: Section, given: int | None) -> Workload:
     section = top.section("cluster", FIELDS)
-    seed = top.get("seed", whole, 1)
+    seed = top.get("seed", whole, 1) if given is None else given
     topology = regular(seed=seed) if section is None else read_topology(section, seed)
     placeholder = ClusterJob("none", Model("none", 1.0, 0), 1, 1)
     failures = _read_rare(top, "failures", Failures, _FAILURES)
@@ -343,6 +346,7 @@ def _read_jobs(
     top: Section, models: Mapping[str, Model], topology: Topology, seed: int
 ) -> tuple[ClusterJob, ...]:
     jobs: list[ClusterJob] = []
+    names: set[str] = set()
     for section in top.sections("jobs", _JOB_FIELDS):
         name = section.get("name", str, f"job-{len(jobs) + 1}")
         try:
@@ -375,6 +379,9 @@ def _read_jobs(
             if took_s is not None and not known:
                 times = round(took_s / lone_iteration_s(job, topology))
                 job = replace(job, iterations=max(1, times))
+            if job.name in names:
+                raise section.error(f"another job is called {job.name!r} already.", "name")
+            names.add(job.name)
             jobs.append(job)
     return tuple(jobs)
 

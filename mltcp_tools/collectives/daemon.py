@@ -219,6 +219,8 @@ class Daemon:
                     "slots": job.slots,
                     "values": job.values,
                     "port": self.programs.port,
+                    # A port with XDP takes no message that isn't cut into packets before.
+                    "cuts": self.programs.mode == "xdp",
                 }
             )
 

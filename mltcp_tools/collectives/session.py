@@ -96,7 +96,6 @@ class Session:
         self._control = self._connect(timeout_s)
         self._data = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
-            self._data.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 1)  # ours covers more
             self._data.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
             self._data.connect((endpoint.address, endpoint.port))
             fits = (self._data.getsockopt(socket.IPPROTO_IP, _IP_MTU) - _OVERHEAD_BYTES) // 4
@@ -113,6 +112,9 @@ class Session:
                 "token": endpoint.token,
             }
             admitted = self.admitted = self._join(request, timeout_s)
+            if not admitted.get("cuts"):
+                # Our own check covers more; what the kernel cuts into packets needs UDP's, too.
+                self._data.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 1)
             self._widen(admitted["slots"], admitted["values"])
             self.values: int = admitted["values"]
             self._worker = Worker(

@@ -289,7 +289,7 @@ def test_unload_while_attached_says_to_detach(backend: Backend, mltcp: Mltcp) ->
     [
         (["attach"], 2, "Missing argument"),
         (["attach", "1"], 2, "Missing option '--job'"),
-        (["attach", "4194304", "--job", "a"], 1, "No process matches"),
+        (["attach", "4194304", "--job", "a"], 1, "No process matches 4194304"),
         (["attach", "x:y", "--job", "a"], 2, "begins with no kind of target"),
         (["attach", "port:0", "--job", "a"], 2, "not a TCP port"),
         (["attach", "PID", "--job", ""], 2, "job name ''"),
@@ -307,7 +307,7 @@ def test_unload_while_attached_says_to_detach(backend: Backend, mltcp: Mltcp) ->
         (["detach", "a", "--all"], 2, "say what to detach"),
         (["detach", "absent"], 2, "nothing is"),
         (["detach", "1"], 2, "No socket of process 1"),
-        (["ps", "4194304"], 1, "No process matches"),
+        (["ps", "4194304"], 1, "No process matches 4194304"),
     ],
 )
 def test_mistakes_are_explained_in_one_line(

@@ -115,6 +115,17 @@ def test_ensuring_a_load_replaces_what_is_orphaned_and_nothing_else(
     assert main(["load", "--ensure"]) == 0
 
 
+def test_ensuring_a_load_takes_in_what_an_unload_by_force_left(backend: Backend) -> None:
+    with holder(1) as held:
+        assert outcomes(attach(connections(held), JOB, "mltcp", backend)) == ["switched"]
+        backend.unload(force=True)
+        assert main(["load", "--ensure"]) == 0
+        assert main(["status", "--check"]) == 0
+        assert [flow.job_id for flow in backend.flows()] == [JOB.id]
+        assert [each.outcome for each in detach()] == ["restored"]
+        assert held.congestion_controls() == [FIRST_CC]
+
+
 def test_maps_of_another_layout_are_replaced(
     backend: Backend, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,5 +145,7 @@ def test_a_killed_follower_is_told(backend: Backend, capsys: pytest.CaptureFixtu
     try:
         assert main(["status", "--check"]) == 13
         assert "4194303" in capsys.readouterr().out
+        assert main(["detach", "--all"]) == 0
+        assert main(["status", "--check"]) == 0
     finally:
-        board.unlink()
+        board.unlink(missing_ok=True)

@@ -152,7 +152,8 @@ def test_what_can_not_be_observed_is_said(
     with training(mark, "cc=bbr") as job:
         job.ask("connect")
         assert main(["attach", mark, "--job", "seen", "--kind", "all", "--cc", "observe"]) == 1
-        assert "MLTCP has no variant of bbr to observe it with" in capsys.readouterr().out
+        said = capsys.readouterr().out
+        assert "MLTCP has no variant of bbr to observe it with; `mltcp record" in said
         assert job.ccs() == ["bbr"]
 
 

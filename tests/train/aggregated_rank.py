@@ -19,6 +19,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import mltcp_tools.collectives as mc
+from mltcp_tools.collectives.collective import CollectiveError
+from mltcp_tools.collectives.library import How
 
 
 def make_model() -> torch.nn.Module:
@@ -90,6 +92,13 @@ def main() -> None:
         line |= {"algorithm": state.algorithm}
         print(json.dumps(line), flush=True)
         time.sleep(float(os.environ.get("PAUSE", "0")))
+    if "UNEQUAL" in os.environ:
+        said = ""
+        try:
+            state.reducer.all_reduce(torch.ones(1000 + (rank == "2")), How.SUM).wait()
+        except CollectiveError as error:
+            said = str(error)
+        print(json.dumps({"said": said}), flush=True)
     end = {"natural_bytes": state.natural.sent_bytes if state.natural else 0}
     print(json.dumps(end | {"parameters": digest(list(model.parameters()))}), flush=True)
     state.close()

@@ -118,6 +118,15 @@ def test_the_aggregator_dies_and_training_goes_on() -> None:
     assert "`aggregated` isn't used: The" in errors[0]
 
 
+def test_unequal_sizes_are_named_on_every_rank() -> None:
+    with star() as (net, name), aggregator(net, name, "xdp"):
+        lines, errors = finish(start(net, "aggregated", steps=2, UNEQUAL="1"))
+    for each in lines:
+        said = [line["said"] for line in each if "said" in line]
+        assert len(said) == 1, errors
+        assert "rank 0 for the sum of 1000 float32, rank 2 for the sum of 1001" in said[0]
+
+
 def test_a_rank_that_dies_ends_the_training_with_its_name() -> None:
     with star() as (net, name), aggregator(net, name, "xdp"):
         ranks = start(net, "aggregated", FAULT="1:5")

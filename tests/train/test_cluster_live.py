@@ -162,6 +162,19 @@ def test_a_run_says_whether_requests_kept_to_their_objective(tmp_path: Path) -> 
     assert found["slo_kept"]
     assert found["failed"] == found["steps_repeated"] == found["loans_and_reclaims"] == 1
     assert not summary(tmp_path, 1.0, 0.6)["slo_kept"]
+    lines("load.jsonl", {"time": 0, "took": None})
+    found = summary(tmp_path, 1.0, 0.5)
+    assert (found["failed"], found["latency_p99_s"], found["slo_kept"]) == (1, None, False)
+
+
+def test_a_load_that_is_killed_is_no_result(live: tuple[Path, subprocess.Popen[bytes]]) -> None:
+    folder, process = live
+    wait_for(
+        lambda: (folder / "state.json").is_file() and pids_of(folder, "live.load"), "load", 240
+    )
+    os.kill(pids_of(folder, "live.load")[0], signal.SIGKILL)
+    assert process.wait(timeout=500) == 1
+    assert not (folder / "summary.json").exists()
 
 
 def test_a_group_has_what_it_was_given() -> None:

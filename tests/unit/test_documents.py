@@ -89,6 +89,29 @@ def test_docstrings_begin_with_the_thing_or_a_verb() -> None:
     assert not asking, "\n".join(asking)
 
 
+def test_helps_of_options_begin_with_the_thing_or_a_verb() -> None:
+    helps = [
+        f"{' '.join(option.opts)}: {option.help}"
+        for command in commands(cli)
+        for option in command.params
+        if isinstance(option, click.Option) and option.help
+    ]
+    assert len(helps) > 300
+    asking = [each for each in helps if re.split(r"\W", each.partition(": ")[2])[0] in ASKING]
+    assert not asking, "\n".join(asking)
+
+
+def commands(group: click.Command) -> Iterator[click.Command]:
+    """Yield a command and all below it."""
+    yield group
+    if isinstance(group, click.Group):
+        ctx = click.Context(group)
+        for name in group.list_commands(ctx):
+            command = group.get_command(ctx, name)
+            assert command is not None
+            yield from commands(command)
+
+
 def command_lines(path: Path) -> Iterator[str]:
     """Yield what follows `mltcp` in a document's command lines."""
     text = path.read_text()

@@ -28,16 +28,17 @@ class Goal:
     possible: float | None = None
 
     @property
-    def holds(self) -> bool:
-        """Return whether at least as much as was wanted was reached, and more than none."""
-        return self.reached >= self.wanted and self.reached > (
-            self.half if self.half == self.half else 0
-        )
+    def verdict(self) -> str:
+        """`holds` or `missed` where the whole interval says so, else `open`."""
+        half = self.half if self.half == self.half else 0.0
+        if self.reached - half >= self.wanted and self.reached > half:
+            return "holds"
+        return "missed" if self.reached + half < self.wanted or not half else "open"
 
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
         half = None if self.half != self.half else self.half
-        return vars(self) | {"half": half, "holds": self.holds}
+        return vars(self) | {"half": half, "verdict": self.verdict}
 
 
 def goals(draws: Sequence[Sequence[Result]]) -> list[Goal]:

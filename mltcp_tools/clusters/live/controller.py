@@ -90,7 +90,11 @@ class Controller:
                 have = UNITS - self._asked
                 wanted = self._scaler.wanted((tick + 1) * TICK_S, seen["inside"], arrived, have)
                 self._lend(max(1, min(UNITS - 1, wanted)))
-            client.wait(timeout=120)
+            if client.wait(timeout=120):
+                raise MltcpError(
+                    f"What sends the requests ended before its time; see"
+                    f" {self._folder / 'output.log'}."
+                )
         finally:
             stop(self._folder)
 

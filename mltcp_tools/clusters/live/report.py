@@ -37,12 +37,14 @@ def summary(folder: Path, slo_s: float, goal: float) -> dict[str, Any]:
     worlds = [each["world"] for each in read(folder, "training.jsonl")]
     answered = [each for each in took if each is not None]
     attained = sum(each <= slo_s for each in answered) / len(took)
+    # Where nothing was answered there is no latency.
+    p50_s, p99_s = np.percentile(answered, [50, 99]).tolist() if answered else (None, None)
     return {
         "schema": "mltcp-cluster-live/2",
         "requests": len(took),
         "failed": took.count(None),
-        "latency_p50_s": float(np.percentile(answered, 50)),
-        "latency_p99_s": float(np.percentile(answered, 99)),
+        "latency_p50_s": p50_s,
+        "latency_p99_s": p99_s,
         "slo_s": slo_s,
         "slo_attainment": attained,
         "slo_kept": attained >= goal,

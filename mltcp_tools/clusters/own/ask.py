@@ -20,19 +20,20 @@ from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.workload import SEEDS, Workload
 from mltcp_tools.lab.planning.network import Network
 
-DRAWS = 5
+BASES = ("reno", "mltcp")
 
 
 @dataclass(frozen=True)
 class Answer:
     """saved: share of GPU hours; half: of its 95 % interval over draws; untold: what is too small
-    to be told from none."""
+    to be told from none; tested: predictions were held against jobs of this cluster."""
 
     question: str
     change: str
     saved: float
     half: float
     untold: float
+    tested: bool
 
     @property
     def told(self) -> bool:
@@ -44,7 +45,8 @@ class Answer:
         """In words."""
         if not self.told:
             return "below what this model can tell"
-        return "saves" if self.saved > 0 else "costs"
+        found = "saves" if self.saved > 0 else "costs"
+        return found if self.tested else f"{found}, if the model is right"
 
     def to_json(self) -> dict[str, Any]:
         """As a document."""
@@ -55,10 +57,10 @@ def ask(
     workload: Workload,
     base: str,
     error: float | None,
-    draws: int = DRAWS,
+    draws: int = 5,
     said: Callable[[str], None] = lambda question: None,
 ) -> list[Answer]:
-    """All answers. base: the treatment that jobs have now. error: of predictions on this cluster,
+    """All answers. base: what jobs have now, one of BASES. error: of predictions on this cluster,
     None where nothing says."""
     untold = max(UNTOLD, error or 0.0)
     stays = "replay" if any(job.placement for job in workload.jobs) else "packed"
@@ -66,7 +68,7 @@ def ask(
     seeded = [_seeded(shortened(by_start(workload)), draw) for draw in range(1, draws + 1)]
     before = [_held_s(simulated(each, stays, now, draw)) for draw, each in enumerate(seeded, 1)]
     wider = [replace(each, topology=widened(each.topology, 2.0)) for each in seeded]
-    other = "reno" if base == "mltcp" else "mltcp"
+    (other,) = {*BASES} - {base}
     runs: Sequence[tuple[str, str, str, Treatment, Sequence[Workload]]] = (
         ("Place jobs better?", "near each other, on idle uplinks", "network", now, seeded),
         ("More uplinks?", "twice the rate between switches", stays, now, wider),
@@ -81,7 +83,7 @@ def ask(
             "Sums in the network?",
             "switches add up gradients",
             stays,
-            treatment("aggregation"),
+            treatment("mltcp+aggregation" if base == "mltcp" else "aggregation"),
             seeded,
         ),
     )
@@ -93,7 +95,7 @@ def ask(
             for draw, (each, held_s) in enumerate(zip(those, before, strict=True), 1)
         ]
         mean, half = interval(saved)
-        answers.append(Answer(question, change, mean, half, untold))
+        answers.append(Answer(question, change, mean, half, untold, error is not None))
     return answers
 
 

@@ -29,8 +29,12 @@ if TYPE_CHECKING:
 def models_of_table(path: Path) -> dict[str, Any]:
     """The section `models` of a YAML file, as a workload has it."""
     text = read_text(path)
-    read_section(text, str(path), ["models"])
-    return dict(yaml.safe_load(text).get("models") or {})
+    section = read_section(text, str(path), ["models"]).section("models", None)
+    if section is None:
+        raise UsageError(f"{path} has no section `models`.")
+    for name in section:
+        section.section(name, None)
+    return dict(yaml.safe_load(text)["models"])
 
 
 def models_of_profiles(profiles: Iterable[Profile], log: Log) -> dict[str, Any]:
@@ -92,8 +96,8 @@ def _of_a_rank(phases: Sequence[Phase], ranks: int) -> tuple[Phase, ...]:
     return tuple(replace(phase, rate_bps=phase.rate_bps / ranks) for phase in phases)
 
 
-def document(log: Log, cluster: Mapping[str, object] | None, models: Mapping[str, Any]) -> str:
-    """The workload as YAML. cluster: None for one switch with a 100 Gbit/s link to each server."""
+def document(log: Log, cluster: Mapping[str, object], models: Mapping[str, Any]) -> str:
+    """The workload as YAML; cluster: its section of that name."""
     unknown = sorted({job.model for job in log.jobs} - set(models) - set(MODELS))
     if unknown:
         asked = "".join(f"  {name}: {{size: 500MB}}\n" for name in unknown)
@@ -108,7 +112,7 @@ def document(log: Log, cluster: Mapping[str, object] | None, models: Mapping[str
     described = {
         name: {"compute": "100ms", **each} for name, each in models.items() if name in used
     }
-    whole: dict[str, object] = {"cluster": dict(cluster or _one_switch(log.jobs))}
+    whole: dict[str, object] = {"cluster": dict(cluster)}
     if described:
         whole["models"] = described
     whole["jobs"] = jobs
@@ -116,11 +120,19 @@ def document(log: Log, cluster: Mapping[str, object] | None, models: Mapping[str
 
 
 def gpus_of_servers(jobs: Iterable[LoggedJob]) -> dict[str, int]:
-    """GPUs of each server, as far as jobs show: the most that one job had on it."""
+    """GPUs of each server, as far as jobs show: the most that jobs had on it at a time."""
+    changes = sorted(
+        (at_s, sign * gpus, node)
+        for job in jobs
+        for node, gpus in placement(job).items()
+        for at_s, sign in ((job.start_s, 1), (job.end_s, -1))
+    )
+    held: Counter[str] = Counter()
     found: dict[str, int] = {}
-    for job in jobs:
-        for node, gpus in placement(job).items():
-            found[node] = max(gpus, found.get(node, 0))
+    # Where one ends when the next begins, as whole seconds have it, the end is first.
+    for _, gpus, node in changes:
+        held[node] += gpus
+        found[node] = max(held[node], found.get(node, 0))
     return found
 
 
@@ -132,7 +144,8 @@ def placement(job: LoggedJob) -> dict[str, int]:
     return {node: each + (number < more) for number, node in enumerate(job.nodes)}
 
 
-def _one_switch(jobs: Sequence[LoggedJob]) -> dict[str, object]:
+def one_switch(jobs: Sequence[LoggedJob], rate: str) -> dict[str, object]:
+    """The section `cluster` of one switch with a link of that rate to each server that had jobs."""
     servers = gpus_of_servers(jobs)
     if not servers:
         raise UsageError(
@@ -140,7 +153,7 @@ def _one_switch(jobs: Sequence[LoggedJob]) -> dict[str, object]:
             " --topology and a log that has nodes."
         )
     return {
-        "links": [{"name": s, "ends": [s, "switch"], "rate": "100gbit"} for s in servers],
+        "links": [{"name": s, "ends": [s, "switch"], "rate": rate} for s in servers],
         "servers": [{"name": name, "gpus": gpus} for name, gpus in servers.items()],
     }
 

@@ -3,15 +3,18 @@
 sacct: `sacct -aPX -o JobID,JobName,Submit,Start,End,State,AllocTRES,NodeList`, separated by `|`.
 Kueue: `kubectl get workloads -A -o json`. Volcano: `kubectl get jobs.batch.volcano.sh -A -o json`.
 CSV: a header with name, submitted, start, end, gpus, and where known nodes (as Slurm writes lists
-of hosts, or separated by `;`), model, and iterations or iteration, the seconds of one. Times are
-ISO 8601 or seconds.
+of hosts, or separated by `;`), model, and iterations or iteration, the seconds of one; separated by
+`,` or, as some spreadsheets write it, `;`. Times are ISO 8601 or seconds. A time without a zone is
+taken as one of UTC, which is as good as any as long as no other has one.
 
 A log that isn't what it should be gives a UsageError with its line or entry and field. Jobs that
-didn't run to their end, or had no GPU, are left out and counted.
+didn't run to their end, or had no GPU, are left out and counted. Jobs of one name are told apart by
+numbers.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
@@ -19,16 +22,16 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from mltcp_tools.clusters.own.slurm import hosts
 from mltcp_tools.errors import UsageError
-from mltcp_tools.lab.planning.reading import read_text
 
-_GPU = re.compile(r"(?:^|,)gres/gpu(?::[^=,]+)?=([0-9]+)")
+_GPU = re.compile(r"(?:^|,)gres/gpu(:[^=,]+)?=([0-9]+)")
+_ZONE = re.compile(r"[T ][0-9:.]+ ?(Z|[+-][0-9:]+)$")
 _GPU_RESOURCE = re.compile(r"[a-z0-9.-]+/gpu(\.[a-z0-9-]+)?$")
 
 
@@ -61,7 +64,7 @@ class _LeftOutError(Exception):
 
 def read_log(path: Path) -> Log:
     """Jobs of a log, of whichever kind it is."""
-    text = read_text(path)
+    text = _text(path)
     kind = _kubernetes if text.lstrip().startswith("{") else _table
     left_out: Counter[str] = Counter()
     jobs = []
@@ -76,7 +79,37 @@ def read_log(path: Path) -> Log:
             f"{path} has no job that ran to its end on GPUs ({said or 'it is empty'})."
         )
     jobs.sort(key=lambda job: (job.submitted_s, job.start_s, job.name))
-    return Log(tuple(jobs), dict(left_out))
+    return Log(tuple(_told_apart(jobs)), dict(left_out))
+
+
+def _text(path: Path) -> str:
+    """Text of a file in UTF-8 or UTF-16, as spreadsheets and PowerShell write it."""
+    try:
+        read = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}.") from None
+    wide = read.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        return read.decode("utf-16" if wide else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = read[: error.start].count(b"\n") + 1
+        raise UsageError(
+            f"{path}:{line}: is no text in UTF-8; write it anew, say with `iconv -f latin1 -t"
+            " utf-8`."
+        ) from None
+
+
+def _told_apart(jobs: Sequence[LoggedJob]) -> Iterator[LoggedJob]:
+    """The jobs; of those that have one name all but the first get a number behind it."""
+    taken = {job.name for job in jobs}
+    seen: set[str] = set()
+    for job in jobs:
+        name, number = job.name, 1
+        while name in seen or (number > 1 and name in taken):
+            number += 1
+            name = f"{job.name}.{number}"
+        seen.add(name)
+        yield replace(job, name=name)
 
 
 def model_of(name: str) -> str:
@@ -104,9 +137,18 @@ class _Row:
 
     def count(self, name: str) -> int:
         text = self.text(name)
-        if not re.fullmatch(r"[0-9]{1,9}", text):
+        # Where some are missing, tables of data frames have all as 8.0.
+        if not re.fullmatch(r"[0-9]{1,9}(\.0*)?", text):
             raise self.error(name, f"must be a whole number, not {text!r}")
-        return int(text)
+        return int(float(text))
+
+    def times(self, names: Sequence[str]) -> tuple[float, float, float]:
+        """Of when it was submitted, began and ended."""
+        submitted_s, start_s, end_s = (self.time(name) for name in names)
+        zoned = [name for name in names if _ZONE.search(self.text(name))]
+        if zoned and len(zoned) < len(names):
+            raise self.error(zoned[0], "has a time zone, and another time of the job has none")
+        return submitted_s, start_s, end_s
 
     def error(self, name: str, what: str) -> UsageError:
         return UsageError(f"{self.place}: {name}: {what}.")
@@ -127,20 +169,33 @@ def _seconds(text: str, error: Callable[[str], UsageError]) -> float:
 
 
 def _table(text: str, file: str) -> Iterator[Callable[[], LoggedJob]]:
-    lines = text.splitlines()
-    header = lines[0] if lines else ""
+    if not text.strip():
+        raise UsageError(f"{file} is empty; it needs a scheduler's log, or a CSV.")
+    header = text.splitlines()[0]
     slurm = "|" in header
     needed = (
         ("JobID", "JobName", "Submit", "Start", "End", "State", "AllocTRES", "NodeList")
         if slurm
         else ("name", "submitted", "start", "end", "gpus")
     )
-    reader = csv.reader(io.StringIO(text), delimiter="|" if slurm else ",")
-    names = [name.strip() for name in next(reader, [])]
+    if slurm:
+        # sacct puts nothing in quotes, and names of jobs may have them.
+        reader = csv.reader(io.StringIO(text), delimiter="|", quoting=csv.QUOTE_NONE)
+    else:
+        separator = ";" if ";" in header and "," not in header else ","
+        reader = csv.reader(io.StringIO(text), delimiter=separator)
+    known = {name.lower(): name for name in needed}
+    names = [known.get(name.strip().lower(), name.strip().lower()) for name in next(reader, [])]
     if missing := [name for name in needed if name not in names]:
-        raise UsageError(f"{file}:1: {', '.join(missing)}: no such column; there must be {needed}.")
+        raise UsageError(
+            f"{file}:1: there is no column {', '.join(missing)}; there must be {', '.join(needed)}."
+        )
     for fields in reader:
         if fields:
+            if slurm and len(fields) > len(names):
+                # Names of jobs may have the separator, too.
+                first, more = names.index("JobName"), len(fields) - len(names)
+                fields[first : first + more + 1] = ["|".join(fields[first : first + more + 1])]
             row = _Row(f"{file}:{reader.line_num}", dict(zip(names, fields, strict=False)))
             if not (slurm and "." in row.text("JobID")):  # a step of a job
                 yield lambda row=row: (_sacct if slurm else _plain)(row)  # type: ignore[misc]
@@ -149,26 +204,21 @@ def _table(text: str, file: str) -> Iterator[Callable[[], LoggedJob]]:
 def _sacct(row: _Row) -> LoggedJob:
     if row.text("State") != "COMPLETED":
         raise _LeftOutError(f"{row.text('State').split()[0].lower()}")
-    found = _GPU.search(row.fields.get("AllocTRES") or "")
-    if found is None or not int(found[1]):
+    # Slurm may list all GPUs, those of each type, or both.
+    listed = dict(_GPU.findall(row.fields.get("AllocTRES") or ""))
+    gpus = int(listed.pop("", 0)) or sum(map(int, listed.values()))
+    if not gpus:
         raise _LeftOutError("without GPUs")
-    return _job(
-        row,
-        row.text("JobName"),
-        (row.time("Submit"), row.time("Start"), row.time("End")),
-        int(found[1]),
-        tuple(hosts(row.text("NodeList"))),
-    )
+    times = row.times(("Submit", "Start", "End"))
+    return _job(row, row.text("JobName"), times, gpus, _hosts(row, "NodeList"))
 
 
 def _plain(row: _Row) -> LoggedJob:
-    listed = (row.fields.get("nodes") or "").strip()
-    nodes = tuple(host for part in listed.split(";") if part for host in hosts(part))
+    nodes = _hosts(row, "nodes") if (row.fields.get("nodes") or "").strip() else ()
     gpus = row.count("gpus")
     if not gpus:
         raise _LeftOutError("without GPUs")
-    times = row.time("submitted"), row.time("start"), row.time("end")
-    job = _job(row, row.text("name"), times, gpus, nodes)
+    job = _job(row, row.text("name"), row.times(("submitted", "start", "end")), gpus, nodes)
     iterations = None
     if (row.fields.get("iterations") or "").strip():
         iterations = row.count("iterations")
@@ -181,6 +231,14 @@ def _plain(row: _Row) -> LoggedJob:
         raise row.error("iterations", "must be 1 or more")
     model = (row.fields.get("model") or "").strip() or job.model
     return LoggedJob(**vars(job) | {"iterations": iterations, "model": model})
+
+
+def _hosts(row: _Row, name: str) -> tuple[str, ...]:
+    try:
+        found = hosts(row.text(name).replace(";", ","))
+    except UsageError as error:
+        raise row.error(name, str(error).rstrip(".")) from None
+    return tuple(dict.fromkeys(found))
 
 
 def _job(
@@ -218,11 +276,13 @@ def _object(place: str, kind: str, item: Mapping[str, Any]) -> LoggedJob:
         meta, spec = item["metadata"], item["spec"]
         conditions = item.get("status", {}).get("conditions", [])
         if kind == "Workload":
-            at = {c["type"]: c["lastTransitionTime"] for c in conditions if c["status"] == "True"}
+            true = {c["type"]: c for c in conditions if c["status"] == "True"}
+            at = {name: c["lastTransitionTime"] for name, c in true.items()}
+            failed = true.get("Finished", {}).get("reason") == "Failed"
             begun, ended, pods = at.get("Admitted"), at.get("Finished"), spec["podSets"]
             counts = [int(each.get("count", 1)) for each in pods]
         else:
-            at = {c["status"]: c["lastTransitionTime"] for c in conditions}
+            at, failed = {c["status"]: c["lastTransitionTime"] for c in conditions}, False
             begun, ended, pods = at.get("Running"), at.get("Completed"), spec["tasks"]
             counts = [int(each.get("replicas", 1)) for each in pods]
         gpus = sum(
@@ -232,13 +292,14 @@ def _object(place: str, kind: str, item: Mapping[str, Any]) -> LoggedJob:
         row = _Row(place, {"submitted": meta["creationTimestamp"], "name": meta["name"]})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{place}: {error}: missing, or not what it should be.") from None
+    if failed:
+        raise _LeftOutError("failed")
     if not begun or not ended:
         raise _LeftOutError("without a start or an end")
     if not gpus:
         raise _LeftOutError("without GPUs")
     row.fields = {**row.fields, "start": str(begun), "end": str(ended)}
-    times = row.time("submitted"), row.time("start"), row.time("end")
-    return _job(row, row.text("name"), times, gpus, ())
+    return _job(row, row.text("name"), row.times(("submitted", "start", "end")), gpus, ())
 
 
 def _gpus(containers: Sequence[Mapping[str, Any]]) -> int:
@@ -246,6 +307,7 @@ def _gpus(containers: Sequence[Mapping[str, Any]]) -> int:
     total = 0
     for container in containers:
         asked = container.get("resources", {})
-        listed = asked.get("requests") or asked.get("limits") or {}
+        # A limit without a request is the request, too, as most GPUs are asked for.
+        listed = (asked.get("limits") or {}) | (asked.get("requests") or {})
         total += sum(int(value) for name, value in listed.items() if _GPU_RESOURCE.fullmatch(name))
     return total

@@ -13,6 +13,8 @@ from mltcp_tools.pages import embedded, templates
 from mltcp_tools.units import counted
 
 _TEMPLATES = templates("mltcp_tools.clusters")
+_LATE = 0.1
+"""A job that waits for a larger share of its time isn't where and when it was."""
 
 
 def trust_rows(found: Sequence[Trust]) -> list[list[str]]:
@@ -35,6 +37,13 @@ def unexplained(compared: Sequence[Compared]) -> list[str]:
         said.append(
             f"Of {counted(guessed, 'job')} the log doesn't say how many iterations they had; their"
             " durations say nothing of this model."
+        )
+    late = sum(each.waited_s > _LATE * each.observed_s for each in compared)
+    if late:
+        said.append(
+            f"{counted(late, 'job')} waited in the replay until GPUs were free that they had in"
+            " truth: the log has more of them in use at a time than the cluster, or jobs before"
+            " them are predicted to take too long."
         )
     if not any(each.held_out for each in compared):
         said.append(

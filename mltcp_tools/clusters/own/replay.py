@@ -32,12 +32,13 @@ _LEAST_COMPUTE = 0.02
 @dataclass(frozen=True)
 class Compared:
     """A job that was observed: seconds that it ran, as simulated and as seen. held_out: nothing was
-    fitted to it."""
+    fitted to it. waited_s: until its GPUs were free in the simulation."""
 
     job: ClusterJob
     predicted_s: float
     observed_s: float
     held_out: bool
+    waited_s: float = 0.0
 
     @property
     def ratio(self) -> float:
@@ -123,12 +124,13 @@ def compare(
     workload: Workload, held_out: Iterable[str], how: Treatment | None = None
 ) -> list[Compared]:
     """All jobs of which the log says how long they ran."""
-    ran = {done.name: done.running_s for done in simulated(by_start(workload), how=how).jobs}
+    ran = {done.name: done for done in simulated(by_start(workload), how=how).jobs}
     held = set(held_out)
     return [
-        Compared(job, ran[job.name], job.took_s, job.name in held)
+        Compared(job, done.running_s, job.took_s, job.name in held, done.start_s - done.arrival_s)
         for job in workload.jobs
         if job.took_s is not None
+        for done in (ran[job.name],)
     ]
 
 

@@ -53,6 +53,7 @@ def read_conf(
     may ask, so that nothing is oversubscribed). gpus: of each server.
     """
     below, switches = _read(path)
+    _require_tree(path, below, switches)
     links: list[dict[str, object]] = []
     servers: list[dict[str, object]] = []
     for switch, names in below.items():
@@ -87,11 +88,15 @@ def _read(path: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
         line = line.partition("#")[0].strip()
         if not line:
             continue
-        fields = dict(re.findall(r"(\w+)=(\S+)", line))
-        name = fields.get("SwitchName")
-        if name is None or not ({"Nodes", "Switches"} & set(fields)):
-            raise UsageError(f"{path}:{number}: needs SwitchName, and Nodes or Switches.")
-        for key, table in (("Nodes", below), ("Switches", switches)):
+        # Slurm doesn't care for the case of keys.
+        fields = {key.lower(): value for key, value in re.findall(r"(\w+)=(\S+)", line)}
+        name = fields.get("switchname")
+        if name is None or not ({"nodes", "switches"} & set(fields)):
+            raise UsageError(
+                f"{path}:{number}: needs SwitchName, and Nodes or Switches, as topology/tree has"
+                " them."
+            )
+        for key, table in (("nodes", below), ("switches", switches)):
             if key in fields:
                 table.setdefault(name, []).extend(hosts(fields[key]))
     if not below:
@@ -99,15 +104,40 @@ def _read(path: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     return below, switches
 
 
+def _require_tree(
+    path: Path, below: Mapping[str, list[str]], switches: Mapping[str, list[str]]
+) -> None:
+    """Raise UsageError where a name is below two switches, or no switch has it, or all of them are
+    below others, so that nothing is a tree."""
+    for kind in (below, switches):
+        above: dict[str, str] = {}
+        for switch, names in kind.items():
+            for name in names:
+                if name in above:
+                    raise UsageError(f"{path}: {name} is below {above[name]} and {switch}.")
+                above[name] = switch
+    for switch, names in switches.items():
+        for name in names:
+            if name not in below and name not in switches:
+                raise UsageError(f"{path}: {switch} has the switch {name}, which has no line.")
+            if switch in _below(name, switches):
+                raise UsageError(f"{path}: {switch} and {name} are below each other.")
+
+
+def _below(switch: str, switches: Mapping[str, Iterable[str]]) -> set[str]:
+    """All switches below one."""
+    found: set[str] = set()
+    waiting = list(switches.get(switch, ()))
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found.add(each)
+            waiting += switches.get(each, ())
+    return found
+
+
 def _servers_below(
     switch: str, below: Mapping[str, Iterable[str]], switches: Mapping[str, Iterable[str]]
 ) -> set[str]:
-    found, waiting, seen = set(below.get(switch, ())), list(switches.get(switch, ())), {switch}
-    while waiting:
-        each = waiting.pop()
-        if each in seen:
-            continue
-        seen.add(each)
-        found |= set(below.get(each, ()))
-        waiting += switches.get(each, ())
-    return found
+    own = {switch, *_below(switch, switches)}
+    return {server for each in own for server in below.get(each, ())}

@@ -12,6 +12,7 @@
 #define FIRST_RTO_NS 50000000ull
 #define GROWTH 0.25 /* packets in a round trip */
 #define PAIRS_FROM 8 /* packets of window, from which on new ones go out in pairs */
+#define TRAINS_OF_WINDOW 3 /* at least */
 #define DEAF_POLLS 3
 #define USUAL_SLOTS 256 /* 0.4 MB on the way at an MTU of 1500 */
 #define ROUNDS_OF_SLOT 24
@@ -90,5 +91,6 @@ void note_loss(struct worker *w, const struct slot *slot);
 void run_timers(struct worker *w, uint64_t now);
 void look_for_holes(struct worker *w);
 void grow_window(struct worker *w);
+uint32_t worker_train(const struct worker *w);
 
 #endif

@@ -2,6 +2,7 @@
 /* A collective over a UDP socket: many packets with one call, and sleep until one is due. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,18 +11,29 @@
 #include "internal.h"
 
 #define BATCH 32 /* packets in a call */
+#define TRAIN_BYTES 60000 /* of packets that the kernel takes as one, at most */
+#define UDP_OPTIONS 17 /* SOL_UDP */
+#define OPTION_SEGMENT 103 /* UDP_SEGMENT, from Linux 4.18 */
 #define STOP_NS 200000000ull /* how often *stop is looked at */
 
 struct batch {
 	struct mmsghdr messages[BATCH];
 	struct iovec parts[BATCH];
 	struct agg_packet packets[BATCH];
-	uint32_t first, count; /* those that wait to be sent */
+	uint32_t first, count; /* messages that wait to be sent */
+};
+
+/* The size of the packets that a message is cut into. */
+union cut {
+	struct cmsghdr header;
+	char room[CMSG_SPACE(sizeof(uint16_t))];
 };
 
 /* What a worker keeps from collective to collective. */
 struct ends {
 	struct batch out, in;
+	union cut cuts[BATCH];
+	bool alone; /* the kernel or the port can't cut messages into packets */
 };
 
 static uint64_t clock_ns(void)
@@ -57,6 +69,63 @@ static struct ends *ends_of(struct worker *w)
 	return w->ends;
 }
 
+static void cut_into(struct msghdr *message, union cut *cut, uint16_t bytes)
+{
+	cut->header.cmsg_level = UDP_OPTIONS;
+	cut->header.cmsg_type = OPTION_SEGMENT;
+	cut->header.cmsg_len = CMSG_LEN(sizeof(bytes));
+	memcpy(CMSG_DATA(&cut->header), &bytes, sizeof(bytes));
+	message->msg_control = cut;
+	message->msg_controllen = sizeof(*cut);
+}
+
+/* Packets of one size after each other are a message: they pass the kernel's layers as one. */
+static void make_messages(struct ends *ends, uint32_t packets, uint32_t train)
+{
+	struct batch *out = &ends->out;
+	uint32_t i = 0, next;
+
+	out->first = out->count = 0;
+	for (; i < packets; i = next) {
+		uint64_t bytes = out->parts[i].iov_len;
+		struct msghdr *message = &out->messages[out->count].msg_hdr;
+
+		for (next = i + 1; next < packets && next < i + train && !ends->alone; next++)
+			if (out->parts[next].iov_len != bytes ||
+			    (next + 1 - i) * bytes > TRAIN_BYTES)
+				break;
+		*message = (struct msghdr){
+			.msg_iov = &out->parts[i],
+			.msg_iovlen = next - i,
+		};
+		if (next - i > 1)
+			cut_into(message, &ends->cuts[out->count], bytes);
+		out->count++;
+	}
+}
+
+/* Send the packets that wait one by one from now on, and on this socket for ever. */
+static void send_alone(struct ends *ends, int socket)
+{
+	struct batch *out = &ends->out;
+	uint32_t last = out->first + out->count - 1, first, packets, i;
+	const struct msghdr *end = &out->messages[last].msg_hdr;
+	int one = 1;
+
+	ends->alone = true;
+	/* Our own check covers more than UDP's, which nobody needs without messages to cut. */
+	setsockopt(socket, SOL_SOCKET, SO_NO_CHECK, &one, sizeof(one));
+	first = out->messages[out->first].msg_hdr.msg_iov - out->parts;
+	packets = end->msg_iov + end->msg_iovlen - &out->parts[first];
+	for (i = 0; i < packets; i++)
+		out->messages[i].msg_hdr = (struct msghdr){
+			.msg_iov = &out->parts[first + i],
+			.msg_iovlen = 1,
+		};
+	out->first = 0;
+	out->count = packets;
+}
+
 enum sending { SENT_ALL, SENT_LATER, SENT_TOO_LONG };
 
 /* Send what the window allows, as far as the socket takes it for now. */
@@ -69,12 +138,12 @@ static enum sending send_all(struct worker *worker, int socket, struct ends *end
 
 		if (!out->count) {
 			uint64_t now = clock_ns();
-			uint32_t length;
+			uint32_t length, packets = 0;
 
-			out->first = 0;
-			while (out->count < BATCH &&
-			       (length = worker_send(worker, now, &out->packets[out->count])))
-				out->parts[out->count++].iov_len = length;
+			while (packets < BATCH &&
+			       (length = worker_send(worker, now, &out->packets[packets])))
+				out->parts[packets++].iov_len = length;
+			make_messages(ends, packets, worker_train(worker));
 		}
 		if (!out->count)
 			return SENT_ALL;
@@ -83,6 +152,10 @@ static enum sending send_all(struct worker *worker, int socket, struct ends *end
 			return SENT_LATER;
 		if (sent < 0 && errno == EMSGSIZE)
 			return SENT_TOO_LONG;
+		if (sent < 0 && (errno == EIO || errno == EINVAL) && !ends->alone) {
+			send_alone(ends, socket);
+			continue;
+		}
 		if (sent < 0) /* as good as lost on the way, and found out in the same way */
 			sent = 1;
 		out->first += sent;

@@ -94,6 +94,15 @@ void look_for_holes(struct worker *w)
 	}
 }
 
+/* Packets that may go to the kernel as one message. A queue may drop it whole, so it is a part of
+ * the window, as TCP's is, and of the last few packets none. */
+uint32_t worker_train(const struct worker *w)
+{
+	uint32_t train = (uint32_t)w->cwnd / TRAINS_OF_WINDOW;
+
+	return train ? train : 1;
+}
+
 /* MLTCP's F at its published line. */
 static double aggressiveness(const struct worker *w)
 {

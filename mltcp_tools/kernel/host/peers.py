@@ -6,8 +6,9 @@ import contextlib
 import json
 import os
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
-from typing import IO, Any
+from typing import Any
 
 from mltcp_tools.errors import HostError
 from mltcp_tools.kernel.host.programs import wait_or_kill
@@ -35,10 +36,19 @@ class Lines:
             raise ValueError(f"{lines[0][:100]!r}") from None
 
 
-class Peer(Lines):
-    """A program that `command` starts, by ssh mostly, and what it says."""
+_MOST_BYTES = 1 << 16
+"""The end of what a program says on stderr; the rest is forgotten."""
 
-    def __init__(self, command: Sequence[str], stderr: IO[bytes] | None = None) -> None:
+
+class Peer(Lines):
+    """A program that `command` starts, by ssh mostly, and what it says.
+
+    quiet: its stderr is kept for `complaint`, not shown.
+    """
+
+    def __init__(self, command: Sequence[str], *, quiet: bool = False) -> None:
+        stderr = tempfile.TemporaryFile() if quiet else None  # noqa: SIM115
+        self._stderr, self._words = stderr, ""
         try:
             self.process = subprocess.Popen(
                 command,
@@ -48,6 +58,8 @@ class Peer(Lines):
                 start_new_session=True,  # signals of the terminal are for the one that starts it
             )
         except FileNotFoundError:
+            if stderr:
+                stderr.close()
             raise HostError(f"The command {command[0]} is missing.") from None
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -73,4 +85,22 @@ class Peer(Lines):
         """Return the exit code, once it has ended; it is killed after so long."""
         self.end()
         self._stdout.close()
-        return wait_or_kill(self.process, timeout_s)
+        code = wait_or_kill(self.process, timeout_s)
+        if self._stderr:
+            self._words = self.words()
+            self._stderr.close()
+            self._stderr = None
+        return code
+
+    def words(self) -> str:
+        """Return what a quiet program has said on stderr, after its end, too."""
+        if not self._stderr:
+            return self._words
+        size = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(0, size - _MOST_BYTES))
+        return self._stderr.read().decode(errors="replace").strip()
+
+    def complaint(self) -> str:
+        """Return a quiet program's last sentence, which is why it ended; "" where it has none."""
+        lines = self.words().rpartition("mltcp: error: ")[2].splitlines()
+        return lines[-1].strip() if lines else ""

@@ -56,7 +56,7 @@ class Straggler:
     factor: float = declared(
         values.within(values.number, 0.1, 1000.0, "times"),
         "number",
-        "How many times as long a slow one computes.",
+        "A slow one computes so many times as long.",
         default=2.0,
         simulated=True,
         option=True,
@@ -70,14 +70,14 @@ class Compress:
     to: float = declared(
         values.within(parse_fraction, 0.001, 0.999, "(0.1% to 99.9%)"),
         "share",
-        "What is left of the bytes.",
+        "The share of the bytes that is left.",
         default=0.25,
         simulated=True,
     )
     cost: float | None = declared(
         _SECONDS,
         "time",
-        "How long compressing takes; without it, as long as at 44.5 GB/s.",
+        "Time that compressing takes; without it, as long as at 44.5 GB/s.",
         default=None,
         write=exact_seconds,
         simulated=True,
@@ -92,7 +92,7 @@ class ExperimentJob:
     name: str = declared(
         values.name,
         "name",
-        "What it is called; where `count` makes several of it, `name-1`, `name-2`, …",
+        "Its name; where `count` makes several of it, `name-1`, `name-2`, …",
         missing="job",
         simulated=True,
     )
@@ -149,7 +149,7 @@ class ExperimentJob:
     direction: Direction = declared(
         values.choice(DIRECTIONS),
         "way",
-        "Which way the bytes go, seen from the job: send, receive, or both, all of them each way.",
+        "The bytes' way, seen from the job: send, receive, or both, all of them each way.",
         default="send",
         words=DIRECTIONS,
         simulated=True,
@@ -161,7 +161,7 @@ class ExperimentJob:
     iterations: int | None = declared(
         values.whole(1),
         "number",
-        "How many it runs, where these are not the experiment's.",
+        "The number that it runs, where that isn't the experiment's.",
         default=None,
         simulated=True,
     )
@@ -177,7 +177,7 @@ class ExperimentJob:
     active: int | None = declared(
         values.whole(1, MAX_FLOWS),
         "number",
-        "How many connections carry a burst, in turn; the others idle.",
+        "So many connections carry a burst, in turn; the others idle.",
         default=None,
         simulated=True,
         option=True,
@@ -216,7 +216,7 @@ class ExperimentJob:
     pattern: str | None = declared(
         values.choice(KINDS),
         "word",
-        f"How its ranks communicate: {', '.join(KINDS)}.",
+        f"Communication of its ranks: {', '.join(KINDS)}.",
         default=None,
         simulated=True,
     )

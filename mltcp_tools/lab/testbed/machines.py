@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mltcp_tools.errors import HostError, MltcpError
+from mltcp_tools.errors import MltcpError
 from mltcp_tools.kernel.host.peers import Peer
 from mltcp_tools.kernel.host.programs import wait_or_kill
 
@@ -40,13 +39,8 @@ class Agent:
         self.host = host
         self.clock_offset = 0.0  # its CLOCK_MONOTONIC less ours, seconds
         self.ended = False
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         command = [*machines.ssh, host, *machines.mltcp, "testbed", "agent"]
-        try:
-            self._peer = Peer(command, self._stderr)
-        except HostError:
-            self._stderr.close()
-            raise
+        self._peer = Peer(command, quiet=True)
 
     def fileno(self) -> int:
         """Readable when the agent has said something, or ended."""
@@ -87,16 +81,8 @@ class Agent:
 
     def close(self) -> str:
         """Wait until the agent has ended, and return what it said on stderr in a good end."""
-        code = self._peer.close(END_S)
-        said = "" if code else self._said()
-        self._stderr.close()
-        return said
-
-    def _said(self) -> str:
-        self._stderr.seek(0)
-        return self._stderr.read().decode(errors="replace").strip()
+        return "" if self._peer.close(END_S) else self._peer.words()
 
     def _complaint(self) -> str:
         code = wait_or_kill(self._peer.process, END_S)
-        reason = self._said().rpartition("mltcp: error: ")[2].splitlines()
-        return reason[-1].strip() if reason else f"exit code {code}, without a word."
+        return self._peer.complaint() or f"exit code {code}, without a word."

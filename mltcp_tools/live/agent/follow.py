@@ -49,6 +49,14 @@ _SPARE = 80
 many seconds at the latest."""
 
 
+def pause_s(*costs_s: float) -> float:
+    """Return the time from one look to the next. costs_s: processor time of the last two.
+
+    The cheaper one counts, as a single look in which a library's probes are compiled takes seconds.
+    """
+    return min(_LOOK_MOST_S, max(_LOOK_S, _SPARE * min(costs_s)))
+
+
 class Follower:
     """Follows the processes of rules. `say` gets a sentence for each thing that happens.
 
@@ -79,6 +87,8 @@ class Follower:
         self._learning = Learning(self._jobs, backend, self._notices)
         self._catching = Catching(backend, self._notices)
         self._look_at = self._tidy_at = self._trials_at = 0.0
+        self._cost_s = 0.0
+        """Processor time that the last look took."""
         self._nameless_s: dict[tuple[int, int], float] = {}
         """Since when a process that a rule fits has had no job, by pid and start."""
         self._scans: list[float] = []
@@ -165,8 +175,8 @@ class Follower:
             self._update(self._watchlist.look(now), now, thorough=True)
             self._learning.tell(self._watchlist.of, now)
             self._notice_taken(self._learning.show(now))
-            cost_s = time.thread_time() - begin_s
-            self._look_at = now + min(_LOOK_MOST_S, max(_LOOK_S, _SPARE * cost_s))
+            before_s, self._cost_s = self._cost_s, time.thread_time() - begin_s
+            self._look_at = now + pause_s(before_s, self._cost_s)
         elif any(each <= now for each in self._scans):
             self._wakeups.rearm()
             self._update(self._watchlist.look_at_new(now), now, thorough=False)

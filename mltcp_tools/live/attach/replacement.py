@@ -74,9 +74,7 @@ def ensure_build(backend: Backend, names: Sequence[str] | None, say: Say) -> Sta
     """
     try:
         status = backend.status()
-        stale = bool(status.loaded) and (
-            status.build != backend.build_here() or bool(orphaned(status))
-        )
+        stale = bool(status.loaded) and status.build != backend.build_here()
     except HostError:  # of another layout, as far as that can be told; else replacing says so
         if not backend.is_present():
             raise
@@ -84,7 +82,11 @@ def ensure_build(backend: Backend, names: Sequence[str] | None, say: Say) -> Sta
     if stale:
         replace_build(backend, None, say)
     # What is loaded already stays as it is.
-    return backend.load(names)
+    status = backend.load(names)
+    if not orphaned(status):
+        return status
+    replace_build(backend, None, say)
+    return backend.status()
 
 
 def orphaned(status: Status) -> list[str]:

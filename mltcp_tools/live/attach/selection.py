@@ -90,6 +90,20 @@ class Target:
                 found["patterns"].append(word)
         return cls(**{name: tuple(values) for name, values in found.items()})  # type: ignore[arg-type]
 
+    def __str__(self) -> str:
+        """The target in the words of `parse`."""
+        kinds = {name: f"{kind}:" for kind, name in _TEXTS.items()} | {
+            "pids": "",
+            "trees": "tree:",
+            "ports": "port:",
+            "users": "user:",
+        }
+        return " ".join(
+            f"{kinds[field.name]}{value}"
+            for field in fields(self)
+            for value in getattr(self, field.name)
+        )
+
 
 _TEXTS = {"command": "patterns", "cgroup": "cgroups", "netns": "netns"}
 

@@ -221,7 +221,10 @@ def _given(name: str, change: Change) -> str:
     if name != OBSERVED:
         return name
     if not (observer := observer_of(old)):
-        raise MltcpError(f"MLTCP has no variant of {old} to observe it with")
+        raise MltcpError(
+            f"MLTCP has no variant of {old} to observe it with; `mltcp record --job NAME=TARGET`"
+            " sees such jobs from outside"
+        )
     return observer
 
 

@@ -33,7 +33,9 @@ def look(target: Target) -> tuple[list[Seen], list[str]]:
     found = select(target)
     if not found:
         limit = "" if privileges.may_trace() else " as far as this user may see (not root)"
-        raise MltcpError(f"No process matches{limit}; `mltcp ps` shows training processes.")
+        raise MltcpError(
+            f"No process matches {target}{limit}; `mltcp ps` shows training processes."
+        )
     return _look(found)
 
 

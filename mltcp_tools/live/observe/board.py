@@ -42,7 +42,7 @@ class Board:
     def __enter__(self) -> Board:
         folder = self._path.parent
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        _remove_orphans(folder)
+        forget_killed(folder)
         self.write([])
         return self
 
@@ -88,6 +88,14 @@ def killed_followers(folder: Path = BOARDS) -> list[int]:
     return [int(p.stem) for p in paths if p.stem.isdecimal() and not _writer_runs(p)]
 
 
+def forget_killed(folder: Path = BOARDS) -> None:
+    """Remove the files of writers that have ended without doing so."""
+    for path in folder.glob("*.json") if folder.is_dir() else []:
+        if not _writer_runs(path):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
 def _read(path: Path, which: str = "jobs") -> list[JobView]:
     """The jobs of one file, or the `ended` ones; none when it isn't to be believed."""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, MltcpError):
@@ -107,14 +115,6 @@ def _read(path: Path, which: str = "jobs") -> list[JobView]:
             return []
         return [_view(entry) for entry in document.get(which, [])]
     return []
-
-
-def _remove_orphans(folder: Path) -> None:
-    """Remove the files of writers that have ended without doing so."""
-    for path in folder.glob("*.json") if folder.is_dir() else []:
-        if not _writer_runs(path):
-            with contextlib.suppress(OSError):
-                path.unlink()
 
 
 def _writer_runs(path: Path) -> bool:

@@ -19,7 +19,7 @@ from pyroute2.netlink import nlmsg
 from mltcp_tools.kernel.host.disturbance import cpu_ticks
 from mltcp_tools.kernel.host.namespaces import in_each
 from mltcp_tools.live.attach.processes import processes
-from mltcp_tools.live.attach.sockets import sockets_of
+from mltcp_tools.live.attach.sockets import Socket, sockets_of
 from mltcp_tools.units import counted, format_rate
 
 ELSEWHERE = " elsewhere"
@@ -76,14 +76,16 @@ class Span:
     went: frozenset[str]
 
 
-def read_counters(jobs: Iterable[str]) -> Counters:
+def read_counters(jobs: Iterable[str], interfaces: Collection[str] = ()) -> Counters:
     """Read them now, which takes root: other network namespaces are entered.
 
-    jobs: names of those attached.
+    jobs: names of those attached. interfaces: of this namespace, and no others count; none: all do.
     """
     links: Counter[str] = Counter()
     drops: Counter[str] = Counter()
     for namespace, (table, dropped) in in_each(_read_here):
+        if interfaces and not namespace.is_here:
+            continue
         suffix = "" if namespace.is_here else ELSEWHERE
         # The table has two lines of head (proc_pid_net(5)).
         for line in table.splitlines()[2:]:
@@ -91,6 +93,8 @@ def read_counters(jobs: Iterable[str]) -> Counters:
             words = rest.split()
             links[name.strip() + suffix] += int(words[0]) + int(words[8])
         drops.update({name + suffix: count for name, count in dropped.items()})
+    if interfaces:
+        links = Counter({name: links[name] for name in interfaces})
     return Counters(time.monotonic(), links, drops, *cpu_ticks()[:3], frozenset(jobs))
 
 
@@ -105,6 +109,34 @@ def _read_here() -> tuple[str, dict[str, int]]:
             if queue and each["parent"] == _ROOT and each["index"] in names:
                 dropped[names[each["index"]]] = queue["drops"]
     return _DEVICES.read_text(), dropped
+
+
+def interfaces_of(sockets: Iterable[Socket]) -> frozenset[str]:
+    """Return the interfaces by which connections of this network namespace go, and those below.
+
+    Empty where that can't be told: for an address that no interface has, and for connections of
+    other namespaces, which go on by interfaces of this one, too.
+    """
+    here = Path("/proc/thread-self/ns/net").stat().st_ino
+    with IPRoute() as netlink:
+        links = {link["index"]: link for link in netlink.get_links()}
+        addresses = {
+            each.get_attr("IFA_LOCAL") or each.get_attr("IFA_ADDRESS"): each["index"]
+            for each in netlink.get_addr()
+        }
+    found: set[str] = set()
+    for each in sockets:
+        index = addresses.get(each.local[0])
+        if each.netns != here or index not in links:
+            return frozenset()
+        while index in links and (name := links[index].get_attr("IFLA_IFNAME")) not in found:
+            found.add(name)
+            # A VLAN's traffic is its parent's as well. A veth's other end is elsewhere.
+            below = links[index]
+            index = below.get_attr("IFLA_LINK")
+            if below.get_attr("IFLA_LINK_NETNSID") is not None:
+                break
+    return frozenset(found)
 
 
 def span(before: Counters, after: Counters) -> Span:

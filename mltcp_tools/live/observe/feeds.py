@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import selectors
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import IO
 
 from mltcp_tools.kernel.host.peers import Peer
 from mltcp_tools.live.observe.page import Page
@@ -15,14 +13,13 @@ from mltcp_tools.live.observe.page import Page
 _AGAIN_S = 10.0
 _SILENT_S = 30.0
 _END_S = 5.0
-_SAID = 2000
 
 
 class _Feed:
     """The looks at one host. A command that ends is started again after a while."""
 
-    def __init__(self, host: str, command: Sequence[str], page: Page, stderr: IO[bytes]) -> None:
-        self._host, self._command, self._page, self._stderr = host, command, page, stderr
+    def __init__(self, host: str, command: Sequence[str], page: Page) -> None:
+        self._host, self._command, self._page = host, command, page
         self._peer: Peer | None = None
         self._start_at_s = self._heard_s = 0.0
 
@@ -35,9 +32,7 @@ class _Feed:
     def tend(self, selector: selectors.BaseSelector, now_s: float) -> None:
         """Start it where it is due; end one that is silent."""
         if self._peer is None and now_s >= self._start_at_s:
-            self._stderr.seek(0)
-            self._stderr.truncate()
-            self._peer = Peer(self._command, self._stderr)
+            self._peer = Peer(self._command, quiet=True)
             self._heard_s = now_s
             selector.register(self._peer, selectors.EVENT_READ, self)
         elif self._peer is not None and now_s - self._heard_s > _SILENT_S:
@@ -55,7 +50,7 @@ class _Feed:
             self._end(selector, now_s, f"its answer can't be read: {error}")
             return
         if looks is None:
-            self._end(selector, now_s, self._said() or "it has ended")
+            self._end(selector, now_s, self._peer.complaint() or "it has ended")
 
     def _end(self, selector: selectors.BaseSelector, now_s: float, why: str) -> None:
         assert self._peer is not None
@@ -63,12 +58,6 @@ class _Feed:
         self.close()
         self._page.fail(self._host, why)
         self._start_at_s = now_s + _AGAIN_S
-
-    def _said(self) -> str:
-        self._stderr.seek(0)
-        text = self._stderr.read(_SAID).decode(errors="replace").strip()
-        lines = text.rpartition("mltcp: error: ")[2].splitlines()
-        return lines[-1] if lines else ""
 
 
 def show_all(page: Page, commands: Mapping[str, Sequence[str]]) -> None:
@@ -80,8 +69,7 @@ def show_all(page: Page, commands: Mapping[str, Sequence[str]]) -> None:
         selector = stack.enter_context(selectors.DefaultSelector())
         feeds = []
         for host, command in commands.items():
-            stderr = stack.enter_context(tempfile.TemporaryFile())
-            feeds.append(_Feed(host, command, page, stderr))
+            feeds.append(_Feed(host, command, page))
             stack.callback(feeds[-1].close)
         while True:
             for each in feeds:

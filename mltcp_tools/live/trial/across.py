@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 import selectors
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -43,13 +42,8 @@ class _Part(Closing):
         self.heard_s = time.monotonic()
         self.answers: list[dict[str, Any]] = []
         self.beats: list[tuple[str, Beat]] = []
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         self._open = True
-        try:
-            self._peer = Peer(command, self._stderr)
-        except MltcpError:
-            self._stderr.close()
-            raise
+        self._peer = Peer(command, quiet=True)
 
     def fileno(self) -> int:
         """Readable when it has said something, or ended."""
@@ -65,7 +59,7 @@ class _Part(Closing):
         except ValueError as error:
             raise MltcpError(f"{self.host} answered nonsense: {error}.") from None
         if messages is None:
-            raise MltcpError(f"{self.host}: {self._complaint() or 'its part has ended.'}")
+            raise MltcpError(f"{self.host}: {self._peer.complaint() or 'its part has ended.'}")
         self.heard_s = time.monotonic()
         for each in messages:
             if each["event"] == "failed":
@@ -101,15 +95,9 @@ class _Part(Closing):
         self._peer.end()
         wait_or_kill(self._peer.process, _END_S)  # it may still be speaking
         code = self._peer.close(_END_S)
-        why = self._complaint()
-        self._stderr.close()
         if code:
-            raise MltcpError(f"{self.host}: {why or f'its part ended with exit code {code}.'}")
-
-    def _complaint(self) -> str:
-        self._stderr.seek(0)
-        said = self._stderr.read().decode(errors="replace").strip()
-        return (said.rpartition("mltcp: error: ")[2].splitlines() or [""])[-1]
+            why = self._peer.complaint() or f"its part ended with exit code {code}."
+            raise MltcpError(f"{self.host}: {why}")
 
 
 class AcrossWorld(World):

@@ -10,7 +10,14 @@ from mltcp_tools.errors import MltcpError
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.live.attach.sockets import sockets_of
 from mltcp_tools.live.attach.state import StateFiles
-from mltcp_tools.live.observe.conditions import Counters, Span, differences, read_counters, span
+from mltcp_tools.live.observe.conditions import (
+    Counters,
+    Span,
+    differences,
+    interfaces_of,
+    read_counters,
+    span,
+)
 from mltcp_tools.live.observe.meter import Meter
 from mltcp_tools.live.observe.outside import Outside
 from mltcp_tools.live.observe.pulse import Beat
@@ -150,4 +157,6 @@ class LiveWorld(World):
             again[each.name] = sum(
                 one.retransmits for cookie, one in found.items() if cookie in ours
             )
-        return _Edge(read_counters(name for name in others if name not in names), moved, again)
+        interfaces = interfaces_of(one for each in self._subjects for one in each.sockets)
+        counters = read_counters((name for name in others if name not in names), interfaces)
+        return _Edge(counters, moved, again)

@@ -98,14 +98,24 @@ def test_loans_help_training_and_keep_the_objective() -> None:
     assert below.reached == pytest.approx(1 - completion["fapes"] / completion["lyra"])  # type: ignore[operator]
 
 
-def test_a_goal_holds_from_what_was_wanted_on() -> None:
-    assert Goal("work done over static", 1.8, 1.8, math.nan).holds
-    assert not Goal("work done over static", 1.8, 1.79, math.nan).holds
-
-
-def test_a_goal_within_its_interval_of_none_is_missed() -> None:
-    assert Goal("SLO met, above static", 0.0, 0.02, 0.01).holds
-    assert not Goal("SLO met, above static", 0.0, 0.02, 0.03).holds
+@pytest.mark.parametrize(
+    ("wanted", "reached", "half", "verdict"),
+    [
+        (1.8, 1.8, math.nan, "holds"),
+        (1.8, 1.79, math.nan, "missed"),
+        (0.25, 0.3, 0.04, "holds"),
+        (0.25, 0.3, 0.06, "open"),
+        (0.25, 0.2, 0.06, "open"),
+        (0.25, 0.2, 0.04, "missed"),
+        (0.0, 0.02, 0.01, "holds"),
+        (0.0, 0.02, 0.03, "open"),
+        (0.0, 0.0, 0.0, "missed"),
+    ],
+)
+def test_a_goal_is_judged_by_its_whole_interval(
+    wanted: float, reached: float, half: float, verdict: str
+) -> None:
+    assert Goal("SLO met, above static", wanted, reached, half).verdict == verdict
 
 
 def test_kpa_is_tuned_to_what_prediction_may_use() -> None:

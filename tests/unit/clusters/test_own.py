@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,16 @@ from click.testing import CliRunner
 
 from mltcp_tools.cli.cluster_own import ask, import_, replay
 from mltcp_tools.cli.main import main
+from mltcp_tools.clusters.own.ask import ask as answers_of
 from mltcp_tools.clusters.own.ask import widened
+from mltcp_tools.clusters.own.importing import (
+    document,
+    gpus_of_servers,
+    models_of_table,
+    one_switch,
+)
 from mltcp_tools.clusters.own.logs import model_of, read_log
+from mltcp_tools.clusters.own.page import unexplained
 from mltcp_tools.clusters.own.replay import calibrated, compare, error, simulated, trust
 from mltcp_tools.clusters.own.slurm import hosts, read_conf
 from mltcp_tools.clusters.rules import treatment
@@ -95,6 +104,84 @@ def test_jobs_of_sacct(tmp_path: Path) -> None:
     assert log.left_out == {"cancelled": 1, "without GPUs": 1}
 
 
+def test_jobs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    """As in most logs of Slurm; each is predicted by itself."""
+    line = "%d|bert|%d|%d|%d|COMPLETED|gres/gpu=8|n[1-2]"
+    lines = [line % (n, at, at, at + 100 + n) for n, at in enumerate((0, 200, 400))]
+    lines.append((line % (7, 600, 600, 700)).replace("bert", "bert.2"))
+    (tmp_path / "log").write_text("\n".join([SACCT.splitlines()[0], *lines]) + "\n")
+    log = read_log(tmp_path / "log")
+    names = ["bert", "bert.3", "bert.4", "bert.2"]
+    assert [job.name for job in log.jobs] == names
+    assert {job.model for job in log.jobs} == {"bert"}
+    text = document(log, one_switch(log.jobs, "10gbit"), {})
+    found = {each.job.name: each for each in compare(parse_workload(text, "w"), ())}
+    assert [found[name].observed_s for name in names] == [100, 101, 102, 100]
+    assert len({found[name].predicted_s for name in names[:3]}) == 3
+    with pytest.raises(UsageError, match=r"jobs\[2\].name: another job is called 'bert' already"):
+        parse_workload(text.replace("bert.3", "bert"), "w")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_logs_as_spreadsheets_and_shells_write_them(
+    tmp_path: Path, encoding: str, line_end: str
+) -> None:
+    text = "Name;Submitted;Start;End;GPUs;Nodes;Iterations\nbert;0;1;9;8.0;n[1-2];500.0\n"
+    (tmp_path / "log").write_bytes(text.replace("\n", line_end).encode(encoding))
+    (job,) = read_log(tmp_path / "log").jobs
+    assert (job.gpus, job.nodes, job.iterations) == (8, ("n1", "n2"), 500)
+
+
+def test_a_log_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes((CSV + "bért,0,1,9,8,,m,1\n").encode("latin1"))
+    with pytest.raises(UsageError, match="log:2: is no text in UTF-8"):
+        read_log(tmp_path / "log")
+    (tmp_path / "log").write_text("\n")
+    with pytest.raises(UsageError, match="log is empty; it needs"):
+        read_log(tmp_path / "log")
+
+
+@pytest.mark.parametrize(
+    ("tres", "gpus"),
+    [
+        ("cpu=8,gres/gpu=8,gres/gpu:a100=8", 8),
+        ("gres/gpu:a100=4,gres/gpu:v100=2", 6),
+        ("gres/gpu:a100=4,gres/gpu=4,mem=1G", 4),
+    ],
+)
+def test_gpus_of_types_are_counted_once(tmp_path: Path, tres: str, gpus: int) -> None:
+    name = 'say "hi|ho"'
+    line = f"1|{name}|0|1|9|COMPLETED|{tres}|n1"
+    (tmp_path / "log").write_text(f"{SACCT.splitlines()[0]}\n{line}\n")
+    (job,) = read_log(tmp_path / "log").jobs
+    assert (job.gpus, job.name) == (gpus, name)
+
+
+def test_servers_that_jobs_share_have_gpus_for_all_of_them(tmp_path: Path) -> None:
+    lines = ["a,0,0,10,4,n1,m,1", "b,0,2,10,4,n1,m,1", "c,0,10,20,4,n1;n2,m,1"]
+    (tmp_path / "log").write_text(CSV + "\n".join(lines) + "\n")
+    assert gpus_of_servers(read_log(tmp_path / "log").jobs) == {"n1": 8, "n2": 2}
+
+
+@pytest.mark.parametrize("kind", ["Workload", "Job"])
+def test_gpus_are_what_limits_say_too(tmp_path: Path, kind: str) -> None:
+    asked = '"requests": {"nvidia.com/gpu": "4", "cpu": "8"}'
+    usual = '"requests": {"cpu": "8"}, "limits": {"nvidia.com/gpu": "4"}'
+    text = text_of(kind)
+    assert asked in text
+    (tmp_path / "log").write_text(text.replace(asked, usual))
+    (job,) = read_log(tmp_path / "log").jobs
+    assert job.gpus == 8
+
+
+def test_workloads_that_failed_are_left_out(tmp_path: Path) -> None:
+    text = text_of("Workload").replace('"Finished"', '"Finished", "reason": "Failed"')
+    (tmp_path / "log").write_text(text)
+    with pytest.raises(UsageError, match="1 failed"):
+        read_log(tmp_path / "log")
+
+
 @pytest.mark.parametrize("kind", ["Workload", "Job"])
 def test_jobs_of_kubernetes(tmp_path: Path, kind: str) -> None:
     (tmp_path / "log").write_text(text_of(kind))
@@ -112,6 +199,11 @@ def test_jobs_of_kubernetes(tmp_path: Path, kind: str) -> None:
         ("a,0,1,9,8,,m,0", "2: iterations: must be 1"),
         ("a,0,1,1,8,,m,3", "no job that ran to its end"),
         ("a,0,inf,1,8,,m,3", "2: start: 'inf' is no time"),
+        (
+            "a,2026-03-01T10:00:00Z,2026-03-01T10:01:00,2026-03-01T11:00:00,8,,m,3",
+            "2: submitted: has a time zone, and another time of the job has none",
+        ),
+        ("a,0,1,9,8,n[1-,m,1", "2: nodes: .* a bracket is open"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, line: str, said: str) -> None:
@@ -131,6 +223,42 @@ def test_switches_of_slurm(tmp_path: Path) -> None:
     assert (topology.total_gpus, topology.leaves, topology.oversubscription) == (16, 2, 1.0)
     with pytest.raises(UsageError, match="no switch has n9"):
         read_conf(tmp_path / "topology.conf", "100gbit", None, {"n9": 4})
+
+
+@pytest.mark.parametrize(
+    ("conf", "said"),
+    [
+        ("SwitchName=a Nodes=n1\nSwitchName=b Switches=a,c", "b has the switch c, which has"),
+        ("SwitchName=a Nodes=n[1-2]\nSwitchName=b Nodes=n2", "n2 is below a and b"),
+        ("SwitchName=a Switches=b\nSwitchName=b Switches=a Nodes=n1", "a and b are below each"),
+        ("BlockName=a Nodes=n1", "1: needs SwitchName"),
+    ],
+)
+def test_switches_that_are_no_tree_are_refused(tmp_path: Path, conf: str, said: str) -> None:
+    (tmp_path / "topology.conf").write_text(conf)
+    with pytest.raises(UsageError, match=said):
+        read_conf(tmp_path / "topology.conf", "1gbit", None, {"n1": 1})
+
+
+def test_what_describes_a_network_is_not_said_in_two_ways(tmp_path: Path) -> None:
+    def said(*words: str) -> str:
+        (tmp_path / "log").write_text(SACCT)
+        data = ["-o", str(tmp_path / "data.yaml")]
+        return str(CliRunner().invoke(import_, [str(tmp_path / "log"), *data, *words]).exception)
+
+    assert "describes the whole network" in said("--cluster", "c.yaml", "--queue", "1MB")
+    assert "--uplink is of links between switches" in said("--uplink", "1gbit")
+    assert said("--queue", "60kB", "--rate", "1gbit") == "None"
+    topology = parse_workload((tmp_path / "data.yaml").read_text(), "w").topology
+    assert topology.queue == 60_000
+    assert topology.network.rates_bps[0] == 1e9
+
+
+@pytest.mark.parametrize("text", ["models: [1]", "models: {a: 1}", "{}", "modells: {}"])
+def test_tables_of_models_that_are_none_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "m.yaml").write_text(text)
+    with pytest.raises(UsageError, match=r"m\.yaml"):
+        models_of_table(tmp_path / "m.yaml")
 
 
 def test_models_that_nobody_described_are_asked_for_at_once(tmp_path: Path) -> None:
@@ -250,6 +378,38 @@ def test_answers_say_what_they_can_tell(tmp_path: Path) -> None:
     for each in answers.values():
         assert each["told"] == (abs(each["saved"]) > max(each["half"], each["untold"]))
     assert "More uplinks?" in page.read_text()
+
+
+def test_what_nothing_was_held_against_says_so(tmp_path: Path) -> None:
+    data = observed(tmp_path)
+    bare = re.sub(r", iterations: [0-9]+", "", data.read_text())
+    data.write_text(bare.replace("100ms", "300ms"))
+    said = CliRunner().invoke(ask, [str(data), "--draws", "2", "--json"])
+    answers = {each["question"]: each for each in json.loads(said.stdout)["answers"]}
+    assert answers["More uplinks?"]["verdict"] == "saves, if the model is right"
+
+
+def test_sums_over_mltcp_are_held_against_mltcp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = []
+
+    def noted(workload, name, how, seed):  # type: ignore[no-untyped-def]
+        ran.append(how.name)
+        return simulated(workload, name, how, seed)
+
+    monkeypatch.setattr("mltcp_tools.clusters.own.ask.simulated", noted)
+    answers_of(parse_workload(observed(tmp_path).read_text(), "w"), "mltcp", None, draws=2)
+    assert list(dict.fromkeys(ran)) == ["mltcp", "reno", "mltcp+aggregation"]
+
+
+def test_jobs_that_wait_in_a_replay_for_what_they_had_are_counted(tmp_path: Path) -> None:
+    text = "cluster: {servers: 1, gpus: 4}\njobs:\n" + "".join(
+        f"  - {{name: j{n}, model: bert, gpus: 4, start: 0s, took: 100s, placement: {{s0: 4}}}}\n"
+        for n in range(2)
+    )
+    said = unexplained(compare(parse_workload(text, "w"), ()))
+    assert said[1].startswith("1 job waited in the replay until GPUs were free")
 
 
 def test_predictions_need_observations(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import subprocess
 from pathlib import Path
 
@@ -22,8 +21,6 @@ OBJECTS = sorted(
 
 @pytest.mark.parametrize("name", OBJECTS)
 def test_the_kernel_takes_the_object(name: str, pins: Path) -> None:  # noqa: F811
-    if name == "aggregate" and platform.release().startswith("6.1."):
-        pytest.xfail("the verifier of 6.1 refuses the aggregator; that of 6.12 takes it")
     if name == "mltcp_dctcp":
         subprocess.run(["modprobe", "tcp_dctcp"], check=True)
     with BpfObject(build_object(name), pins):

@@ -56,3 +56,27 @@ def test_a_program_that_stays_is_killed() -> None:
 def test_a_command_that_is_not_there_is_told() -> None:
     with pytest.raises(HostError, match="The command no-such-command is missing"):
         Peer(["no-such-command"])
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        ("warning: slow\nmltcp: error: no such job.\n", "no such job."),
+        ("ssh: Could not resolve hostname x\n", "ssh: Could not resolve hostname x"),
+        ("", ""),
+    ],
+)
+def test_a_quiet_program_says_why_it_ended(said: str, complaint: str) -> None:
+    peer = Peer(["sh", "-c", 'printf %s "$1" >&2; exit 3', "sh", said], quiet=True)
+    assert heard(peer) is None
+    assert peer.close(60.0) == 3
+    assert (peer.words(), peer.complaint()) == (said.strip(), complaint)
+    assert peer.close(60.0) == 3
+    assert peer.complaint() == complaint
+
+
+def test_of_much_that_a_quiet_program_says_the_end_is_kept() -> None:
+    peer = Peer(["sh", "-c", "yes | head -c 1000000 >&2; echo last >&2"], quiet=True)
+    assert peer.close(60.0) == 0
+    assert len(peer.words()) < 70_000
+    assert peer.complaint() == "last"

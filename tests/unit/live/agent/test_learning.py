@@ -1,4 +1,4 @@
-"""What the agent lets others see of its jobs."""
+"""Views of its jobs that the agent lets others have."""
 
 from __future__ import annotations
 

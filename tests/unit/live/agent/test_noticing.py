@@ -8,6 +8,7 @@ import subprocess
 from contextlib import ExitStack
 
 from mltcp_tools.live.agent.attaching import _known, have_new
+from mltcp_tools.live.agent.follow import pause_s
 from mltcp_tools.live.agent.rules import Rule
 from mltcp_tools.live.agent.watchlist import Watched, Watchlist
 from mltcp_tools.live.attach.processes import process
@@ -102,3 +103,9 @@ def test_a_grown_up_process_that_becomes_another_program() -> None:
             assert [each.process.pid for each in watchlist] == [started.pid]
         finally:
             started.kill()
+
+
+def test_one_look_that_takes_long_does_not_put_the_next_ones_off() -> None:
+    assert pause_s(0.0, 2.0) == pause_s(2.0, 0.001) == 1.0
+    assert pause_s(0.1, 0.2) == 8.0
+    assert pause_s(2.0, 2.0) == 30.0

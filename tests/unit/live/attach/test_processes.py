@@ -90,6 +90,9 @@ def test_words_for_a_target():
         users=(0, 1000),
     )
     assert Target.parse(["12", "13"]) == Target(pids=(12, 13))
+    assert str(Target.parse(["tree:34", "t.py", "cgroup:job_1"])) == (
+        "tree:34 command:t.py cgroup:job_1"
+    )
     assert Target.parse(["command:a:b"]) == Target(patterns=("a:b",))
     for word in ("trainer:29500", "a.b:c"):
         with pytest.raises(UsageError, match="port:29500, and a pattern with a colon"):

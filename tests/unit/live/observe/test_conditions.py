@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import socket
+from dataclasses import replace
 
 import pytest
 
+from mltcp_tools.live.attach.processes import process
+from mltcp_tools.live.attach.sockets import sockets
 from mltcp_tools.live.observe import conditions
-from mltcp_tools.live.observe.conditions import Conditions, Counters, differences, span
+from mltcp_tools.live.observe.conditions import (
+    Conditions,
+    Counters,
+    differences,
+    interfaces_of,
+    read_counters,
+    span,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +60,22 @@ def test_an_interface_that_comes_with_traffic_is_other_traffic() -> None:
     more = Counters(1.0, {"eth0": 10**6, "veth1": 10**6}, {}, 0, 0, 0, frozenset())
     (said,) = differences(alone, span(counters(0.0, 0), more), (1e6, 1e6))
     assert "veth1" in said
+
+
+def test_only_interfaces_of_the_jobs_count_where_these_are_known() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        sender = socket.create_connection(listener.getsockname())
+        peer, _ = listener.accept()
+        with sender, peer:
+            own = [each for each in sockets(process(os.getpid())) if each.remote[1]]
+            assert interfaces_of(own) == {"lo"}
+            assert interfaces_of([replace(own[0], netns=1)]) == frozenset()
+            assert interfaces_of([replace(own[0], local=("192.0.2.1", 1))]) == frozenset()
+    there = read_counters(())
+    there_alone = read_counters((), {"lo"})
+    assert list(there_alone.links) == ["lo"]
+    assert there.links["lo"] <= there_alone.links["lo"]
+    assert list(read_counters((), {"gone0"}).links.values()) == [0]
 
 
 def test_a_recording_names_the_busiest_connections_and_jobs_that_passed() -> None:
