@@ -192,7 +192,7 @@ int mltcp_flows_init(void);
 void mltcp_flows_exit(void);
 void mltcp_flows_net_init(struct mltcp_net *mn);
 void mltcp_flows_net_drain(struct mltcp_net *mn);
-struct mltcp_sock *mltcp_flow_new(struct sock *sk);
+struct mltcp_sock *mltcp_flow_new(struct sock *sk, const struct mltcp_variant *variant);
 void mltcp_flow_free(struct mltcp_sock *ms);
 /* The flow of a locked socket, which the table alone knows any more; NULL: it has none. */
 struct mltcp_sock *mltcp_flow_find(const struct sock *sk);

@@ -82,9 +82,9 @@ static void rouse(struct mltcp_sock *ms)
 static void mltcp_release(struct sock *sk)
 {
 	const struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
-	const struct tcp_congestion_ops *base = mltcp_bare_base(sk);
-	bool begun = mltcp_has_begun(sk);
 	struct mltcp_sock *ms = mltcp_state(sk);
+	const struct tcp_congestion_ops *base = ms ? ms->base : mltcp_bare_base(sk);
+	bool begun = ms || mltcp_has_begun(sk);
 
 	if (ms) {
 		note(ms);

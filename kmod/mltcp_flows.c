@@ -49,7 +49,7 @@ static struct mltcp_shard *mltcp_shard(const struct sock *sk)
  * In softirq or process context, with the socket locked. NULL when memory is short. A socket of a
  * namespace that is going is in no table: the table goes before the socket.
  */
-struct mltcp_sock *mltcp_flow_new(struct sock *sk)
+struct mltcp_sock *mltcp_flow_new(struct sock *sk, const struct mltcp_variant *variant)
 {
 	struct mltcp_sock *ms = kmem_cache_alloc(mltcp_cache, GFP_ATOMIC);
 	struct mltcp_shard *shard;
@@ -58,7 +58,7 @@ struct mltcp_sock *mltcp_flow_new(struct sock *sk)
 	if (!ms)
 		return NULL;
 	ms->sk = sk;
-	ms->variant = mltcp_variant_number(mltcp_variant_of(inet_csk(sk)->icsk_ca_ops));
+	ms->variant = mltcp_variant_number(variant);
 	ms->watches_queue = 0;
 	ms->shard = NULL;
 	RCU_INIT_POINTER(ms->job, NULL);

@@ -67,9 +67,9 @@ static void give_up(struct mltcp_variant *variant)
 			variant->name, variant->base_name);
 }
 
-static void make_state(struct sock *sk)
+static void make_state(struct sock *sk, const struct mltcp_variant *variant)
 {
-	struct mltcp_sock *ms = mltcp_flow_new(sk);
+	struct mltcp_sock *ms = mltcp_flow_new(sk, variant);
 
 	if (!ms) {
 		pr_warn_ratelimited("out of memory: a flow is plain for a while\n");
@@ -81,9 +81,8 @@ static void make_state(struct sock *sk)
 	set_private(sk, (unsigned long)ms, true);
 }
 
-static void start(struct sock *sk)
+static void start(struct sock *sk, struct mltcp_variant *variant)
 {
-	struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
 	struct mltcp_private *end = mltcp_private(sk);
 
 	BUILD_BUG_ON(ICSK_CA_PRIV_SIZE % sizeof(unsigned long));
@@ -99,7 +98,7 @@ static void start(struct sock *sk)
 		give_up(variant);
 		return;
 	}
-	make_state(sk);
+	make_state(sk, variant);
 }
 
 /*
@@ -109,9 +108,8 @@ static void start(struct sock *sk)
  * without a word: TCP's release and init aren't called where a connect() waited for its first data
  * (TCP_FASTOPEN_CONNECT). The table is looked through only where the base keeps anything.
  */
-static bool is_overwritten(struct sock *sk)
+static bool is_overwritten(struct sock *sk, struct mltcp_variant *variant)
 {
-	struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
 	struct mltcp_sock *ms;
 
 	if (likely(variant->has_room))
@@ -126,36 +124,37 @@ static bool is_overwritten(struct sock *sk)
 
 const struct tcp_congestion_ops *mltcp_need_anew(struct sock *sk)
 {
+	struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
 	unsigned long word = mltcp_private(sk)->word;
 
 	if (mltcp_is_started(sk)) {
 		if (time_after_eq(jiffies, word))
-			make_state(sk);
+			make_state(sk, variant);
 		return mltcp_bare_base(sk);
 	}
 	if (1 << sk->sk_state & WITHOUT || !inet_csk(sk)->icsk_ca_initialized)
 		return NULL;
-	if (!READ_ONCE(mltcp_variant_of(inet_csk(sk)->icsk_ca_ops)->lacks_room) &&
-	    !is_overwritten(sk))
-		start(sk);
+	if (!READ_ONCE(variant->lacks_room) && !is_overwritten(sk, variant))
+		start(sk, variant);
 	return mltcp_bare_base(sk);
 }
 
 void mltcp_start(struct sock *sk)
 {
-	const struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
+	struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
 
 	if (!mltcp_is_started(sk) &&
 	    (!(1 << sk->sk_state & WITHOUT) || READ_ONCE(variant->lacks_room)))
-		start(sk);
+		start(sk, variant);
 }
 
 bool mltcp_has_begun(struct sock *sk)
 {
-	const struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
+	struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
 
 	/* Nothing was begun, or overwritten, where the kernel never called init. */
-	return mltcp_is_started(sk) || (inet_csk(sk)->icsk_ca_initialized && is_overwritten(sk)) ||
+	return mltcp_is_started(sk) ||
+	       (inet_csk(sk)->icsk_ca_initialized && is_overwritten(sk, variant)) ||
 	       READ_ONCE(variant->lacks_room);
 }
 

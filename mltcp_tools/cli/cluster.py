@@ -88,7 +88,7 @@ def run(
 
     from mltcp_tools.clusters.outcome import Outcome
     from mltcp_tools.clusters.pairs import read_pairs
-    from mltcp_tools.clusters.policies import policy
+    from mltcp_tools.clusters.policies import known, policy
     from mltcp_tools.clusters.report import write_report
     from mltcp_tools.clusters.rules import treatment
     from mltcp_tools.clusters.simulate import ClusterSimulator
@@ -99,6 +99,10 @@ def run(
     from mltcp_tools.live.observe.tables import check_folder
 
     policies = policies or (("predicted",) if pairs else ("fifo",))
+    for name in policies:
+        if known(name).shares and pairs is None:
+            raise UsageError(f"{name} lets jobs share GPUs: say how that slows them with --pairs.")
+    arms = [(name, treatment(how)) for name in policies for how in treatments]
     first = read_workload(file, trace, seed)
     measured = None if pairs is None else read_pairs(pairs)
 
@@ -113,7 +117,6 @@ def run(
         environment = Environment(output)
         environment.add(simulated=True)
     outcomes: list[Outcome] = []
-    arms = [(name, treatment(how)) for name in policies for how in treatments]
     total = draws * len(arms) * min(len(first.jobs), jobs or len(first.jobs))
     with tqdm(total=total, unit=" jobs", disable=None) as bar:
         for workload in map(drawn, range(first.seed, first.seed + draws)):

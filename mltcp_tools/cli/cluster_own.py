@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from mltcp_tools.cli.options import output_file, shown_option
 from mltcp_tools.errors import UsageError
 from mltcp_tools.units import counted
+
+if TYPE_CHECKING:
+    from mltcp_tools.clusters.workload import Workload
 
 
 @click.command("import")
@@ -76,13 +80,11 @@ def import_(
     start, end, gpus and, where known, nodes, model, iterations or iteration. Jobs are of a model by
     their names without numbers at the end. What is missing is asked for at once.
     """
-    import yaml
-
     from mltcp_tools.clusters.own import importing
     from mltcp_tools.clusters.own.logs import read_log
     from mltcp_tools.clusters.own.slurm import read_conf
-    from mltcp_tools.clusters.workload import parse_cluster, parse_workload
-    from mltcp_tools.lab.planning.reading import read_source, read_text
+    from mltcp_tools.clusters.workload import parse_workload
+    from mltcp_tools.lab.planning.reading import read_source
 
     if output is None:
         raise UsageError("name the file to write with -o.")
@@ -95,8 +97,7 @@ def import_(
         raise UsageError("--uplink is of links between switches; name these with --topology.")
     read = read_log(log)
     if cluster is not None:
-        parse_cluster(read_text(cluster), str(cluster))
-        section = yaml.safe_load(read_text(cluster))["cluster"]
+        section = importing.cluster_of(cluster)
     elif topology is not None:
         gpus = importing.gpus_of_servers(read.jobs)
         section = read_conf(topology, rate or "100gbit", uplink, gpus)
@@ -104,6 +105,7 @@ def import_(
         section = importing.one_switch(read.jobs, rate or "100gbit")
     if queue is not None:
         section["queue"] = queue
+    importing.require_places(section, read.jobs, str(cluster or topology or log))
     known = {} if models is None else importing.models_of_table(models)
     if profiles is not None:
         known |= importing.models_of_profiles(read_source(profiles)[0], read)
@@ -121,6 +123,24 @@ def import_(
     click.echo(f"mltcp cluster replay {output}", err=True)
 
 
+def _workload(data: Path, trace: str | None) -> Workload:
+    """The workload of DATA; a UsageError that says so where that is a log."""
+    from mltcp_tools.clusters.own.logs import read_log
+    from mltcp_tools.clusters.traces import read_workload
+
+    try:
+        return read_workload(data, trace)
+    except UsageError as error:
+        try:
+            read_log(data)
+        except UsageError:
+            raise error from None
+        raise UsageError(
+            f"{data} is a log; `mltcp cluster import {data} -o data.yaml` makes of it what this"
+            " command reads."
+        ) from None
+
+
 @click.command()
 @click.argument("data", type=click.Path(path_type=Path))
 @shown_option(
@@ -136,10 +156,9 @@ def replay(data: Path, how: str, as_json: bool) -> None:
     from mltcp_tools.clusters.own.page import render_trust
     from mltcp_tools.clusters.own.replay import calibrated, compare, error, trust
     from mltcp_tools.clusters.rules import treatment
-    from mltcp_tools.clusters.traces import read_workload
 
     now = treatment(how)
-    workload = read_workload(data, None)
+    workload = _workload(data, None)
     if not workload.observed:
         raise UsageError(
             f"{data} has no job that was observed; make it with `mltcp cluster import`."
@@ -208,9 +227,10 @@ def ask(
     from mltcp_tools.clusters.own.ask import ask as answers_of
     from mltcp_tools.clusters.own.replay import calibrated, compare, error, trust
     from mltcp_tools.clusters.rules import treatment
-    from mltcp_tools.clusters.traces import read_workload
 
-    workload = read_workload(data, trace)
+    if output is not None and not output.parent.is_dir():
+        raise UsageError(f"{output.parent} is no folder to write the page to.")
+    workload = _workload(data, trace)
     if jobs is not None:
         workload = dataclasses.replace(workload, jobs=workload.jobs[:jobs])
     workload, held_out = calibrated(workload, treatment(how))

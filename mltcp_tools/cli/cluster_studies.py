@@ -51,7 +51,7 @@ def validate(experiments: tuple[str, ...], as_json: bool) -> None:
 @click.option(
     "--pairs",
     metavar="gavel:FILE",
-    help="Let jobs share GPUs: how that slows them down.",
+    help="Let jobs share GPUs, with the slow-downs measured there.",
 )
 @shown_option(
     "--executor", default="processes", help="processes, ray (a local cluster) or ray:ADDRESS."

@@ -19,17 +19,29 @@ from mltcp_tools.cli.options import (
     mtu_option,
     output_file,
     shown_option,
+    with_options,
 )
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.units import format_bytes, parse_bytes, parse_fraction
 
 BOUNDS_SCHEMA = "mltcp-collectives-bounds/1"
 
-_replay_option = click.option(
-    "--replay",
-    type=click.Path(path_type=Path),
-    help="A JSON list of bandwidths in any unit, which a link has one after the other; the median"
-    " is the links' rate, and nothing is faster.",
+_replay_options = with_options(
+    [
+        click.option(
+            "--replay",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="A JSON list of bandwidths in any unit, which a link has one after the other; the"
+            " median is the links' rate, and nothing is faster.",
+        ),
+        shown_option(
+            "--replay-links",
+            type=click.Choice(("first", "all")),
+            default="first",
+            help="Links that change; with `all`, each starts at another place of the trace.",
+        ),
+    ]
 )
 
 
@@ -108,13 +120,7 @@ def command() -> None:
     default="scattered",
     help="Places of these blocks: anywhere, in ten runs, or anywhere and each at one rank alone.",
 )
-@_replay_option
-@shown_option(
-    "--replay-links",
-    type=click.Choice(("first", "all")),
-    default="first",
-    help="Links that change; with `all`, each starts at another place of the trace.",
-)
+@_replay_options
 @shown_option("--replay-step", type=SECONDS, default="5s", help="Time that each of these lasts.")
 @shown_option(
     "--replay-from", type=click.IntRange(0), default=0, help="Number of the one that comes first."
@@ -230,6 +236,7 @@ def _parse_ranks(word: str) -> int:
     metavar="N,…",
     default=("2", "3", "4", "8", "16"),
     show_default=True,
+    help="Numbers of ranks.",
 )
 @shown_option(
     "--slow",
@@ -237,8 +244,7 @@ def _parse_ranks(word: str) -> int:
     default="100%",
     help="The first link's rate, as a share of the others'.",
 )
-@_replay_option
-@shown_option("--replay-links", type=click.Choice(("first", "all")), default="first")
+@_replay_options
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
 def bounds(
     ranks: tuple[int, ...], slow: float, replay: Path | None, replay_links: str, as_json: bool

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import click
 
-from mltcp_tools.cli.options import BYTES, FRACTION, RATE, SECONDS, list_option, shown_option
+from mltcp_tools.cli.options import (
+    BYTES,
+    FRACTION,
+    RATE,
+    SECONDS,
+    list_option,
+    output_folder,
+    shown_option,
+)
 from mltcp_tools.cli.text import say
 
 TOGETHER_SCHEMA = "mltcp-collectives-together/1"
@@ -22,18 +30,20 @@ def collectives() -> Collection[str]:
 
 
 @click.command()
-@shown_option("--jobs", type=click.IntRange(1, 4), default=2)
-@shown_option("--ranks", type=click.IntRange(2, 8), default=3, help="Of a job.")
+@shown_option("--jobs", type=click.IntRange(1, 4), default=2, help="Number of jobs.")
+@shown_option("--ranks", type=click.IntRange(2, 8), default=3, help="Ranks of a job.")
 @shown_option("--rate", type=RATE, default="100mbit", help="Rate of each link.")
 @click.option("--slow", type=RATE, help="Rate of the first rank's link, where it differs.")
 @shown_option("--queue", type=BYTES, default="100kB", help="Queue at each end of a link.")
-@shown_option("--bytes", "size", type=BYTES, default="1MB", help="Of a tensor.")
-@shown_option("--density", type=FRACTION, default="25%")
-@shown_option("--compute", "compute_s", type=SECONDS, default="150ms")
-@shown_option("--jitter", type=FRACTION, default="5%")
-@shown_option("--iterations", type=click.IntRange(5), default=30)
-@shown_option("--repetitions", type=click.IntRange(1), default=5)
-@shown_option("--seed", type=int, default=1)
+@shown_option("--bytes", "size", type=BYTES, default="1MB", help="Bytes of a tensor.")
+@shown_option(
+    "--density", type=FRACTION, default="25%", help="Share of its blocks that aren't zero."
+)
+@shown_option("--compute", "compute_s", type=SECONDS, default="150ms", help="Compute time.")
+@shown_option("--jitter", type=FRACTION, default="5%", help="Standard deviation of that time.")
+@shown_option("--iterations", type=click.IntRange(5), default=30, help="Iterations of each job.")
+@shown_option("--repetitions", type=click.IntRange(1), default=5, help="Runs of each row.")
+@shown_option("--seed", type=int, default=1, help="Seed of the compute times.")
 @list_option(
     "-a",
     "--collective",
@@ -51,9 +61,7 @@ def collectives() -> Collection[str]:
     show_default=True,
     help="Congestion controls of their connections; under mltcp a worker's window grows by F, too.",
 )
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), required=True, help="The run folder."
-)
+@output_folder("The run folder.", required=True)
 @click.option(
     "--go-on",
     is_flag=True,

@@ -129,7 +129,9 @@ def server(
 
 @command.command()
 @click.argument("host")
-@shown_option("--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT)
+@shown_option(
+    "--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, help="Port of the server."
+)
 @with_options([_option(*each) for each in _flat(ExperimentJob)])
 @click.option(
     "--model",

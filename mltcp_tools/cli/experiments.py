@@ -31,8 +31,7 @@ def _milliseconds(text: object) -> int:
 
 
 output_option = output_folder(
-    "Run folder, new or empty; of a matrix, the folder of all.  [default: in runs/]",
-    metavar="FOLDER",
+    "Run folder, new or empty; of a matrix, the folder of all.  [default: in runs/]"
 )
 only_option = list_option(
     "--only",

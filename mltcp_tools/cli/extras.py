@@ -52,13 +52,16 @@ def _requirements() -> list[str]:
 
 
 def _best(extras: dict[str, set[str]], error: ModuleNotFoundError) -> str:
-    """Choose the extra named as what imports the package, else the largest that holds no other."""
+    """Choose the extra named as a folder or command that imports the package, as that needs the
+    rest of it, too; else the largest that holds no other."""
+    importing = set[str]()
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        *folders, own = frame.f_globals["__name__"].split(".")
+        importing.update(folders, [own] if "cli" in folders else [])
     least = [
         extra
         for extra, names in extras.items()
         if not any(other < names for other in extras.values())
     ]
-    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    importing = {part for each in frames for part in each.f_globals["__name__"].split(".")}
-    named = [extra for extra in least if extra in importing]
+    named = [extra for extra in extras if extra in importing]
     return max(named or least, key=lambda extra: len(extras[extra]), default="")

@@ -77,7 +77,7 @@ def command(
     fine_stamps: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Register the MLTCP congestion controls (all, or those NAMEd) and print what is loaded.
+    """Register MLTCP's congestion controls (the usual, or those NAMEd) and print what is loaded.
 
     Any program can then choose one by setsockopt(TCP_CONGESTION). A flow behaves as its base
     algorithm until it has learned what its iterations look like, or is told. The kernel module

@@ -81,6 +81,7 @@ def output_file(help: str) -> Callable[[Any], Any]:
 def output_folder(help: str, *names: str, **settings: Any) -> Callable[[Any], Any]:
     """The option -o of commands that write a folder. names: of the command's argument."""
     kind = click.Path(path_type=Path, file_okay=False)
+    settings = {"metavar": "FOLDER"} | settings
     return click.option("-o", "--output", *names, type=kind, help=help, **settings)
 
 

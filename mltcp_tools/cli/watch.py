@@ -137,7 +137,7 @@ def command(
     """Show the jobs: how long iterations take, and whether other jobs are in the way.
 
     CHANGE compares with the time before attaching, which is known of jobs that were observed first
-    (attach --observe) while this command, or the agent, was looking; else it is `-`.
+    (attach --cc observe) while this command, or the agent, was looking; else it is `-`.
 
     The list has attached jobs, and what processes send to a peer over flows that have no job but
     have learned their iterations.

@@ -289,6 +289,8 @@ class Daemon:
             "slots": self.admission.slots,
             "quota": self.admission.quota,
             "foreign": self.programs.counters(0)["foreign"],
+            "busy_s": self.programs.busy_s(),
+            "bytes": self.programs.added_bytes(),
             "jobs": [
                 {
                     "name": job.name,

@@ -9,6 +9,7 @@ import socket
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pyroute2 import IPRoute
@@ -37,6 +38,7 @@ COUNTERS = (
 )
 """enum counter of bpf/aggregate.bpf.h."""
 
+_PROGRAMS = ("aggregate_xdp", "address_copy", "aggregate_tc")
 _MAPS = (
     "agg_addresses",
     "agg_jobs",
@@ -238,6 +240,15 @@ class Programs:
         """The descriptor of the XDP program, for test runs."""
         return self._object.program_fd("aggregate_xdp")
 
+    def busy_s(self) -> float:
+        """Seconds that the programs have run, of all processors; 0 where the kernel counts none."""
+        fds = [self._object.program_fd(name) for name in _PROGRAMS]
+        return sum(_run_ns(fd) for fd in fds) / 1e9
+
+    def added_bytes(self) -> int:
+        """Of values that were taken from all jobs, since the programs were loaded."""
+        return sum(self.counters(index)["bytes"] for index in range(max_jobs()))
+
     def counters(self, index: int | None) -> dict[str, int]:
         """COUNTERS of a job's packets, since the programs were loaded; packets, but `bytes`.
 
@@ -320,3 +331,10 @@ def max_workers() -> int:
 def max_values() -> int:
     """The most values of a packet."""
     return _constant("AGG_VALUES_MAX")
+
+
+def _run_ns(fd: int) -> int:
+    """Of a program, where the kernel counts it (bpf_enable_stats)."""
+    lines = Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines()
+    fields = dict(line.split(":", 1) for line in lines)
+    return int(fields.get("run_time_ns", 0))

@@ -257,7 +257,8 @@ class Reducer:
             progress = self.group.agreement.meet(self._done, why, doing)
         except RuntimeError as error:
             raise CollectiveError(
-                f"A reduction failed ({why}), and so did Gloo: {sentence_of(error)}."
+                f"A reduction failed ({why.rstrip('.')}), and so did Gloo, so a rank is gone or"
+                f" silent: {sentence_of(error)}."
             ) from None
         if progress.mismatch:
             self._way.close()

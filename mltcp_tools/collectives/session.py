@@ -141,13 +141,16 @@ class Session:
         array = np.zeros(4 * self.values, dtype=np.int32)
         at = array.ctypes.data
         state = self.worker.reduce(at, at, array.size, Kind.INT32, How.SUM, timeout_s)
+        packets = f"UDP packets of {4 * self.values + _OVERHEAD_BYTES} bytes"
         # Where short packets pass, the aggregator says that this rank's are missing.
         if state is State.SILENT or (state is State.WAITING and not self.counters().missing):
             raise SessionError(
-                f"UDP packets of {4 * self.values + _OVERHEAD_BYTES} bytes don't pass to the"
-                f" aggregator at {self.endpoint.address} and back: a filter drops them, or the"
-                " path's MTU is smaller than this host's."
+                f"{packets} don't pass to the aggregator at {self.endpoint.address} and back: a"
+                " filter drops them, or the path's MTU is smaller than this host's."
             )
+        if state is State.WAITING:
+            who = self._sentence(state, timeout_s).rstrip(".")
+            raise SessionError(f"{who}; {packets} may not pass from there to the aggregator.")
         if state is not State.DONE:
             raise SessionError(self._sentence(state, timeout_s))
 

@@ -86,11 +86,12 @@ def durations(trace: str) -> list[float]:
 
 
 @contextmanager
-def traced(outermost: str, *others: str) -> Iterator[list[float]]:
-    """Nanoseconds of each call of `outermost` made inside; filled in at the end."""
-    found: list[float] = []
+def graphed(outermost: str, *others: str) -> Iterator[list[str]]:
+    """The function graph's text of calls of `outermost` made inside, with those of the others in
+    them; filled in at the end, after which nothing is traced any more."""
+    found: list[str] = []
     write("buffer_size_kb", "16384")
-    write("set_ftrace_filter", " ".join((outermost, NEW, *others)))
+    write("set_ftrace_filter", " ".join((outermost, *others)))
     write("set_graph_function", outermost)
     write("current_tracer", "function_graph")
     write("trace", "")
@@ -98,9 +99,20 @@ def traced(outermost: str, *others: str) -> Iterator[list[float]]:
         yield found
     finally:
         write("tracing_on", "0")
-        found += durations((TRACING / "trace").read_text())
+        found.append((TRACING / "trace").read_text())
         write("current_tracer", "nop")
         write("tracing_on", "1")
+        write("set_graph_function", "")
+        write("set_ftrace_filter", "")
+
+
+@contextmanager
+def traced(outermost: str, *others: str) -> Iterator[list[float]]:
+    """Nanoseconds of each call of `outermost` made inside; filled in at the end."""
+    found: list[float] = []
+    with graphed(outermost, NEW, *others) as trace:
+        yield found
+    found += durations(trace[0])
 
 
 def transfer(backend: Backend, arm: Arm, rate: int, size: int, trace: Sequence[str] = ()) -> float:

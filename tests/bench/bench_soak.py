@@ -35,7 +35,7 @@ from netns.trainings import Agent, training
 from mltcp_tools.kernel.host import cgroups
 from mltcp_tools.kernel.host.locks import RUN_DIR
 
-SAMPLE_S, REREAD_S, KILL_TRIAL_S = 60.0, 20.0, 45.0
+SAMPLE_S, REREAD_S, TRIAL_S, KILL_TRIAL_S = 60.0, 20.0, 10.0, 45.0
 AGENT_S = 240.0
 """For which one agent lives; every other one is killed."""
 
@@ -132,11 +132,19 @@ def trainer(name: str) -> Iterator[None]:
 
 def soak(soaked: Soaked, churning: Holder, minutes: float, pace: float) -> None:
     begin_s = minute_s = time.monotonic()
-    due = {"sample": SAMPLE_S, "reread": REREAD_S, "kill": KILL_TRIAL_S, "agent": AGENT_S}
+    due = {
+        "sample": SAMPLE_S,
+        "reread": REREAD_S,
+        "trial": TRIAL_S,
+        "kill": KILL_TRIAL_S,
+        "agent": AGENT_S,
+    }
     opened, caught, before_s = 0, 0, processor_s(soaked.agent)
     owner = soaked.agent
     while (passed_s := time.monotonic() - begin_s) < 60 * minutes:
-        soaked.try_again()
+        if passed_s >= due["trial"]:
+            due["trial"] += TRIAL_S
+            soaked.try_again()
         ran = churning.ask("churn", CHUNK)["connected"]
         opened, caught = opened + CHUNK, caught + ran.get("mltcp", 0)
         if passed_s >= due["reread"]:
@@ -148,11 +156,13 @@ def soak(soaked: Soaked, churning: Holder, minutes: float, pace: float) -> None:
         if passed_s >= due["sample"]:
             due["sample"] += SAMPLE_S
             length_s = time.monotonic() - minute_s
-            share = (processor_s(owner) - before_s) / length_s if owner is soaked.agent else 0.0
+            share = "a new agent"
+            if owner is soaked.agent:
+                share = f"{(processor_s(owner) - before_s) / length_s:.1%} of a processor"
             told = ", ".join(f"{name} {value:.0f}" for name, value in sample(soaked).items())
             print(
                 f"minute {passed_s / 60:.0f}: {told}; {opened / length_s:.0f} connections a second,"
-                f" {caught / opened:.1%} caught; {share:.1%} of a processor",
+                f" {caught / opened:.1%} caught; {share}",
                 flush=True,
             )
             minute_s, opened, caught = time.monotonic(), 0, 0

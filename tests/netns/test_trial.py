@@ -22,7 +22,10 @@ from support.waiting import wait_for
 
 from mltcp_tools.cli.main import main
 from mltcp_tools.kernel.backends.base import Backend
+from mltcp_tools.live.attach.selection import Target, select
+from mltcp_tools.live.attach.sockets import sockets_of
 from mltcp_tools.live.attach.state import StateFiles
+from mltcp_tools.live.observe.meter import Meter
 from mltcp_tools.live.trial.lease import TRIAL_DIR
 
 backend = backend_fixture(fresh_and_loaded)
@@ -81,6 +84,18 @@ def nothing_left(backend: Backend) -> bool:
 def result(process: subprocess.Popen[str]) -> tuple[int, dict[str, Any], str]:
     out, err = process.communicate(timeout=400)
     return process.returncode, json.loads(out), err
+
+
+def test_what_is_sent_again_counts_as_sent(mark: str) -> None:
+    with slow_link(f"t{os.getpid()}") as through, training(mark, "cc=reno", through=through) as own:
+        own.ask("connect")
+        own.ask("train 1 0 1000000")
+        with Meter() as meter:
+            found = meter.read(sockets_of(select(Target(patterns=(mark,))))[0]).values()
+    sender = max(found, key=lambda each: each.acknowledged)
+    assert sender.acknowledged in (1_000_000, 1_000_001)  # with the SYN
+    assert sender.retransmits
+    assert sender.sent > sender.acknowledged + 500
 
 
 def test_a_trial_switches_to_and_fro_and_says_what_it_found(

@@ -127,6 +127,14 @@ def test_unequal_sizes_are_named_on_every_rank() -> None:
         assert "rank 0 for the sum of 1000 float32, rank 2 for the sum of 1001" in said[0]
 
 
+def test_the_first_rank_dies_that_plans_the_trees() -> None:
+    with star() as (net, _):
+        lines, errors = finish(start(net, "adaptive", steps=8, FAULT="0:3"))
+    assert [len(each) for each in lines] == [3] * WORLD
+    for rank in (1, 2):
+        assert "a rank is gone or silent" in errors[rank]
+
+
 def test_a_rank_that_dies_ends_the_training_with_its_name() -> None:
     with star() as (net, name), aggregator(net, name, "xdp"):
         ranks = start(net, "aggregated", FAULT="1:5")

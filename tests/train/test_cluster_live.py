@@ -167,6 +167,25 @@ def test_a_run_says_whether_requests_kept_to_their_objective(tmp_path: Path) -> 
     assert (found["failed"], found["latency_p99_s"], found["slo_kept"]) == (1, None, False)
 
 
+@pytest.mark.full
+def test_an_agent_that_dies_before_the_first_step_is_started_again(
+    live: tuple[Path, subprocess.Popen[bytes]],
+) -> None:
+    folder, process = live
+    wait_for(
+        lambda: (folder / "state.json").is_file() and pids_of(folder, "distributed.run"),
+        "agents",
+        240,
+    )
+    log = folder / "training.jsonl"
+    assert not log.exists()
+    os.kill(pids_of(folder, "distributed.run")[0], signal.SIGKILL)
+    wait_for(lambda: log.is_file() and log.stat().st_size, "the first line", 240)
+    goes_on(folder)
+    assert process.wait(timeout=500) in (0, 1)
+    assert json.loads((folder / "summary.json").read_text())["revived"] >= 1
+
+
 def test_a_load_that_is_killed_is_no_result(live: tuple[Path, subprocess.Popen[bytes]]) -> None:
     folder, process = live
     wait_for(

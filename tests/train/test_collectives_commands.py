@@ -31,9 +31,12 @@ def _bound_s(algorithm: str, ranks: int) -> float:
 def test_all_algorithms_are_compared_and_right(ranks: int) -> None:
     words = f"bench --namespaces {ranks} --rate 200mbit --size 400kB --repeats 1 --json"
     document = json.loads(run(*words.split()))
-    assert document["schema"] == "mltcp-collectives-bench/3"
+    assert document["schema"] == "mltcp-collectives-bench/4"
     assert document["rates"] == [200_000_000] * ranks
     assert [row["algorithm"] for row in document["rows"]] == ALGORITHMS
+    # Three times by each of the two that need it, and what joining sends.
+    assert document["aggregator"]["bytes"] >= 2 * 3 * ranks * 400_000
+    assert document["aggregator"]["busy_s"] > 0
     for row in document["rows"]:
         assert row["correct"]
         assert row["identical"]

@@ -91,10 +91,10 @@ def test_docstrings_begin_with_the_thing_or_a_verb() -> None:
 
 def test_helps_of_options_begin_with_the_thing_or_a_verb() -> None:
     helps = [
-        f"{' '.join(option.opts)}: {option.help}"
+        f"{' '.join(option.opts)}: {option.help or 'What is it?'}"
         for command in commands(cli)
         for option in command.params
-        if isinstance(option, click.Option) and option.help
+        if isinstance(option, click.Option)
     ]
     assert len(helps) > 300
     asking = [each for each in helps if re.split(r"\W", each.partition(": ")[2])[0] in ASKING]
@@ -112,9 +112,23 @@ def commands(group: click.Command) -> Iterator[click.Command]:
             yield from commands(command)
 
 
+def names(group: click.Group, before: str = "") -> Iterator[str]:
+    """Yield the full names of all commands below a group, the longest of a beginning first."""
+    ctx = click.Context(group)
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        if isinstance(command, click.Group):
+            yield from names(command, f"{before}{name} ")
+        yield before + name
+
+
+MENTIONED = re.compile(rf"(?<![\w,=/+-])((?:{'|'.join(names(cli))}) --[a-z][a-z-]*)")
+
+
 def command_lines(path: Path) -> Iterator[str]:
-    """Yield what follows `mltcp` in a document's command lines."""
+    """Yield command lines of a document without `mltcp`, and options beside a command in text."""
     text = path.read_text()
+    yield from MENTIONED.findall(" ".join(text.replace("\\-", "-").split()))
     examples = "".join(FENCE.findall(text)) if path.suffix == ".md" else text
     yield from QUOTED.findall(text)
     yield from TYPED.findall(examples.replace("\\\n", " "))

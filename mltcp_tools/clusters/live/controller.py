@@ -18,7 +18,6 @@ import signal
 import socket
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -132,15 +131,16 @@ class Controller:
                     _kill(pid)
                 leaving.wait()
 
-    def _revive(self) -> None:
-        """Start again what died since the last tick."""
+    def _revive(self, *, begun: bool = True) -> None:
+        """Start again what died since the last tick. begun: training has, and should go on."""
         if self._server.poll() is not None:
             self._server, self._revived = self._serve(), self._revived + 1
-        done, now = (self._folder / "training.jsonl").stat().st_size, time.monotonic()
+        steps, now = self._folder / "training.jsonl", time.monotonic()
+        done = steps.stat().st_size if steps.is_file() else 0
         if done != self._seen:
             self._seen, self._moved = done, now
         dead = [agent for agent in self._agents if agent.poll() is not None]
-        hangs = now - self._moved > STALL_S
+        hangs = begun and now - self._moved > STALL_S
         if dead or hangs:
             self._moved = now
             self._revived += len(dead) + hangs
@@ -200,13 +200,12 @@ class Controller:
 
     def _until_ready(self) -> None:
         for _ in range(600):
-            try:
+            self._revive(begun=False)
+            # A server that was just started isn't there yet.
+            with contextlib.suppress(OSError):
                 self._load()
-            except (urllib.error.URLError, OSError):
-                time.sleep(0.2)
-                continue
-            if (self._folder / "training.jsonl").is_file():
-                return
+                if (self._folder / "training.jsonl").is_file():
+                    return
             time.sleep(0.2)
         raise MltcpError(f"Server or training didn't start; see {self._folder / 'output.log'}.")
 

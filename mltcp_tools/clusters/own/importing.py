@@ -17,10 +17,12 @@ import yaml
 
 from mltcp_tools.clusters.models import MODELS
 from mltcp_tools.clusters.own.logs import Log, LoggedJob, model_of
-from mltcp_tools.document import read_section
+from mltcp_tools.clusters.workload import parse_cluster
+from mltcp_tools.document import Section, read_section
 from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.planning.reading import read_text
 from mltcp_tools.lab.profiling.profile import Phase, Profile
+from mltcp_tools.units import counted
 
 if TYPE_CHECKING:
     from mltcp_tools.lab.runs.described import DescribedExperiment
@@ -28,13 +30,25 @@ if TYPE_CHECKING:
 
 def models_of_table(path: Path) -> dict[str, Any]:
     """The section `models` of a YAML file, as a workload has it."""
-    text = read_text(path)
-    section = read_section(text, str(path), ["models"]).section("models", None)
-    if section is None:
-        raise UsageError(f"{path} has no section `models`.")
+    section, found = _only(path, "models")
     for name in section:
         section.section(name, None)
-    return dict(yaml.safe_load(text)["models"])
+    return found
+
+
+def cluster_of(path: Path) -> dict[str, object]:
+    """The section `cluster` of a YAML file that has nothing else."""
+    _, found = _only(path, "cluster")
+    parse_cluster(read_text(path), str(path))
+    return found
+
+
+def _only(path: Path, name: str) -> tuple[Section, dict[str, Any]]:
+    text = read_text(path)
+    section = read_section(text, str(path), [name]).section(name, None)
+    if section is None:
+        raise UsageError(f"{path} has no section `{name}`.")
+    return section, dict(yaml.safe_load(text)[name])
 
 
 def models_of_profiles(profiles: Iterable[Profile], log: Log) -> dict[str, Any]:
@@ -117,6 +131,25 @@ def document(log: Log, cluster: Mapping[str, object], models: Mapping[str, Any])
         whole["models"] = described
     whole["jobs"] = jobs
     return yaml.safe_dump(whole, sort_keys=False, default_flow_style=None, width=120)
+
+
+def require_places(cluster: Mapping[str, object], jobs: Iterable[LoggedJob], source: str) -> None:
+    """Raise a UsageError where a job ran on what the section `cluster` of `source` hasn't."""
+    text = yaml.safe_dump({"cluster": dict(cluster)})
+    machines = {each.name: each for each in parse_cluster(text, source).topology.machines}
+    for job in jobs:
+        for node, gpus in placement(job).items():
+            if node not in machines:
+                some = ", ".join(list(machines)[:3])
+                raise UsageError(
+                    f"{source} has no server {node}, where {job.name} ran; its servers are {some}"
+                    f"{' and others' if len(machines) > 3 else ''}."
+                )
+            if gpus > machines[node].gpus:
+                raise UsageError(
+                    f"{source} gives {node} {counted(machines[node].gpus, 'GPU')}, and {job.name}"
+                    f" had {gpus} there."
+                )
 
 
 def gpus_of_servers(jobs: Iterable[LoggedJob]) -> dict[str, int]:

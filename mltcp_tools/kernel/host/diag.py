@@ -96,9 +96,11 @@ class TcpSocket:
 class Progress:
     """The progress of a connection: bytes, and segments sent again, since it began.
 
-    quiet_s: seconds since an ACK or data arrived, in steps of the kernel's clock (1 to 10 ms).
+    sent: bytes as often as they were sent; acknowledged: each once. quiet_s: seconds since an ACK
+    or data arrived, in steps of the kernel's clock (1 to 10 ms).
     """
 
+    sent: int
     acknowledged: int
     received: int
     retransmits: int
@@ -206,7 +208,8 @@ def _progress(data: bytes) -> Progress | None:
         size, kind = struct.unpack_from("=HH", data, offset)
         if kind == _INFO and size >= 4 + _PROGRESS.size and offset + size <= len(data):
             since_data, since_ack, again, acked, received = _PROGRESS.unpack_from(data, offset + 4)
-            return Progress(acked, received, again, min(since_data, since_ack) / 1000)
+            sent = _counter(data, offset + 4, size - 4, _BYTES_SENT)
+            return Progress(sent, acked, received, again, min(since_data, since_ack) / 1000)
         offset += max(4, (size + 3) & ~3)
     return None
 

@@ -36,6 +36,7 @@ struct bpf_prog_info {
     char name[16];
 };
 int bpf_prog_get_fd_by_id(uint32_t id);
+int bpf_enable_stats(int type);
 int libbpf_set_print(int (*print)(int level, const char *format, void *arguments));
 const char *libbpf_version_string(void);
 void *bpf_object__open_file(const char *path, const struct bpf_object_open_opts *opts);

@@ -72,7 +72,7 @@ def marked(page: str, present: Present) -> str:
         # A comparison is as old as what it compares.
         name, colon, _ = title.partition(":")
         if title in old or (colon and {name, f"{name}-simulated"} & old):
-            page = page.replace(f"## {title}\n\n", f"## {title}\n\n{STALE}\n\n", 1)
+            page = page.replace(f"\n## {title}\n\n", f"\n## {title}\n\n{STALE}\n\n", 1)
     return page
 
 

@@ -22,6 +22,7 @@ from mltcp_tools.collectives.session import PORT, SLOTS
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.kernel.host.lifetime import die_with_parent
 from mltcp_tools.kernel.host.programs import module_command
+from mltcp_tools.kernel.native.libbpf import check, library
 from mltcp_tools.lab.collectives.most import least_s
 from mltcp_tools.lab.collectives.replay import Replay, replayed
 from mltcp_tools.lab.collectives.star import WORKER_INTERFACE, Star
@@ -35,6 +36,7 @@ OFFLOADS_FROM = 500_000_000
 """Rate of links from which on TCP, so Gloo, is a fair rival only with offloads."""
 
 _START_S = 60.0
+_RUN_TIME = 0  # enum bpf_stats_type
 _MASTER_PORT = 29400
 
 
@@ -55,6 +57,7 @@ def bench_here(
     remove_leftovers()
     with (
         RunLock() as lock,
+        programs_counted(),
         Star(lock.id, rates, queue, mtu, offloads=min(rates) >= OFFLOADS_FROM) as star,
         aggregator(star, f"bench-{lock.id}", mode) as name,
     ):
@@ -68,6 +71,16 @@ def bench_here(
         "aggregator": counters,
         "replayed": [(second - first, rates) for second, rates in history],
     }
+
+
+@contextlib.contextmanager
+def programs_counted() -> Iterator[None]:
+    """Have the kernel count how long BPF programs run, as long as the context lasts."""
+    fd = check(library().call.bpf_enable_stats(_RUN_TIME), "counting the time of programs")
+    try:
+        yield
+    finally:
+        os.close(fd)
 
 
 def add_bounds(rows: list[dict[str, Any]], history: Sequence[tuple[float, Rates]]) -> None:

@@ -15,7 +15,7 @@ from mltcp_tools.lab.collectives.made import sentence
 from mltcp_tools.lab.collectives.most import Most
 from mltcp_tools.units import format_bytes, format_rate, format_seconds
 
-SCHEMA = "mltcp-collectives-bench/3"
+SCHEMA = "mltcp-collectives-bench/4"
 
 _Cell = Callable[[dict[str, Any], dict[str, Any]], str]
 
@@ -78,7 +78,8 @@ def for_terminal(document: dict[str, Any]) -> str:
     """The rows of one document; columns without anything are left out."""
     cells = {**_WHAT, **_RATES, **_GAINS, "right": _right}
     head, *rows = _lines([document], cells)
-    return render([Column(title, left=title == "algorithm") for title in head], rows)
+    table = render([Column(title, left=title == "algorithm") for title in head], rows)
+    return "\n".join([table, *_aggregator(document)])
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -113,8 +114,21 @@ def for_results(documents: dict[str, dict[str, Any]]) -> str:
             made_by(name, "collectives", by["collectives"]),
             sentence(by),
             markdown(_lines([document], {**_LINKS, **_WHAT, **_GAINS})),
+            *_aggregator(document),
         ]
     return "\n\n".join(parts) + "\n"
+
+
+def _aggregator(document: dict[str, Any]) -> list[str]:
+    """A sentence on what its programs cost, where there was one that was used."""
+    counted = document.get("aggregator") or {"bytes": 0}
+    if not counted["bytes"] or not counted["busy_s"]:
+        return []
+    ns = counted["busy_s"] * 1e9 / counted["bytes"]
+    return [
+        f"The aggregator's programs ran {ns:.2f} ns for a byte that they added up, what passed"
+        f" through them included; that is {format_rate(8e9 / ns)} for a core."
+    ]
 
 
 def _lines(documents: Sequence[dict[str, Any]], cells: dict[str, _Cell]) -> list[list[str]]:

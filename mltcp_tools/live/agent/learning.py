@@ -65,14 +65,20 @@ class Learning:
 
     def end(self, job: Followed, now_s: float) -> str:
         """The job has ended; how it went, in a few words."""
-        view = dataclasses.replace(
-            self._views.of(job.job, 0, job.best(now_s)),
+        view = self._known(self._views.of(job.job, 0, None), job, now_s)
+        self._views.forget(job.job.id)
+        self._whole.forget(job.job.id)
+        self._ended.append((now_s, view))
+        return summary(view)
+
+    def _known(self, view: JobView, job: Followed, now_s: float) -> JobView:
+        """Return the view with all that is known of a followed job beside its iterations."""
+        return dataclasses.replace(
+            view,
+            metadata=job.best(now_s),
             gain=self.gains.get(job.job.name),
             uid=job.owner,
         )
-        self._views.forget(job.job.id)
-        self._ended.append((now_s, view))
-        return summary(view)
 
     def read(self, now_s: float) -> None:
         """Take what came of calls and iterations."""
@@ -139,12 +145,7 @@ class Learning:
                 each.see(learned_metadata(own, view.iteration_s, view.iterations))
                 if known := each.news(now_s):
                     self._notices.say(_news(job, known))
-                view = dataclasses.replace(
-                    view,
-                    metadata=each.best(now_s),
-                    gain=self.gains.get(job.name),
-                    uid=each.owner,
-                )
+                view = self._known(view, each, now_s)
             views.append(view)
         self._publish(views, flows, now_s)
         try:

@@ -24,7 +24,9 @@ class Notices:
         It is said again when it was quiet for a minute.
         """
         now = time.monotonic()
-        said = [when for when in self._said.get(thing, []) if when > now - _AGAIN_S]
+        since = now - _AGAIN_S
+        self._said = {each: when for each, when in self._said.items() if when[-1] > since}
+        said = [when for when in self._said.get(thing, []) if when > since]
         self._said[thing] = [*said, now][-_OFTEN:]
         if len(said) < _OFTEN - 1:
             self.say(sentence)

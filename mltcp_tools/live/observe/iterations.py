@@ -62,6 +62,10 @@ class Whole:
                 found += self._short_lived(event)
         return found
 
+    def forget(self, job_id: int) -> None:
+        """The job has ended; another one may get its id."""
+        self._rows.pop(job_id, None)
+
     def _short_lived(self, event: IterationEvent) -> list[IterationEvent]:
         row = self._rows.setdefault(event.job_id, _Row())
         if event.iteration != 1 or event.cookie in row.cookies:

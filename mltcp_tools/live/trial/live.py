@@ -151,9 +151,8 @@ class LiveWorld(World):
             own = [one for one in sockets_of(each.processes)[0] if one.state == "established"]
             found = self._meter.read(own)
             ours = {one.cookie for one in each.sockets}
-            moved[each.name] = {
-                cookie: one.acknowledged + one.received for cookie, one in found.items()
-            }
+            # As on the interfaces, what is sent again counts again.
+            moved[each.name] = {cookie: one.sent + one.received for cookie, one in found.items()}
             again[each.name] = sum(
                 one.retransmits for cookie, one in found.items() if cookie in ours
             )

@@ -85,6 +85,9 @@ def test_another_package_is_our_mistake(lacking, capsys, package):
     ("package", "extra", "arguments"),
     [
         ("numpy", "report", ["report", "nowhere"]),
+        ("numpy", "report", ["simulate", "four-jobs"]),
+        ("numpy", "plan", ["plan", "coflows", "nowhere.yaml"]),
+        ("numpy", "clusters", ["cluster", "policies"]),
         ("highspy", "plan", ["plan", "coflows", "nowhere.yaml"]),
         ("scapy", "capture", ["profile", "--pcap", __file__]),
         ("torch", "collectives", ["collectives", "bench"]),

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -15,6 +16,7 @@ from mltcp_tools.cli.main import main
 from mltcp_tools.clusters.own.ask import ask as answers_of
 from mltcp_tools.clusters.own.ask import widened
 from mltcp_tools.clusters.own.importing import (
+    cluster_of,
     document,
     gpus_of_servers,
     models_of_table,
@@ -254,6 +256,45 @@ def test_what_describes_a_network_is_not_said_in_two_ways(tmp_path: Path) -> Non
     assert topology.network.rates_bps[0] == 1e9
 
 
+@pytest.mark.parametrize(
+    ("cluster", "said"),
+    [
+        ("{servers: 2, gpus: 4}", "c.yaml has no server n1, where vgg16-1 ran; its servers are s0"),
+        (
+            "{links: [{name: a, ends: [n1, s], rate: 1gbit},"
+            " {name: b, ends: [n2, s], rate: 1gbit}],"
+            " servers: [{name: n1, gpus: 4}, {name: n2, gpus: 2}]}",
+            "c.yaml gives n2 2 GPUs, and vgg16-1 had 4 there",
+        ),
+    ],
+)
+def test_jobs_ran_on_what_the_cluster_has(tmp_path: Path, cluster: str, said: str) -> None:
+    (tmp_path / "log").write_text(SACCT)
+    (tmp_path / "c.yaml").write_text(f"cluster: {cluster}\n")
+    options = ["--cluster", str(tmp_path / "c.yaml"), "-o", str(tmp_path / "data.yaml")]
+    ran = CliRunner().invoke(import_, [str(tmp_path / "log"), *options])
+    assert said in str(ran.exception)
+    assert not (tmp_path / "data.yaml").exists()
+
+
+@pytest.mark.parametrize("command", [ask, replay])
+@pytest.mark.parametrize("text", [SACCT, text_of("Job")])
+def test_a_log_is_imported_first(tmp_path: Path, command: click.Command, text: str) -> None:
+    (tmp_path / "log").write_text(text)
+    said = CliRunner().invoke(command, [str(tmp_path / "log")])
+    assert "is a log; `mltcp cluster import" in str(said.exception)
+    (tmp_path / "log").write_text("cluster: {servers: 1}\n")
+    said = CliRunner().invoke(command, [str(tmp_path / "log")])
+    assert "needs either jobs or generate" in str(said.exception)
+
+
+@pytest.mark.parametrize("text", ["{}", "seed: 1", "cluster: 4", "cluster: {servers: 0}"])
+def test_files_of_clusters_that_are_none_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(UsageError, match=r"c\.yaml"):
+        cluster_of(tmp_path / "c.yaml")
+
+
 @pytest.mark.parametrize("text", ["models: [1]", "models: {a: 1}", "{}", "modells: {}"])
 def test_tables_of_models_that_are_none_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "m.yaml").write_text(text)
@@ -324,6 +365,28 @@ def test_an_emulated_cluster_that_was_recorded_is_predicted(
     (model,) = json.loads(capsys.readouterr().out)["models"]
     assert model["jobs"] == 1
     assert model["median"] == pytest.approx(1, abs=0.1)
+
+
+def test_models_and_iterations_come_from_recordings(tmp_path: Path) -> None:
+    options = ["--arms", "reno", "--iterations", "20", "--repetitions", "1", "--trace", "0"]
+    assert main(["simulate", "two-jobs", *options, "-o", str(tmp_path / "run")]) == 0
+    run = load_run(tmp_path / "run")
+    name, job = next(iter(run.experiment.jobs.items()))
+    own = run.iterations[(run.iterations["arm"] == "reno") & (run.iterations["job"] == name)]
+    mean_s = float((own["end_s"] - own["start_s"]).mean())
+    lines = [SACCT.splitlines()[0], f"1|{name}|0|0|{500 * mean_s}|COMPLETED|gres/gpu=2|n[1-2]"]
+    (tmp_path / "log").write_text("\n".join(lines) + "\n")
+    data = tmp_path / "data.yaml"
+    words = [str(tmp_path / "log"), "-o", str(data), "--recorded", str(tmp_path / "run")]
+    ran = CliRunner().invoke(import_, [*words, "--arm", "reno"])
+    assert ran.exception is None, ran.output
+    (found,) = parse_workload(data.read_text(), "w").jobs
+    # What one of two ranks sends is the gradient once.
+    assert found.model.size == pytest.approx(job.bytes, rel=0.05)
+    assert found.iterations == pytest.approx(500, abs=1)
+    assert not found.guessed
+    refused = CliRunner().invoke(import_, [*words, "--arm", "cubic"])
+    assert "has no iterations of an arm cubic" in str(refused.exception)
 
 
 def test_what_was_observed_is_predicted(tmp_path: Path) -> None:

@@ -15,12 +15,11 @@ from bench.bench_cc import (
     ARMS,
     SENDING,
     SLOW,
-    TRACING,
     WAY,
     Arm,
+    graphed,
     measure,
     tracer_ns,
-    write,
 )
 from netns.connections import bottleneck, connection, send_burst
 from vm.hostile import PROGRAMS
@@ -34,13 +33,14 @@ MANY_CPUS = pytest.mark.guest(icount=True, append="possible_cpus=256")
 BOUNDS = {
     Arm("mltcp_reno", "reno"): 1.01,
     Arm("mltcp", "reno"): 1.01,
-    Arm("mltcp_reno", "reno", True): 1.045,
-    Arm("mltcp", "reno", True): 1.09,
+    Arm("mltcp_reno", "reno", True): 1.05,
+    Arm("mltcp", "reno", True): 1.095,
     Arm("mltcp_cubic", "cubic"): 1.01,
     Arm("mltcp_cubic", "cubic", True): 1.055,
 }
-"""Times the base's. A flow without a job costs nothing; the others, little more than was seen on
-kernel 6.1: two indirect calls for each ACK, and what a sample of the delay takes."""
+"""Times the base's. A flow without a job costs nothing; the others, a little more than was seen on
+kernel 6.1 (1.043, 1.086, 1.048, which vary by 0.003): two indirect calls for each ACK, of which the
+base does without one, and what a sample of the delay takes."""
 
 SHORT = {"connect": (9, 200, 1.055), "request": (9, 100, 1.025)}
 """Rounds, how many in each, and times the base's at most, with the module's at both ends. An end of
@@ -86,21 +86,9 @@ def test_connections_that_carry_little_cost_what_their_base_costs(
 def counts() -> Iterator[list[float]]:
     """Nanoseconds that each count of the host's traffic took; filled in at the end."""
     found: list[float] = []
-    write("set_ftrace_filter", "mltcp_net_host")
-    write("set_ftrace_filter", "mltcp_net_host dev_lstats_read")
-    write("set_graph_function", "mltcp_net_host")
-    write("current_tracer", "function_graph")
-    write("trace", "")
-    try:
+    with graphed("mltcp_net_host", "dev_lstats_read") as trace:
         yield found
-    finally:
-        write("tracing_on", "0")
-        trace = (TRACING / "trace").read_text()
-        write("current_tracer", "nop")
-        write("tracing_on", "1")
-        write("set_graph_function", "")
-        write("set_ftrace_filter", "")
-        found += [float(us) * 1000 for us in re.findall(r"([\d.]+) us +\| +\}", trace)]
+    found += [float(us) * 1000 for us in re.findall(r"([\d.]+) us +\| +\}", trace[0])]
 
 
 @MANY_CPUS

@@ -22,6 +22,8 @@ PAGES = (
 PAGE = """\
 # Results
 
+### one
+
 ## one
 
 <!-- one algorithm a -->

@@ -12,6 +12,7 @@ from support.run_folders import BYTES, LONE_COMM_S, experiment, make_run
 
 from mltcp_tools.cli.main import main
 from mltcp_tools.lab.analysis import compare_runs, load_run, render_text, summarise
+from mltcp_tools.lab.analysis.lone import payload_share
 
 CALM = {"stolen": 0.0, "others": 0.0, "queued": 0.0, "late_s": 0.0, "latest_s": 0.0}
 
@@ -224,3 +225,19 @@ def test_the_headline_is_for_somebody_who_knows_nothing(
     assert second.startswith("The best possible is ")
     assert second.endswith("of what there was to gain mltcp gained 100%.")
     assert third == "Whether something else on the host disturbed it was not recorded."
+
+
+@pytest.mark.parametrize(
+    ("changes", "share"),
+    [
+        ({}, 1448 / 1514),
+        ({"sysctls": {"net.ipv4.tcp_timestamps": "0"}}, 1460 / 1514),
+        ({"link": {"rate": "200mbit", "queue": "30kB", "mtu": "9kB"}}, 8948 / 9014),
+    ],
+    ids=["plain", "no-stamps", "jumbo"],
+)
+def test_the_bound_is_of_the_packets_that_hosts_send(
+    tmp_path: Path, changes: dict[str, Any], share: float
+) -> None:
+    run = load_run(make_run(tmp_path / "run", experiment(**changes)))
+    assert payload_share(run) == pytest.approx(share)

@@ -28,7 +28,8 @@ def document(by: dict[str, Any]) -> dict[str, Any]:
         "block": 352,
         "type": "float32",
     }
-    return links | {"rows": [row], "made": by}
+    counted = {"bytes": 10_000_000, "busy_s": 0.004}
+    return links | {"rows": [row], "made": by, "aggregator": counted}
 
 
 def test_a_table_says_what_made_it_and_when_that_has_changed() -> None:
@@ -36,5 +37,7 @@ def test_a_table_says_what_made_it_and_when_that_has_changed() -> None:
     page = for_results({"now": document(by), "before": document(by | {"collectives": "0123abcd"})})
     assert f"`{by['command']}`" in page
     assert f"collectives {version()}. {by['cpus']} CPUs" in page
+    assert "ran 0.40 ns for a byte" in page
+    assert "that is 20 Gbit/s for a core." in page
     assert "| 2 Gbit/s | 1.48 (1.40 to 1.50) | 1.47 | 1.50 |" in page
     assert stale(page, lambda part: {"collectives": version()}[part]) == ["before"]

@@ -79,6 +79,17 @@ def test_a_connection_per_iteration_is_an_iteration() -> None:
     assert Whole().of(fresh, [Job(1, "auto")]) == []
 
 
+def test_a_job_does_not_go_on_where_another_one_with_its_id_ended() -> None:
+    whole = Whole()
+    bursts = [
+        dataclasses.replace(event(1, number, 1, number * 0.5, number * 0.5 + 0.1), ratio=0.0)
+        for number in range(1, 5)
+    ]
+    assert whole.of(bursts[:3], [Job(1, "auto")]) == []
+    whole.forget(1)
+    assert whole.of(bursts[3:], [Job(1, "another")]) == []
+
+
 def test_what_an_end_cut_short_is_nobodys_best() -> None:
     views = Views()
     for number in range(1, 30):

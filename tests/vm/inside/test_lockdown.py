@@ -1,0 +1,30 @@
+"""eBPF on a kernel whose memory no program may read, and in a place where nothing says so."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from netns.backends_here import backend_fixture, fresh_and_loaded
+from netns.test_attach import test_attach_and_detach  # noqa: F401
+from netns.test_attach_kernel import test_no_process_is_touched  # noqa: F401
+
+from mltcp_tools.kernel.host import facts
+
+pytestmark = [pytest.mark.bpf, pytest.mark.guest(append="lockdown=confidentiality")]
+
+backend = backend_fixture(fresh_and_loaded, ["bpf"])
+
+
+@pytest.fixture(autouse=True)
+def locked_down(tmp_path: Path) -> Iterator[None]:
+    """The kernel says so only where its securityfs is, which containers don't have."""
+    subprocess.run(["mount", "-t", "securityfs", "securityfs", tmp_path], check=True)
+    try:
+        assert facts.lockdown(tmp_path / "lockdown") == "confidentiality"
+        assert facts.lockdown() == "none"
+        yield
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
