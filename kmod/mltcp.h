@@ -9,12 +9,16 @@
 #define MLTCP_READ_ONCE(x) READ_ONCE(x)
 #define MLTCP_WRITE_ONCE(x, value) WRITE_ONCE(x, value)
 #include "mltcp_core.h"
+#include "rules.h"
 
 /* What each ACK needs of a flow's state is in so many bytes: two cache lines. */
 #define MLTCP_HOT_BYTES 128
 
 /* More jobs than a host has processes to run them is a mistake. Per network namespace. */
 #define MLTCP_JOBS_MAX 4096
+
+/* More cgroups than a host has jobs to put in them is a mistake. In all. */
+#define MLTCP_RULES_MAX 1024
 
 /*
  * Parts of a namespace's table of flows, each with its own lock: a power of two. Connections that
@@ -40,6 +44,19 @@ struct mltcp_job_ref {
 	struct net *net; /* valid under RCU while there is data */
 	struct mltcp_job_data __rcu *data;
 	struct rcu_head rcu;
+};
+
+/* Connections that a rule leaves alone, by their ports at either end. */
+struct mltcp_rule_ports {
+	u16 lowest; /* and all below */
+	u16 spared[MLTCP_RULE_PORTS]; /* 0: none */
+};
+
+/* A rule as it is told. */
+struct mltcp_rule_record {
+	u64 cgroup; /* its id */
+	u32 job; /* likewise */
+	struct mltcp_rule_ports ports;
 };
 
 /* A part of a namespace's table of flows: those whose sockets' addresses hash to it. */
@@ -91,6 +108,8 @@ struct mltcp_sock {
 	u32 index; /* in the shard */
 	struct mltcp_flow flow; /* protected by the socket's lock */
 	struct sock *sk;
+	u32 rules_seen; /* mltcp_rules_changes when the rules were looked at */
+	bool by_rule; /* the tag is a rule's, and goes with it */
 	union {
 		struct {
 			struct mltcp_shard *shard; /* under RCU; NULL once its namespace is going */
@@ -232,6 +251,25 @@ void mltcp_job_put(struct mltcp_job_ref *ref);
 /* Copy the job at *id or the first after it, and set *id to it; false when there is none. */
 bool mltcp_job_next(struct net *net, u32 *id, struct mltcp_job *job);
 
+/* mltcp_rules.c */
+extern u32 mltcp_rules_changes; /* so many times did rules change */
+/* The job of the rule that is for the socket, with a reference; NULL: none. */
+struct mltcp_job_ref *mltcp_rules_job(const struct sock *sk);
+/* Forget rules whose job was deleted, or whose cgroup has ended. */
+void mltcp_rules_reap(void);
+/*
+ * Set the rule for the cgroup behind the caller's descriptor, for as long as the netlink socket
+ * `portid` of the namespace lives. Takes over the reference to the job if it succeeds.
+ */
+int mltcp_rule_set(int fd, struct mltcp_job_ref *job, const struct mltcp_rule_ports *ports,
+		   const struct net *net, u32 portid, struct netlink_ext_ack *extack);
+int mltcp_rule_delete(u64 id);
+/* Describe the first rule from *bucket and *index on, and set these to it; false after the last. */
+bool mltcp_rule_next(const struct net *net, u32 *bucket, u32 *index,
+		     struct mltcp_rule_record *record);
+int mltcp_rules_init(void);
+void mltcp_rules_exit(void);
+
 /* mltcp_attrs.c */
 extern const struct nla_policy mltcp_params_policy[MLTCP_P_COUNT];
 /* Those given, over what params holds already. */
@@ -240,6 +278,7 @@ int mltcp_get_params(const struct nlattr *nested, struct mltcp_params *params,
 int mltcp_put_job(struct sk_buff *skb, u32 id, const struct mltcp_job *job);
 int mltcp_put_flow(struct sk_buff *skb, const struct mltcp_flow_record *record);
 int mltcp_put_event(struct sk_buff *skb, const struct mltcp_event *event);
+int mltcp_put_rule(struct sk_buff *skb, const struct mltcp_rule_record *record);
 
 /* mltcp_reports.c */
 extern struct genl_family mltcp_family; /* whose requests mltcp_netlink.c answers */

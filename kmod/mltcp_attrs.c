@@ -66,6 +66,16 @@ int mltcp_put_job(struct sk_buff *skb, u32 id, const struct mltcp_job *job)
 	return 0;
 }
 
+int mltcp_put_rule(struct sk_buff *skb, const struct mltcp_rule_record *record)
+{
+	if (nla_put_u64_64bit(skb, MLTCP_A_CGROUP, record->cgroup, MLTCP_A_PAD) ||
+	    nla_put_u32(skb, MLTCP_A_JOB_ID, record->job) ||
+	    nla_put_u16(skb, MLTCP_A_LOWEST_PORT, record->ports.lowest) ||
+	    nla_put(skb, MLTCP_A_NOT_PORTS, sizeof(record->ports.spared), record->ports.spared))
+		return -EMSGSIZE;
+	return 0;
+}
+
 /* Both ends of a connection. The attributes have the same numbers in all that has them. */
 static int put_ends(struct sk_buff *skb, const u8 local[16], u16 local_port, const u8 remote[16],
 		    u16 remote_port)

@@ -387,6 +387,38 @@ static bool learns_nothing(const struct mltcp_sock *ms)
 	       !READ_ONCE(mltcp_defaults.gap_ns);
 }
 
+/* Give the flow to a job (NULL: to none), and take over the reference to it. */
+static void give(struct mltcp_sock *ms, struct mltcp_job_ref *job)
+{
+	struct mltcp_job_ref *old =
+		rcu_dereference_protected(ms->job, lockdep_sock_is_held(ms->sk));
+
+	if (old != job) {
+		if (mltcp_is_quiet(ms))
+			rouse(ms);
+		note(ms);
+		mltcp_report(ms);
+		rcu_assign_pointer(ms->job, job);
+		/* What the next ACK acknowledges already belongs to the new job. */
+		mltcp_reset(&ms->flow, job ? job->id : 0, ms->flow.acked_bytes,
+			    ms->flow.retransmits);
+	}
+	mltcp_job_put(old);
+}
+
+/* The rules have changed. A tag that isn't a rule's stays. */
+static noinline void follow_rules(struct mltcp_sock *ms)
+{
+	struct mltcp_job_ref *job;
+
+	ms->rules_seen = smp_load_acquire(&mltcp_rules_changes);
+	if (rcu_access_pointer(ms->job) && !ms->by_rule)
+		return;
+	job = mltcp_rules_job(ms->sk);
+	ms->by_rule = job;
+	give(ms, job);
+}
+
 /*
  * Sending begins. The kernel says so also for a retransmission when all is taken for lost; then
  * packets are outstanding, which new data is not counted among before it has left.
@@ -399,6 +431,8 @@ static void note_send(struct sock *sk, struct mltcp_sock *ms)
 
 	if (!ms || tp->packets_out)
 		return;
+	if (unlikely(ms->rules_seen != READ_ONCE(mltcp_rules_changes)))
+		follow_rules(ms);
 	now = tp->tcp_clock_cache; /* read where sending began */
 	if (mltcp_is_quiet(ms)) {
 		if (now - tp->delivered_mstamp * NSEC_PER_USEC < MLTCP_GAP_MIN_NS ||
@@ -496,25 +530,15 @@ static size_t mltcp_get_info(struct sock *sk, u32 ext, int *attr, union tcp_cc_i
 int mltcp_cc_retag(struct sock *sk, struct mltcp_job_ref *job)
 {
 	struct mltcp_sock *ms = NULL;
-	struct mltcp_job_ref *old;
 
 	if (mltcp_variant_of(inet_csk(sk)->icsk_ca_ops))
 		mltcp_need(sk, &ms);
 	/* A connection that was reset keeps its state until the descriptor is closed. */
 	if (!ms || (job && sk->sk_state == TCP_CLOSE))
 		return -ENOTCONN;
-	old = rcu_dereference_protected(ms->job, lockdep_sock_is_held(sk));
-	if (old != job) {
-		if (mltcp_is_quiet(ms))
-			rouse(ms);
-		note(ms);
-		mltcp_report(ms);
-		rcu_assign_pointer(ms->job, job);
-		/* What the next ACK acknowledges already belongs to the new job. */
-		mltcp_reset(&ms->flow, job ? job->id : 0, ms->flow.acked_bytes,
-			    ms->flow.retransmits);
-	}
-	mltcp_job_put(old);
+	ms->by_rule = false;
+	ms->rules_seen = READ_ONCE(mltcp_rules_changes);
+	give(ms, job);
 	return 0;
 }
 

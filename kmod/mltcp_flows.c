@@ -52,6 +52,7 @@ static struct mltcp_shard *mltcp_shard(const struct sock *sk)
 struct mltcp_sock *mltcp_flow_new(struct sock *sk, const struct mltcp_variant *variant)
 {
 	struct mltcp_sock *ms = kmem_cache_alloc(mltcp_cache, GFP_ATOMIC);
+	struct mltcp_job_ref *job;
 	struct mltcp_shard *shard;
 	int err = 0;
 
@@ -61,8 +62,12 @@ struct mltcp_sock *mltcp_flow_new(struct sock *sk, const struct mltcp_variant *v
 	ms->variant = mltcp_variant_number(variant);
 	ms->watches_queue = 0;
 	ms->shard = NULL;
-	RCU_INIT_POINTER(ms->job, NULL);
-	mltcp_reset(&ms->flow, 0, tcp_sk(sk)->bytes_acked, tcp_sk(sk)->total_retrans);
+	ms->rules_seen = smp_load_acquire(&mltcp_rules_changes);
+	job = mltcp_rules_job(sk);
+	ms->by_rule = job;
+	RCU_INIT_POINTER(ms->job, job);
+	mltcp_reset(&ms->flow, job ? job->id : 0, tcp_sk(sk)->bytes_acked,
+		    tcp_sk(sk)->total_retrans);
 	rcu_read_lock();
 	if (check_net(sock_net(sk))) {
 		shard = mltcp_shard(sk);
@@ -75,6 +80,7 @@ struct mltcp_sock *mltcp_flow_new(struct sock *sk, const struct mltcp_variant *v
 	}
 	rcu_read_unlock();
 	if (err) {
+		mltcp_job_put(job);
 		kmem_cache_free(mltcp_cache, ms);
 		return NULL;
 	}

@@ -93,6 +93,7 @@ int mltcp_job_delete(struct net *net, u32 id)
 		mltcp_job_retire(ref);
 	}
 	mutex_unlock(&mn->job_lock);
+	mltcp_rules_reap();
 	return ref ? 0 : -ENOENT;
 }
 

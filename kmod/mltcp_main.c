@@ -12,6 +12,7 @@
  * mltcp_net.c       network namespaces; of each:
  * mltcp_flows.c     its table of flows
  * mltcp_jobs.c      its jobs
+ * mltcp_rules.c     which cgroups' flows are a job's from the beginning
  * mltcp_paths.c     what flows of one path tell each other
  * mltcp_netlink.c   control from user space
  * mltcp_reports.c   reports to it
@@ -152,9 +153,12 @@ static int __init mltcp_module_init(void)
 	err = mltcp_nets_init();
 	if (err)
 		goto undo_flows;
-	err = mltcp_netlink_init();
+	err = mltcp_rules_init();
 	if (err)
 		goto undo_nets;
+	err = mltcp_netlink_init();
+	if (err)
+		goto undo_rules;
 	/* This comes last: from here on sockets may choose our congestion controls. */
 	err = mltcp_variants_init();
 	if (err)
@@ -163,6 +167,8 @@ static int __init mltcp_module_init(void)
 
 undo_netlink:
 	mltcp_netlink_exit();
+undo_rules:
+	mltcp_rules_exit();
 undo_nets:
 	mltcp_nets_exit();
 undo_flows:
@@ -174,6 +180,7 @@ static void __exit mltcp_module_exit(void)
 {
 	mltcp_variants_exit();
 	mltcp_netlink_exit();
+	mltcp_rules_exit();
 	mltcp_nets_exit();
 	mltcp_flows_exit();
 }

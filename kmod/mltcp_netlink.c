@@ -32,6 +32,17 @@ static const struct nla_policy tag_policy[] = {
 	[MLTCP_A_FD] = NLA_POLICY_MIN(NLA_S32, 0),
 };
 
+static const struct nla_policy rule_set_policy[] = {
+	[MLTCP_A_JOB_ID] = NLA_POLICY_MIN(NLA_U32, 1),
+	[MLTCP_A_FD] = NLA_POLICY_MIN(NLA_S32, 0),
+	[MLTCP_A_LOWEST_PORT] = {.type = NLA_U16},
+	[MLTCP_A_NOT_PORTS] = NLA_POLICY_EXACT_LEN(MLTCP_RULE_PORTS * sizeof(u16)),
+};
+
+static const struct nla_policy rule_policy[] = {
+	[MLTCP_A_CGROUP] = {.type = NLA_U64},
+};
+
 /* Is the attribute given? If not, the message, a literal, says so. */
 static bool has(const struct genl_info *info, int attr, const char *message)
 {
@@ -285,6 +296,68 @@ static int mltcp_nl_untag(struct sk_buff *request, struct genl_info *info)
 	return retag(request, info, NULL);
 }
 
+static int mltcp_nl_rule_set(struct sk_buff *request, struct genl_info *info)
+{
+	struct mltcp_rule_ports ports = {};
+	struct mltcp_job_ref *job;
+	int err;
+
+	if (!has(info, MLTCP_A_FD, "the descriptor is missing"))
+		return -EINVAL;
+	if (!has(info, MLTCP_A_JOB_ID, "the job's id is missing"))
+		return -EINVAL;
+	if (info->attrs[MLTCP_A_LOWEST_PORT])
+		ports.lowest = nla_get_u16(info->attrs[MLTCP_A_LOWEST_PORT]);
+	if (info->attrs[MLTCP_A_NOT_PORTS])
+		nla_memcpy(ports.spared, info->attrs[MLTCP_A_NOT_PORTS], sizeof(ports.spared));
+	job = mltcp_job_get(genl_info_net(info), nla_get_u32(info->attrs[MLTCP_A_JOB_ID]));
+	if (!job) {
+		GENL_SET_ERR_MSG(info, "there is no such job");
+		return -ENOENT;
+	}
+	err = mltcp_rule_set(nla_get_s32(info->attrs[MLTCP_A_FD]), job, &ports, genl_info_net(info),
+			     info->snd_portid, info->extack);
+	if (err)
+		mltcp_job_put(job);
+	return err;
+}
+
+static int mltcp_nl_rule_del(struct sk_buff *request, struct genl_info *info)
+{
+	int err;
+
+	if (!has(info, MLTCP_A_CGROUP, "the cgroup's id is missing"))
+		return -EINVAL;
+	err = mltcp_rule_delete(nla_get_u64(info->attrs[MLTCP_A_CGROUP]));
+	if (err)
+		GENL_SET_ERR_MSG(info, "there is no rule for this cgroup");
+	return err;
+}
+
+/* cb->args[0] and [1]: where to go on. */
+static int mltcp_nl_rule_dump(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	u32 bucket = cb->args[0], index = cb->args[1];
+	struct mltcp_rule_record record;
+	void *header;
+
+	while (mltcp_rule_next(sock_net(skb->sk), &bucket, &index, &record)) {
+		header = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq,
+				     &mltcp_family, NLM_F_MULTI, MLTCP_CMD_RULE_GET);
+		if (!header)
+			break;
+		if (mltcp_put_rule(skb, &record)) {
+			genlmsg_cancel(skb, header);
+			break;
+		}
+		genlmsg_end(skb, header);
+		index++;
+	}
+	cb->args[0] = bucket;
+	cb->args[1] = index;
+	return skb->len;
+}
+
 /* How far a dump of the flows has got. */
 struct flow_cursor {
 	bool all; /* namespaces, as decided when it began */
@@ -397,6 +470,28 @@ static const struct genl_ops mltcp_ops[] = {
 		.dumpit = mltcp_nl_flow_dump,
 		.policy = no_policy,
 		.maxattr = ARRAY_SIZE(no_policy) - 1,
+	},
+	/* Cgroups are of the whole host, and so are these: GENL_ADMIN_PERM, not the namespace's. */
+	{
+		.cmd = MLTCP_CMD_RULE_SET,
+		.doit = mltcp_nl_rule_set,
+		.policy = rule_set_policy,
+		.maxattr = ARRAY_SIZE(rule_set_policy) - 1,
+		.flags = GENL_ADMIN_PERM,
+	},
+	{
+		.cmd = MLTCP_CMD_RULE_GET,
+		.dumpit = mltcp_nl_rule_dump,
+		.policy = no_policy,
+		.maxattr = ARRAY_SIZE(no_policy) - 1,
+		.flags = GENL_ADMIN_PERM,
+	},
+	{
+		.cmd = MLTCP_CMD_RULE_DEL,
+		.doit = mltcp_nl_rule_del,
+		.policy = rule_policy,
+		.maxattr = ARRAY_SIZE(rule_policy) - 1,
+		.flags = GENL_ADMIN_PERM,
 	},
 };
 

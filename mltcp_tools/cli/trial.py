@@ -43,7 +43,9 @@ from mltcp_tools.live.fleet.reach import Remote
 )
 @ssh_options
 @click.option("--part", is_flag=True, hidden=True, help="Started there by --host.")
-@shown_option("--rounds", type=click.IntRange(1), default=8, help="Of two turns each.")
+@shown_option(
+    "--rounds", type=click.IntRange(8), default=8, help="Of two turns each, an even number."
+)
 @shown_option("--every", type=SECONDS, default="3min", metavar="TIME", help="Time of a turn.")
 @shown_option(
     "--cc", "name", type=click.Choice(NAMES), default=RECOMMENDED, help="Congestion control to try."

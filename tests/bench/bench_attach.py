@@ -1,6 +1,6 @@
 """Measures attaching many sockets, catching short ones, and an agent that follows many jobs.
 
-    PYTHONPATH=tests .venv/bin/python tests/bench/bench_attach.py
+    PYTHONPATH=tests .venv/bin/python tests/bench/bench_attach.py [--into tests/bench/RESULTS.md]
 
 Each job is a process with idle connections over loopback in a cgroup of its own. First all
 connections are looked at, attached and detached at once; then `mltcp agent` follows the jobs by a
@@ -14,9 +14,10 @@ import argparse
 import os
 import resource
 import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -24,8 +25,11 @@ from netns.backends_here import fresh_and_loaded
 from netns.connected import Holder, holder
 from netns.trainings import Agent, agent
 
+from mltcp_tools import __version__
 from mltcp_tools.kernel.backends.base import Backend, Job
 from mltcp_tools.kernel.host import cgroups
+from mltcp_tools.kernel.host.files import replace_file
+from mltcp_tools.lab.analysis.published import put_between
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.sockets import CAN_SEND, sockets_of
@@ -55,7 +59,33 @@ def job(name: str, connections: int) -> Iterator[Holder]:
         cgroups.remove(name)
 
 
-def measure_attaching(held: Sequence[Holder], backend: Backend, rounds: int) -> None:
+Row = tuple[str, str]
+"""The subject, and its figures, as a table shows them."""
+
+
+def told(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows, each printed as soon as it is known."""
+    for what, figures in rows:
+        print(f"{what}: {figures}", flush=True)
+        yield what, figures
+
+
+def published(rows: Iterable[Row], head: Row, into: Path | None, name: str) -> None:
+    """Make the page's table of that name anew, with the command that made it."""
+    lines = [f"| {what} | {figures} |" for what, figures in (head, ("---", "---"), *rows)]
+    words = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
+    if into is None:
+        return
+    del words[words.index("--into") : words.index("--into") + 2]
+    made = (
+        f"Measured by `{' '.join(words)}`, {time.strftime('%Y-%m-%d')}; mltcp-tools {__version__}."
+        f" {os.cpu_count()} processors, kernel {os.uname().release}."
+    )
+    text = put_between(into.read_text(), name, "\n".join([*lines, "", made]))
+    replace_file(into, text.encode())
+
+
+def measure_attaching(held: Sequence[Holder], backend: Backend, rounds: int) -> Iterator[Row]:
     reach_for(backend)  # loads the programs, as the first command does
     found = [process(each.pid) for each in held]
     times: dict[str, list[float]] = {"look": [], "attach": [], "detach": []}
@@ -73,10 +103,10 @@ def measure_attaching(held: Sequence[Holder], backend: Backend, rounds: int) -> 
         count = sum(each.outcome in DONE for each in changes)
         assert count == sum(each.outcome == "restored" for each in restored)
     for what, seconds in times.items():
-        print(
-            f"{what} {count} sockets: median {statistics.median(seconds):.3f} s,"
-            f" {min(seconds):.3f} to {max(seconds):.3f} in {rounds} rounds",
-            flush=True,
+        yield (
+            f"{what} {count} sockets",
+            f"median {statistics.median(seconds):.2f} s, {min(seconds):.2f} to {max(seconds):.2f}"
+            f" in {rounds} rounds",
         )
 
 
@@ -92,7 +122,7 @@ def resident_mb(running: Agent) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def measure_agent(held: Sequence[Holder], prefix: str, seconds: float, churn: int) -> None:
+def measure_agent(held: Sequence[Holder], prefix: str, seconds: float, churn: int) -> Iterator[Row]:
     with (
         tempfile.TemporaryDirectory() as folder,
         agent(Path(folder), RULES.format(prefix=prefix)) as running,
@@ -101,12 +131,15 @@ def measure_agent(held: Sequence[Holder], prefix: str, seconds: float, churn: in
         begin_s = time.perf_counter()
         while set(last.congestion_controls()) != {"mltcp"}:
             time.sleep(0.1)
-        print(f"attached the last job's after {time.perf_counter() - begin_s:.1f} s")
+        yield "an agent's start to the last socket", f"{time.perf_counter() - begin_s:.1f} s"
         time.sleep(10)
         before_s, begin_s = processor_s(running), time.perf_counter()
         time.sleep(seconds)
         share = (processor_s(running) - before_s) / (time.perf_counter() - begin_s)
-        print(f"steady: {share:.1%} of a processor, {resident_mb(running):.0f} MB", flush=True)
+        yield (
+            f"the agent, steady for {seconds:g} s",
+            f"{share:.1%} of a processor, {resident_mb(running):.0f} MB",
+        )
         before_s, begin_s = processor_s(running), time.perf_counter()
         opened, caught = 0, 0
         while time.perf_counter() - begin_s < seconds:
@@ -114,10 +147,10 @@ def measure_agent(held: Sequence[Holder], prefix: str, seconds: float, churn: in
             opened, caught = opened + churn, caught + ran.get("mltcp", 0)
         length_s = time.perf_counter() - begin_s
         share = (processor_s(running) - before_s) / length_s
-        print(
-            f"{opened / length_s:.0f} connections a second: {caught} of {opened} caught,"
-            f" {share:.1%} of a processor, {resident_mb(running):.0f} MB",
-            flush=True,
+        yield (
+            f"{opened / length_s:.0f} connections a second, one after the other",
+            f"{caught} of {opened} attached before their first data, {share:.1%} of a processor,"
+            f" {resident_mb(running):.0f} MB",
         )
         running.stop()
 
@@ -130,6 +163,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--churn", type=int, default=1000)
+    parser.add_argument("--into", type=Path, metavar="FILE", help="whose table is made anew")
     args = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
@@ -141,8 +175,10 @@ def main() -> None:
             stack.enter_context(job(f"{prefix}-{number}", args.connections))
             for number in range(args.jobs)
         ]
-        measure_attaching(held, backend, args.rounds)
-        measure_agent(held, prefix, args.seconds, args.churn)
+        rows = [*told(measure_attaching(held, backend, args.rounds))]
+        rows += told(measure_agent(held, prefix, args.seconds, args.churn))
+    head = f"{args.connections} connections of each of {args.jobs} jobs", ""
+    published(rows, head, args.into, "attaching")
 
 
 if __name__ == "__main__":

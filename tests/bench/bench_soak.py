@@ -7,6 +7,7 @@ rule. One of them opens and closes connections at a steady pace; another one tra
 again and again. Now and then the rules are read again, the trial is killed, and the agent is
 stopped or killed and started anew. A line a minute says what has grown: the agent's memory and
 descriptors, records on disk, and the kernel's BPF maps, programs and pins.
+`--into tests/bench/RESULTS.md` makes its table anew.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
-from bench.bench_attach import RULES, job, processor_s, resident_mb
+from bench.bench_attach import RULES, Row, job, processor_s, published, resident_mb
 from netns.backends_here import fresh_and_loaded
 from netns.connected import Holder
 from netns.trainings import Agent, training
@@ -36,9 +38,6 @@ from mltcp_tools.kernel.host import cgroups
 from mltcp_tools.kernel.host.locks import RUN_DIR
 
 SAMPLE_S, REREAD_S, TRIAL_S, KILL_TRIAL_S = 60.0, 20.0, 10.0, 45.0
-AGENT_S = 240.0
-"""For which one agent lives; every other one is killed."""
-
 CHUNK = 100
 """Connections opened and closed before anything else is done."""
 
@@ -130,14 +129,26 @@ def trainer(name: str) -> Iterator[None]:
         cgroups.remove(name)
 
 
-def soak(soaked: Soaked, churning: Holder, minutes: float, pace: float) -> None:
+class Minute(NamedTuple):
+    """Figures of a minute. busy: processor time of the agent, a share; None: it is a new one."""
+
+    grown: dict[str, float]
+    pace: float
+    caught: float
+    busy: float | None
+
+
+def soak(
+    soaked: Soaked, churning: Holder, minutes: float, pace: float, agent_s: float
+) -> Iterator[Minute]:
+    """The figures of each minute."""
     begin_s = minute_s = time.monotonic()
     due = {
         "sample": SAMPLE_S,
         "reread": REREAD_S,
         "trial": TRIAL_S,
         "kill": KILL_TRIAL_S,
-        "agent": AGENT_S,
+        "agent": agent_s,
     }
     opened, caught, before_s = 0, 0, processor_s(soaked.agent)
     owner = soaked.agent
@@ -156,22 +167,46 @@ def soak(soaked: Soaked, churning: Holder, minutes: float, pace: float) -> None:
         if passed_s >= due["sample"]:
             due["sample"] += SAMPLE_S
             length_s = time.monotonic() - minute_s
-            share = "a new agent"
-            if owner is soaked.agent:
-                share = f"{(processor_s(owner) - before_s) / length_s:.1%} of a processor"
-            told = ", ".join(f"{name} {value:.0f}" for name, value in sample(soaked).items())
+            same = owner is soaked.agent
+            busy = (processor_s(owner) - before_s) / length_s if same else None
+            found = Minute(sample(soaked), opened / length_s, caught / opened, busy)
+            told = ", ".join(f"{name} {value:.0f}" for name, value in found.grown.items())
             print(
-                f"minute {passed_s / 60:.0f}: {told}; {opened / length_s:.0f} connections a second,"
-                f" {caught / opened:.1%} caught; {share}",
+                f"minute {passed_s / 60:.0f}: {told}; {found.pace:.0f} connections a second,"
+                f" {found.caught:.1%} caught;"
+                f" {'a new agent' if busy is None else f'{busy:.1%} of a processor'}",
                 flush=True,
             )
+            yield found
             minute_s, opened, caught = time.monotonic(), 0, 0
             owner, before_s = soaked.agent, processor_s(soaked.agent)
         if passed_s >= due["agent"]:
-            due["agent"] += AGENT_S
+            due["agent"] += agent_s
             soaked.change_agent()
         behind_s = opened / pace - (time.monotonic() - minute_s)
         time.sleep(max(0.0, behind_s))
+
+
+def summary(minutes: Sequence[Minute], happened: Counter[str]) -> list[Row]:
+    """The rows of a table: what must not grow, first, last and at most."""
+    rows = [
+        (
+            name,
+            f"{minutes[0].grown[name]:.0f} after a minute, {minutes[-1].grown[name]:.0f} at the"
+            f" end, {max(each.grown[name] for each in minutes):.0f} at most",
+        )
+        for name in minutes[0].grown
+    ]
+    busy = [each.busy for each in minutes if each.busy is not None]
+    paces = [each.pace for each in minutes]
+    caught = [each.caught for each in minutes]
+    return [
+        *rows,
+        ("connections a second", f"{min(paces):.0f} to {max(paces):.0f}"),
+        ("of these attached before their first data", f"{min(caught):.1%} to {max(caught):.1%}"),
+        ("share of a processor that the agent took", f"{min(busy):.0%} to {max(busy):.0%}"),
+        *((what, str(count)) for what, count in happened.items()),
+    ]
 
 
 def main() -> None:
@@ -180,6 +215,10 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=50, help="of each job")
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--pace", type=float, default=1000.0, help="connections a second, at most")
+    parser.add_argument(
+        "--agents", type=float, default=240.0, help="seconds of one; every other one is killed"
+    )
+    parser.add_argument("--into", type=Path, metavar="FILE", help="whose table is made anew")
     args = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
@@ -196,8 +235,13 @@ def main() -> None:
         stack.callback(soaked.close)
         while set(held[-1].congestion_controls()) != {"mltcp"}:
             time.sleep(0.1)
-        soak(soaked, held[-1], args.minutes, args.pace)
+        found = [*soak(soaked, held[-1], args.minutes, args.pace, args.agents)]
         print(", ".join(f"{what}: {count}" for what, count in soaked.happened.items()))
+    head = (
+        f"{args.minutes:g} minutes, {args.connections} connections of each of {args.jobs} jobs",
+        "",
+    )
+    published(summary(found, soaked.happened), head, args.into, "soak")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "genl.h"
 #include "random.h"
@@ -28,6 +29,7 @@ static const char *const controls[] = {"mltcp", "mltcp_reno", "mltcp_cubic", "ml
 static uint64_t state;
 static int fds[FDS];
 static int n_fds;
+static uint64_t cgroup; /* the root's id, which the last of these is of */
 static int clients[PAIRS], peers[PAIRS];
 static unsigned long answers[256]; /* by error */
 
@@ -58,6 +60,7 @@ static void open_descriptors(void)
 	socklen_t length = sizeof(address);
 	int listener = socket(AF_INET, SOCK_STREAM, 0);
 	int pipes[2], unix_pair[2], i;
+	struct stat folder;
 
 	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	check(!bind(listener, (void *)&address, length) && !listen(listener, PAIRS), "no listener");
@@ -84,6 +87,9 @@ static void open_descriptors(void)
 	keep(socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE));
 	keep(open("/dev/null", O_RDWR));
 	keep(open("/", O_PATH));
+	keep(open("/sys/fs/cgroup", O_RDONLY | O_DIRECTORY));
+	check(!fstat(fds[n_fds - 1], &folder), "no cgroup");
+	cgroup = folder.st_ino;
 }
 
 /* ACKs, so that the tagged flows live; and another congestion control for one of them. */
@@ -190,6 +196,25 @@ static void put_fd(struct request *r)
 	put_u32(r, MLTCP_A_FD, one_in(10) ? some_u32() : (uint32_t)fds[below(&state, n_fds)]);
 }
 
+static void put_cgroup(struct request *r)
+{
+	uint64_t id = one_in(5) ? next_random(&state) : cgroup;
+
+	put(r, MLTCP_A_CGROUP, &id, sizeof(id));
+}
+
+/* Ports that leave some connections, or all, alone. */
+static void put_ports(struct request *r)
+{
+	uint16_t ports[MLTCP_RULE_PORTS], lowest = one_in(3) ? next_random(&state) : 0;
+	int i;
+
+	for (i = 0; i < MLTCP_RULE_PORTS; i++)
+		ports[i] = next_random(&state);
+	put(r, MLTCP_A_LOWEST_PORT, &lowest, sizeof(lowest));
+	put(r, MLTCP_A_NOT_PORTS, ports, sizeof(ports));
+}
+
 static void put_type(struct request *r, uint16_t type)
 {
 	switch (type) {
@@ -201,6 +226,8 @@ static void put_type(struct request *r, uint16_t type)
 		return put_some_params(r);
 	case MLTCP_A_FD:
 		return put_fd(r);
+	case MLTCP_A_CGROUP:
+		return put_cgroup(r);
 	default:
 		return put_random(r, type, 60);
 	}
@@ -222,6 +249,15 @@ static void put_wanted(struct request *r)
 	case MLTCP_CMD_UNTAG:
 		put_fd(r);
 		break;
+	case MLTCP_CMD_RULE_SET:
+		put_u32(r, MLTCP_A_FD, one_in(5) ? fds[below(&state, n_fds)] : fds[n_fds - 1]);
+		put_id(r);
+		if (one_in(2))
+			put_ports(r);
+		break;
+	case MLTCP_CMD_RULE_DEL:
+		put_cgroup(r);
+		break;
 	case MLTCP_CMD_JOB_GET:
 	case MLTCP_CMD_JOB_DEL:
 		put_id(r);
@@ -233,7 +269,7 @@ static void put_anything(struct request *r)
 	int n = below(&state, 7);
 
 	while (n--) {
-		uint16_t type = 1 + below(&state, MLTCP_A_COUNT);
+		uint16_t type = 1 + below(&state, MLTCP_ATTRS);
 
 		if (one_in(20))
 			type = next_random(&state);
@@ -265,7 +301,7 @@ static void mutate(struct request *r)
 
 static void make(struct request *r, uint16_t family)
 {
-	begin(r, family, 1 + below(&state, MLTCP_CMD_COUNT - 1), NLM_F_ACK);
+	begin(r, family, 1 + below(&state, MLTCP_CMDS - 1), NLM_F_ACK);
 	if (one_in(20))
 		r->generic.cmd = next_random(&state);
 	if (one_in(50))

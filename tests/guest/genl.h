@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "../../kmod/mltcp_core.h"
+#include "../../kmod/rules.h"
 
 #define BUFFER_BYTES (1 << 16)
 

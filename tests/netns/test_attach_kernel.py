@@ -23,8 +23,9 @@ from support.waiting import wait_for
 from mltcp_tools.errors import BusyError
 from mltcp_tools.kernel.backends.base import Backend, Job
 from mltcp_tools.kernel.backends.bpf import BpfBackend
-from mltcp_tools.kernel.backends.bpf_catch import Catch, Catcher
+from mltcp_tools.kernel.backends.bpf_catch import BpfCatcher
 from mltcp_tools.kernel.backends.bpf_sockets import FIRST_PIN, kernel_sockets
+from mltcp_tools.kernel.backends.catch import Catch
 from mltcp_tools.kernel.host import cgroups
 from mltcp_tools.live.attach import by_iterator
 from mltcp_tools.live.attach.jobs import announce
@@ -53,10 +54,10 @@ def within(path: Path) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def catching(backend: Backend, rules: dict[Path, Catch]) -> Iterator[Catcher]:
+def catching(backend: Backend, rules: dict[Path, Catch]) -> Iterator[BpfCatcher]:
     assert isinstance(backend, BpfBackend)
     announce(JOB, backend)
-    with Catcher(kernel_sockets(), backend.home) as found:
+    with BpfCatcher(kernel_sockets(), backend.home) as found:
         found.set(rules)
         yield found
 
@@ -201,6 +202,19 @@ def shown(arguments: list[str], user: int | None = None) -> str:
     """Run the command as that user and return its output."""
     command = [sys.executable, "-c", CODE, *arguments]
     return subprocess.run(command, capture_output=True, text=True, user=user, check=True).stdout
+
+
+def test_a_job_whose_id_was_taken_meanwhile_gets_another_one(backend: Backend) -> None:
+    """As by a trial while the agent starts: one such job kept the others from being caught."""
+    first = announce(Job(7, "first"), backend)
+    assert announce(first, backend) == first
+    second = announce(Job(7, "second"), backend)
+    assert second.id != first.id
+    assert {first.id: "first", second.id: "second"}.items() <= {
+        each.id: each.name for each in backend.jobs()
+    }.items()
+    detach()
+    assert StateFiles().read() == []
 
 
 RULES = "rules:\n  - {{job: caught, cgroup: {}, kinds: all{}}}\n"

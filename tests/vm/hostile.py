@@ -103,6 +103,23 @@ class Client:
                     raise
         raise AssertionError("the socket stays busy")
 
+    def set_rule(self, folder: int, job: int, **more: bytes) -> None:
+        """folder: a descriptor of a cgroup's. more: other attributes, by their names."""
+        given = {Attribute.FD: struct.pack("=i", folder), Attribute.JOB_ID: struct.pack("=I", job)}
+        given |= {Attribute[name.upper()]: value for name, value in more.items()}
+        self.socket.request(Command.RULE_SET, given)
+
+    def delete_rule(self, cgroup: int) -> None:
+        self.socket.request(Command.RULE_DEL, {Attribute.CGROUP: struct.pack("=Q", cgroup)})
+
+    def rules(self) -> dict[int, int]:
+        """Return the job of each cgroup, by their ids."""
+        found = [genl.decode(data) for data in self._dump(Command.RULE_GET)]
+        return {
+            genl.number(each[Attribute.CGROUP]): genl.number(each[Attribute.JOB_ID])
+            for each in found
+        }
+
     def jobs(self) -> list[int]:
         return sorted(
             attributes.job_from(genl.decode(data)).id for data in self._dump(Command.JOB_GET)

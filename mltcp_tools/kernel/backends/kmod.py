@@ -33,6 +33,7 @@ from mltcp_tools.kernel.backends.base import (
     Status,
 )
 from mltcp_tools.kernel.backends.genl import GenericSocket, NetlinkError, decode, number, text
+from mltcp_tools.kernel.backends.kmod_catch import KmodCatcher, rules
 from mltcp_tools.kernel.backends.pins import PIN_ROOT
 from mltcp_tools.kernel.host import facts
 from mltcp_tools.kernel.host.driven import driven
@@ -372,6 +373,14 @@ class KmodBackend(Backend):
     def flows(self) -> list[Flow]:
         dumped = self._dump(Command.FLOW_GET, "Reading the flows")
         return [flow_from(decode(data)[Attribute.FLOW]) for data in dumped]
+
+    def catcher(self) -> KmodCatcher:
+        """A holder of rules for cgroups; for as long as the module is loaded."""
+        return KmodCatcher(self._new_socket())
+
+    def rules(self) -> dict[int, int]:
+        """The job of each cgroup that has a rule, by their ids; none without the module."""
+        return rules(self._socket()) if module.is_loaded() else {}
 
     def iterations(self) -> IterationStream:
         return _KmodIterations(self._new_socket())

@@ -35,9 +35,12 @@ GENL_VERSION = 2
 GENL_GROUP = "iterations"
 """The generic netlink family of the kernel module, and its multicast group."""
 
+RULE_PORTS = 4
+"""Ports that a rule of the kernel module names (MLTCP_RULE_PORTS)."""
+
 
 class Command(IntEnum):
-    """enum mltcp_cmd: commands of the generic netlink family."""
+    """enum mltcp_cmd and mltcp_rule_cmd: commands of the generic netlink family."""
 
     STATUS_GET = 1
     JOB_SET = 2
@@ -47,10 +50,13 @@ class Command(IntEnum):
     UNTAG = 6
     FLOW_GET = 7
     ITERATION = 8
+    RULE_SET = 9
+    RULE_GET = 10
+    RULE_DEL = 11
 
 
 class Attribute(IntEnum):
-    """enum mltcp_attr: attributes of the generic netlink family."""
+    """enum mltcp_attr and mltcp_rule_attr: attributes of the generic netlink family."""
 
     PAD = 1
     JOB_ID = 2
@@ -64,6 +70,9 @@ class Attribute(IntEnum):
     DROPPED = 10
     FLOWS = 11
     JOBS = 12
+    CGROUP = 13
+    LOWEST_PORT = 14
+    NOT_PORTS = 15
 
 
 class Params(IntEnum):

@@ -11,10 +11,13 @@ from collections.abc import Iterable, Set
 from pathlib import Path
 
 from mltcp_tools.errors import MltcpError, reason
+from mltcp_tools.kernel.backends import module
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.backends.bpf import BpfBackend
-from mltcp_tools.kernel.backends.bpf_catch import PORTS, Catch, Catcher, folder_of
-from mltcp_tools.kernel.backends.bpf_sockets import KernelSockets, kernel_sockets
+from mltcp_tools.kernel.backends.bpf_catch import BpfCatcher
+from mltcp_tools.kernel.backends.bpf_sockets import kernel_sockets
+from mltcp_tools.kernel.backends.catch import PORTS, Catch, Catcher, folder_of
+from mltcp_tools.kernel.backends.kmod import KmodBackend
 from mltcp_tools.kernel.variants import NAMES, OBSERVED, built_on, observer_of
 from mltcp_tools.live.agent.naming import is_template, name_of
 from mltcp_tools.live.agent.notices import Notices
@@ -33,7 +36,8 @@ class Catching:
         self._backend = backend
         self._notices = notices
         self._catcher: Catcher | None = None
-        self._kernel: KernelSockets | None = None
+        self._loaded: object = None
+        """The load that the catcher is of: another object, once MLTCP was loaded anew."""
         self._wanted: dict[Path, Catch] = {}
         self._known: dict[Path, tuple[object, Catch]] = {}
         """The findings on each cgroup, with the processes for which they hold."""
@@ -53,8 +57,6 @@ class Catching:
         """Catch for the cgroups of these, but for those with declined ones, and for no others any
         more.
         """
-        if not isinstance(self._backend, BpfBackend):
-            return
         self._covered = frozenset()
         alone = {each.process.cgroup for each in declined}
         try:
@@ -62,22 +64,43 @@ class Catching:
             jobs, wanted, covered = self._find(own, alone)
             if not wanted and self._catcher is None:
                 return
-            kernel = kernel_sockets()
-            if kernel is not self._kernel:  # MLTCP was loaded anew
-                self._close()
-                self._kernel, self._catcher = kernel, Catcher(kernel, self._backend.home)
-            assert self._catcher is not None
-            if wanted != self._wanted:
-                for each in jobs:
-                    announce(each.job.job, self._backend)  # type: ignore[union-attr]
-            self._catcher.set(wanted)
-            self._covered = covered
+            catcher = self._present()
+            if wanted != self._wanted and self._announce(jobs):
+                jobs, wanted, covered = self._find(own, alone)
+            catcher.set(wanted)
+            if catcher.switches:
+                self._covered = covered
         except (MltcpError, OSError) as error:
             self._notices.warn(f"New connections are attached by looking alone: {reason(error)}")
             return
         for path in wanted.keys() - self._wanted.keys():
-            self._notices.say(f"New connections of {path} are attached before their first data.")
+            what = "New connections" if catcher.switches else "New connections under MLTCP"
+            self._notices.say(f"{what} of {path} are attached before their first data.")
         self._wanted = wanted
+
+    def _announce(self, jobs: Iterable[Watched]) -> bool:
+        """Have the kernel know the jobs; return whether an id turned out to be another's."""
+        changed = False
+        for each in jobs:
+            assert each.job is not None
+            job = announce(each.job.job, self._backend)
+            changed |= job.id != each.job.job.id
+            each.job.job = job
+        return changed
+
+    def _present(self) -> Catcher:
+        """The catcher of what is loaded now."""
+        backend = self._backend
+        assert isinstance(backend, BpfBackend | KmodBackend)
+        loaded = kernel_sockets() if isinstance(backend, BpfBackend) else module.generation()
+        if self._catcher is None or loaded != self._loaded:
+            self._close()
+            if isinstance(backend, BpfBackend):
+                self._catcher = BpfCatcher(kernel_sockets(), backend.home)
+            else:
+                self._catcher = backend.catcher()
+            self._loaded = loaded
+        return self._catcher
 
     def _find(
         self, watched: list[Watched], declined: Set[str]
@@ -113,7 +136,7 @@ class Catching:
     def _close(self) -> None:
         if self._catcher is not None:
             self._catcher.close()
-        self._catcher, self._kernel, self._wanted = None, None, {}
+        self._catcher, self._loaded, self._wanted = None, None, {}
 
 
 def _folder(part: str, declined: Set[str]) -> Path | None:

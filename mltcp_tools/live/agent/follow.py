@@ -102,10 +102,11 @@ class Follower:
 
     def __enter__(self) -> Follower:
         with ExitStack() as stack:
+            # Its board comes first: by that one sees that a follower was killed, here as later.
+            stack.enter_context(self._learning)
             self._wakeups: Wakeups = stack.enter_context(
                 open_wakeups(self._method, self._notices.say)
             )
-            stack.enter_context(self._learning)
             stack.enter_context(self._catching)
             self._selector = stack.enter_context(selectors.DefaultSelector())
             for each in (self._wakeups, self._mailbox):

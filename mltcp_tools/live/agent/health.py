@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.errors import HostError, MltcpError
 from mltcp_tools.kernel.backends import AUTO, BACKENDS, checks, get_backend
 from mltcp_tools.kernel.backends.pins import loaded_elsewhere
-from mltcp_tools.kernel.host.leases import leases
+from mltcp_tools.kernel.host.leases import Lease, leases
+from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.removal import UNIT
 from mltcp_tools.live.attach.replacement import orphaned
 from mltcp_tools.live.observe.board import killed_followers
@@ -50,7 +51,7 @@ def problems(backend: str) -> list[tuple[int, str]]:
             )
     if not loaded:
         found.append((NOTHING, "Nothing is loaded: run `mltcp load`."))
-    if not any(each.what == "mltcp agent" for each in leases()):
+    if not any(each.what == "mltcp agent" and _runs(each) for each in leases()):
         if _is_enabled():
             found.append((DEAD, f"{UNIT} is enabled, and no agent runs: systemctl status {UNIT}"))
         elif pids := killed_followers():
@@ -62,6 +63,14 @@ def problems(backend: str) -> list[tuple[int, str]]:
                 )
             )
     return sorted(found, key=lambda each: each[0])
+
+
+def _runs(lease: Lease) -> bool:
+    """Return whether the user is not about to end: it keeps its lease until its memory is freed."""
+    try:
+        return process(lease.pid).is_running()
+    except MltcpError:
+        return False
 
 
 def _is_enabled() -> bool:

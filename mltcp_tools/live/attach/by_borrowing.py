@@ -6,10 +6,12 @@ Each is checked to be the one that was meant. This takes CAP_SYS_PTRACE for proc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.errors import HostError, MltcpError
 from mltcp_tools.kernel.backends.base import Backend, Job
+from mltcp_tools.kernel.backends.kmod import KmodBackend
 from mltcp_tools.kernel.variants import NAMES
 from mltcp_tools.live.attach import privileges
 from mltcp_tools.live.attach.borrow import (
@@ -34,7 +36,18 @@ class Borrowing(Reach):
     def look(self, sockets: Sequence[Socket]) -> dict[int, Sight]:
         for owner in {each.process for each in sockets}:
             privileges.require_over_network(owner)
-        return {each.cookie: self._look(each) for each in sockets}
+        tags = self._tags_by_rules()
+        return {
+            each.cookie: replace(self._look(each), job=tags.get(each.cookie, 0)) for each in sockets
+        }
+
+    def _tags_by_rules(self) -> Mapping[int, int]:
+        """The tags, where the kernel gives any by itself, of which nothing is on record."""
+        if isinstance(self._backend, KmodBackend):
+            with suppress(HostError):  # only root of the host may ask
+                if self._backend.rules():
+                    return self.tags([])
+        return {}
 
     def _look(self, sock: Socket) -> Sight:
         owner = sock.process

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import count
 from typing import Any
 
@@ -55,16 +55,22 @@ def change_parameters(job: Job, backend: Backend, files: StateFiles | None = Non
     return False
 
 
-def announce(job: Job, backend: Backend, files: StateFiles | None = None) -> None:
-    """Put the job on record and into the kernel before its first socket is, if it isn't there."""
+def announce(job: Job, backend: Backend, files: StateFiles | None = None) -> Job:
+    """Put the job on record and into the kernel before its first socket is, if it isn't there.
+
+    Returns it: an id that somebody has taken since it was promised is another's, so it gets a new
+    one.
+    """
     files = files or StateFiles()
     with exclusive(LOCK):
+        job = named_job(job.name, backend, asdict(job.params), files, preferred=job.id)
         states = files.read()
         if not any((each.job.id, each.job.name) == (job.id, job.name) for each in states):
-            if any(each.job.id == job.id or each.job.name == job.name for each in states):
-                raise BusyError(f"Job {job.name} (id {job.id}) is attached by another name or id.")
+            if any(each.job.name == job.name for each in states):
+                raise BusyError(f"Job {job.name} is attached by an id that is another job's now.")
             files.write(AttachedJob(job, backend.name, ()))
         backend.set_job(job)
+    return job
 
 
 def forget(state: AttachedJob, files: StateFiles) -> None:

@@ -22,6 +22,7 @@ COMMAND_MAX = 4096
 busy with it."""
 
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD of linux/sched.h
+_EXITING = 0x4  # PF_EXITING
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,8 @@ def _read_stat(pid: int) -> _Stat | None:
         return None
     head, _, tail = text.rpartition(")")  # the name may hold blanks and parentheses
     values = tail.split()
-    if values[0] in ("Z", "X"):  # ended, and only its parent has yet to notice
+    # One that ends has let go of its files before it is a zombie: freeing eBPF's takes a while.
+    if values[0] in ("Z", "X") or int(values[6]) & _EXITING:
         return None
     name = "".join(char if char.isprintable() else "?" for char in head.partition("(")[2])
     return _Stat(name, int(values[1]), int(values[6]), int(values[19]))

@@ -21,7 +21,7 @@ from mltcp_tools.live.attach.state import AttachedJob, SocketRecord
 def reach_for(backend: Backend) -> Reach:
     """The best way to sockets whose tags the backend has: it works whether or not that is loaded.
 
-    The module has tags by descriptor alone, so its sockets are borrowed; so are all where the
+    The module is told of sockets by descriptor, so its sockets are borrowed; so are all where the
     kernel doesn't take the programs (before 5.15) or this process may not load any.
     """
     if isinstance(backend, BpfBackend):

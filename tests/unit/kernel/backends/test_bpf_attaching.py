@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mltcp_tools.kernel.backends import bpf_catch, bpf_sockets
-from mltcp_tools.kernel.backends.bpf_catch import Catch
+from mltcp_tools.kernel.backends.catch import Catch
 from mltcp_tools.kernel.backends.pins import Home
 from mltcp_tools.kernel.native.csources import source_root
 
@@ -43,8 +43,8 @@ def test_layouts(tmp_path: Path) -> None:
 
 def test_a_rule_that_does_not_fit_is_refused() -> None:
     home = Home(1, 2)
-    assert len(Catch(1, "mltcp", ports=(1, 2, 3, 4)).packed(home)) == bpf_catch.RULE.size
+    assert len(bpf_catch.packed(Catch(1, "mltcp", ports=(1, 2, 3, 4)), home)) == bpf_catch.RULE.size
     with pytest.raises(ValueError, match="at most"):
-        Catch(1, "mltcp", ports=(1, 2, 3, 4, 5)).packed(home)
+        Catch(1, "mltcp", ports=(1, 2, 3, 4, 5))
     with pytest.raises(ValueError, match="at most"):
-        Catch(1, choices={str(n): "mltcp" for n in range(17)}).packed(home)
+        bpf_catch.packed(Catch(1, choices={str(n): "mltcp" for n in range(17)}), home)

@@ -41,6 +41,8 @@ def test_constants_are_the_headers() -> None:
     assert uapi.to_fixed(GAIN_MAX) == lib.MLTCP_GAIN_MAX
     assert uapi.to_fixed(KEEP_MAX) == lib.MLTCP_KEEP_MAX
     assert uapi.ANY_TWO_WAY == lib.MLTCP_ANY_TWO_WAY
+    rules = (source_root() / "kmod" / "rules.h").read_text()
+    assert f"#define MLTCP_RULE_PORTS {uapi.RULE_PORTS}\n" in rules
     assert len(SHAPES) == lib.MLTCP_SHAPE_COUNT
     shapes = re.findall(r"MLTCP_SHAPE_(\w+),", header)
     assert [name.lower().replace("_", "-") for name in shapes] == list(SHAPES)
@@ -64,7 +66,16 @@ def header_names(kind: str, prefix: str) -> list[str]:
     body = header.partition(f"enum mltcp_{kind} {{")[2].partition("};")[0]
     names = re.findall(rf"^\t{prefix}(\w+)", body, re.MULTILINE)
     assert (names[0], names[-1]) == ("UNSPEC", "COUNT")
-    return names[1:-1]
+    return names[1:-1] + rule_names(kind, prefix)
+
+
+def rule_names(kind: str, prefix: str) -> list[str]:
+    """Return the rules' names, whose numbers follow."""
+    header = (source_root() / "kmod" / "rules.h").read_text()
+    body = header.partition(f"enum mltcp_rule_{kind} {{")[2].partition("};")[0]
+    names = re.findall(rf"^\t{prefix}(\w+)", body, re.MULTILINE)
+    assert not names or re.search(rf"^\t{prefix}{names[0]} =\s{prefix}COUNT,", body, re.MULTILINE)
+    return names
 
 
 @pytest.mark.parametrize(("kind", "prefix", "ours"), NETLINK)

@@ -10,7 +10,10 @@ from support.watched_backend import WatchedBackend
 
 from mltcp_tools.cli import jobs
 from mltcp_tools.cli.main import main
+from mltcp_tools.errors import HostError
 from mltcp_tools.kernel.backends.base import Job
+from mltcp_tools.live.agent import follow, learning
+from mltcp_tools.live.agent.follow import Follower
 from mltcp_tools.live.agent.followed import Followed
 from mltcp_tools.live.agent.learning import Learning
 from mltcp_tools.live.agent.notices import Notices
@@ -37,13 +40,31 @@ def test_who_asks_late_how_a_job_went_is_told(
     job = Job(1, "slurm-7")
     followed = {"slurm-7": Followed(job, rule, os.geteuid())}
     backend = Present([job], [], [])
-    learning = Learning(followed, backend, Notices(print))
-    with Board(tmp_path) as learning._board:
-        learning.show(1.0)
+    known = Learning(followed, backend, Notices(print))
+    with Board(tmp_path) as known._board:
+        known.show(1.0)
         assert told() == "slurm-7: 0 connections; no iterations were seen.\n"
         backend.jobs().clear()
-        learning.end(followed.pop("slurm-7"), 2.0)
-        learning.show(3.0)
+        known.end(followed.pop("slurm-7"), 2.0)
+        known.show(3.0)
         assert told() == "slurm-7: ended; no iterations were seen.\n"
-        learning.show(300.0)
+        known.show(300.0)
         assert told() == ""
+
+
+def test_a_follower_that_is_killed_while_it_gets_ready_is_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its board, by which one sees that, is there before anything that takes its time."""
+    seen: list[str] = []
+
+    def get_ready(*_: object) -> None:
+        seen.extend(each.name for each in tmp_path.iterdir())
+        raise HostError("no way to notice new connections")
+
+    monkeypatch.setattr(learning, "Board", lambda: Board(tmp_path))
+    monkeypatch.setattr(follow, "open_wakeups", get_ready)
+    with pytest.raises(HostError), Follower([], Present([], [], []), print):
+        pass
+    assert seen == [f"{os.getpid()}.json"]
+    assert not list(tmp_path.iterdir())

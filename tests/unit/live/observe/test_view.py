@@ -17,6 +17,8 @@ from support.watched_backend import event
 
 from mltcp_tools.errors import BusyError, MltcpError
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
+from mltcp_tools.live.attach import processes
+from mltcp_tools.live.observe import board as board_module
 from mltcp_tools.live.observe.board import SCHEMA, Board, killed_followers, read_boards
 from mltcp_tools.live.observe.iterations import JobIterations, Whole, without_pieces
 from mltcp_tools.live.observe.relay import Relay, RelayedIterations, open_iterations
@@ -181,6 +183,22 @@ def test_a_killed_follower_whose_pid_is_anothers_leaves_nothing(tmp_path: Path) 
     path.write_text(json.dumps(document(start_ticks=1)))
     assert read_boards(tmp_path) == {}
     assert killed_followers(tmp_path) == [os.getpid()]
+
+
+def test_a_follower_that_is_about_to_end_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has let go of its lease by then, and is no zombie yet: the kernel frees its memory."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    proc = tmp_path / "proc" / "7"
+    proc.mkdir(parents=True)
+    (tmp_path / "7.json").write_text(json.dumps(document(pid=7)))
+    monkeypatch.setattr(board_module, "PROC", proc.parent)
+    monkeypatch.setattr(processes, "PROC", proc.parent)
+    for flags, killed in ((0, []), (0x4, [7])):
+        fields[6] = str(flags)
+        (proc / "stat").write_text(f"7 (mltcp) {' '.join(fields)}\n")
+        assert killed_followers(tmp_path) == killed
 
 
 def document(**changes: object) -> dict[str, object]:

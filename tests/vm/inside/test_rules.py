@@ -1,0 +1,384 @@
+"""Rules of the kernel module: a cgroup's flows are a job's from the beginning, and no others."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import resource
+import socket
+import struct
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from vm.cgroups import cgroup, inside
+from vm.hostile import (
+    NEWNET,
+    NEWUSER,
+    NOBODY,
+    Client,
+    elsewhere,
+    exchange,
+    gone,
+    in_child,
+    refused,
+    unshare,
+)
+from vm.loading import choose, connected, pair
+
+from mltcp_tools.kernel.backends import genl
+from mltcp_tools.kernel.backends.attributes import iteration_from
+from mltcp_tools.kernel.backends.base import JobParams
+from mltcp_tools.kernel.host import cgroups
+from mltcp_tools.kernel.native.uapi import GENL_GROUP, Attribute, Command
+
+pytestmark = pytest.mark.usefixtures("module_leaves_nothing")
+
+RULES_MAX = 1024
+PAUSE_S = 0.02
+"""Longer than any gap that a flow takes for the end of a burst by the parameters of the tests."""
+
+GONE_S = 40.0
+
+
+def jobs_of_flows(client: Client) -> list[int]:
+    return sorted(flow.job_id for flow in client.flows())
+
+
+def burst(sender: socket.socket, peer: socket.socket) -> None:
+    time.sleep(PAUSE_S)
+    exchange(sender, peer)
+
+
+def test_flows_are_the_jobs_from_the_beginning(client: Client) -> None:
+    """Those of the cgroup and of cgroups in it, both ends' and their children's; no others."""
+    client.set_job(1)
+    client.set_job(2)
+    with cgroup("outer") as (outer, folder), cgroup("inner", outer) as (inner, inner_folder):
+        client.set_rule(folder, 1)
+        assert client.rules() == {os.fstat(folder).st_ino: 1}
+        with pair("mltcp"):
+            assert jobs_of_flows(client) == [0]
+        assert gone(client)
+        for path in (outer, inner):
+            with inside(path):
+                server = socket.create_server(("127.0.0.1", 0))
+                choose(server, "mltcp")
+            with server, socket.create_connection(server.getsockname()) as outside:
+                child = server.accept()[0]
+                with child:
+                    exchange(outside, child)
+                    assert jobs_of_flows(client) == [1]
+            with inside(path), pair("mltcp"):
+                assert jobs_of_flows(client) == [1]
+            assert gone(client)
+        client.set_rule(inner_folder, 2)
+        with inside(inner), pair("mltcp"):
+            assert jobs_of_flows(client) == [2]  # the nearest rule's
+        assert gone(client)
+
+
+def test_connections_of_a_millisecond_are_caught(client: Client) -> None:
+    client.set_job(1)
+    count = 200
+    with cgroup("short") as (path, folder), Client() as listening:
+        listening.socket.join(GENL_GROUP, 8 << 20)
+        client.set_rule(folder, 1)
+        with inside(path):
+            for _ in range(count):
+                with pair("mltcp") as (sender, peer):
+                    exchange(sender, peer, 1)
+        assert gone(client)
+        heard = [
+            iteration_from(genl.decode(data)[Attribute.ITERATION])
+            for command, data in listening.socket.notifications(1)
+            if command == Command.ITERATION
+        ]
+    assert len({each.cookie for each in heard if each.job_id == 1}) == count
+    assert not any(each.job_id != 1 for each in heard)
+
+
+def test_flows_that_are_there_follow_at_their_next_burst(client: Client) -> None:
+    client.set_job(1)
+    client.set_job(2)
+    with cgroup("later") as (path, folder):
+        with inside(path):
+            ends = connected("mltcp"), connected("mltcp"), connected("mltcp")
+        (sender, peer), (by_hand, by_hand_peer), (idle, idle_peer) = ends
+        with sender, peer, by_hand, by_hand_peer, idle, idle_peer:
+            exchange(sender, peer)
+            client.tag(by_hand.fileno(), 2)
+            client.set_rule(folder, 1)
+            burst(sender, peer)
+            burst(by_hand, by_hand_peer)
+            assert jobs_of_flows(client) == [0, 1, 2]  # what was set by hand stays
+            client.delete_rule(os.fstat(folder).st_ino)
+            burst(sender, peer)
+            burst(by_hand, by_hand_peer)
+            assert jobs_of_flows(client) == [0, 0, 2]
+            client.set_rule(folder, 1)
+            burst(sender, peer)
+            client.untag(sender.fileno())
+            burst(sender, peer)
+            assert jobs_of_flows(client) == [0, 0, 2]  # what was taken off stays off
+    assert gone(client)
+
+
+def test_connections_with_other_ports_are_left_alone(client: Client) -> None:
+    client.set_job(1)
+    with cgroup("ports") as (path, folder), inside(path):
+        server = socket.create_server(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+        with server:
+            for ports, lowest, job in (
+                ((0, port, 0, 0), 0, 0),
+                ((0, 0, 0, 0), 65535, 0),
+                ((0, 0, 0, port ^ 1), 1024, 1),
+            ):
+                client.set_rule(
+                    folder,
+                    1,
+                    not_ports=struct.pack("=4H", *ports),
+                    lowest_port=struct.pack("=H", lowest),
+                )
+                with socket.socket() as sender:
+                    choose(sender, "mltcp")
+                    sender.connect(("127.0.0.1", port))
+                    with server.accept()[0]:
+                        assert jobs_of_flows(client) == [job]
+                assert gone(client)
+
+
+def dying() -> int:
+    """Cgroups that were removed, and which something keeps in the kernel."""
+    lines = (cgroups.root() / "cgroup.stat").read_text().splitlines()
+    return int(dict(line.split() for line in lines)["nr_dying_descendants"])
+
+
+def test_a_rule_ends_with_its_socket_its_job_and_its_cgroup(client: Client) -> None:
+    client.set_job(1)
+    with cgroup("ending") as (path, folder), inside(path), pair("mltcp") as (sender, peer):
+        number = os.fstat(folder).st_ino
+        with Client() as owner:
+            owner.set_rule(folder, 1)
+            burst(sender, peer)
+            assert jobs_of_flows(client) == [1]
+        assert client.rules() == {}
+        burst(sender, peer)
+        assert jobs_of_flows(client) == [0]
+
+        def killed() -> None:
+            with Client() as own:
+                own.set_rule(folder, 1)
+                assert client.rules() == {number: 1}
+                os.kill(os.getpid(), 9)
+
+        with pytest.raises(AssertionError):
+            in_child(killed)
+        assert client.rules() == {}
+
+        client.set_rule(folder, 1)
+        client.delete_job(1)
+        assert client.rules() == {}
+        client.set_job(1)  # another one of that id
+        burst(sender, peer)
+        assert jobs_of_flows(client) == [0]
+    with cgroup("ending") as (path, folder):
+        client.set_rule(folder, 1)
+        with inside(path):
+            ends = connected("mltcp")
+        with ends[0] as sender, ends[1] as peer:
+            path.rmdir()
+            assert client.rules() == {}
+            with refused(errno.ENOENT):
+                client.set_rule(folder, 1)
+            with cgroup("another") as (_, another):
+                client.set_rule(another, 1)
+                burst(sender, peer)  # the rules are looked at once more
+                assert jobs_of_flows(client) == [0]
+
+
+def test_a_cgroup_that_has_ended_is_let_go(client: Client) -> None:
+    client.set_job(1)
+    before = dying()
+    with cgroup("let-go") as (_, folder):
+        client.set_rule(folder, 1)
+    deadline = time.monotonic() + GONE_S
+    while dying() > before:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def test_a_rule_ends_with_the_namespace_of_its_job(client: Client) -> None:
+    with cgroup("namespace") as (path, folder), inside(path), pair("mltcp") as (sender, peer):
+        with elsewhere(), Client() as there:
+            there.set_job(7)
+            there.set_rule(folder, 7)
+            assert there.rules() == {os.fstat(folder).st_ino: 7}
+            assert client.rules() == {}  # whose ids say nothing here
+            burst(sender, peer)
+            assert jobs_of_flows(client) == [7]
+        burst(sender, peer)
+        assert jobs_of_flows(client) == [0]
+        client.set_job(7)
+        client.set_rule(folder, 7)
+        burst(sender, peer)
+        assert jobs_of_flows(client) == [7]
+
+
+def test_only_the_hosts_administrator_has_rules(client: Client) -> None:
+    client.set_job(1)
+    with cgroup("privileged") as (path, folder):
+        os.chown(path, NOBODY, NOBODY)
+        client.set_rule(folder, 1)
+        number = os.fstat(folder).st_ino
+
+        def refuses(asking: Client) -> None:
+            for change in (
+                lambda: asking.set_rule(folder, 1),
+                lambda: asking.delete_rule(number),
+                asking.rules,
+            ):
+                with refused(errno.EPERM):
+                    change()
+
+        def unprivileged() -> None:
+            os.setresuid(NOBODY, NOBODY, 0)
+            refuses(client)  # root opened it, but doesn't ask
+            with Client() as own:
+                refuses(own)
+                os.setresuid(0, 0, 0)
+                refuses(own)  # root asks, but didn't open it
+
+        def lord_of_another_namespace() -> None:
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+            unshare(NEWUSER | NEWNET)
+            with Client() as own:
+                own.set_job(1, JobParams())
+                refuses(own)
+
+        in_child(unprivileged)
+        in_child(lord_of_another_namespace)
+        assert client.rules() == {number: 1}
+
+
+def test_what_is_no_rule(client: Client, tmp_path: Path) -> None:
+    client.set_job(1)
+    with contextlib.ExitStack() as stack:
+        path, folder = stack.enter_context(cgroup("hostile"))
+        left, right = os.pipe()
+        stack.callback(os.close, left)
+        stack.callback(os.close, right)
+        for place, flags, code in (
+            (tmp_path, os.O_RDONLY | os.O_DIRECTORY, errno.EBADF),
+            (path / "cgroup.procs", os.O_RDONLY, errno.EBADF),
+            (Path("/proc/self"), os.O_RDONLY | os.O_DIRECTORY, errno.EBADF),
+        ):
+            wrong = os.open(place, flags)
+            stack.callback(os.close, wrong)
+            with refused(code, "not of the folder of a cgroup"):
+                client.set_rule(wrong, 1)
+        for wrong in (left, stack.enter_context(socket.socket()).fileno(), 1000, 2**31 - 1):
+            with refused(errno.EBADF, "not of the folder of a cgroup"):
+                client.set_rule(wrong, 1)
+        with refused(errno.ERANGE):
+            client.set_rule(-1, 1)
+        with refused(errno.ERANGE):
+            client.set_rule(folder, 0)
+        with refused(errno.ENOENT, "no such job"):
+            client.set_rule(folder, 2)
+        for more in (b"", b"\1", bytes(7), bytes(9), bytes(4096)):
+            with pytest.raises(genl.NetlinkError):
+                client.set_rule(folder, 1, not_ports=more)
+        for more in (b"", b"\1"):
+            with pytest.raises(genl.NetlinkError):
+                client.set_rule(folder, 1, lowest_port=more)
+        with refused(errno.EINVAL):
+            client.set_rule(folder, 1, cgroup=bytes(8))
+        fd, job = struct.pack("=i", folder), struct.pack("=I", 1)
+        for command, given in (
+            (Command.RULE_SET, {Attribute.FD: fd}),
+            (Command.RULE_SET, {Attribute.JOB_ID: job}),
+            (Command.RULE_SET, {Attribute.FD: fd[:3], Attribute.JOB_ID: job}),
+            (Command.RULE_DEL, {}),
+            (Command.RULE_DEL, {Attribute.CGROUP: bytes(4)}),
+            (Command.RULE_DEL, {Attribute.JOB_ID: job}),
+            (Command.RULE_GET, {}),  # not for one
+        ):
+            with pytest.raises(genl.NetlinkError):
+                client.socket.request(command, given)
+        with refused(errno.EINVAL):
+            client.socket.dump(Command.RULE_GET, {Attribute.JOB_ID: job})
+        for number in (0, os.fstat(folder).st_ino, 2**64 - 1):
+            with refused(errno.ENOENT, "no rule for this cgroup"):
+                client.delete_rule(number)
+        assert client.rules() == {}
+
+
+def test_the_table_of_rules_is_full(client: Client) -> None:
+    client.set_job(1)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    with contextlib.ExitStack() as stack:
+        every = [stack.enter_context(cgroup(f"many-{number}")) for number in range(RULES_MAX + 1)]
+        folders = [folder for _, folder in every]
+        for folder in folders[:-1]:
+            client.set_rule(folder, 1)
+        with refused(errno.ENOSPC, "table of rules is full"):
+            client.set_rule(folders[-1], 1)
+        client.set_rule(folders[5], 1)  # there is one already
+        numbers = [os.fstat(folder).st_ino for folder in folders]
+        assert client.rules() == dict.fromkeys(numbers[:-1], 1)
+        client.delete_rule(numbers[0])
+        client.set_rule(folders[-1], 1)
+        assert client.rules() == dict.fromkeys(numbers[1:], 1)
+
+
+def test_unloading_with_rules_and_connections_that_end(client: Client) -> None:
+    """The fixture unloads the module, and sees that nothing is left."""
+    client.set_job(1)
+    with cgroup("unloaded") as (path, folder), inside(path):
+        client.set_rule(folder, 1)
+        with pair("mltcp") as (sender, peer):
+            exchange(sender, peer)
+        assert gone(client)
+        assert client.rules()
+
+
+def test_rules_that_change_beside_connections_that_come_and_go(client: Client) -> None:
+    client.set_job(1)
+    with cgroup("busy") as (path, folder), inside(path):
+        number = os.fstat(folder).st_ino
+        stop = threading.Event()
+
+        def churn() -> None:
+            with pair("mltcp") as (lasting, its_peer):
+                while not stop.is_set():
+                    exchange(lasting, its_peer, 1)
+                    with pair("mltcp_reno") as (sender, peer):
+                        exchange(sender, peer, 1)
+
+        def change(how: int) -> None:
+            with Client() as own:
+                while not stop.is_set():
+                    with contextlib.suppress(genl.NetlinkError):  # another one was quicker
+                        if how == 0:
+                            own.set_job(1)
+                        own.set_rule(folder, 1)
+                        if how == 1:
+                            own.delete_rule(number)
+                        elif how == 2:
+                            own.delete_job(1)
+                        own.rules()
+
+        running = [threading.Thread(target=churn) for _ in range(3)]
+        running += [threading.Thread(target=change, args=(how,)) for how in range(3)]
+        for each in running:
+            each.start()
+        time.sleep(5)
+        stop.set()
+        for each in running:
+            each.join()
+    assert gone(client)

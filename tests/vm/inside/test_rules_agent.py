@@ -1,0 +1,93 @@
+"""An agent with the kernel module has rules for the cgroups that it follows, and leaves none."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from netns.backends_here import backend_fixture, fresh_and_loaded
+from netns.connected import holder
+from netns.trainings import agent
+from support.waiting import wait_for
+from vm.cgroups import cgroup, inside
+from vm.hostile import exchange
+from vm.loading import connected, pair
+
+from mltcp_tools.errors import BusyError
+from mltcp_tools.kernel.backends.base import Backend, Job
+from mltcp_tools.kernel.backends.kmod import KmodBackend
+from mltcp_tools.kernel.host.descriptors import cookie_of
+from mltcp_tools.live.attach.processes import process
+from mltcp_tools.live.attach.restore import detach
+from mltcp_tools.live.attach.sockets import CAN_SEND, sockets_of
+from mltcp_tools.live.attach.state import StateFiles
+from mltcp_tools.live.attach.switch import attach
+
+pytestmark = pytest.mark.full  # agents start slowly in a guest
+backend = backend_fixture(fresh_and_loaded, ["kmod"])
+
+RULES = "rules:\n  - {{job: caught, cgroup: {}, kinds: all, total: 20kB, gap: 1ms{}}}\n"
+COUNT = 50
+
+
+@pytest.mark.parametrize("more", ["", ", cc: observe"])
+def test_the_agents_rules_catch_and_end_with_it(
+    backend: Backend, tmp_path: Path, more: str
+) -> None:
+    assert isinstance(backend, KmodBackend)
+    with cgroup("mltcp-followed") as (path, folder):
+        within = ("sh", "-c", f'echo $$ >{path}/cgroup.procs; exec "$@"', "sh")
+        with (
+            holder(1, through=within) as held,
+            agent(tmp_path, RULES.format(path.name, more)) as running,
+            backend.iterations() as heard,
+        ):
+            running.wait_for("under MLTCP of /")
+            ((number, job),) = backend.rules().items()
+            assert number == os.fstat(folder).st_ino
+            wait_for(lambda: held.congestion_controls()[0].startswith("mltcp"), "the first one")
+            running.process.send_signal(signal.SIGSTOP)  # nobody looks now
+            heard.poll(0)
+            with inside(path):
+                for _ in range(COUNT):
+                    with pair("mltcp") as (sender, peer):
+                        exchange(sender, peer, 1)
+            found = {each.cookie for each in heard.poll(5) if each.job_id == job}
+            assert len(found) == COUNT
+            with inside(path):
+                sender, peer = connected("mltcp")
+            with sender, peer:
+                own = sockets_of([process(os.getpid())])[0]
+                chosen = [each for each in own if each.state in CAN_SEND]
+                with pytest.raises(BusyError, match="caught -> other"):
+                    attach(chosen, Job(job + 1, "other"), "mltcp", backend)
+            running.process.kill()
+            running.process.wait()
+            assert backend.rules() == {}
+            assert {each.outcome for each in detach(job="caught")} == {"restored"}
+    assert StateFiles().read() == []
+    assert backend.jobs() == []
+
+
+def test_detaching_takes_the_rule_with_the_job(backend: Backend, tmp_path: Path) -> None:
+    assert isinstance(backend, KmodBackend)
+    with cgroup("mltcp-detached") as (path, _):
+        within = ("sh", "-c", f'echo $$ >{path}/cgroup.procs; exec "$@"', "sh")
+        with (
+            holder(1, through=within) as held,
+            agent(tmp_path, RULES.format(path.name, "")) as running,
+        ):
+            running.wait_for("under MLTCP of /")
+            wait_for(lambda: held.congestion_controls() == ["mltcp"], "the first connection")
+            assert backend.rules()
+            running.process.send_signal(signal.SIGSTOP)  # it doesn't take them in again
+            detach(job="caught")
+            assert not backend.rules()
+            with inside(path), pair("mltcp") as (sender, _):
+                (flow,) = (each for each in backend.flows() if each.cookie == cookie_of(sender))
+                assert flow.job_id == 0
+            running.process.send_signal(signal.SIGCONT)
+            running.stop()
+    assert backend.rules() == {}
