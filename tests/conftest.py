@@ -6,9 +6,11 @@ kernel can't run congestion controls in BPF or nobody is root; elsewhere such a 
 
 from __future__ import annotations
 
+import json
 import os
+import platform
 import signal
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -89,3 +91,22 @@ def pytest_make_collect_report(
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     return report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+
+
+@pytest.fixture
+def supports(record_property: Callable[[str, object], None]) -> Callable[..., None]:
+    """Says at a test's end what it has shown for the table of supported systems, which
+    scripts/supported.py makes: by name what was `run` or `built`: `ebpf`, `module`, `tools`; where
+    that wasn't on this system also `system`, `kernel` and `python`.
+    """
+    release = platform.freedesktop_os_release()
+    here = {
+        "system": f"{release['ID'].capitalize()} {release.get('VERSION_ID', '')}".strip(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }
+
+    def say(**shown: str) -> None:
+        record_property("supports", json.dumps(here | shown))
+
+    return say

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -57,7 +58,9 @@ def test_load_status_unload(backend: Backend) -> None:
     assert backend.unload() == 0
 
 
-def test_iterations_are_counted_to_the_byte(backend: Backend) -> None:
+def test_iterations_are_counted_to_the_byte(
+    backend: Backend, supports: Callable[..., None]
+) -> None:
     backend.load()
     backend.set_job(Job(7, "seven", JobParams(total_bytes=BURST, gap_s=GAP_S)))
     with bottleneck() as network, backend.iterations() as stream:
@@ -83,6 +86,8 @@ def test_iterations_are_counted_to_the_byte(backend: Backend) -> None:
         assert event.first_ack_s < event.last_ack_s
     assert events[0].last_ack_s < events[1].first_ack_s
     assert stream.dropped == 0
+    part = {"bpf": "ebpf", "kmod": "module"}[backend.name]
+    supports(**{part: "run"})
 
 
 def test_an_untagged_flow_is_its_base(backend: Backend) -> None:

@@ -78,8 +78,9 @@ def _host(host: str, samples: _Samples) -> PublishedHost:
     if samples.value("mltcp_backend_stale"):
         other = f"{build or 'nothing'} is loaded, and the agent has {labels['agents_build']}"
         alarms.append(f"stale: {other}")
-    if lost := samples.value("mltcp_agent_events_lost_total"):
-        alarms.append(f"lost: {lost:.0f} iterations came faster than they were read")
+    # What was ever lost would be an alarm until the agent's end.
+    if lost := samples.value("mltcp_agent_events_lost_lately"):
+        alarms.append(f"lost: {lost:.0f} iterations in 5 minutes came faster than they were read")
     jobs = []
     for found, flows in samples.all("mltcp_job_flows"):
         name = found["training_job"]

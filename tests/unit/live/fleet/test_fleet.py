@@ -16,7 +16,7 @@ from mltcp_tools.cli.main import main
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.kernel.backends.base import Job, Status
 from mltcp_tools.live.agent.metrics import Metrics
-from mltcp_tools.live.fleet.published import read
+from mltcp_tools.live.fleet.published import fetch, read
 from mltcp_tools.live.observe.view import Gain, JobView
 
 
@@ -92,15 +92,28 @@ def test_each_alarm_closes_it(
     assert odd in err
 
 
-def test_what_is_lost_and_too_few_rounds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_few_rounds_are_no_alarm(capsys: pytest.CaptureFixture[str]) -> None:
     with agent(gain=Gain(-0.05, -0.08, -0.02, 0.01, 7)) as one:
         assert shown(capsys, one)[0] == 0
+
+
+def test_lost_events_are_an_alarm_for_five_minutes(capsys: pytest.CaptureFixture[str]) -> None:
+    alarm = "lost: {} iterations in 5 minutes came faster than they were read"
     address = free_address()
     with Metrics(address, Loaded("1", "1")) as metrics:
+
+        def alarms(now_s: float) -> tuple[int, list[str]]:
+            metrics.show([], [], now_s)
+            code, seen, _ = shown(capsys, address)
+            return code, seen[0]["alarms"]
+
         metrics.lost(3)
-        metrics.show([], [], 1.0)
-        code, seen, _ = shown(capsys, address)
-    assert (code, seen[0]["alarms"]) == (1, ["lost: 3 iterations came faster than they were read"])
+        assert alarms(1000.0) == (1, [alarm.format(3)])
+        metrics.lost(2)
+        assert alarms(1200.0) == (1, [alarm.format(5)])
+        assert alarms(1301.0) == (1, [alarm.format(2)])
+        assert alarms(1501.0) == (0, [])
+        assert "mltcp_agent_events_lost_total 5.0" in fetch(address)
 
 
 def test_a_host_that_does_not_answer_is_named(capsys: pytest.CaptureFixture[str]) -> None:
