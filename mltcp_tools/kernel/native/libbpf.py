@@ -76,7 +76,8 @@ void *ring_buffer__new(int fd, int (*sample)(void *context, void *data, size_t s
 int ring_buffer__epoll_fd(const void *ring);
 int ring_buffer__poll(void *ring, int timeout_ms);
 void ring_buffer__free(void *ring);
-int vsnprintf(char *to, size_t size, const char *format, void *arguments);
+int vasprintf(char **to, const char *format, void *arguments);
+void free(void *memory);
 """
 
 ffi = FFI()
@@ -106,9 +107,11 @@ class _Library:
         # A va_list parameter arrives as a pointer in the x86-64 and arm64 calling conventions.
         @ffi.callback("int(int, const char *, void *)")  # type: ignore[untyped-decorator]
         def collect(level: int, text: Any, arguments: Any) -> int:
-            buffer = ffi.new("char[4096]")
-            libc.vsnprintf(buffer, 4096, text, arguments)
-            self.messages.append(ffi.string(buffer).decode(errors="replace"))
+            # The verifier's whole log is one message, and says its reason last.
+            written = ffi.new("char **")
+            if libc.vasprintf(written, text, arguments) >= 0:
+                self.messages.append(ffi.string(written[0]).decode(errors="replace"))
+                libc.free(written[0])
             return 0
 
         self._collect = collect  # cffi frees a callback that nobody refers to
