@@ -75,10 +75,11 @@ def import_(
 ) -> None:
     """Read the jobs of a scheduler's LOG.
 
-    LOG is Slurm's (sacct -aPX -o JobID,JobName,Submit,Start,End,State,AllocTRES,NodeList), a list
-    of Kueue's workloads or Volcano's jobs (kubectl get … -o json), or a CSV with name, submitted,
-    start, end, gpus and, where known, nodes, model, iterations or iteration. Jobs are of a model by
-    their names without numbers at the end. What is missing is asked for at once.
+    LOG is Slurm's (TZ=UTC sacct -aPX -o
+    JobID,JobName,Submit,Start,End,State,AllocTRES,NodeList), a list of Kueue's workloads or
+    Volcano's jobs (kubectl get … -o json), or a CSV with name, submitted, start, end, gpus and,
+    where known, nodes, model, iterations or iteration. Jobs are of a model by their names without
+    numbers at the end. What is missing is asked for at once.
     """
     from mltcp_tools.clusters.own import importing
     from mltcp_tools.clusters.own.logs import read_log

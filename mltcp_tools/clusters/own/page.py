@@ -7,6 +7,7 @@ from typing import Any
 
 from mltcp_tools.clusters.own.ask import Answer
 from mltcp_tools.clusters.own.replay import Compared, Trust
+from mltcp_tools.clusters.rules import UNTOLD
 from mltcp_tools.clusters.text import table
 from mltcp_tools.figures import png, subplots
 from mltcp_tools.pages import embedded, templates
@@ -99,6 +100,7 @@ def page(
         "answers": answer_rows(answers),
         "told": [each.told for each in answers],
         "sentences": sentences,
+        "rules": f"{UNTOLD:.0%}",
         "figure": embedded(_bars(answers)),
     }
     return _TEMPLATES.get_template("ask.html.j2").render(values)
