@@ -41,7 +41,7 @@ _TRAFFIC = 0.1
 
 @dataclass(frozen=True)
 class Own:
-    """What the jobs compared move themselves, in bytes per second.
+    """The traffic of the jobs compared, in bytes per second.
 
     delivered: each byte once. sent: as often as it was sent. What a queue drops and a job sends
     again has passed the links before that queue, and not those behind it.
