@@ -109,7 +109,8 @@ def page(
 def _bars(answers: Sequence[Answer]) -> bytes:
     figure, axis = subplots(figsize=(7, 2.9))
     places = range(len(answers))
-    untold = 100 * max(each.untold for each in answers)
+    # No more than all hours can be saved, however much this model is off.
+    untold = 100 * min(1.0, max(each.untold for each in answers))
     axis.axvspan(-untold, untold, color="#ddd", label="below what this model can tell")
     axis.barh(
         places,

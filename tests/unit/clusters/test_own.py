@@ -351,6 +351,8 @@ def test_switches_of_slurm(tmp_path: Path) -> None:
     )
     topology = parse_workload(text, "w.yaml").topology
     assert (topology.total_gpus, topology.leaves, topology.oversubscription) == (16, 2, 1.0)
+    (tmp_path / "topology.conf").write_text('SwitchName="a" \\\n Nodes="n[1-4]" LinkSpeed=7\n')
+    assert len(read_conf(tmp_path / "topology.conf", "1gbit", None, gpus)["links"]) == 4  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="no switch has n9"):
         read_conf(tmp_path / "topology.conf", "100gbit", None, {"n9": 4})
 
@@ -362,6 +364,7 @@ def test_switches_of_slurm(tmp_path: Path) -> None:
         ("SwitchName=a Nodes=n[1-2]\nSwitchName=b Nodes=n2", "n2 is below a and b"),
         ("SwitchName=a Switches=b\nSwitchName=b Switches=a Nodes=n1", "a and b are below each"),
         ("BlockName=a Nodes=n1", "1: needs SwitchName"),
+        ("# x\nSwitchName=a Nodes=n[1-99999999999]", "topology.conf:2: .* more than 100000 hosts"),
     ],
 )
 def test_switches_that_are_no_tree_are_refused(tmp_path: Path, conf: str, said: str) -> None:
@@ -378,6 +381,14 @@ def test_what_describes_a_network_is_not_said_in_two_ways(tmp_path: Path) -> Non
 
     assert "describes the whole network" in said("--cluster", "c.yaml", "--queue", "1MB")
     assert "--uplink is of links between switches" in said("--uplink", "1gbit")
+    assert (
+        said("--queue", "60")
+        == "--queue: '60' is not a size, as it has no unit; write it like 2.5MB, 30kB or 64KiB."
+    )
+    assert said("--rate", "fast").startswith("--rate: 'fast' is not a rate")
+    (tmp_path / "m.yaml").write_text("models: {bert: {size: -1MB}}\n")
+    made = said("--models", str(tmp_path / "m.yaml"))
+    assert re.search(r"log makes:\d+: models.bert.size: '-1MB'", made)
     assert said("--queue", "60kB", "--rate", "1gbit") == "None"
     topology = parse_workload((tmp_path / "data.yaml").read_text(), "w").topology
     assert topology.queue == 60_000
@@ -414,6 +425,10 @@ def test_a_log_is_imported_first(tmp_path: Path, command: click.Command, text: s
     (tmp_path / "log").write_text("cluster: {servers: 1}\n")
     said = CliRunner().invoke(command, [str(tmp_path / "log")])
     assert "needs either jobs or generate" in str(said.exception)
+    (tmp_path / "log").write_text("a b c d e f\n" * 9000)
+    said = CliRunner().invoke(command, [str(tmp_path / "log")])
+    assert re.search(r"log:1: must be a mapping, not 'a b .*…'\.$", str(said.exception))
+    assert len(str(said.exception)) < 300
 
 
 @pytest.mark.parametrize("text", ["{}", "seed: 1", "cluster: 4", "cluster: {servers: 0}"])
