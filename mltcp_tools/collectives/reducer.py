@@ -189,12 +189,22 @@ class Reducer:
 
     def by_group(self, work: Callable[[], Any], doing: str = "something by Gloo") -> Any:
         """Return the result of `work`, which uses the ranks' Gloo; within `run`, on all ranks."""
+        return self._by_group(lambda sizes: work(), doing, 0)
+
+    def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """The tensors of all ranks, as Group.gather; within `run`."""
+        return self._by_group(
+            lambda sizes: self.group.gather(tensor, sizes), "a gathering", tensor.numel()
+        )
+
+    def _by_group(self, work: Callable[[list[int] | None], Any], doing: str, size: int) -> Any:
+        sizes = None
         if not self._way.by_group:
             try:
-                self.group.agreement.go_on(doing)
+                sizes = self.group.agreement.go_on(doing, size)
             except SessionError as error:
                 self._give(self._told(str(error), doing))
-        found = work()
+        found = work(sizes)
         self._done += 1
         return found
 

@@ -38,9 +38,14 @@ class MeetingGroup:
 
     def __init__(self, rank: int, gather: Any) -> None:
         self.rank, self.world, self._gather = rank, WORLD, gather
-        self.agreement = Agreement(lambda *two: self._meet("exchange", two), self.tell)
+        self.meetings: list[str] = []
+        self.agreement = Agreement(self._exchange, self.tell)
+
+    def _exchange(self, *numbers: int) -> list[Any]:
+        return self._meet("exchange", numbers)
 
     def _meet(self, what: str, value: Any) -> list[Any]:
+        self.meetings.append(what)
         told = self._gather((what, value))
         assert len({each for each, _ in told}) == 1, f"mispaired: {[each for each, _ in told]}"
         return [each for _, each in told]
@@ -51,8 +56,11 @@ class MeetingGroup:
     def of_first(self, what: Any) -> Any:
         return self.tell(what)[0]
 
-    def gather(self, tensor: Any) -> list[Any]:
-        return self._meet(f"gather {tensor.dtype}", tensor.clone())
+    def gather(self, tensor: Any, sizes: Any = None) -> list[Any]:
+        sizes = sizes or [size for (size,) in self._exchange(tensor.numel())]
+        told = self._meet(f"gather {tensor.dtype}", tensor.clone())
+        assert sizes == [each.numel() for each in told]
+        return told
 
     def give(self, tensor: Any, giver: int) -> None:
         tensor.copy_(self._meet(f"give {giver} {tensor.numel()}", tensor.clone())[giver])
@@ -222,3 +230,22 @@ def test_unequal_sizes_end_in_a_sentence_on_every_rank() -> None:
 
     for sentence in Ranks(WORLD).run(work):
         assert "rank 0 for the sum of 10 float32, rank 2 for the sum of 11 float32" in sentence
+
+
+def test_to_tell_each_other_their_rows_ranks_meet_twice() -> None:
+    plan = Plan(-1, set())
+
+    def work(rank: int, gather: Any) -> list[str]:
+        group: Any = MeetingGroup(rank, gather)
+        reducer = Reducer(failing(plan, rank), Setting(group, 5.0))
+        rows = torch.sparse_coo_tensor(
+            [list(range(rank + 1))], torch.ones(rank + 1, 2), (9, 2), check_invariants=True
+        )
+        try:
+            before = len(group.meetings)
+            reducer.run(reduce_rows, reducer, rows).wait()
+            return list(group.meetings[before:])
+        finally:
+            reducer.close()
+
+    assert Ranks(WORLD).run(work) == [["exchange", "gather torch.int64"]] * WORLD
