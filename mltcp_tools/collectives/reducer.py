@@ -193,9 +193,11 @@ class Reducer:
 
     def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """The tensors of all ranks, as Group.gather; within `run`."""
-        return self._by_group(
-            lambda sizes: self.group.gather(tensor, sizes), "a gathering", tensor.numel()
+        gather = self.group.gather
+        told: list[torch.Tensor] = self._by_group(
+            lambda sizes: gather(tensor, sizes), "a gathering", tensor.numel()
         )
+        return told
 
     def _by_group(self, work: Callable[[list[int] | None], Any], doing: str, size: int) -> Any:
         sizes = None
