@@ -15,8 +15,10 @@ from support.aggregation.threads import Ranks
 
 torch = pytest.importorskip("torch", reason="torch is not installed; run scripts/setup --train")
 
+from mltcp_tools.collectives import auto as auto_module  # noqa: E402
 from mltcp_tools.collectives import reducer as reducer_module  # noqa: E402
 from mltcp_tools.collectives.agreement import Agreement  # noqa: E402
+from mltcp_tools.collectives.auto import ROUNDS, Auto  # noqa: E402
 from mltcp_tools.collectives.collective import (  # noqa: E402
     Collective,
     CollectiveError,
@@ -179,8 +181,9 @@ def same(one: list[Any], other: list[Any]) -> bool:
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look for the aggregator again after few reductions, and find it."""
-    monkeypatch.setattr(reducer_module, "LEAST_PAUSE", 4)
-    monkeypatch.setattr(reducer_module, "MOST_PAUSE", 4)
+    for module in (reducer_module, auto_module):
+        monkeypatch.setattr(module, "LEAST_PAUSE", 4)
+        monkeypatch.setattr(module, "MOST_PAUSE", 4)
     monkeypatch.setattr(reducer_module, "_answers", lambda endpoint: True)
 
 
@@ -249,3 +252,34 @@ def test_to_tell_each_other_their_rows_ranks_meet_twice() -> None:
             reducer.close()
 
     assert Ranks(WORLD).run(work) == [["exchange", "gather torch.int64"]] * WORLD
+
+
+def test_auto_looks_for_an_aggregator_before_each_trial() -> None:
+    """It isn't there at first, nor when it is looked for after four iterations, but after eight."""
+    plan = Plan(-1, set())
+
+    def work(rank: int, gather: Any) -> list[bool]:
+        class Later(failing(plan, rank)):  # type: ignore[misc]
+            def join(self) -> None:
+                if self.joins < 3:
+                    raise SessionError("No aggregator answers.")
+
+        group: Any = MeetingGroup(rank, gather)
+        reducer = Reducer(Later, Setting(group, 5.0, Endpoint("127.0.0.1", 1)))
+        auto, ways = Auto(reducer, ""), []
+        try:
+            for _ in range(7 + 2 * ROUNDS):
+                auto.begin()
+                ways.append(auto.ours)
+                tensor = torch.ones(3)
+                if auto.takes(tensor):
+                    reducer.all_reduce(tensor, How.SUM).wait()
+                auto.note_end()
+            return ways
+        finally:
+            reducer.close()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        ranks = Ranks(WORLD).run(work)
+    assert ranks == [[False] * (7 + ROUNDS) + [True] * ROUNDS] * WORLD
