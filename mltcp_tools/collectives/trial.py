@@ -1,4 +1,4 @@
-"""When to leave a way for another one; it knows neither torch nor a clock.
+"""The rule for leaving a way for another one; it knows neither torch nor a clock.
 
 What the other way takes shows only where it is tried, which costs something where it is slower. So
 it is tried by turns with the one that is taken, briefly, and the more seldom the more often nothing
@@ -15,7 +15,7 @@ same for both."""
 
 
 class Pause:
-    """How long to leave things as they are: twice as long after each try that was in vain."""
+    """The time to leave things as they are: twice as long after each try that was in vain."""
 
     def __init__(self, least: int, most: int) -> None:
         self.length, self._least, self._most = least, least, most
