@@ -184,6 +184,8 @@ struct mltcp_variant *mltcp_variant_of(const struct tcp_congestion_ops *ops);
 
 /* mltcp_cc.c */
 extern const struct tcp_congestion_ops mltcp_cc_ops;
+/* A new flow need not hear of ACKs, unless it has a job. */
+void mltcp_begin_quiet(struct mltcp_sock *ms);
 /* What the flow of a quiet socket didn't hear: what was acknowledged, and when the latest was. */
 void mltcp_catch_up(struct mltcp_flow *flow, const struct sock *sk);
 void mltcp_pkts_acked_both(struct sock *sk, const struct ack_sample *sample);

@@ -74,6 +74,18 @@ static void hush(struct mltcp_sock *ms)
 	WRITE_ONCE(inet_csk(ms->sk)->icsk_ca_ops, &mltcp_variant_at(ms->variant)->ops_quiet);
 }
 
+/* What the first ACK would do, which most connections then need not hear of. */
+void mltcp_begin_quiet(struct mltcp_sock *ms)
+{
+	u64 now = tcp_sk(ms->sk)->tcp_clock_cache;
+
+	if (!may_be_quiet(ms))
+		return;
+	mltcp_begin(&ms->flow, &mltcp_defaults, now, tcp_sk(ms->sk)->bytes_received, NULL);
+	mltcp_decide(&ms->flow, &mltcp_defaults, 0, now);
+	hush(ms);
+}
+
 /* From now on the flow hears of ACKs again. */
 static void rouse(struct mltcp_sock *ms)
 {
