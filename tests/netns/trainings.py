@@ -105,7 +105,7 @@ class Agent:
             assert self.process.poll() is None or sentence in self.said(), self.said()
             return sentence in self.said()
 
-        wait_for(said_or_ended, f"{sentence!r} in {self.said()}")
+        wait_for(said_or_ended, lambda: f"{sentence!r} in {self.said()}")
 
     def stop(self, number: int = 15) -> str:
         """Send the signal and wait for the end; what it wrote."""
