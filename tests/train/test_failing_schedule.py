@@ -283,3 +283,34 @@ def test_auto_looks_for_an_aggregator_before_each_trial() -> None:
         warnings.simplefilter("ignore", RuntimeWarning)
         ranks = Ranks(WORLD).run(work)
     assert ranks == [[False] * (7 + ROUNDS) + [True] * ROUNDS] * WORLD
+
+
+def test_what_never_works_is_tried_more_and_more_seldom_and_said_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reducer_module, "MOST_PAUSE", 16)
+    plan = Plan(-1, set())
+
+    def work(rank: int, gather: Any) -> list[int]:
+        class Never(failing(plan, rank)):  # type: ignore[misc]
+            def join(self) -> None:
+                raise SessionError("Packets don't pass.")
+
+        group: Any = MeetingGroup(rank, gather)
+        reducer = Reducer(Never, Setting(group, 5.0, Endpoint("127.0.0.1", 1)))
+        joined = []
+        try:
+            for _ in range(45):
+                reducer.all_reduce(torch.ones(3), How.SUM).wait()
+                joined.append(Never.joins)
+            return [joined.index(count) + 1 for count in sorted(set(joined))]
+        finally:
+            reducer.close()
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        ranks = Ranks(WORLD).run(work)
+    assert ranks == [[1, 8, 24, 40]] * WORLD
+    assert [str(each.message) for each in said] == [
+        "The collective `failing` isn't used: Packets don't pass."
+    ]
