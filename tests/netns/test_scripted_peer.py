@@ -135,7 +135,7 @@ def test_a_recovery_without_a_loss_leaves_no_trace(backend: Backend, name: str) 
 def test_who_changes_hands_in_a_recovery_keeps_its_window(
     backend: Backend, names: tuple[str, str]
 ) -> None:
-    """Whoever comes new to a recovery without a loss never says what the window was before."""
+    """A congestion control that comes to a recovery isn't asked for the window before it."""
     before, after = names
     with scripted_peer(before, EMPTY_S) as peer:
         peer.send(10 * BURST)
