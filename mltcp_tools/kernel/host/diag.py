@@ -79,7 +79,7 @@ class TcpSocket:
     the socket, never given twice. local, remote: address and port, those of IPv4 where the
     connection is a v4-mapped one; the remote one of a listening socket is all zero. state: name of
     the TCP state, such as established, listen, close-wait. bytes_sent, bytes_received: since the
-    connection began, each byte once, however often it was sent again.
+    connection began, each byte once, however often it was sent again; bytes_again: those besides.
     """
 
     inode: int
@@ -90,19 +90,20 @@ class TcpSocket:
     congestion_control: str
     bytes_sent: int = 0
     bytes_received: int = 0
+    bytes_again: int = 0
 
 
 @dataclass(frozen=True)
 class Progress:
     """The progress of a connection: bytes, and segments sent again, since it began.
 
-    sent: bytes as often as they were sent; acknowledged: each once. quiet_s: seconds since an ACK
-    or data arrived, in steps of the kernel's clock (1 to 10 ms).
+    acknowledged, received: each byte once; bytes_again: those sent again. quiet_s: seconds since an
+    ACK or data arrived, in steps of the kernel's clock (1 to 10 ms).
     """
 
-    sent: int
     acknowledged: int
     received: int
+    bytes_again: int
     retransmits: int
     quiet_s: float
 
@@ -166,6 +167,7 @@ def _decode(data: bytes) -> TcpSocket:
         congestion_control=name,
         bytes_sent=sent - retransmitted,
         bytes_received=received,
+        bytes_again=retransmitted,
     )
 
 
@@ -208,8 +210,9 @@ def _progress(data: bytes) -> Progress | None:
         size, kind = struct.unpack_from("=HH", data, offset)
         if kind == _INFO and size >= 4 + _PROGRESS.size and offset + size <= len(data):
             since_data, since_ack, again, acked, received = _PROGRESS.unpack_from(data, offset + 4)
-            sent = _counter(data, offset + 4, size - 4, _BYTES_SENT)
-            return Progress(sent, acked, received, again, min(since_data, since_ack) / 1000)
+            bytes_again = _counter(data, offset + 4, size - 4, _BYTES_RETRANS)
+            quiet_s = min(since_data, since_ack) / 1000
+            return Progress(acked, received, bytes_again, again, quiet_s)
         offset += max(4, (size + 3) & ~3)
     return None
 

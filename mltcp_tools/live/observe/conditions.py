@@ -40,6 +40,18 @@ _TRAFFIC = 0.1
 
 
 @dataclass(frozen=True)
+class Own:
+    """The traffic of the jobs compared, in bytes per second.
+
+    delivered: each byte once. sent: as often as it was sent. What a queue drops and a job sends
+    again has passed the links before that queue, and not those behind it.
+    """
+
+    delivered: float
+    sent: float
+
+
+@dataclass(frozen=True)
 class Counters:
     """The counters of a host at an instant (CLOCK_MONOTONIC seconds).
 
@@ -155,15 +167,15 @@ def span(before: Counters, after: Counters) -> Span:
     )
 
 
-def _other_traffic(one: Span, other: Span, own: tuple[float, float]) -> list[str]:
+def _other_traffic(one: Span, other: Span, own: tuple[Own, Own]) -> list[str]:
     """Return the change of others' traffic, on the interface where it changed most; a sentence, or
     none.
     """
     extra: dict[str, float] = {}
     for name in sorted(one.links.keys() | other.links.keys()):
-        change = other.links.get(name, 0.0) - one.links.get(name, 0.0) * _scale(own)
-        if abs(change) > _TRAFFIC * max(own):
-            extra[name] = abs(change)
+        change = _unexplained(one.links.get(name, 0.0), other.links.get(name, 0.0), own)
+        if change > _tolerated(own):
+            extra[name] = change
     if not extra:
         return []
     most = max(extra, key=lambda name: extra[name])
@@ -172,9 +184,24 @@ def _other_traffic(one: Span, other: Span, own: tuple[float, float]) -> list[str
     return [f"Other traffic on {most} changed ({told} with the jobs' own){more}."]
 
 
-def _scale(own: tuple[float, float]) -> float:
-    """By how much what the jobs send themselves has grown."""
-    return own[1] / own[0] if own[0] else 1.0
+def _unexplained(first: float, second: float, own: tuple[Own, Own]) -> float:
+    """By how much a rate changed beyond what the jobs' own bytes explain, wherever these are lost.
+
+    Between a link before the queue that drops and one behind it lies every other one.
+    """
+    growths = [
+        after / before if before else 1.0
+        for before, after in (
+            (own[0].delivered, own[1].delivered),
+            (own[0].sent, own[1].sent),
+        )
+    ]
+    return max(0.0, second - first * max(growths), first * min(growths) - second)
+
+
+def _tolerated(own: tuple[Own, Own]) -> float:
+    """The change of others' traffic that leaves a comparison valid."""
+    return _TRAFFIC * max(each.delivered for each in own)
 
 
 def _rates(
@@ -184,11 +211,11 @@ def _rates(
     return {name: max(0, count - before.get(name, 0)) / length_s for name, count in after.items()}
 
 
-def differences(one: Span, other: Span, own: tuple[float, float]) -> list[str]:
+def differences(one: Span, other: Span, own: tuple[Own, Own]) -> list[str]:
     """Return sentences on the differences of two spans.
 
-    own: bytes per second of the jobs compared, in each. What they send alone may differ: that is
-    what a comparison is about.
+    own: of the jobs compared, in each. What they send alone may differ: that is what a comparison
+    is about.
     """
     found = [
         f"The hypervisor took {each.stolen:.0%} of the processors' time."
@@ -215,7 +242,7 @@ class Conditions:
     def __init__(self, attached: Callable[[], Iterable[str]]) -> None:
         self._attached = attached
         self._begun = read_counters(attached())
-        self._moved = _connections()
+        self._begun_with = _connections()
         self._seen = set(self._begun.jobs)
 
     def look(self) -> None:
@@ -238,29 +265,37 @@ class Conditions:
             "came": sorted(found.came | passing),
             "went": sorted(found.went | passing),
             "own": own_bytes / found.length_s,
-            "others": self._others(own_cookies, found.length_s),
+            **self._connections(own_cookies, found.length_s),
         }
 
-    def _others(self, own_cookies: Collection[int], length_s: float) -> list[dict[str, Any]]:
-        """The busiest connections that aren't the jobs': who has them, to where, bytes a second."""
+    def _connections(self, own_cookies: Collection[int], length_s: float) -> dict[str, Any]:
+        """again: bytes per second that the jobs sent again. others: the busiest connections that
+        aren't theirs: who has them, to where, bytes per second."""
+        again = 0
         moved_by: Counter[tuple[str, str]] = Counter()
-        for cookie, (who, remote, moved) in _connections().items():
-            before = self._moved[cookie][2] if cookie in self._moved else 0
-            if cookie not in own_cookies and moved > before:
-                moved_by[who, remote] += moved - before
-        return [
-            {"process": who, "to": remote, "bytes_per_s": size / length_s}
-            for (who, remote), size in moved_by.most_common(_BUSIEST)
-        ]
+        for cookie, each in _connections().items():
+            before = self._begun_with.get(cookie)
+            if cookie in own_cookies:
+                again += each.bytes_again - (before.bytes_again if before else 0)
+            elif (size := _moved(each) - (_moved(before) if before else 0)) > 0:
+                moved_by[each.process.name, each.remote[0]] += size
+        return {
+            "again": again / length_s,
+            "others": [
+                {"process": who, "to": remote, "bytes_per_s": size / length_s}
+                for (who, remote), size in moved_by.most_common(_BUSIEST)
+            ],
+        }
 
 
-def _connections() -> dict[int, tuple[str, str, int]]:
-    """By cookie: the process that has a connection, where to, and the bytes it has moved."""
-    return {
-        each.cookie: (each.process.name, each.remote[0], each.bytes_sent + each.bytes_received)
-        for each in sockets_of(processes())[0]
-        if each.state == "established"
-    }
+def _connections() -> dict[int, Socket]:
+    """All of this host that are established, by cookie."""
+    found = sockets_of(processes())[0]
+    return {each.cookie: each for each in found if each.state == "established"}
+
+
+def _moved(connection: Socket) -> int:
+    return connection.bytes_sent + connection.bytes_received
 
 
 def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
@@ -278,7 +313,11 @@ def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
         )
         for each in (one, other)
     ]
-    own = (one["own"], other["own"])
+    # Recordings of old don't tell what was sent again.
+    first_own, second_own = (
+        Own(each["own"], each["own"] + each.get("again", 0.0)) for each in (one, other)
+    )
+    own = first_own, second_own
     found = differences(spans[0], spans[1], own)
     rates = [
         {(each["process"], each["to"]): each["bytes_per_s"] for each in document["others"]}
@@ -286,7 +325,7 @@ def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     ]
     for who in sorted(rates[0].keys() | rates[1].keys()):
         first, second = (each.get(who, 0.0) for each in rates)
-        if abs(second - first * _scale(own)) > _TRAFFIC * max(own):
+        if _unexplained(first, second, own) > _tolerated(own):
             found.append(
                 f"{who[0]} moved {format_rate(8 * first)} to {who[1]} in the first,"
                 f" {format_rate(8 * second)} in the second."

@@ -6,6 +6,7 @@ have come. What their iterations look like is learned first.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,8 @@ from dataclasses import dataclass
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.live.attach.sockets import Socket
 from mltcp_tools.live.observe.meter import Meter, Watcher, look_of
-from mltcp_tools.live.observe.pulse import Beat, Look, Pulse, best_rhythm
-from mltcp_tools.units import format_seconds
+from mltcp_tools.live.observe.pulse import Beat, Look, Pulse, best_rhythm, bursts
+from mltcp_tools.units import counted, format_bytes, format_seconds
 
 _LOOK_S = 0.005
 """Between two looks while iterations are learned; later a part of the shortest pause."""
@@ -33,15 +34,34 @@ _Looks = list[tuple[float, dict[int, tuple[int, float]]]]
 
 
 class NoIterations(MltcpError):
-    """A job has no iterations that can be seen. job: its name."""
+    """A job has no iterations that can be seen. job: its name. looks: at its connections."""
 
-    def __init__(self, job: str, seconds: float) -> None:
+    def __init__(self, job: str, seconds: float, looks: Sequence[Look]) -> None:
         super().__init__(
-            f"No iterations of {job} are known: in {format_seconds(seconds)} its connections showed"
-            " none that repeat with a pause between them. Without iterations there is nothing to"
-            " compare."
+            f"No iterations of {job} are known: in {format_seconds(seconds)} {_told(looks)}."
+            " Without iterations there is nothing to compare."
         )
         self.job = job
+
+
+def _told(looks: Sequence[Look]) -> str:
+    """Return what the looks showed instead of iterations, and what to do; a part of a sentence."""
+    sizes = sorted(each.size for each in bursts(looks))
+    if not sizes:
+        return "its connections moved nothing; see that it trains, and that these are its processes"
+    if len(sizes) < _ITERATIONS:
+        return (
+            f"its connections were silent {counted(len(sizes) - 1, 'time')} only; an iteration"
+            " shows where all of them rest for a while, so name one job's processes alone, and look"
+            " for longer if its iterations take long"
+        )
+    shares = (sizes[len(sizes) // 10], sizes[len(sizes) // 2], sizes[-1 - len(sizes) // 10])
+    usual = ", ".join(format_bytes(each) for each in shares)
+    return (
+        f"its connections sent {len(sizes)} bursts that don't resemble each other (a tenth, half"
+        f" and nine tenths are below {usual}); pauses of TCP's time-outs cut iterations into"
+        " pieces, so look again, or for longer, when the link is less full"
+    )
 
 
 @dataclass
@@ -53,6 +73,23 @@ class _Followed:
     pulse: Pulse | None = None
 
 
+class _Pace:
+    """The pause between looks, so that these take _SHARE of a processor at most.
+
+    Processor time counts, and the cheaper one of two looks: a look that was only kept waiting on a
+    busy host must not make the next ones rarer than iterations are.
+    """
+
+    def __init__(self, least_s: float) -> None:
+        self.least_s = least_s
+        self._before_s = math.inf
+
+    def after(self, cost_s: float) -> float:
+        """The pause after looks that took so much processor time."""
+        cheaper_s, self._before_s = min(self._before_s, cost_s), cost_s
+        return max(self.least_s, cheaper_s / _SHARE)
+
+
 class Outside:
     """Sees jobs' iterations. between: called between two looks; it may raise to end the looking."""
 
@@ -60,6 +97,7 @@ class Outside:
         self._meter = meter
         self._between = between
         self._followed: dict[str, _Followed] = {}
+        self._pace = _Pace(_LOOK_S)
         self._pause_s = _LOOK_S
 
     def learn(
@@ -71,16 +109,17 @@ class Outside:
         """
         self._followed = {job: _Followed(Watcher(own, self._meter)) for job, own in sockets.items()}
         looks: dict[str, _Looks] = {job: [] for job in sockets}
-        begin_s, try_at_s, pause_s = time.monotonic(), _FIRST_TRY_S, _LOOK_S
+        begin_s, try_at_s, pace = time.monotonic(), _FIRST_TRY_S, _Pace(_LOOK_S)
         while True:
+            before_s = time.thread_time()
             for job, each in self._followed.items():
                 at_s, found = each.watcher.look()
-                pause_s = max(pause_s, (time.monotonic() - at_s) / _SHARE)
                 slim = {
                     cookie: (one.acknowledged + one.received, one.quiet_s)
                     for cookie, one in found.items()
                 }
                 looks[job].append((at_s, slim))
+            pause_s = pace.after(time.thread_time() - before_s)
             passed_s = time.monotonic() - begin_s
             if passed_s >= min(try_at_s, patience_s):
                 try_at_s *= 2
@@ -88,7 +127,8 @@ class Outside:
                 if isinstance(beats, dict):
                     return beats
                 if passed_s >= patience_s:
-                    raise NoIterations(beats, passed_s)
+                    whole = frozenset(cookie for _, seen in looks[beats] for cookie in seen)
+                    raise NoIterations(beats, passed_s, _series(looks[beats], whole))
             self._between()
             time.sleep(pause_s)
 
@@ -109,19 +149,20 @@ class Outside:
             if len(beats[job]) < _ITERATIONS // 2:
                 return job
         self._pause_s = min(max(_LOOK_S, min(gaps_s) / _PAUSE_PART), _LOOK_MOST_S)
+        self._pace = _Pace(self._pause_s)
         return beats
 
     def wait(self) -> list[tuple[str, Beat]]:
         """Let a moment pass; the iterations that ended in it, each with its job."""
         time.sleep(self._pause_s)
-        begin_s = time.monotonic()
+        before_s = time.thread_time()
         beats = []
         for job, each in self._followed.items():
             assert each.pulse is not None
             beat = each.pulse.add(look_of(*each.watcher.look(), each.chosen))
             if beat is not None:
                 beats.append((job, beat))
-        self._pause_s = max(self._pause_s, (time.monotonic() - begin_s) / _SHARE)
+        self._pause_s = self._pace.after(time.thread_time() - before_s)
         self._between()
         return beats
 

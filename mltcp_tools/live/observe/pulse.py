@@ -70,15 +70,17 @@ class Beat:
 
 
 @dataclass(frozen=True)
-class _Burst:
+class Burst:
+    """A stretch in which bytes moved: from the first to the last, and how many."""
+
     begin_s: float
     end_s: float
     size: int
 
 
-def _bursts(looks: Sequence[Look]) -> list[_Burst]:
+def bursts(looks: Sequence[Look]) -> list[Burst]:
     """The stretches in which bytes moved from look to look."""
-    found: list[_Burst] = []
+    found: list[Burst] = []
     if len(looks) < 3:
         return found
     pause_s = _LOOKS * (looks[-1].at_s - looks[0].at_s) / (len(looks) - 1)
@@ -88,19 +90,19 @@ def _bursts(looks: Sequence[Look]) -> list[_Burst]:
             continue
         end_s = max(before.at_s, now.at_s - now.quiet_s)
         if found and before.at_s - found[-1].end_s < pause_s:
-            found[-1] = _Burst(found[-1].begin_s, end_s, found[-1].size + size)
+            found[-1] = Burst(found[-1].begin_s, end_s, found[-1].size + size)
         else:
-            found.append(_Burst(before.at_s, end_s, size))
+            found.append(Burst(before.at_s, end_s, size))
     return found
 
 
 def rhythm(looks: Sequence[Look]) -> Rhythm | None:
     """The iterations that repeat in these looks; None where nothing does, or no pause is seen."""
-    bursts = _bursts(looks)[1:-1]  # these may be parts
-    found = find_iterations([Call(each.begin_s, each.end_s, "", each.size) for each in bursts])
+    seen = bursts(looks)[1:-1]  # these may be parts
+    found = find_iterations([Call(each.begin_s, each.end_s, "", each.size) for each in seen])
     if found is None or found.confidence < _CONFIDENT or not found.sent_bytes:
         return None
-    pauses = [after.begin_s - before.end_s for before, after in pairwise(bursts)]
+    pauses = [after.begin_s - before.end_s for before, after in pairwise(seen)]
     longer = sorted(each for each in pauses if each >= found.gap_s / 2)
     if not longer:
         return None

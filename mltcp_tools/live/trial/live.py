@@ -12,6 +12,7 @@ from mltcp_tools.live.attach.sockets import sockets_of
 from mltcp_tools.live.attach.state import StateFiles
 from mltcp_tools.live.observe.conditions import (
     Counters,
+    Own,
     Span,
     differences,
     interfaces_of,
@@ -33,10 +34,14 @@ _MUCH = 0.01
 
 @dataclass(frozen=True)
 class _Edge:
-    """The counts at the beginning or the end of a turn. moved: by job, of each connection."""
+    """The counts at the beginning or the end of a turn. moved: by job, of each connection.
+
+    again: bytes that the jobs have sent again.
+    """
 
     counters: Counters
     moved: dict[str, dict[int, int]]
+    again: int
     retransmits: dict[str, int]
 
 
@@ -67,8 +72,8 @@ class LiveWorld(World):
         self._outside = Outside(meter, self._alive)
         self._check_at_s = 0.0
         self._begun: _Edge | None = None
-        self._spans: dict[int, tuple[Span, float]] = {}
-        """Of each turn, by its identity, with the jobs' own bytes per second."""
+        self._spans: dict[int, tuple[Span, Own]] = {}
+        """Of each turn, by its identity, with what the jobs moved themselves."""
 
     def now_s(self) -> float:
         return time.monotonic()
@@ -136,7 +141,11 @@ class LiveWorld(World):
                 turn.notes.append(f"{name} opened connections.")
             if before.moved[name].keys() - after.moved[name].keys():
                 turn.notes.append(f"{name} closed connections.")
-        self._spans[id(turn)] = seen, total / seen.length_s
+        again = max(0, after.again - before.again)
+        self._spans[id(turn)] = (
+            seen,
+            Own(total / seen.length_s, (total + again) / seen.length_s),
+        )
 
     def unlike(self, one: Turn, other: Turn) -> list[str]:
         (first, own), (second, other_own) = self._spans[id(one)], self._spans[id(other)]
@@ -145,17 +154,19 @@ class LiveWorld(World):
     def _count(self) -> _Edge:
         names = {each.name for each in self._subjects}
         others = [state.job.name for state in StateFiles().read()]
-        moved, again = {}, {}
+        moved, retransmits, again = {}, {}, 0
         for each in self._subjects:
             # All connections of its processes, as new ones may have come.
             own = [one for one in sockets_of(each.processes)[0] if one.state == "established"]
             found = self._meter.read(own)
             ours = {one.cookie for one in each.sockets}
-            # As on the interfaces, what is sent again counts again.
-            moved[each.name] = {cookie: one.sent + one.received for cookie, one in found.items()}
-            again[each.name] = sum(
+            moved[each.name] = {
+                cookie: one.acknowledged + one.received for cookie, one in found.items()
+            }
+            again += sum(one.bytes_again for one in found.values())
+            retransmits[each.name] = sum(
                 one.retransmits for cookie, one in found.items() if cookie in ours
             )
         interfaces = interfaces_of(one for each in self._subjects for one in each.sockets)
         counters = read_counters((name for name in others if name not in names), interfaces)
-        return _Edge(counters, moved, again)
+        return _Edge(counters, moved, again, retransmits)

@@ -83,7 +83,7 @@ NUMBERS = {
     *("--port", "--seed", "--seeds", "--iterations", "--repetitions", "--attempts", "--repeats"),
     *("--flows", "--bursts", "--active", "--levels", "--slots", "--quota", "--namespaces"),
     *("--inference", "--tenants", "--jobs", "--rounds", "--held-out", "--first-draw"),
-    *("--workers", "--cores", "--draws", "--at-once"),
+    *("--workers", "--cores", "--draws", "--at-once", "--windows"),
     *("--slope", "--intercept", "--angle", "--straggler-every", "--straggler-factor", "--faster"),
     *("--settled-from", "--ranks", "--replay-from", "--block", "--shorter"),
 }

@@ -1,4 +1,4 @@
-"""What libbpf prints is kept whole, for a verifier says its reason last."""
+"""libbpf's messages are kept whole, for a verifier says its reason last."""
 
 from __future__ import annotations
 

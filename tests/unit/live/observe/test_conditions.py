@@ -14,6 +14,8 @@ from mltcp_tools.live.observe import conditions
 from mltcp_tools.live.observe.conditions import (
     Conditions,
     Counters,
+    Own,
+    Span,
     differences,
     interfaces_of,
     read_counters,
@@ -50,15 +52,35 @@ def test_a_span_is_the_difference_of_two_readings() -> None:
 def test_what_the_jobs_send_themselves_is_no_other_traffic() -> None:
     slow = span(counters(0.0, 0), counters(1.0, 1_050_000))
     fast = span(counters(0.0, 0), counters(1.0, 1_260_000))
-    assert differences(slow, fast, (1e6, 1.2e6)) == []
-    (said,) = differences(slow, fast, (1e6, 1e6))
+    assert differences(slow, fast, (Own(1e6, 1e6), Own(1.2e6, 1.2e6))) == []
+    (said,) = differences(slow, fast, (Own(1e6, 1e6), Own(1e6, 1e6)))
     assert "Other traffic on eth0 changed (8.4 Mbit/s and 10.08 Mbit/s" in said
+
+
+def test_what_the_jobs_send_again_is_no_other_traffic() -> None:
+    """Two turns of DDP over a queue of 30 kB: before it the links carry what it drops, too."""
+    own = Own(10.55e6, 12.84e6), Own(12.86e6, 13.02e6)
+    before, behind, between = "to-router", "bottleneck", "to-receiver"
+    cubic = read({before: 13.65e6, behind: 11.40e6, between: 6.80e6})
+    mltcp = read({before: 13.89e6, behind: 13.72e6, between: 6.95e6})
+    assert differences(cubic, mltcp, own) == []
+    assert differences(mltcp, cubic, own[::-1]) == []
+    for name, rate in ((before, 10.5e6), (before, 18.0e6), (behind, 10.2e6), (behind, 15.2e6)):
+        (said,) = differences(cubic, replace(mltcp, links=mltcp.links | {name: rate}), own)
+        assert f"Other traffic on {name} changed" in said
+
+
+def read(links: dict[str, float]) -> Span:
+    """A second in which the interfaces had so many bytes."""
+    nothing = Counters(0.0, {}, {}, 0, 0, 0, frozenset())
+    moved = {name: round(size) for name, size in links.items()}
+    return span(nothing, replace(nothing, at_s=1.0, links=moved))
 
 
 def test_an_interface_that_comes_with_traffic_is_other_traffic() -> None:
     alone = span(counters(0.0, 0), counters(1.0, 10**6))
     more = Counters(1.0, {"eth0": 10**6, "veth1": 10**6}, {}, 0, 0, 0, frozenset())
-    (said,) = differences(alone, span(counters(0.0, 0), more), (1e6, 1e6))
+    (said,) = differences(alone, span(counters(0.0, 0), more), (Own(1e6, 1e6), Own(1e6, 1e6)))
     assert "veth1" in said
 
 
