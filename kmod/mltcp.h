@@ -109,7 +109,7 @@ struct mltcp_sock {
 	struct mltcp_flow flow; /* protected by the socket's lock */
 	struct sock *sk;
 	u32 rules_seen; /* mltcp_rules_changes when the rules were looked at */
-	bool by_rule; /* the tag is a rule's, and goes with it */
+	bool by_hand; /* tagged, or untagged, by its socket: rules say nothing then */
 	union {
 		struct {
 			struct mltcp_shard *shard; /* under RCU; NULL once its namespace is going */

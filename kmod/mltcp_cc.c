@@ -406,17 +406,12 @@ static void give(struct mltcp_sock *ms, struct mltcp_job_ref *job)
 	mltcp_job_put(old);
 }
 
-/* The rules have changed. A tag that isn't a rule's stays. */
+/* The rules have changed. What was tagged or untagged by hand stays so. */
 static noinline void follow_rules(struct mltcp_sock *ms)
 {
-	struct mltcp_job_ref *job;
-
 	ms->rules_seen = smp_load_acquire(&mltcp_rules_changes);
-	if (rcu_access_pointer(ms->job) && !ms->by_rule)
-		return;
-	job = mltcp_rules_job(ms->sk);
-	ms->by_rule = job;
-	give(ms, job);
+	if (!ms->by_hand)
+		give(ms, mltcp_rules_job(ms->sk));
 }
 
 /*
@@ -536,8 +531,7 @@ int mltcp_cc_retag(struct sock *sk, struct mltcp_job_ref *job)
 	/* A connection that was reset keeps its state until the descriptor is closed. */
 	if (!ms || (job && sk->sk_state == TCP_CLOSE))
 		return -ENOTCONN;
-	ms->by_rule = false;
-	ms->rules_seen = READ_ONCE(mltcp_rules_changes);
+	ms->by_hand = true;
 	give(ms, job);
 	return 0;
 }

@@ -64,7 +64,7 @@ struct mltcp_sock *mltcp_flow_new(struct sock *sk, const struct mltcp_variant *v
 	ms->shard = NULL;
 	ms->rules_seen = smp_load_acquire(&mltcp_rules_changes);
 	job = mltcp_rules_job(sk);
-	ms->by_rule = job;
+	ms->by_hand = false;
 	RCU_INIT_POINTER(ms->job, job);
 	mltcp_reset(&ms->flow, job ? job->id : 0, tcp_sk(sk)->bytes_acked,
 		    tcp_sk(sk)->total_retrans);

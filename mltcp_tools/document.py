@@ -162,4 +162,5 @@ def _describe(node: yaml.Node) -> str:
         return "a mapping"
     if isinstance(node, yaml.SequenceNode):
         return "a list"
-    return repr(node.value) if node.value else "nothing"
+    # A file that is no YAML may be one long text.
+    return repr(textwrap.shorten(node.value, 80, placeholder="…")) if node.value else "nothing"

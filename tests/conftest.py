@@ -33,6 +33,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--full", action="store_true", help="tests/vm on every kernel, and the tests marked full"
     )
     parser.addoption(
+        "--minutes", type=float, default=5, help="length of the soak in tests/vm, with --full"
+    )
+    parser.addoption(
         "--guests", metavar="SUITE,…", help="tests/vm on these kernels (scripts/vm --help)"
     )
 

@@ -10,7 +10,7 @@ import click
 
 from mltcp_tools.cli.options import output_file, shown_option
 from mltcp_tools.errors import UsageError
-from mltcp_tools.units import counted
+from mltcp_tools.units import counted, parse_bytes, parse_rate
 
 if TYPE_CHECKING:
     from mltcp_tools.clusters.workload import Workload
@@ -75,10 +75,11 @@ def import_(
 ) -> None:
     """Read the jobs of a scheduler's LOG.
 
-    LOG is Slurm's (sacct -aPX -o JobID,JobName,Submit,Start,End,State,AllocTRES,NodeList), a list
-    of Kueue's workloads or Volcano's jobs (kubectl get … -o json), or a CSV with name, submitted,
-    start, end, gpus and, where known, nodes, model, iterations or iteration. Jobs are of a model by
-    their names without numbers at the end. What is missing is asked for at once.
+    LOG is Slurm's (TZ=UTC sacct -aPX -o
+    JobID,JobName,Submit,Start,End,State,AllocTRES,NodeList), a list of Kueue's workloads or
+    Volcano's jobs (kubectl get … -o json), or a CSV with name, submitted, start, end, gpus and,
+    where known, nodes, model, iterations or iteration. Jobs are of a model by their names without
+    numbers at the end. What is missing is asked for at once.
     """
     from mltcp_tools.clusters.own import importing
     from mltcp_tools.clusters.own.logs import read_log
@@ -95,6 +96,16 @@ def import_(
         )
     if uplink is not None and topology is None:
         raise UsageError("--uplink is of links between switches; name these with --topology.")
+    for name, value, parse in (
+        ("--rate", rate, parse_rate),
+        ("--uplink", uplink, parse_rate),
+        ("--queue", queue, parse_bytes),
+    ):
+        if value is not None:
+            try:
+                parse(value)
+            except UsageError as error:
+                raise UsageError(f"{name}: {error}") from None
     read = read_log(log)
     if cluster is not None:
         section = importing.cluster_of(cluster)
@@ -113,7 +124,7 @@ def import_(
         described, read = importing.recorded(recorded, arm, read)
         known |= described
     text = importing.document(read, section, known)
-    parse_workload(text, str(output))
+    parse_workload(text, f"What {log} makes")
     output.write_text(text, encoding="utf-8")
     left_out = "".join(f"; left out: {n} {reason}" for reason, n in read.left_out.items())
     click.echo(

@@ -136,7 +136,8 @@ def marl(
     """Train schedulers that learn which jobs share GPUs, and compare them with all others.
 
     An experiment: `predicted` does as well without learning, and is the default. Held-out workloads
-    are of seeds that training never uses, and larger; an oracle says how much there is to win.
+    are of seeds that training never uses, and larger; an oracle says what can be won for sure, a
+    bound what nobody can win.
     """
     from mltcp_tools.clusters.interference import fit_pairs
     from mltcp_tools.clusters.marl.evaluate import RIVALS, drawn, evaluate

@@ -210,7 +210,7 @@ def bench(
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @output_file("Write the page there.  [default: standard output]")
 def table(files: tuple[Path, ...], output: Path | None) -> None:
-    """Make one page of what `bench --namespaces --json` wrote to FILES, a section for each."""
+    """Make one page of what `bench --namespaces --json` and `together --json` wrote to FILES."""
     from mltcp_tools.kernel.host.files import replace_file
     from mltcp_tools.lab.collectives.bench_table import for_results, read
 

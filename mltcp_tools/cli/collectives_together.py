@@ -19,8 +19,6 @@ from mltcp_tools.cli.options import (
 )
 from mltcp_tools.cli.text import say
 
-TOGETHER_SCHEMA = "mltcp-collectives-together/1"
-
 
 def collectives() -> Collection[str]:
     """The names of those there are."""
@@ -95,7 +93,13 @@ def together(
     from mltcp_tools.collectives import require_packages
 
     require_packages()
-    from mltcp_tools.lab.collectives.together import Together, render, run_together
+    from mltcp_tools.lab.collectives.made import made
+    from mltcp_tools.lab.collectives.together import (
+        TOGETHER_SCHEMA,
+        Together,
+        render,
+        run_together,
+    )
 
     setting = Together(
         jobs=jobs,
@@ -113,6 +117,7 @@ def together(
     )
     rows = run_together(setting, output, say, go_on)
     if as_json:
-        click.echo(json.dumps({"schema": TOGETHER_SCHEMA, "rows": rows}, indent=2))
+        document = {"schema": TOGETHER_SCHEMA, "made": made(), "rows": rows}
+        click.echo(json.dumps(document, indent=2))
     else:
         click.echo(render(rows), nl=False)

@@ -59,9 +59,7 @@ class Aggregated(Collective):
             timeout_s=setting.timeout_s,
             place=place,
         )
-        self._sums = Sums(
-            self._session, group.world, setting.timeout_s, self._leaves_zeros_out, setting.mltcp
-        )
+        self._sums = Sums(self._session, setting.timeout_s, self._leaves_zeros_out, setting.mltcp)
 
     def takes(self, tensor: torch.Tensor, how: How) -> bool:
         from mltcp_tools.collectives.group import KINDS

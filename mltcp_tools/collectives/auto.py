@@ -8,13 +8,20 @@ import time
 import torch
 
 from mltcp_tools.collectives.reducer import LEAST_PAUSE, MOST_PAUSE, Reducer
-from mltcp_tools.collectives.trial import Trial
+from mltcp_tools.collectives.trial import Pause, Trials
 
 LEAST_RANKS = 3
 """With two, an aggregator saves nothing: each sends and receives the tensor once either way."""
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int32)
 """The types that an aggregator adds; short floats go there as 16 bits (native/worker.h)."""
+
+SETTLE = 2
+"""Iterations before the first trial: after the first one DDP makes its buckets anew."""
+
+ROUNDS, SOONER = 3, 1.05
+LEAST_LEFT, MOST_LEFT = 512, 16_384
+"""Of trials (trial.py), whose turns are iterations."""
 
 log = logging.getLogger(__package__)
 
@@ -27,56 +34,57 @@ class Auto:
 
     def __init__(self, reducer: Reducer | None, why: str) -> None:
         self._reducer, self.why = reducer, ""
-        self._trial = Trial() if reducer and not reducer.why_gloo else None
-        self._iterations, self._look_at, self._pause = 0, LEAST_PAUSE, LEAST_PAUSE
+        self._trials = Trials(False, ROUNDS, SOONER, Pause(LEAST_LEFT, MOST_LEFT))
+        self._looks = Pause(LEAST_PAUSE, MOST_PAUSE)
+        self._iterations, self._due = 0, 1 + SETTLE  # the iteration before which to try
         self._begun = self._ended = 0.0
         self._tried = 0  # buckets of the iteration that a trial is about
         if reducer and reducer.why_gloo:
             why = f"they keep the job's own way: {reducer.why_gloo}"
+            self._due = self._looks.length
         self._say(why)
 
     @property
     def ours(self) -> bool:
         """Tell whether what can be goes our way in this iteration."""
-        return self._trial is not None and self._trial.ours
+        return self._trials.ours
 
     def begin(self) -> None:
         """An iteration's first bucket is there: choose its way."""
         self._iterations += 1
-        if self._trial is not None:
-            self._go_on(self._trial)
-        elif self._reducer and self._iterations == self._look_at:
-            self._look_for_aggregator(self._reducer)
+        if self._reducer and self._iterations > 1:
+            self._go_on(self._reducer)
         self._begun, self._tried = time.monotonic(), 0
 
-    def _go_on(self, trial: Trial) -> None:
-        assert self._reducer is not None
-        if self._iterations == 1:
-            return
+    def _go_on(self, reducer: Reducer) -> None:
         if self._tried == 0:
-            self._trial = None
             self._reducer = None  # which is left in peace when the job ends
             self._say("none of the gradients is of a type that an aggregator adds as it is")
-            return
-        if trial.counts:
-            seconds = self._ended - self._begun
-            group = self._reducer.group
-            told = self._reducer.run(self._reducer.by_group, lambda: group.tell(seconds)).wait()
-            trial.note(max(told))
-        before, was_ours = trial.said, trial.ours
-        trial.go_on()
-        if was_ours and not trial.ours:
-            # No rank may leave our way while another one still waits there for a result.
-            self._reducer.run(self._reducer.by_group, lambda: None).wait()
-        if trial.said != before:
-            self._say(f"at the aggregator {trial.said}")
+        elif self._trials.trying:
+            self._note(reducer)
+        elif self._iterations >= self._due:
+            if reducer.run(reducer.find).wait():
+                self._trials.begin()
+            else:
+                self._looks.tried(in_vain=True)
+                self._due += self._looks.length
 
-    def _look_for_aggregator(self, reducer: Reducer) -> None:
-        self._pause = min(MOST_PAUSE, 2 * self._pause)
-        self._look_at += self._pause
-        reducer.run(reducer.look_again).wait()
-        if not reducer.why_gloo:
-            self._trial = Trial()
+    def _note(self, reducer: Reducer) -> None:
+        """A turn of a trial is over."""
+        trials, was_ours, seconds = self._trials, self.ours, self._ended - self._begun
+        told = reducer.run(reducer.by_group, lambda: reducer.group.tell(seconds)).wait()
+        is_over = trials.note(max(told))
+        if was_ours and not self.ours:
+            # No rank may leave our way while another one still waits there for a result.
+            reducer.run(reducer.by_group, lambda: None).wait()
+        if is_over:
+            ours, theirs = trials.medians
+            self._say(
+                f"at the aggregator iterations communicate for {ours * 1e3:.3g} ms, for"
+                f" {theirs * 1e3:.3g} ms by the job's own way, which is"
+                f" {'left for now' if self.ours else 'kept'}"
+            )
+            self._due = self._iterations + trials.pause.length
 
     def takes(self, tensor: torch.Tensor) -> bool:
         """Tell whether a bucket goes our way."""

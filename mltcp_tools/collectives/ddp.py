@@ -260,7 +260,7 @@ def reduce_rows(reducer: Reducer, gradient: torch.Tensor) -> torch.Tensor:
     """
     own = gradient.coalesce()
     rows = own.indices()[0]
-    rows_of_all = reducer.by_group(lambda: reducer.group.gather(rows))
+    rows_of_all = reducer.gather(rows)
     union = torch.unique(torch.cat(rows_of_all))
     values = torch.zeros(
         union.numel(), *gradient.shape[1:], dtype=gradient.dtype, device=gradient.device

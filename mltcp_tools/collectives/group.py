@@ -47,28 +47,32 @@ class Group:
         )
         self.agreement = Agreement(self._exchange, self.tell)
 
-    def _exchange(self, first: int, second: int) -> list[tuple[int, int]]:
-        """Return two numbers of each rank."""
-        told = [torch.zeros(2, dtype=torch.int64) for _ in range(self.world)]
-        dist.all_gather(told, torch.tensor([first, second]), group=self.gloo)
-        return [(int(each[0]), int(each[1])) for each in told]
+    def _exchange(self, *numbers: int) -> list[Any]:
+        """Return the numbers of each rank."""
+        told = [torch.zeros(len(numbers), dtype=torch.int64) for _ in range(self.world)]
+        dist.all_gather(told, torch.tensor(numbers), group=self.gloo)
+        return [tuple(each.tolist()) for each in told]
 
     def tell(self, what: Any) -> list[Any]:
         """Return all ranks' messages in JSON, in order. RuntimeError where Gloo fails."""
         text = torch.frombuffer(bytearray(json.dumps(what).encode()), dtype=torch.uint8)
         return [json.loads(bytes(each.numpy())) for each in self.gather(text)]
 
-    def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """The tensors of all ranks, which have one dimension and one type, of any sizes."""
-        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.world)]
-        dist.all_gather(sizes, torch.tensor([tensor.numel()]), group=self.gloo)
-        most = max(int(size) for size in sizes)
+    def gather(
+        self, tensor: torch.Tensor, sizes: Sequence[int] | None = None
+    ) -> list[torch.Tensor]:
+        """The tensors of all ranks, which have one dimension and one type.
+
+        sizes: of all ranks' tensors, where they are known; else ranks tell each other.
+        """
+        sizes = sizes or [size for (size,) in self._exchange(tensor.numel())]
+        most = max(sizes)
         mine = torch.zeros(most, dtype=tensor.dtype)
         mine[: tensor.numel()] = tensor
         gathered = [torch.zeros(most, dtype=tensor.dtype) for _ in range(self.world)]
         if most:
             dist.all_gather(gathered, mine, group=self.gloo)
-        return [each[: int(size)] for each, size in zip(gathered, sizes, strict=True)]
+        return [each[:size] for each, size in zip(gathered, sizes, strict=True)]
 
     def of_first(self, what: Any) -> Any:
         """Return the message of the first rank."""

@@ -222,33 +222,20 @@ class Worker:
         F. total: 0 where it isn't known."""
         self._lib.worker_expect(self._worker, before, total)
 
-    def present_blocks(
-        self, source: int, count: int, kind: Kind, values: int
-    ) -> npt.NDArray[np.bool_]:
-        """Tell which blocks of `values` elements of a tensor aren't zero."""
-        marks = np.zeros(-(-count // values), dtype=np.bool_)
-        self._lib.mark_present(
-            self._ffi.cast("void *", source),
-            int(kind),
-            count,
-            values,
-            self._ffi.cast("uint8_t *", marks.ctypes.data),
-        )
-        return marks
-
     def count_present(
-        self, source: int, count: int, kind: Kind, block: int, chunks: Chunks | None = None
-    ) -> tuple[int, int]:
-        """Count a tensor's chunks that aren't zero, and their blocks of `block` values.
+        self, source: int, count: int, kind: Kind, chunks: Chunks | None = None
+    ) -> int:
+        """Count a tensor's chunks that aren't zero.
 
         chunks: where there are sums; elsewhere is nothing.
         """
         ffi = self._ffi
         marks = ffi.from_buffer("uint8_t[]", chunks.marks) if chunks else ffi.NULL
-        found = self._lib.count_present(
-            ffi.cast("void *", source), int(kind), count, self.chunk(kind), block, marks
+        return int(
+            self._lib.count_present(
+                ffi.cast("void *", source), int(kind), count, self.chunk(kind), marks
+            )
         )
-        return int(found.chunks), int(found.blocks)
 
     def copy_summed(self, chunks: Chunks, source: int, target: int, count: int, kind: Kind) -> None:
         """Copy the chunks that were summed, and make -0 to 0 in those of `target` that weren't."""

@@ -32,6 +32,7 @@ from mltcp_tools.collectives.gloo import Gloo
 from mltcp_tools.collectives.group import kind_of
 from mltcp_tools.collectives.library import How
 from mltcp_tools.collectives.session import Endpoint, SessionError
+from mltcp_tools.collectives.trial import Pause
 
 LEAST_PAUSE, MOST_PAUSE = 64, 8192
 """Reductions by Gloo between looks for the aggregator; twice as many after each that was in vain.
@@ -57,7 +58,7 @@ class Reducer:
         self._last = Sum(torch.empty(0))  # of the step before
         self._done = 0  # steps since the collective was joined
         self._results: list[torch.Tensor] = [torch.empty(0), torch.empty(0)]
-        self._pause, self._by_gloo = LEAST_PAUSE, 0  # reductions until a look, and since the last
+        self._pause, self._by_gloo = Pause(LEAST_PAUSE, MOST_PAUSE), 0  # reductions since a look
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="mltcp-reducer", daemon=True)
         if collective.by_group:
@@ -100,14 +101,20 @@ class Reducer:
             warnings.warn(sentence, RuntimeWarning, stacklevel=2)
         self.why_gloo = why
         # Whatever fails soon after it was joined is looked for more and more seldom.
-        lasted = progress.first > LEAST_PAUSE
-        self._pause = LEAST_PAUSE if lasted else min(MOST_PAUSE, 2 * self._pause)
+        self._pause.tried(in_vain=progress.first <= LEAST_PAUSE)
         self._by_gloo = 0
         self._way.close()
         self._way = self._gloo
 
-    def look_again(self) -> None:
-        """Join again where rank 0 finds the aggregator there; all ranks do, from within `run`."""
+    def find(self) -> bool:
+        """Tell whether the collective is joined, or is now; all ranks do, from within `run`."""
+        self.by_group(lambda: None)  # so that what failed has failed at all of them
+        if self.why_gloo:
+            self._look_again()
+        return not self.why_gloo
+
+    def _look_again(self) -> None:
+        """Join again where rank 0 finds the aggregator there; all ranks do."""
         self._by_gloo = 0
         endpoint = self._setting.endpoint
         if self.group.of_first(self.rank == 0 and endpoint is not None and _answers(endpoint)):
@@ -182,12 +189,24 @@ class Reducer:
 
     def by_group(self, work: Callable[[], Any], doing: str = "something by Gloo") -> Any:
         """Return the result of `work`, which uses the ranks' Gloo; within `run`, on all ranks."""
+        return self._by_group(lambda sizes: work(), doing, 0)
+
+    def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """The tensors of all ranks, as Group.gather; within `run`."""
+        gather = self.group.gather
+        told: list[torch.Tensor] = self._by_group(
+            lambda sizes: gather(tensor, sizes), "a gathering", tensor.numel()
+        )
+        return told
+
+    def _by_group(self, work: Callable[[list[int] | None], Any], doing: str, size: int) -> Any:
+        sizes = None
         if not self._way.by_group:
             try:
-                self.group.agreement.go_on(doing)
+                sizes = self.group.agreement.go_on(doing, size)
             except SessionError as error:
                 self._give(self._told(str(error), doing))
-        found = work()
+        found = work(sizes)
         self._done += 1
         return found
 
@@ -195,8 +214,8 @@ class Reducer:
         if self._way.by_group:
             self._way.reduce(tensor, tensor, how)
             self._by_gloo += 1
-            if self._collective.at_aggregator and self._by_gloo >= self._pause:
-                self.look_again()
+            if self._collective.at_aggregator and self._by_gloo >= self._pause.length:
+                self._look_again()
             return
         if not self._way.takes(tensor, how):
             self.by_group(lambda: self._gloo.reduce(tensor, tensor, how), name_of(tensor, how))

@@ -1,4 +1,4 @@
-"""Sums of tensors at an aggregator: all of them, without what is zero, or small blocks packed."""
+"""Sums of tensors at an aggregator: all of them, or without what is zero."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import torch
 
 from mltcp_tools.collectives.collective import Sum
 from mltcp_tools.collectives.library import Chunks, How, Kind
-from mltcp_tools.collectives.packed import Densities, block_of, reduce_packed
 from mltcp_tools.collectives.session import Session
 
 SPARSE_BELOW = 0.9
@@ -28,13 +27,15 @@ class Sums:
     size. mltcp: grow the window by MLTCP's F.
     """
 
-    def __init__(
-        self, session: Session, world: int, timeout_s: float, sparse: bool, mltcp: bool
-    ) -> None:
-        self._session, self._world, self._timeout_s = session, world, timeout_s
-        self._sparse, self._mltcp = sparse, mltcp
+    def __init__(self, session: Session, timeout_s: float, sparse: bool, mltcp: bool) -> None:
+        self._session, self._timeout_s, self._sparse, self._mltcp = (
+            session,
+            timeout_s,
+            sparse,
+            mltcp,
+        )
         self._handed_over = self._iteration_bytes = 0  # of this iteration, of the one before
-        self._densities: dict[tuple[str, int], Densities] = {}
+        self._densities: dict[tuple[str, int], float] = {}  # of chunks, by type and size
 
     def begin_iteration(self) -> None:
         """Begin an iteration, which is taken to be as large as the last one."""
@@ -54,12 +55,9 @@ class Sums:
         if not self._sparse or how is How.LARGEST or not count:
             return self._whole(tensor, result, kind, how)
         # What is known is of sums, which are the same everywhere: ranks must decide alike.
-        name = str(tensor.dtype), count
-        known = self._densities.get(name, Densities())
-        if known.pack(tensor.nbytes, self._world):
-            return self._packed(tensor, result, kind, how)
-        if known.chunks < SPARSE_BELOW:
-            return self._without_zeros(tensor, result, kind, how, known.chunks)
+        density = self._densities.get((str(tensor.dtype), count), 1.0)
+        if density < SPARSE_BELOW:
+            return self._without_zeros(tensor, result, kind, how, density)
         finite, done = self._whole(tensor, result, kind, how)
         if finite:
             self._note(tensor, kind)
@@ -67,12 +65,9 @@ class Sums:
 
     def _note(self, tensor: torch.Tensor, kind: Kind, chunks: Chunks | None = None) -> None:
         """Keep how much of a sum isn't zero. chunks: where there is something."""
-        count, values = tensor.numel(), self._session.worker.chunk(kind)
-        block = block_of(values)
-        found = self._session.worker.count_present(tensor.data_ptr(), count, kind, block, chunks)
-        self._densities[str(tensor.dtype), count] = Densities(
-            found[0] / -(-count // values), found[1] / -(-count // block)
-        )
+        worker, count = self._session.worker, tensor.numel()
+        found = worker.count_present(tensor.data_ptr(), count, kind, chunks)
+        self._densities[str(tensor.dtype), count] = found / -(-count // worker.chunk(kind))
 
     def _whole(
         self, tensor: torch.Tensor, result: torch.Tensor, kind: Kind, how: How
@@ -97,16 +92,3 @@ class Sums:
             self._session.worker.copy_summed(chunks, target, source, count, kind)
             self._note(tensor, kind, chunks)
         return finite, Sum(result, chunks)
-
-    def _packed(
-        self, tensor: torch.Tensor, result: torch.Tensor, kind: Kind, how: How
-    ) -> tuple[bool, Sum]:
-        result.copy_(tensor.view(-1))  # the tensor has to last until its sum is in
-        bits = result.view(torch.int32 if kind.bytes == 4 else torch.int16).numpy()
-        present = reduce_packed(self._session, bits, kind, how, self._timeout_s)
-        if present is None:
-            return False, Sum(result)
-        tensor.copy_(result.view_as(tensor))
-        known = Densities.of(present, self._session.worker.chunk(kind))
-        self._densities[str(tensor.dtype), tensor.numel()] = known
-        return True, Sum(result)

@@ -1,80 +1,72 @@
-"""Trials of a way by turns with the one that was there; it knows neither torch nor a clock."""
+"""The rule for leaving a way for another one; it knows neither torch nor a clock.
+
+What the other way takes shows only where it is tried, which costs something where it is slower. So
+it is tried by turns with the one that is taken, briefly, and the more seldom the more often nothing
+came of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from statistics import median
 
-SETTLE = 2
-"""Iterations before a trial: after the first one DDP makes its buckets anew."""
-
 BLOCKS = (False, True, True, False)
-"""The order of turns in a trial, ours or what was there, by which a drift is the same for both."""
-
-ROUNDS = 3
-"""Iterations of each block; the first one doesn't count, for connections and windows grow in it."""
-
-SOONER = 1.05
-"""The other's iteration time over ours, at the median, from which ours wins."""
-
-HOPELESS = 2.0
-"""The times longer that one iteration of ours may take before the trial is over."""
-
-LEAST_PAUSE, MOST_PAUSE = 512, 16_384
-"""Iterations between trials; twice as many after each with the same end."""
+"""The order of turns in a trial, of the other way or the one that is taken, by which a drift is the
+same for both."""
 
 
-class Trial:
-    """ours: whether the next iteration goes our way. Ranks that are told the same decide alike.
+class Pause:
+    """The time to leave things as they are: twice as long after each try that was in vain."""
 
-    counts: whether `note` is to be called with the next iteration's seconds. said: one sentence on
-    how the last trial ended; empty before.
+    def __init__(self, least: int, most: int) -> None:
+        self.length, self._least, self._most = least, least, most
+
+    def tried(self, in_vain: bool) -> None:
+        """A try is over."""
+        self.length = min(self._most, 2 * self.length) if in_vain else self._least
+
+
+class Trials:
+    """Trials of two ways, and what is taken after them; ranks that are told the same decide alike.
+
+    ours: whether the next turn goes our way. trying: whether it is of a trial. changed: whether the
+    last trial changed what is taken. rounds: turns of each block; of several the first doesn't
+    count, for connections and windows grow in it. sooner: their time over ours, at the median, from
+    which ours wins. pause: until the next trial, longer after each one that changed nothing.
     """
 
-    def __init__(self) -> None:
-        self.ours = self.counts = False
-        self.said = ""
-        self._seconds: dict[bool, list[float]] = {}
-        self._course = self._run()
-        next(self._course)
+    def __init__(self, ours: bool, rounds: int, sooner: float, pause: Pause) -> None:
+        self.ours, self.pause = ours, pause
+        self.trying = self.changed = False
+        self._rounds, self._sooner = rounds, sooner
+        self._taken, self._turns = ours, 0
+        self._took: dict[bool, list[float]] = {}
 
-    def note(self, seconds: float) -> None:
-        """Take the seconds of an iteration that counted, until its last bucket's end."""
-        self._seconds[self.ours].append(seconds)
+    @property
+    def medians(self) -> tuple[float, float]:
+        """Of our turns of the last trial, and of theirs."""
+        return median(self._took[True]), median(self._took[False])
 
-    def go_on(self) -> None:
-        """One more iteration is over."""
-        next(self._course)
+    def begin(self) -> None:
+        """Begin a trial."""
+        self.trying, self._taken, self._turns = True, self.ours, 0
+        self._took = {True: [], False: []}
 
-    def _run(self) -> Iterator[None]:
-        """Yield before each iteration."""
-        for _ in range(SETTLE):
-            yield
-        pause, won = LEAST_PAUSE, False
-        while True:
-            self._seconds = {True: [], False: []}
-            for self.ours in BLOCKS:
-                for turn in range(ROUNDS):
-                    self.counts = turn > 0
-                    yield
-                if self._hopeless():
-                    break
-            self.counts = False
-            before, self.ours = won, self._won()
-            won = self.ours
-            pause = min(MOST_PAUSE, 2 * pause) if won == before else LEAST_PAUSE
-            for _ in range(pause):
-                yield
-
-    def _hopeless(self) -> bool:
-        ours, theirs = self._seconds[True], self._seconds[False]
-        return bool(ours) and min(ours) > HOPELESS * max(theirs)
-
-    def _won(self) -> bool:
-        ours, theirs = median(self._seconds[True]), median(self._seconds[False])
-        won = ours * SOONER <= theirs
-        self.said = (
-            f"iterations communicate for {ours * 1e3:.3g} ms, for {theirs * 1e3:.3g} ms by the"
-            f" job's own way, which is {'left for now' if won else 'kept'}"
-        )
-        return won
+    def note(self, took: float) -> bool:
+        """A turn of the trial took so long, in any unit; True where it was the last one."""
+        if self._rounds == 1 or self._turns % self._rounds:
+            self._took[self.ours].append(took)
+        self._turns += 1
+        blocks, rest = divmod(self._turns, self._rounds)
+        if rest:
+            return False
+        taken, other = self._took[self._taken], self._took[not self._taken]
+        hopeless = bool(other) and min(other) > max(taken)
+        self.trying = blocks < len(BLOCKS) and not hopeless
+        if self.trying:
+            self.ours = self._taken != BLOCKS[blocks]
+            return False
+        ours, theirs = self.medians
+        self.ours = ours * self._sooner <= theirs
+        self.changed = self.ours != self._taken
+        self.pause.tried(in_vain=not self.changed)
+        return True

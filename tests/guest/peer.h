@@ -47,10 +47,11 @@ struct segment {
 	uint8_t flags;
 };
 
-/* Once, in the present network namespace; false where there are no such interfaces. */
+/* In the present network namespace; false where there are no such interfaces. */
 static inline bool peer_device(void)
 {
-	return !system("ip link add " PEER_DEVICE " type dummy && "
+	return if_nametoindex(PEER_DEVICE) ||
+	       !system("ip link add " PEER_DEVICE " type dummy && "
 		       "ip addr add 10.99.0.1/24 dev " PEER_DEVICE " && "
 		       "ip link set lo up && ip link set " PEER_DEVICE " up");
 }

@@ -26,7 +26,6 @@ from support.aggregation.sessions import run_ranks
 
 from mltcp_tools.collectives.daemon import ask, is_up
 from mltcp_tools.collectives.library import Chunks, How, Kind
-from mltcp_tools.collectives.packed import reduce_packed
 from mltcp_tools.collectives.session import PORT, Session, SessionError
 from mltcp_tools.lab.collectives.bench_here import aggregator
 from mltcp_tools.lab.collectives.star import Star
@@ -128,37 +127,6 @@ def test_chunks_that_are_zero_everywhere_are_not_sent(mode: str) -> None:
         assert_sums([result for result, _ in results], arrays)
         # Chunks with values are 75 of 600; a host that is held up sends some of them again.
         assert results[0][1] < 4 * 352 * 600 / 3
-
-
-def test_small_blocks_far_apart_share_packets() -> None:
-    """One block of 32 in each packet of 352: leaving out packets would leave out nothing."""
-    arrays = [np.zeros(352 * 600 + 5, dtype=np.float32) for _ in range(3)]
-    for rank, array in enumerate(arrays):
-        array[rank * 32 :: 352 * 3][:600] = rank + 1
-        array[-1] = -0.0
-    with star(3, "xdp") as (net, name):
-
-        def work(session: Session, rank: int) -> Any:
-            array = arrays[rank].copy()
-            present = reduce_packed(session, array, Kind.FLOAT32, How.SUM, TIMEOUT_S)
-            assert present is not None
-            assert (present == array_blocks(array)).all()
-            again = np.full(33, np.inf, dtype=np.float32)
-            assert reduce_packed(session, again, Kind.FLOAT32, How.SUM, TIMEOUT_S) is None
-            assert np.isinf(again).all()
-            return array, counters(name)["bytes"]
-
-        results = run_ranks(net, work)
-        assert not [each for each in results if isinstance(each, Exception)], results
-        assert_sums([result for result, _ in results], arrays)
-        # Blocks with values are one of eleven; a host that is held up sends some packets again.
-        assert results[0][1] < 3 * 4 * 352 * 600 / 4
-
-
-def array_blocks(array: Any) -> Any:
-    """Return which of its blocks have anything in them."""
-    padded = np.pad(array, (0, -array.size % 32))
-    return padded.reshape(-1, 32).any(axis=1)
 
 
 def test_full_queues_lose_packets_and_no_sum() -> None:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from support.waiting import PATIENCE_S, wait_for
+
+from mltcp_tools.errors import BusyError
+from mltcp_tools.kernel.host.locks import exclusive
+from mltcp_tools.live.attach.state import LOCK
 
 SCRIPT = Path(__file__).parents[1] / "support" / "training_process.py"
 
@@ -105,7 +111,21 @@ class Agent:
             assert self.process.poll() is None or sentence in self.said(), self.said()
             return sentence in self.said()
 
-        wait_for(said_or_ended, f"{sentence!r} in {self.said()}")
+        wait_for(said_or_ended, lambda: f"{sentence!r} in {self.said()}")
+
+    def _is_stopped(self) -> bool:
+        state = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2]
+        return state.split()[0] == "T"
+
+    def pause(self) -> None:
+        """Stop it as it stands, though not while it holds the lock that attaching takes."""
+        while True:
+            self.process.send_signal(signal.SIGSTOP)
+            wait_for(self._is_stopped, "its stop")
+            with contextlib.suppress(BusyError), exclusive(LOCK, "the agent holds it"):
+                return
+            self.process.send_signal(signal.SIGCONT)
+            time.sleep(0.1)
 
     def stop(self, number: int = 15) -> str:
         """Send the signal and wait for the end; what it wrote."""

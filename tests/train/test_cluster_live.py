@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from support.waiting import wait_for
 
+from mltcp_tools.clusters.live.controller import Controller, stop
 from mltcp_tools.clusters.live.report import read, summary
 from mltcp_tools.clusters.live.shares import CpuGroup
 from mltcp_tools.errors import BusyError
@@ -100,6 +102,27 @@ def test_cores_are_lent_and_reclaimed(live: tuple[Path, subprocess.Popen[bytes]]
         assert line["rate"] == pytest.approx(1e-3 * line["world"] ** 0.5)
     assert (folder / "live.png").read_bytes().startswith(b"\x89PNG")
     assert not (folder / "state.json").exists()
+
+
+def test_agents_that_leave_and_join_hold_nobody_up(tmp_path: Path) -> None:
+    """torchrun itself shows who joins later an address that nobody writes any more."""
+    cores = Controller(tmp_path, cores=2.0)
+
+    def meets(agents: int) -> None:
+        log, before = tmp_path / "training.jsonl", time.time()
+        cores._resize(agents)
+
+        def met() -> bool:
+            last = read(tmp_path, "training.jsonl")[-1:] if log.is_file() else []
+            return any(each["world"] == agents and each["time"] > before for each in last)
+
+        wait_for(met, f"a step of {agents}", 150)
+
+    try:
+        for agents in (3, 2, 3, 1, 3):
+            meets(agents)
+    finally:
+        stop(tmp_path)
 
 
 def test_a_killed_controller_leaves_both_running(

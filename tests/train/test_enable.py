@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,9 @@ import torch.distributed as dist  # noqa: E402
 from torch.distributed.fsdp import fully_shard  # noqa: E402
 
 import mltcp_tools.collectives as mc  # noqa: E402
+from mltcp_tools.collectives import ddp  # noqa: E402
 from mltcp_tools.errors import UsageError  # noqa: E402
+from mltcp_tools.hooks import Job  # noqa: E402
 
 RANK = Path(__file__).with_name("sub_group_rank.py")
 WORLD = 4
@@ -31,6 +35,27 @@ def test_fsdp_is_refused_by_name(tmp_path: Path) -> None:
             mc.enable(model)
     finally:
         dist.destroy_process_group()
+
+
+def test_gradients_elsewhere_keep_the_jobs_group_and_its_futures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Elsewhere than in the host's memory; the reducer here can't reduce at all."""
+    asked: list[Any] = []
+    future: Any = torch.futures.Future()
+
+    def own(group: Any, bucket: Any) -> Any:
+        asked.append(group)
+        return future
+
+    monkeypatch.setattr(ddp, "allreduce_hook", own)
+    reducer: Any = SimpleNamespace(begin_iteration=lambda: None)
+    bucket = SimpleNamespace(
+        buffer=lambda: torch.empty(4, device="meta"), index=lambda: 0, is_last=lambda: True
+    )
+    state = ddp.State(reducer, "the job's own", Job())
+    assert ddp._hook()(state, bucket) is future  # one after it wouldn't know the device's streams
+    assert asked == ["the job's own"]
 
 
 @pytest.mark.parametrize("algorithm", ["auto", "gloo", "sparse", "adaptive"])

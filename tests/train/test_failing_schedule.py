@@ -15,8 +15,10 @@ from support.aggregation.threads import Ranks
 
 torch = pytest.importorskip("torch", reason="torch is not installed; run scripts/setup --train")
 
+from mltcp_tools.collectives import auto as auto_module  # noqa: E402
 from mltcp_tools.collectives import reducer as reducer_module  # noqa: E402
 from mltcp_tools.collectives.agreement import Agreement  # noqa: E402
+from mltcp_tools.collectives.auto import ROUNDS, Auto  # noqa: E402
 from mltcp_tools.collectives.collective import (  # noqa: E402
     Collective,
     CollectiveError,
@@ -38,9 +40,14 @@ class MeetingGroup:
 
     def __init__(self, rank: int, gather: Any) -> None:
         self.rank, self.world, self._gather = rank, WORLD, gather
-        self.agreement = Agreement(lambda *two: self._meet("exchange", two), self.tell)
+        self.meetings: list[str] = []
+        self.agreement = Agreement(self._exchange, self.tell)
+
+    def _exchange(self, *numbers: int) -> list[Any]:
+        return self._meet("exchange", numbers)
 
     def _meet(self, what: str, value: Any) -> list[Any]:
+        self.meetings.append(what)
         told = self._gather((what, value))
         assert len({each for each, _ in told}) == 1, f"mispaired: {[each for each, _ in told]}"
         return [each for _, each in told]
@@ -51,8 +58,11 @@ class MeetingGroup:
     def of_first(self, what: Any) -> Any:
         return self.tell(what)[0]
 
-    def gather(self, tensor: Any) -> list[Any]:
-        return self._meet(f"gather {tensor.dtype}", tensor.clone())
+    def gather(self, tensor: Any, sizes: Any = None) -> list[Any]:
+        sizes = sizes or [size for (size,) in self._exchange(tensor.numel())]
+        told = self._meet(f"gather {tensor.dtype}", tensor.clone())
+        assert sizes == [each.numel() for each in told]
+        return told
 
     def give(self, tensor: Any, giver: int) -> None:
         tensor.copy_(self._meet(f"give {giver} {tensor.numel()}", tensor.clone())[giver])
@@ -171,8 +181,9 @@ def same(one: list[Any], other: list[Any]) -> bool:
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look for the aggregator again after few reductions, and find it."""
-    monkeypatch.setattr(reducer_module, "LEAST_PAUSE", 4)
-    monkeypatch.setattr(reducer_module, "MOST_PAUSE", 4)
+    for module in (reducer_module, auto_module):
+        monkeypatch.setattr(module, "LEAST_PAUSE", 4)
+        monkeypatch.setattr(module, "MOST_PAUSE", 4)
     monkeypatch.setattr(reducer_module, "_answers", lambda endpoint: True)
 
 
@@ -222,3 +233,84 @@ def test_unequal_sizes_end_in_a_sentence_on_every_rank() -> None:
 
     for sentence in Ranks(WORLD).run(work):
         assert "rank 0 for the sum of 10 float32, rank 2 for the sum of 11 float32" in sentence
+
+
+def test_to_tell_each_other_their_rows_ranks_meet_twice() -> None:
+    plan = Plan(-1, set())
+
+    def work(rank: int, gather: Any) -> list[str]:
+        group: Any = MeetingGroup(rank, gather)
+        reducer = Reducer(failing(plan, rank), Setting(group, 5.0))
+        rows = torch.sparse_coo_tensor(
+            [list(range(rank + 1))], torch.ones(rank + 1, 2), (9, 2), check_invariants=True
+        )
+        try:
+            before = len(group.meetings)
+            reducer.run(reduce_rows, reducer, rows).wait()
+            return list(group.meetings[before:])
+        finally:
+            reducer.close()
+
+    assert Ranks(WORLD).run(work) == [["exchange", "gather torch.int64"]] * WORLD
+
+
+def test_auto_looks_for_an_aggregator_before_each_trial() -> None:
+    """It isn't there at first, nor when it is looked for after four iterations, but after eight."""
+    plan = Plan(-1, set())
+
+    def work(rank: int, gather: Any) -> list[bool]:
+        class Later(failing(plan, rank)):  # type: ignore[misc]
+            def join(self) -> None:
+                if self.joins < 3:
+                    raise SessionError("No aggregator answers.")
+
+        group: Any = MeetingGroup(rank, gather)
+        reducer = Reducer(Later, Setting(group, 5.0, Endpoint("127.0.0.1", 1)))
+        auto, ways = Auto(reducer, ""), []
+        try:
+            for _ in range(7 + 2 * ROUNDS):
+                auto.begin()
+                ways.append(auto.ours)
+                tensor = torch.ones(3)
+                if auto.takes(tensor):
+                    reducer.all_reduce(tensor, How.SUM).wait()
+                auto.note_end()
+            return ways
+        finally:
+            reducer.close()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        ranks = Ranks(WORLD).run(work)
+    assert ranks == [[False] * (7 + ROUNDS) + [True] * ROUNDS] * WORLD
+
+
+def test_what_never_works_is_tried_more_and_more_seldom_and_said_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reducer_module, "MOST_PAUSE", 16)
+    plan = Plan(-1, set())
+
+    def work(rank: int, gather: Any) -> list[int]:
+        class Never(failing(plan, rank)):  # type: ignore[misc]
+            def join(self) -> None:
+                raise SessionError("Packets don't pass.")
+
+        group: Any = MeetingGroup(rank, gather)
+        reducer = Reducer(Never, Setting(group, 5.0, Endpoint("127.0.0.1", 1)))
+        joined = []
+        try:
+            for _ in range(45):
+                reducer.all_reduce(torch.ones(3), How.SUM).wait()
+                joined.append(Never.joins)
+            return [joined.index(count) + 1 for count in sorted(set(joined))]
+        finally:
+            reducer.close()
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        ranks = Ranks(WORLD).run(work)
+    assert ranks == [[1, 8, 24, 40]] * WORLD
+    assert [str(each.message) for each in said] == [
+        "The collective `failing` isn't used: Packets don't pass."
+    ]

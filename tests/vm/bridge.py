@@ -131,7 +131,7 @@ class OnHost:
         runs = CACHE / "tests"
         runs.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f"{items[0].path.stem}-{suite}-", dir=runs))
-        done = _run_guest(suite, folder, items)
+        done = _run_guest(suite, folder, items, self._config.getoption("minutes"))
         console = folder / "console.log"
         self._take_over(folder / "reports.jsonl")
         log = console.read_text(errors="replace") if console.exists() else ""
@@ -235,7 +235,7 @@ def _compile_for_guests(suite: str) -> None:
 
 
 def _run_guest(
-    suite: str, folder: Path, items: Sequence[pytest.Item]
+    suite: str, folder: Path, items: Sequence[pytest.Item], minutes: float
 ) -> subprocess.CompletedProcess[str]:
     silence = LONG_S if any(item.get_closest_marker("full") for item in items) else SILENCE_S
     settings = {"MLTCP_GUEST": suite, REPORTS: str(folder / "reports.jsonl")}
@@ -253,6 +253,7 @@ def _run_guest(
                 "-p",
                 "no:cacheprovider",
                 "--full",
+                f"--minutes={minutes:g}",
                 *(item.nodeid for item in items),
             ),
         ],

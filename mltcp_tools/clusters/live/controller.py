@@ -20,6 +20,7 @@ import socket
 import subprocess
 import time
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,8 @@ from mltcp_tools.kernel.host.programs import module_command
 UNITS = 4
 HOLD_S = 10.0
 STALL_S = 45.0
-"""Training that has done no step for so long hangs: torchrun's rendezvous may, when members die
-while others leave."""
+"""Training that has done no step for so long hangs: torchrun's rendezvous may, when a member dies
+while others meet."""
 STATE = "state.json"
 _RENDEZVOUS = {
     "join_timeout": 300,
@@ -44,6 +45,10 @@ _RENDEZVOUS = {
 }
 """Of torchrun, seconds: for a start on a busy host; for others to join who come at the same time;
 between an agent's signs of life, of which so many may be missing."""
+_OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""For torchrun: every meeting of agents has a store of its own. In one that all of them share,
+who joins later waits for an address that the first agent wrote for the first meeting alone, and
+who meets again finds addresses of those who have left (pytorch's issue 135712)."""
 
 
 class Controller:
@@ -130,7 +135,8 @@ class Controller:
         while len(self._agents) < workers:
             # Whoever joins needs a while.
             self._moved = time.monotonic()
-            self._agents.append(self._start("training", self._agent(first=not self._agents)))
+            command = self._agent(first=not self._agents)
+            self._agents.append(self._start("training", command, _OWN_STORE))
         leaving, self._agents = self._agents[workers:], self._agents[:workers]
         # All at once: torchrun's rendezvous may hang where one goes while others meet again.
         for agent in leaving:
@@ -192,10 +198,18 @@ class Controller:
         script = [str(Path(__file__).parent / "training.py"), self._file("")]
         return module_command("torch.distributed.run", *options, *script)
 
-    def _start(self, group: str | None, command: list[str]) -> subprocess.Popen[bytes]:
+    def _start(
+        self, group: str | None, command: list[str], more: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """more: for its environment."""
         out = (self._folder / "output.log").open("ab")
         process = subprocess.Popen(
-            command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True
+            command,
+            stdout=out,
+            stderr=out,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env=os.environ | (more or {}),
         )
         self._others.append(process)
         if group is not None:

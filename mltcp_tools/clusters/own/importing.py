@@ -8,7 +8,7 @@ can be held against.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,12 +28,17 @@ if TYPE_CHECKING:
     from mltcp_tools.lab.runs.described import DescribedExperiment
 
 
+REST = "*"
+"""The model of a table that stands for all others."""
+_ASKED = 20
+
+
 def models_of_table(path: Path) -> dict[str, Any]:
-    """The section `models` of a YAML file, as a workload has it."""
+    """The section `models` of a YAML file, as a workload has it; names are text, as 007 is."""
     section, found = _only(path, "models")
     for name in section:
         section.section(name, None)
-    return found
+    return dict(zip(section, found.values(), strict=True))
 
 
 def cluster_of(path: Path) -> dict[str, object]:
@@ -111,26 +116,60 @@ def _of_a_rank(phases: Sequence[Phase], ranks: int) -> tuple[Phase, ...]:
 
 
 def document(log: Log, cluster: Mapping[str, object], models: Mapping[str, Any]) -> str:
-    """The workload as YAML; cluster: its section of that name."""
-    unknown = sorted({job.model for job in log.jobs} - set(models) - set(MODELS))
-    if unknown:
-        asked = "".join(f"  {name}: {{size: 500MB}}\n" for name in unknown)
-        raise UsageError(
-            "Nothing says how many bytes these models send in an iteration: profile or record a job"
-            " of each, and give that with --profiles or --recorded; or write a table for --models,"
-            f" here with a size that is made up:\nmodels:\n{asked.rstrip()}"
-        )
+    """The workload as YAML; cluster: its section of that name.
+
+    models: by name; REST has any other. One whose jobs all stayed on one server sends nothing that
+    counts, and needn't be there.
+    """
+    names = {job.model for job in log.jobs}
+    inside = names - {job.model for job in log.jobs if len(job.nodes) != 1}
+    unknown = names - set(models) - set(MODELS)
+    rest = models.get(REST)
+    models = {name: each for name, each in models.items() if name != REST}
+    models |= {name: {"size": "0B"} for name in unknown & inside}
+    if rest is not None:
+        models |= dict.fromkeys(unknown, rest)
+    elif unknown - inside:
+        raise _unknown(log, unknown - inside)
     origin_s = min(job.submitted_s for job in log.jobs)
     jobs = [_job(job, origin_s) for job in log.jobs]
-    used = {job.model for job in log.jobs}
+    used = set(names)
+    used = names | {each["like"] for each in models.values() if "like" in each}
     described = {
-        name: {"compute": "100ms", **each} for name, each in models.items() if name in used
+        name: each if "like" in each else {"compute": "100ms"} | each
+        for name, each in models.items()
+        if name in used
     }
     whole: dict[str, object] = {"cluster": dict(cluster)}
     if described:
         whole["models"] = described
     whole["jobs"] = jobs
     return yaml.safe_dump(whole, sort_keys=False, default_flow_style=None, width=120)
+
+
+def _unknown(log: Log, models: Collection[str]) -> UsageError:
+    """Asks for all of them at once; those that had most GPUs for longest stand first."""
+    hours = dict.fromkeys(models, 0.0)
+    for job in log.jobs:
+        if job.model in hours:
+            hours[job.model] += job.gpus * (job.end_s - job.start_s) / 3600
+    most = sorted(hours, key=lambda name: (-hours[name], name))[:_ASKED]
+    listed = {name: {"size": "500MB"} for name in most}
+    table = yaml.safe_dump(
+        {"models": listed},
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=None,
+        width=1000,
+    )
+    more = len(hours) - len(listed)
+    without = f" and without {more} that had fewer GPU hours" if more else ""
+    return UsageError(
+        "Nothing says how many bytes these models send in an iteration: profile or record a job of"
+        " each, and give that with --profiles or --recorded; or write a table for --models, here"
+        f' with a size that is made up{without}. A model "{REST}" stands for all that nothing else'
+        f" describes.\n{table.rstrip()}"
+    )
 
 
 def require_places(cluster: Mapping[str, object], jobs: Iterable[LoggedJob], source: str) -> None:

@@ -1,15 +1,16 @@
 """Jobs from a scheduler's log: Slurm's sacct, Kueue's and Volcano's lists, a plain CSV.
 
-sacct: `sacct -aPX -o JobID,JobName,Submit,Start,End,State,AllocTRES,NodeList`, separated by `|`.
-Kueue: `kubectl get workloads -A -o json`. Volcano: `kubectl get jobs.batch.volcano.sh -A -o json`.
-CSV: a header with name, submitted, start, end, gpus, and where known nodes (as Slurm writes lists
-of hosts, or separated by `;`), model, and iterations or iteration, the seconds of one; separated by
-`,` or, as some spreadsheets write it, `;`. Times are ISO 8601 or seconds. A time without a zone is
-taken as one of UTC, which is as good as any as long as no other has one.
+sacct: `TZ=UTC sacct -aPX -o JobID,JobName,Submit,Start,End,State,AllocTRES,NodeList`, separated by
+`|`. Kueue: `kubectl get workloads -A -o json`. Volcano: `kubectl get jobs.batch.volcano.sh -A -o
+json`. CSV: a header with name, submitted, start, end, gpus, and where known nodes (as Slurm writes
+lists of hosts, or separated by `;`), model, and iterations or iteration, the seconds of one;
+separated by `,`, or `;` or tabs as some spreadsheets write it. Times are ISO 8601 or seconds since
+1970, all of a log alike. Without a zone they are taken as UTC, which is as good as any but for days
+on which clocks change.
 
 A log that isn't what it should be gives a UsageError with its line or entry and field. Jobs that
-didn't run to their end, or had no GPU, are left out and counted. Jobs of one name are told apart by
-numbers.
+haven't begun or ended, or had no GPU, are left out and counted; those that failed or were cancelled
+had their GPUs and links as others do. Jobs of one name are told apart by numbers.
 """
 
 from __future__ import annotations
@@ -25,14 +26,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mltcp_tools.clusters.own.slurm import hosts
 from mltcp_tools.errors import UsageError
+from mltcp_tools.units import counted
 
-_GPU = re.compile(r"(?:^|,)gres/gpu(:[^=,]+)?=([0-9]+)")
-_ZONE = re.compile(r"[T ][0-9:.]+ ?(Z|[+-][0-9:]+)$")
+T = TypeVar("T", dict[str, Any], list[Any], str)
+
+_GPU = re.compile(r"(?:^|,)gres/gpu(:[^=,]+)?=([^,]*)")
 _GPU_RESOURCE = re.compile(r"[a-z0-9.-]+/gpu(\.[a-z0-9-]+)?$")
+_NONE = {"", "-", "n/a", "nan", "nat", "none", "none assigned", "null", "unknown"}
+"""Slurm's, Python's and spreadsheets' words for what isn't known."""
+_WORDS = {dict: "a mapping", list: "a list", str: "text"}
+_MOST_GPUS = 1_000_000
+_LAST_S = 1e11
+"""Seconds since 1970 that are no time, but milliseconds."""
+_LONGEST_S = 20 * 365 * 86_400
+"""Of a log."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +70,13 @@ class Log:
 
 
 class _LeftOutError(Exception):
-    """A job that says nothing of how long jobs run; the reason."""
+    """A job that didn't run on GPUs from a start to an end; the reason."""
 
 
 def read_log(path: Path) -> Log:
     """Jobs of a log, of whichever kind it is."""
     text = _text(path)
-    kind = _kubernetes if text.lstrip().startswith("{") else _table
+    kind = _kubernetes if text.lstrip().startswith(("{", "[")) else _table
     left_out: Counter[str] = Counter()
     jobs = []
     for read in kind(text, str(path)):
@@ -75,8 +86,12 @@ def read_log(path: Path) -> Log:
             left_out[str(reason)] += 1
     if not jobs:
         said = "; ".join(f"{count} {reason}" for reason, count in left_out.items())
+        raise UsageError(f"{path} has no job that ran on GPUs and ended ({said or 'it is empty'}).")
+    first_s, last_s = min(job.submitted_s for job in jobs), max(job.end_s for job in jobs)
+    if last_s - first_s > _LONGEST_S:
         raise UsageError(
-            f"{path} has no job that ran to its end on GPUs ({said or 'it is empty'})."
+            f"{path} has jobs that are {(last_s - first_s) / 86_400:.0f} days apart; leave times"
+            " that aren't known empty."
         )
     jobs.sort(key=lambda job: (job.submitted_s, job.start_s, job.name))
     return Log(tuple(_told_apart(jobs)), dict(left_out))
@@ -117,23 +132,55 @@ def model_of(name: str) -> str:
     return re.sub(r"([-_./ ]+[0-9]+)+$", "", name) or name
 
 
+class _Clock:
+    """Reads the times of one log, which are of one kind."""
+
+    def __init__(self) -> None:
+        self._kind = ""
+
+    def seconds(self, text: str, error: Callable[[str], UsageError]) -> float:
+        """Since 1970, or whatever instant the log's seconds are of."""
+        try:
+            value, kind = float(text), "in seconds"
+            if not abs(value) < _LAST_S:
+                raise error(f"{text!r} is no time in seconds; divide milliseconds by 1000")
+        except ValueError:
+            try:
+                at = datetime.fromisoformat(text.replace("Z", "+00:00"))
+            except ValueError:
+                raise error(
+                    f"{text!r} is no time; write it as 2026-03-01T10:00:00, or in seconds"
+                ) from None
+            kind = "with a zone" if at.tzinfo else "without a zone"
+            value = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+        if kind != (self._kind or kind):
+            raise error(f"is {kind}, and the log's first time {self._kind}; write all alike")
+        self._kind = kind
+        return value
+
+
 class _Row:
     """An entry's fields; errors name the place."""
 
-    def __init__(self, place: str, fields: Mapping[str, str]) -> None:
-        self.place, self.fields = place, fields
+    def __init__(self, place: str, fields: Mapping[str, str], clock: _Clock) -> None:
+        self.place, self.fields, self._clock = place, fields, clock
+
+    def known(self, name: str) -> str:
+        """Return the field; "" where it isn't known."""
+        text = self._printable(name)
+        return "" if text.lower() in _NONE else text
 
     def text(self, name: str) -> str:
-        value = (self.fields.get(name) or "").strip()
-        if not value:
+        """Return a field that must be there, whatever word it is."""
+        if not (text := self._printable(name)):
             raise self.error(name, "missing")
-        return value
+        return text
 
-    def time(self, name: str) -> float:
-        text = self.text(name)
-        if text in ("Unknown", "None"):
-            raise _LeftOutError("without a start or an end")
-        return _seconds(text, lambda what: self.error(name, what))
+    def _printable(self, name: str) -> str:
+        text = self.fields.get(name) or ""
+        if not text.isprintable():
+            text = "".join(each if each.isprintable() else " " for each in text)
+        return text.strip()
 
     def count(self, name: str) -> int:
         text = self.text(name)
@@ -142,172 +189,242 @@ class _Row:
             raise self.error(name, f"must be a whole number, not {text!r}")
         return int(float(text))
 
-    def times(self, names: Sequence[str]) -> tuple[float, float, float]:
+    def times(self, submitted: str, start: str, end: str) -> tuple[float, float, float]:
         """Of when it was submitted, began and ended."""
-        submitted_s, start_s, end_s = (self.time(name) for name in names)
-        zoned = [name for name in names if _ZONE.search(self.text(name))]
-        if zoned and len(zoned) < len(names):
-            raise self.error(zoned[0], "has a time zone, and another time of the job has none")
-        return submitted_s, start_s, end_s
+        if not (self.known(start) and self.known(end)):
+            raise _LeftOutError("without a start or an end")
+        started_s, ended_s = self._time(start), self._time(end)
+        submitted_s = self._time(submitted) if self.known(submitted) else started_s
+        # As local times have it when clocks are put back, and Slurm where it queues a job again.
+        if submitted_s > started_s:
+            raise _LeftOutError("that began before it was submitted")
+        if ended_s < started_s:
+            raise _LeftOutError("that ended before it began")
+        if ended_s == started_s:
+            raise _LeftOutError("that took no time")
+        return submitted_s, started_s, ended_s
+
+    def _time(self, name: str) -> float:
+        return self._clock.seconds(self.text(name), lambda what: self.error(name, what))
 
     def error(self, name: str, what: str) -> UsageError:
         return UsageError(f"{self.place}: {name}: {what}.")
 
 
-def _seconds(text: str, error: Callable[[str], UsageError]) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        try:
-            at = datetime.fromisoformat(text.replace("Z", "+00:00"))
-        except ValueError:
-            raise error(f"{text!r} is neither a time nor seconds") from None
-        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-    if not math.isfinite(value):
-        raise error(f"{text!r} is no time")
-    return value
-
-
 def _table(text: str, file: str) -> Iterator[Callable[[], LoggedJob]]:
-    if not text.strip():
+    lines = text.splitlines()
+    first = next((number for number, line in enumerate(lines) if line.strip()), None)
+    if first is None:
         raise UsageError(f"{file} is empty; it needs a scheduler's log, or a CSV.")
-    header = text.splitlines()[0]
-    slurm = "|" in header
+    header = lines[first]
+    separator = max("|", ",", ";", "\t", key=header.count)
+    slurm = header.lstrip().lower().startswith("jobid")
+    if slurm and "|" not in header:
+        raise UsageError(f"{file}:{first + 1}: its fields must be separated by |; use `sacct -P`.")
     needed = (
         ("JobID", "JobName", "Submit", "Start", "End", "State", "AllocTRES", "NodeList")
         if slurm
         else ("name", "submitted", "start", "end", "gpus")
     )
-    if slurm:
+    inside = io.StringIO(text, newline="")
+    reader = (
         # sacct puts nothing in quotes, and names of jobs may have them.
-        reader = csv.reader(io.StringIO(text), delimiter="|", quoting=csv.QUOTE_NONE)
-    else:
-        separator = ";" if ";" in header and "," not in header else ","
-        reader = csv.reader(io.StringIO(text), delimiter=separator)
-    known = {name.lower(): name for name in needed}
-    names = [known.get(name.strip().lower(), name.strip().lower()) for name in next(reader, [])]
+        csv.reader(inside, delimiter=separator, quoting=csv.QUOTE_NONE)
+        if slurm
+        else csv.reader(inside, delimiter=separator, strict=True)
+    )
+    lower = {name.lower(): name for name in needed}
+    names: list[str] = []
+    clock, seen = _Clock(), set[tuple[str, str]]()
+    for fields in _fields(reader, file):
+        place = f"{file}:{reader.line_num}"
+        if not names:
+            names = [lower.get(each.strip().lower(), each.strip().lower()) for each in fields]
+            _require_columns(place, names, needed)
+            continue
+        if len(fields) > len(names):
+            fields = _merged(place, fields, names) if slurm else fields
+            if len(fields) > len(names):
+                raise UsageError(
+                    f"{place}: has {len(fields)} fields, and the header has {len(names)}; put a"
+                    f" name that has a {separator!r} in quotes."
+                )
+        row = _Row(place, dict(zip(names, fields, strict=False)), clock)
+        if not slurm:
+            yield lambda row=row: _plain(row)  # type: ignore[misc]
+        elif "." not in row.text("JobID"):  # else it is a step of a job
+            yield lambda row=row: _sacct(row, seen)  # type: ignore[misc]
+
+
+def _fields(reader: Any, file: str) -> Iterator[list[str]]:
+    """Lines that aren't blank."""
+    try:
+        for fields in reader:
+            if any(field.strip() for field in fields):
+                yield fields
+    except csv.Error as error:
+        raise UsageError(f"{file}:{reader.line_num}: {error}; is a quote open before it?") from None
+
+
+def _require_columns(place: str, names: Sequence[str], needed: Sequence[str]) -> None:
     if missing := [name for name in needed if name not in names]:
         raise UsageError(
-            f"{file}:1: there is no column {', '.join(missing)}; there must be {', '.join(needed)}."
+            f"{place}: there is no column {', '.join(missing)}; there must be {', '.join(needed)}."
         )
-    for fields in reader:
-        if fields:
-            if slurm and len(fields) > len(names):
-                # Names of jobs may have the separator, too.
-                first, more = names.index("JobName"), len(fields) - len(names)
-                fields[first : first + more + 1] = ["|".join(fields[first : first + more + 1])]
-            row = _Row(f"{file}:{reader.line_num}", dict(zip(names, fields, strict=False)))
-            if not (slurm and "." in row.text("JobID")):  # a step of a job
-                yield lambda row=row: (_sacct if slurm else _plain)(row)  # type: ignore[misc]
+    if twice := [name for name in needed if names.count(name) > 1]:
+        raise UsageError(f"{place}: there are two columns {twice[0]}; keep one.")
 
 
-def _sacct(row: _Row) -> LoggedJob:
-    if row.text("State") != "COMPLETED":
-        raise _LeftOutError(f"{row.text('State').split()[0].lower()}")
+def _merged(place: str, fields: list[str], names: Sequence[str]) -> list[str]:
+    """Fields of sacct where the job's name has the separator, too."""
+    first, more = names.index("JobName"), len(fields) - len(names)
+    return [
+        *fields[:first],
+        "|".join(fields[first : first + more + 1]),
+        *fields[first + more + 1 :],
+    ]
+
+
+def _sacct(row: _Row, seen: set[tuple[str, str]]) -> LoggedJob:
+    """seen: jobs so far, and their starts; one that was queued again has another one."""
+    state = row.text("State").split()[0].lower()
     # Slurm may list all GPUs, those of each type, or both.
     listed = dict(_GPU.findall(row.fields.get("AllocTRES") or ""))
+    for count in listed.values():
+        if not re.fullmatch("[0-9]{1,9}", count):
+            raise row.error("AllocTRES", f"{count!r} is no number of GPUs")
     gpus = int(listed.pop("", 0)) or sum(map(int, listed.values()))
+    if not (row.known("Start") and row.known("End")):
+        raise _LeftOutError(state)
     if not gpus:
         raise _LeftOutError("without GPUs")
-    times = row.times(("Submit", "Start", "End"))
+    times = row.times("Submit", "Start", "End")
+    key = row.text("JobID"), row.text("Start")
+    if key in seen:
+        raise _LeftOutError("listed twice")
+    seen.add(key)
     return _job(row, row.text("JobName"), times, gpus, _hosts(row, "NodeList"))
 
 
 def _plain(row: _Row) -> LoggedJob:
-    nodes = _hosts(row, "nodes") if (row.fields.get("nodes") or "").strip() else ()
-    gpus = row.count("gpus")
+    gpus = row.count("gpus") if row.known("gpus") else 0
     if not gpus:
         raise _LeftOutError("without GPUs")
-    job = _job(row, row.text("name"), row.times(("submitted", "start", "end")), gpus, nodes)
+    times = row.times("submitted", "start", "end")
+    job = _job(row, row.text("name"), times, gpus, _hosts(row, "nodes"))
     iterations = None
-    if (row.fields.get("iterations") or "").strip():
+    if row.known("iterations"):
         iterations = row.count("iterations")
-    elif (row.fields.get("iteration") or "").strip():
-        each_s = row.time("iteration")
-        if each_s <= 0:
-            raise row.error("iteration", "must be more than 0 s")
+        if not iterations:
+            raise row.error("iterations", "must be 1 or more")
+    elif text := row.known("iteration"):
+        try:
+            each_s = float(text)
+        except ValueError:
+            each_s = math.nan
+        if not each_s > 0:
+            raise row.error("iteration", f"must be seconds, more than 0, not {text!r}")
         iterations = max(1, round((job.end_s - job.start_s) / each_s))
-    if iterations == 0:
-        raise row.error("iterations", "must be 1 or more")
-    model = (row.fields.get("model") or "").strip() or job.model
-    return LoggedJob(**vars(job) | {"iterations": iterations, "model": model})
+    return replace(job, iterations=iterations, model=row.known("model") or job.model)
 
 
 def _hosts(row: _Row, name: str) -> tuple[str, ...]:
+    """Nodes of a job; none where they aren't known."""
     try:
-        found = hosts(row.text(name).replace(";", ","))
+        found = hosts(row.known(name).replace(";", ","))
     except UsageError as error:
         raise row.error(name, str(error).rstrip(".")) from None
     return tuple(dict.fromkeys(found))
 
 
 def _job(
-    row: _Row,
-    name: str,
-    times: tuple[float, float, float],
-    gpus: int,
-    nodes: Sequence[str],
+    row: _Row, name: str, times: tuple[float, float, float], gpus: int, nodes: Sequence[str]
 ) -> LoggedJob:
-    submitted_s, start_s, end_s = times
-    if not submitted_s <= start_s:
-        raise row.error("start", "is before it was submitted")
-    if end_s <= start_s:
-        raise _LeftOutError("that took no time")
+    if gpus > _MOST_GPUS:
+        raise row.error("GPUs", f"{gpus} of them are more than any job has")
     if len(nodes) > gpus:
-        raise row.error("nodes", f"{len(nodes)} of them, and {gpus} GPUs")
-    return LoggedJob(name, submitted_s, start_s, end_s, gpus, tuple(nodes), model_of(name))
+        raise row.error("nodes", f"{len(nodes)} of them, and {counted(gpus, 'GPU')}")
+    return LoggedJob(name, *times, gpus, tuple(nodes), model_of(name))
 
 
 def _kubernetes(text: str, file: str) -> Iterator[Callable[[], LoggedJob]]:
     try:
         items = json.loads(text)["items"]
         kinds = [str(item["kind"]) for item in items]
-    except (ValueError, KeyError, TypeError):
-        raise UsageError(f"{file} is not a list of Kubernetes objects in JSON.") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise UsageError(
+            f"{file} is not a list of Kubernetes objects in JSON, as `kubectl get … -o json`"
+            " prints it."
+        ) from None
+    clock = _Clock()
     for number, (kind, item) in enumerate(zip(kinds, items, strict=True)):
         if kind not in ("Workload", "Job"):
             raise UsageError(f"{file}: items[{number}]: kind {kind} is no Workload and no Job.")
-        yield lambda n=number, k=kind, i=item: _object(f"{file}: items[{n}]", k, i)  # type: ignore[misc]
+        place = f"{file}: items[{number}]"
+        yield lambda p=place, k=kind, i=item: _object(p, k, i, clock)  # type: ignore[misc]
 
 
-def _object(place: str, kind: str, item: Mapping[str, Any]) -> LoggedJob:
+def _object(place: str, kind: str, item: Mapping[str, Any], clock: _Clock) -> LoggedJob:
     """A Workload of Kueue or a Job of Volcano."""
-    try:
-        meta, spec = item["metadata"], item["spec"]
-        conditions = item.get("status", {}).get("conditions", [])
-        if kind == "Workload":
-            true = {c["type"]: c for c in conditions if c["status"] == "True"}
-            at = {name: c["lastTransitionTime"] for name, c in true.items()}
-            failed = true.get("Finished", {}).get("reason") == "Failed"
-            begun, ended, pods = at.get("Admitted"), at.get("Finished"), spec["podSets"]
-            counts = [int(each.get("count", 1)) for each in pods]
-        else:
-            at, failed = {c["status"]: c["lastTransitionTime"] for c in conditions}, False
-            begun, ended, pods = at.get("Running"), at.get("Completed"), spec["tasks"]
-            counts = [int(each.get("replicas", 1)) for each in pods]
-        gpus = sum(
-            count * _gpus(each["template"]["spec"]["containers"])
-            for count, each in zip(counts, pods, strict=True)
+    names = ["type", "status"] if kind == "Workload" else ["status", ""]
+    at: dict[str, str] = {}
+    for each in _under(place, item, "status.conditions", list):
+        name, status = (_under(f"{place}: status.conditions", each, n, str) for n in names)
+        if kind == "Job" or status == "True":
+            at[name] = _under(f"{place}: status.conditions", each, "lastTransitionTime", str)
+    if kind == "Workload":
+        begun, ended, pods, count = "Admitted", ["Finished"], "podSets", "count"
+    else:
+        ends = ["Completed", "Failed", "Aborted", "Terminated"]
+        begun, ended, pods, count = "Running", ends, "tasks", "replicas"
+    gpus = 0
+    for number, pod in enumerate(_under(place, item, f"spec.{pods}", list)):
+        inside = f"{place}: spec.{pods}[{number}]"
+        containers = _under(inside, pod, "template.spec.containers", list)
+        gpus += _whole(inside, count, (pod or {}).get(count, 1)) * sum(
+            _gpus(inside, each) for each in containers
         )
-        row = _Row(place, {"submitted": meta["creationTimestamp"], "name": meta["name"]})
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"{place}: {error}: missing, or not what it should be.") from None
-    if failed:
-        raise _LeftOutError("failed")
-    if not begun or not ended:
-        raise _LeftOutError("without a start or an end")
+    fields = {
+        "name": _under(place, item, "metadata.name", str),
+        "submitted": _under(place, item, "metadata.creationTimestamp", str),
+        "start": at.get(begun, ""),
+        "end": next((at[each] for each in ended if each in at), ""),
+    }
+    row = _Row(place, fields, clock)
+    times = row.times("submitted", "start", "end")
     if not gpus:
         raise _LeftOutError("without GPUs")
-    row.fields = {**row.fields, "start": str(begun), "end": str(ended)}
-    return _job(row, row.text("name"), row.times(("submitted", "start", "end")), gpus, ())
+    return _job(row, row.text("name"), times, gpus, ())
 
 
-def _gpus(containers: Sequence[Mapping[str, Any]]) -> int:
-    """Return the GPUs that the containers of a pod ask for."""
-    total = 0
-    for container in containers:
-        asked = container.get("resources", {})
-        # A limit without a request is the request, too, as most GPUs are asked for.
-        listed = (asked.get("limits") or {}) | (asked.get("requests") or {})
-        total += sum(int(value) for name, value in listed.items() if _GPU_RESOURCE.fullmatch(name))
-    return total
+def _under(place: str, item: object, path: str, kind: type[T]) -> T:
+    """The value at a path such as `spec.podSets` of an object; an empty one where it is missing."""
+    for key in filter(None, path.split(".")):
+        if item is not None and not isinstance(item, dict):
+            raise UsageError(f"{place}: {path}: there is {item!r:.40} where {key} should be.")
+        item = None if item is None else item.get(key)
+    if item is None or path == "":
+        return kind()
+    if not isinstance(item, kind):
+        raise UsageError(f"{place}: {path}: must be {_WORDS[kind]}, not {item!r:.40}.")
+    return item
+
+
+def _gpus(place: str, container: object) -> int:
+    """Return the GPUs that a container of a pod asks for."""
+    asked = {
+        each: _under(place, container, f"resources.{each}", dict) for each in ("limits", "requests")
+    }
+    # A limit without a request is the request, too, as most GPUs are asked for.
+    listed = asked["limits"] | asked["requests"]
+    return sum(
+        _whole(place, name, value)
+        for name, value in listed.items()
+        if _GPU_RESOURCE.fullmatch(name)
+    )
+
+
+def _whole(place: str, name: str, value: object) -> int:
+    if isinstance(value, bool) or not re.fullmatch("[0-9]{1,9}", str(value)):
+        raise UsageError(f"{place}: {name}: must be a whole number, not {value!r:.40}.")
+    return int(str(value))

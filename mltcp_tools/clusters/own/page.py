@@ -7,6 +7,7 @@ from typing import Any
 
 from mltcp_tools.clusters.own.ask import Answer
 from mltcp_tools.clusters.own.replay import Compared, Trust
+from mltcp_tools.clusters.rules import UNTOLD
 from mltcp_tools.clusters.text import table
 from mltcp_tools.figures import png, subplots
 from mltcp_tools.pages import embedded, templates
@@ -99,6 +100,7 @@ def page(
         "answers": answer_rows(answers),
         "told": [each.told for each in answers],
         "sentences": sentences,
+        "rules": f"{UNTOLD:.0%}",
         "figure": embedded(_bars(answers)),
     }
     return _TEMPLATES.get_template("ask.html.j2").render(values)
@@ -107,7 +109,8 @@ def page(
 def _bars(answers: Sequence[Answer]) -> bytes:
     figure, axis = subplots(figsize=(7, 2.9))
     places = range(len(answers))
-    untold = 100 * max(each.untold for each in answers)
+    # No more than all hours can be saved, however much this model is off.
+    untold = 100 * min(1.0, max(each.untold for each in answers))
     axis.axvspan(-untold, untold, color="#ddd", label="below what this model can tell")
     axis.barh(
         places,

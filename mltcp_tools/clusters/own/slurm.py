@@ -84,7 +84,9 @@ def _read(path: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """Servers below each switch, and switches below each."""
     below: dict[str, list[str]] = {}
     switches: dict[str, list[str]] = {}
-    for number, line in enumerate(read_text(path).splitlines(), 1):
+    # A backslash goes on on the next line, and words may have quotes.
+    text = read_text(path).replace("\\\n", " ").replace('"', "")
+    for number, line in enumerate(text.splitlines(), 1):
         line = line.partition("#")[0].strip()
         if not line:
             continue
@@ -98,7 +100,10 @@ def _read(path: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
             )
         for key, table in (("nodes", below), ("switches", switches)):
             if key in fields:
-                table.setdefault(name, []).extend(hosts(fields[key]))
+                try:
+                    table.setdefault(name, []).extend(hosts(fields[key]))
+                except UsageError as error:
+                    raise UsageError(f"{path}:{number}: {error}") from None
     if not below:
         raise UsageError(f"{path} has no switch with Nodes.")
     return below, switches

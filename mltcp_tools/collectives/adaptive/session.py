@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mltcp_tools.collectives.adaptive.choice import SOONER, Choice, Way
+from mltcp_tools.collectives.adaptive.choice import SOONER, Choice, trials
 from mltcp_tools.collectives.adaptive.links import Links, ring_s
 from mltcp_tools.collectives.adaptive.mesh import Gather, Mesh, receive_into
 from mltcp_tools.collectives.adaptive.probe import measure
@@ -27,8 +27,6 @@ CHUNK_S = 0.004
 LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES = 8_192, 65_536
 TRIAL_BYTES = 1_000_000
 """Of the array by which that is tried when a plan is made."""
-
-_TRIALS = 3  # of each way; the first is to warm up, and of the others the sooner one counts
 
 _LOOK_S, _MOST_LOOK_S = 0.25, 4.0
 """Of reductions between looks at how long they took, and one reduction at least."""
@@ -92,7 +90,7 @@ class AdaptiveSession:
             strategy, promising = self._find(links)
         self.strategy = strategy
         pace = strategy.seconds / self._plan_bytes
-        self._paces = dict.fromkeys(Way, pace)  # as last seen
+        self._paces = dict.fromkeys((False, True), pace)  # as last seen
         per_s = 1 / pace if pace else np.inf
         self._chunk_bytes = int(np.clip(CHUNK_S * per_s, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES))
         self._unlooked: list[tuple[int, float]] = []  # bytes and seconds
@@ -125,16 +123,15 @@ class AdaptiveSession:
 
     def _trees_are_sooner(self, ring: Callable[[Array], None]) -> bool:
         """Try whether they keep their promise: probes err, and hosts may be slower than links."""
-        took: list[list[float]] = [[], []]
-        for _ in range(_TRIALS):
-            for seconds, reduce in zip(took, (ring, self._along_trees), strict=True):
-                array = np.zeros(TRIAL_BYTES // 4, dtype=np.float32)
-                self.gather(None)
-                begin = time.monotonic()
-                reduce(array)
-                seconds.append(max(self.gather(time.monotonic() - begin)))
-        by_ring_s, by_trees_s = (min(seconds[1:]) for seconds in took)
-        return by_ring_s >= SOONER * by_trees_s
+        found = trials(by_trees=False, rounds=2)
+        found.begin()
+        while found.trying:
+            array = np.zeros(TRIAL_BYTES // 4, dtype=np.float32)
+            self.gather(None)
+            begin = time.monotonic()
+            (self._along_trees if found.ours else ring)(array)
+            found.note(max(self.gather(time.monotonic() - begin)))
+        return found.ours
 
     def _connect(self, strategy: Strategy) -> None:
         wanted = []
@@ -159,7 +156,7 @@ class AdaptiveSession:
         if self._is_due:
             self._plan(with_trial=False)
         begin = time.monotonic()
-        if self._ring and self.choice.way is Way.RING:
+        if self._ring and not self.choice.by_trees:
             self._ring(array)
         else:
             self._along_trees(array)
@@ -191,7 +188,7 @@ class AdaptiveSession:
         """
         sizes = np.array([each[0] for each in self._unlooked])
         until_s = _LOOK_S if self.choice.trying else self._until_look_s
-        soon = sizes.sum() * self._paces[self.choice.way] < until_s
+        soon = sizes.sum() * self._paces[self.choice.by_trees] < until_s
         if not self._unlooked or (soon and len(sizes) < MOST_UNLOOKED):
             return
         try:
@@ -208,7 +205,7 @@ class AdaptiveSession:
         self._until_look_s = float(np.clip(looking_s / _LOOKING_SHARE, _LOOK_S, _MOST_LOOK_S))
         # The last rank to come waited for nobody.
         took = np.min([each[0] for each in told], axis=0)
-        pace = self._paces[self.choice.way] = float(took.sum() / sizes.sum())
+        pace = self._paces[self.choice.by_trees] = float(took.sum() / sizes.sum())
         self._is_due = self.choice.look(pace, float((took / sizes).min()), told[0][1])
         if self._parts and not self.choice.has_trees:
             self._drop_trees()

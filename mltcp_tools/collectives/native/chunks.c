@@ -31,33 +31,18 @@ enum chunk_content content_of(const void *from, uint32_t kind, uint32_t count)
 	return kind == KIND_INT32 || any << 1 ? CONTENT_VALUES : CONTENT_NEGATIVE_ZEROS;
 }
 
-void mark_present(const void *from, uint32_t kind, uint64_t count, uint32_t values,
-		  uint8_t *present)
+uint64_t count_present(const void *from, uint32_t kind, uint64_t count, uint32_t values,
+		       const uint8_t *marks)
 {
-	uint64_t size = element_bytes(kind), begin;
-
-	for (begin = 0; begin < count; begin += values)
-		*present++ = content_of((const char *)from + begin * size, kind,
-					length_of_chunk(count, begin, values)) == CONTENT_VALUES;
-}
-
-struct chunk_counts count_present(const void *from, uint32_t kind, uint64_t count, uint32_t values,
-				  uint32_t block, const uint8_t *marks)
-{
-	uint64_t size = element_bytes(kind), begin;
-	struct chunk_counts found = {0};
+	uint64_t begin, found = 0;
 
 	for (begin = 0; begin < count; begin += values) {
-		uint32_t length = length_of_chunk(count, begin, values), at;
-		uint64_t before = found.blocks;
+		const char *at = (const char *)from + begin * element_bytes(kind);
+		uint32_t length = length_of_chunk(count, begin, values);
 
 		if (marks && !(*marks++ & CHUNK_SUMMED))
 			continue;
-		for (at = 0; at < length; at += block)
-			found.blocks +=
-				content_of((const char *)from + (begin + at) * size, kind,
-					   length_of_chunk(length, at, block)) == CONTENT_VALUES;
-		found.chunks += found.blocks > before;
+		found += content_of(at, kind, length) == CONTENT_VALUES;
 	}
 	return found;
 }

@@ -136,16 +136,10 @@ uint32_t element_bytes(uint32_t kind);
 /* chunks.c */
 enum chunk_content { CONTENT_ZEROS, CONTENT_NEGATIVE_ZEROS, CONTENT_VALUES };
 enum chunk_content content_of(const void *from, uint32_t kind, uint32_t count);
-/* A byte for each block of `values` elements: whether one of them isn't zero. */
-void mark_present(const void *from, uint32_t kind, uint64_t count, uint32_t values,
-		  uint8_t *present);
-/* How many chunks of `values` elements aren't all zero, and how many of their blocks of `block`
- * elements. marks: NULL, or where sums are: elsewhere is nothing. */
-struct chunk_counts {
-	uint64_t chunks, blocks;
-};
-struct chunk_counts count_present(const void *from, uint32_t kind, uint64_t count, uint32_t values,
-				  uint32_t block, const uint8_t *marks);
+/* How many chunks of `values` elements aren't all zero. marks: NULL, or where sums are: elsewhere is
+ * nothing. */
+uint64_t count_present(const void *from, uint32_t kind, uint64_t count, uint32_t values,
+		       const uint8_t *marks);
 /* Copy the sums that are marked, and make negative zeros positive where there is none. */
 void copy_summed(const void *from, uint32_t kind, uint64_t count, uint32_t values,
 		 const uint8_t *marks, void *to);

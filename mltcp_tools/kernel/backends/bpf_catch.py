@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from mltcp_tools.kernel.backends.bpf_sockets import KernelSockets
@@ -49,40 +49,27 @@ class BpfCatcher(Catcher):
     switches = True
 
     def __init__(self, kernel: KernelSockets, home: Home) -> None:
+        super().__init__()
         self._kernel = kernel
         self._home = home
         self._links: dict[Path, Callable[[], None]] = {}
-        self._rules: dict[Path, Catch] = {}
 
-    def set(self, wanted: Mapping[Path, Catch]) -> None:
-        for path in [*self._links]:
-            if path not in wanted or not path.is_dir():
-                self._links.pop(path)()
-                del self._rules[path]
-        for path, rule in wanted.items():
-            if self._rules.get(path) != rule:
-                self._catch(path, rule)
-
-    def _catch(self, path: Path, rule: Catch) -> None:
-        try:
-            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return
+    def _begin(self, path: Path, folder: int, rule: Catch) -> bool:
         try:
             if path not in self._links:
                 self._links[path] = self._kernel.object.link_to_cgroup("catch_new", folder)
             key = _KEY.pack(os.fstat(folder).st_ino, CGROUP_SOCK_OPS)
             with self._kernel.object.map("mltcp_rules") as rules:
                 rules.set(key, packed(rule, self._home))
-            self._rules[path] = rule
         except BpfError as error:
+            self._rules.pop(path, None)
+            if path in self._links:
+                self._end(path)
             raise explain(error, f"Catching new connections of {path}") from error
-        finally:
-            os.close(folder)
+        return True
 
-    @property
-    def cgroups(self) -> list[Path]:
-        return [*self._rules]
+    def _end(self, path: Path) -> None:
+        self._links.pop(path)()
 
     def close(self) -> None:
         for end in self._links.values():

@@ -6,6 +6,7 @@ congestion controls by themselves (kmod_catch).
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -48,15 +49,44 @@ class Catcher(Closing):
     switches: bool
     """True: connections are given the congestion control, too, so that none need be looked at."""
 
-    @abstractmethod
+    def __init__(self) -> None:
+        self._rules: dict[Path, Catch] = {}
+
     def set(self, wanted: Mapping[Path, Catch]) -> None:
         """Catch for these cgroups, by their folders, and for no others. HostError names the first
         one for which the kernel refuses it; one that is gone meanwhile is passed over."""
+        for path in [*self._rules]:
+            if path not in wanted or not path.is_dir():
+                del self._rules[path]
+                self._end(path)
+        for path, rule in wanted.items():
+            if self._rules.get(path) == rule:
+                continue
+            try:
+                folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            try:
+                if self._begin(path, folder, rule):
+                    self._rules[path] = rule
+            finally:
+                os.close(folder)
+
+    @abstractmethod
+    def _begin(self, path: Path, folder: int, rule: Catch) -> bool:
+        """Catch for the cgroup, a descriptor of whose folder is given, in place of what was there.
+
+        False: it, or its job, has gone meanwhile. Raises HostError.
+        """
+
+    @abstractmethod
+    def _end(self, path: Path) -> None:
+        """Catch no more for the cgroup, which may have gone."""
 
     @property
-    @abstractmethod
     def cgroups(self) -> list[Path]:
         """For which new connections are caught."""
+        return [*self._rules]
 
 
 def folder_of(path: str) -> Path | None:

@@ -48,53 +48,42 @@ class KmodCatcher(Catcher):
     switches = False
 
     def __init__(self, opened: GenericSocket) -> None:
+        super().__init__()
         self._socket = opened
-        self._rules: dict[Path, tuple[int, Catch]] = {}
-        """With the id of each one's cgroup."""
+        self._numbers: dict[Path, int] = {}
+        """The id of each one's cgroup."""
 
     def set(self, wanted: Mapping[Path, Catch]) -> None:
         present = rules(self._socket)
-        for path, (cgroup, _) in [*self._rules.items()]:
-            if path not in wanted or not path.is_dir():
+        for path in [*self._rules]:
+            if self._numbers[path] not in present:  # it went with its job
                 del self._rules[path]
-                if cgroup in present:
-                    self._forget(path, cgroup)
-        for path, rule in wanted.items():
-            cgroup, known = self._rules.get(path, (0, None))
-            if known != rule or cgroup not in present:  # it went with its job
-                self._set(path, rule)
+        super().set(wanted)
 
-    def _set(self, path: Path, rule: Catch) -> None:
-        try:
-            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return
+    def _begin(self, path: Path, folder: int, rule: Catch) -> bool:
         given: dict[int, bytes] = {
             Attribute.FD: struct.pack("=i", folder),
             Attribute.JOB_ID: struct.pack("=I", rule.job),
             Attribute.LOWEST_PORT: struct.pack("=H", rule.lowest_port),
             Attribute.NOT_PORTS: _PORTS.pack(*rule.padded_ports),
         }
+        self._numbers[path] = os.fstat(folder).st_ino
         try:
             self._socket.request(Command.RULE_SET, given)
-            self._rules[path] = os.fstat(folder).st_ino, rule
         except NetlinkError as error:
             self._rules.pop(path, None)
-            if error.errno not in (errno.ENOENT, errno.ENODEV):  # the job, or the cgroup, has gone
-                raise _explain(error, f"Tagging new flows of {path}") from error
-        finally:
-            os.close(folder)
+            if error.errno in (errno.ENOENT, errno.ENODEV):  # the job, or the cgroup, has gone
+                return False
+            raise _explain(error, f"Tagging new flows of {path}") from error
+        return True
 
-    def _forget(self, path: Path, cgroup: int) -> None:
+    def _end(self, path: Path) -> None:
+        cgroup = struct.pack("=Q", self._numbers.pop(path))
         try:
-            self._socket.request(Command.RULE_DEL, {Attribute.CGROUP: struct.pack("=Q", cgroup)})
+            self._socket.request(Command.RULE_DEL, {Attribute.CGROUP: cgroup})
         except NetlinkError as error:
             if error.errno != errno.ENOENT:
                 raise _explain(error, f"Tagging no new flows of {path} any more") from error
-
-    @property
-    def cgroups(self) -> list[Path]:
-        return [*self._rules]
 
     def close(self) -> None:
         self._socket.close()

@@ -13,9 +13,18 @@ from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.analysis.published import made_by
 from mltcp_tools.lab.collectives.made import sentence
 from mltcp_tools.lab.collectives.most import Most
+from mltcp_tools.lab.collectives.together import TOGETHER_SCHEMA
+from mltcp_tools.lab.collectives.together import render as render_together
 from mltcp_tools.units import format_bytes, format_rate, format_seconds
 
 SCHEMA = "mltcp-collectives-bench/4"
+
+_TOGETHER = (
+    "Jobs that share links. `gain`: the first row's mean iteration by this one's; `if they"
+    " multiplied`: the collective's gain under the first congestion control, times this congestion"
+    " control's with the first collective; `gain by that`: below 1 where they don't. Each with the"
+    " least and the most of the repetitions."
+)
 
 _Cell = Callable[[dict[str, Any], dict[str, Any]], str]
 
@@ -83,16 +92,20 @@ def for_terminal(document: dict[str, Any]) -> str:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A document that `--json` printed of ranks in namespaces."""
+    """A document that `bench --namespaces --json` printed, or `together --json`."""
     try:
         document: dict[str, Any] = json.loads(path.read_text())
-        if document["schema"] == SCHEMA and "rates" in document:
+        is_bench = document["schema"] == SCHEMA and "rates" in document
+        if is_bench or document["schema"] == TOGETHER_SCHEMA:
             return document
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise UsageError(
             f"{path} is no document of `mltcp collectives bench --json` ({error})."
         ) from None
-    raise UsageError(f"{path} is no document of `mltcp collectives bench --namespaces --json`.")
+    raise UsageError(
+        f"{path} is no document of `mltcp collectives bench --namespaces --json`, nor of"
+        " `together --json`."
+    )
 
 
 def for_results(documents: dict[str, dict[str, Any]]) -> str:
@@ -109,13 +122,12 @@ def for_results(documents: dict[str, dict[str, Any]]) -> str:
     ]
     for name, document in documents.items():
         by = document["made"]
-        parts += [
-            f"## {name}",
-            made_by(name, "collectives", by["collectives"]),
-            sentence(by),
-            markdown(_lines([document], {**_LINKS, **_WHAT, **_GAINS})),
-            *_aggregator(document),
-        ]
+        parts += [f"## {name}", made_by(name, "collectives", by["collectives"]), sentence(by)]
+        if document["schema"] == TOGETHER_SCHEMA:
+            parts += [_TOGETHER, render_together(document["rows"]).strip()]
+        else:
+            parts.append(markdown(_lines([document], {**_LINKS, **_WHAT, **_GAINS})))
+            parts += _aggregator(document)
     return "\n\n".join(parts) + "\n"
 
 

@@ -15,7 +15,7 @@ from mltcp_tools.kernel.native.bare import version_of
 from mltcp_tools.kernel.native.csources import source_root
 from mltcp_tools.live.observe.environment import cpu_model
 
-_DECIDING = ("native/*.[ch]", "adaptive/*.py", "sums.py", "packed.py", "blocks.py")
+_DECIDING = ("native/*.[ch]", "adaptive/*.py", "sums.py", "blocks.py")
 
 
 def version() -> str:

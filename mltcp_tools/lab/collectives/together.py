@@ -32,6 +32,8 @@ from mltcp_tools.lab.testbed.leftovers import LOCKS, RunLock, remove_leftovers, 
 from mltcp_tools.live.observe.environment import Environment
 from mltcp_tools.live.observe.tables import check_folder
 
+TOGETHER_SCHEMA = "mltcp-collectives-together/1"
+
 BASELINE = ("gloo", "cubic")
 _READY_S = 120.0
 _AHEAD_S = 0.5  # from the word to the start, for it to reach every rank

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Connects, tags, switches, disconnects, closes, dumps, deletes jobs and namespaces, unloads and
- * loads, all at once: stress SECONDS SEED MODULE.ko NAME...
+ * loads, all at once: stress SECONDS SEED SOCKETS MODULE.ko NAME...
+ *
+ * So many SOCKETS are open at a time; the fewer, the more often threads meet at one, and the more
+ * often the module is in nobody's use and can be unloaded.
  *
  * The NAMEs are the congestion controls that sockets are switched between. Every few seconds all
  * threads let go of everything, and then the module must unload, and load again. Prints how often
@@ -10,11 +13,14 @@
 #include "stress.h"
 
 #include <pthread.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "../peer.h"
 
-#define ROUND_SECONDS 8
+#define ROUND_SECONDS 8 /* for each hundred sockets */
+
+/* Counted in naps, for the clock leaps where the whole guest was stopped. */
 #define STUCK_SECONDS 150
 #define MORE_SECONDS 300 /* at most, for what hasn't happened yet: machines differ in speed */
 
@@ -61,6 +67,7 @@ static struct worker workers[] = {
 	{.work = tagger, .name = "tagger"},	  {.work = tagger, .name = "tagger"},
 	{.work = dumper, .name = "dumper"},	  {.work = tuner, .name = "tuner"},
 	{.work = loader, .name = "loader"},	  {.work = crosser, .name = "crosser"},
+	{.work = ruler, .name = "ruler"},
 };
 
 #define WORKERS ((int)(sizeof(workers) / sizeof(*workers)))
@@ -81,14 +88,14 @@ static void rest(void)
 
 	resting = true;
 	pthread_barrier_wait(&rest_begins);
-	for (i = 0; i < SLOTS; i++) {
+	for (i = 0; i < n_slots; i++) {
 		int fd = atomic_exchange(&slots[i], -1);
 
 		if (fd >= 0)
 			close(fd);
 	}
-	while (!unload()) {
-		if (now() > began + STUCK_SECONDS)
+	for (i = 0; !unload(); i++) {
+		if (i > STUCK_SECONDS * 50)
 			fail("the module doesn't go: %s", strerror(errno));
 		usleep(20000);
 	}
@@ -112,29 +119,42 @@ static const char *missing(void)
 	return NULL;
 }
 
+/* Those of slots, and as many below FIRST_SEEN. */
+static void allow_descriptors(void)
+{
+	struct rlimit limit = {.rlim_cur = 4096, .rlim_max = 4096};
+
+	if (setrlimit(RLIMIT_NOFILE, &limit))
+		fail("setrlimit: %s", strerror(errno));
+}
+
 int main(int argc, char **argv)
 {
 	pthread_t threads[WORKERS];
-	double end, next;
-	int i;
+	double end;
+	int i, round_seconds;
 
-	if (argc < 5) {
-		fprintf(stderr, "Usage: stress SECONDS SEED MODULE.ko NAME...\n");
+	n_slots = argc < 6 ? 0 : atoi(argv[3]);
+	if (n_slots < 1 || n_slots > SLOTS_MAX) {
+		fprintf(stderr, "Usage: stress SECONDS SEED SOCKETS MODULE.ko NAME...\n");
 		return 2;
 	}
 	end = now() + atof(argv[1]);
-	module_path = argv[3];
-	names = argv + 4;
-	n_names = argc - 4;
+	round_seconds = ROUND_SECONDS * (1 + n_slots / 100);
+	module_path = argv[4];
+	names = argv + 5;
+	n_names = argc - 5;
+	allow_descriptors();
 	home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
 	pthread_barrier_init(&rest_begins, NULL, WORKERS + 1);
 	pthread_barrier_init(&rest_ends, NULL, WORKERS + 1);
-	for (i = 0; i < SLOTS; i++)
+	for (i = 0; i < n_slots; i++)
 		slots[i] = -1;
 	write_file("/proc/sys/net/ipv4/tcp_fastopen", "0x607"); /* without cookies */
 	hurry_orphans();
 	if (!peer_device())
 		fail("no interface " PEER_DEVICE);
+	enter_cgroup();
 	load();
 	for (i = 0; i < WORKERS; i++) {
 		workers[i].random = strtoull(argv[2], NULL, 0) * WORKERS + i;
@@ -146,17 +166,17 @@ int main(int argc, char **argv)
 
 		for (i = 0; i < WORKERS; i++)
 			turns[i] = workers[i].turns;
-		for (next = now() + ROUND_SECONDS; now() < next;)
+		for (i = 0; i < round_seconds * 10; i++)
 			usleep(100000);
 		rest();
 		for (i = 0; i < WORKERS; i++)
 			if (workers[i].turns == turns[i])
-				fail("%s got nowhere in %d s", workers[i].name, ROUND_SECONDS);
+				fail("%s got nowhere in %d s", workers[i].name, round_seconds);
 	}
 	over = true;
 	for (i = 0; i < WORKERS; i++)
 		pthread_join(threads[i], NULL);
-	for (i = 0; i < SLOTS; i++)
+	for (i = 0; i < n_slots; i++)
 		if (slots[i] >= 0)
 			close(slots[i]);
 	for (i = 0; i < COUNTS; i++)

@@ -2,10 +2,11 @@
 /* What is counted, the sockets that all see, and the way to the module. */
 #include "stress.h"
 
-#define FIRST_SEEN 512 /* lowest of the descriptors of SLOTS */
+#define FIRST_SEEN 512 /* lowest of the descriptors of slots */
 
 atomic_ulong counts[COUNTS];
-atomic_int slots[SLOTS];
+atomic_int slots[SLOTS_MAX];
+int n_slots;
 char **names;
 int n_names;
 const char *module_path;
@@ -27,7 +28,7 @@ bool one_in(struct worker *w, uint32_t n)
 void publish(struct worker *w, int fd)
 {
 	int seen = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_SEEN);
-	int old = atomic_exchange(&slots[below(&w->random, SLOTS)], seen);
+	int old = atomic_exchange(&slots[below(&w->random, n_slots)], seen);
 
 	if (seen < 0)
 		fail("fcntl: %s", strerror(errno));
@@ -47,7 +48,7 @@ void publish(struct worker *w, int fd)
 /* A socket that another thread may be closing at this moment. */
 int any(struct worker *w)
 {
-	return slots[below(&w->random, SLOTS)];
+	return slots[below(&w->random, n_slots)];
 }
 
 bool choose(struct worker *w, int fd)

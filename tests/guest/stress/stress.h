@@ -16,7 +16,7 @@
 #include "../genl.h"
 #include "../random.h"
 
-#define SLOTS 48 /* sockets that all threads see */
+#define SLOTS_MAX 1000
 #define JOBS 6
 
 /* What is counted; each must have happened in the end. */
@@ -25,7 +25,7 @@
 	X(connected) X(connecting) X(accepted) X(deferred) X(reconnected) X(listened)       \
 	X(reset) X(repaired) X(sent) X(closed) X(switched) X(tagged) X(untagged) X(refused) \
 	X(jobs_set) X(jobs_deleted) X(flows) X(sock_diag) X(cc_info) X(namespaces)          \
-	X(parameters) X(busy) X(unloaded) X(crossed)
+	X(parameters) X(busy) X(unloaded) X(crossed) X(rules_set) X(rules_deleted) X(rules)
 /* clang-format on */
 
 #define ENUM(name) name,
@@ -43,7 +43,8 @@ struct worker {
 };
 
 extern atomic_ulong counts[COUNTS];
-extern atomic_int slots[SLOTS];
+extern atomic_int slots[SLOTS_MAX]; /* sockets that all threads see; -1: none */
+extern int n_slots;
 extern char **names; /* congestion controls to switch between */
 extern int n_names;
 extern const char *module_path;
@@ -74,6 +75,10 @@ void tuner(struct worker *w);
 /* namespaces.c */
 void hurry_orphans(void);
 void emigrant(struct worker *w);
+
+/* rules.c */
+void enter_cgroup(void);
+void ruler(struct worker *w);
 
 /* loading.c */
 bool unload(void);

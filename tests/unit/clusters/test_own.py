@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from pathlib import Path
@@ -28,7 +30,7 @@ from mltcp_tools.clusters.own.logs import model_of, read_log
 from mltcp_tools.clusters.own.page import unexplained
 from mltcp_tools.clusters.own.replay import calibrated, compare, error, simulated, trust
 from mltcp_tools.clusters.own.slurm import hosts, read_conf
-from mltcp_tools.clusters.rules import Treatment, treatment
+from mltcp_tools.clusters.rules import UNTOLD, Treatment, treatment
 from mltcp_tools.clusters.topology import regular
 from mltcp_tools.clusters.workload import ClusterJob, Workload, parse_workload
 from mltcp_tools.errors import UsageError
@@ -103,9 +105,126 @@ def test_jobs_of_sacct(tmp_path: Path) -> None:
     assert [(job.name, job.gpus, job.nodes) for job in log.jobs] == [
         ("vgg16-1", 8, ("n1", "n2")),
         ("bert", 8, ("n3", "n4")),
+        # That was cancelled, after it had its GPUs for a minute.
+        ("bert.2", 8, ("n3",)),
     ]
     assert log.jobs[0].end_s - log.jobs[0].start_s == 3600
-    assert log.left_out == {"cancelled": 1, "without GPUs": 1}
+    assert log.left_out == {"without GPUs": 1}
+
+
+def test_jobs_that_never_ran_or_still_do_are_left_out(tmp_path: Path) -> None:
+    job = "%s|bert|2026-03-01T10:00:00|%s|%s|%s|gres/gpu=8|%s"
+    at = "2026-03-01T1%d:00:00"
+    lines = [
+        job % (1, at % 1, at % 2, "COMPLETED", "n1"),
+        job % (2, at % 1, "Unknown", "RUNNING", "n1"),
+        job % (3, "Unknown", "Unknown", "PENDING", "None assigned"),
+        job % (4, at % 1, at % 1, "CANCELLED by 7", "None assigned"),
+        # Logs that were put together, and a job that was queued again.
+        job % (1, at % 1, at % 2, "COMPLETED", "n1"),
+        job % (1, at % 3, at % 4, "COMPLETED", "n1"),
+    ]
+    (tmp_path / "log").write_text("\n".join([SACCT.splitlines()[0], *lines]) + "\n")
+    log = read_log(tmp_path / "log")
+    assert [job.name for job in log.jobs] == ["bert", "bert.2"]
+    assert log.left_out == {"running": 1, "pending": 1, "that took no time": 1, "listed twice": 1}
+
+
+def test_local_times_of_a_day_on_which_clocks_change_are_no_reason_to_read_nothing(
+    tmp_path: Path,
+) -> None:
+    lines = [
+        "bert,2026-10-25T01:30:00,2026-10-25T02:50:00,2026-10-25T02:10:00,8,n1,,",
+        "bert,2026-10-25T02:50:00,2026-10-25T02:10:00,2026-10-25T04:00:00,8,n1,,",
+        "bert,2026-10-26T02:50:00,2026-10-26T03:00:00,2026-10-26T04:00:00,8,n1,,",
+    ]
+    (tmp_path / "log").write_text(CSV + "\n".join(lines) + "\n")
+    log = read_log(tmp_path / "log")
+    assert len(log.jobs) == 1
+    assert log.left_out == {
+        "that ended before it began": 1,
+        "that began before it was submitted": 1,
+    }
+
+
+@pytest.mark.parametrize("none", ["", "NaT", "nan", "None", "N/A"])
+def test_what_a_table_does_not_know(tmp_path: Path, none: str) -> None:
+    lines = [f"none,0,1,9,8,{none},{none},{none}", f"b,0,1,{none},8,n1,,", f"c,0,1,9,{none},n1,,"]
+    (tmp_path / "log").write_text(CSV + "\n\n".join(lines) + "\n")
+    log = read_log(tmp_path / "log")
+    assert [(job.name, job.model, job.nodes) for job in log.jobs] == [("none", "none", ())]
+    assert log.left_out == {"without a start or an end": 1, "without GPUs": 1}
+
+
+def test_names_of_any_kind_come_through(tmp_path: Path) -> None:
+    names = ["模型, 7", "yes: [no]", "null", "1e3", "- x", "a\x1b[31mb", "x\ny", "<b>&", "12"]
+    table = io.StringIO()
+    csv.writer(table).writerows([name, 0, 1, 9, 8, "n1;n2", "bert", ""] for name in names)
+    (tmp_path / "log").write_text(CSV + table.getvalue())
+    log = read_log(tmp_path / "log")
+    found = {job.name for job in log.jobs}
+    assert found == {*names} - {"a\x1b[31mb", "x\ny"} | {"a [31mb", "x y"}
+    text = document(log, one_switch(log.jobs, "10gbit"), {})
+    assert {job.name for job in parse_workload(text, "w").jobs} == found
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("JobID JobName\n----- -------\n7 bert\n", "log:1: its fields must be separated by |"),
+        (CSV + 'bert,0,1,9,8,n1,,\n"bert,0,1,9,8,n1,,\n', "log:3: .*; is a quote open before it"),
+        (CSV + '"' + 200_000 * "x" + '",0,1,9,8,n1,,\n', "log:2: field larger than"),
+        (CSV + "bert, big,0,1,9,8,n1,,\n", "log:2: has 9 fields, and the header has 8; put a name"),
+        ("name,name,submitted,start,end,gpus\n", "log:1: there are two columns name"),
+        (CSV + "bert,0,1772359200000,1772362800000,8,,,\n", "2: start: .*; divide milliseconds"),
+        (CSV + "bert,0,0,9,8,,,\nbert,,1772359200,1772362800,8,,,\n", "20513 days apart"),
+        (CSV + "a,0,1,9,8,,,\nb,,2026-03-01,2026-03-02,8,,,\n", "3: start: is without a zone, and"),
+        (SACCT.replace("gpu=8|n[1-2]", "gpu=1K|n[1-2]"), "2: AllocTRES: '1K' is no number of GPUs"),
+        (SACCT.replace("gpu=8|n[1-2]", f"gpu={10**20}|n[1-2]"), "is no number of GPUs"),
+        (CSV + "bert,0,1,9,99999999,,,\n", "2: GPUs: 99999999 of them are more than any job has"),
+        ("[]", "is not a list of Kubernetes objects"),
+        ("{" * 100_000, "is not a list of Kubernetes objects"),
+    ],
+)
+def test_logs_that_are_none_are_refused_with_the_place(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "log").write_text(text)
+    with pytest.raises(UsageError, match=said):
+        read_log(tmp_path / "log")
+
+
+@pytest.mark.parametrize("kind", ["Workload", "Job"])
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("status", None, "1 without a start or an end"),
+        ("status.conditions", {}, "items.0.: status.conditions: must be a list, not {}"),
+        ("metadata", [], "items.0.: metadata.name: there is .. where name should be"),
+        ("metadata.name", 5, "metadata.name: must be text, not 5"),
+        ("metadata.creationTimestamp", 5, "metadata.creationTimestamp: must be text, not 5"),
+        ("spec", None, "1 without GPUs"),
+        ("spec.*.0", "pod", "spec.[a-zS]+.0.: template.spec.containers: there is 'pod' where"),
+        ("spec.*.0.template.spec.containers.0.resources", None, "1 without GPUs"),
+        (
+            "spec.*.0.template.spec.containers.0.resources.requests",
+            {"nvidia.com/gpu": "2k"},
+            "spec.[a-zS]+.0.: nvidia.com/gpu: must be a whole number, not '2k'",
+        ),
+    ],
+)
+def test_objects_that_are_not_what_they_should_be(
+    tmp_path: Path, kind: str, path: str, value: object, said: str
+) -> None:
+    whole = json.loads(text_of(kind))
+    at = whole["items"][0]
+    *parts, last = path.replace("*", "podSets" if kind == "Workload" else "tasks").split(".")
+    for part in parts:
+        at = at[int(part) if part.isdigit() else part]
+    at[int(last) if last.isdigit() else last] = value
+    (tmp_path / "log").write_text(json.dumps(whole))
+    with pytest.raises(UsageError, match=said):
+        read_log(tmp_path / "log")
 
 
 def test_jobs_of_one_name_are_told_apart(tmp_path: Path) -> None:
@@ -179,11 +298,18 @@ def test_gpus_are_what_limits_say_too(tmp_path: Path, kind: str) -> None:
     assert job.gpus == 8
 
 
-def test_workloads_that_failed_are_left_out(tmp_path: Path) -> None:
-    text = text_of("Workload").replace('"Finished"', '"Finished", "reason": "Failed"')
-    (tmp_path / "log").write_text(text)
-    with pytest.raises(UsageError, match="1 failed"):
-        read_log(tmp_path / "log")
+@pytest.mark.parametrize(
+    ("kind", "was", "failed"),
+    [
+        ("Workload", '"Finished"', '"Finished", "reason": "Failed"'),
+        ("Job", '"Completed"', '"Failed"'),
+    ],
+)
+def test_jobs_that_failed_had_their_gpus(tmp_path: Path, kind: str, was: str, failed: str) -> None:
+    assert was in text_of(kind)
+    (tmp_path / "log").write_text(text_of(kind).replace(was, failed))
+    (job,) = read_log(tmp_path / "log").jobs
+    assert (job.gpus, job.end_s - job.start_s) == (8, 3600)
 
 
 @pytest.mark.parametrize("kind", ["Workload", "Job"])
@@ -196,16 +322,16 @@ def test_jobs_of_kubernetes(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("a,0,1,soon,8,,m,1", "2: end: 'soon' is neither"),
-        ("a,5,1,9,8,,m,1", "2: start: is before"),
+        ("a,0,1,soon,8,,m,1", "2: end: 'soon' is no time"),
+        ("a,5,1,9,8,,m,1", "no job that ran .* .1 that began before it was submitted"),
         ("a,0,1,9,-8,,m,1", "2: gpus: must be a whole number"),
-        ("a,0,1,9,1,n1;n2,m,1", "2: nodes: 2 of them, and 1 GPUs"),
+        ("a,0,1,9,1,n1;n2,m,1", "2: nodes: 2 of them, and 1 GPU\\."),
         ("a,0,1,9,8,,m,0", "2: iterations: must be 1"),
-        ("a,0,1,1,8,,m,3", "no job that ran to its end"),
+        ("a,0,1,1,8,,m,3", "no job that ran on GPUs and ended .1 that took no time"),
         ("a,0,inf,1,8,,m,3", "2: start: 'inf' is no time"),
         (
             "a,2026-03-01T10:00:00Z,2026-03-01T10:01:00,2026-03-01T11:00:00,8,,m,3",
-            "2: submitted: has a time zone, and another time of the job has none",
+            "2: submitted: is with a zone, and the log's first time without a zone",
         ),
         ("a,0,1,9,8,n[1-,m,1", "2: nodes: .* a bracket is open"),
     ],
@@ -225,8 +351,36 @@ def test_switches_of_slurm(tmp_path: Path) -> None:
     )
     topology = parse_workload(text, "w.yaml").topology
     assert (topology.total_gpus, topology.leaves, topology.oversubscription) == (16, 2, 1.0)
+    (tmp_path / "topology.conf").write_text('SwitchName="a" \\\n Nodes="n[1-4]" LinkSpeed=7\n')
+    assert len(read_conf(tmp_path / "topology.conf", "1gbit", None, gpus)["links"]) == 4  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="no switch has n9"):
         read_conf(tmp_path / "topology.conf", "100gbit", None, {"n9": 4})
+
+
+def test_servers_of_a_log_differ_in_size_and_speed(tmp_path: Path) -> None:
+    lines = ["a,0,0,100,8,n1,m,100", "b,0,0,200,2,n2,m,100", "c,0,200,300,4,n1;n2,m,"]
+    (tmp_path / "log").write_text(CSV + "\n".join(lines) + "\n")
+    (tmp_path / "m.yaml").write_text("models: {m: {compute: 1s, size: 0B}}\n")
+    (tmp_path / "topology.conf").write_text(CONF)
+    # topology.conf knows no speeds.
+    links = [{"name": n, "ends": [n, "s"], "rate": "1gbit"} for n in ("n1", "n2")]
+    servers = [{"name": "n1", "gpus": 8}, {"name": "n2", "gpus": 2, "speed": 0.5}]
+    cluster = {"cluster": {"links": links, "servers": servers}}
+    (tmp_path / "c.yaml").write_text(json.dumps(cluster))
+
+    def imported(kind: str, file: str) -> Workload:
+        options = [f"--{kind}", str(tmp_path / file), "--models", str(tmp_path / "m.yaml")]
+        data = tmp_path / "data.yaml"
+        ran = CliRunner().invoke(import_, [str(tmp_path / "log"), "-o", str(data), *options])
+        assert ran.exception is None, ran.exception
+        return parse_workload(data.read_text(), "w")
+
+    equal, slow = imported("topology", "topology.conf"), imported("cluster", "c.yaml")
+    for each in (equal, slow):
+        assert each.topology.gpus_of.tolist() == [8, 2]
+    took = [{c.job.name: c.predicted_s for c in compare(each, ())} for each in (equal, slow)]
+    assert took[0]["b"] == pytest.approx(took[0]["a"], rel=0.05)
+    assert took[1]["b"] == pytest.approx(2 * took[1]["a"], rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -236,6 +390,7 @@ def test_switches_of_slurm(tmp_path: Path) -> None:
         ("SwitchName=a Nodes=n[1-2]\nSwitchName=b Nodes=n2", "n2 is below a and b"),
         ("SwitchName=a Switches=b\nSwitchName=b Switches=a Nodes=n1", "a and b are below each"),
         ("BlockName=a Nodes=n1", "1: needs SwitchName"),
+        ("# x\nSwitchName=a Nodes=n[1-99999999999]", "topology.conf:2: .* more than 100000 hosts"),
     ],
 )
 def test_switches_that_are_no_tree_are_refused(tmp_path: Path, conf: str, said: str) -> None:
@@ -252,6 +407,14 @@ def test_what_describes_a_network_is_not_said_in_two_ways(tmp_path: Path) -> Non
 
     assert "describes the whole network" in said("--cluster", "c.yaml", "--queue", "1MB")
     assert "--uplink is of links between switches" in said("--uplink", "1gbit")
+    assert (
+        said("--queue", "60")
+        == "--queue: '60' is not a size, as it has no unit; write it like 2.5MB, 30kB or 64KiB."
+    )
+    assert said("--rate", "fast").startswith("--rate: 'fast' is not a rate")
+    (tmp_path / "m.yaml").write_text("models: {bert: {size: -1MB}}\n")
+    made = said("--models", str(tmp_path / "m.yaml"))
+    assert re.search(r"log makes:\d+: models.bert.size: '-1MB'", made)
     assert said("--queue", "60kB", "--rate", "1gbit") == "None"
     topology = parse_workload((tmp_path / "data.yaml").read_text(), "w").topology
     assert topology.queue == 60_000
@@ -288,6 +451,10 @@ def test_a_log_is_imported_first(tmp_path: Path, command: click.Command, text: s
     (tmp_path / "log").write_text("cluster: {servers: 1}\n")
     said = CliRunner().invoke(command, [str(tmp_path / "log")])
     assert "needs either jobs or generate" in str(said.exception)
+    (tmp_path / "log").write_text("a b c d e f\n" * 9000)
+    said = CliRunner().invoke(command, [str(tmp_path / "log")])
+    assert re.search(r"log:1: must be a mapping, not 'a b .*…'\.$", str(said.exception))
+    assert len(str(said.exception)) < 300
 
 
 @pytest.mark.parametrize("text", ["{}", "seed: 1", "cluster: 4", "cluster: {servers: 0}"])
@@ -308,6 +475,40 @@ def test_models_that_nobody_described_are_asked_for_at_once(tmp_path: Path) -> N
     (tmp_path / "log").write_text(SACCT.replace("bert", "mine"))
     asked = CliRunner().invoke(import_, [str(tmp_path / "log"), "-o", str(tmp_path / "data.yaml")])
     assert "models:\n  mine: {size: 500MB}" in str(asked.exception)
+
+
+def test_models_of_many_names(tmp_path: Path) -> None:
+    """As logs have them that people fill by hand: few matter, and one entry stands for the rest."""
+    lines = [f"{chr(97 + n // 26)}{chr(97 + n % 26)},0,0,{9 + n},2,n1;n2,," for n in range(30)]
+    lines += ["007,0,0,99,2,n1;n2,,", "alone,0,0,999,4,n1,,"]
+    (tmp_path / "log").write_text(CSV + "\n".join(lines) + "\n")
+
+    def ran(table: str) -> tuple[str, dict[str, Model]]:
+        (tmp_path / "m.yaml").write_text(table)
+        data, words = tmp_path / "data.yaml", ["--models", str(tmp_path / "m.yaml")]
+        done = CliRunner().invoke(import_, [str(tmp_path / "log"), "-o", str(data), *words])
+        jobs = parse_workload(data.read_text(), "w").jobs if done.exception is None else ()
+        return str(done.exception), {job.model.name: job.model for job in jobs}
+
+    said, _ = ran("models: {none: {size: 1MB}}")
+    listed = yaml.safe_load(said[said.index("models:") :])["models"]
+    # Those that had most GPU hours; a job that stays on one server needs no size.
+    assert list(listed)[:2] == ["007", "bd"]
+    assert len(listed) == 20
+    assert "without 11 that had fewer GPU hours" in said
+    _, found = ran('models: {007: {size: 1MB}, "*": {like: aa, flows: 2}, aa: {size: 2MB}}')
+    assert (found["007"].size, found["bd"].size, found["bd"].flows) == (10**6, 2 * 10**6, 2)
+    assert found["alone"].size == 2 * 10**6
+    _, found = ran(
+        "models: "
+        + json.dumps(
+            {
+                name: {"size": "3MB"}
+                for name in ["007", *(line.split(",")[0] for line in lines[:30])]
+            }
+        )
+    )
+    assert found["alone"].size == 0
 
 
 def observed(tmp_path: Path) -> Path:
@@ -443,6 +644,7 @@ def test_answers_say_what_they_can_tell(tmp_path: Path) -> None:
     for each in answers.values():
         assert each["told"] == (abs(each["saved"]) > max(each["half"], each["untold"]))
     assert "More uplinks?" in page.read_text()
+    assert f"of its rules against packets, {UNTOLD:.0%}," in page.read_text()
 
 
 def test_what_nothing_was_held_against_says_so(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from mltcp_tools.collectives.adaptive.choice import SLOW_LOOKS, Choice, Way
+from mltcp_tools.collectives.adaptive.choice import SLOW_LOOKS, Choice
 
 SIZE = 1_000_000
 STEP_S = 0.002
@@ -21,16 +21,17 @@ COMPUTE_S = 0.15
 class Training:
     """Reductions after computations, with `choice` or, without one, by the ring.
 
-    needs: seconds that a reduction takes on links of its own, by its way, at a time. share: of the
-    links, that others leave at a time. promising: whether a plan made at a time has trees to try.
+    needs: seconds that a reduction takes on links of its own, along trees or not, at a time. share:
+    of the links, that others leave at a time. promising: whether a plan made at a time has trees to
+    try. by_trees: how reductions went.
     """
 
-    needs: Callable[[Way, float], float]
+    needs: Callable[[bool, float], float]
     share: Callable[[float], float] = lambda now: 1.0
     promising: Callable[[float], bool] = lambda now: True
     choice: Choice | None = None
     plans: int = 0
-    ways: list[Way] = field(default_factory=list)
+    by_trees: list[bool] = field(default_factory=list)
 
     def run(self, reductions: int, seed: int = 1) -> float:
         """Seconds that the reductions and plans took."""
@@ -38,10 +39,10 @@ class Training:
         now, spent, taken = 0.0, 0.0, []
         for _ in range(reductions):
             now += COMPUTE_S * (1 + 0.05 * draws.standard_normal())
-            way = self.choice.way if self.choice else Way.RING
-            took = self._reduce(way, now)
+            by_trees = bool(self.choice and self.choice.by_trees)
+            took = self._reduce(by_trees, now)
             now, spent = now + took, spent + took
-            self.ways.append(way)
+            self.by_trees.append(by_trees)
             taken.append(took)
             if self.choice and sum(taken) >= LOOK_S:
                 pace, least = sum(taken) / len(taken) / SIZE, min(taken) / SIZE
@@ -51,10 +52,10 @@ class Training:
                     self.choice.planned(now, PLAN_S, self.promising(now), tried=False)
         return spent
 
-    def _reduce(self, way: Way, begin: float) -> float:
+    def _reduce(self, by_trees: bool, begin: float) -> float:
         done, now = 0.0, begin
         while done < 1:
-            done += STEP_S * self.share(now) / self.needs(way, now)
+            done += STEP_S * self.share(now) / self.needs(by_trees, now)
             now += STEP_S
         return now - begin
 
@@ -81,8 +82,8 @@ def planned(trees: bool) -> Choice:
 def test_beside_another_job_it_is_no_slower_than_the_ring(seed: int, trees: bool) -> None:
     """Its bursts look like slow links, and plans made meanwhile promise what isn't so."""
 
-    def needs(way: Way, now: float) -> float:
-        return 0.107 * (1.3 if way is Way.TREES else 1.0)
+    def needs(by_trees: bool, now: float) -> float:
+        return 0.107 * (1.3 if by_trees else 1.0)
 
     ring = Training(needs, bursts(seed)).run(1000, seed)
     own = Training(needs, bursts(seed), choice=planned(trees))
@@ -90,16 +91,16 @@ def test_beside_another_job_it_is_no_slower_than_the_ring(seed: int, trees: bool
 
 
 def test_links_that_stay_slower_are_planned_for() -> None:
-    def needs(way: Way, now: float) -> float:
+    def needs(by_trees: bool, now: float) -> float:
         if now < 20:
             return 0.1
-        return 0.27 if way is Way.TREES else 0.4
+        return 0.27 if by_trees else 0.4
 
     training = Training(needs, choice=planned(trees=False))
     training.run(1000)
     assert training.plans == 1
-    assert training.ways[-1] is Way.TREES
-    assert training.ways.count(Way.TREES) > 600
+    assert training.by_trees[-1]
+    assert training.by_trees.count(True) > 600
 
 
 def dips(now: float) -> bool:
@@ -108,8 +109,8 @@ def dips(now: float) -> bool:
 
 
 def test_trees_that_were_worth_it_are_so_again_and_the_ring_when_they_arent() -> None:
-    def needs(way: Way, now: float) -> float:
-        if way is Way.TREES:
+    def needs(by_trees: bool, now: float) -> float:
+        if by_trees:
             return 0.27 if dips(now) else 0.115
         return 0.4 if dips(now) else 0.1
 
@@ -117,7 +118,7 @@ def test_trees_that_were_worth_it_are_so_again_and_the_ring_when_they_arent() ->
     training = Training(needs, choice=planned(trees=False))
     assert training.run(3000) < 0.93 * ring  # 0.90 for whoever knows
     assert training.plans == 1
-    assert training.ways.count(Way.TREES) < 0.3 * len(training.ways)
+    assert training.by_trees.count(True) < 0.3 * len(training.by_trees)
 
 
 def test_plans_that_come_to_nothing_get_rarer() -> None:
@@ -126,10 +127,10 @@ def test_plans_that_come_to_nothing_get_rarer() -> None:
     def share(now: float) -> float:
         return 1.0 if now < 10 else 0.5
 
-    training = Training(lambda way, now: 0.1, share, lambda now: False, planned(trees=False))
+    training = Training(lambda by_trees, now: 0.1, share, lambda now: False, planned(trees=False))
     training.run(1000)
     assert training.plans == 1  # what was slow is what there is, since
-    assert set(training.ways) == {Way.RING}
+    assert not any(training.by_trees)
 
 
 def test_without_a_ring_trees_are_planned_anew_where_links_change() -> None:
@@ -140,4 +141,4 @@ def test_without_a_ring_trees_are_planned_anew_where_links_change() -> None:
     choice.planned(20.0, 0.001, True, tried=True)
     paces = [2.0] + [1.0] * SLOW_LOOKS
     assert [choice.look(pace, pace, 21.0 + n) for n, pace in enumerate(paces)][-2:] == [False, True]
-    assert choice.way is Way.TREES
+    assert choice.by_trees

@@ -1,4 +1,4 @@
-"""Trials of `auto`: taken where they are won, left where they are lost, and cheap."""
+"""Trials of a way: taken where they are won, left where they are lost, and cheap."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltcp_tools.collectives.trial import BLOCKS, LEAST_PAUSE, ROUNDS, SETTLE, SOONER, Trial
+from mltcp_tools.collectives.trial import BLOCKS, Pause, Trials
 
+ROUNDS, SOONER, LEAST = 3, 1.05, 512
 LENGTH = ROUNDS * len(BLOCKS)
 
 
-def run(iterations: int, ours_s: Callable[[int], float], theirs_s: float) -> list[bool]:
-    """Tell which iterations went our way."""
-    trial, ways = Trial(), []
-    for number in range(iterations):
-        if number:
-            trial.go_on()
-        ways.append(trial.ours)
-        if trial.counts:
-            trial.note(ours_s(number) if trial.ours else theirs_s)
+def run(turns: int, ours: Callable[[int], float], theirs: float) -> list[bool]:
+    """Tell which turns went our way; the first is of a trial."""
+    trials, ways, due = Trials(False, ROUNDS, SOONER, Pause(LEAST, 32 * LEAST)), [], 0
+    for number in range(turns):
+        if number == due:
+            trials.begin()
+        ways.append(trials.ours)
+        if trials.trying and trials.note(ours(number) if trials.ours else theirs):
+            due = number + 1 + trials.pause.length
     return ways
 
 
 @pytest.mark.parametrize(("ours_s", "wins"), [(0.94, True), (0.96, False), (1.3, False)])
 def test_ours_is_taken_only_where_it_has_won(ours_s: float, wins: bool) -> None:
-    ways = run(SETTLE + LENGTH + 10, lambda number: ours_s, 1.0)
-    assert ways[:SETTLE] == [False] * SETTLE
+    ways = run(LENGTH + 10, lambda number: ours_s, 1.0)
     trial = [ours for ours in BLOCKS for _ in range(ROUNDS)]
-    assert ways[SETTLE : SETTLE + LENGTH] == trial
-    assert ways[SETTLE + LENGTH :] == [wins] * 10
+    assert ways[:LENGTH] == (trial if ours_s < 1 else trial[: 2 * ROUNDS] + [False] * 2 * ROUNDS)
+    assert ways[LENGTH:] == [wins] * 10
 
 
 def test_what_is_hopeless_is_not_tried_to_the_end() -> None:
-    ways = run(SETTLE + LENGTH, lambda number: 3.0, 1.0)
+    ways = run(LENGTH, lambda number: 1.01, 1.0)
     assert sum(ways) == ROUNDS
 
 
 def test_what_has_become_slow_is_left_again_and_taken_back_when_it_is_sooner() -> None:
-    slow = range(LEAST_PAUSE // 2, 3 * LEAST_PAUSE)
-    ways = run(8 * LEAST_PAUSE, lambda number: 1.5 if number in slow else 0.8, 1.0)
-    assert ways[LEAST_PAUSE // 2]
-    assert not ways[2 * LEAST_PAUSE + 4 * LENGTH]
+    slow = range(LEAST // 2, 3 * LEAST)
+    ways = run(8 * LEAST, lambda number: 1.5 if number in slow else 0.8, 1.0)
+    assert ways[LEAST // 2]
+    assert not ways[2 * LEAST + 4 * LENGTH]
     assert ways[-1]
 
 
@@ -55,5 +55,5 @@ def test_what_never_wins_costs_little(ours_s: float) -> None:
 
 
 def test_an_outlier_decides_nothing() -> None:
-    first = SETTLE + BLOCKS.index(True) * ROUNDS + 1
-    assert run(SETTLE + LENGTH + 1, lambda n: 1.9 if n == first else 0.8, 1.0)[-1]
+    first = BLOCKS.index(True) * ROUNDS + 1
+    assert run(LENGTH + 1, lambda n: 1.9 if n == first else 0.8, 1.0)[-1]

@@ -123,6 +123,11 @@ def test_flows_that_are_there_follow_at_their_next_burst(client: Client) -> None
             client.untag(sender.fileno())
             burst(sender, peer)
             assert jobs_of_flows(client) == [0, 0, 2]  # what was taken off stays off
+            with cgroup("another") as (_, another):
+                client.set_rule(another, 2)
+                burst(sender, peer)
+                burst(by_hand, by_hand_peer)
+                assert jobs_of_flows(client) == [0, 0, 2]  # whatever rules change
     assert gone(client)
 
 

@@ -1,0 +1,63 @@
+"""eBPF on a kernel that takes the processor away from a program while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+from netns.backends_here import backend_fixture
+from netns.connections import connection_here
+
+from mltcp_tools.kernel.backends.base import Backend, Flow
+
+pytestmark = [pytest.mark.bpf, pytest.mark.guest(append="preempt=full")]
+
+backend = backend_fixture(names=["bpf"])
+
+FLOWS = 40
+READS = 300
+PAUSE_S = 0.005  # at most, of the process that interrupts
+
+
+def ends(flow: Flow) -> tuple[int, int, int]:
+    return flow.cookie, flow.local_port, flow.remote_port
+
+
+@contextlib.contextmanager
+def interrupted(backend: Backend) -> Iterator[None]:
+    """A process of a higher priority on the same processor reads with the same program."""
+    here = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(here)})
+    child = os.fork()
+    if not child:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+        while True:
+            backend.flows()
+            time.sleep(random.uniform(0, PAUSE_S))
+    try:
+        yield
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.sched_setaffinity(0, here)
+
+
+def test_readers_at_the_same_time_read_whole_flows(backend: Backend) -> None:
+    """Wherever the one is just then when the other takes its processor."""
+    backend.load(["mltcp_reno"])
+    with contextlib.ExitStack() as stack:
+        for _ in range(FLOWS):
+            sender, peer = stack.enter_context(connection_here("mltcp_reno"))
+            sender.sendall(b"x")
+            assert peer.recv(1) == b"x"
+        expected = set(map(ends, backend.flows()))
+        assert len(expected) == FLOWS
+        with interrupted(backend):
+            for _ in range(READS):
+                found = set(map(ends, backend.flows()))
+                assert found == expected
