@@ -117,7 +117,7 @@ def traced(outermost: str, *others: str) -> Iterator[list[float]]:
 
 
 def cheap(found: list[float]) -> float:
-    """What a tenth of them take at most."""
+    """A tenth of them take this at most."""
     return statistics.quantiles(found, n=10)[0]
 
 
