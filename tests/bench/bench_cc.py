@@ -158,13 +158,18 @@ def tracer_ns(backend: Backend, repetitions: int) -> float:
 
 
 def measure(
-    backend: Backend, repetitions: int, rate: int, size: int, trace: Sequence[str] = ()
+    backend: Backend,
+    repetitions: int,
+    rate: int,
+    size: int,
+    trace: Sequence[str] = (),
+    of: Callable[[list[float]], float] = statistics.median,
 ) -> dict[Arm, list[float]]:
     found = defaultdict(list)
     for repetition in range(repetitions):
         turn = repetition % len(ARMS)
         for arm in ARMS[turn:] + ARMS[:turn]:
-            found[arm].append(transfer(backend, arm, rate, size, trace))
+            found[arm].append(transfer(backend, arm, rate, size, trace, of))
     return found
 
 
