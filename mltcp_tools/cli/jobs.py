@@ -71,7 +71,8 @@ def _show_mine(name: str | None, as_json: bool) -> None:
     for each in ended:
         click.echo(f"{printable(each.name)}: ended; {summary(each)}.")
     if not running and not ended:
-        click.echo("No agent follows such a job of yours.", err=True)
+        wanted = f"job {printable(name)}" if name else "a job"
+        click.echo(f"No agent follows {wanted} of yours.", err=True)
 
 
 @click.command()

@@ -21,6 +21,7 @@ from support.waiting import wait_for
 
 from mltcp_tools.errors import HostError
 from mltcp_tools.kernel.backends.base import Backend, Job
+from mltcp_tools.live.agent import follow
 from mltcp_tools.live.agent.attaching import forget_closed
 from mltcp_tools.live.agent.follow import Follower
 from mltcp_tools.live.agent.rules import ALL, Rule
@@ -28,6 +29,7 @@ from mltcp_tools.live.agent.wakeups import Tracepoint
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.selection import Target
 from mltcp_tools.live.attach.state import StateFiles
+from mltcp_tools.live.observe.board import read_boards
 from mltcp_tools.live.sources.messages import Mailbox
 
 backend = backend_fixture(fresh_and_loaded)
@@ -79,6 +81,23 @@ def test_connections_are_attached_as_they_come(backend: Backend, mark: str, meth
     assert any(line.startswith("trained has ended") for line in said)
     assert backend.jobs() == []
     assert StateFiles().read() == []
+
+
+def test_a_new_job_is_shown_at_once_however_costly_looks_are(
+    backend: Backend, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "pause_s", lambda *_: 1e6)
+    rule = Rule("trained", Target(patterns=(mark,)), kinds=(ALL,))
+    with Follower([rule], backend, lambda _: None, "tracepoint") as follower:
+        follower.step()
+        with training(mark) as new:
+            new.ask("connect")
+            wait_for(
+                lambda: (
+                    follower.step() or [each.name for each in read_boards().values()] == ["trained"]
+                ),
+                "the job is shown",
+            )
 
 
 @pytest.mark.parametrize("program", [[], ["sleep", "60"]])

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from netns.clean_system import clean_system, files
 
 from mltcp_tools import __version__
 
@@ -25,22 +26,12 @@ pytestmark = [
 ]
 
 CHECKOUT = Path(__file__).parents[2]
-NEEDED = "python3,libbpf1,libelf1,kmod,iproute2,debianutils"
 Inside = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clean system of this host's release."""
-    folder = tmp_path_factory.mktemp("clean") / "root"
-    release = dict(
-        line.split("=", 1)
-        for line in Path("/etc/os-release").read_text().splitlines()
-        if "=" in line
-    )["VERSION_CODENAME"].strip('"')
-    making = ["mmdebstrap", "--quiet", "--variant=apt", f"--include={NEEDED}", release, folder]
-    subprocess.run(making, check=True)
-    return folder
+    return clean_system(tmp_path_factory.mktemp("clean"))
 
 
 @pytest.fixture(scope="module")
@@ -108,18 +99,6 @@ def test_install_upgrade_remove_purge(
         assert not (root / gone).exists()
     assert inside("apt-get", "purge", "-y", "mltcp-tools").returncode == 0
     assert files(root) - before == set()
-
-
-def files(root: Path) -> set[str]:
-    """Everything there but what dpkg and apt note of each of their runs."""
-    noted = ("proc", "root", "var/log", "var/lib/dpkg", "var/lib/apt", "var/cache/apt")
-    found = set()
-    for folder, below, names in os.walk(root):
-        below[:] = [
-            each for each in below if str(Path(folder, each).relative_to(root)) not in noted
-        ]
-        found |= {str(Path(folder, each).relative_to(root)) for each in (*below, *names)}
-    return found
 
 
 @pytest.mark.skipif(shutil.which("rpmbuild") is None, reason="takes rpm: scripts/setup --full")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -17,7 +18,6 @@ from netns.trainings import agent
 from support.waiting import wait_for
 
 from mltcp_tools.kernel.backends.base import Backend
-from mltcp_tools.live.agent import agent as _agent
 
 pytestmark = [
     pytest.mark.full,
@@ -28,8 +28,13 @@ pytestmark = [
 ]
 backend = backend_fixture(fresh_and_loaded)
 
-HOOKS = Path(_agent.__file__).with_name("slurm")
-RULES = "rules:\n  - {job: 'slurm-{cgroup:job_(\\d+)}', cgroup: ['job_*'], kinds: all}\n"
+MLTCP = Path(sys.executable).with_name("mltcp")
+DEV_LOG = Path("/dev/log")
+# The ranks only: slurmstepd is in the job's cgroup, too, and connects to srun.
+RULES = """
+rules:
+  - {job: 'slurm-{cgroup:job_(\\d+)}', cgroup: ['job_*'], command: slurm_rank, kinds: all}
+"""
 RANK = Path(__file__).parents[1] / "support" / "slurm_rank.py"
 CONF = """\
 ClusterName=mltcp
@@ -40,7 +45,7 @@ SlurmdPort={port_d}
 AuthInfo=socket={folder}/munge.sock
 ProctrackType=proctrack/cgroup
 ReturnToService=2
-MinJobAge=60
+MinJobAge=600
 StateSaveLocation={folder}
 SlurmdSpoolDir={folder}/spool
 SlurmctldPidFile={folder}/slurmctld.pid
@@ -48,7 +53,7 @@ SlurmdPidFile={folder}/slurmd.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd.log
 SelectType=select/cons_tres
-TaskProlog={hooks}/task-prolog
+TaskProlog={folder}/mltcp-task-prolog
 Epilog={folder}/epilog
 NodeName={host} NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES State=UP
@@ -60,19 +65,28 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._environment = os.environ | {"SLURM_CONF": f"{folder}/slurm.conf"}
         self.socket = folder / "agent.sock"
         host = socket.gethostname().partition(".")[0]
         (folder / "slurm.conf").write_text(
-            CONF.format(host=host, folder=folder, hooks=HOOKS, port=_free(), port_d=_free())
+            CONF.format(host=host, folder=folder, port=_free(), port_d=_free())
         )
         (folder / "cgroup.conf").write_text("CgroupAutomount=no\nIgnoreSystemd=yes\n")
         (folder / "munge.key").write_bytes(os.urandom(1024))
         (folder / "munge.key").chmod(0o400)
+        for name in ("task-prolog", "epilog"):
+            hook = folder / f"mltcp-{name}"
+            hook.write_text(self.run(str(MLTCP), "agent", "--print-slurm", name))
+            hook.chmod(0o755)
+        # As at a site whose agent has another socket. Slurm runs it without a PATH.
         epilog = folder / "epilog"
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        epilog.write_text(f"#!/bin/sh\nPATH={path}\n. {HOOKS}/epilog\n")
+        epilog.write_text(
+            f"#!/bin/sh\nexport MLTCP_AGENT_SOCKET={self.socket}\nexec {folder}/mltcp-epilog\n"
+        )
         epilog.chmod(0o755)
-        self._environment = os.environ | {"SLURM_CONF": f"{folder}/slurm.conf"}
+        self._log = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._log.bind(str(folder / "log"))
+        self._logged = ""
 
     def start(self) -> None:
         names = {"key": "key", "socket": "sock", "pid": "pid", "log": "log", "seed": "seed"}
@@ -80,8 +94,14 @@ class Cluster:
         files = [each.replace("--socket-file", "--socket") for each in files]
         self.run("munged", "--force", *files)
         self.run("slurmctld", "-i")
-        self.run("slurmd")
-        wait_for(lambda: "idle" in self.run("sinfo", "-h", "-o", "%t"), "the node")
+        # Its system log is this one's, in a mount namespace of its own.
+        DEV_LOG.touch()
+        mounted = f"mount --bind {self.folder}/log {DEV_LOG} && exec slurmd"
+        self.run("unshare", "--mount", "sh", "-c", mounted)
+        wait_for(self.is_idle, "the node")
+
+    def is_idle(self) -> bool:
+        return self.run("sinfo", "-h", "-o", "%t").strip() == "idle"
 
     def run(self, *command: str) -> str:
         done = subprocess.run(command, env=self._environment, capture_output=True, text=True)
@@ -104,6 +124,15 @@ class Cluster:
     def shown(self, job: str) -> str:
         return self.run("scontrol", "show", "job", job)
 
+    def logged(self) -> str:
+        """The node's system log of MLTCP so far; slurmd's `su` writes there, too."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                entry = self._log.recv(1 << 16, socket.MSG_DONTWAIT).decode()
+                _, ours, text = entry.partition(" mltcp: ")
+                self._logged += text + "\n" if ours else ""
+        return self._logged
+
     def stop(self) -> None:
         for name in ("slurmd", "slurmctld", "munge"):
             pid = self.folder / f"{name}.pid"
@@ -111,6 +140,9 @@ class Cluster:
                 number = int(pid.read_text())
                 os.kill(number, 15)
                 wait_for(lambda n=number: not Path(f"/proc/{n}").exists(), f"{name} ends")
+        self._log.close()
+        if DEV_LOG.is_file():
+            DEV_LOG.unlink()
 
 
 def _free() -> int:
@@ -137,23 +169,34 @@ def test_a_job_of_two_ranks_is_attached_by_itself(
     with agent(tmp_path, RULES) as running:
         job, said = cluster.batch(RAN="mltcp")
         assert said.count("ran mltcp at last") == 2, said
-        assert f"mltcp: connections become job slurm-{job}" in said
+        # The batch script and both ranks have a prolog; the first of them tells.
+        assert said.count(f"mltcp: connections become job slurm-{job}") == 1, said
         running.wait_for(f"slurm-{job} has ended")
-        wait_for(lambda: "AdminComment" in cluster.shown(job), f"a comment: {cluster.shown(job)}")
-        comment = re.search(r"AdminComment=(.*)", cluster.shown(job))
-        assert comment
-        assert re.fullmatch(
-            rf"slurm-{job}: (\d+ connections?|ended); \d+ iterations, .*", comment[1]
-        )
+        told = rf"slurm-{job}: (\d+ connections?|ended); \d+ iterations, .*"
+        wait_for(lambda: re.search(told, cluster.logged()), f"{told} in {cluster.logged()}")
 
         job, said = cluster.batch(MLTCP_ATTACH="off")
         assert "mltcp" not in said
         assert f"slurm-{job}" not in running.said()
+        wait_for(lambda: f"No agent follows job slurm-{job}" in cluster.logged(), "the reason")
+
+
+def test_an_epilog_that_fails_says_why_and_drains_no_node(
+    backend: Backend, cluster: Cluster, tmp_path: Path
+) -> None:
+    epilog = tmp_path / "mltcp-epilog"
+    epilog.write_text(epilog.read_text().replace(str(MLTCP), "/nowhere/mltcp"))
+    with agent(tmp_path, RULES):
+        job, _ = cluster.batch()
+        told = f"slurm-{job}: no summary, as `mltcp jobs` failed (code 127)"
+        wait_for(lambda: told in cluster.logged(), told)
+        assert "/nowhere/mltcp" in cluster.logged()
+        wait_for(cluster.is_idle, "the node is idle again")
 
 
 def test_without_an_agent_jobs_run_as_if_nothing_were_there(cluster: Cluster) -> None:
-    job, said = cluster.batch()
+    _, said = cluster.batch()
     assert said.count(" at last") == 2
     assert "mltcp" not in said
-    assert "AdminComment" not in cluster.shown(job)
-    assert "idle" in cluster.run("sinfo", "-h", "-o", "%t")
+    wait_for(cluster.is_idle, "the node is idle again")
+    assert cluster.logged() == ""

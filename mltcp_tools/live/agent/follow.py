@@ -336,6 +336,8 @@ class Follower:
                 self._notices.warn(f"{name}: {error}")
                 return None
             self._jobs[name] = Followed(job, watched.rule, watched.process.uid)
+            # Others learn of it by the next look, which mustn't be after the job's end.
+            self._look_at = min(self._look_at, time.monotonic() + _LOOK_S)
         return self._jobs[name]
 
     def _close(self, name: str, ended: bool) -> None:
