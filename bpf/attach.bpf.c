@@ -140,9 +140,7 @@ int fulfil(struct bpf_iter__tcp *ctx)
 {
 	struct sock_common *common = ctx->sk_common;
 	struct mltcp_found found = {};
-	struct mltcp_first *first;
 	struct mltcp_wish *wish;
-	struct mltcp_tag *tag;
 	struct tcp_sock *tp;
 	__u8 state;
 
@@ -153,12 +151,6 @@ int fulfil(struct bpf_iter__tcp *ctx)
 	wish = bpf_map_lookup_elem(&mltcp_wishes, &found.cookie);
 	if (!wish)
 		return 0;
-	first = bpf_sk_storage_get(&mltcp_first, tp, 0, 0);
-	if (first)
-		found.first = first->name;
-	tag = bpf_sk_storage_get(&mltcp_tags, tp, 0, 0);
-	if (tag)
-		found.job = tag->job;
 	state = common->skc_state;
 	READ_NAME(&found.was, tp);
 	if (wish->action != MLTCP_TAKE && state != TCP_ESTABLISHED && state != TCP_CLOSE_WAIT)
@@ -179,6 +171,7 @@ int list_attached(struct bpf_iter__bpf_sk_storage_map *ctx)
 	struct mltcp_attached found = {};
 	const struct sock_common *common;
 	struct sock *sk = ctx->sk;
+	struct mltcp_tag *tag;
 	struct tcp_sock *tp;
 	__u32 i;
 
@@ -197,6 +190,10 @@ int list_attached(struct bpf_iter__bpf_sk_storage_map *ctx)
 		     &common->skc_v6_daddr);
 	found.local_port = common->skc_num;
 	found.remote_port = __builtin_bswap16(common->skc_dport);
+	found.state = common->skc_state;
+	tag = bpf_sk_storage_get(&mltcp_tags, sk, 0, 0);
+	if (tag)
+		found.tag = *tag;
 	found.first = first->name;
 	/* Not by a helper: lockdown=confidentiality refuses those that read the kernel's memory. */
 	for (i = 0; i < sizeof(found.now.text); i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Attaching: what user space and the programs in attach.bpf.c agree on.
- * mltcp_tools/kernel/native/attaching.py declares the same structs to Python.
+ * mltcp_tools/kernel/backends/bpf_sockets.py declares the same structs to Python.
  */
 #ifndef MLTCP_ATTACH_BPF_H
 #define MLTCP_ATTACH_BPF_H
@@ -29,7 +29,6 @@ struct mltcp_first {
 };
 
 enum mltcp_action {
-	MLTCP_LOOK, /* say what the socket runs */
 	MLTCP_GIVE, /* switch and tag it, if it runs what is expected */
 	MLTCP_TAKE, /* switch it back and forget it, if it runs one of ours */
 };
@@ -43,15 +42,13 @@ struct mltcp_wish {
 	struct mltcp_tag tag; /* job 0: none */
 };
 
-/* What a socket is. error: an errno, of which ENOTCONN says that it can't send any more. */
+/* What came of a wish. error: an errno, of which ENOTCONN says that it can't send any more. */
 struct mltcp_found {
 	__u64 cookie;
 	__u32 error;
-	__u32 job; /* of its tag; 0: none */
-	struct mltcp_ca_name was; /* what it ran before the wish */
+	__u32 pad;
+	struct mltcp_ca_name was; /* what the socket ran before the wish */
 	struct mltcp_ca_name now;
-	struct mltcp_ca_name
-		first; /* what it ran before it was attached; empty: that isn't known */
 };
 
 /* A socket that is attached, as what it ran before shows. */
@@ -63,7 +60,8 @@ struct mltcp_attached {
 	__u8 remote_addr[16];
 	__u16 local_port;
 	__u16 remote_port;
-	__u32 pad;
+	__u32 state;
+	struct mltcp_tag tag; /* job 0: it has none, as after an unload */
 	struct mltcp_ca_name first;
 	struct mltcp_ca_name now;
 };

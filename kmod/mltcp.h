@@ -98,14 +98,22 @@ struct mltcp_variant {
 	struct tcp_congestion_ops ops_quiet; /* for flows that need not hear of ACKs */
 };
 
+/* How a flow's window grows until it decides anew. */
+enum mltcp_growth {
+	MLTCP_AS_BASE,
+	MLTCP_SCALED, /* by one factor */
+	MLTCP_MAY_STEP_ASIDE, /* as the queue is */
+};
+
 /* State of one flow. The private area that its base doesn't use ends in a pointer to it. */
 struct mltcp_sock {
-	/* the base's, while the flow is its base; NULL: it isn't */
-	void (*cong_avoid)(struct sock *sk, u32 ack, u32 acked);
 	const struct tcp_congestion_ops *base; /* what the base's init left in charge */
-	u16 watches_queue; /* not 0: the flow may yield, so samples of the delay are looked at */
-	u16 variant; /* its number, see mltcp_variant_at() */
+	void (*cong_avoid)(struct sock *sk, u32 ack, u32 acked); /* the base's */
 	u32 index; /* in the shard */
+	u8 growth; /* enum mltcp_growth */
+	u8 variant; /* its number, see mltcp_variant_at() */
+	bool watches_queue; /* the flow may yield, so samples of the delay are looked at */
+	bool quiet; /* its ACKs go to its base alone, see may_be_quiet() in mltcp_cc.c */
 	struct mltcp_flow flow; /* protected by the socket's lock */
 	struct sock *sk;
 	u32 rules_seen; /* mltcp_rules_changes when the rules were looked at */
@@ -166,10 +174,8 @@ extern struct mltcp_params mltcp_defaults; /* of flows without a job; fields cha
 extern unsigned int mltcp_enabled; /* 0: every flow is its base */
 
 /* mltcp_variants.c */
-const struct mltcp_variant *mltcp_variant_at(u16 number);
-/* Do the flow's ACKs go to its base alone? See settle() in mltcp_cc.c. */
-bool mltcp_is_quiet(const struct mltcp_sock *ms);
-u16 mltcp_variant_number(const struct mltcp_variant *variant);
+const struct mltcp_variant *mltcp_variant_at(u8 number);
+u8 mltcp_variant_number(const struct mltcp_variant *variant);
 int mltcp_variants_init(void);
 void mltcp_variants_exit(void);
 size_t mltcp_variants_names(char *to, size_t size);
@@ -178,6 +184,8 @@ struct mltcp_variant *mltcp_variant_of(const struct tcp_congestion_ops *ops);
 
 /* mltcp_cc.c */
 extern const struct tcp_congestion_ops mltcp_cc_ops;
+/* A new flow need not hear of ACKs, unless it has a job. */
+void mltcp_begin_quiet(struct mltcp_sock *ms);
 /* What the flow of a quiet socket didn't hear: what was acknowledged, and when the latest was. */
 void mltcp_catch_up(struct mltcp_flow *flow, const struct sock *sk);
 void mltcp_pkts_acked_both(struct sock *sk, const struct ack_sample *sample);

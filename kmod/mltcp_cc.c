@@ -61,21 +61,36 @@ void mltcp_catch_up(struct mltcp_flow *flow, const struct sock *sk)
  * Until one has passed its ACKs are its base's alone. Its operations then aren't those that are
  * registered, so whoever chooses the same congestion control once more makes it begin anew.
  */
-static void settle(struct mltcp_sock *ms)
+static bool may_be_quiet(const struct mltcp_sock *ms)
 {
-	const struct mltcp_variant *variant = mltcp_variant_at(ms->variant);
-	struct inet_connection_sock *icsk = inet_csk(ms->sk);
+	return inet_csk(ms->sk)->icsk_ca_ops == &mltcp_variant_at(ms->variant)->ops &&
+	       ms->growth == MLTCP_AS_BASE && !ms->watches_queue && !rcu_access_pointer(ms->job) &&
+	       !mltcp_defaults.gap_ns && !mltcp_total(&ms->flow, &mltcp_defaults);
+}
 
-	if (icsk->icsk_ca_ops == &variant->ops && ms->cong_avoid && !ms->watches_queue &&
-	    !rcu_access_pointer(ms->job) && !mltcp_defaults.gap_ns &&
-	    !mltcp_total(&ms->flow, &mltcp_defaults))
-		WRITE_ONCE(icsk->icsk_ca_ops, &variant->ops_quiet);
+static void hush(struct mltcp_sock *ms)
+{
+	WRITE_ONCE(ms->quiet, true);
+	WRITE_ONCE(inet_csk(ms->sk)->icsk_ca_ops, &mltcp_variant_at(ms->variant)->ops_quiet);
+}
+
+/* What the first ACK would do, which most connections then need not hear of. */
+void mltcp_begin_quiet(struct mltcp_sock *ms)
+{
+	u64 now = tcp_sk(ms->sk)->tcp_clock_cache;
+
+	if (!may_be_quiet(ms))
+		return;
+	mltcp_begin(&ms->flow, &mltcp_defaults, now, tcp_sk(ms->sk)->bytes_received, NULL);
+	mltcp_decide(&ms->flow, &mltcp_defaults, 0, now);
+	hush(ms);
 }
 
 /* From now on the flow hears of ACKs again. */
 static void rouse(struct mltcp_sock *ms)
 {
 	mltcp_catch_up(&ms->flow, ms->sk);
+	WRITE_ONCE(ms->quiet, false);
 	WRITE_ONCE(inet_csk(ms->sk)->icsk_ca_ops, &mltcp_variant_at(ms->variant)->ops);
 }
 
@@ -110,7 +125,7 @@ static u32 mltcp_ssthresh(struct sock *sk)
 
 	if (!ms)
 		return base ? base->ssthresh(sk) : tcp_reno_ssthresh(sk);
-	if (mltcp_is_quiet(ms))
+	if (ms->quiet)
 		mltcp_catch_up(&ms->flow, sk);
 	path = mltcp_path(sk, &key);
 	mltcp_delay_ask(&ms->flow.delay, tp->tcp_clock_cache, path, key);
@@ -123,6 +138,16 @@ static u32 mltcp_ssthresh(struct sock *sk)
 		ssthresh = mltcp_on_loss(&ms->flow, cwnd, ssthresh, srtt_us, tcp_min_rtt(tp));
 	mltcp_delay_tell(&ms->flow.delay, path, key);
 	return ssthresh;
+}
+
+/* Until the next decision. Only a flow that yields, or has yielded, looks at the queue as it grows. */
+static enum mltcp_growth growth(const struct mltcp_flow *flow)
+{
+	if (mltcp_is_base(flow))
+		return MLTCP_AS_BASE;
+	if (flow->yield_us || flow->resume_ssthresh || flow->delay.crossed)
+		return MLTCP_MAY_STEP_ASIDE;
+	return MLTCP_SCALED;
 }
 
 /* The base's increase. The most frequent one is called directly: others are guessed anew. */
@@ -140,7 +165,7 @@ static __always_inline void grow_scaled(struct sock *sk, u32 ack, u32 acked, str
 {
 	if (!tcp_in_slow_start(tcp_sk(sk)))
 		acked = mltcp_scaled_acked(&ms->flow, acked);
-	grow(ms->base->cong_avoid, sk, ack, acked);
+	grow(ms->cong_avoid, sk, ack, acked);
 }
 
 /* Of a flow that gives way in the queue, or takes its share back. */
@@ -154,15 +179,6 @@ static noinline void grow_aside(struct sock *sk, u32 ack, u32 acked, struct mltc
 	tcp_snd_cwnd_set(tp, cwnd);
 	tp->snd_ssthresh = ssthresh;
 	if (!yields || !mltcp_variant_at(ms->variant)->yield_holds)
-		grow_scaled(sk, ack, acked, ms);
-}
-
-/* Of a flow that isn't its base at present. */
-static noinline void grow_otherwise(struct sock *sk, u32 ack, u32 acked, struct mltcp_sock *ms)
-{
-	if (unlikely(mltcp_is_aside(&ms->flow)))
-		grow_aside(sk, ack, acked, ms);
-	else
 		grow_scaled(sk, ack, acked, ms);
 }
 
@@ -180,10 +196,12 @@ static void mltcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
 
 	if (unlikely(!mltcp_has_state(sk)))
 		grow_anew(sk, ack, acked);
-	else if (likely(ms->cong_avoid))
+	else if (ms->growth == MLTCP_AS_BASE)
 		grow(ms->cong_avoid, sk, ack, acked);
+	else if (ms->growth == MLTCP_MAY_STEP_ASIDE && unlikely(mltcp_is_aside(&ms->flow)))
+		grow_aside(sk, ack, acked, ms);
 	else
-		grow_otherwise(sk, ack, acked, ms);
+		grow_scaled(sk, ack, acked, ms);
 }
 
 static u32 mltcp_undo_cwnd(struct sock *sk)
@@ -196,6 +214,7 @@ static u32 mltcp_undo_cwnd(struct sock *sk)
 	if (ms) {
 		path = mltcp_path(sk, &key);
 		mltcp_on_undo(&ms->flow, path, key);
+		ms->growth = growth(&ms->flow);
 	}
 	return base ? base->undo_cwnd(sk) : tcp_reno_undo_cwnd(sk);
 }
@@ -299,18 +318,27 @@ static noinline void decide(struct mltcp_sock *ms, u64 now, u64 bytes)
 	rcu_read_unlock();
 	ms->watches_queue = ms->flow.delay.watched;
 	/* Only a decision makes a flow another than its base; what makes it its base again may wait. */
-	ms->cong_avoid = mltcp_is_base(&ms->flow) ? ms->base->cong_avoid : NULL;
-	settle(ms);
+	ms->growth = growth(&ms->flow);
+	if (may_be_quiet(ms))
+		hush(ms);
 }
 
-/* An ACK whose delay is looked at, or with which the flow decides. */
+static __always_inline void count_or_decide(struct mltcp_sock *ms, u64 now, u64 bytes)
+{
+	if (unlikely(mltcp_is_due(&ms->flow, now, bytes)))
+		decide(ms, now, bytes);
+	else
+		mltcp_count(&ms->flow, now, bytes);
+}
+
+/* An ACK whose delay is looked at. */
 static noinline void acked_watching(const struct ack_sample *sample, u64 now, u64 bytes,
 				    struct mltcp_sock *ms)
 {
 	struct mltcp_env env = {.ms = ms, .sample = sample};
 
-	if (unlikely(mltcp_step_is_due(&env, &ms->flow, now, bytes)))
-		decide(ms, now, bytes);
+	mltcp_step_sample(&env, &ms->flow, bytes);
+	count_or_decide(ms, now, bytes);
 }
 
 /*
@@ -322,10 +350,10 @@ static __always_inline void acked(struct sock *sk, const struct ack_sample *samp
 {
 	u64 now = tcp_sk(sk)->tcp_clock_cache; /* when the ACK came, CLOCK_MONOTONIC */
 
-	if (ms->watches_queue || unlikely(mltcp_is_due(&ms->flow, now, bytes)))
+	if (ms->watches_queue)
 		acked_watching(sample, now, bytes, ms);
 	else
-		mltcp_count(&ms->flow, now, bytes);
+		count_or_decide(ms, now, bytes);
 }
 
 /* Of a flow that had no state, or a connection that is no longer simply established. */
@@ -394,7 +422,7 @@ static void give(struct mltcp_sock *ms, struct mltcp_job_ref *job)
 		rcu_dereference_protected(ms->job, lockdep_sock_is_held(ms->sk));
 
 	if (old != job) {
-		if (mltcp_is_quiet(ms))
+		if (ms->quiet)
 			rouse(ms);
 		note(ms);
 		mltcp_report(ms);
@@ -418,24 +446,32 @@ static noinline void follow_rules(struct mltcp_sock *ms)
  * Sending begins. The kernel says so also for a retransmission when all is taken for lost; then
  * packets are outstanding, which new data is not counted among before it has left.
  */
-static void note_send(struct sock *sk, struct mltcp_sock *ms)
+static __always_inline bool begins_sending(const struct sock *sk, const struct mltcp_sock *ms)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	if (tp->packets_out)
+		return false;
+	return !ms->quiet || ms->rules_seen != READ_ONCE(mltcp_rules_changes) ||
+	       (tp->tcp_clock_cache - tp->delivered_mstamp * NSEC_PER_USEC >= MLTCP_GAP_MIN_NS &&
+		!learns_nothing(ms));
+}
+
+/* What the flow makes of it, which for one that is quiet is seldom anything. */
+static noinline void note_send(struct sock *sk, struct mltcp_sock *ms)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	u32 cwnd = tcp_snd_cwnd(tp);
-	u64 now;
 
-	if (!ms || tp->packets_out)
-		return;
-	if (unlikely(ms->rules_seen != READ_ONCE(mltcp_rules_changes)))
+	if (unlikely(ms->rules_seen != READ_ONCE(mltcp_rules_changes))) {
 		follow_rules(ms);
-	now = tp->tcp_clock_cache; /* read where sending began */
-	if (mltcp_is_quiet(ms)) {
-		if (now - tp->delivered_mstamp * NSEC_PER_USEC < MLTCP_GAP_MIN_NS ||
-		    learns_nothing(ms))
+		if (!begins_sending(sk, ms))
 			return;
-		rouse(ms);
 	}
-	mltcp_on_send(&ms->flow, now, tp->total_retrans);
+	if (ms->quiet)
+		rouse(ms);
+	/* The clock was read where sending began. */
+	mltcp_on_send(&ms->flow, tp->tcp_clock_cache, tp->total_retrans);
 	mltcp_begin_small(&ms->flow, tp->srtt_us >> 3, tcp_min_rtt(tp), &cwnd, &tp->snd_ssthresh);
 	tcp_snd_cwnd_set(tp, cwnd);
 }
@@ -446,7 +482,8 @@ static void mltcp_cwnd_event_tx_start(struct sock *sk)
 	struct mltcp_sock *ms;
 	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
 
-	note_send(sk, ms);
+	if (ms && begins_sending(sk, ms))
+		note_send(sk, ms);
 	if (base && base->cwnd_event_tx_start)
 		base->cwnd_event_tx_start(sk);
 }
@@ -459,7 +496,7 @@ static void mltcp_cwnd_event(struct sock *sk, enum tcp_ca_event event)
 	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
 
 #ifndef HAVE_CWND_EVENT_TX_START
-	if (event == CA_EVENT_TX_START)
+	if (event == CA_EVENT_TX_START && ms && begins_sending(sk, ms))
 		note_send(sk, ms);
 #endif
 	if (base && base->cwnd_event)

@@ -60,7 +60,9 @@ struct mltcp_sock *mltcp_flow_new(struct sock *sk, const struct mltcp_variant *v
 		return NULL;
 	ms->sk = sk;
 	ms->variant = mltcp_variant_number(variant);
-	ms->watches_queue = 0;
+	ms->watches_queue = false;
+	ms->quiet = false;
+	ms->growth = MLTCP_AS_BASE;
 	ms->shard = NULL;
 	ms->rules_seen = smp_load_acquire(&mltcp_rules_changes);
 	job = mltcp_rules_job(sk);
@@ -164,7 +166,7 @@ static void describe(const struct mltcp_sock *ms, struct mltcp_flow_record *reco
 	record->state = sk->sk_state;
 	strscpy(record->ca_name, inet_csk(sk)->icsk_ca_ops->name, sizeof(record->ca_name));
 	record->flow = ms->flow;
-	if (mltcp_is_quiet(ms))
+	if (READ_ONCE(ms->quiet))
 		mltcp_catch_up(&record->flow, sk);
 	mltcp_note(&record->flow, tcp_snd_cwnd(tp), tp->srtt_us >> 3, tp->total_retrans);
 }

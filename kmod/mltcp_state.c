@@ -31,13 +31,17 @@ static void set_private(struct sock *sk, unsigned long word, bool is_state)
 	end->check = is_state ? check : ~check;
 }
 
+static const struct tcp_congestion_ops *base_of(const struct sock *sk,
+						const struct mltcp_variant *variant)
+{
+	return inet_csk(sk)->icsk_ca_ops != &variant->ops_without_ecn
+		       ? variant->base
+		       : READ_ONCE(variant->base_without_ecn);
+}
+
 const struct tcp_congestion_ops *mltcp_bare_base(const struct sock *sk)
 {
-	const struct tcp_congestion_ops *ops = inet_csk(sk)->icsk_ca_ops;
-	const struct mltcp_variant *variant = mltcp_variant_of(ops);
-
-	return ops != &variant->ops_without_ecn ? variant->base
-						: READ_ONCE(variant->base_without_ecn);
+	return base_of(sk, mltcp_variant_of(inet_csk(sk)->icsk_ca_ops));
 }
 
 /*
@@ -76,9 +80,10 @@ static void make_state(struct sock *sk, const struct mltcp_variant *variant)
 		set_private(sk, jiffies + AGAIN, false);
 		return;
 	}
-	ms->base = mltcp_bare_base(sk);
+	ms->base = base_of(sk, variant);
 	ms->cong_avoid = ms->base->cong_avoid;
 	set_private(sk, (unsigned long)ms, true);
+	mltcp_begin_quiet(ms);
 }
 
 static void start(struct sock *sk, struct mltcp_variant *variant)

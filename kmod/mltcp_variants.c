@@ -138,17 +138,12 @@ release:
 }
 
 /* A flow keeps the number of its variant, which takes less room than a pointer. */
-const struct mltcp_variant *mltcp_variant_at(u16 number)
+const struct mltcp_variant *mltcp_variant_at(u8 number)
 {
 	return &mltcp_variants[number];
 }
 
-bool mltcp_is_quiet(const struct mltcp_sock *ms)
-{
-	return READ_ONCE(inet_csk(ms->sk)->icsk_ca_ops) == &mltcp_variants[ms->variant].ops_quiet;
-}
-
-u16 mltcp_variant_number(const struct mltcp_variant *variant)
+u8 mltcp_variant_number(const struct mltcp_variant *variant)
 {
 	return variant - mltcp_variants;
 }

@@ -74,7 +74,6 @@ def checks(host: Host) -> list[Check]:
         *_congestion_controls(host),
         _processors(),
         _quiet(host),
-        _idle_restart(host),
         _saved_metrics(host),
     ]
 
@@ -201,21 +200,6 @@ def quiet_check(seconds: list[Second]) -> Check:
         "Wait for it or end it; where the host is never quiet, `mltcp simulate` and guests in"
         " virtual time measure undisturbed.",
     )
-
-
-def _idle_restart(host: Host) -> Check:
-    name = "slow start after idle"
-    value = host.read("/proc/sys/net/ipv4/tcp_slow_start_after_idle")
-    if value == "0":
-        return Check(
-            name,
-            "warning",
-            "net.ipv4.tcp_slow_start_after_idle = 0, with which MLTCP's gain was smaller",
-            "Run: sysctl -w net.ipv4.tcp_slow_start_after_idle=1",
-        )
-    if value is None:
-        return Check(name, "unknown", "no net.ipv4.tcp_slow_start_after_idle to be seen")
-    return Check(name, "ok", "on, as is usual")
 
 
 def _saved_metrics(host: Host) -> Check:

@@ -11,9 +11,10 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from netns.attached import JOB, assert_nothing_recorded, connections, outcomes, tags
+from netns.attached import JOB, assert_nothing_recorded, connections, outcomes, recorded, tags
 from netns.backends_here import backend_fixture, fresh_and_loaded, unload_by_force
 from netns.connected import holder, namespace
 from netns.trainings import agent
@@ -24,14 +25,20 @@ from mltcp_tools.errors import BusyError
 from mltcp_tools.kernel.backends.base import Backend, Job
 from mltcp_tools.kernel.backends.bpf import BpfBackend
 from mltcp_tools.kernel.backends.bpf_catch import BpfCatcher
-from mltcp_tools.kernel.backends.bpf_sockets import FIRST_PIN, kernel_sockets
+from mltcp_tools.kernel.backends.bpf_sockets import (
+    FIRST_PIN,
+    Found,
+    KernelSockets,
+    Wish,
+    kernel_sockets,
+)
 from mltcp_tools.kernel.backends.catch import Catch
 from mltcp_tools.kernel.host import cgroups
 from mltcp_tools.live.attach import by_iterator
 from mltcp_tools.live.attach.jobs import announce
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.state import StateFiles
-from mltcp_tools.live.attach.switch import attach
+from mltcp_tools.live.attach.switch import Wanted, attach, attach_all
 
 pytestmark = pytest.mark.bpf
 backend = backend_fixture(fresh_and_loaded, ["bpf"])
@@ -56,7 +63,7 @@ def within(path: Path) -> tuple[str, ...]:
 @contextlib.contextmanager
 def catching(backend: Backend, rules: dict[Path, Catch]) -> Iterator[BpfCatcher]:
     assert isinstance(backend, BpfBackend)
-    announce(JOB, backend)
+    announce([JOB], backend)
     with BpfCatcher(kernel_sockets(), backend.home) as found:
         found.set(rules)
         yield found
@@ -123,6 +130,47 @@ def test_a_connection_as_short_as_can_be_is_caught_at_both_ends(
         assert {each.outcome for each in detach(job="seven")} == {"restored"}
         assert inside.congestion_controls() == [FIRST_CC] * 2
     assert tags(backend) == {}
+    assert_nothing_recorded()
+
+
+def test_the_kernels_sockets_are_walked_through_once_and_only_to_change_them(
+    backend: Backend, cgroup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A walk takes references to what isn't a connection yet, which old kernels get wrong."""
+    walks: list[int] = []
+
+    def counted(self: KernelSockets, wishes: dict[int, Wish], *rest: Any) -> dict[int, Found]:
+        walks.append(len(wishes))
+        return fulfil(self, wishes, *rest)
+
+    fulfil = KernelSockets.fulfil
+    monkeypatch.setattr(KernelSockets, "fulfil", counted)
+    with holder(2) as one, holder(3) as other, holder(1, through=within(cgroup)) as inside:
+        jobs = {1: Job(1, "one"), 2: Job(2, "other"), 3: Job(1, "not one")}
+        asked = [
+            Wanted(connections(one), lambda _: jobs[1], "mltcp"),
+            Wanted(connections(inside), lambda _: jobs[3], "mltcp"),
+            Wanted(connections(other), lambda _: jobs[2], "mltcp"),
+        ]
+        first, refused, second = attach_all(asked, backend)
+        assert (outcomes(first.changes), outcomes(second.changes)) == (
+            ["switched"] * 2,
+            ["switched"] * 3,
+        )
+        # What keeps one job out keeps no other out.
+        assert "already attached as 'one'" in str(refused.error)
+        assert inside.congestion_controls() == [FIRST_CC]
+        assert walks == [5]
+        assert outcomes(attach(connections(one), jobs[1], "mltcp", backend)) == ["tagged"] * 2
+        with catching(backend, {cgroup: Catch(JOB.id, "mltcp")}):
+            inside.ask("connect")
+            caught = connections(inside)[1:]
+            assert outcomes(attach(caught, JOB, "mltcp", backend)) == ["tagged"]
+        assert recorded().keys() == {"one", "other", "seven"}
+        assert walks == [5]
+        assert {each.outcome for each in detach()} == {"restored"}
+        assert inside.congestion_controls() == [FIRST_CC] * 2
+        assert walks == [5, 2 + 3 + 2]  # both ends of the one that was caught
     assert_nothing_recorded()
 
 
@@ -206,9 +254,9 @@ def shown(arguments: list[str], user: int | None = None) -> str:
 
 def test_a_job_whose_id_was_taken_meanwhile_gets_another_one(backend: Backend) -> None:
     """As by a trial while the agent starts: one such job kept the others from being caught."""
-    first = announce(Job(7, "first"), backend)
-    assert announce(first, backend) == first
-    second = announce(Job(7, "second"), backend)
+    (first,) = announce([Job(7, "first")], backend)
+    assert announce([first], backend) == [first]
+    (second,) = announce([Job(7, "second")], backend)
     assert second.id != first.id
     assert {first.id: "first", second.id: "second"}.items() <= {
         each.id: each.name for each in backend.jobs()

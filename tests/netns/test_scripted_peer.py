@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -126,6 +127,28 @@ def test_a_recovery_without_a_loss_leaves_no_trace(backend: Backend, name: str) 
         assert after.losses == before.losses
         assert after.full_queue_us > 0.95 * before.full_queue_us
         assert takes_back(peer)
+
+
+@pytest.mark.parametrize(
+    "names", [("reno", "mltcp"), ("mltcp", "reno"), ("mltcp", "mltcp_cubic")], ids="-to-".join
+)
+def test_who_changes_hands_in_a_recovery_keeps_its_window(
+    backend: Backend, names: tuple[str, str]
+) -> None:
+    """A congestion control that comes to a recovery isn't asked for the window before it."""
+    before, after = names
+    with scripted_peer(before, EMPTY_S) as peer:
+        peer.send(10 * BURST)
+        for _ in range(3):
+            peer.round_trip(EMPTY_S)
+        peer.round_trip(SHORT_S, late=[0])
+        assert peer.info().ca_state == RECOVERY
+        reduced = peer.info().ssthresh
+        peer.sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, after.encode())
+        for _ in range(3):
+            peer.round_trip(SHORT_S)
+        assert peer.info().ca_state < RECOVERY
+        assert reduced <= peer.info().cwnd < 10_000
 
 
 @NAMES

@@ -1,6 +1,9 @@
 """Sockets seen, switched and tagged by BPF programs (bpf/attach.bpf.c), no process being touched.
 
 An iterator walks over a network namespace's TCP sockets and fulfils a wish for each that has one.
+Kernels before 6.1.183, 6.6.152, 6.12.104, 6.18.45 and 7.1.9 miscount the users of a connection that
+arrives just where that walk is (CVE-2026-74714), so it is made where something is to change, once
+for all sockets that are to; what is attached already is listed from socket storage, without it.
 What a socket ran before its first wish stays in socket storage, in a map of its own that outlives
 the congestion controls' maps, so that it can be put back after they are gone.
 """
@@ -20,6 +23,7 @@ from mltcp_tools.kernel.backends.pins import PIN_ROOT, Home, explain
 from mltcp_tools.kernel.host import facts
 from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.kernel.host.namespaces import inside
+from mltcp_tools.kernel.host.tcpstates import tcp_state
 from mltcp_tools.kernel.native import objects
 from mltcp_tools.kernel.native.bpf_maps import BpfMap
 from mltcp_tools.kernel.native.bpf_object import BpfObject
@@ -32,8 +36,8 @@ FIRST_PIN = PIN_ROOT.with_name("mltcp_first")
 none, as os.path.exists does."""
 
 WISH = struct.Struct("=I4x16s16sIIQ")  # struct mltcp_wish
-FOUND = struct.Struct("=QII16s16s16s")  # struct mltcp_found
-ATTACHED = struct.Struct("=QII16s16sHH4x16s16s")  # struct mltcp_attached
+FOUND = struct.Struct("=QI4x16s16s")  # struct mltcp_found
+ATTACHED = struct.Struct("=QII16s16sHHIIIQ16s16s")  # struct mltcp_attached
 HELD = struct.Struct("=QQIII4x")  # struct mltcp_held
 _COOKIE = struct.Struct("=Q")
 
@@ -48,9 +52,8 @@ _FIRST_PIDS = 0xEFFFFFFC
 class Action(IntEnum):
     """enum mltcp_action."""
 
-    LOOK = 0
-    GIVE = 1
-    TAKE = 2
+    GIVE = 0
+    TAKE = 1
 
 
 @dataclass(frozen=True)
@@ -68,25 +71,28 @@ class Wish:
 class Found:
     """The answer of a socket. error: an errno, 0 where the wish is fulfilled; ENOTCONN where it
     can't send any more, EBUSY where it ran another one than expected. was, now: what it ran before
-    and after the wish. first: before it was attached; empty where that isn't known. job: the one of
-    the tag that it had."""
+    and after the wish."""
 
     error: int
-    job: int
     was: str
     now: str
-    first: str
 
 
 @dataclass(frozen=True)
 class Attached:
-    """An attached socket of any namespace. job: id of the one that it was attached to last."""
+    """An attached socket of any namespace. job: id of the one that it was attached to last.
+
+    state: of TCP. tag: the job that the congestion control sees, and the namespace that it belongs
+    to; None where that was lost, as by an unload.
+    """
 
     cookie: int
     netns: int
     job: int
     local: tuple[str, int]
     remote: tuple[str, int]
+    state: str
+    tag: tuple[int, Home] | None
     first: str
     now: str
 
@@ -131,7 +137,7 @@ class KernelSockets(Closing):
     def fulfil(
         self, wishes: Mapping[int, Wish], home: Home, netns: int, by: Iterable[int] = ()
     ) -> dict[int, Found]:
-        """Fulfil the wishes for sockets of one network namespace, by cookie; say what they are.
+        """Fulfil the wishes for sockets of one network namespace, by cookie; say what came of it.
 
         Sockets that aren't there (any more) are left out. home: the namespace that the jobs belong
         to. netns: inode of the sockets' namespace; by: pids of processes that may be in it. Raises
@@ -144,8 +150,8 @@ class KernelSockets(Closing):
                 wanted.set(_COOKIE.pack(cookie), WISH.pack(wish.action, *names, *tag))
             try:
                 found = {
-                    each[0]: Found(each[1], each[2], _text(each[3]), _text(each[4]), _text(each[5]))
-                    for each in self._read("fulfil", FOUND)
+                    cookie: Found(error, _text(was), _text(now))
+                    for cookie, error, was, now in self._read("fulfil", FOUND)
                 }
             finally:
                 for cookie in wishes:
@@ -162,6 +168,8 @@ class KernelSockets(Closing):
                     job,
                     (address_text(local), local_port),
                     (address_text(remote), remote_port),
+                    tcp_state(state),
+                    (tagged, Home(home, its_netns)) if tagged else None,
                     _text(before),
                     _text(now),
                 )
@@ -173,6 +181,10 @@ class KernelSockets(Closing):
                     remote,
                     local_port,
                     remote_port,
+                    state,
+                    tagged,
+                    its_netns,
+                    home,
                     before,
                     now,
                 ) in self._read("list_attached", ATTACHED, first.fd)

@@ -6,11 +6,12 @@ import os
 import signal
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from mltcp_tools.errors import MltcpError, UsageError
+from mltcp_tools.errors import MltcpError
 from mltcp_tools.kernel.backends.base import Backend, Flow, Job
 from mltcp_tools.kernel.host.leases import leased
 from mltcp_tools.kernel.host.locks import exclusive
@@ -19,7 +20,7 @@ from mltcp_tools.live.agent.follow import Follower
 from mltcp_tools.live.agent.metrics import Metrics
 from mltcp_tools.live.agent.rules import Config, load_config
 from mltcp_tools.live.attach.privileges import require_capabilities
-from mltcp_tools.live.attach.restore import detach
+from mltcp_tools.live.attach.restore import detach_jobs
 from mltcp_tools.live.attach.stamps import lent
 from mltcp_tools.live.priorities.live import LivePriorities
 from mltcp_tools.live.sources.messages import Mailbox
@@ -139,19 +140,17 @@ def _read_again(
 
 
 def _detach(jobs: list[str], say: Callable[[str], None]) -> None:
-    for job in jobs:
-        try:
-            done = detach(job=job)
-        except UsageError:  # none of its sockets is attached
-            continue
-        except MltcpError as error:
-            say(f"{job} stays attached: {error}")
-            continue
-        restored = sum(each.outcome == "restored" for each in done)
-        say(f"{job}: {counted(restored, 'connection')} restored.")
-        for each in done:
-            if each.outcome == "failed":
-                say(f"{job}: {endpoint(*each.record.local)} is not restored: {each.reason}.")
+    try:
+        done = detach_jobs(jobs)
+    except MltcpError as error:
+        say(f"{', '.join(jobs)} stay attached: {error}")
+        return
+    restored = Counter(each.job for each in done if each.outcome == "restored")
+    for job in dict.fromkeys(each.job for each in done):
+        say(f"{job}: {counted(restored[job], 'connection')} restored.")
+    for each in done:
+        if each.outcome == "failed":
+            say(f"{each.job}: {endpoint(*each.record.local)} is not restored: {each.reason}.")
 
 
 def notify(state: str) -> None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 
 from mltcp_tools.errors import HostError, MltcpError, reason
-from mltcp_tools.kernel.backends.base import Backend
+from mltcp_tools.kernel.backends.base import Backend, Job
 from mltcp_tools.kernel.host.locks import exclusive
 from mltcp_tools.live.agent.notices import Notices
 from mltcp_tools.live.agent.watchlist import Watched
 from mltcp_tools.live.attach.every import is_tcp
+from mltcp_tools.live.attach.jobs import named_job
 from mltcp_tools.live.attach.processes import Process, processes
 from mltcp_tools.live.attach.sockets import CAN_SEND, Socket, socket_descriptors, sockets_of
 from mltcp_tools.live.attach.state import LOCK, StateFiles
-from mltcp_tools.live.attach.switch import DONE, Change, attach_by_name
+from mltcp_tools.live.attach.switch import DONE, Change, Outcome, Wanted, attach_all
 from mltcp_tools.live.attach.verdict import verdicts, wanted
 from mltcp_tools.units import counted, endpoint
 
@@ -65,12 +67,19 @@ def attach_new(
         del own[process.pid, process.start_ticks]
     for sock in found:
         own[sock.process.pid, sock.process.start_ticks].append(sock)
+    chosen: dict[tuple[int, int], list[Socket]] = {}
     for key, sockets in own.items():
         by_key[key].known = _known(by_key[key].process, sockets)
-        if fresh := _fresh(by_key[key], sockets, now_s):
-            _attach(
-                by_key[key], _chosen(by_key[key], sockets, fresh, now_s), backend, notices, now_s
-            )
+        if (fresh := _fresh(by_key[key], sockets, now_s)) and (
+            meant := _chosen(by_key[key], sockets, fresh, now_s)
+        ):
+            chosen[key] = meant
+    for name in {each.rule.congestion_control for each in by_key.values()}:
+        some = [by_key[key] for key in chosen if by_key[key].rule.congestion_control == name]
+        by_job: defaultdict[int, list[tuple[Watched, list[Socket]]]] = defaultdict(list)
+        for each in some:
+            by_job[id(each.job)].append((each, chosen[each.key]))
+        _attach([*by_job.values()], name, backend, notices, now_s)
 
 
 def forget_closed(files: StateFiles | None = None) -> None:
@@ -127,26 +136,52 @@ def _chosen(
 
 
 def _attach(
-    watched: Watched, chosen: Sequence[Socket], backend: Backend, notices: Notices, now_s: float
+    jobs: Sequence[Sequence[tuple[Watched, Sequence[Socket]]]],
+    name: str,
+    backend: Backend,
+    notices: Notices,
+    now_s: float,
 ) -> None:
-    job = watched.job
-    if job is None or not chosen:
-        return
+    """Give that congestion control to these connections: of each job, those of its processes."""
+    wanted = [
+        Wanted([sock for _, own in job for sock in own], _finder(job[0][0], backend), name)
+        for job in jobs
+    ]
     try:
-        job.job, changes = attach_by_name(
-            chosen,
-            job.job.name,
-            asdict(job.job.params),
-            watched.rule.congestion_control,
-            backend,
-            preferred=job.job.id,  # the id is reserved only now
-            move=None,
-        )
+        done = attach_all(wanted, backend) if wanted else []
     except (MltcpError, OSError) as error:
-        notices.warn(f"{job.job.name}, process {watched.process.pid}: {reason(error)}")
-        for each in chosen:
+        done = [Outcome(error=error)] * len(jobs)
+    for job, attached in zip(jobs, done, strict=True):
+        for watched, sockets in job:
+            _take_over(watched, sockets, attached, notices, now_s)
+
+
+def _finder(watched: Watched, backend: Backend) -> Callable[[StateFiles], Job]:
+    """Return the finder of the process's job, whose id is reserved only then."""
+    assert watched.job is not None
+    job = watched.job.job
+    given = asdict(job.params)
+    return lambda present: named_job(job.name, backend, given, present, preferred=job.id)
+
+
+def _take_over(
+    watched: Watched,
+    sockets: Sequence[Socket],
+    attached: Outcome,
+    notices: Notices,
+    now_s: float,
+) -> None:
+    """Know what became of a process's connections, and say it."""
+    assert watched.job is not None
+    try:
+        watched.job.job, found = attached.get()
+    except (MltcpError, OSError) as error:
+        notices.warn(f"{watched.job.job.name}, process {watched.process.pid}: {reason(error)}")
+        for each in sockets:
             watched.doubted[each.cookie] = (now_s + _RETRY_S, _RETRY_S)
         return
+    own = {each.cookie for each in sockets}
+    changes = [each for each in found if each.socket.cookie in own]
     watched.settled |= {each.socket.cookie for each in changes if each.outcome != "gone"}
     watched.ours |= {each.socket.cookie for each in changes if each.outcome in DONE}
     watched.attached |= any(each.outcome in DONE for each in changes)

@@ -81,12 +81,13 @@ class Catching:
 
     def _announce(self, jobs: Iterable[Watched]) -> bool:
         """Have the kernel know the jobs; return whether an id turned out to be another's."""
+        followed = [each.job for each in jobs if each.job is not None]
         changed = False
-        for each in jobs:
-            assert each.job is not None
-            job = announce(each.job.job, self._backend)
-            changed |= job.id != each.job.job.id
-            each.job.job = job
+        for each, job in zip(
+            followed, announce([each.job for each in followed], self._backend), strict=True
+        ):
+            changed |= job.id != each.job.id
+            each.job = job
         return changed
 
     def _present(self) -> Catcher:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from mltcp_tools.errors import HostError, MltcpError
-from mltcp_tools.kernel.backends.base import Backend, Job
+from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.backends.kmod import KmodBackend
 from mltcp_tools.kernel.variants import NAMES
 from mltcp_tools.live.attach import privileges
@@ -60,10 +60,10 @@ class Borrowing(Reach):
         except PermissionError as error:
             raise privileges.refused(owner) from error
 
-    def give(self, gifts: Sequence[Gift], job: Job) -> dict[int, Result]:
-        return {each.socket.cookie: self._give(each, job) for each in gifts}
+    def give(self, gifts: Sequence[Gift]) -> dict[int, Result]:
+        return {each.socket.cookie: self._give(each) for each in gifts}
 
-    def _give(self, gift: Gift, job: Job) -> Result:
+    def _give(self, gift: Gift) -> Result:
         sock, owner = gift.socket, gift.socket.process
         changed = True
         assert self._backend is not None
@@ -73,7 +73,7 @@ class Borrowing(Reach):
                     return Result("failed", present, switched_to(present))
                 try:
                     set_congestion_control(ours, gift.name)
-                    self._backend.tag(ours.fileno(), job.id)
+                    self._backend.tag(ours.fileno(), gift.job)
                 except BaseException:
                     if congestion_control(ours) != gift.expected:
                         set_congestion_control(ours, gift.expected)

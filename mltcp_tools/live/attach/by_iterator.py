@@ -9,19 +9,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from mltcp_tools.kernel.backends.base import Job
 from mltcp_tools.kernel.backends.bpf import BpfBackend
 from mltcp_tools.kernel.backends.bpf_sockets import (
     Action,
+    Attached,
     Found,
     KernelSockets,
     Wish,
 )
-from mltcp_tools.kernel.host.namespaces import Unreachable
+from mltcp_tools.kernel.host.diag import TcpSocket, open_diag, tcp_sockets
+from mltcp_tools.kernel.host.namespaces import Unreachable, inside
 from mltcp_tools.live.attach.borrow import refusal
 from mltcp_tools.live.attach.by_borrowing import Borrowing, switched_to
 from mltcp_tools.live.attach.reach import Gift, Reach, Result, Sight
-from mltcp_tools.live.attach.sockets import Socket
+from mltcp_tools.live.attach.sockets import CAN_SEND, Socket
 from mltcp_tools.live.attach.state import SocketRecord
 
 _ENDED = "the connection has ended"
@@ -38,10 +39,6 @@ class _Asked:
     pid: int
     wish: Wish
 
-    @classmethod
-    def of(cls, sock: Socket, wish: Wish) -> _Asked:
-        return cls(sock.cookie, sock.netns, sock.process.pid, wish)
-
 
 class Iterating(Reach):
     """Through the programs in the kernel; what these don't find is borrowed, if at all.
@@ -55,30 +52,47 @@ class Iterating(Reach):
         self._borrowing = Borrowing(backend if backend.is_present() else None)
 
     def look(self, sockets: Sequence[Socket]) -> dict[int, Sight]:
-        found = self._fulfil([_Asked.of(each, Wish(Action.LOOK)) for each in sockets])
+        attached = {each.cookie: each for each in self._kernel.attached()}
+        found = {
+            each.cookie: self._sight(attached[each.cookie])
+            for each in sockets
+            if each.cookie in attached
+        }
+        found |= _as_they_are([each for each in sockets if each.cookie not in found])
         missing = [each for each in sockets if each.cookie not in found]
-        return {cookie: _sight(each) for cookie, each in found.items()} | (
-            self._borrowing.look(missing) if missing else {}
-        )
+        return found | (self._borrowing.look(missing) if missing else {})
 
-    def give(self, gifts: Sequence[Gift], job: Job) -> dict[int, Result]:
+    def _sight(self, found: Attached) -> Sight:
+        return Sight(found.now, _gone(found.state), self._tag(found), found.first)
+
+    def _tag(self, found: Attached) -> int:
+        """The id of the job of this network namespace that the socket is tagged with; 0: none."""
+        job, home = found.tag or (0, None)
+        return job if home == self._backend.home else 0
+
+    def give(self, gifts: Sequence[Gift]) -> dict[int, Result]:
         by_cookie = {each.socket.cookie: each for each in gifts}
         found = self._fulfil(
             [
-                _Asked.of(each.socket, Wish(Action.GIVE, each.name, each.expected, job.id))
+                _Asked(
+                    each.socket.cookie,
+                    each.socket.netns,
+                    each.socket.process.pid,
+                    Wish(Action.GIVE, each.name, each.expected, each.job),
+                )
                 for each in gifts
             ]
         )
         missing = [each for each in gifts if each.socket.cookie not in found]
         return {cookie: _given(each, by_cookie[cookie]) for cookie, each in found.items()} | (
-            self._borrowing.give(missing, job) if missing else {}
+            self._borrowing.give(missing) if missing else {}
         )
 
     def tags(self, sockets: Sequence[Socket]) -> Mapping[int, int]:
-        found = self._fulfil([_Asked.of(each, Wish(Action.LOOK)) for each in sockets])
-        if len(found) < len(sockets):
-            return self._borrowing.tags(sockets)
-        return {cookie: each.job for cookie, each in found.items() if each.job}
+        cookies = {each.cookie for each in sockets}
+        attached = ((each.cookie, self._tag(each)) for each in self._kernel.attached())
+        found = {cookie: job for cookie, job in attached if job and cookie in cookies}
+        return found if found.keys() == cookies else {**self._borrowing.tags(sockets), **found}
 
     def restore(self, records: Sequence[SocketRecord]) -> dict[int, Result]:
         found = self._fulfil(
@@ -110,9 +124,28 @@ class Iterating(Reach):
         return found
 
 
-def _sight(found: Found) -> Sight:
-    gone = _ENDED if found.error == errno.ENOTCONN else ""
-    return Sight(found.was, gone, found.job, found.first)
+def _as_they_are(sockets: Sequence[Socket]) -> dict[int, Sight]:
+    """Sockets that aren't attached, as sock_diag tells; what it doesn't know, and what is in a
+    namespace that can't be reached, is left out."""
+    by_netns: defaultdict[int, list[Socket]] = defaultdict(list)
+    for each in sockets:
+        by_netns[each.netns].append(each)
+    found: dict[int, TcpSocket] = {}
+    for netns, some in by_netns.items():
+        pids = sorted({each.process.pid for each in some})[:_FEW]
+        with suppress(Unreachable), inside(netns, pids), open_diag() as diag:
+            told = tcp_sockets(diag, {each.inode for each in some}).values()
+            found |= {each.cookie: each for each in told}
+    cookies = {each.cookie for each in sockets}
+    return {
+        cookie: Sight(each.congestion_control, _gone(each.state))
+        for cookie, each in found.items()
+        if cookie in cookies
+    }
+
+
+def _gone(state: str) -> str:
+    return "" if state in CAN_SEND else _ENDED
 
 
 def _given(found: Found, gift: Gift) -> Result:

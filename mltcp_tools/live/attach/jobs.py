@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from itertools import count
@@ -12,7 +12,7 @@ from mltcp_tools.errors import BusyError, MltcpError
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 from mltcp_tools.kernel.host.locks import exclusive
-from mltcp_tools.live.attach.state import LOCK, AttachedJob, StateFiles
+from mltcp_tools.live.attach.state import LOCK, AttachedJob, KnownFiles, StateFiles
 
 
 def named_job(
@@ -55,21 +55,25 @@ def change_parameters(job: Job, backend: Backend, files: StateFiles | None = Non
     return False
 
 
-def announce(job: Job, backend: Backend, files: StateFiles | None = None) -> Job:
-    """Put the job on record and into the kernel before its first socket is, if it isn't there.
+def announce(jobs: Sequence[Job], backend: Backend, files: StateFiles | None = None) -> list[Job]:
+    """Put the jobs on record and into the kernel before their first sockets are, if they aren't.
 
-    Returns it: an id that somebody has taken since it was promised is another's, so it gets a new
-    one.
+    Returns them: an id that somebody has taken since it was promised is another's, so its job gets
+    a new one.
     """
-    files = files or StateFiles()
     with exclusive(LOCK):
-        job = named_job(job.name, backend, asdict(job.params), files, preferred=job.id)
-        states = files.read()
-        if not any((each.job.id, each.job.name) == (job.id, job.name) for each in states):
-            if any(each.job.name == job.name for each in states):
-                raise BusyError(f"Job {job.name} is attached by an id that is another job's now.")
-            files.write(AttachedJob(job, backend.name, ()))
-        backend.set_job(job)
+        present = KnownFiles(files or StateFiles())
+        return [_announced(each, backend, present) for each in jobs]
+
+
+def _announced(job: Job, backend: Backend, files: StateFiles) -> Job:
+    job = named_job(job.name, backend, asdict(job.params), files, preferred=job.id)
+    states = files.read()
+    if not any((each.job.id, each.job.name) == (job.id, job.name) for each in states):
+        if any(each.job.name == job.name for each in states):
+            raise BusyError(f"Job {job.name} is attached by an id that is another job's now.")
+        files.write(AttachedJob(job, backend.name, ()))
+    backend.set_job(job)
     return job
 
 

@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mltcp_tools.kernel.backends.base import Job
 from mltcp_tools.live.attach.sockets import Socket
 from mltcp_tools.live.attach.state import SocketRecord
 
@@ -32,11 +31,12 @@ class Sight:
 
 @dataclass(frozen=True)
 class Gift:
-    """A socket, what it is expected to run, and what it is to be given."""
+    """A socket, what it is expected to run, what it is to be given, and the id of its job."""
 
     socket: Socket
     expected: str
     name: str
+    job: int
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Reach(ABC):
         """
 
     @abstractmethod
-    def give(self, gifts: Sequence[Gift], job: Job) -> dict[int, Result]:
+    def give(self, gifts: Sequence[Gift]) -> dict[int, Result]:
         """Switch and tag each of these, or leave it as it was, by cookie."""
 
     @abstractmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from mltcp_tools.errors import UsageError
@@ -53,12 +53,28 @@ def detach(
             raise UsageError(f"No job {job!r} is attached; {_attached(states)}.")
         if pid is not None and not any(records for _, records in chosen):
             raise UsageError(f"No socket of process {pid} is attached; {_attached(states)}.")
-        done = []
-        for state, records in chosen:
-            if records or job == state.job.name or (job is None and pid is None):
-                done += _restore_some(state, records, files)
-        if not get_backend(BpfBackend.name).is_present():
-            forget_first()  # kept for these by an unload
+        meant = [
+            (state, records)
+            for state, records in chosen
+            if records or job == state.job.name or (job is None and pid is None)
+        ]
+        done = _put_back(meant, files)
+    _audit(done)
+    return done
+
+
+def detach_jobs(names: Collection[str], files: StateFiles | None = None) -> list[Restoration]:
+    """As `detach`, of several jobs at once; those that aren't attached are passed over."""
+    files = files or StateFiles()
+    privileges.require_capabilities()
+    with exclusive(LOCK):
+        states = [each for each in with_caught(files.read()) if each.job.name in names]
+        done = _put_back([(state, list(state.sockets)) for state in states], files)
+    _audit(done)
+    return done
+
+
+def _audit(done: Iterable[Restoration]) -> None:
     audit(
         Changed(
             each.job,
@@ -72,7 +88,6 @@ def detach(
         )
         for each in done
     )
-    return done
 
 
 def _with_pids(state: AttachedJob) -> AttachedJob:
@@ -93,18 +108,26 @@ def _attached(states: Iterable[AttachedJob]) -> str:
     return f"attached are: {names}" if names else "nothing is"
 
 
-def _restore_some(
-    state: AttachedJob, records: list[SocketRecord], files: StateFiles
+def _put_back(
+    chosen: Sequence[tuple[AttachedJob, Sequence[SocketRecord]]], files: StateFiles
 ) -> list[Restoration]:
-    """Restore these of the job's sockets, and write down which are left."""
-    results = reach_for(get_backend(state.backend)).restore(records)
-    done = [_restoration(each, state.job.name, results[each.cookie]) for each in records]
-    settled = {each.record.cookie for each in done if each.outcome != "failed"}
-    left = tuple(each for each in state.sockets if each.cookie not in settled)
-    if left:
-        files.write(replace(state, sockets=left))
-    else:
-        forget(state, files)
+    """Restore these sockets of the jobs, all at once, and write down which are left."""
+    results: dict[int, Result] = {}
+    for name in {state.backend for state, _ in chosen}:
+        own = [each for state, records in chosen if state.backend == name for each in records]
+        results |= reach_for(get_backend(name)).restore(own)
+    done = []
+    for state, records in chosen:
+        told = [_restoration(each, state.job.name, results[each.cookie]) for each in records]
+        settled = {each.record.cookie for each in told if each.outcome != "failed"}
+        left = tuple(each for each in state.sockets if each.cookie not in settled)
+        if left:
+            files.write(replace(state, sockets=left))
+        else:
+            forget(state, files)
+        done += told
+    if not get_backend(BpfBackend.name).is_present():
+        forget_first()  # kept for these by an unload
     return done
 
 

@@ -107,6 +107,25 @@ class StateFiles:
         return state
 
 
+class KnownFiles(StateFiles):
+    """The same files while LOCK is held: as nobody else writes them, they are read once."""
+
+    def __init__(self, files: StateFiles) -> None:
+        super().__init__(files.directory)
+        self._known = {each.job.id: each for each in super().read()}
+
+    def read(self) -> list[AttachedJob]:
+        return sorted(self._known.values(), key=lambda each: each.job.id)
+
+    def write(self, state: AttachedJob) -> None:
+        super().write(state)
+        self._known[state.job.id] = state
+
+    def remove(self, job_id: int) -> None:
+        super().remove(job_id)
+        self._known.pop(job_id, None)
+
+
 def _file_name(job_id: int) -> str:
     return f"job-{job_id}.json"
 

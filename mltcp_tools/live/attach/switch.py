@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mltcp_tools.errors import BusyError, MltcpError, UsageError
@@ -23,7 +23,7 @@ from mltcp_tools.live.attach.jobs import forget, named_job
 from mltcp_tools.live.attach.processes import is_running, process, processes
 from mltcp_tools.live.attach.reach import Gift, Reach, Result, Sight
 from mltcp_tools.live.attach.sockets import CAN_SEND, Socket, holders
-from mltcp_tools.live.attach.state import LOCK, AttachedJob, SocketRecord, StateFiles
+from mltcp_tools.live.attach.state import LOCK, AttachedJob, KnownFiles, SocketRecord, StateFiles
 from mltcp_tools.live.attach.ways import reach_for
 
 DONE = ("switched", "tagged")
@@ -51,6 +51,34 @@ class Change:
     first: str = ""
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """Sockets, the job that they are to belong to, asked for when it is set, and what they get.
+
+    find_job: is given what is on record then.
+    """
+
+    sockets: Sequence[Socket]
+    find_job: Callable[[StateFiles], Job]
+    congestion_control: str
+
+
+@dataclass
+class Outcome:
+    """The outcome for one job: the job and what became of each socket, or why nothing was done."""
+
+    job: Job | None = None
+    changes: list[Change] = field(default_factory=list)
+    error: MltcpError | OSError | None = None
+
+    def get(self) -> tuple[Job, list[Change]]:
+        """The job and the changes. Raises the error."""
+        if self.error is not None:
+            raise self.error
+        assert self.job is not None
+        return self.job, self.changes
+
+
 def attach(
     sockets: Sequence[Socket],
     job: Job,
@@ -71,7 +99,8 @@ def attach(
     send. dry_run makes the same checks and changes nothing. files: where to record it, unless in
     STATE_DIR.
     """
-    return _attach(sockets, lambda: job, congestion_control, backend, dry_run, files, move)[1]
+    wanted = Wanted(sockets, lambda _: job, congestion_control)
+    return attach_all([wanted], backend, dry_run, files, move)[0].get()[1]
 
 
 def attach_by_name(
@@ -87,39 +116,60 @@ def attach_by_name(
 ) -> tuple[Job, list[Change]]:
     """As `attach`, to the job that jobs.named_job says, which nobody else can take meanwhile."""
 
-    def job() -> Job:
-        return named_job(name, backend, given, files, preferred=preferred)
+    def job(present: StateFiles) -> Job:
+        return named_job(name, backend, given, present, preferred=preferred)
 
-    return _attach(sockets, job, congestion_control, backend, dry_run, files, move)
+    wanted = Wanted(sockets, job, congestion_control)
+    return attach_all([wanted], backend, dry_run, files, move)[0].get()
 
 
-def _attach(
-    sockets: Sequence[Socket],
-    find_job: Callable[[], Job],
-    congestion_control: str,
+def attach_all(
+    wanted: Sequence[Wanted],
     backend: Backend,
-    dry_run: bool,
-    files: StateFiles | None,
-    move: bool | None,
-) -> tuple[Job, list[Change]]:
-    files = files or StateFiles()
-    single = list({each.cookie: each for each in sockets}.values())
-    require_ready(congestion_control, backend)
-    _check(single)
+    dry_run: bool = False,
+    files: StateFiles | None = None,
+    move: bool | None = None,
+) -> list[Outcome]:
+    """As `attach`, for several jobs at once, none of which may be there twice.
+
+    The kernel walks through its sockets once for all of them. The error of one job keeps no other
+    from being attached.
+    """
     reach = reach_for(backend)
     with nullcontext() if dry_run else exclusive(LOCK):
-        job = find_job()
-        sights = reach.look(single)
-        firsts = {each.cookie: each.old for state in files.read() for each in state.sockets}
-        looked = [_looked(each, job.name, sights[each.cookie], firsts) for each in single]
-        tagged = {cookie: each.job for cookie, each in sights.items() if each.job}
-        found = _mark_taken(looked, tagged, files, move)
-        if dry_run:
-            return job, [_planned(each, congestion_control) for each in found]
-        steps = _Steps(job, congestion_control, backend, files)
-        steps.record([each for each in found if not each.outcome])
-        changes = _read_back(steps.change(found, reach), job, reach)
-        steps.settle()
+        present = KnownFiles(files or StateFiles())
+        steps = [_Steps(each, backend, reach, present, move) for each in wanted]
+        for each in steps:
+            each.attempt(each.check)
+        _look(steps, reach)
+        for each in steps:
+            each.attempt(each.plan if dry_run else each.record)
+        if not dry_run:
+            results = reach.give([gift for each in steps for gift in each.gifts.values()])
+            for each in steps:
+                each.change(results)
+            tags = reach.tags([sock for each in steps for sock in each.done()])
+            for each in steps:
+                each.read_back(tags)
+                each.settle()
+    if not dry_run:
+        _audit(change for each in steps for change in each.outcome.changes)
+    return [each.outcome for each in steps]
+
+
+def _look(steps: Sequence[_Steps], reach: Reach) -> None:
+    """Have each see what its sockets are; one job's that can't be reached hide no other's."""
+    try:
+        sights = reach.look([sock for each in steps for sock in each.sockets])
+    except (MltcpError, OSError):
+        for each in steps:
+            each.attempt(each.look)
+    else:
+        for each in steps:
+            each.see(sights)
+
+
+def _audit(changes: Iterable[Change]) -> None:
     audit(
         Changed(
             each.job,
@@ -133,7 +183,6 @@ def _attach(
         )
         for each in changes
     )
-    return job, changes
 
 
 def require_ready(name: str, backend: Backend) -> None:
@@ -173,13 +222,15 @@ def _looked(sock: Socket, job: str, sight: Sight, firsts: Mapping[int, str]) -> 
 
 
 def _mark_taken(
-    changes: Sequence[Change], tagged: Mapping[int, int], files: StateFiles, move: bool | None
+    changes: Sequence[Change],
+    tagged: Mapping[int, int],
+    states: Sequence[AttachedJob],
+    move: bool | None,
 ) -> list[Change]:
     """The changes with the job that each socket belongs to now, if to another one than is meant.
 
     tagged: ids of jobs by cookie; the kernel may have caught a socket that isn't on record yet.
     """
-    states = files.read()
     names = {state.job.id: state.job.name for state in states}
     owners = {cookie: names[job] for cookie, job in tagged.items() if job in names}
     owners |= {each.cookie: state.job.name for state in states for each in state.sockets}
@@ -228,24 +279,6 @@ def _given(name: str, change: Change) -> str:
     return observer
 
 
-def _read_back(changes: Sequence[Change], job: Job, reach: Reach) -> list[Change]:
-    """The changes as the kernel shows them: each socket with its tag."""
-    done = [each for each in changes if each.outcome in DONE]
-    tags = reach.tags([each.socket for each in done])
-    lost = [each.socket for each in done if tags.get(each.socket.cookie) != job.id]
-    again = reach.look(lost) if lost else {}
-    return [
-        replace(
-            each,
-            outcome="gone" if again[each.socket.cookie].gone else "failed",
-            reason=again[each.socket.cookie].gone or _LOST,
-        )
-        if each.socket.cookie in again
-        else each
-        for each in changes
-    ]
-
-
 _LOST = "it was switched, but the kernel doesn't show its tag; `mltcp detach` puts it back"
 
 
@@ -263,11 +296,27 @@ def _still_open(records: Sequence[SocketRecord]) -> list[SocketRecord]:
 
 
 class _Steps:
-    """The steps of one attach: record, change each socket, settle the record."""
+    """The steps of one job's attach: check, see, record, have changed, read back, settle.
 
-    def __init__(self, job: Job, name: str, backend: Backend, files: StateFiles) -> None:
-        self._job, self._name, self._backend, self._files = job, name, backend, files
-        self._states = files.read()
+    outcome: of it all; once it has an error, the other steps do nothing.
+    """
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        backend: Backend,
+        reach: Reach,
+        files: StateFiles,
+        move: bool | None,
+    ) -> None:
+        self._wanted, self._name = wanted, wanted.congestion_control
+        self._backend, self._reach, self._files, self._move = backend, reach, files, move
+        self.sockets = list({each.cookie: each for each in wanted.sockets}.values())
+        self.outcome = Outcome()
+        self.gifts: dict[int, Gift] = {}
+        """By cookie, what is to be switched or tagged."""
+        self._sights: Mapping[int, Sight] = {}
+        self._states: list[AttachedJob] = []
         self._kept: dict[int, SocketRecord] = {}
         """By cookie, what the job's file had before."""
         self._recorded: dict[int, SocketRecord] = {}
@@ -277,30 +326,62 @@ class _Steps:
         self._unchanged: set[int] = set()
         """The cookies of those that then were not changed, or put back at once."""
 
-    def record(self, open_changes: Sequence[Change]) -> None:
+    def attempt(self, step: Callable[[], None]) -> None:
+        """Take the step, unless one before has failed; keep why this one fails."""
+        if self.outcome.error is None:
+            try:
+                step()
+            except (MltcpError, OSError) as error:
+                self.outcome = Outcome(error=error)
+                self.sockets, self.gifts, self._recorded = [], {}, {}
+
+    @property
+    def _job(self) -> Job:
+        assert self.outcome.job is not None
+        return self.outcome.job
+
+    def check(self) -> None:
+        """Raise unless the sockets can be attached, as far as that shows without touching them."""
+        require_ready(self._name, self._backend)
+        _check(self.sockets)
+
+    def look(self) -> None:
+        """See what its own sockets are, as they can't be seen with all others'."""
+        self.see(self._reach.look(self.sockets))
+
+    def see(self, sights: Mapping[int, Sight]) -> None:
+        """Know what the sockets are."""
+        self._sights = sights
+
+    def _find(self) -> list[Change]:
+        """Its sockets as they are, now that the job is known; an outcome to come is open."""
+        self.outcome.job = job = self._wanted.find_job(self._files)
+        self._states = self._files.read()
+        firsts = {each.cookie: each.old for state in self._states for each in state.sockets}
+        looked = [
+            _looked(each, job.name, self._sights[each.cookie], firsts) for each in self.sockets
+        ]
+        tagged = {cookie: each.job for cookie, each in self._sights.items() if each.job}
+        return _mark_taken(looked, tagged, self._states, self._move)
+
+    def plan(self) -> None:
+        """Say what would be done."""
+        self.outcome.changes = [_planned(each, self._name) for each in self._find()]
+
+    def record(self) -> None:
         """Write what the sockets run now, and set the job. On an error neither stays."""
+        changes = self._find()
         for state in self._states:
             if state.job.id == self._job.id and state.job.name != self._job.name:
                 raise UsageError(f"Job {self._job.id} is already attached as {state.job.name!r}.")
         before = next((each for each in self._states if each.job.name == self._job.name), None)
         self._new_here = before is None
         self._kept = {each.cookie: each for each in _still_open(before.sockets)} if before else {}
-        for change in open_changes:
-            sock = change.socket
-            pid, start_ticks, fd = self._holder(sock)
-            self._recorded[sock.cookie] = SocketRecord(
-                pid=pid,
-                start_ticks=start_ticks,
-                fd=fd,
-                netns=sock.netns,
-                inode=sock.inode,
-                cookie=sock.cookie,
-                local=sock.local,
-                remote=sock.remote,
-                # Where it runs what we gave it, what was there before that; else what it runs.
-                old=change.first or change.old,
-                new=self._new(change),
-            )
+        for change in changes:
+            if not change.outcome:
+                self._recorded[change.socket.cookie] = self._record(change)
+                self._wish(change)
+        self.outcome.changes = changes
         if not self._recorded:
             return
         self._files.write(self._state(self._kept | self._recorded))
@@ -314,6 +395,31 @@ class _Steps:
             raise
         if before and before.job.id != self._job.id:  # the name has a new id
             forget(before, self._files)
+
+    def _record(self, change: Change) -> SocketRecord:
+        sock = change.socket
+        pid, start_ticks, fd = self._holder(sock)
+        return SocketRecord(
+            pid=pid,
+            start_ticks=start_ticks,
+            fd=fd,
+            netns=sock.netns,
+            inode=sock.inode,
+            cookie=sock.cookie,
+            local=sock.local,
+            remote=sock.remote,
+            # Where it runs what we gave it, what was there before that; else what it runs.
+            old=change.first or change.old,
+            new=self._new(change),
+        )
+
+    def _wish(self, change: Change) -> None:
+        """Have it changed, unless it is what it is to be, as what the kernel has caught is."""
+        cookie = change.socket.cookie
+        with suppress(MltcpError):  # nothing fits
+            given = _given(self._name, change)
+            if change.old != given or self._sights[cookie].job != self._job.id:
+                self.gifts[cookie] = Gift(change.socket, change.old, given, self._job.id)
 
     def _new(self, change: Change) -> str:
         """Return what the socket is to run; what it runs, where nothing fits."""
@@ -332,31 +438,48 @@ class _Steps:
             return kept.pid, kept.start_ticks, kept.fd
         return sock.process.pid, sock.process.start_ticks, sock.fd
 
-    def change(self, changes: Sequence[Change], reach: Reach) -> list[Change]:
-        """Switch and tag those whose outcome is open, or leave them as they were."""
-        gifts = {}
-        for change in changes:
-            if not change.outcome:
-                with suppress(MltcpError):  # nothing fits
-                    given = _given(self._name, change)
-                    gifts[change.socket.cookie] = Gift(change.socket, change.old, given)
-        results = reach.give([*gifts.values()], self._job)
-        return [each if each.outcome else self._changed(each, gifts, results) for each in changes]
+    def change(self, results: Mapping[int, Result]) -> None:
+        """Know what became of those that were to be changed."""
+        self.outcome.changes = [
+            each if each.outcome else self._changed(each, results) for each in self.outcome.changes
+        ]
 
-    def _changed(
-        self, change: Change, gifts: Mapping[int, Gift], results: Mapping[int, Result]
-    ) -> Change:
+    def _changed(self, change: Change, results: Mapping[int, Result]) -> Change:
         cookie = change.socket.cookie
-        if cookie not in gifts:
-            self._unchanged.add(cookie)
-            return _planned(change, self._name)
-        result, given = results[cookie], gifts[cookie].name
+        if cookie not in self.gifts:
+            planned = _planned(change, self._name)
+            if planned.outcome == "failed":
+                self._unchanged.add(cookie)
+                return planned
+            return replace(planned, outcome="tagged")
+        result, given = results[cookie], self.gifts[cookie].name
         if result.outcome == "done":
             outcome = "tagged" if change.old == given else "switched"
             return replace(change, new=given, outcome=outcome)
         if not result.changed:
             self._unchanged.add(cookie)
         return replace(change, outcome=result.outcome, reason=result.reason)
+
+    def done(self) -> list[Socket]:
+        """The sockets that are attached, for all that is known."""
+        return [each.socket for each in self.outcome.changes if each.outcome in DONE]
+
+    def read_back(self, tags: Mapping[int, int]) -> None:
+        """Believe only what the kernel shows: each socket with its tag."""
+        if self.outcome.error is not None:
+            return
+        lost = [each for each in self.done() if tags.get(each.cookie) != self._job.id]
+        again = self._reach.look(lost) if lost else {}
+        self.outcome.changes = [
+            replace(
+                each,
+                outcome="gone" if again[each.socket.cookie].gone else "failed",
+                reason=again[each.socket.cookie].gone or _LOST,
+            )
+            if each.socket.cookie in again
+            else each
+            for each in self.outcome.changes
+        ]
 
     def settle(self) -> None:
         """Take out of the record what wasn't changed, here and in the jobs that sockets left."""
@@ -368,7 +491,8 @@ class _Steps:
         if not self._recorded:
             return
         if records := self._kept | changed:
-            self._files.write(self._state(records))
+            if self._unchanged:
+                self._files.write(self._state(records))
         elif self._new_here:
             forget(self._state({}), self._files)
         else:  # new connections may be caught for it

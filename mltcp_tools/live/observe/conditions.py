@@ -181,7 +181,9 @@ def _other_traffic(one: Span, other: Span, own: tuple[Own, Own]) -> list[str]:
     most = max(extra, key=lambda name: extra[name])
     told = " and ".join(format_rate(8 * each.links.get(most, 0.0)) for each in (one, other))
     more = f", and on {counted(len(extra) - 1, 'more interface')}" if len(extra) > 1 else ""
-    return [f"Other traffic on {most} changed ({told} with the jobs' own){more}."]
+    growth = own[1].delivered / own[0].delivered - 1 if own[0].delivered else 0.0
+    grown = f"with the jobs' own, which changed by {growth:+.0%}"
+    return [f"Other traffic on {most} changed ({told} {grown}){more}."]
 
 
 def _unexplained(first: float, second: float, own: tuple[Own, Own]) -> float:

@@ -36,7 +36,6 @@ GOOD = {
     "/proc/sys/net/ipv4/tcp_available_congestion_control": "reno cubic\n",
     "/proc/sys/net/ipv4/tcp_congestion_control": "cubic\n",
     "/proc/sys/net/ipv4/tcp_no_metrics_save": "0\n",
-    "/proc/sys/net/ipv4/tcp_slow_start_after_idle": "1\n",
     "/sys/kernel/btf/vmlinux": "\0".join(
         (
             *("", "__bpf_prog_enter", "__bpf_prog_enter_recur", "bpf_sk_setsockopt"),
@@ -145,13 +144,6 @@ def find(diagnosis, purpose, name):
             {"/proc/sys/net/ipv4/tcp_available_congestion_control": "reno"},
             "missing",
             "CONFIG_TCP_CONG_CUBIC",
-        ),
-        (
-            "testbed",
-            "slow start after idle",
-            {"/proc/sys/net/ipv4/tcp_slow_start_after_idle": "0"},
-            "warning",
-            "tcp_slow_start_after_idle=1",
         ),
         ("testbed", "saved metrics", {}, "ok", ""),
         ("kmod", "module loading", {}, "ok", ""),

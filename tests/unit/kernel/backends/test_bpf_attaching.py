@@ -20,8 +20,16 @@ STRUCTS = {
     "rule": bpf_catch.RULE,
 }
 OFFSETS = {
-    "found": {"error": 8, "was": 16, "now": 32, "first": 48},
-    "attached": {"netns": 8, "local_addr": 16, "local_port": 48, "first": 56, "now": 72},
+    "found": {"error": 8, "was": 16, "now": 32},
+    "attached": {
+        "netns": 8,
+        "local_addr": 16,
+        "local_port": 48,
+        "state": 52,
+        "tag": 56,
+        "first": 72,
+        "now": 88,
+    },
     "rule": {"name": 16, "choices": 32, "lowest_port": 32 + 32 * bpf_catch.CHOICES},
     "wish": {"expected": 8, "name": 24, "tag": 40},
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from mltcp_tools.errors import HostError
 from mltcp_tools.kernel.backends.base import Job, JobParams
-from mltcp_tools.live.attach.state import AttachedJob, SocketRecord, StateFiles
+from mltcp_tools.live.attach.state import AttachedJob, KnownFiles, SocketRecord, StateFiles
 
 RECORD = SocketRecord(
     pid=123,
@@ -61,6 +62,17 @@ def test_what_was_written_is_read(files):
     files.remove(3)
     files.remove(3)
     assert files.read() == [other]
+
+
+def test_what_is_known_is_what_is_on_disk(files):
+    files.write(STATE)
+    known = KnownFiles(files)
+    other = replace(STATE, job=Job(2, "other"))
+    known.write(other)
+    assert known.read() == files.read()
+    assert [each.job.id for each in known.read()] == [2, 3]
+    known.remove(STATE.job.id)
+    assert known.read() == files.read() == [other]
 
 
 def test_a_crash_while_writing_leaves_the_old_state(files):

@@ -16,6 +16,7 @@ from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.sockets import Socket, sockets
 from mltcp_tools.live.observe.meter import Meter
 from mltcp_tools.live.observe.outside import NoIterations, Outside
+from mltcp_tools.live.observe.pulse import Look
 
 BURST = 300_000
 
@@ -90,6 +91,25 @@ def test_a_connection_that_is_silent_has_none() -> None:
         pytest.raises(NoIterations, match=r"No iterations of a are known.* moved nothing; see"),
     ):
         Outside(meter, lambda: None).learn({"a": [sock]}, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ([], "moved nothing; see that it trains"),
+        ([10**6] * 4, "were silent 3 times only"),
+        ([10**5 * (1 + number % 9) for number in range(20)], "20 bursts that don't resemble"),
+    ],
+)
+def test_what_was_seen_instead_of_iterations_is_said(sizes: list[int], said: str) -> None:
+    """Bursts of a look each, and a tenth of a second between them."""
+    moved, looks = 0, [Look(0.0, 0, 0.0)]
+    for number, size in enumerate(sizes):
+        moved += size
+        begin_s = 0.1 * (number + 1)
+        looks += [Look(begin_s + 0.01 * step, moved, 0.01 * step) for step in range(10)]
+    looks += [Look(looks[-1].at_s + 0.01 * step, moved, 1.0) for step in (1, 2, 3)]
+    assert said in str(NoIterations("a", 60.0, looks))
 
 
 def test_a_connection_that_closes_is_noticed() -> None:
