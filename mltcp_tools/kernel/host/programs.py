@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
+
+_FOLDER = Path(__file__).resolve().parents[3]
+"""The folder that mltcp_tools is in."""
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
@@ -13,7 +17,14 @@ def module_command(module: str, *arguments: str) -> list[str]:
     Callers write the module's name out: tests/unit/test_layers.py takes it for an import, which may
     not climb, and finds who starts a module otherwise.
     """
-    return [sys.executable, "-m", module, *arguments]
+    if not sys.flags.isolated:
+        return [sys.executable, "-m", module, *arguments]
+    # The command of a .deb or .rpm is isolated, and no other Python knows the package's folder.
+    program = (
+        f"import runpy, sys; sys.path.insert(0, {str(_FOLDER)!r});"
+        f" runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+    )
+    return [sys.executable, "-I", "-c", program, *arguments]
 
 
 def wait_or_kill(process: subprocess.Popen[Any], timeout_s: float) -> int:
