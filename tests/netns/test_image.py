@@ -143,7 +143,9 @@ def test_pods_that_ask_are_attached_and_keep_that_until_it_is_taken_off(
             with subprocess.Popen(pod.command("containers", *words), stderr=log) as agent:
                 try:
                     wait_for(lambda: asks.ccs() == ["mltcp"], "the pod that asks is attached")
-                    assert JOB in (tmp_path / "log").read_text()
+                    wait_for(
+                        lambda: JOB in (tmp_path / "log").read_text(), "the agent's log names it"
+                    )
                     assert other.ccs() == before
                     wait_for(lambda: JOB in fetch("127.0.0.1"), "its metrics")
                 finally:
