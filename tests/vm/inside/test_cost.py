@@ -40,7 +40,7 @@ BOUNDS = {
     Arm("mltcp_cubic", "cubic", True): 1.07,
 }
 """Times the base's, of the cheapest tenth of ACKs: the median is of another kind of ACK where a run
-loses otherwise. A flow without a job costs nothing. The others, on kernel 6.1 in most of five boots:
+loses otherwise. A flow without a job costs nothing. The others, on kernel 6.1, four boots of five:
 1.037 to 1.044, 1.055 to 1.075 and 1.038 to 1.06, for two indirect calls for each ACK, of which the
 base does without one, and what a sample of the delay takes. The bases themselves vary by 0.02."""
 
