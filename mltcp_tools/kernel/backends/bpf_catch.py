@@ -62,7 +62,6 @@ class BpfCatcher(Catcher):
             with self._kernel.object.map("mltcp_rules") as rules:
                 rules.set(key, packed(rule, self._home))
         except BpfError as error:
-            self._rules.pop(path, None)
             if path in self._links:
                 self._end(path)
             raise explain(error, f"Catching new connections of {path}") from error

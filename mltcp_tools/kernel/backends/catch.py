@@ -66,6 +66,8 @@ class Catcher(Closing):
                 folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             except FileNotFoundError:
                 continue
+            # What was there is gone with what fails.
+            self._rules.pop(path, None)
             try:
                 if self._begin(path, folder, rule):
                     self._rules[path] = rule

@@ -57,7 +57,7 @@ class KmodCatcher(Catcher):
         present = rules(self._socket)
         for path in [*self._rules]:
             if self._numbers[path] not in present:  # it went with its job
-                del self._rules[path]
+                del self._rules[path], self._numbers[path]
         super().set(wanted)
 
     def _begin(self, path: Path, folder: int, rule: Catch) -> bool:
@@ -67,14 +67,13 @@ class KmodCatcher(Catcher):
             Attribute.LOWEST_PORT: struct.pack("=H", rule.lowest_port),
             Attribute.NOT_PORTS: _PORTS.pack(*rule.padded_ports),
         }
-        self._numbers[path] = os.fstat(folder).st_ino
         try:
             self._socket.request(Command.RULE_SET, given)
         except NetlinkError as error:
-            self._rules.pop(path, None)
             if error.errno in (errno.ENOENT, errno.ENODEV):  # the job, or the cgroup, has gone
                 return False
             raise _explain(error, f"Tagging new flows of {path}") from error
+        self._numbers[path] = os.fstat(folder).st_ino
         return True
 
     def _end(self, path: Path) -> None:
