@@ -25,8 +25,8 @@ SUITES = {
 }
 """Debian suites whose kernel the tests in guests run on, and the kernel series each has."""
 
-OTHERS = {"trixie": "6.12"}
-"""Those whose kernel can be fetched, too."""
+FETCHED = {**SUITES, "trixie": "6.12"}
+"""All whose kernel can be fetched."""
 
 DEBUG = {"debug": "bookworm-backports", "debug-7": "trixie-backports"}
 """Names of the kernels that `scripts/vm debug-kernel` builds, and whose sources they are of."""
@@ -85,9 +85,9 @@ def cached(suite: str) -> Kernel | None:
 
 def require(suite: str) -> Kernel:
     """The kernel as the cache has it, fetched first when it has none."""
-    if suite not in (*SUITES, *OTHERS, *DEBUG):
+    if suite not in (*FETCHED, *DEBUG):
         raise GuestError(
-            f"{suite!r} is not a kernel; there are: {', '.join((*SUITES, *OTHERS, *DEBUG))}.", USAGE
+            f"{suite!r} is not a kernel; there are: {', '.join((*FETCHED, *DEBUG))}.", USAGE
         )
     found = cached(suite)
     if found is None and suite in DEBUG:
@@ -102,10 +102,8 @@ def fetch(suite: str) -> Kernel:
 
     Without network the cached one serves; GuestError (3) where there is none.
     """
-    if suite not in (*SUITES, *OTHERS):
-        raise GuestError(
-            f"{suite!r} is not a suite; there are: {', '.join((*SUITES, *OTHERS))}.", USAGE
-        )
+    if suite not in FETCHED:
+        raise GuestError(f"{suite!r} is not a suite; there are: {', '.join(FETCHED)}.", USAGE)
     if platform.machine() != "x86_64":
         raise GuestError(f"Guests are x86_64 machines; this is {platform.machine()}.", LACKING)
     with lock(f"fetch-{suite}"):
@@ -307,5 +305,5 @@ def _unzstd(data: bytes) -> bytes:
 def fetched() -> list[Kernel]:
     """Every kernel of the cache."""
     names = sorted(entry.name for entry in os.scandir(CACHE)) if CACHE.is_dir() else []
-    known = [name for name in (*SUITES, *OTHERS, *DEBUG) if name in names]
+    known = [name for name in (*FETCHED, *DEBUG) if name in names]
     return [kernel for name in known if (kernel := cached(name))]
