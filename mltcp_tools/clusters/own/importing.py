@@ -133,7 +133,6 @@ def document(log: Log, cluster: Mapping[str, object], models: Mapping[str, Any])
         raise _unknown(log, unknown - inside)
     origin_s = min(job.submitted_s for job in log.jobs)
     jobs = [_job(job, origin_s) for job in log.jobs]
-    used = set(names)
     used = names | {each["like"] for each in models.values() if "like" in each}
     described = {
         name: each if "like" in each else {"compute": "100ms"} | each

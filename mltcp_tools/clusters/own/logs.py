@@ -243,7 +243,7 @@ def _table(text: str, file: str) -> Iterator[Callable[[], LoggedJob]]:
             _require_columns(place, names, needed)
             continue
         if len(fields) > len(names):
-            fields = _merged(place, fields, names) if slurm else fields
+            fields = _merged(fields, names) if slurm else fields
             if len(fields) > len(names):
                 raise UsageError(
                     f"{place}: has {len(fields)} fields, and the header has {len(names)}; put a"
@@ -275,7 +275,7 @@ def _require_columns(place: str, names: Sequence[str], needed: Sequence[str]) ->
         raise UsageError(f"{place}: there are two columns {twice[0]}; keep one.")
 
 
-def _merged(place: str, fields: list[str], names: Sequence[str]) -> list[str]:
+def _merged(fields: list[str], names: Sequence[str]) -> list[str]:
     """Fields of sacct where the job's name has the separator, too."""
     first, more = names.index("JobName"), len(fields) - len(names)
     return [
