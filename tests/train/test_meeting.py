@@ -73,7 +73,7 @@ def test_a_word_that_is_no_json_runs_nothing(tmp_path: Path) -> None:
         group = Group(None, 30.0)
         assert group.tell(["a word", 1]) == [["a word", 1]]
         group.gather = lambda *_: [torch.frombuffer(bytearray(trap), dtype=torch.uint8)]  # type: ignore[method-assign]
-        with pytest.raises(ValueError, match="decode|Expecting value"):
+        with pytest.raises(ValueError, match=r"decode|Expecting value"):
             group.tell(None)
     finally:
         dist.destroy_process_group()
