@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -46,6 +47,25 @@ def clip(name: str, width: int = _NAME_WIDTH) -> str:
 def number(value: float | None, form: str) -> str:
     """A number in a format, or a dash."""
     return NONE if value is None else format(value, "z" + form)
+
+
+def plain_text(value: object) -> str:
+    """A value of any document, its numbers with as many digits as people read: 6 at most, and no
+    fewer than are before the point."""
+    return str(_rounded(value))
+
+
+def _rounded(value: object) -> object:
+    match value:
+        case float() if abs(value) < 1e6:
+            return float(f"{value:.6g}")
+        case float() if math.isfinite(value):
+            return round(value)
+        case Mapping():
+            return {key: _rounded(each) for key, each in value.items()}
+        case list():
+            return [_rounded(each) for each in value]
+    return value
 
 
 def interval(estimate: Mapping[str, float | None] | None, form: str = ".2f") -> str:

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mltcp_tools.cells import WIDTH, bullets, clip, interval, number, table
+from mltcp_tools.cells import WIDTH, bullets, clip, interval, number, plain_text, table
 from mltcp_tools.lab.analysis import bootstrap, metrics
 from mltcp_tools.lab.analysis.quiet import Quiet, undisturbed
 from mltcp_tools.lab.analysis.reference import Reference, make_reference
@@ -352,4 +352,4 @@ def _jobs_table(document: Mapping[str, Any]) -> str:
 
 
 def _shown(value: object) -> str:
-    return "(none)" if value is None else textwrap.shorten(str(value), 60, placeholder="…")
+    return "(none)" if value is None else textwrap.shorten(plain_text(value), 60, placeholder="…")

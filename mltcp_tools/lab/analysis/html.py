@@ -72,6 +72,6 @@ def _flat(value: object, prefix: str = "") -> Iterator[tuple[str, str]]:
         for key, each in value.items():
             yield from _flat(each, f"{prefix}.{key}" if prefix else str(key))
     elif isinstance(value, list):
-        yield prefix, ", ".join(str(each) for each in value)
+        yield prefix, ", ".join(cells.plain_text(each) for each in value)
     else:
-        yield prefix, str(value)
+        yield prefix, cells.plain_text(value)

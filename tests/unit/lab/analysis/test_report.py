@@ -263,6 +263,23 @@ def test_compare_says_what_changed(folder: Path, tmp_path: Path) -> None:
     json.dumps(document, allow_nan=False)
 
 
+def test_numbers_have_as_many_digits_as_people_read(folder: Path, tmp_path: Path) -> None:
+    run = load_run(folder)
+    environment = run.environment | {"load": [1 / 3, 2e9 + 0.1], "nested": {"share": 0.1 + 0.2}}
+    other = replace(run, environment=environment | {"rtt_s": 1.9999999999999998e-05})
+    document = compare_runs(run, other)
+    assert {"key": "rtt_s", "first": None, "second": 1.9999999999999998e-05} in (
+        document["differences"]["environment"]
+    )
+    text = render_comparison(document)
+    assert "rtt_s: (none) → 2e-05" in text
+    assert "nested: (none) → {'share': 0.3}" in text
+    assert not re.search(r"\.\d{7}", text)
+    page = make_report(other).html
+    for shown in ("0.333333, 2000000000", "0.3", "2e-05"):
+        assert f">{shown}<" in page
+
+
 def test_compare_says_nothing_of_jobs_that_only_one_run_has(folder: Path, tmp_path: Path) -> None:
     run = load_run(folder)
     others = run.iterations.assign(job=run.iterations["job"] + "-else")
