@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from mltcp_tools.cli.options import (
 from mltcp_tools.cli.text import printable, say, show_table
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.kernel.backends import get_backend
+from mltcp_tools.kernel.host.files import replace_file
 from mltcp_tools.kernel.variants import NAMES, RECOMMENDED
 from mltcp_tools.live.fleet.reach import Remote
 
@@ -112,6 +114,8 @@ def command(
     if not jobs:
         raise UsageError("Which jobs? Give --job NAME, or --job NAME=TARGET.")
     wanted, plan = jobs_and_targets(jobs), Plan(rounds, every, slower)
+    if output is not None:
+        _check_writable(output)
     if hosts:
         remote = Remote(shlex.split(ssh), shlex.split(mltcp))
         words = ("trial", "--part", "--backend", backend)
@@ -119,12 +123,20 @@ def command(
         found = conduct_across(commands, wanted, plan, name, say, look, seed)
     else:
         found = conduct(wanted, plan, name, get_backend(backend), say, look, seed)
-    if output is not None:
-        output.write_text(html.page(found))
     if as_json:
         click.echo(json.dumps(text.document(found), indent=2))
     else:
         show_table(text.COLUMNS, text.rows(found))
         click.echo(f"\nIn short: {printable(text.in_short(found))}")
+    if output is not None:
+        replace_file(output, html.page(found).encode())
     if found.course.ended:
         raise MltcpError(f"The trial ended early: {found.course.ended}")
+
+
+def _check_writable(path: Path) -> None:
+    """Raise UsageError unless the file can be written, which an hour later is too late to find."""
+    if not path.parent.is_dir():
+        raise UsageError(f"There is no folder {path.parent}; make it, or give --output another.")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"You may not write in {path.parent}; give --output another.")

@@ -14,8 +14,9 @@ def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
     The new file has permissions `mode`. What was written aside is removed on every way out. Raises
     OSError that names `path`.
     """
-    descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    aside = ""
     try:
+        descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         with open(descriptor, "wb") as file:
             file.write(content)
             os.fchmod(file.fileno(), mode)

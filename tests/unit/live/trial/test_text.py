@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from support.simulated_jobs import Simulated, SimulatedWorld
 
-from mltcp_tools.live.trial import html, text
+from mltcp_tools.cli.main import main
+from mltcp_tools.errors import UsageError
+from mltcp_tools.live.trial import conduct, html, text
 from mltcp_tools.live.trial.conduct import Conducted
 from mltcp_tools.live.trial.trial import Plan, Trial
 from mltcp_tools.live.trial.verdict import judge
@@ -68,3 +71,32 @@ def test_rows_pair_the_arms_of_each_job(found: Conducted) -> None:
         ("c", "cubic"),
         ("", "mltcp"),
     ]
+
+
+def test_a_report_that_cannot_be_written_costs_no_trial(
+    found: Conducted,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path / "reports"
+    words = ["trial", "--job", "c", "-o", str(folder / "trial.html")]
+
+    def conducted(*_: object) -> Conducted:
+        folder.rmdir()  # after the first look at it
+        return found
+
+    monkeypatch.setattr(conduct, "conduct", conducted)
+    assert main(words) == UsageError.exit_code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"There is no folder {folder}; make it" in err
+    folder.mkdir()
+    assert main(words) == 1
+    out, err = capsys.readouterr()
+    assert "In short: " in out
+    assert f"{folder}/trial.html: No such file" in err
+    folder.mkdir()
+    monkeypatch.setattr(conduct, "conduct", lambda *_: found)
+    assert main(words) == 0
+    assert (folder / "trial.html").read_text() == html.page(found)
