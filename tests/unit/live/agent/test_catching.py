@@ -10,6 +10,7 @@ from mltcp_tools.live.agent.watchlist import Watched
 from mltcp_tools.live.attach.processes import Process
 
 SLURM = "/slurm/uid_0/job_7/step_0"
+TASK = "/system.slice/slurmstepd.scope/job_7/step_0/user/task_0"
 SERVICE = "/system.slice/slurmd.service"
 
 
@@ -19,6 +20,8 @@ SERVICE = "/system.slice/slurmd.service"
         (r"{job: a, cgroup: ['job_*']}", (SLURM,), "/slurm/uid_0/job_7"),
         (r"{job: '{cgroup:job_(\d+)}', cgroup: ['job_*']}", (SLURM,), SLURM),
         (r"{job: '{cgroup:job_(\d+)}', cgroup: ['job_*']}", (SLURM, "/other"), SLURM),
+        # Slurm's own manager of the step is beside its tasks there.
+        (r"{job: '{cgroup:job_(\d+)}', cgroup: ['task_*']}", (TASK,), TASK),
         # The job is in a hierarchy of v1; slurmd's cgroup of v2 has every job of the host.
         (r"{job: a, cgroup: ['job_*']}", (SERVICE, SLURM), ""),
         (r"{job: '{cgroup:job_(\d+)}', cgroup: ['job_*']}", (SERVICE, SLURM), ""),
