@@ -72,7 +72,13 @@ def _show_mine(name: str | None, as_json: bool) -> None:
         click.echo(f"{printable(each.name)}: ended; {summary(each)}.")
     if not running and not ended:
         wanted = f"job {printable(name)}" if name else "a job"
-        click.echo(f"No agent follows {wanted} of yours.", err=True)
+        said = os.environ.get("MLTCP_ATTACH")
+        here = f"; here it is {printable(said)}" if said is not None else ""
+        click.echo(
+            f"No agent follows {wanted} of yours: the agent's rules decide on that, and"
+            f" MLTCP_ATTACH (on or off) in the environment in which its processes began{here}.",
+            err=True,
+        )
 
 
 @click.command()

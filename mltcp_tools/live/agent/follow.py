@@ -21,7 +21,7 @@ from mltcp_tools.live.agent.catching import Catching
 from mltcp_tools.live.agent.followed import Followed
 from mltcp_tools.live.agent.learning import Learning
 from mltcp_tools.live.agent.metrics import Metrics
-from mltcp_tools.live.agent.naming import declines, is_template, name_of
+from mltcp_tools.live.agent.naming import declines, is_template, name_of, unclear
 from mltcp_tools.live.agent.notices import Notices
 from mltcp_tools.live.agent.rules import AUTO, Rule
 from mltcp_tools.live.agent.taken import notice_taken
@@ -203,6 +203,13 @@ class Follower:
                 self._close(name, ended=id(job) not in alive)
         for watched in self._watchlist:
             if watched.job is None:
+                if watched.declined is None and unclear(watched.process):
+                    self._notices.tell(
+                        "MLTCP_ATTACH",
+                        f"MLTCP_ATTACH of process {watched.process.pid} is neither on nor off, so"
+                        " it counts as not set: start it with one of these.",
+                        "More processes have such an MLTCP_ATTACH.",
+                    )
                 watched.declined = declines(watched.process, watched.rule.opt_in)
             if watched.job is None and watched.rule.job is not None and not watched.declined:
                 name = name_of(watched.rule.job, watched.process)

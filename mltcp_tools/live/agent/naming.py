@@ -18,6 +18,7 @@ from mltcp_tools.errors import UsageError
 from mltcp_tools.kernel.backends.base import Job
 from mltcp_tools.live.attach.processes import PROC, Process
 
+_VARIABLE = "MLTCP_ATTACH"
 _ON = ("1", "on", "true", "yes")
 _OFF = ("0", "off", "false", "no")
 
@@ -60,8 +61,14 @@ def name_of(text: str, process: Process) -> str:
 
 def declines(process: Process, opt_in: bool) -> bool:
     """Return whether the process is to be left alone, by what its environment had at its start."""
-    said = _by_environment("MLTCP_ATTACH", process).lower()
+    said = _by_environment(_VARIABLE, process).lower()
     return said in _OFF or (opt_in and said not in _ON)
+
+
+def unclear(process: Process) -> bool:
+    """Return whether its environment has a word on that which means neither."""
+    said = _by_environment(_VARIABLE, process).lower()
+    return said not in ("", *_ON, *_OFF)
 
 
 class _Field:

@@ -27,7 +27,8 @@ class Watched:
     sockets that needn't be looked at to find new connections. attached: whether any was ever
     attached; closed: whether one of them closed. ours: cookies of those that are attached now, as
     far as known here. left: cookies of those that somebody else has detached or moved to another
-    job, which stay so, whatever the rules say. declined: whether it wants to be left alone.
+    job, which stay so, whatever the rules say. declined: whether it wants to be left alone;
+    None until that was looked at.
     """
 
     process: Process
@@ -41,7 +42,7 @@ class Watched:
     closed: bool = False
     ours: set[int] = field(default_factory=set)
     left: set[int] = field(default_factory=set)
-    declined: bool = False
+    declined: bool | None = None
 
     @property
     def key(self) -> tuple[int, int]:

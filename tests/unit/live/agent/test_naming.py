@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from mltcp_tools.errors import UsageError
-from mltcp_tools.live.agent.naming import check_template, declines, is_template, name_of
+from mltcp_tools.live.agent.naming import check_template, declines, is_template, name_of, unclear
 from mltcp_tools.live.attach.processes import process
 
 PODS = "/kubepods.slice/kubepods-pod0a1b2c3d_4e5f_6071_8293_a4b5c6d7e8f9.slice/cri-x.scope"
@@ -77,6 +77,7 @@ def test_who_wants_to_be_left_alone(said: str | None, opt_in: bool, left_alone: 
         assert child.stdout
         child.stdout.readline()
         assert declines(process(child.pid), opt_in) == left_alone
+        assert unclear(process(child.pid)) == (said == "perhaps")
         child.stdin.close()
 
 
