@@ -59,6 +59,10 @@ def job(name: str, connections: int) -> Iterator[Holder]:
         cgroups.remove(name)
 
 
+SETTLED_S = 45.0
+"""An agent looks at everything every half minute by then, and not the more often for having begun;
+three looks are in a minute and a half, always."""
+
 Row = tuple[str, str]
 """The subject, and its figures, as a table shows them."""
 
@@ -123,7 +127,9 @@ def resident_mb(running: Agent) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def measure_agent(held: Sequence[Holder], prefix: str, seconds: float, churn: int) -> Iterator[Row]:
+def measure_agent(
+    held: Sequence[Holder], prefix: str, steady_s: float, seconds: float, churn: int
+) -> Iterator[Row]:
     with (
         tempfile.TemporaryDirectory() as folder,
         agent(Path(folder), RULES.format(prefix=prefix)) as running,
@@ -133,12 +139,12 @@ def measure_agent(held: Sequence[Holder], prefix: str, seconds: float, churn: in
         while set(last.congestion_controls()) != {"mltcp"}:
             time.sleep(0.1)
         yield "an agent's start to the last socket", f"{time.perf_counter() - begin_s:.1f} s"
-        time.sleep(10)
+        time.sleep(SETTLED_S)
         before_s, begin_s = processor_s(running), time.perf_counter()
-        time.sleep(seconds)
+        time.sleep(steady_s)
         share = (processor_s(running) - before_s) / (time.perf_counter() - begin_s)
         yield (
-            f"the agent, steady for {seconds:g} s",
+            f"the agent, steady for {steady_s:g} s",
             f"{share:.1%} of a processor, {resident_mb(running):.0f} MB",
         )
         before_s, begin_s = processor_s(running), time.perf_counter()
@@ -162,7 +168,10 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--connections", type=int, default=50, help="of each job")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument(
+        "--steady", type=float, default=90.0, help="seconds in which nothing happens"
+    )
+    parser.add_argument("--seconds", type=float, default=20.0, help="in which one job churns")
     parser.add_argument("--churn", type=int, default=1000)
     parser.add_argument("--into", type=Path, metavar="FILE", help="whose table is made anew")
     args = parser.parse_args()
@@ -177,7 +186,7 @@ def main() -> None:
             for number in range(args.jobs)
         ]
         rows = [*told(measure_attaching(held, backend, args.rounds))]
-        rows += told(measure_agent(held, prefix, args.seconds, args.churn))
+        rows += told(measure_agent(held, prefix, args.steady, args.seconds, args.churn))
     head = f"{args.connections} connections of each of {args.jobs} jobs", ""
     published(rows, head, args.into, "attaching")
 
