@@ -290,6 +290,7 @@ int catch_new(struct bpf_sock_ops *ctx)
 	if (!is_same(&was, &name) &&
 	    bpf_setsockopt(ctx, SOL_TCP, TCP_CONGESTION, name.text, sizeof(name)))
 		return 1;
+	bpf_get_socket_cookie(ctx); /* the kernel makes it; reports of iterations can't */
 	tag = rule->tag;
 	if (!TAG(sk, &tag, &was))
 		bpf_setsockopt(ctx, SOL_TCP, TCP_CONGESTION, was.text, sizeof(was));

@@ -22,7 +22,7 @@
 #define TCP_CONG_NEEDS_ECN 2
 
 /* include/net/tcp_states.h */
-enum { TCP_FIN_WAIT1 = 4, TCP_LAST_ACK = 9, TCP_CLOSING = 11 };
+enum { TCP_SYN_SENT = 2, TCP_FIN_WAIT1 = 4, TCP_LAST_ACK = 9, TCP_CLOSING = 11 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 

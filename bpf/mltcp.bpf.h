@@ -74,14 +74,16 @@ static __always_inline struct tcp_sock *tcp_sk(struct sock *sk)
 	return (struct tcp_sock *)sk;
 }
 
+/* bytes_acked will have one more once our SYN is acknowledged, which is no data either. */
 static __always_inline void mltcp_bpf_init(struct sock *sk)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
+	__u64 acked_bytes = tp->bytes_acked + (sk->__sk_common.skc_state == TCP_SYN_SENT);
 	struct mltcp_flow *flow;
 
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (flow)
-		mltcp_reset(flow, 0, tp->bytes_acked, tp->total_retrans);
+		mltcp_reset(flow, 0, acked_bytes, tp->total_retrans);
 }
 
 /* Report the iteration that has ended. */
@@ -434,8 +436,10 @@ static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sa
 
 	mltcp_bpf_mend_window(tp);
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
-	/* The ACK of a FIN alone says nothing of a burst. */
-	if (!flow || (acked_bytes < tp->bytes_acked && acked_bytes == flow->acked_bytes))
+	/* The ACK of a SYN or a FIN alone says nothing of a burst. */
+	if (!flow ||
+	    ((acked_bytes < tp->bytes_acked || sk->__sk_common.skc_state == TCP_SYN_SENT) &&
+	     acked_bytes == flow->acked_bytes))
 		return;
 	mltcp_step(&env, flow, now, acked_bytes);
 }

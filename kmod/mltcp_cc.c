@@ -366,8 +366,9 @@ static noinline void acked_otherwise(struct sock *sk, const struct ack_sample *s
 	if (!ms)
 		return;
 	bytes = acked_bytes(sk);
-	/* The ACK of a FIN alone says nothing of a burst. */
-	if (bytes == tcp_sk(sk)->bytes_acked || bytes != ms->flow.acked_bytes)
+	/* The ACK of a SYN or a FIN alone says nothing of a burst. */
+	if ((bytes == tcp_sk(sk)->bytes_acked && sk->sk_state != TCP_SYN_SENT) ||
+	    bytes != ms->flow.acked_bytes)
 		acked(sk, sample, bytes, ms);
 }
 

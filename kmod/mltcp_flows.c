@@ -68,7 +68,9 @@ struct mltcp_sock *mltcp_flow_new(struct sock *sk, const struct mltcp_variant *v
 	job = mltcp_rules_job(sk);
 	ms->by_hand = false;
 	RCU_INIT_POINTER(ms->job, job);
-	mltcp_reset(&ms->flow, job ? job->id : 0, tcp_sk(sk)->bytes_acked,
+	/* bytes_acked will have one more once our SYN is acknowledged, which is no data. */
+	mltcp_reset(&ms->flow, job ? job->id : 0,
+		    tcp_sk(sk)->bytes_acked + (sk->sk_state == TCP_SYN_SENT),
 		    tcp_sk(sk)->total_retrans);
 	rcu_read_lock();
 	if (check_net(sock_net(sk))) {

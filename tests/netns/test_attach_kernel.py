@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from netns.attached import JOB, assert_nothing_recorded, connections, outcomes, recorded, tags
-from netns.backends_here import backend_fixture, fresh_and_loaded, unload_by_force
+from netns.backends_here import backend_fixture, collect, fresh_and_loaded, unload_by_force
 from netns.connected import holder, namespace
 from netns.trainings import agent
 from support.holding_process import FIRST_CC
@@ -131,6 +131,27 @@ def test_a_connection_as_short_as_can_be_is_caught_at_both_ends(
         assert inside.congestion_controls() == [FIRST_CC] * 2
     assert tags(backend) == {}
     assert_nothing_recorded()
+
+
+def test_iterations_of_what_is_caught(
+    backend: Backend, cgroup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that sends nothing has none; one that does is known without looking for it."""
+
+    def refuse(_: BpfBackend) -> None:
+        raise AssertionError("looked for cookies")
+
+    monkeypatch.setattr(BpfBackend, "cookies", refuse)
+    with (
+        holder(1, through=within(cgroup)) as inside,
+        catching(backend, {cgroup: Catch(JOB.id, "mltcp")}),
+        backend.iterations() as stream,
+    ):
+        inside.ask("churn", 100)
+        inside.ask("churn", 20, 5000)
+        events = collect(stream, 20)
+        assert [(each.job_id, each.bytes) for each in events] == [(JOB.id, 5000)] * 20
+        assert len({each.cookie for each in events} - {0}) == 20
 
 
 def test_the_kernels_sockets_are_walked_through_once_and_only_to_change_them(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 from mltcp_tools.lab.testbed.namespaces import inside
 
 SO_COOKIE = 57
+SYN_SENT = 2
 BURST = 200_000
 GAP_S = 0.15
 PARAMS = JobParams(total_bytes=BURST, gap_s=GAP_S)
@@ -136,6 +138,29 @@ def the_clock(backend: Backend) -> object:
     return began <= event.first_ack_s <= event.last_ack_s <= ended
 
 
+def chosen_while_connecting(backend: Backend) -> object:
+    """The ACK of a SYN is no iteration, and no part of one."""
+    backend.load(defaults=PARAMS)
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=0) as listener,
+        backend.iterations() as stream,
+    ):
+        here = listener.getsockname()
+        for size in (0, 5000):
+            with socket.create_connection(here), socket.socket() as sender:
+                assert select.select([listener], [], [], 20)[0]  # so there is room for no other
+                sender.setblocking(False)
+                sender.connect_ex(here)  # which is tried again after a second
+                sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"mltcp")
+                assert sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == SYN_SENT
+                listener.accept()[0].close()
+                assert select.select([], [sender], [], 20)[1]
+                with listener.accept()[0] as peer:
+                    sender.send(bytes(size))
+                    peer.recv(size, socket.MSG_WAITALL)
+        return [event.bytes for event in collect(stream, 2, seconds=1)]
+
+
 TABLE: list[tuple[Callable[[Backend], object], Any]] = [
     (cookies_nobody_asked_for, True),
     (jobs_of_two_namespaces, ([], [["here"], ["there"]], ["here"])),
@@ -144,6 +169,7 @@ TABLE: list[tuple[Callable[[Backend], object], Any]] = [
     (a_tag_that_changes, [(1, BURST, 1), (2, BURST // 2, 1)]),
     (increase_scaled_to_nothing, [False, False]),
     (the_clock, True),
+    (chosen_while_connecting, [5000]),
 ]
 
 

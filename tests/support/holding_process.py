@@ -38,7 +38,7 @@ def _name(sock: socket.socket) -> str:
 
 
 def _churn(
-    near: tuple[Any, ...], family: socket.AddressFamily, count: int
+    near: tuple[Any, ...], family: socket.AddressFamily, count: int, data: bytes
 ) -> dict[str, dict[str, int]]:
     ran: dict[str, Counter[str]] = {"connected": Counter(), "accepted": Counter()}
     with socket.create_server((near[0], 0), family=family) as listener:
@@ -48,6 +48,8 @@ def _churn(
                 theirs, _ = listener.accept()
                 with theirs:
                     ran["accepted"][_name(theirs)] += 1
+                    ours.sendall(data)
+                    theirs.recv(len(data), socket.MSG_WAITALL)
     return {end: dict(names) for end, names in ran.items()}
 
 
@@ -77,8 +79,8 @@ def _hold(count: int, address: str, maps: Sequence[str]) -> None:
             case ["connect"]:
                 sockets.append(_connect(target, family))
                 say("connected")
-            case ["churn", number]:  # connections that end at once, and what both ends of each ran
-                say(_churn(target, family, int(number)))
+            case ["churn", number, *data]:  # connections that end at once, and what their ends ran
+                say(_churn(target, family, int(number), bytes(int(*data))))
             case ["close", number]:
                 sockets.pop(int(number)).close()
                 say("closed")

@@ -332,20 +332,28 @@ class BpfBackend(Backend):
                 raise explain(error, f"Untagging descriptor {fd}") from error
 
     def flows(self) -> list[Flow]:
+        data = self._flow_records()
+        size = ffi.sizeof("struct mltcp_flow_record")
+        return [
+            records.flow(data[start : start + size])
+            for start in range(0, len(data) - size + 1, size)
+        ]
+
+    def cookies(self) -> dict[bytes, int]:
+        """The cookies of all flows by their ends, as records.ends_of_event has them."""
+        return records.cookies(self._flow_records())
+
+    def _flow_records(self) -> bytes:
+        """As many struct mltcp_flow_record as there are flows; each gets its cookie by that."""
         if not is_pinned("mltcp_flows"):
-            return []
+            return b""
         try:
             with pinned("mltcp_flows") as flows:
                 descriptor = self._flow_reader(flows)()
         except BpfError as error:
             raise explain(error, "Reading the flows") from error
         with open(descriptor, "rb") as stream:
-            data = stream.read()
-        size = ffi.sizeof("struct mltcp_flow_record")
-        return [
-            records.flow(data[start : start + size])
-            for start in range(0, len(data) - size + 1, size)
-        ]
+            return stream.read()
 
     def _flow_reader(self, flows: BpfMap) -> Callable[[], int]:
         """Opens a reader of the flows; the iterator program is kept while the map is the same."""
@@ -367,4 +375,4 @@ class BpfBackend(Backend):
             self._reader = None
 
     def iterations(self) -> IterationStream:
-        return BpfIterations(self)
+        return BpfIterations(self.name, self.cookies)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from mltcp_tools.kernel.backends.base import Flow, IterationEvent
@@ -70,3 +71,25 @@ def iteration(event: Any) -> IterationEvent:
         cwnd=event.cwnd,
         ratio=from_fixed(event.ratio),
     )
+
+
+_ENDS_BYTES = 36
+"""Both addresses and both ports, which stand side by side in an event and in a flow's record."""
+
+_EVENT_ENDS = ffi.offsetof("struct mltcp_event", "local_addr")
+_FLOW_ENDS = ffi.offsetof("struct mltcp_flow_record", "local_addr")
+_COOKIE = struct.Struct(
+    f"=Q{_FLOW_ENDS - 8}x{_ENDS_BYTES}s"
+    f"{ffi.sizeof('struct mltcp_flow_record') - _FLOW_ENDS - _ENDS_BYTES}x"
+)
+
+
+def ends_of_event(data: bytes) -> bytes:
+    """The ends of the connection of a struct mltcp_event, as the kernel side writes them."""
+    return data[_EVENT_ENDS : _EVENT_ENDS + _ENDS_BYTES]
+
+
+def cookies(data: bytes) -> dict[bytes, int]:
+    """Cookies by the ends of the connections, of many struct mltcp_flow_record in a row."""
+    whole = len(data) - len(data) % _COOKIE.size
+    return {ends: cookie for cookie, ends in _COOKIE.iter_unpack(data[:whole])}

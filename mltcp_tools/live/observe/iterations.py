@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -25,8 +25,17 @@ def without_pieces(events: Iterable[IterationEvent], jobs: Iterable[Job]) -> lis
     jobs: those whose gaps are known. A flow that nobody told its gap reports everything between two
     gaps until it has learned better; its ratio is 0 then.
     """
-    told = {job.id for job in jobs if job.params.gap_s}
-    return [event for event in events if event.ratio or event.job_id in told]
+    told = _told(jobs)
+    return [event for event in events if _is_whole(event, told)]
+
+
+def _told(jobs: Iterable[Job]) -> set[int]:
+    """Ids of the jobs whose gaps are known."""
+    return {job.id for job in jobs if job.params.gap_s}
+
+
+def _is_whole(event: IterationEvent, told: Set[int]) -> bool:
+    return bool(event.ratio) or event.job_id in told
 
 
 @dataclass
@@ -52,10 +61,10 @@ class Whole:
 
     def of(self, events: Iterable[IterationEvent], jobs: Iterable[Job]) -> list[IterationEvent]:
         """The events that are iterations, or parts of one."""
-        known = list(jobs)
+        told = _told(jobs)
         found = []
         for event in events:
-            if without_pieces([event], known):
+            if _is_whole(event, told):
                 self._rows.pop(event.job_id, None)
                 found.append(event)
             else:

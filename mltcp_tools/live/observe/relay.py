@@ -66,6 +66,8 @@ class Relay:
                 break
             reader.setblocking(False)
             self._readers.append(reader)
+        if not self._readers:
+            return
         for event in events:
             data = json.dumps(dataclasses.asdict(event)).encode()
             for reader in list(self._readers):
