@@ -86,8 +86,11 @@ def _take_off(dry_run: bool, as_json: bool) -> None:
 
 
 def _testbeds() -> Sequence[str]:
-    """Remove what testbeds left; name it. Few hosts ever had one, or have the packages for it."""
-    if not (RUN_DIR / "testbed").is_dir():
+    """Remove what testbeds left; name it. Few hosts ever had one, or have the packages for it.
+
+    One that ended well leaves nothing but its empty folder.
+    """
+    if not any((RUN_DIR / "testbed").glob("*")):
         return []
     try:
         from mltcp_tools.lab.testbed.leftovers import remove_leftovers
