@@ -59,7 +59,11 @@ static struct traffic count_traffic(const struct net *net)
 	return sum;
 }
 
-/* One of those who ask at the same time counts; the others take what was counted before. */
+/*
+ * One of those who ask at the same time counts; the others take what was counted before, and so does a
+ * socket of the kernel's own that a namespace has left behind. Under RCU: the counters and the
+ * loopback device of a namespace that isn't going yet stay.
+ */
 struct mltcp_host mltcp_net_host(const struct net *net, u64 now)
 {
 	struct mltcp_net *mn = mltcp_net(net);
@@ -67,7 +71,7 @@ struct mltcp_host mltcp_net_host(const struct net *net, u64 now)
 	struct traffic sum;
 	u64 host;
 
-	if (!mltcp_host_is_due(counted_ns, now) ||
+	if (!check_net(net) || !mltcp_host_is_due(counted_ns, now) ||
 	    !atomic64_try_cmpxchg(&mn->counted_ns, &counted_ns, now)) {
 		host = atomic64_read(&mn->host);
 	} else {

@@ -35,14 +35,17 @@ struct genl_family mltcp_family __ro_after_init = {
 /* More than the attributes of an iteration take. */
 #define EVENT_BYTES (nla_total_size(0) + MLTCP_I_COUNT * nla_total_size_64bit(16))
 
-/* Mostly in softirq, with the flow's socket locked. */
+/*
+ * Mostly in softirq, with the flow's socket locked. Under RCU: where the namespace is going already,
+ * as that of a socket of the kernel's own may be, nobody can listen there any more.
+ */
 static void tell_listeners(struct net *net, const struct mltcp_sock *ms)
 {
 	struct mltcp_event event;
 	struct sk_buff *skb;
 	void *header;
 
-	if (!genl_has_listeners(&mltcp_family, net, GROUP_ITERATIONS))
+	if (!check_net(net) || !genl_has_listeners(&mltcp_family, net, GROUP_ITERATIONS))
 		return;
 	mltcp_flow_event(ms, &event);
 	skb = genlmsg_new(EVENT_BYTES, GFP_ATOMIC);

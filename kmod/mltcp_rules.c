@@ -43,20 +43,15 @@ static void tell_flows(void)
 	smp_store_release(&mltcp_rules_changes, mltcp_rules_changes + 1);
 }
 
-/* With the lock held. Flows that follow the rule have references of their own to the job. */
-static void drop(struct mltcp_rule *rule)
-{
-	hash_del_rcu(&rule->node);
-	WRITE_ONCE(rule_count, rule_count - 1);
-	cgroup_put(rule->cgroup);
-	mltcp_job_put(rule->job);
-	kfree_rcu(rule, rcu);
-}
-
 #ifdef CONFIG_SOCK_CGROUP_DATA
 static struct cgroup *cgroup_of(int fd)
 {
 	return cgroup_get_from_fd(fd);
+}
+
+static void let_go(struct cgroup *cgroup)
+{
+	cgroup_put(cgroup);
 }
 
 static bool is_online(const struct cgroup *cgroup)
@@ -64,10 +59,14 @@ static bool is_online(const struct cgroup *cgroup)
 	return READ_ONCE(cgroup->self.flags) & CSS_ONLINE;
 }
 #else
-/* Sockets have no cgroups here, so there are no rules. */
+/* Sockets have no cgroups here, or there are none, so there are no rules. */
 static struct cgroup *cgroup_of(int fd)
 {
 	return ERR_PTR(-EOPNOTSUPP);
+}
+
+static void let_go(struct cgroup *cgroup)
+{
 }
 
 static bool is_online(const struct cgroup *cgroup)
@@ -75,6 +74,16 @@ static bool is_online(const struct cgroup *cgroup)
 	return false;
 }
 #endif
+
+/* With the lock held. Flows that follow the rule have references of their own to the job. */
+static void drop(struct mltcp_rule *rule)
+{
+	hash_del_rcu(&rule->node);
+	WRITE_ONCE(rule_count, rule_count - 1);
+	let_go(rule->cgroup);
+	mltcp_job_put(rule->job);
+	kfree_rcu(rule, rcu);
+}
 
 static bool is_over(const struct mltcp_rule *rule)
 {
@@ -216,7 +225,7 @@ int mltcp_rule_set(int fd, struct mltcp_job_ref *job, const struct mltcp_rule_po
 
 unlock:
 	mutex_unlock(&rule_lock);
-	cgroup_put(rule->cgroup);
+	let_go(rule->cgroup);
 free:
 	kfree(rule);
 	return err;

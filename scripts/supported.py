@@ -29,8 +29,12 @@ TESTS = {
     },
     **{
         f"guest-{suite}": [f"tests/vm/inside/{_TRAFFIC}", "--guests", suite]
-        for suite in kernels.SUITES
+        for suite in (*kernels.SUITES, "noble")
     },
+    "guest-jammy": [
+        f"tests/vm/inside/{_TRAFFIC}[kmod-jammy]",
+        *("tests/vm/inside/test_refusing.py", "--guests", "jammy"),
+    ],
     "here": [f"tests/netns/{_TRAFFIC}"],
 }
 """Arguments of pytest for the tests that fill the table (fixture `supports`), by the names of what
@@ -38,8 +42,6 @@ they said."""
 PARTS = {"ebpf": "eBPF", "module": "module", "tools": "tools"}
 
 NOT_TRIED = (
-    ("Ubuntu 22.04", "5.15"),
-    ("Ubuntu 22.04 HWE, 24.04", "6.8"),
     ("Enterprise Linux 9", "5.14"),
     ("Enterprise Linux 10", "6.12"),
     ("DGX OS 7", "6.8"),
@@ -52,8 +54,10 @@ HEAD = """\
 # Where it runs
 
 Written by `scripts/supported.py` from what tests have done, never by hand. **run**: it was loaded,
-and carried traffic. **built**: it was compiled for that kernel, and installed. **not tried**: ask
-`mltcp doctor` there; it looks at the kernel itself, not at its version, and says what works.
+and carried traffic. **built**: it was compiled for that kernel, and installed. **refused**: loading
+says that the kernel is unfit, and nothing is loaded. **not tried**: ask `mltcp doctor` there; it
+looks at the kernel itself, not at its version, and says what works. Ubuntu's kernels (22.04's 5.15,
+24.04's 6.8) ran under Debian's programs.
 
 """
 

@@ -103,8 +103,10 @@ def supports(record_property: Callable[[str, object], None]) -> Callable[..., No
     that wasn't on this system also `system`, `kernel` and `python`.
     """
     release = platform.freedesktop_os_release()
+    name = f"{release['ID'].capitalize()} {release.get('VERSION_ID', '')}".strip()
+    foreign = platform.release().endswith("-generic") and release["ID"] != "ubuntu"
     here = {
-        "system": f"{release['ID'].capitalize()} {release.get('VERSION_ID', '')}".strip(),
+        "system": f"{name}, Ubuntu's kernel" if foreign else name,
         "kernel": platform.release(),
         "python": platform.python_version(),
     }

@@ -87,7 +87,7 @@ def _take_off(dry_run: bool, as_json: bool) -> None:
 
 def _testbeds() -> Sequence[str]:
     """Remove what testbeds left; name it. Few hosts ever had one, or have the packages for it."""
-    if not (RUN_DIR / "testbed").is_dir():
+    if not _left_by_testbeds():
         return []
     try:
         from mltcp_tools.lab.testbed.leftovers import remove_leftovers
@@ -97,6 +97,13 @@ def _testbeds() -> Sequence[str]:
             f" {error.name}; {how_to_bring('report')}."
         ) from error
     return remove_leftovers()
+
+
+def _left_by_testbeds() -> bool:
+    """Return whether a run is alive or was killed: it has a lock, and notes what it loaded."""
+    folder = RUN_DIR / "testbed"
+    noted = (each.stat().st_size > 0 for each in folder.glob("*.users"))
+    return any(folder.glob("*.lock")) or any(noted)
 
 
 def _there() -> list[Backend]:

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from guest.common import CACHE, CHECKOUT, LACKING, GuestError, call, lock, say
-from guest.kernels import Kernel, suite_sources
+from guest.kernels import UBUNTU, Kernel, suite_sources
 
 MODULE = "tcp_mltcp.ko"
 
 FOR_TESTS = Path("tests", "guest", "modules")
 
-CHROOTED = {"trixie-backports": "trixie"}
+CHROOTED = {"trixie-backports": "trixie", "noble": "trixie"}
 """Suites whose kernels need a newer compiler and C library than Debian 12's, and who has them."""
 
 CHROOT_PACKAGES = ("gcc", "make", "pahole", "kmod")
@@ -76,8 +76,10 @@ def _build(kernel: Kernel, folder: Path) -> list[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, target)
     say(f"building {MODULE} for {kernel.version}")
-    _make(kernel, ["make", "-C", str(copy / "kmod"), f"KDIR={kernel.build}", "module"])
-    _make(kernel, ["make", "-C", str(kernel.build), f"M={copy / FOR_TESTS}", "modules"])
+    # Ubuntu's headers name the version of gcc that is the default there.
+    make = ["make", *(["CC=gcc"] if kernel.suite in UBUNTU else []), "-C"]
+    _make(kernel, [*make, str(copy / "kmod"), f"KDIR={kernel.build}", "module"])
+    _make(kernel, [*make, str(kernel.build), f"M={copy / FOR_TESTS}", "modules"])
     for_tests = sorted((copy / FOR_TESTS).glob("*.ko"))
     if "CONFIG_DEBUG_INFO_BTF=y" in kernel.config.read_text().splitlines():
         _describe(kernel, for_tests)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from guest.common import GuestError, missing
-from guest.kernels import Kernel
+from guest.kernels import Kernel, unzstd
 
 BUSYBOX = Path("/bin/busybox")  # Debian's busybox-static: no libraries
 INIT = Path(__file__).with_name("init")
@@ -55,6 +55,8 @@ def read_module(path: Path) -> bytes:
     """A module, unpacked."""
     if path.suffix == ".xz":
         return lzma.decompress(path.read_bytes())
+    if path.suffix == ".zst":
+        return unzstd(path.read_bytes())
     if path.suffix == ".ko":
         return path.read_bytes()
     raise GuestError(f"{path.name} is packed in a way scripts/vm doesn't know.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import lzma
 import os
@@ -11,6 +12,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import urllib.request
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +27,10 @@ SUITES = {
 }
 """Debian suites whose kernel the tests in guests run on, and the kernel series each has."""
 
-FETCHED = {**SUITES, "trixie": "6.12"}
+UBUNTU = {"jammy": "5.15", "noble": "6.8"}
+"""Suites of Ubuntu, likewise."""
+
+FETCHED = {**SUITES, "trixie": "6.12", **UBUNTU}
 """All whose kernel can be fetched."""
 
 DEBUG = {"debug": "bookworm-backports", "debug-7": "trixie-backports"}
@@ -34,10 +39,14 @@ DEBUG = {"debug": "bookworm-backports", "debug-7": "trixie-backports"}
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 ARCHIVE = "http://deb.debian.org/debian"
 SECURITY = "http://deb.debian.org/debian-security"
+UBUNTU_ARCHIVE = "http://archive.ubuntu.com/ubuntu"
+UBUNTU_KEYS = "pool/main/u/ubuntu-keyring/ubuntu-keyring_2021.03.26_all.deb"
+UBUNTU_KEYS_SHA256 = "0d0e7ed6b112f5d03eabf3c7eb01ebdacf9c57714b279e90495cfc58c8c4520f"
+"""The package of the keys that Ubuntu signs its archive with, which Debian 12 lacks."""
 
 # What a metapackage leads to: the image and headers, also in the pieces newer kernels come in.
 PARTS = re.compile(r"linux-(image|headers|kbuild|compiler|binary|modules|base-\d)[a-z0-9.+-]*$")
-VERSION = re.compile(r"linux-image-(\d[^_]*-amd64)$")
+VERSION = re.compile(r"linux-image-(\d[^_]*-(?:amd64|generic))$")
 
 STAMP = "fetched.json"
 
@@ -118,7 +127,7 @@ def fetch(suite: str) -> Kernel:
                 ) from None
             say(f"{error} Using the cached {suite} kernel, {old.version}.")
             return old
-        names = _packages(apt)
+        names = _packages(apt, "generic" if suite in UBUNTU else "amd64")
         files = apt.files(names)
         if old and json.loads((old.folder / STAMP).read_text())["files"] == files:
             return old
@@ -147,11 +156,35 @@ def fetch(suite: str) -> Kernel:
 
 def suite_sources(suite: str) -> list[str]:
     """Lines of a sources.list for a suite, from the mirror this machine uses."""
+    if suite in UBUNTU:
+        trusted = f"[arch=amd64 signed-by={_ubuntu_keyring()}]"
+        mirror = _mirror(UBUNTU_ARCHIVE)
+        return [f"deb {trusted} {mirror} {part} main" for part in (suite, f"{suite}-updates")]
     trusted = f"[arch=amd64 signed-by={KEYRING}]"
     lines = [f"deb {trusted} {_mirror(ARCHIVE)} {suite} main"]
     if not suite.endswith("-backports"):
         lines.append(f"deb {trusted} {_mirror(SECURITY)} {suite}-security main")
     return lines
+
+
+def _ubuntu_keyring() -> Path:
+    """The keys of Ubuntu's archive, fetched into the cache."""
+    folder = CACHE / "ubuntu-keyring"
+    keys = folder / "usr/share/keyrings/ubuntu-archive-keyring.gpg"
+    if keys.exists():
+        return keys
+    try:
+        with urllib.request.urlopen(f"{UBUNTU_ARCHIVE}/{UBUNTU_KEYS}", timeout=60) as answer:
+            package = answer.read()
+    except OSError as error:
+        raise GuestError(f"Ubuntu's keys can't be fetched ({error}).", LACKING) from None
+    if hashlib.sha256(package).hexdigest() != UBUNTU_KEYS_SHA256:
+        raise GuestError(f"{UBUNTU_ARCHIVE}/{UBUNTU_KEYS} isn't what it was.")
+    with tempfile.NamedTemporaryFile(suffix=".deb") as file:
+        file.write(package)
+        file.flush()
+        call(["dpkg", "-x", file.name, folder])
+    return keys
 
 
 def _mirror(default: str) -> str:
@@ -218,10 +251,10 @@ class Apt:
         self._run("apt-get", "download", *names, cwd=folder)
 
 
-def _packages(apt: Apt) -> list[str]:
+def _packages(apt: Apt, flavour: str) -> list[str]:
     """Names of all packages the image and headers of a suite come in."""
     found: set[str] = set()
-    new = {"linux-image-amd64", "linux-headers-amd64"}
+    new = {f"linux-image-{flavour}", f"linux-headers-{flavour}"}
     while new:
         found |= new
         new = {name for name in apt.depends(sorted(new)) if PARTS.match(name)} - found
@@ -263,7 +296,8 @@ def _relocate(kernel: Kernel, target: Path | None = None) -> None:
     makefile.write_text(text)
     common = f"linux-headers-{kernel.version.removesuffix('-amd64')}-common"
     _link(modules / "build", source / headers.name)
-    _link(modules / "source", source / common)
+    if kernel.suite not in UBUNTU:  # whose headers name each other by where they lie
+        _link(modules / "source", source / common)
 
 
 def _link(path: Path, target: Path) -> None:
@@ -280,7 +314,7 @@ def unpack_kernel(image: bytes) -> bytes:
     unpackers: dict[bytes, Callable[[bytes], bytes]] = {
         b"\xfd7zXZ": lambda data: lzma.LZMADecompressor().decompress(data),
         b"\x1f\x8b": lambda data: zlib.decompressobj(wbits=31).decompress(data),
-        b"(\xb5/\xfd": _unzstd,
+        b"(\xb5/\xfd": unzstd,
     }
     for magic, unpack in unpackers.items():
         if payload.startswith(magic):
@@ -290,8 +324,8 @@ def unpack_kernel(image: bytes) -> bytes:
     raise GuestError("The kernel image is packed in a way scripts/vm doesn't know.")
 
 
-def _unzstd(data: bytes) -> bytes:
-    # The image ends in its length, which zstd complains of after it has unpacked everything.
+def unzstd(data: bytes) -> bytes:
+    # An image ends in its length, which zstd complains of after it has unpacked everything.
     with tempfile.TemporaryFile() as packed:
         packed.write(data)
         packed.seek(0)

@@ -21,6 +21,7 @@ from support.waiting import PATIENCE_S, wait_for
 
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.host import cgroups
+from mltcp_tools.kernel.host.locks import RUN_DIR
 from mltcp_tools.live.fleet.published import fetch
 
 pytestmark = [
@@ -67,7 +68,8 @@ class Pod:
         self._volumes = {}
         for each in self._spec["volumes"]:
             own = folder / each["name"]
-            if "hostPath" in each:
+            # Records of its own: what other testbeds left on this host may be there at any time.
+            if "hostPath" in each and each["hostPath"]["path"] != str(RUN_DIR):
                 own = Path(each["hostPath"]["path"])
             own.mkdir(parents=True, exist_ok=True)
             self._volumes[each["name"]] = own

@@ -225,7 +225,11 @@ def test_a_host_without_the_testbeds_packages_is_cleared_too(backend: Backend) -
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[-1] == "Nothing of MLTCP is left on this host."
     assert not backend.is_present()
-    made = [*own, "mkdir /run/mltcp/testbed", *run]
+    # A testbed that ended well leaves an empty file, one that was killed more.
+    emptied = [*own, "install -D /dev/null /run/mltcp/testbed/bpf.users", *run]
+    done = subprocess.run(emptied, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    made = [*own, "install -D /dev/null /run/mltcp/testbed/00beef.lock", *run]
     done = subprocess.run(made, capture_output=True, text=True)
     assert (done.returncode, "What testbeds left stays" in done.stderr) == (1, True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,14 +14,37 @@ from vm.bridge import QUICK, unavailable
 
 (SUITE,) = QUICK
 
+OF_CGROUPS = (
+    r"CONFIG_(?:\w*CGROUP\w*|MEMCG\w*|CPUSETS\w*|FAIR_GROUP_SCHED|CFS_BANDWIDTH|UCLAMP_TASK_GROUP)"
+)
 
-def test_the_compiler_and_sparse_find_nothing(tmp_path: Path) -> None:
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The module's sources."""
     if reason := unavailable(SUITE):
         pytest.skip(reason)
-    if not shutil.which("sparse"):
-        pytest.skip("sparse is not installed; run scripts/setup --dev")
     copy = shutil.copytree(CHECKOUT / "kmod", tmp_path / "kmod")
     (copy / "version").write_text("0\n")
-    target = f"KDIR={kernels.require(SUITE).build}"
-    done = subprocess.run(["make", "-C", copy, "check", target], capture_output=True, text=True)
+    return copy
+
+
+def make(copy: Path, *words: str) -> None:
+    command = ["make", "-C", copy, f"KDIR={kernels.require(SUITE).build}", *words]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_compiler_and_sparse_find_nothing(copy: Path) -> None:
+    if not shutil.which("sparse"):
+        pytest.skip("sparse is not installed; run scripts/setup --dev")
+    make(copy, "check")
+
+
+def test_a_kernel_without_cgroups_has_the_module_without_rules(copy: Path) -> None:
+    """As far as headers tell: those of a kernel with cgroups, whose options are taken back."""
+    found = sorted(set(re.findall(OF_CGROUPS, kernels.require(SUITE).config.read_text())))
+    assert "CONFIG_SOCK_CGROUP_DATA" in found
+    without = copy / "without.h"
+    without.write_text("".join(f"#undef {name}\n" for name in found))
+    make(copy, "module", f"KCFLAGS=-Werror -include {without}", "KBUILD_MODPOST_WARN=1")

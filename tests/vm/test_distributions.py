@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from guest import kernels
 from guest.common import CACHE, CHECKOUT
+from netns.clean_system import clean_system, files
 from vm.bridge import VM, unavailable
 
 from mltcp_tools import __version__
@@ -34,6 +35,9 @@ mount -t tmpfs run "$1/run"
 exec chroot "$1" /usr/bin/env -i HOME=/root LC_ALL=C.UTF-8 MLTCP_IN_GUEST=1 \
     PATH=/opt/mltcp/bin:/usr/sbin:/usr/bin:/sbin:/bin bash -euxc "$2"
 """
+
+NOTED = ("var/cache/*", "var/lib/dkms/mok.*", "*/modules.*")
+"""By ldconfig, DKMS (its own key) and depmod, whenever they run."""
 
 TRANSFER = """
 import socket, threading
@@ -70,15 +74,13 @@ def suite(request: pytest.FixtureRequest) -> str:
 
 
 def made(suite: str, folder: Path, needed: str) -> Path:
-    """A root of the distribution, in a folder that guests see: they have a /tmp of their own."""
-    root = folder / "root"
-    making = ["mmdebstrap", "--quiet", "--variant=apt", f"--include={needed}", suite, root]
-    subprocess.run([*making, *kernels.suite_sources(suite)], check=True)
-    return root
+    """A root of the distribution."""
+    return clean_system(folder, needed, suite, kernels.suite_sources(suite))
 
 
 @pytest.fixture
 def folder(suite: str) -> Iterator[Path]:
+    """A folder that guests see, too: they have a /tmp of their own."""
     found = Path(tempfile.mkdtemp(prefix=f"{suite}-", dir=CACHE))
     yield found
     shutil.rmtree(found)
@@ -140,7 +142,7 @@ def test_dkms_builds_the_module_for_its_kernel_and_takes_it_off(
     root = made(suite, folder, "python3,kmod,dkms,linux-headers-amd64")
     subprocess.run([CHECKOUT / "scripts/build-deb", folder], check=True, capture_output=True)
     (package,) = folder.glob("tcp-mltcp-dkms_*.deb")
-    before = files(root)
+    before = files(root, *NOTED)
     shutil.copy(package, root / "root")
     inside(root, "dpkg", "-i", f"/root/{package.name}")
     (kernel,) = (each.name for each in (root / "lib/modules").iterdir())
@@ -161,15 +163,4 @@ def test_dkms_builds_the_module_for_its_kernel_and_takes_it_off(
         how = "run"
     supports(kernel=kernel, module=how, **system(root))
     inside(root, "dpkg", "-P", "tcp-mltcp-dkms")
-    assert files(root) - before == set()
-
-
-def files(root: Path) -> set[str]:
-    """Everything there but what dpkg, depmod and DKMS (its own key) note of each of their runs."""
-    noted = ("root/", "var/log/", "var/lib/dpkg/", "var/cache/", "var/lib/dkms/mok.")
-    found = (path.relative_to(root) for path in root.glob("**/*"))
-    return {
-        str(each)
-        for each in found
-        if not str(each).startswith(noted) and not each.name.startswith("modules.")
-    }
+    assert files(root, *NOTED) - before == set()
