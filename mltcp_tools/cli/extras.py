@@ -7,8 +7,8 @@ import traceback
 from importlib import metadata
 
 from mltcp_tools.errors import HostError
+from mltcp_tools.installation import NAME, how_to_bring
 
-_DISTRIBUTION = "mltcp-tools"
 _NAMES = {"yaml": "pyyaml"}
 """Packages whose distribution is called otherwise."""
 _REQUIREMENT = re.compile(r"""([\w.-]+)(?:.*\bextra\s*==\s*['"]([\w.-]+)['"])?""")
@@ -20,11 +20,9 @@ def lacks_package(command: str, error: ModuleNotFoundError) -> HostError | None:
     extras = extras_with(package)
     if extras is None:
         return None
-    extra = _best(extras, error)
-    fix = f"pip install '{_DISTRIBUTION}[{extra}]'" if extra else f"install {_DISTRIBUTION} anew"
     return HostError(
-        f"`mltcp {command}` needs the Python package {package}, which is not installed; {fix}, or"
-        " run scripts/setup in a checkout."
+        f"`mltcp {command}` needs the Python package {package}, which is not installed;"
+        f" {how_to_bring(_best(extras, error))}."
     )
 
 
@@ -46,7 +44,7 @@ def extras_with(package: str) -> dict[str, set[str]] | None:
 
 def _requirements() -> list[str]:
     try:
-        return metadata.requires(_DISTRIBUTION) or []
+        return metadata.requires(NAME) or []
     except metadata.PackageNotFoundError:  # sources that were never installed
         return []
 

@@ -10,6 +10,7 @@ import click
 from mltcp_tools.cli.options import backend_option
 from mltcp_tools.cli.text import say
 from mltcp_tools.errors import HostError, MltcpError
+from mltcp_tools.installation import how_to_bring
 from mltcp_tools.kernel.backends import AUTO, BACKENDS, get_backend
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.host.locks import RUN_DIR
@@ -92,8 +93,8 @@ def _testbeds() -> Sequence[str]:
         from mltcp_tools.lab.testbed.leftovers import remove_leftovers
     except ModuleNotFoundError as error:
         raise MltcpError(
-            f"What testbeds left stays, as the Python package {error.name} is missing; run: pip"
-            " install 'mltcp-tools[report]', then mltcp testbed clean."
+            "What testbeds left stays until `mltcp testbed clean`, which needs the Python package"
+            f" {error.name}; {how_to_bring('report')}."
         ) from error
     return remove_leftovers()
 

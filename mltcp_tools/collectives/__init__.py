@@ -11,6 +11,7 @@ import importlib.util
 from typing import Any
 
 from mltcp_tools.errors import HostError
+from mltcp_tools.installation import how_to_bring
 
 __all__ = ["PACKAGES", "enable", "require_packages"]
 
@@ -22,10 +23,7 @@ def require_packages() -> None:
     """Raise HostError where one of PACKAGES isn't installed."""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        raise HostError(
-            f"Collectives need {' and '.join(missing)}: pip install 'mltcp-tools[collectives]', or"
-            " in a checkout scripts/setup --train."
-        )
+        raise HostError(f"Collectives need {' and '.join(missing)}; {how_to_bring('collectives')}.")
 
 
 def enable(model: Any, algorithm: str = "auto", **options: Any) -> Any:

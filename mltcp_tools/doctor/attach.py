@@ -6,7 +6,8 @@ import os
 
 from mltcp_tools.doctor.bpf import BTF
 from mltcp_tools.doctor.host import Host
-from mltcp_tools.doctor.report import Check, install, needed
+from mltcp_tools.doctor.report import Check, as_fix, needed
+from mltcp_tools.installation import how_to_bring_bcc
 
 _ITERATOR = "bpf_iter_tcp_get_func_proto"
 """The kernel's function (5.15) that lets programs change the sockets they walk over."""
@@ -69,7 +70,7 @@ def _ptrace(host: Host) -> Check:
 
 def _bcc(host: Host) -> Check:
     """The distribution's bcc; a package of that name on PyPI has nothing to do with BPF."""
-    advice = install("python3-bpfcc") + "; make the virtual environment with scripts/setup."
+    advice = as_fix(how_to_bring_bcc())
     if not host.live:
         return Check("bcc", "unknown", "not tried")
     result = host.python_says(

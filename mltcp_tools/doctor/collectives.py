@@ -6,7 +6,8 @@ from mltcp_tools.collectives import PACKAGES
 from mltcp_tools.doctor import bpf
 from mltcp_tools.doctor.host import Host
 from mltcp_tools.doctor.privileges import capabilities
-from mltcp_tools.doctor.report import Check, install, needed
+from mltcp_tools.doctor.report import Check, as_fix, install, needed
+from mltcp_tools.installation import how_to_bring
 
 _XDP_BYTES = (5, 18)
 """Since then XDP programs read and write frames by a helper, however large these are."""
@@ -61,5 +62,5 @@ def _package(host: Host, name: str) -> Check:
         name,
         "warning",
         "not installed; workers need it, an aggregator doesn't",
-        "Run: pip install 'mltcp-tools[collectives]'",
+        as_fix(how_to_bring("collectives")),
     )

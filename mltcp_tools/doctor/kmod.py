@@ -2,37 +2,57 @@
 
 from __future__ import annotations
 
+import re
+
 from mltcp_tools.doctor.host import Host
-from mltcp_tools.doctor.report import Check, install
+from mltcp_tools.doctor.report import Check, as_fix, install
+from mltcp_tools.installation import how_to_bring_module
 from mltcp_tools.kernel.backends import module
 from mltcp_tools.kernel.variants import built_on
 
 
 def checks(host: Host) -> list[Check]:
-    """The findings, from loading to signing."""
+    """The findings, from loading to signing; of building only where that would help."""
     found = _module(host)
-    there = found.state == "ok"
-    return [
-        _modules(host),
-        found,
-        _headers(host, there),
-        _compiler(host, there),
-        *bases(host),
-        _signing(host),
-    ]
+    if refused := _refusal(host):
+        return [Check(_LOADING, "missing", *refused), found, *bases(host)]
+    building = []
+    if _can_be_signed(host):
+        there = found.state == "ok"
+        building = [_headers(host, there), _compiler(host, there)]
+    return [_loading(host), found, *building, *bases(host), _signing(host)]
 
 
-def _modules(host: Host) -> Check:
-    name = "module loading"
+_LOADING = "module loading"
+
+
+def _refusal(host: Host) -> tuple[str, str] | None:
+    """Say why no module whatever can be loaded from here, and what to do; None where one may be."""
+    if _is_loaded(host):
+        return None
     if not host.exists("/proc/modules"):
-        return Check(
-            name,
-            "missing",
-            "this kernel can't load modules",
-            "Use the BPF backend, or boot a kernel with CONFIG_MODULES=y.",
-        )
+        fix = "Use the BPF backend, or boot a kernel with CONFIG_MODULES=y."
+        return "this kernel can't load modules", fix
     if host.read("/proc/sys/kernel/modules_disabled") == "1":
-        return Check(name, "missing", "kernel.modules_disabled = 1", "Reboot without setting it.")
+        fix = "Use the BPF backend, or reboot without setting it."
+        return "kernel.modules_disabled = 1", fix
+    if host.in_user_namespace or (_is_root(host) and "CAP_SYS_MODULE" not in host.capabilities):
+        return "this is a container that may load none", "Load it on the host itself."
+    return None
+
+
+def _is_root(host: Host) -> bool:
+    return re.search(r"^Uid:\s+\d+\s+0\s", host.read("/proc/self/status") or "", re.M) is not None
+
+
+def _is_loaded(host: Host) -> bool:
+    return host.exists(f"/sys/module/{module.NAME}")
+
+
+def _loading(host: Host) -> Check:
+    name = _LOADING
+    if _is_loaded(host):
+        return Check(name, "ok", f"{module.NAME} is loaded")
     if "CAP_SYS_MODULE" not in host.capabilities:
         return Check(name, "missing", "this process lacks CAP_SYS_MODULE", "Run it as root.")
     if host.live and host.which("modprobe") is None:
@@ -43,8 +63,8 @@ def _modules(host: Host) -> Check:
 def _module(host: Host) -> Check:
     """In the kernel, installed for it, or built for it among the sources."""
     name = "tcp_mltcp"
-    build = "Build it with `make -C kmod module`, and install it with `make -C kmod install`."
-    if host.exists(f"/sys/module/{module.NAME}"):
+    build = _advice(host)
+    if _is_loaded(host):
         return Check(name, "ok", "loaded")
     if host.unloaded_module(module.NAME):
         return Check(name, "ok", f"installed for {host.kernel}")
@@ -58,6 +78,18 @@ def _module(host: Host) -> Check:
     return Check(name, "ok", f"{path}, not installed")
 
 
+def _advice(host: Host) -> str:
+    """Return what to do for a module that fits, as far as this host can do it."""
+    if _refusal(host) or not _can_be_signed(host):
+        return "Use the BPF backend: mltcp load --backend bpf"
+    first = "" if host.exists(_build_folder(host)) else "with the kernel's headers there, "
+    return as_fix(f"{first}{how_to_bring_module(signed=bool(_demands_signature(host)))}")
+
+
+def _build_folder(host: Host) -> str:
+    return f"/lib/modules/{host.kernel}/build"
+
+
 def _building(name: str, tools: bool, there: bool, found: str, lacking: str, fix: str) -> Check:
     """A finding that stands in the way only while there is no module."""
     if tools:
@@ -68,15 +100,33 @@ def _building(name: str, tools: bool, there: bool, found: str, lacking: str, fix
 
 
 def _headers(host: Host, there: bool) -> Check:
-    folder = f"/lib/modules/{host.kernel}/build"
+    folder = _build_folder(host)
+    package = f"linux-headers-{host.kernel}"
+    fix = install(package)
+    if not host.exists(f"/lib/modules/{host.kernel}"):
+        fix = (
+            "In a container, build on the host itself. Else take the headers from whoever built"
+            " this kernel, or use the BPF backend."
+        )
+    elif _apt_lacks(host, package):
+        fix = (
+            f"apt knows no {package}: take the headers from whoever built this kernel, or use the"
+            " BPF backend."
+        )
     return _building(
         "kernel headers",
         host.exists(f"{folder}/Makefile"),
         there,
         folder,
         f"no {folder}",
-        install(f"linux-headers-{host.kernel}"),
+        fix,
     )
+
+
+def _apt_lacks(host: Host, package: str) -> bool:
+    """Return whether this is a Debian whose lists, which are there, don't have the package."""
+    known = host.run(["apt-cache", "pkgnames", "linux-headers-"])
+    return known is not None and bool(known.output) and package not in known.output.split()
 
 
 def _compiler(host: Host, there: bool) -> Check:
@@ -117,7 +167,8 @@ def bases(host: Host) -> list[Check]:
     return found
 
 
-def _signing(host: Host) -> Check:
+def _demands_signature(host: Host) -> list[str]:
+    """Return the reasons why the kernel takes only signed modules; none where it takes any."""
     reasons = []
     if host.secure_boot:
         reasons.append("secure boot is on")
@@ -126,11 +177,23 @@ def _signing(host: Host) -> Check:
     enforced = host.read("/sys/module/module/parameters/sig_enforce") == "Y"
     if enforced or host.config.get("MODULE_SIG_FORCE") == "y":
         reasons.append("the kernel demands signatures")
+    return reasons
+
+
+def _can_be_signed(host: Host) -> bool:
+    """Return whether a module built here can come to be accepted: keys are enrolled in EFI's."""
+    return not _demands_signature(host) or host.exists("/sys/firmware/efi")
+
+
+def _signing(host: Host) -> Check:
+    reasons = _demands_signature(host)
     if not reasons:
         return Check("signing", "ok", "modules need no signature here")
     return Check(
         "signing",
         "warning",
-        f"modules must be signed with an enrolled key: {', '.join(reasons)}",
-        "Sign the module with a key enrolled by `mokutil --import`, or use the BPF backend.",
+        f"modules must be signed with a key that the kernel knows: {', '.join(reasons)}",
+        "Sign the module with a key enrolled by `mokutil --import`, or use the BPF backend."
+        if _can_be_signed(host)
+        else "Use the BPF backend: keys are enrolled in EFI's variables, which aren't here.",
     )

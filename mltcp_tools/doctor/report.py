@@ -93,6 +93,11 @@ def install(package: str) -> str:
     return f"Install it; on Debian and Ubuntu: apt-get install {package}"
 
 
+def as_fix(end: str) -> str:
+    """Return what an error's sentence ends in, as the fix of a finding."""
+    return f"{end[:1].upper()}{end[1:]}"
+
+
 def needed(name: str, there: bool, found: str, lacking: str, fix: str) -> Check:
     """A finding that stands in the way unless `there` is true."""
     return Check(name, "ok", found) if there else Check(name, "missing", lacking, fix)

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from mltcp_tools.doctor.host import Host
 from mltcp_tools.doctor.privileges import capabilities
-from mltcp_tools.doctor.report import Check, State, install
+from mltcp_tools.doctor.report import Check, State, as_fix, install
+from mltcp_tools.installation import how_to_bring
 from mltcp_tools.kernel.host.disturbance import Second, Watch
 from mltcp_tools.kernel.variants import STANDARD, built_on
 from mltcp_tools.lab.runs.disturbance import OTHERS, judge, rows_of
@@ -126,7 +127,7 @@ def _pyroute2() -> Check:
     try:
         return Check("pyroute2", "ok", version("pyroute2"))
     except PackageNotFoundError:
-        return Check("pyroute2", "missing", "not installed", "Run scripts/setup.")
+        return Check("pyroute2", "missing", "not installed", as_fix(how_to_bring("")))
 
 
 def _congestion_controls(host: Host) -> Iterable[Check]:

@@ -18,9 +18,15 @@ from mltcp_tools.doctor.report import PURPOSES
 # Files below the root of each made-up host; each host lacks what the others have.
 _RELEASE = {"proc/sys/kernel/osrelease": "RELEASE"}
 HOSTS: tuple[Mapping[str, str], ...] = (
+    _RELEASE | {"proc/modules": "", "lib/modules/RELEASE/modules.order": ""},
     _RELEASE,
     _RELEASE | {"proc/sys/kernel/yama/ptrace_scope": "3"},
-    _RELEASE | {"sys/kernel/security/lockdown": "none integrity [confidentiality]"},
+    _RELEASE
+    | {
+        "sys/kernel/security/lockdown": "none integrity [confidentiality]",
+        "proc/modules": "",
+        "sys/firmware/efi/systab": "",
+    },
     {"proc/sys/kernel/osrelease": "5.4.0"},
     _RELEASE | {"sys/kernel/btf/vmlinux": "names of functions"},
 )

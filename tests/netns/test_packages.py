@@ -6,6 +6,8 @@ Takes minutes and a Debian mirror, so it comes with --full only.
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -26,6 +28,15 @@ pytestmark = [
 ]
 
 CHECKOUT = Path(__file__).parents[2]
+MLTCP = CHECKOUT / ".venv/bin/mltcp"
+ENVIRONMENTS = {
+    "venv": "/usr/bin/python3 -m venv {0} && {0}/bin/pip install -q {1}",
+    "pipx": "/usr/bin/python3 -m venv helper && helper/bin/pip install -q pipx"
+    " && PIPX_HOME={0} PIPX_BIN_DIR={0}/bin helper/bin/pipx install {1}",
+    "uv": "/usr/bin/python3 -m venv helper && helper/bin/pip install -q uv"
+    " && uv venv -q -p /usr/bin/python3 {0} && uv pip install -q -p {0}/bin/python {1}",
+}
+"""Makes an environment in a folder, from a wheel: bin/mltcp."""
 Inside = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -63,6 +74,16 @@ def inside(root: Path) -> Iterator[Inside]:
     finally:
         if (root / "proc/self").exists():
             umount_proc(root)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that can be reported on."""
+    run = tmp_path_factory.mktemp("recorded") / "run"
+    small = ("--iterations", "5", "--repetitions", "1", "--trace", "0", "--arms", "reno,mltcp")
+    simulate = [MLTCP, "simulate", "two-jobs", "-o", run, *small]
+    subprocess.run(simulate, check=True, capture_output=True)
+    return run
 
 
 def test_install_upgrade_remove_purge(
@@ -132,6 +153,76 @@ def test_rpm_install_upgrade_remove(inside: Inside, root: Path, tmp_path: Path) 
     left = [*root.glob("usr/**/*mltcp*"), *root.glob("etc/mltcp/*")]
     assert [each.name for each in left] == ["agent.yaml.rpmsave"]
     left[0].unlink()
+
+
+def test_a_debian_package_without_reports_names_the_one_with_them(
+    inside: Inside, root: Path, packages: tuple[str, str], recorded: Path
+) -> None:
+    install = ("apt-get", "install", "-y", "--no-install-recommends")
+    assert inside(*install, packages[1]).returncode == 0
+    shutil.copytree(recorded, root / "root/run")
+    try:
+        done = inside("mltcp", "report", "/root/run")
+        assert done.returncode == 3
+        (advice,) = re.findall("`(EXTRAS=report scripts/build-tools-deb)`", done.stderr)
+        build = f"DEBIAN_REVISION=2 {advice} {root}/root"
+        built = subprocess.check_output(build, shell=True, text=True, cwd=CHECKOUT).strip()
+        done = inside(*install, f"/root/{Path(built).name}")
+        assert done.returncode == 0, done.stderr
+        done = inside("mltcp", "report", "/root/run")
+        assert done.returncode == 0, done.stderr
+        assert "mltcp" in done.stdout
+        said = inside("mltcp", "agent", "--metrics", "127.0.0.1:9477").stderr
+        assert "run: apt-get install python3-prometheus-client." in said
+    finally:
+        shutil.rmtree(root / "root/run")
+        inside("apt-get", "purge", "-y", "mltcp-tools")
+
+
+@pytest.mark.parametrize("made", ENVIRONMENTS)
+def test_a_wheel_says_the_command_that_brings_reports_there(
+    tmp_path: Path, recorded: Path, made: str
+) -> None:
+    build = [sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, CHECKOUT]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    there = tmp_path / "an environment" if made == "venv" else tmp_path / "environment"
+    environment = os.environ | {"PATH": f"{tmp_path}/helper/bin:/usr/bin:/bin"}
+
+    def shell(command: str) -> None:
+        done = subprocess.run(
+            command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done
+
+    shell(ENVIRONMENTS[made].format(shlex.quote(str(there)), wheel))
+    report = [there / "bin/mltcp", "report", recorded]
+    done = subprocess.run(report, capture_output=True, text=True, env=environment)
+    assert done.returncode == 3, done
+    (advice,) = re.findall(r"; run: (.*)\.$", done.stderr)
+    shell(advice)
+    done = subprocess.run(report, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done
+
+
+def test_a_wheel_beside_the_distributions_packages_says_the_command_there(
+    inside: Inside, root: Path, tmp_path: Path, recorded: Path
+) -> None:
+    """Into a Python whose packages are the distribution's, by pip's option for that."""
+    build = [sys.executable, "-m", "build", "--wheel", "--outdir", root / "root", CHECKOUT]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = (root / "root").glob("*.whl")
+    shutil.copytree(recorded, root / "root/run")
+    for command in (
+        "apt-get update && apt-get install -y --no-install-recommends python3-pip",
+        f"pip install --break-system-packages /root/{wheel.name}",
+    ):
+        done = inside("sh", "-c", command)
+        assert done.returncode == 0, done.stderr
+    report = ("mltcp", "report", "/root/run")
+    (advice,) = re.findall(r"; run: (.*)\.$", inside(*report).stderr)
+    assert inside("sh", "-c", advice).returncode == 0
+    assert inside(*report).returncode == 0
 
 
 def umount_proc(root: Path) -> None:

@@ -1,8 +1,11 @@
-"""Ranks that are in different places when a reduction fails at one of them."""
+"""Ranks that tell each other where they are, some of them in different places or of other sizes."""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
+import pickle
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -47,3 +50,70 @@ def test_a_rank_that_chooses_meets_one_at_which_a_reduction_failed(tmp_path: Pat
     elsewhere = "A reduction failed at another rank."
     assert [(rank, refused) for rank, refused, *_ in told] == [(0, ""), (1, elsewhere)]
     assert [each[2:] for each in told] == [(4, [1], ["A link stalled.", elsewhere])] * 2
+
+
+class _Trap:
+    """Whoever unpickles it makes a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (self.folder,)
+
+
+def test_a_word_that_is_no_json_runs_nothing(tmp_path: Path) -> None:
+    import torch.distributed as dist
+
+    from mltcp_tools.collectives.group import Group
+
+    trap = pickle.dumps(_Trap(tmp_path / "sprung"))
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        group = Group(None, 30.0)
+        assert group.tell(["a word", 1]) == [["a word", 1]]
+        group.gather = lambda *_: [torch.frombuffer(bytearray(trap), dtype=torch.uint8)]  # type: ignore[method-assign]
+        with pytest.raises(ValueError, match=r"decode|Expecting value"):
+            group.tell(None)
+    finally:
+        dist.destroy_process_group()
+    assert not (tmp_path / "sprung").exists()
+    pickle.loads(trap)
+    assert (tmp_path / "sprung").exists()
+
+
+def _reduce(rank: int, folder: Path) -> None:
+    import torch.distributed as dist
+
+    from mltcp_tools.collectives.collective import CollectiveError, Setting
+    from mltcp_tools.collectives.gloo import Gloo
+    from mltcp_tools.collectives.group import Group
+    from mltcp_tools.collectives.reducer import Reducer
+
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=3)
+    reducer = Reducer(Gloo, Setting(Group(None, 20.0)))
+    said = "a sum"
+    try:
+        reducer.all_reduce(torch.ones(1000 + (rank == 2))).wait()
+    except CollectiveError as error:
+        said = str(error)
+    (folder / str(rank)).write_text(said)
+    os._exit(0)  # a group that failed doesn't end in peace
+
+
+def test_of_unequal_sizes_gloo_alone_ends_a_rank_and_the_others_say_that_one_is_gone(
+    tmp_path: Path,
+) -> None:
+    """A thread of Gloo's ends the process that is sent too much, which so can't say anything."""
+    context = multiprocessing.get_context("spawn")
+    ranks = [context.Process(target=_reduce, args=(rank, tmp_path)) for rank in range(3)]
+    for each in ranks:
+        each.start()
+    for each in ranks:
+        each.join(60)
+        each.kill()
+        each.join()
+    assert sorted(each.exitcode for each in ranks) == [-signal.SIGABRT, 0, 0]
+    said = [(tmp_path / str(rank)).read_text() for rank in range(3) if not ranks[rank].exitcode]
+    for each in said:
+        assert each.startswith("A reduction by Gloo failed, so a rank is gone or silent: ")

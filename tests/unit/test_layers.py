@@ -29,6 +29,7 @@ WINGS = (
         "units",
         "document",
         "columns",
+        "installation",
         "cells",
         "figures",
         "pages",

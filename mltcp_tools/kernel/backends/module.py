@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mltcp_tools.errors import BusyError, HostError
+from mltcp_tools.installation import how_to_bring_module
 from mltcp_tools.kernel.host import facts
 from mltcp_tools.kernel.native.csources import source_root
 
@@ -109,9 +110,8 @@ def built_for_this_kernel() -> Path:
     path = built()
     if path is None:
         raise HostError(
-            f"The module {NAME} is not installed for kernel {kernel}; in a checkout build it with "
-            f"`{_BUILD}`, which will do, and install it with `make -C kmod install` or, for "
-            f"coming kernels too, `make -C kmod dkms`; {_OTHERWISE}"
+            f"The module {NAME} is not installed for kernel {kernel};"
+            f" {how_to_bring_module(signed=facts.lockdown() != 'none')}; {_OTHERWISE}"
         )
     made_for = _run("modinfo", "-F", "vermagic", str(path)).partition(" ")[0]
     if made_for != kernel:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mltcp_tools.errors import HostError
+from mltcp_tools.installation import how_to_bring_bcc
 from mltcp_tools.kernel.native.csources import source_root
 
 _SOURCE_VARIABLE = "BCC_KERNEL_SOURCE"
@@ -51,10 +52,7 @@ def compile_program(name: str) -> Any:
 
         bpf = bcc.BPF
     except (ImportError, AttributeError) as error:
-        raise HostError(
-            "bcc can't be imported; on Debian and Ubuntu: apt-get install python3-bpfcc, then make"
-            " the virtual environment with scripts/setup."
-        ) from error
+        raise HostError(f"bcc can't be imported; {how_to_bring_bcc()}.") from error
     folder = source_root() / "bpf"
     source = (folder / f"{name}.bcc.c").read_bytes()
     said = []

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mltcp_tools.errors import HostError, UsageError
+from mltcp_tools.installation import how_to_bring
 from mltcp_tools.kernel.backends.base import Backend, Flow
 from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.live.observe.iterations import JobIteration
@@ -61,8 +62,8 @@ class Metrics(Closing):
             import prometheus_client as prometheus
         except ModuleNotFoundError as error:
             raise HostError(
-                f"Metrics need the Python package {error.name}, which is not installed; pip install"
-                " 'mltcp-tools[metrics]' (Debian: apt install python3-prometheus-client)."
+                f"Metrics need the Python package {error.name}, which is not installed;"
+                f" {how_to_bring('metrics')}."
             ) from error
         self._prometheus = prometheus
         self._backend = backend

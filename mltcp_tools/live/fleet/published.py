@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mltcp_tools.errors import HostError, MltcpError
+from mltcp_tools.installation import how_to_bring
 
 PORT = 9477
 _TIMEOUT_S = 10.0
@@ -116,8 +117,8 @@ class _Samples:
             from prometheus_client.parser import text_string_to_metric_families
         except ModuleNotFoundError as error:
             raise HostError(
-                f"This needs the Python package {error.name}, which is not installed; pip install"
-                " 'mltcp-tools[metrics]' (Debian: apt install python3-prometheus-client)."
+                f"This needs the Python package {error.name}, which is not installed;"
+                f" {how_to_bring('metrics')}."
             ) from error
         self._found: dict[str, list[tuple[dict[str, str], float]]] = {}
         try:

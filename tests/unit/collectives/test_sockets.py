@@ -1,7 +1,8 @@
-"""Packets as they leave a worker's socket, in one message or one by one."""
+"""Packets as they leave a worker's socket, in one message or one by one, and room for answers."""
 
 from __future__ import annotations
 
+import os
 import socket
 from collections import Counter
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from mltcp_tools.collectives.library import How, Kind, State, Worker, secret_of
+from mltcp_tools.collectives.session import SLOTS, Session
 
 VALUES, WINDOW, TRAIN = 352, 16, 5  # TRAIN: of packets, a third of the window
 DATA_BYTES, POLL_BYTES = 56 + 4 * VALUES, 56
@@ -54,3 +56,23 @@ def test_a_window_of_packets_goes_in_messages_where_the_kernel_cuts_them(cuts: b
                 chunks.add(first // VALUES)
         assert chunks == set(range(WINDOW))
         assert largest == (TRAIN if cuts else 1)
+
+
+@pytest.mark.parametrize("count", [352, 1024])  # of values at an MTU of 1500, and of 9000
+@pytest.mark.skipif(os.geteuid() != 0, reason="other users get as much as the host allows")
+def test_the_receive_buffer_holds_an_answer_to_every_slot(count: int) -> None:
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here,
+    ):
+        there.bind(("127.0.0.1", 0))
+        there.setblocking(False)
+        here.connect(there.getsockname())
+        session = object.__new__(Session)
+        session._data = there
+        session._widen(SLOTS, count)
+        answer = bytes(56 + 4 * count)
+        for _ in range(SLOTS):
+            here.send(answer)
+        for _ in range(SLOTS):  # BlockingIOError where one was dropped
+            assert there.recv(5000) == answer

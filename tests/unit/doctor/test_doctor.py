@@ -20,6 +20,8 @@ ALL_CAPABILITIES = "000001ffffffffff"
 SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
 HEADERS = "/lib/modules/6.1.0-49-amd64/build/Makefile"
+CONFINED = "Name:\tx\nUid:\t0\t0\t0\t0\nCapEff:\t0000000000001000\n"
+INTEGRITY = "none [integrity] confidentiality"
 MODULES = "/lib/modules/6.1.0-49-amd64/modules.dep"
 
 # A Debian-like host on which everything works; a test takes away or changes one thing.
@@ -148,7 +150,7 @@ def find(diagnosis, purpose, name):
         ("testbed", "saved metrics", {}, "ok", ""),
         ("kmod", "module loading", {}, "ok", ""),
         ("kmod", "module loading", {"/proc/modules": None}, "missing", "CONFIG_MODULES"),
-        ("kmod", "module loading", {"/proc/sys/kernel/modules_disabled": "1"}, "missing", "Reboot"),
+        ("kmod", "module loading", {"/proc/sys/kernel/modules_disabled": "1"}, "missing", "reboot"),
         ("kmod", "tcp_mltcp", {}, "ok", ""),
         ("kmod", "tcp_mltcp", {MODULES: None}, "missing", "make -C kmod module"),
         ("kmod", "tcp_mltcp", {MODULES: None, "/sys/module/tcp_mltcp/refcnt": "0"}, "ok", ""),
@@ -158,7 +160,7 @@ def find(diagnosis, purpose, name):
         (
             "kmod",
             "kernel headers",
-            {HEADERS: None, MODULES: None},
+            {HEADERS: None, MODULES: None, "/lib/modules/6.1.0-49-amd64/modules.order": ""},
             "missing",
             "linux-headers-6.1.0-49-amd64",
         ),
@@ -171,14 +173,24 @@ def find(diagnosis, purpose, name):
         (
             "kmod",
             "signing",
-            {"/sys/kernel/security/lockdown": "none [integrity] confidentiality"},
+            {"/sys/kernel/security/lockdown": INTEGRITY, "/sys/firmware/efi/systab": ""},
             "warning",
             "mokutil",
         ),
         (
             "kmod",
             "signing",
-            {"/proc/config.gz": gzip.compress(b"CONFIG_MODULE_SIG_FORCE=y\n")},
+            {"/sys/kernel/security/lockdown": INTEGRITY},
+            "warning",
+            "BPF backend",
+        ),
+        (
+            "kmod",
+            "signing",
+            {
+                "/proc/config.gz": gzip.compress(b"CONFIG_MODULE_SIG_FORCE=y\n"),
+                "/sys/firmware/efi/systab": "",
+            },
             "warning",
             "mokutil",
         ),
@@ -199,6 +211,66 @@ def test_finding(host, purpose, name, changes, state, fix):
     assert fix in check.fix
     if state in ("missing", "warning"):
         assert check.fix
+
+
+@pytest.mark.parametrize(
+    ("changes", "loading", "advice"),
+    [
+        ({"/proc/modules": None}, "CONFIG_MODULES", "mltcp load --backend bpf"),
+        ({"/proc/sys/kernel/modules_disabled": "1"}, "BPF backend", "mltcp load --backend bpf"),
+        ({"/proc/self/status": CONFINED}, "on the host itself", "mltcp load --backend bpf"),
+        ({"/proc/self/uid_map": "0 1000 1"}, "on the host itself", "mltcp load --backend bpf"),
+        ({"/sys/kernel/security/lockdown": INTEGRITY}, "", "mltcp load --backend bpf"),
+    ],
+)
+def test_nobody_is_told_to_build_a_module_that_the_kernel_will_not_take(
+    host, changes, loading, advice
+):
+    diagnosis = diagnose(host({MODULES: None, HEADERS: None, **changes}))
+    assert loading in find(diagnosis, "kmod", "module loading").fix
+    assert find(diagnosis, "kmod", "tcp_mltcp").state == "missing"
+    assert advice in find(diagnosis, "kmod", "tcp_mltcp").fix
+    fixes = [check.fix for check in diagnosis.checks["kmod"]]
+    assert not [fix for fix in fixes if "make -C" in fix or "apt-get install" in fix]
+
+
+@pytest.mark.parametrize(
+    ("changes", "advice"),
+    [
+        ({SECURE_BOOT: b"\x06\x00\x00\x00\x01"}, "Run: make -C kmod dkms, which says"),
+        ({HEADERS: None}, "With the kernel's headers there, run: make -C kmod module"),
+        ({"/proc/self/status": "Uid:\t7\t7\t7\t7\nCapEff:\t0\n"}, "Run: make -C kmod module"),
+    ],
+)
+def test_a_module_that_would_be_taken_can_be_built(host, changes, advice):
+    diagnosis = diagnose(host({MODULES: None, **changes}))
+    assert find(diagnosis, "kmod", "tcp_mltcp").fix.startswith(advice)
+
+
+def test_a_loaded_module_needs_no_loading(host):
+    changes = {"/proc/sys/kernel/modules_disabled": "1", "/sys/module/tcp_mltcp/refcnt": "0"}
+    assert find(diagnose(host(changes)), "kmod", "module loading").state == "ok"
+
+
+@pytest.mark.parametrize(
+    ("known", "fix"),
+    [
+        ("linux-headers-6.1.0-49-amd64\nlinux-headers-amd64", "apt-get install linux-headers-6"),
+        ("linux-headers-6.1.0-50-amd64", "apt knows no linux-headers-6.1.0-49-amd64"),
+        ("", "apt-get install linux-headers-6"),
+        (None, "apt-get install linux-headers-6"),
+    ],
+)
+def test_headers_are_the_builders_where_apt_has_none(host, known, fix):
+    made = host({HEADERS: None})
+    answering = Answering(made.root, {"apt-cache pkgnames": known})
+    (check,) = [each for each in kmod.checks(answering) if each.name == "kernel headers"]
+    assert fix in check.fix
+
+
+def test_headers_are_the_hosts_where_its_folder_is_missing(host):
+    check = find(diagnose(host({HEADERS: None, MODULES: None})), "kmod", "kernel headers")
+    assert "on the host itself" in check.fix
 
 
 def test_other_network_namespace_is_told_by_the_read_only_list(host):
