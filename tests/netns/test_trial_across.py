@@ -60,3 +60,18 @@ def test_the_end_of_the_trial_puts_everything_back_on_all_hosts(
         process.communicate(timeout=60)
         assert process.returncode
         wait_for(lambda: is_as_before(backend, hosts), "everything to be put back")
+
+
+def test_a_job_of_the_same_id_in_another_namespace_stays_attached(
+    backend: Backend, tmp_path: Path
+) -> None:
+    with jobs(tmp_path) as (hosts, _):
+        done = subprocess.run(
+            [*hosts["one"].enter, *TOOL, "detach", "job-one"],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        assert len(done.stdout.splitlines()) == 2, done.stdout
+        assert runs(backend) == {"mltcp"}
+        assert len(backend.flows()) == 2

@@ -12,6 +12,7 @@ from mltcp_tools.errors import HostError
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.backends.bpf import BpfBackend
 from mltcp_tools.kernel.backends.bpf_sockets import FIRST_PIN, Attached, kernel_sockets
+from mltcp_tools.kernel.backends.pins import Home
 from mltcp_tools.live.attach.by_borrowing import Borrowing
 from mltcp_tools.live.attach.by_iterator import Iterating
 from mltcp_tools.live.attach.reach import Reach
@@ -32,14 +33,15 @@ def reach_for(backend: Backend) -> Reach:
 
 def with_caught(states: Sequence[AttachedJob]) -> list[AttachedJob]:
     """The jobs with those of their sockets that the kernel alone remembers, as those caught since
-    the last look."""
+    the last look. Jobs of other network namespaces may have the same ids; theirs are left out."""
     if not os.path.exists(FIRST_PIN) or not any(each.backend == BpfBackend.name for each in states):
         return list(states)
     recorded = {each.cookie for state in states for each in state.sockets}
+    home = Home.here()
     more: defaultdict[int, list[SocketRecord]] = defaultdict(list)
     with suppress(HostError):
         for each in kernel_sockets().attached():
-            if each.cookie not in recorded:
+            if each.cookie not in recorded and (each.tag is None or each.tag[1] == home):
                 more[each.job].append(_record(each))
     return [
         replace(state, sockets=(*state.sockets, *more[state.job.id]))
