@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from mltcp_tools.cli.options import (
 from mltcp_tools.cli.text import printable, say, show_table
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.kernel.backends import get_backend
-from mltcp_tools.kernel.host.files import replace_file
+from mltcp_tools.kernel.host.files import can_replace, replace_file
 from mltcp_tools.kernel.variants import NAMES, RECOMMENDED
 from mltcp_tools.live.fleet.reach import Remote
 
@@ -138,5 +137,5 @@ def _check_writable(path: Path) -> None:
     """Raise UsageError unless the file can be written, which an hour later is too late to find."""
     if not path.parent.is_dir():
         raise UsageError(f"There is no folder {path.parent}; make it, or give --output another.")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
+    if not can_replace(path):
         raise UsageError(f"You may not write in {path.parent}; give --output another.")

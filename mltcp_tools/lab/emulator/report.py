@@ -29,7 +29,6 @@ compute time. With direction "both", bytes and goodput count one of the two ways
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,7 +37,7 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 
 from mltcp_tools.errors import UsageError
-from mltcp_tools.kernel.host.files import replace_file
+from mltcp_tools.kernel.host.files import can_replace, replace_file
 from mltcp_tools.lab.emulator.turns import Begin
 from mltcp_tools.units import format_bytes, format_rate, format_seconds
 
@@ -177,7 +176,7 @@ def _spread(
 
 def check_output(path: Path) -> None:
     """Raise UsageError where no result document can be written to `path`."""
-    if path.is_dir() or not os.access(path.parent, os.W_OK):
+    if not can_replace(path):
         raise UsageError(
             f"Can't write the result to {path}; name a file in a folder that exists and is yours."
         )
