@@ -21,11 +21,14 @@
 #define MLTCP_RULES_MAX 1024
 
 /*
- * Parts of a namespace's table of flows, each with its own lock: a power of two. Connections that
- * come and go at the same time rarely meet in one.
+ * Parts of a namespace's table of flows, each with its own lock, so that connections that come and go
+ * at the same time rarely meet in one; and the lists of a part, so that a dump, which looks for its
+ * place in one, has few flows to pass.
  */
 #define MLTCP_SHARD_BITS 4
 #define MLTCP_SHARDS (1 << MLTCP_SHARD_BITS)
+#define MLTCP_LIST_BITS 5
+#define MLTCP_LISTS (1 << MLTCP_LIST_BITS)
 
 /* What user space may replace of a job while flows use it. */
 struct mltcp_job_data {
@@ -61,9 +64,18 @@ struct mltcp_rule_record {
 
 /* A part of a namespace's table of flows: those whose sockets' addresses hash to it. */
 struct mltcp_shard {
-	struct xarray flows; /* its lock keeps the sockets of those in it alive */
-	u32 count; /* of them; changed under the lock, read without */
+	spinlock_t lock; /* keeps the flows of the lists, and their sockets, alive */
+	u32 count; /* of the flows; changed under the lock, read without */
+	u64 numbers; /* so many flows were ever added */
+	bool closed; /* the namespace is going: nothing is added any more */
+	struct hlist_head lists[MLTCP_LISTS]; /* the latest flow first */
 } ____cacheline_aligned_in_smp; /* for connections come and go on all CPUs at once */
+
+/* How far somebody who goes through a namespace's flows has come; zeros: not begun. */
+struct mltcp_flow_place {
+	u32 list; /* of all shards' */
+	u64 number; /* of the flow seen last in it; 0: none */
+};
 
 /* What there is of a network namespace. */
 struct mltcp_net {
@@ -109,7 +121,6 @@ enum mltcp_growth {
 struct mltcp_sock {
 	const struct tcp_congestion_ops *base; /* what the base's init left in charge */
 	void (*cong_avoid)(struct sock *sk, u32 ack, u32 acked); /* the base's */
-	u32 index; /* in the shard */
 	u8 growth; /* enum mltcp_growth */
 	u8 variant; /* its number, see mltcp_variant_at() */
 	bool watches_queue; /* the flow may yield, so samples of the delay are looked at */
@@ -118,14 +129,11 @@ struct mltcp_sock {
 	struct sock *sk;
 	u32 rules_seen; /* mltcp_rules_changes when the rules were looked at */
 	bool by_hand; /* tagged, or untagged, by its socket: rules say nothing then */
-	union {
-		struct {
-			struct mltcp_shard *shard; /* under RCU; NULL once its namespace is going */
-			struct mltcp_job_ref __rcu
-				*job; /* the tag, with a reference; the socket's lock to change */
-		};
-		struct rcu_head rcu; /* once it is in no table and its socket has forgotten it */
-	};
+	struct mltcp_shard *shard; /* under RCU; NULL: in none, or its namespace is going */
+	struct hlist_node node; /* in a list of the shard, under its lock; so is the next */
+	u64 number; /* in the order in which the shard's flows came */
+	struct mltcp_job_ref __rcu
+		*job; /* the tag, with a reference; the socket's lock to change */
 };
 
 /*
@@ -218,15 +226,15 @@ const struct tcp_congestion_ops *mltcp_bare_base(const struct sock *sk);
 int mltcp_flows_init(void);
 void mltcp_flows_exit(void);
 void mltcp_flows_net_init(struct mltcp_net *mn);
-void mltcp_flows_net_drain(struct mltcp_net *mn);
+void mltcp_flows_net_close(struct mltcp_net *mn);
 struct mltcp_sock *mltcp_flow_new(struct sock *sk, const struct mltcp_variant *variant);
 void mltcp_flow_free(struct mltcp_sock *ms);
 /* The flow of a locked socket, which the table alone knows any more; NULL: it has none. */
 struct mltcp_sock *mltcp_flow_find(const struct sock *sk);
 /* The flows of one namespace. */
 u32 mltcp_flow_count(const struct mltcp_net *mn);
-/* Describe the first flow from *shard and *index on, and set these to it; false after the last. */
-bool mltcp_flow_next(struct mltcp_net *mn, u32 *shard, u32 *index,
+/* Describe the next flow, and set the place to it; false after the last. */
+bool mltcp_flow_next(struct mltcp_net *mn, struct mltcp_flow_place *at,
 		     struct mltcp_flow_record *record);
 void mltcp_flow_event(const struct mltcp_sock *ms, struct mltcp_event *event);
 

@@ -40,9 +40,44 @@ static u64 socket_cookie(const struct sock *sk)
 	return halves[0] | (u64)halves[1] << 32;
 }
 
-static struct mltcp_shard *mltcp_shard(const struct sock *sk)
+/* Which of all lists of its namespace the socket's flow belongs to. */
+static u32 list_of(const struct sock *sk)
 {
-	return &mltcp_net(sock_net(sk))->shards[hash_ptr(sk, MLTCP_SHARD_BITS)];
+	return hash_ptr(sk, MLTCP_SHARD_BITS + MLTCP_LIST_BITS);
+}
+
+static struct mltcp_shard *shard_at(struct mltcp_net *mn, u32 list)
+{
+	return &mn->shards[list >> MLTCP_LIST_BITS];
+}
+
+static struct hlist_head *head_at(struct mltcp_shard *shard, u32 list)
+{
+	return &shard->lists[list % MLTCP_LISTS];
+}
+
+/* Under RCU, so that the namespace's table stays where it wasn't closed before. */
+static void put_in(struct mltcp_sock *ms)
+{
+	u32 list = list_of(ms->sk);
+	struct mltcp_shard *shard = shard_at(mltcp_net(sock_net(ms->sk)), list);
+
+	spin_lock_bh(&shard->lock);
+	if (!shard->closed) {
+		ms->number = ++shard->numbers;
+		hlist_add_head(&ms->node, head_at(shard, list));
+		WRITE_ONCE(shard->count, shard->count + 1);
+		ms->shard = shard;
+	}
+	spin_unlock_bh(&shard->lock);
+}
+
+/* With the lock held. */
+static void take_out(struct mltcp_shard *shard, struct mltcp_sock *ms)
+{
+	hlist_del(&ms->node);
+	WRITE_ONCE(shard->count, shard->count - 1);
+	WRITE_ONCE(ms->shard, NULL);
 }
 
 /*
@@ -53,8 +88,6 @@ struct mltcp_sock *mltcp_flow_new(struct sock *sk, const struct mltcp_variant *v
 {
 	struct mltcp_sock *ms = kmem_cache_alloc(mltcp_cache, GFP_ATOMIC);
 	struct mltcp_job_ref *job;
-	struct mltcp_shard *shard;
-	int err = 0;
 
 	if (!ms)
 		return NULL;
@@ -73,38 +106,13 @@ struct mltcp_sock *mltcp_flow_new(struct sock *sk, const struct mltcp_variant *v
 		    tcp_sk(sk)->bytes_acked + (sk->sk_state == TCP_SYN_SENT),
 		    tcp_sk(sk)->total_retrans);
 	rcu_read_lock();
-	if (check_net(sock_net(sk))) {
-		shard = mltcp_shard(sk);
-		ms->shard = shard;
-		xa_lock_bh(&shard->flows);
-		err = __xa_alloc(&shard->flows, &ms->index, ms, xa_limit_31b, GFP_ATOMIC);
-		if (!err)
-			WRITE_ONCE(shard->count, shard->count + 1);
-		xa_unlock_bh(&shard->flows);
-	}
+	if (check_net(sock_net(sk)))
+		put_in(ms);
 	rcu_read_unlock();
-	if (err) {
-		mltcp_job_put(job);
-		kmem_cache_free(mltcp_cache, ms);
-		return NULL;
-	}
 	return ms;
 }
 
-static void mltcp_flow_free_rcu(struct rcu_head *head)
-{
-	kmem_cache_free(mltcp_cache, container_of(head, struct mltcp_sock, rcu));
-}
-
-/* With the lock held. */
-static void take_out(struct mltcp_shard *shard, struct mltcp_sock *ms)
-{
-	__xa_erase(&shard->flows, ms->index);
-	WRITE_ONCE(shard->count, shard->count - 1);
-	WRITE_ONCE(ms->shard, NULL);
-}
-
-/* The memory outlives those who walk the table under RCU. */
+/* With the socket locked, or where nobody has it any more; only the table knows the flow besides. */
 void mltcp_flow_free(struct mltcp_sock *ms)
 {
 	struct mltcp_shard *shard;
@@ -112,28 +120,33 @@ void mltcp_flow_free(struct mltcp_sock *ms)
 	rcu_read_lock();
 	shard = READ_ONCE(ms->shard);
 	if (shard) {
-		xa_lock_bh(&shard->flows);
+		spin_lock_bh(&shard->lock);
 		if (ms->shard)
 			take_out(shard, ms);
-		xa_unlock_bh(&shard->flows);
+		spin_unlock_bh(&shard->lock);
 	}
 	rcu_read_unlock();
-	mltcp_job_put(rcu_replace_pointer(ms->job, NULL, true));
-	call_rcu(&ms->rcu, mltcp_flow_free_rcu);
+	mltcp_job_put(rcu_dereference_protected(ms->job, true));
+	kmem_cache_free(mltcp_cache, ms);
 }
 
 struct mltcp_sock *mltcp_flow_find(const struct sock *sk)
 {
-	struct mltcp_shard *shard = mltcp_shard(sk);
-	struct mltcp_sock *ms;
-	unsigned long index;
+	u32 list = list_of(sk);
+	struct mltcp_sock *ms, *found = NULL;
+	struct mltcp_shard *shard;
 
 	rcu_read_lock();
-	xa_for_each (&shard->flows, index, ms)
-		if (ms->sk == sk)
-			break;
+	if (check_net(sock_net(sk))) {
+		shard = shard_at(mltcp_net(sock_net(sk)), list);
+		spin_lock_bh(&shard->lock);
+		hlist_for_each_entry (ms, head_at(shard, list), node)
+			if (ms->sk == sk)
+				found = ms;
+		spin_unlock_bh(&shard->lock);
+	}
 	rcu_read_unlock();
-	return ms; /* it stays while its socket is locked */
+	return found; /* it stays while its socket is locked */
 }
 
 u32 mltcp_flow_count(const struct mltcp_net *mn)
@@ -174,39 +187,40 @@ static void describe(const struct mltcp_sock *ms, struct mltcp_flow_record *reco
 }
 
 /*
- * Whether there is a flow at exactly this index; describes it. A flow whose base wrote over our
+ * The first flow of the list behind the place, with the lock held. A flow whose base wrote over our
  * part of the socket is the base's alone, though it may stay in the table for as long as the socket
  * lives.
  */
-static bool describe_at(struct mltcp_shard *shard, unsigned long index,
-			struct mltcp_flow_record *record)
+static struct mltcp_sock *next_in(struct mltcp_shard *shard, const struct mltcp_flow_place *at)
 {
 	struct mltcp_sock *ms;
 
-	/* The socket isn't locked: a record may be torn, but what it points to stays. */
-	xa_lock_bh(&shard->flows);
-	ms = xa_load(&shard->flows, index);
-	if (ms && mltcp_state(ms->sk) != ms)
-		ms = NULL;
-	if (ms)
-		describe(ms, record);
-	xa_unlock_bh(&shard->flows);
-	return ms;
+	hlist_for_each_entry (ms, head_at(shard, at->list), node)
+		if ((!at->number || ms->number < at->number) && mltcp_state(ms->sk) == ms)
+			return ms;
+	return NULL;
 }
 
-bool mltcp_flow_next(struct mltcp_net *mn, u32 *shard, u32 *index, struct mltcp_flow_record *record)
+/* Flows that are there all the time are met once, whatever comes and goes between two calls. */
+bool mltcp_flow_next(struct mltcp_net *mn, struct mltcp_flow_place *at,
+		     struct mltcp_flow_record *record)
 {
-	for (; *shard < MLTCP_SHARDS; ++*shard, *index = 0) {
-		struct mltcp_shard *at = &mn->shards[*shard];
+	for (; at->list < MLTCP_SHARDS * MLTCP_LISTS; at->list++, at->number = 0) {
+		struct mltcp_shard *shard = shard_at(mn, at->list);
 		struct mltcp_sock *ms;
-		unsigned long i;
 
-		xa_for_each_start (&at->flows, i, ms, *index) {
-			if (describe_at(at, i, record)) {
-				*index = i;
-				return true;
-			}
+		if (hlist_empty(head_at(shard, at->list)))
+			continue;
+		/* The sockets aren't locked: a record may be torn, but what it points to stays. */
+		spin_lock_bh(&shard->lock);
+		ms = next_in(shard, at);
+		if (ms) {
+			at->number = ms->number;
+			describe(ms, record);
 		}
+		spin_unlock_bh(&shard->lock);
+		if (ms)
+			return true;
 	}
 	return false;
 }
@@ -231,21 +245,24 @@ void mltcp_flows_net_init(struct mltcp_net *mn)
 	int i;
 
 	for (i = 0; i < MLTCP_SHARDS; i++)
-		xa_init_flags(&mn->shards[i].flows, XA_FLAGS_ALLOC | XA_FLAGS_LOCK_BH);
+		spin_lock_init(&mn->shards[i].lock);
 }
 
 /* The flows that are left are of the kernel's own sockets: let them go their own way. */
-void mltcp_flows_net_drain(struct mltcp_net *mn)
+void mltcp_flows_net_close(struct mltcp_net *mn)
 {
 	struct mltcp_shard *shard;
 	struct mltcp_sock *ms;
-	unsigned long index;
+	struct hlist_node *next;
+	int i;
 
 	for (shard = mn->shards; shard < mn->shards + MLTCP_SHARDS; shard++) {
-		xa_lock_bh(&shard->flows);
-		xa_for_each (&shard->flows, index, ms)
-			take_out(shard, ms);
-		xa_unlock_bh(&shard->flows);
+		spin_lock_bh(&shard->lock);
+		shard->closed = true;
+		for (i = 0; i < MLTCP_LISTS; i++)
+			hlist_for_each_entry_safe(ms, next, &shard->lists[i], node)
+				take_out(shard, ms);
+		spin_unlock_bh(&shard->lock);
 	}
 }
 
@@ -258,6 +275,5 @@ int __init mltcp_flows_init(void)
 
 void mltcp_flows_exit(void)
 {
-	rcu_barrier();
 	kmem_cache_destroy(mltcp_cache);
 }

@@ -93,26 +93,19 @@ static int __net_init mltcp_net_init(struct net *net)
 	return xa_alloc(&mltcp_nets, &mn->id, mn, xa_limit_31b, GFP_KERNEL);
 }
 
-/* The core waits for RCU readers after this and before it takes netlink down. */
+/* The core waits for RCU readers after this, before it frees our part of the namespace. */
 static void __net_exit mltcp_net_pre_exit(struct net *net)
 {
 	struct mltcp_net *mn = mltcp_net(net);
 
 	xa_erase(&mltcp_nets, mn->id);
 	mltcp_jobs_net_retire(mn);
-	mltcp_flows_net_drain(mn);
+	mltcp_flows_net_close(mn);
 }
 
 static void __net_exit mltcp_net_exit(struct net *net)
 {
-	struct mltcp_net *mn = mltcp_net(net);
-
-	mltcp_jobs_net_exit(mn);
-	/* A socket of the kernel's own may have come since: it holds no reference to its namespace. */
-	if (mltcp_flow_count(mn)) {
-		mltcp_flows_net_drain(mn);
-		synchronize_rcu();
-	}
+	mltcp_jobs_net_exit(mltcp_net(net));
 }
 
 static struct pernet_operations mltcp_net_ops = {

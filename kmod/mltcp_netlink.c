@@ -364,7 +364,8 @@ static int mltcp_nl_rule_dump(struct sk_buff *skb, struct netlink_callback *cb)
 /* How far a dump of the flows has got. */
 struct flow_cursor {
 	bool all; /* namespaces, as decided when it began */
-	u32 net, shard, index; /* from here on */
+	u32 net; /* from here on */
+	struct mltcp_flow_place place; /* in its table */
 };
 
 static int mltcp_nl_flow_dump_start(struct netlink_callback *cb)
@@ -389,10 +390,9 @@ static bool next_flow(struct flow_cursor *at, struct mltcp_flow_record *record)
 	while (mn && (at->all || id == at->net)) {
 		if (id != at->net) {
 			at->net = id;
-			at->shard = 0;
-			at->index = 0;
+			at->place = (struct mltcp_flow_place){};
 		}
-		found = mltcp_flow_next(mn, &at->shard, &at->index, record);
+		found = mltcp_flow_next(mn, &at->place, record);
 		if (found)
 			break;
 		id++;
@@ -404,11 +404,11 @@ static bool next_flow(struct flow_cursor *at, struct mltcp_flow_record *record)
 
 static int mltcp_nl_flow_dump(struct sk_buff *skb, struct netlink_callback *cb)
 {
-	struct flow_cursor *at = (void *)cb->ctx;
+	struct flow_cursor *at = (void *)cb->ctx, next = *at;
 	struct mltcp_flow_record record;
 	void *header;
 
-	while (next_flow(at, &record)) {
+	while (next_flow(&next, &record)) {
 		header = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq,
 				     &mltcp_family, NLM_F_MULTI, MLTCP_CMD_FLOW_GET);
 		if (!header)
@@ -418,7 +418,7 @@ static int mltcp_nl_flow_dump(struct sk_buff *skb, struct netlink_callback *cb)
 			break;
 		}
 		genlmsg_end(skb, header);
-		at->index++;
+		*at = next;
 		cond_resched();
 	}
 	return skb->len;
