@@ -108,7 +108,18 @@ struct mltcp_variant {
 	struct tcp_congestion_ops
 		ops_without_ecn; /* for a base that found no ECN on a connection */
 	struct tcp_congestion_ops ops_quiet; /* for flows that need not hear of ACKs */
+	struct tcp_congestion_ops
+		ops_watching; /* of a variant that doesn't yield, for flows that do */
 };
+
+/*
+ * Where no flow yields, unless its job has it yield, nobody needs samples of the delay: what was
+ * acknowledged is counted where the window grows, which spares each ACK an indirect call.
+ */
+static inline bool mltcp_counts_late(const struct mltcp_variant *variant)
+{
+	return !(variant->mechanisms & MLTCP_YIELD);
+}
 
 /* How a flow's window grows until it decides anew. */
 enum mltcp_growth {
@@ -125,6 +136,7 @@ struct mltcp_sock {
 	u8 variant; /* its number, see mltcp_variant_at() */
 	bool watches_queue; /* the flow may yield, so samples of the delay are looked at */
 	bool quiet; /* its ACKs go to its base alone, see may_be_quiet() in mltcp_cc.c */
+	bool counts_late; /* its ACKs are counted where its window grows, not as they come */
 	struct mltcp_flow flow; /* protected by the socket's lock */
 	struct sock *sk;
 	u32 rules_seen; /* mltcp_rules_changes when the rules were looked at */
@@ -194,8 +206,9 @@ struct mltcp_variant *mltcp_variant_of(const struct tcp_congestion_ops *ops);
 extern const struct tcp_congestion_ops mltcp_cc_ops;
 /* A new flow need not hear of ACKs, unless it has a job. */
 void mltcp_begin_quiet(struct mltcp_sock *ms);
-/* What the flow of a quiet socket didn't hear: what was acknowledged, and when the latest was. */
+/* What a flow that doesn't hear of each ACK missed: what was acknowledged, and when the latest was. */
 void mltcp_catch_up(struct mltcp_flow *flow, const struct sock *sk);
+void mltcp_cong_avoid_counting(struct sock *sk, u32 ack, u32 acked);
 void mltcp_pkts_acked_both(struct sock *sk, const struct ack_sample *sample);
 void mltcp_set_state_both(struct sock *sk, u8 new_state);
 /*

@@ -86,10 +86,23 @@ void mltcp_begin_quiet(struct mltcp_sock *ms)
 	hush(ms);
 }
 
+static void count_missed(struct mltcp_sock *ms);
+
+/* Have the flow know of all that has been acknowledged so far. */
+static void bring_up_to_date(struct mltcp_sock *ms)
+{
+	if (ms->quiet)
+		mltcp_catch_up(&ms->flow, ms->sk);
+	else if (ms->counts_late)
+		count_missed(ms);
+}
+
 /* From now on the flow hears of ACKs again. */
 static void rouse(struct mltcp_sock *ms)
 {
-	mltcp_catch_up(&ms->flow, ms->sk);
+	bring_up_to_date(ms);
+	if (!ms->quiet)
+		return;
 	WRITE_ONCE(ms->quiet, false);
 	WRITE_ONCE(inet_csk(ms->sk)->icsk_ca_ops, &mltcp_variant_at(ms->variant)->ops);
 }
@@ -102,6 +115,7 @@ static void mltcp_release(struct sock *sk)
 	bool begun = ms || mltcp_has_begun(sk);
 
 	if (ms) {
+		bring_up_to_date(ms);
 		note(ms);
 		mltcp_report(ms);
 	}
@@ -125,8 +139,7 @@ static u32 mltcp_ssthresh(struct sock *sk)
 
 	if (!ms)
 		return base ? base->ssthresh(sk) : tcp_reno_ssthresh(sk);
-	if (ms->quiet)
-		mltcp_catch_up(&ms->flow, sk);
+	bring_up_to_date(ms);
 	path = mltcp_path(sk, &key);
 	mltcp_delay_ask(&ms->flow.delay, tp->tcp_clock_cache, path, key);
 	ssthresh = base->ssthresh(sk);
@@ -190,18 +203,23 @@ static noinline void grow_anew(struct sock *sk, u32 ack, u32 acked)
 	grow(base ? base->cong_avoid : tcp_reno_cong_avoid, sk, ack, acked);
 }
 
-static void mltcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
+static __always_inline void grow_as_decided(struct sock *sk, u32 ack, u32 acked,
+					    struct mltcp_sock *ms)
 {
-	struct mltcp_sock *ms = mltcp_state_of(sk);
-
-	if (unlikely(!mltcp_has_state(sk)))
-		grow_anew(sk, ack, acked);
-	else if (ms->growth == MLTCP_AS_BASE)
+	if (ms->growth == MLTCP_AS_BASE)
 		grow(ms->cong_avoid, sk, ack, acked);
 	else if (ms->growth == MLTCP_MAY_STEP_ASIDE && unlikely(mltcp_is_aside(&ms->flow)))
 		grow_aside(sk, ack, acked, ms);
 	else
 		grow_scaled(sk, ack, acked, ms);
+}
+
+static void mltcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
+{
+	if (likely(mltcp_has_state(sk)))
+		grow_as_decided(sk, ack, acked, mltcp_state_of(sk));
+	else
+		grow_anew(sk, ack, acked);
 }
 
 static u32 mltcp_undo_cwnd(struct sock *sk)
@@ -308,6 +326,19 @@ static u8 mltcp_env_is_off(const struct mltcp_env *env)
 	return !READ_ONCE(mltcp_enabled);
 }
 
+/* Once a flow begins to watch the queue, or no longer does: where ACKs are counted late. */
+static noinline void watch(struct mltcp_sock *ms)
+{
+	const struct mltcp_variant *variant = mltcp_variant_at(ms->variant);
+
+	ms->watches_queue = ms->flow.delay.watched;
+	if (!mltcp_counts_late(variant))
+		return;
+	WRITE_ONCE(ms->counts_late, !ms->watches_queue);
+	WRITE_ONCE(inet_csk(ms->sk)->icsk_ca_ops,
+		   ms->counts_late ? &variant->ops : &variant->ops_watching);
+}
+
 /* Once a gap and MLTCP_STEPS times an iteration. */
 static noinline void decide(struct mltcp_sock *ms, u64 now, u64 bytes)
 {
@@ -316,7 +347,8 @@ static noinline void decide(struct mltcp_sock *ms, u64 now, u64 bytes)
 	rcu_read_lock();
 	mltcp_step_decide(&env, &ms->flow, now, bytes);
 	rcu_read_unlock();
-	ms->watches_queue = ms->flow.delay.watched;
+	if (unlikely(ms->watches_queue != ms->flow.delay.watched))
+		watch(ms);
 	/* Only a decision makes a flow another than its base; what makes it its base again may wait. */
 	ms->growth = growth(&ms->flow);
 	if (may_be_quiet(ms))
@@ -329,6 +361,18 @@ static __always_inline void count_or_decide(struct mltcp_sock *ms, u64 now, u64 
 		decide(ms, now, bytes);
 	else
 		mltcp_count(&ms->flow, now, bytes);
+}
+
+/*
+ * What a flow that counts late missed, as its window didn't grow: in a recovery, say. A decision that
+ * was due is made now.
+ */
+static noinline void count_missed(struct mltcp_sock *ms)
+{
+	u64 now = tcp_sk(ms->sk)->delivered_mstamp * NSEC_PER_USEC, bytes = acked_bytes(ms->sk);
+
+	if (now > ms->flow.last_ns || bytes > ms->flow.acked_bytes)
+		count_or_decide(ms, now, bytes);
 }
 
 /* An ACK whose delay is looked at. */
@@ -356,6 +400,13 @@ static __always_inline void acked(struct sock *sk, const struct ack_sample *samp
 		count_or_decide(ms, now, bytes);
 }
 
+/* The ACK of a SYN or a FIN alone says nothing of a burst. */
+static bool says_nothing(const struct sock *sk, u64 bytes, const struct mltcp_sock *ms)
+{
+	return (bytes != tcp_sk(sk)->bytes_acked || sk->sk_state == TCP_SYN_SENT) &&
+	       bytes == ms->flow.acked_bytes;
+}
+
 /* Of a flow that had no state, or a connection that is no longer simply established. */
 static noinline void acked_otherwise(struct sock *sk, const struct ack_sample *sample)
 {
@@ -366,9 +417,7 @@ static noinline void acked_otherwise(struct sock *sk, const struct ack_sample *s
 	if (!ms)
 		return;
 	bytes = acked_bytes(sk);
-	/* The ACK of a SYN or a FIN alone says nothing of a burst. */
-	if ((bytes == tcp_sk(sk)->bytes_acked && sk->sk_state != TCP_SYN_SENT) ||
-	    bytes != ms->flow.acked_bytes)
+	if (!says_nothing(sk, bytes, ms))
 		acked(sk, sample, bytes, ms);
 }
 
@@ -379,6 +428,31 @@ static void mltcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 		acked(sk, sample, tcp_sk(sk)->bytes_acked, mltcp_state_of(sk));
 	else
 		acked_otherwise(sk, sample);
+}
+
+/* Of a connection that is no longer simply established. */
+static noinline void count_otherwise(struct sock *sk, struct mltcp_sock *ms)
+{
+	u64 bytes = acked_bytes(sk);
+
+	if (!says_nothing(sk, bytes, ms))
+		count_or_decide(ms, tcp_sk(sk)->tcp_clock_cache, bytes);
+}
+
+/* In the place of mltcp_pkts_acked() and mltcp_cong_avoid() for flows that count late. */
+void mltcp_cong_avoid_counting(struct sock *sk, u32 ack, u32 acked)
+{
+	struct mltcp_sock *ms = mltcp_state_of(sk);
+
+	if (unlikely(!mltcp_has_state(sk))) {
+		grow_anew(sk, ack, acked);
+		return;
+	}
+	if (likely(sk->sk_state == TCP_ESTABLISHED))
+		count_or_decide(ms, tcp_sk(sk)->tcp_clock_cache, tcp_sk(sk)->bytes_acked);
+	else
+		count_otherwise(sk, ms);
+	grow_as_decided(sk, ack, acked, ms);
 }
 
 /*
@@ -423,8 +497,7 @@ static void give(struct mltcp_sock *ms, struct mltcp_job_ref *job)
 		rcu_dereference_protected(ms->job, lockdep_sock_is_held(ms->sk));
 
 	if (old != job) {
-		if (ms->quiet)
-			rouse(ms);
+		rouse(ms);
 		note(ms);
 		mltcp_report(ms);
 		rcu_assign_pointer(ms->job, job);
@@ -469,8 +542,7 @@ static noinline void note_send(struct sock *sk, struct mltcp_sock *ms)
 		if (!begins_sending(sk, ms))
 			return;
 	}
-	if (ms->quiet)
-		rouse(ms);
+	rouse(ms);
 	/* The clock was read where sending began. */
 	mltcp_on_send(&ms->flow, tp->tcp_clock_cache, tp->total_retrans);
 	mltcp_begin_small(&ms->flow, tp->srtt_us >> 3, tcp_min_rtt(tp), &cwnd, &tp->snd_ssthresh);

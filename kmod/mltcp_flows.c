@@ -95,6 +95,7 @@ struct mltcp_sock *mltcp_flow_new(struct sock *sk, const struct mltcp_variant *v
 	ms->variant = mltcp_variant_number(variant);
 	ms->watches_queue = false;
 	ms->quiet = false;
+	ms->counts_late = mltcp_counts_late(variant);
 	ms->growth = MLTCP_AS_BASE;
 	ms->shard = NULL;
 	ms->rules_seen = smp_load_acquire(&mltcp_rules_changes);
@@ -181,7 +182,7 @@ static void describe(const struct mltcp_sock *ms, struct mltcp_flow_record *reco
 	record->state = sk->sk_state;
 	strscpy(record->ca_name, inet_csk(sk)->icsk_ca_ops->name, sizeof(record->ca_name));
 	record->flow = ms->flow;
-	if (READ_ONCE(ms->quiet))
+	if (READ_ONCE(ms->quiet) || READ_ONCE(ms->counts_late))
 		mltcp_catch_up(&record->flow, sk);
 	mltcp_note(&record->flow, tcp_snd_cwnd(tp), tp->srtt_us >> 3, tp->total_retrans);
 }

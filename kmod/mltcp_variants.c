@@ -44,7 +44,8 @@ struct mltcp_variant *mltcp_variant_of(const struct tcp_congestion_ops *ops)
 
 	for (i = 0; i < ARRAY_SIZE(mltcp_variants); i++)
 		if (ops == &mltcp_variants[i].ops || ops == &mltcp_variants[i].ops_quiet ||
-		    ops == &mltcp_variants[i].ops_without_ecn)
+		    ops == &mltcp_variants[i].ops_without_ecn ||
+		    ops == &mltcp_variants[i].ops_watching)
 			return &mltcp_variants[i];
 	return NULL;
 }
@@ -96,6 +97,12 @@ static void __init wrap(struct mltcp_variant *variant)
 	variant->ops_quiet = *ops;
 	variant->ops_quiet.cong_avoid = base->cong_avoid;
 	variant->ops_quiet.pkts_acked = base->pkts_acked;
+
+	variant->ops_watching = *ops;
+	if (mltcp_counts_late(variant)) {
+		ops->cong_avoid = mltcp_cong_avoid_counting;
+		ops->pkts_acked = base->pkts_acked;
+	}
 }
 
 static int __init add(struct mltcp_variant *variant)
@@ -129,6 +136,7 @@ static int __init add(struct mltcp_variant *variant)
 	}
 	variant->ops_without_ecn.key = variant->ops.key;
 	variant->ops_quiet.key = variant->ops.key;
+	variant->ops_watching.key = variant->ops.key;
 	variant->holder = holder;
 	return 0;
 

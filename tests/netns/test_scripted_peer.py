@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from netns.backends_here import backend_fixture, fresh_and_loaded
-from support.scripted_peer import LOSS, RECOVERY, Peer, scripted_peer
+from support.scripted_peer import LOSS, MSS, RECOVERY, Peer, scripted_peer
 
 from mltcp_tools.kernel.backends.base import Backend, Flow, Job, JobParams
 
@@ -212,3 +212,21 @@ def test_a_path_that_carries_less_has_no_threshold_of_an_old_loss(
         peer.carry_less(600)
         assert peer.info().ssthresh >= before.ssthresh
         assert flow_of(backend).losses == 1
+
+
+@pytest.mark.parametrize("name", ["mltcp", "mltcp_reno", "mltcp_cubic"])
+def test_a_burst_that_ends_in_a_recovery_is_counted(backend: Backend, name: str) -> None:
+    """Without SACK the kernel stays in a recovery, in which no window grows, after its last ACK."""
+    bursts: list[tuple[int, list[int]]] = [(10, []), (16, [0]), (8, []), (8, [0]), (2, [])]
+    backend.set_job(Job(1, "scripted", JobParams(total_bytes=BURST, gap_s=0.01)))
+    with scripted_peer(name, EMPTY_S, sack=False) as peer:
+        backend.tag(peer.sender.fileno(), 1)
+        for iteration, (segments, lose) in enumerate(bursts, 1):
+            peer.send(segments * MSS)
+            peer.round_trip(EMPTY_S, lose=lose)
+            while peer.under_way:
+                peer.round_trip(EMPTY_S)
+            assert (peer.info().ca_state == RECOVERY) == bool(lose)
+            flow = flow_of(backend)
+            assert (flow.iteration, flow.sent_bytes) == (iteration, segments * MSS)
+            time.sleep(0.05)

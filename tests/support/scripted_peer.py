@@ -29,7 +29,8 @@ RECOVERY, LOSS = 3, 4  # enum tcp_ca_state
 
 _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 _SO_SNDBUFFORCE = 32
-_SYN_OPTIONS = struct.pack(">BBHBBBBB3x", 2, 4, MSS, 4, 2, 3, 3, 10)  # MSS, SACK, window scale
+_MSS_OPTION, _SACK_OPTION = struct.pack(">BBH", 2, 4, MSS), struct.pack(">BB", 4, 2)
+_SCALE_OPTION = struct.pack(">BBB", 3, 3, 10)
 _MOST_SACKS = 3
 
 
@@ -55,13 +56,14 @@ class Info:
 
 
 class Peer:
-    """The receiving end of one connection. sender: the kernel's end of it."""
+    """The receiving end of one connection. sender: the kernel's end of it. sack: it uses SACK."""
 
-    def __init__(self, tun: int, sender: socket.socket) -> None:
+    def __init__(self, tun: int, sender: socket.socket, sack: bool) -> None:
         self.sender = sender
         self.under_way: list[Segment] = []
         """Sent by the kernel and not yet looked at here, in the order in which it was sent."""
         self._tun = tun
+        self._sack = sack
         self._expected = 0
         self._beyond: list[tuple[int, int]] = []  # received out of order, the latest first
         self._sent = 0
@@ -78,7 +80,8 @@ class Peer:
         self._port = syn.data.sport
         self._first_sequence = syn.data.seq + 1
         time.sleep(rtt_s)
-        self._write(dpkt.tcp.TH_SYN | dpkt.tcp.TH_ACK, _SYN_OPTIONS)
+        options = _MSS_OPTION + (_SACK_OPTION if self._sack else b"") + _SCALE_OPTION
+        self._write(dpkt.tcp.TH_SYN | dpkt.tcp.TH_ACK, options + bytes(-len(options) % 4))
         self._next_packet()
 
     def info(self) -> Info:
@@ -128,7 +131,7 @@ class Peer:
     def acknowledge(self, sacks: Collection[tuple[int, int]] = ()) -> None:
         """Send an ACK of all that came in order, with these blocks of SACK."""
         options = b""
-        if sacks := list(sacks)[:_MOST_SACKS]:
+        if self._sack and (sacks := list(sacks)[:_MOST_SACKS]):
             options = struct.pack(">BBBB", 1, 1, 5, 2 + 8 * len(sacks))
             for begin, end in sacks:
                 options += struct.pack(">II", self._sequence(begin), self._sequence(end))
@@ -259,7 +262,7 @@ def _prompt() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def scripted_peer(congestion_control: str, rtt_s: float) -> Iterator[Peer]:
+def scripted_peer(congestion_control: str, rtt_s: float, *, sack: bool = True) -> Iterator[Peer]:
     """A connection from a new namespace to a peer; its handshake takes rtt_s."""
     name = f"{PREFIX}peer{os.getpid()}{uuid.uuid4().hex[:4]}"
     netns.create(name)
@@ -281,7 +284,7 @@ def scripted_peer(congestion_control: str, rtt_s: float) -> Iterator[Peer]:
             sender.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, 1 << 24)
             # What isn't acknowledged must not keep the socket, and the congestion control with it.
             sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            peer = Peer(tun, sender)
+            peer = Peer(tun, sender, sack)
             peer.connect(rtt_s)
             yield peer
     finally:

@@ -15,8 +15,8 @@ from guest.kernels import DEBUG
 from vm.hostile import KERNELS_OWN, PROGRAMS, Client, elsewhere, exchange, gone
 from vm.loading import FILE, connected, pair, remove
 
-from mltcp_tools.kernel.backends import get_backend
-from mltcp_tools.kernel.native.uapi import Attribute
+from mltcp_tools.kernel.backends import attributes, genl, get_backend
+from mltcp_tools.kernel.native.uapi import Attribute, Command
 from mltcp_tools.kernel.variants import offered_by
 
 MODULE_NAMES = offered_by("kmod")
@@ -81,13 +81,53 @@ def test_each_namespace_has_its_own_table(client: Client) -> None:
     assert gone(client)
 
 
+def dump_begun(client: Client) -> socket.socket:
+    """A socket of which each read has some more of the flows."""
+    request = struct.pack("=IHHIIBBH", 20, client.socket.id, 0x301, 9, 0, Command.FLOW_GET, 1, 0)
+    reader = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 16)
+    reader.send(request)
+    return reader
+
+
+def cookies_read(reader: socket.socket) -> list[int]:
+    """Those of the flows of the next read; none after the last."""
+    found = [payload[4:] for _, flags, _, payload in genl.messages(reader.recv(1 << 16)) if flags]
+    flows = (genl.decode(data).get(Attribute.FLOW) for data in found)
+    return [attributes.flow_from(data).cookie for data in flows if data]
+
+
+def test_a_dump_has_each_flow_that_stays_once(client: Client) -> None:
+    """Whatever comes and goes between its reads."""
+    with contextlib.ExitStack() as stack, contextlib.ExitStack() as others:
+        going = []
+        for _ in range(200):
+            stack.enter_context(pair("mltcp"))
+            going.append(others.enter_context(contextlib.ExitStack()))
+            going[-1].enter_context(pair("mltcp"))
+        with dump_begun(client) as reader:
+            read = cookies_read(reader)
+            reads, found = 0, []
+            while read:
+                reads, found = reads + 1, found + read
+                for _ in range(10):
+                    going.pop().close()
+                    others.enter_context(pair("mltcp"))
+                read = cookies_read(reader)
+        others.close()
+        assert reads > 2
+        assert len(set(found)) == len(found)
+        deadline = time.monotonic() + 20
+        while len(staying := client.flows()) > 200 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert {flow.cookie for flow in staying} <= set(found)
+    assert gone(client)
+
+
 def test_unloading_during_a_dump(client: Client) -> None:
     with contextlib.ExitStack() as stack:
         for i in range(300):
             stack.enter_context(pair(MODULE_NAMES[i % 4]))
-        request = struct.pack("=IHHIIBBH", 20, client.socket.id, 0x301, 9, 0, 7, 1, 0)
-        reader = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 16)
-        reader.send(request)
+        reader = dump_begun(client)
         assert len(reader.recv(1 << 16)) > 1000
     assert gone(client)
     client.socket.close()
