@@ -66,7 +66,7 @@ struct mltcp_rule_record {
 struct mltcp_shard {
 	spinlock_t lock; /* keeps the flows of the lists, and their sockets, alive */
 	u32 count; /* of the flows; changed under the lock, read without */
-	u64 numbers; /* so many flows were ever added */
+	u64 added; /* so many flows ever */
 	bool closed; /* the namespace is going: nothing is added any more */
 	struct hlist_head lists[MLTCP_LISTS]; /* the latest flow first */
 } ____cacheline_aligned_in_smp; /* for connections come and go on all CPUs at once */
@@ -206,7 +206,7 @@ struct mltcp_variant *mltcp_variant_of(const struct tcp_congestion_ops *ops);
 extern const struct tcp_congestion_ops mltcp_cc_ops;
 /* A new flow need not hear of ACKs, unless it has a job. */
 void mltcp_begin_quiet(struct mltcp_sock *ms);
-/* What a flow that doesn't hear of each ACK missed: what was acknowledged, and when the latest was. */
+/* What was acknowledged, and when, that a flow which doesn't hear of each ACK missed. */
 void mltcp_catch_up(struct mltcp_flow *flow, const struct sock *sk);
 void mltcp_cong_avoid_counting(struct sock *sk, u32 ack, u32 acked);
 void mltcp_pkts_acked_both(struct sock *sk, const struct ack_sample *sample);

@@ -40,20 +40,34 @@ static void note(struct mltcp_sock *ms)
 	mltcp_note(&ms->flow, tcp_snd_cwnd(tp), tp->srtt_us >> 3, tp->total_retrans);
 }
 
+#define FIN_SENT (TCPF_FIN_WAIT1 | TCPF_FIN_WAIT2 | TCPF_CLOSING | TCPF_LAST_ACK)
+
 /* Bytes of data acknowledged so far. bytes_acked has one more once our FIN is acknowledged. */
 static u64 acked_bytes(const struct sock *sk)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 
-	if ((1 << sk->sk_state) & (TCPF_FIN_WAIT1 | TCPF_CLOSING | TCPF_LAST_ACK) &&
-	    tp->snd_una == tp->write_seq)
+	if ((1 << sk->sk_state) & FIN_SENT && tp->snd_una == tp->write_seq)
 		return tp->bytes_acked - 1;
 	return tp->bytes_acked;
 }
 
+/*
+ * When the latest data was delivered. Without any since, that may be the time at which data was sent
+ * after a pause, or that of the handshake.
+ */
+static u64 delivered_ns(const struct sock *sk)
+{
+	return tcp_sk(sk)->delivered_mstamp * NSEC_PER_USEC;
+}
+
 void mltcp_catch_up(struct mltcp_flow *flow, const struct sock *sk)
 {
-	mltcp_count(flow, tcp_sk(sk)->delivered_mstamp * NSEC_PER_USEC, acked_bytes(sk));
+	u64 bytes = acked_bytes(sk);
+
+	/* Of a closed connection it can't be told whether its FIN is among them. */
+	if (bytes > flow->acked_bytes && sk->sk_state != TCP_CLOSE)
+		mltcp_count(flow, delivered_ns(sk), bytes);
 }
 
 /*
@@ -88,12 +102,12 @@ void mltcp_begin_quiet(struct mltcp_sock *ms)
 
 static void count_missed(struct mltcp_sock *ms);
 
-/* Have the flow know of all that has been acknowledged so far. */
+/* Have the flow know of what has been acknowledged so far. */
 static void bring_up_to_date(struct mltcp_sock *ms)
 {
 	if (ms->quiet)
 		mltcp_catch_up(&ms->flow, ms->sk);
-	else if (ms->counts_late)
+	else if (ms->counts_late && ms->sk->sk_state != TCP_CLOSE)
 		count_missed(ms);
 }
 
@@ -326,7 +340,10 @@ static u8 mltcp_env_is_off(const struct mltcp_env *env)
 	return !READ_ONCE(mltcp_enabled);
 }
 
-/* Once a flow begins to watch the queue, or no longer does: where ACKs are counted late. */
+/*
+ * The flow begins to watch the queue, or ceases to, which changes where its ACKs are counted. Whoever
+ * then chooses the same congestion control once more makes it begin anew.
+ */
 static noinline void watch(struct mltcp_sock *ms)
 {
 	const struct mltcp_variant *variant = mltcp_variant_at(ms->variant);
@@ -365,13 +382,15 @@ static __always_inline void count_or_decide(struct mltcp_sock *ms, u64 now, u64 
 
 /*
  * What a flow that counts late missed, as its window didn't grow: in a recovery, say. A decision that
- * was due is made now.
+ * is due is made now, also one for a burst of which all has been lost so far but its end.
  */
 static noinline void count_missed(struct mltcp_sock *ms)
 {
-	u64 now = tcp_sk(ms->sk)->delivered_mstamp * NSEC_PER_USEC, bytes = acked_bytes(ms->sk);
+	const struct mltcp_flow *flow = &ms->flow;
+	u64 now = delivered_ns(ms->sk), bytes = acked_bytes(ms->sk);
 
-	if (now > ms->flow.last_ns || bytes > ms->flow.acked_bytes)
+	if (bytes > flow->acked_bytes ||
+	    (flow->iteration && mltcp_was_idle(flow) && now > flow->last_ns))
 		count_or_decide(ms, now, bytes);
 }
 

@@ -64,7 +64,7 @@ static void put_in(struct mltcp_sock *ms)
 
 	spin_lock_bh(&shard->lock);
 	if (!shard->closed) {
-		ms->number = ++shard->numbers;
+		ms->number = ++shard->added;
 		hlist_add_head(&ms->node, head_at(shard, list));
 		WRITE_ONCE(shard->count, shard->count + 1);
 		ms->shard = shard;
@@ -72,12 +72,12 @@ static void put_in(struct mltcp_sock *ms)
 	spin_unlock_bh(&shard->lock);
 }
 
-/* With the lock held. */
+/* With the lock held. Who finds that the flow is in no shard may free it. */
 static void take_out(struct mltcp_shard *shard, struct mltcp_sock *ms)
 {
 	hlist_del(&ms->node);
 	WRITE_ONCE(shard->count, shard->count - 1);
-	WRITE_ONCE(ms->shard, NULL);
+	smp_store_release(&ms->shard, NULL);
 }
 
 /*
@@ -119,7 +119,7 @@ void mltcp_flow_free(struct mltcp_sock *ms)
 	struct mltcp_shard *shard;
 
 	rcu_read_lock();
-	shard = READ_ONCE(ms->shard);
+	shard = smp_load_acquire(&ms->shard);
 	if (shard) {
 		spin_lock_bh(&shard->lock);
 		if (ms->shard)
@@ -210,6 +210,8 @@ bool mltcp_flow_next(struct mltcp_net *mn, struct mltcp_flow_place *at,
 		struct mltcp_shard *shard = shard_at(mn, at->list);
 		struct mltcp_sock *ms;
 
+		if (!READ_ONCE(shard->count))
+			at->list |= MLTCP_LISTS - 1; /* which is empty, too */
 		if (hlist_empty(head_at(shard, at->list)))
 			continue;
 		/* The sockets aren't locked: a record may be torn, but what it points to stays. */

@@ -39,6 +39,10 @@ def current(sender: socket.socket) -> str:
     return name.partition(b"\0")[0].decode()
 
 
+COUNTING = pytest.mark.parametrize("name", ["mltcp", "mltcp_cubic"])
+"""Bytes are counted as ACKs come, and where the window grows."""
+
+
 def test_load_status_unload(backend: Backend) -> None:
     assert not backend.is_present()
     status = backend.load()
@@ -58,20 +62,21 @@ def test_load_status_unload(backend: Backend) -> None:
     assert backend.unload() == 0
 
 
+@COUNTING
 def test_iterations_are_counted_to_the_byte(
-    backend: Backend, supports: Callable[..., None]
+    backend: Backend, name: str, supports: Callable[..., None]
 ) -> None:
     backend.load()
     backend.set_job(Job(7, "seven", JobParams(total_bytes=BURST, gap_s=GAP_S)))
     with bottleneck() as network, backend.iterations() as stream:
-        with connection(network, "mltcp") as sender:
+        with connection(network, name) as sender:
             backend.tag(sender.fileno(), 7)
             for _ in range(3):
-                send_burst(sender, BURST)
                 time.sleep(2 * GAP_S)
+                send_burst(sender, BURST)
             (flow,) = backend.flows()
             assert flow.job_id == 7
-            assert flow.congestion_control == "mltcp"
+            assert flow.congestion_control == name
             assert (flow.iteration, flow.sent_bytes, flow.ratio) == (3, BURST, 1.0)
             assert flow.gain == pytest.approx(2.0, abs=1e-3)
             assert (flow.state, flow.active) == ("established", True)
@@ -167,14 +172,15 @@ def test_flows_yield_and_agree_on_their_paths_full_queue(backend: Backend) -> No
             assert flow.full_queue_us == known
 
 
-def test_flows_without_a_job_report_their_last_iteration_too(backend: Backend) -> None:
+@COUNTING
+def test_flows_without_a_job_report_their_last_iteration_too(backend: Backend, name: str) -> None:
     backend.load(defaults=JobParams(total_bytes=BURST, gap_s=10 * GAP_S))
     with bottleneck() as network:
         # Without a job, a flow belongs to its own network namespace.
         with inside(network.senders[0]):
             stream = backend.iterations()
         with stream:
-            with connection(network, "mltcp") as sender:
+            with connection(network, name) as sender:
                 send_burst(sender, BURST)
                 time.sleep(20 * GAP_S)  # more than any slow machine's pauses within a burst
                 send_burst(sender, BURST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import select
 import socket
 import time
@@ -21,6 +22,8 @@ SYN_SENT = 2
 BURST = 200_000
 GAP_S = 0.15
 PARAMS = JobParams(total_bytes=BURST, gap_s=GAP_S)
+COUNTING = ("mltcp", "mltcp_cubic")
+"""As ACKs come, and where the window grows."""
 
 
 backend = backend_fixture()
@@ -128,14 +131,35 @@ def the_clock(backend: Backend) -> object:
     """Times are CLOCK_MONOTONIC, of when the ACKs came."""
     backend.load()
     backend.set_job(Job(1, "timed", PARAMS))
-    with bottleneck() as network, backend.iterations() as stream:
-        with connection(network, "mltcp") as sender:
-            backend.tag(sender.fileno(), 1)
-            began = time.monotonic()
-            send_burst(sender, BURST)
-            ended = time.monotonic()
-        (event,) = collect(stream, 1)
-    return began <= event.first_ack_s <= event.last_ack_s <= ended
+    right = []
+    for name in COUNTING:
+        with bottleneck() as network, backend.iterations() as stream:
+            with connection(network, name) as sender:
+                backend.tag(sender.fileno(), 1)
+                began = time.monotonic()
+                send_burst(sender, BURST)
+                ended = time.monotonic()
+            (event,) = collect(stream, 1)
+        right.append(began <= event.first_ack_s <= event.last_ack_s <= ended)
+    return right
+
+
+def nothing_sent(backend: Backend) -> object:
+    """Of a flow that has received, and whose FIN was acknowledged, there is nothing to tell."""
+    backend.load()
+    backend.set_job(Job(1, "receiver", PARAMS))
+    with socket.create_server(("127.0.0.1", 0)) as listener, backend.iterations() as stream:
+        for name in COUNTING:
+            with socket.socket() as receiver:
+                receiver.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+                receiver.connect(listener.getsockname())
+                with listener.accept()[0] as peer:
+                    backend.tag(receiver.fileno(), 1)
+                    peer.send(bytes(5000))
+                    receiver.recv(5000, socket.MSG_WAITALL)
+                    receiver.shutdown(socket.SHUT_WR)
+                    assert peer.recv(1) == b""
+        return [event.bytes for event in collect(stream, 1, seconds=1)]
 
 
 def chosen_while_connecting(backend: Backend) -> object:
@@ -146,19 +170,19 @@ def chosen_while_connecting(backend: Backend) -> object:
         backend.iterations() as stream,
     ):
         here = listener.getsockname()
-        for size in (0, 5000):
+        for name, size in itertools.product(COUNTING, (0, 5000)):
             with socket.create_connection(here), socket.socket() as sender:
                 assert select.select([listener], [], [], 20)[0]  # so there is room for no other
                 sender.setblocking(False)
                 sender.connect_ex(here)  # which is tried again after a second
-                sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"mltcp")
+                sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
                 assert sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == SYN_SENT
                 listener.accept()[0].close()
                 assert select.select([], [sender], [], 20)[1]
                 with listener.accept()[0] as peer:
                     sender.send(bytes(size))
                     peer.recv(size, socket.MSG_WAITALL)
-        return [event.bytes for event in collect(stream, 2, seconds=1)]
+        return [event.bytes for event in collect(stream, 3, seconds=1)]
 
 
 TABLE: list[tuple[Callable[[Backend], object], Any]] = [
@@ -168,8 +192,9 @@ TABLE: list[tuple[Callable[[Backend], object], Any]] = [
     (a_deleted_job, (1, 0, 1, False)),
     (a_tag_that_changes, [(1, BURST, 1), (2, BURST // 2, 1)]),
     (increase_scaled_to_nothing, [False, False]),
-    (the_clock, True),
-    (chosen_while_connecting, [5000]),
+    (the_clock, [True, True]),
+    (nothing_sent, []),
+    (chosen_while_connecting, [5000, 5000]),
 ]
 
 
