@@ -41,8 +41,8 @@ BOUNDS = {
     Arm("mltcp_cubic", "cubic", True): 1.05,
 }
 """Times the base's, of the cheapest tenth of ACKs: the median is of another kind of ACK where a run
-loses otherwise. A flow without a job costs nothing. The others take what counting takes, and mltcp a
-second indirect call for each ACK and a look at the delay. The bases themselves vary by 0.02."""
+loses otherwise. A flow without a job costs nothing. The others take what counting takes, and mltcp
+a second indirect call for each ACK and a look at the delay. The bases themselves vary by 0.02."""
 
 SHORT = {"connect": (9, 200, 1.04), "request": (9, 100, 1.025)}
 """Rounds, how many in each, and times the base's at most, with the module's at both ends. An end of
