@@ -33,9 +33,9 @@ from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 
 TRACING = Path("/sys/kernel/tracing")
 ACK, WAY = "tcp_ack", "tcp_v4_rcv"
-NEW = "tcp_rate_gen"  # called only where something was outstanding
+NEW = "tcp_ack_update_rtt"  # called only where something was outstanding
 SENDING = "__tcp_push_pending_frames"
-ONE_MORE = "tcp_rack_update_reo_wnd"  # called once by tcp_ack(), too
+ONE_MORE = "tcp_newly_delivered"  # called once by tcp_ack(), too
 LINE = re.compile(r"^ *\d+\) *[^\s\d|]? *([\d.]+ us)? *\|( *)([\w.]*)(\(\)|})", re.MULTILINE)
 
 SLOW, FAST = 50_000_000, 20_000_000_000  # bit/s
