@@ -29,6 +29,7 @@ def test_a_window_stays_one_where_programs_are_skipped(pins: Path, tmp_path: Pat
     ):
         for _ in range(8):
             send_burst(sender, 400_000)
+            send_burst(sender, 1000)  # this kernel may have skipped a program by itself, at the end
             info = sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
             ssthresh, cwnd = struct.unpack_from("=II", info, SSTHRESH_OFFSET)
             assert 2 <= ssthresh < LONGEST

@@ -96,14 +96,14 @@ def test_a_treated_arm_runs_to_its_end_and_leaves_nothing(
 
 @pytest.mark.bpf
 def test_flows_keep_to_the_uplink_that_is_said(tmp_path: Path) -> None:
-    """Five times as slow as the link: what needs 480 ms at that rate takes longer than half of
+    """Five times as slow as the link: what needs 480 ms at that rate takes longer than a third of
     them, whatever the host does, and 96 ms would do on the link."""
     text = EXPERIMENT.replace("200kB", "600kB").replace("reno: {cc: reno}", "other: {cc: reno}")
     text = text.replace("ARM", "{cc: mltcp_int, treatment: {rates: {uplink: 10mbit}}}")
     text = text.replace("count: 2, ", "")
     run_experiment(parse_experiment(text, "small.yaml"), tmp_path / "run")
     iterations = pd.read_parquet(tmp_path / "run" / "iterations.parquet")
-    assert iterations[iterations["arm"] == "treated"]["comm_s"].min() > 0.24
+    assert iterations[iterations["arm"] == "treated"]["comm_s"].min() > 0.16
 
 
 @pytest.mark.bpf
