@@ -104,11 +104,16 @@ def test_flows_that_nobody_attached_are_jobs_of_their_own(
 
 def test_a_process_per_iteration_is_one_job(backend: Backend, mark: str, tmp_path: Path) -> None:
     with agent(tmp_path, rules(mark)) as running:
-        for _ in range(8):
+        for number in range(8):
             with training(mark) as job:
                 job.ask("connect")
                 wait_for(lambda job=job: job.ccs() == ["mltcp"], "attached")
-        running.wait_for("without a message for each")
+                # What ends before the agent has looked once more gets no message.
+                running.wait_for(
+                    f"process {job.process.pid} attached"
+                    if number < 5
+                    else "without a message for each"
+                )
         running.wait_for("trained has ended")
         said = running.stop().splitlines()
     assert sum("has ended" in each for each in said) == 1

@@ -1,6 +1,8 @@
 """The locks that the module takes: those of one network namespace are no other's.
 
-Counted by a probe on the kernel's function that takes them (Documentation/trace/kprobetrace.rst).
+Counted by a probe on the kernel's function that takes them (Documentation/trace/kprobetrace.rst). It
+is set on one CPU: where a second one takes locks meanwhile, kernel 6.1 in emulation jumps to address
+0 after a few dozen of probes, without any module of ours.
 """
 
 from __future__ import annotations
@@ -16,10 +18,14 @@ from vm.loading import MODULE, connected, insert, remove
 
 from mltcp_tools.kernel.native.uapi import Attribute
 
+pytestmark = pytest.mark.guest(icount=True)
+
 TRACING = Path("/sys/kernel/tracing")
 EVENT = TRACING / "events/mltcp/lock"
 
 FLOWS = 40
+MESSAGES = 8
+"""More than a dump of these flows takes."""
 
 
 @pytest.fixture(autouse=True)
@@ -106,9 +112,9 @@ def test_a_dump_takes_no_lock_of_other_namespaces(taken: Callable[[], list[int]]
             own = set(taken())
             assert len(there.flows()) == 1
             assert set(taken()) == own
-        # Each flow's lock is let go of before the next one is looked at, and that of a list's last
-        # flow is taken once more.
+        # Each flow's lock is let go of before the next one is looked at; that of a list's last flow
+        # is taken once more, and so is that of a flow for which a message had no room left.
         with Client() as here:
             taken()
             assert len(here.flows()) == FLOWS + 1
-            assert FLOWS + 1 < len(taken()) <= 2 * (FLOWS + 1)
+            assert FLOWS + 1 < len(taken()) <= 2 * (FLOWS + 1) + MESSAGES
