@@ -174,9 +174,11 @@ def test_any_congestion_control_is_recorded_from_outside(
         assert "iterations of a; see them with" in capsys.readouterr().err
     found = analysis.load_run(run)
     assert set(found.iterations["arm"]) == {"bbr"}
-    # It computes for 0.1 s, and both ends are its own: what one sends the other receives.
-    assert (found.iterations["compute_s"].median()) > 0.08
-    assert found.iterations["bytes"].median() == pytest.approx(2 * BURST, rel=0.05)
+    assert (found.iterations["compute_s"].median()) > 0.08  # it computes for 0.1 s
+    # Both ends are its own, and either shows its iterations: what one sends the other receives.
+    ends = found.iterations["bytes"].median() / BURST
+    assert ends == pytest.approx(round(ends), rel=0.05)
+    assert round(ends) in (1, 2)
     assert found.problems == []
     conditions = found.environment["conditions"]
     assert conditions["jobs"] == []
