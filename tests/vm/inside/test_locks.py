@@ -1,8 +1,8 @@
 """The locks that the module takes: those of one network namespace are no other's.
 
-Counted by a probe on the kernel's function that takes them (Documentation/trace/kprobetrace.rst). It
-is set on one CPU: where a second one takes locks meanwhile, kernel 6.1 in emulation jumps to address
-0 after a few dozen of probes, without any module of ours.
+Counted by a probe on the kernel's function that takes them (Documentation/trace/kprobetrace.rst).
+It is set on one CPU: where a second one takes locks meanwhile, kernel 6.1 in emulation jumps to
+address 0 after a few dozen probes, without any module of ours.
 """
 
 from __future__ import annotations
