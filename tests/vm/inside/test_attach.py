@@ -6,7 +6,6 @@ All of them, with both backends, are in test_attach_all.py.
 from __future__ import annotations
 
 from netns.backends_here import backend_fixture, fresh_and_loaded
-from netns.test_agent import test_on_sigterm_it_detaches_or_keeps  # noqa: F401
 from netns.test_attach import (  # noqa: F401
     test_a_container_with_its_own_namespaces,
     test_attach_and_detach,

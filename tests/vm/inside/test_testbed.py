@@ -64,6 +64,7 @@ def test_two_jobs_over_a_link_with_delay(tmp_path: Path, backend: str) -> None:
     assert not get_backend(backend).is_present()
 
 
+@pytest.mark.full
 def test_two_jobs_of_dctcp_over_a_link_that_marks(tmp_path: Path) -> None:
     path = experiment(tmp_path, LINK="aqm: red, ecn: true", BASE="dctcp", MLTCP="mltcp_dctcp")
     run_experiment(load_experiment(path), tmp_path / "run", trace_ms=0, backend="kmod")
