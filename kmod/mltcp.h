@@ -107,7 +107,8 @@ struct mltcp_variant {
 	struct tcp_congestion_ops ops; /* registered */
 	struct tcp_congestion_ops
 		ops_without_ecn; /* for a base that found no ECN on a connection */
-	struct tcp_congestion_ops ops_quiet; /* for flows that need not hear of ACKs */
+	struct tcp_congestion_ops
+		ops_quiet; /* for flows that need not hear of ACKs, or are fresh */
 	struct tcp_congestion_ops
 		ops_watching; /* of a variant that doesn't yield, for flows that do */
 };
@@ -153,29 +154,54 @@ struct mltcp_sock {
  * a copy of another socket's: the second word tells.
  */
 struct mltcp_private {
-	unsigned long word; /* a struct mltcp_sock, or when to ask for one again: jiffies */
-	unsigned long check; /* word + socket; ~ of that: there is none yet, for want of memory */
+	unsigned long word; /* what it is, MLTCP_* below says */
+	unsigned long check; /* (word + socket) ^ MLTCP_* */
 };
+
+/* What the word is: a struct mltcp_sock, */
+#define MLTCP_HAS_STATE 0UL
+/* when to ask for one again, in jiffies, as memory was short, */
+#define MLTCP_LACKS_MEMORY ~0UL
+/* or, of a fresh flow, what set_fresh() in mltcp_state.c says. */
+#define MLTCP_FRESH (~0UL >> 1)
 
 static inline struct mltcp_private *mltcp_private(const struct sock *sk)
 {
 	return inet_csk_ca(sk) + ICSK_CA_PRIV_SIZE - sizeof(struct mltcp_private);
 }
 
-/* Is there a struct mltcp_sock? Not while connecting, after release, and where memory is short. */
-static inline bool mltcp_has_state(const struct sock *sk)
+/* MLTCP_*; something else where our part doesn't hold. */
+static inline unsigned long mltcp_private_is(const struct sock *sk)
 {
 	const struct mltcp_private *end = mltcp_private(sk);
 
-	return end->check == end->word + (unsigned long)sk;
+	return end->check ^ (end->word + (unsigned long)sk);
+}
+
+/*
+ * Is there a struct mltcp_sock? Not while connecting, of a fresh flow, after release, and where memory
+ * is short.
+ */
+static inline bool mltcp_has_state(const struct sock *sk)
+{
+	return mltcp_private_is(sk) == MLTCP_HAS_STATE;
+}
+
+/*
+ * Is the flow fresh? Nothing is to be known of it yet, so it is its base and has no state, until it
+ * gets it by mltcp_end_fresh().
+ */
+static inline bool mltcp_is_fresh(const struct sock *sk)
+{
+	return mltcp_private_is(sk) == MLTCP_FRESH;
 }
 
 /* Was the base initialised for this connection, and does our part hold? */
 static inline bool mltcp_is_started(const struct sock *sk)
 {
-	const struct mltcp_private *end = mltcp_private(sk);
+	unsigned long is = mltcp_private_is(sk);
 
-	return mltcp_has_state(sk) || end->check == ~(end->word + (unsigned long)sk);
+	return is == MLTCP_HAS_STATE || is == MLTCP_FRESH || is == MLTCP_LACKS_MEMORY;
 }
 
 /* Where mltcp_has_state() says that there is one. */
@@ -189,23 +215,57 @@ static inline struct mltcp_sock *mltcp_state(const struct sock *sk)
 	return mltcp_has_state(sk) ? mltcp_state_of(sk) : NULL;
 }
 
+/*
+ * When the latest data was delivered. Without any since, that may be the time at which data was sent
+ * after a pause, or that of the handshake, or 0.
+ */
+static inline u64 mltcp_delivered_ns(const struct sock *sk)
+{
+	return tcp_sk(sk)->delivered_mstamp * NSEC_PER_USEC;
+}
+
 /* mltcp_main.c */
 extern struct mltcp_params mltcp_defaults; /* of flows without a job; fields change one by one */
 extern unsigned int mltcp_enabled; /* 0: every flow is its base */
 
 /* mltcp_variants.c */
-const struct mltcp_variant *mltcp_variant_at(u8 number);
-u8 mltcp_variant_number(const struct mltcp_variant *variant);
+#define MLTCP_VARIANTS 4
+extern struct mltcp_variant mltcp_variants[MLTCP_VARIANTS];
 int mltcp_variants_init(void);
 void mltcp_variants_exit(void);
 size_t mltcp_variants_names(char *to, size_t size);
-/* The one whose operations these are, NULL for others. */
-struct mltcp_variant *mltcp_variant_of(const struct tcp_congestion_ops *ops);
+
+/* The one whose operations these are, NULL for others: all that a socket can have are in the table. */
+static inline struct mltcp_variant *mltcp_variant_of(const struct tcp_congestion_ops *ops)
+{
+	unsigned long offset = (unsigned long)ops - (unsigned long)mltcp_variants;
+
+	return offset < sizeof(mltcp_variants) ? &mltcp_variants[offset / sizeof(*mltcp_variants)]
+					       : NULL;
+}
+
+/* A flow keeps the number of its variant, which takes less room than a pointer. */
+static inline const struct mltcp_variant *mltcp_variant_at(u8 number)
+{
+	return &mltcp_variants[number];
+}
+
+/* Whose operations act on a socket with one of ours. */
+static inline const struct tcp_congestion_ops *mltcp_base_of(const struct sock *sk,
+							     const struct mltcp_variant *variant)
+{
+	return inet_csk(sk)->icsk_ca_ops != &variant->ops_without_ecn
+		       ? variant->base
+		       : READ_ONCE(variant->base_without_ecn);
+}
 
 /* mltcp_cc.c */
 extern const struct tcp_congestion_ops mltcp_cc_ops;
-/* A new flow need not hear of ACKs, unless it has a job. */
-void mltcp_begin_quiet(struct mltcp_sock *ms);
+/*
+ * A new flow need not hear of ACKs, unless it has a job. now: when what it does began; piece_kib: the
+ * KiB that were acknowledged before that.
+ */
+void mltcp_begin_quiet(struct mltcp_sock *ms, u64 now, u32 piece_kib);
 /* What was acknowledged, and when, that a flow which doesn't hear of each ACK missed. */
 void mltcp_catch_up(struct mltcp_flow *flow, const struct sock *sk);
 void mltcp_cong_avoid_counting(struct sock *sk, u32 ack, u32 acked);
@@ -225,15 +285,15 @@ void mltcp_start(struct sock *sk);
  * nobody's yet. It may have our part afterwards.
  */
 const struct tcp_congestion_ops *mltcp_need_anew(struct sock *sk);
+/* Give a fresh flow its state; NULL: memory is short, or the base leaves no room. */
+struct mltcp_sock *mltcp_end_fresh(struct sock *sk);
+/* Of a fresh flow that begins sending after a pause, or not: does it need its state now? */
+bool mltcp_fresh_is_over(struct sock *sk, bool paused);
 /*
- * Was the base initialised for a locked socket? If it wrote over our part since, then that part is
- * gone.
+ * Was the base initialised for a locked socket without our part? If it wrote over that since, then
+ * what the part pointed to is gone.
  */
-bool mltcp_has_begun(struct sock *sk);
-/* Forget our part in the private area; what it pointed to is the caller's to free. */
-void mltcp_stop(struct sock *sk);
-/* The base that a socket without our part has. */
-const struct tcp_congestion_ops *mltcp_bare_base(const struct sock *sk);
+bool mltcp_has_begun_bare(struct sock *sk);
 
 /* mltcp_flows.c */
 int mltcp_flows_init(void);

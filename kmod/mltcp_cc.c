@@ -32,6 +32,16 @@ static __always_inline const struct tcp_congestion_ops *mltcp_need(struct sock *
 	return base;
 }
 
+/* Likewise, where there is something to be known of the flow: one that was fresh gets its state. */
+static const struct tcp_congestion_ops *need_state(struct sock *sk, struct mltcp_sock **ms)
+{
+	const struct tcp_congestion_ops *base = mltcp_need(sk, ms);
+
+	if (!*ms && mltcp_is_fresh(sk))
+		*ms = mltcp_end_fresh(sk);
+	return base;
+}
+
 /* Where the connection is now, for reports. */
 static void note(struct mltcp_sock *ms)
 {
@@ -52,22 +62,13 @@ static u64 acked_bytes(const struct sock *sk)
 	return tp->bytes_acked;
 }
 
-/*
- * When the latest data was delivered. Without any since, that may be the time at which data was sent
- * after a pause, or that of the handshake.
- */
-static u64 delivered_ns(const struct sock *sk)
-{
-	return tcp_sk(sk)->delivered_mstamp * NSEC_PER_USEC;
-}
-
 void mltcp_catch_up(struct mltcp_flow *flow, const struct sock *sk)
 {
 	u64 bytes = acked_bytes(sk);
 
 	/* Of a closed connection it can't be told whether its FIN is among them. */
 	if (bytes > flow->acked_bytes && sk->sk_state != TCP_CLOSE)
-		mltcp_count(flow, delivered_ns(sk), bytes);
+		mltcp_count(flow, mltcp_delivered_ns(sk), bytes);
 }
 
 /*
@@ -89,12 +90,11 @@ static void hush(struct mltcp_sock *ms)
 }
 
 /* What the first ACK would do, which most connections then need not hear of. */
-void mltcp_begin_quiet(struct mltcp_sock *ms)
+void mltcp_begin_quiet(struct mltcp_sock *ms, u64 now, u32 piece_kib)
 {
-	u64 now = tcp_sk(ms->sk)->tcp_clock_cache;
-
 	if (!may_be_quiet(ms))
 		return;
+	ms->flow.piece_kib = piece_kib;
 	mltcp_begin(&ms->flow, &mltcp_defaults, now, tcp_sk(ms->sk)->bytes_received, NULL);
 	mltcp_decide(&ms->flow, &mltcp_defaults, 0, now);
 	hush(ms);
@@ -125,17 +125,18 @@ static void mltcp_release(struct sock *sk)
 {
 	const struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
 	struct mltcp_sock *ms = mltcp_state(sk);
-	const struct tcp_congestion_ops *base = ms ? ms->base : mltcp_bare_base(sk);
-	bool begun = ms || mltcp_has_begun(sk);
+	const struct tcp_congestion_ops *base = ms ? ms->base : mltcp_base_of(sk, variant);
+	bool started = mltcp_is_started(sk);
 
 	if (ms) {
 		bring_up_to_date(ms);
 		note(ms);
 		mltcp_report(ms);
 	}
-	if (begun && base->release)
+	if ((started || mltcp_has_begun_bare(sk)) && base->release)
 		base->release(sk);
-	mltcp_stop(sk);
+	if (started)
+		memset(mltcp_private(sk), 0, sizeof(struct mltcp_private));
 	if (ms)
 		mltcp_flow_free(ms);
 	/* Should it connect again, it asks for ECN again. */
@@ -146,7 +147,7 @@ static u32 mltcp_ssthresh(struct sock *sk)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 	struct mltcp_sock *ms;
-	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
+	const struct tcp_congestion_ops *base = need_state(sk, &ms);
 	const struct mltcp_variant *variant;
 	u32 key, ssthresh, cwnd = tcp_snd_cwnd(tp), srtt_us = tp->srtt_us >> 3;
 	u64 *path;
@@ -387,7 +388,7 @@ static __always_inline void count_or_decide(struct mltcp_sock *ms, u64 now, u64 
 static noinline void count_missed(struct mltcp_sock *ms)
 {
 	const struct mltcp_flow *flow = &ms->flow;
-	u64 now = delivered_ns(ms->sk), bytes = acked_bytes(ms->sk);
+	u64 now = mltcp_delivered_ns(ms->sk), bytes = acked_bytes(ms->sk);
 
 	if (bytes > flow->acked_bytes ||
 	    (flow->iteration && mltcp_was_idle(flow) && now > flow->last_ns))
@@ -502,6 +503,12 @@ void mltcp_set_state_both(struct sock *sk, u8 new_state)
 
 /* What follows goes to the base as it is; only what a base has is registered. */
 
+/* Does a pause end now that may be the one between two iterations? */
+static bool paused(const struct sock *sk)
+{
+	return tcp_sk(sk)->tcp_clock_cache - mltcp_delivered_ns(sk) >= MLTCP_GAP_MIN_NS;
+}
+
 /* Does a gap of a flow that is quiet tell it nothing, so that it need not hear of it? */
 static bool learns_nothing(const struct mltcp_sock *ms)
 {
@@ -541,13 +548,9 @@ static noinline void follow_rules(struct mltcp_sock *ms)
  */
 static __always_inline bool begins_sending(const struct sock *sk, const struct mltcp_sock *ms)
 {
-	const struct tcp_sock *tp = tcp_sk(sk);
-
-	if (tp->packets_out)
-		return false;
-	return !ms->quiet || ms->rules_seen != READ_ONCE(mltcp_rules_changes) ||
-	       (tp->tcp_clock_cache - tp->delivered_mstamp * NSEC_PER_USEC >= MLTCP_GAP_MIN_NS &&
-		!learns_nothing(ms));
+	return !tcp_sk(sk)->packets_out &&
+	       (!ms->quiet || ms->rules_seen != READ_ONCE(mltcp_rules_changes) ||
+		(paused(sk) && !learns_nothing(ms)));
 }
 
 /* What the flow makes of it, which for one that is quiet is seldom anything. */
@@ -568,14 +571,22 @@ static noinline void note_send(struct sock *sk, struct mltcp_sock *ms)
 	tcp_snd_cwnd_set(tp, cwnd);
 }
 
+static __always_inline void on_tx_start(struct sock *sk, struct mltcp_sock *ms)
+{
+	if (!ms && mltcp_is_fresh(sk) && !tcp_sk(sk)->packets_out &&
+	    mltcp_fresh_is_over(sk, paused(sk)))
+		ms = mltcp_end_fresh(sk);
+	if (ms && begins_sending(sk, ms))
+		note_send(sk, ms);
+}
+
 #ifdef HAVE_CWND_EVENT_TX_START
 static void mltcp_cwnd_event_tx_start(struct sock *sk)
 {
 	struct mltcp_sock *ms;
 	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
 
-	if (ms && begins_sending(sk, ms))
-		note_send(sk, ms);
+	on_tx_start(sk, ms);
 	if (base && base->cwnd_event_tx_start)
 		base->cwnd_event_tx_start(sk);
 }
@@ -588,8 +599,8 @@ static void mltcp_cwnd_event(struct sock *sk, enum tcp_ca_event event)
 	const struct tcp_congestion_ops *base = mltcp_need(sk, &ms);
 
 #ifndef HAVE_CWND_EVENT_TX_START
-	if (event == CA_EVENT_TX_START && ms && begins_sending(sk, ms))
-		note_send(sk, ms);
+	if (event == CA_EVENT_TX_START)
+		on_tx_start(sk, ms);
 #endif
 	if (base && base->cwnd_event)
 		base->cwnd_event(sk, event);
@@ -656,7 +667,7 @@ int mltcp_cc_retag(struct sock *sk, struct mltcp_job_ref *job)
 	struct mltcp_sock *ms = NULL;
 
 	if (mltcp_variant_of(inet_csk(sk)->icsk_ca_ops))
-		mltcp_need(sk, &ms);
+		need_state(sk, &ms);
 	/* A connection that was reset keeps its state until the descriptor is closed. */
 	if (!ms || (job && sk->sk_state == TCP_CLOSE))
 		return -ENOTCONN;

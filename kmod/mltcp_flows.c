@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The state of flows, and their tables: one for each network namespace, in several parts. A flow is
- * in the table from init to release of its congestion control. The lock of a part keeps the sockets
+ * in the table for as long as it has state, see mltcp_state.c. The lock of a part keeps the sockets
  * in it alive for whoever reads there.
  */
 #include <linux/hash.h>
@@ -92,7 +92,7 @@ struct mltcp_sock *mltcp_flow_new(struct sock *sk, const struct mltcp_variant *v
 	if (!ms)
 		return NULL;
 	ms->sk = sk;
-	ms->variant = mltcp_variant_number(variant);
+	ms->variant = variant - mltcp_variants;
 	ms->watches_queue = false;
 	ms->quiet = false;
 	ms->counts_late = mltcp_counts_late(variant);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Where a flow's state comes from and goes to. It lives from where its base is initialised to the
- * kernel's call of release, and is made only where that call is certain: since 6.13 (commit
- * cf44bd08cdee) it isn't made for a socket without icsk_ca_initialized, which one that was
- * connected to from both sides at once, and closed before it was told, never gets.
+ * Where a flow's state comes from and goes to. It lives from where its base is initialised, or from
+ * where the flow isn't fresh any more, to the kernel's call of release, and is made only where that
+ * call is certain: since 6.13 (commit cf44bd08cdee) it isn't made for a socket without
+ * icsk_ca_initialized, which one that was connected to from both sides at once, and closed before it
+ * was told, never gets.
  *
  * The base keeps its own state at the start of the socket's private area (cubic 60 of 104 bytes,
  * dctcp 56 in 7.x, reno none), ours is behind a pointer at the end, 16 bytes. Whether there is
@@ -19,29 +20,18 @@
 /* What our end of the private area holds while the base is initialised: nothing that one writes. */
 #define UNTOUCHED 0x5a
 
+/* A burst of less, about the first window's ten segments, needs no congestion control. KiB. */
+#define FRESH_KIB 16
+
 /* States in which nothing is begun. While a socket connects its route may still take over. */
 #define WITHOUT (TCPF_CLOSE | TCPF_LISTEN | TCPF_SYN_SENT)
 
-static void set_private(struct sock *sk, unsigned long word, bool is_state)
+static void set_private(struct sock *sk, unsigned long word, unsigned long is)
 {
 	struct mltcp_private *end = mltcp_private(sk);
-	unsigned long check = word + (unsigned long)sk;
 
 	end->word = word;
-	end->check = is_state ? check : ~check;
-}
-
-static const struct tcp_congestion_ops *base_of(const struct sock *sk,
-						const struct mltcp_variant *variant)
-{
-	return inet_csk(sk)->icsk_ca_ops != &variant->ops_without_ecn
-		       ? variant->base
-		       : READ_ONCE(variant->base_without_ecn);
-}
-
-const struct tcp_congestion_ops *mltcp_bare_base(const struct sock *sk)
-{
-	return base_of(sk, mltcp_variant_of(inet_csk(sk)->icsk_ca_ops));
+	end->check = (word + (unsigned long)sk) ^ is;
 }
 
 /*
@@ -71,19 +61,110 @@ static void give_up(struct mltcp_variant *variant)
 			variant->name, variant->base_name);
 }
 
-static void make_state(struct sock *sk, const struct mltcp_variant *variant)
+static struct mltcp_sock *make_state(struct sock *sk, const struct mltcp_variant *variant)
 {
 	struct mltcp_sock *ms = mltcp_flow_new(sk, variant);
 
 	if (!ms) {
 		pr_warn_ratelimited("out of memory: a flow is plain for a while\n");
-		set_private(sk, jiffies + AGAIN, false);
-		return;
+		set_private(sk, jiffies + AGAIN, MLTCP_LACKS_MEMORY);
+		return NULL;
 	}
-	ms->base = base_of(sk, variant);
+	ms->base = mltcp_base_of(sk, variant);
 	ms->cong_avoid = ms->base->cong_avoid;
-	set_private(sk, (unsigned long)ms, true);
-	mltcp_begin_quiet(ms);
+	set_private(sk, (unsigned long)ms, MLTCP_HAS_STATE);
+	return ms;
+}
+
+/* Of a flow of which nothing was known. */
+static void begin_with_state(struct sock *sk, const struct mltcp_variant *variant)
+{
+	struct mltcp_sock *ms = make_state(sk, variant);
+
+	if (ms)
+		mltcp_begin_quiet(ms, tcp_sk(sk)->tcp_clock_cache, ms->flow.piece_kib);
+}
+
+static bool has_rule(const struct sock *sk)
+{
+	struct mltcp_job_ref *job = mltcp_rules_job(sk);
+
+	if (job)
+		mltcp_job_put(job);
+	return job;
+}
+
+/* A fresh flow keeps when the rules were looked at in that many bits. */
+#define RULES_BITS (BITS_PER_LONG / 2)
+
+/*
+ * What is kept of a fresh flow, from the lowest bit: when the rules were looked at, and the KiB that
+ * were acknowledged before its latest pause.
+ */
+static void set_fresh(struct sock *sk, u32 rules_changes, u32 piece_kib)
+{
+	set_private(sk,
+		    (unsigned long)piece_kib << RULES_BITS |
+			    (rules_changes & GENMASK(RULES_BITS - 1, 0)),
+		    MLTCP_FRESH);
+}
+
+static u32 fresh_piece_kib(const struct sock *sk)
+{
+	return mltcp_private(sk)->word >> RULES_BITS;
+}
+
+/* Is something known of every flow, whatever it does? */
+static bool has_defaults(void)
+{
+	return READ_ONCE(mltcp_defaults.gap_ns) || READ_ONCE(mltcp_defaults.total_bytes);
+}
+
+/*
+ * A new connection that no rule is for is its base, and learns from nothing but a pause after a
+ * burst, a loss or a tag. Most end before any of these.
+ */
+static bool stays_fresh(struct sock *sk, struct mltcp_variant *variant)
+{
+	u32 rules_changes = smp_load_acquire(&mltcp_rules_changes);
+
+	if (inet_csk(sk)->icsk_ca_ops != &variant->ops || tcp_sk(sk)->bytes_acked > 1 ||
+	    has_defaults() || has_rule(sk))
+		return false;
+	set_fresh(sk, rules_changes, 0);
+	WRITE_ONCE(inet_csk(sk)->icsk_ca_ops, &variant->ops_quiet);
+	return true;
+}
+
+bool mltcp_fresh_is_over(struct sock *sk, bool paused)
+{
+	u32 rules_changes = smp_load_acquire(&mltcp_rules_changes);
+	u32 kib = mltcp_kib(tcp_sk(sk)->bytes_acked), piece_kib = fresh_piece_kib(sk);
+	bool changed = (mltcp_private(sk)->word ^ rules_changes) & GENMASK(RULES_BITS - 1, 0);
+
+	if ((changed && has_rule(sk)) ||
+	    (paused && (kib - piece_kib >= FRESH_KIB || has_defaults())))
+		return true;
+	if (changed || paused)
+		set_fresh(sk, rules_changes, paused ? kib : piece_kib);
+	return false;
+}
+
+struct mltcp_sock *mltcp_end_fresh(struct sock *sk)
+{
+	struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
+	/* One that has delivered nothing has no pause to measure. */
+	u64 now = mltcp_delivered_ns(sk) ?: tcp_sk(sk)->tcp_clock_cache;
+	u32 piece_kib = fresh_piece_kib(sk);
+	struct mltcp_sock *ms;
+
+	if (READ_ONCE(variant->lacks_room))
+		return NULL;
+	WRITE_ONCE(inet_csk(sk)->icsk_ca_ops, &variant->ops);
+	ms = make_state(sk, variant);
+	if (ms)
+		mltcp_begin_quiet(ms, now, piece_kib);
+	return ms;
 }
 
 static void start(struct sock *sk, struct mltcp_variant *variant)
@@ -96,22 +177,26 @@ static void start(struct sock *sk, struct mltcp_variant *variant)
 		init_base(sk, variant);
 		return;
 	}
-	memset(inet_csk_ca(sk), 0, ICSK_CA_PRIV_SIZE - sizeof(*end));
-	memset(end, UNTOUCHED, sizeof(*end));
+	if (!variant->has_room) {
+		memset(inet_csk_ca(sk), 0, ICSK_CA_PRIV_SIZE - sizeof(*end));
+		memset(end, UNTOUCHED, sizeof(*end));
+	}
 	init_base(sk, variant);
-	if (memchr_inv(end, UNTOUCHED, sizeof(*end))) {
+	if (!variant->has_room && memchr_inv(end, UNTOUCHED, sizeof(*end))) {
 		give_up(variant);
 		return;
 	}
-	make_state(sk, variant);
+	if (!stays_fresh(sk, variant))
+		begin_with_state(sk, variant);
 }
 
 /*
  * Of a socket whose end isn't as we leave it. The base wrote over it after it was initialised, if
- * the table knows the socket; whatever it wrote, for zeros are what a new socket has, too. Otherwise
- * nothing was begun, or another congestion control wrote there, in whose place a route put ours
- * without a word: TCP's release and init aren't called where a connect() waited for its first data
- * (TCP_FASTOPEN_CONNECT). The table is looked through only where the base keeps anything.
+ * the table knows the socket or the flow was fresh; whatever it wrote, for zeros are what a new
+ * socket has, too. Otherwise nothing was begun, or another congestion control wrote there, in whose
+ * place a route put ours without a word: TCP's release and init aren't called where a connect()
+ * waited for its first data (TCP_FASTOPEN_CONNECT). Nothing clones a socket that has begun, whose
+ * part then wouldn't hold either. The table is looked through only where the base keeps anything.
  */
 static bool is_overwritten(struct sock *sk, struct mltcp_variant *variant)
 {
@@ -120,28 +205,30 @@ static bool is_overwritten(struct sock *sk, struct mltcp_variant *variant)
 	if (likely(variant->has_room))
 		return false;
 	ms = mltcp_flow_find(sk);
-	if (!ms)
+	if (!ms && inet_csk(sk)->icsk_ca_ops != &variant->ops_quiet)
 		return false;
 	give_up(variant);
-	mltcp_flow_free(ms);
+	if (ms)
+		mltcp_flow_free(ms);
 	return true;
 }
 
 const struct tcp_congestion_ops *mltcp_need_anew(struct sock *sk)
 {
 	struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
-	unsigned long word = mltcp_private(sk)->word;
 
+	if (mltcp_is_fresh(sk))
+		return variant->base;
 	if (mltcp_is_started(sk)) {
-		if (time_after_eq(jiffies, word))
-			make_state(sk, variant);
-		return mltcp_bare_base(sk);
+		if (time_after_eq(jiffies, mltcp_private(sk)->word))
+			begin_with_state(sk, variant);
+		return mltcp_base_of(sk, variant);
 	}
 	if (1 << sk->sk_state & WITHOUT || !inet_csk(sk)->icsk_ca_initialized)
 		return NULL;
 	if (!READ_ONCE(variant->lacks_room) && !is_overwritten(sk, variant))
 		start(sk, variant);
-	return mltcp_bare_base(sk);
+	return mltcp_base_of(sk, variant);
 }
 
 void mltcp_start(struct sock *sk)
@@ -153,18 +240,11 @@ void mltcp_start(struct sock *sk)
 		start(sk, variant);
 }
 
-bool mltcp_has_begun(struct sock *sk)
+bool mltcp_has_begun_bare(struct sock *sk)
 {
 	struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
 
 	/* Nothing was begun, or overwritten, where the kernel never called init. */
-	return mltcp_is_started(sk) ||
-	       (inet_csk(sk)->icsk_ca_initialized && is_overwritten(sk, variant)) ||
+	return (inet_csk(sk)->icsk_ca_initialized && is_overwritten(sk, variant)) ||
 	       READ_ONCE(variant->lacks_room);
-}
-
-void mltcp_stop(struct sock *sk)
-{
-	if (mltcp_is_started(sk))
-		memset(mltcp_private(sk), 0, sizeof(struct mltcp_private));
 }

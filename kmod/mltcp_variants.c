@@ -9,7 +9,7 @@
 
 #define SCALE_ALL (MLTCP_SCALE_INCREASE | MLTCP_SCALE_DECREASE | MLTCP_YIELD)
 
-static struct mltcp_variant mltcp_variants[] = {
+struct mltcp_variant mltcp_variants[MLTCP_VARIANTS] = {
 	{.name = "mltcp",
 	 .base_name = "reno",
 	 .has_room = true,
@@ -37,18 +37,6 @@ MODULE_ALIAS("tcp_mltcp_reno");
 MODULE_ALIAS("tcp_mltcp_cubic");
 MODULE_ALIAS("tcp_mltcp_dctcp");
 MODULE_SOFTDEP("pre: tcp_cubic tcp_dctcp");
-
-struct mltcp_variant *mltcp_variant_of(const struct tcp_congestion_ops *ops)
-{
-	int i;
-
-	for (i = 0; i < ARRAY_SIZE(mltcp_variants); i++)
-		if (ops == &mltcp_variants[i].ops || ops == &mltcp_variants[i].ops_quiet ||
-		    ops == &mltcp_variants[i].ops_without_ecn ||
-		    ops == &mltcp_variants[i].ops_watching)
-			return &mltcp_variants[i];
-	return NULL;
-}
 
 /* A socket that holds the algorithm of that name, so that its module stays. */
 static struct socket *__init hold_base(const char *name)
@@ -143,17 +131,6 @@ static int __init add(struct mltcp_variant *variant)
 release:
 	sock_release(holder);
 	return err;
-}
-
-/* A flow keeps the number of its variant, which takes less room than a pointer. */
-const struct mltcp_variant *mltcp_variant_at(u8 number)
-{
-	return &mltcp_variants[number];
-}
-
-u8 mltcp_variant_number(const struct mltcp_variant *variant)
-{
-	return variant - mltcp_variants;
 }
 
 /* Those whose base this kernel has; an error if that is none. */

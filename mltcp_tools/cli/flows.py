@@ -95,6 +95,9 @@ def as_document(known: Metadata | None) -> dict[str, object] | None:
 def command(backend: str, as_json: bool) -> None:
     """List every socket that runs an MLTCP congestion control, in all network namespaces.
 
+    With the kernel module, a connection without a job is left out until it loses something or
+    pauses after a burst of 16 KiB: until then nothing is known of it (`ss -ti` shows it).
+
     PID is a process that has the socket, NETNS its network namespace (- for this one) and PORT the
     local one. A flow that has no job but is sure of its iterations forms a job: what that
     process sends to that peer. SENT, RATIO and RETRANS count in the present iteration. A ratio of -

@@ -116,7 +116,10 @@ def _status_of(name: str) -> Status:
     " all is well.",
 )
 def command(backend: str, as_json: bool, check: bool) -> None:
-    """Show the congestion controls in the kernel, the sockets that use them, and the jobs."""
+    """Show the congestion controls in the kernel, the sockets that use them, and the jobs.
+
+    The sockets are those that `mltcp flows` lists.
+    """
     if check:
         from mltcp_tools.live.agent.health import problems
 

@@ -114,6 +114,16 @@ def test_force_leaves_a_flow_that_has_learned_as_its_base(backend: Backend) -> N
         assert flow.learned_bytes > 0  # which it may use again
 
 
+def test_a_connection_of_which_nothing_is_known_is_named_too(backend: Backend) -> None:
+    backend.load()
+    with bottleneck() as network, connection(network, "mltcp"):
+        assert backend.flows() == []
+        with pytest.raises(BusyError, match=r"1 sockets are still driven \(1 by mltcp\).*--force"):
+            backend.unload()
+        with pytest.raises(BusyError, match=r"1 sockets \(1 by mltcp\) run on as.*established"):
+            backend.unload(force=True)
+
+
 def test_a_socket_without_a_connection_holds_the_module(backend: Backend) -> None:
     backend.load()
     with socket.create_server((LOCALHOST, 0)) as listener:
@@ -213,6 +223,7 @@ def test_jobs_belong_to_a_network_namespace(backend: Backend) -> None:
         with socket.create_server((LOCALHOST, 0)) as listener, socket.socket() as ours:
             ours.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, b"mltcp")
             ours.connect(listener.getsockname())
+            backend.untag(ours.fileno())  # so that it isn't fresh
             assert [flow.remote_addr for flow in there.flows()] == [network_address(sender)]
             assert len(backend.flows()) == 2
 

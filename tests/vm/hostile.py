@@ -92,6 +92,11 @@ class Client:
     def untag(self, fd: int) -> None:
         self._ask_again(Command.UNTAG, {Attribute.FD: struct.pack("=i", fd)})
 
+    def meet(self, *senders: socket.socket) -> None:
+        """Have the module know their flows, which it doesn't while they are fresh."""
+        for sender in senders:
+            self.untag(sender.fileno())
+
     def _ask_again(self, command: Command, given: dict[int, bytes]) -> None:
         """An ACK may be under way in the socket just then."""
         for _ in range(1000):

@@ -190,11 +190,12 @@ class IterationEvent:
 class Status:
     """State of a backend, as read back from the kernel.
 
-    loaded: names of its congestion controls that the kernel lists. sockets: number of sockets
-    that use each of them, in every network namespace. jobs: the jobs set. details: facts for
-    people (such as where maps are pinned, and this namespace's default). defaults: parameters in
-    force of flows without a job. build: which programs or module these are; Backend.build_here()
-    says which this tool would load. Both are empty where nothing is loaded.
+    loaded: names of its congestion controls that the kernel lists. sockets: number of sockets that
+    use each of them, in every network namespace, as Backend.flows() has them. jobs: the jobs set.
+    details: facts for people (such as where maps are pinned, and this namespace's default).
+    defaults: parameters in force of flows without a job. build: which programs or module these
+    are; Backend.build_here() says which this tool would load. Both are empty where nothing is
+    loaded.
     """
 
     backend: str
@@ -318,6 +319,8 @@ class Backend(ABC):
     def flows(self) -> list[Flow]:
         """Every socket that one of this backend's congestion controls drives, in any namespace.
 
+        The kernel module leaves out connections without a job that are fresh: they have neither
+        lost anything nor paused after a burst yet, and there is nothing to know of them.
         The kernel module shows the flows of all namespaces only to who has CAP_NET_ADMIN in the
         initial one; others see those of their own.
         """

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from mltcp_tools.errors import BusyError, MltcpError, UsageError
 from mltcp_tools.kernel.backends.base import Backend, Flow, Status
 from mltcp_tools.kernel.host.descriptors import cookie_of
-from mltcp_tools.kernel.host.driven import driven
+from mltcp_tools.kernel.host.driven import Driven, driven
 from mltcp_tools.kernel.host.leases import leases
 from mltcp_tools.kernel.host.namespaces import defaults
 from mltcp_tools.kernel.variants import NAMES
@@ -52,7 +52,7 @@ def no_such_job(job_id: int) -> UsageError:
     return UsageError(f"There is no job {job_id}.")
 
 
-def check_unused(backend: str, flows: Collection[Flow], names: Collection[str]) -> None:
+def check_unused(backend: str, sockets: Collection[Flow | Driven], names: Collection[str]) -> None:
     """BusyError while anything on this host holds the names, or somebody works with the backend.
 
     What holds them is named: defaults of network namespaces, other processes' leases, sockets.
@@ -60,9 +60,9 @@ def check_unused(backend: str, flows: Collection[Flow], names: Collection[str]) 
     check_no_default(names)
     if users := leases(backend):
         raise BusyError(f"In use by {', '.join(map(str, users))}; stop that first, or use --force.")
-    if flows:
+    if sockets:
         raise BusyError(
-            f"{len(flows)} sockets are still driven ({usage(flows)}); close or switch them"
+            f"{len(sockets)} sockets are still driven ({usage(sockets)}); close or switch them"
             " (`mltcp detach`), or use --force: they then run on as their base algorithm until"
             " they close."
         )
@@ -94,11 +94,11 @@ def few(found: Sequence[object]) -> str:
     return ", ".join(map(str, found[:_FEW])) + more
 
 
-def usage(flows: Collection[Flow]) -> str:
+def usage(sockets: Collection[Flow | Driven]) -> str:
     """Return the number of sockets that each congestion control drives, by name: a dump has no
     order of its own.
     """
-    used = Counter(flow.congestion_control for flow in flows)
+    used = Counter(each.congestion_control for each in sockets)
     return ", ".join(f"{count} by {name}" for name, count in sorted(used.items()))
 
 

@@ -36,7 +36,7 @@ from mltcp_tools.kernel.backends.genl import GenericSocket, NetlinkError, decode
 from mltcp_tools.kernel.backends.kmod_catch import KmodCatcher, rules
 from mltcp_tools.kernel.backends.pins import PIN_ROOT
 from mltcp_tools.kernel.host import facts
-from mltcp_tools.kernel.host.driven import driven
+from mltcp_tools.kernel.host.driven import Driven, driven
 from mltcp_tools.kernel.host.locks import exclusive
 from mltcp_tools.kernel.native.uapi import (
     GENL_GROUP,
@@ -58,9 +58,6 @@ _ASK_AGAIN_S = 0.0002
 """The time for which a socket to be tagged may be in use, and that between two looks at it."""
 
 _LET_GO_S = 10.0
-
-_SHOWN = 3
-"""An error names so many of the flows that hold the module."""
 
 
 def module_arguments(defaults: JobParams | None) -> list[str]:
@@ -180,12 +177,13 @@ class KmodBackend(Backend):
         with exclusive(self.name):
             if not module.is_loaded():
                 return 0
-            flows = self.flows()
+            # Also those that are fresh, which flows() leaves out.
+            sockets = [each for each in driven(self.names) if each.state != "listen"]
             if force:
-                self._let_go(flows)
+                self._let_go(sockets)
                 checks.check_no_default(self.names)
             else:
-                checks.check_unused(self.name, flows, self._registered())
+                checks.check_unused(self.name, sockets, self._registered())
             try:
                 module.remove()
             except BusyError as error:
@@ -200,21 +198,16 @@ class KmodBackend(Backend):
                 raise HostError(f"rmmod said nothing, but the kernel still has {module.NAME}.")
         return 0
 
-    def _let_go(self, flows: Sequence[Flow]) -> None:
+    def _let_go(self, sockets: Sequence[Driven]) -> None:
         """Make all flows their base; BusyError when there are any, for they hold the module."""
         for job in self.jobs():
             self.delete_job(job.id)
         module.set_parameter("enabled", 0)
-        if flows:
-            held = ", ".join(
-                f"{flow.local_addr} port {flow.local_port} to {flow.remote_addr} port "
-                f"{flow.remote_port}"
-                for flow in flows[:_SHOWN]
-            )
-            more = f" and {len(flows) - _SHOWN} more" if len(flows) > _SHOWN else ""
+        if sockets:
             raise BusyError(
-                f"{len(flows)} sockets ({checks.usage(flows)}) run on as their base algorithm from "
-                f"now, and the module stays until they close: {held}{more}; then unload again."
+                f"{len(sockets)} sockets ({checks.usage(sockets)}) run on as their base algorithm "
+                f"from now, and the module stays until they close: {checks.few(sockets)}; then "
+                "unload again."
             )
 
     def _remove_patiently(self) -> None:

@@ -105,7 +105,7 @@ class Metrics(Closing):
         )
         self._sockets = prometheus.Gauge(
             "mltcp_backend_sockets",
-            "Sockets that run each of the congestion controls that are loaded.",
+            "Flows of each of the congestion controls that are loaded, as `mltcp flows` has them.",
             ("congestion_control",),
             registry=self.registry,
         )

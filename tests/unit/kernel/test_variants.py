@@ -52,7 +52,7 @@ def of_the_module() -> dict[str, Registered]:
     source = (source_root() / "kmod" / "mltcp_variants.c").read_text()
     every = "|".join(f"MLTCP_{bit}" for bit in BITS.values())
     source = re.sub(r"\bSCALE_ALL\b", every, source)
-    table = source[source.index("mltcp_variants[] = {") :].partition("};")[0]
+    table = source[source.index("mltcp_variants[MLTCP_VARIANTS] = {") :].partition("};")[0]
     found = {}
     for row in table.split("{.name")[1:]:
         name, base = re.findall(r'"(\w+)"', row)[:2]

@@ -156,8 +156,10 @@ def test_the_callers_that_may_not(client: Client) -> None:
 def test_who_sees_whose_flows(client: Client) -> None:
     """The initial namespace's administrator all; others, there too, those of their own."""
     here, peer_here = connected("mltcp")
+    client.meet(here)
     with elsewhere(), Client() as there:
         foreign, peer_there = connected("mltcp")
+        there.meet(foreign)
         (seen,) = (flow.netns for flow in there.flows() if flow.state == "established")
 
         def unprivileged() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from vm.hostile import PROGRAMS, Client, elsewhere, exchange, gone, libc, refused
-from vm.loading import SLAB, choose, chosen, connected
+from vm.loading import SLAB, choose, chosen, connected, pair
 
 from mltcp_tools.kernel.backends import genl
 from mltcp_tools.kernel.variants import offered_by
@@ -60,6 +60,41 @@ def test_a_connection_in_every_state(client: Client, family: int) -> None:
         choose(sender, "mltcp")
         with refused(errno.ENOTCONN):
             client.tag(sender.fileno(), 1)
+    assert gone(client)
+
+
+def test_a_fresh_connection_has_no_state_until_it_pauses_after_a_burst(client: Client) -> None:
+    delayed_ack_s = 0.1  # and more than a pause
+    with pair("mltcp_cubic") as (sender, peer):
+        for _ in range(10):
+            exchange(sender, peer, 1)
+            time.sleep(delayed_ack_s)
+        assert client.flows() == []
+        exchange(sender, peer, 10)
+        time.sleep(delayed_ack_s)
+        exchange(sender, peer, 1)
+        (flow,) = client.flows()
+        assert (flow.state, flow.job_id, flow.active) == ("established", 0, False)
+        choose(sender, "reno")
+        assert client.flows() == []
+        choose(sender, "mltcp_cubic")  # not fresh: it has sent much
+        (flow,) = client.flows()
+    assert gone(client)
+
+
+def test_defaults_that_change_end_what_is_fresh(client: Client) -> None:
+    """Of a flow with a known gap each pause is the end of an iteration."""
+    gap = Path("/sys/module/tcp_mltcp/parameters/gap_us")
+    with pair("mltcp") as (sender, peer):
+        exchange(sender, peer, 1)
+        before = gap.read_text()
+        gap.write_text("1000")
+        try:
+            time.sleep(0.1)
+            exchange(sender, peer, 1)
+            assert len(client.flows()) == 1
+        finally:
+            gap.write_text(before)
     assert gone(client)
 
 
@@ -110,6 +145,8 @@ def test_a_route_takes_over_while_the_first_data_is_awaited(
             with peer:
                 assert peer.recv(5) == b"first"
                 exchange(sender, peer)
+                if after.startswith("mltcp"):
+                    client.meet(sender, peer)
                 names = [flow.congestion_control for flow in client.flows()]
                 assert names.count(after) == (2 if after.startswith("mltcp") else 0)
                 assert not [name for name in names if name not in (before, after)]

@@ -71,6 +71,7 @@ def test_each_namespace_has_its_own_table(client: Client) -> None:
                 for _ in range(40):
                     sender, peer = map(stack.enter_context, connected("mltcp"))
                     exchange(sender, peer, 1)
+                    there.meet(sender)
                 inside.add(os.stat("/proc/thread-self/ns/net").st_ino)
                 assert {flow.netns for flow in there.flows()} <= inside
                 assert there.status(Attribute.FLOWS) == len(there.flows()) == 40
@@ -101,9 +102,9 @@ def test_a_dump_has_each_flow_that_stays_once(client: Client) -> None:
     with contextlib.ExitStack() as stack, contextlib.ExitStack() as others:
         going = []
         for _ in range(200):
-            stack.enter_context(pair("mltcp"))
+            client.meet(stack.enter_context(pair("mltcp"))[0])
             going.append(others.enter_context(contextlib.ExitStack()))
-            going[-1].enter_context(pair("mltcp"))
+            client.meet(going[-1].enter_context(pair("mltcp"))[0])
         with dump_begun(client) as reader:
             read = cookies_read(reader)
             reads, found = 0, []
@@ -111,7 +112,7 @@ def test_a_dump_has_each_flow_that_stays_once(client: Client) -> None:
                 reads, found = reads + 1, found + read
                 for _ in range(10):
                     going.pop().close()
-                    others.enter_context(pair("mltcp"))
+                    client.meet(others.enter_context(pair("mltcp"))[0])
                 read = cookies_read(reader)
         others.close()
         assert reads > 2
@@ -126,7 +127,7 @@ def test_a_dump_has_each_flow_that_stays_once(client: Client) -> None:
 def test_unloading_during_a_dump(client: Client) -> None:
     with contextlib.ExitStack() as stack:
         for i in range(300):
-            stack.enter_context(pair(MODULE_NAMES[i % 4]))
+            client.meet(stack.enter_context(pair(MODULE_NAMES[i % 4]))[0])
         reader = dump_begun(client)
         assert len(reader.recv(1 << 16)) > 1000
     assert gone(client)

@@ -8,7 +8,9 @@ address 0 after a few dozen probes, without any module of ours.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -68,13 +70,22 @@ def module_text() -> tuple[int, int]:
     raise AssertionError("the module isn't loaded")
 
 
+def connect(client: Client, stack: contextlib.ExitStack, count: int) -> None:
+    """Connections that send until they aren't fresh any more: tagging them takes locks."""
+    pairs = [connected("mltcp") for _ in range(count)]
+    for each in itertools.chain(*pairs):
+        stack.enter_context(each)
+    deadline = time.monotonic() + 60
+    while client.status(Attribute.FLOWS) < count and time.monotonic() < deadline:
+        for sender, peer in pairs:
+            exchange(sender, peer, 6)
+        time.sleep(0.1)  # a delayed ACK's time, and a pause
+    assert client.status(Attribute.FLOWS) == count
+
+
 def come_and_go(client: Client) -> None:
-    """Connections that begin, send, and end."""
     with contextlib.ExitStack() as stack:
-        for _ in range(FLOWS):
-            sender, peer = map(stack.enter_context, connected("mltcp"))
-            exchange(sender, peer, 2)
-        assert client.status(Attribute.FLOWS) == FLOWS
+        connect(client, stack, FLOWS)
     assert gone(client)
 
 
@@ -97,18 +108,13 @@ def test_namespaces_share_no_lock(taken: Callable[[], list[int]]) -> None:
 
 def test_a_dump_takes_no_lock_of_other_namespaces(taken: Callable[[], list[int]]) -> None:
     with contextlib.ExitStack() as stack:
-
-        def connect() -> None:
-            for end in connected("mltcp"):
-                stack.enter_context(end)
-
-        for _ in range(FLOWS):
-            connect()
+        with Client() as here:
+            connect(here, stack, FLOWS)
         with elsewhere(), Client() as there:
             taken()
             assert there.flows() == []
             assert taken() == []
-            connect()
+            connect(there, stack, 1)
             own = set(taken())
             assert len(there.flows()) == 1
             assert set(taken()) == own
