@@ -40,9 +40,9 @@ BOUNDS = {
     Arm("mltcp_cubic", "cubic"): 1.03,
     Arm("mltcp_cubic", "cubic", True): 1.05,
 }
-"""Times the base's, of the cheapest tenth of ACKs: the median is of another kind of ACK where a run
-loses otherwise. A flow without a job costs nothing. The others take what counting takes, and mltcp
-a second indirect call for each ACK and a look at the delay. The bases themselves vary by 0.02."""
+"""Times the base's, of the cheapest twentieth of ACKs: the median is of another kind of ACK where a
+run loses otherwise. A flow without a job costs nothing. The others take what counting takes, and
+mltcp a second indirect call for each ACK and a look at the delay. The bases vary by 0.02."""
 
 SHORT = {"connect": (9, 200, 1.016), "request": (9, 100, 1.012)}
 """Rounds, how many in each, and times the base's at most, with the module's at both ends. Such
@@ -69,8 +69,7 @@ def ratios(backend: Backend) -> dict[Arm, float]:
 
 
 def test_no_ack_costs_more_instructions_than_it_did(backend: Backend) -> None:
-    """The least of up to three measurements counts: a base's cheapest tenth lies between two kinds
-    of ACK, now within the cheaper one, now within the other."""
+    """The least of up to three measurements counts: the kinds of ACK there are differ."""
     least = dict.fromkeys(BOUNDS, math.inf)
     for _ in range(3):
         found = ratios(backend)
