@@ -321,7 +321,8 @@ def test_tagging_refuses_what_is_no_connected_socket_of_ours(
         with pytest.raises(UsageError, match="no job 2"):
             backend.tag(sender.fileno(), 2)
         backend.tag(sender.fileno(), 1)
-        assert 1 in {flow.job_id for flow in backend.flows()}
+        peers = set() if backend.name == "kmod" else {0}  # the module's is fresh
+        assert {flow.job_id for flow in backend.flows()} == {1} | peers
 
         refused = [
             (file.fileno(), "is not a socket"),
