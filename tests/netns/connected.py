@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pyroute2 import netns
+from support import procfs
 from support.waiting import wait_for
 
 SCRIPT = Path(__file__).parents[1] / "support" / "holding_process.py"
@@ -95,9 +96,9 @@ def holder(count: int = 3, address: str = "127.0.0.1", **options: Any) -> Iterat
 
 
 def _descendants(pid: int) -> Iterator[int]:
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        yield int(child)
-        yield from _descendants(int(child))
+    for child in procfs.children(pid):
+        yield child
+        yield from _descendants(child)
 
 
 @contextlib.contextmanager

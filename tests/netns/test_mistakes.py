@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from netns.backends_here import PARAMETERS, RUNNABLE, fresh_and_loaded, in_the_way, why_not
 from netns.runs import run_id
+from support import procfs
 from support.waiting import wait_for
 
 from mltcp_tools.kernel.backends import get_backend
@@ -171,15 +172,9 @@ PHASES: dict[str, Callable[[Path, int], object]] = {
     "the lock": lambda folder, pid: run_id(pid),
     "the folder": lambda folder, pid: (folder / "environment.json").exists(),
     "namespaces": lambda folder, pid: list(NAMESPACES.glob(f"{PREFIX}{run_id(pid) or 'none'}-*")),
-    "emulators": lambda folder, pid: _children(pid),
+    "emulators": lambda folder, pid: procfs.children(pid),
     "an arm": lambda folder, pid: (folder / "iterations.csv").exists(),
 }
-
-
-def _children(pid: int) -> str:
-    with contextlib.suppress(FileNotFoundError):
-        return Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return ""
 
 
 @pytest.mark.parametrize("phase", PHASES)

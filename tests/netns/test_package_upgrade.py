@@ -18,6 +18,7 @@ import pytest
 from netns.backends_here import backend_fixture
 from netns.clean_system import clean_system, files
 from netns.trainings import SCRIPT
+from support import procfs
 from support.waiting import wait_for
 
 from mltcp_tools import __version__
@@ -52,12 +53,10 @@ class System:
     def __init__(self, root: Path) -> None:
         own = ("--mount", "--propagation=private", "--pid", "--fork", "--kill-child")
         self._process = subprocess.Popen(["unshare", *own, "sh", "-c", _PREPARE, "sh", root])
-        of_it = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
 
-        def runs() -> str:
-            found = of_it.read_text().split()
-            there = bool(found) and Path(f"/proc/{found[0]}/comm").read_text() == "sleep\n"
-            return found[0] if there else ""
+        def runs() -> int:
+            found = procfs.children(self._process.pid)
+            return found[0] if found and procfs.command(found[0])[:1] == ["sleep"] else 0
 
         pid = wait_for(runs, "the system", beside=self._process)
         enter = f"nsenter --target={pid} --mount --pid --root --wd"

@@ -20,6 +20,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from netns.runs import EXPERIMENT, measured, write
+from support import procfs
 
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.host.facts import read_sysctl
@@ -73,8 +74,7 @@ class Bench:
         for path in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 if os.stat(path / "ns/net").st_ino in inodes:
-                    words = (path / "cmdline").read_bytes().decode(errors="replace")
-                    found[int(path.name)] = words.split("\0")
+                    found[int(path.name)] = procfs.command(int(path.name))
         return found
 
     def agent(self, machine: str) -> int:

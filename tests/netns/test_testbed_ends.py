@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from netns.backends_here import PARAMETERS, RUNNABLE, why_not
 from netns.runs import CUBIC_RENO, EXPERIMENT, command_line, run_id, table, write
+from support import procfs
 from support.waiting import wait_for
 
 from mltcp_tools.errors import UsageError
@@ -58,14 +59,13 @@ def namespaces(run: str) -> list[str]:
 def emulators(pid: int) -> dict[str, int]:
     """The emulators under process `pid`: pids by role, `server` or the job's name."""
     found = {}
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        with contextlib.suppress(FileNotFoundError):
-            words = Path(f"/proc/{child}/cmdline").read_bytes().decode().split("\0")
-            if "server" in words:
-                found["server"] = int(child)
-            for word in words:
-                if word.startswith("--job="):
-                    found[word.removeprefix("--job=")] = int(child)
+    for child in procfs.children(pid):
+        words = procfs.command(child)
+        if "server" in words:
+            found["server"] = child
+        for word in words:
+            if word.startswith("--job="):
+                found[word.removeprefix("--job=")] = child
     return found
 
 
@@ -87,9 +87,7 @@ def sent_bytes(run: str) -> int:
 
 
 def alive(pid: int) -> bool:
-    with contextlib.suppress(FileNotFoundError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
+    return procfs.state(pid) not in ("", "Z")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from support import procfs
 from support.waiting import PATIENCE_S, wait_for
 
 from mltcp_tools.errors import BusyError
@@ -114,8 +115,7 @@ class Agent:
         wait_for(said_or_ended, lambda: f"{sentence!r} in {self.said()}")
 
     def _is_stopped(self) -> bool:
-        state = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2]
-        return state.split()[0] == "T"
+        return procfs.state(self.process.pid) == "T"
 
     def pause(self) -> None:
         """Stop it as it stands, though not while it holds the lock that attaching takes."""

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from support import procfs
 from support.waiting import wait_for
 
 from mltcp_tools.clusters.live.controller import Controller, stop
@@ -61,9 +62,8 @@ def pids_of(folder: Path, word: str) -> list[int]:
     """Processes that a live run started whose command line has that word, the first first."""
     found = []
     for pid, _ in json.loads((folder / "state.json").read_text())["processes"]:
-        with contextlib.suppress(OSError):
-            if word.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(int(pid))
+        if any(word in each for each in procfs.command(pid)):
+            found.append(int(pid))
     return found
 
 
@@ -150,8 +150,7 @@ def test_whoever_is_killed_is_started_again(live: tuple[Path, subprocess.Popen[b
         return pids_of(folder, "torch.distributed.run")
 
     def workers() -> list[int]:
-        children = [Path(f"/proc/{pid}/task/{pid}/children") for pid in agents()]
-        return [int(n) for each in children if each.exists() for n in each.read_text().split()]
+        return [child for pid in agents() for child in procfs.children(pid)]
 
     def servers() -> list[int]:
         return pids_of(folder, "clusters.live.server")
