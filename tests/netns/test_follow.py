@@ -54,6 +54,11 @@ METHODS = [
 
 @pytest.mark.parametrize("method", METHODS)
 def test_connections_are_attached_as_they_come(backend: Backend, mark: str, method: str) -> None:
+    follow_to_the_end(backend, mark, method)
+
+
+def follow_to_the_end(backend: Backend, mark: str, method: str) -> None:
+    """Connections of processes that come, open more and end, with what notices them."""
     said: list[str] = []
     rule = Rule("trained", Target(patterns=(mark,)), kinds=(ALL,))
     with training(mark) as old, Follower([rule], backend, said.append, method) as follower:

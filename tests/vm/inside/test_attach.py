@@ -1,6 +1,6 @@
 """Attaching, following and detaching with the kernel module; a handful of tests/netns' tests.
 
-All of them, with both backends, are in test_attach_all.py.
+All of them, with both backends and both ways of noticing connections, are in test_attach_all.py.
 """
 
 from __future__ import annotations
@@ -15,6 +15,12 @@ from netns.test_attach_failures import (  # noqa: F401
     test_a_tag_that_fails_puts_the_congestion_control_back,
     test_detach_after_a_forced_unload,
 )
-from netns.test_follow import test_connections_are_attached_as_they_come  # noqa: F401
+from netns.test_follow import follow_to_the_end
+
+from mltcp_tools.kernel.backends.base import Backend
 
 backend = backend_fixture(fresh_and_loaded, ["kmod"])
+
+
+def test_connections_are_attached_as_they_come(backend: Backend, mark: str) -> None:
+    follow_to_the_end(backend, mark, "tracepoint")
