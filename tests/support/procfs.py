@@ -1,4 +1,4 @@
-"""What /proc says of processes that may end while they are asked."""
+"""Processes as /proc shows them, which may end while it is asked."""
 
 from __future__ import annotations
 
