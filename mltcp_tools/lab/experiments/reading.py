@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
@@ -69,10 +70,9 @@ def named_or_path(name_or_path: str, shipped: Mapping[str, Path], what: str) -> 
     path = Path(name_or_path)
     if path.is_file():
         return path
-    raise UsageError(
-        f"no {what} file or shipped {what} is called {name_or_path!r}; shipped are"
-        f" {', '.join(shipped)}."
-    )
+    close = difflib.get_close_matches(name_or_path, list(shipped), 1)
+    hint = f"did you mean {close[0]}?" if close else f"shipped are {', '.join(shipped)}."
+    raise UsageError(f"no {what} file or shipped {what} is called {name_or_path!r}; {hint}")
 
 
 def load_experiment(path: Path | str) -> Experiment:

@@ -26,6 +26,7 @@ from mltcp_tools.lab.analysis import (
     write_report,
 )
 from mltcp_tools.lab.analysis.compare import differences
+from mltcp_tools.lab.analysis.html import render_html
 from mltcp_tools.lab.runs.run import Run
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden-run"
@@ -227,6 +228,13 @@ def test_html_is_complete_in_itself_and_escaped(tmp_path: Path) -> None:
     assert all(source.startswith("data:image/png;base64,") for source in sources)
     for word in ("captured gain", "interleaved from", "6.18.0", "bootstrap"):
         assert word in page.lower()
+
+
+def test_commands_in_sentences_are_code_on_the_page(folder: Path, tmp_path: Path) -> None:
+    result = summarise(load_run(folder)).document()
+    result["headline"] = ["Run `mltcp status <b>` or `mltcp ps`."]
+    page = render_html(result, {})
+    assert "<li>Run <code>mltcp status &lt;b&gt;</code> or <code>mltcp ps</code>.</li>" in page
 
 
 def test_write_report_replaces_an_earlier_one(tmp_path: Path) -> None:

@@ -360,7 +360,9 @@ def test_impossible_expectations(old: str, new: str, complaint: str) -> None:
     assert refusal(parse_experiment, EXPECTING, old, new).startswith(complaint)
 
 
-def test_an_unknown_experiment_lists_the_shipped_ones() -> None:
+def test_an_unknown_experiment_is_told_the_nearest_or_all() -> None:
+    with pytest.raises(UsageError, match=r"'four-job'; did you mean four-jobs\?"):
+        find_experiment("four-job")
     with pytest.raises(UsageError, match=r"'none'; shipped are .*four-jobs"):
         find_experiment("none")
 
