@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import textwrap
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, TypeVar
 
 import yaml
@@ -13,6 +13,12 @@ import yaml
 from mltcp_tools.errors import UsageError
 
 T = TypeVar("T")
+
+
+def meant(word: str, known: Iterable[str], otherwise: str = ".") -> str:
+    """The end of a sentence that refuses a word: the nearest of those known, if one is near."""
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f"; did you mean {near[0]}?" if near else otherwise
 
 
 class _Required:
@@ -45,12 +51,10 @@ class Section:
                 raise self._error(key_node, path, "field names must be plain words.")
             key = str(key_node.value)
             if allowed is not None and key not in allowed:
-                close = difflib.get_close_matches(key, list(allowed), 1)
-                hint = f"; did you mean {close[0]}?" if close else "."
                 raise self._error(
                     key_node,
                     self._name(key),
-                    f"no such field{hint} Allowed: {', '.join(allowed)}.",
+                    f"no such field{meant(key, allowed)} Allowed: {', '.join(allowed)}.",
                 )
             if key in self.nodes:
                 raise self._error(key_node, self._name(key), "given twice; keep one.")

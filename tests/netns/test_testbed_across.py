@@ -73,8 +73,9 @@ class Bench:
         found = {}
         for path in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                if os.stat(path / "ns/net").st_ino in inodes:
-                    found[int(path.name)] = procfs.command(int(path.name))
+                inside_one = os.stat(path / "ns/net").st_ino in inodes
+                if inside_one and (words := procfs.command(int(path.name))):
+                    found[int(path.name)] = words
         return found
 
     def agent(self, machine: str) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mltcp_tools import values
-from mltcp_tools.document import Section, read_section
+from mltcp_tools.document import Section, meant, read_section
 from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.emulator.job import MAX_BYTES, MIN_SHARE
 from mltcp_tools.lab.experiments.arms import ALONE, Arm, congestion_control, read_arms
@@ -70,9 +69,8 @@ def named_or_path(name_or_path: str, shipped: Mapping[str, Path], what: str) -> 
     path = Path(name_or_path)
     if path.is_file():
         return path
-    close = difflib.get_close_matches(name_or_path, list(shipped), 1)
-    hint = f"did you mean {close[0]}?" if close else f"shipped are {', '.join(shipped)}."
-    raise UsageError(f"no {what} file or shipped {what} is called {name_or_path!r}; {hint}")
+    end = meant(name_or_path, shipped, f"; shipped are {', '.join(shipped)}.")
+    raise UsageError(f"no {what} file or shipped {what} is called {name_or_path!r}{end}")
 
 
 def load_experiment(path: Path | str) -> Experiment:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Collection, Iterator
 
+from mltcp_tools.document import meant
 from mltcp_tools.errors import UsageError
 from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.variants import NAMES, VARIANTS, mechanisms_of
@@ -72,11 +72,10 @@ def modelled(
     kept = [arm for arm in experiment.arms if arm.name not in left_out]
     for arm in (each for each in experiment.arms if each.name in left_out):
         if arm.cc not in {*_OTHERS, *NAMES, *_SIMULATED}:
-            near = difflib.get_close_matches(arm.cc, [*_SIMULATED, *NAMES, *_OTHERS], 1)
-            meant = f"; did you mean {near[0]}?" if near else ""
+            end = meant(arm.cc, [*_SIMULATED, *NAMES, *_OTHERS])
             raise UsageError(
                 f"arm {arm.name} of experiment {experiment.name} has `cc: {arm.cc}`, which is no"
-                f" congestion control of Linux or MLTCP{meant or '.'}"
+                f" congestion control of Linux or MLTCP{end}"
             )
         if arm.name in named or not kept:
             known = (*_SIMULATED, *filter(is_modelled, TREATMENTS))
