@@ -103,6 +103,7 @@ struct tcp_congestion_ops;
 struct inet_connection_sock {
 	struct inet_sock icsk_inet;
 	const struct tcp_congestion_ops *icsk_ca_ops;
+	__u8 icsk_ca_state : 5; /* enum tcp_ca_state */
 	__u64 icsk_ca_priv[13];
 };
 
@@ -128,11 +129,13 @@ struct tcp_sock {
 	__u32 prior_cwnd;
 	__u32 packets_out;
 	__u32 snd_una;
+	__u32 snd_nxt;
 	__u32 write_seq;
 	__u32 srtt_us; /* eighths of a microsecond */
 	__u32 mss_cache;
 	__u32 total_retrans;
 	__u8 ecn_flags;
+	__u64 tcp_wstamp_ns; /* no packet leaves before, where TCP paces */
 	__u64 tcp_clock_cache; /* ns, of the latest packet that came or went */
 	__u64 tcp_mstamp; /* the same in microseconds */
 	__u64 bytes_received;

@@ -55,6 +55,19 @@ const volatile __u32 mltcp_sent_octets SEC(".rodata.counters") = 0;
 /* Of a connection that has lost nothing yet, segments. */
 #define TCP_INFINITE_SSTHRESH 0x7fffffff
 
+/* include/net/sock.h: enum sk_pacing */
+#define SK_PACING_NONE 0
+#define SK_PACING_NEEDED 1
+#define SK_PACING_FQ 2
+
+/* Spreads the ids of jobs over keys (Knuth: 2^32 over the golden ratio). */
+#define MLTCP_JOB_SPREAD 2654435761U
+
+/* A program of the includer's sets the pacing rate itself, or nothing says that the path is short. */
+#ifndef MLTCP_WAITS
+#define MLTCP_WAITS 1
+#endif
+
 #ifndef MLTCP_WATCHES
 #define MLTCP_WATCHES 0
 #endif
@@ -122,6 +135,41 @@ static __always_inline void mltcp_bpf_report(struct sock *sk, const struct mltcp
 	bpf_ringbuf_submit(event, 0);
 }
 
+/* The application has asked for a limit (SO_MAX_PACING_RATE), which pacing keeps. */
+static __always_inline int mltcp_bpf_is_limited(const struct sock *sk)
+{
+	return sk->sk_max_pacing_rate != ~0UL;
+}
+
+/* Have TCP pace the flow, which waits. */
+static __always_inline void mltcp_bpf_pace(struct sock *sk, struct mltcp_flow *flow)
+{
+	if (sk->sk_pacing_status != SK_PACING_NONE)
+		return;
+	sk->sk_pacing_status = SK_PACING_NEEDED;
+	flow->paces = 1;
+}
+
+/*
+ * A segment of a flow that TCP was told to pace is about to leave, with nothing before it under way.
+ * By the pacing rate the kernel then sets when the next one may, until it sets the rate anew with
+ * the next ACK: a flow that waits sends its window in the time of waiting. One that waits no more
+ * isn't paced, for the kernel's own rate would follow from round trips that hold the waiting.
+ */
+static __always_inline void mltcp_bpf_hold(struct sock *sk, const struct mltcp_flow *flow)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	__u64 rate = 1000000000ULL * MLTCP_CWND_MIN * tp->mss_cache;
+
+	if (!flow->waits && !mltcp_bpf_is_limited(sk))
+		sk->sk_pacing_rate = ~0UL;
+	if (!flow->waits)
+		return;
+	rate /= mltcp_wait_ns(flow, tp->srtt_us >> 3, tp->rtt_min.s[0].v) | 1;
+	if (rate && rate < sk->sk_pacing_rate)
+		sk->sk_pacing_rate = rate;
+}
+
 /*
  * Sending begins. The kernel says so also for a retransmission when all is taken for lost; then
  * packets are outstanding, which new data is not counted among before it has left.
@@ -137,6 +185,8 @@ static __always_inline void mltcp_bpf_send(struct sock *sk)
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
 	if (!flow)
 		return;
+	if (flow->delay.held && flow->paces)
+		mltcp_bpf_hold(sk, flow);
 	mltcp_on_send(flow, bpf_ktime_get_ns(), tp->total_retrans);
 	mltcp_begin_small(flow, tp->srtt_us >> 3, tp->rtt_min.s[0].v, &cwnd, &ssthresh);
 	tp->snd_cwnd = cwnd;
@@ -155,14 +205,11 @@ static __always_inline __u64 mltcp_bpf_acked_bytes(struct sock *sk)
 	return tp->bytes_acked;
 }
 
-/*
- * Where the host keeps what is known of the flow's path, and the path's key: FNV-1a over the
- * words of its addresses. Never NULL, but the verifier can't tell.
- */
-static __always_inline __u64 *mltcp_bpf_path(struct sock *sk, __u32 *key)
+/* FNV-1a over the words of a path's addresses, its namespace and a number. */
+static __always_inline __u32 mltcp_bpf_hash(struct sock *sk, __u32 number)
 {
 	const struct sock_common *common = &sk->__sk_common;
-	__u32 addresses[8], hash = common->skc_net.net->ns.inum, i;
+	__u32 addresses[8], hash = common->skc_net.net->ns.inum ^ number, i;
 
 	copy_address((__u8 *)addresses, common->skc_family, common->skc_rcv_saddr,
 		     &common->skc_v6_rcv_saddr);
@@ -170,9 +217,30 @@ static __always_inline __u64 *mltcp_bpf_path(struct sock *sk, __u32 *key)
 		     &common->skc_v6_daddr);
 	for (i = 0; i < 8; i++)
 		hash = (hash ^ addresses[i]) * 16777619;
-	*key = hash; /* of which the low bits count */
+	return hash;
+}
+
+/*
+ * Where the host keeps what is known of the flow's path, and the path's key, of which the low bits
+ * count. Never NULL, but the verifier can't tell.
+ */
+static __always_inline __u64 *mltcp_bpf_path(struct sock *sk, __u32 *key)
+{
+	__u32 hash = mltcp_bpf_hash(sk, 0);
+
+	*key = hash;
 	hash >>= 32 - MLTCP_PATHS_BITS; /* the low bits of FNV know little of the words */
 	return bpf_map_lookup_elem(&mltcp_paths, &hash);
+}
+
+/* Where the flows of a job on the path say who leads, likewise. */
+static __always_inline __u64 *mltcp_bpf_lead(struct sock *sk, __u32 job, __u32 *key)
+{
+	__u32 hash = mltcp_bpf_hash(sk, job * MLTCP_JOB_SPREAD);
+
+	*key = hash;
+	hash >>= 32 - MLTCP_PATHS_BITS;
+	return job ? bpf_map_lookup_elem(&mltcp_leads, &hash) : NULL;
 }
 
 /* Was unloading forced? Then every flow is its base, from its next decision on. */
@@ -419,6 +487,12 @@ static __always_inline __u64 *mltcp_env_path(const struct mltcp_env *env, __u32 
 	return mltcp_bpf_path(env->sk, key);
 }
 
+static __always_inline __u64 *mltcp_env_lead(const struct mltcp_env *env,
+					     const struct mltcp_flow *flow, __u32 *key)
+{
+	return mltcp_bpf_lead(env->sk, flow->job, key);
+}
+
 /* Was unloading forced? Then every flow is its base, from its next decision on. */
 static __always_inline __u8 mltcp_env_is_off(const struct mltcp_env *env)
 {
@@ -444,15 +518,48 @@ static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sa
 	mltcp_step(&env, flow, now, acked_bytes);
 }
 
+/*
+ * May the flow be held, and is there something to hold back? Not where pacing is somebody else's: fq
+ * would hold back ACKs, too, and a limit of the process's has a time of its own. Nor in a recovery.
+ */
+static __always_inline __u8 mltcp_bpf_may_wait(struct sock *sk, const struct mltcp_flow *flow)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	const struct inet_connection_sock *icsk = &tp->inet_conn;
+
+	if (!MLTCP_WAITS || (!flow->paces && sk->sk_pacing_status != SK_PACING_NONE))
+		return 0;
+	return !mltcp_bpf_is_limited(sk) && tp->write_seq != tp->snd_nxt &&
+	       BPF_CORE_READ_BITFIELD(icsk, icsk_ca_state) < TCP_CA_CWR;
+}
+
+/*
+ * Pace no longer, once nothing is held back at now. From the time at which a packet may leave TCP takes
+ * round trips, so a flow that leaves before it has come stays paced. So does one whose process has
+ * asked for it since.
+ */
+static __always_inline void mltcp_bpf_let_go(struct sock *sk, struct mltcp_flow *flow, __u64 now)
+{
+	if (flow->waits || tcp_sk(sk)->tcp_wstamp_ns > now)
+		return;
+	flow->delay.held = 0;
+	if (flow->paces && sk->sk_pacing_status == SK_PACING_NEEDED && !mltcp_bpf_is_limited(sk))
+		sk->sk_pacing_status = SK_PACING_NONE;
+	flow->paces = 0;
+}
+
 /* Sets *acked to the count to hand to the base's cong_avoid; 0: that isn't to be called. */
 static __always_inline __u8 mltcp_bpf_avoid(struct sock *sk, __u32 *acked)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct mltcp_flow *flow;
-	__u32 cwnd, ssthresh;
+	__u32 cwnd, ssthresh, key = 0;
+	__u64 *lead;
 	__u8 yields;
 
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
+	if (flow && flow->delay.held)
+		mltcp_bpf_let_go(sk, flow, tp->tcp_clock_cache);
 	if (!flow || mltcp_is_base(flow))
 		return 1;
 	cwnd = tp->snd_cwnd;
@@ -461,6 +568,13 @@ static __always_inline __u8 mltcp_bpf_avoid(struct sock *sk, __u32 *acked)
 		mltcp_yield_or_resume(flow, tp->srtt_us >> 3, tp->rtt_min.s[0].v, &cwnd, &ssthresh);
 	tp->snd_cwnd = cwnd;
 	tp->snd_ssthresh = ssthresh;
+	if (yields) {
+		lead = mltcp_bpf_may_wait(sk, flow) ? mltcp_bpf_lead(sk, flow->job, &key) : NULL;
+		if (mltcp_must_wait(flow, cwnd, lead, key)) {
+			mltcp_bpf_pace(sk, flow);
+			return 0;
+		}
+	}
 	if (yields && MLTCP_YIELD_HOLDS)
 		return 0;
 	/* Slow start stays the base's own. */
@@ -537,6 +651,9 @@ static __always_inline void mltcp_bpf_release(struct sock *sk)
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
 	if (!flow)
 		return;
+	flow->waits = 0;
+	if (flow->delay.held)
+		mltcp_bpf_let_go(sk, flow, bpf_ktime_get_ns());
 	mltcp_bpf_note(tcp_sk(sk), flow);
 	mltcp_bpf_report(sk, flow);
 	bpf_sk_storage_delete(&mltcp_flows, sk);

@@ -13,6 +13,7 @@
 #define MLTCP_OPEN_MECHANISMS MLTCP_MECHANISMS
 #define MLTCP_YIELD_HOLDS 0
 
+#define MLTCP_WAITS 0
 #include "mltcp.bpf.h"
 
 /* include/linux/tcp.h: ECN was agreed upon in the handshake (RFC 3168) */

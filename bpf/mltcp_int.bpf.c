@@ -10,18 +10,12 @@
 #define MLTCP_MECHANISMS MLTCP_SCALE_INCREASE
 #define MLTCP_YIELD_HOLDS 0
 #define MLTCP_WATCHES 1
+#define MLTCP_WAITS 0
 #include "mltcp.bpf.h"
 #include "mltcp_feedback.bpf.h"
 
-/* include/net/sock.h: enum sk_pacing */
-#define SK_PACING_NONE 0
-#define SK_PACING_NEEDED 1
-
 /* The kernel's own least count of segments to send at once (tcp_min_tso_segs). */
 #define TSO_SEGS_MIN 2
-
-/* Spreads the ids of jobs over keys (Knuth: 2^32 over the golden ratio). */
-#define JOB_SPREAD 2654435761U
 
 /* No window is larger: the kernel's buffers hold less. Segments. */
 #define CWND_MAX (1U << 20)
@@ -60,18 +54,13 @@ void BPF_PROG(init, struct sock *sk)
 	rate->paces = 1;
 }
 
-/* The application has asked for a limit since (SO_MAX_PACING_RATE), which pacing keeps. */
-static __always_inline int is_limited(const struct sock *sk)
-{
-	return sk->sk_max_pacing_rate != ~0UL;
-}
-
 SEC("struct_ops")
 void BPF_PROG(release, struct sock *sk)
 {
 	const struct mltcp_rate_flow *rate = bpf_sk_storage_get(&mltcp_rates, sk, 0, 0);
 
-	if (rate && rate->paces && sk->sk_pacing_status == SK_PACING_NEEDED && !is_limited(sk))
+	if (rate && rate->paces && sk->sk_pacing_status == SK_PACING_NEEDED &&
+	    !mltcp_bpf_is_limited(sk))
 		sk->sk_pacing_status = SK_PACING_NONE;
 	mltcp_bpf_release(sk);
 	bpf_sk_storage_delete(&mltcp_rates, sk);
@@ -95,7 +84,7 @@ static __always_inline void find_keys(struct sock *sk, struct mltcp_rate_flow *r
 	if (rate->job == job)
 		return;
 	rate->job = job;
-	key = rate->path_key + job * JOB_SPREAD;
+	key = rate->path_key + job * MLTCP_JOB_SPREAD;
 	rate->job_key = job ? key ? key : 1 : 0;
 }
 

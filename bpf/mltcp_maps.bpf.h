@@ -79,6 +79,15 @@ struct {
 	__type(value, __u64);
 } mltcp_paths SEC(".maps");
 
+/* Which flow of a job leads on a path, see mltcp_wait.h. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1 << MLTCP_PATHS_BITS);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+	__type(key, __u32);
+	__type(value, __u64);
+} mltcp_leads SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, MLTCP_RING_BYTES);

@@ -314,6 +314,8 @@ void mltcp_flow_event(const struct mltcp_sock *ms, struct mltcp_event *event);
 /* mltcp_paths.c */
 /* Where what is known of the socket's path is kept, and the path's key. */
 u64 *mltcp_path(const struct sock *sk, u32 *key);
+/* Where the job's flows on it say who leads, and that key; NULL without a job. */
+u64 *mltcp_lead_of(const struct sock *sk, u32 job, u32 *key);
 
 /* mltcp_net.c */
 int mltcp_nets_init(void);

@@ -8,6 +8,7 @@
 #include "mltcp.h"
 #include "mltcp_loss.h"
 #include "mltcp_step.h"
+#include "mltcp_wait.h"
 #include "mltcp_yield.h"
 
 static void mltcp_init(struct sock *sk)
@@ -79,8 +80,9 @@ void mltcp_catch_up(struct mltcp_flow *flow, const struct sock *sk)
 static bool may_be_quiet(const struct mltcp_sock *ms)
 {
 	return inet_csk(ms->sk)->icsk_ca_ops == &mltcp_variant_at(ms->variant)->ops &&
-	       ms->growth == MLTCP_AS_BASE && !ms->watches_queue && !rcu_access_pointer(ms->job) &&
-	       !mltcp_defaults.gap_ns && !mltcp_total(&ms->flow, &mltcp_defaults);
+	       ms->growth == MLTCP_AS_BASE && !ms->watches_queue && !ms->flow.delay.held &&
+	       !rcu_access_pointer(ms->job) && !mltcp_defaults.gap_ns &&
+	       !mltcp_total(&ms->flow, &mltcp_defaults);
 }
 
 static void hush(struct mltcp_sock *ms)
@@ -121,6 +123,50 @@ static void rouse(struct mltcp_sock *ms)
 	WRITE_ONCE(inet_csk(ms->sk)->icsk_ca_ops, &mltcp_variant_at(ms->variant)->ops);
 }
 
+/*
+ * May the flow be held, and is there something to hold back? Not where pacing is somebody else's: fq
+ * would hold back ACKs, too, and a limit of the process's has a time of its own. Nor in a recovery.
+ */
+static bool may_wait(const struct mltcp_sock *ms)
+{
+	const struct sock *sk = ms->sk;
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	if (!ms->flow.paces && READ_ONCE(sk->sk_pacing_status) != SK_PACING_NONE)
+		return false;
+	return READ_ONCE(sk->sk_max_pacing_rate) == ~0UL && tp->write_seq != tp->snd_nxt &&
+	       inet_csk(sk)->icsk_ca_state < TCP_CA_CWR;
+}
+
+/* Have TCP send nothing for a while, by its own pacing, whose timer wakes the connection. */
+static void hold(struct mltcp_sock *ms, u32 wait_ns)
+{
+	struct tcp_sock *tp = tcp_sk(ms->sk);
+	u64 until = tp->tcp_clock_cache + wait_ns;
+
+	if (cmpxchg(&ms->sk->sk_pacing_status, SK_PACING_NONE, SK_PACING_NEEDED) == SK_PACING_NONE)
+		ms->flow.paces = 1;
+	if (until > tp->tcp_wstamp_ns)
+		tp->tcp_wstamp_ns = until;
+}
+
+/*
+ * Pace no longer, once nothing is held back at now. From the time at which a packet may leave TCP takes
+ * round trips and the time stamps that it sends, so that time can't be set back, and a flow that
+ * leaves before it has come stays paced. So does one whose process has asked for it since.
+ */
+static void let_go(struct mltcp_sock *ms, u64 now)
+{
+	struct sock *sk = ms->sk;
+
+	if (ms->flow.waits || tcp_sk(sk)->tcp_wstamp_ns > now)
+		return;
+	ms->flow.delay.held = 0;
+	if (ms->flow.paces && READ_ONCE(sk->sk_max_pacing_rate) == ~0UL)
+		cmpxchg(&sk->sk_pacing_status, SK_PACING_NEEDED, SK_PACING_NONE);
+	ms->flow.paces = 0;
+}
+
 static void mltcp_release(struct sock *sk)
 {
 	const struct mltcp_variant *variant = mltcp_variant_of(inet_csk(sk)->icsk_ca_ops);
@@ -130,6 +176,9 @@ static void mltcp_release(struct sock *sk)
 
 	if (ms) {
 		bring_up_to_date(ms);
+		ms->flow.waits = 0;
+		if (ms->flow.delay.held)
+			let_go(ms, tcp_clock_ns());
 		note(ms);
 		mltcp_report(ms);
 	}
@@ -171,9 +220,9 @@ static u32 mltcp_ssthresh(struct sock *sk)
 /* Until the next decision. Only a flow that yields, or has yielded, looks at the queue as it grows. */
 static enum mltcp_growth growth(const struct mltcp_flow *flow)
 {
-	if (mltcp_is_base(flow))
+	if (mltcp_is_base(flow) && !flow->delay.held)
 		return MLTCP_AS_BASE;
-	if (flow->yield_us || flow->resume_ssthresh || flow->delay.crossed)
+	if (flow->yield_us || flow->resume_ssthresh || flow->delay.crossed || flow->delay.held)
 		return MLTCP_MAY_STEP_ASIDE;
 	return MLTCP_SCALED;
 }
@@ -200,12 +249,23 @@ static __always_inline void grow_scaled(struct sock *sk, u32 ack, u32 acked, str
 static noinline void grow_aside(struct sock *sk, u32 ack, u32 acked, struct mltcp_sock *ms)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
-	u32 cwnd = tcp_snd_cwnd(tp), ssthresh = tp->snd_ssthresh;
-	bool yields = mltcp_yield_or_resume(&ms->flow, tp->srtt_us >> 3, tcp_min_rtt(tp), &cwnd,
-					    &ssthresh);
+	struct mltcp_flow *flow = &ms->flow;
+	u32 cwnd = tcp_snd_cwnd(tp), ssthresh = tp->snd_ssthresh, srtt_us = tp->srtt_us >> 3,
+	    key = 0;
+	bool yields = mltcp_yield_or_resume(flow, srtt_us, tcp_min_rtt(tp), &cwnd, &ssthresh);
+	u64 *lead;
 
 	tcp_snd_cwnd_set(tp, cwnd);
 	tp->snd_ssthresh = ssthresh;
+	if (yields) {
+		lead = may_wait(ms) ? mltcp_lead_of(sk, flow->job, &key) : NULL;
+		if (mltcp_must_wait(flow, cwnd, lead, key)) {
+			hold(ms, mltcp_wait_ns(flow, srtt_us, tcp_min_rtt(tp)));
+			return;
+		}
+	}
+	if (flow->delay.held)
+		let_go(ms, tp->tcp_clock_cache);
 	if (!yields || !mltcp_variant_at(ms->variant)->yield_holds)
 		grow_scaled(sk, ack, acked, ms);
 }
@@ -331,6 +391,11 @@ static u64 *mltcp_env_path(const struct mltcp_env *env, u32 *key)
 	return mltcp_path(env->ms->sk, key);
 }
 
+static u64 *mltcp_env_lead(const struct mltcp_env *env, const struct mltcp_flow *flow, u32 *key)
+{
+	return mltcp_lead_of(env->ms->sk, flow->job, key);
+}
+
 static void mltcp_env_note(const struct mltcp_env *env, struct mltcp_flow *flow)
 {
 	note(env->ms);
@@ -367,6 +432,8 @@ static noinline void decide(struct mltcp_sock *ms, u64 now, u64 bytes)
 	rcu_read_unlock();
 	if (unlikely(ms->watches_queue != ms->flow.delay.watched))
 		watch(ms);
+	if (unlikely(ms->flow.delay.held))
+		let_go(ms, now);
 	/* Only a decision makes a flow another than its base; what makes it its base again may wait. */
 	ms->growth = growth(&ms->flow);
 	if (may_be_quiet(ms))
@@ -530,6 +597,8 @@ static void give(struct mltcp_sock *ms, struct mltcp_job_ref *job)
 		/* What the next ACK acknowledges already belongs to the new job. */
 		mltcp_reset(&ms->flow, job ? job->id : 0, ms->flow.acked_bytes,
 			    ms->flow.retransmits);
+		if (ms->flow.delay.held)
+			let_go(ms, tcp_clock_ns());
 	}
 	mltcp_job_put(old);
 }

@@ -85,8 +85,20 @@
  */
 #define MLTCP_CWND_BEGIN 4
 
+/* For so many iterations after a loss at such a window the path is taken to have no room for all. */
+#define MLTCP_TIGHT 3
+
 /* The ratio at which all of an iteration has been sent, but for a step and what learning rounds. */
 #define MLTCP_ALL_SENT (MLTCP_ONE - 2 * MLTCP_ONE / MLTCP_STEPS)
+
+/* A flow waits no longer than this for a sister (mltcp_wait.h), */
+#define MLTCP_WAIT_MAX_NS 10000000
+
+/* and for no longer than this where timers are late. Nanoseconds. */
+#define MLTCP_WAITED_NS (2 * MLTCP_WAIT_MAX_NS)
+
+/* What a flow has left of its iteration is told in 24 bits (mltcp_wait.h). KiB. */
+#define MLTCP_LEFT_MAX 0xffffffU
 
 /* The slow-start threshold of a connection that hasn't lost yet (as TCP_INFINITE_SSTHRESH). */
 #define MLTCP_SSTHRESH_NONE 0x7fffffffU
@@ -194,6 +206,8 @@ static inline void mltcp_reset(struct mltcp_flow *f, __u32 job, __u64 acked_byte
 	fresh.acked_bytes = acked_bytes;
 	fresh.piece_kib = mltcp_kib(acked_bytes);
 	fresh.retransmits = retransmits;
+	fresh.delay.held = f->delay.held;
+	fresh.paces = f->paces;
 	fresh.gain = MLTCP_ONE;
 	fresh.next_ns = MLTCP_NEVER;
 	fresh.send_ns = 1; /* the first ACK comes after a gap */
@@ -256,12 +270,21 @@ static inline __u8 mltcp_next_rarely(const struct mltcp_flow *f)
 	return mltcp_yields_now(f) ? 0 : rarely;
 }
 
+/* Is it by its waiting for a sister that a flow has sent nothing until now? Not between its bursts. */
+static inline __u8 mltcp_waited(const struct mltcp_flow *f, __u64 now)
+{
+	return f->delay.held && f->left_kib && now - f->last_ns <= MLTCP_WAITED_NS;
+}
+
 /*
  * Sending began at now, with nothing outstanding. retransmits: the connection's running total, all
- * of which belong to what was sent before.
+ * of which belong to what was sent before. A flow that has waited for a sister goes on with its burst.
  */
 static inline void mltcp_on_send(struct mltcp_flow *f, __u64 now, __u32 retransmits)
 {
+	if (mltcp_waited(f, now))
+		return;
+	f->waits = 0;
 	f->send_ns = now ? now : 1; /* no sending is earlier than the first ACK's last_ns, 0 */
 	f->retransmits = retransmits;
 	/* To decide, so no ACK need ask whether it came after a gap that may be a boundary. */
@@ -334,6 +357,8 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 		f->flags |= MLTCP_TWO_WAY;
 	f->idle_us = mltcp_gap_us(idle_ns);
 	f->iteration++;
+	if (f->tight)
+		f->tight--;
 	f->start_bytes = f->acked_bytes;
 	f->start_ns = now;
 	f->last_ns = now;
@@ -398,6 +423,14 @@ static inline __u32 mltcp_bounded_keep(__u32 keep)
 	return keep < MLTCP_KEEP_MAX ? keep : MLTCP_KEEP_MAX;
 }
 
+/* Bytes as KiB, rounded up, of which what says who leads (mltcp_wait.h) has so many bits. */
+static inline __u32 mltcp_left_kib(__u64 bytes)
+{
+	__u64 kib = (bytes + 1023) >> 10;
+
+	return kib < MLTCP_LEFT_MAX ? kib : MLTCP_LEFT_MAX;
+}
+
 /*
  * Set what the flow may do until it has got a step further, with the ACK at now. mechanisms:
  * those of the job, or of the congestion control.
@@ -412,6 +445,7 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 	f->step_bytes = f->acked_bytes;
 	f->step_ns = now;
 	f->ratio = mltcp_ratio(sent, total);
+	f->left_kib = sent < total ? mltcp_left_kib(total - sent) : 0;
 	/* No iteration known, or longer than any: behave like the base. */
 	f->active = total && (p->gap_ns || f->gap_us) && !mltcp_overruns(sent, total);
 	f->next_bytes = MLTCP_NEVER;
@@ -420,8 +454,10 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 	f->free_gain = MLTCP_ONE;
 	f->free_us = 0;
 	f->keep = 0;
-	if (!f->active || !(mechanisms & MLTCP_YIELD))
+	if (!f->active || !(mechanisms & MLTCP_YIELD)) {
 		f->yield_us = 0;
+		f->waits = 0;
+	}
 	if (!f->active)
 		return;
 	f->next_ns = MLTCP_NEVER;
@@ -437,8 +473,10 @@ static inline void mltcp_decide(struct mltcp_flow *f, const struct mltcp_params 
 		f->keep = mltcp_bounded_keep(mltcp_between(p->keep_min, p->keep_max, f->ratio));
 	if (mechanisms & MLTCP_YIELD)
 		f->yield_us = mltcp_yield_target(f, p, now);
-	if (!f->yield_us)
+	if (!f->yield_us) {
+		f->waits = 0;
 		return;
+	}
 	f->next_ns = f->start_ns + 1000ULL * f->idle_us + 1;
 	if (f->free_gain > f->gain)
 		f->free_us = f->yield_us / 2;
@@ -461,6 +499,7 @@ static inline void mltcp_be_base(struct mltcp_flow *f)
 	f->free_us = 0;
 	f->keep = 0;
 	f->yield_us = 0;
+	f->waits = 0;
 }
 
 /* May the window grow as the base's does, as far as the flow is concerned? Asked by every ACK. */

@@ -95,6 +95,8 @@ struct mltcp_sock *mltcp_flow_new(struct sock *sk, const struct mltcp_variant *v
 	ms->variant = variant - mltcp_variants;
 	ms->watches_queue = false;
 	ms->quiet = false;
+	ms->flow.delay.held = 0;
+	ms->flow.paces = 0;
 	ms->counts_late = mltcp_counts_late(variant);
 	ms->growth = MLTCP_AS_BASE;
 	ms->shard = NULL;

@@ -23,6 +23,7 @@ static inline void mltcp_note_full(struct mltcp_flow *f, __u32 base, __u32 srtt_
 	f->before.own_losses = f->delay.own_losses;
 	f->before.base_ssthresh = base;
 	f->before.undone = f->undone;
+	f->before.tight = f->tight;
 	f->before.over = 0;
 	if (f->undone)
 		f->undone--;
@@ -48,6 +49,9 @@ static inline __u32 mltcp_on_loss(struct mltcp_flow *f, __u32 cwnd, __u32 base, 
 	__u64 kept;
 
 	mltcp_note_full(f, base, srtt_us, min_us);
+	f->waits = 0;
+	if (cwnd <= MLTCP_CWND_MIN)
+		f->tight = MLTCP_TIGHT;
 	if (f->resume_ssthresh && f->full_cwnd > cwnd)
 		from = f->full_cwnd;
 	f->resume_ssthresh = 0;
@@ -120,6 +124,7 @@ static inline void mltcp_on_undo(struct mltcp_flow *f, __u64 *slot, __u32 key)
 	if (f->undone < MLTCP_UNDONE_MAX)
 		f->undone++;
 	f->losses--;
+	f->tight = f->before.tight;
 	f->next_bytes = 0;
 }
 

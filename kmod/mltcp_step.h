@@ -13,6 +13,7 @@
  *   path      what its sisters know of the queue, which the decision goes by.
  *   decide    after a gap, boundary or not, and at every step: parameters, jobs and the queue's
  *             limit may have changed while the flow was silent.
+ *   lead      what the flow has left now, against its job's others on the path (mltcp_wait.h).
  *
  * Where nothing goes by the queue no samples are taken: the flow may not yield, and its host doesn't
  * look either. A loss would take an old one for the queue that it found, and tell the path's other
@@ -24,6 +25,7 @@
 #define MLTCP_STEP_H
 
 #include "mltcp_core.h"
+#include "mltcp_wait.h"
 
 /* The surroundings of a flow while it has an ACK: the includer's. */
 struct mltcp_env;
@@ -48,6 +50,8 @@ static __u64 mltcp_env_received(const struct mltcp_env *env);
 static struct mltcp_host mltcp_env_host(const struct mltcp_env *env, __u64 now);
 /* Where what flows of the path tell each other is kept, and the path's key. NULL: nowhere. */
 static __u64 *mltcp_env_path(const struct mltcp_env *env, __u32 *key);
+/* Where the flows of its job on the path say who leads, and the key. NULL: nowhere, or without a job. */
+static __u64 *mltcp_env_lead(const struct mltcp_env *env, const struct mltcp_flow *f, __u32 *key);
 /* Where the connection is now: calls mltcp_note(). */
 static void mltcp_env_note(const struct mltcp_env *env, struct mltcp_flow *f);
 /* Has the operator switched the algorithm off? */
@@ -113,7 +117,7 @@ static inline void mltcp_step_decide(struct mltcp_env *env, struct mltcp_flow *f
 {
 	__u32 mechanisms, key;
 	const struct mltcp_params *p = mltcp_env_params(env, f, &mechanisms);
-	__u64 *path = NULL;
+	__u64 *slot = NULL;
 
 	if (mltcp_was_idle(f) && mltcp_is_boundary(f, p, now)) {
 		mltcp_env_report(env, f);
@@ -124,13 +128,16 @@ static inline void mltcp_step_decide(struct mltcp_env *env, struct mltcp_flow *f
 	mltcp_delay_watch(&f->delay, (mechanisms & MLTCP_YIELD && mltcp_total(f, p)) ||
 					     mltcp_env_watches(env));
 	if (mechanisms & MLTCP_YIELD)
-		path = mltcp_env_path(env, &key);
-	if (path)
-		mltcp_delay_ask(&f->delay, now, path, key);
+		slot = mltcp_env_path(env, &key);
+	if (slot)
+		mltcp_delay_ask(&f->delay, now, slot, key);
 	mltcp_env_note(env, f);
 	mltcp_decide(f, p, mechanisms, now);
 	if (mltcp_env_is_off(env))
 		mltcp_be_base(f);
+	slot = f->yield_us || f->lead_kib ? mltcp_env_lead(env, f, &key) : NULL;
+	if (slot)
+		mltcp_lead(f, now, slot, key);
 }
 
 /* An ACK at now that acknowledges data. acked_bytes: the connection's running total with it. */

@@ -124,7 +124,8 @@ struct mltcp_delay {
 	__u8 own_losses : 4; /* that own_us is of, at most MLTCP_OWN_LOSSES */
 	__u8 fine : 4; /* 1: the receiver's stamps are fine, so queue_us is the way ahead's alone */
 	__u8 crossed : 4; /* 1: and much comes towards the flow, so that ACKs come in bunches */
-	__u8 watched : 4; /* 1: something goes by the queue, so samples are taken */
+	__u8 watched : 3; /* 1: something goes by the queue, so samples are taken */
+	__u8 held : 1; /* 1: the flow waited, so TCP may hold back what it sends, see mltcp_wait.h */
 };
 
 /* What the latest loss changed of a flow, and what the base would have set. */
@@ -135,7 +136,8 @@ struct mltcp_before {
 	__u32 base_ssthresh; /* the base's slow-start threshold after that loss, segments; 0: none */
 	__u16 full_date;
 	__u8 own_losses : 4;
-	__u8 over : 4; /* 1: what was lost then is repaired, so base_ssthresh is for no other loss */
+	__u8 over : 2; /* 1: what was lost then is repaired, so base_ssthresh is for no other loss */
+	__u8 tight : 2;
 	__u8 undone;
 };
 
@@ -175,6 +177,8 @@ struct mltcp_flow {
 	__u32 job; /* job the state belongs to, 0: none */
 	__u32 iteration; /* from 1; 0 before the first ACK */
 	__u32 ratio; /* share of total_bytes acknowledged at the latest step, at most MLTCP_ONE */
+	__u32 left_kib; /* of the iteration at the latest step, KiB */
+	__u32 lead_kib; /* the same where it last said that it leads its sisters; 0: it doesn't */
 	__u32 full_cwnd; /* window at which yielding began, segments */
 	__u32 idle_us; /* the gap that came before this iteration; gap_ns for the first one */
 	/* learned, unless the job says it; sizes in KiB, running ones from 0 on again after 4 TiB */
@@ -193,6 +197,9 @@ struct mltcp_flow {
 	__u8 active; /* 1: the iteration is known, the algorithm acts; 0: the flow is its base */
 	__u8 flags; /* MLTCP_RARELY and those that follow it */
 	__u8 undone; /* how many more losses turned out to be none than not, see mltcp_loss.h */
+	__u8 waits : 1; /* 1: it sends little, for a sister leads, see mltcp_wait.h */
+	__u8 paces : 1; /* 1: TCP's pacing was switched on for that */
+	__u8 tight : 6; /* for so many iterations the path is taken to have no room for all */
 	__u16 keep; /* share of the window kept after a loss, fixed point; 0: the base's own */
 	/* for reports, as of the latest step; exact where an iteration ends: retransmits */
 	__u32 cwnd; /* segments */

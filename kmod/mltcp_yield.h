@@ -129,7 +129,7 @@ static inline __u8 mltcp_is_aside(const struct mltcp_flow *f)
 {
 	__u32 borne = f->yield_us ? f->yield_us : f->delay.full_us;
 
-	if (f->delay.crossed || mltcp_must_yield(f))
+	if (f->delay.crossed || f->delay.held || mltcp_must_yield(f))
 		return 1;
 	return f->resume_ssthresh && (!borne || f->delay.queue_us < borne / 2);
 }
@@ -155,6 +155,7 @@ static inline __u8 mltcp_yield_or_resume(struct mltcp_flow *f, __u32 srtt_us, __
 			*ssthresh = *cwnd;
 		return 1;
 	}
+	f->waits = 0;
 	if (resumes)
 		*ssthresh = mltcp_resume(f, *cwnd, *ssthresh, rtt_us);
 	return 0;

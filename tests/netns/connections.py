@@ -28,31 +28,41 @@ def bottleneck(rate: int = 100_000_000, queue: int = 20_000) -> Iterator[Network
         yield network
 
 
-def _discard(listener: socket.socket) -> None:
-    peer, _ = listener.accept()
+def _discard(peer: socket.socket) -> None:
     buffer = bytearray(1 << 16)
-    with peer:
-        while peer.recv_into(buffer):
-            pass
+    while peer.recv_into(buffer):
+        pass
+
+
+@contextlib.contextmanager
+def connected_ends(
+    network: Network, congestion_control: str
+) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """(sender, peer) connected through the bottleneck; what the peer gets is discarded."""
+    with inside(network.senders[0]):
+        sender = socket.socket()
+    with sender:
+        with inside(network.receiver):
+            listener = socket.create_server((RECEIVER_ADDRESS, 0))
+        with listener:
+            sender.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, congestion_control.encode())
+            sender.connect(listener.getsockname())
+            peer, _ = listener.accept()
+        with peer:
+            reader = threading.Thread(target=_discard, args=(peer,), daemon=True)
+            reader.start()
+            try:
+                yield sender, peer
+            finally:
+                sender.close()
+                reader.join(timeout=30)
 
 
 @contextlib.contextmanager
 def connection(network: Network, congestion_control: str) -> Iterator[socket.socket]:
     """A socket connected through the bottleneck to a peer that discards what it gets."""
-    with inside(network.receiver):
-        listener = socket.create_server((RECEIVER_ADDRESS, 0))
-    with inside(network.senders[0]):
-        sender = socket.socket()
-    reader = threading.Thread(target=_discard, args=(listener,), daemon=True)
-    reader.start()
-    try:
-        sender.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, congestion_control.encode())
-        sender.connect(listener.getsockname())
+    with connected_ends(network, congestion_control) as (sender, _):
         yield sender
-    finally:
-        sender.close()
-        reader.join(timeout=30)
-        listener.close()
 
 
 @contextlib.contextmanager

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import struct
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from netns.connections import connection_here
-from netns.own_programs import compile_here
+from netns.pacing import NEEDED, NOBODY, SO_MAX_PACING_RATE, choose, limit, listing, status
 
 from mltcp_tools.kernel.backends.struct_ops import unregister
 from mltcp_tools.kernel.native.bpf_object import BpfObject
 from mltcp_tools.kernel.native.objects import build_object
-from mltcp_tools.lab.testbed.backend import socket_cookie
 
-SO_MAX_PACING_RATE = 47
-NOBODY, NEEDED = 0, 1
-"""enum sk_pacing of include/net/sock.h."""
 RATE = 10_000_000
 UNLIMITED = 0xFFFFFFFF
 
@@ -49,26 +42,8 @@ def registered() -> Iterator[None]:
 
 @pytest.fixture
 def pacing(tmp_path: Path) -> Iterator[Path]:
-    """A file that lists how each connection here is paced, whenever it is read."""
-    pinned = Path(f"/sys/fs/bpf/mltcp-test-pacing-{uuid.uuid4().hex[:8]}")
-    command = ["bpftool", "iter", "pin", str(compile_here("pacing", tmp_path)), str(pinned)]
-    subprocess.run(command, check=True, capture_output=True)
-    yield pinned
-    pinned.unlink()
-
-
-def status(pacing: Path, sock: socket.socket) -> int:
-    cookie = socket_cookie(sock.fileno())  # which the kernel makes when it is asked for
-    found: dict[int, int] = dict(struct.iter_unpack("=QQ", pacing.read_bytes()))
-    return found[cookie]
-
-
-def choose(sock: socket.socket, name: str) -> None:
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
-
-
-def limit(sock: socket.socket, rate: int) -> None:
-    sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, rate.to_bytes(4, sys.byteorder))
+    with listing(tmp_path) as found:
+        yield found
 
 
 @contextlib.contextmanager

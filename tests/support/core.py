@@ -67,11 +67,15 @@ struct mltcp_env {
     uint32_t cwnd, srtt_us, retransmits;
     uint64_t received_bytes, reported_bytes;
     struct mltcp_host host;
-    unsigned long long *path;
-    uint32_t path_key, reports;
+    unsigned long long *path, *lead;
+    uint32_t path_key, lead_key, reports;
     uint8_t watches, off;
 };
 void mltcp_step(struct mltcp_env *env, struct mltcp_flow *f, uint64_t now, uint64_t acked_bytes);
+void mltcp_lead(struct mltcp_flow *f, uint64_t now, unsigned long long *slot, uint32_t key);
+uint32_t mltcp_wait_ns(const struct mltcp_flow *f, uint32_t srtt_us, uint32_t min_us);
+uint8_t mltcp_must_wait(struct mltcp_flow *f, uint32_t cwnd, unsigned long long *slot,
+                        uint32_t key);
 void mltcp_delay_watch(struct mltcp_delay *d, uint8_t watched);
 void mltcp_delay_rtt(struct mltcp_delay *d, const struct mltcp_rtt *s);
 void mltcp_delay_passed(struct mltcp_delay *d);
@@ -98,6 +102,11 @@ void mltcp_delay_tell(const struct mltcp_delay *d, unsigned long long *slot, uin
 #define MLTCP_FINE_WITHIN_US ...
 #define MLTCP_CWND_MIN ...
 #define MLTCP_CWND_BEGIN ...
+#define MLTCP_LEAD_OLD ...
+#define MLTCP_TIGHT ...
+#define MLTCP_WAITED_NS ...
+#define MLTCP_WAIT_MAX_NS ...
+#define MLTCP_WAIT_RTTS ...
 #define MLTCP_KEEP_MAX ...
 #define MLTCP_LOOK_AGAIN_NS ...
 #define MLTCP_GAIN_MAX ...
@@ -120,8 +129,8 @@ struct mltcp_env {
     __u32 cwnd, srtt_us, retransmits;
     __u64 received_bytes, reported_bytes;
     struct mltcp_host host;
-    __u64 *path;
-    __u32 path_key, reports;
+    __u64 *path, *lead;
+    __u32 path_key, lead_key, reports;
     __u8 watches, off;
 };
 
@@ -172,6 +181,12 @@ static __u64 *mltcp_env_path(const struct mltcp_env *env, __u32 *key)
 {
     *key = env->path_key;
     return env->path;
+}
+
+static __u64 *mltcp_env_lead(const struct mltcp_env *env, const struct mltcp_flow *f, __u32 *key)
+{
+    *key = env->lead_key;
+    return f->job ? env->lead : NULL;
 }
 
 static void mltcp_env_note(const struct mltcp_env *env, struct mltcp_flow *f)

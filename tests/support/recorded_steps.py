@@ -45,6 +45,7 @@ static void take(const struct recorded_step *step, const struct mltcp_params *pa
                              .sent = (uint64_t)step->after.host.sent_kib << 10}};
     __u64 path = state->delay.full_us ? 1ULL << 40 | (__u64)state->delay.full_date << 24 |
                                                 state->delay.full_us : 0;
+    __u64 lead = 0; /* the flow is its job's only one */
     struct way way = {{}};
     struct flow flow = {{
         .job = &job,
@@ -52,6 +53,7 @@ static void take(const struct recorded_step *step, const struct mltcp_params *pa
         .host = &host,
         .way = &way,
         .path = &path,
+        .lead = state->job ? &lead : NULL,
         .nxt = step->outstanding,
         .acked_bytes = step->acked_bytes,
         .cwnd = step->cwnd,
@@ -98,6 +100,7 @@ def by_core(record: bytes, params: dict[str, int]) -> bytes:
         "unsigned long long *",
         1 << 40 | delay.full_date << 24 | delay.full_us if delay.full_us else 0,
     )
+    lead = ffi.new("unsigned long long *")  # the flow is its job's only one
     held = ffi.new("struct mltcp_params *", params)
     env = ffi.new(
         "struct mltcp_env *",
@@ -113,6 +116,7 @@ def by_core(record: bytes, params: dict[str, int]) -> bytes:
             "host": {name: getattr(step.after.host, name) for name in ("came_kib", "sent_kib")},
             "path": path,
             "path_key": 1,
+            "lead": lead,
         }
         | {name: getattr(step, name) for name in ("cwnd", "srtt_us", "retransmits")},
     )

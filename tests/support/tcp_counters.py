@@ -25,13 +25,19 @@ that were too few to begin one, and an earlier time-out. Of the others nothing h
 what was lost had been sent."""
 
 
-def tcp_counters(namespaces: Iterable[str]) -> Counter[str]:
-    """TCP_COUNTERS since these namespaces were made, summed over them."""
+def tcp_counters(
+    namespaces: Iterable[str], wanted: Iterable[str] = TCP_COUNTERS
+) -> Counter[str]:
+    """Those counters since these namespaces were made, summed over them.
+
+    What this kernel doesn't count is 0.
+    """
+    wanted = tuple(wanted)
     found: Counter[str] = Counter()
     for namespace in namespaces:
         with inside(namespace):
             lines = Path("/proc/thread-self/net/netstat").read_text().splitlines()
         names, values = (line.split()[1:] for line in lines if line.startswith("TcpExt:"))
         counted = dict(zip(names, map(int, values), strict=True))
-        found.update({name: counted[name] for name in TCP_COUNTERS})
+        found.update({name: counted.get(name, 0) for name in wanted})
     return found

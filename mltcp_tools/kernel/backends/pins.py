@@ -33,7 +33,7 @@ _STRUCTS = {
 }
 """Maps whose values are structs of the uapi header, and which struct."""
 
-MAPS = (*_STRUCTS, "mltcp_paths", "mltcp_events", "mltcp_dropped", "mltcp_off")
+MAPS = (*_STRUCTS, "mltcp_paths", "mltcp_leads", "mltcp_events", "mltcp_dropped", "mltcp_off")
 """Maps that the objects share, pinned by these names (bpf/mltcp_maps.bpf.h)."""
 
 OTHER_VERSION = (

@@ -163,12 +163,12 @@ struct mltcp_delay {
     uint32_t queue_us, standing_us, least_us, most_us, sent_us, stamp, ahead_us;
     uint32_t full_us, kib_ns, own_us;
     uint16_t full_date;
-    uint8_t own_losses : 4, fine : 4, crossed : 4, watched : 4;
+    uint8_t own_losses : 4, fine : 4, crossed : 4, watched : 3, held : 1;
 };
 struct mltcp_before {
     uint32_t resume_ssthresh, full_us, own_us, base_ssthresh;
     uint16_t full_date;
-    uint8_t own_losses : 4, over : 4, undone;
+    uint8_t own_losses : 4, over : 2, tight : 2, undone;
 };
 struct mltcp_host {
     uint32_t came_kib, sent_kib;
@@ -178,10 +178,11 @@ struct mltcp_flow {
     uint32_t acks, gain, free_gain, free_us, carry, yield_us, resume_ssthresh;
     struct mltcp_delay delay;
     uint64_t send_ns, turn_ns, start_bytes, start_ns, step_bytes, step_ns;
-    uint32_t job, iteration, ratio, full_cwnd, idle_us;
+    uint32_t job, iteration, ratio, left_kib, lead_kib, full_cwnd, idle_us;
     uint32_t total_kib, gap_us, inner_us, piece_kib;
     uint32_t longer_us, longer_ms, longer_kib, longer_size, pieces[6];
     uint8_t piece_gaps[6], piece_count, confidence, active, flags, undone;
+    uint8_t waits : 1, paces : 1, tight : 6;
     uint16_t keep;
     uint32_t cwnd, srtt_us, retransmits, start_retransmits, losses, yields;
     struct mltcp_host host;

@@ -11,6 +11,7 @@
 
 /* The flows of a job are a path's: no other flow looks at their slot, so any key does. */
 #define PATH_KEY 1
+#define LEAD_KEY 1
 
 #define DCTCP_ALPHA_MAX 1024U
 #define DCTCP_GAIN 16U /* the estimate moves by one part of so many */
@@ -135,6 +136,12 @@ static bool follow(struct flow *flow)
 	return true;
 }
 
+/* Nothing is held back in a recovery, nor where there is nothing to send. */
+static bool may_wait(const struct flow *flow)
+{
+	return flow->recovery == OPEN && flow->nxt < flow->allowed;
+}
+
 /* The window may grow: so many segments were delivered. */
 void avoid_congestion(struct sim *sim, struct flow *flow, uint32_t acked)
 {
@@ -149,6 +156,14 @@ void avoid_congestion(struct sim *sim, struct flow *flow, uint32_t acked)
 		return;
 	yields = mltcp_yield_or_resume(state, flow->srtt_ns / 1000, flow->min_rtt_ns / 1000,
 				       &flow->cwnd, &flow->ssthresh);
+	if (yields &&
+	    mltcp_must_wait(state, flow->cwnd, may_wait(flow) ? flow->lead : NULL, LEAD_KEY)) {
+		flow->wait_ns = sim->now +
+				mltcp_wait_ns(state, flow->srtt_ns / 1000, flow->min_rtt_ns / 1000);
+		return;
+	}
+	if (sim->now >= flow->wait_ns)
+		state->delay.held = 0;
 	/* CUBIC's window makes for where it was before, so it must not grow meanwhile. */
 	if (yields && is_cubic(flow))
 		return;
@@ -282,6 +297,14 @@ static __u64 *mltcp_env_path(const struct mltcp_env *env, uint32_t *key)
 {
 	*key = PATH_KEY;
 	return env->flow->path;
+}
+
+static __u64 *mltcp_env_lead(const struct mltcp_env *env, const struct mltcp_flow *state,
+			     uint32_t *key)
+{
+	(void)state;
+	*key = LEAD_KEY;
+	return env->flow->lead;
 }
 
 static void mltcp_env_note(const struct mltcp_env *env, struct mltcp_flow *state)

@@ -25,6 +25,7 @@ enum event_kind {
 	ARRIVE_ACK, /* an ACK, at the queue of a link */
 	ACK, /* an ACK, at the sender */
 	RETRANSMIT_TIMER,
+	WAITED, /* a flow, long enough for a sister */
 	DELAYED_ACK_TIMER,
 	JOIN_TIMER,
 	SAMPLE,
@@ -170,6 +171,8 @@ struct flow {
 	uint64_t deadline_ns, timer_event_ns;
 	bool deadline_is_probe;
 	uint32_t backoff; /* time-outs in a row */
+	uint64_t wait_ns; /* until when it waits for a sister */
+	uint64_t waited_event_ns; /* when the heap says that it has waited, 0: never */
 
 	/* receiver */
 	uint64_t expected; /* the first segment that is missing */
@@ -191,6 +194,7 @@ struct flow {
 	uint16_t said; /* what the worst link has told the latest segment that asked; 0: returned */
 	uint64_t asked_ns; /* when the latest segment that asked was sent */
 	__u64 *path; /* what flows of the job on this path tell each other */
+	__u64 *lead; /* likewise, who of them leads */
 	__u64 own_path; /* with tasks, no other flow is on it */
 	struct way *way; /* likewise for mltcp_rate.h */
 	struct way own_way;
@@ -207,6 +211,7 @@ struct job {
 	uint32_t burst; /* the present one, of all of the run */
 	const uint64_t *sizes; /* bytes of each of its flows */
 	uint32_t sending; /* flows that aren't done with it */
+	__u64 leads[2]; /* who leads, see mltcp_wait.h */
 	struct way ways[2]; /* of its flows, and of those that answer */
 	__u64 path; /* what its flows tell each other, see mltcp_delay_ask() */
 	struct program *program; /* NULL without tasks */
@@ -288,6 +293,7 @@ void hand_over(struct sim *sim, struct flow *flow, uint64_t allowed);
 void send_burst(struct sim *sim, struct flow *flow, uint64_t bytes);
 void send_message(struct sim *sim, struct flow *flow, uint64_t task, uint32_t bytes);
 void send_new(struct sim *sim, struct flow *flow);
+void waited(struct sim *sim, struct flow *flow);
 void send_allowed(struct sim *sim, struct flow *flow);
 void retransmit(struct sim *sim, struct flow *flow, uint64_t seq);
 bool may_send_new(const struct flow *flow);

@@ -165,6 +165,9 @@ static void handle(struct sim *sim, const struct event *event)
 	case RETRANSMIT_TIMER:
 		retransmit_timer(sim, &sim->flows[owner]);
 		break;
+	case WAITED:
+		waited(sim, &sim->flows[owner]);
+		break;
 	case DELAYED_ACK_TIMER:
 		delayed_ack(sim, &sim->flows[owner]);
 		break;
@@ -194,6 +197,7 @@ static void connect_flow(struct sim *sim, struct job *job, struct flow *flow, ui
 	flow->back_count = answering ? spec->ahead_count : spec->back_count;
 	flow->path = &job->path;
 	flow->way = &job->ways[answering];
+	flow->lead = &job->leads[answering];
 	if (spec->tasks) {
 		flow->ahead = spec->paths[number].ahead;
 		flow->ahead_count = spec->paths[number].ahead_count;
@@ -203,6 +207,7 @@ static void connect_flow(struct sim *sim, struct job *job, struct flow *flow, ui
 		flow->peer_host = &sim->hosts[spec->paths[number].to];
 		flow->path = &flow->own_path;
 		flow->way = &flow->own_way;
+		flow->lead = NULL;
 	}
 	if (spec->both)
 		flow->peer = &job->flows[(number + spec->flows) % (2 * spec->flows)];
