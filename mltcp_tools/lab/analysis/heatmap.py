@@ -24,7 +24,8 @@ Arm = dict[str, Value]
 def draw_parameters(result: Mapping[str, Any]) -> bytes | None:
     """The heat map of a result (`mltcp-result/1`) as PNG.
 
-    None unless four MLTCP arms or more with a captured gain differ in at least two parameters. The
+    None unless four MLTCP arms or more with a captured gain differ in at least two parameters. Arms
+    with a treatment differ by another system, so they have no place among them. The
     two parameters with the most values are the axes; the others' combinations are panels.
     """
     arms = _arms(result)
@@ -67,12 +68,14 @@ def draw_parameters(result: Mapping[str, Any]) -> bytes | None:
 
 
 def _arms(result: Mapping[str, Any]) -> dict[str, Arm]:
-    """The parameters of the MLTCP arms that have a captured gain."""
+    """The parameters of the MLTCP arms without a treatment that have a captured gain."""
     described = result["experiment"].get("arms")
     found = {}
     for name, arm in described.items() if isinstance(described, Mapping) else ():
         gain = result["arms"].get(name, {}).get("captured_gain")
-        if gain and isinstance(arm, Mapping) and is_mltcp(str(arm.get("cc"))):
+        if not gain or not isinstance(arm, Mapping) or arm.get("treatment"):
+            continue
+        if is_mltcp(str(arm.get("cc"))):
             found[name] = {key: _value(v) for key, v in arm.items() if key not in _OTHER_FIELDS}
     return found
 

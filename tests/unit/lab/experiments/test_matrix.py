@@ -274,6 +274,8 @@ def test_a_heat_map_where_arms_differ_in_two_parameters() -> None:
     )
     grid.popitem()
     assert draw_parameters(result_of(grid)) is None
+    grid["treated"] = {"cc": "mltcp", "slope": 3, "treatment": {"turns": {}}}
+    assert draw_parameters(result_of(grid)) is None
 
 
 OTHER = """\
