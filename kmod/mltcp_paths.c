@@ -3,8 +3,9 @@
  * What flows of one path tell each other, see mltcp_delay_ask() in mltcp_delay.h, and those of a job
  * on it, see mltcp_wait.h. A path is a pair of addresses in a network namespace.
  *
- * On 32-bit machines a word may be torn. A torn word lasts until the next loss, and costs nothing
- * but performance; the same is true of a value that another user's connection on the path wrote.
+ * On 32-bit machines a word may be torn. A torn word lasts until the next loss, or the leader's next
+ * step, and costs nothing but performance; the same is true of a value that another user's connection
+ * on the path wrote.
  */
 #include <linux/hash.h>
 #include <linux/jhash.h>
