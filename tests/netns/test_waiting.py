@@ -184,7 +184,7 @@ def untag_and_tag(backend: Backend, crowd: Crowd, sender: socket.socket) -> None
 def test_time_stamps_of_who_was_held_never_go_back(
     backend: Backend, change: Callable[[Backend, Crowd, socket.socket], None]
 ) -> None:
-    """What is older by its time stamp than what came before is discarded (RFC 7323, section 5)."""
+    """A peer discards segments older by their stamps than what came before (RFC 7323, 5)."""
     with crowd(backend, "mltcp") as connections:
         for _ in range(ROUNDS):
             connections.wait_until_held(timers_of_paced_connections)

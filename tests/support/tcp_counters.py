@@ -25,9 +25,7 @@ that were too few to begin one, and an earlier time-out. Of the others nothing h
 what was lost had been sent."""
 
 
-def tcp_counters(
-    namespaces: Iterable[str], wanted: Iterable[str] = TCP_COUNTERS
-) -> Counter[str]:
+def tcp_counters(namespaces: Iterable[str], wanted: Iterable[str] = TCP_COUNTERS) -> Counter[str]:
     """Those counters since these namespaces were made, summed over them.
 
     What this kernel doesn't count is 0.
