@@ -85,17 +85,20 @@
  */
 #define MLTCP_CWND_BEGIN 4
 
-/* For so many iterations after a loss at such a window the path is taken to have no room for all. */
+/* A loss at so many segments, or fewer, says that the path has no room for all flows, */
+#define MLTCP_CWND_TIGHT (MLTCP_CWND_MIN + 1)
+
+/* for so many iterations. */
 #define MLTCP_TIGHT 3
 
 /* The ratio at which all of an iteration has been sent, but for a step and what learning rounds. */
 #define MLTCP_ALL_SENT (MLTCP_ONE - 2 * MLTCP_ONE / MLTCP_STEPS)
 
 /* A flow waits no longer than this for a sister (mltcp_wait.h), */
-#define MLTCP_WAIT_MAX_NS 10000000
+#define MLTCP_WAIT_MAX_NS 20000000
 
 /* and for no longer than this where timers are late. Nanoseconds. */
-#define MLTCP_WAITED_NS (2 * MLTCP_WAIT_MAX_NS)
+#define MLTCP_WAITED_NS (MLTCP_WAIT_MAX_NS + 10000000)
 
 /* What a flow has left of its iteration is told in 24 bits (mltcp_wait.h). KiB. */
 #define MLTCP_LEFT_MAX 0xffffffU
@@ -359,6 +362,8 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 	f->iteration++;
 	if (f->tight)
 		f->tight--;
+	if (!f->tight)
+		f->has_waited = 0;
 	f->start_bytes = f->acked_bytes;
 	f->start_ns = now;
 	f->last_ns = now;

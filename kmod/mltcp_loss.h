@@ -50,7 +50,7 @@ static inline __u32 mltcp_on_loss(struct mltcp_flow *f, __u32 cwnd, __u32 base, 
 
 	mltcp_note_full(f, base, srtt_us, min_us);
 	f->waits = 0;
-	if (cwnd <= MLTCP_CWND_MIN)
+	if (cwnd <= MLTCP_CWND_TIGHT)
 		f->tight = MLTCP_TIGHT;
 	if (f->resume_ssthresh && f->full_cwnd > cwnd)
 		from = f->full_cwnd;

@@ -199,7 +199,8 @@ struct mltcp_flow {
 	__u8 undone; /* how many more losses turned out to be none than not, see mltcp_loss.h */
 	__u8 waits : 1; /* 1: it sends little, for a sister leads, see mltcp_wait.h */
 	__u8 paces : 1; /* 1: TCP's pacing was switched on for that */
-	__u8 tight : 6; /* for so many iterations the path is taken to have no room for all */
+	__u8 has_waited : 1; /* 1: and has done so since the path was taken to have no room for all, */
+	__u8 tight : 5; /* which it is for so many iterations more */
 	__u16 keep; /* share of the window kept after a loss, fixed point; 0: the base's own */
 	/* for reports, as of the latest step; exact where an iteration ends: retransmits */
 	__u32 cwnd; /* segments */

@@ -4,9 +4,9 @@
  *
  * No window is smaller than two segments, so many connections exceed a short queue however far they
  * yield. Of a job's flows on a path the one that has most of its iteration left leads: the iteration
- * ends with its last flow, so that is the one to hurry. One that has lost something at the smallest
- * window lately, has to yield there again, and doesn't lead, waits: it sends its two segments once in
- * MLTCP_WAIT_RTTS round trips, and its window doesn't grow.
+ * ends with its last flow, so that is the one to hurry. One that has lost something at hardly more than
+ * the smallest window lately, has to yield at the smallest, and doesn't lead, waits: it sends its two
+ * segments once in MLTCP_WAIT_RTTS round trips, and its window doesn't grow.
  *
  * How it is held is its host's: by TCP's own pacing, where nobody else has switched that on, which stays
  * on until what it holds back has left.
@@ -23,7 +23,7 @@
 #include "mltcp_core.h"
 
 /* A flow waits for so many round trips, but not longer than MLTCP_WAIT_MAX_NS. */
-#define MLTCP_WAIT_RTTS 8
+#define MLTCP_WAIT_RTTS 16
 
 /* A leader that hasn't said so for so many units of mltcp_lead_time() leads no more. */
 #define MLTCP_LEAD_OLD 64
@@ -86,7 +86,7 @@ static inline __u8 mltcp_must_wait(struct mltcp_flow *f, __u32 cwnd, __u64 *slot
 		return 0;
 	mltcp_lead(f, f->last_ns, slot, key);
 	if (!f->lead_kib)
-		f->waits = f->delay.held = 1;
+		f->waits = f->has_waited = f->delay.held = 1;
 	return f->waits;
 }
 

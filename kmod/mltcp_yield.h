@@ -96,7 +96,7 @@ static inline __u32 mltcp_resume(struct mltcp_flow *f, __u32 cwnd, __u32 ssthres
  * the queue is short; else each burst would begin with a window sent at once into a queue of which
  * the flow knows nothing, and delay the one ahead before the first ACK tells. What the path holds
  * follows from the window that the last burst ended with: after a long pause the base has taken its
- * part already.
+ * part already. Those that wait for a sister (mltcp_wait.h) begin with less than others.
  *
  * To be called after mltcp_on_send(). srtt_us, min_us: smoothed and least RTT of the connection,
  * microseconds.
@@ -104,13 +104,14 @@ static inline __u32 mltcp_resume(struct mltcp_flow *f, __u32 cwnd, __u32 ssthres
 static inline void mltcp_begin_small(struct mltcp_flow *f, __u32 srtt_us, __u32 min_us, __u32 *cwnd,
 				     __u32 *ssthresh)
 {
+	__u32 least = f->has_waited ? MLTCP_CWND_MIN : MLTCP_CWND_BEGIN;
 	__u64 held;
 
 	if (!f->yield_us || f->ratio < MLTCP_ALL_SENT || min_us >= srtt_us)
 		return;
 	held = mltcp_div64((__u64)f->cwnd * min_us, srtt_us);
-	if (held < MLTCP_CWND_BEGIN)
-		held = MLTCP_CWND_BEGIN;
+	if (held < least)
+		held = least;
 	if (held >= *cwnd)
 		return;
 	if (!f->resume_ssthresh) {

@@ -182,7 +182,7 @@ struct mltcp_flow {
     uint32_t total_kib, gap_us, inner_us, piece_kib;
     uint32_t longer_us, longer_ms, longer_kib, longer_size, pieces[6];
     uint8_t piece_gaps[6], piece_count, confidence, active, flags, undone;
-    uint8_t waits : 1, paces : 1, tight : 6;
+    uint8_t waits : 1, paces : 1, has_waited : 1, tight : 5;
     uint16_t keep;
     uint32_t cwnd, srtt_us, retransmits, start_retransmits, losses, yields;
     struct mltcp_host host;

@@ -671,8 +671,9 @@ def test_no_sequence_of_events_leaves_the_defined_range(
             assert lose(flow, number, 2, acked & U32) >= 2
             lib.mltcp_delay_tell(ffi.addressof(flow.delay), slot, number)
         elif kind == "send":
+            least = lib.MLTCP_CWND_MIN if flow.has_waited else lib.MLTCP_CWND_BEGIN
             cwnd, _ = begin_small(flow, number, acked & U32, now & U32, rtt_us & U32)
-            assert min(number, lib.MLTCP_CWND_BEGIN) <= cwnd <= number
+            assert min(number, least) <= cwnd <= number
         else:
             lib.mltcp_delay_ask(ffi.addressof(flow.delay), now, slot, number)
             avoid(flow, number, acked & U32, now & U32)

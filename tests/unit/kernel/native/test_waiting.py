@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from support.core_flows import MS, U32, ack, ffi, lib, lose, make_env, make_flow, make_params
 
+from mltcp_tools.kernel.native.uapi import ONE
+
 KIB = 1024
 SRTT_US = 1000
 WAIT_NS = lib.MLTCP_WAIT_RTTS * SRTT_US * 1000
@@ -96,9 +98,9 @@ def test_where_no_small_window_was_lost_the_path_has_room_for_all() -> None:
     job = Job(300, 100)
     job.flows[1].tight = 0
     assert [job.waits(0), job.waits(1)] == [False, False]
-    lose(job.flows[1], lib.MLTCP_CWND_MIN + 1, lib.MLTCP_CWND_MIN)
+    lose(job.flows[1], lib.MLTCP_CWND_TIGHT + 1, lib.MLTCP_CWND_MIN)
     assert not job.waits(1)
-    lose(job.flows[1], lib.MLTCP_CWND_MIN, lib.MLTCP_CWND_MIN)
+    lose(job.flows[1], lib.MLTCP_CWND_TIGHT, lib.MLTCP_CWND_MIN)
     assert job.waits(1)
 
 
@@ -120,6 +122,27 @@ def test_after_some_iterations_without_such_a_loss_it_has_room_again() -> None:
         assert flow.tight
         assert ack(flow, params, (i + 1) * 1000 * MS, (i + 1) * 10**6, sent=(i + 1) * 1000 * MS - 1)
     assert not flow.tight
+
+
+def begins_with(flow: Any) -> int:
+    """Return the window that the next iteration begins with, where the path holds a segment."""
+    flow.cwnd, flow.yield_us, flow.ratio = 10, 1000, ONE
+    cwnd, ssthresh = ffi.new("uint32_t *", 10), ffi.new("uint32_t *", 2)
+    lib.mltcp_begin_small(flow, 10 * SRTT_US, SRTT_US, cwnd, ssthresh)
+    return int(cwnd[0])
+
+
+def test_who_has_waited_begins_with_less_until_the_path_has_room() -> None:
+    job, params = Job(300, 100), make_params()
+    assert [job.waits(0), job.waits(1)] == [False, True]
+    leader, sister = job.flows
+    for i in range(lib.MLTCP_TIGHT):
+        assert begins_with(leader) == lib.MLTCP_CWND_BEGIN
+        assert begins_with(sister) == lib.MLTCP_CWND_MIN
+        now = sister.last_ns + 1000 * MS
+        sister.left_kib = 0  # it isn't held back any more
+        assert ack(sister, params, now, (i + 1) * 10**6, sent=now - 1)
+    assert begins_with(sister) == lib.MLTCP_CWND_BEGIN
 
 
 def test_a_wait_is_of_some_round_trips_and_bounded() -> None:
