@@ -25,15 +25,15 @@ from mltcp_tools.lab.testbed.network import Network
 
 backend = backend_fixture(fresh_and_loaded)
 
-RATE, QUEUE = 20_000_000, 6000
+RATE, QUEUE = 5_000_000, 6000
 """A queue of four packets."""
-BURST = 100_000
+BURST = 50_000
 CONNECTIONS = 10
 LIMIT = 100_000_000
 """More than the link carries, bytes/s."""
 ANSWER = bytes(3000)
 """More than one segment, so that its ACK isn't delayed."""
-ROUNDS = 20
+ROUNDS = 8
 DISCARDED_AS_OLD = ("PAWSEstab", "PAWSOldAck")
 _SO_SNDBUFFORCE = 32
 _TIMER = "tcp_pace_kick"
