@@ -58,7 +58,6 @@ const volatile __u32 mltcp_sent_octets SEC(".rodata.counters") = 0;
 /* include/net/sock.h: enum sk_pacing */
 #define SK_PACING_NONE 0
 #define SK_PACING_NEEDED 1
-#define SK_PACING_FQ 2
 
 /* Spreads the ids of jobs over keys (Knuth: 2^32 over the golden ratio). */
 #define MLTCP_JOB_SPREAD 2654435761U
@@ -161,10 +160,11 @@ static __always_inline void mltcp_bpf_hold(struct sock *sk, const struct mltcp_f
 	const struct tcp_sock *tp = tcp_sk(sk);
 	__u64 rate = 1000000000ULL * MLTCP_CWND_MIN * tp->mss_cache;
 
-	if (!flow->waits && !mltcp_bpf_is_limited(sk))
-		sk->sk_pacing_rate = ~0UL;
-	if (!flow->waits)
+	if (!flow->waits) {
+		if (!mltcp_bpf_is_limited(sk))
+			sk->sk_pacing_rate = ~0UL;
 		return;
+	}
 	rate /= mltcp_wait_ns(flow, tp->srtt_us >> 3, tp->rtt_min.s[0].v) | 1;
 	if (rate && rate < sk->sk_pacing_rate)
 		sk->sk_pacing_rate = rate;
@@ -236,11 +236,14 @@ static __always_inline __u64 *mltcp_bpf_path(struct sock *sk, __u32 *key)
 /* Where the flows of a job on the path say who leads, likewise. */
 static __always_inline __u64 *mltcp_bpf_lead(struct sock *sk, __u32 job, __u32 *key)
 {
-	__u32 hash = mltcp_bpf_hash(sk, job * MLTCP_JOB_SPREAD);
+	__u32 hash;
 
+	if (!job)
+		return NULL;
+	hash = mltcp_bpf_hash(sk, job * MLTCP_JOB_SPREAD);
 	*key = hash;
 	hash >>= 32 - MLTCP_PATHS_BITS;
-	return job ? bpf_map_lookup_elem(&mltcp_leads, &hash) : NULL;
+	return bpf_map_lookup_elem(&mltcp_leads, &hash);
 }
 
 /* Was unloading forced? Then every flow is its base, from its next decision on. */
@@ -521,13 +524,16 @@ static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sa
 /*
  * May the flow be held, and is there something to hold back? Not where pacing is somebody else's: fq
  * would hold back ACKs, too, and a limit of the process's has a time of its own. Nor in a recovery.
+ * Most flows find room for all, and need not look who leads.
  */
 static __always_inline __u8 mltcp_bpf_may_wait(struct sock *sk, const struct mltcp_flow *flow)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 	const struct inet_connection_sock *icsk = &tp->inet_conn;
 
-	if (!MLTCP_WAITS || (!flow->paces && sk->sk_pacing_status != SK_PACING_NONE))
+	if (!MLTCP_WAITS || !flow->tight)
+		return 0;
+	if (!flow->paces && sk->sk_pacing_status != SK_PACING_NONE)
 		return 0;
 	return !mltcp_bpf_is_limited(sk) && tp->write_seq != tp->snd_nxt &&
 	       BPF_CORE_READ_BITFIELD(icsk, icsk_ca_state) < TCP_CA_CWR;

@@ -12,8 +12,8 @@
 #define MLTCP_MECHANISMS (MLTCP_SCALE_INCREASE | MLTCP_SCALE_DECREASE | MLTCP_YIELD)
 #define MLTCP_OPEN_MECHANISMS MLTCP_MECHANISMS
 #define MLTCP_YIELD_HOLDS 0
-
 #define MLTCP_WAITS 0
+
 #include "mltcp.bpf.h"
 
 /* include/linux/tcp.h: ECN was agreed upon in the handshake (RFC 3168) */

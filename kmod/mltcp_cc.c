@@ -126,12 +126,15 @@ static void rouse(struct mltcp_sock *ms)
 /*
  * May the flow be held, and is there something to hold back? Not where pacing is somebody else's: fq
  * would hold back ACKs, too, and a limit of the process's has a time of its own. Nor in a recovery.
+ * Most flows find room for all, and need not look who leads.
  */
 static bool may_wait(const struct mltcp_sock *ms)
 {
 	const struct sock *sk = ms->sk;
 	const struct tcp_sock *tp = tcp_sk(sk);
 
+	if (!ms->flow.tight)
+		return false;
 	if (!ms->flow.paces && READ_ONCE(sk->sk_pacing_status) != SK_PACING_NONE)
 		return false;
 	return READ_ONCE(sk->sk_max_pacing_rate) == ~0UL && tp->write_seq != tp->snd_nxt &&

@@ -58,7 +58,7 @@ class Crowd:
         self.network = network
         self.ends = ends
         self.senders = [sender for sender, _ in ends]
-        self.many, self.lone = self.senders[:-1], self.senders[-1]
+        self.lone = self.senders[-1]
 
     def tag(self, backend: Backend, each: socket.socket) -> None:
         backend.tag(each.fileno(), LONE if each is self.lone else 1)

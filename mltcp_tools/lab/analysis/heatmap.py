@@ -25,8 +25,8 @@ def draw_parameters(result: Mapping[str, Any]) -> bytes | None:
     """The heat map of a result (`mltcp-result/1`) as PNG.
 
     None unless four MLTCP arms or more with a captured gain differ in at least two parameters. Arms
-    with a treatment differ by another system, so they have no place among them. The
-    two parameters with the most values are the axes; the others' combinations are panels.
+    with a treatment differ by another system, so they have no place among them. The two parameters
+    with the most values are the axes; the others' combinations are panels.
     """
     arms = _arms(result)
     fields = {
