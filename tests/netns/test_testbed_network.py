@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 from pyroute2 import IPRoute
+from support.tcp_counters import tcp_counters
 
 from mltcp_tools.errors import HostError, UsageError
 from mltcp_tools.kernel.host.facts import read_sysctl
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.testbed.leftovers import LOCKS, RunLock, remove_leftovers
-from mltcp_tools.lab.testbed.namespaces import NAMESPACES, PREFIX, inside
+from mltcp_tools.lab.testbed.namespaces import NAMESPACES, PREFIX, inside, steering
 from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network, local_end
 from mltcp_tools.lab.testbed.paths import ANY_ADDRESS, Paths
 from mltcp_tools.lab.testbed.qdiscs import (
@@ -66,6 +67,15 @@ def test_where_the_receiver_sends_too_no_queue_of_its_own_host_drops() -> None:
     assert back.drops > 0, "nothing was dropped, so nothing is shown"
     assert back.bytes > size > there.bytes
     assert [each.get_attr("TCA_KIND") for each in qdiscs] == ["noqueue"]
+
+
+@pytest.mark.skipif(not steering(), reason="one processor, or a kernel before 6.3")
+def test_packets_of_a_flow_stay_in_order() -> None:
+    link = Link(10_000_000_000, 4_000_000, offloads=True)
+    with RunLock() as lock, Network(lock.id, link, {}, 1, both_ways=True) as network:
+        _send(network, 500_000_000)
+        counted = tcp_counters(network.senders, ("TCPSACKReorder", "TCPTSReorder"))
+    assert counted.total() == 0
 
 
 @pytest.mark.parametrize(

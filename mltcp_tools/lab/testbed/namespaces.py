@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ OFFLOADS = (
     "rx-gro-list",
 )
 
+
+STEERING = "net.core.rps_default_mask"
 
 # pyroute2 makes namespaces in a child that it allows 2 s: too few on a host that is overloaded.
 config.default_communicate_timeout = 60
@@ -72,6 +75,26 @@ def write_sysctl(key: str, value: str) -> None:
         ) from None
     if actual != " ".join(value.split()):
         raise MltcpError(f"The sysctl {key} was set to {value!r} but reads {actual!r}.")
+
+
+def steering() -> dict[str, str]:
+    """Settings with which what is made in a namespace keeps the packets of a flow in order.
+
+    veth leaves a packet to the processor that sends it. A flow's packets, some sent by its
+    application and some where an ACK comes in, then overtake each other, which no wire lets them:
+    TCP takes it for loss. Receive packet steering leaves all of a flow's to one processor of those
+    that this process may use, as a network card does. Empty where nothing can be overtaken, and
+    before kernel 6.3, which has no default for it.
+    """
+    processors = os.sched_getaffinity(0)
+    if os.cpu_count() == 1 or not sysctl_path(STEERING).exists():
+        return {}
+    # The kernel writes leading zeros, for all processors there can be, and a comma each 32 bits.
+    width = len(read_sysctl(STEERING).replace(",", ""))
+    digits = f"{sum(1 << processor for processor in processors):0{width}x}"
+    first = len(digits) % 8
+    groups = [digits[:first], *(digits[at : at + 8] for at in range(first, len(digits), 8))]
+    return {STEERING: ",".join(filter(None, groups))}
 
 
 def enabled_offloads(interface: str) -> list[str]:

@@ -16,9 +16,9 @@ probe where nothing else is on its way; no wire tells it that. Where the experim
 netem holds back what the router sends to the senders; where it asks for loss, netem loses some of
 what the senders send; where it asks for ECN, RED under the tbf or a BPF program before it marks.
 Unless it wants offloads, those of segmentation and receiving are off everywhere, so that the queue
-holds packets of one MSS and a 64 kB super-packet never passes a token bucket at once. ARP's entries
-are permanent, so that none is lost in a full queue; IPv6 is off; metrics aren't kept from one
-connection to the next.
+holds packets of one MSS and a 64 kB super-packet never passes a token bucket at once. A flow's
+packets stay in order. ARP's entries are permanent, so that none is lost in a full queue; IPv6 is
+off; metrics aren't kept from one connection to the next.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from mltcp_tools.lab.testbed.namespaces import (
     inside,
     interfaces,
     remove_namespace,
+    steering,
     switch_off_offloads,
     write_sysctl,
 )
@@ -79,7 +80,7 @@ class Namespaces:
     senders: list[str]
 
     def __init__(self, sysctls: Mapping[str, str]) -> None:
-        self.sysctls = _NO_IPV6 | dict(sysctls)
+        self.sysctls = _NO_IPV6 | steering() | dict(sysctls)
         self.names: list[str] = []
 
     def __enter__(self) -> Self:
