@@ -4,10 +4,11 @@
     PYTHONPATH=tests .venv/bin/python tests/bench/bench_training.py --into tests/bench/RESULTS.md
 
 As root, after `scripts/setup --train`; four minutes for each SHAPE, which the machine must have to
-itself. Two jobs of a framework over Gloo, unmodified, share a link whose both directions are
-limited. The first rank of each job is behind the link, the others are in front of it. Their
-connections are switched to the arm's congestion control once they train; nothing is told or tagged.
-`alone` is one of the jobs with the link to itself.
+itself. Two jobs of a framework over Gloo, or with --gpu over NCCL, unmodified, share a link whose
+both directions are limited. The first rank of each job is behind the link, the others are in front
+of it. Their connections are switched to the arm's congestion control once they train; nothing is
+told or tagged. `alone` is one of the jobs with the link to itself. Processes on one GPU take turns
+there, unless NVIDIA's multi-process service lets them run at once: --gpu starts one for each arm.
 
 SHAPE gets a run folder in FOLDER, like that of an experiment (`mltcp report` reads it), with TCP's
 own counters in tcp.json. FOLDER is then that of a matrix with all shapes which it has; --into puts
@@ -20,9 +21,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
+import subprocess
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +60,7 @@ LAYERS, VALUE_BYTES = 4, 4  # of shapes.py
 ARMS: dict[str, dict[str, Any]] = {
     "cubic": {"cc": "cubic"},
     "reno": {"cc": "reno"},
+    "bbr": {"cc": "bbr"},
     "mltcp": {"cc": "mltcp"},
     "fine": {"cc": "mltcp", "fine_stamps": True},
 }
@@ -125,7 +130,7 @@ def experiment_of(name: str, shape: Shape, options: argparse.Namespace) -> Exper
     document = {
         "name": name,
         "description": f"two jobs of {options.ranks} ranks, {shape.description}",
-        "link": {"rate": options.rate, "queue": options.queue},
+        "link": {"rate": options.rate, "queue": options.queue, "offloads": options.offloads},
         "jobs": [job],
         "arms": {arm: ARMS[arm] for arm in options.arms},
         "sysctls": sysctls,
@@ -170,11 +175,15 @@ class _Run(Loop):
         link, sysctls = self.experiment.link, self.experiment.sysctls
         with (
             Watch() as watch,
-            bottleneck(len(tasks) * others, link.rate, link.queue, sysctls) as network,
+            bottleneck(
+                *(len(tasks) * others, link.rate, link.queue, sysctls, link.offloads)
+            ) as network,
             contextlib.ExitStack() as stack,
         ):
             if arm.fine_stamps:
                 network.stamp_finely()
+            if self._options.gpu:
+                stack.enter_context(_shared_gpu())
             jobs = [
                 stack.enter_context(self._training(network, number, repetition))
                 for number in range(len(tasks))
@@ -209,7 +218,7 @@ class _Run(Loop):
         job = self.experiment.jobs[number]
         with training(
             *(places, RECEIVER_ADDRESS, port, 10_000, self._shape.width),
-            *(job.compute, job.jitter, self._shape.words()),
+            *(job.compute, job.jitter, self._shape.words(), "cuda" if self._options.gpu else "cpu"),
         ) as ranks:
             yield ranks
 
@@ -243,6 +252,22 @@ class _Run(Loop):
         self.progress.say(f"{arm} {repetition}, {iterations} iterations: {told}")
 
 
+@contextlib.contextmanager
+def _shared_gpu() -> Iterator[None]:
+    """Let the processes that are started meanwhile run on the GPU at once.
+
+    A service of its own, as clients that are killed leave theirs in a state that nobody defines.
+    """
+    control = "nvidia-cuda-mps-control"
+    with tempfile.TemporaryDirectory(prefix="mltcp-mps-") as folder:
+        os.environ.update(CUDA_MPS_PIPE_DIRECTORY=folder, CUDA_MPS_LOG_DIRECTORY=folder)
+        subprocess.run([control, "-d"], check=True)
+        try:
+            yield
+        finally:
+            subprocess.run([control], input="quit -t 1\n", text=True, check=True)
+
+
 def tcp_table(folder: Path, shapes: Sequence[str]) -> str:
     """Return what TCP counted per 100 iterations of a job, in Markdown: a row per shape and arm."""
     lines = [["", "arm", *TCP_COUNTERS.values()]]
@@ -259,6 +284,8 @@ def tcp_table(folder: Path, shapes: Sequence[str]) -> str:
 def measure(name: str, options: argparse.Namespace) -> None:
     """Run a shape's arms into its folder, and report."""
     shape, folder = SHAPES[name], options.output / name
+    if options.width:
+        shape = replace(shape, width=options.width)
     experiment = experiment_of(name, shape, options)
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -280,18 +307,25 @@ def main() -> None:
     parser.add_argument("--settle", type=int, default=10, help="iterations left out")
     parser.add_argument("--rate", default="200mbit", help="in each direction")
     parser.add_argument("--queue", default="30kB")
+    parser.add_argument("--offloads", action="store_true", help="stay on, as on a fast link")
     parser.add_argument("--idle", default="150ms", help="of computing")
     parser.add_argument("--jitter", default="5%", help="of it, standard deviation")
+    parser.add_argument("--width", type=int, help="of the model's layers; other than the shape's")
+    parser.add_argument("--gpu", action="store_true", help="over NCCL, on one GPU; ddp")
     parser.add_argument("--rto-min", metavar="TIME", help="TCP's shortest time-out")
     options = parser.parse_args()
     options.arms = options.arms.split(",")
     if unknown := (set(options.shapes) - SHAPES.keys()) | (set(options.arms) - ARMS.keys()):
         parser.error(f"there is no {', '.join(sorted(unknown))}")
+    if options.gpu and set(options.shapes) - {"ddp"}:
+        parser.error("only ddp runs on a GPU")
     for name in options.shapes:
         measure(name, options)
     folder = options.output
     there = [name for name in SHAPES if (folder / name / TCP).is_file()]
     table = NAME
+    if options.gpu:
+        table += f", NCCL at {options.rate}"
     if options.ranks != 2:
         table += f", {options.ranks} ranks"
     if options.rto_min:

@@ -1,4 +1,4 @@
-"""A rank of a training job: torch DDP over Gloo, as anybody would write it.
+"""A rank of a training job: torch DDP over Gloo or NCCL, as anybody would write it.
 
     python ddp.py RANK WORLD_SIZE ITERATIONS WIDTH IDLE_S [JITTER]
 
@@ -21,7 +21,7 @@ def main() -> None:
         torch.nn.Linear(rank.width, rank.width),
         torch.nn.ReLU(),
         torch.nn.Linear(rank.width, rank.width),
-    )
+    ).to(rank.device)
     step = step_of(DistributedDataParallel(model))
     iterate(rank, rows=8, data_seed=rank.number, compute=time.sleep, step=step)
 

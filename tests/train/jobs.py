@@ -29,7 +29,8 @@ def gradient_bytes(width: int) -> int:
 
 @dataclass(frozen=True)
 class Place:
-    """The place where a rank runs. namespace: None for this one. interface: what Gloo is to use."""
+    """The place where a rank runs. namespace: None for this one. interface: what Gloo or NCCL is to
+    use."""
 
     namespace: str | None
     interface: str
@@ -92,11 +93,14 @@ def training(
     idle_s: float = 0.1,
     jitter: float = 0.0,
     program: Sequence[str] = ("ddp.py",),
+    device: str = "cpu",
     **options: Any,
 ) -> Iterator[list[Rank]]:
     """A job of a rank per place, that meets at an address of the first one. Ended afterwards.
 
-    program: the rank's script in this folder, and what goes before its other arguments.
+    program: the rank's script in this folder, and what goes before its other arguments. device:
+    `cpu` for Gloo, or `cuda` for NCCL on a GPU that all ranks share: told to be on different hosts
+    (NCCL_HOSTID), they don't notice, and speak over sockets.
     """
     script, *first = program
     ranks: list[Rank] = []
@@ -107,6 +111,10 @@ def training(
                 "MASTER_ADDR": address,
                 "MASTER_PORT": str(port),
                 "GLOO_SOCKET_IFNAME": place.interface,
+                "NCCL_SOCKET_IFNAME": place.interface,
+                "NCCL_IB_DISABLE": "1",
+                "NCCL_HOSTID": f"{port}-{number}",
+                "DEVICE": device,
             }
             numbers = (number, len(places), iterations, width, idle_s, jitter)
             with inside(place.namespace):
@@ -143,7 +151,7 @@ def wait_for_more(ranks: Iterable[Rank], iterations: int) -> float:
 
 
 def switch(ranks: Iterable[Rank], cc: str) -> None:
-    """Give the ranks' Gloo connections a congestion control."""
+    """Give the ranks' connections that carry data a congestion control."""
     seen, _ = look(Target(pids=tuple(rank.pid for rank in ranks)))
     for verdict in (verdict for each in seen for verdict in each.verdicts):
         if verdict.carries_data:

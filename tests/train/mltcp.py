@@ -47,10 +47,14 @@ def loaded() -> Iterator[None]:
 
 @contextlib.contextmanager
 def bottleneck(
-    senders: int, rate: int, queue: int, sysctls: Mapping[str, str] | None = None
+    senders: int,
+    rate: int,
+    queue: int,
+    sysctls: Mapping[str, str] | None = None,
+    offloads: bool = False,
 ) -> Iterator[Network]:
     run_id = f"t{os.getpid()}{uuid.uuid4().hex[:4]}"
-    link = Link(rate=rate, queue=queue)
+    link = Link(rate=rate, queue=queue, offloads=offloads)
     with Network(run_id, link, sysctls or {}, senders, both_ways=True) as network:
         # A rank meets the others at an address of its own namespace, by way of the loopback.
         for namespace in (network.receiver, *network.senders):

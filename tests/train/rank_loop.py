@@ -1,8 +1,9 @@
 """The work of all training jobs' ranks: how they begin, and what they print.
 
-Where to meet comes from MASTER_ADDR, MASTER_PORT and GLOO_SOCKET_IFNAME. A rank prints `ready`,
-then per iteration its number, when it had computed and when it ended (CLOCK_MONOTONIC), and the
-exact loss.
+Where to meet comes from MASTER_ADDR, MASTER_PORT and GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME; with
+`cuda` in DEVICE, ranks train on the first GPU and speak through NCCL. A rank prints `ready`, then
+per iteration its number, when it had computed and when it ended (CLOCK_MONOTONIC), and the exact
+loss.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import torch.distributed as dist
 @dataclass(frozen=True)
 class Rank:
     """idle_s: what stands for an accelerator's computing, normally distributed around it by
-    `jitter` as a share. width: of the model's layers."""
+    `jitter` as a share. width: of the model's layers. device: where the model is, `cpu` or `cuda`.
+    """
 
     number: int
     world: int
@@ -28,16 +30,19 @@ class Rank:
     width: int
     idle_s: float
     jitter: float
+    device: str
 
 
 def begin(words: Sequence[str]) -> Rank:
     """Join the other ranks. words: RANK WORLD_SIZE ITERATIONS WIDTH IDLE_S [JITTER]."""
     numbers = [int(word) for word in words[:4]]
-    rank = Rank(*numbers, float(words[4]), float(words[5]) if len(words) > 5 else 0.0)
+    jitter, device = float(words[5]) if len(words) > 5 else 0.0, os.environ.get("DEVICE", "cpu")
+    rank = Rank(*numbers, float(words[4]), jitter, device)
     torch.set_num_threads(1)
     torch.manual_seed(7)
     os.environ.update(RANK=str(rank.number), WORLD_SIZE=str(rank.world))
-    dist.init_process_group("gloo", rank=rank.number, world_size=rank.world)
+    backend = "nccl" if device == "cuda" else "gloo"
+    dist.init_process_group(backend, rank=rank.number, world_size=rank.world)
     return rank
 
 
@@ -53,7 +58,7 @@ def iterate(
     computing = random.Random(os.environ["MASTER_PORT"])  # the same for all ranks of a job
     print("ready", flush=True)
     for iteration in range(rank.iterations):
-        inputs = torch.randn(rows, rank.width, generator=data)
+        inputs = torch.randn(rows, rank.width, generator=data).to(rank.device)
         compute(max(0.0, computing.gauss(rank.idle_s, rank.jitter * rank.idle_s)))
         computed_s = time.monotonic()
         loss = step(inputs)
