@@ -6,6 +6,7 @@ s2 ---/
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import threading
@@ -19,7 +20,7 @@ from mltcp_tools.errors import HostError, UsageError
 from mltcp_tools.kernel.host.facts import read_sysctl
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.testbed.leftovers import LOCKS, RunLock, remove_leftovers
-from mltcp_tools.lab.testbed.namespaces import NAMESPACES, PREFIX, inside, steering
+from mltcp_tools.lab.testbed.namespaces import NAMESPACES, PREFIX, inside
 from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network, local_end
 from mltcp_tools.lab.testbed.paths import ANY_ADDRESS, Paths
 from mltcp_tools.lab.testbed.qdiscs import (
@@ -69,7 +70,7 @@ def test_where_the_receiver_sends_too_no_queue_of_its_own_host_drops() -> None:
     assert [each.get_attr("TCA_KIND") for each in qdiscs] == ["noqueue"]
 
 
-@pytest.mark.skipif(not steering(), reason="one processor, or a kernel before 6.3")
+@pytest.mark.skipif(os.cpu_count() == 1, reason="one processor has one queue")
 def test_packets_of_a_flow_stay_in_order() -> None:
     link = Link(10_000_000_000, 4_000_000, offloads=True)
     with RunLock() as lock, Network(lock.id, link, {}, 1, both_ways=True) as network:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,13 @@ OFFLOADS = (
 )
 
 
-STEERING = "net.core.rps_default_mask"
+# /sys has the interfaces of the namespace from which it was mounted.
+_STEER = """
+mount -t sysfs sysfs /sys || exit
+for file in /sys/class/net/*/queues/rx-*/rps_cpus; do
+	[ ! -e "$file" ] || echo "$1" >"$file" || exit
+done
+"""
 
 # pyroute2 makes namespaces in a child that it allows 2 s: too few on a host that is overloaded.
 config.default_communicate_timeout = 60
@@ -77,24 +84,24 @@ def write_sysctl(key: str, value: str) -> None:
         raise MltcpError(f"The sysctl {key} was set to {value!r} but reads {actual!r}.")
 
 
-def steering() -> dict[str, str]:
-    """Settings with which what is made in a namespace keeps the packets of a flow in order.
+def keep_order() -> None:
+    """Let no packet overtake another of its flow on the interfaces of the thread's namespace.
 
     veth leaves a packet to the processor that sends it. A flow's packets, some sent by its
     application and some where an ACK comes in, then overtake each other, which no wire lets them:
     TCP takes it for loss. Receive packet steering leaves all of a flow's to one processor of those
-    that this process may use, as a network card does. Empty where nothing can be overtaken, and
-    before kernel 6.3, which has no default for it.
+    that this process may use, as a network card does.
     """
-    processors = os.sched_getaffinity(0)
-    if os.cpu_count() == 1 or not sysctl_path(STEERING).exists():
-        return {}
-    # The kernel writes leading zeros, for all processors there can be, and a comma each 32 bits.
-    width = len(read_sysctl(STEERING).replace(",", ""))
-    digits = f"{sum(1 << processor for processor in processors):0{width}x}"
-    first = len(digits) % 8
-    groups = [digits[:first], *(digits[at : at + 8] for at in range(first, len(digits), 8))]
-    return {STEERING: ",".join(filter(None, groups))}
+    processors = sum(1 << processor for processor in os.sched_getaffinity(0))
+    words = (processors >> shift for shift in range(0, processors.bit_length(), 32))
+    mask = ",".join(reversed([f"{word & 0xFFFFFFFF:x}" for word in words]))
+    command = ["unshare", "--mount", "sh", "-c", _STEER, "sh", mask]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise HostError(
+            f"Packets in a network namespace can't be kept in order ({done.stderr.strip()}); a"
+            " container must allow unshare and mount."
+        )
 
 
 def enabled_offloads(interface: str) -> list[str]:

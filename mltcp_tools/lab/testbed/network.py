@@ -42,8 +42,8 @@ from mltcp_tools.lab.testbed.namespaces import (
     enabled_offloads,
     inside,
     interfaces,
+    keep_order,
     remove_namespace,
-    steering,
     switch_off_offloads,
     write_sysctl,
 )
@@ -80,12 +80,15 @@ class Namespaces:
     senders: list[str]
 
     def __init__(self, sysctls: Mapping[str, str]) -> None:
-        self.sysctls = _NO_IPV6 | steering() | dict(sysctls)
+        self.sysctls = _NO_IPV6 | dict(sysctls)
         self.names: list[str] = []
 
     def __enter__(self) -> Self:
         try:
             self.build()
+            for namespace in self.names:
+                with inside(namespace):
+                    keep_order()
         except BaseException:
             self.close()
             raise
