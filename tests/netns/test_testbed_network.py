@@ -79,6 +79,16 @@ def test_packets_of_a_flow_stay_in_order() -> None:
     assert counted.total() == 0
 
 
+def test_a_network_whose_packets_cannot_be_kept_in_order_is_not_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {8000})
+    with RunLock() as lock:
+        with pytest.raises(HostError, match="in order"), Network(lock.id, Link(), {}, 1):
+            pass
+        assert namespaces(lock.id) == []
+
+
 @pytest.mark.parametrize(
     ("link", "least"),
     [
