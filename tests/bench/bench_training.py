@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from support.tcp_counters import TCP_COUNTERS, tcp_counters
 from train.jobs import Place, Rank, gradient_bytes, switch, training, wait_for_more
@@ -175,9 +176,7 @@ class _Run(Loop):
         link, sysctls = self.experiment.link, self.experiment.sysctls
         with (
             Watch() as watch,
-            bottleneck(
-                *(len(tasks) * others, link.rate, link.queue, sysctls, link.offloads)
-            ) as network,
+            bottleneck(len(tasks) * others, link, sysctls) as network,
             contextlib.ExitStack() as stack,
         ):
             if arm.fine_stamps:
@@ -259,8 +258,10 @@ def _shared_gpu() -> Iterator[None]:
     A service of its own, as clients that are killed leave theirs in a state that nobody defines.
     """
     control = "nvidia-cuda-mps-control"
-    with tempfile.TemporaryDirectory(prefix="mltcp-mps-") as folder:
-        os.environ.update(CUDA_MPS_PIPE_DIRECTORY=folder, CUDA_MPS_LOG_DIRECTORY=folder)
+    with (
+        tempfile.TemporaryDirectory(prefix="mltcp-mps-") as folder,
+        patch.dict(os.environ, CUDA_MPS_PIPE_DIRECTORY=folder, CUDA_MPS_LOG_DIRECTORY=folder),
+    ):
         subprocess.run([control, "-d"], check=True)
         try:
             yield

@@ -47,14 +47,9 @@ def loaded() -> Iterator[None]:
 
 @contextlib.contextmanager
 def bottleneck(
-    senders: int,
-    rate: int,
-    queue: int,
-    sysctls: Mapping[str, str] | None = None,
-    offloads: bool = False,
+    senders: int, link: Link, sysctls: Mapping[str, str] | None = None
 ) -> Iterator[Network]:
     run_id = f"t{os.getpid()}{uuid.uuid4().hex[:4]}"
-    link = Link(rate=rate, queue=queue, offloads=offloads)
     with Network(run_id, link, sysctls or {}, senders, both_ways=True) as network:
         # A rank meets the others at an address of its own namespace, by way of the loopback.
         for namespace in (network.receiver, *network.senders):

@@ -29,6 +29,7 @@ from train.mltcp import bottleneck, loaded
 
 from mltcp_tools.kernel.host.signals import Signals
 from mltcp_tools.lab.experiments.experiment import Experiment
+from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.experiments.reading import parse_experiment
 from mltcp_tools.lab.experiments.tasks import tasks_of
 from mltcp_tools.lab.testbed import emulators
@@ -114,7 +115,7 @@ def emulated(jobs: str, cc: str, iterations: int = 40) -> list[Recorded]:
     with contextlib.ExitStack() as stack:
         if cc.startswith("mltcp"):
             stack.enter_context(loaded())
-        network = stack.enter_context(bottleneck(len(tasks), experiment.link.rate, QUEUE))
+        network = stack.enter_context(bottleneck(len(tasks), experiment.link))
         interrupts = stack.enter_context(Signals())
         place = emulators.Place(network.senders, network.receiver, RECEIVER_ADDRESS)
         with captured_senders(network) as captures:
@@ -153,7 +154,7 @@ def trained(
     with contextlib.ExitStack() as stack:
         if cc.startswith("mltcp"):
             stack.enter_context(loaded())
-        network = stack.enter_context(bottleneck(jobs * (ranks - 1), rate, QUEUE))
+        network = stack.enter_context(bottleneck(jobs * (ranks - 1), Link(rate, QUEUE)))
         with captured_senders(network) as captures:
             running: list[list[Rank]] = []
             with contextlib.ExitStack() as trainings:

@@ -15,11 +15,12 @@ from train.conftest import Report
 from train.jobs import Place, Rank, finish, gradient_bytes, training, wait_for_more
 from train.mltcp import MLTCP, bottleneck, loaded, mltcp_json
 
+from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
 
 pytestmark = pytest.mark.bpf
 
-RATE, QUEUE = 40_000_000, 30_000
+LINK = Link(40_000_000, 30_000)
 WIDTH, IDLE_S = 320, 0.35
 PORTS = {"first": 29721, "second": 29722}
 SETTLE = 4
@@ -67,7 +68,7 @@ def congestion_controls(jobs: dict[str, list[Rank]]) -> set[str]:
 
 
 def test_attach_and_detach_while_they_run(report: Report) -> None:
-    with bottleneck(2, RATE, QUEUE) as network, loaded(), two_jobs(network, 10_000) as jobs:
+    with bottleneck(2, LINK) as network, loaded(), two_jobs(network, 10_000) as jobs:
         began_s = wait_for_more(all_ranks(jobs), SETTLE)
         before_s = wait_for_more(all_ranks(jobs), 16)
         default = congestion_controls(jobs)
@@ -108,7 +109,7 @@ def test_attach_and_detach_while_they_run(report: Report) -> None:
 
 def test_agent_learns_from_gloos_calls(report: Report, tmp_path: Path) -> None:
     """Nothing is told but which processes belong to which job."""
-    with bottleneck(2, RATE, QUEUE) as network, loaded(), two_jobs(network, 1000) as jobs:
+    with bottleneck(2, LINK) as network, loaded(), two_jobs(network, 1000) as jobs:
         wait_for_more(all_ranks(jobs), 2)
         config = tmp_path / "agent.yaml"
         rules = [

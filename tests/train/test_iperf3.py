@@ -14,6 +14,7 @@ import pytest
 from train.conftest import Report
 from train.mltcp import bottleneck, loaded, mltcp_json
 
+from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.testbed.namespaces import inside
 from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
 
@@ -65,7 +66,7 @@ def test_transfer_goes_on(streams: int, report: Report) -> None:
     if shutil.which("iperf3") is None:
         pytest.skip("iperf3 is not installed; run scripts/setup --train")
     with (
-        bottleneck(1, 50_000_000, 60_000) as network,
+        bottleneck(1, Link(50_000_000, 60_000)) as network,
         loaded(),
         iperf3(network, "--parallel", str(streams)) as client,
     ):

@@ -9,6 +9,7 @@ import pytest
 from train.jobs import Place, Rank, finish, switch, training, wait_for_more
 from train.mltcp import bottleneck, loaded
 
+from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
 
 PORT = 29860
@@ -32,7 +33,7 @@ def job(network: Network, kind: str, port: int) -> Iterator[list[Rank]]:
 @pytest.mark.parametrize("kind", ["fsdp", "pipeline", "experts"])
 def test_a_framework_trains_alike_under_mltcp(kind: str, count: int) -> None:
     losses = []
-    with loaded(), bottleneck(count - 1, 100_000_000, 60_000) as network:
+    with loaded(), bottleneck(count - 1, Link(100_000_000, 60_000)) as network:
         for number, cc in enumerate(("reno", "mltcp")):
             with job(network, kind, PORT + number) as ranks:
                 wait_for_more(ranks, 2)

@@ -10,6 +10,7 @@ from train.conftest import Report
 from train.jobs import Place, gradient_bytes, training, wait_for_more
 from train.mltcp import MLTCP, bottleneck, loaded
 
+from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS
 
 pytestmark = pytest.mark.bpf
@@ -18,7 +19,7 @@ WIDTH, IDLE_S, EVERY_S = 160, 0.08, 8
 
 
 def test_a_trial_of_real_training(report: Report) -> None:
-    with bottleneck(2, 40_000_000, 30_000) as network, loaded():
+    with bottleneck(2, Link(40_000_000, 30_000)) as network, loaded():
         here, there = (Place(each, "to-router") for each in (network.receiver, network.senders[0]))
         other = Place(network.senders[1], "to-router")
         with (
