@@ -270,17 +270,25 @@ static __always_inline __u8 mltcp_bpf_is_fine(struct tcp_sock *tp)
  * A kernel may skip the program for the threshold or for undoing, and take what lies on the stack for
  * its result (README.md says which do). A threshold or window that nobody can use is such a one,
  * unless the kernel has set no threshold yet. The threshold is then Reno's at the window at which
- * the latest cut began, and the window that one.
+ * the latest cut began, and the window that one. A burst may have gone out by then, so it's counted.
  */
 static __always_inline void mltcp_bpf_mend_window(struct tcp_sock *tp)
 {
-	__u32 prior = tp->prior_cwnd, ssthresh = tp->snd_ssthresh;
+	__u32 prior = tp->prior_cwnd, ssthresh = tp->snd_ssthresh, zero = 0;
+	__u8 bad_ssthresh = ssthresh != TCP_INFINITE_SSTHRESH &&
+			    (__u64)ssthresh * tp->mss_cache > MLTCP_USEFUL_BYTES;
+	__u8 bad_cwnd = (__u64)tp->snd_cwnd * tp->mss_cache > MLTCP_USEFUL_BYTES;
+	__u64 *skipped;
 
-	if (ssthresh != TCP_INFINITE_SSTHRESH &&
-	    (__u64)ssthresh * tp->mss_cache > MLTCP_USEFUL_BYTES)
+	if (!bad_ssthresh && !bad_cwnd)
+		return;
+	if (bad_ssthresh)
 		tp->snd_ssthresh = prior / 2 > MLTCP_CWND_MIN ? prior / 2 : MLTCP_CWND_MIN;
-	if ((__u64)tp->snd_cwnd * tp->mss_cache > MLTCP_USEFUL_BYTES)
+	if (bad_cwnd)
 		tp->snd_cwnd = prior > MLTCP_CWND_MIN ? prior : MLTCP_CWND_MIN;
+	skipped = bpf_map_lookup_elem(&mltcp_skipped, &zero);
+	if (skipped)
+		__sync_fetch_and_add(skipped, 1);
 }
 
 /* include/uapi/linux/snmp.h; these never changed */

@@ -112,4 +112,13 @@ struct {
 	__type(value, __u64);
 } mltcp_dropped SEC(".maps");
 
+/* Element 0: results of skipped programs that were mended, see mltcp_bpf_mend_window(). */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+	__type(key, __u32);
+	__type(value, __u64);
+} mltcp_skipped SEC(".maps");
+
 #endif

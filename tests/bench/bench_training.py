@@ -36,6 +36,7 @@ from train.jobs import Place, Rank, gradient_bytes, switch, training, wait_for_m
 from train.mltcp import bottleneck, loaded
 
 from mltcp_tools.cells import markdown
+from mltcp_tools.kernel.backends.pins import skipped_results
 from mltcp_tools.kernel.host.disturbance import Watch
 from mltcp_tools.kernel.host.files import replace_file
 from mltcp_tools.kernel.host.signals import Signals
@@ -175,7 +176,7 @@ class _Run(Loop):
         others = self._options.ranks - 1
         link, sysctls = self.experiment.link, self.experiment.sysctls
         with (
-            Watch() as watch,
+            Watch(skipped_results) as watch,
             bottleneck(len(tasks) * others, link, sysctls) as network,
             contextlib.ExitStack() as stack,
         ):

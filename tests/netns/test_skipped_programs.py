@@ -10,7 +10,9 @@ import pytest
 from netns.connections import bottleneck, connection, send_burst
 from netns.own_programs import registered
 
+from mltcp_tools.kernel.backends import pins as backends_pins
 from mltcp_tools.kernel.backends.base import JobParams
+from mltcp_tools.kernel.backends.pins import skipped_results
 
 pytestmark = pytest.mark.bpf
 
@@ -21,7 +23,11 @@ LONGEST = 10_000
 """Segments; the bottleneck and its queue hold some twenty."""
 
 
-def test_a_window_stays_one_where_programs_are_skipped(pins: Path, tmp_path: Path) -> None:
+def test_a_window_stays_one_where_programs_are_skipped(
+    pins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends_pins, "PIN_ROOT", pins)
+    assert skipped_results() is None
     with (
         registered("skipped", JobParams(), pins, tmp_path),
         bottleneck() as network,
@@ -35,3 +41,4 @@ def test_a_window_stays_one_where_programs_are_skipped(pins: Path, tmp_path: Pat
             assert 2 <= ssthresh < LONGEST
             assert 1 <= cwnd < LONGEST
         assert network.counters().drops > 0, "nothing was lost, so nothing was asked for"
+        assert (skipped_results() or 0) > 0, "nobody counted them"

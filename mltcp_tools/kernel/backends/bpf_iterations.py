@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.kernel.backends import checks, records
 from mltcp_tools.kernel.backends.base import IterationEvent, IterationStream
-from mltcp_tools.kernel.backends.pins import PIN_ROOT, Home, map_key, pinned
+from mltcp_tools.kernel.backends.pins import PIN_ROOT, Home, pinned, read_counter
 from mltcp_tools.kernel.host import facts
 from mltcp_tools.kernel.host.leases import leases
 from mltcp_tools.kernel.host.locks import exclusive
@@ -52,8 +51,7 @@ class BpfIterations(IterationStream):
 
     def _dropped_total(self) -> int:
         with pinned("mltcp_dropped") as dropped:
-            value = dropped.get(map_key(0))
-        return struct.unpack("=Q", value)[0] if value else 0
+            return read_counter(dropped)
 
     def poll(self, timeout_s: float) -> list[IterationEvent]:
         if self._ring is None:

@@ -33,7 +33,9 @@ _STRUCTS = {
 }
 """Maps whose values are structs of the uapi header, and which struct."""
 
-MAPS = (*_STRUCTS, "mltcp_paths", "mltcp_leads", "mltcp_events", "mltcp_dropped", "mltcp_off")
+_COUNTERS = ("mltcp_dropped", "mltcp_skipped")
+
+MAPS = (*_STRUCTS, "mltcp_paths", "mltcp_leads", "mltcp_events", *_COUNTERS, "mltcp_off")
 """Maps that the objects share, pinned by these names (bpf/mltcp_maps.bpf.h)."""
 
 OTHER_VERSION = (
@@ -103,6 +105,23 @@ def pinned(name: str) -> Iterator[BpfMap]:
         if name == "mltcp_jobs" and found.key_size != ffi.sizeof("struct mltcp_job_key"):
             raise HostError(OTHER_VERSION)
         yield found
+
+
+def skipped_results() -> int | None:
+    """Return how many results of programs that the kernel skipped were mended (bpf/README.md).
+
+    Counted since the programs were loaded; None where they aren't.
+    """
+    try:
+        with BpfMap.pinned(PIN_ROOT / "mltcp_skipped") as skipped:
+            return read_counter(skipped)
+    except BpfError:
+        return None
+
+
+def read_counter(counter: BpfMap) -> int:
+    """Return the count of one of the programs' counters."""
+    return int(struct.unpack("=Q", counter.get(map_key(0)) or bytes(8))[0])
 
 
 def elsewhere() -> list[str]:

@@ -15,7 +15,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,8 +34,8 @@ class Second:
     children used; others: that all other processes did; interrupts aren't counted in either.
     pressure: share of the time during which some task of the host waited for a CPU. queued: seconds
     per second that this process's children waited for a CPU, summed over them. late_s, latest_s:
-    how late the probe's timers fired, on average and at worst, seconds. None: the kernel doesn't
-    tell.
+    how late the probe's timers fired, on average and at worst, seconds. skipped: how many BPF
+    programs the kernel skipped. None: the kernel doesn't tell.
     """
 
     at: float
@@ -48,6 +48,7 @@ class Second:
     queued: float | None
     late_s: float
     latest_s: float
+    skipped: int | None = None
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Sample:
     stolen, worked, ticks: of all CPUs, in ticks; worked by processes. each: of each CPU, ticks in
     use, and all. own_s: CPU time of this process and its children. own_s, pressure_s, queued_s,
     late_s: seconds. probes: how many timers fired. latest_s: the latest timer since the sample
-    before, seconds.
+    before, seconds. skipped: BPF programs, since any were loaded.
     """
 
     at: float
@@ -71,12 +72,17 @@ class Sample:
     late_s: float
     probes: int
     latest_s: float
+    skipped: int | None = None
 
 
 class Watch:
-    """Watches the host while active. A context manager; `seconds` may be asked for at any time."""
+    """Watches the host while active. A context manager; `seconds` may be asked for at any time.
 
-    def __init__(self) -> None:
+    skipped: how many BPF programs the kernel has skipped so far (pins.skipped_results).
+    """
+
+    def __init__(self, skipped: Callable[[], int | None] = lambda: None) -> None:
+        self._skipped = skipped
         self._samples: list[Sample] = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._probe, name="disturbance", daemon=True)
@@ -122,6 +128,7 @@ class Watch:
             late_s=late_s,
             probes=probes,
             latest_s=latest_s,
+            skipped=self._skipped(),
         )
 
 
@@ -160,7 +167,13 @@ def _second(samples: Sequence[Sample]) -> Second:
         queued=rate(begin.queued_s, end.queued_s),
         late_s=(end.late_s - begin.late_s) / max(1, end.probes - begin.probes),
         latest_s=max(each.latest_s for each in samples[1:]),
+        skipped=_more(begin.skipped, end.skipped),
     )
+
+
+def _more(before: int | None, after: int | None) -> int | None:
+    """Return the gain of a counter that starts at 0 when programs are loaded."""
+    return None if after is None else max(0, after - (before or 0))
 
 
 def _busiest(samples: Sequence[Sample]) -> float | None:

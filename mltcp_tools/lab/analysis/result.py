@@ -252,7 +252,8 @@ class Jain:
 
 @dataclass(kw_only=True)
 class Disturbed(Levels):
-    """The disturbance of an arm by the host: of what is shown, the repetition with the most."""
+    """The disturbance of an arm by the host: of what is shown, the repetition with the most, but
+    what was skipped in all of them."""
 
     void: bool
     """Disturbed in every repetition, so that the arm can't be compared."""

@@ -20,6 +20,7 @@ from mltcp_tools.lab.analysis.result import ArmResult, Result
 from mltcp_tools.lab.runs.described import ALONE
 from mltcp_tools.lab.runs.disturbance import BUSY_CPU
 from mltcp_tools.lab.runs.run import Run
+from mltcp_tools.units import counted
 
 TOLERANCE = 0.01
 """The share by which an arm may be faster: time stamps, and the bottleneck's bucket of 20 KiB."""
@@ -105,6 +106,7 @@ def warnings_of(run: Run, result: Result) -> list[str]:
         *recorded,
         *_busy(run, recorded),
         *_full_core(result),
+        *_skipped(result),
         *findings(run, result.lone),
         *_no_room(result),
         *_no_jitter(run),
@@ -140,6 +142,17 @@ def _full_core(result: Result) -> list[str]:
         " least: the host, not the link, was the bottleneck."
         for arm, entry in result.arms.items()
         if host_limits(entry) and entry.disturbance
+    ]
+
+
+def _skipped(result: Result) -> list[str]:
+    return [
+        f"In arm {arm} this kernel skipped BPF programs,"
+        f" {counted(entry.disturbance.skipped, 'time')} that were seen: each time a flow may have"
+        " sent all it had at once, so the arm looks worse than on a kernel that doesn't"
+        " (bpf/README.md)."
+        for arm, entry in result.arms.items()
+        if entry.disturbance and entry.disturbance.skipped
     ]
 
 

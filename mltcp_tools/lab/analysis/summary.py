@@ -245,7 +245,8 @@ def _disturbance(quiet: Quiet, arm: str) -> Disturbed | None:
         void=void,
         left_out=len(known) - len(shown),
         again=sum(each.attempt - 1 for each in known),
-        **{each.name: getattr(worst, each.name) for each in fields(Levels)},
+        **{each.name: getattr(worst, each.name) for each in fields(Levels)}
+        | {"skipped": sum(each.skipped for each in shown)},
     )
 
 

@@ -6,7 +6,8 @@ CPU for more than QUEUED of it. Waiting, and late timers where the run itself us
 of all CPUs' time, count only while others' processes used more than OTHERS of it: jobs that are
 only in each other's way have a host that is too small, and running them again doesn't help. A burst
 of 100 ms that starts 1 ms late is 1 % slower by that alone, which is what arms differ by when they
-are close. An arm is disturbed when more than MOST of its seconds are.
+are close. An arm is disturbed when more than MOST of its seconds are. Skipped BPF programs are
+counted only: a kernel that skips them does so every few seconds, in each run.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class Levels:
     latest_s: float
     busiest: float | None = None
     """Share of its time for which the busiest CPU was in use, by the jobs or others."""
+    skipped: int = 0
+    """BPF programs that the kernel skipped, in all."""
 
 
 @dataclass(kw_only=True)
@@ -90,6 +93,7 @@ def rows_of(seconds: Iterable[Second], start: float) -> list[dict[str, Any]]:
             "queued": each.queued,
             "late_s": each.late_s,
             "latest_s": each.latest_s,
+            "skipped": each.skipped,
         }
         for each in seconds
     ]
@@ -109,6 +113,7 @@ def judge(rows: Sequence[Mapping[Any, Any]], attempt: int = 1) -> Disturbance | 
         late_s=_mean(late_s) or 0.0,
         latest_s=max(_known(rows, "latest_s"), default=0.0),
         busiest=_mean(_known(rows, "busiest")),
+        skipped=int(sum(_known(rows, "skipped"))),
         attempt=attempt,
     )
 

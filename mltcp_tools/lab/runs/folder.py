@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from mltcp_tools.kernel.host.files import replace_file
-from mltcp_tools.live.observe.tables import COLUMNS
+from mltcp_tools.live.observe.tables import COLUMNS, columns_of
 
 _FLOAT = "%.9g"
 PLAN = "plan.json"
@@ -31,8 +31,9 @@ def write_tables(folder: Path, tables: Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    present = {c: kind for c, kind in COLUMNS[name].items() if not rows or c in rows[0]}
-    return pd.DataFrame(rows, columns=list(present)).astype(present)
+    present = columns_of(name, rows)
+    kinds = {column: COLUMNS[name][column] for column in present}
+    return pd.DataFrame(rows, columns=present).astype(kinds)
 
 
 def _write(folder: Path, name: str, table: pd.DataFrame) -> None:

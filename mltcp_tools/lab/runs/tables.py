@@ -67,7 +67,7 @@ OPTIONAL: dict[str, tuple[str, ...]] = {
         "queue_mean_bytes",
         "queue_p99_bytes",
     ),
-    "disturbance": ("length_s", "busiest", "own", "others", "pressure", "queued"),
+    "disturbance": ("length_s", "busiest", "own", "others", "pressure", "queued", "skipped"),
     "bulk": ("cwnd", "rtt_us", "retransmits"),
     "requests": ("bytes",),
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mltcp_tools.errors import BusyError, HostError, UsageError
 from mltcp_tools.kernel.backends import AUTO
+from mltcp_tools.kernel.backends.pins import skipped_results
 from mltcp_tools.kernel.host.disturbance import Watch
 from mltcp_tools.kernel.host.signals import Signals
 from mltcp_tools.kernel.variants import is_mltcp
@@ -123,7 +124,10 @@ class _Run(Loop):
         groups = tasks_of(self.experiment, arm, repetition, self._trace_ms)
         neighbours = neighbour_tasks(self.experiment, arm, repetition)
         measured: list[Measured] = []
-        with Watch() as watch, self._network(len(groups[0]) + len(neighbours)) as network:
+        with (
+            Watch(skipped_results) as watch,
+            self._network(len(groups[0]) + len(neighbours)) as network,
+        ):
             if repetition == position == 1:
                 self._describe(network)
             if arm.fine_stamps:

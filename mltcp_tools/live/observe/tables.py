@@ -42,14 +42,9 @@ COLUMNS: dict[str, dict[str, str]] = {
     | {"cpu_busy": "float64", "queue_mean_bytes": "float64", "queue_p99_bytes": "float64"},
     "disturbance": _KEY
     | {"attempt": "int64", "time_s": "float64", "length_s": "float64"}
-    | {
-        "stolen": "float64",
-        "own": "float64",
-        "others": "float64",
-        "pressure": "float64",
-        "queued": "float64",
-    }
-    | {"late_s": "float64", "latest_s": "float64"},
+    | {"stolen": "float64", "busiest": "float64", "own": "float64", "others": "float64"}
+    | {"pressure": "float64", "queued": "float64"}
+    | {"late_s": "float64", "latest_s": "float64", "skipped": "float64"},
     "bulk": _NEIGHBOUR
     | {"time_s": "float64", "bytes": "int64", "cwnd": "int64", "rtt_us": "int64"}
     | {"retransmits": "int64"},
@@ -74,12 +69,24 @@ def check_folder(folder: Path) -> None:
         raise UsageError(f"{folder} exists and isn't an empty folder; name another with -o.")
 
 
+def columns_of(name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the columns of table `name` that its rows fill, all of them without rows, in order.
+
+    Raises ValueError for a column that the table doesn't have.
+    """
+    if not rows:
+        return list(COLUMNS[name])
+    if unknown := rows[0].keys() - COLUMNS[name].keys():
+        raise ValueError(f"The table {name} has no column {', '.join(sorted(unknown))}.")
+    return [column for column in COLUMNS[name] if column in rows[0]]
+
+
 def write_csv(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write a table as NAME.csv; a reader finds the old one or the new one, never a half.
 
     Rows may lack columns that nobody could fill in; those are left out of the file.
     """
-    header = [column for column in COLUMNS[name] if not rows or column in rows[0]]
+    header = columns_of(name, rows)
     replace_file(folder / f"{name}.csv", _lines(header, rows, with_header=True).encode())
 
 
@@ -92,7 +99,7 @@ def append_csv(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> No
     if not rows:
         return
     path = folder / f"{name}.csv"
-    header = [column for column in COLUMNS[name] if column in rows[0]]
+    header = columns_of(name, rows)
     text = _lines(header, rows, with_header=not path.exists())
     with path.open("a", encoding="utf-8", newline="") as file:
         file.write(text)

@@ -27,6 +27,7 @@ def samples(count: int, every_s: float = 0.1) -> list[Sample]:
             late_s=0.001 * 10 * index,
             probes=10 * index,
             latest_s=0.004 if index != 15 else 0.05,
+            skipped=(None, 7, 8, 2)[index // 8],
         )
         for index in range(count)
     ]
@@ -46,6 +47,8 @@ def test_counters_become_shares_of_each_second(monkeypatch: pytest.MonkeyPatch) 
         assert each.queued == pytest.approx(0.2)
         assert each.late_s == pytest.approx(0.001)
     assert [each.latest_s for each in found] == [0.004, 0.05, 0.004]
+    # Programs that are loaded anew begin at 0.
+    assert [each.skipped for each in found] == [7, 1, 0]
 
 
 def test_what_the_kernel_does_not_tell_is_unknown() -> None:

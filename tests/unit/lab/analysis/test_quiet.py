@@ -241,3 +241,17 @@ def test_the_bound_is_of_the_packets_that_hosts_send(
 ) -> None:
     run = load_run(make_run(tmp_path / "run", experiment(**changes)))
     assert payload_share(run) == pytest.approx(share)
+
+
+def test_an_arm_of_which_the_kernel_skipped_programs_says_so(folder: Path) -> None:
+    disturb(folder)
+    path = folder / "disturbance.parquet"
+    table = pd.read_parquet(path)
+    table.assign(skipped=(table["arm"] == "mltcp") * 2.0).to_parquet(path)
+    result = summarise(load_run(folder)).document()
+    (named,) = [each for each in result["warnings"] if "skipped" in each]
+    assert named.startswith(
+        "In arm mltcp this kernel skipped BPF programs, 40 times that were seen:"
+    )
+    assert result["arms"]["mltcp"]["disturbance"]["skipped"] == 40  # of both repetitions
+    assert result["arms"]["cubic"]["disturbance"]["skipped"] == 0

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from mltcp_tools.lab.runs.disturbance import judge
+from mltcp_tools.kernel.host.disturbance import Second
+from mltcp_tools.lab.runs.disturbance import judge, rows_of
+from mltcp_tools.lab.runs.folder import write_tables
 
 CALM = {"stolen": 0.0, "others": 0.02, "queued": 0.1, "late_s": 0.0001, "latest_s": 0.002}
 
@@ -49,3 +53,25 @@ def test_what_is_not_known_disturbs_nothing(unknown: float | None) -> None:
     assert found is not None
     assert (found.disturbed, found.queued, found.others) == (False, None, None)
     assert judge([]) is None
+
+
+def test_skipped_programs_are_counted_and_no_reason_to_run_again() -> None:
+    often = judge(rows(5, skipped=2))
+    assert often is not None
+    assert (often.disturbed, often.skipped) == (False, 10)
+
+
+def test_what_was_watched_is_what_a_run_folder_keeps(tmp_path: Path) -> None:
+    """All of it: the report once lacked the busiest processor, as no column had its name."""
+    watched = Second(100.0, 1.0, 0.01, 0.8, 0.3, 0.02, 0.1, 0.2, 0.0001, 0.002, 3)
+    key = {"arm": "mltcp", "repetition": 1, "attempt": 1}
+    kept = [key | row for row in rows_of([watched], 99.5)]
+    write_tables(tmp_path, {"disturbance": kept})
+    assert pd.read_parquet(tmp_path / "disturbance.parquet").to_dict("records") == kept
+    assert pd.read_csv(tmp_path / "disturbance.csv").to_dict("records") == kept
+
+
+def test_a_column_that_no_table_has_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="The table arms has no column cores"):
+        write_tables(tmp_path, {"arms": [{"arm": "mltcp", "repetition": 1, "cores": 2}]})
+    assert list(tmp_path.iterdir()) == []
