@@ -328,6 +328,8 @@ def main() -> None:
     table = NAME
     if options.gpu:
         table += f", NCCL at {options.rate}"
+    elif options.queue != parser.get_default("queue"):
+        table += f", a queue of {options.queue}"
     if options.ranks != 2:
         table += f", {options.ranks} ranks"
     if options.rto_min:
