@@ -39,6 +39,7 @@ def test_what_is_detached_by_hand_is_told_survives_sighup_and_has_a_way_back(
         assert job.ccs() == [DEFAULT]
         running.write(rules(mark, more=", slope: 2"))
         running.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: running.said().count("Following ") == 2, "the new rules are read")
         job.ask("connect")
         wait_for(lambda: job.ccs()[1] == "mltcp", "the next one, by the new rules")
         assert job.ccs() == [DEFAULT, "mltcp"]
