@@ -14,7 +14,7 @@ from typing import Any
 
 from pyroute2 import netns
 from support import procfs
-from support.waiting import wait_for
+from support.waiting import PATIENCE_S, wait_for
 
 SCRIPT = Path(__file__).parents[1] / "support" / "holding_process.py"
 
@@ -72,7 +72,7 @@ class Holder:
             assert pipe is not None
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
-        self.process.wait(30)
+        self.process.wait(PATIENCE_S)
 
 
 def with_pid(pid: int) -> Holder:

@@ -17,7 +17,7 @@ from netns.connected import holder, namespace
 from netns.following import BURST, DEFAULT, rules, shown
 from netns.trainings import Agent, agent, training
 from support.holding_process import FIRST_CC
-from support.waiting import wait_for
+from support.waiting import PATIENCE_S, wait_for
 
 from mltcp_tools.cli.main import main
 from mltcp_tools.errors import BusyError, HostError
@@ -158,7 +158,10 @@ def test_one_agent_at_a_time(backend: Backend, mark: str, tmp_path: Path) -> Non
     (tmp_path / "second").mkdir()
     with agent(tmp_path, rules(mark)) as running:
         second = Agent(tmp_path / "second", rules(mark))
-        assert second.process.wait(30) == BusyError.exit_code
+        try:
+            assert second.process.wait(PATIENCE_S) == BusyError.exit_code
+        finally:
+            second.process.kill()
         assert "An agent already runs on this host" in second.said()
         assert running.process.poll() is None
 

@@ -15,7 +15,7 @@ import pytest
 from netns.backends_here import backend_fixture, fresh_and_loaded
 from netns.connected import holder, namespace
 from support.holding_process import FIRST_CC
-from support.waiting import wait_for
+from support.waiting import PATIENCE_S, wait_for
 
 from mltcp_tools.cli.main import main
 from mltcp_tools.kernel.backends.base import Backend
@@ -233,7 +233,7 @@ def test_follow_attaches_what_comes_later_and_ends_with_the_process(backend: Bac
                 assert len(held.congestion_controls()) == count
                 held.ask("connect")
             held.end()
-            _, said = follower.communicate(timeout=30)
+            _, said = follower.communicate(timeout=PATIENCE_S)
         finally:
             follower.kill()
             follower.wait()
@@ -257,7 +257,7 @@ def test_follow_waits_for_a_process_and_ctrl_c_leaves_it_attached(backend: Backe
             with holder(2, through=("ip", "netns", "exec", name)) as held:
                 wait_for(lambda: held.congestion_controls() == ["mltcp"] * 2, "the follower")
                 follower.send_signal(signal.SIGINT)
-                _, said = follower.communicate(timeout=30)
+                _, said = follower.communicate(timeout=PATIENCE_S)
                 assert (follower.returncode, "error" in said) == (0, False)
                 assert held.congestion_controls() == ["mltcp"] * 2
                 assert [each.outcome for each in detach(job="a")] == ["restored"] * 2

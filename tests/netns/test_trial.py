@@ -18,7 +18,7 @@ import pytest
 from netns.backends_here import backend_fixture, fresh_and_loaded
 from netns.following import BURST, rules, shown
 from netns.trainings import Training, agent, training
-from support.waiting import wait_for
+from support.waiting import PATIENCE_S, wait_for
 
 from mltcp_tools.cli.main import main
 from mltcp_tools.kernel.backends.base import Backend
@@ -132,7 +132,7 @@ def test_an_attached_job_is_attached_as_before_in_the_end(backend: Backend, mark
         with trial("--job", "a", *QUICK) as process:
             wait_for(lambda: not runs(backend), "a turn without", beside=process)
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=30)
+            process.communicate(timeout=PATIENCE_S)
             assert process.returncode
         assert runs(backend) == {"mltcp"}
         (after,) = StateFiles().read()
@@ -169,7 +169,7 @@ def test_a_trial_that_is_stopped_loses_its_lease(backend: Backend, mark: str) ->
         process.send_signal(signal.SIGSTOP)
         wait_for(lambda: nothing_left(backend), "everything to be put back")
         process.send_signal(signal.SIGCONT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=PATIENCE_S)
         assert "was held up for so long" in err
         assert nothing_left(backend)
 
@@ -178,7 +178,7 @@ def test_a_second_trial_is_refused(backend: Backend, mark: str) -> None:
     with job(mark), trial("--job", f"a={mark}", *QUICK):
         wait_for(lambda: (TRIAL_DIR / "trial.json").exists(), "the trial")
         with trial("--job", f"b={mark}", *QUICK) as second:
-            _, err = second.communicate(timeout=30)
+            _, err = second.communicate(timeout=PATIENCE_S)
         assert (second.returncode, "Another trial runs" in err) == (4, True)
 
 

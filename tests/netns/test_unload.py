@@ -16,7 +16,7 @@ from netns.backends_here import backend_fixture
 from netns.connected import holder, namespace
 from netns.connections import TCP_CONGESTION
 from support.holding_process import FIRST_CC
-from support.waiting import wait_for
+from support.waiting import PATIENCE_S, wait_for
 
 from mltcp_tools.cli.main import main
 from mltcp_tools.errors import BusyError
@@ -177,7 +177,7 @@ def test_everything_is_taken_off(
 
             assert main(["unload", "--everything"]) == 0
             assert "Nothing of MLTCP is left on this host." in capsys.readouterr().err
-            assert agent.wait(30) in (0, -signal.SIGTERM)
+            assert agent.wait(PATIENCE_S) in (0, -signal.SIGTERM)
         finally:
             agent.kill()
             agent.wait()
