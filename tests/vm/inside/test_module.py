@@ -15,11 +15,13 @@ from pathlib import Path
 
 import pytest
 from netns.connections import bottleneck, connection, send_burst
+from support.waiting import wait_for
 from vm.loading import FILE, MODULE, SLAB, allow, choose, chosen, insert, pair, registered, remove
 
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 from mltcp_tools.kernel.host import facts
+from mltcp_tools.kernel.host.diag import open_diag, tcp_sockets_running
 from mltcp_tools.kernel.variants import offered_by
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.testbed.namespaces import inside, write_sysctl
@@ -163,6 +165,12 @@ def test_dctcp_is_marked_where_the_link_marks(module: None) -> None:
         with connection(network, "mltcp_dctcp") as sender:
             send_burst(sender, 3_000_000)
             counters = network.counters()
+        # The receiver's end holds the module, too, and waits for an ACK that a link which is gone
+        # would never bring.
+        with inside(network.receiver), open_diag() as diag:
+            wait_for(
+                lambda: not tcp_sockets_running(diag, ["mltcp_dctcp"]), "the end of the connection"
+            )
     assert counters.marks > 20
     assert counters.marks > counters.drops
 
