@@ -10,7 +10,6 @@ import pytest
 from netns.connections import bottleneck, connection, send_burst
 from netns.own_programs import registered
 
-from mltcp_tools.kernel.backends import pins as backends_pins
 from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.backends.pins import skipped_results
 
@@ -26,7 +25,7 @@ LONGEST = 10_000
 def test_a_window_stays_one_where_programs_are_skipped(
     pins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backends_pins, "PIN_ROOT", pins)
+    monkeypatch.setattr("mltcp_tools.kernel.backends.pins.PIN_ROOT", pins)
     assert skipped_results() is None
     with (
         registered("skipped", JobParams(), pins, tmp_path),
