@@ -1,8 +1,8 @@
 """The tables of a run folder: rows from the emulators' results, written as Parquet and CSV.
 
 Seconds (`*_s`) count from the instant the arm's jobs started in that repetition. The columns are
-those of runfolder.COLUMNS. TCP samples are kept for the first and last TRACED iterations of each
-job only.
+those of COLUMNS in live/observe/tables.py. TCP samples are kept for the first and last TRACED
+iterations of each job only.
 """
 
 from __future__ import annotations

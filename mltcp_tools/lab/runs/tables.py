@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from mltcp_tools.live.observe.tables import COLUMNS
 from mltcp_tools.units import counted
 
 _TEXT = ("arm", "job", "neighbour")
@@ -22,8 +23,8 @@ _TIMES = ("start_s", "end_s", "time_s", *_DURATIONS)
 # Thirty years: what lies beyond is damage, and axes and sums would be stretched by it.
 _LONGEST_S = 1e9
 
-# Columns a row can't be used without, and columns that may be missing or empty.
-REQUIRED: dict[str, tuple[str, ...]] = {
+# Columns a row can't be used without; the others may be missing or empty.
+_REQUIRED: dict[str, tuple[str, ...]] = {
     "iterations": (
         "arm",
         "repetition",
@@ -42,35 +43,6 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "bulk": ("arm", "repetition", "neighbour", "time_s", "bytes"),
     "requests": ("arm", "repetition", "neighbour", "request", "start_s", "end_s"),
 }
-OPTIONAL: dict[str, tuple[str, ...]] = {
-    "iterations": ("bytes", "waited_s", "realigned"),
-    "bursts": ("bytes", "first_end_s"),
-    "samples": ("ssthresh", "rtt_us", "retransmits", "bytes_acked", "total_bytes"),
-    "flow_events": (
-        "back",
-        "first_ack_s",
-        "last_ack_s",
-        "bytes",
-        "retransmits",
-        "srtt_us",
-        "cwnd",
-        "ratio",
-    ),
-    "arms": (
-        "order",
-        "duration_s",
-        "link_bytes",
-        "link_packets",
-        "link_drops",
-        "link_marks",
-        "cpu_busy",
-        "queue_mean_bytes",
-        "queue_p99_bytes",
-    ),
-    "disturbance": ("length_s", "busiest", "own", "others", "pressure", "queued", "skipped"),
-    "bulk": ("cwnd", "rtt_us", "retransmits"),
-    "requests": ("bytes",),
-}
 # What makes a row the only one of its kind.
 _KEYS: dict[str, list[str]] = {
     "iterations": ["arm", "repetition", "job", "iteration"],
@@ -78,7 +50,7 @@ _KEYS: dict[str, list[str]] = {
     "arms": ["arm", "repetition"],
     "requests": ["arm", "repetition", "neighbour", "request"],
 }
-TABLES = tuple(REQUIRED)
+TABLES = tuple(COLUMNS)
 
 
 def empty_table(name: str) -> pd.DataFrame:
@@ -86,7 +58,7 @@ def empty_table(name: str) -> pd.DataFrame:
     return pd.DataFrame(
         {
             column: pd.Series(dtype="str" if column in _TEXT else "float64")
-            for column in (*REQUIRED[name], *OPTIONAL[name])
+            for column in COLUMNS[name]
         }
     )
 
@@ -105,7 +77,7 @@ def read_table(folder: Path, name: str, problems: list[str]) -> pd.DataFrame:
         except Exception as error:  # pyarrow and pandas raise many kinds on damaged files
             problems.append(f"{path.name} can't be read ({_first_line(error)}).")
             continue
-        missing = [column for column in REQUIRED[name] if column not in raw.columns]
+        missing = [column for column in _REQUIRED[name] if column not in raw.columns]
         if missing:
             problems.append(f"{path.name} lacks the columns {', '.join(missing)}.")
             continue
@@ -172,7 +144,7 @@ def _plausible(table: pd.DataFrame) -> pd.Series[bool]:
 
 def _clean(raw: pd.DataFrame, name: str, source: str, problems: list[str]) -> pd.DataFrame:
     table = pd.DataFrame(index=raw.index)
-    for column in (*REQUIRED[name], *OPTIONAL[name]):
+    for column in COLUMNS[name]:
         if column not in raw.columns:
             table[column] = np.nan
         elif column in _TEXT:
@@ -180,7 +152,7 @@ def _clean(raw: pd.DataFrame, name: str, source: str, problems: list[str]) -> pd
         else:
             values = pd.to_numeric(raw[column], errors="coerce").astype("float64")
             table[column] = values.where(np.isfinite(values))
-    usable = table[list(REQUIRED[name])].notna().all(axis=1) & _plausible(table)
+    usable = table[list(_REQUIRED[name])].notna().all(axis=1) & _plausible(table)
     if not usable.all():
         problems.append(
             f"{source} has {counted(int((~usable).sum()), 'line')} without usable values."
