@@ -159,7 +159,7 @@ def _compile(clang: str, source: Path, defines: Sequence[str], target: Path) -> 
         command = [clang, *flags, "-c", str(source), "-o", scratch]
         run = subprocess.run(command, capture_output=True, text=True)
         if run.returncode:
-            if "bpf/bpf_helpers.h" in run.stderr:
+            if "'bpf/bpf_helpers.h' file not found" in run.stderr:
                 raise HostError("The libbpf headers are not installed: apt install libbpf-dev")
             raise HostError(f"clang could not compile {source}:\n{run.stderr.strip()}")
         os.chmod(scratch, 0o644)

@@ -59,3 +59,17 @@ def test_edited_sources_are_compiled_anew(installed: Path, tmp_path: Path, monke
     assert not objects.objects_shipped()
     with pytest.raises(HostError, match="/nonexistent/clang"):
         objects.build_object("mltcp")
+
+
+def test_a_mistake_in_a_program_is_not_taken_for_missing_headers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bpf").mkdir()
+    (tmp_path / "bpf" / "wrong.bpf.c").write_text(
+        "#include <linux/types.h>\n#include <bpf/bpf_helpers.h>\n"
+        'int wrong(void) { bpf_printk("%d", nothing); }\n'
+    )
+    monkeypatch.setattr(objects, "source_root", lambda: tmp_path)
+    monkeypatch.setattr(objects, "cache_dir", lambda: tmp_path)
+    with pytest.raises(HostError, match="could not compile .*wrong.bpf.c"):
+        objects.build_object("wrong")
