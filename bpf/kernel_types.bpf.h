@@ -152,7 +152,7 @@ struct ack_sample {
 };
 
 enum tcp_ca_event { CA_EVENT_TX_START };
-enum tcp_ca_state { TCP_CA_CWR = 2, TCP_CA_Loss = 4 };
+enum tcp_ca_state { TCP_CA_Disorder = 1, TCP_CA_CWR = 2, TCP_CA_Loss = 4 };
 
 /* libbpf matches the members by name; those missing here stay zero in the kernel's struct. */
 struct tcp_congestion_ops {

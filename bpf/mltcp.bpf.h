@@ -55,6 +55,9 @@ const volatile __u32 mltcp_sent_octets SEC(".rodata.counters") = 0;
 /* Of a connection that has lost nothing yet, segments. */
 #define TCP_INFINITE_SSTHRESH 0x7fffffff
 
+/* RFC 6928, segments */
+#define TCP_INIT_CWND 10
+
 /* include/net/sock.h: enum sk_pacing */
 #define SK_PACING_NONE 0
 #define SK_PACING_NEEDED 1
@@ -266,26 +269,38 @@ static __always_inline __u8 mltcp_bpf_is_fine(struct tcp_sock *tp)
 	return bpf_core_field_exists(tp->tcp_usec_ts) && BPF_CORE_READ_BITFIELD(tp, tcp_usec_ts);
 }
 
+/* Is that more segments than a connection can use? */
+static __always_inline __u8 mltcp_bpf_is_useless(const struct tcp_sock *tp, __u32 segments)
+{
+	return (__u64)segments * tp->mss_cache > MLTCP_USEFUL_BYTES;
+}
+
 /*
  * A kernel may skip the program for the threshold or for undoing, and take what lies on the stack for
  * its result (README.md says which do). A threshold or window that nobody can use is such a one,
  * unless the kernel has set no threshold yet. The threshold is then Reno's at the window at which
- * the latest cut began, and the window that one. A burst may have gone out by then, so it's counted.
+ * the latest cut began, and the window at most that one. Where programs were skipped for several
+ * ACKs, the cut may have begun at such a window itself; the one at the latest step takes its place.
+ * A burst may have gone out by then, so it's counted.
  */
-static __always_inline void mltcp_bpf_mend_window(struct tcp_sock *tp)
+static __always_inline void mltcp_bpf_mend_window(struct tcp_sock *tp,
+						  const struct mltcp_flow *flow)
 {
-	__u32 prior = tp->prior_cwnd, ssthresh = tp->snd_ssthresh, zero = 0;
-	__u8 bad_ssthresh = ssthresh != TCP_INFINITE_SSTHRESH &&
-			    (__u64)ssthresh * tp->mss_cache > MLTCP_USEFUL_BYTES;
-	__u8 bad_cwnd = (__u64)tp->snd_cwnd * tp->mss_cache > MLTCP_USEFUL_BYTES;
+	__u8 bad_ssthresh = tp->snd_ssthresh != TCP_INFINITE_SSTHRESH &&
+			    mltcp_bpf_is_useless(tp, tp->snd_ssthresh);
+	__u32 window = tp->prior_cwnd, zero = 0;
 	__u64 *skipped;
 
-	if (!bad_ssthresh && !bad_cwnd)
+	if (!bad_ssthresh && !mltcp_bpf_is_useless(tp, tp->snd_cwnd))
 		return;
+	if (mltcp_bpf_is_useless(tp, window))
+		window = flow && flow->cwnd ? flow->cwnd : TCP_INIT_CWND;
+	if (window < MLTCP_CWND_MIN)
+		window = MLTCP_CWND_MIN;
 	if (bad_ssthresh)
-		tp->snd_ssthresh = prior / 2 > MLTCP_CWND_MIN ? prior / 2 : MLTCP_CWND_MIN;
-	if (bad_cwnd)
-		tp->snd_cwnd = prior > MLTCP_CWND_MIN ? prior : MLTCP_CWND_MIN;
+		tp->snd_ssthresh = window / 2 > MLTCP_CWND_MIN ? window / 2 : MLTCP_CWND_MIN;
+	if (tp->snd_cwnd > window)
+		tp->snd_cwnd = window;
 	skipped = bpf_map_lookup_elem(&mltcp_skipped, &zero);
 	if (skipped)
 		__sync_fetch_and_add(skipped, 1);
@@ -519,8 +534,8 @@ static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sa
 	struct mltcp_env env = {.sk = sk, .sample = sample};
 	struct mltcp_flow *flow;
 
-	mltcp_bpf_mend_window(tp);
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
+	mltcp_bpf_mend_window(tp, flow);
 	/* The ACK of a SYN or a FIN alone says nothing of a burst. */
 	if (!flow ||
 	    ((acked_bytes < tp->bytes_acked || sk->__sk_common.skc_state == TCP_SYN_SENT) &&

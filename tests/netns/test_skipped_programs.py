@@ -22,21 +22,26 @@ LONGEST = 10_000
 """Segments; the bottleneck and its queue hold some twenty."""
 
 
+@pytest.mark.parametrize("name", ["skipped", "skipped_more"])
 def test_a_window_stays_one_where_programs_are_skipped(
-    pins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, pins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mltcp_tools.kernel.backends.pins.PIN_ROOT", pins)
     assert skipped_results() is None
     with (
-        registered("skipped", JobParams(), pins, tmp_path),
+        registered(name, JobParams(), pins, tmp_path),
         bottleneck() as network,
-        connection(network, "skipped") as sender,
+        connection(network, name) as sender,
     ):
         for _ in range(8):
             send_burst(sender, 400_000)
-            send_burst(sender, 1000)  # this kernel may have skipped a program by itself, at the end
-            info = sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
-            ssthresh, cwnd = struct.unpack_from("=II", info, SSTHRESH_OFFSET)
+            # What is skipped at the end of a burst, the next ACK mends; its loss may be another.
+            for _ in range(3):
+                send_burst(sender, 1000)
+                info = sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
+                ssthresh, cwnd = struct.unpack_from("=II", info, SSTHRESH_OFFSET)
+                if ssthresh < LONGEST and cwnd < LONGEST:
+                    break
             assert 2 <= ssthresh < LONGEST
             assert 1 <= cwnd < LONGEST
         assert network.counters().drops > 0, "nothing was lost, so nothing was asked for"
