@@ -198,7 +198,8 @@ static inline __u32 mltcp_between(__u32 low, __u32 high, __u32 ratio)
 
 /*
  * Forget everything: the flow is new, or was given to another job. acked_bytes, retransmits: the
- * connection's totals until now, which are no part of the first iteration.
+ * connection's totals until now, which are no part of the first iteration. A loss may be under way, and
+ * the base's threshold for it is needed if a time-out follows.
  */
 static inline void mltcp_reset(struct mltcp_flow *f, __u32 job, __u64 acked_bytes,
 			       __u32 retransmits)
@@ -209,6 +210,8 @@ static inline void mltcp_reset(struct mltcp_flow *f, __u32 job, __u64 acked_byte
 	fresh.acked_bytes = acked_bytes;
 	fresh.piece_kib = mltcp_kib(acked_bytes);
 	fresh.retransmits = retransmits;
+	fresh.before.base_ssthresh = f->before.base_ssthresh;
+	fresh.before.over = f->before.over | MLTCP_FORGOTTEN;
 	fresh.delay.held = f->delay.held;
 	fresh.paces = f->paces;
 	fresh.gain = MLTCP_ONE;

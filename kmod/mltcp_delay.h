@@ -317,7 +317,9 @@ static inline void mltcp_delay_heard(struct mltcp_delay *d, __u64 now, const __u
 
 	if (d->full_us && mltcp_is_old(d->full_date, now))
 		d->full_us = d->own_us = d->own_losses = 0;
-	if (!full_us || (word & MLTCP_PATH_KEY) != (__u64)key << 40 || mltcp_is_old(date, now))
+	if (!word || (word & MLTCP_PATH_KEY) != (__u64)key << 40 || mltcp_is_old(date, now))
+		return;
+	if (!full_us && d->own_losses)
 		return;
 	if (d->own_losses == MLTCP_OWN_LOSSES &&
 	    (full_us > MLTCP_OTHER_PATH * d->own_us || d->own_us > MLTCP_OTHER_PATH * full_us)) {
@@ -342,17 +344,18 @@ static inline void mltcp_delay_tell(const struct mltcp_delay *d, __u64 *slot, __
 
 /*
  * The queue wasn't full when it was taken for that: what was known before holds again. For the path's
- * other flows, too, where what they know is what this one said.
+ * other flows, too, where what they know is what this one said; that nothing is known is told by a
+ * queue of 0.
  */
 static inline void mltcp_delay_recall(struct mltcp_delay *d, __u64 *slot, __u32 key, __u32 full_us,
 				      __u16 full_date)
 {
-	__u64 told = mltcp_delay_word(d, key);
+	__u64 told = mltcp_delay_word(d, key), nothing = told & ~(__u64)MLTCP_PATH_US;
 
 	d->full_us = full_us;
 	d->full_date = full_date;
 	if (told && MLTCP_READ_ONCE(*slot) == told)
-		MLTCP_WRITE_ONCE(*slot, mltcp_delay_word(d, key));
+		MLTCP_WRITE_ONCE(*slot, full_us ? mltcp_delay_word(d, key) : nothing);
 }
 
 /*
@@ -383,18 +386,20 @@ static inline __u32 mltcp_delay_raised(const struct mltcp_delay *d, __u32 full_u
  * A queue longer than what was taken for full shows that more is. What a first loss finds is limited
  * by the smoothed round trip, which slow start leaves behind; and a flow that thinks too little of
  * the queue yields to everybody, and so never loses again and would never know better.
+ *
+ * Says whether another flow has told something else than what this one knew.
  */
-static inline void mltcp_delay_ask(struct mltcp_delay *d, __u64 now, __u64 *slot, __u32 key)
+static inline __u8 mltcp_delay_ask(struct mltcp_delay *d, __u64 now, __u64 *slot, __u32 key)
 {
-	__u32 full_us;
+	__u32 known_us = d->full_us, heard_us;
 
 	mltcp_delay_heard(d, now, slot, key);
-	full_us = mltcp_delay_raised(d, d->full_us);
+	heard_us = d->full_us;
+	d->full_us = mltcp_delay_raised(d, heard_us);
 	d->own_us = mltcp_delay_raised(d, d->own_us);
-	if (full_us == d->full_us)
-		return;
-	d->full_us = full_us;
-	mltcp_delay_tell(d, slot, key);
+	if (d->full_us != heard_us)
+		mltcp_delay_tell(d, slot, key);
+	return heard_us != known_us;
 }
 
 #endif

@@ -78,8 +78,8 @@ static inline __u32 mltcp_on_mark(struct mltcp_flow *f, __u32 cwnd, __u32 base, 
 	__u64 cut = cwnd > base ? cwnd - base : 0;
 
 	mltcp_note_full(f, base, srtt_us, min_us);
-	if (f->keep)
-		cut = cut * (MLTCP_ONE - f->keep) >> (MLTCP_SHIFT - 1);
+	if (f->keep) /* rounded up: with all marked, a small window shrinks, too */
+		cut = (cut * (MLTCP_ONE - f->keep) + MLTCP_ONE / 2 - 1) >> (MLTCP_SHIFT - 1);
 	f->resume_ssthresh = 0;
 	return cwnd > cut + MLTCP_CWND_MIN ? cwnd - (__u32)cut : MLTCP_CWND_MIN;
 }
@@ -91,28 +91,38 @@ static inline __u32 mltcp_on_mark(struct mltcp_flow *f, __u32 cwnd, __u32 base, 
  *
  * All is also taken for lost where the path turns out to carry shorter packets only, and nobody is
  * asked for a threshold. What the base set for a loss that is over isn't for that.
+ *
+ * The queue of before has gone meanwhile, and what is sent twice has no round trip by which to see it.
  */
-static inline __u32 mltcp_on_time_out(const struct mltcp_flow *f, __u32 ssthresh)
+static inline __u32 mltcp_on_time_out(struct mltcp_flow *f, __u32 ssthresh)
 {
 	__u32 base = f->before.base_ssthresh;
 
-	return base && !f->before.over && base < ssthresh ? base : ssthresh;
+	f->delay.queue_us = f->delay.standing_us = f->delay.least_us = 0;
+	return base && !(f->before.over & MLTCP_REPAIRED) && base < ssthresh ? base : ssthresh;
+}
+
+/* A sister has told something of the queue, which stays though the loss may turn out to be none. */
+static inline void mltcp_on_heard(struct mltcp_flow *f)
+{
+	f->before.full_us = f->delay.full_us;
+	f->before.full_date = f->delay.full_date;
 }
 
 /* Whatever was lost is repaired. That it was late may still turn out. */
 static inline void mltcp_on_repaired(struct mltcp_flow *f)
 {
-	f->before.over = 1;
+	f->before.over |= MLTCP_REPAIRED;
 }
 
 /*
  * Nothing was lost: a segment or its ACK was late. The base gives the window back that the flow had,
- * and the flow has back what it would have taken back of the queue, and what it knew of it. So do its
- * sisters, unless one has told them something else since.
+ * and the flow has back what it would have taken back of the queue, and what it knew of it, or what a
+ * sister has told since. So do its sisters, unless one has told them something else since.
  */
 static inline void mltcp_on_undo(struct mltcp_flow *f, __u64 *slot, __u32 key)
 {
-	if (!f->before.base_ssthresh)
+	if (!f->before.base_ssthresh || f->before.over & MLTCP_FORGOTTEN)
 		return;
 	if (f->before.resume_ssthresh > f->resume_ssthresh)
 		f->resume_ssthresh = f->before.resume_ssthresh;

@@ -25,6 +25,7 @@
 #define MLTCP_STEP_H
 
 #include "mltcp_core.h"
+#include "mltcp_loss.h"
 #include "mltcp_wait.h"
 
 /* The surroundings of a flow while it has an ACK: the includer's. */
@@ -129,8 +130,8 @@ static inline void mltcp_step_decide(struct mltcp_env *env, struct mltcp_flow *f
 					     mltcp_env_watches(env));
 	if (mechanisms & MLTCP_YIELD)
 		slot = mltcp_env_path(env, &key);
-	if (slot)
-		mltcp_delay_ask(&f->delay, now, slot, key);
+	if (slot && mltcp_delay_ask(&f->delay, now, slot, key))
+		mltcp_on_heard(f);
 	mltcp_env_note(env, f);
 	mltcp_decide(f, p, mechanisms, now);
 	if (mltcp_env_is_off(env))

@@ -108,6 +108,10 @@ struct mltcp_tag {
 #define MLTCP_HOST_KNOWN 0x40 /* what its host had received and sent where the iteration starts */
 #define MLTCP_ANY_TWO_WAY (MLTCP_TWO_WAY | MLTCP_HOST_TWO_WAY)
 
+/* What is past of a flow's latest loss. */
+#define MLTCP_REPAIRED 0x1 /* what was lost; base_ssthresh is for no other loss */
+#define MLTCP_FORGOTTEN 0x2 /* all that the flow had then; nothing but base_ssthresh is left */
+
 /* What a flow knows of the queue on its path, see mltcp_delay.h. */
 struct mltcp_delay {
 	__u32 queue_us; /* queueing delay of the latest sample that says it, microseconds */
@@ -136,7 +140,7 @@ struct mltcp_before {
 	__u32 base_ssthresh; /* the base's slow-start threshold after that loss, segments; 0: none */
 	__u16 full_date;
 	__u8 own_losses : 4;
-	__u8 over : 2; /* 1: what was lost then is repaired, so base_ssthresh is for no other loss */
+	__u8 over : 2; /* MLTCP_REPAIRED and MLTCP_FORGOTTEN */
 	__u8 tight : 2;
 	__u8 undone;
 };

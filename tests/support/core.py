@@ -44,7 +44,7 @@ uint8_t mltcp_is_base(const struct mltcp_flow *f);
 uint32_t mltcp_scaled_acked(struct mltcp_flow *f, uint32_t acked);
 uint32_t mltcp_on_loss(struct mltcp_flow *f, uint32_t cwnd, uint32_t base, uint32_t srtt_us,
                        uint32_t min_us);
-uint32_t mltcp_on_time_out(const struct mltcp_flow *f, uint32_t ssthresh);
+uint32_t mltcp_on_time_out(struct mltcp_flow *f, uint32_t ssthresh);
 void mltcp_on_repaired(struct mltcp_flow *f);
 void mltcp_on_undo(struct mltcp_flow *f, unsigned long long *slot, uint32_t key);
 uint8_t mltcp_is_aside(const struct mltcp_flow *f);
@@ -83,7 +83,8 @@ void mltcp_delay_cross(struct mltcp_delay *d, uint8_t two_way);
 void mltcp_delay_rate(struct mltcp_delay *d, uint64_t bytes, uint64_t ns);
 void mltcp_delay_fade(struct mltcp_delay *d);
 void mltcp_delay_full(struct mltcp_delay *d, uint64_t now, uint32_t srtt_us, uint32_t min_us);
-void mltcp_delay_ask(struct mltcp_delay *d, uint64_t now, unsigned long long *slot, uint32_t key);
+uint8_t mltcp_delay_ask(struct mltcp_delay *d, uint64_t now, unsigned long long *slot,
+                        uint32_t key);
 void mltcp_delay_tell(const struct mltcp_delay *d, unsigned long long *slot, uint32_t key);
 #define MLTCP_ACK_BYTES ...
 #define MLTCP_TWO_WAY_SHARE ...

@@ -121,6 +121,16 @@ def test_no_mark_makes_a_window_larger_or_less_than_the_smallest(
     assert lib.MLTCP_CWND_MIN <= mark(flow, cwnd, base) <= cwnd
 
 
+def test_marks_without_end_make_any_window_smaller() -> None:
+    """A small window, too, near the end of an iteration, where the cut is a quarter of the base's."""
+    flow = make_flow()
+    flow.keep, cwnd = lib.MLTCP_KEEP_MAX, 20
+    for _ in range(40):
+        before, cwnd = cwnd, mark(flow, cwnd, max(cwnd // 2, lib.MLTCP_CWND_MIN))
+        assert cwnd < before or before == lib.MLTCP_CWND_MIN
+    assert cwnd == lib.MLTCP_CWND_MIN
+
+
 @given(st.integers(1, 10**6), st.integers(0, 1024))
 def test_without_the_mechanism_the_cut_after_marks_is_the_bases(cwnd: int, alpha: int) -> None:
     base = max(cwnd - cwnd * alpha // 2048, lib.MLTCP_CWND_MIN)
@@ -485,7 +495,40 @@ def test_after_a_time_out_the_threshold_is_the_bases_however_much_a_loss_leaves(
     assert lib.mltcp_on_time_out(flow, 50) == 30
 
 
+def test_after_a_time_out_a_flow_does_not_yield_to_the_queue_of_before() -> None:
+    """What was sent twice has no round trip, so nothing would say that the queue has gone."""
+    flow = behind_and_ahead(sent=0, rtt_us=1100)
+    flow.last_ns, flow.keep = 5 * MS, ONE // 2
+    assert lib.mltcp_must_yield(flow)
+    threshold = lib.mltcp_on_time_out(flow, lose(flow, 80, 40))
+    cwnd = 1
+    for _ in range(6):  # slow start, a round trip at a time
+        flow.last_ns += 2 * MS
+        yields, cwnd, threshold = avoid(flow, cwnd, threshold)
+        assert (yields, threshold) == (False, 40)
+        cwnd = min(2 * cwnd, threshold)
+    assert cwnd == 40
+
+
+def test_who_is_given_to_another_job_in_a_recovery_has_its_base_for_the_time_out() -> None:
+    """The kernel doesn't ask for the threshold again."""
+    flow, slot = behind_and_ahead(sent=1_000_000, rtt_us=1100), ffi.new(SLOT)
+    assert lose(flow, 80, 40) == 70
+    lib.mltcp_reset(flow, 2, flow.acked_bytes, 0)
+    lib.mltcp_on_undo(flow, slot, 7)  # of a loss of which the flow knows no more
+    assert (flow.losses, flow.undone, flow.resume_ssthresh) == (0, 0, 0)
+    assert lib.mltcp_on_time_out(flow, 70) == 40
+    lib.mltcp_on_repaired(flow)
+    assert lib.mltcp_on_time_out(flow, 70) == 70
+    lib.mltcp_reset(flow, 3, flow.acked_bytes, 0)
+    assert lib.mltcp_on_time_out(flow, 70) == 70
+    lose(flow, 60, 30)
+    lib.mltcp_on_undo(flow, slot, 7)
+    assert (flow.losses, flow.undone) == (0, 1)
+
+
 SLOT = "unsigned long long *"
+PARAMS = make_params()
 
 
 def test_where_nothing_was_lost_a_flow_and_its_sisters_know_what_they_knew() -> None:
@@ -543,6 +586,62 @@ def test_what_a_sister_has_told_since_stays() -> None:
     told = slot[0]
     lib.mltcp_on_undo(flow, slot, 7)
     assert slot[0] == told
+
+
+def known_of(env: Any, flow: Any, now: int) -> int:
+    """What the flow takes for a full queue after its next ACK, microseconds; it decides there."""
+    flow.next_bytes = 0
+    lib.mltcp_step(env, flow, now, flow.acked_bytes + 1000)
+    return int(flow.delay.full_us)
+
+
+def sharing(slot: Any) -> tuple[Any, Any, Any]:
+    """Two flows of one path that yield, in their first iteration, and what their ACKs come with."""
+    flows = make_flow(), make_flow()
+    env = make_env(flows[0], PARAMS)
+    env.path, env.path_key = slot, 7
+    for flow in flows:
+        lib.mltcp_step(env, flow, MS, 1000)
+    return env, *flows
+
+
+def found(env: Any, flow: Any, queue_us: int, slot: Any) -> None:
+    """The flow loses something at that queue, and tells the others."""
+    flow.delay.queue_us = queue_us
+    lose(flow, 50, 25)
+    lib.mltcp_delay_tell(ffi.addressof(flow.delay), slot, env.path_key)
+
+
+def test_a_first_loss_that_was_none_is_forgotten_by_all() -> None:
+    slot = ffi.new(SLOT)
+    env, flow, sister = sharing(slot)
+    found(env, flow, 300, slot)
+    assert known_of(env, sister, 2 * MS) == 300
+    lib.mltcp_on_undo(flow, slot, 7)
+    assert known_of(env, flow, 3 * MS) == 0
+    assert known_of(env, sister, 3 * MS) == 0
+    assert known_of(env, flow, 4 * MS) == 0
+    # A flow with losses of its own keeps what these say.
+    found(env, sister, 500, slot)
+    assert known_of(env, flow, 5 * MS) == 500
+
+
+def test_what_a_sister_found_is_kept_though_it_was_heard_before_the_undo() -> None:
+    """A flow decides at the first ACK after its loss, and hears of others then."""
+    slot = ffi.new(SLOT)
+    env, flow, sister = sharing(slot)
+    found(env, sister, 500, slot)
+    assert known_of(env, flow, 2 * MS) == 500
+    found(env, flow, 300, slot)
+    assert known_of(env, sister, 3 * MS) < 500
+    found(env, sister, 1000, slot)
+    real = int(sister.delay.full_us)
+    flow.delay.queue_us = 0
+    assert known_of(env, flow, 4 * MS) == real
+    lib.mltcp_on_undo(flow, slot, 7)
+    sister.delay.queue_us = 0
+    assert known_of(env, flow, 5 * MS) == real
+    assert known_of(env, sister, 5 * MS) == real
 
 
 def test_flows_behind_grow_as_fast_as_those_ahead_where_nobody_queues() -> None:
