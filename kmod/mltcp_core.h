@@ -59,6 +59,9 @@
 /* What a host receives and sends is counted at most that often. Nanoseconds. */
 #define MLTCP_HOST_AGAIN_NS 1000000
 
+/* A flow may yield for at most so many times as long as in the last iteration, or as it usually idles. */
+#define MLTCP_IDLE_GROWS 2
+
 /* A flow next to which yielding is in vain still tries it once in 2^this iterations. */
 #define MLTCP_RARELY_MAX 5
 
@@ -342,6 +345,19 @@ static inline __u8 mltcp_asks_host(const struct mltcp_flow *f, const struct mltc
 }
 
 /*
+ * How long the flow may yield in the iteration that begins, after a pause of idle_us, microseconds.
+ * Others' bursts fit into the pause that their jobs usually make. One that is far longer, as for an
+ * evaluation, doesn't make them longer; nothing is usual yet when the second iteration begins.
+ */
+static inline __u32 mltcp_next_idle(const struct mltcp_flow *f, __u32 idle_us)
+{
+	__u64 most_us = f->idle_us > f->gap_us ? f->idle_us : f->gap_us;
+
+	most_us *= MLTCP_IDLE_GROWS;
+	return f->iteration < 2 || !most_us || idle_us < most_us ? idle_us : (__u32)most_us;
+}
+
+/*
  * Start the next iteration with the ACK at now. The bytes it acknowledges belong to it.
  * received_bytes: the connection's running total. host: what its host has, if mltcp_asks_host();
  * else NULL.
@@ -361,7 +377,7 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 	}
 	if (received_bytes > f->acked_bytes / MLTCP_TWO_WAY_SHARE)
 		f->flags |= MLTCP_TWO_WAY;
-	f->idle_us = mltcp_gap_us(idle_ns);
+	f->idle_us = mltcp_next_idle(f, mltcp_gap_us(idle_ns));
 	f->iteration++;
 	if (f->tight)
 		f->tight--;
@@ -379,8 +395,9 @@ static inline void mltcp_begin(struct mltcp_flow *f, const struct mltcp_params *
 }
 
 /*
- * Has the flow yielded long enough? It does so no longer than it was idle before: jobs whose
- * bursts fit in there are served by then, and for others it would wait in vain.
+ * Has the flow yielded long enough? It does so no longer than it was idle before, nor than twice as
+ * long as it usually is: jobs whose bursts fit in there are served by then, and for others it would wait
+ * in vain.
  */
 static inline __u8 mltcp_yield_is_over(const struct mltcp_flow *f, __u64 now)
 {

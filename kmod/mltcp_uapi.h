@@ -184,7 +184,7 @@ struct mltcp_flow {
 	__u32 left_kib; /* of the iteration at the latest step, KiB */
 	__u32 lead_kib; /* the same where it last said that it leads its sisters; 0: it doesn't */
 	__u32 full_cwnd; /* window at which yielding began, segments */
-	__u32 idle_us; /* the gap that came before this iteration; gap_ns for the first one */
+	__u32 idle_us; /* the flow may yield so long in this iteration, see mltcp_next_idle() */
 	/* learned, unless the job says it; sizes in KiB, running ones from 0 on again after 4 TiB */
 	__u32 total_kib; /* an iteration's; 0: not learned */
 	__u32 gap_us; /* usual length of the gaps that count, microseconds; 0: none seen */

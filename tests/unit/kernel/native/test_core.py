@@ -170,6 +170,47 @@ def test_before_the_first_loss_nobody_yields() -> None:
     assert not lib.mltcp_must_yield(flow)
 
 
+@pytest.mark.parametrize("said", [True, False])
+def test_a_long_pause_is_no_time_to_yield_for(said: bool) -> None:
+    """After an evaluation a job would else wait for a flow that never ends, as long as that took.
+
+    said: by the job, what an iteration is; else it is learned.
+    """
+    size, pause = 1_000_000, 300 * MS
+    fields = {"total_bytes": size, "gap_ns": 50 * MS} if said else {"total_bytes": 0, "gap_ns": 0}
+    params, flow, now = make_params(**fields), make_flow(), 0
+    env = make_env(flow, params)
+    yielded: list[int] = []
+    for idle in [pause] * 8 + [140_000 * MS] + [pause] * 2:
+        now += idle
+        begun, sent = now, flow.acked_bytes
+        lib.mltcp_on_send(flow, now, 0)
+        flow.delay.full_us, flow.delay.full_date = 1000, now >> lib.MLTCP_DATE_SHIFT
+        lib.mltcp_step(env, flow, now, sent + 1000)
+        flow.delay.queue_us = 900
+        # Hardly anything gets through for as long as it yields.
+        while lib.mltcp_must_yield(flow):
+            now += 10 * MS
+            lib.mltcp_step(env, flow, now, flow.acked_bytes + 10)
+        yielded.append(now - begun)
+        now += 10 * MS
+        lib.mltcp_step(env, flow, now, sent + size)
+        flow.flags &= ~0x17  # it hasn't yielded in vain
+    assert all(pause <= each <= pause + 20 * MS for each in yielded[5:8])
+    assert pause < yielded[8] <= 2 * pause + 20 * MS
+    assert yielded[9] <= 2 * pause + 20 * MS
+    assert yielded[10] <= pause + 20 * MS
+
+
+def test_an_iteration_may_take_its_time_for_yielding_from_the_first_pause() -> None:
+    """What is known before it, such as a threshold, says nothing of the pauses."""
+    params, flow = make_params(gap_ns=MS), make_flow()
+    ack(flow, params, MS, 1000)
+    for now in (400 * MS, 800 * MS):
+        ack(flow, params, now, 2000, sent=now)
+    assert 390_000 < flow.idle_us <= 400_000
+
+
 def test_a_flow_yields_no_longer_than_it_was_idle() -> None:
     params, flow = make_params(gap_ns=100 * MS), make_flow()
     flow.delay.full_us = 1000
