@@ -122,7 +122,7 @@ def test_no_mark_makes_a_window_larger_or_less_than_the_smallest(
 
 
 def test_marks_without_end_make_any_window_smaller() -> None:
-    """A small window, too, near the end of an iteration, where the cut is a quarter of the base's."""
+    """A small one, too, near the end of an iteration, where the cut is a quarter of the base's."""
     flow = make_flow()
     flow.keep, cwnd = lib.MLTCP_KEEP_MAX, 20
     for _ in range(40):

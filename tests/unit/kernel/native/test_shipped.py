@@ -71,5 +71,5 @@ def test_a_mistake_in_a_program_is_not_taken_for_missing_headers(
     )
     monkeypatch.setattr(objects, "source_root", lambda: tmp_path)
     monkeypatch.setattr(objects, "cache_dir", lambda: tmp_path)
-    with pytest.raises(HostError, match="could not compile .*wrong.bpf.c"):
+    with pytest.raises(HostError, match=r"could not compile .*wrong\.bpf\.c"):
         objects.build_object("wrong")
