@@ -59,6 +59,12 @@ static __always_inline void tell(__u32 job, __u32 begins, __u64 now)
 	bpf_ringbuf_output(&priority_events, &event, sizeof(event), 0);
 }
 
+/* Nanoseconds since then, which is later than now where another processor has written it since. */
+static __always_inline __u64 since(__u64 now, __u64 then)
+{
+	return now > then ? now - then : 0;
+}
+
 /* Count a packet, and tell where a burst begins or ends with it. */
 static __always_inline void count(__u32 job, const struct mltcp_priority_job *known, __u32 bytes,
 				  __u64 now)
@@ -73,7 +79,7 @@ static __always_inline void count(__u32 job, const struct mltcp_priority_job *kn
 		if (!burst)
 			return;
 	}
-	if (!burst->number || now - burst->last_ns > known->gap_ns) {
+	if (!burst->number || since(now, burst->last_ns) > known->gap_ns) {
 		burst->before = burst->sent;
 		burst->sent = 0;
 		burst->began_ns = now;
@@ -81,7 +87,8 @@ static __always_inline void count(__u32 job, const struct mltcp_priority_job *kn
 		burst->active = 1;
 		tell(job, 1, now);
 	}
-	burst->last_ns = now;
+	if (now > burst->last_ns)
+		burst->last_ns = now;
 	all = known->bytes ? known->bytes : burst->before;
 	sent = __sync_fetch_and_add(&burst->sent, bytes);
 	if (burst->active && all && sent + bytes >= all) {
@@ -97,7 +104,7 @@ static __always_inline __u32 level_of(__u32 job, __u64 now)
 	__u32 zero = 0;
 	const __u64 *alive = bpf_map_lookup_elem(&priority_alive, &zero);
 
-	if (!level || !alive || now - *alive > MLTCP_PRIORITY_ALIVE_NS ||
+	if (!level || !alive || since(now, *alive) > MLTCP_PRIORITY_ALIVE_NS ||
 	    *level >= MLTCP_PRIORITY_LEVELS)
 		return MLTCP_PRIORITY_LEVELS - 1;
 	return *level;

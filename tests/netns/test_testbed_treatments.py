@@ -346,14 +346,14 @@ def test_a_job_that_isnt_first_compresses_and_says_so() -> None:
                 assert aimless.chosen([3000, 0]) == ([3000, 0], 0.0)
 
 
-def a_flow(cookie: int) -> Flow:
-    """A flow of job 1 that the kernel has learned nothing of."""
+def a_flow(cookie: int, job: int = 1) -> Flow:
+    """A flow of a job that the kernel has learned nothing of."""
     found = {field.name: field.type for field in dataclasses.fields(Flow)}
     values: dict[str, Any] = {
         name: "" if kind == "str" else False if kind == "bool" else 0
         for name, kind in found.items()
     }
-    return Flow(**values | {"cookie": cookie, "job_id": 1})
+    return Flow(**values | {"cookie": cookie, "job_id": job})
 
 
 @pytest.mark.bpf

@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -22,6 +23,7 @@ from mltcp_tools.kernel.host.programs import module_command, wait_or_kill
 from mltcp_tools.kernel.native.bpf_object import BpfObject
 from mltcp_tools.kernel.native.objects import build_object
 from mltcp_tools.live.priorities.maps import LEVELS, KnownJob, Maps
+from mltcp_tools.live.trial.lease import jobs_on_trial
 
 FOLDER = Path("/sys/fs/bpf/mltcp-priorities")
 _PRIORITY = 4711
@@ -69,14 +71,17 @@ class LivePriorities:
     """Programs, maps and the controller; a context manager that takes all of it away again.
 
     What an earlier one left that was killed is replaced. Call `follow` with the flows that there
-    are; those of jobs send with their job's level from then on.
+    are; those of jobs send with their job's level from then on, until they aren't among them.
     """
 
     def __init__(self, settings: Prioritised, folder: Path = FOLDER) -> None:
         self._settings = settings
         self._folder = folder
         self._stack = contextlib.ExitStack()
-        self._known: dict[int, tuple[KnownJob, frozenset[int]]] = {}
+        self._known: dict[int, tuple[str, KnownJob]] = {}
+        """The jobs in the maps, by id: their names, and what is known of them."""
+        self._sockets: dict[int, int] = {}
+        """The ids of the jobs of the sockets in the maps, by cookie."""
 
     def __enter__(self) -> LivePriorities:
         with contextlib.ExitStack() as stack:
@@ -113,15 +118,52 @@ class LivePriorities:
 
     def follow(self, jobs: Sequence[Job], flows: Sequence[Flow]) -> None:
         """Have the flows send with the levels of their jobs, and the controller know the jobs."""
+        own: defaultdict[int, list[Flow]] = defaultdict(list)
+        for flow in flows:
+            own[flow.job_id].append(flow)
+        names = {job.id: job.name for job in jobs}
+        self._forget(names, own)
         for job in jobs:
-            own = [flow for flow in flows if flow.job_id == job.id]
-            if not own:
+            if not own[job.id]:
                 continue
-            known = known_job(job, own)
-            cookies = frozenset(flow.cookie for flow in own)
-            if self._known.get(job.id) != (known, cookies):
-                self._maps.set_job(job.id, known, sorted(cookies))
-                self._known[job.id] = (known, cookies)
+            known = job.name, known_job(job, own[job.id])
+            new = [each.cookie for each in own[job.id] if self._sockets.get(each.cookie) != job.id]
+            if new or self._known.get(job.id) != known:
+                self._maps.set_job(job.id, known[1], new)
+                self._known[job.id] = known
+                self._sockets.update(dict.fromkeys(new, job.id))
+
+    def _forget(self, names: Mapping[int, str], own: Mapping[int, Sequence[Flow]]) -> None:
+        """Take out of the maps what has left, as they would fill up, and jobs whose ids are others'
+        now.
+
+        names: of the jobs that there are, by id. own: the flows of each id.
+        """
+        present = {flow.cookie for job in names for flow in own.get(job, ())}
+        sockets = [cookie for cookie in self._sockets if cookie not in present]
+        jobs = [job for job, (name, _) in self._known.items() if names.get(job) != name]
+        if not sockets and not jobs:
+            return
+        # A trial's turns without mltcp, in which its jobs aren't there, have the same priorities.
+        on_trial = jobs_on_trial()
+        kept = {
+            job
+            for job, (name, _) in self._known.items()
+            if name in on_trial and names.get(job, name) == name
+        }
+        for cookie in sockets:
+            if self._sockets[cookie] not in kept:
+                self._maps.forget_socket(cookie)
+                del self._sockets[cookie]
+        for job in jobs:
+            if job in kept:
+                continue
+            if job in names and own.get(job):
+                # The controller sees no change, so it wouldn't give the level anew.
+                self._maps.forget_bursts(job)
+            else:
+                self._maps.forget_job(job)
+            del self._known[job]
 
 
 def known_job(job: Job, flows: Sequence[Flow]) -> KnownJob:

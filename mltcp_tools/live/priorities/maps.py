@@ -82,6 +82,20 @@ class Maps:
         for cookie in cookies:
             self._sockets.set(_U64.pack(cookie), _U32.pack(job))
 
+    def forget_socket(self, cookie: int) -> None:
+        """Have a socket send for no job."""
+        self._sockets.delete(_U64.pack(cookie))
+
+    def forget_bursts(self, job: int) -> None:
+        """Have a job begin as one that hasn't sent anything."""
+        self._bursts.delete(_U32.pack(job))
+
+    def forget_job(self, job: int) -> None:
+        """Forget a job, whose sockets send for others or for none by now."""
+        self._jobs.delete(_U32.pack(job))
+        self._levels.delete(_U32.pack(job))
+        self.forget_bursts(job)
+
     def jobs(self) -> dict[int, KnownJob]:
         """All jobs."""
         found = {}
@@ -101,8 +115,12 @@ class Maps:
         return Burst(sent, began_ns, last_ns, before, number, bool(active))
 
     def set_level(self, job: int, level: int) -> None:
-        """Give a job a level."""
-        self._levels.set(_U32.pack(job), _U32.pack(level))
+        """Give a job a level, unless it has been forgotten."""
+        key = _U32.pack(job)
+        self._levels.set(key, _U32.pack(level))
+        # It may have been forgotten just now, and its level before this one was written.
+        if self._jobs.get(key) is None:
+            self._levels.delete(key)
 
     def level(self, job: int) -> int | None:
         """A job's level, None before it was given one."""
