@@ -89,15 +89,16 @@ static inline __u32 mltcp_hop_pass(struct mltcp_hop *h, const struct mltcp_hop_l
 	__u64 queue_ns;
 	__u32 word;
 
-	if (passed)
+	if (passed) {
 		h->busy = mltcp_between(h->busy, mltcp_ratio(worked, passed),
 					mltcp_ratio(passed, span));
+		h->seen_ns = now; /* another processor's packet may be of an earlier time */
+	}
 	h->waits_ns -= worked;
 	queue_ns = h->waits_ns > link->bucket_ns ? h->waits_ns - link->bucket_ns : 0;
 	word = mltcp_hop_word(h->busy, queue_ns / 1000);
 	if (queue_ns < most_ns)
 		h->waits_ns += bytes * link->ns_per_kib >> 10;
-	h->seen_ns = now;
 	return word > MLTCP_HOP_ASKS ? word : MLTCP_HOP_ASKS + 1;
 }
 

@@ -123,6 +123,17 @@ def test_a_hop_with_a_queue_is_always_busy() -> None:
     assert lib.mltcp_hop_queue_us(said) > 1000
 
 
+def test_a_hops_queue_isnt_sent_twice_for_packets_of_another_processor() -> None:
+    """Whoever comes to the hop second may have read the clock first."""
+    hop, other = ffi.new("struct mltcp_hop *"), ffi.new("struct mltcp_hop *")
+    for n in range(200):
+        now = MS + n * 50 * US
+        for each, earlier in ((hop, 40 * US), (other, 0)):
+            lib.mltcp_hop_pass(each, link(), now, 1514)
+            lib.mltcp_hop_pass(each, link(), now - earlier, 64)
+    assert hop.waits_ns == other.waits_ns > 0
+
+
 @given(st.integers(0, 100 * MS), st.integers(1, 200), st.integers(64, 1514), st.integers(0, MS))
 def test_a_hops_queue_is_no_longer_than_it_can_be(
     queue_ns: int, packets: int, size: int, bucket_ns: int
