@@ -667,7 +667,7 @@ static __always_inline void mltcp_bpf_state(struct sock *sk, __u8 new_state)
 
 	flow = bpf_sk_storage_get(&mltcp_flows, sk, 0, 0);
 	if (flow && new_state == TCP_CA_Loss)
-		tp->snd_ssthresh = mltcp_on_time_out(flow, tp->snd_ssthresh);
+		tp->snd_ssthresh = mltcp_on_time_out(flow, tp->tcp_clock_cache, tp->snd_ssthresh);
 	else if (flow && new_state < TCP_CA_CWR)
 		mltcp_on_repaired(flow);
 }

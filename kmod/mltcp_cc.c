@@ -555,7 +555,8 @@ static void mltcp_set_state(struct sock *sk, u8 new_state)
 	struct mltcp_sock *ms = mltcp_state(sk);
 
 	if (ms && new_state == TCP_CA_Loss)
-		tp->snd_ssthresh = mltcp_on_time_out(&ms->flow, tp->snd_ssthresh);
+		tp->snd_ssthresh =
+			mltcp_on_time_out(&ms->flow, tp->tcp_clock_cache, tp->snd_ssthresh);
 	else if (ms && new_state < TCP_CA_CWR)
 		mltcp_on_repaired(&ms->flow);
 }

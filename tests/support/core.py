@@ -44,7 +44,7 @@ uint8_t mltcp_is_base(const struct mltcp_flow *f);
 uint32_t mltcp_scaled_acked(struct mltcp_flow *f, uint32_t acked);
 uint32_t mltcp_on_loss(struct mltcp_flow *f, uint32_t cwnd, uint32_t base, uint32_t srtt_us,
                        uint32_t min_us);
-uint32_t mltcp_on_time_out(struct mltcp_flow *f, uint32_t ssthresh);
+uint32_t mltcp_on_time_out(struct mltcp_flow *f, uint64_t now, uint32_t ssthresh);
 void mltcp_on_repaired(struct mltcp_flow *f);
 void mltcp_on_undo(struct mltcp_flow *f, unsigned long long *slot, uint32_t key);
 uint8_t mltcp_is_aside(const struct mltcp_flow *f);

@@ -207,7 +207,7 @@ void lost_all(struct sim *sim, struct flow *flow)
 	if (is_cubic(flow))
 		cubic_reset(sim, flow);
 	if (flow->job->spec->mltcp)
-		flow->ssthresh = mltcp_on_time_out(&flow->mltcp, flow->ssthresh);
+		flow->ssthresh = mltcp_on_time_out(&flow->mltcp, sim->now, flow->ssthresh);
 }
 
 /* The host's own estimate of the path, from the flow's round trips. */

@@ -526,14 +526,16 @@ def test_what_was_yielded_counts_towards_what_a_loss_takes() -> None:
 
 def test_after_a_time_out_the_threshold_is_the_bases_however_much_a_loss_leaves() -> None:
     flow = behind_and_ahead(sent=1_000_000, rtt_us=1100)
-    assert lib.mltcp_on_time_out(flow, 70) == 70  # nobody has asked the base
+    assert lib.mltcp_on_time_out(flow, flow.last_ns, 70) == 70  # nobody has asked the base
     assert lose(flow, 80, 40) == 70
-    assert lib.mltcp_on_time_out(flow, 70) == 40
-    assert lib.mltcp_on_time_out(flow, 30) == 30
+    assert lib.mltcp_on_time_out(flow, flow.last_ns, 70) == 40
+    assert lib.mltcp_on_time_out(flow, flow.last_ns, 30) == 30
     lib.mltcp_on_repaired(flow)
-    assert lib.mltcp_on_time_out(flow, 70) == 70  # without a word the path carries less
+    assert (
+        lib.mltcp_on_time_out(flow, flow.last_ns, 70) == 70
+    )  # without a word the path carries less
     lose(flow, 60, 30)
-    assert lib.mltcp_on_time_out(flow, 50) == 30
+    assert lib.mltcp_on_time_out(flow, flow.last_ns, 50) == 30
 
 
 def test_after_a_time_out_a_flow_does_not_yield_to_the_queue_of_before() -> None:
@@ -541,7 +543,7 @@ def test_after_a_time_out_a_flow_does_not_yield_to_the_queue_of_before() -> None
     flow = behind_and_ahead(sent=0, rtt_us=1100)
     flow.last_ns, flow.keep = 5 * MS, ONE // 2
     assert lib.mltcp_must_yield(flow)
-    threshold = lib.mltcp_on_time_out(flow, lose(flow, 80, 40))
+    threshold = lib.mltcp_on_time_out(flow, flow.last_ns, lose(flow, 80, 40))
     cwnd = 1
     for _ in range(6):  # slow start, a round trip at a time
         flow.last_ns += 2 * MS
@@ -558,11 +560,11 @@ def test_who_is_given_to_another_job_in_a_recovery_has_its_base_for_the_time_out
     lib.mltcp_reset(flow, 2, flow.acked_bytes, 0)
     lib.mltcp_on_undo(flow, slot, 7)  # of a loss of which the flow knows no more
     assert (flow.losses, flow.undone, flow.resume_ssthresh) == (0, 0, 0)
-    assert lib.mltcp_on_time_out(flow, 70) == 40
+    assert lib.mltcp_on_time_out(flow, flow.last_ns, 70) == 40
     lib.mltcp_on_repaired(flow)
-    assert lib.mltcp_on_time_out(flow, 70) == 70
+    assert lib.mltcp_on_time_out(flow, flow.last_ns, 70) == 70
     lib.mltcp_reset(flow, 3, flow.acked_bytes, 0)
-    assert lib.mltcp_on_time_out(flow, 70) == 70
+    assert lib.mltcp_on_time_out(flow, flow.last_ns, 70) == 70
     lose(flow, 60, 30)
     lib.mltcp_on_undo(flow, slot, 7)
     assert (flow.losses, flow.undone) == (0, 1)
