@@ -344,6 +344,18 @@ static __always_inline void mltcp_env_covered(const struct mltcp_env *env, struc
 }
 
 /*
+ * May somebody have chosen what the flow is, or what its job may do, who isn't the host's administrator?
+ * A restricted congestion control takes one, but a container's is enough in its own namespaces.
+ */
+static bool anyone_may_use(const struct sock *sk, const struct mltcp_variant *variant,
+			   const struct mltcp_job_data *data)
+{
+	if (data)
+		return !data->trusted;
+	return variant->flags & TCP_CONG_NON_RESTRICTED || sock_net(sk)->user_ns != &init_user_ns;
+}
+
+/*
  * Under RCU, for the parameters may be replaced. The job may also have been deleted; a tag that
  * changes is seen to in mltcp_cc_retag().
  */
@@ -363,7 +375,7 @@ static const struct mltcp_params *mltcp_env_params(struct mltcp_env *env, struct
 		return params;
 	variant = mltcp_variant_at(env->ms->variant);
 	*mechanisms = variant->mechanisms;
-	if (variant->flags & TCP_CONG_NON_RESTRICTED && !(data && data->trusted))
+	if (anyone_may_use(env->ms->sk, variant, data))
 		*mechanisms = mltcp_open_mechanisms(*mechanisms);
 	return params;
 }

@@ -250,6 +250,28 @@ def _tun() -> Iterator[int]:
 
 
 @contextlib.contextmanager
+def peer_here(congestion_control: str, rtt_s: float, *, sack: bool = True) -> Iterator[Peer]:
+    """A connection from this namespace, a new one, to a peer; its handshake takes rtt_s."""
+    for which in ("all", "default"):  # nothing but this connection's packets
+        write_sysctl(f"net.ipv6.conf.{which}.disable_ipv6", "1")
+    with _tun() as device, socket.socket() as sender:
+        # A probe for a lost tail would come where a test holds ACKs back.
+        write_sysctl("net.ipv4.tcp_early_retrans", "0")
+        write_sysctl("net.ipv4.tcp_slow_start_after_idle", "0")
+        sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion_control.encode())
+        sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            sender.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, 1 << 24)
+        except PermissionError:  # in a container
+            sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 24)
+        # What isn't acknowledged must not keep the socket, and the congestion control with it.
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer = Peer(device, sender, sack)
+        peer.connect(rtt_s)
+        yield peer
+
+
+@contextlib.contextmanager
 def _prompt() -> Iterator[None]:
     """Come before other processes of a busy host: an ACK that is late tells of a queue."""
     before = os.sched_getscheduler(0), os.sched_getparam(0)
@@ -270,22 +292,7 @@ def scripted_peer(congestion_control: str, rtt_s: float, *, sack: bool = True) -
         with contextlib.ExitStack() as stack:
             stack.enter_context(_prompt())
             with inside(name):
-                for which in ("all", "default"):  # nothing but this connection's packets
-                    write_sysctl(f"net.ipv6.conf.{which}.disable_ipv6", "1")
-                tun = stack.enter_context(_tun())
-                # A probe for a lost tail would come where a test holds ACKs back.
-                write_sysctl("net.ipv4.tcp_early_retrans", "0")
-                write_sysctl("net.ipv4.tcp_slow_start_after_idle", "0")
-                sender = stack.enter_context(socket.socket())
-            sender.setsockopt(
-                socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion_control.encode()
-            )
-            sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sender.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, 1 << 24)
-            # What isn't acknowledged must not keep the socket, and the congestion control with it.
-            sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            peer = Peer(tun, sender, sack)
-            peer.connect(rtt_s)
+                peer = stack.enter_context(peer_here(congestion_control, rtt_s, sack=sack))
             yield peer
     finally:
         remove_namespace(name)

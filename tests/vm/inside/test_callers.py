@@ -11,6 +11,7 @@ import subprocess
 import time
 
 import pytest
+from support.scripted_peer import MSS, RECOVERY, Peer, peer_here
 from vm.hostile import (
     NEWNET,
     NEWUSER,
@@ -27,12 +28,14 @@ from vm.hostile import (
 from vm.loading import choose, connected
 
 from mltcp_tools.kernel.backends import genl
-from mltcp_tools.kernel.backends.base import JobParams
+from mltcp_tools.kernel.backends.base import KEEP_MAX, JobParams
 from mltcp_tools.kernel.native.uapi import GENL_NAME, Attribute, Command
 
 pytestmark = pytest.mark.usefixtures("module_leaves_nothing")
 
 JOBS_MAX = 4096
+RTT_S = 0.02
+BURST = 100_000
 
 
 def test_descriptors_that_cannot_be_tagged(client: Client) -> None:
@@ -151,6 +154,44 @@ def test_the_callers_that_may_not(client: Client) -> None:
         (tagged,) = (flow for flow in client.flows() if flow.job_id)
         assert tagged.job_id == 1
     assert client.jobs() == [1]
+
+
+@pytest.mark.parametrize("by", ["a job", "what was learned"])
+def test_a_containers_lord_keeps_no_more_than_the_base_of_what_takes_an_administrator(
+    by: str,
+) -> None:
+    """Any user may be that, of namespaces of his own, and choose what is restricted there."""
+    subprocess.run(["modprobe", "tun"], check=True)
+    os.chmod("/dev/net/tun", 0o666)
+
+    def lord() -> None:
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+        unshare(NEWUSER)
+        unshare(NEWNET)
+        with Client() as own, peer_here("mltcp_dctcp", RTT_S) as peer:
+            if by == "a job":
+                own.set_job(1, JobParams(total_bytes=2**40, gap_s=30, keep_min=KEEP_MAX))
+                own.tag(peer.sender.fileno(), 1)
+                lost = 0
+            else:
+                for _ in range(8):
+                    send_and_receive(peer, BURST)
+                    time.sleep(5 * RTT_S)
+                assert any(each.learned_bytes for each in own.flows())
+                lost = BURST // MSS - 10
+            peer.send(BURST)
+            before = peer.info().cwnd
+            peer.round_trip(RTT_S, lose=[lost])
+            assert peer.info().ca_state == RECOVERY
+            assert peer.info().ssthresh <= (before + 1) / 2
+
+    in_child(lord)
+
+
+def send_and_receive(peer: Peer, size: int) -> None:
+    peer.send(size)
+    while peer.under_way:
+        peer.round_trip(RTT_S)
 
 
 def test_who_sees_whose_flows(client: Client) -> None:
