@@ -263,11 +263,15 @@ static __always_inline void choose(const struct mltcp_rule *rule, const struct m
  * A process of the cgroup connects, or a connection of one is established, before its first data.
  * The algorithm is chosen at connect(), as it decides on ECN. A peer's connection is established in
  * place of its listener, and belongs to the listener's cgroup.
+ *
+ * A socket that connects again still runs what it was given, but has lost its tag with its first
+ * connection; the rule is for what it ran before.
  */
 SEC("sockops")
 int catch_new(struct bpf_sock_ops *ctx)
 {
-	struct mltcp_ca_name was, name;
+	struct mltcp_ca_name was, base, name;
+	struct mltcp_first *first;
 	struct mltcp_rule *rule;
 	struct mltcp_tag tag;
 	struct bpf_sock *sk;
@@ -280,14 +284,21 @@ int catch_new(struct bpf_sock_ops *ctx)
 	sk = ctx->sk;
 	if (!sk || !rule->tag.job || is_left_alone(ctx, rule))
 		return 1;
-	if (bpf_sk_storage_get(&mltcp_first, sk, 0, 0)) /* caught at connect() */
+	first = bpf_sk_storage_get(&mltcp_first, sk, 0, 0);
+	/* Caught at connect(). What its process has chosen since then stays. */
+	if (first &&
+	    (ctx->op != BPF_SOCK_OPS_TCP_CONNECT_CB || bpf_sk_storage_get(&mltcp_tags, sk, 0, 0)))
 		return 1;
 	if (READ_NAME(&was, ctx))
 		return 1;
-	choose(rule, &was, &name);
+	base = was;
+	if (first && is_ours(&was))
+		base = first->name;
+	choose(rule, &base, &name);
 	if (!name.text[0])
 		return 1;
-	if (!is_same(&was, &name) &&
+	/* One that connects again may run one of the same name that was unloaded. */
+	if ((first || !is_same(&was, &name)) &&
 	    bpf_setsockopt(ctx, SOL_TCP, TCP_CONGESTION, name.text, sizeof(name)))
 		return 1;
 	bpf_get_socket_cookie(ctx); /* the kernel makes it; reports of iterations can't */
