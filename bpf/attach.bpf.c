@@ -13,6 +13,7 @@
 #define TCP_CLOSE_WAIT 8
 #define EINVAL 22
 #define EBUSY 16
+#define EOPNOTSUPP 95
 #define ENOTCONN 107
 #define SOCKETS_MAX (1 << 20)
 
@@ -66,6 +67,23 @@ static __always_inline int is_ours(const struct mltcp_ca_name *name)
 	       text[4] == 'p';
 }
 
+/*
+ * Does it live on ECN, on which both ends agree in the handshake? Without, it takes another one in
+ * its place. The kernel refuses that while a program switches the socket: then it would run with
+ * neither a flow's state nor its base's, and its packets would claim ECN.
+ */
+static __always_inline int needs_ecn(const struct mltcp_ca_name *name)
+{
+	const struct mltcp_ca_name dctcp = {"mltcp_dctcp"};
+
+	return is_same(name, &dctcp);
+}
+
+static __always_inline int has_ecn(const struct tcp_sock *tp)
+{
+	return tp->ecn_flags & TCP_ECN_OK;
+}
+
 /* Read the name that a socket's algorithm has, filled up with zeros. */
 #define READ_NAME(to, socket)                                                                 \
 	({                                                                                    \
@@ -110,6 +128,8 @@ static __always_inline int give(struct tcp_sock *tp, struct mltcp_wish *wish,
 
 	if (!is_same(was, &wish->expected))
 		return EBUSY;
+	if (needs_ecn(&name) && !has_ecn(tp))
+		return EOPNOTSUPP;
 	/* Of the same name the present one, should the socket run one that was unloaded. */
 	error = -bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, name.text, sizeof(name));
 	if (error || !wish->tag.job)
@@ -123,9 +143,12 @@ static __always_inline int give(struct tcp_sock *tp, struct mltcp_wish *wish,
 static __always_inline int take(struct tcp_sock *tp, struct mltcp_wish *wish,
 				const struct mltcp_ca_name *was)
 {
+	const struct mltcp_ca_name in_its_place = {"mltcp"};
 	struct mltcp_ca_name name = wish->name;
 	int error = 0;
 
+	if (needs_ecn(&name) && !has_ecn(tp))
+		name = in_its_place;
 	if (is_ours(was) && !is_same(was, &name))
 		error = -bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, name.text, sizeof(name));
 	if (error)
@@ -261,16 +284,23 @@ static __always_inline void choose(const struct mltcp_rule *rule, const struct m
 
 /*
  * A process of the cgroup connects, or a connection of one is established, before its first data.
- * The algorithm is chosen at connect(), as it decides on ECN. A peer's connection is established in
- * place of its listener, and belongs to the listener's cgroup.
+ * The algorithm is chosen at connect(), as it decides on ECN; one that needs ECN, once that is
+ * agreed upon. A peer's connection is established in place of its listener, and belongs to the
+ * listener's cgroup.
+ *
+ * A socket that connects again still runs what it was given, but has lost its tag with its first
+ * connection; the rule is for what it ran before.
  */
 SEC("sockops")
 int catch_new(struct bpf_sock_ops *ctx)
 {
-	struct mltcp_ca_name was, name;
+	struct mltcp_ca_name was, base, name;
+	struct mltcp_first *first;
 	struct mltcp_rule *rule;
+	struct tcp_sock *tp;
 	struct mltcp_tag tag;
 	struct bpf_sock *sk;
+	int same;
 
 	if (ctx->op != BPF_SOCK_OPS_TCP_CONNECT_CB &&
 	    ctx->op != BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB &&
@@ -280,14 +310,26 @@ int catch_new(struct bpf_sock_ops *ctx)
 	sk = ctx->sk;
 	if (!sk || !rule->tag.job || is_left_alone(ctx, rule))
 		return 1;
-	if (bpf_sk_storage_get(&mltcp_first, sk, 0, 0)) /* caught at connect() */
+	first = bpf_sk_storage_get(&mltcp_first, sk, 0, 0);
+	/* Caught at connect(). What its process has chosen since then stays. */
+	if (first &&
+	    (ctx->op != BPF_SOCK_OPS_TCP_CONNECT_CB || bpf_sk_storage_get(&mltcp_tags, sk, 0, 0)))
 		return 1;
 	if (READ_NAME(&was, ctx))
 		return 1;
-	choose(rule, &was, &name);
+	base = was;
+	if (first && is_ours(&was))
+		base = first->name;
+	choose(rule, &base, &name);
 	if (!name.text[0])
 		return 1;
-	if (!is_same(&was, &name) &&
+	same = is_same(&was, &name);
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (needs_ecn(&name) && !same &&
+	    (ctx->op == BPF_SOCK_OPS_TCP_CONNECT_CB || !tp || !has_ecn(tp)))
+		return 1;
+	/* One that connects again may run one of the same name that was unloaded. */
+	if ((first || !same) &&
 	    bpf_setsockopt(ctx, SOL_TCP, TCP_CONGESTION, name.text, sizeof(name)))
 		return 1;
 	bpf_get_socket_cookie(ctx); /* the kernel makes it; reports of iterations can't */

@@ -21,6 +21,9 @@
 /* its connections ask for ECN, and all their segments claim it */
 #define TCP_CONG_NEEDS_ECN 2
 
+/* the same, in ecn_flags: ECN was agreed upon in the handshake (RFC 3168) */
+#define TCP_ECN_OK 1
+
 /* include/net/tcp_states.h */
 enum { TCP_SYN_SENT = 2, TCP_FIN_WAIT1 = 4, TCP_LAST_ACK = 9, TCP_CLOSING = 11 };
 

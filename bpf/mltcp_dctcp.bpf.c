@@ -16,9 +16,6 @@
 
 #include "mltcp.bpf.h"
 
-/* include/linux/tcp.h: ECN was agreed upon in the handshake (RFC 3168) */
-#define TCP_ECN_OK 1
-
 /* linux/socket.h, linux/tcp.h */
 #define SOL_TCP 6
 #define TCP_CONGESTION 13

@@ -133,6 +133,44 @@ def test_a_connection_as_short_as_can_be_is_caught_at_both_ends(
     assert_nothing_recorded()
 
 
+@pytest.mark.parametrize(
+    ("rule", "name"),
+    [
+        (Catch(JOB.id, "mltcp"), "mltcp"),
+        (Catch(JOB.id, choices={FIRST_CC: "mltcp_reno"}), "mltcp_reno"),
+    ],
+)
+def test_a_socket_that_connects_again_is_caught_again(
+    backend: Backend, cgroup: Path, rule: Catch, name: str
+) -> None:
+    """The end of its first connection takes its tag away, but not its congestion control."""
+    with holder(1, through=within(cgroup)) as inside, catching(backend, {cgroup: rule}):
+        inside.ask("refused")
+        inside.ask("connect")
+        inside.ask("again", 2)
+        assert inside.congestion_controls() == [FIRST_CC, name, name]
+        caught = connections(inside)[1:]
+        tagged = tags(backend)
+        assert [tagged.get(each.cookie) for each in caught] == [JOB.id] * 2
+        assert {each.outcome for each in detach(job="seven")} == {"restored"}
+        assert inside.congestion_controls() == [FIRST_CC] * 3
+    assert tags(backend) == {}
+    assert_nothing_recorded()
+
+
+def test_a_socket_that_was_given_another_one_before_it_connects_again_gets_that_back(
+    backend: Backend, cgroup: Path
+) -> None:
+    rule = Catch(JOB.id, "mltcp")
+    with holder(1, through=within(cgroup)) as inside, catching(backend, {cgroup: rule}):
+        inside.ask("connect")
+        inside.ask("choose", 1, "cubic")
+        inside.ask("again", 1)
+        assert inside.congestion_controls() == [FIRST_CC, "mltcp"]
+        assert {each.outcome for each in detach(job="seven")} == {"restored"}
+        assert inside.congestion_controls() == [FIRST_CC, "cubic"]
+
+
 def test_iterations_of_what_is_caught(
     backend: Backend, cgroup: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ standard input.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import mmap
 import os
@@ -30,6 +31,26 @@ def _connect(address: tuple[Any, ...], family: socket.AddressFamily) -> socket.s
     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, FIRST_CC.encode())
     found.connect(address)
     return found
+
+
+def _connect_again(address: tuple[Any, ...], family: socket.AddressFamily) -> socket.socket:
+    """A connection of a socket that was refused before."""
+    found = socket.socket(family)
+    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, FIRST_CC.encode())
+    with socket.socket(family) as deaf:
+        deaf.bind((address[0], 0))
+        with contextlib.suppress(ConnectionRefusedError):
+            found.connect(deaf.getsockname())
+            raise AssertionError("nobody refused it")
+    found.connect(address)
+    return found
+
+
+def _disconnect(sock: socket.socket) -> None:
+    """End its connection, so that it may connect once more."""
+    unspecified = bytes(16)  # a struct sockaddr of AF_UNSPEC
+    if ctypes.CDLL(None, use_errno=True).connect(sock.fileno(), unspecified, len(unspecified)):
+        raise OSError(ctypes.get_errno(), "connect")
 
 
 def _name(sock: socket.socket) -> str:
@@ -78,6 +99,13 @@ def _hold(count: int, address: str, maps: Sequence[str]) -> None:
                 say([_name(each) for each in sockets])
             case ["connect"]:
                 sockets.append(_connect(target, family))
+                say("connected")
+            case ["refused"]:  # a connection on a descriptor whose first attempt was refused
+                sockets.append(_connect_again(target, family))
+                say("connected")
+            case ["again", number]:  # the same descriptor connects once more
+                _disconnect(sockets[int(number)])
+                sockets[int(number)].connect(target)
                 say("connected")
             case ["churn", number, *data]:  # connections that end at once, and what their ends ran
                 say(_churn(target, family, int(number), bytes(int(*data))))

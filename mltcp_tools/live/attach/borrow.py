@@ -94,4 +94,5 @@ _REASONS = {
     errno.ENOENT: "the kernel has no congestion control {} (or no longer has it)",
     errno.EPERM: "the kernel refuses {} there: the socket's route fixes another one (`ip route …"
     " congctl NAME lock`), or it is restricted and CAP_NET_ADMIN is missing in that namespace",
+    errno.EOPNOTSUPP: "{} needs ECN, on which the ends of the connection haven't agreed",
 }

@@ -113,6 +113,13 @@ def test_a_program_registers_its_row(source: Path) -> None:
     assert bool(flags & NEEDS_ECN) == VARIANTS[name].ecn
 
 
+def test_attaching_knows_which_need_ecn() -> None:
+    source = (source_root() / "bpf" / "attach.bpf.c").read_text()
+    function = source[source.index(" needs_ecn(const") :].partition("\n}")[0]
+    named = re.findall(r'\{"(\w+)"\}', function)
+    assert named == [name for name in offered_by("bpf") if VARIANTS[name].ecn]
+
+
 def test_what_is_loaded_without_a_name_is_nobodys_privilege() -> None:
     assert RECOMMENDED in STANDARD
     for name in STANDARD:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -9,21 +10,35 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from netns.attached import JOB
 from netns.backends_here import LEARNT_GAP_S, fresh
 from netns.connections import connection, send_burst
+from netns.test_attach_kernel import catching
+from vm.cgroups import cgroup
+from vm.cgroups import inside as within
 from vm.loading import allow, choose, chosen, pair
 
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
+from mltcp_tools.kernel.backends.catch import Catch
 from mltcp_tools.kernel.host import facts
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.testbed.namespaces import inside, write_sysctl
 from mltcp_tools.lab.testbed.network import Network
+from mltcp_tools.live.attach.processes import process
+from mltcp_tools.live.attach.restore import detach
+from mltcp_tools.live.attach.sockets import sockets
+from mltcp_tools.live.attach.switch import attach
 
 BASE = Path("/sys/module/tcp_dctcp")
+ECN = "net.ipv4.tcp_ecn"
 DEFAULT = "net.ipv4.tcp_congestion_control"
 LINK = Link(20_000_000, 200_000, 0.005, "red", ecn=True)  # a debug kernel can fill that
 BURST = 400_000
 NAME = "mltcp_dctcp"
+
+only_bpf = pytest.mark.parametrize(
+    "backend", [pytest.param("bpf", marks=pytest.mark.bpf)], indirect=True
+)
 
 
 @pytest.fixture(params=[pytest.param("bpf", marks=pytest.mark.bpf), "kmod"])
@@ -113,6 +128,105 @@ def test_nothing_holds_the_base_afterwards(backend: Backend) -> None:
     while users() and time.monotonic() < deadline:
         time.sleep(0.1)  # programs are freed a little later
     assert users() == 0
+
+
+def claims_ecn(sock: socket.socket) -> bool:
+    """Say whether its packets do (RFC 3168, 5)."""
+    return bool(sock.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) & 3)
+
+
+def flows_of_job(backend: Backend) -> list[tuple[str, int]]:
+    """What is listed got its base's state first, and then its own."""
+    return [(each.congestion_control, each.job_id) for each in backend.flows() if each.job_id]
+
+
+@pytest.fixture(params=[False, True], ids=["without-ecn", "with-ecn"])
+def ecn(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Whether two ends that don't care agree on ECN."""
+    write_sysctl(ECN, str(int(request.param)))
+    yield request.param
+    write_sysctl(ECN, "2")
+
+
+@contextlib.contextmanager
+def ends_in(
+    path: Path, name: str, listener: str = "reno"
+) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Two ends of a connection, made by a process in the cgroup that has chosen these for them."""
+    with within(path), socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as sender:
+        choose(server, listener)
+        choose(sender, name)
+        sender.connect(server.getsockname())
+        with server.accept()[0] as peer:
+            sender.sendall(b"x" * 1000)
+            assert peer.recv(1000, socket.MSG_WAITALL) == b"x" * 1000
+            yield sender, peer
+
+
+@only_bpf
+def test_new_connections_are_caught_where_the_ends_have_agreed_on_ecn(
+    backend: Backend, ecn: bool
+) -> None:
+    name = NAME if ecn else "reno"
+    with (
+        cgroup("dctcp") as (path, _),
+        catching(backend, {path: Catch(JOB.id, NAME)}),
+        ends_in(path, "reno") as ends,
+    ):
+        assert [chosen(each) for each in ends] == [name] * 2
+        assert flows_of_job(backend) == ([(NAME, JOB.id)] * 2 if ecn else [])
+        assert [claims_ecn(each) for each in ends] == [ecn] * 2
+        detach(job=JOB.name)
+        assert [chosen(each) for each in ends] == ["reno"] * 2
+
+
+@only_bpf
+def test_what_asks_for_ecn_itself_is_caught_with_it(backend: Backend, ecn: bool) -> None:
+    """Where its peer doesn't agree, it is what a connection without ECN takes in its place."""
+    name = NAME if ecn else "mltcp"
+    with (
+        cgroup("dctcp") as (path, _),
+        catching(backend, {path: Catch(JOB.id, NAME)}),
+        ends_in(path, NAME, NAME if ecn else "reno") as (sender, _),
+    ):
+        assert (chosen(sender), claims_ecn(sender)) == (name, ecn)
+        assert flows_of_job(backend) == [(name, JOB.id)] * (2 if ecn else 1)
+        detach(job=JOB.name)
+        assert (chosen(sender), claims_ecn(sender)) == (name, ecn)
+        assert flows_of_job(backend) == []
+
+
+@only_bpf
+def test_existing_connections_are_attached_where_the_ends_have_agreed_on_ecn(
+    backend: Backend, ecn: bool
+) -> None:
+    with cgroup("dctcp") as (path, _), ends_in(path, "reno") as ends:
+        inodes = {os.fstat(each.fileno()).st_ino for each in ends}
+        own = [each for each in sockets(process(os.getpid())) if each.inode in inodes]
+        changes = attach(own, JOB, NAME, backend)
+        if ecn:
+            assert [each.outcome for each in changes] == ["switched"] * 2
+            assert flows_of_job(backend) == [(NAME, JOB.id)] * 2
+        else:
+            assert all("needs ECN" in each.reason for each in changes)
+            assert [each.outcome for each in changes] == ["failed"] * 2
+            assert [chosen(each) for each in ends] == ["reno"] * 2
+        assert [claims_ecn(each) for each in ends] == [ecn] * 2
+        detach()
+
+
+@only_bpf
+def test_what_was_kept_from_asking_for_ecn_claims_none_when_it_is_put_back(
+    backend: Backend,
+) -> None:
+    with (
+        cgroup("dctcp") as (path, _),
+        catching(backend, {path: Catch(JOB.id, "mltcp_reno")}),
+        ends_in(path, NAME) as (sender, _),
+    ):
+        assert chosen(sender) == "mltcp_reno"
+        detach(job=JOB.name)
+        assert (chosen(sender), claims_ecn(sender)) == ("mltcp", False)
 
 
 def users() -> int:
