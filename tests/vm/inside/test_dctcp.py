@@ -136,13 +136,13 @@ def claims_ecn(sock: socket.socket) -> bool:
 
 
 def flows_of_job(backend: Backend) -> list[tuple[str, int]]:
-    """What is listed got its base's state first, and then its own."""
+    """Flows that are listed got their base's state first, and then their own."""
     return [(each.congestion_control, each.job_id) for each in backend.flows() if each.job_id]
 
 
 @pytest.fixture(params=[False, True], ids=["without-ecn", "with-ecn"])
 def ecn(request: pytest.FixtureRequest) -> Iterator[bool]:
-    """Whether two ends that don't care agree on ECN."""
+    """Have two ends that don't care agree on ECN, or not."""
     write_sysctl(ECN, str(int(request.param)))
     yield request.param
     write_sysctl(ECN, "2")
@@ -182,7 +182,7 @@ def test_new_connections_are_caught_where_the_ends_have_agreed_on_ecn(
 
 @only_bpf
 def test_what_asks_for_ecn_itself_is_caught_with_it(backend: Backend, ecn: bool) -> None:
-    """Where its peer doesn't agree, it is what a connection without ECN takes in its place."""
+    """It is what a connection without ECN takes in its place, where its peer doesn't agree."""
     name = NAME if ecn else "mltcp"
     with (
         cgroup("dctcp") as (path, _),

@@ -203,7 +203,7 @@ def test_a_long_pause_is_no_time_to_yield_for(said: bool) -> None:
 
 
 def test_an_iteration_may_take_its_time_for_yielding_from_the_first_pause() -> None:
-    """What is known before it, such as a threshold, says nothing of the pauses."""
+    """A threshold that is known before it says nothing of the pauses."""
     params, flow = make_params(gap_ns=MS), make_flow()
     ack(flow, params, MS, 1000)
     for now in (400 * MS, 800 * MS):
@@ -539,7 +539,7 @@ def test_after_a_time_out_the_threshold_is_the_bases_however_much_a_loss_leaves(
 
 
 def test_after_a_time_out_a_flow_does_not_yield_to_the_queue_of_before() -> None:
-    """What was sent twice has no round trip, so nothing would say that the queue has gone."""
+    """Segments sent twice have no round trip, so nothing would say that the queue has gone."""
     flow = behind_and_ahead(sent=0, rtt_us=1100)
     flow.last_ns, flow.keep = 5 * MS, ONE // 2
     assert lib.mltcp_must_yield(flow)
@@ -632,7 +632,7 @@ def test_what_a_sister_has_told_since_stays() -> None:
 
 
 def known_of(env: Any, flow: Any, now: int) -> int:
-    """What the flow takes for a full queue after its next ACK, microseconds; it decides there."""
+    """Return the delay that the flow takes for a full queue after its next ACK, microseconds."""
     flow.next_bytes = 0
     lib.mltcp_step(env, flow, now, flow.acked_bytes + 1000)
     return int(flow.delay.full_us)
