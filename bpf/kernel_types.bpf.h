@@ -21,8 +21,11 @@
 /* its connections ask for ECN, and all their segments claim it */
 #define TCP_CONG_NEEDS_ECN 2
 
-/* the same, in ecn_flags: ECN was agreed upon in the handshake (RFC 3168) */
-#define TCP_ECN_OK 1
+/*
+ * the same, in ecn_flags: ECN was agreed upon in the handshake, by RFC 3168 or, where kernels know
+ * that, RFC 9768 (accurate ECN); before, nothing had that bit
+ */
+#define TCP_ECN_OK (1 | 1 << 4)
 
 /* include/net/tcp_states.h */
 enum { TCP_SYN_SENT = 2, TCP_FIN_WAIT1 = 4, TCP_LAST_ACK = 9, TCP_CLOSING = 11 };

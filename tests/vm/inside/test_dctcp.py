@@ -18,6 +18,7 @@ from vm.cgroups import cgroup
 from vm.cgroups import inside as within
 from vm.loading import allow, choose, chosen, pair
 
+from mltcp_tools.errors import UsageError
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 from mltcp_tools.kernel.backends.catch import Catch
 from mltcp_tools.kernel.host import facts
@@ -227,6 +228,31 @@ def test_what_was_kept_from_asking_for_ecn_claims_none_when_it_is_put_back(
         assert chosen(sender) == "mltcp_reno"
         detach(job=JOB.name)
         assert (chosen(sender), claims_ecn(sender)) == ("mltcp", False)
+
+
+@pytest.fixture
+def accurate_ecn() -> Iterator[None]:
+    """Two ends agree on accurate ECN; on RFC 3168's on a kernel that doesn't know that yet."""
+    with contextlib.suppress(UsageError):
+        write_sysctl(ECN, "1")
+        write_sysctl(ECN, "3")
+    yield
+    write_sysctl(ECN, "2")
+
+
+@only_bpf
+@pytest.mark.parametrize("name", [NAME, "reno"])
+def test_accurate_ecn_is_ecn(backend: Backend, accurate_ecn: None, name: str) -> None:
+    """For those whose process has chosen it, and for those that are given it."""
+    with (
+        cgroup("dctcp") as (path, _),
+        catching(backend, {path: Catch(JOB.id, NAME)}),
+        ends_in(path, name, name) as ends,
+    ):
+        assert [chosen(each) for each in ends] == [NAME] * 2
+        assert [claims_ecn(each) for each in ends] == [True] * 2
+        assert flows_of_job(backend) == [(NAME, JOB.id)] * 2
+        detach(job=JOB.name)
 
 
 def users() -> int:
