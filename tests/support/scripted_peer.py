@@ -250,7 +250,9 @@ def _tun() -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def peer_here(congestion_control: str, rtt_s: float, *, sack: bool = True) -> Iterator[Peer]:
+def scripted_peer_here(
+    congestion_control: str, rtt_s: float, *, sack: bool = True
+) -> Iterator[Peer]:
     """A connection from this namespace, a new one, to a peer; its handshake takes rtt_s."""
     for which in ("all", "default"):  # nothing but this connection's packets
         write_sysctl(f"net.ipv6.conf.{which}.disable_ipv6", "1")
@@ -292,7 +294,7 @@ def scripted_peer(congestion_control: str, rtt_s: float, *, sack: bool = True) -
         with contextlib.ExitStack() as stack:
             stack.enter_context(_prompt())
             with inside(name):
-                peer = stack.enter_context(peer_here(congestion_control, rtt_s, sack=sack))
+                peer = stack.enter_context(scripted_peer_here(congestion_control, rtt_s, sack=sack))
             yield peer
     finally:
         remove_namespace(name)

@@ -11,7 +11,7 @@ import subprocess
 import time
 
 import pytest
-from support.scripted_peer import MSS, RECOVERY, Peer, peer_here
+from support.scripted_peer import MSS, RECOVERY, Peer, scripted_peer_here
 from vm.hostile import (
     NEWNET,
     NEWUSER,
@@ -168,7 +168,7 @@ def test_a_containers_lord_keeps_no_more_than_the_base_of_what_takes_an_administ
         os.setresuid(NOBODY, NOBODY, NOBODY)
         unshare(NEWUSER)
         unshare(NEWNET)
-        with Client() as own, peer_here("mltcp_dctcp", RTT_S) as peer:
+        with Client() as own, scripted_peer_here("mltcp_dctcp", RTT_S) as peer:
             if by == "a job":
                 own.set_job(1, JobParams(total_bytes=2**40, gap_s=30, keep_min=KEEP_MAX))
                 own.tag(peer.sender.fileno(), 1)
