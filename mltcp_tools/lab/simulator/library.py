@@ -15,7 +15,7 @@ import numpy.typing as npt
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.kernel.native import rate, uapi
 from mltcp_tools.kernel.native.extension import declarations, extension
-from mltcp_tools.lab.emulator.patterns import connection_of, connections
+from mltcp_tools.lab.simulator.described import Described, nanoseconds
 from mltcp_tools.lab.simulator.inputs import (
     MSS,
     ONE_QUEUE,
@@ -106,101 +106,11 @@ def simulate(
             raise ValueError("a job that sends both ways needs links back, and one with chunks too")
     stop = stop or Stop()
     lib, ffi = _library()
-    arrays: list[Any] = []  # cffi frees what nobody holds
-
-    def array(values: Sequence[Any], kind: str = "uint64_t[]") -> Any:
-        arrays.append(ffi.new(kind, list(values)))
-        return arrays[-1]
-
-    def program(job: PacketJob) -> dict[str, Any]:
-        if job.program is None:
-            return {}
-        number = {connection: n for n, connection in enumerate(connections(job.program.tasks))}
-        tasks = [
-            {
-                "rank": task.rank,
-                "ends_at": task.ends_at,
-                "flow": lib.SIM_COMPUTES if task.to is None else number[connection_of(task)],
-                "bytes": task.size,
-                "share": task.share,
-                "after_count": len(task.after),
-                "after": array(task.after, "uint32_t[]"),
-            }
-            for task in job.program.tasks
-        ]
-        hosts = job.program.hosts
-        paths = [
-            {
-                "from": hosts[rank],
-                "to": hosts[to],
-                "ahead": array(ahead, "uint32_t[]"),
-                "ahead_count": len(ahead),
-                "back": array(back, "uint32_t[]"),
-                "back_count": len(back),
-            }
-            for (rank, to, _), (ahead, back) in zip(number, job.program.paths, strict=True)
-        ]
-        return {
-            "ranks": job.program.ranks,
-            "task_count": len(tasks),
-            "tasks": array(tasks, "struct sim_task[]"),
-            "paths": array(paths, "struct sim_path[]"),
-        }
-
-    bases = {"reno": lib.SIM_RENO, "dctcp": lib.SIM_DCTCP, "cubic": lib.SIM_CUBIC}
-    described = ffi.new(
-        "struct sim_job[]",
-        [
-            {
-                "flows": job.flows,
-                "iterations": len(job.compute),
-                "bursts": job.bursts,
-                "mltcp": job.params is not None,
-                "base": bases[job.base],
-                "both": job.both,
-                "ahead": array(job.ahead, "uint32_t[]"),
-                "ahead_count": len(job.ahead),
-                "back": array(job.back, "uint32_t[]"),
-                "back_count": len(job.back),
-                "chunk": job.chunk,
-                "start_ns": nanoseconds(job.start),
-                "due_ns": nanoseconds(job.due),
-                "turn_ns": nanoseconds(job.turns.turn_s) if job.turns else 0,
-                "realign_ns": nanoseconds(job.turns.realign * job.turns.turn_s) if job.turns else 0,
-                "trace_ns": nanoseconds(job.trace or trace),
-                "neighbour": job.neighbour,
-                "compute_ns": array([nanoseconds(each) for each in job.compute]),
-                "bytes": array([size for burst in job.bytes for size in burst]),
-                "compressed": array([size for burst in job.compressed for size in burst])
-                if job.compressed is not None
-                else ffi.NULL,
-                "compress_ns": array([nanoseconds(each) for each in job.compress]),
-                "params": job.params or {},
-                "follows": job.rate is not None,
-                "rate": job.rate or {},
-            }
-            | program(job)
-            for job in jobs
-        ],
-    )
+    described = Described(lib, ffi)
     found = lib.sim_run(
-        ffi.new(
-            "struct sim_link[]",
-            [
-                {
-                    "rate": link.rate,
-                    "loss": link.loss,
-                    "queue": link.queue,
-                    "bucket": link.bucket,
-                    "mark_min": link.marks[0] if link.marks else 0,
-                    "mark_max": link.marks[1] if link.marks else 0,
-                    "rtt_ns": nanoseconds(link.rtt),
-                }
-                for link in links
-            ],
-        ),
+        described.links(links),
         len(links),
-        described,
+        described.jobs(jobs, trace),
         len(jobs),
         ffi.new(
             "struct sim_options *",
@@ -273,8 +183,3 @@ def _copied(ffi: Any, first: Any, count: int) -> Structs:
     }
     memory = bytes(ffi.buffer(first, count * ffi.sizeof(struct))) if count else b""
     return np.frombuffer(memory, dtype=np.dtype(kinds))  # type: ignore[call-overload]
-
-
-def nanoseconds(seconds: float) -> int:
-    """Whole nanoseconds of a time in seconds."""
-    return round(seconds * 1e9)
