@@ -14,12 +14,13 @@ from support.waiting import wait_for
 
 from mltcp_tools.cli.main import main
 from mltcp_tools.kernel.backends.base import Backend
+from mltcp_tools.kernel.host.facts import has_congestion_control
 from mltcp_tools.lab import analysis
 from mltcp_tools.live.attach.restore import detach
 
 backend = backend_fixture(fresh_and_loaded)
 
-AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+WITH_BBR = pytest.mark.skipif(not has_congestion_control("bbr"), reason="this kernel has no bbr")
 
 
 def test_a_recording_is_a_run_folder_that_report_reads(
@@ -149,7 +150,7 @@ def test_observing_changes_nothing_and_shows_all(
     assert "alone is missing" not in shown
 
 
-@pytest.mark.skipif("bbr" not in AVAILABLE, reason="this kernel has no bbr")
+@WITH_BBR
 def test_what_can_not_be_observed_is_said(
     backend: Backend, mark: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -161,7 +162,7 @@ def test_what_can_not_be_observed_is_said(
         assert job.ccs() == ["bbr"]
 
 
-@pytest.mark.skipif("bbr" not in AVAILABLE, reason="this kernel has no bbr")
+@WITH_BBR
 def test_any_congestion_control_is_recorded_from_outside(
     mark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
