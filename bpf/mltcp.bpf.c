@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * `mltcp`: the recommended default. Reno with all three mechanisms; README.md has the
- * measurements behind the choice of base and constants.
+ * `mltcp`: the recommended default. Reno with all three mechanisms;
+ * mltcp_tools/lab/experiments/NOTES.md has the measurements behind the choice of base and constants.
  */
 #include <linux/types.h>
 #include "../kmod/mltcp_uapi.h"

@@ -70,10 +70,11 @@ def command(
 ) -> None:
     """Attach the connections that training processes on this host open, by the rules in FILE.
 
-    New connections are attached as they are established, iterations are learned from hooks and
-    flows, and ended connections are dropped. SIGHUP reads the rules again; if the new rules are
-    wrong, the old ones stay. SIGTERM ends the agent, which detaches all connections or leaves them
-    attached, as the rules say. One agent runs per host; MLTCP must be loaded (`mltcp load`).
+    New connections are attached as they are established, iterations are learned from hooks, calls
+    of NCCL and Gloo, and flows, and ended connections are dropped. SIGHUP reads the rules again;
+    if the new rules are wrong, the old ones stay. SIGTERM ends the agent, which detaches all
+    connections or leaves them attached, as the rules say. One agent runs per host; MLTCP must be
+    loaded (`mltcp load`).
     """
     from mltcp_tools.live.agent.agent import run_agent
     from mltcp_tools.live.agent.rules import load_config

@@ -21,8 +21,8 @@ from mltcp_tools.errors import HostError
 def command(ctx: click.Context, as_json: bool) -> None:
     """Say what this host has and lacks, with the fix for each.
 
-    Looks at what the BPF backend, the testbed, the kernel module and attaching to running jobs
-    need. Changes nothing. Works for every user, and sees more as root.
+    Looks at what the BPF backend, the testbed, the kernel module, attaching to running jobs and
+    the collectives need. Changes nothing. Works for every user, and sees more as root.
     """
     diagnosis = diagnose()
     if as_json:

@@ -38,7 +38,8 @@ _QDISCS: list[tuple[str, str, State, str]] = [
     ("netem", "delay 1ms", "warning", "experiments with a `delay`"),
     ("red", "limit 100kb avpkt 1000 bandwidth 1mbit", "warning", "experiments with `aqm: red`"),
     ("fq_codel", "", "warning", "experiments with `aqm: fq_codel`"),
-    ("htb", "", "warning", "links shaped by other tools"),
+    ("htb", "", "warning", "arms with priorities"),
+    ("fq", "", "warning", "experiments with `qdisc: fq`"),
 ]
 
 _VETH = KernelPart(
@@ -50,8 +51,18 @@ _VETH = KernelPart(
     "the testbed's links",
 )
 
+_CLSACT = KernelPart(
+    "qdisc clsact",
+    "sch_ingress",
+    "tc qdisc add dev lo clsact && tc qdisc del dev lo clsact",
+    "NET_SCH_INGRESS",
+    "warning",
+    "experiments with `aqm: threshold`, arms with rates or priorities",
+)
+
 PARTS = [
     _VETH,
+    _CLSACT,
     *(
         KernelPart(
             f"qdisc {kind}",

@@ -13,7 +13,6 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[2]
 CACHE = CHECKOUT / ".cache" / "vm"
 
-SUCCESS = 0
 FAILED = 1
 USAGE = 2
 LACKING = 3

@@ -115,12 +115,6 @@ def measure_attaching(held: Sequence[Holder], backend: Backend, rounds: int) -> 
         )
 
 
-def processor_s(running: Agent) -> float:
-    """Processor time that the agent has taken so far."""
-    fields = Path(f"/proc/{running.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def resident_mb(running: Agent) -> float:
     """Resident memory of the agent."""
     pages = int(Path(f"/proc/{running.process.pid}/statm").read_text().split()[1])
@@ -140,20 +134,20 @@ def measure_agent(
             time.sleep(0.1)
         yield "an agent's start to the last socket", f"{time.perf_counter() - begin_s:.1f} s"
         time.sleep(SETTLED_S)
-        before_s, begin_s = processor_s(running), time.perf_counter()
+        before_s, begin_s = running.processor_s(), time.perf_counter()
         time.sleep(steady_s)
-        share = (processor_s(running) - before_s) / (time.perf_counter() - begin_s)
+        share = (running.processor_s() - before_s) / (time.perf_counter() - begin_s)
         yield (
             f"the agent, steady for {steady_s:g} s",
             f"{share:.1%} of a processor, {resident_mb(running):.0f} MB",
         )
-        before_s, begin_s = processor_s(running), time.perf_counter()
+        before_s, begin_s = running.processor_s(), time.perf_counter()
         opened, caught = 0, 0
         while time.perf_counter() - begin_s < seconds:
             ran = last.ask("churn", churn)["connected"]
             opened, caught = opened + churn, caught + ran.get("mltcp", 0)
         length_s = time.perf_counter() - begin_s
-        share = (processor_s(running) - before_s) / length_s
+        share = (running.processor_s() - before_s) / length_s
         yield (
             f"{opened / length_s:.0f} connections a second, one after the other",
             f"{caught} of {opened} attached before their first data, {share:.1%} of a processor,"

@@ -23,18 +23,12 @@ from pathlib import Path
 
 from netns.backends_here import fresh_and_loaded
 from netns.connected import holder
-from netns.trainings import Agent, agent, training
+from netns.trainings import agent, training
 
 RULES = "follow: {}\nrules:\n  - {{job: measured, command: {}, kinds: all}}\n"
 IDLE_S = 10.0
 PAUSE_S = 0.3
 """Longest pause between connections; several times as long as polling's."""
-
-
-def processor_s(running: Agent) -> float:
-    """Processor time that the agent has taken so far."""
-    fields = Path(f"/proc/{running.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def measure(method: str, connections: int, others: int) -> tuple[list[float], float]:
@@ -52,9 +46,9 @@ def measure(method: str, connections: int, others: int) -> tuple[list[float], fl
             time.sleep(random.uniform(0, PAUSE_S))
             established_s = float(job.ask("connect").split()[0])
             delays.append(float(job.ask("switched mltcp")) - established_s)
-        before_s = processor_s(running)
+        before_s = running.processor_s()
         time.sleep(IDLE_S)
-        cost = (processor_s(running) - before_s) / IDLE_S
+        cost = (running.processor_s() - before_s) / IDLE_S
         running.stop()
     return delays, cost
 

@@ -29,7 +29,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.bench_attach import RULES, Row, job, processor_s, published, resident_mb
+from bench.bench_attach import RULES, Row, job, published, resident_mb
 from netns.backends_here import fresh_and_loaded
 from netns.connected import Holder
 from netns.trainings import Agent, training
@@ -150,7 +150,7 @@ def soak(
         "kill": KILL_TRIAL_S,
         "agent": agent_s,
     }
-    opened, caught, before_s = 0, 0, processor_s(soaked.agent)
+    opened, caught, before_s = 0, 0, soaked.agent.processor_s()
     owner = soaked.agent
     while (passed_s := time.monotonic() - begin_s) < 60 * minutes:
         if passed_s >= due["trial"]:
@@ -168,7 +168,7 @@ def soak(
             due["sample"] += SAMPLE_S
             length_s = time.monotonic() - minute_s
             same = owner is soaked.agent
-            busy = (processor_s(owner) - before_s) / length_s if same else None
+            busy = (owner.processor_s() - before_s) / length_s if same else None
             found = Minute(sample(soaked), opened / length_s, caught / opened, busy)
             told = ", ".join(f"{name} {value:.0f}" for name, value in found.grown.items())
             print(
@@ -179,7 +179,7 @@ def soak(
             )
             yield found
             minute_s, opened, caught = time.monotonic(), 0, 0
-            owner, before_s = soaked.agent, processor_s(soaked.agent)
+            owner, before_s = soaked.agent, soaked.agent.processor_s()
         if passed_s >= due["agent"]:
             due["agent"] += agent_s
             soaked.change_agent()

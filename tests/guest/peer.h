@@ -31,7 +31,6 @@
 #define CE 3
 #define ECT0 2
 
-#define PEER_FLAGS (TH_FIN | TH_SYN | TH_RST | TH_PUSH | TH_ACK)
 #define TH_ECE 0x40
 #define TH_CWR 0x80
 
@@ -67,12 +66,6 @@ static inline bool peer_open(struct peer *p, uint16_t port)
 	p->our_port = 0;
 	p->next = 1000;
 	return p->raw >= 0 && p->tap >= 0 && !bind(p->tap, (void *)&where, sizeof(where));
-}
-
-static inline void peer_close(struct peer *p)
-{
-	close(p->raw);
-	close(p->tap);
 }
 
 static inline struct sockaddr_in peer_address(const struct peer *p)

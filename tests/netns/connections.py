@@ -28,7 +28,7 @@ def bottleneck(rate: int = 100_000_000, queue: int = 20_000) -> Iterator[Network
         yield network
 
 
-def _discard(peer: socket.socket) -> None:
+def discard(peer: socket.socket) -> None:
     buffer = bytearray(1 << 16)
     while peer.recv_into(buffer):
         pass
@@ -49,7 +49,7 @@ def connected_ends(
             sender.connect(listener.getsockname())
             peer, _ = listener.accept()
         with peer:
-            reader = threading.Thread(target=_discard, args=(peer,), daemon=True)
+            reader = threading.Thread(target=discard, args=(peer,), daemon=True)
             reader.start()
             try:
                 yield sender, peer

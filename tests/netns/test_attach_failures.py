@@ -15,7 +15,9 @@ from netns.connected import holder, namespace
 from support.holding_process import FIRST_CC
 
 from mltcp_tools.errors import BusyError, MltcpError, UsageError
+from mltcp_tools.kernel.backends import module
 from mltcp_tools.kernel.backends.base import Backend
+from mltcp_tools.kernel.backends.kmod import KmodBackend
 from mltcp_tools.live.attach import switch
 from mltcp_tools.live.attach.by_borrowing import Borrowing
 from mltcp_tools.live.attach.processes import process
@@ -179,6 +181,15 @@ def test_nothing_is_changed_by_a_request_that_can_not_work(backend: Backend) -> 
         if backend.status().loaded == ("mltcp",):
             with pytest.raises(MltcpError, match="run `mltcp load mltcp_reno`"):
                 attach([connection], JOB, "mltcp_reno", backend)
+        assert held.congestion_controls() == [FIRST_CC]
+    assert_nothing_recorded()
+
+
+@pytest.mark.skipif(module.is_loaded(), reason="the kernel module is loaded")
+def test_a_module_that_is_not_loaded_is_said() -> None:
+    with holder(1) as held:
+        with pytest.raises(MltcpError, match="isn't loaded; run `mltcp load`"):
+            attach(connections(held), JOB, "mltcp", KmodBackend())
         assert held.congestion_controls() == [FIRST_CC]
     assert_nothing_recorded()
 

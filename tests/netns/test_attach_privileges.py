@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from netns.backends_here import PARAMETERS, fresh
+from netns.backends_here import backend_fixture, fresh_and_loaded
 from netns.connected import Holder, holder
 from support.holding_process import FIRST_CC
 
@@ -28,11 +28,7 @@ WITHOUT_NET_ADMIN = ("setpriv", "--bounding-set=-net_admin", "--inh-caps=-all")
 IN_USER_NAMESPACE = ("unshare", "--user", "--map-root-user")
 
 
-@pytest.fixture(params=PARAMETERS)
-def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    with fresh(request.param) as found:
-        found.load()
-        yield found
+backend = backend_fixture(fresh_and_loaded)
 
 
 @pytest.fixture

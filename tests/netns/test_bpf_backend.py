@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import os
 import socket
 import struct
 import subprocess
@@ -47,6 +49,22 @@ def test_load_only_what_is_named_then_the_rest(backend: Backend) -> None:
     assert backend.load(["mltcp_reno"]).loaded == ("mltcp_reno",)
     assert backend.load(["mltcp"]).loaded == ("mltcp", "mltcp_reno")
     assert backend.load().loaded == STANDARD
+
+
+def test_a_backend_that_is_let_go_keeps_no_descriptors(backend: Backend) -> None:
+    """It holds programs that read the flows, which nobody closes."""
+    backend.load()
+
+    def descriptors() -> int:
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    before = descriptors()
+    another = get_backend("bpf")
+    another.flows()
+    assert descriptors() > before
+    del another
+    assert descriptors() == before
 
 
 def test_a_base_that_the_kernel_lacks_is_named_and_nothing_changes(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from netns.backends_here import backend_fixture, fresh_and_loaded
-from netns.connections import TCP_CONGESTION, bottleneck, send_burst
+from netns.connections import TCP_CONGESTION, bottleneck, discard, send_burst
 from pyroute2 import IPRoute
 
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
@@ -20,12 +20,6 @@ from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
 backend = backend_fixture(fresh_and_loaded)
 
 BURST = 200_000
-
-
-def _discard(sock: socket.socket) -> None:
-    buffer = bytearray(1 << 16)
-    while sock.recv_into(buffer):
-        pass
 
 
 @contextlib.contextmanager
@@ -54,7 +48,7 @@ def _loopback(network: Network) -> Iterator[socket.socket]:
     with listener, sender:
         peer, _ = listener.accept()
         with peer:
-            threading.Thread(target=_discard, args=(peer,), daemon=True).start()
+            threading.Thread(target=discard, args=(peer,), daemon=True).start()
             yield sender
             sender.shutdown(socket.SHUT_WR)
 
@@ -82,7 +76,7 @@ def test_a_flow_knows_what_comes_on_other_connections(
         backend.set_job(Job(1, "a", JobParams(total_bytes=BURST, gap_s=0.02)))
         backend.tag(sender.fileno(), 1)
         for reader in (peer, mine, others_peer):
-            threading.Thread(target=_discard, args=(reader,), daemon=True).start()
+            threading.Thread(target=discard, args=(reader,), daemon=True).start()
         for _ in range(5):
             time.sleep(0.05)
             for sock, size in ((theirs, came), (other, sent), (own, within)):

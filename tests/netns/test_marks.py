@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from netns.backends_here import PARAMETERS, fresh
+from netns.backends_here import backend_fixture, fresh_and_loaded
 from netns.connections import connection, send_burst
 
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
@@ -29,11 +29,7 @@ def network() -> Iterator[Network]:
         yield found
 
 
-@pytest.fixture(params=PARAMETERS)
-def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    with fresh(request.param) as found:
-        found.load()
-        yield found
+backend = backend_fixture(fresh_and_loaded)
 
 
 @pytest.mark.parametrize("name", STANDARD)

@@ -100,6 +100,11 @@ class Agent:
                 env=os.environ | {"MLTCP_AGENT_SOCKET": str(self.socket)} | environment,
             )
 
+    def processor_s(self) -> float:
+        """Processor time that it has taken so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def write(self, rules: str) -> None:
         self.config.write_text(rules)
         self.config.chmod(0o644)

@@ -17,7 +17,7 @@ CHECKOUT = Path(__file__).parents[2]
 DOCUMENTS = sorted(
     path
     for path in CHECKOUT.rglob("*.md")
-    if not {".venv", ".cache", "runs"} & set(path.relative_to(CHECKOUT).parts[:1])
+    if not path.relative_to(CHECKOUT).parts[0].startswith((".", "runs"))
 )
 READMES = [path for path in DOCUMENTS if path.name == "README.md"]
 PACKAGE = CHECKOUT / "mltcp_tools"

@@ -66,11 +66,16 @@ def allow(name: str) -> None:
 def connected(name: str, family: int = socket.AF_INET) -> tuple[socket.socket, socket.socket]:
     """Two ends of a connection; the first has that congestion control."""
     address = "::1" if family == socket.AF_INET6 else "127.0.0.1"
-    with socket.create_server((address, 0), family=family) as server:
-        sender = socket.socket(family)
+    with (
+        socket.create_server((address, 0), family=family) as server,
+        contextlib.ExitStack() as stack,
+    ):
+        sender = stack.enter_context(socket.socket(family))
         choose(sender, name)
         sender.connect(server.getsockname())
-        return sender, server.accept()[0]
+        peer = server.accept()[0]
+        stack.pop_all()
+        return sender, peer
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ import os
 import shutil
 import struct
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -82,7 +83,7 @@ class BpfBackend(Backend):
         return Home.here()
 
     def __init__(self) -> None:
-        self._reader: tuple[int, BpfObject, Callable[[], int]] | None = None
+        self._reader: tuple[int, Callable[[], object], Callable[[], int]] | None = None
 
     def is_present(self) -> bool:
         return os.path.isdir(PIN_ROOT)  # which a user who may not look there is told isn't
@@ -356,7 +357,8 @@ class BpfBackend(Backend):
             return stream.read()
 
     def _flow_reader(self, flows: BpfMap) -> Callable[[], int]:
-        """Opens a reader of the flows; the iterator program is kept while the map is the same."""
+        """Opens a reader of the flows; the iterator program is kept while the map is the same, and
+        goes with the backend at the latest."""
         if self._reader and self._reader[0] == flows.id:
             return self._reader[2]
         self._close_reader()
@@ -366,12 +368,14 @@ class BpfBackend(Backend):
         except BaseException:
             loaded.close()
             raise
-        self._reader = (flows.id, loaded, opener)
+        close = weakref.finalize(self, loaded.close)
+        close.atexit = False
+        self._reader = (flows.id, close, opener)
         return opener
 
     def _close_reader(self) -> None:
         if self._reader:
-            self._reader[1].close()
+            self._reader[1]()
             self._reader = None
 
     def iterations(self) -> IterationStream:

@@ -111,7 +111,7 @@ def built_for_this_kernel() -> Path:
     if path is None:
         raise HostError(
             f"The module {NAME} is not installed for kernel {kernel};"
-            f" {how_to_bring_module(signed=facts.lockdown() != 'none')}; {_OTHERWISE}"
+            f" {how_to_bring_module(signed=facts.demands_signed_modules())}; {_OTHERWISE}"
         )
     made_for = _run("modinfo", "-F", "vermagic", str(path)).partition(" ")[0]
     if made_for != kernel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import platform
 import socket
@@ -49,6 +50,17 @@ def lockdown(path: Path = Path("/sys/kernel/security/lockdown")) -> str:
     except OSError:
         return "none"
     return text.partition("[")[2].partition("]")[0] or "none"
+
+
+def demands_signed_modules(
+    lockdown_file: Path = Path("/sys/kernel/security/lockdown"),
+    enforced: Path = Path("/sys/module/module/parameters/sig_enforce"),
+) -> bool:
+    """Return whether the kernel takes only modules with a signature that it knows."""
+    with contextlib.suppress(OSError):
+        if enforced.read_text().strip() == "Y":
+            return True
+    return lockdown(lockdown_file) != "none"
 
 
 def sysctl_path(key: str) -> Path:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,6 +35,12 @@ class Lines:
             return [dict(json.loads(line)) for line in lines]
         except (TypeError, ValueError):
             raise ValueError(f"{lines[0][:100]!r}") from None
+
+
+def answer(event: str, **content: Any) -> None:
+    """Say something to whoever has started this process and reads its stdout."""
+    sys.stdout.write(json.dumps({"event": event} | content) + "\n")
+    sys.stdout.flush()
 
 
 _MOST_BYTES = 1 << 16

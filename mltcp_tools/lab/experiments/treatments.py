@@ -164,7 +164,7 @@ class PrioritiesSettings(Settings):
     name: ClassVar[str] = "priorities"
 
     weight: str = "none"
-    levels: int = 8
+    levels: int = MAX_LEVELS
     floor: float = 0.01
 
     @classmethod

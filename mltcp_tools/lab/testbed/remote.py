@@ -37,6 +37,7 @@ from typing import Any
 from mltcp_tools import __version__
 from mltcp_tools.errors import HostError, MltcpError
 from mltcp_tools.kernel.host.facts import read_sysctl
+from mltcp_tools.kernel.host.peers import answer
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.reading import parse_experiment
 from mltcp_tools.lab.experiments.tasks import Task, tasks_of
@@ -87,12 +88,6 @@ class Requests:
         line, self._buffer = self._buffer.split(b"\n", 1)
         message: dict[str, Any] = json.loads(line)
         return message
-
-
-def answer(event: str, **content: Any) -> None:
-    """Send the run a message."""
-    sys.stdout.write(json.dumps({"event": event} | content) + "\n")
-    sys.stdout.flush()
 
 
 def run_agent() -> None:

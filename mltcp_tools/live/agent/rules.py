@@ -50,7 +50,7 @@ from mltcp_tools.live.priorities.live import Prioritised
 from mltcp_tools.live.priorities.maps import LEVELS
 from mltcp_tools.live.trial.standing import Standing
 from mltcp_tools.units import parse_bytes, parse_fraction, parse_seconds
-from mltcp_tools.values import choice, number
+from mltcp_tools.values import choice, number, yes_no
 
 AUTO = "auto"
 CONFIG = Path("/etc/mltcp/agent.yaml")
@@ -239,7 +239,7 @@ def _rule(section: Section) -> Rule:
             congestion_control=_congestion_control(section),
             total_bytes=section.get("total", _auto(parse_bytes), None),
             gap_s=section.get("gap", _auto(parse_seconds), None),
-            opt_in=section.get("opt_in", _yes_or_no, False),
+            opt_in=section.get("opt_in", yes_no, False),
             given={name: section.get(name, number) for name in section if name in _GIVEN},
         )
     except UsageError as error:
@@ -279,12 +279,6 @@ def _auto(parse: Callable[[object], _T]) -> Callable[[object], _T | None]:
 def _whole(value: object, low: int, high: int, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise UsageError(f"{value!r} is not a {what}, {low} to {high}.")
-    return value
-
-
-def _yes_or_no(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise UsageError(f"{value!r} is neither true nor false.")
     return value
 
 

@@ -148,7 +148,8 @@ def attach_all(
             results = reach.give([gift for each in steps for gift in each.gifts.values()])
             for each in steps:
                 each.change(results)
-            tags = reach.tags([sock for each in steps for sock in each.done()])
+            given = [sock for each in steps for sock in each.done()]
+            tags = reach.tags(given) if given else {}
             for each in steps:
                 each.read_back(tags)
                 each.settle()

@@ -16,7 +16,7 @@ _TIMEOUT_S = 10.0
 _LARGEST = 1 << 24
 _ROUNDS = 8
 _COLLIDES = 0.5
-"""As in the alert rules (live/agent/alerts.yaml)."""
+"""As in the alert rules (live/agent/alerts.yaml), which wait until it lasts; a look can't."""
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ LEVELS = 8
 """MLTCP_PRIORITY_LEVELS: how many the programs know."""
 
 _U32, _U64 = struct.Struct("=I"), struct.Struct("=Q")
-_JOB = struct.Struct("=QQQ")  # struct mltcp_priority_job
-_BURST = struct.Struct("=QQQQII")  # struct mltcp_priority_burst
+JOB = struct.Struct("=QQQ")  # struct mltcp_priority_job
+BURST = struct.Struct("=QQQQII")  # struct mltcp_priority_burst
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Maps:
     def set_job(self, job: int, known: KnownJob, cookies: Sequence[int]) -> None:
         """Have these sockets, by their cookies, send for a job."""
         ports = sum(1 << port for port in known.ports)
-        self._jobs.set(_U32.pack(job), _JOB.pack(known.bytes, known.gap_ns, ports))
+        self._jobs.set(_U32.pack(job), JOB.pack(known.bytes, known.gap_ns, ports))
         for cookie in cookies:
             self._sockets.set(_U64.pack(cookie), _U32.pack(job))
 
@@ -101,7 +101,7 @@ class Maps:
         found = {}
         for key in self._jobs.all_keys():
             if (value := self._jobs.get(key)) is not None:
-                size, gap_ns, mask = _JOB.unpack(value)
+                size, gap_ns, mask = JOB.unpack(value)
                 ports = tuple(port for port in range(64) if mask >> port & 1)
                 found[_U32.unpack(key)[0]] = KnownJob(size, gap_ns, ports)
         return found
@@ -111,7 +111,7 @@ class Maps:
         value = self._bursts.get(_U32.pack(job))
         if value is None:
             return None
-        sent, began_ns, last_ns, before, number, active = _BURST.unpack(value)
+        sent, began_ns, last_ns, before, number, active = BURST.unpack(value)
         return Burst(sent, began_ns, last_ns, before, number, bool(active))
 
     def set_level(self, job: int, level: int) -> None:

@@ -16,7 +16,6 @@ hears nothing for long, or stdin ends, it puts everything back. Its lease does s
 
 from __future__ import annotations
 
-import json
 import select
 import signal
 import sys
@@ -30,7 +29,7 @@ from mltcp_tools import __version__
 from mltcp_tools.errors import HostError, MltcpError, UsageError
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.host.leases import leased
-from mltcp_tools.kernel.host.peers import Lines
+from mltcp_tools.kernel.host.peers import Lines, answer
 from mltcp_tools.kernel.host.signals import Signals
 from mltcp_tools.live.attach.selection import Target
 from mltcp_tools.live.attach.state import StateFiles
@@ -83,12 +82,6 @@ class _Requests:
         while (request := self.take()) is None:
             select.select([sys.stdin], [], [], ALIVE_S / 2)
         return request
-
-
-def answer(event: str, **content: Any) -> None:
-    """Say something to who asks."""
-    sys.stdout.write(json.dumps({"event": event} | content) + "\n")
-    sys.stdout.flush()
 
 
 def _say_beats(event: str, beats: Sequence[tuple[str, Beat]]) -> None:

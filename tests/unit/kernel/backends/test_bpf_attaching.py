@@ -1,4 +1,4 @@
-"""Python's copies of the structs of bpf/attach.bpf.h against the header as the compiler sees it."""
+"""Python's copies of the structs of bpf/*.bpf.h against the headers as the compiler sees them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from mltcp_tools.kernel.backends import bpf_catch, bpf_sockets
 from mltcp_tools.kernel.backends.catch import Catch
 from mltcp_tools.kernel.backends.pins import Home
 from mltcp_tools.kernel.native.csources import source_root
+from mltcp_tools.live.priorities import maps
 
 STRUCTS = {
     "wish": bpf_sockets.WISH,
@@ -18,6 +19,8 @@ STRUCTS = {
     "attached": bpf_sockets.ATTACHED,
     "held": bpf_sockets.HELD,
     "rule": bpf_catch.RULE,
+    "priority_job": maps.JOB,
+    "priority_burst": maps.BURST,
 }
 OFFSETS = {
     "found": {"error": 8, "was": 16, "now": 32},
@@ -32,11 +35,15 @@ OFFSETS = {
     },
     "rule": {"name": 16, "choices": 32, "lowest_port": 32 + 32 * bpf_catch.CHOICES},
     "wish": {"expected": 8, "name": 24, "tag": 40},
+    "priority_job": {"bytes": 0, "gap_ns": 8, "ports": 16},
+    "priority_burst": {"began_ns": 8, "last_ns": 16, "before": 24, "number": 32, "active": 36},
 }
 
 
 def test_layouts(tmp_path: Path) -> None:
-    lines = ["#include <linux/types.h>", "#include <stddef.h>", '#include "attach.bpf.h"']
+    lines = ["#include <linux/types.h>", "#include <stddef.h>"]
+    lines += ['#include "attach.bpf.h"', '#include "priority.bpf.h"']
+    lines.append(f'_Static_assert(MLTCP_PRIORITY_LEVELS == {maps.LEVELS}, "levels");')
     for name, layout in STRUCTS.items():
         lines.append(f'_Static_assert(sizeof(struct mltcp_{name}) == {layout.size}, "{name}");')
         for field, offset in OFFSETS.get(name, {}).items():

@@ -38,3 +38,22 @@ def test_programs_read_counters_only_where_they_may_and_no_cpu_is_missing(
 
 def test_an_enumerator_that_this_kernel_lacks_is_none() -> None:
     assert facts.enumerator(BTF, b"IPSTATS_MIB_NEVER") == 0
+
+
+@pytest.mark.parametrize(
+    ("enforced", "mode", "demands"),
+    [
+        ("N", "[none] integrity confidentiality", False),
+        ("Y", "[none] integrity confidentiality", True),
+        ("N", "none [integrity] confidentiality", True),
+        (None, None, False),
+    ],
+)
+def test_modules_need_signatures_under_lockdown_and_where_the_kernel_was_told_so(
+    enforced: str | None, mode: str | None, demands: bool, tmp_path: Path
+) -> None:
+    files = tmp_path / "lockdown", tmp_path / "sig_enforce"
+    for file, text in zip(files, (mode, enforced), strict=True):
+        if text is not None:
+            file.write_text(text + "\n")
+    assert facts.demands_signed_modules(*files) is demands

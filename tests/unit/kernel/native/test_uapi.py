@@ -10,7 +10,15 @@ import yaml
 from support.core import core
 
 from mltcp_tools.errors import UsageError
-from mltcp_tools.kernel.backends.base import GAIN_MAX, KEEP_MAX, SHAPES, Job, JobParams
+from mltcp_tools.kernel.backends.base import (
+    GAIN_MAX,
+    GAP_MAX_S,
+    KEEP_MAX,
+    SHAPES,
+    TOTAL_MAX,
+    Job,
+    JobParams,
+)
 from mltcp_tools.kernel.backends.params import params_fields, params_from_struct
 from mltcp_tools.kernel.native import uapi
 from mltcp_tools.kernel.native.csources import source_root
@@ -40,6 +48,8 @@ def test_constants_are_the_headers() -> None:
     header = (source_root() / "kmod" / "mltcp_uapi.h").read_text()
     assert uapi.to_fixed(GAIN_MAX) == lib.MLTCP_GAIN_MAX
     assert uapi.to_fixed(KEEP_MAX) == lib.MLTCP_KEEP_MAX
+    assert lib.MLTCP_TOTAL_MAX == TOTAL_MAX
+    assert lib.MLTCP_GAP_MAX_NS == GAP_MAX_S * 1e9
     assert uapi.ANY_TWO_WAY == lib.MLTCP_ANY_TWO_WAY
     rules = (source_root() / "kmod" / "rules.h").read_text()
     assert f"#define MLTCP_RULE_PORTS {uapi.RULE_PORTS}\n" in rules

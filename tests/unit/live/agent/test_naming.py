@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from mltcp_tools.errors import UsageError
+from mltcp_tools.live.agent import naming
 from mltcp_tools.live.agent.naming import check_template, declines, is_template, name_of, unclear
 from mltcp_tools.live.attach.processes import process
 
@@ -79,6 +82,24 @@ def test_who_wants_to_be_left_alone(said: str | None, opt_in: bool, left_alone: 
         assert declines(process(child.pid), opt_in) == left_alone
         assert unclear(process(child.pid)) == (said == "perhaps")
         child.stdin.close()
+
+
+@pytest.mark.parametrize("word", ["off", "OFF", "False", "no", "0", "on", "perhaps", ""])
+def test_slurms_prolog_understands_what_the_agent_does(word: str, tmp_path: Path) -> None:
+    prolog = Path(naming.__file__).with_name("slurm") / "task-prolog"
+    said = {"SLURM_JOB_ID": "7", "MLTCP_ATTACH": word}
+    with socket.socket(socket.AF_UNIX) as agent:
+        agent.bind(str(tmp_path / "agent.sock"))
+        environment = said | {"MLTCP_AGENT_SOCKET": str(tmp_path / "agent.sock")}
+        told = subprocess.run(["sh", prolog], env=environment, capture_output=True, text=True)
+    pipe = subprocess.PIPE
+    waiting = ["sh", "-c", "echo; read end"]
+    with subprocess.Popen(waiting, env=os.environ | said, stdin=pipe, stdout=pipe) as child:
+        assert child.stdout
+        child.stdout.readline()
+        declined = declines(process(child.pid), False)
+        child.kill()
+    assert ("print mltcp" not in told.stdout) == declined
 
 
 @pytest.mark.parametrize(
