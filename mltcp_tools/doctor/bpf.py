@@ -9,7 +9,7 @@ from mltcp_tools.doctor.host import Host
 from mltcp_tools.doctor.kmod import bases
 from mltcp_tools.doctor.privileges import capabilities
 from mltcp_tools.doctor.report import Check, install, needed
-from mltcp_tools.kernel.host.facts import skips_struct_ops
+from mltcp_tools.kernel.host.facts import skips_for_process_1, skips_struct_ops
 from mltcp_tools.kernel.native.objects import CLANG_MIN, objects_shipped
 
 BTF = "/sys/kernel/btf/vmlinux"
@@ -97,6 +97,15 @@ def _skipping(host: Host) -> Check:
     btf = host.read(BTF)
     if btf is None:
         return Check("struct_ops", "unknown", "needs BTF to be looked at")
+    if skips_for_process_1(btf) and not skips_struct_ops(btf):
+        return Check(
+            "struct_ops",
+            "warning",
+            "this kernel skips a congestion control's calls while process 1 is the current one;"
+            " MLTCP mends what comes of it at the next ACK",
+            "Use a kernel without this vendor's change, or the kernel module. Reports count what"
+            " was skipped.",
+        )
     return needed(
         "struct_ops",
         not skips_struct_ops(btf),

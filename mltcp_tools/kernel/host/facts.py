@@ -122,6 +122,15 @@ def skips_struct_ops(btf: str) -> bool:
     )
 
 
+def skips_for_process_1(btf: str) -> bool:
+    """Return whether a kernel with that type information (its text) runs no programs while process
+    1 is the current one, but for that process's own.
+
+    No public kernel does; a vendor's 6.18 has a field of its own for it, in struct bpf_prog_aux.
+    """
+    return "\0init_owned\0" in btf
+
+
 def require_whole_struct_ops(btf: Path = Path("/sys/kernel/btf/vmlinux")) -> None:
     """Raise HostError on a kernel on which a congestion control in BPF may return anything."""
     if skips_struct_ops(btf.read_text(errors="replace")):

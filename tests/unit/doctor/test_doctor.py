@@ -95,6 +95,13 @@ def find(diagnosis, purpose, name):
             "missing",
             "6.1 or newer",
         ),
+        (
+            "bpf",
+            "struct_ops",
+            {"/sys/kernel/btf/vmlinux": "\0__bpf_prog_enter_recur\0init_owned\0"},
+            "warning",
+            "vendor",
+        ),
         ("bpf", "struct_ops", {"/sys/kernel/btf/vmlinux": None}, "unknown", ""),
         ("bpf", "JIT", {"/proc/sys/net/core/bpf_jit_enable": "0"}, "missing", "bpf_jit_enable=1"),
         ("bpf", "JIT", {"/proc/sys/net/core/bpf_jit_enable": None}, "unknown", ""),
