@@ -97,7 +97,8 @@ def _skipping(host: Host) -> Check:
     btf = host.read(BTF)
     if btf is None:
         return Check("struct_ops", "unknown", "needs BTF to be looked at")
-    if skips_for_process_1(btf) and not skips_struct_ops(btf):
+    whole = not skips_struct_ops(btf)
+    if whole and skips_for_process_1(btf):
         return Check(
             "struct_ops",
             "warning",
@@ -108,7 +109,7 @@ def _skipping(host: Host) -> Check:
         )
     return needed(
         "struct_ops",
-        not skips_struct_ops(btf),
+        whole,
         "every call of a congestion control is run",
         "the kernel sometimes skips a congestion control's calls and then uses arbitrary values as "
         "windows; MLTCP refuses to load",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ import pytest
 from mltcp_tools.errors import UsageError
 from mltcp_tools.live.agent import naming
 from mltcp_tools.live.agent.naming import check_template, declines, is_template, name_of, unclear
-from mltcp_tools.live.attach.processes import process
+from mltcp_tools.live.attach.processes import Process, process
 
 PODS = "/kubepods.slice/kubepods-pod0a1b2c3d_4e5f_6071_8293_a4b5c6d7e8f9.slice/cri-x.scope"
 
@@ -44,17 +46,22 @@ def test_names(template: str, cgroup: str, name: str) -> None:
     assert name_of(template, hybrid) == name or "{cgroup:.*}" in template
 
 
-def test_the_environment_of_the_process() -> None:
+@contextlib.contextmanager
+def started(**environment: str) -> Iterator[Process]:
+    """A process with these variables in its environment besides this one's."""
     command = [sys.executable, "-c", "print(flush=True); input()"]
-    environment = os.environ | {"SLURM_JOB_ID": "77", "SLURM_JOB_IDS": "78"}
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe) as child:
+    with subprocess.Popen(command, env=os.environ | environment, stdin=pipe, stdout=pipe) as child:
         assert child.stdin
         assert child.stdout
         child.stdout.readline()
-        found = process(child.pid)
-        assert name_of("{env:SLURM_JOB_ID}-{env:SLURM_JOB_IDS}", found) == "77-78"
+        yield process(child.pid)
         child.stdin.close()
+
+
+def test_the_environment_of_the_process() -> None:
+    with started(SLURM_JOB_ID="77", SLURM_JOB_IDS="78") as found:
+        assert name_of("{env:SLURM_JOB_ID}-{env:SLURM_JOB_IDS}", found) == "77-78"
     assert name_of("{env:SLURM_JOB_ID}", found) == ""
 
 
@@ -72,16 +79,9 @@ def test_the_environment_of_the_process() -> None:
     ],
 )
 def test_who_wants_to_be_left_alone(said: str | None, opt_in: bool, left_alone: bool) -> None:
-    command = [sys.executable, "-c", "print(flush=True); input()"]
-    environment = os.environ | ({} if said is None else {"MLTCP_ATTACH": said})
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe) as child:
-        assert child.stdin
-        assert child.stdout
-        child.stdout.readline()
-        assert declines(process(child.pid), opt_in) == left_alone
-        assert unclear(process(child.pid)) == (said == "perhaps")
-        child.stdin.close()
+    with started(**({} if said is None else {"MLTCP_ATTACH": said})) as found:
+        assert declines(found, opt_in) == left_alone
+        assert unclear(found) == (said == "perhaps")
 
 
 @pytest.mark.parametrize("word", ["off", "OFF", "False", "no", "0", "on", "perhaps", ""])
@@ -92,14 +92,8 @@ def test_slurms_prolog_understands_what_the_agent_does(word: str, tmp_path: Path
         agent.bind(str(tmp_path / "agent.sock"))
         environment = said | {"MLTCP_AGENT_SOCKET": str(tmp_path / "agent.sock")}
         told = subprocess.run(["sh", prolog], env=environment, capture_output=True, text=True)
-    pipe = subprocess.PIPE
-    waiting = ["sh", "-c", "echo; read end"]
-    with subprocess.Popen(waiting, env=os.environ | said, stdin=pipe, stdout=pipe) as child:
-        assert child.stdout
-        child.stdout.readline()
-        declined = declines(process(child.pid), False)
-        child.kill()
-    assert ("print mltcp" not in told.stdout) == declined
+    with started(**said) as found:
+        assert ("print mltcp" not in told.stdout) == declines(found, False)
 
 
 @pytest.mark.parametrize(
