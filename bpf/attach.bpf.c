@@ -84,6 +84,15 @@ static __always_inline int has_ecn(const struct tcp_sock *tp)
 	return tp->ecn_flags & TCP_ECN_OK;
 }
 
+/* Do all connections of its network namespace ask for ECN? net.ipv4.tcp_ecn; 3 and 4: accurately. */
+static __always_inline int all_ask_for_ecn(const struct tcp_sock *tp)
+{
+	const struct sock *sk = (const struct sock *)tp;
+	__u8 tcp_ecn = sk->__sk_common.skc_net.net->ipv4.sysctl_tcp_ecn;
+
+	return tcp_ecn == 1 || tcp_ecn == 3 || tcp_ecn == 4;
+}
+
 /* Read the name that a socket's algorithm has, filled up with zeros. */
 #define READ_NAME(to, socket)                                                                 \
 	({                                                                                    \
@@ -283,58 +292,91 @@ static __always_inline void choose(const struct mltcp_rule *rule, const struct m
 }
 
 /*
- * A process of the cgroup connects, or a connection of one is established, before its first data.
- * The algorithm is chosen at connect(), as it decides on ECN; one that needs ECN, once that is
- * agreed upon. A peer's connection is established in place of its listener, and belongs to the
- * listener's cgroup.
- *
- * A socket that connects again still runs what it was given, but has lost its tag with its first
- * connection; the rule is for what it ran before.
+ * Must a connection ask for ECN, or say that it can, for the rule's sake? Asked of a socket whose
+ * SYN is about to leave, and of a peer's request, which has none yet. A SYN that asks for a
+ * congestion control's sake is answered by its like alone; so none does where all of the namespace
+ * ask as RFC 3168 has it, which everybody answers.
  */
-SEC("sockops")
-int catch_new(struct bpf_sock_ops *ctx)
+static __always_inline int asks_for_ecn(struct bpf_sock *sk, const struct mltcp_rule *rule)
 {
-	struct mltcp_ca_name was, base, name;
-	struct mltcp_first *first;
-	struct mltcp_rule *rule;
-	struct tcp_sock *tp;
-	struct mltcp_tag tag;
-	struct bpf_sock *sk;
-	int same;
+	struct tcp_sock *tp = sk ? bpf_skc_to_tcp_sock(sk) : NULL;
 
-	if (ctx->op != BPF_SOCK_OPS_TCP_CONNECT_CB &&
-	    ctx->op != BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB &&
-	    ctx->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
-		return 1;
-	rule = bpf_get_local_storage(&mltcp_rules, 0);
-	sk = ctx->sk;
-	if (!sk || !rule->tag.job || is_left_alone(ctx, rule))
-		return 1;
+	return needs_ecn(&rule->name) && !(tp && all_ask_for_ecn(tp));
+}
+
+/*
+ * Has the socket been caught for its present connection? What its process has chosen since then
+ * stays. One that connects again still runs what it was given, but has lost its tag with its first
+ * connection. Nothing that needs ECN is given at connect(), so without a tag it wasn't.
+ */
+static __always_inline int is_caught(struct bpf_sock *sk, const struct mltcp_first *first,
+				     const struct mltcp_rule *rule, int at_connect)
+{
+	if (!first)
+		return 0;
+	return (!at_connect && !needs_ecn(&rule->name)) ||
+	       bpf_sk_storage_get(&mltcp_tags, sk, 0, 0);
+}
+
+/*
+ * Gives a socket that connects, or is connected now, what the rule says: by what it ran before the
+ * rule, should it connect again.
+ */
+static __always_inline void give_new(struct bpf_sock_ops *ctx, struct bpf_sock *sk,
+				     const struct mltcp_rule *rule)
+{
+	int same, at_connect = ctx->op == BPF_SOCK_OPS_TCP_CONNECT_CB;
+	struct mltcp_ca_name was, base, name;
+	struct mltcp_tag tag = rule->tag;
+	struct mltcp_first *first;
+	struct tcp_sock *tp;
+
 	first = bpf_sk_storage_get(&mltcp_first, sk, 0, 0);
-	/* Caught at connect(). What its process has chosen since then stays. */
-	if (first &&
-	    (ctx->op != BPF_SOCK_OPS_TCP_CONNECT_CB || bpf_sk_storage_get(&mltcp_tags, sk, 0, 0)))
-		return 1;
-	if (READ_NAME(&was, ctx))
-		return 1;
+	if (is_caught(sk, first, rule, at_connect) || READ_NAME(&was, ctx))
+		return;
 	base = was;
 	if (first && is_ours(&was))
 		base = first->name;
 	choose(rule, &base, &name);
 	if (!name.text[0])
-		return 1;
+		return;
 	same = is_same(&was, &name);
 	tp = bpf_skc_to_tcp_sock(sk);
-	if (needs_ecn(&name) && !same &&
-	    (ctx->op == BPF_SOCK_OPS_TCP_CONNECT_CB || !tp || !has_ecn(tp)))
-		return 1;
+	if (needs_ecn(&name) && !same && (at_connect || !tp || !has_ecn(tp)))
+		return;
 	/* One that connects again may run one of the same name that was unloaded. */
 	if ((first || !same) &&
 	    bpf_setsockopt(ctx, SOL_TCP, TCP_CONGESTION, name.text, sizeof(name)))
-		return 1;
+		return;
 	bpf_get_socket_cookie(ctx); /* the kernel makes it; reports of iterations can't */
-	tag = rule->tag;
 	if (!TAG(sk, &tag, &was))
 		bpf_setsockopt(ctx, SOL_TCP, TCP_CONGESTION, was.text, sizeof(was));
+}
+
+/*
+ * A process of the cgroup connects, or a connection of one is established, before its first data.
+ * The algorithm is chosen at connect(); one that needs ECN asks for it there, and is chosen once
+ * that is agreed upon. A peer's connection is established in place of its listener, and belongs to
+ * the listener's cgroup.
+ */
+SEC("sockops")
+int catch_new(struct bpf_sock_ops *ctx)
+{
+	struct bpf_sock *sk = ctx->sk;
+	struct mltcp_rule *rule;
+	__u32 op = ctx->op;
+
+	if (op != BPF_SOCK_OPS_TCP_CONNECT_CB && op != BPF_SOCK_OPS_NEEDS_ECN &&
+	    op != BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB && op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
+		return 1;
+	rule = bpf_get_local_storage(&mltcp_rules, 0);
+	if (!rule->tag.job || is_left_alone(ctx, rule))
+		return 1;
+	if (op != BPF_SOCK_OPS_NEEDS_ECN) {
+		if (sk)
+			give_new(ctx, sk, rule);
+	} else if (asks_for_ecn(sk, rule)) {
+		ctx->reply = 1;
+	}
 	return 1;
 }

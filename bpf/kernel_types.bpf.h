@@ -62,10 +62,15 @@ struct net_device {
 	struct pcpu_lstats *lstats; /* of each CPU, packets and bytes */
 };
 
+struct netns_ipv4 {
+	__u8 sysctl_tcp_ecn;
+};
+
 struct net {
 	struct net_device *loopback_dev;
 	struct ns_common ns;
 	struct netns_mib mib;
+	struct netns_ipv4 ipv4;
 };
 
 typedef struct {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import socket
 import time
@@ -16,7 +17,7 @@ from netns.connections import connection, send_burst
 from netns.test_attach_kernel import catching
 from vm.cgroups import cgroup
 from vm.cgroups import inside as within
-from vm.loading import allow, choose, chosen, pair
+from vm.loading import allow, choose, chosen, libc, pair
 
 from mltcp_tools.errors import UsageError
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
@@ -159,26 +160,102 @@ def ends_in(
         choose(sender, name)
         sender.connect(server.getsockname())
         with server.accept()[0] as peer:
-            sender.sendall(b"x" * 1000)
-            assert peer.recv(1000, socket.MSG_WAITALL) == b"x" * 1000
+            exchange(sender, peer)
             yield sender, peer
 
 
+def exchange(sender: socket.socket, peer: socket.socket) -> None:
+    sender.sendall(b"x" * 1000)
+    assert peer.recv(1000, socket.MSG_WAITALL) == b"x" * 1000
+
+
 @only_bpf
-def test_new_connections_are_caught_where_the_ends_have_agreed_on_ecn(
+@pytest.mark.parametrize("asked", ["0", "1", "2"])
+def test_ends_of_rules_agree_on_ecn_whatever_else_does(backend: Backend, asked: str) -> None:
+    """As two ends do that have chosen it themselves."""
+    write_sysctl(ECN, asked)
+    try:
+        with (
+            cgroup("dctcp") as (path, _),
+            catching(backend, {path: Catch(JOB.id, NAME)}),
+            ends_in(path, "reno") as ends,
+        ):
+            assert [chosen(each) for each in ends] == [NAME] * 2
+            assert flows_of_job(backend) == [(NAME, JOB.id)] * 2
+            assert [claims_ecn(each) for each in ends] == [True] * 2
+            detach(job=JOB.name)
+            assert [chosen(each) for each in ends] == ["reno"] * 2
+            assert [claims_ecn(each) for each in ends] == [False] * 2
+    finally:
+        write_sysctl(ECN, "2")
+
+
+@only_bpf
+def test_a_connection_of_a_rule_claims_ecn_only_if_its_peer_agrees(
     backend: Backend, ecn: bool
 ) -> None:
-    name = NAME if ecn else "reno"
     with (
+        socket.create_server(("127.0.0.1", 0)) as server,  # outside of the rule's cgroup
         cgroup("dctcp") as (path, _),
         catching(backend, {path: Catch(JOB.id, NAME)}),
+        within(path),
+        socket.socket() as sender,
+    ):
+        choose(server, "reno")
+        choose(sender, "reno")
+        sender.connect(server.getsockname())
+        with server.accept()[0] as peer:
+            exchange(sender, peer)
+            assert chosen(sender) == (NAME if ecn else "reno")
+            assert flows_of_job(backend) == ([(NAME, JOB.id)] if ecn else [])
+            assert claims_ecn(sender) == ecn
+        detach()
+
+
+@only_bpf
+def test_what_a_rule_leaves_alone_does_not_ask_for_ecn(backend: Backend) -> None:
+    with (
+        cgroup("dctcp") as (path, _),
+        catching(backend, {path: Catch(JOB.id, NAME, lowest_port=65_535)}),
         ends_in(path, "reno") as ends,
     ):
-        assert [chosen(each) for each in ends] == [name] * 2
-        assert flows_of_job(backend) == ([(NAME, JOB.id)] * 2 if ecn else [])
-        assert [claims_ecn(each) for each in ends] == [ecn] * 2
-        detach(job=JOB.name)
         assert [chosen(each) for each in ends] == ["reno"] * 2
+        assert [claims_ecn(each) for each in ends] == [False] * 2
+
+
+@only_bpf
+@pytest.mark.parametrize("name", [NAME, "reno"])
+def test_a_socket_of_a_rule_that_connects_again_asks_again(backend: Backend, name: str) -> None:
+    """First to a peer that doesn't agree, then to one that does, and to the first again."""
+    without = {NAME: "mltcp", "reno": "reno"}[name]
+    with (
+        socket.create_server(("127.0.0.1", 0)) as other,
+        cgroup("dctcp") as (path, _),
+        catching(backend, {path: Catch(JOB.id, NAME)}),
+        within(path),
+        socket.create_server(("127.0.0.1", 0)) as like,
+        socket.socket() as sender,
+    ):
+        choose(other, "reno")
+        choose(like, "reno")
+        choose(sender, name)
+        seen = []
+        for server in (other, like, like, other):
+            sender.connect(server.getsockname())
+            with server.accept()[0] as peer:
+                exchange(sender, peer)
+                seen.append((chosen(sender), claims_ecn(sender)))
+            disconnect(sender)
+        assert seen[:3] == [(without, False), (NAME, True), (NAME, True)]
+        assert not seen[3][1]
+        detach()
+
+
+def disconnect(sock: socket.socket) -> None:
+    """Let it connect anew (connect() to AF_UNSPEC)."""
+    address = bytes(16)
+    if libc.connect(sock.fileno(), address, len(address)):
+        raise OSError(ctypes.get_errno(), "connect")
 
 
 @only_bpf
