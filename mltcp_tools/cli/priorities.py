@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from mltcp_tools.cli.options import list_option, shown_option, ssh_options
-from mltcp_tools.live.priorities.coflows import WEIGHTS
+from mltcp_tools.live.priorities.coflows import LEVELS, WEIGHTS
 
 _ID_BITS = 32
 """Of the ids of jobs on a host."""
@@ -27,8 +27,8 @@ _ID_BITS = 32
 @shown_option(
     "--levels",
     "count",
-    type=click.IntRange(2, 8),
-    default=8,
+    type=click.IntRange(2, LEVELS),
+    default=LEVELS,
     help="Levels of priority; the last is shared.",
 )
 @list_option(

@@ -17,8 +17,9 @@ from support.waiting import wait_for
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.lab.testbed.namespaces import inside
 from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
+from mltcp_tools.live.priorities.coflows import LEVELS
 from mltcp_tools.live.priorities.live import FOLDER
-from mltcp_tools.live.priorities.maps import LEVELS, Maps
+from mltcp_tools.live.priorities.maps import Maps
 
 RULES = """\
 rules:

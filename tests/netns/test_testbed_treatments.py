@@ -40,9 +40,10 @@ from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
 from mltcp_tools.lab.testbed.qdiscs import BOTTLENECK, FIRST_CLASS, add_classes, remove_qdisc
 from mltcp_tools.lab.testbed.run_experiment import run_experiment
 from mltcp_tools.live.observe.tables import COLUMNS
+from mltcp_tools.live.priorities.coflows import LEVELS
 from mltcp_tools.live.priorities.controller import Controller
 from mltcp_tools.live.priorities.live import LivePriorities, Prioritised
-from mltcp_tools.live.priorities.maps import LEVELS, KnownJob, Maps
+from mltcp_tools.live.priorities.maps import KnownJob, Maps
 
 PORT = 5001
 BURST = 300_000

@@ -20,12 +20,10 @@ from mltcp_tools.document import Section
 from mltcp_tools.kernel.native.constants import constant, share
 from mltcp_tools.kernel.native.uapi import to_fixed
 from mltcp_tools.lab.emulator.turns import REALIGN
-from mltcp_tools.live.priorities.coflows import WEIGHTS
+from mltcp_tools.live.priorities.coflows import LEVELS, WEIGHTS
 from mltcp_tools.units import exact_seconds, parse_bytes, parse_fraction, parse_rate, parse_seconds
 
 SOURCES = ("network", "host")
-MAX_LEVELS = 8
-"""HTB's classes have no more priorities."""
 SENDERS, MARKS, STAMPS, PLAN, CONTROLLER = NEEDS = (
     "nothing but senders",
     "switches that mark",
@@ -164,7 +162,7 @@ class PrioritiesSettings(Settings):
     name: ClassVar[str] = "priorities"
 
     weight: str = "none"
-    levels: int = MAX_LEVELS
+    levels: int = LEVELS
     floor: float = 0.01
 
     @classmethod
@@ -172,7 +170,7 @@ class PrioritiesSettings(Settings):
         floor = values.within(parse_fraction, 0.0001, 0.1, "(0.01% to 10%)")
         return cls(
             section.get("weight", values.choice(WEIGHTS), cls.weight),
-            section.get("levels", values.whole(2, MAX_LEVELS), cls.levels),
+            section.get("levels", values.whole(2, LEVELS), cls.levels),
             section.get("floor", floor, cls.floor),
         )
 

@@ -45,9 +45,8 @@ from mltcp_tools.kernel.variants import NAMES, OBSERVED, RECOMMENDED
 from mltcp_tools.live.agent.naming import check_template
 from mltcp_tools.live.attach.selection import Target, UnknownUser, user_id
 from mltcp_tools.live.attach.verdict import ALL, KINDS
-from mltcp_tools.live.priorities.coflows import WEIGHTS
+from mltcp_tools.live.priorities.coflows import LEVELS, WEIGHTS
 from mltcp_tools.live.priorities.live import Prioritised
-from mltcp_tools.live.priorities.maps import LEVELS
 from mltcp_tools.live.trial.standing import Standing
 from mltcp_tools.units import parse_bytes, parse_fraction, parse_seconds
 from mltcp_tools.values import choice, number, yes_no

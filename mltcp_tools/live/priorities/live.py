@@ -22,7 +22,8 @@ from mltcp_tools.kernel.host.clsact import add_egress, remove_egress
 from mltcp_tools.kernel.host.programs import module_command, wait_or_kill
 from mltcp_tools.kernel.native.bpf_object import BpfObject
 from mltcp_tools.kernel.native.objects import build_object
-from mltcp_tools.live.priorities.maps import LEVELS, KnownJob, Maps
+from mltcp_tools.live.priorities.coflows import LEVELS
+from mltcp_tools.live.priorities.maps import KnownJob, Maps
 from mltcp_tools.live.trial.lease import jobs_on_trial
 
 FOLDER = Path("/sys/fs/bpf/mltcp-priorities")

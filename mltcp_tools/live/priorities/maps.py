@@ -16,9 +16,6 @@ from mltcp_tools.errors import UsageError
 from mltcp_tools.kernel.native.bpf_maps import BpfMap, RingReader
 from mltcp_tools.kernel.native.libbpf import BpfError
 
-LEVELS = 8
-"""MLTCP_PRIORITY_LEVELS: how many the programs know."""
-
 _U32, _U64 = struct.Struct("=I"), struct.Struct("=Q")
 JOB = struct.Struct("=QQQ")  # struct mltcp_priority_job
 BURST = struct.Struct("=QQQQII")  # struct mltcp_priority_burst

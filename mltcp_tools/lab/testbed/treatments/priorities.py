@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from mltcp_tools.errors import HostError
 from mltcp_tools.kernel.host import facts
 from mltcp_tools.kernel.host.clsact import add_egress
 from mltcp_tools.kernel.native.bpf_object import BpfObject
@@ -25,8 +24,9 @@ from mltcp_tools.lab.testbed.leftovers import priorities_folder
 from mltcp_tools.lab.testbed.namespaces import inside, interfaces
 from mltcp_tools.lab.testbed.qdiscs import BOTTLENECK, FIRST_CLASS, add_classes, remove_qdisc
 from mltcp_tools.lab.testbed.treatments import base
+from mltcp_tools.live.priorities.coflows import LEVELS
 from mltcp_tools.live.priorities.live import controller
-from mltcp_tools.live.priorities.maps import LEVELS, KnownJob, Maps
+from mltcp_tools.live.priorities.maps import KnownJob, Maps
 
 
 class Treatment(base.Treatment):
@@ -80,8 +80,6 @@ class Session(base.Session):
 
     def network(self, network: base.Network) -> None:
         assert self._programs is not None
-        if self._settings.levels > LEVELS:
-            raise HostError(f"The programs know {LEVELS} levels of priority; ask for no more.")
         for namespace, link in network.bottlenecks():
             with inside(namespace):
                 remove_qdisc(BOTTLENECK)

@@ -20,7 +20,8 @@ from mltcp_tools.lab.testbed.qdiscs import BOTTLENECK, burst_bytes
 from mltcp_tools.lab.testbed.treatments import base
 
 _ELEMENT = struct.Struct("=I")
-_HEARD, _LOST = range(2)  # enum mltcp_feedback_count
+COUNTS = ("heard", "lost")
+"""enum mltcp_feedback_count of bpf/mltcp_feedback.bpf.h."""
 
 
 class Treatment(base.Treatment):
@@ -96,6 +97,6 @@ def _counts() -> tuple[int, int]:
     loading.
     """
     with BpfMap.pinned(PIN_ROOT / "mltcp_feedback_counts") as counts:
-        found = [counts.get(_ELEMENT.pack(each)) or bytes(8) for each in (_HEARD, _LOST)]
+        found = [counts.get(_ELEMENT.pack(each)) or bytes(8) for each in range(len(COUNTS))]
     heard, lost = (struct.unpack("=Q", each)[0] for each in found)
     return heard, lost

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from mltcp_tools.collectives.programs import COUNTERS
 from mltcp_tools.kernel.backends import bpf_catch, bpf_sockets
 from mltcp_tools.kernel.backends.catch import Catch
 from mltcp_tools.kernel.backends.pins import Home
 from mltcp_tools.kernel.native.csources import source_root
-from mltcp_tools.live.priorities import maps
+from mltcp_tools.lab.testbed.treatments import rates
+from mltcp_tools.live.priorities import coflows, maps
 
 STRUCTS = {
     "wish": bpf_sockets.WISH,
@@ -43,7 +46,7 @@ OFFSETS = {
 def test_layouts(tmp_path: Path) -> None:
     lines = ["#include <linux/types.h>", "#include <stddef.h>"]
     lines += ['#include "attach.bpf.h"', '#include "priority.bpf.h"']
-    lines.append(f'_Static_assert(MLTCP_PRIORITY_LEVELS == {maps.LEVELS}, "levels");')
+    lines.append(f'_Static_assert(MLTCP_PRIORITY_LEVELS == {coflows.LEVELS}, "levels");')
     for name, layout in STRUCTS.items():
         lines.append(f'_Static_assert(sizeof(struct mltcp_{name}) == {layout.size}, "{name}");')
         for field, offset in OFFSETS.get(name, {}).items():
@@ -54,6 +57,30 @@ def test_layouts(tmp_path: Path) -> None:
     command = ["gcc", "-fsyntax-only", "-I", str(source_root() / "bpf"), str(source)]
     run = subprocess.run(command, capture_output=True, text=True)
     assert (run.returncode, run.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("file", "first", "names"),
+    [
+        (
+            "aggregate.bpf.h",
+            "enum counter {",
+            [f"COUNT_{name.removeprefix('wrong_').upper()}" for name in COUNTERS] + ["COUNTERS"],
+        ),
+        (
+            "mltcp_feedback.bpf.h",
+            "enum mltcp_feedback_count {",
+            [f"MLTCP_FEEDBACK_{name.upper()}" for name in [*rates.COUNTS, "counts"]],
+        ),
+    ],
+)
+def test_counters_are_read_in_the_order_of_their_enum(
+    file: str, first: str, names: list[str]
+) -> None:
+    text = (source_root() / "bpf" / file).read_text()
+    body = text.partition(first)[2].partition("};")[0]
+    numbered = re.sub(r"/\*.*?\*/", "", body).split(",")
+    assert [each.strip() for each in numbered if each.strip()] == names
 
 
 def test_a_rule_that_does_not_fit_is_refused() -> None:
