@@ -1,9 +1,9 @@
 """Sockets seen, switched and tagged by BPF programs (bpf/attach.bpf.c), no process being touched.
 
 An iterator walks over a network namespace's TCP sockets and fulfils a wish for each that has one.
-Kernels before 6.1.183, 6.6.152, 6.12.104, 6.18.45 and 7.1.9 miscount the users of a connection that
-arrives just where that walk is (CVE-2026-74714), so it is made where something is to change, once
-for all sockets that are to; what is attached already is listed from socket storage, without it.
+Some kernels (bpf/README.md has their list) miscount the users of a connection that arrives just
+where that walk is (CVE-2026-74714), so it is made where something is to change, once for all
+sockets that are to; what is attached already is listed from socket storage, without it.
 What a socket ran before its first wish stays in socket storage, in a map of its own that outlives
 the congestion controls' maps, so that it can be put back after they are gone.
 """

@@ -31,10 +31,14 @@ class Lines:
         if not data:
             return None
         *lines, self._left = (self._left + data).split(b"\n")
-        try:
-            return [dict(json.loads(line)) for line in lines]
-        except (TypeError, ValueError):
-            raise ValueError(f"{lines[0][:100]!r}") from None
+        return [_message(line) for line in lines]
+
+
+def _message(line: bytes) -> dict[str, Any]:
+    try:
+        return dict(json.loads(line))
+    except (TypeError, ValueError):
+        raise ValueError(f"{line[:100]!r}") from None
 
 
 def answer(event: str, **content: Any) -> None:

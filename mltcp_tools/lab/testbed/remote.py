@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import platform
 import select
@@ -37,7 +36,7 @@ from typing import Any
 from mltcp_tools import __version__
 from mltcp_tools.errors import HostError, MltcpError
 from mltcp_tools.kernel.host.facts import read_sysctl
-from mltcp_tools.kernel.host.peers import answer
+from mltcp_tools.kernel.host.peers import Lines, answer
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.reading import parse_experiment
 from mltcp_tools.lab.experiments.tasks import Task, tasks_of
@@ -65,7 +64,8 @@ class Requests:
     """The run's messages. Also what ends jobs early (`emulators.Stop`): any message does."""
 
     def __init__(self) -> None:
-        self._buffer = b""
+        self._lines = Lines(self.fileno())
+        self._messages: list[dict[str, Any]] = []
         self._poll = select.poll()
         self._poll.register(self)
 
@@ -75,19 +75,17 @@ class Requests:
 
     def check(self) -> None:
         """Raise Stopped if a message, or the end, has come."""
-        if self._buffer or self._poll.poll(0):
+        if self._messages or self._poll.poll(0):
             raise Stopped("The run was ended from elsewhere.")
 
     def read(self) -> dict[str, Any]:
         """Wait for the next message; Stopped where there is none any more."""
-        while b"\n" not in self._buffer:
-            data = os.read(self.fileno(), 65536)
-            if not data:
+        while not self._messages:
+            messages = self._lines.read()
+            if messages is None:
                 raise Stopped("The run has gone.")
-            self._buffer += data
-        line, self._buffer = self._buffer.split(b"\n", 1)
-        message: dict[str, Any] = json.loads(line)
-        return message
+            self._messages += messages
+        return self._messages.pop(0)
 
 
 def run_agent() -> None:

@@ -35,7 +35,7 @@ def test_a_message_may_come_in_pieces() -> None:
 
 @pytest.mark.parametrize("line", ["what?", "17"])
 def test_nonsense_is_shown(line: str) -> None:
-    peer = Peer(["echo", line])
+    peer = Peer(["printf", "{}\\n%s\\n", line])
     with pytest.raises(ValueError, match=f"b'{line[:4]}".replace("?", r"\?")):
         heard(peer)
     peer.close(60.0)
