@@ -22,8 +22,9 @@ from mltcp_tools.errors import MltcpError
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import GAIN_MAX, SHAPES, Job, JobParams
 from mltcp_tools.kernel.variants import NAMES, OBSERVED, RECOMMENDED
+from mltcp_tools.live.attach.changes import DONE, Change
 from mltcp_tools.live.attach.selection import Target, select
-from mltcp_tools.live.attach.switch import DONE, Change, attach_by_name, require_ready
+from mltcp_tools.live.attach.switch import attach_by_name, require_ready
 from mltcp_tools.live.attach.targets import sockets_to_attach
 from mltcp_tools.live.attach.verdict import ALL, KINDS, Verdict
 

@@ -30,10 +30,11 @@ from mltcp_tools.kernel.backends.base import Backend, Job
 from mltcp_tools.kernel.host import cgroups
 from mltcp_tools.kernel.host.files import replace_file
 from mltcp_tools.lab.analysis.published import put_between
+from mltcp_tools.live.attach.changes import DONE
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.sockets import CAN_SEND, sockets_of
-from mltcp_tools.live.attach.switch import DONE, attach
+from mltcp_tools.live.attach.switch import attach
 from mltcp_tools.live.attach.ways import reach_for
 
 RULES = """\

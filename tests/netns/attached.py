@@ -5,10 +5,10 @@ from __future__ import annotations
 from netns.connected import Holder
 
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
+from mltcp_tools.live.attach.changes import Change
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.sockets import Socket, sockets
 from mltcp_tools.live.attach.state import STATE_DIR, StateFiles
-from mltcp_tools.live.attach.switch import Change
 
 JOB = Job(7, "seven", JobParams(total_bytes=1_000_000, gap_s=0.05))
 

@@ -35,10 +35,11 @@ from mltcp_tools.kernel.backends.bpf_sockets import (
 from mltcp_tools.kernel.backends.catch import Catch
 from mltcp_tools.kernel.host import cgroups
 from mltcp_tools.live.attach import by_iterator
+from mltcp_tools.live.attach.changes import Wanted
 from mltcp_tools.live.attach.jobs import announce
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.state import StateFiles
-from mltcp_tools.live.attach.switch import Wanted, attach, attach_all
+from mltcp_tools.live.attach.switch import attach, attach_all
 
 pytestmark = pytest.mark.bpf
 backend = backend_fixture(fresh_and_loaded, ["bpf"])

@@ -6,77 +6,34 @@ socket is reached (see reach).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-from mltcp_tools.errors import BusyError, MltcpError, UsageError
+from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.kernel.backends import checks
 from mltcp_tools.kernel.backends.base import Backend, Job
 from mltcp_tools.kernel.host.locks import exclusive
-from mltcp_tools.kernel.variants import NAMES, OBSERVED, observer_of
+from mltcp_tools.kernel.variants import OBSERVED
 from mltcp_tools.live.attach import privileges
 from mltcp_tools.live.attach.audit import Changed, audit
+from mltcp_tools.live.attach.changes import (
+    DONE,
+    Change,
+    Outcome,
+    Wanted,
+    as_planned,
+    as_seen,
+    mark_taken,
+    name_for,
+)
 from mltcp_tools.live.attach.jobs import forget, named_job
 from mltcp_tools.live.attach.processes import is_running, process, processes
 from mltcp_tools.live.attach.reach import Gift, Reach, Result, Sight
 from mltcp_tools.live.attach.sockets import CAN_SEND, Socket, holders
 from mltcp_tools.live.attach.state import LOCK, AttachedJob, KnownFiles, SocketRecord, StateFiles
 from mltcp_tools.live.attach.ways import reach_for
-
-DONE = ("switched", "tagged")
-"""Outcomes of a socket that is attached."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """The outcome for one socket. old, new: congestion control before and after, as read back.
-
-    outcome: `switched`; `tagged` (it ran that congestion control already); `planned` (a dry run);
-    `gone` (the socket or its process went in between, which is no error); `taken` (it is another
-    job's, and stays so); `failed` (it is as it was, unless `reason` says otherwise).
-    before: the job that it belonged to, empty without any. first: what it ran before it was first
-    attached, empty where it isn't attached.
-    """
-
-    socket: Socket
-    job: str
-    old: str
-    new: str
-    outcome: str
-    reason: str = ""
-    before: str = ""
-    first: str = ""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Sockets, the job that they are to belong to, asked for when it is set, and what they get.
-
-    find_job: is given what is on record then.
-    """
-
-    sockets: Sequence[Socket]
-    find_job: Callable[[StateFiles], Job]
-    congestion_control: str
-
-
-@dataclass
-class Outcome:
-    """The outcome for one job: the job and what became of each socket, or why nothing was done."""
-
-    job: Job | None = None
-    changes: list[Change] = field(default_factory=list)
-    error: MltcpError | OSError | None = None
-
-    def get(self) -> tuple[Job, list[Change]]:
-        """The job and the changes. Raises the error."""
-        if self.error is not None:
-            raise self.error
-        assert self.job is not None
-        return self.job, self.changes
 
 
 def attach(
@@ -210,76 +167,6 @@ def _check(sockets: Iterable[Socket]) -> None:
             )
 
 
-def _looked(sock: Socket, job: str, sight: Sight, firsts: Mapping[int, str]) -> Change:
-    """Return what the socket runs; where it is still there, its outcome is open.
-
-    firsts: what is on record of sockets, by cookie.
-    """
-    first = ""
-    if sight.name in NAMES:  # else somebody has switched it since it was attached, if it was
-        first = firsts.get(sock.cookie, sight.first)
-    outcome = "gone" if sight.gone else ""
-    return Change(sock, job, sight.name, sight.name, outcome, sight.gone, first=first)
-
-
-def _mark_taken(
-    changes: Sequence[Change],
-    tagged: Mapping[int, int],
-    states: Sequence[AttachedJob],
-    move: bool | None,
-) -> list[Change]:
-    """The changes with the job that each socket belongs to now, if to another one than is meant.
-
-    tagged: ids of jobs by cookie; the kernel may have caught a socket that isn't on record yet.
-    """
-    names = {state.job.id: state.job.name for state in states}
-    owners = {cookie: names[job] for cookie, job in tagged.items() if job in names}
-    owners |= {each.cookie: state.job.name for state in states for each in state.sockets}
-    marked = []
-    for change in changes:
-        owner = owners.get(change.socket.cookie, change.job)
-        if not change.outcome and owner != change.job:
-            change = replace(change, before=owner)
-            if move is None:
-                reason = f"it belongs to job {owner}; `mltcp attach --move` takes it"
-                change = replace(change, outcome="taken", reason=reason)
-        marked.append(change)
-    if move is False and (taken := Counter(each.before for each in marked if each.before)):
-        listed = ", ".join(
-            f"{owner} -> {changes[0].job} ({count} connections)" for owner, count in taken.items()
-        )
-        raise BusyError(
-            f"Nothing was changed: these already belong to another job: {listed}; give --move to"
-            " take them, or `mltcp detach` them first."
-        )
-    return marked
-
-
-def _planned(change: Change, name: str) -> Change:
-    if change.outcome:
-        return change
-    try:
-        return replace(change, new=_given(name, change), outcome="planned")
-    except MltcpError as error:
-        return replace(change, outcome="failed", reason=str(error))
-
-
-def _given(name: str, change: Change) -> str:
-    """Return what a socket is given; MltcpError, a part of a sentence, if nothing fits.
-
-    To be observed, one that is attached gets the observer of what it ran before.
-    """
-    old = change.first or change.old
-    if name != OBSERVED:
-        return name
-    if not (observer := observer_of(old)):
-        raise MltcpError(
-            f"MLTCP has no variant of {old} to observe it with; `mltcp record --job NAME=TARGET`"
-            " sees such jobs from outside"
-        )
-    return observer
-
-
 _LOST = "it was switched, but the kernel doesn't show its tag; `mltcp detach` puts it back"
 
 
@@ -360,14 +247,14 @@ class _Steps:
         self._states = self._files.read()
         firsts = {each.cookie: each.old for state in self._states for each in state.sockets}
         looked = [
-            _looked(each, job.name, self._sights[each.cookie], firsts) for each in self.sockets
+            as_seen(each, job.name, self._sights[each.cookie], firsts) for each in self.sockets
         ]
         tagged = {cookie: each.job for cookie, each in self._sights.items() if each.job}
-        return _mark_taken(looked, tagged, self._states, self._move)
+        return mark_taken(looked, tagged, self._states, self._move)
 
     def plan(self) -> None:
         """Say what would be done."""
-        self.outcome.changes = [_planned(each, self._name) for each in self._find()]
+        self.outcome.changes = [as_planned(each, self._name) for each in self._find()]
 
     def record(self) -> None:
         """Write what the sockets run now, and set the job. On an error neither stays."""
@@ -418,14 +305,14 @@ class _Steps:
         """Have it changed, unless it is what it is to be, as what the kernel has caught is."""
         cookie = change.socket.cookie
         with suppress(MltcpError):  # nothing fits
-            given = _given(self._name, change)
+            given = name_for(self._name, change)
             if change.old != given or self._sights[cookie].job != self._job.id:
                 self.gifts[cookie] = Gift(change.socket, change.old, given, self._job.id)
 
     def _new(self, change: Change) -> str:
         """Return what the socket is to run; what it runs, where nothing fits."""
         with suppress(MltcpError):
-            return _given(self._name, change)
+            return name_for(self._name, change)
         return change.old
 
     def _holder(self, sock: Socket) -> tuple[int, int, int]:
@@ -448,7 +335,7 @@ class _Steps:
     def _changed(self, change: Change, results: Mapping[int, Result]) -> Change:
         cookie = change.socket.cookie
         if cookie not in self.gifts:
-            planned = _planned(change, self._name)
+            planned = as_planned(change, self._name)
             if planned.outcome == "failed":
                 self._unchanged.add(cookie)
                 return planned
