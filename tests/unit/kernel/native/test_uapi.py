@@ -130,6 +130,47 @@ def test_the_netlink_specification_is_the_headers() -> None:
     ]
 
 
+def types_in_c() -> dict[str, set[str]]:
+    """Return the types that the module's C has for each attribute, where it takes or gives it."""
+    source = "".join(
+        (source_root() / "kmod" / name).read_text() for name in ("mltcp_attrs.c", "mltcp_netlink.c")
+    )
+    given = re.findall(r"\b(?:nla_)?(put\w*|nest_start)\(skb, MLTCP_([APFI]_\w+)", source)
+    taken = re.findall(r"\[MLTCP_([AP]_\w+)\] = (?:\{\.type = |NLA_POLICY_MIN\()?NLA_(\w+)", source)
+    types: dict[str, set[str]] = {}
+    for name, kind in [*((name, call) for call, name in given), *taken]:
+        types.setdefault(name.lower().replace("_", "-"), set()).add(TYPES.get(kind, kind.lower()))
+    return types
+
+
+TYPES = {
+    "put": "binary",
+    "put_string": "string",
+    "put_u64_64bit": "u64",
+    "nest_start": "nest",
+    "POLICY_EXACT_LEN": "binary",
+    "POLICY_NESTED": "nest",
+    "NUL_STRING": "string",
+    "REJECT": "pad",
+}
+TYPES |= {f"put_u{bits}": f"u{bits}" for bits in (8, 16, 32, 64)}
+
+
+def test_the_netlink_specifications_types_are_those_in_c() -> None:
+    spec = yaml.safe_load((source_root() / "kmod" / "mltcp.yaml").read_text())
+    described = {
+        each["name-prefix"].removeprefix("mltcp-") + entry["name"]: {entry["type"]}
+        for each in spec["attribute-sets"]
+        for entry in each["attributes"]
+        if entry["type"] != "pad"
+    }
+    types = types_in_c()
+    assert types.pop("a-pad") == {"pad"}
+    ends = [f"{end}-{what}" for end in ("local", "remote") for what in ("addr", "port")]
+    types |= {f"i-{end}": types[f"f-{end}"] for end in ends}  # one function puts both
+    assert described == types
+
+
 def test_parameters_are_the_structs_fields() -> None:
     """Their 32-bit ones follow each other in the same order: genl.h of the tests relies on that."""
     fields = [name for name, _ in uapi.ffi.typeof("struct mltcp_params").fields]
