@@ -84,7 +84,7 @@ static __always_inline int has_ecn(const struct tcp_sock *tp)
 	return tp->ecn_flags & TCP_ECN_OK;
 }
 
-/* Do all connections of its network namespace ask for ECN? net.ipv4.tcp_ecn; 3 and 4: accurately. */
+/* Do all connections of its network namespace ask? net.ipv4.tcp_ecn; 3: for accurate ECN. */
 static __always_inline int all_ask_for_ecn(const struct tcp_sock *tp)
 {
 	const struct sock *sk = (const struct sock *)tp;
@@ -295,19 +295,24 @@ static __always_inline void choose(const struct mltcp_rule *rule, const struct m
  * Must a connection ask for ECN, or say that it can, for the rule's sake? Asked of a socket whose
  * SYN is about to leave, and of a peer's request, which has none yet. A SYN that asks for a
  * congestion control's sake is answered by its like alone; so none does where all of the namespace
- * ask as RFC 3168 has it, which everybody answers.
+ * ask as RFCs 3168 and 9768 have it, which any peer with ECN answers. Nor does a socket that
+ * something has given a congestion control at connect(): where the peer refuses, the kernel would
+ * not clear what it claims.
  */
 static __always_inline int asks_for_ecn(struct bpf_sock *sk, const struct mltcp_rule *rule)
 {
 	struct tcp_sock *tp = sk ? bpf_skc_to_tcp_sock(sk) : NULL;
 
-	return needs_ecn(&rule->name) && !(tp && all_ask_for_ecn(tp));
+	if (!needs_ecn(&rule->name))
+		return 0;
+	return !tp || !(all_ask_for_ecn(tp) ||
+			BPF_CORE_READ_BITFIELD(&tp->inet_conn, icsk_ca_initialized));
 }
 
 /*
  * Has the socket been caught for its present connection? What its process has chosen since then
  * stays. One that connects again still runs what it was given, but has lost its tag with its first
- * connection. Nothing that needs ECN is given at connect(), so without a tag it wasn't.
+ * connection. What needs ECN isn't given at connect(), so without a tag it wasn't.
  */
 static __always_inline int is_caught(struct bpf_sock *sk, const struct mltcp_first *first,
 				     const struct mltcp_rule *rule, int at_connect)
@@ -326,13 +331,13 @@ static __always_inline void give_new(struct bpf_sock_ops *ctx, struct bpf_sock *
 				     const struct mltcp_rule *rule)
 {
 	int same, at_connect = ctx->op == BPF_SOCK_OPS_TCP_CONNECT_CB;
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 	struct mltcp_ca_name was, base, name;
 	struct mltcp_tag tag = rule->tag;
 	struct mltcp_first *first;
-	struct tcp_sock *tp;
 
 	first = bpf_sk_storage_get(&mltcp_first, sk, 0, 0);
-	if (is_caught(sk, first, rule, at_connect) || READ_NAME(&was, ctx))
+	if (!tp || is_caught(sk, first, rule, at_connect) || READ_NAME(&was, ctx))
 		return;
 	base = was;
 	if (first && is_ours(&was))
@@ -341,8 +346,13 @@ static __always_inline void give_new(struct bpf_sock_ops *ctx, struct bpf_sock *
 	if (!name.text[0])
 		return;
 	same = is_same(&was, &name);
-	tp = bpf_skc_to_tcp_sock(sk);
-	if (needs_ecn(&name) && !same && (at_connect || !tp || !has_ecn(tp)))
+	if (needs_ecn(&name) && at_connect) {
+		/* What an earlier connection was given would ask in its own way. */
+		if (same && !needs_ecn(&base) && all_ask_for_ecn(tp))
+			bpf_setsockopt(ctx, SOL_TCP, TCP_CONGESTION, base.text, sizeof(base));
+		return;
+	}
+	if (needs_ecn(&name) && !same && !has_ecn(tp))
 		return;
 	/* One that connects again may run one of the same name that was unloaded. */
 	if ((first || !same) &&

@@ -115,6 +115,7 @@ struct inet_connection_sock {
 	struct inet_sock icsk_inet;
 	const struct tcp_congestion_ops *icsk_ca_ops;
 	__u8 icsk_ca_state : 5; /* enum tcp_ca_state */
+	__u8 icsk_ca_initialized : 1;
 	__u64 icsk_ca_priv[13];
 };
 

@@ -21,7 +21,7 @@ WEIGHTS = ("none", "remaining-more", "remaining-less", "layer", "idle")
 """Coflows may be weighted by these, in the order of the simulator's enum sim_weight."""
 
 LEVELS = 8
-"""MLTCP_PRIORITY_LEVELS: how many levels of priority the programs know; HTB's classes, too."""
+"""MLTCP_PRIORITY_LEVELS: levels of priority that the programs know; HTB's classes have as many."""
 
 # A coflow whose weight were zero would go last whatever it asks for.
 _LEAST_WEIGHT = 1e-6

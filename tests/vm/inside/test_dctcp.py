@@ -43,6 +43,20 @@ only_bpf = pytest.mark.parametrize(
 )
 
 
+@contextlib.contextmanager
+def tcp_ecn(value: str) -> Iterator[None]:
+    write_sysctl(ECN, value)
+    try:
+        yield
+    finally:
+        write_sysctl(ECN, "2")
+
+
+def exchange(sender: socket.socket, peer: socket.socket) -> None:
+    sender.sendall(b"x" * 1000)
+    assert peer.recv(1000, socket.MSG_WAITALL) == b"x" * 1000
+
+
 @pytest.fixture(params=[pytest.param("bpf", marks=pytest.mark.bpf), "kmod"])
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     with fresh(request.param) as found:
@@ -95,19 +109,14 @@ def test_marks_tell_what_a_full_queue_is_before_any_loss(
 
 def test_a_connection_without_ecn_has_reno_below(backend: Backend) -> None:
     """dctcp's own switch to reno there would leave the kernel's count of users wrong."""
-    write_sysctl("net.ipv4.tcp_ecn", "0")
-    try:
+    with tcp_ecn("0"):
         for _ in range(20):
             with pair(NAME) as (sender, peer):
                 assert chosen(sender) == {"kmod": NAME, "bpf": "mltcp"}[backend.name]
-                sender.sendall(b"x" * 1000)
-                assert peer.recv(1000, socket.MSG_WAITALL) == b"x" * 1000
+                exchange(sender, peer)
                 choose(sender, "reno")
                 choose(sender, NAME)
-                sender.sendall(b"x" * 1000)
-                assert peer.recv(1000, socket.MSG_WAITALL) == b"x" * 1000
-    finally:
-        write_sysctl("net.ipv4.tcp_ecn", "2")
+                exchange(sender, peer)
 
 
 def test_nothing_holds_the_base_afterwards(backend: Backend) -> None:
@@ -118,8 +127,7 @@ def test_nothing_holds_the_base_afterwards(backend: Backend) -> None:
                 choose(sender, NAME)
                 sender.connect(server.getsockname())
                 with server.accept()[0] as peer:
-                    sender.sendall(b"x" * 1000)
-                    assert peer.recv(1000, socket.MSG_WAITALL) == b"x" * 1000
+                    exchange(sender, peer)
                     assert (chosen(sender), chosen(peer)) == (NAME, NAME)
                     choose(sender, "reno")
                     choose(sender, NAME)
@@ -145,9 +153,8 @@ def flows_of_job(backend: Backend) -> list[tuple[str, int]]:
 @pytest.fixture(params=[False, True], ids=["without-ecn", "with-ecn"])
 def ecn(request: pytest.FixtureRequest) -> Iterator[bool]:
     """Have two ends that don't care agree on ECN, or not."""
-    write_sysctl(ECN, str(int(request.param)))
-    yield request.param
-    write_sysctl(ECN, "2")
+    with tcp_ecn(str(int(request.param))):
+        yield request.param
 
 
 @contextlib.contextmanager
@@ -164,30 +171,22 @@ def ends_in(
             yield sender, peer
 
 
-def exchange(sender: socket.socket, peer: socket.socket) -> None:
-    sender.sendall(b"x" * 1000)
-    assert peer.recv(1000, socket.MSG_WAITALL) == b"x" * 1000
-
-
 @only_bpf
 @pytest.mark.parametrize("asked", ["0", "1", "2"])
 def test_ends_of_rules_agree_on_ecn_whatever_else_does(backend: Backend, asked: str) -> None:
     """As two ends do that have chosen it themselves."""
-    write_sysctl(ECN, asked)
-    try:
-        with (
-            cgroup("dctcp") as (path, _),
-            catching(backend, {path: Catch(JOB.id, NAME)}),
-            ends_in(path, "reno") as ends,
-        ):
-            assert [chosen(each) for each in ends] == [NAME] * 2
-            assert flows_of_job(backend) == [(NAME, JOB.id)] * 2
-            assert [claims_ecn(each) for each in ends] == [True] * 2
-            detach(job=JOB.name)
-            assert [chosen(each) for each in ends] == ["reno"] * 2
-            assert [claims_ecn(each) for each in ends] == [False] * 2
-    finally:
-        write_sysctl(ECN, "2")
+    with (
+        tcp_ecn(asked),
+        cgroup("dctcp") as (path, _),
+        catching(backend, {path: Catch(JOB.id, NAME)}),
+        ends_in(path, "reno") as ends,
+    ):
+        assert [chosen(each) for each in ends] == [NAME] * 2
+        assert flows_of_job(backend) == [(NAME, JOB.id)] * 2
+        assert [claims_ecn(each) for each in ends] == [True] * 2
+        detach(job=JOB.name)
+        assert [chosen(each) for each in ends] == ["reno"] * 2
+        assert [claims_ecn(each) for each in ends] == [False] * 2
 
 
 @only_bpf
@@ -224,11 +223,40 @@ def test_what_a_rule_leaves_alone_does_not_ask_for_ecn(backend: Backend) -> None
 
 
 @only_bpf
-@pytest.mark.parametrize("name", [NAME, "reno"])
-def test_a_socket_of_a_rule_that_connects_again_asks_again(backend: Backend, name: str) -> None:
-    """First to a peer that doesn't agree, then to one that does, and to the first again."""
-    without = {NAME: "mltcp", "reno": "reno"}[name]
+def test_what_an_inner_rule_has_given_does_not_ask_for_an_outer_ones_sake(backend: Backend) -> None:
     with (
+        cgroup("dctcp") as (path, _),
+        cgroup("inner", path) as (inner, _),
+        catching(backend, {path: Catch(JOB.id, NAME), inner: Catch(JOB.id, "mltcp")}),
+        ends_in(inner, "reno") as ends,
+    ):
+        assert [chosen(each) for each in ends] == ["mltcp"] * 2
+        assert [claims_ecn(each) for each in ends] == [False] * 2
+        detach()
+
+
+WITH, WITHOUT = (NAME, True), ("mltcp", False)
+
+
+@only_bpf
+@pytest.mark.parametrize(
+    ("asked", "name", "expected"),
+    [
+        ("1", "reno", [WITH, WITH, WITH, WITH]),
+        ("2", "reno", [("reno", False), WITH, WITH, WITHOUT]),
+        ("1", NAME, [WITHOUT, WITH, WITH, WITHOUT]),
+        ("2", NAME, [WITHOUT, WITH, WITH, WITHOUT]),
+    ],
+)
+def test_a_socket_of_a_rule_that_connects_again_asks_again(
+    backend: Backend, asked: str, name: str, expected: list[tuple[str, bool]]
+) -> None:
+    """First to a peer without a rule, then to one with it twice, and to the first again.
+
+    The former answers who asks as RFC 3168 has it, which a SYN for dctcp's sake doesn't.
+    """
+    with (
+        tcp_ecn(asked),
         socket.create_server(("127.0.0.1", 0)) as other,
         cgroup("dctcp") as (path, _),
         catching(backend, {path: Catch(JOB.id, NAME)}),
@@ -246,8 +274,7 @@ def test_a_socket_of_a_rule_that_connects_again_asks_again(backend: Backend, nam
                 exchange(sender, peer)
                 seen.append((chosen(sender), claims_ecn(sender)))
             disconnect(sender)
-        assert seen[:3] == [(without, False), (NAME, True), (NAME, True)]
-        assert not seen[3][1]
+        assert seen == expected
         detach()
 
 
