@@ -66,7 +66,12 @@ struct netns_ipv4 {
 	__u8 sysctl_tcp_ecn;
 };
 
+struct user_namespace {
+	int level; /* 0: the first */
+};
+
 struct net {
+	struct user_namespace *user_ns;
 	struct net_device *loopback_dev;
 	struct ns_common ns;
 	struct netns_mib mib;

@@ -4,8 +4,8 @@
  * core around a base algorithm's own functions.
  *
  * A base algorithm includes this file after defining
- *   MLTCP_MECHANISMS   the mechanisms it uses where a job doesn't say; without a job those of
- *                      MLTCP_OPEN_MECHANISMS, fewer unless it is restricted;
+ *   MLTCP_MECHANISMS   the mechanisms it uses where a job doesn't say; without a job only those that
+ *                      anyone may use, unless it is restricted;
  *   MLTCP_YIELD_HOLDS  1: its window must not grow while the flow yields; CUBIC's makes for where it
  *                      was before, by half a window per RTT;
  *   MLTCP_WATCHES      1: it goes by the queue, whether its flows may yield or not; where it says
@@ -36,10 +36,6 @@ const volatile struct mltcp_params mltcp_defaults SEC(".rodata.defaults") = {
 	MLTCP_DEFAULTS,
 	.mechanisms = MLTCP_MECHANISMS_DEFAULT,
 };
-
-#ifndef MLTCP_OPEN_MECHANISMS
-#define MLTCP_OPEN_MECHANISMS mltcp_open_mechanisms(MLTCP_MECHANISMS)
-#endif
 
 /*
  * Where this kernel counts the octets that were sent by IP (IPSTATS_MIB_OUTOCTETS, whose number changes);
@@ -401,21 +397,23 @@ static __always_inline void mltcp_bpf_count(struct net *net, struct mltcp_host *
 	host->sent_kib = mltcp_host_kib(sum.out_octets, sum.out_packets);
 }
 
-/* Of those who ask at the same time several may count, all the same. */
+/* Of those who ask at the same time several may count, each for itself; two namespaces may share a slot. */
 static __always_inline struct mltcp_host mltcp_bpf_host(struct sock *sk, __u64 now)
 {
 	struct net *net = sk->__sk_common.skc_net.net;
 	__u32 inum = net->ns.inum, slot = inum & (MLTCP_HOSTS - 1);
 	struct mltcp_bpf_counts *counts = bpf_map_lookup_elem(&mltcp_hosts, &slot);
+	struct mltcp_host host = {};
 
 	if (!counts || !mltcp_sent_octets)
-		return (struct mltcp_host){};
-	if (counts->netns != inum || mltcp_host_is_due(counts->counted_ns, now)) {
-		mltcp_bpf_count(net, &counts->host);
-		counts->netns = inum;
-		counts->counted_ns = now;
-	}
-	return counts->host;
+		return host;
+	if (counts->netns == inum && !mltcp_host_is_due(counts->counted_ns, now))
+		return counts->host;
+	mltcp_bpf_count(net, &host);
+	counts->host = host;
+	counts->netns = inum;
+	counts->counted_ns = now;
+	return host;
 }
 
 /* What mltcp_step() asks of the programs. */
@@ -456,6 +454,17 @@ static __always_inline void mltcp_env_report(struct mltcp_env *env, const struct
 	mltcp_bpf_report(env->sk, flow);
 }
 
+/*
+ * May somebody have chosen what the flow is who isn't the host's administrator? A restricted congestion
+ * control takes one, but a container's is enough in its own namespaces, and the host's may have opened
+ * it to all.
+ */
+static __always_inline __u8 mltcp_bpf_is_open(struct sock *sk)
+{
+	return tcp_sk(sk)->inet_conn.icsk_ca_ops->flags & TCP_CONG_NON_RESTRICTED ||
+	       sk->__sk_common.skc_net.net->user_ns->level;
+}
+
 /* User space may have changed the tag, or deleted the job. */
 static __always_inline const struct mltcp_params *
 mltcp_env_params(struct mltcp_env *env, struct mltcp_flow *flow, __u32 *mechanisms)
@@ -480,9 +489,12 @@ mltcp_env_params(struct mltcp_env *env, struct mltcp_flow *flow, __u32 *mechanis
 		env->params = *defaults;
 	}
 	*mechanisms = env->params.mechanisms;
-	/* Nobody but the host's administrator can set a job. */
-	if (*mechanisms == MLTCP_MECHANISMS_DEFAULT)
-		*mechanisms = job ? MLTCP_MECHANISMS : MLTCP_OPEN_MECHANISMS;
+	if (*mechanisms == MLTCP_MECHANISMS_DEFAULT) {
+		*mechanisms = MLTCP_MECHANISMS;
+		/* Nobody but the host's administrator can set a job. */
+		if (!job && mltcp_bpf_is_open(env->sk))
+			*mechanisms = mltcp_open_mechanisms(MLTCP_MECHANISMS);
+	}
 	if (flow->job == id)
 		return &env->params;
 	mltcp_env_note(env, flow);
@@ -525,7 +537,7 @@ static __always_inline __u8 mltcp_env_is_off(const struct mltcp_env *env)
 	return mltcp_bpf_is_off();
 }
 
-/* Every ACK that acknowledges data, in every state of the connection. */
+/* Every ACK while something is under way, whatever it acknowledges, in every state. */
 static __always_inline void mltcp_bpf_acked(struct sock *sk, const struct ack_sample *sample)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -556,7 +568,7 @@ static __always_inline __u8 mltcp_bpf_may_wait(struct sock *sk, const struct mlt
 
 	if (!MLTCP_WAITS || !flow->tight)
 		return 0;
-	if (!flow->paces && sk->sk_pacing_status != SK_PACING_NONE)
+	if (sk->sk_pacing_status != (flow->paces ? SK_PACING_NEEDED : SK_PACING_NONE))
 		return 0;
 	return !mltcp_bpf_is_limited(sk) && tp->write_seq != tp->snd_nxt &&
 	       BPF_CORE_READ_BITFIELD(icsk, icsk_ca_state) < TCP_CA_CWR;

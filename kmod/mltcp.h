@@ -175,7 +175,7 @@ static inline unsigned long mltcp_private_is(const struct sock *sk)
 {
 	const struct mltcp_private *end = mltcp_private(sk);
 
-	return end->check ^ (end->word + (unsigned long)sk);
+	return READ_ONCE(end->check) ^ (READ_ONCE(end->word) + (unsigned long)sk);
 }
 
 /*
@@ -207,7 +207,7 @@ static inline bool mltcp_is_started(const struct sock *sk)
 /* Where mltcp_has_state() says that there is one. */
 static inline struct mltcp_sock *mltcp_state_of(const struct sock *sk)
 {
-	return (struct mltcp_sock *)mltcp_private(sk)->word;
+	return (struct mltcp_sock *)READ_ONCE(mltcp_private(sk)->word);
 }
 
 static inline struct mltcp_sock *mltcp_state(const struct sock *sk)

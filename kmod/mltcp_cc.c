@@ -81,7 +81,7 @@ static bool may_be_quiet(const struct mltcp_sock *ms)
 {
 	return inet_csk(ms->sk)->icsk_ca_ops == &mltcp_variant_at(ms->variant)->ops &&
 	       ms->growth == MLTCP_AS_BASE && !ms->watches_queue && !ms->flow.delay.held &&
-	       !rcu_access_pointer(ms->job) && !mltcp_defaults.gap_ns &&
+	       !rcu_access_pointer(ms->job) && !READ_ONCE(mltcp_defaults.gap_ns) &&
 	       !mltcp_total(&ms->flow, &mltcp_defaults);
 }
 
@@ -135,7 +135,7 @@ static bool may_wait(const struct mltcp_sock *ms)
 
 	if (!ms->flow.tight)
 		return false;
-	if (!ms->flow.paces && READ_ONCE(sk->sk_pacing_status) != SK_PACING_NONE)
+	if (READ_ONCE(sk->sk_pacing_status) != (ms->flow.paces ? SK_PACING_NEEDED : SK_PACING_NONE))
 		return false;
 	return READ_ONCE(sk->sk_max_pacing_rate) == ~0UL && tp->write_seq != tp->snd_nxt &&
 	       inet_csk(sk)->icsk_ca_state < TCP_CA_CWR;
@@ -352,7 +352,10 @@ static bool anyone_may_use(const struct sock *sk, const struct mltcp_variant *va
 {
 	if (data)
 		return !data->trusted;
-	return variant->flags & TCP_CONG_NON_RESTRICTED || sock_net(sk)->user_ns != &init_user_ns;
+	/* The administrator may have opened it to all. */
+	if ((variant->flags | READ_ONCE(variant->ops.flags)) & TCP_CONG_NON_RESTRICTED)
+		return true;
+	return sock_net(sk)->user_ns != &init_user_ns;
 }
 
 /*
@@ -368,8 +371,10 @@ static const struct mltcp_params *mltcp_env_params(struct mltcp_env *env, struct
 	const struct mltcp_variant *variant;
 	u32 id = data ? job->id : 0;
 
-	if (unlikely(flow->job != id))
+	if (unlikely(flow->job != id)) {
+		note(env->ms);
 		mltcp_reset(flow, id, flow->acked_bytes, flow->retransmits);
+	}
 	*mechanisms = READ_ONCE(params->mechanisms);
 	if (*mechanisms != MLTCP_MECHANISMS_DEFAULT)
 		return params;
@@ -523,7 +528,7 @@ static noinline void acked_otherwise(struct sock *sk, const struct ack_sample *s
 		acked(sk, sample, bytes, ms);
 }
 
-/* Every ACK that acknowledges data, in every state of the connection. */
+/* Every ACK while something is under way, whatever it acknowledges, in every state. */
 static void mltcp_pkts_acked(struct sock *sk, const struct ack_sample *sample)
 {
 	if (likely(mltcp_has_state(sk) && sk->sk_state == TCP_ESTABLISHED))

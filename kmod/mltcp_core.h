@@ -443,8 +443,11 @@ static inline __u32 mltcp_bounded_gain(__u32 gain)
 	return gain < MLTCP_GAIN_MAX ? gain : MLTCP_GAIN_MAX;
 }
 
+/* At least a 65,536th: 0 would say that the base decides. */
 static inline __u32 mltcp_bounded_keep(__u32 keep)
 {
+	if (!keep)
+		return 1;
 	return keep < MLTCP_KEEP_MAX ? keep : MLTCP_KEEP_MAX;
 }
 

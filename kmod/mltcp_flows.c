@@ -86,23 +86,18 @@ static void take_out(struct mltcp_shard *shard, struct mltcp_sock *ms)
  */
 struct mltcp_sock *mltcp_flow_new(struct sock *sk, const struct mltcp_variant *variant)
 {
-	struct mltcp_sock *ms = kmem_cache_alloc(mltcp_cache, GFP_ATOMIC);
+	/* Zeros, for what mltcp_reset() keeps of before must not be another flow's. */
+	struct mltcp_sock *ms = kmem_cache_zalloc(mltcp_cache, GFP_ATOMIC);
 	struct mltcp_job_ref *job;
 
 	if (!ms)
 		return NULL;
 	ms->sk = sk;
 	ms->variant = variant - mltcp_variants;
-	ms->watches_queue = false;
-	ms->quiet = false;
-	ms->flow.delay.held = 0;
-	ms->flow.paces = 0;
 	ms->counts_late = mltcp_counts_late(variant);
 	ms->growth = MLTCP_AS_BASE;
-	ms->shard = NULL;
 	ms->rules_seen = smp_load_acquire(&mltcp_rules_changes);
 	job = mltcp_rules_job(sk);
-	ms->by_hand = false;
 	RCU_INIT_POINTER(ms->job, job);
 	/* bytes_acked will have one more once our SYN is acknowledged, which is no data. */
 	mltcp_reset(&ms->flow, job ? job->id : 0,
@@ -183,7 +178,7 @@ static void describe(const struct mltcp_sock *ms, struct mltcp_flow_record *reco
 	record->remote_port = ntohs(sk->sk_dport);
 	record->state = sk->sk_state;
 	strscpy(record->ca_name, inet_csk(sk)->icsk_ca_ops->name, sizeof(record->ca_name));
-	record->flow = ms->flow;
+	record->flow = data_race(ms->flow); /* may be a moment of two ACKs */
 	if (READ_ONCE(ms->quiet) || READ_ONCE(ms->counts_late))
 		mltcp_catch_up(&record->flow, sk);
 	mltcp_note(&record->flow, tcp_snd_cwnd(tp), tp->srtt_us >> 3, tp->total_retrans);

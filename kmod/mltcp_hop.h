@@ -18,8 +18,7 @@
 #define MLTCP_HOP_FINE 256U
 #define MLTCP_HOP_COARSE 64U
 
-/* What stands where a hop's word belongs: nothing is asked, or no hop has been met yet. */
-#define MLTCP_HOP_NONE 0U
+/* What stands where a hop's word belongs: no hop has been met yet; 0 where nothing is asked. */
 #define MLTCP_HOP_ASKS 1U
 
 /* Utilisation is averaged over the time that a hop takes for so many KiB. */

@@ -93,7 +93,7 @@ static inline __u32 mltcp_on_mark(struct mltcp_flow *f, __u32 cwnd, __u32 base, 
  * asked for a threshold. What the base set for a loss that is over isn't for that.
  *
  * The queue of before has gone meanwhile, and what is sent twice has no round trip by which to see it.
- * What was under way tells of nothing but what kept it. So the flow doesn't yield for a round trip.
+ * What was under way tells of nothing but what kept it. So the flow isn't cut for a round trip.
  * now: of the time-out.
  */
 static inline __u32 mltcp_on_time_out(struct mltcp_flow *f, __u64 now, __u32 ssthresh)

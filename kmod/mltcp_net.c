@@ -60,18 +60,22 @@ static struct traffic count_traffic(const struct net *net)
 }
 
 /*
- * One of those who ask at the same time counts; the others take what was counted before, and so does a
- * socket of the kernel's own that a namespace has left behind. Under RCU: the counters and the
- * loopback device of a namespace that isn't going yet stay.
+ * One of those who ask at the same time counts; the others take what was counted before. Under RCU: the
+ * counters and the loopback device of a namespace that isn't going yet stay, and so does our part of
+ * it, which a socket of the kernel's own may outlive.
  */
 struct mltcp_host mltcp_net_host(const struct net *net, u64 now)
 {
-	struct mltcp_net *mn = mltcp_net(net);
-	s64 counted_ns = atomic64_read(&mn->counted_ns);
+	struct mltcp_net *mn;
 	struct traffic sum;
+	s64 counted_ns;
 	u64 host;
 
-	if (!check_net(net) || !mltcp_host_is_due(counted_ns, now) ||
+	if (!check_net(net))
+		return (struct mltcp_host){};
+	mn = mltcp_net(net);
+	counted_ns = atomic64_read(&mn->counted_ns);
+	if (!mltcp_host_is_due(counted_ns, now) ||
 	    !atomic64_try_cmpxchg(&mn->counted_ns, &counted_ns, now)) {
 		host = atomic64_read(&mn->host);
 	} else {

@@ -5,7 +5,7 @@
  *
  * A rule stands as long as the netlink socket through which it came, so that none outlives who set
  * it; and no longer than its cgroup and its job. A flow takes its rule where it begins, and where
- * it begins to send after the rules have changed. Nothing of this is done with an ACK.
+ * it begins to send after the rules have changed; with an ACK only where it had no memory before.
  */
 #include <linux/cgroup.h>
 #include <linux/hashtable.h>
@@ -15,7 +15,7 @@
 
 #define RULE_BITS 8
 
-/* A rule whose cgroup has ended, which nobody tells us, goes that much later at the latest. */
+/* A rule whose cgroup has ended, which nobody tells us, goes so much later, or when its CPU next wakes. */
 #define REAP (10 * HZ)
 
 struct mltcp_rule {

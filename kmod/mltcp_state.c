@@ -30,8 +30,8 @@ static void set_private(struct sock *sk, unsigned long word, unsigned long is)
 {
 	struct mltcp_private *end = mltcp_private(sk);
 
-	end->word = word;
-	end->check = (word + (unsigned long)sk) ^ is;
+	WRITE_ONCE(end->word, word);
+	WRITE_ONCE(end->check, (word + (unsigned long)sk) ^ is);
 }
 
 /*

@@ -22,8 +22,9 @@
 #define MLTCP_KEEP_MAX (MLTCP_ONE / 8 * 7)
 
 /*
- * The parameters that nobody has to choose, fixed point; they stand here alone, and Python reads
- * them from here. slope and intercept are the published ones (MLTCP, HotNets 2024).
+ * The parameters that nobody has to choose, fixed point. Python reads them from here; the descriptions
+ * of the module's parameters say them once more. slope and intercept are the published ones (MLTCP,
+ * HotNets 2024).
  */
 #define MLTCP_DEFAULT_SLOPE (7 * MLTCP_ONE / 4)
 #define MLTCP_DEFAULT_INTERCEPT (MLTCP_ONE / 4)

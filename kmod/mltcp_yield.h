@@ -21,7 +21,8 @@ static inline __u8 mltcp_has_passed(const struct mltcp_flow *f, __u32 srtt_us)
 
 /*
  * The window of a flow that must yield, segments: shrunk by MLTCP_YIELD_GAIN times the share of
- * the RTT that is too much, at most by half, at most once per smoothed RTT. The increase goes on
+ * the RTT that is too much, at most by half, at most once per smoothed RTT, and not below
+ * MLTCP_CWND_MIN: a window that is less, as after a time-out, stays. The increase goes on
  * meanwhile, so that flows of one job, which yield alike, come to equal windows.
  *
  * ssthresh: the slow-start threshold, segments. A flow that has to yield in slow start hasn't
@@ -31,7 +32,7 @@ static inline __u32 mltcp_yield(struct mltcp_flow *f, __u32 cwnd, __u32 ssthresh
 				__u8 passed)
 {
 	__u64 excess = MLTCP_YIELD_GAIN * (__u64)(mltcp_delay_queue(&f->delay) - f->yield_us);
-	__u32 cut = cwnd / 2;
+	__u32 cut = cwnd / 2, least = cwnd < MLTCP_CWND_MIN ? cwnd : MLTCP_CWND_MIN;
 
 	if (!f->resume_ssthresh) {
 		f->resume_ssthresh = cwnd > ssthresh ? cwnd : ssthresh;
@@ -43,7 +44,7 @@ static inline __u32 mltcp_yield(struct mltcp_flow *f, __u32 cwnd, __u32 ssthresh
 	f->yields++;
 	if (excess < srtt_us / 2)
 		cut = mltcp_div64(cwnd * excess, srtt_us);
-	return cwnd - cut > MLTCP_CWND_MIN ? cwnd - cut : MLTCP_CWND_MIN;
+	return cwnd - cut > least ? cwnd - cut : least;
 }
 
 /*
@@ -153,7 +154,7 @@ static inline __u8 mltcp_yield_or_resume(struct mltcp_flow *f, __u32 srtt_us, __
 	if (mltcp_must_yield(f)) {
 		*cwnd = mltcp_yield(f, *cwnd, *ssthresh, srtt_us, passed);
 		if (*ssthresh > *cwnd)
-			*ssthresh = *cwnd;
+			*ssthresh = *cwnd > MLTCP_CWND_MIN ? *cwnd : MLTCP_CWND_MIN;
 		return 1;
 	}
 	f->waits = 0;

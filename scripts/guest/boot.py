@@ -169,6 +169,7 @@ def _qemu(kernel: Kernel, folder: Path, options: Options) -> list[str]:
             "console=ttyS0 loglevel=5 tsc=reliable",
             "no_timer_check",  # of which a busy host makes a panic
             "slab_nomerge panic=-1 oops=panic",  # a broken kernel ends the run at once
+            "init_on_alloc=0",  # what isn't set holds what was there before
             # The emulation gets as much processor as the host has to spare.
             "watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120",
             # Without ticks an idle guest's clock leaps to the next timer, which may be far.

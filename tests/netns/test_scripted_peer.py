@@ -214,6 +214,24 @@ def test_a_path_that_carries_less_has_no_threshold_of_an_old_loss(
         assert flow_of(backend).losses == 1
 
 
+@NAMES
+def test_a_new_flow_has_no_threshold_of_another_ones_loss(backend: Backend, name: str) -> None:
+    """Which ended in its recovery, and whose memory the module's new flow is given."""
+    keeps = replace(BEGINNING, mechanisms=("decrease",), keep_min=0.875, keep_max=0.875)
+    with started(backend, name, keeps) as peer:
+        peer.round_trip(EMPTY_S, lose=[0])
+        assert peer.info().ca_state == RECOVERY
+    with scripted_peer(name, EMPTY_S) as peer:
+        backend.tag(peer.sender.fileno(), 1)
+        peer.send(10 * BURST)
+        for _ in range(2):
+            peer.round_trip(EMPTY_S)
+        before = peer.info().ssthresh
+        assert before > 1_000_000
+        peer.carry_less(600)
+        assert peer.info().ssthresh == before
+
+
 @pytest.mark.parametrize("name", ["mltcp", "mltcp_reno", "mltcp_cubic"])
 def test_a_burst_that_ends_in_a_recovery_is_counted(backend: Backend, name: str) -> None:
     """Without SACK the kernel stays in a recovery, in which no window grows, after its last ACK."""

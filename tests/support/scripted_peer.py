@@ -56,14 +56,17 @@ class Info:
 
 
 class Peer:
-    """The receiving end of one connection. sender: the kernel's end of it. sack: it uses SACK."""
+    """The receiving end of one connection. sender: the kernel's end of it. sack: it uses SACK. ecn:
+    it agrees to ECN."""
 
-    def __init__(self, tun: int, sender: socket.socket, sack: bool) -> None:
+    def __init__(self, tun: int, sender: socket.socket, sack: bool, ecn: bool) -> None:
         self.sender = sender
+        self.marked = False
+        """True: its ACKs say that a mark has come."""
         self.under_way: list[Segment] = []
         """Sent by the kernel and not yet looked at here, in the order in which it was sent."""
         self._tun = tun
-        self._sack = sack
+        self._sack, self._ecn = sack, ecn
         self._expected = 0
         self._beyond: list[tuple[int, int]] = []  # received out of order, the latest first
         self._sent = 0
@@ -81,7 +84,8 @@ class Peer:
         self._first_sequence = syn.data.seq + 1
         time.sleep(rtt_s)
         options = _MSS_OPTION + (_SACK_OPTION if self._sack else b"") + _SCALE_OPTION
-        self._write(dpkt.tcp.TH_SYN | dpkt.tcp.TH_ACK, options + bytes(-len(options) % 4))
+        flags = dpkt.tcp.TH_SYN | dpkt.tcp.TH_ACK | (dpkt.tcp.TH_ECE if self._ecn else 0)
+        self._write(flags, options + bytes(-len(options) % 4))
         self._next_packet()
 
     def info(self) -> Info:
@@ -136,7 +140,7 @@ class Peer:
             for begin, end in sacks:
                 options += struct.pack(">II", self._sequence(begin), self._sequence(end))
         before = self.info().segs_in
-        self._write(dpkt.tcp.TH_ACK, options)
+        self._write(dpkt.tcp.TH_ACK | (dpkt.tcp.TH_ECE if self.marked else 0), options)
         self._wait(lambda: self.info().segs_in > before)
         self.take()
 
@@ -251,7 +255,7 @@ def _tun() -> Iterator[int]:
 
 @contextlib.contextmanager
 def scripted_peer_here(
-    congestion_control: str, rtt_s: float, *, sack: bool = True
+    congestion_control: str, rtt_s: float, *, sack: bool = True, ecn: bool = False
 ) -> Iterator[Peer]:
     """A connection from this namespace, a new one, to a peer; its handshake takes rtt_s."""
     for which in ("all", "default"):  # nothing but this connection's packets
@@ -268,7 +272,7 @@ def scripted_peer_here(
             sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 24)
         # What isn't acknowledged must not keep the socket, and the congestion control with it.
         sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        peer = Peer(device, sender, sack)
+        peer = Peer(device, sender, sack, ecn)
         peer.connect(rtt_s)
         yield peer
 
@@ -286,7 +290,9 @@ def _prompt() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def scripted_peer(congestion_control: str, rtt_s: float, *, sack: bool = True) -> Iterator[Peer]:
+def scripted_peer(
+    congestion_control: str, rtt_s: float, *, sack: bool = True, ecn: bool = False
+) -> Iterator[Peer]:
     """A connection from a new namespace to a peer; its handshake takes rtt_s."""
     name = f"{PREFIX}peer{os.getpid()}{uuid.uuid4().hex[:4]}"
     netns.create(name)
@@ -294,7 +300,8 @@ def scripted_peer(congestion_control: str, rtt_s: float, *, sack: bool = True) -
         with contextlib.ExitStack() as stack:
             stack.enter_context(_prompt())
             with inside(name):
-                peer = stack.enter_context(scripted_peer_here(congestion_control, rtt_s, sack=sack))
+                here = scripted_peer_here(congestion_control, rtt_s, sack=sack, ecn=ecn)
+                peer = stack.enter_context(here)
             yield peer
     finally:
         remove_namespace(name)

@@ -15,6 +15,7 @@ from netns.attached import JOB
 from netns.backends_here import LEARNT_GAP_S, fresh
 from netns.connections import connection, send_burst
 from netns.test_attach_kernel import catching
+from support.scripted_peer import scripted_peer
 from vm.cgroups import cgroup
 from vm.cgroups import inside as within
 from vm.loading import allow, choose, chosen, libc, pair
@@ -37,6 +38,7 @@ DEFAULT = "net.ipv4.tcp_congestion_control"
 LINK = Link(20_000_000, 200_000, 0.005, "red", ecn=True)  # a debug kernel can fill that
 BURST = 400_000
 NAME = "mltcp_dctcp"
+RTT_S = 0.05
 
 only_bpf = pytest.mark.parametrize(
     "backend", [pytest.param("bpf", marks=pytest.mark.bpf)], indirect=True
@@ -169,6 +171,32 @@ def ends_in(
         with server.accept()[0] as peer:
             exchange(sender, peer)
             yield sender, peer
+
+
+@pytest.fixture(params=["bpf", "kmod"])
+def unloaded(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    with fresh(request.param) as found:
+        yield found
+
+
+@pytest.mark.bpf
+@pytest.mark.parametrize("opened", [False, True])
+def test_where_all_may_choose_it_a_flow_without_a_job_keeps_what_its_base_does(
+    unloaded: Backend, opened: bool
+) -> None:
+    """Else 7/8 after a mark, as the defaults say here."""
+    unloaded.load([NAME], JobParams(total_bytes=10**9, gap_s=30, keep_min=0.875, keep_max=0.875))
+    if opened:
+        allow(NAME)
+    with scripted_peer(NAME, RTT_S, ecn=True) as peer:
+        assert chosen(peer.sender) == NAME
+        peer.send(1_000_000)
+        for _ in range(3):
+            peer.round_trip(RTT_S)
+        before, peer.marked = peer.info().cwnd, True
+        peer.round_trip(RTT_S)
+        kept = peer.info().ssthresh / before
+        assert 0.4 < kept < 0.6 if opened else 0.8 < kept < 0.95
 
 
 @only_bpf

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.core_flows import (
     ALL,
@@ -91,6 +91,15 @@ def test_the_share_kept_after_a_loss_grows_with_the_ratio() -> None:
         ack(flow, params, 0, sent)
         kept.append(lose(flow, 100, 50))
     assert kept in ([10, 29, 48, 87], [9, 29, 48, 87])
+
+
+def test_who_is_to_keep_nothing_keeps_the_smallest_window_at_any_ratio() -> None:
+    """And not, at ratio 0, what the base keeps."""
+    params = make_params(keep_min=0, keep_max=0)
+    for sent in (0, 10_000, 1_000_000):
+        flow = make_flow()
+        ack(flow, params, 0, sent)
+        assert lose(flow, 100, 50) == lib.MLTCP_CWND_MIN
 
 
 @given(st.integers(0, U32), st.integers(0, lib.MLTCP_KEEP_MAX))
@@ -553,6 +562,23 @@ def test_after_a_time_out_a_flow_does_not_yield_to_the_queue_of_before() -> None
     assert cwnd == 40
 
 
+def test_a_queue_seen_right_after_a_time_out_leaves_the_smallest_window_at_least() -> None:
+    """One segment is under way, and by fine stamps its ACK tells of a queue: a threshold of one
+    segment would end slow start there."""
+    flow = behind_and_ahead(sent=0, rtt_us=1100)
+    flow.last_ns, flow.keep = 5 * MS, ONE // 2
+    threshold = lib.mltcp_on_time_out(flow, flow.last_ns, lose(flow, 80, 40))
+    cwnd = 1
+    for _ in range(4):
+        flow.delay.queue_us = flow.delay.standing_us = flow.delay.least_us = 1000
+        flow.last_ns += 2 * MS
+        assert lib.mltcp_must_yield(flow)
+        yields, left, threshold = avoid(flow, cwnd, threshold)
+        assert (yields, left, threshold) == (True, cwnd, lib.MLTCP_CWND_MIN)
+        cwnd = min(cwnd + 1, threshold)
+    assert flow.resume_ssthresh == 40
+
+
 def test_who_is_given_to_another_job_in_a_recovery_has_its_base_for_the_time_out() -> None:
     """The kernel doesn't ask for the threshold again."""
     flow, slot = behind_and_ahead(sent=1_000_000, rtt_us=1100), ffi.new(SLOT)
@@ -777,6 +803,7 @@ def test_an_iteration_in_which_something_was_sent_twice_says_nothing_of_the_rate
 
 
 @given(st.tuples(fields32, fields32), st.integers(0, U32), st.integers(1, U32), fields32, times)
+@example((1, 20), 10**6, 1, 1000, 10**9)
 def test_yielding_is_defined_for_any_state(
     window: tuple[int, int], queue: int, target: int, srtt: int, now: int
 ) -> None:
@@ -784,9 +811,10 @@ def test_yielding_is_defined_for_any_state(
     flow.delay.queue_us, flow.yield_us, flow.last_ns = queue, target, now
     yields, left, ssthresh = avoid(flow, *window, srtt)
     if yields:
-        assert left <= max(window[0], lib.MLTCP_CWND_MIN)
-        assert left >= min(window[0], window[0] // 2)
-        assert ssthresh <= left
+        assert window[0] // 2 <= left <= window[0]
+        assert left >= min(window[0], lib.MLTCP_CWND_MIN)
+        assert ssthresh <= max(left, lib.MLTCP_CWND_MIN)
+        assert ssthresh >= min(window[1], lib.MLTCP_CWND_MIN)
 
 
 @given(
