@@ -216,7 +216,7 @@ def test_a_path_that_carries_less_has_no_threshold_of_an_old_loss(
 
 @NAMES
 def test_a_new_flow_has_no_threshold_of_another_ones_loss(backend: Backend, name: str) -> None:
-    """Which ended in its recovery, and whose memory the module's new flow is given."""
+    """The other one ended in its recovery, and the module's new flow is given its memory."""
     keeps = replace(BEGINNING, mechanisms=("decrease",), keep_min=0.875, keep_max=0.875)
     with started(backend, name, keeps) as peer:
         peer.round_trip(EMPTY_S, lose=[0])
