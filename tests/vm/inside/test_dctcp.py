@@ -196,7 +196,8 @@ def test_where_all_may_choose_it_a_flow_without_a_job_keeps_what_its_base_does(
         before, peer.marked = peer.info().cwnd, True
         peer.round_trip(RTT_S)
         kept = peer.info().ssthresh / before
-        assert 0.4 < kept < 0.6 if opened else 0.8 < kept < 0.95
+        assert 0.45 < kept < 0.95  # dctcp's: half, and more from round trip to round trip
+        assert (kept < 0.7) == opened
 
 
 @only_bpf
