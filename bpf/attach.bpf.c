@@ -297,7 +297,8 @@ static __always_inline void choose(const struct mltcp_rule *rule, const struct m
  * congestion control's sake is answered by its like alone; so none does where all of the namespace
  * ask as RFCs 3168 and 9768 have it, which any peer with ECN answers. Nor does a socket that
  * something has given a congestion control at connect(): where the peer refuses, the kernel would
- * not clear what it claims.
+ * not clear what it claims. A host whose kernel agrees to accurate ECN by itself answers as that has it,
+ * which an answer of ours would look like damage to.
  */
 static __always_inline int asks_for_ecn(struct bpf_sock *sk, const struct mltcp_rule *rule)
 {
@@ -305,8 +306,9 @@ static __always_inline int asks_for_ecn(struct bpf_sock *sk, const struct mltcp_
 
 	if (!needs_ecn(&rule->name))
 		return 0;
-	return !tp || !(all_ask_for_ecn(tp) ||
-			BPF_CORE_READ_BITFIELD(&tp->inet_conn, icsk_ca_initialized));
+	if (!tp)
+		return rule->agrees_to_ecn;
+	return !all_ask_for_ecn(tp) && !BPF_CORE_READ_BITFIELD(&tp->inet_conn, icsk_ca_initialized);
 }
 
 /*

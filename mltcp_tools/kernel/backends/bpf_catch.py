@@ -15,6 +15,7 @@ from pathlib import Path
 from mltcp_tools.kernel.backends.bpf_sockets import KernelSockets
 from mltcp_tools.kernel.backends.catch import Catch, Catcher
 from mltcp_tools.kernel.backends.pins import Home, explain
+from mltcp_tools.kernel.host.facts import read_sysctl
 from mltcp_tools.kernel.native.bpf_object import CGROUP_SOCK_OPS
 from mltcp_tools.kernel.native.libbpf import BpfError
 from mltcp_tools.kernel.native.uapi import RULE_PORTS
@@ -22,7 +23,7 @@ from mltcp_tools.kernel.native.uapi import RULE_PORTS
 CHOICES = 16
 """MLTCP_CHOICES of bpf/attach.bpf.h."""
 
-RULE = struct.Struct(f"=IIQ16s{32 * CHOICES}sI4x{RULE_PORTS}I")  # struct mltcp_rule
+RULE = struct.Struct(f"=IIQ16s{32 * CHOICES}sII{RULE_PORTS}I")  # struct mltcp_rule
 _CHOICE = struct.Struct("=16s16s")  # struct mltcp_choice
 _KEY = struct.Struct("=QI4x")  # struct bpf_cgroup_storage_key
 
@@ -39,8 +40,14 @@ def packed(rule: Catch, home: Home) -> bytes:
         rule.name.encode(),
         b"".join(pairs),
         rule.lowest_port,
+        not _is_accurate(),
         *rule.padded_ports,
     )
+
+
+def _is_accurate() -> bool:
+    """Return whether this host agrees to accurate ECN (RFC 9768) by itself."""
+    return int(read_sysctl("net.ipv4.tcp_ecn")) > 2
 
 
 class BpfCatcher(Catcher):
