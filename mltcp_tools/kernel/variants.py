@@ -40,6 +40,7 @@ class Variant:
         says more.
 
         Anyone may choose what isn't restricted, so after a loss that keeps no more than its base.
+        Nor does a restricted one that the administrator has opened to all, which this doesn't ask.
         """
         if self.restricted:
             return self.mechanisms
