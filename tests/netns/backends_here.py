@@ -16,6 +16,7 @@ from netns.connections import send_burst
 from mltcp_tools.errors import BusyError, HostError, MltcpError
 from mltcp_tools.kernel.backends import BACKENDS, get_backend, module
 from mltcp_tools.kernel.backends.base import Backend, IterationEvent, IterationStream
+from mltcp_tools.kernel.host import facts
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.state import StateFiles
 
@@ -33,6 +34,11 @@ def why_not(name: str) -> str:
     except HostError as error:
         return str(error)
     return ""
+
+
+def skips_programs() -> bool:
+    """Return whether this kernel runs no programs while process 1 is the current one."""
+    return facts.skips_for_process_1(Path("/sys/kernel/btf/vmlinux").read_text(errors="replace"))
 
 
 RUNNABLE = tuple(name for name in BACKENDS if not why_not(name))

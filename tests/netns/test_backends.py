@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from netns.backends_here import backend_fixture, collect
+from netns.backends_here import backend_fixture, collect, skips_programs
 from netns.connections import TCP_CONGESTION, bottleneck, connection, send_burst
 
 from mltcp_tools.cli.main import main
@@ -202,8 +202,9 @@ def test_retagging_starts_afresh_and_untagging_goes_back_to_the_base(backend: Ba
         send_burst(sender, BURST // 2)
         (flow,) = backend.flows()
         assert (flow.job_id, flow.iteration) == (2, 1)
-        # Some kernels skip programs, and may have skipped them for the last ACK.
-        assert flow.sent_bytes == pytest.approx(BURST // 2, abs=STEP * BURST)
+        # A kernel that skips programs may have skipped them for the last ACK.
+        skipped = STEP * BURST if backend.name == "bpf" and skips_programs() else 0
+        assert flow.sent_bytes == pytest.approx(BURST // 2, abs=skipped)
         backend.untag(sender.fileno())
         backend.untag(sender.fileno())  # again is no error
         send_burst(sender, BURST)

@@ -78,6 +78,13 @@ def connected(name: str, family: int = socket.AF_INET) -> tuple[socket.socket, s
         return sender, peer
 
 
+def disconnect(sock: socket.socket) -> None:
+    """Let it connect anew, or listen: connect() to AF_UNSPEC."""
+    address = bytes(16)
+    if libc.connect(sock.fileno(), address, len(address)):
+        raise OSError(ctypes.get_errno(), "connect")
+
+
 @contextlib.contextmanager
 def pair(name: str) -> Iterator[tuple[socket.socket, socket.socket]]:
     """The same, closed afterwards."""

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from vm.hostile import PROGRAMS, Client, elsewhere, exchange, gone, libc, refused
-from vm.loading import SLAB, choose, chosen, connected, pair
+from vm.hostile import PROGRAMS, Client, elsewhere, exchange, gone, refused
+from vm.loading import SLAB, choose, chosen, connected, disconnect, pair
 
 from mltcp_tools.kernel.backends import genl
 from mltcp_tools.kernel.variants import offered_by
@@ -170,7 +170,7 @@ def test_a_listener_hands_its_congestion_control_on(client: Client) -> None:
             assert [flow.job_id for flow in client.flows()] == [1] * 20
             # One that nobody accepts, and one that becomes a listener itself.
             stack.enter_context(socket.create_connection(server.getsockname()))
-            libc.connect(peer.fileno(), b"\0" * 16, 16)  # AF_UNSPEC: disconnect
+            disconnect(peer)
             peer.bind(("127.0.0.1", 0))
             peer.listen()
             child = stack.enter_context(socket.create_connection(peer.getsockname()))
@@ -193,7 +193,7 @@ def test_the_same_socket_connects_again_and_again(client: Client, name: str) -> 
                 client.tag(sender.fileno(), 1)
                 exchange(sender, peer)
                 assert [flow.job_id for flow in client.flows()] == [1]
-            assert not libc.connect(sender.fileno(), b"\0" * 16, 16)
+            disconnect(sender)
             assert client.flows() == []
             assert chosen(sender) == name
     write_sysctl("net.ipv4.tcp_ecn", "2")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import socket
 import time
@@ -18,7 +17,7 @@ from netns.test_attach_kernel import catching
 from support.scripted_peer import scripted_peer
 from vm.cgroups import cgroup
 from vm.cgroups import inside as within
-from vm.loading import allow, choose, chosen, libc, pair
+from vm.loading import allow, choose, chosen, disconnect, pair
 
 from mltcp_tools.errors import UsageError
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
@@ -59,7 +58,10 @@ def exchange(sender: socket.socket, peer: socket.socket) -> None:
     assert peer.recv(1000, socket.MSG_WAITALL) == b"x" * 1000
 
 
-@pytest.fixture(params=[pytest.param("bpf", marks=pytest.mark.bpf), "kmod"])
+BOTH = [pytest.param("bpf", marks=pytest.mark.bpf), "kmod"]
+
+
+@pytest.fixture(params=BOTH)
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     with fresh(request.param) as found:
         found.load()
@@ -182,13 +184,12 @@ def ends_in(
             yield sender, peer
 
 
-@pytest.fixture(params=["bpf", "kmod"])
+@pytest.fixture(params=BOTH)
 def unloaded(request: pytest.FixtureRequest) -> Iterator[Backend]:
     with fresh(request.param) as found:
         yield found
 
 
-@pytest.mark.bpf
 @pytest.mark.parametrize("opened", [False, True])
 def test_where_all_may_choose_it_a_flow_without_a_job_keeps_what_its_base_does(
     unloaded: Backend, opened: bool
@@ -306,13 +307,6 @@ def test_a_socket_of_a_rule_that_connects_again_asks_again(
             disconnect(sender)
         assert seen == expected
         detach()
-
-
-def disconnect(sock: socket.socket) -> None:
-    """Let it connect anew (connect() to AF_UNSPEC)."""
-    address = bytes(16)
-    if libc.connect(sock.fileno(), address, len(address)):
-        raise OSError(ctypes.get_errno(), "connect")
 
 
 @only_bpf
