@@ -17,6 +17,9 @@ from mltcp_tools.lab.testbed.namespaces import inside, write_sysctl
 from mltcp_tools.lab.testbed.network import Network
 
 LINK = Link(50_000_000, 200_000, aqm="threshold", ecn=True)
+UNDER_WAY = "4096 16384 150000"
+"""What a sender may have under way at most, as `tcp_wmem`: less than the queue takes, so that none
+is dropped, however late the hosts are with a mark."""
 BURST = 1_000_000
 GAP_S = 0.2
 
@@ -39,6 +42,8 @@ def test_marks_tell_what_a_full_queue_is_before_any_loss(
     """On every base; so it knows what to bear of the queue, and yields to whoever is ahead."""
     params = JobParams(total_bytes=BURST, gap_s=GAP_S, mechanisms=MECHANISMS)
     backend.set_job(Job(1, "one", params))
+    with inside(network.senders[0]):
+        write_sysctl("net.ipv4.tcp_wmem", UNDER_WAY)
     with connection(network, name) as sender:
         backend.tag(sender.fileno(), 1)
         for _ in range(4):
