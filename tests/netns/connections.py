@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterator
 
 from mltcp_tools.lab.experiments.links import Link
-from mltcp_tools.lab.testbed.namespaces import inside
+from mltcp_tools.lab.testbed.namespaces import inside, write_sysctl
 from mltcp_tools.lab.testbed.network import RECEIVER_ADDRESS, Network
 
 TCP_CONGESTION = socket.TCP_CONGESTION
@@ -75,6 +75,12 @@ def connection_here(congestion_control: str) -> Iterator[tuple[socket.socket, so
         peer, _ = listener.accept()
         with peer:
             yield sender, peer
+
+
+def hold_back(network: Network, most: int) -> None:
+    """Have each connection of the first sender's namespace keep at most so many bytes under way."""
+    with inside(network.senders[0]):
+        write_sysctl("net.ipv4.tcp_wmem", f"4096 16384 {most}")
 
 
 def send_burst(sender: socket.socket, size: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from netns.backends_here import backend_fixture, fresh_and_loaded
-from netns.connections import connection, send_burst
+from netns.connections import connection, hold_back, send_burst
 
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 from mltcp_tools.kernel.variants import MECHANISMS, STANDARD
@@ -17,9 +17,6 @@ from mltcp_tools.lab.testbed.namespaces import inside, write_sysctl
 from mltcp_tools.lab.testbed.network import Network
 
 LINK = Link(50_000_000, 200_000, aqm="threshold", ecn=True)
-UNDER_WAY = "4096 16384 150000"
-"""What a sender may have under way at most, as `tcp_wmem`: less than the queue takes, so that none
-is dropped, however late the hosts are with a mark."""
 BURST = 1_000_000
 GAP_S = 0.2
 
@@ -42,8 +39,7 @@ def test_marks_tell_what_a_full_queue_is_before_any_loss(
     """On every base; so it knows what to bear of the queue, and yields to whoever is ahead."""
     params = JobParams(total_bytes=BURST, gap_s=GAP_S, mechanisms=MECHANISMS)
     backend.set_job(Job(1, "one", params))
-    with inside(network.senders[0]):
-        write_sysctl("net.ipv4.tcp_wmem", UNDER_WAY)
+    hold_back(network, 150_000)  # the queue drops none of it, however late a mark is
     with connection(network, name) as sender:
         backend.tag(sender.fileno(), 1)
         for _ in range(4):

@@ -188,11 +188,14 @@ def elsewhere() -> Iterator[None]:
 
 
 def exchange(sender: socket.socket, peer: socket.socket, times: int = 5) -> None:
-    for _ in range(times):
-        sender.sendall(bytes(3000))
-        left = 3000
-        while left:
-            left -= len(peer.recv(left))
+    """Send so many messages; each has to come as it was sent."""
+    for number in range(times):
+        message = bytes([number % 256]) * 3000
+        sender.sendall(message)
+        came = b""
+        while len(came) < len(message) and (part := peer.recv(len(message) - len(came))):
+            came += part
+        assert came == message
 
 
 def gone(client: Client, seconds: float = 20) -> bool:

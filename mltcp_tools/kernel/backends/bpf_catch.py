@@ -28,8 +28,11 @@ _CHOICE = struct.Struct("=16s16s")  # struct mltcp_choice
 _KEY = struct.Struct("=QI4x")  # struct bpf_cgroup_storage_key
 
 
-def packed(rule: Catch, home: Home) -> bytes:
-    """As struct mltcp_rule; home: the namespace that the job belongs to."""
+def packed(rule: Catch, home: Home, *, agrees_to_ecn: bool) -> bytes:
+    """As struct mltcp_rule; home: the namespace that the job belongs to.
+
+    agrees_to_ecn: whether a name that needs ECN has peers' requests agreed to for its sake.
+    """
     pairs = [_CHOICE.pack(*(each.encode() for each in pair)) for pair in rule.choices.items()]
     if len(pairs) > CHOICES:
         raise ValueError(f"at most {CHOICES} choices")
@@ -40,7 +43,7 @@ def packed(rule: Catch, home: Home) -> bytes:
         rule.name.encode(),
         b"".join(pairs),
         rule.lowest_port,
-        not _is_accurate(),
+        agrees_to_ecn,
         *rule.padded_ports,
     )
 
@@ -67,7 +70,7 @@ class BpfCatcher(Catcher):
                 self._links[path] = self._kernel.object.link_to_cgroup("catch_new", folder)
             key = _KEY.pack(os.fstat(folder).st_ino, CGROUP_SOCK_OPS)
             with self._kernel.object.map("mltcp_rules") as rules:
-                rules.set(key, packed(rule, self._home))
+                rules.set(key, packed(rule, self._home, agrees_to_ecn=not _is_accurate()))
         except BpfError as error:
             if path in self._links:
                 self._end(path)

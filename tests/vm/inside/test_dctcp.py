@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from netns.attached import JOB
 from netns.backends_here import LEARNT_GAP_S, fresh
-from netns.connections import connection, send_burst
+from netns.connections import connection, hold_back, send_burst
 from netns.test_attach_kernel import catching
 from support.scripted_peer import scripted_peer
 from vm.cgroups import cgroup
 from vm.cgroups import inside as within
+from vm.hostile import exchange
 from vm.loading import allow, choose, chosen, disconnect, pair
 
 from mltcp_tools.errors import UsageError
@@ -51,11 +52,6 @@ def tcp_ecn(value: str) -> Iterator[None]:
         yield
     finally:
         write_sysctl(ECN, "2")
-
-
-def exchange(sender: socket.socket, peer: socket.socket) -> None:
-    sender.sendall(b"x" * 1000)
-    assert peer.recv(1000, socket.MSG_WAITALL) == b"x" * 1000
 
 
 BOTH = [pytest.param("bpf", marks=pytest.mark.bpf), "kmod"]
@@ -98,6 +94,7 @@ def test_marks_tell_what_a_full_queue_is_before_any_loss(
 ) -> None:
     """A flow knows its iteration, and of the queue what marks say; so it holds back, and yields."""
     backend.set_job(Job(1, "one", JobParams(total_bytes=BURST, gap_s=LEARNT_GAP_S)))
+    hold_back(network, 150_000)  # the queue drops none of it, however late a mark is
     with connection(network, NAME) as sender:
         backend.tag(sender.fileno(), 1)
         for _ in range(4):

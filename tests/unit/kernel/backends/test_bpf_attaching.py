@@ -85,8 +85,10 @@ def test_counters_are_read_in_the_order_of_their_enum(
 
 def test_a_rule_that_does_not_fit_is_refused() -> None:
     home = Home(1, 2)
-    assert len(bpf_catch.packed(Catch(1, "mltcp", ports=(1, 2, 3, 4)), home)) == bpf_catch.RULE.size
+    full = Catch(1, "mltcp", ports=(1, 2, 3, 4))
+    assert len(bpf_catch.packed(full, home, agrees_to_ecn=True)) == bpf_catch.RULE.size
     with pytest.raises(ValueError, match="at most"):
         Catch(1, "mltcp", ports=(1, 2, 3, 4, 5))
+    too_many = {str(n): "mltcp" for n in range(17)}
     with pytest.raises(ValueError, match="at most"):
-        bpf_catch.packed(Catch(1, choices={str(n): "mltcp" for n in range(17)}), home)
+        bpf_catch.packed(Catch(1, choices=too_many), home, agrees_to_ecn=True)
