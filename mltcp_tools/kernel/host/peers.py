@@ -14,6 +14,9 @@ from typing import Any
 from mltcp_tools.errors import HostError
 from mltcp_tools.kernel.host.programs import wait_or_kill
 
+LONGEST = 1 << 26
+"""The bytes that a message may have; the records of a long run are the longest ones."""
+
 
 class Lines:
     """JSON objects, one a line, from a descriptor."""
@@ -25,12 +28,14 @@ class Lines:
     def read(self) -> list[dict[str, Any]] | None:
         """Return the messages that are complete after reading once; None at the end.
 
-        Raises ValueError with the beginning of what is none.
+        Raises ValueError with the beginning of what is none, or is longer than LONGEST.
         """
         data = os.read(self._descriptor, 1 << 20)
         if not data:
             return None
         *lines, self._left = (self._left + data).split(b"\n")
+        if len(self._left) > LONGEST:
+            raise ValueError(f"{self._left[:100]!r} and on, without an end")
         return [_message(line) for line in lines]
 
 

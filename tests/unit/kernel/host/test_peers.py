@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mltcp_tools.errors import HostError
+from mltcp_tools.kernel.host import peers
 from mltcp_tools.kernel.host.peers import Peer
 
 
@@ -39,6 +40,14 @@ def test_nonsense_is_shown(line: str) -> None:
     with pytest.raises(ValueError, match=f"b'{line[:4]}".replace("?", r"\?")):
         heard(peer)
     peer.close(60.0)
+
+
+def test_what_never_ends_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "LONGEST", 100_000)
+    peer = Peer(["sh", "-c", "yes | tr -d '\\n'"])
+    with pytest.raises(ValueError, match=r"b'yyyy.*' and on, without an end"):
+        heard(peer)
+    assert peer.close(60.0) != 0
 
 
 def test_a_program_that_has_gone_may_be_told_something() -> None:
