@@ -62,8 +62,12 @@ struct net_device {
 	struct pcpu_lstats *lstats; /* of each CPU, packets and bytes */
 };
 
+struct tcp_congestion_ops;
+
 struct netns_ipv4 {
+	const struct tcp_congestion_ops *tcp_congestion_control; /* what sockets have that choose none */
 	__u8 sysctl_tcp_ecn;
+	__u8 sysctl_tcp_ecn_option; /* where the kernel knows accurate ECN */
 };
 
 struct user_namespace {
@@ -109,12 +113,15 @@ struct sock {
 	unsigned long sk_max_pacing_rate;
 };
 
+/* What a sockops program's context is of; a request of a peer, too. */
+struct bpf_sock_ops_kern {
+	struct sock *sk;
+};
+
 struct inet_sock {
 	struct sock sk;
 	__be16 inet_sport;
 };
-
-struct tcp_congestion_ops;
 
 struct inet_connection_sock {
 	struct inet_sock icsk_inet;

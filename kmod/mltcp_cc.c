@@ -352,8 +352,10 @@ static bool anyone_may_use(const struct sock *sk, const struct mltcp_variant *va
 {
 	if (data)
 		return !data->trusted;
-	/* The administrator may have opened it to all. */
+	/* The administrator may have opened it to all, or made it what all get. */
 	if ((variant->flags | READ_ONCE(variant->ops.flags)) & TCP_CONG_NON_RESTRICTED)
+		return true;
+	if (rcu_access_pointer(sock_net(sk)->ipv4.tcp_congestion_control) == &variant->ops)
 		return true;
 	return sock_net(sk)->user_ns != &init_user_ns;
 }

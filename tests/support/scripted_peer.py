@@ -264,6 +264,8 @@ def scripted_peer_here(
         # A probe for a lost tail would come where a test holds ACKs back.
         write_sysctl("net.ipv4.tcp_early_retrans", "0")
         write_sysctl("net.ipv4.tcp_slow_start_after_idle", "0")
+        if ecn:  # reno's kind must ask, too
+            write_sysctl("net.ipv4.tcp_ecn", "1")
         sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion_control.encode())
         sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
