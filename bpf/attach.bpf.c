@@ -11,6 +11,7 @@
 #define TCP_CONGESTION 13
 #define TCP_ESTABLISHED 1
 #define TCP_CLOSE_WAIT 8
+#define TCP_ECN_RFC3168_MAX 2 /* the largest tcp_ecn without accurate ECN */
 #define EINVAL 22
 #define EBUSY 16
 #define EOPNOTSUPP 95
@@ -79,9 +80,11 @@ static __always_inline int needs_ecn(const struct mltcp_ca_name *name)
 	return is_same(name, &dctcp);
 }
 
+/* A socket that has asked, and has no answer yet, is marked as if the peer had agreed. */
 static __always_inline int has_ecn(const struct tcp_sock *tp)
 {
-	return tp->ecn_flags & TCP_ECN_OK;
+	return tp->ecn_flags & TCP_ECN_OK &&
+	       ((const struct sock *)tp)->__sk_common.skc_state != TCP_SYN_SENT;
 }
 
 /* Do all connections of its network namespace ask? net.ipv4.tcp_ecn; 3: for accurate ECN. */
@@ -91,6 +94,22 @@ static __always_inline int all_ask_for_ecn(const struct tcp_sock *tp)
 	__u8 tcp_ecn = sk->__sk_common.skc_net.net->ipv4.sysctl_tcp_ecn;
 
 	return tcp_ecn == 1 || tcp_ecn == 3 || tcp_ecn == 4;
+}
+
+extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
+
+/*
+ * Does the namespace of a peer's request agree to accurate ECN by itself? Kernels that know it have
+ * that function; the request isn't a socket that a program may look at otherwise.
+ */
+static __always_inline int agrees_accurately(struct bpf_sock_ops *ctx)
+{
+	const struct bpf_sock_ops_kern *kern;
+
+	if (!bpf_core_field_exists(((struct netns_ipv4 *)0)->sysctl_tcp_ecn_option))
+		return 0;
+	kern = bpf_cast_to_kern_ctx(ctx);
+	return kern->sk->__sk_common.skc_net.net->ipv4.sysctl_tcp_ecn > TCP_ECN_RFC3168_MAX;
 }
 
 /* Read the name that a socket's algorithm has, filled up with zeros. */
@@ -297,31 +316,35 @@ static __always_inline void choose(const struct mltcp_rule *rule, const struct m
  * congestion control's sake is answered by its like alone; so none does where all of the namespace
  * ask as RFCs 3168 and 9768 have it, which any peer with ECN answers. Nor does a socket that
  * something has given a congestion control at connect(): where the peer refuses, the kernel would
- * not clear what it claims. A host whose kernel agrees to accurate ECN by itself answers as that has it,
+ * not clear what it claims. A namespace that agrees to accurate ECN by itself answers as that has it,
  * which an answer of ours would look like damage to.
  */
-static __always_inline int asks_for_ecn(struct bpf_sock *sk, const struct mltcp_rule *rule)
+static __always_inline int asks_for_ecn(struct bpf_sock_ops *ctx, const struct mltcp_rule *rule)
 {
-	struct tcp_sock *tp = sk ? bpf_skc_to_tcp_sock(sk) : NULL;
+	struct bpf_sock *sk = ctx->sk;
+	struct tcp_sock *tp;
 
 	if (!needs_ecn(&rule->name))
 		return 0;
-	if (!tp)
-		return rule->agrees_to_ecn;
-	return !all_ask_for_ecn(tp) && !BPF_CORE_READ_BITFIELD(&tp->inet_conn, icsk_ca_initialized);
+	if (!ctx->is_fullsock)
+		return !agrees_accurately(ctx);
+	tp = sk ? bpf_skc_to_tcp_sock(sk) : NULL;
+	return tp && !all_ask_for_ecn(tp) && !BPF_CORE_READ_BITFIELD(&tp->inet_conn, icsk_ca_initialized);
 }
 
 /*
  * Has the socket been caught for its present connection? What its process has chosen since then
  * stays. One that connects again still runs what it was given, but has lost its tag with its first
  * connection. What needs ECN isn't given at connect(), so without a tag it wasn't.
+ *
+ * name: what the rule has for it.
  */
 static __always_inline int is_caught(struct bpf_sock *sk, const struct mltcp_first *first,
-				     const struct mltcp_rule *rule, int at_connect)
+				     const struct mltcp_ca_name *name, int at_connect)
 {
 	if (!first)
 		return 0;
-	return (!at_connect && !needs_ecn(&rule->name)) ||
+	return (!at_connect && !needs_ecn(name)) ||
 	       bpf_sk_storage_get(&mltcp_tags, sk, 0, 0);
 }
 
@@ -339,13 +362,13 @@ static __always_inline void give_new(struct bpf_sock_ops *ctx, struct bpf_sock *
 	struct mltcp_first *first;
 
 	first = bpf_sk_storage_get(&mltcp_first, sk, 0, 0);
-	if (!tp || is_caught(sk, first, rule, at_connect) || READ_NAME(&was, ctx))
+	if (!tp || READ_NAME(&was, ctx))
 		return;
 	base = was;
 	if (first && is_ours(&was))
 		base = first->name;
 	choose(rule, &base, &name);
-	if (!name.text[0])
+	if (!name.text[0] || is_caught(sk, first, &name, at_connect))
 		return;
 	same = is_same(&was, &name);
 	if (needs_ecn(&name) && at_connect) {
@@ -354,12 +377,18 @@ static __always_inline void give_new(struct bpf_sock_ops *ctx, struct bpf_sock *
 			bpf_setsockopt(ctx, SOL_TCP, TCP_CONGESTION, base.text, sizeof(base));
 		return;
 	}
-	if (needs_ecn(&name) && !same && !has_ecn(tp))
+	if (needs_ecn(&name) && !has_ecn(tp)) {
+		/* What its process has chosen itself takes another one in its place, of the same job. */
+		if (!same && !needs_ecn(&base)) {
+			/* An earlier connection may have left that one. */
+			if (!is_same(&was, &base))
+				bpf_setsockopt(ctx, SOL_TCP, TCP_CONGESTION, base.text, sizeof(base));
+			return;
+		}
+	} else if ((first || !same) && /* one that connects again may run what was unloaded */
+		   bpf_setsockopt(ctx, SOL_TCP, TCP_CONGESTION, name.text, sizeof(name))) {
 		return;
-	/* One that connects again may run one of the same name that was unloaded. */
-	if ((first || !same) &&
-	    bpf_setsockopt(ctx, SOL_TCP, TCP_CONGESTION, name.text, sizeof(name)))
-		return;
+	}
 	bpf_get_socket_cookie(ctx); /* the kernel makes it; reports of iterations can't */
 	if (!TAG(sk, &tag, &was))
 		bpf_setsockopt(ctx, SOL_TCP, TCP_CONGESTION, was.text, sizeof(was));
@@ -387,7 +416,7 @@ int catch_new(struct bpf_sock_ops *ctx)
 	if (op != BPF_SOCK_OPS_NEEDS_ECN) {
 		if (sk)
 			give_new(ctx, sk, rule);
-	} else if (asks_for_ecn(sk, rule)) {
+	} else if (asks_for_ecn(ctx, rule)) {
 		ctx->reply = 1;
 	}
 	return 1;

@@ -91,7 +91,6 @@ struct mltcp_rule {
 	struct mltcp_ca_name name; /* empty: as `choices` say, and nothing where none fits */
 	struct mltcp_choice choices[MLTCP_CHOICES];
 	__u32 lowest_port;
-	__u32 agrees_to_ecn; /* 1: a name that needs ECN has peers' requests agreed to for its sake */
 	__u32 ports[MLTCP_PORTS]; /* 0: none */
 };
 

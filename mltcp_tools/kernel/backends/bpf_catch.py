@@ -13,29 +13,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mltcp_tools.kernel.backends.bpf_sockets import KernelSockets
-from mltcp_tools.kernel.backends.catch import Catch, Catcher
+from mltcp_tools.kernel.backends.catch import CHOICES, Catch, Catcher
 from mltcp_tools.kernel.backends.pins import Home, explain
-from mltcp_tools.kernel.host.facts import read_sysctl
 from mltcp_tools.kernel.native.bpf_object import CGROUP_SOCK_OPS
 from mltcp_tools.kernel.native.libbpf import BpfError
 from mltcp_tools.kernel.native.uapi import RULE_PORTS
 
-CHOICES = 16
-"""MLTCP_CHOICES of bpf/attach.bpf.h."""
-
-RULE = struct.Struct(f"=IIQ16s{32 * CHOICES}sII{RULE_PORTS}I")  # struct mltcp_rule
+RULE = struct.Struct(f"=IIQ16s{32 * CHOICES}sI{RULE_PORTS}I4x")  # struct mltcp_rule
 _CHOICE = struct.Struct("=16s16s")  # struct mltcp_choice
 _KEY = struct.Struct("=QI4x")  # struct bpf_cgroup_storage_key
 
 
-def packed(rule: Catch, home: Home, *, agrees_to_ecn: bool) -> bytes:
-    """As struct mltcp_rule; home: the namespace that the job belongs to.
-
-    agrees_to_ecn: whether a name that needs ECN has peers' requests agreed to for its sake.
-    """
+def packed(rule: Catch, home: Home) -> bytes:
+    """As struct mltcp_rule; home: the namespace that the job belongs to."""
     pairs = [_CHOICE.pack(*(each.encode() for each in pair)) for pair in rule.choices.items()]
-    if len(pairs) > CHOICES:
-        raise ValueError(f"at most {CHOICES} choices")
     return RULE.pack(
         rule.job,
         home.netns,
@@ -43,14 +34,8 @@ def packed(rule: Catch, home: Home, *, agrees_to_ecn: bool) -> bytes:
         rule.name.encode(),
         b"".join(pairs),
         rule.lowest_port,
-        agrees_to_ecn,
         *rule.padded_ports,
     )
-
-
-def _is_accurate() -> bool:
-    """Return whether this host agrees to accurate ECN (RFC 9768) by itself."""
-    return int(read_sysctl("net.ipv4.tcp_ecn")) > 2
 
 
 class BpfCatcher(Catcher):
@@ -70,7 +55,7 @@ class BpfCatcher(Catcher):
                 self._links[path] = self._kernel.object.link_to_cgroup("catch_new", folder)
             key = _KEY.pack(os.fstat(folder).st_ino, CGROUP_SOCK_OPS)
             with self._kernel.object.map("mltcp_rules") as rules:
-                rules.set(key, packed(rule, self._home, agrees_to_ecn=not _is_accurate()))
+                rules.set(key, packed(rule, self._home))
         except BpfError as error:
             if path in self._links:
                 self._end(path)

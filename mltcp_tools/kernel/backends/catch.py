@@ -17,14 +17,17 @@ from mltcp_tools.kernel.host import cgroups
 from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.kernel.native.uapi import RULE_PORTS
 
+CHOICES = 16
+"""MLTCP_CHOICES of bpf/attach.bpf.h."""
+
 
 @dataclass(frozen=True)
 class Catch:
     """A rule for new connections. job: id of the one that they get.
 
     name: the congestion control that they get; empty: the one that `choices` has for what they run,
-    and none where it has none. lowest_port, ports: connections with a port below, or with one of
-    these, are left alone; at most RULE_PORTS of them.
+    and none where it has none; at most CHOICES of them. lowest_port, ports: connections with a port
+    below, or with one of these, are left alone; at most RULE_PORTS of them.
     """
 
     job: int
@@ -36,6 +39,8 @@ class Catch:
     def __post_init__(self) -> None:
         if len(self.ports) > RULE_PORTS:
             raise ValueError(f"at most {RULE_PORTS} ports")
+        if len(self.choices) > CHOICES:
+            raise ValueError(f"at most {CHOICES} choices")
 
     @property
     def padded_ports(self) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from netns.test_attach_kernel import catching
 from support.scripted_peer import scripted_peer
 from vm.cgroups import cgroup
 from vm.cgroups import inside as within
-from vm.hostile import exchange
+from vm.hostile import elsewhere, exchange
 from vm.loading import allow, choose, chosen, disconnect, pair
 
 from mltcp_tools.errors import UsageError
@@ -35,6 +36,7 @@ from mltcp_tools.live.attach.switch import attach
 BASE = Path("/sys/module/tcp_dctcp")
 ECN = "net.ipv4.tcp_ecn"
 DEFAULT = "net.ipv4.tcp_congestion_control"
+ALLOWED = "net.ipv4.tcp_allowed_congestion_control"
 LINK = Link(20_000_000, 200_000, 0.005, "red", ecn=True)  # a debug kernel can fill that
 BURST = 400_000
 NAME = "mltcp_dctcp"
@@ -187,16 +189,40 @@ def unloaded(request: pytest.FixtureRequest) -> Iterator[Backend]:
         yield found
 
 
-@pytest.mark.parametrize("opened", [False, True])
-def test_where_all_may_choose_it_a_flow_without_a_job_keeps_what_its_base_does(
-    unloaded: Backend, opened: bool
+@contextlib.contextmanager
+def default_alone(name: str) -> Iterator[None]:
+    """All get it that choose nothing, and since then nobody may choose it."""
+    before = {key: facts.read_sysctl(key) for key in (DEFAULT, ALLOWED)}
+    write_sysctl(DEFAULT, name)
+    write_sysctl(ALLOWED, "reno")
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            write_sysctl(key, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "opened"),
+    [
+        (NAME, "restricted", False),
+        (NAME, "allowed", True),
+        (NAME, "default", True),
+        ("mltcp", "default", True),
+    ],
+)
+def test_where_all_may_have_it_a_flow_without_a_job_keeps_what_its_base_does(
+    unloaded: Backend, name: str, how: str, opened: bool
 ) -> None:
     """Else 7/8 after a mark, as the defaults say here."""
-    unloaded.load([NAME], JobParams(total_bytes=10**9, gap_s=30, keep_min=0.875, keep_max=0.875))
-    if opened:
-        allow(NAME)
-    with scripted_peer(NAME, RTT_S, ecn=True) as peer:
-        assert chosen(peer.sender) == NAME
+    unloaded.load([name], JobParams(total_bytes=10**9, gap_s=30, keep_min=0.875, keep_max=0.875))
+    if how == "allowed":
+        allow(name)
+    with (
+        default_alone(name) if how == "default" else contextlib.nullcontext(),
+        scripted_peer(name, RTT_S, ecn=True) as peer,
+    ):
+        assert chosen(peer.sender) == name
         peer.send(1_000_000)
         for _ in range(3):
             peer.round_trip(RTT_S)
@@ -270,16 +296,16 @@ WITH, WITHOUT = (NAME, True), ("mltcp", False)
 @pytest.mark.parametrize(
     ("asked", "name", "expected"),
     [
-        ("1", "reno", [WITH, WITH, WITH, WITH]),
-        ("2", "reno", [("reno", False), WITH, WITH, WITHOUT]),
-        ("1", NAME, [WITHOUT, WITH, WITH, WITHOUT]),
-        ("2", NAME, [WITHOUT, WITH, WITH, WITHOUT]),
+        ("1", "reno", [WITH, WITH, WITH, WITH, WITH]),
+        ("2", "reno", [("reno", False), WITH, WITH, WITHOUT, ("reno", False)]),
+        ("1", NAME, [WITHOUT, WITH, WITH, WITHOUT, WITH]),
+        ("2", NAME, [WITHOUT, WITH, WITH, WITHOUT, WITHOUT]),
     ],
 )
 def test_a_socket_of_a_rule_that_connects_again_asks_again(
     backend: Backend, asked: str, name: str, expected: list[tuple[str, bool]]
 ) -> None:
-    """First to a peer without a rule, then to one with it twice, and to the first again.
+    """First to a peer without a rule, then to one with it twice, and to the first twice again.
 
     The former answers who asks as RFC 3168 has it, which a SYN for dctcp's sake doesn't.
     """
@@ -296,14 +322,92 @@ def test_a_socket_of_a_rule_that_connects_again_asks_again(
         choose(like, "reno")
         choose(sender, name)
         seen = []
-        for server in (other, like, like, other):
+        for server in (other, like, like, other, other):
             sender.connect(server.getsockname())
             with server.accept()[0] as peer:
                 exchange(sender, peer)
                 seen.append((chosen(sender), claims_ecn(sender)))
+                if chosen(sender) != "reno":
+                    assert (chosen(sender), JOB.id) in flows_of_job(backend)
             disconnect(sender)
         assert seen == expected
         detach()
+
+
+@only_bpf
+def test_what_is_watched_where_it_asks_for_ecn_is_so_when_it_connects_again(
+    backend: Backend,
+) -> None:
+    with (
+        cgroup("dctcp") as (path, _),
+        catching(backend, {path: Catch(JOB.id, choices={"dctcp": NAME})}),
+        within(path),
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.socket() as sender,
+    ):
+        choose(server, "dctcp")
+        choose(sender, "dctcp")
+        for _ in range(2):
+            sender.connect(server.getsockname())
+            with server.accept()[0] as peer:
+                exchange(sender, peer)
+                assert [chosen(each) for each in (sender, peer)] == [NAME] * 2
+                assert flows_of_job(backend) == [(NAME, JOB.id)] * 2
+            disconnect(sender)
+        detach()
+
+
+@only_bpf
+def test_one_that_connects_again_after_a_replacement_claims_no_ecn_without_its_peer(
+    backend: Backend,
+) -> None:
+    """It still runs what was replaced, of the same name."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as other,
+        cgroup("dctcp") as (path, _),
+        within(path),
+        socket.create_server(("127.0.0.1", 0)) as like,
+        socket.socket() as sender,
+    ):
+        for server in (other, like, sender):
+            choose(server, "reno")
+        rules = {path: Catch(JOB.id, NAME)}
+        with catching(backend, rules):
+            sender.connect(like.getsockname())
+            with like.accept()[0] as peer:
+                exchange(sender, peer)
+                assert (chosen(sender), claims_ecn(sender)) == WITH
+            disconnect(sender)
+        backend.renew()
+        with catching(backend, rules):
+            sender.connect(other.getsockname())
+            with other.accept()[0] as peer:
+                exchange(sender, peer)
+                assert (chosen(sender), claims_ecn(sender)) == WITHOUT
+                assert flows_of_job(backend) == [("mltcp", JOB.id)]
+            detach()
+
+
+@only_bpf
+def test_what_is_put_back_before_its_peer_has_answered_claims_no_ecn(backend: Backend) -> None:
+    """Until then the kernel notes that both ends have agreed."""
+    with (
+        elsewhere(),
+        cgroup("dctcp") as (path, _),
+        catching(backend, {path: Catch(JOB.id, "mltcp_reno")}),
+        within(path),
+        socket.socket() as sender,
+    ):
+        write_sysctl(ECN, "1")
+        for words in ("tuntap add t0 mode tun", "address add 10.9.0.1/24 dev t0", "link set t0 up"):
+            subprocess.run(["ip", *words.split()], check=True)
+        choose(sender, NAME)
+        sender.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            sender.connect(("10.9.0.2", 9))
+        assert (chosen(sender), claims_ecn(sender)) == ("mltcp_reno", False)
+        detach(job=JOB.name)
+        assert (chosen(sender), claims_ecn(sender)) == ("mltcp", False)
 
 
 @only_bpf
@@ -355,14 +459,37 @@ def test_what_was_kept_from_asking_for_ecn_claims_none_when_it_is_put_back(
         assert (chosen(sender), claims_ecn(sender)) == ("mltcp", False)
 
 
+def agree_accurately() -> None:
+    """Have two ends agree on accurate ECN; on RFC 3168's where the kernel doesn't know that yet."""
+    write_sysctl(ECN, "1")
+    with contextlib.suppress(UsageError):
+        write_sysctl(ECN, "3")
+
+
 @pytest.fixture
 def accurate_ecn() -> Iterator[None]:
-    """Two ends agree on accurate ECN; on RFC 3168's on a kernel that doesn't know that yet."""
-    with contextlib.suppress(UsageError):
-        write_sysctl(ECN, "1")
-        write_sysctl(ECN, "3")
+    agree_accurately()
     yield
     write_sysctl(ECN, "2")
+
+
+@only_bpf
+@pytest.mark.parametrize("accurate_there", [False, True])
+def test_a_rule_agrees_to_ecn_as_the_connections_namespace_does(
+    backend: Backend, accurate_there: bool
+) -> None:
+    """Which isn't the agent's, where containers have their own."""
+    with tcp_ecn("2"), cgroup("dctcp") as (path, _), contextlib.ExitStack() as stack:
+        if not accurate_there:
+            agree_accurately()
+        stack.enter_context(catching(backend, {path: Catch(JOB.id, NAME)}))
+        stack.enter_context(elsewhere())
+        if accurate_there:
+            agree_accurately()
+        ends = stack.enter_context(ends_in(path, "reno"))
+        assert [chosen(each) for each in ends] == [NAME] * 2
+        assert [claims_ecn(each) for each in ends] == [True] * 2
+        detach(job=JOB.name)
 
 
 @only_bpf

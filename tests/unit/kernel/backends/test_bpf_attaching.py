@@ -10,7 +10,7 @@ import pytest
 
 from mltcp_tools.collectives.programs import COUNTERS
 from mltcp_tools.kernel.backends import bpf_catch, bpf_sockets
-from mltcp_tools.kernel.backends.catch import Catch
+from mltcp_tools.kernel.backends.catch import CHOICES, Catch
 from mltcp_tools.kernel.backends.pins import Home
 from mltcp_tools.kernel.native.csources import source_root
 from mltcp_tools.lab.testbed.treatments import rates
@@ -36,7 +36,7 @@ OFFSETS = {
         "first": 72,
         "now": 88,
     },
-    "rule": {"name": 16, "choices": 32, "lowest_port": 32 + 32 * bpf_catch.CHOICES},
+    "rule": {"name": 16, "choices": 32, "lowest_port": 32 + 32 * CHOICES},
     "wish": {"expected": 8, "name": 24, "tag": 40},
     "priority_job": {"bytes": 0, "gap_ns": 8, "ports": 16},
     "priority_burst": {"began_ns": 8, "last_ns": 16, "before": 24, "number": 32, "active": 36},
@@ -85,10 +85,8 @@ def test_counters_are_read_in_the_order_of_their_enum(
 
 def test_a_rule_that_does_not_fit_is_refused() -> None:
     home = Home(1, 2)
-    full = Catch(1, "mltcp", ports=(1, 2, 3, 4))
-    assert len(bpf_catch.packed(full, home, agrees_to_ecn=True)) == bpf_catch.RULE.size
+    assert len(bpf_catch.packed(Catch(1, "mltcp", ports=(1, 2, 3, 4)), home)) == bpf_catch.RULE.size
     with pytest.raises(ValueError, match="at most"):
         Catch(1, "mltcp", ports=(1, 2, 3, 4, 5))
-    too_many = {str(n): "mltcp" for n in range(17)}
     with pytest.raises(ValueError, match="at most"):
-        bpf_catch.packed(Catch(1, choices=too_many), home, agrees_to_ecn=True)
+        Catch(1, choices={str(n): "mltcp" for n in range(17)})
