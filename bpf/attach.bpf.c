@@ -329,7 +329,8 @@ static __always_inline int asks_for_ecn(struct bpf_sock_ops *ctx, const struct m
 	if (!ctx->is_fullsock)
 		return !agrees_accurately(ctx);
 	tp = sk ? bpf_skc_to_tcp_sock(sk) : NULL;
-	return tp && !all_ask_for_ecn(tp) && !BPF_CORE_READ_BITFIELD(&tp->inet_conn, icsk_ca_initialized);
+	return tp && !all_ask_for_ecn(tp) &&
+	       !BPF_CORE_READ_BITFIELD(&tp->inet_conn, icsk_ca_initialized);
 }
 
 /*
@@ -344,8 +345,7 @@ static __always_inline int is_caught(struct bpf_sock *sk, const struct mltcp_fir
 {
 	if (!first)
 		return 0;
-	return (!at_connect && !needs_ecn(name)) ||
-	       bpf_sk_storage_get(&mltcp_tags, sk, 0, 0);
+	return (!at_connect && !needs_ecn(name)) || bpf_sk_storage_get(&mltcp_tags, sk, 0, 0);
 }
 
 /*
@@ -382,7 +382,8 @@ static __always_inline void give_new(struct bpf_sock_ops *ctx, struct bpf_sock *
 		if (!same && !needs_ecn(&base)) {
 			/* An earlier connection may have left that one. */
 			if (!is_same(&was, &base))
-				bpf_setsockopt(ctx, SOL_TCP, TCP_CONGESTION, base.text, sizeof(base));
+				bpf_setsockopt(ctx, SOL_TCP, TCP_CONGESTION, base.text,
+					       sizeof(base));
 			return;
 		}
 	} else if ((first || !same) && /* one that connects again may run what was unloaded */

@@ -65,7 +65,7 @@ struct net_device {
 struct tcp_congestion_ops;
 
 struct netns_ipv4 {
-	const struct tcp_congestion_ops *tcp_congestion_control; /* what sockets have that choose none */
+	const struct tcp_congestion_ops *tcp_congestion_control; /* of sockets that choose none */
 	__u8 sysctl_tcp_ecn;
 	__u8 sysctl_tcp_ecn_option; /* where the kernel knows accurate ECN */
 };

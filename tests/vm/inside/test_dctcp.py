@@ -478,7 +478,7 @@ def accurate_ecn() -> Iterator[None]:
 def test_a_rule_agrees_to_ecn_as_the_connections_namespace_does(
     backend: Backend, accurate_there: bool
 ) -> None:
-    """Which isn't the agent's, where containers have their own."""
+    """Not as the agent's does: containers may have their own."""
     with tcp_ecn("2"), cgroup("dctcp") as (path, _), contextlib.ExitStack() as stack:
         if not accurate_there:
             agree_accurately()
