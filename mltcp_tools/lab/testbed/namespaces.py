@@ -9,7 +9,7 @@ import contextlib
 import errno
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,21 @@ def write_sysctl(key: str, value: str) -> None:
         ) from None
     if actual != " ".join(value.split()):
         raise MltcpError(f"The sysctl {key} was set to {value!r} but reads {actual!r}.")
+
+
+@contextlib.contextmanager
+def sysctls_set(settings: Mapping[str, str]) -> Iterator[None]:
+    """Have these sysctls while inside, and what was there before afterwards."""
+    before: dict[str, str] = {}
+    try:
+        for key, value in settings.items():
+            with contextlib.suppress(OSError):
+                before[key] = read_sysctl(key)
+            write_sysctl(key, value)
+        yield
+    finally:
+        for key, value in before.items():
+            write_sysctl(key, value)
 
 
 def keep_order() -> None:

@@ -30,12 +30,11 @@ import select
 import selectors
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mltcp_tools import __version__
 from mltcp_tools.errors import HostError, MltcpError
-from mltcp_tools.kernel.host.facts import read_sysctl
 from mltcp_tools.kernel.host.peers import Lines, answer
 from mltcp_tools.lab.experiments.experiment import Experiment
 from mltcp_tools.lab.experiments.reading import parse_experiment
@@ -49,7 +48,7 @@ from mltcp_tools.lab.testbed.emulators import (
     server_arguments,
 )
 from mltcp_tools.lab.testbed.leftovers import LOCKS, RunLock, require_privileges
-from mltcp_tools.lab.testbed.namespaces import enabled_offloads, write_sysctl
+from mltcp_tools.lab.testbed.namespaces import enabled_offloads, sysctls_set
 from mltcp_tools.lab.testbed.network import local_end, sysctls_of
 from mltcp_tools.lab.testbed.treatments import Sessions, Treatments
 from mltcp_tools.lab.testbed.treatments.base import Context
@@ -100,7 +99,7 @@ def run_agent() -> None:
             )
         require_privileges()
         experiment = parse_experiment(hello["experiment"], "the experiment")
-        with _sysctls_set(sysctls_of(experiment.link, experiment.sysctls)):
+        with sysctls_set(sysctls_of(experiment.link, experiment.sysctls)):
             if hello["role"] == "receiver":
                 _serve(requests, hello["address"])
             else:
@@ -214,18 +213,3 @@ def _facts() -> dict[str, Any]:
         "cpus": len(os.sched_getaffinity(0)),
         "sysctls": sysctls(),
     }
-
-
-@contextlib.contextmanager
-def _sysctls_set(settings: Mapping[str, str]) -> Iterator[None]:
-    """Have these sysctls while inside, and what was there before afterwards."""
-    before: dict[str, str] = {}
-    try:
-        for key, value in settings.items():
-            with contextlib.suppress(OSError):
-                before[key] = read_sysctl(key)
-            write_sysctl(key, value)
-        yield
-    finally:
-        for key, value in before.items():
-            write_sysctl(key, value)

@@ -26,7 +26,7 @@ from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 from mltcp_tools.kernel.backends.catch import Catch
 from mltcp_tools.kernel.host import facts
 from mltcp_tools.lab.experiments.links import Link
-from mltcp_tools.lab.testbed.namespaces import inside, write_sysctl
+from mltcp_tools.lab.testbed.namespaces import inside, sysctls_set, write_sysctl
 from mltcp_tools.lab.testbed.network import Network
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.restore import detach
@@ -189,17 +189,9 @@ def unloaded(request: pytest.FixtureRequest) -> Iterator[Backend]:
         yield found
 
 
-@contextlib.contextmanager
-def default_alone(name: str) -> Iterator[None]:
-    """All get it that choose nothing, and since then nobody may choose it."""
-    before = {key: facts.read_sysctl(key) for key in (DEFAULT, ALLOWED)}
-    write_sysctl(DEFAULT, name)
-    write_sysctl(ALLOWED, "reno")
-    try:
-        yield
-    finally:
-        for key, value in before.items():
-            write_sysctl(key, value)
+def default_alone(name: str) -> contextlib.AbstractContextManager[None]:
+    """Have all get it that choose nothing, though since then nobody may choose it."""
+    return sysctls_set({DEFAULT: name, ALLOWED: "reno"})
 
 
 @pytest.mark.parametrize(
