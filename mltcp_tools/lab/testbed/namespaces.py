@@ -87,16 +87,12 @@ def write_sysctl(key: str, value: str) -> None:
 @contextlib.contextmanager
 def sysctls_set(settings: Mapping[str, str]) -> Iterator[None]:
     """Have these sysctls while inside, and what was there before afterwards."""
-    before: dict[str, str] = {}
-    try:
+    with contextlib.ExitStack() as stack:
         for key, value in settings.items():
             with contextlib.suppress(OSError):
-                before[key] = read_sysctl(key)
+                stack.callback(write_sysctl, key, read_sysctl(key))
             write_sysctl(key, value)
         yield
-    finally:
-        for key, value in before.items():
-            write_sysctl(key, value)
 
 
 def keep_order() -> None:

@@ -17,7 +17,7 @@ from vm.loading import SLAB, choose, chosen, connected, disconnect, pair
 
 from mltcp_tools.kernel.backends import genl
 from mltcp_tools.kernel.variants import offered_by
-from mltcp_tools.lab.testbed.namespaces import write_sysctl
+from mltcp_tools.lab.testbed.namespaces import sysctls_set, write_sysctl
 
 MODULE_NAMES = offered_by("kmod")
 
@@ -186,8 +186,8 @@ def test_the_same_socket_connects_again_and_again(client: Client, name: str) -> 
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as sender:
         choose(sender, name)
         for ecn in ("0", "1", "0", "1"):
-            write_sysctl("net.ipv4.tcp_ecn", ecn)
-            sender.connect(server.getsockname())
+            with sysctls_set({"net.ipv4.tcp_ecn": ecn}):
+                sender.connect(server.getsockname())
             with server.accept()[0] as peer:
                 assert chosen(sender) == name
                 client.tag(sender.fileno(), 1)
@@ -196,7 +196,6 @@ def test_the_same_socket_connects_again_and_again(client: Client, name: str) -> 
             disconnect(sender)
             assert client.flows() == []
             assert chosen(sender) == name
-    write_sysctl("net.ipv4.tcp_ecn", "2")
 
 
 @pytest.mark.parametrize("ecn", ["0", "1"])

@@ -47,13 +47,8 @@ only_bpf = pytest.mark.parametrize(
 )
 
 
-@contextlib.contextmanager
-def tcp_ecn(value: str) -> Iterator[None]:
-    write_sysctl(ECN, value)
-    try:
-        yield
-    finally:
-        write_sysctl(ECN, "2")
+def tcp_ecn(value: str) -> contextlib.AbstractContextManager[None]:
+    return sysctls_set({ECN: value})
 
 
 BOTH = [pytest.param("bpf", marks=pytest.mark.bpf), "kmod"]
@@ -460,9 +455,9 @@ def agree_accurately() -> None:
 
 @pytest.fixture
 def accurate_ecn() -> Iterator[None]:
-    agree_accurately()
-    yield
-    write_sysctl(ECN, "2")
+    with tcp_ecn("1"):
+        agree_accurately()
+        yield
 
 
 @only_bpf
