@@ -62,20 +62,12 @@ struct net_device {
 	struct pcpu_lstats *lstats; /* of each CPU, packets and bytes */
 };
 
-struct tcp_congestion_ops;
-
 struct netns_ipv4 {
-	const struct tcp_congestion_ops *tcp_congestion_control; /* of sockets that choose none */
 	__u8 sysctl_tcp_ecn;
 	__u8 sysctl_tcp_ecn_option; /* where the kernel knows accurate ECN */
 };
 
-struct user_namespace {
-	int level; /* 0: the first */
-};
-
 struct net {
-	struct user_namespace *user_ns;
 	struct net_device *loopback_dev;
 	struct ns_common ns;
 	struct netns_mib mib;
@@ -122,6 +114,8 @@ struct inet_sock {
 	struct sock sk;
 	__be16 inet_sport;
 };
+
+struct tcp_congestion_ops;
 
 struct inet_connection_sock {
 	struct inet_sock icsk_inet;

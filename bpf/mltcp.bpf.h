@@ -5,9 +5,7 @@
  *
  * A base algorithm includes this file after defining
  *   MLTCP_MECHANISMS   the mechanisms it uses where a job doesn't say; without a job only those that
- *                      anyone may use, unless it is restricted;
- *   MLTCP_RESTRICTED   1: only the administrator may choose it, unless it is opened to all; where it
- *                      says nothing, anyone may;
+ *                      anyone may use;
  *   MLTCP_YIELD_HOLDS  1: its window must not grow while the flow yields; CUBIC's makes for where it
  *                      was before, by half a window per RTT;
  *   MLTCP_WATCHES      1: it goes by the queue, whether its flows may yield or not; where it says
@@ -68,9 +66,6 @@ const volatile __u32 mltcp_sent_octets SEC(".rodata.counters") = 0;
 #define MLTCP_WAITS 1
 #endif
 
-#ifndef MLTCP_RESTRICTED
-#define MLTCP_RESTRICTED 0
-#endif
 #ifndef MLTCP_WATCHES
 #define MLTCP_WATCHES 0
 #endif
@@ -459,20 +454,6 @@ static __always_inline void mltcp_env_report(struct mltcp_env *env, const struct
 	mltcp_bpf_report(env->sk, flow);
 }
 
-/*
- * May somebody have chosen what the flow is who isn't the host's administrator? A restricted congestion
- * control takes one, but a container's is enough in its own namespaces, and the host's may have opened
- * it to all, or have made it the default, whatever the list of those that all may choose says then.
- */
-static __always_inline __u8 mltcp_bpf_is_open(struct sock *sk)
-{
-	const struct tcp_congestion_ops *ops = tcp_sk(sk)->inet_conn.icsk_ca_ops;
-	const struct net *net = sk->__sk_common.skc_net.net;
-
-	return !MLTCP_RESTRICTED || ops->flags & TCP_CONG_NON_RESTRICTED ||
-	       net->ipv4.tcp_congestion_control == ops || net->user_ns->level;
-}
-
 /* User space may have changed the tag, or deleted the job. */
 static __always_inline const struct mltcp_params *
 mltcp_env_params(struct mltcp_env *env, struct mltcp_flow *flow, __u32 *mechanisms)
@@ -499,8 +480,7 @@ mltcp_env_params(struct mltcp_env *env, struct mltcp_flow *flow, __u32 *mechanis
 	*mechanisms = env->params.mechanisms;
 	if (*mechanisms == MLTCP_MECHANISMS_DEFAULT) {
 		*mechanisms = MLTCP_MECHANISMS;
-		/* Nobody but the host's administrator can set a job. */
-		if (!job && mltcp_bpf_is_open(env->sk))
+		if (!job) /* which nobody but the host's administrator can set */
 			*mechanisms = mltcp_open_mechanisms(MLTCP_MECHANISMS);
 	}
 	if (flow->job == id)

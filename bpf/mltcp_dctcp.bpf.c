@@ -10,7 +10,6 @@
 #include "../kmod/mltcp_uapi.h"
 
 #define MLTCP_MECHANISMS (MLTCP_SCALE_INCREASE | MLTCP_SCALE_DECREASE | MLTCP_YIELD)
-#define MLTCP_RESTRICTED 1
 #define MLTCP_YIELD_HOLDS 0
 #define MLTCP_WAITS 0
 

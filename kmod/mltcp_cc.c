@@ -344,23 +344,6 @@ static __always_inline void mltcp_env_covered(const struct mltcp_env *env, struc
 }
 
 /*
- * May somebody have chosen what the flow is, or what its job may do, who isn't the host's administrator?
- * A restricted congestion control takes one, but a container's is enough in its own namespaces.
- */
-static bool anyone_may_use(const struct sock *sk, const struct mltcp_variant *variant,
-			   const struct mltcp_job_data *data)
-{
-	if (data)
-		return !data->trusted;
-	/* The administrator may have opened it to all, or made it what all get. */
-	if ((variant->flags | READ_ONCE(variant->ops.flags)) & TCP_CONG_NON_RESTRICTED)
-		return true;
-	if (rcu_access_pointer(sock_net(sk)->ipv4.tcp_congestion_control) == &variant->ops)
-		return true;
-	return sock_net(sk)->user_ns != &init_user_ns;
-}
-
-/*
  * Under RCU, for the parameters may be replaced. The job may also have been deleted; a tag that
  * changes is seen to in mltcp_cc_retag().
  */
@@ -370,7 +353,6 @@ static const struct mltcp_params *mltcp_env_params(struct mltcp_env *env, struct
 	const struct mltcp_job_ref *job = rcu_dereference(env->ms->job);
 	const struct mltcp_job_data *data = job ? rcu_dereference(job->data) : NULL;
 	const struct mltcp_params *params = data ? &data->job.params : &mltcp_defaults;
-	const struct mltcp_variant *variant;
 	u32 id = data ? job->id : 0;
 
 	if (unlikely(flow->job != id)) {
@@ -380,9 +362,8 @@ static const struct mltcp_params *mltcp_env_params(struct mltcp_env *env, struct
 	*mechanisms = READ_ONCE(params->mechanisms);
 	if (*mechanisms != MLTCP_MECHANISMS_DEFAULT)
 		return params;
-	variant = mltcp_variant_at(env->ms->variant);
-	*mechanisms = variant->mechanisms;
-	if (anyone_may_use(env->ms->sk, variant, data))
+	*mechanisms = mltcp_variant_at(env->ms->variant)->mechanisms;
+	if (!data || !data->trusted) /* then not by the host's administrator */
 		*mechanisms = mltcp_open_mechanisms(*mechanisms);
 	return params;
 }

@@ -129,11 +129,11 @@ static inline __u8 mltcp_params_valid(const struct mltcp_params *p)
 }
 
 /*
- * The mechanisms of a congestion control that a flow uses where neither the host's administrator nor
- * a job of his says more. Anyone may choose such a congestion control and send what he likes, so it
- * keeps no more than its base after a loss: a seventh of the window lost at each loss instead of a
- * half would give a flow twice its share of the link. The increase alone doesn't, for F is as often
- * below 1 as above.
+ * The mechanisms of a congestion control that a flow uses where no job of the host's administrator
+ * says more. Anyone may have chosen it, or have it by default, and send what he likes, so it keeps no
+ * more than its base after a loss: a seventh of the window lost at each loss instead of a half would
+ * give a flow twice its share of the link. The increase alone doesn't, for F is as often below 1 as
+ * above.
  */
 static inline __u32 mltcp_open_mechanisms(__u32 mechanisms)
 {

@@ -36,14 +36,8 @@ class Variant:
 
     @property
     def open_mechanisms(self) -> tuple[str, ...]:
-        """Return the mechanisms of flows of which neither the host's administrator nor a job of his
-        says more.
-
-        Anyone may choose what isn't restricted, so after a loss that keeps no more than its base.
-        Nor does a restricted one that the administrator has opened to all, which this doesn't ask.
-        """
-        if self.restricted:
-            return self.mechanisms
+        """Return the mechanisms of flows without a job, which keep no more than their base after a
+        loss, as anyone may have chosen what they run."""
         return tuple(each for each in self.mechanisms if each != "decrease")
 
 

@@ -43,7 +43,7 @@ class JobParams:
         2402.09589).
     shape: one of SHAPES.
     mechanisms: which of MECHANISMS act; None = the congestion control's own choice: all three
-        for mltcp (without `decrease` where the flow has no job) and mltcp_dctcp, the increase
+        for mltcp and mltcp_dctcp (without `decrease` where the flow has no job), the increase
         alone for mltcp_reno and mltcp_cubic (the published algorithm).
         None of them: the flow is the base itself, and learned of nevertheless.
     keep_min, keep_max: with `decrease`, the share of the window kept after a loss at ratio 0

@@ -131,10 +131,10 @@ def test_what_is_loaded_without_a_name_is_nobodys_privilege() -> None:
 def test_what_anyone_may_choose_keeps_no_more_than_its_base(name: str) -> None:
     row = VARIANTS[name]
     bits = sum(constant(BITS[each]) for each in row.mechanisms)
-    kept = bits if row.restricted else lib.mltcp_open_mechanisms(bits)
+    kept = lib.mltcp_open_mechanisms(bits)
     assert sum(constant(BITS[each]) for each in row.open_mechanisms) == kept
     assert mechanisms_of(name, is_open=True) == row.open_mechanisms
-    assert row.restricted or "decrease" not in row.open_mechanisms
+    assert "decrease" not in row.open_mechanisms
 
 
 def test_a_socket_is_observed_by_a_variant_on_what_it_runs() -> None:
