@@ -21,7 +21,7 @@ from netns.trainings import agent
 from support.holding_process import FIRST_CC
 from support.waiting import wait_for
 
-from mltcp_tools.errors import BusyError
+from mltcp_tools.errors import BusyError, HostError
 from mltcp_tools.kernel.backends.base import Backend, Job
 from mltcp_tools.kernel.backends.bpf import BpfBackend
 from mltcp_tools.kernel.backends.bpf_catch import BpfCatcher
@@ -252,6 +252,37 @@ def test_ports_that_are_left_alone(backend: Backend, cgroup: Path) -> None:
             catcher.set({})
             inside.ask("connect")
             assert inside.congestion_controls()[-1] == FIRST_CC
+        detach(job="seven")
+
+
+@pytest.mark.parametrize("name", ["mltcp", "mltcp_reno"])
+def test_a_cgroup_that_is_made_again_is_caught_again(
+    backend: Backend, cgroup: Path, name: str
+) -> None:
+    """Its rule may be the same or another one."""
+    with catching(backend, {cgroup: Catch(JOB.id, "mltcp")}) as catcher:
+        cgroup.rmdir()
+        cgroup.mkdir()
+        catcher.set({cgroup: Catch(JOB.id, name)})
+        with holder(1, through=within(cgroup)) as inside:
+            assert inside.congestion_controls() == [name]
+            detach(job="seven")
+        cgroup.rmdir()
+        catcher.set({cgroup: Catch(JOB.id, name)})
+        assert catcher.cgroups == []
+        cgroup.mkdir()
+
+
+def test_what_the_kernel_refuses_keeps_no_other_cgroup_from_being_caught(
+    backend: Backend, cgroup: Path, tmp_path: Path
+) -> None:
+    rule = Catch(JOB.id, "mltcp")
+    with catching(backend, {}) as catcher, holder(1, through=within(cgroup)) as inside:
+        with pytest.raises(HostError, match=str(tmp_path)):
+            catcher.set({tmp_path: rule, cgroup: rule})
+        assert catcher.cgroups == [cgroup]
+        inside.ask("connect")
+        assert inside.congestion_controls() == [FIRST_CC, "mltcp"]
         detach(job="seven")
 
 

@@ -50,19 +50,20 @@ class BpfCatcher(Catcher):
         self._links: dict[Path, Callable[[], None]] = {}
 
     def _begin(self, path: Path, folder: int, rule: Catch) -> bool:
+        linked = path in self._links
         try:
-            if path not in self._links:
+            if not linked:
                 self._links[path] = self._kernel.object.link_to_cgroup("catch_new", folder)
             key = _KEY.pack(os.fstat(folder).st_ino, CGROUP_SOCK_OPS)
             with self._kernel.object.map("mltcp_rules") as rules:
                 rules.set(key, packed(rule, self._home))
         except BpfError as error:
-            if path in self._links:
-                self._end(path)
+            if not linked and path in self._links:
+                self._links.pop(path)()
             raise explain(error, f"Catching new connections of {path}") from error
         return True
 
-    def _end(self, path: Path) -> None:
+    def _end(self, path: Path, cgroup: int) -> None:
         self._links.pop(path)()
 
     def close(self) -> None:

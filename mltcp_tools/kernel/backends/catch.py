@@ -55,40 +55,66 @@ class Catcher(Closing):
     """True: connections are given the congestion control, too, so that none need be looked at."""
 
     def __init__(self) -> None:
-        self._rules: dict[Path, Catch] = {}
+        self._rules: dict[Path, tuple[Catch, int]] = {}
+        """In force, each with its cgroup's id: another one may come to have the same path."""
 
     def set(self, wanted: Mapping[Path, Catch]) -> None:
-        """Catch for these cgroups, by their folders, and for no others. HostError names the first
-        one for which the kernel refuses it; one that is gone meanwhile is passed over."""
+        """Catch for these cgroups, by their folders, and for no others.
+
+        One that is gone meanwhile is passed over. HostError names the first one for which the
+        kernel refuses it; nothing is caught for that one then, and as is wanted for the others.
+        """
         for path in [*self._rules]:
-            if path not in wanted or not path.is_dir():
-                del self._rules[path]
-                self._end(path)
+            if path not in wanted:
+                self._stop(path)
+        refusals = []
         for path, rule in wanted.items():
-            if self._rules.get(path) == rule:
-                continue
             try:
-                folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                continue
-            # What was there is gone with what fails.
-            self._rules.pop(path, None)
+                self._set(path, rule)
+            except HostError as refusal:
+                refusals.append(refusal)
+        if refusals:
+            raise refusals[0]
+
+    def _set(self, path: Path, rule: Catch) -> None:
+        try:
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            self._stop(path)
+            return
+        try:
+            cgroup = os.fstat(folder).st_ino
+            before, known_as = self._rules.get(path, (None, cgroup))
+            if known_as != cgroup:
+                self._stop(path)
+            elif before == rule:
+                return
+            begun = False
             try:
-                if self._begin(path, folder, rule):
-                    self._rules[path] = rule
+                begun = self._begin(path, folder, rule)
             finally:
-                os.close(folder)
+                if begun:
+                    self._rules[path] = rule, cgroup
+                else:
+                    self._stop(path)
+        finally:
+            os.close(folder)
+
+    def _stop(self, path: Path) -> None:
+        if path in self._rules:
+            _, cgroup = self._rules.pop(path)
+            self._end(path, cgroup)
 
     @abstractmethod
     def _begin(self, path: Path, folder: int, rule: Catch) -> bool:
         """Catch for the cgroup, a descriptor of whose folder is given, in place of what was there.
 
-        False: it, or its job, has gone meanwhile. Raises HostError.
+        False: it, or its job, has gone meanwhile. Raises HostError. What was there stays with both.
         """
 
     @abstractmethod
-    def _end(self, path: Path) -> None:
-        """Catch no more for the cgroup, which may have gone."""
+    def _end(self, path: Path, cgroup: int) -> None:
+        """Catch no more for the cgroup with this id, which may have gone."""
 
     @property
     def cgroups(self) -> list[Path]:

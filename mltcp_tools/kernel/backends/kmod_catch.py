@@ -7,7 +7,6 @@ it tags where the flow begins. The kernel drops the rules of a process that ends
 from __future__ import annotations
 
 import errno
-import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,14 +49,12 @@ class KmodCatcher(Catcher):
     def __init__(self, opened: GenericSocket) -> None:
         super().__init__()
         self._socket = opened
-        self._numbers: dict[Path, int] = {}
-        """The id of each one's cgroup."""
 
     def set(self, wanted: Mapping[Path, Catch]) -> None:
         present = rules(self._socket)
         for path in [*self._rules]:
-            if self._numbers[path] not in present:  # it went with its job
-                del self._rules[path], self._numbers[path]
+            if self._rules[path][1] not in present:  # it went with its job
+                del self._rules[path]
         super().set(wanted)
 
     def _begin(self, path: Path, folder: int, rule: Catch) -> bool:
@@ -73,13 +70,11 @@ class KmodCatcher(Catcher):
             if error.errno in (errno.ENOENT, errno.ENODEV):  # the job, or the cgroup, has gone
                 return False
             raise _explain(error, f"Tagging new flows of {path}") from error
-        self._numbers[path] = os.fstat(folder).st_ino
         return True
 
-    def _end(self, path: Path) -> None:
-        cgroup = struct.pack("=Q", self._numbers.pop(path))
+    def _end(self, path: Path, cgroup: int) -> None:
         try:
-            self._socket.request(Command.RULE_DEL, {Attribute.CGROUP: cgroup})
+            self._socket.request(Command.RULE_DEL, {Attribute.CGROUP: struct.pack("=Q", cgroup)})
         except NetlinkError as error:
             if error.errno != errno.ENOENT:
                 raise _explain(error, f"Tagging no new flows of {path} any more") from error

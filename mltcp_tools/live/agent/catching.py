@@ -40,6 +40,8 @@ class Catching:
         self._loaded: object = None
         """The load that the catcher is of: another object, once MLTCP was loaded anew."""
         self._wanted: dict[Path, Catch] = {}
+        self._caught: frozenset[Path] = frozenset()
+        """The cgroups for which the kernel does it, as was said."""
         self._known: dict[Path, tuple[object, Catch]] = {}
         """The findings on each cgroup, with the processes for which they hold."""
         self._covered: frozenset[tuple[int, int]] = frozenset()
@@ -68,16 +70,21 @@ class Catching:
             catcher = self._present()
             if wanted != self._wanted and self._announce(jobs):
                 jobs, wanted, covered = self._find(own, alone)
-            catcher.set(wanted)
-            if catcher.switches:
-                self._covered = covered
         except (MltcpError, OSError) as error:
             self._notices.warn(f"New connections are attached by looking alone: {reason(error)}")
             return
-        for path in wanted.keys() - self._wanted.keys():
+        try:
+            catcher.set(wanted)
+        except (MltcpError, OSError) as error:
+            some = "Some new connections are attached by looking alone"
+            self._notices.warn(f"{some}: {reason(error)}")
+        caught = catcher.cgroups
+        if catcher.switches:
+            self._covered = frozenset().union(*(covered[each] for each in caught))
+        for path in set(caught) - self._caught:
             what = "New connections" if catcher.switches else "New connections under MLTCP"
             self._notices.say(f"{what} of {path} are attached before their first data.")
-        self._wanted = wanted
+        self._wanted, self._caught = wanted, frozenset(caught)
 
     def _announce(self, jobs: Iterable[Watched]) -> bool:
         """Have the kernel know the jobs; return whether an id turned out to be another's."""
@@ -106,9 +113,9 @@ class Catching:
 
     def _find(
         self, watched: list[Watched], declined: Set[str]
-    ) -> tuple[list[Watched], dict[Path, Catch], frozenset[tuple[int, int]]]:
+    ) -> tuple[list[Watched], dict[Path, Catch], dict[Path, frozenset[tuple[int, int]]]]:
         """A process of each job whose cgroups are caught, what to catch for each cgroup, and the
-        processes that are in these."""
+        processes that are in each."""
         by_folder: dict[Path, list[Watched]] = {}
         folders: dict[str, Path | None] = {}
         for each in watched:
@@ -120,7 +127,7 @@ class Catching:
         jobs: dict[int, Watched] = {}
         wanted: dict[Path, Catch] = {}
         known: dict[Path, tuple[object, Catch]] = {}
-        covered: set[tuple[int, int]] = set()
+        covered: dict[Path, frozenset[tuple[int, int]]] = {}
         for folder, own in by_folder.items():
             if len({id(each.job) for each in own}) > 1:
                 continue
@@ -131,14 +138,15 @@ class Catching:
             else:
                 known[folder] = self._known[folder]
             wanted[folder] = known[folder][1]
-            covered |= {each.key for each in own}
+            covered[folder] = frozenset(each.key for each in own)
         self._known = known
-        return [*jobs.values()], wanted, frozenset(covered)
+        return [*jobs.values()], wanted, covered
 
     def _close(self) -> None:
         if self._catcher is not None:
             self._catcher.close()
-        self._catcher, self._loaded, self._wanted = None, None, {}
+        self._catcher, self._loaded = None, None
+        self._wanted, self._caught = {}, frozenset()
 
 
 def _folder(part: str, declined: Set[str]) -> Path | None:

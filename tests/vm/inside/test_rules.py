@@ -31,6 +31,8 @@ from vm.loading import choose, connected, pair
 from mltcp_tools.kernel.backends import genl
 from mltcp_tools.kernel.backends.attributes import iteration_from
 from mltcp_tools.kernel.backends.base import JobParams
+from mltcp_tools.kernel.backends.catch import Catch
+from mltcp_tools.kernel.backends.kmod import KmodBackend
 from mltcp_tools.kernel.host import cgroups
 from mltcp_tools.kernel.native.uapi import GENL_GROUP, Attribute, Command
 
@@ -205,6 +207,21 @@ def test_a_rule_ends_with_its_socket_its_job_and_its_cgroup(client: Client) -> N
                 client.set_rule(another, 1)
                 burst(sender, peer)  # the rules are looked at once more
                 assert jobs_of_flows(client) == [0]
+
+
+def test_a_rule_that_the_kernel_refuses_takes_the_one_before_with_it(client: Client) -> None:
+    client.set_job(1)
+    client.set_job(2)
+    with (
+        cgroup("refused") as (path, _),
+        cgroup("other") as (other, folder),
+        KmodBackend().catcher() as catcher,
+    ):
+        catcher.set({path: Catch(1), other: Catch(1)})
+        assert len(client.rules()) == 2
+        catcher.set({path: Catch(99), other: Catch(2)})  # there is no such job
+        assert client.rules() == {os.fstat(folder).st_ino: 2}
+        assert catcher.cgroups == [other]
 
 
 def test_a_cgroup_that_has_ended_is_let_go(client: Client) -> None:
