@@ -12,6 +12,7 @@
 #define TCP_ESTABLISHED 1
 #define TCP_CLOSE_WAIT 8
 #define TCP_ECN_RFC3168_MAX 2 /* the largest tcp_ecn without accurate ECN */
+#define ENOENT 2
 #define EINVAL 22
 #define EBUSY 16
 #define EOPNOTSUPP 95
@@ -78,6 +79,23 @@ static __always_inline int needs_ecn(const struct mltcp_ca_name *name)
 	const struct mltcp_ca_name dctcp = {"mltcp_dctcp"};
 
 	return is_same(name, &dctcp);
+}
+
+/* The kernel's own, which takes what the last answer was for the next one's until that comes. */
+static __always_inline int is_dctcp(const struct mltcp_ca_name *name)
+{
+	const struct mltcp_ca_name dctcp = {"dctcp"};
+
+	return is_same(name, &dctcp);
+}
+
+/* On a connection without ECN it goes by another name, by which nobody can choose it. */
+static __always_inline void by_its_name(struct mltcp_ca_name *name)
+{
+	const struct mltcp_ca_name dctcp = {"dctcp"}, without = {"dctcp-reno"};
+
+	if (is_same(name, &without))
+		*name = dctcp;
 }
 
 /* A socket that has asked, and has no answer yet, is marked as if the peer had agreed. */
@@ -151,34 +169,47 @@ static __always_inline int is_closed(const struct sock *sk)
 static __always_inline int give(struct tcp_sock *tp, struct mltcp_wish *wish,
 				struct mltcp_ca_name *was)
 {
-	struct mltcp_ca_name name = wish->name;
+	struct mltcp_ca_name name = wish->name, before = *was;
 	int error;
 
 	if (!is_same(was, &wish->expected))
 		return EBUSY;
+	by_its_name(&before);
 	if (needs_ecn(&name) && !has_ecn(tp))
 		return EOPNOTSUPP;
 	/* Of the same name the present one, should the socket run one that was unloaded. */
 	error = -bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, name.text, sizeof(name));
 	if (error || !wish->tag.job)
 		return error;
-	if (TAG(tp, &wish->tag, was))
+	if (TAG(tp, &wish->tag, &before))
 		return 0;
-	bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, was->text, sizeof(*was));
+	bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, before.text, sizeof(before));
 	return EINVAL;
 }
 
+/*
+ * Without ECN, or before its peer has answered, a socket gets something else in place of what needs
+ * that.
+ */
 static __always_inline int take(struct tcp_sock *tp, struct mltcp_wish *wish,
 				const struct mltcp_ca_name *was)
 {
-	const struct mltcp_ca_name in_its_place = {"mltcp"};
+	__u8 state = ((const struct sock *)tp)->__sk_common.skc_state;
+	const struct mltcp_ca_name ours = {"mltcp"}, reno = {"reno"};
 	struct mltcp_ca_name name = wish->name;
 	int error = 0;
 
-	if (needs_ecn(&name) && !has_ecn(tp))
-		name = in_its_place;
-	if (is_ours(was) && !is_same(was, &name))
+	by_its_name(&name);
+	if (is_ours(was) && !is_same(was, &name)) {
+		if (is_dctcp(&name) && state == TCP_SYN_SENT)
+			name = reno;
+		if (needs_ecn(&name) && !has_ecn(tp))
+			name = ours;
 		error = -bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, name.text, sizeof(name));
+		if (error == ENOENT && needs_ecn(&wish->name))
+			error = -bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, (void *)reno.text,
+						sizeof(reno));
+	}
 	if (error)
 		return error;
 	bpf_sk_storage_delete(&mltcp_tags, tp);
@@ -336,16 +367,19 @@ static __always_inline int asks_for_ecn(struct bpf_sock_ops *ctx, const struct m
 /*
  * Has the socket been caught for its present connection? What its process has chosen since then
  * stays. One that connects again still runs what it was given, but has lost its tag with its first
- * connection. What needs ECN isn't given at connect(), so without a tag it wasn't.
+ * connection, unless that was never a flow of ours. What needs ECN isn't given at connect(), so
+ * without a tag it wasn't.
  *
- * name: what the rule has for it.
+ * was: what it runs. name: what the rule has for it.
  */
 static __always_inline int is_caught(struct bpf_sock *sk, const struct mltcp_first *first,
+				     const struct mltcp_ca_name *was,
 				     const struct mltcp_ca_name *name, int at_connect)
 {
 	if (!first)
 		return 0;
-	return (!at_connect && !needs_ecn(name)) || bpf_sk_storage_get(&mltcp_tags, sk, 0, 0);
+	return (!at_connect && !needs_ecn(name)) ||
+	       (is_ours(was) && bpf_sk_storage_get(&mltcp_tags, sk, 0, 0));
 }
 
 /*
@@ -355,7 +389,7 @@ static __always_inline int is_caught(struct bpf_sock *sk, const struct mltcp_fir
 static __always_inline void give_new(struct bpf_sock_ops *ctx, struct bpf_sock *sk,
 				     const struct mltcp_rule *rule)
 {
-	int same, at_connect = ctx->op == BPF_SOCK_OPS_TCP_CONNECT_CB;
+	int at_connect = ctx->op == BPF_SOCK_OPS_TCP_CONNECT_CB;
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 	struct mltcp_ca_name was, base, name;
 	struct mltcp_tag tag = rule->tag;
@@ -364,29 +398,31 @@ static __always_inline void give_new(struct bpf_sock_ops *ctx, struct bpf_sock *
 	first = bpf_sk_storage_get(&mltcp_first, sk, 0, 0);
 	if (!tp || READ_NAME(&was, ctx))
 		return;
+	by_its_name(&was);
 	base = was;
 	if (first && is_ours(&was))
 		base = first->name;
 	choose(rule, &base, &name);
-	if (!name.text[0] || is_caught(sk, first, &name, at_connect))
+	if (!name.text[0] || is_caught(sk, first, &was, &name, at_connect))
 		return;
-	same = is_same(&was, &name);
 	if (needs_ecn(&name) && at_connect) {
-		/* What an earlier connection was given would ask in its own way. */
-		if (same && !needs_ecn(&base) && all_ask_for_ecn(tp))
+		/* What an earlier connection was given would ask in its own way, as dctcp does. */
+		if (is_same(&was, &name) && !needs_ecn(&base) && !is_dctcp(&base) &&
+		    all_ask_for_ecn(tp))
 			bpf_setsockopt(ctx, SOL_TCP, TCP_CONGESTION, base.text, sizeof(base));
 		return;
 	}
 	if (needs_ecn(&name) && !has_ecn(tp)) {
 		/* What its process has chosen itself takes another one in its place, of the same job. */
-		if (!same && !needs_ecn(&base)) {
-			/* An earlier connection may have left that one. */
-			if (!is_same(&was, &base))
-				bpf_setsockopt(ctx, SOL_TCP, TCP_CONGESTION, base.text,
-					       sizeof(base));
+		if (!is_same(&base, &name)) {
+			/* An earlier connection may have left one of ours. */
+			if (!is_same(&was, &base) &&
+			    !bpf_setsockopt(ctx, SOL_TCP, TCP_CONGESTION, base.text, sizeof(base)))
+				bpf_sk_storage_delete(&mltcp_first, sk);
 			return;
 		}
-	} else if ((first || !same) && /* one that connects again may run what was unloaded */
+	} else if ((first ||
+		    !is_same(&was, &name)) && /* what connects again may run what was unloaded */
 		   bpf_setsockopt(ctx, SOL_TCP, TCP_CONGESTION, name.text, sizeof(name))) {
 		return;
 	}

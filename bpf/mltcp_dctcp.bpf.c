@@ -32,7 +32,8 @@ extern void tcp_reno_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
 /*
  * On a connection without ECN dctcp puts operations of its own in place of these, which the kernel
  * would then count as ours; and packets would claim ECN. Such a connection takes another congestion
- * control: the default one of ours, which is on Reno, as dctcp's is, or else Reno.
+ * control: the default one of ours, which is on Reno, as dctcp's is, or else Reno. So does one that
+ * waits for its peer's answer: until then the kernel notes that both ends have agreed.
  */
 static __always_inline void take_another(struct sock *sk)
 {
@@ -45,7 +46,7 @@ static __always_inline void take_another(struct sock *sk)
 SEC("struct_ops")
 void BPF_PROG(init, struct sock *sk)
 {
-	if (!(tcp_sk(sk)->ecn_flags & TCP_ECN_OK)) {
+	if (!(tcp_sk(sk)->ecn_flags & TCP_ECN_OK) || sk->__sk_common.skc_state == TCP_SYN_SENT) {
 		take_another(sk);
 		return;
 	}

@@ -116,3 +116,11 @@ def built_on() -> dict[str, tuple[str, ...]]:
 def needs_ecn(cc: str) -> bool:
     """Say whether both ends settle `cc` with ECN in the handshake."""
     return cc == "dctcp" or (cc in VARIANTS and VARIANTS[cc].ecn)
+
+
+def asked_as(cc: str) -> str:
+    """Return the name by which a socket can be given what it runs by the name of `cc`.
+
+    The kernel's dctcp goes by another one on a connection without ECN.
+    """
+    return "dctcp" if cc == "dctcp-reno" else cc

@@ -205,9 +205,8 @@ def test_every_congestion_control_is_taken_off(backend: Backend) -> None:
             write_sysctl(DEFAULT, default)
         running = held.congestion_controls()
         assert main(["unload", "--everything"]) == 0
-        # The kernel's dctcp goes by the name of dctcp-reno on a connection without ECN; such a one
-        # gets Reno itself.
-        bases = ["reno" if needs_ecn(cc) else base_of(cc) for cc in running]
+        # The kernel's dctcp goes by the name of dctcp-reno on a connection without ECN.
+        bases = ["dctcp-reno" if needs_ecn(cc) else base_of(cc) for cc in running]
         assert held.congestion_controls() == bases
         with inside(name):
             assert read_sysctl(DEFAULT) == base_of(default)

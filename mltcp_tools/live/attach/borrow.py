@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.kernel.host.descriptors import cookie_of, pidfd_getfd
 from mltcp_tools.kernel.host.tcpstates import tcp_state
+from mltcp_tools.kernel.variants import asked_as, needs_ecn
 from mltcp_tools.live.attach.processes import is_running
 from mltcp_tools.live.attach.sockets import CAN_SEND
 
@@ -64,9 +65,13 @@ def _copy_descriptor(pid: int, start_ticks: int, fd: int) -> int:
 
 def check_can_send(sock: socket.socket) -> None:
     """Gone when the connection has ended, although the process hasn't closed its end of it."""
-    state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]  # tcpi_state comes first
-    if tcp_state(state) not in CAN_SEND:
+    if _state(sock) not in CAN_SEND:
         raise Gone("the connection has ended")
+
+
+def _state(sock: socket.socket) -> str:
+    # tcpi_state comes first
+    return tcp_state(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0])
 
 
 def congestion_control(sock: socket.socket) -> str:
@@ -77,12 +82,30 @@ def congestion_control(sock: socket.socket) -> str:
 
 def set_congestion_control(sock: socket.socket, name: str) -> None:
     """Switch the socket and read it back. MltcpError says, as part of a sentence, why it failed."""
+    if (actual := _give(sock, name)) != name:
+        raise MltcpError(f"the kernel accepted {name} but the socket runs {actual}")
+
+
+def put_back(sock: socket.socket, name: str) -> str:
+    """Switch the socket to what it ran, or was to run, before; return what it runs now.
+
+    Without ECN something else comes in place of what needs that. The kernel's dctcp isn't chosen
+    before the peer has answered: until then the kernel notes that both ends have agreed.
+    """
+    name = asked_as(name)
+    if name == "dctcp" and _state(sock) == "syn-sent":
+        name = "reno"
+    if (actual := _give(sock, name)) != name and not needs_ecn(name):
+        raise MltcpError(f"the kernel accepted {name} but the socket runs {actual}")
+    return actual
+
+
+def _give(sock: socket.socket, name: str) -> str:
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
     except OSError as error:
         raise MltcpError(refusal(error.errno or 0, name, str(error.strerror))) from error
-    if (actual := congestion_control(sock)) != name:
-        raise MltcpError(f"the kernel accepted {name} but the socket runs {actual}")
+    return congestion_control(sock)
 
 
 def refusal(code: int, name: str, otherwise: str) -> str:

@@ -5,6 +5,7 @@ Each is checked to be the one that was meant. This takes CAP_SYS_PTRACE for proc
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,13 +13,15 @@ from dataclasses import replace
 from mltcp_tools.errors import HostError, MltcpError
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.backends.kmod import KmodBackend
-from mltcp_tools.kernel.variants import NAMES
+from mltcp_tools.kernel.variants import NAMES, asked_as, is_mltcp
 from mltcp_tools.live.attach import privileges
 from mltcp_tools.live.attach.borrow import (
     Gone,
     borrowed,
     check_can_send,
     congestion_control,
+    put_back,
+    refusal,
     set_congestion_control,
 )
 from mltcp_tools.live.attach.processes import Process, processes
@@ -76,7 +79,7 @@ class Borrowing(Reach):
                     self._backend.tag(ours.fileno(), gift.job)
                 except BaseException:
                     if congestion_control(ours) != gift.expected:
-                        set_congestion_control(ours, gift.expected)
+                        put_back(ours, gift.expected)
                     changed = False
                     check_can_send(ours)
                     raise
@@ -102,13 +105,12 @@ class Borrowing(Reach):
         return done
 
     def _restore(self, record: SocketRecord) -> Result:
-        now = ""
+        was = now = ""
         try:
             with borrowed(record.pid, record.start_ticks, record.fd, record.cookie) as ours:
-                now = congestion_control(ours)
+                was = now = congestion_control(ours)
                 if now != record.old and now in NAMES:
-                    set_congestion_control(ours, record.old)
-                now = congestion_control(ours)
+                    now = put_back(ours, record.old)
                 if self._backend and now in NAMES:  # another one would have taken the tag
                     self._backend.untag(ours.fileno())
         except Gone as gone:
@@ -118,7 +120,16 @@ class Borrowing(Reach):
             return Result("failed", now, reason)
         except (MltcpError, OSError) as error:
             return Result("failed", now, str(error).rstrip("."))
-        return Result("done", now) if now == record.old else Result("left", now)
+        return taken_back(was, now, record.old)
+
+
+def taken_back(was: str, now: str, old: str) -> Result:
+    """Return what it means that a socket that ran `was`, and `old` before, runs `now`."""
+    if asked_as(now) == asked_as(old):
+        return Result("done", now)
+    if not is_mltcp(was):
+        return Result("left", now)
+    return Result("done", now, refusal(errno.EOPNOTSUPP, old, ""))
 
 
 def switched_to(name: str) -> str:

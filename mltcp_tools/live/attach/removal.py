@@ -21,7 +21,7 @@ from mltcp_tools.kernel.host.leases import LEASES, Lease, leases
 from mltcp_tools.kernel.host.locks import RUN_DIR
 from mltcp_tools.kernel.variants import NAMES, base_of
 from mltcp_tools.live.attach import privileges
-from mltcp_tools.live.attach.borrow import Gone, set_congestion_control
+from mltcp_tools.live.attach.borrow import Gone, put_back
 from mltcp_tools.live.attach.every import Found, every_socket
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.stamps import ROUTES_DIR, recorded, take_back
@@ -185,9 +185,9 @@ def _switch(found: Found) -> bool:
     try:
         with found.borrow() as ours:
             try:
-                set_congestion_control(ours, base_of(found.name))
+                put_back(ours, base_of(found.name))
             except MltcpError:  # such as a kernel without cubic
-                set_congestion_control(ours, "reno")
+                put_back(ours, "reno")
     except (Gone, MltcpError, OSError):
         return False  # seen again, and told, when all is looked at
     return True

@@ -18,7 +18,7 @@ from mltcp_tools.kernel.host.leases import leases
 from mltcp_tools.kernel.host.locks import exclusive
 from mltcp_tools.kernel.variants import NAMES, base_of
 from mltcp_tools.live.attach import privileges
-from mltcp_tools.live.attach.borrow import Gone, set_congestion_control
+from mltcp_tools.live.attach.borrow import Gone, put_back
 from mltcp_tools.live.attach.every import Found, every_socket
 from mltcp_tools.live.attach.state import LOCK, StateFiles
 
@@ -153,7 +153,7 @@ def _switch(found: Found, name: str, backend: Backend | None, before: _Before) -
     """Give the socket the congestion control, and its tag with a backend; why not, if so."""
     try:
         with found.borrow() as ours:
-            set_congestion_control(ours, name)
+            put_back(ours, name)
             job = before.tags.get(found.cookie)
             if backend is not None and job in before.jobs and name in NAMES:
                 backend.tag(ours.fileno(), job)

@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,9 +25,11 @@ from mltcp_tools.errors import UsageError
 from mltcp_tools.kernel.backends.base import Backend, Job, JobParams
 from mltcp_tools.kernel.backends.catch import Catch
 from mltcp_tools.kernel.host import facts
+from mltcp_tools.kernel.host.descriptors import cookie_of
 from mltcp_tools.lab.experiments.links import Link
 from mltcp_tools.lab.testbed.namespaces import inside, sysctls_set, write_sysctl
 from mltcp_tools.lab.testbed.network import Network
+from mltcp_tools.live.attach.borrow import put_back
 from mltcp_tools.live.attach.processes import process
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.sockets import sockets
@@ -289,7 +291,7 @@ WITH, WITHOUT = (NAME, True), ("mltcp", False)
     ("asked", "name", "expected"),
     [
         ("1", "reno", [WITH, WITH, WITH, WITH, WITH]),
-        ("2", "reno", [("reno", False), WITH, WITH, WITHOUT, ("reno", False)]),
+        ("2", "reno", [("reno", False), WITH, WITH, ("reno", False), ("reno", False)]),
         ("1", NAME, [WITHOUT, WITH, WITH, WITHOUT, WITH]),
         ("2", NAME, [WITHOUT, WITH, WITH, WITHOUT, WITHOUT]),
     ],
@@ -319,8 +321,8 @@ def test_a_socket_of_a_rule_that_connects_again_asks_again(
             with server.accept()[0] as peer:
                 exchange(sender, peer)
                 seen.append((chosen(sender), claims_ecn(sender)))
-                if chosen(sender) != "reno":
-                    assert (chosen(sender), JOB.id) in flows_of_job(backend)
+                jobs = {each.cookie: each.job_id for each in backend.flows()}
+                assert jobs.get(cookie_of(sender), 0) == (JOB.id if chosen(sender) != "reno" else 0)
             disconnect(sender)
         assert seen == expected
         detach()
@@ -350,6 +352,60 @@ def test_what_is_watched_where_it_asks_for_ecn_is_so_when_it_connects_again(
 
 
 @only_bpf
+@pytest.mark.parametrize("asked", ["1", "2"])
+def test_what_is_watched_claims_no_ecn_with_a_peer_that_agrees_to_none(
+    backend: Backend, asked: str
+) -> None:
+    """dctcp would go by the last peer's answer. Without ECN it has another name."""
+    with (
+        tcp_ecn(asked),
+        socket.create_server(("127.0.0.1", 0)) as other,
+        cgroup("dctcp") as (path, _),
+        catching(backend, {path: Catch(JOB.id, choices={"dctcp": NAME})}),
+        within(path),
+        socket.create_server(("127.0.0.1", 0)) as like,
+        socket.socket() as sender,
+    ):
+        choose(other, "reno")
+        choose(like, "dctcp")
+        choose(sender, "dctcp")
+        seen = []
+        for server in (like, other, like):
+            sender.connect(server.getsockname())
+            with server.accept()[0] as peer:
+                exchange(sender, peer)
+                seen.append((chosen(sender), claims_ecn(sender)))
+            disconnect(sender)
+        assert seen == [WITH, ("dctcp-reno", False), WITH if asked == "1" else seen[1]]
+        detach()
+
+
+@only_bpf
+def test_what_falls_back_to_what_its_process_had_chosen_is_attached_no_longer(
+    backend: Backend,
+) -> None:
+    with (
+        tcp_ecn("1"),
+        cgroup("dctcp") as (path, _),
+        catching(backend, {path: Catch(JOB.id, choices={"dctcp": NAME})}),
+        socket.create_server(("127.0.0.1", 0)) as other,
+        within(path),
+        socket.create_server(("127.0.0.1", 0)) as like,
+        socket.socket() as sender,
+    ):
+        choose(other, "reno")
+        choose(like, "dctcp")
+        choose(sender, "dctcp")
+        sender.connect(like.getsockname())
+        like.accept()[0].close()
+        disconnect(sender)
+        sender.connect(other.getsockname())
+        with other.accept()[0]:
+            assert chosen(sender) == "dctcp-reno"
+            assert detach(job=JOB.name) == []
+
+
+@only_bpf
 def test_one_that_connects_again_after_a_replacement_claims_no_ecn_without_its_peer(
     backend: Backend,
 ) -> None:
@@ -375,31 +431,85 @@ def test_one_that_connects_again_after_a_replacement_claims_no_ecn_without_its_p
             sender.connect(other.getsockname())
             with other.accept()[0] as peer:
                 exchange(sender, peer)
-                assert (chosen(sender), claims_ecn(sender)) == WITHOUT
-                assert flows_of_job(backend) == [("mltcp", JOB.id)]
-            detach()
+                assert (chosen(sender), claims_ecn(sender)) == ("reno", False)
+            assert flows_of_job(backend) == []
 
 
-@only_bpf
-def test_what_is_put_back_before_its_peer_has_answered_claims_no_ecn(backend: Backend) -> None:
+@pytest.mark.parametrize("unloaded", [pytest.param("bpf", marks=pytest.mark.bpf)], indirect=True)
+@pytest.mark.parametrize(
+    ("loaded", "name", "left"),
+    [("mltcp", NAME, "mltcp"), ("mltcp_reno", NAME, "reno"), ("mltcp_reno", "dctcp", "reno")],
+)
+def test_what_is_put_back_before_its_peer_has_answered_claims_no_ecn(
+    unloaded: Backend, loaded: str, name: str, left: str
+) -> None:
     """Until then the kernel notes that both ends have agreed."""
+    unloaded.load([loaded, NAME])
     with (
         elsewhere(),
         cgroup("dctcp") as (path, _),
-        catching(backend, {path: Catch(JOB.id, "mltcp_reno")}),
+        catching(unloaded, {path: Catch(JOB.id, loaded)}),
         within(path),
         socket.socket() as sender,
     ):
         write_sysctl(ECN, "1")
         for words in ("tuntap add t0 mode tun", "address add 10.9.0.1/24 dev t0", "link set t0 up"):
             subprocess.run(["ip", *words.split()], check=True)
-        choose(sender, NAME)
+        choose(sender, name)
         sender.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             sender.connect(("10.9.0.2", 9))
-        assert (chosen(sender), claims_ecn(sender)) == ("mltcp_reno", False)
-        detach(job=JOB.name)
-        assert (chosen(sender), claims_ecn(sender)) == ("mltcp", False)
+        assert (chosen(sender), claims_ecn(sender)) == (loaded, False)
+        assert [each.outcome for each in detach(job=JOB.name)] == ["restored"]
+        assert (chosen(sender), claims_ecn(sender)) == (left, False)
+
+
+@contextlib.contextmanager
+def asking(name: str) -> Iterator[tuple[socket.socket, Callable[[], socket.socket]]]:
+    """A socket that has asked for ECN and has no answer yet, and what has its peer refuse that."""
+
+    def run(words: str) -> None:
+        subprocess.run(words.split(), check=True)
+
+    def refused() -> socket.socket:
+        write_sysctl(ECN, "0")
+        run("tc qdisc del dev lo root")
+        sender.setblocking(True)
+        return server.accept()[0]
+
+    with (
+        elsewhere(),
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.socket() as sender,
+    ):
+        write_sysctl(ECN, "1")
+        run("tc qdisc add dev lo root netem loss 100%")
+        choose(server, "reno")
+        choose(sender, name)
+        sender.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            sender.connect(server.getsockname())
+        yield sender, refused
+
+
+def test_what_is_chosen_before_its_peer_refuses_ecn_claims_none(backend: Backend) -> None:
+    with asking("reno") as (sender, refused):
+        choose(sender, NAME)
+        with refused() as peer:
+            exchange(sender, peer)
+            assert claims_ecn(sender) is False
+            assert chosen(sender) == {"kmod": NAME, "bpf": "mltcp"}[backend.name]
+
+
+@pytest.mark.parametrize("name", [NAME, "dctcp"])
+def test_what_is_put_back_by_borrowing_before_its_peer_refuses_ecn_claims_none(
+    backend: Backend, name: str
+) -> None:
+    with asking("reno") as (sender, refused):
+        put_back(sender, name)
+        with refused() as peer:
+            exchange(sender, peer)
+            assert claims_ecn(sender) is False
 
 
 @only_bpf
@@ -416,6 +526,19 @@ def test_what_asks_for_ecn_itself_is_caught_with_it(backend: Backend, ecn: bool)
         detach(job=JOB.name)
         assert (chosen(sender), claims_ecn(sender)) == (name, ecn)
         assert flows_of_job(backend) == []
+
+
+def test_a_connection_of_dctcp_without_ecn_is_attached_and_put_back(backend: Backend) -> None:
+    """Nobody can ask for the name that it has then."""
+    with tcp_ecn("0"), pair("dctcp") as ends:
+        before = [chosen(each) for each in ends]
+        assert before[0] == "dctcp-reno"
+        inodes = {os.fstat(each.fileno()).st_ino for each in ends}
+        own = [each for each in sockets(process(os.getpid())) if each.inode in inodes]
+        assert [each.outcome for each in attach(own, JOB, "mltcp", backend)] == ["switched"] * 2
+        assert [each.outcome for each in detach(job=JOB.name)] == ["restored"] * 2
+        assert [chosen(each) for each in ends] == before
+        exchange(*ends)
 
 
 @only_bpf
