@@ -13,7 +13,7 @@ from dataclasses import replace
 from mltcp_tools.errors import HostError, MltcpError
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.backends.kmod import KmodBackend
-from mltcp_tools.kernel.variants import NAMES, asked_as, is_mltcp
+from mltcp_tools.kernel.variants import NAMES, asked_as
 from mltcp_tools.live.attach import privileges
 from mltcp_tools.live.attach.borrow import (
     Gone,
@@ -105,11 +105,11 @@ class Borrowing(Reach):
         return done
 
     def _restore(self, record: SocketRecord) -> Result:
-        was = now = ""
+        now = ""
         try:
             with borrowed(record.pid, record.start_ticks, record.fd, record.cookie) as ours:
-                was = now = congestion_control(ours)
-                if now != record.old and now in NAMES:
+                now = congestion_control(ours)
+                if taken := now in NAMES and now != record.old:
                     now = put_back(ours, record.old)
                 if self._backend and now in NAMES:  # another one would have taken the tag
                     self._backend.untag(ours.fileno())
@@ -120,16 +120,17 @@ class Borrowing(Reach):
             return Result("failed", now, reason)
         except (MltcpError, OSError) as error:
             return Result("failed", now, str(error).rstrip("."))
-        return taken_back(was, now, record.old)
+        return taken_back(taken, now, record.old)
 
 
-def taken_back(was: str, now: str, old: str) -> Result:
-    """Return what it means that a socket that ran `was`, and `old` before, runs `now`."""
+def taken_back(taken: bool, now: str, old: str) -> Result:
+    """Return what it means that a socket runs `now`, which was to be put back to `old`.
+
+    taken: it was; else it ran nothing of ours.
+    """
     if asked_as(now) == asked_as(old):
         return Result("done", now)
-    if not is_mltcp(was):
-        return Result("left", now)
-    return Result("done", now, refusal(errno.EOPNOTSUPP, old, ""))
+    return Result("done", now, refusal(errno.EOPNOTSUPP, old, "")) if taken else Result("left", now)
 
 
 def switched_to(name: str) -> str:

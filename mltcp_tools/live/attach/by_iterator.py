@@ -19,6 +19,7 @@ from mltcp_tools.kernel.backends.bpf_sockets import (
 )
 from mltcp_tools.kernel.host.diag import TcpSocket, open_diag, tcp_sockets
 from mltcp_tools.kernel.host.namespaces import Unreachable, inside
+from mltcp_tools.kernel.variants import is_mltcp
 from mltcp_tools.live.attach.borrow import refusal
 from mltcp_tools.live.attach.by_borrowing import Borrowing, switched_to, taken_back
 from mltcp_tools.live.attach.reach import Gift, Reach, Result, Sight
@@ -165,4 +166,4 @@ def _given(found: Found, gift: Gift) -> Result:
 def _restored(found: Found, old: str) -> Result:
     if found.error:
         return Result("failed", found.now, refusal(found.error, old, os.strerror(found.error)))
-    return taken_back(found.was, found.now, old)
+    return taken_back(is_mltcp(found.was), found.now, old)
