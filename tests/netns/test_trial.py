@@ -215,9 +215,12 @@ def test_a_third_job_that_starts_half_way_voids_its_round(backend: Backend, mark
 
         def hear(part: str) -> str:
             assert process.stderr is not None
-            line = next((each for each in process.stderr if part in each), "")
-            assert line, f"the trial ended without {part!r}"
-            return line
+            said = []
+            for line in process.stderr:
+                said.append(line)
+                if part in line:
+                    return line
+            raise AssertionError(f"the trial ended without {part!r}: {said}")
 
         hear(": a ")
         # After a valid round the next one begins at once.
