@@ -201,7 +201,7 @@ def default_alone(name: str) -> contextlib.AbstractContextManager[None]:
         (NAME, "of a job"),
     ],
 )
-def test_a_flow_without_a_job_keeps_what_its_base_does(
+def test_only_a_flow_of_a_job_keeps_more_than_its_base_does(
     unloaded: Backend, name: str, how: str
 ) -> None:
     """Else 7/8 after a mark, as the defaults say here."""
@@ -328,27 +328,36 @@ def test_a_socket_of_a_rule_that_connects_again_asks_again(
         detach()
 
 
+@contextlib.contextmanager
+def watched(backend: Backend) -> Iterator[tuple[socket.socket, socket.socket, socket.socket]]:
+    """A socket of dctcp whose cgroup's rule watches those, a listener like it, and one outside."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as other,
+        cgroup("dctcp") as (path, _),
+        catching(backend, {path: Catch(JOB.id, choices={"dctcp": NAME})}),
+        within(path),
+        socket.create_server(("127.0.0.1", 0)) as like,
+        socket.socket() as sender,
+    ):
+        choose(other, "reno")
+        choose(like, "dctcp")
+        choose(sender, "dctcp")
+        yield sender, like, other
+        detach()
+
+
 @only_bpf
 def test_what_is_watched_where_it_asks_for_ecn_is_so_when_it_connects_again(
     backend: Backend,
 ) -> None:
-    with (
-        cgroup("dctcp") as (path, _),
-        catching(backend, {path: Catch(JOB.id, choices={"dctcp": NAME})}),
-        within(path),
-        socket.create_server(("127.0.0.1", 0)) as server,
-        socket.socket() as sender,
-    ):
-        choose(server, "dctcp")
-        choose(sender, "dctcp")
+    with watched(backend) as (sender, like, _):
         for _ in range(2):
-            sender.connect(server.getsockname())
-            with server.accept()[0] as peer:
+            sender.connect(like.getsockname())
+            with like.accept()[0] as peer:
                 exchange(sender, peer)
                 assert [chosen(each) for each in (sender, peer)] == [NAME] * 2
                 assert flows_of_job(backend) == [(NAME, JOB.id)] * 2
             disconnect(sender)
-        detach()
 
 
 @only_bpf
@@ -357,18 +366,7 @@ def test_what_is_watched_claims_no_ecn_with_a_peer_that_agrees_to_none(
     backend: Backend, asked: str
 ) -> None:
     """dctcp would go by the last peer's answer. Without ECN it has another name."""
-    with (
-        tcp_ecn(asked),
-        socket.create_server(("127.0.0.1", 0)) as other,
-        cgroup("dctcp") as (path, _),
-        catching(backend, {path: Catch(JOB.id, choices={"dctcp": NAME})}),
-        within(path),
-        socket.create_server(("127.0.0.1", 0)) as like,
-        socket.socket() as sender,
-    ):
-        choose(other, "reno")
-        choose(like, "dctcp")
-        choose(sender, "dctcp")
+    with tcp_ecn(asked), watched(backend) as (sender, like, other):
         seen = []
         for server in (like, other, like):
             sender.connect(server.getsockname())
@@ -377,25 +375,13 @@ def test_what_is_watched_claims_no_ecn_with_a_peer_that_agrees_to_none(
                 seen.append((chosen(sender), claims_ecn(sender)))
             disconnect(sender)
         assert seen == [WITH, ("dctcp-reno", False), WITH if asked == "1" else seen[1]]
-        detach()
 
 
 @only_bpf
 def test_what_falls_back_to_what_its_process_had_chosen_is_attached_no_longer(
     backend: Backend,
 ) -> None:
-    with (
-        tcp_ecn("1"),
-        cgroup("dctcp") as (path, _),
-        catching(backend, {path: Catch(JOB.id, choices={"dctcp": NAME})}),
-        socket.create_server(("127.0.0.1", 0)) as other,
-        within(path),
-        socket.create_server(("127.0.0.1", 0)) as like,
-        socket.socket() as sender,
-    ):
-        choose(other, "reno")
-        choose(like, "dctcp")
-        choose(sender, "dctcp")
+    with tcp_ecn("1"), watched(backend) as (sender, like, other):
         sender.connect(like.getsockname())
         like.accept()[0].close()
         disconnect(sender)
