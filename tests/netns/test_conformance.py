@@ -96,7 +96,10 @@ def a_deleted_job(backend: Backend) -> object:
 
 
 def a_tag_that_changes(backend: Backend) -> object:
-    """The iteration it cuts short is told of, and the next one starts at nothing."""
+    """The iteration it cuts short is told of, and the next one starts at nothing.
+
+    A flow that hasn't been silent for a millisecond sees its new tag with its next step.
+    """
     backend.load()
     for number in (1, 2):
         backend.set_job(Job(number, f"job {number}", JobParams(total_bytes=BURST, gap_s=10)))
@@ -104,6 +107,7 @@ def a_tag_that_changes(backend: Backend) -> object:
         with connection(network, "mltcp") as sender:
             for number in (1, 2):
                 backend.tag(sender.fileno(), number)
+                time.sleep(GAP_S)
                 send_burst(sender, BURST // number)
         return [(event.job_id, event.bytes, event.iteration) for event in collect(stream, 2)]
 
