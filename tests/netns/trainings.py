@@ -18,6 +18,7 @@ from support.waiting import PATIENCE_S, wait_for
 from mltcp_tools.errors import BusyError
 from mltcp_tools.kernel.host.locks import exclusive
 from mltcp_tools.live.attach.state import LOCK
+from mltcp_tools.live.observe.board import forget_killed
 
 SCRIPT = Path(__file__).parents[1] / "support" / "training_process.py"
 
@@ -141,7 +142,9 @@ class Agent:
 
 @contextlib.contextmanager
 def agent(folder: Path, rules: str, **environment: str) -> Iterator[Agent]:
-    """Start an agent with these rules, wait until it is ready; end it."""
+    """Start an agent with these rules, wait until it is ready; kill it, and what it leaves behind
+    of having run.
+    """
     started = Agent(folder, rules, **environment)
     try:
         started.wait_for("Following")
@@ -149,3 +152,4 @@ def agent(folder: Path, rules: str, **environment: str) -> Iterator[Agent]:
     finally:
         started.process.kill()
         started.process.wait()
+        forget_killed()
