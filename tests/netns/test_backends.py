@@ -130,6 +130,7 @@ def test_retransmissions_before_the_tag_are_not_the_first_iterations(backend: Ba
             (flow,) = backend.flows()
             assert flow.retransmits > 0, "no loss, so nothing to leave out"
             backend.tag(sender.fileno(), 1)
+            time.sleep(GAP_S)  # else the next step sees it
             send_burst(sender, 1000)
         (event,) = collect(stream, 1)
     assert (event.bytes, event.retransmits) == (1000, 0)
@@ -199,6 +200,7 @@ def test_retagging_starts_afresh_and_untagging_goes_back_to_the_base(backend: Ba
         backend.tag(sender.fileno(), 1)
         send_burst(sender, BURST)
         backend.tag(sender.fileno(), 2)
+        time.sleep(GAP_S)  # else the next step sees it
         send_burst(sender, BURST // 2)
         (flow,) = backend.flows()
         assert (flow.job_id, flow.iteration) == (2, 1)
