@@ -94,7 +94,7 @@ def test_the_agent_takes_in_what_hooks_say(
             stranger.ask("connect")
             stranger.tell(f"train 100 0.02 {BURST}")
             # Long enough for a slow host to show the job while it is there.
-            job.tell(f"train 200 0.05 {BURST}")
+            job.tell(f"train 400 0.05 {BURST}")
             running.wait_for("own-name: 2 connections")
             running.wait_for("hooks: period")
             wait_for(

@@ -230,7 +230,7 @@ def test_what_flows_learn_is_shown(
     with training(mark) as job, Follower([rule], backend, said.append) as follower:
         job.ask("connect")
         wait_for(lambda: follower.step() or len(backend.flows()) == 2, "attached")
-        job.tell(f"train 200 0.1 {BURST}")
+        job.tell(f"train 1000 0.1 {BURST}")
         views: list[dict[str, Any]] = []
 
         def known() -> bool:

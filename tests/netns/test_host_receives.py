@@ -73,12 +73,12 @@ def test_a_flow_knows_what_comes_on_other_connections(
         _pair(network, "reno") as (other, others_peer),
         _loopback(network) as own,
     ):
-        backend.set_job(Job(1, "a", JobParams(total_bytes=BURST, gap_s=0.02)))
+        backend.set_job(Job(1, "a", JobParams(total_bytes=BURST, gap_s=0.1)))
         backend.tag(sender.fileno(), 1)
         for reader in (peer, mine, others_peer):
             threading.Thread(target=discard, args=(reader,), daemon=True).start()
         for _ in range(5):
-            time.sleep(0.05)
+            time.sleep(0.25)
             for sock, size in ((theirs, came), (other, sent), (own, within)):
                 if size:
                     send_burst(sock, size)

@@ -136,10 +136,11 @@ def test_what_a_killed_run_leaves_in_the_kernel_is_removed(tmp_path: Path, name:
     experiment = write(tmp_path, "mltcp: {cc: mltcp}")
     options = ("--iterations", "100000", "--no-alone", "--backend", name)
     with running(experiment, tmp_path / "run", *options) as process:
-        all_jobs_run(process)
+        pids = all_jobs_run(process).values()
         wait_for(lambda: len(backend.jobs()) >= len(before.jobs) + 3, "jobs in the kernel")
         process.kill()
         process.wait()
+        wait_for(lambda: not any(alive(pid) for pid in pids), "end of the emulators")
         assert "mltcp" in backend.status().loaded
         subprocess.run(command_line("clean"), check=True, capture_output=True)
         after = backend.status()

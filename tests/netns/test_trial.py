@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 from netns.backends_here import backend_fixture, fresh_and_loaded
 from netns.following import BURST, rules, shown
-from netns.trainings import Training, agent, training
+from netns.trainings import Training, agent, pause, training
 from support.waiting import PATIENCE_S, wait_for
 
 from mltcp_tools.cli.main import main
@@ -31,10 +32,14 @@ from mltcp_tools.live.trial.lease import TRIAL_DIR
 backend = backend_fixture(fresh_and_loaded)
 
 QUICK = ("--every", "5s", "--look", "60s", "--slower", "300%")
-COMPUTE_S = 0.1
-"""So that forty iterations, the fewest of a turn, take less than that."""
+COMPUTE_S = 0.08
+"""So that forty iterations, the fewest of a turn, take two thirds of it."""
 
 ENDLESS = 100_000
+
+VALID = r"^Round \d+: a "
+VOID = r"^Round \d+ is void: "
+"""Lines that a trial says of its rounds."""
 
 
 @contextmanager
@@ -113,7 +118,7 @@ def test_a_trial_switches_to_and_fro_and_says_what_it_found(
     # What else runs on this host may make too many rounds void.
     assert code == (1 if found["ended"] else 0), err
     valid = [each for each in found["rounds"] if not each["void"]]
-    assert len(valid) == 8 or found["ended"] == "Too many rounds were void."
+    assert len(valid) == 8 or found["ended"]
     assert valid
     (row,) = found["jobs"]
     assert row["job"] == "a"
@@ -165,8 +170,7 @@ def test_a_trial_whose_guardian_was_killed_too_is_put_back_by_the_next(
 def test_a_trial_that_is_stopped_loses_its_lease(backend: Backend, mark: str) -> None:
     with job(mark), trial("--job", f"a={mark}", *QUICK) as process:
         wait_for(lambda: runs(backend) == {"mltcp"}, "a turn with mltcp", beside=process)
-        time.sleep(1)  # whoever is stopped while it switches holds everybody up
-        process.send_signal(signal.SIGSTOP)
+        pause(process)
         wait_for(lambda: nothing_left(backend), "everything to be put back")
         process.send_signal(signal.SIGCONT)
         _, err = process.communicate(timeout=PATIENCE_S)
@@ -210,30 +214,32 @@ def test_a_job_that_ends_ends_the_trial(backend: Backend, mark: str) -> None:
 
 
 def test_a_third_job_that_starts_half_way_voids_its_round(backend: Backend, mark: str) -> None:
-    with job(mark), trial("--job", f"a={mark}", *QUICK, "--json") as process:
-        assert process.stderr is not None
+    many = ("--rounds", "40")  # it is interrupted
+    with job(mark), trial("--job", f"a={mark}", *QUICK, *many, "--json") as process:
 
-        def hear(part: str) -> str:
+        def hear(pattern: str) -> str:
             assert process.stderr is not None
             said = []
             for line in process.stderr:
                 said.append(line)
-                if part in line:
+                if re.search(pattern, line):
                     return line
-            raise AssertionError(f"the trial ended without {part!r}: {said}")
+            raise AssertionError(f"the trial ended without {pattern!r}: {said}")
 
-        hear(": a ")
-        # After a valid round the next one begins at once.
-        time.sleep(1)
-        with training(mark.replace("mark", "third"), "cc=reno") as third:
-            third.ask("connect")
-            third.tell(f"train {ENDLESS} {COMPUTE_S} {4 * BURST}")
-            void = hear("Other traffic on lo changed")
-            assert " is void: " in void
-            # With the third job there in both turns, rounds are valid again.
-            valid = hear(": a ")
-            process.send_signal(signal.SIGINT)
-            code, found, _ = result(process)
+        void = ""
+        while "Other traffic on lo changed" not in void:  # what else runs here may have voided it
+            hear(VALID)
+            # After a valid round the next one begins at once.
+            time.sleep(1)
+            with training(mark.replace("mark", "third"), "cc=reno") as third:
+                third.ask("connect")
+                third.tell(f"train {ENDLESS} {COMPUTE_S} {4 * BURST}")
+                void = hear(VOID)
+                if "Other traffic on lo changed" in void:
+                    # With the third job there in both turns, rounds are valid again.
+                    valid = hear(VALID)
+        process.send_signal(signal.SIGINT)
+        code, found, _ = result(process)
     numbers = [int(line.split()[1].rstrip(":")) for line in (void, valid)]
     voids = [bool(found["rounds"][number - 1]["void"]) for number in numbers]
     assert (code, voids) == (1, [True, False])

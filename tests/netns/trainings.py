@@ -78,6 +78,17 @@ def training(
         started.end()
 
 
+def pause(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
+    """Stop it as it stands, though not while it holds the lock that attaching takes."""
+    while True:
+        process.send_signal(signal.SIGSTOP)
+        wait_for(lambda: procfs.state(process.pid) == "T", "its stop")
+        with contextlib.suppress(BusyError), exclusive(LOCK, "it holds it"):
+            return
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.1)
+
+
 class Agent:
     """`mltcp agent` as a process. `said()`: what it wrote so far. through: as of `training`."""
 
@@ -119,19 +130,6 @@ class Agent:
             return sentence in self.said()
 
         wait_for(said_or_ended, lambda: f"{sentence!r} in {self.said()}")
-
-    def _is_stopped(self) -> bool:
-        return procfs.state(self.process.pid) == "T"
-
-    def pause(self) -> None:
-        """Stop it as it stands, though not while it holds the lock that attaching takes."""
-        while True:
-            self.process.send_signal(signal.SIGSTOP)
-            wait_for(self._is_stopped, "its stop")
-            with contextlib.suppress(BusyError), exclusive(LOCK, "the agent holds it"):
-                return
-            self.process.send_signal(signal.SIGCONT)
-            time.sleep(0.1)
 
     def stop(self, number: int = 15) -> str:
         """Send the signal and wait for the end; what it wrote."""

@@ -77,12 +77,14 @@ class Lease(Closing):
             return
         self._sign_s = now_s
         assert self._guardian.stdin is not None
-        try:
+        with suppress(BrokenPipeError):
             os.write(self._guardian.stdin.fileno(), b".")
-        except BrokenPipeError:
-            raise MltcpError("The trial's guardian has ended, and so does the trial.") from None
+            if _read(self._folder) is not None:
+                return
+        # The guardian removes the record, and then ends.
         if _read(self._folder) is None:
             raise MltcpError("The trial was held up for so long that its jobs were put back.")
+        raise MltcpError("The trial's guardian has ended, and so does the trial.")
 
     def close(self) -> None:
         """Put everything back. MltcpError names what could not be."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from netns.backends_here import backend_fixture, fresh_and_loaded
 from netns.connected import holder
-from netns.trainings import agent
+from netns.trainings import agent, pause
 from support.waiting import wait_for
 from vm.cgroups import cgroup, inside
 from vm.hostile import exchange
@@ -48,7 +48,7 @@ def test_the_agents_rules_catch_and_end_with_it(
             ((number, job),) = backend.rules().items()
             assert number == os.fstat(folder).st_ino
             wait_for(lambda: held.congestion_controls()[0].startswith("mltcp"), "the first one")
-            running.pause()  # nobody looks now
+            pause(running.process)  # nobody looks now
             heard.poll(0)
             with inside(path):
                 for _ in range(COUNT):
@@ -82,7 +82,7 @@ def test_detaching_takes_the_rule_with_the_job(backend: Backend, tmp_path: Path)
             running.wait_for("under MLTCP of /")
             wait_for(lambda: held.congestion_controls() == ["mltcp"], "the first connection")
             assert backend.rules()
-            running.pause()  # it doesn't take them in again
+            pause(running.process)  # it doesn't take them in again
             detach(job="caught")
             assert not backend.rules()
             with inside(path), pair("mltcp") as (sender, peer):
