@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import ipaddress
 import os
 import socket
 import struct
@@ -25,6 +26,9 @@ from mltcp_tools.lab.testbed.namespaces import PREFIX, inside, remove_namespace,
 
 ADDRESS, PEER, PORT = "10.77.0.1", "10.77.0.2", 7777
 MSS = 1000
+_PATIENT = {"lock": 1 << 13, "rto_min": 1000}
+"""Of a route: the shortest time-out in milliseconds, RTAX_RTO_MIN, which is 13, locked."""
+
 RECOVERY, LOSS = 3, 4  # enum tcp_ca_state
 
 _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
@@ -248,6 +252,9 @@ def _tun() -> Iterator[int]:
             (index,) = ip.link_lookup(ifname="peer")
             ip.addr("add", index=index, address=ADDRESS, prefixlen=24)
             ip.link("set", index=index, state="up", mtu=1500)
+            # A host that is stopped for a moment between two ACKs must not time out.
+            network = str(ipaddress.ip_network(f"{ADDRESS}/24", strict=False))
+            ip.route("replace", dst=network, oif=index, metrics=_PATIENT)
         yield device
     finally:
         os.close(device)
