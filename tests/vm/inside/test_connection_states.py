@@ -70,7 +70,8 @@ def test_a_fresh_connection_has_no_state_until_it_pauses_after_a_burst(client: C
             exchange(sender, peer, 1)
             time.sleep(delayed_ack_s)
         assert client.flows() == []
-        exchange(sender, peer, 10)
+        sender.sendall(bytes(30_000))  # at once: between messages a slow machine pauses
+        assert len(peer.recv(30_000, socket.MSG_WAITALL)) == 30_000
         time.sleep(delayed_ack_s)
         exchange(sender, peer, 1)
         (flow,) = client.flows()

@@ -177,7 +177,7 @@ def test_dctcp_is_marked_where_the_link_marks(module: None) -> None:
 
 def test_a_thousand_tagged_connections_leave_nothing(backend: Backend) -> None:
     # Six cache lines; that an ACK needs two of them is looked into when the module is built.
-    assert int((SLAB / "slab_size").read_text()) <= 384
+    assert int((SLAB / "object_size").read_text()) <= 384
     params = JobParams(total_bytes=10_000, gap_s=0.01)
     for number in (1, 2):
         backend.set_job(Job(number, f"job {number}", params))
