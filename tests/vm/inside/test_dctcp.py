@@ -610,6 +610,6 @@ def test_accurate_ecn_is_ecn(backend: Backend, accurate_ecn: None, name: str) ->
 
 
 def users() -> int:
-    """Who holds the base; nobody can where it is built in."""
+    """Count of those that hold the base; nobody can where it is built in."""
     count = BASE / "refcnt"
     return int(count.read_text()) if count.exists() else 0
