@@ -77,14 +77,16 @@ class Lease(Closing):
             return
         self._sign_s = now_s
         assert self._guardian.stdin is not None
-        with suppress(BrokenPipeError):
+        ended = False
+        try:
             os.write(self._guardian.stdin.fileno(), b".")
-            if _read(self._folder) is not None:
-                return
-        # The guardian removes the record, and then ends.
+        except BrokenPipeError:
+            ended = True
+        # A guardian that put everything back removed the record before it ended.
         if _read(self._folder) is None:
             raise MltcpError("The trial was held up for so long that its jobs were put back.")
-        raise MltcpError("The trial's guardian has ended, and so does the trial.")
+        if ended:
+            raise MltcpError("The trial's guardian has ended, and so does the trial.")
 
     def close(self) -> None:
         """Put everything back. MltcpError names what could not be."""
