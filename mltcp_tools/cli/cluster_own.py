@@ -28,18 +28,17 @@ if TYPE_CHECKING:
 @click.option(
     "--topology", type=click.Path(path_type=Path), metavar="FILE", help="Slurm's topology.conf."
 )
-@click.option(
-    "--rate", help="Rate of a server's link, where no --cluster says.  [default: 100gbit]"
-)
+@click.option("--rate", help="Rate of a server's link, as 100gbit; needed where no --cluster says.")
 @click.option(
     "--uplink",
     metavar="RATE",
-    help="Rate of a link between switches, with --topology.  [default: what is below may ask]",
+    help="Rate of a link between switches, with --topology.  [default: as much as all servers below"
+    " send, so that nothing is said of uplinks]",
 )
 @click.option(
     "--queue",
     metavar="BYTES",
-    help="Queue of a switch's port, where no --cluster says: less loses more.  [default: 1MB]",
+    help="Queue of a switch's port, where no --cluster says it.  [default: 1MB]",
 )
 @click.option(
     "--models",
@@ -81,7 +80,7 @@ def import_(
     where known, nodes, model, iterations or iteration. Jobs are of a model by their names without
     numbers at the end. What is missing is asked for at once.
     """
-    from mltcp_tools.clusters.own import importing
+    from mltcp_tools.clusters.own import importing, page
     from mltcp_tools.clusters.own.logs import read_log
     from mltcp_tools.clusters.own.slurm import read_conf
     from mltcp_tools.clusters.workload import parse_workload
@@ -107,40 +106,51 @@ def import_(
             except UsageError as error:
                 raise UsageError(f"{name}: {error}") from None
     read = read_log(log)
+    assumed = []
     if cluster is not None:
-        section = importing.cluster_of(cluster)
+        section, described_topology = importing.cluster_of(cluster)
+        importing.require_places(described_topology, read.jobs, cluster)
+    elif rate is None:
+        raise UsageError(
+            "nothing says how fast servers' links are: give --rate, as 100gbit, or --cluster."
+        )
     elif topology is not None:
         gpus = importing.gpus_of_servers(read.jobs)
-        section = read_conf(topology, rate or "100gbit", uplink, gpus)
+        section = read_conf(topology, rate, uplink, gpus)
+        assumed += ["uplink"] if uplink is None else []
     else:
-        section = importing.one_switch(read.jobs, rate or "100gbit")
+        section = importing.one_switch(read.jobs, rate)
+        assumed.append("topology")
     if queue is not None:
         section["queue"] = queue
-    importing.require_places(section, read.jobs, str(cluster or topology or log))
+    elif cluster is None:
+        assumed.append("queue")
     known = {} if models is None else importing.models_of_table(models)
     if profiles is not None:
         known |= importing.models_of_profiles(read_source(profiles)[0], read)
     if recorded is not None:
         described, read = importing.recorded(recorded, arm, read)
         known |= described
-    text = importing.document(read, section, known)
-    parse_workload(text, f"What {log} makes")
+    text = importing.document(read, section, known, assumed)
+    made = parse_workload(text, f"What {log} makes", share=0.5)
     output.write_text(text, encoding="utf-8")
     left_out = "".join(f"; left out: {n} {reason}" for reason, n in read.left_out.items())
     click.echo(
-        f"{counted(len(read.jobs), 'job')}{left_out}. See how well they are predicted with:",
+        "".join(f"{each}\n" for each in page.unsaid(made))
+        + f"{counted(len(read.jobs), 'job')}{left_out}. Next:\n"
+        + f"mltcp cluster {'ask' if made.shared else 'replay'} {output}",
         err=True,
     )
-    click.echo(f"mltcp cluster replay {output}", err=True)
 
 
-def _workload(data: Path, trace: str | None) -> Workload:
-    """The workload of DATA; a UsageError that says so where that is a log."""
+def _workload(data: Path, trace: str | None, share: float | None = None) -> Workload:
+    """The workload of DATA; a UsageError that says so where that is a log. share: of an iteration
+    that is communication, where nothing says it."""
     from mltcp_tools.clusters.own.logs import read_log
     from mltcp_tools.clusters.traces import read_workload
 
     try:
-        return read_workload(data, trace)
+        return read_workload(data, trace, share=share)
     except UsageError as error:
         try:
             read_log(data)
@@ -164,7 +174,7 @@ def replay(data: Path, how: str, as_json: bool) -> None:
     Computing times of models are fitted to the first half of each model's jobs; the other half says
     how far to trust this model of the cluster.
     """
-    from mltcp_tools.clusters.own.page import render_trust
+    from mltcp_tools.clusters.own.page import render_trust, unexplained, unsaid
     from mltcp_tools.clusters.own.replay import calibrated, compare, error, trust
     from mltcp_tools.clusters.rules import treatment
 
@@ -195,7 +205,8 @@ def replay(data: Path, how: str, as_json: bool) -> None:
         }
         click.echo(json.dumps(document, indent=2))
     else:
-        click.echo(render_trust(found, compared), nl=False)
+        sentences = [*unsaid(workload), *unexplained(compared)]
+        click.echo(render_trust(found, sentences), nl=False)
 
 
 @click.command()
@@ -226,33 +237,48 @@ def ask(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Ask what would help the cluster of DATA: places, uplinks, congestion control, aggregation.
+    """Ask what would help the cluster of DATA: places, uplinks, sums of gradients in the network.
 
     DATA is what `mltcp cluster import` wrote, or any workload. First comes how far to trust the
-    answers, then each with the GPU hours that it saves and its interval.
+    answers, then each with the share of GPU hours that it saves, its interval, and the most that
+    any network could save. Where nothing says how long jobs compute, there is an answer for each of
+    several shares of communication.
     """
     import dataclasses
     from importlib.metadata import version
 
     from mltcp_tools.clusters.own import page
+    from mltcp_tools.clusters.own.ask import SHARES
     from mltcp_tools.clusters.own.ask import ask as answers_of
     from mltcp_tools.clusters.own.replay import calibrated, compare, error, trust
     from mltcp_tools.clusters.rules import treatment
 
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"{output.parent} is no folder to write the page to.")
-    workload = _workload(data, trace)
-    if jobs is not None:
-        workload = dataclasses.replace(workload, jobs=workload.jobs[:jobs])
+
+    def given(share: float) -> Workload:
+        found = _workload(data, trace, share)
+        return dataclasses.replace(found, jobs=found.jobs[:jobs])
+
+    workload = given(SHARES[0])
+    unknown = bool(workload.shared)
     workload, held_out = calibrated(workload, treatment(how))
-    compared = compare(workload, held_out, treatment(how)) if workload.observed else []
+    # Beside jobs whose communication is unknown nothing can be predicted, either.
+    told = workload.observed and not unknown
+    compared = compare(workload, held_out, treatment(how)) if told else []
     found = trust(compared)
-    sentences = page.unexplained(compared)
+    sentences = [*page.unsaid(workload), *page.unexplained(compared)]
     if not as_json:
-        click.echo(page.render_trust(found, compared))
-    answers = answers_of(
-        workload, how, error(compared), draws, lambda said: click.echo(f"{said}…", err=True)
-    )
+        click.echo(page.render_trust(found, sentences))
+
+    def said(question: str) -> None:
+        click.echo(f"{question}…", err=True)
+
+    by_share = []
+    for share in SHARES if unknown else (None,):
+        asked = workload if share is None else calibrated(given(share), treatment(how))[0]
+        by_share.append(answers_of(asked, how, error(compared), draws, said, share))
+    answers = [answer for question in zip(*by_share, strict=True) for answer in question]
     if output is not None:
         source = str(data) if trace is None else f"{data}, {trace}"
         text = page.page(
@@ -261,8 +287,9 @@ def ask(
         output.write_text(text, encoding="utf-8")
     if as_json:
         document = {
-            "schema": "mltcp-cluster-ask/1",
+            "schema": "mltcp-cluster-ask/2",
             "error": error(compared),
+            "notes": sentences,
             "answers": [each.to_json() for each in answers],
         }
         click.echo(json.dumps(document, indent=2))

@@ -261,15 +261,17 @@ def read_requests(spec: str) -> tuple[Request, ...]:
     return tuple(requests)
 
 
-def read_workload(file: Path | None, trace: str | None, seed: int | None = None) -> Workload:
+def read_workload(
+    file: Path | None, trace: str | None, seed: int | None = None, share: float | None = None
+) -> Workload:
     """The workload of a YAML file, or the jobs of a trace on the file's cluster.
 
-    seed: of all that is drawn, in place of the file's own.
+    seed: of all that is drawn, in place of the file's own. share: as for parse_workload.
     """
     if trace is None:
         if file is None:
             raise UsageError("name a FILE with a workload, or a --workload.")
-        return parse_workload(read_text(file), str(file), seed)
+        return parse_workload(read_text(file), str(file), seed, share)
     if file is None:
         topology = regular(seed=seed or 1)
         return Workload(topology, read_jobs(trace, topology, seed or 1), seed=seed or 1)

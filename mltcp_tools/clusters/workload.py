@@ -10,6 +10,10 @@
     failures: {mtbf: 200h, repair: 30min, checkpoint: 10min}
     stragglers: {every: 10h, factor: 2, duration: 10min}
     seed: 1
+    assumed: [uplink]                     # what nobody said of an imported cluster
+
+Of a job that was observed (`took`), `iterations` may be missing, and its model's `compute`: that
+follows then from the iterations of the model's other jobs; see `parse_workload`.
 
 `load` is the share of all GPUs that the jobs would keep busy without contention or queueing;
 `hours` is their mean length. Failures and stragglers are of each server, exponentially far apart.
@@ -19,7 +23,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypeVar
@@ -43,7 +48,7 @@ from mltcp_tools.units import parse_bytes, parse_fraction, parse_seconds
 
 T = TypeVar("T")
 
-_FIELDS = ["cluster", "models", "jobs", "generate", "failures", "stragglers", "seed"]
+_FIELDS = ["cluster", "models", "jobs", "generate", "failures", "stragglers", "seed", "assumed"]
 _JOB_FIELDS = [
     "name",
     "model",
@@ -61,6 +66,10 @@ _MODEL_FIELDS = ["compute", "size", "pattern", "phases", "parallel", "flows", "l
 _GENERATE_FIELDS = ["jobs", "load", "models", "gpus", "hours", "jitter"]
 SEEDS = 1_000_003
 """A workload's seed is multiplied by this, so that no two of its jobs' seeds are another's."""
+ASSUMED = {"topology", "uplink", "queue"}
+"""What an import may have had to assume."""
+LEAST_COMPUTE = 0.02
+"""Share of an iteration that a model computes at least where that follows from the iteration."""
 _ROWS = 64
 """Iterations after which a job's jitter repeats."""
 
@@ -120,7 +129,10 @@ class Stragglers:
 class Workload:
     """Jobs in the order in which they arrive, the cluster that they come to, and its troubles.
 
-    pairs: how jobs that share GPUs slow each other down; None: none may.
+    pairs: how jobs that share GPUs slow each other down; None: none may. fitted: models whose
+    computing time nobody gave, and that follows from observed iterations. shared: those where it
+    follows from a share of communication. assumed: what nobody said of the cluster: topology,
+    uplink, queue.
     """
 
     topology: Topology
@@ -129,6 +141,9 @@ class Workload:
     stragglers: Stragglers | None = None
     seed: int = 1
     pairs: Pairs | None = None
+    fitted: frozenset[str] = frozenset()
+    shared: frozenset[str] = frozenset()
+    assumed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.jobs:
@@ -179,16 +194,23 @@ def lone_iteration_s(job: ClusterJob, topology: Topology) -> float:
 @lru_cache(maxsize=4096)
 def alone_s(model: Model, gpus: int, topology: Topology) -> float:
     """Seconds of an iteration of the model on so many GPUs of the first servers, alone."""
-    phases = phases_of(model, topology, first_servers(gpus, topology), 0)
-    rates = topology.rates_bps
-    sending, lag = 0.0, lag_s(model, topology, first_servers(gpus, topology))
-    for phase in phases:
+    return placed_s(model, first_servers(gpus, topology), topology)
+
+
+def placed_s(model: Model, allocation: Mapping[int, int], topology: Topology) -> float:
+    """Seconds of an iteration of the model on these GPUs, alone."""
+    slowest = max(topology.slowness[server] for server in allocation)
+    return model.compute_s * slowest + sending_s(model, allocation, topology)
+
+
+def sending_s(model: Model, allocation: Mapping[int, int], topology: Topology) -> float:
+    """Seconds of an iteration in which the model sends, alone on these GPUs."""
+    rates, lag, found = topology.rates_bps, lag_s(model, topology, allocation), 0.0
+    for phase in phases_of(model, topology, allocation, 0):
         if phase.crossings:
-            sending += lag
             narrowest = max(times / rates[link] for link, times in phase.crossings.items())
-            sending += phase.size * 8 * narrowest
-    slowest = max(topology.slowness[server] for server in first_servers(gpus, topology))
-    return sum(phase.compute_s for phase in phases) * slowest + sending
+            found += lag + phase.size * 8 * narrowest
+    return found
 
 
 def first_servers(gpus: int, topology: Topology) -> dict[int, int]:
@@ -263,27 +285,78 @@ def require_model(name: str, models: Mapping[str, Model]) -> Model:
     return models[name]
 
 
-def parse_workload(text: str, file: str, seed: int | None = None) -> Workload:
+def parse_workload(
+    text: str, file: str, seed: int | None = None, share: float | None = None
+) -> Workload:
     """The workload that YAML `text` describes; a UsageError names file, line and field.
 
-    seed: in place of the text's own.
+    seed: in place of the text's own. share: of an iteration alone, what jobs communicate whose
+    models have no computing time, neither given nor in observed iterations; None: such models are
+    refused.
     """
     top = read_section(text, file, _FIELDS)
     if ("jobs" in set(top)) == ("generate" in set(top)):
         raise top.error("needs either jobs or generate.")
     base = _without_jobs(top, seed)
-    models = MODELS | _read_models(top)
+    described, unknown = _read_models(top)
+    models = MODELS | described
     key = "jobs" if "jobs" in set(top) else "generate"
-    try:
+    with top.complaints(key):
         if key == "jobs":
             jobs = _read_jobs(top, models, base.topology, base.seed)
-        else:
-            jobs = generate(base.topology, _read_draws(top), base.seed, models)
-        return replace(base, jobs=jobs)
-    except UsageError as error:
-        if str(error).startswith(f"{file}:"):
-            raise
-        raise top.error(str(error), key) from None
+            return _completed(replace(base, jobs=jobs), unknown, share)
+        draws = _read_draws(top)
+        if needed := unknown & set(draws.models):
+            raise _without_compute(needed)
+        return replace(base, jobs=generate(base.topology, draws, base.seed, models))
+
+
+def _completed(workload: Workload, unknown: Set[str], share: float | None) -> Workload:
+    """The workload with computing times and iterations that nobody gave; unknown: models without
+    the former."""
+    topology = workload.topology
+    places = [dict(job.placement) or first_servers(job.gpus, topology) for job in workload.jobs]
+    seen: dict[str, list[float]] = defaultdict(list)
+    for job, place in zip(workload.jobs, places, strict=True):
+        if job.model.name in unknown and job.took_s is not None and not job.guessed:
+            each_s = job.took_s / job.iterations
+            computing_s = each_s - sending_s(job.model, place, topology)
+            seen[job.model.name].append(max(LEAST_COMPUTE * each_s, computing_s))
+    jobs: list[ClusterJob] = []
+    shared: set[str] = set()
+    missing: set[str] = set()
+    for job, place in zip(workload.jobs, places, strict=True):
+        name, compute_s = job.model.name, job.model.compute_s
+        if name in seen:
+            compute_s = float(np.median(seen[name]))
+        elif name in unknown:
+            sends_s = sending_s(job.model, place, topology)
+            if not sends_s and job.took_s is not None:
+                # It sends nothing, so that only how long it ran counts.
+                slowest = max(topology.slowness[server] for server in place)
+                compute_s = job.took_s / max(1, round(job.took_s)) / slowest
+            elif sends_s and share is not None:
+                shared.add(name)
+                compute_s = sends_s * (1 - share) / share
+            else:
+                missing.add(name)
+        model = replace(job.model, compute_s=compute_s)
+        iterations = job.iterations
+        if job.took_s is not None and job.guessed:
+            iterations = max(1, round(job.took_s / placed_s(model, place, topology)))
+        jobs.append(replace(job, model=model, iterations=iterations))
+    if missing:
+        raise _without_compute(missing)
+    return replace(workload, jobs=tuple(jobs), fitted=frozenset(seen), shared=frozenset(shared))
+
+
+def _without_compute(models: Collection[str]) -> UsageError:
+    names = ", ".join(sorted(models)[:5]) + (" and others" if len(models) > 5 else "")
+    return UsageError(
+        f"nothing says how long an iteration of {names} computes: give `compute` in `models`, or"
+        " `iterations` of jobs in the log. `mltcp cluster ask` answers without it, for several"
+        " shares of communication."
+    )
 
 
 def parse_cluster(text: str, file: str, seed: int | None = None) -> Workload:
@@ -299,17 +372,28 @@ def _without_jobs(top: Section, given: int | None) -> Workload:
     placeholder = ClusterJob("none", Model("none", 1.0, 0), 1, 1)
     failures = _read_rare(top, "failures", Failures, _FAILURES)
     stragglers = _read_rare(top, "stragglers", Stragglers, _STRAGGLERS)
-    return Workload(topology, (placeholder,), failures, stragglers, seed)
+    assumed = top.get("assumed", _read_assumed, tuple[str, ...]())
+    return Workload(topology, (placeholder,), failures, stragglers, seed, assumed=assumed)
 
 
-def _read_models(top: Section) -> dict[str, Model]:
+def _read_assumed(value: object) -> tuple[str, ...]:
+    if not (isinstance(value, list) and set(value) <= ASSUMED):
+        raise UsageError(f"must be a list of {', '.join(sorted(ASSUMED))}.")
+    return tuple(value)
+
+
+def _read_models(top: Section) -> tuple[dict[str, Model], Set[str]]:
+    """Models, and the names of those without a computing time."""
     section = top.section("models", None)
     models: dict[str, Model] = {}
+    unknown: set[str] = set()
     for name in section or ():
         assert section is not None
         each = section.section(name, _MODEL_FIELDS)
         assert each is not None
         base = _base(each, name, MODELS | models)
+        if "compute" not in set(each) and each.get("like", str, None) in {None, *unknown}:
+            unknown.add(name)
         try:
             models[name] = Model(
                 name,
@@ -324,22 +408,21 @@ def _read_models(top: Section) -> dict[str, Model]:
             if str(error).startswith(f"{top.file}:"):
                 raise
             raise section.error(str(error), name) from None
-    return models
+    return models, unknown
 
 
 def _base(section: Section, name: str, known: Mapping[str, Model]) -> Model:
     """Return the model from which missing fields are taken."""
-    like = section.get("like", str, name)
-    if like in known:
-        return known[like]
-    if like != name:
+    like = section.get("like", str, None)
+    if like is None:
+        if "size" not in set(section):
+            raise section.error(f"model {name} needs it, or `like` another one.", "size")
+        return Model(name, 1.0, 0)
+    if like not in known:
         raise section.error(
             f"there is no model {like!r} above; there are {', '.join(sorted(known))}.", "like"
         )
-    for needed in ("compute", "size"):
-        if needed not in set(section):
-            raise section.error(f"model {name} needs it, or `like` another one.", needed)
-    return Model(name, 1.0, 0)
+    return known[like]
 
 
 def _read_jobs(
@@ -376,9 +459,6 @@ def _read_jobs(
                 _read_placement(section, topology),
                 not known,
             )
-            if took_s is not None and not known:
-                times = round(took_s / lone_iteration_s(job, topology))
-                job = replace(job, iterations=max(1, times))
             if job.name in names:
                 raise section.error(f"another job is called {job.name!r} already.", "name")
             names.add(job.name)

@@ -1,9 +1,10 @@
-"""Four questions about one's own cluster: what would other places, wider uplinks, another
-congestion control, or sums in the network save?
+"""Three questions about one's own cluster: what would other places, wider uplinks, or sums in the
+network save?
 
-Each is the same jobs, starting when they did, with one thing changed. Saved is a share of the GPU
-hours that jobs hold, in mean over draws of what is random: paths and luck. An answer that isn't
-larger than its interval and than the model's error is none.
+Each is the same jobs, starting when they did, with one thing changed. Savings are a share of the
+GPU hours that jobs hold, in mean over draws of what is random. An answer that isn't larger than its
+interval and than the model's error can't be told from no effect. That no change is possible, as on
+one switch, is another sentence.
 """
 
 from __future__ import annotations
@@ -14,37 +15,47 @@ from typing import Any
 
 from mltcp_tools.clusters.intervals import interval
 from mltcp_tools.clusters.outcome import Outcome
-from mltcp_tools.clusters.own.replay import by_start, shortened, simulated
+from mltcp_tools.clusters.own.replay import by_start, plausible, shortened, simulated
 from mltcp_tools.clusters.rules import UNTOLD, Treatment, treatment
 from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.workload import SEEDS, Workload
 from mltcp_tools.lab.planning.network import Network
 
-BASES = ("reno", "mltcp")
+SHARES = (0.1, 0.25, 0.5)
+"""Shares of communication in a lone iteration, for which there is an answer each where nobody says
+how long jobs compute."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """saved: share of GPU hours; half: of its 95 % interval over draws; untold: what is too small
-    to be told from none; tested: predictions were held against jobs of this cluster."""
+    """saved: share of GPU hours, None where nothing says what would change. half: of its 95 %
+    interval over draws, and over computing times that fit the log as well. most: share of GPU hours
+    in which jobs don't compute, which no network saves more than. share: of communication, None
+    where that is known. untold: what is too small to be told from no effect. tested: predictions
+    were held against jobs of this cluster. reason: why there is no effect, or no answer."""
 
     question: str
     change: str
-    saved: float
+    saved: float | None
     half: float
+    most: float
+    share: float | None
     untold: float
     tested: bool
+    reason: str = ""
 
     @property
     def told(self) -> bool:
         """Return whether there is an effect."""
-        return abs(self.saved) > max(self.half, self.untold)
+        return self.saved is not None and abs(self.saved) > max(self.half, self.untold)
 
     @property
     def verdict(self) -> str:
         """In words."""
-        if not self.told:
-            return "below what this model can tell"
+        if self.reason:
+            return self.reason
+        if not self.told or self.saved is None:
+            return f"can't tell: below {max(self.half, self.untold):.0%}"
         found = "saves" if self.saved > 0 else "costs"
         return found if self.tested else f"{found}, if the model is right"
 
@@ -59,44 +70,101 @@ def ask(
     error: float | None,
     draws: int = 5,
     said: Callable[[str], None] = lambda question: None,
+    share: float | None = None,
 ) -> list[Answer]:
-    """All answers. base: what jobs have now, one of BASES. error: of predictions on this cluster,
-    None where nothing says."""
-    untold = max(UNTOLD, error or 0.0)
-    stays = "replay" if any(job.placement for job in workload.jobs) else "packed"
+    """All answers. base: the treatment that jobs have now. error: of predictions on this cluster,
+    None where nothing says. share: of communication, where the workload's jobs have an assumed
+    one."""
     now = treatment(base)
-    seeded = [_seeded(shortened(by_start(workload)), draw) for draw in range(1, draws + 1)]
-    before = [_held_s(simulated(each, stays, now, draw)) for draw, each in enumerate(seeded, 1)]
-    wider = [replace(each, topology=widened(each.topology, 2.0)) for each in seeded]
-    (other,) = {*BASES} - {base}
-    runs: Sequence[tuple[str, str, str, Treatment, Sequence[Workload]]] = (
-        ("Place jobs better?", "near each other, on idle uplinks", "network", now, seeded),
-        ("More uplinks?", "twice the rate between switches", stays, now, wider),
+    ways = [_Way(each, now, draws) for each in plausible(workload, now)]
+    summed = treatment("mltcp+aggregation" if base == "mltcp" else "aggregation")
+    runs: Sequence[tuple[str, str, str, Callable[[_Way], list[float]]]] = (
         (
-            "Another congestion control?",
-            f"{other} instead of {base}",
-            stays,
-            treatment(other),
-            seeded,
+            "Place jobs better?",
+            "near each other, on idle uplinks",
+            _unmoved(workload),
+            lambda way: way.saved("packed", now),
+        ),
+        (
+            "More uplinks?",
+            "twice the rate between switches",
+            _unwidened(workload),
+            lambda way: way.saved(way.stays, now, factor=2.0),
         ),
         (
             "Sums in the network?",
             "switches add up gradients",
-            stays,
-            treatment("mltcp+aggregation" if base == "mltcp" else "aggregation"),
-            seeded,
+            _unmoved(workload),
+            lambda way: way.saved(way.stays, summed),
         ),
     )
     answers = []
-    for question, change, policy, how, those in runs:
+    for question, change, reason, saved in runs:
         said(question)
-        saved = [
-            1 - _held_s(simulated(each, policy, how, draw)) / held_s
-            for draw, (each, held_s) in enumerate(zip(those, before, strict=True), 1)
-        ]
-        mean, half = interval(saved)
-        answers.append(Answer(question, change, mean, half, untold, error is not None))
+        mean, half = (None, 0.0) if reason.startswith("not known") else (0.0, 0.0)
+        if not reason:
+            found = [interval(saved(way)) for way in ways]
+            mean = found[0][0]
+            half = max(abs(other - mean) + own for other, own in found)
+        answers.append(
+            Answer(
+                question,
+                change,
+                mean,
+                half,
+                ways[0].most,
+                share,
+                max(UNTOLD, error or 0.0),
+                error is not None,
+                reason,
+            )
+        )
     return answers
+
+
+class _Way:
+    """A workload as it is now, drawn several times; most: see Answer."""
+
+    def __init__(self, workload: Workload, now: Treatment, draws: int) -> None:
+        self.stays = "replay" if any(job.placement for job in workload.jobs) else "packed"
+        short = shortened(by_start(workload))
+        self._drawn = [_seeded(short, draw) for draw in range(1, draws + 1)]
+        ran = [simulated(each, self.stays, now, n) for n, each in enumerate(self._drawn, 1)]
+        self._held_s = [_held_s(each) for each in ran]
+        computes_s = sum(_computing_s(each) for each in self._drawn)
+        self.most = max(0.0, 1 - computes_s / sum(self._held_s))
+
+    def saved(self, policy: str, how: Treatment, factor: float = 1.0) -> list[float]:
+        """Of each draw the share of GPU hours, with uplinks `factor` times as fast."""
+        return [
+            1 - _held_s(simulated(_wider(each, factor), policy, how, n)) / held_s
+            for n, (each, held_s) in enumerate(zip(self._drawn, self._held_s, strict=True), 1)
+        ]
+
+
+def _unmoved(workload: Workload) -> str:
+    """Return why no job can send less or elsewhere; "" where one may."""
+    alone = all(len(job.placement) == 1 or not job.model.size for job in workload.jobs)
+    if alone or workload.topology.servers == 1:
+        return "no effect: no job sends between servers"
+    return ""
+
+
+def _unwidened(workload: Workload) -> str:
+    """Return why uplinks have no effect, or none that is known; "" where they may have one."""
+    if reason := _unmoved(workload):
+        return reason
+    if "topology" in workload.assumed:
+        return "not known: nothing says which switches there are; import with --topology"
+    if "uplink" in workload.assumed:
+        return "not known: nothing says how fast uplinks are; import with --uplink"
+    leaf_of = workload.topology.leaf_of
+    if workload.topology.leaves == 1 or all(
+        job.placement and len({leaf_of(server) for server, _ in job.placement}) == 1
+        for job in workload.jobs
+    ):
+        return "no effect: no job sends between switches"
+    return ""
 
 
 def widened(topology: Topology, factor: float) -> Topology:
@@ -111,6 +179,12 @@ def widened(topology: Topology, factor: float) -> Topology:
     return replace(topology, network=Network(links))
 
 
+def _wider(workload: Workload, factor: float) -> Workload:
+    if factor == 1:
+        return workload
+    return replace(workload, topology=widened(workload.topology, factor))
+
+
 def _seeded(workload: Workload, draw: int) -> Workload:
     jobs = [replace(job, seed=draw * SEEDS + number) for number, job in enumerate(workload.jobs)]
     return replace(workload, topology=replace(workload.topology, seed=draw), jobs=tuple(jobs))
@@ -119,3 +193,13 @@ def _seeded(workload: Workload, draw: int) -> Workload:
 def _held_s(outcome: Outcome) -> float:
     """GPU seconds that jobs held."""
     return sum(job.running_s * job.gpus for job in outcome.jobs)
+
+
+def _computing_s(workload: Workload) -> float:
+    """GPU seconds that jobs compute, on the fastest servers."""
+    found = 0.0
+    for job in workload.jobs:
+        rows = job.compute_rows()
+        each_s = job.model.compute_s if rows is None else float(rows.sum(axis=1).mean())
+        found += each_s * job.iterations * job.gpus
+    return found * min(workload.topology.slowness)

@@ -1,8 +1,7 @@
 """A log, a network and what is known of models, as a workload that can be replayed and asked about.
 
 Models that nobody described are asked for all at once. What a job computes follows from its own
-iterations where the log has them (replay.py fits that); else from its duration, which then nothing
-can be held against.
+iterations where the log has them and nobody gave it (replay.py fits that). Nothing is made up.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import yaml
 
 from mltcp_tools.clusters.models import MODELS
 from mltcp_tools.clusters.own.logs import Log, LoggedJob, model_of
+from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.workload import parse_cluster
 from mltcp_tools.document import Section, read_section
 from mltcp_tools.errors import UsageError
@@ -41,11 +41,10 @@ def models_of_table(path: Path) -> dict[str, Any]:
     return dict(zip(section, found.values(), strict=True))
 
 
-def cluster_of(path: Path) -> dict[str, object]:
-    """The section `cluster` of a YAML file that has nothing else."""
+def cluster_of(path: Path) -> tuple[dict[str, object], Topology]:
+    """The section `cluster` of a YAML file that has nothing else, and what it describes."""
     _, found = _only(path, "cluster")
-    parse_cluster(read_text(path), str(path))
-    return found
+    return found, parse_cluster(read_text(path), str(path)).topology
 
 
 def _only(path: Path, name: str) -> tuple[Section, dict[str, Any]]:
@@ -115,15 +114,20 @@ def _of_a_rank(phases: Sequence[Phase], ranks: int) -> tuple[Phase, ...]:
     return tuple(replace(phase, rate_bps=phase.rate_bps / ranks) for phase in phases)
 
 
-def document(log: Log, cluster: Mapping[str, object], models: Mapping[str, Any]) -> str:
-    """The workload as YAML; cluster: its section of that name.
+def document(
+    log: Log,
+    cluster: Mapping[str, object],
+    models: Mapping[str, Any],
+    assumed: Sequence[str] = (),
+) -> str:
+    """The workload as YAML; cluster: its section of that name. assumed: as a workload has it.
 
     models: by name; REST has any other. One whose jobs all stayed on one server sends nothing that
     counts, and needn't be there.
     """
     names = {job.model for job in log.jobs}
     inside = names - {job.model for job in log.jobs if len(job.nodes) != 1}
-    unknown = names - set(models) - set(MODELS)
+    unknown = names - set(models)
     rest = models.get(REST)
     models = {name: each for name, each in models.items() if name != REST}
     models |= {name: {"size": "0B"} for name in unknown & inside}
@@ -134,12 +138,10 @@ def document(log: Log, cluster: Mapping[str, object], models: Mapping[str, Any])
     origin_s = min(job.submitted_s for job in log.jobs)
     jobs = [_job(job, origin_s) for job in log.jobs]
     used = names | {each["like"] for each in models.values() if "like" in each}
-    described = {
-        name: each if "like" in each else {"compute": "100ms"} | each
-        for name, each in models.items()
-        if name in used
-    }
+    described = {name: each for name, each in models.items() if name in used}
     whole: dict[str, object] = {"cluster": dict(cluster)}
+    if assumed:
+        whole["assumed"] = list(assumed)
     if described:
         whole["models"] = described
     whole["jobs"] = jobs
@@ -153,7 +155,10 @@ def _unknown(log: Log, models: Collection[str]) -> UsageError:
         if job.model in hours:
             hours[job.model] += job.gpus * (job.end_s - job.start_s) / 3600
     most = sorted(hours, key=lambda name: (-hours[name], name))[:_ASKED]
-    listed = {name: {"size": "500MB"} for name in most}
+    listed = {
+        name: {"like": name} if name in MODELS else {"size": "BYTES", "compute": "SECONDS"}
+        for name in most
+    }
     table = yaml.safe_dump(
         {"models": listed},
         sort_keys=False,
@@ -165,16 +170,17 @@ def _unknown(log: Log, models: Collection[str]) -> UsageError:
     without = f" and without {more} that had fewer GPU hours" if more else ""
     return UsageError(
         "Nothing says how many bytes these models send in an iteration: profile or record a job of"
-        " each, and give that with --profiles or --recorded; or write a table for --models, here"
-        f' with a size that is made up{without}. A model "{REST}" stands for all that nothing else'
-        f" describes.\n{table.rstrip()}"
+        " each, and give that with --profiles or --recorded; or fill in this table for --models"
+        f"{without}. BYTES are those of a model's gradients, as 500MB; SECONDS what an iteration"
+        " computes, as 180ms, and may be left out; `like` takes both of a model that is known"
+        f' here, on a V100. A model "{REST}" stands for all that nothing else describes.\n'
+        f"{table.rstrip()}"
     )
 
 
-def require_places(cluster: Mapping[str, object], jobs: Iterable[LoggedJob], source: str) -> None:
-    """Raise a UsageError where a job ran on what the section `cluster` of `source` hasn't."""
-    text = yaml.safe_dump({"cluster": dict(cluster)})
-    machines = {each.name: each for each in parse_cluster(text, source).topology.machines}
+def require_places(topology: Topology, jobs: Iterable[LoggedJob], source: Path) -> None:
+    """Raise a UsageError where a job ran on what the cluster that `source` describes hasn't."""
+    machines = {each.name: each for each in topology.machines}
     for job in jobs:
         for node, gpus in placement(job).items():
             if node not in machines:

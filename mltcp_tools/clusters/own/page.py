@@ -9,6 +9,7 @@ from mltcp_tools.clusters.own.ask import Answer
 from mltcp_tools.clusters.own.replay import Compared, Trust
 from mltcp_tools.clusters.rules import UNTOLD
 from mltcp_tools.clusters.text import table
+from mltcp_tools.clusters.workload import Workload
 from mltcp_tools.figures import png, subplots
 from mltcp_tools.pages import embedded, templates
 from mltcp_tools.units import counted
@@ -28,6 +29,28 @@ def trust_rows(found: Sequence[Trust]) -> list[list[str]]:
         spread = f"{each.low:.2f} to {each.high:.2f}"
         rows.append([each.model, str(each.jobs), f"{each.median:.3f}", spread, alike])
     return rows
+
+
+_ASSUMED = {
+    "topology": "Nothing said which switches there are (--topology): taken is one switch.",
+    "uplink": "Nothing said how fast uplinks are (--uplink): taken is as much as all servers below"
+    " send.",
+    "queue": "Nothing said what a port's queue holds (--queue): taken is 1 MB.",
+}
+
+
+def unsaid(workload: Workload) -> list[str]:
+    """Sentences on what nobody said of the cluster and its models."""
+    said = [_ASSUMED[each] for each in workload.assumed]
+    if workload.shared:
+        names = sorted(workload.shared)
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        said.append(
+            f"Nothing says how long an iteration of {', '.join(names[:5])}{more} computes: there is"
+            " an answer for each of several shares of communication. `compute` of --models, or"
+            " iterations in the log, would make it one."
+        )
+    return said
 
 
 def unexplained(compared: Sequence[Compared]) -> list[str]:
@@ -54,27 +77,23 @@ def unexplained(compared: Sequence[Compared]) -> list[str]:
     return said
 
 
-def render_trust(found: Sequence[Trust], compared: Sequence[Compared]) -> str:
+def render_trust(found: Sequence[Trust], sentences: Sequence[str]) -> str:
     """As text."""
-    lines = "".join(f"{sentence}\n" for sentence in unexplained(compared))
+    lines = "".join(f"{sentence}\n" for sentence in sentences)
     return (table(trust_rows(found)) if found else "") + lines
 
 
 def answer_rows(answers: Sequence[Answer]) -> list[list[str]]:
     """A head and a row per question."""
-    rows = [["question", "change", "GPU hours saved", "95 % over draws", "told from", "answer"]]
+    rows = [["question", "change", "communicating", "GPU hours saved", "95 %", "at most", "answer"]]
     for each in answers:
-        rows.append(
-            [
-                each.question,
-                each.change,
-                # Without a sign of its own, as -0.04 % has.
-                f"{round(each.saved, 3) + 0.0:+.1%}",
-                f"± {100 * each.half:.1f}",
-                f"{each.untold:.0%}",
-                each.verdict,
-            ]
-        )
+        saved, half = "", ""
+        if each.saved is not None:
+            # Without a sign of its own, as -0.04 % has.
+            saved, half = f"{round(each.saved, 3) + 0.0:+.1%}", f"± {100 * each.half:.1f}"
+        share = "as given" if each.share is None else f"{each.share:.0%}"
+        most = f"{each.most:.1%}"
+        rows.append([each.question, each.change, share, saved, half, most, each.verdict])
     return rows
 
 
@@ -107,21 +126,25 @@ def page(
 
 
 def _bars(answers: Sequence[Answer]) -> bytes:
-    figure, axis = subplots(figsize=(7, 2.9))
+    figure, axis = subplots(figsize=(7, 2 + 0.3 * len(answers)))
     places = range(len(answers))
     # No more than all hours can be saved, however much this model is off.
     untold = 100 * min(1.0, max(each.untold for each in answers))
     axis.axvspan(-untold, untold, color="#ddd", label="below what this model can tell")
     axis.barh(
         places,
-        [100 * each.saved for each in answers],
+        [100 * (each.saved or 0.0) for each in answers],
         xerr=[100 * each.half for each in answers],
         color=["#2a6f97" if each.told else "#9fb6c3" for each in answers],
         height=0.55,
         capsize=3,
     )
     axis.axvline(0, color="black", linewidth=0.6)
-    axis.set_yticks(places, [each.question for each in answers])
+    names = [
+        each.question if each.share is None else f"{each.question} ({each.share:.0%})"
+        for each in answers
+    ]
+    axis.set_yticks(places, names)
     axis.invert_yaxis()
     axis.set_xlabel("GPU hours saved, %, with 95 % interval")
     axis.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.25))

@@ -1,7 +1,7 @@
 """Recorded jobs where and when they ran, simulated, and held against what was observed.
 
-Computing times of models are fitted to iterations of the first half of each model's jobs; the other
-half is predicted. What is off there says how far to trust the rest.
+Computing times that nobody gave are fitted to iterations of the first half of each model's jobs;
+all other jobs are predicted. What is off there says how far to trust the rest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.policies import policy
 from mltcp_tools.clusters.rules import Treatment, treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
-from mltcp_tools.clusters.workload import ClusterJob, Workload
+from mltcp_tools.clusters.workload import LEAST_COMPUTE, ClusterJob, Workload
 
 BASE = "reno"
 """The congestion control that jobs are taken to run over where nothing else is said."""
@@ -25,8 +25,10 @@ JITTER = 0.03
 """Of computing, where a job doesn't say: without any, jobs would stay as they happen to begin, and
 keep out of each other's way or not for ever."""
 _ROUNDS = 4
-_LEAST_COMPUTE = 0.02
-"""A model's computing is fitted to no less than this share of what it was described with."""
+_FACTORS = (0.1, 0.25, 0.5, 0.75, 1.25, 1.5)
+"""Of fitted computing times, tried for whether they fit as well."""
+_FITS = 0.05
+"""A fitted computing time is as good as another if predictions are within this share."""
 
 
 @dataclass(frozen=True)
@@ -96,28 +98,60 @@ def simulated(
 
 
 def calibrated(workload: Workload, how: Treatment | None = None) -> tuple[Workload, set[str]]:
-    """The workload with computing times that fit observed iterations, and names of the jobs that
-    nothing was fitted to."""
-    halves: dict[str, list[ClusterJob]] = defaultdict(list)
-    for job in by_start(workload).jobs:
-        if job.took_s is not None and not job.guessed:
-            halves[job.model.name].append(job)
-    fitted = {job.name for own in halves.values() for job in own[: math.ceil(len(own) / 2)]}
+    """The workload with computing times that fit observed iterations, where nobody gave them, and
+    names of the jobs that nothing was fitted to."""
+    observed = [
+        job for job in by_start(workload).jobs if job.took_s is not None and not job.guessed
+    ]
+    fitted = {job.name for job in _to_fit(workload)}
     for _ in range(_ROUNDS if fitted else 0):
         off: dict[str, list[float]] = defaultdict(list)
         for each in compare(workload, set(), how):
             if each.job.name in fitted:
                 missing_s = (each.observed_s - each.predicted_s) / each.job.iterations
                 off[each.job.model.name].append(missing_s)
-        models = {job.model.name: job.model for job in workload.jobs}
+        by_model = {job.model.name: job.model.compute_s for job in _to_fit(workload)}
         for name, missing in off.items():
-            model = models[name]
-            compute_s = model.compute_s + float(np.median(missing))
-            least_s = _LEAST_COMPUTE * model.compute_s
-            models[name] = replace(model, compute_s=max(least_s, compute_s))
-        jobs = tuple(replace(job, model=models[job.model.name]) for job in workload.jobs)
-        workload = replace(workload, jobs=jobs)
-    return workload, {job.name for own in halves.values() for job in own} - fitted
+            compute_s = by_model[name] + float(np.median(missing))
+            by_model[name] = max(LEAST_COMPUTE * by_model[name], compute_s)
+        workload = _computing(workload, by_model)
+    return workload, {job.name for job in observed} - fitted
+
+
+def plausible(workload: Workload, how: Treatment | None = None) -> list[Workload]:
+    """The workload, and those with the shortest and the longest computing times, of those that
+    nobody gave, that predict the observed jobs as well: on a saturated link many do."""
+    own = {job.name for job in _to_fit(workload)}
+    times_s = {job.model.name: job.model.compute_s for job in _to_fit(workload)}
+    found = [workload]
+    for factors in (_FACTORS[:4], _FACTORS[:3:-1]) if times_s else ():
+        for factor in factors:
+            other = _computing(workload, {name: factor * each for name, each in times_s.items()})
+            off = [abs(e.ratio - 1) for e in compare(other, (), how) if e.job.name in own]
+            if np.median(off) <= _FITS:
+                found.append(other)
+                break
+    return found
+
+
+def _to_fit(workload: Workload) -> list[ClusterJob]:
+    """The first half of each model's observed jobs, of models whose computing time nobody gave."""
+    halves: dict[str, list[ClusterJob]] = defaultdict(list)
+    for job in by_start(workload).jobs:
+        if job.model.name in workload.fitted and job.took_s is not None and not job.guessed:
+            halves[job.model.name].append(job)
+    return [job for own in halves.values() for job in own[: math.ceil(len(own) / 2)]]
+
+
+def _computing(workload: Workload, times_s: Mapping[str, float]) -> Workload:
+    """The workload with the models' computing times, in seconds."""
+    jobs = (
+        replace(job, model=replace(job.model, compute_s=times_s[job.model.name]))
+        if job.model.name in times_s
+        else job
+        for job in workload.jobs
+    )
+    return replace(workload, jobs=tuple(jobs))
 
 
 def compare(

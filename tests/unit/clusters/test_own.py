@@ -50,6 +50,7 @@ SwitchName=rack1 Nodes=n[1-2]
 SwitchName=rack2 Nodes=n[3-4]
 SwitchName=spine Switches=rack[1-2]
 """
+BERT = {"bert": {"like": "bert"}}
 CSV = "name,submitted,start,end,gpus,nodes,model,iterations\n"
 
 
@@ -164,7 +165,7 @@ def test_names_of_any_kind_come_through(tmp_path: Path) -> None:
     log = read_log(tmp_path / "log")
     found = {job.name for job in log.jobs}
     assert found == {*names} - {"a\x1b[31mb", "x\ny"} | {"a [31mb", "x y"}
-    text = document(log, one_switch(log.jobs, "10gbit"), {})
+    text = document(log, one_switch(log.jobs, "10gbit"), BERT)
     assert {job.name for job in parse_workload(text, "w").jobs} == found
 
 
@@ -237,7 +238,7 @@ def test_jobs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     names = ["bert", "bert.3", "bert.4", "bert.2"]
     assert [job.name for job in log.jobs] == names
     assert {job.model for job in log.jobs} == {"bert"}
-    text = document(log, one_switch(log.jobs, "10gbit"), {})
+    text = document(log, one_switch(log.jobs, "10gbit"), BERT)
     found = {each.job.name: each for each in compare(parse_workload(text, "w"), ())}
     assert [found[name].observed_s for name in names] == [100, 101, 102, 100]
     assert len({found[name].predicted_s for name in names[:3]}) == 3
@@ -370,6 +371,7 @@ def test_servers_of_a_log_differ_in_size_and_speed(tmp_path: Path) -> None:
 
     def imported(kind: str, file: str) -> Workload:
         options = [f"--{kind}", str(tmp_path / file), "--models", str(tmp_path / "m.yaml")]
+        options += ["--rate", "1gbit"] if kind == "topology" else []
         data = tmp_path / "data.yaml"
         ran = CliRunner().invoke(import_, [str(tmp_path / "log"), "-o", str(data), *options])
         assert ran.exception is None, ran.exception
@@ -412,10 +414,12 @@ def test_what_describes_a_network_is_not_said_in_two_ways(tmp_path: Path) -> Non
         == "--queue: '60' is not a size, as it has no unit; write it like 2.5MB, 30kB or 64KiB."
     )
     assert said("--rate", "fast").startswith("--rate: 'fast' is not a rate")
-    (tmp_path / "m.yaml").write_text("models: {bert: {size: -1MB}}\n")
-    made = said("--models", str(tmp_path / "m.yaml"))
-    assert re.search(r"log makes:\d+: models.bert.size: '-1MB'", made)
-    assert said("--queue", "60kB", "--rate", "1gbit") == "None"
+    assert said().startswith("nothing says how fast servers' links are: give --rate")
+    table = ["--models", str(tmp_path / "m.yaml"), "--rate", "1gbit"]
+    (tmp_path / "m.yaml").write_text("models: {bert: {size: -1MB}, vgg16: {like: vgg16}}\n")
+    assert re.search(r"log makes:\d+: models.bert.size: '-1MB'", said(*table))
+    (tmp_path / "m.yaml").write_text("models: {bert: {like: bert}, vgg16: {like: vgg16}}\n")
+    assert said("--queue", "60kB", *table) == "None"
     topology = parse_workload((tmp_path / "data.yaml").read_text(), "w").topology
     assert topology.queue == 60_000
     assert topology.network.rates_bps[0] == 1e9
@@ -473,8 +477,10 @@ def test_tables_of_models_that_are_none_are_refused(tmp_path: Path, text: str) -
 
 def test_models_that_nobody_described_are_asked_for_at_once(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(SACCT.replace("bert", "mine"))
-    asked = CliRunner().invoke(import_, [str(tmp_path / "log"), "-o", str(tmp_path / "data.yaml")])
-    assert "models:\n  mine: {size: 500MB}" in str(asked.exception)
+    words = ["--rate", "1gbit", "-o", str(tmp_path / "data.yaml")]
+    asked = CliRunner().invoke(import_, [str(tmp_path / "log"), *words])
+    table = "models:\n  vgg16: {like: vgg16}\n  mine: {size: BYTES, compute: SECONDS}"
+    assert table in str(asked.exception)
 
 
 def test_models_of_many_names(tmp_path: Path) -> None:
@@ -486,8 +492,10 @@ def test_models_of_many_names(tmp_path: Path) -> None:
     def ran(table: str) -> tuple[str, dict[str, Model]]:
         (tmp_path / "m.yaml").write_text(table)
         data, words = tmp_path / "data.yaml", ["--models", str(tmp_path / "m.yaml")]
-        done = CliRunner().invoke(import_, [str(tmp_path / "log"), "-o", str(data), *words])
-        jobs = parse_workload(data.read_text(), "w").jobs if done.exception is None else ()
+        words += ["--rate", "1gbit", "-o", str(data)]
+        done = CliRunner().invoke(import_, [str(tmp_path / "log"), *words])
+        made = parse_workload(data.read_text(), "w", share=0.5) if not done.exception else None
+        jobs = made.jobs if made else ()
         return str(done.exception), {job.model.name: job.model for job in jobs}
 
     said, _ = ran("models: {none: {size: 1MB}}")
@@ -526,7 +534,7 @@ def observed(tmp_path: Path) -> Path:
     assert topology.total_gpus == 16
     lines = [each % f", took: {ran[f'j{n}']:.3f}s, start: {n * 40}s" for n, each in enumerate(jobs)]
     path = tmp_path / "data.yaml"
-    path.write_text(text % "100ms" + "".join(f"  - {line}\n" for line in lines))
+    path.write_text(text.replace("compute: %s, ", "") + "".join(f"  - {line}\n" for line in lines))
     return path
 
 
@@ -554,7 +562,7 @@ def test_an_emulated_cluster_that_was_recorded_is_predicted(
         + "SwitchName=spine Switches=leaf[1-2]\n"
     )
     (tmp_path / "topology.conf").write_text(conf)
-    (tmp_path / "models.yaml").write_text("models: {ring: {compute: 100ms, size: 1MB}}\n")
+    (tmp_path / "models.yaml").write_text("models: {ring: {size: 1MB}}\n")
     arguments = ["--topology", str(tmp_path / "topology.conf"), "--rate", "200mbit"]
     # Two uplinks of 100 Mbit/s, which four connections of each pair share.
     arguments += ["--uplink", "200mbit", "--models", str(tmp_path / "models.yaml")]
@@ -581,6 +589,7 @@ def test_models_and_iterations_come_from_recordings(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("\n".join(lines) + "\n")
     data = tmp_path / "data.yaml"
     words = [str(tmp_path / "log"), "-o", str(data), "--recorded", str(tmp_path / "run")]
+    words += ["--rate", "1gbit"]
     ran = CliRunner().invoke(import_, [*words, "--arm", "reno"])
     assert ran.exception is None, ran.output
     (found,) = parse_workload(data.read_text(), "w").jobs
@@ -610,7 +619,7 @@ def test_jobs_drift_apart_and_together_in_a_replay_as_they_did() -> None:
         + "".join(f"    - {{name: r{n}, ends: [r{n}, top], rate: 20mbit}}\n" for n in range(2))
         + "  servers: ["
         + ", ".join(f"{{name: h{n}, gpus: 1}}" for n in range(8))
-        + "]\nmodels: {ring: {compute: 1.6s, size: 900kB}}\njobs:\n"
+        + "]\nmodels: {ring: {%ssize: 900kB}}\njobs:\n"
     )
 
     def text(took_s: dict[str, float] | None, jitter: str) -> str:
@@ -622,7 +631,7 @@ def test_jobs_drift_apart_and_together_in_a_replay_as_they_did() -> None:
                 f" arrival: {start_s}s,"
                 f" placement: {{h{first}: 1, h{first + 1}: 1}}{jitter}{took}}}\n"
             )
-        return head + "".join(lines)
+        return head % ("compute: 1.6s, " if took_s is None else "") + "".join(lines)
 
     seen = simulated(parse_workload(text(None, ", jitter: 5%"), "w")).jobs
     took_s = {job.name: job.running_s for job in seen}
@@ -637,7 +646,7 @@ def test_answers_say_what_they_can_tell(tmp_path: Path) -> None:
     said = CliRunner().invoke(ask, [str(data), "--draws", "2", "-o", str(page), "--json"])
     assert said.exception is None, said.output
     answers = {each["question"]: each for each in json.loads(said.stdout)["answers"]}
-    assert len(answers) == 4
+    assert len(answers) == 3
     # All jobs cross the uplinks; they wait less where these are wider, or jobs stay in a rack.
     assert answers["More uplinks?"]["verdict"] == "saves"
     assert answers["Place jobs better?"]["verdict"] == "saves"
@@ -650,7 +659,7 @@ def test_answers_say_what_they_can_tell(tmp_path: Path) -> None:
 def test_what_nothing_was_held_against_says_so(tmp_path: Path) -> None:
     data = observed(tmp_path)
     bare = re.sub(r", iterations: [0-9]+", "", data.read_text())
-    data.write_text(bare.replace("100ms", "300ms"))
+    data.write_text(bare.replace("mine: {", "mine: {compute: 300ms, "))
     said = CliRunner().invoke(ask, [str(data), "--draws", "2", "--json"])
     answers = {each["question"]: each for each in json.loads(said.stdout)["answers"]}
     assert answers["More uplinks?"]["verdict"] == "saves, if the model is right"
@@ -667,7 +676,7 @@ def test_sums_over_mltcp_are_held_against_mltcp(
 
     monkeypatch.setattr("mltcp_tools.clusters.own.ask.simulated", noted)
     answers_of(parse_workload(observed(tmp_path).read_text(), "w"), "mltcp", None, draws=2)
-    assert list(dict.fromkeys(ran)) == ["mltcp", "reno", "mltcp+aggregation"]
+    assert list(dict.fromkeys(ran)) == ["mltcp", "mltcp+aggregation"]
 
 
 def test_jobs_that_wait_in_a_replay_for_what_they_had_are_counted(tmp_path: Path) -> None:
@@ -722,3 +731,119 @@ def test_a_log_of_many_iterations_is_replayed_shortened(monkeypatch: pytest.Monk
     assert ran == [1_000_000]
     assert [each.predicted_s for each in found] == pytest.approx([300_000] * 2, rel=0.01)
     assert [each.observed_s for each in found] == [310_000.0] * 2
+
+
+LEAVES = """\
+SwitchName=rack1 Nodes=n[1-2]
+SwitchName=rack2 Nodes=n[3-4]
+SwitchName=spine Switches=rack[1-2]
+"""
+
+
+def imported(tmp_path: Path, lines: list[str], model: str, *words: str) -> str:
+    """The file that the real `cluster import` makes of a CSV's lines."""
+    (tmp_path / "log").write_text(CSV + "\n".join(lines) + "\n")
+    (tmp_path / "topology.conf").write_text(LEAVES)
+    (tmp_path / "m.yaml").write_text(f"models: {{mine: {{{model}}}}}\n")
+    table = ["--models", str(tmp_path / "m.yaml"), "--rate", "10gbit"]
+    data = str(tmp_path / "data.yaml")
+    assert main(["cluster", "import", str(tmp_path / "log"), "-o", data, *table, *words]) == 0
+    return data
+
+
+def asked(capsys: pytest.CaptureFixture[str], data: str) -> list[dict[str, object]]:
+    capsys.readouterr()
+    assert main(["cluster", "ask", data, "--draws", "2", "--json"]) == 0
+    return list(json.loads(capsys.readouterr().out)["answers"])
+
+
+CROSSING = [f"a{n},0,{n},{3000 + n},2,n{1 + n % 2};n{3 + n % 2},mine," for n in range(4)]
+
+
+def test_no_computing_time_is_invented(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without one there are answers for shares of communication, each below its bound."""
+    conf = ["--topology", str(tmp_path / "topology.conf"), "--uplink", "10gbit"]
+    data = imported(tmp_path, CROSSING, "size: 200MB", *conf)
+    assert "Nothing says how long an iteration of mine computes" in capsys.readouterr().err
+    assert "compute" not in Path(data).read_text()
+    answers = [each for each in asked(capsys, data) if each["question"] == "More uplinks?"]
+    assert [each["share"] for each in answers] == [0.1, 0.25, 0.5]
+    saved = [float(str(each["saved"])) for each in answers]
+    assert saved == sorted(saved)
+    assert saved[-1] > 2 * saved[0]
+    for each, found in zip(answers, saved, strict=True):
+        assert found < float(str(each["most"]))
+    assert main(["cluster", "replay", data]) == 2
+    assert "nothing says how long an iteration of mine computes" in capsys.readouterr().err
+    # What the admin says is taken: a second of computing leaves nothing to be saved.
+    given = asked(capsys, imported(tmp_path, CROSSING, "size: 20MB, compute: 1s", *conf))
+    assert [each["share"] for each in given] == [None] * 3
+    assert all(abs(float(str(each["saved"]))) < 0.02 for each in given)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "uplink", "said"),
+    [
+        ("n1", "10gbit", "no effect: no job sends between servers"),
+        ("n1;n2", "10gbit", "no effect: no job sends between switches"),
+        ("n1;n3", None, "not known: nothing says how fast uplinks are"),
+        ("n1;n3", "", "not known: nothing says which switches there are"),
+        ("n1;n3", "10gbit", "can't tell: below"),
+    ],
+)
+def test_zero_and_unknown_are_different_answers(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    nodes: str,
+    uplink: str | None,
+    said: str,
+) -> None:
+    words = [] if uplink == "" else ["--topology", str(tmp_path / "topology.conf")]
+    words += ["--uplink", uplink] if uplink else []
+    line = f"a,0,0,3000,2,{nodes},mine,"
+    # The others make the servers known.
+    data = imported(tmp_path, [line, "b,0,0,9,2,n2,mine,"], "size: 20MB, compute: 1s", *words)
+    noted = capsys.readouterr().err
+    assert ("(--uplink)" in noted) == (uplink is None)
+    assert ("(--topology)" in noted) == (uplink == "")
+    (answer,) = (each for each in asked(capsys, data) if each["question"] == "More uplinks?")
+    assert str(answer["verdict"]).startswith(said)
+    assert (answer["saved"] is None) == said.startswith("not known")
+
+
+SATURATED = """\
+cluster: {servers: 8, gpus: 1, leaf: 4, oversubscription: 4, spines: 1, rate: 10gbit}
+models: {mine: {%ssize: 40MB}}
+jobs:
+"""
+
+
+def saturated(compute: str, iteration_s: float) -> Workload:
+    """Four jobs whose uplink is full whatever they compute."""
+    lines = [
+        f"  - {{name: j{n}, model: mine, gpus: 2, iterations: 500, start: {n}s, arrival: {n}s,"
+        f" took: {500 * iteration_s}s, placement: {{s{n}: 1, s{4 + n}: 1}}}}\n"
+        for n in range(4)
+    ]
+    return parse_workload(SATURATED % compute + "".join(lines), "w")
+
+
+@pytest.mark.parametrize("iteration_s", [0.387, 0.36, 0.35])
+def test_a_given_computing_time_is_kept(iteration_s: float) -> None:
+    workload, held_out = calibrated(saturated("compute: 200ms, ", iteration_s))
+    assert {job.model.compute_s for job in workload.jobs} == {0.2}
+    # Nothing was fitted to any of them.
+    assert held_out == {"j0", "j1", "j2", "j3"}
+
+
+def test_an_unidentified_time_widens_the_interval() -> None:
+    """On a full link iterations say little of computing: the answer covers the true time's."""
+    seen = {job.running_s / 500 for job in simulated(saturated("compute: 40ms, ", 1.0)).jobs}
+    took_s = sum(seen) / len(seen)
+    true = answers_of(saturated("compute: 40ms, ", took_s), "reno", None, draws=2)[1]
+    workload, _ = calibrated(saturated("", took_s))
+    found = answers_of(workload, "reno", None, draws=2)[1]
+    assert true.saved is not None
+    assert found.saved is not None
+    assert abs(found.saved - true.saved) < found.half
+    assert found.half > true.half

@@ -170,7 +170,7 @@ def test_a_workload_is_read() -> None:
     ("iterations: 20, count", "iterations: 0, count", "whole number of 1 or more"),
     ("servers: 8", "kind: ring, servers: 8", "the kind is one of leaf-spine"),
     ("{servers: 8", "&a {queue: *a, servers: 8", "w.yaml:2: cluster.queue: must be a value"),
-    ("jobs:", "models: {a: {like: a}}\njobs:", "w.yaml:3: models.a.compute: model a needs it"),
+    ("jobs:", "models: {a: {}}\njobs:", "w.yaml:3: models.a.size: model a needs it"),
     (
         "jobs:",
         "models: {a: {like: b}, b: {like: a}}\njobs:",
