@@ -88,7 +88,7 @@ int aggregate_xdp(struct xdp_md *ctx)
 		return XDP_DROP;
 	/* Not XDP_TX: veth wakes the other end for that only where it runs XDP itself. */
 	if (action != AGG_BROADCAST)
-		return bpf_redirect(origin.to->interface, 0);
+		return bpf_redirect(origin.peer->interface, 0);
 	ports = bpf_map_lookup_elem(&agg_ports, &origin.index);
 	return ports ? bpf_redirect_map(ports, 0, BPF_F_BROADCAST) : XDP_DROP;
 }
@@ -181,5 +181,5 @@ int aggregate_tc(struct __sk_buff *skb)
 		send_to_all(skb, s, &origin);
 		return TC_ACT_SHOT;
 	}
-	return bpf_redirect(origin.to->interface, 0);
+	return bpf_redirect(origin.peer->interface, 0);
 }

@@ -20,7 +20,7 @@
 #define MORE_FRAGMENTS_OR_OFFSET 0x3fff
 #define TIME_TO_LIVE 64
 
-/* UDP port of the workers' packets; the one of job j's aggregator above is 1 + j further. */
+/* UDP port of the workers' packets. */
 const volatile __u16 agg_port = 17749;
 
 /* This host's addresses: frames for others only pass through. */
@@ -64,7 +64,6 @@ enum counter {
 	COUNT_TAKEN,
 	COUNT_RESULTS,
 	COUNT_REPLIES,
-	COUNT_UP,
 	COUNT_STALE,
 	COUNT_FOREIGN, /* wrong magic, or no such job */
 	COUNT_KEY, /* wrong key or generation */
@@ -104,13 +103,6 @@ struct {
 	__type(value, struct agg_peer);
 } agg_workers SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, AGG_JOBS_MAX);
-	__type(key, __u32);
-	__type(value, struct agg_parent);
-} agg_parents SEC(".maps");
-
 /* Two versions of each slot; user space sets how many before loading. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -131,13 +123,11 @@ static __always_inline void count(__u32 job, enum counter which, __u64 more)
 /* Whether a frame can be one of ours at all, by its first HEADERS_BYTES. */
 static __always_inline int is_ours(const struct agg_frame *frame)
 {
-	__u16 port = bpf_ntohs(frame->destination_port);
-
 	return frame->protocol == bpf_htons(ETHERTYPE_IPV4) &&
 	       frame->version_and_length == VERSION_AND_LENGTH &&
 	       frame->ip_protocol == PROTOCOL_UDP &&
-	       !(frame->fragment & bpf_htons(MORE_FRAGMENTS_OR_OFFSET)) && port >= agg_port &&
-	       port <= agg_port + AGG_JOBS_MAX &&
+	       !(frame->fragment & bpf_htons(MORE_FRAGMENTS_OR_OFFSET)) &&
+	       frame->destination_port == bpf_htons(agg_port) &&
 	       bpf_map_lookup_elem(&agg_addresses, &frame->destination);
 }
 
@@ -152,9 +142,7 @@ static __always_inline int is_from(const struct agg_frame *frame, __u32 interfac
 /* A frame that may be taken. */
 struct origin {
 	struct agg_job *job;
-	struct agg_parent *parent; /* it came from the aggregator above; else NULL */
 	struct agg_peer *peer; /* whom it came from */
-	struct agg_peer *to; /* whom the answer is for, unless that is everyone */
 	__u32 index; /* of the job here */
 };
 
@@ -162,35 +150,17 @@ struct origin {
 static __always_inline int find_origin(struct scratch *s, struct origin *origin)
 {
 	const struct agg_header *header = &s->packet.header;
-	__u16 port = bpf_ntohs(s->frame.destination_port);
 	__u32 index = header->job, worker;
 
 	if (header->magic != AGG_MAGIC) {
 		count(0, COUNT_FOREIGN, 1);
 		return 0;
 	}
-	origin->parent = NULL;
-	if (port != agg_port) {
-		index = port - agg_port - 1;
-		origin->parent = bpf_map_lookup_elem(&agg_parents, &index);
-		if (!origin->parent)
-			return 0;
-	}
 	origin->index = index;
 	origin->job = bpf_map_lookup_elem(&agg_jobs, &index);
-	if (!origin->job || !origin->job->key || (origin->parent && !origin->job->parent)) {
+	if (!origin->job || !origin->job->key) {
 		count(0, COUNT_FOREIGN, 1);
 		return 0;
-	}
-	if (origin->parent) {
-		origin->peer = &origin->parent->peer;
-		if (header->key != origin->parent->key || header->job != origin->parent->job ||
-		    header->generation != origin->parent->generation ||
-		    !agg_is_for(header, origin->parent->worker)) {
-			count(index, COUNT_KEY, 1);
-			return 0;
-		}
-		return 1;
 	}
 	if (header->key != origin->job->key || header->generation != origin->job->generation) {
 		count(index, COUNT_KEY, 1);
@@ -213,19 +183,12 @@ static __always_inline int is_sound(const struct scratch *s, const struct origin
 {
 	const struct agg_header *header = &s->packet.header;
 	__u32 bytes = bpf_ntohs(s->frame.length), ours = bytes - (OVERHEAD_BYTES - sizeof(*header));
-	int fine;
 
 	if (!is_from(&s->frame, interface, origin->peer)) {
 		count(origin->index, COUNT_SENDER, 1);
 		return 0;
 	}
-	if (origin->parent)
-		fine = header->count % 4 == 0 && header->count <= AGG_VALUES_MAX &&
-		       header->slot < origin->job->slots &&
-		       ours == sizeof(*header) + header->count * 4;
-	else
-		fine = agg_well_formed(origin->job, header, ours);
-	if (fine && length >= bytes + ETHERNET_BYTES)
+	if (agg_well_formed(origin->job, header, ours) && length >= bytes + ETHERNET_BYTES)
 		return 1;
 	count(origin->index, COUNT_MALFORMED, 1);
 	return 0;
@@ -282,18 +245,6 @@ static __always_inline void address_frame(struct agg_frame *frame, const struct 
 	set_ip_check(frame);
 }
 
-/* The worker that an answer of the aggregator above is for. */
-static __always_inline struct agg_peer *worker_of(const struct origin *origin,
-						  const struct agg_header *header)
-{
-	__u32 worker = header->worker;
-
-	if (worker >= AGG_WORKERS_MAX || worker >= origin->job->workers)
-		return NULL;
-	worker += origin->index * AGG_WORKERS_MAX;
-	return bpf_map_lookup_elem(&agg_workers, &worker);
-}
-
 /* Take a frame whose values are in; the answer is in `s`, addressed unless it goes to everyone. */
 static __always_inline enum agg_action take(struct scratch *s, struct origin *origin)
 {
@@ -303,8 +254,6 @@ static __always_inline enum agg_action take(struct scratch *s, struct origin *or
 	enum agg_action action;
 	struct agg_slot *slot;
 
-	if (origin->parent)
-		secret = &origin->parent->secret;
 	if (agg_check(secret, &s->packet, values) != header->check) {
 		count(origin->index, COUNT_CORRUPT, 1);
 		return AGG_DROP;
@@ -314,10 +263,7 @@ static __always_inline enum agg_action take(struct scratch *s, struct origin *or
 	if (!slot)
 		return AGG_DROP;
 	bpf_spin_lock(&slot->lock);
-	if (origin->parent)
-		action = agg_take_total(origin->job, &slot->entry, &s->packet);
-	else
-		action = agg_take(origin->job, &slot->entry, &s->packet);
+	action = agg_take(origin->job, &slot->entry, &s->packet);
 	bpf_spin_unlock(&slot->lock);
 	count(origin->index, COUNT_TAKEN, 1);
 	count(origin->index, COUNT_BYTES, values * 4);
@@ -327,31 +273,11 @@ static __always_inline enum agg_action take(struct scratch *s, struct origin *or
 	}
 	if (action == AGG_DROP)
 		return AGG_DROP;
-	if (action == AGG_UP) {
-		__u32 job = origin->index;
-		struct agg_parent *parent = bpf_map_lookup_elem(&agg_parents, &job);
-
-		if (!parent)
-			return AGG_DROP;
-		agg_sign_up(parent, header);
-		secret = &parent->secret;
-		origin->to = &parent->peer;
-	} else {
-		agg_sign_down(origin->job, origin->index, header);
-		secret = &origin->job->secret;
-		origin->to = origin->peer;
-		if (origin->parent && action == AGG_REPLY)
-			origin->to = worker_of(origin, header);
-	}
-	if (!origin->to || header->count > AGG_VALUES_MAX)
+	if (header->count > AGG_VALUES_MAX)
 		return AGG_DROP; /* never; the verifier can't know */
 	header->check = agg_check(secret, &s->packet, header->count);
-	address_frame(&s->frame, origin->to, header->count);
-	count(origin->index,
-	      action == AGG_BROADCAST ? COUNT_RESULTS
-	      : action == AGG_UP      ? COUNT_UP
-				      : COUNT_REPLIES,
-	      1);
+	address_frame(&s->frame, origin->peer, header->count);
+	count(origin->index, action == AGG_BROADCAST ? COUNT_RESULTS : COUNT_REPLIES, 1);
 	return action;
 }
 

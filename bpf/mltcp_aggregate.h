@@ -14,9 +14,6 @@
  * answer has the smallest chunk named, and the largest exponent named for that chunk. So all
  * workers quantise the next chunk alike, and skip chunks that are zero everywhere (OmniReduce,
  * SIGCOMM'21, section 3). A worker that has nothing in a chunk sends a packet without values.
- *
- * An aggregator may be a worker of one above it, which adds up the sums of several racks. What its
- * own workers ask for while all of theirs is in, it asks the one above, and hands on the answer.
  */
 #ifndef MLTCP_AGGREGATE_H
 #define MLTCP_AGGREGATE_H
@@ -39,7 +36,6 @@ enum agg_type {
 	AGG_HELD = 5, /* aggregator: yours is in, others' are not; chunk, next: agg_missing() */
 	AGG_MISSING = 6, /* aggregator: yours is not in */
 	AGG_MISMATCH = 7, /* aggregator: another worker sent something else for this round */
-	AGG_HELD_ABOVE = 8, /* aggregator: as AGG_HELD, of the racks at the aggregator above */
 };
 
 enum agg_flag {
@@ -63,7 +59,7 @@ struct agg_header {
 	__u16 slot; /* within the job */
 	__u16 count; /* of values' words, a multiple of 4 */
 	__s16 exponent; /* of the chunk `next`: all its values are below 2^exponent */
-	__u16 below; /* between aggregators: the worker of the rack that asks, or is answered */
+	__u16 reserved;
 	__u64 check; /* agg_check() */
 };
 
@@ -88,7 +84,7 @@ struct agg_job {
 	__u32 slots;
 	__u32 values; /* most in a packet */
 	__u32 workers; /* how many send here */
-	__u32 parent; /* 1: sums go to the aggregator above, which has the total */
+	__u32 reserved;
 };
 
 /* The other end of a job's worker, all as in the packets (network order). */
@@ -97,17 +93,6 @@ struct agg_peer {
 	__be16 port, local_port; /* UDP */
 	__u8 mac[6], local_mac[6]; /* Ethernet */
 	__u32 interface; /* index */
-};
-
-/* The aggregator above, as a job's leaf knows it: it is a worker there. */
-struct agg_parent {
-	struct agg_secret secret;
-	__u64 key;
-	__u32 generation;
-	__u32 job; /* index there */
-	__u16 worker; /* rank there */
-	__u8 reserved[6];
-	struct agg_peer peer;
 };
 
 /* What one version of a slot holds, without the lock that guards it. */
@@ -120,7 +105,7 @@ struct agg_entry {
 	__s16 exponent;
 	__u16 count; /* of values; 0 as long as no worker has sent any */
 	__u8 flags;
-	__u8 final; /* the values are the total; with an aggregator above not before it answered */
+	__u8 final; /* the values are the sum of all */
 	__u8 reserved[2];
 	__s32 values[AGG_VALUES_MAX];
 };
@@ -130,7 +115,6 @@ enum agg_action {
 	AGG_DROP, /* nothing more */
 	AGG_REPLY, /* send it back to the worker it came from */
 	AGG_BROADCAST, /* send it to every worker of the job */
-	AGG_UP, /* send it to the aggregator above */
 	AGG_STALE, /* nothing more: it is of a round that is over */
 	AGG_REFUSE, /* nothing more: no honest worker sends this */
 };
@@ -362,19 +346,6 @@ static inline __attribute__((always_inline)) void agg_merge(struct agg_entry *en
 	entry->count = packet->header.count;
 }
 
-/* All packets of a round are in: send the sum on to everyone, or up. */
-static inline __attribute__((always_inline)) enum agg_action
-agg_complete(const struct agg_job *job, struct agg_entry *entry, struct agg_packet *packet)
-{
-	if (!job->parent) {
-		entry->final = 1;
-		agg_answer(entry, packet, AGG_RESULT);
-		return AGG_BROADCAST;
-	}
-	agg_answer(entry, packet, AGG_DATA);
-	return AGG_UP;
-}
-
 /* A worker has sent its packet of the entry's round again. */
 static inline __attribute__((always_inline)) enum agg_action
 agg_repeated(const struct agg_job *job, struct agg_entry *entry, struct agg_packet *packet)
@@ -384,11 +355,6 @@ agg_repeated(const struct agg_job *job, struct agg_entry *entry, struct agg_pack
 	if (entry->final) {
 		agg_answer(entry, packet, AGG_AGAIN);
 		return AGG_REPLY;
-	}
-	if (!missing) {
-		/* The aggregator above knows: the sum or its answer was lost, or others' are missing. */
-		agg_short(packet, AGG_POLL);
-		return AGG_UP;
 	}
 	packet->header.chunk = missing >> 32;
 	packet->header.next = (__u32)missing;
@@ -438,64 +404,9 @@ agg_take(const struct agg_job *job, struct agg_entry *entry, struct agg_packet *
 	entry->seen |= mine;
 	if (entry->seen != job->everyone)
 		return AGG_DROP;
-	return agg_complete(job, entry, packet);
-}
-
-/* Take an answer of the aggregator above, whose sender, sizes and check are known to be right. A
- * reply is for the worker that the header names then, if there is one of that number. */
-static inline __attribute__((always_inline)) enum agg_action
-agg_take_total(const struct agg_job *job, struct agg_entry *entry, struct agg_packet *packet)
-{
-	struct agg_header *header = &packet->header;
-
-	if (header->round != entry->round || entry->seen != job->everyone || entry->final)
-		return AGG_STALE;
-	header->worker = header->below;
-	switch (header->type) {
-	case AGG_RESULT:
-	case AGG_AGAIN:
-		break;
-	case AGG_HELD:
-		return agg_short(packet, AGG_HELD_ABOVE);
-	case AGG_MISSING:
-		agg_answer(entry, packet, AGG_DATA);
-		header->operation = entry->operation;
-		return AGG_UP;
-	case AGG_MISMATCH:
-		return agg_short(packet, AGG_MISMATCH);
-	default:
-		return AGG_REFUSE;
-	}
-	if (header->operation != entry->operation || header->chunk != entry->chunk ||
-	    header->flags != entry->flags || (entry->count && header->count != entry->count))
-		return AGG_REFUSE;
-	entry->count = header->count;
-	entry->next = header->next;
-	entry->exponent = header->exponent;
-	agg_copy(entry->values, packet->values, header->count);
 	entry->final = 1;
-	header->type = AGG_RESULT;
+	agg_answer(entry, packet, AGG_RESULT);
 	return AGG_BROADCAST;
-}
-
-/* Whose a packet is that goes to workers. index: of the job here. */
-static inline __attribute__((always_inline)) void
-agg_sign_down(const struct agg_job *job, __u32 index, struct agg_header *header)
-{
-	header->key = job->key;
-	header->generation = job->generation;
-	header->job = index;
-}
-
-/* The same of one that goes up, for the worker of the rack that it names. */
-static inline __attribute__((always_inline)) void agg_sign_up(const struct agg_parent *parent,
-							      struct agg_header *header)
-{
-	header->key = parent->key;
-	header->generation = parent->generation;
-	header->job = parent->job;
-	header->below = header->worker;
-	header->worker = parent->worker;
 }
 
 #endif

@@ -78,11 +78,6 @@ def command() -> None:
     default="60s",
     help="Time that a job's first rank waits for its last.",
 )
-@click.option(
-    "--above",
-    metavar="HOST[:PORT]",
-    help="The aggregator that adds up the sums of several racks; an interface leads to it.",
-)
 @name_option
 @click.option("--foreground", is_flag=True, help="Run in the foreground.")
 @json_option
@@ -95,14 +90,13 @@ def up(
     token_file: Path | None,
     is_open: bool,
     wait_s: float,
-    above: str | None,
     name: str,
     foreground: bool,
     as_json: bool,
 ) -> None:
     """Start the aggregator on these interfaces. It needs root."""
     from mltcp_tools.collectives.daemon import is_up, run_daemon
-    from mltcp_tools.collectives.session import PORT, Endpoint
+    from mltcp_tools.collectives.session import PORT
     from mltcp_tools.kernel.host.facts import require_bpf_capabilities
 
     require_bpf_capabilities()
@@ -130,7 +124,6 @@ def up(
         token=token,
         wait_s=wait_s,
         ready=lambda: None,
-        above=Endpoint.parse(above, token or "") if above else None,
     )
 
 

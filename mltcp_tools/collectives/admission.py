@@ -25,7 +25,7 @@ class Refused(MltcpError):
 class Request:
     """A rank that wants to join a job.
 
-    workers: of the job at this aggregator. udp_port: of its packets. values: most that fit into a
+    workers: of the job. udp_port: of its packets. values: most that fit into a
     packet of its path. slots: how many it would like. token: the aggregator's, where it asks for
     one.
     """
@@ -37,8 +37,6 @@ class Request:
     values: int
     slots: int
     token: str = ""
-    racks: int = 1
-    rack: int = 0
 
     @classmethod
     def parse(cls, line: bytes, max_workers: int, max_values: int) -> Request:
@@ -54,8 +52,6 @@ class Request:
             ("udp_port", 1, 65535),
             ("values", 4, 2**16),
             ("slots", 1, 2**16),
-            ("racks", 1, max_workers),
-            ("rack", 0, request.racks - 1 if type(request.racks) is int else 0),
         ):
             value = getattr(request, name)
             if type(value) is not int or not low <= value <= high:
@@ -138,12 +134,10 @@ class Admission:
             raise Refused(
                 f"Job {job.name!r} has {job.workers} workers here, not {request.workers}."
             )
-        if any((r.racks, r.rack) != (request.racks, request.rack) for r in job.requests.values()):
-            raise Refused(f"Ranks of job {job.name!r} don't agree on its racks.")
         if job.complete or request.rank in job.ranks:
             raise Refused(f"Rank {request.rank} of job {job.name!r} is here already.")
         job.values = min(job.values, request.values)
-        job.slots = min(job.slots, request.slots)  # a rack may have no more of its own
+        job.slots = min(job.slots, request.slots)
         job.ranks[request.rank] = who
         job.requests[request.rank] = request
         return job

@@ -48,7 +48,7 @@ class Aggregated(Collective):
         from mltcp_tools.collectives.sums import Sums
 
         setting, group = self.setting, self.setting.group
-        name, place = group.of_first(secrets.token_hex(16)), group.place()
+        name = group.of_first(secrets.token_hex(16))
         if setting.endpoint is None:
             raise SessionError("No aggregator was named.")
         self._session = Session(
@@ -57,7 +57,6 @@ class Aggregated(Collective):
             group.rank,
             group.world,
             timeout_s=setting.timeout_s,
-            place=place,
         )
         self._sums = Sums(self._session, setting.timeout_s, self._leaves_zeros_out, setting.mltcp)
 

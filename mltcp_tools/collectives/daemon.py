@@ -17,7 +17,6 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from mltcp_tools.collectives.above import Joined, join_above, keep_alive
 from mltcp_tools.collectives.admission import (
     LINE_BYTES,
     Admission,
@@ -35,7 +34,7 @@ from mltcp_tools.collectives.programs import (
     max_values,
     max_workers,
 )
-from mltcp_tools.collectives.session import LEAVE, Endpoint
+from mltcp_tools.collectives.session import LEAVE
 from mltcp_tools.errors import BusyError, MltcpError
 from mltcp_tools.kernel.host.locks import RUN_DIR
 
@@ -44,6 +43,7 @@ LINGER_S = 3.0
 """The time for which a job goes on after a rank has left it in peace."""
 
 _REQUEST_S = 10.0
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 3), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 3))
 
 
 def control_path(name: str) -> Path:
@@ -69,22 +69,11 @@ class Rank:
 
 
 class Daemon:
-    """Serves until it is told to stop. wait_s: how long the first rank waits for the last.
+    """Serves until it is told to stop. wait_s: how long the first rank waits for the last."""
 
-    above: the aggregator that adds up the sums of several racks, where there is one.
-    """
-
-    def __init__(
-        self,
-        programs: Programs,
-        admission: Admission,
-        wait_s: float,
-        above: Endpoint | None = None,
-    ) -> None:
+    def __init__(self, programs: Programs, admission: Admission, wait_s: float) -> None:
         self.programs, self.admission, self.wait_s = programs, admission, wait_s
-        self.above = above
         self._callers = Callers()
-        self._joined: dict[int, Joined] = {}
         self._in_kernel: dict[int, KernelJob] = {}
         self._stop = asyncio.Event()
 
@@ -122,7 +111,7 @@ class Daemon:
             writer.close()
             return
         try:
-            keep_alive(writer)
+            _keep_alive(writer)
             await self._serve_rank(rank, reader)
         finally:
             self._callers.leave(rank.address)
@@ -182,15 +171,8 @@ class Daemon:
     async def _admit(self, job: AdmittedJob) -> None:
         # pyroute2 has an event loop of its own, so it works in another thread.
         peers = await asyncio.to_thread(self._find_peers, job)
-        joined = None
-        if next(iter(job.requests.values())).racks > 1:
-            joined = await self._join_above(job)
         if not job.complete:  # a rank left meanwhile, and the job with it
-            if joined:
-                joined.close()
             return
-        if joined:
-            self._joined[job.index] = joined
         if self.programs.mode == "xdp" and len({peer.interface for peer in peers}) < len(peers):
             raise Refused(
                 "Several workers of the job are behind one port of the aggregator, which XDP"
@@ -205,7 +187,6 @@ class Daemon:
             job.slots,
             job.values,
             peers,
-            joined.parent if joined else None,
         )
         self.programs.add(kernel)
         self._in_kernel[job.index] = kernel
@@ -224,28 +205,6 @@ class Daemon:
                 }
             )
 
-    async def _join_above(self, job: AdmittedJob) -> Joined:
-        """Join the job at the aggregator above, as one worker of it."""
-        if self.above is None:
-            raise Refused("The job has several racks, but there is no aggregator above this one.")
-        request = next(iter(job.requests.values()))
-        joined = await join_above(
-            self.above, job, request, self.programs.port + 1 + job.index, self.wait_s
-        )
-        if joined.slots > job.slots or joined.values > job.values:
-            joined.close()
-            raise Refused(
-                "The aggregator above grants more than it was asked for; run the same version of"
-                " MLTCP on both."
-            )
-        job.slots, job.values = joined.slots, joined.values
-
-        async def watch() -> None:
-            self._end(job, await joined.ended())
-
-        joined.task = asyncio.ensure_future(watch())
-        return joined
-
     def _find_peers(self, job: AdmittedJob) -> list[Peer]:
         return [
             find_peer(
@@ -261,9 +220,6 @@ class Daemon:
         kernel = self._in_kernel.pop(job.index, None)
         if kernel:
             self.programs.remove(kernel)
-        joined = self._joined.pop(job.index, None)
-        if joined:
-            joined.close(in_peace=job.leaving == job.workers)
         self.admission.end(job)
         ranks, job.ranks = job.ranks, {}
         for rank in ranks.values():
@@ -305,6 +261,14 @@ class Daemon:
         }
 
 
+def _keep_alive(writer: asyncio.StreamWriter) -> None:
+    """Have the kernel notice within seconds that the host at the other end is gone."""
+    connection = writer.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE:
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
 def _rank_of(job: AdmittedJob, rank: Rank) -> str:
     return next((str(number) for number, each in job.ranks.items() if each is rank), "?")
 
@@ -330,7 +294,6 @@ def run_daemon(
     token: str | None,
     wait_s: float,
     ready: Any,
-    above: Endpoint | None = None,
 ) -> None:
     """Run an aggregator until it is told to end. token: None for one that is open to all."""
     if is_up(name):
@@ -344,7 +307,7 @@ def run_daemon(
 
         async def main() -> None:
             admission = Admission(max_jobs(), slots, quota, token)
-            await Daemon(programs, admission, wait_s, above).serve(name, ready)
+            await Daemon(programs, admission, wait_s).serve(name, ready)
 
         asyncio.run(main())
     finally:

@@ -14,7 +14,6 @@ import torch.distributed as dist
 
 from mltcp_tools.collectives.agreement import Agreement
 from mltcp_tools.collectives.library import How, Kind
-from mltcp_tools.collectives.session import Place
 from mltcp_tools.errors import UsageError
 
 KINDS = {
@@ -85,14 +84,6 @@ class Group:
     def all_reduce(self, tensor: torch.Tensor, how: How) -> None:
         """In place, but the sum for an average. RuntimeError where Gloo fails."""
         dist.all_reduce(tensor, _GLOO[how], group=self.gloo)
-
-    def place(self) -> Place:
-        """Ranks with the same MLTCP_RACK are at one aggregator; several are below another one."""
-        racks = self.tell(os.environ.get("MLTCP_RACK", ""))
-        names = sorted(set(racks))
-        mates = [rank for rank, rack in enumerate(racks) if rack == racks[self.rank]]
-        rack = names.index(racks[self.rank])
-        return Place(mates.index(self.rank), len(mates), rack, len(names))
 
     def own_address(self) -> str:
         """The address from which this host reaches the job's master, or by which it is reached."""

@@ -19,7 +19,7 @@ struct agg_header {
     uint32_t magic; uint8_t type, flags; uint16_t worker;
     uint64_t key;
     uint32_t job, generation, round, operation, chunk, next;
-    uint16_t slot, count; int16_t exponent; uint16_t below;
+    uint16_t slot, count; int16_t exponent; uint16_t reserved;
     uint64_t check;
 };
 struct agg_packet { struct agg_header header; int32_t values[1024]; };
@@ -27,21 +27,13 @@ struct agg_secret { unsigned long long word[2], pad[512]; };
 struct agg_job {
     struct agg_secret secret;
     uint64_t key, everyone;
-    uint32_t generation, first, slots, values, workers, parent;
+    uint32_t generation, first, slots, values, workers, reserved;
 };
 struct agg_peer {
     uint32_t address, local_address;
     uint16_t port, local_port;
     uint8_t mac[6], local_mac[6];
     uint32_t interface;
-};
-struct agg_parent {
-    struct agg_secret secret;
-    uint64_t key;
-    uint32_t generation, job;
-    uint16_t worker;
-    uint8_t reserved[6];
-    struct agg_peer peer;
 };
 struct agg_entry {
     uint64_t seen;
@@ -119,8 +111,8 @@ def secret_of(text: bytes) -> Any:
 class Counters:
     """Counts of what a worker has sent and seen since it was opened (struct worker_counters).
 
-    Packets, but sent_bytes (with our header, without UDP's), missing (bitmap of ranks, of racks
-    where missing_above), srtt_us and error (errno).
+    Packets, but sent_bytes (with our header, without UDP's), missing (bitmap of ranks), srtt_us
+    and error (errno).
     """
 
     sent: int
@@ -133,7 +125,6 @@ class Counters:
     losses: int
     windows_cut: int
     missing: int
-    missing_above: int
     cwnd: int
     srtt_us: int
     error: int

@@ -26,7 +26,6 @@ COUNTERS = (
     "taken",
     "results",
     "replies",
-    "up",
     "stale",
     "foreign",
     "wrong_key",
@@ -43,7 +42,6 @@ _MAPS = (
     "agg_addresses",
     "agg_jobs",
     "agg_workers",
-    "agg_parents",
     "agg_slots",
     "agg_counters",
     "agg_ports",
@@ -80,19 +78,6 @@ class KernelJob:
     slots: int
     values: int
     peers: Sequence[Peer]
-    parent: KernelParent | None = None
-
-
-@dataclass(frozen=True)
-class KernelParent:
-    """The aggregator above: what our packets to it carry (struct agg_parent)."""
-
-    key: int
-    secret: bytes
-    generation: int
-    job: int
-    worker: int
-    peer: Peer
 
 
 def _be32(address: str) -> int:
@@ -179,8 +164,7 @@ class Programs:
 
     def add(self, job: KernelJob) -> None:
         """Have the programs take a job's packets from now on."""
-        above = [job.parent.peer] if job.parent else []
-        for peer in (*job.peers, *above):
+        for peer in job.peers:
             self._take_to(peer.local_address)
         empty = [
             bytes(_LOCK_BYTES) + _struct("agg_entry", {"round": (v - 2) & 0xFFFFFFFF, "final": 1})
@@ -194,16 +178,6 @@ class Programs:
             self._maps["agg_workers"].set(_u32(place), _struct("agg_peer", _peer_fields(peer)))
         if self.mode == "xdp":
             self._set_ports(job, places)
-        if job.parent:
-            fields = {
-                "secret": secret_of(job.parent.secret),
-                "key": job.parent.key,
-                "generation": job.parent.generation,
-                "job": job.parent.job,
-                "worker": job.parent.worker,
-                "peer": _peer_fields(job.parent.peer),
-            }
-            self._maps["agg_parents"].set(_u32(job.index), _struct("agg_parent", fields))
         fields = {
             "secret": secret_of(job.secret),
             "key": job.key,
@@ -213,7 +187,6 @@ class Programs:
             "slots": job.slots,
             "values": job.values,
             "workers": len(job.peers),
-            "parent": job.parent is not None,
         }
         self._maps["agg_jobs"].set(_u32(job.index), _struct("agg_job", fields))
 

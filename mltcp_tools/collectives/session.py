@@ -53,24 +53,10 @@ class Endpoint:
         return cls(host, int(port or PORT), token)
 
 
-@dataclass(frozen=True)
-class Place:
-    """Place of a rank in a job of several racks, each with an aggregator of its own.
-
-    rank, workers: within the rack. racks: how many; rack: which.
-    """
-
-    rank: int
-    workers: int
-    rack: int
-    racks: int
-
-
 class Session:
     """A rank of an admitted job; joining waits until all ranks have joined.
 
-    place: where the job has several racks; rank and workers are of the whole job. data_port: UDP
-    port of its packets. admitted: what the aggregator granted.
+    data_port: UDP port of its packets. admitted: what the aggregator granted.
 
     Raises SessionError where the aggregator refuses, or doesn't answer for timeout_s. A session
     that failed once can't be used again: join another job.
@@ -86,12 +72,9 @@ class Session:
         slots: int = SLOTS,
         values: int | None = None,
         timeout_s: float = 30.0,
-        place: Place | None = None,
     ) -> None:
-        place = place or Place(rank, workers, 0, 1)
         self.endpoint, self.rank, self.workers = endpoint, rank, workers
         self.broken: str | None = None
-        self._racks = place.racks
         self._worker: Worker | None = None
         self._control = self._connect(timeout_s)
         self._data = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -102,10 +85,8 @@ class Session:
             self.data_port: int = self._data.getsockname()[1]
             request = {
                 "job": job,
-                "workers": place.workers,
-                "rank": place.rank,
-                "racks": place.racks,
-                "rack": place.rack,
+                "workers": workers,
+                "rank": rank,
                 "udp_port": self.data_port,
                 "values": min(fits, values or fits),
                 "slots": slots,
@@ -128,7 +109,6 @@ class Session:
                 values=admitted["values"],
                 workers=workers,
                 rank=rank,
-                sender=place.rank,
                 min_rto_us=_MIN_RTO_US,
             )
             self._probe(min(_PROBE_S, timeout_s))
@@ -244,18 +224,13 @@ class Session:
                     return f"The job at {where} is over: {answer['ended']}"
             return f"The connection to {where} ended: it is gone."
         if state is State.SILENT:
-            above = ", or from the one above it," if self._racks > 1 else ""
-            return f"Nothing came from {where}{above} for {timeout_s:g} s."
+            return f"Nothing came from {where} for {timeout_s:g} s."
         if state is State.WAITING:
             counted = self.counters()
             numbers = [str(each) for each in range(64) if counted.missing >> each & 1]
             if not numbers:
                 return f"No packet with values reached {where} from here for {timeout_s:g} s."
-            who = "Racks" if counted.missing_above else "Ranks"
-            who += f" {', '.join(numbers)}"
-            if self._racks > 1 and not counted.missing_above:
-                who += " of this rack"
-            return f"{who} sent nothing for {timeout_s:g} s."
+            return f"Ranks {', '.join(numbers)} sent nothing for {timeout_s:g} s."
         if state is State.MISMATCH:
             return "Ranks asked for different collectives: other sizes, types or an other order."
         if state is State.TOO_LONG:

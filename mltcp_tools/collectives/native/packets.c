@@ -16,7 +16,7 @@ static void fill_header(struct worker *w, const struct slot *slot, struct agg_pa
 		.type = type,
 		.flags = (w->request.how == HOW_LARGEST ? AGG_MAX : 0) |
 			 (w->is_short ? AGG_SHORT : 0),
-		.worker = w->config.sender,
+		.worker = w->config.rank,
 		.key = w->config.key,
 		.job = w->config.job,
 		.generation = w->config.generation,

@@ -133,7 +133,6 @@ void worker_begin(struct worker *w, const struct worker_request *request, uint64
 	w->heard_ns = w->progress_ns = now;
 	w->wakes_ns = UINT64_MAX;
 	w->counters.missing = 0;
-	w->counters.missing_above = 0;
 	/* The path may have been idle for long: grow again, up to what it bore. */
 	if (w->cwnd > INITIAL_WINDOW) {
 		w->ssthresh = w->cwnd;
@@ -254,11 +253,11 @@ void worker_receive(struct worker *w, uint64_t now, struct agg_packet *packet, u
 		return;
 	}
 	if (header->type != AGG_MISMATCH && header->type != AGG_HELD &&
-	    header->type != AGG_HELD_ABOVE && header->chunk != slot->chunk) {
+	    header->chunk != slot->chunk) {
 		w->state = WORKER_BROKEN;
 		return;
 	}
-	if (!agg_is_for(header, w->config.sender)) {
+	if (!agg_is_for(header, w->config.rank)) {
 		w->counters.ignored++; /* said to another worker */
 		return;
 	}
@@ -268,7 +267,6 @@ void worker_receive(struct worker *w, uint64_t now, struct agg_packet *packet, u
 		finish_round(w, header->slot, now, packet);
 		break;
 	case AGG_HELD:
-	case AGG_HELD_ABOVE:
 		/* Arrived, so no longer in the window: or workers whose windows hold different
 		 * slots would wait for each other for ever. */
 		if (!slot->held)
@@ -277,7 +275,6 @@ void worker_receive(struct worker *w, uint64_t now, struct agg_packet *packet, u
 		if (w->later < MOST_LATER_ANSWERS)
 			w->later += w->later / 2;
 		w->counters.missing = agg_missing(header);
-		w->counters.missing_above = header->type == AGG_HELD_ABOVE;
 		break;
 	case AGG_MISSING:
 		if (slot->held)

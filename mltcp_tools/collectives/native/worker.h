@@ -56,8 +56,7 @@ struct worker_config {
 	uint64_t key;
 	uint32_t job, generation; /* as admitted */
 	uint32_t slots, values; /* values: of 32 bits in a packet, a multiple of 4 */
-	uint32_t workers, rank; /* of the whole job; `sender` is the rank at our aggregator */
-	uint32_t sender;
+	uint32_t workers, rank;
 	uint32_t min_rto_us;
 };
 
@@ -79,10 +78,7 @@ struct worker_counters {
 		polls; /* packets; bytes with our header, without UDP's */
 	uint64_t received, ignored, corrupt; /* packets */
 	uint64_t losses, windows_cut;
-	/* Bitmap of the ranks at our aggregator that weren't there, as last heard; of the racks where
-	 * missing_above. */
-	uint64_t missing;
-	uint32_t missing_above;
+	uint64_t missing; /* bitmap of the ranks that weren't there, as last heard */
 	uint32_t cwnd, srtt_us;
 	int32_t error; /* errno of the call that failed */
 };

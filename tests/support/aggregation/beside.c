@@ -177,7 +177,7 @@ static void arrive_above(struct world *w, uint32_t rank, struct frame *frame)
 	}
 	if (!rank && frame->packet->header.count && counts)
 		w->report->worker_bytes += frame->bytes;
-	parties_take(&w->parties, w->beside->workers, frame->packet, carry_down, w);
+	parties_take(&w->parties, frame->packet, carry_down, w);
 	free(frame->packet);
 }
 
@@ -290,7 +290,7 @@ static void make_world(struct world *w)
 	const struct beside *b = w->beside;
 	uint32_t i;
 
-	parties_open(&w->parties, b->workers, 1, b->slots, b->values, 10000);
+	parties_open(&w->parties, b->workers, b->slots, b->values, 10000);
 	w->up = calloc(b->workers, sizeof(*w->up));
 	w->down = calloc(b->workers, sizeof(*w->down));
 	w->looks_ns = calloc(b->workers, sizeof(*w->looks_ns));

@@ -10,7 +10,7 @@
 
 struct event {
 	uint64_t at_ns;
-	uint32_t to, length; /* to: a party (parties.h) */
+	uint32_t to, length; /* to: a rank; as many as there are: the aggregator */
 	struct agg_packet packet;
 };
 
@@ -108,13 +108,12 @@ static void forge(struct network *n, uint32_t to)
 		packet.header.type = 1 + draw(n) % 8;
 		packet.header.flags = 0;
 		packet.header.worker = draw(n) % n->faults->workers;
-		packet.header.key = n->parties.at[0].job.key; /* every packet shows it */
+		packet.header.key = n->parties.aggregator.job.key; /* every packet shows it */
 		packet.header.job = 0;
 		packet.header.generation = 1;
 		packet.header.round = draw(n) % 8;
 		packet.header.slot = draw(n) % n->faults->slots;
 		packet.header.count = 4;
-		packet.header.below = 0;
 		guessed.word[0] = draw(n); /* that is what it can't know */
 		packet.header.check = agg_check(&guessed, &packet, 4);
 		deliver(n, to, &packet, sizeof(packet.header) + 16);
@@ -144,23 +143,23 @@ static void transmit(struct network *n, uint32_t to, const struct agg_packet *pa
 	}
 }
 
-static void carry_answer(void *network, uint32_t party, const struct agg_packet *packet,
+static void carry_answer(void *network, uint32_t rank, const struct agg_packet *packet,
 			 uint32_t length)
 {
-	transmit(network, party, packet, length);
+	transmit(network, rank, packet, length);
 }
 
 static void carry_up(void *network, uint32_t rank, const struct agg_packet *packet, uint32_t length)
 {
 	struct network *n = network;
 
-	transmit(n, parties_above(&n->parties, rank), packet, length);
+	transmit(n, n->faults->workers, packet, length);
 }
 
 static void at_aggregator(struct network *n, struct event *event)
 {
-	if (parties_accept(&n->parties, event->to, &event->packet, event->length))
-		parties_take(&n->parties, event->to, &event->packet, carry_answer, n);
+	if (parties_accept(&n->parties, &event->packet, event->length))
+		parties_take(&n->parties, &event->packet, carry_answer, n);
 	else
 		n->report->refused++;
 }
@@ -217,7 +216,7 @@ static void run_once(struct network *n, const struct worker_request *requests)
 		}
 		event = take_first(n);
 		n->now_ns = event->at_ns;
-		if (event->to >= n->faults->workers) {
+		if (event->to == n->faults->workers) {
 			at_aggregator(n, event);
 		} else {
 			worker_receive(n->parties.workers[event->to], n->now_ns, &event->packet,
@@ -238,8 +237,7 @@ void faults_run(const struct faults *faults, const struct worker_request *reques
 	uint32_t i, rank = 0;
 
 	memset(report, 0, sizeof(*report));
-	parties_open(&n.parties, faults->workers, faults->racks, faults->slots, faults->values,
-		     1000);
+	parties_open(&n.parties, faults->workers, faults->slots, faults->values, 1000);
 	for (i = 0; i < collectives; i++) {
 		run_once(&n, requests + i * faults->workers);
 		for (rank = 0; rank < faults->workers; rank++)

@@ -7,7 +7,7 @@
 /* Shares of packets that suffer each fault, and of those an outsider adds to. */
 struct faults {
 	uint64_t seed;
-	uint32_t workers, racks, slots, values; /* racks: a divisor of workers */
+	uint32_t workers, slots, values;
 	uint64_t limit_ns; /* of virtual time, to stop after */
 	double lose, repeat, delay, corrupt, forge;
 };

@@ -43,7 +43,6 @@ def run(
     how: How = How.SUM,
     *,
     sparse: bool = False,
-    racks: int = 1,
     slots: int = 32,
     in_use: int = 0,
     values: int = 32,
@@ -52,7 +51,7 @@ def run(
 ) -> Outcome:
     """All ranks' collectives, one after the other. shares: of packets that suffer each fault.
 
-    in_use: of the slots; 0 for all. racks: with an aggregator each, and one above them.
+    in_use: of the slots; 0 for all.
     """
     lib, ffi = with_workers("faults")
     workers = len(collectives[0])
@@ -73,7 +72,7 @@ def run(
                     "marks": ffi.from_buffer("uint8_t[]", chunks.marks) if sparse else ffi.NULL,
                 }
             )
-    described = {"seed": seed, "workers": workers, "racks": racks, "slots": slots, "values": values}
+    described = {"seed": seed, "workers": workers, "slots": slots, "values": values}
     described |= {"limit_ns": 3600 * 10**9} | shares
     report = ffi.new("struct faults_report *")
     states = ffi.new("uint32_t[]", len(requests))

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A job's workers and its aggregators, the very code of both; what is between them is the caller's.
- * Several racks have an aggregator each, and one above them.
+ * A job's workers and its aggregator, the very code of both; what is between them is the caller's.
  */
 #ifndef PARTIES_H
 #define PARTIES_H
@@ -10,22 +9,18 @@
 
 struct aggregator {
 	struct agg_job job;
-	struct agg_parent parent;
 	struct agg_entry *entries; /* two for each slot */
 };
 
-/* Where packets go: to the worker of a rank; `workers` further to an aggregator, from below; and
- * `aggregators` further still, from above. */
 struct parties {
-	uint32_t count, racks; /* workers; racks, equal parts of them in the order of ranks */
-	uint32_t aggregators; /* that above the others is the last */
-	struct aggregator *at;
+	uint32_t count; /* workers */
+	struct aggregator aggregator;
 	struct worker **workers;
 };
 
-/* Takes a packet to a party, or from the worker of that rank; the packet is the caller's again
+/* Takes a packet to or from the worker of that rank; the packet is the caller's again
  * afterwards. */
-typedef void carry_fn(void *network, uint32_t party, const struct agg_packet *packet,
+typedef void carry_fn(void *network, uint32_t rank, const struct agg_packet *packet,
 		      uint32_t length);
 
 /* The next of a sequence of random bits (SplitMix64: Steele, Lea, Flood, OOPSLA'14). */
@@ -33,18 +28,13 @@ uint64_t draw_bits(uint64_t *state);
 /* The same as a number from 0 up to, but without, 1. */
 double draw_share(uint64_t *state);
 
-/* racks: a divisor of workers; 1 for a single aggregator. */
-void parties_open(struct parties *p, uint32_t workers, uint32_t racks, uint32_t slots,
-		  uint32_t values, uint32_t min_rto_us);
+void parties_open(struct parties *p, uint32_t workers, uint32_t slots, uint32_t values,
+		  uint32_t min_rto_us);
 void parties_close(struct parties *p);
-/* The party that takes what the worker of that rank sends. */
-uint32_t parties_above(const struct parties *p, uint32_t rank);
-/* Whether an aggregator, a party, has use for what may be a packet. */
-bool parties_accept(const struct parties *p, uint32_t party, const struct agg_packet *packet,
-		    uint32_t length);
-/* An aggregator takes a packet that it accepts, and `carry` its answers. */
-void parties_take(struct parties *p, uint32_t party, struct agg_packet *packet, carry_fn *carry,
-		  void *network);
+/* Whether the aggregator has use for what may be a packet. */
+bool parties_accept(const struct parties *p, const struct agg_packet *packet, uint32_t length);
+/* The aggregator takes a packet that it accepts, and `carry` its answers. */
+void parties_take(struct parties *p, struct agg_packet *packet, carry_fn *carry, void *network);
 /* `carry` takes what a worker has to send. */
 void parties_let_send(struct parties *p, uint32_t rank, uint64_t now_ns, carry_fn *carry,
 		      void *network);

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from mltcp_tools.collectives.session import PORT, Endpoint, Place, Session
+from mltcp_tools.collectives.session import PORT, Endpoint, Session
 from mltcp_tools.lab.collectives.star import Star
 from mltcp_tools.lab.testbed.namespaces import inside
 
@@ -17,14 +17,9 @@ def run_ranks(
     *,
     job: str = "job",
     workers: range | None = None,
-    rack: int = 0,
-    racks: int = 1,
     **options: Any,
 ) -> list[Any]:
-    """Return what `work` returns, or raises, at each rank. workers: of the star, the job's ranks.
-
-    rack, racks: of a job that has as many ranks in each of several stars.
-    """
+    """Return what `work` returns or raises at each rank. workers: of the star, the job's."""
     chosen = workers or range(len(star.workers))
     results: list[Any] = [None] * len(chosen)
 
@@ -32,16 +27,7 @@ def run_ranks(
         try:
             with inside(star.workers[worker]):
                 endpoint = Endpoint(star.gateway(worker), PORT)
-                place = Place(rank, len(chosen), rack, racks)
-                session = Session(
-                    endpoint,
-                    job,
-                    rack * len(chosen) + rank,
-                    racks * len(chosen),
-                    timeout_s=20,
-                    place=place,
-                    **options,
-                )
+                session = Session(endpoint, job, rank, len(chosen), timeout_s=20, **options)
             try:
                 results[rank] = work(session, rank)
             finally:

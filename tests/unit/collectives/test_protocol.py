@@ -76,8 +76,7 @@ def test_a_million_packets_with_every_fault_at_once() -> None:
 
 @settings(max_examples=60)
 @given(
-    racks=st.integers(1, 3),
-    in_rack=st.integers(1, 4),
+    workers=st.integers(1, 12),
     count=st.integers(1, 5000),
     slots=st.integers(1, 40),
     values=st.sampled_from([4, 32, 352]),
@@ -85,43 +84,38 @@ def test_a_million_packets_with_every_fault_at_once() -> None:
     faults=st.fixed_dictionaries({name: st.floats(0, 0.2) for name in ALL_FAULTS}),
 )
 def test_sums_of_integers(
-    racks: int,
-    in_rack: int,
+    workers: int,
     count: int,
     slots: int,
     values: int,
     seed: int,
     faults: dict[str, float],
 ) -> None:
-    collectives = integers(count, racks * in_rack, collectives=3, seed=seed)
-    outcome = run(
-        collectives, Kind.INT32, racks=racks, slots=slots, values=values, seed=seed, **faults
-    )
+    collectives = integers(count, workers, collectives=3, seed=seed)
+    outcome = run(collectives, Kind.INT32, slots=slots, values=values, seed=seed, **faults)
     assert_int_sums(collectives, outcome)
 
 
 @pytest.mark.parametrize("fault", [{"lose": 0.02}, {"delay": 0.3}])
-def test_racks_with_other_slots_in_their_windows_do_not_wait_for_ever(
+def test_workers_with_other_slots_in_their_windows_never_wait_for_ever(
     fault: dict[str, float],
 ) -> None:
-    """The block at the aggregator above is out of the window, or nothing else would be sent."""
+    """What the aggregator holds is out of the window, or nothing else would be sent."""
     collectives = integers(20_000, workers=4, collectives=3)
-    outcome = run(collectives, Kind.INT32, racks=2, slots=256, limit_ns=60 * 10**9, **fault)
+    outcome = run(collectives, Kind.INT32, slots=256, limit_ns=60 * 10**9, **fault)
     assert_int_sums(collectives, outcome)
 
 
-def test_racks_refuse_nothing_where_nobody_forges() -> None:
-    """A sum from above bears the name of the rack that was the last, and is for each of them."""
+def test_nothing_is_refused_where_nobody_forges() -> None:
     collectives = integers(20_000, workers=4)
-    outcome = run(collectives, Kind.INT32, racks=2)
+    outcome = run(collectives, Kind.INT32)
     assert_int_sums(collectives, outcome)
     assert outcome.report["refused"] == 0
 
 
 @settings(max_examples=60)
 @given(
-    racks=st.integers(1, 3),
-    in_rack=st.integers(1, 4),
+    workers=st.integers(1, 12),
     count=st.integers(1, 3000),
     seed=st.integers(0, 2**32),
     exponent=st.integers(-140, 120),
@@ -130,8 +124,7 @@ def test_racks_refuse_nothing_where_nobody_forges() -> None:
     lose=st.floats(0, 0.1),
 )
 def test_sums_of_floats_within_the_stated_bound(
-    racks: int,
-    in_rack: int,
+    workers: int,
     count: int,
     seed: int,
     exponent: int,
@@ -139,15 +132,13 @@ def test_sums_of_floats_within_the_stated_bound(
     in_use: int,
     lose: float,
 ) -> None:
-    arrays = floats(count, racks * in_rack, seed, 2.0**exponent)
+    arrays = floats(count, workers, seed, 2.0**exponent)
     rng = np.random.default_rng(seed)
     for array in arrays:
         for begin in range(0, count, 32):
             if rng.random() < 0.6:
                 array[begin : begin + 32] = 0
-    outcome = run(
-        [arrays], Kind.FLOAT32, racks=racks, sparse=sparse, in_use=in_use, seed=seed, lose=lose
-    )
+    outcome = run([arrays], Kind.FLOAT32, sparse=sparse, in_use=in_use, seed=seed, lose=lose)
     assert_float_sums(arrays, outcome)
     for chunks in outcome.chunks:  # marked is what isn't zero everywhere
         for chunk, summed in enumerate(chunks.summed()):
@@ -227,11 +218,9 @@ def widened(bits: Array) -> Array:
 
 @pytest.mark.parametrize("kind", [Kind.FLOAT16, Kind.BFLOAT16])
 @pytest.mark.parametrize("workers", [1, 3, 4, 16, 17])
-@pytest.mark.parametrize("racks", [1, 2])
-def test_short_floats_are_as_near_as_promised(kind: Kind, workers: int, racks: int) -> None:
-    workers *= racks
+def test_short_floats_are_as_near_as_promised(kind: Kind, workers: int) -> None:
     arrays, wide = shorts(2003, workers, kind)
-    outcome = run([arrays], kind, racks=racks, **ALL_FAULTS)
+    outcome = run([arrays], kind, **ALL_FAULTS)
     assert set(outcome.states[0]) == {State.DONE}
     assert all((result == outcome.results[0][0]).all() for result in outcome.results[0])
     result = outcome.results[0][0]
@@ -287,15 +276,6 @@ def test_ranks_that_want_different_things_never_get_a_sum() -> None:
     arrays: list[Any] = floats(5000, workers=3)
     arrays[2] = arrays[2][:4000].copy()
     outcome = run([arrays], Kind.FLOAT32, limit_ns=10**9)
-    assert State.MISMATCH in outcome.states[0]
-    assert State.DONE not in outcome.states[0]
-
-
-def test_racks_that_want_different_things_are_told() -> None:
-    arrays: list[Any] = floats(5000, workers=4)
-    for rank in (2, 3):
-        arrays[rank] = arrays[rank][:4000].copy()
-    outcome = run([arrays], Kind.FLOAT32, racks=2, limit_ns=10**9)
     assert State.MISMATCH in outcome.states[0]
     assert State.DONE not in outcome.states[0]
 

@@ -31,7 +31,7 @@ def test_a_window_of_packets_goes_in_messages_where_the_kernel_cuts_them(cuts: b
         worker = Worker(
             *(here.fileno(), -1),
             **{"secret": secret_of(bytes(16)), "key": 1, "slots": 256, "values": VALUES},
-            **{"workers": 2, "rank": 0, "sender": 0, "min_rto_us": 10_000},
+            **{"workers": 2, "rank": 0, "min_rto_us": 10_000},
         )
         array = np.arange(VALUES * (WINDOW + 4), dtype=np.int32)
         at = array.ctypes.data
