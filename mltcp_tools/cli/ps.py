@@ -65,7 +65,9 @@ def _document(seen: Seen, jobs: dict[int, str]) -> dict[str, object]:
                 "job": jobs.get(verdict.socket.cookie),
             }
         )
-    return dataclasses.asdict(seen.process) | {"sockets": sockets}
+    process = dataclasses.asdict(seen.process)
+    del process["image"]
+    return process | {"sockets": sockets}
 
 
 def _show(seen: Seen, jobs: dict[int, str]) -> None:

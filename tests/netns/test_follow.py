@@ -253,3 +253,45 @@ def test_what_flows_learn_is_shown(
         params = backend.jobs()[0].params
         assert (params.total_bytes, params.gap_s) == (0, 0)
     assert any("per burst of a flow" in each and "learned: period" in each for each in said)
+
+
+def test_renamed_process_keeps_its_job_and_its_refusal(backend: Backend, mark: str) -> None:
+    """As with setproctitle, which overwrites the command line and the environment."""
+    said: list[str] = []
+    rules = [
+        Rule("declining", Target(patterns=(f"{mark}-off|IDLE-{mark}",)), kinds=(ALL,)),
+        Rule("env-{env:MLTCP_JOB}", Target(patterns=(mark,)), kinds=(ALL,)),
+    ]
+    with (
+        training(f"{mark}-off", MLTCP_ATTACH="off") as off,
+        training(mark, MLTCP_JOB="own") as job,
+        Follower(rules, backend, said.append) as follower,
+    ):
+        job.ask("connect")
+        wait_for(lambda: follower.step() or job.ccs() == ["mltcp"], "attached")
+        for title in (f"ray::IDLE-{mark}", f"ray::train-{mark}", "VLLM::Worker_TP0"):
+            job.ask(f"rename {title}")
+            off.ask(f"rename {title}")
+            job.ask("connect")
+            off.ask("connect")
+            wait_for(lambda: follower.step() or set(job.ccs()) == {"mltcp"}, "still attached")
+        assert follower.jobs() == ["env-own"]
+        assert set(off.ccs()) == {DEFAULT}
+    assert not any("restored" in each or "overwritten" in each for each in said)
+
+
+def test_process_renamed_before_the_agent_is_left_alone(backend: Backend, mark: str) -> None:
+    said: list[str] = []
+    rule = Rule("trained", Target(patterns=(mark,)), kinds=(ALL,))
+    with training(mark, MLTCP_ATTACH="off") as off, training(mark) as job:
+        off.ask(f"rename Worker-{mark}")
+        off.ask("connect")
+        job.ask("connect")
+        with Follower([rule], backend, said.append) as follower:
+            wait_for(lambda: follower.step() or job.ccs() == ["mltcp"], "attached")
+            for _ in range(3):
+                follower.replace_rules([rule])
+                follower.step()
+            assert off.ccs() == [DEFAULT]
+    (sentence,) = (each for each in said if "overwritten its environment" in each)
+    assert f"Process {off.process.pid} (" in sentence

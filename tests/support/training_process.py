@@ -10,6 +10,7 @@ do, and each is answered by one line:
   close                           close the latest connection
   fork                            start a copy that does nothing; its pid
   fork PROGRAM ARGUMENT           the same, but it becomes that program on SIGUSR1
+  rename TITLE                    have that title in place of the arguments and the environment
 
 The end of input ends it. With `hooks` as an argument iterations are told to the agent; with
 `cc=NAME` both ends of its connections run that congestion control from the beginning.
@@ -27,6 +28,8 @@ import sys
 import termios
 import threading
 import time
+
+from renaming import rename  # beside this file
 
 from mltcp_tools import hooks
 
@@ -90,6 +93,9 @@ def main() -> None:
             answer = " ".join(map(congestion_control, connections))
         elif what == "fork":
             answer = str(fork(arguments))
+        elif what == "rename":
+            rename(arguments[0].encode())
+            answer = "renamed"
         elif what == "switched":
             while congestion_control(connections[-1]) != arguments[0]:
                 time.sleep(0.0005)

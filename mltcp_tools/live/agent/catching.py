@@ -24,6 +24,7 @@ from mltcp_tools.live.agent.naming import is_template, name_of
 from mltcp_tools.live.agent.notices import Notices
 from mltcp_tools.live.agent.rules import Rule
 from mltcp_tools.live.agent.watchlist import Watched
+from mltcp_tools.live.attach.environment import Environments
 from mltcp_tools.live.attach.jobs import announce
 from mltcp_tools.live.attach.processes import Process
 from mltcp_tools.live.attach.selection import Target, matching_part
@@ -33,7 +34,8 @@ from mltcp_tools.live.attach.verdict import ALL, ports_of_others
 class Catching:
     """Keeps the kernel catching what the watched processes' cgroups open. A context manager."""
 
-    def __init__(self, backend: Backend, notices: Notices) -> None:
+    def __init__(self, backend: Backend, notices: Notices, environments: Environments) -> None:
+        self._environments = environments
         self._backend = backend
         self._notices = notices
         self._catcher: Catcher | None = None
@@ -119,7 +121,7 @@ class Catching:
         by_folder: dict[Path, list[Watched]] = {}
         folders: dict[str, Path | None] = {}
         for each in watched:
-            part = _part(each)
+            part = _part(each, self._environments)
             if part not in folders:
                 folders[part] = _folder(part, declined)
             if (folder := folders[part]) is not None:
@@ -156,18 +158,19 @@ def _folder(part: str, declined: Set[str]) -> Path | None:
     return folder_of(part)
 
 
-def _part(watched: Watched) -> str:
+def _part(watched: Watched, environments: Environments) -> str:
     """The path of the cgroup all of whose processes the rule means, if its target and kinds say so
     much; empty if not."""
     rule = watched.rule
     if rule.target != Target(cgroups=rule.target.cgroups) or rule.kinds not in ((), (ALL,)):
         return ""
     if rule.job is not None and is_template(rule.job):  # other parts of it may be other jobs
-        return watched.process.cgroup if _is_by_v2(watched.process, rule) else ""
+        by_v2 = _is_by_v2(watched.process, rule, environments)
+        return watched.process.cgroup if by_v2 else ""
     return matching_part(watched.process.cgroup, rule.target.cgroups)
 
 
-def _is_by_v2(process: Process, rule: Rule) -> bool:
+def _is_by_v2(process: Process, rule: Rule, environments: Environments) -> bool:
     """Return whether the rule fits, and names the job, by the cgroup that the kernel sees here: one
     of v2 may hold many jobs that hierarchies of v1 tell apart."""
     if not process.more_cgroups:
@@ -175,7 +178,8 @@ def _is_by_v2(process: Process, rule: Rule) -> bool:
     alone = dataclasses.replace(process, more_cgroups=())
     fits = not rule.target.cgroups or matching_part(process.cgroup, rule.target.cgroups)
     assert rule.job is not None
-    return bool(fits) and name_of(rule.job, alone) == name_of(rule.job, process)
+    names = {name_of(rule.job, each, environments) for each in (alone, process)}
+    return bool(fits) and len(names) == 1
 
 
 def _catch(own: list[Watched]) -> Catch:

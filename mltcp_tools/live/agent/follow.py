@@ -21,7 +21,7 @@ from mltcp_tools.live.agent.catching import Catching
 from mltcp_tools.live.agent.followed import Followed
 from mltcp_tools.live.agent.learning import Learning
 from mltcp_tools.live.agent.metrics import Metrics
-from mltcp_tools.live.agent.naming import declines, is_template, name_of, unclear
+from mltcp_tools.live.agent.naming import ATTACH, declines, is_template, name_of, unclear
 from mltcp_tools.live.agent.notices import Notices
 from mltcp_tools.live.agent.rules import AUTO, Rule
 from mltcp_tools.live.agent.taken import notice_taken
@@ -85,7 +85,7 @@ class Follower:
         self._watchlist = Watchlist(rules, self._notices.warn)
         self._jobs: dict[str, Followed] = {}
         self._learning = Learning(self._jobs, backend, self._notices)
-        self._catching = Catching(backend, self._notices)
+        self._catching = Catching(backend, self._notices, self._watchlist.environments)
         self._look_at = self._tidy_at = self._trials_at = 0.0
         self._cost_s = 0.0
         """Processor time that the last look took."""
@@ -202,17 +202,10 @@ class Follower:
             elif id(job) in alive or now - self._empty_s.setdefault(name, now) >= self._linger_s:
                 self._close(name, ended=id(job) not in alive)
         for watched in self._watchlist:
-            if watched.job is None:
-                if watched.declined is None and unclear(watched.process):
-                    self._notices.tell(
-                        "MLTCP_ATTACH",
-                        f"MLTCP_ATTACH of process {watched.process.pid} is neither on nor off, so"
-                        " it counts as not set: start it with one of these.",
-                        "More processes have such an MLTCP_ATTACH.",
-                    )
-                watched.declined = declines(watched.process, watched.rule.opt_in)
-            if watched.job is None and watched.rule.job is not None and not watched.declined:
-                name = name_of(watched.rule.job, watched.process)
+            if watched.job is None or watched.declined is None:
+                self._ask(watched)
+            if watched.job is None and watched.rule.job is not None and watched.declined is False:
+                name = name_of(watched.rule.job, watched.process, self._watchlist.environments)
                 if name and is_template(watched.rule.job):
                     self._name(watched, name)
                 elif name:
@@ -231,6 +224,32 @@ class Follower:
             self._forget_closed()
             for each in known:
                 each.closed = False
+
+    def _ask(self, watched: Watched) -> None:
+        """Know whether the process declines, and let go of one that does since an exec."""
+        process = watched.process
+        if not process.image:  # it is in the middle of an exec
+            return
+        said = self._watchlist.environments.get(process, ATTACH)
+        if watched.declined is None and unclear(said):
+            self._notices.tell(
+                "MLTCP_ATTACH",
+                f"MLTCP_ATTACH of process {process.pid} is neither on nor off, so it counts as not"
+                " set: start it with one of these.",
+                "More processes have such an MLTCP_ATTACH.",
+            )
+        elif watched.declined is None and said is None:
+            self._notices.tell(
+                "environment",
+                f"Process {process.pid} ({process.name}) has overwritten its environment, which may"
+                " have said MLTCP_ATTACH=off, so it is not attached: start it after the agent, or"
+                " its parent with MLTCP_ATTACH=on.",
+                "More processes have overwritten their environment, and are not attached.",
+            )
+        watched.declined = declines(said, watched.rule.opt_in)
+        if watched.declined and watched.job is not None:
+            self._let_go(watched)
+            watched.job = None
 
     def _warn_of_nameless(self, now: float) -> None:
         """Say which rules fit processes and attach none of them, as no name of a job is known."""

@@ -1,11 +1,11 @@
 """The words of processes on their jobs: names, and whether they want to be attached.
 
 A process whose environment has MLTCP_ATTACH=off is left alone, whatever the rules say. A rule with
-`opt_in` takes only those that have MLTCP_ATTACH=on. Names are what a rule's `job` may hold besides
-plain text.
+`opt_in` takes only those that have MLTCP_ATTACH=on. Where that is unknown (attach/environment.py),
+the process is left alone. Names are what a rule's `job` may hold besides plain text.
 
 {cgroup:REGEX}   what the expression finds in the path of the cgroup: its group, if it has one
-{env:NAME}       what the process's environment had at its start
+{env:NAME}       the variable of the process's environment at its start
 {pod}            the id of the Kubernetes pod, by its cgroup
 """
 
@@ -16,14 +16,12 @@ from collections.abc import Callable
 
 from mltcp_tools.errors import UsageError
 from mltcp_tools.kernel.backends.base import Job
-from mltcp_tools.live.attach.processes import PROC, Process
+from mltcp_tools.live.attach.environment import Environments
+from mltcp_tools.live.attach.processes import Process
 
-_VARIABLE = "MLTCP_ATTACH"
+ATTACH = "MLTCP_ATTACH"
 _ON = ("1", "on", "true", "yes")
 _OFF = ("0", "off", "false", "no")
-
-_LONGEST = 1 << 20
-"""Bytes of an environment that are read."""
 
 _POD = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 
@@ -44,12 +42,17 @@ def is_template(text: str) -> bool:
     return any(not isinstance(part, str) for part in _parts(text))
 
 
-def name_of(text: str, process: Process) -> str:
+def variables(text: str) -> list[str]:
+    """Names of the variables that the template asks for."""
+    return [part.variable for part in _parts(text) if isinstance(part, _Field) and part.variable]
+
+
+def name_of(text: str, process: Process, environments: Environments) -> str:
     """The name of the process's job. Empty where the process lacks what the template asks for, or
     where that makes no valid name."""
     found = []
     for part in _parts(text):
-        value = part if isinstance(part, str) else part.of(process)
+        value = part if isinstance(part, str) else part.of(process, environments)
         if not value:
             return ""
         found.append(value)
@@ -59,16 +62,14 @@ def name_of(text: str, process: Process) -> str:
         return ""
 
 
-def declines(process: Process, opt_in: bool) -> bool:
-    """Return whether the process is to be left alone, by what its environment had at its start."""
-    said = _by_environment(_VARIABLE, process).lower()
-    return said in _OFF or (opt_in and said not in _ON)
+def declines(said: str | None, opt_in: bool) -> bool:
+    """Return whether a process is to be left alone. said: its MLTCP_ATTACH, None if unknown."""
+    return said is None or said.lower() in _OFF or (opt_in and said.lower() not in _ON)
 
 
-def unclear(process: Process) -> bool:
-    """Return whether its environment has a word on that which means neither."""
-    said = _by_environment(_VARIABLE, process).lower()
-    return said not in ("", *_ON, *_OFF)
+def unclear(said: str | None) -> bool:
+    """Return whether an MLTCP_ATTACH means neither on nor off."""
+    return said is not None and said.lower() not in ("", *_ON, *_OFF)
 
 
 class _Field:
@@ -77,6 +78,7 @@ class _Field:
     def __init__(self, text: str) -> None:
         self._text = text
         self._kind, _, self._value = text.partition(":")
+        self.variable = self._value if self._kind == "env" else ""
 
     def check(self) -> None:
         """UsageError unless this is a field that there is."""
@@ -92,9 +94,9 @@ class _Field:
             if groups > 1:
                 raise UsageError(f"{self._value!r} has {groups} groups; one names the job.")
 
-    def of(self, process: Process) -> str:
+    def of(self, process: Process, environments: Environments) -> str:
         """Return what it stands for in this process's name; empty where that is nothing."""
-        return _KINDS[self._kind](self._value, process)
+        return _KINDS[self._kind](self._value, process, environments)
 
 
 def _parts(text: str) -> list[str | _Field]:
@@ -117,7 +119,7 @@ def _parts(text: str) -> list[str | _Field]:
     return [*found, text[begin:]] if begin < len(text) else found
 
 
-def _by_cgroup(pattern: str, process: Process) -> str:
+def _by_cgroup(pattern: str, process: Process, _: Environments) -> str:
     found = _in_cgroups(pattern, process)
     return "" if found is None else (found[1] or "") if found.re.groups else found[0]
 
@@ -127,23 +129,16 @@ def _in_cgroups(pattern: str | re.Pattern[str], process: Process) -> re.Match[st
     return next((found for found in searched if found), None)
 
 
-def _by_environment(name: str, process: Process) -> str:
-    try:
-        with open(PROC / str(process.pid) / "environ", "rb") as file:
-            environment = file.read(_LONGEST)
-    except OSError:  # out of reach, or ended
-        return ""
-    head = name.encode() + b"="
-    values = [each[len(head) :] for each in environment.split(b"\0") if each.startswith(head)]
-    return values[0].decode(errors="replace") if values and process.is_running() else ""
+def _by_environment(name: str, process: Process, environments: Environments) -> str:
+    return environments.get(process, name) or ""
 
 
-def _by_pod(_: str, process: Process) -> str:
+def _by_pod(_: str, process: Process, __: Environments) -> str:
     found = _in_cgroups(_POD, process)
     return "" if found is None else found[1].replace("_", "-")
 
 
-_KINDS: dict[str, Callable[[str, Process], str]] = {
+_KINDS: dict[str, Callable[[str, Process, Environments], str]] = {
     "cgroup": _by_cgroup,
     "env": _by_environment,
     "pod": _by_pod,

@@ -6,10 +6,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.live.agent.followed import Followed
+from mltcp_tools.live.agent.naming import ATTACH, variables
 from mltcp_tools.live.agent.rules import Rule
+from mltcp_tools.live.attach.environment import Environments
 from mltcp_tools.live.attach.processes import PROC, Process, is_running, process, processes
 from mltcp_tools.live.attach.selection import Target, select
 
@@ -28,7 +31,7 @@ class Watched:
     attached; closed: whether one of them closed. ours: cookies of those that are attached now, as
     far as known here. left: cookies of those that somebody else has detached or moved to another
     job, which stay so, whatever the rules say. declined: whether it wants to be left alone;
-    None until that was looked at.
+    None until that was looked at, and anew after an exec.
     """
 
     process: Process
@@ -57,12 +60,15 @@ _READ_AGAIN_S = 5.0
 class Watchlist:
     """The processes watched. `rules` may be replaced at any time, and count from the next look.
 
+    A process that renames itself stays what it was when a rule first fitted it, until it execs.
+    environments: the variables that the rules ask for, of all processes.
     warn: gets a sentence for a rule that can't be applied now.
     """
 
     def __init__(self, rules: Sequence[Rule], warn: Callable[[str], None]) -> None:
         self.rules = tuple(rules)
         self._warn = warn
+        self.environments = Environments()
         self._watched: dict[tuple[int, int], Watched] = {}
         self._young_until: dict[int, float] = {}
         self._read: dict[tuple[int, int], tuple[Process, float]] = {}
@@ -84,6 +90,7 @@ class Watchlist:
         known = {key: each for key, (each, until) in self._read.items() if now_s < until}
         found = processes(known)
         alive = {(each.pid, each.start_ticks): each for each in found}
+        self.environments.keep(found)
         present = set(_pids())  # the kernel's own threads, too, lest they stay young
         self._young_until = {p: until for p, until in self._young_until.items() if p in present}
         self._read = {key: self._read[key] for key in known if alive.get(key) is known[key]}
@@ -109,7 +116,10 @@ class Watchlist:
 
     def _match(self, found: Iterable[Process]) -> list[Watched]:
         """Watch those processes that a rule fits, of which the first counts; return the dropped."""
-        left = {(each.pid, each.start_ticks): each for each in found if each.pid != os.getpid()}
+        others = [self._as_taken(each) for each in found if each.pid != os.getpid()]
+        left = {(each.pid, each.start_ticks): each for each in others}
+        templates = {rule.job for rule in self.rules if rule.job is not None}
+        self.environments.see(others, {ATTACH, *chain(*map(variables, templates))})
         dropped = []
         for rule in self.rules:
             target = self._still_named(rule.target)
@@ -125,6 +135,8 @@ class Watchlist:
                 del left[key]
                 before = self._watched.get(key)
                 if before is not None and before.rule == rule:
+                    if before.process.image != each.image:
+                        before.declined = None
                     before.process = each
                     continue
                 if before is not None:
@@ -136,6 +148,13 @@ class Watchlist:
             if key in self._watched and not self._still_meant(self._watched[key]):
                 dropped.append(self._watched.pop(key))
         return dropped
+
+    def _as_taken(self, process: Process) -> Process:
+        """The process with the command line by which it was taken, if it was."""
+        before = self._watched.get((process.pid, process.start_ticks))
+        if before is None or before.process.image != process.image:
+            return process
+        return replace(process, command=before.process.command)
 
     def _still_named(self, target: Target) -> Target | None:
         """The target without pids that are other processes' by now; None when none is left."""

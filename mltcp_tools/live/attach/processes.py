@@ -36,6 +36,8 @@ class Process:
     cgroup: path of its control group (v2; where that is the root, the longest of v1).
     netns: inode of its network namespace; 0 where this user may not look.
     more_cgroups: its other paths, in hierarchies of v1; Slurm and others may use one of them alone.
+    image: address of its environment's end, which differs after an exec and is kept by a fork; 0
+        where this user may not look, and in the middle of an exec.
     """
 
     pid: int
@@ -47,6 +49,7 @@ class Process:
     cgroup: str
     netns: int
     more_cgroups: tuple[str, ...] = ()
+    image: int = 0
 
     @property
     def cgroups(self) -> tuple[str, ...]:
@@ -70,11 +73,17 @@ def parent_of(pid: int) -> int:
     return stat.ppid if stat else 0
 
 
+def arguments_bytes(pid: int, proc: Path = PROC) -> int:
+    """Bytes that a process's arguments took at its start; 0 where this user may not look."""
+    stat = _read_stat(pid, proc)
+    return stat.arguments_bytes if stat else 0
+
+
 def processes(known: Mapping[tuple[int, int], Process] | None = None) -> list[Process]:
     """Every process but the kernel's own threads, by pid.
 
     known: by pid and start, those that need not be read again as long as they run and are called
-    the same; becoming another program changes the name.
+    the same, and are the same program.
     """
     found = (_read_process(int(name), known or {}) for name in os.listdir(PROC) if name.isdecimal())
     return sorted((each for each in found if each is not None), key=lambda each: each.pid)
@@ -96,11 +105,13 @@ class _Stat:
     ppid: int
     flags: int
     start_ticks: int
+    arguments_bytes: int
+    image: int
 
 
-def _read_stat(pid: int) -> _Stat | None:
+def _read_stat(pid: int, proc: Path = PROC) -> _Stat | None:
     try:
-        text = (PROC / str(pid) / "stat").read_text(errors="replace")
+        text = (proc / str(pid) / "stat").read_text(errors="replace")
     except OSError:  # it has ended, or hidepid keeps it from us
         return None
     head, _, tail = text.rpartition(")")  # the name may hold blanks and parentheses
@@ -109,7 +120,9 @@ def _read_stat(pid: int) -> _Stat | None:
     if values[0] in ("Z", "X") or int(values[6]) & _EXITING:
         return None
     name = "".join(char if char.isprintable() else "?" for char in head.partition("(")[2])
-    return _Stat(name, int(values[1]), int(values[6]), int(values[19]))
+    # Fields 48, 49 and 51 are arg_start, arg_end and env_end.
+    ppid, flags, start_ticks, begin, end, image = (int(values[n]) for n in (1, 6, 19, 45, 46, 48))
+    return _Stat(name, ppid, flags, start_ticks, end - begin, image)
 
 
 def _read_process(pid: int, known: Mapping[tuple[int, int], Process]) -> Process | None:
@@ -117,7 +130,7 @@ def _read_process(pid: int, known: Mapping[tuple[int, int], Process]) -> Process
     if stat is None or stat.flags & _KERNEL_THREAD:
         return None
     before = known.get((pid, stat.start_ticks))
-    if before is not None and before.name == stat.name:
+    if before is not None and (before.name, before.image) == (stat.name, stat.image):
         return before
     folder = PROC / str(pid)
     try:
@@ -138,6 +151,7 @@ def _read_process(pid: int, known: Mapping[tuple[int, int], Process]) -> Process
         first,
         _inode_of_link(folder / "ns/net"),
         tuple(more),
+        stat.image,
     )
     # The pid may have passed to another process between these files.
     return found if found.is_running() else None

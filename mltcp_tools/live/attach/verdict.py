@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from mltcp_tools.live.attach.environment import Environment, read_environment
 from mltcp_tools.live.attach.processes import PROC, Process
 from mltcp_tools.live.attach.sockets import CAN_SEND, Socket
 from mltcp_tools.units import format_bytes
@@ -87,9 +88,11 @@ def gather(process: Process) -> Evidence | None:
     folder = PROC / str(process.pid)
     try:
         maps = (folder / "maps").read_text(errors="replace")
-        environment = (folder / "environ").read_bytes()
         threads = frozenset(_thread_names(folder / "task"))
     except OSError:
+        return None
+    environment = read_environment(process.pid)
+    if environment is None:
         return None
     libraries = frozenset(name for name, pattern in _LIBRARIES.items() if pattern.search(maps))
     return Evidence(libraries, threads, _master_port(environment), _lowest_port())
@@ -113,12 +116,9 @@ def _thread_names(tasks: Path) -> Iterable[str]:
             yield (task / "comm").read_text(errors="replace").rstrip("\n")
 
 
-def _master_port(environment: bytes) -> int:
-    for entry in environment.split(b"\0"):
-        name, _, value = entry.partition(b"=")
-        if name == b"MASTER_PORT" and value.isdigit() and len(value) <= 5:
-            return int(value)
-    return 0
+def _master_port(environment: Environment) -> int:
+    value = environment.get("MASTER_PORT") or ""
+    return int(value) if value.isdecimal() and len(value) <= 5 else 0
 
 
 def _lowest_port() -> int:

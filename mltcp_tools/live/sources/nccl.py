@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mltcp_tools.live.attach.environment import read_environment
 from mltcp_tools.live.sources.call_source import CallSource
 from mltcp_tools.live.sources.calls import Call
 from mltcp_tools.live.sources.probes import Probes
@@ -198,13 +199,11 @@ class _Group:
 
 def world_size(pid: int, proc: Path = Path("/proc")) -> int | None:
     """Return the number of ranks of a process's job, from the environment it was started with."""
-    try:
-        entries = (proc / str(pid) / "environ").read_bytes().split(b"\0")
-    except OSError:
+    environment = read_environment(pid, proc)
+    if environment is None:
         return None
-    values = dict(entry.partition(b"=")[::2] for entry in entries)
     for name in _WORLD_SIZE:
-        value = values.get(name.encode(), b"")
-        if value.isdigit() and 1 <= int(value) <= 2**31:
+        value = environment.get(name) or ""
+        if value.isdecimal() and 1 <= int(value) <= 2**31:
             return int(value)
     return None

@@ -7,6 +7,7 @@ import pytest
 from mltcp_tools.live.agent.catching import _part
 from mltcp_tools.live.agent.rules import parse_config
 from mltcp_tools.live.agent.watchlist import Watched
+from mltcp_tools.live.attach.environment import Environments
 from mltcp_tools.live.attach.processes import Process
 
 SLURM = "/slurm/uid_0/job_7/step_0"
@@ -32,4 +33,4 @@ SERVICE = "/system.slice/slurmd.service"
 def test_whatever_is_in_it_is_the_jobs(rule: str, cgroups: tuple[str, ...], part: str) -> None:
     (found,) = parse_config(f"rules:\n  - {rule}\n", "agent.yaml").rules
     process = Process(2**22, 1, 1, 0, "rank", ("rank",), cgroups[0], 1, cgroups[1:])
-    assert _part(Watched(process, found)) == part
+    assert _part(Watched(process, found), Environments()) == part

@@ -15,10 +15,26 @@ import pytest
 
 from mltcp_tools.errors import UsageError
 from mltcp_tools.live.agent import naming
-from mltcp_tools.live.agent.naming import check_template, declines, is_template, name_of, unclear
+from mltcp_tools.live.agent.naming import (
+    check_template,
+    declines,
+    is_template,
+    name_of,
+    unclear,
+    variables,
+)
+from mltcp_tools.live.attach.environment import Environments
 from mltcp_tools.live.attach.processes import Process, process
 
 PODS = "/kubepods.slice/kubepods-pod0a1b2c3d_4e5f_6071_8293_a4b5c6d7e8f9.slice/cri-x.scope"
+
+NONE = Environments()
+
+
+def seen(process: Process, *names: str) -> Environments:
+    found = Environments()
+    found.see([process], names or ["MLTCP_ATTACH"])
+    return found
 
 
 @pytest.mark.parametrize(
@@ -40,10 +56,10 @@ def test_names(template: str, cgroup: str, name: str) -> None:
     assert check_template(template) == template
     assert is_template(template) == ("{" in template)
     own = dataclasses.replace(process(os.getpid()), cgroup=cgroup, more_cgroups=())
-    assert name_of(template, own) == name
+    assert name_of(template, own, NONE) == name
     # Some systems have the job's cgroup in one hierarchy of version 1, and longer paths in others.
     hybrid = dataclasses.replace(own, cgroup="/system.slice/a.service", more_cgroups=(cgroup,))
-    assert name_of(template, hybrid) == name or "{cgroup:.*}" in template
+    assert name_of(template, hybrid, NONE) == name or "{cgroup:.*}" in template
 
 
 @contextlib.contextmanager
@@ -60,16 +76,20 @@ def started(**environment: str) -> Iterator[Process]:
 
 
 def test_the_environment_of_the_process() -> None:
+    template = "{env:SLURM_JOB_ID}-{env:SLURM_JOB_IDS}"
     with started(SLURM_JOB_ID="77", SLURM_JOB_IDS="78") as found:
-        assert name_of("{env:SLURM_JOB_ID}-{env:SLURM_JOB_IDS}", found) == "77-78"
-    assert name_of("{env:SLURM_JOB_ID}", found) == ""
+        assert name_of(template, found, seen(found, *variables(template))) == "77-78"
+        assert name_of(template, found, Environments()) == ""
+    assert name_of(template, found, seen(found, *variables(template))) == ""
 
 
 @pytest.mark.parametrize(
     ("said", "opt_in", "left_alone"),
     [
-        (None, False, False),
+        (None, False, True),
         (None, True, True),
+        ("", False, False),
+        ("", True, True),
         ("off", False, True),
         ("OFF", True, True),
         ("on", False, False),
@@ -79,9 +99,8 @@ def test_the_environment_of_the_process() -> None:
     ],
 )
 def test_who_wants_to_be_left_alone(said: str | None, opt_in: bool, left_alone: bool) -> None:
-    with started(**({} if said is None else {"MLTCP_ATTACH": said})) as found:
-        assert declines(found, opt_in) == left_alone
-        assert unclear(found) == (said == "perhaps")
+    assert declines(said, opt_in) == left_alone
+    assert unclear(said) == (said == "perhaps")
 
 
 @pytest.mark.parametrize("word", ["off", "OFF", "False", "no", "0", "on", "perhaps", ""])
@@ -93,7 +112,8 @@ def test_slurms_prolog_understands_what_the_agent_does(word: str, tmp_path: Path
         environment = said | {"MLTCP_AGENT_SOCKET": str(tmp_path / "agent.sock")}
         told = subprocess.run(["sh", prolog], env=environment, capture_output=True, text=True)
     with started(**said) as found:
-        assert ("print mltcp" not in told.stdout) == declines(found, False)
+        declined = declines(seen(found).get(found, "MLTCP_ATTACH"), False)
+        assert ("print mltcp" not in told.stdout) == declined
 
 
 @pytest.mark.parametrize(
