@@ -1,8 +1,7 @@
-"""Manual pages, made of the commands: `python -m mltcp_tools.cli.manual` renews those in man/, and
-the table of a job's fields in README, which some of them have as options.
+"""Manual pages, generated from the commands: `python -m mltcp_tools.cli.manual FOLDER` writes them.
 
-One page per command, its sub-commands among it, and one of them all. A test fails where a page
-isn't what its command says. (click-man leaves out epilogs: exit codes and what a TARGET is.)
+The packages contain them (scripts/build-tools-tree). One page per command with its sub-commands,
+and one that lists all commands. (click-man leaves out epilogs: exit codes and what a TARGET is.)
 """
 
 from __future__ import annotations
@@ -17,13 +16,6 @@ import click
 
 from mltcp_tools import __version__
 from mltcp_tools.cli.main import COMMANDS, EPILOG, GROUPS, cli
-from mltcp_tools.kernel.host.files import replace_file
-from mltcp_tools.lab.experiments.fields import fields_table
-from mltcp_tools.lab.experiments.jobs import ExperimentJob
-
-FOLDER = Path(__file__).parent / "man"
-README = FOLDER.parents[1] / "lab/experiments/README.md"
-_FIELDS = ("<!-- job fields -->\n", "<!-- end -->")
 
 _VERBATIM = "\b"
 
@@ -37,25 +29,6 @@ def pages() -> dict[str, str]:
             assert command is not None  # it is in the list
             found[f"mltcp-{name}.1"] = _page(ctx, name, command)
     return found
-
-
-def write(folder: Path = FOLDER) -> list[str]:
-    """Renew the pages in `folder`, remove those of no command, and name all that are there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written = pages()
-    for name, text in written.items():
-        replace_file(folder / name, text.encode())
-    for path in folder.glob("*.1"):
-        if path.name not in written:
-            path.unlink()
-    return list(written)
-
-
-def with_fields(text: str) -> str:
-    """README's `text` with the present table of a job's fields."""
-    begin, end = _FIELDS
-    before, _, rest = text.partition(begin)
-    return f"{before}{begin}{fields_table(ExperimentJob)}\n{end}{rest.partition(end)[2]}"
 
 
 def _overview(ctx: click.Context) -> str:
@@ -171,7 +144,7 @@ def _joined(lines: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
-    if folder == FOLDER:
-        replace_file(README, with_fields(README.read_text(encoding="utf-8")).encode())
-    click.echo(f"Wrote {len(write(folder))} pages to {folder}.")
+    (folder,) = map(Path, sys.argv[1:])
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, text in pages().items():
+        (folder / file).write_text(text, encoding="utf-8")

@@ -19,6 +19,7 @@ import pytest
 from netns.clean_system import clean_system, files
 
 from mltcp_tools import __version__
+from mltcp_tools.cli.main import COMMANDS
 
 pytestmark = [
     pytest.mark.full,
@@ -99,7 +100,8 @@ def test_install_upgrade_remove_purge(
     unit = (root / "lib/systemd/system/mltcp-agent.service").read_text()
     assert "\nExecStart=/usr/bin/mltcp agent\n" in unit
     assert unit == inside("mltcp", "agent", "--print-unit").stdout
-    assert list((root / "usr/share/man/man1").glob("mltcp*.1.gz"))
+    pages = {path.name for path in (root / "usr/share/man/man1").glob("mltcp*")}
+    assert pages == {"mltcp.1.gz", *(f"mltcp-{name}.1.gz" for name in COMMANDS)}
     asked = (
         "import sys; sys.path.insert(0, '/usr/lib/mltcp-tools');"
         "from mltcp_tools.kernel.native.objects import shipped_object as shipped;"

@@ -12,6 +12,7 @@ from support.mistakes import mistakes, refusal
 
 from mltcp_tools.document import read_section
 from mltcp_tools.errors import UsageError
+from mltcp_tools.lab import experiments
 from mltcp_tools.lab.emulator.job import compute_times
 from mltcp_tools.lab.experiments.arms import ALONE
 from mltcp_tools.lab.experiments.expect import Expect
@@ -451,3 +452,9 @@ def test_an_arm_is_told_size_and_gap_of_the_job_only_where_it_says_so() -> None:
     assert params.slope == 2.0
     own = dataclasses.replace(arm, parameters={"gap_s": 0.5})
     assert parameters_of(own, job).gap_s == 0.5
+
+
+def test_readme_has_the_table_of_the_fields_of_a_job() -> None:
+    readme = Path(experiments.__file__).with_name("README.md").read_text()
+    table = readme.partition("<!-- job fields -->\n")[2].partition("\n<!-- end -->")[0]
+    assert table == fields_table(ExperimentJob)
