@@ -38,7 +38,6 @@ COMMANDS = {
     "results": "Write the tables of matrices into one document.",
     "profile": "Show what jobs send per iteration, from runs or captures.",
     "trial": "Prove on running jobs whether mltcp helps them.",
-    "fleet": "Look at the agents of many hosts, or take MLTCP off them.",
     "priorities": "Order jobs' bursts, and give each its priority.",
     "aggregate": "Run the aggregator, which sums up gradients in the network.",
     "collectives": "Compare all-reduces on links of this host's own.",
@@ -59,7 +58,6 @@ GROUPS = {
         "watch",
         "record",
         "trial",
-        "fleet",
         "priorities",
     ),
     "Experiments": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,11 @@ ssh_options = with_options(
         shown_option("--mltcp", default="mltcp", help="Command of the tool there."),
     ]
 )
+
+
+def remote_command(ssh: str, mltcp: str, host: str, *arguments: str) -> list[str]:
+    """Return the command line that runs `mltcp ARGUMENT...` on a host, by what ssh_options gave."""
+    return [*shlex.split(ssh), host, *shlex.split(mltcp), *arguments]
 
 
 def _total(text: object) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 
 import click
@@ -16,6 +15,7 @@ from mltcp_tools.cli.options import (
     jobs_and_targets,
     list_option,
     output_file,
+    remote_command,
     shown_option,
     ssh_options,
 )
@@ -24,7 +24,6 @@ from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.host.files import can_replace, replace_file
 from mltcp_tools.kernel.variants import NAMES, RECOMMENDED
-from mltcp_tools.live.fleet.reach import Remote
 
 
 @click.command()
@@ -116,9 +115,8 @@ def command(
     if output is not None:
         _check_writable(output)
     if hosts:
-        remote = Remote(shlex.split(ssh), shlex.split(mltcp))
         words = ("trial", "--part", "--backend", backend)
-        commands = {host: remote.command(host, *words) for host in hosts}
+        commands = {host: remote_command(ssh, mltcp, host, *words) for host in hosts}
         found = conduct_across(commands, wanted, plan, name, say, look, seed)
     else:
         found = conduct(wanted, plan, name, get_backend(backend), say, look, seed)

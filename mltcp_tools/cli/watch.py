@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import platform
-import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -15,6 +14,7 @@ from mltcp_tools.cli.options import (
     SECONDS,
     backend_option,
     list_option,
+    remote_command,
     shown_option,
     ssh_options,
 )
@@ -23,7 +23,6 @@ from mltcp_tools.columns import Cell, Column, Meaning, Row, clip
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.live.agent.metrics import parse_address
-from mltcp_tools.live.fleet.reach import Remote
 from mltcp_tools.live.observe.feed import job_document, looks
 from mltcp_tools.live.observe.feeds import show_all
 from mltcp_tools.live.observe.page import Page
@@ -165,8 +164,10 @@ def command(
                 for look in looks(get_backend(backend), wait_s):
                     click.echo(json.dumps(look))
             else:
-                remote = Remote(shlex.split(ssh), shlex.split(mltcp))
-                _serve(str(web), hosts, remote, get_backend(backend), wait_s)
+                commands = {
+                    host: remote_command(ssh, mltcp, host, "watch", "--feed") for host in hosts
+                }
+                _serve(str(web), commands, get_backend(backend), wait_s)
         return
     # Ctrl-C is how watching ends.
     with contextlib.suppress(KeyboardInterrupt), Watch(get_backend(backend)) as watch:
@@ -179,13 +180,13 @@ def command(
                 return
 
 
-def _serve(web: str, hosts: Sequence[str], remote: Remote, backend: Backend, wait_s: float) -> None:
-    """Serve the page until a signal ends it."""
-    here = [] if hosts else [platform.node() or "this host"]
-    with Page(parse_address(web), [*hosts, *here]) as page:
+def _serve(web: str, commands: Mapping[str, list[str]], backend: Backend, wait_s: float) -> None:
+    """Serve the page until a signal ends it. commands: by host, what tells of its jobs."""
+    here = [] if commands else [platform.node() or "this host"]
+    with Page(parse_address(web), [*commands, *here]) as page:
         click.echo(page.url)
-        if hosts:
-            show_all(page, {host: remote.command(host, "watch", "--feed") for host in hosts})
+        if commands:
+            show_all(page, commands)
         for look in looks(backend, wait_s):
             page.show(here[0], look)
 

@@ -9,6 +9,7 @@ import json
 import shlex
 import shutil
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from support.waiting import PATIENCE_S, wait_for
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.host import cgroups
 from mltcp_tools.kernel.host.locks import RUN_DIR
-from mltcp_tools.live.fleet.published import fetch
 
 pytestmark = [
     pytest.mark.full,
@@ -112,6 +112,16 @@ class Pod:
         return done.stdout
 
 
+def published() -> str:
+    """The agent's metrics, empty before it serves them."""
+    try:
+        with urllib.request.urlopen("http://127.0.0.1:9477/metrics", timeout=10) as answer:
+            text: str = answer.read().decode()
+    except OSError:
+        return ""
+    return text
+
+
 @contextlib.contextmanager
 def in_pod(mark: str, **environment: str) -> Iterator[Training]:
     """A process that trains, in the cgroup of a pod."""
@@ -149,7 +159,7 @@ def test_pods_that_ask_are_attached_and_keep_that_until_it_is_taken_off(
                         lambda: JOB in (tmp_path / "log").read_text(), "the agent's log names it"
                     )
                     assert other.ccs() == before
-                    wait_for(lambda: JOB in fetch("127.0.0.1"), "its metrics")
+                    wait_for(lambda: JOB in published(), "its metrics")
                 finally:
                     agent.terminate()
                     agent.wait(PATIENCE_S)

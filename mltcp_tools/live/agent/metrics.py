@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,8 +28,6 @@ _BUCKETS = tuple(round(0.01 * 2 ** (step / 2), 4) for step in range(28))
 
 _BUILD_EVERY_S = 60.0
 _WRITE_EVERY_S = 5.0
-_LATELY_S = 300.0
-"""As in the alert rules (alerts.yaml)."""
 
 _LABELS = ("training_job",)
 """Not `job`, which Prometheus itself gives to what it scrapes."""
@@ -90,13 +87,6 @@ class Metrics(Closing):
             "Iterations of flows that came faster than they were read.",
             registry=self.registry,
         )
-        self._lost_lately = prometheus.Gauge(
-            "mltcp_agent_events_lost_lately",
-            "Those lost in the last 5 minutes, for who looks but once.",
-            registry=self.registry,
-        )
-        self._losses: deque[tuple[float, int]] = deque()
-        self._newly_lost = 0
         self._info = prometheus.Gauge(
             "mltcp_backend_info",
             "1 for the build of MLTCP in the kernel, and the one that this agent would load.",
@@ -160,7 +150,6 @@ class Metrics(Closing):
     def lost(self, count: int) -> None:
         """So many events were lost since the last call."""
         self._lost.inc(count)
-        self._newly_lost += count
 
     def show(self, views: Sequence[JobView], flows: Sequence[Flow], now_s: float) -> None:
         """The jobs as they stand; those that are no longer there are no longer published."""
@@ -185,7 +174,6 @@ class Metrics(Closing):
         for name in self._known - set(names.values()):
             self._forget(name)
         self._known = set(names.values())
-        self._show_losses(now_s)
         if now_s >= self._build_at_s:
             self._build_at_s = now_s + _BUILD_EVERY_S
             self._show_build()
@@ -200,15 +188,6 @@ class Metrics(Closing):
                 more = flow.yields - self._yielded.get(flow.cookie, 0)
                 self._yields.labels(name).inc(max(0, more))
         self._yielded = {flow.cookie: flow.yields for flow in flows}
-
-    def _show_losses(self, now_s: float) -> None:
-        """Count what was lost since the last look as of now, and leave out what is long ago."""
-        if self._newly_lost:
-            self._losses.append((now_s, self._newly_lost))
-            self._newly_lost = 0
-        while self._losses and now_s - self._losses[0][0] > _LATELY_S:
-            self._losses.popleft()
-        self._lost_lately.set(sum(count for _, count in self._losses))
 
     def _show_build(self) -> None:
         status, own = self._backend.status(), self._backend.build_here()

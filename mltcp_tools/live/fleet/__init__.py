@@ -1,1 +1,0 @@
-"""Many hosts at once: what their agents publish, and taking all of MLTCP off them."""
