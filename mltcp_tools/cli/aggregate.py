@@ -111,8 +111,8 @@ def up(
             raise BusyError(f"An aggregator called {name!r} is up; `mltcp aggregate down` ends it.")
         _start(name, as_json)
         return
-    token = token_file.read_text().strip() if token_file else None
-    if token == "":
+    token = os.fsdecode(token_file.read_bytes().strip()) if token_file else ""
+    if token_file and not token:
         raise UsageError(f"{token_file} is empty; write the workers' token into it.")
     run_daemon(
         list(interfaces),

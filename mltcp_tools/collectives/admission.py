@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from mltcp_tools.collectives.handshake import (
+    NONCE_BYTES,
+    MessageError,
+    packet_secret,
+    parse,
+    prove,
+    read_number,
+)
 from mltcp_tools.errors import MltcpError
-
-LINE_BYTES = 4096
-"""The longest message of the admission's protocol: a JSON object in a line."""
 
 _NAME_CHARACTERS = 128
 _GENERATIONS = 2**32
@@ -21,13 +25,16 @@ class Refused(MltcpError):
     """A request that isn't granted, with the sentence that the worker is told."""
 
 
+_WRONG_TOKEN = "The aggregator's token is another one; set MLTCP_AGGREGATOR_TOKEN."
+_NO_TOKEN = "The aggregator has no token (--open); unset MLTCP_AGGREGATOR_TOKEN."
+
+
 @dataclass(frozen=True)
 class Request:
     """A rank that wants to join a job.
 
-    workers: of the job. udp_port: of its packets. values: most that fit into a
-    packet of its path. slots: how many it would like. token: the aggregator's, where it asks for
-    one.
+    workers: of the job. udp_port: of its packets. values: most that fit into a packet of its path.
+    slots: how many it would like.
     """
 
     job: str
@@ -36,33 +43,41 @@ class Request:
     udp_port: int
     values: int
     slots: int
-    token: str = ""
 
     @classmethod
-    def parse(cls, line: bytes, max_workers: int, max_values: int) -> Request:
-        """From a line that anybody may have sent; Refused where it isn't one."""
+    def parse(
+        cls, line: bytes, token: str, challenge: bytes, max_workers: int, max_values: int
+    ) -> Request:
+        """From a line that anybody may have sent; Refused where it isn't a proven request."""
         try:
-            fields = json.loads(line)
-            request = cls(**fields["join"])
-        except (ValueError, TypeError, KeyError, RecursionError):
-            raise Refused("That is not a request to join a job.") from None
-        for name, low, high in (
-            ("workers", 1, max_workers),
-            ("rank", 0, request.workers - 1 if type(request.workers) is int else 0),
-            ("udp_port", 1, 65535),
-            ("values", 4, 2**16),
-            ("slots", 1, 2**16),
-        ):
-            value = getattr(request, name)
-            if type(value) is not int or not low <= value <= high:
-                raise Refused(f"The request's {name} is {value!r:.40}, not in {low} to {high}.")
-        for name in ("job", "token"):
-            if not isinstance(getattr(request, name), str):
-                raise Refused(f"The request's {name} is not text.")
-        if not 0 < len(request.job) <= _NAME_CHARACTERS:
-            raise Refused(f"A job's name has 1 to {_NAME_CHARACTERS} characters.")
-        values = min(request.values, max_values) // 4 * 4
-        return cls(**{**vars(request), "values": values})
+            message = parse(line)
+            fields, proof = message.get("join"), message.get("proof")
+            if not isinstance(fields, dict) or not isinstance(proof, str):
+                raise MessageError("That is not a request to join a job.")
+            if not all(isinstance(each, int | str) for each in fields.values()):
+                raise MessageError("A request has numbers and texts alone.")
+            expected = prove(token, challenge, fields)
+            if not secrets.compare_digest(expected.encode(), proof.encode(errors="replace")):
+                raise Refused(_WRONG_TOKEN if token else _NO_TOKEN)
+            workers = read_number(fields, "workers", 1, max_workers)
+            return cls(
+                job=_job_name(fields.get("job")),
+                workers=workers,
+                rank=read_number(fields, "rank", 0, workers - 1),
+                udp_port=read_number(fields, "udp_port", 1, 2**16 - 1),
+                values=min(read_number(fields, "values", 4, 2**16), max_values) // 4 * 4,
+                slots=read_number(fields, "slots", 1, 2**16),
+            )
+        except MessageError as error:
+            raise Refused(str(error)) from None
+
+
+def _job_name(name: Any) -> str:
+    if not isinstance(name, str) or not 0 < len(name) <= _NAME_CHARACTERS:
+        raise MessageError(f"A job's name is a text of 1 to {_NAME_CHARACTERS} characters.")
+    if not name.isprintable():
+        raise MessageError("A job's name has no line breaks and no other control characters.")
+    return name
 
 
 @dataclass
@@ -71,6 +86,7 @@ class AdmittedJob:
 
     leaving: how many ranks are done. ranks: what the caller keeps of each. index, generation,
     first, slots: at the aggregator. key, secret: what all packets show, and what none does.
+    nonce: that the ranks make the secret of.
     """
 
     name: str
@@ -84,6 +100,7 @@ class AdmittedJob:
     generation: int = 0
     first: int = 0
     key: int = 0
+    nonce: bytes = b""
     secret: bytes = b""
 
     @property
@@ -100,12 +117,12 @@ class AdmittedJob:
 class Admission:
     """Jobs and the slots they hold. quota: most slots of a job.
 
-    token: what ranks must know; None for an aggregator that is open to all.
+    token: what ranks must know; empty for an aggregator that is open to all.
     """
 
-    def __init__(self, jobs: int, slots: int, quota: int, token: str | None) -> None:
+    def __init__(self, jobs: int, slots: int, quota: int, token: str) -> None:
         self.slots, self.quota = slots, quota
-        self._token = token
+        self.token = token
         self._generation = secrets.randbelow(_GENERATIONS)
         self._waiting: dict[str, AdmittedJob] = {}
         self._by_index: list[AdmittedJob | None] = [None] * jobs
@@ -120,10 +137,6 @@ class Admission:
 
         The last rank's job is admitted. Where it can't be, its ranks are those of a job that ends.
         """
-        if self._token is not None and not secrets.compare_digest(
-            self._token.encode(), request.token.encode()
-        ):
-            raise Refused("The aggregator's token is another one; set MLTCP_AGGREGATOR_TOKEN.")
         job = next((job for job in self.jobs if job.name == request.job), None)
         if job is None:
             job = AdmittedJob(
@@ -154,7 +167,8 @@ class Admission:
         job.index, job.generation, job.first = index, self._generation, first
         job.slots = min(job.slots, free)
         job.key = 1 + secrets.randbelow(2**64 - 1)
-        job.secret = secrets.token_bytes(16)
+        job.nonce = secrets.token_bytes(NONCE_BYTES)
+        job.secret = packet_secret(self.token, job.nonce, job.name)
         del self._waiting[job.name]
         self._by_index[index] = job
 

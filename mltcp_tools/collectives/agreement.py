@@ -104,4 +104,9 @@ class Agreement:
         while not all(failed for failed, *_ in self._exchange(1, 0, 0)):
             pass
         told = self._tell([done, reason, doing])
+        for rank, each in enumerate(told):
+            if not isinstance(each, list) or [type(word) for word in each] != [int, str, str]:
+                raise SessionError(
+                    f"Rank {rank} tells what can't be; run the same version of MLTCP on all ranks."
+                )
         return Progress(*(list(each) for each in zip(*told, strict=True)))

@@ -12,29 +12,27 @@ import contextlib
 import json
 import os
 import resource
+import secrets
 import signal
 import socket
 from pathlib import Path
 from typing import Any
 
 from mltcp_tools.collectives.admission import (
-    LINE_BYTES,
     Admission,
     AdmittedJob,
     Callers,
     Refused,
     Request,
 )
+from mltcp_tools.collectives.handshake import LEAVE, LINE_BYTES, NONCE_BYTES, Admitted
+from mltcp_tools.collectives.library import max_jobs, max_values, max_workers
 from mltcp_tools.collectives.programs import (
     KernelJob,
     Peer,
     Programs,
     find_peer,
-    max_jobs,
-    max_values,
-    max_workers,
 )
-from mltcp_tools.collectives.session import LEAVE
 from mltcp_tools.errors import BusyError, MltcpError
 from mltcp_tools.kernel.host.locks import RUN_DIR
 
@@ -120,8 +118,11 @@ class Daemon:
         """From a rank's request to its end."""
         writer, job, why = rank.writer, None, ""
         try:
+            challenge = secrets.token_bytes(NONCE_BYTES)
+            rank.tell(challenge=challenge.hex())
             line = await asyncio.wait_for(_line(reader), _REQUEST_S)
-            request = Request.parse(line, max_workers(), max_values())
+            token = self.admission.token
+            request = Request.parse(line, token, challenge, max_workers(), max_values())
             job = self.admission.join(request, rank)
             if job.complete:
                 self.admission.admit(job)
@@ -190,20 +191,13 @@ class Daemon:
         )
         self.programs.add(kernel)
         self._in_kernel[job.index] = kernel
+        # A port with XDP takes no message that isn't cut into packets before.
+        cuts = self.programs.mode == "xdp"
+        admitted = Admitted(
+            job.index, job.generation, job.key, job.slots, job.values, cuts, job.nonce
+        )
         for rank in job.ranks.values():
-            rank.tell(
-                admitted={
-                    "job": job.index,
-                    "key": job.key,
-                    "secret": job.secret.hex(),
-                    "generation": job.generation,
-                    "slots": job.slots,
-                    "values": job.values,
-                    "port": self.programs.port,
-                    # A port with XDP takes no message that isn't cut into packets before.
-                    "cuts": self.programs.mode == "xdp",
-                }
-            )
+            rank.tell(**admitted.message())
 
     def _find_peers(self, job: AdmittedJob) -> list[Peer]:
         return [
@@ -291,11 +285,11 @@ def run_daemon(
     port: int,
     slots: int,
     quota: int,
-    token: str | None,
+    token: str,
     wait_s: float,
     ready: Any,
 ) -> None:
-    """Run an aggregator until it is told to end. token: None for one that is open to all."""
+    """Run an aggregator until it is told to end. token: empty for one that is open to all."""
     if is_up(name):
         raise BusyError(
             f"An aggregator called {name!r} is up; `mltcp aggregate down` ends it, --name makes"

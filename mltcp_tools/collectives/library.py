@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mltcp_tools.errors import MltcpError
 from mltcp_tools.kernel.native.extension import declarations, extension
 
 PACKET = """
@@ -98,6 +99,27 @@ def library() -> tuple[Any, Any]:
     return extension("worker", PACKET + WORKER, PREAMBLE, FOLDER)
 
 
+def constant(name: str) -> int:
+    """The value of one of the header's constants."""
+    lib, _ = library()
+    return int(getattr(lib, name))
+
+
+def max_jobs() -> int:
+    """The most jobs that an aggregator has at once."""
+    return constant("AGG_JOBS_MAX")
+
+
+def max_workers() -> int:
+    """The most workers of a job at one aggregator."""
+    return constant("AGG_WORKERS_MAX")
+
+
+def max_values() -> int:
+    """The most values of a packet."""
+    return constant("AGG_VALUES_MAX")
+
+
 def secret_of(text: bytes) -> Any:
     """The 16 bytes that an admission carries, as struct agg_secret."""
     lib, ffi = library()
@@ -167,7 +189,10 @@ class Worker:
         self._stop = self._ffi.new("uint32_t *", 0)
         self._worker = self._lib.worker_open(self._ffi.new("struct worker_config *", config))
         if self._worker == self._ffi.NULL:
-            raise MemoryError("no memory for a worker's slots")
+            raise MltcpError(
+                f"A worker with {config['slots']} slots of {config['values']} values among"
+                f" {config['workers']} workers can't be, or there is no memory for it."
+            )
 
     def reduce(
         self,

@@ -15,7 +15,7 @@ from typing import Any
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from mltcp_tools.collectives.library import library, secret_of
+from mltcp_tools.collectives.library import constant, library, max_jobs, secret_of
 from mltcp_tools.collectives.session import PORT
 from mltcp_tools.errors import HostError, UsageError
 from mltcp_tools.kernel.native.bpf_maps import BpfMap
@@ -173,7 +173,7 @@ class Programs:
         for slot in range(job.first, job.first + job.slots):
             for version in (0, 1):
                 self._maps["agg_slots"].set(_u32(2 * slot + version), empty[version])
-        places = [job.index * _constant("AGG_WORKERS_MAX") + rank for rank in range(len(job.peers))]
+        places = [job.index * constant("AGG_WORKERS_MAX") + rank for rank in range(len(job.peers))]
         for place, peer in zip(places, job.peers, strict=True):
             self._maps["agg_workers"].set(_u32(place), _struct("agg_peer", _peer_fields(peer)))
         if self.mode == "xdp":
@@ -191,7 +191,7 @@ class Programs:
         self._maps["agg_jobs"].set(_u32(job.index), _struct("agg_job", fields))
 
     def _set_ports(self, job: KernelJob, places: Sequence[int]) -> None:
-        with BpfMap.create(_DEVMAP_HASH, "ports", 4, 8, _constant("AGG_WORKERS_MAX")) as ports:
+        with BpfMap.create(_DEVMAP_HASH, "ports", 4, 8, constant("AGG_WORKERS_MAX")) as ports:
             for rank, (place, peer) in enumerate(zip(places, job.peers, strict=True)):
                 program = self._object.program_fd("address_copy")
                 ports.set(_u32(rank), struct.pack("=II", peer.interface, program))
@@ -284,26 +284,6 @@ def find_peer(address: str, port: int, local_address: str, local_port: int) -> P
         )
     mac, local_mac = (bytes.fromhex(text.replace(":", "")) for text in (macs[0], own))
     return Peer(address, port, local_address, local_port, mac, local_mac, interface)
-
-
-def _constant(name: str) -> int:
-    lib, _ = library()
-    return int(getattr(lib, name))
-
-
-def max_jobs() -> int:
-    """The most jobs that an aggregator has at once."""
-    return _constant("AGG_JOBS_MAX")
-
-
-def max_workers() -> int:
-    """The most workers of a job at one aggregator."""
-    return _constant("AGG_WORKERS_MAX")
-
-
-def max_values() -> int:
-    """The most values of a packet."""
-    return _constant("AGG_VALUES_MAX")
 
 
 def _run_ns(fd: int) -> int:

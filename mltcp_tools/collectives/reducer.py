@@ -33,6 +33,7 @@ from mltcp_tools.collectives.group import kind_of
 from mltcp_tools.collectives.library import How
 from mltcp_tools.collectives.session import Endpoint, SessionError
 from mltcp_tools.collectives.trial import Pause
+from mltcp_tools.errors import MltcpError
 
 LEAST_PAUSE, MOST_PAUSE = 64, 8192
 """Reductions by Gloo between looks for the aggregator; twice as many after each that was in vain.
@@ -84,8 +85,8 @@ class Reducer:
         way, why = self._collective(self._setting), ""
         try:
             way.join()
-        except (SessionError, OSError) as error:
-            why = str(error)
+        except Exception as error:  # whatever it is, the others wait to be told
+            why = str(error) if isinstance(error, MltcpError | OSError) else repr(error)
         self._done = 0
         progress = self._told(why, "")
         if progress.reason:

@@ -7,12 +7,24 @@ import json
 import os
 import select
 import socket
+import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from mltcp_tools.collectives.library import Chunks, How, Kind, State, Worker, secret_of
+from mltcp_tools.collectives.handshake import (
+    LEAVE,
+    LINE_BYTES,
+    Admitted,
+    MessageError,
+    packet_secret,
+    parse,
+    prove,
+    read_nonce,
+    read_sentence,
+)
+from mltcp_tools.collectives.library import Chunks, How, Kind, State, Worker, max_values, secret_of
 from mltcp_tools.errors import MltcpError, UsageError
 
 SLOTS = 1024
@@ -24,12 +36,9 @@ _OVERHEAD_BYTES = 20 + 8 + 56  # IPv4, UDP and ours
 _FIELDS_BYTES = 320 + 64  # that the kernel keeps behind a packet, and room before it
 _MIN_RTO_US = 10_000
 _PROBE_S = 3.0
-_LINE_BYTES = 4096  # the longest message of the admission's protocol
+_LAST_WORDS_S = 1.0
 PORT = 17749
 """UDP port of the packets, and TCP port of the admission."""
-
-LEAVE = b"leave"
-"""A rank's word to the aggregator when it is done."""
 
 
 class SessionError(MltcpError):
@@ -88,25 +97,24 @@ class Session:
                 "workers": workers,
                 "rank": rank,
                 "udp_port": self.data_port,
-                "values": min(fits, values or fits),
+                "values": min(fits, values or fits, max_values()),
                 "slots": slots,
-                "token": endpoint.token,
             }
             admitted = self.admitted = self._join(request, timeout_s)
-            if not admitted.get("cuts"):
+            if not admitted.cuts:
                 # Our own check covers more; what the kernel cuts into packets needs UDP's, too.
                 self._data.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 1)
-            self._widen(admitted["slots"], admitted["values"])
-            self.values: int = admitted["values"]
+            self._widen(admitted.slots, admitted.values)
+            self.values = admitted.values
             self._worker = Worker(
                 self._data.fileno(),
                 self._control.fileno(),
-                secret=secret_of(bytes.fromhex(admitted["secret"])),
-                key=admitted["key"],
-                job=admitted["job"],
-                generation=admitted["generation"],
-                slots=admitted["slots"],
-                values=admitted["values"],
+                secret=secret_of(packet_secret(endpoint.token, admitted.nonce, job)),
+                key=admitted.key,
+                job=admitted.job,
+                generation=admitted.generation,
+                slots=admitted.slots,
+                values=admitted.values,
                 workers=workers,
                 rank=rank,
                 min_rto_us=_MIN_RTO_US,
@@ -144,33 +152,42 @@ class Session:
                 " `mltcp aggregate up` starts one."
             ) from None
 
-    def _join(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        self._control.settimeout(timeout_s)
+    def _join(self, request: dict[str, Any], timeout_s: float) -> Admitted:
+        where = f"The aggregator at {self.endpoint.address}"
         try:
-            self._control.sendall(json.dumps({"join": request}).encode() + b"\n")
-            answer = self._read_line()
+            greeting = self._read_message(timeout_s)
+            if refusal := read_sentence(greeting, "refused"):
+                raise SessionError(refusal)
+            proof = prove(self.endpoint.token, read_nonce(greeting, "challenge"), request)
+            answer = json.dumps({"join": request, "proof": proof})
+            self._control.sendall(answer.encode() + b"\n")
+            message = self._read_message(timeout_s)
+            if refusal := read_sentence(message, "refused", "ended"):
+                raise SessionError(refusal)
+            return Admitted.parse(message, request["slots"], request["values"])
+        except MessageError as error:
+            raise SessionError(
+                f"{where} answers what can't be ({str(error).rstrip('.')}); run the same version"
+                " of MLTCP on both."
+            ) from None
         except OSError as error:
             raise SessionError(
-                f"The aggregator at {self.endpoint.address} did not admit the job within"
-                f" {timeout_s:g} s ({error})."
+                f"{where} did not admit the job within {timeout_s:g} s ({error})."
             ) from None
-        if "admitted" not in answer:
-            raise SessionError(answer.get("refused") or answer.get("ended") or _HUNG_UP)
-        admitted: dict[str, Any] = answer["admitted"]
-        return admitted
 
-    def _read_line(self) -> dict[str, Any]:
-        line = b""
-        while not line.endswith(b"\n") and len(line) < _LINE_BYTES:
+    def _read_message(self, timeout_s: float) -> dict[str, Any]:
+        """The next message. MessageError where it isn't one; OSError after timeout_s, or at the end
+        of the connection."""
+        line, until = b"", time.monotonic() + timeout_s
+        while not line.endswith(b"\n"):
+            if len(line) == LINE_BYTES:
+                raise MessageError("The message is too long.")
+            self._control.settimeout(max(until - time.monotonic(), 1e-3))
             byte = self._control.recv(1)  # what follows is for another time
             if not byte:
-                return {}
+                raise ConnectionError(_HUNG_UP)
             line += byte
-        try:
-            answer: dict[str, Any] = json.loads(line)
-        except ValueError:
-            return {}
-        return answer
+        return parse(line)
 
     def _widen(self, slots: int, values: int) -> None:
         """Room for an answer to every slot, as far as this process may have it."""
@@ -217,11 +234,10 @@ class Session:
     def _sentence(self, state: State, timeout_s: float) -> str:
         where = f"the aggregator at {self.endpoint.address}"
         if state is State.CONTROL:
-            with contextlib.suppress(OSError):
-                self._control.settimeout(1.0)
-                answer = self._read_line()
-                if "ended" in answer:
-                    return f"The job at {where} is over: {answer['ended']}"
+            with contextlib.suppress(OSError, MessageError):
+                ended = read_sentence(self._read_message(_LAST_WORDS_S), "ended")
+                if ended:
+                    return f"The job at {where} is over: {ended}"
             return f"The connection to {where} ended: it is gone."
         if state is State.SILENT:
             return f"Nothing came from {where} for {timeout_s:g} s."
@@ -271,7 +287,7 @@ class Session:
             self._worker = None
 
 
-_HUNG_UP = "The aggregator hung up without a word; its own messages say more."
+_HUNG_UP = "it hung up without a word; its log says more"
 
 
 def endpoint_from_environment() -> Endpoint | None:

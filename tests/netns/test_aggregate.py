@@ -25,6 +25,7 @@ from pyroute2 import IPRoute
 from support.aggregation.sessions import run_ranks
 
 from mltcp_tools.collectives.daemon import ask, is_up
+from mltcp_tools.collectives.handshake import prove
 from mltcp_tools.collectives.library import Chunks, How, Kind
 from mltcp_tools.collectives.session import PORT, Session, SessionError
 from mltcp_tools.lab.collectives.bench_here import aggregator
@@ -229,8 +230,7 @@ def test_who_lacks_the_secret_or_comes_by_another_port_changes_nothing() -> None
         def work(session: Session, rank: int) -> Any:
             if rank == 0:
                 seen = session.admitted
-                fields = {name: seen[name] for name in ("job", "generation")}
-                packet = forged(seen["key"], worker=0, **fields)
+                packet = forged(seen.key, worker=0, job=seen.job, generation=seen.generation)
                 own_port = session.data_port
                 with (
                     inside(net.workers[1]),
@@ -332,8 +332,11 @@ def test_four_hostile_clients_leave_the_others_working() -> None:
 
         def begins(number: int) -> None:
             asked = {"job": f"hostile-{number}", "workers": 64, "rank": 0, "udp_port": 5000}
-            asked |= {"values": 352, "slots": 65536, "token": ""}
-            call(3).sendall(json.dumps({"join": asked}).encode() + b"\n")
+            asked |= {"values": 352, "slots": 65536}
+            out = call(3)
+            challenge = bytes.fromhex(json.loads(out.recv(100))["challenge"])
+            request = {"join": asked, "proof": prove("", challenge, asked)}
+            out.sendall(json.dumps(request).encode() + b"\n")
 
         def babbles(number: int) -> None:
             with call(4) as out:

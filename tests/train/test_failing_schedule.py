@@ -235,6 +235,29 @@ def test_unequal_sizes_end_in_a_sentence_on_every_rank() -> None:
         assert "rank 0 for the sum of 10 float32, rank 2 for the sum of 11 float32" in sentence
 
 
+@pytest.mark.parametrize("error", [SessionError("Refused."), TypeError("bytes"), OSError(5, "x")])
+def test_one_rank_that_cannot_join_has_all_go_by_gloo(error: Exception) -> None:
+    plan = Plan(-1, set())
+
+    def work(rank: int, gather: Any) -> Any:
+        class Refused(failing(plan, rank)):  # type: ignore[misc]
+            def join(self) -> None:
+                if rank == 1:
+                    raise error
+
+        group: Any = MeetingGroup(rank, gather)
+        reducer = Reducer(Refused, Setting(group, 5.0))
+        try:
+            found = reducer.all_reduce(torch.arange(4.0), How.SUM).wait()
+            return found.tolist(), reducer.algorithm
+        finally:
+            reducer.close()
+
+    with pytest.warns(RuntimeWarning, match="isn't used"):
+        ranks = Ranks(WORLD).run(work)
+    assert ranks == [([0.0, 3.0, 6.0, 9.0], "gloo")] * WORLD
+
+
 def test_to_tell_each_other_their_rows_ranks_meet_twice() -> None:
     plan = Plan(-1, set())
 

@@ -16,6 +16,7 @@
 #define DEAF_POLLS 3
 #define USUAL_SLOTS 256 /* 0.4 MB on the way at an MTU of 1500 */
 #define ROUNDS_OF_SLOT 24
+#define SLOTS_MAX 65536 /* that a packet can name */
 #define MOST_SHORT_WORKERS 16 /* whose sums leave 10 bits to a value of 16 */
 #define ORDERS 4096 /* a power of two, more than packets in flight */
 

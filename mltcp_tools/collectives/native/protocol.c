@@ -8,9 +8,18 @@
 #include <string.h>
 #include "internal.h"
 
+/* The second check of what an admission granted: everything below counts on these bounds. */
+static bool is_sound(const struct worker_config *config)
+{
+	return config->values && config->values % 4 == 0 && config->values <= AGG_VALUES_MAX &&
+	       config->slots && config->slots <= SLOTS_MAX && config->workers &&
+	       config->workers <= AGG_WORKERS_MAX && config->rank < config->workers;
+}
+
 struct worker *worker_open(const struct worker_config *config)
 {
-	struct worker *w = calloc(1, sizeof(*w));
+	struct worker *w = is_sound(config) ? calloc(1, sizeof(*w)) : NULL;
+
 	if (!w)
 		return NULL;
 	w->config = *config;
@@ -129,7 +138,7 @@ void worker_begin(struct worker *w, const struct worker_request *request, uint64
 	w->summed = 0;
 	w->searched = 0;
 	w->operation = name_operation(w);
-	w->state = w->active ? WORKER_RUNNING : WORKER_DONE;
+	w->state = w->chunks ? WORKER_RUNNING : WORKER_DONE;
 	w->heard_ns = w->progress_ns = now;
 	w->wakes_ns = UINT64_MAX;
 	w->counters.missing = 0;

@@ -85,6 +85,7 @@ struct worker_counters {
 
 struct worker;
 
+/* NULL where the sizes can't be, or without memory. */
 struct worker *worker_open(const struct worker_config *config);
 void worker_close(struct worker *worker);
 /* How many elements a packet has. */

@@ -134,7 +134,7 @@ def _be_aggregator(ports: list[str], name: str, mode: str) -> None:
             port=PORT,
             slots=4096,
             quota=SLOTS,
-            token=None,
+            token="",
             wait_s=_START_S,
             ready=lambda: None,
         )

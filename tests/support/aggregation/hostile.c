@@ -97,3 +97,77 @@ void hostile_run(uint64_t seed, uint64_t answers, const struct worker_request *r
 	}
 	worker_close(worker);
 }
+
+/* A size: one that can be, one at an edge, or anything. */
+static uint32_t draw_size(uint64_t *random, uint32_t most)
+{
+	switch (draw(random) % 4) {
+	case 0:
+		return draw(random);
+	case 1:
+		return draw(random) % 3 - 1;
+	case 2:
+		return most + draw(random) % 3 - 1;
+	default:
+		return draw(random) % (most + 1) & ~3u;
+	}
+}
+
+/* Bytes as they come; every second one has a header that is believed as far as the check. */
+static void receive_anything(struct worker *worker, const struct worker_config *config,
+			     uint64_t *random)
+{
+	struct agg_packet packet = {0};
+	uint32_t length = draw(random) % (sizeof(packet) + 1), i;
+
+	for (i = 0; i < sizeof(packet.header); i++)
+		((uint8_t *)&packet)[i] = draw(random);
+	if (draw(random) % 2) {
+		packet.header.magic = AGG_MAGIC;
+		packet.header.key = config->key;
+		packet.header.job = config->job;
+		packet.header.generation = config->generation;
+		packet.header.count = draw_size(random, AGG_VALUES_MAX);
+		length = sizeof(packet.header) + packet.header.count * 4;
+	}
+	worker_receive(worker, 2, &packet, length);
+}
+
+void hostile_open(uint64_t seed, uint64_t count, struct hostile_report *report)
+{
+	static float values[5000];
+	uint64_t random = seed * 2 + 1;
+	struct worker_request request = {
+		.from = values,
+		.to = values,
+		.count = sizeof(values) / sizeof(*values),
+		.kind = KIND_FLOAT32,
+	};
+
+	*report = (struct hostile_report){0};
+	for (; report->answers < count; report->answers++) {
+		struct worker_config config = {
+			.key = draw(&random),
+			.job = draw(&random),
+			.generation = draw(&random),
+			.slots = draw_size(&random, 1024),
+			.values = draw_size(&random, AGG_VALUES_MAX),
+			.workers = draw_size(&random, AGG_WORKERS_MAX),
+			.rank = draw_size(&random, AGG_WORKERS_MAX),
+		};
+		struct worker *worker = worker_open(&config);
+		struct agg_packet packet;
+		uint32_t length, i;
+
+		if (!worker)
+			continue;
+		report->done++;
+		worker_begin(worker, &request, 1);
+		report->broken += worker_state(worker) == WORKER_DONE;
+		while ((length = worker_send(worker, 1, &packet)))
+			report->broken += length > sizeof(packet);
+		for (i = 0; i < 8; i++)
+			receive_anything(worker, &config, &random);
+		worker_close(worker);
+	}
+}

@@ -14,4 +14,9 @@ struct hostile_report {
 void hostile_run(uint64_t seed, uint64_t answers, const struct worker_request *request,
 		 struct hostile_report *report);
 
+/* Workers opened with sizes that are anything (`answers` of them): `done` are those that opened, have
+ * been sent random packets and sent some themselves; `broken` are those of them whose packet was
+ * larger than a packet is, or that were done with a tensor before any answer. */
+void hostile_open(uint64_t seed, uint64_t count, struct hostile_report *report);
+
 #endif

@@ -16,16 +16,24 @@ from mltcp_tools.collectives.admission import (
     Refused,
     Request,
 )
+from mltcp_tools.collectives.handshake import NONCE_BYTES, prove
+
+CHALLENGE = bytes(NONCE_BYTES)
 
 
 def request(job: str = "a", rank: int = 0, **fields: Any) -> Request:
-    known = {"workers": 2, "udp_port": 5000, "values": 352, "slots": 64, "token": ""}
-    line = json.dumps({"join": {"job": job, "rank": rank} | known | fields}).encode()
-    return Request.parse(line, 64, 1024)
+    known = {"workers": 2, "udp_port": 5000, "values": 352, "slots": 64}
+    return parsed({"job": job, "rank": rank} | known | fields)
+
+
+def parsed(fields: Any, has: str = "", wanted: str = "") -> Request:
+    """A request from a rank that has one token, at an aggregator that wants another."""
+    line = json.dumps({"join": fields, "proof": prove(has, CHALLENGE, fields)}).encode()
+    return Request.parse(line, wanted, CHALLENGE, 64, 1024)
 
 
 def test_a_job_is_complete_with_its_last_rank_and_has_what_fits_all() -> None:
-    admission = Admission(jobs=4, slots=256, quota=128, token=None)
+    admission = Admission(jobs=4, slots=256, quota=128, token="")
     assert not admission.join(request(rank=1, values=200), "one").complete
     job = admission.join(request(rank=0, slots=16), "zero")
     assert job.complete
@@ -41,7 +49,7 @@ def admitted(admission: Admission, name: str, **fields: Any) -> AdmittedJob:
 
 
 def test_jobs_have_slots_keys_and_generations_of_their_own() -> None:
-    admission = Admission(jobs=4, slots=256, quota=128, token=None)
+    admission = Admission(jobs=4, slots=256, quota=128, token="")
     jobs = [admitted(admission, name, slots=200) for name in "ab"]
     assert [(job.first, job.slots) for job in jobs] == [(0, 128), (128, 128)]  # the quota
     assert jobs[0].key != jobs[1].key
@@ -58,7 +66,7 @@ def test_jobs_have_slots_keys_and_generations_of_their_own() -> None:
 
 
 def test_jobs_that_wait_for_ranks_hold_nothing() -> None:
-    admission = Admission(jobs=2, slots=256, quota=128, token=None)
+    admission = Admission(jobs=2, slots=256, quota=128, token="")
     for number in range(100):
         admission.join(request(job=f"hostile-{number}", slots=128), None)
     job = admitted(admission, "honest", slots=128)
@@ -91,21 +99,37 @@ def test_an_address_has_so_many_connections_and_leaves_others_theirs() -> None:
     ],
 )
 def test_a_rank_that_does_not_belong_is_refused(second: dict[str, Any], sentence: str) -> None:
-    admission = Admission(jobs=4, slots=256, quota=128, token=None)
+    admission = Admission(jobs=4, slots=256, quota=128, token="")
     admission.join(request(), None)
     with pytest.raises(Refused, match=sentence):
         admission.join(request(**{"rank": 1, **second}), None)
 
 
-def test_who_lacks_the_token_is_refused() -> None:
-    admission = Admission(jobs=4, slots=256, quota=128, token="secret")
-    with pytest.raises(Refused, match="token"):
-        admission.join(request(token="guess"), None)
-    assert admission.join(request(token="secret"), None)
+@pytest.mark.parametrize(
+    ("has", "wanted", "sentence"),
+    [
+        ("guess", "secret", "is another one"),
+        ("", "secret", "is another one"),
+        ("\udcff", "secret", "is another one"),
+        ("secret", "", "has no token"),
+    ],
+)
+def test_request_without_the_token_is_refused(has: str, wanted: str, sentence: str) -> None:
+    fields = vars(request())
+    assert parsed(fields, wanted, wanted) == request()
+    with pytest.raises(Refused, match=sentence):
+        parsed(fields, has, wanted)
+
+
+def test_recorded_request_is_refused_at_the_next_challenge() -> None:
+    fields = vars(request())
+    line = json.dumps({"join": fields, "proof": prove("secret", CHALLENGE, fields)}).encode()
+    with pytest.raises(Refused, match="is another one"):
+        Request.parse(line, "secret", b"1" * NONCE_BYTES, 64, 1024)
 
 
 def test_there_is_an_end_to_jobs() -> None:
-    admission = Admission(jobs=2, slots=256, quota=16, token=None)
+    admission = Admission(jobs=2, slots=256, quota=16, token="")
     for name in "ab":
         admitted(admission, name)
     with pytest.raises(Refused, match="has 2 jobs"):
@@ -115,7 +139,8 @@ def test_there_is_an_end_to_jobs() -> None:
 @pytest.mark.parametrize(
     "fields",
     [{"rank": 2}, {"rank": -1}, {"workers": 65}, {"workers": 0}, {"udp_port": 0}, {"slots": 0},
-     {"values": 3}, {"rank": True}, {"workers": "2"}, {"job": ""}, {"job": 7}, {"more": 1}],
+     {"values": 3}, {"rank": True}, {"workers": "2"}, {"job": ""}, {"job": 7},
+     {"job": "a\nb"}, {"job": "\ud800"}, {"slots": 1.0}, {"more": []}],
 )  # fmt: skip
 def test_fields_out_of_their_ranges(fields: dict[str, Any]) -> None:
     with pytest.raises(Refused):
@@ -125,7 +150,7 @@ def test_fields_out_of_their_ranges(fields: dict[str, Any]) -> None:
 @given(st.binary(max_size=200))
 def test_any_bytes_are_refused_with_a_sentence(line: bytes) -> None:
     with pytest.raises(Refused):
-        Request.parse(line, 64, 1024)
+        Request.parse(line, "", CHALLENGE, 64, 1024)
 
 
 @given(
@@ -140,4 +165,4 @@ def test_any_bytes_are_refused_with_a_sentence(line: bytes) -> None:
 )
 def test_any_json_is_refused_with_a_sentence(document: Any) -> None:
     with pytest.raises(Refused):
-        Request.parse(json.dumps(document).encode(), 64, 1024)
+        parsed(document)

@@ -1,0 +1,19 @@
+"""What ranks tell each other after a failure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mltcp_tools.collectives.agreement import Agreement
+from mltcp_tools.collectives.session import SessionError
+
+
+@pytest.mark.parametrize(
+    "told", [None, 7, {}, [], [1, "", "", ""], [1.0, "", ""], [True, "", ""], [1, None, ""]]
+)
+def test_a_rank_that_tells_what_cannot_be_is_named(told: Any) -> None:
+    agreement = Agreement(lambda *numbers: [(1, 0, 0)] * 2, lambda what: [what, told])
+    with pytest.raises(SessionError, match="Rank 1 tells what can't be"):
+        agreement.meet(3, "", "the sum of 4 float32")
