@@ -7,7 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
+from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +18,13 @@ import pytest
 from netns.backends_here import backend_fixture, fresh_and_loaded
 from netns.connected import holder, with_pid
 from netns.following import BURST, DEFAULT, shown
-from netns.trainings import training
+from netns.trainings import Training, training
 from support.holding_process import FIRST_CC
 from support.waiting import wait_for
 
 from mltcp_tools.errors import HostError
 from mltcp_tools.kernel.backends.base import Backend, Job
+from mltcp_tools.kernel.host import cgroups
 from mltcp_tools.live.agent import follow
 from mltcp_tools.live.agent.attaching import forget_closed
 from mltcp_tools.live.agent.follow import Follower
@@ -295,3 +299,93 @@ def test_process_renamed_before_the_agent_is_left_alone(backend: Backend, mark: 
             assert off.ccs() == [DEFAULT]
     (sentence,) = (each for each in said if "overwritten its environment" in each)
     assert f"Process {off.process.pid} (" in sentence
+
+
+@pytest.fixture
+def node() -> Iterator[Path]:
+    """A cgroup for those of jobs."""
+    path = cgroups.root() / f"mltcp-test-{uuid.uuid4().hex[:8]}"
+    path.mkdir()
+    yield path
+    for each in sorted(path.glob("**/"), reverse=True):
+        wait_for(lambda each=each: not (each / "cgroup.procs").read_text(), "it is empty")
+        each.rmdir()
+
+
+def within(path: Path, uid: int = 0) -> tuple[str, ...]:
+    """Starts a command in the cgroup, as that user."""
+    path.mkdir(parents=True, exist_ok=True)
+    enter = f'echo $$ >{path}/cgroup.procs; exec setpriv --reuid {uid} --clear-groups "$@"'
+    return ("sh", "-c", enter, "sh")
+
+
+SLURM = r"slurm-{cgroup:job_(\d+)}"
+USER = 65534
+
+
+@pytest.mark.parametrize("manager_first", [True, False])
+def test_slurm_job_is_its_ranks_users(
+    backend: Backend, mark: str, node: Path, manager_first: bool
+) -> None:
+    """slurmstepd runs as root in the job's cgroup, and may be seen before any rank."""
+    said: list[str] = []
+    rule = Rule(SLURM, Target(cgroups=(f"/{node.name}",)), kinds=(ALL,))
+    step = node / "slurmstepd.scope/job_56/step_0"
+    with ExitStack() as stack:
+        follower = stack.enter_context(Follower([rule], backend, said.append, linger_s=60))
+
+        def start(place: Path, uid: int = 0) -> Training:
+            found = stack.enter_context(training(mark, through=within(place, uid)))
+            found.ask("connect")
+            follower.replace_rules([rule])
+            follower.step()
+            return found
+
+        if manager_first:
+            manager = start(step / "slurm")
+            rank = start(step / "user/task_0", USER)
+        else:
+            rank = start(step / "user/task_0", USER)
+            manager = start(step / "slurm")
+        more = start(step / "user/task_1", USER)
+        for each in (rank, more):
+            wait_for(lambda each=each: follower.step() or each.ccs() == ["mltcp"], "attached")
+        stranger = start(step / "user/task_2", USER - 1)
+        follower.step()
+        assert follower.jobs() == ["slurm-56"]
+        assert manager.ccs() == stranger.ccs() == [DEFAULT]
+        assert [each.uid for each in read_boards().values()] == [USER]
+        for each in (rank, more):
+            each.end()
+        follower.replace_rules([rule])
+        follower.step()
+        assert manager.ccs() == [DEFAULT]
+    assert len([each for each in said if "calls itself" in each]) == 1
+
+
+def test_same_job_number_in_two_containers_is_not_one_job(
+    backend: Backend, mark: str, node: Path
+) -> None:
+    said: list[str] = []
+    rule = Rule(SLURM, Target(cgroups=(f"/{node.name}",)), kinds=(ALL,))
+    pods = [f"pod0a1b2c3d_4e5f_6071_8293_00000000000{number}.slice" for number in (1, 2)]
+    with (
+        training(mark, through=within(node / pods[0] / "job_7/step_0")) as one,
+        Follower([rule], backend, said.append) as follower,
+    ):
+        one.ask("connect")
+        wait_for(lambda: follower.step() or one.ccs() == ["mltcp"], "attached")
+        for uid in (0, USER):
+            with training(mark, through=within(node / pods[1] / "job_7/step_0", uid)) as two:
+                two.ask("connect")
+                follower.replace_rules([rule])
+                follower.step()
+                assert (one.ccs(), two.ccs()) == (["mltcp"], [DEFAULT])
+        assert f"a job of /{node.name}/{pods[0]}/job_7, and this one is of" in "".join(said)
+        told_apart = replace(rule, job="{pod}-" + SLURM)
+        with training(mark, through=within(node / pods[1] / "job_7/step_1")) as two:
+            two.ask("connect")
+            follower.replace_rules([told_apart])
+            both = "both are attached"
+            wait_for(lambda: follower.step() or one.ccs() == two.ccs() == ["mltcp"], both)
+            assert len(set(follower.jobs())) == 2

@@ -21,7 +21,7 @@ from mltcp_tools.live.agent.catching import Catching
 from mltcp_tools.live.agent.followed import Followed
 from mltcp_tools.live.agent.learning import Learning
 from mltcp_tools.live.agent.metrics import Metrics
-from mltcp_tools.live.agent.naming import ATTACH, declines, is_template, name_of, unclear
+from mltcp_tools.live.agent.naming import ATTACH, declines, is_template, name_of, place_of, unclear
 from mltcp_tools.live.agent.notices import Notices
 from mltcp_tools.live.agent.rules import AUTO, Rule
 from mltcp_tools.live.agent.taken import notice_taken
@@ -191,11 +191,11 @@ class Follower:
 
     def _update(self, dropped: Sequence[Watched], now: float, thorough: bool) -> None:
         """Let go of what is watched no more, find the others' jobs, and attach what is new."""
+        alive = {id(each.job) for each in dropped if each.process.is_running()}
         for watched in dropped:
             self._let_go(watched)
         if any(each.attached and not each.process.is_running() for each in dropped):
             self._forget_closed()
-        alive = {id(each.job) for each in dropped if each.process.is_running()}
         for name, job in [*self._jobs.items()]:
             if self._watchlist.of(job):
                 self._empty_s.pop(name, None)
@@ -204,17 +204,19 @@ class Follower:
         for watched in self._watchlist:
             if watched.job is None or watched.declined is None:
                 self._ask(watched)
-            if watched.job is None and watched.rule.job is not None and watched.declined is False:
+            if watched.is_left_alone or watched.declined is None:
+                continue
+            if watched.job is None and watched.rule.job is not None:
                 name = name_of(watched.rule.job, watched.process, self._watchlist.environments)
                 if name and is_template(watched.rule.job):
-                    self._name(watched, name)
+                    self._name(watched, name, place_of(watched.rule.job, watched.process))
                 elif name:
                     watched.job = self._job(name, watched)
         if thorough:
             self._warn_of_nameless(now)
         known = self._untried()
         if thorough:
-            self._catching.update(known, [each for each in self._watchlist if each.declined])
+            self._catching.update(known, [each for each in self._watchlist if each.is_left_alone])
             new = known
         else:
             new = have_new(each for each in known if not self._catching.covers(each))
@@ -247,13 +249,12 @@ class Follower:
                 "More processes have overwritten their environment, and are not attached.",
             )
         watched.declined = declines(said, watched.rule.opt_in)
-        if watched.declined and watched.job is not None:
+        if watched.declined:
             self._let_go(watched)
-            watched.job = None
 
     def _warn_of_nameless(self, now: float) -> None:
         """Say which rules fit processes and attach none of them, as no name of a job is known."""
-        nameless = [each for each in self._watchlist if each.job is None and not each.declined]
+        nameless = [each for each in self._watchlist if each.job is None and not each.is_left_alone]
         self._nameless_s = {each.key: self._nameless_s.get(each.key, now) for each in nameless}
         for number, rule in enumerate(self._watchlist.rules, 1):
             own = [each for each in self._watchlist if each.rule == rule]
@@ -331,6 +332,8 @@ class Follower:
         # What a process that ended shared with others is theirs still.
         if watched.attached and watched.process.is_running():
             self._detach(f"process {watched.process.pid}", pid=watched.process.pid)
+        watched.job = None
+        watched.settled, watched.ours = set(), set()
 
     def _detach(self, what: str, *, job: str | None = None, pid: int | None = None) -> None:
         try:
@@ -350,7 +353,7 @@ class Follower:
 
     # Jobs
 
-    def _job(self, name: str, watched: Watched) -> Followed | None:
+    def _job(self, name: str, watched: Watched, place: str = "") -> Followed | None:
         """The followed job of that name, begun if need be; None where it can't be begun."""
         if name not in self._jobs:
             try:
@@ -361,7 +364,7 @@ class Follower:
             except MltcpError as error:
                 self._notices.warn(f"{name}: {error}")
                 return None
-            self._jobs[name] = Followed(job, watched.rule, watched.process.uid)
+            self._jobs[name] = Followed(job, watched.rule, watched.process.uid, place)
             # Others learn of it by the next look, which mustn't be after the job's end.
             self._look_at = min(self._look_at, time.monotonic() + _LOOK_S)
         return self._jobs[name]
@@ -386,7 +389,7 @@ class Follower:
         by_pid = {each.process.pid: each for each in self._watchlist}
         for message in self._mailbox.receive():
             watched = by_pid.get(message.pid)
-            if watched is None or watched.declined:
+            if watched is None or watched.is_left_alone:
                 continue  # no rule fits it, whatever it says
             if watched.job is None and watched.rule.job is None and message.job:
                 self._name(watched, message.job)
@@ -404,18 +407,37 @@ class Follower:
             if self._mailbox.fileno() not in self._selector.get_map():
                 self._selector.register(self._mailbox.fileno(), selectors.EVENT_READ, self._mailbox)
 
-    def _name(self, watched: Watched, name: str) -> None:
-        """A process whose rule leaves that to it has told, or shown, its job's name."""
-        job = self._job(name, watched)
+    def _name(self, watched: Watched, name: str, place: str = "") -> None:
+        """A process whose rule leaves that to it has told, or shown, its job's name.
+
+        place: as naming.place_of. There, root's processes manage a job of other users: whose ranks
+        come later, as slurmstepd starts them.
+        """
+        job, process = self._job(name, watched, place), watched.process
         if job is None:
             return
-        if (job.owner, job.rule) == (watched.process.uid, watched.rule):
-            watched.job = job
-        else:
-            self._notices.warn(
-                f"Process {watched.process.pid} of uid {watched.process.uid} calls itself {name},"
-                " but that is another user's job, or another rule's; it is left alone."
+        if (job.rule, job.place) == (watched.rule, place):
+            if place and job.owner == 0 != process.uid:
+                job.owner = process.uid
+                for each in self._watchlist.of(job):
+                    each.manages = True
+                    self._let_go(each)
+            if job.owner == process.uid:
+                watched.job = job
+                return
+            if place and process.uid == 0:
+                watched.manages = True
+                return
+        why = "another user's job, or another rule's; it is left alone."
+        if job.rule == watched.rule and job.place != place:
+            why = (
+                f"a job of {job.place or 'other processes'}, and this one is of {place}; it is left"
+                " alone, unless the rule's `job` tells them apart, as with {pod} or a longer"
+                " {cgroup:…}."
             )
+        self._notices.warn(
+            f"Process {process.pid} of uid {process.uid} calls itself {name}, but that is {why}"
+        )
 
 
 def follow(rule: Rule, backend: Backend, say: Callable[[str], None], method: str = AUTO) -> None:

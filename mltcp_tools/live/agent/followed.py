@@ -16,13 +16,15 @@ _NOTABLE = 0.1
 class Followed:
     """A job of one rule. job: with the parameters to give it now. owner: uid of its processes.
 
-    Parameters that no source tells stay 0: the flows learn them.
+    place: the cgroup that gave the job its name, empty where none did (naming.place_of). Parameters
+    that no source tells stay 0: the flows learn them.
     """
 
-    def __init__(self, job: Job, rule: Rule, owner: int) -> None:
+    def __init__(self, job: Job, rule: Rule, owner: int, place: str = "") -> None:
         self.job = job
         self.rule = rule
         self.owner = owner
+        self.place = place
         self._chooser = Chooser()
         self._rhythm = Rhythm()
         self._spoken = False

@@ -62,6 +62,15 @@ def name_of(text: str, process: Process, environments: Environments) -> str:
         return ""
 
 
+def place_of(text: str, process: Process) -> str:
+    """The cgroup that gives the process's job its name; empty where no cgroup does.
+
+    Jobs of one name in two places are two: those of two containers count from 1 each.
+    """
+    places = [part.place(process) for part in _parts(text) if isinstance(part, _Field)]
+    return max(places, key=len, default="")
+
+
 def declines(said: str | None, opt_in: bool) -> bool:
     """Return whether a process is to be left alone. said: its MLTCP_ATTACH, None if unknown."""
     return said is None or said.lower() in _OFF or (opt_in and said.lower() not in _ON)
@@ -97,6 +106,16 @@ class _Field:
     def of(self, process: Process, environments: Environments) -> str:
         """Return what it stands for in this process's name; empty where that is nothing."""
         return _KINDS[self._kind](self._value, process, environments)
+
+    def place(self, process: Process) -> str:
+        """The path down to the cgroup in which the field is found; empty for other fields."""
+        if self._kind not in ("cgroup", "pod"):
+            return ""
+        found = _in_cgroups(_POD if self._kind == "pod" else self._value, process)
+        if found is None:
+            return ""
+        end = found.end(found.re.groups)  # of the group, or of all where there is none
+        return found.string[:end] + found.string[end:].partition("/")[0]
 
 
 def _parts(text: str) -> list[str | _Field]:

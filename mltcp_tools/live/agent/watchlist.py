@@ -31,7 +31,8 @@ class Watched:
     attached; closed: whether one of them closed. ours: cookies of those that are attached now, as
     far as known here. left: cookies of those that somebody else has detached or moved to another
     job, which stay so, whatever the rules say. declined: whether it wants to be left alone;
-    None until that was looked at, and anew after an exec.
+    None until that was looked at, and anew after an exec. manages: whether it is root's beside
+    another user's processes of the job, such as slurmstepd, and so belongs to no job.
     """
 
     process: Process
@@ -46,6 +47,12 @@ class Watched:
     ours: set[int] = field(default_factory=set)
     left: set[int] = field(default_factory=set)
     declined: bool | None = None
+    manages: bool = False
+
+    @property
+    def is_left_alone(self) -> bool:
+        """Whether it gets no job, though a rule fits it."""
+        return bool(self.declined) or self.manages
 
     @property
     def key(self) -> tuple[int, int]:

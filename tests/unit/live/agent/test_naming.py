@@ -20,6 +20,7 @@ from mltcp_tools.live.agent.naming import (
     declines,
     is_template,
     name_of,
+    place_of,
     unclear,
     variables,
 )
@@ -60,6 +61,27 @@ def test_names(template: str, cgroup: str, name: str) -> None:
     # Some systems have the job's cgroup in one hierarchy of version 1, and longer paths in others.
     hybrid = dataclasses.replace(own, cgroup="/system.slice/a.service", more_cgroups=(cgroup,))
     assert name_of(template, hybrid, NONE) == name or "{cgroup:.*}" in template
+
+
+STEP = "/system.slice/slurmstepd.scope/job_123/step_0"
+
+
+@pytest.mark.parametrize(
+    ("template", "cgroup", "place"),
+    [
+        (r"{cgroup:job_(\d+)}", f"{STEP}/slurm", STEP.removesuffix("/step_0")),
+        (r"{cgroup:job_(\d)\d.*}", f"{STEP}/user/task_0", STEP.removesuffix("/step_0")),
+        (r"{cgroup:job_\d+}", STEP, STEP.removesuffix("/step_0")),
+        ("{pod}", PODS, PODS.removesuffix("/cri-x.scope")),
+        (r"{pod}-{cgroup:job_(\d+)}", f"{PODS}/job_7/task_0", f"{PODS}/job_7"),
+        (r"{cgroup:job_(\d+)}", "/system.slice", ""),
+        ("{env:PATH}", STEP, ""),
+        ("plain", STEP, ""),
+    ],
+)
+def test_place_is_the_cgroup_that_gives_the_name(template: str, cgroup: str, place: str) -> None:
+    own = dataclasses.replace(process(os.getpid()), cgroup=cgroup, more_cgroups=())
+    assert place_of(template, own) == place
 
 
 @contextlib.contextmanager
