@@ -12,11 +12,8 @@ import click
 
 from mltcp_tools.cli.cluster_own import ask, import_, replay
 from mltcp_tools.cli.cluster_studies import marl, matrix, results, validate
-from mltcp_tools.cli.options import FRACTION, Quantity, list_option, output_folder, shown_option
-from mltcp_tools.cli.text import show_table
-from mltcp_tools.columns import Column
+from mltcp_tools.cli.options import FRACTION, list_option, output_folder, shown_option
 from mltcp_tools.errors import UsageError
-from mltcp_tools.units import exact_seconds, parse_seconds
 
 windows_option = click.option(
     "--windows",
@@ -265,77 +262,6 @@ def fapes(
         click.echo(json.dumps({"schema": "mltcp-fapes/4", "traces": compared}, indent=2))
     else:
         click.echo(render_loans(compared), nl=False)
-
-
-@command.command()
-@output_folder("Run folder, new or empty.", default=Path("runs/cluster-live"), show_default=True)
-@click.option("--requests", metavar="azure:FILE", help="The load.")
-@shown_option(
-    "--duration",
-    "seconds",
-    type=Quantity("time", parse_seconds, 10, shown=exact_seconds),
-    default="120s",
-    metavar="TIME",
-    help="Time that it runs.",
-)
-@shown_option(
-    "--faster",
-    type=click.FloatRange(0.1),
-    default=4.0,
-    help="Factor by which the load is replayed faster.",
-)
-@shown_option("--cores", type=click.FloatRange(0.2), default=2.0, help="Cores that the two share.")
-@shown_option(
-    "--slo",
-    type=Quantity("time", parse_seconds, 0.001, shown=exact_seconds),
-    default="1s",
-    metavar="TIME",
-    help="The latency that requests should keep to.",
-)
-@shown_option("--goal", type=FRACTION, default="95%", help="Least share of requests within it.")
-@click.option("--stop", is_flag=True, help="End what a killed controller left running.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
-def live(
-    output: Path,
-    requests: str | None,
-    seconds: float,
-    faster: float,
-    cores: float,
-    slo: float,
-    goal: float,
-    stop: bool,
-    as_json: bool,
-) -> None:
-    """Share this host's cores between an elastic training job and an inference server.
-
-    Both are real: torchrun over Gloo, and a small model behind HTTP. The load is a trace, replayed
-    FASTER than recorded. Exits with 1 where fewer requests than GOAL kept to SLO. Needs root for
-    control groups.
-    """
-    from mltcp_tools.clusters.live import controller
-    from mltcp_tools.clusters.live.report import draw, summary
-    from mltcp_tools.clusters.traces import read_requests
-    from mltcp_tools.live.observe.tables import check_folder
-
-    if stop:
-        controller.stop(output)
-        return
-    if requests is None:
-        raise UsageError("name the load with --requests.")
-    read_requests(requests)
-    controller.require_unused(output)
-    check_folder(output)
-    output.mkdir(parents=True, exist_ok=True)
-    controller.Controller(output, cores).run(requests, seconds, faster)
-    (output / "live.png").write_bytes(draw(output, slo))
-    document = summary(output, slo, goal)
-    (output / "summary.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    if as_json:
-        click.echo(json.dumps(document, indent=2))
-    else:
-        shown = [(key, str(value)) for key, value in document.items() if key != "schema"]
-        show_table((Column("MEASURE", left=True), Column("VALUE")), shown)
-    click.get_current_context().exit(0 if document["slo_kept"] else 1)
 
 
 @command.command("policies")

@@ -18,7 +18,6 @@ _ALL = (
 _OWN = {
     "ask": ("own/ask.py", "own/replay.py"),
     "fapes": ("fapes/*.py", "traces.py"),
-    "live": ("live/*.py", "fapes/inference.py", "traces.py"),
     "marl": ("bound.py", "marl/*.py"),
     "matrix": ("question.py",),
     "replay": ("own/replay.py",),

@@ -1,1 +1,0 @@
-"""FaPES on one host, really: an elastic training job and an inference server share its cores."""
