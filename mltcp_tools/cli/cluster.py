@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from mltcp_tools.cli.cluster_own import ask, import_, replay
-from mltcp_tools.cli.cluster_studies import marl, matrix, results, validate
+from mltcp_tools.cli.cluster_studies import marl, results
 from mltcp_tools.cli.options import FRACTION, list_option, output_folder, shown_option
 from mltcp_tools.errors import UsageError
 
@@ -40,7 +40,7 @@ def command() -> None:
     "--policy",
     "policies",
     metavar="A,B,…",
-    help="Schedulers to compare; NAME-estimated estimates lengths.  [default: fifo or predicted]",
+    help="Schedulers to compare.  [default: fifo, or predicted with --pairs]",
 )
 @list_option(
     "--treatment",
@@ -70,6 +70,12 @@ def command() -> None:
 )
 @shown_option("--draws", type=click.IntRange(1), default=1, help="Number of draws, for intervals.")
 @windows_option
+@shown_option(
+    "--executor",
+    default="processes",
+    metavar="WHERE",
+    help="Engine of the runs: processes (of this machine), ray (a local cluster) or ray:ADDRESS.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def run(
     file: Path | None,
@@ -83,6 +89,7 @@ def run(
     seed: int | None,
     draws: int,
     parts: int | None,
+    executor: str,
     as_json: bool,
 ) -> None:
     """Run the workload in FILE, or of a trace, under every policy and treatment named.
@@ -90,17 +97,15 @@ def run(
     FILE is YAML with the cluster and, without --workload, its jobs;
     mltcp_tools/clusters/workload.py describes it. With several draws, figures are means, and each
     line says what it saves of the first one's completion times, with an interval; with --windows,
-    that goes over disjoint parts of a trace.
+    that goes over disjoint parts of a trace. Each run is named when it is done.
     """
-    from tqdm import tqdm
-
     from mltcp_tools.clusters.outcome import Outcome
     from mltcp_tools.clusters.pairs import read_pairs
-    from mltcp_tools.clusters.policies import known, policy
+    from mltcp_tools.clusters.policies import known
     from mltcp_tools.clusters.report import write_report
     from mltcp_tools.clusters.rules import treatment
-    from mltcp_tools.clusters.simulate import ClusterSimulator
-    from mltcp_tools.clusters.text import render_summaries
+    from mltcp_tools.clusters.sweep import Task, sweep
+    from mltcp_tools.clusters.text import long, render_summaries
     from mltcp_tools.clusters.traces import read_workload, windows
     from mltcp_tools.clusters.workload import Workload
     from mltcp_tools.live.observe.environment import Environment
@@ -112,7 +117,7 @@ def run(
     for name in policies:
         if known(name).shares and pairs is None:
             raise UsageError(f"{name} lets jobs share GPUs: say how that slows them with --pairs.")
-    arms = [(name, treatment(how)) for name in policies for how in treatments]
+    arms = [(name, treatment(how).name) for name in policies for how in treatments]
     first = read_workload(file, trace, seed)
     measured = None if pairs is None else read_pairs(pairs)
 
@@ -130,17 +135,17 @@ def run(
         output.mkdir(parents=True, exist_ok=True)
         environment = Environment(output)
         environment.add(simulated=True)
-    outcomes: list[Outcome] = []
-    total = draws * len(arms) * min(len(first.jobs), jobs or len(first.jobs))
-    with tqdm(total=total, unit=" jobs", disable=None) as bar:
-        for workload in workloads:
-            for name, how in arms:
-                each = policy(name, workload.seed, shorter)
-                outcomes.append(
-                    ClusterSimulator(
-                        workload, each, how, said=lambda done: bar.update() and None
-                    ).run()
-                )
+    tasks = [Task(each, name, how, shorter) for each in workloads for name, how in arms]
+    done: dict[int, Outcome] = {}
+    for place, outcome in sweep(tasks, executor):
+        done[place] = outcome
+        mean_s = float(outcome.summary()["completion_mean_s"])
+        click.echo(
+            f"{len(done)} of {len(tasks)}: {outcome.policy}, {outcome.treatment}, seed"
+            f" {outcome.seed}: completion {long(mean_s)}",
+            err=True,
+        )
+    outcomes = [done[place] for place in range(len(tasks))]
     summaries = [outcome.summary() for outcome in outcomes]
     if output is not None:
         if file is not None:
@@ -279,5 +284,5 @@ def policies_command(as_json: bool) -> None:
     click.echo(f"treatments: {', '.join(TREATMENTS)}")
 
 
-for each in (validate, matrix, marl, import_, replay, ask, results):
+for each in (marl, import_, replay, ask, results):
     command.add_command(each)

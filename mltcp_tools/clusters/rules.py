@@ -1,12 +1,12 @@
 """The rules by which jobs share links under each treatment, as the flow simulator has it.
 
-The rules of reno, mltcp and mltcp_reno are fitted to the packet simulator (validate.py says how
-well they do). MLTCP's weight is its own F(progress) = slope x progress + intercept (MLTCP, section
-3), with the published 1.75 and 0.25: next to it yielding changes little that a weight could say.
-What was fitted is `luck`, how unequal windows of equals are, and what a link loses when more flows
-fill it than its queue has room for. mltcp_reno only increases by F, which says less of its share:
-that is F to a power below 1, and its luck lasts, as a window that a job won stays larger for many
-bursts where nobody yields.
+The rules of reno, mltcp and mltcp_reno are fitted to the packet simulator
+(tests/bench/bench_flow_rules.py says how well they do). MLTCP's weight is its own F(progress) =
+slope x progress + intercept (MLTCP, section 3), with the published 1.75 and 0.25: next to it
+yielding changes little that a weight could say. What was fitted is `luck`, how unequal windows of
+equals are, and what a link loses when more flows fill it than its queue has room for. mltcp_reno
+only increases by F, which says less of its share: that is F to a power below 1, and its luck lasts,
+as a window that a job won stays larger for many bursts where nobody yields.
 
 `rates` shares in proportion to F, as its additive increase is, without losses, and leaves the
 headroom of its law. `priorities` are strict: who has least left to send goes first, which on one
@@ -50,8 +50,8 @@ its F to a power of 0.2, and windows are as unequal as reno's and stay so for 16
 the packet simulator on rings, leaf-spine, pipeline and two-way."""
 UNTOLD = 0.1
 """By how much of the iteration time that rule's gain over reno is off, at most, on networks that it
-wasn't fitted on, rounded up to whole per cent (validate.py and its table). Smaller effects are
-none."""
+wasn't fitted on, rounded up to whole per cent (tests/bench/bench_flow_rules.py). Smaller effects
+can't be told from no effect."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ from mltcp_tools.clusters.engine.library import FlowJob, FlowSimulator, Phase
 from mltcp_tools.clusters.links import LinkUse
 from mltcp_tools.clusters.models import Allocation, lag_s, phases_of
 from mltcp_tools.clusters.outcome import Done, Outcome
-from mltcp_tools.clusters.policies.marginal import efficiency
+from mltcp_tools.clusters.policies.speeds import efficiency
 from mltcp_tools.clusters.rules import Treatment
 from mltcp_tools.clusters.troubles import needed, troubles_of
 from mltcp_tools.clusters.turns import SLACK, Sharing, plan_turns
@@ -52,7 +52,7 @@ class ClusterSimulator:
     """One run of a workload; the same arguments give the same outcome.
 
     needs: (seconds, servers) that something else has from then on. mark_s: when the work that is
-    done by then is noted. said: hears how many jobs are done.
+    done by then is noted.
     """
 
     def __init__(
@@ -64,7 +64,6 @@ class ClusterSimulator:
         count: bool = True,
         needs: Iterable[tuple[float, int]] = (),
         mark_s: float | None = None,
-        said: Callable[[int], None] = lambda done: None,
     ) -> None:
         self._needs, self._mark_s = needs, mark_s
         self._held: list[int] = []
@@ -76,7 +75,6 @@ class ClusterSimulator:
             packets=self._topology.packets,
             count=count,
         )
-        self._said = said
         self._free = self._topology.gpus_of.copy()
         self._up = np.ones(self._topology.servers, dtype=bool)
         self._waiting: dict[int, JobState] = {}
@@ -180,7 +178,6 @@ class ClusterSimulator:
                 state.lone_total_s * state.job.gpus,
             )
         )
-        self._said(len(self._outcome.jobs))
 
     def _apply(self, decision: Decision) -> None:
         changed = [number for number, state in self._running.items() if _moves(state, decision)]

@@ -1,165 +1,85 @@
-"""Many runs, over processes of this machine or over Ray; what is done isn't done again.
-
-A sweep is a folder with one JSON file per run, named after what makes it; a sweep that is started
-again does what is missing. A worker that dies costs the run it had, which is tried again.
-"""
+"""Many runs, over processes of this machine or over Ray."""
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import json
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
-from itertools import islice
-from pathlib import Path
+from dataclasses import dataclass
+from multiprocessing import get_context
 from typing import Any
 
-from mltcp_tools.clusters.pairs import Pairs
+from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.policies import policy
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
-from mltcp_tools.clusters.version import version
-from mltcp_tools.clusters.workload import parse_workload
+from mltcp_tools.clusters.workload import Workload
 from mltcp_tools.errors import MltcpError, UsageError
 
-TRIES = 3
+RETRIES = 3
+"""Of a run whose worker died, by Ray."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One run: a workload's name and YAML text, a policy and a treatment by name.
+    """One run. pace: by how much the workload is shorter than it was, so that rounds are, too."""
 
-    pairs: how jobs that share GPUs slow each other down; None: none may. They travel with the task,
-    as workers on other machines have no file of ours.
-    """
-
-    workload: str
-    text: str
+    workload: Workload
     policy: str
     treatment: str
-    seed: int
-    pairs: Pairs | None = None
-
-    @property
-    def key(self) -> str:
-        """A name for its file that says what makes it, the version that runs it included."""
-        words = [
-            version("matrix"),
-            self.workload,
-            self.text,
-            self.policy,
-            self.treatment,
-            self.seed,
-        ]
-        digest = hashlib.sha256(json.dumps(words).encode())
-        if self.pairs is not None:
-            digest.update(self.pairs.digest.encode())
-        return (
-            f"{self.workload}-{self.policy}-{self.treatment}-{self.seed}-{digest.hexdigest()[:12]}"
-        )
+    pace: float = 1.0
 
 
-def perform(task: Task) -> dict[str, Any]:
-    """The run's summary, and every job's completion time and slow-down."""
-    workload = replace(parse_workload(task.text, task.workload), pairs=task.pairs)
-    scheduler = policy(task.policy, task.seed)
-    outcome = ClusterSimulator(workload, scheduler, treatment(task.treatment)).run()
-    return {
-        "workload": task.workload,
-        **outcome.summary(),
-        "seed": task.seed,
-        "completion_s": [job.completion_s for job in outcome.jobs],
-        "slowdown": [job.slowdown for job in outcome.jobs],
-    }
+def perform(task: Task) -> Outcome:
+    """The run's outcome."""
+    scheduler = policy(task.policy, task.workload.seed, task.pace)
+    return ClusterSimulator(task.workload, scheduler, treatment(task.treatment)).run()
 
 
-def sweep(
-    tasks: Sequence[Task],
-    folder: Path,
-    executor: str = "processes",
-    workers: int | None = None,
-    said: Callable[[int], None] = lambda done: None,
-) -> list[dict[str, Any]]:
-    """The tasks' results in their order.
+def sweep(tasks: Sequence[Task], executor: str = "processes") -> Iterator[tuple[int, Outcome]]:
+    """Places of tasks, and their outcomes as soon as they are there.
 
-    executor: `processes`, or `ray` and `ray:ADDRESS`. workers: processes, the usable CPUs if None.
-    said: hears how many are done. Raises MltcpError for a run that fails TRIES times.
+    executor: `processes`, one for each usable CPU, or `ray` and `ray:ADDRESS`. Raises MltcpError
+    where a worker dies, over Ray where that happens again and again.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    found = {task.key: folder / f"{task.key}.json" for task in tasks}
-    left = [task for task in tasks if not found[task.key].is_file()]
-    done = len(tasks) - len(left)
-    said(done)
-    for task, result in _results(left, executor, workers):
-        # A file is there whole or not at all, whenever this is killed.
-        part = found[task.key].with_suffix(".part")
-        part.write_text(json.dumps(result), encoding="utf-8")
-        part.replace(found[task.key])
-        done += 1
-        said(done)
-    return [json.loads(found[task.key].read_text(encoding="utf-8")) for task in tasks]
-
-
-def _results(
-    tasks: list[Task], executor: str, workers: int | None
-) -> Iterator[tuple[Task, dict[str, Any]]]:
     kind, _, address = executor.partition(":")
     if kind == "processes" and not address:
-        return _over_processes(tasks, workers or len(os.sched_getaffinity(0)))
+        return _over_processes(tasks)
     if kind == "ray":
         return _over_ray(tasks, address)
     raise UsageError(f"{executor!r} is not an executor; write processes, ray or ray:ADDRESS.")
 
 
-def _over_processes(tasks: list[Task], workers: int) -> Iterator[tuple[Task, dict[str, Any]]]:
-    tries: dict[str, int] = {}
-    left = {task.key: task for task in tasks}
-    while left:
-        with ProcessPoolExecutor(min(workers, len(left))) as pool:
-            futures: dict[Future[dict[str, Any]], Task] = {}
-            # Few at a time: a worker that dies takes down all that were handed over.
-            waiting = iter(list(left.values()))
-            for task in islice(waiting, 2 * workers):
-                futures[pool.submit(perform, task)] = task
-            try:
-                while futures:
-                    future = next(as_completed(futures))
-                    task = futures[future]
-                    result = future.result()
-                    del futures[future], left[task.key]
-                    yield task, result
-                    following = next(waiting, None)
-                    if following is not None:
-                        futures[pool.submit(perform, following)] = following
-            except BrokenProcessPool:
-                for task in futures.values():
-                    tries[task.key] = tries.get(task.key, 0) + 1
-                    if tries[task.key] >= TRIES:
-                        raise MltcpError(
-                            f"The run {task.key} was under way {TRIES} times when a worker died;"
-                            " look for what kills it, memory for one, and start again."
-                        ) from None
+def _over_processes(tasks: Sequence[Task]) -> Iterator[tuple[int, Outcome]]:
+    workers = min(len(tasks), len(os.sched_getaffinity(0)))
+    if workers == 1:
+        yield from ((place, perform(task)) for place, task in enumerate(tasks))
+        return
+    # A fork of a process with threads may hang.
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        places = {pool.submit(perform, task): place for place, task in enumerate(tasks)}
+        try:
+            for future in as_completed(places):
+                yield places[future], future.result()
+        except BrokenProcessPool:
+            raise MltcpError(
+                "a worker died; look for what kills it, memory for one, and start again."
+            ) from None
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _over_ray(tasks: list[Task], address: str) -> Iterator[tuple[Task, dict[str, Any]]]:
+def _over_ray(tasks: Sequence[Task], address: str) -> Iterator[tuple[int, Outcome]]:
     ray: Any = importlib.import_module("ray")
     ray.init(address=address or None, ignore_reinit_error=True, log_to_driver=False)
-    remote = ray.remote(max_retries=TRIES)(perform)
+    remote = ray.remote(max_retries=RETRIES)(perform)
     try:
-        waiting = iter(tasks)
-        room = 4 * int(ray.cluster_resources().get("CPU", 1))
-        under_way = {remote.remote(task): task for task in islice(waiting, room)}
+        under_way = {remote.remote(task): place for place, task in enumerate(tasks)}
         while under_way:
             (ready,), _ = ray.wait(list(under_way), num_returns=1)
-            task = under_way.pop(ready)
-            yield task, ray.get(ready)
-            following = next(waiting, None)
-            if following is not None:
-                under_way[remote.remote(following)] = following
+            yield under_way.pop(ready), ray.get(ready)
     finally:
         if not address:
             ray.shutdown()

@@ -1,4 +1,4 @@
-"""Outcomes of cluster runs, and the validation, as text."""
+"""Outcomes of cluster runs as text."""
 
 from __future__ import annotations
 
@@ -7,38 +7,26 @@ from pathlib import PurePath
 from typing import Any
 
 from mltcp_tools.clusters.intervals import interval
-from mltcp_tools.clusters.policies.estimated import SUFFIX
 from mltcp_tools.clusters.rules import UNTOLD
-from mltcp_tools.clusters.validate import FITTED, Case, Gain
 from mltcp_tools.columns import Column, render
 from mltcp_tools.units import format_seconds
 
 
 def render_summaries(summaries: Sequence[Mapping[str, Any]]) -> str:
-    """A line per policy and treatment, with means over draws; completion times of policies that ran
-    with estimates, too, are in a column of their own. Of several draws a column says which share of
-    the first line's completion times each saves, in mean over draws with its 95 % interval."""
+    """A line per policy and treatment, with means over draws. Of several draws a column says which
+    share of the first line's completion times each saves, in mean over draws with its 95 %
+    interval."""
     drawn: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for each in summaries:
         drawn.setdefault((each["policy"], each["treatment"]), []).append(each)
-    beside = [key for key in drawn if (key[0].removesuffix(SUFFIX), key[1]) in drawn]
-    estimated = {
-        (name.removesuffix(SUFFIX), how): long(_mean(drawn[name, how], "completion_mean_s"))
-        for name, how in beside
-        if name.endswith(SUFFIX)
-    }
-    shown = [key for key in drawn if key not in beside or not key[0].endswith(SUFFIX)]
-    (name, how), *others = shown
-    several = len(drawn[name, how]) > 1 and others
+    first, *others = drawn.values()
+    several = len(first) > 1 and others
     head = ["policy", "treatment", *_OUTCOMES]
-    head[3:3] = [*(["estimated"] if estimated else []), *(["below the first"] if several else [])]
+    head[3:3] = ["below the first"] if several else []
     rows = [head]
-    for key in shown:
-        row = [*key, *(form(_mean(drawn[key], each)) for each, form in _OUTCOMES.values())]
-        row[3:3] = [
-            *([estimated.get(key, "")] if estimated else []),
-            *([_below(drawn[key], drawn[name, how])] if several else []),
-        ]
+    for key, draws in drawn.items():
+        row = [*key, *(form(_mean(draws, each)) for each, form in _OUTCOMES.values())]
+        row[3:3] = [_below(draws, first)] if several else []
         rows.append(row)
     return table(rows)
 
@@ -118,18 +106,16 @@ def render_loans(compared: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def render_learned(rows: Sequence[Mapping[str, Any]], draws: int, off: Mapping[str, float]) -> str:
-    """Completion times of schedulers that learn, of their rivals, and of an oracle."""
-    found = [["policy", "completion", "estimated", "p99", "unfairness", "below predicted", "95 %"]]
+    """Completion times of schedulers that learn and of their rivals."""
+    found = [["policy", "completion", "p99", "unfairness", "below predicted", "95 %"]]
     for row in rows:
         found.append(
             [
                 row["policy"],
                 long(row["completion_s"]),
-                "" if row["estimated_s"] is None else long(row["estimated_s"]),
-                "" if row["p99_s"] is None else long(row["p99_s"]),
-                "" if row["unfairness"] is None else f"{row['unfairness']:.2f}",
-                f"{row['below']:+.1%}"
-                + ("" if row["against"] == "predicted" else f" of {row['against']}"),
+                long(row["p99_s"]),
+                f"{row['unfairness']:.2f}",
+                f"{row['below']:+.1%}",
                 "" if row["below_half"] is None else f"± {100 * row['below_half']:.1f}",
             ]
         )
@@ -137,44 +123,6 @@ def render_learned(rows: Sequence[Mapping[str, Any]], draws: int, off: Mapping[s
         f"{table(found)}Means over {draws} held-out draws. Speeds in pairs that no model saw are"
         f" off by {off['predicted']:.3f}, by guessing the mean {off['mean_guessed']:.3f}.\n"
     )
-
-
-def render_cases(cases: Sequence[Case]) -> str:
-    """Iteration times by packets and by flows, with the error."""
-    rows = [("experiment", "arm", "rule", "packets", "flows", "error", "")]
-    for case in cases:
-        note = "" if abs(case.error) <= case.limit else f"beyond {case.limit:.0%}"
-        rows.append(
-            (
-                case.experiment,
-                case.arm,
-                case.rule,
-                format_seconds(case.packets_s),
-                format_seconds(case.flows_s),
-                f"{case.error:+.1%}",
-                note,
-            )
-        )
-    return table(rows)
-
-
-def render_gains(gains: Sequence[Gain]) -> str:
-    """Return the gain of each arm over reno by packets and by flows; then by how much that is off
-    for each rule, on what it was fitted to and on what was held out.
-    """
-    rows = [["experiment", "arm", "rule", "gain, packets", "gain, flows", "error", ""]]
-    off: dict[tuple[str, str], list[float]] = {}
-    for gain in gains:
-        note = "fitted" if gain.experiment in FITTED else "held out"
-        off.setdefault((gain.rule, note), []).append(gain.error)
-        figures = [f"{each:+.1%}" for each in (gain.packets, gain.flows, gain.error)]
-        rows.append([gain.experiment, gain.arm, gain.rule, *figures, note])
-    lines = [
-        f"{rule}, {note}: gains are off by {(sum(e * e for e in errors) / len(errors)) ** 0.5:.1%}"
-        f" (root mean square of {len(errors)}), at most {max(map(abs, errors)):.1%}\n"
-        for (rule, note), errors in off.items()
-    ]
-    return table(rows) + "\n" + "".join(lines)
 
 
 def long(seconds: float) -> str:

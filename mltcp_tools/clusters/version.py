@@ -6,7 +6,6 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from mltcp_tools.kernel.native import csources
 from mltcp_tools.kernel.native.bare import version_of
 
 _FOLDER = Path(__file__).resolve().parent
@@ -18,13 +17,10 @@ _ALL = (
 _OWN = {
     "ask": ("own/ask.py", "own/replay.py"),
     "fapes": ("fapes/*.py", "traces.py"),
-    "marl": ("bound.py", "marl/*.py"),
-    "matrix": ("question.py",),
+    "marl": ("marl/*.py",),
     "replay": ("own/replay.py",),
     "run": ("traces.py",),
-    "validate": ("as_flows.py", "validate.py"),
 }
-_BY_PACKETS = ("validate",)
 
 
 @cache
@@ -32,5 +28,4 @@ def version(command: str) -> str:
     """Hexadecimal digits, of what decides on the figures of `mltcp cluster COMMAND`."""
     patterns = (*_ALL, *_OWN.get(command, ()))
     files = [file for pattern in patterns for file in _FOLDER.glob(pattern)]
-    packets = [csources.algorithm()] if command in _BY_PACKETS else []
-    return version_of(files, *packets)
+    return version_of(files)

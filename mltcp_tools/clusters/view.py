@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -63,11 +62,6 @@ class JobState:
         return self.lone_s * self.job.iterations
 
 
-@lru_cache(maxsize=65_536)
-def _normal(seed: int) -> float:
-    return float(np.random.default_rng((seed, 11)).standard_normal())
-
-
 @dataclass(frozen=True)
 class View:
     """The cluster at one instant.
@@ -84,18 +78,10 @@ class View:
     running: tuple[JobState, ...]
     done_share: Callable[[JobState], float]
     pairs: Pairs | None = None
-    blur: float = 0.0
 
     def remaining_s(self, state: JobState) -> float:
-        """Return the job's remaining time alone with what it asked for, as far as that is
-        known.
-
-        With `blur`, estimated: off by a factor that each job has, log-normal with that deviation.
-        """
-        left_s = (1 - self.done_share(state)) * state.lone_total_s
-        if not self.blur:
-            return left_s
-        return left_s * float(np.exp(self.blur * _normal(state.job.seed)))
+        """Return the job's remaining time alone with what it asked for."""
+        return (1 - self.done_share(state)) * state.lone_total_s
 
     def remaining_gpu_s(self, state: JobState) -> float:
         """Return the GPU seconds that this takes."""

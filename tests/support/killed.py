@@ -6,16 +6,17 @@ import os
 import signal
 from pathlib import Path
 
+from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.sweep import Task, perform
 
 
-def killed_once(task: Task) -> dict[str, object]:
-    """As perform, but the first worker that gets a run of `network` is killed.
+def killed_once(task: Task) -> Outcome:
+    """As perform, but the first worker that gets a run of `cassini` is killed.
 
     The environment's KILLED_FLAG names a file that is there once it was.
     """
     flag = Path(os.environ["KILLED_FLAG"])
-    if task.policy == "network" and not flag.exists():
+    if task.policy == "cassini" and not flag.exists():
         flag.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return perform(task)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mltcp_tools.clusters.models import Allocation
-from mltcp_tools.clusters.policies.marginal import speed
 from mltcp_tools.clusters.policies.orders import start_in_order
 from mltcp_tools.clusters.policies.placing import near, pack
 from mltcp_tools.clusters.policies.plan import ROUND_S, decide
+from mltcp_tools.clusters.policies.speeds import speed
 from mltcp_tools.clusters.view import RESTART_S, Decision, View
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mltcp_tools.clusters.models import Allocation
-from mltcp_tools.clusters.view import Decision, Ints, JobState, View
+from mltcp_tools.clusters.view import Ints, JobState, View
 
 Place = Callable[[View, Ints, JobState, int], Allocation]
 """(view, free GPUs of each server, job, how many) -> GPUs for the job; there are enough."""
@@ -26,28 +26,6 @@ def take(free: Ints, servers: Iterable[int], gpus: int) -> dict[int, int]:
             taken[int(server)] = have
             gpus -= have
     return taken
-
-
-def place_counts(
-    view: View,
-    kept: Decision,
-    states: Iterable[JobState],
-    counts: Mapping[int, int],
-) -> Decision:
-    """Places near to each other for the jobs that aren't kept, with as many GPUs as are free.
-
-    counts: GPUs that each job should have, by number.
-    """
-    free = view.free_without(kept)
-    decided = dict(kept)
-    for state in states:
-        want = min(counts[state.number], int(free.sum()))
-        if state.number in kept or want < 1:
-            continue
-        decided[state.number] = near(view, free, state, want)
-        for server, gpus in decided[state.number].items():
-            free[server] -= gpus
-    return decided
 
 
 def pack(view: View, free: Ints, state: JobState, gpus: int) -> Allocation:

@@ -17,23 +17,22 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from mltcp_tools.clusters.models import Allocation
-from mltcp_tools.clusters.policies.marginal import speed
 from mltcp_tools.clusters.policies.placing import take
+from mltcp_tools.clusters.policies.speeds import speed
 from mltcp_tools.clusters.view import RESTART_S, Decision, Ints, JobState, View
 
 ROUND_S = 300.0
 """Seconds between decisions where nothing arrives or ends."""
 PAYS = 4
 SPREAD = 2
-"""As under `marginal`, a job gets at most so many times the GPUs it asked for."""
+"""A job gets at most so many times the GPUs it asked for."""
 
 
-def decide(view: View, spread: int = SPREAD) -> Decision:
-    """Return the jobs that run, and their places. spread: how many times the GPUs that it asked for
-    a job gets at most."""
+def decide(view: View) -> Decision:
+    """Return the jobs that run, and their places."""
     states = sorted((*view.running, *view.waiting), key=lambda s: s.number)
     remaining = {s.number: max(1.0, view.remaining_s(s)) for s in states}
-    counts = _divide(view, states, remaining, spread)
+    counts = _divide(view, states, remaining)
     kept = _kept(view, states, counts, remaining)
     free = view.free_without(kept)
     coming = [s for s in states if s.number not in kept and counts[s.number]]
@@ -52,7 +51,6 @@ def _divide(
     view: View,
     states: Sequence[JobState],
     remaining: Mapping[int, float],
-    spread: int,
 ) -> dict[int, int]:
     """Number of GPUs of each job."""
     left = int(view.free.sum()) + sum(sum(s.allocation.values()) for s in view.running)
@@ -65,13 +63,13 @@ def _divide(
     heap: list[tuple[float, int, int, JobState]] = []
     for state in states:
         if counts[state.number]:
-            _push(heap, view, state, counts, remaining, spread)
+            _push(heap, view, state, counts, remaining)
     while heap and left:
         _, number, count, state = heapq.heappop(heap)
         if count - counts[number] <= left:
             left -= count - counts[number]
             counts[number] = count
-            _push(heap, view, state, counts, remaining, spread)
+            _push(heap, view, state, counts, remaining)
     return counts
 
 
@@ -81,14 +79,13 @@ def _push(
     state: JobState,
     counts: Mapping[int, int],
     remaining: Mapping[int, float],
-    spread: int,
 ) -> None:
     """The step up that adds most speed per GPU."""
     have = counts[state.number]
     before = speed(view, state, have)
     steps = [
         ((speed(view, state, count) - before) / (count - have), -count)
-        for count in sizes(view, state, spread)
+        for count in sizes(view, state)
         if count > have
     ]
     if steps and max(steps)[0] > 0:
@@ -97,11 +94,11 @@ def _push(
         heapq.heappush(heap, (-gain, state.number, -negative, state))
 
 
-def sizes(view: View, state: JobState, spread: int = SPREAD) -> list[int]:
+def sizes(view: View, state: JobState) -> list[int]:
     """GPU counts to choose from: parts of a server, and whole servers up to a leaf's."""
     server, own = view.topology.gpus, state.job.gpus
     parts = {1, 2, server // 2, own} | {server * n for n in range(1, view.topology.leaf + 1)}
-    most = min(spread * own, server * view.topology.leaf)
+    most = min(SPREAD * own, server * view.topology.leaf)
     return sorted(n for n in parts if 0 < n <= most and (n <= server or n % server == 0))
 
 

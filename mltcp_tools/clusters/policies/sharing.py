@@ -1,4 +1,4 @@
-"""Policies that let two jobs share the same GPUs where `pairs` says how that slows them down.
+"""Two jobs may share the same GPUs where `pairs` says how that slows them down.
 
 The plan (plan.py) says who has GPUs, those with the least work first; then each of those inside one
 server may have a guest of those that wait. Who shares stays together until one of both ends or
@@ -7,9 +7,10 @@ goes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from mltcp_tools.clusters.interference import PairModel, fit_pairs
 from mltcp_tools.clusters.models import Allocation
 from mltcp_tools.clusters.pairs import Pairs
 from mltcp_tools.clusters.policies.plan import ROUND_S, SPREAD, decide
@@ -18,27 +19,27 @@ from mltcp_tools.errors import UsageError
 
 LOOK = 16
 """A host chooses among the first so many of those that wait and fit."""
+WORTH = 1.2
+"""Two share if their speeds, 1 each alone, together are predicted to be more."""
 
 
 @dataclass
 class Settled:
     """The decisions before anybody new is paired. open: hosts without a guest. queue: who waits;
-    both with the fewest GPU seconds to do first. left_s: what each has to do, alone. spread: how
-    many times the GPUs that it asked for a guest may have."""
+    both with the fewest GPU seconds to do first. left_s: what each has to do, alone."""
 
     decided: dict[int, Allocation]
     open: list[JobState]
     queue: list[JobState]
     left_s: dict[int, float]
     pairs: Pairs
-    spread: int
 
     def guests(self, host: JobState) -> list[JobState]:
         """The first LOOK jobs that the host could share its GPUs with."""
         gpus = sum(self.decided[host.number].values())
         found: list[JobState] = []
         for state in self.queue:
-            fits = gpus <= self.spread * state.job.gpus
+            fits = gpus <= SPREAD * state.job.gpus
             if fits and self.pairs.slowdowns(host.job.model, state.job.model) is not None:
                 found.append(state)
                 if len(found) == LOOK:
@@ -52,7 +53,7 @@ class Settled:
         self.queue.remove(guest)
 
 
-def settle(view: View, spread: int = SPREAD) -> Settled:
+def settle(view: View) -> Settled:
     """Return the plan's decisions on those who aren't guests; guests stay where their hosts do."""
     if view.pairs is None:
         raise UsageError("policies that share GPUs need measured pairs: add --pairs gavel:FILE.")
@@ -66,7 +67,7 @@ def settle(view: View, spread: int = SPREAD) -> Settled:
         and (left_s[state.partner], state.partner) < (left_s[state.number], state.number)
     }
     owners = tuple(state for state in view.running if state.number not in guests)
-    decided: dict[int, Allocation] = dict(decide(replace(view, running=owners), spread))
+    decided: dict[int, Allocation] = dict(decide(replace(view, running=owners)))
     for guest, host in guests.items():
         if decided.get(host) == states[guest].allocation:
             decided[guest] = Shared(decided[host], host)
@@ -83,58 +84,31 @@ def settle(view: View, spread: int = SPREAD) -> Settled:
         least(states.keys() - decided.keys()),
         left_s,
         view.pairs,
-        spread,
     )
 
 
-Slowdowns = Callable[[JobState, JobState], tuple[float, float]]
-"""(host, guest) -> predicted slow-downs of both."""
+class Predicted:
+    """Each host, the one with the least to do first, takes the guest with whom both do most
+    together, by a model that saw half of the measured pairs."""
 
-
-class Sharing:
-    """Each host, the one with the least to do first, takes a guest that `choose` names, if any."""
-
+    name = "predicted"
     round_s: float | None = ROUND_S
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def choose(self, settled: Settled, host: JobState, guests: list[JobState]) -> JobState | None:
-        """The next in line, whoever that is: rivals that know memory but no interference."""
-        return guests[0]
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._fitted: tuple[Pairs, PairModel] | None = None
 
     def decide(self, view: View) -> Decision:
         """Return the jobs that have GPUs, and those that share them."""
         settled = settle(view)
+        if self._fitted is None or self._fitted[0] is not settled.pairs:
+            self._fitted = settled.pairs, fit_pairs(settled.pairs, self._seed)
         for host in list(settled.open):
-            guests = settled.guests(host)
-            guest = self.choose(settled, host, guests) if guests else None
-            if guest is not None:
-                settled.pair(host, guest)
+            best, most = None, WORTH
+            for guest in settled.guests(host):
+                together = sum(1 / slow for slow in self._fitted[1].slowdowns(host, guest))
+                if together > most:
+                    best, most = guest, together
+            if best is not None:
+                settled.pair(host, best)
         return settled.decided
-
-
-class Matched(Sharing):
-    """The guest with whom both do most together, if that is worth it: greedy by what is known, or
-    predicted, of pairs."""
-
-    WORTH = 1.2
-    """Speeds of both together, 1 each alone."""
-
-    def __init__(self, name: str, slowdowns: Slowdowns | None = None) -> None:
-        super().__init__(name)
-        self._slowdowns = slowdowns
-
-    def choose(self, settled: Settled, host: JobState, guests: list[JobState]) -> JobState | None:
-        """The best by the sum of speeds."""
-        best, most = None, self.WORTH
-        for guest in guests:
-            if self._slowdowns is None:
-                both = settled.pairs.slowdowns(host.job.model, guest.job.model)
-                assert both is not None
-            else:
-                both = self._slowdowns(host, guest)
-            together = 1 / both[0] + 1 / both[1]
-            if together > most:
-                best, most = guest, together
-        return best

@@ -53,6 +53,10 @@ class Network:
         self._all_paths = lru_cache(maxsize=65_536)(self._find_all)
         self._distances = lru_cache(maxsize=4096)(self._find_distances)
 
+    def __reduce__(self) -> tuple[type[Network], tuple[Mapping[str, Link]]]:
+        """Pickle the links alone: what was found of paths can't be."""
+        return Network, (self.links,)
+
     @cached_property
     def names(self) -> list[str]:
         """Of all directions, in the order of their numbers."""

@@ -29,19 +29,6 @@ def test_a_section_is_put_in_the_place_of_its_name() -> None:
     assert stale(old, present_version) == ["one"]
 
 
-def test_what_is_by_packets_is_stale_with_another_algorithm(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    text = put("", "one", section("one", ["run", "w.yaml"], "a\n"))
-    text = put(text, "two", section("two", ["validate"], "b\n"))
-    assert stale(text, present_version) == []
-    monkeypatch.setattr("mltcp_tools.kernel.native.csources.algorithm", lambda: "another")
-    version.cache_clear()
-    assert stale(text, present_version) == ["two"]
-    monkeypatch.undo()
-    version.cache_clear()
-
-
 def test_names_of_sections_are_plain() -> None:
     with pytest.raises(UsageError, match="section's name"):
         section("Some thing", ["run"], "")
@@ -55,6 +42,6 @@ def test_the_document_is_one_of_sections() -> None:
 def test_every_section_that_the_script_makes_is_there() -> None:
     script = (Path(__file__).parents[3] / "scripts" / "results").read_text()
     made = re.findall(r"^\ttable ([a-z-]+) ", script, re.MULTILINE)
-    assert len(made) > 5
+    assert len(made) > 3
     there = re.findall(r"^## (\S+)$", DOCUMENT.read_text(), re.MULTILINE)
     assert sorted(there) == sorted(made)

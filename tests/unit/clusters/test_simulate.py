@@ -15,7 +15,6 @@ from mltcp_tools.clusters.models import MODELS, Model, phases_of
 from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.pairs import Pairs
 from mltcp_tools.clusters.policies import POLICIES, policy
-from mltcp_tools.clusters.policies.marginal import Marginal
 from mltcp_tools.clusters.rules import treatment
 from mltcp_tools.clusters.simulate import ClusterSimulator
 from mltcp_tools.clusters.topology import regular
@@ -264,13 +263,13 @@ def test_a_workload_keeps_order() -> None:
         Workload(SMALL, (dataclasses.replace(jobs[0], arrival_s=float("nan")),))
 
 
-def test_marginal_gains_give_no_gpus_that_make_a_job_slower() -> None:
+def test_the_plan_gives_no_gpus_that_make_a_job_slower() -> None:
     """Beyond one server, this job would send for longer than its GPUs save."""
     topology = regular(servers=4, gpus=4, leaf=4, rate_bps=25e9)
     job = ClusterJob("a", MODELS["bert"], 4, 100)
     state = JobState(0, job, lone_iteration_s(job, topology))
     view = View(0.0, topology, np.full(4, 4), (state,), (), lambda _: 0.0)
-    assert sum(Marginal().decide(view)[0].values()) == 4
+    assert sum(policy("elastic").decide(view)[0].values()) == 4
 
 
 @pytest.mark.parametrize("module", ["simulate", "policies", "workload", "view"])

@@ -1,5 +1,7 @@
 """The flow simulator's rules against the packet simulator, on experiments that both can run.
 
+    python tests/bench/bench_flow_rules.py [EXPERIMENT ...]
+
 Both get the same jobs: the same compute times, starts, bytes and links. Compared are mean iteration
 times over all jobs and repetitions, and what an arm gains over reno: a small error of both times
 may be all of a gain. An effect below the error of its rule's gains is none (`UNTOLD`).
@@ -13,13 +15,18 @@ computing times that begin their bursts when it is their turn.
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mltcp_tools.clusters.as_flows import flow_job, flow_times, lag_s, run
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from support.as_flows import flow_job, flow_times, lag_s, run
+
 from mltcp_tools.clusters.engine.library import Phase, Rule
 from mltcp_tools.clusters.rules import FAIR, MEASURED, PRIORITIES, RATES, TWO_WAY
 from mltcp_tools.clusters.topology import regular
@@ -125,21 +132,6 @@ class Case:
             return self.arm == ALONE
         return self.packets_s <= self.bound_s * (1 + _BOUND_LIKE)
 
-    def to_json(self) -> dict[str, Any]:
-        """The case as a document; times in seconds."""
-        return {
-            "experiment": self.experiment,
-            "arm": self.arm,
-            "rule": self.rule,
-            "fitted": self.experiment in FITTED,
-            "packets_s": self.packets_s,
-            "flows_s": self.flows_s,
-            "bound_s": self.bound_s,
-            "error": self.error,
-            "limit": self.limit,
-            "within": abs(self.error) <= self.limit,
-        }
-
 
 @dataclass(frozen=True)
 class Gain:
@@ -155,11 +147,6 @@ class Gain:
     def error(self) -> float:
         """By how much of reno's time the flow simulator's gain is off."""
         return self.flows - self.packets
-
-    def to_json(self) -> dict[str, Any]:
-        """The gain as a document."""
-        fitted = self.experiment in FITTED
-        return dataclasses.asdict(self) | {"error": self.error, "fitted": fitted}
 
 
 def gains(cases: Iterable[Case]) -> list[Gain]:
@@ -344,3 +331,30 @@ def _bound_times(experiment: Experiment, tasks: Sequence[Task]) -> list[float]:
     ]
     table = iterations_of(simulate("bound", jobs), jobs)
     return list(table["end_s"] - table["start_s"])
+
+
+def show(cases: Sequence[Case]) -> None:
+    """Print iteration times, gains over reno, and by how much these are off for each rule."""
+    for case in cases:
+        note = "" if abs(case.error) <= case.limit else f", beyond {case.limit:.0%}"
+        print(
+            f"{case.experiment}, {case.arm} ({case.rule}): packets {case.packets_s * 1e3:.1f} ms,"
+            f" flows {case.flows_s * 1e3:.1f} ms, {case.error:+.1%}{note}"
+        )
+    off: dict[tuple[str, str], list[float]] = {}
+    for gain in gains(cases):
+        note = "fitted" if gain.experiment in FITTED else "held out"
+        off.setdefault((gain.rule, note), []).append(gain.error)
+        print(
+            f"{gain.experiment}, {gain.arm} over reno ({note}): packets {gain.packets:+.1%},"
+            f" flows {gain.flows:+.1%}"
+        )
+    for (rule, note), errors in off.items():
+        print(
+            f"{rule}, {note}: gains are off by {np.sqrt(np.mean(np.square(errors))):.1%}"
+            f" (root mean square of {len(errors)}), at most {max(map(abs, errors)):.1%}"
+        )
+
+
+if __name__ == "__main__":
+    show(validate(sys.argv[1:] or EXPERIMENTS, lambda name: print(f"{name}…", file=sys.stderr)))

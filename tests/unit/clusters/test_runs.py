@@ -1,0 +1,97 @@
+"""`mltcp cluster run`: draws, intervals, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mltcp_tools.cli.cluster import command
+from mltcp_tools.clusters.models import Model
+from mltcp_tools.clusters.outcome import Outcome
+from mltcp_tools.clusters.policies import policy
+from mltcp_tools.clusters.rules import treatment
+from mltcp_tools.clusters.simulate import ClusterSimulator
+from mltcp_tools.clusters.text import render_summaries
+from mltcp_tools.clusters.topology import regular
+from mltcp_tools.clusters.workload import ClusterJob, Workload
+
+ONE = regular(servers=1, gpus=1, leaf=1, oversubscription=1.0, spines=1, rate_bps=10e9)
+CALM, LOUD = Model("calm", 0.1, 0), Model("loud", 0.1, 0)
+
+
+def run(name: str, models: tuple[Model, ...]) -> Outcome:
+    """A policy on one GPU, with a job of 1000 s of each model."""
+    jobs = tuple(ClusterJob(f"j{n}", model, 1, 10_000) for n, model in enumerate(models))
+    return ClusterSimulator(Workload(ONE, jobs), policy(name), treatment("fair")).run()
+
+
+def test_of_several_draws_a_line_says_what_it_saves_of_the_first_ones_time() -> None:
+    def line(policy: str, how: str, seed: int, completion_s: float) -> dict[str, object]:
+        known = run("fifo", (CALM,)).summary()
+        own = {"policy": policy, "treatment": how, "seed": seed}
+        return known | own | {"completion_mean_s": completion_s}
+
+    times = {("srtf", "reno"): (100.0, 200.0), ("las", "reno"): (90.0, 178.0)}
+    times |= {("srtf", "mltcp"): (96.0, 192.0), ("fifo", "reno"): (80.0, 300.0)}
+    lines = [line(*key, n, each[n]) for n in (0, 1) for key, each in times.items()]
+    shown = render_summaries(lines)
+    assert shown.splitlines()[0].split()[2:6] == ["completion", "below", "the", "first"]
+    # Of 10 and 11 %, 12.706 times 0.5.
+    assert "las     reno       2.2 min     +10.5% ± 6.4" in shown
+    # MLTCP's gain is smaller than the error of its rule, though it is the same in each draw.
+    assert "none (+4.0% ± 0.0)" in shown
+    assert "none (-15.0% ±" in shown
+    assert "below the first" not in render_summaries(lines[:4])
+
+
+def test_draws_reach_the_jobs_their_paths_and_what_is_told_of_them(tmp_path: Path) -> None:
+    file = tmp_path / "w.yaml"
+    draws = "{jobs: 5, hours: 0.02, models: {bert: 1}, gpus: {8: 1}, jitter: 3%}"
+    file.write_text(f"cluster: {{servers: 8}}\nseed: 3\ngenerate: {draws}\n")
+
+    def runs(*options: str) -> list[dict[str, object]]:
+        words = ["run", str(file), "--treatment", "reno", "--json", *options]
+        found = CliRunner().invoke(command, words)
+        assert found.exception is None, found.output
+        return list(json.loads(found.stdout)["runs"])
+
+    two = runs("--draws", "2", "--policy", "fifo,srtf")
+    assert [each["seed"] for each in two] == [3, 3, 4, 4]
+    assert two[0]["makespan_s"] != two[2]["makespan_s"]
+    assert runs("--seed", "4")[0] == two[2]
+    folder = tmp_path / "run"
+    runs("--draws", "2", "-o", str(folder))
+    table = (folder / "jobs.csv").read_text().splitlines()
+    assert len(table) == 1 + 2 * 5
+    assert {line.split(",")[2] for line in table[1:]} == {"3", "4"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--policy", "fifo,nosuch"), "there is no policy 'nosuch'"),
+        (("--policy", "predicted"), "predicted lets jobs share GPUs"),
+        (("--treatment", "nosuch"), "there is no treatment 'nosuch'"),
+    ],
+)
+def test_what_is_wrong_is_said_before_a_folder_is_begun(
+    tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "w.yaml").write_text("jobs: [{model: bert, gpus: 8, iterations: 2}]\n")
+    folder = tmp_path / "run"
+    ran = CliRunner().invoke(command, ["run", str(tmp_path / "w.yaml"), *words, "-o", str(folder)])
+    assert said in str(ran.exception)
+    assert not folder.exists()
+
+
+def test_a_shorter_workload_ends_sooner_by_the_same_factor() -> None:
+    jobs = (ClusterJob("a", CALM, 1, 10_000), ClusterJob("b", LOUD, 1, 10_000, 500.0))
+    plain = Workload(ONE, jobs)
+    long_s, short_s = (
+        ClusterSimulator(each, policy("fifo"), treatment("fair")).run().makespan_s
+        for each in (plain, plain.shorter(10))
+    )
+    assert short_s == pytest.approx(long_s / 10, rel=1e-3)
