@@ -105,6 +105,7 @@ def command(
     from mltcp_tools.live.trial.conduct import conduct
     from mltcp_tools.live.trial.part import take_part
     from mltcp_tools.live.trial.trial import Plan
+    from mltcp_tools.live.trial.world import Interrupted
 
     if part:
         take_part(get_backend(backend))
@@ -114,12 +115,15 @@ def command(
     wanted, plan = jobs_and_targets(jobs), Plan(rounds, every, slower)
     if output is not None:
         _check_writable(output)
-    if hosts:
-        words = ("trial", "--part", "--backend", backend)
-        commands = {host: remote_command(ssh, mltcp, host, *words) for host in hosts}
-        found = conduct_across(commands, wanted, plan, name, say, look, seed)
-    else:
-        found = conduct(wanted, plan, name, get_backend(backend), say, look, seed)
+    try:
+        if hosts:
+            words = ("trial", "--part", "--backend", backend)
+            commands = {host: remote_command(ssh, mltcp, host, *words) for host in hosts}
+            found = conduct_across(commands, wanted, plan, name, say, look, seed)
+        else:
+            found = conduct(wanted, plan, name, get_backend(backend), say, look, seed)
+    except Interrupted:  # before its first round
+        raise KeyboardInterrupt from None
     if as_json:
         click.echo(json.dumps(text.document(found), indent=2))
     else:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mltcp_tools.live.observe.pulse import Beat
-from mltcp_tools.live.trial.turn import BASE, MLTCP, Turn
-from mltcp_tools.live.trial.world import JobEnded, World
+from mltcp_tools.live.trial.turn import BASE, MLTCP
+from mltcp_tools.live.trial.world import Counted, JobEnded, World
 
 
 @dataclass
@@ -41,6 +41,7 @@ class SimulatedWorld(World):
         self._source = random.Random(seed)
         self._now = 1000.0
         self._slow = dict.fromkeys(jobs, 0.0)
+        self._begun: list[float] = []
 
     def now_s(self) -> float:
         return self._now
@@ -76,13 +77,14 @@ class SimulatedWorld(World):
         self._now += longest
         return found
 
-    def begin_turn(self) -> None:
-        self._began = self._now
+    def begin_turn(self) -> int:
+        self._begun.append(self._now)
+        return len(self._begun) - 1
 
-    def end_turn(self, turn: Turn) -> None:
-        if self._began < self.third_s < self._now:
-            turn.notes.append("Job third began meanwhile.")
+    def end_turn(self, turn: int) -> Counted:
+        came = self._begun[turn] < self.third_s < self._now
+        return Counted(["Job third began meanwhile."] if came else [], {})
 
-    def unlike(self, one: Turn, other: Turn) -> list[str]:
-        first, second = sorted((one.begin_s, other.begin_s))
+    def unlike(self, one: int, other: int) -> list[str]:
+        first, second = sorted((self._begun[one], self._begun[other]))
         return ["Other traffic changed."] if first < self.third_s <= second else []

@@ -25,9 +25,8 @@ from mltcp_tools.live.trial.conduct import Conducted
 from mltcp_tools.live.trial.lease import SILENCE_S
 from mltcp_tools.live.trial.part import ALIVE_S
 from mltcp_tools.live.trial.trial import Plan, Trial, announcement
-from mltcp_tools.live.trial.turn import Turn
 from mltcp_tools.live.trial.verdict import judge
-from mltcp_tools.live.trial.world import JobEnded, World
+from mltcp_tools.live.trial.world import Counted, Interrupted, JobEnded, World
 
 _MOMENT_S = 0.05
 _END_S = 60.0
@@ -106,7 +105,7 @@ class AcrossWorld(World):
     def __init__(self, parts: Sequence[_Part], interrupted: Callable[[], bool]) -> None:
         self._parts = parts
         self._interrupted = interrupted
-        self._turns: list[Turn] = []
+        self._turns = 0
         self._alive_s = 0.0
 
     def now_s(self) -> float:
@@ -123,7 +122,7 @@ class AcrossWorld(World):
     def _listen(self) -> None:
         """Let a moment pass, and take what hosts say in it."""
         if self._interrupted():
-            raise KeyboardInterrupt
+            raise Interrupted
         now_s = self.now_s()
         if now_s - self._alive_s >= ALIVE_S:
             self._alive_s = now_s
@@ -155,26 +154,25 @@ class AcrossWorld(World):
             part.beats.clear()
         return found
 
-    def begin_turn(self) -> None:
+    def begin_turn(self) -> int:
         self.ask("turn")
+        self._turns += 1
+        return self._turns - 1
 
-    def end_turn(self, turn: Turn) -> None:
-        self._turns.append(turn)
-        for part, said in self.ask("end", turn=len(self._turns) - 1):
-            turn.notes += [f"{part.host}: {note}" for note in said["notes"]]
+    def end_turn(self, turn: int) -> Counted:
+        counted = Counted([], {})
+        for part, said in self.ask("end", turn=turn):
+            counted.notes.extend(f"{part.host}: {note}" for note in said["notes"])
             for job, count in said["retransmits"].items():
-                turn.jobs[part.name_here(job)].retransmits = count
+                counted.retransmits[part.name_here(job)] = count
+        return counted
 
-    def unlike(self, one: Turn, other: Turn) -> list[str]:
-        numbers = [self._number(each) for each in (one, other)]
+    def unlike(self, one: int, other: int) -> list[str]:
         return [
             f"{part.host}: {note}"
-            for part, said in self.ask("unlike", turns=numbers)
+            for part, said in self.ask("unlike", turns=[one, other])
             for note in said["notes"]
         ]
-
-    def _number(self, turn: Turn) -> int:
-        return next(number for number, each in enumerate(self._turns) if each is turn)
 
 
 def conduct_across(

@@ -24,8 +24,7 @@ from mltcp_tools.live.observe.outside import Outside
 from mltcp_tools.live.observe.pulse import Beat
 from mltcp_tools.live.trial.lease import Lease
 from mltcp_tools.live.trial.subjects import Subject
-from mltcp_tools.live.trial.turn import Turn
-from mltcp_tools.live.trial.world import JobEnded, World
+from mltcp_tools.live.trial.world import Counted, Interrupted, JobEnded, World
 
 _CHECK_S = 1.0
 _MUCH = 0.01
@@ -71,9 +70,9 @@ class LiveWorld(World):
         self._arm = ""
         self._outside = Outside(meter, self._alive)
         self._check_at_s = 0.0
-        self._begun: _Edge | None = None
+        self._begun: list[_Edge] = []
         self._spans: dict[int, tuple[Span, Own]] = {}
-        """Of each turn, by its identity, with what the jobs moved themselves."""
+        """Of each turn that has ended, by its number, with what the jobs moved themselves."""
 
     def now_s(self) -> float:
         return time.monotonic()
@@ -98,7 +97,7 @@ class LiveWorld(World):
     def _alive(self) -> None:
         """Check now and then: our own lease, signals, and the processes."""
         if self._interrupted():
-            raise KeyboardInterrupt
+            raise Interrupted
         now_s = self.now_s()
         if now_s < self._check_at_s:
             return
@@ -120,35 +119,35 @@ class LiveWorld(World):
 
     # What is around them
 
-    def begin_turn(self) -> None:
-        self._begun = self._count()
+    def begin_turn(self) -> int:
+        self._begun.append(self._count())
+        return len(self._begun) - 1
 
-    def end_turn(self, turn: Turn) -> None:
-        assert self._begun is not None
-        before, after = self._begun, self._count()
+    def end_turn(self, turn: int) -> Counted:
+        before, after = self._begun[turn], self._count()
         seen = span(before.counters, after.counters)
         total = 0
-        for name, measured in turn.jobs.items():
+        counted = Counted([], {})
+        for name, ours in after.moved.items():
             moved = {
-                cookie: count - before.moved[name].get(cookie, 0)
-                for cookie, count in after.moved[name].items()
+                cookie: count - before.moved[name].get(cookie, 0) for cookie, count in ours.items()
             }
             whole = sum(moved.values())
             total += whole
-            measured.retransmits = max(0, after.retransmits[name] - before.retransmits[name])
+            retransmits = after.retransmits[name] - before.retransmits[name]
+            counted.retransmits[name] = max(0, retransmits)
             new = moved.keys() - before.moved[name].keys()
             if sum(moved[cookie] for cookie in new) > _MUCH * whole:
-                turn.notes.append(f"{name} opened connections.")
-            if before.moved[name].keys() - after.moved[name].keys():
-                turn.notes.append(f"{name} closed connections.")
+                counted.notes.append(f"{name} opened connections.")
+            if before.moved[name].keys() - ours.keys():
+                counted.notes.append(f"{name} closed connections.")
         again = max(0, after.again - before.again)
-        self._spans[id(turn)] = (
-            seen,
-            Own(total / seen.length_s, (total + again) / seen.length_s),
-        )
+        own = Own(total / seen.length_s, (total + again) / seen.length_s)
+        self._spans[turn] = seen, own
+        return counted
 
-    def unlike(self, one: Turn, other: Turn) -> list[str]:
-        (first, own), (second, other_own) = self._spans[id(one)], self._spans[id(other)]
+    def unlike(self, one: int, other: int) -> list[str]:
+        (first, own), (second, other_own) = self._spans[one], self._spans[other]
         return differences(first, second, (own, other_own))
 
     def _count(self) -> _Edge:

@@ -5,7 +5,7 @@ JSON objects, one a line; each request is answered by one of the same event, or 
     <- {"event": "begin", "version": V, "jobs": {NAME: [TARGET, ...]}, "cc": NAME, "patience_s": s}
     -> {"event": "begin", "jobs": [NAME, ...]: those that this host has, "base": names}
     <- {"event": "learn"} -> {"event": "learn", "now_s": s, "beats": [[JOB, Beat's fields...]...]}
-    <- {"event": "switch", "arm": ARM}; {"event": "turn"}: a turn begins
+    <- {"event": "switch", "arm": ARM}; {"event": "turn"}: the next turn begins, the first is 0
     <- {"event": "end", "turn": n} -> {..., "notes": [SENTENCE...], "retransmits": {JOB: segments}}
     <- {"event": "unlike", "turns": [n, n]} -> {..., "notes": [SENTENCE...]}
 
@@ -40,8 +40,7 @@ from mltcp_tools.live.observe.pulse import Beat
 from mltcp_tools.live.trial.lease import SILENCE_S, Lease, settle
 from mltcp_tools.live.trial.live import LiveWorld
 from mltcp_tools.live.trial.subjects import find_subjects, original_names
-from mltcp_tools.live.trial.turn import Turn
-from mltcp_tools.live.trial.world import JobEnded
+from mltcp_tools.live.trial.world import Interrupted, JobEnded
 
 ALIVE_S = 1.0
 """Between two signs of life."""
@@ -72,9 +71,9 @@ class _Requests:
         return bool(self._signals.take()) or now_s - self._heard_s > SILENCE_S
 
     def take(self) -> dict[str, Any] | None:
-        """The next request, None where there is none yet. KeyboardInterrupt where all is over."""
+        """The next request, None where there is none yet. Interrupted where all is over."""
         if self.gone():
-            raise KeyboardInterrupt
+            raise Interrupted
         return self._waiting.pop(0) if self._waiting else None
 
     def wait(self) -> dict[str, Any]:
@@ -92,12 +91,8 @@ def _say_beats(event: str, beats: Sequence[tuple[str, Beat]]) -> None:
 class _Part:
     """The jobs of this host, which a trial switches."""
 
-    def __init__(
-        self, world: LiveWorld, lease: Lease, requests: _Requests, jobs: list[str]
-    ) -> None:
+    def __init__(self, world: LiveWorld, lease: Lease, requests: _Requests) -> None:
         self._world, self._lease, self._requests = world, lease, requests
-        self._jobs = jobs
-        self._turns: dict[int, Turn] = {}
         self._watching = False
         self._handlers: Mapping[str, Callable[[dict[str, Any]], None]] = {
             "learn": self._learn,
@@ -108,7 +103,7 @@ class _Part:
         }
 
     def serve(self) -> None:
-        """Do what is asked for, until KeyboardInterrupt."""
+        """Do what is asked for, until Interrupted."""
         while True:
             request = self._requests.take()
             try:
@@ -138,15 +133,11 @@ class _Part:
         answer("turn")
 
     def _end(self, request: dict[str, Any]) -> None:
-        turn = Turn("", 0.0, 0.0, dict.fromkeys(self._jobs, 1.0), {})
-        self._turns[request["turn"]] = turn
-        self._world.end_turn(turn)
-        again = {job: measured.retransmits for job, measured in turn.jobs.items()}
-        answer("end", notes=turn.notes, retransmits=again)
+        counted = self._world.end_turn(request["turn"])
+        answer("end", notes=counted.notes, retransmits=counted.retransmits)
 
     def _unlike(self, request: dict[str, Any]) -> None:
-        one, other = (self._turns[number] for number in request["turns"])
-        answer("unlike", notes=self._world.unlike(one, other))
+        answer("unlike", notes=self._world.unlike(*request["turns"]))
 
 
 def _here(jobs: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
@@ -195,6 +186,6 @@ def take_part(backend: Backend) -> None:
                 subjects, hello["cc"], backend, lease, meter, requests.gone, hello["patience_s"]
             )
             answer("begin", jobs=names, base=original_names(subjects))
-            _Part(world, lease, requests, names).serve()
-        except (KeyboardInterrupt, BrokenPipeError):
+            _Part(world, lease, requests).serve()
+        except (Interrupted, BrokenPipeError):
             return

@@ -28,7 +28,7 @@ from mltcp_tools.live.trial.subjects import find_subjects
 from mltcp_tools.live.trial.trial import LEAST_ITERATIONS, periods_of, take_turn, what_changed
 from mltcp_tools.live.trial.turn import BASE, MLTCP, Ended, log_ratio
 from mltcp_tools.live.trial.verdict import share
-from mltcp_tools.live.trial.world import JobEnded, World
+from mltcp_tools.live.trial.world import Interrupted, JobEnded, World
 
 JUDGED = (8, 16, 32, 64)
 """Rounds after which a job is judged."""
@@ -192,7 +192,7 @@ class Prover(Closing):
                     self._say(f"The standing proof leaves {error.job} out. {error}")
                     self._without.add(error.job)
                     left.remove(error.job)
-        except KeyboardInterrupt:  # the agent stops
+        except Interrupted:  # the agent stops
             return
         except MltcpError as error:
             self._warn(f"No round of the standing proof: {error}")

@@ -17,7 +17,7 @@ from mltcp_tools.live.observe.pulse import Beat
 from mltcp_tools.live.trial.evidence import spread_of_turns, visible
 from mltcp_tools.live.trial.order import Order, draw
 from mltcp_tools.live.trial.turn import BASE, MLTCP, Ended, Slower, Stalled, Turn, changes
-from mltcp_tools.live.trial.world import JobEnded, World
+from mltcp_tools.live.trial.world import Interrupted, JobEnded, World
 from mltcp_tools.units import counted, format_seconds
 
 LEAST_ROUNDS = 8
@@ -124,10 +124,8 @@ class Trial:
                 self._round(number)
         except (Slower, Stalled) as stop:
             course.ended, course.stopped = str(stop), True
-        except (JobEnded, MltcpError) as end:
+        except (JobEnded, Interrupted, MltcpError) as end:
             course.ended = str(end)
-        except KeyboardInterrupt:
-            course.ended = "It was interrupted."
         return course
 
     def _round(self, number: int) -> None:
@@ -139,8 +137,8 @@ class Trial:
                 each.turns[arm] = self._turn(arm)
         except Stalled as stall:
             each.void.append(str(stall))
-        except (Slower, JobEnded, KeyboardInterrupt) as end:
-            each.void.append(str(end) or "It was interrupted.")
+        except (Slower, JobEnded, Interrupted) as end:
+            each.void.append(str(end))
             raise
         else:
             each.void = what_changed([each.turns[arm] for arm in each.arms], self._world)
@@ -217,22 +215,25 @@ def take_turn(
 ) -> Turn:
     """One turn to its end. Raises turn.Ended where a job is slower than its limit, or stalls."""
     world.switch(arm)
-    world.begin_turn()
+    number = world.begin_turn()
     begin_s = world.now_s()
     settle_s = max(SETTLE * every_s, _SETTLE_ITERATIONS * max(periods_s.values()))
-    turn = Turn(arm, begin_s, settle_s, periods_s, limits_s)
+    turn = Turn(arm, number, begin_s, settle_s, periods_s, limits_s)
     while world.now_s() < begin_s + every_s:
         for job, beat in world.wait():
             turn.add(job, beat)
         turn.check(world.now_s())
-    world.end_turn(turn)
+    counted = world.end_turn(number)
+    turn.notes += counted.notes
+    for job, retransmits in counted.retransmits.items():
+        turn.jobs[job].retransmits = retransmits
     return turn
 
 
 def what_changed(turns: Sequence[Turn], world: World) -> list[str]:
     """Return sentences on why two turns can't be compared, if so; each once."""
     notes = [note for turn in turns for note in turn.notes]
-    notes += changes(turns) + world.unlike(*turns)
+    notes += changes(turns) + world.unlike(*(turn.number for turn in turns))
     return list(dict.fromkeys(notes))
 
 

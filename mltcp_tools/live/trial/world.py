@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from mltcp_tools.live.observe.pulse import Beat
-from mltcp_tools.live.trial.turn import Turn
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The counts of a turn that has ended. notes: what makes it void. retransmits: by job."""
+
+    notes: list[str]
+    retransmits: dict[str, int]
 
 
 class World(ABC):
@@ -31,21 +39,28 @@ class World(ABC):
     def wait(self) -> list[tuple[str, Beat]]:
         """Let a moment pass; the iterations that ended in it, each with its job.
 
-        Raises KeyboardInterrupt when somebody ends the trial, JobEnded when a job has ended.
+        Raises Interrupted when the trial is to end, JobEnded when a job has ended.
         """
 
     @abstractmethod
-    def begin_turn(self) -> None:
-        """Note what has been counted so far; the jobs run the turn's arm by now."""
+    def begin_turn(self) -> int:
+        """Note what has been counted so far, as the jobs run the turn's arm; the turn's number."""
 
     @abstractmethod
-    def end_turn(self, turn: Turn) -> None:
-        """Give the turn what was counted since, and what makes it void."""
+    def end_turn(self, turn: int) -> Counted:
+        """Return what was counted since the turn began."""
 
     @abstractmethod
-    def unlike(self, one: Turn, other: Turn) -> list[str]:
-        """Return sentences on what around the jobs differed in two turns."""
+    def unlike(self, one: int, other: int) -> list[str]:
+        """Return sentences on what around the jobs differed in two turns that have ended."""
 
 
 class JobEnded(Exception):
     """A job of the trial has ended. str(): a sentence."""
+
+
+class Interrupted(Exception):
+    """The trial is to end: by a signal, or as the host that conducts it has gone."""
+
+    def __init__(self) -> None:
+        super().__init__("It was interrupted.")

@@ -15,8 +15,8 @@ from mltcp_tools.cli.main import main
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.live.trial import across
 from mltcp_tools.live.trial.across import AcrossWorld, _Part
-from mltcp_tools.live.trial.turn import BASE, Turn
-from mltcp_tools.live.trial.world import JobEnded
+from mltcp_tools.live.trial.turn import BASE
+from mltcp_tools.live.trial.world import Interrupted, JobEnded
 
 HOST = f'''
 import json, sys, time
@@ -78,15 +78,19 @@ def test_iterations_of_all_hosts_are_in_our_time(world: AcrossWorld) -> None:
 
 
 def test_turns_get_what_their_hosts_counted(world: AcrossWorld) -> None:
-    periods_s = {"gpt2@one": 1.0, "gpt2@two": 1.0}
-    turns = [Turn(BASE, 0.0, 0.0, periods_s, {}) for _ in range(2)]
-    for turn in turns:
+    for number in range(2):
         world.switch(BASE)
-        world.begin_turn()
-        world.end_turn(turn)
-    assert turns[0].notes == [f"{host}: gpt2 opened connections." for host in HOSTS]
-    assert [each.retransmits for each in turns[1].jobs.values()] == [7, 50007]
-    assert world.unlike(turns[1], turns[0]) == ["two: turns [1, 0] differ."]
+        assert world.begin_turn() == number
+        counted = world.end_turn(number)
+        assert counted.notes == [f"{host}: gpt2 opened connections." for host in HOSTS]
+        assert counted.retransmits == {"gpt2@one": 7, "gpt2@two": 50007}
+    assert world.unlike(1, 0) == ["two: turns [1, 0] differ."]
+
+
+def test_a_trial_that_is_to_end_says_so(world: AcrossWorld) -> None:
+    world._interrupted = lambda: True
+    with pytest.raises(Interrupted, match="interrupted"):
+        world.switch(BASE)
 
 
 def test_who_can_not_go_on_is_named(world: AcrossWorld) -> None:

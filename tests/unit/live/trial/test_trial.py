@@ -102,10 +102,10 @@ def test_a_third_job_voids_the_round_in_which_it_starts() -> None:
 
 def test_a_job_that_changes_voids_its_round() -> None:
     class Changing(SimulatedWorld):
-        def begin_turn(self) -> None:
-            super().begin_turn()
+        def begin_turn(self) -> int:
             if self.now_s() > 1400:
                 self.jobs["a"].size = 2_000_000
+            return super().begin_turn()
 
     course = run(Changing(1, {"a": Simulated(effect=-0.05)}))[0]
     (void,) = [each for each in course.rounds if each.void]
