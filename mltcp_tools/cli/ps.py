@@ -35,7 +35,8 @@ _COLUMNS = (
 def command(target: Target, as_json: bool) -> None:
     """Show processes, their TCP connections, and what each connection looks like and why.
 
-    Without TARGET: all processes that have NCCL, Gloo or torch loaded, and attached processes.
+    Without TARGET: all processes that have a training library loaded (NCCL, RCCL, Gloo, torch,
+    oneCCL, MPI, UCX, JAX), and attached processes.
     """
     jobs, notes = attached_jobs()
     seen, unread = look(target) if target != Target() else look_for_training(jobs)
@@ -48,7 +49,7 @@ def command(target: Target, as_json: bool) -> None:
         say(note)
     if not seen:
         limit = " that may be looked into" if unread else ""
-        say(f"No process{limit} has NCCL, Gloo or torch loaded; name others: mltcp ps TARGET")
+        say(f"No process{limit} has a training library loaded; name others: mltcp ps TARGET")
 
 
 def _document(seen: Seen, jobs: dict[int, str]) -> dict[str, object]:

@@ -22,18 +22,30 @@ from mltcp_tools.units import format_bytes
 ALL = "all"
 """In place of a kind: every one."""
 
-KINDS = ("nccl-data", "nccl-control", "gloo", "store", "other")
-"""Kinds of sockets: NCCL's data and control connections, a Gloo pair, torch's store or
-rendezvous, and all else."""
+KINDS = ("nccl-data", "nccl-control", "gloo", "oneccl", "mpi", "jax", "store", "other")
+"""Kinds of sockets: NCCL's (and RCCL's) data and control connections, a Gloo pair, a connection of
+oneCCL, MPI or JAX, torch's store or rendezvous, and all else."""
 
 MUCH = 1_000_000
 """Bytes: no control connection moves as many in any while that matters, one tensor easily does."""
 
+NCCL_FILE = re.compile(r"lib[nr]ccl\.so")
+"""NCCL's library and AMD's RCCL, which exports the same functions."""
+
 _LIBRARIES = {
-    "nccl": re.compile(r"/libnccl\.so"),
+    "nccl": re.compile(rf"/{NCCL_FILE.pattern}"),
     "gloo": re.compile(r"/libgloo[^/]*\.so"),
     "torch": re.compile(r"/libtorch(_cpu)?\.so"),  # the CPU library has Gloo built in
+    "oneccl": re.compile(r"/libccl\.so"),
+    "mpi": re.compile(r"/lib(mpi|mpich|ucp)\.so"),
+    "jax": re.compile(r"/jaxlib/"),
 }
+_OTHERS = {"oneccl": "oneCCL", "mpi": "MPI or UCX", "jax": "JAX"}
+"""Libraries beside NCCL and Gloo, as people call them, the first one first."""
+
+_LOWEST_OF_MPI = 1024
+"""From this port on Open MPI listens, whatever the system would choose."""
+
 _NCCL_THREADS = ("pt_nccl_", "NCCL ")
 _GLOO_THREADS = ("pt_gloo_", "gloo_tcp_")
 _STORE_PORTS = {29500: "torch's default", 29400: "torchrun's default"}
@@ -45,7 +57,7 @@ _DEFAULT_LOWEST_PORT = 32768
 class Evidence:
     """The facts that a process shows of itself.
 
-    libraries: which of nccl, gloo, torch it has mapped. threads: their names. master_port: of its
+    libraries: which of _LIBRARIES it has mapped. threads: their names. master_port: of its
     environment, 0 when there is none. lowest_port: from which on the system chooses ports.
     """
 
@@ -134,7 +146,7 @@ def judge(evidence: Evidence | None, sockets: Sequence[Socket]) -> list[Verdict]
     for each in sockets:
         kind, reason = _judge_one(evidence, each, listening, busiest)
         carries_data = each.state in CAN_SEND and (
-            kind in ("nccl-data", "gloo")
+            kind in ("nccl-data", "gloo", *_OTHERS)
             or (_chosen_by_system(each) if evidence is None else not evidence.libraries)
         )
         found.append(Verdict(each, kind, reason, carries_data))
@@ -157,8 +169,11 @@ def _judge_one(
     if sock.state == "listen":
         return "other", "it listens"
     low = min(sock.local[1], sock.remote[1])
-    if low < evidence.lowest_port:
+    other = _other_library(evidence)
+    if low < (_LOWEST_OF_MPI if other == "mpi" else evidence.lowest_port):
         return "other", f"port {low} belongs to a service; training libraries let the system choose"
+    if other:
+        return other, f"{_OTHERS[other]} is in the process, and neither NCCL nor Gloo runs there"
     nccl, why = _is_nccl(evidence, sock, accepted)
     if not nccl:
         return "gloo", why
@@ -189,6 +204,17 @@ def _store_port(evidence: Evidence, port: int) -> str:
     return ""
 
 
+def _other_library(evidence: Evidence) -> str:
+    """Return the library beside NCCL and Gloo that sends; empty where one of these two does."""
+    if "nccl" in evidence.libraries or _runs(evidence, _GLOO_THREADS):
+        return ""
+    return next((each for each in _OTHERS if each in evidence.libraries), "")
+
+
+def _runs(evidence: Evidence, threads: tuple[str, ...]) -> bool:
+    return any(name.startswith(threads) for name in evidence.threads)
+
+
 def _is_nccl(evidence: Evidence, sock: Socket, accepted: bool) -> tuple[bool, str]:
     """Return whether a connection between two ports the system chose is NCCL's (else Gloo's),
     and why.
@@ -199,8 +225,7 @@ def _is_nccl(evidence: Evidence, sock: Socket, accepted: bool) -> tuple[bool, st
     if not has_gloo:
         return True, "NCCL is in the process, Gloo isn't"
     # torch's CUDA build maps both, whichever is used; its threads tell, if named.
-    nccl_runs = any(name.startswith(_NCCL_THREADS) for name in evidence.threads)
-    gloo_runs = any(name.startswith(_GLOO_THREADS) for name in evidence.threads)
+    nccl_runs, gloo_runs = (_runs(evidence, each) for each in (_NCCL_THREADS, _GLOO_THREADS))
     if nccl_runs != gloo_runs:
         return nccl_runs, f"only {'NCCL' if nccl_runs else 'Gloo'} has threads in the process"
     less, more = sorted((sock.bytes_sent, sock.bytes_received))

@@ -1,4 +1,4 @@
-"""Iterations and bytes of a training process from NCCL's calls, without its help.
+"""Iterations and bytes of a training process from the calls of NCCL or RCCL, without its help.
 
 NCCL exports its functions under the same names, with the same arguments, since version 2.0. A probe
 on them sees the communicator, the count and the data type of each call, from which follows what the
@@ -8,12 +8,12 @@ that a CUDA graph replays makes no calls at all; its process is silent here.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mltcp_tools.live.attach.environment import read_environment
+from mltcp_tools.live.attach.verdict import NCCL_FILE
 from mltcp_tools.live.sources.call_source import CallSource
 from mltcp_tools.live.sources.calls import Call
 from mltcp_tools.live.sources.probes import Probes
@@ -110,7 +110,7 @@ class NcclSource(CallSource):
     """The NCCL calls of the processes that are watched."""
 
     source = "nccl"
-    library = re.compile(r"libnccl\.so")
+    library = NCCL_FILE
     needs = frozenset({"all_reduce"})
 
     def __init__(self) -> None:

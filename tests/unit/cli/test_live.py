@@ -66,7 +66,7 @@ def test_ps_with_nothing_to_show_says_so(
     assert Target.parse(()) == Target()
     assert main(["ps"]) == 0
     err = capsys.readouterr().err
-    assert "has NCCL, Gloo or torch loaded; name others" in err
+    assert "has a training library loaded; name others" in err
 
 
 def test_one_is_not_several() -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from mltcp_tools.live.attach.processes import Process
+from mltcp_tools.live.attach.processes import Process, process
 from mltcp_tools.live.attach.sockets import Socket
 from mltcp_tools.live.attach.verdict import ALL, Evidence, gather, judge, wanted
+from mltcp_tools.live.sources.nccl import NcclSource
 
+HOLDING = Path(__file__).parents[3] / "support" / "holding_process.py"
 PROCESS = Process(1, 1, 0, 0, "python3", ("python3",), "/", 1)
 TORCH = frozenset({"torch"})
 NCCL = frozenset({"nccl"})
@@ -120,6 +126,51 @@ def test_a_pair_accepted_on_a_port_that_still_listens_is_gloos():
     listener = a_socket(1, local=41000, remote=0, state="listen")
     found = judge(evidence(BOTH), [listener, a_socket(2, local=41000)])
     assert [each.kind for each in found] == ["other", "gloo"]
+
+
+@pytest.mark.parametrize(
+    ("file", "library", "kind"),
+    [
+        ("librccl.so.1", "nccl", "nccl-data"),
+        ("libnccl.so.2", "nccl", "nccl-data"),
+        ("libmpi.so.40", "mpi", "mpi"),
+        ("libmpich.so.12", "mpi", "mpi"),
+        ("libucp.so.0", "mpi", "mpi"),
+        ("libccl.so.1", "oneccl", "oneccl"),
+        ("jaxlib/libjax_common.so", "jax", "jax"),
+    ],
+)
+def test_library_of_a_real_process_is_known(tmp_path, file, library, kind):
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(bytes(4096))
+    child = subprocess.Popen(
+        [sys.executable, HOLDING, "1", "127.0.0.1", path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with child:
+        child.stdout.readline()
+        found = gather(process(child.pid))
+        child.stdin.close()
+    assert found.libraries == {library}
+    assert kinds(judge(found, [a_socket(1)])) == [(kind, True)]
+    assert (NcclSource.library.match(path.name) is not None) == (library == "nccl")
+    low = judge(found, [a_socket(1, remote=1025), a_socket(2, remote=443)])
+    assert [each.kind for each in low] == ["mpi" if kind == "mpi" else "other", "other"]
+
+
+@pytest.mark.parametrize(
+    ("libraries", "threads", "kind"),
+    [
+        (["nccl", "mpi", "jax"], (), "nccl-data"),
+        (["torch", "oneccl", "mpi"], (), "oneccl"),
+        (["torch", "mpi"], ["pt_gloo_runloop"], "gloo"),
+        (["jax", "mpi"], (), "mpi"),
+    ],
+)
+def test_process_with_several_libraries(libraries, threads, kind):
+    assert kinds(judge(evidence(libraries, threads), [a_socket(1)])) == [(kind, True)]
 
 
 def test_a_process_without_a_training_library():
