@@ -4,45 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import click
 
-from mltcp_tools.cli.collectives_together import collectives, together
 from mltcp_tools.cli.options import (
     BYTES,
-    FRACTION,
     RATE,
-    SECONDS,
     list_option,
     mtu_option,
     output_file,
     shown_option,
-    with_options,
 )
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.units import format_bytes, parse_bytes, parse_fraction
 
-BOUNDS_SCHEMA = "mltcp-collectives-bounds/1"
 
-_replay_options = with_options(
-    [
-        click.option(
-            "--replay",
-            type=click.Path(path_type=Path),
-            metavar="FILE",
-            help="A JSON list of bandwidths in any unit, which a link has one after the other; the"
-            " median is the links' rate, and nothing is faster.",
-        ),
-        shown_option(
-            "--replay-links",
-            type=click.Choice(("first", "all")),
-            default="first",
-            help="Links that change; with `all`, each starts at another place of the trace.",
-        ),
-    ]
-)
+def collectives() -> Collection[str]:
+    """The names of those there are."""
+    from mltcp_tools.collectives.registry import COLLECTIVES
+
+    return COLLECTIVES
 
 
 @click.group()
@@ -120,11 +104,6 @@ def command() -> None:
     default="scattered",
     help="Places of these blocks: anywhere, in ten runs, or anywhere and each at one rank alone.",
 )
-@_replay_options
-@shown_option("--replay-step", type=SECONDS, default="5s", help="Time that each of these lasts.")
-@shown_option(
-    "--replay-from", type=click.IntRange(0), default=0, help="Number of the one that comes first."
-)
 @click.option("--aggregator", help="The aggregator, HOST[:PORT]; --namespaces starts one.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def bench(
@@ -141,10 +120,6 @@ def bench(
     block: int,
     value_type: str,
     places: str,
-    replay: Path | None,
-    replay_links: str,
-    replay_step: float,
-    replay_from: int,
     aggregator: str | None,
     as_json: bool,
 ) -> None:
@@ -155,7 +130,6 @@ def bench(
     from mltcp_tools.collectives import require_packages
     from mltcp_tools.lab.collectives.bench_table import SCHEMA, for_terminal
     from mltcp_tools.lab.collectives.made import made
-    from mltcp_tools.lab.collectives.replay import Replay, read_shares
 
     require_packages()
     from mltcp_tools.lab.collectives.bench import Plan
@@ -178,21 +152,12 @@ def bench(
     document: dict[str, Any] = {"schema": SCHEMA, "block": block, "places": places}
     document |= {"type": value_type}
     document["made"] = made()
-    if replay_step <= 0:
-        raise UsageError("--replay-step is a time above 0.")
-    if replay and not namespaces:
-        raise UsageError("--replay changes the links between --namespaces; say how many.")
     if namespaces:
         from mltcp_tools.lab.collectives.bench_here import bench_here
 
-        replays = (
-            Replay(read_shares(replay, replay_from), replay_step, replay_links == "all")
-            if replay
-            else None
-        )
         rates = [slow or rate] + [rate] * (namespaces - 1)
         document |= {"rates": rates, "queue": queue, "mode": mode, "mtu": mtu}
-        document |= bench_here(plan, rates, queue, mode, mtu, replays)
+        document |= bench_here(plan, rates, queue, mode, mtu)
     else:
         document["rows"] = _as_rank(plan)
     if document["rows"]:
@@ -210,7 +175,7 @@ def bench(
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @output_file("Write the page there.  [default: standard output]")
 def table(files: tuple[Path, ...], output: Path | None) -> None:
-    """Make one page of what `bench --namespaces --json` and `together --json` wrote to FILES."""
+    """Make one page of what `bench --namespaces --json` wrote to FILES."""
     from mltcp_tools.kernel.host.files import replace_file
     from mltcp_tools.lab.collectives.bench_table import for_results, read
 
@@ -221,55 +186,6 @@ def table(files: tuple[Path, ...], output: Path | None) -> None:
         click.echo(page, nl=False)
     else:
         replace_file(output, page.encode())
-
-
-def _parse_ranks(word: str) -> int:
-    if not word.isdigit() or not 2 <= int(word) <= 64:
-        raise UsageError(f"{word!r} is not a number of ranks from 2 to 64.")
-    return int(word)
-
-
-@command.command()
-@list_option(
-    "--ranks",
-    parse=_parse_ranks,
-    metavar="N,…",
-    default=("2", "3", "4", "8", "16"),
-    show_default=True,
-    help="Numbers of ranks.",
-)
-@shown_option(
-    "--slow",
-    type=FRACTION,
-    default="100%",
-    help="The first link's rate, as a share of the others'.",
-)
-@_replay_options
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
-def bounds(
-    ranks: tuple[int, ...], slow: float, replay: Path | None, replay_links: str, as_json: bool
-) -> None:
-    """Print how many times faster than a ring an all-reduce can be at most, as Markdown.
-
-    Ranks are behind links of one rate, around a switch. A gain is the ring's least time by that of
-    the others, for as many reductions in each state of the links; with --replay there are as many
-    states as bandwidths, and the last column is for reductions one after the other in the same
-    time. Nothing is run.
-    """
-    from mltcp_tools.lab.collectives.bench_table import bounds_table
-    from mltcp_tools.lab.collectives.most import most, shares_of
-    from mltcp_tools.lab.collectives.replay import Replay, read_shares
-
-    if not 0 < slow <= 1:
-        raise UsageError("--slow is a share above 0% and up to 100%.")
-    every = replay_links == "all"
-    replays = Replay(read_shares(replay), 1.0, every) if replay else None
-    rows = [most(count, shares_of(count, slow, replays)) for count in ranks]
-    if as_json:
-        document = {"schema": BOUNDS_SCHEMA, "rows": [vars(row) for row in rows]}
-        click.echo(json.dumps(document, indent=2))
-    else:
-        click.echo(bounds_table(rows), nl=False)
 
 
 def _as_rank(plan: Any) -> list[dict[str, Any]]:
@@ -287,11 +203,6 @@ def _as_rank(plan: Any) -> list[dict[str, Any]]:
         )
     dist.init_process_group("gloo")
     rows = [asdict(row) for row in run_rank(plan)]
-    for row in rows:
-        del row["begun_s"]  # of this rank's clock alone
     rank = dist.get_rank()
     dist.destroy_process_group()
     return rows if rank == 0 else []
-
-
-command.add_command(together)

@@ -14,11 +14,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mltcp_tools.collectives.aggregated import Aggregated
 from mltcp_tools.collectives.auto import LEAST_RANKS, Auto
-from mltcp_tools.collectives.collective import CollectiveError, Setting, sentence_of
+from mltcp_tools.collectives.collective import Setting
 from mltcp_tools.collectives.gloo import Gloo
 from mltcp_tools.collectives.group import KINDS, Group
 from mltcp_tools.collectives.library import How
-from mltcp_tools.collectives.natural import Natural
 from mltcp_tools.collectives.reducer import Reducer
 from mltcp_tools.collectives.registry import AUTO, COLLECTIVES
 from mltcp_tools.collectives.session import Endpoint, SessionError, endpoint_from_environment
@@ -42,14 +41,8 @@ class State:
         job: Job,
         auto: Auto | None = None,
         top_k: BlockTopK | None = None,
-        natural: bool = False,
     ) -> None:
         self.reducer, self.group, self.auto, self.top_k = reducer, group, auto, top_k
-        self.natural = (
-            Natural(reducer.group.gloo, reducer.rank, reducer.world)
-            if natural and reducer
-            else None
-        )
         self._told = DdpState(job)
 
     def begin(self, bucket: Any) -> None:
@@ -93,7 +86,6 @@ def enable(
     aggregator: str | None = None,
     timeout_s: float = 30.0,
     top_k: float | None = None,
-    natural: bool = False,
     mltcp: bool = False,
     congestion_control: str | None = None,
     job: Job | None = None,
@@ -106,11 +98,10 @@ def enable(
     keep the job's own process group. The logger `mltcp_tools.collectives` says which and why.
     aggregator: `HOST[:PORT]`, else the environment's MLTCP_AGGREGATOR. timeout_s: seconds without
     progress, after which the aggregator is given up. top_k: share of the gradients' blocks that
-    are sent, the largest; the rest is added to the next step's (error feedback). natural: send
-    gradients by Gloo as powers of two (natural.py, with error feedback). mltcp: at the aggregator,
-    grow the window by MLTCP's F, so jobs that meet take turns. congestion_control: of the
-    connections of `adaptive`, such as mltcp; None for the host's. job: what the agent is told of
-    the iterations as (`mltcp_tools.hooks`), else MLTCP_JOB's.
+    are sent, the largest; the rest is added to the next step's (error feedback). mltcp: at the
+    aggregator, grow the window by MLTCP's F, so jobs that meet take turns. congestion_control: of
+    the connections of `adaptive`, such as mltcp; None for the host's. job: what the agent is told
+    of the iterations as (`mltcp_tools.hooks`), else MLTCP_JOB's.
 
     Gradients on other devices than the processor, or in other types than the aggregator adds, keep
     the job's own way whatever is asked for. Returns the hook's state, whose `close` ends it.
@@ -125,8 +116,6 @@ def enable(
         )
     if top_k is not None and not 0 < top_k <= 1:
         raise UsageError(f"top_k is {top_k}; it is a share, above 0 and at most 1.")
-    if natural and top_k is not None:
-        raise UsageError("natural doesn't go with top_k.")
     collective = COLLECTIVES[Aggregated.name if algorithm == AUTO else algorithm]
     named = {"aggregator": aggregator, "mltcp": mltcp, "congestion_control": congestion_control}
     for option, value in named.items():
@@ -136,7 +125,7 @@ def enable(
     endpoint = _endpoint(aggregator) if collective.at_aggregator else None
     why = _why_not(model, endpoint) if algorithm == AUTO else ""
     reducer = None
-    if not why or top_k or natural:
+    if not why or top_k:
         # Ranks notice up to timeout_s one after the other that something failed.
         group = Group(model.process_group, 2 * timeout_s + 30)
         setting = Setting(group, timeout_s, endpoint, mltcp, congestion_control)
@@ -146,7 +135,7 @@ def enable(
         raise SessionError(reducer.why_gloo)
     auto = Auto(None if why else reducer, why) if algorithm == AUTO else None
     kept = BlockTopK(top_k) if top_k is not None else None
-    state = State(reducer, model.process_group, job or Job(), auto, kept, natural)
+    state = State(reducer, model.process_group, job or Job(), auto, kept)
     model.register_comm_hook(state, _hook())
     return state
 
@@ -192,10 +181,6 @@ def _hook() -> Hook:
 
 def _average(state: State, bucket: Any) -> torch.futures.Future[torch.Tensor]:
     tensor, reducer, number = bucket.buffer(), state.reducer, bucket.index()
-    by_powers = is_ours(tensor) and tensor.is_floating_point() and not tensor.is_sparse
-    if reducer and state.natural and by_powers:
-        natural = state.natural
-        return reducer.run(reducer.by_group, lambda: _by_powers(natural, number, tensor))
     if reducer and state.top_k and not tensor.is_sparse:
         state.top_k.apply(number, tensor, reducer.block(tensor))
     if reducer is None or not state.takes(tensor):
@@ -209,16 +194,6 @@ def _average(state: State, bucket: Any) -> torch.futures.Future[torch.Tensor]:
 def is_ours(tensor: torch.Tensor) -> bool:
     """Tell whether reducers take such tensors."""
     return tensor.dtype in KINDS and tensor.device.type == "cpu"
-
-
-def _by_powers(natural: Natural, bucket: int, tensor: torch.Tensor) -> torch.Tensor:
-    try:
-        natural.average(bucket, tensor)
-    except RuntimeError as error:
-        raise CollectiveError(
-            f"A reduction by Gloo failed, so a rank is gone or silent: {sentence_of(error)}."
-        ) from None
-    return tensor
 
 
 class BlockTopK:

@@ -22,7 +22,6 @@ from mltcp_tools.lab.testbed.namespaces import inside
 EXAMPLES = Path(mltcp_tools.collectives.examples.__file__).parent
 ARMS = {
     "gloo": '(model, "gloo")',
-    "natural": '(model, "gloo", natural=True)',
     "adaptive": '(model, "adaptive")',
 }
 SKIPPED = 4  # steps, in which DDP makes its buckets and connections are opened

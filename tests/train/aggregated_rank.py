@@ -70,7 +70,6 @@ def main() -> None:
     network = Recommender() if "ROWS" in os.environ else make_model()
     model = DistributedDataParallel(network.to(dtype), bucket_cap_mb=0.2)
     options: dict[str, Any] = {"top_k": float(os.environ["TOP_K"])} if "TOP_K" in os.environ else {}
-    options["natural"] = "NATURAL" in os.environ
     if aggregator and algorithm in ("auto", "aggregated"):
         options["aggregator"] = aggregator
     state = mc.enable(model, algorithm, timeout_s=5.0, **options)
@@ -100,8 +99,7 @@ def main() -> None:
         except CollectiveError as error:
             said = str(error)
         print(json.dumps({"said": said}), flush=True)
-    end = {"natural_bytes": state.natural.sent_bytes if state.natural else 0}
-    print(json.dumps(end | {"parameters": digest(list(model.parameters()))}), flush=True)
+    print(json.dumps({"parameters": digest(list(model.parameters()))}), flush=True)
     state.close()
     dist.destroy_process_group()
 

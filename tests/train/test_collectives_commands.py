@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from mltcp_tools.lab.runs.run import load_run
-
 COMMAND = (sys.executable, "-m", "mltcp_tools.cli.main", "collectives")
 ALGORITHMS = ["gloo", "aggregated", "aggregated-dense", "sparse", "adaptive"]
 
@@ -45,25 +43,6 @@ def test_all_algorithms_are_compared_and_right(ranks: int) -> None:
         assert row["bound_s"] == pytest.approx(_bound_s(row["algorithm"], ranks))
 
 
-def test_a_links_bandwidth_is_replayed(tmp_path: Path) -> None:
-    trace = tmp_path / "bandwidth.txt"
-    trace.write_text("[10, 10, 2.5, 20]")
-    words = "bench --namespaces 2 --rate 100mbit --size 100kB --repeats 20 -a gloo,adaptive --json"
-    words += f" --replay {trace} --replay-step 300ms --replay-from 1"
-    document = json.loads(run(*words.split()))
-    shares = [rates[0] / 100e6 for _, rates in document["replayed"]]
-    assert {rates[1] for _, rates in document["replayed"]} == {100_000_000}
-    assert shares[:4] == [1, 0.25, 1, 1]  # and again; the last one is no faster than the link
-    for row in document["rows"]:
-        assert row["correct"]
-        # No less than at the full rate; differences of a clock's seconds are off by some 1e-12.
-        assert row["bound_s"] >= 100_000 * 8 / 100e6 - 1e-9
-    gloo, adaptive = document["rows"]
-    assert gloo["most_speedup"] == 1
-    assert gloo["speedup_total"] == 1
-    assert adaptive["speedup_total"] == pytest.approx(sum(gloo["times"]) / sum(adaptive["times"]))
-
-
 @pytest.mark.parametrize("value_type", ["bfloat16", "float16"])
 def test_short_floats_are_compared(value_type: str, tmp_path: Path) -> None:
     words = "bench --namespaces 3 --rate 200mbit --size 200kB --repeats 1 --json"
@@ -96,23 +75,3 @@ def test_zeros_are_left_out_and_the_table_says_how_well(places: str, tmp_path: P
     found = [line for line in lines if line.startswith("| 2 |")]
     assert len(found) == 8
     assert all(f"| {places}, 352 values |" in line for line in found)
-
-
-@pytest.mark.full
-def test_jobs_that_share_links_leave_a_run_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    words = "together --ranks 2 --iterations 6 --repetitions 1 -a gloo,aggregated"
-    words += " --cc cubic,mltcp --json -o"
-    document = json.loads(run(*words.split(), str(folder)))
-    assert document["schema"] == "mltcp-collectives-together/1"
-    arms = [(row["collective"], row["congestion_control"]) for row in document["rows"]]
-    assert arms == [(a, cc) for a in ("gloo", "aggregated") for cc in ("cubic", "mltcp")]
-    assert all(row["iteration_s"] > row["communication_s"] > 0 for row in document["rows"])
-    loaded = load_run(folder)
-    assert not loaded.problems
-    assert loaded.arm_names == [f"{each}-{cc}" for each, cc in arms]
-    assert len(loaded.iterations) == len(loaded.bursts) == 4 * 2 * 6
-    assert (folder / "together.md").read_text().count("\n") == 6
-    more = json.loads(run(*words.split(), str(folder), "--go-on"))
-    assert [len(row["gains"]) for row in more["rows"]] == [2] * 4
-    assert load_run(folder).iterations["repetition"].max() == 2

@@ -139,7 +139,7 @@ def mix(reducer: Reducer, rank: int) -> list[Any]:
             [[rank, rank + turn + 1]], torch.ones(2, 2), (9, 2), check_invariants=True
         )
         found.append(reducer.run(reduce_rows, reducer, rows))
-        found.append(reducer.run(reducer.by_group, lambda: reducer.group.tell("natural")))
+        found.append(reducer.run(reducer.by_group, lambda: reducer.group.tell("elsewhere")))
         found.append(reducer.all_reduce(torch.arange(7, dtype=torch.int32) * rank, How.SUM))
     found += [reducer.all_reduce(torch.ones(3), How.SUM) for _ in range(8)]
     return [

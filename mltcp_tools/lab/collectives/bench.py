@@ -65,10 +65,10 @@ class Row:
     of gloo's time by all of this one's, which counts what is slow now and then. of_density: of an
     algorithm that leaves zeros out, the time of the one that doesn't by its own (median), as a
     share of 1/density; None without that one. correct: as near to the sum in float64 as float32 and
-    quantisation allow, at every rank. identical: the same bits at all ranks. begun_s: when each
-    repetition began, of rank 0's monotonic clock. cpu_s: of a rank's processor, the median of the
-    repetitions' means over the ranks; what packets cost on their way, at an aggregator on the same
-    host, too, the kernel counts for whoever runs then. bound_s: seconds that none of its kind beats
+    quantisation allow, at every rank. identical: the same bits at all ranks. cpu_s: of a rank's
+    processor, the median of the repetitions' means over the ranks; the kernel adds the cost of
+    packets on their way, also at an aggregator on the same host, to the process that runs then.
+    bound_s: seconds that none of its kind beats
     on these links, headers left out; most_speedup: gloo's bounds by these; None where the links'
     rates aren't known.
     """
@@ -79,7 +79,6 @@ class Row:
     ranks: int
     seconds: float
     times: list[float]
-    begun_s: list[float]
     cpu_s: float
     algorithm_rate: float
     bus_rate: float
@@ -168,7 +167,6 @@ def _rows(
     """One for each algorithm, which take turns in each repetition."""
     rank, world = dist.get_rank(), dist.get_world_size()
     times: dict[str, list[float]] = {name: [] for name in calls}
-    begun: dict[str, list[float]] = {name: [] for name in calls}
     cpu: dict[str, list[float]] = {name: [] for name in calls}
     right, same = dict.fromkeys(calls, True), dict.fromkeys(calls, True)
 
@@ -198,15 +196,11 @@ def _rows(
             dist.all_reduce(used)
             if turn >= 0:
                 times[name].append(float(took))
-                begun[name].append(begin)
                 cpu[name].append(float(used) / world)
             if turn == -1:
                 right[name] = _everywhere(is_right(tensor, map(tensor_of, range(world)), world))
             same[name] &= _same_everywhere(tensor, world)
-    return [
-        _row(name, size, density, times, begun[name], cpu[name], right[name], same[name])
-        for name in calls
-    ]
+    return [_row(name, size, density, times, cpu[name], right[name], same[name]) for name in calls]
 
 
 def _same_everywhere(tensor: torch.Tensor, world: int) -> bool:
@@ -228,7 +222,6 @@ def _row(
     size: int,
     density: float,
     times: dict[str, list[float]],
-    begun: list[float],
     cpu: list[float],
     right: bool,
     same: bool,
@@ -245,7 +238,6 @@ def _row(
         ranks=world,
         seconds=seconds,
         times=times[name],
-        begun_s=begun,
         cpu_s=statistics.median(cpu),
         algorithm_rate=rate,
         bus_rate=rate * 2 * (world - 1) / world,

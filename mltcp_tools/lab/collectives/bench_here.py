@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
-import statistics
 import subprocess
 import sys
 import threading
@@ -17,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from mltcp_tools.collectives.bounds import Rates
 from mltcp_tools.collectives.daemon import ask, is_up, run_daemon
+from mltcp_tools.collectives.gloo import Gloo
 from mltcp_tools.collectives.registry import COLLECTIVES
 from mltcp_tools.collectives.session import PORT, SLOTS
 from mltcp_tools.errors import MltcpError
 from mltcp_tools.kernel.host.lifetime import die_with_parent
 from mltcp_tools.kernel.host.programs import module_command
 from mltcp_tools.kernel.native.libbpf import check, library
-from mltcp_tools.lab.collectives.most import least_s
-from mltcp_tools.lab.collectives.replay import Replay, replayed
 from mltcp_tools.lab.collectives.star import WORKER_INTERFACE, Star
 from mltcp_tools.lab.testbed.leftovers import RunLock, remove_leftovers, require_privileges
 from mltcp_tools.lab.testbed.namespaces import inside
@@ -41,17 +38,11 @@ _MASTER_PORT = 29400
 
 
 def bench_here(
-    plan: Plan,
-    rates: Sequence[int],
-    queue: int,
-    mode: str,
-    mtu: int = 1500,
-    replay: Replay | None = None,
+    plan: Plan, rates: Sequence[int], queue: int, mode: str, mtu: int = 1500
 ) -> dict[str, Any]:
     """Rows of the plan (bench.Row as dictionaries), and what the aggregator counted.
 
-    rates: of each worker's link in bit/s. queue: bytes, at each end of a link. replay: how links
-    change meanwhile. Needs root.
+    rates: of each worker's link in bit/s. queue: bytes, at each end of a link. Needs root.
     """
     require_privileges()
     remove_leftovers()
@@ -61,16 +52,10 @@ def bench_here(
         Star(lock.id, rates, queue, mtu, offloads=min(rates) >= OFFLOADS_FROM) as star,
         aggregator(star, f"bench-{lock.id}", mode) as name,
     ):
-        with replayed(star, replay) as history:
-            rows = run_ranks(star, plan)
-        add_bounds(rows, history or [(0.0, rates)])
+        rows = run_ranks(star, plan)
+        add_bounds(rows, rates)
         counters = ask(name, "status")
-    first = history[0][0] if history else 0.0
-    return {
-        "rows": rows,
-        "aggregator": counters,
-        "replayed": [(second - first, rates) for second, rates in history],
-    }
+    return {"rows": rows, "aggregator": counters}
 
 
 @contextlib.contextmanager
@@ -83,26 +68,16 @@ def programs_counted() -> Iterator[None]:
         os.close(fd)
 
 
-def add_bounds(rows: list[dict[str, Any]], history: Sequence[tuple[float, Rates]]) -> None:
-    """Add bound_s and most_speedup (bench.Row) to rows. history: of the links' rates."""
-    least = []
+def add_bounds(rows: list[dict[str, Any]], rates: Rates) -> None:
+    """Add bound_s and most_speedup (bench.Row) to rows. rates: of the links."""
+
+    def bound_s(row: dict[str, Any], algorithm: str) -> float:
+        return COLLECTIVES[algorithm].bound_s(rates, row["bytes"], row["density"])
+
+    with_gloo = any(row["algorithm"] == Gloo.name for row in rows)
     for row in rows:
-        whole_s = functools.partial(_whole_s, row["algorithm"], row["bytes"], row["density"])
-        least.append([least_s(begin, history, whole_s) for begin in row.pop("begun_s")])
-        row["bound_s"] = statistics.median(least[-1])
-    for row, own in zip(rows, least, strict=True):
-        of_gloo = (
-            sum(bounds)
-            for other, bounds in zip(rows, least, strict=True)
-            if other["algorithm"] == "gloo"
-            and (other["bytes"], other["density"]) == (row["bytes"], row["density"])
-        )
-        gloo = next(of_gloo, None)
-        row["most_speedup"] = None if gloo is None else gloo / sum(own)
-
-
-def _whole_s(algorithm: str, size: float, density: float, rates: Rates) -> float:
-    return COLLECTIVES[algorithm].bound_s(rates, size, density)
+        row["bound_s"] = bound_s(row, row["algorithm"])
+        row["most_speedup"] = bound_s(row, Gloo.name) / row["bound_s"] if with_gloo else None
 
 
 @contextlib.contextmanager
@@ -167,16 +142,11 @@ def run_ranks(star: Star, plan: Plan) -> list[dict[str, Any]]:
     return rows
 
 
-def start_rank(
-    star: Star, rank: int, module: str, plan: Any, job: int = 0
-) -> subprocess.Popen[str]:
-    """A process of a training in a worker's namespace, with torchrun's environment.
-
-    job: which training, of several in the same namespaces.
-    """
+def start_rank(star: Star, rank: int, module: str, plan: Any) -> subprocess.Popen[str]:
+    """A process of a training in a worker's namespace, with torchrun's environment."""
     environment = os.environ | {
         "MASTER_ADDR": star.address(0),
-        "MASTER_PORT": str(_MASTER_PORT + job),
+        "MASTER_PORT": str(_MASTER_PORT),
         "RANK": str(rank),
         "WORLD_SIZE": str(len(star.workers)),
         "GLOO_SOCKET_IFNAME": WORKER_INTERFACE,

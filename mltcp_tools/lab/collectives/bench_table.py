@@ -12,19 +12,9 @@ from mltcp_tools.columns import Column, render
 from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.analysis.published import made_by
 from mltcp_tools.lab.collectives.made import sentence
-from mltcp_tools.lab.collectives.most import Most
-from mltcp_tools.lab.collectives.together import TOGETHER_SCHEMA
-from mltcp_tools.lab.collectives.together import render as render_together
 from mltcp_tools.units import format_bytes, format_rate, format_seconds
 
 SCHEMA = "mltcp-collectives-bench/4"
-
-_TOGETHER = (
-    "Jobs that share links. `gain`: the first row's mean iteration by this one's; `if they"
-    " multiplied`: the collective's gain under the first congestion control, times this congestion"
-    " control's with the first collective; `gain by that`: below 1 where they don't. Each with the"
-    " least and the most of the repetitions."
-)
 
 _Cell = Callable[[dict[str, Any], dict[str, Any]], str]
 
@@ -37,7 +27,7 @@ def _links(document: dict[str, Any]) -> str:
     """The rates of the links: `200 Mbit/s`, with the first one where it differs."""
     first, rate = document["rates"][0], document["rates"][-1]
     slow = "" if first == rate else f", one {format_rate(first)}"
-    return format_rate(rate) + slow + (", replayed" if document["replayed"] else "")
+    return format_rate(rate) + slow
 
 
 def _ratio(value: float | None) -> str:
@@ -92,20 +82,16 @@ def for_terminal(document: dict[str, Any]) -> str:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A document that `bench --namespaces --json` printed, or `together --json`."""
+    """A document that `bench --namespaces --json` printed."""
     try:
         document: dict[str, Any] = json.loads(path.read_text())
-        is_bench = document["schema"] == SCHEMA and "rates" in document
-        if is_bench or document["schema"] == TOGETHER_SCHEMA:
+        if document["schema"] == SCHEMA and "rates" in document:
             return document
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise UsageError(
             f"{path} is no document of `mltcp collectives bench --json` ({error})."
         ) from None
-    raise UsageError(
-        f"{path} is no document of `mltcp collectives bench --namespaces --json`, nor of"
-        " `together --json`."
-    )
+    raise UsageError(f"{path} is no document of `mltcp collectives bench --namespaces --json`.")
 
 
 def for_results(documents: dict[str, dict[str, Any]]) -> str:
@@ -123,11 +109,8 @@ def for_results(documents: dict[str, dict[str, Any]]) -> str:
     for name, document in documents.items():
         by = document["made"]
         parts += [f"## {name}", made_by(name, "collectives", by["collectives"]), sentence(by)]
-        if document["schema"] == TOGETHER_SCHEMA:
-            parts += [_TOGETHER, render_together(document["rows"]).strip()]
-        else:
-            parts.append(markdown(_lines([document], {**_LINKS, **_WHAT, **_GAINS})))
-            parts += _aggregator(document)
+        parts.append(markdown(_lines([document], {**_LINKS, **_WHAT, **_GAINS})))
+        parts += _aggregator(document)
     return "\n\n".join(parts) + "\n"
 
 
@@ -154,13 +137,3 @@ def _lines(documents: Sequence[dict[str, Any]], cells: dict[str, _Cell]) -> list
         if any(line[place] for line in lines) and not (dense and title in ("density", "blocks"))
     ]
     return [[line[place] for place in kept] for line in ([*cells], *lines)]
-
-
-def bounds_table(rows: Sequence[Most]) -> str:
-    """In Markdown: how many times faster than a ring others are at most."""
-    head = ["ranks", "with an aggregator", "among hosts", "among hosts, in the same time"]
-    lines = [
-        [str(row.ranks), *(_ratio(x) for x in (row.aggregated, row.hosts, row.hosts_by_time))]
-        for row in rows
-    ]
-    return markdown([head, *lines]) + "\n"

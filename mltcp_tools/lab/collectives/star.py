@@ -109,18 +109,10 @@ class Star(Namespaces):
             switch_off_offloads(interface)
         ip.link("set", index=ip.link_lookup(ifname=interface)[0], mtu=self.mtu, state="up")
 
-    def set_rate(self, number: int, rate: int) -> None:
-        """Give a worker's link another rate in bit/s, both ways; what is queued stays."""
-        self.rates[number] = rate
-        ends = ((self.workers[number], WORKER_INTERFACE), (self.wires, f"w{number}"))
-        for namespace, interface in ends:
-            with inside(namespace), IPRoute() as ip:
-                self._shape(ip, ip.link_lookup(ifname=interface)[0], number, "change")
-
-    def _shape(self, ip: Any, index: int, number: int, how: str = "add") -> None:
+    def _shape(self, ip: Any, index: int, number: int) -> None:
         with needs("the qdisc tbf (CONFIG_NET_SCH_TBF)"):
             ip.tc(
-                how,
+                "add",
                 "tbf",
                 index,
                 handle=0x10000,

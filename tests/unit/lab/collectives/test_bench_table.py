@@ -12,7 +12,6 @@ from mltcp_tools.errors import UsageError
 from mltcp_tools.lab.analysis.published import stale
 from mltcp_tools.lab.collectives.bench_table import SCHEMA, for_results, read
 from mltcp_tools.lab.collectives.made import made, version
-from mltcp_tools.lab.collectives.together import TOGETHER_SCHEMA
 
 
 def document(by: dict[str, Any]) -> dict[str, Any]:
@@ -29,7 +28,6 @@ def document(by: dict[str, Any]) -> dict[str, Any]:
     row |= {"speedup_total": 1.47, "correct": True, "identical": True}
     links = {
         "rates": [100_000_000] * 4,
-        "replayed": [],
         "places": "scattered",
         "block": 352,
         "type": "float32",
@@ -49,15 +47,8 @@ def test_a_table_says_what_made_it_and_when_that_has_changed() -> None:
     assert stale(page, lambda part: {"collectives": version()}[part]) == ["before"]
 
 
-def test_jobs_that_share_links_have_a_section_with_their_intervals(tmp_path: Path) -> None:
-    row = {"iteration_s": 0.3, "communication_s": 0.1, "gain": 1.2, "gains": [1.1, 1.3]}
-    row |= {"collective": "aggregated", "congestion_control": "mltcp", "expected": 1.5}
-    row |= {"of_expected": [0.7, 0.9]}
-    file = tmp_path / "together.json"
-    file.write_text(json.dumps({"schema": TOGETHER_SCHEMA, "made": made(), "rows": [row]}))
-    page = for_results({"together": read(file)})
-    assert f"collectives {version()}" in page
-    assert "| aggregated | mltcp | 300 ms | 100 ms | 1.20 (1.10 to 1.30) | 1.50 | " in page
+def test_a_document_of_another_kind_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "other.json"
     file.write_text(json.dumps({"schema": "another"}))
     with pytest.raises(UsageError, match="is no document of"):
         read(file)
