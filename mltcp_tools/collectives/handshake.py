@@ -87,7 +87,7 @@ def _hmac(token: str, purpose: bytes, nonce: bytes, text: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Admitted:
-    """What an aggregator grants a job.
+    """The grant of an aggregator to a job.
 
     job, generation, key: what its packets carry. slots: that it has. values: of 32 bits, most in a
     packet. cuts: whether messages must be cut into packets by the sender. nonce: of packet_secret.
@@ -121,5 +121,5 @@ class Admitted:
         )
 
     def message(self) -> dict[str, Any]:
-        """What `parse` takes."""
+        """The message that `parse` reads."""
         return {"admitted": {**vars(self), "nonce": self.nonce.hex()}}

@@ -96,7 +96,7 @@ def test_helps_of_options_begin_with_the_thing_or_a_verb() -> None:
         for option in command.params
         if isinstance(option, click.Option)
     ]
-    assert len(helps) > 300
+    assert len(helps) > 150
     asking = [each for each in helps if re.split(r"\W", each.partition(": ")[2])[0] in ASKING]
     assert not asking, "\n".join(asking)
 

@@ -1,4 +1,4 @@
-"""What ranks tell each other after a failure."""
+"""Messages of ranks to each other after a failure."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_sums_of_integers(
 def test_workers_with_other_slots_in_their_windows_never_wait_for_ever(
     fault: dict[str, float],
 ) -> None:
-    """What the aggregator holds is out of the window, or nothing else would be sent."""
+    """A packet that the aggregator holds has left the window, or nothing else would be sent."""
     collectives = integers(20_000, workers=4, collectives=3)
     outcome = run(collectives, Kind.INT32, slots=256, limit_ns=60 * 10**9, **fault)
     assert_int_sums(collectives, outcome)
