@@ -51,7 +51,7 @@ class Watched:
 
     @property
     def is_left_alone(self) -> bool:
-        """Whether it gets no job, though a rule fits it."""
+        """Tell whether it gets no job, though a rule fits it."""
         return bool(self.declined) or self.manages
 
     @property

@@ -49,7 +49,7 @@ def read_environment(pid: int, proc: Path = PROC) -> Environment | None:
 
 
 class Environments:
-    """What variables were when their processes were first seen; it stays so until they exec."""
+    """Variables as they were when their processes were first seen, until those exec."""
 
     def __init__(self) -> None:
         self._seen: dict[_Key, tuple[Process, dict[str, str | None]]] = {}

@@ -1,4 +1,4 @@
-"""What is known of the environments of processes that rename themselves."""
+"""Knowledge of the environments of processes that rename themselves."""
 
 from __future__ import annotations
 
