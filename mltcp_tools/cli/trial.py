@@ -46,7 +46,13 @@ from mltcp_tools.kernel.variants import NAMES, RECOMMENDED
 @shown_option(
     "--rounds", type=click.IntRange(8), default=8, help="Of two turns each, an even number."
 )
-@shown_option("--every", type=SECONDS, default="3min", metavar="TIME", help="Time of a turn.")
+@shown_option(
+    "--every",
+    type=SECONDS,
+    default="3min",
+    metavar="TIME",
+    help="Length of a turn; longer where 40 iterations take longer.",
+)
 @shown_option(
     "--cc", "name", type=click.Choice(NAMES), default=RECOMMENDED, help="Congestion control to try."
 )
@@ -55,7 +61,8 @@ from mltcp_tools.kernel.variants import NAMES, RECOMMENDED
     type=FRACTION,
     default="20%",
     metavar="SHARE",
-    help="A job that becomes slower by more ends the trial at once.",
+    help="A job that mltcp slows down by more gets back what it ran at once; the second time ends"
+    " the trial.",
 )
 @shown_option(
     "--look",
@@ -91,8 +98,9 @@ def command(
     with mltcp, how sure that is, and what to do. Give all jobs that share a link.
 
     A round in which a job or what is around it changes is void, and repeated. A job that stalls or
-    becomes too slow gets its own congestion control back at once. Whatever ends the trial, even
-    kill -9, puts everything back.
+    becomes too slow gets its own congestion control back at once, and is timed without mltcp right
+    after, to tell mltcp from a neighbour. Whatever ends the trial, even kill -9, puts everything
+    back.
 
     Other hosts of a job keep what they run, unless --host names all of them: then all switch
     together, and what a host sees of a job is a row of its own, JOB@HOST. Their clocks needn't

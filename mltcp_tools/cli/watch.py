@@ -74,13 +74,15 @@ def _row(view: JobView) -> Row:
 
 
 def _gain(gain: Gain | None) -> Cell:
-    """`+4.5% [2.8, 6.4]`, by the agent's standing proof; open ends are `?`."""
+    """`+4.5% [2.8, 6.4]`, by the agent's standing proof; no interval where rounds are too few."""
     if gain is None:
         return Cell("-", "quiet")
-    ends = ("?" if each is None else f"{100 * each:.1f}" for each in (gain.low, gain.high))
-    proven = gain.low is not None and gain.high is not None and gain.low * gain.high > 0
-    meaning: Meaning = ("good" if gain.mean > 0 else "bad") if proven else "quiet"
-    return Cell(f"{gain.mean:+.1%} [{', '.join(ends)}]", meaning)
+    if gain.low is None or gain.high is None:
+        return Cell(f"{gain.mean:+.1%}", "quiet")
+    meaning: Meaning = "quiet"
+    if gain.low * gain.high > 0:
+        meaning = "good" if gain.mean > 0 else "bad"
+    return Cell(f"{gain.mean:+.1%} [{100 * gain.low:.1f}, {100 * gain.high:.1f}]", meaning)
 
 
 def _judged(share: float | None) -> Meaning:

@@ -279,7 +279,7 @@ def test_a_job_for_which_it_is_worse_gets_back_what_it_had(backend: Backend, mar
         with trial("--job", "a", "--every", "30s", "--slower", "30%", "--json") as process:
             code, found, err = result(process)
         assert (code, found["verdict"]) == (1, "stopped"), err
-        assert "is the limit" in found["ended"]
+        assert "right after without: +" in found["ended"]
         assert "Leave these jobs" in found["in_short"]
         assert [each.job.params for each in StateFiles().read()] == [params]
         assert runs(backend) == {"mltcp_reno"}

@@ -26,6 +26,8 @@ class Simulated:
     size: int = 1_000_000
     silent: float = 0.4
     ends_s: float = math.inf
+    others: Callable[[float, str], float] = lambda now_s, arm: 0.0
+    """The log ratio by which others slow it down, at a time under an arm."""
     stalls: Callable[[float, str], bool] = lambda now_s, arm: False
 
 
@@ -68,7 +70,9 @@ class SimulatedWorld(World):
                 0, job.slow
             )
             effect = job.effect if self.arm == MLTCP else 0.0
-            change = effect + slow + self._source.gauss(0, job.noise)
+            change = (
+                effect + slow + job.others(self._now, self.arm) + self._source.gauss(0, job.noise)
+            )
             length = job.period_s * math.exp(change + job.drift * self._now / 3600)
             longest = max(longest, length)
             if not job.stalls(self._now, self.arm):

@@ -14,7 +14,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from statistics import fmean, stdev
+from statistics import NormalDist, fmean, stdev
 
 from mltcp_tools.live.trial.order import ENUMERATED, Order, draw
 
@@ -48,6 +48,24 @@ class Difference:
     def proven(self) -> bool:
         """Return whether a difference may be claimed."""
         return self.p <= LEVEL
+
+    @property
+    def bounded(self) -> bool:
+        """Return whether there were rounds enough for an interval."""
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
+
+def share(logarithm: float) -> float:
+    """A log ratio as a change of the time: -0.05 is 5 % shorter."""
+    return math.expm1(logarithm) if logarithm < 700 else math.inf
+
+
+def interval(longer: Difference) -> str:
+    """`-5.0 % [-6.1, -3.9]`; without the interval where there is none."""
+    mean = f"{100 * share(longer.mean):+.1f} %"
+    if not longer.bounded:
+        return mean
+    return f"{mean} [{100 * share(longer.low):+.1f}, {100 * share(longer.high):+.1f}]"
 
 
 class Flips:
@@ -106,6 +124,19 @@ def _bound(values: Sequence[float], flips: Flips, side: int) -> float:
         else:
             near = middle
     return mean + side * far
+
+
+def of_iterations(with_s: Sequence[float], without_s: Sequence[float]) -> Difference:
+    """The difference of single iterations, one stretch with mltcp and one without beside it.
+
+    Normal, by the spread of the iterations and of blocks of them; at least four of each.
+    """
+    mean = math.log(fmean(with_s) / fmean(without_s))
+    spreads = (spread_of_turns(each, len(each)) / math.sqrt(2) for each in (with_s, without_s))
+    spread = max(math.hypot(*spreads), _NEAR)
+    reach = spread * NormalDist().inv_cdf(1 - LEVEL / 2)
+    p = 2 * NormalDist().cdf(-abs(mean) / spread)
+    return Difference(mean, mean - reach, mean + reach, p, 1)
 
 
 def visible(spread: float, rounds: int) -> float:

@@ -9,10 +9,9 @@ from typing import Any
 from mltcp_tools import __version__
 from mltcp_tools.columns import Cell, Column, Meaning, Row
 from mltcp_tools.live.trial.conduct import Conducted
-from mltcp_tools.live.trial.evidence import Difference
+from mltcp_tools.live.trial.evidence import Difference, interval, share
 from mltcp_tools.live.trial.trial import Round
 from mltcp_tools.live.trial.turn import BASE, MLTCP
-from mltcp_tools.live.trial.verdict import interval, share
 from mltcp_tools.units import format_seconds
 
 SCHEMA = "mltcp-trial/1"
@@ -43,7 +42,7 @@ def rows(found: Conducted) -> list[Row]:
                     *(format_seconds(time) for time in (arm.mean_s, arm.p50_s, arm.p99_s)),
                     str(arm.retransmits),
                     Cell(interval(each.longer), _meaning(each.longer)) if ours else "",
-                    f"{each.longer.p:.3f}" if ours else "",
+                    f"{each.longer.p:.3f}" if ours and each.longer.bounded else "",
                 )
             )
     return table
@@ -64,7 +63,8 @@ def in_short(found: Conducted) -> str:
 
 
 def document(found: Conducted) -> dict[str, Any]:
-    """All of it, for programs; times in seconds, changes as shares, None for an open end."""
+    """All of it, for programs; times in seconds, changes as shares, None for an interval that there
+    were too few rounds for."""
     course, verdict = found.course, found.verdict
     return {
         "schema": SCHEMA,
@@ -99,7 +99,7 @@ def _difference(longer: Difference) -> dict[str, float | int | bool | None]:
     return {
         "mean": share(longer.mean),
         **ends,
-        "p": longer.p,
+        "p": longer.p if longer.bounded else None,
         "rounds": longer.rounds,
         "proven": longer.proven,
     }

@@ -1,8 +1,9 @@
 """The trial: rounds of two turns each in a random balanced order, until they suffice or must stop.
 
 A round is void where the jobs or what is around them changed in it; another one takes its place. A
-job that mltcp slows down too much, or that stalls under it, gets its own congestion control back at
-once.
+job that becomes too slow with mltcp, or stalls, gets its own congestion control back at once. That
+is held against mltcp only where the job is faster right after, without it: a neighbour that began
+slows it down under both.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ from statistics import fmean
 
 from mltcp_tools.errors import MltcpError, UsageError
 from mltcp_tools.live.observe.pulse import Beat
-from mltcp_tools.live.trial.evidence import spread_of_turns, visible
+from mltcp_tools.live.trial.evidence import (
+    interval,
+    of_iterations,
+    share,
+    spread_of_turns,
+    visible,
+)
 from mltcp_tools.live.trial.order import Order, draw
 from mltcp_tools.live.trial.turn import BASE, MLTCP, Ended, Slower, Stalled, Turn, changes
 from mltcp_tools.live.trial.world import Interrupted, JobEnded, World
@@ -27,16 +34,22 @@ SETTLE = 0.25
 """Share of a turn that is left out of it: mltcp learns anew after each switch, and bursts slide."""
 
 LEAST_ITERATIONS = 40
-"""Of a turn, some of which are left out."""
+"""Of a turn, which is made longer for them; some of them are left out."""
 
 _SETTLE_ITERATIONS = 10
-_STALLS = 2
-"""Stalls under mltcp that end the trial; one may be a checkpoint."""
+_STRIKES = 2
+"""Times that a job is too slow or stalls with mltcp, more often than without, that end the trial.
+
+One may be a checkpoint, or a neighbour that left when mltcp did.
+"""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """rounds: valid ones wanted. every_s: length of a turn. slower: share that is tolerated."""
+    """rounds: valid ones wanted. every_s: length of a turn, unless LEAST_ITERATIONS take longer.
+
+    slower: share that is tolerated.
+    """
 
     rounds: int
     every_s: float
@@ -70,14 +83,15 @@ class Course:
     """The course of a trial. ended: why it stopped early; empty where it didn't. stopped: by a
     guard.
 
-    visible: the smallest difference (a share) that so many rounds find in four of five trials, as
-    far as the iterations before it tell.
+    turn_s: length of a turn, as it is now. visible: the smallest difference (a share) that so many
+    rounds find in four of five trials, as far as the iterations before it tell.
     """
 
     plan: Plan
     seed: int
     order: Order
     periods_s: dict[str, float]
+    turn_s: float
     visible: float
     rounds: list[Round] = field(default_factory=list)
     ended: str = ""
@@ -87,6 +101,10 @@ class Course:
     def valid(self) -> list[Round]:
         """The rounds that count."""
         return [each for each in self.rounds if not each.void and len(each.turns) == 2]
+
+
+class Guarded(Exception):
+    """A guard ends the trial. str(): why, sentences."""
 
 
 Say = Callable[[str], None]
@@ -100,13 +118,13 @@ class Trial:
         self._world = world
         self._say = say
         self._source = random.Random(seed)
-        self._stalls = 0
+        self._strikes = 0
         world.switch(BASE)
         seen = world.learn()
         self._periods_s = periods_of(seen)
-        self._check_length()
-        order = draw(plan.rounds, self._source)
-        self.course = Course(plan, seed, order, dict(self._periods_s), self._visible(seen))
+        turn_s, order = self._turn_s(), draw(plan.rounds, self._source)
+        visible = self._visible(seen, turn_s)
+        self.course = Course(plan, seed, order, dict(self._periods_s), turn_s, visible)
         self._base_s = dict(self._periods_s)
         """By job, how long its iterations took when it last ran the base."""
 
@@ -122,7 +140,7 @@ class Trial:
                 if number == len(course.order.first):
                     course.order = course.order.more(self._source)
                 self._round(number)
-        except (Slower, Stalled) as stop:
+        except Guarded as stop:
             course.ended, course.stopped = str(stop), True
         except (JobEnded, Interrupted, MltcpError) as end:
             course.ended = str(end)
@@ -135,9 +153,9 @@ class Trial:
         try:
             for arm in each.arms:
                 each.turns[arm] = self._turn(arm)
-        except Stalled as stall:
-            each.void.append(str(stall))
-        except (Slower, JobEnded, Interrupted) as end:
+        except Ended as end:
+            each.void.append(str(end))
+        except (Guarded, JobEnded, Interrupted) as end:
             each.void.append(str(end))
             raise
         else:
@@ -156,51 +174,65 @@ class Trial:
             self._say(f"Round {each.number}: {told}.")
 
     def _turn(self, arm: str) -> Turn:
-        """One turn to its end. Raises Slower and Stalled, with the base put back before."""
+        """One turn to its end. Raises Ended and Guarded, with the base put back before."""
         limits_s = {job: (1 + self._plan.slower) * time for job, time in self._base_s.items()}
         try:
             turn = take_turn(
                 self._world,
                 arm,
-                self._plan.every_s,
+                self.course.turn_s,
                 self._periods_s,
                 limits_s if arm == MLTCP else {},
             )
         except Ended as end:
             self._world.switch(BASE)
-            if arm == MLTCP and isinstance(end, Stalled):
-                self._stalls += 1
-                if self._stalls == _STALLS:
-                    raise Slower(f"{end} That was the second time with mltcp.") from None
-            raise
+            counts, why = self._right_after(end) if isinstance(end, Slower) else (True, str(end))
+            if counts:
+                self._strikes += 1 if arm == MLTCP else -1
+            if self._strikes == _STRIKES:
+                raise Guarded(f"{why} That was the second time with mltcp.") from None
+            raise Ended(why) from None
         if arm == BASE:
             self._base_s |= {
                 job: measured.mean_s for job, measured in turn.jobs.items() if measured.beats
             }
         return turn
 
+    def _right_after(self, end: Slower) -> tuple[bool, str]:
+        """Compare with the base right after: whether it is mltcp that is slower, and a sentence."""
+        length_s = min(self.course.turn_s, LEAST_ITERATIONS * max(self._periods_s.values()))
+        try:
+            turn = take_turn(self._world, BASE, length_s, self._periods_s, {})
+        except Stalled as stall:
+            return False, f"{end} {stall}"
+        without_s = turn.jobs[end.job].times_s
+        if len(without_s) < len(end.times_s):
+            return False, f"{end} Right after it made too few iterations without mltcp to compare."
+        longer = of_iterations(end.times_s, without_s)
+        why = (
+            f"{end.job} took {format_seconds(fmean(end.times_s))} an iteration with mltcp, and"
+            f" {format_seconds(fmean(without_s))} right after without: {interval(longer)}."
+        )
+        if longer.proven and share(longer.mean) >= self._plan.slower:
+            return True, why
+        return False, f"{why} So something else slowed it down."
+
     def _look_again(self) -> None:
         """Look again at the jobs, whose iterations and neighbours may have changed."""
         self._periods_s = periods_of(self._world.learn())
         self._base_s = dict(self._periods_s)
-        self._check_length()
+        self.course.turn_s = self._turn_s()
 
-    def _check_length(self) -> None:
-        for job, period_s in self._periods_s.items():
-            least_s = LEAST_ITERATIONS * period_s
-            if least_s > self._plan.every_s:
-                raise MltcpError(
-                    f"A turn of {format_seconds(self._plan.every_s)} is too short: an iteration of"
-                    f" {job} takes {format_seconds(period_s)}, so give at least --every"
-                    f" {least_s:.0f}s."
-                )
+    def _turn_s(self) -> float:
+        """Return the length of turns that iterations as they are now need."""
+        return max(self._plan.every_s, LEAST_ITERATIONS * max(self._periods_s.values()))
 
-    def _visible(self, seen: Mapping[str, Sequence[Beat]]) -> float:
+    def _visible(self, seen: Mapping[str, Sequence[Beat]], turn_s: float) -> float:
         """Of all jobs together, whose noises add up as far as they are each other's own."""
         spreads = []
         for job, beats in seen.items():
             times_s = [each.duration_s for each in beats for _ in range(each.count)]
-            per_turn = round((1 - SETTLE) * self._plan.every_s / self._periods_s[job])
+            per_turn = round((1 - SETTLE) * turn_s / self._periods_s[job])
             spreads.append(spread_of_turns(times_s, per_turn))
         # Jobs on one link disturb each other, so that none of this evens out for sure.
         return visible(fmean(spreads), self._plan.rounds)
@@ -247,9 +279,9 @@ def periods_of(seen: Mapping[str, Sequence[Beat]]) -> dict[str, float]:
 def announcement(course: Course) -> str:
     """Return sentences on the trial that is to come, and what it can show."""
     plan = course.plan
-    length = f"{2 * plan.rounds * plan.every_s / 60:.0f} minutes"
+    length = f"{2 * plan.rounds * course.turn_s / 60:.0f} minutes"
     return (
-        f"{counted(plan.rounds, 'round')} of two turns of {format_seconds(plan.every_s)}, together"
+        f"{counted(plan.rounds, 'round')} of two turns of {format_seconds(course.turn_s)}, together"
         f" {length}; void ones are repeated. By the iterations seen so far, this finds a difference"
         f" of {max(course.visible, 0.001):.1%} in four of five trials."
     )

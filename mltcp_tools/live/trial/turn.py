@@ -32,7 +32,14 @@ class Ended(Exception):
 
 
 class Slower(Ended):
-    """A job is slower than the limit allows."""
+    """A job is slower than the limit allows. times_s: the iterations that show it."""
+
+    def __init__(self, job: str, times_s: Sequence[float], limit_s: float) -> None:
+        super().__init__(
+            f"{job} took {format_seconds(median(times_s))} an iteration with mltcp, and"
+            f" {format_seconds(limit_s)} is the limit."
+        )
+        self.job, self.times_s = job, times_s
 
 
 class Stalled(Ended):
@@ -109,10 +116,7 @@ class Turn:
         latest += [beat.duration_s] * beat.count
         limit_s = self._limits_s.get(job, math.inf)
         if len(latest) >= _FIRST + _LATEST and median(latest[-_LATEST:]) > limit_s:
-            raise Slower(
-                f"{job} took {format_seconds(median(latest[-_LATEST:]))} an iteration with mltcp,"
-                f" and {format_seconds(limit_s)} is the limit."
-            )
+            raise Slower(job, latest[-_LATEST:], limit_s)
 
     def check(self, now_s: float) -> None:
         """Raise Stalled where a job hasn't ended an iteration for too long."""

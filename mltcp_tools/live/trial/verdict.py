@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
-from mltcp_tools.live.trial.evidence import Difference, difference
+from mltcp_tools.live.trial.evidence import Difference, difference, interval
 from mltcp_tools.live.trial.trial import Course
 from mltcp_tools.live.trial.turn import BASE, MLTCP, Measured, log_ratio, mean, percentile
+from mltcp_tools.units import counted
 
 
 @dataclass(frozen=True)
@@ -92,22 +92,8 @@ def _kind(course: Course, together: Difference) -> str:
     return "short" if course.ended else "none"
 
 
-def share(logarithm: float) -> float:
-    """A log ratio as a change of the time: -0.05 is 5 % shorter."""
-    return math.expm1(logarithm) if logarithm < 700 else math.inf
-
-
-def interval(longer: Difference) -> str:
-    """`-5.0 % [-6.1, -3.9]`; an end that isn't known is left open."""
-    ends = ", ".join(
-        f"{100 * share(each):+.1f}" if math.isfinite(each) else "?"
-        for each in (longer.low, longer.high)
-    )
-    return f"{100 * share(longer.mean):+.1f} % [{ends}]"
-
-
 def _sentence(kind: str, course: Course, together: Difference) -> str:
-    sure = f"{interval(together)}, p = {together.p:.3f}, {together.rounds} rounds"
+    sure = f"{interval(together)}, p = {together.p:.3f}, {counted(together.rounds, 'round')}"
     if kind == "stopped":
         return f"Stopped, and everything was put back: {course.ended}"
     if kind == "faster":
@@ -115,7 +101,7 @@ def _sentence(kind: str, course: Course, together: Difference) -> str:
     if kind == "slower":
         return f"Iterations are longer with mltcp: {sure}."
     if kind == "short":
-        return f"Too few rounds for a verdict: {course.ended} So far: {sure}."
+        return f"Too few rounds for a verdict ({together.rounds}): {course.ended}"
     return f"No difference is proven: {sure}."
 
 
