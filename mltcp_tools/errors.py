@@ -30,6 +30,15 @@ class HostError(MltcpError):
     exit_code = 3
 
 
+class UnknownError(MltcpError):
+    """A look-up failed, so it isn't known whether something is there (exit code 3).
+
+    Not a HostError: what makes do without a part of the host must not take this for its absence.
+    """
+
+    exit_code = 3
+
+
 class BusyError(MltcpError):
     """A name is taken or something is still in use (exit code 4)."""
 

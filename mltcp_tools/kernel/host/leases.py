@@ -7,6 +7,7 @@ without a lock is a dead one's and means nothing.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import itertools
 import json
@@ -17,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from mltcp_tools.errors import UnknownError
 from mltcp_tools.kernel.host.locks import RUN_DIR
 
 LEASES = RUN_DIR / "leases"
@@ -73,17 +75,31 @@ def leases(backend: str | None = None, folder: Path = LEASES) -> list[Lease]:
 
 
 def _read(path: Path) -> Lease | None:
-    """The lease in a file; None where its user is dead, or it isn't to be believed."""
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb+") as file:
-            info = os.fstat(descriptor)
-            if not stat.S_ISREG(info.st_mode) or info.st_uid not in (0, os.geteuid()):
-                return None
-            try:
-                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+    """The lease in a file; None where its user is dead, or it isn't to be believed.
+
+    UnknownError where it can't be read.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP):
+            return None
+        raise UnknownError(
+            f"{path} can't be read ({error.strerror}), so it isn't known who uses"
+            " MLTCP; run it as root."
+        ) from error
+    with open(descriptor, "rb") as file:
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode) or info.st_uid not in (0, os.geteuid()):
+            return None
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with suppress(ValueError, TypeError, KeyError):
                 document = json.loads(file.read(_LARGEST))
                 return Lease(int(document["pid"]), str(document["what"]), str(document["backend"]))
+            return None
+        with suppress(PermissionError):
             path.unlink(missing_ok=True)
     return None
