@@ -97,7 +97,7 @@ def up(
     """Start the aggregator on these interfaces. It needs root."""
     from mltcp_tools.collectives.daemon import is_up, run_daemon
     from mltcp_tools.collectives.session import PORT
-    from mltcp_tools.kernel.host.facts import require_bpf_capabilities
+    from mltcp_tools.kernel.native.requirements import require_bpf_capabilities
 
     require_bpf_capabilities()
     _check_name(name)

@@ -12,7 +12,7 @@ import click
 from mltcp_tools.cli.options import shown_option
 from mltcp_tools.cli.text import printable, show_table
 from mltcp_tools.columns import Cell, Column, Row, clip
-from mltcp_tools.errors import HostError
+from mltcp_tools.errors import HostError, UnknownError
 from mltcp_tools.kernel.backends import AUTO, BACKENDS, checks, get_backend
 from mltcp_tools.kernel.backends.base import JobParams, Status
 from mltcp_tools.kernel.backends.pins import loaded_elsewhere
@@ -92,10 +92,10 @@ def _show(found: Sequence[Status]) -> None:
 
 
 def _status_of(name: str) -> Status:
-    """The backend's status; one without anything but the error where the host can't have it."""
+    """The backend's status; one without anything but the error where there is none to read."""
     try:
         return get_backend(name).status()
-    except HostError as error:
+    except (HostError, UnknownError) as error:
         return Status(name, (), {}, (), {"error": str(error)})
 
 
@@ -138,7 +138,7 @@ def command(backend: str, as_json: bool, check: bool) -> None:
     for status in found:
         if other := checks.other_build(get_backend(status.backend), status):
             click.echo(other)
-    with suppress(HostError):  # others' namespaces are root's to look into
+    with suppress(HostError, UnknownError):  # others' namespaces are root's to look into
         for namespace, name in defaults():
             if name in NAMES:
                 click.echo(f"{name} is the default of {namespace.name}")

@@ -9,9 +9,9 @@ import click
 
 from mltcp_tools.cli.options import backend_option
 from mltcp_tools.cli.text import say
-from mltcp_tools.errors import HostError, MltcpError
+from mltcp_tools.errors import MltcpError, UnknownError
 from mltcp_tools.installation import how_to_bring
-from mltcp_tools.kernel.backends import AUTO, BACKENDS, get_backend
+from mltcp_tools.kernel.backends import AUTO, BACKENDS, get_backend, struct_ops
 from mltcp_tools.kernel.backends.base import Backend
 from mltcp_tools.kernel.host.locks import RUN_DIR
 
@@ -50,8 +50,8 @@ def command(backend: str, force: bool, everything: bool, dry_run: bool, as_json:
         return
     from mltcp_tools.live.attach.stamps import take_back
 
-    chosen = [get_backend(backend)] if backend != AUTO else _there() or [get_backend()]
     was_there = _there()
+    chosen = [get_backend(backend)] if backend != AUTO else was_there or [get_backend()]
     left = sum(each.unload(force) for each in chosen)
     fine = take_back()
     if as_json:
@@ -107,13 +107,14 @@ def _left_by_testbeds() -> bool:
 
 
 def _there() -> list[Backend]:
-    """The backends that the kernel has something of, as far as this user may see."""
-    return [each for each in map(get_backend, BACKENDS) if each.is_present() or _haunts(each)]
-
-
-def _haunts(backend: Backend) -> bool:
-    """Return whether the kernel still has what was unregistered earlier."""
-    try:
-        return bool(backend.status().details.get("unregistered"))
-    except HostError:
-        return False
+    """The backends that the kernel has something of; UnknownError where that isn't known of any."""
+    found, unknown = [], None
+    for each in map(get_backend, BACKENDS):
+        try:
+            if each.is_present() or (each.name == "bpf" and struct_ops.any_left()):
+                found.append(each)
+        except UnknownError as error:
+            unknown = error
+    if unknown and not found:
+        raise unknown
+    return found

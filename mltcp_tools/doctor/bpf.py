@@ -8,9 +8,11 @@ import re
 from mltcp_tools.doctor.host import Host
 from mltcp_tools.doctor.kmod import bases
 from mltcp_tools.doctor.privileges import capabilities
-from mltcp_tools.doctor.report import Check, install, needed
-from mltcp_tools.kernel.host.facts import skips_for_process_1, skips_struct_ops
+from mltcp_tools.doctor.report import Check, as_fix, install, needed
+from mltcp_tools.errors import MltcpError
+from mltcp_tools.kernel.native.libbpf import require_answers
 from mltcp_tools.kernel.native.objects import CLANG_MIN, objects_shipped
+from mltcp_tools.kernel.native.requirements import skips_for_process_1, skips_struct_ops
 
 BTF = "/sys/kernel/btf/vmlinux"
 BPFFS = "/sys/fs/bpf"
@@ -20,6 +22,7 @@ def checks(host: Host) -> list[Check]:
     """The findings, from the kernel to the tools."""
     return [
         _kernel(host),
+        _calls(host),
         _btf(host),
         _ops_shape(host),
         _skipping(host),
@@ -56,6 +59,19 @@ def _kernel(host: Host) -> Check:
         f"{host.kernel} lacks {' and '.join(lacking)}",
         "Boot Linux 6.1 or newer, or use the kernel module.",
     )
+
+
+def _calls(host: Host) -> Check:
+    """Does the kernel answer bpf(), which containers' seccomp profiles refuse?"""
+    name = "bpf()"
+    if host.libbpf_version() is None or "CAP_SYS_ADMIN" not in host.capabilities:
+        return Check(name, "unknown", "only root can try it, with libbpf")
+    try:
+        require_answers()
+    except MltcpError as error:
+        found, _, fix = str(error).partition("; ")
+        return Check(name, "missing", found, as_fix(fix))
+    return Check(name, "ok", "answered")
 
 
 def _btf(host: Host) -> Check:

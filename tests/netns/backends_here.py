@@ -17,7 +17,7 @@ from netns.connections import send_burst
 from mltcp_tools.errors import BusyError, HostError, MltcpError
 from mltcp_tools.kernel.backends import BACKENDS, get_backend, module
 from mltcp_tools.kernel.backends.base import Backend, IterationEvent, IterationStream
-from mltcp_tools.kernel.host import facts
+from mltcp_tools.kernel.native import requirements
 from mltcp_tools.live.attach.restore import detach
 from mltcp_tools.live.attach.state import StateFiles
 
@@ -40,7 +40,9 @@ def why_not(name: str) -> str:
 @functools.cache
 def skips_programs() -> bool:
     """Return whether this kernel runs no programs while process 1 is the current one."""
-    return facts.skips_for_process_1(Path("/sys/kernel/btf/vmlinux").read_text(errors="replace"))
+    return requirements.skips_for_process_1(
+        Path("/sys/kernel/btf/vmlinux").read_text(errors="replace")
+    )
 
 
 def uncounted(backend: Backend) -> int:

@@ -27,6 +27,7 @@ from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Backend, JobParams
 from mltcp_tools.kernel.backends.pins import PIN_ROOT
 from mltcp_tools.kernel.host import facts
+from mltcp_tools.kernel.native import requirements
 from mltcp_tools.kernel.native.bpf_maps import BpfMap, struct_ops_maps
 from mltcp_tools.kernel.native.bpf_object import BpfObject
 from mltcp_tools.kernel.native.libbpf import BpfError
@@ -124,8 +125,8 @@ def test_a_kernel_that_skips_programs_is_refused(
     names = Path("/sys/kernel/btf/vmlinux").read_bytes()
     old = tmp_path / "vmlinux"
     old.write_bytes(names.replace(b"\0__bpf_prog_enter_recur\0", b"\0__bpf_prog_enter_other\0"))
-    whole = facts.require_whole_struct_ops
-    monkeypatch.setattr(facts, "require_whole_struct_ops", lambda: whole(old))
+    whole = requirements.require_whole_struct_ops
+    monkeypatch.setattr(requirements, "require_whole_struct_ops", lambda: whole(old))
     with pytest.raises(HostError, match=r"skips congestion controls in BPF.*use the kernel module"):
         backend.load()
     assert not PIN_ROOT.exists()

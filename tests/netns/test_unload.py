@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,7 +21,9 @@ from support.waiting import PATIENCE_S, wait_for
 
 from mltcp_tools.cli.main import main
 from mltcp_tools.errors import BusyError
+from mltcp_tools.kernel.backends import struct_ops
 from mltcp_tools.kernel.backends.base import Backend
+from mltcp_tools.kernel.backends.pins import PIN_ROOT
 from mltcp_tools.kernel.host import facts
 from mltcp_tools.kernel.host.facts import read_sysctl
 from mltcp_tools.kernel.host.leases import LEASES, leased, leases
@@ -247,3 +250,15 @@ def test_what_can_not_be_taken_off_is_named(
         assert f"A socket of process {held.pid} runs mltcp" in capsys.readouterr().err
     monkeypatch.undo()
     assert main(["unload", "--everything"]) == 0
+
+
+def test_unload_without_the_pins_says_unloaded(
+    backend: Backend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if backend.name == "kmod":
+        return  # it has none
+    backend.load()
+    shutil.rmtree(PIN_ROOT)
+    assert main(["unload"]) == 0
+    assert capsys.readouterr().err == "Unloaded.\n"
+    assert struct_ops.any_left() == []

@@ -28,9 +28,9 @@ from mltcp_tools.kernel.backends.pins import (
     MAPS,
     NEW_ROOT,
     OLD_ROOT,
-    OTHER_VERSION,
     PIN_ROOT,
     Home,
+    OtherVersionError,
     elsewhere,
     explain,
     is_pinned,
@@ -41,7 +41,7 @@ from mltcp_tools.kernel.backends.pins import (
 from mltcp_tools.kernel.host import facts
 from mltcp_tools.kernel.host.driven import driven
 from mltcp_tools.kernel.host.locks import exclusive
-from mltcp_tools.kernel.native import libbpf
+from mltcp_tools.kernel.native import libbpf, requirements
 from mltcp_tools.kernel.native import objects as build
 from mltcp_tools.kernel.native.bpf_maps import BpfMap
 from mltcp_tools.kernel.native.bpf_object import BpfObject
@@ -91,8 +91,8 @@ class BpfBackend(Backend):
     def load(self, names: Sequence[str] | None = None, defaults: JobParams | None = None) -> Status:
         names = STANDARD if names is None else names
         checks.check_offered(self.name, names, _NAMES)
-        facts.require_bpf(PIN_ROOT.parent)
-        facts.require_whole_struct_ops()
+        requirements.require_bpf(PIN_ROOT.parent)
+        requirements.require_whole_struct_ops()
         with exclusive("bpf"):
             self._clean_leftovers()
             present = struct_ops.registered()
@@ -162,14 +162,14 @@ class BpfBackend(Backend):
         present = struct_ops.registered()
         pinned = [name for name in MAPS if (PIN_ROOT / name).exists()]
         if present and pinned and len(pinned) < len(MAPS):
-            raise HostError(OTHER_VERSION)
+            raise OtherVersionError()
         if foreign := elsewhere():
             raise BusyError(loaded_elsewhere(foreign))
         if PIN_ROOT.is_dir() and not (present and pinned):
             shutil.rmtree(PIN_ROOT)
 
     def unload(self, force: bool = False) -> int:
-        facts.require_bpf(PIN_ROOT.parent)
+        requirements.require_bpf(PIN_ROOT.parent)
         with exclusive("bpf"):
             try:
                 flows = self.flows()
@@ -199,24 +199,21 @@ class BpfBackend(Backend):
     @staticmethod
     def _switch_off() -> None:
         """Sockets keep the code they have: let it do what their base does, and no more."""
-        try:
-            with BpfMap.pinned(PIN_ROOT / "mltcp_off") as off:
+        off = BpfMap.find(PIN_ROOT / "mltcp_off")
+        if off is not None:
+            with off:
                 off.set(map_key(0), struct.pack("=I", 1))
-        except BpfError as error:
-            if error.errno != errno.ENOENT:
-                raise explain(error, "Switching MLTCP off") from error
 
-    def _forget_jobs(self) -> None:
-        try:
-            with BpfMap.pinned(PIN_ROOT / "mltcp_jobs") as jobs:
+    @staticmethod
+    def _forget_jobs() -> None:
+        jobs = BpfMap.find(PIN_ROOT / "mltcp_jobs")
+        if jobs is not None:
+            with jobs:
                 for key in jobs.all_keys():
                     jobs.delete(key)
-        except BpfError as error:
-            if error.errno != errno.ENOENT:
-                raise explain(error, "Deleting the jobs") from error
 
     def status(self) -> Status:
-        facts.require_bpf(PIN_ROOT.parent)
+        requirements.require_bpf(PIN_ROOT.parent)
         loaded = self._registered()
         sockets = Counter(dict.fromkeys(loaded, 0))
         sockets.update(flow.congestion_control for flow in self.flows())
@@ -232,7 +229,7 @@ class BpfBackend(Backend):
         return Status(self.name, loaded, dict(sockets), jobs, details, defaults, build_name)
 
     def loaded(self) -> tuple[str, ...]:
-        facts.require_bpf(PIN_ROOT.parent)
+        requirements.require_bpf(PIN_ROOT.parent)
         if foreign := elsewhere():
             raise BusyError(loaded_elsewhere(foreign))
         return self._registered()
@@ -246,14 +243,14 @@ class BpfBackend(Backend):
         return struct_ops.build_here()
 
     def renew(self, defaults: JobParams | None = None) -> None:
-        facts.require_bpf(PIN_ROOT.parent)
+        requirements.require_bpf(PIN_ROOT.parent)
         with exclusive("bpf"):
             names = struct_ops.registered()
             if not names:
                 raise checks.not_loaded(self.name)
             fields = params_fields(defaults or struct_ops.in_force()[1] or JobParams())
             jobs: list[Job] = []
-            with suppress(HostError):  # of another layout: the agent sets its jobs again
+            with suppress(OtherVersionError):  # the agent sets its jobs again
                 jobs = self.jobs()
             objects = {name: build.build_object(name) for name in names}
             with ExitStack() as stack:

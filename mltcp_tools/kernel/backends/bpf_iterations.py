@@ -10,9 +10,9 @@ from mltcp_tools.errors import MltcpError
 from mltcp_tools.kernel.backends import checks, records
 from mltcp_tools.kernel.backends.base import IterationEvent, IterationStream
 from mltcp_tools.kernel.backends.pins import PIN_ROOT, Home, pinned, read_counter
-from mltcp_tools.kernel.host import facts
 from mltcp_tools.kernel.host.leases import leases
 from mltcp_tools.kernel.host.locks import exclusive
+from mltcp_tools.kernel.native import requirements
 from mltcp_tools.kernel.native.bpf_maps import RingReader
 from mltcp_tools.kernel.native.uapi import unpack
 
@@ -28,7 +28,7 @@ class BpfIterations(IterationStream):
     """
 
     def __init__(self, backend: str, cookies: Callable[[], Mapping[bytes, int]]) -> None:
-        facts.require_bpf(PIN_ROOT.parent)
+        requirements.require_bpf(PIN_ROOT.parent)
         self._cookies = cookies
         self._netns = Home.here().netns
         users = checks.few(leases(backend)) or "a process without a lease"

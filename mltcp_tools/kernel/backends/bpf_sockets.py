@@ -13,18 +13,17 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from mltcp_tools.errors import HostError
-from mltcp_tools.kernel.backends.pins import PIN_ROOT, Home, explain
-from mltcp_tools.kernel.host import facts
+from mltcp_tools.errors import HostError, UnknownError
+from mltcp_tools.kernel.backends.pins import PIN_ROOT, Home, OtherVersionError, explain, id_of_tags
 from mltcp_tools.kernel.host.closing import Closing
 from mltcp_tools.kernel.host.namespaces import inside
 from mltcp_tools.kernel.host.tcpstates import tcp_state
-from mltcp_tools.kernel.native import objects
+from mltcp_tools.kernel.native import objects, requirements
 from mltcp_tools.kernel.native.bpf_maps import BpfMap
 from mltcp_tools.kernel.native.bpf_object import BpfObject
 from mltcp_tools.kernel.native.libbpf import BpfError
@@ -115,12 +114,12 @@ class KernelSockets(Closing):
     """
 
     def __init__(self) -> None:
-        facts.require_bpf(PIN_ROOT.parent)
+        requirements.require_bpf(PIN_ROOT.parent)
         with ExitStack() as stack:
             shared = {}
-            with suppress(BpfError):
-                tags = stack.enter_context(BpfMap.pinned(PIN_ROOT / "mltcp_tags"))
-                shared["mltcp_tags"] = tags.fd
+            tags = BpfMap.find(PIN_ROOT / "mltcp_tags")
+            if tags is not None:
+                shared["mltcp_tags"] = stack.enter_context(tags).fd
             self.pinned = bool(shared) or os.path.exists(FIRST_PIN)
             try:
                 self.object = BpfObject(
@@ -131,7 +130,7 @@ class KernelSockets(Closing):
                 )
             except BpfError as error:
                 raise explain(error, "Loading the programs that attach") from error
-            self.tags = tags.id if shared else 0
+            self.tags = tags.id if tags is not None else 0
         self._openers: dict[str, Callable[[], int]] = {}
 
     def fulfil(
@@ -224,9 +223,7 @@ _kept: list[KernelSockets] = []
 
 def kernel_sockets() -> KernelSockets:
     """The programs of this process, loaded when first asked for, and anew after another load."""
-    tags = 0
-    with suppress(BpfError), BpfMap.pinned(PIN_ROOT / "mltcp_tags") as present:
-        tags = present.id
+    tags = id_of_tags()
     if _kept and (_kept[0].tags != tags or _kept[0].pinned != os.path.exists(FIRST_PIN)):
         _kept.pop().close()
     if not _kept:
@@ -235,14 +232,16 @@ def kernel_sockets() -> KernelSockets:
 
 
 def forget_first() -> bool:
-    """Remove the map of what attached sockets ran before, unless one of them still runs ours."""
+    """Remove the map of what attached sockets ran before, unless one of them may still run ours."""
     if not os.path.exists(FIRST_PIN):
         return True
     try:
         if any(each.now in NAMES for each in kernel_sockets().attached()):
             return False
-    except HostError:  # no program reads it on this host, so none has written it
+    except OtherVersionError:  # which nothing can read any more
         pass
+    except (HostError, UnknownError):
+        return False
     while _kept:
         _kept.pop().close()
     FIRST_PIN.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -9,7 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from mltcp_tools.errors import BusyError, HostError
+from mltcp_tools.errors import BusyError, HostError, UnknownError
 from mltcp_tools.installation import how_to_bring_module
 from mltcp_tools.kernel.host import facts
 from mltcp_tools.kernel.native.csources import source_root
@@ -24,11 +25,17 @@ _BUILD = "make -C kmod module"
 
 
 def is_loaded() -> bool:
-    """Return whether the kernel has it, ready to use."""
+    """Return whether the kernel has it, ready to use. UnknownError where that can't be read."""
     try:
         return (_SYS / "initstate").read_text() == "live\n"
-    except OSError:
-        return False
+    except OSError as error:
+        gone = error.errno in (errno.ENOENT, errno.ENODEV)  # ENODEV: while it is being taken out
+        if gone and _SYS.parent.is_dir():
+            return False
+        raise UnknownError(
+            f"It isn't known whether the module {NAME} is loaded: {_SYS}: {error.strerror}; mount"
+            " sysfs at /sys."
+        ) from error
 
 
 def generation() -> int:
@@ -73,7 +80,7 @@ def installed() -> bool:
     index = Path("/lib/modules") / os.uname().release / "modules.dep"
     try:
         return re.search(rf"(^|/){NAME}\.ko\b", index.read_text(), re.MULTILINE) is not None
-    except OSError:
+    except FileNotFoundError:
         return False
 
 

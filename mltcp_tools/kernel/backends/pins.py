@@ -10,13 +10,13 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
+from mltcp_tools.errors import BusyError, HostError, MltcpError, UnknownError, UsageError
 from mltcp_tools.kernel.backends import checks, struct_ops
-from mltcp_tools.kernel.host import facts
+from mltcp_tools.kernel.native import requirements
 from mltcp_tools.kernel.native.bpf_maps import BpfMap
 from mltcp_tools.kernel.native.libbpf import BpfError
 from mltcp_tools.kernel.native.uapi import ffi, pack
@@ -38,9 +38,19 @@ _COUNTERS = ("mltcp_dropped", "mltcp_skipped")
 MAPS = (*_STRUCTS, "mltcp_paths", "mltcp_leads", "mltcp_events", *_COUNTERS, "mltcp_off")
 """Maps that the objects share, pinned by these names (bpf/mltcp_maps.bpf.h)."""
 
-OTHER_VERSION = (
-    f"The maps in {PIN_ROOT} are another version's; run `mltcp unload --force`, then load again."
-)
+
+class OtherVersionError(HostError):
+    """The pinned maps are those of another version of this tool."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"The maps in {PIN_ROOT} are another version's; run `mltcp unload --force`, then load"
+            " again."
+        )
+
+
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""A lack for the moment, which says nothing of what the kernel can do or has."""
 
 _SO_NETNS_COOKIE = 71
 """asm-generic/socket.h; since kernel 5.14."""
@@ -57,9 +67,11 @@ def explain(error: BpfError, doing: str) -> MltcpError:
     """One sentence for a libbpf failure."""
     detail = " ".join(error.log.strip().splitlines()[-3:])
     if "parameter mismatch" in error.log:  # libbpf's words for pinned maps of other sizes
-        return HostError(OTHER_VERSION)
+        return OtherVersionError()
     if error.errno == errno.EEXIST:
         return BusyError(f"{doing} failed: another congestion control has that name already.")
+    if error.errno in _EXHAUSTED:
+        return UnknownError(f"{doing} failed: {os.strerror(error.errno)}; retry with more of that.")
     if error.errno == errno.EPERM:
         return HostError(
             f"{doing} failed: not permitted; run as root in the initial namespaces, and see "
@@ -90,20 +102,17 @@ class Home:
 @contextmanager
 def pinned(name: str) -> Iterator[BpfMap]:
     """The pinned map, open; MltcpError when nothing is loaded."""
-    facts.require_bpf_capabilities()
-    try:
-        found = BpfMap.pinned(PIN_ROOT / name)
-    except BpfError as error:
-        facts.require_bpf(PIN_ROOT.parent)  # only now, as reading all of that takes a while
-        if error.errno == errno.ENOENT:
-            raise checks.not_loaded("bpf") from error
-        raise explain(error, f"Opening {name}") from error
+    requirements.require_bpf_capabilities()
+    found = BpfMap.find(PIN_ROOT / name)
+    if found is None:
+        requirements.require_bpf(PIN_ROOT.parent)  # only now, as reading all of that takes a while
+        raise checks.not_loaded("bpf")
     with found:
         kind = _STRUCTS.get(name)
         if kind and found.value_size != ffi.sizeof(f"struct {kind}"):
-            raise HostError(OTHER_VERSION)
+            raise OtherVersionError()
         if name == "mltcp_jobs" and found.key_size != ffi.sizeof("struct mltcp_job_key"):
-            raise HostError(OTHER_VERSION)
+            raise OtherVersionError()
         yield found
 
 
@@ -112,11 +121,11 @@ def skipped_results() -> int | None:
 
     Counted since the programs were loaded; None where they aren't.
     """
-    try:
-        with BpfMap.pinned(PIN_ROOT / "mltcp_skipped") as skipped:
-            return read_counter(skipped)
-    except BpfError:
+    skipped = BpfMap.find(PIN_ROOT / "mltcp_skipped")
+    if skipped is None:
         return None
+    with skipped:
+        return read_counter(skipped)
 
 
 def read_counter(counter: BpfMap) -> int:
@@ -126,10 +135,16 @@ def read_counter(counter: BpfMap) -> int:
 
 def elsewhere() -> list[str]:
     """Names that the kernel has registered with other maps than those pinned here."""
-    tags = 0
-    with suppress(BpfError), BpfMap.pinned(PIN_ROOT / "mltcp_tags") as ours:
-        tags = ours.id
-    return struct_ops.elsewhere(tags)
+    return struct_ops.elsewhere(id_of_tags())
+
+
+def id_of_tags() -> int:
+    """The id of the pinned map of tags; 0 where nothing is loaded."""
+    tags = BpfMap.find(PIN_ROOT / "mltcp_tags")
+    if tags is None:
+        return 0
+    with tags:
+        return tags.id
 
 
 def loaded_elsewhere(names: list[str]) -> str:
@@ -144,5 +159,5 @@ def loaded_elsewhere(names: list[str]) -> str:
 
 def is_pinned(name: str) -> bool:
     """Return whether the map is pinned; HostError where this process may not look."""
-    facts.require_bpf(PIN_ROOT.parent)
+    requirements.require_bpf(PIN_ROOT.parent)
     return (PIN_ROOT / name).exists()

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator, Sequence
 
 from mltcp_tools import __version__
+from mltcp_tools.errors import HostError
 from mltcp_tools.kernel.backends.base import JobParams
 from mltcp_tools.kernel.backends.params import params_from_struct
 from mltcp_tools.kernel.native.bpf_maps import (
@@ -52,6 +53,14 @@ def registered() -> list[str]:
 def unregistered() -> list[str]:
     """Names whose programs the kernel still has without a registration."""
     return [found.name for found, is_registered in our_maps() if not is_registered]
+
+
+def any_left() -> list[str]:
+    """Names whose programs the kernel has, registered or not; none where it can't have any."""
+    try:
+        return [found.name for found, _ in our_maps()]
+    except HostError:  # no libbpf, or no BPF
+        return []
 
 
 def elsewhere(tags: int) -> list[str]:

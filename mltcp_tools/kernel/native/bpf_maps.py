@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mltcp_tools.kernel.host.closing import Closing
-from mltcp_tools.kernel.native.libbpf import BpfError, check, ffi, library
+from mltcp_tools.kernel.native.libbpf import BpfError, check, ffi, found, library
 
 MAP_TYPE_STRUCT_OPS = 26
 PROGRAM_TYPE_SCHED_CLS = 3
@@ -39,6 +39,12 @@ class BpfMap(Closing):
         return cls(check(library().call.bpf_obj_get(os.fsencode(path)), str(path)))
 
     @classmethod
+    def find(cls, path: Path) -> BpfMap | None:
+        """The map pinned at path; None when there is none. UnknownError when that can't be told."""
+        fd = found(library().call.bpf_obj_get(os.fsencode(path)), f"opening {path}")
+        return None if fd is None else cls(fd)
+
+    @classmethod
     def create(cls, kind: int, name: str, key: int, value: int, entries: int) -> BpfMap:
         """A new map of a type (enum bpf_map_type) with keys and values of so many bytes."""
         made = library().call.bpf_map_create(kind, name.encode(), key, value, entries, ffi.NULL)
@@ -48,9 +54,8 @@ class BpfMap(Closing):
         """The value, or None without one."""
         value = ffi.new("char[]", self.value_size)
         result = library().call.bpf_map_lookup_elem(self.fd, ffi.from_buffer(key), value)
-        if result and (ffi.errno == errno.ENOENT or result == -errno.ENOENT):
+        if found(result, f"reading {self.name}") is None:
             return None
-        check(result, f"reading {self.name}")
         return bytes(ffi.buffer(value, self.value_size))
 
     def get_per_cpu(self, key: bytes) -> list[int]:
@@ -84,13 +89,14 @@ class BpfMap(Closing):
 
     def all_keys(self) -> list[bytes]:
         """All keys at this moment."""
-        found: list[bytes] = []
+        keys: list[bytes] = []
         key = ffi.NULL
         while True:
             following = ffi.new("char[]", self.key_size)
-            if library().call.bpf_map_get_next_key(self.fd, key, following):
-                return found
-            found.append(bytes(ffi.buffer(following, self.key_size)))
+            result = library().call.bpf_map_get_next_key(self.fd, key, following)
+            if found(result, f"listing {self.name}") is None:
+                return keys
+            keys.append(bytes(ffi.buffer(following, self.key_size)))
             key = following
 
     def close(self) -> None:
@@ -102,9 +108,9 @@ class BpfMap(Closing):
 
 def struct_ops_maps() -> Iterator[BpfMap]:
     """Every struct_ops map of the host, each open while it is yielded."""
-    lib = library()
+    call = library().call
     identifier = ffi.new("uint32_t *", 0)
-    while lib.call.bpf_map_get_next_id(identifier[0], identifier) == 0:
+    while found(call.bpf_map_get_next_id(identifier[0], identifier), "listing maps") is not None:
         yield from (each for each in _maps(identifier[0:1]) if each.type == MAP_TYPE_STRUCT_OPS)
 
 
@@ -128,17 +134,16 @@ def maps_of_program(identifier: int) -> Iterator[BpfMap]:
 
 def _maps(identifiers: Iterable[int]) -> Iterator[BpfMap]:
     for identifier in identifiers:
-        fd = library().call.bpf_map_get_fd_by_id(identifier)
-        if fd < 0:
-            continue  # gone since
-        with BpfMap(fd) as found:
-            yield found
+        fd = found(library().call.bpf_map_get_fd_by_id(identifier), f"opening map {identifier}")
+        if fd is not None:  # else gone since
+            with BpfMap(fd) as opened:
+                yield opened
 
 
 def _map_ids(identifier: int, kind: int) -> list[int]:
     """Ids of the maps of a program of this kind; none where that is no such program's id."""
-    fd = library().call.bpf_prog_get_fd_by_id(identifier)
-    if fd < 0:
+    fd = found(library().call.bpf_prog_get_fd_by_id(identifier), f"opening program {identifier}")
+    if fd is None:
         return []
     try:
         info = ffi.new("struct bpf_prog_info *")

@@ -6,13 +6,16 @@ nothing.
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
+import re
+from pathlib import Path
 from typing import Any
 
 from cffi import FFI
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.errors import HostError, UnknownError
 
 _CDEF = """
 struct bpf_object_open_opts {
@@ -138,7 +141,68 @@ def version() -> str:
 def check(result: int, what: str) -> int:
     """The result of a call; BpfError where it is an error."""
     if result < 0:
-        # Calls return -errno; those that are bare system calls return -1 and set errno.
-        code = ffi.errno if result == -1 and ffi.errno else -result
-        raise BpfError(code, what, library().take_log())
+        raise BpfError(_code(result), what, library().take_log())
     return result
+
+
+def found(result: int, what: str) -> int | None:
+    """The result of a look-up; None where the kernel says that there is nothing (ENOENT).
+
+    UnknownError where it couldn't be asked.
+    """
+    if result >= 0:
+        return result
+    code = _code(result)
+    if code == errno.ENOENT:
+        return None
+    log = " ".join(library().take_log().split())
+    raise _unknown(code) or UnknownError(
+        f"{what[:1].upper()}{what[1:]} failed, so it isn't known what is there:"
+        f" {os.strerror(code)}. {log}".rstrip()
+    )
+
+
+def require_answers() -> None:
+    """Raise unless the kernel tells this process of its BPF maps.
+
+    UnknownError where something between keeps it from telling, and HostError where it has no BPF.
+    """
+    code = _refusal()
+    if code == errno.ENOSYS and not _is_filtered():
+        raise HostError("This kernel has no BPF; boot one built with CONFIG_BPF_SYSCALL=y.")
+    if code:
+        raise _unknown(code) or UnknownError(f"The kernel doesn't list maps: {os.strerror(code)}.")
+
+
+def _refusal() -> int:
+    """The errno with which the kernel refuses to list maps; 0 where it lists them."""
+    result = library().call.bpf_map_get_next_id(0, ffi.new("uint32_t *"))
+    code = _code(result) if result < 0 else 0
+    return 0 if code == errno.ENOENT else code
+
+
+def _unknown(code: int) -> UnknownError | None:
+    """The error where the kernel is kept from answering at all; None where it would answer."""
+    if code not in (errno.EPERM, errno.EACCES, errno.ENOSYS) or not _refusal():
+        return None
+    if _is_filtered():
+        return UnknownError(
+            "A seccomp profile refuses bpf(), so it isn't known what is loaded; run it on the host,"
+            " or with --security-opt seccomp=unconfined (Kubernetes: seccompProfile: {type:"
+            " Unconfined})."
+        )
+    return UnknownError(
+        f"The kernel doesn't say what is loaded ({os.strerror(code)}); run it as root of the host"
+        " (CAP_SYS_ADMIN in the first user namespace)."
+    )
+
+
+def _is_filtered() -> bool:
+    """Return whether this process has a seccomp filter, by proc_pid_status(5)."""
+    status = Path("/proc/thread-self/status").read_text()
+    return re.search(r"^Seccomp:\s+2$", status, re.MULTILINE) is not None
+
+
+def _code(result: int) -> int:
+    """The errno of a call: most return it negated, bare system calls return -1 and set errno."""
+    return ffi.errno if result == -1 and ffi.errno else -result

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from mltcp_tools.errors import MltcpError
+from mltcp_tools.errors import BusyError, HostError, MltcpError
 from mltcp_tools.kernel.backends.base import Backend, Flow, Job
 from mltcp_tools.kernel.host.leases import leased
 from mltcp_tools.kernel.host.locks import exclusive
@@ -46,10 +46,12 @@ def run_agent(
     A file that can't be read or is wrong ends the agent at the start only; later the old rules stay
     in force and `say` gets the reason. mailbox: path of the socket that hooks send to.
     metrics, metrics_file: where to publish metrics, see Metrics. Raises BusyError where an agent
-    runs already, HostError for what is missing.
+    runs already, HostError for what is missing, UnknownError where the kernel doesn't answer.
     """
     require_capabilities()
     config = load_config(path)
+    with suppress(HostError, BusyError):  # which may change while the agent runs
+        backend.loaded()
     with (
         ExitStack() as stack,
         exclusive("agent", _ONE),

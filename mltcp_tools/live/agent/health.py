@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from mltcp_tools.errors import HostError, MltcpError
+from mltcp_tools.errors import HostError, MltcpError, UnknownError
 from mltcp_tools.kernel.backends import AUTO, BACKENDS, checks, get_backend
 from mltcp_tools.kernel.backends.pins import loaded_elsewhere
 from mltcp_tools.kernel.host.leases import Lease, leases
@@ -22,14 +22,17 @@ def problems(backend: str) -> list[tuple[int, str]]:
     """Return what is wrong, each with its exit code, in these codes' order; nothing where all is
     well.
 
-    backend: a name, or AUTO for all. HostError where this process may not look.
+    backend: a name, or AUTO for all. UnknownError where this process may not look.
     """
     found: list[tuple[int, str]] = []
-    loaded = False
+    loaded, unknown = False, None
     for name in BACKENDS if backend == AUTO else (backend,):
         kernel = get_backend(name)
         try:
             status = kernel.status()
+        except UnknownError as error:
+            unknown = error
+            continue
         except HostError as error:
             if kernel.is_present() or backend != AUTO:
                 found.append((STALE, f"{name}: {error}"))
@@ -49,6 +52,8 @@ def problems(backend: str) -> list[tuple[int, str]]:
                     " `mltcp load --ensure` gives them what is loaded.",
                 )
             )
+    if not loaded and unknown:
+        raise unknown
     if not loaded:
         found.append((NOTHING, "Nothing is loaded: run `mltcp load`."))
     if not any(each.what == "mltcp agent" and _runs(each) for each in leases()):

@@ -8,9 +8,9 @@ from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from mltcp_tools.errors import HostError
-from mltcp_tools.kernel.host import facts
+from mltcp_tools.errors import HostError, UnknownError
 from mltcp_tools.kernel.host.closing import Closing
+from mltcp_tools.kernel.native import requirements
 from mltcp_tools.kernel.native.bpf_maps import RingReader
 from mltcp_tools.kernel.native.bpf_object import BpfObject
 from mltcp_tools.kernel.native.objects import build_object
@@ -80,7 +80,7 @@ class Tracepoint(Wakeups):
     why = "sock:inet_sock_set_state"
 
     def __init__(self) -> None:
-        facts.require_bpf()
+        requirements.require_bpf()
         self._looked_s = 0.0
         with ExitStack() as stack:
             program = stack.enter_context(BpfObject(build_object("follow"), None))
@@ -113,7 +113,7 @@ def open_wakeups(method: str, say: Callable[[str], None]) -> Wakeups:
     """
     try:
         found: Wakeups = Polling("as asked for") if method == "polling" else Tracepoint()
-    except HostError as error:
+    except (HostError, UnknownError) as error:
         if method != AUTO:
             raise
         found = Polling(f"the tracepoint isn't available: {error}")

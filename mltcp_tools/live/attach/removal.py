@@ -52,6 +52,7 @@ def take_off(say: Say, dry_run: bool = False, before: Callable[[], Sequence[str]
             f"Nothing was changed: this process lacks {' and '.join(sorted(missing))}; run it as"
             " root (sudo)."
         )
+    struct_ops.any_left()  # UnknownError while nothing has changed
     if dry_run:
         for sentence in left_on_host() or ["Nothing of MLTCP is on this host."]:
             say(sentence)
@@ -92,8 +93,7 @@ def left_on_host() -> list[str]:
         for each in driven(NAMES)
         if each.cookie not in seen
     ]
-    with contextlib.suppress(HostError):  # a kernel that can't have such programs has none
-        found += [f"The kernel has the eBPF programs of {name}." for name in _programs()]
+    found += [f"The kernel has the eBPF programs of {name}." for name in struct_ops.any_left()]
     if PIN_ROOT.exists():
         found.append(f"Maps are pinned in {PIN_ROOT}.")
     if os.path.exists(FIRST_PIN):
@@ -218,16 +218,11 @@ def _unload() -> list[str]:
                 time.sleep(0.2)
     forget_first()
     deadline = time.monotonic() + _PATIENCE_S
-    with contextlib.suppress(HostError):
-        while _programs() and time.monotonic() < deadline:
-            time.sleep(0.1)
+    while struct_ops.any_left() and time.monotonic() < deadline:
+        time.sleep(0.1)
     if problems:
         raise MltcpError(" ".join(problems))
     return done
-
-
-def _programs() -> list[str]:
-    return [*struct_ops.registered(), *struct_ops.unregistered()]
 
 
 def _remove_records() -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pyroute2 import netns
 
-from mltcp_tools.errors import HostError
+from mltcp_tools.errors import HostError, UnknownError
 from mltcp_tools.kernel.backends.bpf_sockets import kernel_sockets
 from mltcp_tools.kernel.host.diag import TcpSocket, open_diag, tcp_sockets
 from mltcp_tools.kernel.host.namespaces import inside
@@ -93,7 +93,7 @@ def _in_kernel() -> dict[int, tuple[int, dict[int, int]]]:
     several), and each socket's inode and lowest descriptor. Nothing where the kernel isn't asked.
     """
     found: dict[int, tuple[int, dict[int, int]]] = {}
-    with suppress(HostError):
+    with suppress(HostError, UnknownError):  # who can't be looked into is reported
         for each in sorted(kernel_sockets().held(), key=lambda each: each.fd):
             first, descriptors = found.setdefault(each.pid, (each.netns, {}))
             if each.netns == first:

@@ -11,7 +11,7 @@ import pytest
 from mltcp_tools.doctor import diagnose
 from mltcp_tools.errors import HostError
 from mltcp_tools.kernel.backends import get_backend
-from mltcp_tools.kernel.host.facts import skips_struct_ops
+from mltcp_tools.kernel.native.requirements import skips_struct_ops
 
 pytestmark = pytest.mark.full
 

@@ -11,8 +11,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from mltcp_tools.kernel.host import facts
 from mltcp_tools.kernel.host.clsact import add_egress
+from mltcp_tools.kernel.native import requirements
 from mltcp_tools.kernel.native.bpf_object import BpfObject
 from mltcp_tools.kernel.native.objects import build_object
 from mltcp_tools.lab.emulator.job import JobSpec
@@ -33,7 +33,7 @@ class Treatment(base.Treatment):
     """Arms whose jobs have priorities by the order of their bursts."""
 
     def load(self, stack: contextlib.ExitStack) -> None:
-        facts.require_bpf(Path("/sys/fs/bpf"))
+        requirements.require_bpf(Path("/sys/fs/bpf"))
 
     def begin(self, arm: Arm) -> Session:
         return Session(arm.settings(PrioritiesSettings), self.context)

@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import pytest
 
-from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
+from mltcp_tools.errors import BusyError, HostError, MltcpError, UnknownError, UsageError
 from mltcp_tools.kernel.backends import get_backend
 from mltcp_tools.kernel.backends.base import Backend, Job
 from mltcp_tools.kernel.backends.checks import check_tcp
-from mltcp_tools.kernel.backends.pins import explain, map_key
+from mltcp_tools.kernel.backends.pins import OtherVersionError, explain, map_key
 from mltcp_tools.kernel.host import facts
 from mltcp_tools.kernel.native.libbpf import BpfError
 
@@ -30,10 +30,11 @@ def test_a_failure_of_libbpf_is_one_sentence_for_the_user() -> None:
     [
         (errno.EEXIST, "", BusyError, "has that name already"),
         (errno.EPERM, "", HostError, "run as root"),
+        (errno.EMFILE, "", UnknownError, "Too many open files"),
         (
             errno.EINVAL,
             "libbpf: couldn't reuse pinned map at '/sys/fs/bpf/x': parameter mismatch\n",
-            HostError,
+            OtherVersionError,
             "another version's; run `mltcp unload --force`",
         ),
     ],
@@ -61,7 +62,7 @@ def test_without_capabilities_every_call_names_them(
     call: Callable[[Backend], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(facts, "effective_capabilities", set)
-    with pytest.raises(HostError, match="CAP_BPF"):
+    with pytest.raises(UnknownError, match="CAP_BPF"):
         call(get_backend("bpf"))
 
 

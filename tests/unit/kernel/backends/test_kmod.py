@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import struct
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroute2.netlink import NLA_F_NESTED, ctrlmsg, genlmsg, nla
 
-from mltcp_tools.errors import BusyError, HostError, MltcpError, UsageError
+from mltcp_tools.errors import BusyError, HostError, MltcpError, UnknownError, UsageError
 from mltcp_tools.kernel.backends import attributes, checks, genl, get_backend, kmod, module
 from mltcp_tools.kernel.backends.base import Job, JobParams, Status
 from mltcp_tools.kernel.backends.bpf import BpfBackend
@@ -332,3 +333,29 @@ def test_auto_is_what_is_loaded_else_what_is_installed(
 def test_a_backend_nobody_knows() -> None:
     with pytest.raises(UsageError, match="there is: auto, bpf, kmod"):
         get_backend("xdp")
+
+
+@pytest.mark.parametrize(
+    ("present", "loaded"), [("live", True), ("coming", False), ("nothing", False)]
+)
+def test_a_module_is_loaded_once_it_is_live(
+    present: str, loaded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / module.NAME
+    monkeypatch.setattr(module, "_SYS", folder)
+    if present != "nothing":
+        folder.mkdir()
+        (folder / "initstate").write_text(f"{present}\n")
+    assert module.is_loaded() is loaded
+
+
+@pytest.mark.parametrize("sysfs", ["absent", "unreadable"])
+def test_without_sysfs_it_is_unknown_what_is_loaded(
+    sysfs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "sys" / module.NAME
+    if sysfs == "unreadable":
+        (folder / "initstate").mkdir(parents=True)  # reading fails, though it is there
+    monkeypatch.setattr(module, "_SYS", folder)
+    with pytest.raises(UnknownError, match="sysfs"):
+        module.is_loaded()

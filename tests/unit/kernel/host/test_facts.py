@@ -57,3 +57,16 @@ def test_modules_need_signatures_under_lockdown_and_where_the_kernel_was_told_so
         if text is not None:
             file.write_text(text + "\n")
     assert facts.demands_signed_modules(*files) is demands
+
+
+def test_the_file_system_mounted_last_is_the_one_seen(tmp_path: Path) -> None:
+    mountinfo = tmp_path / "mountinfo"
+    mountinfo.write_text(
+        "35 24 0:30 / /sys/fs/bpf rw shared:9 - bpf bpf rw,mode=700\n"
+        "36 24 0:31 / /mnt rw - tmpfs none rw\n"
+    )
+    assert facts.mounted_at(Path("/sys/fs/bpf"), mountinfo) == "bpf"
+    with open(mountinfo, "a") as file:
+        file.write("37 35 0:32 / /sys/fs/bpf rw - tmpfs none rw\n")
+    assert facts.mounted_at(Path("/sys/fs/bpf"), mountinfo) == "tmpfs"
+    assert facts.mounted_at(Path("/sys/fs"), mountinfo) == ""

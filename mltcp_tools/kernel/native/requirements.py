@@ -1,0 +1,70 @@
+"""Requirements of the eBPF programs on this host; each refusal says what to do."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+from mltcp_tools.errors import HostError, UnknownError
+from mltcp_tools.kernel.host import facts
+from mltcp_tools.kernel.native.libbpf import require_answers
+
+
+def require_bpf_capabilities() -> None:
+    """Raise UnknownError unless this process has what BPF congestion controls take."""
+    needed = {"CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"}
+    has = facts.effective_capabilities()
+    missing = set() if "CAP_SYS_ADMIN" in has else needed - has
+    if "CAP_NET_ADMIN" not in has:
+        missing.add("CAP_NET_ADMIN")
+    if missing:
+        raise UnknownError(
+            f"This process lacks {', '.join(sorted(missing))}, which BPF congestion controls need; "
+            "run it as root (sudo)."
+        )
+
+
+def skips_struct_ops(btf: str) -> bool:
+    """Return whether a kernel with that type information (its text) skips struct_ops programs at
+    times.
+
+    Before Linux 6.1 (commit 64696c40d03c) one that interrupts itself isn't run, and its caller
+    takes what lies on the stack for the window it returned. The fix, and what became of it in 6.2
+    (271de525e1d7), has functions of its own, by which distributions' backports are known, too.
+    """
+    return not any(
+        f"\0{name}\0" in btf for name in ("__bpf_prog_enter_struct_ops", "__bpf_prog_enter_recur")
+    )
+
+
+def skips_for_process_1(btf: str) -> bool:
+    """Return whether a kernel with that type information (its text) runs no programs while process
+    1 is the current one, but for that process's own.
+
+    No public kernel does; a vendor's 6.18 has a field of its own for it, in struct bpf_prog_aux.
+    """
+    return "\0init_owned\0" in btf
+
+
+def require_whole_struct_ops(btf: Path = Path("/sys/kernel/btf/vmlinux")) -> None:
+    """Raise HostError on a kernel on which a congestion control in BPF may return anything."""
+    if skips_struct_ops(btf.read_text(errors="replace")):
+        raise HostError(
+            f"This kernel ({platform.release()}) skips congestion controls in BPF at times, and "
+            "then takes chance numbers for their windows; boot Linux 6.1 or newer, or use the "
+            "kernel module (mltcp load --backend kmod)."
+        )
+
+
+def require_bpf(bpffs: Path = Path("/sys/fs/bpf")) -> None:
+    """Raise HostError, with the fix, unless struct_ops programs can be loaded from here;
+    UnknownError where the kernel doesn't answer this process."""
+    require_bpf_capabilities()
+    require_answers()
+    if not Path("/sys/kernel/btf/vmlinux").exists():
+        raise HostError(
+            "The kernel has no BTF (/sys/kernel/btf/vmlinux), so BPF can't know its structs; use a "
+            "kernel built with CONFIG_DEBUG_INFO_BTF."
+        )
+    if facts.mounted_at(bpffs) != "bpf":
+        raise HostError(f"No BPF file system is mounted at {bpffs}: mount -t bpf bpf {bpffs}")
