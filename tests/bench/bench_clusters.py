@@ -9,6 +9,7 @@ over it, as it is on all but the first day of a week with random placement.
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import sys
 import time
@@ -64,7 +65,7 @@ class Until:
         """As its own decides."""
         self.most = max(self.most, len(view.running))
         if view.now_s >= self._end_s:
-            raise StopIteration  # which run() takes for the end
+            raise StopIteration
         return self._own.decide(view)
 
 
@@ -125,7 +126,8 @@ def week(name: str, how: str, hours: str = "inf") -> None:
     scheduler = Until(policy(name), float(hours) * 3600)
     simulator = ClusterSimulator(workload, scheduler, treatment(how))
     began = time.process_time()
-    simulator.run()
+    with contextlib.suppress(StopIteration):
+        simulator.run()
     took = time.process_time() - began
     outcome = simulator.outcome
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -139,7 +141,7 @@ def week(name: str, how: str, hours: str = "inf") -> None:
 if __name__ == "__main__":
     for rule, spread in (("reno", 0.05), ("mltcp", 0.05), ("mltcp", 0.0), ("fair", 0.0)):
         iterations(rule, spread)
-    for each in sys.argv[1:] or ("fifo:reno", "network:mltcp"):
+    for each in sys.argv[1:] or ("fifo:reno", "fifo:mltcp"):
         first, *others = each.split(":")
         if first == "full":
             full(*others)

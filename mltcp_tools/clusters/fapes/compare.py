@@ -12,7 +12,6 @@ from mltcp_tools.clusters.fapes.inference import Kpa, Predictive, Scaler, Served
 from mltcp_tools.clusters.fapes.policies import Fapes, Lyra
 from mltcp_tools.clusters.outcome import Outcome
 from mltcp_tools.clusters.policies.orders import Fifo
-from mltcp_tools.clusters.policies.placing import pack
 from mltcp_tools.clusters.policies.plan import Elastic
 from mltcp_tools.clusters.requests import Request, Service
 from mltcp_tools.clusters.rules import Treatment
@@ -99,12 +98,8 @@ def _mean(needs: Sequence[tuple[float, int]], until_s: float) -> float:
     return sum(spent) / until_s
 
 
-def _static() -> Policy:
-    return Fifo("static", pack, backfill=True)
-
-
 _POLICIES: dict[str, Callable[[], Policy]] = {
-    "static": _static,
+    "static": lambda: Fifo("static"),
     "static-elastic": Elastic,
     "lyra": Lyra,
     "fapes-kpa": Fapes,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from mltcp_tools.clusters.models import Allocation
 from mltcp_tools.clusters.policies.orders import start_in_order
-from mltcp_tools.clusters.policies.placing import near, pack
+from mltcp_tools.clusters.policies.placing import take
 from mltcp_tools.clusters.policies.plan import ROUND_S, decide
 from mltcp_tools.clusters.policies.speeds import speed
 from mltcp_tools.clusters.view import RESTART_S, Decision, View
@@ -50,7 +50,7 @@ class Lyra:
         kept: dict[int, Allocation] = {s.number: s.allocation for s in view.running}
         waiting = sorted(view.waiting, key=lambda s: (view.remaining_s(s), s.number))
         free = view.free.copy()
-        decided = kept | start_in_order(view, free, waiting, pack, backfill=True)
+        decided = kept | start_in_order(view, free, waiting)
         if any(state.number not in decided for state in view.waiting):
             return decided
         return self._grown(view, decided, int(free.sum()))
@@ -78,8 +78,9 @@ class Lyra:
             more = 2 * state.job.gpus - sum(state.allocation.values())
             if more > int(free.sum()):
                 continue
-            extra = near(view, free, state, more)
             joined = dict(state.allocation)
+            order = sorted(range(len(free)), key=lambda each: (each not in joined, -free[each]))
+            extra = take(free, order, more)
             for server, gpus in extra.items():
                 joined[server] = joined.get(server, 0) + gpus
                 free[server] -= gpus

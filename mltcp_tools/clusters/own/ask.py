@@ -81,9 +81,9 @@ def ask(
     runs: Sequence[tuple[str, str, str, Callable[[_Way], list[float]]]] = (
         (
             "Place jobs better?",
-            "near each other, on idle uplinks",
+            "below one leaf, or on idle uplinks",
             _unmoved(workload),
-            lambda way: way.saved("packed", now),
+            lambda way: way.saved("fifo", now),
         ),
         (
             "More uplinks?",
@@ -126,7 +126,7 @@ class _Way:
     """A workload as it is now, drawn several times; most: see Answer."""
 
     def __init__(self, workload: Workload, now: Treatment, draws: int) -> None:
-        self.stays = "replay" if any(job.placement for job in workload.jobs) else "packed"
+        self.stays = "replay" if any(job.placement for job in workload.jobs) else "fifo"
         short = shortened(by_start(workload))
         self._drawn = [_seeded(short, draw) for draw in range(1, draws + 1)]
         ran = [simulated(each, self.stays, now, n) for n, each in enumerate(self._drawn, 1)]

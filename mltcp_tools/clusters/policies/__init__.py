@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mltcp_tools.clusters.policies.cassini import Cassini
 from mltcp_tools.clusters.policies.orders import Fair, Fifo, LeastAttained, ShortestRemaining
-from mltcp_tools.clusters.policies.placing import near, pack, scatter
+from mltcp_tools.clusters.policies.placing import shuffled
 from mltcp_tools.clusters.policies.plan import Elastic
 from mltcp_tools.clusters.policies.replay import Replay
 from mltcp_tools.clusters.policies.sharing import Predicted
@@ -24,13 +24,11 @@ class Known:
 
 
 POLICIES = {
-    "fifo": Known(lambda seed: Fifo("fifo", pack)),
-    "srtf": Known(lambda seed: ShortestRemaining("srtf", pack)),
-    "las": Known(lambda seed: LeastAttained("las", pack)),
-    "themis": Known(lambda seed: Fair("themis", pack)),
-    "random": Known(lambda seed: Fifo("random", scatter(seed))),
-    "packed": Known(lambda seed: Fifo("packed", pack, backfill=True)),
-    "network": Known(lambda seed: Fifo("network", near, backfill=True)),
+    "fifo": Known(lambda seed: Fifo("fifo")),
+    "srtf": Known(lambda seed: ShortestRemaining("srtf")),
+    "las": Known(lambda seed: LeastAttained("las")),
+    "themis": Known(lambda seed: Fair("themis")),
+    "random": Known(lambda seed: Fifo("random", shuffled(seed))),
     "cassini": Known(lambda seed: Cassini(seed)),
     "replay": Known(lambda seed: Replay()),
     "elastic": Known(lambda seed: Elastic()),

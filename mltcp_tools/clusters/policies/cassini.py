@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mltcp_tools.clusters.models import Allocation, phases_of
 from mltcp_tools.clusters.policies.orders import start_in_order
-from mltcp_tools.clusters.policies.placing import near, pack, scatter
+from mltcp_tools.clusters.policies.placing import place, shuffled
 from mltcp_tools.clusters.turns import Sharing, score
 from mltcp_tools.clusters.view import Decision, Ints, JobState, View
 
@@ -19,27 +19,30 @@ class Cassini:
     round_s: float | None = None
 
     def __init__(self, seed: int = 1) -> None:
-        self._places = (near, pack, *(scatter(seed * 100 + n) for n in range(CANDIDATES - 2)))
+        self._places = (place, *(shuffled(seed * 100 + n) for n in range(CANDIDATES - 1)))
 
     def decide(self, view: View) -> Decision:
         """The running jobs stay; waiting ones are placed one by one."""
         decided: dict[int, Allocation] = {s.number: s.allocation for s in view.running}
         sharing = [self._sharing(view, s, s.allocation) for s in view.running]
 
-        def place(view: View, free: Ints, state: JobState, gpus: int) -> Allocation:
+        def fitting(view: View, free: Ints, state: JobState) -> Allocation:
             best: Allocation = {}
             best_score = -1e9
             for candidate in self._places:
-                allocation = candidate(view, free, state, gpus)
+                allocation = candidate(view, free, state)
+                if not allocation:
+                    break
                 new = self._sharing(view, state, allocation)
                 found = score(view.topology, [*sharing, new], around=len(sharing))
                 # Of equals the first: what is near needs no luck.
                 if found > best_score + 1e-9:
                     best, best_score = allocation, found
-            sharing.append(self._sharing(view, state, best))
+            if best:
+                sharing.append(self._sharing(view, state, best))
             return best
 
-        return decided | start_in_order(view, view.free.copy(), view.waiting, place, backfill=True)
+        return decided | start_in_order(view, view.free.copy(), view.waiting, fitting)
 
     @staticmethod
     def _sharing(view: View, state: JobState, allocation: Allocation) -> Sharing:

@@ -5,56 +5,59 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from mltcp_tools.clusters.models import Allocation
-from mltcp_tools.clusters.policies.placing import Place
+from mltcp_tools.clusters.policies.placing import Place, place
 from mltcp_tools.clusters.view import Decision, Ints, JobState, View
 
 
 def start_in_order(
-    view: View, free: Ints, states: Iterable[JobState], place: Place, *, backfill: bool
+    view: View, free: Ints, states: Iterable[JobState], place: Place = place
 ) -> dict[int, Allocation]:
-    """Places of the jobs, first to last; without backfill the first that doesn't fit ends it."""
+    """Places of the jobs, first to last; those that fit overtake others that don't. `free` gets
+    less by what they take."""
     decided: dict[int, Allocation] = {}
     room = int(free.sum())
     for state in states:
         if room <= 0:
             break
-        if state.job.gpus > room:
-            if backfill:
-                continue
-            break
-        decided[state.number] = place(view, free, state, state.job.gpus)
-        for server, gpus in decided[state.number].items():
-            free[server] -= gpus
-        room -= state.job.gpus
+        if state.job.gpus <= room and (found := place(view, free, state)):
+            decided[state.number] = found
+            _took(free, found)
+            room -= state.job.gpus
     return decided
 
 
+def _took(free: Ints, allocation: Allocation) -> None:
+    for server, gpus in allocation.items():
+        free[server] -= gpus
+
+
 class Fifo:
-    """First come, first served; nobody is preempted. backfill: jobs that fit may overtake."""
+    """First come, first served, with backfilling: jobs that fit overtake those that don't. Nobody
+    is preempted."""
 
     round_s: float | None = None
 
-    def __init__(self, name: str, place: Place, *, backfill: bool = False) -> None:
+    def __init__(self, name: str, place: Place = place) -> None:
         self.name = name
         self._place = place
-        self._backfill = backfill
 
     def decide(self, view: View) -> Decision:
         """The running ones, and who fits."""
         kept = {state.number: state.allocation for state in view.running}
-        free = view.free.copy()
-        return kept | start_in_order(view, free, view.waiting, self._place, backfill=self._backfill)
+        return kept | start_in_order(view, view.free.copy(), view.waiting, self._place)
 
 
 class Preemptive:
-    """The first jobs of an order run; one that ran before keeps its place."""
+    """The first jobs of an order run; one that ran before keeps its place, unless one before it
+    fits nowhere else."""
 
     round_s: float | None = None
 
-    def __init__(self, name: str, place: Place) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self._place = place
 
     def order(self, view: View) -> Sequence[JobState]:
         """All jobs, the first first."""
@@ -62,21 +65,23 @@ class Preemptive:
 
     def decide(self, view: View) -> Decision:
         """As many of the first jobs as fit, and behind them any that fit."""
-        room = view.topology.total_gpus - self._down(view)
-        chosen: list[JobState] = []
+        # Of `room`, what later jobs run on is free for this one; of `idle`, nothing that runs.
+        room, idle = view.free_without({}), view.free.copy()
+        decided: dict[int, Allocation] = {}
         for state in self.order(view):
-            if state.job.gpus <= room:
-                chosen.append(state)
-                room -= state.job.gpus
-        kept = {state.number: state.allocation for state in chosen if state.running}
-        free = view.free_without(kept)
-        new = [state for state in chosen if not state.running]
-        return kept | start_in_order(view, free, new, self._place, backfill=True)
-
-    @staticmethod
-    def _down(view: View) -> int:
-        used = sum(sum(state.allocation.values()) for state in view.running)
-        return view.topology.total_gpus - int(view.free.sum()) - used
+            found = state.allocation
+            if state.running:
+                if any(room[server] < gpus for server, gpus in found.items()):
+                    continue
+            else:
+                found = place(view, idle, state) or place(view, room, state)
+            if found:
+                decided[state.number] = found
+                _took(room, found)
+                if not state.running:
+                    _took(idle, found)
+                idle = np.clip(idle, 0, room)
+        return decided
 
 
 class ShortestRemaining(Preemptive):
@@ -92,8 +97,8 @@ class LeastAttained(Preemptive):
 
     round_s: float | None = 360.0
 
-    def __init__(self, name: str, place: Place) -> None:
-        super().__init__(name, place)
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
         self.queues_s = (3600.0, 10 * 3600.0)
 
     def order(self, view: View) -> Sequence[JobState]:

@@ -1,18 +1,23 @@
-"""Placing jobs: ways to choose GPUs among the free ones."""
+"""Placing jobs: a job keeps its shape, the GPUs that it has on each of its servers.
+
+The shape is that of an observed job, else as few servers as can be. A job waits until its shape is
+free, as under Slurm; none is spread over more servers because parts of these are.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mltcp_tools.clusters.models import Allocation
+from mltcp_tools.clusters.topology import Topology
 from mltcp_tools.clusters.view import Ints, JobState, View
+from mltcp_tools.clusters.workload import ClusterJob
 
-Place = Callable[[View, Ints, JobState, int], Allocation]
-"""(view, free GPUs of each server, job, how many) -> GPUs for the job; there are enough."""
+Place = Callable[[View, Ints, JobState], Allocation]
+"""(view, free GPUs of each server, job) -> GPUs for the job; none where its shape isn't free."""
 
 
 def take(free: Ints, servers: Iterable[int], gpus: int) -> dict[int, int]:
@@ -28,57 +33,63 @@ def take(free: Ints, servers: Iterable[int], gpus: int) -> dict[int, int]:
     return taken
 
 
-def pack(view: View, free: Ints, state: JobState, gpus: int) -> Allocation:
-    """One server where it fits, the fullest such; else few servers, below one leaf if possible."""
-    if (server := _fullest(free, gpus)) is not None:
-        return {server: gpus}
-    leaves, room = _leaves(view, free)
-    if (leaf := _fullest(room, gpus)) is not None:
-        servers = np.flatnonzero(leaves == leaf)
-        return take(free, servers[np.argsort(-free[servers], kind="stable")], gpus)
-    order = np.lexsort((-free, -room[leaves]))
-    return take(free, order, gpus)
+def shape(job: ClusterJob, topology: Topology) -> Counter[int]:
+    """GPUs on a server -> number of such servers."""
+    if job.placement:
+        return Counter(gpus for _, gpus in job.placement)
+    whole, rest = divmod(job.gpus, topology.gpus)
+    return Counter({topology.gpus: whole, rest: 1}) - Counter({0: 1})
 
 
-def scatter(seed: int) -> Place:
-    """Any free GPUs, server by server in an order drawn for each job."""
+def place(view: View, free: Ints, state: JobState) -> Allocation:
+    """The fullest server that holds it; for several, those below one leaf, the fullest that does;
+    else those below leaves with most room, of equals with idle uplinks. Servers that are whole go
+    before parts of others, as jobs that share a NIC contend."""
+    topology, own = view.topology, shape(state.job, view.topology)
+    if own.total() == 1:
+        return _fitting(free, np.argsort(free, kind="stable"), own)
+    if not _fitting(topology.gpus_of, np.argsort(-topology.gpus_of, kind="stable"), own):
+        # Servers differ, and too few are as large as the largest.
+        enough = free.sum() >= state.job.gpus
+        return take(free, np.argsort(-free, kind="stable"), state.job.gpus) if enough else {}
+    most = max(own)
+    if np.count_nonzero(free >= most) < own[most]:
+        return {}
+    leaves = topology.leaf_index
+    parts = free < topology.gpus_of
+    room = np.bincount(leaves, weights=free * (free >= min(own)))
+    for leaf in np.argsort(room, kind="stable"):
+        if room[leaf] >= state.job.gpus:
+            servers = np.flatnonzero(leaves == leaf)
+            order = servers[np.lexsort((-free[servers], parts[servers]))]
+            if found := _fitting(free, order, own):
+                return found
+    load = uplink_load(view)
+    # The fewer leaves the better; of equals, those with idle uplinks.
+    order = np.lexsort((-free, parts, load[leaves], -np.minimum(room, state.job.gpus)[leaves]))
+    return _fitting(free, order, own)
 
-    def place(view: View, free: Ints, state: JobState, gpus: int) -> Allocation:
-        draw = np.random.default_rng((seed, state.number))
-        return take(free, draw.permutation(len(free)), gpus)
+
+def shuffled(seed: int) -> Place:
+    """Any servers that are free, in an order drawn for each job."""
+
+    def place(view: View, free: Ints, state: JobState) -> Allocation:
+        order = np.random.default_rng((seed, state.number)).permutation(len(free))
+        return _fitting(free, order, shape(state.job, view.topology))
 
     return place
 
 
-def near(view: View, free: Ints, state: JobState, gpus: int) -> Allocation:
-    """Below one leaf where it fits; else below leaves whose uplinks the running jobs use least.
-
-    A server that is whole is taken before parts of several, as jobs that share a NIC contend.
-    """
-    if (server := _fullest(free, gpus)) is not None:
-        return {server: gpus}
-    leaves, room = _leaves(view, free)
-    whole = -np.where(free == view.topology.gpus_of, free, 0)
-    if (leaf := _fullest(room, gpus)) is not None:
-        servers = np.flatnonzero(leaves == leaf)
-        order = np.lexsort((-free[servers], whole[servers]))
-        return take(free, servers[order], gpus)
-    load = uplink_load(view)
-    # The fewer leaves the better; of equals, those with idle uplinks.
-    order = np.lexsort((-free, whole, load[leaves], -np.minimum(room, gpus)[leaves]))
-    return take(free, order, gpus)
-
-
-def _fullest(room: npt.NDArray[Any], gpus: int) -> int | None:
-    """Of the servers or leaves with room for `gpus`, the one with the least room."""
-    fitting = np.flatnonzero(room >= gpus)
-    return int(fitting[np.argmin(room[fitting])]) if fitting.size else None
-
-
-def _leaves(view: View, free: Ints) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """The leaf of each server, and how many GPUs are free below each leaf."""
-    leaves = view.topology.leaf_index
-    return leaves, np.bincount(leaves, weights=free)
+def _fitting(free: Ints, order: Ints, own: Counter[int]) -> Allocation:
+    """The first servers in the order that have this shape free, its largest parts first; none where
+    there aren't enough."""
+    found: dict[int, int] = {}
+    for gpus in sorted(own, reverse=True):
+        servers = [int(each) for each in order[free[order] >= gpus] if int(each) not in found]
+        if len(servers) < own[gpus]:
+            return {}
+        found |= dict.fromkeys(servers[: own[gpus]], gpus)
+    return found
 
 
 def uplink_load(view: View) -> Ints:

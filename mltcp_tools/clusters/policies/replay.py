@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from mltcp_tools.clusters.models import Allocation
-from mltcp_tools.clusters.policies.placing import pack
+from mltcp_tools.clusters.policies.placing import place
 from mltcp_tools.clusters.view import Decision, View
 
 
 class Replay:
     """A job has the GPUs that it had, as soon as they are free; one whose place isn't known goes
-    where packing puts it."""
+    where `fifo` puts it."""
 
     name = "replay"
     round_s: float | None = None
@@ -20,8 +20,8 @@ class Replay:
         free = view.free.copy()
         for state in view.waiting:
             placed: Allocation = dict(state.job.placement)
-            if not placed and state.job.gpus <= free.sum():
-                placed = pack(view, free, state, state.job.gpus)
+            if not placed:
+                placed = place(view, free, state)
             if not placed or any(free[server] < gpus for server, gpus in placed.items()):
                 continue
             decided[state.number] = placed

@@ -21,7 +21,7 @@ def some() -> list[Task]:
     """Runs of two tiny workloads."""
     draws = Generated(jobs=4, hours=0.01, gpus={4: 1.0, 8: 1.0})
     workloads = [Workload(TOPOLOGY, generate(TOPOLOGY, draws, n), seed=n) for n in (1, 2)]
-    names = ("packed", "cassini")
+    names = ("fifo", "cassini")
     return [
         Task(each, name, how) for each in workloads for name in names for how in ("reno", "mltcp")
     ]

@@ -1,0 +1,102 @@
+"""Jobs keep their shapes, near each other where that is possible."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from mltcp_tools.clusters.models import Model
+from mltcp_tools.clusters.outcome import Outcome
+from mltcp_tools.clusters.policies import policy
+from mltcp_tools.clusters.policies.placing import shape
+from mltcp_tools.clusters.rules import treatment
+from mltcp_tools.clusters.simulate import ClusterSimulator
+from mltcp_tools.clusters.topology import regular
+from mltcp_tools.clusters.view import Decision, Policy, View
+from mltcp_tools.clusters.workload import ClusterJob, Workload
+
+TOPOLOGY = regular(servers=8, gpus=4, leaf=4, oversubscription=4.0, spines=1, rate_bps=10e9)
+MODEL = Model("m", 0.1, 1_000_000)
+
+
+class Watched:
+    """A policy whose decisions are looked at."""
+
+    def __init__(self, own: Policy, workload: Workload) -> None:
+        self.name, self.round_s = own.name, own.round_s
+        self._own, self._workload = own, workload
+        self.crossing = self.decisions = 0
+
+    def decide(self, view: View) -> Decision:
+        decision = self._own.decide(view)
+        free = view.free_without({})
+        for number, allocation in decision.items():
+            job = self._workload.jobs[number]
+            assert Counter(allocation.values()) == shape(job, TOPOLOGY), job.name
+            for server, gpus in allocation.items():
+                free[server] -= gpus
+            leaves = {TOPOLOGY.leaf_of(server) for server in allocation}
+            self.crossing += len(leaves) > 1
+        assert free.min() >= 0
+        self.decisions += 1
+        return decision
+
+
+def run(workload: Workload, name: str) -> tuple[Outcome, Watched]:
+    watched = Watched(policy(name, 3), workload)
+    return ClusterSimulator(workload, watched, treatment("fair")).run(), watched
+
+
+@pytest.mark.parametrize("name", ["fifo", "srtf", "las", "themis", "random", "cassini"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_jobs_keep_their_shapes_in_a_fragmented_cluster(name: str, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    jobs = []
+    for number in range(60):
+        servers = draw.permutation(8)[: draw.integers(1, 5)]
+        own = tuple((int(server), int(draw.integers(1, 5))) for server in servers)
+        count = int(draw.integers(10, 400))
+        gpus = sum(gpus for _, gpus in own)
+        jobs.append(ClusterJob(f"j{number}", MODEL, gpus, count, 2.0 * number, placement=own))
+    outcome, watched = run(Workload(TOPOLOGY, tuple(jobs)), name)
+    assert len(outcome.jobs) == 60
+    assert watched.decisions > 60
+
+
+def test_jobs_that_fit_below_a_leaf_are_placed_there() -> None:
+    spread = tuple((server, 4) for server in (0, 1, 4, 5))
+    jobs = tuple(ClusterJob(f"j{n}", MODEL, 16, 100, 1.0 * n, placement=spread) for n in range(4))
+    _, watched = run(Workload(TOPOLOGY, jobs), "fifo")
+    assert watched.crossing == 0
+
+
+def test_a_job_waits_for_its_shape_and_small_ones_overtake() -> None:
+    """Eight GPUs in parts of servers aren't two whole ones."""
+    topology = regular(servers=2, gpus=4, leaf=2, spines=1, rate_bps=10e9)
+    jobs = (
+        ClusterJob("a", MODEL, 3, 1000),
+        ClusterJob("b", MODEL, 3, 1000),
+        ClusterJob("wide", MODEL, 2, 100, 1.0),
+        ClusterJob("one", MODEL, 1, 100, 2.0),
+    )
+    outcome = ClusterSimulator(Workload(topology, jobs), policy("fifo"), treatment("fair")).run()
+    start_s = {job.name: job.start_s for job in outcome.jobs}
+    assert start_s["one"] == 2
+    assert start_s["wide"] == pytest.approx(100, rel=0.01)
+
+
+def test_the_shortest_preempts_only_where_nothing_is_idle() -> None:
+    topology = regular(servers=2, gpus=4, leaf=2, spines=1, rate_bps=10e9)
+    jobs = (
+        ClusterJob("long", MODEL, 4, 1000),
+        ClusterJob("short", MODEL, 4, 100, 1.0),
+        ClusterJob("shorter", MODEL, 2, 20, 2.0),
+    )
+    outcome = ClusterSimulator(Workload(topology, jobs), policy("srtf"), treatment("fair")).run()
+    found = {job.name: job for job in outcome.jobs}
+    assert (found["short"].start_s, found["short"].restarts) == (1, 0)
+    # Nothing is idle for the third, which takes the place of one of both.
+    assert found["shorter"].start_s == 2
+    assert sum(job.restarts for job in outcome.jobs) == 1
