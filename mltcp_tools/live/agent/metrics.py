@@ -70,13 +70,14 @@ class Metrics(Closing):
             "mltcp_job_iteration_seconds", "Duration of the iterations of a job on this host."
         )
         self._sent = self._counter(
-            "mltcp_job_acknowledged_bytes_total", "Bytes that the job's iterations got across."
+            "mltcp_job_acknowledged_bytes_total", "Bytes acknowledged in the job's iterations."
         )
         self._again = self._counter(
-            "mltcp_job_retransmitted_segments_total", "Segments sent again in iterations."
+            "mltcp_job_retransmitted_segments_total",
+            "Segments retransmitted in the job's iterations.",
         )
         self._yields = self._counter(
-            "mltcp_job_yields_total", "Times that the job's flows made room for others."
+            "mltcp_job_yields_total", "Times that the job's flows yielded."
         )
         self._gauges = {
             name: prometheus.Gauge(f"mltcp_job_{name}", text, _LABELS, registry=self.registry)
@@ -84,24 +85,30 @@ class Metrics(Closing):
         }
         self._lost = prometheus.Counter(
             "mltcp_agent_events_lost_total",
-            "Iterations of flows that came faster than they were read.",
+            "Iterations of flows that were lost before they were read.",
             registry=self.registry,
         )
+        self._updated = prometheus.Gauge(
+            "mltcp_agent_last_update_timestamp_seconds",
+            "Unix time of the agent's latest update.",
+            registry=self.registry,
+        )
+        self._updated.set_to_current_time()
         self._info = prometheus.Gauge(
             "mltcp_backend_info",
-            "1 for the build of MLTCP in the kernel, and the one that this agent would load.",
+            "1; the build of MLTCP in the kernel, and the agent's.",
             ("backend", "build", "agents_build"),
             registry=self.registry,
         )
         self._sockets = prometheus.Gauge(
             "mltcp_backend_sockets",
-            "Flows of each of the congestion controls that are loaded, as `mltcp flows` has them.",
+            "Sockets of each loaded congestion control.",
             ("congestion_control",),
             registry=self.registry,
         )
         self._stale = prometheus.Gauge(
             "mltcp_backend_stale",
-            "1 where the build in the kernel isn't the agent's, or none is loaded.",
+            "1 if the build in the kernel isn't the agent's, or none is.",
             registry=self.registry,
         )
         self._known: set[str] = set()
@@ -153,6 +160,7 @@ class Metrics(Closing):
 
     def show(self, views: Sequence[JobView], flows: Sequence[Flow], now_s: float) -> None:
         """The jobs as they stand; those that are no longer there are no longer published."""
+        self._updated.set_to_current_time()
         names = {view.id: view.name for view in views}
         for view in views:
             gain = view.gain
@@ -223,10 +231,10 @@ def _remove(metric: MetricWrapperBase, name: str) -> None:
 _GAUGES = {
     "flows": "Connections of the job on this host.",
     "communication_ratio": "Share of the latest iteration in which the job communicated.",
-    "overlap_ratio": "Share of its communication during which another job of this host did, too.",
-    "confidence_ratio": "How sure it is what the job's iterations look like.",
-    "gain_ratio": "Share by which iterations are shorter than without mltcp (standing proof).",
-    "gain_low_ratio": "Lower end of the interval of 95 % of the gain.",
-    "gain_high_ratio": "Upper end of it.",
-    "gain_rounds": "Rounds of the standing proof that the gain is of.",
+    "overlap_ratio": "Share of its communication that overlaps with another job's.",
+    "confidence_ratio": "Confidence in the job's known period, between 0 and 1.",
+    "gain_ratio": "Share by which iterations are shorter than without mltcp.",
+    "gain_low_ratio": "Lower end of the gain's 95 % confidence interval.",
+    "gain_high_ratio": "Upper end of the gain's 95 % confidence interval.",
+    "gain_rounds": "Valid rounds that the gain was computed from.",
 }

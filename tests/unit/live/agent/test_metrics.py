@@ -112,6 +112,27 @@ def test_every_metric_of_a_job_is_there(served: tuple[Metrics, str]) -> None:
     assert "port=" not in text
 
 
+def test_an_agent_that_no_longer_looks_is_seen_by_its_timestamp(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "mltcp_agent_last_update_timestamp_seconds"
+    monkeypatch.setattr(time, "time", lambda: 1000.0)
+    with Metrics(None, Loaded([], [], [])) as metrics:
+        assert metrics.registry.get_sample_value(name) == 1000.0
+        monkeypatch.setattr(time, "time", lambda: 1001.0)
+        metrics.lost(1)
+        assert metrics.registry.get_sample_value(name) == 1000.0
+        metrics.show([], [], now_s=5.0)
+        assert metrics.registry.get_sample_value(name) == 1001.0
+
+
+def test_help_texts_are_the_same_in_all_versions() -> None:
+    """node_exporter refuses files of two agents whose texts differ, so none may ever change."""
+    with Metrics(None, Loaded([], [], [])) as metrics:
+        texts = {each.name: each.documentation for each in metrics.registry.collect()}
+    assert texts == HELP
+
+
 def test_node_exporter_finds_the_same_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "mltcp.prom"
     backend = Loaded([Job(1, "gpt2")], [], [])
@@ -259,6 +280,8 @@ def test_a_real_prometheus_fires_each_alert_for_what_is_wrong_alone(tmp_path: Pa
         while {name for name, _ in firing} != set(SERIES):
             assert time.monotonic() < deadline, firing
             loud.lost(1)
+            loud._updated.set(1.0)
+            quiet.show([view()], [], now_s=1.0)
             time.sleep(0.2)
             expr = 'ALERTS{alertstate="firing"}'
             found = [each["metric"] for each in asked(port, f"{expr} or on() vector(0)")]
@@ -323,11 +346,17 @@ def test_the_dashboard_shows_every_metric(
     printed = capsys.readouterr().out
     names = [each.name for each in served[0].registry.collect()]
     assert len(names) > 10
+    names.remove("mltcp_agent_last_update_timestamp_seconds")  # an alert has it
     assert [each for each in names if each not in printed] == []
 
 
 SERIES = {
     "MltcpAgentDown": ('up{job="mltcp", instance="a"}', "0x60", "10m"),
+    "MltcpAgentSilent": (
+        'mltcp_agent_last_update_timestamp_seconds{instance="a"}',
+        "0x60",
+        "10m",
+    ),
     "MltcpBackendStale": ('mltcp_backend_stale{instance="a"}', "1x60", "15m"),
     "MltcpEventsLost": ('mltcp_agent_events_lost_total{instance="a"}', "0+10x60", "15m"),
     "MltcpJobSlower": (
@@ -369,3 +398,24 @@ def test_each_alert_fires(alert: str, tmp_path: Path) -> None:
         return done.returncode
 
     assert (outcome(fires=True), outcome(fires=False)) == (0, 0)
+
+
+HELP = {
+    "mltcp_job_iteration_seconds": "Duration of the iterations of a job on this host.",
+    "mltcp_job_acknowledged_bytes": "Bytes acknowledged in the job's iterations.",
+    "mltcp_job_retransmitted_segments": "Segments retransmitted in the job's iterations.",
+    "mltcp_job_yields": "Times that the job's flows yielded.",
+    "mltcp_job_flows": "Connections of the job on this host.",
+    "mltcp_job_communication_ratio": "Share of the latest iteration in which the job communicated.",
+    "mltcp_job_overlap_ratio": "Share of its communication that overlaps with another job's.",
+    "mltcp_job_confidence_ratio": "Confidence in the job's known period, between 0 and 1.",
+    "mltcp_job_gain_ratio": "Share by which iterations are shorter than without mltcp.",
+    "mltcp_job_gain_low_ratio": "Lower end of the gain's 95 % confidence interval.",
+    "mltcp_job_gain_high_ratio": "Upper end of the gain's 95 % confidence interval.",
+    "mltcp_job_gain_rounds": "Valid rounds that the gain was computed from.",
+    "mltcp_agent_events_lost": "Iterations of flows that were lost before they were read.",
+    "mltcp_agent_last_update_timestamp_seconds": "Unix time of the agent's latest update.",
+    "mltcp_backend_info": "1; the build of MLTCP in the kernel, and the agent's.",
+    "mltcp_backend_sockets": "Sockets of each loaded congestion control.",
+    "mltcp_backend_stale": "1 if the build in the kernel isn't the agent's, or none is.",
+}
