@@ -15,14 +15,18 @@ from typing import Any
 
 from pyroute2 import IPRoute
 from pyroute2.netlink import nlmsg
+from pyroute2.netlink.exceptions import NetlinkError
 
 from mltcp_tools.kernel.host.disturbance import cpu_ticks
-from mltcp_tools.kernel.host.namespaces import in_each
+from mltcp_tools.kernel.host.namespaces import Unreachable, in_each, inside
 from mltcp_tools.live.attach.processes import processes
 from mltcp_tools.live.attach.sockets import Socket, sockets_of
 from mltcp_tools.units import counted, format_rate
 
 ELSEWHERE = " elsewhere"
+Passed = frozenset[tuple[int, str]]
+"""Interfaces that connections pass: inodes of network namespaces, and names."""
+
 _DEVICES = Path("/proc/thread-self/net/dev")
 _ROOT = 0xFFFFFFFF
 """The parent of an interface's root queueing discipline (TC_H_ROOT)."""
@@ -88,26 +92,27 @@ class Span:
     went: frozenset[str]
 
 
-def read_counters(jobs: Iterable[str], interfaces: Collection[str] = ()) -> Counters:
+def read_counters(jobs: Iterable[str], path: Passed = frozenset()) -> Counters:
     """Read them now, which takes root: other network namespaces are entered.
 
-    jobs: names of those attached. interfaces: of this namespace, and no others count; none: all do.
+    jobs: names of those attached. path: interfaces, and no others count; empty: all do.
     """
-    links: Counter[str] = Counter()
+    here = _inode_here()
+    links = Counter({_name(name, inode == here): 0 for inode, name in path})
     drops: Counter[str] = Counter()
     for namespace, (table, dropped) in in_each(_read_here):
-        if interfaces and not namespace.is_here:
-            continue
-        suffix = "" if namespace.is_here else ELSEWHERE
         # The table has two lines of head (proc_pid_net(5)).
         for line in table.splitlines()[2:]:
             name, _, rest = line.partition(":")
-            words = rest.split()
-            links[name.strip() + suffix] += int(words[0]) + int(words[8])
-        drops.update({name + suffix: count for name, count in dropped.items()})
-    if interfaces:
-        links = Counter({name: links[name] for name in interfaces})
+            if not path or (namespace.inode, name.strip()) in path:
+                words = rest.split()
+                links[_name(name.strip(), namespace.is_here)] += int(words[0]) + int(words[8])
+        drops.update({_name(each, namespace.is_here): dropped[each] for each in dropped})
     return Counters(time.monotonic(), links, drops, *cpu_ticks()[:3], frozenset(jobs))
+
+
+def _name(interface: str, is_here: bool) -> str:
+    return interface if is_here else interface + ELSEWHERE
 
 
 def _read_here() -> tuple[str, dict[str, int]]:
@@ -123,32 +128,82 @@ def _read_here() -> tuple[str, dict[str, int]]:
     return _DEVICES.read_text(), dropped
 
 
-def interfaces_of(sockets: Iterable[Socket]) -> frozenset[str]:
-    """Return the interfaces by which connections of this network namespace go, and those below.
+def path_of(sockets: Iterable[Socket]) -> Passed:
+    """The interfaces of this host that connections pass: their own and, from a container, the
+    other end of its veth and the one by which this namespace goes on to the peer.
 
-    Empty where that can't be told: for an address that no interface has, and for connections of
-    other namespaces, which go on by interfaces of this one, too.
+    Empty where an address is no interface's, or a namespace can't be entered.
     """
-    here = Path("/proc/thread-self/ns/net").stat().st_ino
+    found: set[tuple[int, str]] = set()
+    here = _inode_here()
+    ends = {
+        # Only a container's connections have their peer's way looked up.
+        (each.netns, each.local[0], "" if each.netns == here else each.remote[0]): each.process.pid
+        for each in sockets
+    }
+    for (netns, local, remote), pid in ends.items():
+        try:
+            with inside(netns, [pid]):
+                passed = _below(_addresses().get(local))
+        except Unreachable:
+            return frozenset()
+        if not passed:
+            return frozenset()
+        found |= {(netns, link.get_attr("IFLA_IFNAME")) for link in passed}
+        last = passed[-1]
+        if netns == here or last.get_attr("IFLA_LINK_NETNSID") is None:
+            continue
+        onward = [*_other_end(last), *_below(_route(remote))]
+        found |= {(here, link.get_attr("IFLA_IFNAME")) for link in onward}
+    return frozenset(found)
+
+
+def _inode_here() -> int:
+    return Path("/proc/thread-self/ns/net").stat().st_ino
+
+
+def _addresses() -> dict[str, int]:
+    """The index of the interface that has an address, in this thread's network namespace."""
     with IPRoute() as netlink:
-        links = {link["index"]: link for link in netlink.get_links()}
-        addresses = {
+        return {
             each.get_attr("IFA_LOCAL") or each.get_attr("IFA_ADDRESS"): each["index"]
             for each in netlink.get_addr()
         }
-    found: set[str] = set()
-    for each in sockets:
-        index = addresses.get(each.local[0])
-        if each.netns != here or index not in links:
-            return frozenset()
-        while index in links and (name := links[index].get_attr("IFLA_IFNAME")) not in found:
-            found.add(name)
-            # A VLAN's traffic is its parent's as well. A veth's other end is elsewhere.
-            below = links[index]
-            index = below.get_attr("IFLA_LINK")
-            if below.get_attr("IFLA_LINK_NETNSID") is not None:
-                break
-    return frozenset(found)
+
+
+def _below(index: int | None) -> list[Any]:
+    """The interface and those that it stands on: a VLAN's traffic is its parent's as well."""
+    with IPRoute() as netlink:
+        links = {link["index"]: link for link in netlink.get_links()}
+    found: list[Any] = []
+    while index in links and links[index] not in found:
+        found.append(links[index])
+        if found[-1].get_attr("IFLA_LINK_NETNSID") is not None:  # the rest is elsewhere
+            break
+        index = found[-1].get_attr("IFLA_LINK")
+    return found
+
+
+def _other_end(link: Any) -> list[Any]:
+    """A veth's other end, if that is in this thread's network namespace."""
+    with IPRoute() as netlink:
+        return [
+            each
+            for each in netlink.get_links()
+            if each["index"] == link.get_attr("IFLA_LINK")
+            and each.get_attr("IFLA_LINK") == link["index"]
+            and each.get_attr("IFLA_LINK_NETNSID") is not None
+        ]
+
+
+def _route(remote: str) -> int | None:
+    """The index of the interface by which this namespace sends to a peer; None: by none."""
+    with IPRoute() as netlink:
+        try:
+            routes = netlink.route("get", dst=remote)
+        except NetlinkError:  # no route leads there
+            return None
+    return next((each.get_attr("RTA_OIF") for each in routes), None)
 
 
 def span(before: Counters, after: Counters) -> Span:

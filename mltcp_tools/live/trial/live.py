@@ -15,7 +15,7 @@ from mltcp_tools.live.observe.conditions import (
     Own,
     Span,
     differences,
-    interfaces_of,
+    path_of,
     read_counters,
     span,
 )
@@ -166,6 +166,6 @@ class LiveWorld(World):
             retransmits[each.name] = sum(
                 one.retransmits for cookie, one in found.items() if cookie in ours
             )
-        interfaces = interfaces_of(one for each in self._subjects for one in each.sockets)
-        counters = read_counters((name for name in others if name not in names), interfaces)
+        path = path_of(one for each in self._subjects for one in each.sockets)
+        counters = read_counters((name for name in others if name not in names), path)
         return _Edge(counters, moved, again, retransmits)

@@ -17,7 +17,7 @@ from mltcp_tools.live.observe.conditions import (
     Own,
     Span,
     differences,
-    interfaces_of,
+    path_of,
     read_counters,
     span,
 )
@@ -28,7 +28,7 @@ def here_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Entering other network namespaces takes root."""
 
     class Here:
-        is_here = True
+        is_here, inode = True, os.stat("/proc/self/ns/net").st_ino
 
     monkeypatch.setattr(conditions, "in_each", lambda do: [(Here(), do())])
 
@@ -90,14 +90,16 @@ def test_only_interfaces_of_the_jobs_count_where_these_are_known() -> None:
         peer, _ = listener.accept()
         with sender, peer:
             own = [each for each in sockets(process(os.getpid())) if each.remote[1]]
-            assert interfaces_of(own) == {"lo"}
-            assert interfaces_of([replace(own[0], netns=1)]) == frozenset()
-            assert interfaces_of([replace(own[0], local=("192.0.2.1", 1))]) == frozenset()
+            path = path_of(own)
+            assert path == {(own[0].netns, "lo")}
+            assert path_of([replace(own[0], netns=1)]) == frozenset()
+            assert path_of([replace(own[0], local=("192.0.2.1", 1))]) == frozenset()
     there = read_counters(())
-    there_alone = read_counters((), {"lo"})
+    there_alone = read_counters((), path)
     assert list(there_alone.links) == ["lo"]
     assert there.links["lo"] <= there_alone.links["lo"]
-    assert list(read_counters((), {"gone0"}).links.values()) == [0]
+    gone = frozenset({(own[0].netns, "gone0"), (1, "lo")})
+    assert read_counters((), gone).links == {"gone0": 0, "lo elsewhere": 0}
 
 
 def test_a_recording_names_the_busiest_connections_and_jobs_that_passed() -> None:
