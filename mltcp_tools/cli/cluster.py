@@ -264,7 +264,7 @@ def fapes(
             "goals": [goal.document() for goal in goals(results)],
         }
     if as_json:
-        click.echo(json.dumps({"schema": "mltcp-fapes/4", "traces": compared}, indent=2))
+        click.echo(json.dumps({"schema": "mltcp-fapes/5", "traces": compared}, indent=2))
     else:
         click.echo(render_loans(compared), nl=False)
 

@@ -129,7 +129,7 @@ def week(name: str, how: str, hours: str = "inf") -> None:
     with contextlib.suppress(StopIteration):
         simulator.run()
     took = time.process_time() - began
-    outcome = simulator.outcome
+    outcome = simulator._outcome
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
         f"{outcome.makespan_s / 3600:.1f} hours, {name}, {how}: {took:.1f} s,"

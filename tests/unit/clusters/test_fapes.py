@@ -118,6 +118,20 @@ def test_a_goal_is_judged_by_its_whole_interval(
     assert Goal("SLO met, above static", wanted, reached, half).verdict == verdict
 
 
+def test_an_objective_missed_by_all_is_not_kept() -> None:
+    """Requests that nobody could serve: better than the others isn't good."""
+    topology = regular(servers=4, gpus=4, leaf=4, rate_bps=25e9)
+    draws = Generated(jobs=4, load=0.5, hours=0.05, gpus={4: 1})
+    workload = Workload(topology, generate(topology, draws, 1))
+    # What 12 GPUs can serve for a minute, and more than they can after it.
+    flood = [Request(60 + each.arrival_s, 1, 1) for each in steady(300.0, 100)]
+    requests = [*steady(60.0, 60), *flood]
+    results = compare(workload, requests, ONE_SECOND, treatment("mltcp"), 1)
+    (goal,) = (each for each in goals([results]) if each.what == "SLO met, above static")
+    assert goal.reached > 0
+    assert goal.verdict.startswith("not kept: ")
+
+
 def test_kpa_is_tuned_to_what_prediction_may_use() -> None:
     # A minute of many requests in every four.
     rate = np.where(np.arange(30_000) % 2000 < 1500, 80.0, 5.0)
