@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from pyroute2 import IPRoute
-from pyroute2.netlink import nlmsg
 from pyroute2.netlink.exceptions import NetlinkError
 
 from mltcp_tools.kernel.host.disturbance import cpu_ticks
@@ -28,10 +27,6 @@ Passed = frozenset[tuple[int, str]]
 """Interfaces that connections pass: inodes of network namespaces, and names."""
 
 _DEVICES = Path("/proc/thread-self/net/dev")
-_ROOT = 0xFFFFFFFF
-"""The parent of an interface's root queueing discipline (TC_H_ROOT)."""
-
-_EMPTY = nlmsg()
 _BUSIEST = 8
 _STOLEN = 0.05
 """Share of all processors' time that a hypervisor may take."""
@@ -60,14 +55,12 @@ class Counters:
     """The counters of a host at an instant (CLOCK_MONOTONIC seconds).
 
     links: bytes in and out by interface; those of that name in all other network namespaces as
-    `eth0 elsewhere`, as namespaces come and go. drops: packets that queueing disciplines there
-    dropped. stolen, worked, ticks: of all processors (see disturbance.cpu_ticks). jobs: names of
-    those attached.
+    `eth0 elsewhere`, as namespaces come and go. stolen, worked, ticks: of all processors (see
+    disturbance.cpu_ticks). jobs: names of those attached.
     """
 
     at_s: float
     links: Mapping[str, int]
-    drops: Mapping[str, int]
     stolen: int
     worked: int
     ticks: int
@@ -78,13 +71,12 @@ class Counters:
 class Span:
     """A span of time, as two readings show it.
 
-    links: bytes per second; drops: packets per second. stolen, worked: shares. jobs: names of those
+    links: bytes per second. stolen, worked: shares. jobs: names of those
     attached in it; came, went: those that were not from its beginning, or not to its end.
     """
 
     length_s: float
     links: dict[str, float]
-    drops: dict[str, float]
     stolen: float
     worked: float
     jobs: frozenset[str]
@@ -99,33 +91,18 @@ def read_counters(jobs: Iterable[str], path: Passed = frozenset()) -> Counters:
     """
     here = _inode_here()
     links = Counter({_name(name, inode == here): 0 for inode, name in path})
-    drops: Counter[str] = Counter()
-    for namespace, (table, dropped) in in_each(_read_here):
+    for namespace, table in in_each(_DEVICES.read_text):
         # The table has two lines of head (proc_pid_net(5)).
         for line in table.splitlines()[2:]:
             name, _, rest = line.partition(":")
             if not path or (namespace.inode, name.strip()) in path:
                 words = rest.split()
                 links[_name(name.strip(), namespace.is_here)] += int(words[0]) + int(words[8])
-        drops.update({_name(each, namespace.is_here): dropped[each] for each in dropped})
-    return Counters(time.monotonic(), links, drops, *cpu_ticks()[:3], frozenset(jobs))
+    return Counters(time.monotonic(), links, *cpu_ticks()[:3], frozenset(jobs))
 
 
 def _name(interface: str, is_here: bool) -> str:
     return interface if is_here else interface + ELSEWHERE
-
-
-def _read_here() -> tuple[str, dict[str, int]]:
-    """The table of interfaces of this thread's network namespace, and what each has dropped."""
-    dropped: dict[str, int] = {}
-    with IPRoute() as netlink:
-        names = {link["index"]: link.get_attr("IFLA_IFNAME") for link in netlink.get_links()}
-        for each in netlink.get_qdiscs():
-            queue = (each.get_attr("TCA_STATS2") or _EMPTY).get_attr("TCA_STATS_QUEUE")
-            # The root's count has its children's in it.
-            if queue and each["parent"] == _ROOT and each["index"] in names:
-                dropped[names[each["index"]]] = queue["drops"]
-    return _DEVICES.read_text(), dropped
 
 
 def path_of(sockets: Iterable[Socket]) -> Passed:
@@ -213,7 +190,6 @@ def span(before: Counters, after: Counters) -> Span:
     return Span(
         length_s=length_s,
         links=_rates(before.links, after.links, length_s),
-        drops=_rates(before.drops, after.drops, length_s),
         stolen=(after.stolen - before.stolen) / ticks,
         worked=(after.worked - before.worked) / ticks,
         jobs=before.jobs | after.jobs,
@@ -315,7 +291,6 @@ class Conditions:
         return {
             "length_s": found.length_s,
             "links": dict(found.links),
-            "drops": dict(found.drops),
             "stolen": found.stolen,
             "worked": found.worked,
             "jobs": sorted(self._seen),
@@ -361,7 +336,6 @@ def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
         Span(
             length_s=each["length_s"],
             links=each["links"],
-            drops=each["drops"],
             stolen=each["stolen"],
             worked=each["worked"],
             jobs=frozenset(each["jobs"]),

@@ -319,7 +319,6 @@ def recordings(tmp_path: Path, **changed: Any) -> list[Run]:
     same = {
         "length_s": 10.0,
         "links": {"eth0": 1e7},
-        "drops": {"eth0": 5.0},
         "stolen": 0.0,
         "worked": 0.5,
         "jobs": ["job-1"],

@@ -34,17 +34,15 @@ def here_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def counters(at_s: float, link: int, **changed: object) -> Counters:
-    values = {"drops": {"eth0": 0}, "stolen": 0, "worked": 0, "ticks": 0, "jobs": frozenset()}
+    values = {"stolen": 0, "worked": 0, "ticks": 0, "jobs": frozenset()}
     return Counters(at_s, {"eth0": link}, **(values | changed))  # type: ignore[arg-type]
 
 
 def test_a_span_is_the_difference_of_two_readings() -> None:
     before = counters(10.0, 1000, ticks=100, jobs=frozenset({"a", "b"}))
-    after = counters(
-        12.0, 5000, drops={"eth0": 6}, stolen=5, worked=50, ticks=200, jobs=frozenset({"b", "c"})
-    )
+    after = counters(12.0, 5000, stolen=5, worked=50, ticks=200, jobs=frozenset({"b", "c"}))
     found = span(before, after)
-    assert (found.length_s, found.links, found.drops) == (2.0, {"eth0": 2000.0}, {"eth0": 3.0})
+    assert (found.length_s, found.links) == (2.0, {"eth0": 2000.0})
     assert (found.stolen, found.worked) == (0.05, 0.5)
     assert (found.came, found.went) == ({"c"}, {"a"})
 
@@ -72,14 +70,14 @@ def test_what_the_jobs_send_again_is_no_other_traffic() -> None:
 
 def read(links: dict[str, float]) -> Span:
     """A second in which the interfaces had so many bytes."""
-    nothing = Counters(0.0, {}, {}, 0, 0, 0, frozenset())
+    nothing = Counters(0.0, {}, 0, 0, 0, frozenset())
     moved = {name: round(size) for name, size in links.items()}
     return span(nothing, replace(nothing, at_s=1.0, links=moved))
 
 
 def test_an_interface_that_comes_with_traffic_is_other_traffic() -> None:
     alone = span(counters(0.0, 0), counters(1.0, 10**6))
-    more = Counters(1.0, {"eth0": 10**6, "veth1": 10**6}, {}, 0, 0, 0, frozenset())
+    more = Counters(1.0, {"eth0": 10**6, "veth1": 10**6}, 0, 0, 0, frozenset())
     (said,) = differences(alone, span(counters(0.0, 0), more), (Own(1e6, 1e6), Own(1e6, 1e6)))
     assert "veth1" in said
 
