@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
@@ -44,54 +43,9 @@ def _jobs(ctx: click.Context) -> Iterable[str]:
 
 
 def _experiments(ctx: click.Context) -> Iterable[str]:
-    from mltcp_tools.lab.experiments.reading import shipped_experiments
+    from mltcp_tools.lab.experiments.reading import shipped_experiments, shipped_matrices
 
-    return shipped_experiments()
-
-
-def _matrices(ctx: click.Context) -> Iterable[str]:
-    from mltcp_tools.lab.experiments.reading import shipped_matrices
-
-    return shipped_matrices()
-
-
-def _either(ctx: click.Context) -> Iterable[str]:
-    return [*_experiments(ctx), *_matrices(ctx)]
-
-
-def _named(ctx: click.Context) -> str:
-    """The experiment or matrix that stands on the command line."""
-    # click doesn't get to arguments where an option lacks its value, which is being typed.
-    named = ctx.params.get("experiment") or ctx.params.get("matrix")
-    return str(named or next(iter(ctx.args), ""))
-
-
-def _arms(ctx: click.Context) -> Iterable[str]:
-    from mltcp_tools.lab.experiments.matrix import find_matrix, is_matrix, load_matrix
-    from mltcp_tools.lab.experiments.reading import find_either, load_experiment
-
-    name = _named(ctx)
-    if not is_matrix(name):
-        yield from (arm.name for arm in load_experiment(find_either(name)).arms)
-        return
-    for experiment in load_matrix(find_matrix(name)).mixes.values():
-        yield from (arm.name for arm in experiment.arms)
-
-
-def _mixes(ctx: click.Context) -> Iterable[str]:
-    from mltcp_tools.lab.experiments.matrix import find_matrix, load_matrix
-
-    return load_matrix(find_matrix(_named(ctx))).mixes
-
-
-def _arms_of_run(ctx: click.Context) -> Iterable[str]:
-    from mltcp_tools.lab.runs.described import read_experiment
-
-    named = ctx.params.get("source") or ctx.params.get("jobs")
-    run = named or next(iter(ctx.args), None)
-    if run is None:
-        return ()
-    return ["alone", *read_experiment(Path(run) / "experiment.yaml", []).arms]
+    return [*shipped_experiments(), *shipped_matrices()]
 
 
 def _files_too(offer: Completer) -> Completer:
@@ -106,8 +60,4 @@ def _files_too(offer: Completer) -> Completer:
 
 
 JOBS = offering(_jobs)
-EXPERIMENTS = _files_too(offering(_either))
-MATRICES = _files_too(offering(_matrices))
-ARMS = offering(_arms)
-MIXES = offering(_mixes)
-ARMS_OF_RUN = offering(_arms_of_run)
+EXPERIMENTS = _files_too(offering(_experiments))

@@ -37,14 +37,12 @@ only_option = list_option(
     "--only",
     metavar="X,Y,…",
     help="Of a matrix, run only these mixes.",
-    shell_complete=completing.MIXES,
 )
 OPTIONS = (
     list_option(
         "--arms",
         metavar="A,B,…",
         help="Run only these arms.",
-        shell_complete=completing.ARMS,
     ),
     click.option("--iterations", type=click.IntRange(1), help="Instead of the experiment's."),
     click.option("--repetitions", type=click.IntRange(1), help="Instead of the experiment's."),

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mltcp_tools.cli import completing
 from mltcp_tools.cli.options import (
     FRACTION,
     RATE,
@@ -110,7 +109,6 @@ def _with_output(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--arm",
     help="Arm of a run folder to take the jobs from.  [default: alone]",
-    shell_complete=completing.ARMS_OF_RUN,
 )
 @click.option(
     "--time-limit",

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mltcp_tools.cli import completing
 from mltcp_tools.cli.options import RATE, SECONDS, list_option, output_file, shown_option
 from mltcp_tools.cli.text import say
 from mltcp_tools.errors import UsageError
@@ -30,7 +29,6 @@ _RESTLESS = 0.95
 @click.option(
     "--arm",
     help="Arm of a run folder to take the jobs from.  [default: alone]",
-    shell_complete=completing.ARMS_OF_RUN,
 )
 @list_option("--job", "names", metavar="NAME,…", help="Only these jobs of RUN or of the capture.")
 @click.option(

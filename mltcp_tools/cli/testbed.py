@@ -136,7 +136,7 @@ def across(
 
 
 @command.command()
-@click.argument("matrix", shell_complete=completing.MATRICES)
+@click.argument("matrix", shell_complete=completing.EXPERIMENTS)
 @with_options((*CHOSEN, backend_option, attempts_option))
 def matrix(matrix: str, only: tuple[str, ...], **options: Any) -> None:
     """Run the mixes of MATRIX, as `mltcp testbed run` does; an experiment is refused.

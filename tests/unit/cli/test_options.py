@@ -135,17 +135,8 @@ def test_names_are_completed() -> None:
     assert "four-jobs" in completed("simulate", "fo")
     assert "headline" in completed("testbed", "run", "he")
     assert completed("testbed", "matrix", "headl") == ["headline"]
-    assert completed("simulate", "four-jobs", "--arms", "cu") == ["cubic"]
-    assert completed("simulate", "four-jobs", "--arms", "cubic,ml") == ["cubic,mltcp"]
-    assert "four-jobs" in completed("simulate", "headline", "--only", "")
-    assert completed("simulate", "no-such", "--arms", "") == []
     assert completed("attach", "1", "--kind", "") == [ALL, *KINDS]
     assert completed("emulate", "client", "h", "--direction", "b") == ["both"]
-
-
-def test_arms_of_a_run_are_completed(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run")
-    assert completed("profile", str(folder), "--arm", "") == ["alone", "cubic", "mltcp"]
 
 
 def test_jobs_are_completed(monkeypatch: pytest.MonkeyPatch) -> None:
